@@ -1,1 +1,9 @@
-//! The compiler.
+//! Ahead-of-time compiler for neural networks whose dimensions are symbols.
+
+pub mod error;
+pub mod graph;
+pub mod kernel;
+pub mod scalar;
+pub mod tensor;
+
+pub use error::{At, Error, ErrorKind, Result};

@@ -1,1 +1,6 @@
-//! The runtime.
+//! Calls compiled symshape models: contract check, arena, contexts, loader.
+
+pub mod abi;
+mod dtype;
+
+pub use dtype::DType;

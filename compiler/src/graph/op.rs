@@ -1,0 +1,166 @@
+//! The core operators: the whole vocabulary of the graph IR.
+//!
+//! An operator is a definition of `out[$0, $1, …]`, where `$k` is the index along axis `k` ([`axis`]).
+//! There is no broadcasting and no negative axis here: the builder's sugar spells both out as [`Op::View`].
+//! Only these operators have a shape rule ([`super::infer`]), an oracle ([`super::eval`]) and a lowering
+//! ([`crate::lower`]); everything an ONNX file can say is composed of them.
+
+use crate::{scalar::Body, scalar::ReduceOp, scalar::Scalar, tensor::Tensor};
+use symshape::{Dim, Symbol};
+use symshape_runtime::DType;
+
+/// The symbol that stands for the index along axis `k` of the value being defined; it prints as `$k`.
+pub fn axis(k: usize) -> Symbol {
+    Symbol::new(&format!("${k}"))
+}
+
+/// A label of a contraction: a letter of Einstein's notation.
+pub type Label = u8;
+
+/// One coordinate of an element that is addressed by other tensors' values.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Coord {
+    /// An expression over the axes `$k`.
+    At(Dim),
+    /// The integer found in operand `operand` at `at`; it must lie inside the axis that it addresses.
+    Load {
+        /// Which operand holds it.
+        operand: usize,
+        /// Where, one expression over the axes `$k` for each of that operand's axes.
+        at: Vec<Dim>,
+    },
+}
+
+/// How a scattered value meets the one already there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ScatterMode {
+    /// It replaces it; of several, the last in row-major order of the updates stays.
+    Assign,
+    /// It is combined with it, in row-major order of the updates.
+    Combine(ReduceOp),
+}
+
+/// A core operator.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Input number `.0` of the graph.
+    Input(u32),
+    /// A constant.
+    Const(Tensor),
+    /// `out[$k…] = expr`, as `dtype`: an expression over the axes and the model's symbols. Iota, shapes, positions.
+    Index {
+        /// Element type, an integer type.
+        dtype: DType,
+        /// Shape of the result.
+        shape: Vec<Dim>,
+        /// The value.
+        expr: Dim,
+    },
+    /// `out[…] = body(in0[…], in1[…], …)`: all operands have the result's shape.
+    Map(Body),
+    /// `out[$k…] = in[index…]`: reshape, transpose, slice, expand, windows; copies nothing by itself.
+    View {
+        /// Shape of the result.
+        shape: Vec<Dim>,
+        /// One expression over `$k` for each axis of the operand; always inside it.
+        index: Vec<Dim>,
+    },
+    /// The operand with `lo[k]` elements before and `hi[k]` after it along axis `k`, all equal to `value`.
+    Pad {
+        /// Elements before, never negative.
+        lo: Vec<Dim>,
+        /// Elements after, never negative.
+        hi: Vec<Dim>,
+        /// What they hold.
+        value: Scalar,
+    },
+    /// The operands end to end along `axis`.
+    Concat {
+        /// Along which axis.
+        axis: usize,
+    },
+    /// `out[$k…] = in0[coords…]`, where coordinates may be loaded from the other operands.
+    Gather {
+        /// Shape of the result.
+        shape: Vec<Dim>,
+        /// One coordinate for each axis of operand 0.
+        coords: Vec<Coord>,
+    },
+    /// Operand 0 with the elements of operand 1 put at `coords` (over operand 1's axes), one after another.
+    Scatter {
+        /// One coordinate for each axis of operand 0.
+        coords: Vec<Coord>,
+        /// How a new value meets the old one.
+        mode: ScatterMode,
+    },
+    /// Combines along `axes`, which vanish from the shape.
+    Reduce {
+        /// The combination.
+        op: ReduceOp,
+        /// Ascending, without repetition.
+        axes: Vec<usize>,
+    },
+    /// Position of the largest (or smallest) element along `axis`, which vanishes; `i64`.
+    ArgReduce {
+        /// Largest or smallest: only `Max` and `Min`.
+        op: ReduceOp,
+        /// Along which axis.
+        axis: usize,
+        /// Of equal elements, the last one.
+        last: bool,
+    },
+    /// `out[out labels] = Σ over all labels not in out of lhs[lhs labels] * rhs[rhs labels]`.
+    ///
+    /// A label stands for one size. Each label of `lhs` or `rhs` that `out` lacks stands in both. No label repeats
+    /// within an operand. The sum runs in `dtype`, which is the result's type.
+    Contract {
+        /// Labels of operand 0's axes.
+        lhs: Vec<Label>,
+        /// Labels of operand 1's axes.
+        rhs: Vec<Label>,
+        /// Labels of the result's axes.
+        out: Vec<Label>,
+        /// Type of the sum.
+        dtype: DType,
+    },
+    /// Operand sorted along `axis`, stable; results: the values, and their positions as `i64`.
+    Sort {
+        /// Along which axis.
+        axis: usize,
+        /// Largest first.
+        descending: bool,
+    },
+    /// Running combination along `axis`: `out[k] = in[0] op … op in[k]`.
+    Scan {
+        /// The combination.
+        op: ReduceOp,
+        /// Along which axis.
+        axis: usize,
+        /// `out[k]` leaves `in[k]` out.
+        exclusive: bool,
+        /// From the end.
+        reverse: bool,
+    },
+}
+
+impl Op {
+    /// The operator's name in the textual IR.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Input(_) => "input",
+            Op::Const(_) => "const",
+            Op::Index { .. } => "index",
+            Op::Map(_) => "map",
+            Op::View { .. } => "view",
+            Op::Pad { .. } => "pad",
+            Op::Concat { .. } => "concat",
+            Op::Gather { .. } => "gather",
+            Op::Scatter { .. } => "scatter",
+            Op::Reduce { .. } => "reduce",
+            Op::ArgReduce { .. } => "argreduce",
+            Op::Contract { .. } => "contract",
+            Op::Sort { .. } => "sort",
+            Op::Scan { .. } => "scan",
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The kernel IR: a small structured language of loops over flat buffers, with two vectorisable leaves.
+//!
+//! A [`Program`] is a list of kernels that run one after another. A kernel is a list of statements: loops with symbolic
+//! extents, straight-line scalar [`Code`], and the two leaves, [`Stmt::Strip`] (one inner loop over a straight-line
+//! body) and [`Stmt::Contract`] (a sum of products with an epilogue). Elements are addressed by flat element indices:
+//! expressions over the model's symbols, the variables of the loops around, and symbols bound to integers that were
+//! loaded. Every loop variable has a name of its own within its kernel.
+//!
+//! [`verify`] says what must hold, [`text`] prints and reads, [`eval`] interprets: the oracle of everything below.
+
+pub mod eval;
+pub mod text;
+pub mod verify;
+
+use crate::{
+    scalar::{BinaryOp, CompareOp, ReduceOp, Reg, Scalar, UnaryOp},
+    tensor::Tensor,
+};
+use cranelift_entity::{PrimaryMap, entity_impl};
+use symshape::{Dim, Facts, Symbol};
+use symshape_runtime::DType;
+
+/// A buffer of a [`Program`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(u32);
+entity_impl!(BufferId, "@");
+
+/// A scalar variable of a [`Kernel`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Local(u32);
+entity_impl!(Local, "local");
+
+/// Where a buffer lives.
+#[derive(Clone, Debug)]
+pub enum Space {
+    /// The caller's input of this number; read only.
+    Input(u32),
+    /// The caller's output of this number.
+    Output(u32),
+    /// In the artefact; read only.
+    Const(Tensor),
+    /// In the arena, placed by the plan, alive from its first writer to its last reader.
+    Arena,
+    /// In the arena, one copy for each worker, alive within one kernel only.
+    Scratch,
+}
+
+/// A flat piece of memory.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// For people.
+    pub name: String,
+    /// Type of its elements.
+    pub dtype: DType,
+    /// Their number.
+    pub elems: Dim,
+    /// Where it lives.
+    pub space: Space,
+}
+
+/// An input or output of the program: dense, row-major.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Its name in the model.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<Dim>,
+    /// Its memory, in space `Input` or `Output`.
+    pub buffer: BufferId,
+}
+
+/// An element of a buffer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// Which buffer.
+    pub buffer: BufferId,
+    /// Flat index of the element.
+    pub at: Dim,
+}
+
+/// A run-time condition that ends the call with a typed error when it is broken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Check {
+    /// The integer that is looked at.
+    pub value: Reg,
+    /// Lowest value allowed.
+    pub lo: Dim,
+    /// Lowest value that is too large.
+    pub end: Dim,
+    /// The node and axis concerned, for the message.
+    pub what: String,
+}
+
+/// One instruction of [`Code`]; operands are earlier instructions' results, `Reg(i)` being that of instruction `i`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Inst {
+    /// A constant.
+    Const(Scalar),
+    /// The value of an index expression, as this integer type.
+    Index(DType, Dim),
+    /// An element.
+    Load(Access),
+    /// From here on, within the statement and those nested in or following it, the symbol stands for this `i64`.
+    Bind(Symbol, Reg),
+    /// The sum of a contraction; only in its epilogue.
+    Sum,
+    /// The value of a scalar variable.
+    Get(Local),
+    /// Sets a scalar variable; not in strips.
+    Set(Local, Reg),
+    /// See [`UnaryOp`].
+    Unary(UnaryOp, Reg),
+    /// See [`BinaryOp`].
+    Binary(BinaryOp, Reg, Reg),
+    /// See [`CompareOp`].
+    Compare(CompareOp, Reg, Reg),
+    /// The second where the first holds, else the third.
+    Select(Reg, Reg, Reg),
+    /// See [`crate::scalar::Step::Cast`].
+    Cast(DType, Reg),
+    /// Puts a value into memory.
+    Store(Access, Reg),
+    /// Combines a value over all iterations of the strip, from the combination's neutral value; after the strip the
+    /// variable holds the result. Only in strips.
+    Reduce(ReduceOp, Reg, Local),
+    /// See [`Check`].
+    Check(Check),
+}
+
+/// Straight-line instructions.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Code {
+    /// In order.
+    pub insts: Vec<Inst>,
+}
+
+impl Code {
+    /// Appends an instruction and returns its result.
+    pub fn push(&mut self, inst: Inst) -> Reg {
+        self.insts.push(inst);
+        Reg(self.insts.len() as u32 - 1)
+    }
+}
+
+/// A loop variable and how far it runs: `0..extent`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Axis {
+    /// The variable.
+    pub var: Symbol,
+    /// Number of iterations; zero and less mean none.
+    pub extent: Dim,
+}
+
+/// The right-hand side of a contraction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Rhs {
+    /// Addressed by the column and reduction variables.
+    At(Access),
+    /// A constant packed into panels of `width` columns: element `(k, n)`, `k` being the row-major index over the
+    /// reduction axes, lies at `((n / width) * K + k) * width + n % width`; the last panel is filled up with zeros.
+    Panels {
+        /// The packed constant.
+        buffer: BufferId,
+        /// Columns of a panel.
+        width: u32,
+    },
+}
+
+/// `for m, n { sum = Σ over k of lhs * rhs; epilogue }`: the sum runs over the axes `k` in row-major order, rows and
+/// columns in any order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contract {
+    /// Rows.
+    pub m: Axis,
+    /// Columns.
+    pub n: Axis,
+    /// Reduction axes, outermost first.
+    pub k: Vec<Axis>,
+    /// Addressed by the row and reduction variables.
+    pub lhs: Access,
+    /// The other factor.
+    pub rhs: Rhs,
+    /// Type of the sum.
+    pub dtype: DType,
+    /// What is done with [`Inst::Sum`] for each row and column; addressed by their variables.
+    pub epilogue: Code,
+}
+
+/// A statement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stmt {
+    /// A loop.
+    For {
+        /// Its variable and extent.
+        axis: Axis,
+        /// Iterations are independent and may run at once.
+        parallel: bool,
+        /// What is done in each.
+        body: Vec<Stmt>,
+    },
+    /// Scalar code, run once.
+    Block(Code),
+    /// A loop of straight-line code whose iterations are independent but for reductions.
+    Strip {
+        /// Its variable and extent.
+        axis: Axis,
+        /// What is done in each.
+        code: Code,
+    },
+    /// A contraction.
+    Contract(Box<Contract>),
+    /// Two ways.
+    If {
+        /// A bool variable.
+        cond: Local,
+        /// Where it holds.
+        then: Vec<Stmt>,
+        /// Where it doesn't.
+        otherwise: Vec<Stmt>,
+    },
+    /// Repeats `body` as long as the bool variable holds, which is looked at before each round.
+    While {
+        /// The variable.
+        cond: Local,
+        /// What is repeated.
+        body: Vec<Stmt>,
+    },
+}
+
+/// One step of a program.
+#[derive(Clone, Debug, Default)]
+pub struct Kernel {
+    /// For people: the kind of work and the node it comes from.
+    pub name: String,
+    /// Types of its scalar variables.
+    pub locals: PrimaryMap<Local, DType>,
+    /// What it does.
+    pub body: Vec<Stmt>,
+}
+
+/// A whole model, lowered.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// A C identifier.
+    pub name: String,
+    /// The model's symbols in the order of the ABI's `dims`.
+    pub symbols: Vec<Symbol>,
+    /// What is known about them.
+    pub facts: Facts,
+    /// All memory.
+    pub buffers: PrimaryMap<BufferId, Buffer>,
+    /// The inputs in order.
+    pub inputs: Vec<Port>,
+    /// The outputs in order.
+    pub outputs: Vec<Port>,
+    /// The kernels in the order in which they run.
+    pub kernels: Vec<Kernel>,
+}

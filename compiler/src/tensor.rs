@@ -1,0 +1,105 @@
+//! Constant tensors: a type, a shape, and bytes that are owned or mapped from a file.
+
+use crate::scalar::Scalar;
+use memmap2::Mmap;
+use std::{fmt, ops::Range, sync::Arc};
+use symshape_runtime::DType;
+
+/// Shared immutable bytes.
+#[derive(Clone)]
+pub enum Bytes {
+    /// On the heap.
+    Owned(Arc<[u8]>),
+    /// A part of a mapped file.
+    Mapped(Arc<Mmap>, Range<usize>),
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Owned(bytes) => bytes,
+            Bytes::Mapped(map, range) => &map[range.clone()],
+        }
+    }
+}
+
+/// A dense row-major tensor in little-endian bytes; cheap to clone.
+#[derive(Clone)]
+pub struct Tensor {
+    dtype: DType,
+    shape: Vec<usize>,
+    bytes: Bytes,
+}
+
+impl Tensor {
+    /// A tensor of these bytes, or `None` when their number is not that of the shape.
+    pub fn new(dtype: DType, shape: Vec<usize>, bytes: Bytes) -> Option<Tensor> {
+        let elems = shape.iter().try_fold(1usize, |n, dim| n.checked_mul(*dim))?;
+        (elems.checked_mul(dtype.size_bytes())? == bytes.len()).then_some(Tensor { dtype, shape, bytes })
+    }
+
+    /// A tensor of these elements, which are converted to `dtype`'s bits; `None` when there are too few or too many.
+    pub fn from_scalars(dtype: DType, shape: Vec<usize>, elems: &[Scalar]) -> Option<Tensor> {
+        let width = dtype.size_bytes();
+        let mut bytes = Vec::with_capacity(elems.len() * width);
+        for elem in elems {
+            bytes.extend_from_slice(&elem.bits().to_le_bytes()[..width]);
+        }
+        Tensor::new(dtype, shape, Bytes::Owned(bytes.into()))
+    }
+
+    /// An `f32` tensor.
+    pub fn from_f32(shape: Vec<usize>, elems: &[f32]) -> Option<Tensor> {
+        let bytes: Vec<u8> = elems.iter().flat_map(|x| x.to_le_bytes()).collect();
+        Tensor::new(DType::F32, shape, Bytes::Owned(bytes.into()))
+    }
+
+    /// An `i64` tensor.
+    pub fn from_i64(shape: Vec<usize>, elems: &[i64]) -> Option<Tensor> {
+        let bytes: Vec<u8> = elems.iter().flat_map(|x| x.to_le_bytes()).collect();
+        Tensor::new(DType::I64, shape, Bytes::Owned(bytes.into()))
+    }
+
+    /// Its element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Its shape.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Number of elements.
+    pub fn elems(&self) -> usize {
+        self.bytes.len() / self.dtype.size_bytes()
+    }
+
+    /// Its memory.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Element `idx` in row-major order.
+    ///
+    /// # Panics
+    /// When `idx` is not below [`Tensor::elems`].
+    pub fn get(&self, idx: usize) -> Scalar {
+        let width = self.dtype.size_bytes();
+        let mut bits = [0; 8];
+        bits[..width].copy_from_slice(&self.bytes[idx * width..(idx + 1) * width]);
+        Scalar::from_bits(self.dtype, u64::from_le_bytes(bits))
+    }
+
+    /// All elements as integers, see [`Scalar::as_i64`].
+    pub fn to_i64s(&self) -> Vec<i64> {
+        (0..self.elems()).map(|idx| self.get(idx).as_i64()).collect()
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({}{:?})", self.dtype, self.shape)
+    }
+}

@@ -1,0 +1,166 @@
+//! What compiled code and its callers share: the C structs and function types of an artefact.
+//!
+//! Everything here is `#[repr(C)]` and is mirrored by the header that `symc compile` writes.
+//! All lengths are in elements unless a name says bytes; all strings end with a zero byte and live as long as
+//! the artefact.
+
+use core::ffi::{c_char, c_void};
+
+/// First field of every [`ModelDesc`]: the bytes `symshape` read as a little-endian integer.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"symshape");
+
+/// Version of this ABI; a loader refuses a descriptor with another one.
+pub const ABI_VERSION: u32 = 1;
+
+/// Name under which a shared object exports its [`ModelDesc`].
+pub const DESC_SYMBOL: &str = "symshape_model";
+
+/// Return codes of the generated functions; `0` is success.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i32)]
+pub enum Code {
+    /// The call did what it was asked.
+    Ok = 0,
+    /// A symbol's value lies outside its declared range.
+    OutOfRange = 1,
+    /// A symbol's value is in range but breaks its step or is not in its value set.
+    NotAllowed = 2,
+    /// Two places give the same symbol, or the same derived dim, different values.
+    Mismatch = 3,
+    /// A fact declared about several symbols does not hold.
+    FactBroken = 4,
+    /// A value that addresses memory, met while running, lies outside what it addresses.
+    IndexOutOfBounds = 5,
+    /// Code was reached whose shapes contradict the declared inputs.
+    Contradiction = 6,
+}
+
+/// What went wrong in a call: filled by `check` and `run` when they return non-zero.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Error {
+    /// One of [`Code`].
+    pub code: i32,
+    /// Index of the input tensor, or `u32::MAX` when none is concerned.
+    pub tensor: u32,
+    /// Axis of that tensor.
+    pub axis: u32,
+    /// Index of the symbol, or `u32::MAX`.
+    pub symbol: u32,
+    /// The value met.
+    pub value: i64,
+    /// Lowest value allowed.
+    pub lo: i64,
+    /// Highest value allowed.
+    pub hi: i64,
+    /// Name of the symbol or text of the derived dim, or null.
+    pub symbol_name: *const c_char,
+    /// Name of the tensor or node, or null.
+    pub tensor_name: *const c_char,
+    /// One more line of explanation (what is declared, and where), or null.
+    pub why: *const c_char,
+}
+
+/// A task of a parallel loop: iterations `begin..end`, run by worker `worker` of `threads`.
+pub type Task = unsafe extern "C" fn(data: *mut c_void, begin: i64, end: i64, worker: u32);
+
+/// How the host runs a call: null stands for serial.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Exec {
+    /// Passed back to `parallel_for`.
+    pub host: *mut c_void,
+    /// Number of workers that may run at once, at least 1; worker ids are below it.
+    pub threads: u32,
+    /// Runs `task(data, b, e, w)` over disjoint ranges that cover `0..count`, and returns when all are done.
+    pub parallel_for:
+        Option<unsafe extern "C" fn(host: *mut c_void, count: i64, task: Task, data: *mut c_void)>,
+    /// Where `run` puts its error, or null.
+    pub error: *mut Error,
+}
+
+/// Binds the symbols from the shapes of the inputs, or says what is wrong. Reads nothing else, writes `dims` and `err`.
+pub type CheckFn =
+    unsafe extern "C" fn(input_shapes: *const *const i64, dims: *mut i64, err: *mut Error) -> i32;
+/// Bytes of arena that a call with these dims needs; the dims must have passed the check.
+pub type ArenaBytesFn = unsafe extern "C" fn(dims: *const i64) -> usize;
+/// Writes the shape of output `output` for these dims.
+pub type OutputShapeFn = unsafe extern "C" fn(output: u32, dims: *const i64, shape: *mut i64) -> i32;
+/// Runs the model. Inputs and outputs are dense row-major; `arena` is 64-byte aligned.
+pub type RunFn = unsafe extern "C" fn(
+    inputs: *const *const c_void,
+    outputs: *const *mut c_void,
+    dims: *const i64,
+    arena: *mut c_void,
+    exec: *const Exec,
+) -> i32;
+
+/// A symbol of the contract.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct SymbolDesc {
+    /// Its name.
+    pub name: *const c_char,
+    /// Lowest value allowed.
+    pub lo: i64,
+    /// Highest value allowed.
+    pub hi: i64,
+    /// Values are `offset + k * step`; 1 when there is no such rule.
+    pub step: i64,
+    /// See `step`.
+    pub offset: i64,
+    /// Number of entries of `values`; 0 when every value in range and step is allowed.
+    pub n_values: u64,
+    /// The allowed values in ascending order, or null.
+    pub values: *const i64,
+}
+
+/// An input or output of the model.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct TensorDesc {
+    /// Its name.
+    pub name: *const c_char,
+    /// ONNX code of its element type, see [`crate::DType`].
+    pub dtype: u32,
+    /// Number of axes.
+    pub rank: u32,
+    /// One text a dim, as people write it: `N`, `2*S + 1`, `3`.
+    pub dims: *const *const c_char,
+}
+
+/// The root of an artefact: everything a caller can ask of it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ModelDesc {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`ABI_VERSION`].
+    pub abi_version: u32,
+    /// Entries of `symbols`.
+    pub n_symbols: u32,
+    /// Entries of `inputs`.
+    pub n_inputs: u32,
+    /// Entries of `outputs`.
+    pub n_outputs: u32,
+    /// Name of the model.
+    pub name: *const c_char,
+    /// The contract's symbols, in the order of `dims`.
+    pub symbols: *const SymbolDesc,
+    /// The inputs in order.
+    pub inputs: *const TensorDesc,
+    /// The outputs in order.
+    pub outputs: *const TensorDesc,
+    /// Upper bound of `arena_bytes` over the whole contract.
+    pub arena_max: u64,
+    /// Closed form of the arena's size, for people.
+    pub arena_formula: *const c_char,
+    /// See [`CheckFn`].
+    pub check: CheckFn,
+    /// See [`ArenaBytesFn`].
+    pub arena_bytes: ArenaBytesFn,
+    /// See [`OutputShapeFn`].
+    pub output_shape: OutputShapeFn,
+    /// See [`RunFn`].
+    pub run: RunFn,
+}
