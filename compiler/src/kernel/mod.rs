@@ -157,10 +157,12 @@ pub enum Rhs {
     /// Addressed by the column and reduction variables.
     At(Access),
     /// A constant packed into panels of `width` columns: element `(k, n)`, `k` being the row-major index over the
-    /// reduction axes, lies at `((n / width) * K + k) * width + n % width`; the last panel is filled up with zeros.
+    /// reduction axes, lies at `base + ((n / width) * K + k) * width + n % width`; the last panel is filled up with zeros.
     Panels {
         /// The packed constant.
         buffer: BufferId,
+        /// Element where the first panel begins, an expression over the variables of the loops around.
+        base: Dim,
         /// Columns of a panel.
         width: u32,
     },
@@ -170,8 +172,8 @@ pub enum Rhs {
 /// columns in any order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contract {
-    /// Rows.
-    pub m: Axis,
+    /// Rows, outermost axis first; never empty. Tiles are cut along the last one.
+    pub m: Vec<Axis>,
     /// Columns.
     pub n: Axis,
     /// Reduction axes, outermost first.
