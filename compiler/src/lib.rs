@@ -1,8 +1,10 @@
 //! Ahead-of-time compiler for neural networks whose dimensions are symbols.
 
+pub mod codegen;
 pub mod error;
 pub mod graph;
 pub mod kernel;
+pub mod plan;
 pub mod scalar;
 pub mod tensor;
 

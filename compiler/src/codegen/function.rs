@@ -1,0 +1,357 @@
+//! [`FuncCtx`]: one function while it is emitted: scopes of loop variables, locals, buffers and calls.
+//!
+//! Scopes nest as the loops do. What depends on outer symbols only is computed where its innermost symbol is bound,
+//! just before control leaves for the inner loop, and only once: see [`FuncCtx::dim`] and [`FuncCtx::address`].
+
+use super::unit::Unit;
+use crate::{
+    error::{Error, Result},
+    kernel::{Access, Axis, BufferId, Local, Space},
+};
+use cranelift_codegen::{
+    cursor::{Cursor, FuncCursor},
+    ir::{
+        self, BlockArg, ExtFuncData, ExternalName, GlobalValueData, Inst, InstBuilder, MemFlagsData,
+        StackSlotData, StackSlotKind, Type, UserExternalName, Value, condcodes::IntCC, types,
+    },
+};
+use cranelift_frontend::{FunctionBuilder, Variable};
+use cranelift_module::{DataId, FuncId};
+use std::collections::HashMap;
+use symshape::{Dim, Facts, Symbol};
+use symshape_runtime::DType;
+
+/// The frame that `run` hands to every kernel: an array of 64-bit slots.
+pub mod frame {
+    /// Pointer to the [`symshape_runtime::abi::Error`] to fill; never null.
+    pub const ERROR: i32 = 0;
+    /// The code of the error that was met, 0 until there is one.
+    pub const FAILED: i32 = 8;
+    /// Pointer to the host's [`symshape_runtime::abi::Exec`], or null.
+    pub const EXEC: i32 = 16;
+    /// The dims in the order of the contract; behind them a pointer for each buffer.
+    pub const DIMS: i32 = 24;
+}
+
+/// The values that depend on the symbols bound in one loop body (or at the top), and on those around it.
+#[derive(Default)]
+pub(super) struct Scope {
+    pub(super) facts: Facts,
+    bound: HashMap<Symbol, Value>,
+    pub(super) dims: HashMap<Dim, Value>,
+    pub(super) addresses: HashMap<(BufferId, Dim), Value>,
+    /// The branch by which control left this scope for the one inside it.
+    pub(super) exit: Option<Inst>,
+}
+
+/// A function that is being emitted.
+pub struct FuncCtx<'f, 'u> {
+    /// Where instructions go.
+    pub builder: FunctionBuilder<'f>,
+    /// What all functions share.
+    pub unit: &'f mut Unit<'u>,
+    pub(super) scopes: Vec<Scope>,
+    /// Where the values of the program's symbols lie: a pointer and an offset.
+    dims: Option<(Value, i32)>,
+    frame: Option<Value>,
+    locals: HashMap<Local, Variable>,
+    args: Option<(ir::StackSlot, usize)>,
+    functions: HashMap<FuncId, ir::FuncRef>,
+}
+
+impl<'f, 'u> FuncCtx<'f, 'u> {
+    /// A context at the beginning of an empty function, and the function's parameters.
+    pub fn new(unit: &'f mut Unit<'u>, mut builder: FunctionBuilder<'f>) -> (FuncCtx<'f, 'u>, Vec<Value>) {
+        let entry = builder.create_block();
+        builder.append_block_params_for_function_params(entry);
+        builder.switch_to_block(entry);
+        builder.seal_block(entry);
+        let params = builder.block_params(entry).to_vec();
+        let ctx = FuncCtx {
+            builder,
+            unit,
+            scopes: vec![Scope::default()],
+            dims: None,
+            frame: None,
+            locals: HashMap::new(),
+            args: None,
+            functions: HashMap::new(),
+        };
+        (ctx, params)
+    }
+
+    /// Says that the program's symbols lie in the array at `dims` and have passed the contract's check.
+    pub fn set_dims(&mut self, dims: Value, offset: i32) {
+        self.dims = Some((dims, offset));
+        self.scopes[0].facts = self.unit.program.facts.clone();
+    }
+
+    /// Says that `frame` is the frame, see [`frame`].
+    pub fn set_frame(&mut self, frame: Value) {
+        self.frame = Some(frame);
+        self.set_dims(frame, frame::DIMS);
+    }
+
+    /// The frame's address.
+    pub fn frame(&self) -> Result<Value> {
+        self.frame.ok_or_else(|| Error::internal("this function has no frame"))
+    }
+
+    /// Offset of a buffer's pointer within the frame.
+    pub fn frame_slot(&self, buffer: BufferId) -> i32 {
+        frame::DIMS + 8 * (self.unit.program.symbols.len() as i32 + buffer.as_u32() as i32)
+    }
+
+    /// A constant.
+    pub fn int(&mut self, value: i64) -> Value {
+        self.builder.ins().iconst(types::I64, value)
+    }
+
+    /// From here on `symbol` stands for this `i64`, until the loop body around ends.
+    pub fn bind(&mut self, symbol: Symbol, value: Value) {
+        for scope in &mut self.scopes {
+            scope.bound.remove(&symbol);
+            scope.dims.retain(|dim, _| !dim.contains(&symbol));
+            scope.addresses.retain(|(_, at), _| !at.contains(&symbol));
+        }
+        self.innermost().bound.insert(symbol, value);
+    }
+
+    /// What is known about the symbols bound here, loop variables among them.
+    pub fn facts(&self) -> &Facts {
+        &self.scopes[self.scopes.len() - 1].facts
+    }
+
+    /// Adds to what is known until the scope ends.
+    pub fn facts_mut(&mut self) -> &mut Facts {
+        &mut self.innermost().facts
+    }
+
+    pub(super) fn innermost(&mut self) -> &mut Scope {
+        self.scopes.last_mut().expect("the function's own scope is never left")
+    }
+
+    /// The value of a symbol, and the scope in which it is bound.
+    pub(super) fn symbol(&mut self, symbol: &Symbol) -> Result<(Value, usize)> {
+        for (depth, scope) in self.scopes.iter().enumerate().rev() {
+            if let Some(value) = scope.bound.get(symbol) {
+                return Ok((*value, depth));
+            }
+        }
+        let position = self.unit.program.symbols.iter().position(|known| known == symbol);
+        let (Some((base, offset)), Some(idx)) = (self.dims, position) else {
+            return Err(Error::internal(format!("symbol {} is not bound here", symbol.name())));
+        };
+        let value = self.load_fixed(types::I64, base, offset + 8 * idx as i32);
+        self.scopes[0].bound.insert(symbol.clone(), value);
+        Ok((value, 0))
+    }
+
+    /// Loads from memory that stays the same during the whole function, at the function's top.
+    pub(super) fn load_fixed(&mut self, ty: Type, base: Value, offset: i32) -> Value {
+        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
+        match self.scopes[0].exit {
+            Some(exit) => self.before(exit).ins().load(ty, flags, base, offset),
+            None => self.builder.ins().load(ty, flags, base, offset),
+        }
+    }
+
+    /// A cursor that inserts before an instruction that is already there.
+    pub(super) fn before(&mut self, inst: Inst) -> FuncCursor<'_> {
+        FuncCursor::new(self.builder.func).at_inst(inst)
+    }
+
+    /// The address of the first element of a buffer; bound at the function's top.
+    pub fn base(&mut self, buffer: BufferId) -> Result<Value> {
+        let key = (buffer, Dim::zero());
+        if let Some(value) = self.scopes[0].addresses.get(&key) {
+            return Ok(*value);
+        }
+        let value = match self.unit.program.buffers[buffer].space {
+            Space::Const(_) => {
+                let data = self.unit.constant(buffer)?;
+                self.data_address(data)
+            }
+            _ => {
+                let (frame, offset) = (self.frame()?, self.frame_slot(buffer));
+                self.load_fixed(types::I64, frame, offset)
+            }
+        };
+        self.scopes[0].addresses.insert(key, value);
+        Ok(value)
+    }
+
+    /// The address of a data object, computed at the function's top.
+    pub fn data_address(&mut self, data: DataId) -> Value {
+        let name = self
+            .builder
+            .func
+            .declare_imported_user_function(UserExternalName { namespace: 1, index: data.as_u32() });
+        let symbol = GlobalValueData::Symbol {
+            name: ExternalName::user(name),
+            offset: 0.into(),
+            colocated: self.is_near(),
+            tls: false,
+        };
+        let global = self.builder.create_global_value(symbol);
+        match self.scopes[0].exit {
+            Some(exit) => self.before(exit).ins().symbol_value(types::I64, global),
+            None => self.builder.ins().symbol_value(types::I64, global),
+        }
+    }
+
+    /// Whether everything of the module is in reach of a relative address: a linker sees to it, while the pieces of
+    /// memory that a JIT gets may lie anywhere.
+    fn is_near(&self) -> bool {
+        self.unit.module.isa().flags().is_pic()
+    }
+
+    /// The reference to a function of the module within this function.
+    pub fn func_ref(&mut self, func: FuncId) -> ir::FuncRef {
+        if let Some(known) = self.functions.get(&func) {
+            return *known;
+        }
+        let signature = self.unit.module.declarations().get_function_decl(func).signature.clone();
+        let signature = self.builder.import_signature(signature);
+        let name = self
+            .builder
+            .func
+            .declare_imported_user_function(UserExternalName { namespace: 0, index: func.as_u32() });
+        let colocated = self.is_near();
+        let name = ExternalName::user(name);
+        let data = ExtFuncData { name, signature, colocated, patchable: false };
+        let reference = self.builder.import_function(data);
+        self.functions.insert(func, reference);
+        reference
+    }
+
+    /// Calls a function of the module; the result is its first one, if it has any.
+    pub fn call(&mut self, func: FuncId, args: &[Value]) -> Option<Value> {
+        let func = self.func_ref(func);
+        let call = self.builder.ins().call(func, args);
+        self.builder.inst_results(call).first().copied()
+    }
+
+    /// The address of a block of 64-bit words on the stack that holds `args`; valid until the next such block.
+    pub fn args(&mut self, args: &[Value]) -> Value {
+        let slot = match self.args {
+            Some((slot, words)) if words >= args.len() => slot,
+            _ => {
+                let bytes = 8 * args.len().max(16) as u32;
+                let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 4);
+                let slot = self.builder.create_sized_stack_slot(data);
+                self.args = Some((slot, bytes as usize / 8));
+                slot
+            }
+        };
+        for (idx, arg) in args.iter().enumerate() {
+            self.builder.ins().stack_store(types::I64, *arg, slot, 8 * idx as i32);
+        }
+        self.builder.ins().stack_addr(types::I64, slot, 0)
+    }
+
+    /// The type in which registers hold elements of this type: halves are computed in single precision.
+    pub fn reg_type(dtype: DType) -> Type {
+        match dtype {
+            DType::F32 | DType::F16 | DType::BF16 => types::F32,
+            DType::F64 => types::F64,
+            DType::Bool | DType::U8 | DType::I8 => types::I8,
+            DType::U16 | DType::I16 => types::I16,
+            DType::U32 | DType::I32 => types::I32,
+            DType::U64 | DType::I64 => types::I64,
+        }
+    }
+
+    /// The value of a scalar variable of the kernel.
+    pub fn local(&mut self, local: Local) -> Result<Value> {
+        let variable = self.variable(local)?;
+        Ok(self.builder.use_var(variable))
+    }
+
+    /// Sets a scalar variable of the kernel.
+    pub fn set_local(&mut self, local: Local, value: Value) -> Result<()> {
+        let variable = self.variable(local)?;
+        self.builder.def_var(variable, value);
+        Ok(())
+    }
+
+    fn variable(&self, local: Local) -> Result<Variable> {
+        self.locals.get(&local).copied().ok_or_else(|| Error::internal(format!("{local} is not declared")))
+    }
+
+    /// Declares a kernel's scalar variables; they begin as zero.
+    pub fn declare_locals(&mut self, locals: impl Iterator<Item = (Local, DType)>) {
+        for (local, dtype) in locals {
+            let ty = Self::reg_type(dtype);
+            let variable = self.builder.declare_var(ty);
+            let zero = self.zero(ty);
+            self.builder.def_var(variable, zero);
+            self.locals.insert(local, variable);
+        }
+    }
+
+    /// Zero of a scalar type.
+    pub fn zero(&mut self, ty: Type) -> Value {
+        match ty {
+            types::F32 => self.builder.ins().f32const(0.0),
+            types::F64 => self.builder.ins().f64const(0.0),
+            _ => self.builder.ins().iconst(ty, 0),
+        }
+    }
+
+    /// `for var in 0..extent { body }`.
+    pub fn count(&mut self, axis: &Axis, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let end = self.dim(&axis.extent)?;
+        let begin = self.int(0);
+        self.count_between(axis, begin, end, body)
+    }
+
+    /// `for var in begin..end { body }`, a part of the axis.
+    pub fn count_between(
+        &mut self,
+        axis: &Axis,
+        begin: Value,
+        end: Value,
+        body: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let (inside, after) = (self.builder.create_block(), self.builder.create_block());
+        let var = self.builder.append_block_param(inside, types::I64);
+        let any = self.builder.ins().icmp(IntCC::SignedLessThan, begin, end);
+        let exit = self.builder.ins().brif(any, inside, &[BlockArg::Value(begin)], after, &[]);
+        self.push_scope(exit);
+        self.facts_mut().declare_index(&axis.var, &axis.extent);
+        self.bind(axis.var.clone(), var);
+        self.builder.switch_to_block(inside);
+        body(self)?;
+        let next = self.builder.ins().iadd_imm_s(var, 1);
+        let more = self.builder.ins().icmp(IntCC::SignedLessThan, next, end);
+        self.builder.ins().brif(more, inside, &[BlockArg::Value(next)], after, &[]);
+        self.builder.seal_block(inside);
+        self.builder.seal_block(after);
+        self.pop_scope();
+        self.builder.switch_to_block(after);
+        Ok(())
+    }
+
+    /// Enters a scope inside the present one, which control leaves by `exit`: the branch just emitted, which must be
+    /// the only way into the new scope.
+    pub fn push_scope(&mut self, exit: Inst) {
+        self.innermost().exit = Some(exit);
+        let facts = self.facts().clone();
+        self.scopes.push(Scope { facts, ..Scope::default() });
+    }
+
+    /// Leaves the innermost scope.
+    pub fn pop_scope(&mut self) {
+        debug_assert!(self.scopes.len() > 1, "the function's own scope is never left");
+        self.scopes.pop();
+        self.innermost().exit = None;
+    }
+
+    /// The byte address of an element, see [`FuncCtx::dim`].
+    pub fn address(&mut self, access: &Access) -> Result<Value> {
+        let base = self.base(access.buffer)?;
+        let size = self.unit.program.buffers[access.buffer].dtype.size_bytes() as i64;
+        self.element(access.buffer, base, &access.at, size)
+    }
+}

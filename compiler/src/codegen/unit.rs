@@ -1,0 +1,235 @@
+//! What the functions of one program share while they are emitted: the module, the program, and the data objects.
+
+use super::function::FuncCtx;
+use crate::{
+    error::{Error, Result},
+    kernel::{BufferId, Program, Space},
+    plan::{ALIGN_BYTES, Plan},
+};
+use cranelift_codegen::{
+    CodegenError,
+    ir::{AbiParam, Signature, Type, Value},
+};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleError};
+use std::collections::HashMap;
+
+/// What the caller of [`super::generate`] wants.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The artefact becomes a shared object: the descriptor gets the name that loaders look for.
+    pub shared: bool,
+    /// Keep the text of every function.
+    pub clif: bool,
+}
+
+/// One emitted function.
+#[derive(Clone, Debug)]
+pub struct FunctionSummary {
+    /// Its symbol.
+    pub name: String,
+    /// Size of its machine code.
+    pub code_bytes: u64,
+}
+
+/// What was generated.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The descriptor, see [`symshape_runtime::abi::ModelDesc`].
+    pub desc: DataId,
+    /// Name of the descriptor.
+    pub desc_name: String,
+    /// The exported functions and their names: check, arena_bytes, output_shape, run.
+    pub exports: Vec<(String, FuncId)>,
+    /// All functions in the order in which they were emitted.
+    pub functions: Vec<FunctionSummary>,
+    /// Sum of their sizes.
+    pub code_bytes: u64,
+    /// Bytes of constants.
+    pub const_bytes: u64,
+    /// Number of kernels.
+    pub kernels: usize,
+    /// Text of all functions, when it was asked for.
+    pub clif: String,
+}
+
+/// The state of one [`super::generate`] call.
+pub struct Unit<'u> {
+    /// Where everything goes.
+    pub module: &'u mut dyn Module,
+    /// What is compiled.
+    pub program: &'u Program,
+    /// Where its buffers lie.
+    pub plan: &'u Plan,
+    /// What was asked for.
+    pub options: &'u Options,
+    /// Functions that were defined on first use, by a name that says everything about them.
+    pub on_demand: HashMap<String, FuncId>,
+    pub(super) functions: Vec<FunctionSummary>,
+    pub(super) clif: String,
+    pub(super) const_bytes: u64,
+    constants: HashMap<BufferId, DataId>,
+    strings: HashMap<String, DataId>,
+}
+
+impl<'u> Unit<'u> {
+    /// A unit in which nothing is defined yet.
+    pub fn new(
+        module: &'u mut dyn Module,
+        program: &'u Program,
+        plan: &'u Plan,
+        options: &'u Options,
+    ) -> Unit<'u> {
+        Unit {
+            module,
+            program,
+            plan,
+            options,
+            on_demand: HashMap::new(),
+            functions: Vec::new(),
+            clif: String::new(),
+            const_bytes: 0,
+            constants: HashMap::new(),
+            strings: HashMap::new(),
+        }
+    }
+
+    /// `name` behind the program's name: the symbol of something of this program.
+    pub fn symbol(&self, name: &str) -> String {
+        format!("{}_{name}", self.program.name)
+    }
+
+    /// A signature in the target's C calling convention.
+    pub fn signature(&self, params: &[Type], returns: &[Type]) -> Signature {
+        let mut signature = self.module.make_signature();
+        signature.params.extend(params.iter().copied().map(AbiParam::new));
+        signature.returns.extend(returns.iter().copied().map(AbiParam::new));
+        signature
+    }
+
+    /// Declares a function of this name.
+    pub fn declare(
+        &mut self,
+        name: &str,
+        linkage: Linkage,
+        params: &[Type],
+        returns: &[Type],
+    ) -> Result<FuncId> {
+        let signature = self.signature(params, returns);
+        self.module.declare_function(name, linkage, &signature).map_err(|e| internal(name, e))
+    }
+
+    /// Emits the body of a declared function; `emit` gets the parameters and ends with a return.
+    pub fn define(
+        &mut self,
+        id: FuncId,
+        emit: impl FnOnce(&mut FuncCtx<'_, 'u>, &[Value]) -> Result<()>,
+    ) -> Result<()> {
+        let mut context = self.module.make_context();
+        let declaration = self.module.declarations().get_function_decl(id);
+        let name = declaration.linkage_name(id).into_owned();
+        context.func.signature = declaration.signature.clone();
+        let config = self.module.target_config();
+        let mut buffers = FunctionBuilderContext::new();
+        {
+            let builder = FunctionBuilder::new(&mut context.func, &mut buffers);
+            let (mut f, params) = FuncCtx::new(self, builder);
+            emit(&mut f, &params)?;
+            f.builder.seal_all_blocks();
+            f.builder.finalize(config);
+        }
+        if self.options.clif {
+            self.clif.push_str(&format!("; {name}\n{}\n", context.func.display()));
+        }
+        self.module.define_function(id, &mut context).map_err(|e| internal(&name, e))?;
+        let code_bytes = context.compiled_code().map_or(0, |code| u64::from(code.code_info().total_size));
+        self.functions.push(FunctionSummary { name, code_bytes });
+        Ok(())
+    }
+
+    /// Declares and defines a function of this program that nobody outside calls.
+    pub fn define_local(
+        &mut self,
+        name: &str,
+        params: &[Type],
+        returns: &[Type],
+        emit: impl FnOnce(&mut FuncCtx<'_, 'u>, &[Value]) -> Result<()>,
+    ) -> Result<FuncId> {
+        let symbol = self.symbol(name);
+        let id = self.declare(&symbol, Linkage::Local, params, returns)?;
+        self.define(id, emit)?;
+        Ok(id)
+    }
+
+    /// Puts machine code made elsewhere into the module: position-independent, without relocations.
+    pub fn define_bytes(&mut self, name: &str, params: &[Type], code: &[u8]) -> Result<FuncId> {
+        let symbol = self.symbol(name);
+        let id = self.declare(&symbol, Linkage::Local, params, &[])?;
+        self.module.define_function_bytes(id, 64, code, &[]).map_err(|e| internal(&symbol, e))?;
+        self.functions.push(FunctionSummary { name: symbol, code_bytes: code.len() as u64 });
+        Ok(id)
+    }
+
+    /// The data object that holds a buffer of space `Const`.
+    pub fn constant(&mut self, buffer: BufferId) -> Result<DataId> {
+        if let Some(id) = self.constants.get(&buffer) {
+            return Ok(*id);
+        }
+        let Space::Const(tensor) = &self.program.buffers[buffer].space else {
+            return Err(Error::internal(format!("{buffer} is no constant")));
+        };
+        let bytes = tensor.bytes();
+        self.const_bytes += bytes.len() as u64;
+        let id = self.data(&format!("const_{}", buffer.as_u32()), bytes.into(), ALIGN_BYTES as u64)?;
+        self.constants.insert(buffer, id);
+        Ok(id)
+    }
+
+    /// A string that ends with a zero byte.
+    pub fn string(&mut self, text: &str) -> Result<DataId> {
+        if let Some(id) = self.strings.get(text) {
+            return Ok(*id);
+        }
+        // A zero byte inside would cut the string off for C.
+        let bytes: Vec<u8> = text.bytes().filter(|byte| *byte != 0).chain([0]).collect();
+        let id = self.data(&format!("string_{}", self.strings.len()), bytes.into(), 1)?;
+        self.strings.insert(text.into(), id);
+        Ok(id)
+    }
+
+    /// A local read-only object with these bytes.
+    pub fn data(&mut self, name: &str, bytes: Box<[u8]>, align: u64) -> Result<DataId> {
+        let mut data = DataDescription::new();
+        match bytes.is_empty() {
+            // Not every object format has symbols for nothing.
+            true => data.define_zeroinit(1),
+            false => data.define(bytes),
+        }
+        data.set_align(align);
+        let symbol = self.symbol(name);
+        self.define_data(&symbol, Linkage::Local, &data)
+    }
+
+    /// Declares and defines a read-only data object.
+    pub fn define_data(&mut self, name: &str, linkage: Linkage, data: &DataDescription) -> Result<DataId> {
+        let id = self.module.declare_data(name, linkage, false, false).map_err(|e| internal(name, e))?;
+        self.module.define_data(id, data).map_err(|e| internal(name, e))?;
+        Ok(id)
+    }
+}
+
+/// An error of the code generator below us, which takes everything that we may give it.
+pub(super) fn internal(name: &str, error: ModuleError) -> Error {
+    match error {
+        ModuleError::Compilation(CodegenError::Unsupported(what)) => {
+            Error::unsupported(format!("{what} on this target")).at(name)
+        }
+        ModuleError::Compilation(CodegenError::CodeTooLarge) => {
+            Error::new(crate::ErrorKind::Limit, "more code than one function can hold").at(name)
+        }
+        ModuleError::Compilation(CodegenError::Verifier(errors)) => {
+            Error::internal(format!("{errors}")).at(name)
+        }
+        error => Error::internal(error.to_string()).at(name),
+    }
+}
