@@ -14,7 +14,7 @@ pub mod verify;
 pub use op::{Coord, Label, Op, ScatterMode, axis};
 
 use cranelift_entity::{PrimaryMap, entity_impl};
-use symshape::{Dim, Facts, Symbol};
+use symshape::{Assumption, Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
 /// A node of a [`Graph`].
@@ -70,6 +70,9 @@ pub struct Graph {
     pub symbols: Vec<Symbol>,
     /// What is declared about them, and what follows from the graph.
     pub facts: Facts,
+    /// Relations that the graph needs and that don't follow from the declarations: two inputs' dims that must be equal,
+    /// an axis at least as long as its window. The artefact checks them on each call.
+    pub constraints: Vec<Assumption>,
     /// The nodes in order.
     pub nodes: PrimaryMap<NodeId, Node>,
     /// All values.
@@ -114,7 +117,7 @@ impl Graph {
     }
 
     /// The constant that `value` is, if it is one.
-    pub fn constant(&self, value: Value) -> Option<&crate::tensor::Tensor> {
+    pub fn as_constant(&self, value: Value) -> Option<&crate::tensor::Tensor> {
         match self.op(value) {
             Op::Const(tensor) => Some(tensor),
             _ => None,

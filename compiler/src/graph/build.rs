@@ -1,0 +1,245 @@
+//! Builds a [`Graph`]: appends nodes, infers their types on the spot, and spells out broadcasting as views.
+//!
+//! [`Graph::push`] takes any core operator; all else here is composed of it. What an operator needs of its operands
+//! (equal dims) is proven, or, where it can't be decided, assumed and remembered in [`Graph::constraints`], so that
+//! the contract check of the artefact enforces it; a contradiction is an error that names both sides.
+//! Afterwards the graph is well-formed in the sense of [`super::verify`].
+
+mod compose;
+mod elementwise;
+mod movement;
+mod reshape;
+
+use super::{Graph, Node, Op, Type, Value, ValueData, axis, infer};
+use crate::{
+    error::{At, Error, Result},
+    scalar::Scalar,
+    tensor::Tensor,
+};
+use symshape::{Assumption, Declaration, Dim, Facts, Relation};
+use symshape_runtime::DType;
+
+impl Graph {
+    /// Appends a node and returns its first result.
+    ///
+    /// # Errors
+    /// The operands don't fit the operator; seen from [`Graph::origin`].
+    pub fn push(&mut self, op: Op, operands: &[Value]) -> Result<Value> {
+        Ok(self.push_multi(op, operands)?[0])
+    }
+
+    /// Appends a node and returns all its results.
+    ///
+    /// # Errors
+    /// As [`Graph::push`].
+    pub fn push_multi(&mut self, op: Op, operands: &[Value]) -> Result<Vec<Value>> {
+        let origin = self.origin.clone();
+        let name = op.name();
+        let located = |error: Error| match origin.is_empty() {
+            true => error.at(name),
+            false => error.at(origin.clone()),
+        };
+        self.try_push(op, operands).map_err(located)
+    }
+
+    fn try_push(&mut self, op: Op, operands: &[Value]) -> Result<Vec<Value>> {
+        let op = self.simplify_op(op);
+        for need in infer::needs(self, &op, operands)? {
+            self.require(need.relation, &need.what)?;
+        }
+        let types = infer::types(self, &op, operands)?;
+        let contents = infer::contents(self, &op, operands, &types[0]);
+        Ok(self.define(op, operands.to_vec(), types, contents))
+    }
+
+    fn define(
+        &mut self,
+        op: Op,
+        operands: Vec<Value>,
+        types: Vec<Type>,
+        contents: Option<Vec<Dim>>,
+    ) -> Vec<Value> {
+        let def = self.nodes.next_key();
+        let mut contents = Some(contents);
+        let results: Vec<Value> = types
+            .into_iter()
+            .map(|ty| self.values.push(ValueData { ty, def, contents: contents.take().flatten() }))
+            .collect();
+        self.nodes.push(Node { op, operands, results: results.clone(), origin: self.origin.clone() });
+        results
+    }
+
+    /// The operator with its shapes and index expressions simplified by the facts.
+    fn simplify_op(&self, mut op: Op) -> Op {
+        match &mut op {
+            Op::Index { shape, expr, .. } => {
+                *shape = self.simplified(shape);
+                *expr = self.index_facts(shape).simplify(expr);
+            }
+            Op::View { shape, index } => {
+                *shape = self.simplified(shape);
+                *index = self.index_facts(shape).simplify_all(index);
+            }
+            Op::Pad { lo, hi, .. } => {
+                *lo = self.simplified(lo);
+                *hi = self.simplified(hi);
+            }
+            Op::Gather { shape, .. } => *shape = self.simplified(shape),
+            Op::Input(_)
+            | Op::Const(_)
+            | Op::Map(_)
+            | Op::Concat { .. }
+            | Op::Scatter { .. }
+            | Op::Reduce { .. }
+            | Op::ArgReduce { .. }
+            | Op::Contract { .. }
+            | Op::Sort { .. }
+            | Op::Scan { .. } => {}
+        }
+        op
+    }
+
+    fn simplified(&self, dims: &[Dim]) -> Vec<Dim> {
+        dims.iter().map(|dim| self.facts.simplify(dim)).collect()
+    }
+
+    /// The facts inside a tensor of this shape, where `$k` is an index along axis `k`.
+    pub fn index_facts(&self, shape: &[Dim]) -> Facts {
+        let mut facts = self.facts.clone();
+        for (k, extent) in shape.iter().enumerate() {
+            facts.declare_index(&axis(k), extent);
+        }
+        facts
+    }
+
+    /// Makes sure that `relation` holds: proves it, or assumes it and adds it to [`Graph::constraints`].
+    ///
+    /// # Errors
+    /// It contradicts what is known; `what` says what it is about.
+    pub fn require(&mut self, relation: Relation, what: &str) -> Result<()> {
+        if self.facts.prove(&relation).is_yes() {
+            return Ok(());
+        }
+        let origin = match self.origin.is_empty() {
+            true => what.to_string(),
+            false => format!("{}: {what}", self.origin),
+        };
+        self.facts.assume(relation.clone(), &origin).map_err(|error| Error::invalid(error.to_string()))?;
+        self.constraints.push(Assumption { relation, origin: origin.into() });
+        Ok(())
+    }
+
+    /// Adds an input. Symbols that were not met before are appended to [`Graph::symbols`]; one without a declaration
+    /// is declared as not negative.
+    ///
+    /// # Errors
+    /// A second input of this name, or a negative dim.
+    pub fn input(&mut self, name: &str, dtype: DType, shape: Vec<Dim>) -> Result<Value> {
+        if self.inputs.iter().any(|(other, _)| other == name) {
+            return Err(Error::invalid(format!("two inputs are called `{name}`")));
+        }
+        self.meet_symbols(&shape).at(|| format!("input `{name}`"))?;
+        let shape = self.simplified(&shape);
+        for (k, dim) in shape.iter().enumerate() {
+            if dim.as_int().is_some_and(|size| size.sign() == num_bigint::Sign::Minus) {
+                return Err(Error::invalid(format!("input `{name}` axis {k} has size {dim}")));
+            }
+        }
+        let number = self.inputs.len() as u32;
+        let value = self.define(Op::Input(number), Vec::new(), vec![Type { dtype, shape }], None)[0];
+        self.inputs.push((name.to_string(), value));
+        Ok(value)
+    }
+
+    fn meet_symbols(&mut self, shape: &[Dim]) -> Result<()> {
+        for symbol in shape.iter().flat_map(Dim::symbols) {
+            if !self.symbols.contains(&symbol) {
+                self.symbols.push(symbol.clone());
+            }
+            if self.facts.declaration(&symbol).is_none() {
+                let declared = self.facts.declare(&symbol, Declaration::at_least(0));
+                declared.map_err(|error| Error::invalid(error.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes `value` an output.
+    ///
+    /// # Errors
+    /// A second output of this name.
+    pub fn output(&mut self, name: &str, value: Value) -> Result<()> {
+        if self.outputs.iter().any(|(other, _)| other == name) {
+            return Err(Error::invalid(format!("two outputs are called `{name}`")));
+        }
+        self.outputs.push((name.to_string(), value));
+        Ok(())
+    }
+
+    /// A constant.
+    ///
+    /// # Errors
+    /// None that a tensor could cause; the signature is that of [`Graph::push`].
+    pub fn constant(&mut self, tensor: Tensor) -> Result<Value> {
+        self.push(Op::Const(tensor), &[])
+    }
+
+    /// A constant of rank 0.
+    ///
+    /// # Errors
+    /// As [`Graph::constant`].
+    pub fn scalar(&mut self, value: Scalar) -> Result<Value> {
+        let tensor = Tensor::from_scalars(value.dtype(), Vec::new(), &[value]);
+        self.constant(tensor.expect("rank 0 holds one element"))
+    }
+
+    /// The number `value` as a constant of rank 0 and this type, see [`Scalar::from_f64`].
+    ///
+    /// # Errors
+    /// As [`Graph::constant`].
+    pub fn number(&mut self, dtype: DType, value: f64) -> Result<Value> {
+        self.scalar(Scalar::from_f64(dtype, value))
+    }
+
+    /// `out[$k…] = expr` as integers of type `dtype`.
+    ///
+    /// # Errors
+    /// `dtype` is no integer type, or `expr` holds an axis that `shape` lacks.
+    pub fn index(&mut self, dtype: DType, shape: Vec<Dim>, expr: Dim) -> Result<Value> {
+        self.push(Op::Index { dtype, shape, expr }, &[])
+    }
+
+    /// The one-dimensional `i64` tensor of these elements.
+    ///
+    /// # Errors
+    /// As [`Graph::push`].
+    pub fn dims(&mut self, dims: &[Dim]) -> Result<Value> {
+        if dims.is_empty() {
+            return self.constant(Tensor::from_i64(vec![0], &[]).expect("no elements"));
+        }
+        let mut parts = Vec::new();
+        for run in dims.chunk_by(|a, b| a.as_i64().is_some() && b.as_i64().is_some()) {
+            let numbers: Option<Vec<i64>> = run.iter().map(Dim::as_i64).collect();
+            parts.push(match numbers {
+                Some(numbers) => self.constant(
+                    Tensor::from_i64(vec![numbers.len()], &numbers)
+                        .expect("as many elements as the shape says"),
+                )?,
+                None => self.index(DType::I64, vec![Dim::one()], run[0].clone())?,
+            });
+        }
+        self.concat(&parts, 0)
+    }
+
+    /// `dim` as a tensor of rank 0 and type `dtype`; in a float type it is rounded.
+    ///
+    /// # Errors
+    /// As [`Graph::push`].
+    pub fn dim(&mut self, dtype: DType, dim: Dim) -> Result<Value> {
+        if let Some(value) = dim.as_i64() {
+            return self.scalar(Scalar::from_i64(dtype, value));
+        }
+        let value = self.index(DType::I64, Vec::new(), dim)?;
+        self.cast(dtype, value)
+    }
+}

@@ -1,0 +1,192 @@
+//! Reductions, contractions and what is composed of them: matmul, mean, softmax.
+
+use super::super::{Graph, Label, Op, Value};
+use crate::{
+    error::{Error, Result},
+    scalar::ReduceOp,
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+/// More axes than this run out of letters for their labels; no format allows so many.
+const MAX_MATMUL_RANK: usize = 28;
+
+impl Graph {
+    /// Combines along `axes`, which vanish, or stay with size 1.
+    ///
+    /// # Errors
+    /// Axes that repeat or don't exist, or a type that can't be combined.
+    pub fn reduce(&mut self, op: ReduceOp, x: Value, axes: &[usize], keep_dims: bool) -> Result<Value> {
+        let mut axes = axes.to_vec();
+        axes.sort_unstable();
+        let reduced = match axes.is_empty() {
+            true => x,
+            false => self.push(Op::Reduce { op, axes: axes.clone() }, &[x])?,
+        };
+        if keep_dims { self.unsqueeze(reduced, &axes) } else { Ok(reduced) }
+    }
+
+    /// The arithmetic mean along `axes` of a float tensor.
+    ///
+    /// # Errors
+    /// As [`Graph::reduce`].
+    pub fn mean(&mut self, x: Value, axes: &[usize], keep_dims: bool) -> Result<Value> {
+        let sum = self.reduce(ReduceOp::Sum, x, axes, keep_dims)?;
+        let count = Dim::product(axes.iter().filter_map(|k| self.shape(x).get(*k).cloned()));
+        let count = self.dim(self.dtype(x), self.facts.simplify(&count))?;
+        self.div(sum, count)
+    }
+
+    /// `e^x` divided by its sum along axis `k`; the largest element is subtracted first, so that nothing overflows.
+    ///
+    /// # Errors
+    /// No such axis, or not a float type.
+    pub fn softmax(&mut self, x: Value, k: usize) -> Result<Value> {
+        let largest = self.reduce(ReduceOp::Max, x, &[k], true)?;
+        let shifted = self.sub(x, largest)?;
+        let powers = self.exp(shifted)?;
+        let sum = self.reduce(ReduceOp::Sum, powers, &[k], true)?;
+        self.div(powers, sum)
+    }
+
+    /// Position of the largest ([`ReduceOp::Max`]) or smallest element along axis `k`.
+    ///
+    /// # Errors
+    /// No such axis, or another combination.
+    pub fn argreduce(
+        &mut self,
+        op: ReduceOp,
+        x: Value,
+        k: usize,
+        keep_dims: bool,
+        last: bool,
+    ) -> Result<Value> {
+        let found = self.push(Op::ArgReduce { op, axis: k, last }, &[x])?;
+        if keep_dims { self.unsqueeze(found, &[k]) } else { Ok(found) }
+    }
+
+    /// Running combination along axis `k`, see [`Op::Scan`].
+    ///
+    /// # Errors
+    /// No such axis, or a type that can't be combined.
+    pub fn scan(
+        &mut self,
+        op: ReduceOp,
+        x: Value,
+        k: usize,
+        exclusive: bool,
+        reverse: bool,
+    ) -> Result<Value> {
+        self.push(Op::Scan { op, axis: k, exclusive, reverse }, &[x])
+    }
+
+    /// The values sorted along axis `k`, and the positions where they stood.
+    ///
+    /// # Errors
+    /// No such axis.
+    pub fn sort(&mut self, x: Value, k: usize, descending: bool) -> Result<(Value, Value)> {
+        let results = self.push_multi(Op::Sort { axis: k, descending }, &[x])?;
+        Ok((results[0], results[1]))
+    }
+
+    /// Sum of products in Einstein's notation, in the operands' type; see [`Op::Contract`].
+    ///
+    /// ```
+    /// use symshape_compiler::graph::Graph;
+    /// use symshape_runtime::DType;
+    /// let mut g = Graph::default();
+    /// let x = g.input("x", DType::F32, vec!["N".parse().unwrap(), 8.into()])?;
+    /// let w = g.input("w", DType::F32, vec![4.into(), 8.into()])?;
+    /// let y = g.contract(x, b"nk", w, b"mk", b"nm")?;
+    /// assert_eq!(g.shape(y)[1], 4.into());
+    /// # Ok::<(), symshape_compiler::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Labels or sizes that don't fit.
+    pub fn contract(
+        &mut self,
+        lhs: Value,
+        lhs_labels: &[Label],
+        rhs: Value,
+        rhs_labels: &[Label],
+        out_labels: &[Label],
+    ) -> Result<Value> {
+        let dtype = self.dtype(lhs);
+        self.contract_as(dtype, lhs, lhs_labels, rhs, rhs_labels, out_labels)
+    }
+
+    /// [`Graph::contract`] whose products and sums are of type `dtype`.
+    ///
+    /// # Errors
+    /// As [`Graph::contract`].
+    pub fn contract_as(
+        &mut self,
+        dtype: DType,
+        lhs: Value,
+        lhs_labels: &[Label],
+        rhs: Value,
+        rhs_labels: &[Label],
+        out_labels: &[Label],
+    ) -> Result<Value> {
+        let [lhs_labels, rhs_labels, out] = [lhs_labels, rhs_labels, out_labels].map(<[Label]>::to_vec);
+        self.push(Op::Contract { lhs: lhs_labels, rhs: rhs_labels, out, dtype }, &[lhs, rhs])
+    }
+
+    /// NumPy's `matmul`: the last two axes are matrices, those before broadcast; a vector is a row on the left and a
+    /// column on the right, and its axis vanishes.
+    ///
+    /// # Errors
+    /// A rank of 0, inner sizes that differ, or batch sizes that don't broadcast.
+    pub fn matmul(&mut self, a: Value, b: Value) -> Result<Value> {
+        let dtype = self.dtype(a);
+        self.matmul_as(dtype, a, b)
+    }
+
+    /// [`Graph::matmul`] whose products and sums are of type `dtype`.
+    ///
+    /// # Errors
+    /// As [`Graph::matmul`].
+    pub fn matmul_as(&mut self, dtype: DType, a: Value, b: Value) -> Result<Value> {
+        let (a_rank, b_rank) = (self.rank(a), self.rank(b));
+        if a_rank == 0 || b_rank == 0 {
+            return Err(Error::invalid("matmul of a tensor without axes"));
+        }
+        if a_rank.max(b_rank) > MAX_MATMUL_RANK {
+            return Err(Error::unsupported(format!("matmul of more than {MAX_MATMUL_RANK} axes")));
+        }
+        let (a_batch, b_batch) = (a_rank.saturating_sub(2), b_rank.saturating_sub(2));
+        let [a_shape, b_shape] = [self.shape(a)[..a_batch].to_vec(), self.shape(b)[..b_batch].to_vec()];
+        let batch = self.broadcast_shapes(&[a_shape, b_shape])?;
+        let a_matrix: &[Label] = if a_rank == 1 { b"k" } else { b"mk" };
+        let b_matrix: &[Label] = if b_rank == 1 { b"k" } else { b"kn" };
+        let (a, a_labels) = self.batch_operand(a, a_batch, &batch, a_matrix)?;
+        let (b, b_labels) = self.batch_operand(b, b_batch, &batch, b_matrix)?;
+        let mut out = batch_labels(batch.len());
+        out.extend(a_matrix.iter().chain(b_matrix).filter(|label| **label != b'k'));
+        self.contract_as(dtype, a, &a_labels, b, &b_labels, &out)
+    }
+
+    /// `x` without the batch axes along which it repeats, and its labels: those of the batch axes left, and `matrix`.
+    fn batch_operand(
+        &mut self,
+        x: Value,
+        x_batch: usize,
+        batch: &[Dim],
+        matrix: &[Label],
+    ) -> Result<(Value, Vec<Label>)> {
+        let new = batch.len() - x_batch;
+        let shape = self.shape(x).to_vec();
+        let repeats = |k: &usize| self.is_one(&shape[*k]) && !self.is_one(&batch[new + k]);
+        let gone: Vec<usize> = (0..x_batch).filter(repeats).collect();
+        let all = batch_labels(batch.len());
+        let kept = (0..x_batch).filter(|k| !gone.contains(k)).map(|k| all[new + k]);
+        let labels = kept.chain(matrix.iter().copied()).collect();
+        Ok((self.squeeze(x, &gone)?, labels))
+    }
+}
+
+/// Capital letters for the batch axes, which leaves `m`, `k` and `n` to the matrices.
+fn batch_labels(count: usize) -> Vec<Label> {
+    (b'A'..=b'Z').take(count).collect()
+}

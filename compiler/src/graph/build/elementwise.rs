@@ -1,0 +1,200 @@
+//! Elementwise sugar: one [`Op::Map`] each, after NumPy's broadcasting has been spelled out as views.
+//!
+//! Two dims broadcast when they are equal or one of them is 1. Where neither is known to be 1 they are required to
+//! be equal (see [`Graph::require`]): a symbolic dim never decides at run time whether it broadcasts, because then
+//! the result's size would not be an expression over the symbols.
+
+use super::super::{Graph, Op, Value, axis};
+use crate::{
+    error::{Error, Result},
+    scalar::{BinaryOp, Body, CompareOp, Reg, Step, UnaryOp},
+};
+use symshape::{Dim, Relation};
+use symshape_runtime::DType;
+
+impl Graph {
+    /// `body` over elements, operands broadcast against each other.
+    ///
+    /// # Errors
+    /// Shapes that don't broadcast, or types that don't fit the body.
+    pub fn map(&mut self, body: Body, operands: &[Value]) -> Result<Value> {
+        let operands = self.broadcast(operands)?;
+        self.push(Op::Map(body), &operands)
+    }
+
+    fn map_step(&mut self, step: Step, operands: &[Value]) -> Result<Value> {
+        let params: Vec<DType> = operands.iter().map(|value| self.dtype(*value)).collect();
+        let result = Reg(params.len() as u32);
+        self.map(Body { params, steps: vec![step], result }, operands)
+    }
+
+    /// See [`UnaryOp`].
+    ///
+    /// # Errors
+    /// An element type that the operator doesn't take.
+    pub fn unary(&mut self, op: UnaryOp, x: Value) -> Result<Value> {
+        self.map_step(Step::Unary(op, Reg(0)), &[x])
+    }
+
+    /// See [`BinaryOp`].
+    ///
+    /// # Errors
+    /// Shapes that don't broadcast, or types that differ.
+    pub fn binary(&mut self, op: BinaryOp, a: Value, b: Value) -> Result<Value> {
+        self.map_step(Step::Binary(op, Reg(0), Reg(1)), &[a, b])
+    }
+
+    /// See [`CompareOp`].
+    ///
+    /// # Errors
+    /// Shapes that don't broadcast, or types that differ.
+    pub fn compare(&mut self, op: CompareOp, a: Value, b: Value) -> Result<Value> {
+        self.map_step(Step::Compare(op, Reg(0), Reg(1)), &[a, b])
+    }
+
+    /// `a` where `condition` holds, else `b`.
+    ///
+    /// # Errors
+    /// Shapes that don't broadcast, types of `a` and `b` that differ, or a condition that isn't bool.
+    pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Result<Value> {
+        self.map_step(Step::Select(Reg(0), Reg(1), Reg(2)), &[condition, a, b])
+    }
+
+    /// `x` converted, see [`Step::Cast`]; `x` itself when it has the type already.
+    ///
+    /// # Errors
+    /// None; the signature is that of [`Graph::push`].
+    pub fn cast(&mut self, dtype: DType, x: Value) -> Result<Value> {
+        match self.dtype(x) == dtype {
+            true => Ok(x),
+            false => self.map_step(Step::Cast(dtype, Reg(0)), &[x]),
+        }
+    }
+
+    /// `max(x, 0)`
+    ///
+    /// # Errors
+    /// `x` is bool.
+    pub fn relu(&mut self, x: Value) -> Result<Value> {
+        let zero = self.number(self.dtype(x), 0.0)?;
+        self.max(x, zero)
+    }
+
+    /// `x` repeated along its axes of size 1 and along new leading axes, so that it has this shape.
+    ///
+    /// # Errors
+    /// Another axis differs in size.
+    pub fn broadcast_to(&mut self, x: Value, shape: &[Dim]) -> Result<Value> {
+        let from = self.shape(x).to_vec();
+        let Some(new) = shape.len().checked_sub(from.len()) else {
+            let (from, to) = (show(&from), show(shape));
+            return Err(Error::invalid(format!(
+                "shape {from} does not broadcast to {to}, which has fewer axes"
+            )));
+        };
+        if from == shape {
+            return Ok(x);
+        }
+        let mut index = Vec::new();
+        for (k, dim) in from.iter().enumerate() {
+            let to = &shape[new + k];
+            let repeats = self.is_one(dim) && !self.is_one(to);
+            if !repeats {
+                self.require(
+                    Relation::eq(dim, to),
+                    &format!("broadcast {} to {}", show(&from), show(shape)),
+                )?;
+            }
+            index.push(if repeats { Dim::zero() } else { axis(new + k).into() });
+        }
+        self.push(Op::View { shape: shape.to_vec(), index }, &[x])
+    }
+
+    /// All values with the shape to which their shapes broadcast.
+    ///
+    /// # Errors
+    /// They don't.
+    pub fn broadcast(&mut self, values: &[Value]) -> Result<Vec<Value>> {
+        let shapes: Vec<Vec<Dim>> = values.iter().map(|value| self.shape(*value).to_vec()).collect();
+        let shape = self.broadcast_shapes(&shapes)?;
+        values.iter().map(|value| self.broadcast_to(*value, &shape)).collect()
+    }
+
+    /// The shape to which these shapes broadcast.
+    ///
+    /// # Errors
+    /// They don't.
+    pub fn broadcast_shapes(&mut self, shapes: &[Vec<Dim>]) -> Result<Vec<Dim>> {
+        let rank = shapes.iter().map(Vec::len).max().unwrap_or(0);
+        let mut out = vec![Dim::one(); rank];
+        for shape in shapes {
+            for (k, dim) in shape.iter().enumerate() {
+                let slot = rank - shape.len() + k;
+                let what = || {
+                    let all: Vec<String> = shapes.iter().map(|shape| show(shape)).collect();
+                    format!("broadcast {}", all.join(" with "))
+                };
+                out[slot] = self.broadcast_dim(&out[slot].clone(), dim, &what)?;
+            }
+        }
+        Ok(out)
+    }
+
+    fn broadcast_dim(&mut self, a: &Dim, b: &Dim, what: &dyn Fn() -> String) -> Result<Dim> {
+        if a == b || self.is_one(b) {
+            return Ok(a.clone());
+        }
+        if self.is_one(a) {
+            return Ok(b.clone());
+        }
+        if !self.facts.prove_eq(a, b).is_yes() {
+            self.require(Relation::eq(a, b), &what())?;
+        }
+        Ok(if b.as_int().is_some() { b.clone() } else { a.clone() })
+    }
+
+    /// Whether `dim` is known to be 1.
+    pub(crate) fn is_one(&self, dim: &Dim) -> bool {
+        dim.as_i64() == Some(1)
+            || (dim.as_int().is_none() && self.facts.const_value(dim).is_some_and(|value| value == 1.into()))
+    }
+}
+
+fn show(shape: &[Dim]) -> String {
+    let dims: Vec<String> = shape.iter().map(Dim::to_string).collect();
+    format!("[{}]", dims.join(", "))
+}
+
+macro_rules! sugar {
+    (unary $($name:ident $op:ident,)*) => {
+        impl Graph {$(
+            #[doc = concat!("[`UnaryOp::", stringify!($op), "`] of each element.")]
+            ///
+            /// # Errors
+            /// An element type that the operator doesn't take.
+            pub fn $name(&mut self, x: Value) -> Result<Value> {
+                self.unary(UnaryOp::$op, x)
+            }
+        )*}
+    };
+    (binary $($name:ident $op:ident,)*) => {
+        impl Graph {$(
+            #[doc = concat!("[`BinaryOp::", stringify!($op), "`] of the elements, broadcast.")]
+            ///
+            /// # Errors
+            /// Shapes that don't broadcast, or types that differ.
+            pub fn $name(&mut self, a: Value, b: Value) -> Result<Value> {
+                self.binary(BinaryOp::$op, a, b)
+            }
+        )*}
+    };
+}
+
+sugar! { unary
+    neg Neg, abs Abs, sign Sign, floor Floor, ceil Ceil, round Round, trunc Trunc, sqrt Sqrt, recip Recip,
+    exp Exp, expm1 Expm1, log Log, log1p Log1p, sin Sin, cos Cos, tanh Tanh, erf Erf, not Not,
+}
+
+sugar! { binary
+    add Add, sub Sub, mul Mul, div Div, rem Rem, modulo Mod, pow Pow, min Min, max Max, and And, or Or, xor Xor,
+}

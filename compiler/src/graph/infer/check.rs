@@ -1,0 +1,235 @@
+//! What an operator asks of the number, rank and element type of its operands and of its own attributes.
+
+use super::{Graph, Op, Value, loads};
+use crate::{
+    error::{Error, Result},
+    graph::{Coord, Label, axis},
+    scalar::{BinaryOp, Body, ReduceOp, Reg, Step, UnaryOp},
+};
+use symshape::{Dim, Symbol};
+use symshape_runtime::DType;
+
+fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::invalid(message())) }
+}
+
+/// The number of operands and their ranks.
+pub(super) fn operands(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
+    let count = operands.len();
+    let wanted = match op {
+        Op::Input(_) | Op::Const(_) | Op::Index { .. } => 0..=0,
+        Op::Map(body) => body.params.len().max(1)..=body.params.len(),
+        Op::View { .. } | Op::Pad { .. } | Op::Reduce { .. } | Op::ArgReduce { .. } => 1..=1,
+        Op::Sort { .. } | Op::Scan { .. } => 1..=1,
+        Op::Concat { .. } | Op::Gather { .. } => 1..=usize::MAX,
+        Op::Scatter { .. } => 2..=usize::MAX,
+        Op::Contract { .. } => 2..=2,
+    };
+    ensure(wanted.contains(&count), || format!("{} takes {wanted:?} operands and got {count}", op.name()))?;
+    let rank = operands.first().map_or(0, |value| graph.rank(*value));
+    let ranks_agree = || operands.iter().all(|value| graph.rank(*value) == rank);
+    match op {
+        Op::Map(_) => ensure(ranks_agree(), || "operands of different ranks".into()),
+        Op::Concat { axis } => {
+            ensure(ranks_agree(), || "operands of different ranks".into())?;
+            ensure(*axis < rank, || format!("axis {axis} of a tensor of {rank} axes"))
+        }
+        Op::Contract { lhs, rhs, .. } => {
+            let fits = lhs.len() == rank && rhs.len() == graph.rank(operands[1]);
+            ensure(fits, || "not one label for each axis".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Element types, axes, and index expressions.
+pub(super) fn attributes(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
+    let dtype_of = |i: usize| graph.dtype(operands[i]);
+    let rank_of = |i: usize| graph.rank(operands[i]);
+    match op {
+        Op::Input(_) | Op::Const(_) => Ok(()),
+        Op::Index { dtype, shape, expr } => {
+            ensure(dtype.is_int(), || format!("index of type {dtype}"))?;
+            only_axes(expr, shape.len())
+        }
+        Op::Map(body) => body_fits(graph, body, operands),
+        Op::View { shape, index } => view(graph, operands[0], shape, index),
+        Op::Pad { lo, hi, value } => {
+            ensure(lo.len() == rank_of(0) && hi.len() == rank_of(0), || "not one pad for each axis".into())?;
+            lo.iter().chain(hi).try_for_each(|dim| only_axes(dim, 0))?;
+            same_type(dtype_of(0), value.dtype())
+        }
+        Op::Concat { .. } => {
+            operands.iter().try_for_each(|value| same_type(dtype_of(0), graph.dtype(*value)))
+        }
+        Op::Gather { shape, coords } => coords_fit(graph, operands, coords, shape.len(), 1),
+        Op::Scatter { coords, mode } => {
+            same_type(dtype_of(0), dtype_of(1))?;
+            if let crate::graph::ScatterMode::Combine(op) = mode {
+                combines(*op, dtype_of(0))?;
+            }
+            coords_fit(graph, operands, coords, rank_of(1), 2)
+        }
+        Op::Reduce { op, axes } => {
+            let ascending = axes.windows(2).all(|pair| pair[0] < pair[1]);
+            let inside = axes.last().is_none_or(|last| *last < rank_of(0));
+            ensure(ascending && inside, || format!("axes {axes:?} of a tensor of {} axes", rank_of(0)))?;
+            combines(*op, dtype_of(0))
+        }
+        Op::ArgReduce { op, axis, .. } => {
+            ensure(matches!(op, ReduceOp::Min | ReduceOp::Max), || "argreduce of a sum or product".into())?;
+            has_axis(graph, operands[0], *axis)
+        }
+        Op::Contract { lhs, rhs, out, dtype } => {
+            let number = |dtype: DType| dtype.is_float() == dtype_of(0).is_float() && dtype != DType::Bool;
+            let fits = [*dtype, dtype_of(0), dtype_of(1)].into_iter().all(number);
+            ensure(fits, || format!("contract of {} and {} as {dtype}", dtype_of(0), dtype_of(1)))?;
+            labels(lhs, rhs, out)
+        }
+        Op::Sort { axis, .. } => has_axis(graph, operands[0], *axis),
+        Op::Scan { op, axis, .. } => {
+            has_axis(graph, operands[0], *axis)?;
+            combines(*op, dtype_of(0))
+        }
+    }
+}
+
+fn has_axis(graph: &Graph, x: Value, axis: usize) -> Result<()> {
+    ensure(axis < graph.rank(x), || format!("axis {axis} of a tensor of {} axes", graph.rank(x)))
+}
+
+fn same_type(a: DType, b: DType) -> Result<()> {
+    ensure(a == b, || format!("element types {a} and {b}"))
+}
+
+fn combines(op: ReduceOp, dtype: DType) -> Result<()> {
+    let fits = dtype != DType::Bool || matches!(op, ReduceOp::Min | ReduceOp::Max);
+    ensure(fits, || format!("{op:?} of {dtype}"))
+}
+
+/// `expr` holds no axis symbol besides `$0 … $(rank-1)`.
+fn only_axes(expr: &Dim, rank: usize) -> Result<()> {
+    let known = |symbol: &Symbol| (0..rank).any(|k| axis(k) == *symbol);
+    let unknown = expr.symbols().into_iter().find(|symbol| symbol.name().starts_with('$') && !known(symbol));
+    ensure(unknown.is_none(), || format!("{expr} holds an axis beyond the {rank} of the result"))
+}
+
+fn view(graph: &Graph, x: Value, shape: &[Dim], index: &[Dim]) -> Result<()> {
+    ensure(index.len() == graph.rank(x), || {
+        format!("{} indices for a tensor of {} axes", index.len(), graph.rank(x))
+    })?;
+    for (k, expr) in index.iter().enumerate() {
+        only_axes(expr, shape.len())?;
+        let fixed = expr.as_int().zip(graph.shape(x)[k].as_int());
+        let outside = fixed.is_some_and(|(at, size)| {
+            (at >= size || at.sign() == num_bigint::Sign::Minus)
+                && !shape.iter().any(|dim| dim.as_i64() == Some(0))
+        });
+        ensure(!outside, || format!("index {expr} along axis {k} of size {}", graph.shape(x)[k]))?;
+    }
+    let negative = |dim: &&Dim| dim.as_int().is_some_and(|size| size.sign() == num_bigint::Sign::Minus);
+    let bad = shape.iter().find(negative);
+    ensure(bad.is_none(), || format!("a dim of {}", bad.map(Dim::to_string).unwrap_or_default()))
+}
+
+fn coords_fit(graph: &Graph, operands: &[Value], coords: &[Coord], rank: usize, first: usize) -> Result<()> {
+    ensure(coords.len() == graph.rank(operands[0]), || "not one coordinate for each axis".into())?;
+    for coord in coords {
+        if let Coord::At(expr) = coord {
+            only_axes(expr, rank)?;
+        }
+    }
+    for (operand, at) in loads(coords) {
+        ensure((first..operands.len()).contains(&operand), || format!("coordinates in operand {operand}"))?;
+        let value = operands[operand];
+        ensure(graph.dtype(value).is_int(), || format!("coordinates of type {}", graph.dtype(value)))?;
+        ensure(at.len() == graph.rank(value), || "not one index for each axis of the coordinates".into())?;
+        at.iter().try_for_each(|expr| only_axes(expr, rank))?;
+    }
+    Ok(())
+}
+
+fn labels(lhs: &[Label], rhs: &[Label], out: &[Label]) -> Result<()> {
+    for list in [lhs, rhs, out] {
+        let mut sorted = list.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        ensure(sorted.len() == list.len(), || "a label repeats within an operand".into())?;
+        ensure(list.iter().all(u8::is_ascii_alphabetic), || "a label that is no letter".into())?;
+    }
+    let summed_once = |label: &&Label| !out.contains(label) && lhs.contains(label) != rhs.contains(label);
+    let once = lhs.iter().chain(rhs).find(summed_once);
+    ensure(once.is_none(), || "a label of one operand only is neither summed nor in the result".into())?;
+    let known = out.iter().all(|label| lhs.contains(label) || rhs.contains(label));
+    ensure(known, || "a label of the result stands in no operand".into())
+}
+
+fn body_fits(graph: &Graph, body: &Body, operands: &[Value]) -> Result<()> {
+    for (i, value) in operands.iter().enumerate() {
+        let (want, got) = (body.params[i], graph.dtype(*value));
+        ensure(want == got, || format!("operand {i} has type {got}, where {want} is wanted"))?;
+    }
+    check_body(body)
+}
+
+/// Registers are earlier ones, and types fit the operators.
+///
+/// # Errors
+/// They don't.
+pub fn check_body(body: &Body) -> Result<()> {
+    let count = body.params.len();
+    for (i, step) in body.steps.iter().enumerate() {
+        let earlier = operands_of(step).into_iter().all(|reg| (reg.0 as usize) < count + i);
+        ensure(earlier, || format!("step {i} of the body refers to a later one"))?;
+    }
+    ensure((body.result.0 as usize) < count + body.steps.len(), || "the body returns no register".into())?;
+    let types = body.types();
+    body.steps.iter().try_for_each(|step| step_fits(step, &|reg| types[reg.0 as usize]))
+}
+
+/// The registers that `step` reads.
+fn operands_of(step: &Step) -> Vec<Reg> {
+    match step {
+        Step::Const(_) => Vec::new(),
+        Step::Unary(_, x) | Step::Cast(_, x) => vec![*x],
+        Step::Binary(_, x, y) | Step::Compare(_, x, y) => vec![*x, *y],
+        Step::Select(x, y, z) => vec![*x, *y, *z],
+    }
+}
+
+fn step_fits(step: &Step, of: &dyn Fn(Reg) -> DType) -> Result<()> {
+    match step {
+        Step::Const(_) | Step::Cast(..) => Ok(()),
+        Step::Unary(op, x) => ensure(unary_takes(*op, of(*x)), || format!("{op:?} of {}", of(*x))),
+        Step::Binary(op, x, y) => {
+            same_type(of(*x), of(*y))?;
+            ensure(binary_takes(*op, of(*x)), || format!("{op:?} of {}", of(*x)))
+        }
+        Step::Compare(_, x, y) => same_type(of(*x), of(*y)),
+        Step::Select(c, x, y) => {
+            ensure(of(*c) == DType::Bool, || format!("a condition of type {}", of(*c)))?;
+            same_type(of(*x), of(*y))
+        }
+    }
+}
+
+fn unary_takes(op: UnaryOp, dtype: DType) -> bool {
+    use UnaryOp::*;
+    match op {
+        Neg | Abs | Sign | Floor | Ceil | Round | Trunc => dtype != DType::Bool,
+        Not => !dtype.is_float(),
+        Sqrt | Recip | Exp | Expm1 | Log | Log1p | Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh
+        | Tanh | Asinh | Acosh | Atanh | Erf | IsNan | IsInf => dtype.is_float(),
+    }
+}
+
+fn binary_takes(op: BinaryOp, dtype: DType) -> bool {
+    use BinaryOp::*;
+    match op {
+        Add | Sub | Mul | Div | Rem | Mod | Pow => dtype != DType::Bool,
+        Min | Max => true,
+        And | Or | Xor => !dtype.is_float(),
+        Shl | Shr => dtype.is_int(),
+        Atan2 => dtype.is_float(),
+    }
+}
