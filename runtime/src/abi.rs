@@ -127,6 +127,8 @@ pub struct TensorDesc {
     pub rank: u32,
     /// One text a dim, as people write it: `N`, `2*S + 1`, `3`.
     pub dims: *const *const c_char,
+    /// Upper bound of the tensor's bytes over the whole contract.
+    pub max_bytes: u64,
 }
 
 /// The root of an artefact: everything a caller can ask of it.
