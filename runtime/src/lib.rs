@@ -1,6 +1,50 @@
 //! Calls compiled symshape models: contract check, arena, contexts, loader.
+//!
+//! A [`Model`] is a compiled network: code, weights and the contract of its symbols. It is immutable, `Send + Sync`
+//! and cheap to clone. A [`Context`] is what one thread needs to call it: the arena, reserved once at the size that
+//! the model was proven never to exceed, and committed by the operating system only as far as it is touched.
+//! A call checks the whole contract before it stores anything, and neither allocates, locks nor enters the kernel.
+//!
+//! ```no_run
+//! use symshape_runtime::{Context, Model, TensorRef};
+//!
+//! let model = Model::open("mlp.so")?;
+//! println!("at most {} bytes of arena, {} for a batch of 8", model.arena_max(), model.arena_bytes(&[8])?);
+//!
+//! let mut context = Context::new(&model)?;
+//! for batch in [1, 3, 64] {
+//!     let x = vec![0.5_f32; batch * 784];
+//!     let outputs = context.run_views(&[TensorRef::new(&[batch, 784], &x)?])?;
+//!     println!("{:?}", outputs.get(0).array::<f32>()?);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Without the feature `std` (on by default) there is no loader and no mapped memory: models come from descriptors
+//! that are linked in, and the arena from the global allocator or from the caller.
+#![cfg_attr(not(feature = "std"), no_std)]
+
+extern crate alloc;
 
 pub mod abi;
+mod arena;
+mod call;
+mod context;
+mod desc;
 mod dtype;
+mod element;
+mod error;
+mod guard;
+#[cfg(feature = "std")]
+mod loader;
+mod model;
+mod pool;
+mod tensor;
 
+pub use context::{Context, Outputs};
+pub use desc::Broken;
 pub use dtype::DType;
+pub use element::Element;
+pub use error::{CallError, OpenError, QueryError, TensorError, TensorName};
+pub use model::{Model, SymbolInfo, TensorInfo};
+pub use tensor::{TensorMut, TensorRef};

@@ -1,0 +1,277 @@
+//! What one thread needs to call a model: an arena, tables for pointers and shapes, and the call itself.
+//!
+//! All memory is reserved when the context is made, at the bounds of the contract: a call, at whatever size,
+//! allocates nothing. The order within a call: types and ranks, then the whole contract (in the artefact's own
+//! `check`), then the output buffers, and only then does anything get written.
+
+use crate::{
+    CallError, Model, OpenError, TensorMut, TensorRef,
+    arena::{ALIGN_BYTES, Arena},
+    desc::{Broken, Slots},
+    error::TensorName,
+    tensor,
+};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Untouched bytes around the arena and between outputs, of address space only; see [`Context::run_guarded`].
+pub(crate) const GUARD_BYTES: usize = 4096;
+
+/// A caller of a model, for one thread at a time.
+pub struct Context {
+    pub(crate) model: Model,
+    pub(crate) memory: Arena,
+    /// Offset of the arena in `memory`.
+    pub(crate) arena_at: usize,
+    /// Offsets of the outputs in `memory`; empty in lent memory.
+    pub(crate) outputs_at: Vec<usize>,
+    pub(crate) slots: Slots,
+    in_shapes: Vec<i64>,
+    pub(crate) dims: Vec<i64>,
+    /// The outputs' shapes, one after another, as of the last successful check.
+    out_shapes: Vec<i64>,
+    out_sizes: Vec<usize>,
+    /// Where each output's shape begins in `out_sizes`, and the end.
+    out_starts: Vec<usize>,
+}
+
+impl Context {
+    /// A context with memory of its own: the arena's and the outputs' bounds, reserved now, committed when touched.
+    ///
+    /// # Errors
+    /// When the system refuses the address space.
+    pub fn new(model: &Model) -> Result<Context, OpenError> {
+        let arena_at = GUARD_BYTES;
+        let mut end = arena_at + round_up(model.arena_max()) + GUARD_BYTES;
+        let mut outputs_at = Vec::with_capacity(model.outputs().len());
+        for output in model.outputs() {
+            outputs_at.push(end);
+            let size = output.max_bytes().checked_next_multiple_of(ALIGN_BYTES);
+            let next = size.and_then(|size| end.checked_add(size)?.checked_add(GUARD_BYTES));
+            end = next.ok_or(OpenError::Reserve { bytes: usize::MAX })?;
+        }
+        Ok(Context::over(model, Arena::reserve(end)?, arena_at, outputs_at))
+    }
+
+    /// A context whose arena is lent, a static array for instance; it has no memory for outputs, which go to the
+    /// caller's buffers.
+    ///
+    /// # Errors
+    /// When the 64-byte aligned part of `memory` is smaller than [`Model::arena_max`].
+    pub fn in_memory(model: &Model, memory: &'static mut [u8]) -> Result<Context, OpenError> {
+        let memory = Arena::lent(memory);
+        let (needed, got) = (model.arena_max(), memory.len());
+        if got < needed {
+            return Err(OpenError::TooSmall { needed, got });
+        }
+        Ok(Context::over(model, memory, 0, Vec::new()))
+    }
+
+    /// A context over this memory.
+    fn over(model: &Model, memory: Arena, arena_at: usize, outputs_at: Vec<usize>) -> Context {
+        let in_axes = model.inputs().iter().map(|input| input.rank()).sum();
+        let mut out_starts = alloc::vec![0];
+        for output in model.outputs() {
+            out_starts.push(out_starts[out_starts.len() - 1] + output.rank());
+        }
+        let out_axes = out_starts[model.outputs().len()];
+        Context {
+            model: model.clone(),
+            memory,
+            arena_at,
+            outputs_at,
+            slots: Slots::new(model.inputs().len(), model.outputs().len()),
+            in_shapes: alloc::vec![0; in_axes],
+            dims: alloc::vec![0; model.symbols().len()],
+            out_shapes: alloc::vec![0; out_axes],
+            out_sizes: alloc::vec![0; out_axes],
+            out_starts,
+        }
+    }
+
+    /// The model that it calls.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Checks the contract for inputs of these types and shapes, and returns the symbols' values.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with the inputs.
+    pub fn bind(&mut self, inputs: &[TensorRef<'_>]) -> Result<&[i64], CallError> {
+        let desc = &self.model.desc;
+        if inputs.len() != desc.inputs.len() {
+            return Err(CallError::WrongInputCount { expected: desc.inputs.len(), got: inputs.len() });
+        }
+        let mut rest = &mut self.in_shapes[..];
+        for (idx, (input, info)) in inputs.iter().zip(&desc.inputs).enumerate() {
+            if input.dtype() != info.dtype() {
+                let tensor = TensorName::input(desc, idx);
+                return Err(CallError::WrongDType { tensor, expected: info.dtype(), got: input.dtype() });
+            }
+            if input.shape().len() != info.rank() {
+                let tensor = TensorName::input(desc, idx);
+                return Err(CallError::WrongRank { tensor, expected: info.rank(), got: input.shape().len() });
+            }
+            let (dims, tail) = rest.split_at_mut(info.rank());
+            for (to, from) in dims.iter_mut().zip(input.shape()) {
+                *to = i64::try_from(*from).unwrap_or(i64::MAX);
+            }
+            rest = tail;
+        }
+        desc.check(&self.in_shapes, &mut self.slots, &mut self.dims)
+            .map_err(|error| CallError::reported(Broken::new(desc, error)))?;
+        self.shape_outputs();
+        Ok(&self.dims)
+    }
+
+    /// Computes the outputs' shapes from the bound dims.
+    fn shape_outputs(&mut self) {
+        for idx in 0..self.out_starts.len() - 1 {
+            let range = self.out_starts[idx]..self.out_starts[idx + 1];
+            self.model.desc.output_shape(idx, &self.dims, &mut self.out_shapes[range.clone()]);
+            for axis in range {
+                self.out_sizes[axis] = usize::try_from(self.out_shapes[axis]).unwrap_or(0);
+            }
+        }
+    }
+
+    /// The shape of output `idx` as of the last successful [`Context::bind`] or call.
+    ///
+    /// # Panics
+    /// When the model has no such output.
+    pub fn output_shape(&self, idx: usize) -> &[usize] {
+        &self.out_sizes[self.out_starts[idx]..self.out_starts[idx + 1]]
+    }
+
+    /// Bytes of output `idx` at the bound dims.
+    pub(crate) fn output_bytes(&self, idx: usize) -> usize {
+        let dtype = self.model.outputs()[idx].dtype();
+        tensor::size_bytes(dtype, self.output_shape(idx)).unwrap_or(usize::MAX)
+    }
+
+    /// Runs the model into the caller's buffers.
+    ///
+    /// # Errors
+    /// When anything about the tensors breaks the contract; nothing was written then. Or when the model meets, in the
+    /// data, an index that lies outside what it addresses; the outputs are undefined then.
+    pub fn run(&mut self, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) -> Result<(), CallError> {
+        self.bind(inputs)?;
+        let expected = self.model.outputs().len();
+        if outputs.len() != expected {
+            return Err(CallError::WrongOutputCount { expected, got: outputs.len() });
+        }
+        for (idx, output) in outputs.iter_mut().enumerate() {
+            self.accept(idx, output)?;
+            self.slots.set_output(idx, output.bytes().as_mut_ptr());
+        }
+        self.call(inputs)
+    }
+
+    /// Runs the model into the context's own memory, where the outputs stay until the next call.
+    ///
+    /// # Errors
+    /// As [`Context::run`].
+    pub fn run_views(&mut self, inputs: &[TensorRef<'_>]) -> Result<Outputs<'_>, CallError> {
+        self.bind(inputs)?;
+        self.run_bound(inputs)?;
+        Ok(Outputs { context: self })
+    }
+
+    /// Runs into the context's memory; `inputs` were bound last.
+    pub(crate) fn run_bound(&mut self, inputs: &[TensorRef<'_>]) -> Result<(), CallError> {
+        if self.outputs_at.len() != self.model.outputs().len() {
+            return Err(CallError::NoOutputMemory);
+        }
+        for idx in 0..self.outputs_at.len() {
+            let (needed, got) = (self.output_bytes(idx), self.model.outputs()[idx].max_bytes());
+            if needed > got {
+                let tensor = TensorName::output(&self.model.desc, idx);
+                return Err(CallError::TooSmall { tensor, needed, got });
+            }
+            let at = self.memory.at(self.outputs_at[idx]);
+            self.slots.set_output(idx, at);
+        }
+        self.call(inputs)
+    }
+
+    /// The outputs of the last call, which went to the context's memory.
+    pub(crate) fn outputs(&self) -> Outputs<'_> {
+        Outputs { context: self }
+    }
+
+    /// Complains about a buffer that can't take output `idx` at the bound dims.
+    fn accept(&self, idx: usize, output: &TensorMut<'_>) -> Result<(), CallError> {
+        let name = || TensorName::output(&self.model.desc, idx);
+        let expected = self.model.outputs()[idx].dtype();
+        if output.dtype() != expected {
+            return Err(CallError::WrongDType { tensor: name(), expected, got: output.dtype() });
+        }
+        if let Some(shape) = output.shape() {
+            let wanted = self.output_shape(idx);
+            if shape.len() != wanted.len() {
+                return Err(CallError::WrongRank {
+                    tensor: name(),
+                    expected: wanted.len(),
+                    got: shape.len(),
+                });
+            }
+            if let Some(axis) = (0..shape.len()).find(|axis| shape[*axis] != wanted[*axis]) {
+                let (expected, got) = (wanted[axis], shape[axis]);
+                return Err(CallError::WrongShape { tensor: name(), axis, expected, got });
+            }
+        }
+        let needed = self.output_bytes(idx);
+        let got = output.len_bytes();
+        if got < needed {
+            return Err(CallError::TooSmall { tensor: name(), needed, got });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("model", &self.model).field("dims", &self.dims).finish()
+    }
+}
+
+/// Rounds up to the arena's alignment; `Model::from_desc` refuses sizes for which this could overflow.
+fn round_up(bytes: usize) -> usize {
+    bytes.next_multiple_of(ALIGN_BYTES)
+}
+
+/// The results of a call, in the context's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Outputs<'a> {
+    context: &'a Context,
+}
+
+impl<'a> Outputs<'a> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.context.model.outputs().len()
+    }
+
+    /// True of a model without outputs.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Output `idx`.
+    ///
+    /// # Panics
+    /// When the model has no such output.
+    pub fn get(&self, idx: usize) -> TensorRef<'a> {
+        let context = self.context;
+        let bytes = context.memory.slice(context.outputs_at[idx], context.output_bytes(idx));
+        let dtype = context.model.outputs()[idx].dtype();
+        TensorRef::from_bytes(dtype, context.output_shape(idx), bytes).expect("sized and aligned for it")
+    }
+
+    /// The output of this name.
+    pub fn by_name(&self, name: &str) -> Option<TensorRef<'a>> {
+        let idx = self.context.model.outputs().iter().position(|info| info.name() == name)?;
+        Some(self.get(idx))
+    }
+}

@@ -1,0 +1,318 @@
+//! The descriptor of an artefact, behind safe functions: the only place that follows its pointers and calls its code.
+//!
+//! [`Desc::read`] looks at everything once and copies names and ranges into owned memory; what remains is four
+//! function pointers, which the methods call with arguments of the lengths that the descriptor's counts ask for.
+
+use crate::{
+    DType, OpenError, SymbolInfo, TensorInfo,
+    abi::{ABI_VERSION, Code, Error, Exec, MAGIC, ModelDesc, SymbolDesc, TensorDesc},
+};
+use alloc::{string::String, sync::Arc, vec::Vec};
+use core::{
+    any::Any,
+    ffi::{CStr, c_char, c_void},
+};
+
+/// More entries than this in a table of a descriptor mean that it is none.
+const MAX_ENTRIES: u32 = 1 << 16;
+
+/// What keeps an artefact's memory where it is: a loaded library, executable pages, or nothing.
+pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
+
+/// A validated descriptor and what keeps it alive.
+pub(crate) struct Desc {
+    raw: &'static ModelDesc,
+    pub(crate) name: String,
+    pub(crate) formula: String,
+    pub(crate) symbols: Vec<SymbolInfo>,
+    pub(crate) inputs: Vec<TensorInfo>,
+    pub(crate) outputs: Vec<TensorInfo>,
+    _keep: Keep,
+}
+
+// SAFETY: a descriptor is constant data and its functions are re-entrant by the ABI; the rest is owned.
+unsafe impl Send for Desc {}
+// SAFETY: as above: nothing behind the pointers is ever written.
+unsafe impl Sync for Desc {}
+
+impl Desc {
+    /// Reads and validates the descriptor at `raw`.
+    ///
+    /// # Safety
+    /// `raw` is null or points to a [`ModelDesc`] made by symshape's compiler (or to one that keeps the same
+    /// promises), which stays valid and constant as long as `keep` lives. The first two fields are looked at before
+    /// anything else is believed.
+    pub(crate) unsafe fn read(raw: *const ModelDesc, keep: Keep) -> Result<Desc, OpenError> {
+        // SAFETY: by the caller's promise, a non-null `raw` points to a descriptor that outlives `keep`, hence `self`;
+        // the `'static` never leaves this struct.
+        let raw = unsafe { raw.as_ref() }.ok_or(OpenError::Malformed("it is null"))?;
+        if raw.magic != MAGIC {
+            return Err(OpenError::Malformed("it does not begin with symshape's mark"));
+        }
+        if raw.abi_version != ABI_VERSION {
+            return Err(OpenError::Version { found: raw.abi_version, expected: ABI_VERSION });
+        }
+        // SAFETY: the tables have as many entries as the counts say, and all strings are C strings.
+        unsafe {
+            let symbols = table(raw.symbols, raw.n_symbols)?;
+            let inputs = table(raw.inputs, raw.n_inputs)?;
+            let outputs = table(raw.outputs, raw.n_outputs)?;
+            Ok(Desc {
+                raw,
+                name: string(raw.name)?,
+                formula: string(raw.arena_formula)?,
+                symbols: symbols.iter().map(|desc| symbol(desc)).collect::<Result<_, _>>()?,
+                inputs: inputs.iter().map(|desc| tensor(desc)).collect::<Result<_, _>>()?,
+                outputs: outputs.iter().map(|desc| tensor(desc)).collect::<Result<_, _>>()?,
+                _keep: keep,
+            })
+        }
+    }
+
+    /// The bound of the arena as the descriptor states it.
+    pub(crate) fn arena_max(&self) -> u64 {
+        self.raw.arena_max
+    }
+
+    /// Binds the symbols from the inputs' shapes, which follow one another in `shapes`.
+    pub(crate) fn check(&self, shapes: &[i64], slots: &mut Slots, dims: &mut [i64]) -> Result<(), Error> {
+        assert!(dims.len() == self.symbols.len() && slots.shapes.len() == self.inputs.len());
+        let mut rest = shapes;
+        for (slot, input) in slots.shapes.iter_mut().zip(&self.inputs) {
+            let (shape, tail) = rest.split_at(input.rank());
+            *slot = shape.as_ptr();
+            rest = tail;
+        }
+        let mut error = no_error();
+        // SAFETY: one pointer for each input, each to as many dims as that input has axes (`split_at` above would
+        // have panicked), one place for each symbol, and an error to write.
+        let code = unsafe { (self.raw.check)(slots.shapes.as_ptr(), dims.as_mut_ptr(), &mut error) };
+        outcome(code, error)
+    }
+
+    /// Bytes of arena for dims that lie within the contract.
+    pub(crate) fn arena_bytes(&self, dims: &[i64]) -> usize {
+        assert!(dims.len() == self.symbols.len());
+        // SAFETY: one dim for each symbol; the function only computes.
+        unsafe { (self.raw.arena_bytes)(dims.as_ptr()) }
+    }
+
+    /// Writes the shape of output `idx` into `shape`.
+    pub(crate) fn output_shape(&self, idx: usize, dims: &[i64], shape: &mut [i64]) {
+        assert!(dims.len() == self.symbols.len() && shape.len() == self.outputs[idx].rank());
+        // SAFETY: one dim for each symbol, one place for each axis of that output.
+        let code = unsafe { (self.raw.output_shape)(idx as u32, dims.as_ptr(), shape.as_mut_ptr()) };
+        debug_assert_eq!(code, 0, "the output exists");
+    }
+
+    /// Runs the model on the memory that `slots` points to.
+    ///
+    /// # Safety
+    /// `dims` passed the check; `slots` holds, for each input and output, memory of the size and alignment that its
+    /// shape and type ask for at these dims, the outputs' writable and disjoint from everything else; `arena` is
+    /// 64-byte aligned memory of `arena_bytes(dims)` bytes that nobody else uses; what `exec` points to is valid.
+    pub(crate) unsafe fn run(
+        &self,
+        slots: &Slots,
+        dims: &[i64],
+        arena: *mut u8,
+        exec: Exec,
+    ) -> Result<(), Error> {
+        assert!(dims.len() == self.symbols.len());
+        assert!(slots.inputs.len() == self.inputs.len() && slots.outputs.len() == self.outputs.len());
+        let mut error = no_error();
+        let exec = Exec { error: &mut error, ..exec };
+        let (inputs, outputs) = (slots.inputs.as_ptr(), slots.outputs.as_ptr());
+        // SAFETY: the caller's promise.
+        let code = unsafe { (self.raw.run)(inputs, outputs, dims.as_ptr(), arena.cast(), &exec) };
+        outcome(code, error)
+    }
+}
+
+/// The pointer tables of a call, made once for each context.
+pub(crate) struct Slots {
+    shapes: Vec<*const i64>,
+    inputs: Vec<*const c_void>,
+    outputs: Vec<*mut c_void>,
+}
+
+// SAFETY: the pointers are written anew in each call before they are used, and mean nothing between calls.
+unsafe impl Send for Slots {}
+
+impl Slots {
+    /// Tables for a model with these numbers of tensors.
+    pub(crate) fn new(n_inputs: usize, n_outputs: usize) -> Slots {
+        Slots {
+            shapes: alloc::vec![core::ptr::null(); n_inputs],
+            inputs: alloc::vec![core::ptr::null(); n_inputs],
+            outputs: alloc::vec![core::ptr::null_mut(); n_outputs],
+        }
+    }
+
+    /// Sets where input `idx` is read.
+    pub(crate) fn set_input(&mut self, idx: usize, at: *const u8) {
+        self.inputs[idx] = at.cast();
+    }
+
+    /// Sets where output `idx` is written.
+    pub(crate) fn set_output(&mut self, idx: usize, at: *mut u8) {
+        self.outputs[idx] = at.cast();
+    }
+}
+
+/// A fact of the contract that a call broke, as the artefact reported it; making one allocates nothing.
+#[derive(Clone)]
+pub struct Broken {
+    model: Arc<Desc>,
+    error: Error,
+}
+
+// SAFETY: the pointers of the error lead to constant data of the artefact, which `model` keeps loaded.
+unsafe impl Send for Broken {}
+// SAFETY: as above.
+unsafe impl Sync for Broken {}
+
+impl Broken {
+    /// What `model` reported as `error`.
+    pub(crate) fn new(model: &Arc<Desc>, error: Error) -> Broken {
+        Broken { model: model.clone(), error }
+    }
+
+    /// One of [`Code`], as a number.
+    pub fn code(&self) -> i32 {
+        self.error.code
+    }
+
+    /// Name of the symbol or text of the derived dim concerned.
+    pub fn symbol(&self) -> Option<&str> {
+        let info = self.model.symbols.get(self.error.symbol as usize);
+        self.text(self.error.symbol_name).or(info.map(|info| info.name.as_str()))
+    }
+
+    /// What is declared about the symbol, where one is concerned.
+    pub fn declared(&self) -> Option<&SymbolInfo> {
+        self.model.symbols.get(self.error.symbol as usize)
+    }
+
+    /// The value met.
+    pub fn value(&self) -> i64 {
+        self.error.value
+    }
+
+    /// Lowest value allowed.
+    pub fn lo(&self) -> i64 {
+        self.error.lo
+    }
+
+    /// Highest value allowed.
+    pub fn hi(&self) -> i64 {
+        self.error.hi
+    }
+
+    /// Name of the tensor, or of the node in which it went wrong.
+    pub fn tensor(&self) -> Option<&str> {
+        let info = self.model.inputs.get(self.error.tensor as usize);
+        self.text(self.error.tensor_name).or(info.map(|info| info.name.as_str()))
+    }
+
+    /// Axis of that tensor.
+    pub fn axis(&self) -> Option<usize> {
+        (self.error.axis != u32::MAX).then_some(self.error.axis as usize)
+    }
+
+    /// One more line of explanation: what is declared, and where.
+    pub fn why(&self) -> Option<&str> {
+        self.text(self.error.why)
+    }
+
+    /// A string of the artefact; the errors that it reports hold no others.
+    fn text(&self, at: *const c_char) -> Option<&str> {
+        // SAFETY: by the ABI the strings of an error are null or live as long as the artefact, which `model` keeps.
+        (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) }.to_str().unwrap_or("?"))
+    }
+}
+
+/// An error that says nothing yet.
+fn no_error() -> Error {
+    Error {
+        code: 0,
+        tensor: u32::MAX,
+        axis: u32::MAX,
+        symbol: u32::MAX,
+        value: 0,
+        lo: 0,
+        hi: 0,
+        symbol_name: core::ptr::null(),
+        tensor_name: core::ptr::null(),
+        why: core::ptr::null(),
+    }
+}
+
+/// A generated function's code and error as a result; the code returned is the one believed.
+fn outcome(code: i32, error: Error) -> Result<(), Error> {
+    if code == Code::Ok as i32 { Ok(()) } else { Err(Error { code, ..error }) }
+}
+
+/// A table of the descriptor.
+///
+/// # Safety
+/// `at` is null or points to `n` entries that live long enough.
+unsafe fn table<'a, T>(at: *const T, n: u32) -> Result<&'a [T], OpenError> {
+    match n {
+        0 => Ok(&[]),
+        _ if n > MAX_ENTRIES => Err(OpenError::Malformed("a table has too many entries")),
+        _ if at.is_null() => Err(OpenError::Malformed("a table is missing")),
+        // SAFETY: not null, hence by the caller's promise `n` entries.
+        _ => Ok(unsafe { core::slice::from_raw_parts(at, n as usize) }),
+    }
+}
+
+/// A copy of a C string.
+///
+/// # Safety
+/// `at` is null or a C string.
+unsafe fn string(at: *const c_char) -> Result<String, OpenError> {
+    if at.is_null() {
+        return Err(OpenError::Malformed("a name is missing"));
+    }
+    // SAFETY: not null, hence a C string by the caller's promise.
+    let text = unsafe { CStr::from_ptr(at) };
+    text.to_str().map(String::from).map_err(|_| OpenError::Malformed("a name is not UTF-8"))
+}
+
+/// A symbol's row.
+///
+/// # Safety
+/// Its pointers are as the ABI says.
+unsafe fn symbol(desc: &SymbolDesc) -> Result<SymbolInfo, OpenError> {
+    let n_values =
+        u32::try_from(desc.n_values).map_err(|_| OpenError::Malformed("a table has too many entries"))?;
+    // SAFETY: the caller's promise.
+    let (name, values) = unsafe { (string(desc.name)?, table(desc.values, n_values)?) };
+    if desc.lo > desc.hi || desc.step < 1 || !values.is_sorted() {
+        return Err(OpenError::Malformed("a symbol's range is empty"));
+    }
+    Ok(SymbolInfo {
+        name,
+        lo: desc.lo,
+        hi: desc.hi,
+        step: desc.step,
+        offset: desc.offset,
+        values: values.to_vec(),
+    })
+}
+
+/// A tensor's row.
+///
+/// # Safety
+/// Its pointers are as the ABI says.
+unsafe fn tensor(desc: &TensorDesc) -> Result<TensorInfo, OpenError> {
+    let dtype = DType::from_code(desc.dtype).ok_or(OpenError::Malformed("an element type is unknown"))?;
+    // SAFETY: the caller's promise.
+    let (name, dims) = unsafe { (string(desc.name)?, table(desc.dims, desc.rank)?) };
+    // SAFETY: the caller's promise.
+    let dims = dims.iter().map(|dim| unsafe { string(*dim) }).collect::<Result<_, _>>()?;
+    let max_bytes =
+        usize::try_from(desc.max_bytes).map_err(|_| OpenError::Malformed("a tensor exceeds the memory"))?;
+    Ok(TensorInfo { name, dtype, dims, max_bytes })
+}

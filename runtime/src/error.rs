@@ -1,0 +1,295 @@
+//! What can go wrong, as types; making an error allocates nothing, its text is composed when it is shown.
+
+use crate::{DType, SymbolInfo, desc::Broken, desc::Desc};
+use alloc::{string::String, sync::Arc};
+use core::fmt;
+use thiserror::Error;
+
+/// Why a model or context could not be made.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The file is missing or is no shared object that can be loaded here.
+    #[error("{path}: {reason}")]
+    Load {
+        /// The file.
+        path: String,
+        /// The loader's words.
+        reason: String,
+    },
+    /// The descriptor is none, or damaged.
+    #[error("not a symshape artefact: {0}")]
+    Malformed(&'static str),
+    /// The descriptor is of another version of symshape.
+    #[error(
+        "the artefact speaks version {found} of the interface, this program version {expected}: recompile it"
+    )]
+    Version {
+        /// The artefact's.
+        found: u32,
+        /// Ours.
+        expected: u32,
+    },
+    /// The operating system refuses so much address space.
+    #[error("can't reserve {bytes} bytes; narrower ranges of the symbols need less")]
+    Reserve {
+        /// How much was asked for.
+        bytes: usize,
+    },
+    /// Lent memory is smaller than the arena's bound.
+    #[error("the memory lent holds {got} aligned bytes; the arena can need {needed}")]
+    TooSmall {
+        /// The bound.
+        needed: usize,
+        /// What there is.
+        got: usize,
+    },
+}
+
+/// Why a question about sizes has no answer.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// Dims are given one for each symbol.
+    #[error("{got} dims for {expected} symbols")]
+    WrongDimCount {
+        /// Number of symbols.
+        expected: usize,
+        /// Number of dims.
+        got: usize,
+    },
+    /// A dim is outside its symbol's declaration.
+    #[error("{name} = {value}; {name} is declared {symbol}", name = .symbol.name())]
+    NotAllowed {
+        /// The symbol.
+        symbol: SymbolInfo,
+        /// The value given.
+        value: i64,
+    },
+    /// The model has no such symbol.
+    #[error("the model has no symbol {name}")]
+    NoSymbol {
+        /// What was asked for.
+        name: String,
+    },
+    /// The model has no such output.
+    #[error("the model has no output number {idx}")]
+    NoOutput {
+        /// What was asked for.
+        idx: usize,
+    },
+}
+
+/// Why something can't be a tensor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    /// Memory and shape disagree.
+    #[error("the shape asks for {expected} bytes; there are {got}")]
+    WrongSize {
+        /// What the shape asks for.
+        expected: usize,
+        /// What there is.
+        got: usize,
+    },
+    /// The shape exceeds the address space, or the axes that an array may have here.
+    #[error("the shape is too large")]
+    TooLarge,
+    /// The memory begins where no such element may.
+    #[error("memory for {dtype} elements must be aligned to their size")]
+    Misaligned {
+        /// Type of the elements.
+        dtype: DType,
+    },
+    /// The elements are of another type.
+    #[error("the elements are {expected}, not {got}")]
+    WrongDType {
+        /// What they are.
+        expected: DType,
+        /// What was asked for.
+        got: DType,
+    },
+    /// The array's elements are not dense in row-major order.
+    #[error("the array is not in standard layout (dense, row-major)")]
+    NotStandardLayout,
+}
+
+/// Why a call was refused or ended early; in the first case no memory was written.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// There are too few or too many inputs.
+    #[error("{got} inputs for a model that has {expected}")]
+    WrongInputCount {
+        /// Number of inputs of the model.
+        expected: usize,
+        /// Number of inputs given.
+        got: usize,
+    },
+    /// There are too few or too many outputs.
+    #[error("{got} outputs for a model that has {expected}")]
+    WrongOutputCount {
+        /// Number of outputs of the model.
+        expected: usize,
+        /// Number of outputs given.
+        got: usize,
+    },
+    /// A tensor's elements are of another type.
+    #[error("`{tensor}` holds {expected}; {got} was given")]
+    WrongDType {
+        /// Which tensor.
+        tensor: TensorName,
+        /// The model's type.
+        expected: DType,
+        /// The caller's type.
+        got: DType,
+    },
+    /// A tensor has too few or too many axes.
+    #[error("`{tensor}` has {expected} axes; {got} were given")]
+    WrongRank {
+        /// Which tensor.
+        tensor: TensorName,
+        /// The model's number.
+        expected: usize,
+        /// The caller's number.
+        got: usize,
+    },
+    /// An output array has another shape.
+    #[error("`{tensor}` axis {axis} is {expected} in this call; the array's is {got}")]
+    WrongShape {
+        /// Which tensor.
+        tensor: TensorName,
+        /// Which axis.
+        axis: usize,
+        /// The model's dim.
+        expected: usize,
+        /// The caller's dim.
+        got: usize,
+    },
+    /// An output buffer is too small.
+    #[error("`{tensor}` takes {needed} bytes in this call; its buffer has {got}")]
+    TooSmall {
+        /// Which tensor.
+        tensor: TensorName,
+        /// What the call needs.
+        needed: usize,
+        /// What there is.
+        got: usize,
+    },
+    /// The context lives in lent memory, which has no room for outputs.
+    #[error("this context has no memory for outputs: call `run` with buffers")]
+    NoOutputMemory,
+    /// A symbol's value is outside its range.
+    #[error("{0}")]
+    OutOfRange(Broken),
+    /// A symbol's value is in range but breaks its step or is none of its values.
+    #[error("{0}")]
+    NotAllowed(Broken),
+    /// Two places give a symbol or a derived dim different values.
+    #[error("{0}")]
+    Mismatch(Broken),
+    /// A fact declared about several symbols does not hold.
+    #[error("{0}")]
+    FactBroken(Broken),
+    /// An index met while running lies outside what it addresses.
+    #[error("{0}")]
+    IndexOutOfBounds(Broken),
+    /// Code was reached whose shapes contradict the inputs.
+    #[error("{0}")]
+    Contradiction(Broken),
+    /// The artefact reports something that this version does not know.
+    #[error("{0}")]
+    Unknown(Broken),
+}
+
+impl CallError {
+    /// The error that an artefact reported.
+    pub(crate) fn reported(broken: Broken) -> CallError {
+        match broken.code() {
+            1 => CallError::OutOfRange(broken),
+            2 => CallError::NotAllowed(broken),
+            3 => CallError::Mismatch(broken),
+            4 => CallError::FactBroken(broken),
+            5 => CallError::IndexOutOfBounds(broken),
+            6 => CallError::Contradiction(broken),
+            _ => CallError::Unknown(broken),
+        }
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(tensor) = self.tensor() {
+            write!(f, "`{tensor}` ")?;
+            if let Some(axis) = self.axis() {
+                write!(f, "axis {axis} ")?;
+            }
+        }
+        let (symbol, value) = (self.symbol().unwrap_or("the dim"), self.value());
+        match self.code() {
+            1 | 2 => {
+                write!(f, "gives {symbol} = {value}; {symbol} is ")?;
+                match self.declared() {
+                    Some(declared) => write!(f, "declared {declared}")?,
+                    None => write!(f, "to be {}..={}", self.lo(), self.hi())?,
+                }
+            }
+            3 if self.lo() == self.hi() => {
+                write!(f, "is {value}; {symbol} makes it {}", self.lo())?;
+            }
+            3 => write!(f, "is {value}; {symbol} makes it {}..={}", self.lo(), self.hi())?,
+            4 => write!(f, "breaks a declared fact: {symbol} = {value}")?,
+            5 => write!(f, "meets the index {value}, outside {}..={}", self.lo(), self.hi())?,
+            6 => f.write_str("can't be computed at this size")?,
+            code => write!(f, "failed with code {code}")?,
+        }
+        match self.why() {
+            Some(why) => write!(f, " ({why})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Broken({self})")
+    }
+}
+
+/// The name of an input or output of a model, which it keeps loaded.
+#[derive(Clone)]
+pub struct TensorName {
+    model: Arc<Desc>,
+    output: bool,
+    idx: usize,
+}
+
+impl TensorName {
+    /// The name of input `idx`.
+    pub(crate) fn input(model: &Arc<Desc>, idx: usize) -> TensorName {
+        TensorName { model: model.clone(), output: false, idx }
+    }
+
+    /// The name of output `idx`.
+    pub(crate) fn output(model: &Arc<Desc>, idx: usize) -> TensorName {
+        TensorName { model: model.clone(), output: true, idx }
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        let table = if self.output { &self.model.outputs } else { &self.model.inputs };
+        table[self.idx].name()
+    }
+}
+
+impl fmt::Display for TensorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for TensorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}

@@ -1,0 +1,50 @@
+//! Calls that catch stray reads and writes: memory poisoned beforehand, canaries around it looked at afterwards.
+
+use crate::{CallError, Context, Outputs, TensorRef, context::GUARD_BYTES};
+
+/// A pattern that is a NaN in every float type, and a large value in every integer type.
+const POISON: u8 = 0xff;
+/// What guards hold; no float result is likely to be made of it.
+const CANARY: u8 = 0xa5;
+
+impl Context {
+    /// As [`Context::run_views`], in memory that holds NaN patterns, and with canaries right before and behind the
+    /// bytes that the call may write: behind `arena_bytes(dims)`, not behind the bound. The second result is false
+    /// when a canary died.
+    ///
+    /// # Errors
+    /// As [`Context::run`].
+    pub fn run_guarded(&mut self, inputs: &[TensorRef<'_>]) -> Result<(Outputs<'_>, bool), CallError> {
+        self.bind(inputs)?;
+        if self.outputs_at.is_empty() && !self.model.outputs().is_empty() {
+            return Err(CallError::NoOutputMemory);
+        }
+        let arena = (self.arena_at, self.model.desc.arena_bytes(&self.dims).min(self.model.arena_max()));
+        self.poison(arena);
+        for idx in 0..self.outputs_at.len() {
+            self.poison(self.output_range(idx));
+        }
+        self.run_bound(inputs)?;
+        let whole =
+            self.intact(arena) && (0..self.outputs_at.len()).all(|idx| self.intact(self.output_range(idx)));
+        Ok((self.outputs(), whole))
+    }
+
+    /// Offset and bytes of output `idx` at the bound dims.
+    fn output_range(&self, idx: usize) -> (usize, usize) {
+        (self.outputs_at[idx], self.output_bytes(idx).min(self.model.outputs()[idx].max_bytes()))
+    }
+
+    /// Fills a range with poison and its surroundings with canaries.
+    fn poison(&mut self, (at, bytes): (usize, usize)) {
+        self.memory.slice_mut(at - GUARD_BYTES, GUARD_BYTES).fill(CANARY);
+        self.memory.slice_mut(at, bytes).fill(POISON);
+        self.memory.slice_mut(at + bytes, GUARD_BYTES).fill(CANARY);
+    }
+
+    /// True when the canaries around a range live.
+    fn intact(&self, (at, bytes): (usize, usize)) -> bool {
+        let canaries = |from: usize| self.memory.slice(from, GUARD_BYTES).iter().all(|byte| *byte == CANARY);
+        canaries(at - GUARD_BYTES) && canaries(at + bytes)
+    }
+}

@@ -1,0 +1,279 @@
+//! A compiled model: its contract, its sizes, and the questions that they answer before any call.
+
+use crate::{
+    DType, OpenError, QueryError,
+    abi::ModelDesc,
+    desc::{Desc, Keep},
+};
+use alloc::{string::String, sync::Arc, vec::Vec};
+use core::fmt;
+
+/// A symbol of a model's contract: a size that is fixed only in a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SymbolInfo {
+    pub(crate) name: String,
+    pub(crate) lo: i64,
+    pub(crate) hi: i64,
+    pub(crate) step: i64,
+    pub(crate) offset: i64,
+    pub(crate) values: Vec<i64>,
+}
+
+impl SymbolInfo {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Lowest value allowed.
+    pub fn lo(&self) -> i64 {
+        self.lo
+    }
+
+    /// Highest value allowed.
+    pub fn hi(&self) -> i64 {
+        self.hi
+    }
+
+    /// The values allowed, ascending, where they are listed; empty where range and step say it all.
+    pub fn values(&self) -> &[i64] {
+        &self.values
+    }
+
+    /// True of an allowed value.
+    pub fn allows(&self, value: i64) -> bool {
+        let listed = self.values.is_empty() || self.values.binary_search(&value).is_ok();
+        let in_step = (i128::from(value) - i128::from(self.offset)) % i128::from(self.step) == 0;
+        self.lo <= value && value <= self.hi && listed && in_step
+    }
+
+    /// Number of allowed values.
+    pub fn count(&self) -> u64 {
+        if !self.values.is_empty() {
+            return self.values.len() as u64;
+        }
+        match self.first() {
+            Some(first) => (i128::from(self.hi) - i128::from(first)) as u64 / self.step as u64 + 1,
+            None => 0,
+        }
+    }
+
+    /// The allowed value number `idx` in ascending order, if there are so many.
+    pub fn nth(&self, idx: u64) -> Option<i64> {
+        if !self.values.is_empty() {
+            return self.values.get(usize::try_from(idx).ok()?).copied();
+        }
+        let value = i128::from(self.first()?) + i128::from(idx) * i128::from(self.step);
+        i64::try_from(value).ok().filter(|value| *value <= self.hi)
+    }
+
+    /// The lowest value in range and step.
+    fn first(&self) -> Option<i64> {
+        let gap = (i128::from(self.offset) - i128::from(self.lo)).rem_euclid(i128::from(self.step));
+        i64::try_from(i128::from(self.lo) + gap).ok().filter(|value| *value <= self.hi)
+    }
+}
+
+impl fmt::Display for SymbolInfo {
+    /// The declaration as the command line takes it: `1..=64`, `8..=64 in steps of 8`, `one of 1, 4`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((last, rest)) = self.values.split_last() {
+            f.write_str(if rest.is_empty() { "exactly " } else { "one of " })?;
+            for value in rest {
+                write!(f, "{value}, ")?;
+            }
+            return write!(f, "{last}");
+        }
+        let (lo, hi) = (self.first().unwrap_or(self.lo), self.hi);
+        if lo == hi {
+            return write!(f, "exactly {lo}");
+        }
+        write!(f, "{lo}..={hi}")?;
+        if self.step > 1 { write!(f, " in steps of {}", self.step) } else { Ok(()) }
+    }
+}
+
+/// An input or output of a model.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorInfo {
+    pub(crate) name: String,
+    pub(crate) dtype: DType,
+    pub(crate) dims: Vec<String>,
+    pub(crate) max_bytes: usize,
+}
+
+impl TensorInfo {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Type of its elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Number of axes.
+    pub fn rank(&self) -> usize {
+        self.dims.len()
+    }
+
+    /// Its shape as people write it: `N`, `2*S + 1`, `3`.
+    pub fn dims(&self) -> &[String] {
+        &self.dims
+    }
+
+    /// Bytes that suffice for every size within the contract.
+    pub fn max_bytes(&self) -> usize {
+        self.max_bytes
+    }
+}
+
+/// A compiled model, shared by all threads that call it; cloning it copies a pointer.
+#[derive(Clone)]
+pub struct Model {
+    pub(crate) desc: Arc<Desc>,
+}
+
+impl Model {
+    /// Loads the shared object at `path`.
+    ///
+    /// Loading runs the file's code in this process: open only files that you would run.
+    ///
+    /// # Errors
+    /// When it cannot be loaded, or is not a symshape artefact of this version.
+    #[cfg(feature = "std")]
+    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Model, OpenError> {
+        crate::loader::open(path.as_ref())
+    }
+
+    /// A model whose code and data are in this process already: linked in, or just compiled.
+    ///
+    /// # Errors
+    /// When the descriptor is malformed or of another version.
+    ///
+    /// # Safety
+    /// `desc` is null or points to a descriptor that symshape's compiler made, or that keeps all promises of
+    /// [`crate::abi`]; it and all that it refers to stay valid and constant as long as `keep` lives.
+    pub unsafe fn from_desc(
+        desc: *const ModelDesc,
+        keep: Arc<dyn core::any::Any + Send + Sync>,
+    ) -> Result<Model, OpenError> {
+        let keep: Keep = keep;
+        // SAFETY: the caller's promise.
+        let desc = unsafe { Desc::read(desc, keep) }?;
+        let space = usize::try_from(desc.arena_max()).is_ok_and(|bytes| bytes < isize::MAX as usize / 2);
+        space
+            .then(|| Model { desc: Arc::new(desc) })
+            .ok_or(OpenError::Malformed("the arena exceeds the memory"))
+    }
+
+    /// The model's name.
+    pub fn name(&self) -> &str {
+        &self.desc.name
+    }
+
+    /// The symbols of the contract, in the order of all `dims`.
+    pub fn symbols(&self) -> &[SymbolInfo] {
+        &self.desc.symbols
+    }
+
+    /// The inputs in order.
+    pub fn inputs(&self) -> &[TensorInfo] {
+        &self.desc.inputs
+    }
+
+    /// The outputs in order.
+    pub fn outputs(&self) -> &[TensorInfo] {
+        &self.desc.outputs
+    }
+
+    /// Bytes of arena that suffice for every size within the contract.
+    pub fn arena_max(&self) -> usize {
+        self.desc.arena_max() as usize
+    }
+
+    /// The closed form of [`Model::arena_bytes`], for people.
+    pub fn arena_formula(&self) -> &str {
+        &self.desc.formula
+    }
+
+    /// Bytes of arena that a call with these dims (one for each symbol) needs.
+    ///
+    /// # Errors
+    /// When there are too few or too many dims, or one is outside the contract.
+    pub fn arena_bytes(&self, dims: &[i64]) -> Result<usize, QueryError> {
+        self.allowed(dims)?;
+        Ok(self.desc.arena_bytes(dims))
+    }
+
+    /// The shape of output `idx` at these dims.
+    ///
+    /// # Errors
+    /// As [`Model::arena_bytes`]; and when there is no such output.
+    pub fn output_shape(&self, idx: usize, dims: &[i64]) -> Result<Vec<i64>, QueryError> {
+        self.allowed(dims)?;
+        let output = self.desc.outputs.get(idx).ok_or(QueryError::NoOutput { idx })?;
+        let mut shape = alloc::vec![0; output.rank()];
+        self.desc.output_shape(idx, dims, &mut shape);
+        Ok(shape)
+    }
+
+    /// The largest allowed value of `symbol` whose calls need at most `bytes` of arena, the other symbols being as
+    /// `dims` says (its entry for `symbol` is not looked at); `None` when even the lowest value needs more.
+    ///
+    /// ```no_run
+    /// # let model = symshape_runtime::Model::open("gpt2.so")?;
+    /// // Symbols N and S: how many rows of 128 tokens fit 64 MB?
+    /// let rows = model.max_dim("N", 64 << 20, &[0, 128])?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such symbol, or another's dim is outside the contract.
+    pub fn max_dim(&self, symbol: &str, bytes: usize, dims: &[i64]) -> Result<Option<i64>, QueryError> {
+        let position = self.desc.symbols.iter().position(|info| info.name == symbol);
+        let position = position.ok_or_else(|| QueryError::NoSymbol { name: symbol.into() })?;
+        let info = &self.desc.symbols[position];
+        let mut dims = dims.to_vec();
+        if let Some(dim) = dims.get_mut(position) {
+            *dim = info.nth(0).unwrap_or(info.lo);
+        }
+        self.allowed(&dims)?;
+        let mut fits = |idx: u64| {
+            dims[position] = info.nth(idx).unwrap_or(info.hi);
+            self.desc.arena_bytes(&dims) <= bytes
+        };
+        // The size never falls as a dim grows: the values that fit are the first `lo` ones.
+        let (mut lo, mut hi) = (0, info.count());
+        while lo < hi {
+            let mid = lo + (hi - lo) / 2;
+            if fits(mid) { lo = mid + 1 } else { hi = mid }
+        }
+        Ok(lo.checked_sub(1).and_then(|idx| info.nth(idx)))
+    }
+
+    /// Complains unless there is one allowed value for each symbol.
+    fn allowed(&self, dims: &[i64]) -> Result<(), QueryError> {
+        let symbols = &self.desc.symbols;
+        if dims.len() != symbols.len() {
+            return Err(QueryError::WrongDimCount { expected: symbols.len(), got: dims.len() });
+        }
+        match symbols.iter().zip(dims).find(|(symbol, dim)| !symbol.allows(**dim)) {
+            Some((symbol, &value)) => Err(QueryError::NotAllowed { symbol: symbol.clone(), value }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model")
+            .field("name", &self.name())
+            .field("symbols", &self.symbols())
+            .field("inputs", &self.inputs())
+            .field("outputs", &self.outputs())
+            .field("arena_max", &self.arena_max())
+            .finish()
+    }
+}

@@ -1,0 +1,173 @@
+//! Tensors that the caller lends to a call: an element type, a shape, and memory, dense and row-major.
+
+use crate::{DType, Element, TensorError, element};
+
+/// A tensor to be read.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorRef<'a> {
+    dtype: DType,
+    shape: Shape,
+    bytes: &'a [u8],
+}
+
+/// Memory to be written.
+#[derive(Debug)]
+pub struct TensorMut<'a> {
+    dtype: DType,
+    shape: Option<Shape>,
+    bytes: &'a mut [u8],
+}
+
+/// A shape kept in place, so that a tensor borrows its elements only.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    dims: [usize; MAX_AXES],
+    rank: usize,
+}
+
+/// Most axes of a tensor that is lent to a call.
+const MAX_AXES: usize = 12;
+
+impl Shape {
+    /// A copy of `dims`.
+    fn new(dims: &[usize]) -> Result<Shape, TensorError> {
+        let mut shape = Shape { dims: [0; MAX_AXES], rank: dims.len() };
+        let place = shape.dims.get_mut(..dims.len()).ok_or(TensorError::TooLarge)?;
+        place.copy_from_slice(dims);
+        Ok(shape)
+    }
+
+    fn dims(&self) -> &[usize] {
+        &self.dims[..self.rank]
+    }
+}
+
+impl<'a> TensorRef<'a> {
+    /// The tensor of this shape whose elements are `elems`.
+    ///
+    /// # Errors
+    /// When the shape asks for another number of elements, or has more than 12 axes.
+    pub fn new<T: Element>(shape: &[usize], elems: &'a [T]) -> Result<TensorRef<'a>, TensorError> {
+        TensorRef::from_bytes(T::DTYPE, shape, element::bytes(elems))
+    }
+
+    /// The tensor of this type and shape whose memory is `bytes`, in the machine's byte order.
+    ///
+    /// # Errors
+    /// When the shape asks for another number of bytes, or the memory is not aligned to the element's size.
+    pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &'a [u8]) -> Result<TensorRef<'a>, TensorError> {
+        let expected = size_bytes(dtype, shape).ok_or(TensorError::TooLarge)?;
+        if expected != bytes.len() {
+            return Err(TensorError::WrongSize { expected, got: bytes.len() });
+        }
+        aligned(dtype, bytes)?;
+        Ok(TensorRef { dtype, shape: Shape::new(shape)?, bytes })
+    }
+
+    /// The tensor that an `ndarray` array or view is.
+    ///
+    /// # Errors
+    /// When the array is not in standard layout (dense, row-major): [`ndarray::ArrayRef::as_standard_layout`] copies
+    /// it into that.
+    #[cfg(feature = "std")]
+    pub fn from_array<T: Element, D: ndarray::Dimension>(
+        array: &'a ndarray::ArrayRef<T, D>,
+    ) -> Result<TensorRef<'a>, TensorError> {
+        let elems = array.as_slice().ok_or(TensorError::NotStandardLayout)?;
+        TensorRef::new(array.shape(), elems)
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> &[usize] {
+        self.shape.dims()
+    }
+
+    /// The memory.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The elements in row-major order.
+    ///
+    /// # Errors
+    /// When they are of another type.
+    pub fn elems<T: Element>(&self) -> Result<&'a [T], TensorError> {
+        let wrong = TensorError::WrongDType { expected: self.dtype, got: T::DTYPE };
+        if self.dtype == T::DTYPE { element::elems(self.bytes).ok_or(wrong) } else { Err(wrong) }
+    }
+
+    /// The tensor as an `ndarray` view; up to four axes this allocates nothing.
+    ///
+    /// # Errors
+    /// When the elements are of another type.
+    #[cfg(feature = "std")]
+    pub fn array<T: Element>(&self) -> Result<ndarray::ArrayViewD<'a, T>, TensorError> {
+        let elems = self.elems::<T>()?;
+        ndarray::ArrayViewD::from_shape(self.shape(), elems).map_err(|_| TensorError::TooLarge)
+    }
+}
+
+impl<'a> TensorMut<'a> {
+    /// Memory for an output of any shape that fits.
+    pub fn new<T: Element>(elems: &'a mut [T]) -> TensorMut<'a> {
+        TensorMut { dtype: T::DTYPE, shape: None, bytes: element::bytes_mut(elems) }
+    }
+
+    /// Memory for an output of this type and of any shape that fits; no `bool`s.
+    ///
+    /// # Errors
+    /// When the memory is not aligned to the element's size.
+    pub fn from_bytes(dtype: DType, bytes: &'a mut [u8]) -> Result<TensorMut<'a>, TensorError> {
+        aligned(dtype, bytes)?;
+        Ok(TensorMut { dtype, shape: None, bytes })
+    }
+
+    /// An `ndarray` array or view as an output, which must have its shape.
+    ///
+    /// # Errors
+    /// When the array is not in standard layout (dense, row-major), or has more than 12 axes.
+    #[cfg(feature = "std")]
+    pub fn from_array<T: Element, D: ndarray::Dimension>(
+        array: &'a mut ndarray::ArrayRef<T, D>,
+    ) -> Result<TensorMut<'a>, TensorError> {
+        let shape = Shape::new(array.shape())?;
+        let elems = array.as_slice_mut().ok_or(TensorError::NotStandardLayout)?;
+        Ok(TensorMut { dtype: T::DTYPE, shape: Some(shape), bytes: element::bytes_mut(elems) })
+    }
+
+    /// Type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The only shape that it takes, if it is not for any that fits.
+    pub fn shape(&self) -> Option<&[usize]> {
+        self.shape.as_ref().map(Shape::dims)
+    }
+
+    /// The memory.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+
+    /// Size of the memory.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// Bytes of a tensor, unless they exceed the address space.
+pub(crate) fn size_bytes(dtype: DType, shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(dtype.size_bytes(), |size, dim| size.checked_mul(*dim))
+}
+
+/// Complains about memory that elements of this type cannot lie in.
+fn aligned(dtype: DType, bytes: &[u8]) -> Result<(), TensorError> {
+    let ok = bytes.is_empty() || (bytes.as_ptr() as usize).is_multiple_of(dtype.size_bytes());
+    if ok { Ok(()) } else { Err(TensorError::Misaligned { dtype }) }
+}
