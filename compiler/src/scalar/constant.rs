@@ -63,6 +63,23 @@ impl Scalar {
         }
     }
 
+    /// The largest value of a type: +inf, the largest integer, true.
+    pub fn highest(dtype: DType) -> Scalar {
+        match dtype {
+            DType::U64 => Scalar::from_bits(dtype, u64::MAX),
+            DType::I64 => Scalar::i64(i64::MAX),
+            _ => Scalar::from_f64(dtype, f64::INFINITY),
+        }
+    }
+
+    /// The smallest value of a type: -inf, the smallest integer, false.
+    pub fn lowest(dtype: DType) -> Scalar {
+        match dtype {
+            DType::Bool => Scalar::bool(false),
+            _ => Scalar::from_f64(dtype, f64::NEG_INFINITY),
+        }
+    }
+
     /// Its type.
     pub fn dtype(self) -> DType {
         self.dtype

@@ -137,6 +137,28 @@ pub enum ReduceOp {
     Max,
 }
 
+impl ReduceOp {
+    /// The operator that combines two values.
+    pub fn binary(self) -> BinaryOp {
+        match self {
+            ReduceOp::Sum => BinaryOp::Add,
+            ReduceOp::Prod => BinaryOp::Mul,
+            ReduceOp::Min => BinaryOp::Min,
+            ReduceOp::Max => BinaryOp::Max,
+        }
+    }
+
+    /// The value that combines with any other to that other; what a combination of nothing gives.
+    pub fn neutral(self, dtype: DType) -> Scalar {
+        match self {
+            ReduceOp::Sum => Scalar::from_i64(dtype, 0),
+            ReduceOp::Prod => Scalar::from_i64(dtype, 1),
+            ReduceOp::Min => Scalar::highest(dtype),
+            ReduceOp::Max => Scalar::lowest(dtype),
+        }
+    }
+}
+
 /// Position of a value inside a [`Body`]: parameters first, then one per instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Reg(pub u32);

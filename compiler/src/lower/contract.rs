@@ -1,0 +1,413 @@
+//! Contractions, with the epilogue of the root that finishes them.
+//!
+//! The loops run over the root's axes, not the contraction's: the sum's own index is an expression of them. What an
+//! axis is, is read off the operands' addresses: one that moves only the changing operand is a *row* axis, one that
+//! moves only the other a *column* axis, one that moves both is a *batch* axis. Columns are the axes of that operand
+//! that moves the result's memory by one. When that is a batch axis (depthwise convolution), there is nothing to
+//! multiply as matrices, and the products are summed by strips along it.
+
+use super::{
+    Lowering, Scope,
+    fuse::{substitute, sum_index},
+    inline::Inliner,
+    layout::row_major,
+    map,
+    nest::{Nest, Role, append, axes_of, exprs_of, loops, step, with_exprs},
+    reduce::points,
+    storage::{self, Storage},
+};
+use crate::{
+    Error, Result,
+    graph::{Graph, Label, Op, Value},
+    kernel::{Access, Axis, Buffer, BufferId, Code, Contract, Inst, Kernel, Rhs, Space, Stmt},
+    scalar::{BinaryOp, Reg, Scalar},
+    tensor::{Bytes, Tensor},
+};
+use symshape::{Dim, Symbol};
+use symshape_runtime::DType;
+
+/// Columns of a packed panel: a whole number of vectors on every target.
+pub(super) const PANEL_WIDTH: u32 = 32;
+
+/// Up to this many products are summed in registers by a strip.
+const MOST_UNROLLED: i64 = 32;
+
+/// Everything about one contraction that the loops are chosen from. Expressions 0 and 1 of the nest are the addresses
+/// of the two factors, the rest are those of the epilogue, the result's own address last.
+struct Sum {
+    root: Value,
+    nest: Nest,
+    factors: [Factor; 2],
+    epilogue: Code,
+    dtype: DType,
+}
+
+struct Factor {
+    value: Value,
+    dtype: DType,
+    constant: Option<Tensor>,
+}
+
+impl Factor {
+    /// Its memory; constants get it here, since packed ones need none.
+    fn buffer(&self, lowering: &mut Lowering) -> Result<BufferId> {
+        Ok(memory(lowering, self.value)?.buffer)
+    }
+}
+
+fn memory(lowering: &mut Lowering, value: Value) -> Result<Storage> {
+    match lowering.storage.get(&value) {
+        Some(storage) => Ok(storage.clone()),
+        None => storage::constant(lowering, value).ok_or_else(|| Error::internal("a factor without memory")),
+    }
+}
+
+/// The kernel of `root`, which finishes the contraction `sum`; both may be one value.
+pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<()> {
+    let mut scope = lowering.scope();
+    let mut this = gather(lowering, &mut scope, root, sum)?;
+    this.nest.split(&mut scope);
+    let target = this.nest.exprs[this.nest.exprs.len() - 1].clone();
+    this.nest.order_by(&scope.facts, Role::Kept, &target);
+    let roles = Roles::of(&this, &scope, &target);
+    if !roles.is_matrix {
+        return by_strips(lowering, &mut scope, sum, &this);
+    }
+    if roles.swapped {
+        this.factors.swap(0, 1);
+        this.nest.exprs.swap(0, 1);
+    }
+    let lhs = this.nest.exprs[0].clone();
+    this.nest.order_by(&scope.facts, Role::Reduced, &lhs);
+    matrix(lowering, &mut scope, this)
+}
+
+/// Sets up the axes, the factors' addresses and the epilogue.
+fn gather(lowering: &mut Lowering, scope: &mut Scope, root: Value, sum: Value) -> Result<Sum> {
+    let graph = lowering.graph;
+    let Op::Contract { lhs, rhs, out, dtype } = graph.op(sum) else {
+        return Err(Error::internal("not a contraction"));
+    };
+    let (kept, index) = axes_of(scope, graph.shape(root));
+    let at_sum = if root == sum {
+        index.clone()
+    } else {
+        let map = sum_index(graph, lowering.fusion, root, sum);
+        substitute(&map.ok_or_else(|| Error::internal("an epilogue without its sum"))?, &index)
+    };
+    let operands = [graph.operands(sum)[0], graph.operands(sum)[1]];
+    let gone = reduced_labels(lhs, out);
+    let extents: Vec<Dim> = gone.iter().map(|label| extent(graph, operands[0], lhs, *label)).collect();
+    let (reduced, at_gone) = axes_of(scope, &extents);
+    let at = |label: &Label| match out.iter().position(|other| other == label) {
+        Some(k) => at_sum[k].clone(),
+        None => gone.iter().position(|other| other == label).map_or_else(Dim::zero, |k| at_gone[k].clone()),
+    };
+    let mut exprs = Vec::new();
+    let mut factors = Vec::new();
+    for (operand, labels) in operands.into_iter().zip([lhs, rhs]) {
+        let at: Vec<Dim> = labels.iter().map(at).collect();
+        let (factor, address) = factor(lowering, scope, operand, &at)?;
+        factors.push(factor);
+        exprs.push(address);
+    }
+    let target = lowering.storage[&root].clone();
+    let mut inliner = Inliner::new(lowering, scope);
+    inliner.sum = Some(sum);
+    let reg = inliner.define(root, &index)?;
+    inliner.store(&target, &index, reg);
+    let epilogue = inliner.code;
+    exprs.extend(exprs_of(&epilogue));
+    let [lhs, rhs] = <[Factor; 2]>::try_from(factors).map_err(|_| Error::internal("two factors"))?;
+    let nest = Nest::new(kept, reduced, exprs);
+    Ok(Sum { root, nest, factors: [lhs, rhs], epilogue, dtype: *dtype })
+}
+
+fn reduced_labels(lhs: &[Label], out: &[Label]) -> Vec<Label> {
+    lhs.iter().copied().filter(|label| !out.contains(label)).collect()
+}
+
+fn extent(graph: &Graph, operand: Value, labels: &[Label], label: Label) -> Dim {
+    let axis = labels.iter().position(|other| *other == label);
+    axis.map_or_else(Dim::one, |axis| graph.shape(operand)[axis].clone())
+}
+
+/// The memory behind an operand, and the address of its element at `index`.
+fn factor(lowering: &Lowering, scope: &Scope, operand: Value, index: &[Dim]) -> Result<(Factor, Dim)> {
+    let graph = lowering.graph;
+    let (mut value, mut index) = (operand, index.to_vec());
+    while !lowering.storage.contains_key(&value)
+        && let Op::View { index: map, .. } = graph.op(value)
+    {
+        index = substitute(map, &index).iter().map(|expr| scope.facts.simplify(expr)).collect();
+        value = graph.operands(value)[0];
+    }
+    let constant = graph.constant(value).cloned();
+    let address = match lowering.storage.get(&value) {
+        Some(storage) => storage.clone().at(&index).at,
+        None => row_major(graph.shape(value)).iter().zip(&index).fold(Dim::zero(), |sum, (stride, at)| sum + stride * at),
+    };
+    let address = scope.facts.simplify(&address);
+    Ok((Factor { value, dtype: graph.dtype(value), constant }, address))
+}
+
+/// Which axes move which factor.
+struct Roles {
+    is_matrix: bool,
+    swapped: bool,
+}
+
+impl Roles {
+    fn of(this: &Sum, scope: &Scope, target: &Dim) -> Roles {
+        let [lhs, rhs] = [&this.nest.exprs[0], &this.nest.exprs[1]];
+        let kept = this.nest.axes(Role::Kept);
+        let unit = kept.iter().rev().find(|axis| step(&scope.facts, target, axis) == 1).or(kept.last());
+        let Some(unit) = unit else { return Roles { is_matrix: true, swapped: false } };
+        match (lhs.contains(&unit.var), rhs.contains(&unit.var)) {
+            // A single column is a row of the other factor.
+            (true, false) => Roles { is_matrix: true, swapped: true },
+            (false, _) => Roles { is_matrix: true, swapped: false },
+            (true, true) => Roles { is_matrix: false, swapped: false },
+        }
+    }
+}
+
+/// A batch of matrix products.
+fn matrix(lowering: &mut Lowering, scope: &mut Scope, mut this: Sum) -> Result<()> {
+    // Batch axes go outside, and rows outside columns, whatever order memory has them in: merging looks at neighbours.
+    let class = classes(&this);
+    this.nest.sort_kept_by(class);
+    let packing = Packing::of(&this, scope);
+    if let Some(packing) = &packing {
+        this.nest.exprs[1] = packing.flat.clone();
+    }
+    this.nest.merge(scope);
+
+    let class = classes(&this);
+    let (mut outer, mut m, mut columns) = (Vec::new(), Vec::new(), Vec::new());
+    for axis in this.nest.axes(Role::Kept) {
+        [&mut outer, &mut m, &mut columns][class(&axis) as usize].push(axis);
+    }
+    let n = columns.pop().unwrap_or_else(|| single(scope));
+    outer.extend(columns);
+    if m.is_empty() {
+        m.push(single(scope));
+    }
+    let mut k = this.nest.axes(Role::Reduced);
+    if k.is_empty() {
+        k.push(single(scope));
+    }
+    let (lhs, rhs) = (this.nest.exprs[0].clone(), this.nest.exprs[1].clone());
+    let rhs = match &packing {
+        Some(packing) => packing.panels(lowering, scope, &this, &n, &rhs)?,
+        None => Rhs::At(Access { buffer: this.factors[1].buffer(lowering)?, at: rhs }),
+    };
+    let contract = Contract {
+        m,
+        n,
+        k,
+        lhs: Access { buffer: this.factors[0].buffer(lowering)?, at: lhs },
+        rhs,
+        dtype: this.dtype,
+        epilogue: with_exprs(&this.epilogue, &this.nest.exprs[2..]),
+    };
+    let body = loops(&outer, true, vec![Stmt::Contract(Box::new(contract))]);
+    lowering.push(this.root, "contract", Kernel::default(), body);
+    Ok(())
+}
+
+/// 0 for batch axes, 1 for rows, 2 for columns.
+fn classes(this: &Sum) -> impl Fn(&Axis) -> i32 + use<> {
+    let (lhs, rhs) = (this.nest.exprs[0].clone(), this.nest.exprs[1].clone());
+    move |axis| match (lhs.contains(&axis.var), rhs.contains(&axis.var)) {
+        (true, true) => 0,
+        (false, true) => 2,
+        (_, false) => 1,
+    }
+}
+
+/// An axis of one iteration.
+fn single(scope: &mut Scope) -> Axis {
+    let var = scope.fresh("i");
+    scope.facts.declare_index(&var, &Dim::one());
+    Axis { var, extent: Dim::one() }
+}
+
+/// A constant right factor, to be packed: the offsets of its elements by batch, column and reduction point.
+struct Packing {
+    tensor: Tensor,
+    batch: Vec<i64>,
+    columns: Vec<i64>,
+    k: Vec<i64>,
+    /// `batch number * columns + column number`, over the axes before they are merged.
+    flat: Dim,
+}
+
+impl Packing {
+    /// `None` when the right factor is no constant, or its address is not linear in axes with constant extents.
+    fn of(this: &Sum, scope: &Scope) -> Option<Packing> {
+        let address = &this.nest.exprs[1];
+        let tensor = this.factors[1].constant.clone()?;
+        let class = classes(this);
+        let linear = |axes: &[Axis]| -> Option<Vec<(i64, i64)>> {
+            let of = |axis: &Axis| {
+                let (coef, _) = scope.facts.linear_in(address, &axis.var)?;
+                Some((coef.as_i64()?, axis.extent.as_i64()?))
+            };
+            axes.iter().map(of).collect()
+        };
+        let moving = |wanted: i32| -> Vec<Axis> {
+            this.nest.axes(Role::Kept).into_iter().filter(|axis| class(axis) == wanted).collect()
+        };
+        let (batch_axes, column_axes) = (moving(0), moving(2));
+        let (batch, columns) = (linear(&batch_axes)?, linear(&column_axes)?);
+        let k = linear(&this.nest.axes(Role::Reduced))?;
+        let origin = address.eval_i64(&|_| Some(0)).ok()?;
+        let batch = offsets(&batch).into_iter().map(|offset| origin + offset).collect();
+        let flat = batch_axes.iter().chain(&column_axes);
+        let flat = flat.fold(Dim::zero(), |flat, axis| flat * &axis.extent + Dim::from(&axis.var));
+        let flat = scope.facts.simplify(&flat);
+        Some(Packing { tensor, batch, columns: offsets(&columns), k: offsets(&k), flat })
+    }
+
+    /// Packs for the column axis `n`; `flat` is [`Packing::flat`] over the merged axes. Every block of `n`'s extent
+    /// gets panels of its own.
+    fn panels(&self, lowering: &mut Lowering, scope: &Scope, this: &Sum, n: &Axis, flat: &Dim) -> Result<Rhs> {
+        let wrong = || Error::internal("columns of a constant that are not its innermost axis");
+        let n_extent = n.extent.as_i64().ok_or_else(wrong)?.max(0) as usize;
+        let n_panels = n_extent.div_ceil(PANEL_WIDTH as usize);
+        let block_elems = n_panels * self.k.len() * PANEL_WIDTH as usize;
+        let n_blocks = (self.batch.len() * self.columns.len()).checked_div(n_extent).unwrap_or(0);
+        let size = self.tensor.dtype().size_bytes();
+        let mut bytes = vec![0; n_blocks * block_elems * size];
+        let mut slots = bytes.chunks_exact_mut(size);
+        for block in 0..n_blocks {
+            for panel in 0..n_panels {
+                for k in &self.k {
+                    for lane in 0..PANEL_WIDTH as usize {
+                        let column = panel * PANEL_WIDTH as usize + lane;
+                        let slot = slots.next().ok_or_else(wrong)?;
+                        if column < n_extent {
+                            let (batch, column) = self.split(block * n_extent + column);
+                            let from = (batch + column + k) as usize * size;
+                            slot.copy_from_slice(self.tensor.bytes().get(from..from + size).ok_or_else(wrong)?);
+                        }
+                    }
+                }
+            }
+        }
+        let packed = Tensor::new(self.tensor.dtype(), vec![bytes.len() / size], Bytes::Owned(bytes.into()));
+        let packed = packed.ok_or_else(wrong)?;
+        let buffer = lowering.program.buffers.push(Buffer {
+            name: format!("{} (packed)", super::node_name(lowering.graph, this.root)),
+            dtype: packed.dtype(),
+            elems: Dim::from(packed.elems()),
+            space: Space::Const(packed),
+        });
+        let first = flat.substitute(&|symbol| (*symbol == n.var).then(Dim::zero));
+        let base = scope.facts.simplify(&(first.floor_div(n_extent.max(1)) * Dim::from(block_elems)));
+        Ok(Rhs::Panels { buffer, base, width: PANEL_WIDTH })
+    }
+
+    /// The offsets of batch and column number `flat`.
+    fn split(&self, flat: usize) -> (i64, i64) {
+        (self.batch[flat / self.columns.len()], self.columns[flat % self.columns.len()])
+    }
+}
+
+/// The offsets of all points of axes with these steps and extents, in row-major order.
+fn offsets(axes: &[(i64, i64)]) -> Vec<i64> {
+    axes.iter().fold(vec![0], |offsets, (step, extent)| {
+        offsets.iter().flat_map(|offset| (0..*extent).map(move |at| offset + at * step)).collect()
+    })
+}
+
+/// Strips along a batch axis: every product is of two streams.
+fn by_strips(lowering: &mut Lowering, scope: &mut Scope, sum: Value, this: &Sum) -> Result<()> {
+    let buffers = [this.factors[0].buffer(lowering)?, this.factors[1].buffer(lowering)?];
+    let reduced = this.nest.axes(Role::Reduced);
+    let extents: Option<Vec<i64>> = reduced.iter().map(|axis| axis.extent.as_i64()).collect();
+    match extents {
+        Some(extents) if extents.iter().product::<i64>() <= MOST_UNROLLED => {
+            let code = unrolled(scope, this, buffers, &reduced, &extents);
+            let body = map::pass(scope, this.nest.axes(Role::Kept), &code);
+            lowering.push(this.root, "products", Kernel::default(), body);
+            Ok(())
+        }
+        _ => through_memory(lowering, scope, buffers, sum, this),
+    }
+}
+
+/// The product of the factors' elements at these addresses, in the type of the sum.
+fn product(this: &Sum, buffers: [BufferId; 2], code: &mut Code, addresses: &[Dim]) -> Reg {
+    let [x, y] = [0, 1].map(|side| {
+        let factor = &this.factors[side];
+        let access = Access { buffer: buffers[side], at: addresses[side].clone() };
+        let reg = code.push(Inst::Load(access));
+        if factor.dtype == this.dtype { reg } else { code.push(Inst::Cast(this.dtype, reg)) }
+    });
+    code.push(Inst::Binary(BinaryOp::Mul, x, y))
+}
+
+/// All products summed in registers, then the epilogue.
+fn unrolled(scope: &Scope, this: &Sum, buffers: [BufferId; 2], reduced: &[Axis], extents: &[i64]) -> Code {
+    let mut code = Code::default();
+    let mut total = None;
+    for point in points(extents) {
+        let value = |symbol: &Symbol| {
+            reduced.iter().position(|axis| axis.var == *symbol).map(|k| Dim::from(point[k]))
+        };
+        let addresses = [0, 1].map(|side| scope.facts.simplify(&this.nest.exprs[side].substitute(&value)));
+        let term = product(this, buffers, &mut code, &addresses);
+        total = Some(match total {
+            None => term,
+            Some(total) => code.push(Inst::Binary(BinaryOp::Add, total, term)),
+        });
+    }
+    let total = total.unwrap_or_else(|| code.push(Inst::Const(Scalar::from_i64(this.dtype, 0))));
+    finish(this, &mut code, total);
+    code
+}
+
+/// Appends the epilogue, `total` being the sum.
+fn finish(this: &Sum, code: &mut Code, total: Reg) {
+    let epilogue = with_exprs(&this.epilogue, &this.nest.exprs[2..]);
+    append(code, &epilogue, total);
+}
+
+/// Products summed in scratch memory, one strip for each point of the reduction.
+fn through_memory(
+    lowering: &mut Lowering,
+    scope: &mut Scope,
+    buffers: [BufferId; 2],
+    sum: Value,
+    this: &Sum,
+) -> Result<()> {
+    let mut kept = this.nest.axes(Role::Kept);
+    let inner = kept.pop().ok_or_else(|| Error::internal("a batch without an axis"))?;
+    let buffer = lowering.program.buffers.push(Buffer {
+        name: format!("{} (sums)", super::node_name(lowering.graph, sum)),
+        dtype: this.dtype,
+        elems: scope.facts.simplify(&inner.extent),
+        space: Space::Scratch,
+    });
+    let acc = Access { buffer, at: Dim::from(&inner.var) };
+    let mut first = Code::default();
+    let zero = first.push(Inst::Const(Scalar::from_i64(this.dtype, 0)));
+    first.push(Inst::Store(acc.clone(), zero));
+    let mut round = Code::default();
+    let term = product(this, buffers, &mut round, &this.nest.exprs[..2]);
+    let old = round.push(Inst::Load(acc.clone()));
+    let new = round.push(Inst::Binary(BinaryOp::Add, old, term));
+    round.push(Inst::Store(acc.clone(), new));
+    let mut last = Code::default();
+    let total = last.push(Inst::Load(acc));
+    finish(this, &mut last, total);
+
+    let strip = |code: Code| Stmt::Strip { axis: inner.clone(), code };
+    let mut body = vec![strip(first)];
+    body.extend(loops(&this.nest.axes(Role::Reduced), false, vec![strip(round)]));
+    body.push(strip(last));
+    lowering.push(this.root, "products", Kernel::default(), loops(&kept, true, body));
+    Ok(())
+}

@@ -1,0 +1,272 @@
+//! Which values get memory of their own, and which contraction is finished in the registers of which root.
+//!
+//! A value is a *root* when it can't be inlined into its users (contractions, reductions, everything that is not a
+//! pure function of an index), when an output or a contraction needs it in memory, or when inlining would compute
+//! something dear more than once. All other values are definitions.
+//!
+//! A contraction is *absorbed* by a root when everything that reads it leads to that root, through views and maps
+//! that visit each of its elements exactly once: then bias, residual and activation are the contraction's epilogue.
+
+use super::layout::{mixed_radix, row_major};
+use crate::{
+    graph::{Coord, Graph, Node, Op, Value, axis},
+    scalar::{BinaryOp, Body, Step, UnaryOp},
+};
+use cranelift_entity::SecondaryMap;
+use std::collections::{BTreeSet, HashMap};
+use symshape::Dim;
+
+/// A definition that costs at most this much may be computed again by each of its users.
+const CHEAP: u32 = 4;
+/// A root's definition is cut where it would grow beyond this, to bound code size and recursion.
+const LARGEST: u32 = 160;
+
+/// The decisions of [`fuse`].
+pub(super) struct Fusion {
+    roots: SecondaryMap<Value, bool>,
+    absorbed: HashMap<Value, Value>,
+    absorber: HashMap<Value, Value>,
+    /// Operands that live inside the buffer of their user, a `Pad` or `Concat`, with the operand's position.
+    placed: HashMap<Value, (Value, usize)>,
+}
+
+impl Fusion {
+    /// True of values that are computed into memory by a kernel of theirs.
+    pub(super) fn is_root(&self, value: Value) -> bool {
+        self.roots[value] && !self.absorbed.contains_key(&value)
+    }
+
+    /// The contraction that `root` finishes.
+    pub(super) fn absorbed_by(&self, root: Value) -> Option<Value> {
+        self.absorber.get(&root).copied()
+    }
+
+    /// The `Pad` or `Concat` whose buffer `value` is computed into, and which operand of it `value` is.
+    pub(super) fn placed_in(&self, value: Value) -> Option<(Value, usize)> {
+        self.placed.get(&value).copied()
+    }
+}
+
+/// Decides for all values of `graph`.
+pub(super) fn fuse(graph: &Graph) -> Fusion {
+    let users = users(graph);
+    let roots = roots(graph, &users);
+    let mut fusion = Fusion { roots, absorbed: HashMap::new(), absorber: HashMap::new(), placed: HashMap::new() };
+    absorb(graph, &users, &mut fusion);
+    place(graph, &mut fusion);
+    fusion
+}
+
+type Users = SecondaryMap<Value, Vec<Value>>;
+
+/// For each value, the first results of the nodes that read it, once for each operand position.
+fn users(graph: &Graph) -> Users {
+    let mut users = Users::new();
+    for (_, node) in &graph.nodes {
+        for operand in &node.operands {
+            users[*operand].push(node.results[0]);
+        }
+    }
+    users
+}
+
+fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
+    let mut roots = SecondaryMap::new();
+    for (_, node) in &graph.nodes {
+        for operand in &node.operands {
+            if needs_memory(&node.op) {
+                roots[through_views(graph, *operand)] = true;
+            }
+        }
+    }
+    for (_, value) in &graph.outputs {
+        roots[*value] = true;
+    }
+    let mut cost: SecondaryMap<Value, u32> = SecondaryMap::new();
+    for (_, node) in &graph.nodes {
+        for result in &node.results {
+            let (is_root, own) = judge(graph, node, *result, &roots, &cost, &users[*result]);
+            roots[*result] = is_root;
+            cost[*result] = if is_root { 1 } else { own };
+        }
+    }
+    roots
+}
+
+/// Operators that read each element of their operands many times, or not in a loop of ours.
+fn needs_memory(op: &Op) -> bool {
+    matches!(op, Op::Contract { .. } | Op::Sort { .. } | Op::Pad { .. } | Op::Concat { .. })
+}
+
+/// The value that `value` shows through views.
+pub(super) fn through_views(graph: &Graph, mut value: Value) -> Value {
+    while let Op::View { .. } = graph.op(value) {
+        value = graph.operands(value)[0];
+    }
+    value
+}
+
+/// Whether `value` is a root, and what inlining it once costs.
+fn judge(
+    graph: &Graph,
+    node: &Node,
+    value: Value,
+    roots: &SecondaryMap<Value, bool>,
+    cost: &SecondaryMap<Value, u32>,
+    users: &[Value],
+) -> (bool, u32) {
+    let below: u32 = node.operands.iter().map(|operand| cost[*operand]).sum();
+    let own = match &node.op {
+        Op::Input(_) | Op::Const(_) => return (false, 1),
+        Op::View { .. } | Op::Index { .. } => below.max(1),
+        Op::Map(body) => below + body_cost(body),
+        Op::Gather { .. } => below + 2,
+        _ => return (true, 1),
+    };
+    let is_map = matches!(node.op, Op::Map(_) | Op::Gather { .. } | Op::Index { .. });
+    let repeated = users.len() > 1 || users.iter().any(|user| repeats(graph, *user, value));
+    let is_root = roots[value] && (is_map || is_output(graph, value)) || own > LARGEST || is_map && repeated && own > CHEAP;
+    (is_root, own)
+}
+
+fn is_output(graph: &Graph, value: Value) -> bool {
+    graph.outputs.iter().any(|(_, output)| *output == value)
+}
+
+/// True when `user` reads elements of `value` more than once.
+fn repeats(graph: &Graph, user: Value, value: Value) -> bool {
+    match graph.op(user) {
+        Op::View { .. } => {
+            let more = graph.facts.prove_le(&elems(graph.shape(user)), &elems(graph.shape(value)));
+            !more.is_yes()
+        }
+        Op::Gather { .. } => true,
+        _ => false,
+    }
+}
+
+/// Number of elements of a shape.
+pub(super) fn elems(shape: &[Dim]) -> Dim {
+    shape.iter().fold(Dim::one(), |product, dim| product * dim)
+}
+
+fn body_cost(body: &Body) -> u32 {
+    let cost = |step: &Step| match step {
+        Step::Const(_) => 0,
+        Step::Unary(UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not, _) => 1,
+        Step::Unary(UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc, _) => 1,
+        Step::Unary(UnaryOp::IsNan | UnaryOp::IsInf | UnaryOp::Sign, _) => 2,
+        Step::Unary(UnaryOp::Sqrt | UnaryOp::Recip, _) | Step::Binary(BinaryOp::Div, ..) => 5,
+        Step::Unary(..) => 12,
+        Step::Binary(BinaryOp::Pow | BinaryOp::Atan2 | BinaryOp::Rem | BinaryOp::Mod, ..) => 12,
+        Step::Binary(..) | Step::Compare(..) | Step::Select(..) | Step::Cast(..) => 1,
+    };
+    body.steps.iter().map(cost).sum()
+}
+
+fn absorb(graph: &Graph, users: &Users, fusion: &mut Fusion) {
+    let sums: Vec<Value> = graph
+        .values
+        .keys()
+        .filter(|value| matches!(graph.op(*value), Op::Contract { .. }) && !is_output(graph, *value))
+        .collect();
+    // The last contraction of a root wins: the others are in memory by then.
+    for sum in sums.into_iter().rev() {
+        let mut reached = BTreeSet::new();
+        reach_roots(users, &fusion.roots, sum, &mut reached);
+        let [root] = reached.into_iter().collect::<Vec<_>>()[..] else { continue };
+        let finishes = matches!(graph.op(root), Op::Map(_) | Op::View { .. });
+        if finishes && !fusion.absorber.contains_key(&root) && sum_index(graph, fusion, root, sum).is_some() {
+            fusion.absorber.insert(root, sum);
+            fusion.absorbed.insert(sum, root);
+        }
+    }
+}
+
+fn reach_roots(users: &Users, roots: &SecondaryMap<Value, bool>, value: Value, reached: &mut BTreeSet<Value>) {
+    for user in &users[value] {
+        if roots[*user] {
+            reached.insert(*user);
+        } else {
+            reach_roots(users, roots, *user, reached);
+        }
+    }
+}
+
+/// The index at which `root`, at its axes `$k`, reads `sum`: one that visits each element once, the same wherever
+/// `sum` is read.
+pub(super) fn sum_index(graph: &Graph, fusion: &Fusion, root: Value, sum: Value) -> Option<Vec<Dim>> {
+    let mut found = None;
+    let index: Vec<Dim> = (0..graph.rank(root)).map(|k| Dim::from(axis(k))).collect();
+    find_sum(graph, fusion, root, &index, sum, true, &mut found).then_some(())?;
+    let found = found?;
+    let mut facts = graph.facts.clone();
+    for (k, dim) in graph.shape(root).iter().enumerate() {
+        facts.declare_index(&axis(k), dim);
+    }
+    let flat = row_major(graph.shape(sum)).iter().zip(&found).fold(Dim::zero(), |sum, (stride, at)| sum + stride * at);
+    mixed_radix(&facts, &facts.simplify(&flat), graph.shape(root)).then_some(found)
+}
+
+/// Walks the definition of `value` at `index`; false when `sum` is read at two different indices, or as an address.
+fn find_sum(
+    graph: &Graph,
+    fusion: &Fusion,
+    value: Value,
+    index: &[Dim],
+    sum: Value,
+    is_start: bool,
+    found: &mut Option<Vec<Dim>>,
+) -> bool {
+    if value == sum {
+        return found.get_or_insert_with(|| index.to_vec()) == index;
+    }
+    if fusion.roots[value] && !is_start {
+        return true;
+    }
+    let operands = graph.operands(value);
+    match graph.op(value) {
+        Op::Map(_) => {
+            operands.iter().all(|operand| find_sum(graph, fusion, *operand, index, sum, false, found))
+        }
+        Op::View { index: map, .. } => {
+            let index = substitute(map, index);
+            find_sum(graph, fusion, operands[0], &index, sum, false, found)
+        }
+        Op::Gather { coords, .. } => {
+            let is_address = |coord: &Coord| match coord {
+                Coord::Load { operand, .. } => through_views(graph, operands[*operand]) == sum,
+                Coord::At(_) => false,
+            };
+            through_views(graph, operands[0]) != sum && !coords.iter().any(is_address)
+        }
+        _ => true,
+    }
+}
+
+/// The expressions `map` over the axes `$k`, taken at `index`.
+pub(super) fn substitute(map: &[Dim], index: &[Dim]) -> Vec<Dim> {
+    let axes: Vec<_> = (0..index.len()).map(axis).collect();
+    let at = |symbol: &symshape::Symbol| {
+        axes.iter().position(|axis| axis == symbol).map(|k| index[k].clone())
+    };
+    map.iter().map(|expr| expr.substitute(&at)).collect()
+}
+
+/// Lets roots be computed straight into the padded or concatenated tensor that reads them.
+fn place(graph: &Graph, fusion: &mut Fusion) {
+    for value in graph.values.keys() {
+        if !matches!(graph.op(value), Op::Pad { .. } | Op::Concat { .. }) {
+            continue;
+        }
+        for (position, operand) in graph.operands(value).iter().enumerate() {
+            let free = fusion.is_root(*operand)
+                && !is_output(graph, *operand)
+                && !fusion.placed.contains_key(operand)
+                && !matches!(graph.op(*operand), Op::Input(_) | Op::Const(_));
+            if free {
+                fusion.placed.insert(*operand, (value, position));
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! In which order the axes of each root lie in memory.
+//!
+//! An order lists a value's axes from the outermost to the innermost. Contractions want their reduction axes innermost
+//! in the operand that changes from call to call, which for convolutions means channels last, and write their
+//! constant operand's columns innermost; everything else keeps the order of what it reads. So the layouts of a
+//! convolutional net are channels-last from end to end, and those of a transformer row-major, without any rule
+//! that names either.
+
+use super::fuse::{Fusion, substitute, sum_index, through_views};
+use crate::graph::{Coord, Graph, Label, Op, Value, axis};
+use std::collections::HashMap;
+use symshape::{Dim, Facts, Symbol};
+
+/// Axes from outermost to innermost.
+pub(super) type Order = Vec<usize>;
+
+/// The orders of all roots; inputs, outputs and constants are row-major.
+pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, Order> {
+    let demands = demands(graph);
+    let mut orders: HashMap<Value, Order> = HashMap::new();
+    for value in graph.values.keys().filter(|value| fusion.is_root(*value)) {
+        let parent = fusion.placed_in(value).map(|(parent, _)| parent);
+        let demanded = parent.and_then(|parent| demands.get(&parent)).or_else(|| demands.get(&value));
+        let order = match demanded {
+            Some(order) => order.clone(),
+            None => inherited(graph, fusion, &orders, value),
+        };
+        orders.insert(value, order);
+    }
+    orders
+}
+
+/// Row-major strides of a shape, in elements.
+pub(super) fn row_major(shape: &[Dim]) -> Vec<Dim> {
+    strides(shape, &(0..shape.len()).collect::<Vec<_>>())
+}
+
+/// Strides of a dense tensor whose axes lie in this order.
+pub(super) fn strides(shape: &[Dim], order: &[usize]) -> Vec<Dim> {
+    let mut strides = vec![Dim::one(); shape.len()];
+    let mut stride = Dim::one();
+    for axis in order.iter().rev() {
+        strides[*axis] = stride.clone();
+        stride = stride * &shape[*axis];
+    }
+    strides
+}
+
+/// True when `address` over the axes `$k` of `shape` is linear, and in some order of the axes each coefficient is the
+/// product of the extents further in: then it visits `0..product` once each.
+pub(super) fn mixed_radix(facts: &Facts, address: &Dim, shape: &[Dim]) -> bool {
+    let mut rest = address.clone();
+    let mut terms = Vec::new();
+    for (k, extent) in shape.iter().enumerate() {
+        let Some((coef, without)) = facts.linear_in(&rest, &axis(k)) else { return false };
+        rest = without;
+        if extent.as_i64() != Some(1) {
+            terms.push((estimate(facts, &coef), coef, extent));
+        }
+    }
+    terms.sort_by_key(|(size, ..)| *size);
+    let mut product = Dim::one();
+    for (_, coef, extent) in terms {
+        if !facts.prove_eq(&coef, &product).is_yes() {
+            return false;
+        }
+        product = facts.simplify(&(product * extent));
+    }
+    true
+}
+
+/// A value that `expr` takes at a typical binding: only for choices that need no proof.
+pub(super) fn estimate(facts: &Facts, expr: &Dim) -> i64 {
+    let typical = |symbol: &Symbol| {
+        let hi = facts.declaration(symbol).and_then(|declared| declared.hi().cloned());
+        Some(hi.and_then(|hi| i64::try_from(hi).ok()).unwrap_or(97).clamp(2, 4096))
+    };
+    expr.eval_i64(&typical).unwrap_or(i64::MAX)
+}
+
+/// What contractions ask of the values that they read through views as their changing operand.
+fn demands(graph: &Graph) -> HashMap<Value, Order> {
+    let mut demands = HashMap::new();
+    for (_, node) in &graph.nodes {
+        let Op::Contract { lhs, rhs, out, .. } = &node.op else { continue };
+        let lhs_is_fixed = graph.constant(through_views(graph, node.operands[0])).is_some();
+        let (data, weights) = if lhs_is_fixed { (1, lhs) } else { (0, rhs) };
+        let labels = if lhs_is_fixed { rhs } else { lhs };
+        let fixed = graph.constant(through_views(graph, node.operands[1 - data])).is_some();
+        if !fixed {
+            continue;
+        }
+        if let Some((base, order)) = demand(graph, node.operands[data], labels, weights, out) {
+            demands.entry(base).or_insert(order);
+        }
+    }
+    demands
+}
+
+/// The order in which a contraction wants the value behind `operand`: rows outside, then axes that rows and reduction
+/// share (windows), then channels.
+fn demand(
+    graph: &Graph,
+    operand: Value,
+    labels: &[Label],
+    weights: &[Label],
+    out: &[Label],
+) -> Option<(Value, Order)> {
+    let mut base = operand;
+    let mut index: Vec<Dim> = (0..labels.len()).map(|k| Dim::from(axis(k))).collect();
+    while let Op::View { index: map, .. } = graph.op(base) {
+        index = substitute(map, &index);
+        base = graph.operands(base)[0];
+    }
+    if matches!(graph.op(base), Op::Input(_) | Op::Const(_)) {
+        return None;
+    }
+    let class = |expr: &Dim| {
+        let used = |wanted: &dyn Fn(&Label) -> bool| {
+            labels.iter().enumerate().any(|(k, label)| wanted(label) && expr.contains(&axis(k)))
+        };
+        let is_row = |label: &Label| !weights.contains(label);
+        let is_reduced = |label: &Label| !out.contains(label);
+        match (used(&is_row), used(&is_reduced)) {
+            (true, false) => 0,
+            (true, true) => 1,
+            (false, _) => 2,
+        }
+    };
+    let mut order: Order = (0..index.len()).collect();
+    // An axis of extent 1 has no index expression to judge by, and its place doesn't matter.
+    order.sort_by_key(|k| if index[*k].as_i64().is_some() { 0 } else { class(&index[*k]) });
+    Some((base, order))
+}
+
+/// The order that `value` takes over from what it is computed of.
+fn inherited(graph: &Graph, fusion: &Fusion, orders: &HashMap<Value, Order>, value: Value) -> Order {
+    let shape = graph.shape(value);
+    let natural: Order = (0..shape.len()).collect();
+    if let Some(sum) = fusion.absorbed_by(value) {
+        let Some(index) = sum_index(graph, fusion, value, sum) else { return natural };
+        return order_of_address(graph, shape, graph.shape(sum), &contract_order(graph, sum), &index);
+    }
+    match graph.op(value) {
+        Op::Contract { .. } => contract_order(graph, value),
+        Op::Pad { .. } | Op::Concat { .. } | Op::Scan { .. } | Op::Scatter { .. } | Op::Sort { .. } => {
+            orders.get(&graph.operands(value)[0]).cloned().unwrap_or(natural)
+        }
+        Op::Reduce { axes, .. } => reduced_order(graph, orders, value, axes),
+        Op::ArgReduce { axis, .. } => reduced_order(graph, orders, value, &[*axis]),
+        Op::Map(_) | Op::View { .. } | Op::Gather { .. } => {
+            let index: Vec<Dim> = (0..shape.len()).map(|k| Dim::from(axis(k))).collect();
+            let mut main = None;
+            main_operand(graph, orders, value, &index, true, &mut main);
+            match main {
+                Some((_, source, index)) => {
+                    let order = orders.get(&source).cloned();
+                    let order = order.unwrap_or_else(|| (0..graph.rank(source)).collect());
+                    order_of_address(graph, shape, graph.shape(source), &order, &index)
+                }
+                None => natural,
+            }
+        }
+        Op::Input(_) | Op::Const(_) | Op::Index { .. } => natural,
+    }
+}
+
+/// Rows first, then what only the constant operand (or the right one) has: its batch labels, its columns.
+fn contract_order(graph: &Graph, sum: Value) -> Order {
+    let Op::Contract { lhs, rhs, out, .. } = graph.op(sum) else { return (0..graph.rank(sum)).collect() };
+    let operands = graph.operands(sum);
+    let is_fixed = |operand: usize| graph.constant(through_views(graph, operands[operand])).is_some();
+    let (data, weights) = match (is_fixed(0), is_fixed(1)) {
+        (true, false) => (rhs, lhs),
+        (false, true) => (lhs, rhs),
+        _ => return (0..out.len()).collect(),
+    };
+    let mut order: Order = (0..out.len()).collect();
+    order.sort_by_key(|k| match (data.contains(&out[*k]), weights.contains(&out[*k])) {
+        (_, false) => 0,
+        (true, true) => 1,
+        (false, true) => 2,
+    });
+    order
+}
+
+/// The operand's order without the axes that vanish.
+fn reduced_order(graph: &Graph, orders: &HashMap<Value, Order>, value: Value, axes: &[usize]) -> Order {
+    let operand = graph.operands(value)[0];
+    let rank = graph.rank(operand);
+    let index: Vec<Dim> = (0..rank).map(|k| Dim::from(axis(k))).collect();
+    let mut main = None;
+    main_operand(graph, orders, operand, &index, !orders.contains_key(&operand), &mut main);
+    let inner = match main {
+        Some((_, source, index)) => {
+            let order = orders.get(&source).cloned().unwrap_or_else(|| (0..graph.rank(source)).collect());
+            order_of_address(graph, graph.shape(operand), graph.shape(source), &order, &index)
+        }
+        None => (0..rank).collect(),
+    };
+    let left: Vec<usize> = (0..rank).filter(|k| !axes.contains(k)).collect();
+    inner.iter().filter_map(|k| left.iter().position(|kept| kept == k)).collect()
+}
+
+/// Finds the stored value with the most elements that the definition of `value` reads, and at which index.
+fn main_operand(
+    graph: &Graph,
+    orders: &HashMap<Value, Order>,
+    value: Value,
+    index: &[Dim],
+    is_start: bool,
+    main: &mut Option<(i64, Value, Vec<Dim>)>,
+) {
+    let is_stored = orders.contains_key(&value) || matches!(graph.op(value), Op::Input(_));
+    if is_stored && !is_start {
+        let size = estimate(&graph.facts, &super::fuse::elems(graph.shape(value)));
+        if main.as_ref().is_none_or(|(largest, ..)| size > *largest) {
+            *main = Some((size, value, index.to_vec()));
+        }
+        return;
+    }
+    let operands = graph.operands(value);
+    match graph.op(value) {
+        Op::Map(_) => {
+            for operand in operands {
+                main_operand(graph, orders, *operand, index, false, main);
+            }
+        }
+        Op::View { index: map, .. } => {
+            main_operand(graph, orders, operands[0], &substitute(map, index), false, main);
+        }
+        Op::Gather { coords, .. } => {
+            let index: Vec<Dim> = coords
+                .iter()
+                .map(|coord| match coord {
+                    Coord::At(expr) => substitute(std::slice::from_ref(expr), index).remove(0),
+                    Coord::Load { .. } => Dim::zero(),
+                })
+                .collect();
+            main_operand(graph, orders, operands[0], &index, false, main);
+        }
+        _ => {}
+    }
+}
+
+/// The order of the axes `$k` of `shape` by how far apart their neighbours lie in `source`, read at `index`.
+fn order_of_address(graph: &Graph, shape: &[Dim], source: &[Dim], order: &[usize], index: &[Dim]) -> Order {
+    let mut facts = graph.facts.clone();
+    for (k, dim) in shape.iter().enumerate() {
+        facts.declare_index(&axis(k), dim);
+    }
+    let strides = strides(source, order);
+    let address = strides.iter().zip(index).fold(Dim::zero(), |sum, (stride, at)| sum + stride * at);
+    let at = |moved: Option<usize>| {
+        let value = |symbol: &Symbol| {
+            let k = (0..shape.len()).find(|k| axis(*k) == *symbol);
+            Some(match k {
+                Some(k) => i64::from(moved == Some(k)),
+                None => estimate(&graph.facts, &Dim::from(symbol)),
+            })
+        };
+        address.eval_i64(&value).unwrap_or(0)
+    };
+    let origin = at(None);
+    let mut by_step: Vec<(i64, usize)> = (0..shape.len())
+        .map(|k| {
+            let step = if shape[k].as_i64() == Some(1) { i64::MAX } else { (at(Some(k)) - origin).abs() };
+            (step, k)
+        })
+        .collect();
+    // Axes along which the source doesn't move are repeated: they go outside, where they cost nothing.
+    by_step.sort_by_key(|(step, k)| (if *step == 0 { i64::MIN } else { -step }, *k));
+    by_step.into_iter().map(|(_, k)| k).collect()
+}

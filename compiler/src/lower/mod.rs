@@ -1,0 +1,132 @@
+//! Graph → kernels: decides what is computed together and where it is stored, and writes the loop nests.
+//!
+//! Three decisions come first, each over the whole graph: which values get memory of their own, the *roots*
+//! ([`fuse`]); in which order the axes of a root lie in memory ([`layout`]); and which roots live inside a larger
+//! buffer, as pieces of a concatenation or the interior of a padded tensor ([`storage`]). Then each root becomes one
+//! kernel, or several: every value between roots is a definition that is inlined where it is used ([`inline`]), so
+//! views cost nothing but an index expression, and elementwise chains are one pass. The loops over a root's axes are
+//! split, ordered and merged until addresses are linear in them ([`nest`]).
+
+mod contract;
+mod fuse;
+mod inline;
+mod layout;
+mod map;
+mod nest;
+mod order;
+mod place;
+mod reduce;
+mod storage;
+
+use crate::{
+    Result,
+    error::At,
+    graph::{Graph, Op, Value},
+    kernel::{BufferId, Kernel, Program, Stmt},
+};
+use fuse::Fusion;
+use storage::Storage;
+use std::collections::HashMap;
+use symshape::{Facts, Symbol};
+
+/// Lowers `graph`, which must be verified, to a program that computes its outputs from its inputs.
+///
+/// # Errors
+/// `Limit` when a size is absurd; `Unsupported` for what no kernel exists for.
+pub fn lower(graph: &Graph) -> Result<Program> {
+    let fusion = fuse::fuse(graph);
+    let orders = layout::orders(graph, &fusion);
+    let mut lowering = Lowering {
+        graph,
+        fusion: &fusion,
+        program: Program {
+            name: graph.name.clone(),
+            symbols: graph.symbols.clone(),
+            facts: graph.facts.clone(),
+            ..Program::default()
+        },
+        storage: HashMap::new(),
+        constants: HashMap::new(),
+    };
+    storage::assign(&mut lowering, &orders)?;
+    for (_, node) in &graph.nodes {
+        for (position, result) in node.results.iter().enumerate() {
+            if position == 0 && fusion.is_root(*result) {
+                lowering.root(*result).at(|| node_name(graph, *result))?;
+            }
+        }
+    }
+    storage::copy_outputs(&mut lowering)?;
+    Ok(lowering.program)
+}
+
+/// How a node is called in messages and kernel names.
+fn node_name(graph: &Graph, value: Value) -> String {
+    let node = &graph.nodes[graph.values[value].def];
+    if node.origin.is_empty() { node.op.name().to_string() } else { node.origin.clone() }
+}
+
+/// The state of one lowering.
+struct Lowering<'g> {
+    graph: &'g Graph,
+    fusion: &'g Fusion,
+    program: Program,
+    /// Where inputs and roots are stored.
+    storage: HashMap<Value, Storage>,
+    /// Buffers of constants that kernels read unpacked.
+    constants: HashMap<Value, BufferId>,
+}
+
+impl Lowering<'_> {
+    /// Writes the kernels of one root.
+    fn root(&mut self, value: Value) -> Result<()> {
+        if let Some(sum) = self.fusion.absorbed_by(value) {
+            return contract::lower(self, value, sum);
+        }
+        match self.graph.op(value) {
+            Op::Contract { .. } => contract::lower(self, value, value),
+            Op::Map(_) | Op::View { .. } | Op::Index { .. } | Op::Gather { .. } => map::lower(self, value),
+            Op::Input(_) | Op::Const(_) => Ok(()),
+            Op::Pad { .. } => place::pad(self, value),
+            Op::Concat { .. } => place::concat(self, value),
+            Op::Reduce { .. } => reduce::lower(self, value),
+            Op::ArgReduce { .. } => order::arg_reduce(self, value),
+            Op::Scatter { .. } => order::scatter(self, value),
+            Op::Sort { .. } => order::sort(self, value),
+            Op::Scan { .. } => order::scan(self, value),
+        }
+    }
+
+    /// Appends a kernel.
+    fn push(&mut self, value: Value, kind: &str, mut kernel: Kernel, body: Vec<Stmt>) {
+        kernel.name = format!("{kind} {}", node_name(self.graph, value));
+        kernel.body = body;
+        self.program.kernels.push(kernel);
+    }
+
+    /// Starts a scope for one kernel's loop variables.
+    fn scope(&self) -> Scope {
+        Scope { facts: self.program.facts.clone(), taken: self.program.symbols.clone(), next: 0 }
+    }
+}
+
+/// The variables of one kernel and what is known of them.
+#[derive(Clone)]
+struct Scope {
+    facts: Facts,
+    taken: Vec<Symbol>,
+    next: usize,
+}
+
+impl Scope {
+    /// A name that neither the model nor this kernel uses.
+    fn fresh(&mut self, stem: &str) -> Symbol {
+        loop {
+            let symbol = Symbol::new(&format!("{stem}{}", self.next));
+            self.next += 1;
+            if !self.taken.contains(&symbol) {
+                return symbol;
+            }
+        }
+    }
+}

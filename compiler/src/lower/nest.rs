@@ -1,0 +1,346 @@
+//! Loop nests: splits, orders and merges axes until every address is linear in the innermost loop.
+//!
+//! A nest is code over a set of axes, one iteration for each point. Three steps, each exact:
+//!
+//! 1. *split*: an axis `v` that occurs as `v // m` or `v % m`, where `m` divides its extent, becomes `vo * m + vi`,
+//!    and simplification removes the division;
+//! 2. *order*: axes along which the stored tensor moves furthest go outside;
+//! 3. *merge*: neighbours `(o, i)` whose addresses all move along `o` by `extent(i)` times the step along `i` become
+//!    one axis.
+
+use super::{Scope, layout::estimate};
+use crate::{
+    kernel::{Access, Axis, Check, Code, Inst, Stmt},
+    scalar::Reg,
+};
+use symshape::{Dim, Facts, Node, Symbol};
+
+/// More rounds of splitting than any composition of reshapes needs.
+const MOST_SPLITS: usize = 16;
+
+/// What an axis is for; axes are ordered and merged within their role only.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Role {
+    /// An axis of the result.
+    Kept,
+    /// An axis that is combined away.
+    Reduced,
+}
+
+/// The axes that some code is run for each point of, and the index expressions in that code.
+#[derive(Clone)]
+pub(super) struct Nest {
+    axes: Vec<(Role, Axis)>,
+    pub(super) exprs: Vec<Dim>,
+}
+
+/// Fresh axes for a shape, and the index that they make; axes of extent 1 need no loop.
+pub(super) fn axes_of(scope: &mut Scope, shape: &[Dim]) -> (Vec<Axis>, Vec<Dim>) {
+    let mut axes = Vec::new();
+    let mut index = Vec::new();
+    for extent in shape {
+        if extent.as_i64() == Some(1) {
+            index.push(Dim::zero());
+            continue;
+        }
+        let var = scope.fresh("i");
+        scope.facts.declare_index(&var, extent);
+        index.push(Dim::from(&var));
+        axes.push(Axis { var, extent: extent.clone() });
+    }
+    (axes, index)
+}
+
+impl Nest {
+    /// A nest over axes of the result.
+    pub(super) fn new(kept: Vec<Axis>, reduced: Vec<Axis>, exprs: Vec<Dim>) -> Nest {
+        let kept = kept.into_iter().map(|axis| (Role::Kept, axis));
+        Nest { axes: kept.chain(reduced.into_iter().map(|axis| (Role::Reduced, axis))).collect(), exprs }
+    }
+
+    /// The axes in this role, outermost first.
+    pub(super) fn axes(&self, role: Role) -> Vec<Axis> {
+        self.axes.iter().filter(|(of, _)| *of == role).map(|(_, axis)| axis.clone()).collect()
+    }
+
+    /// Splits axes as long as that removes a division or remainder.
+    pub(super) fn split(&mut self, scope: &mut Scope) {
+        for _ in 0..MOST_SPLITS {
+            let Some((position, factor)) = self.find_split(&scope.facts) else { return };
+            let (role, axis) = self.axes[position].clone();
+            let outer = scope.fresh("i");
+            let inner = scope.fresh("i");
+            let outer_extent = scope.facts.simplify(&axis.extent.floor_div(&factor));
+            scope.facts.declare_index(&outer, &outer_extent);
+            scope.facts.declare_index(&inner, &factor);
+            let joined = Dim::from(&outer) * &factor + Dim::from(&inner);
+            self.substitute(&scope.facts, &axis.var, &joined);
+            let outer = Axis { var: outer, extent: outer_extent };
+            let inner = Axis { var: inner, extent: factor };
+            self.axes.splice(position..=position, [(role, outer), (role, inner)]);
+        }
+    }
+
+    fn find_split(&self, facts: &Facts) -> Option<(usize, Dim)> {
+        let mut found = None;
+        for expr in &self.exprs {
+            visit(expr, &mut |dim| {
+                if found.is_none()
+                    && let Node::FloorDiv(numerator, factor) | Node::Mod(numerator, factor) = dim.node()
+                {
+                    found = self.splittable(facts, numerator, factor);
+                }
+            });
+        }
+        found
+    }
+
+    /// The axis to be split by `factor` so that `numerator` loses its division.
+    fn splittable(&self, facts: &Facts, numerator: &Dim, factor: &Dim) -> Option<(usize, Dim)> {
+        if self.axes.iter().any(|(_, axis)| factor.contains(&axis.var)) || factor.as_i64() == Some(1) {
+            return None;
+        }
+        self.axes.iter().enumerate().find_map(|(position, (_, axis))| {
+            if !numerator.contains(&axis.var) {
+                return None;
+            }
+            let (coef, _) = facts.linear_in(numerator, &axis.var)?;
+            let same = facts.prove_eq(&axis.extent, factor).is_yes();
+            let fits = coef.as_i64() == Some(1) && !same && facts.divides(factor, &axis.extent).is_yes();
+            fits.then(|| (position, factor.clone()))
+        })
+    }
+
+    fn substitute(&mut self, facts: &Facts, var: &Symbol, by: &Dim) {
+        for expr in &mut self.exprs {
+            if expr.contains(var) {
+                *expr = facts.simplify(&expr.substitute(&|symbol| (symbol == var).then(|| by.clone())));
+            }
+        }
+    }
+
+    /// Orders the axes in this role by how far they move `address`, the largest step first; other roles stay behind
+    /// or before them.
+    pub(super) fn order_by(&mut self, facts: &Facts, role: Role, address: &Dim) {
+        let step = |(of, axis): &(Role, Axis)| {
+            if *of != role {
+                return (*of, std::cmp::Reverse(0));
+            }
+            (role, std::cmp::Reverse(step(facts, address, axis)))
+        };
+        self.axes.sort_by_key(step);
+    }
+
+    /// Orders the axes of the result by a class, keeping the order within each.
+    pub(super) fn sort_kept_by(&mut self, class: impl Fn(&Axis) -> i32) {
+        self.axes.sort_by_key(|(role, axis)| (*role, if *role == Role::Kept { class(axis) } else { 0 }));
+    }
+
+    /// Merges neighbours wherever all expressions allow it.
+    pub(super) fn merge(&mut self, scope: &mut Scope) {
+        // From the inside out: what was merged meets its next neighbour outside.
+        for position in (1..self.axes.len()).rev() {
+            self.try_merge(scope, position - 1);
+        }
+    }
+
+    /// Merges the axes at `position` and after it, if that can be done; true when it was.
+    fn try_merge(&mut self, scope: &mut Scope, position: usize) -> bool {
+        let ((role, outer), (other, inner)) = (self.axes[position].clone(), self.axes[position + 1].clone());
+        if role != other {
+            return false;
+        }
+        let extent = scope.facts.simplify(&(&outer.extent * &inner.extent));
+        let var = scope.fresh("i");
+        scope.facts.declare_index(&var, &extent);
+        let merged: Option<Vec<Dim>> =
+            self.exprs.iter().map(|expr| merged(&scope.facts, expr, &outer, &inner, &var)).collect();
+        let Some(exprs) = merged else { return false };
+        self.exprs = exprs;
+        self.axes.splice(position..=position + 1, [(role, Axis { var, extent })]);
+        true
+    }
+}
+
+/// How far one iteration along `axis` moves `address`, at a typical binding.
+pub(super) fn step(facts: &Facts, address: &Dim, axis: &Axis) -> i64 {
+    let coef = facts.linear_in(address, &axis.var).map(|(coef, _)| coef);
+    coef.map_or(i64::MAX, |coef| estimate(facts, &coef).abs())
+}
+
+fn merged(facts: &Facts, expr: &Dim, outer: &Axis, inner: &Axis, var: &Symbol) -> Option<Dim> {
+    if !expr.contains(&outer.var) && !expr.contains(&inner.var) {
+        return Some(expr.clone());
+    }
+    let (far, rest) = facts.linear_in(expr, &outer.var)?;
+    let (near, rest) = facts.linear_in(&rest, &inner.var)?;
+    let contiguous = facts.prove_eq(&far, &(&near * &inner.extent)).is_yes();
+    contiguous.then(|| facts.simplify(&(near * Dim::from(var) + rest)))
+}
+
+/// Calls `see` for `dim` and everything within it.
+pub(super) fn visit(dim: &Dim, see: &mut dyn FnMut(&Dim)) {
+    see(dim);
+    for operand in dim.node().operands() {
+        visit(operand, see);
+    }
+}
+
+/// The index expressions of `code`, in order.
+pub(super) fn exprs_of(code: &Code) -> Vec<Dim> {
+    let mut exprs = Vec::new();
+    for inst in &code.insts {
+        match inst {
+            Inst::Index(_, dim) => exprs.push(dim.clone()),
+            Inst::Load(access) | Inst::Store(access, _) => exprs.push(access.at.clone()),
+            Inst::Check(check) => exprs.extend([check.lo.clone(), check.end.clone()]),
+            _ => {}
+        }
+    }
+    exprs
+}
+
+/// `code` with these index expressions instead, see [`exprs_of`].
+pub(super) fn with_exprs(code: &Code, exprs: &[Dim]) -> Code {
+    let mut next = exprs.iter().cloned();
+    let mut take = || next.next().expect("as many expressions as were taken out");
+    let insts = code.insts.iter().map(|inst| match inst {
+        Inst::Index(dtype, _) => Inst::Index(*dtype, take()),
+        Inst::Load(access) => Inst::Load(Access { buffer: access.buffer, at: take() }),
+        Inst::Store(access, reg) => Inst::Store(Access { buffer: access.buffer, at: take() }, *reg),
+        Inst::Check(check) => Inst::Check(Check { lo: take(), end: take(), ..check.clone() }),
+        other => other.clone(),
+    });
+    Code { insts: insts.collect() }
+}
+
+/// Appends `more` to `code`, with `sum` in the place of its sum.
+pub(super) fn append(code: &mut Code, more: &Code, sum: Reg) {
+    let mut moved = Vec::with_capacity(more.insts.len());
+    for inst in &more.insts {
+        let reg = match inst {
+            Inst::Sum => sum,
+            other => code.push(with_operands(other, &|reg: &Reg| moved[reg.0 as usize])),
+        };
+        moved.push(reg);
+    }
+}
+
+/// Takes out of `code` the addresses that don't change along `var`: they are loaded, checked and bound once, before
+/// the loop. Returns that part, if there is any, and the rest.
+pub(super) fn hoist(code: Code, var: &Symbol) -> (Option<Code>, Code) {
+    let varies = varying(&code, var);
+    let mut wanted = vec![false; code.insts.len()];
+    for (idx, inst) in code.insts.iter().enumerate() {
+        if matches!(inst, Inst::Bind(..) | Inst::Check(_)) && !varies[idx] {
+            want(&code, idx, &mut wanted);
+        }
+    }
+    if !wanted.contains(&true) {
+        return (None, code);
+    }
+    let before = keep(&code, &|idx| wanted[idx]);
+    let is_bound = |idx: usize| wanted[idx] && matches!(code.insts[idx], Inst::Bind(..) | Inst::Check(_));
+    let rest = keep(&code, &|idx| !is_bound(idx));
+    (Some(before), without_dead(&rest))
+}
+
+fn without_dead(code: &Code) -> Code {
+    let mut wanted = vec![false; code.insts.len()];
+    for (idx, inst) in code.insts.iter().enumerate() {
+        let acts = matches!(
+            inst,
+            Inst::Store(..) | Inst::Set(..) | Inst::Reduce(..) | Inst::Check(_) | Inst::Bind(..)
+        );
+        if acts {
+            want(code, idx, &mut wanted);
+        }
+    }
+    keep(code, &|idx| wanted[idx])
+}
+
+/// Which instructions depend on `var`, directly or through what was bound.
+fn varying(code: &Code, var: &Symbol) -> Vec<bool> {
+    let mut symbols = vec![var.clone()];
+    let mut varies = Vec::with_capacity(code.insts.len());
+    for inst in &code.insts {
+        let depends = operands(inst).iter().any(|reg| varies[reg.0 as usize])
+            || dims(inst).iter().any(|dim| symbols.iter().any(|symbol| dim.contains(symbol)));
+        if let (true, Inst::Bind(symbol, _)) = (depends, inst) {
+            symbols.push(symbol.clone());
+        }
+        varies.push(depends);
+    }
+    varies
+}
+
+fn want(code: &Code, idx: usize, wanted: &mut [bool]) {
+    if std::mem::replace(&mut wanted[idx], true) {
+        return;
+    }
+    for reg in operands(&code.insts[idx]) {
+        want(code, reg.0 as usize, wanted);
+    }
+    // What binds a symbol that an address here uses is needed too.
+    for (other, inst) in code.insts[..idx].iter().enumerate() {
+        if let Inst::Bind(symbol, _) = inst
+            && dims(&code.insts[idx]).iter().any(|dim| dim.contains(symbol))
+        {
+            want(code, other, wanted);
+        }
+    }
+}
+
+fn keep(code: &Code, keep: &dyn Fn(usize) -> bool) -> Code {
+    let mut moved = vec![Reg(0); code.insts.len()];
+    let mut kept = Code::default();
+    for (idx, inst) in code.insts.iter().enumerate() {
+        if keep(idx) {
+            moved[idx] = kept.push(with_operands(inst, &|reg| moved[reg.0 as usize]));
+        }
+    }
+    kept
+}
+
+fn operands(inst: &Inst) -> Vec<Reg> {
+    match inst {
+        Inst::Const(_) | Inst::Index(..) | Inst::Load(_) | Inst::Sum | Inst::Get(_) => vec![],
+        Inst::Bind(_, x) | Inst::Set(_, x) | Inst::Unary(_, x) | Inst::Cast(_, x) => vec![*x],
+        Inst::Store(_, x) | Inst::Reduce(_, x, _) => vec![*x],
+        Inst::Binary(_, x, y) | Inst::Compare(_, x, y) => vec![*x, *y],
+        Inst::Select(c, x, y) => vec![*c, *x, *y],
+        Inst::Check(check) => vec![check.value],
+    }
+}
+
+fn with_operands(inst: &Inst, of: &dyn Fn(&Reg) -> Reg) -> Inst {
+    match inst {
+        Inst::Const(_) | Inst::Index(..) | Inst::Load(_) | Inst::Sum | Inst::Get(_) => inst.clone(),
+        Inst::Bind(symbol, x) => Inst::Bind(symbol.clone(), of(x)),
+        Inst::Set(local, x) => Inst::Set(*local, of(x)),
+        Inst::Unary(op, x) => Inst::Unary(*op, of(x)),
+        Inst::Cast(dtype, x) => Inst::Cast(*dtype, of(x)),
+        Inst::Store(access, x) => Inst::Store(access.clone(), of(x)),
+        Inst::Reduce(op, x, local) => Inst::Reduce(*op, of(x), *local),
+        Inst::Binary(op, x, y) => Inst::Binary(*op, of(x), of(y)),
+        Inst::Compare(op, x, y) => Inst::Compare(*op, of(x), of(y)),
+        Inst::Select(c, x, y) => Inst::Select(of(c), of(x), of(y)),
+        Inst::Check(check) => Inst::Check(Check { value: of(&check.value), ..check.clone() }),
+    }
+}
+
+fn dims(inst: &Inst) -> Vec<&Dim> {
+    match inst {
+        Inst::Index(_, dim) => vec![dim],
+        Inst::Load(access) | Inst::Store(access, _) => vec![&access.at],
+        Inst::Check(check) => vec![&check.lo, &check.end],
+        _ => vec![],
+    }
+}
+
+/// `body` inside loops over `axes`; the outermost is parallel if `parallel`.
+pub(super) fn loops(axes: &[Axis], parallel: bool, body: Vec<Stmt>) -> Vec<Stmt> {
+    axes.iter().enumerate().rev().fold(body, |body, (depth, axis)| {
+        vec![Stmt::For { axis: axis.clone(), parallel: parallel && depth == 0, body }]
+    })
+}

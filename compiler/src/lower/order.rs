@@ -1,0 +1,223 @@
+//! Operators whose elements depend on each other in order: scans, sorts, scatters, positions of extremes.
+//!
+//! They become scalar loops; rows are independent, so the loops around them are parallel.
+
+use super::{
+    Lowering, Scope,
+    inline::Inliner,
+    nest::{axes_of, loops},
+    reduce::{interleave, set},
+};
+use crate::{
+    Error, Result,
+    graph::{Op, ScatterMode, Value},
+    kernel::{Axis, Code, Inst, Kernel, Stmt},
+    scalar::{BinaryOp, CompareOp, ReduceOp, Reg, Scalar, UnaryOp},
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+/// An axis that is walked along, even where its extent is 1.
+fn walk(scope: &mut Scope, extent: &Dim) -> (Axis, Dim) {
+    let var = scope.fresh("i");
+    scope.facts.declare_index(&var, extent);
+    let at = Dim::from(&var);
+    (Axis { var, extent: extent.clone() }, at)
+}
+
+/// Axes and index of everything but `axis`.
+fn others(scope: &mut Scope, shape: &[Dim], axis: usize) -> (Vec<Axis>, Vec<Dim>) {
+    let mut rest = shape.to_vec();
+    rest.remove(axis);
+    axes_of(scope, &rest)
+}
+
+/// The kernel of a running combination.
+pub(super) fn scan(lowering: &mut Lowering, value: Value) -> Result<()> {
+    let graph = lowering.graph;
+    let Op::Scan { op, axis, exclusive, reverse } = graph.op(value) else {
+        return Err(Error::internal("not a scan"));
+    };
+    let (shape, dtype) = (graph.shape(value), graph.dtype(value));
+    let acc = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
+    let mut scope = lowering.scope();
+    let (outer, rest) = others(&mut scope, shape, *axis);
+    let (steps, step) = walk(&mut scope, &shape[*axis]);
+    let at = if *reverse { &shape[*axis] - step - 1 } else { step };
+    let index = interleave(shape.len(), &[*axis], &rest, &[at]);
+    let storage = lowering.storage[&value].clone();
+    let mut kernel = Kernel::default();
+    let total = kernel.locals.push(acc);
+
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let element = inliner.load(graph.operands(value)[0], &index)?;
+    let element = inliner.code.push(Inst::Cast(acc, element));
+    let before = inliner.code.push(Inst::Get(total));
+    let after = inliner.code.push(Inst::Binary(op.binary(), before, element));
+    inliner.code.push(Inst::Set(total, after));
+    let result = inliner.code.push(Inst::Cast(dtype, if *exclusive { before } else { after }));
+    inliner.store(&storage, &index, result);
+    let body = loops(&[steps], false, vec![Stmt::Block(inliner.code)]);
+    let body = [vec![set(total, op.neutral(acc))], body].concat();
+    lowering.push(value, "scan", kernel, loops(&outer, true, body));
+    Ok(())
+}
+
+/// The kernel of the position of an extreme.
+pub(super) fn arg_reduce(lowering: &mut Lowering, value: Value) -> Result<()> {
+    let graph = lowering.graph;
+    let Op::ArgReduce { op, axis, last } = graph.op(value) else {
+        return Err(Error::internal("not an arg-reduction"));
+    };
+    let operand = graph.operands(value)[0];
+    let (shape, dtype) = (graph.shape(operand), graph.dtype(operand));
+    let mut scope = lowering.scope();
+    let (outer, rest) = others(&mut scope, shape, *axis);
+    let (steps, step) = walk(&mut scope, &shape[*axis]);
+    let index = interleave(shape.len(), &[*axis], &rest, std::slice::from_ref(&step));
+    let storage = lowering.storage[&value].clone();
+    let mut kernel = Kernel::default();
+    let (best, position) = (kernel.locals.push(dtype), kernel.locals.push(DType::I64));
+
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let element = inliner.load(operand, &index)?;
+    let mut code = inliner.code;
+    let old = code.push(Inst::Get(best));
+    let at = code.push(Inst::Index(DType::I64, step));
+    let better = match (op, last) {
+        (ReduceOp::Max, false) => CompareOp::Gt,
+        (ReduceOp::Max, true) => CompareOp::Ge,
+        (_, false) => CompareOp::Lt,
+        (_, true) => CompareOp::Le,
+    };
+    let mut wins = code.push(Inst::Compare(better, element, old));
+    let zero = code.push(Inst::Const(Scalar::i64(0)));
+    let is_first = code.push(Inst::Compare(CompareOp::Eq, at, zero));
+    wins = code.push(Inst::Binary(BinaryOp::Or, wins, is_first));
+    if dtype.is_float() {
+        // The first NaN wins over everything but an earlier one.
+        let new_nan = code.push(Inst::Unary(UnaryOp::IsNan, element));
+        let old_nan = code.push(Inst::Unary(UnaryOp::IsNan, old));
+        let old_number = code.push(Inst::Unary(UnaryOp::Not, old_nan));
+        let first_nan = code.push(Inst::Binary(BinaryOp::And, new_nan, old_number));
+        wins = code.push(Inst::Binary(BinaryOp::Or, wins, first_nan));
+    }
+    let place = code.push(Inst::Get(position));
+    let chosen = code.push(Inst::Select(wins, element, old));
+    let placed = code.push(Inst::Select(wins, at, place));
+    code.push(Inst::Set(best, chosen));
+    code.push(Inst::Set(position, placed));
+
+    let mut finish = Code::default();
+    let result = finish.push(Inst::Get(position));
+    finish.push(Inst::Store(storage.at(&rest), result));
+    let start = [set(best, op.neutral(dtype)), set(position, Scalar::i64(0))];
+    let walk = loops(&[steps], false, vec![Stmt::Block(code)]);
+    let body = [start.to_vec(), walk, vec![Stmt::Block(finish)]].concat();
+    lowering.push(value, "argreduce", kernel, loops(&outer, true, body));
+    Ok(())
+}
+
+/// The kernel of a stable sort by counting: an element's place is the number of those that go before it.
+pub(super) fn sort(lowering: &mut Lowering, value: Value) -> Result<()> {
+    let graph = lowering.graph;
+    let Op::Sort { axis, descending } = graph.op(value) else {
+        return Err(Error::internal("not a sort"));
+    };
+    let results = graph.nodes[graph.values[value].def].results.clone();
+    let operand = graph.operands(value)[0];
+    let (shape, dtype) = (graph.shape(operand), graph.dtype(operand));
+    let mut scope = lowering.scope();
+    let (outer, rest) = others(&mut scope, shape, *axis);
+    let (elements, i) = walk(&mut scope, &shape[*axis]);
+    let (rivals, j) = walk(&mut scope, &shape[*axis]);
+    let mut kernel = Kernel::default();
+    let count = kernel.locals.push(DType::I64);
+
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let index = |at: &Dim| interleave(shape.len(), &[*axis], &rest, std::slice::from_ref(at));
+    let own = inliner.load(operand, &index(&i))?;
+    let rival = inliner.load(operand, &index(&j))?;
+    let mut code = inliner.code;
+    let before = goes_before(&mut code, (rival, &j), (own, &i), dtype, *descending);
+    let one = code.push(Inst::Cast(DType::I64, before));
+    let old = code.push(Inst::Get(count));
+    let new = code.push(Inst::Binary(BinaryOp::Add, old, one));
+    code.push(Inst::Set(count, new));
+
+    let place = scope.fresh("at");
+    scope.facts.declare_index(&place, &shape[*axis]);
+    let storages: Vec<_> = results.iter().map(|result| lowering.storage[result].clone()).collect();
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let own = inliner.load(operand, &index(&i))?;
+    let counted = inliner.code.push(Inst::Get(count));
+    inliner.code.push(Inst::Bind(place.clone(), counted));
+    let to = index(&Dim::from(&place));
+    inliner.store(&storages[0], &to, own);
+    let position = inliner.code.push(Inst::Index(DType::I64, i));
+    inliner.store(&storages[1], &to, position);
+    let finish = inliner.code;
+
+    let ranking = loops(&[rivals], false, vec![Stmt::Block(code)]);
+    let body = [vec![set(count, Scalar::i64(0))], ranking, vec![Stmt::Block(finish)]].concat();
+    let body = loops(&[elements], false, body);
+    lowering.push(value, "sort", kernel, loops(&outer, true, body));
+    Ok(())
+}
+
+/// Whether element `x` goes before `y`: a total order, in which NaN is larger than any number and equal elements keep
+/// their order.
+fn goes_before(
+    code: &mut Code,
+    (x, x_at): (Reg, &Dim),
+    (y, y_at): (Reg, &Dim),
+    dtype: DType,
+    descending: bool,
+) -> Reg {
+    let less = |code: &mut Code, a: Reg, b: Reg| {
+        let less = code.push(Inst::Compare(CompareOp::Lt, a, b));
+        if !dtype.is_float() {
+            return less;
+        }
+        let b_nan = code.push(Inst::Unary(UnaryOp::IsNan, b));
+        let a_nan = code.push(Inst::Unary(UnaryOp::IsNan, a));
+        let a_number = code.push(Inst::Unary(UnaryOp::Not, a_nan));
+        let below_nan = code.push(Inst::Binary(BinaryOp::And, b_nan, a_number));
+        code.push(Inst::Binary(BinaryOp::Or, less, below_nan))
+    };
+    let (first, second) = if descending { (y, x) } else { (x, y) };
+    let before = less(code, first, second);
+    let after = less(code, second, first);
+    let x_at = code.push(Inst::Index(DType::I64, x_at.clone()));
+    let y_at = code.push(Inst::Index(DType::I64, y_at.clone()));
+    let earlier = code.push(Inst::Compare(CompareOp::Lt, x_at, y_at));
+    let not_after = code.push(Inst::Unary(UnaryOp::Not, after));
+    let tie = code.push(Inst::Binary(BinaryOp::And, not_after, earlier));
+    code.push(Inst::Binary(BinaryOp::Or, before, tie))
+}
+
+/// The kernels of a scatter: a copy of what is scattered into, then the updates one after another.
+pub(super) fn scatter(lowering: &mut Lowering, value: Value) -> Result<()> {
+    let graph = lowering.graph;
+    let Op::Scatter { coords, mode } = graph.op(value) else {
+        return Err(Error::internal("not a scatter"));
+    };
+    let storage = lowering.storage[&value].clone();
+    let operands = graph.operands(value);
+    super::map::copy(lowering, operands[0], &storage, "scatter")?;
+
+    let mut scope = lowering.scope();
+    let (axes, index) = axes_of(&mut scope, graph.shape(operands[1]));
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let to = inliner.coords(value, coords, &index)?;
+    let mut update = inliner.load(operands[1], &index)?;
+    if let ScatterMode::Combine(op) = mode {
+        let old = inliner.code.push(Inst::Load(storage.at(&to)));
+        update = inliner.code.push(Inst::Binary(op.binary(), old, update));
+    }
+    inliner.store(&storage, &to, update);
+    let body = vec![Stmt::Block(inliner.code)];
+    lowering.push(value, "scatter", Kernel::default(), loops(&axes, false, body));
+    Ok(())
+}
+

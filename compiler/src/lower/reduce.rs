@@ -1,0 +1,281 @@
+//! Reductions: along memory, across it, or unrolled.
+//!
+//! Which of the three is decided by what lies innermost in the tensor that is read. If it is an axis that vanishes,
+//! each result is a strip of its own. If it is an axis that stays, strips run along that one, and combine into
+//! memory; when few elements are combined (pooling windows) they are combined in registers instead. Each result is
+//! combined in an order that depends on the extents of the vanishing axes only.
+
+use super::{
+    Lowering, Scope,
+    inline::Inliner,
+    map,
+    nest::{Nest, Role, axes_of, exprs_of, hoist, loops, step, with_exprs},
+    storage::Storage,
+};
+use crate::{
+    Error, Result,
+    graph::{Op, Value},
+    kernel::{Access, Buffer, BufferId, Code, Inst, Kernel, Local, Space, Stmt},
+    scalar::{ReduceOp, Reg, Scalar},
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+/// Up to this many elements are combined in registers.
+const MOST_UNROLLED: i64 = 32;
+
+struct Reduction {
+    value: Value,
+    operand: Value,
+    op: ReduceOp,
+    /// Type in which values are combined.
+    acc: DType,
+    dtype: DType,
+}
+
+/// The kernel of a reduction.
+pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
+    let graph = lowering.graph;
+    let Op::Reduce { op, axes } = graph.op(value) else {
+        return Err(Error::internal("not a reduction"));
+    };
+    let dtype = graph.dtype(value);
+    let acc = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
+    let reduction = Reduction { value, operand: graph.operands(value)[0], op: *op, acc, dtype };
+    let storage = lowering.storage[&value].clone();
+
+    let mut scope = lowering.scope();
+    let (kept, index) = axes_of(&mut scope, graph.shape(value));
+    let gone: Vec<Dim> = axes.iter().map(|axis| graph.shape(reduction.operand)[*axis].clone()).collect();
+    let (reduced, at) = axes_of(&mut scope, &gone);
+    let full = interleave(graph.rank(reduction.operand), axes, &index, &at);
+
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let reg = inliner.load(reduction.operand, &full)?;
+    let mut code = inliner.code;
+    let reg = cast(&mut code, reg, dtype, acc);
+    let target = storage.at(&index);
+
+    let mut exprs = exprs_of(&code);
+    exprs.push(target.at.clone());
+    let mut nest = Nest::new(kept.clone(), reduced.clone(), exprs);
+    nest.split(&mut scope);
+    let main = main_address(&nest, &scope, &code);
+    order(&mut nest, &scope, main.as_ref());
+    let along = innermost_is_reduced(&nest, &scope, main.as_ref());
+
+    let count = gone.iter().try_fold(1i64, |count, dim| count.checked_mul(dim.as_i64()?));
+    let body = match (along, count) {
+        (false, Some(count)) if count <= MOST_UNROLLED => {
+            let code = unrolled(lowering, &mut scope, &reduction, &storage, axes, &gone, &index)?;
+            map::pass(&mut scope, kept, &code)
+        }
+        _ => {
+            nest.merge(&mut scope);
+            let target = Access { buffer: storage.buffer, at: nest.exprs.pop().unwrap_or_else(Dim::zero) };
+            let code = with_exprs(&code, &nest.exprs);
+            let mut kernel = Kernel::default();
+            let body = if along {
+                along_memory(&mut kernel, &reduction, &nest, code, reg, &target)
+            } else {
+                across_memory(lowering, &reduction, &nest, code, reg, &target)?
+            };
+            lowering.push(value, "reduce", kernel, body);
+            return Ok(());
+        }
+    };
+    lowering.push(value, "reduce", Kernel::default(), body);
+    Ok(())
+}
+
+/// The operand's index from those of the kept and the reduced axes.
+pub(super) fn interleave(rank: usize, axes: &[usize], kept: &[Dim], reduced: &[Dim]) -> Vec<Dim> {
+    let (mut kept, mut reduced) = (kept.iter(), reduced.iter());
+    let next = |k| if axes.contains(&k) { reduced.next() } else { kept.next() };
+    (0..rank).map(next).map(|at| at.cloned().unwrap_or_else(Dim::zero)).collect()
+}
+
+fn cast(code: &mut Code, reg: Reg, from: DType, to: DType) -> Reg {
+    if from == to { reg } else { code.push(Inst::Cast(to, reg)) }
+}
+
+/// The address in `code` that moves along the most axes: the tensor that is reduced.
+fn main_address(nest: &Nest, scope: &Scope, code: &Code) -> Option<Dim> {
+    let with = with_exprs(code, &nest.exprs[..nest.exprs.len() - 1]);
+    let loads = with.insts.iter().filter_map(|inst| match inst {
+        Inst::Load(access) => Some(access.at.clone()),
+        _ => None,
+    });
+    let moves = |address: &Dim| {
+        let axes = [Role::Kept, Role::Reduced].map(|role| nest.axes(role)).concat();
+        axes.iter().filter(|axis| step(&scope.facts, address, axis) != 0).count()
+    };
+    loads.max_by_key(moves)
+}
+
+fn order(nest: &mut Nest, scope: &Scope, main: Option<&Dim>) {
+    if let Some(target) = nest.exprs.last().cloned() {
+        nest.order_by(&scope.facts, Role::Kept, &target);
+    }
+    if let Some(main) = main {
+        nest.order_by(&scope.facts, Role::Reduced, main);
+    }
+}
+
+fn innermost_is_reduced(nest: &Nest, scope: &Scope, main: Option<&Dim>) -> bool {
+    let smallest = |role| {
+        let steps = nest.axes(role).into_iter().map(|axis| step(&scope.facts, main?, &axis).into());
+        steps.flatten().filter(|step: &i64| *step != 0).min()
+    };
+    match (smallest(Role::Kept), smallest(Role::Reduced)) {
+        (Some(kept), Some(reduced)) => reduced <= kept,
+        (kept, _) => kept.is_none(),
+    }
+}
+
+/// Code that combines all elements of one result and stores it.
+fn unrolled(
+    lowering: &mut Lowering,
+    scope: &mut Scope,
+    reduction: &Reduction,
+    storage: &Storage,
+    axes: &[usize],
+    gone: &[Dim],
+    index: &[Dim],
+) -> Result<Code> {
+    let rank = lowering.graph.rank(reduction.operand);
+    let extents: Vec<i64> = gone.iter().map(|dim| dim.as_i64().unwrap_or(0)).collect();
+    let mut inliner = Inliner::new(lowering, scope);
+    let mut total = None;
+    for point in points(&extents) {
+        let at: Vec<Dim> = point.into_iter().map(Dim::from).collect();
+        let reg = inliner.load(reduction.operand, &interleave(rank, axes, index, &at))?;
+        let reg = cast(&mut inliner.code, reg, reduction.dtype, reduction.acc);
+        total = Some(match total {
+            None => reg,
+            Some(total) => inliner.code.push(Inst::Binary(reduction.op.binary(), total, reg)),
+        });
+    }
+    let total = match total {
+        Some(total) => total,
+        None => inliner.code.push(Inst::Const(reduction.op.neutral(reduction.acc))),
+    };
+    let total = cast(&mut inliner.code, total, reduction.acc, reduction.dtype);
+    inliner.store(storage, index, total);
+    Ok(inliner.code)
+}
+
+/// All points of a box in row-major order.
+pub(super) fn points(extents: &[i64]) -> Vec<Vec<i64>> {
+    extents.iter().fold(vec![vec![]], |points, extent| {
+        let longer = |point: &Vec<i64>| {
+            let point = point.clone();
+            (0..*extent).map(move |at| [&point[..], &[at]].concat())
+        };
+        points.iter().flat_map(longer).collect()
+    })
+}
+
+/// One strip for each result, or several that are combined one after another.
+fn along_memory(
+    kernel: &mut Kernel,
+    reduction: &Reduction,
+    nest: &Nest,
+    mut code: Code,
+    reg: Reg,
+    target: &Access,
+) -> Vec<Stmt> {
+    let mut reduced = nest.axes(Role::Reduced);
+    let part = kernel.locals.push(reduction.acc);
+    let Some(inner) = reduced.pop() else {
+        let reg = cast(&mut code, reg, reduction.acc, reduction.dtype);
+        code.push(Inst::Store(target.clone(), reg));
+        return loops(&nest.axes(Role::Kept), true, vec![Stmt::Block(code)]);
+    };
+    code.push(Inst::Reduce(reduction.op, reg, part));
+    let (before, code) = hoist(code, &inner.var);
+    let mut body: Vec<Stmt> = before.map(Stmt::Block).into_iter().collect();
+    body.push(Stmt::Strip { axis: inner, code });
+    let result = if reduced.is_empty() {
+        part
+    } else {
+        let total = kernel.locals.push(reduction.acc);
+        body.push(combine(reduction.op, total, part));
+        body = loops(&reduced, false, body);
+        body.insert(0, set(total, reduction.op.neutral(reduction.acc)));
+        total
+    };
+    let mut last = Code::default();
+    let reg = last.push(Inst::Get(result));
+    let reg = cast(&mut last, reg, reduction.acc, reduction.dtype);
+    last.push(Inst::Store(target.clone(), reg));
+    body.push(Stmt::Block(last));
+    loops(&nest.axes(Role::Kept), true, body)
+}
+
+/// `local = value`
+pub(super) fn set(local: Local, value: Scalar) -> Stmt {
+    let mut code = Code::default();
+    let reg = code.push(Inst::Const(value));
+    code.push(Inst::Set(local, reg));
+    Stmt::Block(code)
+}
+
+/// `total = total op part`
+fn combine(op: ReduceOp, total: Local, part: Local) -> Stmt {
+    let mut code = Code::default();
+    let left = code.push(Inst::Get(total));
+    let right = code.push(Inst::Get(part));
+    let both = code.push(Inst::Binary(op.binary(), left, right));
+    code.push(Inst::Set(total, both));
+    Stmt::Block(code)
+}
+
+/// Strips along the innermost kept axis, combining into memory: the result's own, or wider scratch.
+fn across_memory(
+    lowering: &mut Lowering,
+    reduction: &Reduction,
+    nest: &Nest,
+    mut code: Code,
+    reg: Reg,
+    target: &Access,
+) -> Result<Vec<Stmt>> {
+    let mut kept = nest.axes(Role::Kept);
+    let inner = kept.pop().ok_or_else(|| Error::internal("a reduction across no axis"))?;
+    let is_narrow = reduction.acc != reduction.dtype;
+    let acc = if is_narrow {
+        Access { buffer: scratch(lowering, reduction, &inner.extent), at: Dim::from(&inner.var) }
+    } else {
+        target.clone()
+    };
+
+    let mut first = Code::default();
+    let neutral = first.push(Inst::Const(reduction.op.neutral(reduction.acc)));
+    first.push(Inst::Store(acc.clone(), neutral));
+    let old = code.push(Inst::Load(acc.clone()));
+    let new = code.push(Inst::Binary(reduction.op.binary(), old, reg));
+    code.push(Inst::Store(acc.clone(), new));
+    let (before, code) = hoist(code, &inner.var);
+
+    let mut body = vec![Stmt::Strip { axis: inner.clone(), code: first }];
+    let round = before.map(Stmt::Block).into_iter().chain([Stmt::Strip { axis: inner.clone(), code }]).collect();
+    body.extend(loops(&nest.axes(Role::Reduced), false, round));
+    if is_narrow {
+        let mut last = Code::default();
+        let wide = last.push(Inst::Load(acc));
+        let reg = last.push(Inst::Cast(reduction.dtype, wide));
+        last.push(Inst::Store(target.clone(), reg));
+        body.push(Stmt::Strip { axis: inner, code: last });
+    }
+    Ok(loops(&kept, true, body))
+}
+
+fn scratch(lowering: &mut Lowering, reduction: &Reduction, elems: &Dim) -> BufferId {
+    let name = super::node_name(lowering.graph, reduction.value);
+    lowering.program.buffers.push(Buffer {
+        name: format!("{name} (sums)"),
+        dtype: reduction.acc,
+        elems: elems.clone(),
+        space: Space::Scratch,
+    })
+}
