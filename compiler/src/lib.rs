@@ -4,6 +4,7 @@ pub mod codegen;
 pub mod error;
 pub mod graph;
 pub mod kernel;
+pub mod lower;
 pub mod plan;
 pub mod scalar;
 pub mod tensor;

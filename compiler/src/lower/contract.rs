@@ -142,10 +142,13 @@ fn factor(lowering: &Lowering, scope: &Scope, operand: Value, index: &[Dim]) -> 
         index = substitute(map, &index).iter().map(|expr| scope.facts.simplify(expr)).collect();
         value = graph.operands(value)[0];
     }
-    let constant = graph.constant(value).cloned();
+    let constant = graph.as_constant(value).cloned();
     let address = match lowering.storage.get(&value) {
         Some(storage) => storage.clone().at(&index).at,
-        None => row_major(graph.shape(value)).iter().zip(&index).fold(Dim::zero(), |sum, (stride, at)| sum + stride * at),
+        None => row_major(graph.shape(value))
+            .iter()
+            .zip(&index)
+            .fold(Dim::zero(), |sum, (stride, at)| sum + stride * at),
     };
     let address = scope.facts.simplify(&address);
     Ok((Factor { value, dtype: graph.dtype(value), constant }, address))
@@ -272,7 +275,14 @@ impl Packing {
 
     /// Packs for the column axis `n`; `flat` is [`Packing::flat`] over the merged axes. Every block of `n`'s extent
     /// gets panels of its own.
-    fn panels(&self, lowering: &mut Lowering, scope: &Scope, this: &Sum, n: &Axis, flat: &Dim) -> Result<Rhs> {
+    fn panels(
+        &self,
+        lowering: &mut Lowering,
+        scope: &Scope,
+        this: &Sum,
+        n: &Axis,
+        flat: &Dim,
+    ) -> Result<Rhs> {
         let wrong = || Error::internal("columns of a constant that are not its innermost axis");
         let n_extent = n.extent.as_i64().ok_or_else(wrong)?.max(0) as usize;
         let n_panels = n_extent.div_ceil(PANEL_WIDTH as usize);
@@ -290,7 +300,9 @@ impl Packing {
                         if column < n_extent {
                             let (batch, column) = self.split(block * n_extent + column);
                             let from = (batch + column + k) as usize * size;
-                            slot.copy_from_slice(self.tensor.bytes().get(from..from + size).ok_or_else(wrong)?);
+                            slot.copy_from_slice(
+                                self.tensor.bytes().get(from..from + size).ok_or_else(wrong)?,
+                            );
                         }
                     }
                 }

@@ -51,7 +51,8 @@ impl Fusion {
 pub(super) fn fuse(graph: &Graph) -> Fusion {
     let users = users(graph);
     let roots = roots(graph, &users);
-    let mut fusion = Fusion { roots, absorbed: HashMap::new(), absorber: HashMap::new(), placed: HashMap::new() };
+    let mut fusion =
+        Fusion { roots, absorbed: HashMap::new(), absorber: HashMap::new(), placed: HashMap::new() };
     absorb(graph, &users, &mut fusion);
     place(graph, &mut fusion);
     fusion
@@ -125,7 +126,9 @@ fn judge(
     };
     let is_map = matches!(node.op, Op::Map(_) | Op::Gather { .. } | Op::Index { .. });
     let repeated = users.len() > 1 || users.iter().any(|user| repeats(graph, *user, value));
-    let is_root = roots[value] && (is_map || is_output(graph, value)) || own > LARGEST || is_map && repeated && own > CHEAP;
+    let is_root = roots[value] && (is_map || is_output(graph, value))
+        || own > LARGEST
+        || is_map && repeated && own > CHEAP;
     (is_root, own)
 }
 
@@ -183,7 +186,12 @@ fn absorb(graph: &Graph, users: &Users, fusion: &mut Fusion) {
     }
 }
 
-fn reach_roots(users: &Users, roots: &SecondaryMap<Value, bool>, value: Value, reached: &mut BTreeSet<Value>) {
+fn reach_roots(
+    users: &Users,
+    roots: &SecondaryMap<Value, bool>,
+    value: Value,
+    reached: &mut BTreeSet<Value>,
+) {
     for user in &users[value] {
         if roots[*user] {
             reached.insert(*user);
@@ -204,7 +212,10 @@ pub(super) fn sum_index(graph: &Graph, fusion: &Fusion, root: Value, sum: Value)
     for (k, dim) in graph.shape(root).iter().enumerate() {
         facts.declare_index(&axis(k), dim);
     }
-    let flat = row_major(graph.shape(sum)).iter().zip(&found).fold(Dim::zero(), |sum, (stride, at)| sum + stride * at);
+    let flat = row_major(graph.shape(sum))
+        .iter()
+        .zip(&found)
+        .fold(Dim::zero(), |sum, (stride, at)| sum + stride * at);
     mixed_radix(&facts, &facts.simplify(&flat), graph.shape(root)).then_some(found)
 }
 
@@ -247,9 +258,8 @@ fn find_sum(
 /// The expressions `map` over the axes `$k`, taken at `index`.
 pub(super) fn substitute(map: &[Dim], index: &[Dim]) -> Vec<Dim> {
     let axes: Vec<_> = (0..index.len()).map(axis).collect();
-    let at = |symbol: &symshape::Symbol| {
-        axes.iter().position(|axis| axis == symbol).map(|k| index[k].clone())
-    };
+    let at =
+        |symbol: &symshape::Symbol| axes.iter().position(|axis| axis == symbol).map(|k| index[k].clone());
     map.iter().map(|expr| expr.substitute(&at)).collect()
 }
 

@@ -63,7 +63,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
         if let Some(storage) = self.lowering.storage.get(&value) {
             return Some(storage.clone());
         }
-        let tensor = self.lowering.graph.constant(value)?;
+        let tensor = self.lowering.graph.as_constant(value)?;
         if splat(tensor).is_some() {
             return None;
         }
@@ -129,7 +129,9 @@ impl<'l, 'g> Inliner<'l, 'g> {
         let mut result = Vec::with_capacity(coords.len());
         for (axis, coord) in coords.iter().enumerate() {
             result.push(match coord {
-                Coord::At(expr) => self.simplify_all(&substitute(std::slice::from_ref(expr), index)).remove(0),
+                Coord::At(expr) => {
+                    self.simplify_all(&substitute(std::slice::from_ref(expr), index)).remove(0)
+                }
                 Coord::Load { operand, at } => {
                     let at = self.simplify_all(&substitute(at, index));
                     let loaded = self.load(operands[*operand], &at)?;

@@ -72,7 +72,7 @@ pub(super) fn mixed_radix(facts: &Facts, address: &Dim, shape: &[Dim]) -> bool {
 /// A value that `expr` takes at a typical binding: only for choices that need no proof.
 pub(super) fn estimate(facts: &Facts, expr: &Dim) -> i64 {
     let typical = |symbol: &Symbol| {
-        let hi = facts.declaration(symbol).and_then(|declared| declared.hi().cloned());
+        let hi = facts.declaration(symbol).and_then(|declared| declared.hi.clone());
         Some(hi.and_then(|hi| i64::try_from(hi).ok()).unwrap_or(97).clamp(2, 4096))
     };
     expr.eval_i64(&typical).unwrap_or(i64::MAX)
@@ -83,10 +83,10 @@ fn demands(graph: &Graph) -> HashMap<Value, Order> {
     let mut demands = HashMap::new();
     for (_, node) in &graph.nodes {
         let Op::Contract { lhs, rhs, out, .. } = &node.op else { continue };
-        let lhs_is_fixed = graph.constant(through_views(graph, node.operands[0])).is_some();
+        let lhs_is_fixed = graph.as_constant(through_views(graph, node.operands[0])).is_some();
         let (data, weights) = if lhs_is_fixed { (1, lhs) } else { (0, rhs) };
         let labels = if lhs_is_fixed { rhs } else { lhs };
-        let fixed = graph.constant(through_views(graph, node.operands[1 - data])).is_some();
+        let fixed = graph.as_constant(through_views(graph, node.operands[1 - data])).is_some();
         if !fixed {
             continue;
         }
@@ -169,7 +169,7 @@ fn inherited(graph: &Graph, fusion: &Fusion, orders: &HashMap<Value, Order>, val
 fn contract_order(graph: &Graph, sum: Value) -> Order {
     let Op::Contract { lhs, rhs, out, .. } = graph.op(sum) else { return (0..graph.rank(sum)).collect() };
     let operands = graph.operands(sum);
-    let is_fixed = |operand: usize| graph.constant(through_views(graph, operands[operand])).is_some();
+    let is_fixed = |operand: usize| graph.as_constant(through_views(graph, operands[operand])).is_some();
     let (data, weights) = match (is_fixed(0), is_fixed(1)) {
         (true, false) => (rhs, lhs),
         (false, true) => (lhs, rhs),

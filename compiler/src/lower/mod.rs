@@ -25,8 +25,8 @@ use crate::{
     kernel::{BufferId, Kernel, Program, Stmt},
 };
 use fuse::Fusion;
-use storage::Storage;
 use std::collections::HashMap;
+use storage::Storage;
 use symshape::{Facts, Symbol};
 
 /// Lowers `graph`, which must be verified, to a program that computes its outputs from its inputs.

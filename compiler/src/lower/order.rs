@@ -220,4 +220,3 @@ pub(super) fn scatter(lowering: &mut Lowering, value: Value) -> Result<()> {
     lowering.push(value, "scatter", Kernel::default(), loops(&axes, false, body));
     Ok(())
 }
-

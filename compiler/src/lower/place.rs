@@ -38,7 +38,9 @@ pub(super) fn pad(lowering: &mut Lowering, value: Value) -> Result<()> {
     // The slabs before and after the interior along axis k reach across all later axes, and of the earlier ones
     // cover the interior only: together they are the border, each element once.
     for k in 0..shape.len() {
-        for (start, extent) in [(Dim::zero(), lo[k].clone()), (&lo[k] + &graph.shape(operand)[k], hi[k].clone())] {
+        for (start, extent) in
+            [(Dim::zero(), lo[k].clone()), (&lo[k] + &graph.shape(operand)[k], hi[k].clone())]
+        {
             if extent.as_i64() != Some(0) {
                 let mut slab = shape.clone();
                 slab[k] = extent;

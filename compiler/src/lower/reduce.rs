@@ -124,8 +124,9 @@ fn order(nest: &mut Nest, scope: &Scope, main: Option<&Dim>) {
 
 fn innermost_is_reduced(nest: &Nest, scope: &Scope, main: Option<&Dim>) -> bool {
     let smallest = |role| {
-        let steps = nest.axes(role).into_iter().map(|axis| step(&scope.facts, main?, &axis).into());
-        steps.flatten().filter(|step: &i64| *step != 0).min()
+        let axes = nest.axes(role);
+        let steps = main.iter().flat_map(|main| axes.iter().map(|axis| step(&scope.facts, main, axis)));
+        steps.filter(|step| *step != 0).min()
     };
     match (smallest(Role::Kept), smallest(Role::Reduced)) {
         (Some(kept), Some(reduced)) => reduced <= kept,
@@ -258,7 +259,8 @@ fn across_memory(
     let (before, code) = hoist(code, &inner.var);
 
     let mut body = vec![Stmt::Strip { axis: inner.clone(), code: first }];
-    let round = before.map(Stmt::Block).into_iter().chain([Stmt::Strip { axis: inner.clone(), code }]).collect();
+    let round =
+        before.map(Stmt::Block).into_iter().chain([Stmt::Strip { axis: inner.clone(), code }]).collect();
     body.extend(loops(&nest.axes(Role::Reduced), false, round));
     if is_narrow {
         let mut last = Code::default();

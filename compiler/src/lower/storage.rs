@@ -47,11 +47,19 @@ pub(super) fn assign(lowering: &mut Lowering, orders: &HashMap<Value, Order>) ->
         let buffer = new_buffer(lowering, name, *value, Space::Input(number as u32));
         let storage = Storage::dense(buffer, graph.shape(*value), &natural(graph.rank(*value)));
         lowering.storage.insert(*value, storage);
-        lowering.program.inputs.push(Port { name: name.clone(), shape: graph.shape(*value).to_vec(), buffer });
+        lowering.program.inputs.push(Port {
+            name: name.clone(),
+            shape: graph.shape(*value).to_vec(),
+            buffer,
+        });
     }
     for (number, (name, value)) in graph.outputs.iter().enumerate() {
         let buffer = new_buffer(lowering, name, *value, Space::Output(number as u32));
-        lowering.program.outputs.push(Port { name: name.clone(), shape: graph.shape(*value).to_vec(), buffer });
+        lowering.program.outputs.push(Port {
+            name: name.clone(),
+            shape: graph.shape(*value).to_vec(),
+            buffer,
+        });
         let is_dense = orders.get(value).is_some_and(|order| is_row_major(graph.shape(*value), order));
         if is_dense && !lowering.storage.contains_key(value) {
             let storage = Storage::dense(buffer, graph.shape(*value), &natural(graph.rank(*value)));
@@ -85,7 +93,8 @@ pub(super) fn piece(lowering: &Lowering, parent: Value, position: usize) -> Stor
     match graph.op(parent) {
         Op::Pad { lo, .. } => lo.iter().enumerate().fold(whole.clone(), |part, (k, lo)| part.from(k, lo)),
         Op::Concat { axis } => {
-            let before = graph.operands(parent)[..position].iter().map(|operand| &graph.shape(*operand)[*axis]);
+            let before =
+                graph.operands(parent)[..position].iter().map(|operand| &graph.shape(*operand)[*axis]);
             whole.from(*axis, &before.fold(Dim::zero(), |sum, dim| sum + dim))
         }
         _ => whole.clone(),
@@ -110,7 +119,7 @@ fn is_row_major(shape: &[Dim], order: &[usize]) -> bool {
 
 /// The buffer of a constant that kernels read element by element.
 pub(super) fn constant(lowering: &mut Lowering, value: Value) -> Option<Storage> {
-    let tensor = lowering.graph.constant(value)?.clone();
+    let tensor = lowering.graph.as_constant(value)?.clone();
     let strides = row_major(lowering.graph.shape(value));
     let buffer = match lowering.constants.get(&value) {
         Some(buffer) => *buffer,
