@@ -5,6 +5,7 @@
 
 mod constant;
 pub mod eval;
+mod text;
 
 pub use constant::Scalar;
 use symshape_runtime::DType;
