@@ -1,0 +1,221 @@
+//! The reader's place in a text: blanks, words, strings and expressions up to a delimiter, and located errors.
+
+use super::print::is_plain;
+use crate::error::{Error, Result};
+use std::str::FromStr;
+use symshape::{Dim, Symbol};
+
+/// A place in a text.
+pub(super) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Cursor { text, at: 0 }
+    }
+
+    /// An error at this place.
+    pub(super) fn error(&self, message: impl Into<String>) -> Error {
+        self.error_at(self.at, message)
+    }
+
+    fn error_at(&self, at: usize, message: impl Into<String>) -> Error {
+        let before = &self.text[..self.text.floor_char_boundary(at)];
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        Error::invalid(message).at(format!("line {line}, column {column}"))
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    /// Skips spaces within the line, and a comment up to its end.
+    fn skip_blanks(&mut self) {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\r']).len();
+        if self.rest().starts_with(';') {
+            self.at += self.rest().find('\n').unwrap_or(self.rest().len());
+        }
+    }
+
+    /// Skips blanks, comments and line ends; `false` at the end of the text.
+    pub(super) fn next_line(&mut self) -> bool {
+        self.skip_blanks();
+        while self.rest().starts_with('\n') {
+            self.at += 1;
+            self.skip_blanks();
+        }
+        !self.rest().is_empty()
+    }
+
+    /// Demands that nothing more stands on this line.
+    pub(super) fn end_line(&mut self) -> Result<()> {
+        self.skip_blanks();
+        match self.rest().is_empty() || self.rest().starts_with('\n') {
+            true => Ok(()),
+            false => Err(self.error("unexpected text")),
+        }
+    }
+
+    /// Whether nothing more stands on this line.
+    pub(super) fn at_line_end(&mut self) -> bool {
+        self.end_line().is_ok()
+    }
+
+    pub(super) fn eat(&mut self, token: &str) -> bool {
+        self.skip_blanks();
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len();
+        }
+        found
+    }
+
+    pub(super) fn expect(&mut self, token: &str) -> Result<()> {
+        match self.eat(token) {
+            true => Ok(()),
+            false => Err(self.error(format!("expected `{token}`"))),
+        }
+    }
+
+    /// Letters, digits and `_`; may be empty.
+    pub(super) fn peek_word(&mut self) -> &'a str {
+        self.skip_blanks();
+        let rest = self.rest();
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        &rest[..end]
+    }
+
+    pub(super) fn word(&mut self) -> &'a str {
+        let word = self.peek_word();
+        self.at += word.len();
+        word
+    }
+
+    /// Eats this whole word if it comes next.
+    pub(super) fn eat_word(&mut self, word: &str) -> bool {
+        let found = self.peek_word() == word;
+        if found {
+            self.at += word.len();
+        }
+        found
+    }
+
+    /// A word that `read` understands; `what` names the kind of thing, for the error.
+    pub(super) fn parsed<T>(&mut self, what: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+        let word = self.peek_word();
+        let value = read(word).ok_or_else(|| self.error(format!("expected {what}")))?;
+        self.at += word.len();
+        Ok(value)
+    }
+
+    pub(super) fn number<T: FromStr>(&mut self) -> Result<T> {
+        self.parsed("a number", |word| word.parse().ok())
+    }
+
+    /// Whether a plain or quoted name comes next.
+    pub(super) fn at_name(&mut self) -> bool {
+        self.skip_blanks();
+        self.rest().starts_with(|c: char| c == '"' || is_plain(c))
+    }
+
+    /// A plain or quoted name.
+    pub(super) fn name(&mut self) -> Result<String> {
+        self.skip_blanks();
+        if self.rest().starts_with('"') {
+            return self.string();
+        }
+        let rest = self.rest();
+        let end = rest.find(|c: char| !is_plain(c)).unwrap_or(rest.len());
+        if end == 0 {
+            return Err(self.error("expected a name"));
+        }
+        self.at += end;
+        Ok(rest[..end].to_string())
+    }
+
+    /// A quoted string.
+    pub(super) fn string(&mut self) -> Result<String> {
+        let start = self.at;
+        self.expect("\"")?;
+        let mut string = String::new();
+        let mut chars = self.rest().char_indices();
+        while let Some((offset, c)) = chars.next() {
+            match c {
+                '"' => {
+                    self.at += offset + 1;
+                    return Ok(string);
+                }
+                '\n' => break,
+                '\\' => string.extend(chars.next().map(|(_, c)| if c == 'n' { '\n' } else { c })),
+                _ => string.push(c),
+            }
+        }
+        Err(self.error_at(start, "the string has no end"))
+    }
+
+    /// Text up to the first of `stops` outside parentheses and back-quotes, or the end of the line.
+    pub(super) fn until(&mut self, stops: &[&str]) -> &'a str {
+        self.skip_blanks();
+        let rest = self.rest();
+        let (mut depth, mut chars) = (0usize, rest.char_indices());
+        let mut end = rest.len();
+        while let Some((offset, c)) = chars.next() {
+            let stopped = depth == 0 && stops.iter().any(|stop| rest[offset..].starts_with(stop));
+            if stopped || c == '\n' || c == ';' {
+                end = offset;
+                break;
+            }
+            match c {
+                '(' => depth += 1,
+                ')' => depth = depth.saturating_sub(1),
+                '`' => skip_quoted(&mut chars),
+                _ => {}
+            }
+        }
+        self.at += end;
+        rest[..end].trim_end()
+    }
+
+    /// The expression up to the first of `stops` or the end of the line.
+    pub(super) fn dim(&mut self, stops: &[&str]) -> Result<Dim> {
+        self.skip_blanks();
+        let start = self.at;
+        let text = self.until(stops);
+        text.parse().map_err(|error: symshape::ParseError| self.error_at(start + error.at, error.message))
+    }
+
+    /// The expressions up to `]`, which is eaten.
+    pub(super) fn dims(&mut self) -> Result<Vec<Dim>> {
+        let mut dims = Vec::new();
+        while !self.eat("]") {
+            if !dims.is_empty() {
+                self.expect(",")?;
+            }
+            dims.push(self.dim(&[",", "]"])?);
+        }
+        Ok(dims)
+    }
+
+    /// A symbol up to the first of `stops` or the end of the line.
+    pub(super) fn symbol(&mut self, stops: &[&str]) -> Result<Symbol> {
+        self.skip_blanks();
+        let start = self.at;
+        let dim = self.dim(stops)?;
+        dim.as_symbol().cloned().ok_or_else(|| self.error_at(start, "expected a symbol"))
+    }
+}
+
+/// Skips a back-quoted name whose first quote is behind.
+fn skip_quoted(chars: &mut std::str::CharIndices<'_>) {
+    while let Some((_, c)) = chars.next() {
+        match c {
+            '`' => return,
+            '\\' => drop(chars.next()),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Printing, from the program down to a register.
+
+use crate::{
+    kernel::{Access, Axis, Buffer, Check, Code, Contract, Inst, Kernel, Port, Program, Rhs, Space, Stmt},
+    scalar::Reg,
+    tensor::Tensor,
+};
+use std::fmt::{self, Formatter, Write};
+use symshape::{Assumption, Comparison, Declaration};
+
+/// Constants with more elements that are not all equal are elided.
+const MAX_ELEMS: usize = 64;
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "program {} {{", Name(&self.name))?;
+        for symbol in &self.symbols {
+            match self.facts.declaration(symbol) {
+                Some(declaration) => writeln!(f, "  symbol {symbol} = {}", Range(declaration))?,
+                None => writeln!(f, "  symbol {symbol}")?,
+            }
+        }
+        for assumption in self.facts.assumptions() {
+            write_assumption(f, assumption)?;
+        }
+        for (id, buffer) in &self.buffers {
+            write!(f, "  {id:?} ")?;
+            write_buffer(f, buffer)?;
+        }
+        for port in &self.inputs {
+            write_port(f, "input", port)?;
+        }
+        for port in &self.outputs {
+            write_port(f, "output", port)?;
+        }
+        for kernel in &self.kernels {
+            write_kernel(f, kernel, 1)?;
+        }
+        f.write_str("}\n")
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write_kernel(f, self, 0)
+    }
+}
+
+/// A name as it stands when it is made of letters, digits and `_./-` only, else in quotes.
+struct Name<'a>(&'a str);
+
+/// Whether `Name` writes this character without quotes.
+pub(super) fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "_./-".contains(c)
+}
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match !self.0.is_empty() && self.0.chars().all(is_plain) {
+            true => f.write_str(self.0),
+            false => write!(f, "{}", Quoted(self.0)),
+        }
+    }
+}
+
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                '\n' => f.write_str("\\n")?,
+                _ => f.write_char(c)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+struct Range<'a>(&'a Declaration);
+
+impl fmt::Display for Range<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Declaration { lo, hi, step, values, .. } = self.0;
+        if let Some(values) = values {
+            return write!(f, "{{{}}}", join(values));
+        }
+        write!(f, "{lo}..")?;
+        if let Some(hi) = hi {
+            write!(f, "{hi}")?;
+        }
+        match *step == 1.into() {
+            true => Ok(()),
+            false => write!(f, "/{step}"),
+        }
+    }
+}
+
+fn join<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+    let texts: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    texts.join(", ")
+}
+
+fn write_assumption(f: &mut Formatter<'_>, assumption: &Assumption) -> fmt::Result {
+    let relation = &assumption.relation;
+    let sign = match relation.comparison {
+        Comparison::Eq => "==",
+        Comparison::Ne => "!=",
+        Comparison::Lt => "<",
+        Comparison::Le => "<=",
+        Comparison::Divides => "divides",
+    };
+    write!(f, "  assume {} {sign} {}", relation.a, relation.b)?;
+    match &*assumption.origin {
+        "" => f.write_str("\n"),
+        origin => writeln!(f, ", {}", Quoted(origin)),
+    }
+}
+
+fn write_buffer(f: &mut Formatter<'_>, buffer: &Buffer) -> fmt::Result {
+    if !buffer.name.is_empty() {
+        write!(f, "{}", Name(&buffer.name))?;
+    }
+    write!(f, ": {}[{}] ", buffer.dtype, buffer.elems)?;
+    match &buffer.space {
+        Space::Input(idx) => writeln!(f, "input {idx}"),
+        Space::Output(idx) => writeln!(f, "output {idx}"),
+        Space::Arena => writeln!(f, "arena"),
+        Space::Scratch => writeln!(f, "scratch"),
+        Space::Const(tensor) => writeln!(f, "const [{}] {}", join(tensor.shape()), Elems(tensor)),
+    }
+}
+
+struct Elems<'a>(&'a Tensor);
+
+impl fmt::Display for Elems<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let tensor = self.0;
+        let count = tensor.elems();
+        if count > 1 && (1..count).all(|idx| tensor.get(idx) == tensor.get(0)) {
+            write!(f, "all {}", tensor.get(0))
+        } else if count <= MAX_ELEMS {
+            write!(f, "{}", join((0..count).map(|idx| tensor.get(idx))))
+        } else {
+            write!(f, "elided {:#018x}", fnv(tensor.bytes()))
+        }
+    }
+}
+
+/// Tells two elided constants apart, for people.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+fn write_port(f: &mut Formatter<'_>, kind: &str, port: &Port) -> fmt::Result {
+    writeln!(f, "  {kind} {}[{}] = {:?}", Name(&port.name), join(&port.shape), port.buffer)
+}
+
+/// Two spaces a level.
+struct Indent(usize);
+
+impl fmt::Display for Indent {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        (0..self.0).try_for_each(|_| f.write_str("  "))
+    }
+}
+
+fn write_kernel(f: &mut Formatter<'_>, kernel: &Kernel, depth: usize) -> fmt::Result {
+    writeln!(f, "{}kernel {} {{", Indent(depth), Name(&kernel.name))?;
+    for (local, dtype) in &kernel.locals {
+        writeln!(f, "{}{local:?}: {dtype}", Indent(depth + 1))?;
+    }
+    write_stmts(f, &kernel.body, depth + 1)?;
+    writeln!(f, "{}}}", Indent(depth))
+}
+
+fn write_stmts(f: &mut Formatter<'_>, stmts: &[Stmt], depth: usize) -> fmt::Result {
+    stmts.iter().try_for_each(|stmt| write_stmt(f, stmt, depth))
+}
+
+fn write_stmt(f: &mut Formatter<'_>, stmt: &Stmt, depth: usize) -> fmt::Result {
+    let pad = Indent(depth);
+    match stmt {
+        Stmt::For { axis, parallel, body } => {
+            let suffix = if *parallel { " parallel" } else { "" };
+            writeln!(f, "{pad}for {}{suffix} {{", Loop(axis))?;
+            write_stmts(f, body, depth + 1)?;
+        }
+        Stmt::Block(code) => {
+            writeln!(f, "{pad}block {{")?;
+            write_code(f, code, depth + 1)?;
+        }
+        Stmt::Strip { axis, code } => {
+            writeln!(f, "{pad}strip {} {{", Loop(axis))?;
+            write_code(f, code, depth + 1)?;
+        }
+        Stmt::Contract(contract) => write_contract(f, contract, depth)?,
+        Stmt::If { cond, then, otherwise } => {
+            writeln!(f, "{pad}if {cond:?} {{")?;
+            write_stmts(f, then, depth + 1)?;
+            if !otherwise.is_empty() {
+                writeln!(f, "{pad}}} else {{")?;
+                write_stmts(f, otherwise, depth + 1)?;
+            }
+        }
+        Stmt::While { cond, body } => {
+            writeln!(f, "{pad}while {cond:?} {{")?;
+            write_stmts(f, body, depth + 1)?;
+        }
+    }
+    writeln!(f, "{pad}}}")
+}
+
+fn write_contract(f: &mut Formatter<'_>, contract: &Contract, depth: usize) -> fmt::Result {
+    let Contract { m, n, k, lhs, rhs, dtype, epilogue } = contract;
+    let inner = Indent(depth + 1);
+    writeln!(f, "{}contract {dtype} {{", Indent(depth))?;
+    m.iter().try_for_each(|axis| writeln!(f, "{inner}row {}", Loop(axis)))?;
+    writeln!(f, "{inner}column {}", Loop(n))?;
+    k.iter().try_for_each(|axis| writeln!(f, "{inner}sum {}", Loop(axis)))?;
+    writeln!(f, "{inner}lhs {lhs}")?;
+    match rhs {
+        Rhs::At(access) => writeln!(f, "{inner}rhs {access}")?,
+        Rhs::Panels { buffer, base, width } => {
+            writeln!(f, "{inner}rhs panels {buffer:?}[{base}] width {width}")?;
+        }
+    }
+    write_code(f, epilogue, depth + 1)
+}
+
+/// The head of a loop, without its keyword.
+struct Loop<'a>(&'a Axis);
+
+impl fmt::Display for Loop<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in 0..{}", self.0.var, self.0.extent)
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}[{}]", self.buffer, self.at)
+    }
+}
+
+fn write_code(f: &mut Formatter<'_>, code: &Code, depth: usize) -> fmt::Result {
+    for (idx, inst) in code.insts.iter().enumerate() {
+        write!(f, "{}", Indent(depth))?;
+        if has_result(inst) {
+            write!(f, "%{idx} = ")?;
+        }
+        write_inst(f, inst)?;
+        f.write_char('\n')?;
+    }
+    Ok(())
+}
+
+/// Whether later instructions may use this one's register.
+pub(crate) fn has_result(inst: &Inst) -> bool {
+    !matches!(inst, Inst::Bind(..) | Inst::Set(..) | Inst::Store(..) | Inst::Reduce(..) | Inst::Check(_))
+}
+
+struct R(Reg);
+
+impl fmt::Display for R {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}", self.0.0)
+    }
+}
+
+fn write_inst(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
+    match inst {
+        Inst::Const(value) => write!(f, "const {} {value}", value.dtype()),
+        Inst::Index(dtype, dim) => write!(f, "index {dtype} {dim}"),
+        Inst::Load(access) => write!(f, "load {access}"),
+        Inst::Bind(symbol, reg) => write!(f, "bind {symbol} = {}", R(*reg)),
+        Inst::Sum => f.write_str("sum"),
+        Inst::Get(local) => write!(f, "get {local:?}"),
+        Inst::Set(local, reg) => write!(f, "set {local:?}, {}", R(*reg)),
+        Inst::Unary(op, x) => write!(f, "{op} {}", R(*x)),
+        Inst::Binary(op, x, y) => write!(f, "{op} {}, {}", R(*x), R(*y)),
+        Inst::Compare(op, x, y) => write!(f, "{op} {}, {}", R(*x), R(*y)),
+        Inst::Select(cond, x, y) => write!(f, "select {}, {}, {}", R(*cond), R(*x), R(*y)),
+        Inst::Cast(dtype, x) => write!(f, "cast {dtype} {}", R(*x)),
+        Inst::Store(access, reg) => write!(f, "store {access}, {}", R(*reg)),
+        Inst::Reduce(op, reg, local) => write!(f, "reduce {op} {} -> {local:?}", R(*reg)),
+        Inst::Check(Check { value, lo, end, what }) => {
+            write!(f, "check {lo} <= {} < {end}", R(*value))?;
+            match what.as_str() {
+                "" => Ok(()),
+                what => write!(f, ", {}", Quoted(what)),
+            }
+        }
+    }
+}
