@@ -127,6 +127,13 @@ pub enum Inst {
     Check(Check),
 }
 
+impl Inst {
+    /// Whether later instructions may use its register.
+    pub fn has_result(&self) -> bool {
+        !matches!(self, Inst::Bind(..) | Inst::Set(..) | Inst::Store(..) | Inst::Reduce(..) | Inst::Check(_))
+    }
+}
+
 /// Straight-line instructions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Code {

@@ -29,8 +29,6 @@ mod cursor;
 mod parse;
 mod print;
 
-pub(crate) use print::has_result;
-
 use super::Program;
 use crate::error::Result;
 

@@ -3,7 +3,6 @@
 use super::{
     cursor::Cursor,
     parse::{access, dtype, literal, local},
-    print::has_result,
 };
 use crate::{
     error::Result,
@@ -46,7 +45,7 @@ impl<'a> CodeReader<'a> {
             word => self.other(cursor, word)?,
         };
         cursor.end_line()?;
-        if has_result(&inst) != name.is_some() {
+        if inst.has_result() != name.is_some() {
             let message = if name.is_some() { "this instruction has no result" } else { "the result has no name" };
             return Err(cursor.error(message));
         }

@@ -248,18 +248,13 @@ impl fmt::Display for Access {
 fn write_code(f: &mut Formatter<'_>, code: &Code, depth: usize) -> fmt::Result {
     for (idx, inst) in code.insts.iter().enumerate() {
         write!(f, "{}", Indent(depth))?;
-        if has_result(inst) {
+        if inst.has_result() {
             write!(f, "%{idx} = ")?;
         }
         write_inst(f, inst)?;
         f.write_char('\n')?;
     }
     Ok(())
-}
-
-/// Whether later instructions may use this one's register.
-pub(crate) fn has_result(inst: &Inst) -> bool {
-    !matches!(inst, Inst::Bind(..) | Inst::Set(..) | Inst::Store(..) | Inst::Reduce(..) | Inst::Check(_))
 }
 
 struct R(Reg);

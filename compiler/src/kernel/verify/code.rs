@@ -1,0 +1,166 @@
+//! Instructions: registers, types, and what may stand where.
+
+use super::{Checker, Scope, in_scope};
+use crate::{
+    error::{At, Error, Result},
+    kernel::{Access, Check, Code, Inst, Local, Space},
+    scalar::{BinaryOp, Reg, UnaryOp},
+};
+use symshape::Symbol;
+use symshape_runtime::DType;
+
+/// Where code stands.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Place {
+    Block,
+    Strip,
+    /// With the type of the sum.
+    Epilogue(DType),
+}
+
+impl Checker<'_> {
+    /// Checks code; what it binds stays in `scope`.
+    pub(super) fn code(&mut self, code: &Code, place: Place, scope: &mut Scope) -> Result<()> {
+        let mut types: Vec<Option<DType>> = Vec::new();
+        for (idx, inst) in code.insts.iter().enumerate() {
+            let dtype = self.inst(code, idx, place, &types, scope).at(|| format!("instruction {idx}"))?;
+            debug_assert_eq!(dtype.is_some(), inst.has_result());
+            types.push(dtype);
+        }
+        Ok(())
+    }
+
+    pub(super) fn condition(&self, local: Local) -> Result<()> {
+        demand(self.local(local)? == DType::Bool, || format!("the condition {local:?} is no bool"))
+    }
+
+    fn local(&self, local: Local) -> Result<DType> {
+        let dtype = self.kernel.locals.get(local).copied();
+        dtype.ok_or_else(|| Error::invalid(format!("{local:?} is not declared")))
+    }
+
+    fn inst(
+        &mut self,
+        code: &Code,
+        idx: usize,
+        place: Place,
+        types: &[Option<DType>],
+        scope: &mut Scope,
+    ) -> Result<Option<DType>> {
+        let of = |reg: &Reg| -> Result<DType> {
+            let dtype = types.get(reg.0 as usize).copied().flatten();
+            dtype.ok_or_else(|| Error::invalid(format!("%{} has no value yet", reg.0)))
+        };
+        Ok(match &code.insts[idx] {
+            Inst::Const(value) => Some(value.dtype()),
+            Inst::Index(dtype, dim) => {
+                in_scope(dim, &scope.symbols)?;
+                demand(dtype.is_int(), || format!("an index is an integer, not {dtype}"))?;
+                Some(*dtype)
+            }
+            Inst::Load(access) => {
+                self.access(access, scope)?;
+                Some(self.program.buffers[access.buffer].dtype)
+            }
+            Inst::Bind(symbol, reg) => {
+                demand(of(reg)? == DType::I64, || format!("{symbol} is bound to an i64 only"))?;
+                self.bind(symbol, *reg, &code.insts[..idx], scope)?;
+                None
+            }
+            Inst::Sum => match place {
+                Place::Epilogue(dtype) => Some(dtype),
+                Place::Block | Place::Strip => return Err(Error::invalid("there is no sum outside of epilogues")),
+            },
+            Inst::Get(local) => Some(self.local(*local)?),
+            Inst::Set(local, reg) => {
+                demand(place == Place::Block, || "a variable is set in blocks only")?;
+                demand(self.local(*local)? == of(reg)?, || format!("{local:?} has another type"))?;
+                None
+            }
+            Inst::Unary(op, x) => Some(unary(*op, of(x)?)?),
+            Inst::Binary(op, x, y) => Some(binary(*op, of(x)?, of(y)?)?),
+            Inst::Compare(_, x, y) => {
+                demand(of(x)? == of(y)?, || "values of two types are compared")?;
+                Some(DType::Bool)
+            }
+            Inst::Select(cond, x, y) => {
+                demand(of(cond)? == DType::Bool, || "the condition is no bool")?;
+                demand(of(x)? == of(y)?, || "the choices have two types")?;
+                Some(of(x)?)
+            }
+            Inst::Cast(dtype, x) => of(x).map(|_| Some(*dtype))?,
+            Inst::Store(access, reg) => {
+                self.store(access, of(reg)?, scope)?;
+                None
+            }
+            Inst::Reduce(_, reg, local) => {
+                demand(place == Place::Strip, || "a reduction stands in strips only")?;
+                demand(self.local(*local)? == of(reg)?, || format!("{local:?} has another type"))?;
+                let others = code.insts[..idx].iter();
+                let clash = others.filter(|inst| matches!(inst, Inst::Reduce(_, _, other) if other == local));
+                demand(clash.count() == 0, || format!("{local:?} is reduced into twice"))?;
+                None
+            }
+            Inst::Check(Check { value, lo, end, .. }) => {
+                in_scope(lo, &scope.symbols)?;
+                in_scope(end, &scope.symbols)?;
+                demand(of(value)?.is_int(), || "what is checked is an integer")?;
+                None
+            }
+        })
+    }
+
+    fn store(&mut self, access: &Access, dtype: DType, scope: &Scope) -> Result<()> {
+        let buffer = &self.program.buffers[access.buffer];
+        let read_only = matches!(buffer.space, Space::Input(_) | Space::Const(_));
+        demand(!read_only, || format!("{:?} is read only", access.buffer))?;
+        demand(buffer.dtype == dtype, || format!("{dtype} is stored as {}", buffer.dtype))?;
+        self.access(access, scope)
+    }
+
+    /// Checks before the binding of the same register say what the symbol can be.
+    fn bind(&mut self, symbol: &Symbol, reg: Reg, before: &[Inst], scope: &mut Scope) -> Result<()> {
+        self.introduce(symbol, scope)?;
+        for inst in before {
+            if let Inst::Check(Check { value, lo, end, .. }) = inst
+                && *value == reg
+            {
+                scope.facts.declare_between(symbol, lo, &(end - 1));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn demand<S: Into<String>>(holds: bool, otherwise: impl FnOnce() -> S) -> Result<()> {
+    match holds {
+        true => Ok(()),
+        false => Err(Error::invalid(otherwise())),
+    }
+}
+
+/// The result's type.
+fn unary(op: UnaryOp, dtype: DType) -> Result<DType> {
+    use UnaryOp::*;
+    let fits = match op {
+        Neg | Abs | Sign | Floor | Ceil | Round | Trunc => dtype != DType::Bool,
+        Not => !dtype.is_float(),
+        _ => dtype.is_float(),
+    };
+    demand(fits, || format!("`{op}` of {dtype}"))?;
+    Ok(if matches!(op, IsNan | IsInf) { DType::Bool } else { dtype })
+}
+
+/// The result's type.
+fn binary(op: BinaryOp, x: DType, y: DType) -> Result<DType> {
+    use BinaryOp::*;
+    let fits = match op {
+        Add | Sub | Mul | Div | Rem | Mod | Pow => x != DType::Bool,
+        Min | Max => true,
+        And | Or | Xor => !x.is_float(),
+        Shl | Shr => x.is_int(),
+        Atan2 => x.is_float(),
+    };
+    demand(fits && x == y, || format!("`{op}` of {x} and {y}"))?;
+    Ok(x)
+}
