@@ -229,7 +229,14 @@ impl Checker<'_> {
     }
 
     /// The packed columns are a constant that holds them all.
-    fn panels(&mut self, contract: &Contract, id: BufferId, base: &Dim, width: u32, scope: &Scope) -> Result<()> {
+    fn panels(
+        &mut self,
+        contract: &Contract,
+        id: BufferId,
+        base: &Dim,
+        width: u32,
+        scope: &Scope,
+    ) -> Result<()> {
         if !matches!(self.program.buffers[id].space, Space::Const(_)) || width == 0 {
             return Err(Error::invalid("panels are a constant of some columns each"));
         }
@@ -248,8 +255,7 @@ impl Checker<'_> {
         in_scope(&access.at, &scope.symbols)?;
         let elems = &self.program.buffers[access.buffer].elems;
         let at = scope.facts.simplify(&access.at);
-        let relations =
-            [symshape::Relation::le(Dim::zero(), &at), symshape::Relation::lt(&at, elems)];
+        let relations = [symshape::Relation::le(Dim::zero(), &at), symshape::Relation::lt(&at, elems)];
         for relation in relations {
             match scope.facts.prove(&relation) {
                 symshape::Answer::Yes(_) => {}

@@ -46,7 +46,8 @@ impl<'a> CodeReader<'a> {
         };
         cursor.end_line()?;
         if inst.has_result() != name.is_some() {
-            let message = if name.is_some() { "this instruction has no result" } else { "the result has no name" };
+            let message =
+                if name.is_some() { "this instruction has no result" } else { "the result has no name" };
             return Err(cursor.error(message));
         }
         let reg = self.code.push(inst);

@@ -3,7 +3,9 @@
 use super::{code::CodeReader, cursor::Cursor};
 use crate::{
     error::Result,
-    kernel::{Access, Axis, Buffer, BufferId, Code, Contract, Kernel, Local, Port, Program, Rhs, Space, Stmt},
+    kernel::{
+        Access, Axis, Buffer, BufferId, Code, Contract, Kernel, Local, Port, Program, Rhs, Space, Stmt,
+    },
     scalar::Scalar,
     tensor::{Bytes, Tensor},
 };
@@ -145,7 +147,8 @@ impl Reader<'_> {
     fn declaration(&mut self) -> Result<Declaration> {
         if self.cursor.eat("{") {
             let list = self.cursor.until(&["}"]);
-            let values: Vec<BigInt> = list.split(',').map(|text| self.integer(text)).collect::<Result<_>>()?;
+            let values: Vec<BigInt> =
+                list.split(',').map(|text| self.integer(text)).collect::<Result<_>>()?;
             self.cursor.expect("}")?;
             return Ok(Declaration::values(values));
         }
@@ -227,8 +230,10 @@ impl Reader<'_> {
             let count = bytes / dtype.size_bytes();
             return Err(self.cursor.error(format!("{count} elements expected, {} found", elems.len())));
         }
-        let bytes: Vec<u8> =
-            elems.iter().flat_map(|elem| elem.bits().to_le_bytes().into_iter().take(dtype.size_bytes())).collect();
+        let bytes: Vec<u8> = elems
+            .iter()
+            .flat_map(|elem| elem.bits().to_le_bytes().into_iter().take(dtype.size_bytes()))
+            .collect();
         Tensor::new(dtype, shape, Bytes::Owned(bytes.into())).ok_or_else(|| self.cursor.error("odd shape"))
     }
 
@@ -258,9 +263,8 @@ impl Reader<'_> {
         while self.in_braces()? {
             if self.cursor.peek_word().starts_with("local") {
                 let next = format!("local{}", kernel.locals.len());
-                self.cursor.parsed(&format!("`{next}`, the next variable"), |word| {
-                    (word == next).then_some(())
-                })?;
+                self.cursor
+                    .parsed(&format!("`{next}`, the next variable"), |word| (word == next).then_some(()))?;
                 self.cursor.expect(":")?;
                 kernel.locals.push(dtype(&mut self.cursor)?);
                 self.cursor.end_line()?;

@@ -24,7 +24,7 @@ impl fmt::Display for Program {
             write_assumption(f, assumption)?;
         }
         for (id, buffer) in &self.buffers {
-            write!(f, "  {id:?} ")?;
+            write!(f, "  {id:?}")?;
             write_buffer(f, buffer)?;
         }
         for port in &self.inputs {
@@ -121,7 +121,7 @@ fn write_assumption(f: &mut Formatter<'_>, assumption: &Assumption) -> fmt::Resu
 
 fn write_buffer(f: &mut Formatter<'_>, buffer: &Buffer) -> fmt::Result {
     if !buffer.name.is_empty() {
-        write!(f, "{}", Name(&buffer.name))?;
+        write!(f, " {}", Name(&buffer.name))?;
     }
     write!(f, ": {}[{}] ", buffer.dtype, buffer.elems)?;
     match &buffer.space {
@@ -151,7 +151,9 @@ impl fmt::Display for Elems<'_> {
 
 /// Tells two elided constants apart, for people.
 fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 fn write_port(f: &mut Formatter<'_>, kind: &str, port: &Port) -> fmt::Result {

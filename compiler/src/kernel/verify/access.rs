@@ -19,7 +19,8 @@ struct Site {
 pub(super) fn conflicts(program: &Program, axis: &Axis, body: &[Stmt], facts: &Facts) -> Vec<String> {
     let mut walk = Walk { sites: Vec::new(), vars: BTreeSet::new() };
     walk.stmts(body, facts.clone());
-    let written: BTreeSet<_> = walk.sites.iter().filter(|site| site.stores).map(|site| site.access.buffer).collect();
+    let written: BTreeSet<_> =
+        walk.sites.iter().filter(|site| site.stores).map(|site| site.access.buffer).collect();
     let mut conflicts = Vec::new();
     for buffer in written {
         if matches!(program.buffers[buffer].space, Space::Scratch) {

@@ -69,7 +69,9 @@ impl Checker<'_> {
             }
             Inst::Sum => match place {
                 Place::Epilogue(dtype) => Some(dtype),
-                Place::Block | Place::Strip => return Err(Error::invalid("there is no sum outside of epilogues")),
+                Place::Block | Place::Strip => {
+                    return Err(Error::invalid("there is no sum outside of epilogues"));
+                }
             },
             Inst::Get(local) => Some(self.local(*local)?),
             Inst::Set(local, reg) => {

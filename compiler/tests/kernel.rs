@@ -1,0 +1,168 @@
+//! Kernels as text: printing and reading are each other's inverse, and no text makes the reader or verifier panic.
+
+use proptest::prelude::*;
+use symshape_compiler::kernel::{Program, text, verify};
+
+const SOFTMAX: &str = r#"program softmax {
+  symbol N = 1..64
+  symbol S = 8..512/8
+  symbol H = {1, 2, 4}
+  assume H divides S, "heads"
+  @0 x: f32[N*S] input 0
+  @1 "y, twice": f32[N*S] output 0
+  @2 t: f32[S] scratch
+  @3: f32[6] const [2, 3] 0.5, -0.0, inf, 0x7fc00001, 1e-40, 3.0
+  @4 zeros: i64[100] const [10, 10] all 0
+  input x[N, S] = @0
+  output y[N, S] = @1
+  kernel softmax {
+    local0: f32
+    local1: f32
+    for n in 0..N parallel {
+      strip s in 0..S {
+        %0 = load @0[N*0 + n*S + s]
+        reduce max %0 -> local0
+      }
+      strip e in 0..S {
+        %0 = load @0[n*S + e]
+        %1 = get local0
+        %2 = sub %0, %1
+        %3 = exp %2
+        store @2[e], %3
+        reduce sum %3 -> local1
+      }
+      strip d in 0..S {
+        %0 = load @2[d]
+        %1 = get local1
+        %2 = div %0, %1
+        store @1[n*S + d], %2
+      }
+    }
+  }
+}
+"#;
+
+const EVERYTHING: &str = r#"program everything {
+  symbol M = 0..
+  @0 a: f32[12*M] input 0
+  @1 b: f32[32] const [32] all 1.0
+  @2 c: f32[8*M] output 0
+  @3 i: i64[M] input 1
+  input a[M, 12] = @0
+  input i[M] = @3
+  output c[M, 8] = @2
+  kernel "dense + rélu" {
+    local0: bool
+    contract f32 {
+      row r in 0..M
+      column j in 0..8
+      sum k in 0..4
+      lhs @0[12*r + k]
+      rhs panels @1[0] width 8
+      %0 = sum
+      %1 = const f32 0.0
+      %2 = max %0, %1
+      store @2[8*r + j], %2
+    }
+    for m in 0..M {
+      block {
+        %0 = load @3[m]
+        check 0 <= %0 < min(M, 7), "axis 0"
+        bind p = %0
+        %3 = index i64 2*p + 1
+        %4 = cast f32 %3
+        %5 = const f32 1.5
+        %6 = lt %4, %5
+        set local0, %6
+        %8 = select %6, %4, %5
+        store @2[8*m], %8
+      }
+      if local0 {
+        block {
+          %0 = get local0
+          %1 = not %0
+          set local0, %1
+        }
+      } else {
+        while local0 {
+        }
+      }
+    }
+  }
+}
+"#;
+
+fn read(text: &str) -> Program {
+    text::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+#[test]
+fn texts_round_trip() {
+    for text in [SOFTMAX.replace("N*0 + ", ""), EVERYTHING.to_string()] {
+        assert_eq!(read(&text).to_string(), text);
+    }
+}
+
+#[test]
+fn well_formed_programs_verify() {
+    for text in [SOFTMAX, EVERYTHING] {
+        verify::verify(&read(text)).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    }
+}
+
+/// Replaces the first `from` by `to` in `text`, reads and verifies, and returns the error.
+fn broken(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "{from}");
+    let text = text.replacen(from, to, 1);
+    let error = text::parse(&text).and_then(|program| verify::verify(&program));
+    error.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn errors_are_located() {
+    let cases = [
+        ("f32[N*S] input 0", "f31[N*S] input 0", "line 6, column 9: expected an element type"),
+        ("symbol N = 1..64", "symbol N = 64..1", "line 2, column 19: N has no value: 64..=1"),
+        ("load @0[N*0", "load @9[N*0", "line 18, column 20: expected the number of a buffer declared above"),
+        ("%2 = sub %0, %1", "%2 = sub %0, %7", "line 24, column 23: expected a register defined above"),
+        ("n*S + s]", "n*S + ]", "line 18, column 33: unexpected end"),
+        ("0.5, -0.0", "0.5", "line 9, column 59: 6 elements expected, 5 found"),
+        ("kernel softmax {", "kernel softmax", "line 13, column 17: expected `{`"),
+        ("store @2[e]", "store @0[e]", "kernel softmax: for n: strip e: instruction 4: @0 is read only"),
+        ("strip e", "strip s", "kernel softmax: for n: strip s: s is introduced twice"),
+        ("exp %2", "isnan %2", "kernel softmax: for n: strip e: instruction 4: bool is stored as f32"),
+        (
+            "load @2[d]",
+            "load @2[e]",
+            "kernel softmax: for n: strip d: instruction 0: symbol e is not in scope in `e`",
+        ),
+        (
+            "local1: f32",
+            "local1: i32",
+            "kernel softmax: for n: strip e: instruction 5: local1 has another type",
+        ),
+        (
+            "y[N, S] = @1",
+            "y[N, S] = @2",
+            "buffer @1 y, twice: it is not the memory of the port that it names",
+        ),
+        ("@2 t: f32[S]", "@2 t: f32[n]", "buffer @2 t: symbol n is not in scope in `n`"),
+    ];
+    let found: Vec<String> = cases.iter().map(|(from, to, _)| broken(SOFTMAX, from, to)).collect();
+    let expected: Vec<String> = cases.iter().map(|(.., expected)| expected.to_string()).collect();
+    assert_eq!(found, expected, "{found:#?}");
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(at in 0..EVERYTHING.len(), len in 0..40usize, junk in "[ -~\n]{0,6}") {
+        for text in [SOFTMAX, EVERYTHING] {
+            let at = text.floor_char_boundary(at.min(text.len()));
+            let end = text.floor_char_boundary((at + len).min(text.len()));
+            let text = format!("{}{junk}{}", &text[..at], &text[end..]);
+            if let Ok(program) = text::parse(&text) {
+                verify::verify(&program).ok();
+            }
+        }
+    }
+}
