@@ -1,1 +1,224 @@
-//! Being written.
+//! The oracle: runs a graph element by element, in the simplest way that works.
+//!
+//! Every operator is evaluated from its definition, with loops over all indices; sums and products of floats run in
+//! double precision and are rounded at the end. Nothing is fused, shared or reordered, each value is computed once and
+//! dropped after its last use. Constant folding, `selfcheck` and all tests of optimisations rest on it.
+
+mod contract;
+mod index;
+mod node;
+mod reduce;
+
+use super::{Graph, Op, Value};
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    tensor::{Bytes, Tensor},
+};
+use num_bigint::BigInt;
+use num_traits::ToPrimitive;
+use std::collections::BTreeMap;
+use symshape::{Comparison, Dim, Relation, Symbol};
+use symshape_runtime::DType;
+
+/// Values of the symbols.
+pub type Binding = BTreeMap<Symbol, i64>;
+
+/// Larger tensors are refused: the oracle is for small sizes.
+const MAX_ELEMS: usize = 1 << 31;
+
+/// The outputs of `graph` for these inputs; the symbols are bound by the inputs' shapes.
+///
+/// ```
+/// use symshape_compiler::{graph::{Graph, eval::eval}, tensor::Tensor};
+/// use symshape_runtime::DType;
+/// let mut g = Graph::default();
+/// let x = g.input("x", DType::F32, vec!["N".parse().unwrap()])?;
+/// let y = g.relu(x)?;
+/// g.output("y", y)?;
+/// let out = eval(&g, &[Tensor::from_f32(vec![2], &[-1.0, 2.0]).unwrap()])?;
+/// assert_eq!((out[0].shape(), out[0].get(1).as_f64()), (&[2][..], 2.0));
+/// # Ok::<(), symshape_compiler::Error>(())
+/// ```
+///
+/// # Errors
+/// Inputs out of contract, and what only values decide: an index out of bounds.
+pub fn eval(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let shapes: Vec<&[usize]> = inputs.iter().map(Tensor::shape).collect();
+    let binding = bind(graph, &shapes)?;
+    for ((name, value), tensor) in graph.inputs.iter().zip(inputs) {
+        let (want, got) = (graph.dtype(*value), tensor.dtype());
+        if want != got {
+            return Err(Error::new(ErrorKind::Usage, format!("input `{name}` is {want}, not {got}")));
+        }
+    }
+    let outputs: Vec<Value> = graph.outputs.iter().map(|(_, value)| *value).collect();
+    values(graph, &binding, inputs, &outputs)
+}
+
+/// What the symbols are when the inputs have these shapes.
+///
+/// # Errors
+/// The shapes break the contract: a rank, a declared range, an equality.
+pub fn bind(graph: &Graph, shapes: &[&[usize]]) -> Result<Binding> {
+    let usage = |message: String| Error::new(ErrorKind::Usage, message);
+    if shapes.len() != graph.inputs.len() {
+        return Err(usage(format!("{} inputs given, {} wanted", shapes.len(), graph.inputs.len())));
+    }
+    let mut pairs = Vec::new();
+    for ((name, value), shape) in graph.inputs.iter().zip(shapes) {
+        let dims = graph.shape(*value);
+        if dims.len() != shape.len() {
+            return Err(usage(format!("input `{name}` has {} axes, not {}", dims.len(), shape.len())));
+        }
+        let sizes = shape.iter().map(|size| *size as i64);
+        pairs.extend(dims.iter().zip(sizes).enumerate().map(|(k, pair)| (format!("`{name}` axis {k}"), pair)));
+    }
+    let mut binding = Binding::new();
+    // Plain symbols first, then dims such as `2*S + 1` with one symbol left.
+    while let Some((symbol, value)) = pairs.iter().find_map(|(_, (dim, size))| solve(graph, &binding, dim, *size)) {
+        binding.insert(symbol, value);
+    }
+    for (what, (dim, size)) in &pairs {
+        let value = number(dim, &binding).at(|| what.clone())?;
+        if value != *size {
+            return Err(usage(format!("{what} has size {size}; {dim} is {value}")));
+        }
+    }
+    check_binding(graph, &binding)?;
+    Ok(binding)
+}
+
+fn solve(graph: &Graph, binding: &Binding, dim: &Dim, size: i64) -> Option<(Symbol, i64)> {
+    if let Some(symbol) = dim.as_symbol() {
+        return (!binding.contains_key(symbol)).then(|| (symbol.clone(), size));
+    }
+    let mut open = dim.symbols().into_iter().filter(|symbol| !binding.contains_key(symbol));
+    let symbol = open.next().filter(|_| open.next().is_none())?;
+    let (factor, rest) = graph.facts.linear_in(dim, &symbol)?;
+    let (factor, rest) = (number(&factor, binding).ok()?, number(&rest, binding).ok()?);
+    let value = size.checked_sub(rest)?.checked_div(factor)?;
+    (value * factor + rest == size).then_some((symbol, value))
+}
+
+/// Whether these values are allowed.
+///
+/// # Errors
+/// One is out of its declared range, or a constraint doesn't hold.
+pub fn check_binding(graph: &Graph, binding: &Binding) -> Result<()> {
+    for (symbol, value) in binding {
+        let Some(declaration) = graph.facts.declaration(symbol) else { continue };
+        if !declaration.contains(&BigInt::from(*value)) {
+            let message = format!("{symbol} = {value}; {symbol} is declared as {declaration}");
+            return Err(Error::new(ErrorKind::Usage, message));
+        }
+    }
+    for constraint in &graph.constraints {
+        if !holds(&constraint.relation, binding)? {
+            let message = format!("{} does not hold ({})", constraint.relation, constraint.origin);
+            return Err(Error::new(ErrorKind::Usage, message));
+        }
+    }
+    Ok(())
+}
+
+fn holds(relation: &Relation, binding: &Binding) -> Result<bool> {
+    let (a, b) = (number(&relation.a, binding)?, number(&relation.b, binding)?);
+    Ok(match relation.comparison {
+        Comparison::Eq => a == b,
+        Comparison::Ne => a != b,
+        Comparison::Lt => a < b,
+        Comparison::Le => a <= b,
+        Comparison::Divides => a != 0 && b % a == 0,
+    })
+}
+
+/// The value of `dim`.
+///
+/// # Errors
+/// A symbol is not bound, a divisor is zero, or the value doesn't fit.
+pub fn number(dim: &Dim, binding: &Binding) -> Result<i64> {
+    if let Some(value) = dim.as_int().and_then(ToPrimitive::to_i64) {
+        return Ok(value);
+    }
+    dim.eval_i64(&|symbol| binding.get(symbol).copied()).map_err(|error| Error::invalid(error.to_string()))
+}
+
+/// The shape `dims` in numbers.
+///
+/// # Errors
+/// As [`number`], and a dim that is negative or a size beyond the oracle.
+pub fn sizes(dims: &[Dim], binding: &Binding) -> Result<Vec<usize>> {
+    let mut shape = Vec::new();
+    for dim in dims {
+        let value = number(dim, binding)?;
+        let size = usize::try_from(value).map_err(|_| Error::invalid(format!("the dim {dim} is {value}")))?;
+        shape.push(size);
+    }
+    match shape.iter().try_fold(1usize, |n, size| n.checked_mul(*size)) {
+        Some(elems) if elems <= MAX_ELEMS => Ok(shape),
+        _ => Err(Error::new(ErrorKind::Limit, format!("a tensor of shape {shape:?} is beyond the oracle"))),
+    }
+}
+
+/// The values `wanted` when the symbols and inputs are these; only what they depend on is computed.
+///
+/// # Errors
+/// As [`eval`].
+pub fn values(graph: &Graph, binding: &Binding, inputs: &[Tensor], wanted: &[Value]) -> Result<Vec<Tensor>> {
+    let uses = count_uses(graph, wanted);
+    let mut left = uses.clone();
+    let mut done: BTreeMap<Value, Tensor> = BTreeMap::new();
+    for node in graph.nodes.values() {
+        if node.results.iter().all(|result| uses[result.as_u32() as usize] == 0) {
+            continue;
+        }
+        let located = || match node.origin.is_empty() {
+            true => node.op.name().to_string(),
+            false => node.origin.clone(),
+        };
+        let operands: Vec<Tensor> = node.operands.iter().map(|value| done[value].clone()).collect();
+        for operand in &node.operands {
+            let left = &mut left[operand.as_u32() as usize];
+            *left -= 1;
+            if *left == 0 {
+                done.remove(operand);
+            }
+        }
+        let results = match &node.op {
+            Op::Input(number) => vec![inputs[*number as usize].clone()],
+            op => node::eval(op, &operands, &result_shape(graph, node.results[0], binding)?, binding).at(located)?,
+        };
+        for (result, tensor) in node.results.iter().zip(results) {
+            if uses[result.as_u32() as usize] > 0 {
+                done.insert(*result, tensor);
+            }
+        }
+    }
+    Ok(wanted.iter().map(|value| done[value].clone()).collect())
+}
+
+fn result_shape(graph: &Graph, value: Value, binding: &Binding) -> Result<Vec<usize>> {
+    sizes(graph.shape(value), binding)
+}
+
+/// How often each value is used by what `wanted` depends on.
+fn count_uses(graph: &Graph, wanted: &[Value]) -> Vec<u32> {
+    let mut uses = vec![0u32; graph.values.len()];
+    for value in wanted {
+        uses[value.as_u32() as usize] += 1;
+    }
+    for node in graph.nodes.values().rev() {
+        if node.results.iter().any(|result| uses[result.as_u32() as usize] > 0) {
+            for operand in &node.operands {
+                uses[operand.as_u32() as usize] += 1;
+            }
+        }
+    }
+    uses
+}
+
+/// A tensor of this many bytes' worth of elements; the shape is known to fit.
+fn tensor(dtype: DType, shape: &[usize], bytes: Vec<u8>) -> Result<Tensor> {
+    Tensor::new(dtype, shape.to_vec(), Bytes::Owned(bytes.into()))
+        .ok_or_else(|| Error::internal("a result has another size than its shape"))
+}

@@ -1,0 +1,196 @@
+//! One match over the core operators: each evaluated from its definition.
+
+use super::{
+    Binding, contract,
+    index::{Index, each, strides},
+    number, reduce, tensor,
+};
+use crate::{
+    error::{Error, Result},
+    graph::{Coord, Op, ScatterMode},
+    scalar::{Body, Scalar, eval as scalar},
+    tensor::Tensor,
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+/// The results of `op`, the first of which has this shape.
+pub(super) fn eval(op: &Op, operands: &[Tensor], shape: &[usize], binding: &Binding) -> Result<Vec<Tensor>> {
+    let result = match op {
+        Op::Input(_) => return Err(Error::internal("an input is given, not computed")),
+        Op::Const(tensor) => tensor.clone(),
+        Op::Index { dtype, expr, .. } => index(*dtype, shape, expr, binding)?,
+        Op::Map(body) => map(body, operands, shape)?,
+        Op::View { index, .. } => {
+            let coords: Vec<Coord> = index.iter().cloned().map(Coord::At).collect();
+            gather(&coords, operands, shape, binding)?
+        }
+        Op::Pad { lo, value, .. } => pad(&operands[0], shape, lo, *value, binding)?,
+        Op::Concat { axis } => concat(operands, shape, *axis)?,
+        Op::Gather { coords, .. } => gather(coords, operands, shape, binding)?,
+        Op::Scatter { coords, mode } => scatter(coords, *mode, operands, binding)?,
+        Op::Reduce { op, axes } => reduce::reduce(*op, axes, &operands[0], shape)?,
+        Op::ArgReduce { op, axis, last } => reduce::argreduce(*op, *axis, *last, &operands[0], shape)?,
+        Op::Contract { lhs, rhs, out, dtype } => contract::contract(lhs, rhs, out, *dtype, operands, shape)?,
+        Op::Sort { axis, descending } => return reduce::sort(*axis, *descending, &operands[0]),
+        Op::Scan { op, axis, exclusive, reverse } => {
+            reduce::scan(*op, *axis, *exclusive, *reverse, &operands[0])?
+        }
+    };
+    Ok(vec![result])
+}
+
+/// Collects elements in row-major order.
+pub(super) struct Writer {
+    dtype: DType,
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    pub(super) fn new(dtype: DType, shape: &[usize]) -> Writer {
+        let elems: usize = shape.iter().product();
+        Writer { dtype, bytes: Vec::with_capacity(elems * dtype.size_bytes()) }
+    }
+
+    pub(super) fn push(&mut self, value: Scalar) {
+        self.bytes.extend_from_slice(&value.bits().to_le_bytes()[..self.dtype.size_bytes()]);
+    }
+
+    pub(super) fn finish(self, shape: &[usize]) -> Result<Tensor> {
+        tensor(self.dtype, shape, self.bytes)
+    }
+}
+
+fn index(dtype: DType, shape: &[usize], expr: &Dim, binding: &Binding) -> Result<Tensor> {
+    let expr = Index::new(expr, shape.len(), binding)?;
+    let (mut out, mut stack) = (Writer::new(dtype, shape), Vec::new());
+    each(shape, |at| {
+        out.push(Scalar::from_i64(dtype, expr.at(at, &mut stack)?));
+        Ok(())
+    })?;
+    out.finish(shape)
+}
+
+fn map(body: &Body, operands: &[Tensor], shape: &[usize]) -> Result<Tensor> {
+    let mut out = Writer::new(body.dtype(), shape);
+    let (mut args, mut regs) = (Vec::new(), Vec::new());
+    for i in 0..shape.iter().product() {
+        args.clear();
+        args.extend(operands.iter().map(|operand| operand.get(i)));
+        out.push(body.eval(&args, &mut regs));
+    }
+    out.finish(shape)
+}
+
+fn pad(x: &Tensor, shape: &[usize], lo: &[Dim], fill: Scalar, binding: &Binding) -> Result<Tensor> {
+    let lo: Vec<i64> = lo.iter().map(|dim| number(dim, binding)).collect::<Result<_>>()?;
+    let strides = strides(x.shape());
+    let mut out = Writer::new(x.dtype(), shape);
+    each(shape, |at| {
+        let mut flat = Some(0);
+        for k in 0..at.len() {
+            let idx = at[k] as i64 - lo[k];
+            let inside = 0 <= idx && idx < x.shape()[k] as i64;
+            flat = flat.filter(|_| inside).map(|flat| flat + idx as usize * strides[k]);
+        }
+        out.push(flat.map_or(fill, |flat| x.get(flat)));
+        Ok(())
+    })?;
+    out.finish(shape)
+}
+
+fn concat(operands: &[Tensor], shape: &[usize], axis: usize) -> Result<Tensor> {
+    let mut bytes = Vec::new();
+    let outer: usize = shape[..axis].iter().product();
+    for row in 0..outer {
+        for operand in operands {
+            let run = operand.bytes().len() / outer;
+            bytes.extend_from_slice(&operand.bytes()[row * run..(row + 1) * run]);
+        }
+    }
+    tensor(operands[0].dtype(), shape, bytes)
+}
+
+/// Coordinates compiled for one binding.
+struct Coords<'a> {
+    coords: Vec<Place<'a>>,
+    shape: Vec<usize>,
+    stack: Vec<i64>,
+}
+
+enum Place<'a> {
+    At(Index),
+    Load { from: &'a Tensor, at: Vec<Index> },
+}
+
+impl<'a> Coords<'a> {
+    fn new(coords: &[Coord], rank: usize, operands: &'a [Tensor], binding: &Binding) -> Result<Coords<'a>> {
+        let place = |coord: &Coord| {
+            Ok(match coord {
+                Coord::At(expr) => Place::At(Index::new(expr, rank, binding)?),
+                Coord::Load { operand, at } => Place::Load {
+                    from: &operands[*operand],
+                    at: at.iter().map(|expr| Index::new(expr, rank, binding)).collect::<Result<_>>()?,
+                },
+            })
+        };
+        let coords = coords.iter().map(place).collect::<Result<_>>()?;
+        Ok(Coords { coords, shape: operands[0].shape().to_vec(), stack: Vec::new() })
+    }
+
+    /// The flat index of the element of operand 0 for this index of the result.
+    fn flat(&mut self, at: &[usize]) -> Result<usize> {
+        let mut flat = 0;
+        for (k, (place, size)) in self.coords.iter().zip(&self.shape).enumerate() {
+            let idx = match place {
+                Place::At(index) => index.at(at, &mut self.stack)?,
+                Place::Load { from, at: inner } => {
+                    let mut from_flat = 0;
+                    for (index, size) in inner.iter().zip(from.shape()) {
+                        from_flat = from_flat * size + inside(index.at(at, &mut self.stack)?, *size, k)?;
+                    }
+                    from.get(from_flat).as_i64()
+                }
+            };
+            flat = flat * size + inside(idx, *size, k)?;
+        }
+        Ok(flat)
+    }
+}
+
+fn inside(idx: i64, size: usize, axis: usize) -> Result<usize> {
+    match usize::try_from(idx) {
+        Ok(idx) if idx < size => Ok(idx),
+        _ => Err(Error::invalid(format!("index {idx} along axis {axis} of size {size}"))),
+    }
+}
+
+fn gather(coords: &[Coord], operands: &[Tensor], shape: &[usize], binding: &Binding) -> Result<Tensor> {
+    let mut coords = Coords::new(coords, shape.len(), operands, binding)?;
+    let mut out = Writer::new(operands[0].dtype(), shape);
+    each(shape, |at| {
+        out.push(operands[0].get(coords.flat(at)?));
+        Ok(())
+    })?;
+    out.finish(shape)
+}
+
+fn scatter(coords: &[Coord], mode: ScatterMode, operands: &[Tensor], binding: &Binding) -> Result<Tensor> {
+    let (data, updates) = (&operands[0], &operands[1]);
+    let mut coords = Coords::new(coords, updates.shape().len(), operands, binding)?;
+    let mut elems: Vec<Scalar> = (0..data.elems()).map(|i| data.get(i)).collect();
+    let mut next = 0;
+    each(updates.shape(), |at| {
+        let slot = &mut elems[coords.flat(at)?];
+        let new = updates.get(next);
+        next += 1;
+        *slot = match mode {
+            ScatterMode::Assign => new,
+            ScatterMode::Combine(op) => scalar::combine(op, *slot, new),
+        };
+        Ok(())
+    })?;
+    let mut out = Writer::new(data.dtype(), data.shape());
+    elems.into_iter().for_each(|elem| out.push(elem));
+    out.finish(data.shape())
+}

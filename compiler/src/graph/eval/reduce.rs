@@ -1,0 +1,166 @@
+//! Operators along an axis: reductions, positions of extremes, running combinations, sorting.
+
+use super::{
+    index::{each, strides},
+    node::Writer,
+};
+use crate::{
+    error::{Error, Result},
+    scalar::{ReduceOp, Scalar, eval as scalar},
+    tensor::Tensor,
+};
+use std::cmp::Ordering;
+use symshape_runtime::DType;
+
+/// The type in which values are combined: sums and products of floats run in double precision.
+fn working_type(op: ReduceOp, dtype: DType) -> DType {
+    match op {
+        ReduceOp::Sum | ReduceOp::Prod if dtype.is_float() => DType::F64,
+        _ => dtype,
+    }
+}
+
+pub(super) fn reduce(op: ReduceOp, axes: &[usize], x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    let work = working_type(op, x.dtype());
+    let mut sums = vec![scalar::neutral(op, work); shape.iter().product()];
+    let mut kept = strides(shape).into_iter();
+    let steps: Vec<usize> = (0..x.shape().len())
+        .map(|k| if axes.contains(&k) { 0 } else { kept.next().unwrap_or(0) })
+        .collect();
+    let mut next = 0;
+    each(x.shape(), |at| {
+        let sum = &mut sums[at.iter().zip(&steps).map(|(idx, step)| idx * step).sum::<usize>()];
+        *sum = scalar::combine(op, *sum, scalar::cast(work, x.get(next)));
+        next += 1;
+        Ok(())
+    })?;
+    let mut out = Writer::new(x.dtype(), shape);
+    sums.into_iter().for_each(|sum| out.push(scalar::cast(x.dtype(), sum)));
+    out.finish(shape)
+}
+
+/// The lines of a tensor along one axis: `line(i)` has the flat indices of the `i`th, in row-major order of the rest.
+struct Lines {
+    len: usize,
+    step: usize,
+    outer: usize,
+}
+
+impl Lines {
+    fn new(shape: &[usize], axis: usize) -> Lines {
+        Lines {
+            len: shape[axis],
+            step: shape[axis + 1..].iter().product(),
+            outer: shape[..axis].iter().product(),
+        }
+    }
+
+    fn starts(&self) -> impl Iterator<Item = usize> {
+        let (step, block) = (self.step, self.step * self.len);
+        (0..self.outer).flat_map(move |i| (0..step).map(move |j| i * block + j))
+    }
+
+    fn read(&self, x: &Tensor, start: usize) -> Vec<Scalar> {
+        (0..self.len).map(|i| x.get(start + i * self.step)).collect()
+    }
+
+    fn write(&self, elems: &mut [Scalar], start: usize, line: &[Scalar]) {
+        for (i, value) in line.iter().enumerate() {
+            elems[start + i * self.step] = *value;
+        }
+    }
+}
+
+fn from_elems(dtype: DType, shape: &[usize], elems: &[Scalar]) -> Result<Tensor> {
+    let mut out = Writer::new(dtype, shape);
+    elems.iter().for_each(|elem| out.push(*elem));
+    out.finish(shape)
+}
+
+/// The order of sorting: NaN above all numbers, zeros equal.
+fn order(x: Scalar, y: Scalar) -> Ordering {
+    let (nan_x, nan_y) = match x.dtype().is_float() {
+        true => (x.as_f64().is_nan(), y.as_f64().is_nan()),
+        false => (false, false),
+    };
+    let less = |x, y| scalar::compare(crate::scalar::CompareOp::Lt, x, y);
+    match (nan_x, nan_y) {
+        (true, true) => Ordering::Equal,
+        (true, false) => Ordering::Greater,
+        (false, true) => Ordering::Less,
+        _ if less(x, y) => Ordering::Less,
+        _ if less(y, x) => Ordering::Greater,
+        _ => Ordering::Equal,
+    }
+}
+
+/// A NaN is both largest and smallest, as in NumPy.
+pub(super) fn argreduce(
+    op: ReduceOp,
+    axis: usize,
+    last: bool,
+    x: &Tensor,
+    shape: &[usize],
+) -> Result<Tensor> {
+    let lines = Lines::new(x.shape(), axis);
+    let mut out = Writer::new(DType::I64, shape);
+    let is_nan = |x: Scalar| x.dtype().is_float() && x.as_f64().is_nan();
+    for start in lines.starts() {
+        let line = lines.read(x, start);
+        let mut best = 0;
+        for (i, value) in line.iter().enumerate().skip(1) {
+            let order = match op {
+                ReduceOp::Min if is_nan(*value) == is_nan(line[best]) => order(line[best], *value),
+                _ => order(*value, line[best]),
+            };
+            if order == Ordering::Greater || (last && order == Ordering::Equal) {
+                best = i;
+            }
+        }
+        if line.is_empty() {
+            return Err(Error::invalid(format!("axis {axis} is empty: nothing in it is largest or smallest")));
+        }
+        out.push(Scalar::i64(best as i64));
+    }
+    out.finish(shape)
+}
+
+pub(super) fn scan(op: ReduceOp, axis: usize, exclusive: bool, reverse: bool, x: &Tensor) -> Result<Tensor> {
+    let lines = Lines::new(x.shape(), axis);
+    let work = working_type(op, x.dtype());
+    let mut elems: Vec<Scalar> = vec![scalar::neutral(op, x.dtype()); x.elems()];
+    for start in lines.starts() {
+        let mut line = lines.read(x, start);
+        if reverse {
+            line.reverse();
+        }
+        let mut sum = scalar::neutral(op, work);
+        for value in &mut line {
+            let with = scalar::combine(op, sum, scalar::cast(work, *value));
+            *value = scalar::cast(x.dtype(), if exclusive { sum } else { with });
+            sum = with;
+        }
+        if reverse {
+            line.reverse();
+        }
+        lines.write(&mut elems, start, &line);
+    }
+    from_elems(x.dtype(), x.shape(), &elems)
+}
+
+pub(super) fn sort(axis: usize, descending: bool, x: &Tensor) -> Result<Vec<Tensor>> {
+    let lines = Lines::new(x.shape(), axis);
+    let mut values: Vec<Scalar> = vec![Scalar::from_bits(x.dtype(), 0); x.elems()];
+    let mut places: Vec<Scalar> = vec![Scalar::i64(0); x.elems()];
+    for start in lines.starts() {
+        let line = lines.read(x, start);
+        let mut by: Vec<usize> = (0..line.len()).collect();
+        by.sort_by(|i, j| {
+            let order = order(line[*i], line[*j]);
+            if descending { order.reverse() } else { order }
+        });
+        lines.write(&mut values, start, &by.iter().map(|i| line[*i]).collect::<Vec<_>>());
+        lines.write(&mut places, start, &by.iter().map(|i| Scalar::i64(*i as i64)).collect::<Vec<_>>());
+    }
+    Ok(vec![from_elems(x.dtype(), x.shape(), &values)?, from_elems(DType::I64, x.shape(), &places)?])
+}
