@@ -71,11 +71,14 @@ pub fn bind(graph: &Graph, shapes: &[&[usize]]) -> Result<Binding> {
             return Err(usage(format!("input `{name}` has {} axes, not {}", dims.len(), shape.len())));
         }
         let sizes = shape.iter().map(|size| *size as i64);
-        pairs.extend(dims.iter().zip(sizes).enumerate().map(|(k, pair)| (format!("`{name}` axis {k}"), pair)));
+        pairs
+            .extend(dims.iter().zip(sizes).enumerate().map(|(k, pair)| (format!("`{name}` axis {k}"), pair)));
     }
     let mut binding = Binding::new();
     // Plain symbols first, then dims such as `2*S + 1` with one symbol left.
-    while let Some((symbol, value)) = pairs.iter().find_map(|(_, (dim, size))| solve(graph, &binding, dim, *size)) {
+    while let Some((symbol, value)) =
+        pairs.iter().find_map(|(_, (dim, size))| solve(graph, &binding, dim, *size))
+    {
         binding.insert(symbol, value);
     }
     for (what, (dim, size)) in &pairs {
@@ -186,7 +189,8 @@ pub fn values(graph: &Graph, binding: &Binding, inputs: &[Tensor], wanted: &[Val
         }
         let results = match &node.op {
             Op::Input(number) => vec![inputs[*number as usize].clone()],
-            op => node::eval(op, &operands, &result_shape(graph, node.results[0], binding)?, binding).at(located)?,
+            op => node::eval(op, &operands, &result_shape(graph, node.results[0], binding)?, binding)
+                .at(located)?,
         };
         for (result, tensor) in node.results.iter().zip(results) {
             if uses[result.as_u32() as usize] > 0 {

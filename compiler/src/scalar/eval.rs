@@ -126,7 +126,9 @@ fn int_binary(op: BinaryOp, x: Scalar, y: Scalar, dtype: DType) -> u64 {
         BinaryOp::Mul => (a as u64).wrapping_mul(b as u64),
         BinaryOp::Div => a.checked_div(b).unwrap_or(0) as u64,
         BinaryOp::Rem => a.checked_rem(b).unwrap_or(0) as u64,
-        BinaryOp::Mod => a.checked_rem(b).map_or(0, |r| if r != 0 && (r < 0) != (b < 0) { r + b } else { r }) as u64,
+        BinaryOp::Mod => {
+            a.checked_rem(b).map_or(0, |r| if r != 0 && (r < 0) != (b < 0) { r + b } else { r }) as u64
+        }
         BinaryOp::Pow => int_pow(a, b),
         BinaryOp::Min => a.min(b) as u64,
         BinaryOp::Max => a.max(b) as u64,

@@ -4,12 +4,7 @@ use super::{
     index::{each, strides},
     node::Writer,
 };
-use crate::{
-    error::Result,
-    graph::Label,
-    scalar::Scalar,
-    tensor::Tensor,
-};
+use crate::{error::Result, graph::Label, scalar::Scalar, tensor::Tensor};
 use std::collections::BTreeMap;
 use symshape_runtime::DType;
 

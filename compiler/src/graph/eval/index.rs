@@ -95,7 +95,8 @@ fn affine(dim: &Dim, rank: usize) -> Option<(i64, Vec<i64>)> {
 fn compile(dim: &Dim, rank: usize, out: &mut Vec<Inst>) -> Result<()> {
     match dim.node() {
         Node::Int(value) => {
-            let value = value.to_i64().ok_or_else(|| Error::invalid(format!("{value} does not fit in 64 bits")))?;
+            let value =
+                value.to_i64().ok_or_else(|| Error::invalid(format!("{value} does not fit in 64 bits")))?;
             out.push(Inst::Push(value));
         }
         Node::Symbol(symbol) => match axis_number(symbol, rank) {

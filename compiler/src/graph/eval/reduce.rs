@@ -24,9 +24,8 @@ pub(super) fn reduce(op: ReduceOp, axes: &[usize], x: &Tensor, shape: &[usize]) 
     let work = working_type(op, x.dtype());
     let mut sums = vec![scalar::neutral(op, work); shape.iter().product()];
     let mut kept = strides(shape).into_iter();
-    let steps: Vec<usize> = (0..x.shape().len())
-        .map(|k| if axes.contains(&k) { 0 } else { kept.next().unwrap_or(0) })
-        .collect();
+    let steps: Vec<usize> =
+        (0..x.shape().len()).map(|k| if axes.contains(&k) { 0 } else { kept.next().unwrap_or(0) }).collect();
     let mut next = 0;
     each(x.shape(), |at| {
         let sum = &mut sums[at.iter().zip(&steps).map(|(idx, step)| idx * step).sum::<usize>()];
@@ -118,7 +117,9 @@ pub(super) fn argreduce(
             }
         }
         if line.is_empty() {
-            return Err(Error::invalid(format!("axis {axis} is empty: nothing in it is largest or smallest")));
+            return Err(Error::invalid(format!(
+                "axis {axis} is empty: nothing in it is largest or smallest"
+            )));
         }
         out.push(Scalar::i64(best as i64));
     }
