@@ -228,18 +228,6 @@ fn smallest(dtype: DType) -> Scalar {
     }
 }
 
-impl ReduceOp {
-    /// The operator that combines two values.
-    pub fn binary(self) -> BinaryOp {
-        match self {
-            ReduceOp::Sum => BinaryOp::Add,
-            ReduceOp::Prod => BinaryOp::Mul,
-            ReduceOp::Min => BinaryOp::Min,
-            ReduceOp::Max => BinaryOp::Max,
-        }
-    }
-}
-
 impl Body {
     /// The result for these arguments; `regs` is scratch that calls may share.
     ///
