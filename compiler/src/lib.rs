@@ -7,6 +7,7 @@ pub mod kernel;
 pub mod lower;
 pub mod plan;
 pub mod scalar;
+pub mod target;
 pub mod tensor;
 
 pub use error::{At, Error, ErrorKind, Result};

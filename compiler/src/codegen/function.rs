@@ -57,6 +57,10 @@ pub struct FuncCtx<'f, 'u> {
     locals: HashMap<Local, Variable>,
     args: Option<(ir::StackSlot, usize)>,
     functions: HashMap<FuncId, ir::FuncRef>,
+    /// The function may report an error.
+    pub fails: bool,
+    /// The function uses memory that a worker has for itself.
+    pub uses_scratch: bool,
 }
 
 impl<'f, 'u> FuncCtx<'f, 'u> {
@@ -76,6 +80,8 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
             locals: HashMap::new(),
             args: None,
             functions: HashMap::new(),
+            fails: false,
+            uses_scratch: false,
         };
         (ctx, params)
     }
@@ -167,6 +173,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         if let Some(value) = self.scopes[0].addresses.get(&key) {
             return Ok(*value);
         }
+        self.uses_scratch |= matches!(self.unit.program.buffers[buffer].space, Space::Scratch);
         let value = match self.unit.program.buffers[buffer].space {
             Space::Const(_) => {
                 let data = self.unit.constant(buffer)?;
@@ -183,6 +190,15 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
 
     /// The address of a data object, computed at the function's top.
     pub fn data_address(&mut self, data: DataId) -> Value {
+        let global = self.global(data);
+        match self.scopes[0].exit {
+            Some(exit) => self.before(exit).ins().symbol_value(types::I64, global),
+            None => self.builder.ins().symbol_value(types::I64, global),
+        }
+    }
+
+    /// The reference to a data object within this function.
+    pub fn global(&mut self, data: DataId) -> ir::GlobalValue {
         let name = self
             .builder
             .func
@@ -193,11 +209,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
             colocated: self.is_near(),
             tls: false,
         };
-        let global = self.builder.create_global_value(symbol);
-        match self.scopes[0].exit {
-            Some(exit) => self.before(exit).ins().symbol_value(types::I64, global),
-            None => self.builder.ins().symbol_value(types::I64, global),
-        }
+        self.builder.create_global_value(symbol)
     }
 
     /// Whether everything of the module is in reach of a relative address: a linker sees to it, while the pieces of

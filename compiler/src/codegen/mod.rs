@@ -5,9 +5,44 @@
 //! instruction is used that the target would turn into a call of a library. The plan's sizes and every index stay
 //! within 64 bits for all allowed values of the symbols; what can't is refused here.
 
+mod cast;
+mod contract;
+mod desc;
+mod driver;
+pub mod fail;
 pub mod function;
 mod index;
+pub mod loops;
+pub mod math;
+mod scalar;
+mod shape;
 pub mod unit;
 
 pub use function::FuncCtx;
 pub use unit::{Options, Summary, Unit};
+
+use crate::{error::Result, kernel::Program, plan::Plan};
+use cranelift_module::Module;
+
+/// Emits a program and its contract into `module`.
+///
+/// # Errors
+/// A symbol that the inputs' shapes don't determine, a size without a bound or beyond what can be addressed, and
+/// whatever the target cannot do.
+pub fn generate(
+    program: &Program,
+    plan: &Plan,
+    options: &Options,
+    module: &mut dyn Module,
+) -> Result<Summary> {
+    let mut unit = Unit::new(module, program, plan, options);
+    let unit = &mut unit;
+    shape::require_bounds(program)?;
+    let kernels = driver::kernels(unit)?;
+    let check = contract::check(unit)?;
+    let arena_bytes = shape::arena_bytes(unit)?;
+    let output_shape = shape::output_shape(unit)?;
+    let run = driver::run(unit, &kernels)?;
+    let functions = desc::Functions { check, arena_bytes, output_shape, run };
+    desc::summary(unit, &functions, kernels.len())
+}

@@ -70,6 +70,8 @@ pub struct Unit<'u> {
     pub(super) const_bytes: u64,
     constants: HashMap<BufferId, DataId>,
     strings: HashMap<String, DataId>,
+    tables: HashMap<String, DataId>,
+    numbers: u32,
 }
 
 impl<'u> Unit<'u> {
@@ -91,12 +93,20 @@ impl<'u> Unit<'u> {
             const_bytes: 0,
             constants: HashMap::new(),
             strings: HashMap::new(),
+            tables: HashMap::new(),
+            numbers: 0,
         }
     }
 
     /// `name` behind the program's name: the symbol of something of this program.
     pub fn symbol(&self, name: &str) -> String {
         format!("{}_{name}", self.program.name)
+    }
+
+    /// A number that was not given out before, for names.
+    pub fn next_number(&mut self) -> u32 {
+        self.numbers += 1;
+        self.numbers
     }
 
     /// A signature in the target's C calling convention.
@@ -194,6 +204,17 @@ impl<'u> Unit<'u> {
         let bytes: Vec<u8> = text.bytes().filter(|byte| *byte != 0).chain([0]).collect();
         let id = self.data(&format!("string_{}", self.strings.len()), bytes.into(), 1)?;
         self.strings.insert(text.into(), id);
+        Ok(id)
+    }
+
+    /// A local read-only array, made once for each name.
+    pub fn table(&mut self, name: &str, words: &[i64]) -> Result<DataId> {
+        if let Some(id) = self.tables.get(name) {
+            return Ok(*id);
+        }
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let id = self.data(name, bytes.into(), 8)?;
+        self.tables.insert(name.into(), id);
         Ok(id)
     }
 

@@ -1,0 +1,188 @@
+//! The tables of the artefact: [`abi::ModelDesc`] and what it points to, as data objects.
+
+use super::{
+    contract,
+    unit::{Options, Summary, Unit},
+};
+use crate::{
+    error::Result,
+    kernel::{Port, Program},
+    plan::{ALIGN_BYTES, Plan},
+};
+use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
+use num_traits::ToPrimitive;
+use std::{collections::HashMap, mem::offset_of};
+use symshape::Dim;
+use symshape_runtime::abi::{self, ModelDesc, SymbolDesc, TensorDesc};
+
+/// Longer formulas tell people nothing.
+const MAX_FORMULA_CHARS: usize = 2000;
+
+/// The functions that an artefact exports.
+pub(super) struct Functions {
+    pub(super) check: FuncId,
+    pub(super) arena_bytes: FuncId,
+    pub(super) output_shape: FuncId,
+    pub(super) run: FuncId,
+}
+
+/// A struct, or an array of them, that is being filled in.
+struct Table {
+    bytes: Vec<u8>,
+    data: Vec<(usize, DataId)>,
+    functions: Vec<(usize, FuncId)>,
+}
+
+impl Table {
+    fn new(bytes: usize) -> Table {
+        Table { bytes: vec![0; bytes], data: Vec::new(), functions: Vec::new() }
+    }
+
+    fn put_u32(&mut self, at: usize, value: u32) {
+        self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+
+    fn put_i64(&mut self, at: usize, value: i64) {
+        self.bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    }
+
+    fn put_text(&mut self, unit: &mut Unit, at: usize, text: &str) -> Result<()> {
+        self.data.push((at, unit.string(text)?));
+        Ok(())
+    }
+
+    fn define(self, unit: &mut Unit, name: &str, linkage: Linkage) -> Result<DataId> {
+        let mut data = DataDescription::new();
+        for (at, id) in self.data {
+            let value = unit.module.declare_data_in_data(id, &mut data);
+            data.write_data_addr(at as u32, value, 0);
+        }
+        for (at, id) in self.functions {
+            let func = unit.module.declare_func_in_data(id, &mut data);
+            data.write_function_addr(at as u32, func);
+        }
+        match self.bytes.is_empty() {
+            true => data.define_zeroinit(1),
+            false => data.define(self.bytes.into()),
+        }
+        data.set_align(8);
+        unit.define_data(name, linkage, &data)
+    }
+}
+
+/// Emits the tables and sums up what was generated.
+pub(super) fn summary(unit: &mut Unit, functions: &Functions, kernels: usize) -> Result<Summary> {
+    let mut arena_max = Table::new(8);
+    arena_max.put_i64(0, unit.plan.arena_max as i64);
+    let name = unit.symbol("arena_max");
+    arena_max.define(unit, &name, Linkage::Export)?;
+    let (desc, desc_name) = model(unit, functions)?;
+    let exports = [
+        ("check", functions.check),
+        ("arena_bytes", functions.arena_bytes),
+        ("output_shape", functions.output_shape),
+        ("run", functions.run),
+    ];
+    Ok(Summary {
+        desc,
+        desc_name,
+        exports: exports.map(|(name, id)| (unit.symbol(name), id)).into(),
+        code_bytes: unit.functions.iter().map(|function| function.code_bytes).sum(),
+        functions: std::mem::take(&mut unit.functions),
+        const_bytes: unit.const_bytes,
+        kernels,
+        clif: std::mem::take(&mut unit.clif),
+    })
+}
+
+fn desc_name(unit: &Unit, options: &Options) -> String {
+    if options.shared { abi::DESC_SYMBOL.into() } else { unit.symbol("model") }
+}
+
+fn model(unit: &mut Unit, functions: &Functions) -> Result<(DataId, String)> {
+    let program = unit.program;
+    let (symbols, inputs) = (symbols(unit)?, tensors(unit, "inputs", &program.inputs)?);
+    let outputs = tensors(unit, "outputs", &program.outputs)?;
+    let mut table = Table::new(size_of::<ModelDesc>());
+    table.put_i64(offset_of!(ModelDesc, magic), abi::MAGIC as i64);
+    table.put_u32(offset_of!(ModelDesc, abi_version), abi::ABI_VERSION);
+    table.put_u32(offset_of!(ModelDesc, n_symbols), program.symbols.len() as u32);
+    table.put_u32(offset_of!(ModelDesc, n_inputs), program.inputs.len() as u32);
+    table.put_u32(offset_of!(ModelDesc, n_outputs), program.outputs.len() as u32);
+    table.put_text(unit, offset_of!(ModelDesc, name), &program.name)?;
+    table.data.push((offset_of!(ModelDesc, symbols), symbols));
+    table.data.push((offset_of!(ModelDesc, inputs), inputs));
+    table.data.push((offset_of!(ModelDesc, outputs), outputs));
+    table.put_i64(offset_of!(ModelDesc, arena_max), unit.plan.arena_max as i64);
+    table.put_text(unit, offset_of!(ModelDesc, arena_formula), &formula(program, unit.plan))?;
+    table.functions.push((offset_of!(ModelDesc, check), functions.check));
+    table.functions.push((offset_of!(ModelDesc, arena_bytes), functions.arena_bytes));
+    table.functions.push((offset_of!(ModelDesc, output_shape), functions.output_shape));
+    table.functions.push((offset_of!(ModelDesc, run), functions.run));
+    let name = desc_name(unit, unit.options);
+    Ok((table.define(unit, &name, Linkage::Export)?, name))
+}
+
+fn symbols(unit: &mut Unit) -> Result<DataId> {
+    let program = unit.program;
+    let mut table = Table::new(size_of::<SymbolDesc>() * program.symbols.len());
+    for (idx, symbol) in program.symbols.iter().enumerate() {
+        let base = idx * size_of::<SymbolDesc>();
+        table.put_text(unit, base + offset_of!(SymbolDesc, name), symbol.name())?;
+        table.put_i64(base + offset_of!(SymbolDesc, step), 1);
+        let Some(declaration) = program.facts.declaration(symbol) else { continue };
+        let (lo, hi) = contract::range(symbol, declaration)?;
+        table.put_i64(base + offset_of!(SymbolDesc, lo), lo);
+        table.put_i64(base + offset_of!(SymbolDesc, hi), hi);
+        table.put_i64(base + offset_of!(SymbolDesc, step), declaration.step.to_i64().unwrap_or(1));
+        table.put_i64(base + offset_of!(SymbolDesc, offset), declaration.offset.to_i64().unwrap_or(0));
+        if let Some(values) = &declaration.values {
+            let values: Vec<i64> = values.iter().filter_map(ToPrimitive::to_i64).collect();
+            table.put_i64(base + offset_of!(SymbolDesc, n_values), values.len() as i64);
+            let list = unit.table(&format!("values_{idx}"), &values)?;
+            table.data.push((base + offset_of!(SymbolDesc, values), list));
+        }
+    }
+    let name = unit.symbol("symbols");
+    table.define(unit, &name, Linkage::Local)
+}
+
+fn tensors(unit: &mut Unit, what: &str, ports: &[Port]) -> Result<DataId> {
+    let mut table = Table::new(size_of::<TensorDesc>() * ports.len());
+    for (idx, port) in ports.iter().enumerate() {
+        let base = idx * size_of::<TensorDesc>();
+        table.put_text(unit, base + offset_of!(TensorDesc, name), &port.name)?;
+        let dtype = unit.program.buffers[port.buffer].dtype;
+        table.put_u32(base + offset_of!(TensorDesc, dtype), dtype as u32);
+        table.put_u32(base + offset_of!(TensorDesc, rank), port.shape.len() as u32);
+        let mut dims = Table::new(8 * port.shape.len());
+        for (axis, dim) in port.shape.iter().enumerate() {
+            dims.put_text(unit, 8 * axis, &dim.to_string())?;
+        }
+        let name = unit.symbol(&format!("{what}_{idx}_dims"));
+        let dims = dims.define(unit, &name, Linkage::Local)?;
+        table.data.push((base + offset_of!(TensorDesc, dims), dims));
+    }
+    let name = unit.symbol(what);
+    table.define(unit, &name, Linkage::Local)
+}
+
+/// The arena's size as people write it.
+fn formula(program: &Program, plan: &Plan) -> String {
+    let mut ends: HashMap<_, Dim> = HashMap::new();
+    let mut total = Dim::zero();
+    for placement in &plan.placements {
+        let below = placement.below.iter().filter_map(|id| ends.get(id).cloned());
+        let begin = below.reduce(|a, b| a.max(b)).unwrap_or_else(Dim::zero);
+        let size = super::shape::bytes(&program.buffers[placement.buffer]);
+        let end = begin + size.ceil_div(ALIGN_BYTES) * ALIGN_BYTES;
+        total = total.max(end.clone());
+        ends.insert(placement.buffer, end);
+    }
+    let text =
+        if plan.placements.len() <= 16 { program.facts.simplify(&total).to_string() } else { String::new() };
+    match text.len() {
+        1..=MAX_FORMULA_CHARS => text,
+        _ => format!("the highest end of {} buffers", plan.placements.len()),
+    }
+}

@@ -1,0 +1,258 @@
+//! `run`: validates the dims, places the buffers, and calls the kernels one after another.
+//!
+//! It allocates nothing and calls nobody but the kernels and, when there is one, the host's `parallel_for`.
+
+use super::{
+    contract,
+    function::{FuncCtx, frame},
+    loops, shape,
+    unit::Unit,
+};
+use crate::{
+    error::{At, Result},
+    kernel::{Axis, Kernel, Space, Stmt},
+};
+use cranelift_codegen::ir::{
+    InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value, condcodes::FloatCC, condcodes::IntCC,
+    types,
+};
+use cranelift_module::{FuncId, Linkage};
+use std::mem::offset_of;
+use symshape::Dim;
+use symshape_runtime::abi;
+
+/// Fewer scalar operations than this run faster on one thread than it takes to wake another one.
+const MIN_PARALLEL_OPS: f64 = 100_000.0;
+
+/// An emitted kernel.
+pub(super) struct Emitted {
+    func: FuncId,
+    fails: bool,
+    uses_scratch: bool,
+}
+
+/// Emits the functions of all kernels.
+pub(super) fn kernels(unit: &mut Unit) -> Result<Vec<Emitted>> {
+    let program = unit.program;
+    let mut list = Vec::with_capacity(program.kernels.len());
+    for (idx, kernel) in program.kernels.iter().enumerate() {
+        let (mut fails, mut uses_scratch) = (false, false);
+        let params = [types::I64, types::I64, types::I64, types::I32];
+        let func = unit
+            .define_local(&format!("kernel_{idx}"), &params, &[], |f, params| {
+                loops::kernel(f, kernel, params)?;
+                (fails, uses_scratch) = (f.fails, f.uses_scratch);
+                Ok(())
+            })
+            .at(|| format!("kernel {idx} ({})", kernel.name))?;
+        list.push(Emitted { func, fails, uses_scratch });
+    }
+    Ok(list)
+}
+
+/// Emits `run(inputs, outputs, dims, arena, exec) -> code`.
+pub(super) fn run(unit: &mut Unit, kernels: &[Emitted]) -> Result<FuncId> {
+    let name = unit.symbol("run");
+    let id = unit.declare(&name, Linkage::Export, &[types::I64; 5], &[types::I32])?;
+    unit.define(id, |f, params| {
+        let [inputs, outputs, dims, arena, exec] = *params else { return Ok(()) };
+        let (frame, host) = open_frame(f, exec);
+        validate(f, frame, dims)?;
+        fill_frame(f, frame, [inputs, outputs, arena])?;
+        let program = f.unit.program;
+        for (kernel, emitted) in program.kernels.iter().zip(kernels) {
+            call_kernel(f, frame, &host, kernel, emitted)?;
+        }
+        let ok = f.builder.ins().iconst(types::I32, 0);
+        f.builder.ins().return_(&[ok]);
+        Ok(())
+    })?;
+    Ok(id)
+}
+
+/// What the host offers.
+struct Host {
+    /// Its `parallel_for`, or zero where there is none or one thread only.
+    parallel_for: Value,
+    /// What that wants back.
+    data: Value,
+}
+
+/// The frame on the stack, with its error slot and executor set.
+fn open_frame(f: &mut FuncCtx, exec: Value) -> (Value, Host) {
+    let trusted = MemFlagsData::trusted();
+    let program = f.unit.program;
+    let slots = frame::DIMS as u32 + 8 * (program.symbols.len() + program.buffers.len()) as u32;
+    let unseen = size_of::<abi::Error>() as u32;
+    let data = StackSlotData::new(StackSlotKind::ExplicitSlot, slots + unseen, 6);
+    let slot = f.builder.create_sized_stack_slot(data);
+    let base = f.builder.ins().stack_addr(types::I64, slot, 0);
+    let unseen = f.builder.ins().stack_addr(types::I64, slot, slots as i32);
+    let (some, next) = (f.builder.create_block(), f.builder.create_block());
+    let [error, parallel_for, data] = [0; 3].map(|_| f.builder.append_block_param(next, types::I64));
+    let zero = f.int(0);
+    let absent = [unseen.into(), zero.into(), zero.into()];
+    f.builder.ins().brif(exec, some, &[], next, &absent);
+    f.builder.switch_to_block(some);
+    let wanted = f.builder.ins().load(types::I64, trusted, exec, offset_of!(abi::Exec, error) as i32);
+    let wanted = f.builder.ins().select(wanted, wanted, unseen);
+    let threads = f.builder.ins().load(types::I32, trusted, exec, offset_of!(abi::Exec, threads) as i32);
+    let many = f.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, threads, 1);
+    let offered = f.builder.ins().load(types::I64, trusted, exec, offset_of!(abi::Exec, parallel_for) as i32);
+    let offered = f.builder.ins().select(many, offered, zero);
+    let back = f.builder.ins().load(types::I64, trusted, exec, offset_of!(abi::Exec, host) as i32);
+    f.builder.ins().jump(next, &[wanted.into(), offered.into(), back.into()]);
+    f.builder.seal_block(some);
+    f.builder.switch_to_block(next);
+    f.builder.seal_block(next);
+    f.builder.ins().store(trusted, error, base, frame::ERROR);
+    f.builder.ins().store(trusted, zero, base, frame::FAILED);
+    f.builder.ins().store(trusted, exec, base, frame::EXEC);
+    (base, Host { parallel_for, data })
+}
+
+/// Copies the dims into the frame and holds them against the contract once more.
+fn validate(f: &mut FuncCtx, frame: Value, dims: Value) -> Result<()> {
+    let program = f.unit.program;
+    for (idx, symbol) in program.symbols.iter().enumerate() {
+        let at = 8 * idx as i32;
+        let value = f.builder.ins().load(types::I64, MemFlagsData::trusted(), dims, at);
+        f.builder.ins().store(MemFlagsData::trusted(), value, frame, frame::DIMS + at);
+        contract::accept_symbol(f, frame, symbol, value, None)?;
+    }
+    contract::check_facts(f, frame)?;
+    f.set_dims(frame, frame::DIMS);
+    Ok(())
+}
+
+/// Puts every buffer's address into the frame; constants are addressed by the kernels themselves.
+fn fill_frame(f: &mut FuncCtx, frame: Value, [inputs, outputs, arena]: [Value; 3]) -> Result<()> {
+    let trusted = MemFlagsData::trusted();
+    let (offsets, _) = shape::offsets(f)?;
+    for (id, buffer) in &f.unit.program.buffers {
+        let address = match buffer.space {
+            Space::Input(idx) => f.builder.ins().load(types::I64, trusted, inputs, 8 * idx as i32),
+            Space::Output(idx) => f.builder.ins().load(types::I64, trusted, outputs, 8 * idx as i32),
+            Space::Arena | Space::Scratch => match offsets.get(&id) {
+                Some(offset) => f.builder.ins().iadd(arena, *offset),
+                // A buffer without a place is one that nobody uses.
+                None => continue,
+            },
+            Space::Const(_) => continue,
+        };
+        let slot = f.frame_slot(id);
+        f.builder.ins().store(trusted, address, frame, slot);
+    }
+    Ok(())
+}
+
+fn call_kernel(f: &mut FuncCtx, frame: Value, host: &Host, kernel: &Kernel, emitted: &Emitted) -> Result<()> {
+    let (begin, worker) = (f.int(0), f.builder.ins().iconst(types::I32, 0));
+    match loops::parallel_axis(kernel) {
+        None => {
+            f.call(emitted.func, &[frame, begin, begin, worker]);
+        }
+        Some(axis) => {
+            let end = f.dim(&axis.extent)?;
+            if emitted.uses_scratch {
+                // There is one copy of the scratch buffers, that of worker 0.
+                f.call(emitted.func, &[frame, begin, end, worker]);
+            } else {
+                call_parallel(f, frame, host, kernel, axis, emitted)?;
+            }
+        }
+    }
+    if emitted.fails {
+        leave_on_error(f, frame);
+    }
+    Ok(())
+}
+
+/// Splits the kernel's loop over the host's threads where that pays.
+fn call_parallel(
+    f: &mut FuncCtx,
+    frame: Value,
+    host: &Host,
+    kernel: &Kernel,
+    axis: &Axis,
+    emitted: &Emitted,
+) -> Result<()> {
+    let [serial, split, shared, after] = [0; 4].map(|_| f.builder.create_block());
+    let end = f.dim(&axis.extent)?;
+    let exit = f.builder.ins().brif(host.parallel_for, split, &[], serial, &[]);
+    f.builder.switch_to_block(split);
+    f.push_scope(exit);
+    let ops = work(f, &kernel.body)?;
+    let enough = f.builder.ins().f64const(MIN_PARALLEL_OPS);
+    let enough = f.builder.ins().fcmp(FloatCC::GreaterThanOrEqual, ops, enough);
+    let several = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, end, 1);
+    let pays = f.builder.ins().band(enough, several);
+    f.builder.ins().brif(pays, shared, &[], serial, &[]);
+    f.builder.switch_to_block(shared);
+    let func = f.func_ref(emitted.func);
+    let task = f.builder.ins().func_addr(types::I64, func);
+    let signature = f.unit.signature(&[types::I64; 4], &[]);
+    let signature = f.builder.import_signature(signature);
+    f.builder.ins().call_indirect(signature, host.parallel_for, &[host.data, end, task, frame]);
+    f.builder.ins().jump(after, &[]);
+    f.pop_scope();
+    f.builder.switch_to_block(serial);
+    let (begin, worker) = (f.int(0), f.builder.ins().iconst(types::I32, 0));
+    f.call(emitted.func, &[frame, begin, end, worker]);
+    f.builder.ins().jump(after, &[]);
+    f.builder.switch_to_block(after);
+    Ok(())
+}
+
+fn leave_on_error(f: &mut FuncCtx, frame: Value) {
+    let (bad, next) = (f.builder.create_block(), f.builder.create_block());
+    f.builder.set_cold_block(bad);
+    let code = f.builder.ins().load(types::I64, MemFlagsData::trusted(), frame, frame::FAILED);
+    f.builder.ins().brif(code, bad, &[], next, &[]);
+    f.builder.switch_to_block(bad);
+    let code = f.builder.ins().ireduce(types::I32, code);
+    f.builder.ins().return_(&[code]);
+    f.builder.switch_to_block(next);
+}
+
+/// About how many scalar operations the statements take. Floating point, as it can't overflow.
+fn work(f: &mut FuncCtx, stmts: &[Stmt]) -> Result<Value> {
+    let mut total = f.builder.ins().f64const(0.0);
+    for stmt in stmts {
+        let one = match stmt {
+            Stmt::For { axis, body, .. } => {
+                let inner = work(f, body)?;
+                times(f, inner, &axis.extent)?
+            }
+            Stmt::Block(code) => f.builder.ins().f64const(code.insts.len() as f64),
+            Stmt::Strip { axis, code } => {
+                let inner = f.builder.ins().f64const(code.insts.len() as f64);
+                times(f, inner, &axis.extent)?
+            }
+            Stmt::Contract(contract) => {
+                let mut ops = f.builder.ins().f64const(1.0);
+                for axis in contract.m.iter().chain([&contract.n]).chain(&contract.k) {
+                    ops = times(f, ops, &axis.extent)?;
+                }
+                ops
+            }
+            Stmt::If { then, otherwise, .. } => {
+                let (then, otherwise) = (work(f, then)?, work(f, otherwise)?);
+                f.builder.ins().fmax(then, otherwise)
+            }
+            Stmt::While { body, .. } => work(f, body)?,
+        };
+        total = f.builder.ins().fadd(total, one);
+    }
+    Ok(total)
+}
+
+/// `ops * extent`; an extent that depends on a loop around counts as one.
+fn times(f: &mut FuncCtx, ops: Value, extent: &Dim) -> Result<Value> {
+    if !extent.symbols().iter().all(|symbol| f.unit.program.symbols.contains(symbol)) {
+        return Ok(ops);
+    }
+    let extent = f.dim(extent)?;
+    let extent = f.builder.ins().fcvt_from_sint(types::F64, extent);
+    Ok(f.builder.ins().fmul(ops, extent))
+}

@@ -1,0 +1,121 @@
+//! Sizes as functions of the dims: `arena_bytes`, `output_shape`, and where each buffer lies.
+//!
+//! The offset of a buffer is the largest end of those that it lies above, see [`crate::plan`].
+
+use super::{function::FuncCtx, unit::Unit};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    kernel::{Buffer, BufferId, Program},
+    plan::ALIGN_BYTES,
+};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
+use cranelift_module::{FuncId, Linkage};
+use num_bigint::BigInt;
+use num_traits::Signed;
+use std::collections::HashMap;
+use symshape::Dim;
+use symshape_runtime::abi::Code;
+
+/// No buffer may be larger than what a process can address.
+const MAX_BUFFER_BYTES: i64 = 1 << 47;
+
+/// Bytes of a buffer.
+pub(super) fn bytes(buffer: &Buffer) -> Dim {
+    &buffer.elems * buffer.dtype.size_bytes() as i64
+}
+
+/// Refuses buffers without a bound, and those that are too large: all sizes then fit in 64 bits.
+pub(super) fn require_bounds(program: &Program) -> Result<()> {
+    for (id, buffer) in &program.buffers {
+        let size = bytes(buffer);
+        let name = if buffer.name.is_empty() { id.to_string() } else { format!("`{}`", buffer.name) };
+        match program.facts.bounds(&size).hi {
+            None => {
+                let message = format!("buffer {name} of {size} bytes has no upper bound");
+                return Err(Error::new(ErrorKind::Contract, message));
+            }
+            Some(hi) if hi > BigInt::from(MAX_BUFFER_BYTES) => {
+                let message = format!("buffer {name} of {size} bytes can reach {hi}, more than 2^47");
+                return Err(Error::new(ErrorKind::Limit, message));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Where every buffer of the arena begins, and the arena's size: values in the present function, which has dims.
+pub(super) fn offsets(f: &mut FuncCtx) -> Result<(HashMap<BufferId, Value>, Value)> {
+    let (mut begins, mut ends) = (HashMap::new(), HashMap::new());
+    let zero = f.int(0);
+    let mut total = zero;
+    for placement in &f.unit.plan.placements {
+        let mut begin = zero;
+        for (idx, below) in placement.below.iter().enumerate() {
+            let end: Value = *ends.get(below).ok_or_else(|| {
+                Error::internal(format!("{} is placed before {below}, which lies below it", placement.buffer))
+            })?;
+            begin = if idx == 0 { end } else { f.builder.ins().smax(begin, end) };
+        }
+        let size = rounded_size(f, placement.buffer)?;
+        let end = f.builder.ins().iadd(begin, size);
+        total = f.builder.ins().smax(total, end);
+        begins.insert(placement.buffer, begin);
+        ends.insert(placement.buffer, end);
+    }
+    Ok((begins, total))
+}
+
+fn rounded_size(f: &mut FuncCtx, buffer: BufferId) -> Result<Value> {
+    let size = bytes(&f.unit.program.buffers[buffer]);
+    let negative = f.facts().bounds(&size).lo.is_none_or(|lo| lo.is_negative());
+    let mut value = f.dim(&size)?;
+    if negative {
+        let zero = f.int(0);
+        value = f.builder.ins().smax(value, zero);
+    }
+    let value = f.builder.ins().iadd_imm_s(value, ALIGN_BYTES - 1);
+    Ok(f.builder.ins().band_imm_s(value, -ALIGN_BYTES))
+}
+
+/// Emits `arena_bytes(dims) -> size_t`.
+pub(super) fn arena_bytes(unit: &mut Unit) -> Result<FuncId> {
+    let name = unit.symbol("arena_bytes");
+    let id = unit.declare(&name, Linkage::Export, &[types::I64], &[types::I64])?;
+    unit.define(id, |f, params| {
+        f.set_dims(params[0], 0);
+        let (_, total) = offsets(f)?;
+        f.builder.ins().return_(&[total]);
+        Ok(())
+    })?;
+    Ok(id)
+}
+
+/// Emits `output_shape(output, dims, shape) -> code`.
+pub(super) fn output_shape(unit: &mut Unit) -> Result<FuncId> {
+    let name = unit.symbol("output_shape");
+    let params = [types::I32, types::I64, types::I64];
+    let id = unit.declare(&name, Linkage::Export, &params, &[types::I32])?;
+    unit.define(id, |f, params| {
+        f.set_dims(params[1], 0);
+        for (idx, port) in f.unit.program.outputs.iter().enumerate() {
+            let (this, next) = (f.builder.create_block(), f.builder.create_block());
+            let asked = f.builder.ins().icmp_imm_u(IntCC::Equal, params[0], idx as i64);
+            let exit = f.builder.ins().brif(asked, this, &[], next, &[]);
+            f.builder.switch_to_block(this);
+            f.push_scope(exit);
+            for (axis, dim) in port.shape.iter().enumerate() {
+                let value = f.dim(dim)?;
+                f.builder.ins().store(MemFlagsData::trusted(), value, params[2], 8 * axis as i32);
+            }
+            let ok = f.builder.ins().iconst(types::I32, 0);
+            f.builder.ins().return_(&[ok]);
+            f.pop_scope();
+            f.builder.switch_to_block(next);
+        }
+        let code = f.builder.ins().iconst(types::I32, Code::OutOfRange as i64);
+        f.builder.ins().return_(&[code]);
+        Ok(())
+    })?;
+    Ok(id)
+}

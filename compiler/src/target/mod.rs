@@ -1,0 +1,226 @@
+//! What code is made for: a platform and an ISA level. The only place with CPU names.
+//!
+//! A [`Target`] turns into a Cranelift ISA whose flags are such that no instruction needs a library: rounding is
+//! done in hardware from x86-64-v2 on, and large stack frames are probed inline.
+
+use crate::error::{Error, Result};
+use cranelift_codegen::{
+    isa::{self, OwnedTargetIsa},
+    settings::{self, Configurable},
+};
+use std::str::FromStr;
+use target_lexicon::{Architecture, Triple};
+
+/// An ISA level: a set of instructions that is asked for by one name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Level {
+    /// SSE4.2: 128-bit vectors.
+    X86V2,
+    /// AVX2 and FMA: 256-bit vectors.
+    X86V3,
+    /// AVX-512 F, BW, CD, DQ, VL: 512-bit vectors.
+    X86V4,
+    /// ARMv8 with NEON.
+    Aarch64,
+    /// RV64GC with V.
+    Riscv64,
+}
+
+impl Level {
+    /// All levels.
+    pub const ALL: [Level; 5] = [Level::X86V2, Level::X86V3, Level::X86V4, Level::Aarch64, Level::Riscv64];
+
+    /// The name used on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::X86V2 => "x86-64-v2",
+            Level::X86V3 => "x86-64-v3",
+            Level::X86V4 => "x86-64-v4",
+            Level::Aarch64 => "aarch64",
+            Level::Riscv64 => "riscv64",
+        }
+    }
+
+    /// Bytes of the widest vector register.
+    pub const fn vector_bytes(self) -> usize {
+        match self {
+            Level::X86V2 | Level::Aarch64 | Level::Riscv64 => 16,
+            Level::X86V3 => 32,
+            Level::X86V4 => 64,
+        }
+    }
+
+    /// Number of vector registers.
+    pub const fn vector_registers(self) -> usize {
+        match self {
+            Level::X86V2 | Level::X86V3 => 16,
+            Level::X86V4 | Level::Aarch64 | Level::Riscv64 => 32,
+        }
+    }
+
+    /// Whether a multiplication and an addition can be one instruction with one rounding.
+    pub const fn has_fma(self) -> bool {
+        !matches!(self, Level::X86V2)
+    }
+
+    /// Whether this level is one of the architecture's.
+    fn is_of(self, architecture: Architecture) -> bool {
+        match self {
+            Level::X86V2 | Level::X86V3 | Level::X86V4 => architecture == Architecture::X86_64,
+            Level::Aarch64 => matches!(architecture, Architecture::Aarch64(_)),
+            Level::Riscv64 => matches!(architecture, Architecture::Riscv64(_)),
+        }
+    }
+
+    /// The flags of Cranelift that this level stands for, each implied by it.
+    fn flags(self) -> &'static [&'static str] {
+        const V2: &[&str] =
+            &["has_cmpxchg16b", "has_sse3", "has_ssse3", "has_sse41", "has_sse42", "has_popcnt"];
+        const V3: &[&str] = &[
+            "has_cmpxchg16b",
+            "has_sse3",
+            "has_ssse3",
+            "has_sse41",
+            "has_sse42",
+            "has_popcnt",
+            "has_avx",
+            "has_avx2",
+            "has_fma",
+            "has_bmi1",
+            "has_bmi2",
+            "has_lzcnt",
+        ];
+        match self {
+            Level::X86V2 => V2,
+            // Cranelift uses AVX-512 for instructions that we don't emit; wide vectors are encoded by the leaves.
+            Level::X86V3 | Level::X86V4 => V3,
+            Level::Aarch64 => &[],
+            Level::Riscv64 => &["has_v", "has_zca", "has_zcd"],
+        }
+    }
+}
+
+impl FromStr for Level {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Level> {
+        Level::ALL.into_iter().find(|level| level.name() == name).ok_or_else(|| {
+            let known: Vec<&str> = Level::ALL.iter().map(|level| level.name()).collect();
+            Error::new(
+                crate::ErrorKind::Usage,
+                format!("no CPU level is called {name}; there are {}", known.join(", ")),
+            )
+        })
+    }
+}
+
+/// How the code will be put into memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placement {
+    /// By the JIT, anywhere.
+    Jit,
+    /// By a linker.
+    Object,
+}
+
+/// A platform and a level of its instruction set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The platform.
+    pub triple: Triple,
+    /// The level.
+    pub level: Level,
+}
+
+impl Target {
+    /// The machine that this runs on.
+    ///
+    /// # Errors
+    /// It is none that code can be made for.
+    pub fn host() -> Result<Target> {
+        let triple = Triple::host();
+        let level = host_level()
+            .ok_or_else(|| Error::unsupported(format!("this CPU ({triple}); x86-64-v2 is the least")))?;
+        Ok(Target { triple, level })
+    }
+
+    /// The target that a triple and a level name; without a triple the host's, without a level the host's own, or
+    /// the least of another architecture.
+    ///
+    /// # Errors
+    /// A name that is not known, a level of another architecture, a platform without a code generator.
+    pub fn parse(triple: Option<&str>, level: Option<&str>) -> Result<Target> {
+        let usage = |message: String| Error::new(crate::ErrorKind::Usage, message);
+        let triple = match triple {
+            None => Triple::host(),
+            Some(text) => Triple::from_str(text).map_err(|e| usage(format!("target {text}: {e}")))?,
+        };
+        let mut levels = Level::ALL.into_iter().filter(|level| level.is_of(triple.architecture));
+        let level = match level {
+            Some("native") | None if triple == Triple::host() => return Target::host(),
+            Some(name) => name.parse()?,
+            None => levels.next().ok_or_else(|| Error::unsupported(format!("target {triple}")))?,
+        };
+        if !level.is_of(triple.architecture) {
+            return Err(usage(format!("{} is no level of {triple}", level.name())));
+        }
+        Ok(Target { triple, level })
+    }
+
+    /// The code generator for this target.
+    ///
+    /// # Errors
+    /// There is none in this build.
+    pub fn isa(&self, placement: Placement) -> Result<OwnedTargetIsa> {
+        let unsupported = |what: String| Error::unsupported(format!("target {}: {what}", self.triple));
+        let mut flags = settings::builder();
+        let verify = if cfg!(debug_assertions) { "true" } else { "false" };
+        let pic = if placement == Placement::Object { "true" } else { "false" };
+        for (name, value) in [
+            ("opt_level", "speed"),
+            ("enable_verifier", verify),
+            ("is_pic", pic),
+            ("use_colocated_libcalls", "false"),
+            ("enable_probestack", "true"),
+            ("probestack_strategy", "inline"),
+            ("unwind_info", "false"),
+        ] {
+            flags.set(name, value).map_err(|e| Error::internal(format!("flag {name}: {e}")))?;
+        }
+        let mut builder = isa::lookup(self.triple.clone()).map_err(|e| unsupported(e.to_string()))?;
+        for flag in self.level.flags() {
+            builder.enable(flag).map_err(|e| Error::internal(format!("flag {flag}: {e}")))?;
+        }
+        builder.finish(settings::Flags::new(flags)).map_err(|e| unsupported(e.to_string()))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn host_level() -> Option<Level> {
+    macro_rules! all {
+        ($($feature:tt)*) => { $(std::is_x86_feature_detected!($feature))&&* };
+    }
+    if !all!("sse3" "ssse3" "sse4.1" "sse4.2" "popcnt" "cmpxchg16b") {
+        return None;
+    }
+    if !all!("avx" "avx2" "fma" "bmi1" "bmi2" "lzcnt") {
+        return Some(Level::X86V2);
+    }
+    let wide = all!("avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl");
+    Some(if wide { Level::X86V4 } else { Level::X86V3 })
+}
+
+#[cfg(target_arch = "aarch64")]
+fn host_level() -> Option<Level> {
+    Some(Level::Aarch64)
+}
+
+#[cfg(target_arch = "riscv64")]
+fn host_level() -> Option<Level> {
+    Some(Level::Riscv64)
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+fn host_level() -> Option<Level> {
+    None
+}
