@@ -9,5 +9,6 @@ pub mod plan;
 pub mod scalar;
 pub mod target;
 pub mod tensor;
+mod text;
 
 pub use error::{At, Error, ErrorKind, Result};

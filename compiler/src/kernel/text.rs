@@ -25,7 +25,6 @@
 //! printing uses the instruction's position. Large constants are printed elided, and such a text is not read back.
 
 mod code;
-mod cursor;
 mod parse;
 mod print;
 

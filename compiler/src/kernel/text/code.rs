@@ -1,13 +1,11 @@
 //! Reading instructions.
 
-use super::{
-    cursor::Cursor,
-    parse::{access, dtype, literal, local},
-};
+use super::parse::{access, local};
 use crate::{
     error::Result,
     kernel::{Buffer, BufferId, Check, Code, Inst, Local},
     scalar::{BinaryOp, CompareOp, ReduceOp, Reg, UnaryOp},
+    text::Cursor,
 };
 use cranelift_entity::PrimaryMap;
 use std::collections::HashMap;
@@ -60,10 +58,10 @@ impl<'a> CodeReader<'a> {
     fn other(&mut self, cursor: &mut Cursor<'_>, word: &str) -> Result<Inst> {
         Ok(match word {
             "const" => {
-                let dtype = dtype(cursor)?;
-                Inst::Const(literal(cursor, dtype)?)
+                let dtype = cursor.dtype()?;
+                Inst::Const(cursor.literal(dtype)?)
             }
-            "index" => Inst::Index(dtype(cursor)?, cursor.dim(&[])?),
+            "index" => Inst::Index(cursor.dtype()?, cursor.dim(&[])?),
             "sum" => Inst::Sum,
             "get" => Inst::Get(local(cursor, self.locals)?),
             "select" => {
@@ -71,7 +69,7 @@ impl<'a> CodeReader<'a> {
                 let (x, y) = (self.next_reg(cursor)?, self.next_reg(cursor)?);
                 Inst::Select(cond, x, y)
             }
-            "cast" => Inst::Cast(dtype(cursor)?, self.reg(cursor)?),
+            "cast" => Inst::Cast(cursor.dtype()?, self.reg(cursor)?),
             "bind" => {
                 let symbol = cursor.symbol(&["="])?;
                 cursor.expect("=")?;

@@ -3,25 +3,18 @@
 use crate::{
     kernel::{Access, Axis, Buffer, Check, Code, Contract, Inst, Kernel, Port, Program, Rhs, Space, Stmt},
     scalar::Reg,
-    tensor::Tensor,
+    text::{Elems, Name, Quoted, join, write_assumption, write_symbol},
 };
-use std::fmt::{self, Formatter, Write};
-use symshape::{Assumption, Comparison, Declaration};
-
-/// Constants with more elements that are not all equal are elided.
-const MAX_ELEMS: usize = 64;
+use std::fmt::{self, Formatter};
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "program {} {{", Name(&self.name))?;
         for symbol in &self.symbols {
-            match self.facts.declaration(symbol) {
-                Some(declaration) => writeln!(f, "  symbol {symbol} = {}", Range(declaration))?,
-                None => writeln!(f, "  symbol {symbol}")?,
-            }
+            write_symbol(f, symbol, self.facts.declaration(symbol))?;
         }
         for assumption in self.facts.assumptions() {
-            write_assumption(f, assumption)?;
+            write_assumption(f, "assume", assumption)?;
         }
         for (id, buffer) in &self.buffers {
             write!(f, "  {id:?}")?;
@@ -46,79 +39,6 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// A name as it stands when it is made of letters, digits and `_./-` only, else in quotes.
-struct Name<'a>(&'a str);
-
-/// Whether `Name` writes this character without quotes.
-pub(super) fn is_plain(c: char) -> bool {
-    c.is_ascii_alphanumeric() || "_./-".contains(c)
-}
-
-impl fmt::Display for Name<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match !self.0.is_empty() && self.0.chars().all(is_plain) {
-            true => f.write_str(self.0),
-            false => write!(f, "{}", Quoted(self.0)),
-        }
-    }
-}
-
-struct Quoted<'a>(&'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_char('"')?;
-        for c in self.0.chars() {
-            match c {
-                '"' | '\\' => write!(f, "\\{c}")?,
-                '\n' => f.write_str("\\n")?,
-                _ => f.write_char(c)?,
-            }
-        }
-        f.write_char('"')
-    }
-}
-
-struct Range<'a>(&'a Declaration);
-
-impl fmt::Display for Range<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Declaration { lo, hi, step, values, .. } = self.0;
-        if let Some(values) = values {
-            return write!(f, "{{{}}}", join(values));
-        }
-        write!(f, "{lo}..")?;
-        if let Some(hi) = hi {
-            write!(f, "{hi}")?;
-        }
-        match *step == 1.into() {
-            true => Ok(()),
-            false => write!(f, "/{step}"),
-        }
-    }
-}
-
-fn join<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
-    let texts: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
-    texts.join(", ")
-}
-
-fn write_assumption(f: &mut Formatter<'_>, assumption: &Assumption) -> fmt::Result {
-    let relation = &assumption.relation;
-    let sign = match relation.comparison {
-        Comparison::Eq => "==",
-        Comparison::Ne => "!=",
-        Comparison::Lt => "<",
-        Comparison::Le => "<=",
-        Comparison::Divides => "divides",
-    };
-    write!(f, "  assume {} {sign} {}", relation.a, relation.b)?;
-    match &*assumption.origin {
-        "" => f.write_str("\n"),
-        origin => writeln!(f, ", {}", Quoted(origin)),
-    }
-}
-
 fn write_buffer(f: &mut Formatter<'_>, buffer: &Buffer) -> fmt::Result {
     if !buffer.name.is_empty() {
         write!(f, " {}", Name(&buffer.name))?;
@@ -131,29 +51,6 @@ fn write_buffer(f: &mut Formatter<'_>, buffer: &Buffer) -> fmt::Result {
         Space::Scratch => writeln!(f, "scratch"),
         Space::Const(tensor) => writeln!(f, "const [{}] {}", join(tensor.shape()), Elems(tensor)),
     }
-}
-
-struct Elems<'a>(&'a Tensor);
-
-impl fmt::Display for Elems<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let tensor = self.0;
-        let count = tensor.elems();
-        if count > 1 && (1..count).all(|idx| tensor.get(idx) == tensor.get(0)) {
-            write!(f, "all {}", tensor.get(0))
-        } else if count <= MAX_ELEMS {
-            write!(f, "{}", join((0..count).map(|idx| tensor.get(idx))))
-        } else {
-            write!(f, "elided {:#018x}", fnv(tensor.bytes()))
-        }
-    }
-}
-
-/// Tells two elided constants apart, for people.
-fn fnv(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 fn write_port(f: &mut Formatter<'_>, kind: &str, port: &Port) -> fmt::Result {
@@ -254,7 +151,7 @@ fn write_code(f: &mut Formatter<'_>, code: &Code, depth: usize) -> fmt::Result {
             write!(f, "%{idx} = ")?;
         }
         write_inst(f, inst)?;
-        f.write_char('\n')?;
+        f.write_str("\n")?;
     }
     Ok(())
 }

@@ -1,23 +1,27 @@
 //! The reader's place in a text: blanks, words, strings and expressions up to a delimiter, and located errors.
 
-use super::print::is_plain;
-use crate::error::{Error, Result};
+use super::is_plain;
+use crate::{
+    error::{Error, Result},
+    scalar::Scalar,
+};
 use std::str::FromStr;
 use symshape::{Dim, Symbol};
+use symshape_runtime::DType;
 
 /// A place in a text.
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         Cursor { text, at: 0 }
     }
 
     /// An error at this place.
-    pub(super) fn error(&self, message: impl Into<String>) -> Error {
+    pub(crate) fn error(&self, message: impl Into<String>) -> Error {
         self.error_at(self.at, message)
     }
 
@@ -42,7 +46,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips blanks, comments and line ends; `false` at the end of the text.
-    pub(super) fn next_line(&mut self) -> bool {
+    pub(crate) fn next_line(&mut self) -> bool {
         self.skip_blanks();
         while self.rest().starts_with('\n') {
             self.at += 1;
@@ -52,7 +56,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Demands that nothing more stands on this line.
-    pub(super) fn end_line(&mut self) -> Result<()> {
+    pub(crate) fn end_line(&mut self) -> Result<()> {
         self.skip_blanks();
         match self.rest().is_empty() || self.rest().starts_with('\n') {
             true => Ok(()),
@@ -61,11 +65,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// Whether nothing more stands on this line.
-    pub(super) fn at_line_end(&mut self) -> bool {
+    pub(crate) fn at_line_end(&mut self) -> bool {
         self.end_line().is_ok()
     }
 
-    pub(super) fn eat(&mut self, token: &str) -> bool {
+    pub(crate) fn eat(&mut self, token: &str) -> bool {
         self.skip_blanks();
         let found = self.rest().starts_with(token);
         if found {
@@ -74,7 +78,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    pub(super) fn expect(&mut self, token: &str) -> Result<()> {
+    pub(crate) fn expect(&mut self, token: &str) -> Result<()> {
         match self.eat(token) {
             true => Ok(()),
             false => Err(self.error(format!("expected `{token}`"))),
@@ -82,21 +86,21 @@ impl<'a> Cursor<'a> {
     }
 
     /// Letters, digits and `_`; may be empty.
-    pub(super) fn peek_word(&mut self) -> &'a str {
+    pub(crate) fn peek_word(&mut self) -> &'a str {
         self.skip_blanks();
         let rest = self.rest();
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         &rest[..end]
     }
 
-    pub(super) fn word(&mut self) -> &'a str {
+    pub(crate) fn word(&mut self) -> &'a str {
         let word = self.peek_word();
         self.at += word.len();
         word
     }
 
     /// Eats this whole word if it comes next.
-    pub(super) fn eat_word(&mut self, word: &str) -> bool {
+    pub(crate) fn eat_word(&mut self, word: &str) -> bool {
         let found = self.peek_word() == word;
         if found {
             self.at += word.len();
@@ -105,25 +109,25 @@ impl<'a> Cursor<'a> {
     }
 
     /// A word that `read` understands; `what` names the kind of thing, for the error.
-    pub(super) fn parsed<T>(&mut self, what: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+    pub(crate) fn parsed<T>(&mut self, what: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T> {
         let word = self.peek_word();
         let value = read(word).ok_or_else(|| self.error(format!("expected {what}")))?;
         self.at += word.len();
         Ok(value)
     }
 
-    pub(super) fn number<T: FromStr>(&mut self) -> Result<T> {
+    pub(crate) fn number<T: FromStr>(&mut self) -> Result<T> {
         self.parsed("a number", |word| word.parse().ok())
     }
 
     /// Whether a plain or quoted name comes next.
-    pub(super) fn at_name(&mut self) -> bool {
+    pub(crate) fn at_name(&mut self) -> bool {
         self.skip_blanks();
         self.rest().starts_with(|c: char| c == '"' || is_plain(c))
     }
 
     /// A plain or quoted name.
-    pub(super) fn name(&mut self) -> Result<String> {
+    pub(crate) fn name(&mut self) -> Result<String> {
         self.skip_blanks();
         if self.rest().starts_with('"') {
             return self.string();
@@ -138,7 +142,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A quoted string.
-    pub(super) fn string(&mut self) -> Result<String> {
+    pub(crate) fn string(&mut self) -> Result<String> {
         let start = self.at;
         self.expect("\"")?;
         let mut string = String::new();
@@ -158,7 +162,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Text up to the first of `stops` outside parentheses and back-quotes, or the end of the line.
-    pub(super) fn until(&mut self, stops: &[&str]) -> &'a str {
+    pub(crate) fn until(&mut self, stops: &[&str]) -> &'a str {
         self.skip_blanks();
         let rest = self.rest();
         let (mut depth, mut chars) = (0usize, rest.char_indices());
@@ -181,7 +185,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The expression up to the first of `stops` or the end of the line.
-    pub(super) fn dim(&mut self, stops: &[&str]) -> Result<Dim> {
+    pub(crate) fn dim(&mut self, stops: &[&str]) -> Result<Dim> {
         self.skip_blanks();
         let start = self.at;
         let text = self.until(stops);
@@ -189,7 +193,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The expressions up to `]`, which is eaten.
-    pub(super) fn dims(&mut self) -> Result<Vec<Dim>> {
+    pub(crate) fn dims(&mut self) -> Result<Vec<Dim>> {
         let mut dims = Vec::new();
         while !self.eat("]") {
             if !dims.is_empty() {
@@ -200,8 +204,27 @@ impl<'a> Cursor<'a> {
         Ok(dims)
     }
 
+    /// A constant of this type, up to a comma, a blank or the end of the line.
+    pub(crate) fn literal(&mut self, dtype: DType) -> Result<Scalar> {
+        let text = self.until(&[",", " "]);
+        Scalar::parse(dtype, text).ok_or_else(|| self.error(format!("`{text}` is no {dtype}")))
+    }
+
+    /// An element type.
+    pub(crate) fn dtype(&mut self) -> Result<DType> {
+        self.parsed("an element type", DType::from_name)
+    }
+
+    /// Goes to the next line; `false`, and past it, when that is a closing brace.
+    pub(crate) fn in_braces(&mut self) -> Result<bool> {
+        match self.next_line() {
+            true => Ok(!self.eat("}")),
+            false => Err(self.error("expected `}`")),
+        }
+    }
+
     /// A symbol up to the first of `stops` or the end of the line.
-    pub(super) fn symbol(&mut self, stops: &[&str]) -> Result<Symbol> {
+    pub(crate) fn symbol(&mut self, stops: &[&str]) -> Result<Symbol> {
         self.skip_blanks();
         let start = self.at;
         let dim = self.dim(stops)?;

@@ -1,0 +1,90 @@
+//! The elements of constants: `[2, 3] 0.5, -0.0, …`, `[10, 10] all 0`, or elided.
+
+use super::{Cursor, join};
+use crate::{
+    error::Result,
+    scalar::Scalar,
+    tensor::{Bytes, Tensor},
+};
+use std::fmt::{self, Formatter};
+use symshape_runtime::DType;
+
+/// Constants with more elements that are not all equal are elided.
+const MAX_ELEMS: usize = 64;
+
+/// Constants of one text together: a short text could ask for any amount of memory.
+const MAX_CONST_BYTES: usize = 1 << 28;
+
+/// The elements of a constant.
+pub(crate) struct Elems<'a>(pub(crate) &'a Tensor);
+
+impl fmt::Display for Elems<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let tensor = self.0;
+        let count = tensor.elems();
+        if count > 1 && (1..count).all(|idx| tensor.get(idx) == tensor.get(0)) {
+            write!(f, "all {}", tensor.get(0))
+        } else if count <= MAX_ELEMS {
+            write!(f, "{}", join((0..count).map(|idx| tensor.get(idx))))
+        } else {
+            write!(f, "elided {:#018x}", fnv(tensor.bytes()))
+        }
+    }
+}
+
+/// Tells two elided constants apart, for people.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Reads constants, up to a limit for all of a text.
+#[derive(Default)]
+pub(crate) struct TensorReader {
+    bytes: usize,
+}
+
+impl TensorReader {
+    /// `[SHAPE] ELEMENTS`
+    pub(crate) fn tensor(&mut self, cursor: &mut Cursor<'_>, dtype: DType) -> Result<Tensor> {
+        cursor.expect("[")?;
+        let dims = cursor.dims()?;
+        let shape: Option<Vec<usize>> =
+            dims.iter().map(|dim| dim.as_i64().and_then(|dim| usize::try_from(dim).ok())).collect();
+        let shape = shape.ok_or_else(|| cursor.error("the shape of a constant is made of numbers"))?;
+        let bytes = shape
+            .iter()
+            .try_fold(dtype.size_bytes(), |bytes, dim| bytes.checked_mul(*dim))
+            .filter(|bytes| *bytes <= MAX_CONST_BYTES - self.bytes)
+            .ok_or_else(|| cursor.error(format!("constants exceed {MAX_CONST_BYTES} bytes")))?;
+        self.bytes += bytes;
+        let count = bytes / dtype.size_bytes();
+        if cursor.eat_word("elided") {
+            return Err(cursor.error("this text leaves the elements of the constant out"));
+        }
+        let elems = match cursor.eat_word("all") {
+            true => vec![cursor.literal(dtype)?; count],
+            false => literals(cursor, dtype)?,
+        };
+        if elems.len() != count {
+            return Err(cursor.error(format!("{count} elements expected, {} found", elems.len())));
+        }
+        let bytes: Vec<u8> = elems
+            .iter()
+            .flat_map(|elem| elem.bits().to_le_bytes().into_iter().take(dtype.size_bytes()))
+            .collect();
+        Tensor::new(dtype, shape, Bytes::Owned(bytes.into())).ok_or_else(|| cursor.error("odd shape"))
+    }
+}
+
+fn literals(cursor: &mut Cursor<'_>, dtype: DType) -> Result<Vec<Scalar>> {
+    let mut elems = Vec::new();
+    while !cursor.at_line_end() {
+        if !elems.is_empty() {
+            cursor.expect(",")?;
+        }
+        elems.push(cursor.literal(dtype)?);
+    }
+    Ok(elems)
+}
