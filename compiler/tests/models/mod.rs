@@ -53,7 +53,8 @@ pub fn weights(shape: &[usize], seed: u32) -> Tensor {
         let mixed = (mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35);
         ((mixed >> 16) as f32 / 32768.0) - 1.0
     };
-    Tensor::from_f32(shape.to_vec(), &(0..count).map(number).collect::<Vec<_>>()).expect("as many as the shape")
+    Tensor::from_f32(shape.to_vec(), &(0..count).map(number).collect::<Vec<_>>())
+        .expect("as many as the shape")
 }
 
 fn constant(g: &mut Graph, shape: &[usize], seed: u32) -> Result<Value> {
@@ -68,7 +69,14 @@ fn dense(g: &mut Graph, x: Value, inputs: usize, outputs: usize, seed: u32) -> R
 }
 
 /// `conv2d` with padding 1 for 3×3 kernels; labels n, c, h, w → n, o, h, w.
-fn conv(g: &mut Graph, x: Value, channels: [usize; 2], kernel: usize, stride: i64, seed: u32) -> Result<Value> {
+fn conv(
+    g: &mut Graph,
+    x: Value,
+    channels: [usize; 2],
+    kernel: usize,
+    stride: i64,
+    seed: u32,
+) -> Result<Value> {
     let pad = Dim::from((kernel as i64 - 1) / 2);
     let side = [Dim::zero(), Dim::zero(), pad.clone(), pad];
     let x = g.pad(x, &side, &side, Scalar::f32(0.0))?;
@@ -295,7 +303,8 @@ fn scatter() -> Result<Graph> {
     let base = g.input("base", DType::F32, vec![5.into(), 3.into()])?;
     let updates = g.input("updates", DType::F32, vec![sym("N"), 3.into()])?;
     let ids = g.input("ids", DType::I64, vec![sym("N")])?;
-    let coords = vec![Coord::Load { operand: 2, at: vec![Dim::from(axis(0))] }, Coord::At(Dim::from(axis(1)))];
+    let coords =
+        vec![Coord::Load { operand: 2, at: vec![Dim::from(axis(0))] }, Coord::At(Dim::from(axis(1)))];
     let mode = ScatterMode::Combine(ReduceOp::Sum);
     let y = g.push(Op::Scatter { coords, mode }, &[base, updates, ids])?;
     g.output("y", y)?;
@@ -309,7 +318,9 @@ fn passed_through() -> Result<Graph> {
     let turned = g.transpose(x, &[2, 0, 1])?;
     let fixed = constant(&mut g, &[3, 2], 1)?;
     let count = g.dims(&[sym("N"), &sym("N") * 6])?;
-    for (name, value) in [("x", x), ("flat", flat), ("turned", turned), ("fixed", fixed), ("count", count), ("again", flat)] {
+    for (name, value) in
+        [("x", x), ("flat", flat), ("turned", turned), ("fixed", fixed), ("count", count), ("again", flat)]
+    {
         g.output(name, value)?;
     }
     Ok(g)
