@@ -1,0 +1,105 @@
+//! The command line `symc`: parses arguments, calls the stages, prints.
+//!
+//! Results go to standard output, with `--json` as one JSON object a line and nothing else; messages and progress go
+//! to standard error. Exit codes: 0 success, 1 the answer is no, 2 bad input, with an error that says what and where.
+
+mod bench;
+mod compare;
+mod compile;
+mod declare;
+mod npy;
+mod plan;
+mod progress;
+mod run;
+mod seed;
+mod selfcheck;
+mod shapes;
+mod source;
+mod sym;
+mod test;
+
+use crate::error::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Ahead-of-time compiler for neural networks whose dimensions are symbols.
+#[derive(Parser)]
+#[command(name = "symc", version, about)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compile a model to an object with its header, an archive, or a shared object
+    Compile(compile::Args),
+    /// Call a model once
+    Run(run::Args),
+    /// Run cases in the layout of the ONNX backend suite
+    Test(test::Args),
+    /// Time calls
+    Bench(bench::Args),
+    /// Infer the symbolic shape of every value
+    Shapes(shapes::Args),
+    /// Answer queries to the symbolic engine
+    Sym(sym::Args),
+    /// Place buffers of fixed sizes and lifetimes
+    Plan(plan::Args),
+    /// Compare compiled code with the reference evaluator at the edges of every range
+    Selfcheck(selfcheck::Args),
+    /// One case of `test`, in a process of its own
+    #[command(hide = true)]
+    Case(test::CaseArgs),
+}
+
+/// What a command found: yes, or no (exit code 1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    Yes,
+    No,
+}
+
+/// Runs the command line; `allocations` counts the heap calls of this process so far.
+pub fn main(allocations: fn() -> u64) -> ExitCode {
+    let verdict = match Args::parse().command {
+        Command::Compile(args) => compile::main(&args),
+        Command::Run(args) => run::main(&args),
+        Command::Test(args) => test::main(&args),
+        Command::Bench(args) => bench::main(&args, allocations),
+        Command::Shapes(args) => shapes::main(&args),
+        Command::Sym(args) => sym::main(&args),
+        Command::Plan(args) => plan::main(&args),
+        Command::Selfcheck(args) => selfcheck::main(&args),
+        Command::Case(args) => test::case_main(&args),
+    };
+    match verdict {
+        Ok(Verdict::Yes) => ExitCode::SUCCESS,
+        Ok(Verdict::No) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("symc: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Prints a line to standard output; a reader that went away ends the program quietly.
+fn line(text: &str) {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// The error of a wrong command line.
+fn usage(message: impl Into<String>) -> crate::Error {
+    crate::Error::new(crate::ErrorKind::Usage, message)
+}
+
+/// Adds the path to an error of the file system.
+fn at_path<T>(result: std::io::Result<T>, path: &std::path::Path) -> Result<T> {
+    result.map_err(|error| {
+        crate::Error::new(crate::ErrorKind::Io, error.to_string()).at(path.display().to_string())
+    })
+}

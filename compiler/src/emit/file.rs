@@ -1,0 +1,50 @@
+//! Files that are either whole or not there.
+
+use crate::error::{At, Error, ErrorKind, Result};
+use ar_archive_writer::{
+    ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, write_archive_to_stream,
+};
+use std::{
+    io::{Cursor, Write},
+    path::Path,
+};
+
+/// Writes a file under another name in the same folder, and then gives it its name.
+///
+/// # Errors
+/// When the folder is missing or can't be written to.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let write = || -> std::io::Result<()> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".symshape-");
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let mut file = builder.tempfile_in(folder)?;
+        file.write_all(bytes)?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().map_err(|error| unwritable(&error)).at(|| path.display().to_string())
+}
+
+/// The error for an output that can't be written.
+pub(super) fn unwritable(error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("can't write: {error}"))
+}
+
+/// An archive (`.a`) with one member.
+///
+/// # Errors
+/// Only when the object is none.
+pub fn archive(name: &str, object: &[u8]) -> Result<Vec<u8>> {
+    let kind = if cfg!(target_vendor = "apple") { ArchiveKind::Darwin } else { ArchiveKind::Gnu };
+    let member = NewArchiveMember::new(object, &DEFAULT_OBJECT_READER, format!("{name}.o"));
+    let mut bytes = Cursor::new(Vec::new());
+    write_archive_to_stream(&mut bytes, &[member], kind, false, None)
+        .map_err(|error| Error::internal(format!("archive: {error}")))?;
+    Ok(bytes.into_inner())
+}

@@ -1,0 +1,97 @@
+//! The C header of a model: the contract as constants and comments, the prototypes, and the structs of the ABI.
+//!
+//! It mirrors [`symshape_runtime::abi`], needs nothing but `stddef.h` and `stdint.h`, and serves C99 and C++ alike.
+
+use crate::{kernel::Port, kernel::Program, plan::Plan};
+use std::fmt::Write;
+
+/// The structs that every model's header shares; included once, whatever the number of headers.
+const ABI: &str = include_str!("abi.h");
+
+/// The header of `program`.
+pub fn header(program: &Program, plan: &Plan) -> String {
+    let mut text = String::new();
+    write_header(&mut text, program, plan).expect("strings take everything");
+    text
+}
+
+fn write_header(out: &mut String, program: &Program, plan: &Plan) -> std::fmt::Result {
+    let prefix = program.name.as_str();
+    let upper = prefix.to_uppercase();
+    writeln!(out, "/* {prefix}: compiled by symshape {}.\n *", env!("CARGO_PKG_VERSION"))?;
+    contract(out, program)?;
+    writeln!(out, " */\n#ifndef SYMSHAPE_MODEL_{upper}_H\n#define SYMSHAPE_MODEL_{upper}_H\n\n{ABI}")?;
+    writeln!(out, "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n")?;
+    constants(out, program, plan, &upper)?;
+    prototypes(out, prefix)?;
+    writeln!(out, "#ifdef __cplusplus\n}}\n#endif\n#endif")
+}
+
+/// What a person must know to call the model, as a comment.
+fn contract(out: &mut String, program: &Program) -> std::fmt::Result {
+    writeln!(out, " * Symbols, in the order of `dims`:")?;
+    for (idx, symbol) in program.symbols.iter().enumerate() {
+        let declared = program.facts.declaration(symbol);
+        let declared = declared.map_or_else(String::new, |declared| declared.to_string());
+        writeln!(out, " *   dims[{idx}]  {}: {}", comment(symbol.name()), comment(&declared))?;
+    }
+    for (title, ports) in [("Inputs", &program.inputs), ("Outputs", &program.outputs)] {
+        writeln!(out, " * {title}, dense and row-major:")?;
+        for (idx, port) in ports.iter().enumerate() {
+            let dtype = program.buffers[port.buffer].dtype;
+            writeln!(out, " *   {idx}  {}: {dtype}[{}]", comment(&port.name), comment(&shape(port)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Sizes and ranges.
+fn constants(out: &mut String, program: &Program, plan: &Plan, upper: &str) -> std::fmt::Result {
+    writeln!(out, "/* Bytes of arena that suffice for every allowed size: for static arrays. */")?;
+    writeln!(out, "#define {upper}_ARENA_MAX {}u", plan.arena_max)?;
+    writeln!(out, "#define {upper}_ARENA_ALIGN 64u")?;
+    writeln!(out, "#define {upper}_N_SYMBOLS {}u", program.symbols.len())?;
+    writeln!(out, "#define {upper}_N_INPUTS {}u", program.inputs.len())?;
+    writeln!(out, "#define {upper}_N_OUTPUTS {}u", program.outputs.len())?;
+    for (idx, symbol) in program.symbols.iter().enumerate() {
+        let name = macro_name(symbol.name());
+        writeln!(out, "\n/* The symbol {}: its place in `dims`, and its range. */", comment(symbol.name()))?;
+        writeln!(out, "#define {upper}_DIM_{name} {idx}")?;
+        let Some(declared) = program.facts.declaration(symbol) else { continue };
+        writeln!(out, "#define {upper}_{name}_MIN {}", declared.lo)?;
+        if let Some(hi) = &declared.hi {
+            writeln!(out, "#define {upper}_{name}_MAX {hi}")?;
+        }
+    }
+    for (kind, ports) in [("INPUT", &program.inputs), ("OUTPUT", &program.outputs)] {
+        for (idx, port) in ports.iter().enumerate() {
+            let name = macro_name(&port.name);
+            writeln!(out, "\n/* {} */", comment(&port.name))?;
+            writeln!(out, "#define {upper}_{kind}_{name} {idx}")?;
+            writeln!(out, "#define {upper}_{kind}_{name}_RANK {}", port.shape.len())?;
+        }
+    }
+    writeln!(out)
+}
+
+/// The functions, documented.
+fn prototypes(out: &mut String, prefix: &str) -> std::fmt::Result {
+    let text = include_str!("prototypes.h");
+    out.write_str(&text.replace("PREFIX", prefix))
+}
+
+/// A shape as people write it.
+fn shape(port: &Port) -> String {
+    port.shape.iter().map(|dim| dim.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Text that can't end a comment or make it a line of code.
+fn comment(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.replace("*/", "* /").replace("/*", "/ *").chars().map(plain).collect()
+}
+
+/// A name as part of a macro's name.
+fn macro_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}

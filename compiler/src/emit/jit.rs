@@ -1,0 +1,73 @@
+//! A program as callable memory of this process.
+
+#![allow(unsafe_code)]
+
+use crate::{
+    codegen::{self, Options, Summary},
+    error::{Error, ErrorKind, Result},
+    kernel::{Program, Space},
+    plan::Plan,
+    target::Target,
+};
+use cranelift_jit::{ArenaMemoryProvider, JITBuilder, JITModule};
+use cranelift_module::default_libcall_names;
+use std::sync::{Arc, Mutex};
+use symshape_runtime::{Model, abi::ModelDesc};
+
+/// Code and data refer to one another over at most this distance: 32-bit displacements with room to spare.
+const MAX_BYTES: usize = (1 << 31) - (1 << 28);
+
+/// Address space for machine code and tables.
+const CODE_BYTES: usize = 1 << 27;
+
+/// The model, ready to be called, and what was generated for it.
+///
+/// # Errors
+/// When this machine is not supported, or the constants exceed 1.6 GB.
+pub fn jit(program: &Program, plan: &Plan, options: &Options) -> Result<(Model, Summary)> {
+    let isa = Target::host().isa(false)?;
+    let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
+    let reserve = reserve_bytes(program)?;
+    let memory = ArenaMemoryProvider::new_with_size(reserve).map_err(|error| {
+        Error::new(ErrorKind::Limit, format!("can't reserve {reserve} bytes for code and weights: {error}"))
+    })?;
+    builder.memory_provider(Box::new(memory));
+    // From here on the memory is given back by `Pages`, also when something fails.
+    let mut pages = Pages(Some(JITModule::new(builder)));
+    let module = pages.0.as_mut().expect("just put there");
+    let summary = codegen::generate(program, plan, options, module)?;
+    module.finalize_definitions().map_err(|error| Error::internal(format!("jit: {error}")))?;
+    let (desc, _) = module.get_finalized_data(summary.desc);
+    // SAFETY: `generate` defines the descriptor and all that it refers to as the ABI says, in memory that `pages`
+    // keeps mapped and that nothing writes to after `finalize_definitions`.
+    let model = unsafe { Model::from_desc(desc.cast::<ModelDesc>(), Arc::new(Mutex::new(pages))) };
+    let model = model.map_err(|error| Error::internal(format!("jit: {error}")))?;
+    Ok((model, summary))
+}
+
+/// Address space that holds everything: constants, a page for each object that may begin one, and code.
+fn reserve_bytes(program: &Program) -> Result<usize> {
+    let constants = program.buffers.values().map(|buffer| match &buffer.space {
+        Space::Const(tensor) => tensor.bytes().len(),
+        _ => 0,
+    });
+    let constants: usize = constants.sum();
+    let slack = (program.buffers.len() + 4 * program.kernels.len()) * (2 << 12);
+    let bytes = constants + slack + CODE_BYTES;
+    match bytes <= MAX_BYTES {
+        true => Ok(bytes),
+        false => Err(Error::new(ErrorKind::Limit, format!("{constants} bytes of weights in one model"))),
+    }
+}
+
+/// The module whose memory the code lives in.
+struct Pages(Option<JITModule>);
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if let Some(module) = self.0.take() {
+            // SAFETY: the model kept this value alive as long as anyone could call into it.
+            unsafe { module.free_memory() };
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Compiled modules into what people use: callable memory, objects, archives, shared objects, and headers.
+//!
+//! [`jit`] and [`object`] run the same code generator over the same program; the other files wrap an object.
+//! An object that would import anything is refused here, so that "undefined symbols: none" holds for all of them.
+
+mod file;
+pub mod header;
+pub mod jit;
+pub mod object;
+pub mod shared;
+
+pub use file::{archive, write_atomically};

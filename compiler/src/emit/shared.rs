@@ -1,0 +1,49 @@
+//! A shared object, by way of the system's C compiler, which only links.
+
+use super::file::unwritable;
+use crate::error::{At, Error, ErrorKind, Result};
+use std::{ffi::OsString, fs, path::Path, process::Command};
+
+/// Links an object into the shared object at `path`, which appears whole or not at all.
+///
+/// The compiler is that of the environment variable `CC`, else `cc`.
+///
+/// # Errors
+/// When there is no C compiler, when it fails, or when the file can't be written.
+pub fn shared(object: &[u8], path: &Path) -> Result<()> {
+    let compiler = std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| OsString::from("cc"));
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let scratch = tempfile::Builder::new()
+        .prefix(".symshape-")
+        .tempdir_in(folder)
+        .map_err(|error| unwritable(&error))
+        .at(|| path.display().to_string())?;
+    let (input, output) = (scratch.path().join("model.o"), scratch.path().join("model.so"));
+    fs::write(&input, object).map_err(|error| unwritable(&error)).at(|| input.display().to_string())?;
+    let mut command = Command::new(&compiler);
+    command.args(["-shared", "-nostdlib", "-o"]).arg(&output).arg(&input);
+    if cfg!(target_os = "linux") {
+        // The artefact's own functions are meant, whatever else the process defines under their names.
+        command.args(["-Wl,-Bsymbolic", "-Wl,-z,noexecstack", "-Wl,--build-id=none"]);
+    }
+    let result = command.output().map_err(|error| no_compiler(&compiler, &error))?;
+    if !result.status.success() {
+        let text = String::from_utf8_lossy(&result.stderr);
+        let message = format!("`{}` can't link a shared object: {}", compiler.display(), text.trim());
+        return Err(Error::new(ErrorKind::Io, message));
+    }
+    fs::rename(&output, path).map_err(|error| unwritable(&error)).at(|| path.display().to_string())
+}
+
+/// The error of a machine without a C compiler.
+fn no_compiler(compiler: &OsString, error: &std::io::Error) -> Error {
+    let message = format!(
+        "a shared object is linked by a C compiler, and `{}` can't be started ({error}): install one, name it in the \
+         environment variable CC, or emit an object (-o model.o)",
+        compiler.display()
+    );
+    Error::new(ErrorKind::Io, message)
+}
