@@ -1,6 +1,7 @@
 //! Ahead-of-time compiler for neural networks whose dimensions are symbols.
 
 pub mod codegen;
+pub mod emit;
 pub mod error;
 pub mod graph;
 pub mod kernel;

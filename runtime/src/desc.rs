@@ -215,9 +215,10 @@ impl Broken {
         self.text(self.error.tensor_name).or(info.map(|info| info.name.as_str()))
     }
 
-    /// Axis of that tensor.
+    /// Axis of that tensor, where it is an input.
     pub fn axis(&self) -> Option<usize> {
-        (self.error.axis != u32::MAX).then_some(self.error.axis as usize)
+        let place = self.error.tensor != u32::MAX && self.error.axis != u32::MAX;
+        place.then_some(self.error.axis as usize)
     }
 
     /// One more line of explanation: what is declared, and where.

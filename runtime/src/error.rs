@@ -225,27 +225,21 @@ impl fmt::Display for Broken {
                 write!(f, "axis {axis} ")?;
             }
         }
-        let (symbol, value) = (self.symbol().unwrap_or("the dim"), self.value());
-        match self.code() {
-            1 | 2 => {
-                write!(f, "gives {symbol} = {value}; {symbol} is ")?;
-                match self.declared() {
-                    Some(declared) => write!(f, "declared {declared}")?,
-                    None => write!(f, "to be {}..={}", self.lo(), self.hi())?,
-                }
-            }
-            3 if self.lo() == self.hi() => {
-                write!(f, "is {value}; {symbol} makes it {}", self.lo())?;
-            }
-            3 => write!(f, "is {value}; {symbol} makes it {}..={}", self.lo(), self.hi())?,
-            4 => write!(f, "breaks a declared fact: {symbol} = {value}")?,
-            5 => write!(f, "meets the index {value}, outside {}..={}", self.lo(), self.hi())?,
-            6 => f.write_str("can't be computed at this size")?,
-            code => write!(f, "failed with code {code}")?,
+        let (symbol, value, why) = (self.symbol().unwrap_or("the dim"), self.value(), self.why());
+        match (self.code(), why) {
+            (1 | 2, Some(why)) => return write!(f, "gives {symbol} = {value}; {why}"),
+            (1 | 2, None) => write!(f, "gives {symbol} = {value}; {symbol} is ")?,
+            (3, _) => write!(f, "is {value}; {} is expected", self.lo())?,
+            (4, _) => write!(f, "the sizes break {symbol}")?,
+            (5, _) => write!(f, "meets the index {value}, outside {}..={}", self.lo(), self.hi())?,
+            (6, _) => f.write_str("can't be computed at these sizes")?,
+            (code, _) => write!(f, "failed with code {code}")?,
         }
-        match self.why() {
-            Some(why) => write!(f, " ({why})"),
-            None => Ok(()),
+        match (self.code(), self.declared(), why) {
+            (1 | 2, Some(declared), _) => write!(f, "declared {declared}"),
+            (1 | 2, None, _) => write!(f, "to be {}..={}", self.lo(), self.hi()),
+            (_, _, Some(why)) => write!(f, " ({why})"),
+            (_, _, None) => Ok(()),
         }
     }
 }

@@ -56,7 +56,7 @@ fn refusals_name_symbol_value_range_tensor_and_axis() {
     assert_eq!(refusal(&[65, 2], &[65]), "`x` axis 0 gives N = 65; N is declared 1..=64");
     assert_eq!(refusal(&[0, 2], &[0]), "`x` axis 0 gives N = 0; N is declared 1..=64");
     assert_eq!(refusal(&[4, 3], &[4]), "`x` axis 1 gives S = 3; S is declared one of 2, 4, 8");
-    assert_eq!(refusal(&[4, 2], &[5]), "`y` axis 0 is 5; N makes it 4 (`x` axis 0 gave it first)");
+    assert_eq!(refusal(&[4, 2], &[5]), "`y` axis 0 is 5; 4 is expected (`x` axis 0 gave it first)");
     assert_eq!(refusal(&[4], &[4]), "`x` has 2 axes; 1 were given");
 }
 

@@ -1,9 +1,7 @@
 //! Files that are either whole or not there.
 
 use crate::error::{At, Error, ErrorKind, Result};
-use ar_archive_writer::{
-    ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, write_archive_to_stream,
-};
+use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, write_archive_to_stream};
 use std::{
     io::{Cursor, Write},
     path::Path,

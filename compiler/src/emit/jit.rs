@@ -7,7 +7,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     kernel::{Program, Space},
     plan::Plan,
-    target::Target,
+    target::{Placement, Target},
 };
 use cranelift_jit::{ArenaMemoryProvider, JITBuilder, JITModule};
 use cranelift_module::default_libcall_names;
@@ -25,7 +25,7 @@ const CODE_BYTES: usize = 1 << 27;
 /// # Errors
 /// When this machine is not supported, or the constants exceed 1.6 GB.
 pub fn jit(program: &Program, plan: &Plan, options: &Options) -> Result<(Model, Summary)> {
-    let isa = Target::host().isa(false)?;
+    let isa = Target::host()?.isa(Placement::Jit)?;
     let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
     let reserve = reserve_bytes(program)?;
     let memory = ArenaMemoryProvider::new_with_size(reserve).map_err(|error| {

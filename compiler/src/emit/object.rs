@@ -5,7 +5,7 @@ use crate::{
     error::{Error, Result},
     kernel::Program,
     plan::Plan,
-    target::Target,
+    target::{Placement, Target},
 };
 use cranelift_module::default_libcall_names;
 use cranelift_object::{ObjectBuilder, ObjectModule};
@@ -21,7 +21,7 @@ pub fn object(
     target: &Target,
     options: &Options,
 ) -> Result<(Vec<u8>, Summary)> {
-    let isa = target.isa(true)?;
+    let isa = target.isa(Placement::Object)?;
     let builder = ObjectBuilder::new(isa, program.name.as_str(), default_libcall_names())
         .map_err(|error| Error::unsupported(error.to_string()))?;
     let mut module = ObjectModule::new(builder);
@@ -40,5 +40,9 @@ pub fn object(
 pub fn imports(object: &[u8]) -> Result<Vec<String>> {
     let file = object::File::parse(object).map_err(|error| Error::internal(format!("object: {error}")))?;
     let undefined = file.symbols().filter(|symbol| symbol.is_undefined());
-    Ok(undefined.filter_map(|symbol| symbol.name().ok()).filter(|name| !name.is_empty()).map(Into::into).collect())
+    Ok(undefined
+        .filter_map(|symbol| symbol.name().ok())
+        .filter(|name| !name.is_empty())
+        .map(Into::into)
+        .collect())
 }

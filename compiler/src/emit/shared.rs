@@ -11,7 +11,8 @@ use std::{ffi::OsString, fs, path::Path, process::Command};
 /// # Errors
 /// When there is no C compiler, when it fails, or when the file can't be written.
 pub fn shared(object: &[u8], path: &Path) -> Result<()> {
-    let compiler = std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| OsString::from("cc"));
+    let compiler =
+        std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| OsString::from("cc"));
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
