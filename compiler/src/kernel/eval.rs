@@ -1,1 +1,103 @@
-//! Being written.
+//! The interpreter of kernels: loops over elements, and an oracle for everything that is made from kernels.
+//!
+//! Sums and products of floats are accumulated in double precision and rounded once. What a machine would let pass is
+//! an error here: an access outside of its buffer, a read of what was never written, an output with gaps. Iterations of
+//! parallel loops run last to first, and each finds scratch memory unwritten, so that a program whose iterations are
+//! not independent gives other results or none.
+
+mod accumulator;
+mod index;
+mod machine;
+
+use super::{Port, Program};
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    scalar::Scalar,
+    tensor::Tensor,
+};
+use machine::Machine;
+use symshape::Dim;
+
+/// Memory of all buffers together, in elements.
+const MAX_ELEMS: usize = 1 << 28;
+
+/// The outputs of `program` for these values of its symbols and these inputs.
+///
+/// The contract is the caller's to check: values outside of the declared ranges are run as well.
+///
+/// # Errors
+/// Arguments that do not fit the program, a check of the program's that fails, or one of this module's rules.
+pub fn eval(program: &Program, dims: &[i64], inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    if dims.len() != program.symbols.len() || inputs.len() != program.inputs.len() {
+        let (symbols, ports) = (program.symbols.len(), program.inputs.len());
+        return Err(Error::new(ErrorKind::Usage, format!("{symbols} dims and {ports} inputs expected")));
+    }
+    let values = |dim: &Dim| -> Result<usize> {
+        let value = dim.eval_i64(&|symbol| {
+            program.symbols.iter().position(|other| other == symbol).map(|idx| dims[idx])
+        });
+        let value = value.map_err(|error| Error::invalid(error.to_string()))?;
+        usize::try_from(value).map_err(|_| Error::invalid(format!("`{dim}` = {value} is negative")))
+    };
+    let mut machine = Machine::new(program, dims);
+    allocate(program, &mut machine, &values)?;
+    for (port, input) in program.inputs.iter().zip(inputs) {
+        fill(program, &mut machine, port, input, &values).at(|| format!("input {}", port.name))?;
+    }
+    for kernel in &program.kernels {
+        machine.run(kernel).at(|| format!("kernel {}", kernel.name))?;
+    }
+    let outputs = program.outputs.iter();
+    outputs
+        .map(|port| output(program, &machine, port, &values).at(|| format!("output {}", port.name)))
+        .collect()
+}
+
+fn allocate(
+    program: &Program,
+    machine: &mut Machine<'_>,
+    values: &dyn Fn(&Dim) -> Result<usize>,
+) -> Result<()> {
+    let mut total = 0usize;
+    for (id, buffer) in &program.buffers {
+        let elems = values(&buffer.elems).at(|| format!("buffer {id:?}"))?;
+        total = total.saturating_add(elems);
+        if total > MAX_ELEMS {
+            return Err(Error::new(ErrorKind::Limit, format!("more than {MAX_ELEMS} elements of memory")));
+        }
+        machine.allocate(id, elems);
+    }
+    Ok(())
+}
+
+fn shape_of(port: &Port, values: &dyn Fn(&Dim) -> Result<usize>) -> Result<Vec<usize>> {
+    port.shape.iter().map(values).collect()
+}
+
+fn fill(
+    program: &Program,
+    machine: &mut Machine<'_>,
+    port: &Port,
+    input: &Tensor,
+    values: &dyn Fn(&Dim) -> Result<usize>,
+) -> Result<()> {
+    let shape = shape_of(port, values)?;
+    let dtype = program.buffers[port.buffer].dtype;
+    if input.dtype() != dtype || input.shape() != shape {
+        let message = format!("{input:?} is given where {dtype}{shape:?} is expected");
+        return Err(Error::new(ErrorKind::Usage, message));
+    }
+    machine.fill(port.buffer, (0..input.elems()).map(|idx| input.get(idx)))
+}
+
+fn output(
+    program: &Program,
+    machine: &Machine<'_>,
+    port: &Port,
+    values: &dyn Fn(&Dim) -> Result<usize>,
+) -> Result<Tensor> {
+    let elems: Vec<Scalar> = machine.read_all(port.buffer)?;
+    let dtype = program.buffers[port.buffer].dtype;
+    Tensor::from_scalars(dtype, shape_of(port, values)?, &elems)
+        .ok_or_else(|| Error::invalid("its buffer does not have as many elements as its shape"))
+}

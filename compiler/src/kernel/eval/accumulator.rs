@@ -1,0 +1,38 @@
+//! Reductions under way.
+
+use crate::scalar::{
+    BinaryOp, ReduceOp, Scalar,
+    eval::{binary, cast, combine, neutral},
+};
+use symshape_runtime::DType;
+
+/// The combination of what was pushed so far; floats are kept in double precision until the end.
+#[derive(Clone, Copy)]
+pub(super) struct Accumulator {
+    op: ReduceOp,
+    dtype: DType,
+    value: Scalar,
+}
+
+impl Accumulator {
+    /// Nothing combined yet; the result will be of this type.
+    pub(super) fn new(op: ReduceOp, dtype: DType) -> Self {
+        let wide = if dtype.is_float() { DType::F64 } else { dtype };
+        Accumulator { op, dtype, value: neutral(op, wide) }
+    }
+
+    /// Combines `x`, which is converted first.
+    pub(super) fn push(&mut self, x: Scalar) {
+        self.value = combine(self.op, self.value, cast(self.value.dtype(), x));
+    }
+
+    /// Combines the product of two values; each is converted before they are multiplied.
+    pub(super) fn push_product(&mut self, x: Scalar, y: Scalar) {
+        let wide = self.value.dtype();
+        self.push(binary(BinaryOp::Mul, cast(wide, x), cast(wide, y)));
+    }
+
+    pub(super) fn finish(self) -> Scalar {
+        cast(self.dtype, self.value)
+    }
+}

@@ -1,0 +1,330 @@
+//! Memory, variables, and one method for each kind of statement.
+
+use super::{accumulator::Accumulator, index::Env};
+use crate::{
+    error::{At, Error, Result},
+    kernel::{Access, Axis, BufferId, Check, Code, Contract, Inst, Kernel, Local, Program, Rhs, Space, Stmt},
+    scalar::{ReduceOp, Reg, Scalar, eval as scalar},
+    tensor::Tensor,
+};
+use cranelift_entity::{EntityRef, SecondaryMap};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+#[derive(Clone)]
+enum Memory {
+    Const(Tensor),
+    /// `None` where nothing was written.
+    Cells(Vec<Option<Scalar>>),
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory::Cells(Vec::new())
+    }
+}
+
+pub(super) struct Machine<'a> {
+    program: &'a Program,
+    memory: SecondaryMap<BufferId, Memory>,
+    env: Env,
+    dtypes: Vec<DType>,
+    locals: SecondaryMap<Local, Option<Scalar>>,
+    /// How many parallel loops are around.
+    parallel_depth: usize,
+}
+
+/// What code sees besides memory.
+#[derive(Default)]
+struct Frame {
+    regs: Vec<Option<Scalar>>,
+    /// The sum, in an epilogue.
+    sum: Option<Scalar>,
+    /// One for each reduction of a strip, in order.
+    accumulators: Vec<(Local, Accumulator)>,
+}
+
+impl<'a> Machine<'a> {
+    pub(super) fn new(program: &'a Program, dims: &[i64]) -> Self {
+        let mut env = Env::default();
+        program.symbols.iter().zip(dims).for_each(|(symbol, value)| env.set(symbol, *value));
+        let (memory, locals) = (SecondaryMap::new(), SecondaryMap::new());
+        Machine { program, memory, env, dtypes: Vec::new(), locals, parallel_depth: 0 }
+    }
+
+    pub(super) fn allocate(&mut self, id: BufferId, elems: usize) {
+        self.memory[id] = match &self.program.buffers[id].space {
+            Space::Const(tensor) => Memory::Const(tensor.clone()),
+            _ => Memory::Cells(vec![None; elems]),
+        };
+    }
+
+    pub(super) fn fill(&mut self, id: BufferId, elems: impl Iterator<Item = Scalar>) -> Result<()> {
+        let filled: Vec<Option<Scalar>> = elems.map(Some).collect();
+        match &mut self.memory[id] {
+            Memory::Cells(cells) if cells.len() == filled.len() => *cells = filled,
+            _ => return Err(Error::invalid("its buffer does not have as many elements as its shape")),
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_all(&self, id: BufferId) -> Result<Vec<Scalar>> {
+        match &self.memory[id] {
+            Memory::Const(tensor) => Ok((0..tensor.elems()).map(|idx| tensor.get(idx)).collect()),
+            Memory::Cells(cells) => {
+                let unwritten = |idx| Error::invalid(format!("element {idx} was never written"));
+                cells.iter().enumerate().map(|(idx, cell)| cell.ok_or_else(|| unwritten(idx))).collect()
+            }
+        }
+    }
+
+    pub(super) fn run(&mut self, kernel: &Kernel) -> Result<()> {
+        self.dtypes = kernel.locals.values().copied().collect();
+        self.locals.clear();
+        self.forget_scratch();
+        self.stmts(&kernel.body)
+    }
+
+    fn forget_scratch(&mut self) {
+        for (id, buffer) in &self.program.buffers {
+            if let (Space::Scratch, Memory::Cells(cells)) = (&buffer.space, &mut self.memory[id]) {
+                cells.fill(None);
+            }
+        }
+    }
+
+    fn stmts(&mut self, stmts: &[Stmt]) -> Result<()> {
+        stmts.iter().try_for_each(|stmt| self.stmt(stmt))
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Result<()> {
+        match stmt {
+            Stmt::For { axis, parallel: false, body } => self.each(axis, |machine| machine.stmts(body)),
+            Stmt::For { axis, parallel: true, body } => self.parallel(axis, body),
+            Stmt::Block(code) => self.code(code, &mut Frame::default()),
+            Stmt::Strip { axis, code } => self.strip(axis, code),
+            Stmt::Contract(contract) => self.contract(contract),
+            Stmt::If { cond, then, otherwise } => {
+                let branch = if self.local(*cond)?.is_true() { then } else { otherwise };
+                self.stmts(branch)
+            }
+            Stmt::While { cond, body } => {
+                while self.local(*cond)?.is_true() {
+                    self.stmts(body)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn each(&mut self, axis: &Axis, mut body: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        for value in 0..self.env.eval(&axis.extent)? {
+            self.env.set(&axis.var, value);
+            body(self).at(|| format!("{} = {value}", axis.var))?;
+        }
+        Ok(())
+    }
+
+    fn parallel(&mut self, axis: &Axis, body: &[Stmt]) -> Result<()> {
+        for value in (0..self.env.eval(&axis.extent)?).rev() {
+            if self.parallel_depth == 0 {
+                self.forget_scratch();
+            }
+            self.env.set(&axis.var, value);
+            self.parallel_depth += 1;
+            let done = self.stmts(body).at(|| format!("{} = {value}", axis.var));
+            self.parallel_depth -= 1;
+            done?;
+        }
+        Ok(())
+    }
+
+    fn strip(&mut self, axis: &Axis, code: &Code) -> Result<()> {
+        let mut frame = Frame::default();
+        for inst in &code.insts {
+            if let Inst::Reduce(op, _, local) = inst {
+                frame.accumulators.push((*local, Accumulator::new(*op, self.dtype_of(*local)?)));
+            }
+        }
+        self.each(axis, |machine| machine.code(code, &mut frame))?;
+        for (local, accumulator) in frame.accumulators {
+            self.locals[local] = Some(accumulator.finish());
+        }
+        Ok(())
+    }
+
+    fn contract(&mut self, contract: &Contract) -> Result<()> {
+        self.rows(contract, &contract.m)
+    }
+
+    fn rows(&mut self, contract: &Contract, axes: &[Axis]) -> Result<()> {
+        match axes.split_first() {
+            Some((axis, rest)) => self.each(axis, |machine| machine.rows(contract, rest)),
+            None => self.each(&contract.n, |machine| machine.element(contract)),
+        }
+    }
+
+    fn element(&mut self, contract: &Contract) -> Result<()> {
+        let panel = match &contract.rhs {
+            Rhs::At(_) => None,
+            Rhs::Panels { base, width, .. } => Some(self.panel(contract, base, i64::from(*width))?),
+        };
+        let mut sum = Accumulator::new(ReduceOp::Sum, contract.dtype);
+        let mut position = 0;
+        self.products(contract, &contract.k, panel, &mut position, &mut sum)?;
+        self.code(&contract.epilogue, &mut Frame { sum: Some(sum.finish()), ..Frame::default() })
+    }
+
+    /// Where the current column's first element lies in the panels.
+    fn panel(&mut self, contract: &Contract, base: &Dim, width: i64) -> Result<i64> {
+        let column = self.env.eval(&Dim::from(&contract.n.var))?;
+        let depth = Dim::product(contract.k.iter().map(|axis| axis.extent.clone()));
+        let first = self.env.eval(base)?;
+        let depth = self.env.eval(&depth)?;
+        let at = column
+            .checked_div(width)
+            .and_then(|panel| panel.checked_mul(depth)?.checked_mul(width)?.checked_add(first))
+            .and_then(|at| at.checked_add(column % width));
+        at.ok_or_else(|| Error::invalid("the panels exceed 64 bits"))
+    }
+
+    /// Adds up the products for all values of `axes`; `position` counts them.
+    fn products(
+        &mut self,
+        contract: &Contract,
+        axes: &[Axis],
+        panel: Option<i64>,
+        position: &mut i64,
+        sum: &mut Accumulator,
+    ) -> Result<()> {
+        if let Some((axis, rest)) = axes.split_first() {
+            return self.each(axis, |machine| machine.products(contract, rest, panel, position, sum));
+        }
+        let lhs = self.load(&contract.lhs)?;
+        let rhs = match (&contract.rhs, panel) {
+            (Rhs::At(access), _) => self.load(access)?,
+            (Rhs::Panels { buffer, width, .. }, at) => {
+                let at = at.unwrap_or(0).saturating_add(position.saturating_mul(i64::from(*width)));
+                self.load_at(*buffer, at)?
+            }
+        };
+        *position += 1;
+        sum.push_product(lhs, rhs);
+        Ok(())
+    }
+
+    fn dtype_of(&self, local: Local) -> Result<DType> {
+        self.dtypes
+            .get(local.index())
+            .copied()
+            .ok_or_else(|| Error::invalid(format!("{local:?} is not declared")))
+    }
+
+    fn local(&self, local: Local) -> Result<Scalar> {
+        self.locals[local].ok_or_else(|| Error::invalid(format!("{local:?} was never set")))
+    }
+
+    fn load(&mut self, access: &Access) -> Result<Scalar> {
+        let at = self.env.eval(&access.at)?;
+        self.load_at(access.buffer, at).at(|| format!("load {access}"))
+    }
+
+    fn load_at(&self, id: BufferId, at: i64) -> Result<Scalar> {
+        let idx = usize::try_from(at).ok();
+        let found = match &self.memory[id] {
+            Memory::Const(tensor) => {
+                idx.filter(|idx| *idx < tensor.elems()).map(|idx| Some(tensor.get(idx))).ok_or(tensor.elems())
+            }
+            Memory::Cells(cells) => idx.and_then(|idx| cells.get(idx)).copied().ok_or(cells.len()),
+        };
+        match found {
+            Ok(Some(value)) => Ok(value),
+            Ok(None) => Err(Error::invalid(format!("element {at} was never written"))),
+            Err(elems) => Err(Error::invalid(format!("element {at} of {elems}"))),
+        }
+    }
+
+    fn store(&mut self, access: &Access, value: Scalar) -> Result<()> {
+        let at = self.env.eval(&access.at)?;
+        let outside =
+            |elems| Error::invalid(format!("element {at} of {elems}")).at(format!("store {access}"));
+        match &mut self.memory[access.buffer] {
+            Memory::Const(tensor) => return Err(outside(tensor.elems())),
+            Memory::Cells(cells) => {
+                let elems = cells.len();
+                let cell = usize::try_from(at).ok().and_then(|idx| cells.get_mut(idx));
+                *cell.ok_or_else(|| outside(elems))? = Some(value);
+            }
+        }
+        Ok(())
+    }
+
+    fn code(&mut self, code: &Code, frame: &mut Frame) -> Result<()> {
+        frame.regs.clear();
+        let mut reductions = 0;
+        for (idx, inst) in code.insts.iter().enumerate() {
+            let result = if let Inst::Reduce(_, reg, _) = inst {
+                let value = of(frame, *reg)?;
+                frame.accumulators[reductions].1.push(value);
+                reductions += 1;
+                None
+            } else {
+                self.inst(inst, frame).at(|| format!("instruction {idx}"))?
+            };
+            frame.regs.push(result);
+        }
+        Ok(())
+    }
+
+    fn inst(&mut self, inst: &Inst, frame: &Frame) -> Result<Option<Scalar>> {
+        let of = |reg: &Reg| of(frame, *reg);
+        Ok(Some(match inst {
+            Inst::Const(value) => *value,
+            Inst::Index(dtype, dim) => Scalar::from_i64(*dtype, self.env.eval(dim)?),
+            Inst::Load(access) => self.load(access)?,
+            Inst::Sum => frame.sum.ok_or_else(|| Error::invalid("there is no sum here"))?,
+            Inst::Get(local) => self.local(*local)?,
+            Inst::Unary(op, x) => scalar::unary(*op, of(x)?),
+            Inst::Binary(op, x, y) => scalar::binary(*op, of(x)?, of(y)?),
+            Inst::Compare(op, x, y) => Scalar::bool(scalar::compare(*op, of(x)?, of(y)?)),
+            Inst::Select(cond, x, y) => {
+                if of(cond)?.is_true() {
+                    of(x)?
+                } else {
+                    of(y)?
+                }
+            }
+            Inst::Cast(dtype, x) => scalar::cast(*dtype, of(x)?),
+            Inst::Bind(symbol, reg) => {
+                self.env.set(symbol, of(reg)?.as_i64());
+                return Ok(None);
+            }
+            Inst::Set(local, reg) => {
+                self.locals[*local] = Some(of(reg)?);
+                return Ok(None);
+            }
+            Inst::Store(access, reg) => {
+                self.store(access, of(reg)?)?;
+                return Ok(None);
+            }
+            Inst::Check(check) => {
+                self.check(check, of(&check.value)?)?;
+                return Ok(None);
+            }
+            Inst::Reduce(..) => return Err(Error::invalid("a reduction stands in strips only")),
+        }))
+    }
+
+    fn check(&mut self, check: &Check, value: Scalar) -> Result<()> {
+        let (lo, end) = (self.env.eval(&check.lo)?, self.env.eval(&check.end)?);
+        match (lo..end).contains(&value.as_i64()) {
+            true => Ok(()),
+            false => Err(Error::invalid(format!("{value} is not in {lo}..{end}")).at(check.what.clone())),
+        }
+    }
+}
+
+fn of(frame: &Frame, reg: Reg) -> Result<Scalar> {
+    let value = frame.regs.get(reg.0 as usize).copied().flatten();
+    value.ok_or_else(|| Error::invalid(format!("%{} has no value", reg.0)))
+}
