@@ -1,7 +1,10 @@
 //! Kernels as text: printing and reading are each other's inverse, and no text makes the reader or verifier panic.
 
 use proptest::prelude::*;
-use symshape_compiler::kernel::{Program, text, verify};
+use symshape_compiler::{
+    kernel::{Program, eval, text, verify},
+    tensor::Tensor,
+};
 
 const SOFTMAX: &str = r#"program softmax {
   symbol N = 1..64
@@ -165,4 +168,74 @@ proptest! {
             }
         }
     }
+}
+
+fn run(text: &str, dims: &[i64], inputs: &[Tensor]) -> Result<Vec<Tensor>, String> {
+    eval::eval(&read(text), dims, inputs).map_err(|error| error.to_string())
+}
+
+fn f32s(tensor: &Tensor) -> Vec<f64> {
+    (0..tensor.elems()).map(|idx| tensor.get(idx).as_f64()).collect()
+}
+
+#[test]
+fn softmax_runs_at_every_size() {
+    for (n, s) in [(0, 8), (1, 8), (3, 16)] {
+        let elems: Vec<f32> = (0..n * s).map(|idx| (idx % 5) as f32).collect();
+        let x = Tensor::from_f32(vec![n, s], &elems).expect("the shape fits");
+        let y = run(SOFTMAX, &[n as i64, s as i64, 1], &[x]).expect("it runs").remove(0);
+        assert_eq!(y.shape(), [n, s]);
+        for row in f32s(&y).chunks(s) {
+            assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-6);
+        }
+    }
+}
+
+#[test]
+fn contractions_read_panels() {
+    let a: Vec<f32> = (0..24).map(|idx| idx as f32 - 6.0).collect();
+    let a = Tensor::from_f32(vec![2, 12], &a).expect("the shape fits");
+    let i = Tensor::from_i64(vec![2], &[1, 0]).expect("the shape fits");
+    let c = run(EVERYTHING, &[2], &[a, i]).expect("it runs").remove(0);
+    let mut expected = vec![0.0; 8];
+    expected.extend([30.0; 8]);
+    (expected[0], expected[8]) = (1.5, 1.0);
+    assert_eq!(f32s(&c), expected);
+}
+
+#[test]
+fn what_a_machine_lets_pass_is_an_error() {
+    let x = || vec![Tensor::from_f32(vec![1, 8], &[1.0; 8]).expect("the shape fits")];
+    let cases = [
+        (
+            "load @0[N*0 + n*S + s]",
+            "load @0[n*S + s + 1]",
+            "kernel softmax: n = 0: s = 7: instruction 0: load @0[n*S + s + 1]: element 8 of 8",
+        ),
+        (
+            "load @2[d]",
+            "load @1[d]",
+            "kernel softmax: n = 0: d = 0: instruction 0: load @1[d]: element 0 was never written",
+        ),
+        ("store @1[n*S + d]", "store @1[n*S]", "output y: element 1 was never written"),
+        (
+            "n*S + e",
+            "n//(N - 1) + e",
+            "kernel softmax: n = 0: e = 0: instruction 0: `n//(N - 1) + e` has no value in 64 bits here",
+        ),
+    ];
+    let found: Vec<String> = cases
+        .iter()
+        .map(|(from, to, _)| run(&SOFTMAX.replacen(from, to, 1), &[1, 8, 1], &x()).err().unwrap_or_default())
+        .collect();
+    let expected: Vec<String> = cases.iter().map(|(.., expected)| expected.to_string()).collect();
+    assert_eq!(found, expected, "{found:#?}");
+}
+
+#[test]
+fn checks_end_the_call() {
+    let a = Tensor::from_f32(vec![1, 12], &[0.0; 12]).expect("the shape fits");
+    let i = Tensor::from_i64(vec![1], &[1]).expect("the shape fits");
+    let error = run(EVERYTHING, &[1], &[a, i]).expect_err("1 is no index into one element");
+    assert_eq!(error, "kernel dense + rélu: m = 0: instruction 1: axis 0: 1 is not in 0..1");
 }
