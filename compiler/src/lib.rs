@@ -8,6 +8,7 @@ pub mod kernel;
 pub mod lower;
 pub mod plan;
 pub mod scalar;
+pub mod schedule;
 pub mod target;
 pub mod tensor;
 mod text;

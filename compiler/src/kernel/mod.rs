@@ -11,6 +11,7 @@
 pub mod eval;
 pub mod text;
 pub mod verify;
+pub mod walk;
 
 use crate::{
     scalar::{BinaryOp, CompareOp, ReduceOp, Reg, Scalar, UnaryOp},

@@ -1,0 +1,191 @@
+//! Walks over statements: every access with the loops around it, and rewriting of names and expressions.
+
+use super::{Access, Axis, Check, Code, Contract, Inst, Local, Rhs, Stmt};
+use symshape::{Dim, Symbol};
+
+/// An access, and in which loops it stands.
+pub struct Site<'a> {
+    /// What is accessed.
+    pub access: &'a Access,
+    /// Written rather than read.
+    pub is_store: bool,
+    /// The loops around it within the statements walked, outermost first; a leaf's own axes are among them.
+    pub axes: &'a [Axis],
+}
+
+/// Calls `see` for each access in `body`. Panels are read as a whole, and seen as an access at their base.
+pub fn accesses(body: &[Stmt], see: &mut dyn FnMut(Site<'_>)) {
+    walk(body, &mut Vec::new(), see);
+}
+
+fn walk(body: &[Stmt], axes: &mut Vec<Axis>, see: &mut dyn FnMut(Site<'_>)) {
+    for stmt in body {
+        let depth = axes.len();
+        match stmt {
+            Stmt::For { axis, body, .. } => {
+                axes.push(axis.clone());
+                walk(body, axes, see);
+            }
+            Stmt::Block(code) => in_code(code, axes, see),
+            Stmt::Strip { axis, code } => {
+                axes.push(axis.clone());
+                in_code(code, axes, see);
+            }
+            Stmt::Contract(contract) => in_contract(contract, axes, see),
+            Stmt::If { then, otherwise, .. } => {
+                walk(then, axes, see);
+                walk(otherwise, axes, see);
+            }
+            Stmt::While { body, .. } => walk(body, axes, see),
+        }
+        axes.truncate(depth);
+    }
+}
+
+fn in_code(code: &Code, axes: &[Axis], see: &mut dyn FnMut(Site<'_>)) {
+    for inst in &code.insts {
+        match inst {
+            Inst::Load(access) => see(Site { access, is_store: false, axes }),
+            Inst::Store(access, _) => see(Site { access, is_store: true, axes }),
+            _ => {}
+        }
+    }
+}
+
+fn in_contract(contract: &Contract, axes: &mut Vec<Axis>, see: &mut dyn FnMut(Site<'_>)) {
+    axes.extend(contract.m.iter().cloned());
+    axes.push(contract.n.clone());
+    in_code(&contract.epilogue, axes, see);
+    axes.extend(contract.k.iter().cloned());
+    see(Site { access: &contract.lhs, is_store: false, axes });
+    match &contract.rhs {
+        Rhs::At(access) => see(Site { access, is_store: false, axes }),
+        Rhs::Panels { buffer, base, .. } => {
+            let access = Access { buffer: *buffer, at: base.clone() };
+            see(Site { access: &access, is_store: false, axes });
+        }
+    }
+}
+
+/// Calls `see` for each loop variable and bound symbol that `body` introduces.
+pub fn symbols(body: &[Stmt], see: &mut dyn FnMut(&Symbol)) {
+    for stmt in body {
+        match stmt {
+            Stmt::For { axis, body, .. } => {
+                see(&axis.var);
+                symbols(body, see);
+            }
+            Stmt::Block(code) => bound(code, see),
+            Stmt::Strip { axis, code } => {
+                see(&axis.var);
+                bound(code, see);
+            }
+            Stmt::Contract(contract) => {
+                contract.m.iter().chain([&contract.n]).chain(&contract.k).for_each(|axis| see(&axis.var));
+                bound(&contract.epilogue, see);
+            }
+            Stmt::If { then, otherwise, .. } => {
+                symbols(then, see);
+                symbols(otherwise, see);
+            }
+            Stmt::While { body, .. } => symbols(body, see),
+        }
+    }
+}
+
+fn bound(code: &Code, see: &mut dyn FnMut(&Symbol)) {
+    for inst in &code.insts {
+        if let Inst::Bind(symbol, _) = inst {
+            see(symbol);
+        }
+    }
+}
+
+/// How [`rewrite`] replaces what it meets.
+pub struct Rewrite<'a> {
+    /// New index expressions and extents.
+    pub dim: &'a dyn Fn(&Dim) -> Dim,
+    /// New accesses, whose address has been through `dim`.
+    pub access: &'a dyn Fn(Access) -> Access,
+    /// New names of loop variables and bound symbols.
+    pub symbol: &'a dyn Fn(&Symbol) -> Symbol,
+    /// New scalar variables.
+    pub local: &'a dyn Fn(Local) -> Local,
+}
+
+/// `body` with everything replaced.
+pub fn rewrite(body: &[Stmt], by: &Rewrite<'_>) -> Vec<Stmt> {
+    body.iter().map(|stmt| by.stmt(stmt)).collect()
+}
+
+impl Rewrite<'_> {
+    fn stmt(&self, stmt: &Stmt) -> Stmt {
+        match stmt {
+            Stmt::For { axis, parallel, body } => {
+                Stmt::For { axis: self.axis(axis), parallel: *parallel, body: rewrite(body, self) }
+            }
+            Stmt::Block(code) => Stmt::Block(self.code(code)),
+            Stmt::Strip { axis, code } => Stmt::Strip { axis: self.axis(axis), code: self.code(code) },
+            Stmt::Contract(contract) => Stmt::Contract(Box::new(self.contract(contract))),
+            Stmt::If { cond, then, otherwise } => Stmt::If {
+                cond: (self.local)(*cond),
+                then: rewrite(then, self),
+                otherwise: rewrite(otherwise, self),
+            },
+            Stmt::While { cond, body } => Stmt::While { cond: (self.local)(*cond), body: rewrite(body, self) },
+        }
+    }
+
+    fn axis(&self, axis: &Axis) -> Axis {
+        Axis { var: (self.symbol)(&axis.var), extent: (self.dim)(&axis.extent) }
+    }
+
+    fn at(&self, access: &Access) -> Access {
+        (self.access)(Access { buffer: access.buffer, at: (self.dim)(&access.at) })
+    }
+
+    fn contract(&self, contract: &Contract) -> Contract {
+        Contract {
+            m: contract.m.iter().map(|axis| self.axis(axis)).collect(),
+            n: self.axis(&contract.n),
+            k: contract.k.iter().map(|axis| self.axis(axis)).collect(),
+            lhs: self.at(&contract.lhs),
+            rhs: match &contract.rhs {
+                Rhs::At(access) => Rhs::At(self.at(access)),
+                Rhs::Panels { buffer, base, width } => {
+                    Rhs::Panels { buffer: *buffer, base: (self.dim)(base), width: *width }
+                }
+            },
+            dtype: contract.dtype,
+            epilogue: self.code(&contract.epilogue),
+        }
+    }
+
+    fn code(&self, code: &Code) -> Code {
+        Code { insts: code.insts.iter().map(|inst| self.inst(inst)).collect() }
+    }
+
+    fn inst(&self, inst: &Inst) -> Inst {
+        match inst {
+            Inst::Index(dtype, dim) => Inst::Index(*dtype, (self.dim)(dim)),
+            Inst::Load(access) => Inst::Load(self.at(access)),
+            Inst::Store(access, reg) => Inst::Store(self.at(access), *reg),
+            Inst::Bind(symbol, reg) => Inst::Bind((self.symbol)(symbol), *reg),
+            Inst::Get(local) => Inst::Get((self.local)(*local)),
+            Inst::Set(local, reg) => Inst::Set((self.local)(*local), *reg),
+            Inst::Reduce(op, reg, local) => Inst::Reduce(*op, *reg, (self.local)(*local)),
+            Inst::Check(check) => Inst::Check(Check {
+                lo: (self.dim)(&check.lo),
+                end: (self.dim)(&check.end),
+                ..check.clone()
+            }),
+            Inst::Const(_)
+            | Inst::Sum
+            | Inst::Unary(..)
+            | Inst::Binary(..)
+            | Inst::Compare(..)
+            | Inst::Select(..)
+            | Inst::Cast(..) => inst.clone(),
+        }
+    }
+}

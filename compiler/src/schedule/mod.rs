@@ -1,0 +1,19 @@
+//! Kernels → kernels: what runs in one loop, once it is known what runs at all.
+
+mod rows;
+
+use crate::{Result, kernel::Program};
+
+/// A pass over a program.
+pub type Pass = fn(&mut Program) -> Result<()>;
+
+/// The passes in the order in which they run.
+pub const PASSES: &[(&str, Pass)] = &[("rows", rows::fuse)];
+
+/// Runs all passes.
+///
+/// # Errors
+/// The first error of a pass.
+pub fn schedule(program: &mut Program) -> Result<()> {
+    PASSES.iter().try_for_each(|(_, pass)| pass(program))
+}

@@ -1,0 +1,186 @@
+//! Fuses kernels that go over the same rows: softmax, layer norm and their like become one pass.
+//!
+//! Two neighbours that loop over rows in number equal, and touch common buffers row by row only, give the same
+//! results when both bodies run for one row before the next begins:
+//!
+//! ```text
+//! for r { A(r) }  for r { B(r) }   ⇒   for r { A(r) B(r) }
+//! ```
+//!
+//! A buffer is touched *row by row* when each address is `r * stride + rest` with `0 <= rest < stride`: rows never
+//! overlap, so a row of `B` sees nothing of other rows of `A`. A buffer that only the fused kernel touches shrinks to
+//! one row of scratch, which stays in the first-level cache.
+
+use crate::{
+    Result,
+    kernel::{
+        Access, Axis, BufferId, Kernel, Local, Program, Space, Stmt,
+        walk::{self, Rewrite},
+    },
+};
+use std::collections::{BTreeMap, BTreeSet};
+use symshape::{Dim, Facts, Symbol};
+
+/// Fuses as many neighbours as can be.
+pub(super) fn fuse(program: &mut Program) -> Result<()> {
+    let mut fused: Vec<Kernel> = Vec::new();
+    for kernel in std::mem::take(&mut program.kernels) {
+        match fused.last_mut() {
+            Some(before) if can_join(program, before, &kernel) => join(program, before, kernel),
+            _ => fused.push(kernel),
+        }
+    }
+    program.kernels = fused;
+    shrink(program);
+    Ok(())
+}
+
+/// The one parallel loop that a kernel consists of, if its body has only strips and blocks in loops.
+fn rows(kernel: &Kernel) -> Option<(&Axis, &[Stmt])> {
+    match &kernel.body[..] {
+        [Stmt::For { axis, parallel: true, body }] if body.iter().all(is_plain) => Some((axis, body)),
+        _ => None,
+    }
+}
+
+fn is_plain(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Block(_) | Stmt::Strip { .. } => true,
+        Stmt::For { body, .. } => body.iter().all(is_plain),
+        Stmt::Contract(_) | Stmt::If { .. } | Stmt::While { .. } => false,
+    }
+}
+
+/// How a loop over rows touches a buffer.
+struct Touch {
+    is_read: bool,
+    is_written: bool,
+    /// Elements from one row to the next, when it is touched row by row.
+    stride: Option<Dim>,
+}
+
+type Touches = BTreeMap<BufferId, Touch>;
+
+fn touches(facts: &Facts, row: &Axis, body: &[Stmt]) -> Touches {
+    let mut touches = Touches::new();
+    walk::accesses(body, &mut |site| {
+        let mut facts = facts.clone();
+        for axis in [row].into_iter().chain(site.axes) {
+            facts.declare_index(&axis.var, &axis.extent);
+        }
+        let stride = stride(&facts, row, &site.access.at);
+        let touch = touches.entry(site.access.buffer).or_insert_with(|| Touch {
+            is_read: false,
+            is_written: false,
+            stride: stride.clone(),
+        });
+        touch.is_read |= !site.is_store;
+        touch.is_written |= site.is_store;
+        let same = touch.stride.as_ref().zip(stride.as_ref());
+        if !same.is_some_and(|(old, new)| facts.prove_eq(old, new).is_yes()) {
+            touch.stride = None;
+        }
+    });
+    touches
+}
+
+/// The row stride of an address that stays within its row.
+fn stride(facts: &Facts, row: &Axis, address: &Dim) -> Option<Dim> {
+    let (stride, rest) = facts.linear_in(address, &row.var)?;
+    let inside = facts.prove_le(&Dim::zero(), &rest).is_yes() && facts.prove_lt(&rest, &stride).is_yes();
+    inside.then_some(stride)
+}
+
+fn can_join(program: &Program, before: &Kernel, after: &Kernel) -> bool {
+    let (Some((row, body)), Some((next_row, next_body))) = (rows(before), rows(after)) else { return false };
+    if !program.facts.prove_eq(&row.extent, &next_row.extent).is_yes() {
+        return false;
+    }
+    let (first, second) = (touches(&program.facts, row, body), touches(&program.facts, next_row, next_body));
+    let mut flows = false;
+    for (buffer, touch) in &first {
+        let Some(next) = second.get(buffer) else { continue };
+        if !touch.is_written && !next.is_written {
+            continue;
+        }
+        let strides = touch.stride.as_ref().zip(next.stride.as_ref());
+        if !strides.is_some_and(|(old, new)| program.facts.prove_eq(old, new).is_yes()) {
+            return false;
+        }
+        flows |= touch.is_written && next.is_read;
+    }
+    flows
+}
+
+/// Appends the rows of `after` to those of `before`.
+fn join(program: &Program, before: &mut Kernel, after: Kernel) {
+    let mut taken: BTreeSet<Symbol> = program.symbols.iter().cloned().collect();
+    walk::symbols(&before.body, &mut |symbol| _ = taken.insert(symbol.clone()));
+    let [Stmt::For { axis: next_row, body: next_body, .. }] = &after.body[..] else { return };
+    let [Stmt::For { axis: row, body, .. }] = &mut before.body[..] else { return };
+
+    let mut names: BTreeMap<Symbol, Symbol> = BTreeMap::from([(next_row.var.clone(), row.var.clone())]);
+    walk::symbols(next_body, &mut |symbol| {
+        let fresh = (0..).map(|n| Symbol::new(&format!("i{n}"))).find(|name| !taken.contains(name));
+        let fresh = fresh.unwrap_or_else(|| symbol.clone());
+        taken.insert(fresh.clone());
+        names.insert(symbol.clone(), fresh);
+    });
+    let shift = before.locals.len();
+    for dtype in after.locals.values() {
+        before.locals.push(*dtype);
+    }
+    body.extend(walk::rewrite(
+        next_body,
+        &Rewrite {
+            dim: &|dim| dim.substitute(&|symbol| names.get(symbol).map(Dim::from)),
+            access: &|access| access,
+            symbol: &|symbol| names.get(symbol).unwrap_or(symbol).clone(),
+            local: &|local| Local::from_u32(local.as_u32() + shift as u32),
+        },
+    ));
+    before.name = format!("{}, {}", before.name, after.name);
+}
+
+/// Turns arena buffers that one kernel touches row by row, and no other touches, into scratch of one row.
+fn shrink(program: &mut Program) {
+    let mut users: BTreeMap<BufferId, usize> = BTreeMap::new();
+    for kernel in &program.kernels {
+        let mut used = BTreeSet::new();
+        walk::accesses(&kernel.body, &mut |site| _ = used.insert(site.access.buffer));
+        used.into_iter().for_each(|buffer| *users.entry(buffer).or_default() += 1);
+    }
+    for kernel in &mut program.kernels {
+        let Some((row, body)) = rows(kernel) else { continue };
+        let mut strides = BTreeMap::new();
+        for (buffer, touch) in touches(&program.facts, row, body) {
+            let is_own = matches!(program.buffers[buffer].space, Space::Arena) && users.get(&buffer) == Some(&1);
+            if let (true, Some(stride)) = (is_own, touch.stride) {
+                strides.insert(buffer, stride);
+            }
+        }
+        let row = row.var.clone();
+        let facts = &program.facts;
+        let body = walk::rewrite(
+            &kernel.body,
+            &Rewrite {
+                dim: &Dim::clone,
+                access: &|access| match strides.contains_key(&access.buffer) {
+                    true => Access { at: without_row(facts, &access.at, &row), ..access },
+                    false => access,
+                },
+                symbol: &Symbol::clone,
+                local: &|local| local,
+            },
+        );
+        kernel.body = body;
+        for (buffer, stride) in strides {
+            program.buffers[buffer].elems = stride;
+            program.buffers[buffer].space = Space::Scratch;
+        }
+    }
+}
+
+fn without_row(facts: &Facts, address: &Dim, row: &Symbol) -> Dim {
+    facts.simplify(&address.substitute(&|symbol| (symbol == row).then(Dim::zero)))
+}
