@@ -119,7 +119,8 @@ pub fn rewrite(body: &[Stmt], by: &Rewrite<'_>) -> Vec<Stmt> {
 }
 
 impl Rewrite<'_> {
-    fn stmt(&self, stmt: &Stmt) -> Stmt {
+    /// One statement with everything replaced.
+    pub fn stmt(&self, stmt: &Stmt) -> Stmt {
         match stmt {
             Stmt::For { axis, parallel, body } => {
                 Stmt::For { axis: self.axis(axis), parallel: *parallel, body: rewrite(body, self) }
@@ -132,7 +133,9 @@ impl Rewrite<'_> {
                 then: rewrite(then, self),
                 otherwise: rewrite(otherwise, self),
             },
-            Stmt::While { cond, body } => Stmt::While { cond: (self.local)(*cond), body: rewrite(body, self) },
+            Stmt::While { cond, body } => {
+                Stmt::While { cond: (self.local)(*cond), body: rewrite(body, self) }
+            }
         }
     }
 
@@ -174,11 +177,9 @@ impl Rewrite<'_> {
             Inst::Get(local) => Inst::Get((self.local)(*local)),
             Inst::Set(local, reg) => Inst::Set((self.local)(*local), *reg),
             Inst::Reduce(op, reg, local) => Inst::Reduce(*op, *reg, (self.local)(*local)),
-            Inst::Check(check) => Inst::Check(Check {
-                lo: (self.dim)(&check.lo),
-                end: (self.dim)(&check.end),
-                ..check.clone()
-            }),
+            Inst::Check(check) => {
+                Inst::Check(Check { lo: (self.dim)(&check.lo), end: (self.dim)(&check.end), ..check.clone() })
+            }
             Inst::Const(_)
             | Inst::Sum
             | Inst::Unary(..)

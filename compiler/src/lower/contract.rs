@@ -12,7 +12,7 @@ use super::{
     inline::Inliner,
     layout::row_major,
     map,
-    nest::{Nest, Role, append, axes_of, exprs_of, loops, step, with_exprs},
+    nest::{Nest, Role, append, axes_of, exprs_of, loops, renamed, step, with_exprs},
     reduce::points,
     storage::{self, Storage},
 };
@@ -417,9 +417,9 @@ fn through_memory(
     finish(this, &mut last, total);
 
     let strip = |code: Code| Stmt::Strip { axis: inner.clone(), code };
-    let mut body = vec![strip(first)];
+    let mut body = vec![renamed(scope, &strip(first))];
     body.extend(loops(&this.nest.axes(Role::Reduced), false, vec![strip(round)]));
-    body.push(strip(last));
+    body.push(renamed(scope, &strip(last)));
     lowering.push(this.root, "products", Kernel::default(), loops(&kept, true, body));
     Ok(())
 }

@@ -144,7 +144,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
     }
 
     /// A symbol for the integer `reg`, after a check that `0 <= reg < extent`.
-    fn bind(&mut self, reg: Reg, dtype: DType, extent: &Dim, what: String) -> symshape::Symbol {
+    pub(super) fn bind(&mut self, reg: Reg, dtype: DType, extent: &Dim, what: String) -> symshape::Symbol {
         let reg = if dtype == DType::I64 { reg } else { self.code.push(Inst::Cast(DType::I64, reg)) };
         let symbol = self.scope.fresh("at");
         self.scope.facts.declare_index(&symbol, extent);

@@ -99,7 +99,8 @@ impl Lowering<'_> {
 
     /// Appends a kernel.
     fn push(&mut self, value: Value, kind: &str, mut kernel: Kernel, body: Vec<Stmt>) {
-        kernel.name = format!("{kind} {}", node_name(self.graph, value));
+        let origin = &self.graph.nodes[self.graph.values[value].def].origin;
+        kernel.name = if origin.is_empty() { kind.to_string() } else { format!("{kind} {origin}") };
         kernel.body = body;
         self.program.kernels.push(kernel);
     }

@@ -10,7 +10,7 @@
 
 use super::{Scope, layout::estimate};
 use crate::{
-    kernel::{Access, Axis, Check, Code, Inst, Stmt},
+    kernel::{Access, Axis, Check, Code, Inst, Stmt, walk},
     scalar::Reg,
 };
 use symshape::{Dim, Facts, Node, Symbol};
@@ -336,6 +336,20 @@ fn dims(inst: &Inst) -> Vec<&Dim> {
         Inst::Check(check) => vec![&check.lo, &check.end],
         _ => vec![],
     }
+}
+
+/// `stmt` with fresh names for all that it introduces: a loop that stands twice in one kernel needs two.
+pub(super) fn renamed(scope: &mut Scope, stmt: &Stmt) -> Stmt {
+    let mut names = Vec::new();
+    walk::symbols(std::slice::from_ref(stmt), &mut |symbol| names.push((symbol.clone(), scope.fresh("i"))));
+    let name = |symbol: &Symbol| names.iter().find(|(old, _)| old == symbol).map(|(_, new)| new.clone());
+    let by = walk::Rewrite {
+        dim: &|dim| dim.substitute(&|symbol| name(symbol).map(Dim::from)),
+        access: &|access| access,
+        symbol: &|symbol| name(symbol).unwrap_or_else(|| symbol.clone()),
+        local: &|local| local,
+    };
+    by.stmt(stmt)
 }
 
 /// `body` inside loops over `axes`; the outermost is parallel if `parallel`.

@@ -145,13 +145,11 @@ pub(super) fn sort(lowering: &mut Lowering, value: Value) -> Result<()> {
     let new = code.push(Inst::Binary(BinaryOp::Add, old, one));
     code.push(Inst::Set(count, new));
 
-    let place = scope.fresh("at");
-    scope.facts.declare_index(&place, &shape[*axis]);
     let storages: Vec<_> = results.iter().map(|result| lowering.storage[result].clone()).collect();
     let mut inliner = Inliner::new(lowering, &mut scope);
     let own = inliner.load(operand, &index(&i))?;
     let counted = inliner.code.push(Inst::Get(count));
-    inliner.code.push(Inst::Bind(place.clone(), counted));
+    let place = inliner.bind(counted, DType::I64, &shape[*axis], "place of a sorted element".to_string());
     let to = index(&Dim::from(&place));
     inliner.store(&storages[0], &to, own);
     let position = inliner.code.push(Inst::Index(DType::I64, i));

@@ -9,7 +9,7 @@ use super::{
     Lowering, Scope,
     inline::Inliner,
     map,
-    nest::{Nest, Role, axes_of, exprs_of, hoist, loops, step, with_exprs},
+    nest::{Nest, Role, axes_of, exprs_of, hoist, loops, renamed, step, with_exprs},
     storage::Storage,
 };
 use crate::{
@@ -78,7 +78,7 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
             let body = if along {
                 along_memory(&mut kernel, &reduction, &nest, code, reg, &target)
             } else {
-                across_memory(lowering, &reduction, &nest, code, reg, &target)?
+                across_memory(lowering, &mut scope, &reduction, &nest, code, reg, &target)?
             };
             lowering.push(value, "reduce", kernel, body);
             return Ok(());
@@ -235,6 +235,7 @@ fn combine(op: ReduceOp, total: Local, part: Local) -> Stmt {
 /// Strips along the innermost kept axis, combining into memory: the result's own, or wider scratch.
 fn across_memory(
     lowering: &mut Lowering,
+    scope: &mut Scope,
     reduction: &Reduction,
     nest: &Nest,
     mut code: Code,
@@ -258,7 +259,8 @@ fn across_memory(
     code.push(Inst::Store(acc.clone(), new));
     let (before, code) = hoist(code, &inner.var);
 
-    let mut body = vec![Stmt::Strip { axis: inner.clone(), code: first }];
+    let first = Stmt::Strip { axis: inner.clone(), code: first };
+    let mut body = vec![renamed(scope, &first)];
     let round =
         before.map(Stmt::Block).into_iter().chain([Stmt::Strip { axis: inner.clone(), code }]).collect();
     body.extend(loops(&nest.axes(Role::Reduced), false, round));
@@ -267,7 +269,7 @@ fn across_memory(
         let wide = last.push(Inst::Load(acc));
         let reg = last.push(Inst::Cast(reduction.dtype, wide));
         last.push(Inst::Store(target.clone(), reg));
-        body.push(Stmt::Strip { axis: inner, code: last });
+        body.push(renamed(scope, &Stmt::Strip { axis: inner, code: last }));
     }
     Ok(loops(&kept, true, body))
 }

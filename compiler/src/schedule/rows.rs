@@ -25,8 +25,19 @@ use symshape::{Dim, Facts, Symbol};
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
     let mut fused: Vec<Kernel> = Vec::new();
     for kernel in std::mem::take(&mut program.kernels) {
-        match fused.last_mut() {
-            Some(before) if can_join(program, before, &kernel) => join(program, before, kernel),
+        let joined = fused.last().and_then(|before| {
+            let ways = [
+                (before.clone(), kernel.clone()),
+                (by_rows(before), kernel.clone()),
+                (before.clone(), by_rows(&kernel)),
+            ];
+            ways.into_iter().find(|(before, after)| can_join(program, before, after))
+        });
+        match (joined, fused.last_mut()) {
+            (Some((whole, after)), Some(before)) => {
+                *before = whole;
+                join(program, before, after);
+            }
             _ => fused.push(kernel),
         }
     }
@@ -41,6 +52,16 @@ fn rows(kernel: &Kernel) -> Option<(&Axis, &[Stmt])> {
         [Stmt::For { axis, parallel: true, body }] if body.iter().all(is_plain) => Some((axis, body)),
         _ => None,
     }
+}
+
+/// A kernel that is one strip without reductions, as a loop over rows of one element.
+fn by_rows(kernel: &Kernel) -> Kernel {
+    let mut kernel = kernel.clone();
+    if let [Stmt::Strip { axis, code }] = &kernel.body[..] {
+        let body = vec![Stmt::Block(code.clone())];
+        kernel.body = vec![Stmt::For { axis: axis.clone(), parallel: true, body }];
+    }
+    kernel
 }
 
 fn is_plain(stmt: &Stmt) -> bool {
@@ -139,7 +160,9 @@ fn join(program: &Program, before: &mut Kernel, after: Kernel) {
             local: &|local| Local::from_u32(local.as_u32() + shift as u32),
         },
     ));
-    before.name = format!("{}, {}", before.name, after.name);
+    if !before.name.ends_with(&after.name) {
+        before.name = format!("{}, {}", before.name, after.name);
+    }
 }
 
 /// Turns arena buffers that one kernel touches row by row, and no other touches, into scratch of one row.
@@ -154,7 +177,8 @@ fn shrink(program: &mut Program) {
         let Some((row, body)) = rows(kernel) else { continue };
         let mut strides = BTreeMap::new();
         for (buffer, touch) in touches(&program.facts, row, body) {
-            let is_own = matches!(program.buffers[buffer].space, Space::Arena) && users.get(&buffer) == Some(&1);
+            let is_own =
+                matches!(program.buffers[buffer].space, Space::Arena) && users.get(&buffer) == Some(&1);
             if let (true, Some(stride)) = (is_own, touch.stride) {
                 strides.insert(buffer, stride);
             }
