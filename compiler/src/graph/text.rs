@@ -1,1 +1,50 @@
-//! Being written.
+//! The textual form of graphs: what `Display` of a [`Graph`] prints, [`parse`] reads back to an equal graph.
+//!
+//! ```text
+//! graph    = 'graph' name '{' line* '}'                       a line a statement; '; …' is a comment
+//! line     = 'symbol' dim ['=' range] | 'assume' relation [',' string] | 'require' relation [',' string]
+//!          | 'input' name ':' dtype '[' dims ']' | 'output' name '=' value
+//!          | '%'N (',' '%'N)* '=' op
+//! value    = '%'N | name                                      a name is that of an input
+//! op       = 'const' dtype '[' ints ']' (literals | 'all' literal)
+//!          | 'index' dtype '[' dims ']' dim
+//!          | (unary | binary | compare | 'select' | 'cast' dtype) values
+//!          | 'map' values '{' (reg '=' step)* 'yield' reg '}'
+//!          | 'view' '[' dims ']' '[' dims ']' value
+//!          | 'pad' literal '[' dims ']' '[' dims ']' value
+//!          | 'concat' 'axis' N values
+//!          | 'gather' '[' dims ']' '[' coords ']' values
+//!          | 'scatter' ('assign' | reduceop) '[' coords ']' values
+//!          | 'reduce' reduceop '[' ints ']' value
+//!          | 'argreduce' reduceop ['last'] 'axis' N value
+//!          | 'contract' dtype '[' labels ',' labels '->' labels ']' value ',' value
+//!          | 'sort' ['descending'] 'axis' N value
+//!          | 'scan' reduceop ['exclusive'] ['reverse'] 'axis' N value
+//! coord    = dim | '@'N '[' dims ']'                          loaded from operand N
+//! step     = 'const' dtype literal | (unary | binary | compare | 'select' | 'cast' dtype) regs
+//! reg      = 'r'N                                             operands first
+//! ```
+//!
+//! `symbol`, `assume` and constants are those of the kernels' text; `require` is an entry of [`Graph::constraints`].
+//! Values are renumbered when printed, inputs are called by their names, and a comment shows each type and what is
+//! known of the elements. Reading builds the graph anew, so that whatever is read has been inferred and checked.
+
+mod parse;
+mod print;
+
+use super::Graph;
+use crate::error::Result;
+
+/// Reads a graph.
+///
+/// ```
+/// use symshape_compiler::graph::text;
+/// let g = text::parse("graph g {\n symbol N = 0..9\n input x: f32[N, 1]\n %0 = relu x\n}").unwrap_err();
+/// assert_eq!(g.to_string(), "line 4, column 7: `relu` is no operator");
+/// ```
+///
+/// # Errors
+/// What is wrong, with line and column.
+pub fn parse(text: &str) -> Result<Graph> {
+    parse::graph(text)
+}

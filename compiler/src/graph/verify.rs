@@ -1,1 +1,86 @@
-//! Being written.
+//! What a well-formed graph is. The verifier runs after every pass in debug builds and in tests.
+//!
+//! 1. Nodes stand in an order in which they can run: operands are defined by earlier nodes.
+//! 2. A value is a result of exactly the node that it names, at one place.
+//! 3. Input number `i` is the one node `Input(i)`; outputs are values of the graph; names don't repeat.
+//! 4. The relations between dims that an operator needs hold under the graph's facts.
+//! 5. Types are those that inference gives.
+//! 6. Known contents are as many as the shape says.
+
+use super::{Graph, Node, NodeId, Op, Value, infer};
+use crate::error::{At, Error, Result};
+use cranelift_entity::EntityRef;
+use symshape::Dim;
+
+/// Whether `graph` is well-formed.
+///
+/// # Errors
+/// The first thing that isn't, with the node concerned.
+pub fn verify(graph: &Graph) -> Result<()> {
+    ports(graph)?;
+    let mut defined = vec![false; graph.values.len()];
+    for (id, node) in &graph.nodes {
+        let located = || format!("{id:?} ({} {})", node.op.name(), node.origin);
+        verify_node(graph, id, node, &defined).at(located)?;
+        for result in &node.results {
+            defined[result.index()] = true;
+        }
+    }
+    Ok(())
+}
+
+fn ports(graph: &Graph) -> Result<()> {
+    let known = |value: Value| graph.values.is_valid(value);
+    for (number, (name, value)) in graph.inputs.iter().enumerate() {
+        let fits = known(*value) && matches!(graph.op(*value), Op::Input(i) if *i as usize == number);
+        ensure(fits, || format!("input `{name}` is not the node of input number {number}"))?;
+    }
+    for (name, value) in &graph.outputs {
+        ensure(known(*value), || format!("output `{name}` is no value"))?;
+    }
+    for ports in [&graph.inputs, &graph.outputs] {
+        let mut names: Vec<&str> = ports.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        ensure(names.windows(2).all(|pair| pair[0] != pair[1]), || "a name of a port repeats".into())?;
+    }
+    Ok(())
+}
+
+fn verify_node(graph: &Graph, id: NodeId, node: &Node, defined: &[bool]) -> Result<()> {
+    for operand in &node.operands {
+        let earlier = defined.get(operand.index()).is_some_and(|defined| *defined);
+        ensure(earlier, || format!("operand {operand:?} is not defined by an earlier node"))?;
+    }
+    if let Op::Input(number) = &node.op {
+        let own = graph.inputs.get(*number as usize).is_some_and(|(_, value)| node.results == [*value]);
+        ensure(own, || format!("a second node of input number {number}"))?;
+    }
+    for need in infer::needs(graph, &node.op, &node.operands)? {
+        let holds = graph.facts.prove(&need.relation).is_yes();
+        ensure(holds, || format!("{} is not known ({})", need.relation, need.what))?;
+    }
+    let types = infer::types(graph, &node.op, &node.operands)?;
+    ensure(types.len() == node.results.len(), || {
+        format!("{} results, not {}", node.results.len(), types.len())
+    })?;
+    for (result, want) in node.results.iter().zip(&types) {
+        ensure(graph.values.is_valid(*result), || format!("result {result:?} is no value"))?;
+        let data = &graph.values[*result];
+        ensure(data.def == id, || format!("result {result:?} says that {:?} defines it", data.def))?;
+        let same = data.ty.dtype == want.dtype && same_shape(graph, &data.ty.shape, &want.shape);
+        ensure(same, || format!("result {result:?} has type {:?}, inferred is {want:?}", data.ty))?;
+        let count = data.contents.as_ref().map(|elems| Dim::from(elems.len()));
+        let elems = Dim::product(data.ty.shape.iter().cloned());
+        let fits = count.is_none_or(|count| count == elems);
+        ensure(fits, || format!("result {result:?} has contents of another size"))?;
+    }
+    Ok(())
+}
+
+fn same_shape(graph: &Graph, a: &[Dim], b: &[Dim]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || graph.facts.prove_eq(a, b).is_yes())
+}
+
+fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::internal(message())) }
+}

@@ -181,6 +181,31 @@ pub enum Step {
     Cast(DType, Reg),
 }
 
+impl Step {
+    /// The registers that it reads, in order.
+    pub fn operands(&self) -> Vec<Reg> {
+        match self {
+            Step::Const(_) => Vec::new(),
+            Step::Unary(_, x) | Step::Cast(_, x) => vec![*x],
+            Step::Binary(_, x, y) | Step::Compare(_, x, y) => vec![*x, *y],
+            Step::Select(x, y, z) => vec![*x, *y, *z],
+        }
+    }
+
+    /// The same step reading these registers, if they are as many.
+    pub fn with(&self, regs: &[Reg]) -> Option<Step> {
+        Some(match (self, regs) {
+            (Step::Const(value), []) => Step::Const(*value),
+            (Step::Unary(op, _), [x]) => Step::Unary(*op, *x),
+            (Step::Cast(to, _), [x]) => Step::Cast(*to, *x),
+            (Step::Binary(op, ..), [x, y]) => Step::Binary(*op, *x, *y),
+            (Step::Compare(op, ..), [x, y]) => Step::Compare(*op, *x, *y),
+            (Step::Select(..), [x, y, z]) => Step::Select(*x, *y, *z),
+            _ => return None,
+        })
+    }
+}
+
 /// A pure function of scalars: parameters in, one result out.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Body {

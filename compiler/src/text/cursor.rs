@@ -10,6 +10,7 @@ use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
 /// A place in a text.
+#[derive(Clone)]
 pub(crate) struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -26,10 +27,20 @@ impl<'a> Cursor<'a> {
     }
 
     fn error_at(&self, at: usize, message: impl Into<String>) -> Error {
+        Error::invalid(message).at(self.place_at(at))
+    }
+
+    /// This place for messages: line and column.
+    pub(crate) fn place(&mut self) -> String {
+        self.skip_blanks();
+        self.place_at(self.at)
+    }
+
+    fn place_at(&self, at: usize) -> String {
         let before = &self.text[..self.text.floor_char_boundary(at)];
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-        Error::invalid(message).at(format!("line {line}, column {column}"))
+        format!("line {line}, column {column}")
     }
 
     fn rest(&self) -> &'a str {

@@ -179,22 +179,12 @@ fn body_fits(graph: &Graph, body: &Body, operands: &[Value]) -> Result<()> {
 pub fn check_body(body: &Body) -> Result<()> {
     let count = body.params.len();
     for (i, step) in body.steps.iter().enumerate() {
-        let earlier = operands_of(step).into_iter().all(|reg| (reg.0 as usize) < count + i);
+        let earlier = step.operands().into_iter().all(|reg| (reg.0 as usize) < count + i);
         ensure(earlier, || format!("step {i} of the body refers to a later one"))?;
     }
     ensure((body.result.0 as usize) < count + body.steps.len(), || "the body returns no register".into())?;
     let types = body.types();
     body.steps.iter().try_for_each(|step| step_fits(step, &|reg| types[reg.0 as usize]))
-}
-
-/// The registers that `step` reads.
-fn operands_of(step: &Step) -> Vec<Reg> {
-    match step {
-        Step::Const(_) => Vec::new(),
-        Step::Unary(_, x) | Step::Cast(_, x) => vec![*x],
-        Step::Binary(_, x, y) | Step::Compare(_, x, y) => vec![*x, *y],
-        Step::Select(x, y, z) => vec![*x, *y, *z],
-    }
 }
 
 fn step_fits(step: &Step, of: &dyn Fn(Reg) -> DType) -> Result<()> {
