@@ -6,6 +6,7 @@ pub mod error;
 pub mod graph;
 pub mod kernel;
 pub mod lower;
+pub mod opt;
 pub mod plan;
 pub mod scalar;
 pub mod schedule;

@@ -52,7 +52,7 @@ impl Graph {
         Ok(self.define(op, operands.to_vec(), types, contents))
     }
 
-    fn define(
+    pub(crate) fn define(
         &mut self,
         op: Op,
         operands: Vec<Value>,
@@ -139,7 +139,7 @@ impl Graph {
             return Err(Error::invalid(format!("two inputs are called `{name}`")));
         }
         self.meet_symbols(&shape).at(|| format!("input `{name}`"))?;
-        let shape = self.simplified(&shape);
+        // Dims stay as declared: they say how a call binds the symbols.
         for (k, dim) in shape.iter().enumerate() {
             if dim.as_int().is_some_and(|size| size.sign() == num_bigint::Sign::Minus) {
                 return Err(Error::invalid(format!("input `{name}` axis {k} has size {dim}")));

@@ -2,11 +2,14 @@
 
 use super::{Cursor, join};
 use crate::{
-    error::Result,
+    error::{Error, Result},
     scalar::Scalar,
     tensor::{Bytes, Tensor},
 };
-use std::fmt::{self, Formatter};
+use std::{
+    fmt::{self, Formatter},
+    str::FromStr,
+};
 use symshape_runtime::DType;
 
 /// Constants with more elements that are not all equal are elided.
@@ -87,4 +90,29 @@ fn literals(cursor: &mut Cursor<'_>, dtype: DType) -> Result<Vec<Scalar>> {
         elems.push(cursor.literal(dtype)?);
     }
     Ok(elems)
+}
+
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}] {}", self.dtype(), join(self.shape()), Elems(self))
+    }
+}
+
+/// What `Display` prints, unless it is elided.
+///
+/// ```
+/// use symshape_compiler::tensor::Tensor;
+/// let t: Tensor = "f32[2, 2] 1.0, 2.5, -0.0, inf".parse()?;
+/// assert_eq!(t.to_string(), "f32[2, 2] 1.0, 2.5, -0.0, inf");
+/// # Ok::<(), symshape_compiler::Error>(())
+/// ```
+impl FromStr for Tensor {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Tensor> {
+        let mut cursor = Cursor::new(text);
+        let dtype = cursor.dtype()?;
+        let tensor = TensorReader::default().tensor(&mut cursor, dtype)?;
+        cursor.end_line()?;
+        Ok(tensor)
+    }
 }

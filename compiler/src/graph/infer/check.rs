@@ -104,7 +104,7 @@ fn same_type(a: DType, b: DType) -> Result<()> {
 
 fn combines(op: ReduceOp, dtype: DType) -> Result<()> {
     let fits = dtype != DType::Bool || matches!(op, ReduceOp::Min | ReduceOp::Max);
-    ensure(fits, || format!("{op:?} of {dtype}"))
+    ensure(fits, || format!("{op} of {dtype}"))
 }
 
 /// `expr` holds no axis symbol besides `$0 … $(rank-1)`.
@@ -190,10 +190,10 @@ pub fn check_body(body: &Body) -> Result<()> {
 fn step_fits(step: &Step, of: &dyn Fn(Reg) -> DType) -> Result<()> {
     match step {
         Step::Const(_) | Step::Cast(..) => Ok(()),
-        Step::Unary(op, x) => ensure(unary_takes(*op, of(*x)), || format!("{op:?} of {}", of(*x))),
+        Step::Unary(op, x) => ensure(unary_takes(*op, of(*x)), || format!("{op} of {}", of(*x))),
         Step::Binary(op, x, y) => {
             same_type(of(*x), of(*y))?;
-            ensure(binary_takes(*op, of(*x)), || format!("{op:?} of {}", of(*x)))
+            ensure(binary_takes(*op, of(*x)), || format!("{op} of {}", of(*x)))
         }
         Step::Compare(_, x, y) => same_type(of(*x), of(*y)),
         Step::Select(c, x, y) => {

@@ -1,0 +1,28 @@
+//! Drops nodes that no output depends on; inputs stay, they are part of the contract.
+
+use super::rebuild::rebuild;
+use crate::{
+    error::Result,
+    graph::{Graph, Value},
+};
+use cranelift_entity::SecondaryMap;
+
+/// The pass.
+///
+/// # Errors
+/// None.
+pub fn dead(graph: &mut Graph) -> Result<()> {
+    let mut alive: SecondaryMap<Value, bool> = SecondaryMap::new();
+    for (_, value) in &graph.outputs {
+        alive[*value] = true;
+    }
+    for node in graph.nodes.values().rev() {
+        if node.results.iter().any(|value| alive[*value]) {
+            node.operands.iter().for_each(|value| alive[*value] = true);
+        }
+    }
+    rebuild(graph, |_, node| {
+        let dead = node.results.iter().all(|value| !alive[*value]);
+        Ok(dead.then(Vec::new))
+    })
+}

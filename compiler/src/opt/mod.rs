@@ -1,0 +1,49 @@
+//! Rewrites of graphs into better ones that compute the same: each pass is a function, listed once in [`PASSES`].
+//!
+//! A pass rebuilds the graph node by node ([`rebuild`]); what it emits goes through the builder and is inferred anew,
+//! and in debug builds the verifier runs after each pass. No rule makes a graph larger to compute. Elementwise chains
+//! are not fused here: `lower` inlines them into their consumers.
+
+pub mod affine;
+pub mod bodies;
+pub mod dead;
+pub mod fold;
+pub mod laws;
+pub mod rebuild;
+pub mod share;
+pub mod views;
+
+use crate::{
+    error::{At, Result},
+    graph::{Graph, verify},
+};
+
+/// A pass over a graph.
+pub type Pass = fn(&mut Graph) -> Result<()>;
+
+/// The passes in order, by name.
+pub const PASSES: &[(&str, Pass)] = &[
+    // Constants first: what a model computes from its weights alone is computed here.
+    ("fold", fold::fold),
+    ("views", views::views),
+    ("bodies", bodies::bodies),
+    ("affine", affine::affine),
+    // The affine pass leaves products of constants behind, and bodies leaves views of what it inlined.
+    ("fold again", fold::fold),
+    ("share", share::share),
+    ("dead", dead::dead),
+];
+
+/// Runs all passes.
+///
+/// # Errors
+/// A bug in a pass.
+pub fn optimize(graph: &mut Graph) -> Result<()> {
+    for (name, pass) in PASSES {
+        pass(graph).at(|| *name)?;
+        if cfg!(debug_assertions) {
+            verify::verify(graph).at(|| format!("after pass {name}"))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! Movement: views of views become one, views that move nothing vanish, and what can be a view becomes one.
+//!
+//! A view is a substitution: `view g (view f x)` has the index map `f` with `g`'s expressions put for its axes,
+//! simplified under the facts of the outer shape. Transposes next to a contraction become its labels.
+
+use super::rebuild::{rebuild, uses};
+use crate::{
+    error::Result,
+    graph::{Coord, Graph, Label, Node, Op, Value, axis},
+};
+use cranelift_entity::SecondaryMap;
+use symshape::{Dim, Symbol};
+
+/// The pass.
+///
+/// # Errors
+/// None.
+pub fn views(graph: &mut Graph) -> Result<()> {
+    let uses = uses(graph);
+    let mut used: SecondaryMap<Value, u32> = SecondaryMap::new();
+    rebuild(graph, |new, node| {
+        let results = match &node.op {
+            Op::View { shape, index } => {
+                Some(view(new, node.operands[0], shape.clone(), index.clone(), &used)?)
+            }
+            Op::Gather { shape, coords } => gather(new, node, shape, coords)?,
+            Op::Contract { .. } => contract(new, node)?,
+            Op::Concat { axis } => concat(new, node, *axis)?,
+            _ => None,
+        };
+        let results = match results {
+            Some(value) => vec![value],
+            None => new.push_multi(node.op.clone(), &node.operands)?,
+        };
+        for (old, result) in node.results.iter().zip(&results) {
+            used[*result] += uses[*old];
+        }
+        Ok(Some(results))
+    })?;
+    super::dead::dead(graph)
+}
+
+/// `index` with the axes replaced by these expressions.
+pub fn compose(index: &[Dim], by: &[Dim]) -> Vec<Dim> {
+    let value_of = |symbol: &Symbol| (0..by.len()).find(|k| axis(*k) == *symbol).map(|k| by[k].clone());
+    index.iter().map(|expr| expr.substitute(&value_of)).collect()
+}
+
+fn view(
+    new: &mut Graph,
+    x: Value,
+    shape: Vec<Dim>,
+    index: Vec<Dim>,
+    used: &SecondaryMap<Value, u32>,
+) -> Result<Value> {
+    let (mut x, mut index) = (x, index);
+    while let Op::View { index: inner, .. } = new.op(x) {
+        index = compose(inner, &index);
+        x = new.operands(x)[0];
+    }
+    let facts = new.index_facts(&shape);
+    let index: Vec<Dim> = index
+        .iter()
+        .zip(new.shape(x))
+        // There is one index into an axis of size 1.
+        .map(|(expr, dim)| if dim.as_i64() == Some(1) { Dim::zero() } else { facts.simplify(expr) })
+        .collect();
+    if moves_nothing(new, x, &shape, &index) {
+        return Ok(x);
+    }
+    if let Some(relabelled) = transposed_contract(new, x, &shape, &index, used)? {
+        return Ok(relabelled);
+    }
+    if let Op::Index { dtype, expr, .. } = new.op(x) {
+        let (dtype, expr) = (*dtype, compose(std::slice::from_ref(expr), &index).remove(0));
+        return new.index(dtype, shape, expr);
+    }
+    new.view(x, shape, index)
+}
+
+fn moves_nothing(graph: &Graph, x: Value, shape: &[Dim], index: &[Dim]) -> bool {
+    let one = |dim: &Dim| dim.as_i64() == Some(1);
+    graph.shape(x) == shape
+        && index.iter().enumerate().all(|(k, expr)| *expr == Dim::from(axis(k)) || one(&shape[k]))
+}
+
+/// `perm[k]` is the axis of the view that shows the operand's axis `k`, when the view is a transpose.
+fn permutation(shape: &[Dim], index: &[Dim]) -> Option<Vec<usize>> {
+    let perm: Vec<usize> = index
+        .iter()
+        .map(|expr| (0..shape.len()).find(|k| *expr == Dim::from(axis(*k))))
+        .collect::<Option<_>>()?;
+    let mut sorted = perm.clone();
+    sorted.sort_unstable();
+    (sorted == (0..shape.len()).collect::<Vec<_>>()).then_some(perm)
+}
+
+/// A transpose of a contraction with no other use is the contraction with its result's labels in another order.
+fn transposed_contract(
+    new: &mut Graph,
+    x: Value,
+    shape: &[Dim],
+    index: &[Dim],
+    used: &SecondaryMap<Value, u32>,
+) -> Result<Option<Value>> {
+    let (Op::Contract { lhs, rhs, out, dtype }, 1) = (new.op(x).clone(), used[x]) else { return Ok(None) };
+    let Some(perm) = permutation(shape, index) else { return Ok(None) };
+    let mut labels: Vec<Label> = out.clone();
+    for (from, to) in perm.iter().enumerate() {
+        labels[*to] = out[from];
+    }
+    let operands = new.operands(x).to_vec();
+    new.push(Op::Contract { lhs, rhs, out: labels, dtype }, &operands).map(Some)
+}
+
+/// Transposes of a contraction's operands become the order of their labels.
+fn contract(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
+    let Op::Contract { lhs, rhs, out, dtype } = &node.op else { return Ok(None) };
+    let mut changed = false;
+    let (mut operands, mut labels) = (node.operands.clone(), [lhs.clone(), rhs.clone()]);
+    for (operand, labels) in operands.iter_mut().zip(&mut labels) {
+        let Op::View { shape, index } = new.op(*operand) else { continue };
+        let Some(perm) = permutation(shape, index) else { continue };
+        *labels = perm.iter().map(|k| labels[*k]).collect();
+        *operand = new.operands(*operand)[0];
+        changed = true;
+    }
+    let [lhs, rhs] = labels;
+    let op = Op::Contract { lhs, rhs, out: out.clone(), dtype: *dtype };
+    if changed { new.push(op, &operands).map(Some) } else { Ok(None) }
+}
+
+/// A gather whose coordinates are known to be one index each, or that loads none, is a view.
+fn gather(new: &mut Graph, node: &Node, shape: &[Dim], coords: &[Coord]) -> Result<Option<Value>> {
+    let mut index = Vec::new();
+    for coord in coords {
+        match coord {
+            Coord::At(expr) => index.push(expr.clone()),
+            Coord::Load { operand, at } => match known_coord(new, node.operands[*operand], at) {
+                Some(expr) => index.push(expr),
+                None => return Ok(None),
+            },
+        }
+    }
+    let x = node.operands[0];
+    let facts = new.index_facts(shape);
+    let inside = |(expr, dim): (&Dim, &Dim)| {
+        facts.prove_le(&Dim::zero(), expr).is_yes() && facts.prove_lt(expr, dim).is_yes()
+    };
+    // Elsewhere the compiled code checks the index and reports it; a view would not.
+    if !index.iter().zip(new.shape(x)).all(inside) {
+        return Ok(None);
+    }
+    view(new, x, shape.to_vec(), index, &SecondaryMap::new()).map(Some)
+}
+
+/// What is loaded from `value` at `at`, as an expression: a single known element, or a rule for all of them.
+fn known_coord(graph: &Graph, value: Value, at: &[Dim]) -> Option<Dim> {
+    if let Op::Index { expr, .. } = graph.op(value) {
+        return Some(compose(std::slice::from_ref(expr), at).remove(0));
+    }
+    match graph.contents(value)? {
+        [one] => Some(one.clone()),
+        list if at.len() == 1 => {
+            // Equally spaced indices are a slice.
+            let step = list.get(1)? - list.first()?;
+            let spaced =
+                |(i, elem): (usize, &Dim)| *elem == graph.facts.simplify(&(&list[0] + &step * i as i64));
+            list.iter().enumerate().all(spaced).then(|| &list[0] + &at[0] * &step)
+        }
+        _ => None,
+    }
+}
+
+/// A concatenation without its empty operands.
+fn concat(new: &mut Graph, node: &Node, axis: usize) -> Result<Option<Value>> {
+    let full: Vec<Value> =
+        node.operands.iter().copied().filter(|value| new.shape(*value)[axis].as_i64() != Some(0)).collect();
+    if full.is_empty() || full.len() == node.operands.len() {
+        return Ok(None);
+    }
+    new.concat(&full, axis).map(Some)
+}
