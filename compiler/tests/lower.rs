@@ -23,7 +23,7 @@ fn bindings(graph: &Graph) -> Vec<BTreeMap<String, i64>> {
             let declared = graph.facts.declaration(symbol).expect("a declared symbol");
             let lo = i64::try_from(&declared.lo).expect("a small bound");
             let hi = i64::try_from(declared.hi.as_ref().expect("a bound")).expect("a small bound");
-            vec![lo, (lo + 1).min(hi), ((lo + hi) / 2 | 1).min(hi), (hi - 1).max(lo), hi]
+            vec![lo, (lo + 1).min(hi), (((lo + hi) / 2) | 1).min(hi), (hi - 1).max(lo), hi]
         })
         .collect();
     let mut bindings = Vec::new();

@@ -10,8 +10,11 @@ use symshape_compiler::{
 };
 use symshape_runtime::DType;
 
+/// Makes a model.
+pub(crate) type Make = fn() -> Result<Graph>;
+
 /// Every model by name.
-pub const MODELS: &[(&str, fn() -> Result<Graph>)] = &[
+pub(crate) const MODELS: &[(&str, Make)] = &[
     ("mlp", mlp),
     ("conv_residual", conv_residual),
     ("depthwise", depthwise),
@@ -46,7 +49,7 @@ fn sym(name: &str) -> Dim {
 }
 
 /// Numbers in -1..1 that look random and are always the same.
-pub fn weights(shape: &[usize], seed: u32) -> Tensor {
+pub(crate) fn weights(shape: &[usize], seed: u32) -> Tensor {
     let count = shape.iter().product::<usize>() as u32;
     let number = |idx: u32| {
         let mixed = (idx ^ seed.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);
