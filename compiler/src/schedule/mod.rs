@@ -1,5 +1,7 @@
 //! Kernels → kernels: what runs in one loop, once it is known what runs at all.
 
+mod blocks;
+mod neighbours;
 mod rows;
 
 use crate::{Result, kernel::Program};
@@ -8,7 +10,7 @@ use crate::{Result, kernel::Program};
 pub type Pass = fn(&mut Program) -> Result<()>;
 
 /// The passes in the order in which they run.
-pub const PASSES: &[(&str, Pass)] = &[("rows", rows::fuse)];
+pub const PASSES: &[(&str, Pass)] = &[("rows", rows::fuse), ("blocks", blocks::fuse)];
 
 /// Runs all passes.
 ///

@@ -11,6 +11,7 @@
 //! overlap, so a row of `B` sees nothing of other rows of `A`. A buffer that only the fused kernel touches shrinks to
 //! one row of scratch, which stays in the first-level cache.
 
+use super::neighbours;
 use crate::{
     Result,
     kernel::{
@@ -23,25 +24,17 @@ use symshape::{Dim, Facts, Symbol};
 
 /// Fuses as many neighbours as can be.
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
-    let mut fused: Vec<Kernel> = Vec::new();
-    for kernel in std::mem::take(&mut program.kernels) {
-        let joined = fused.last().and_then(|before| {
-            let ways = [
-                (before.clone(), kernel.clone()),
-                (by_rows(before), kernel.clone()),
-                (before.clone(), by_rows(&kernel)),
-            ];
-            ways.into_iter().find(|(before, after)| can_join(program, before, after))
-        });
-        match (joined, fused.last_mut()) {
-            (Some((whole, after)), Some(before)) => {
-                *before = whole;
-                join(program, before, after);
-            }
-            _ => fused.push(kernel),
-        }
-    }
-    program.kernels = fused;
+    let kernels = std::mem::take(&mut program.kernels);
+    program.kernels = neighbours::fuse(kernels, &|before, after| {
+        let ways = [
+            (before.clone(), after.clone()),
+            (by_rows(before), after.clone()),
+            (before.clone(), by_rows(after)),
+        ];
+        let (mut whole, after) = ways.into_iter().find(|(before, after)| can_join(program, before, after))?;
+        join(program, &mut whole, after);
+        Some(whole)
+    });
     shrink(program);
     Ok(())
 }
@@ -64,7 +57,7 @@ fn by_rows(kernel: &Kernel) -> Kernel {
     kernel
 }
 
-fn is_plain(stmt: &Stmt) -> bool {
+pub(super) fn is_plain(stmt: &Stmt) -> bool {
     match stmt {
         Stmt::Block(_) | Stmt::Strip { .. } => true,
         Stmt::For { body, .. } => body.iter().all(is_plain),

@@ -163,7 +163,7 @@ fn pools() -> Result<Graph> {
 }
 
 fn attention() -> Result<Graph> {
-    let mut g = graph("attention", &[("N", 0, 3), ("S", 1, 6)]);
+    let mut g = graph("attention", &[("N", 0, 3), ("S", 1, 101)]);
     let x = g.input("x", DType::F32, vec![sym("N"), sym("S"), 12.into()])?;
     let mask = g.input("mask", DType::F32, vec![sym("N"), sym("S")])?;
     let heads = |g: &mut Graph, seed: u32| -> Result<Value> {

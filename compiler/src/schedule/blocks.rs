@@ -1,0 +1,314 @@
+//! Fuses contraction → rows → contraction by blocks of rows: attention without its matrix of scores.
+//!
+//! Three kernels over the same rows, the first and last contractions whose right factor changes with the loops around
+//! (so that no large weights would be read once a block), the middle one strips:
+//!
+//! ```text
+//! for o { for m { X = A(o, m) } }   for r { P = B(r, X) }   for o { for m { C(o, m, P) } }
+//! ⇒  for o { for block of m { X = A;  for m in block { P = B };  C } }
+//! ```
+//!
+//! `X` and `P` are touched row by row, `row-major(o, m) * stride + rest`, and by nobody else, so they shrink to scratch
+//! of one block.
+
+use super::neighbours::{REACH, may_pass};
+use crate::{
+    Result,
+    kernel::{
+        Access, Axis, BufferId, Contract, Kernel, Local, Program, Rhs, Space, Stmt,
+        walk::{self, Rewrite},
+    },
+};
+use std::collections::{BTreeMap, BTreeSet};
+use symshape::{Dim, Facts, Symbol};
+
+/// Rows of a block: a multiple of every tile height, and few enough for scores of long sequences to stay in cache.
+const BLOCK_ROWS: i64 = 48;
+
+/// Fuses all such triples.
+pub(super) fn fuse(program: &mut Program) -> Result<()> {
+    let mut last = 0;
+    while last < program.kernels.len() {
+        if let Some((first, middle)) = triple(program, last) {
+            let fused = join(program, first, middle, last);
+            program.kernels[last] = fused;
+            program.kernels.remove(middle);
+            program.kernels.remove(first);
+            last -= 2;
+        }
+        last += 1;
+    }
+    Ok(())
+}
+
+/// A kernel as rows: the loops around, the row axis last.
+struct Rows<'a> {
+    axes: Vec<Axis>,
+    work: Work<'a>,
+}
+
+enum Work<'a> {
+    Contract(&'a Contract),
+    Plain(&'a [Stmt]),
+}
+
+impl<'a> Rows<'a> {
+    fn of(kernel: &'a Kernel) -> Option<Rows<'a>> {
+        let mut axes = Vec::new();
+        let mut body = &kernel.body[..];
+        while let [Stmt::For { axis, body: inner, .. }] = body {
+            axes.push(axis.clone());
+            body = inner;
+        }
+        match body {
+            [Stmt::Contract(contract)] if contract.m.len() == 1 => {
+                let Rhs::At(rhs) = &contract.rhs else { return None };
+                let changes = axes.iter().any(|axis| rhs.at.contains(&axis.var));
+                axes.push(contract.m[0].clone());
+                changes.then_some(Rows { axes, work: Work::Contract(contract) })
+            }
+            _ if axes.is_empty() || !body.iter().all(super::rows::is_plain) => None,
+            _ => Some(Rows { axes, work: Work::Plain(body) }),
+        }
+    }
+
+    fn count(&self) -> Dim {
+        self.axes.iter().fold(Dim::one(), |count, axis| count * &axis.extent)
+    }
+
+    /// Number of the row, over the axes' variables.
+    fn number(&self) -> Dim {
+        self.axes.iter().fold(Dim::zero(), |number, axis| number * &axis.extent + Dim::from(&axis.var))
+    }
+}
+
+/// The two kernels that can be fused with the contraction at `last`.
+fn triple(program: &Program, last: usize) -> Option<(usize, usize)> {
+    let kernels = &program.kernels;
+    let after = Rows::of(&kernels[last])?;
+    let Work::Contract(contract) = after.work else { return None };
+    let middle = writer(kernels, last, contract.lhs.buffer)?;
+    let plain = Rows::of(&kernels[middle])?;
+    let Work::Plain(body) = plain.work else { return None };
+    let mut read = BTreeSet::new();
+    walk::accesses(body, &mut |site| _ = read.insert(site.access.buffer));
+    let first = read.iter().find_map(|buffer| {
+        let first = writer(kernels, middle, *buffer)?;
+        let rows = Rows::of(&kernels[first])?;
+        matches!(rows.work, Work::Contract(_)).then_some(first)
+    })?;
+    let before = Rows::of(&kernels[first])?;
+    let alike = same_axes(&program.facts, &before.axes, &after.axes)
+        && (program.facts.prove_eq(&before.count(), &plain.count()).is_yes() && plain.axes.len() == 1
+            || same_axes(&program.facts, &before.axes, &plain.axes));
+    let free = may_pass(&between(kernels, first, last, middle), &kernels[first])
+        && may_pass(&kernels[middle + 1..last], &kernels[middle]);
+    let shared = [&kernels[first], &kernels[middle], &kernels[last]];
+    (alike && free && touch_by_rows(program, shared).is_some()).then_some((first, middle))
+}
+
+fn between(kernels: &[Kernel], first: usize, last: usize, but: usize) -> Vec<Kernel> {
+    (first + 1..last).filter(|at| *at != but).map(|at| kernels[at].clone()).collect()
+}
+
+fn same_axes(facts: &Facts, a: &[Axis], b: &[Axis]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| facts.prove_eq(&a.extent, &b.extent).is_yes())
+}
+
+/// The nearest kernel before `at` that writes `buffer`.
+fn writer(kernels: &[Kernel], at: usize, buffer: BufferId) -> Option<usize> {
+    (at.saturating_sub(REACH)..at).rev().find(|at| {
+        let mut writes = false;
+        walk::accesses(&kernels[*at].body, &mut |site| {
+            writes |= site.is_store && site.access.buffer == buffer;
+        });
+        writes
+    })
+}
+
+/// The buffers that pass between the kernels, with their row strides; `None` when one is not touched by rows only, or
+/// by another kernel too.
+fn touch_by_rows(program: &Program, kernels: [&Kernel; 3]) -> Option<BTreeMap<BufferId, Dim>> {
+    let mut written = BTreeSet::new();
+    let mut users: BTreeMap<BufferId, BTreeSet<usize>> = BTreeMap::new();
+    for (number, kernel) in kernels.iter().enumerate() {
+        walk::accesses(&kernel.body, &mut |site| {
+            users.entry(site.access.buffer).or_default().insert(number);
+            if site.is_store {
+                written.insert(site.access.buffer);
+            }
+        });
+    }
+    let mut strides: BTreeMap<BufferId, Dim> = BTreeMap::new();
+    let mut fits = true;
+    for kernel in kernels {
+        let rows = Rows::of(kernel)?;
+        let number = rows.number();
+        walk::accesses(&kernel.body, &mut |site| {
+            let buffer = site.access.buffer;
+            let passes = written.contains(&buffer) && users.get(&buffer).is_some_and(|users| users.len() > 1);
+            if !passes {
+                return;
+            }
+            let mut facts = program.facts.clone();
+            site.axes.iter().for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
+            let Some(stride) = stride(&facts, &rows, &number, &site.access.at) else {
+                fits = false;
+                return;
+            };
+            let old = strides.entry(buffer).or_insert_with(|| stride.clone());
+            fits &= facts.prove_eq(old, &stride).is_yes();
+        });
+    }
+    let is_private = |buffer: &BufferId| {
+        let others = program.kernels.iter().filter(|kernel| {
+            let mut uses = false;
+            walk::accesses(&kernel.body, &mut |site| uses |= site.access.buffer == *buffer);
+            uses
+        });
+        matches!(program.buffers[*buffer].space, Space::Arena) && others.count() == users[buffer].len()
+    };
+    (fits && !strides.is_empty() && strides.keys().all(is_private)).then_some(strides)
+}
+
+/// `address = number * stride + rest` with `0 <= rest < stride`, `rest` the same for all rows.
+fn stride(facts: &Facts, rows: &Rows, number: &Dim, address: &Dim) -> Option<Dim> {
+    let row = rows.axes.last()?;
+    let (stride, _) = facts.linear_in(address, &row.var)?;
+    let rest = facts.simplify(&(address - number * &stride));
+    let inside = !rows.axes.iter().any(|axis| rest.contains(&axis.var))
+        && facts.prove_le(&Dim::zero(), &rest).is_yes()
+        && facts.prove_lt(&rest, &stride).is_yes();
+    inside.then_some(stride)
+}
+
+/// What the parts of a fused kernel share.
+struct Block {
+    strides: BTreeMap<BufferId, Dim>,
+    outer: Vec<Axis>,
+    /// First row of the block, within the row axis.
+    start: Dim,
+    /// Rows of the block.
+    extent: Dim,
+    /// Row-major number of row `start` of the loops around.
+    origin: Dim,
+    facts: Facts,
+}
+
+fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kernel {
+    let kernels = [first, middle, last].map(|at| program.kernels[at].clone());
+    let strides = touch_by_rows(program, kernels.each_ref()).unwrap_or_default();
+    let mut names = Names::new(program);
+    let mut outer = Rows::of(&kernels[0]).map(|rows| rows.axes).unwrap_or_default();
+    let Some(row) = outer.pop() else { return kernels[2].clone() };
+    outer.iter().for_each(|axis| _ = names.taken.insert(axis.var.clone()));
+    let block = Axis { var: names.fresh(), extent: program.facts.simplify(&row.extent.ceil_div(BLOCK_ROWS)) };
+    let start = Dim::from(&block.var) * BLOCK_ROWS;
+    let mut facts = program.facts.clone();
+    outer.iter().chain([&block]).for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
+    let number = outer.iter().fold(Dim::zero(), |number, axis| number * &axis.extent + Dim::from(&axis.var));
+    let shared = Block {
+        extent: facts.simplify(&(&row.extent - &start).min(BLOCK_ROWS.into())),
+        origin: number * &row.extent + &start,
+        strides,
+        outer: outer.clone(),
+        start,
+        facts,
+    };
+    let mut fused = Kernel::default();
+    let mut body = Vec::new();
+    for kernel in &kernels {
+        body.push(part(&shared, &mut names, kernel, fused.locals.len()));
+        kernel.locals.values().for_each(|dtype| _ = fused.locals.push(*dtype));
+    }
+    for (buffer, stride) in &shared.strides {
+        program.buffers[*buffer].elems = row.extent.clone().min(BLOCK_ROWS.into()) * stride;
+        program.buffers[*buffer].space = Space::Scratch;
+    }
+    let axes = outer.into_iter().chain([block]).enumerate().collect::<Vec<_>>();
+    fused.body = axes
+        .into_iter()
+        .rev()
+        .fold(body, |body, (depth, axis)| vec![Stmt::For { axis, parallel: depth == 0, body }]);
+    fused.name = kernels.each_ref().map(|kernel| kernel.name.as_str()).join(", ");
+    fused
+}
+
+/// The part of one kernel in a block.
+fn part(block: &Block, names: &mut Names, kernel: &Kernel, shift: usize) -> Stmt {
+    let Some(rows) = Rows::of(kernel) else {
+        return Stmt::For {
+            axis: Axis { var: names.fresh(), extent: Dim::zero() },
+            parallel: false,
+            body: vec![],
+        };
+    };
+    let row = Axis { var: names.fresh(), extent: block.extent.clone() };
+    let at_row = &block.start + Dim::from(&row.var);
+    let mut values: BTreeMap<Symbol, Dim> = BTreeMap::new();
+    match &rows.axes[..] {
+        [only] if !block.outer.is_empty() => {
+            values.insert(only.var.clone(), &block.origin + Dim::from(&row.var));
+        }
+        axes => {
+            for (own, shared) in axes.iter().zip(&block.outer) {
+                values.insert(own.var.clone(), Dim::from(&shared.var));
+            }
+            if let Some(last) = axes.last() {
+                values.insert(last.var.clone(), at_row);
+            }
+        }
+    }
+    let mut facts = block.facts.clone();
+    facts.declare_index(&row.var, &row.extent);
+    let mut renamed = BTreeMap::new();
+    let mut rename = |symbol: &Symbol| {
+        let fresh = names.fresh();
+        values.insert(symbol.clone(), Dim::from(&fresh));
+        renamed.insert(symbol.clone(), fresh);
+    };
+    match &rows.work {
+        Work::Plain(body) => walk::symbols(body, &mut rename),
+        Work::Contract(contract) => {
+            contract.k.iter().chain([&contract.n]).for_each(|axis| rename(&axis.var));
+        }
+    }
+    let by = Rewrite {
+        dim: &|dim| dim.substitute(&|symbol| values.get(symbol).cloned()),
+        access: &|access| match block.strides.get(&access.buffer) {
+            Some(stride) => Access { at: facts.simplify(&(access.at - &block.origin * stride)), ..access },
+            None => Access { at: facts.simplify(&access.at), ..access },
+        },
+        symbol: &|symbol| renamed.get(symbol).unwrap_or(symbol).clone(),
+        local: &|local| Local::from_u32(local.as_u32() + shift as u32),
+    };
+    match rows.work {
+        Work::Plain(body) => Stmt::For { axis: row, parallel: false, body: walk::rewrite(body, &by) },
+        Work::Contract(contract) => {
+            let stmt = by.stmt(&Stmt::Contract(Box::new(Contract { m: vec![], ..contract.clone() })));
+            match stmt {
+                Stmt::Contract(contract) => Stmt::Contract(Box::new(Contract { m: vec![row], ..*contract })),
+                other => other,
+            }
+        }
+    }
+}
+
+/// Loop variables that nothing else uses.
+struct Names {
+    taken: BTreeSet<Symbol>,
+}
+
+impl Names {
+    fn new(program: &Program) -> Names {
+        Names { taken: program.symbols.iter().cloned().collect() }
+    }
+
+    fn fresh(&mut self) -> Symbol {
+        let symbol = (0..=self.taken.len()).map(|n| Symbol::new(&format!("i{n}")));
+        let symbol = symbol.into_iter().find(|symbol| !self.taken.contains(symbol));
+        let symbol = symbol.expect("more names than are taken");
+        self.taken.insert(symbol.clone());
+        symbol
+    }
+}

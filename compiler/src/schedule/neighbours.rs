@@ -1,0 +1,54 @@
+//! Brings kernels together that can be fused, across independent ones between them.
+
+use crate::kernel::{BufferId, Kernel, walk};
+use std::collections::BTreeSet;
+
+/// How many kernels that can't be fused are looked past.
+pub(super) const REACH: usize = 8;
+
+/// Fuses kernels one after another: `join` returns the fusion of two kernels, the first of which runs first, where
+/// they can be fused. Kernels that touch nothing in common with the fused ones are moved before them.
+pub(super) fn fuse(kernels: Vec<Kernel>, join: &dyn Fn(&Kernel, &Kernel) -> Option<Kernel>) -> Vec<Kernel> {
+    let mut done: Vec<Kernel> = Vec::new();
+    for kernel in kernels {
+        let first = done.len().saturating_sub(REACH);
+        let partner = (first..done.len())
+            .rev()
+            .take_while(|at| *at + 1 == done.len() || may_pass(&done[at + 1..], &done[*at]))
+            .find_map(|at| Some((at, join(&done[at], &kernel)?)));
+        match partner {
+            Some((at, whole)) => {
+                done.remove(at);
+                done.push(whole);
+            }
+            None => done.push(kernel),
+        }
+    }
+    done
+}
+
+/// True when `kernel` may as well run after all of `others`.
+pub(super) fn may_pass(others: &[Kernel], kernel: &Kernel) -> bool {
+    let own = Touched::by(kernel);
+    others.iter().map(Touched::by).all(|other| {
+        own.written.is_disjoint(&other.written)
+            && own.written.is_disjoint(&other.read)
+            && own.read.is_disjoint(&other.written)
+    })
+}
+
+struct Touched {
+    read: BTreeSet<BufferId>,
+    written: BTreeSet<BufferId>,
+}
+
+impl Touched {
+    fn by(kernel: &Kernel) -> Touched {
+        let mut touched = Touched { read: BTreeSet::new(), written: BTreeSet::new() };
+        walk::accesses(&kernel.body, &mut |site| {
+            let set = if site.is_store { &mut touched.written } else { &mut touched.read };
+            set.insert(site.access.buffer);
+        });
+        touched
+    }
+}
