@@ -1,0 +1,190 @@
+//! Compiles a program into this process and calls it: no loader, no context, so that code generation is tested alone.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use cranelift_jit::{JITBuilder, JITModule};
+use std::{ffi::CStr, ffi::c_char, ptr};
+use symshape::Symbol;
+use symshape_compiler::{
+    codegen::{self, Options, Summary},
+    kernel::{Program, Space, text, verify},
+    plan::{Placement, Plan},
+    target::{self, Target},
+};
+use symshape_runtime::abi::{self, ModelDesc};
+
+/// A program in memory.
+pub struct Machine {
+    pub program: Program,
+    pub summary: Summary,
+    module: Option<JITModule>,
+    desc: ModelDesc,
+}
+
+/// An error as a caller sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    pub code: i32,
+    pub place: (u32, u32),
+    pub numbers: [i64; 3],
+    pub symbol: String,
+    pub tensor: String,
+    pub why: String,
+}
+
+impl Machine {
+    /// Reads, verifies and compiles.
+    pub fn new(source: &str) -> Machine {
+        let program = text::parse(source).unwrap_or_else(|error| panic!("{error}"));
+        verify::verify(&program).unwrap_or_else(|error| panic!("{error}"));
+        Machine::compile(program)
+    }
+
+    pub fn compile(program: Program) -> Machine {
+        let isa = Target::host().and_then(|host| host.isa(target::Placement::Jit)).expect("this machine");
+        let builder = JITBuilder::with_isa(isa, cranelift_module::default_libcall_names());
+        let mut module = JITModule::new(builder);
+        let options = Options { shared: false, clif: true };
+        let summary = codegen::generate(&program, &stacked(&program), &options, &mut module)
+            .unwrap_or_else(|error| panic!("{error}"));
+        module.finalize_definitions().expect("memory");
+        let (desc, bytes) = module.get_finalized_data(summary.desc);
+        assert_eq!(bytes, size_of::<ModelDesc>());
+        // SAFETY: `generate` defines the descriptor, of the size just checked.
+        let desc = unsafe { desc.cast::<ModelDesc>().read() };
+        Machine { program, summary, module: Some(module), desc }
+    }
+
+    /// Calls `check`.
+    pub fn check(&self, shapes: &[Vec<i64>]) -> Result<Vec<i64>, Refusal> {
+        let pointers: Vec<*const i64> = shapes.iter().map(|shape| shape.as_ptr()).collect();
+        let (mut dims, mut error) = (vec![0; self.program.symbols.len()], no_error());
+        // SAFETY: there is a shape for each input, a dim for each symbol, and an error to fill.
+        let code = unsafe { (self.desc.check)(pointers.as_ptr(), dims.as_mut_ptr(), &mut error) };
+        if code == 0 { Ok(dims) } else { Err(refusal(code, &error)) }
+    }
+
+    /// Calls `arena_bytes`.
+    pub fn arena_bytes(&self, dims: &[i64]) -> usize {
+        assert_eq!(dims.len(), self.program.symbols.len());
+        // SAFETY: there is a dim for each symbol.
+        unsafe { (self.desc.arena_bytes)(dims.as_ptr()) }
+    }
+
+    /// Calls `output_shape`.
+    pub fn output_shape(&self, output: usize, dims: &[i64]) -> Vec<i64> {
+        let mut shape = vec![0; self.program.outputs[output].shape.len()];
+        // SAFETY: there is a dim for each symbol, and room for the rank of this output.
+        let code = unsafe { (self.desc.output_shape)(output as u32, dims.as_ptr(), shape.as_mut_ptr()) };
+        assert_eq!(code, 0);
+        shape
+    }
+
+    /// Calls `run` with the inputs' bytes and gives the outputs' bytes.
+    pub fn run(&self, dims: &[i64], inputs: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Refusal> {
+        let mut error = no_error();
+        let exec = abi::Exec { host: ptr::null_mut(), threads: 1, parallel_for: None, error: &mut error };
+        self.run_with(dims, inputs, &exec).map_err(|code| refusal(code, &error))
+    }
+
+    /// Calls `run` with an executor of the caller's.
+    pub fn run_with(
+        &self,
+        dims: &[i64],
+        inputs: &[Vec<u8>],
+        exec: *const abi::Exec,
+    ) -> Result<Vec<Vec<u8>>, i32> {
+        let value_of = |symbol: &Symbol| {
+            self.program.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx])
+        };
+        let mut outputs = Vec::new();
+        for port in &self.program.outputs {
+            let buffer = &self.program.buffers[port.buffer];
+            let elems = buffer.elems.eval_i64(&value_of).expect("a size");
+            outputs.push(vec![0xa5u8; elems as usize * buffer.dtype.size_bytes()]);
+        }
+        let mut arena = vec![0x5au8; self.arena_bytes(dims) + 64];
+        let aligned = arena.as_mut_ptr().wrapping_add(arena.as_ptr().align_offset(64));
+        let input_pointers: Vec<_> = inputs.iter().map(|bytes| bytes.as_ptr().cast()).collect();
+        let output_pointers: Vec<_> = outputs.iter_mut().map(|bytes| bytes.as_mut_ptr().cast()).collect();
+        // SAFETY: the tests give inputs of the sizes that the dims say; the outputs and the arena have them.
+        let code = unsafe {
+            (self.desc.run)(
+                input_pointers.as_ptr(),
+                output_pointers.as_ptr(),
+                dims.as_ptr(),
+                aligned.cast(),
+                exec,
+            )
+        };
+        if code == 0 { Ok(outputs) } else { Err(code) }
+    }
+
+    /// Runs on `f32` inputs and gives the first output's elements.
+    pub fn run_f32(&self, dims: &[i64], inputs: &[Vec<f32>]) -> Vec<f32> {
+        let inputs: Vec<Vec<u8>> = inputs.iter().map(|elems| bytes(elems, |x| x.to_le_bytes())).collect();
+        let outputs = self.run(dims, &inputs).expect("a run");
+        outputs[0].chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().expect("four bytes"))).collect()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(module) = self.module.take() {
+            // SAFETY: no code of the module runs any more.
+            unsafe { module.free_memory() };
+        }
+    }
+}
+
+/// Elements as bytes.
+pub fn bytes<T: Copy, const N: usize>(elems: &[T], to_bytes: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+    elems.iter().flat_map(|elem| to_bytes(*elem)).collect()
+}
+
+/// A plan that shares nothing: each buffer lies above the one before it.
+pub fn stacked(program: &Program) -> Plan {
+    let mut placements: Vec<Placement> = Vec::new();
+    for (buffer, data) in &program.buffers {
+        if matches!(data.space, Space::Arena | Space::Scratch) {
+            let below = placements.last().map(|placement| placement.buffer).into_iter().collect();
+            placements.push(Placement { buffer, below });
+        }
+    }
+    Plan { placements, arena_max: 0, lower_bound: 0 }
+}
+
+fn no_error() -> abi::Error {
+    abi::Error {
+        code: 0,
+        tensor: 0,
+        axis: 0,
+        symbol: 0,
+        value: 0,
+        lo: 0,
+        hi: 0,
+        symbol_name: ptr::null(),
+        tensor_name: ptr::null(),
+        why: ptr::null(),
+    }
+}
+
+fn refusal(code: i32, error: &abi::Error) -> Refusal {
+    assert_eq!(code, error.code);
+    Refusal {
+        code,
+        place: (error.tensor, error.axis),
+        numbers: [error.value, error.lo, error.hi],
+        symbol: string(error.symbol_name),
+        tensor: string(error.tensor_name),
+        why: string(error.why),
+    }
+}
+
+fn string(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: strings of an artefact end with a zero byte.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
