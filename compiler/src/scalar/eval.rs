@@ -46,6 +46,8 @@ fn float_unary(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Cosh => x.cosh(),
         UnaryOp::Tanh => x.tanh(),
         UnaryOp::Asinh => libm::asinh(x),
+        // Below 1 libm gives numbers.
+        UnaryOp::Acosh if x < 1.0 => f64::NAN,
         UnaryOp::Acosh => libm::acosh(x),
         UnaryOp::Atanh => libm::atanh(x),
         UnaryOp::Erf => libm::erf(x),
