@@ -1,0 +1,370 @@
+//! Straight-line code of a leaf, freed of names: memory is numbered streams, everything else lanes.
+//!
+//! Two layers of a model whose code differs only in addresses have equal bodies, and so share a leaf.
+//! [`Body::emit`] writes a body for one vector of iterations; where values come from and go to is the caller's
+//! [`Lanes`].
+
+use super::math;
+use crate::codegen::vector::{
+    Builder,
+    code::{Mask, MaskOp, Op1, Op2, Vector},
+};
+use crate::scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
+
+/// What the 32 bits of a lane mean; a bool is a mask.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Ty {
+    /// A float.
+    F32,
+    /// A signed integer.
+    I32,
+    /// A truth value.
+    Bool,
+}
+
+/// One instruction; operands are numbers of earlier ones.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Op {
+    /// These bits in all lanes.
+    Const(u32),
+    /// The next element of a stream.
+    Load(u32),
+    /// 32 bits of the argument block in all lanes, by position among the leaf's scalar arguments.
+    Splat(u32),
+    /// The sum of a contraction.
+    Sum,
+    /// A scalar variable of the leaf.
+    Get(u32),
+    /// Sets it; all lanes are equal.
+    Set(u32, u32),
+    /// See [`UnaryOp`].
+    Unary(UnaryOp, u32),
+    /// See [`BinaryOp`].
+    Binary(BinaryOp, u32, u32),
+    /// See [`CompareOp`].
+    Compare(CompareOp, u32, u32),
+    /// The second where the first holds, else the third.
+    Select(u32, u32, u32),
+    /// Conversion to this instruction's type.
+    Cast(u32),
+    /// Puts a value into a stream.
+    Store(u32, u32),
+    /// Combines a value over all iterations into a scalar variable.
+    Reduce(ReduceOp, u32, u32),
+}
+
+/// Instructions with the types of their results.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Body {
+    /// In order.
+    pub insts: Vec<(Op, Ty)>,
+}
+
+/// A value of a body in registers.
+#[derive(Clone, Copy, Debug)]
+pub enum Value {
+    /// Floats or integers.
+    Lanes(Vector),
+    /// Bools.
+    Truth(Mask),
+    /// Of an instruction without a result.
+    Nothing,
+}
+
+impl Value {
+    /// The vector of an instruction whose type says that it is one.
+    fn lanes(self) -> Vector {
+        match self {
+            Value::Lanes(vector) => vector,
+            _ => unreachable!("the body's types were checked when it was made"),
+        }
+    }
+
+    /// The mask of an instruction whose type says that it is one.
+    fn truth(self) -> Mask {
+        match self {
+            Value::Truth(mask) => mask,
+            _ => unreachable!("the body's types were checked when it was made"),
+        }
+    }
+}
+
+/// Where one vector of iterations gets its values and puts them.
+pub trait Lanes {
+    /// The elements of a stream.
+    fn load(&mut self, b: &mut Builder, stream: u32) -> Vector;
+    /// Puts elements into a stream.
+    fn store(&mut self, b: &mut Builder, stream: u32, value: Vector);
+    /// A scalar argument in all lanes.
+    fn splat(&mut self, b: &mut Builder, slot: u32) -> Vector;
+    /// The sum of a contraction.
+    fn sum(&mut self, b: &mut Builder) -> Vector;
+    /// A scalar variable.
+    fn variable(&mut self, var: u32) -> Vector;
+    /// Combines values into a scalar variable.
+    fn reduce(&mut self, b: &mut Builder, op: ReduceOp, value: Vector, var: u32);
+}
+
+impl Body {
+    /// Appends an instruction if leaves can do it, and returns its number.
+    pub fn push(&mut self, op: Op, ty: Ty) -> Option<u32> {
+        if !self.supports(op, ty) {
+            return None;
+        }
+        self.insts.push((op, ty));
+        Some(self.insts.len() as u32 - 1)
+    }
+
+    fn ty(&self, reg: u32) -> Ty {
+        self.insts[reg as usize].1
+    }
+
+    fn constant(&self, reg: u32) -> Option<f32> {
+        match self.insts[reg as usize] {
+            (Op::Const(bits), Ty::F32) => Some(f32::from_bits(bits)),
+            _ => None,
+        }
+    }
+
+    fn supports(&self, op: Op, ty: Ty) -> bool {
+        match op {
+            Op::Unary(op, x) => supports_unary(op, self.ty(x)),
+            Op::Binary(BinaryOp::Pow, _, y) => ty == Ty::F32 && self.constant(y).is_some_and(is_easy_power),
+            Op::Binary(op, x, _) => supports_binary(op, self.ty(x)),
+            Op::Compare(_, x, _) => self.ty(x) != Ty::Bool,
+            Op::Select(_, x, _) => self.ty(x) != Ty::Bool,
+            Op::Reduce(op, x, _) => match self.ty(x) {
+                Ty::F32 => true,
+                Ty::I32 => op != ReduceOp::Prod,
+                Ty::Bool => false,
+            },
+            Op::Set(_, x) | Op::Store(_, x) => self.ty(x) != Ty::Bool,
+            Op::Load(_) | Op::Splat(_) | Op::Get(_) => ty != Ty::Bool,
+            Op::Const(_) | Op::Sum | Op::Cast(_) => true,
+        }
+    }
+
+    /// A rough number of steps for one vector.
+    pub fn cost(&self) -> usize {
+        let cost = |op: &Op| match op {
+            Op::Unary(UnaryOp::Exp | UnaryOp::Log | UnaryOp::Tanh | UnaryOp::Erf, _) => 20,
+            Op::Unary(UnaryOp::Expm1 | UnaryOp::Log1p, _) => 40,
+            Op::Const(_) => 0,
+            _ => 1,
+        };
+        self.insts.iter().map(|(op, _)| cost(op)).sum()
+    }
+
+    /// Writes the body for one vector of iterations.
+    pub fn emit(&self, b: &mut Builder, lanes: &mut dyn Lanes) {
+        let mut values: Vec<Value> = Vec::with_capacity(self.insts.len());
+        for &(op, ty) in &self.insts {
+            let value = self.emit_inst(b, lanes, &values, op, ty);
+            values.push(value);
+        }
+    }
+
+    fn emit_inst(&self, b: &mut Builder, lanes: &mut dyn Lanes, values: &[Value], op: Op, ty: Ty) -> Value {
+        let at = |reg: u32| values[reg as usize];
+        let value = match op {
+            Op::Const(bits) if ty == Ty::Bool => return constant_truth(b, bits != 0),
+            Op::Const(bits) => b.bits(bits),
+            Op::Load(stream) => lanes.load(b, stream),
+            Op::Splat(slot) => lanes.splat(b, slot),
+            Op::Sum => lanes.sum(b),
+            Op::Get(var) => lanes.variable(var),
+            Op::Set(var, x) => {
+                let var = lanes.variable(var);
+                b.set(var, at(x).lanes());
+                return Value::Nothing;
+            }
+            Op::Unary(op, x) => return unary(b, op, self.ty(x), at(x)),
+            Op::Binary(op, x, y) if ty == Ty::Bool => return truth_binary(b, op, at(x).truth(), at(y).truth()),
+            Op::Binary(op, x, y) if ty == Ty::I32 => int_binary(b, op, at(x).lanes(), at(y).lanes()),
+            Op::Binary(op, x, y) => self.float_binary(b, op, (x, at(x).lanes()), (y, at(y).lanes())),
+            Op::Compare(op, x, y) => return Value::Truth(self.compare(b, op, self.ty(x), at(x), at(y))),
+            Op::Select(mask, x, y) => b.select(at(mask).truth(), at(x).lanes(), at(y).lanes()),
+            Op::Cast(x) => return cast(b, self.ty(x), ty, at(x)),
+            Op::Store(stream, x) => {
+                lanes.store(b, stream, at(x).lanes());
+                return Value::Nothing;
+            }
+            Op::Reduce(op, x, var) => {
+                lanes.reduce(b, op, at(x).lanes(), var);
+                return Value::Nothing;
+            }
+        };
+        Value::Lanes(value)
+    }
+
+    fn compare(&self, b: &mut Builder, op: CompareOp, ty: Ty, x: Value, y: Value) -> Mask {
+        match ty {
+            Ty::F32 => b.compare(op, x.lanes(), y.lanes()),
+            _ => b.compare_int(op, x.lanes(), y.lanes()),
+        }
+    }
+
+    fn float_binary(
+        &self,
+        b: &mut Builder,
+        op: BinaryOp,
+        (x_reg, x): (u32, Vector),
+        (y_reg, y): (u32, Vector),
+    ) -> Vector {
+        let number = |reg: u32| self.constant(reg).filter(|value| !value.is_nan());
+        match (op, number(x_reg), number(y_reg)) {
+            (BinaryOp::Add, ..) => b.op2(Op2::Add, x, y),
+            (BinaryOp::Sub, ..) => b.op2(Op2::Sub, x, y),
+            (BinaryOp::Mul, ..) => b.op2(Op2::Mul, x, y),
+            (BinaryOp::Div, ..) => b.op2(Op2::Div, x, y),
+            (BinaryOp::Min, _, Some(bound)) => math::min_constant(b, x, bound),
+            (BinaryOp::Min, Some(bound), _) => math::min_constant(b, y, bound),
+            (BinaryOp::Max, _, Some(bound)) => math::max_constant(b, x, bound),
+            (BinaryOp::Max, Some(bound), _) => math::max_constant(b, y, bound),
+            (BinaryOp::Min, ..) => math::min(b, x, y),
+            (BinaryOp::Max, ..) => math::max(b, x, y),
+            (BinaryOp::Pow, _, Some(power)) => easy_power(b, x, power),
+            _ => unreachable!("refused when the body was made: {op:?}"),
+        }
+    }
+}
+
+fn supports_unary(op: UnaryOp, ty: Ty) -> bool {
+    use UnaryOp::*;
+    match (op, ty) {
+        (Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Sqrt | Recip, Ty::F32) => true,
+        (Exp | Expm1 | Log | Log1p | Tanh | Erf | IsNan | IsInf, Ty::F32) => true,
+        (Neg | Abs | Floor | Ceil | Round | Trunc | Not, Ty::I32) => true,
+        (Not, Ty::Bool) => true,
+        _ => false,
+    }
+}
+
+fn supports_binary(op: BinaryOp, ty: Ty) -> bool {
+    use BinaryOp::*;
+    match ty {
+        Ty::F32 => matches!(op, Add | Sub | Mul | Div | Min | Max),
+        Ty::I32 => matches!(op, Add | Sub | Mul | Min | Max | And | Or | Xor),
+        Ty::Bool => matches!(op, And | Or | Xor),
+    }
+}
+
+/// Powers that are a multiplication or a root.
+fn is_easy_power(power: f32) -> bool {
+    [2.0, 3.0, 1.0, -1.0].contains(&power)
+}
+
+fn easy_power(b: &mut Builder, x: Vector, power: f32) -> Vector {
+    if power == 1.0 {
+        return x;
+    }
+    if power == -1.0 {
+        let one = b.float(1.0);
+        return b.op2(Op2::Div, one, x);
+    }
+    let square = b.op2(Op2::Mul, x, x);
+    if power == 2.0 { square } else { b.op2(Op2::Mul, square, x) }
+}
+
+fn constant_truth(b: &mut Builder, value: bool) -> Value {
+    let zero = b.bits(0);
+    let op = if value { CompareOp::Eq } else { CompareOp::Ne };
+    Value::Truth(b.compare_int(op, zero, zero))
+}
+
+fn unary(b: &mut Builder, op: UnaryOp, ty: Ty, x: Value) -> Value {
+    match ty {
+        Ty::Bool => Value::Truth(math::not(b, x.truth())),
+        Ty::I32 => Value::Lanes(int_unary(b, op, x.lanes())),
+        Ty::F32 => match op {
+            UnaryOp::IsNan => Value::Truth(math::is_nan(b, x.lanes())),
+            UnaryOp::IsInf => Value::Truth(math::is_inf(b, x.lanes())),
+            _ => Value::Lanes(float_unary(b, op, x.lanes())),
+        },
+    }
+}
+
+fn float_unary(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
+    match op {
+        UnaryOp::Neg => math::neg(b, x),
+        UnaryOp::Abs => math::abs(b, x),
+        UnaryOp::Sign => math::sign(b, x),
+        UnaryOp::Floor => b.op1(Op1::Floor, x),
+        UnaryOp::Ceil => b.op1(Op1::Ceil, x),
+        UnaryOp::Round => b.op1(Op1::Nearest, x),
+        UnaryOp::Trunc => b.op1(Op1::Trunc, x),
+        UnaryOp::Sqrt => b.op1(Op1::Sqrt, x),
+        UnaryOp::Recip => {
+            let one = b.float(1.0);
+            b.op2(Op2::Div, one, x)
+        }
+        UnaryOp::Exp => math::exp(b, x),
+        UnaryOp::Expm1 => math::expm1(b, x),
+        UnaryOp::Log => math::log(b, x),
+        UnaryOp::Log1p => math::log1p(b, x),
+        UnaryOp::Tanh => math::tanh(b, x),
+        UnaryOp::Erf => math::erf(b, x),
+        _ => unreachable!("refused when the body was made: {op:?}"),
+    }
+}
+
+fn int_unary(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
+    let zero = b.bits(0);
+    match op {
+        UnaryOp::Neg => b.op2(Op2::SubInt, zero, x),
+        UnaryOp::Abs => {
+            let opposite = b.op2(Op2::SubInt, zero, x);
+            b.op2(Op2::MaxInt, x, opposite)
+        }
+        UnaryOp::Not => {
+            let all = b.bits(u32::MAX);
+            b.op2(Op2::Xor, x, all)
+        }
+        _ => x,
+    }
+}
+
+fn int_binary(b: &mut Builder, op: BinaryOp, x: Vector, y: Vector) -> Vector {
+    let op = match op {
+        BinaryOp::Add => Op2::AddInt,
+        BinaryOp::Sub => Op2::SubInt,
+        BinaryOp::Mul => Op2::MulInt,
+        BinaryOp::Min => Op2::MinInt,
+        BinaryOp::Max => Op2::MaxInt,
+        BinaryOp::And => Op2::And,
+        BinaryOp::Or => Op2::Or,
+        BinaryOp::Xor => Op2::Xor,
+        _ => unreachable!("refused when the body was made: {op:?}"),
+    };
+    b.op2(op, x, y)
+}
+
+fn truth_binary(b: &mut Builder, op: BinaryOp, x: Mask, y: Mask) -> Value {
+    let op = match op {
+        BinaryOp::And => MaskOp::And,
+        BinaryOp::Or => MaskOp::Or,
+        BinaryOp::Xor => MaskOp::Xor,
+        _ => unreachable!("refused when the body was made: {op:?}"),
+    };
+    Value::Truth(b.mask_op(op, x, y))
+}
+
+fn cast(b: &mut Builder, from: Ty, to: Ty, x: Value) -> Value {
+    match (from, to) {
+        (Ty::F32, Ty::I32) => Value::Lanes(math::to_int(b, x.lanes())),
+        (Ty::I32, Ty::F32) => Value::Lanes(b.op1(Op1::ToFloat, x.lanes())),
+        (Ty::Bool, Ty::F32 | Ty::I32) => {
+            let one = if to == Ty::F32 { 1f32.to_bits() } else { 1 };
+            let (one, zero) = (b.bits(one), b.bits(0));
+            Value::Lanes(b.select(x.truth(), one, zero))
+        }
+        (Ty::F32 | Ty::I32, Ty::Bool) => {
+            let zero = b.bits(0);
+            Value::Truth(match from {
+                Ty::F32 => b.compare(CompareOp::Ne, x.lanes(), zero),
+                _ => b.compare_int(CompareOp::Ne, x.lanes(), zero),
+            })
+        }
+        _ => x,
+    }
+}

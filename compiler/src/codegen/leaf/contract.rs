@@ -1,0 +1,460 @@
+//! The contraction leaf: tiles of `rows` rows by `vectors` vectors of columns, one below the other.
+//!
+//! For each tile the sums start at zero and stay in registers while the reduction runs: nested loops over reduction
+//! segments, the innermost over consecutive `k`. One step of it loads a row of B, broadcasts one element of A for each
+//! tile row, and multiplies and adds. Then the epilogue runs on the sums, vector by vector, and the pointers move on to
+//! the next tile.
+//!
+//! Every element's sum runs over `k` in the one order that the nest gives, one fused step after another, from zero: so
+//! its bits depend neither on the tile's shape nor on how many rows there are.
+//!
+//! B is either packed in panels of [`PANEL`] columns, `k` after `k`, filled up with zeros, or rows in memory.
+//! [`PANEL`] is a multiple of every ISA's lanes, so all ISAs share one packed constant; wide tiles read several panels.
+
+use super::body::{Body, Lanes};
+use crate::codegen::vector::{
+    Builder, Shape,
+    code::{Code, Int, IntOp, Mask, Mem, Vector},
+};
+use crate::scalar::{CompareOp, ReduceOp};
+
+/// Columns of a panel.
+pub const PANEL: usize = 16;
+
+/// Steps of the innermost loop that are unrolled.
+const UNROLL: usize = 4;
+
+/// Where B comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Rhs {
+    /// Packed panels of this many columns, see [`PANEL`].
+    Panels(u32),
+    /// Columns are consecutive, `k` by any stride.
+    Rows,
+    /// Columns and `k` by any stride.
+    Scattered,
+}
+
+/// How an epilogue stream moves along the columns.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Columns {
+    /// Not at all.
+    Fixed,
+    /// Consecutive.
+    Unit,
+    /// By any number of bytes.
+    Stride,
+}
+
+/// Everything that a tile's code depends on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TileKey {
+    /// Rows of the tile.
+    pub rows: u8,
+    /// Vectors of columns.
+    pub vectors: u8,
+    /// Only the first [`TileKey::COLUMNS`] columns exist.
+    pub tail: bool,
+    /// Consecutive `k` are consecutive in A's memory.
+    pub dense: bool,
+    /// Loops of the reduction, at least one.
+    pub levels: u8,
+    /// Where B comes from.
+    pub rhs: Rhs,
+    /// The epilogue's streams.
+    pub streams: Vec<Columns>,
+    /// Scalar arguments of the epilogue.
+    pub scalars: u32,
+    /// What is done with each sum.
+    pub epilogue: Body,
+}
+
+/// Where a tile leaf's arguments lie in the argument block; strides are in bytes.
+impl TileKey {
+    /// A at the first row and `k` 0.
+    pub const A: usize = 0;
+    /// From row to row of A.
+    pub const A_ROW: usize = 1;
+    /// From `k` to `k` of A, unless dense.
+    pub const A_K: usize = 2;
+    /// B at `k` 0 and the tile's first column.
+    pub const B: usize = 3;
+    /// From `k` to `k` of B, unless packed.
+    pub const B_K: usize = 4;
+    /// From column to column of a scattered B; from panel to panel of a packed one.
+    pub const B_COLUMN: usize = 5;
+    /// Number of tiles.
+    pub const TILES: usize = 6;
+    /// Number of columns, in tail tiles.
+    pub const COLUMNS: usize = 7;
+
+    /// Level `level` of the reduction, 0 being the innermost: its count; then, but for level 0, what A and B move.
+    pub fn level(level: u8) -> usize {
+        8 + 3 * level as usize
+    }
+
+    /// Stream `stream`: its address at the first row and column, bytes from row to row, bytes from column to column.
+    pub fn stream(&self, stream: u32) -> usize {
+        TileKey::level(self.levels) + 3 * stream as usize
+    }
+
+    /// Scalar argument `scalar`, 32 bits of it.
+    pub fn scalar(&self, scalar: u32) -> usize {
+        self.stream(self.streams.len() as u32) + scalar as usize
+    }
+
+    /// Length of the argument block.
+    pub fn slots(&self) -> usize {
+        self.scalar(self.scalars)
+    }
+}
+
+/// Most rows of a tile on an ISA of this shape.
+pub fn max_rows(shape: Shape) -> usize {
+    // Two vectors of sums a row, two of B, and one or two of A.
+    (shape.registers - 4) / 2
+}
+
+/// Vectors of columns of the widest tile with so many rows: enough independent sums to hide the latency of a
+/// multiplication and addition, as registers allow.
+pub fn wide_vectors(shape: Shape, rows: usize) -> usize {
+    match (shape.registers, rows) {
+        (16, 1) => 8,
+        (16, 2..=3) => 4,
+        (32, 1) => 8,
+        (32, 2..=6) => 4,
+        _ => 2,
+    }
+}
+
+/// The leaf's code on an ISA of this shape.
+pub fn emit(key: &TileKey, shape: Shape) -> Code {
+    let mut b = Builder::new(shape);
+    let tile = Tile::new(&mut b, key);
+    let tiles = b.arg(TileKey::TILES);
+    b.repeat(tiles, 1, |b| {
+        tile.zero(b);
+        let (a, rhs) = (b.copy(tile.a), b.copy(tile.b));
+        tile.level(b, key.levels - 1, a, rhs);
+        tile.epilogue(b);
+        let next = b.int_op(IntOp::Mul, tile.multiples[1], i32::from(key.rows));
+        b.advance(tile.a, next);
+    });
+    b.finish()
+}
+
+struct Tile<'a> {
+    key: &'a TileKey,
+    a: Int,
+    /// `multiples[i]` holds `i` times A's row stride, for 1 and odd `i` that some row needs.
+    multiples: Vec<Int>,
+    b: Int,
+    sums: Vec<Vec<Vector>>,
+    streams: Vec<Int>,
+    /// Number of columns and their mask for each vector, in tail tiles.
+    parts: Vec<(Int, Mask)>,
+}
+
+impl<'a> Tile<'a> {
+    fn new(b: &mut Builder, key: &'a TileKey) -> Tile<'a> {
+        let (a, row, rhs) = (b.arg(TileKey::A), b.arg(TileKey::A_ROW), b.arg(TileKey::B));
+        let mut multiples = vec![row; 2];
+        for odd in (3..key.rows as usize).step_by(2) {
+            let previous = multiples[odd - 2];
+            let twice = Mem { base: previous, index: Some((row, 2)), disp: 0 };
+            let multiple = b.address(twice);
+            multiples.push(row);
+            multiples.push(multiple);
+        }
+        let sums = (0..key.rows).map(|_| (0..key.vectors).map(|_| b.vector()).collect()).collect();
+        let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
+        let parts = if key.tail { parts(b, key) } else { Vec::new() };
+        Tile { key, a, multiples, b: rhs, sums, streams, parts }
+    }
+
+    fn zero(&self, b: &mut Builder) {
+        let zero = b.float(0.0);
+        for sum in self.sums.iter().flatten() {
+            b.set(*sum, zero);
+        }
+    }
+
+    /// Loop `level` of the reduction from these places on; a packed B just runs on through all levels.
+    fn level(&self, b: &mut Builder, level: u8, a: Int, rhs: Int) {
+        let count = b.arg(TileKey::level(level));
+        if level == 0 {
+            return self.innermost(b, count, a, rhs);
+        }
+        let packed = matches!(self.key.rhs, Rhs::Panels(_));
+        b.repeat(count, 1, |b| {
+            let inner_a = b.copy(a);
+            let inner_b = if packed { rhs } else { b.copy(rhs) };
+            self.level(b, level - 1, inner_a, inner_b);
+            let step = b.arg(TileKey::level(level) + 1);
+            b.advance(a, step);
+            if !packed {
+                let step = b.arg(TileKey::level(level) + 2);
+                b.advance(rhs, step);
+            }
+        });
+    }
+
+    fn innermost(&self, b: &mut Builder, count: Int, a: Int, rhs: Int) {
+        let a_step = (!self.key.dense).then(|| b.arg(TileKey::A_K));
+        let b_step = (!matches!(self.key.rhs, Rhs::Panels(_))).then(|| b.arg(TileKey::B_K));
+        let column = matches!(self.key.rhs, Rhs::Scattered).then(|| b.arg(TileKey::B_COLUMN));
+        let panels = self.panels(b, rhs);
+        for block in [UNROLL, 1] {
+            b.repeat(count, block as i32, |b| {
+                for k in 0..block {
+                    let a_offset = if self.key.dense { 4 * k } else { 0 };
+                    self.step(b, a, a_offset, rhs, k, &panels, column);
+                    if let Some(step) = a_step {
+                        b.advance(a, step);
+                    }
+                    if let Some(step) = b_step {
+                        b.advance(rhs, step);
+                    }
+                }
+                if self.key.dense {
+                    b.advance(a, 4 * block as i32);
+                }
+                if let Rhs::Panels(width) = self.key.rhs {
+                    b.advance(rhs, 4 * width as i32 * block as i32);
+                }
+            });
+        }
+    }
+
+    /// Offsets of the panels that the tile reads, but for the first one, from it: multiples of the panel stride.
+    fn panels(&self, b: &mut Builder, _rhs: Int) -> Vec<Int> {
+        let Rhs::Panels(width) = self.key.rhs else { return Vec::new() };
+        let columns = self.key.vectors as usize * b.lanes();
+        let count = columns.div_ceil(width as usize);
+        let mut offsets = Vec::new();
+        if count > 1 {
+            let stride = b.arg(TileKey::B_COLUMN);
+            offsets.push(stride);
+            // A fourth is the second from the second by scaling; only odd multiples need a register.
+            for odd in (3..count).step_by(2) {
+                let previous = *offsets.last().expect("the stride itself is there");
+                debug_assert!(odd < 2 * offsets.len() + 2);
+                offsets.push(b.address(Mem { base: previous, index: Some((stride, 2)), disp: 0 }));
+            }
+        }
+        offsets
+    }
+
+    fn step(&self, b: &mut Builder, a: Int, a_offset: usize, rhs: Int, k: usize, panels: &[Int], column: Option<Int>) {
+        let (rows, vectors) = (self.key.rows as usize, self.key.vectors as usize);
+        let free = b.shape().registers - rows * vectors;
+        if vectors < free || vectors <= rows {
+            let row_of_b: Vec<Vector> =
+                (0..vectors).map(|vector| self.load_b(b, vector, rhs, k, panels, column)).collect();
+            for row in 0..rows {
+                let factor = b.broadcast(self.a_mem(a, row).plus(a_offset));
+                for (sum, &other) in self.sums[row].iter().zip(&row_of_b) {
+                    b.set_fma(*sum, factor, other);
+                }
+            }
+            return;
+        }
+        let factors: Vec<Vector> =
+            (0..rows).map(|row| b.broadcast(self.a_mem(a, row).plus(a_offset))).collect();
+        for vector in 0..vectors {
+            let other = self.load_b(b, vector, rhs, k, panels, column);
+            for (row, &factor) in factors.iter().enumerate() {
+                b.set_fma(self.sums[row][vector], factor, other);
+            }
+        }
+    }
+
+    fn a_mem(&self, a: Int, row: usize) -> Mem {
+        scaled(a, &self.multiples, row)
+    }
+
+    fn load_b(
+        &self,
+        b: &mut Builder,
+        vector: usize,
+        rhs: Int,
+        k: usize,
+        panels: &[Int],
+        column: Option<Int>,
+    ) -> Vector {
+        let first = vector * b.lanes();
+        match self.key.rhs {
+            Rhs::Panels(width) => {
+                let width = width as usize;
+                let offset = 4 * (first % width) + 4 * width * k;
+                b.load(panel_mem(rhs, panels, first / width).plus(offset))
+            }
+            Rhs::Rows => {
+                let mem = Mem::from(rhs).plus(4 * first);
+                match self.parts.get(vector) {
+                    None => b.load(mem),
+                    Some(&(n, mask)) => b.load_first(mem, n, mask),
+                }
+            }
+            Rhs::Scattered => self.gather(b, vector, rhs, column.expect("read with the strides")),
+        }
+    }
+
+    /// The columns of a vector lane by lane; columns beyond the last are read from the last.
+    fn gather(&self, b: &mut Builder, vector: usize, rhs: Int, column: Int) -> Vector {
+        let first = vector * b.lanes();
+        let skip = b.int_op(IntOp::Mul, column, first as i32);
+        let mut base = b.int_op(IntOp::Add, rhs, skip);
+        let mut mems = Vec::new();
+        for lane in 0..b.lanes() {
+            if lane > 0 {
+                let next = b.copy(base);
+                match self.parts.get(vector) {
+                    None => b.advance(next, column),
+                    Some(&(n, _)) => b.when(CompareOp::Gt, n, lane as i32, |b| b.advance(next, column)),
+                }
+                base = next;
+            }
+            mems.push(Mem::from(base));
+        }
+        b.load_lanes(mems)
+    }
+
+    fn epilogue(&self, b: &mut Builder) {
+        for row in 0..self.key.rows as usize {
+            for vector in 0..self.key.vectors as usize {
+                let mut at = At { tile: self, row, vector };
+                match self.parts.get(vector) {
+                    None => self.key.epilogue.emit(b, &mut at),
+                    Some(&(n, _)) => b.when(CompareOp::Gt, n, 0, |b| self.key.epilogue.emit(b, &mut at)),
+                }
+            }
+            for (stream, &pointer) in self.streams.iter().enumerate() {
+                let stride = b.arg(self.key.stream(stream as u32) + 1);
+                b.advance(pointer, stride);
+            }
+        }
+    }
+}
+
+/// Columns left for each vector of a tail tile, with their masks.
+fn parts(b: &mut Builder, key: &TileKey) -> Vec<(Int, Mask)> {
+    let columns = b.arg(TileKey::COLUMNS);
+    (0..key.vectors as usize)
+        .map(|vector| {
+            let left = b.int_op(IntOp::Sub, columns, (vector * b.lanes()) as i32);
+            (left, b.mask_first(left))
+        })
+        .collect()
+}
+
+/// `base + row * stride`, given the odd multiples of the stride.
+fn scaled(base: Int, multiples: &[Int], row: usize) -> Mem {
+    if row == 0 {
+        return base.into();
+    }
+    let shift = row.trailing_zeros().min(3);
+    let scale = 1u8 << shift;
+    Mem { base, index: Some((multiples[row >> shift], scale)), disp: 0 }
+}
+
+/// `base + panel * stride`, given the odd multiples of the stride.
+fn panel_mem(base: Int, offsets: &[Int], panel: usize) -> Mem {
+    if panel == 0 {
+        return base.into();
+    }
+    let shift = panel.trailing_zeros();
+    Mem { base, index: Some((offsets[(panel >> shift) / 2], 1 << shift)), disp: 0 }
+}
+
+/// One vector of sums in the epilogue.
+struct At<'a> {
+    tile: &'a Tile<'a>,
+    row: usize,
+    vector: usize,
+}
+
+impl At<'_> {
+    fn unit(&self, b: &Builder, stream: u32) -> Mem {
+        Mem::from(self.tile.streams[stream as usize]).plus(4 * self.vector * b.lanes())
+    }
+
+    /// The places of the columns in a stream with a stride; those beyond the last are the last one's.
+    fn places(&self, b: &mut Builder, stream: u32) -> Vec<Mem> {
+        let stride = b.arg(self.tile.key.stream(stream) + 2);
+        let skip = b.int_op(IntOp::Mul, stride, (self.vector * b.lanes()) as i32);
+        let mut place = b.int_op(IntOp::Add, self.tile.streams[stream as usize], skip);
+        let mut mems = vec![Mem::from(place)];
+        for lane in 1..b.lanes() {
+            place = b.copy(place);
+            match self.tile.parts.get(self.vector) {
+                None => b.advance(place, stride),
+                Some(&(n, _)) => b.when(CompareOp::Gt, n, lane as i32, |b| b.advance(place, stride)),
+            }
+            mems.push(place.into());
+        }
+        mems
+    }
+}
+
+impl Lanes for At<'_> {
+    fn load(&mut self, b: &mut Builder, stream: u32) -> Vector {
+        match (self.tile.key.streams[stream as usize], self.tile.parts.get(self.vector)) {
+            (Columns::Fixed, _) => b.broadcast(self.tile.streams[stream as usize]),
+            (Columns::Unit, None) => b.load(self.unit(b, stream)),
+            (Columns::Unit, Some(&(n, mask))) => b.load_first(self.unit(b, stream), n, mask),
+            (Columns::Stride, _) => {
+                let places = self.places(b, stream);
+                b.load_lanes(places)
+            }
+        }
+    }
+
+    fn store(&mut self, b: &mut Builder, stream: u32, value: Vector) {
+        match (self.tile.key.streams[stream as usize], self.tile.parts.get(self.vector)) {
+            (Columns::Fixed, _) => b.store_one(self.tile.streams[stream as usize], value),
+            (Columns::Unit, None) => b.store(self.unit(b, stream), value),
+            (Columns::Unit, Some(&(n, mask))) => b.store_first(self.unit(b, stream), value, n, mask),
+            (Columns::Stride, None) => {
+                let places = self.places(b, stream);
+                b.store_lanes(places, value);
+            }
+            (Columns::Stride, Some(&(n, _))) => {
+                // Only the lanes that exist: the others would overwrite the last column.
+                let places = self.places(b, stream);
+                store_existing(b, &places, value, n);
+            }
+        }
+    }
+
+    fn splat(&mut self, b: &mut Builder, slot: u32) -> Vector {
+        b.broadcast(b.arg_mem(self.tile.key.scalar(slot)))
+    }
+
+    fn sum(&mut self, _: &mut Builder) -> Vector {
+        self.tile.sums[self.row][self.vector]
+    }
+
+    fn variable(&mut self, _: u32) -> Vector {
+        unreachable!("epilogues have no scalar variables")
+    }
+
+    fn reduce(&mut self, _: &mut Builder, _: ReduceOp, _: Vector, _: u32) {
+        unreachable!("epilogues do not reduce")
+    }
+}
+
+/// Stores the lanes below `n`, lane by lane, each brought to lane 0 in its turn.
+fn store_existing(b: &mut Builder, places: &[Mem], value: Vector, n: Int) {
+    for (lane, place) in places.iter().enumerate() {
+        b.when(CompareOp::Gt, n, lane as i32, |b| {
+            let mut shown = value;
+            for bit in 0..places.len().trailing_zeros() {
+                if lane >> bit & 1 == 1 {
+                    shown = b.butterfly(shown, 1 << bit);
+                }
+            }
+            b.store_one(*place, shown);
+        });
+    }
+}

@@ -1,0 +1,55 @@
+//! Leaves: the hot loops of kernels as functions `extern "C" fn(args: *const i64)`, written once over the vector ISA.
+//!
+//! A [`LeafKey`] says everything that a leaf's code depends on; equal keys share one function, across kernels and
+//! layers. What differs from call to call (addresses, strides, counts, scalar bits) is the argument block.
+
+pub mod body;
+pub mod contract;
+pub mod math;
+pub mod strip;
+
+use super::vector::{VectorIsa, code::Code};
+use crate::error::{Error, Result};
+use cranelift_codegen::ir::{AbiParam, types};
+use cranelift_module::{FuncId, Linkage, Module};
+
+/// What a leaf is; equal keys are one function.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum LeafKey {
+    /// Tiles of a contraction.
+    Tile(contract::TileKey),
+    /// A strip, or several in a row loop.
+    Strip(strip::StripKey),
+}
+
+impl LeafKey {
+    /// The leaf's code before it is machine code.
+    pub fn code(&self, isa: &dyn VectorIsa) -> Code {
+        match self {
+            LeafKey::Tile(key) => contract::emit(key, isa.shape()),
+            LeafKey::Strip(key) => strip::emit(key, isa.shape()),
+        }
+    }
+
+    /// Slots of the argument block.
+    pub fn slots(&self) -> usize {
+        match self {
+            LeafKey::Tile(key) => key.slots(),
+            LeafKey::Strip(key) => key.slots(),
+        }
+    }
+}
+
+/// Declares and defines the leaf as a local function of this name.
+///
+/// # Errors
+/// `Internal` where the module refuses it: a bug.
+pub fn emit(key: &LeafKey, name: &str, isa: &dyn VectorIsa, module: &mut dyn Module) -> Result<FuncId> {
+    let mut signature = module.make_signature();
+    signature.params.push(AbiParam::new(types::I64));
+    let func = module
+        .declare_function(name, Linkage::Local, &signature)
+        .map_err(|error| Error::internal(format!("leaf {name}: {error}")))?;
+    isa.define(func, &key.code(isa), module)?;
+    Ok(func)
+}

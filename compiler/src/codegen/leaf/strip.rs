@@ -1,0 +1,407 @@
+//! The strip leaf: phases over the rows of a row loop, each a loop of straight-line code or scalar code.
+//!
+//! `for row { phase; phase; … }`, where a phase is either a loop over `extent` elements (vectors of them, then a tail)
+//! or scalar code, which runs with the same value in all lanes. Scalar variables live in vector registers, all lanes
+//! equal, so a maximum found by one phase is an operand of the next without leaving them: softmax and layer norm are one
+//! leaf each.
+//!
+//! Sums run over [`ACCUMULATORS`] vectors in turn where the code is short, else over one; those are added pairwise, then
+//! lanes by halves. So the order of a sum depends on its length, the code and the ISA, and on nothing else.
+
+use super::body::{Body, Lanes, Op, Ty};
+use super::math;
+use crate::codegen::vector::{
+    Builder, Shape,
+    code::{Code, Int, IntOp, Mask, Mem, Op2, Vector},
+};
+use crate::scalar::{CompareOp, ReduceOp};
+
+/// Vectors that a short reduction is spread over.
+pub const ACCUMULATORS: usize = 4;
+
+/// Longest code, in steps, that is unrolled for a reduction.
+const UNROLL_COST: usize = 16;
+
+/// How a stream moves with the phase's loop.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Along {
+    /// Not at all.
+    Fixed,
+    /// By one element.
+    Unit,
+    /// By any number of bytes.
+    Stride,
+}
+
+/// A phase.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Phase {
+    /// Runs once a row.
+    Scalar(Body),
+    /// Runs for each element of the row; the extent is argument number `extent` of the extents.
+    Loop {
+        /// Which extent.
+        extent: u32,
+        /// What runs.
+        body: Body,
+    },
+}
+
+/// Everything that a strip leaf's code depends on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct StripKey {
+    /// There is a row loop.
+    pub rows: bool,
+    /// In order.
+    pub phases: Vec<Phase>,
+    /// The streams of all phases.
+    pub streams: Vec<Along>,
+    /// Number of extents.
+    pub extents: u32,
+    /// Number of scalar arguments.
+    pub scalars: u32,
+    /// Number of scalar variables.
+    pub variables: u32,
+    /// Variables whose value is put into the argument block at the end; only without a row loop.
+    pub results: Vec<u32>,
+}
+
+/// Where a strip leaf's arguments lie in the argument block.
+impl StripKey {
+    /// Number of rows.
+    pub const ROWS: usize = 0;
+
+    /// Extent number `extent`.
+    pub fn extent(&self, extent: u32) -> usize {
+        1 + extent as usize
+    }
+
+    /// Stream `stream`: its address, then bytes from row to row, then bytes from element to element.
+    pub fn stream(&self, stream: u32) -> usize {
+        1 + self.extents as usize + 3 * stream as usize
+    }
+
+    /// Scalar argument `scalar`, 32 bits of it.
+    pub fn scalar(&self, scalar: u32) -> usize {
+        self.stream(self.streams.len() as u32) + scalar as usize
+    }
+
+    /// Result number `result`, 32 bits, written by the leaf.
+    pub fn result(&self, result: usize) -> usize {
+        self.scalar(self.scalars) + result
+    }
+
+    /// Length of the argument block.
+    pub fn slots(&self) -> usize {
+        self.result(self.results.len())
+    }
+}
+
+/// The leaf's code on an ISA of this shape.
+pub fn emit(key: &StripKey, shape: Shape) -> Code {
+    let mut b = Builder::new(shape);
+    let pointers = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect::<Vec<_>>();
+    let zero = b.bits(0);
+    let variables = (0..key.variables).map(|_| b.variable(zero)).collect();
+    let leaf = Leaf { key, pointers, variables };
+    if key.rows {
+        let rows = b.arg(StripKey::ROWS);
+        b.repeat(rows, 1, |b| {
+            leaf.phases(b);
+            for (stream, &pointer) in leaf.pointers.iter().enumerate() {
+                let stride = b.arg(key.stream(stream as u32) + 1);
+                b.advance(pointer, stride);
+            }
+        });
+    } else {
+        leaf.phases(&mut b);
+        for (index, &var) in key.results.iter().enumerate() {
+            b.store_one(b.arg_mem(key.result(index)), leaf.variables[var as usize]);
+        }
+    }
+    b.finish()
+}
+
+struct Leaf<'a> {
+    key: &'a StripKey,
+    /// The current row of each stream.
+    pointers: Vec<Int>,
+    variables: Vec<Vector>,
+}
+
+/// Which lanes of a vector count.
+#[derive(Clone, Copy)]
+enum Part {
+    /// All.
+    Full,
+    /// The first ones.
+    First(Int, Mask),
+    /// Lane 0.
+    One(Mask),
+}
+
+/// The streams of a loop phase at the current element.
+struct Position {
+    /// Byte offset in unit streams.
+    offset: Int,
+    /// Pointers of strided streams.
+    strided: Vec<Option<(Int, Int)>>,
+}
+
+impl Leaf<'_> {
+    fn phases(&self, b: &mut Builder) {
+        for phase in &self.key.phases {
+            match phase {
+                Phase::Scalar(body) => {
+                    let mut lanes = At { leaf: self, position: None, part: Part::Full, sums: &[], unroll: 0 };
+                    body.emit(b, &mut lanes);
+                }
+                Phase::Loop { extent, body } => self.run(b, *extent, body),
+            }
+        }
+    }
+
+    /// The streams that a body touches.
+    fn touched(&self, body: &Body, along: Along) -> Vec<u32> {
+        let mut streams: Vec<u32> = body
+            .insts
+            .iter()
+            .filter_map(|(op, _)| match op {
+                Op::Load(stream) | Op::Store(stream, _) => Some(*stream),
+                _ => None,
+            })
+            .filter(|stream| self.key.streams[*stream as usize] == along)
+            .collect();
+        streams.sort_unstable();
+        streams.dedup();
+        streams
+    }
+
+    fn run(&self, b: &mut Builder, extent: u32, body: &Body) {
+        let reductions: Vec<(ReduceOp, Ty, u32)> = body
+            .insts
+            .iter()
+            .filter_map(|(op, _)| match *op {
+                Op::Reduce(op, x, var) => Some((op, body.insts[x as usize].1, var)),
+                _ => None,
+            })
+            .collect();
+        let unroll = if !reductions.is_empty() && body.cost() <= UNROLL_COST { ACCUMULATORS } else { 1 };
+        let sums: Vec<Sum> = reductions.iter().map(|&(op, ty, var)| Sum::start(b, op, ty, var, unroll)).collect();
+        let count = b.arg(self.key.extent(extent));
+        let position = self.start(b, body);
+        let lanes = b.lanes() as i32;
+        let blocks: &[usize] = if unroll > 1 { &[ACCUMULATORS, 1] } else { &[1] };
+        for &block in blocks {
+            b.repeat(count, lanes * block as i32, |b| {
+                for unroll in 0..block {
+                    let mut at = At { leaf: self, position: Some(&position), part: Part::Full, sums: &sums, unroll };
+                    body.emit(b, &mut at);
+                    position.advance(b, b.lanes());
+                }
+            });
+        }
+        self.tail(b, body, count, &position, &sums);
+        for sum in &sums {
+            sum.finish(b, self.variables[sum.var as usize]);
+        }
+    }
+
+    fn start(&self, b: &mut Builder, body: &Body) -> Position {
+        let mut strided = vec![None; self.key.streams.len()];
+        for stream in self.touched(body, Along::Stride) {
+            let pointer = b.copy(self.pointers[stream as usize]);
+            let stride = b.arg(self.key.stream(stream) + 2);
+            strided[stream as usize] = Some((pointer, stride));
+        }
+        Position { offset: b.imm(0), strided }
+    }
+
+    fn tail(&self, b: &mut Builder, body: &Body, count: Int, position: &Position, sums: &[Sum]) {
+        let masked = position.strided.iter().all(Option::is_none);
+        b.when(CompareOp::Gt, count, 0, |b| {
+            if masked {
+                let mask = b.mask_first(count);
+                let part = Part::First(count, mask);
+                body.emit(b, &mut At { leaf: self, position: Some(position), part, sums, unroll: 0 });
+            } else {
+                let one = b.imm(1);
+                let mask = b.mask_first(one);
+                b.repeat(count, 1, |b| {
+                    let part = Part::One(mask);
+                    body.emit(b, &mut At { leaf: self, position: Some(position), part, sums, unroll: 0 });
+                    position.advance(b, 1);
+                });
+            }
+        });
+    }
+}
+
+impl Position {
+    fn advance(&self, b: &mut Builder, elements: usize) {
+        b.advance(self.offset, 4 * elements as i32);
+        for &(pointer, stride) in self.strided.iter().flatten() {
+            let step = b.int_op(IntOp::Mul, stride, elements as i32);
+            b.advance(pointer, step);
+        }
+    }
+}
+
+/// A running reduction.
+struct Sum {
+    op: ReduceOp,
+    ty: Ty,
+    var: u32,
+    /// What is combined; a maximum of floats is kept with its sign turned, see [`math::max`].
+    parts: Vec<Vector>,
+    neutral: Vector,
+}
+
+impl Sum {
+    fn start(b: &mut Builder, op: ReduceOp, ty: Ty, var: u32, unroll: usize) -> Sum {
+        let bits = match (op, ty) {
+            (ReduceOp::Sum, _) => 0,
+            (ReduceOp::Prod, _) => 1f32.to_bits(),
+            (ReduceOp::Min | ReduceOp::Max, Ty::F32) => f32::INFINITY.to_bits(),
+            (ReduceOp::Min, _) => i32::MAX as u32,
+            (ReduceOp::Max, _) => i32::MIN as u32,
+        };
+        let neutral = b.bits(bits);
+        let parts = (0..unroll).map(|_| b.variable(neutral)).collect();
+        Sum { op, ty, var, parts, neutral }
+    }
+
+    fn is_turned(&self) -> bool {
+        (self.op, self.ty) == (ReduceOp::Max, Ty::F32)
+    }
+
+    fn combine(&self, b: &mut Builder, x: Vector, y: Vector) -> Vector {
+        match (self.op, self.ty) {
+            (ReduceOp::Sum, Ty::F32) => b.op2(Op2::Add, x, y),
+            (ReduceOp::Prod, _) => b.op2(Op2::Mul, x, y),
+            (ReduceOp::Min | ReduceOp::Max, Ty::F32) => math::min(b, x, y),
+            (ReduceOp::Sum, _) => b.op2(Op2::AddInt, x, y),
+            (ReduceOp::Min, _) => b.op2(Op2::MinInt, x, y),
+            (ReduceOp::Max, _) => b.op2(Op2::MaxInt, x, y),
+        }
+    }
+
+    fn add(&self, b: &mut Builder, value: Vector, part: Part, unroll: usize) {
+        let value = if self.is_turned() { math::neg(b, value) } else { value };
+        let value = match part {
+            Part::Full => value,
+            Part::First(_, mask) | Part::One(mask) => b.select(mask, value, self.neutral),
+        };
+        let sum = self.combine(b, self.parts[unroll], value);
+        b.set(self.parts[unroll], sum);
+    }
+
+    /// Combines everything into `dst`, all lanes equal.
+    fn finish(&self, b: &mut Builder, dst: Vector) {
+        let mut parts = self.parts.clone();
+        while parts.len() > 1 {
+            parts = parts.chunks(2).map(|pair| self.combine(b, pair[0], pair[1])).collect();
+        }
+        let mut sum = parts[0];
+        let mut distance = b.lanes() / 2;
+        while distance > 0 {
+            let other = b.butterfly(sum, distance as u8);
+            sum = self.combine(b, sum, other);
+            distance /= 2;
+        }
+        let sum = if self.is_turned() { math::neg(b, sum) } else { sum };
+        b.set(dst, sum);
+    }
+}
+
+/// One vector of iterations of a phase.
+struct At<'a> {
+    leaf: &'a Leaf<'a>,
+    /// None in scalar phases.
+    position: Option<&'a Position>,
+    part: Part,
+    sums: &'a [Sum],
+    unroll: usize,
+}
+
+impl At<'_> {
+    fn unit(&self, stream: u32) -> Mem {
+        let position = self.position.expect("scalar phases touch fixed streams only");
+        Mem { base: self.leaf.pointers[stream as usize], index: Some((position.offset, 1)), disp: 0 }
+    }
+
+    /// The places of a strided stream's lanes.
+    fn strided(&self, b: &mut Builder, stream: u32) -> Vec<Mem> {
+        let position = self.position.expect("scalar phases touch fixed streams only");
+        let (pointer, stride) = position.strided[stream as usize].expect("started with the phase");
+        if matches!(self.part, Part::One(_)) {
+            return vec![pointer.into()];
+        }
+        let mut mems = Vec::with_capacity(b.lanes());
+        let mut base = pointer;
+        for lane in 0..b.lanes() {
+            mems.push(match lane % 2 {
+                0 => base.into(),
+                _ => Mem { base, index: Some((stride, 1)), disp: 0 },
+            });
+            if lane % 2 == 1 && lane + 1 < b.lanes() {
+                let twice = b.int_op(IntOp::Shl, stride, 1);
+                base = b.int_op(IntOp::Add, base, twice);
+            }
+        }
+        mems
+    }
+}
+
+impl Lanes for At<'_> {
+    fn load(&mut self, b: &mut Builder, stream: u32) -> Vector {
+        match (self.leaf.key.streams[stream as usize], self.part) {
+            (Along::Fixed, _) => b.broadcast(self.leaf.pointers[stream as usize]),
+            (Along::Unit, Part::Full) => b.load(self.unit(stream)),
+            (Along::Unit, Part::First(n, mask)) => b.load_first(self.unit(stream), n, mask),
+            (Along::Unit, Part::One(_)) => b.load_one(self.unit(stream)),
+            (Along::Stride, Part::Full) => {
+                let mems = self.strided(b, stream);
+                b.load_lanes(mems)
+            }
+            (Along::Stride, _) => {
+                let mems = self.strided(b, stream);
+                b.load_one(mems[0])
+            }
+        }
+    }
+
+    fn store(&mut self, b: &mut Builder, stream: u32, value: Vector) {
+        match (self.leaf.key.streams[stream as usize], self.part) {
+            (Along::Fixed, _) => b.store_one(self.leaf.pointers[stream as usize], value),
+            (Along::Unit, Part::Full) => b.store(self.unit(stream), value),
+            (Along::Unit, Part::First(n, mask)) => b.store_first(self.unit(stream), value, n, mask),
+            (Along::Unit, Part::One(_)) => b.store_one(self.unit(stream), value),
+            (Along::Stride, Part::Full) => {
+                let mems = self.strided(b, stream);
+                b.store_lanes(mems, value);
+            }
+            (Along::Stride, _) => {
+                let mems = self.strided(b, stream);
+                b.store_one(mems[0], value);
+            }
+        }
+    }
+
+    fn splat(&mut self, b: &mut Builder, slot: u32) -> Vector {
+        b.broadcast(b.arg_mem(self.leaf.key.scalar(slot)))
+    }
+
+    fn sum(&mut self, _: &mut Builder) -> Vector {
+        unreachable!("strips have no contraction sum")
+    }
+
+    fn variable(&mut self, var: u32) -> Vector {
+        self.leaf.variables[var as usize]
+    }
+
+    fn reduce(&mut self, b: &mut Builder, op: ReduceOp, value: Vector, var: u32) {
+        let sum = self.sums.iter().find(|sum| sum.var == var && sum.op == op).expect("started with the phase");
+        sum.add(b, value, self.part, self.unroll);
+    }
+}

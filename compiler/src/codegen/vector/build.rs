@@ -1,0 +1,336 @@
+//! Writes leaf code: one method a step, results in fresh registers unless a method's name says `set`.
+
+use super::code::{Code, Cond, Int, IntOp, Mask, MaskOp, Mem, Op1, Op2, Operand, ShiftOp, Step, Vector, Width};
+use crate::scalar::CompareOp;
+use std::collections::HashMap;
+
+/// What leaf writers must know of an ISA.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Shape {
+    /// 32-bit lanes of a vector.
+    pub lanes: usize,
+    /// Vector registers.
+    pub registers: usize,
+    /// `a * b + c` is one step with one rounding.
+    pub fma: bool,
+}
+
+/// Records code.
+pub struct Builder {
+    shape: Shape,
+    code: Code,
+    constants: HashMap<u32, Vector>,
+    hoisted: Vec<Step>,
+}
+
+impl From<Int> for Operand {
+    fn from(int: Int) -> Operand {
+        Operand::Int(int)
+    }
+}
+
+impl From<i32> for Operand {
+    fn from(value: i32) -> Operand {
+        Operand::Imm(value)
+    }
+}
+
+impl From<Int> for Mem {
+    fn from(base: Int) -> Mem {
+        Mem { base, index: None, disp: 0 }
+    }
+}
+
+impl Mem {
+    /// The place `bytes` further on.
+    pub fn plus(self, bytes: usize) -> Mem {
+        Mem { disp: self.disp + i32::try_from(bytes).expect("leaves address a few KB"), ..self }
+    }
+}
+
+impl Builder {
+    /// Empty code for an ISA of this shape.
+    pub fn new(shape: Shape) -> Builder {
+        let code = Code { ints: 1, ..Code::default() };
+        Builder { shape, code, constants: HashMap::new(), hoisted: Vec::new() }
+    }
+
+    /// The code; constants stand before everything else.
+    pub fn finish(mut self) -> Code {
+        self.hoisted.append(&mut self.code.steps);
+        self.code.steps = self.hoisted;
+        self.code
+    }
+
+    /// The ISA's shape.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Lanes of a vector.
+    pub fn lanes(&self) -> usize {
+        self.shape.lanes
+    }
+
+    /// The pointer to the argument block.
+    pub fn args(&self) -> Int {
+        Int(0)
+    }
+
+    fn int(&mut self) -> Int {
+        self.code.ints += 1;
+        Int(self.code.ints - 1)
+    }
+
+    /// A register that is not set yet.
+    pub fn vector(&mut self) -> Vector {
+        self.code.vectors += 1;
+        Vector(self.code.vectors - 1)
+    }
+
+    fn mask(&mut self) -> Mask {
+        self.code.masks += 1;
+        Mask(self.code.masks - 1)
+    }
+
+    fn push(&mut self, step: Step) {
+        self.code.steps.push(step);
+    }
+
+    /// A constant.
+    pub fn imm(&mut self, value: i64) -> Int {
+        let dst = self.int();
+        self.push(Step::Imm(dst, value));
+        dst
+    }
+
+    /// A fresh register with the value of another.
+    pub fn copy(&mut self, src: Int) -> Int {
+        let dst = self.int();
+        self.push(Step::Copy(dst, src));
+        dst
+    }
+
+    /// Sets a register to another's value.
+    pub fn set_copy(&mut self, dst: Int, src: Int) {
+        self.push(Step::Copy(dst, src));
+    }
+
+    /// Integer arithmetic.
+    pub fn int_op(&mut self, op: IntOp, a: Int, b: impl Into<Operand>) -> Int {
+        let dst = self.int();
+        self.push(Step::Int(op, dst, a, b.into()));
+        dst
+    }
+
+    /// `dst = dst op b`.
+    pub fn set_int_op(&mut self, op: IntOp, dst: Int, b: impl Into<Operand>) {
+        self.push(Step::Int(op, dst, dst, b.into()));
+    }
+
+    /// `dst += b`.
+    pub fn advance(&mut self, dst: Int, b: impl Into<Operand>) {
+        self.set_int_op(IntOp::Add, dst, b);
+    }
+
+    /// Argument number `slot`.
+    pub fn arg(&mut self, slot: usize) -> Int {
+        let mem = self.arg_mem(slot);
+        self.load_int(mem, Width::I64)
+    }
+
+    /// Where argument number `slot` lies.
+    pub fn arg_mem(&self, slot: usize) -> Mem {
+        Mem::from(self.args()).plus(8 * slot)
+    }
+
+    /// An address as a number.
+    pub fn address(&mut self, mem: Mem) -> Int {
+        let dst = self.int();
+        self.push(Step::Address(dst, mem));
+        dst
+    }
+
+    /// An integer from memory.
+    pub fn load_int(&mut self, mem: impl Into<Mem>, width: Width) -> Int {
+        let dst = self.int();
+        self.push(Step::LoadInt(dst, mem.into(), width));
+        dst
+    }
+
+    /// The same bits in all lanes; one register for each value, set once at the start.
+    pub fn bits(&mut self, bits: u32) -> Vector {
+        if let Some(&known) = self.constants.get(&bits) {
+            return known;
+        }
+        let dst = self.vector();
+        self.hoisted.push(Step::Constant(dst, bits));
+        self.constants.insert(bits, dst);
+        dst
+    }
+
+    /// A float in all lanes.
+    pub fn float(&mut self, value: f32) -> Vector {
+        self.bits(value.to_bits())
+    }
+
+    /// `dst = src`.
+    pub fn set(&mut self, dst: Vector, src: Vector) {
+        self.push(Step::Move(dst, src));
+    }
+
+    /// A fresh register with the value of another.
+    pub fn variable(&mut self, src: Vector) -> Vector {
+        let dst = self.vector();
+        self.set(dst, src);
+        dst
+    }
+
+    /// All lanes from memory.
+    pub fn load(&mut self, mem: impl Into<Mem>) -> Vector {
+        let dst = self.vector();
+        self.push(Step::Load(dst, mem.into()));
+        dst
+    }
+
+    /// The first `n` lanes from memory, the others zero.
+    pub fn load_first(&mut self, mem: impl Into<Mem>, n: Int, mask: Mask) -> Vector {
+        let dst = self.vector();
+        self.push(Step::LoadFirst(dst, mem.into(), n, mask));
+        dst
+    }
+
+    /// Lane by lane from memory.
+    pub fn load_lanes(&mut self, mems: Vec<Mem>) -> Vector {
+        let (dst, temp) = (self.vector(), self.vector());
+        self.push(Step::LoadLanes(dst, temp, mems));
+        dst
+    }
+
+    /// Lane 0 from memory, the others zero.
+    pub fn load_one(&mut self, mem: impl Into<Mem>) -> Vector {
+        let dst = self.vector();
+        self.push(Step::LoadOne(dst, mem.into()));
+        dst
+    }
+
+    /// One element in all lanes.
+    pub fn broadcast(&mut self, mem: impl Into<Mem>) -> Vector {
+        let dst = self.vector();
+        self.push(Step::Broadcast(dst, mem.into()));
+        dst
+    }
+
+    /// All lanes to memory.
+    pub fn store(&mut self, mem: impl Into<Mem>, src: Vector) {
+        self.push(Step::Store(mem.into(), src));
+    }
+
+    /// The first `n` lanes to memory.
+    pub fn store_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Mask) {
+        self.push(Step::StoreFirst(mem.into(), src, n, mask));
+    }
+
+    /// Lane by lane to memory.
+    pub fn store_lanes(&mut self, mems: Vec<Mem>, src: Vector) {
+        let temp = self.vector();
+        self.push(Step::StoreLanes(mems, src, temp));
+    }
+
+    /// Lane 0 to memory.
+    pub fn store_one(&mut self, mem: impl Into<Mem>, src: Vector) {
+        self.push(Step::StoreOne(mem.into(), src));
+    }
+
+    /// `a * b + c`.
+    pub fn fma(&mut self, a: Vector, b: Vector, c: Vector) -> Vector {
+        let dst = self.vector();
+        self.push(Step::Fma(dst, a, b, c));
+        dst
+    }
+
+    /// `dst = a * b + dst`.
+    pub fn set_fma(&mut self, dst: Vector, a: Vector, b: Vector) {
+        self.push(Step::Fma(dst, a, b, dst));
+    }
+
+    /// Lane by lane arithmetic.
+    pub fn op2(&mut self, op: Op2, a: Vector, b: Vector) -> Vector {
+        let dst = self.vector();
+        self.push(Step::Op2(op, dst, a, b));
+        dst
+    }
+
+    /// Lane by lane arithmetic.
+    pub fn op1(&mut self, op: Op1, a: Vector) -> Vector {
+        let dst = self.vector();
+        self.push(Step::Op1(op, dst, a));
+        dst
+    }
+
+    /// Shifts integer lanes.
+    pub fn shift(&mut self, op: ShiftOp, a: Vector, by: u8) -> Vector {
+        let dst = self.vector();
+        self.push(Step::Shift(op, dst, a, by));
+        dst
+    }
+
+    /// Lane `i` gets lane `i ^ distance`.
+    pub fn butterfly(&mut self, a: Vector, distance: u8) -> Vector {
+        let dst = self.vector();
+        self.push(Step::Butterfly(dst, a, distance));
+        dst
+    }
+
+    /// Compares floats.
+    pub fn compare(&mut self, op: CompareOp, a: Vector, b: Vector) -> Mask {
+        let dst = self.mask();
+        self.push(Step::Compare(op, dst, a, b));
+        dst
+    }
+
+    /// Compares signed integers.
+    pub fn compare_int(&mut self, op: CompareOp, a: Vector, b: Vector) -> Mask {
+        let dst = self.mask();
+        self.push(Step::CompareInt(op, dst, a, b));
+        dst
+    }
+
+    /// Combines masks.
+    pub fn mask_op(&mut self, op: MaskOp, a: Mask, b: Mask) -> Mask {
+        let dst = self.mask();
+        self.push(Step::Mask(op, dst, a, b));
+        dst
+    }
+
+    /// The mask of the first `n` lanes.
+    pub fn mask_first(&mut self, n: Int) -> Mask {
+        let (dst, temp) = (self.mask(), self.vector());
+        self.push(Step::MaskFirst(dst, n, temp));
+        dst
+    }
+
+    /// `a` where the mask holds, else `b`.
+    pub fn select(&mut self, mask: Mask, a: Vector, b: Vector) -> Vector {
+        let dst = self.vector();
+        self.push(Step::Select(dst, mask, a, b));
+        dst
+    }
+
+    /// Runs `body` if the condition holds.
+    pub fn when(&mut self, op: CompareOp, a: Int, b: impl Into<Operand>, body: impl FnOnce(&mut Builder)) {
+        self.push(Step::If(Cond { op, a, b: b.into() }));
+        body(self);
+        self.push(Step::EndIf);
+    }
+
+    /// Runs `body` as long as `count`, from which each round takes `by`, is at least `by`; `count` is left at the rest.
+    pub fn repeat(&mut self, count: Int, by: i32, body: impl FnOnce(&mut Builder)) {
+        self.when(CompareOp::Ge, count, by, |b| {
+            b.push(Step::Loop);
+            body(b);
+            b.set_int_op(IntOp::Sub, count, by);
+            b.push(Step::EndLoop(Cond { op: CompareOp::Ge, a: count, b: by.into() }));
+        });
+    }
+}

@@ -1,0 +1,236 @@
+//! Leaf code: a linear list of steps on typed virtual registers, with structured loops and branches.
+//!
+//! A register is a variable: a step may set it again, which is how accumulators and running pointers are written.
+//! A register that a loop reads before it sets it in the loop must have been set before that loop; one that is set only
+//! under a condition must not be read outside of it. Backends rely on both.
+//!
+//! Vectors are `lanes` times 32 bits, floats or integers by the step that looks at them. Memory may be unaligned.
+
+use crate::scalar::CompareOp;
+
+/// A 64-bit integer or an address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Int(pub u32);
+
+/// A vector of 32-bit lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Vector(pub u32);
+
+/// A truth value for each lane.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Mask(pub u32);
+
+/// The address `base + index * scale + disp` in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mem {
+    /// Where it starts.
+    pub base: Int,
+    /// A register and 1, 2, 4 or 8.
+    pub index: Option<(Int, u8)>,
+    /// What is added.
+    pub disp: i32,
+}
+
+/// Second operand of an integer step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operand {
+    /// A register.
+    Int(Int),
+    /// A constant.
+    Imm(i32),
+}
+
+/// Integer arithmetic, wrapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IntOp {
+    /// Sum.
+    Add,
+    /// Difference.
+    Sub,
+    /// Product.
+    Mul,
+    /// Bitwise and.
+    And,
+    /// Shift left by a constant.
+    Shl,
+    /// Arithmetic shift right by a constant.
+    Shr,
+}
+
+/// How an integer lies in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Width {
+    /// 64 bits.
+    I64,
+    /// 32 bits, sign-extended by loads.
+    I32,
+    /// One byte, zero-extended by loads.
+    U8,
+}
+
+/// Lane by lane arithmetic on two vectors.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Op2 {
+    /// Float sum.
+    Add,
+    /// Float difference.
+    Sub,
+    /// Float product.
+    Mul,
+    /// Float quotient.
+    Div,
+    /// `a < b ? a : b`, so `b` where they are unordered or both zero.
+    Min,
+    /// `a > b ? a : b`, so `b` where they are unordered or both zero.
+    Max,
+    /// Bitwise and.
+    And,
+    /// `!a & b`.
+    AndNot,
+    /// Bitwise or.
+    Or,
+    /// Bitwise exclusive or.
+    Xor,
+    /// Integer sum.
+    AddInt,
+    /// Integer difference.
+    SubInt,
+    /// Low half of the integer product.
+    MulInt,
+    /// Signed minimum.
+    MinInt,
+    /// Signed maximum.
+    MaxInt,
+}
+
+/// Lane by lane arithmetic on one vector.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Op1 {
+    /// Square root.
+    Sqrt,
+    /// Rounds down.
+    Floor,
+    /// Rounds up.
+    Ceil,
+    /// Rounds to nearest, halves to even.
+    Nearest,
+    /// Rounds toward zero.
+    Trunc,
+    /// Float to integer, toward zero; any value where it doesn't fit.
+    ToInt,
+    /// Integer to float.
+    ToFloat,
+}
+
+/// Shifts of integer lanes by a constant below 32.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ShiftOp {
+    /// Left.
+    Left,
+    /// Right, zeros come in.
+    Right,
+    /// Right, sign bits come in.
+    RightSigned,
+}
+
+/// Combinations of masks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MaskOp {
+    /// Both.
+    And,
+    /// Either.
+    Or,
+    /// Exactly one.
+    Xor,
+}
+
+/// A comparison of integers that steers control.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cond {
+    /// Signed.
+    pub op: CompareOp,
+    /// Left side.
+    pub a: Int,
+    /// Right side.
+    pub b: Operand,
+}
+
+/// One step; the first register named is the one that is set, unless the step stores.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Step {
+    /// A constant.
+    Imm(Int, i64),
+    /// A copy.
+    Copy(Int, Int),
+    /// Arithmetic.
+    Int(IntOp, Int, Int, Operand),
+    /// The address itself.
+    Address(Int, Mem),
+    /// An integer from memory.
+    LoadInt(Int, Mem, Width),
+    /// An integer to memory.
+    StoreInt(Mem, Int, Width),
+    /// The same 32 bits in all lanes.
+    Constant(Vector, u32),
+    /// A copy.
+    Move(Vector, Vector),
+    /// All lanes from consecutive memory.
+    Load(Vector, Mem),
+    /// The first `n` lanes, whose mask is given too, the others zero; touches no other memory. `n` may lie outside 0..=lanes.
+    LoadFirst(Vector, Mem, Int, Mask),
+    /// Lane `i` from the `i`-th place; the second register is clobbered.
+    LoadLanes(Vector, Vector, Vec<Mem>),
+    /// Lane 0 from memory, the others zero.
+    LoadOne(Vector, Mem),
+    /// One 32-bit element in all lanes.
+    Broadcast(Vector, Mem),
+    /// All lanes to consecutive memory.
+    Store(Mem, Vector),
+    /// The first `n` lanes, see `LoadFirst`.
+    StoreFirst(Mem, Vector, Int, Mask),
+    /// Lane `i` to the `i`-th place; the second register is clobbered.
+    StoreLanes(Vec<Mem>, Vector, Vector),
+    /// Lane 0.
+    StoreOne(Mem, Vector),
+    /// `a * b + c`, rounded once where the ISA can.
+    Fma(Vector, Vector, Vector, Vector),
+    /// See [`Op2`].
+    Op2(Op2, Vector, Vector, Vector),
+    /// See [`Op1`].
+    Op1(Op1, Vector, Vector),
+    /// See [`ShiftOp`].
+    Shift(ShiftOp, Vector, Vector, u8),
+    /// Lane `i` gets lane `i ^ distance`; the distance is a power of two below the number of lanes.
+    Butterfly(Vector, Vector, u8),
+    /// Floats; ordered, but `Ne` holds with NaN.
+    Compare(CompareOp, Mask, Vector, Vector),
+    /// Signed integers.
+    CompareInt(CompareOp, Mask, Vector, Vector),
+    /// See [`MaskOp`].
+    Mask(MaskOp, Mask, Mask, Mask),
+    /// The first `n` lanes; the vector register is clobbered.
+    MaskFirst(Mask, Int, Vector),
+    /// `a` where the mask holds, else `b`.
+    Select(Vector, Mask, Vector, Vector),
+    /// Start of a loop that runs at least once.
+    Loop,
+    /// Its end: once more if the condition holds.
+    EndLoop(Cond),
+    /// What follows up to `EndIf` runs only if the condition holds.
+    If(Cond),
+    /// See `If`.
+    EndIf,
+}
+
+/// Recorded code with the number of registers of each class; register 0 of the integers is the pointer to the arguments.
+#[derive(Clone, Default, Debug)]
+pub struct Code {
+    /// In order.
+    pub steps: Vec<Step>,
+    /// Integer registers used.
+    pub ints: u32,
+    /// Vector registers used.
+    pub vectors: u32,
+    /// Mask registers used.
+    pub masks: u32,
+}

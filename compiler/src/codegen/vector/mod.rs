@@ -1,0 +1,30 @@
+//! The vector ISA: what leaves are written over, and the backends that turn leaf code into machine code.
+//!
+//! A leaf is recorded once as [`code::Code`] through a [`build::Builder`] that knows the ISA's [`Shape`] (lanes,
+//! registers, fused multiply-add). A [`VectorIsa`] then defines it as a function `extern "C" fn(args: *const i64)` of
+//! the Cranelift module that holds everything else, for the JIT and for objects alike.
+
+pub mod build;
+mod clif;
+pub mod code;
+
+pub use build::{Builder, Shape};
+pub use clif::Portable;
+
+use crate::error::Result;
+use cranelift_module::{FuncId, Module};
+
+/// A backend.
+pub trait VectorIsa {
+    /// For people and for the names of leaf functions.
+    fn name(&self) -> &'static str;
+
+    /// What leaf writers must know.
+    fn shape(&self) -> Shape;
+
+    /// Defines the declared function `func`, whose signature is `extern "C" fn(args: *const i64)`.
+    ///
+    /// # Errors
+    /// `Internal` where the code can't be encoded: a bug.
+    fn define(&self, func: FuncId, code: &code::Code, module: &mut dyn Module) -> Result<()>;
+}
