@@ -12,11 +12,13 @@ mod driver;
 pub mod fail;
 pub mod function;
 mod index;
+pub mod leaf;
 pub mod loops;
 pub mod math;
 mod scalar;
 mod shape;
 pub mod unit;
+pub mod vector;
 
 pub use function::FuncCtx;
 pub use unit::{Options, Summary, Unit};

@@ -179,7 +179,9 @@ impl Body {
                 return Value::Nothing;
             }
             Op::Unary(op, x) => return unary(b, op, self.ty(x), at(x)),
-            Op::Binary(op, x, y) if ty == Ty::Bool => return truth_binary(b, op, at(x).truth(), at(y).truth()),
+            Op::Binary(op, x, y) if ty == Ty::Bool => {
+                return truth_binary(b, op, at(x).truth(), at(y).truth());
+            }
             Op::Binary(op, x, y) if ty == Ty::I32 => int_binary(b, op, at(x).lanes(), at(y).lanes()),
             Op::Binary(op, x, y) => self.float_binary(b, op, (x, at(x).lanes()), (y, at(y).lanes())),
             Op::Compare(op, x, y) => return Value::Truth(self.compare(b, op, self.ty(x), at(x), at(y))),

@@ -245,7 +245,16 @@ impl<'a> Tile<'a> {
         offsets
     }
 
-    fn step(&self, b: &mut Builder, a: Int, a_offset: usize, rhs: Int, k: usize, panels: &[Int], column: Option<Int>) {
+    fn step(
+        &self,
+        b: &mut Builder,
+        a: Int,
+        a_offset: usize,
+        rhs: Int,
+        k: usize,
+        panels: &[Int],
+        column: Option<Int>,
+    ) {
         let (rows, vectors) = (self.key.rows as usize, self.key.vectors as usize);
         let free = b.shape().registers - rows * vectors;
         if vectors < free || vectors <= rows {

@@ -187,7 +187,8 @@ impl Leaf<'_> {
             })
             .collect();
         let unroll = if !reductions.is_empty() && body.cost() <= UNROLL_COST { ACCUMULATORS } else { 1 };
-        let sums: Vec<Sum> = reductions.iter().map(|&(op, ty, var)| Sum::start(b, op, ty, var, unroll)).collect();
+        let sums: Vec<Sum> =
+            reductions.iter().map(|&(op, ty, var)| Sum::start(b, op, ty, var, unroll)).collect();
         let count = b.arg(self.key.extent(extent));
         let position = self.start(b, body);
         let lanes = b.lanes() as i32;
@@ -195,7 +196,8 @@ impl Leaf<'_> {
         for &block in blocks {
             b.repeat(count, lanes * block as i32, |b| {
                 for unroll in 0..block {
-                    let mut at = At { leaf: self, position: Some(&position), part: Part::Full, sums: &sums, unroll };
+                    let mut at =
+                        At { leaf: self, position: Some(&position), part: Part::Full, sums: &sums, unroll };
                     body.emit(b, &mut at);
                     position.advance(b, b.lanes());
                 }
@@ -401,7 +403,8 @@ impl Lanes for At<'_> {
     }
 
     fn reduce(&mut self, b: &mut Builder, op: ReduceOp, value: Vector, var: u32) {
-        let sum = self.sums.iter().find(|sum| sum.var == var && sum.op == op).expect("started with the phase");
+        let sum =
+            self.sums.iter().find(|sum| sum.var == var && sum.op == op).expect("started with the phase");
         sum.add(b, value, self.part, self.unroll);
     }
 }

@@ -1,6 +1,8 @@
 //! Writes leaf code: one method a step, results in fresh registers unless a method's name says `set`.
 
-use super::code::{Code, Cond, Int, IntOp, Mask, MaskOp, Mem, Op1, Op2, Operand, ShiftOp, Step, Vector, Width};
+use super::code::{
+    Code, Cond, Int, IntOp, Mask, MaskOp, Mem, Op1, Op2, Operand, ShiftOp, Step, Vector, Width,
+};
 use crate::scalar::CompareOp;
 use std::collections::HashMap;
 

@@ -12,10 +12,10 @@ use crate::{
     scalar::CompareOp,
 };
 use cranelift_codegen::ir::{
-    AbiParam, Block, ConstantData, Function, InstBuilder, MemFlags, Type, UserFuncName, Value, condcodes::FloatCC,
-    condcodes::IntCC, types,
+    AbiParam, Block, ConstantData, Function, InstBuilder, MemFlagsData, Type, UserFuncName, Value,
+    condcodes::FloatCC, condcodes::IntCC, types,
 };
-use cranelift_codegen::isa::TargetIsa;
+use cranelift_codegen::isa::{TargetFrontendConfig, TargetIsa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{FuncId, Module};
 
@@ -31,7 +31,8 @@ impl Portable {
     /// The backend for this target.
     pub fn new(isa: &dyn TargetIsa) -> Portable {
         let x86 = isa.triple().architecture == target_lexicon::Architecture::X86_64;
-        let fma = !x86 || isa.isa_flags().iter().any(|flag| flag.name == "has_fma" && flag.as_bool() == Some(true));
+        let fma =
+            !x86 || isa.isa_flags().iter().any(|flag| flag.name == "has_fma" && flag.as_bool() == Some(true));
         Portable { fma }
     }
 }
@@ -50,12 +51,18 @@ impl VectorIsa for Portable {
         ctx.func.signature.params.push(AbiParam::new(types::I64));
         ctx.func.name = UserFuncName::user(0, func.as_u32());
         let mut frontend = FunctionBuilderContext::new();
-        translate(&mut ctx.func, &mut frontend, code, self.fma);
+        translate(&mut ctx.func, &mut frontend, code, self.fma, module.target_config());
         module.define_function(func, &mut ctx).map_err(|error| Error::internal(format!("leaf: {error:?}")))
     }
 }
 
-fn translate(func: &mut Function, frontend: &mut FunctionBuilderContext, code: &Code, fma: bool) {
+fn translate(
+    func: &mut Function,
+    frontend: &mut FunctionBuilderContext,
+    code: &Code,
+    fma: bool,
+    config: TargetFrontendConfig,
+) {
     let mut b = FunctionBuilder::new(func, frontend);
     let entry = b.create_block();
     b.append_block_params_for_function_params(entry);
@@ -73,7 +80,7 @@ fn translate(func: &mut Function, frontend: &mut FunctionBuilderContext, code: &
     }
     ctx.b.ins().return_(&[]);
     ctx.b.seal_all_blocks();
-    ctx.b.finalize();
+    ctx.b.finalize(config);
 }
 
 struct Ctx<'a> {
@@ -126,7 +133,7 @@ impl Ctx<'_> {
         if self.b.func.dfg.value_type(value) == dtype {
             return value;
         }
-        let flags = MemFlags::new().with_endianness(cranelift_codegen::ir::Endianness::Little);
+        let flags = MemFlagsData::new().with_endianness(cranelift_codegen::ir::Endianness::Little);
         self.b.ins().bitcast(dtype, flags, value)
     }
 
@@ -149,7 +156,7 @@ impl Ctx<'_> {
         let base = self.int(mem.base);
         let Some((index, scale)) = mem.index else { return (base, mem.disp) };
         let index = self.int(index);
-        let scaled = self.b.ins().ishl_imm(index, i64::from(scale.trailing_zeros()));
+        let scaled = self.b.ins().ishl_imm_u(index, i64::from(scale.trailing_zeros()));
         (self.b.ins().iadd(base, scaled), mem.disp)
     }
 
@@ -168,7 +175,7 @@ impl Ctx<'_> {
         let end = self.b.create_block();
         for lane in 0..LANES {
             let n = self.int(n);
-            let inside = self.b.ins().icmp_imm(IntCC::SignedGreaterThan, n, lane as i64);
+            let inside = self.b.ins().icmp_imm_s(IntCC::SignedGreaterThan, n, lane as i64);
             let next = self.b.create_block();
             self.b.ins().brif(inside, next, &[], end, &[]);
             self.b.switch_to_block(next);
@@ -191,7 +198,7 @@ impl Ctx<'_> {
             Step::Int(op, dst, a, operand) => self.int_op(*op, *dst, *a, *operand),
             Step::Address(dst, mem) => {
                 let (base, disp) = self.address(*mem);
-                let value = self.b.ins().iadd_imm(base, i64::from(disp));
+                let value = self.b.ins().iadd_imm_s(base, i64::from(disp));
                 self.set_int(*dst, value);
             }
             Step::LoadInt(dst, mem, width) => self.load_int(*dst, *mem, *width),
@@ -439,9 +446,9 @@ impl Ctx<'_> {
     fn shift(&mut self, op: ShiftOp, dst: Vector, x: Vector, by: u8) {
         let x = self.ints_of(x);
         let value = match op {
-            ShiftOp::Left => self.b.ins().ishl_imm(x, i64::from(by)),
-            ShiftOp::Right => self.b.ins().ushr_imm(x, i64::from(by)),
-            ShiftOp::RightSigned => self.b.ins().sshr_imm(x, i64::from(by)),
+            ShiftOp::Left => self.b.ins().ishl_imm_u(x, i64::from(by)),
+            ShiftOp::Right => self.b.ins().ushr_imm_u(x, i64::from(by)),
+            ShiftOp::RightSigned => self.b.ins().sshr_imm_u(x, i64::from(by)),
         };
         self.set(dst, value);
     }
@@ -475,8 +482,8 @@ impl Ctx<'_> {
     }
 }
 
-fn flags() -> MemFlags {
-    MemFlags::new().with_notrap()
+fn flags() -> MemFlagsData {
+    MemFlagsData::new().with_notrap()
 }
 
 /// The condition code of a comparison of signed integers.

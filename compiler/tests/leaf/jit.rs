@@ -1,0 +1,82 @@
+//! Compiles single leaves and calls them.
+
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_jit::{JITBuilder, JITModule};
+use symshape_compiler::codegen::{
+    leaf::{self, LeafKey},
+    vector::VectorIsa,
+};
+
+/// A module for this machine; `fma` false leaves fused multiply-add out.
+fn module(fma: bool) -> JITModule {
+    let mut flags = settings::builder();
+    flags.set("opt_level", "speed").expect("known setting");
+    let mut isa = cranelift_native::builder().expect("this machine is supported");
+    if !fma && cfg!(target_arch = "x86_64") {
+        isa.set("has_fma", "false").expect("known setting");
+    }
+    let isa = isa.finish(settings::Flags::new(flags)).expect("valid flags");
+    JITModule::new(JITBuilder::with_isa(isa, cranelift_module::default_libcall_names()))
+}
+
+/// The ISAs that this machine runs, each with the module flags to test it under.
+pub(crate) fn isas() -> Vec<(Box<dyn VectorIsa>, bool)> {
+    let mut isas: Vec<(Box<dyn VectorIsa>, bool)> = Vec::new();
+    for fma in [true, false] {
+        let module = module(fma);
+        let portable =
+            symshape_compiler::codegen::vector::Portable::new(cranelift_module::Module::isa(&module));
+        isas.push((Box::new(portable), fma));
+    }
+    isas
+}
+
+/// A leaf in executable memory.
+pub(crate) struct Leaf {
+    /// Keeps the memory.
+    _module: JITModule,
+    entry: *const u8,
+}
+
+impl Leaf {
+    /// Compiles a leaf.
+    pub(crate) fn new(key: &LeafKey, isa: &dyn VectorIsa, fma: bool) -> Leaf {
+        let mut module = module(fma);
+        let func = leaf::emit(key, "leaf", isa, &mut module).expect("leaves compile");
+        module.finalize_definitions().expect("no undefined symbols");
+        let entry = module.get_finalized_function(func);
+        Leaf { _module: module, entry }
+    }
+
+    /// Calls it with these arguments, which it may write results into.
+    pub(crate) fn call(&self, args: &mut [i64]) {
+        // SAFETY: the leaf was compiled with this signature and its memory is still mapped; tests hand it arguments
+        // whose pointers cover what the key's streams touch.
+        unsafe {
+            let entry: extern "C" fn(*mut i64) = std::mem::transmute(self.entry);
+            entry(args.as_mut_ptr());
+        }
+    }
+}
+
+/// The address of a slice as an argument.
+pub(crate) fn address<T>(slice: &[T]) -> i64 {
+    slice.as_ptr() as i64
+}
+
+/// The address of a slice that is written, as an argument.
+pub(crate) fn address_mut<T>(slice: &mut [T]) -> i64 {
+    slice.as_mut_ptr() as i64
+}
+
+/// A stream of numbers that looks random: the same at every run.
+pub(crate) fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}

@@ -1,0 +1,5 @@
+//! Leaves on every vector ISA that this machine runs, against loops that are too simple to be wrong.
+
+mod jit;
+mod strips;
+mod tiles;

@@ -1,0 +1,285 @@
+//! The strip leaf: math within its bound, reductions, tails, strides, and phases of a row loop.
+
+use super::jit::{Leaf, address, address_mut, isas, numbers};
+use symshape_compiler::{
+    codegen::leaf::{
+        LeafKey,
+        body::{Body, Op, Ty},
+        math::MAX_ULP,
+        strip::{Along, Phase, StripKey},
+    },
+    scalar::{BinaryOp, ReduceOp, UnaryOp},
+};
+
+/// The error function in double precision: its series, or the continued fraction of its complement.
+pub(crate) fn erf(x: f64) -> f64 {
+    if x.abs() < 2.5 {
+        let (mut term, mut sum) = (x, x);
+        for n in 1..80 {
+            term *= -x * x / f64::from(n);
+            sum += term / f64::from(2 * n + 1);
+        }
+        return sum * 2.0 / std::f64::consts::PI.sqrt();
+    }
+    let mut fraction = 0.0;
+    for n in (1..80).rev() {
+        fraction = f64::from(n) / 2.0 / (x.abs() + fraction);
+    }
+    let complement = (-x * x).exp() / std::f64::consts::PI.sqrt() / (x.abs() + fraction);
+    (1.0 - complement).copysign(x)
+}
+
+fn strip(phases: Vec<Phase>, streams: Vec<Along>) -> StripKey {
+    StripKey { rows: false, phases, streams, extents: 1, scalars: 0, variables: 0, results: Vec::new() }
+}
+
+fn unary(op: UnaryOp) -> Body {
+    let mut body = Body::default();
+    let x = body.push(Op::Load(0), Ty::F32).expect("supported");
+    let y = body.push(Op::Unary(op, x), Ty::F32).expect("supported");
+    body.push(Op::Store(1, y), Ty::F32).expect("supported");
+    body
+}
+
+/// Sets a stream's address and its steps in bytes.
+fn set(args: &mut [i64], key: &StripKey, stream: u32, address: i64, row: usize, element: usize) {
+    let slot = key.stream(stream);
+    args[slot..slot + 3].copy_from_slice(&[address, row as i64, element as i64]);
+}
+
+/// Floats all over the line: every sign and exponent, and the special ones.
+fn sweep() -> Vec<f32> {
+    let mut values =
+        vec![0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MIN_POSITIVE];
+    values.extend([f32::MAX, f32::MIN, 88.7, 88.8, -87.4, -103.9, -104.1, 0.625, 0.6250001, 0.92, 4.0]);
+    values.extend((0..=u32::MAX).step_by(40_009).map(f32::from_bits));
+    values.extend((-400_000..400_000).map(|i| i as f32 * 2.6e-4));
+    values.extend((-100_000..100_000).map(|i| i as f32 * 1.1e-5));
+    values
+}
+
+/// Distance in units in the last place of the exact result.
+fn ulp(got: f32, exact: f64) -> f64 {
+    if got.is_nan() && exact.is_nan() || f64::from(got) == exact {
+        return 0.0;
+    }
+    let near = exact as f32;
+    if got == near {
+        return 0.5;
+    }
+    if !got.is_finite() || !near.is_finite() {
+        return f64::INFINITY;
+    }
+    let exponent = exact.abs().log2().floor().max(-126.0);
+    (f64::from(got) - exact).abs() / (exponent - 23.0).exp2()
+}
+
+#[test]
+fn math_stays_within_its_bound() {
+    let exact: [(UnaryOp, fn(f64) -> f64); 11] = [
+        (UnaryOp::Exp, f64::exp),
+        (UnaryOp::Expm1, f64::exp_m1),
+        (UnaryOp::Log, f64::ln),
+        (UnaryOp::Log1p, f64::ln_1p),
+        (UnaryOp::Tanh, f64::tanh),
+        (UnaryOp::Erf, erf),
+        (UnaryOp::Sqrt, f64::sqrt),
+        (UnaryOp::Recip, f64::recip),
+        (UnaryOp::Floor, f64::floor),
+        (UnaryOp::Round, f64::round_ties_even),
+        (UnaryOp::Abs, f64::abs),
+    ];
+    let x = sweep();
+    for (isa, fma) in isas() {
+        for (op, exact) in exact {
+            let body = unary(op);
+            let key = strip(vec![Phase::Loop { extent: 0, body }], vec![Along::Unit; 2]);
+            let mut y = vec![0f32; x.len()];
+            let mut args = vec![0; key.slots()];
+            args[key.extent(0)] = x.len() as i64;
+            set(&mut args, &key, 0, address(&x), 0, 4);
+            set(&mut args, &key, 1, address_mut(&mut y), 0, 4);
+            Leaf::new(&LeafKey::Strip(key), &*isa, fma).call(&mut args);
+            let errors = x.iter().zip(&y).map(|(&x, &y)| (ulp(y, exact(f64::from(x))), x, y));
+            let (error, x, y) = errors.max_by(|a, b| a.0.total_cmp(&b.0)).expect("values");
+            println!("{} fma {}: {op:?} {error:.2} ulp at {x:e}", isa.name(), isa.shape().fma);
+            let bound = if isa.shape().fma { MAX_ULP } else { MAX_ULP + 1.0 };
+            assert!(error <= bound, "{}: {op:?}({x:e}) = {y:e}, {error} ulp off", isa.name());
+        }
+    }
+}
+
+/// Zeros keep the signs that the scalar semantics give them.
+#[test]
+fn minimum_and_maximum_know_nan_and_signed_zeros() {
+    let special = [0.0, -0.0, 1.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+    let pairs: Vec<(f32, f32)> = special.iter().flat_map(|&x| special.iter().map(move |&y| (x, y))).collect();
+    let (x, y): (Vec<f32>, Vec<f32>) = pairs.iter().copied().unzip();
+    let scalar = |op: BinaryOp, x: f32, y: f32| match (op, x.is_nan() || y.is_nan(), x == y) {
+        (_, true, _) => f32::NAN,
+        (BinaryOp::Max, _, true) => {
+            if x.is_sign_positive() {
+                x
+            } else {
+                y
+            }
+        }
+        (_, _, true) => {
+            if x.is_sign_negative() {
+                x
+            } else {
+                y
+            }
+        }
+        (BinaryOp::Max, ..) => x.max(y),
+        _ => x.min(y),
+    };
+    for (isa, fma) in isas() {
+        for op in [BinaryOp::Min, BinaryOp::Max] {
+            for constant in [None, Some(0.0f32), Some(-0.0), Some(1.0)] {
+                let mut body = Body::default();
+                let left = body.push(Op::Load(0), Ty::F32).expect("supported");
+                let right = match constant {
+                    None => body.push(Op::Load(1), Ty::F32),
+                    Some(value) => body.push(Op::Const(value.to_bits()), Ty::F32),
+                };
+                let z =
+                    body.push(Op::Binary(op, left, right.expect("supported")), Ty::F32).expect("supported");
+                body.push(Op::Store(2, z), Ty::F32).expect("supported");
+                let key = strip(vec![Phase::Loop { extent: 0, body }], vec![Along::Unit; 3]);
+                let mut z = vec![0f32; x.len()];
+                let mut args = vec![0; key.slots()];
+                args[key.extent(0)] = x.len() as i64;
+                set(&mut args, &key, 0, address(&x), 0, 4);
+                set(&mut args, &key, 1, address(&y), 0, 4);
+                set(&mut args, &key, 2, address_mut(&mut z), 0, 4);
+                Leaf::new(&LeafKey::Strip(key), &*isa, fma).call(&mut args);
+                for i in 0..x.len() {
+                    let expected = scalar(op, x[i], constant.unwrap_or(y[i]));
+                    let same = z[i].to_bits() == expected.to_bits() || z[i].is_nan() && expected.is_nan();
+                    assert!(same, "{op:?}({}, {}) = {}", x[i], constant.unwrap_or(y[i]), z[i]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn reductions_of_every_length() {
+    for (isa, fma) in isas() {
+        for n in 0..70 {
+            let x = numbers(n, 5);
+            let mut body = Body::default();
+            let value = body.push(Op::Load(0), Ty::F32).expect("supported");
+            for (var, op) in
+                [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max].into_iter().enumerate()
+            {
+                body.push(Op::Reduce(op, value, var as u32), Ty::F32).expect("supported");
+            }
+            let phases = vec![Phase::Loop { extent: 0, body }];
+            let key =
+                StripKey { variables: 4, results: vec![0, 1, 2, 3], ..strip(phases, vec![Along::Unit]) };
+            let mut args = vec![0; key.slots()];
+            args[key.extent(0)] = n as i64;
+            set(&mut args, &key, 0, address(&x), 0, 4);
+            let results: Vec<usize> = (0..4).map(|result| key.result(result)).collect();
+            Leaf::new(&LeafKey::Strip(key), &*isa, fma).call(&mut args);
+            let got = results.map_to_floats(&args);
+            let sum: f64 = x.iter().map(|&x| f64::from(x)).sum();
+            let product: f64 = x.iter().map(|&x| f64::from(x)).product();
+            assert!((f64::from(got[0]) - sum).abs() < 1e-5, "sum of {n}: {} for {sum}", got[0]);
+            assert!((f64::from(got[1]) - product).abs() < 1e-5 * product.abs(), "product of {n}");
+            assert_eq!(got[2], x.iter().copied().fold(f32::INFINITY, f32::min), "minimum of {n}");
+            assert_eq!(got[3], x.iter().copied().fold(f32::NEG_INFINITY, f32::max), "maximum of {n}");
+        }
+    }
+}
+
+/// Reads 32-bit results out of an argument block.
+trait MapToFloats {
+    fn map_to_floats(&self, args: &[i64]) -> Vec<f32>;
+}
+
+impl MapToFloats for Vec<usize> {
+    fn map_to_floats(&self, args: &[i64]) -> Vec<f32> {
+        self.iter().map(|&slot| f32::from_bits(args[slot] as u32)).collect()
+    }
+}
+
+#[test]
+fn strided_streams_of_every_length() {
+    for (isa, fma) in isas() {
+        for n in 0..40 {
+            let x = numbers(3 * n + 1, 9);
+            let mut body = Body::default();
+            let value = body.push(Op::Load(0), Ty::F32).expect("supported");
+            let scale = body.push(Op::Load(1), Ty::F32).expect("supported");
+            let product = body.push(Op::Binary(BinaryOp::Mul, value, scale), Ty::F32).expect("supported");
+            body.push(Op::Store(2, product), Ty::F32).expect("supported");
+            let streams = vec![Along::Stride, Along::Fixed, Along::Stride];
+            let key = strip(vec![Phase::Loop { extent: 0, body }], streams);
+            let mut y = vec![f32::NAN; 2 * n + 1];
+            let mut args = vec![0; key.slots()];
+            args[key.extent(0)] = n as i64;
+            set(&mut args, &key, 0, address(&x), 0, 12);
+            set(&mut args, &key, 1, address(&[3f32]), 0, 0);
+            set(&mut args, &key, 2, address_mut(&mut y), 0, 8);
+            Leaf::new(&LeafKey::Strip(key), &*isa, fma).call(&mut args);
+            for i in 0..n {
+                assert_eq!(y[2 * i], x[3 * i] * 3.0);
+                assert!(y[2 * i + 1].is_nan());
+            }
+        }
+    }
+}
+
+/// `softmax` by rows: maximum, exponentials and their sum, quotient.
+fn softmax() -> StripKey {
+    let mut largest = Body::default();
+    let x = largest.push(Op::Load(0), Ty::F32).expect("supported");
+    largest.push(Op::Reduce(ReduceOp::Max, x, 0), Ty::F32).expect("supported");
+    let mut powers = Body::default();
+    let x = powers.push(Op::Load(0), Ty::F32).expect("supported");
+    let top = powers.push(Op::Get(0), Ty::F32).expect("supported");
+    let x = powers.push(Op::Binary(BinaryOp::Sub, x, top), Ty::F32).expect("supported");
+    let x = powers.push(Op::Unary(UnaryOp::Exp, x), Ty::F32).expect("supported");
+    powers.push(Op::Store(1, x), Ty::F32).expect("supported");
+    powers.push(Op::Reduce(ReduceOp::Sum, x, 1), Ty::F32).expect("supported");
+    let mut inverse = Body::default();
+    let sum = inverse.push(Op::Get(1), Ty::F32).expect("supported");
+    let sum = inverse.push(Op::Unary(UnaryOp::Recip, sum), Ty::F32).expect("supported");
+    inverse.push(Op::Set(1, sum), Ty::F32).expect("supported");
+    let mut scaled = Body::default();
+    let x = scaled.push(Op::Load(1), Ty::F32).expect("supported");
+    let factor = scaled.push(Op::Get(1), Ty::F32).expect("supported");
+    let x = scaled.push(Op::Binary(BinaryOp::Mul, x, factor), Ty::F32).expect("supported");
+    scaled.push(Op::Store(1, x), Ty::F32).expect("supported");
+    let looped = |body| Phase::Loop { extent: 0, body };
+    let phases = vec![looped(largest), looped(powers), Phase::Scalar(inverse), looped(scaled)];
+    StripKey { rows: true, variables: 2, ..strip(phases, vec![Along::Unit; 2]) }
+}
+
+#[test]
+fn softmax_is_one_leaf() {
+    for (isa, fma) in isas() {
+        let leaf = Leaf::new(&LeafKey::Strip(softmax()), &*isa, fma);
+        for (rows, n) in [(1, 1), (3, 7), (5, 33), (2, 128), (0, 4)] {
+            let x = numbers(rows * n, 21);
+            let mut y = vec![0f32; rows * n];
+            let key = softmax();
+            let mut args = vec![0; key.slots()];
+            args[StripKey::ROWS] = rows as i64;
+            args[key.extent(0)] = n as i64;
+            set(&mut args, &key, 0, address(&x), 4 * n, 4);
+            set(&mut args, &key, 1, address_mut(&mut y), 4 * n, 4);
+            leaf.call(&mut args);
+            for row in 0..rows {
+                let powers: Vec<f64> = x[row * n..][..n].iter().map(|&x| f64::from(x).exp()).collect();
+                let sum: f64 = powers.iter().sum();
+                for (i, power) in powers.iter().enumerate() {
+                    assert!((f64::from(y[row * n + i]) - power / sum).abs() < 3e-7);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The contraction tile: bit for bit the sum over `k` in order, for every tile, right-hand side, tail and epilogue.
+
+use super::jit::{Leaf, address, address_mut, isas, numbers};
+use symshape_compiler::{
+    codegen::{
+        leaf::{
+            LeafKey,
+            body::{Body, Op, Ty},
+            contract::{Columns, Rhs, TileKey, max_rows, wide_vectors},
+        },
+        vector::VectorIsa,
+    },
+    scalar::{BinaryOp, UnaryOp},
+};
+
+/// `y = max(sum + bias[n], 0) + residual[m, n]`, streams bias, residual, y.
+fn epilogue() -> Body {
+    let mut body = Body::default();
+    let mut push = |op, ty| body.push(op, ty).expect("supported");
+    let sum = push(Op::Sum, Ty::F32);
+    let bias = push(Op::Load(0), Ty::F32);
+    let biased = push(Op::Binary(BinaryOp::Add, sum, bias), Ty::F32);
+    let zero = push(Op::Const(0), Ty::F32);
+    let relu = push(Op::Binary(BinaryOp::Max, biased, zero), Ty::F32);
+    let residual = push(Op::Load(1), Ty::F32);
+    let added = push(Op::Binary(BinaryOp::Add, relu, residual), Ty::F32);
+    push(Op::Store(2, added), Ty::F32);
+    body
+}
+
+/// Sizes of one test: `k` is `outer` segments of `inner`.
+struct Case {
+    rows: usize,
+    vectors: usize,
+    tiles: usize,
+    columns: usize,
+    inner: usize,
+    outer: usize,
+    rhs: Rhs,
+    dense: bool,
+    stored: Columns,
+}
+
+/// `B[k, n]` for the naive loop, and the memory that the leaf sees, from `at(k, n)`.
+struct Matrix {
+    memory: Vec<f32>,
+    strides: (usize, usize),
+}
+
+fn rhs(case: &Case, lanes: usize) -> (Vec<f32>, Matrix) {
+    let k = case.inner * case.outer;
+    let plain = numbers(k * case.columns, 7);
+    let matrix = match case.rhs {
+        Rhs::Panels(width) => {
+            let width = width as usize;
+            let panels = (case.vectors * lanes).div_ceil(width).max(case.columns.div_ceil(width));
+            let mut memory = vec![0.0; panels * k * width];
+            for depth in 0..k {
+                for n in 0..case.columns {
+                    memory[(n / width * k + depth) * width + n % width] = plain[depth * case.columns + n];
+                }
+            }
+            Matrix { memory, strides: (width, k * width) }
+        }
+        Rhs::Rows => Matrix { memory: plain.clone(), strides: (case.columns, 1) },
+        Rhs::Scattered => {
+            let mut memory = vec![0.0; k * case.columns];
+            for depth in 0..k {
+                for n in 0..case.columns {
+                    memory[n * k + depth] = plain[depth * case.columns + n];
+                }
+            }
+            Matrix { memory, strides: (1, k) }
+        }
+    };
+    (plain, matrix)
+}
+
+fn key(case: &Case, lanes: usize) -> TileKey {
+    TileKey {
+        rows: case.rows as u8,
+        vectors: case.vectors as u8,
+        tail: case.columns != case.vectors * lanes,
+        dense: case.dense,
+        levels: 2,
+        rhs: case.rhs,
+        streams: vec![Columns::Unit, Columns::Unit, case.stored],
+        scalars: 0,
+        epilogue: epilogue(),
+    }
+}
+
+/// Runs the leaf and the naive loop, and compares bits.
+fn check(case: &Case, isa: &dyn VectorIsa, fma: bool) {
+    let lanes = isa.shape().lanes;
+    let (m, k) = (case.rows * case.tiles, case.inner * case.outer);
+    let (plain, matrix) = rhs(case, lanes);
+    // A's segments stand apart, and its elements too unless it is dense.
+    let spread = if case.dense { 1 } else { 3 };
+    let segment = case.inner * spread + 5;
+    let a_row = segment * case.outer + 2;
+    let a = numbers(m * a_row, 3);
+    let (bias, residual) = (numbers(case.columns, 11), numbers(m * (case.columns + 3), 13));
+    let mut y = vec![f32::NAN; m * case.columns + 1];
+    let (y_row, y_column) = match case.stored {
+        Columns::Stride => (1, m),
+        _ => (case.columns, 1),
+    };
+
+    let key = key(case, lanes);
+    let mut args = vec![0; key.slots()];
+    let bytes = |elems: usize| 4 * elems as i64;
+    args[TileKey::A] = address(&a);
+    args[TileKey::A_ROW] = bytes(a_row);
+    args[TileKey::A_K] = bytes(spread);
+    args[TileKey::B] = address(&matrix.memory);
+    args[TileKey::B_K] = bytes(matrix.strides.0);
+    args[TileKey::B_COLUMN] = bytes(matrix.strides.1);
+    args[TileKey::TILES] = case.tiles as i64;
+    args[TileKey::COLUMNS] = case.columns as i64;
+    args[TileKey::level(0)] = case.inner as i64;
+    args[TileKey::level(1)] = case.outer as i64;
+    args[TileKey::level(1) + 1] = bytes(segment);
+    args[TileKey::level(1) + 2] = bytes(matrix.strides.0 * case.inner);
+    let streams = [
+        (address(&bias), 0, 1),
+        (address(&residual), case.columns + 3, 1),
+        (address_mut(&mut y), y_row, y_column),
+    ];
+    for (stream, (base, row, column)) in streams.into_iter().enumerate() {
+        let slot = key.stream(stream as u32);
+        args[slot..slot + 3].copy_from_slice(&[base, bytes(row), bytes(column)]);
+    }
+    Leaf::new(&LeafKey::Tile(key), isa, fma).call(&mut args);
+
+    for row in 0..m {
+        for n in 0..case.columns {
+            let mut sum = 0f32;
+            for depth in 0..k {
+                let at = row * a_row + depth / case.inner * segment + depth % case.inner * spread;
+                let other = plain[depth * case.columns + n];
+                sum = if isa.shape().fma { a[at].mul_add(other, sum) } else { a[at] * other + sum };
+            }
+            let expected = (sum + bias[n]).max(0.0) + residual[row * (case.columns + 3) + n];
+            let got = y[row * y_row + n * y_column];
+            assert_eq!(
+                got.to_bits(),
+                expected.to_bits(),
+                "{} row {row} of {m} column {n} of {}, tile {}x{}, {:?}: {got} for {expected}",
+                isa.name(),
+                case.columns,
+                case.rows,
+                case.vectors,
+                case.rhs,
+            );
+        }
+    }
+    assert!(y[m * case.columns].is_nan(), "wrote behind the last row");
+}
+
+fn base(rows: usize, vectors: usize, lanes: usize) -> Case {
+    Case {
+        rows,
+        vectors,
+        tiles: 2,
+        columns: vectors * lanes,
+        inner: 9,
+        outer: 2,
+        rhs: Rhs::Panels(16),
+        dense: true,
+        stored: Columns::Unit,
+    }
+}
+
+#[test]
+fn every_tile_of_packed_panels() {
+    for (isa, fma) in isas() {
+        let shape = isa.shape();
+        for rows in 1..=max_rows(shape) {
+            for vectors in [wide_vectors(shape, rows), 2, 1] {
+                for width in [16, 32] {
+                    check(&Case { rhs: Rhs::Panels(width), ..base(rows, vectors, shape.lanes) }, &*isa, fma);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_length_of_k_and_number_of_tiles() {
+    for (isa, fma) in isas() {
+        for inner in [1, 2, 3, 4, 5, 8, 31] {
+            for tiles in [1, 3] {
+                let case = Case { inner, tiles, ..base(3, 2, isa.shape().lanes) };
+                check(&case, &*isa, fma);
+                check(&Case { dense: false, ..case }, &*isa, fma);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_tail_of_columns() {
+    for (isa, fma) in isas() {
+        let lanes = isa.shape().lanes;
+        for columns in 1..2 * lanes {
+            for rhs in [Rhs::Panels(16), Rhs::Rows, Rhs::Scattered] {
+                check(&Case { columns, rhs, ..base(2, 2, lanes) }, &*isa, fma);
+            }
+            check(&Case { columns, stored: Columns::Stride, ..base(2, 2, lanes) }, &*isa, fma);
+        }
+    }
+}
+
+#[test]
+fn run_time_right_hand_sides_and_columns_far_apart() {
+    for (isa, fma) in isas() {
+        let shape = isa.shape();
+        for rows in 1..=max_rows(shape) {
+            for rhs in [Rhs::Rows, Rhs::Scattered] {
+                for stored in [Columns::Unit, Columns::Stride] {
+                    check(&Case { rhs, stored, ..base(rows, 2, shape.lanes) }, &*isa, fma);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_reduction_gives_the_epilogue_of_zero() {
+    for (isa, fma) in isas() {
+        check(&Case { outer: 0, ..base(2, 2, isa.shape().lanes) }, &*isa, fma);
+    }
+}
+
+#[test]
+fn activations_in_the_epilogue_leave_the_sums_alone() {
+    let mut body = Body::default();
+    let sum = body.push(Op::Sum, Ty::F32).expect("supported");
+    let erf = body.push(Op::Unary(UnaryOp::Erf, sum), Ty::F32).expect("supported");
+    let tanh = body.push(Op::Unary(UnaryOp::Tanh, erf), Ty::F32).expect("supported");
+    body.push(Op::Store(0, tanh), Ty::F32).expect("supported");
+    for (isa, fma) in isas() {
+        let shape = isa.shape();
+        let rows = max_rows(shape);
+        let columns = 2 * shape.lanes;
+        let key = TileKey {
+            rows: rows as u8,
+            vectors: 2,
+            tail: false,
+            dense: true,
+            levels: 1,
+            rhs: Rhs::Panels(16),
+            streams: vec![Columns::Unit],
+            scalars: 0,
+            epilogue: body.clone(),
+        };
+        let k = 5;
+        let (a, b) = (numbers(rows * k, 1), numbers(32 * k, 2));
+        let mut y = vec![0f32; rows * columns];
+        let mut args = vec![0; key.slots()];
+        args[TileKey::A] = address(&a);
+        args[TileKey::A_ROW] = 4 * k as i64;
+        args[TileKey::B] = address(&b);
+        args[TileKey::B_COLUMN] = 64 * k as i64;
+        args[TileKey::TILES] = 1;
+        args[TileKey::level(0)] = k as i64;
+        let slot = key.stream(0);
+        args[slot] = address_mut(&mut y);
+        args[slot + 1] = 4 * columns as i64;
+        Leaf::new(&LeafKey::Tile(key), &*isa, fma).call(&mut args);
+        for row in 0..rows {
+            for n in 0..columns {
+                let sum: f64 = (0..k)
+                    .map(|depth| {
+                        f64::from(a[row * k + depth]) * f64::from(b[(n / 16 * k + depth) * 16 + n % 16])
+                    })
+                    .sum();
+                let expected = super::strips::erf(sum).tanh();
+                let got = f64::from(y[row * columns + n]);
+                assert!((got - expected).abs() < 2e-6, "{got} for {expected}");
+            }
+        }
+    }
+}
