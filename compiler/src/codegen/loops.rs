@@ -3,7 +3,7 @@
 //! The leaves' vector forms take over where they can; what is here works for every type and is what they are tested
 //! against.
 
-use super::function::FuncCtx;
+use super::{function::FuncCtx, strips, tiles};
 use crate::{
     error::{Error, Result},
     kernel::{Access, Axis, BufferId, Check, Code, Contract, Inst, Kernel, Local, Rhs, Stmt},
@@ -37,7 +37,9 @@ pub(super) fn kernel(f: &mut FuncCtx, kernel: &Kernel, params: &[Value]) -> Resu
     f.declare_locals(kernel.locals.iter().map(|(local, dtype)| (local, *dtype)));
     match kernel.body.as_slice() {
         [Stmt::For { axis, parallel: true, body }] => {
-            f.count_between(axis, params[1], params[2], |f| stmts(f, kernel, body))?;
+            if !strips::rows(f, kernel, axis, (params[1], params[2]), body)? {
+                f.count_between(axis, params[1], params[2], |f| stmts(f, kernel, body))?;
+            }
         }
         body => stmts(f, kernel, body)?,
     }
@@ -51,13 +53,21 @@ fn stmts(f: &mut FuncCtx, kernel: &Kernel, body: &[Stmt]) -> Result<()> {
 
 fn emit(f: &mut FuncCtx, kernel: &Kernel, stmt: &Stmt) -> Result<()> {
     match stmt {
-        Stmt::For { axis, body, .. } => f.count(axis, |f| stmts(f, kernel, body)),
+        Stmt::For { axis, body, .. } => repeated(f, kernel, axis, body),
         Stmt::Block(block) => code(f, kernel, block, &Around::default()),
         Stmt::Strip { axis, code } => strip(f, kernel, axis, code),
         Stmt::Contract(contract) => contraction(f, kernel, contract),
         Stmt::If { cond, then, otherwise } => branch(f, kernel, *cond, then, otherwise),
         Stmt::While { cond, body } => repeat(f, kernel, *cond, body),
     }
+}
+
+fn repeated(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, body: &[Stmt]) -> Result<()> {
+    let (begin, end) = (f.int(0), f.dim(&axis.extent)?);
+    if strips::rows(f, kernel, axis, (begin, end), body)? {
+        return Ok(());
+    }
+    f.count(axis, |f| stmts(f, kernel, body))
 }
 
 fn branch(f: &mut FuncCtx, kernel: &Kernel, cond: Local, then: &[Stmt], otherwise: &[Stmt]) -> Result<()> {
@@ -94,6 +104,9 @@ fn repeat(f: &mut FuncCtx, kernel: &Kernel, cond: Local, body: &[Stmt]) -> Resul
 }
 
 fn strip(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, body: &Code) -> Result<()> {
+    if strips::strip(f, kernel, axis, body)? {
+        return Ok(());
+    }
     let mut around = Around::default();
     let mut results = Vec::new();
     for inst in &body.insts {
@@ -114,6 +127,9 @@ fn strip(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, body: &Code) -> Result<(
 }
 
 fn contraction(f: &mut FuncCtx, kernel: &Kernel, contract: &Contract) -> Result<()> {
+    if tiles::contraction(f, kernel, contract)? {
+        return Ok(());
+    }
     nest(f, &contract.m, &mut |f| f.count(&contract.n, |f| element(f, kernel, contract)))
 }
 

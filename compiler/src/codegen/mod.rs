@@ -12,11 +12,14 @@ mod driver;
 pub mod fail;
 pub mod function;
 mod index;
+mod lanes;
 pub mod leaf;
 pub mod loops;
 pub mod math;
 mod scalar;
 mod shape;
+mod strips;
+mod tiles;
 pub mod unit;
 pub mod vector;
 

@@ -1,6 +1,10 @@
 //! What the functions of one program share while they are emitted: the module, the program, and the data objects.
 
-use super::function::FuncCtx;
+use super::{
+    function::FuncCtx,
+    leaf::{self, LeafKey},
+    vector::{self, VectorIsa},
+};
 use crate::{
     error::{Error, Result},
     kernel::{BufferId, Program, Space},
@@ -72,6 +76,8 @@ pub struct Unit<'u> {
     strings: HashMap<String, DataId>,
     tables: HashMap<String, DataId>,
     numbers: u32,
+    vector_isa: Box<dyn VectorIsa>,
+    leaves: HashMap<LeafKey, FuncId>,
 }
 
 impl<'u> Unit<'u> {
@@ -82,6 +88,7 @@ impl<'u> Unit<'u> {
         plan: &'u Plan,
         options: &'u Options,
     ) -> Unit<'u> {
+        let vector_isa = vector::for_target(module.isa());
         Unit {
             module,
             program,
@@ -95,12 +102,31 @@ impl<'u> Unit<'u> {
             strings: HashMap::new(),
             tables: HashMap::new(),
             numbers: 0,
+            vector_isa,
+            leaves: HashMap::new(),
         }
     }
 
     /// `name` behind the program's name: the symbol of something of this program.
     pub fn symbol(&self, name: &str) -> String {
         format!("{}_{name}", self.program.name)
+    }
+
+    /// The vector ISA that leaves are made for.
+    pub fn vector_isa(&self) -> &dyn VectorIsa {
+        &*self.vector_isa
+    }
+
+    /// The leaf's function; defined on first use.
+    pub fn leaf(&mut self, key: LeafKey) -> Result<FuncId> {
+        if let Some(id) = self.leaves.get(&key) {
+            return Ok(*id);
+        }
+        let name = self.symbol(&format!("leaf_{}", self.leaves.len()));
+        let (id, code_bytes) = leaf::emit(&key, &name, &*self.vector_isa, self.module)?;
+        self.functions.push(FunctionSummary { name, code_bytes });
+        self.leaves.insert(key, id);
+        Ok(id)
     }
 
     /// A number that was not given out before, for names.

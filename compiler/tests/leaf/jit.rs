@@ -42,7 +42,7 @@ impl Leaf {
     /// Compiles a leaf.
     pub(crate) fn new(key: &LeafKey, isa: &dyn VectorIsa, fma: bool) -> Leaf {
         let mut module = module(fma);
-        let func = leaf::emit(key, "leaf", isa, &mut module).expect("leaves compile");
+        let (func, _) = leaf::emit(key, "leaf", isa, &mut module).expect("leaves compile");
         module.finalize_definitions().expect("no undefined symbols");
         let entry = module.get_finalized_function(func);
         Leaf { _module: module, entry }

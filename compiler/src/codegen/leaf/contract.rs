@@ -111,20 +111,26 @@ impl TileKey {
 
 /// Most rows of a tile on an ISA of this shape.
 pub fn max_rows(shape: Shape) -> usize {
-    // Two vectors of sums a row, two of B, and one or two of A.
-    (shape.registers - 4) / 2
+    // Beside the sums there are vectors of B and of A.
+    (shape.registers - 4) / narrow_vectors(shape).max(2)
+}
+
+/// Vectors of columns of a tile of one panel.
+pub fn narrow_vectors(shape: Shape) -> usize {
+    PANEL / shape.lanes
 }
 
 /// Vectors of columns of the widest tile with so many rows: enough independent sums to hide the latency of a
 /// multiplication and addition, as registers allow.
 pub fn wide_vectors(shape: Shape, rows: usize) -> usize {
-    match (shape.registers, rows) {
+    let wide = match (shape.registers, rows) {
         (16, 1) => 8,
         (16, 2..=3) => 4,
         (32, 1) => 8,
         (32, 2..=6) => 4,
         _ => 2,
-    }
+    };
+    wide.max(narrow_vectors(shape))
 }
 
 /// The leaf's code on an ISA of this shape.

@@ -40,16 +40,21 @@ impl LeafKey {
     }
 }
 
-/// Declares and defines the leaf as a local function of this name.
+/// Declares and defines the leaf as a local function of this name; also returns its size in bytes.
 ///
 /// # Errors
 /// `Internal` where the module refuses it: a bug.
-pub fn emit(key: &LeafKey, name: &str, isa: &dyn VectorIsa, module: &mut dyn Module) -> Result<FuncId> {
+pub fn emit(
+    key: &LeafKey,
+    name: &str,
+    isa: &dyn VectorIsa,
+    module: &mut dyn Module,
+) -> Result<(FuncId, u64)> {
     let mut signature = module.make_signature();
     signature.params.push(AbiParam::new(types::I64));
     let func = module
         .declare_function(name, Linkage::Local, &signature)
         .map_err(|error| Error::internal(format!("leaf {name}: {error}")))?;
-    isa.define(func, &key.code(isa), module)?;
-    Ok(func)
+    let code_bytes = isa.define(func, &key.code(isa), module)?;
+    Ok((func, code_bytes))
 }

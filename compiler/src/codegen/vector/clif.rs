@@ -25,6 +25,7 @@ const LANES: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct Portable {
     fma: bool,
+    registers: usize,
 }
 
 impl Portable {
@@ -33,7 +34,7 @@ impl Portable {
         let x86 = isa.triple().architecture == target_lexicon::Architecture::X86_64;
         let fma =
             !x86 || isa.isa_flags().iter().any(|flag| flag.name == "has_fma" && flag.as_bool() == Some(true));
-        Portable { fma }
+        Portable { fma, registers: if x86 { 16 } else { 32 } }
     }
 }
 
@@ -43,16 +44,19 @@ impl VectorIsa for Portable {
     }
 
     fn shape(&self) -> Shape {
-        Shape { lanes: LANES, registers: 16, fma: self.fma }
+        Shape { lanes: LANES, registers: self.registers, fma: self.fma }
     }
 
-    fn define(&self, func: FuncId, code: &Code, module: &mut dyn Module) -> Result<()> {
+    fn define(&self, func: FuncId, code: &Code, module: &mut dyn Module) -> Result<u64> {
         let mut ctx = module.make_context();
         ctx.func.signature.params.push(AbiParam::new(types::I64));
         ctx.func.name = UserFuncName::user(0, func.as_u32());
         let mut frontend = FunctionBuilderContext::new();
         translate(&mut ctx.func, &mut frontend, code, self.fma, module.target_config());
-        module.define_function(func, &mut ctx).map_err(|error| Error::internal(format!("leaf: {error:?}")))
+        module
+            .define_function(func, &mut ctx)
+            .map_err(|error| Error::internal(format!("leaf: {error:?}")))?;
+        Ok(ctx.compiled_code().map_or(0, |code| u64::from(code.code_info().total_size)))
     }
 }
 

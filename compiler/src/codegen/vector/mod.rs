@@ -12,7 +12,13 @@ pub use build::{Builder, Shape};
 pub use clif::Portable;
 
 use crate::error::Result;
+use cranelift_codegen::isa::TargetIsa;
 use cranelift_module::{FuncId, Module};
+
+/// The widest backend for a target.
+pub fn for_target(isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
+    Box::new(Portable::new(isa))
+}
 
 /// A backend.
 pub trait VectorIsa {
@@ -22,9 +28,10 @@ pub trait VectorIsa {
     /// What leaf writers must know.
     fn shape(&self) -> Shape;
 
-    /// Defines the declared function `func`, whose signature is `extern "C" fn(args: *const i64)`.
+    /// Defines the declared function `func`, whose signature is `extern "C" fn(args: *const i64)`, and returns its
+    /// size in bytes.
     ///
     /// # Errors
     /// `Internal` where the code can't be encoded: a bug.
-    fn define(&self, func: FuncId, code: &code::Code, module: &mut dyn Module) -> Result<()>;
+    fn define(&self, func: FuncId, code: &code::Code, module: &mut dyn Module) -> Result<u64>;
 }

@@ -1,0 +1,224 @@
+//! Straight-line kernel code as the bodies of leaves: addresses become numbered streams, outer values scalar arguments.
+//!
+//! A stream is an access that is linear in the leaf's two loop variables (row and column, either of which may be
+//! missing): an origin, which the code around computes, and two strides. What is not linear, or of a type that lanes
+//! don't have, is refused by `None`: the scalar loops take it.
+
+use super::{
+    function::FuncCtx,
+    leaf::body::{Body, Op, Ty},
+};
+use crate::{
+    error::Result,
+    kernel::{Access, Code, Inst, Kernel, Local, Program},
+    scalar::{Reg, UnaryOp},
+};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
+use std::collections::HashMap;
+use symshape::{Dim, Facts, Symbol};
+use symshape_runtime::DType;
+
+/// An access along the leaf's loops; strides are in elements.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Stream {
+    /// At row 0 and column 0.
+    pub(super) origin: Access,
+    /// From row to row.
+    pub(super) row: Dim,
+    /// From column to column.
+    pub(super) column: Dim,
+}
+
+/// A scalar argument of a leaf.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Scalar {
+    /// A scalar variable of the kernel.
+    Local(Local),
+    /// An integer.
+    Index(Dim),
+}
+
+/// Collects what the bodies of one leaf refer to.
+pub(super) struct Binding<'a> {
+    pub(super) program: &'a Program,
+    pub(super) kernel: &'a Kernel,
+    pub(super) facts: &'a Facts,
+    /// The variable of the row loop.
+    pub(super) row: Option<&'a Symbol>,
+    pub(super) streams: Vec<Stream>,
+    pub(super) scalars: Vec<Scalar>,
+    /// The locals that live inside the leaf, by the number of their variable.
+    pub(super) variables: Vec<Local>,
+    /// Locals that the leaf sets somewhere.
+    pub(super) inner: Vec<Local>,
+}
+
+/// The type of lanes that hold elements of this type.
+pub(super) fn lane_type(dtype: DType) -> Option<Ty> {
+    match dtype {
+        DType::F32 => Some(Ty::F32),
+        DType::I32 => Some(Ty::I32),
+        DType::Bool => Some(Ty::Bool),
+        _ => None,
+    }
+}
+
+/// What `expr` moves by when `symbol` grows by one, and its value where the symbol is zero; `None` if it isn't linear.
+pub(super) fn split(facts: &Facts, expr: &Dim, symbol: Option<&Symbol>) -> Option<(Dim, Dim)> {
+    match symbol {
+        Some(symbol) if expr.contains(symbol) => {
+            let (step, rest) = facts.linear_in(expr, symbol)?;
+            (!rest.contains(symbol) && !step.contains(symbol)).then_some((step, rest))
+        }
+        _ => Some((Dim::zero(), expr.clone())),
+    }
+}
+
+impl Binding<'_> {
+    /// The body for this code, whose loop runs over `column`; `None` where leaves can't.
+    pub(super) fn body(&mut self, code: &Code, column: Option<&Symbol>) -> Option<Body> {
+        let mut body = Body::default();
+        let mut regs = Vec::with_capacity(code.insts.len());
+        for inst in &code.insts {
+            let reg = self.inst(&mut body, &regs, inst, column)?;
+            regs.push(reg);
+        }
+        Some(body)
+    }
+
+    fn inst(&mut self, body: &mut Body, regs: &[u32], inst: &Inst, column: Option<&Symbol>) -> Option<u32> {
+        let at = |reg: &Reg| regs[reg.0 as usize];
+        let ty_of = |body: &Body, reg: &Reg| body.insts[regs[reg.0 as usize] as usize].1;
+        match inst {
+            Inst::Const(scalar) => body.push(Op::Const(scalar.bits() as u32), lane_type(scalar.dtype())?),
+            Inst::Index(dtype, dim) => {
+                let inside = [self.row, column].into_iter().flatten().any(|symbol| dim.contains(symbol));
+                let ty = lane_type(*dtype).filter(|ty| *ty == Ty::I32 && !inside)?;
+                let slot = position(&mut self.scalars, Scalar::Index(dim.clone()));
+                body.push(Op::Splat(slot), ty)
+            }
+            Inst::Load(access) => {
+                let (stream, ty) = self.stream(access, column)?;
+                body.push(Op::Load(stream), ty)
+            }
+            Inst::Sum => body.push(Op::Sum, Ty::F32),
+            Inst::Get(local) => {
+                let ty = lane_type(self.kernel.locals[*local])?;
+                if self.inner.contains(local) {
+                    return body.push(Op::Get(position(&mut self.variables, *local)), ty);
+                }
+                body.push(Op::Splat(position(&mut self.scalars, Scalar::Local(*local))), ty)
+            }
+            Inst::Set(local, x) => {
+                let var = position(&mut self.variables, *local);
+                body.push(Op::Set(var, at(x)), ty_of(body, x))
+            }
+            Inst::Unary(op, x) => {
+                let truth = matches!(op, UnaryOp::IsNan | UnaryOp::IsInf);
+                let ty = if truth { Ty::Bool } else { ty_of(body, x) };
+                body.push(Op::Unary(*op, at(x)), ty)
+            }
+            Inst::Binary(op, x, y) => body.push(Op::Binary(*op, at(x), at(y)), ty_of(body, x)),
+            Inst::Compare(op, x, y) => body.push(Op::Compare(*op, at(x), at(y)), Ty::Bool),
+            Inst::Select(c, x, y) => body.push(Op::Select(at(c), at(x), at(y)), ty_of(body, x)),
+            Inst::Cast(dtype, x) => body.push(Op::Cast(at(x)), lane_type(*dtype)?),
+            Inst::Store(access, x) => {
+                let (stream, ty) = self.stream(access, column)?;
+                (ty_of(body, x) == ty).then_some(())?;
+                body.push(Op::Store(stream, at(x)), ty)
+            }
+            Inst::Reduce(op, x, local) => {
+                let var = position(&mut self.variables, *local);
+                body.push(Op::Reduce(*op, at(x), var), ty_of(body, x))
+            }
+            Inst::Bind(..) | Inst::Check(_) => None,
+        }
+    }
+
+    /// The number of the stream that an access is, and the type of its lanes.
+    fn stream(&mut self, access: &Access, column: Option<&Symbol>) -> Option<(u32, Ty)> {
+        let ty = lane_type(self.program.buffers[access.buffer].dtype).filter(|ty| *ty != Ty::Bool)?;
+        let (column, rest) = split(self.facts, &access.at, column)?;
+        let (row, origin) = split(self.facts, &rest, self.row)?;
+        // A stride that moves with the row would have to be read anew for each.
+        if self.row.is_some_and(|symbol| column.contains(symbol)) {
+            return None;
+        }
+        let origin = Access { buffer: access.buffer, at: origin };
+        Some((position(&mut self.streams, Stream { origin, row, column }), ty))
+    }
+}
+
+/// Where the item stands in the list, to which it is added if need be.
+fn position<T: PartialEq>(list: &mut Vec<T>, item: T) -> u32 {
+    let known = list.iter().position(|other| *other == item);
+    known.unwrap_or_else(|| {
+        list.push(item);
+        list.len() - 1
+    }) as u32
+}
+
+/// An argument block while its values are computed.
+#[derive(Clone)]
+pub(super) struct Args {
+    values: Vec<Option<Value>>,
+}
+
+impl Args {
+    /// A block of this many slots.
+    pub(super) fn new(slots: usize) -> Args {
+        Args { values: vec![None; slots] }
+    }
+
+    pub(super) fn set(&mut self, slot: usize, value: Value) {
+        self.values[slot] = Some(value);
+    }
+
+    pub(super) fn get(&self, slot: usize) -> Option<Value> {
+        self.values[slot]
+    }
+
+    /// Sets three slots: the address of a stream's origin and its strides in bytes.
+    pub(super) fn set_stream(&mut self, f: &mut FuncCtx, slot: usize, stream: &Stream) -> Result<()> {
+        let size = f.unit.program.buffers[stream.origin.buffer].dtype.size_bytes() as i64;
+        self.set(slot, f.address(&stream.origin)?);
+        self.set(slot + 1, f.dim(&(&stream.row * size))?);
+        self.set(slot + 2, f.dim(&(&stream.column * size))?);
+        Ok(())
+    }
+
+    /// Sets a slot to 32 bits.
+    pub(super) fn set_scalar(&mut self, f: &mut FuncCtx, slot: usize, scalar: &Scalar) -> Result<()> {
+        let value = match scalar {
+            Scalar::Index(dim) => f.dim(dim)?,
+            Scalar::Local(local) => {
+                let value = f.local(*local)?;
+                let bits = match f.builder.func.dfg.value_type(value) {
+                    types::F32 => f.builder.ins().bitcast(types::I32, MemFlagsData::new(), value),
+                    _ => value,
+                };
+                f.builder.ins().uextend(types::I64, bits)
+            }
+        };
+        self.set(slot, value);
+        Ok(())
+    }
+
+    /// The address of the block in memory.
+    pub(super) fn place(&self, f: &mut FuncCtx) -> Value {
+        let zero = f.int(0);
+        let values: Vec<Value> = self.values.iter().map(|value| value.unwrap_or(zero)).collect();
+        f.args(&values)
+    }
+}
+
+/// Numbers of reads of each local in a kernel.
+pub(super) fn reads<'a>(insts: impl Iterator<Item = &'a Inst>) -> HashMap<Local, usize> {
+    let mut reads = HashMap::new();
+    for inst in insts {
+        if let Inst::Get(local) = inst {
+            *reads.entry(*local).or_default() += 1;
+        }
+    }
+    reads
+}

@@ -1,0 +1,201 @@
+//! Strips, and rows of them, as calls of strip leaves.
+
+use super::{
+    function::FuncCtx,
+    lanes::{Args, Binding, Scalar, Stream, reads},
+    leaf::{
+        LeafKey,
+        strip::{Along, Phase, StripKey},
+    },
+};
+use crate::{
+    error::Result,
+    kernel::{Axis, Code, Inst, Kernel, Local, Stmt},
+};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
+use symshape::{Dim, Facts};
+
+/// A leaf and what its arguments are.
+struct Strip {
+    key: StripKey,
+    extents: Vec<Dim>,
+    streams: Vec<Stream>,
+    scalars: Vec<Scalar>,
+    results: Vec<Local>,
+}
+
+/// Emits a strip as one call; false where leaves can't do it, and nothing was emitted.
+pub(super) fn strip(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, code: &Code) -> Result<bool> {
+    let mut facts = f.facts().clone();
+    facts.declare_index(&axis.var, &axis.extent);
+    let stmt = Stmt::Strip { axis: axis.clone(), code: code.clone() };
+    let Some(strip) = recognise(f, kernel, &facts, None, std::slice::from_ref(&stmt)) else {
+        return Ok(false);
+    };
+    let mut args = arguments(f, &strip)?;
+    let one = f.int(1);
+    args.set(StripKey::ROWS, one);
+    call(f, kernel, strip, &args)?;
+    Ok(true)
+}
+
+/// Emits rows `begin..end` of a loop over strips and scalar code as one call; false where leaves can't do it, and
+/// nothing was emitted.
+pub(super) fn rows(
+    f: &mut FuncCtx,
+    kernel: &Kernel,
+    axis: &Axis,
+    (begin, end): (Value, Value),
+    body: &[Stmt],
+) -> Result<bool> {
+    let mut facts = f.facts().clone();
+    facts.declare_index(&axis.var, &axis.extent);
+    for stmt in body {
+        if let Stmt::Strip { axis, .. } = stmt {
+            facts.declare_index(&axis.var, &axis.extent);
+        }
+    }
+    let Some(strip) = recognise(f, kernel, &facts, Some(axis), body) else { return Ok(false) };
+    let mut args = arguments(f, &strip)?;
+    for stream in 0..strip.streams.len() as u32 {
+        let slot = strip.key.stream(stream);
+        if let (Some(address), Some(step)) = (args.get(slot), args.get(slot + 1)) {
+            let skipped = f.builder.ins().imul(begin, step);
+            let first = f.builder.ins().iadd(address, skipped);
+            args.set(slot, first);
+        }
+    }
+    let count = f.builder.ins().isub(end, begin);
+    args.set(StripKey::ROWS, count);
+    call(f, kernel, strip, &args)?;
+    Ok(true)
+}
+
+/// The leaf for these statements, if all of them are strips or scalar code that leaves can do.
+fn recognise(
+    f: &FuncCtx,
+    kernel: &Kernel,
+    facts: &Facts,
+    row: Option<&Axis>,
+    body: &[Stmt],
+) -> Option<Strip> {
+    if !body.iter().any(|stmt| matches!(stmt, Stmt::Strip { .. })) {
+        return None;
+    }
+    let code = |stmt: &'_ Stmt| match stmt {
+        Stmt::Block(code) | Stmt::Strip { code, .. } => Some(code.clone()),
+        _ => None,
+    };
+    let codes: Vec<Code> = body.iter().map(code).collect::<Option<_>>()?;
+    let inner = set_inside(&codes);
+    // What a row loop leaves in a local stays inside the leaf.
+    if row.is_some() {
+        let (all, here) =
+            (reads(all_insts(&kernel.body).into_iter()), reads(codes.iter().flat_map(|code| &code.insts)));
+        if inner.iter().any(|local| all.get(local) != here.get(local)) {
+            return None;
+        }
+    }
+    let row_var = row.map(|axis| &axis.var);
+    let mut binding = Binding {
+        program: f.unit.program,
+        kernel,
+        facts,
+        row: row_var,
+        streams: Vec::new(),
+        scalars: Vec::new(),
+        variables: Vec::new(),
+        inner,
+    };
+    let (mut phases, mut extents) = (Vec::new(), Vec::new());
+    for stmt in body {
+        match stmt {
+            Stmt::Strip { axis, code } => {
+                if row_var.is_some_and(|var| axis.extent.contains(var)) {
+                    return None;
+                }
+                let body = binding.body(code, Some(&axis.var))?;
+                let known = extents.iter().position(|extent| *extent == axis.extent);
+                let extent = known.unwrap_or_else(|| {
+                    extents.push(axis.extent.clone());
+                    extents.len() - 1
+                });
+                phases.push(Phase::Loop { extent: extent as u32, body });
+            }
+            Stmt::Block(code) => phases.push(Phase::Scalar(binding.body(code, None)?)),
+            _ => return None,
+        }
+    }
+    let results = if row.is_none() { binding.variables.clone() } else { Vec::new() };
+    let key = StripKey {
+        rows: row.is_some(),
+        phases,
+        streams: binding.streams.iter().map(|stream| along(&stream.column)).collect(),
+        extents: extents.len() as u32,
+        scalars: binding.scalars.len() as u32,
+        variables: binding.variables.len() as u32,
+        results: (0..results.len() as u32).collect(),
+    };
+    let (streams, scalars) = (binding.streams, binding.scalars);
+    Some(Strip { key, extents, streams, scalars, results })
+}
+
+fn along(column: &Dim) -> Along {
+    match column.as_i64() {
+        Some(0) => Along::Fixed,
+        Some(1) => Along::Unit,
+        _ => Along::Stride,
+    }
+}
+
+/// The locals that the code sets.
+fn set_inside(codes: &[Code]) -> Vec<Local> {
+    let insts = codes.iter().flat_map(|code| &code.insts);
+    insts
+        .filter_map(|inst| match inst {
+            Inst::Set(local, _) | Inst::Reduce(_, _, local) => Some(*local),
+            _ => None,
+        })
+        .collect()
+}
+
+/// All straight-line instructions of these statements.
+fn all_insts(body: &[Stmt]) -> Vec<&Inst> {
+    body.iter()
+        .flat_map(|stmt| match stmt {
+            Stmt::Block(code) | Stmt::Strip { code, .. } => code.insts.iter().collect(),
+            Stmt::Contract(contract) => contract.epilogue.insts.iter().collect(),
+            Stmt::For { body, .. } | Stmt::While { body, .. } => all_insts(body),
+            Stmt::If { then, otherwise, .. } => [all_insts(then), all_insts(otherwise)].concat(),
+        })
+        .collect()
+}
+
+fn arguments(f: &mut FuncCtx, strip: &Strip) -> Result<Args> {
+    let mut args = Args::new(strip.key.slots());
+    for (idx, extent) in strip.extents.iter().enumerate() {
+        let extent = f.dim(extent)?;
+        args.set(strip.key.extent(idx as u32), extent);
+    }
+    for (idx, stream) in strip.streams.iter().enumerate() {
+        args.set_stream(f, strip.key.stream(idx as u32), stream)?;
+    }
+    for (idx, scalar) in strip.scalars.iter().enumerate() {
+        args.set_scalar(f, strip.key.scalar(idx as u32), scalar)?;
+    }
+    Ok(args)
+}
+
+/// Calls the leaf and sets the locals that it found.
+fn call(f: &mut FuncCtx, kernel: &Kernel, strip: Strip, args: &Args) -> Result<()> {
+    let block = args.place(f);
+    let slots: Vec<usize> = (0..strip.results.len()).map(|result| strip.key.result(result)).collect();
+    let leaf = f.unit.leaf(LeafKey::Strip(strip.key))?;
+    f.call(leaf, &[block]);
+    for (local, slot) in strip.results.into_iter().zip(slots) {
+        let ty = FuncCtx::reg_type(kernel.locals[local]);
+        let value = f.builder.ins().load(ty, MemFlagsData::trusted(), block, 8 * slot as i32);
+        f.set_local(local, value)?;
+    }
+    Ok(())
+}

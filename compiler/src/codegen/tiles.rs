@@ -1,0 +1,545 @@
+//! Contractions as loops around calls of tile leaves.
+//!
+//! Rows are cut along the last row axis into as few tiles as the ISA's tallest allows, of two heights that differ by
+//! one at most, so no tail is padded: `high` tiles of `rows` rows, then `low` ones of one row less. Columns are cut into
+//! wide tiles while they last, then tiles of one panel, then a masked rest. The loops, from outside:
+//!
+//! ```text
+//! for each block of rows whose part of A stays in the second-level cache
+//!   for each tile of columns
+//!     for the outer row axes
+//!       the leaf, over the high tiles; the leaf, over the low ones
+//! ```
+//!
+//! Which leaves these are depends on the number of rows, which may be known at run time only: then a chain of
+//! compares picks the functions' addresses, once a contraction.
+
+use super::{
+    function::FuncCtx,
+    lanes::{Args, Binding, Scalar, Stream, split},
+    leaf::{
+        LeafKey,
+        body::Body,
+        contract::{Columns, PANEL, Rhs, TileKey, max_rows, narrow_vectors, wide_vectors},
+    },
+    vector::Shape,
+};
+use crate::{
+    error::Result,
+    kernel::{self, Access, Axis, Contract, Kernel},
+};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, SigRef, Value, condcodes::IntCC, types};
+use cranelift_module::FuncId;
+use num_traits::ToPrimitive;
+use symshape::{Dim, Facts, Symbol};
+use symshape_runtime::DType;
+
+/// Bytes of A that a block of rows may have: half of a small second-level cache.
+const BLOCK_BYTES: i64 = 192 << 10;
+
+/// What the leaves of a contraction have in common, and their arguments.
+struct Plan<'a> {
+    contract: &'a Contract,
+    shape: Shape,
+    dense: bool,
+    /// Loops of the reduction, innermost first: extent, what A and B move in elements.
+    levels: Vec<(Dim, Dim, Dim)>,
+    lhs: Stream,
+    rhs: Rhs,
+    /// B's first element at column 0 and reduction index 0; `column` is from panel to panel or column to column.
+    rhs_stream: Stream,
+    streams: Vec<Stream>,
+    scalars: Vec<Scalar>,
+    epilogue: Body,
+}
+
+/// Emits a contraction by tiles; false where leaves can't do it, and nothing was emitted.
+pub(super) fn contraction(f: &mut FuncCtx, kernel: &Kernel, contract: &Contract) -> Result<bool> {
+    let mut facts = f.facts().clone();
+    for axis in contract.m.iter().chain(&contract.k).chain([&contract.n]) {
+        facts.declare_index(&axis.var, &axis.extent);
+    }
+    let Some(plan) = plan(f, kernel, &facts, contract) else { return Ok(false) };
+    emit(f, &facts, &plan)?;
+    Ok(true)
+}
+
+fn is_f32(f: &FuncCtx, access: &Access) -> bool {
+    f.unit.program.buffers[access.buffer].dtype == DType::F32
+}
+
+fn plan<'a>(f: &FuncCtx, kernel: &Kernel, facts: &Facts, contract: &'a Contract) -> Option<Plan<'a>> {
+    let (last, outer) = contract.m.split_last()?;
+    if contract.dtype != DType::F32 || !is_f32(f, &contract.lhs) {
+        return None;
+    }
+    let (lhs_steps, origin) = steps(facts, &contract.lhs.at, &contract.k)?;
+    let (row, origin) = split(facts, &origin, Some(&last.var))?;
+    let fixed = |step: &Dim| outer.iter().all(|axis| !step.contains(&axis.var));
+    if origin.contains(&contract.n.var) || !fixed(&row) || !lhs_steps.iter().all(fixed) {
+        return None;
+    }
+    let lhs = Stream { origin: Access { at: origin, ..contract.lhs.clone() }, row, column: Dim::zero() };
+    let (rhs, rhs_steps, rhs_stream) = right(f, facts, contract)?;
+    let mut levels: Vec<(Dim, Dim, Dim)> = Vec::new();
+    for ((axis, a), b) in contract.k.iter().zip(lhs_steps).zip(rhs_steps).rev() {
+        levels.push((axis.extent.clone(), a, b));
+    }
+    let mut binding = Binding {
+        program: f.unit.program,
+        kernel,
+        facts,
+        row: Some(&last.var),
+        streams: Vec::new(),
+        scalars: Vec::new(),
+        variables: Vec::new(),
+        inner: Vec::new(),
+    };
+    let epilogue = binding.body(&contract.epilogue, Some(&contract.n.var))?;
+    if !binding.variables.is_empty() || levels.len() > 4 {
+        return None;
+    }
+    let dense = levels[0].1.as_i64() == Some(1);
+    let (streams, scalars) = (binding.streams, binding.scalars);
+    if !streams.iter().all(|stream| fixed(&stream.row) && fixed(&stream.column)) {
+        return None;
+    }
+    let shape = f.unit.vector_isa().shape();
+    Some(Plan { contract, shape, dense, levels, lhs, rhs, rhs_stream, streams, scalars, epilogue })
+}
+
+/// What `expr` moves by along each axis, and its value where all are zero.
+fn steps(facts: &Facts, expr: &Dim, axes: &[Axis]) -> Option<(Vec<Dim>, Dim)> {
+    let mut rest = expr.clone();
+    let mut steps = Vec::new();
+    for axis in axes {
+        let (step, left) = split(facts, &rest, Some(&axis.var))?;
+        steps.push(step);
+        rest = left;
+    }
+    let closed = |step: &Dim| axes.iter().all(|axis| !step.contains(&axis.var));
+    steps.iter().all(closed).then_some((steps, rest))
+}
+
+/// The form of B, its steps along the reduction axes, and where it starts.
+fn right(f: &FuncCtx, facts: &Facts, contract: &Contract) -> Option<(Rhs, Vec<Dim>, Stream)> {
+    let rows: Vec<&Symbol> = contract.m.iter().map(|axis| &axis.var).collect();
+    match &contract.rhs {
+        kernel::Rhs::Panels { buffer, base, width } => {
+            if f.unit.program.buffers[*buffer].dtype != DType::F32 || *width as usize % PANEL != 0 {
+                return None;
+            }
+            let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
+            let origin = Access { buffer: *buffer, at: base.clone() };
+            let column = depth * i64::from(*width);
+            let steps = vec![Dim::zero(); contract.k.len()];
+            Some((Rhs::Panels(*width), steps, Stream { origin, row: Dim::zero(), column }))
+        }
+        kernel::Rhs::At(access) => {
+            let (steps, rest) = steps(facts, &access.at, &contract.k)?;
+            let (column, at) = split(facts, &rest, Some(&contract.n.var))?;
+            let moves = |expr: &Dim| rows.iter().any(|row| expr.contains(row));
+            if !is_f32(f, access) || moves(&at) || moves(&column) || steps.iter().any(moves) {
+                return None;
+            }
+            let form = if column.as_i64() == Some(1) { Rhs::Rows } else { Rhs::Scattered };
+            let origin = Access { buffer: access.buffer, at };
+            // The innermost step stands where a stream has its row step.
+            let row = steps.last()?.clone();
+            Some((form, steps, Stream { origin, row, column }))
+        }
+    }
+}
+
+impl Plan<'_> {
+    fn key(&self, rows: usize, vectors: usize, tail: bool) -> LeafKey {
+        LeafKey::Tile(TileKey {
+            rows: rows as u8,
+            vectors: vectors as u8,
+            tail,
+            dense: self.dense,
+            levels: self.levels.len() as u8,
+            rhs: self.rhs,
+            streams: self.streams.iter().map(|stream| columns(&stream.column)).collect(),
+            scalars: self.scalars.len() as u32,
+            epilogue: self.epilogue.clone(),
+        })
+    }
+
+    fn narrow(&self) -> usize {
+        narrow_vectors(self.shape)
+    }
+
+    /// The arguments that stay the same for all tiles, at the current values of the outer row axes.
+    fn args(&self, f: &mut FuncCtx) -> Result<(TileKey, Args)> {
+        let LeafKey::Tile(key) = self.key(1, 1, false) else { unreachable!("made as a tile") };
+        let mut args = Args::new(key.slots());
+        args.set(TileKey::A, f.address(&self.lhs.origin)?);
+        args.set(TileKey::A_ROW, f.dim(&(&self.lhs.row * 4))?);
+        args.set(TileKey::A_K, f.dim(&(&self.levels[0].1 * 4))?);
+        args.set(TileKey::B_K, f.dim(&(&self.rhs_stream.row * 4))?);
+        args.set(TileKey::B_COLUMN, f.dim(&(&self.rhs_stream.column * 4))?);
+        for (level, (extent, a, b)) in self.levels.iter().enumerate() {
+            let slot = TileKey::level(level as u8);
+            args.set(slot, f.dim(extent)?);
+            if level > 0 {
+                args.set(slot + 1, f.dim(&(a * 4))?);
+                args.set(slot + 2, f.dim(&(b * 4))?);
+            }
+        }
+        for (idx, stream) in self.streams.iter().enumerate() {
+            args.set_stream(f, key.stream(idx as u32), stream)?;
+        }
+        for (idx, scalar) in self.scalars.iter().enumerate() {
+            args.set_scalar(f, key.scalar(idx as u32), scalar)?;
+        }
+        Ok((key, args))
+    }
+}
+
+fn columns(column: &Dim) -> Columns {
+    match column.as_i64() {
+        Some(0) => Columns::Fixed,
+        Some(1) => Columns::Unit,
+        _ => Columns::Stride,
+    }
+}
+
+/// Largest value of an expression, if it has one that fits.
+fn upper(facts: &Facts, dim: &Dim) -> Option<i64> {
+    facts.bounds(dim).hi?.to_i64()
+}
+
+/// How the rows are cut; all are run-time values.
+struct Rows {
+    /// Of a high tile.
+    rows: Value,
+    /// Number of high tiles.
+    high: Value,
+    /// Number of all tiles.
+    tiles: Value,
+}
+
+/// How the columns are cut, and with which leaves.
+struct Cut {
+    /// Columns of a wide tile.
+    wide: Value,
+    /// Number of wide tiles.
+    n_wide: Value,
+    /// Number of tiles that are not masked.
+    n_whole: Value,
+    /// Number of tiles.
+    n_tiles: Value,
+    /// Addresses of the leaves: wide, narrow and masked, high and low of each.
+    leaves: [Value; 6],
+}
+
+fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan) -> Result<()> {
+    let m = plan.contract.m.last().expect("checked in plan");
+    let (count, columns) = (f.dim(&m.extent)?, f.dim(&plan.contract.n.extent)?);
+    let any_rows = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, count, 0);
+    let any_columns = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, columns, 0);
+    let any = f.builder.ins().band(any_rows, any_columns);
+    let (work, done) = (f.builder.create_block(), f.builder.create_block());
+    let exit = f.builder.ins().brif(any, work, &[], done, &[]);
+    f.builder.switch_to_block(work);
+    f.builder.seal_block(work);
+    f.push_scope(exit);
+    let rows = cut_rows(f, plan, count);
+    let cut = pick(f, facts, plan, &rows, columns)?;
+    blocks(f, plan, &rows, &cut, columns)?;
+    f.builder.ins().jump(done, &[]);
+    f.pop_scope();
+    f.builder.switch_to_block(done);
+    f.builder.seal_block(done);
+    Ok(())
+}
+
+fn cut_rows(f: &mut FuncCtx, plan: &Plan, count: Value) -> Rows {
+    let most = max_rows(plan.shape) as i64;
+    let padded = f.builder.ins().iadd_imm_s(count, most - 1);
+    let most = f.int(most);
+    let tiles = f.builder.ins().udiv(padded, most);
+    let low = f.builder.ins().udiv(count, tiles);
+    let used = f.builder.ins().imul(low, tiles);
+    let extra = f.builder.ins().isub(count, used);
+    let even = f.builder.ins().icmp_imm_s(IntCC::Equal, extra, 0);
+    let higher = f.builder.ins().iadd_imm_s(low, 1);
+    let rows = f.builder.ins().select(even, low, higher);
+    let high = f.builder.ins().select(even, tiles, extra);
+    Rows { rows, high, tiles }
+}
+
+/// Picks the leaves by the height of the tiles.
+fn pick(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows, columns: Value) -> Result<Cut> {
+    let m = &plan.contract.m.last().expect("checked in plan").extent;
+    let n = &plan.contract.n.extent;
+    let masked = !facts.divides(&Dim::from(PANEL), n).is_yes();
+    let most = max_rows(plan.shape);
+    let merge = f.builder.create_block();
+    let params: Vec<Value> = (0..7).map(|_| f.builder.append_block_param(merge, types::I64)).collect();
+    let heights: Vec<usize> = match m.as_i64() {
+        Some(m) => vec![(m as usize).div_ceil((m as usize).div_ceil(most).max(1)).max(1)],
+        None => (1..=upper(facts, m).map_or(most, |hi| most.min(hi.max(1) as usize))).collect(),
+    };
+    // Only evenly cut rows never need the low tile.
+    let even = m.as_i64().is_some_and(|m| m as usize % (m as usize).div_ceil(most).max(1) == 0);
+    for (idx, &height) in heights.iter().enumerate() {
+        let next = (idx + 1 < heights.len()).then(|| f.builder.create_block());
+        if let Some(next) = next {
+            let this = f.builder.create_block();
+            let is = f.builder.ins().icmp_imm_s(IntCC::Equal, rows.rows, height as i64);
+            f.builder.ins().brif(is, this, &[], next, &[]);
+            f.builder.switch_to_block(this);
+            f.builder.seal_block(this);
+        }
+        let addresses = leaves(f, facts, plan, height, masked, even)?;
+        let args: Vec<BlockArg> = addresses.into_iter().map(BlockArg::Value).collect();
+        f.builder.ins().jump(merge, &args);
+        if let Some(next) = next {
+            f.builder.switch_to_block(next);
+            f.builder.seal_block(next);
+        }
+    }
+    f.builder.switch_to_block(merge);
+    f.builder.seal_block(merge);
+    let wide = params[0];
+    let n_wide = f.builder.ins().udiv(columns, wide);
+    let used = f.builder.ins().imul(n_wide, wide);
+    let rest = f.builder.ins().isub(columns, used);
+    let narrow = f.builder.ins().ushr_imm_u(rest, i64::from(PANEL.trailing_zeros()));
+    let n_whole = f.builder.ins().iadd(n_wide, narrow);
+    let padded = f.builder.ins().iadd_imm_s(rest, PANEL as i64 - 1);
+    let all = f.builder.ins().ushr_imm_u(padded, i64::from(PANEL.trailing_zeros()));
+    let n_tiles = f.builder.ins().iadd(n_wide, all);
+    let leaves = [params[1], params[2], params[3], params[4], params[5], params[6]];
+    Ok(Cut { wide, n_wide, n_whole, n_tiles, leaves })
+}
+
+/// The columns of a wide tile of this height, and the addresses of the leaves, see [`Cut`].
+fn leaves(
+    f: &mut FuncCtx,
+    facts: &Facts,
+    plan: &Plan,
+    height: usize,
+    masked: bool,
+    even: bool,
+) -> Result<Vec<Value>> {
+    let n = &plan.contract.n.extent;
+    let mut wide = wide_vectors(plan.shape, height);
+    // A tile wider than all columns is never called.
+    while wide > plan.narrow() && upper(facts, n).is_some_and(|n| n < (wide * plan.shape.lanes) as i64) {
+        wide /= 2;
+    }
+    let mut values = vec![f.int((wide * plan.shape.lanes) as i64)];
+    let narrow = plan.narrow();
+    for (vectors, tail) in [(wide, false), (narrow, false), (narrow, true)] {
+        for rows in [height, height.saturating_sub(1)] {
+            let high = rows == height;
+            let used = if high { true } else { rows > 0 && !even };
+            let address = match used && (masked || !tail) {
+                true => {
+                    let leaf = f.unit.leaf(plan.key(rows, vectors, tail))?;
+                    function_address(f, leaf)
+                }
+                false => f.int(0),
+            };
+            values.push(address);
+        }
+    }
+    Ok(values)
+}
+
+fn function_address(f: &mut FuncCtx, func: FuncId) -> Value {
+    let reference = f.func_ref(func);
+    f.builder.ins().func_addr(types::I64, reference)
+}
+
+/// A loop variable that no kernel uses.
+fn counter(name: &str, extent: &Dim) -> Axis {
+    Axis { var: Symbol::new(name), extent: extent.clone() }
+}
+
+/// The loop over blocks of rows; blocks are of tiles where there is one row axis, else of the outermost axis.
+fn blocks(f: &mut FuncCtx, plan: &Plan, rows: &Rows, cut: &Cut, columns: Value) -> Result<()> {
+    let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let total = match outer.first() {
+        None => rows.tiles,
+        Some(axis) => f.dim(&axis.extent)?,
+    };
+    // Rows that one step of the blocked axis has, and their bytes in A.
+    let inner: Dim =
+        outer.iter().skip(1).map(|axis| axis.extent.clone()).fold(Dim::one(), |all, one| all * one);
+    let step_rows = match outer.first() {
+        None => rows.rows,
+        Some(_) => f.dim(&(inner * &last.extent))?,
+    };
+    let depth = plan.levels.iter().filter(|level| level.1.as_i64() != Some(0));
+    let depth = depth.fold(Dim::one(), |depth, level| depth * &level.0);
+    let row_bytes = f.dim(&(depth * 4))?;
+    let bytes = f.builder.ins().imul(step_rows, row_bytes);
+    let one = f.int(1);
+    let bytes = f.builder.ins().smax(bytes, one);
+    let budget = f.int(BLOCK_BYTES);
+    let steps = f.builder.ins().udiv(budget, bytes);
+    let steps = f.builder.ins().smax(steps, one);
+    let padded = f.builder.ins().iadd(total, steps);
+    let padded = f.builder.ins().iadd_imm_s(padded, -1);
+    let n_blocks = f.builder.ins().udiv(padded, steps);
+    let zero = f.int(0);
+    let axis = counter("row block", &Dim::from(i64::MAX));
+    f.count_between(&axis, zero, n_blocks, |f| {
+        let (block, _) = f.symbol(&axis.var)?;
+        let first = f.builder.ins().imul(block, total);
+        let first = f.builder.ins().udiv(first, n_blocks);
+        let next = f.builder.ins().iadd_imm_s(block, 1);
+        let end = f.builder.ins().imul(next, total);
+        let end = f.builder.ins().udiv(end, n_blocks);
+        let tiles = counter("column tile", &Dim::from(i64::MAX));
+        let zero = f.int(0);
+        f.count_between(&tiles, zero, cut.n_tiles, |f| {
+            let (tile, _) = f.symbol(&tiles.var)?;
+            let at = Position::new(f, plan, cut, tile, columns);
+            match outer.split_first() {
+                None => call(f, plan, rows, &at, Some((first, end))),
+                Some((axis, rest)) => f.count_between(axis, first, end, |f| nest(f, plan, rows, &at, rest)),
+            }
+        })
+    })
+}
+
+fn nest(f: &mut FuncCtx, plan: &Plan, rows: &Rows, at: &Position, axes: &[Axis]) -> Result<()> {
+    match axes {
+        [] => call(f, plan, rows, at, None),
+        [axis, rest @ ..] => f.count(axis, |f| nest(f, plan, rows, at, rest)),
+    }
+}
+
+/// A tile of columns.
+struct Position {
+    /// Its first column.
+    column: Value,
+    /// Byte offset of its panel, or of its first column, in B.
+    rhs_offset: Value,
+    /// Columns from it on.
+    left: Value,
+    /// The leaves for its high and low tiles.
+    leaves: [Value; 2],
+}
+
+impl Position {
+    fn new(f: &mut FuncCtx, plan: &Plan, cut: &Cut, tile: Value, columns: Value) -> Position {
+        let is_wide = f.builder.ins().icmp(IntCC::SignedLessThan, tile, cut.n_wide);
+        let is_whole = f.builder.ins().icmp(IntCC::SignedLessThan, tile, cut.n_whole);
+        let wide = f.builder.ins().smin(tile, cut.n_wide);
+        let narrow = f.builder.ins().isub(tile, wide);
+        let wide = f.builder.ins().imul(wide, cut.wide);
+        let narrow = f.builder.ins().ishl_imm_u(narrow, i64::from(PANEL.trailing_zeros()));
+        let column = f.builder.ins().iadd(wide, narrow);
+        let left = f.builder.ins().isub(columns, column);
+        let leaves = [0, 1].map(|low| {
+            let rest = f.builder.ins().select(is_whole, cut.leaves[2 + low], cut.leaves[4 + low]);
+            f.builder.ins().select(is_wide, cut.leaves[low], rest)
+        });
+        let rhs_offset = rhs_offset(f, plan, column);
+        Position { column, rhs_offset, left, leaves }
+    }
+}
+
+fn rhs_offset(f: &mut FuncCtx, plan: &Plan, column: Value) -> Value {
+    // Strides are dims that were computed before, so this only looks them up.
+    let step = f.dim(&(&plan.rhs_stream.column * 4)).expect("computed for every call");
+    match plan.rhs {
+        Rhs::Panels(width) => {
+            let width = i64::from(width);
+            let panel = f.builder.ins().ushr_imm_u(column, i64::from(width.trailing_zeros()));
+            let inside = f.builder.ins().band_imm_s(column, width - 1);
+            let panel = f.builder.ins().imul(panel, step);
+            let inside = f.builder.ins().ishl_imm_u(inside, 2);
+            f.builder.ins().iadd(panel, inside)
+        }
+        Rhs::Rows | Rhs::Scattered => f.builder.ins().imul(column, step),
+    }
+}
+
+/// Calls the leaves for tiles `range` of all (or for all) at one tile of columns.
+fn call(
+    f: &mut FuncCtx,
+    plan: &Plan,
+    rows: &Rows,
+    at: &Position,
+    range: Option<(Value, Value)>,
+) -> Result<()> {
+    let (key, mut args) = plan.args(f)?;
+    let rhs = f.address(&plan.rhs_stream.origin)?;
+    args.set(TileKey::B, f.builder.ins().iadd(rhs, at.rhs_offset));
+    args.set(TileKey::COLUMNS, at.left);
+    for idx in 0..plan.streams.len() as u32 {
+        let slot = key.stream(idx);
+        move_by(f, &mut args, slot, slot + 2, at.column);
+    }
+    let zero = f.int(0);
+    let (first, end) = range.unwrap_or((zero, rows.tiles));
+    let (high_first, high_end) =
+        (f.builder.ins().smin(first, rows.high), f.builder.ins().smin(end, rows.high));
+    let (low_first, low_end) = (f.builder.ins().smax(first, rows.high), f.builder.ins().smax(end, rows.high));
+    let before = f.builder.ins().imul(high_first, rows.rows);
+    let signature = f.unit.signature(&[types::I64], &[]);
+    let signature = f.builder.import_signature(signature);
+    let high = Tiles { first_row: before, count: (high_first, high_end), leaf: at.leaves[0] };
+    tiles(f, plan, &key, &args, signature, &high)?;
+    let high_rows = f.builder.ins().imul(rows.high, rows.rows);
+    let low_rows = f.builder.ins().iadd_imm_s(rows.rows, -1);
+    let skipped = f.builder.ins().isub(low_first, rows.high);
+    let skipped = f.builder.ins().imul(skipped, low_rows);
+    let before = f.builder.ins().iadd(high_rows, skipped);
+    let low = Tiles { first_row: before, count: (low_first, low_end), leaf: at.leaves[1] };
+    tiles(f, plan, &key, &args, signature, &low)
+}
+
+/// A run of tiles of one height.
+struct Tiles {
+    first_row: Value,
+    count: (Value, Value),
+    leaf: Value,
+}
+
+/// Calls the leaf if there are any tiles of its height.
+fn tiles(
+    f: &mut FuncCtx,
+    plan: &Plan,
+    key: &TileKey,
+    args: &Args,
+    signature: SigRef,
+    tiles: &Tiles,
+) -> Result<()> {
+    let (first, end) = tiles.count;
+    let any = f.builder.ins().icmp(IntCC::SignedLessThan, first, end);
+    let (work, done) = (f.builder.create_block(), f.builder.create_block());
+    f.builder.ins().brif(any, work, &[], done, &[]);
+    f.builder.switch_to_block(work);
+    f.builder.seal_block(work);
+    let mut args = args.clone();
+    let count = f.builder.ins().isub(end, first);
+    args.set(TileKey::TILES, count);
+    move_by(f, &mut args, TileKey::A, TileKey::A_ROW, tiles.first_row);
+    for idx in 0..plan.streams.len() as u32 {
+        let slot = key.stream(idx);
+        move_by(f, &mut args, slot, slot + 1, tiles.first_row);
+    }
+    let block = args.place(f);
+    f.builder.ins().call_indirect(signature, tiles.leaf, &[block]);
+    f.builder.ins().jump(done, &[]);
+    f.builder.switch_to_block(done);
+    f.builder.seal_block(done);
+    Ok(())
+}
+
+/// Adds `count` times the value in slot `step` to the one in `slot`.
+fn move_by(f: &mut FuncCtx, args: &mut Args, slot: usize, step: usize, count: Value) {
+    if let (Some(value), Some(step)) = (args.get(slot), args.get(step)) {
+        let moved = f.builder.ins().imul(step, count);
+        let moved = f.builder.ins().iadd(value, moved);
+        args.set(slot, moved);
+    }
+}
