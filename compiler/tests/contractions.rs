@@ -1,0 +1,206 @@
+//! Contractions and strips as compiled code, against sums that are written out, at every number of rows.
+
+mod machine;
+
+use machine::Machine;
+use std::fmt::Write;
+
+/// Numbers that look random, the same at every run; few bits each, so that the texts stay short.
+fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 56) as f32 / 64.0 - 2.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn list(values: &[f32]) -> String {
+    let mut text = String::new();
+    for (idx, value) in values.iter().enumerate() {
+        let comma = if idx == 0 { "" } else { ", " };
+        write!(text, "{comma}{value:?}").expect("strings take everything");
+    }
+    text
+}
+
+/// `y[r, j] = max(Σ a[r, k] b[k, j] + bias[j], 0)`, B packed.
+fn dense(k: usize, n: usize, width: usize, b: &[f32], bias: &[f32]) -> String {
+    let panels = n.div_ceil(width);
+    let mut packed = vec![0.0; panels * k * width];
+    for depth in 0..k {
+        for column in 0..n {
+            packed[(column / width * k + depth) * width + column % width] = b[depth * n + column];
+        }
+    }
+    format!(
+        r#"program dense {{
+  symbol M = 0..64
+  @0 a: f32[{k}*M] input 0
+  @1 b: f32[{elems}] const [{elems}] {packed}
+  @2 c: f32[{n}*M] output 0
+  @3 bias: f32[{n}] const [{n}] {bias}
+  input a[M, {k}] = @0
+  output c[M, {n}] = @2
+  kernel dense {{
+    contract f32 {{
+      row r in 0..M
+      column j in 0..{n}
+      sum k in 0..{k}
+      lhs @0[{k}*r + k]
+      rhs panels @1[0] width {width}
+      %0 = sum
+      %1 = load @3[j]
+      %2 = add %0, %1
+      %3 = const f32 0.0
+      %4 = max %2, %3
+      store @2[{n}*r + j], %4
+    }}
+  }}
+}}
+"#,
+        elems = packed.len(),
+        packed = list(&packed),
+        bias = list(bias),
+    )
+}
+
+#[test]
+fn dense_layers_at_every_number_of_rows() {
+    for (k, n, width) in [(37, 40, 32), (5, 16, 16), (64, 100, 32), (3, 7, 32), (16, 130, 16)] {
+        let (b, bias) = (numbers(k * n, 3), numbers(n, 4));
+        let machine = Machine::new(&dense(k, n, width, &b, &bias));
+        let a = numbers(64 * k, 5);
+        let mut rows: Option<Vec<f32>> = None;
+        for m in (0..=64).rev() {
+            let y = machine.run_f32(&[m as i64], &[a[..m * k].to_vec()]);
+            match &rows {
+                // The same bits whatever the number of rows.
+                Some(all) => assert!(y.iter().zip(all).all(|(x, y)| x.to_bits() == y.to_bits()), "M = {m}"),
+                None => {
+                    for (idx, y) in y.iter().enumerate() {
+                        let (row, column) = (idx / n, idx % n);
+                        let sum: f32 = (0..k).map(|depth| a[row * k + depth] * b[depth * n + column]).sum();
+                        let expected = (sum + bias[column]).max(0.0);
+                        assert!((y - expected).abs() < 1e-3, "{y} for {expected}, row {row} column {column}");
+                    }
+                }
+            }
+            rows.get_or_insert(y);
+        }
+    }
+}
+
+/// A 3 by 3 convolution of stride 2 over channels-last pixels without padding; B read as rows, C transposed.
+const CONVOLUTION: &str = r#"program convolution {
+  symbol N = 0..5
+  @0 x: f32[N*9*11*4] input 0
+  @1 w: f32[3*3*4*6] input 1
+  @2 y: f32[N*6*4*5] output 0
+  input x[N, 9, 11, 4] = @0
+  input w[3, 3, 4, 6] = @1
+  output y[N, 6, 4, 5] = @2
+  kernel conv {
+    contract f32 {
+      row n in 0..N
+      row i in 0..4
+      row j in 0..5
+      column o in 0..6
+      sum u in 0..3
+      sum c in 0..12
+      lhs @0[396*n + 88*i + 8*j + 44*u + c]
+      rhs @1[72*u + 6*c + o]
+      %0 = sum
+      store @2[120*n + 20*o + 5*i + j], %0
+    }
+  }
+}
+"#;
+
+#[test]
+fn convolutions_with_several_row_axes() {
+    let machine = Machine::new(CONVOLUTION);
+    let w = numbers(216, 9);
+    for n in 0..=5usize {
+        let x = numbers(n * 396, 8);
+        let y = machine.run_f32(&[n as i64], &[x.clone(), w.clone()]);
+        for (idx, y) in y.iter().enumerate() {
+            let (image, o, i, j) = (idx / 120, idx / 20 % 6, idx / 5 % 4, idx % 5);
+            let mut sum = 0f32;
+            for u in 0..3 {
+                for c in 0..12 {
+                    sum += x[396 * image + 88 * i + 8 * j + 44 * u + c] * w[72 * u + 6 * c + o];
+                }
+            }
+            assert!((y - sum).abs() < 1e-3, "{y} for {sum} at {image}, {o}, {i}, {j}");
+        }
+    }
+}
+
+/// `p = softmax(q kᵀ * 0.5)`, the right factor of the contraction being columns far apart.
+const ATTENTION: &str = r#"program attention {
+  symbol S = 1..40
+  @0 q: f32[S*8] input 0
+  @1 k: f32[S*8] input 1
+  @2 p: f32[S*S] output 0
+  input q[S, 8] = @0
+  input k[S, 8] = @1
+  output p[S, S] = @2
+  kernel scores {
+    contract f32 {
+      row i in 0..S
+      column j in 0..S
+      sum d in 0..8
+      lhs @0[8*i + d]
+      rhs @1[8*j + d]
+      %0 = sum
+      %1 = const f32 0.5
+      %2 = mul %0, %1
+      store @2[S*i + j], %2
+    }
+  }
+  kernel softmax {
+    local0: f32
+    local1: f32
+    for n in 0..S parallel {
+      strip s in 0..S {
+        %0 = load @2[n*S + s]
+        reduce max %0 -> local0
+      }
+      strip e in 0..S {
+        %0 = load @2[n*S + e]
+        %1 = get local0
+        %2 = sub %0, %1
+        %3 = exp %2
+        store @2[n*S + e], %3
+        reduce sum %3 -> local1
+      }
+      strip d in 0..S {
+        %0 = load @2[n*S + d]
+        %1 = get local1
+        %2 = div %0, %1
+        store @2[n*S + d], %2
+      }
+    }
+  }
+}
+"#;
+
+#[test]
+fn attention_scores() {
+    let machine = Machine::new(ATTENTION);
+    for s in 1..=40usize {
+        let (q, k) = (numbers(8 * s, 1), numbers(8 * s, 2));
+        let p = machine.run_f32(&[s as i64], &[q.clone(), k.clone()]);
+        for i in 0..s {
+            let score = |j: usize| (0..8).map(|d| q[8 * i + d] * k[8 * j + d]).sum::<f32>() * 0.5;
+            let sum: f32 = (0..s).map(|j| score(j).exp()).sum();
+            for j in 0..s {
+                let expected = score(j).exp() / sum;
+                assert!((p[s * i + j] - expected).abs() < 1e-5, "{} for {expected}", p[s * i + j]);
+            }
+        }
+    }
+}
