@@ -8,7 +8,8 @@ use std::{fmt::Write, fs, path::Path, path::PathBuf};
 use symshape_compiler::{
     Result,
     graph::{Graph, eval, text, verify},
-    opt,
+    kernel::{self, Program},
+    lower, opt, schedule,
     tensor::Tensor,
 };
 
@@ -94,9 +95,20 @@ fn answer(stage: &str, source: &str, tail: &[&str]) -> Result<String> {
             opt::optimize(&mut graph)?;
             Ok(graph.to_string())
         }
+        "lower" => Ok(checked(lower::lower(&graph)?)?.to_string()),
+        "schedule" => {
+            let mut program = lower::lower(&graph)?;
+            schedule::schedule(&mut program)?;
+            Ok(checked(program)?.to_string())
+        }
         "run" => run(&graph, tail),
         _ => Ok(format!("there is no stage `{stage}`\n")),
     }
+}
+
+fn checked(program: Program) -> Result<Program> {
+    kernel::verify::verify(&program)?;
+    Ok(program)
 }
 
 fn run(graph: &Graph, tail: &[&str]) -> Result<String> {

@@ -112,3 +112,29 @@ fn softmax_and_layer_norm_are_one_kernel() {
     // Three projections; scores, softmax and weighted sum by blocks; a projection.
     assert_eq!(kernels("attention"), 5);
 }
+
+#[test]
+fn no_innermost_loop_divides() {
+    for (name, model) in models::MODELS {
+        let mut program = lower::lower(&model().expect("a graph")).expect("a program");
+        schedule::schedule(&mut program).expect("a schedule");
+        for kernel in &program.kernels {
+            kernel::walk::accesses(&kernel.body, &mut |site| {
+                let Some(inner) = site.axes.last() else { return };
+                assert!(
+                    !divides(&site.access.at, &inner.var),
+                    "{name}: {} divides in {}",
+                    site.access.at,
+                    inner.var
+                );
+            });
+        }
+    }
+}
+
+/// True when `dim` holds a division or remainder of something that depends on `var`.
+fn divides(dim: &symshape::Dim, var: &symshape::Symbol) -> bool {
+    use symshape::Node;
+    let own = matches!(dim.node(), Node::FloorDiv(..) | Node::Mod(..)) && dim.contains(var);
+    own || dim.node().operands().into_iter().any(|operand| divides(operand, var))
+}
