@@ -130,7 +130,8 @@ fn bind(f: &mut FuncCtx, report: Value, shapes: Value, binding: &Binding) -> Res
                 why: Some(format!("declared as {dim}")),
                 ..axis_template(f, *place, dim)
             };
-            (quotient(f, report, &template, value, coefficient, rest)?, Some(*place))
+            let solved = quotient(f, report, &template, value, coefficient, rest)?;
+            (free_where_zero(f, symbol, coefficient, solved)?, Some(*place))
         }
     };
     accept_symbol(f, report, symbol, value, place)
@@ -153,7 +154,17 @@ pub(super) fn accept_symbol(
     Ok(())
 }
 
-/// `(value - rest) / coefficient`, which must be exact; where the coefficient is zero any value will do.
+/// The symbol's least value where the coefficient is zero: the dim says nothing about it, and any value will do.
+fn free_where_zero(f: &mut FuncCtx, symbol: &Symbol, coefficient: &Dim, solved: Value) -> Result<Value> {
+    let declaration = f.unit.program.facts.declaration(symbol).cloned();
+    let (Some(declaration), None) = (declaration, coefficient.as_int()) else { return Ok(solved) };
+    let (lo, _) = range(symbol, &declaration)?;
+    let (lo, coefficient) = (f.int(lo), f.dim(coefficient)?);
+    let free = f.builder.ins().icmp_imm_s(IntCC::Equal, coefficient, 0);
+    Ok(f.builder.ins().select(free, lo, solved))
+}
+
+/// `(value - rest) / coefficient`, which must be exact; the dividend's own value where the coefficient is zero.
 fn quotient(
     f: &mut FuncCtx,
     report: Value,
