@@ -4,7 +4,7 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_jit::{JITBuilder, JITModule};
 use symshape_compiler::codegen::{
     leaf::{self, LeafKey},
-    vector::VectorIsa,
+    vector::{VectorIsa, X86},
 };
 
 /// A module for this machine; `fma` false leaves fused multiply-add out.
@@ -27,6 +27,14 @@ pub(crate) fn isas() -> Vec<(Box<dyn VectorIsa>, bool)> {
         let portable =
             symshape_compiler::codegen::vector::Portable::new(cranelift_module::Module::isa(&module));
         isas.push((Box::new(portable), fma));
+    }
+    for (level, runs) in [
+        (X86::AVX2, is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")),
+        (X86::AVX512, is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq")),
+    ] {
+        if runs {
+            isas.push((Box::new(level), true));
+        }
     }
     isas
 }

@@ -7,9 +7,11 @@
 pub mod build;
 mod clif;
 pub mod code;
+mod x86;
 
 pub use build::{Builder, Shape};
 pub use clif::Portable;
+pub use x86::X86;
 
 use crate::error::Result;
 use cranelift_codegen::isa::TargetIsa;
@@ -17,6 +19,16 @@ use cranelift_module::{FuncId, Module};
 
 /// The widest backend for a target.
 pub fn for_target(isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
+    let has =
+        |name: &str| isa.isa_flags().iter().any(|flag| flag.name == name && flag.as_bool() == Some(true));
+    // Leaves take their argument as System V passes it.
+    let unix = isa.triple().operating_system != target_lexicon::OperatingSystem::Windows;
+    if unix && ["has_avx512f", "has_avx512dq", "has_avx512vl"].into_iter().all(has) {
+        return Box::new(X86::AVX512);
+    }
+    if unix && has("has_avx2") && has("has_fma") {
+        return Box::new(X86::AVX2);
+    }
     Box::new(Portable::new(isa))
 }
 

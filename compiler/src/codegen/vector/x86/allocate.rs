@@ -1,0 +1,246 @@
+//! Register allocation by linear scan.
+//!
+//! The life of a virtual register is one interval of positions, `2 * step` before a step and one more behind it, from
+//! its first mention to its last. A register set before a loop and mentioned in it lives to the loop's end, because the
+//! next round may read it. Intervals are visited by where they begin; one that begins where another ends gets its
+//! register if the step relates the two. When none is free, the interval with the fewest mentions for its length, those
+//! in loops counting more, goes to memory: every mention of it becomes a register of its own, loaded before and stored
+//! behind the step, and the scan starts anew.
+
+use super::legalize::Constants;
+use super::operands::{Reg, operands, rename};
+use crate::codegen::vector::code::{Code, Int, Mem, Step, Vector, Width};
+use crate::error::{Error, Result};
+use std::collections::{HashMap, HashSet};
+
+/// The integer register that stands for the stack pointer.
+pub(super) const STACK: Int = Int(u32::MAX);
+
+/// Bytes of a spill slot: the widest vector.
+const SLOT_BYTES: i32 = 64;
+
+/// More rounds than there can be spills in any leaf.
+const MOST_ROUNDS: usize = 64;
+
+/// How many registers there are of each class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Files {
+    pub(super) ints: usize,
+    pub(super) vectors: usize,
+    /// `None` where masks are vectors.
+    pub(super) masks: Option<usize>,
+}
+
+/// Code whose registers all have a place.
+pub(super) struct Allocated {
+    pub(super) code: Code,
+    places: HashMap<Reg, usize>,
+    /// Bytes of spill slots.
+    pub(super) frame_bytes: i32,
+    /// Registers that went to memory.
+    pub(super) spills: usize,
+}
+
+impl Allocated {
+    /// The number of the machine register within its class.
+    pub(super) fn place(&self, reg: impl Into<Reg>) -> usize {
+        self.places[&reg.into()]
+    }
+
+    /// The machine integer registers in use.
+    pub(super) fn ints(&self) -> HashSet<usize> {
+        let of_ints = self.places.iter().filter(|(reg, _)| matches!(reg, Reg::Int(_)));
+        of_ints.map(|(_, place)| *place).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    reg: Reg,
+    start: usize,
+    end: usize,
+    weight: f64,
+}
+
+/// The machine registers that a class competes for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum File {
+    Ints,
+    Vectors,
+    Masks,
+}
+
+impl Files {
+    fn file(self, reg: Reg) -> File {
+        match reg {
+            Reg::Int(_) => File::Ints,
+            Reg::Vector(_) => File::Vectors,
+            Reg::Mask(_) if self.masks.is_none() => File::Vectors,
+            Reg::Mask(_) => File::Masks,
+        }
+    }
+
+    fn count(self, file: File) -> usize {
+        match file {
+            File::Ints => self.ints,
+            File::Vectors => self.vectors,
+            File::Masks => self.masks.unwrap_or(0),
+        }
+    }
+}
+
+/// Gives every register of the code a place.
+pub(super) fn allocate(mut code: Code, constants: &Constants, files: Files) -> Result<Allocated> {
+    let mut short: HashSet<Reg> = HashSet::new();
+    let mut slots = 0;
+    for _ in 0..MOST_ROUNDS {
+        let intervals = intervals(&code, constants);
+        match scan(&code, &intervals, files, &short) {
+            Ok(places) => {
+                return Ok(Allocated {
+                    code,
+                    places,
+                    frame_bytes: slots * SLOT_BYTES,
+                    spills: slots as usize,
+                });
+            }
+            Err(Some(spilled)) => {
+                code = spill(&code, spilled, slots * SLOT_BYTES, &mut short);
+                slots += 1;
+            }
+            Err(None) => break,
+        }
+    }
+    Err(Error::internal("a leaf needs more registers than there are"))
+}
+
+/// The intervals by where they begin.
+fn intervals(code: &Code, constants: &Constants) -> Vec<Interval> {
+    let mut known: HashMap<Reg, Interval> = HashMap::new();
+    let args = Reg::Int(0);
+    known.insert(args, Interval { reg: args, start: 0, end: 0, weight: 0.0 });
+    let (mut open, mut loops) = (Vec::new(), Vec::new());
+    for (idx, step) in code.steps.iter().enumerate() {
+        match step {
+            Step::Loop => open.push(idx),
+            Step::EndLoop(_) => loops.push((open.pop().expect("structured"), idx)),
+            _ => {}
+        }
+        let weight = 10f64.powi(open.len() as i32);
+        let found = operands(step);
+        let mut touch = |reg: Reg, from: usize, to: usize| {
+            let is_constant = matches!(reg, Reg::Vector(v) if constants.contains_key(&Vector(v)));
+            if is_constant || reg == Reg::from(STACK) {
+                return;
+            }
+            let interval = known.entry(reg).or_insert(Interval { reg, start: from, end: to, weight: 0.0 });
+            interval.end = interval.end.max(to);
+            interval.weight += weight;
+        };
+        found.reads.iter().for_each(|reg| touch(*reg, 2 * idx, 2 * idx + 1));
+        found.early.iter().for_each(|reg| touch(*reg, 2 * idx, 2 * idx + 2));
+        found.sets.iter().for_each(|reg| touch(*reg, 2 * idx + 1, 2 * idx + 2));
+    }
+    // Inner loops end before the loops around them.
+    for (first, last) in loops {
+        for interval in known.values_mut() {
+            if interval.start < 2 * first && interval.end > 2 * first {
+                interval.end = interval.end.max(2 * last + 2);
+            }
+        }
+    }
+    let mut intervals: Vec<Interval> = known.into_values().collect();
+    intervals.sort_by_key(|interval| (interval.start, interval.reg));
+    intervals
+}
+
+/// Places for all intervals, or the register to spill; `Err(None)` when there is none that could be.
+fn scan(
+    code: &Code,
+    intervals: &[Interval],
+    files: Files,
+    short: &HashSet<Reg>,
+) -> Result<HashMap<Reg, usize>, Option<Reg>> {
+    let mut places: HashMap<Reg, usize> = HashMap::new();
+    let mut active: Vec<Interval> = Vec::new();
+    for interval in intervals {
+        active.retain(|other| other.end > interval.start);
+        let file = files.file(interval.reg);
+        let mut free = vec![true; files.count(file)];
+        for other in active.iter().filter(|other| files.file(other.reg) == file) {
+            free[places[&other.reg]] = false;
+        }
+        let hint = hints(code, interval).find_map(|reg| {
+            let same = files.file(reg) == file;
+            places.get(&reg).copied().filter(|place| same && free[*place])
+        });
+        match hint.or_else(|| free.iter().position(|free| *free)) {
+            Some(place) => {
+                places.insert(interval.reg, place);
+                active.push(*interval);
+            }
+            None => return Err(victim(&active, interval, files, short)),
+        }
+    }
+    Ok(places)
+}
+
+/// Registers that the interval would best share a place with: what the step that begins it reads.
+fn hints(code: &Code, interval: &Interval) -> impl Iterator<Item = Reg> {
+    let late = interval.start % 2 == 1;
+    let reads = if late { operands(&code.steps[interval.start / 2]).reads } else { Vec::new() };
+    reads.into_iter()
+}
+
+fn victim(active: &[Interval], current: &Interval, files: Files, short: &HashSet<Reg>) -> Option<Reg> {
+    let file = files.file(current.reg);
+    let rivals = active.iter().filter(|other| files.file(other.reg) == file).chain([current]);
+    let can = rivals.filter(|other| !short.contains(&other.reg) && !matches!(other.reg, Reg::Mask(_)));
+    let cost = |interval: &Interval| interval.weight / (interval.end - interval.start) as f64;
+    can.min_by(|a, b| cost(a).total_cmp(&cost(b))).map(|interval| interval.reg)
+}
+
+/// The code with every mention of a register loaded before its step and stored behind it.
+fn spill(code: &Code, spilled: Reg, offset: i32, short: &mut HashSet<Reg>) -> Code {
+    let slot = Mem { base: STACK, index: None, disp: offset };
+    let mut out = Code { steps: Vec::with_capacity(code.steps.len()), ..*code };
+    if spilled == Reg::Int(0) {
+        out.steps.push(Step::StoreInt(slot, Int(0), Width::I64));
+    }
+    for step in &code.steps {
+        let found = operands(step);
+        let reads = found.reads.contains(&spilled);
+        let sets = found.sets.contains(&spilled) || found.early.contains(&spilled);
+        if !reads && !sets {
+            out.steps.push(step.clone());
+            continue;
+        }
+        let (int, vector) = (Int(out.ints), Vector(out.vectors));
+        match spilled {
+            Reg::Int(_) => out.ints += 1,
+            _ => out.vectors += 1,
+        }
+        let renamed =
+            rename(step, &mut |old, _| if Reg::from(old) == spilled { int } else { old }, &mut |old, _| {
+                if Reg::from(old) == spilled { vector } else { old }
+            });
+        let is_int = matches!(spilled, Reg::Int(_));
+        short.insert(if is_int { int.into() } else { vector.into() });
+        if reads {
+            out.steps.push(if is_int {
+                Step::LoadInt(int, slot, Width::I64)
+            } else {
+                Step::Load(vector, slot)
+            });
+        }
+        out.steps.push(renamed);
+        if sets {
+            out.steps.push(if is_int {
+                Step::StoreInt(slot, int, Width::I64)
+            } else {
+                Step::Store(slot, vector)
+            });
+        }
+    }
+    out
+}

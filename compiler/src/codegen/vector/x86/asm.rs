@@ -1,0 +1,236 @@
+//! A list of instructions with labels and a constant pool, and its bytes.
+//!
+//! Branches always take the long form and pool references are relative to the instruction pointer, so an instruction's
+//! length doesn't depend on where things lie: one pass measures, the second encodes.
+
+use crate::error::{Error, Result};
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
+
+/// A place in the code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Label(usize);
+
+/// An operand of an instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operand {
+    Reg(Register),
+    Mem(MemoryOperand),
+    /// A pool entry.
+    Pool(usize),
+    /// A pool entry of 4 bytes in all lanes.
+    Splat(usize),
+    Imm(i32),
+}
+
+impl From<Register> for Operand {
+    fn from(reg: Register) -> Operand {
+        Operand::Reg(reg)
+    }
+}
+
+impl From<MemoryOperand> for Operand {
+    fn from(mem: MemoryOperand) -> Operand {
+        Operand::Mem(mem)
+    }
+}
+
+impl From<i32> for Operand {
+    fn from(imm: i32) -> Operand {
+        Operand::Imm(imm)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Item {
+    Plain(Instruction),
+    /// Refers to a pool entry.
+    Pool(Instruction, usize),
+    Branch(Code, Label),
+    Label(Label),
+    Align(usize),
+}
+
+/// Code under construction.
+#[derive(Default)]
+pub(super) struct Assembler {
+    items: Vec<Item>,
+    labels: usize,
+    pool: Vec<Vec<u8>>,
+    /// The last instruction could not be made.
+    broken: Option<String>,
+}
+
+impl Assembler {
+    /// A label that is not placed yet.
+    pub(super) fn label(&mut self) -> Label {
+        self.labels += 1;
+        Label(self.labels - 1)
+    }
+
+    /// Places a label here.
+    pub(super) fn place(&mut self, label: Label) {
+        self.items.push(Item::Label(label));
+    }
+
+    /// Fills up to a multiple of `bytes`.
+    pub(super) fn align(&mut self, bytes: usize) {
+        self.items.push(Item::Align(bytes));
+    }
+
+    /// A jump or conditional jump.
+    pub(super) fn branch(&mut self, code: Code, to: Label) {
+        self.items.push(Item::Branch(code, to));
+    }
+
+    /// The number of a pool entry with these bytes, aligned to their length.
+    pub(super) fn constant(&mut self, bytes: Vec<u8>) -> usize {
+        let known = self.pool.iter().position(|other| *other == bytes);
+        known.unwrap_or_else(|| {
+            self.pool.push(bytes);
+            self.pool.len() - 1
+        })
+    }
+
+    /// An instruction.
+    pub(super) fn op(&mut self, code: Code, operands: &[Operand]) {
+        self.op_masked(code, operands, Register::None, false);
+    }
+
+    /// An instruction under a mask, lanes outside of which become zero or stay.
+    pub(super) fn op_masked(&mut self, code: Code, operands: &[Operand], mask: Register, zeroing: bool) {
+        match instruction(code, operands) {
+            Ok((mut instruction, pool)) => {
+                if mask != Register::None {
+                    instruction.set_op_mask(mask);
+                    instruction.set_zeroing_masking(zeroing);
+                }
+                self.items.push(match pool {
+                    Some(entry) => Item::Pool(instruction, entry),
+                    None => Item::Plain(instruction),
+                });
+            }
+            Err(error) => self.broken = Some(format!("{code:?}: {error}")),
+        }
+    }
+
+    /// The machine code, pool at its end.
+    pub(super) fn finish(self) -> Result<Vec<u8>> {
+        if let Some(error) = self.broken {
+            return Err(Error::internal(error));
+        }
+        let mut layout = Layout { labels: vec![0; self.labels], pool: vec![0; self.pool.len()] };
+        self.encode(&mut layout)?;
+        self.encode(&mut layout)
+    }
+
+    fn encode(&self, layout: &mut Layout) -> Result<Vec<u8>> {
+        let mut bytes: Vec<u8> = Vec::new();
+        let mut encoder = Encoder::new(64);
+        for item in &self.items {
+            let at = bytes.len() as u64;
+            let instruction = match item {
+                Item::Label(label) => {
+                    layout.labels[label.0] = at;
+                    continue;
+                }
+                Item::Align(to) => {
+                    pad(&mut bytes, *to);
+                    continue;
+                }
+                Item::Plain(instruction) => *instruction,
+                Item::Pool(instruction, entry) => {
+                    let mut instruction = *instruction;
+                    instruction.set_memory_displacement64(layout.pool[*entry]);
+                    instruction
+                }
+                Item::Branch(code, to) => {
+                    Instruction::with_branch(*code, layout.labels[to.0]).map_err(encoding)?
+                }
+            };
+            encoder.encode(&instruction, at).map_err(encoding)?;
+            bytes.extend(encoder.take_buffer());
+        }
+        for (entry, data) in self.pool.iter().enumerate() {
+            bytes.resize(bytes.len().next_multiple_of(data.len()), 0);
+            layout.pool[entry] = bytes.len() as u64;
+            bytes.extend(data);
+        }
+        Ok(bytes)
+    }
+}
+
+/// Where things lie.
+struct Layout {
+    labels: Vec<u64>,
+    pool: Vec<u64>,
+}
+
+fn encoding(error: iced_x86::IcedError) -> Error {
+    Error::internal(error.to_string())
+}
+
+/// Fills up with as few no-operations as can be.
+fn pad(bytes: &mut Vec<u8>, to: usize) {
+    const NOPS: [&[u8]; 8] = [
+        &[0x90],
+        &[0x66, 0x90],
+        &[0x0f, 0x1f, 0x00],
+        &[0x0f, 0x1f, 0x40, 0x00],
+        &[0x0f, 0x1f, 0x44, 0x00, 0x00],
+        &[0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00],
+        &[0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00],
+        &[0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
+    ];
+    let mut missing = bytes.len().next_multiple_of(to) - bytes.len();
+    while missing > 0 {
+        let nop = NOPS[missing.min(NOPS.len()) - 1];
+        bytes.extend(nop);
+        missing -= nop.len();
+    }
+}
+
+/// A memory operand that the pool's layout fills in later.
+fn pooled(broadcast: bool) -> MemoryOperand {
+    MemoryOperand::with_base_displ_bcst_seg(Register::RIP, 0, broadcast, Register::None)
+}
+
+type Made = (Instruction, Option<usize>);
+
+fn instruction(code: Code, operands: &[Operand]) -> Result<Made, iced_x86::IcedError> {
+    use Operand::{Imm, Mem, Reg};
+    let mut pool = None;
+    let operands: Vec<Operand> = operands
+        .iter()
+        .map(|operand| match *operand {
+            Operand::Pool(entry) => {
+                pool = Some(entry);
+                Mem(pooled(false))
+            }
+            Operand::Splat(entry) => {
+                pool = Some(entry);
+                Mem(pooled(true))
+            }
+            other => other,
+        })
+        .collect();
+    let made = match *operands.as_slice() {
+        [] => Instruction::with(code),
+        [Reg(a)] => Instruction::with1(code, a)?,
+        [Reg(a), Reg(b)] => Instruction::with2(code, a, b)?,
+        [Reg(a), Mem(b)] => Instruction::with2(code, a, b)?,
+        [Mem(a), Reg(b)] => Instruction::with2(code, a, b)?,
+        [Reg(a), Imm(b)] => Instruction::with2(code, a, b)?,
+        [Reg(a), Reg(b), Reg(c)] => Instruction::with3(code, a, b, c)?,
+        [Reg(a), Reg(b), Mem(c)] => Instruction::with3(code, a, b, c)?,
+        [Mem(a), Reg(b), Reg(c)] => Instruction::with3(code, a, b, c)?,
+        [Reg(a), Reg(b), Imm(c)] => Instruction::with3(code, a, b, c)?,
+        [Reg(a), Mem(b), Imm(c)] => Instruction::with3(code, a, b, c)?,
+        [Mem(a), Reg(b), Imm(c)] => Instruction::with3(code, a, b, c)?,
+        [Reg(a), Reg(b), Reg(c), Imm(d)] => Instruction::with4(code, a, b, c, d)?,
+        [Reg(a), Reg(b), Mem(c), Imm(d)] => Instruction::with4(code, a, b, c, d)?,
+        [Reg(a), Reg(b), Reg(c), Reg(d)] => Instruction::with4(code, a, b, c, d)?,
+        [Reg(a), Reg(b), Mem(c), Reg(d)] => Instruction::with4(code, a, b, c, d)?,
+        _ => unreachable!("no x86 instruction has such operands"),
+    };
+    Ok((made, pool))
+}

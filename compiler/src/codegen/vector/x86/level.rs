@@ -1,0 +1,174 @@
+//! What differs between AVX2 and AVX-512: register files and instruction codes.
+
+use super::allocate::Files;
+use crate::codegen::vector::code::{Op1, Op2, ShiftOp};
+use iced_x86::{Code, Register};
+
+/// A set of vector instructions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Level {
+    Avx2,
+    Avx512,
+}
+
+/// The integer registers in the order in which they are given out: the argument's first, then those that a function
+/// may clobber, then those that it must restore.
+pub(super) const INTS: [Register; 15] = [
+    Register::RDI,
+    Register::RAX,
+    Register::RCX,
+    Register::RDX,
+    Register::RSI,
+    Register::R8,
+    Register::R9,
+    Register::R10,
+    Register::R11,
+    Register::RBX,
+    Register::RBP,
+    Register::R12,
+    Register::R13,
+    Register::R14,
+    Register::R15,
+];
+
+/// The first of [`INTS`] that must be restored.
+pub(super) const FIRST_SAVED: usize = 9;
+
+impl Level {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
+        }
+    }
+
+    pub(super) fn lanes(self) -> usize {
+        match self {
+            Level::Avx2 => 8,
+            Level::Avx512 => 16,
+        }
+    }
+
+    pub(super) fn files(self) -> Files {
+        match self {
+            Level::Avx2 => Files { ints: INTS.len(), vectors: 16, masks: None },
+            // Mask register 0 stands for no mask.
+            Level::Avx512 => Files { ints: INTS.len(), vectors: 32, masks: Some(7) },
+        }
+    }
+
+    /// The whole vector register.
+    pub(super) fn vector(self, place: usize) -> Register {
+        match self {
+            Level::Avx2 => Register::YMM0 + place as u32,
+            Level::Avx512 => Register::ZMM0 + place as u32,
+        }
+    }
+
+    /// Its lowest four lanes.
+    pub(super) fn low(self, place: usize) -> Register {
+        Register::XMM0 + place as u32
+    }
+
+    pub(super) fn mask(self, place: usize) -> Register {
+        match self {
+            Level::Avx2 => self.vector(place),
+            Level::Avx512 => Register::K1 + place as u32,
+        }
+    }
+
+    /// The AVX2 code or the AVX-512 code.
+    pub(super) fn pick(self, avx2: Code, avx512: Code) -> Code {
+        match self {
+            Level::Avx2 => avx2,
+            Level::Avx512 => avx512,
+        }
+    }
+
+    pub(super) fn op2(self, op: Op2) -> Code {
+        use Code::*;
+        let (avx2, avx512) = match op {
+            Op2::Add => (VEX_Vaddps_ymm_ymm_ymmm256, EVEX_Vaddps_zmm_k1z_zmm_zmmm512b32_er),
+            Op2::Sub => (VEX_Vsubps_ymm_ymm_ymmm256, EVEX_Vsubps_zmm_k1z_zmm_zmmm512b32_er),
+            Op2::Mul => (VEX_Vmulps_ymm_ymm_ymmm256, EVEX_Vmulps_zmm_k1z_zmm_zmmm512b32_er),
+            Op2::Div => (VEX_Vdivps_ymm_ymm_ymmm256, EVEX_Vdivps_zmm_k1z_zmm_zmmm512b32_er),
+            Op2::Min => (VEX_Vminps_ymm_ymm_ymmm256, EVEX_Vminps_zmm_k1z_zmm_zmmm512b32_sae),
+            Op2::Max => (VEX_Vmaxps_ymm_ymm_ymmm256, EVEX_Vmaxps_zmm_k1z_zmm_zmmm512b32_sae),
+            Op2::And => (VEX_Vandps_ymm_ymm_ymmm256, EVEX_Vpandd_zmm_k1z_zmm_zmmm512b32),
+            Op2::AndNot => (VEX_Vandnps_ymm_ymm_ymmm256, EVEX_Vpandnd_zmm_k1z_zmm_zmmm512b32),
+            Op2::Or => (VEX_Vorps_ymm_ymm_ymmm256, EVEX_Vpord_zmm_k1z_zmm_zmmm512b32),
+            Op2::Xor => (VEX_Vxorps_ymm_ymm_ymmm256, EVEX_Vpxord_zmm_k1z_zmm_zmmm512b32),
+            Op2::AddInt => (VEX_Vpaddd_ymm_ymm_ymmm256, EVEX_Vpaddd_zmm_k1z_zmm_zmmm512b32),
+            Op2::SubInt => (VEX_Vpsubd_ymm_ymm_ymmm256, EVEX_Vpsubd_zmm_k1z_zmm_zmmm512b32),
+            Op2::MulInt => (VEX_Vpmulld_ymm_ymm_ymmm256, EVEX_Vpmulld_zmm_k1z_zmm_zmmm512b32),
+            Op2::MinInt => (VEX_Vpminsd_ymm_ymm_ymmm256, EVEX_Vpminsd_zmm_k1z_zmm_zmmm512b32),
+            Op2::MaxInt => (VEX_Vpmaxsd_ymm_ymm_ymmm256, EVEX_Vpmaxsd_zmm_k1z_zmm_zmmm512b32),
+        };
+        self.pick(avx2, avx512)
+    }
+
+    /// The code of an operation on one vector, and its immediate where it has one.
+    pub(super) fn op1(self, op: Op1) -> (Code, Option<i32>) {
+        use Code::*;
+        // The rounding modes, without the inexact exception.
+        let mode = match op {
+            Op1::Nearest => Some(8),
+            Op1::Floor => Some(9),
+            Op1::Ceil => Some(10),
+            Op1::Trunc => Some(11),
+            Op1::Sqrt | Op1::ToInt | Op1::ToFloat => None,
+        };
+        let (avx2, avx512) = match op {
+            Op1::Sqrt => (VEX_Vsqrtps_ymm_ymmm256, EVEX_Vsqrtps_zmm_k1z_zmmm512b32_er),
+            Op1::ToInt => (VEX_Vcvttps2dq_ymm_ymmm256, EVEX_Vcvttps2dq_zmm_k1z_zmmm512b32_sae),
+            Op1::ToFloat => (VEX_Vcvtdq2ps_ymm_ymmm256, EVEX_Vcvtdq2ps_zmm_k1z_zmmm512b32_er),
+            Op1::Nearest | Op1::Floor | Op1::Ceil | Op1::Trunc => {
+                (VEX_Vroundps_ymm_ymmm256_imm8, EVEX_Vrndscaleps_zmm_k1z_zmmm512b32_imm8_sae)
+            }
+        };
+        (self.pick(avx2, avx512), mode)
+    }
+
+    pub(super) fn shift(self, op: ShiftOp) -> Code {
+        use Code::*;
+        let (avx2, avx512) = match op {
+            ShiftOp::Left => (VEX_Vpslld_ymm_ymm_imm8, EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8),
+            ShiftOp::Right => (VEX_Vpsrld_ymm_ymm_imm8, EVEX_Vpsrld_zmm_k1z_zmmm512b32_imm8),
+            ShiftOp::RightSigned => (VEX_Vpsrad_ymm_ymm_imm8, EVEX_Vpsrad_zmm_k1z_zmmm512b32_imm8),
+        };
+        self.pick(avx2, avx512)
+    }
+
+    pub(super) fn load(self) -> Code {
+        self.pick(Code::VEX_Vmovups_ymm_ymmm256, Code::EVEX_Vmovups_zmm_k1z_zmmm512)
+    }
+
+    pub(super) fn store(self) -> Code {
+        self.pick(Code::VEX_Vmovups_ymmm256_ymm, Code::EVEX_Vmovups_zmmm512_k1z_zmm)
+    }
+
+    pub(super) fn copy(self) -> Code {
+        self.pick(Code::VEX_Vmovaps_ymm_ymmm256, Code::EVEX_Vmovaps_zmm_k1z_zmmm512)
+    }
+
+    pub(super) fn broadcast(self) -> Code {
+        self.pick(Code::VEX_Vbroadcastss_ymm_m32, Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32)
+    }
+
+    /// Fused multiply-add with operands in the orders 132, 213 and 231.
+    pub(super) fn fma(self) -> [Code; 3] {
+        use Code::*;
+        match self {
+            Level::Avx2 => [
+                VEX_Vfmadd132ps_ymm_ymm_ymmm256,
+                VEX_Vfmadd213ps_ymm_ymm_ymmm256,
+                VEX_Vfmadd231ps_ymm_ymm_ymmm256,
+            ],
+            Level::Avx512 => [
+                EVEX_Vfmadd132ps_zmm_k1z_zmm_zmmm512b32_er,
+                EVEX_Vfmadd213ps_zmm_k1z_zmm_zmmm512b32_er,
+                EVEX_Vfmadd231ps_zmm_k1z_zmm_zmmm512b32_er,
+            ],
+        }
+    }
+}

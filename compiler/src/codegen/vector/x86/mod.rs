@@ -1,0 +1,58 @@
+//! The x86 backends: AVX2 with FMA, and AVX-512 (F, BW, DQ, VL), encoded by iced-x86.
+//!
+//! Leaf code goes through [`legalize`] (constants where memory operands may be), [`allocate`] (linear scan) and
+//! [`select`] (one to ten instructions a step, from the tables of [`level`]) into the list of [`asm`]. The bytes are
+//! position-independent, constants included, and refer to nothing outside.
+
+mod allocate;
+mod asm;
+mod legalize;
+mod level;
+mod operands;
+mod select;
+
+use super::{Shape, VectorIsa, code::Code};
+use crate::error::{Error, Result};
+use cranelift_module::{FuncId, Module};
+use level::Level;
+
+/// A backend of this architecture.
+#[derive(Clone, Copy, Debug)]
+pub struct X86 {
+    level: Level,
+}
+
+impl X86 {
+    /// AVX2 and FMA: 16 registers of 8 lanes.
+    pub const AVX2: X86 = X86 { level: Level::Avx2 };
+    /// AVX-512: 32 registers of 16 lanes, masks of their own.
+    pub const AVX512: X86 = X86 { level: Level::Avx512 };
+
+    /// The machine code of a leaf, and how many of its registers live in memory.
+    ///
+    /// # Errors
+    /// `Internal` where an instruction can't be encoded: a bug.
+    pub fn encode(&self, code: &Code) -> Result<(Vec<u8>, usize)> {
+        let (code, constants) = legalize::legalize(code);
+        let allocated = allocate::allocate(code, &constants, self.level.files())?;
+        let bytes = select::select(&allocated, &constants, self.level)?;
+        Ok((bytes, allocated.spills))
+    }
+}
+
+impl VectorIsa for X86 {
+    fn name(&self) -> &'static str {
+        self.level.name()
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { lanes: self.level.lanes(), registers: self.level.files().vectors, fma: true }
+    }
+
+    fn define(&self, func: FuncId, code: &Code, module: &mut dyn Module) -> Result<u64> {
+        let (bytes, _) = self.encode(code)?;
+        let defined = module.define_function_bytes(func, 64, &bytes, &[]);
+        defined.map_err(|error| Error::internal(format!("leaf: {error:?}")))?;
+        Ok(bytes.len() as u64)
+    }
+}
