@@ -45,9 +45,13 @@ fn close(dtype: DType, a: Scalar, b: Scalar) -> bool {
     a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * (1.0 + b.abs())
 }
 
-/// Runs the program compiled and interpreted on the same inputs.
+/// Runs the program compiled, with and without vector leaves, and interpreted on the same inputs.
 fn agree(source: &str, bindings: &[&[i64]]) {
-    let machine = Machine::new(source);
+    agrees(&Machine::new(source), bindings);
+    agrees(&Machine::scalar(source), bindings);
+}
+
+fn agrees(machine: &Machine, bindings: &[&[i64]]) {
     let program = &machine.program;
     let mut seed = 1;
     for dims in bindings {

@@ -37,7 +37,7 @@ pub(super) fn kernel(f: &mut FuncCtx, kernel: &Kernel, params: &[Value]) -> Resu
     f.declare_locals(kernel.locals.iter().map(|(local, dtype)| (local, *dtype)));
     match kernel.body.as_slice() {
         [Stmt::For { axis, parallel: true, body }] => {
-            if !strips::rows(f, kernel, axis, (params[1], params[2]), body)? {
+            if f.unit.options.scalar || !strips::rows(f, kernel, axis, (params[1], params[2]), body)? {
                 f.count_between(axis, params[1], params[2], |f| stmts(f, kernel, body))?;
             }
         }
@@ -64,7 +64,7 @@ fn emit(f: &mut FuncCtx, kernel: &Kernel, stmt: &Stmt) -> Result<()> {
 
 fn repeated(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, body: &[Stmt]) -> Result<()> {
     let (begin, end) = (f.int(0), f.dim(&axis.extent)?);
-    if strips::rows(f, kernel, axis, (begin, end), body)? {
+    if !f.unit.options.scalar && strips::rows(f, kernel, axis, (begin, end), body)? {
         return Ok(());
     }
     f.count(axis, |f| stmts(f, kernel, body))
@@ -104,7 +104,7 @@ fn repeat(f: &mut FuncCtx, kernel: &Kernel, cond: Local, body: &[Stmt]) -> Resul
 }
 
 fn strip(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, body: &Code) -> Result<()> {
-    if strips::strip(f, kernel, axis, body)? {
+    if !f.unit.options.scalar && strips::strip(f, kernel, axis, body)? {
         return Ok(());
     }
     let mut around = Around::default();
@@ -127,7 +127,7 @@ fn strip(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, body: &Code) -> Result<(
 }
 
 fn contraction(f: &mut FuncCtx, kernel: &Kernel, contract: &Contract) -> Result<()> {
-    if tiles::contraction(f, kernel, contract)? {
+    if !f.unit.options.scalar && tiles::contraction(f, kernel, contract)? {
         return Ok(());
     }
     nest(f, &contract.m, &mut |f| f.count(&contract.n, |f| element(f, kernel, contract)))

@@ -25,6 +25,8 @@ pub struct Options {
     pub shared: bool,
     /// Keep the text of every function.
     pub clif: bool,
+    /// Loops over single elements in place of vector leaves: slow, and what the leaves are compared with.
+    pub scalar: bool,
 }
 
 /// One emitted function.

@@ -14,37 +14,42 @@ use symshape_compiler::{
 use symshape_runtime::abi::{self, ModelDesc};
 
 /// A program in memory.
-pub struct Machine {
-    pub program: Program,
-    pub summary: Summary,
+pub(crate) struct Machine {
+    pub(crate) program: Program,
+    pub(crate) summary: Summary,
     module: Option<JITModule>,
     desc: ModelDesc,
 }
 
 /// An error as a caller sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    pub code: i32,
-    pub place: (u32, u32),
-    pub numbers: [i64; 3],
-    pub symbol: String,
-    pub tensor: String,
-    pub why: String,
+pub(crate) struct Refusal {
+    pub(crate) code: i32,
+    pub(crate) place: (u32, u32),
+    pub(crate) numbers: [i64; 3],
+    pub(crate) symbol: String,
+    pub(crate) tensor: String,
+    pub(crate) why: String,
 }
 
 impl Machine {
     /// Reads, verifies and compiles.
-    pub fn new(source: &str) -> Machine {
+    pub(crate) fn new(source: &str) -> Machine {
         let program = text::parse(source).unwrap_or_else(|error| panic!("{error}"));
         verify::verify(&program).unwrap_or_else(|error| panic!("{error}"));
-        Machine::compile(program)
+        Machine::compile(program, false)
     }
 
-    pub fn compile(program: Program) -> Machine {
+    /// The same without vector leaves.
+    pub(crate) fn scalar(source: &str) -> Machine {
+        Machine::compile(text::parse(source).unwrap_or_else(|error| panic!("{error}")), true)
+    }
+
+    pub(crate) fn compile(program: Program, scalar: bool) -> Machine {
         let isa = Target::host().and_then(|host| host.isa(target::Placement::Jit)).expect("this machine");
         let builder = JITBuilder::with_isa(isa, cranelift_module::default_libcall_names());
         let mut module = JITModule::new(builder);
-        let options = Options { shared: false, clif: true };
+        let options = Options { shared: false, clif: true, scalar };
         let summary = codegen::generate(&program, &stacked(&program), &options, &mut module)
             .unwrap_or_else(|error| panic!("{error}"));
         module.finalize_definitions().expect("memory");
@@ -56,7 +61,7 @@ impl Machine {
     }
 
     /// Calls `check`.
-    pub fn check(&self, shapes: &[Vec<i64>]) -> Result<Vec<i64>, Refusal> {
+    pub(crate) fn check(&self, shapes: &[Vec<i64>]) -> Result<Vec<i64>, Refusal> {
         let pointers: Vec<*const i64> = shapes.iter().map(|shape| shape.as_ptr()).collect();
         let (mut dims, mut error) = (vec![0; self.program.symbols.len()], no_error());
         // SAFETY: there is a shape for each input, a dim for each symbol, and an error to fill.
@@ -65,14 +70,14 @@ impl Machine {
     }
 
     /// Calls `arena_bytes`.
-    pub fn arena_bytes(&self, dims: &[i64]) -> usize {
+    pub(crate) fn arena_bytes(&self, dims: &[i64]) -> usize {
         assert_eq!(dims.len(), self.program.symbols.len());
         // SAFETY: there is a dim for each symbol.
         unsafe { (self.desc.arena_bytes)(dims.as_ptr()) }
     }
 
     /// Calls `output_shape`.
-    pub fn output_shape(&self, output: usize, dims: &[i64]) -> Vec<i64> {
+    pub(crate) fn output_shape(&self, output: usize, dims: &[i64]) -> Vec<i64> {
         let mut shape = vec![0; self.program.outputs[output].shape.len()];
         // SAFETY: there is a dim for each symbol, and room for the rank of this output.
         let code = unsafe { (self.desc.output_shape)(output as u32, dims.as_ptr(), shape.as_mut_ptr()) };
@@ -81,14 +86,14 @@ impl Machine {
     }
 
     /// Calls `run` with the inputs' bytes and gives the outputs' bytes.
-    pub fn run(&self, dims: &[i64], inputs: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Refusal> {
+    pub(crate) fn run(&self, dims: &[i64], inputs: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Refusal> {
         let mut error = no_error();
         let exec = abi::Exec { host: ptr::null_mut(), threads: 1, parallel_for: None, error: &mut error };
         self.run_with(dims, inputs, &exec).map_err(|code| refusal(code, &error))
     }
 
     /// Calls `run` with an executor of the caller's.
-    pub fn run_with(
+    pub(crate) fn run_with(
         &self,
         dims: &[i64],
         inputs: &[Vec<u8>],
@@ -121,7 +126,7 @@ impl Machine {
     }
 
     /// Runs on `f32` inputs and gives the first output's elements.
-    pub fn run_f32(&self, dims: &[i64], inputs: &[Vec<f32>]) -> Vec<f32> {
+    pub(crate) fn run_f32(&self, dims: &[i64], inputs: &[Vec<f32>]) -> Vec<f32> {
         let inputs: Vec<Vec<u8>> = inputs.iter().map(|elems| bytes(elems, |x| x.to_le_bytes())).collect();
         let outputs = self.run(dims, &inputs).expect("a run");
         outputs[0].chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().expect("four bytes"))).collect()
@@ -138,12 +143,12 @@ impl Drop for Machine {
 }
 
 /// Elements as bytes.
-pub fn bytes<T: Copy, const N: usize>(elems: &[T], to_bytes: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+pub(crate) fn bytes<T: Copy, const N: usize>(elems: &[T], to_bytes: impl Fn(T) -> [u8; N]) -> Vec<u8> {
     elems.iter().flat_map(|elem| to_bytes(*elem)).collect()
 }
 
 /// A plan that shares nothing: each buffer lies above the one before it.
-pub fn stacked(program: &Program) -> Plan {
+pub(crate) fn stacked(program: &Program) -> Plan {
     let mut placements: Vec<Placement> = Vec::new();
     for (buffer, data) in &program.buffers {
         if matches!(data.space, Space::Arena | Space::Scratch) {

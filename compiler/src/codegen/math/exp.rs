@@ -68,7 +68,7 @@ fn split<'e>(x: V<'e>) -> (V<'e>, V<'e>) {
     const ROOT: i64 = 0x3fe6_a09e << 32;
     let bits = x.bits() + ((0x3ff0_0000 << 32) - ROOT);
     let mantissa = (bits & bits.int(0x000f_ffff_ffff_ffff)) + ROOT;
-    ((bits >> 52) - 0x3ff, mantissa.from_bits())
+    ((bits >> 52) - 0x3ff, mantissa.with_bits())
 }
 
 /// `ln(1 + f) + c + k ln 2`.

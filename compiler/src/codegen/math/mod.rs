@@ -87,7 +87,7 @@ impl FuncCtx<'_, '_> {
             return Err(Error::internal(format!("{math:?} of {dtype}")));
         }
         let func = self.math_function(math, ty, signed, args.len())?;
-        let wide: Vec<Value> = args.iter().map(|arg| self.to_wide(dtype, *arg)).collect();
+        let wide: Vec<Value> = args.iter().map(|arg| self.wide(dtype, *arg)).collect();
         let result = self.call(func, &wide).ok_or_else(|| Error::internal("a function without a result"))?;
         Ok(match (ty, Self::reg_type(dtype)) {
             (from, to) if from == to => result,
@@ -96,7 +96,7 @@ impl FuncCtx<'_, '_> {
         })
     }
 
-    fn to_wide(&mut self, dtype: DType, value: Value) -> Value {
+    fn wide(&mut self, dtype: DType, value: Value) -> Value {
         match Self::reg_type(dtype) {
             types::F64 => value,
             types::F32 => self.builder.ins().fpromote(types::F64, value),

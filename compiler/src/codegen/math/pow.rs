@@ -36,7 +36,7 @@ fn log2<'e>(a: V<'e>) -> (V<'e>, V<'e>) {
     let middle = mantissa.int_ge(0x3988F << 32).truth_to_int() - upper;
     let n = (bits >> 52) - 0x3ff + upper - small.pick(a.int(53), a.int(0));
     let bits = (mantissa | a.int(0x3ff << 52)) - (upper << 52);
-    let (x, at_middle) = (bits.from_bits(), middle.int_eq(1));
+    let (x, at_middle) = (bits.with_bits(), middle.int_eq(1));
     let zero = a.float(0.0);
     let (bp, dp_h, dp_l) = (
         at_middle.pick_const(1.5, a.float(1.0)),
@@ -48,7 +48,7 @@ fn log2<'e>(a: V<'e>) -> (V<'e>, V<'e>) {
     let ss = u * v;
     let s_h = ss.high();
     let sum_bits = ((bits >> 1) | a.int(0x2000_0000 << 32)) + (0x0008_0000 << 32) + (middle << 50);
-    let t_h = sum_bits.from_bits().high();
+    let t_h = sum_bits.with_bits().high();
     let t_l = x - (t_h - bp);
     let s_l = v * ((u - s_h * t_h) - s_h * t_l);
     let s2 = ss * ss;

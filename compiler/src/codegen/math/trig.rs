@@ -6,7 +6,7 @@
 
 use super::value::V;
 use crate::error::Result;
-use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
+use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, PI};
 
 const PIO2_LO: f64 = 6.123_233_995_736_766e-17;
 const PIO2_1: f64 = 1.570_796_326_734_125_6;
@@ -155,7 +155,7 @@ fn both<'e>(x: V<'e>) -> Result<(V<'e>, V<'e>)> {
 
 /// NaN where the argument is infinite.
 fn finite<'e>(x: V<'e>, result: V<'e>) -> V<'e> {
-    x.abs().lt(f64::INFINITY).pick(result, x - x)
+    x.abs().lt(f64::INFINITY).pick(result, x.float(f64::NAN))
 }
 
 /// Below this an odd function is its argument; the kernels would lose the sign of zero.
@@ -241,9 +241,9 @@ const ATAN_EVEN: [f64; 5] = [
 /// From where on, arctangent of the middle of the interval, and its tail.
 const ATAN_STEPS: [(f64, f64, f64); 4] = [
     (0.4375, 0.463_647_609_000_806_1, 2.269_877_745_296_168_7e-17),
-    (0.6875, 0.785_398_163_397_448_3, 3.061_616_997_868_383e-17),
+    (0.6875, FRAC_PI_4, 3.061_616_997_868_383e-17),
     (1.1875, 0.982_793_723_247_329, 1.390_331_103_123_099_8e-17),
-    (2.4375, 1.570_796_326_794_896_6, 6.123_233_995_736_766e-17),
+    (2.4375, FRAC_PI_2, 6.123_233_995_736_766e-17),
 ];
 
 pub(super) fn atan(x: V<'_>) -> V<'_> {
@@ -265,7 +265,6 @@ pub(super) fn atan(x: V<'_>) -> V<'_> {
 }
 
 pub(super) fn atan2<'e>(y: V<'e>, x: V<'e>) -> V<'e> {
-    use std::f64::consts::{FRAC_PI_4, PI};
     const PI_LO: f64 = 2.0 * PIO2_LO;
     let (ax, ay) = (x.abs(), y.abs());
     let both_infinite = ax.eq(f64::INFINITY) & ay.eq(f64::INFINITY);

@@ -76,7 +76,7 @@ impl<'e> V<'e> {
     }
 
     /// The double with these bits.
-    pub(super) fn from_bits(self) -> V<'e> {
+    pub(super) fn with_bits(self) -> V<'e> {
         self.with(|b| b.ins().bitcast(types::F64, MemFlagsData::new(), self.value))
     }
 
@@ -136,7 +136,7 @@ impl<'e> V<'e> {
 
     /// The double without the lower half of its bits.
     pub(super) fn high(self) -> V<'e> {
-        (self.bits() & self.int(!0xffff_ffff)).from_bits()
+        (self.bits() & self.int(!0xffff_ffff)).with_bits()
     }
 
     /// The upper half of the product of two unsigned integers.
@@ -235,7 +235,7 @@ impl<'e> V<'e> {
     pub(super) fn scale(self, k: V<'e>) -> V<'e> {
         let half = k >> 1;
         let rest = k - half;
-        let power = |k: V<'e>| ((k + 1023) << 52).from_bits();
+        let power = |k: V<'e>| ((k + 1023) << 52).with_bits();
         self * power(half) * power(rest)
     }
 
