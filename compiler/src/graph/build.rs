@@ -124,7 +124,10 @@ impl Graph {
             true => what.to_string(),
             false => format!("{}: {what}", self.origin),
         };
-        self.facts.assume(relation.clone(), &origin).map_err(|error| Error::invalid(error.to_string()))?;
+        // A refused assumption must leave no trace.
+        let mut facts = self.facts.clone();
+        facts.assume(relation.clone(), &origin).map_err(|error| Error::invalid(error.to_string()))?;
+        self.facts = facts;
         self.constraints.push(Assumption { relation, origin: origin.into() });
         Ok(())
     }

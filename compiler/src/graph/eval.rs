@@ -157,6 +157,11 @@ pub fn sizes(dims: &[Dim], binding: &Binding) -> Result<Vec<usize>> {
         let size = usize::try_from(value).map_err(|_| Error::invalid(format!("the dim {dim} is {value}")))?;
         shape.push(size);
     }
+    checked(shape)
+}
+
+/// The shape, unless it is beyond the oracle.
+fn checked(shape: Vec<usize>) -> Result<Vec<usize>> {
     match shape.iter().try_fold(1usize, |n, size| n.checked_mul(*size)) {
         Some(elems) if elems <= MAX_ELEMS => Ok(shape),
         _ => Err(Error::new(ErrorKind::Limit, format!("a tensor of shape {shape:?} is beyond the oracle"))),
@@ -189,8 +194,7 @@ pub fn values(graph: &Graph, binding: &Binding, inputs: &[Tensor], wanted: &[Val
         }
         let results = match &node.op {
             Op::Input(number) => vec![inputs[*number as usize].clone()],
-            op => node::eval(op, &operands, &result_shape(graph, node.results[0], binding)?, binding)
-                .at(located)?,
+            op => node::eval(op, &operands, binding).at(located)?,
         };
         for (result, tensor) in node.results.iter().zip(results) {
             if uses[result.as_u32() as usize] > 0 {
@@ -199,10 +203,6 @@ pub fn values(graph: &Graph, binding: &Binding, inputs: &[Tensor], wanted: &[Val
         }
     }
     Ok(wanted.iter().map(|value| done[value].clone()).collect())
-}
-
-fn result_shape(graph: &Graph, value: Value, binding: &Binding) -> Result<Vec<usize>> {
-    sizes(graph.shape(value), binding)
 }
 
 /// How often each value is used by what `wanted` depends on.

@@ -84,15 +84,16 @@ fn moves_nothing(graph: &Graph, x: Value, shape: &[Dim], index: &[Dim]) -> bool 
         && index.iter().enumerate().all(|(k, expr)| *expr == Dim::from(axis(k)) || one(&shape[k]))
 }
 
-/// `perm[k]` is the axis of the view that shows the operand's axis `k`, when the view is a transpose.
-fn permutation(shape: &[Dim], index: &[Dim]) -> Option<Vec<usize>> {
+/// `perm[k]` is the axis of the view that shows axis `k` of the operand `x`, when the view is a transpose.
+fn permutation(graph: &Graph, x: Value, shape: &[Dim], index: &[Dim]) -> Option<Vec<usize>> {
     let perm: Vec<usize> = index
         .iter()
         .map(|expr| (0..shape.len()).find(|k| *expr == Dim::from(axis(*k))))
         .collect::<Option<_>>()?;
     let mut sorted = perm.clone();
     sorted.sort_unstable();
-    (sorted == (0..shape.len()).collect::<Vec<_>>()).then_some(perm)
+    let whole = perm.iter().zip(graph.shape(x)).all(|(k, dim)| shape[*k] == *dim);
+    (whole && sorted == (0..shape.len()).collect::<Vec<_>>()).then_some(perm)
 }
 
 /// A transpose of a contraction with no other use is the contraction with its result's labels in another order.
@@ -104,7 +105,7 @@ fn transposed_contract(
     used: &SecondaryMap<Value, u32>,
 ) -> Result<Option<Value>> {
     let (Op::Contract { lhs, rhs, out, dtype }, 1) = (new.op(x).clone(), used[x]) else { return Ok(None) };
-    let Some(perm) = permutation(shape, index) else { return Ok(None) };
+    let Some(perm) = permutation(new, x, shape, index) else { return Ok(None) };
     let mut labels: Vec<Label> = out.clone();
     for (from, to) in perm.iter().enumerate() {
         labels[*to] = out[from];
@@ -120,7 +121,7 @@ fn contract(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
     let (mut operands, mut labels) = (node.operands.clone(), [lhs.clone(), rhs.clone()]);
     for (operand, labels) in operands.iter_mut().zip(&mut labels) {
         let Op::View { shape, index } = new.op(*operand) else { continue };
-        let Some(perm) = permutation(shape, index) else { continue };
+        let Some(perm) = permutation(new, new.operands(*operand)[0], shape, index) else { continue };
         *labels = perm.iter().map(|k| labels[*k]).collect();
         *operand = new.operands(*operand)[0];
         changed = true;

@@ -271,7 +271,7 @@ impl Graph {
         self.push(Op::Gather { shape, coords }, &[x, idx])
     }
 
-    pub(super) fn check_axis(&self, x: Value, k: usize) -> Result<()> {
+    pub(crate) fn check_axis(&self, x: Value, k: usize) -> Result<()> {
         match k < self.rank(x) {
             true => Ok(()),
             false => Err(Error::invalid(format!("axis {k} of a tensor of {} axes", self.rank(x)))),

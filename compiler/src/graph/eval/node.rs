@@ -1,21 +1,22 @@
 //! One match over the core operators: each evaluated from its definition.
 
 use super::{
-    Binding, contract,
+    Binding, checked, contract,
     index::{Index, each, strides},
-    number, reduce, tensor,
+    number, reduce, sizes, tensor,
 };
 use crate::{
     error::{Error, Result},
-    graph::{Coord, Op, ScatterMode},
+    graph::{Coord, Label, Op, ScatterMode},
     scalar::{Body, Scalar, eval as scalar},
     tensor::Tensor,
 };
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// The results of `op`, the first of which has this shape.
-pub(super) fn eval(op: &Op, operands: &[Tensor], shape: &[usize], binding: &Binding) -> Result<Vec<Tensor>> {
+/// The results of `op`. Sizes follow from the operands, not from what was inferred, so that tests can compare both.
+pub(super) fn eval(op: &Op, operands: &[Tensor], binding: &Binding) -> Result<Vec<Tensor>> {
+    let shape = &result_shape(op, operands, binding)?[..];
     let result = match op {
         Op::Input(_) => return Err(Error::internal("an input is given, not computed")),
         Op::Const(tensor) => tensor.clone(),
@@ -38,6 +39,35 @@ pub(super) fn eval(op: &Op, operands: &[Tensor], shape: &[usize], binding: &Bind
         }
     };
     Ok(vec![result])
+}
+
+fn result_shape(op: &Op, operands: &[Tensor], binding: &Binding) -> Result<Vec<usize>> {
+    let first = || operands[0].shape().to_vec();
+    let without = |axes: &[usize]| {
+        let kept = operands[0].shape().iter().enumerate().filter(|(k, _)| !axes.contains(k));
+        kept.map(|(_, size)| *size).collect()
+    };
+    match op {
+        Op::Input(_) | Op::Const(_) => Ok(Vec::new()),
+        Op::Index { shape, .. } | Op::View { shape, .. } | Op::Gather { shape, .. } => sizes(shape, binding),
+        Op::Map(_) | Op::Scatter { .. } | Op::Sort { .. } | Op::Scan { .. } => Ok(first()),
+        Op::Pad { lo, hi, .. } => {
+            let (lo, hi) = (sizes(lo, binding)?, sizes(hi, binding)?);
+            checked((0..lo.len()).map(|k| lo[k] + operands[0].shape()[k] + hi[k]).collect())
+        }
+        Op::Concat { axis } => {
+            let mut shape = first();
+            shape[*axis] = operands.iter().map(|operand| operand.shape()[*axis]).sum();
+            checked(shape)
+        }
+        Op::Reduce { axes, .. } => Ok(without(axes)),
+        Op::ArgReduce { axis, .. } => Ok(without(&[*axis])),
+        Op::Contract { lhs, rhs, out, .. } => {
+            let all = || lhs.iter().chain(rhs).zip(operands.iter().flat_map(|operand| operand.shape()));
+            let size = |label: &Label| all().find(|(other, _)| *other == label).map_or(1, |(_, size)| *size);
+            checked(out.iter().map(size).collect())
+        }
+    }
 }
 
 /// Collects elements in row-major order.
