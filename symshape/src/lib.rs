@@ -8,6 +8,7 @@ mod dim;
 mod eval;
 mod int;
 mod normal;
+mod order;
 mod poly;
 mod prove;
 pub mod query;

@@ -107,7 +107,7 @@ impl Session {
 
     fn simplify(&mut self, dim: &Dim) -> Dim {
         match dim.is_tractable() {
-            true => self.best(dim),
+            true => crate::order::ordered(&self.best(dim)),
             false => dim.clone(),
         }
     }

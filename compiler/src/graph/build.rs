@@ -112,12 +112,18 @@ impl Graph {
         facts
     }
 
+    /// Whether `relation` is known to hold: proven, or assumed as it stands.
+    pub fn holds(&self, relation: &Relation) -> bool {
+        self.facts.prove(relation).is_yes()
+            || self.facts.assumptions().iter().any(|assumed| assumed.relation == *relation)
+    }
+
     /// Makes sure that `relation` holds: proves it, or assumes it and adds it to [`Graph::constraints`].
     ///
     /// # Errors
     /// It contradicts what is known; `what` says what it is about.
     pub fn require(&mut self, relation: Relation, what: &str) -> Result<()> {
-        if self.facts.prove(&relation).is_yes() {
+        if self.holds(&relation) {
             return Ok(());
         }
         let origin = match self.origin.is_empty() {

@@ -56,7 +56,7 @@ fn verify_node(graph: &Graph, id: NodeId, node: &Node, defined: &[bool]) -> Resu
         ensure(own, || format!("a second node of input number {number}"))?;
     }
     for need in infer::needs(graph, &node.op, &node.operands)? {
-        let holds = graph.facts.prove(&need.relation).is_yes();
+        let holds = graph.holds(&need.relation);
         ensure(holds, || format!("{} is not known ({})", need.relation, need.what))?;
     }
     let types = infer::types(graph, &node.op, &node.operands)?;
