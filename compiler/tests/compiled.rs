@@ -1,0 +1,76 @@
+//! Graphs through all stages into machine code, with and without vector leaves, against the graphs' oracle.
+
+mod machine;
+mod models;
+
+use machine::Machine;
+use symshape::Symbol;
+use symshape_compiler::{
+    graph::{self, Graph},
+    lower, schedule,
+    tensor::{Bytes, Tensor},
+};
+use symshape_runtime::DType;
+
+/// The smallest, next, an odd and the largest value of each symbol, a different choice for each.
+fn bindings(graph: &Graph) -> Vec<Vec<i64>> {
+    let choice = |symbol: &Symbol, round: usize| -> i64 {
+        let declared = graph.facts.declaration(symbol).expect("a declared symbol");
+        let lo = i64::try_from(&declared.lo).expect("a small bound");
+        let hi = i64::try_from(declared.hi.as_ref().expect("a bound")).expect("a small bound");
+        [lo, (lo + 1).min(hi), (((lo + hi) / 2) | 1).min(hi), hi][round % 4]
+    };
+    let round = |round: usize| {
+        graph.symbols.iter().enumerate().map(|(k, symbol)| choice(symbol, round + (round / 4) * k)).collect()
+    };
+    (0..8).map(round).collect()
+}
+
+fn inputs(graph: &Graph, dims: &[i64]) -> Vec<Tensor> {
+    let value_of =
+        |symbol: &Symbol| graph.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx]);
+    let make = |(number, (_, input)): (usize, &(String, graph::Value))| {
+        let shape = graph.shape(*input).iter();
+        let shape: Vec<usize> = shape.map(|dim| dim.eval_i64(&value_of).expect("a size") as usize).collect();
+        let random = models::weights(&shape, 7 + number as u32);
+        match graph.dtype(*input) {
+            DType::I64 => {
+                let elems: Vec<i64> = (0..random.elems() as i64).map(|idx| idx % 3).collect();
+                Tensor::from_i64(shape, &elems).expect("as many as the shape")
+            }
+            _ => random,
+        }
+    };
+    graph.inputs.iter().enumerate().map(make).collect()
+}
+
+fn assert_same(name: &str, graph: &Graph, machine: &Machine) {
+    for dims in bindings(graph) {
+        let inputs = inputs(graph, &dims);
+        let expected = graph::eval::eval(graph, &inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
+        let got = machine.run(&dims, &raw).unwrap_or_else(|refusal| panic!("{name}: {refusal:?}"));
+        for (idx, (expected, got)) in expected.iter().zip(got).enumerate() {
+            let got = Tensor::new(expected.dtype(), expected.shape().to_vec(), Bytes::Owned(got.into()))
+                .unwrap_or_else(|| panic!("{name} at {dims:?}: output {idx} has another size"));
+            for elem in 0..expected.elems() {
+                let (a, b) = (got.get(elem).as_f64(), expected.get(elem).as_f64());
+                let close = a == b || (a - b).abs() <= 2e-5 * (1.0 + b.abs());
+                assert!(close, "{name} at {dims:?}, output {idx} [{elem}]: {a}, not {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn machine_code_computes_what_graphs_say() {
+    for (name, model) in models::MODELS {
+        let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let plain = lower::lower(&graph).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut scheduled = plain.clone();
+        schedule::schedule(&mut scheduled).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_same(&format!("{name}, scalar"), &graph, &Machine::compile(scheduled.clone(), true));
+        assert_same(&format!("{name}, plain"), &graph, &Machine::compile(plain, false));
+        assert_same(name, &graph, &Machine::compile(scheduled, false));
+    }
+}
