@@ -1,0 +1,101 @@
+//! What must hold of every graph; each check takes the bytes that a random graph, binding and inputs are made of.
+//!
+//! The fuzz targets run the same checks.
+
+use symshape_compiler::{
+    graph::{
+        Graph, Value,
+        arbitrary::{self, Source},
+        eval::{self, Binding},
+        text, verify,
+    },
+    opt,
+    tensor::Tensor,
+};
+
+/// Why a check failed, with all that is needed to understand it.
+pub type Check = Result<(), String>;
+
+struct Case {
+    graph: Graph,
+    binding: Binding,
+    inputs: Vec<Tensor>,
+}
+
+fn case(bytes: &[u8]) -> Option<Case> {
+    let graph = arbitrary::graph(&mut Source::new(bytes));
+    // The binding reads the bytes from behind: the graph has used those in front up.
+    let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
+    let mut source = Source::new(&reversed);
+    let binding = arbitrary::binding(&graph, &mut source)?;
+    let inputs = arbitrary::inputs(&graph, &binding, &mut source).ok()?;
+    Some(Case { graph, binding, inputs })
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T, graph: &Graph) -> Check {
+    match found == wanted {
+        true => Ok(()),
+        false => Err(format!("{what}: {found:?} is not {wanted:?} in\n{graph}")),
+    }
+}
+
+/// Graphs are well-formed, and every shape and content that was inferred is what the oracle computes.
+pub fn inferred_is_computed(bytes: &[u8]) -> Check {
+    let Some(Case { graph, binding, inputs }) = case(bytes) else { return Ok(()) };
+    equal("verify", verify::verify(&graph), Ok(()), &graph)?;
+    let values: Vec<Value> = graph.nodes.values().flat_map(|node| node.results.clone()).collect();
+    let tensors = eval::values(&graph, &binding, &inputs, &values)
+        .map_err(|error| format!("{error} at {binding:?}\n{graph}"))?;
+    for (value, tensor) in values.iter().zip(tensors) {
+        let what = format!("{value:?} at {binding:?}");
+        equal(&what, eval::sizes(graph.shape(*value), &binding), Ok(tensor.shape().to_vec()), &graph)?;
+        equal(&what, graph.dtype(*value), tensor.dtype(), &graph)?;
+        let Some(contents) = graph.contents(*value) else { continue };
+        let elems: Result<Vec<i64>, _> = contents.iter().map(|dim| eval::number(dim, &binding)).collect();
+        equal(&what, elems, Ok(tensor.to_i64s()), &graph)?;
+    }
+    Ok(())
+}
+
+/// Text is read as it was printed.
+pub fn text_is_read_as_printed(bytes: &[u8]) -> Check {
+    let graph = arbitrary::graph(&mut Source::new(bytes));
+    let printed = graph.to_string();
+    let again = text::parse(&printed);
+    // What was required late is known from the start when it is read, and may simplify what stands before, or show that
+    // it contradicts something.
+    match graph.constraints.is_empty() {
+        true => equal("text", again.map(|graph| graph.to_string()), Ok(printed), &graph),
+        false => Ok(()),
+    }
+}
+
+/// Equal but for rounding: rewrites may change the order of sums.
+fn close(a: &Tensor, b: &Tensor) -> bool {
+    (a.dtype(), a.shape()) == (b.dtype(), b.shape())
+        && (0..a.elems()).all(|i| {
+            let (x, y) = (a.get(i).as_f64(), b.get(i).as_f64());
+            let huge = |x: f64| !x.is_finite() || x.abs() > 1e30;
+            x == y || (huge(x) && huge(y)) || (x - y).abs() <= 1e-4 * (1.0 + x.abs().max(y.abs()))
+        })
+}
+
+/// Every pass leaves a well-formed graph, and all together one that computes the same.
+pub fn optimised_computes_the_same(bytes: &[u8]) -> Check {
+    let Some(Case { graph, inputs, .. }) = case(bytes) else { return Ok(()) };
+    for (name, pass) in opt::PASSES {
+        let mut rewritten = graph.clone();
+        let done = pass(&mut rewritten).and_then(|()| verify::verify(&rewritten));
+        equal(&format!("pass {name} giving\n{rewritten}"), done, Ok(()), &graph)?;
+    }
+    let mut optimised = graph.clone();
+    equal("optimize", opt::optimize(&mut optimised), Ok(()), &graph)?;
+    let (want, got) = (eval::eval(&graph, &inputs), eval::eval(&optimised, &inputs));
+    equal("error", got.as_ref().err(), want.as_ref().err(), &graph)?;
+    for (want, got) in want.unwrap_or_default().iter().zip(got.unwrap_or_default()) {
+        if !close(want, &got) {
+            return Err(format!("{want} became {got}\n{graph}\n{optimised}"));
+        }
+    }
+    Ok(())
+}
