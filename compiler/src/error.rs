@@ -53,9 +53,12 @@ impl Error {
         Error::new(ErrorKind::Internal, message)
     }
 
-    /// The same error, seen from the place `at` around it.
+    /// The same error, seen from the place `at` around it; a place is named once, however often it is passed.
     pub fn at(mut self, at: impl Into<String>) -> Error {
-        self.at.insert(0, at.into());
+        let at = at.into();
+        if self.at.first() != Some(&at) {
+            self.at.insert(0, at);
+        }
         self
     }
 

@@ -37,6 +37,8 @@ mod error;
 mod guard;
 #[cfg(feature = "std")]
 mod loader;
+#[cfg(feature = "std")]
+mod mmap;
 mod model;
 mod pool;
 mod tensor;
@@ -46,5 +48,7 @@ pub use desc::Broken;
 pub use dtype::DType;
 pub use element::Element;
 pub use error::{CallError, OpenError, QueryError, TensorError, TensorName};
+#[cfg(feature = "std")]
+pub use mmap::map_file;
 pub use model::{Model, SymbolInfo, TensorInfo};
 pub use tensor::{TensorMut, TensorRef};

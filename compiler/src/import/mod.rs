@@ -1,0 +1,200 @@
+//! ONNX → graph: reads a model, settles its contract, and composes every operator of core operators.
+//!
+//! In: a model file or its bytes, and what the caller declares about symbols and inputs ([`ImportOptions`]). Out: a
+//! [`Graph`] in which every dim is an expression over declared symbols, with initializers as constants (mapped from
+//! the file where possible), functions replaced by their bodies and decided branches taken. [`proto`] is the wire
+//! format, [`ops`] the table of operators, one documented function each.
+
+mod constant;
+mod dims;
+mod node;
+mod ops;
+mod options;
+#[expect(missing_docs, reason = "the fields are those of onnx.proto, under its names")]
+pub mod proto;
+mod scope;
+mod types;
+mod weights;
+
+pub use options::{Bound, ImportOptions, parse_bind, parse_bounds, parse_dim, parse_input};
+
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    graph::Graph,
+    tensor::Tensor,
+};
+use prost::bytes::Bytes;
+use proto::{GraphProto, ModelProto, TensorProto};
+use scope::{Context, Scope};
+use std::{cell::Cell, collections::HashMap, path::Path, sync::Arc};
+use types::Input;
+use weights::Files;
+
+/// A decoded ONNX model; its large tensors stay in the file.
+#[derive(Debug)]
+pub struct Model {
+    proto: ModelProto,
+    files: Files,
+    name: String,
+}
+
+/// Keeps a mapped file alive as long as decoded fields refer to it.
+struct Owner(Arc<memmap2::Mmap>);
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Model {
+    /// The model in the file at `path`.
+    ///
+    /// # Errors
+    /// The file can't be read, or is no ONNX model.
+    pub fn open(path: &Path) -> Result<Model> {
+        let place = || path.display().to_string();
+        let map = Arc::new(map_file(path)?);
+        let proto = proto::decode(Bytes::from_owner(Owner(map.clone()))).at(place)?;
+        let folder = path.parent().map(|folder| match folder.as_os_str().is_empty() {
+            true => Path::new(".").to_path_buf(),
+            false => folder.to_path_buf(),
+        });
+        let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        Ok(Model { proto, files: Files { model: Some(map), folder, ..Files::default() }, name })
+    }
+
+    /// The model that `bytes` hold; it can have no external data.
+    ///
+    /// # Errors
+    /// The bytes are no ONNX model.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Model> {
+        proto::decode(Bytes::copy_from_slice(bytes)).map(Model::from)
+    }
+
+    /// Names of the inputs that a caller has to give, in order.
+    pub fn input_names(&self) -> Vec<&str> {
+        self.proto.graph.iter().flat_map(given_inputs).map(|info| info.name.as_str()).collect()
+    }
+}
+
+impl From<ModelProto> for Model {
+    fn from(proto: ModelProto) -> Model {
+        Model { proto, files: Files::default(), name: "model".to_string() }
+    }
+}
+
+fn map_file(path: &Path) -> Result<memmap2::Mmap> {
+    let error = |error| Error::new(ErrorKind::Io, format!("{}: {error}", path.display()));
+    symshape_runtime::map_file(path).map_err(error)
+}
+
+/// The inputs that no initializer makes a constant.
+fn given_inputs(graph: &GraphProto) -> impl Iterator<Item = &proto::ValueInfoProto> {
+    let constants: std::collections::HashSet<&str> =
+        graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+    graph.input.iter().filter(move |input| !constants.contains(input.name.as_str()))
+}
+
+/// The tensor in a `.pb` file, and its name.
+///
+/// # Errors
+/// The file can't be read, holds no tensor, or one of an unsupported type.
+pub fn read_tensor(path: &Path) -> Result<(String, Tensor)> {
+    let place = || path.display().to_string();
+    let map = Arc::new(map_file(path)?);
+    let proto: TensorProto = proto::decode(Bytes::from_owner(Owner(map.clone()))).at(place)?;
+    let folder = path.parent().map(Path::to_path_buf);
+    let tensor = weights::tensor(&proto, &Files { model: Some(map), folder, ..Files::default() }).at(place)?;
+    Ok((proto.name, tensor))
+}
+
+/// The graph of `model` under the contract that its inputs and `options` declare.
+///
+/// # Errors
+/// The model is malformed, contradicts itself, or needs what symshape does not do; or the contract is incomplete.
+pub fn import(model: &Model, options: &ImportOptions) -> Result<Graph> {
+    let proto = model.proto.graph.as_ref().ok_or_else(|| Error::invalid("the model has no graph"))?;
+    let mut g = Graph { name: identifier(options.name.as_deref().unwrap_or(&model.name)), ..Graph::default() };
+    let redeclared = !options.inputs.is_empty() || !options.binds.is_empty();
+    let context = Context {
+        files: &model.files,
+        functions: &model.proto.functions,
+        declared: if redeclared { HashMap::new() } else { declared_types(proto) },
+        nodes: Cell::new(0),
+    };
+    let scope = Scope::new(&context, &model.proto.opset_import, proto)?;
+    define_inputs(&mut g, &scope, proto, options)?;
+    scope.nodes(&mut g, &proto.node)?;
+    g.origin.clear();
+    if proto.output.is_empty() {
+        return Err(Error::invalid("the model has no outputs"));
+    }
+    for info in &proto.output {
+        let value = scope.value(&mut g, &info.name).at(|| "outputs")?;
+        if let Some(declared) = info.ty.as_ref().filter(|_| !redeclared) {
+            types::check(&g, value, declared).at(|| format!("output `{}`", info.name))?;
+        }
+        g.output(&info.name, value)?;
+    }
+    Ok(g)
+}
+
+fn define_inputs<'a>(
+    g: &mut Graph,
+    scope: &Scope<'_, 'a>,
+    proto: &'a GraphProto,
+    options: &ImportOptions,
+) -> Result<()> {
+    let names: Vec<&str> = given_inputs(proto).map(|info| info.name.as_str()).collect();
+    let named = options.inputs.iter().map(|(name, _)| name).chain(options.binds.iter().map(|(name, _)| name));
+    for name in named {
+        if !names.contains(&name.as_str()) {
+            let what = format!("the model has no input `{name}`; it has {}", names.join(", "));
+            return Err(Error::new(ErrorKind::Usage, what));
+        }
+    }
+    let inputs: Vec<Input> = given_inputs(proto).map(|info| types::input(info, options)).collect::<Result<_>>()?;
+    let bound = |input: &Input| options.binds.iter().rev().find(|(name, _)| name == input.name);
+    let (constants, free): (Vec<Input>, Vec<Input>) = inputs.into_iter().partition(|input| bound(input).is_some());
+    types::declare_symbols(g, &free, options)?;
+    for input in free {
+        let value = g.input(input.name, input.dtype, input.shape)?;
+        scope.define(input.name, value)?;
+    }
+    for input in constants {
+        let (_, value) = bound(&input).expect("the partition above found it");
+        let tensor = value.tensor(input.dtype, &input.shape).at(|| format!("--bind {}", input.name))?;
+        fits(&tensor, &input).at(|| format!("--bind {}", input.name))?;
+        let value = g.constant(tensor)?;
+        scope.define(input.name, value)?;
+    }
+    Ok(())
+}
+
+fn fits(tensor: &Tensor, input: &Input) -> Result<()> {
+    if tensor.dtype() != input.dtype {
+        let what = format!("the value is {}, the input {}", tensor.dtype(), input.dtype);
+        return Err(Error::new(ErrorKind::Usage, what));
+    }
+    let same = |(have, dim): (&usize, &symshape::Dim)| dim.as_i64().is_none_or(|dim| dim == *have as i64);
+    if tensor.shape().len() != input.shape.len() || !tensor.shape().iter().zip(&input.shape).all(same) {
+        let what = format!("the value has shape {:?}, the input {:?}", tensor.shape(), input.shape);
+        return Err(Error::new(ErrorKind::Usage, what));
+    }
+    Ok(())
+}
+
+fn declared_types(graph: &GraphProto) -> HashMap<&str, &proto::TypeProto> {
+    let infos = graph.value_info.iter().chain(&graph.output);
+    infos.filter_map(|info| Some((info.name.as_str(), info.ty.as_ref()?))).collect()
+}
+
+/// `name` as a C identifier.
+fn identifier(name: &str) -> String {
+    let mut out: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    if !out.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+        out.insert_str(0, "m_");
+    }
+    out
+}

@@ -1,0 +1,305 @@
+//! One ONNX node as operator functions see it: typed inputs and attributes, and a record of what was read.
+//!
+//! An attribute or input that is there and that nobody reads is an error: it would change the meaning unnoticed.
+//! Inputs of which an operator needs the value (shapes, axes, pads) are read as the symbolic contents of the value.
+
+use super::{
+    proto::{AttributeProto, GraphProto, NodeProto},
+    scope::Scope,
+    weights,
+};
+use crate::{
+    error::{At, Error, Result},
+    graph::{Graph, Value},
+    tensor::Tensor,
+};
+use std::cell::Cell;
+use symshape::Dim;
+
+/// The kinds of attributes by ONNX's codes, with the words for messages.
+const KINDS: [&str; 9] =
+    ["nothing", "a float", "an integer", "a string", "a tensor", "a graph", "floats", "integers", "strings"];
+const FLOAT: i32 = 1;
+const INT: i32 = 2;
+const STRING: i32 = 3;
+const TENSOR: i32 = 4;
+const GRAPH: i32 = 5;
+const FLOATS: i32 = 6;
+const INTS: i32 = 7;
+
+/// Attributes that say nothing: an optimisation hint of operator set 1.
+const IGNORED: [&str; 1] = ["consumed_inputs"];
+
+/// A node being imported.
+pub(super) struct OnnxNode<'s, 'a> {
+    /// The operator's name.
+    pub op: &'a str,
+    /// Version of the operator set of the node's domain.
+    pub opset: i64,
+    /// The names around the node, for its subgraphs.
+    pub(super) scope: &'s Scope<'s, 'a>,
+    inputs: Vec<Input>,
+    outputs: Vec<bool>,
+    attributes: Vec<Attribute<'a>>,
+}
+
+struct Input {
+    value: Option<Value>,
+    read: Cell<bool>,
+}
+
+struct Attribute<'a> {
+    name: &'a str,
+    proto: &'a AttributeProto,
+    read: Cell<bool>,
+}
+
+impl<'s, 'a> OnnxNode<'s, 'a> {
+    /// The node `proto` inside `scope`, all of whose names are looked up.
+    pub(super) fn new(proto: &'a NodeProto, opset: i64, scope: &'s Scope<'s, 'a>, g: &mut Graph) -> Result<OnnxNode<'s, 'a>> {
+        let mut inputs = Vec::new();
+        for name in &proto.input {
+            let value = if name.is_empty() { None } else { Some(scope.value(g, name)?) };
+            inputs.push(Input { value, read: Cell::new(false) });
+        }
+        while inputs.last().is_some_and(|input| input.value.is_none()) {
+            inputs.pop();
+        }
+        let mut attributes: Vec<Attribute> = Vec::new();
+        for proto in &proto.attribute {
+            // Inside a function, an attribute may stand for one of the call's; if the call lacks it, it is absent.
+            let Some(value) = scope.attribute(proto) else { continue };
+            if attributes.iter().any(|other| other.name == proto.name) {
+                return Err(Error::invalid(format!("two attributes are called `{}`", proto.name)));
+            }
+            let read = IGNORED.contains(&proto.name.as_str());
+            attributes.push(Attribute { name: &proto.name, proto: value, read: Cell::new(read) });
+        }
+        let outputs = proto.output.iter().map(|name| !name.is_empty()).collect();
+        Ok(OnnxNode { op: &proto.op_type, opset, scope, inputs, outputs, attributes })
+    }
+
+    /// Everything that the node says has been read.
+    pub(super) fn finish(&self) -> Result<()> {
+        if let Some(attribute) = self.attributes.iter().find(|attribute| !attribute.read.get()) {
+            return Err(Error::invalid(format!(
+                "attribute `{}` means nothing to {} (opset {})",
+                attribute.name, self.op, self.opset
+            )));
+        }
+        let unread = |input: &Input| input.value.is_some() && !input.read.get();
+        if let Some(k) = self.inputs.iter().position(unread) {
+            return Err(Error::invalid(format!(
+                "{} (opset {}) has no use for its input {k}; it has {} inputs",
+                self.op,
+                self.opset,
+                self.inputs.len()
+            )));
+        }
+        Ok(())
+    }
+
+    /// The attributes as they stand, for calls of functions; they count as read.
+    pub(super) fn take_attributes(&self) -> Vec<(&'a str, &'a AttributeProto)> {
+        self.attributes.iter().inspect(|attribute| attribute.read.set(true)).map(|a| (a.name, a.proto)).collect()
+    }
+
+    /// The inputs as they stand, for calls of functions; they count as read.
+    pub(super) fn take_inputs(&self) -> Vec<Option<Value>> {
+        (0..self.inputs.len()).map(|k| self.optional(k)).collect()
+    }
+
+    /// Input `k`, which must be there.
+    pub(super) fn input(&self, k: usize) -> Result<Value> {
+        self.optional(k).ok_or_else(|| Error::invalid(format!("{} needs an input {k}", self.op)))
+    }
+
+    /// Input `k` if it is there.
+    pub(super) fn optional(&self, k: usize) -> Option<Value> {
+        let input = self.inputs.get(k)?;
+        input.read.set(true);
+        input.value
+    }
+
+    /// All inputs, at least one and each there.
+    pub(super) fn all(&self) -> Result<Vec<Value>> {
+        (0..self.inputs.len().max(1)).map(|k| self.input(k)).collect()
+    }
+
+    /// Number of inputs up to the last one that is there.
+    pub(super) fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Number of outputs that the node lists, unused ones included.
+    pub(super) fn output_count(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// Whether the node names its output `k`.
+    pub(super) fn wants(&self, k: usize) -> bool {
+        self.outputs.get(k).copied().unwrap_or(false)
+    }
+
+    fn attribute(&self, name: &str, kind: i32) -> Result<Option<&'a AttributeProto>> {
+        let Some(attribute) = self.attributes.iter().find(|attribute| attribute.name == name) else { return Ok(None) };
+        attribute.read.set(true);
+        // Files of the first IR versions leave the kind out.
+        if attribute.proto.kind != kind && attribute.proto.kind != 0 {
+            let have = KINDS.get(attribute.proto.kind as usize).copied().unwrap_or("something else");
+            return Err(Error::invalid(format!("attribute `{name}` is {have}, not {}", KINDS[kind as usize])));
+        }
+        Ok(Some(attribute.proto))
+    }
+
+    /// Whether the attribute is there; this doesn't count as reading it.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.attributes.iter().any(|attribute| attribute.name == name)
+    }
+
+    /// An integer attribute.
+    pub(super) fn int(&self, name: &str) -> Result<Option<i64>> {
+        Ok(self.attribute(name, INT)?.map(|proto| proto.i))
+    }
+
+    /// An integer attribute with a default.
+    pub(super) fn int_or(&self, name: &str, default: i64) -> Result<i64> {
+        Ok(self.int(name)?.unwrap_or(default))
+    }
+
+    /// An integer attribute that is 0 or 1.
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool> {
+        match self.int(name)? {
+            None => Ok(default),
+            Some(value) => Ok(value != 0),
+        }
+    }
+
+    /// A float attribute.
+    pub(super) fn float(&self, name: &str) -> Result<Option<f32>> {
+        Ok(self.attribute(name, FLOAT)?.map(|proto| proto.f))
+    }
+
+    /// A float attribute with a default.
+    pub(super) fn float_or(&self, name: &str, default: f32) -> Result<f64> {
+        Ok(f64::from(self.float(name)?.unwrap_or(default)))
+    }
+
+    /// A string attribute with a default.
+    pub(super) fn string_or(&self, name: &str, default: &'static str) -> Result<&'a str> {
+        match self.attribute(name, STRING)? {
+            None => Ok(default),
+            Some(proto) => std::str::from_utf8(&proto.s)
+                .map_err(|_| Error::invalid(format!("attribute `{name}` is not UTF-8"))),
+        }
+    }
+
+    /// An attribute that is a list of integers.
+    pub(super) fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
+        Ok(self.attribute(name, INTS)?.map(|proto| proto.ints.clone()))
+    }
+
+    /// An attribute that is a list of floats.
+    pub(super) fn floats(&self, name: &str) -> Result<Option<Vec<f32>>> {
+        Ok(self.attribute(name, FLOATS)?.map(|proto| proto.floats.clone()))
+    }
+
+    /// A tensor attribute.
+    pub(super) fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
+        let Some(proto) = self.attribute(name, TENSOR)? else { return Ok(None) };
+        let proto = proto.t.as_ref().ok_or_else(|| Error::invalid(format!("attribute `{name}` holds no tensor")))?;
+        weights::tensor(proto, self.scope.files()).map(Some)
+    }
+
+    /// A graph attribute, which must be there.
+    pub(super) fn graph(&self, name: &str) -> Result<&'a GraphProto> {
+        let proto = self.attribute(name, GRAPH)?.and_then(|proto| proto.g.as_ref());
+        proto.ok_or_else(|| Error::invalid(format!("{} needs the graph `{name}`", self.op)))
+    }
+
+    /// The attribute `axis` as an axis of `x`.
+    pub(super) fn axis(&self, g: &Graph, x: Value, default: Option<i64>) -> Result<usize> {
+        let axis = self.int("axis")?.or(default);
+        let axis = axis.ok_or_else(|| Error::invalid(format!("{} needs the attribute `axis`", self.op)))?;
+        normal_axis(axis, g.rank(x))
+    }
+
+    /// Axes of a tensor of `rank` axes from the attribute `axes` or from input `k`, in the given order.
+    pub(super) fn axes(&self, g: &Graph, k: usize, rank: usize) -> Result<Option<Vec<usize>>> {
+        let axes = match (self.ints("axes")?, self.optional(k)) {
+            (Some(axes), None) => axes,
+            (None, Some(_)) => self.numbers(g, k)?,
+            (None, None) => return Ok(None),
+            (Some(_), Some(_)) => return Err(Error::invalid("axes are given twice")),
+        };
+        normal_axes(&axes, rank).map(Some)
+    }
+
+    /// The elements of input `k`, an integer tensor of at most one axis, as expressions.
+    ///
+    /// # Errors
+    /// They are known only at run time.
+    pub(super) fn dims(&self, g: &Graph, k: usize) -> Result<Vec<Dim>> {
+        let value = self.input(k)?;
+        if g.rank(value) > 1 {
+            return Err(Error::invalid(format!("input {k} has {} axes where 1 is meant", g.rank(value))));
+        }
+        g.contents(value).map(<[Dim]>::to_vec).ok_or_else(|| {
+            Error::unsupported(format!("{}: the value of input {k} is known only at run time", self.op))
+        })
+    }
+
+    /// As [`OnnxNode::dims`], for numbers.
+    pub(super) fn numbers(&self, g: &Graph, k: usize) -> Result<Vec<i64>> {
+        let number = |dim: &Dim| {
+            dim.as_i64()
+                .ok_or_else(|| Error::unsupported(format!("{}: input {k} holds {dim}, not a number", self.op)))
+        };
+        self.dims(g, k)?.iter().map(number).collect()
+    }
+
+    /// The one element of input `k` as an expression.
+    pub(super) fn dim(&self, g: &Graph, k: usize) -> Result<Dim> {
+        match self.dims(g, k)?.as_slice() {
+            [dim] => Ok(dim.clone()),
+            other => Err(Error::invalid(format!("input {k} has {} elements where 1 is meant", other.len()))),
+        }
+    }
+
+    /// The constant tensor that `value` is.
+    ///
+    /// # Errors
+    /// It depends on inputs or symbols.
+    pub(super) fn constant(&self, g: &Graph, value: Value, what: &str) -> Result<Tensor> {
+        super::constant::value_of(g, value).at(|| what.to_string())?.ok_or_else(|| {
+            Error::unsupported(format!("{}: {what} is known only at run time", self.op))
+        })
+    }
+
+    /// The results of the graph attribute `name`, imported in place.
+    pub(super) fn branch(&self, g: &mut Graph, name: &str) -> Result<Vec<Value>> {
+        self.scope.branch(g, self.graph(name)?).at(|| format!("{name} of {}", self.op))
+    }
+}
+
+/// `axis` counted from the start.
+///
+/// # Errors
+/// It is none of `rank` axes.
+pub(super) fn normal_axis(axis: i64, rank: usize) -> Result<usize> {
+    let from_start = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
+    let found = from_start.and_then(|axis| usize::try_from(axis).ok()).filter(|axis| *axis < rank);
+    found.ok_or_else(|| Error::invalid(format!("axis {axis} of a tensor of {rank} axes")))
+}
+
+/// Distinct axes counted from the start, in the given order.
+///
+/// # Errors
+/// One of them is none of `rank` axes, or two are the same.
+pub(super) fn normal_axes(axes: &[i64], rank: usize) -> Result<Vec<usize>> {
+    let normal: Vec<usize> = axes.iter().map(|axis| normal_axis(*axis, rank)).collect::<Result<_>>()?;
+    match normal.iter().enumerate().find(|(k, axis)| normal[..*k].contains(axis)) {
+        None => Ok(normal),
+        Some((_, axis)) => Err(Error::invalid(format!("axis {axis} is given twice in {axes:?}"))),
+    }
+}

@@ -1,0 +1,342 @@
+//! The names that a node can see: those of its graph, of the graphs around it, and of the function it stands in.
+//!
+//! Nodes are imported in an order in which every name is defined before it is used, whatever order the file has them
+//! in. Initializers become constants when they are first used. Calls of functions are replaced by their bodies.
+
+use super::{
+    node::OnnxNode,
+    ops,
+    proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto},
+    types,
+    weights::{self, Files},
+};
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    graph::{Graph, Value},
+};
+use std::{
+    cell::{Cell, RefCell},
+    collections::{HashMap, HashSet},
+};
+
+/// Graphs and functions inside one another; a function that calls itself would never end.
+const MAX_DEPTH: usize = 64;
+/// Nodes after functions are replaced by their bodies; a hostile file could double them with every function.
+const MAX_NODES: usize = 1 << 20;
+/// The newest version of the default operator set that the operator table was checked against.
+const NEWEST_OPSET: i64 = 27;
+
+/// What is the same in all scopes of a model.
+pub(super) struct Context<'a> {
+    pub files: &'a Files,
+    pub functions: &'a [FunctionProto],
+    /// Declared types of intermediate values and outputs of the main graph; empty when inputs are re-declared.
+    pub declared: HashMap<&'a str, &'a TypeProto>,
+    /// Nodes imported so far.
+    pub nodes: Cell<usize>,
+}
+
+/// The names of one graph or function body.
+pub(super) struct Scope<'s, 'a> {
+    context: &'s Context<'a>,
+    parent: Option<&'s Scope<'s, 'a>>,
+    opsets: &'a [OperatorSetIdProto],
+    /// The attributes of the call, in a function's body.
+    attributes: Vec<(&'a str, &'a AttributeProto)>,
+    initializers: HashMap<&'a str, &'a TensorProto>,
+    values: RefCell<HashMap<&'a str, Value>>,
+    depth: usize,
+}
+
+impl<'s, 'a> Scope<'s, 'a> {
+    /// The scope of the main graph.
+    pub(super) fn new(
+        context: &'s Context<'a>,
+        opsets: &'a [OperatorSetIdProto],
+        graph: &'a GraphProto,
+    ) -> Result<Scope<'s, 'a>> {
+        let scope = Scope {
+            context,
+            parent: None,
+            opsets,
+            attributes: Vec::new(),
+            initializers: initializers(graph)?,
+            values: RefCell::default(),
+            depth: 0,
+        };
+        Ok(scope)
+    }
+
+    fn inner<'t>(&'t self) -> Result<Scope<'t, 'a>>
+    where
+        's: 't,
+    {
+        if self.depth == MAX_DEPTH {
+            let what = format!("graphs and functions nested deeper than {MAX_DEPTH}");
+            return Err(Error::new(ErrorKind::Limit, what));
+        }
+        Ok(Scope {
+            context: self.context,
+            parent: Some(self),
+            opsets: self.opsets,
+            attributes: self.attributes.clone(),
+            initializers: HashMap::new(),
+            values: RefCell::default(),
+            depth: self.depth + 1,
+        })
+    }
+
+    /// The files of the model.
+    pub(super) fn files(&self) -> &Files {
+        self.context.files
+    }
+
+    /// Gives `value` a name.
+    pub(super) fn define(&self, name: &'a str, value: Value) -> Result<()> {
+        if self.initializers.contains_key(name) || self.values.borrow_mut().insert(name, value).is_some() {
+            return Err(Error::invalid(format!("`{name}` is defined twice")));
+        }
+        Ok(())
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        self.initializers.contains_key(name)
+            || self.values.borrow().contains_key(name)
+            || self.parent.is_some_and(|parent| parent.knows(name))
+    }
+
+    /// The value called `name`.
+    pub(super) fn value(&self, g: &mut Graph, name: &str) -> Result<Value> {
+        if let Some(value) = self.values.borrow().get(name) {
+            return Ok(*value);
+        }
+        if let Some((name, proto)) = self.initializers.get_key_value(name) {
+            let value = g.constant(weights::tensor(proto, self.files())?)?;
+            self.values.borrow_mut().insert(name, value);
+            return Ok(value);
+        }
+        match self.parent {
+            Some(parent) => parent.value(g, name),
+            None => Err(Error::invalid(format!("`{name}` is used and nowhere defined"))),
+        }
+    }
+
+    /// The attribute that `proto` is or, in a function, stands for.
+    pub(super) fn attribute(&self, proto: &'a AttributeProto) -> Option<&'a AttributeProto> {
+        match proto.ref_attr_name.as_str() {
+            "" => Some(proto),
+            name => self.attributes.iter().find(|(known, _)| *known == name).map(|(_, value)| *value),
+        }
+    }
+
+    /// Imports all nodes of a graph or body.
+    pub(super) fn nodes(&self, g: &mut Graph, nodes: &'a [NodeProto]) -> Result<()> {
+        for node in self.order(nodes)? {
+            g.origin = title(node);
+            self.node(g, node).at(|| title(node))?;
+        }
+        Ok(())
+    }
+
+    /// The nodes with every name defined before it is used; the file's order wherever that holds already.
+    fn order(&self, nodes: &'a [NodeProto]) -> Result<Vec<&'a NodeProto>> {
+        let mut makers: HashMap<&str, usize> = HashMap::new();
+        for (k, node) in nodes.iter().enumerate() {
+            for name in node.output.iter().filter(|name| !name.is_empty()) {
+                if makers.insert(name, k).is_some() || self.initializers.contains_key(name.as_str()) {
+                    return Err(Error::invalid(format!("`{name}` is defined twice")).at(title(node)));
+                }
+            }
+        }
+        let mut order = Vec::new();
+        let mut state = vec![Order::New; nodes.len()];
+        for root in 0..nodes.len() {
+            // A path of nodes, each with those it still waits for.
+            let mut path = vec![(root, needs(&nodes[root], &makers))];
+            while let Some((k, waiting)) = path.last_mut() {
+                let k = *k;
+                if state[k] != Order::Done {
+                    state[k] = Order::Open;
+                    if let Some(need) = waiting.pop() {
+                        match state[need] {
+                            Order::Done => {}
+                            Order::New => path.push((need, needs(&nodes[need], &makers))),
+                            Order::Open => return Err(cyclic(&nodes[need])),
+                        }
+                        continue;
+                    }
+                    state[k] = Order::Done;
+                    order.push(&nodes[k]);
+                }
+                path.pop();
+            }
+        }
+        Ok(order)
+    }
+
+    fn node(&self, g: &mut Graph, proto: &'a NodeProto) -> Result<()> {
+        self.context.nodes.set(self.context.nodes.get() + 1);
+        if self.context.nodes.get() > MAX_NODES {
+            return Err(Error::new(ErrorKind::Limit, format!("more than {MAX_NODES} nodes")));
+        }
+        let function = |f: &&FunctionProto| {
+            same_domain(&f.domain, &proto.domain) && f.name == proto.op_type && f.overload == proto.overload
+        };
+        let outputs = match self.context.functions.iter().find(function) {
+            Some(function) => {
+                let node = OnnxNode::new(proto, 0, self, g)?;
+                let inputs = node.take_inputs();
+                let attributes = node.take_attributes();
+                self.call(g, function, &inputs, attributes)?.into_iter().map(Some).collect::<Vec<_>>()
+            }
+            None => self.operator(g, proto)?,
+        };
+        if outputs.len() < proto.output.len() && proto.output[outputs.len()..].iter().any(|name| !name.is_empty()) {
+            let (has, named) = (outputs.len(), proto.output.len());
+            return Err(Error::invalid(format!("{} has {has} outputs, {named} are named", proto.op_type)));
+        }
+        for (name, value) in proto.output.iter().zip(outputs).filter(|(name, _)| !name.is_empty()) {
+            let value = value.ok_or_else(|| {
+                Error::unsupported(format!("output `{name}` of {}", proto.op_type))
+            })?;
+            if self.parent.is_none()
+                && let Some(declared) = self.context.declared.get(name.as_str())
+            {
+                types::check(g, value, declared).at(|| format!("`{name}`"))?;
+            }
+            self.define(name, value)?;
+        }
+        Ok(())
+    }
+
+    fn operator(&self, g: &mut Graph, proto: &'a NodeProto) -> Result<Vec<Option<Value>>> {
+        let opset = self.opset(&proto.domain)?;
+        let Some(import) = ops::find(&proto.domain, &proto.op_type, opset) else {
+            let domain = if same_domain(&proto.domain, "") { "" } else { &proto.domain };
+            let dots = if domain.is_empty() { "" } else { "::" };
+            let what = format!("op {domain}{dots}{} (opset {opset})", proto.op_type);
+            return Err(Error::unsupported(what));
+        };
+        let node = OnnxNode::new(proto, opset, self, g)?;
+        let outputs = import(g, &node)?;
+        node.finish()?;
+        Ok(outputs.0)
+    }
+
+    fn opset(&self, domain: &str) -> Result<i64> {
+        let found = self.opsets.iter().find(|opset| same_domain(&opset.domain, domain));
+        match found {
+            Some(opset) if same_domain(domain, "") && opset.version > NEWEST_OPSET => {
+                Err(Error::unsupported(format!("opset {} (the newest known is {NEWEST_OPSET})", opset.version)))
+            }
+            Some(opset) => Ok(opset.version),
+            // Contrib operators have had one version only, and exporters forget to import their domain.
+            None if !same_domain(domain, "") => Ok(1),
+            None => Err(Error::invalid("the model imports no version of the default operator set")),
+        }
+    }
+
+    /// The body of `function` in place of a call.
+    fn call(
+        &self,
+        g: &mut Graph,
+        function: &'a FunctionProto,
+        inputs: &[Option<Value>],
+        mut attributes: Vec<(&'a str, &'a AttributeProto)>,
+    ) -> Result<Vec<Value>> {
+        for default in &function.attribute_proto {
+            if !attributes.iter().any(|(name, _)| *name == default.name) {
+                attributes.push((&default.name, default));
+            }
+        }
+        if inputs.len() > function.input.len() {
+            let (most, have) = (function.input.len(), inputs.len());
+            return Err(Error::invalid(format!("function {} takes {most} inputs, not {have}", function.name)));
+        }
+        // A body sees nothing of its caller but what it is given.
+        let mut scope = Scope { parent: None, attributes, ..self.inner()? };
+        if !function.opset_import.is_empty() {
+            scope.opsets = &function.opset_import;
+        }
+        for (name, value) in function.input.iter().zip(inputs) {
+            if let Some(value) = value {
+                scope.define(name, *value)?;
+            }
+        }
+        scope.run(g, &function.node, function.output.iter().map(String::as_str))
+    }
+
+    /// The results of `graph`, a branch without inputs, in place.
+    pub(super) fn branch(&self, g: &mut Graph, graph: &'a GraphProto) -> Result<Vec<Value>> {
+        let scope = Scope { initializers: initializers(graph)?, ..self.inner()? };
+        scope.run(g, &graph.node, graph.output.iter().map(|output| output.name.as_str()))
+    }
+
+    fn run(&self, g: &mut Graph, nodes: &'a [NodeProto], outputs: impl Iterator<Item = &'a str>) -> Result<Vec<Value>> {
+        let outer = g.origin.clone();
+        self.nodes(g, nodes)?;
+        g.origin = outer;
+        outputs.map(|name| self.value(g, name)).collect()
+    }
+}
+
+/// How far a node is on its way into the order.
+#[derive(Clone, Copy, PartialEq)]
+enum Order {
+    New,
+    Open,
+    Done,
+}
+
+/// The nodes that `node` takes something from, the last input's first.
+fn needs(node: &NodeProto, makers: &HashMap<&str, usize>) -> Vec<usize> {
+    let mut names = Vec::new();
+    uses(node, &mut names);
+    let mut met = HashSet::new();
+    let makers = names.iter().filter_map(|name| makers.get(name).copied());
+    let mut needs: Vec<usize> = makers.filter(|maker| met.insert(*maker)).collect();
+    needs.reverse();
+    needs
+}
+
+/// The names that `node` and the graphs in its attributes use.
+fn uses<'a>(node: &'a NodeProto, names: &mut Vec<&'a str>) {
+    names.extend(node.input.iter().map(String::as_str).filter(|name| !name.is_empty()));
+    for graph in node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs)) {
+        names.extend(graph.output.iter().map(|output| output.name.as_str()));
+        graph.node.iter().for_each(|node| uses(node, names));
+    }
+}
+
+fn cyclic(node: &NodeProto) -> Error {
+    let output = node.output.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
+    Error::invalid(format!("cyclic: its inputs depend on its output `{output}`")).at(title(node))
+}
+
+fn initializers(graph: &GraphProto) -> Result<HashMap<&str, &TensorProto>> {
+    if !graph.sparse_initializer.is_empty() {
+        return Err(Error::unsupported("sparse initializers"));
+    }
+    let mut found = HashMap::new();
+    for tensor in &graph.initializer {
+        if found.insert(tensor.name.as_str(), tensor).is_some() {
+            return Err(Error::invalid(format!("two initializers are called `{}`", tensor.name)));
+        }
+    }
+    Ok(found)
+}
+
+/// How messages name a node.
+fn title(node: &NodeProto) -> String {
+    let output = node.output.iter().find(|name| !name.is_empty());
+    match (node.name.as_str(), output) {
+        ("", Some(output)) => format!("node of `{output}`"),
+        (name, _) => format!("node `{name}`"),
+    }
+}
+
+/// Two domains are the same; the default one has two names.
+pub(super) fn same_domain(a: &str, b: &str) -> bool {
+    let normal = |domain: &str| if domain == "ai.onnx" { String::new() } else { domain.to_string() };
+    normal(a) == normal(b)
+}

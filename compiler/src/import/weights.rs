@@ -1,0 +1,291 @@
+//! Constant tensors of a model: decoded from the message, or mapped from the files beside it.
+//!
+//! Elements that already lie in little-endian order in the model's file or in an external one are not copied.
+//! Types that only storage knows are widened: 4-bit integers to 8 bits.
+
+use super::proto::{StringStringEntryProto, TensorProto};
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    scalar::Scalar,
+    tensor::{Bytes, Tensor},
+};
+use memmap2::Mmap;
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+use symshape_runtime::DType;
+
+/// The files that a model consists of: its own, if it was read from one, and those with external data.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    /// The mapped model.
+    pub model: Option<Arc<Mmap>>,
+    /// The folder of the model; without one there is no external data.
+    pub folder: Option<PathBuf>,
+    /// External files by the name under which tensors refer to them.
+    pub external: RefCell<HashMap<String, Arc<Mmap>>>,
+}
+
+/// How the elements of a tensor are stored, by ONNX's type code.
+#[derive(Clone, Copy)]
+enum Storage {
+    Plain(DType),
+    /// Two to a byte, the first in the low half.
+    Int4,
+    Uint4,
+}
+
+impl Storage {
+    fn dtype(self) -> DType {
+        match self {
+            Storage::Plain(dtype) => dtype,
+            Storage::Int4 => DType::I8,
+            Storage::Uint4 => DType::U8,
+        }
+    }
+
+    fn bytes(self, elems: usize) -> Option<usize> {
+        match self {
+            Storage::Plain(dtype) => elems.checked_mul(dtype.size_bytes()),
+            Storage::Int4 | Storage::Uint4 => Some(elems.div_ceil(2)),
+        }
+    }
+}
+
+/// ONNX's name of the element type `code`, for messages.
+pub(super) fn type_name(code: i32) -> String {
+    let names = [
+        (8, "string"),
+        (14, "complex64"),
+        (15, "complex128"),
+        (17, "float8e4m3fn"),
+        (18, "float8e4m3fnuz"),
+        (19, "float8e5m2"),
+        (20, "float8e5m2fnuz"),
+        (21, "uint4"),
+        (22, "int4"),
+        (23, "float4e2m1"),
+        (24, "float8e8m0"),
+        (25, "uint2"),
+        (26, "int2"),
+    ];
+    let known = names.iter().find(|(known, _)| *known == code);
+    known.map_or_else(|| format!("number {code}"), |(_, name)| (*name).to_string())
+}
+
+/// The element type with ONNX's code `code`.
+///
+/// # Errors
+/// There is none, or tensors of it can't be computed with.
+pub(super) fn dtype(code: i32) -> Result<DType> {
+    let known = u32::try_from(code).ok().and_then(DType::from_code);
+    known.ok_or_else(|| match code {
+        0 => Error::invalid("the element type is missing"),
+        _ => Error::unsupported(format!("element type {}", type_name(code))),
+    })
+}
+
+fn storage(code: i32) -> Result<Storage> {
+    match code {
+        21 => Ok(Storage::Uint4),
+        22 => Ok(Storage::Int4),
+        _ => dtype(code).map(Storage::Plain),
+    }
+}
+
+/// The tensor that `proto` holds or refers to.
+///
+/// # Errors
+/// Its type is not supported, or its shape, its elements and its file don't fit together.
+pub(super) fn tensor(proto: &TensorProto, files: &Files) -> Result<Tensor> {
+    decode(proto, files).at(|| match proto.name.as_str() {
+        "" => "a tensor".to_string(),
+        name => format!("tensor `{name}`"),
+    })
+}
+
+fn decode(proto: &TensorProto, files: &Files) -> Result<Tensor> {
+    let storage = storage(proto.data_type)?;
+    if proto.segment.is_some() {
+        return Err(Error::unsupported("a tensor in segments"));
+    }
+    let shape = shape(&proto.dims)?;
+    let elems = shape.iter().try_fold(1_usize, |product, dim| product.checked_mul(*dim));
+    let size = elems.and_then(|elems| storage.bytes(elems)).filter(|size| *size <= isize::MAX as usize);
+    let (Some(elems), Some(size)) = (elems, size) else {
+        return Err(Error::new(ErrorKind::Limit, format!("shape {:?} is too large", proto.dims)));
+    };
+    let bytes = match (proto.data_location, &proto.raw_data) {
+        (0, Some(raw)) if !raw.is_empty() => files.share(raw),
+        (0, _) => listed(proto, storage, elems)?,
+        (1, _) => files.external(&proto.external_data, size)?,
+        (other, _) => return Err(Error::invalid(format!("data_location {other}"))),
+    };
+    if bytes.len() != size {
+        let (have, dims) = (bytes.len(), &proto.dims);
+        return Err(Error::invalid(format!("{have} bytes of data where shape {dims:?} needs {size}")));
+    }
+    let bytes = match storage {
+        Storage::Plain(DType::Bool) => normal_bools(bytes),
+        Storage::Plain(_) => bytes,
+        Storage::Int4 => nibbles(&bytes, elems, |nibble| ((nibble << 4) as i8 >> 4) as u8),
+        Storage::Uint4 => nibbles(&bytes, elems, |nibble| nibble),
+    };
+    Tensor::new(storage.dtype(), shape, bytes).ok_or_else(|| Error::internal("a tensor's bytes were counted wrongly"))
+}
+
+fn shape(dims: &[i64]) -> Result<Vec<usize>> {
+    let dim = |dim: &i64| usize::try_from(*dim).map_err(|_| Error::invalid(format!("negative dim in shape {dims:?}")));
+    dims.iter().map(dim).collect()
+}
+
+/// The elements listed in the field that ONNX prescribes for the type, as little-endian bytes.
+fn listed(proto: &TensorProto, storage: Storage, elems: usize) -> Result<Bytes> {
+    let packed = match storage {
+        Storage::Plain(_) => elems,
+        Storage::Int4 | Storage::Uint4 => elems.div_ceil(2),
+    };
+    let from_ints = |dtype: DType| -> Vec<u8> {
+        let width = dtype.size_bytes();
+        proto.int32_data.iter().flat_map(|x| i64::from(*x).to_le_bytes().into_iter().take(width)).collect()
+    };
+    let (count, bytes): (usize, Vec<u8>) = match storage {
+        Storage::Plain(DType::F32) => {
+            (proto.float_data.len(), proto.float_data.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
+        Storage::Plain(DType::F64) => {
+            (proto.double_data.len(), proto.double_data.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
+        Storage::Plain(DType::I64) => {
+            (proto.int64_data.len(), proto.int64_data.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
+        Storage::Plain(dtype @ (DType::U64 | DType::U32)) => {
+            let width = dtype.size_bytes();
+            let bytes = proto.uint64_data.iter().flat_map(|x| x.to_le_bytes().into_iter().take(width));
+            (proto.uint64_data.len(), bytes.collect())
+        }
+        Storage::Plain(dtype) => (proto.int32_data.len(), from_ints(dtype)),
+        Storage::Int4 | Storage::Uint4 => (proto.int32_data.len(), from_ints(DType::U8)),
+    };
+    if count != packed {
+        return Err(Error::invalid(format!("{count} elements of data where shape {:?} needs {packed}", proto.dims)));
+    }
+    Ok(Bytes::Owned(bytes.into()))
+}
+
+/// Bytes other than 0 and 1 count as true.
+fn normal_bools(bytes: Bytes) -> Bytes {
+    match bytes.iter().all(|byte| *byte <= 1) {
+        true => bytes,
+        false => Bytes::Owned(bytes.iter().map(|byte| u8::from(*byte != 0)).collect()),
+    }
+}
+
+fn nibbles(bytes: &[u8], elems: usize, widen: impl Fn(u8) -> u8) -> Bytes {
+    let halves = bytes.iter().flat_map(|byte| [byte & 15, byte >> 4]);
+    Bytes::Owned(halves.take(elems).map(widen).collect())
+}
+
+impl Files {
+    /// `part` of the decoded model, as a part of the mapped file where it is one.
+    fn share(&self, part: &[u8]) -> Bytes {
+        if let Some(map) = &self.model {
+            let start = (part.as_ptr() as usize).wrapping_sub(map.as_ptr() as usize);
+            if start.checked_add(part.len()).is_some_and(|end| end <= map.len()) {
+                return Bytes::Mapped(map.clone(), start..start + part.len());
+            }
+        }
+        Bytes::Owned(part.into())
+    }
+
+    /// `size` bytes of the external file that `entries` name.
+    fn external(&self, entries: &[StringStringEntryProto], size: usize) -> Result<Bytes> {
+        let entry = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str());
+        let number = |key: &str| match entry(key) {
+            None => Ok(None),
+            Some(text) => {
+                let bad = |_| Error::invalid(format!("external data: `{text}` is no {key}"));
+                text.parse::<usize>().map(Some).map_err(bad)
+            }
+        };
+        let location = entry("location").ok_or_else(|| Error::invalid("external data without a location"))?;
+        let offset = number("offset")?.unwrap_or(0);
+        if let Some(length) = number("length")?.filter(|length| *length != size) {
+            return Err(Error::invalid(format!("external data: length {length} where the shape needs {size}")));
+        }
+        if size == 0 {
+            return Ok(Bytes::Owned(Arc::new([])));
+        }
+        let map = self.open(location)?;
+        match offset.checked_add(size).filter(|end| *end <= map.len()) {
+            Some(end) => Ok(Bytes::Mapped(map, offset..end)),
+            None => Err(Error::invalid(format!(
+                "external data: {size} bytes at offset {offset} leave `{location}`, which has {}",
+                map.len()
+            ))),
+        }
+    }
+
+    fn open(&self, location: &str) -> Result<Arc<Mmap>> {
+        if let Some(map) = self.external.borrow().get(location) {
+            return Ok(map.clone());
+        }
+        let path = self.path_of(location)?;
+        let io = |error: std::io::Error| Error::new(ErrorKind::Io, format!("{}: {error}", path.display()));
+        let map = Arc::new(symshape_runtime::map_file(&path).map_err(io)?);
+        self.external.borrow_mut().insert(location.to_string(), map.clone());
+        Ok(map)
+    }
+
+    /// Where `location` is, which must not leave the model's folder, by no link either.
+    fn path_of(&self, location: &str) -> Result<PathBuf> {
+        let Some(folder) = &self.folder else {
+            return Err(Error::invalid("external data in a model that was not read from a file"));
+        };
+        let inside = Path::new(location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let leaves = || Error::invalid(format!("external data: `{location}` leaves the model's folder"));
+        if !inside {
+            return Err(leaves());
+        }
+        let path = folder.join(location);
+        let io = |error: std::io::Error| Error::new(ErrorKind::Io, format!("{}: {error}", path.display()));
+        let folder = folder.canonicalize().map_err(io)?;
+        let target = path.canonicalize().map_err(io)?;
+        if target.starts_with(folder) { Ok(path) } else { Err(leaves()) }
+    }
+}
+
+/// A tensor of `shape` whose elements are given by `text`: one number for all of them, or as many as the shape needs,
+/// separated by commas, in brackets or not.
+///
+/// # Errors
+/// Elements that are no numbers of the type, or another number of them.
+pub(super) fn parse_elements(text: &str, dtype: DType, shape: &[usize]) -> Result<Tensor> {
+    let bad = |what: &str| Error::new(ErrorKind::Usage, format!("`{text}` {what}"));
+    let scalar = |word: &str| parse_scalar(word.trim(), dtype).ok_or_else(|| bad(&format!("is no {dtype}")));
+    let words: Vec<&str> = text.trim().trim_start_matches('[').trim_end_matches(']').split(',').collect();
+    let elems: usize = shape.iter().product();
+    let scalars: Vec<Scalar> = match words.as_slice() {
+        [one] if elems <= 1 << 20 => vec![scalar(one)?; elems],
+        _ => words.iter().map(|word| scalar(word)).collect::<Result<_>>()?,
+    };
+    Tensor::from_scalars(dtype, shape.to_vec(), &scalars)
+        .ok_or_else(|| bad(&format!("has {} elements where shape {shape:?} needs {elems}", scalars.len())))
+}
+
+fn parse_scalar(word: &str, dtype: DType) -> Option<Scalar> {
+    match (word, dtype) {
+        ("true", DType::Bool) => Some(Scalar::bool(true)),
+        ("false", DType::Bool) => Some(Scalar::bool(false)),
+        (_, DType::U64) => word.parse::<u64>().ok().map(|x| Scalar::from_bits(dtype, x)),
+        _ if dtype.is_float() => word.parse::<f64>().ok().map(|x| Scalar::from_f64(dtype, x)),
+        _ => {
+            let value = word.parse::<i64>().ok()?;
+            let scalar = Scalar::from_i64(dtype, value);
+            (scalar.as_i64() == value).then_some(scalar)
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Files as memory.
+
+use std::{fs::File, io, path::Path};
+
+/// The file at `path`, mapped for reading.
+///
+/// The contents must not change while they are mapped: a truncated file would end the process on the next access.
+///
+/// # Errors
+/// The file can't be opened or mapped.
+pub fn map_file(path: &Path) -> io::Result<memmap2::Mmap> {
+    let file = File::open(path)?;
+    // SAFETY: the mapping is read-only and private; that nobody truncates the file meanwhile is the documented
+    // obligation of whoever hands it over, as with any mapped executable or library.
+    unsafe { memmap2::Mmap::map(&file) }
+}
