@@ -4,6 +4,7 @@ pub mod codegen;
 pub mod emit;
 pub mod error;
 pub mod graph;
+pub mod import;
 pub mod kernel;
 pub mod lower;
 pub mod opt;

@@ -2,20 +2,64 @@
 
 use crate::{
     error::Result,
-    graph::{Graph, Value},
-    scalar::Scalar,
+    graph::{Graph, Op, Value, eval},
     tensor::Tensor,
 };
+use std::collections::HashSet;
+use symshape::Dim;
 
-/// The tensor that `value` is at every call, if it depends on neither inputs nor symbols.
+/// More elements on the way to a constant are not worth computing here.
+const MAX_ELEMS: i64 = 1 << 16;
+
+/// The tensor that `value` is at every call, if it depends on neither inputs nor symbols and is cheap to compute.
 pub(super) fn value_of(g: &Graph, value: Value) -> Result<Option<Tensor>> {
-    if let Some(tensor) = g.constant(value) {
+    if let Op::Const(tensor) = g.op(value) {
         return Ok(Some(tensor.clone()));
     }
-    let Some(dims) = g.contents(value) else { return Ok(None) };
-    let elems: Option<Vec<Scalar>> =
-        dims.iter().map(|dim| dim.as_i64().map(|elem| Scalar::from_i64(g.dtype(value), elem))).collect();
-    let shape: Option<Vec<usize>> =
-        g.shape(value).iter().map(|dim| dim.as_i64().and_then(|dim| usize::try_from(dim).ok())).collect();
-    Ok(elems.zip(shape).and_then(|(elems, shape)| Tensor::from_scalars(g.dtype(value), shape, &elems)))
+    if !is_known(g, value) {
+        return Ok(None);
+    }
+    let mut found = eval::values(g, &eval::Binding::new(), &[], &[value])?;
+    Ok(found.pop())
+}
+
+/// Whether all that `value` depends on are constants and numbers.
+fn is_known(g: &Graph, value: Value) -> bool {
+    let mut met = HashSet::from([value]);
+    let mut open = vec![value];
+    let mut budget = MAX_ELEMS;
+    while let Some(value) = open.pop() {
+        let elems = g.shape(value).iter().try_fold(1_i64, |product, dim| product.checked_mul(dim.as_i64()?));
+        match elems.and_then(|elems| budget.checked_sub(elems.max(1))).filter(|left| *left >= 0) {
+            Some(left) => budget = left,
+            None => return false,
+        }
+        if depends_on_symbols(g, g.op(value)) {
+            return false;
+        }
+        open.extend(g.operands(value).iter().filter(|operand| met.insert(**operand)));
+    }
+    true
+}
+
+fn depends_on_symbols(g: &Graph, op: &Op) -> bool {
+    let has_symbol = |dims: &[Dim]| dims.iter().any(|dim| g.symbols.iter().any(|symbol| dim.contains(symbol)));
+    match op {
+        Op::Input(_) => true,
+        Op::Index { expr, .. } => g.symbols.iter().any(|symbol| expr.contains(symbol)),
+        Op::View { index, .. } => has_symbol(index),
+        Op::Pad { lo, hi, .. } => has_symbol(lo) || has_symbol(hi),
+        Op::Gather { coords, .. } | Op::Scatter { coords, .. } => coords.iter().any(|coord| match coord {
+            crate::graph::Coord::At(dim) => has_symbol(std::slice::from_ref(dim)),
+            crate::graph::Coord::Load { at, .. } => has_symbol(at),
+        }),
+        Op::Const(_)
+        | Op::Map(_)
+        | Op::Concat { .. }
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Contract { .. }
+        | Op::Sort { .. }
+        | Op::Scan { .. } => false,
+    }
 }

@@ -69,7 +69,8 @@ impl Model {
     /// # Errors
     /// The bytes are no ONNX model.
     pub fn from_bytes(bytes: &[u8]) -> Result<Model> {
-        proto::decode(Bytes::copy_from_slice(bytes)).map(Model::from)
+        let proto: ModelProto = proto::decode(Bytes::copy_from_slice(bytes))?;
+        Ok(Model::from(proto))
     }
 
     /// Names of the inputs that a caller has to give, in order.

@@ -99,12 +99,6 @@ impl<'s, 'a> Scope<'s, 'a> {
         Ok(())
     }
 
-    fn knows(&self, name: &str) -> bool {
-        self.initializers.contains_key(name)
-            || self.values.borrow().contains_key(name)
-            || self.parent.is_some_and(|parent| parent.knows(name))
-    }
-
     /// The value called `name`.
     pub(super) fn value(&self, g: &mut Graph, name: &str) -> Result<Value> {
         if let Some(value) = self.values.borrow().get(name) {

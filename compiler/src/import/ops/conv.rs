@@ -1,0 +1,294 @@
+//! Convolutions: pad, view through a window, contract.
+
+use super::{super::node::OnnxNode, matmul::centred};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Label, Value},
+    scalar::Scalar,
+};
+use symshape::Dim;
+
+ops! {
+    Conv 1 conv,
+    ConvInteger 10 conv_integer,
+    ConvTranspose 1 conv_transpose,
+}
+
+/// Labels of the spatial axes of a contraction, and of those of the kernel.
+const SPACE: &[Label] = b"xyzw";
+const KERNEL: &[Label] = b"ijkl";
+
+/// What the attributes say of a window, along each spatial axis.
+pub(super) struct Window {
+    pub kernel: Vec<i64>,
+    pub stride: Vec<i64>,
+    pub dilation: Vec<i64>,
+    pub lo: Vec<Dim>,
+    pub hi: Vec<Dim>,
+}
+
+impl Window {
+    /// Reads strides, dilations and pads for windows of size `kernel` on the axes of `x` after the first two.
+    pub(super) fn read(g: &Graph, n: &OnnxNode, x: Value, kernel: Vec<i64>) -> Result<Window> {
+        let count = kernel.len();
+        if g.rank(x) != count + 2 {
+            return Err(Error::invalid(format!("a window of {count} axes on a tensor of {} axes", g.rank(x))));
+        }
+        let stride = positive(n, "strides", count)?;
+        let dilation = positive(n, "dilations", count)?;
+        if kernel.iter().any(|size| !(1..=1 << 31).contains(size)) {
+            return Err(Error::invalid(format!("a window of size {kernel:?}")));
+        }
+        let mut window = Window { kernel, stride, dilation, lo: Vec::new(), hi: Vec::new() };
+        (window.lo, window.hi) = window.pads(g, n, x)?;
+        Ok(window)
+    }
+
+    /// Elements from the first to the last of a window along spatial axis `i`.
+    pub(super) fn span(&self, i: usize) -> i64 {
+        (self.kernel[i] - 1) * self.dilation[i] + 1
+    }
+
+    fn pads(&self, g: &Graph, n: &OnnxNode, x: Value) -> Result<(Vec<Dim>, Vec<Dim>)> {
+        let count = self.kernel.len();
+        let given = n.ints("pads")?;
+        let same_upper = match n.string_or("auto_pad", "NOTSET")? {
+            "NOTSET" | "" => {
+                let pads = given.unwrap_or_else(|| vec![0; 2 * count]);
+                if pads.len() != 2 * count {
+                    return Err(Error::invalid(format!("{} pads for {count} axes", pads.len())));
+                }
+                let dims: Vec<Dim> = pads.into_iter().map(Dim::from).collect();
+                return Ok((dims[..count].to_vec(), dims[count..].to_vec()));
+            }
+            "VALID" => return Ok((vec![Dim::zero(); count], vec![Dim::zero(); count])),
+            "SAME_UPPER" => true,
+            "SAME_LOWER" => false,
+            other => return Err(Error::invalid(format!("auto_pad `{other}`"))),
+        };
+        let (mut lo, mut hi) = (Vec::new(), Vec::new());
+        for i in 0..count {
+            let size = &g.shape(x)[i + 2];
+            let windows = size.ceil_div(self.stride[i]);
+            let total = g.facts.simplify(&((windows - 1) * self.stride[i] + self.span(i) - size));
+            let total = super::larger(g, &total, &Dim::zero());
+            let (less, more) = (total.floor_div(2), total.ceil_div(2));
+            let (before, after) = if same_upper { (less, more) } else { (more, less) };
+            lo.push(g.facts.simplify(&before));
+            hi.push(g.facts.simplify(&after));
+        }
+        Ok((lo, hi))
+    }
+
+    /// `x` with `value` put around its spatial axes.
+    pub(super) fn pad(&self, g: &mut Graph, x: Value, value: Scalar) -> Result<Value> {
+        let none = [Dim::zero(), Dim::zero()];
+        g.pad(x, &[&none[..], &self.lo].concat(), &[&none[..], &self.hi].concat(), value)
+    }
+
+    /// `x` seen through the window: its axes, then the window's.
+    pub(super) fn view(&self, g: &mut Graph, x: Value) -> Result<Value> {
+        let axes: Vec<usize> = (2..2 + self.kernel.len()).collect();
+        g.window(x, &axes, &self.kernel, &self.stride, &self.dilation)
+    }
+}
+
+/// An attribute of one positive number for each of `count` axes, 1 by default.
+pub(super) fn positive(n: &OnnxNode, name: &str, count: usize) -> Result<Vec<i64>> {
+    let list = n.ints(name)?.unwrap_or_else(|| vec![1; count]);
+    match list.len() == count && list.iter().all(|value| (1..=1 << 31).contains(value)) {
+        true => Ok(list),
+        false => Err(Error::invalid(format!("{name} {list:?} for {count} axes"))),
+    }
+}
+
+/// The spatial dims of a kernel, which must be numbers and fit `kernel_shape`.
+fn kernel_of(g: &Graph, n: &OnnxNode, w: Value) -> Result<Vec<i64>> {
+    let dims = g.shape(w).get(2..).unwrap_or_default();
+    let kernel: Option<Vec<i64>> = dims.iter().map(Dim::as_i64).collect();
+    let kernel = kernel.ok_or_else(|| Error::unsupported("a kernel whose size is a symbol"))?;
+    match n.ints("kernel_shape")? {
+        Some(declared) if declared != kernel => {
+            Err(Error::invalid(format!("kernel_shape is {declared:?}, the weights' {kernel:?}")))
+        }
+        _ if kernel.is_empty() || kernel.len() > SPACE.len() => {
+            Err(Error::unsupported(format!("a convolution over {} axes", kernel.len())))
+        }
+        _ => Ok(kernel),
+    }
+}
+
+/// Convolution over one to four axes: for each window the sum of its products with each of the kernels (input 1,
+/// `[M, C/group, …]`), plus a bias for each (input 2).
+///
+/// `Conv([[[1, 2, 3]]], [[[1, 10]]]) = [[[21, 32]]]`
+/// `Conv([[[1, 2, 3]]], [[[1, 10]]], [5]; pads=[1, 0], strides=[2]) = [[[15, 37]]]`
+/// `Conv([[[1, 2], [3, 4]]], [[[1]], [[10]]]; group=2) = [[[1, 2], [30, 40]]]`
+fn conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, w) = (n.input(0)?, n.input(1)?);
+    let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
+    let zero = Scalar::from_i64(g.dtype(x), 0);
+    let x = window.pad(g, x, zero)?;
+    let y = convolve(g, x, w, &window, n.int_or("group", 1)?)?;
+    with_bias(g, y, n.optional(2))
+}
+
+/// The channels' bias added.
+pub(super) fn with_bias(g: &mut Graph, y: Value, bias: Option<Value>) -> Result<Value> {
+    let Some(bias) = bias else { return Ok(y) };
+    let bias = g.unsqueeze(bias, &(1..g.rank(y) - 1).collect::<Vec<_>>())?;
+    g.add(y, bias)
+}
+
+/// The contraction of `x`, padded already, seen through the window, with the kernels `w`; groups are a batch label.
+pub(super) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group: i64) -> Result<Value> {
+    let count = window.kernel.len();
+    if g.rank(w) != count + 2 {
+        return Err(Error::invalid(format!("kernels of {} axes for {count} spatial ones", g.rank(w))));
+    }
+    if !(1..=1 << 31).contains(&group) || g.facts.divides(&group.into(), &g.shape(w)[0]).is_no() {
+        return Err(Error::invalid(format!("{} kernels in {group} groups", g.shape(w)[0])));
+    }
+    let seen = window.view(g, x)?;
+    let (space, kernel) = (&SPACE[..count], &KERNEL[..count]);
+    if group == 1 {
+        let (lhs, rhs) = ([b"nc", space, kernel].concat(), [b"mc", kernel].concat());
+        return g.contract(seen, &lhs, w, &rhs, &[b"nm", space].concat());
+    }
+    let (seen, w) = (grouped(g, seen, 1, group)?, grouped(g, w, 0, group)?);
+    let (lhs, rhs) = ([b"ngc", space, kernel].concat(), [b"gmc", kernel].concat());
+    let y = g.contract(seen, &lhs, w, &rhs, &[b"ngm", space].concat())?;
+    let mut shape = g.shape(y).to_vec();
+    let channels = shape.remove(1) * &shape[1];
+    shape[1] = g.facts.simplify(&channels);
+    g.reshape(y, shape)
+}
+
+/// `x` with axis `k` split into groups and what is in one.
+fn grouped(g: &mut Graph, x: Value, k: usize, group: i64) -> Result<Value> {
+    let mut shape = g.shape(x).to_vec();
+    let each = g.facts.simplify(&shape[k].floor_div(group));
+    shape.splice(k..=k, [group.into(), each]);
+    g.reshape(x, shape)
+}
+
+/// Convolution of 8-bit integers less their zero points (inputs 2 and 3: one, or one for each kernel), exact in 32 bits.
+///
+/// `ConvInteger(u8[[[2, 3, 4]]], u8[[[1, 10]]], u8:1) = i32[[[21, 32]]]`
+fn conv_integer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, w) = (n.input(0)?, n.input(1)?);
+    let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
+    let x = centred(g, x, n.optional(2), 0)?;
+    let w = centred(g, w, n.optional(3), 0)?;
+    let x = window.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
+    convolve(g, x, w, &window, n.int_or("group", 1)?)
+}
+
+/// Transposed convolution: each element spreads over a window, weighted by the kernel (input 1, `[C, M/group, …]`). As the
+/// convolution of the input, with `stride - 1` zeros after each element, with the kernel turned around.
+///
+/// `ConvTranspose([[[1, 2]]], [[[1, 10]]]; strides=[2]) = [[[1, 10, 2, 20]]]`
+/// `ConvTranspose([[[1, 2]]], [[[1, 10]]]; pads=[1, 0]) = [[[12, 20]]]`
+fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, w) = (n.input(0)?, n.input(1)?);
+    let kernel = kernel_of(g, n, w)?;
+    let count = kernel.len();
+    if g.rank(x) != count + 2 {
+        return Err(Error::invalid(format!("a kernel of {count} axes on a tensor of {} axes", g.rank(x))));
+    }
+    let (stride, dilation) = (positive(n, "strides", count)?, positive(n, "dilations", count)?);
+    let mut window = Window { kernel, stride: vec![1; count], dilation, lo: Vec::new(), hi: Vec::new() };
+    let (cut_lo, cut_hi, extra) = transposed_pads(g, n, x, &window, &stride)?;
+    for i in 0..count {
+        let reach = window.span(i) - 1;
+        window.lo.push(g.facts.simplify(&(-&cut_lo[i] + reach)));
+        window.hi.push(g.facts.simplify(&(-&cut_hi[i] + reach + &extra[i])));
+    }
+    let x = with_gaps(g, x, &stride)?;
+    let x = window.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
+    let group = n.int_or("group", 1)?;
+    let w = turned(g, w, group)?;
+    let y = convolve(g, x, w, &window, group)?;
+    with_bias(g, y, n.optional(2))
+}
+
+/// What is cut off before and after each spatial axis, and what is added behind.
+fn transposed_pads(
+    g: &Graph,
+    n: &OnnxNode,
+    x: Value,
+    window: &Window,
+    stride: &[i64],
+) -> Result<(Vec<Dim>, Vec<Dim>, Vec<Dim>)> {
+    let count = stride.len();
+    let list = |name: &str, len: usize| -> Result<Option<Vec<Dim>>> {
+        match n.ints(name)? {
+            Some(list) if list.len() != len => Err(Error::invalid(format!("{name} {list:?} for {count} axes"))),
+            list => Ok(list.map(|list| list.into_iter().map(Dim::from).collect())),
+        }
+    };
+    let extra = list("output_padding", count)?.unwrap_or_else(|| vec![Dim::zero(); count]);
+    let pads = list("pads", 2 * count)?;
+    // Some exporters write the whole shape.
+    let wanted = match n.ints("output_shape")? {
+        Some(shape) if shape.len() == count + 2 => Some(shape[2..].iter().copied().map(Dim::from).collect()),
+        Some(_) => list("output_shape", count)?,
+        None => None,
+    };
+    let auto = n.string_or("auto_pad", "NOTSET")?;
+    let wanted: Vec<Dim> = match (wanted, auto) {
+        (Some(wanted), _) => wanted,
+        (None, "SAME_UPPER" | "SAME_LOWER") => (0..count).map(|i| &g.shape(x)[i + 2] * stride[i]).collect(),
+        (None, "NOTSET" | "" | "VALID") => {
+            let pads = pads.filter(|_| auto != "VALID").unwrap_or_else(|| vec![Dim::zero(); 2 * count]);
+            return Ok((pads[..count].to_vec(), pads[count..].to_vec(), extra));
+        }
+        (None, other) => return Err(Error::invalid(format!("auto_pad `{other}`"))),
+    };
+    let (mut lo, mut hi) = (Vec::new(), Vec::new());
+    for i in 0..count {
+        let full = (&g.shape(x)[i + 2] - 1) * stride[i] + &extra[i] + window.span(i);
+        let total = g.facts.simplify(&(full - &wanted[i]));
+        let (less, more) = (total.floor_div(2), total.ceil_div(2));
+        let (before, after) = if auto == "SAME_UPPER" { (less, more) } else { (more, less) };
+        lo.push(g.facts.simplify(&before));
+        hi.push(g.facts.simplify(&after));
+    }
+    Ok((lo, hi, extra))
+}
+
+/// `x` with `stride - 1` zeros between neighbours along each spatial axis.
+fn with_gaps(g: &mut Graph, mut x: Value, stride: &[i64]) -> Result<Value> {
+    for (i, stride) in stride.iter().enumerate().filter(|(_, stride)| **stride > 1) {
+        let k = i + 2;
+        let wide = g.unsqueeze(x, &[k + 1])?;
+        let (lo, mut hi) = (vec![Dim::zero(); g.rank(wide)], vec![Dim::zero(); g.rank(wide)]);
+        hi[k + 1] = (stride - 1).into();
+        let wide = g.pad(wide, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))?;
+        let mut shape = g.shape(x).to_vec();
+        let size = shape[k].clone();
+        shape[k] = &size * *stride;
+        let flat = g.reshape(wide, shape)?;
+        x = g.slice(flat, k, Dim::zero(), (size - 1) * *stride + 1, 1)?;
+    }
+    Ok(x)
+}
+
+/// Kernels `[C, M/group, …]` as `[M, C/group, …]`, turned around along the spatial axes.
+fn turned(g: &mut Graph, w: Value, group: i64) -> Result<Value> {
+    let mut w = w;
+    for k in 2..g.rank(w) {
+        w = g.reverse(w, k)?;
+    }
+    if group < 1 || g.facts.divides(&group.into(), &g.shape(w)[0]).is_no() {
+        return Err(Error::invalid(format!("{} channels in {group} groups", g.shape(w)[0])));
+    }
+    let mut shape = g.shape(w).to_vec();
+    let (inner, outer) = (g.facts.simplify(&shape[0].floor_div(group)), &shape[1] * group);
+    let w = grouped(g, w, 0, group)?;
+    let perm: Vec<usize> = [0, 2, 1].into_iter().chain(3..g.rank(w)).collect();
+    let w = g.transpose(w, &perm)?;
+    shape[0] = g.facts.simplify(&outer);
+    shape[1] = inner;
+    g.reshape(w, shape)
+}

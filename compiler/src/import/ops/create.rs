@@ -1,0 +1,233 @@
+//! Tensors from nothing but numbers and shapes.
+
+use super::super::{
+    node::{OnnxNode, normal_axis},
+    weights,
+};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value, axis},
+    scalar::{CompareOp, Scalar},
+    tensor::Tensor,
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+ops! {
+    BlackmanWindow 17 blackman_window,
+    Constant 1 constant,
+    ConstantOfShape 9 constant_of_shape,
+    EyeLike 9 eye_like,
+    HammingWindow 17 hamming_window,
+    HannWindow 17 hann_window,
+    OneHot 9 one_hot,
+    Range 11 range,
+    Trilu 14 trilu,
+}
+
+/// The tensor in one of the attributes `value`, `value_float(s)`, `value_int(s)`.
+///
+/// `Constant(; value_ints=[1, 2]) = i64[1, 2]`
+/// `Constant(; value_float=1.5) = 1.5`
+fn constant(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let strings = ["value_string", "value_strings", "sparse_value"];
+    if let Some(name) = strings.iter().find(|name| n.has(name)) {
+        return Err(Error::unsupported(format!("{name} of Constant")));
+    }
+    let tensor = if let Some(tensor) = n.tensor("value")? {
+        Some(tensor)
+    } else if let Some(value) = n.float("value_float")? {
+        Tensor::from_f32(Vec::new(), &[value])
+    } else if let Some(values) = n.floats("value_floats")? {
+        Tensor::from_f32(vec![values.len()], &values)
+    } else if let Some(value) = n.int("value_int")? {
+        Tensor::from_i64(Vec::new(), &[value])
+    } else if let Some(values) = n.ints("value_ints")? {
+        Tensor::from_i64(vec![values.len()], &values)
+    } else {
+        None
+    };
+    g.constant(tensor.ok_or_else(|| Error::invalid("Constant without a value"))?)
+}
+
+/// The one element of the attribute `value` (`[0.0]` by default) in the shape that the input holds.
+///
+/// `ConstantOfShape(i64[2]) = [0, 0]`
+fn constant_of_shape(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let shape = n.dims(g, 0)?;
+    let value = match n.tensor("value")? {
+        None => Scalar::f32(0.0),
+        Some(value) if value.elems() == 1 => value.get(0),
+        Some(_) => return Err(Error::invalid("the attribute `value` must have one element")),
+    };
+    if let Some(dim) = shape.iter().find(|dim| g.facts.prove_lt(dim, &Dim::zero()).is_yes()) {
+        return Err(Error::invalid(format!("a shape with the dim {dim}")));
+    }
+    let value = g.scalar(value)?;
+    g.broadcast_to(value, &shape)
+}
+
+/// Ones on the diagonal `k` of a matrix like the input, of type `dtype` or the input's.
+///
+/// `EyeLike([[0, 0], [0, 0]]; k=1) = [[0, 1], [0, 0]]`
+fn eye_like(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let dtype = match n.int("dtype")? {
+        Some(code) => weights::dtype(i32::try_from(code).unwrap_or(-1))?,
+        None => g.dtype(x),
+    };
+    let k = n.int_or("k", 0)?;
+    let shape = g.shape(x).to_vec();
+    if shape.len() != 2 {
+        return Err(Error::invalid("EyeLike of a tensor that is no matrix"));
+    }
+    let distance = g.index(DType::I64, shape, Dim::from(axis(1)) - Dim::from(axis(0)))?;
+    let k = g.scalar(Scalar::i64(k))?;
+    let on = g.compare(CompareOp::Eq, distance, k)?;
+    g.cast(dtype, on)
+}
+
+/// `Σ c[j] cos(2πij/L)` for `i` below the size in the input; `L` is the size, or with `periodic=0` one less.
+fn window(g: &mut Graph, n: &OnnxNode, coefficients: &[f64]) -> Result<Value> {
+    let size = n.dim(g, 0)?;
+    let dtype = weights::dtype(i32::try_from(n.int_or("output_datatype", 1)?).unwrap_or(-1))?;
+    let length = if n.flag("periodic", true)? { size.clone() } else { Dim::max(&(&size - 1), 1) };
+    let position = g.index(DType::I64, vec![size], axis(0).into())?;
+    let position = g.cast(DType::F64, position)?;
+    let length = g.dim(DType::F64, length)?;
+    let turn = g.div(position, length)?;
+    let mut sum = g.number(DType::F64, coefficients[0])?;
+    for (j, coefficient) in coefficients.iter().enumerate().skip(1) {
+        let speed = g.number(DType::F64, std::f64::consts::TAU * j as f64)?;
+        let angle = g.mul(turn, speed)?;
+        let cos = g.cos(angle)?;
+        let coefficient = g.number(DType::F64, *coefficient)?;
+        let term = g.mul(cos, coefficient)?;
+        sum = g.add(sum, term)?;
+    }
+    g.cast(dtype, sum)
+}
+
+/// Blackman's window of the size in the input.
+///
+/// `BlackmanWindow(i64:4) = [0, 0.34, 1, 0.34]`
+fn blackman_window(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    window(g, n, &[0.42, -0.5, 0.08])
+}
+
+/// Hamming's window of the size in the input.
+///
+/// `HammingWindow(i64:2) = [0.0869565, 1]`
+fn hamming_window(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    window(g, n, &[25.0 / 46.0, -21.0 / 46.0])
+}
+
+/// Hann's window of the size in the input.
+///
+/// `HannWindow(i64:4) = [0, 0.5, 1, 0.5]`
+fn hann_window(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    window(g, n, &[0.5, -0.5])
+}
+
+/// A new axis at `axis` of the size in input 1, along which the element at the position that input 0 holds is the second
+/// one of input 2 and the others are the first one; negative positions count from the end, others outside mean nothing.
+///
+/// `OneHot(i64[1, -1], i64:3, [0, 5]) = [[0, 5, 0], [0, 0, 5]]`
+fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (at, values) = (n.input(0)?, n.input(2)?);
+    let depth_value = n.input(1)?;
+    let depth = match g.dtype(depth_value).is_float() {
+        true => {
+            let depth = n.constant(g, depth_value, "depth")?;
+            Dim::from(if depth.elems() == 1 { depth.get(0).as_i64() } else { -1 })
+        }
+        false => n.dim(g, 1)?,
+    };
+    let place = normal_axis(n.int_or("axis", -1)?, g.rank(at) + 1)?;
+    let at = g.cast(DType::I64, at)?;
+    let size = g.dim(DType::I64, depth.clone())?;
+    let zero = g.scalar(Scalar::i64(0))?;
+    let negative = g.compare(CompareOp::Lt, at, zero)?;
+    let shifted = g.add(at, size)?;
+    let at = g.select(negative, shifted, at)?;
+    let at = g.unsqueeze(at, &[place])?;
+    let mut shape = g.shape(at).to_vec();
+    shape[place] = depth;
+    let position = g.index(DType::I64, shape, axis(place).into())?;
+    let hit = g.compare(CompareOp::Eq, position, at)?;
+    let pick = |g: &mut Graph, k: i64| -> Result<Value> {
+        let one = g.slice(values, 0, k.into(), Dim::one(), 1)?;
+        g.squeeze(one, &[0])
+    };
+    if g.rank(values) != 1 || g.shape(values)[0].as_i64() != Some(2) {
+        return Err(Error::invalid("OneHot needs two values"));
+    }
+    let (off, on) = (pick(g, 0)?, pick(g, 1)?);
+    g.select(hit, on, off)
+}
+
+/// From input 0 to below input 1 in steps of input 2, all known while compiling.
+///
+/// `Range(i64:1, i64:6, i64:2) = i64[1, 3, 5]`
+/// `Range(0, 1, 0.5) = [0, 0.5]`
+fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let inputs = [n.input(0)?, n.input(1)?, n.input(2)?];
+    let dtype = g.dtype(inputs[0]);
+    let whole: Option<Vec<Dim>> =
+        inputs.iter().map(|input| whole_number(g, *input)).collect::<Result<Option<_>>>()?;
+    if let Some([start, limit, step]) = whole.as_deref() {
+        let step = step.as_i64().filter(|step| *step != 0 && *step != i64::MIN);
+        let step = step.ok_or_else(|| Error::unsupported("a step of Range that is 0 or no number"))?;
+        let span = if step > 0 { limit - start } else { start - limit };
+        let span = super::larger(g, &g.facts.simplify(&span), &Dim::zero());
+        let count = g.facts.simplify(&span.ceil_div(step.abs()));
+        let wide = if dtype.is_float() { DType::I64 } else { dtype };
+        let numbers = g.index(wide, vec![count], start + Dim::from(axis(0)) * step)?;
+        return g.cast(dtype, numbers);
+    }
+    let [start, limit, step] = inputs.map(|input| n.constant(g, input, "a bound").map(|t| t.get(0).as_f64()));
+    let (start, limit, step) = (start?, limit?, step?);
+    let count = ((limit - start) / step).ceil().max(0.0);
+    if !(count < 1e15) {
+        return Err(Error::invalid(format!("Range({start}, {limit}, {step}) has no end")));
+    }
+    let position = g.index(DType::I64, vec![(count as i64).into()], axis(0).into())?;
+    let position = g.cast(dtype, position)?;
+    let (start, step) = (g.number(dtype, start)?, g.number(dtype, step)?);
+    let walked = g.mul(position, step)?;
+    g.add(start, walked)
+}
+
+/// The one element of `x` as an expression, also when it is a float that is a whole number.
+fn whole_number(g: &mut Graph, x: Value) -> Result<Option<Dim>> {
+    let one = |g: &Graph, x: Value| g.contents(x).and_then(|dims| <[Dim; 1]>::try_from(dims.to_vec()).ok());
+    if !g.dtype(x).is_float() {
+        return Ok(one(g, x).map(|[dim]| dim));
+    }
+    let (floor, ceil) = (g.floor(x)?, g.ceil(x)?);
+    let (floor, ceil) = (g.cast(DType::I64, floor)?, g.cast(DType::I64, ceil)?);
+    let (Some([floor]), Some([ceil])) = (one(g, floor), one(g, ceil)) else { return Ok(None) };
+    Ok((floor == ceil).then_some(floor))
+}
+
+/// The part of the last two axes on and above diagonal `k` (input 1), or with `upper=0` on and below it; 0 elsewhere.
+///
+/// `Trilu([[1, 2], [3, 4]]) = [[1, 2], [0, 4]]`
+/// `Trilu([[1, 2], [3, 4]], i64:-1; upper=0) = [[0, 0], [3, 0]]`
+fn trilu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let rank = g.rank(x);
+    if rank < 2 {
+        return Err(Error::invalid("Trilu of a tensor with less than two axes"));
+    }
+    let k = match n.optional(1) {
+        Some(k) => g.reshape(k, Vec::new())?,
+        None => g.scalar(Scalar::i64(0))?,
+    };
+    let matrix = g.shape(x)[rank - 2..].to_vec();
+    let distance = g.index(DType::I64, matrix, Dim::from(axis(1)) - Dim::from(axis(0)))?;
+    let op = if n.flag("upper", true)? { CompareOp::Ge } else { CompareOp::Le };
+    let kept = g.compare(op, distance, k)?;
+    let zero = g.scalar(Scalar::from_i64(g.dtype(x), 0))?;
+    g.select(kept, x, zero)
+}

@@ -1,0 +1,537 @@
+//! Arithmetic, comparison, logic and conversion, element by element.
+
+use super::super::{
+    node::{OnnxNode, normal_axis},
+    weights,
+};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    scalar::{BinaryOp, CompareOp, Scalar, UnaryOp},
+};
+use symshape_runtime::DType;
+
+ops! {
+    Abs 1 abs,
+    Acos 7 acos,
+    Acosh 9 acosh,
+    Add 1 add,
+    And 1 and,
+    Asin 7 asin,
+    Asinh 9 asinh,
+    Atan 7 atan,
+    Atanh 9 atanh,
+    BitShift 11 bit_shift,
+    BitwiseAnd 18 bitwise_and,
+    BitwiseNot 18 bitwise_not,
+    BitwiseOr 18 bitwise_or,
+    BitwiseXor 18 bitwise_xor,
+    Cast 6 cast,
+    CastLike 15 cast_like,
+    Ceil 1 ceil,
+    Clip 1 clip_attributes,
+    Clip 11 clip,
+    Cos 7 cos,
+    Cosh 9 cosh,
+    Div 1 div,
+    Equal 1 equal,
+    Erf 9 erf,
+    Exp 1 exp,
+    Floor 1 floor,
+    Greater 1 greater,
+    GreaterOrEqual 12 greater_or_equal,
+    IsInf 10 is_inf,
+    IsNaN 9 is_nan,
+    Less 1 less,
+    LessOrEqual 12 less_or_equal,
+    Log 1 log,
+    Max 1 max,
+    Mean 1 mean,
+    Min 1 min,
+    Mod 10 modulo,
+    Mul 1 mul,
+    Neg 1 neg,
+    Not 1 not,
+    Or 1 or,
+    Pow 1 pow,
+    Reciprocal 1 reciprocal,
+    Round 11 round,
+    Sign 9 sign,
+    Sin 7 sin,
+    Sinh 9 sinh,
+    Sqrt 1 sqrt,
+    Sub 1 sub,
+    Sum 1 sum,
+    Tan 7 tan,
+    Where 9 where_,
+    Xor 1 xor,
+}
+
+/// Both inputs; before version 7 the second one is laid along the first one's axes from `axis` on.
+fn pair(g: &mut Graph, n: &OnnxNode) -> Result<(Value, Value)> {
+    let (a, mut b) = (n.input(0)?, n.input(1)?);
+    if n.opset < 7 {
+        let axis = n.int("axis")?;
+        if n.flag("broadcast", false)?
+            && let Some(axis) = axis
+        {
+            let (rank, axis) = (g.rank(b), normal_axis(axis, g.rank(a))?);
+            let behind = g.rank(a).checked_sub(axis + rank);
+            let behind = behind.ok_or_else(|| Error::invalid("the second input has too many axes"))?;
+            b = g.unsqueeze(b, &(rank..rank + behind).collect::<Vec<_>>())?;
+        }
+    }
+    Ok((a, b))
+}
+
+fn binary(g: &mut Graph, n: &OnnxNode, op: BinaryOp) -> Result<Value> {
+    let (a, b) = pair(g, n)?;
+    g.binary(op, a, b)
+}
+
+fn compare(g: &mut Graph, n: &OnnxNode, op: CompareOp) -> Result<Value> {
+    let (a, b) = pair(g, n)?;
+    g.compare(op, a, b)
+}
+
+fn unary(g: &mut Graph, n: &OnnxNode, op: UnaryOp) -> Result<Value> {
+    g.unary(op, n.input(0)?)
+}
+
+/// The combination of all inputs, broadcast.
+fn fold(g: &mut Graph, n: &OnnxNode, op: BinaryOp) -> Result<Value> {
+    let inputs = n.all()?;
+    inputs[1..].iter().try_fold(inputs[0], |acc, input| g.binary(op, acc, *input))
+}
+
+/// `|x|`.
+///
+/// `Abs([-1.5, 2]) = [1.5, 2]`
+fn abs(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Abs)
+}
+
+/// Arc cosine.
+///
+/// `Acos([1, 0]) = [0, 1.5707964]`
+fn acos(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Acos)
+}
+
+/// Inverse hyperbolic cosine.
+///
+/// `Acosh([1, 2]) = [0, 1.316958]`
+fn acosh(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Acosh)
+}
+
+/// Sum, broadcast; integers wrap.
+///
+/// `Add([[1], [2]], [10, 20]) = [[11, 21], [12, 22]]`
+fn add(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    binary(g, n, BinaryOp::Add)
+}
+
+/// Logical and, broadcast.
+///
+/// `And(bool[1, 0], bool[1]) = bool[1, 0]`
+fn and(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    binary(g, n, BinaryOp::And)
+}
+
+/// Arc sine.
+///
+/// `Asin([0, 1]) = [0, 1.5707964]`
+fn asin(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Asin)
+}
+
+/// Inverse hyperbolic sine.
+///
+/// `Asinh([0, 1]) = [0, 0.88137358]`
+fn asinh(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Asinh)
+}
+
+/// Arc tangent.
+///
+/// `Atan([0, 1]) = [0, 0.78539816]`
+fn atan(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Atan)
+}
+
+/// Inverse hyperbolic tangent.
+///
+/// `Atanh([0, 0.5]) = [0, 0.54930614]`
+fn atanh(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Atanh)
+}
+
+/// Unsigned integers shifted by the second input's bits in `direction` `LEFT` or `RIGHT`.
+///
+/// `BitShift(u8[1, 255], u8[3]; direction="LEFT") = u8[8, 248]`
+fn bit_shift(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    match n.string_or("direction", "")? {
+        "LEFT" => binary(g, n, BinaryOp::Shl),
+        "RIGHT" => binary(g, n, BinaryOp::Shr),
+        other => Err(Error::invalid(format!("direction `{other}`"))),
+    }
+}
+
+/// Bitwise and of integers, broadcast.
+///
+/// `BitwiseAnd(i32[12, 10], i32[10]) = i32[8, 10]`
+fn bitwise_and(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    binary(g, n, BinaryOp::And)
+}
+
+/// Bitwise complement of integers.
+///
+/// `BitwiseNot(i32[0, 5]) = i32[-1, -6]`
+fn bitwise_not(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Not)
+}
+
+/// Bitwise or of integers, broadcast.
+///
+/// `BitwiseOr(i32[12, 10], i32[3]) = i32[15, 11]`
+fn bitwise_or(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    binary(g, n, BinaryOp::Or)
+}
+
+/// Bitwise exclusive or of integers, broadcast.
+///
+/// `BitwiseXor(i32[12, 10], i32[10]) = i32[6, 0]`
+fn bitwise_xor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    binary(g, n, BinaryOp::Xor)
+}
+
+/// Conversion to the type `to`: floats to integers toward zero and saturating, integers to narrower ones by wrapping,
+/// anything to bool as `!= 0`.
+///
+/// `Cast([1.7, -1.7, 3e9]; to=6) = i32[1, -1, 2147483647]`
+fn cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let to = n.int("to")?.ok_or_else(|| Error::invalid("Cast needs the attribute `to`"))?;
+    let dtype = weights::dtype(i32::try_from(to).unwrap_or(-1))?;
+    rounding_attributes(n)?;
+    g.cast(dtype, n.input(0)?)
+}
+
+/// Both matter for 8-bit floats only, to which nothing is converted.
+fn rounding_attributes(n: &OnnxNode) -> Result<()> {
+    n.int("saturate")?;
+    n.string_or("round_mode", "up")?;
+    Ok(())
+}
+
+/// Conversion to the second input's type, as by `Cast`.
+///
+/// `CastLike([1.7], i64[0]) = i64[1]`
+fn cast_like(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    rounding_attributes(n)?;
+    let dtype = g.dtype(n.input(1)?);
+    g.cast(dtype, n.input(0)?)
+}
+
+/// Smallest integer not below.
+///
+/// `Ceil([1.2, -1.2]) = [2, -1]`
+fn ceil(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Ceil)
+}
+
+/// `min(max(x, min), max)` with bounds from attributes.
+///
+/// `Clip([-2, 0.5, 3]; min=0.0, max=1.0) = [0, 0.5, 1]`
+fn clip_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let mut x = n.input(0)?;
+    let dtype = g.dtype(x);
+    if let Some(lo) = n.float("min")? {
+        let lo = g.number(dtype, lo.into())?;
+        x = g.max(x, lo)?;
+    }
+    if let Some(hi) = n.float("max")? {
+        let hi = g.number(dtype, hi.into())?;
+        x = g.min(x, hi)?;
+    }
+    Ok(x)
+}
+
+/// `min(max(x, lo), hi)` with bounds from optional inputs 1 and 2; where `lo > hi`, the result is `hi`.
+///
+/// `Clip([-2, 0.5, 3], 0, 1) = [0, 0.5, 1]`
+/// `Clip([-2, 0.5, 3], _, 1) = [-2, 0.5, 1]`
+fn clip(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let mut x = n.input(0)?;
+    if let Some(lo) = n.optional(1) {
+        x = g.max(x, lo)?;
+    }
+    if let Some(hi) = n.optional(2) {
+        x = g.min(x, hi)?;
+    }
+    Ok(x)
+}
+
+/// Cosine.
+///
+/// `Cos([0, 1]) = [1, 0.54030231]`
+fn cos(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Cos)
+}
+
+/// Hyperbolic cosine.
+///
+/// `Cosh([0, 1]) = [1, 1.5430806]`
+fn cosh(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Cosh)
+}
+
+/// Quotient, broadcast; integers truncate toward zero.
+///
+/// `Div([1, 4], [2]) = [0.5, 2]`
+/// `Div(i32[7, -7], i32[2]) = i32[3, -3]`
+fn div(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    binary(g, n, BinaryOp::Div)
+}
+
+/// `a == b`, broadcast.
+///
+/// `Equal(i64[1, 2], i64[1]) = bool[1, 0]`
+fn equal(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    compare(g, n, CompareOp::Eq)
+}
+
+/// The error function.
+///
+/// `Erf([0, 1]) = [0, 0.84270079]`
+fn erf(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Erf)
+}
+
+/// `e^x`.
+///
+/// `Exp([0, 1]) = [1, 2.7182818]`
+fn exp(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Exp)
+}
+
+/// Largest integer not above.
+///
+/// `Floor([1.8, -1.2]) = [1, -2]`
+fn floor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Floor)
+}
+
+/// `a > b`, broadcast.
+///
+/// `Greater([1, 2], [1]) = bool[0, 1]`
+fn greater(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    compare(g, n, CompareOp::Gt)
+}
+
+/// `a >= b`, broadcast.
+///
+/// `GreaterOrEqual([0, 1, 2], [1]) = bool[0, 1, 1]`
+fn greater_or_equal(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    compare(g, n, CompareOp::Ge)
+}
+
+/// Which elements are infinite; `detect_positive` and `detect_negative` choose the signs that count.
+///
+/// `IsInf([inf, -inf, 1]) = bool[1, 1, 0]`
+/// `IsInf([inf, -inf, 1]; detect_negative=0) = bool[1, 0, 0]`
+fn is_inf(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let (positive, negative) = (n.flag("detect_positive", true)?, n.flag("detect_negative", true)?);
+    let infinite = g.unary(UnaryOp::IsInf, x)?;
+    let zero = g.number(g.dtype(x), 0.0)?;
+    let sign = match (positive, negative) {
+        (true, true) => return Ok(infinite),
+        (true, false) => g.compare(CompareOp::Gt, x, zero)?,
+        (false, true) => g.compare(CompareOp::Lt, x, zero)?,
+        (false, false) => g.scalar(Scalar::bool(false))?,
+    };
+    g.and(infinite, sign)
+}
+
+/// Which elements are not a number.
+///
+/// `IsNaN([nan, 1]) = bool[1, 0]`
+fn is_nan(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::IsNan)
+}
+
+/// `a < b`, broadcast.
+///
+/// `Less([0, 1], [1]) = bool[1, 0]`
+fn less(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    compare(g, n, CompareOp::Lt)
+}
+
+/// `a <= b`, broadcast.
+///
+/// `LessOrEqual([0, 1, 2], [1]) = bool[1, 1, 0]`
+fn less_or_equal(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    compare(g, n, CompareOp::Le)
+}
+
+/// Natural logarithm.
+///
+/// `Log([1, 2]) = [0, 0.69314718]`
+fn log(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Log)
+}
+
+/// Largest of all inputs, broadcast; NaN if one of them is.
+///
+/// `Max([1, 5], [3], [2]) = [3, 5]`
+fn max(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    fold(g, n, BinaryOp::Max)
+}
+
+/// Mean of all inputs, broadcast.
+///
+/// `Mean([1, 5], [3]) = [2, 4]`
+fn mean(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let sum = fold(g, n, BinaryOp::Add)?;
+    let count = g.number(g.dtype(sum), n.input_count() as f64)?;
+    g.div(sum, count)
+}
+
+/// Smallest of all inputs, broadcast; NaN if one of them is.
+///
+/// `Min([1, 5], [3]) = [1, 3]`
+fn min(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    fold(g, n, BinaryOp::Min)
+}
+
+/// Remainder, broadcast: with the divisor's sign, or with `fmod=1` the dividend's.
+///
+/// `Mod(i32[7, -7], i32[3]) = i32[1, 2]`
+/// `Mod([7.5, -7.5], [2]; fmod=1) = [1.5, -1.5]`
+fn modulo(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let op = if n.flag("fmod", false)? { BinaryOp::Rem } else { BinaryOp::Mod };
+    binary(g, n, op)
+}
+
+/// Product, broadcast; integers wrap.
+///
+/// `Mul([1, 2], [3]) = [3, 6]`
+fn mul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    binary(g, n, BinaryOp::Mul)
+}
+
+/// `-x`.
+///
+/// `Neg([1, -2]) = [-1, 2]`
+fn neg(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Neg)
+}
+
+/// Logical not.
+///
+/// `Not(bool[1, 0]) = bool[0, 1]`
+fn not(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Not)
+}
+
+/// Logical or, broadcast.
+///
+/// `Or(bool[1, 0], bool[0]) = bool[1, 0]`
+fn or(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    binary(g, n, BinaryOp::Or)
+}
+
+/// `a^b`, broadcast, in the first input's type; an exponent of another type is converted to it, except that an integer
+/// raised to a float is computed as a double and then truncated.
+///
+/// `Pow([2, 9], [3, 0.5]) = [8, 3]`
+/// `Pow(i32[4, 9], [2, 0.5]) = i32[16, 3]`
+fn pow(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (a, b) = pair(g, n)?;
+    let (base, exponent) = (g.dtype(a), g.dtype(b));
+    if base.is_float() || base == exponent || !exponent.is_float() {
+        let b = g.cast(base, b)?;
+        return g.pow(a, b);
+    }
+    let (a, b) = (g.cast(DType::F64, a)?, g.cast(DType::F64, b)?);
+    let power = g.pow(a, b)?;
+    g.cast(base, power)
+}
+
+/// `1 / x`.
+///
+/// `Reciprocal([2, -4]) = [0.5, -0.25]`
+fn reciprocal(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Recip)
+}
+
+/// Nearest integer, halves to even.
+///
+/// `Round([0.5, 1.5, -1.2]) = [0, 2, -1]`
+fn round(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Round)
+}
+
+/// -1, 0 or 1.
+///
+/// `Sign([-3, 0, 0.5]) = [-1, 0, 1]`
+fn sign(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Sign)
+}
+
+/// Sine.
+///
+/// `Sin([0, 1]) = [0, 0.84147098]`
+fn sin(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Sin)
+}
+
+/// Hyperbolic sine.
+///
+/// `Sinh([0, 1]) = [0, 1.1752012]`
+fn sinh(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Sinh)
+}
+
+/// Square root.
+///
+/// `Sqrt([4, 2]) = [2, 1.4142136]`
+fn sqrt(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Sqrt)
+}
+
+/// Difference, broadcast; integers wrap.
+///
+/// `Sub([1, 2], [3]) = [-2, -1]`
+fn sub(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    binary(g, n, BinaryOp::Sub)
+}
+
+/// Sum of all inputs, broadcast.
+///
+/// `Sum([1, 5], [3], [1]) = [5, 9]`
+fn sum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    fold(g, n, BinaryOp::Add)
+}
+
+/// Tangent.
+///
+/// `Tan([0, 1]) = [0, 1.5574077]`
+fn tan(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    unary(g, n, UnaryOp::Tan)
+}
+
+/// The second input where the first holds, else the third, broadcast.
+///
+/// `Where(bool[1, 0], [1], [2, 3]) = [1, 3]`
+fn where_(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    g.select(n.input(0)?, n.input(1)?, n.input(2)?)
+}
+
+/// Logical exclusive or, broadcast.
+///
+/// `Xor(bool[1, 0], bool[1]) = bool[0, 1]`
+fn xor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    binary(g, n, BinaryOp::Xor)
+}

@@ -1,0 +1,227 @@
+//! Elements addressed by other tensors' values.
+
+use super::{
+    super::node::{OnnxNode, normal_axis},
+    positions,
+};
+use crate::{
+    error::{Error, Result},
+    graph::{Coord, Graph, Op, ScatterMode, Value, axis},
+    scalar::{CompareOp, ReduceOp, Scalar},
+};
+use symshape::{Dim, Relation};
+
+ops! {
+    Gather 1 gather,
+    GatherElements 11 gather_elements,
+    GatherND 11 gather_nd,
+    ReverseSequence 10 reverse_sequence,
+    Scatter 9 scatter_elements,
+    ScatterElements 11 scatter_elements,
+    ScatterND 11 scatter_nd,
+}
+
+/// Positions counted from the start: `sizes` (one, or one for each element of the last axis) is added to negative ones.
+fn from_start(g: &mut Graph, at: Value, sizes: &[Dim]) -> Result<Value> {
+    let not_negative = |dim: &Dim| g.facts.prove_le(&Dim::zero(), dim).is_yes();
+    if g.contents(at).is_some_and(|dims| dims.iter().all(not_negative)) || not_negative_const(g, at) {
+        return Ok(at);
+    }
+    let dtype = g.dtype(at);
+    let size = match sizes {
+        [size] => g.dim(dtype, size.clone())?,
+        sizes => {
+            let sizes = g.dims(sizes)?;
+            g.cast(dtype, sizes)?
+        }
+    };
+    let zero = g.scalar(Scalar::from_i64(dtype, 0))?;
+    let negative = g.compare(CompareOp::Lt, at, zero)?;
+    let shifted = g.add(at, size)?;
+    g.select(negative, shifted, at)
+}
+
+fn not_negative_const(g: &Graph, at: Value) -> bool {
+    g.as_constant(at).is_some_and(|tensor| tensor.elems() <= 1 << 16 && tensor.to_i64s().iter().all(|at| *at >= 0))
+}
+
+fn along(k: usize) -> Dim {
+    axis(k).into()
+}
+
+/// The slices at the positions in input 1, along `axis`; negative positions count from the end.
+///
+/// `Gather([[1, 2], [3, 4], [5, 6]], i64[2, -3]) = [[5, 6], [1, 2]]`
+/// `Gather([[1, 2], [3, 4]], i64:1; axis=1) = [2, 4]`
+fn gather(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, at) = (n.input(0)?, n.input(1)?);
+    let k = n.axis(g, x, Some(0))?;
+    let size = g.shape(x)[k].clone();
+    if g.rank(at) == 0
+        && let Some([position]) = g.contents(at)
+    {
+        let position = position.clone();
+        return one(g, x, k, &size, position);
+    }
+    let at = from_start(g, at, &[size])?;
+    g.gather(x, at, k)
+}
+
+/// The slice at one known position.
+fn one(g: &mut Graph, x: Value, k: usize, size: &Dim, position: Dim) -> Result<Value> {
+    let position = match g.facts.prove_lt(&position, &Dim::zero()).is_yes() {
+        true => g.facts.simplify(&(position + size)),
+        false => position,
+    };
+    g.require(Relation::le(0, &position), "a position of Gather")?;
+    g.require(Relation::lt(&position, size), "a position of Gather")?;
+    let slice = g.slice(x, k, position, Dim::one(), 1)?;
+    g.squeeze(slice, &[k])
+}
+
+/// `out[i, j] = x[at[i, j], j]` for `axis=0`, and alike for other axes and ranks.
+///
+/// `GatherElements([[1, 2], [3, 4]], i64[[0, 0], [1, 0]]; axis=1) = [[1, 1], [4, 3]]`
+fn gather_elements(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, at) = (n.input(0)?, n.input(1)?);
+    let k = n.axis(g, x, Some(0))?;
+    same_rank(g, x, at)?;
+    let at = from_start(g, at, &[g.shape(x)[k].clone()])?;
+    let (shape, coords) = (g.shape(at).to_vec(), element_coords(g.rank(x), k, 1));
+    g.push(Op::Gather { shape, coords }, &[x, at])
+}
+
+/// The own index on every axis but `k`, where it is the one that operand `operand` holds.
+fn element_coords(rank: usize, k: usize, operand: usize) -> Vec<Coord> {
+    let all: Vec<Dim> = (0..rank).map(along).collect();
+    let coord = |i: usize| match i == k {
+        true => Coord::Load { operand, at: all.clone() },
+        false => Coord::At(along(i)),
+    };
+    (0..rank).map(coord).collect()
+}
+
+fn same_rank(g: &Graph, x: Value, at: Value) -> Result<()> {
+    match g.rank(x) == g.rank(at) {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("positions of {} axes into {} axes", g.rank(at), g.rank(x)))),
+    }
+}
+
+/// The slices at the positions along the last axis of input 1, each a list of indices along the first axes after
+/// `batch_dims` common ones.
+///
+/// `GatherND([[1, 2], [3, 4]], i64[[0, 1], [1, -1]]) = [2, 4]`
+/// `GatherND([[1, 2], [3, 4]], i64[[1], [0]]) = [[3, 4], [1, 2]]`
+fn gather_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, at) = (n.input(0)?, n.input(1)?);
+    let batch = usize::try_from(n.int_or("batch_dims", 0)?).unwrap_or(usize::MAX);
+    let (rank, depth) = (g.rank(x), depth_of(g, at)?);
+    if batch.checked_add(depth).is_none_or(|used| used > rank) || batch >= g.rank(at) {
+        return Err(Error::invalid(format!("{depth} indices after {batch} batch axes into {rank} axes")));
+    }
+    for k in 0..batch {
+        let (a, b) = (g.shape(x)[k].clone(), g.shape(at)[k].clone());
+        g.require(Relation::eq(a, b), "batch axes of GatherND")?;
+    }
+    let sizes = g.shape(x)[batch..batch + depth].to_vec();
+    let at = from_start(g, at, &sizes)?;
+    let outer = g.rank(at) - 1;
+    let shape = [&g.shape(at)[..outer], &g.shape(x)[batch + depth..]].concat();
+    let coords = nd_coords(rank, batch, depth, outer, 1);
+    g.push(Op::Gather { shape, coords }, &[x, at])
+}
+
+/// Coordinates of which `depth` after `batch` are loaded from the last axis of operand `operand` of `outer + 1` axes.
+fn nd_coords(rank: usize, batch: usize, depth: usize, outer: usize, operand: usize) -> Vec<Coord> {
+    let coord = |k: usize| match k {
+        k if k < batch => Coord::At(along(k)),
+        k if k < batch + depth => {
+            let part = Dim::from(k - batch);
+            Coord::Load { operand, at: (0..outer).map(along).chain([part]).collect() }
+        }
+        k => Coord::At(along(outer + k - batch - depth)),
+    };
+    (0..rank).map(coord).collect()
+}
+
+/// Length of the last axis, which must be a number.
+fn depth_of(g: &Graph, at: Value) -> Result<usize> {
+    let last = g.shape(at).last().ok_or_else(|| Error::invalid("positions without an axis"))?;
+    let depth = last.as_i64().and_then(|depth| usize::try_from(depth).ok());
+    depth.ok_or_else(|| Error::unsupported(format!("{last} indices to a position: not a number")))
+}
+
+/// The first elements along `time_axis` in reverse order, as many as input 1 says for each index along `batch_axis`.
+///
+/// `ReverseSequence([[1, 2, 3], [4, 5, 6]], i64[2, 3]; time_axis=1, batch_axis=0) = [[2, 1, 3], [6, 5, 4]]`
+fn reverse_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, lens) = (n.input(0)?, n.input(1)?);
+    let rank = g.rank(x);
+    let time = normal_axis(n.int_or("time_axis", 0)?, rank)?;
+    let batch = normal_axis(n.int_or("batch_axis", 1)?, rank)?;
+    if time == batch {
+        return Err(Error::invalid("time_axis and batch_axis are the same"));
+    }
+    let other: Vec<usize> = (0..rank).filter(|k| *k != batch).collect();
+    let lens = g.unsqueeze(lens, &other)?;
+    let position = positions(g, x, time)?;
+    let lens = g.cast(g.dtype(position), lens)?;
+    let one = g.scalar(Scalar::i64(1))?;
+    let last = g.sub(lens, one)?;
+    let mirrored = g.sub(last, position)?;
+    let inside = g.compare(CompareOp::Le, position, last)?;
+    let from = g.select(inside, mirrored, position)?;
+    let shape = g.shape(x).to_vec();
+    g.push(Op::Gather { shape, coords: element_coords(rank, time, 1) }, &[x, from])
+}
+
+fn mode_of(n: &OnnxNode) -> Result<ScatterMode> {
+    match n.string_or("reduction", "none")? {
+        "none" => Ok(ScatterMode::Assign),
+        "add" => Ok(ScatterMode::Combine(ReduceOp::Sum)),
+        "mul" => Ok(ScatterMode::Combine(ReduceOp::Prod)),
+        "min" => Ok(ScatterMode::Combine(ReduceOp::Min)),
+        "max" => Ok(ScatterMode::Combine(ReduceOp::Max)),
+        other => Err(Error::invalid(format!("reduction `{other}`"))),
+    }
+}
+
+/// The input with `out[at[i, j], j] = updates[i, j]` for `axis=0`, and alike for other axes and ranks; `reduction` combines
+/// with what is there.
+///
+/// `ScatterElements([1, 2, 3], i64[2, 0], [9, 8]) = [8, 2, 9]`
+/// `ScatterElements([1, 2, 3], i64[2, -1], [9, 8]; reduction="add") = [1, 2, 20]`
+fn scatter_elements(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, at, updates) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let k = n.axis(g, x, Some(0))?;
+    same_rank(g, x, at)?;
+    same_rank(g, x, updates)?;
+    let mode = mode_of(n)?;
+    let at = from_start(g, at, &[g.shape(x)[k].clone()])?;
+    for i in 0..g.rank(x) {
+        let (a, b) = (g.shape(at)[i].clone(), g.shape(updates)[i].clone());
+        g.require(Relation::eq(a, b), "positions and updates")?;
+    }
+    g.push(Op::Scatter { coords: element_coords(g.rank(x), k, 2), mode }, &[x, updates, at])
+}
+
+/// The input with slices replaced (or combined, see `reduction`): each list of indices along the last axis of input 1 says
+/// where one goes.
+///
+/// `ScatterND([1, 2, 3], i64[[2], [0]], [9, 8]) = [8, 2, 9]`
+fn scatter_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, at, updates) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let (rank, depth, mode) = (g.rank(x), depth_of(g, at)?, mode_of(n)?);
+    let outer = g.rank(at) - 1;
+    if depth > rank || g.rank(updates) != outer + rank - depth {
+        return Err(Error::invalid(format!("{depth} indices into {rank} axes, updates of {} axes", g.rank(updates))));
+    }
+    let expected = [&g.shape(at)[..outer], &g.shape(x)[depth..]].concat();
+    for (k, dim) in expected.iter().enumerate() {
+        let have = g.shape(updates)[k].clone();
+        g.require(Relation::eq(have, dim), "updates of ScatterND")?;
+    }
+    let at = from_start(g, at, &g.shape(x)[..depth].to_vec())?;
+    g.push(Op::Scatter { coords: nd_coords(rank, 0, depth, outer, 2), mode }, &[x, updates, at])
+}

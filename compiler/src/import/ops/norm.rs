@@ -1,0 +1,313 @@
+//! Normalisations.
+
+use super::{
+    super::node::{OnnxNode, normal_axes},
+    pool::norm,
+};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    scalar::{ReduceOp, Scalar},
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+ops! {
+    BatchNormalization 1 batch_normalization,
+    GroupNormalization 18 group_normalization_by_group,
+    GroupNormalization 21 group_normalization,
+    InstanceNormalization 1 instance_normalization,
+    LRN 1 lrn,
+    LayerNormalization 17 layer_normalization,
+    LpNormalization 1 lp_normalization,
+    MeanVarianceNormalization 9 mean_variance_normalization,
+    RMSNormalization 23 rms_normalization,
+    "com.microsoft" SimplifiedLayerNormalization 1 rms_normalization,
+    SimplifiedLayerNormalization 1 rms_normalization,
+    "com.microsoft" SkipLayerNormalization 1 skip_layer_normalization,
+    "com.microsoft" SkipSimplifiedLayerNormalization 1 skip_rms_normalization,
+}
+
+/// A tensor of one axis for the channels of a tensor of `rank` axes.
+fn for_channels(g: &mut Graph, v: Value, rank: usize) -> Result<Value> {
+    g.unsqueeze(v, &(1..rank.max(2) - 1).collect::<Vec<_>>())
+}
+
+/// `1 / sqrt(variance + epsilon)`.
+fn inverse_deviation(g: &mut Graph, variance: Value, epsilon: f64) -> Result<Value> {
+    let epsilon = g.number(g.dtype(variance), epsilon)?;
+    let shifted = g.add(variance, epsilon)?;
+    let deviation = g.sqrt(shifted)?;
+    g.recip(deviation)
+}
+
+/// `x` less its mean over `axes`, and `1 / sqrt(variance + epsilon)`, and the mean.
+fn standardised(g: &mut Graph, x: Value, axes: &[usize], epsilon: f64) -> Result<[Value; 3]> {
+    let mean = g.mean(x, axes, true)?;
+    let centred = g.sub(x, mean)?;
+    let squares = g.mul(centred, centred)?;
+    let variance = g.mean(squares, axes, true)?;
+    Ok([centred, inverse_deviation(g, variance, epsilon)?, mean])
+}
+
+/// The type in which means are taken: at least `f32` when the attribute `stash_type` says so, as it does by default.
+fn stash(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
+    match (n.int_or("stash_type", 1)?, g.dtype(x)) {
+        (1, DType::F16 | DType::BF16) => g.cast(DType::F32, x),
+        (0 | 1 | 10 | 11 | 16, _) => Ok(x),
+        (other, _) => Err(Error::invalid(format!("stash_type {other}"))),
+    }
+}
+
+/// `(x - mean) / sqrt(variance + epsilon) * scale + bias` by channel, with given mean and variance, as one factor and one
+/// summand; with `training_mode=1` of the batch itself, and then also the running mean and variance.
+///
+/// `BatchNormalization([[[1, 3]]], [2], [10], [1], [4]; epsilon=0.0) = [[[10, 12]]]`
+fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
+    let [x, scale, bias, mean, variance] = [0, 1, 2, 3, 4].map(|k| n.input(k));
+    let (x, scale, bias, mean, variance) = (x?, scale?, bias?, mean?, variance?);
+    let epsilon = n.float_or("epsilon", 1e-5)?;
+    let momentum = n.float_or("momentum", 0.9)?;
+    if n.opset < 9 && n.int_or("spatial", 1)? != 1 {
+        return Err(Error::unsupported("BatchNormalization with spatial=0"));
+    }
+    if n.opset < 7 && !n.flag("is_test", false)? {
+        return Err(Error::unsupported("BatchNormalization in training before version 14"));
+    }
+    let rank = g.rank(x);
+    if rank < 2 {
+        return Err(Error::invalid("BatchNormalization needs at least 2 axes"));
+    }
+    let training = n.flag("training_mode", false)?;
+    let (used_mean, used_variance) = match training {
+        false => (mean, variance),
+        true => {
+            let axes: Vec<usize> = (0..rank).filter(|k| *k != 1).collect();
+            let mean = g.mean(x, &axes, true)?;
+            let centred = g.sub(x, mean)?;
+            let squares = g.mul(centred, centred)?;
+            let variance = g.mean(squares, &axes, false)?;
+            (g.squeeze(mean, &axes)?, variance)
+        }
+    };
+    let dtype = g.dtype(x);
+    let inverse = inverse_deviation(g, used_variance, epsilon)?;
+    let scale = g.cast(g.dtype(inverse), scale)?;
+    let bias = g.cast(g.dtype(inverse), bias)?;
+    let factor = g.mul(scale, inverse)?;
+    let shift = g.mul(used_mean, factor)?;
+    let summand = g.sub(bias, shift)?;
+    let (factor, summand) = (for_channels(g, factor, rank)?, for_channels(g, summand, rank)?);
+    let wide = g.cast(g.dtype(factor), x)?;
+    let scaled = g.mul(wide, factor)?;
+    let y = g.add(scaled, summand)?;
+    let y = g.cast(dtype, y)?;
+    if !training {
+        return Ok(vec![Some(y)]);
+    }
+    let mut running = |old: Value, new: Value| -> Result<Value> {
+        let (keep, take) = (g.number(g.dtype(old), momentum)?, g.number(g.dtype(old), 1.0 - momentum)?);
+        let new = g.cast(g.dtype(old), new)?;
+        let (old, new) = (g.mul(old, keep)?, g.mul(new, take)?);
+        g.add(old, new)
+    };
+    Ok(vec![Some(y), Some(running(mean, used_mean)?), Some(running(variance, used_variance)?)])
+}
+
+/// `(x - mean) / sqrt(variance + epsilon)` over each group of channels and all spatial axes, times scale plus bias by
+/// channel.
+///
+/// `GroupNormalization([[[1], [3]]], [1, 2], [0, 0]; num_groups=1, epsilon=0.0) = [[[-1], [2]]]`
+fn group_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, scale, bias) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let normal = groups(g, n, x)?;
+    let (shape, dtype) = (g.shape(x).to_vec(), g.dtype(x));
+    let normal = g.reshape(normal, shape)?;
+    let normal = g.cast(dtype, normal)?;
+    let (scale, bias) = (for_channels(g, scale, g.rank(x))?, for_channels(g, bias, g.rank(x))?);
+    let scaled = g.mul(normal, scale)?;
+    g.add(scaled, bias)
+}
+
+/// As from version 21 on, with scale and bias by group.
+///
+/// `GroupNormalization@18([[[1], [3]]], [2], [1]; num_groups=1, epsilon=0.0) = [[[-1], [3]]]`
+fn group_normalization_by_group(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, scale, bias) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let normal = groups(g, n, x)?;
+    let normal = g.cast(g.dtype(x), normal)?;
+    let (scale, bias) = (for_channels(g, scale, g.rank(normal))?, for_channels(g, bias, g.rank(normal))?);
+    let scaled = g.mul(normal, scale)?;
+    let y = g.add(scaled, bias)?;
+    g.reshape(y, g.shape(x).to_vec())
+}
+
+/// `x` as `[N, groups, C/groups, …]`, normalised within each group.
+fn groups(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
+    let epsilon = n.float_or("epsilon", 1e-5)?;
+    let count = n.int_or("num_groups", 0)?;
+    let mut shape = g.shape(x).to_vec();
+    if shape.len() < 2 || count < 1 || g.facts.divides(&count.into(), &shape[1]).is_no() {
+        return Err(Error::invalid(format!("{count} groups of channels")));
+    }
+    let each = g.facts.simplify(&shape[1].floor_div(count));
+    shape.splice(1..2, [count.into(), each]);
+    let x = stash(g, n, x)?;
+    let split = g.reshape(x, shape)?;
+    let axes: Vec<usize> = (2..g.rank(split)).collect();
+    let [centred, inverse, _] = standardised(g, split, &axes, epsilon)?;
+    g.mul(centred, inverse)
+}
+
+/// `(x - mean) / sqrt(variance + epsilon)` over the spatial axes of each channel of each sample, times scale plus bias by
+/// channel.
+///
+/// `InstanceNormalization([[[1, 3]]], [2], [1]; epsilon=0.0) = [[[-1, 3]]]`
+fn instance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, scale, bias) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let epsilon = n.float_or("epsilon", 1e-5)?;
+    let axes: Vec<usize> = (2..g.rank(x)).collect();
+    let [centred, inverse, _] = standardised(g, x, &axes, epsilon)?;
+    let normal = g.mul(centred, inverse)?;
+    let (scale, bias) = (for_channels(g, scale, g.rank(x))?, for_channels(g, bias, g.rank(x))?);
+    let scaled = g.mul(normal, scale)?;
+    g.add(scaled, bias)
+}
+
+/// `x / (bias + alpha / size * Σ x²)^beta`, the sum over `size` neighbouring channels.
+///
+/// `LRN([[[1], [2]]]; size=1, alpha=1.0, beta=1.0) = [[[0.5], [0.4]]]`
+fn lrn(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let (alpha, beta, bias) = (n.float_or("alpha", 1e-4)?, n.float_or("beta", 0.75)?, n.float_or("bias", 1.0)?);
+    let size = n.int("size")?.filter(|size| *size > 0 && *size < 1 << 31);
+    let size = size.ok_or_else(|| Error::invalid("LRN needs a positive `size`"))?;
+    let (rank, dtype) = (g.rank(x), g.dtype(x));
+    if rank < 2 {
+        return Err(Error::invalid("LRN needs at least 2 axes"));
+    }
+    let squares = g.mul(x, x)?;
+    let (mut lo, mut hi) = (vec![Dim::zero(); rank], vec![Dim::zero(); rank]);
+    (lo[1], hi[1]) = (((size - 1) / 2).into(), (size / 2).into());
+    let padded = g.pad(squares, &lo, &hi, Scalar::from_i64(dtype, 0))?;
+    let seen = g.window(padded, &[1], &[size], &[1], &[1])?;
+    let sum = g.reduce(ReduceOp::Sum, seen, &[rank], false)?;
+    let factor = g.number(dtype, alpha / size as f64)?;
+    let scaled = g.mul(sum, factor)?;
+    let bias = g.number(dtype, bias)?;
+    let base = g.add(scaled, bias)?;
+    let beta = g.number(dtype, beta)?;
+    let below = g.pow(base, beta)?;
+    g.div(x, below)
+}
+
+/// `(x - mean) / sqrt(variance + epsilon)` over the axes from `axis` on, times scale, plus an optional bias; also the mean
+/// and `1 / sqrt(variance + epsilon)`.
+///
+/// `LayerNormalization([[1, 3]], [2, 2], [0, 1]; epsilon=0.0) = [[-2, 3]], [[2]], [[1]]`
+fn layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let (x, scale, bias) = (n.input(0)?, n.input(1)?, n.optional(2));
+    layer(g, n, x, scale, bias)
+}
+
+fn layer(g: &mut Graph, n: &OnnxNode, x: Value, scale: Value, bias: Option<Value>) -> Result<Vec<Value>> {
+    let axis = n.axis(g, x, Some(-1))?;
+    let epsilon = n.float_or("epsilon", 1e-5)?;
+    let axes: Vec<usize> = (axis..g.rank(x)).collect();
+    let wide = stash(g, n, x)?;
+    let [centred, inverse, mean] = standardised(g, wide, &axes, epsilon)?;
+    let normal = g.mul(centred, inverse)?;
+    let normal = g.cast(g.dtype(x), normal)?;
+    let mut y = g.mul(normal, scale)?;
+    if let Some(bias) = bias {
+        y = g.add(y, bias)?;
+    }
+    Ok(vec![y, mean, inverse])
+}
+
+/// `x / (Σ |x|^p)^(1/p)` along `axis`; 0 where the sum is.
+///
+/// `LpNormalization([[3, 4]]; p=2) = [[0.6, 0.8]]`
+fn lp_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let axis = n.axis(g, x, Some(-1))?;
+    let length = norm(g, x, &[axis], n.int_or("p", 2)?, true)?;
+    let zero = g.number(g.dtype(x), 0.0)?;
+    let none = g.compare(crate::scalar::CompareOp::Eq, length, zero)?;
+    let quotient = g.div(x, length)?;
+    g.select(none, zero, quotient)
+}
+
+/// `(x - mean) / (sqrt(mean of x² - mean²) + 1e-9)` over `axes`.
+///
+/// `MeanVarianceNormalization([[[[1, 3]]]]) = [[[[-1, 1]]]]`
+fn mean_variance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let axes = normal_axes(&n.ints("axes")?.unwrap_or_else(|| vec![0, 2, 3]), g.rank(x))?;
+    let mean = g.mean(x, &axes, true)?;
+    let squares = g.mul(x, x)?;
+    let (of_squares, square) = (g.mean(squares, &axes, true)?, g.mul(mean, mean)?);
+    let variance = g.sub(of_squares, square)?;
+    let deviation = g.sqrt(variance)?;
+    let tiny = g.number(g.dtype(x), 1e-9)?;
+    let (above, below) = (g.sub(x, mean)?, g.add(deviation, tiny)?);
+    g.div(above, below)
+}
+
+/// `x / sqrt(mean of x² + epsilon)` over the axes from `axis` on, times scale.
+///
+/// `RMSNormalization([[1, 7]], [1, 5]; epsilon=0.0) = [[0.2, 7]]`
+fn rms_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let (x, scale) = (n.input(0)?, n.input(1)?);
+    rms(g, n, x, scale)
+}
+
+fn rms(g: &mut Graph, n: &OnnxNode, x: Value, scale: Value) -> Result<Vec<Value>> {
+    let axis = n.axis(g, x, Some(-1))?;
+    let epsilon = n.float_or("epsilon", 1e-5)?;
+    let axes: Vec<usize> = (axis..g.rank(x)).collect();
+    let wide = stash(g, n, x)?;
+    let squares = g.mul(wide, wide)?;
+    let mean = g.mean(squares, &axes, true)?;
+    let inverse = inverse_deviation(g, mean, epsilon)?;
+    let normal = g.mul(wide, inverse)?;
+    let scaled = match g.dtype(scale) == g.dtype(x) {
+        true => {
+            let normal = g.cast(g.dtype(x), normal)?;
+            g.mul(normal, scale)?
+        }
+        false => {
+            let normal = g.cast(g.dtype(scale), normal)?;
+            g.mul(normal, scale)?
+        }
+    };
+    Ok(vec![scaled, inverse])
+}
+
+/// The sum of the first two inputs and an optional bias.
+fn skipped(g: &mut Graph, n: &OnnxNode, bias: usize) -> Result<Value> {
+    let sum = g.add(n.input(0)?, n.input(1)?)?;
+    match n.optional(bias) {
+        Some(bias) => g.add(sum, bias),
+        None => Ok(sum),
+    }
+}
+
+/// `LayerNormalization` of the sum of the first two inputs and an optional bias (input 4); the sum is output 3.
+///
+/// `SkipLayerNormalization([[1, 2]], [[0, 1]], [1, 1]; epsilon=0.0) = [[-1, 1]]`
+fn skip_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let (sum, scale, bias) = (skipped(g, n, 4)?, n.input(2)?, n.optional(3));
+    let mut outputs = layer(g, n, sum, scale, bias)?;
+    outputs.push(sum);
+    Ok(outputs)
+}
+
+/// `RMSNormalization` of the sum of the first two inputs and an optional bias (input 3); the sum is output 3.
+///
+/// `SkipSimplifiedLayerNormalization([[1, 6]], [[0, 1]], [1, 5]; epsilon=0.0) = [[0.2, 7]]`
+fn skip_rms_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
+    let (sum, scale) = (skipped(g, n, 3)?, n.input(2)?);
+    let outputs = rms(g, n, sum, scale)?;
+    Ok(vec![Some(outputs[0]), None, Some(outputs[1]), Some(sum)])
+}

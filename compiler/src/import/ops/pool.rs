@@ -1,0 +1,239 @@
+//! Pooling: reductions of what is seen through a window, or of all spatial axes.
+
+use super::{super::node::OnnxNode, conv::Window};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value, axis},
+    scalar::{BinaryOp, ReduceOp, Scalar},
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+ops! {
+    AveragePool 1 average_pool,
+    GlobalAveragePool 1 global_average_pool,
+    GlobalLpPool 1 global_lp_pool,
+    GlobalMaxPool 1 global_max_pool,
+    LpPool 1 lp_pool,
+    MaxPool 1 max_pool,
+}
+
+/// The window of a pooling node, and how much is padded behind for windows that `ceil_mode` lets reach over the end.
+fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> {
+    let kernel = n.ints("kernel_shape")?.ok_or_else(|| Error::invalid("pooling needs the attribute `kernel_shape`"))?;
+    let count = kernel.len();
+    let window = Window::read(g, n, x, kernel)?;
+    // With automatic padding there is nothing left over.
+    let ceil = n.flag("ceil_mode", false)? && matches!(n.string_or("auto_pad", "NOTSET")?, "NOTSET" | "" | "VALID");
+    let mut over = vec![Dim::zero(); count];
+    for i in 0..count {
+        if !ceil {
+            continue;
+        }
+        let (stride, span) = (window.stride[i], window.span(i));
+        let before = &g.shape(x)[i + 2] + &window.lo[i];
+        let padded = &before + &window.hi[i];
+        let rounded = g.facts.simplify(&((&padded - span).ceil_div(stride) + 1));
+        // A window that would start in the padding behind is left out.
+        let starts = g.facts.simplify(&before.ceil_div(stride));
+        let windows = if g.facts.prove_le(&rounded, &starts).is_yes() { rounded } else { Dim::min(&rounded, starts) };
+        let more = g.facts.simplify(&((windows - 1) * stride + span - padded));
+        over[i] = super::larger(g, &more, &Dim::zero());
+    }
+    Ok((window, over))
+}
+
+/// `x` padded with `value` and seen through the window of the node.
+fn seen(g: &mut Graph, x: Value, window: &Window, over: &[Dim], value: Scalar) -> Result<Value> {
+    let none = [Dim::zero(), Dim::zero()];
+    let hi: Vec<Dim> = window.hi.iter().zip(over).map(|(hi, over)| g.facts.simplify(&(hi + over))).collect();
+    let padded = g.pad(x, &[&none[..], &window.lo].concat(), &[&none[..], &hi].concat(), value)?;
+    window.view(g, padded)
+}
+
+/// The axes of a window in a tensor seen through it.
+fn window_axes(window: &Window) -> Vec<usize> {
+    let count = window.kernel.len();
+    (2 + count..2 + 2 * count).collect()
+}
+
+/// Mean of each window; padding counts as elements only with `count_include_pad=1`.
+///
+/// `AveragePool([[[1, 2, 3]]]; kernel_shape=[2]) = [[[1.5, 2.5]]]`
+/// `AveragePool([[[1, 2, 3]]]; kernel_shape=[2], pads=[1, 0]) = [[[1, 1.5, 2.5]]]`
+/// `AveragePool([[[1, 2, 3]]]; kernel_shape=[2], pads=[1, 0], count_include_pad=1) = [[[0.5, 1.5, 2.5]]]`
+/// `AveragePool([[[1, 2, 3]]]; kernel_shape=[2], strides=[2], ceil_mode=1) = [[[1.5, 3]]]`
+fn average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let (window, over) = pool_window(g, n, x)?;
+    let with_pads = n.flag("count_include_pad", false)?;
+    let through = seen(g, x, &window, &over, Scalar::from_i64(g.dtype(x), 0))?;
+    let sum = g.reduce(ReduceOp::Sum, through, &window_axes(&window), false)?;
+    let count = counts(g, &g.shape(x)[2..].to_vec(), &g.shape(sum)[2..].to_vec(), &window, with_pads);
+    let count = match count.as_i64() {
+        Some(count) => g.number(g.dtype(x), count as f64)?,
+        None => {
+            let count = g.index(DType::I64, g.shape(sum)[2..].to_vec(), count)?;
+            g.cast(g.dtype(x), count)?
+        }
+    };
+    g.div(sum, count)
+}
+
+/// How many elements count in the window at `$0, $1, …`: along each axis, those taps that are inside the tensor, or with
+/// `with_pads` inside the tensor and its padding. A `ceil_mode` window may reach further.
+fn counts(g: &Graph, size: &[Dim], windows: &[Dim], window: &Window, with_pads: bool) -> Dim {
+    let facts = g.index_facts(windows);
+    let mut product = Dim::one();
+    for i in 0..size.len() {
+        let start = Dim::from(axis(i)) * window.stride[i];
+        let (taps, step) = (window.kernel[i], window.dilation[i]);
+        let (first, end) = match with_pads {
+            true => (Dim::zero(), &size[i] + &window.lo[i] + &window.hi[i]),
+            false => (window.lo[i].clone(), &size[i] + &window.lo[i]),
+        };
+        // Tap t stands at start + t * step: the first one not before `first`, and the first one not before `end`.
+        let bound = |edge: Dim| {
+            let tap = facts.simplify(&(edge - &start).ceil_div(step));
+            Dim::max(&Dim::min(&tap, taps), 0)
+        };
+        product = product * (bound(end) - bound(first));
+    }
+    facts.simplify(&product)
+}
+
+/// Mean over all axes after the first two.
+///
+/// `GlobalAveragePool([[[1, 2, 6]]]) = [[[3]]]`
+fn global_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    g.mean(x, &space(g, x)?, true)
+}
+
+/// Largest element over all axes after the first two.
+///
+/// `GlobalMaxPool([[[1, 2, 6]]]) = [[[6]]]`
+fn global_max_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    g.reduce(ReduceOp::Max, x, &space(g, x)?, true)
+}
+
+fn space(g: &Graph, x: Value) -> Result<Vec<usize>> {
+    match g.rank(x) {
+        0 | 1 => Err(Error::invalid("global pooling needs at least 2 axes")),
+        rank => Ok((2..rank).collect()),
+    }
+}
+
+/// `(Σ |x|^p)^(1/p)` over all axes after the first two.
+///
+/// `GlobalLpPool([[[3, -4]]]) = [[[5]]]`
+fn global_lp_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let p = n.int_or("p", 2)?;
+    let axes = space(g, x)?;
+    norm(g, x, &axes, p, true)
+}
+
+/// `(Σ |x|^p)^(1/p)` of each window.
+///
+/// `LpPool([[[3, -4, 0]]]; kernel_shape=[2], p=2) = [[[5, 4]]]`
+fn lp_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let p = n.int_or("p", 2)?;
+    let (window, over) = pool_window(g, n, x)?;
+    let through = seen(g, x, &window, &over, Scalar::from_i64(g.dtype(x), 0))?;
+    norm(g, through, &window_axes(&window), p, false)
+}
+
+/// `(Σ |x|^p)^(1/p)` over `axes`.
+pub(super) fn norm(g: &mut Graph, x: Value, axes: &[usize], p: i64, keep: bool) -> Result<Value> {
+    let dtype = g.dtype(x);
+    let powers = match p {
+        1 => g.abs(x)?,
+        2 => g.mul(x, x)?,
+        p => {
+            let (size, p) = (g.abs(x)?, g.number(dtype, p as f64)?);
+            g.pow(size, p)?
+        }
+    };
+    let sum = g.reduce(ReduceOp::Sum, powers, axes, keep)?;
+    match p {
+        1 => Ok(sum),
+        2 => g.sqrt(sum),
+        p => {
+            let root = g.number(dtype, 1.0 / p as f64)?;
+            g.pow(sum, root)
+        }
+    }
+}
+
+/// Largest element of each window, and with a second output its position in the whole input, row-major or with
+/// `storage_order=1` with the last two axes swapped.
+///
+/// `MaxPool([[[1, 3, 2]]]; kernel_shape=[2]) = [[[3, 3]]]`
+/// `MaxPool([[[1, 3, 2]]]; kernel_shape=[2], pads=[1, 0], strides=[2]) = [[[1, 3]]], i64[[[0, 1]]]`
+fn max_pool(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
+    let x = n.input(0)?;
+    let (window, over) = pool_window(g, n, x)?;
+    let column_major = n.flag("storage_order", false)?;
+    let lowest = lowest(g.dtype(x));
+    let through = seen(g, x, &window, &over, lowest)?;
+    let y = g.reduce(ReduceOp::Max, through, &window_axes(&window), false)?;
+    if !n.wants(1) {
+        return Ok(vec![Some(y)]);
+    }
+    let at = positions_of_max(g, x, through, &window, column_major)?;
+    Ok(vec![Some(y), Some(at)])
+}
+
+/// What no element is below.
+fn lowest(dtype: DType) -> Scalar {
+    match dtype {
+        _ if dtype.is_float() => Scalar::from_f64(dtype, f64::NEG_INFINITY),
+        _ if dtype.is_signed_int() => Scalar::from_bits(dtype, 1 << (8 * dtype.size_bytes() - 1)),
+        _ => Scalar::from_i64(dtype, 0),
+    }
+}
+
+/// Positions in `x`, as one number, of the largest elements of `through`, which is `x` seen through `window`.
+fn positions_of_max(
+    g: &mut Graph,
+    x: Value,
+    through: Value,
+    window: &Window,
+    column_major: bool,
+) -> Result<Value> {
+    let count = window.kernel.len();
+    let taps: i64 = window.kernel.iter().product();
+    let mut flat = g.shape(through)[..2 + count].to_vec();
+    flat.push(taps.into());
+    let flat = g.reshape(through, flat)?;
+    let tap = g.argreduce(ReduceOp::Max, flat, 2 + count, false, false)?;
+    let windows = g.shape(tap).to_vec();
+    let mut strides = vec![Dim::one(); count];
+    let size = g.shape(x)[2..].to_vec();
+    let order: Vec<usize> = if column_major { (0..count).collect() } else { (0..count).rev().collect() };
+    let mut product = Dim::one();
+    for i in order {
+        strides[i] = product.clone();
+        product = product * &size[i];
+    }
+    // The position of tap (0, 0, …), and then what the tap adds.
+    let plane = (Dim::from(axis(0)) * &g.shape(x)[1] + Dim::from(axis(1))) * product;
+    let origin = (0..count).fold(plane, |sum, i| {
+        sum + (Dim::from(axis(i + 2)) * window.stride[i] - &window.lo[i]) * &strides[i]
+    });
+    let mut at = g.index(DType::I64, windows, origin)?;
+    let mut inner = 1;
+    for i in (0..count).rev() {
+        let (div, size) = (g.scalar(Scalar::i64(inner))?, g.scalar(Scalar::i64(window.kernel[i]))?);
+        let above = g.div(tap, div)?;
+        let own = g.binary(BinaryOp::Mod, above, size)?;
+        let step = g.dim(DType::I64, g.facts.simplify(&(&strides[i] * window.dilation[i])))?;
+        let added = g.mul(own, step)?;
+        at = g.add(at, added)?;
+        inner *= window.kernel[i];
+    }
+    Ok(at)
+}

@@ -1,0 +1,224 @@
+//! Reductions, running combinations, and orders along axes.
+
+use super::super::node::{OnnxNode, normal_axis};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    scalar::{ReduceOp, UnaryOp},
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+ops! {
+    ArgMax 1 arg_max,
+    ArgMin 1 arg_min,
+    CumProd 26 cum_prod,
+    CumSum 11 cum_sum,
+    ReduceL1 1 reduce_l1,
+    ReduceL2 1 reduce_l2,
+    ReduceLogSum 1 reduce_log_sum,
+    ReduceLogSumExp 1 reduce_log_sum_exp,
+    ReduceMax 1 reduce_max,
+    ReduceMean 1 reduce_mean,
+    ReduceMin 1 reduce_min,
+    ReduceProd 1 reduce_prod,
+    ReduceSum 1 reduce_sum,
+    ReduceSumSquare 1 reduce_sum_square,
+    TopK 1 top_k,
+}
+
+/// Position of the largest element along `axis`: the first such, or with `select_last_index=1` the last.
+///
+/// `ArgMax([[1, 3, 3]]; axis=1) = i64[[1]]`
+/// `ArgMax([[1, 3, 3]]; axis=1, keepdims=0, select_last_index=1) = i64[2]`
+fn arg_max(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    arg(g, n, ReduceOp::Max)
+}
+
+/// Position of the smallest element along `axis`: the first such, or with `select_last_index=1` the last.
+///
+/// `ArgMin([[3, 1, 1]]; axis=1) = i64[[1]]`
+fn arg_min(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    arg(g, n, ReduceOp::Min)
+}
+
+fn arg(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
+    let x = n.input(0)?;
+    let axis = n.axis(g, x, Some(0))?;
+    g.argreduce(op, x, axis, n.flag("keepdims", true)?, n.flag("select_last_index", false)?)
+}
+
+/// Running product along the axis that input 1 names; see `CumSum`.
+///
+/// `CumProd([1, 2, 3], i64:0) = [1, 2, 6]`
+fn cum_prod(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    cumulate(g, n, ReduceOp::Prod)
+}
+
+/// Running sum along the axis that input 1 names; `exclusive=1` leaves the element itself out, `reverse=1` starts from
+/// the end.
+///
+/// `CumSum([1, 2, 3], i64:0) = [1, 3, 6]`
+/// `CumSum([1, 2, 3], i64:0; exclusive=1, reverse=1) = [5, 3, 0]`
+fn cum_sum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    cumulate(g, n, ReduceOp::Sum)
+}
+
+fn cumulate(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
+    let x = n.input(0)?;
+    let axis = n.dim(g, 1)?.as_i64().ok_or_else(|| Error::unsupported("an axis that is no number"))?;
+    let axis = normal_axis(axis, g.rank(x))?;
+    g.scan(op, x, axis, n.flag("exclusive", false)?, n.flag("reverse", false)?)
+}
+
+/// What a reduction node says: over which axes, and whether they stay with size 1.
+struct Over {
+    axes: Vec<usize>,
+    keep: bool,
+}
+
+/// Axes come from the attribute or the optional input 1; none at all means all of them, unless
+/// `noop_with_empty_axes=1`.
+fn over(g: &Graph, n: &OnnxNode) -> Result<Over> {
+    let rank = g.rank(n.input(0)?);
+    let keep = n.flag("keepdims", true)?;
+    let noop = n.flag("noop_with_empty_axes", false)?;
+    let axes = n.axes(g, 1, rank)?.unwrap_or_default();
+    let axes = if axes.is_empty() && !noop { (0..rank).collect() } else { axes };
+    Ok(Over { axes, keep })
+}
+
+fn reduce(g: &mut Graph, n: &OnnxNode, op: ReduceOp, x: Value) -> Result<Value> {
+    let over = over(g, n)?;
+    g.reduce(op, x, &over.axes, over.keep)
+}
+
+/// Sum of absolute values.
+///
+/// `ReduceL1([[1, -2], [3, 4]], i64[1]; keepdims=0) = [3, 7]`
+fn reduce_l1(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = g.abs(n.input(0)?)?;
+    reduce(g, n, ReduceOp::Sum, x)
+}
+
+/// Root of the sum of squares.
+///
+/// `ReduceL2([[3, 4], [6, 8]], i64[1]; keepdims=0) = [5, 10]`
+fn reduce_l2(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let sum = reduce_sum_square(g, n)?;
+    match g.dtype(sum).is_float() {
+        true => g.sqrt(sum),
+        false => {
+            let dtype = g.dtype(sum);
+            let wide = g.cast(DType::F64, sum)?;
+            let root = g.sqrt(wide)?;
+            g.cast(dtype, root)
+        }
+    }
+}
+
+/// Logarithm of the sum.
+///
+/// `ReduceLogSum([[1, 1]]; keepdims=0) = 0.69314718`
+fn reduce_log_sum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let sum = reduce(g, n, ReduceOp::Sum, n.input(0)?)?;
+    g.log(sum)
+}
+
+/// Logarithm of the sum of powers, as `max + ln(Σ e^(x - max))`, which overflows for no finite `x`.
+///
+/// `ReduceLogSumExp([[100, 100]]; keepdims=0) = 100.69315`
+fn reduce_log_sum_exp(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, over) = (n.input(0)?, over(g, n)?);
+    let largest = g.reduce(ReduceOp::Max, x, &over.axes, true)?;
+    let zero = g.number(g.dtype(x), 0.0)?;
+    let infinite = g.unary(UnaryOp::IsInf, largest)?;
+    let shift = g.select(infinite, zero, largest)?;
+    let shifted = g.sub(x, shift)?;
+    let powers = g.exp(shifted)?;
+    let sum = g.reduce(ReduceOp::Sum, powers, &over.axes, true)?;
+    let log = g.log(sum)?;
+    let result = g.add(shift, log)?;
+    if over.keep { Ok(result) } else { g.squeeze(result, &over.axes) }
+}
+
+/// Largest element; of none, the type's smallest value. Any of bools.
+///
+/// `ReduceMax([[1, 5], [3, 4]], i64[1]) = [[5], [4]]`
+fn reduce_max(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    extreme(g, n, ReduceOp::Max)
+}
+
+fn extreme(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
+    let x = n.input(0)?;
+    if g.dtype(x) != DType::Bool {
+        return reduce(g, n, op, x);
+    }
+    let bits = g.cast(DType::U8, x)?;
+    let reduced = reduce(g, n, op, bits)?;
+    g.cast(DType::Bool, reduced)
+}
+
+/// Mean; integers truncate.
+///
+/// `ReduceMean([[1, 5], [3, 4]], i64[1]) = [[3], [3.5]]`
+fn reduce_mean(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, over) = (n.input(0)?, over(g, n)?);
+    g.mean(x, &over.axes, over.keep)
+}
+
+/// Smallest element; of none, the type's largest value. All of bools.
+///
+/// `ReduceMin([[1, 5], [3, 4]], i64[1]) = [[1], [3]]`
+fn reduce_min(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    extreme(g, n, ReduceOp::Min)
+}
+
+/// Product.
+///
+/// `ReduceProd([[1, 5], [3, 4]], i64[1]) = [[5], [12]]`
+fn reduce_prod(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    reduce(g, n, ReduceOp::Prod, n.input(0)?)
+}
+
+/// Sum over `axes` (an attribute, or input 1), all of them if none are given; they stay with size 1 unless
+/// `keepdims=0`.
+///
+/// `ReduceSum([[1, 5], [3, 4]], i64[1]) = [[6], [7]]`
+/// `ReduceSum([[1, 5], [3, 4]]; keepdims=0) = 13`
+fn reduce_sum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    reduce(g, n, ReduceOp::Sum, n.input(0)?)
+}
+
+/// Sum of squares.
+///
+/// `ReduceSumSquare([[1, 2], [3, 4]], i64[1]) = [[5], [25]]`
+fn reduce_sum_square(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let squares = g.mul(x, x)?;
+    reduce(g, n, ReduceOp::Sum, squares)
+}
+
+/// The `k` largest (or with `largest=0` smallest) elements along `axis` and their positions, in order; `k` must be known
+/// while compiling. Of equal elements the first comes first.
+///
+/// `TopK([[3, 1, 2]], i64[2]) = [[3, 2]], i64[[0, 2]]`
+/// `TopK([[3, 1, 2]], i64[2]; largest=0) = [[1, 2]], i64[[1, 2]]`
+fn top_k(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let x = n.input(0)?;
+    let k = match n.opset < 10 {
+        true => n.int("k")?.ok_or_else(|| Error::invalid("TopK needs the attribute `k`"))?.into(),
+        false => n.dim(g, 1)?,
+    };
+    let axis = n.axis(g, x, Some(-1))?;
+    let largest = n.flag("largest", true)?;
+    // Unsorted results may come in any order, so also in this one.
+    n.flag("sorted", true)?;
+    if g.facts.prove_lt(&g.shape(x)[axis], &k).is_yes() {
+        return Err(Error::invalid(format!("{k} of {} elements", g.shape(x)[axis])));
+    }
+    g.require(symshape::Relation::le(&k, &g.shape(x)[axis].clone()), "k of TopK")?;
+    let (values, positions) = g.sort(x, axis, largest)?;
+    let first = |g: &mut Graph, x| g.slice(x, axis, Dim::zero(), k.clone(), 1);
+    Ok(vec![first(g, values)?, first(g, positions)?])
+}

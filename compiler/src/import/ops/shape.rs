@@ -1,0 +1,543 @@
+//! Movement: the same elements in another arrangement, and the shapes themselves as values.
+
+use super::super::node::{OnnxNode, normal_axes, normal_axis};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    scalar::Scalar,
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+ops! {
+    Concat 1 concat,
+    DepthToSpace 1 depth_to_space,
+    Dropout 1 dropout,
+    Dropout 7 dropout,
+    Dropout 12 dropout_input,
+    Expand 8 expand,
+    Flatten 1 flatten,
+    Identity 1 identity,
+    Pad 1 pad_attributes,
+    Pad 11 pad,
+    Reshape 1 reshape_attribute,
+    Reshape 5 reshape,
+    Shape 1 shape,
+    Size 1 size,
+    Slice 1 slice_attributes,
+    Slice 10 slice,
+    SpaceToDepth 1 space_to_depth,
+    Split 1 split,
+    Squeeze 1 squeeze,
+    Tile 1 tile_axis,
+    Tile 6 tile,
+    Transpose 1 transpose,
+    Unsqueeze 1 unsqueeze,
+}
+
+/// Inputs end to end along `axis`; every other dim must be equal.
+///
+/// `Concat([1, 2], [3]; axis=0) = [1, 2, 3]`
+fn concat(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let inputs = n.all()?;
+    let default = if n.opset < 4 { Some(1) } else { None };
+    let axis = n.axis(g, inputs[0], default)?;
+    g.concat(&inputs, axis)
+}
+
+/// `[N, C, H, W]` to `[N, C/b², H*b, W*b]` for blocks of size `b`: channels in the order block row, block column, depth
+/// (`mode="DCR"`), or depth first (`mode="CRD"`).
+///
+/// `DepthToSpace([[[[1]], [[2]], [[3]], [[4]]]]; blocksize=2) = [[[[1, 2], [3, 4]]]]`
+fn depth_to_space(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let (shape, b) = blocks(g, n, x)?;
+    let [batch, c, h, w] = shape;
+    let depth = c.floor_div(b * b);
+    let b = Dim::from(b);
+    let (split, perm) = match n.string_or("mode", "DCR")? {
+        "DCR" => (vec![batch.clone(), b.clone(), b.clone(), depth.clone(), h.clone(), w.clone()], [0, 3, 4, 1, 5, 2]),
+        "CRD" => (vec![batch.clone(), depth.clone(), b.clone(), b.clone(), h.clone(), w.clone()], [0, 1, 4, 2, 5, 3]),
+        other => return Err(Error::invalid(format!("mode `{other}`"))),
+    };
+    let x = g.reshape(x, split)?;
+    let x = g.transpose(x, &perm)?;
+    g.reshape(x, vec![batch, depth, h * &b, w * b])
+}
+
+/// `[N, C, H, W]` to `[N, C*b², H/b, W/b]` for blocks of size `b`; channels in the order block row, block column, depth.
+///
+/// `SpaceToDepth([[[[1, 2], [3, 4]]]]; blocksize=2) = [[[[1]], [[2]], [[3]], [[4]]]]`
+fn space_to_depth(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let (shape, b) = blocks(g, n, x)?;
+    let [batch, c, h, w] = shape;
+    let (rows, columns) = (h.floor_div(b), w.floor_div(b));
+    let block = Dim::from(b);
+    let split = vec![batch.clone(), c.clone(), rows.clone(), block.clone(), columns.clone(), block];
+    let x = g.reshape(x, split)?;
+    let x = g.transpose(x, &[0, 3, 5, 1, 2, 4])?;
+    g.reshape(x, vec![batch, c * (b * b), rows, columns])
+}
+
+fn blocks(g: &Graph, n: &OnnxNode, x: Value) -> Result<([Dim; 4], i64)> {
+    let b = n.int("blocksize")?.filter(|b| (1..=1 << 15).contains(b));
+    let b = b.ok_or_else(|| Error::invalid("blocksize must be there and positive"))?;
+    let shape: Result<[Dim; 4], _> = g.shape(x).to_vec().try_into();
+    Ok((shape.map_err(|_| Error::invalid("the input must have 4 axes"))?, b))
+}
+
+/// The input as it is: outside training nothing is dropped. The mask is true everywhere.
+///
+/// `Dropout([1, 2]; ratio=0.5) = [1, 2]`
+fn dropout(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
+    n.float("ratio")?;
+    if n.opset < 7 && !n.flag("is_test", false)? {
+        return Err(Error::unsupported("Dropout in training"));
+    }
+    kept(g, n)
+}
+
+/// The input as it is: outside training nothing is dropped. The mask is true everywhere.
+///
+/// `Dropout([1, 2], 0.5) = [1, 2], bool[1, 1]`
+fn dropout_input(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
+    n.int("seed")?;
+    let ratio = n.optional(1);
+    if let Some(training) = n.optional(2) {
+        let on = n.constant(g, training, "training_mode")?;
+        let zero = match ratio {
+            None => false,
+            Some(ratio) => super::super::constant::value_of(g, ratio)?.is_some_and(|ratio| ratio.elems() == 1 && !ratio.get(0).is_true()),
+        };
+        if on.elems() != 1 || (on.get(0).is_true() && !zero) {
+            return Err(Error::unsupported("Dropout in training"));
+        }
+    }
+    kept(g, n)
+}
+
+fn kept(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
+    let x = n.input(0)?;
+    let mask = match n.wants(1) {
+        false => None,
+        true => {
+            let dtype = if n.opset < 10 { g.dtype(x) } else { DType::Bool };
+            let one = g.scalar(Scalar::from_i64(dtype, 1))?;
+            Some(g.broadcast_to(one, &g.shape(x).to_vec())?)
+        }
+    };
+    Ok(vec![Some(x), mask])
+}
+
+/// The input repeated along axes of size 1 so that it broadcasts with the shape in input 1.
+///
+/// `Expand([[1], [2]], i64[2]) = [[1, 1], [2, 2]]`
+fn expand(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let shape = n.dims(g, 1)?;
+    g.expand(n.input(0)?, &shape)
+}
+
+/// A matrix: the axes before `axis` become one, and so do the others.
+///
+/// `Flatten([[[1, 2], [3, 4]]]; axis=2) = [[1, 2], [3, 4]]`
+fn flatten(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let (axis, rank) = (n.int_or("axis", 1)?, g.rank(x));
+    let axis = if axis == rank as i64 { rank } else { normal_axis(axis, rank)? };
+    g.flatten(x, axis)
+}
+
+/// The input.
+///
+/// `Identity([1, 2]) = [1, 2]`
+fn identity(_: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    n.input(0)
+}
+
+/// The input with elements put around it; before version 11 by attributes.
+///
+/// `Pad([1, 2]; pads=[1, 0], value=9.0) = [9, 1, 2]`
+fn pad_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let pads = n.ints("pads")?.or(n.ints("paddings")?);
+    let pads = pads.ok_or_else(|| Error::invalid("Pad needs the attribute `pads`"))?;
+    let value = Scalar::from_f64(g.dtype(x), n.float_or("value", 0.0)?);
+    let pads: Vec<Dim> = pads.into_iter().map(Dim::from).collect();
+    let axes: Vec<usize> = (0..g.rank(x)).collect();
+    let mode = n.string_or("mode", "constant")?;
+    pad_by(g, x, mode, &axes, &pads, Fill::Known(value))
+}
+
+/// The input with elements put around it, their numbers in input 1 (all axes' before, then all after; negative ones
+/// remove), for the axes in input 3: `mode` `constant` (input 2, by default 0), `edge`, `reflect` or `wrap`.
+///
+/// `Pad([1, 2], i64[1, 2], 9) = [9, 1, 2, 9, 9]`
+/// `Pad([1, 2, 3], i64[2, 1]; mode="reflect") = [3, 2, 1, 2, 3, 2]`
+/// `Pad([1, 2, 3], i64[1, 2]; mode="edge") = [1, 1, 2, 3, 3, 3]`
+/// `Pad([1, 2, 3], i64[1, 1]; mode="wrap") = [3, 1, 2, 3, 1]`
+fn pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let pads = n.dims(g, 1)?;
+    let axes = match n.optional(3) {
+        Some(_) => normal_axes(&n.numbers(g, 3)?, g.rank(x))?,
+        None => (0..g.rank(x)).collect(),
+    };
+    let dtype = g.dtype(x);
+    let fill = match n.optional(2) {
+        None => Fill::Known(Scalar::from_i64(dtype, 0)),
+        Some(value) => match super::super::constant::value_of(g, value)? {
+            Some(tensor) if tensor.elems() == 1 && tensor.dtype() == dtype => Fill::Known(tensor.get(0)),
+            Some(_) => return Err(Error::invalid("the padding value is not one element of the input's type")),
+            None => Fill::Computed(value),
+        },
+    };
+    let mode = n.string_or("mode", "constant")?;
+    pad_by(g, x, mode, &axes, &pads, fill)
+}
+
+/// What the new elements of a padding hold.
+enum Fill {
+    Known(Scalar),
+    Computed(Value),
+}
+
+fn pad_by(g: &mut Graph, x: Value, mode: &str, axes: &[usize], pads: &[Dim], fill: Fill) -> Result<Value> {
+    if pads.len() != 2 * axes.len() {
+        return Err(Error::invalid(format!("{} pads for {} axes", pads.len(), axes.len())));
+    }
+    let (mut lo, mut hi) = (vec![Dim::zero(); g.rank(x)], vec![Dim::zero(); g.rank(x)]);
+    for (i, axis) in axes.iter().enumerate() {
+        lo[*axis] = pads[i].clone();
+        hi[*axis] = pads[axes.len() + i].clone();
+    }
+    match (mode, fill) {
+        ("constant", Fill::Known(value)) => g.pad(x, &lo, &hi, value),
+        ("constant", Fill::Computed(value)) => {
+            let yes = g.scalar(Scalar::bool(true))?;
+            let inside = g.broadcast_to(yes, &g.shape(x).to_vec())?;
+            let inside = g.pad(inside, &lo, &hi, Scalar::bool(false))?;
+            let padded = g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))?;
+            let value = g.reshape(value, Vec::new())?;
+            g.select(inside, padded, value)
+        }
+        (mode, _) => mirror(g, x, mode, &lo, &hi),
+    }
+}
+
+/// Padding whose new elements are copies of others: a view.
+fn mirror(g: &mut Graph, x: Value, mode: &str, lo: &[Dim], hi: &[Dim]) -> Result<Value> {
+    let (mut shape, mut index) = (Vec::new(), Vec::new());
+    for (k, dim) in g.shape(x).iter().enumerate() {
+        let position = Dim::from(crate::graph::axis(k)) - &lo[k];
+        let last = dim - 1;
+        shape.push(dim + &lo[k] + &hi[k]);
+        index.push(match (mode, lo[k].as_i64(), hi[k].as_i64()) {
+            (_, Some(0), Some(0)) => position,
+            ("edge", ..) => Dim::min(&Dim::max(&position, 0), last),
+            ("wrap", ..) => position.modulo(dim.clone()),
+            ("reflect", ..) => {
+                for pads in [&lo[k], &hi[k]] {
+                    if g.facts.prove_lt(dim, pads).is_yes() {
+                        return Err(Error::unsupported("reflection of more than the whole axis"));
+                    }
+                }
+                let from_start = Dim::max(&position, -&position);
+                let from_end = &last - from_start;
+                last - Dim::max(&from_end, -&from_end)
+            }
+            _ => return Err(Error::invalid(format!("mode `{mode}`"))),
+        });
+    }
+    g.view(x, shape, index)
+}
+
+/// As from version 5 on, the shape in an attribute.
+///
+/// `Reshape([1, 2, 3, 4]; shape=[2, -1]) = [[1, 2], [3, 4]]`
+fn reshape_attribute(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let shape = n.ints("shape")?.ok_or_else(|| Error::invalid("Reshape needs the attribute `shape`"))?;
+    let shape: Vec<Dim> = shape.into_iter().map(Dim::from).collect();
+    reshape_to(g, n.input(0)?, &shape, false)
+}
+
+/// The same elements with the shape in input 1: -1 stands for what remains, 0 for the input's dim at that place (unless
+/// `allowzero=1`).
+///
+/// `Reshape([[1, 2, 3], [4, 5, 6]], i64[0, 1, -1]) = [[[1, 2, 3]], [[4, 5, 6]]]`
+fn reshape(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let shape = n.dims(g, 1)?;
+    let allow_zero = n.flag("allowzero", false)?;
+    reshape_to(g, n.input(0)?, &shape, allow_zero)
+}
+
+fn reshape_to(g: &mut Graph, x: Value, shape: &[Dim], allow_zero: bool) -> Result<Value> {
+    let from = g.shape(x).to_vec();
+    let mut to = Vec::new();
+    let mut rest = None;
+    for (k, dim) in shape.iter().enumerate() {
+        match dim.as_i64() {
+            Some(0) if !allow_zero => to.push(from.get(k).cloned().ok_or_else(|| {
+                Error::invalid(format!("dim {k} of the new shape is 0, but the input has {} axes", from.len()))
+            })?),
+            Some(-1) if rest.is_some() => return Err(Error::invalid("two dims of the new shape are -1")),
+            Some(-1) => {
+                rest = Some(k);
+                to.push(Dim::one());
+            }
+            Some(size) if size < 0 => return Err(Error::invalid(format!("dim {k} of the new shape is {size}"))),
+            _ => to.push(dim.clone()),
+        }
+    }
+    if let Some(k) = rest {
+        to[k] = quotient(g, &from, &to)?;
+    }
+    g.reshape(x, to)
+}
+
+/// `Π from / Π to`, where equal factors cancel before anything is divided.
+fn quotient(g: &Graph, from: &[Dim], to: &[Dim]) -> Result<Dim> {
+    let mut above = factors(from);
+    let mut below = Vec::new();
+    for factor in factors(to) {
+        match above.iter().position(|other| *other == factor) {
+            Some(k) => drop(above.swap_remove(k)),
+            None => below.push(factor),
+        }
+    }
+    let [above, below] = [above, below].map(|dims| g.facts.simplify(&Dim::product(dims)));
+    if below.as_i64() == Some(0) {
+        return Err(Error::invalid("-1 beside a dim of 0 in the new shape says nothing"));
+    }
+    if g.facts.divides(&below, &above).is_no() {
+        return Err(Error::invalid(format!("{above} elements don't divide by {below}")));
+    }
+    Ok(g.facts.simplify(&above.floor_div(below)))
+}
+
+fn factors(dims: &[Dim]) -> Vec<Dim> {
+    let mut out = Vec::new();
+    for dim in dims {
+        match dim.node() {
+            symshape::Node::Mul(_) => out.extend(dim.node().operands().into_iter().cloned()),
+            _ => out.push(dim.clone()),
+        }
+    }
+    out
+}
+
+/// The dims from `start` to `end`.
+///
+/// `Shape([[1, 2, 3]]) = i64[1, 3]`
+/// `Shape([[1, 2, 3]]; start=-1) = i64[3]`
+fn shape(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let rank = g.rank(x) as i64;
+    let clamp = |at: i64| (if at < 0 { at.saturating_add(rank) } else { at }).clamp(0, rank) as usize;
+    let (start, end) = (clamp(n.int_or("start", 0)?), clamp(n.int_or("end", rank)?));
+    let dims = g.shape(x)[start..end.max(start)].to_vec();
+    g.dims(&dims)
+}
+
+/// Number of elements.
+///
+/// `Size([[1, 2, 3]]) = i64:3`
+fn size(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let dims = g.shape(n.input(0)?).to_vec();
+    let product = g.facts.simplify(&Dim::product(dims));
+    g.dim(DType::I64, product)
+}
+
+/// As from version 10 on, by attributes.
+///
+/// `Slice([1, 2, 3, 4]; starts=[1], ends=[-1]) = [2, 3]`
+fn slice_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let dims = |name: &str| -> Result<Vec<Dim>> {
+        let list = n.ints(name)?.ok_or_else(|| Error::invalid(format!("Slice needs the attribute `{name}`")))?;
+        Ok(list.into_iter().map(Dim::from).collect())
+    };
+    let (starts, ends) = (dims("starts")?, dims("ends")?);
+    let x = n.input(0)?;
+    let axes = match n.ints("axes")? {
+        Some(axes) => normal_axes(&axes, g.rank(x))?,
+        None => (0..starts.len()).collect(),
+    };
+    let steps = vec![1; starts.len()];
+    slice_by(g, x, &starts, &ends, &axes, &steps)
+}
+
+/// From `starts` to `ends` (inputs 1 and 2), along the axes in input 3, in steps as in input 4; negative positions count
+/// from the end, and both are brought inside the axis.
+///
+/// `Slice([1, 2, 3, 4], i64[1], i64[9]) = [2, 3, 4]`
+/// `Slice([1, 2, 3, 4], i64[-1], i64[-9], i64[0], i64[-2]) = [4, 2]`
+fn slice(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let (starts, ends) = (n.dims(g, 1)?, n.dims(g, 2)?);
+    let axes = match n.optional(3) {
+        Some(_) => normal_axes(&n.numbers(g, 3)?, g.rank(x))?,
+        None => (0..starts.len()).collect(),
+    };
+    let steps = match n.optional(4) {
+        Some(_) => n.numbers(g, 4)?,
+        None => vec![1; starts.len()],
+    };
+    slice_by(g, x, &starts, &ends, &axes, &steps)
+}
+
+fn slice_by(
+    g: &mut Graph,
+    mut x: Value,
+    starts: &[Dim],
+    ends: &[Dim],
+    axes: &[usize],
+    steps: &[i64],
+) -> Result<Value> {
+    let count = starts.len();
+    if ends.len() != count || axes.len() != count || steps.len() != count || count > g.rank(x) {
+        return Err(Error::invalid("starts, ends, axes and steps of a slice differ in number"));
+    }
+    for i in 0..count {
+        let (dim, step) = (g.shape(x)[axes[i]].clone(), steps[i]);
+        if step == 0 || step == i64::MIN {
+            return Err(Error::invalid(format!("a slice has step {step}")));
+        }
+        // Backwards, positions run from the last element to just before the first.
+        let (low, high) = if step > 0 { (Dim::zero(), dim.clone()) } else { (Dim::from(-1), &dim - 1) };
+        let start = inside(g, &starts[i], &dim, &if step > 0 { low.clone() } else { Dim::zero() }, &high)?;
+        let end = inside(g, &ends[i], &dim, &low, &high)?;
+        let span = if step > 0 { &end - &start } else { &start - &end };
+        let span = super::larger(g, &g.facts.simplify(&span), &Dim::zero());
+        let len = g.facts.simplify(&span.ceil_div(step.abs()));
+        x = g.slice(x, axes[i], start, len, step)?;
+    }
+    Ok(x)
+}
+
+/// A position of a slice, counted from the start and brought between `low` and `high`.
+fn inside(g: &Graph, at: &Dim, dim: &Dim, low: &Dim, high: &Dim) -> Result<Dim> {
+    let from_start = if g.facts.prove_le(&Dim::zero(), at).is_yes() {
+        at.clone()
+    } else if g.facts.prove_lt(at, &Dim::zero()).is_yes() {
+        g.facts.simplify(&(at + dim))
+    } else {
+        return Err(Error::unsupported(format!("a slice at {at}, which may be either negative or not")));
+    };
+    let at_least = super::larger(g, &from_start, low);
+    let inside = match g.facts.prove_le(&at_least, high).is_yes() {
+        true => at_least,
+        false if g.facts.prove_le(high, &at_least).is_yes() => high.clone(),
+        false => Dim::min(&at_least, high.clone()),
+    };
+    Ok(g.facts.simplify(&inside))
+}
+
+/// Parts along `axis`: sizes from the attribute `split` or input 1, else `num_outputs` (or as many as outputs) equal ones.
+///
+/// `Split([1, 2, 3], i64[1, 2]) = [1], [2, 3]`
+/// `Split([1, 2, 3]; num_outputs=2) = [1, 2], [3]`
+fn split(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let x = n.input(0)?;
+    let axis = n.axis(g, x, Some(0))?;
+    let sizes = match (n.ints("split")?, n.optional(1)) {
+        (Some(sizes), None) => Some(sizes.into_iter().map(Dim::from).collect()),
+        (None, Some(_)) => Some(n.dims(g, 1)?),
+        (None, None) => None,
+        (Some(_), Some(_)) => return Err(Error::invalid("split is given twice")),
+    };
+    let asked = n.int("num_outputs")?;
+    let sizes = match sizes {
+        Some(sizes) => sizes,
+        None => equal_parts(g, &g.shape(x)[axis].clone(), asked.unwrap_or(n.output_count() as i64), asked.is_some())?,
+    };
+    g.split(x, axis, &sizes)
+}
+
+/// `count` parts of `dim`; the last one may be smaller if `uneven`.
+fn equal_parts(g: &Graph, dim: &Dim, count: i64, uneven: bool) -> Result<Vec<Dim>> {
+    if !(1..=1 << 16).contains(&count) {
+        return Err(Error::invalid(format!("a split into {count} parts")));
+    }
+    if !uneven && g.facts.divides(&count.into(), dim).is_no() {
+        return Err(Error::invalid(format!("{dim} does not split into {count} equal parts")));
+    }
+    let part = g.facts.simplify(&if uneven { dim.ceil_div(count) } else { dim.floor_div(count) });
+    let mut parts = vec![part.clone(); count as usize - 1];
+    let last = match uneven {
+        true => g.facts.simplify(&(dim - part * (count - 1))),
+        false => part,
+    };
+    parts.push(last);
+    Ok(parts)
+}
+
+/// The input without the axes in the attribute `axes` or input 1, which must have size 1; without such a list, without all
+/// axes of size 1.
+///
+/// `Squeeze([[[1], [2]]], i64[0]) = [[1], [2]]`
+/// `Squeeze([[[1], [2]]]) = [1, 2]`
+fn squeeze(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let axes = match n.axes(g, 1, g.rank(x))? {
+        Some(axes) => axes,
+        None => (0..g.rank(x)).filter(|k| g.is_one(&g.shape(x)[*k])).collect(),
+    };
+    g.squeeze(x, &axes)
+}
+
+/// The input repeated along one axis.
+///
+/// `Tile([1, 2], i64:2, i64:0) = [1, 2, 1, 2]`
+fn tile_axis(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let mut repeats = vec![Dim::one(); g.rank(x)];
+    let axis = n.dim(g, 2)?.as_i64().ok_or_else(|| Error::unsupported("an axis that is no number"))?;
+    repeats[normal_axis(axis, g.rank(x))?] = n.dim(g, 1)?;
+    repeat(g, x, &repeats)
+}
+
+/// The input repeated along each axis as often as input 1 says.
+///
+/// `Tile([[1, 2]], i64[2, 2]) = [[1, 2, 1, 2], [1, 2, 1, 2]]`
+fn tile(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let repeats = n.dims(g, 1)?;
+    if repeats.len() != g.rank(x) {
+        return Err(Error::invalid(format!("{} repeats for {} axes", repeats.len(), g.rank(x))));
+    }
+    repeat(g, x, &repeats)
+}
+
+fn repeat(g: &mut Graph, x: Value, repeats: &[Dim]) -> Result<Value> {
+    let shape = g.shape(x).to_vec();
+    let apart = g.unsqueeze(x, &(0..shape.len()).map(|k| 2 * k).collect::<Vec<_>>())?;
+    let pairs: Vec<Dim> = repeats.iter().zip(&shape).flat_map(|(times, dim)| [times.clone(), dim.clone()]).collect();
+    let repeated = g.broadcast_to(apart, &pairs)?;
+    g.reshape(repeated, repeats.iter().zip(&shape).map(|(times, dim)| times * dim).collect())
+}
+
+/// Axes in the order `perm`, by default reversed.
+///
+/// `Transpose([[1, 2], [3, 4]]) = [[1, 3], [2, 4]]`
+fn transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let perm = match n.ints("perm")? {
+        None => (0..g.rank(x)).rev().collect(),
+        Some(perm) => normal_axes(&perm, g.rank(x))?,
+    };
+    g.transpose(x, &perm)
+}
+
+/// New axes of size 1 at the places in the attribute `axes` or input 1, which are those in the result.
+///
+/// `Unsqueeze([1, 2], i64[0, -1]) = [[[1], [2]]]`
+fn unsqueeze(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let count = match n.optional(1) {
+        Some(_) => n.numbers(g, 1)?.len(),
+        None => n.ints("axes")?.map_or(0, |axes| axes.len()),
+    };
+    let axes = n.axes(g, 1, g.rank(x) + count)?;
+    let axes = axes.ok_or_else(|| Error::invalid("Unsqueeze needs axes"))?;
+    g.unsqueeze(x, &axes)
+}
