@@ -43,7 +43,8 @@ fn is_known(g: &Graph, value: Value) -> bool {
 }
 
 fn depends_on_symbols(g: &Graph, op: &Op) -> bool {
-    let has_symbol = |dims: &[Dim]| dims.iter().any(|dim| g.symbols.iter().any(|symbol| dim.contains(symbol)));
+    let has_symbol =
+        |dims: &[Dim]| dims.iter().any(|dim| g.symbols.iter().any(|symbol| dim.contains(symbol)));
     match op {
         Op::Input(_) => true,
         Op::Index { expr, .. } => g.symbols.iter().any(|symbol| expr.contains(symbol)),

@@ -196,8 +196,10 @@ impl<'a> Reader<'a> {
             "floor" | "Floor" => Some(first.floor()),
             "ceiling" | "ceil" | "Ceil" => Some(first.num.ceil_div(first.den).into()),
             "min" | "Min" | "max" | "Max" => {
-                let pick = if name.starts_with(['m', 'M']) && name.ends_with('n') { Dim::min } else { Dim::max };
-                let folded = arguments.try_fold(first.whole()?, |acc, other| Some(pick(&acc, other.whole()?)));
+                let pick =
+                    if name.starts_with(['m', 'M']) && name.ends_with('n') { Dim::min } else { Dim::max };
+                let folded =
+                    arguments.try_fold(first.whole()?, |acc, other| Some(pick(&acc, other.whole()?)));
                 folded.map(Fraction::from)
             }
             _ => None,

@@ -106,7 +106,8 @@ pub fn read_tensor(path: &Path) -> Result<(String, Tensor)> {
     let map = Arc::new(map_file(path)?);
     let proto: TensorProto = proto::decode(Bytes::from_owner(Owner(map.clone()))).at(place)?;
     let folder = path.parent().map(Path::to_path_buf);
-    let tensor = weights::tensor(&proto, &Files { model: Some(map), folder, ..Files::default() }).at(place)?;
+    let tensor =
+        weights::tensor(&proto, &Files { model: Some(map), folder, ..Files::default() }).at(place)?;
     Ok((proto.name, tensor))
 }
 
@@ -116,7 +117,8 @@ pub fn read_tensor(path: &Path) -> Result<(String, Tensor)> {
 /// The model is malformed, contradicts itself, or needs what symshape does not do; or the contract is incomplete.
 pub fn import(model: &Model, options: &ImportOptions) -> Result<Graph> {
     let proto = model.proto.graph.as_ref().ok_or_else(|| Error::invalid("the model has no graph"))?;
-    let mut g = Graph { name: identifier(options.name.as_deref().unwrap_or(&model.name)), ..Graph::default() };
+    let mut g =
+        Graph { name: identifier(options.name.as_deref().unwrap_or(&model.name)), ..Graph::default() };
     let redeclared = !options.inputs.is_empty() || !options.binds.is_empty();
     let context = Context {
         files: &model.files,
@@ -155,9 +157,11 @@ fn define_inputs<'a>(
             return Err(Error::new(ErrorKind::Usage, what));
         }
     }
-    let inputs: Vec<Input> = given_inputs(proto).map(|info| types::input(info, options)).collect::<Result<_>>()?;
+    let inputs: Vec<Input> =
+        given_inputs(proto).map(|info| types::input(info, options)).collect::<Result<_>>()?;
     let bound = |input: &Input| options.binds.iter().rev().find(|(name, _)| name == input.name);
-    let (constants, free): (Vec<Input>, Vec<Input>) = inputs.into_iter().partition(|input| bound(input).is_some());
+    let (constants, free): (Vec<Input>, Vec<Input>) =
+        inputs.into_iter().partition(|input| bound(input).is_some());
     types::declare_symbols(g, &free, options)?;
     for input in free {
         let value = g.input(input.name, input.dtype, input.shape)?;

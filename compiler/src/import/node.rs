@@ -56,7 +56,12 @@ struct Attribute<'a> {
 
 impl<'s, 'a> OnnxNode<'s, 'a> {
     /// The node `proto` inside `scope`, all of whose names are looked up.
-    pub(super) fn new(proto: &'a NodeProto, opset: i64, scope: &'s Scope<'s, 'a>, g: &mut Graph) -> Result<OnnxNode<'s, 'a>> {
+    pub(super) fn new(
+        proto: &'a NodeProto,
+        opset: i64,
+        scope: &'s Scope<'s, 'a>,
+        g: &mut Graph,
+    ) -> Result<OnnxNode<'s, 'a>> {
         let mut inputs = Vec::new();
         for name in &proto.input {
             let value = if name.is_empty() { None } else { Some(scope.value(g, name)?) };
@@ -101,7 +106,11 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
 
     /// The attributes as they stand, for calls of functions; they count as read.
     pub(super) fn take_attributes(&self) -> Vec<(&'a str, &'a AttributeProto)> {
-        self.attributes.iter().inspect(|attribute| attribute.read.set(true)).map(|a| (a.name, a.proto)).collect()
+        self.attributes
+            .iter()
+            .inspect(|attribute| attribute.read.set(true))
+            .map(|a| (a.name, a.proto))
+            .collect()
     }
 
     /// The inputs as they stand, for calls of functions; they count as read.
@@ -142,12 +151,17 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     }
 
     fn attribute(&self, name: &str, kind: i32) -> Result<Option<&'a AttributeProto>> {
-        let Some(attribute) = self.attributes.iter().find(|attribute| attribute.name == name) else { return Ok(None) };
+        let Some(attribute) = self.attributes.iter().find(|attribute| attribute.name == name) else {
+            return Ok(None);
+        };
         attribute.read.set(true);
         // Files of the first IR versions leave the kind out.
         if attribute.proto.kind != kind && attribute.proto.kind != 0 {
             let have = KINDS.get(attribute.proto.kind as usize).copied().unwrap_or("something else");
-            return Err(Error::invalid(format!("attribute `{name}` is {have}, not {}", KINDS[kind as usize])));
+            return Err(Error::invalid(format!(
+                "attribute `{name}` is {have}, not {}",
+                KINDS[kind as usize]
+            )));
         }
         Ok(Some(attribute.proto))
     }
@@ -207,7 +221,8 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     /// A tensor attribute.
     pub(super) fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
         let Some(proto) = self.attribute(name, TENSOR)? else { return Ok(None) };
-        let proto = proto.t.as_ref().ok_or_else(|| Error::invalid(format!("attribute `{name}` holds no tensor")))?;
+        let proto =
+            proto.t.as_ref().ok_or_else(|| Error::invalid(format!("attribute `{name}` holds no tensor")))?;
         weights::tensor(proto, self.scope.files()).map(Some)
     }
 
@@ -252,8 +267,9 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     /// As [`OnnxNode::dims`], for numbers.
     pub(super) fn numbers(&self, g: &Graph, k: usize) -> Result<Vec<i64>> {
         let number = |dim: &Dim| {
-            dim.as_i64()
-                .ok_or_else(|| Error::unsupported(format!("{}: input {k} holds {dim}, not a number", self.op)))
+            dim.as_i64().ok_or_else(|| {
+                Error::unsupported(format!("{}: input {k} holds {dim}, not a number", self.op))
+            })
         };
         self.dims(g, k)?.iter().map(number).collect()
     }
@@ -271,9 +287,9 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     /// # Errors
     /// It depends on inputs or symbols.
     pub(super) fn constant(&self, g: &Graph, value: Value, what: &str) -> Result<Tensor> {
-        super::constant::value_of(g, value).at(|| what.to_string())?.ok_or_else(|| {
-            Error::unsupported(format!("{}: {what} is known only at run time", self.op))
-        })
+        super::constant::value_of(g, value)
+            .at(|| what.to_string())?
+            .ok_or_else(|| Error::unsupported(format!("{}: {what} is known only at run time", self.op)))
     }
 
     /// The results of the graph attribute `name`, imported in place.

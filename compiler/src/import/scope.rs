@@ -6,7 +6,9 @@
 use super::{
     node::OnnxNode,
     ops,
-    proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto},
+    proto::{
+        AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto,
+    },
     types,
     weights::{self, Files},
 };
@@ -185,14 +187,15 @@ impl<'s, 'a> Scope<'s, 'a> {
             }
             None => self.operator(g, proto)?,
         };
-        if outputs.len() < proto.output.len() && proto.output[outputs.len()..].iter().any(|name| !name.is_empty()) {
+        if outputs.len() < proto.output.len()
+            && proto.output[outputs.len()..].iter().any(|name| !name.is_empty())
+        {
             let (has, named) = (outputs.len(), proto.output.len());
             return Err(Error::invalid(format!("{} has {has} outputs, {named} are named", proto.op_type)));
         }
         for (name, value) in proto.output.iter().zip(outputs).filter(|(name, _)| !name.is_empty()) {
-            let value = value.ok_or_else(|| {
-                Error::unsupported(format!("output `{name}` of {}", proto.op_type))
-            })?;
+            let value =
+                value.ok_or_else(|| Error::unsupported(format!("output `{name}` of {}", proto.op_type)))?;
             if self.parent.is_none()
                 && let Some(declared) = self.context.declared.get(name.as_str())
             {
@@ -220,9 +223,9 @@ impl<'s, 'a> Scope<'s, 'a> {
     fn opset(&self, domain: &str) -> Result<i64> {
         let found = self.opsets.iter().find(|opset| same_domain(&opset.domain, domain));
         match found {
-            Some(opset) if same_domain(domain, "") && opset.version > NEWEST_OPSET => {
-                Err(Error::unsupported(format!("opset {} (the newest known is {NEWEST_OPSET})", opset.version)))
-            }
+            Some(opset) if same_domain(domain, "") && opset.version > NEWEST_OPSET => Err(
+                Error::unsupported(format!("opset {} (the newest known is {NEWEST_OPSET})", opset.version)),
+            ),
             Some(opset) => Ok(opset.version),
             // Contrib operators have had one version only, and exporters forget to import their domain.
             None if !same_domain(domain, "") => Ok(1),
@@ -245,7 +248,10 @@ impl<'s, 'a> Scope<'s, 'a> {
         }
         if inputs.len() > function.input.len() {
             let (most, have) = (function.input.len(), inputs.len());
-            return Err(Error::invalid(format!("function {} takes {most} inputs, not {have}", function.name)));
+            return Err(Error::invalid(format!(
+                "function {} takes {most} inputs, not {have}",
+                function.name
+            )));
         }
         // A body sees nothing of its caller but what it is given.
         let mut scope = Scope { parent: None, attributes, ..self.inner()? };
@@ -266,7 +272,12 @@ impl<'s, 'a> Scope<'s, 'a> {
         scope.run(g, &graph.node, graph.output.iter().map(|output| output.name.as_str()))
     }
 
-    fn run(&self, g: &mut Graph, nodes: &'a [NodeProto], outputs: impl Iterator<Item = &'a str>) -> Result<Vec<Value>> {
+    fn run(
+        &self,
+        g: &mut Graph,
+        nodes: &'a [NodeProto],
+        outputs: impl Iterator<Item = &'a str>,
+    ) -> Result<Vec<Value>> {
         let outer = g.origin.clone();
         self.nodes(g, nodes)?;
         g.origin = outer;

@@ -134,11 +134,14 @@ fn decode(proto: &TensorProto, files: &Files) -> Result<Tensor> {
         Storage::Int4 => nibbles(&bytes, elems, |nibble| ((nibble << 4) as i8 >> 4) as u8),
         Storage::Uint4 => nibbles(&bytes, elems, |nibble| nibble),
     };
-    Tensor::new(storage.dtype(), shape, bytes).ok_or_else(|| Error::internal("a tensor's bytes were counted wrongly"))
+    Tensor::new(storage.dtype(), shape, bytes)
+        .ok_or_else(|| Error::internal("a tensor's bytes were counted wrongly"))
 }
 
 fn shape(dims: &[i64]) -> Result<Vec<usize>> {
-    let dim = |dim: &i64| usize::try_from(*dim).map_err(|_| Error::invalid(format!("negative dim in shape {dims:?}")));
+    let dim = |dim: &i64| {
+        usize::try_from(*dim).map_err(|_| Error::invalid(format!("negative dim in shape {dims:?}")))
+    };
     dims.iter().map(dim).collect()
 }
 
@@ -171,7 +174,10 @@ fn listed(proto: &TensorProto, storage: Storage, elems: usize) -> Result<Bytes> 
         Storage::Int4 | Storage::Uint4 => (proto.int32_data.len(), from_ints(DType::U8)),
     };
     if count != packed {
-        return Err(Error::invalid(format!("{count} elements of data where shape {:?} needs {packed}", proto.dims)));
+        return Err(Error::invalid(format!(
+            "{count} elements of data where shape {:?} needs {packed}",
+            proto.dims
+        )));
     }
     Ok(Bytes::Owned(bytes.into()))
 }
@@ -203,7 +209,8 @@ impl Files {
 
     /// `size` bytes of the external file that `entries` name.
     fn external(&self, entries: &[StringStringEntryProto], size: usize) -> Result<Bytes> {
-        let entry = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str());
+        let entry =
+            |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str());
         let number = |key: &str| match entry(key) {
             None => Ok(None),
             Some(text) => {
@@ -214,7 +221,9 @@ impl Files {
         let location = entry("location").ok_or_else(|| Error::invalid("external data without a location"))?;
         let offset = number("offset")?.unwrap_or(0);
         if let Some(length) = number("length")?.filter(|length| *length != size) {
-            return Err(Error::invalid(format!("external data: length {length} where the shape needs {size}")));
+            return Err(Error::invalid(format!(
+                "external data: length {length} where the shape needs {size}"
+            )));
         }
         if size == 0 {
             return Ok(Bytes::Owned(Arc::new([])));
@@ -245,7 +254,9 @@ impl Files {
         let Some(folder) = &self.folder else {
             return Err(Error::invalid("external data in a model that was not read from a file"));
         };
-        let inside = Path::new(location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let inside = Path::new(location)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         let leaves = || Error::invalid(format!("external data: `{location}` leaves the model's folder"));
         if !inside {
             return Err(leaves());

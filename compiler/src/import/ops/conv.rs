@@ -6,7 +6,7 @@ use crate::{
     graph::{Graph, Label, Value},
     scalar::Scalar,
 };
-use symshape::Dim;
+use symshape::{Dim, Relation};
 
 ops! {
     Conv 1 conv,
@@ -146,9 +146,7 @@ pub(super) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
     if g.rank(w) != count + 2 {
         return Err(Error::invalid(format!("kernels of {} axes for {count} spatial ones", g.rank(w))));
     }
-    if !(1..=1 << 31).contains(&group) || g.facts.divides(&group.into(), &g.shape(w)[0]).is_no() {
-        return Err(Error::invalid(format!("{} kernels in {group} groups", g.shape(w)[0])));
-    }
+    in_groups(g, w, group)?;
     let seen = window.view(g, x)?;
     let (space, kernel) = (&SPACE[..count], &KERNEL[..count]);
     if group == 1 {
@@ -162,6 +160,14 @@ pub(super) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
     let channels = shape.remove(1) * &shape[1];
     shape[1] = g.facts.simplify(&channels);
     g.reshape(y, shape)
+}
+
+fn in_groups(g: &mut Graph, w: Value, group: i64) -> Result<()> {
+    if !(1..=1 << 31).contains(&group) {
+        return Err(Error::invalid(format!("{group} groups")));
+    }
+    let kernels = g.shape(w)[0].clone();
+    g.require(Relation::divides(group, &kernels), &format!("{kernels} kernels in {group} groups"))
 }
 
 /// `x` with axis `k` split into groups and what is in one.
@@ -280,9 +286,7 @@ fn turned(g: &mut Graph, w: Value, group: i64) -> Result<Value> {
     for k in 2..g.rank(w) {
         w = g.reverse(w, k)?;
     }
-    if group < 1 || g.facts.divides(&group.into(), &g.shape(w)[0]).is_no() {
-        return Err(Error::invalid(format!("{} channels in {group} groups", g.shape(w)[0])));
-    }
+    in_groups(g, w, group)?;
     let mut shape = g.shape(w).to_vec();
     let (inner, outer) = (g.facts.simplify(&shape[0].floor_div(group)), &shape[1] * group);
     let w = grouped(g, w, 0, group)?;

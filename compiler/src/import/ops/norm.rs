@@ -9,7 +9,7 @@ use crate::{
     graph::{Graph, Value},
     scalar::{ReduceOp, Scalar},
 };
-use symshape::Dim;
+use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
 ops! {
@@ -147,9 +147,10 @@ fn groups(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let epsilon = n.float_or("epsilon", 1e-5)?;
     let count = n.int_or("num_groups", 0)?;
     let mut shape = g.shape(x).to_vec();
-    if shape.len() < 2 || count < 1 || g.facts.divides(&count.into(), &shape[1]).is_no() {
+    if shape.len() < 2 || count < 1 {
         return Err(Error::invalid(format!("{count} groups of channels")));
     }
+    g.require(Relation::divides(count, &shape[1]), &format!("{count} groups of channels"))?;
     let each = g.facts.simplify(&shape[1].floor_div(count));
     shape.splice(1..2, [count.into(), each]);
     let x = stash(g, n, x)?;

@@ -6,7 +6,7 @@ use crate::{
     graph::{Graph, Value},
     scalar::Scalar,
 };
-use symshape::Dim;
+use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
 ops! {
@@ -309,9 +309,6 @@ fn quotient(g: &Graph, from: &[Dim], to: &[Dim]) -> Result<Dim> {
     if below.as_i64() == Some(0) {
         return Err(Error::invalid("-1 beside a dim of 0 in the new shape says nothing"));
     }
-    if g.facts.divides(&below, &above).is_no() {
-        return Err(Error::invalid(format!("{above} elements don't divide by {below}")));
-    }
     Ok(g.facts.simplify(&above.floor_div(below)))
 }
 
@@ -454,12 +451,12 @@ fn split(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 }
 
 /// `count` parts of `dim`; the last one may be smaller if `uneven`.
-fn equal_parts(g: &Graph, dim: &Dim, count: i64, uneven: bool) -> Result<Vec<Dim>> {
+fn equal_parts(g: &mut Graph, dim: &Dim, count: i64, uneven: bool) -> Result<Vec<Dim>> {
     if !(1..=1 << 16).contains(&count) {
         return Err(Error::invalid(format!("a split into {count} parts")));
     }
-    if !uneven && g.facts.divides(&count.into(), dim).is_no() {
-        return Err(Error::invalid(format!("{dim} does not split into {count} equal parts")));
+    if !uneven {
+        g.require(Relation::divides(count, dim), &format!("a split into {count} equal parts"))?;
     }
     let part = g.facts.simplify(&if uneven { dim.ceil_div(count) } else { dim.floor_div(count) });
     let mut parts = vec![part.clone(); count as usize - 1];
