@@ -188,7 +188,7 @@ fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let [start, limit, step] = inputs.map(|input| n.constant(g, input, "a bound").map(|t| t.get(0).as_f64()));
     let (start, limit, step) = (start?, limit?, step?);
     let count = ((limit - start) / step).ceil().max(0.0);
-    if !(count < 1e15) {
+    if count.is_nan() || count >= 1e15 {
         return Err(Error::invalid(format!("Range({start}, {limit}, {step}) has no end")));
     }
     let position = g.index(DType::I64, vec![(count as i64).into()], axis(0).into())?;

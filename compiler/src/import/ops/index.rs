@@ -222,6 +222,7 @@ fn scatter_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let have = g.shape(updates)[k].clone();
         g.require(Relation::eq(have, dim), "updates of ScatterND")?;
     }
-    let at = from_start(g, at, &g.shape(x)[..depth].to_vec())?;
+    let sizes = g.shape(x)[..depth].to_vec();
+    let at = from_start(g, at, &sizes)?;
     g.push(Op::Scatter { coords: nd_coords(rank, 0, depth, outer, 2), mode }, &[x, updates, at])
 }

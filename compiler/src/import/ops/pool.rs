@@ -26,10 +26,7 @@ fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> 
     // With automatic padding there is nothing left over.
     let ceil = n.flag("ceil_mode", false)? && matches!(n.string_or("auto_pad", "NOTSET")?, "NOTSET" | "" | "VALID");
     let mut over = vec![Dim::zero(); count];
-    for i in 0..count {
-        if !ceil {
-            continue;
-        }
+    for (i, over) in over.iter_mut().enumerate().filter(|_| ceil) {
         let (stride, span) = (window.stride[i], window.span(i));
         let before = &g.shape(x)[i + 2] + &window.lo[i];
         let padded = &before + &window.hi[i];
@@ -38,7 +35,7 @@ fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> 
         let starts = g.facts.simplify(&before.ceil_div(stride));
         let windows = if g.facts.prove_le(&rounded, &starts).is_yes() { rounded } else { Dim::min(&rounded, starts) };
         let more = g.facts.simplify(&((windows - 1) * stride + span - padded));
-        over[i] = super::larger(g, &more, &Dim::zero());
+        *over = super::larger(g, &more, &Dim::zero());
     }
     Ok((window, over))
 }
@@ -69,7 +66,7 @@ fn average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let with_pads = n.flag("count_include_pad", false)?;
     let through = seen(g, x, &window, &over, Scalar::from_i64(g.dtype(x), 0))?;
     let sum = g.reduce(ReduceOp::Sum, through, &window_axes(&window), false)?;
-    let count = counts(g, &g.shape(x)[2..].to_vec(), &g.shape(sum)[2..].to_vec(), &window, with_pads);
+    let count = counts(g, &g.shape(x)[2..], &g.shape(sum)[2..], &window, with_pads);
     let count = match count.as_i64() {
         Some(count) => g.number(g.dtype(x), count as f64)?,
         None => {
@@ -85,12 +82,12 @@ fn average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn counts(g: &Graph, size: &[Dim], windows: &[Dim], window: &Window, with_pads: bool) -> Dim {
     let facts = g.index_facts(windows);
     let mut product = Dim::one();
-    for i in 0..size.len() {
+    for (i, size) in size.iter().enumerate() {
         let start = Dim::from(axis(i)) * window.stride[i];
         let (taps, step) = (window.kernel[i], window.dilation[i]);
         let (first, end) = match with_pads {
-            true => (Dim::zero(), &size[i] + &window.lo[i] + &window.hi[i]),
-            false => (window.lo[i].clone(), &size[i] + &window.lo[i]),
+            true => (Dim::zero(), size + &window.lo[i] + &window.hi[i]),
+            false => (window.lo[i].clone(), size + &window.lo[i]),
         };
         // Tap t stands at start + t * step: the first one not before `first`, and the first one not before `end`.
         let bound = |edge: Dim| {

@@ -6,7 +6,7 @@ use crate::{
     graph::{Graph, Value},
     scalar::{ReduceOp, UnaryOp},
 };
-use symshape::Dim;
+use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
 ops! {
@@ -217,7 +217,8 @@ fn top_k(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     if g.facts.prove_lt(&g.shape(x)[axis], &k).is_yes() {
         return Err(Error::invalid(format!("{k} of {} elements", g.shape(x)[axis])));
     }
-    g.require(symshape::Relation::le(&k, &g.shape(x)[axis].clone()), "k of TopK")?;
+    let size = g.shape(x)[axis].clone();
+    g.require(Relation::le(&k, size), "k of TopK")?;
     let (values, positions) = g.sort(x, axis, largest)?;
     let first = |g: &mut Graph, x| g.slice(x, axis, Dim::zero(), k.clone(), 1);
     Ok(vec![first(g, values)?, first(g, positions)?])

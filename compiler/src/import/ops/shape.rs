@@ -124,7 +124,8 @@ fn kept(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
         true => {
             let dtype = if n.opset < 10 { g.dtype(x) } else { DType::Bool };
             let one = g.scalar(Scalar::from_i64(dtype, 1))?;
-            Some(g.broadcast_to(one, &g.shape(x).to_vec())?)
+            let shape = g.shape(x).to_vec();
+            Some(g.broadcast_to(one, &shape)?)
         }
     };
     Ok(vec![Some(x), mask])
@@ -215,7 +216,8 @@ fn pad_by(g: &mut Graph, x: Value, mode: &str, axes: &[usize], pads: &[Dim], fil
         ("constant", Fill::Known(value)) => g.pad(x, &lo, &hi, value),
         ("constant", Fill::Computed(value)) => {
             let yes = g.scalar(Scalar::bool(true))?;
-            let inside = g.broadcast_to(yes, &g.shape(x).to_vec())?;
+            let shape = g.shape(x).to_vec();
+            let inside = g.broadcast_to(yes, &shape)?;
             let inside = g.pad(inside, &lo, &hi, Scalar::bool(false))?;
             let padded = g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))?;
             let value = g.reshape(value, Vec::new())?;
