@@ -147,3 +147,16 @@ fn outputs(graph: &Graph, call: &str) -> Result<String> {
     }
     Ok(out)
 }
+
+#[test]
+fn the_graphs_in_the_documentation_are_printed_graphs() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ir.md");
+    let doc = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let blocks: Vec<&str> =
+        doc.split("```text\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(!blocks.is_empty(), "docs/ir.md shows no graph");
+    for block in blocks {
+        let printed = text::parse(block).map(|graph| graph.to_string());
+        assert_eq!(printed.as_deref(), Ok(block));
+    }
+}

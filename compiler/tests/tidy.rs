@@ -1,0 +1,224 @@
+//! Invariants of the source that a machine can check; the text of a failure says what to do.
+
+use std::{
+    collections::BTreeSet,
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// What each module of the compiler may use of its siblings. `graph` and `kernel` know no stage, and stages know only
+/// what stands between them: `pipeline` alone sees all.
+const EDGES: &[(&str, &[&str])] = &[
+    ("import", &["graph"]),
+    ("opt", &["graph"]),
+    ("lower", &["graph", "kernel"]),
+    ("schedule", &["kernel", "target"]),
+    ("plan", &["kernel"]),
+    ("codegen", &["kernel", "plan", "target"]),
+    ("emit", &["codegen", "kernel", "plan", "target"]),
+    ("graph", &[]),
+    ("kernel", &[]),
+    ("scalar", &[]),
+    ("tensor", &[]),
+    ("text", &[]),
+    ("target", &[]),
+    ("error", &[]),
+];
+
+/// Vocabulary that every module may use.
+const SHARED: &[&str] = &["error", "scalar", "tensor", "text"];
+
+/// The only files that may hold unsafe code.
+const UNSAFE: &[&str] = &[
+    "compiler/src/emit/jit.rs",
+    "runtime/src/abi.rs",
+    "runtime/src/arena.rs",
+    "runtime/src/call.rs",
+    "runtime/src/desc.rs",
+    "runtime/src/element.rs",
+    "runtime/src/loader.rs",
+    "runtime/src/model.rs",
+    "runtime/src/pool.rs",
+];
+
+/// Names that say nothing about what is in a file.
+const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "misc"];
+
+const MAX_FILE_LINES: usize = 800;
+const MAX_FN_LINES: usize = 100;
+
+struct Source {
+    /// From the root of the repository.
+    path: String,
+    text: String,
+}
+
+impl Source {
+    /// The lines that are code: without comments, and up to the unit tests.
+    fn code(&self) -> impl Iterator<Item = &str> {
+        let end = self.text.find("\n#[cfg(test)]\nmod ").unwrap_or(self.text.len());
+        self.text[..end].lines().filter(|line| !line.trim_start().starts_with("//"))
+    }
+}
+
+fn root() -> PathBuf {
+    let compiler = Path::new(env!("CARGO_MANIFEST_DIR"));
+    compiler.parent().map_or_else(|| compiler.to_path_buf(), Path::to_path_buf)
+}
+
+fn sources() -> Vec<Source> {
+    let mut files = Vec::new();
+    for folder in ["compiler/src", "runtime/src", "symshape/src"] {
+        collect(&root().join(folder), &mut files);
+    }
+    assert!(files.len() > 20, "the sources were not found below {}", root().display());
+    files.sort();
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let path = path.strip_prefix(root()).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+        Source { path, text }
+    };
+    files.into_iter().map(read).collect()
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+fn check(what: &str, complain: impl Fn(&Source, &mut String)) {
+    let mut complaints = String::new();
+    for source in &sources() {
+        complain(source, &mut complaints);
+    }
+    assert!(complaints.is_empty(), "{what}:\n{complaints}");
+}
+
+/// The modules of this crate that a file names after `crate::`.
+fn used_modules(source: &Source) -> BTreeSet<String> {
+    let text: String = source.code().flat_map(|line| [line, "\n"]).collect();
+    let ident = |text: &str| -> String {
+        text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect()
+    };
+    let mut modules = BTreeSet::new();
+    for (at, _) in text.match_indices("crate::") {
+        // The last part of another crate's name is no use of this one.
+        if text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
+            continue;
+        }
+        let rest = &text[at + "crate::".len()..];
+        let Some(group) = rest.strip_prefix('{') else {
+            modules.insert(ident(rest));
+            continue;
+        };
+        let mut depth = 0;
+        let mut item = String::new();
+        for c in group.chars() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth == 0 => break,
+                '}' => depth -= 1,
+                ',' if depth == 0 => _ = modules.insert(ident(std::mem::take(&mut item).trim())),
+                c if depth == 0 => item.push(c),
+                _ => {}
+            }
+        }
+        modules.insert(ident(item.trim()));
+    }
+    // Types are re-exported at the root; only modules are stages.
+    modules.into_iter().filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase())).collect()
+}
+
+#[test]
+fn stages_use_only_what_stands_between_them() {
+    check("a module uses what it must not know (EDGES in this test)", |source, out| {
+        let Some(path) = source.path.strip_prefix("compiler/src/") else { return };
+        let module = path.split('/').next().unwrap_or(path).trim_end_matches(".rs");
+        let Some((_, allowed)) = EDGES.iter().find(|(name, _)| *name == module) else { return };
+        for used in used_modules(source) {
+            let known = EDGES.iter().any(|(name, _)| *name == used) || used == "pipeline" || used == "cli";
+            if known
+                && used != module
+                && !SHARED.contains(&used.as_str())
+                && !allowed.contains(&used.as_str())
+            {
+                _ = writeln!(out, "  {}: crate::{used}", source.path);
+            }
+        }
+    });
+}
+
+#[test]
+fn every_module_says_what_it_is() {
+    check("a module without `//!` in its first lines", |source, out| {
+        if !source.text.starts_with("//!") {
+            _ = writeln!(out, "  {}", source.path);
+        }
+    });
+}
+
+#[test]
+fn files_are_named_after_one_thing() {
+    check("a name that says nothing", |source, out| {
+        let parts = source.path.trim_end_matches(".rs").split('/');
+        if parts.into_iter().any(|part| EMPTY_NAMES.contains(&part)) {
+            _ = writeln!(out, "  {}", source.path);
+        }
+    });
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    check("too long: split by what the parts do", |source, out| {
+        let lines: Vec<&str> = source.code().collect();
+        if lines.len() > MAX_FILE_LINES {
+            _ = writeln!(out, "  {}: {} lines, at most {MAX_FILE_LINES}", source.path, lines.len());
+        }
+        for (start, line) in lines.iter().enumerate() {
+            let Some(name) = function_name(line) else { continue };
+            let indent = line.len() - line.trim_start().len();
+            // rustfmt closes a function where it began.
+            let close = format!("{}}}", " ".repeat(indent));
+            let len = lines[start..].iter().position(|line| *line == close).map_or(0, |len| len + 1);
+            if len > MAX_FN_LINES {
+                _ = writeln!(out, "  {}: fn {name} has {len} lines, at most {MAX_FN_LINES}", source.path);
+            }
+        }
+    });
+}
+
+/// The name of the function that begins in this line and goes on behind it.
+fn function_name(line: &str) -> Option<&str> {
+    let (before, after) = line.split_once("fn ")?;
+    let is_head = before.trim().split([' ', '(']).all(|word| {
+        ["", "pub", "crate)", "super)", "in", "const", "unsafe", "extern", "\"C\"", "async"].contains(&word)
+    });
+    let whole = line.trim_end().ends_with([';', '}']);
+    (is_head && !whole).then(|| after.split(['(', '<']).next().unwrap_or(after))
+}
+
+#[test]
+fn unsafe_code_stands_in_few_files() {
+    check("unsafe code outside the list (UNSAFE in this test)", |source, out| {
+        let is_unsafe = |line: &str| {
+            ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"].iter().any(|what| line.contains(what))
+        };
+        if source.code().any(is_unsafe) && !UNSAFE.contains(&source.path.as_str()) {
+            _ = writeln!(out, "  {}", source.path);
+        }
+    });
+}
+
+/// A list that nobody prunes stops meaning anything.
+#[test]
+fn the_list_of_unsafe_files_is_exact() {
+    let gone: Vec<&&str> = UNSAFE.iter().filter(|path| !root().join(path).exists()).collect();
+    assert!(gone.is_empty(), "in UNSAFE but not in the tree: {gone:?}");
+}
