@@ -51,6 +51,8 @@ pub(super) struct Binding<'a> {
     pub(super) variables: Vec<Local>,
     /// Locals that the leaf sets somewhere.
     pub(super) inner: Vec<Local>,
+    /// Registers of the body at hand that stand for 64-bit integers.
+    pub(super) wide: Vec<u32>,
 }
 
 /// The type of lanes that hold elements of this type.
@@ -79,6 +81,7 @@ impl Binding<'_> {
     pub(super) fn body(&mut self, code: &Code, column: Option<&Symbol>) -> Option<Body> {
         let mut body = Body::default();
         let mut regs = Vec::with_capacity(code.insts.len());
+        self.wide.clear();
         for inst in &code.insts {
             let reg = self.inst(&mut body, &regs, inst, column)?;
             regs.push(reg);
@@ -93,9 +96,13 @@ impl Binding<'_> {
             Inst::Const(scalar) => body.push(Op::Const(scalar.bits() as u32), lane_type(scalar.dtype())?),
             Inst::Index(dtype, dim) => {
                 let inside = [self.row, column].into_iter().flatten().any(|symbol| dim.contains(symbol));
-                let ty = lane_type(*dtype).filter(|ty| *ty == Ty::I32 && !inside)?;
+                (!inside && self.is_narrow(*dtype, dim)).then_some(())?;
                 let slot = position(&mut self.scalars, Scalar::Index(dim.clone()));
-                body.push(Op::Splat(slot), ty)
+                let reg = body.push(Op::Splat(slot), Ty::I32)?;
+                if *dtype == DType::I64 {
+                    self.wide.push(reg);
+                }
+                Some(reg)
             }
             Inst::Load(access) => {
                 let (stream, ty) = self.stream(access, column)?;
@@ -114,12 +121,17 @@ impl Binding<'_> {
                 body.push(Op::Set(var, at(x)), ty_of(body, x))
             }
             Inst::Unary(op, x) => {
+                (!self.is_wide(at(x))).then_some(())?;
                 let truth = matches!(op, UnaryOp::IsNan | UnaryOp::IsInf);
                 let ty = if truth { Ty::Bool } else { ty_of(body, x) };
                 body.push(Op::Unary(*op, at(x)), ty)
             }
-            Inst::Binary(op, x, y) => body.push(Op::Binary(*op, at(x), at(y)), ty_of(body, x)),
+            Inst::Binary(op, x, y) => {
+                (!self.is_wide(at(x)) && !self.is_wide(at(y))).then_some(())?;
+                body.push(Op::Binary(*op, at(x), at(y)), ty_of(body, x))
+            }
             Inst::Compare(op, x, y) => body.push(Op::Compare(*op, at(x), at(y)), Ty::Bool),
+            Inst::Select(_, x, y) if self.is_wide(at(x)) || self.is_wide(at(y)) => None,
             Inst::Select(c, x, y) => body.push(Op::Select(at(c), at(x), at(y)), ty_of(body, x)),
             Inst::Cast(dtype, x) => body.push(Op::Cast(at(x)), lane_type(*dtype)?),
             Inst::Store(access, x) => {
@@ -133,6 +145,20 @@ impl Binding<'_> {
             }
             Inst::Bind(..) | Inst::Check(_) => None,
         }
+    }
+
+    /// Whether the register stands for a 64-bit integer, on which arithmetic could overflow in a lane.
+    fn is_wide(&self, reg: u32) -> bool {
+        self.wide.contains(&reg)
+    }
+
+    /// Whether an index of this type may be computed in 32 bits: of the wide type there are no lanes, but small values
+    /// convert and compare in the narrow one just the same; arithmetic on them is refused.
+    fn is_narrow(&self, dtype: DType, dim: &Dim) -> bool {
+        let bounds = self.facts.bounds(dim);
+        let fits =
+            |bound: Option<num_bigint::BigInt>| bound.is_some_and(|bound| i32::try_from(bound).is_ok());
+        dtype == DType::I32 || dtype == DType::I64 && fits(bounds.lo) && fits(bounds.hi)
     }
 
     /// The number of the stream that an access is, and the type of its lanes.

@@ -106,6 +106,7 @@ fn recognise(
         scalars: Vec::new(),
         variables: Vec::new(),
         inner,
+        wide: Vec::new(),
     };
     let (mut phases, mut extents) = (Vec::new(), Vec::new());
     for stmt in body {

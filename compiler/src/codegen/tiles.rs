@@ -94,6 +94,7 @@ fn plan<'a>(f: &FuncCtx, kernel: &Kernel, facts: &Facts, contract: &'a Contract)
         scalars: Vec::new(),
         variables: Vec::new(),
         inner: Vec::new(),
+        wide: Vec::new(),
     };
     let epilogue = binding.body(&contract.epilogue, Some(&contract.n.var))?;
     if !binding.variables.is_empty() || levels.len() > 4 {

@@ -27,7 +27,7 @@ use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
 /// Columns of a packed panel: a whole number of vectors on every target.
-pub(super) const PANEL_WIDTH: u32 = 32;
+pub(super) const PANEL_WIDTH: u32 = 16;
 
 /// Up to this many products are summed in registers by a strip.
 const MOST_UNROLLED: i64 = 32;

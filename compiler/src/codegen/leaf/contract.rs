@@ -24,6 +24,9 @@ pub const PANEL: usize = 16;
 /// Steps of the innermost loop that are unrolled.
 const UNROLL: usize = 4;
 
+/// Longest epilogue, in steps, that is repeated for each row of the tile.
+const UNROLLED_COST: usize = 12;
+
 /// Where B comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rhs {
@@ -336,18 +339,46 @@ impl<'a> Tile<'a> {
     }
 
     fn epilogue(&self, b: &mut Builder) {
-        for row in 0..self.key.rows as usize {
-            for vector in 0..self.key.vectors as usize {
-                let mut at = At { tile: self, row, vector };
-                match self.parts.get(vector) {
-                    None => self.key.epilogue.emit(b, &mut at),
-                    Some(&(n, _)) => b.when(CompareOp::Gt, n, 0, |b| self.key.epilogue.emit(b, &mut at)),
-                }
+        if self.key.epilogue.cost() > UNROLLED_COST {
+            return self.epilogue_by_rows(b);
+        }
+        // Copies, so that what the epilogue lacks registers for is not taken from the reduction.
+        let copies: Vec<Vec<Vector>> =
+            self.sums.iter().map(|row| row.iter().map(|sum| b.variable(*sum)).collect()).collect();
+        for row in &copies {
+            self.epilogue_row(b, row);
+        }
+    }
+
+    /// The epilogue as a loop over rows, the sums going through memory: long code is not repeated for each.
+    fn epilogue_by_rows(&self, b: &mut Builder) {
+        let bytes = 4 * b.lanes();
+        let vectors = self.key.vectors as usize;
+        let place = b.scratch(self.key.rows as usize * vectors * bytes);
+        for (idx, sum) in self.sums.iter().flatten().enumerate() {
+            b.store(Mem::from(place).plus(idx * bytes), *sum);
+        }
+        let rows = b.imm(i64::from(self.key.rows));
+        b.repeat(rows, 1, |b| {
+            let row: Vec<Vector> =
+                (0..vectors).map(|vector| b.load(Mem::from(place).plus(vector * bytes))).collect();
+            self.epilogue_row(b, &row);
+            b.advance(place, (vectors * bytes) as i32);
+        });
+    }
+
+    /// The epilogue of one row, after which the streams stand at the next.
+    fn epilogue_row(&self, b: &mut Builder, sums: &[Vector]) {
+        for (vector, &sum) in sums.iter().enumerate() {
+            let mut at = At { tile: self, sum, vector };
+            match self.parts.get(vector) {
+                None => self.key.epilogue.emit(b, &mut at),
+                Some(&(n, _)) => b.when(CompareOp::Gt, n, 0, |b| self.key.epilogue.emit(b, &mut at)),
             }
-            for (stream, &pointer) in self.streams.iter().enumerate() {
-                let stride = b.arg(self.key.stream(stream as u32) + 1);
-                b.advance(pointer, stride);
-            }
+        }
+        for (stream, &pointer) in self.streams.iter().enumerate() {
+            let stride = b.arg(self.key.stream(stream as u32) + 1);
+            b.advance(pointer, stride);
         }
     }
 }
@@ -385,7 +416,7 @@ fn panel_mem(base: Int, offsets: &[Int], panel: usize) -> Mem {
 /// One vector of sums in the epilogue.
 struct At<'a> {
     tile: &'a Tile<'a>,
-    row: usize,
+    sum: Vector,
     vector: usize,
 }
 
@@ -447,7 +478,7 @@ impl Lanes for At<'_> {
     }
 
     fn sum(&mut self, _: &mut Builder) -> Vector {
-        self.tile.sums[self.row][self.vector]
+        self.sum
     }
 
     fn variable(&mut self, _: u32) -> Vector {

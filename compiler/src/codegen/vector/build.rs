@@ -153,6 +153,14 @@ impl Builder {
         dst
     }
 
+    /// The address of `bytes` of memory of the leaf's own; the same at every call.
+    pub fn scratch(&mut self, bytes: usize) -> Int {
+        self.code.scratch_bytes = self.code.scratch_bytes.max(bytes as u32);
+        let dst = self.int();
+        self.push(Step::Scratch(dst));
+        dst
+    }
+
     /// An integer from memory.
     pub fn load_int(&mut self, mem: impl Into<Mem>, width: Width) -> Int {
         let dst = self.int();

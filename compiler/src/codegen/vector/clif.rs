@@ -12,8 +12,8 @@ use crate::{
     scalar::CompareOp,
 };
 use cranelift_codegen::ir::{
-    AbiParam, Block, ConstantData, Function, InstBuilder, MemFlagsData, Type, UserFuncName, Value,
-    condcodes::FloatCC, condcodes::IntCC, types,
+    AbiParam, Block, ConstantData, Function, InstBuilder, MemFlagsData, StackSlot, StackSlotData,
+    StackSlotKind, Type, UserFuncName, Value, condcodes::FloatCC, condcodes::IntCC, types,
 };
 use cranelift_codegen::isa::{TargetFrontendConfig, TargetIsa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
@@ -78,7 +78,9 @@ fn translate(
     let args = b.block_params(entry)[0];
     b.def_var(ints[0], args);
     let constants = vec![None; vectors.len()];
-    let mut ctx = Ctx { b, ints, vectors, masks, constants, open: Vec::new(), fma };
+    let scratch = StackSlotData::new(StackSlotKind::ExplicitSlot, code.scratch_bytes, 4);
+    let scratch = b.create_sized_stack_slot(scratch);
+    let mut ctx = Ctx { b, ints, vectors, masks, constants, scratch, open: Vec::new(), fma };
     for step in &code.steps {
         ctx.step(step);
     }
@@ -94,6 +96,7 @@ struct Ctx<'a> {
     masks: Vec<Variable>,
     /// Constants are made anew at each use, so that they never hold a register across a loop.
     constants: Vec<Option<u32>>,
+    scratch: StackSlot,
     /// The block that an open loop returns to, or that an open branch ends in.
     open: Vec<Block>,
     fma: bool,
@@ -203,6 +206,10 @@ impl Ctx<'_> {
             Step::Address(dst, mem) => {
                 let (base, disp) = self.address(*mem);
                 let value = self.b.ins().iadd_imm_s(base, i64::from(disp));
+                self.set_int(*dst, value);
+            }
+            Step::Scratch(dst) => {
+                let value = self.b.ins().stack_addr(types::I64, self.scratch, 0);
                 self.set_int(*dst, value);
             }
             Step::LoadInt(dst, mem, width) => self.load_int(*dst, *mem, *width),

@@ -166,6 +166,8 @@ pub enum Step {
     Int(IntOp, Int, Int, Operand),
     /// The address itself.
     Address(Int, Mem),
+    /// The address of the leaf's own memory, of [`Code::scratch_bytes`].
+    Scratch(Int),
     /// An integer from memory.
     LoadInt(Int, Mem, Width),
     /// An integer to memory.
@@ -233,4 +235,6 @@ pub struct Code {
     pub vectors: u32,
     /// Mask registers used.
     pub masks: u32,
+    /// Memory on the stack that the leaf may use.
+    pub scratch_bytes: u32,
 }

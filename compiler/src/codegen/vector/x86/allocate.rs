@@ -37,7 +37,7 @@ pub(super) struct Allocated {
     places: HashMap<Reg, usize>,
     /// Bytes of spill slots.
     pub(super) frame_bytes: i32,
-    /// Registers that went to memory.
+    /// Vector registers that went to memory.
     pub(super) spills: usize,
 }
 
@@ -92,21 +92,17 @@ impl Files {
 /// Gives every register of the code a place.
 pub(super) fn allocate(mut code: Code, constants: &Constants, files: Files) -> Result<Allocated> {
     let mut short: HashSet<Reg> = HashSet::new();
-    let mut slots = 0;
+    let (mut slots, mut spills) = (0, 0);
     for _ in 0..MOST_ROUNDS {
         let intervals = intervals(&code, constants);
         match scan(&code, &intervals, files, &short) {
             Ok(places) => {
-                return Ok(Allocated {
-                    code,
-                    places,
-                    frame_bytes: slots * SLOT_BYTES,
-                    spills: slots as usize,
-                });
+                return Ok(Allocated { code, places, frame_bytes: slots * SLOT_BYTES, spills });
             }
             Err(Some(spilled)) => {
                 code = spill(&code, spilled, slots * SLOT_BYTES, &mut short);
                 slots += 1;
+                spills += usize::from(matches!(spilled, Reg::Vector(_)));
             }
             Err(None) => break,
         }

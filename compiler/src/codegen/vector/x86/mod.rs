@@ -28,7 +28,7 @@ impl X86 {
     /// AVX-512: 32 registers of 16 lanes, masks of their own.
     pub const AVX512: X86 = X86 { level: Level::Avx512 };
 
-    /// The machine code of a leaf, and how many of its registers live in memory.
+    /// The machine code of a leaf, and how many of its vector registers live in memory.
     ///
     /// # Errors
     /// `Internal` where an instruction can't be encoded: a bug.

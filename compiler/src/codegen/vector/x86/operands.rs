@@ -56,7 +56,7 @@ type Lists = (Vec<Reg>, Vec<Reg>, Vec<Reg>);
 /// The operands of a step, constants among them.
 pub(super) fn operands(step: &Step) -> Operands {
     let (reads, sets, early): Lists = match step {
-        Step::Imm(dst, _) => (vec![], vec![(*dst).into()], vec![]),
+        Step::Imm(dst, _) | Step::Scratch(dst) => (vec![], vec![(*dst).into()], vec![]),
         Step::Copy(dst, src) => (vec![(*src).into()], vec![(*dst).into()], vec![]),
         Step::Int(_, dst, a, b) => {
             (std::iter::once((*a).into()).chain(of_operand(b)).collect(), vec![(*dst).into()], vec![])
@@ -116,7 +116,7 @@ pub(super) fn rename(
         mem.index = mem.index.map(|(index, scale)| (int(index, false), scale));
     };
     match &mut step {
-        Step::Imm(dst, _) => *dst = int(*dst, true),
+        Step::Imm(dst, _) | Step::Scratch(dst) => *dst = int(*dst, true),
         Step::Copy(dst, src) => {
             *src = int(*src, false);
             *dst = int(*dst, true);

@@ -48,12 +48,17 @@ struct Selector<'a> {
 }
 
 impl Selector<'_> {
+    /// Spill slots, and the leaf's own memory above them.
+    fn frame_bytes(&self) -> i32 {
+        self.allocated.frame_bytes + self.allocated.code.scratch_bytes as i32
+    }
+
     fn enter(&mut self, saved: &[Register]) {
         for reg in saved {
             self.asm.op(Code::Push_r64, &[(*reg).into()]);
         }
-        if self.allocated.frame_bytes > 0 {
-            self.asm.op(Code::Sub_rm64_imm32, &[Register::RSP.into(), self.allocated.frame_bytes.into()]);
+        if self.frame_bytes() > 0 {
+            self.asm.op(Code::Sub_rm64_imm32, &[Register::RSP.into(), self.frame_bytes().into()]);
         }
         let args = self.int(Int(0));
         self.move_int(args, INTS[0]);
@@ -61,8 +66,8 @@ impl Selector<'_> {
 
     fn leave(&mut self, saved: &[Register]) {
         self.asm.op(Code::VEX_Vzeroupper, &[]);
-        if self.allocated.frame_bytes > 0 {
-            self.asm.op(Code::Add_rm64_imm32, &[Register::RSP.into(), self.allocated.frame_bytes.into()]);
+        if self.frame_bytes() > 0 {
+            self.asm.op(Code::Add_rm64_imm32, &[Register::RSP.into(), self.frame_bytes().into()]);
         }
         for reg in saved.iter().rev() {
             self.asm.op(Code::Pop_r64, &[(*reg).into()]);
@@ -120,6 +125,10 @@ impl Selector<'_> {
             Step::Int(op, dst, a, b) => self.int_op(*op, self.int(*dst), self.int(*a), *b),
             Step::Address(dst, mem) => {
                 self.asm.op(Code::Lea_r64_m, &[self.int(*dst).into(), self.mem(*mem).into()]);
+            }
+            Step::Scratch(dst) => {
+                let at = MemoryOperand::with_base_displ(Register::RSP, i64::from(self.allocated.frame_bytes));
+                self.asm.op(Code::Lea_r64_m, &[self.int(*dst).into(), at.into()]);
             }
             Step::LoadInt(dst, mem, width) => self.load_int(*dst, *mem, *width),
             Step::StoreInt(mem, src, width) => self.store_int(*mem, *src, *width),

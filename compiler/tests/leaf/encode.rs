@@ -1,0 +1,50 @@
+//! The x86 encodings of leaves, for levels that this machine may lack too.
+
+use symshape_compiler::{
+    codegen::{
+        leaf::{
+            LeafKey,
+            body::{Body, Op, Ty},
+            contract::{Columns, Rhs, TileKey, max_rows, wide_vectors},
+        },
+        vector::{VectorIsa, X86},
+    },
+    scalar::{BinaryOp, UnaryOp},
+};
+
+/// `relu(sum + bias)`, or `erf(sum + bias)`.
+fn epilogue(erf: bool) -> Body {
+    let mut body = Body::default();
+    let mut push = |op| body.push(op, Ty::F32).expect("supported");
+    let (sum, bias) = (push(Op::Sum), push(Op::Load(0)));
+    let biased = push(Op::Binary(BinaryOp::Add, sum, bias));
+    let zero = push(Op::Const(0));
+    let y = push(if erf { Op::Unary(UnaryOp::Erf, biased) } else { Op::Binary(BinaryOp::Max, biased, zero) });
+    push(Op::Store(1, y));
+    body
+}
+
+#[test]
+fn sums_of_tiles_never_leave_the_registers() {
+    for isa in [X86::AVX2, X86::AVX512] {
+        let shape = isa.shape();
+        for rows in 1..=max_rows(shape) {
+            for (vectors, erf) in [(wide_vectors(shape, rows), false), (2, false), (2, true)] {
+                let key = TileKey {
+                    rows: rows as u8,
+                    vectors: vectors as u8,
+                    tail: false,
+                    dense: true,
+                    levels: 2,
+                    rhs: Rhs::Panels(16),
+                    streams: vec![Columns::Unit; 2],
+                    scalars: 0,
+                    epilogue: epilogue(erf),
+                };
+                let (bytes, spilled) = isa.encode(&LeafKey::Tile(key).code(&isa)).expect("it encodes");
+                assert_eq!(spilled, 0, "{} {rows}x{vectors}", isa.name());
+                assert!(bytes.len() < 6000, "{} {rows}x{vectors}: {} bytes", isa.name(), bytes.len());
+            }
+        }
+    }
+}
