@@ -6,7 +6,7 @@
 mod bench;
 mod compare;
 mod compile;
-mod declare;
+mod feed;
 mod npy;
 mod plan;
 mod progress;

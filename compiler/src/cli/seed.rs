@@ -44,6 +44,35 @@ fn next(state: &mut u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
+/// The dims as people write them: `N=8,S=128`.
+pub(super) fn binding(model: &Model, dims: &[i64]) -> String {
+    let pairs = model.symbols().iter().zip(dims).map(|(symbol, dim)| format!("{}={dim}", symbol.name()));
+    pairs.collect::<Vec<_>>().join(",")
+}
+
+/// One dim for each symbol from `N=8,S=128`.
+pub(super) fn dims(model: &Model, at: &str) -> Result<Vec<i64>> {
+    let mut dims: Vec<Option<i64>> = vec![None; model.symbols().len()];
+    for part in at.split(',').filter(|part| !part.trim().is_empty()) {
+        let parsed = part.split_once('=').and_then(|(name, value)| Some((name.trim(), value.trim().parse().ok()?)));
+        let (name, value) = parsed.ok_or_else(|| usage(format!("--at {at}: expected NAME=SIZE,…")))?;
+        let position = model.symbols().iter().position(|symbol| symbol.name() == name).ok_or_else(|| {
+            let known: Vec<&str> = model.symbols().iter().map(|symbol| symbol.name()).collect();
+            usage(format!("--at {at}: the model has no symbol {name}; it has {}", known.join(", ")))
+        })?;
+        let symbol = &model.symbols()[position];
+        if !symbol.allows(value) {
+            return Err(usage(format!("--at {at}: {name} = {value}; {name} is declared {symbol}")));
+        }
+        dims[position] = Some(value);
+    }
+    let missing = model.symbols().iter().zip(&dims).find(|(_, dim)| dim.is_none());
+    match missing {
+        Some((symbol, _)) => Err(usage(format!("--at {at}: {} is missing", symbol.name()))),
+        None => Ok(dims.into_iter().flatten().collect()),
+    }
+}
+
 /// The shape of an input at these dims, which are one for each symbol.
 pub(super) fn shape(info: &TensorInfo, model: &Model, dims: &[i64]) -> Result<Vec<usize>> {
     let value = |symbol: &symshape::Symbol| {

@@ -1,0 +1,185 @@
+//! `symc bench`: times calls at given sizes.
+//!
+//! Nothing in the timed loop allocates or enters the kernel: samples go to storage of a fixed size, thinned out when
+//! it is full, and the clock is read through the vdso. Two runs of different lengths make the same number of heap
+//! calls, which an outside counter can check.
+
+use super::{Verdict, feed, seed, source, usage};
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    tensor::Tensor,
+};
+use std::{
+    fmt::Write,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use symshape_runtime::{Context, Model, TensorRef};
+
+/// Samples kept of one binding.
+const MAX_SAMPLES: usize = 1 << 14;
+
+/// Arguments of `symc bench`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The model: an ONNX file, or a shared object that `symc compile` made
+    model: PathBuf,
+    #[command(flatten)]
+    contract: source::Contract,
+    /// Sizes to time, in order; the default is the least and the greatest
+    #[arg(long, value_name = "N=8[,S=128]", num_args = 1..)]
+    at: Vec<String>,
+    /// Inputs from a file, under keys NAME or in:NAME; their sizes are timed
+    #[arg(long, value_name = "F.npz")]
+    inputs: Option<PathBuf>,
+    /// Threads for each call
+    #[arg(long, value_name = "T", default_value_t = 1)]
+    threads: u32,
+    /// Time spent at each size
+    #[arg(long, value_name = "MS", default_value_t = 60)]
+    min_ms: u64,
+    /// One JSON object a line on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured at one binding.
+struct Timing {
+    median_ns: u64,
+    min_ns: u64,
+    first_ns: u64,
+    reps: u64,
+    heap_calls: u64,
+}
+
+/// Times calls.
+pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
+    if args.threads == 0 {
+        return Err(usage("--threads: at least 1"));
+    }
+    if args.threads > 1 {
+        eprintln!("symc: note: calls run on one thread so far");
+    }
+    let loaded = source::load(&args.model, &args.contract)?;
+    let place = || args.model.display().to_string();
+    let cases = cases(&loaded.model, args).at(place)?;
+    let mut context =
+        Context::new(&loaded.model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+    let mut samples = vec![0_u64; MAX_SAMPLES];
+    let mut text = String::with_capacity(4096);
+    for (at, inputs) in &cases {
+        let refs = feed::refs(inputs)?;
+        let arena_bytes = {
+            let dims = context.bind(&refs).map_err(|error| feed::refused(&error)).at(place)?;
+            loaded.model.arena_bytes(dims).map_err(|error| usage(error.to_string()))?
+        };
+        let budget = Duration::from_millis(args.min_ms);
+        let timing = time(&mut context, &refs, budget, &mut samples, allocations).at(place)?;
+        text.clear();
+        print(&mut text, args.json, at, &timing, arena_bytes, &loaded);
+        super::line(&text);
+    }
+    Ok(Verdict::Yes)
+}
+
+/// The bindings in order and the inputs of each.
+fn cases(model: &Model, args: &Args) -> Result<Vec<(String, Vec<Tensor>)>> {
+    if let Some(path) = &args.inputs {
+        let inputs = feed::read(model, &[], Some(path))?;
+        let refs = feed::refs(&inputs)?;
+        let mut context =
+            Context::new(model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+        let dims = context.bind(&refs).map_err(|error| feed::refused(&error)).at(|| path.display().to_string())?;
+        for at in &args.at {
+            if seed::dims(model, at)? != dims {
+                let given = seed::binding(model, dims);
+                return Err(usage(format!("--at {at}: the inputs of {} give {given}", path.display())));
+            }
+        }
+        let at = seed::binding(model, dims);
+        return Ok(vec![(at, inputs)]);
+    }
+    let mut bindings = args.at.iter().map(|at| seed::dims(model, at)).collect::<Result<Vec<_>>>()?;
+    if bindings.is_empty() {
+        let end = |last: bool| -> Vec<i64> {
+            let value = |symbol: &symshape_runtime::SymbolInfo| {
+                symbol.nth(if last { symbol.count().saturating_sub(1) } else { 0 }).unwrap_or(symbol.lo())
+            };
+            model.symbols().iter().map(value).collect()
+        };
+        bindings = vec![end(false), end(true)];
+        bindings.dedup();
+    }
+    bindings.into_iter().map(|dims| Ok((seed::binding(model, &dims), seed::inputs(model, &dims)?))).collect()
+}
+
+/// Calls until `budget` is used up, at least three times.
+fn time(
+    context: &mut Context,
+    inputs: &[TensorRef<'_>],
+    budget: Duration,
+    samples: &mut [u64],
+    allocations: fn() -> u64,
+) -> Result<Timing> {
+    let mut call = || {
+        let start = Instant::now();
+        let result = context.run_views(inputs).map(|_| ());
+        (start.elapsed().as_nanos() as u64, result)
+    };
+    let before = allocations();
+    let (first_ns, result) = call();
+    result.map_err(|error| feed::refused(&error))?;
+    let (mut reps, mut kept, mut stride, mut min_ns) = (0_u64, 0, 1_u64, u64::MAX);
+    let start = Instant::now();
+    while reps < 3 || start.elapsed() < budget {
+        let (ns, _) = call();
+        min_ns = min_ns.min(ns);
+        if reps.is_multiple_of(stride) {
+            samples[kept] = ns;
+            kept += 1;
+        }
+        reps += 1;
+        if kept == samples.len() {
+            // Keep every other sample, and from now on record half as many.
+            for idx in 0..kept / 2 {
+                samples[idx] = samples[2 * idx];
+            }
+            (kept, stride) = (kept / 2, stride * 2);
+        }
+    }
+    let heap_calls = allocations() - before;
+    let samples = &mut samples[..kept];
+    samples.sort_unstable();
+    Ok(Timing { median_ns: samples[kept / 2], min_ns, first_ns, reps, heap_calls })
+}
+
+/// Writes a result into `text`, whose capacity suffices.
+fn print(
+    text: &mut String,
+    json: bool,
+    at: &str,
+    timing: &Timing,
+    arena_bytes: usize,
+    loaded: &source::Loaded,
+) {
+    let Timing { median_ns, min_ns, first_ns, reps, heap_calls } = *timing;
+    let (arena_max, compile_ms) = (loaded.model.arena_max(), loaded.compile_ms);
+    // Counted over the first call and all others.
+    let allocs = heap_calls.div_ceil(reps + 1);
+    let result = if json {
+        let at = serde_json::Value::from(at);
+        write!(
+            text,
+            "{{\"at\":{at},\"median_ns\":{median_ns},\"min_ns\":{min_ns},\"first_ns\":{first_ns},\"reps\":{reps},\
+             \"allocs_per_call\":{allocs},\"arena_bytes\":{arena_bytes},\"arena_max\":{arena_max},\"threads\":1,\
+             \"compile_ms\":{compile_ms}}}"
+        )
+    } else {
+        write!(
+            text,
+            "{at}: median {median_ns} ns, min {min_ns}, first {first_ns}, {reps} calls, {allocs} heap calls per call, \
+             arena {arena_bytes} of {arena_max} bytes"
+        )
+    };
+    result.expect("strings take everything");
+}

@@ -1,0 +1,188 @@
+//! `symc compile`: a model into an artefact, or a stage's text.
+
+use super::{Verdict, at_path, line, progress::Progress, source, source::milliseconds, usage};
+use crate::{
+    codegen::Options,
+    emit,
+    error::{At, Result},
+    pipeline::{self, Artifact, Lowered},
+    target::Target,
+};
+use clap::ValueEnum;
+use serde_json::json;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+/// Arguments of `symc compile`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The ONNX model
+    model: PathBuf,
+    #[command(flatten)]
+    contract: source::Contract,
+    /// The artefact: a name that ends with .o, .a or .so; its header gets the same name with .h
+    #[arg(short, long, value_name = "OUT", required_unless_present = "emit")]
+    output: Option<PathBuf>,
+    /// Prefix of the C names; the default is the model file's name
+    #[arg(long)]
+    name: Option<String>,
+    /// Machine to compile for, as a target triple
+    #[arg(long, value_name = "TRIPLE")]
+    target: Option<String>,
+    /// Instruction level to compile for; the default is this machine's
+    #[arg(long, value_name = "LEVEL")]
+    cpu: Option<String>,
+    /// Partitions of the network
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    partitions: u32,
+    /// Precision of contractions
+    #[arg(long, value_enum, default_value_t = Precision::F32)]
+    precision: Precision,
+    /// Print the text of a stage instead of writing an artefact
+    #[arg(long, value_enum)]
+    emit: Option<Stage>,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Precision {
+    F32,
+    Bf16x3,
+    Bf16,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Stage {
+    Graph,
+    Kernel,
+    Plan,
+    Clif,
+    Asm,
+}
+
+/// Compiles.
+pub(super) fn main(args: &Args) -> Result<Verdict> {
+    if args.partitions != 1 {
+        return Err(usage("--partitions: only 1 so far"));
+    }
+    if args.precision != Precision::F32 {
+        return Err(usage("--precision: only f32 so far"));
+    }
+    let target = Target::parse(args.target.as_deref(), args.cpu.as_deref())?;
+    let output = args.output.as_deref().map(|path| Ok((path, kind(path)?))).transpose()?;
+    let progress = Progress::new(format!("importing {}", args.model.display()), 0);
+    let start = Instant::now();
+    let place = || args.model.display().to_string();
+    let options = crate::import::ImportOptions { name: args.name.clone(), ..args.contract.options(&args.model)? };
+    let graph = source::graph(&args.model, &options)?;
+    if args.emit == Some(Stage::Graph) {
+        line(&graph.to_string());
+        return Ok(Verdict::Yes);
+    }
+    progress.say("lowering");
+    let lowered = pipeline::lower(&graph).at(place)?;
+    if let Some(stage) = args.emit {
+        print(stage, &lowered, &target).at(place)?;
+        return Ok(Verdict::Yes);
+    }
+    let Some((path, artifact)) = output else { return Err(usage("-o OUT is missing")) };
+    progress.say("generating code");
+    let compiled = pipeline::compile(&lowered, &target, artifact).at(place)?;
+    progress.say("writing");
+    write(path, artifact, &lowered.program.name, &compiled, &target)?;
+    let bytes = at_path(std::fs::metadata(path), path)?.len();
+    let compile_ms = milliseconds(start);
+    drop(progress);
+    let (summary, arena_max) = (&compiled.summary, lowered.plan.arena_max);
+    if args.json {
+        line(&json!({
+            "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": summary.code_bytes,
+            "weight_bytes": summary.const_bytes, "arena_max": arena_max, "compile_ms": compile_ms,
+            "kernels": summary.kernels,
+        }).to_string());
+    } else {
+        line(&format!(
+            "{}: {bytes} bytes (code {}, weights {}), {} kernels, arena at most {arena_max} bytes, in {compile_ms} ms",
+            path.display(), summary.code_bytes, summary.const_bytes, summary.kernels,
+        ));
+    }
+    Ok(Verdict::Yes)
+}
+
+/// What a file name asks for.
+fn kind(path: &Path) -> Result<Artifact> {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("o") => Ok(Artifact::Object),
+        Some("a") => Ok(Artifact::Archive),
+        Some("so") => Ok(Artifact::Shared),
+        _ => Err(usage(format!("-o {}: the name must end with .o, .a or .so", path.display()))),
+    }
+}
+
+/// Writes the artefact and its header.
+fn write(
+    path: &Path,
+    artifact: Artifact,
+    name: &str,
+    compiled: &pipeline::Compiled,
+    target: &Target,
+) -> Result<()> {
+    match artifact {
+        Artifact::Object => emit::write_atomically(path, &compiled.object)?,
+        Artifact::Archive => emit::write_atomically(path, &emit::archive(name, &compiled.object)?)?,
+        Artifact::Shared if target.triple != target_lexicon::Triple::host() && std::env::var_os("CC").is_none() => {
+            return Err(usage(format!(
+                "a shared object for {} needs a C compiler for it: name it in the environment variable CC",
+                target.triple
+            )));
+        }
+        Artifact::Shared => emit::shared::shared(&compiled.object, path)?,
+    }
+    emit::write_atomically(&path.with_extension("h"), compiled.header.as_bytes())
+}
+
+/// Prints a stage behind lowering.
+fn print(stage: Stage, lowered: &Lowered, target: &Target) -> Result<()> {
+    let Lowered { program, plan } = lowered;
+    match stage {
+        Stage::Graph | Stage::Kernel => line(&program.to_string()),
+        Stage::Plan => line(&plan_text(lowered)),
+        Stage::Clif => {
+            let options = Options { clif: true, ..Options::default() };
+            line(&emit::object::object(program, plan, target, &options)?.1.clif);
+        }
+        Stage::Asm => {
+            let (object, _) = emit::object::object(program, plan, target, &Options::default())?;
+            disassemble(&object)?;
+        }
+    }
+    Ok(())
+}
+
+/// The plan: a line for each buffer, from the bottom up.
+fn plan_text(Lowered { program, plan }: &Lowered) -> String {
+    let mut text = format!("arena_max {} lower_bound {}\n", plan.arena_max, plan.lower_bound);
+    for placement in &plan.placements {
+        let buffer = &program.buffers[placement.buffer];
+        let below: Vec<String> = placement.below.iter().map(|id| id.to_string()).collect();
+        let (id, name, dtype, elems) = (placement.buffer, &buffer.name, buffer.dtype, &buffer.elems);
+        text.push_str(&format!("{id} {dtype}[{elems}] above [{}]  ; {name}\n", below.join(", ")));
+    }
+    text.trim_end().to_string()
+}
+
+/// Prints an object's code by way of the system's `objdump`.
+fn disassemble(object: &[u8]) -> Result<()> {
+    let folder = at_path(tempfile::tempdir(), Path::new("temporary folder"))?;
+    let path = folder.path().join("model.o");
+    at_path(std::fs::write(&path, object), &path)?;
+    let output = Command::new("objdump").args(["-d", "--no-show-raw-insn"]).arg(&path).output();
+    let output = at_path(output, Path::new("objdump (needed for --emit=asm)"))?;
+    line(&String::from_utf8_lossy(&output.stdout));
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! Inputs from files to a call, and its outputs as tensors.
+
+use super::{npy, usage};
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    tensor::{Bytes, Tensor},
+};
+use std::{collections::BTreeMap, path::Path};
+use symshape_runtime::{CallError, Model, Outputs, TensorRef};
+
+/// Tensors for each input, in the model's order, from `NAME=F.npy` arguments and an `.npz` with keys `NAME` or
+/// `in:NAME`.
+pub(super) fn read(model: &Model, singles: &[String], npz: Option<&Path>) -> Result<Vec<Tensor>> {
+    let mut named = BTreeMap::new();
+    if let Some(path) = npz {
+        for (key, tensor) in npy::read_npz(path)? {
+            let is_input = |name: &str| model.inputs().iter().any(|info| info.name() == name);
+            match key.strip_prefix("in:").filter(|name| !is_input(&key) || is_input(name)) {
+                Some(name) => named.insert(name.to_string(), tensor),
+                None if key.starts_with("out:") && !is_input(&key) => None,
+                None => named.insert(key, tensor),
+            };
+        }
+    }
+    for single in singles {
+        let (name, file) =
+            single.split_once('=').ok_or_else(|| usage(format!("-i {single}: expected NAME=F.npy")))?;
+        if !model.inputs().iter().any(|info| info.name() == name) {
+            return Err(usage(format!("-i {single}: the model has no input `{name}`; it has {}", names(model))));
+        }
+        named.insert(name.to_string(), npy::read(Path::new(file)).at(|| format!("input `{name}`"))?);
+    }
+    let place = || npz.map_or_else(|| "inputs".to_string(), |path| path.display().to_string());
+    ordered(model, named).at(place)
+}
+
+/// The tensors in the model's order; those that are none of its inputs are mentioned.
+fn ordered(model: &Model, mut named: BTreeMap<String, Tensor>) -> Result<Vec<Tensor>> {
+    let given = named.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let tensors = model.inputs().iter().map(|info| {
+        named.remove(info.name()).ok_or_else(|| {
+            let given = if given.is_empty() { "nothing".to_string() } else { given.clone() };
+            usage(format!("input `{}` is missing; {given} was given", info.name()))
+        })
+    });
+    let tensors = tensors.collect::<Result<Vec<_>>>()?;
+    for name in named.keys() {
+        eprintln!("symc: note: `{name}` is no input of the model and was ignored; its inputs are {}", names(model));
+    }
+    Ok(tensors)
+}
+
+/// The names of the model's inputs.
+fn names(model: &Model) -> String {
+    let names: Vec<String> = model.inputs().iter().map(|info| format!("`{}`", info.name())).collect();
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+/// The tensors as a call takes them.
+pub(super) fn refs(tensors: &[Tensor]) -> Result<Vec<TensorRef<'_>>> {
+    let refs = tensors.iter().map(|tensor| {
+        TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes())
+            .map_err(|error| Error::internal(error.to_string()))
+    });
+    refs.collect()
+}
+
+/// A copy whose memory is aligned for every element type.
+pub(super) fn aligned(tensor: Tensor) -> Tensor {
+    let bytes = Bytes::Owned(tensor.bytes().into());
+    Tensor::new(tensor.dtype(), tensor.shape().to_vec(), bytes).expect("of the same size")
+}
+
+/// Copies of the outputs.
+pub(super) fn copies(outputs: &Outputs<'_>) -> Vec<Tensor> {
+    let copy = |output: TensorRef<'_>| {
+        let bytes = Bytes::Owned(output.bytes().into());
+        Tensor::new(output.dtype(), output.shape().to_vec(), bytes).expect("outputs have their shape's size")
+    };
+    (0..outputs.len()).map(|idx| copy(outputs.get(idx))).collect()
+}
+
+/// A refused call as an error of the program's.
+pub(super) fn refused(error: &CallError) -> Error {
+    Error::new(ErrorKind::Usage, error.to_string())
+}

@@ -1,0 +1,62 @@
+//! `symc run`: one call.
+
+use super::{Verdict, feed, line, npy, seed, source};
+use crate::error::{At, Error, ErrorKind, Result};
+use serde_json::{Map, json};
+use std::{fs, path::PathBuf};
+use symshape_runtime::Context;
+
+/// Arguments of `symc run`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The model: an ONNX file, or a shared object that `symc compile` made
+    model: PathBuf,
+    #[command(flatten)]
+    contract: source::Contract,
+    /// An input from a file
+    #[arg(short, long = "in", value_name = "NAME=F.npy")]
+    input_files: Vec<String>,
+    /// Inputs from a file, under keys NAME or in:NAME
+    #[arg(long = "inputs", value_name = "F.npz")]
+    npz: Option<PathBuf>,
+    /// Folder for the outputs, one NAME.npy each
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Calls the model.
+pub(super) fn main(args: &Args) -> Result<Verdict> {
+    let model = source::load(&args.model, &args.contract)?.model;
+    let inputs = feed::read(&model, &args.input_files, args.npz.as_deref())?;
+    let mut context = Context::new(&model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+    let place = || args.model.display().to_string();
+    let refs = feed::refs(&inputs)?;
+    let dims: Vec<i64> = context.bind(&refs).map_err(|error| feed::refused(&error)).at(place)?.to_vec();
+    let outputs = context.run_views(&refs).map_err(|error| feed::refused(&error)).at(place)?;
+    if let Some(folder) = &args.output {
+        super::at_path(fs::create_dir_all(folder), folder)?;
+        for (idx, info) in model.outputs().iter().enumerate() {
+            let output = outputs.get(idx);
+            let path = folder.join(npy::file_name(info.name()));
+            npy::write(&path, output.dtype(), output.shape(), output.bytes())?;
+        }
+    }
+    let table = model.outputs().iter().enumerate().map(|(idx, info)| {
+        json!({"name": info.name(), "dtype": info.dtype().numpy_name(), "shape": outputs.get(idx).shape()})
+    });
+    let table: Vec<_> = table.collect();
+    let bound: Map<String, serde_json::Value> =
+        model.symbols().iter().zip(&dims).map(|(symbol, dim)| (symbol.name().into(), json!(dim))).collect();
+    if args.json {
+        line(&json!({"outputs": table, "dims": bound}).to_string());
+        return Ok(Verdict::Yes);
+    }
+    line(&format!("dims: {}", seed::binding(&model, &dims)));
+    for (idx, info) in model.outputs().iter().enumerate() {
+        line(&format!("{}: {}{:?}", info.name(), info.dtype(), outputs.get(idx).shape()));
+    }
+    Ok(Verdict::Yes)
+}

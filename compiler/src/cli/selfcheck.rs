@@ -1,0 +1,209 @@
+//! `symc selfcheck`: compiled code against the reference evaluator, at the edges of every symbol's range.
+//!
+//! Each call runs in memory poisoned with NaN patterns and between canaries. A result passes when type and shape are
+//! right, integers and bools are equal, and each float is within `rtol` of the reference or within `atol` times the
+//! output's largest magnitude, see [`tolerance`]. The reference sums in double precision.
+
+use super::{
+    Verdict,
+    compare::{self, Distance, Tolerance},
+    feed,
+    progress::Progress,
+    seed, source, usage,
+};
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    graph::{Graph, Op, eval::eval},
+    tensor::Tensor,
+};
+use serde_json::json;
+use std::path::PathBuf;
+use symshape::Dim;
+use symshape_runtime::{Context, DType, Model, SymbolInfo};
+
+/// Combinations of sizes beyond those that every symbol needs are tried up to this many scalar operations.
+const MAX_EXTRA_OPS: f64 = 3e9;
+
+/// Arguments of `symc selfcheck`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The ONNX model
+    model: PathBuf,
+    #[command(flatten)]
+    contract: source::Contract,
+    /// Sizes to check, in place of the edges of the ranges
+    #[arg(long, value_name = "N=8[,S=128]", num_args = 1..)]
+    at: Vec<String>,
+    /// One JSON object a line on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Compares.
+pub(super) fn main(args: &Args) -> Result<Verdict> {
+    let loaded = source::load(&args.model, &args.contract)?;
+    let graph = loaded.graph.as_ref().ok_or_else(|| usage("selfcheck takes an ONNX model"))?;
+    let model = &loaded.model;
+    let bindings = match args.at.is_empty() {
+        true => bindings(graph, model),
+        false => args.at.iter().map(|at| seed::dims(model, at)).collect::<Result<Vec<_>>>()?,
+    };
+    let mut context = Context::new(model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+    let progress = Progress::new("checking", bindings.len() as u64);
+    let mut verdict = Verdict::Yes;
+    for dims in bindings {
+        let at = seed::binding(model, &dims);
+        progress.say(format!("checking {at}"));
+        let outcome = check(graph, model, &mut context, &dims).at(|| args.model.display().to_string())?;
+        if outcome.problem.is_some() {
+            verdict = Verdict::No;
+        }
+        let Distance { max_abs, max_ulp, .. } = outcome.distance;
+        let status = outcome.problem.unwrap_or_else(|| "pass".into());
+        let text = match args.json {
+            // JSON has no infinity.
+            true => json!({"at": at, "max_abs": max_abs.min(f64::MAX), "max_ulp": max_ulp, "status": status}).to_string(),
+            false => format!("{at}: {status} (largest difference {max_abs:e}, {max_ulp} ulp)"),
+        };
+        progress.step();
+        progress.line(&text);
+    }
+    Ok(verdict)
+}
+
+/// What came out at one binding.
+struct Outcome {
+    distance: Distance,
+    problem: Option<String>,
+}
+
+/// Runs both and compares.
+fn check(graph: &Graph, model: &Model, context: &mut Context, dims: &[i64]) -> Result<Outcome> {
+    let at = || seed::binding(model, dims);
+    let inputs = seed::inputs(model, dims)?;
+    let want = eval(graph, &inputs).at(|| format!("reference evaluator at {}", at()));
+    let refs = feed::refs(&inputs)?;
+    let got = context.run_guarded(&refs).map(|(outputs, whole)| (feed::copies(&outputs), whole));
+    let mut outcome = Outcome { distance: Distance::default(), problem: None };
+    match (want, got) {
+        (Ok(want), Ok((got, whole))) => {
+            if !whole {
+                outcome.problem = Some("fail: wrote outside its memory".into());
+            }
+            compare_all(&mut outcome, model, &want, &got);
+        }
+        // Both refuse: an index out of bounds in the seeded data, for instance.
+        (Err(error), Err(_)) if error.kind() != ErrorKind::Internal => {}
+        (Err(error), _) => return Err(error),
+        (Ok(_), Err(error)) => outcome.problem = Some(format!("error: {error}")),
+    }
+    Ok(outcome)
+}
+
+/// Compares every output and keeps the first problem.
+fn compare_all(outcome: &mut Outcome, model: &Model, want: &[Tensor], got: &[Tensor]) {
+    for ((want, got), info) in want.iter().zip(got).zip(model.outputs()) {
+        let problem = match compare::distance(want, got, tolerance(want)) {
+            Err(problem) => Some(problem),
+            Ok(distance) => {
+                outcome.distance.max_abs = outcome.distance.max_abs.max(distance.max_abs);
+                outcome.distance.max_ulp = outcome.distance.max_ulp.max(distance.max_ulp);
+                (distance.n_wrong > 0).then(|| compare::describe(want, got, &distance))
+            }
+        };
+        if let Some(problem) = problem {
+            outcome.problem.get_or_insert_with(|| format!("fail: `{}`: {problem}", info.name()));
+        }
+    }
+}
+
+/// What rounding may do: relative to the element, and absolute as a part of the output's largest magnitude, since a
+/// sum's error is that of its largest terms.
+fn tolerance(want: &Tensor) -> Tolerance {
+    let (rtol, part) = match want.dtype() {
+        DType::F64 => (1e-9, 1e-11),
+        DType::F16 => (1e-2, 1e-2),
+        DType::BF16 => (5e-2, 5e-2),
+        _ => (1e-3, 1e-5),
+    };
+    let largest = match want.dtype().is_float() {
+        true => (0..want.elems()).map(|idx| want.get(idx).as_f64().abs()).filter(|x| x.is_finite()).fold(0.0, f64::max),
+        false => 0.0,
+    };
+    Tolerance { rtol, atol: part * largest }
+}
+
+/// Five values of a symbol: the two lowest, an odd one, the two highest.
+fn edges(symbol: &SymbolInfo) -> Vec<i64> {
+    let count = symbol.count();
+    let mut places = vec![0, 1, count.saturating_sub(2), count.saturating_sub(1)];
+    // Nearest the middle, upwards; of a range of even numbers only there is none.
+    let odd = (count / 2..count).take(64).find(|idx| symbol.nth(*idx).is_some_and(|value| value % 2 != 0));
+    places.extend(odd);
+    places.sort_unstable();
+    places.dedup();
+    places.into_iter().filter_map(|idx| symbol.nth(idx)).collect()
+}
+
+/// The bindings to check: every edge of each symbol with the others at their lowest, all at their highest if that is
+/// not too much work, and then all other combinations, cheapest first, as long as they aren't.
+fn bindings(graph: &Graph, model: &Model) -> Vec<Vec<i64>> {
+    let edges: Vec<Vec<i64>> = model.symbols().iter().map(edges).collect();
+    let lowest: Vec<i64> = edges.iter().map(|values| values[0]).collect();
+    let mut chosen = vec![lowest.clone()];
+    for (idx, values) in edges.iter().enumerate() {
+        for value in values {
+            let mut dims = lowest.clone();
+            dims[idx] = *value;
+            if !chosen.contains(&dims) {
+                chosen.push(dims);
+            }
+        }
+    }
+    let mut others = combinations(&edges);
+    others.retain(|dims| !chosen.contains(dims));
+    let mut costed: Vec<(f64, Vec<i64>)> =
+        others.into_iter().map(|dims| (operations(graph, model, &dims), dims)).collect();
+    costed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut budget = MAX_EXTRA_OPS;
+    for (cost, dims) in costed {
+        budget -= cost;
+        if budget >= 0.0 {
+            chosen.push(dims);
+        }
+    }
+    chosen
+}
+
+/// All combinations of the symbols' edges, or a few thousand of them.
+fn combinations(edges: &[Vec<i64>]) -> Vec<Vec<i64>> {
+    let mut all = vec![vec![]];
+    for values in edges {
+        let longer = all.iter().flat_map(|dims: &Vec<i64>| {
+            values.iter().map(move |value| dims.iter().copied().chain([*value]).collect::<Vec<i64>>())
+        });
+        all = longer.take(5_usize.pow(5)).collect();
+    }
+    all
+}
+
+/// Roughly how many scalar operations the reference evaluator needs.
+fn operations(graph: &Graph, model: &Model, dims: &[i64]) -> f64 {
+    let value = |symbol: &symshape::Symbol| {
+        let position = model.symbols().iter().position(|info| info.name() == symbol.name())?;
+        dims.get(position).copied()
+    };
+    let size = |dim: &Dim| dim.eval_i64(&value).map_or(1.0, |size| size as f64);
+    let elems = |value: crate::graph::Value| graph.shape(value).iter().map(size).product::<f64>();
+    let node = |node: &crate::graph::Node| match &node.op {
+        Op::Const(_) | Op::Input(_) => 0.0,
+        Op::Contract { lhs, out, .. } => {
+            let lhs_shape = graph.shape(node.operands[0]);
+            let summed = lhs.iter().zip(lhs_shape).filter(|(label, _)| !out.contains(label));
+            elems(node.results[0]) * summed.map(|(_, dim)| size(dim)).product::<f64>()
+        }
+        Op::Reduce { .. } | Op::ArgReduce { .. } => elems(node.operands[0]),
+        _ => node.results.iter().map(|result| elems(*result)).sum(),
+    };
+    graph.nodes.values().map(node).sum()
+}

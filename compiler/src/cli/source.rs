@@ -1,0 +1,120 @@
+//! Where models come from: ONNX files, imported under the contract of the command line, or compiled shared objects.
+
+use super::{at_path, npy, progress::Progress, usage};
+use crate::{
+    emit,
+    error::{At, Error, ErrorKind, Result},
+    graph::Graph,
+    import::{self, Bound, ImportOptions},
+    pipeline,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+use symshape_runtime::Model;
+
+/// What the command line says about a model's sizes.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(super) struct Contract {
+    /// Declare a symbol: NAME=LO..HI, NAME=LO..HI/STEP or NAME=V1,V2,V3
+    #[arg(long = "dim", value_name = "NAME=LO..HI")]
+    pub dims: Vec<String>,
+    /// Re-declare an input's shape with symbols or numbers
+    #[arg(long = "input", value_name = "NAME=D0,D1,…")]
+    pub inputs: Vec<String>,
+    /// Make an input a compile-time constant: a number, several, or a file F.npy
+    #[arg(long = "bind", value_name = "NAME=VALUE")]
+    pub binds: Vec<String>,
+    /// Ranges of symbols that no --dim declares; the default is a bounds.json beside the model
+    #[arg(long, value_name = "FILE")]
+    pub bounds: Option<PathBuf>,
+}
+
+impl Contract {
+    /// The importer's options for the model at `path`.
+    pub(super) fn options(&self, path: &Path) -> Result<ImportOptions> {
+        let beside = path.with_file_name("bounds.json");
+        let file = self.bounds.clone().or_else(|| beside.exists().then_some(beside));
+        let bounds = match file {
+            Some(file) => {
+                let text = at_path(fs::read_to_string(&file), &file)?;
+                import::parse_bounds(&text).at(|| file.display().to_string())?
+            }
+            None => Vec::new(),
+        };
+        Ok(ImportOptions {
+            dims: self.dims.iter().map(|text| import::parse_dim(text).at(|| "--dim")).collect::<Result<_>>()?,
+            inputs: self.inputs.iter().map(|text| import::parse_input(text).at(|| "--input")).collect::<Result<_>>()?,
+            binds: self.binds.iter().map(|text| bind(text).at(|| "--bind")).collect::<Result<_>>()?,
+            bounds,
+            ..ImportOptions::default()
+        })
+    }
+}
+
+/// `NAME=VALUE` or `NAME=F.npy`.
+fn bind(text: &str) -> Result<(String, Bound)> {
+    match text.split_once('=') {
+        Some((name, file)) if file.ends_with(".npy") => {
+            Ok((name.to_string(), Bound::Tensor(npy::read(Path::new(file))?)))
+        }
+        _ => import::parse_bind(text),
+    }
+}
+
+/// The graph of the ONNX model at `path`.
+pub(super) fn graph(path: &Path, options: &ImportOptions) -> Result<Graph> {
+    let model = import::Model::open(path)?;
+    import::import(&model, options).at(|| path.display().to_string())
+}
+
+/// A model that can be called.
+pub(super) struct Loaded {
+    /// The model.
+    pub model: Model,
+    /// Its graph, unless it was compiled before.
+    pub graph: Option<Graph>,
+    /// How long import and compilation took; 0 for a shared object.
+    pub compile_ms: f64,
+}
+
+/// Opens a shared object, or compiles an ONNX model into memory.
+pub(super) fn load(path: &Path, contract: &Contract) -> Result<Loaded> {
+    if !path.extension().is_some_and(|extension| extension == "onnx") {
+        return open(path, contract);
+    }
+    let progress = Progress::new(format!("compiling {}", path.display()), 0);
+    let start = Instant::now();
+    let graph = graph(path, &contract.options(path)?)?;
+    let model = compile(&graph, &progress).at(|| path.display().to_string())?;
+    Ok(Loaded { model, graph: Some(graph), compile_ms: milliseconds(start) })
+}
+
+/// The graph as callable code.
+fn compile(graph: &Graph, progress: &Progress) -> Result<Model> {
+    let lowered = pipeline::lower(graph)?;
+    progress.say("generating code");
+    let options = crate::codegen::Options::default();
+    emit::jit::jit(&lowered.program, &lowered.plan, &options).map(|(model, _)| model)
+}
+
+fn open(path: &Path, contract: &Contract) -> Result<Loaded> {
+    if !(contract.dims.is_empty() && contract.inputs.is_empty() && contract.binds.is_empty()) {
+        let message = format!("{}: --dim, --input and --bind are for ONNX models", path.display());
+        return Err(usage(message));
+    }
+    let model = Model::open(path).map_err(|error| {
+        let text = error.to_string();
+        let located = text.starts_with(&path.display().to_string());
+        let error = Error::new(ErrorKind::Io, text);
+        if located { error } else { error.at(path.display().to_string()) }
+    })?;
+    Ok(Loaded { model, graph: None, compile_ms: 0.0 })
+}
+
+/// Milliseconds since `start`, to the microsecond.
+pub(super) fn milliseconds(start: Instant) -> f64 {
+    (start.elapsed().as_secs_f64() * 1e6).round() / 1e3
+}

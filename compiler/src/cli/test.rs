@@ -1,0 +1,188 @@
+//! `symc test`: cases in the layout of the ONNX backend suite, each in a process of its own.
+//!
+//! A case is a folder with `model.onnx` and `test_data_set_K/{input,output}_I.pb`. The model is compiled once, and
+//! every data set runs on that code. Whatever a case does (crash, hang), the run goes on.
+
+mod case;
+
+pub(super) use case::{CaseArgs, case_main};
+
+use super::{Verdict, at_path, progress::Progress, usage};
+use crate::error::Result;
+use case::{Report, Status};
+use serde_json::{Map, Value, json};
+use std::{
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::Mutex,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+/// Arguments of `symc test`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Cases, or folders to search for cases
+    #[arg(required = true, value_name = "DIR")]
+    folders: Vec<PathBuf>,
+    /// Cases that run at once
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    jobs: usize,
+    /// Seconds that a case may take
+    #[arg(long, value_name = "S", default_value_t = 600)]
+    timeout: u64,
+    /// Which inputs of data set 0 become compile-time constants
+    #[arg(long, value_enum, default_value_t = case::BindInputs::None)]
+    bind_inputs: case::BindInputs,
+    /// Write the results to a file as JSON
+    #[arg(long, value_name = "OUT")]
+    json: Option<PathBuf>,
+}
+
+/// Runs all cases.
+pub(super) fn main(args: &Args) -> Result<Verdict> {
+    let mut cases = Vec::new();
+    for folder in &args.folders {
+        let folder = at_path(fs::canonicalize(folder), folder)?;
+        let before = cases.len();
+        find(&folder, &mut cases)?;
+        if cases.len() == before {
+            return Err(usage(format!("{}: no model.onnx in it or below", folder.display())));
+        }
+    }
+    let progress = Progress::new("testing", cases.len() as u64);
+    let results = Mutex::new(Vec::with_capacity(cases.len()));
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs.clamp(1, cases.len()) {
+            scope.spawn(|| {
+                while let Some(folder) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let report = run(folder, args);
+                    let name = name(folder);
+                    progress.line(format!("{} {name} {}", report.status, report.detail).trim_end());
+                    progress.step();
+                    results.lock().expect("no thread panics").push((name, report));
+                }
+            });
+        }
+    });
+    drop(progress);
+    let results = results.into_inner().expect("no thread panics");
+    finish(args, &results)
+}
+
+/// Prints the totals and writes the JSON file.
+fn finish(args: &Args, results: &[(String, Report)]) -> Result<Verdict> {
+    let count = |wanted: &dyn Fn(Status) -> bool| results.iter().filter(|(_, report)| wanted(report.status)).count();
+    let passed = count(&|status| status == Status::Pass);
+    let skipped = count(&|status| status == Status::Unsupported);
+    let failed = results.len() - passed - skipped;
+    super::line(&format!("{passed} passed, {failed} failed, {skipped} skipped"));
+    if let Some(path) = &args.json {
+        let table: Map<String, Value> =
+            results.iter().map(|(name, report)| (name.clone(), report.to_json())).collect();
+        crate::emit::write_atomically(path, format!("{}\n", Value::Object(table)).as_bytes())?;
+    }
+    Ok(if failed == 0 { Verdict::Yes } else { Verdict::No })
+}
+
+/// Adds the cases in and below a folder, in the order of their names.
+fn find(folder: &Path, cases: &mut Vec<PathBuf>) -> Result<()> {
+    if folder.join("model.onnx").is_file() {
+        cases.push(folder.to_path_buf());
+        return Ok(());
+    }
+    let mut inner = Vec::new();
+    for entry in at_path(fs::read_dir(folder), folder)? {
+        let path = at_path(entry, folder)?.path();
+        // A link could lead back up.
+        if path.is_dir() && !path.is_symlink() {
+            inner.push(path);
+        }
+    }
+    inner.sort();
+    inner.iter().try_for_each(|path| find(path, cases))
+}
+
+/// `kind/name`: the last two parts of the path.
+fn name(folder: &Path) -> String {
+    let part = |path: Option<&Path>| path.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    match (part(folder.parent()), part(Some(folder))) {
+        (Some(kind), Some(name)) => format!("{kind}/{name}"),
+        (None, Some(name)) => name,
+        _ => folder.display().to_string(),
+    }
+}
+
+/// Runs one case in a process of its own.
+fn run(folder: &Path, args: &Args) -> Report {
+    let bind = if args.bind_inputs == case::BindInputs::Int { "int" } else { "none" };
+    let spawned = std::env::current_exe().and_then(|program| {
+        let mut command = Command::new(program);
+        command.arg("case").arg(folder).args(["--bind-inputs", bind]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    });
+    match spawned {
+        Ok(child) => watch(child, Duration::from_secs(args.timeout)),
+        Err(error) => Report::new(Status::Crash, format!("can't be started: {error}")),
+    }
+}
+
+/// Waits for a case, and ends it when its time is over.
+fn watch(mut child: Child, timeout: Duration) -> Report {
+    let drain = |pipe: Option<Box<dyn Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            // What was read before an error is worth as much.
+            let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut text));
+            String::from_utf8_lossy(&text).into_owned()
+        })
+    };
+    let out = drain(child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
+    let err = drain(child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(500);
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if start.elapsed() < timeout => std::thread::sleep(pause),
+            Ok(None) | Err(_) => break None,
+        }
+        pause = (pause * 2).min(Duration::from_millis(20));
+    };
+    if status.is_none() {
+        // It may have ended by itself in the meantime.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+    let mut report = Report::read(&out);
+    match status {
+        None => {
+            report.status = Status::Timeout;
+            report.detail = format!("after {} s", timeout.as_secs());
+        }
+        Some(status) if !status.success() => {
+            report.status = Status::Crash;
+            let last = err.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("");
+            let first = err.lines().find(|line| line.contains("panicked")).unwrap_or(last);
+            report.detail = format!("{status}: {first} {}", if first == last { "" } else { last });
+        }
+        Some(_) => {}
+    }
+    report
+}
+
+impl Report {
+    /// The report as `--json` has it.
+    fn to_json(&self) -> Value {
+        let sets: Map<String, Value> =
+            self.sets.iter().map(|(set, status)| (set.clone(), json!(status.to_string()))).collect();
+        json!({
+            "status": self.status.to_string(), "detail": self.detail, "compile_ms": self.compile_ms,
+            "run_ms": self.run_ms, "sets": sets,
+        })
+    }
+}

@@ -1,0 +1,269 @@
+//! One case of `symc test`: compile once, run every data set, say how it went on standard output.
+
+use crate::{
+    cli::{
+        Verdict,
+        compare::{self, Tolerance},
+        feed, line,
+        source::{Contract, milliseconds},
+    },
+    codegen::Options,
+    emit,
+    error::{At, Error, ErrorKind, Result},
+    import::{self, Bound},
+    pipeline,
+    tensor::Tensor,
+};
+use serde_json::{Value, json};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+use symshape_runtime::{Context, Model};
+
+/// Arguments of `symc case`.
+#[derive(clap::Args)]
+pub(in crate::cli) struct CaseArgs {
+    /// The case
+    folder: PathBuf,
+    /// Which inputs of data set 0 become compile-time constants
+    #[arg(long, value_enum, default_value_t = BindInputs::None)]
+    bind_inputs: BindInputs,
+}
+
+/// Which inputs become compile-time constants.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(in crate::cli) enum BindInputs {
+    /// None of them
+    None,
+    /// Integers and bools
+    Int,
+}
+
+/// How a case went.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Status {
+    Pass,
+    Unsupported,
+    Fail,
+    Error,
+    Timeout,
+    Crash,
+}
+
+impl Status {
+    const ALL: [Status; 6] =
+        [Status::Pass, Status::Unsupported, Status::Fail, Status::Error, Status::Timeout, Status::Crash];
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Status::Pass => "pass",
+            Status::Unsupported => "unsupported",
+            Status::Fail => "fail",
+            Status::Error => "error",
+            Status::Timeout => "timeout",
+            Status::Crash => "crash",
+        })
+    }
+}
+
+/// How a case went, in detail.
+#[derive(Clone, Debug)]
+pub(super) struct Report {
+    pub(super) status: Status,
+    pub(super) detail: String,
+    pub(super) compile_ms: Option<f64>,
+    pub(super) run_ms: Option<f64>,
+    /// The status of each data set, by its number.
+    pub(super) sets: Vec<(String, Status)>,
+}
+
+impl Report {
+    /// A report without measurements.
+    pub(super) fn new(status: Status, detail: String) -> Report {
+        Report { status, detail, compile_ms: None, run_ms: None, sets: Vec::new() }
+    }
+
+    /// Prints what is known so far; the reader believes the last line.
+    fn print(&self) {
+        let sets: Vec<Value> = self.sets.iter().map(|(set, status)| json!([set, status.to_string()])).collect();
+        line(&json!({"status": self.status.to_string(), "detail": self.detail, "compile_ms": self.compile_ms,
+            "run_ms": self.run_ms, "sets": sets}).to_string());
+    }
+
+    /// The last report among printed lines.
+    pub(super) fn read(text: &str) -> Report {
+        let parsed = text.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
+        let Some(value) = parsed else { return Report::new(Status::Crash, "it said nothing".into()) };
+        let status = |value: &Value| {
+            Status::ALL.into_iter().find(|status| Some(status.to_string().as_str()) == value.as_str())
+        };
+        let pair = |pair: &Value| Some((pair.get(0)?.as_str()?.to_string(), status(pair.get(1)?)?));
+        Report {
+            status: status(&value["status"]).unwrap_or(Status::Crash),
+            detail: value["detail"].as_str().unwrap_or_default().to_string(),
+            compile_ms: value["compile_ms"].as_f64(),
+            run_ms: value["run_ms"].as_f64(),
+            sets: value["sets"].as_array().map(|sets| sets.iter().filter_map(pair).collect()).unwrap_or_default(),
+        }
+    }
+
+    /// Notes how data set `set` went; the case is as bad as its worst set.
+    fn add(&mut self, set: &str, status: Status, detail: String) {
+        self.sets.push((set.to_string(), status));
+        if status > self.status {
+            self.status = status;
+            self.detail = format!("set {set}: {detail}");
+        }
+    }
+}
+
+/// Runs one case and prints its report; the exit code is 0 however it went.
+pub(in crate::cli) fn case_main(args: &CaseArgs) -> Result<Verdict> {
+    // Until something else is printed, the process has died while compiling.
+    let mut report = Report::new(Status::Crash, "while compiling".into());
+    report.print();
+    let start = Instant::now();
+    let model = match compile(args) {
+        Ok(model) => model,
+        Err(error) => {
+            let bug = error.kind() == ErrorKind::Internal;
+            let status = if bug { Status::Error } else { Status::Unsupported };
+            Report::new(status, error.to_string()).print();
+            return Ok(Verdict::Yes);
+        }
+    };
+    report.compile_ms = Some(milliseconds(start));
+    report.print();
+    match run(&args.folder, &model, &mut report) {
+        Ok(()) => report.print(),
+        Err(error) => {
+            report.status = Status::Error;
+            report.detail = error.to_string();
+            report.print();
+        }
+    }
+    Ok(Verdict::Yes)
+}
+
+/// A model and the places of the inputs that it still takes.
+struct Compiled {
+    model: Model,
+    taken: Vec<usize>,
+}
+
+fn compile(args: &CaseArgs) -> Result<Compiled> {
+    let path = args.folder.join("model.onnx");
+    let model = import::Model::open(&path)?;
+    let names: Vec<String> = model.input_names().iter().map(|name| name.to_string()).collect();
+    let mut options = Contract::default().options(&path)?;
+    if args.bind_inputs == BindInputs::Int
+        && let Some((_, first)) = sets(&args.folder)?.first()
+    {
+        for (name, tensor) in names.iter().zip(tensors(first, "input")?) {
+            if !tensor.dtype().is_float() {
+                options.binds.push((name.clone(), Bound::Tensor(tensor)));
+            }
+        }
+    }
+    let is_bound = |name: &String| options.binds.iter().any(|(bound, _)| bound == name);
+    let taken = (0..names.len()).filter(|idx| !is_bound(&names[*idx])).collect();
+    let graph = import::import(&model, &options)?;
+    let lowered = pipeline::lower(&graph)?;
+    let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &Options::default())?;
+    Ok(Compiled { model, taken })
+}
+
+/// Runs the data sets.
+fn run(folder: &Path, compiled: &Compiled, report: &mut Report) -> Result<()> {
+    let tolerance = read_tolerance(folder)?;
+    let sets = sets(folder)?;
+    if sets.is_empty() {
+        return Err(Error::invalid("no test_data_set_K"));
+    }
+    let mut context =
+        Context::new(&compiled.model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+    report.status = Status::Pass;
+    report.detail.clear();
+    let mut total_ms = 0.0;
+    for (set, path) in sets {
+        // Printed before the call: should it crash, the parent knows in which set.
+        let started = Report { status: Status::Crash, detail: format!("in set {set}"), ..report.clone() };
+        started.print();
+        let (status, detail, run_ms) = run_set(&path, compiled, &mut context, tolerance)
+            .unwrap_or_else(|error| (Status::Error, error.to_string(), 0.0));
+        total_ms += run_ms;
+        report.run_ms = Some(total_ms);
+        report.add(&set, status, detail);
+    }
+    Ok(())
+}
+
+/// Runs one data set: how it went, and for how long the call took.
+fn run_set(
+    path: &Path,
+    compiled: &Compiled,
+    context: &mut Context,
+    tolerance: Tolerance,
+) -> Result<(Status, String, f64)> {
+    let (inputs, want) = (tensors(path, "input")?, tensors(path, "output")?);
+    let inputs: Vec<Tensor> = compiled.taken.iter().filter_map(|idx| inputs.get(*idx).cloned()).collect();
+    let refs = feed::refs(&inputs)?;
+    let start = Instant::now();
+    let outputs = match context.run_views(&refs) {
+        Ok(outputs) => outputs,
+        Err(error) => return Ok((Status::Error, error.to_string(), milliseconds(start))),
+    };
+    let run_ms = milliseconds(start);
+    let got = feed::copies(&outputs);
+    if got.len() < want.len() {
+        return Ok((Status::Fail, format!("{} outputs where {} are wanted", got.len(), want.len()), run_ms));
+    }
+    for ((want, got), info) in want.iter().zip(&got).zip(compiled.model.outputs()) {
+        let problem = match compare::distance(want, got, tolerance) {
+            Err(problem) => problem,
+            Ok(distance) if distance.n_wrong > 0 => compare::describe(want, got, &distance),
+            Ok(_) => continue,
+        };
+        return Ok((Status::Fail, format!("`{}`: {problem}", info.name()), run_ms));
+    }
+    Ok((Status::Pass, String::new(), run_ms))
+}
+
+/// The data sets of a case by their numbers, which may have gaps.
+fn sets(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let mut sets = Vec::new();
+    for entry in crate::cli::at_path(fs::read_dir(folder), folder)? {
+        let path = crate::cli::at_path(entry, folder)?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if let Some(number) = name.strip_prefix("test_data_set_") {
+            sets.push((number.to_string(), path));
+        }
+    }
+    sets.sort_by_key(|(number, _)| (number.parse::<u64>().unwrap_or(u64::MAX), number.clone()));
+    Ok(sets)
+}
+
+/// The tensors `KIND_0.pb`, `KIND_1.pb`, … of a data set.
+fn tensors(folder: &Path, kind: &str) -> Result<Vec<Tensor>> {
+    let paths = (0..).map(|idx| folder.join(format!("{kind}_{idx}.pb"))).take_while(|path| path.is_file());
+    paths.map(|path| Ok(feed::aligned(import::read_tensor(&path)?.1))).collect()
+}
+
+/// The tolerance of data.json, or the suite's default.
+fn read_tolerance(folder: &Path) -> Result<Tolerance> {
+    let path = folder.join("data.json");
+    let value: Value = match path.is_file() {
+        true => {
+            let text = crate::cli::at_path(fs::read_to_string(&path), &path)?;
+            serde_json::from_str(&text)
+                .map_err(|error| Error::invalid(error.to_string()))
+                .at(|| path.display().to_string())?
+        }
+        false => Value::Null,
+    };
+    Ok(Tolerance { rtol: value["rtol"].as_f64().unwrap_or(1e-3), atol: value["atol"].as_f64().unwrap_or(1e-7) })
+}

@@ -1,0 +1,97 @@
+//! The stages in order: graph → kernels → plan → machine code → artefact.
+//!
+//! In debug builds every stage's result is verified by code that did not make it. The names of the stages are those of
+//! `symc compile --emit`.
+
+use crate::{
+    codegen::{Options, Summary},
+    emit,
+    error::{At, Result},
+    graph::Graph,
+    kernel::{self, Program},
+    lower, plan,
+    plan::Plan,
+    target::Target,
+};
+use symshape_runtime::Model;
+
+/// A model on its way: lowered to kernels, its arena planned.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// The kernels.
+    pub program: Program,
+    /// Where their buffers lie.
+    pub plan: Plan,
+}
+
+/// The graph as kernels with a plan.
+///
+/// # Errors
+/// When the graph asks for what the compiler can't do, or a size has no bound.
+pub fn lower(graph: &Graph) -> Result<Lowered> {
+    let program = lower::lower(graph).at(|| "lower")?;
+    if cfg!(debug_assertions) {
+        kernel::verify::verify(&program).at(|| "kernels")?;
+    }
+    let plan = plan::plan(&program).at(|| "plan")?;
+    Ok(Lowered { program, plan })
+}
+
+/// The graph as a model that this process can call.
+///
+/// ```
+/// use symshape_compiler::{graph::Graph, pipeline};
+/// use symshape_runtime::{Context, DType, TensorRef};
+/// use symshape::Declaration;
+///
+/// let mut g = Graph { name: "relu".into(), ..Graph::default() };
+/// let n = g.symbol("N", Declaration::range(1, 64))?;
+/// let x = g.input("x", DType::F32, vec![n, 3.into()])?;
+/// let y = g.relu(x)?;
+/// g.output("y", y)?;
+///
+/// let model = pipeline::jit(&g)?;
+/// let mut context = Context::new(&model)?;
+/// let outputs = context.run_views(&[TensorRef::new(&[1, 3], &[-1.0_f32, 0.0, 2.0])?])?;
+/// assert_eq!(outputs.get(0).elems::<f32>()?, [0.0, 0.0, 2.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`lower`], and on machines that the code generator does not know.
+pub fn jit(graph: &Graph) -> Result<Model> {
+    let Lowered { program, plan } = lower(graph)?;
+    emit::jit::jit(&program, &plan, &Options::default()).map(|(model, _)| model)
+}
+
+/// What `-o OUT` asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Artifact {
+    /// `.o`
+    Object,
+    /// `.a`
+    Archive,
+    /// `.so`
+    Shared,
+}
+
+/// The artefact's object file, its C header, and what is in it.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The object file; what a shared object is linked from, and an archive made of.
+    pub object: Vec<u8>,
+    /// The header.
+    pub header: String,
+    /// What was generated.
+    pub summary: Summary,
+}
+
+/// Lowered kernels as an object file and its header.
+///
+/// # Errors
+/// When the target lacks what the model needs.
+pub fn compile(lowered: &Lowered, target: &Target, artifact: Artifact) -> Result<Compiled> {
+    let options = Options { shared: artifact == Artifact::Shared, ..Options::default() };
+    let (object, summary) = emit::object::object(&lowered.program, &lowered.plan, target, &options)?;
+    Ok(Compiled { object, header: emit::header::header(&lowered.program, &lowered.plan), summary })
+}
