@@ -11,6 +11,7 @@ use crate::{
     kernel::{self, Program},
     lower, plan,
     plan::Plan,
+    schedule,
     target::Target,
 };
 use symshape_runtime::Model;
@@ -29,12 +30,17 @@ pub struct Lowered {
 /// # Errors
 /// When the graph asks for what the compiler can't do, or a size has no bound.
 pub fn lower(graph: &Graph) -> Result<Lowered> {
-    let program = lower::lower(graph).at(|| "lower")?;
-    if cfg!(debug_assertions) {
-        kernel::verify::verify(&program).at(|| "kernels")?;
-    }
+    let mut program = lower::lower(graph).at(|| "lower")?;
+    verify(&program).at(|| "lower")?;
+    schedule::schedule(&mut program).at(|| "schedule")?;
+    verify(&program).at(|| "schedule")?;
     let plan = plan::plan(&program).at(|| "plan")?;
     Ok(Lowered { program, plan })
+}
+
+/// Holds a program against the rules of its language, in debug builds.
+fn verify(program: &Program) -> Result<()> {
+    if cfg!(debug_assertions) { kernel::verify::verify(program).map(|_| ()) } else { Ok(()) }
 }
 
 /// The graph as a model that this process can call.

@@ -8,12 +8,10 @@ mod compare;
 mod compile;
 mod feed;
 mod npy;
-mod plan;
 mod progress;
 mod run;
 mod seed;
 mod selfcheck;
-mod shapes;
 mod source;
 mod sym;
 mod test;
@@ -40,12 +38,8 @@ enum Command {
     Test(test::Args),
     /// Time calls
     Bench(bench::Args),
-    /// Infer the symbolic shape of every value
-    Shapes(shapes::Args),
     /// Answer queries to the symbolic engine
     Sym(sym::Args),
-    /// Place buffers of fixed sizes and lifetimes
-    Plan(plan::Args),
     /// Compare compiled code with the reference evaluator at the edges of every range
     Selfcheck(selfcheck::Args),
     /// One case of `test`, in a process of its own
@@ -67,9 +61,7 @@ pub fn main(allocations: fn() -> u64) -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Test(args) => test::main(&args),
         Command::Bench(args) => bench::main(&args, allocations),
-        Command::Shapes(args) => shapes::main(&args),
         Command::Sym(args) => sym::main(&args),
-        Command::Plan(args) => plan::main(&args),
         Command::Selfcheck(args) => selfcheck::main(&args),
         Command::Case(args) => test::case_main(&args),
     };

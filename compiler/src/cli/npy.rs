@@ -31,7 +31,7 @@ pub(super) fn read_npz(path: &Path) -> Result<BTreeMap<String, Tensor>> {
     let mut tensors = BTreeMap::new();
     for idx in 0..archive.len() {
         let entry = archive.by_index(idx).map_err(damaged).at(place)?;
-        let name = entry.name().trim_end_matches(".npy").to_string();
+        let name = entry.name().map_err(damaged).at(place)?.trim_end_matches(".npy").to_string();
         let tensor = decode(entry).at(|| format!("{}: `{name}`", path.display()))?;
         tensors.insert(name, tensor);
     }

@@ -3,7 +3,7 @@
 //! It mirrors [`symshape_runtime::abi`], needs nothing but `stddef.h` and `stdint.h`, and serves C99 and C++ alike.
 
 use crate::{kernel::Port, kernel::Program, plan::Plan};
-use std::fmt::Write;
+use std::{collections::HashSet, fmt::Write};
 
 /// The structs that every model's header shares; included once, whatever the number of headers.
 const ABI: &str = include_str!("abi.h");
@@ -47,31 +47,57 @@ fn contract(out: &mut String, program: &Program) -> std::fmt::Result {
 
 /// Sizes and ranges.
 fn constants(out: &mut String, program: &Program, plan: &Plan, upper: &str) -> std::fmt::Result {
+    let mut names = Names { upper, taken: HashSet::new() };
     writeln!(out, "/* Bytes of arena that suffice for every allowed size: for static arrays. */")?;
-    writeln!(out, "#define {upper}_ARENA_MAX {}u", plan.arena_max)?;
-    writeln!(out, "#define {upper}_ARENA_ALIGN 64u")?;
-    writeln!(out, "#define {upper}_N_SYMBOLS {}u", program.symbols.len())?;
-    writeln!(out, "#define {upper}_N_INPUTS {}u", program.inputs.len())?;
-    writeln!(out, "#define {upper}_N_OUTPUTS {}u", program.outputs.len())?;
+    names.define(out, "ARENA_MAX", format!("{}u", plan.arena_max))?;
+    names.define(out, "ARENA_ALIGN", "64u")?;
+    names.define(out, "N_SYMBOLS", program.symbols.len())?;
+    names.define(out, "N_INPUTS", program.inputs.len())?;
+    names.define(out, "N_OUTPUTS", program.outputs.len())?;
     for (idx, symbol) in program.symbols.iter().enumerate() {
         let name = macro_name(symbol.name());
         writeln!(out, "\n/* The symbol {}: its place in `dims`, and its range. */", comment(symbol.name()))?;
-        writeln!(out, "#define {upper}_DIM_{name} {idx}")?;
+        names.define(out, &format!("DIM_{name}"), idx)?;
         let Some(declared) = program.facts.declaration(symbol) else { continue };
-        writeln!(out, "#define {upper}_{name}_MIN {}", declared.lo)?;
+        names.define(out, &format!("{name}_MIN"), &declared.lo)?;
         if let Some(hi) = &declared.hi {
-            writeln!(out, "#define {upper}_{name}_MAX {hi}")?;
+            names.define(out, &format!("{name}_MAX"), hi)?;
         }
     }
     for (kind, ports) in [("INPUT", &program.inputs), ("OUTPUT", &program.outputs)] {
         for (idx, port) in ports.iter().enumerate() {
             let name = macro_name(&port.name);
-            writeln!(out, "\n/* {} */", comment(&port.name))?;
-            writeln!(out, "#define {upper}_{kind}_{name} {idx}")?;
-            writeln!(out, "#define {upper}_{kind}_{name}_RANK {}", port.shape.len())?;
+            writeln!(
+                out,
+                "\n/* {} {}: its place, its axes, and bytes that always suffice. */",
+                kind.to_lowercase(),
+                comment(&port.name)
+            )?;
+            names.define(out, &format!("{kind}_{name}"), idx)?;
+            names.define(out, &format!("{kind}_{name}_RANK"), port.shape.len())?;
+            let buffer = &program.buffers[port.buffer];
+            let size = &buffer.elems * buffer.dtype.size_bytes() as i64;
+            if let Some(bytes) = program.facts.bounds(&size).hi {
+                names.define(out, &format!("{kind}_{name}_MAX_BYTES"), format!("{bytes}u"))?;
+            }
         }
     }
     writeln!(out)
+}
+
+/// The macros defined so far: different names of a model can be the same macro, of which the first stays.
+struct Names<'n> {
+    upper: &'n str,
+    taken: HashSet<String>,
+}
+
+impl Names<'_> {
+    fn define(&mut self, out: &mut String, name: &str, value: impl std::fmt::Display) -> std::fmt::Result {
+        match self.taken.insert(name.to_string()) {
+            true => writeln!(out, "#define {}_{name} {value}", self.upper),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The functions, documented.

@@ -1,0 +1,43 @@
+//! `symc sym`: the symbolic engine on a batch of queries, one a line.
+
+use super::{Verdict, at_path, line};
+use crate::error::Result;
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Read, stdin},
+    path::{Path, PathBuf},
+};
+use symshape::query::answer_line;
+
+/// Arguments of `symc sym`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Queries, one a line: id, symbols, expression, kind, tab-separated; the default is standard input
+    file: Option<PathBuf>,
+    /// One JSON object a line on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Answers.
+pub(super) fn main(args: &Args) -> Result<Verdict> {
+    let (source, name): (Box<dyn Read>, &Path) = match &args.file {
+        Some(path) => (Box::new(at_path(File::open(path), path)?), path),
+        None => (Box::new(stdin()), Path::new("standard input")),
+    };
+    let mut source = BufReader::new(source);
+    let mut bytes = Vec::new();
+    loop {
+        bytes.clear();
+        if at_path(source.read_until(b'\n', &mut bytes), name)? == 0 {
+            return Ok(Verdict::Yes);
+        }
+        // Bytes that are no text are a malformed query like any other.
+        let text = String::from_utf8_lossy(&bytes);
+        if text.trim().is_empty() {
+            continue;
+        }
+        let reply = answer_line(&text);
+        line(&if args.json { reply.to_json() } else { reply.to_string() });
+    }
+}

@@ -1,0 +1,182 @@
+//! Artefacts as others see them: a C program that links one, the symbols of an object, a shared object that is loaded,
+//! and the JIT, which runs the same code.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+use symshape::{Declaration, Dim, Symbol};
+use symshape_compiler::{
+    emit,
+    graph::Graph,
+    pipeline::{self, Artifact, Lowered},
+    scalar::ReduceOp,
+    target::Target,
+};
+use symshape_runtime::{CallError, Context, DType, Model, TensorRef};
+
+/// `y[N, 4] = softmax(x) + x` and `total[N]`, the sums of the rows of `y`, for N in 1..=8.
+fn blend() -> Graph {
+    let build = || -> symshape_compiler::Result<Graph> {
+        let mut g = Graph { name: "blend".into(), ..Graph::default() };
+        let n = Symbol::new("N");
+        g.facts.declare(&n, Declaration::range(1, 8)).expect("a fresh symbol");
+        let x = g.input("x", DType::F32, vec![Dim::from(&n), 4.into()])?;
+        let soft = g.softmax(x, 1)?;
+        let y = g.add(soft, x)?;
+        let total = g.reduce(ReduceOp::Sum, y, &[1], false)?;
+        g.output("y", y)?;
+        g.output("total", total)?;
+        Ok(g)
+    };
+    build().expect("a valid graph")
+}
+
+fn lowered() -> Lowered {
+    pipeline::lower(&blend()).expect("supported")
+}
+
+/// Compiles to a file in `folder`, with the header beside it.
+fn compile(folder: &Path, artifact: Artifact) {
+    let compiled = pipeline::compile(&lowered(), &Target::host().unwrap(), artifact).expect("supported");
+    match artifact {
+        Artifact::Object => std::fs::write(folder.join("blend.o"), &compiled.object).unwrap(),
+        Artifact::Archive => {
+            let archive = emit::archive("blend", &compiled.object).unwrap();
+            std::fs::write(folder.join("libblend.a"), archive).unwrap();
+        }
+        Artifact::Shared => emit::shared::shared(&compiled.object, &folder.join("blend.so")).unwrap(),
+    }
+    std::fs::write(folder.join("blend.h"), compiled.header).unwrap();
+}
+
+/// Runs a tool in `folder`; the tests need a C compiler and `nm`, as their users do.
+fn tool(folder: &Path, name: &str, args: &[&str]) -> Output {
+    let output = Command::new(name).current_dir(folder).args(args).output();
+    let output = output.unwrap_or_else(|error| panic!("{name} is needed by this test: {error}"));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} {args:?}: {}\n{text}", output.status);
+    assert!(text.is_empty(), "{name} {args:?} complains:\n{text}");
+    output
+}
+
+/// Links the C program with `library` in `folder` and holds what it prints against what it must.
+fn check_c_program(folder: &Path, library: &str) {
+    let main = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/main.c");
+    let warnings = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+    let args = [&warnings[..], &["-I.", main, library, "-o", "program"]].concat();
+    tool(folder, "cc", &args);
+    let output = tool(folder, "./program", &[]);
+    let lines = [
+        "N=1: 1.000/-5.0",
+        "N=3: 1.000/-5.0 1.000/4.0 1.000/-1.0",
+        "refused: x axis 0: N = 9, not in 1..=8 (N is declared 1..=8)",
+    ];
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().collect::<Vec<_>>(), lines);
+}
+
+#[test]
+fn c_program_links_the_object() {
+    let folder = tempfile::tempdir().unwrap();
+    compile(folder.path(), Artifact::Object);
+    check_c_program(folder.path(), "blend.o");
+}
+
+#[test]
+fn c_program_links_the_archive() {
+    let folder = tempfile::tempdir().unwrap();
+    compile(folder.path(), Artifact::Archive);
+    check_c_program(folder.path(), "libblend.a");
+}
+
+#[test]
+fn header_serves_cxx() {
+    let folder = tempfile::tempdir().unwrap();
+    compile(folder.path(), Artifact::Object);
+    let args = [
+        "-std=c++11",
+        "-Wall",
+        "-Wextra",
+        "-Wpedantic",
+        "-Werror",
+        "-I.",
+        "main.cc",
+        "blend.o",
+        "-o",
+        "program",
+    ];
+    let main = "#include \"blend.h\"\nint main() { return blend_arena_max == BLEND_ARENA_MAX ? 0 : 1; }\n";
+    std::fs::write(folder.path().join("main.cc"), main).unwrap();
+    // Without a C++ compiler there is nothing to show.
+    if Command::new("c++").arg("--version").output().is_ok() {
+        tool(folder.path(), "c++", &args);
+        tool(folder.path(), "./program", &[]);
+    }
+}
+
+#[test]
+fn object_imports_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    compile(folder.path(), Artifact::Object);
+    let output = tool(folder.path(), "nm", &["-u", "blend.o"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    let exported = tool(folder.path(), "nm", &["-g", "--defined-only", "-j", "blend.o"]);
+    let exported = String::from_utf8_lossy(&exported.stdout).into_owned();
+    let mut names: Vec<&str> = exported.lines().collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        [
+            "blend_arena_bytes",
+            "blend_arena_max",
+            "blend_check",
+            "blend_model",
+            "blend_output_shape",
+            "blend_run"
+        ]
+    );
+}
+
+#[test]
+fn shared_object_and_jit_agree_bit_for_bit_at_every_size() {
+    let folder = tempfile::tempdir().unwrap();
+    compile(folder.path(), Artifact::Shared);
+    let loaded = Model::open(folder.path().join("blend.so")).unwrap();
+    let jit = pipeline::jit(&blend()).unwrap();
+    assert_eq!(loaded.arena_max(), jit.arena_max());
+    assert_eq!(loaded.name(), "blend");
+    assert_eq!(loaded.outputs()[0].max_bytes(), 8 * 4 * 4);
+    let (mut first, mut second) = (Context::new(&loaded).unwrap(), Context::new(&jit).unwrap());
+    let x: Vec<f32> = (0..32).map(|idx| (idx as f32 * 0.7).sin() * 5.0).collect();
+    let mut whole = Vec::new();
+    for n in (1..=8).rev() {
+        let inputs = [TensorRef::new(&[n, 4], &x[..4 * n]).unwrap()];
+        let (a, b) = (first.run_views(&inputs).unwrap(), second.run_views(&inputs).unwrap());
+        assert_eq!(a.get(0).bytes(), b.get(0).bytes());
+        assert_eq!(a.get(1).shape(), [n]);
+        // Rows don't depend on how many there are.
+        if whole.is_empty() {
+            whole = a.get(0).bytes().to_vec();
+        }
+        assert_eq!(a.get(0).bytes(), &whole[..16 * n]);
+    }
+}
+
+#[test]
+fn errors_of_the_artefact_name_everything() {
+    let model = pipeline::jit(&blend()).unwrap();
+    let mut context = Context::new(&model).unwrap();
+    let error = context.run_views(&[TensorRef::new(&[9, 4], &[0.0_f32; 36]).unwrap()]).unwrap_err();
+    assert!(matches!(error, CallError::OutOfRange(_)));
+    assert_eq!(error.to_string(), "`x` axis 0 gives N = 9; N is declared 1..=8");
+    let error = context.run_views(&[TensorRef::new(&[2, 5], &[0.0_f32; 10]).unwrap()]).unwrap_err();
+    assert!(matches!(error, CallError::Mismatch(_)));
+    assert_eq!(error.to_string(), "`x` axis 1 is 5; 4 is expected (declared as 4)");
+}
+
+#[test]
+fn a_model_outlives_whoever_made_it() {
+    let mut context = Context::new(&pipeline::jit(&blend()).unwrap()).unwrap();
+    let outputs = context.run_views(&[TensorRef::new(&[1, 4], &[0.0_f32; 4]).unwrap()]).unwrap();
+    assert_eq!(outputs.get(0).elems::<f32>().unwrap(), [0.25; 4]);
+}
