@@ -1,4 +1,4 @@
-//! The stages in order: graph → kernels → plan → machine code → artefact.
+//! The stages in order: graph → better graph → kernels → plan → machine code → artefact.
 //!
 //! In debug builds every stage's result is verified by code that did not make it. The names of the stages are those of
 //! `symc compile --emit`.
@@ -9,7 +9,7 @@ use crate::{
     error::{At, Result},
     graph::Graph,
     kernel::{self, Program},
-    lower, plan,
+    lower, opt, plan,
     plan::Plan,
     schedule,
     target::Target,
@@ -30,7 +30,9 @@ pub struct Lowered {
 /// # Errors
 /// When the graph asks for what the compiler can't do, or a size has no bound.
 pub fn lower(graph: &Graph) -> Result<Lowered> {
-    let mut program = lower::lower(graph).at(|| "lower")?;
+    let mut graph = graph.clone();
+    opt::optimize(&mut graph).at(|| "optimize")?;
+    let mut program = lower::lower(&graph).at(|| "lower")?;
     verify(&program).at(|| "lower")?;
     schedule::schedule(&mut program).at(|| "schedule")?;
     verify(&program).at(|| "schedule")?;
