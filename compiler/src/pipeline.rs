@@ -36,7 +36,10 @@ pub fn lower(graph: &Graph) -> Result<Lowered> {
     verify(&program).at(|| "lower")?;
     schedule::schedule(&mut program).at(|| "schedule")?;
     verify(&program).at(|| "schedule")?;
-    let plan = plan::plan(&program).at(|| "plan")?;
+    let plan = plan::plan(&program, &plan::Options::default()).at(|| "plan")?;
+    if cfg!(debug_assertions) {
+        plan::verify::verify(&program, &plan).at(|| "plan")?;
+    }
     Ok(Lowered { program, plan })
 }
 

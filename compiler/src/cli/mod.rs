@@ -8,6 +8,7 @@ mod compare;
 mod compile;
 mod feed;
 mod npy;
+mod plan;
 mod progress;
 mod run;
 mod seed;
@@ -40,6 +41,8 @@ enum Command {
     Bench(bench::Args),
     /// Answer queries to the symbolic engine
     Sym(sym::Args),
+    /// Place buffers of fixed sizes and lifetimes
+    Plan(plan::Args),
     /// Compare compiled code with the reference evaluator at the edges of every range
     Selfcheck(selfcheck::Args),
     /// One case of `test`, in a process of its own
@@ -62,6 +65,7 @@ pub fn main(allocations: fn() -> u64) -> ExitCode {
         Command::Test(args) => test::main(&args),
         Command::Bench(args) => bench::main(&args, allocations),
         Command::Sym(args) => sym::main(&args),
+        Command::Plan(args) => plan::main(&args),
         Command::Selfcheck(args) => selfcheck::main(&args),
         Command::Case(args) => test::case_main(&args),
     };

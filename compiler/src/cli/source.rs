@@ -19,16 +19,16 @@ use symshape_runtime::Model;
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(super) struct Contract {
     /// Declare a symbol: NAME=LO..HI, NAME=LO..HI/STEP or NAME=V1,V2,V3
-    #[arg(long = "dim", value_name = "NAME=LO..HI")]
+    #[arg(id = "declared_dims", long = "dim", value_name = "NAME=LO..HI")]
     pub dims: Vec<String>,
     /// Re-declare an input's shape with symbols or numbers
-    #[arg(long = "input", value_name = "NAME=D0,D1,…")]
+    #[arg(id = "declared_inputs", long = "input", value_name = "NAME=D0,D1,…")]
     pub inputs: Vec<String>,
     /// Make an input a compile-time constant: a number, several, or a file F.npy
-    #[arg(long = "bind", value_name = "NAME=VALUE")]
+    #[arg(id = "bound_inputs", long = "bind", value_name = "NAME=VALUE")]
     pub binds: Vec<String>,
     /// Ranges of symbols that no --dim declares; the default is a bounds.json beside the model
-    #[arg(long, value_name = "FILE")]
+    #[arg(id = "bounds_file", long = "bounds", value_name = "FILE")]
     pub bounds: Option<PathBuf>,
 }
 

@@ -12,10 +12,7 @@ use std::{
 /// # Errors
 /// When the folder is missing or can't be written to.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder(path)?;
     let write = || -> std::io::Result<()> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(".symshape-");
@@ -29,9 +26,27 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     write().map_err(|error| unwritable(&error)).at(|| path.display().to_string())
 }
 
+/// The folder that a file will be in.
+pub(super) fn folder(path: &Path) -> Result<&Path> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    match folder.is_dir() && path.file_name().is_some() {
+        true => Ok(folder),
+        false => {
+            Err(Error::new(ErrorKind::Io, "can't write: there is no such folder")
+                .at(path.display().to_string()))
+        }
+    }
+}
+
 /// The error for an output that can't be written.
 pub(super) fn unwritable(error: &std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("can't write: {error}"))
+    // The rest of the text names a temporary file.
+    let text = error.to_string();
+    let text = text.split(" at path ").next().unwrap_or_default();
+    Error::new(ErrorKind::Io, format!("can't write: {text}"))
 }
 
 /// An archive (`.a`) with one member.

@@ -1,6 +1,6 @@
 //! A shared object, by way of the system's C compiler, which only links.
 
-use super::file::unwritable;
+use super::file::{folder, unwritable};
 use crate::error::{At, Error, ErrorKind, Result};
 use std::{ffi::OsString, fs, path::Path, process::Command};
 
@@ -13,10 +13,7 @@ use std::{ffi::OsString, fs, path::Path, process::Command};
 pub fn shared(object: &[u8], path: &Path) -> Result<()> {
     let compiler =
         std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| OsString::from("cc"));
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder(path)?;
     let scratch = tempfile::Builder::new()
         .prefix(".symshape-")
         .tempdir_in(folder)

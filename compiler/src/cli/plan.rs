@@ -1,0 +1,51 @@
+//! `symc plan`: places buffers of fixed sizes and lifetimes.
+
+use super::{Verdict, at_path, line, usage};
+use crate::{
+    error::{At, Result},
+    plan::instance::{self, Effort},
+};
+use serde_json::json;
+use std::{fs, path::PathBuf, time::Instant};
+
+/// Arguments of `symc plan`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// A table with the columns id, start, end and size; a buffer lives in the half-open [start, end)
+    file: PathBuf,
+    /// Search for a lower placement for so long
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Plans.
+pub(super) fn main(args: &Args) -> Result<Verdict> {
+    let text = at_path(fs::read_to_string(&args.file), &args.file)?;
+    let items = instance::read_csv(&text).at(|| args.file.display().to_string())?;
+    let effort = match args.seconds {
+        Some(seconds) if seconds >= 0.0 && seconds.is_finite() => {
+            Effort { seconds: Some(seconds), ..Effort::default() }
+        }
+        Some(_) => return Err(usage("--seconds: expected a time")),
+        None => Effort::default(),
+    };
+    let start = Instant::now();
+    let solution = instance::solve(&items, &effort);
+    let seconds = start.elapsed().as_secs_f64();
+    let (height, lower_bound, gap) = (solution.height, solution.lower_bound, solution.gap());
+    if args.json {
+        line(&json!({
+            "height": height, "lower_bound": lower_bound, "gap": gap, "optimal": solution.is_optimal(),
+            "seconds": seconds, "offsets": solution.offsets,
+        }).to_string());
+        return Ok(Verdict::Yes);
+    }
+    for (item, offset) in items.iter().zip(&solution.offsets) {
+        line(&format!("{} {offset}", item.id));
+    }
+    line(&format!("height {height}, lower bound {lower_bound}, gap {:.2} %, {seconds:.3} s", 100.0 * gap));
+    Ok(Verdict::Yes)
+}
