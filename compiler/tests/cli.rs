@@ -1,0 +1,218 @@
+//! `symc` as a program: words, exit codes, JSON, files. The model is the transformer block of the examples.
+
+use serde_json::Value;
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+const BLOCK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/block.onnx");
+const DIMS: [&str; 4] = ["--dim", "N=1..4", "--dim", "S=1..9"];
+
+fn symc(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_symc")).args(args).output().expect("symc starts")
+}
+
+/// Standard output of a call that must succeed, as JSON objects, one a line.
+fn json(args: &[&str]) -> Vec<Value> {
+    let output = symc(&[args, &["--json"]].concat());
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {err}");
+    out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+/// What a call that must be refused says; standard output stays empty.
+fn refusal(args: &[&str]) -> String {
+    let output = symc(args);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap().trim_end().replace(BLOCK, "block.onnx")
+}
+
+/// The block as a shared object in `folder`.
+fn shared(folder: &Path) -> String {
+    let path = path(folder, "block.so");
+    json(&[&["compile", BLOCK, "-o", &path], &DIMS[..]].concat());
+    path
+}
+
+fn path(folder: &Path, name: &str) -> String {
+    folder.join(name).to_str().expect("UTF-8").to_string()
+}
+
+/// An `.npz` without compression, of arrays of floats.
+fn npz(path: &str, arrays: &[(&str, &[usize], &[f32])]) {
+    let mut zip = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
+    for (name, shape, elems) in arrays {
+        zip.start_file(format!("{name}.npy"), zip::write::SimpleFileOptions::default()).unwrap();
+        let dims: Vec<String> = shape.iter().map(|dim| format!("{dim},")).collect();
+        let mut header =
+            format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}), }}", dims.join(" "));
+        while (10 + header.len() + 1) % 64 != 0 {
+            header.push(' ');
+        }
+        header.push('\n');
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend(elems.iter().flat_map(|elem| elem.to_le_bytes()));
+        std::io::Write::write_all(&mut zip, &bytes).unwrap();
+    }
+    zip.finish().unwrap();
+}
+
+#[test]
+fn compile_reports_what_it_wrote() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "block.o");
+    let report = &json(&[&["compile", BLOCK, "-o", &out], &DIMS[..]].concat())[0];
+    assert_eq!(report["artifact"], out.as_str());
+    assert_eq!(report["bytes"].as_u64(), Some(std::fs::metadata(&out).unwrap().len()));
+    for field in ["code_bytes", "weight_bytes", "arena_max", "compile_ms", "kernels"] {
+        assert!(report[field].as_f64().unwrap() > 0.0, "{field}");
+    }
+    let header = std::fs::read_to_string(out.replace(".o", ".h")).unwrap();
+    assert!(header.contains(&format!("#define BLOCK_ARENA_MAX {}u", report["arena_max"])));
+    assert!(header.contains("#define BLOCK_N_MAX 4\n"));
+    let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "no other files are left: {names:?}");
+}
+
+#[test]
+fn stages_have_texts() {
+    for (stage, part) in
+        [("graph", "graph"), ("kernel", "for "), ("plan", "arena_max"), ("clif", "function")]
+    {
+        let output = symc(&[&["compile", BLOCK, "--emit", stage], &DIMS[..]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8(output.stdout).unwrap().contains(part), "{stage}");
+    }
+}
+
+#[test]
+fn run_writes_outputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, inputs) = (shared(folder.path()), path(folder.path(), "in.npz"));
+    let x = vec![0.25_f32; 2 * 3 * 64];
+    npz(&inputs, &[("in:x", &[2, 3, 64], &x), ("out:y", &[1], &[0.0])]);
+    let out = path(folder.path(), "out");
+    let from_so = &json(&["run", &model, "--inputs", &inputs, "-o", &out])[0];
+    assert_eq!(from_so["dims"], serde_json::json!({"N": 2, "S": 3}));
+    assert_eq!(
+        from_so["outputs"],
+        serde_json::json!([{"name": "y", "dtype": "float32", "shape": [2, 3, 64]}])
+    );
+    let first = std::fs::read(folder.path().join("out/y.npy")).unwrap();
+    assert_eq!(first.len(), 128 + 4 * 2 * 3 * 64);
+    json(&[&["run", BLOCK, "--inputs", &inputs, "-o", &out], &DIMS[..]].concat());
+    assert_eq!(std::fs::read(folder.path().join("out/y.npy")).unwrap(), first, "the JIT runs the same code");
+}
+
+#[test]
+fn bench_has_a_line_for_each_binding_and_no_heap_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = shared(folder.path());
+    let lines = json(&["bench", &model, "--at", "N=1,S=1", "N=4,S=9", "--min-ms", "5"]);
+    assert_eq!(lines.len(), 2);
+    for (line, at) in lines.iter().zip(["N=1,S=1", "N=4,S=9"]) {
+        assert_eq!(line["at"], at);
+        assert_eq!(line["allocs_per_call"], 0);
+        assert_eq!(line["threads"], 1);
+        for field in ["median_ns", "min_ns", "first_ns", "reps", "arena_bytes", "arena_max"] {
+            assert!(line[field].as_u64().unwrap() > 0, "{field}");
+        }
+    }
+    assert!(lines[0]["arena_bytes"].as_u64() < lines[1]["arena_bytes"].as_u64());
+    assert!(lines[1]["arena_bytes"].as_u64() <= lines[1]["arena_max"].as_u64());
+}
+
+#[test]
+fn selfcheck_passes_at_every_edge() {
+    let lines = json(&[&["selfcheck", BLOCK], &DIMS[..]].concat());
+    assert!(lines.iter().all(|line| line["status"] == "pass"), "{lines:?}");
+    for at in ["N=1,S=1", "N=1,S=2", "N=1,S=8", "N=1,S=9", "N=2,S=1", "N=3,S=1", "N=4,S=1", "N=4,S=9"] {
+        assert!(lines.iter().any(|line| line["at"] == at), "{at}");
+    }
+    let one = json(&[&["selfcheck", BLOCK, "--at", "N=2,S=7"], &DIMS[..]].concat());
+    assert_eq!((one.len(), &one[0]["at"]), (1, &Value::from("N=2,S=7")));
+}
+
+#[test]
+fn sym_answers_line_by_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(folder.path(), "queries.tsv");
+    std::fs::write(&file, "q1\ti:0..9; j:0..7\t(floordiv (+ (* i 8) j) 8)\tsimplify\nnonsense\n").unwrap();
+    let lines = json(&["sym", &file]);
+    assert_eq!((&lines[0]["id"], &lines[0]["answer"]), (&Value::from("q1"), &Value::from("i")));
+    assert!(lines[1]["answer"].as_str().unwrap().starts_with("error: "));
+}
+
+#[test]
+fn plan_places_buffers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(folder.path(), "buffers.csv");
+    std::fs::write(&file, "id,start,end,size\na,0,2,8\nb,1,3,8\nc,2,4,8\n").unwrap();
+    let report = &json(&["plan", &file])[0];
+    assert_eq!((&report["height"], &report["lower_bound"]), (&Value::from(16), &Value::from(16)));
+    assert_eq!((&report["optimal"], report["offsets"].as_array().map(Vec::len)), (&Value::from(true), Some(3)));
+}
+
+#[test]
+fn bad_command_lines_and_models_are_refused_with_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "m.o");
+    let unbounded = refusal(&["compile", BLOCK, "-o", &out]);
+    assert!(unbounded.contains("no upper bound") && unbounded.contains("--dim N=1..64"), "{unbounded}");
+    let unknown = refusal(&[&["compile", BLOCK, "-o", &out, "--dim", "Q=1..2"], &DIMS[..]].concat());
+    assert!(unknown.contains("Q"), "{unknown}");
+    assert!(refusal(&["compile", BLOCK, "-o", "m.exe"]).contains(".o, .a or .so"));
+    assert!(refusal(&["compile", "no.onnx", "-o", &out]).starts_with("symc: no.onnx: "));
+    let nowhere = refusal(&[&["compile", BLOCK, "-o", "/no/such/m.o"], &DIMS[..]].concat());
+    assert_eq!(nowhere, "symc: /no/such/m.o: can't write: there is no such folder");
+    let truncated = path(folder.path(), "truncated.onnx");
+    let bytes = std::fs::read(BLOCK).unwrap();
+    std::fs::write(&truncated, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(refusal(&["compile", &truncated, "-o", &out]).contains("truncated.onnx: "));
+    assert!(!PathBuf::from(&out).exists());
+    assert!(refusal(&["run", &truncated.replace(".onnx", ".so")]).contains("truncated.so: "));
+}
+
+#[test]
+fn bad_inputs_are_refused_with_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, inputs) = (shared(folder.path()), path(folder.path(), "in.npz"));
+    let run = |arrays: &[(&str, &[usize], &[f32])]| {
+        npz(&inputs, arrays);
+        refusal(&["run", &model, "--inputs", &inputs])
+    };
+    let x = vec![0.0_f32; 5 * 64];
+    assert!(run(&[("in:z", &[1], &[0.0])]).contains("input `x` is missing; `z` was given"));
+    assert!(run(&[("x", &[5, 1, 64], &x)]).contains("`x` axis 0 gives N = 5; N is declared 1..=4"));
+    assert!(run(&[("x", &[1, 5, 32], &x[..160])]).contains("`x` axis 2 is 32; 64 is expected"));
+    assert!(run(&[("x", &[5, 64], &x)]).contains("`x` has 3 axes; 2 were given"));
+    assert!(refusal(&["run", &model]).contains("input `x` is missing"));
+    assert!(refusal(&["bench", &model, "--at", "N=9,S=1"]).contains("N = 9; N is declared 1..=4"));
+    assert!(refusal(&["bench", &model, "--at", "N=1"]).contains("S is missing"));
+}
+
+#[test]
+fn test_runs_each_case_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = folder.path().join("kind/block");
+    std::fs::create_dir_all(case.join("test_data_set_4")).unwrap();
+    std::fs::copy(BLOCK, case.join("model.onnx")).unwrap();
+    std::fs::write(case.join("bounds.json"), r#"{"N": [1, 4], "S": [1, 9]}"#).unwrap();
+    let broken = folder.path().join("kind/broken");
+    std::fs::create_dir_all(&broken).unwrap();
+    std::fs::write(broken.join("model.onnx"), b"\xff\xff\xff").unwrap();
+    let out = path(folder.path(), "out.json");
+    let output = symc(&["test", folder.path().to_str().unwrap(), "--jobs", "2", "--json", &out]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    // There is no input_0.pb: the call is refused, and the run goes on.
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.ends_with("0 passed, 1 failed, 1 skipped\n"), "{text}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
+    assert_eq!(report["kind/block"]["status"], "error");
+    assert_eq!(report["kind/block"]["sets"], serde_json::json!({"4": "error"}));
+    assert_eq!(report["kind/broken"]["status"], "unsupported");
+}
