@@ -5,7 +5,7 @@ use std::{
     path::Path,
     process::{Command, Output},
 };
-use symshape::{Declaration, Dim, Symbol};
+use symshape::Declaration;
 use symshape_compiler::{
     emit,
     graph::Graph,
@@ -19,9 +19,8 @@ use symshape_runtime::{CallError, Context, DType, Model, TensorRef};
 fn blend() -> Graph {
     let build = || -> symshape_compiler::Result<Graph> {
         let mut g = Graph { name: "blend".into(), ..Graph::default() };
-        let n = Symbol::new("N");
-        g.facts.declare(&n, Declaration::range(1, 8)).expect("a fresh symbol");
-        let x = g.input("x", DType::F32, vec![Dim::from(&n), 4.into()])?;
+        let n = g.symbol("N", Declaration::range(1, 8))?;
+        let x = g.input("x", DType::F32, vec![n, 4.into()])?;
         let soft = g.softmax(x, 1)?;
         let y = g.add(soft, x)?;
         let total = g.reduce(ReduceOp::Sum, y, &[1], false)?;

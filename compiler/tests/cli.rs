@@ -80,8 +80,7 @@ fn compile_reports_what_it_wrote() {
 
 #[test]
 fn stages_have_texts() {
-    for (stage, part) in
-        [("graph", "graph"), ("kernel", "for "), ("plan", "arena_max"), ("clif", "function")]
+    for (stage, part) in [("graph", "graph"), ("kernel", "for "), ("plan", "arena_max"), ("clif", "function")]
     {
         let output = symc(&[&["compile", BLOCK, "--emit", stage], &DIMS[..]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
@@ -154,7 +153,10 @@ fn plan_places_buffers() {
     std::fs::write(&file, "id,start,end,size\na,0,2,8\nb,1,3,8\nc,2,4,8\n").unwrap();
     let report = &json(&["plan", &file])[0];
     assert_eq!((&report["height"], &report["lower_bound"]), (&Value::from(16), &Value::from(16)));
-    assert_eq!((&report["optimal"], report["offsets"].as_array().map(Vec::len)), (&Value::from(true), Some(3)));
+    assert_eq!(
+        (&report["optimal"], report["offsets"].as_array().map(Vec::len)),
+        (&Value::from(true), Some(3))
+    );
 }
 
 #[test]

@@ -31,6 +31,7 @@ const SHARED: &[&str] = &["error", "scalar", "tensor", "text"];
 
 /// The only files that may hold unsafe code.
 const UNSAFE: &[&str] = &[
+    "compiler/src/bin/symc.rs",
     "compiler/src/emit/jit.rs",
     "runtime/src/abi.rs",
     "runtime/src/arena.rs",
@@ -38,6 +39,7 @@ const UNSAFE: &[&str] = &[
     "runtime/src/desc.rs",
     "runtime/src/element.rs",
     "runtime/src/loader.rs",
+    "runtime/src/mmap.rs",
     "runtime/src/model.rs",
     "runtime/src/pool.rs",
 ];

@@ -138,6 +138,16 @@ impl Graph {
         Ok(())
     }
 
+    /// Declares a symbol, for the shapes of inputs.
+    ///
+    /// # Errors
+    /// It is declared already, in a way that leaves no value.
+    pub fn symbol(&mut self, name: &str, declaration: Declaration) -> Result<Dim> {
+        let symbol = symshape::Symbol::new(name);
+        self.facts.declare(&symbol, declaration).map_err(|error| Error::invalid(error.to_string()))?;
+        Ok(Dim::from(&symbol))
+    }
+
     /// Adds an input. Symbols that were not met before are appended to [`Graph::symbols`]; one without a declaration
     /// is declared as not negative.
     ///
