@@ -3,8 +3,27 @@
 //! A plan is an order, not numbers: `offset(b) = max over a in below(b) of offset(a) + size(a)`, sizes rounded up to
 //! [`ALIGN_BYTES`]. Buffers that are alive at once are always ordered, directly or through others, so they are
 //! disjoint for every value of the symbols, and small sizes stay compact.
+//!
+//! The order is that of a placement at the sizes' upper bounds, see [`instance`]. [`verify`] checks plans by other
+//! means.
 
-use crate::kernel::BufferId;
+mod formula;
+mod greedy;
+pub mod instance;
+mod lifetime;
+mod order;
+mod search;
+mod size;
+pub mod verify;
+
+pub use formula::arena_formula;
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    kernel::{BufferId, Program},
+};
+use instance::{Effort, Item};
+use std::collections::HashMap;
 
 /// Every buffer begins at a multiple of this.
 pub const ALIGN_BYTES: i64 = 64;
@@ -21,10 +40,95 @@ pub struct Placement {
 /// Where everything in the arena lies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
-    /// All buffers in the spaces `Arena` and `Scratch`, each after those below it.
+    /// The buffers in the spaces `Arena` and `Scratch` that a kernel touches, each after those below it.
     pub placements: Vec<Placement>,
     /// Bytes that suffice for every allowed value of the symbols.
     pub arena_max: u64,
     /// No plan can do with fewer at the symbols' upper bounds.
     pub lower_bound: u64,
+}
+
+/// How to plan.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Options {
+    /// How long to search for a lower placement than the greedy ones.
+    pub effort: Effort,
+}
+
+/// Plans the arena of a program.
+///
+/// # Errors
+/// A buffer, or all of them together, can become larger than memory, or has no upper bound at all.
+pub fn plan(program: &Program, options: &Options) -> Result<Plan> {
+    let lifetimes = lifetime::lifetimes(program);
+    let mut items = Vec::with_capacity(lifetimes.len());
+    for lifetime in &lifetimes {
+        items.push(Item {
+            id: lifetime.buffer.to_string(),
+            start: lifetime.first as i64,
+            end: lifetime.last as i64 + 1,
+            // A buffer that is always empty is planned like any other.
+            size: size::at_most(program, lifetime.buffer)?.max(ALIGN_BYTES) / ALIGN_BYTES,
+        });
+    }
+    let total = items.iter().try_fold(0i64, |total, item| total.checked_add(item.size));
+    if total.is_none() {
+        return Err(too_large(program, &items, &lifetimes));
+    }
+    let solution = instance::solve(&items, &options.effort);
+    let (lowest_first, below) = order::order(&items, &solution.offsets);
+    let buffer = |idx: &usize| lifetimes[*idx].buffer;
+    let placements: Vec<Placement> = lowest_first
+        .iter()
+        .zip(&below)
+        .map(|(idx, below)| Placement { buffer: buffer(idx), below: below.iter().map(buffer).collect() })
+        .collect();
+    let arena_max = highest_end(program, &placements)?;
+    if arena_max > size::MAX_BYTES as u64 {
+        return Err(too_large(program, &items, &lifetimes));
+    }
+    let lower_bound = lower_bound(program, &lifetimes)?;
+    let plan = Plan { placements, arena_max, lower_bound };
+    if cfg!(debug_assertions) {
+        verify::verify(program, &plan)?;
+    }
+    Ok(plan)
+}
+
+/// The longest chain of upper bounds.
+fn highest_end(program: &Program, placements: &[Placement]) -> Result<u64> {
+    let mut ends: HashMap<BufferId, u64> = HashMap::new();
+    let mut highest = 0;
+    for Placement { buffer, below } in placements {
+        let begin = below.iter().filter_map(|other| ends.get(other)).copied().max().unwrap_or(0);
+        let end = begin.saturating_add(size::at_most(program, *buffer)? as u64);
+        highest = highest.max(end);
+        ends.insert(*buffer, end);
+    }
+    Ok(highest)
+}
+
+/// The most that is alive at once.
+fn lower_bound(program: &Program, lifetimes: &[lifetime::Lifetime]) -> Result<u64> {
+    let mut live = vec![0u64; program.kernels.len()];
+    for lifetime in lifetimes {
+        let size = size::at_most(program, lifetime.buffer)? as u64;
+        live[lifetime.first..=lifetime.last].iter_mut().for_each(|live| *live = live.saturating_add(size));
+    }
+    Ok(live.into_iter().max().unwrap_or(0))
+}
+
+fn too_large(program: &Program, items: &[Item], lifetimes: &[lifetime::Lifetime]) -> Error {
+    let largest = items.iter().zip(lifetimes).max_by_key(|(item, _)| item.size);
+    let named = largest.map(|(item, lifetime)| {
+        let buffer = &program.buffers[lifetime.buffer];
+        let bytes = &buffer.elems * buffer.dtype.size_bytes() as i64;
+        let most = item.size.saturating_mul(ALIGN_BYTES);
+        format!(
+            "; the largest buffer, {:?} {} of {bytes} bytes, takes up to {most}",
+            lifetime.buffer, buffer.name
+        )
+    });
+    let message = format!("the arena can exceed 2^47 bytes{}", named.unwrap_or_default());
+    Error::new(ErrorKind::Limit, message)
 }

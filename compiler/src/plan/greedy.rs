@@ -1,0 +1,85 @@
+//! Placements found without search: items one by one, each into a gap between those placed before.
+
+use super::instance::Item;
+
+/// How the gap for an item is chosen.
+#[derive(Clone, Copy)]
+enum Fit {
+    /// The lowest that is large enough.
+    First,
+    /// The smallest that is large enough; of equal ones, the lowest.
+    Best,
+}
+
+/// More items than this are tried in two orders only: each order takes time in the square of their number.
+const MANY: usize = 4000;
+
+/// The lowest placement that some orders of the items lead to.
+pub(super) fn place(items: &[Item]) -> Vec<i64> {
+    let span = |item: &Item| i128::from(item.end) - i128::from(item.start);
+    let size = |item: &Item| i128::from(item.size);
+    type Key = fn(i128, i128, i128) -> (i128, i128);
+    let keys: [Key; 5] = [
+        |size, span, _| (-size, -span),
+        |size, span, _| (-size.saturating_mul(span), -size),
+        |size, _, start| (start, -size),
+        |size, span, _| (-span, -size),
+        |size, _, start| (-start, -size),
+    ];
+    let keys = if items.len() > MANY { &keys[..1] } else { &keys[..] };
+    let mut best: Option<(i64, Vec<i64>)> = None;
+    for key in keys {
+        let mut order: Vec<usize> = (0..items.len()).collect();
+        order.sort_by_key(|idx| {
+            let item = &items[*idx];
+            (key(size(item), span(item), i128::from(item.start)), *idx)
+        });
+        for fit in [Fit::Best, Fit::First] {
+            let offsets = in_order(items, &order, fit);
+            let height = height(items, &offsets);
+            if best.as_ref().is_none_or(|(lowest, _)| height < *lowest) {
+                best = Some((height, offsets));
+            }
+        }
+    }
+    best.map(|(_, offsets)| offsets).unwrap_or_default()
+}
+
+/// The highest end.
+pub(super) fn height(items: &[Item], offsets: &[i64]) -> i64 {
+    items.iter().zip(offsets).map(|(item, offset)| offset + item.size).max().unwrap_or(0)
+}
+
+fn in_order(items: &[Item], order: &[usize], fit: Fit) -> Vec<i64> {
+    let mut offsets = vec![0; items.len()];
+    // Placed items as (offset, item), lowest first.
+    let mut placed: Vec<(i64, usize)> = Vec::with_capacity(items.len());
+    for &idx in order {
+        let item = &items[idx];
+        let beside = placed.iter().filter(|(_, other)| item.meets(&items[*other]));
+        let offset =
+            gap(item.size, beside.map(|(offset, other)| (*offset, offset + items[*other].size)), fit);
+        offsets[idx] = offset;
+        let position = placed.partition_point(|entry| *entry < (offset, idx));
+        placed.insert(position, (offset, idx));
+    }
+    offsets
+}
+
+/// Where `size` fits between these ranges, which come in the order of their beginnings.
+fn gap(size: i64, taken: impl Iterator<Item = (i64, i64)>, fit: Fit) -> i64 {
+    let (mut top, mut best) = (0, None);
+    for (begin, end) in taken {
+        let room = begin - top;
+        let better = match (fit, best) {
+            (_, None) => true,
+            (Fit::First, Some(_)) => false,
+            (Fit::Best, Some((least, _))) => room < least,
+        };
+        if room >= size && better {
+            best = Some((room, top));
+        }
+        top = top.max(end);
+    }
+    best.map_or(top, |(_, offset)| offset)
+}

@@ -1,0 +1,304 @@
+//! Placement of items of fixed sizes: as low as can be found, with a bound on how low it can be.
+//!
+//! Greedy placements come first. Where they leave a gap to the largest sum of sizes alive at once, a [search](super)
+//! tries capacities between the two, the lowest one first, in runs that grow longer round by round. Without a time
+//! limit the effort is counted in steps, and results never depend on the machine.
+
+use super::{
+    greedy,
+    search::{Block, Outcome, Search, Tie},
+};
+use crate::error::{At, Error, ErrorKind, Result};
+use std::time::{Duration, Instant};
+
+/// Memory of a fixed size, needed for some time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Item {
+    /// For people.
+    pub id: String,
+    /// When it is needed first.
+    pub start: i64,
+    /// When it is no longer needed; later than `start`.
+    pub end: i64,
+    /// How much is needed, never negative.
+    pub size: i64,
+}
+
+impl Item {
+    /// Whether both are needed at some time.
+    pub fn meets(&self, other: &Item) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+}
+
+/// How long to search.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Effort {
+    /// Steps of the search, a few microseconds each.
+    pub steps: u64,
+    /// Seconds, in place of steps; results then depend on the machine.
+    pub seconds: Option<f64>,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Effort { steps: 1_000_000, seconds: None }
+    }
+}
+
+/// A placement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Solution {
+    /// The highest end.
+    pub height: i64,
+    /// No placement is lower.
+    pub lower_bound: i64,
+    /// Where each item lies.
+    pub offsets: Vec<i64>,
+}
+
+impl Solution {
+    /// How far the height is above the bound, as a share of the bound.
+    pub fn gap(&self) -> f64 {
+        match self.lower_bound {
+            0 => 0.0,
+            bound => (self.height - bound) as f64 / bound as f64,
+        }
+    }
+
+    /// Whether no placement is lower.
+    pub fn is_optimal(&self) -> bool {
+        self.height == self.lower_bound
+    }
+}
+
+/// Searches take memory in the square of the number of items; more are placed greedily.
+const MAX_SEARCHED: usize = 4000;
+
+/// Length of a run in the first round, in steps.
+const RUN_STEPS: u64 = 500;
+
+/// Places the items; the sizes together fit in an `i64`, see [`read_csv`].
+pub fn solve(items: &[Item], effort: &Effort) -> Solution {
+    let offsets = greedy::place(items);
+    let height = greedy::height(items, &offsets);
+    let (blocks, sections) = blocks(items);
+    let mut solution = Solution { height, lower_bound: max_live(&blocks, sections), offsets };
+    if !solution.is_optimal() && items.len() <= MAX_SEARCHED {
+        improve(items, &blocks, sections, effort, &mut solution);
+    }
+    solution
+}
+
+/// The largest sum of sizes in one section.
+fn max_live(blocks: &[Block], sections: usize) -> i64 {
+    let mut live = vec![0; sections];
+    for block in blocks {
+        live[block.first..=block.last].iter_mut().for_each(|live| *live += block.size);
+    }
+    live.into_iter().max().unwrap_or(0)
+}
+
+/// The items' blocks, and the number of sections.
+///
+/// A section stands for a moment just before an item ends for the first time after one started: the sets of items
+/// alive at these moments are the largest ones.
+fn blocks(items: &[Item]) -> (Vec<Block>, usize) {
+    // Of one time, ends (`false`) come before starts.
+    let mut events: Vec<(i64, bool)> = items.iter().flat_map(|i| [(i.start, true), (i.end, false)]).collect();
+    events.sort_unstable();
+    let mut moments = Vec::new();
+    let mut started = None;
+    for (time, starts) in events {
+        match starts {
+            true => started = Some(time),
+            false => moments.extend(started.take()),
+        }
+    }
+    let section = |time| moments.partition_point(|moment| *moment < time);
+    let block =
+        |item: &Item| Block { first: section(item.start), last: section(item.end) - 1, size: item.size };
+    (items.iter().map(block).collect(), moments.len())
+}
+
+/// One capacity that is searched for, until it is found or refuted.
+struct Attempt {
+    capacity: i64,
+    search: Search,
+}
+
+fn improve(items: &[Item], blocks: &[Block], sections: usize, effort: &Effort, solution: &mut Solution) {
+    // Nothing needs to be found for items of no size, which lie at 0 and meet nobody there.
+    let searched: Vec<usize> = (0..items.len()).filter(|idx| items[*idx].size > 0).collect();
+    let blocks: Vec<Block> = searched.iter().map(|idx| blocks[*idx]).collect();
+    let seconds = effort.seconds.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+    let deadline = seconds.map(|seconds| Instant::now() + seconds);
+    let unit = blocks.iter().fold(0, |unit, block| num_integer::gcd(unit, block.size)).max(1);
+    let mut left = if deadline.is_some() { u64::MAX } else { effort.steps };
+    let mut guesses = Guesses::new(&blocks, sections);
+    let mut attempts: Vec<Attempt> = Vec::new();
+    while left > 0 && !solution.is_optimal() {
+        let steps = RUN_STEPS * guesses.next_round();
+        for capacity in capacities(solution.lower_bound, solution.height, unit) {
+            if left == 0 || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return;
+            }
+            let position = attempts.iter().position(|attempt| attempt.capacity == capacity);
+            let position = position.unwrap_or_else(|| {
+                attempts
+                    .push(Attempt { capacity, search: Search::new(&blocks, sections, capacity, deadline) });
+                attempts.len() - 1
+            });
+            let search = &mut attempts[position].search;
+            let before = search.steps();
+            let outcome = search.run(guesses.tie(), guesses.rank(), steps.min(left));
+            left = left.saturating_sub(search.steps() - before);
+            match outcome {
+                Outcome::Limit => continue,
+                Outcome::Failed => solution.lower_bound = (capacity + unit).min(solution.height),
+                Outcome::Found => {
+                    searched.iter().zip(search.offsets()).for_each(|(idx, at)| solution.offsets[*idx] = *at);
+                    solution.height = greedy::height(items, &solution.offsets);
+                }
+            }
+            let (lo, hi) = (solution.lower_bound, solution.height);
+            attempts.retain(|attempt| lo <= attempt.capacity && attempt.capacity < hi);
+            break;
+        }
+    }
+}
+
+/// Capacities worth a try below `height`, rising: the bound itself, and the middle of what is left, halved again.
+fn capacities(bound: i64, height: i64, unit: i64) -> Vec<i64> {
+    let steps = (height - bound) / unit;
+    let mut capacities: Vec<i64> = [0, steps / 16, steps / 4].map(|steps| bound + steps * unit).to_vec();
+    capacities.dedup();
+    capacities
+}
+
+/// The guesses of one run after the other.
+struct Guesses {
+    /// For each item: a few ideas of what to place first, lowest first.
+    ranks: Vec<Vec<f64>>,
+    round: u64,
+    random: u64,
+}
+
+impl Guesses {
+    fn new(blocks: &[Block], sections: usize) -> Guesses {
+        let mut live = vec![0i64; sections];
+        for block in blocks {
+            live[block.first..=block.last].iter_mut().for_each(|live| *live += block.size);
+        }
+        let crowd = |block: &Block| live[block.first..=block.last].iter().copied().max().unwrap_or(0) as f64;
+        let span = |block: &Block| (block.last - block.first + 1) as f64;
+        let size = |block: &Block| block.size as f64;
+        let largest = blocks.iter().map(size).fold(1.0, f64::max);
+        let rank = |value: &dyn Fn(&Block) -> f64| blocks.iter().map(|block| -value(block)).collect();
+        let ranks = vec![
+            rank(&|block| size(block) * span(block)),
+            rank(&size),
+            rank(&|block| span(block) + size(block) / (2.0 * largest)),
+            rank(&|block| crowd(block) / largest * sections as f64 + span(block)),
+        ];
+        Guesses { ranks, round: 0, random: 0x2545_f491_4f6c_dd1d }
+    }
+
+    /// Goes on to the next round; how long its runs are, in units: 1 1 2 1 1 2 4 …, and each as often as there are ranks.
+    fn next_round(&mut self) -> u64 {
+        self.round += 1;
+        let mut round = (self.round - 1) / self.ranks.len() as u64 + 1;
+        loop {
+            let bits = 64 - round.leading_zeros();
+            if round == (1 << bits) - 1 {
+                return 1 << (bits - 1);
+            }
+            round -= (1 << (bits - 1)) - 1;
+        }
+    }
+
+    /// The rounds before this one in which every rank was used.
+    fn turn(&self) -> u64 {
+        (self.round - 1) / self.ranks.len() as u64
+    }
+
+    fn tie(&self) -> Tie {
+        [Tie::FewestWays, Tie::LeastSlack, Tie::MostBlamed][self.turn() as usize % 3]
+    }
+
+    /// A rank, disturbed in all but the first turn.
+    fn rank(&mut self) -> Vec<f64> {
+        let noise = match self.turn() {
+            0 => 0.0,
+            turn => [0.3, 1.0, 0.1][turn as usize % 3],
+        };
+        let rank = self.ranks[(self.round - 1) as usize % self.ranks.len()].clone();
+        rank.into_iter().map(|value| value * (1.0 + noise * (self.random() - 0.5))).collect()
+    }
+
+    /// Between 0 and 1.
+    fn random(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Reads items from lines of comma-separated values under a head that names the columns `id`, `start`, `end` and
+/// `size` in any order (`lower` and `upper` stand for `start` and `end`); other columns are ignored.
+///
+/// # Errors
+/// What is wrong, and in which line.
+pub fn read_csv(text: &str) -> Result<Vec<Item>> {
+    let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let (_, head) = lines.next().ok_or_else(|| Error::invalid("the file is empty"))?;
+    let names: Vec<String> = head.split(',').map(|name| name.trim().to_ascii_lowercase()).collect();
+    let column = |wanted: &[&str]| {
+        let found = names.iter().position(|name| wanted.contains(&name.as_str()));
+        found.ok_or_else(|| Error::invalid(format!("line 1: there is no column `{}`", wanted[0])))
+    };
+    let columns = [
+        column(&["id", "buffer", "buffer_id"])?,
+        column(&["start", "lower"])?,
+        column(&["end", "upper"])?,
+        column(&["size"])?,
+    ];
+    let mut items: Vec<Item> = Vec::new();
+    let mut total = 0i64;
+    for (idx, line) in lines {
+        let item = read_line(line, &columns).at(|| format!("line {}", idx + 1))?;
+        total = total.checked_add(item.size).ok_or_else(|| {
+            Error::new(ErrorKind::Limit, "the sizes together exceed 64 bits").at(format!("line {}", idx + 1))
+        })?;
+        items.push(item);
+    }
+    Ok(items)
+}
+
+fn read_line(line: &str, [id, start, end, size]: &[usize; 4]) -> Result<Item> {
+    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+    let field = |idx: usize| {
+        fields.get(idx).copied().ok_or_else(|| Error::invalid(format!("there is no column {}", idx + 1)))
+    };
+    let number = |idx: usize| -> Result<i64> {
+        let text = field(idx)?;
+        text.parse().map_err(|_| Error::invalid(format!("`{text}` is not an integer in 64 bits")))
+    };
+    let item = Item {
+        id: field(*id)?.to_string(),
+        start: number(*start)?,
+        end: number(*end)?,
+        size: number(*size)?,
+    };
+    if item.start >= item.end {
+        return Err(Error::invalid(format!(
+            "the item ends at {}, not after its start at {}",
+            item.end, item.start
+        )));
+    }
+    match item.size < 0 {
+        true => Err(Error::invalid(format!("the size {} is negative", item.size))),
+        false => Ok(item),
+    }
+}

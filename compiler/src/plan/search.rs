@@ -1,0 +1,417 @@
+//! The search for a placement within a given capacity.
+//!
+//! Time is cut into sections, one for each largest set of items that are alive at once; what overlaps at all overlaps
+//! in a section. A section's floor is the height below which nothing more will be put. The search fills valleys:
+//!
+//! ```text
+//! solve(sections):
+//!   propagate: an item begins no lower than the highest floor that it spans; a floor is no lower than the lowest
+//!     beginning of the items left in its section; in no section do the items left, begun as early as they can,
+//!     end above the capacity; otherwise fail
+//!   split into runs of sections that no item left connects; each is solved by itself
+//!   if this state (items left, floors) failed before, fail
+//!   take a section with the lowest floor; either one of the items left begins there,
+//!     or none does and the floor rises to the lowest place where one can begin
+//! ```
+//! The lowest floor makes the two cases complete: all sections that such an item spans are at the same floor, so
+//! nothing is lost below it. A placement pushed down as far as it goes has every item standing on the floor or on
+//! another one, which bounds how far the floor rises in the second case.
+//!
+//! Which section, of equally low ones, and which item first are guesses, so a run has a limit of steps, after which
+//! another run makes other guesses; the failed states remain known.
+
+use std::{collections::HashSet, time::Instant};
+
+/// How a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// Every item has its offset.
+    Found,
+    /// There is no placement.
+    Failed,
+    /// The limit was reached first.
+    Limit,
+}
+
+/// Which of the lowest sections is filled first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Tie {
+    /// The one with the fewest items to choose from.
+    FewestWays,
+    /// The one with the least room to waste.
+    LeastSlack,
+    /// The one that failed most often.
+    MostBlamed,
+    /// The one with the most left to place.
+    MostLeft,
+}
+
+/// An item: the first and the last section that it spans, and its size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    pub(super) first: usize,
+    pub(super) last: usize,
+    pub(super) size: i64,
+}
+
+/// Failed states beyond this many are forgotten, to bound the memory.
+const MAX_FAILED: usize = 1 << 21;
+
+/// The clock is looked at once in this many steps.
+const CLOCK_STEPS: u64 = 1 << 10;
+
+pub(super) struct Search {
+    blocks: Vec<Block>,
+    capacity: i64,
+    /// The items of each section, placed or not.
+    live: Vec<Vec<usize>>,
+    /// One bit pattern for each item, for hashes of sets.
+    keys: Vec<u64>,
+    placed: Vec<bool>,
+    offsets: Vec<i64>,
+    /// The lowest place for each item left.
+    base: Vec<i64>,
+    floor: Vec<i64>,
+    /// Sizes of the items left in each section together.
+    rest: Vec<i64>,
+    /// Items left that span this section and the next.
+    bridges: Vec<u32>,
+    /// The set of items left that begin in each section.
+    starts: Vec<u64>,
+    /// How often each section was the reason of a failure.
+    blame: Vec<i64>,
+    trail: Vec<Change>,
+    /// Sections whose items or floors changed since the last propagation.
+    dirty: Vec<usize>,
+    is_dirty: Vec<bool>,
+    failed: HashSet<(u64, u64)>,
+    rank: Vec<f64>,
+    tie: Tie,
+    steps: u64,
+    limit: u64,
+    deadline: Option<Instant>,
+}
+
+/// What is undone on the way back.
+#[derive(Clone, Copy)]
+enum Change {
+    Floor(usize, i64),
+    Base(usize, i64),
+    Placed(usize),
+}
+
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+impl Search {
+    /// `sections` is more than every block's last one; sizes are positive and together fit in an `i64`.
+    pub(super) fn new(blocks: &[Block], sections: usize, capacity: i64, deadline: Option<Instant>) -> Search {
+        let mut search = Search {
+            blocks: blocks.to_vec(),
+            capacity,
+            live: vec![Vec::new(); sections],
+            keys: (1..=blocks.len() as u64).map(|idx| mix(idx.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect(),
+            placed: vec![false; blocks.len()],
+            offsets: vec![0; blocks.len()],
+            base: vec![0; blocks.len()],
+            floor: vec![0; sections],
+            rest: vec![0; sections],
+            bridges: vec![0; sections],
+            starts: vec![0; sections],
+            blame: vec![0; sections],
+            trail: Vec::new(),
+            dirty: Vec::new(),
+            is_dirty: vec![false; sections],
+            failed: HashSet::new(),
+            rank: vec![0.0; blocks.len()],
+            tie: Tie::FewestWays,
+            steps: 0,
+            limit: 0,
+            deadline,
+        };
+        for (idx, block) in blocks.iter().enumerate() {
+            (block.first..=block.last).for_each(|section| search.live[section].push(idx));
+            search.put_back(idx);
+        }
+        search
+    }
+
+    /// Tries for `steps`; of the items that fit, one of low rank is tried first.
+    pub(super) fn run(&mut self, tie: Tie, rank: Vec<f64>, steps: u64) -> Outcome {
+        (self.tie, self.rank) = (tie, rank);
+        self.limit = self.steps.saturating_add(steps);
+        // Old failures count for less than recent ones.
+        self.blame.iter_mut().for_each(|blame| *blame = *blame * 9 / 10);
+        (0..self.floor.len()).for_each(|section| self.touch(section));
+        let outcome = self.solve(0, self.floor.len());
+        if outcome != Outcome::Found {
+            self.undo(0);
+        }
+        outcome
+    }
+
+    /// Steps of all runs so far.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Where each item lies, after a run that found a placement.
+    pub(super) fn offsets(&self) -> &[i64] {
+        &self.offsets
+    }
+
+    fn touch(&mut self, section: usize) {
+        if !self.is_dirty[section] {
+            self.is_dirty[section] = true;
+            self.dirty.push(section);
+        }
+    }
+
+    fn set_floor(&mut self, section: usize, floor: i64) {
+        self.trail.push(Change::Floor(section, self.floor[section]));
+        self.floor[section] = floor;
+        self.touch(section);
+    }
+
+    fn put_back(&mut self, idx: usize) {
+        let Block { first, last, size } = self.blocks[idx];
+        self.placed[idx] = false;
+        self.starts[first] ^= self.keys[idx];
+        self.rest[first..=last].iter_mut().for_each(|rest| *rest += size);
+        self.bridges[first..last].iter_mut().for_each(|bridges| *bridges += 1);
+    }
+
+    fn place(&mut self, idx: usize, offset: i64) {
+        let Block { first, last, size } = self.blocks[idx];
+        self.placed[idx] = true;
+        self.offsets[idx] = offset;
+        self.trail.push(Change::Placed(idx));
+        self.starts[first] ^= self.keys[idx];
+        self.rest[first..=last].iter_mut().for_each(|rest| *rest -= size);
+        self.bridges[first..last].iter_mut().for_each(|bridges| *bridges -= 1);
+        (first..=last).for_each(|section| self.set_floor(section, offset + size));
+    }
+
+    fn undo(&mut self, mark: usize) {
+        while self.trail.len() > mark {
+            match self.trail.pop().expect("the trail is longer than the mark") {
+                Change::Floor(section, floor) => self.floor[section] = floor,
+                Change::Base(idx, base) => self.base[idx] = base,
+                Change::Placed(idx) => self.put_back(idx),
+            }
+        }
+    }
+
+    fn is_left(&self, idx: usize, section: usize) -> bool {
+        !self.placed[idx] && self.blocks[idx].first <= section && section <= self.blocks[idx].last
+    }
+
+    /// Draws the conclusions of this module's head from the sections touched; `false` when they contradict.
+    fn propagate(&mut self) -> bool {
+        let mut next = 0;
+        let mut sound = true;
+        // Sections touched on the way are appended; each is taken once more when it is touched again later.
+        while sound && next < self.dirty.len() {
+            let section = self.dirty[next];
+            self.is_dirty[section] = false;
+            next += 1;
+            sound = self.raise_bases(section) && self.raise_floor(section);
+            if !sound {
+                self.blame[section] += 1;
+            }
+        }
+        let mut touched = std::mem::take(&mut self.dirty);
+        touched.iter().for_each(|section| self.is_dirty[*section] = false);
+        if sound {
+            touched.sort_unstable();
+            touched.dedup();
+            sound = touched.iter().all(|section| self.fits(*section));
+        }
+        touched.clear();
+        self.dirty = touched;
+        sound
+    }
+
+    /// Items of this section begin at its floor or higher.
+    fn raise_bases(&mut self, section: usize) -> bool {
+        let floor = self.floor[section];
+        for position in 0..self.live[section].len() {
+            let idx = self.live[section][position];
+            if self.placed[idx] || self.base[idx] >= floor {
+                continue;
+            }
+            self.trail.push(Change::Base(idx, self.base[idx]));
+            self.base[idx] = floor;
+            let Block { first, last, size } = self.blocks[idx];
+            if floor + size > self.capacity {
+                return false;
+            }
+            (first..=last).for_each(|other| self.touch(other));
+        }
+        true
+    }
+
+    /// The floor is where the first item can begin.
+    fn raise_floor(&mut self, section: usize) -> bool {
+        let left = self.live[section].iter().filter(|idx| !self.placed[**idx]);
+        let Some(lowest) = left.map(|idx| self.base[*idx]).min() else { return true };
+        if lowest > self.floor[section] {
+            self.set_floor(section, lowest);
+        }
+        self.floor[section] + self.rest[section] <= self.capacity
+    }
+
+    /// The items left, each begun as early as it can, end within the capacity.
+    fn fits(&mut self, section: usize) -> bool {
+        let mut left: Vec<(i64, i64)> = self.live[section]
+            .iter()
+            .filter(|idx| !self.placed[**idx])
+            .map(|idx| (self.base[*idx], self.blocks[*idx].size))
+            .collect();
+        left.sort_unstable();
+        let end = left.iter().fold(0, |end: i64, (base, size)| end.max(*base) + size);
+        if end > self.capacity {
+            self.blame[section] += 1;
+        }
+        end <= self.capacity
+    }
+
+    /// Places what is left in these sections.
+    fn solve(&mut self, begin: usize, end: usize) -> Outcome {
+        if !self.propagate() {
+            return Outcome::Failed;
+        }
+        let mut runs = self.runs(begin, end);
+        runs.sort_by_key(|(begin, end)| end - begin);
+        for (begin, end) in runs {
+            match self.run_of_sections(begin, end) {
+                Outcome::Found => {}
+                other => return other,
+            }
+        }
+        Outcome::Found
+    }
+
+    /// The largest ranges of sections that items left connect.
+    fn runs(&self, begin: usize, end: usize) -> Vec<(usize, usize)> {
+        let mut runs = Vec::new();
+        let mut section = begin;
+        while section < end {
+            let first = section;
+            while section + 1 < end && self.bridges[section] > 0 {
+                section += 1;
+            }
+            section += 1;
+            if self.rest[first] > 0 {
+                runs.push((first, section));
+            }
+        }
+        runs
+    }
+
+    fn state(&self, begin: usize, end: usize) -> (u64, u64) {
+        let (mut a, mut b) = (begin as u64, end as u64);
+        for section in begin..end {
+            let word = self.starts[section].wrapping_mul(3) ^ self.floor[section] as u64;
+            a = mix(a ^ word);
+            b = (b.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+        }
+        (a, b)
+    }
+
+    fn run_of_sections(&mut self, begin: usize, end: usize) -> Outcome {
+        self.steps += 1;
+        let late = |deadline: Instant| Instant::now() >= deadline;
+        if self.steps > self.limit || (self.steps % CLOCK_STEPS == 0 && self.deadline.is_some_and(late)) {
+            return Outcome::Limit;
+        }
+        let state = self.state(begin, end);
+        if self.failed.contains(&state) {
+            return Outcome::Failed;
+        }
+        let section = self.valley(begin, end);
+        for idx in self.choices(section) {
+            let mark = self.trail.len();
+            self.place(idx, self.floor[section]);
+            match self.solve(begin, end) {
+                Outcome::Failed => self.undo(mark),
+                other => return other,
+            }
+        }
+        if let Some(floor) = self.next_floor(section) {
+            let mark = self.trail.len();
+            self.set_floor(section, floor);
+            match self.solve(begin, end) {
+                Outcome::Failed => self.undo(mark),
+                other => return other,
+            }
+        }
+        if self.failed.len() < MAX_FAILED {
+            self.failed.insert(state);
+        }
+        Outcome::Failed
+    }
+
+    /// A section with the lowest floor of those with items left.
+    fn valley(&self, begin: usize, end: usize) -> usize {
+        let lowest = self.floor[begin..end].iter().copied().min().unwrap_or(0);
+        let sections = (begin..end).filter(|section| self.floor[*section] == lowest);
+        let chosen = sections.min_by_key(|section| {
+            let ways = self.live[*section].iter().filter(|idx| self.begins(**idx, lowest)).count() as i64;
+            let slack = self.capacity - lowest - self.rest[*section];
+            match self.tie {
+                Tie::FewestWays => (ways + i64::from(slack > 0), slack),
+                Tie::LeastSlack => (slack, ways),
+                Tie::MostBlamed => (-self.blame[*section], slack),
+                Tie::MostLeft => (-self.rest[*section], ways),
+            }
+        });
+        chosen.unwrap_or(begin)
+    }
+
+    fn begins(&self, idx: usize, floor: i64) -> bool {
+        !self.placed[idx] && self.base[idx] == floor
+    }
+
+    /// The items that can begin at the floor of this section; of equal ones, one.
+    fn choices(&self, section: usize) -> Vec<usize> {
+        let floor = self.floor[section];
+        let mut choices: Vec<usize> =
+            self.live[section].iter().copied().filter(|idx| self.begins(*idx, floor)).collect();
+        choices.sort_by(|a, b| self.rank[*a].total_cmp(&self.rank[*b]).then(a.cmp(b)));
+        let shape = |idx: usize| (self.blocks[idx].first, self.blocks[idx].last, self.blocks[idx].size);
+        let mut seen = Vec::new();
+        choices.retain(|idx| {
+            let new = !seen.contains(&shape(*idx));
+            seen.push(shape(*idx));
+            new
+        });
+        choices
+    }
+
+    /// The lowest place in this section, above its floor, where an item can begin that stands on something.
+    fn next_floor(&self, section: usize) -> Option<i64> {
+        let floor = self.floor[section];
+        let slack = self.capacity - floor - self.rest[section];
+        if slack == 0 {
+            return None;
+        }
+        let left = self.live[section].iter().copied().filter(|idx| !self.placed[*idx]);
+        let lowest = left.filter_map(|idx| match self.base[idx] > floor {
+            true => Some(self.base[idx]),
+            false => self.lowest_end_beside(idx, section),
+        });
+        lowest.min().filter(|next| *next <= floor + slack)
+    }
+
+    /// The lowest end of the items left that meet `idx`, but not in this section.
+    fn lowest_end_beside(&self, idx: usize, section: usize) -> Option<i64> {
+        let Block { first, last, .. } = self.blocks[idx];
+        let beside = self.live[first..=last].iter().flatten().copied();
+        let beside = beside.filter(|other| !self.placed[*other] && !self.is_left(*other, section));
+        beside.map(|other| self.base[other] + self.blocks[other].size).min()
+    }
+}

@@ -1,0 +1,64 @@
+//! Sizes of buffers: symbolic, and at most.
+
+use super::ALIGN_BYTES;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    kernel::{Buffer, BufferId, Program},
+};
+use num_bigint::BigInt;
+use num_traits::{Signed, ToPrimitive};
+use symshape::Dim;
+
+/// No memory may be larger than what a process can address.
+pub(super) const MAX_BYTES: i64 = 1 << 47;
+
+/// Bytes of a buffer as they are reserved: rounded up to [`ALIGN_BYTES`], and 0 where the formula is negative.
+pub(super) fn reserved(program: &Program, buffer: &Buffer) -> Dim {
+    let facts = &program.facts;
+    let mut bytes = facts.simplify(&(&buffer.elems * buffer.dtype.size_bytes() as i64));
+    if facts.bounds(&bytes).lo.is_none_or(|lo| lo.is_negative()) {
+        bytes = bytes.max(Dim::zero());
+    }
+    match facts.divides(&Dim::from(ALIGN_BYTES), &bytes).is_yes() {
+        true => bytes,
+        false => bytes.ceil_div(ALIGN_BYTES) * ALIGN_BYTES,
+    }
+}
+
+/// The most bytes that a buffer can take, rounded up to [`ALIGN_BYTES`].
+///
+/// # Errors
+/// Its formula has no upper bound, or one beyond what can be addressed.
+pub(super) fn at_most(program: &Program, id: BufferId) -> Result<i64> {
+    let buffer = &program.buffers[id];
+    let bytes = program.facts.simplify(&(&buffer.elems * buffer.dtype.size_bytes() as i64));
+    let name = if buffer.name.is_empty() { id.to_string() } else { format!("`{}`", buffer.name) };
+    let Some(hi) = program.facts.bounds(&bytes).hi else {
+        return Err(unbounded(program, &name, &bytes));
+    };
+    let hi = hi.max(BigInt::ZERO);
+    match hi.to_i64().filter(|hi| *hi <= MAX_BYTES) {
+        Some(hi) => Ok(round_up(hi)),
+        None => {
+            let message = format!("buffer {name} of {bytes} bytes can reach {hi}, more than 2^47");
+            Err(Error::new(ErrorKind::Limit, message))
+        }
+    }
+}
+
+/// Names the symbols to blame, and what to do.
+fn unbounded(program: &Program, name: &str, bytes: &Dim) -> Error {
+    let bounded = |symbol: &symshape::Symbol| program.facts.bounds(&Dim::from(symbol)).hi.is_some();
+    let blamed: Vec<String> =
+        bytes.symbols().iter().filter(|symbol| !bounded(symbol)).map(|s| s.to_string()).collect();
+    let advice = match blamed.first() {
+        Some(first) => format!(": declare a range for {}, as in --dim {first}=1..64", blamed.join(", ")),
+        None => String::new(),
+    };
+    Error::new(ErrorKind::Contract, format!("buffer {name} of {bytes} bytes has no upper bound{advice}"))
+}
+
+/// The next multiple of [`ALIGN_BYTES`]; `bytes` is at most [`MAX_BYTES`].
+pub(super) fn round_up(bytes: i64) -> i64 {
+    (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES
+}

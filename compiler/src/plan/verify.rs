@@ -1,0 +1,243 @@
+//! The proof that a plan is right, by other means than the planner's.
+//!
+//! Which buffers are alive at once is counted anew, kernel by kernel. For every value of the symbols: of two buffers
+//! alive at once, one is reached from the other along `below`, so its offset is at least the other's end. In numbers:
+//! at the corners of the box of all symbols, offsets are computed from the sizes, and buffers alive at once must be
+//! disjoint and end within the arena.
+
+use super::{ALIGN_BYTES, Plan};
+use crate::{
+    error::{Error, Result},
+    kernel::{BufferId, Inst, Kernel, Program, Rhs, Space, Stmt},
+};
+use num_bigint::BigInt;
+use num_integer::Integer;
+use std::collections::{BTreeMap, BTreeSet};
+use symshape::{Comparison, Symbol};
+
+/// What was verified.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Certificate {
+    /// Buffers placed.
+    pub buffers: usize,
+    /// Pairs of buffers that are alive at once.
+    pub pairs: usize,
+    /// Values of the symbols at which the plan was checked in numbers.
+    pub corners: usize,
+    /// The most bytes alive at once, each buffer at its upper bound.
+    pub max_live: u64,
+    /// The plan's upper bound of the arena.
+    pub height: u64,
+}
+
+impl Certificate {
+    /// How far the height is above what is alive, as a share of it.
+    pub fn gap(&self) -> f64 {
+        match self.max_live {
+            0 => 0.0,
+            live => (self.height as f64 - live as f64) / live as f64,
+        }
+    }
+}
+
+/// Of more symbols than this, only some corners are looked at.
+const MAX_CORNERS: usize = 64;
+
+/// Checks a plan.
+///
+/// # Errors
+/// The first rule of this module that is broken.
+pub fn verify(program: &Program, plan: &Plan) -> Result<Certificate> {
+    let alive = alive_sets(program);
+    check_placements(plan, &alive)?;
+    let pairs = pairs(&alive);
+    check_order(plan, &pairs)?;
+    let mut corners = 0;
+    for corner in corners_of(program) {
+        corners += usize::from(check_corner(program, plan, &pairs, &corner)?);
+    }
+    let max_live = max_live(program, &alive)?;
+    if plan.lower_bound != max_live {
+        return Err(wrong(format!("the bound is {}, but {max_live} bytes are alive", plan.lower_bound)));
+    }
+    Ok(Certificate {
+        buffers: plan.placements.len(),
+        pairs: pairs.len(),
+        corners,
+        max_live,
+        height: plan.arena_max,
+    })
+}
+
+fn wrong(message: String) -> Error {
+    Error::internal(format!("the arena plan is wrong: {message}"))
+}
+
+/// For each kernel, the buffers in the arena that must hold their contents while it runs.
+fn alive_sets(program: &Program) -> Vec<BTreeSet<BufferId>> {
+    let used: Vec<BTreeSet<BufferId>> = program.kernels.iter().map(|kernel| uses(program, kernel)).collect();
+    (0..used.len())
+        .map(|now| {
+            let before: BTreeSet<BufferId> = used[..=now].iter().flatten().copied().collect();
+            let after: BTreeSet<BufferId> = used[now..].iter().flatten().copied().collect();
+            before.intersection(&after).copied().collect()
+        })
+        .collect()
+}
+
+fn uses(program: &Program, kernel: &Kernel) -> BTreeSet<BufferId> {
+    let mut found = BTreeSet::new();
+    let mut queue: Vec<&Stmt> = kernel.body.iter().collect();
+    while let Some(stmt) = queue.pop() {
+        let mut code = None;
+        match stmt {
+            Stmt::For { body, .. } | Stmt::While { body, .. } => queue.extend(body),
+            Stmt::If { then, otherwise, .. } => queue.extend(then.iter().chain(otherwise)),
+            Stmt::Block(block) | Stmt::Strip { code: block, .. } => code = Some(block),
+            Stmt::Contract(contract) => {
+                found.insert(contract.lhs.buffer);
+                found.insert(match &contract.rhs {
+                    Rhs::At(access) => access.buffer,
+                    Rhs::Panels { buffer, .. } => *buffer,
+                });
+                code = Some(&contract.epilogue);
+            }
+        }
+        found.extend(code.into_iter().flat_map(|code| &code.insts).filter_map(|inst| match inst {
+            Inst::Load(access) | Inst::Store(access, _) => Some(access.buffer),
+            _ => None,
+        }));
+    }
+    found.retain(|id| matches!(program.buffers[*id].space, Space::Arena | Space::Scratch));
+    found
+}
+
+/// Each buffer that is used is placed once, after those below it.
+fn check_placements(plan: &Plan, alive: &[BTreeSet<BufferId>]) -> Result<()> {
+    let mut placed = BTreeSet::new();
+    for placement in &plan.placements {
+        if let Some(other) = placement.below.iter().find(|other| !placed.contains(*other)) {
+            return Err(wrong(format!("{other:?} lies below {:?}, and is placed later", placement.buffer)));
+        }
+        if !placed.insert(placement.buffer) {
+            return Err(wrong(format!("{:?} is placed twice", placement.buffer)));
+        }
+    }
+    match alive.iter().flatten().find(|id| !placed.contains(*id)) {
+        None => Ok(()),
+        Some(id) => Err(wrong(format!("{id:?} has no place"))),
+    }
+}
+
+fn pairs(alive: &[BTreeSet<BufferId>]) -> BTreeSet<(BufferId, BufferId)> {
+    let mut pairs = BTreeSet::new();
+    for set in alive {
+        for a in set {
+            pairs.extend(set.range(..*a).map(|b| (*b, *a)));
+        }
+    }
+    pairs
+}
+
+/// One of each pair is reached from the other.
+fn check_order(plan: &Plan, pairs: &BTreeSet<(BufferId, BufferId)>) -> Result<()> {
+    let mut reached: BTreeMap<BufferId, BTreeSet<BufferId>> = BTreeMap::new();
+    for placement in &plan.placements {
+        let mut under: BTreeSet<BufferId> = placement.below.iter().copied().collect();
+        for other in &placement.below {
+            under.extend(&reached[other]);
+        }
+        reached.insert(placement.buffer, under);
+    }
+    match pairs.iter().find(|(a, b)| !reached[a].contains(b) && !reached[b].contains(a)) {
+        None => Ok(()),
+        Some((a, b)) => Err(wrong(format!("{a:?} and {b:?} are alive at once, and neither lies below"))),
+    }
+}
+
+type Corner = BTreeMap<Symbol, BigInt>;
+
+/// Combinations of the ends of the symbols' ranges.
+fn corners_of(program: &Program) -> Vec<Corner> {
+    let mut corners = vec![Corner::new()];
+    for symbol in &program.symbols {
+        let declared = program.facts.declaration(symbol);
+        let lo = declared.map_or(BigInt::ZERO, |declared| declared.lo.clone());
+        let hi = declared.and_then(|declared| declared.hi.clone()).unwrap_or_else(|| lo.clone());
+        let with = |value: &BigInt, corners: &[Corner]| -> Vec<Corner> {
+            let mut corners = corners.to_vec();
+            corners.iter_mut().for_each(|corner| drop(corner.insert(symbol.clone(), value.clone())));
+            corners
+        };
+        let mut next = with(&hi, &corners);
+        if corners.len() * 2 <= MAX_CORNERS {
+            next.extend(with(&lo, &corners));
+        }
+        corners = next;
+    }
+    corners
+}
+
+/// Whether the corner is one that the contract allows; if so, the plan holds there.
+fn check_corner(
+    program: &Program,
+    plan: &Plan,
+    pairs: &BTreeSet<(BufferId, BufferId)>,
+    corner: &Corner,
+) -> Result<bool> {
+    let value_of = |symbol: &Symbol| corner.get(symbol).cloned();
+    for assumption in program.facts.assumptions() {
+        let relation = &assumption.relation;
+        let (Ok(a), Ok(b)) = (relation.a.eval(&value_of), relation.b.eval(&value_of)) else {
+            return Ok(false);
+        };
+        let holds = match relation.comparison {
+            Comparison::Eq => a == b,
+            Comparison::Ne => a != b,
+            Comparison::Lt => a < b,
+            Comparison::Le => a <= b,
+            Comparison::Divides => a != BigInt::ZERO && b.is_multiple_of(&a),
+        };
+        if !holds {
+            return Ok(false);
+        }
+    }
+    let mut spans: BTreeMap<BufferId, (BigInt, BigInt)> = BTreeMap::new();
+    for placement in &plan.placements {
+        let buffer = &program.buffers[placement.buffer];
+        let Ok(elems) = buffer.elems.eval(&value_of) else { return Ok(false) };
+        let bytes = (elems * buffer.dtype.size_bytes()).max(BigInt::ZERO);
+        let size = bytes.div_ceil(&BigInt::from(ALIGN_BYTES)) * ALIGN_BYTES;
+        let below = placement.below.iter().map(|other| &spans[other].1);
+        let begin = below.max().cloned().unwrap_or(BigInt::ZERO);
+        let end = &begin + size;
+        if end > BigInt::from(plan.arena_max) {
+            return Err(wrong(format!(
+                "{:?} ends at {end} of {} where {corner:?}",
+                placement.buffer, plan.arena_max
+            )));
+        }
+        spans.insert(placement.buffer, (begin, end));
+    }
+    let apart = |a: &(BigInt, BigInt), b: &(BigInt, BigInt)| a.1 <= b.0 || b.1 <= a.0;
+    match pairs.iter().find(|(a, b)| !apart(&spans[a], &spans[b])) {
+        None => Ok(true),
+        Some((a, b)) => Err(wrong(format!("{a:?} and {b:?} overlap where {corner:?}"))),
+    }
+}
+
+fn max_live(program: &Program, alive: &[BTreeSet<BufferId>]) -> Result<u64> {
+    let mut most = BigInt::ZERO;
+    for set in alive {
+        let mut live = BigInt::ZERO;
+        for id in set {
+            let buffer = &program.buffers[*id];
+            let bytes = &buffer.elems * buffer.dtype.size_bytes() as i64;
+            let hi = program.facts.bounds(&program.facts.simplify(&bytes)).hi;
+            let hi = hi.ok_or_else(|| wrong(format!("{id:?} has no bound")))?.max(BigInt::ZERO);
+            live += hi.div_ceil(&BigInt::from(ALIGN_BYTES)) * ALIGN_BYTES;
+        }
+        most = most.max(live);
+    }
+    u64::try_from(most).map_err(|error| wrong(error.to_string()))
+}

@@ -1,0 +1,334 @@
+//! Plans: instances of fixed sizes, and programs with symbolic ones.
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use symshape::{Declaration, Dim, Symbol};
+use symshape_compiler::{
+    ErrorKind,
+    kernel::{Access, Axis, Buffer, BufferId, Code, Inst, Kernel, Program, Space, Stmt, text},
+    plan::{
+        self, Options, Plan, arena_formula,
+        instance::{Effort, Item, Solution, read_csv, solve},
+        verify::verify,
+    },
+    scalar::Scalar,
+};
+use symshape_runtime::DType;
+
+/// The capacity that the eleven problems of MiniMalloc's benchmark are posed for.
+const CAPACITY: i64 = 1 << 20;
+
+fn assert_valid(items: &[Item], solution: &Solution) {
+    let end = |idx: usize| solution.offsets[idx] + items[idx].size;
+    for a in 0..items.len() {
+        assert!(solution.offsets[a] >= 0 && end(a) <= solution.height);
+        for b in 0..a {
+            let apart = end(a) <= solution.offsets[b] || end(b) <= solution.offsets[a];
+            assert!(apart || !items[a].meets(&items[b]), "{:?} and {:?}", items[a], items[b]);
+        }
+    }
+    let live = |time: i64| -> i64 {
+        items.iter().filter(|item| item.start <= time && time < item.end).map(|item| item.size).sum()
+    };
+    let max_live = items.iter().map(|item| live(item.start)).max().unwrap_or(0);
+    assert!(max_live <= solution.lower_bound && solution.lower_bound <= solution.height);
+}
+
+#[test]
+fn benchmark_problems_fit() {
+    for name in ["A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K"] {
+        let path = format!("{}/tests/data/minimalloc/{name}.csv", env!("CARGO_MANIFEST_DIR"));
+        let items = read_csv(&std::fs::read_to_string(path).expect("a readable file")).expect("a problem");
+        let start = std::time::Instant::now();
+        let solution = solve(&items, &Effort { steps: 500_000, seconds: None });
+        println!(
+            "{name}: height {} bound {} in {:.2} s",
+            solution.height,
+            solution.lower_bound,
+            start.elapsed().as_secs_f64()
+        );
+        assert_valid(&items, &solution);
+        assert!(solution.height <= CAPACITY, "{name}: {}", solution.height);
+    }
+}
+
+#[test]
+fn csv_errors_are_located() {
+    let cases = [
+        ("", "the file is empty"),
+        ("id,start,size\n", "line 1: there is no column `end`"),
+        ("id,start,end,size\na,0,3,4\nb,5,5,1\n", "line 3: the item ends at 5, not after its start at 5"),
+        ("id,start,end,size\na,0,3,-4\n", "line 2: the size -4 is negative"),
+        ("id,start,end,size\na,0,3\n", "line 2: there is no column 4"),
+        ("id,start,end,size\na,0,x,3\n", "line 2: `x` is not an integer in 64 bits"),
+        (
+            "size,id,upper,lower\n9223372036854775807,a,1,0\n1,b,1,0\n",
+            "line 3: the sizes together exceed 64 bits",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(read_csv(text).expect_err(text).to_string(), expected);
+    }
+    assert_eq!(read_csv("ID, Size ,Start,End,more\n\n a ,4,-1,9,x\n").expect("items")[0].size, 4);
+}
+
+#[test]
+fn extreme_instances_are_placed() {
+    for text in [
+        "id,start,end,size\n",
+        "id,start,end,size\na,0,1,0\n",
+        "id,start,end,size\na,-9223372036854775808,9223372036854775807,9223372036854775807\n",
+        "id,start,end,size\na,0,2,4611686018427387903\nb,1,3,1\nc,2,4,4611686018427387903\nd,0,4,1\n",
+    ] {
+        let items = read_csv(text).expect("items");
+        assert_valid(&items, &solve(&items, &Effort::default()));
+    }
+}
+
+#[test]
+fn no_time_is_enough_for_a_placement() {
+    let items = vec![
+        Item { id: "a".into(), start: 0, end: 2, size: 3 },
+        Item { id: "b".into(), start: 1, end: 3, size: 5 },
+    ];
+    for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert_eq!(solve(&items, &Effort { steps: 0, seconds: Some(seconds) }).height, 8);
+    }
+}
+
+prop_compose! {
+    fn item()(start in 0..20i64, span in 1..8i64, size in 0..12i64) -> Item {
+        Item { id: String::new(), start, end: start + span, size }
+    }
+}
+
+/// The lowest height of all placements, by trying every order and dropping each item onto those before it.
+fn brute_force(items: &[Item], order: &mut Vec<usize>) -> i64 {
+    if order.len() == items.len() {
+        let mut ends = vec![0; items.len()];
+        for (position, &idx) in order.iter().enumerate() {
+            let below = order[..position].iter().filter(|other| items[idx].meets(&items[**other]));
+            ends[idx] = below.map(|other| ends[*other]).max().unwrap_or(0) + items[idx].size;
+        }
+        return ends.into_iter().max().unwrap_or(0);
+    }
+    let mut best = i64::MAX;
+    for idx in 0..items.len() {
+        if !order.contains(&idx) {
+            order.push(idx);
+            best = best.min(brute_force(items, order));
+            order.pop();
+        }
+    }
+    best
+}
+
+proptest! {
+    #[test]
+    fn small_instances_are_optimal(items in prop::collection::vec(item(), 1..7)) {
+        let solution = solve(&items, &Effort::default());
+        assert_valid(&items, &solution);
+        prop_assert_eq!(solution.height, brute_force(&items, &mut Vec::new()));
+        prop_assert!(solution.is_optimal());
+    }
+
+    #[test]
+    fn instances_are_placed(items in prop::collection::vec(item(), 1..60)) {
+        let effort = Effort { steps: 3000, seconds: None };
+        let solution = solve(&items, &effort);
+        assert_valid(&items, &solution);
+        prop_assert_eq!(solution, solve(&items, &effort));
+    }
+}
+
+/// A program whose kernels read and write whole buffers: `uses[k]` lists those of kernel `k`.
+fn program(sizes: &[Dim], uses: &[Vec<usize>]) -> Program {
+    let mut program = Program { name: "random".into(), ..Program::default() };
+    for (name, declaration) in [
+        ("N", Declaration::range(0, 64)),
+        ("S", Declaration::range(8, 512).step(8, 0)),
+        ("M", Declaration::values([1, 5, 9])),
+    ] {
+        let symbol = Symbol::new(name);
+        program.facts.declare(&symbol, declaration).expect("a consistent range");
+        program.symbols.push(symbol);
+    }
+    for (idx, elems) in sizes.iter().enumerate() {
+        let space = if idx % 5 == 4 { Space::Scratch } else { Space::Arena };
+        program.buffers.push(Buffer { name: String::new(), dtype: DType::F32, elems: elems.clone(), space });
+    }
+    for used in uses {
+        let mut kernel = Kernel::default();
+        for idx in used {
+            let buffer = BufferId::from_u32((*idx % sizes.len()) as u32);
+            let axis = Axis {
+                var: Symbol::new(&format!("i{}", kernel.body.len())),
+                extent: program.buffers[buffer].elems.clone(),
+            };
+            let mut code = Code::default();
+            let value = code.push(Inst::Const(Scalar::f32(1.0)));
+            code.push(Inst::Store(Access { buffer, at: Dim::from(&axis.var) }, value));
+            kernel.body.push(Stmt::Strip { axis, code });
+        }
+        program.kernels.push(kernel);
+    }
+    program
+}
+
+fn bytes(program: &Program, id: BufferId, values: &BTreeMap<&str, i64>) -> i64 {
+    let buffer = &program.buffers[id];
+    let elems = buffer.elems.eval_i64(&|symbol| values.get(symbol.name()).copied()).expect("a value").max(0);
+    (elems * buffer.dtype.size_bytes() as i64 + 63) / 64 * 64
+}
+
+/// Offsets at this binding; buffers that a kernel uses before and after another one does must not meet in it.
+fn assert_disjoint(program: &Program, plan: &Plan, values: &BTreeMap<&str, i64>) {
+    let mut spans: BTreeMap<BufferId, (i64, i64)> = BTreeMap::new();
+    for placement in &plan.placements {
+        let begin = placement.below.iter().map(|other| spans[other].1).max().unwrap_or(0);
+        let end = begin + bytes(program, placement.buffer, values);
+        assert!(end as u64 <= plan.arena_max);
+        spans.insert(placement.buffer, (begin, end));
+    }
+    let used = |kernel: &Kernel, id: BufferId| {
+        kernel.body.iter().any(|stmt| match stmt {
+            Stmt::Strip { code, .. } => {
+                code.insts.iter().any(|inst| matches!(inst, Inst::Store(at, _) if at.buffer == id))
+            }
+            _ => false,
+        })
+    };
+    let times = |id: BufferId| -> Vec<usize> {
+        (0..program.kernels.len()).filter(|idx| used(&program.kernels[*idx], id)).collect()
+    };
+    for (a, span_a) in &spans {
+        for (b, span_b) in spans.range(..*a) {
+            let (times_a, times_b) = (times(*a), times(*b));
+            let together =
+                times_a[0] <= times_b[times_b.len() - 1] && times_b[0] <= times_a[times_a.len() - 1];
+            assert!(
+                !together || span_a.1 <= span_b.0 || span_b.1 <= span_a.0,
+                "{a:?} and {b:?} at {values:?}"
+            );
+        }
+    }
+}
+
+fn size() -> impl Strategy<Value = Dim> {
+    let texts = [
+        "N",
+        "S",
+        "3*N",
+        "N*S",
+        "N*M + 7",
+        "S//8",
+        "N*(S + 1)",
+        "1000",
+        "16",
+        "0",
+        "max(N - 3, 0)",
+        "min(N, M)*S",
+    ];
+    prop::sample::select(texts.to_vec()).prop_map(|text| text.parse().expect("a dim"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn plans_hold_at_every_binding(
+        sizes in prop::collection::vec(size(), 1..24),
+        uses in prop::collection::vec(prop::collection::vec(0..24usize, 1..4), 1..24),
+        bindings in prop::collection::vec((0..=64i64, 1..=64i64, 0..3usize), 6),
+    ) {
+        let program = program(&sizes, &uses);
+        let plan = plan::plan(&program, &Options::default()).expect("a plan");
+        let certificate = verify(&program, &plan).expect("a right plan");
+        prop_assert!(certificate.max_live <= plan.arena_max);
+        for (n, s, m) in bindings {
+            assert_disjoint(&program, &plan, &BTreeMap::from([("N", n), ("S", 8 * s), ("M", [1, 5, 9][m])]));
+        }
+    }
+}
+
+/// One kernel after the other, each using some of the buffers `sizes`.
+fn chain(sizes: &[&str], uses: &[&[usize]]) -> Program {
+    let sizes: Vec<Dim> = sizes.iter().map(|text| text.parse().expect("a dim")).collect();
+    program(&sizes, &uses.iter().map(|list| list.to_vec()).collect::<Vec<_>>())
+}
+
+#[test]
+fn the_verifier_finds_what_is_wrong() {
+    let program = chain(&["16*N", "16*N", "16*N", "S"], &[&[0, 1], &[1, 2], &[2, 3]]);
+    let plan = plan::plan(&program, &Options::default()).expect("a plan");
+    assert_eq!((plan.arena_max, plan.lower_bound), (8192, 8192));
+    let broken = |change: &dyn Fn(&mut Plan)| {
+        let mut plan = plan.clone();
+        change(&mut plan);
+        let error = verify(&program, &plan).expect_err("the plan is wrong");
+        error.message().to_string()
+    };
+    let cases = [
+        broken(&|plan| plan.placements.reverse()),
+        broken(&|plan| plan.placements.iter_mut().for_each(|placement| placement.below.clear())),
+        broken(&|plan| drop(plan.placements.pop())),
+        broken(&|plan| plan.arena_max -= 1),
+        broken(&|plan| plan.lower_bound -= 1),
+    ];
+    let words = ["is placed later", "neither lies below", "has no place", "ends at", "bytes are alive"];
+    for (message, word) in cases.iter().zip(words) {
+        assert!(message.contains(word), "{message}");
+    }
+}
+
+#[test]
+fn formulas_are_short() {
+    let cases = [
+        (chain(&["16*N", "16*N", "32*N"], &[&[0, 1], &[1, 2]]), "192*N"),
+        (chain(&["N", "N"], &[&[0], &[1]]), "(N + 15)//16*64"),
+        (chain(&["16*N", "S"], &[&[0], &[1]]), "max(64*N, (S + 15)//16*64)"),
+        (chain(&[], &[]), "0"),
+    ];
+    for (program, expected) in cases {
+        let plan = plan::plan(&program, &Options::default()).expect("a plan");
+        assert_eq!(arena_formula(&program, &plan), expected);
+    }
+}
+
+#[test]
+fn sizes_beyond_memory_are_refused() {
+    let source = |elems: &str, range: &str| {
+        format!(
+            "program p {{\n  symbol N = {range}\n  @0 big: f32[{elems}] arena\n  kernel k {{\n    block {{\n      \
+             %0 = const f32 0.0\n      store @0[0], %0\n    }}\n  }}\n}}\n"
+        )
+    };
+    let cases = [
+        (
+            "N*N*N",
+            "1..1000000",
+            ErrorKind::Limit,
+            "buffer `big` of 4*N*N*N bytes can reach 4000000000000000000, more than 2^47",
+        ),
+        (
+            "N*99999999999999999999",
+            "0..9",
+            ErrorKind::Limit,
+            "buffer `big` of 399999999999999999996*N bytes can reach 3599999999999999999964, more than 2^47",
+        ),
+        (
+            "N + 3",
+            "1..",
+            ErrorKind::Contract,
+            "buffer `big` of 4*N + 12 bytes has no upper bound: declare a range for N, as in --dim N=1..64",
+        ),
+    ];
+    for (elems, range, kind, message) in cases {
+        let program = text::parse(&source(elems, range)).expect("a program");
+        let error = plan::plan(&program, &Options::default()).expect_err("it is too large");
+        assert_eq!((error.kind(), error.message()), (kind, message));
+    }
+    let many: Vec<&str> = std::iter::repeat_n("N*10000000000", 99).collect();
+    let program = chain(&many, &[&(0..99).collect::<Vec<_>>()]);
+    let error = plan::plan(&program, &Options::default()).expect_err("it is too large");
+    assert!(error.message().starts_with("the arena can exceed 2^47 bytes; the largest buffer, @"), "{error}");
+}
