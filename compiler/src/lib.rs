@@ -1,5 +1,6 @@
 //! Ahead-of-time compiler for neural networks whose dimensions are symbols.
 
+pub mod cli;
 pub mod codegen;
 pub mod emit;
 pub mod error;
@@ -8,6 +9,7 @@ pub mod import;
 pub mod kernel;
 pub mod lower;
 pub mod opt;
+pub mod pipeline;
 pub mod plan;
 pub mod scalar;
 pub mod schedule;

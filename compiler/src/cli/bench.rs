@@ -89,7 +89,8 @@ fn cases(model: &Model, args: &Args) -> Result<Vec<(String, Vec<Tensor>)>> {
         let refs = feed::refs(&inputs)?;
         let mut context =
             Context::new(model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
-        let dims = context.bind(&refs).map_err(|error| feed::refused(&error)).at(|| path.display().to_string())?;
+        let dims =
+            context.bind(&refs).map_err(|error| feed::refused(&error)).at(|| path.display().to_string())?;
         for at in &args.at {
             if seed::dims(model, at)? != dims {
                 let given = seed::binding(model, dims);

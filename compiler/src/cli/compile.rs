@@ -78,7 +78,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
     let start = Instant::now();
     let place = || args.model.display().to_string();
-    let options = crate::import::ImportOptions { name: args.name.clone(), ..args.contract.options(&args.model)? };
+    let options =
+        crate::import::ImportOptions { name: args.name.clone(), ..args.contract.options(&args.model)? };
     let graph = source::graph(&args.model, &options)?;
     if args.emit == Some(Stage::Graph) {
         line(&graph.to_string());
@@ -100,15 +101,21 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     drop(progress);
     let (summary, arena_max) = (&compiled.summary, lowered.plan.arena_max);
     if args.json {
-        line(&json!({
-            "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": summary.code_bytes,
-            "weight_bytes": summary.const_bytes, "arena_max": arena_max, "compile_ms": compile_ms,
-            "kernels": summary.kernels,
-        }).to_string());
+        line(
+            &json!({
+                "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": summary.code_bytes,
+                "weight_bytes": summary.const_bytes, "arena_max": arena_max, "compile_ms": compile_ms,
+                "kernels": summary.kernels,
+            })
+            .to_string(),
+        );
     } else {
         line(&format!(
             "{}: {bytes} bytes (code {}, weights {}), {} kernels, arena at most {arena_max} bytes, in {compile_ms} ms",
-            path.display(), summary.code_bytes, summary.const_bytes, summary.kernels,
+            path.display(),
+            summary.code_bytes,
+            summary.const_bytes,
+            summary.kernels,
         ));
     }
     Ok(Verdict::Yes)
@@ -135,7 +142,9 @@ fn write(
     match artifact {
         Artifact::Object => emit::write_atomically(path, &compiled.object)?,
         Artifact::Archive => emit::write_atomically(path, &emit::archive(name, &compiled.object)?)?,
-        Artifact::Shared if target.triple != target_lexicon::Triple::host() && std::env::var_os("CC").is_none() => {
+        Artifact::Shared
+            if target.triple != target_lexicon::Triple::host() && std::env::var_os("CC").is_none() =>
+        {
             return Err(usage(format!(
                 "a shared object for {} needs a C compiler for it: name it in the environment variable CC",
                 target.triple

@@ -26,7 +26,10 @@ pub(super) fn read(model: &Model, singles: &[String], npz: Option<&Path>) -> Res
         let (name, file) =
             single.split_once('=').ok_or_else(|| usage(format!("-i {single}: expected NAME=F.npy")))?;
         if !model.inputs().iter().any(|info| info.name() == name) {
-            return Err(usage(format!("-i {single}: the model has no input `{name}`; it has {}", names(model))));
+            return Err(usage(format!(
+                "-i {single}: the model has no input `{name}`; it has {}",
+                names(model)
+            )));
         }
         named.insert(name.to_string(), npy::read(Path::new(file)).at(|| format!("input `{name}`"))?);
     }
@@ -45,7 +48,10 @@ fn ordered(model: &Model, mut named: BTreeMap<String, Tensor>) -> Result<Vec<Ten
     });
     let tensors = tensors.collect::<Result<Vec<_>>>()?;
     for name in named.keys() {
-        eprintln!("symc: note: `{name}` is no input of the model and was ignored; its inputs are {}", names(model));
+        eprintln!(
+            "symc: note: `{name}` is no input of the model and was ignored; its inputs are {}",
+            names(model)
+        );
     }
     Ok(tensors)
 }

@@ -37,10 +37,13 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let seconds = start.elapsed().as_secs_f64();
     let (height, lower_bound, gap) = (solution.height, solution.lower_bound, solution.gap());
     if args.json {
-        line(&json!({
-            "height": height, "lower_bound": lower_bound, "gap": gap, "optimal": solution.is_optimal(),
-            "seconds": seconds, "offsets": solution.offsets,
-        }).to_string());
+        line(
+            &json!({
+                "height": height, "lower_bound": lower_bound, "gap": gap, "optimal": solution.is_optimal(),
+                "seconds": seconds, "offsets": solution.offsets,
+            })
+            .to_string(),
+        );
         return Ok(Verdict::Yes);
     }
     for (item, offset) in items.iter().zip(&solution.offsets) {

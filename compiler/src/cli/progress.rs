@@ -19,7 +19,8 @@ impl Progress {
             return Progress { bar: None };
         }
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
-        let style = if steps > 0 { "{bar:30} {pos}/{len} {msg} {elapsed}" } else { "{spinner} {msg} {elapsed}" };
+        let style =
+            if steps > 0 { "{bar:30} {pos}/{len} {msg} {elapsed}" } else { "{spinner} {msg} {elapsed}" };
         bar.set_style(ProgressStyle::with_template(style).expect("a valid template"));
         bar.set_message(what.into());
         let (done, wait) = channel::<()>();

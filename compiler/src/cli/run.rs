@@ -31,7 +31,8 @@ pub(super) struct Args {
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let model = source::load(&args.model, &args.contract)?.model;
     let inputs = feed::read(&model, &args.input_files, args.npz.as_deref())?;
-    let mut context = Context::new(&model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+    let mut context =
+        Context::new(&model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     let place = || args.model.display().to_string();
     let refs = feed::refs(&inputs)?;
     let dims: Vec<i64> = context.bind(&refs).map_err(|error| feed::refused(&error)).at(place)?.to_vec();

@@ -54,7 +54,8 @@ pub(super) fn binding(model: &Model, dims: &[i64]) -> String {
 pub(super) fn dims(model: &Model, at: &str) -> Result<Vec<i64>> {
     let mut dims: Vec<Option<i64>> = vec![None; model.symbols().len()];
     for part in at.split(',').filter(|part| !part.trim().is_empty()) {
-        let parsed = part.split_once('=').and_then(|(name, value)| Some((name.trim(), value.trim().parse().ok()?)));
+        let parsed =
+            part.split_once('=').and_then(|(name, value)| Some((name.trim(), value.trim().parse().ok()?)));
         let (name, value) = parsed.ok_or_else(|| usage(format!("--at {at}: expected NAME=SIZE,…")))?;
         let position = model.symbols().iter().position(|symbol| symbol.name() == name).ok_or_else(|| {
             let known: Vec<&str> = model.symbols().iter().map(|symbol| symbol.name()).collect();

@@ -62,7 +62,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         let status = outcome.problem.unwrap_or_else(|| "pass".into());
         let text = match args.json {
             // JSON has no infinity.
-            true => json!({"at": at, "max_abs": max_abs.min(f64::MAX), "max_ulp": max_ulp, "status": status}).to_string(),
+            true => json!({"at": at, "max_abs": max_abs.min(f64::MAX), "max_ulp": max_ulp, "status": status})
+                .to_string(),
             false => format!("{at}: {status} (largest difference {max_abs:e}, {max_ulp} ulp)"),
         };
         progress.step();
@@ -127,7 +128,10 @@ fn tolerance(want: &Tensor) -> Tolerance {
         _ => (1e-3, 1e-5),
     };
     let largest = match want.dtype().is_float() {
-        true => (0..want.elems()).map(|idx| want.get(idx).as_f64().abs()).filter(|x| x.is_finite()).fold(0.0, f64::max),
+        true => (0..want.elems())
+            .map(|idx| want.get(idx).as_f64().abs())
+            .filter(|x| x.is_finite())
+            .fold(0.0, f64::max),
         false => 0.0,
     };
     Tolerance { rtol, atol: part * largest }

@@ -45,8 +45,16 @@ impl Contract {
             None => Vec::new(),
         };
         Ok(ImportOptions {
-            dims: self.dims.iter().map(|text| import::parse_dim(text).at(|| "--dim")).collect::<Result<_>>()?,
-            inputs: self.inputs.iter().map(|text| import::parse_input(text).at(|| "--input")).collect::<Result<_>>()?,
+            dims: self
+                .dims
+                .iter()
+                .map(|text| import::parse_dim(text).at(|| "--dim"))
+                .collect::<Result<_>>()?,
+            inputs: self
+                .inputs
+                .iter()
+                .map(|text| import::parse_input(text).at(|| "--input"))
+                .collect::<Result<_>>()?,
             binds: self.binds.iter().map(|text| bind(text).at(|| "--bind")).collect::<Result<_>>()?,
             bounds,
             ..ImportOptions::default()

@@ -75,7 +75,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
 
 /// Prints the totals and writes the JSON file.
 fn finish(args: &Args, results: &[(String, Report)]) -> Result<Verdict> {
-    let count = |wanted: &dyn Fn(Status) -> bool| results.iter().filter(|(_, report)| wanted(report.status)).count();
+    let count =
+        |wanted: &dyn Fn(Status) -> bool| results.iter().filter(|(_, report)| wanted(report.status)).count();
     let passed = count(&|status| status == Status::Pass);
     let skipped = count(&|status| status == Status::Unsupported);
     let failed = results.len() - passed - skipped;
@@ -108,7 +109,8 @@ fn find(folder: &Path, cases: &mut Vec<PathBuf>) -> Result<()> {
 
 /// `kind/name`: the last two parts of the path.
 fn name(folder: &Path) -> String {
-    let part = |path: Option<&Path>| path.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    let part =
+        |path: Option<&Path>| path.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     match (part(folder.parent()), part(Some(folder))) {
         (Some(kind), Some(name)) => format!("{kind}/{name}"),
         (None, Some(name)) => name,

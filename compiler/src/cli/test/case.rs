@@ -89,9 +89,13 @@ impl Report {
 
     /// Prints what is known so far; the reader believes the last line.
     fn print(&self) {
-        let sets: Vec<Value> = self.sets.iter().map(|(set, status)| json!([set, status.to_string()])).collect();
-        line(&json!({"status": self.status.to_string(), "detail": self.detail, "compile_ms": self.compile_ms,
-            "run_ms": self.run_ms, "sets": sets}).to_string());
+        let sets: Vec<Value> =
+            self.sets.iter().map(|(set, status)| json!([set, status.to_string()])).collect();
+        line(
+            &json!({"status": self.status.to_string(), "detail": self.detail, "compile_ms": self.compile_ms,
+            "run_ms": self.run_ms, "sets": sets})
+            .to_string(),
+        );
     }
 
     /// The last report among printed lines.
@@ -107,7 +111,10 @@ impl Report {
             detail: value["detail"].as_str().unwrap_or_default().to_string(),
             compile_ms: value["compile_ms"].as_f64(),
             run_ms: value["run_ms"].as_f64(),
-            sets: value["sets"].as_array().map(|sets| sets.iter().filter_map(pair).collect()).unwrap_or_default(),
+            sets: value["sets"]
+                .as_array()
+                .map(|sets| sets.iter().filter_map(pair).collect())
+                .unwrap_or_default(),
         }
     }
 
@@ -265,5 +272,8 @@ fn read_tolerance(folder: &Path) -> Result<Tolerance> {
         }
         false => Value::Null,
     };
-    Ok(Tolerance { rtol: value["rtol"].as_f64().unwrap_or(1e-3), atol: value["atol"].as_f64().unwrap_or(1e-7) })
+    Ok(Tolerance {
+        rtol: value["rtol"].as_f64().unwrap_or(1e-3),
+        atol: value["atol"].as_f64().unwrap_or(1e-7),
+    })
 }
