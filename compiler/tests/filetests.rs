@@ -1,15 +1,19 @@
-//! Runs `tests/filetests/**/*.ir`: a graph in text, and behind it as comments all that the stage says about it.
+//! Runs `tests/filetests/**/*.ir`: a graph (for `codegen` a program of kernels) in text, and behind it as comments all that the stage says about it.
 //!
 //! The first line is `test STAGE`. What the stage prints must be the trailing comment lines, to the letter;
 //! `BLESS=1 cargo test --test filetests` writes them. In a `run` test the comments `; run NAME = TENSOR; …` are calls,
 //! and each is followed by its outputs.
 
+mod machine;
+
 use std::{fmt::Write, fs, path::Path, path::PathBuf};
 use symshape_compiler::{
     Result,
+    codegen::{self, Options},
     graph::{Graph, eval, text, verify},
     kernel::{self, Program},
     lower, opt, schedule,
+    target::{Placement, Target},
     tensor::Tensor,
 };
 
@@ -82,6 +86,9 @@ fn expected(file: &str) -> String {
 }
 
 fn answer(stage: &str, source: &str, tail: &[&str]) -> Result<String> {
+    if stage == "codegen" {
+        return clif(&checked(kernel::text::parse(source)?)?);
+    }
     let mut graph = text::parse(source)?;
     verify::verify(&graph)?;
     match stage {
@@ -104,6 +111,27 @@ fn answer(stage: &str, source: &str, tail: &[&str]) -> Result<String> {
         "run" => run(&graph, tail),
         _ => Ok(format!("there is no stage `{stage}`\n")),
     }
+}
+
+/// The kernels' functions, without vector leaves.
+fn clif(program: &Program) -> Result<String> {
+    let target = Target::parse(Some("x86_64-unknown-linux-gnu"), Some("x86-64-v3"))?;
+    let libcalls = cranelift_module::default_libcall_names();
+    let builder = cranelift_object::ObjectBuilder::new(target.isa(Placement::Object)?, "test", libcalls);
+    let mut module = cranelift_object::ObjectModule::new(builder.expect("a builder"));
+    let options = Options { clif: true, scalar: true, ..Options::default() };
+    let summary = codegen::generate(program, &machine::stacked(program), &options, &mut module)?;
+    let mut wanted = false;
+    let mut out = String::new();
+    for line in summary.clif.lines() {
+        if let Some(name) = line.strip_prefix("; ") {
+            wanted = name.contains("_kernel_");
+        } else if wanted {
+            out += line;
+            out.push('\n');
+        }
+    }
+    Ok(out)
 }
 
 fn checked(program: Program) -> Result<Program> {
