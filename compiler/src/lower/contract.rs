@@ -71,7 +71,7 @@ pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<
     this.nest.order_by(&scope.facts, Role::Kept, &target);
     let roles = Roles::of(&this, &scope, &target);
     if !roles.is_matrix {
-        return by_strips(lowering, &mut scope, sum, &this);
+        return by_strips(lowering, &mut scope, sum, this);
     }
     if roles.swapped {
         this.factors.swap(0, 1);
@@ -310,12 +310,8 @@ impl Packing {
         }
         let packed = Tensor::new(self.tensor.dtype(), vec![bytes.len() / size], Bytes::Owned(bytes.into()));
         let packed = packed.ok_or_else(wrong)?;
-        let buffer = lowering.program.buffers.push(Buffer {
-            name: format!("{} (packed)", super::node_name(lowering.graph, this.root)),
-            dtype: packed.dtype(),
-            elems: Dim::from(packed.elems()),
-            space: Space::Const(packed),
-        });
+        let name = format!("{} (packed)", super::node_name(lowering.graph, this.root));
+        let buffer = constant_buffer(lowering, name, packed);
         let first = flat.substitute(&|symbol| (*symbol == n.var).then(Dim::zero));
         let base = scope.facts.simplify(&(first.floor_div(n_extent.max(1)) * Dim::from(block_elems)));
         Ok(Rhs::Panels { buffer, base, width: PANEL_WIDTH })
@@ -335,8 +331,9 @@ fn offsets(axes: &[(i64, i64)]) -> Vec<i64> {
 }
 
 /// Strips along a batch axis: every product is of two streams.
-fn by_strips(lowering: &mut Lowering, scope: &mut Scope, sum: Value, this: &Sum) -> Result<()> {
-    let buffers = [this.factors[0].buffer(lowering)?, this.factors[1].buffer(lowering)?];
+fn by_strips(lowering: &mut Lowering, scope: &mut Scope, sum: Value, mut this: Sum) -> Result<()> {
+    let buffers = [streamed(lowering, scope, &mut this, 0)?, streamed(lowering, scope, &mut this, 1)?];
+    let this = &this;
     let reduced = this.nest.axes(Role::Reduced);
     let extents: Option<Vec<i64>> = reduced.iter().map(|axis| axis.extent.as_i64()).collect();
     match extents {
@@ -348,6 +345,43 @@ fn by_strips(lowering: &mut Lowering, scope: &mut Scope, sum: Value, this: &Sum)
         }
         _ => through_memory(lowering, scope, buffers, sum, this),
     }
+}
+
+/// The memory of a factor, as strips read it: a constant is laid out anew so that it lies along the strips.
+fn streamed(lowering: &mut Lowering, scope: &Scope, this: &mut Sum, side: usize) -> Result<BufferId> {
+    let Some((tensor, address)) = along_strips(scope, this, side) else {
+        return this.factors[side].buffer(lowering);
+    };
+    this.nest.exprs[side] = address;
+    let name = format!("{} (laid out)", super::node_name(lowering.graph, this.root));
+    Ok(constant_buffer(lowering, name, tensor))
+}
+
+/// A constant factor with the reduction axes outside and the result's axes inside, and the address of its elements.
+fn along_strips(scope: &Scope, this: &Sum, side: usize) -> Option<(Tensor, Dim)> {
+    let tensor = this.factors[side].constant.as_ref()?;
+    let old = &this.nest.exprs[side];
+    let axes = [this.nest.axes(Role::Reduced), this.nest.axes(Role::Kept)].concat();
+    let axes: Vec<Axis> = axes.into_iter().filter(|axis| old.contains(&axis.var)).collect();
+    let steps: Option<Vec<(i64, i64)>> = axes
+        .iter()
+        .map(|axis| Some((scope.facts.linear_in(old, &axis.var)?.0.as_i64()?, axis.extent.as_i64()?)))
+        .collect();
+    let origin = old.eval_i64(&|_| Some(0)).ok()?;
+    let size = tensor.dtype().size_bytes();
+    let mut bytes = Vec::new();
+    for offset in offsets(&steps?) {
+        let from = usize::try_from(origin + offset).ok()? * size;
+        bytes.extend_from_slice(tensor.bytes().get(from..from + size)?);
+    }
+    let tensor = Tensor::new(tensor.dtype(), vec![bytes.len() / size], Bytes::Owned(bytes.into()))?;
+    let address = axes.iter().fold(Dim::zero(), |at, axis| at * &axis.extent + Dim::from(&axis.var));
+    Some((tensor, scope.facts.simplify(&address)))
+}
+
+fn constant_buffer(lowering: &mut Lowering, name: String, tensor: Tensor) -> BufferId {
+    let (dtype, elems) = (tensor.dtype(), Dim::from(tensor.elems()));
+    lowering.program.buffers.push(Buffer { name, dtype, elems, space: Space::Const(tensor) })
 }
 
 /// The product of the factors' elements at these addresses, in the type of the sum.
