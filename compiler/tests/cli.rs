@@ -1,10 +1,12 @@
 //! `symc` as a program: words, exit codes, JSON, files. The model is the transformer block of the examples.
 
+use prost::Message;
 use serde_json::Value;
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
 };
+use symshape_compiler::import::proto::TensorProto;
 
 const BLOCK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/block.onnx");
 const DIMS: [&str; 4] = ["--dim", "N=1..4", "--dim", "S=1..9"];
@@ -137,6 +139,18 @@ fn selfcheck_passes_at_every_edge() {
 }
 
 #[test]
+fn shapes_are_symbolic() {
+    let report = &json(&["shapes", BLOCK, "--dim", "N=1..4"])[0];
+    assert_eq!(report["values"]["x"], serde_json::json!({"dtype": "float32", "shape": ["N", "S", 64]}));
+    assert_eq!(report["values"]["y"]["shape"], serde_json::json!(["N", "S", 64]));
+    let shapes: Vec<&Value> =
+        report["values"].as_object().unwrap().values().map(|value| &value["shape"]).collect();
+    assert!(shapes.contains(&&serde_json::json!(["N", 4, "S", "S"])), "the scores of attention");
+    assert_eq!(report["symbols"]["N"], serde_json::json!([1, 4]));
+    assert_eq!(report["symbols"]["S"][1], Value::Null, "it needs no bound");
+}
+
+#[test]
 fn sym_answers_line_by_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = path(folder.path(), "queries.tsv");
@@ -197,24 +211,61 @@ fn bad_inputs_are_refused_with_a_reason() {
     assert!(refusal(&["bench", &model, "--at", "N=1"]).contains("S is missing"));
 }
 
+/// Writes a `.pb` file with a tensor of floats.
+fn pb(path: &Path, shape: &[i64], bytes: &[u8]) {
+    let tensor = TensorProto {
+        dims: shape.to_vec(),
+        data_type: 1,
+        raw_data: Some(bytes.to_vec().into()),
+        ..TensorProto::default()
+    };
+    std::fs::write(path, tensor.encode_to_vec()).unwrap();
+}
+
 #[test]
-fn test_runs_each_case_by_itself() {
+fn test_compares_every_data_set_and_survives_bad_cases() {
     let folder = tempfile::tempdir().unwrap();
     let case = folder.path().join("kind/block");
-    std::fs::create_dir_all(case.join("test_data_set_4")).unwrap();
+    std::fs::create_dir_all(&case).unwrap();
     std::fs::copy(BLOCK, case.join("model.onnx")).unwrap();
     std::fs::write(case.join("bounds.json"), r#"{"N": [1, 4], "S": [1, 9]}"#).unwrap();
+    let (inputs, out) = (path(folder.path(), "in.npz"), path(folder.path(), "out"));
+    for (set, n, s) in [(0, 1, 9), (2, 4, 3), (7, 2, 2)] {
+        let set = case.join(format!("test_data_set_{set}"));
+        std::fs::create_dir_all(&set).unwrap();
+        let x: Vec<f32> = (0..n * s * 64).map(|idx| (idx as f32).cos()).collect();
+        npz(&inputs, &[("x", &[n, s, 64], &x)]);
+        json(&[&["run", BLOCK, "--inputs", &inputs, "-o", &out], &DIMS[..]].concat());
+        let y = std::fs::read(folder.path().join("out/y.npy")).unwrap();
+        let bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+        pb(&set.join("input_0.pb"), &[n as i64, s as i64, 64], &bytes);
+        // Set 7 wants something else.
+        let y = if set.ends_with("test_data_set_7") { vec![0; 4 * x.len()] } else { y[128..].to_vec() };
+        pb(&set.join("output_0.pb"), &[n as i64, s as i64, 64], &y);
+    }
+    // No inputs at all: the call is refused.
+    let empty = folder.path().join("kind/empty");
+    std::fs::create_dir_all(empty.join("test_data_set_4")).unwrap();
+    std::fs::copy(BLOCK, empty.join("model.onnx")).unwrap();
+    std::fs::write(empty.join("bounds.json"), r#"{"N": [1, 4], "S": [1, 9]}"#).unwrap();
     let broken = folder.path().join("kind/broken");
     std::fs::create_dir_all(&broken).unwrap();
     std::fs::write(broken.join("model.onnx"), b"\xff\xff\xff").unwrap();
+
     let out = path(folder.path(), "out.json");
     let output = symc(&["test", folder.path().to_str().unwrap(), "--jobs", "2", "--json", &out]);
     let text = String::from_utf8(output.stdout).unwrap();
-    // There is no input_0.pb: the call is refused, and the run goes on.
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.ends_with("0 passed, 1 failed, 1 skipped\n"), "{text}");
+    assert!(text.ends_with("0 passed, 2 failed, 1 skipped\n"), "{text}");
     let report: Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
-    assert_eq!(report["kind/block"]["status"], "error");
-    assert_eq!(report["kind/block"]["sets"], serde_json::json!({"4": "error"}));
+    assert_eq!(report["kind/block"]["sets"], serde_json::json!({"0": "pass", "2": "pass", "7": "fail"}));
+    assert_eq!(report["kind/block"]["status"], "fail");
+    assert!(report["kind/block"]["detail"].as_str().unwrap().starts_with("set 7: `y`: "));
+    assert_eq!(report["kind/empty"]["status"], "error");
     assert_eq!(report["kind/broken"]["status"], "unsupported");
+
+    std::fs::remove_dir_all(case.join("test_data_set_7")).unwrap();
+    let output = symc(&["test", case.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8(output.stdout).unwrap().starts_with("pass kind/block\n1 passed"));
 }

@@ -13,6 +13,7 @@ mod progress;
 mod run;
 mod seed;
 mod selfcheck;
+mod shapes;
 mod source;
 mod sym;
 mod test;
@@ -39,6 +40,8 @@ enum Command {
     Test(test::Args),
     /// Time calls
     Bench(bench::Args),
+    /// Infer the symbolic shape of every value
+    Shapes(shapes::Args),
     /// Answer queries to the symbolic engine
     Sym(sym::Args),
     /// Place buffers of fixed sizes and lifetimes
@@ -64,6 +67,7 @@ pub fn main(allocations: fn() -> u64) -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Test(args) => test::main(&args),
         Command::Bench(args) => bench::main(&args, allocations),
+        Command::Shapes(args) => shapes::main(&args),
         Command::Sym(args) => sym::main(&args),
         Command::Plan(args) => plan::main(&args),
         Command::Selfcheck(args) => selfcheck::main(&args),

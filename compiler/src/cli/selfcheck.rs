@@ -17,7 +17,12 @@ use crate::{
     tensor::Tensor,
 };
 use serde_json::json;
-use std::path::PathBuf;
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
+    sync::mpsc::channel,
+};
 use symshape::Dim;
 use symshape_runtime::{Context, DType, Model, SymbolInfo};
 
@@ -48,28 +53,72 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         true => bindings(graph, model),
         false => args.at.iter().map(|at| seed::dims(model, at)).collect::<Result<Vec<_>>>()?,
     };
-    let mut context = Context::new(model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     let progress = Progress::new("checking", bindings.len() as u64);
     let mut verdict = Verdict::Yes;
-    for dims in bindings {
-        let at = seed::binding(model, &dims);
-        progress.say(format!("checking {at}"));
-        let outcome = check(graph, model, &mut context, &dims).at(|| args.model.display().to_string())?;
-        if outcome.problem.is_some() {
-            verdict = Verdict::No;
-        }
-        let Distance { max_abs, max_ulp, .. } = outcome.distance;
-        let status = outcome.problem.unwrap_or_else(|| "pass".into());
-        let text = match args.json {
-            // JSON has no infinity.
-            true => json!({"at": at, "max_abs": max_abs.min(f64::MAX), "max_ulp": max_ulp, "status": status})
-                .to_string(),
-            false => format!("{at}: {status} (largest difference {max_abs:e}, {max_ulp} ulp)"),
-        };
-        progress.step();
-        progress.line(&text);
-    }
+    in_order(
+        &bindings,
+        |dims| check(graph, model, dims),
+        |dims, outcome| {
+            let at = seed::binding(model, dims);
+            let outcome = outcome.at(|| args.model.display().to_string())?;
+            if outcome.problem.is_some() {
+                verdict = Verdict::No;
+            }
+            progress.line(&describe(&at, outcome, args.json));
+            progress.step();
+            Ok(())
+        },
+    )?;
     Ok(verdict)
+}
+
+/// The line for one binding.
+fn describe(at: &str, outcome: Outcome, json: bool) -> String {
+    let Distance { max_abs, max_ulp, .. } = outcome.distance;
+    let status = outcome.problem.unwrap_or_else(|| "pass".into());
+    match json {
+        // JSON has no infinity.
+        true => json!({"at": at, "max_abs": max_abs.min(f64::MAX), "max_ulp": max_ulp, "status": status})
+            .to_string(),
+        false => format!("{at}: {status} (largest difference {max_abs:e}, {max_ulp} ulp)"),
+    }
+}
+
+/// Works on all jobs with as many threads as there are cores, and takes the results in the order of the jobs.
+fn in_order<J: Sync, R: Send>(
+    jobs: &[J],
+    work: impl Fn(&J) -> R + Sync,
+    mut take: impl FnMut(&J, R) -> Result<()>,
+) -> Result<()> {
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(jobs.len().max(1));
+    let next = AtomicUsize::new(0);
+    let (send, receive) = channel();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let (send, work, next) = (send.clone(), &work, &next);
+            scope.spawn(move || {
+                while let Some((idx, job)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|idx| Some((idx, jobs.get(idx)?)))
+                {
+                    // Nobody listens any more after an error.
+                    if send.send((idx, work(job))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(send);
+        let mut waiting = BTreeMap::new();
+        let mut taken = 0;
+        for (idx, result) in receive {
+            waiting.insert(idx, result);
+            while let Some(result) = waiting.remove(&taken) {
+                take(&jobs[taken], result)?;
+                taken += 1;
+            }
+        }
+        Ok(())
+    })
 }
 
 /// What came out at one binding.
@@ -79,8 +128,9 @@ struct Outcome {
 }
 
 /// Runs both and compares.
-fn check(graph: &Graph, model: &Model, context: &mut Context, dims: &[i64]) -> Result<Outcome> {
+fn check(graph: &Graph, model: &Model, dims: &[i64]) -> Result<Outcome> {
     let at = || seed::binding(model, dims);
+    let mut context = Context::new(model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     let inputs = seed::inputs(model, dims)?;
     let want = eval(graph, &inputs).at(|| format!("reference evaluator at {}", at()));
     let refs = feed::refs(&inputs)?;

@@ -20,7 +20,7 @@ pub use options::{Bound, ImportOptions, parse_bind, parse_bounds, parse_dim, par
 
 use crate::{
     error::{At, Error, ErrorKind, Result},
-    graph::Graph,
+    graph::{Graph, Value},
     tensor::Tensor,
 };
 use prost::bytes::Bytes;
@@ -116,6 +116,14 @@ pub fn read_tensor(path: &Path) -> Result<(String, Tensor)> {
 /// # Errors
 /// The model is malformed, contradicts itself, or needs what symshape does not do; or the contract is incomplete.
 pub fn import(model: &Model, options: &ImportOptions) -> Result<Graph> {
+    import_named(model, options).map(|(graph, _)| graph)
+}
+
+/// As [`import`], with the model's name of every value of the main graph that was met, in alphabetical order.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Vec<(String, Value)>)> {
     let proto = model.proto.graph.as_ref().ok_or_else(|| Error::invalid("the model has no graph"))?;
     let mut g =
         Graph { name: identifier(options.name.as_deref().unwrap_or(&model.name)), ..Graph::default() };
@@ -140,7 +148,7 @@ pub fn import(model: &Model, options: &ImportOptions) -> Result<Graph> {
         }
         g.output(&info.name, value)?;
     }
-    Ok(g)
+    Ok((g, scope.names()))
 }
 
 fn define_inputs<'a>(

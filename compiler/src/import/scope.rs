@@ -117,6 +117,14 @@ impl<'s, 'a> Scope<'s, 'a> {
         }
     }
 
+    /// All names defined here so far, in alphabetical order, and their values.
+    pub(super) fn names(&self) -> Vec<(String, Value)> {
+        let mut names: Vec<(String, Value)> =
+            self.values.borrow().iter().map(|(name, value)| (name.to_string(), *value)).collect();
+        names.sort();
+        names
+    }
+
     /// The attribute that `proto` is or, in a function, stands for.
     pub(super) fn attribute(&self, proto: &'a AttributeProto) -> Option<&'a AttributeProto> {
         match proto.ref_attr_name.as_str() {

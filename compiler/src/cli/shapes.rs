@@ -1,0 +1,90 @@
+//! `symc shapes`: the symbolic shape of every value.
+//!
+//! Symbols need no upper bound here. A model that contradicts itself is an answer (exit code 1), not bad input.
+
+use super::{Verdict, line, source};
+use crate::{
+    error::{At, ErrorKind, Result},
+    graph::{Graph, Value},
+    import::{self, ImportOptions},
+};
+use num_traits::ToPrimitive;
+use serde_json::{Map, Value as Json, json};
+use std::path::PathBuf;
+use symshape::Dim;
+
+/// Arguments of `symc shapes`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The ONNX model
+    model: PathBuf,
+    #[command(flatten)]
+    contract: source::Contract,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Infers.
+pub(super) fn main(args: &Args) -> Result<Verdict> {
+    let model = import::Model::open(&args.model)?;
+    let options = ImportOptions { unbounded: true, ..args.contract.options(&args.model)? };
+    let (graph, names) = match import::import_named(&model, &options).at(|| args.model.display().to_string())
+    {
+        Ok(inferred) => inferred,
+        Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Contract) => {
+            eprintln!("symc: {error}");
+            return Ok(Verdict::No);
+        }
+        Err(error) => return Err(error),
+    };
+    if args.json {
+        line(&report(&graph, &names).to_string());
+        return Ok(Verdict::Yes);
+    }
+    for symbol in &graph.symbols {
+        if let Some(declared) = graph.facts.declaration(symbol) {
+            line(&format!("{symbol} in {declared}"));
+        }
+    }
+    for constraint in constraints(&graph) {
+        line(&format!("{constraint} is required"));
+    }
+    for (name, value) in &names {
+        let dims: Vec<String> = graph.shape(*value).iter().map(Dim::to_string).collect();
+        line(&format!("{name}: {}[{}]", graph.dtype(*value), dims.join(", ")));
+    }
+    Ok(Verdict::Yes)
+}
+
+/// The object that other tools read.
+fn report(graph: &Graph, names: &[(String, Value)]) -> Json {
+    let values: Map<String, Json> = names
+        .iter()
+        .map(|(name, value)| {
+            let shape: Vec<Json> = graph.shape(*value).iter().map(dim).collect();
+            (name.clone(), json!({"dtype": graph.dtype(*value).numpy_name(), "shape": shape}))
+        })
+        .collect();
+    let symbols: Map<String, Json> = graph
+        .symbols
+        .iter()
+        .map(|symbol| {
+            let declared = graph.facts.declaration(symbol);
+            let lo = declared.and_then(|declared| declared.lo.to_i64());
+            let hi = declared.and_then(|declared| declared.hi.as_ref()?.to_i64());
+            (symbol.name().to_string(), json!([lo, hi]))
+        })
+        .collect();
+    json!({"values": values, "symbols": symbols, "constraints": constraints(graph)})
+}
+
+/// A number where it is one.
+fn dim(dim: &Dim) -> Json {
+    dim.as_i64().map_or_else(|| json!(dim.to_string()), |size| json!(size))
+}
+
+/// What must hold for the model to make sense, beyond the ranges.
+fn constraints(graph: &Graph) -> Vec<String> {
+    graph.constraints.iter().map(|assumption| assumption.relation.to_string()).collect()
+}
