@@ -18,6 +18,9 @@ use symshape::Dim;
 
 /// A definition that costs at most this much may be computed again by each of its users.
 const CHEAP: u32 = 4;
+/// A definition that is spread over a larger tensor, by a view or by loaded addresses, may cost this much: a load and
+/// one operation. What is dearer is computed once for each of its own elements.
+const SPREAD: u32 = 2;
 /// A root's definition is cut where it would grow beyond this, to bound code size and recursion.
 const LARGEST: u32 = 160;
 
@@ -125,10 +128,10 @@ fn judge(
         _ => return (true, 1),
     };
     let is_map = matches!(node.op, Op::Map(_) | Op::Gather { .. } | Op::Index { .. });
-    let repeated = users.len() > 1 || users.iter().any(|user| repeats(graph, *user, value));
-    let is_root = roots[value] && (is_map || is_output(graph, value))
-        || own > LARGEST
-        || is_map && repeated && own > CHEAP;
+    let spread = users.iter().any(|user| repeats(graph, *user, value));
+    let dear = users.len() > 1 && own > CHEAP || spread && own > SPREAD;
+    let wanted = roots[value] && (is_map || is_output(graph, value));
+    let is_root = wanted || is_map && dear || own > LARGEST;
     (is_root, own)
 }
 
