@@ -4,22 +4,36 @@ use super::{
     function::FuncCtx,
     lanes::{Args, Binding, Scalar, Stream, reads},
     leaf::{
-        LeafKey,
+        self, LeafKey,
         strip::{Along, Phase, StripKey},
     },
 };
 use crate::{
     error::Result,
-    kernel::{Axis, Code, Inst, Kernel, Local, Stmt},
+    kernel::{Axis, Code, Inst, Kernel, Local, Program, Space, Stmt},
 };
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 use symshape::{Dim, Facts};
+
+/// Bytes that streams may be apart and still share a pointer.
+const MOST_DISTANCE: i32 = 1 << 28;
+
+/// Bytes of one stream of constants that are gathered.
+const MOST_GATHERED: i64 = 1 << 20;
+
+/// Where a pointer of a leaf starts.
+enum Pointer {
+    /// At a stream's origin.
+    Stream(Stream),
+    /// At constants that were gathered for the leaf: their bytes.
+    Packed(Vec<u8>),
+}
 
 /// A leaf and what its arguments are.
 struct Strip {
     key: StripKey,
     extents: Vec<Dim>,
-    streams: Vec<Stream>,
+    pointers: Vec<Pointer>,
     scalars: Vec<Scalar>,
     results: Vec<Local>,
 }
@@ -57,8 +71,8 @@ pub(super) fn rows(
     }
     let Some(strip) = recognise(f, kernel, &facts, Some(axis), body) else { return Ok(false) };
     let mut args = arguments(f, &strip)?;
-    for stream in 0..strip.streams.len() as u32 {
-        let slot = strip.key.stream(stream);
+    for pointer in 0..strip.pointers.len() as u32 {
+        let slot = strip.key.pointer(pointer);
         if let (Some(address), Some(step)) = (args.get(slot), args.get(slot + 1)) {
             let skipped = f.builder.ins().imul(begin, step);
             let first = f.builder.ins().iadd(address, skipped);
@@ -127,18 +141,90 @@ fn recognise(
             _ => return None,
         }
     }
+    let (pointers, streams) = pointers(f.unit.program, facts, &binding.streams, &extents);
     let results = if row.is_none() { binding.variables.clone() } else { Vec::new() };
     let key = StripKey {
         rows: row.is_some(),
         phases,
-        streams: binding.streams.iter().map(|stream| along(&stream.column)).collect(),
+        pointers: pointers.iter().map(Pointer::along).collect(),
+        streams,
         extents: extents.len() as u32,
         scalars: binding.scalars.len() as u32,
         variables: binding.variables.len() as u32,
         results: (0..results.len() as u32).collect(),
     };
-    let (streams, scalars) = (binding.streams, binding.scalars);
-    Some(Strip { key, extents, streams, scalars, results })
+    Some(Strip { key, extents, pointers, scalars: binding.scalars, results })
+}
+
+impl Pointer {
+    fn along(&self) -> Along {
+        match self {
+            Pointer::Packed(_) => Along::Unit,
+            Pointer::Stream(stream) => along(&stream.column),
+        }
+    }
+}
+
+/// The pointers behind the streams: constants that lie apart are gathered behind one, and streams at a fixed distance
+/// share one.
+fn pointers(
+    program: &Program,
+    facts: &Facts,
+    streams: &[Stream],
+    extents: &[Dim],
+) -> (Vec<Pointer>, Vec<leaf::strip::Stream>) {
+    let mut pointers: Vec<Pointer> = Vec::new();
+    let mut packed: Option<(u32, Vec<u8>)> = None;
+    let mut places = Vec::new();
+    for stream in streams {
+        if let Some(bytes) = gathered(program, stream, extents) {
+            let (pointer, all) = packed.get_or_insert_with(|| {
+                pointers.push(Pointer::Packed(Vec::new()));
+                (pointers.len() as u32 - 1, Vec::new())
+            });
+            places.push(leaf::strip::Stream { pointer: *pointer, offset: all.len() as i32 });
+            all.extend(bytes);
+            continue;
+        }
+        let near = pointers.iter().enumerate().find_map(|(idx, pointer)| match pointer {
+            Pointer::Stream(other) => Some((idx as u32, distance(program, facts, other, stream)?)),
+            Pointer::Packed(_) => None,
+        });
+        let (pointer, offset) = near.unwrap_or_else(|| {
+            pointers.push(Pointer::Stream(stream.clone()));
+            (pointers.len() as u32 - 1, 0)
+        });
+        places.push(leaf::strip::Stream { pointer, offset });
+    }
+    if let Some((pointer, bytes)) = packed {
+        pointers[pointer as usize] = Pointer::Packed(bytes);
+    }
+    (pointers, places)
+}
+
+/// Bytes from one stream to another that moves with it, if the code around never changes them.
+fn distance(program: &Program, facts: &Facts, from: &Stream, to: &Stream) -> Option<i32> {
+    let alike = from.origin.buffer == to.origin.buffer && from.row == to.row && from.column == to.column;
+    let elems = alike.then(|| facts.simplify(&(&to.origin.at - &from.origin.at)).as_i64()).flatten()?;
+    let size = program.buffers[to.origin.buffer].dtype.size_bytes() as i64;
+    i32::try_from(elems.checked_mul(size)?).ok().filter(|bytes| bytes.abs() < MOST_DISTANCE)
+}
+
+/// The elements of a stream of constants that lie apart, side by side; all extents must be one number.
+fn gathered(program: &Program, stream: &Stream, extents: &[Dim]) -> Option<Vec<u8>> {
+    let [extent] = extents else { return None };
+    let (extent, step, first) = (extent.as_i64()?, stream.column.as_i64()?, stream.origin.at.as_i64()?);
+    let Space::Const(tensor) = &program.buffers[stream.origin.buffer].space else { return None };
+    let size = tensor.dtype().size_bytes();
+    if step == 0 || step == 1 || stream.row.as_i64() != Some(0) || extent * size as i64 > MOST_GATHERED {
+        return None;
+    }
+    let element = |idx: i64| {
+        let from = usize::try_from(first + idx * step).ok()? * size;
+        tensor.bytes().get(from..from + size)
+    };
+    let elements: Vec<&[u8]> = (0..extent).map(element).collect::<Option<_>>()?;
+    Some(elements.concat())
 }
 
 fn along(column: &Dim) -> Along {
@@ -178,8 +264,18 @@ fn arguments(f: &mut FuncCtx, strip: &Strip) -> Result<Args> {
         let extent = f.dim(extent)?;
         args.set(strip.key.extent(idx as u32), extent);
     }
-    for (idx, stream) in strip.streams.iter().enumerate() {
-        args.set_stream(f, strip.key.stream(idx as u32), stream)?;
+    for (idx, pointer) in strip.pointers.iter().enumerate() {
+        let slot = strip.key.pointer(idx as u32);
+        match pointer {
+            Pointer::Stream(stream) => args.set_stream(f, slot, stream)?,
+            Pointer::Packed(bytes) => {
+                let name = format!("gathered_{}", f.unit.next_number());
+                let data = f.unit.data(&name, bytes.as_slice().into(), 64)?;
+                args.set(slot, f.data_address(data));
+                let zero = f.int(0);
+                args.set(slot + 1, zero);
+            }
+        }
     }
     for (idx, scalar) in strip.scalars.iter().enumerate() {
         args.set_scalar(f, strip.key.scalar(idx as u32), scalar)?;

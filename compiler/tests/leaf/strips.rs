@@ -6,7 +6,7 @@ use symshape_compiler::{
         LeafKey,
         body::{Body, Op, Ty},
         math::MAX_ULP,
-        strip::{Along, Phase, StripKey},
+        strip::{Along, Phase, Stream, StripKey},
     },
     scalar::{BinaryOp, ReduceOp, UnaryOp},
 };
@@ -29,8 +29,18 @@ pub(crate) fn erf(x: f64) -> f64 {
     (1.0 - complement).copysign(x)
 }
 
-fn strip(phases: Vec<Phase>, streams: Vec<Along>) -> StripKey {
-    StripKey { rows: false, phases, streams, extents: 1, scalars: 0, variables: 0, results: Vec::new() }
+fn strip(phases: Vec<Phase>, pointers: Vec<Along>) -> StripKey {
+    let streams = (0..pointers.len() as u32).map(|pointer| Stream { pointer, offset: 0 }).collect();
+    StripKey {
+        rows: false,
+        phases,
+        pointers,
+        streams,
+        extents: 1,
+        scalars: 0,
+        variables: 0,
+        results: Vec::new(),
+    }
 }
 
 fn unary(op: UnaryOp) -> Body {
@@ -43,7 +53,7 @@ fn unary(op: UnaryOp) -> Body {
 
 /// Sets a stream's address and its steps in bytes.
 fn set(args: &mut [i64], key: &StripKey, stream: u32, address: i64, row: usize, element: usize) {
-    let slot = key.stream(stream);
+    let slot = key.pointer(stream);
     args[slot..slot + 3].copy_from_slice(&[address, row as i64, element as i64]);
 }
 

@@ -53,6 +53,21 @@ pub enum Op {
     Reduce(ReduceOp, u32, u32),
 }
 
+impl Op {
+    /// The registers that it reads.
+    fn operands(self) -> impl Iterator<Item = u32> {
+        let (x, y, z) = match self {
+            Op::Const(_) | Op::Load(_) | Op::Splat(_) | Op::Sum | Op::Get(_) => (None, None, None),
+            Op::Set(_, x) | Op::Unary(_, x) | Op::Cast(x) | Op::Store(_, x) | Op::Reduce(_, x, _) => {
+                (Some(x), None, None)
+            }
+            Op::Binary(_, x, y) | Op::Compare(_, x, y) => (Some(x), Some(y), None),
+            Op::Select(x, y, z) => (Some(x), Some(y), Some(z)),
+        };
+        [x, y, z].into_iter().flatten()
+    }
+}
+
 /// Instructions with the types of their results.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Body {
@@ -157,11 +172,46 @@ impl Body {
 
     /// Writes the body for one vector of iterations.
     pub fn emit(&self, b: &mut Builder, lanes: &mut dyn Lanes) {
+        let products = if b.shape().fma { self.fusible() } else { vec![false; self.insts.len()] };
         let mut values: Vec<Value> = Vec::with_capacity(self.insts.len());
-        for &(op, ty) in &self.insts {
-            let value = self.emit_inst(b, lanes, &values, op, ty);
+        for (idx, &(op, ty)) in self.insts.iter().enumerate() {
+            let value = match op {
+                _ if products[idx] => Value::Nothing,
+                Op::Binary(BinaryOp::Add, x, y) if products[x as usize] || products[y as usize] => {
+                    let (product, other) = if products[y as usize] { (y, x) } else { (x, y) };
+                    Value::Lanes(self.fused(b, &values, product, other))
+                }
+                _ => self.emit_inst(b, lanes, &values, op, ty),
+            };
             values.push(value);
         }
+    }
+
+    /// The products that are computed together with the one sum that they are a term of; of two terms, the second.
+    fn fusible(&self) -> Vec<bool> {
+        let mut uses = vec![0; self.insts.len()];
+        for (op, _) in &self.insts {
+            op.operands().for_each(|reg| uses[reg as usize] += 1);
+        }
+        let mut fusible = vec![false; self.insts.len()];
+        for &(op, ty) in &self.insts {
+            let Op::Binary(BinaryOp::Add, x, y) = op else { continue };
+            let is_product = |reg: u32| {
+                let product = matches!(self.insts[reg as usize].0, Op::Binary(BinaryOp::Mul, ..));
+                product && ty == Ty::F32 && uses[reg as usize] == 1
+            };
+            if let Some(reg) = [y, x].into_iter().find(|reg| is_product(*reg)) {
+                fusible[reg as usize] = true;
+            }
+        }
+        fusible
+    }
+
+    /// `product + other` with one rounding.
+    fn fused(&self, b: &mut Builder, values: &[Value], product: u32, other: u32) -> Vector {
+        let Op::Binary(_, x, y) = self.insts[product as usize].0 else { unreachable!("found as a product") };
+        let at = |reg: u32| values[reg as usize].lanes();
+        b.fma(at(x), at(y), at(other))
     }
 
     fn emit_inst(&self, b: &mut Builder, lanes: &mut dyn Lanes, values: &[Value], op: Op, ty: Ty) -> Value {

@@ -33,6 +33,15 @@ pub enum Along {
     Stride,
 }
 
+/// A stream: elements at a fixed distance from a pointer that streams with the same steps share.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Stream {
+    /// Which pointer.
+    pub pointer: u32,
+    /// How far from it, in bytes.
+    pub offset: i32,
+}
+
 /// A phase.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Phase {
@@ -54,8 +63,10 @@ pub struct StripKey {
     pub rows: bool,
     /// In order.
     pub phases: Vec<Phase>,
+    /// How the pointers move.
+    pub pointers: Vec<Along>,
     /// The streams of all phases.
-    pub streams: Vec<Along>,
+    pub streams: Vec<Stream>,
     /// Number of extents.
     pub extents: u32,
     /// Number of scalar arguments.
@@ -76,14 +87,14 @@ impl StripKey {
         1 + extent as usize
     }
 
-    /// Stream `stream`: its address, then bytes from row to row, then bytes from element to element.
-    pub fn stream(&self, stream: u32) -> usize {
-        1 + self.extents as usize + 3 * stream as usize
+    /// Pointer `pointer`: its value, then bytes from row to row, then bytes from element to element.
+    pub fn pointer(&self, pointer: u32) -> usize {
+        1 + self.extents as usize + 3 * pointer as usize
     }
 
     /// Scalar argument `scalar`, 32 bits of it.
     pub fn scalar(&self, scalar: u32) -> usize {
-        self.stream(self.streams.len() as u32) + scalar as usize
+        self.pointer(self.pointers.len() as u32) + scalar as usize
     }
 
     /// Result number `result`, 32 bits, written by the leaf.
@@ -100,7 +111,8 @@ impl StripKey {
 /// The leaf's code on an ISA of this shape.
 pub fn emit(key: &StripKey, shape: Shape) -> Code {
     let mut b = Builder::new(shape);
-    let pointers = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect::<Vec<_>>();
+    let pointers =
+        (0..key.pointers.len()).map(|pointer| b.arg(key.pointer(pointer as u32))).collect::<Vec<_>>();
     let zero = b.bits(0);
     let variables = (0..key.variables).map(|_| b.variable(zero)).collect();
     let leaf = Leaf { key, pointers, variables };
@@ -108,8 +120,8 @@ pub fn emit(key: &StripKey, shape: Shape) -> Code {
         let rows = b.arg(StripKey::ROWS);
         b.repeat(rows, 1, |b| {
             leaf.phases(b);
-            for (stream, &pointer) in leaf.pointers.iter().enumerate() {
-                let stride = b.arg(key.stream(stream as u32) + 1);
+            for (idx, &pointer) in leaf.pointers.iter().enumerate() {
+                let stride = b.arg(key.pointer(idx as u32) + 1);
                 b.advance(pointer, stride);
             }
         });
@@ -124,7 +136,7 @@ pub fn emit(key: &StripKey, shape: Shape) -> Code {
 
 struct Leaf<'a> {
     key: &'a StripKey,
-    /// The current row of each stream.
+    /// Where the current row begins.
     pointers: Vec<Int>,
     variables: Vec<Vector>,
 }
@@ -161,20 +173,24 @@ impl Leaf<'_> {
         }
     }
 
-    /// The streams that a body touches.
+    fn along(&self, stream: u32) -> Along {
+        self.key.pointers[self.key.streams[stream as usize].pointer as usize]
+    }
+
+    /// The pointers that move so and that a body uses.
     fn touched(&self, body: &Body, along: Along) -> Vec<u32> {
-        let mut streams: Vec<u32> = body
+        let mut pointers: Vec<u32> = body
             .insts
             .iter()
             .filter_map(|(op, _)| match op {
-                Op::Load(stream) | Op::Store(stream, _) => Some(*stream),
+                Op::Load(stream) | Op::Store(stream, _) => Some(self.key.streams[*stream as usize].pointer),
                 _ => None,
             })
-            .filter(|stream| self.key.streams[*stream as usize] == along)
+            .filter(|pointer| self.key.pointers[*pointer as usize] == along)
             .collect();
-        streams.sort_unstable();
-        streams.dedup();
-        streams
+        pointers.sort_unstable();
+        pointers.dedup();
+        pointers
     }
 
     fn run(&self, b: &mut Builder, extent: u32, body: &Body) {
@@ -210,11 +226,11 @@ impl Leaf<'_> {
     }
 
     fn start(&self, b: &mut Builder, body: &Body) -> Position {
-        let mut strided = vec![None; self.key.streams.len()];
-        for stream in self.touched(body, Along::Stride) {
-            let pointer = b.copy(self.pointers[stream as usize]);
-            let stride = b.arg(self.key.stream(stream) + 2);
-            strided[stream as usize] = Some((pointer, stride));
+        let mut strided = vec![None; self.key.pointers.len()];
+        for idx in self.touched(body, Along::Stride) {
+            let pointer = b.copy(self.pointers[idx as usize]);
+            let stride = b.arg(self.key.pointer(idx) + 2);
+            strided[idx as usize] = Some((pointer, stride));
         }
         Position { offset: b.imm(0), strided }
     }
@@ -329,22 +345,28 @@ struct At<'a> {
 impl At<'_> {
     fn unit(&self, stream: u32) -> Mem {
         let position = self.position.expect("scalar phases touch fixed streams only");
-        Mem { base: self.leaf.pointers[stream as usize], index: Some((position.offset, 1)), disp: 0 }
+        Mem { index: Some((position.offset, 1)), ..self.fixed(stream) }
+    }
+
+    fn fixed(&self, stream: u32) -> Mem {
+        let Stream { pointer, offset } = self.leaf.key.streams[stream as usize];
+        Mem { base: self.leaf.pointers[pointer as usize], index: None, disp: offset }
     }
 
     /// The places of a strided stream's lanes.
     fn strided(&self, b: &mut Builder, stream: u32) -> Vec<Mem> {
         let position = self.position.expect("scalar phases touch fixed streams only");
-        let (pointer, stride) = position.strided[stream as usize].expect("started with the phase");
+        let Stream { pointer, offset: disp } = self.leaf.key.streams[stream as usize];
+        let (pointer, stride) = position.strided[pointer as usize].expect("started with the phase");
         if matches!(self.part, Part::One(_)) {
-            return vec![pointer.into()];
+            return vec![Mem { base: pointer, index: None, disp }];
         }
         let mut mems = Vec::with_capacity(b.lanes());
         let mut base = pointer;
         for lane in 0..b.lanes() {
             mems.push(match lane % 2 {
-                0 => base.into(),
-                _ => Mem { base, index: Some((stride, 1)), disp: 0 },
+                0 => Mem { base, index: None, disp },
+                _ => Mem { base, index: Some((stride, 1)), disp },
             });
             if lane % 2 == 1 && lane + 1 < b.lanes() {
                 let twice = b.int_op(IntOp::Shl, stride, 1);
@@ -357,8 +379,8 @@ impl At<'_> {
 
 impl Lanes for At<'_> {
     fn load(&mut self, b: &mut Builder, stream: u32) -> Vector {
-        match (self.leaf.key.streams[stream as usize], self.part) {
-            (Along::Fixed, _) => b.broadcast(self.leaf.pointers[stream as usize]),
+        match (self.leaf.along(stream), self.part) {
+            (Along::Fixed, _) => b.broadcast(self.fixed(stream)),
             (Along::Unit, Part::Full) => b.load(self.unit(stream)),
             (Along::Unit, Part::First(n, mask)) => b.load_first(self.unit(stream), n, mask),
             (Along::Unit, Part::One(_)) => b.load_one(self.unit(stream)),
@@ -374,8 +396,8 @@ impl Lanes for At<'_> {
     }
 
     fn store(&mut self, b: &mut Builder, stream: u32, value: Vector) {
-        match (self.leaf.key.streams[stream as usize], self.part) {
-            (Along::Fixed, _) => b.store_one(self.leaf.pointers[stream as usize], value),
+        match (self.leaf.along(stream), self.part) {
+            (Along::Fixed, _) => b.store_one(self.fixed(stream), value),
             (Along::Unit, Part::Full) => b.store(self.unit(stream), value),
             (Along::Unit, Part::First(n, mask)) => b.store_first(self.unit(stream), value, n, mask),
             (Along::Unit, Part::One(_)) => b.store_one(self.unit(stream), value),
