@@ -4,19 +4,11 @@ use super::{
     contract,
     unit::{Options, Summary, Unit},
 };
-use crate::{
-    error::Result,
-    kernel::{Port, Program},
-    plan::{ALIGN_BYTES, Plan},
-};
+use crate::{error::Result, kernel::Port, plan};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 use num_traits::ToPrimitive;
-use std::{collections::HashMap, mem::offset_of};
-use symshape::Dim;
+use std::mem::offset_of;
 use symshape_runtime::abi::{self, ModelDesc, SymbolDesc, TensorDesc};
-
-/// Longer formulas tell people nothing.
-const MAX_FORMULA_CHARS: usize = 2000;
 
 /// The functions that an artefact exports.
 pub(super) struct Functions {
@@ -114,7 +106,7 @@ fn model(unit: &mut Unit, functions: &Functions) -> Result<(DataId, String)> {
     table.data.push((offset_of!(ModelDesc, inputs), inputs));
     table.data.push((offset_of!(ModelDesc, outputs), outputs));
     table.put_i64(offset_of!(ModelDesc, arena_max), unit.plan.arena_max as i64);
-    table.put_text(unit, offset_of!(ModelDesc, arena_formula), &formula(program, unit.plan))?;
+    table.put_text(unit, offset_of!(ModelDesc, arena_formula), &plan::arena_formula(program, unit.plan))?;
     table.functions.push((offset_of!(ModelDesc, check), functions.check));
     table.functions.push((offset_of!(ModelDesc, arena_bytes), functions.arena_bytes));
     table.functions.push((offset_of!(ModelDesc, output_shape), functions.output_shape));
@@ -168,24 +160,4 @@ fn tensors(unit: &mut Unit, what: &str, ports: &[Port]) -> Result<DataId> {
     }
     let name = unit.symbol(what);
     table.define(unit, &name, Linkage::Local)
-}
-
-/// The arena's size as people write it.
-fn formula(program: &Program, plan: &Plan) -> String {
-    let mut ends: HashMap<_, Dim> = HashMap::new();
-    let mut total = Dim::zero();
-    for placement in &plan.placements {
-        let below = placement.below.iter().filter_map(|id| ends.get(id).cloned());
-        let begin = below.reduce(|a, b| a.max(b)).unwrap_or_else(Dim::zero);
-        let size = super::shape::bytes(&program.buffers[placement.buffer]);
-        let end = begin + size.ceil_div(ALIGN_BYTES) * ALIGN_BYTES;
-        total = total.max(end.clone());
-        ends.insert(placement.buffer, end);
-    }
-    let text =
-        if plan.placements.len() <= 16 { program.facts.simplify(&total).to_string() } else { String::new() };
-    match text.len() {
-        1..=MAX_FORMULA_CHARS => text,
-        _ => format!("the highest end of {} buffers", plan.placements.len()),
-    }
 }

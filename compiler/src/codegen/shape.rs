@@ -4,20 +4,16 @@
 
 use super::{function::FuncCtx, unit::Unit};
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     kernel::{Buffer, BufferId, Program},
-    plan::ALIGN_BYTES,
+    plan::{self, ALIGN_BYTES},
 };
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
-use num_bigint::BigInt;
 use num_traits::Signed;
 use std::collections::HashMap;
 use symshape::Dim;
 use symshape_runtime::abi::Code;
-
-/// No buffer may be larger than what a process can address.
-const MAX_BUFFER_BYTES: i64 = 1 << 47;
 
 /// Bytes of a buffer.
 pub(super) fn bytes(buffer: &Buffer) -> Dim {
@@ -26,22 +22,7 @@ pub(super) fn bytes(buffer: &Buffer) -> Dim {
 
 /// Refuses buffers without a bound, and those that are too large: all sizes then fit in 64 bits.
 pub(super) fn require_bounds(program: &Program) -> Result<()> {
-    for (id, buffer) in &program.buffers {
-        let size = bytes(buffer);
-        let name = if buffer.name.is_empty() { id.to_string() } else { format!("`{}`", buffer.name) };
-        match program.facts.bounds(&size).hi {
-            None => {
-                let message = format!("buffer {name} of {size} bytes has no upper bound");
-                return Err(Error::new(ErrorKind::Contract, message));
-            }
-            Some(hi) if hi > BigInt::from(MAX_BUFFER_BYTES) => {
-                let message = format!("buffer {name} of {size} bytes can reach {hi}, more than 2^47");
-                return Err(Error::new(ErrorKind::Limit, message));
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(())
+    program.buffers.keys().try_for_each(|buffer| plan::size::at_most(program, buffer).map(|_| ()))
 }
 
 /// Where every buffer of the arena begins, and the arena's size: values in the present function, which has dims.

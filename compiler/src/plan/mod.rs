@@ -13,7 +13,7 @@ pub mod instance;
 mod lifetime;
 mod order;
 mod search;
-mod size;
+pub(crate) mod size;
 pub mod verify;
 
 pub use formula::arena_formula;

@@ -29,7 +29,7 @@ pub(super) fn reserved(program: &Program, buffer: &Buffer) -> Dim {
 ///
 /// # Errors
 /// Its formula has no upper bound, or one beyond what can be addressed.
-pub(super) fn at_most(program: &Program, id: BufferId) -> Result<i64> {
+pub(crate) fn at_most(program: &Program, id: BufferId) -> Result<i64> {
     let buffer = &program.buffers[id];
     let bytes = program.facts.simplify(&(&buffer.elems * buffer.dtype.size_bytes() as i64));
     let name = if buffer.name.is_empty() { id.to_string() } else { format!("`{}`", buffer.name) };

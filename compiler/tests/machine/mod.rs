@@ -6,6 +6,7 @@ use cranelift_jit::{JITBuilder, JITModule};
 use std::{ffi::CStr, ffi::c_char, ptr};
 use symshape::Symbol;
 use symshape_compiler::{
+    Error,
     codegen::{self, Options, Summary},
     kernel::{Program, Space, text, verify},
     plan::{Placement, Plan},
@@ -46,18 +47,22 @@ impl Machine {
     }
 
     pub(crate) fn compile(program: Program, scalar: bool) -> Machine {
+        let plan = stacked(&program);
+        Machine::assemble(program, &plan, scalar).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub(crate) fn assemble(program: Program, plan: &Plan, scalar: bool) -> Result<Machine, Error> {
         let isa = Target::host().and_then(|host| host.isa(target::Placement::Jit)).expect("this machine");
         let builder = JITBuilder::with_isa(isa, cranelift_module::default_libcall_names());
         let mut module = JITModule::new(builder);
         let options = Options { shared: false, clif: true, scalar };
-        let summary = codegen::generate(&program, &stacked(&program), &options, &mut module)
-            .unwrap_or_else(|error| panic!("{error}"));
+        let summary = codegen::generate(&program, plan, &options, &mut module)?;
         module.finalize_definitions().expect("memory");
         let (desc, bytes) = module.get_finalized_data(summary.desc);
         assert_eq!(bytes, size_of::<ModelDesc>());
         // SAFETY: `generate` defines the descriptor, of the size just checked.
         let desc = unsafe { desc.cast::<ModelDesc>().read() };
-        Machine { program, summary, module: Some(module), desc }
+        Ok(Machine { program, summary, module: Some(module), desc })
     }
 
     /// Calls `check`.
