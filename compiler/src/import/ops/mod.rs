@@ -72,6 +72,9 @@ macro_rules! families {
     };
 }
 
+#[cfg(test)]
+mod examples;
+
 families! {
     elementwise activation reduce shape create index matmul conv pool norm control
 }

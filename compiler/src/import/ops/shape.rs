@@ -13,7 +13,6 @@ ops! {
     Concat 1 concat,
     DepthToSpace 1 depth_to_space,
     Dropout 1 dropout,
-    Dropout 7 dropout,
     Dropout 12 dropout_input,
     Expand 8 expand,
     Flatten 1 flatten,

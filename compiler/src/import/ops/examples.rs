@@ -1,0 +1,260 @@
+//! The documentation of the operators as tests: runs its examples through the oracle and keeps docs/operators.md fresh.
+//!
+//! An example is a line of its own in backticks, `Op(inputs; attributes) = results`, also `Op@opset(…)`. Elements are
+//! `f32` unless a type stands before the bracket (`i64[1, 2]`) or before a lone number (`i64:3`); `_` is a missing input.
+//! Scalars and `i64` vectors are constants of the model, other inputs are given when it runs.
+
+use super::{Row, SOURCES, TABLES};
+use crate::{
+    graph::eval::eval,
+    import::{
+        ImportOptions, Model, import,
+        proto::{
+            AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+            TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+        },
+    },
+    scalar::Scalar,
+    tensor::Tensor,
+};
+use std::fmt::Write;
+use symshape_runtime::DType;
+
+/// The documentation of a function: prose and examples.
+struct Doc {
+    prose: String,
+    examples: Vec<String>,
+}
+
+/// The comment above `fn function` in `source`.
+fn doc_of(source: &str, function: &str) -> Doc {
+    let head = format!("fn {function}(");
+    let lines: Vec<&str> = source.lines().collect();
+    let at = lines.iter().position(|line| line.starts_with(&head)).unwrap_or_else(|| panic!("no {head}"));
+    let start = lines[..at].iter().rposition(|line| !line.starts_with("///")).map_or(0, |k| k + 1);
+    let mut doc = Doc { prose: String::new(), examples: Vec::new() };
+    for line in &lines[start..at] {
+        let text = line.trim_start_matches("///").trim();
+        match text
+            .strip_prefix('`')
+            .and_then(|text| text.strip_suffix('`'))
+            .filter(|text| text.contains(") = "))
+        {
+            Some(example) => doc.examples.push(example.to_string()),
+            None if doc.prose.is_empty() => doc.prose = text.to_string(),
+            None if text.is_empty() => {}
+            None => write!(doc.prose, " {text}").unwrap(),
+        }
+    }
+    doc
+}
+
+fn rows() -> impl Iterator<Item = (&'static str, &'static Row, Doc)> {
+    TABLES.iter().zip(SOURCES).flat_map(|(table, (family, source))| {
+        table.iter().map(move |row| (*family, row, doc_of(source, row.function)))
+    })
+}
+
+#[test]
+fn examples_hold() {
+    let mut wrong = Vec::new();
+    for (family, row, doc) in rows() {
+        assert!(!doc.prose.is_empty(), "{family}: {} has no documentation", row.name);
+        for example in &doc.examples {
+            // A function can serve several rows; an example is written for one of them.
+            let name = example.split(['(', '@']).next().unwrap();
+            if name == row.name {
+                wrong.extend(run(row, example).err());
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_operator_has_an_example() {
+    for (family, row, doc) in rows() {
+        assert!(!doc.examples.is_empty() || family == "control", "{} has no example", row.name);
+    }
+}
+
+#[test]
+fn operator_pages_are_fresh() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operators.md");
+    let page = page();
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let found = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(found == page, "docs/operators.md is stale; BLESS=1 cargo test operator_pages rewrites it");
+}
+
+fn page() -> String {
+    let mut page = String::from(
+        "# ONNX operators\n\n\
+         Written by a test from the operator table and its comments (compiler/src/import/ops); don't edit.\n\
+         The number is the first version of the operator set with this meaning; opsets up to 27 are known.\n",
+    );
+    let mut last = "";
+    for (family, row, doc) in rows() {
+        if family != last {
+            write!(page, "\n## {family}\n\n").unwrap();
+            last = family;
+        }
+        let domain = if row.domain.is_empty() { String::new() } else { format!("{}::", row.domain) };
+        writeln!(page, "- **{domain}{}** ({}): {}", row.name, row.since, doc.prose).unwrap();
+        for example in doc.examples {
+            writeln!(page, "  `{example}`").unwrap();
+        }
+    }
+    page
+}
+
+/// Cuts `text` at `separator` outside brackets and quotes.
+fn cut(text: &str, separator: char) -> Vec<&str> {
+    let (mut parts, mut start, mut depth, mut quoted) = (Vec::new(), 0, 0, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            '"' => quoted = !quoted,
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            c if c == separator && depth == 0 && !quoted => {
+                parts.push(text[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(text[start..].trim());
+    parts.into_iter().filter(|part| !part.is_empty()).collect()
+}
+
+fn tensor(text: &str) -> Tensor {
+    let digits =
+        text.find(|c| "[:".contains(c)).filter(|at| text[..*at].chars().all(|c| c.is_ascii_alphanumeric()));
+    let (dtype, list) = match digits {
+        Some(at) if at > 0 => {
+            (DType::from_name(&text[..at]).expect("a type"), text[at..].trim_start_matches(':'))
+        }
+        _ => (DType::F32, text),
+    };
+    let (mut shape, mut elems) = (Vec::new(), Vec::new());
+    read(list, 0, dtype, &mut shape, &mut elems);
+    Tensor::from_scalars(dtype, shape, &elems).unwrap_or_else(|| panic!("`{text}` is ragged"))
+}
+
+fn read(text: &str, depth: usize, dtype: DType, shape: &mut Vec<usize>, elems: &mut Vec<Scalar>) {
+    let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) else {
+        let value: f64 = text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"));
+        elems.push(if dtype.is_float() {
+            Scalar::from_f64(dtype, value)
+        } else {
+            Scalar::from_i64(dtype, value as i64)
+        });
+        return;
+    };
+    let parts = cut(inner, ',');
+    if shape.len() == depth {
+        shape.push(parts.len());
+    }
+    parts.iter().for_each(|part| read(part, depth + 1, dtype, shape, elems));
+}
+
+fn attribute(text: &str) -> AttributeProto {
+    let (name, value) = text.split_once('=').expect("name=value");
+    let mut out = AttributeProto { name: name.to_string(), ..Default::default() };
+    if let Some(quoted) = value.strip_prefix('"') {
+        (out.kind, out.s) = (3, quoted.trim_end_matches('"').to_string().into());
+    } else if let Some(list) = value.strip_prefix('[') {
+        let parts = cut(list.trim_end_matches(']'), ',');
+        match value.contains('.') {
+            true => (out.kind, out.floats) = (6, parts.iter().map(|part| part.parse().unwrap()).collect()),
+            false => (out.kind, out.ints) = (7, parts.iter().map(|part| part.parse().unwrap()).collect()),
+        }
+    } else if value.contains('.') {
+        (out.kind, out.f) = (1, value.parse().unwrap());
+    } else {
+        (out.kind, out.i) = (2, value.parse().unwrap());
+    }
+    out
+}
+
+fn declared(name: &str, tensor: &Tensor) -> ValueInfoProto {
+    let dim = |size: &usize| DimensionProto { dim_value: Some(*size as i64), dim_param: None };
+    let shape = TensorShapeProto { dim: tensor.shape().iter().map(dim).collect() };
+    let ty = TensorTypeProto { elem_type: tensor.dtype() as i32, shape: Some(shape) };
+    ValueInfoProto {
+        name: name.to_string(),
+        ty: Some(TypeProto { tensor_type: Some(ty), ..Default::default() }),
+    }
+}
+
+fn run(row: &Row, example: &str) -> Result<(), String> {
+    let (call, results) = example.split_once(") = ").unwrap();
+    let (name, body) = call.split_once('(').unwrap();
+    let opset = name.split_once('@').map_or_else(|| newest_of(row), |(_, opset)| opset.parse().unwrap());
+    let (inputs, attributes) = body.split_once(';').unwrap_or((body, ""));
+    let wanted: Vec<Tensor> = cut(results, ',').into_iter().map(tensor).collect();
+    let mut graph = GraphProto::default();
+    let mut node = NodeProto {
+        op_type: row.name.to_string(),
+        domain: row.domain.to_string(),
+        attribute: cut(attributes, ',').into_iter().map(attribute).collect(),
+        output: (0..wanted.len()).map(|k| format!("y{k}")).collect(),
+        ..Default::default()
+    };
+    let mut given = Vec::new();
+    for (k, input) in cut(inputs, ',').into_iter().enumerate() {
+        if input == "_" {
+            node.input.push(String::new());
+            continue;
+        }
+        let (name, value) = (format!("x{k}"), tensor(input));
+        match value.shape().is_empty() || (value.dtype() == DType::I64 && value.shape().len() == 1) {
+            true => graph.initializer.push(constant(&name, &value)),
+            false => {
+                graph.input.push(declared(&name, &value));
+                given.push(value);
+            }
+        }
+        node.input.push(name);
+    }
+    graph.output = wanted.iter().enumerate().map(|(k, value)| declared(&format!("y{k}"), value)).collect();
+    graph.node.push(node);
+    let opsets = [("", if row.domain.is_empty() { opset } else { 21 }), (row.domain, opset)];
+    let opset_import =
+        opsets.map(|(domain, version)| OperatorSetIdProto { domain: domain.to_string(), version }).to_vec();
+    let model =
+        Model::from(ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() });
+    let graph = import(&model, &ImportOptions::default()).map_err(|error| format!("{example}: {error}"))?;
+    let found = eval(&graph, &given).map_err(|error| format!("{example}: {error}"))?;
+    for (found, wanted) in found.iter().zip(&wanted) {
+        let elems = |tensor: &Tensor| (0..tensor.elems()).map(|k| tensor.get(k).as_f64()).collect::<Vec<_>>();
+        let (a, b) = (elems(found), elems(wanted));
+        let close = |(a, b): (&f64, &f64)| a == b || (a - b).abs() <= 1e-6 + 1e-6 * b.abs();
+        let same =
+            a.iter().zip(&b).all(close) && found.shape() == wanted.shape() && found.dtype() == wanted.dtype();
+        if !same {
+            return Err(format!("{example}: found {found:?} {a:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The last version before another row of the same operator takes over.
+fn newest_of(row: &Row) -> i64 {
+    let later =
+        |other: &&Row| other.name == row.name && other.domain == row.domain && other.since > row.since;
+    let next = TABLES.iter().copied().flatten().filter(later).map(|other| other.since).min();
+    next.map_or(row.since.max(if row.domain.is_empty() { 21 } else { 1 }), |next| next - 1)
+}
+
+fn constant(name: &str, value: &Tensor) -> TensorProto {
+    TensorProto {
+        name: name.to_string(),
+        dims: value.shape().iter().map(|size| *size as i64).collect(),
+        data_type: value.dtype() as i32,
+        raw_data: Some(value.bytes().to_vec().into()),
+        ..Default::default()
+    }
+}
