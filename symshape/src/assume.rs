@@ -1,0 +1,523 @@
+//! [`Facts`]: what is known about symbols, and where it is known from.
+//!
+//! A set of facts is persistent: cloning shares everything, and adding to a clone leaves the original alone, so a
+//! child scope (a branch, a loop) is a clone with more facts. Each fact keeps its origin, so that an error can say
+//! which two facts contradict each other.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use num_bigint::BigInt;
+use num_integer::Integer;
+use num_traits::{One, Signed, Zero};
+
+use crate::dim::{Dim, Symbol};
+
+/// Which integers a symbol can be: a range, a residue class, or a list of values.
+///
+/// ```
+/// use symshape::Declaration;
+/// let d = Declaration::range(1, 4096).step(8, 0);
+/// assert_eq!((d.lo, d.hi), (8.into(), Some(4096.into())));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declaration {
+    /// The least value.
+    pub lo: BigInt,
+    /// The greatest value, if there is one.
+    pub hi: Option<BigInt>,
+    /// Values are `offset` modulo `step`; at least 1.
+    pub step: BigInt,
+    /// The residue of every value modulo `step`.
+    pub offset: BigInt,
+    /// All values in rising order, where they were listed.
+    pub values: Option<Vec<BigInt>>,
+    /// Who declared it, for errors.
+    pub origin: Option<Arc<str>>,
+}
+
+impl Declaration {
+    /// `lo <= symbol <= hi`. An empty range is refused by [`Facts::declare`].
+    pub fn range(lo: impl Into<BigInt>, hi: impl Into<BigInt>) -> Self {
+        Declaration { hi: Some(hi.into()), ..Declaration::at_least(lo) }
+    }
+
+    /// `lo <= symbol`, without an upper bound.
+    pub fn at_least(lo: impl Into<BigInt>) -> Self {
+        let (step, offset) = (BigInt::one(), BigInt::ZERO);
+        Declaration { lo: lo.into(), hi: None, step, offset, values: None, origin: None }
+    }
+
+    /// One of `values`. An empty list is refused by [`Facts::declare`].
+    pub fn values<T: Into<BigInt>>(values: impl IntoIterator<Item = T>) -> Self {
+        let mut values: Vec<BigInt> = values.into_iter().map(Into::into).collect();
+        values.sort();
+        values.dedup();
+        let lo = values.first().cloned().unwrap_or_else(BigInt::one);
+        let hi = values.last().cloned().unwrap_or(BigInt::ZERO);
+        let gaps = values.iter().fold(BigInt::ZERO, |gcd, value| gcd.gcd(&(value - &lo)));
+        let mut declaration = Declaration::range(lo.clone(), hi);
+        if !gaps.is_zero() {
+            declaration = declaration.step(gaps, lo);
+        }
+        declaration.values = Some(values);
+        declaration
+    }
+
+    /// Only values that are `offset` modulo `step`; a step below 1 is refused by [`Facts::declare`].
+    #[must_use]
+    pub fn step(mut self, step: impl Into<BigInt>, offset: impl Into<BigInt>) -> Self {
+        self.step = step.into();
+        self.offset = offset.into();
+        if self.step.is_positive() {
+            self.offset = self.offset.mod_floor(&self.step);
+            self.snap();
+        }
+        self
+    }
+
+    /// Who declared it: "input `x`, axis 0".
+    #[must_use]
+    pub fn origin(mut self, origin: &str) -> Self {
+        self.origin = Some(origin.into());
+        self
+    }
+
+    /// Whether `value` is allowed.
+    pub fn contains(&self, value: &BigInt) -> bool {
+        value >= &self.lo
+            && self.hi.as_ref().is_none_or(|hi| value <= hi)
+            && (value - &self.offset).mod_floor(&self.step).is_zero()
+            && self.values.as_ref().is_none_or(|values| values.binary_search(value).is_ok())
+    }
+
+    /// Moves both ends inwards to the nearest value of the residue class.
+    fn snap(&mut self) {
+        self.lo = &self.lo + (&self.offset - &self.lo).mod_floor(&self.step);
+        if let Some(hi) = &self.hi {
+            self.hi = Some(hi - (hi - &self.offset).mod_floor(&self.step));
+        }
+        if let Some(values) = &mut self.values {
+            values.retain(|value| (value - &self.offset).mod_floor(&self.step).is_zero());
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.hi.as_ref().is_some_and(|hi| hi < &self.lo) || self.values.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// What satisfies both, `None` if nothing does.
+    fn meet(&self, other: &Declaration) -> Option<Declaration> {
+        let gcd = self.step.extended_gcd(&other.step);
+        let (quotient, remainder) = (&other.offset - &self.offset).div_mod_floor(&gcd.gcd);
+        if !remainder.is_zero() {
+            return None;
+        }
+        let step = self.step.lcm(&other.step);
+        let offset = &self.offset + &self.step * gcd.x * quotient;
+        let mut both = Declaration::at_least((&self.lo).max(&other.lo).clone());
+        both.hi = self.hi.iter().chain(&other.hi).min().cloned();
+        both.origin = other.origin.clone().or_else(|| self.origin.clone());
+        both.values = self.values.clone().or_else(|| other.values.clone());
+        if let Some(values) = &mut both.values {
+            values.retain(|value| self.contains(value) && other.contains(value));
+            both.lo = values.first()?.clone();
+            both.hi = values.last().cloned();
+        }
+        both = both.step(step, offset);
+        (!both.is_empty()).then_some(both)
+    }
+}
+
+impl fmt::Display for Declaration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.values, &self.hi) {
+            (Some(values), _) => {
+                let list: Vec<String> = values.iter().map(BigInt::to_string).collect();
+                write!(f, "{{{}}}", list.join(", "))?;
+            }
+            (None, Some(hi)) => write!(f, "{}..={hi}", self.lo)?,
+            (None, None) => write!(f, "{}..", self.lo)?,
+        }
+        if !self.step.is_one() && self.values.is_none() {
+            write!(f, ", {} modulo {}", self.offset, self.step)?;
+        }
+        match &self.origin {
+            Some(origin) => write!(f, " ({origin})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How the two sides of a [`Relation`] compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Comparison {
+    /// Both are equal.
+    Eq,
+    /// They differ.
+    Ne,
+    /// The left is less than the right.
+    Lt,
+    /// The left is at most the right.
+    Le,
+    /// The left divides the right without remainder.
+    Divides,
+}
+
+/// A statement about two terms.
+///
+/// ```
+/// use symshape::{Dim, Relation};
+/// let r = Relation::divides(8, Dim::symbol("S"));
+/// assert_eq!(r.to_string(), "S % 8 == 0");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Relation {
+    /// How they compare.
+    pub comparison: Comparison,
+    /// The left side.
+    pub a: Dim,
+    /// The right side.
+    pub b: Dim,
+}
+
+impl Relation {
+    fn new(comparison: Comparison, a: Dim, b: Dim) -> Self {
+        Relation { comparison, a, b }
+    }
+
+    /// `a == b`
+    pub fn eq(a: impl Into<Dim>, b: impl Into<Dim>) -> Self {
+        Relation::new(Comparison::Eq, a.into(), b.into())
+    }
+
+    /// `a != b`
+    pub fn ne(a: impl Into<Dim>, b: impl Into<Dim>) -> Self {
+        Relation::new(Comparison::Ne, a.into(), b.into())
+    }
+
+    /// `a < b`
+    pub fn lt(a: impl Into<Dim>, b: impl Into<Dim>) -> Self {
+        Relation::new(Comparison::Lt, a.into(), b.into())
+    }
+
+    /// `a <= b`
+    pub fn le(a: impl Into<Dim>, b: impl Into<Dim>) -> Self {
+        Relation::new(Comparison::Le, a.into(), b.into())
+    }
+
+    /// `a > b`, kept as `b < a`
+    pub fn gt(a: impl Into<Dim>, b: impl Into<Dim>) -> Self {
+        Relation::lt(b, a)
+    }
+
+    /// `a >= b`, kept as `b <= a`
+    pub fn ge(a: impl Into<Dim>, b: impl Into<Dim>) -> Self {
+        Relation::le(b, a)
+    }
+
+    /// `b % a == 0`
+    pub fn divides(a: impl Into<Dim>, b: impl Into<Dim>) -> Self {
+        Relation::new(Comparison::Divides, a.into(), b.into())
+    }
+}
+
+impl fmt::Display for Relation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (a, b) = (&self.a, &self.b);
+        match self.comparison {
+            Comparison::Eq => write!(f, "{a} == {b}"),
+            Comparison::Ne => write!(f, "{a} != {b}"),
+            Comparison::Lt => write!(f, "{a} < {b}"),
+            Comparison::Le => write!(f, "{a} <= {b}"),
+            Comparison::Divides => write!(f, "{} == 0", b.modulo(a)),
+        }
+    }
+}
+
+/// A relation that holds, and who says so.
+#[derive(Clone, Debug)]
+pub struct Assumption {
+    /// What holds.
+    pub relation: Relation,
+    /// Who says so.
+    pub origin: Arc<str>,
+}
+
+/// Why a fact was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FactError {
+    /// No value satisfies the declaration.
+    Empty {
+        /// The symbol declared.
+        symbol: Symbol,
+        /// As it was declared.
+        declaration: Box<Declaration>,
+    },
+    /// The step of a declaration is below 1.
+    Step {
+        /// The symbol declared.
+        symbol: Symbol,
+        /// The step.
+        step: BigInt,
+    },
+    /// Two declarations of one symbol have no value in common.
+    Redeclared {
+        /// The symbol declared.
+        symbol: Symbol,
+        /// What was known.
+        old: Box<Declaration>,
+        /// What was to be added.
+        new: Box<Declaration>,
+    },
+    /// A relation that cannot hold together with the facts before it.
+    Contradiction {
+        /// What was to be assumed.
+        relation: Box<Relation>,
+        /// Who assumed it.
+        origin: String,
+        /// The facts about its symbols, with their origins.
+        known: Vec<String>,
+    },
+}
+
+impl fmt::Display for FactError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FactError::Empty { symbol, declaration } => write!(f, "{symbol} has no value: {declaration}"),
+            FactError::Step { symbol, step } => write!(f, "{symbol} has step {step}; a step is at least 1"),
+            FactError::Redeclared { symbol, old, new } => {
+                write!(f, "{symbol} is declared as {old} and as {new}, which have no value in common")
+            }
+            FactError::Contradiction { relation, origin, known } => {
+                write!(f, "`{relation}` ({origin}) cannot hold")?;
+                match known.is_empty() {
+                    true => Ok(()),
+                    false => write!(f, ", given {}", known.join("; ")),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for FactError {}
+
+/// What is known about symbols. A symbol that was never declared can be any integer.
+///
+/// ```
+/// use symshape::{Declaration, Dim, Facts, Symbol};
+/// let (n, j) = (Symbol::new("N"), Symbol::new("j"));
+/// let mut facts = Facts::new();
+/// facts.declare(&n, Declaration::range(1, 4096))?;
+/// facts.declare_index(&j, &Dim::from(&n));
+/// let flat: Dim = "(i*N + j)//N".parse().unwrap();
+/// assert_eq!(facts.simplify(&flat).to_string(), "i");
+/// # Ok::<(), symshape::FactError>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Facts(Arc<Inner>);
+
+#[derive(Clone, Default)]
+struct Inner {
+    entries: Vec<Entry>,
+    index: BTreeMap<Symbol, usize>,
+    assumptions: Vec<Assumption>,
+}
+
+/// Everything declared about one symbol.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) symbol: Symbol,
+    pub(crate) declaration: Option<Declaration>,
+    /// Terms that the symbol is never below.
+    pub(crate) lower: Vec<Dim>,
+    /// Terms that the symbol is never above.
+    pub(crate) upper: Vec<Dim>,
+}
+
+impl Facts {
+    /// Nothing is known.
+    pub fn new() -> Self {
+        Facts::default()
+    }
+
+    fn entry_mut(&mut self, symbol: &Symbol) -> &mut Entry {
+        let inner = Arc::make_mut(&mut self.0);
+        let next = inner.entries.len();
+        let idx = *inner.index.entry(symbol.clone()).or_insert(next);
+        if idx == next {
+            let symbol = symbol.clone();
+            inner.entries.push(Entry { symbol, declaration: None, lower: Vec::new(), upper: Vec::new() });
+        }
+        &mut inner.entries[idx]
+    }
+
+    /// Adds a declaration; a symbol declared before keeps what both allow.
+    ///
+    /// ```
+    /// use symshape::{Declaration, Facts, Symbol};
+    /// let n = Symbol::new("N");
+    /// let mut facts = Facts::new();
+    /// facts.declare(&n, Declaration::range(1, 64).origin("input x, axis 0"))?;
+    /// let error = facts.declare(&n, Declaration::at_least(65).origin("input y, axis 0")).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "N is declared as 1..=64 (input x, axis 0) and as 65.. (input y, axis 0), which have no value in common"
+    /// );
+    /// # Ok::<(), symshape::FactError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No value is left, or the step is below 1.
+    pub fn declare(&mut self, symbol: &Symbol, declaration: Declaration) -> Result<(), FactError> {
+        if !declaration.step.is_positive() {
+            return Err(FactError::Step { symbol: symbol.clone(), step: declaration.step });
+        }
+        if declaration.is_empty() {
+            return Err(FactError::Empty { symbol: symbol.clone(), declaration: declaration.into() });
+        }
+        let met = match self.declaration(symbol) {
+            None => declaration,
+            Some(old) => old.meet(&declaration).ok_or_else(|| FactError::Redeclared {
+                symbol: symbol.clone(),
+                old: old.clone().into(),
+                new: declaration.into(),
+            })?,
+        };
+        self.entry_mut(symbol).declaration = Some(met);
+        Ok(())
+    }
+
+    /// Declares a loop index: `0 <= symbol < extent`, where the extent may hold symbols declared before.
+    ///
+    /// In a scope with an index the extent is at least 1: an empty loop has no body.
+    pub fn declare_index(&mut self, symbol: &Symbol, extent: &Dim) {
+        self.declare_between(symbol, &Dim::zero(), &(extent - 1));
+    }
+
+    /// Declares `lo <= symbol <= hi`, where both ends may hold symbols declared before.
+    pub fn declare_between(&mut self, symbol: &Symbol, lo: &Dim, hi: &Dim) {
+        let entry = self.entry_mut(symbol);
+        entry.lower.push(lo.clone());
+        entry.upper.push(hi.clone());
+    }
+
+    /// What was declared of `symbol` in numbers.
+    pub fn declaration(&self, symbol: &Symbol) -> Option<&Declaration> {
+        self.entry(symbol)?.declaration.as_ref()
+    }
+
+    pub(crate) fn entry(&self, symbol: &Symbol) -> Option<&Entry> {
+        self.0.index.get(symbol).map(|&idx| &self.0.entries[idx])
+    }
+
+    /// The declared symbols, in the order of their declaration.
+    pub fn symbols(&self) -> impl Iterator<Item = &Symbol> {
+        self.0.entries.iter().map(|entry| &entry.symbol)
+    }
+
+    /// The relations assumed, in order.
+    pub fn assumptions(&self) -> &[Assumption] {
+        &self.0.assumptions
+    }
+
+    /// Adds a relation that holds; `origin` says why, for errors.
+    ///
+    /// ```
+    /// use symshape::{Declaration, Dim, Facts, Relation, Symbol};
+    /// let mut facts = Facts::new();
+    /// facts.declare(&Symbol::new("S"), Declaration::range(1, 7).origin("input x, axis 1"))?;
+    /// let error = facts.assume(Relation::divides(8, Dim::symbol("S")), "--dim S").unwrap_err();
+    /// assert_eq!(error.to_string(), "`S % 8 == 0` (--dim S) cannot hold, given S in 1..=7 (input x, axis 1)");
+    /// # Ok::<(), symshape::FactError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The relation contradicts what is known.
+    pub fn assume(&mut self, relation: Relation, origin: &str) -> Result<(), FactError> {
+        if self.refutes(&relation) {
+            return Err(self.contradiction(relation, origin));
+        }
+        let assumption = Assumption { relation: relation.clone(), origin: origin.into() };
+        Arc::make_mut(&mut self.0).assumptions.push(assumption);
+        let narrowed = match relation.comparison {
+            Comparison::Eq => self.narrow(&relation.a, &relation.b, Some(&relation.b)),
+            Comparison::Le => self.narrow_le(&relation.a, &relation.b),
+            Comparison::Lt => self.narrow_le(&relation.a, &(&relation.b - 1)),
+            Comparison::Divides => self.narrow_step(&relation.a, &relation.b),
+            Comparison::Ne => true,
+        };
+        match narrowed {
+            true => Ok(()),
+            false => Err(self.contradiction(relation, origin)),
+        }
+    }
+
+    fn contradiction(&self, relation: Relation, origin: &str) -> FactError {
+        let mut known = Vec::new();
+        let symbols: Vec<Symbol> = relation.a.symbols().union(&relation.b.symbols()).cloned().collect();
+        for symbol in &symbols {
+            known.extend(self.declaration(symbol).map(|declaration| format!("{symbol} in {declaration}")));
+        }
+        for assumption in self.assumptions() {
+            let other = &assumption.relation;
+            if other != &relation && symbols.iter().any(|s| other.a.contains(s) || other.b.contains(s)) {
+                known.push(format!("{other} ({})", assumption.origin));
+            }
+        }
+        FactError::Contradiction { relation: relation.into(), origin: origin.to_string(), known }
+    }
+
+    /// Narrows the range of a symbol that is compared with an integer; `false` if nothing is left.
+    fn narrow(&mut self, a: &Dim, b: &Dim, exact: Option<&Dim>) -> bool {
+        match (a.as_symbol(), exact.and_then(Dim::as_int), b.as_symbol(), a.as_int()) {
+            (Some(symbol), Some(value), ..) | (_, _, Some(symbol), Some(value)) => {
+                let (symbol, value) = (symbol.clone(), value.clone());
+                self.declare(&symbol, Declaration::range(value.clone(), value)).is_ok()
+            }
+            _ => true,
+        }
+    }
+
+    fn narrow_le(&mut self, a: &Dim, b: &Dim) -> bool {
+        match (a.as_symbol(), b.as_int(), a.as_int(), b.as_symbol()) {
+            (Some(symbol), Some(hi), ..) => {
+                let Some(old) = self.declaration(symbol).cloned() else {
+                    self.entry_mut(&symbol.clone()).upper.push(b.clone());
+                    return true;
+                };
+                let hi = hi.min(old.hi.as_ref().unwrap_or(hi)).clone();
+                self.declare(&symbol.clone(), Declaration::range(old.lo, hi)).is_ok()
+            }
+            (_, _, Some(lo), Some(symbol)) => {
+                self.declare(&symbol.clone(), Declaration::at_least(lo.clone())).is_ok()
+            }
+            _ => true,
+        }
+    }
+
+    fn narrow_step(&mut self, step: &Dim, symbol: &Dim) -> bool {
+        let (Some(step), Some(symbol)) = (step.as_int(), symbol.as_symbol()) else { return true };
+        let Some(old) = self.declaration(symbol).cloned() else { return true };
+        let whole = Declaration { hi: old.hi, ..Declaration::at_least(old.lo) };
+        step.is_zero() || self.declare(&symbol.clone(), whole.step(step.abs(), 0)).is_ok()
+    }
+}
+
+impl fmt::Debug for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        for entry in &self.0.entries {
+            let bounds = format!("{:?}..={:?}", entry.lower, entry.upper);
+            match &entry.declaration {
+                Some(declaration) => map.entry(&entry.symbol, &declaration.to_string()),
+                None => map.entry(&entry.symbol, &bounds),
+            };
+        }
+        for Assumption { relation, origin } in &self.0.assumptions {
+            map.entry(&relation.to_string(), origin);
+        }
+        map.finish()
+    }
+}
