@@ -323,6 +323,7 @@ struct Inner {
     entries: Vec<Entry>,
     index: BTreeMap<Symbol, usize>,
     assumptions: Vec<Assumption>,
+    definitions: BTreeMap<Symbol, Dim>,
 }
 
 /// Everything declared about one symbol.
@@ -439,10 +440,9 @@ impl Facts {
         if self.refutes(&relation) {
             return Err(self.contradiction(relation, origin));
         }
-        let assumption = Assumption { relation: relation.clone(), origin: origin.into() };
-        Arc::make_mut(&mut self.0).assumptions.push(assumption);
+        self.add_assumption(relation.clone(), origin);
         let narrowed = match relation.comparison {
-            Comparison::Eq => self.narrow(&relation.a, &relation.b, Some(&relation.b)),
+            Comparison::Eq => self.narrow_eq(&relation.a, &relation.b),
             Comparison::Le => self.narrow_le(&relation.a, &relation.b),
             Comparison::Lt => self.narrow_le(&relation.a, &(&relation.b - 1)),
             Comparison::Divides => self.narrow_step(&relation.a, &relation.b),
@@ -452,6 +452,12 @@ impl Facts {
             true => Ok(()),
             false => Err(self.contradiction(relation, origin)),
         }
+    }
+
+    /// Adds a relation without a look at what it contradicts.
+    pub(crate) fn add_assumption(&mut self, relation: Relation, origin: &str) {
+        let assumption = Assumption { relation, origin: origin.into() };
+        Arc::make_mut(&mut self.0).assumptions.push(assumption);
     }
 
     fn contradiction(&self, relation: Relation, origin: &str) -> FactError {
@@ -469,15 +475,41 @@ impl Facts {
         FactError::Contradiction { relation: relation.into(), origin: origin.to_string(), known }
     }
 
-    /// Narrows the range of a symbol that is compared with an integer; `false` if nothing is left.
-    fn narrow(&mut self, a: &Dim, b: &Dim, exact: Option<&Dim>) -> bool {
-        match (a.as_symbol(), exact.and_then(Dim::as_int), b.as_symbol(), a.as_int()) {
-            (Some(symbol), Some(value), ..) | (_, _, Some(symbol), Some(value)) => {
-                let (symbol, value) = (symbol.clone(), value.clone());
-                self.declare(&symbol, Declaration::range(value.clone(), value)).is_ok()
+    /// Narrows symbols to what an equation leaves of them; `false` if nothing is left.
+    ///
+    /// An equation that can be solved for a symbol defines it: the symbol declared last, so that a derived symbol
+    /// is written in terms of the ones it derives from.
+    fn narrow_eq(&mut self, a: &Dim, b: &Dim) -> bool {
+        let difference = a - b;
+        let mut symbols: Vec<Symbol> = difference.symbols().into_iter().collect();
+        symbols.sort_by_key(|symbol| std::cmp::Reverse(self.0.index.get(symbol).copied()));
+        for symbol in symbols {
+            let Some((coef, rest)) = self.linear_in(&difference, &symbol) else { continue };
+            let definition = match coef.as_i64() {
+                Some(1) => self.simplify(&-rest),
+                Some(-1) => rest,
+                _ => continue,
+            };
+            let declared = self.declaration(&symbol).cloned();
+            if let (Some(other), Some(declared)) = (definition.as_symbol().cloned(), declared.clone())
+                && self.declare(&other, declared).is_err()
+            {
+                return false;
             }
-            _ => true,
+            if let Some(value) = definition.as_int()
+                && declared.is_some_and(|declared| !declared.contains(value))
+            {
+                return false;
+            }
+            Arc::make_mut(&mut self.0).definitions.insert(symbol, definition);
+            return true;
         }
+        true
+    }
+
+    /// The term that `symbol` was assumed to equal, over other symbols.
+    pub(crate) fn definition(&self, symbol: &Symbol) -> Option<&Dim> {
+        self.0.definitions.get(symbol)
     }
 
     fn narrow_le(&mut self, a: &Dim, b: &Dim) -> bool {

@@ -199,6 +199,17 @@ impl Ord for Dim {
         }
         self.0.node.cmp(&other.0.node)
     }
+
+    /// The term for the lesser of two, as [`Dim::min`]: `a.min(b)` with an owned `a` finds this method first, and
+    /// must not mean "whichever term sorts first".
+    fn min(self, other: Self) -> Self {
+        Dim::min(&self, other)
+    }
+
+    /// The term for the greater of two, as [`Dim::max`].
+    fn max(self, other: Self) -> Self {
+        Dim::max(&self, other)
+    }
 }
 
 impl Dim {

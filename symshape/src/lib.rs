@@ -2,10 +2,18 @@
 #![forbid(unsafe_code)]
 
 mod assume;
+mod atoms;
 mod bounds;
 mod dim;
 mod eval;
+mod int;
+mod normal;
+mod poly;
 mod prove;
+pub mod query;
+mod render;
+mod rules;
+mod sample;
 mod simplify;
 mod text;
 
@@ -14,4 +22,5 @@ pub use bounds::Bounds;
 pub use dim::{Dim, Node, Symbol};
 pub use eval::{EvalError, MAX_BITS};
 pub use prove::{Answer, Counterexample, Proof};
+pub use rules::{RULES, Rule};
 pub use text::ParseError;

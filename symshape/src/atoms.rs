@@ -1,0 +1,377 @@
+//! [`Engine`]: the table of atoms behind the polynomials of one query.
+//!
+//! An atom is what a polynomial treats as a variable: a symbol, or a quotient or minimum of polynomials that no rule
+//! could dissolve. Equal atoms have one number. Each carries a constant range and *sides*: inequalities between a
+//! positive multiple of the atom and a polynomial over atoms that come before it in the order of elimination
+//! `(rank, number)`. The facts about a symbol, `m*q <= a <= m*q + m - 1` for a quotient and `min <= each operand`
+//! all have this one form, so that bounds.rs needs no case for any of them.
+//!
+//! A symbol with a step is replaced at the door: `S` with `S % 8 == 3` becomes `8*t + 3` over an atom `t`.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use crate::assume::{Comparison, Entry, Facts};
+use crate::bounds::{Interval, Why};
+use crate::dim::{Dim, Symbol};
+use crate::int::Int;
+use crate::poly::{AtomId, Mono, Poly, Term, TooLarge};
+
+/// What an atom stands for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Kind {
+    /// `(symbol - offset) / step`, an integer.
+    Symbol { symbol: Symbol, step: Int, offset: Int },
+    /// The floor of the quotient of two polynomials, the divisor above 0.
+    Div(Poly, Poly),
+    /// The least of several polynomials.
+    Min(Vec<Poly>),
+}
+
+/// `scale * atom >= poly` in a list of lower sides, `scale * atom <= poly` in a list of upper ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Side {
+    /// A term above 0 for all values.
+    pub(crate) scale: Term,
+    pub(crate) poly: Poly,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Atom {
+    pub(crate) kind: Kind,
+    pub(crate) rank: u32,
+    pub(crate) range: Interval,
+    /// Why the ends of `range` hold, for a quotient or minimum.
+    pub(crate) reasons: [Why; 2],
+    pub(crate) lower: Vec<Side>,
+    pub(crate) upper: Vec<Side>,
+}
+
+/// Why a term has no normal form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// A divisor is not known to differ from 0, so no rule may touch the quotient.
+    Divisor,
+    /// The normal form is beyond the caps of poly.rs or of the table.
+    TooLarge,
+}
+
+impl From<TooLarge> for Refusal {
+    fn from(_: TooLarge) -> Self {
+        Refusal::TooLarge
+    }
+}
+
+/// A fast hash for keys that are already spread out; not for keys from outside that pile up on purpose, which the
+/// caps on terms and atoms bound.
+#[derive(Default)]
+pub(crate) struct FastHasher(u64);
+
+impl Hasher for FastHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.chunks(8).for_each(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        });
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+}
+
+pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
+
+/// More atoms than this make a query too large.
+const MAX_ATOMS: usize = 400;
+
+/// The rank of a symbol whose own bounds are being read: nothing may be bounded by it yet.
+const IN_PROGRESS: u32 = u32::MAX;
+
+/// The state of one query: the facts, and every atom met so far.
+pub(crate) struct Engine {
+    pub(crate) facts: Facts,
+    pub(crate) atoms: Vec<Atom>,
+    table: FastMap<Kind, AtomId>,
+    symbols: FastMap<Symbol, Poly>,
+    pub(crate) quotients: FastMap<(Poly, Poly), Poly>,
+    pub(crate) normal: FastMap<Dim, Poly>,
+    /// Steps left for the search in bounds.rs.
+    pub(crate) fuel: u32,
+}
+
+impl Engine {
+    pub(crate) fn new(facts: &Facts) -> Self {
+        let mut engine = Engine {
+            facts: facts.clone(),
+            atoms: Vec::with_capacity(8),
+            table: FastMap::default(),
+            symbols: FastMap::default(),
+            quotients: FastMap::default(),
+            normal: FastMap::default(),
+            fuel: 0,
+        };
+        for idx in 0..facts.assumptions().len() {
+            let relation = facts.assumptions()[idx].relation.clone();
+            let (low, high, gap) = match relation.comparison {
+                Comparison::Le => (relation.a, relation.b, 0),
+                Comparison::Lt => (relation.a, relation.b, 1),
+                _ => continue,
+            };
+            if let (Ok(low), Ok(high)) = (engine.normalize(&low), engine.normalize(&high)) {
+                engine.attach(&high.sub(&low).add_const(&Int::from(-gap)));
+            }
+        }
+        engine
+    }
+
+    pub(crate) fn atom(&self, id: AtomId) -> &Atom {
+        &self.atoms[id as usize]
+    }
+
+    /// The place of an atom in the order of elimination.
+    pub(crate) fn order(&self, id: AtomId) -> (u32, AtomId) {
+        (self.atom(id).rank, id)
+    }
+
+    /// The atom of `poly` that is eliminated first.
+    pub(crate) fn top_atom(&self, poly: &Poly) -> Option<AtomId> {
+        let ids = poly.terms().iter().flat_map(|term| term.0.ids()).copied();
+        ids.max_by_key(|&id| self.order(id))
+    }
+
+    pub(crate) fn find(&self, kind: &Kind) -> Option<AtomId> {
+        self.table.get(kind).copied()
+    }
+
+    pub(crate) fn insert(&mut self, atom: Atom) -> Result<AtomId, Refusal> {
+        if self.atoms.len() >= MAX_ATOMS {
+            return Err(Refusal::TooLarge);
+        }
+        let id = self.atoms.len() as AtomId;
+        self.table.insert(atom.kind.clone(), id);
+        self.atoms.push(atom);
+        Ok(id)
+    }
+
+    /// One more than the rank of every atom in `polys`.
+    pub(crate) fn rank_above<'p>(&self, polys: impl IntoIterator<Item = &'p Poly>) -> u32 {
+        let atoms = polys.into_iter().flat_map(|poly| poly.terms()).flat_map(|term| term.0.ids());
+        atoms.map(|&id| self.atom(id).rank).max().map_or(0, |rank| rank.saturating_add(1))
+    }
+
+    /// The polynomial that stands for `symbol`.
+    pub(crate) fn symbol(&mut self, symbol: &Symbol) -> Result<Poly, Refusal> {
+        if let Some(poly) = self.symbols.get(symbol) {
+            return Ok(poly.clone());
+        }
+        let facts = self.facts.clone();
+        if let Some(definition) = facts.definition(symbol) {
+            let poly = self.normalize(definition)?;
+            self.symbols.insert(symbol.clone(), poly.clone());
+            self.attach_declaration(&poly, symbol);
+            return Ok(poly);
+        }
+        match facts.entry(symbol) {
+            None => self.declare(symbol, Interval::default(), Int::ONE, Int::ZERO),
+            Some(entry) => self.declare_entry(entry),
+        }
+    }
+
+    fn declare(&mut self, symbol: &Symbol, range: Interval, step: Int, offset: Int) -> Result<Poly, Refusal> {
+        let kind = Kind::Symbol { symbol: symbol.clone(), step: step.clone(), offset: offset.clone() };
+        let (reasons, lower, upper) = ([const { Why::Given }; 2], Vec::new(), Vec::new());
+        let id = self.insert(Atom { kind, rank: 0, range, reasons, lower, upper })?;
+        let mut terms = vec![(Mono::atom(id), step)];
+        if !offset.is_zero() {
+            terms.push((Mono::UNIT, offset));
+        }
+        let poly = Poly::from_ordered(terms);
+        self.symbols.insert(symbol.clone(), poly.clone());
+        Ok(poly)
+    }
+
+    fn declare_entry(&mut self, entry: &Entry) -> Result<Poly, Refusal> {
+        let (mut range, mut step, mut offset) = (Interval::default(), Int::ONE, Int::ZERO);
+        if let Some(declaration) = &entry.declaration {
+            step = Int::from(&declaration.step);
+            offset = Int::from(&declaration.offset);
+            let count = |value: Int| (&value - &offset).div_floor(&step);
+            range.lo = Some(count(Int::from(&declaration.lo)));
+            range.hi = declaration.hi.as_ref().map(|hi| count(Int::from(hi)));
+        }
+        let poly = self.declare(&entry.symbol, range, step, offset)?;
+        if entry.lower.is_empty() && entry.upper.is_empty() {
+            return Ok(poly);
+        }
+        let id = self.top_atom(&poly).expect("a symbol is not constant");
+        self.atoms[id as usize].rank = IN_PROGRESS;
+        let mut read = |list: &[Dim]| -> Vec<Poly> {
+            let polys: Vec<Poly> = list.iter().filter_map(|dim| self.normalize(dim).ok()).collect();
+            polys.into_iter().filter(|bound| self.rank_above([bound]) < IN_PROGRESS).collect()
+        };
+        let (lower, upper) = (read(&entry.lower), read(&entry.upper));
+        self.atoms[id as usize].rank = self.rank_above(lower.iter().chain(&upper));
+        for bound in lower {
+            self.attach(&poly.sub(&bound));
+        }
+        for bound in upper {
+            self.attach(&bound.sub(&poly));
+        }
+        Ok(poly)
+    }
+
+    /// What was declared of a symbol holds for the term that defines it.
+    fn attach_declaration(&mut self, poly: &Poly, symbol: &Symbol) {
+        let facts = self.facts.clone();
+        let Some(entry) = facts.entry(symbol) else { return };
+        let declared = entry.declaration.as_ref();
+        let ends = declared.map(|declaration| (Some(&declaration.lo), declaration.hi.as_ref()));
+        let (lo, hi) = ends.unwrap_or_default();
+        lo.into_iter().for_each(|lo| self.attach(&poly.add_const(&-&Int::from(lo))));
+        hi.into_iter().for_each(|hi| self.attach(&poly.neg().add_const(&Int::from(hi))));
+        for bound in &entry.lower {
+            self.normalize(bound).into_iter().for_each(|bound| self.attach(&poly.sub(&bound)));
+        }
+        for bound in &entry.upper {
+            self.normalize(bound).into_iter().for_each(|bound| self.attach(&bound.sub(poly)));
+        }
+    }
+
+    /// Notes that `poly >= 0` as a side of the atom that is eliminated first.
+    fn attach(&mut self, poly: &Poly) {
+        let Some(id) = self.top_atom(poly) else { return };
+        let Some((coef, rest)) = poly.split_linear(id) else { return };
+        let Some((mono, factor)) = coef.as_term().cloned() else { return };
+        if mono.is_unit() {
+            self.tighten(id, &factor, &rest);
+        }
+        let positive = mono.ids().iter().all(|&id| self.atom(id).range.is_positive());
+        if !positive || rest.as_const().is_some() {
+            return;
+        }
+        let scale = (mono, factor.abs());
+        let atom = &mut self.atoms[id as usize];
+        match factor.is_positive() {
+            true => atom.lower.push(Side { scale, poly: rest.neg() }),
+            false => atom.upper.push(Side { scale, poly: rest }),
+        }
+    }
+
+    /// Narrows the constant range of an atom with `factor * atom + rest >= 0`.
+    fn tighten(&mut self, id: AtomId, factor: &Int, rest: &Poly) {
+        self.refuel();
+        let Some(hi) = self.upper(rest) else { return };
+        let range = &mut self.atoms[id as usize].range;
+        match factor.is_positive() {
+            true => {
+                let bound = (-&hi.value).div_ceil(factor);
+                range.lo = Some(range.lo.take().map_or(bound.clone(), |old| old.max(bound)));
+            }
+            false => {
+                let bound = hi.value.div_floor(&-factor);
+                range.hi = Some(range.hi.take().map_or(bound.clone(), |old| old.min(bound)));
+            }
+        }
+    }
+
+    /// The atom for `num // den`, where `den` is at least 1 for all values.
+    pub(crate) fn quotient_atom(&mut self, num: &Poly, den: &Poly) -> Result<Poly, Refusal> {
+        let kind = Kind::Div(num.clone(), den.clone());
+        if let Some(id) = self.find(&kind) {
+            return Ok(Poly::atom(id));
+        }
+        let (range, reasons) = self.quotient_range(num, den);
+        let (mut lower, mut upper) = (Vec::new(), Vec::new());
+        if let Some(scale) = den.as_term() {
+            let least = num.sub(den).add_const(&Int::ONE);
+            lower.push(Side { scale: scale.clone(), poly: least });
+            upper.push(Side { scale: scale.clone(), poly: num.clone() });
+        }
+        let rank = self.rank_above([num, den]);
+        Ok(Poly::atom(self.insert(Atom { kind, rank, range, reasons, lower, upper })?))
+    }
+
+    fn quotient_range(&mut self, num: &Poly, den: &Poly) -> (Interval, [Why; 2]) {
+        self.refuel();
+        let (lo, hi) = (self.lower(num), self.upper(num));
+        let (least, greatest) = self.interval(den).into_ends();
+        let least = least.unwrap_or(Int::ONE);
+        let divide = |end: &Int, shrink: bool| match (shrink, &greatest) {
+            (false, _) => Some(end.div_floor(&least)),
+            (true, Some(greatest)) => Some(end.div_floor(greatest)),
+            // Towards an infinite divisor the quotient tends to 0 from above and to -1 from below.
+            (true, None) => Some(Int::from(if end.is_negative() { -1 } else { 0 })),
+        };
+        let range = Interval {
+            lo: lo.as_ref().and_then(|end| divide(&end.value, !end.value.is_negative())),
+            hi: hi.as_ref().and_then(|end| divide(&end.value, end.value.is_negative())),
+        };
+        let reason = |end: Option<crate::bounds::Bound>| end.map_or(Why::Given, |end| end.why);
+        (range, [reason(lo), reason(hi)])
+    }
+
+    /// The atom for the least of `list`, which has at least two entries.
+    pub(crate) fn minimum_atom(&mut self, list: Vec<Poly>) -> Result<Poly, Refusal> {
+        let kind = Kind::Min(list.clone());
+        if let Some(id) = self.find(&kind) {
+            return Ok(Poly::atom(id));
+        }
+        self.refuel();
+        let lows: Option<Vec<_>> = list.iter().map(|poly| self.lower(poly)).collect();
+        let highs = list.iter().enumerate().filter_map(|(idx, poly)| Some((idx, self.upper(poly)?)));
+        let high = highs.min_by(|a, b| a.1.value.cmp(&b.1.value));
+        let lo = lows.as_ref().and_then(|lows| lows.iter().map(|bound| bound.value.clone()).min());
+        let hi = high.as_ref().map(|(_, bound)| bound.value.clone());
+        let low_reason =
+            lows.map_or(Why::Given, |lows| Why::Each(lows.into_iter().map(|low| low.why).collect()));
+        let high_reason = high.map_or(Why::Given, |(idx, bound)| Why::Operand(idx, Arc::new(bound.why)));
+        let scale = (Mono::UNIT, Int::ONE);
+        let upper = list.iter().map(|poly| Side { scale: scale.clone(), poly: poly.clone() }).collect();
+        let rank = self.rank_above(&list);
+        let (range, reasons) = (Interval { lo, hi }, [low_reason, high_reason]);
+        Ok(Poly::atom(self.insert(Atom { kind, rank, range, reasons, lower: Vec::new(), upper })?))
+    }
+}
+
+impl Engine {
+    /// `(coefficient, rest)` with `poly == coefficient*symbol + rest`, both free of the symbol.
+    pub(crate) fn split_by_symbol(&self, poly: &Poly, symbol: &Symbol) -> Option<(Poly, Poly)> {
+        let whole = self.symbols.get(symbol)?;
+        let id = self.top_atom(whole)?;
+        let Kind::Symbol { symbol: owner, step, offset } = &self.atom(id).kind else { return None };
+        if owner != symbol {
+            return None;
+        }
+        let (coef, rest) = poly.split_linear(id)?;
+        let coef = coef.div_term(&(Mono::UNIT, step.clone()))?;
+        let rest = rest.add_scaled(&-offset, &coef);
+        let free = |poly: &Poly| poly.atoms().iter().all(|&other| !self.depends_on(other, id));
+        (free(&coef) && free(&rest)).then_some((coef, rest))
+    }
+
+    /// Whether the value of atom `id` changes with the atom `on`.
+    fn depends_on(&self, id: AtomId, on: AtomId) -> bool {
+        let (mut seen, mut stack) = (vec![false; self.atoms.len()], vec![id]);
+        while let Some(id) = stack.pop() {
+            if id == on {
+                return true;
+            }
+            if std::mem::replace(&mut seen[id as usize], true) {
+                continue;
+            }
+            match &self.atom(id).kind {
+                Kind::Symbol { .. } => {}
+                Kind::Div(num, den) => stack.extend(num.atoms().into_iter().chain(den.atoms())),
+                Kind::Min(list) => stack.extend(list.iter().flat_map(Poly::atoms)),
+            }
+        }
+        false
+    }
+}

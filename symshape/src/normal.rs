@@ -1,0 +1,122 @@
+//! The normal form of a [`Dim`]: a polynomial over the atoms of an [`Engine`].
+//!
+//! Comes in: a term as written. Goes out: a polynomial in which sums are merged, products multiplied out, remainders
+//! written as `a - m*(a // m)`, maxima as `-min(-a, -b)`, and every quotient and minimum either dissolved by the
+//! rules of rules.rs or an atom over normal operands. Equal polynomials mean equal terms; the converse holds for
+//! whatever the rules cover.
+
+use crate::atoms::{Engine, Refusal};
+use crate::dim::{Dim, Node};
+use crate::int::Int;
+use crate::poly::Poly;
+use crate::rules::{self, Sign};
+
+impl Engine {
+    /// The normal form of `dim`.
+    ///
+    /// # Errors
+    /// A divisor that may be 0, or a form beyond the caps.
+    pub(crate) fn normalize(&mut self, dim: &Dim) -> Result<Poly, Refusal> {
+        match dim.is_tractable() {
+            true => self.normal_form(dim),
+            false => Err(Refusal::TooLarge),
+        }
+    }
+
+    fn normal_form(&mut self, dim: &Dim) -> Result<Poly, Refusal> {
+        match dim.node() {
+            Node::Int(value) => return Ok(Poly::from(Int::from(value)).within_caps()?),
+            Node::Symbol(symbol) => return self.symbol(symbol),
+            _ => {}
+        }
+        if let Some(poly) = self.normal.get(dim) {
+            return Ok(poly.clone());
+        }
+        let poly = self.normal_node(dim.node())?.within_caps()?;
+        self.normal.insert(dim.clone(), poly.clone());
+        Ok(poly)
+    }
+
+    fn normal_node(&mut self, node: &Node) -> Result<Poly, Refusal> {
+        match node {
+            Node::Int(value) => Ok(Int::from(value).into()),
+            Node::Symbol(symbol) => self.symbol(symbol),
+            Node::Add(list) => {
+                let mut sum = self.normal_form(&list[0])?;
+                for operand in &list[1..] {
+                    sum = sum.add(&self.normal_form(operand)?);
+                }
+                Ok(sum)
+            }
+            Node::Mul(list) => {
+                let mut product = self.normal_form(&list[0])?;
+                for operand in &list[1..] {
+                    product = product.mul(&self.normal_form(operand)?)?;
+                }
+                Ok(product)
+            }
+            Node::FloorDiv(a, b) => {
+                let (num, den) = (self.normal_form(a)?, self.normal_form(b)?);
+                self.divide(&num, &den)
+            }
+            Node::Mod(a, b) => {
+                let (num, den) = (self.normal_form(a)?, self.normal_form(b)?);
+                let quotient = self.divide(&num, &den)?;
+                Ok(num.sub(&quotient.mul(&den)?))
+            }
+            Node::Min(list) => {
+                let list = list.iter().map(|operand| self.normal_form(operand)).collect::<Result<_, _>>()?;
+                self.minimum(list)
+            }
+            Node::Max(list) => {
+                let negated = |operand: &Dim| Ok(self.normal_form(operand)?.neg());
+                let list = list.iter().map(negated).collect::<Result<_, Refusal>>()?;
+                Ok(self.minimum(list)?.neg())
+            }
+        }
+    }
+
+    /// The normal form of `num // den`.
+    pub(crate) fn divide(&mut self, num: &Poly, den: &Poly) -> Result<Poly, Refusal> {
+        if den.as_const().is_some_and(|value| value.is_one()) {
+            return Ok(num.clone());
+        }
+        let key = (num.clone(), den.clone());
+        if let Some(poly) = self.quotients.get(&key) {
+            return Ok(poly.clone());
+        }
+        let sign = self.divisor_sign(den)?;
+        let quotient = match rules::rewrite_quotient(self, num, den, sign)? {
+            Some(poly) => poly.within_caps()?,
+            None => self.quotient_atom(num, den)?,
+        };
+        self.quotients.insert(key, quotient.clone());
+        Ok(quotient)
+    }
+
+    /// The sign of a divisor; a divisor that may be 0 is refused.
+    fn divisor_sign(&mut self, den: &Poly) -> Result<Sign, Refusal> {
+        self.refuel();
+        if self.lower(den).is_some_and(|bound| bound.value.is_positive()) {
+            return Ok(Sign::Positive);
+        }
+        match self.upper(den) {
+            Some(bound) if bound.value.is_negative() => Ok(Sign::Negative),
+            _ => Err(Refusal::Divisor),
+        }
+    }
+
+    /// The normal form of the least of `list`, which is not empty.
+    pub(crate) fn minimum(&mut self, list: Vec<Poly>) -> Result<Poly, Refusal> {
+        match rules::rewrite_minimum(self, &list)? {
+            Some(poly) => Ok(poly.within_caps()?),
+            None => self.minimum_atom(list),
+        }
+    }
+
+    /// Whether `poly` is never below 0.
+    pub(crate) fn is_non_negative(&mut self, poly: &Poly) -> bool {
+        self.refuel();
+        self.lower(poly).is_some_and(|bound| !bound.value.is_negative())
+    }
+}

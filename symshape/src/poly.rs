@@ -1,0 +1,369 @@
+//! [`Poly`]: polynomials with exact coefficients over numbered atoms.
+//!
+//! Terms are sorted by a graded lexicographic order, greatest first, so the constant comes last and equal
+//! polynomials are equal vectors. Commutativity, associativity, distribution and cancellation are this
+//! representation, not rules. What would grow beyond the caps is refused with [`TooLarge`].
+
+use std::cmp::Ordering;
+
+use crate::int::Int;
+
+/// The number of an atom in its table.
+pub(crate) type AtomId = u16;
+
+/// A polynomial, monomial or coefficient went beyond the caps of this module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLarge;
+
+const MAX_DEGREE: usize = 12;
+const MAX_TERMS: usize = 192;
+const MAX_COEFFICIENT_BITS: u64 = 4096;
+
+/// A product of atoms, sorted by number, with repetition.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Mono {
+    len: u16,
+    ids: [AtomId; MAX_DEGREE],
+}
+
+impl Mono {
+    pub(crate) const UNIT: Mono = Mono { len: 0, ids: [0; MAX_DEGREE] };
+
+    pub(crate) fn atom(id: AtomId) -> Self {
+        let mut ids = [0; MAX_DEGREE];
+        ids[0] = id;
+        Mono { len: 1, ids }
+    }
+
+    pub(crate) fn ids(&self) -> &[AtomId] {
+        &self.ids[..self.len as usize]
+    }
+
+    pub(crate) fn is_unit(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn degree_in(&self, id: AtomId) -> usize {
+        self.ids().iter().filter(|&&other| other == id).count()
+    }
+
+    fn from_sorted(ids: impl Iterator<Item = AtomId>) -> Result<Self, TooLarge> {
+        let mut mono = Mono::UNIT;
+        for id in ids {
+            *mono.ids.get_mut(mono.len as usize).ok_or(TooLarge)? = id;
+            mono.len += 1;
+        }
+        Ok(mono)
+    }
+
+    pub(crate) fn mul(&self, other: &Mono) -> Result<Mono, TooLarge> {
+        let (mut a, mut b) = (self.ids().iter().peekable(), other.ids().iter().peekable());
+        Mono::from_sorted(std::iter::from_fn(|| match (a.peek(), b.peek()) {
+            (Some(x), Some(y)) if x <= y => a.next().copied(),
+            (Some(_), None) => a.next().copied(),
+            _ => b.next().copied(),
+        }))
+    }
+
+    /// `self / other`, if `other` divides it.
+    pub(crate) fn div(&self, other: &Mono) -> Option<Mono> {
+        let mut rest = other.ids().iter().peekable();
+        let mono = Mono::from_sorted(self.ids().iter().copied().filter(|id| rest.next_if_eq(&id).is_none()));
+        rest.peek().is_none().then(|| mono.ok()).flatten()
+    }
+
+    pub(crate) fn gcd(&self, other: &Mono) -> Mono {
+        let mut rest = other.ids().iter().peekable();
+        let common = self.ids().iter().copied().filter(|id| {
+            while rest.next_if(|&other| other < id).is_some() {}
+            rest.next_if_eq(&id).is_some()
+        });
+        Mono::from_sorted(common).expect("a divisor is not longer")
+    }
+
+    /// `self` without any power of `id`.
+    pub(crate) fn without(&self, id: AtomId) -> Mono {
+        Mono::from_sorted(self.ids().iter().copied().filter(|&other| other != id))
+            .expect("a divisor is not longer")
+    }
+}
+
+impl Ord for Mono {
+    /// Greatest first: more factors first, then the lower numbers.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.len.cmp(&self.len).then_with(|| self.ids().cmp(other.ids()))
+    }
+}
+
+impl PartialOrd for Mono {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// One coefficient times one monomial.
+pub(crate) type Term = (Mono, Int);
+
+/// A sum of terms with different monomials and no coefficient 0, in the order of [`Mono`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Poly {
+    terms: Vec<Term>,
+}
+
+impl From<Int> for Poly {
+    fn from(value: Int) -> Self {
+        Poly::term(Mono::UNIT, value)
+    }
+}
+
+impl From<i64> for Poly {
+    fn from(value: i64) -> Self {
+        Int::from(value).into()
+    }
+}
+
+impl Poly {
+    pub(crate) fn atom(id: AtomId) -> Self {
+        Poly::term(Mono::atom(id), Int::ONE)
+    }
+
+    pub(crate) fn term(mono: Mono, coef: Int) -> Self {
+        match coef.is_zero() {
+            true => Poly::default(),
+            false => Poly { terms: vec![(mono, coef)] },
+        }
+    }
+
+    /// A polynomial of `terms`, which are in order and have no coefficient 0.
+    pub(crate) fn from_ordered(terms: Vec<Term>) -> Self {
+        debug_assert!(terms.is_sorted_by(|a, b| a.0 < b.0) && terms.iter().all(|term| !term.1.is_zero()));
+        Poly { terms }
+    }
+
+    /// A polynomial of `terms` in any order, with repetition.
+    pub(crate) fn from_terms(mut terms: Vec<Term>) -> Self {
+        terms.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut merged: Vec<Term> = Vec::with_capacity(terms.len());
+        for (mono, coef) in terms {
+            match merged.last_mut() {
+                Some(last) if last.0 == mono => last.1 = &last.1 + &coef,
+                _ => merged.push((mono, coef)),
+            }
+        }
+        merged.retain(|term| !term.1.is_zero());
+        Poly { terms: merged }
+    }
+
+    pub(crate) fn terms(&self) -> &[Term] {
+        &self.terms
+    }
+
+    pub(crate) fn is_zero(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The greatest term.
+    pub(crate) fn leading(&self) -> Option<&Term> {
+        self.terms.first()
+    }
+
+    pub(crate) fn as_const(&self) -> Option<Int> {
+        match self.terms.as_slice() {
+            [] => Some(Int::ZERO),
+            [(mono, coef)] if mono.is_unit() => Some(coef.clone()),
+            _ => None,
+        }
+    }
+
+    /// The only term, if there is just one.
+    pub(crate) fn as_term(&self) -> Option<&Term> {
+        match self.terms.as_slice() {
+            [term] => Some(term),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn constant(&self) -> Int {
+        match self.terms.last() {
+            Some((mono, coef)) if mono.is_unit() => coef.clone(),
+            _ => Int::ZERO,
+        }
+    }
+
+    /// The terms that are not constant.
+    pub(crate) fn varying(&self) -> &[Term] {
+        match self.terms.last() {
+            Some((mono, _)) if mono.is_unit() => &self.terms[..self.terms.len() - 1],
+            _ => &self.terms,
+        }
+    }
+
+    /// The greatest common divisor of the coefficients of `terms`, 0 if there are none.
+    pub(crate) fn content_of(terms: &[Term]) -> Int {
+        let mut gcd = Int::ZERO;
+        for (_, coef) in terms {
+            gcd = gcd.gcd(coef);
+            if gcd.is_one() {
+                break;
+            }
+        }
+        gcd
+    }
+
+    /// Every atom that occurs, in rising order.
+    pub(crate) fn atoms(&self) -> Vec<AtomId> {
+        let mut ids: Vec<AtomId> = self.terms.iter().flat_map(|term| term.0.ids()).copied().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    pub(crate) fn degree_in(&self, id: AtomId) -> usize {
+        self.terms.iter().map(|term| term.0.degree_in(id)).max().unwrap_or(0)
+    }
+
+    pub(crate) fn neg(&self) -> Poly {
+        Poly { terms: self.terms.iter().map(|(mono, coef)| (*mono, -coef)).collect() }
+    }
+
+    /// `self + factor * other`
+    pub(crate) fn add_scaled(&self, factor: &Int, other: &Poly) -> Poly {
+        if factor.is_zero() {
+            return self.clone();
+        }
+        let mut terms = Vec::with_capacity(self.terms.len() + other.terms.len());
+        let (mut a, mut b) = (self.terms.iter().peekable(), other.terms.iter().peekable());
+        loop {
+            let order = match (a.peek(), b.peek()) {
+                (Some(x), Some(y)) => x.0.cmp(&y.0),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return Poly { terms },
+            };
+            match order {
+                Ordering::Less => terms.extend(a.next().cloned()),
+                Ordering::Greater => terms.extend(b.next().map(|(mono, coef)| (*mono, factor * coef))),
+                Ordering::Equal => {
+                    let (Some((mono, x)), Some((_, y))) = (a.next(), b.next()) else { unreachable!() };
+                    let sum = x + &(factor * y);
+                    if !sum.is_zero() {
+                        terms.push((*mono, sum));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn add(&self, other: &Poly) -> Poly {
+        self.add_scaled(&Int::ONE, other)
+    }
+
+    pub(crate) fn sub(&self, other: &Poly) -> Poly {
+        self.add_scaled(&Int::Small(-1), other)
+    }
+
+    pub(crate) fn add_const(&self, value: &Int) -> Poly {
+        let mut terms = self.varying().to_vec();
+        let constant = &self.constant() + value;
+        if !constant.is_zero() {
+            terms.push((Mono::UNIT, constant));
+        }
+        Poly { terms }
+    }
+
+    pub(crate) fn scale(&self, factor: &Int) -> Poly {
+        match factor.is_zero() {
+            true => Poly::default(),
+            false => Poly { terms: self.terms.iter().map(|(mono, coef)| (*mono, factor * coef)).collect() },
+        }
+    }
+
+    pub(crate) fn mul_term(&self, (mono, coef): &Term) -> Result<Poly, TooLarge> {
+        let mut terms = Vec::with_capacity(self.terms.len());
+        for (other, factor) in &self.terms {
+            terms.push((other.mul(mono)?, checked(factor * coef)?));
+        }
+        // Multiplying by one monomial keeps the order.
+        Ok(Poly { terms })
+    }
+
+    pub(crate) fn mul(&self, other: &Poly) -> Result<Poly, TooLarge> {
+        match (self.as_term(), other.as_term()) {
+            (_, Some(term)) => return self.mul_term(term),
+            (Some(term), _) => return other.mul_term(term),
+            _ => {}
+        }
+        if self.terms.len() * other.terms.len() > MAX_TERMS {
+            return Err(TooLarge);
+        }
+        let mut terms = Vec::with_capacity(self.terms.len() * other.terms.len());
+        for (a, x) in &self.terms {
+            for (b, y) in &other.terms {
+                terms.push((a.mul(b)?, checked(x * y)?));
+            }
+        }
+        Ok(Poly::from_terms(terms))
+    }
+
+    /// `self / term`, if every term is divisible.
+    pub(crate) fn div_term(&self, (mono, coef): &Term) -> Option<Poly> {
+        let divide = |(a, x): &Term| Some((a.div(mono)?, x.div_exact(coef)?));
+        Some(Poly { terms: self.terms.iter().map(divide).collect::<Option<_>>()? })
+    }
+
+    /// `(coefficient, rest)` with `self == coefficient * atom + rest`; `None` if the degree in `atom` is above 1.
+    pub(crate) fn split_linear(&self, id: AtomId) -> Option<(Poly, Poly)> {
+        let (mut coef, mut rest) = (Vec::new(), Vec::new());
+        for (mono, factor) in &self.terms {
+            match mono.degree_in(id) {
+                0 => rest.push((*mono, factor.clone())),
+                1 => coef.push((mono.without(id), factor.clone())),
+                _ => return None,
+            }
+        }
+        Some((Poly { terms: coef }, Poly { terms: rest }))
+    }
+
+    /// `self` with `value` in place of the atom.
+    pub(crate) fn replace(&self, id: AtomId, value: &Poly) -> Result<Poly, TooLarge> {
+        let mut sum =
+            Poly { terms: self.terms.iter().filter(|term| term.0.degree_in(id) == 0).cloned().collect() };
+        for (mono, coef) in self.terms.iter() {
+            let mut product = Poly::term(mono.without(id), coef.clone());
+            for _ in 0..mono.degree_in(id) {
+                product = product.mul(value)?;
+            }
+            if mono.degree_in(id) > 0 {
+                sum = sum.add(&product);
+            }
+            if sum.terms.len() > MAX_TERMS {
+                return Err(TooLarge);
+            }
+        }
+        Ok(sum)
+    }
+
+    /// The greatest term that divides all terms, coefficient above 0; the unit for the polynomial 0.
+    pub(crate) fn common_term(&self) -> Term {
+        let mut monos = self.terms.iter().map(|term| term.0);
+        let mono = monos.next().map_or(Mono::UNIT, |first| monos.fold(first, |gcd, next| gcd.gcd(&next)));
+        let content = Poly::content_of(&self.terms);
+        (mono, if content.is_zero() { Int::ONE } else { content })
+    }
+
+    pub(crate) fn within_caps(self) -> Result<Poly, TooLarge> {
+        match self.terms.len() <= MAX_TERMS
+            && self.terms.iter().all(|term| term.1.bits() <= MAX_COEFFICIENT_BITS)
+        {
+            true => Ok(self),
+            false => Err(TooLarge),
+        }
+    }
+}
+
+fn checked(value: Int) -> Result<Int, TooLarge> {
+    match value.bits() <= MAX_COEFFICIENT_BITS {
+        true => Ok(value),
+        false => Err(TooLarge),
+    }
+}

@@ -1,0 +1,361 @@
+//! From the normal form back to a [`Dim`] with few operations.
+//!
+//! The normal form is spread out, a good term is compact, so this undoes what normal.rs did where that saves
+//! operations: `a - m*(a // m)` is a remainder again, `y + min(0, x - y)` is `min(x, y)`, a substituted step is its
+//! symbol, `(a + m - 1) // m` counts as one rounded-up division, and common factors are taken out of sums.
+//! Each of these replaces a part of the polynomial by an atom of its own that is *shown* as a finished term.
+
+use num_bigint::BigInt;
+
+use crate::atoms::{Engine, FastMap, Kind};
+use crate::dim::{Dim, Node};
+use crate::int::Int;
+use crate::poly::{AtomId, Mono, Poly, Term};
+
+/// The number of operations of two operands in `dim`, where `a - b` and `ceil(a / m)` are one each.
+pub(crate) fn operations(dim: &Dim) -> u32 {
+    match dim.node() {
+        Node::Int(_) | Node::Symbol(_) => 0,
+        Node::Add(list) => {
+            let negations = list.iter().filter(|term| is_negation(term)).count() as u32;
+            let sum: u32 = list.iter().map(operations).sum();
+            let free = negations.min(list.len() as u32 - 1);
+            (sum + list.len() as u32 - 1).saturating_sub(free)
+        }
+        Node::FloorDiv(a, b) => match rounded_up(a, b) {
+            Some(numerator) => 1 + operations(&numerator) + operations(b),
+            None => 1 + operations(a) + operations(b),
+        },
+        Node::Mod(a, b) => 1 + operations(a) + operations(b),
+        Node::Mul(list) | Node::Min(list) | Node::Max(list) => {
+            list.iter().map(operations).sum::<u32>() + list.len() as u32 - 1
+        }
+    }
+}
+
+fn is_negation(dim: &Dim) -> bool {
+    matches!(dim.node(), Node::Mul(list) if list[0].is_int(-1))
+}
+
+/// `x`, if `a // b` is `(x + b - 1) // b`, with an integer `b` above 1 or a `b` that is no sum.
+pub(crate) fn rounded_up(a: &Dim, b: &Dim) -> Option<Dim> {
+    let Node::Add(list) = a.node() else { return None };
+    let (extra, rest) = list.split_last()?;
+    let extra = extra.as_int()?;
+    match b.as_int() {
+        Some(divisor) => (extra + 1 == *divisor).then(|| Dim::sum(rest.iter().cloned())),
+        None => {
+            let place = rest.iter().position(|term| term == b && extra == &BigInt::from(-1))?;
+            let others = rest.iter().enumerate().filter(|(idx, _)| *idx != place);
+            Some(Dim::sum(others.map(|(_, term)| term.clone())))
+        }
+    }
+}
+
+/// What rendering has found out about one engine's atoms.
+#[derive(Default)]
+pub(crate) struct Renderer {
+    atoms: FastMap<AtomId, Dim>,
+    /// Finished terms that stand in a polynomial for the parts they replace, from the top of the numbers down.
+    shown: Vec<Dim>,
+}
+
+const FIRST_SHOWN: AtomId = AtomId::MAX;
+
+impl Engine {
+    /// A term equal to `poly`, with few operations.
+    pub(crate) fn render(&self, poly: &Poly) -> Dim {
+        Renderer::default().render(self, poly)
+    }
+}
+
+impl Renderer {
+    pub(crate) fn render(&mut self, engine: &Engine, poly: &Poly) -> Dim {
+        let mut poly = poly.clone();
+        for id in poly.atoms().into_iter().rev() {
+            match engine.atoms.get(id as usize).map(|atom| &atom.kind) {
+                Some(Kind::Min(list)) => poly = self.absorb_minimum(engine, &poly, id, list),
+                Some(Kind::Div(num, den)) => poly = self.absorb_quotient(engine, &poly, id, num, den),
+                _ => {}
+            }
+        }
+        let poly = self.restore_steps(engine, &poly);
+        self.sum(engine, poly.terms())
+    }
+
+    fn show(&mut self, dim: Dim) -> AtomId {
+        let known = self.shown.iter().position(|other| *other == dim);
+        let idx = known.unwrap_or_else(|| {
+            self.shown.push(dim);
+            self.shown.len() - 1
+        });
+        FIRST_SHOWN - idx as AtomId
+    }
+
+    fn atom(&mut self, engine: &Engine, id: AtomId) -> Dim {
+        if id as usize >= engine.atoms.len() {
+            return self.shown[(FIRST_SHOWN - id) as usize].clone();
+        }
+        if let Some(dim) = self.atoms.get(&id) {
+            return dim.clone();
+        }
+        let dim = match &engine.atom(id).kind {
+            Kind::Symbol { symbol, step, .. } => Dim::from(symbol).floor_div(Dim::from(step.to_big())),
+            Kind::Div(num, den) => self.quotient(engine, num, den),
+            Kind::Min(list) => self.extreme(engine, list, false),
+        };
+        self.atoms.insert(id, dim.clone());
+        dim
+    }
+
+    /// The cheapest of `num // den`, the same rounded up, and both with the steps of symbols multiplied out.
+    fn quotient(&mut self, engine: &Engine, num: &Poly, den: &Poly) -> Dim {
+        let factor = self.step_factor(engine, num);
+        let mut forms = vec![(num.clone(), den.clone())];
+        if !factor.is_one() {
+            forms.push((num.scale(&factor), den.scale(&factor)));
+        }
+        let mut best: Option<Dim> = None;
+        for (num, den) in forms {
+            let divisor = self.render(engine, &den);
+            let plain = self.render(engine, &num).floor_div(&divisor);
+            // The numerator of the unscaled form decides what is rounded up: ceil(a / m) is ceil(k*a / (k*m)).
+            best = Some(cheaper(best, plain));
+        }
+        let raised = num.sub(den).add_const(&Int::ONE);
+        if den.as_const().is_some() {
+            for factor in [Int::ONE, factor] {
+                let (num, den) = (raised.scale(&factor), den.scale(&factor));
+                let rounded = self.render(engine, &num).ceil_div(self.render(engine, &den));
+                best = Some(cheaper(best, rounded));
+            }
+        }
+        best.expect("there is at least one form")
+    }
+
+    /// The factor that makes every coefficient in `poly` a multiple of the steps in its monomial.
+    fn step_factor(&self, engine: &Engine, poly: &Poly) -> Int {
+        let mut factor = Int::ONE;
+        for (mono, coef) in poly.varying() {
+            for &id in mono.ids() {
+                if let Some(Kind::Symbol { step, .. }) = engine.atoms.get(id as usize).map(|atom| &atom.kind)
+                {
+                    let missing = step.div_floor(&step.gcd(&(coef * &factor)));
+                    factor = &factor * &missing;
+                }
+            }
+        }
+        factor
+    }
+
+    fn extreme(&mut self, engine: &Engine, list: &[Poly], greatest: bool) -> Dim {
+        let operands = list.iter().map(|poly| self.render(engine, poly)).collect::<Vec<_>>();
+        let pick = if greatest { Dim::max } else { Dim::min };
+        operands.into_iter().reduce(|acc, next| pick(&acc, next)).expect("a minimum has operands")
+    }
+
+    /// Moves a part of `poly` into the minimum where that makes the operands smaller.
+    fn absorb_minimum(&mut self, engine: &Engine, poly: &Poly, id: AtomId, list: &[Poly]) -> Poly {
+        let Some((coef, rest)) = poly.split_linear(id) else { return poly.clone() };
+        let Some((mono, factor)) = coef.as_term().cloned() else { return poly.clone() };
+        let mut moved: Vec<Poly> = vec![Poly::default()];
+        for operand in list {
+            if let Ok(scaled) = operand.mul(&coef) {
+                let part = overlap(&scaled.neg(), &rest);
+                if !moved.contains(&part) {
+                    moved.push(part);
+                }
+            }
+        }
+        moved.extend(rest.div_term(&(mono, factor.clone())).is_some().then(|| rest.clone()));
+        let mut best: Option<(Poly, usize)> = None;
+        for part in moved {
+            let Some(inner) = part.div_term(&(mono, factor.clone())) else { continue };
+            let left = rest.sub(&part);
+            let weight =
+                weight(&left) + list.iter().map(|operand| weight(&operand.add(&inner))).sum::<usize>();
+            if best.as_ref().is_none_or(|old| weight < old.1) {
+                best = Some((part, weight));
+            }
+        }
+        let Some((part, _)) = best else { return poly.clone() };
+        let Some(inner) = part.div_term(&(mono, factor.clone())) else { return poly.clone() };
+        let greatest = factor.is_negative();
+        let operands: Vec<Poly> = list
+            .iter()
+            .map(|operand| operand.add(&inner))
+            .map(|operand| if greatest { operand.neg() } else { operand })
+            .collect();
+        let dim = self.extreme(engine, &operands, greatest);
+        let shown = Poly::atom(self.show(dim));
+        match shown.mul_term(&(mono, factor.abs())) {
+            Ok(product) => rest.sub(&part).add(&product),
+            Err(_) => poly.clone(),
+        }
+    }
+
+    /// Turns `k*a - k*m*(a // m)` into `k*(a % m)`, and `k*m*ceil(b / m) - k*b` into `k*(-b % m)`.
+    fn absorb_quotient(&mut self, engine: &Engine, poly: &Poly, id: AtomId, num: &Poly, den: &Poly) -> Poly {
+        let unchanged = || poly.clone();
+        let Some((coef, rest)) = poly.split_linear(id) else { return unchanged() };
+        let Some(divisor) = den.as_term() else { return unchanged() };
+        let divisible =
+            |(mono, factor): &&Term| mono.div(&divisor.0).is_some() && factor.is_multiple_of(&divisor.1);
+        let part = Poly::from_ordered(coef.terms().iter().filter(divisible).cloned().collect());
+        let Some(times) = part.div_term(divisor).filter(|times| !times.is_zero()) else { return unchanged() };
+        let left_over = coef.sub(&part);
+        let keep = |rest: Poly| match left_over.mul(&Poly::atom(id)) {
+            Ok(product) => Some(rest.add(&product)),
+            Err(_) => None,
+        };
+        // `num - den + 1` is what is divided when the quotient is read as rounded up.
+        let raised = num.sub(den).add_const(&Int::ONE);
+        let mut best = (unchanged(), weight(poly), None);
+        for numerator in [num, &raised] {
+            let Some(plain) = times.mul(numerator).ok().and_then(|taken| keep(rest.add(&taken))) else {
+                continue;
+            };
+            // One more for the remainder itself, and its operand; a shared operand is not counted twice.
+            let weight = weight(&plain) + 2;
+            if weight < best.1 {
+                best = (plain, weight, Some(numerator.clone()));
+            }
+        }
+        let (plain, _, Some(numerator)) = best else { return unchanged() };
+        let rounded_up = numerator != *num;
+        let shown_num = if rounded_up { numerator.neg() } else { numerator };
+        let dim = self.remainder(engine, &shown_num, den);
+        let shown = Poly::atom(self.show(dim));
+        let sign = Int::from(if rounded_up { 1 } else { -1 });
+        match times.scale(&sign).mul(&shown) {
+            Ok(product) => plain.add(&product),
+            Err(_) => unchanged(),
+        }
+    }
+
+    fn remainder(&mut self, engine: &Engine, num: &Poly, den: &Poly) -> Dim {
+        let divisor = self.render(engine, den);
+        self.render(engine, num).modulo(divisor)
+    }
+
+    /// Writes atoms of symbols with a step in terms of the symbol.
+    fn restore_steps(&mut self, engine: &Engine, poly: &Poly) -> Poly {
+        let stepped = |id: AtomId| match engine.atoms.get(id as usize).map(|atom| &atom.kind) {
+            Some(Kind::Symbol { symbol, step, offset }) if !step.is_one() || !offset.is_zero() => {
+                Some((symbol.clone(), step.clone(), offset.clone()))
+            }
+            _ => None,
+        };
+        let mut poly = poly.clone();
+        while let Some((idx, id)) = poly.terms().iter().enumerate().find_map(|(idx, (mono, _))| {
+            mono.ids().iter().find(|&&id| stepped(id).is_some()).map(|&id| (idx, id))
+        }) {
+            let (symbol, step, offset) = stepped(id).expect("the atom was found by this test");
+            let (mono, coef) = poly.terms()[idx].clone();
+            let gcd = coef.gcd(&step);
+            let divisor = step.div_floor(&gcd);
+            let shown = self.show(Dim::from(&symbol).floor_div(Dim::from(divisor.to_big())));
+            let value = Poly::atom(shown).add_const(&-&offset.div_floor(&divisor));
+            let others = mono.div(&Mono::atom(id)).expect("the atom is in the monomial");
+            let term = (others, coef.div_floor(&gcd));
+            let Ok(replaced) = value.mul_term(&term) else { return poly };
+            poly = poly.sub(&Poly::term(mono, coef)).add(&replaced);
+        }
+        poly
+    }
+
+    /// A sum with common factors taken out as long as that saves operations.
+    fn sum(&mut self, engine: &Engine, terms: &[Term]) -> Dim {
+        match terms {
+            [] => return Dim::zero(),
+            [term] => return self.product(engine, term),
+            _ => {}
+        }
+        let whole = Poly::from_ordered(terms.to_vec());
+        let common = whole.common_term();
+        if !common.0.is_unit() || !common.1.is_one() {
+            let rest = whole.div_term(&common).expect("a common term divides");
+            let rest = self.sum(engine, rest.terms());
+            return self.product(engine, &common) * rest;
+        }
+        let Some((factor, group)) = best_factor(terms) else { return self.plain_sum(engine, terms) };
+        let (inside, outside): (Vec<_>, Vec<_>) =
+            terms.iter().cloned().partition(|term| group.contains(&term.0));
+        let inside = Poly::from_ordered(inside).div_term(&factor).expect("the factor divides its group");
+        let product = self.product(engine, &factor) * self.sum(engine, inside.terms());
+        join(product, self.sum(engine, &outside))
+    }
+
+    fn plain_sum(&mut self, engine: &Engine, terms: &[Term]) -> Dim {
+        // A term in front that is not negative saves a negation.
+        let (positive, negative): (Vec<_>, Vec<_>) = terms.iter().partition(|term| term.1.is_positive());
+        let ordered = positive.into_iter().chain(negative);
+        Dim::sum(ordered.map(|term| self.product(engine, term)).collect::<Vec<_>>())
+    }
+
+    fn product(&mut self, engine: &Engine, (mono, coef): &Term) -> Dim {
+        let factors: Vec<Dim> = mono.ids().iter().map(|&id| self.atom(engine, id)).collect();
+        Dim::product([Dim::from(coef.to_big())].into_iter().chain(factors))
+    }
+}
+
+fn join(a: Dim, b: Dim) -> Dim {
+    match is_negation(&a) || matches!(a.as_int(), Some(value) if value.sign() == num_bigint::Sign::Minus) {
+        true => b + a,
+        false => a + b,
+    }
+}
+
+fn cheaper(best: Option<Dim>, other: Dim) -> Dim {
+    match best {
+        Some(best) if operations(&best) <= operations(&other) => best,
+        _ => other,
+    }
+}
+
+/// The factor and the monomials of its group whose separation saves the most multiplications.
+fn best_factor(terms: &[Term]) -> Option<(Term, Vec<Mono>)> {
+    let mut best: Option<(usize, Term, Vec<Mono>)> = None;
+    let mut consider = |factor: Term, group: Vec<Mono>, saving: usize| {
+        if group.len() < terms.len() && saving > 0 && best.as_ref().is_none_or(|old| saving > old.0) {
+            best = Some((saving, factor, group));
+        }
+    };
+    for &id in Poly::from_ordered(terms.to_vec()).atoms().iter() {
+        let group: Vec<Mono> =
+            terms.iter().map(|term| term.0).filter(|mono| mono.degree_in(id) > 0).collect();
+        let alone = terms.iter().filter(|(mono, coef)| mono.ids() == [id] && coef.abs().is_one()).count();
+        let saving = group.len().saturating_sub(1 + alone);
+        consider((Mono::atom(id), Int::ONE), group, saving);
+    }
+    for (_, coef) in terms {
+        let size = coef.abs();
+        let group: Vec<Mono> = terms.iter().filter(|term| term.1.abs() == size).map(|term| term.0).collect();
+        let alone = group.iter().filter(|mono| mono.is_unit()).count();
+        if !size.is_one() {
+            let saving = group.len().saturating_sub(1 + alone);
+            consider((Mono::UNIT, size), group, saving);
+        }
+    }
+    best.map(|(_, factor, group)| (factor, group))
+}
+
+/// The terms that `a` and `b` share, each with the coefficient nearer to 0.
+fn overlap(a: &Poly, b: &Poly) -> Poly {
+    let mut shared = Vec::new();
+    for (mono, x) in a.terms() {
+        if let Some((_, y)) = b.terms().iter().find(|term| term.0 == *mono)
+            && x.signum() == y.signum()
+        {
+            shared.push((*mono, if x.abs() <= y.abs() { x.clone() } else { y.clone() }));
+        }
+    }
+    Poly::from_ordered(shared)
+}
+
+/// About how many operations a sum of these terms takes, atoms counted as one each.
+fn weight(poly: &Poly) -> usize {
+    let of = |(mono, coef): &Term| mono.ids().len() + usize::from(!mono.is_unit() && !coef.abs().is_one());
+    let terms: usize = poly.terms().iter().map(of).sum();
+    2 * (terms + poly.terms().len())
+}

@@ -1,0 +1,156 @@
+//! The rules for quotients and minima: each a law, its side conditions, and the code that applies it.
+//!
+//! [`RULES`] is the one list. The normal form tries the rules of a quotient or minimum in this order, takes the
+//! first that applies, and starts again on what that left. `tests/rules.rs` goes through the same list: it checks
+//! every law on a box with negative values and with big integers wherever its conditions hold, and every `apply`
+//! against evaluation; a rule that no test reaches fails.
+//!
+//! Each rule removes an operation or makes an operand smaller in a fixed order, so a chain of rules ends:
+//! splitting and reducing shrink coefficients, flipping makes the leading coefficient positive for good, merging
+//! removes a quotient, cancelling shrinks the divisor.
+//!
+//! What needs no rule here is representation: associativity, commutativity, distribution and cancellation are the
+//! polynomial; `a % m` is `a - m*(a // m)`; `max` is a negated `min`; a step is a substitution for its symbol.
+
+mod minimum;
+mod quotient;
+
+use crate::assume::Facts;
+use crate::atoms::{Engine, Refusal};
+use crate::dim::Dim;
+use crate::poly::Poly;
+
+/// Which side of 0 a divisor is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sign {
+    Positive,
+    Negative,
+}
+
+/// One rewrite of the normal form.
+pub struct Rule {
+    /// A short name.
+    pub name: &'static str,
+    /// The equation, in the grammar of [`Dim`], with `==` between the sides.
+    pub law: &'static str,
+    /// The side conditions, joined by ` and `, under which the equation holds for all integers.
+    pub given: &'static str,
+    apply: Apply,
+}
+
+type Rewrite = Result<Option<Poly>, Refusal>;
+
+enum Apply {
+    /// To `num // den` with `den < 0`.
+    Negative(fn(&mut Engine, &Poly, &Poly) -> Rewrite),
+    /// To `num // den` with `den >= 1`.
+    Quotient(fn(&mut Engine, &Poly, &Poly) -> Rewrite),
+    /// To the least of several operands.
+    Minimum(fn(&mut Engine, &[Poly]) -> Rewrite),
+}
+
+use Apply::{Minimum, Negative, Quotient};
+
+/// Every rule, in the order of trial.
+#[rustfmt::skip]
+pub static RULES: &[Rule] = &[
+    Rule { name: "negative divisor", law: "a // m == (-a) // (-m)", given: "m <= -1",
+        apply: Negative(quotient::negate_divisor) },
+    Rule { name: "small numerator", law: "(k*m + r) // m == k", given: "m >= 1 and 0 <= r and r <= m - 1",
+        apply: Quotient(quotient::known_quotient) },
+    Rule { name: "split", law: "(m*q + r) // m == q + r // m", given: "m >= 1",
+        apply: Quotient(quotient::split) },
+    Rule { name: "flip", law: "(-a) // m == -((a + m - 1) // m)", given: "m >= 1",
+        apply: Quotient(quotient::flip) },
+    Rule { name: "reduce", law: "(m*q*x + c*x + r) // m == q*x + (c*x + r) // m", given: "m >= 1",
+        apply: Quotient(quotient::reduce) },
+    Rule { name: "cancel", law: "(g*a + r) // (g*m) == a // m", given: "g >= 1 and m >= 1 and 0 <= r and r <= g - 1",
+        apply: Quotient(quotient::cancel) },
+    Rule { name: "proportional", law: "(g*a) // (g*m) == a // m", given: "g >= 1 and m >= 1",
+        apply: Quotient(quotient::proportional) },
+    Rule { name: "long division", law: "(q*m + r) // m == q", given: "m >= 1 and 0 <= r and r <= m - 1",
+        apply: Quotient(quotient::long_division) },
+    Rule { name: "two values",
+        law: "(c*x + d) // m == (c*l + d)//m + (x - l)*((c*l + c + d)//m - (c*l + d)//m)",
+        given: "m >= 1 and l <= x and x <= l + 1",
+        apply: Quotient(quotient::two_values) },
+    Rule { name: "nested", law: "(a//m + b) // n == (a + m*b) // (m*n)", given: "m >= 1 and n >= 1",
+        apply: Quotient(quotient::nested) },
+    Rule { name: "flatten", law: "min(min(a, b) + c, d) == min(a + c, b + c, d)", given: "",
+        apply: Minimum(minimum::flatten) },
+    Rule { name: "drop", law: "min(a, b) == a", given: "a <= b",
+        apply: Minimum(minimum::drop_greater) },
+    Rule { name: "common divisor", law: "min(a//m, b//m) == min(a, b)//m", given: "m >= 1",
+        apply: Minimum(minimum::common_divisor) },
+    Rule { name: "shift", law: "min(a + c, b + c) == min(a, b) + c", given: "",
+        apply: Minimum(minimum::shift) },
+    Rule { name: "scale", law: "min(g*a, g*b) == g*min(a, b)", given: "g >= 0",
+        apply: Minimum(minimum::scale) },
+];
+
+pub(crate) fn rewrite_quotient(engine: &mut Engine, num: &Poly, den: &Poly, sign: Sign) -> Rewrite {
+    for rule in RULES {
+        let rewritten = match (&rule.apply, sign) {
+            (Negative(apply), Sign::Negative) | (Quotient(apply), Sign::Positive) => apply(engine, num, den)?,
+            _ => None,
+        };
+        if rewritten.is_some() {
+            return Ok(rewritten);
+        }
+    }
+    Ok(None)
+}
+
+pub(crate) fn rewrite_minimum(engine: &mut Engine, list: &[Poly]) -> Rewrite {
+    if let [only] = list {
+        return Ok(Some(only.clone()));
+    }
+    for rule in RULES {
+        if let Minimum(apply) = &rule.apply
+            && let Some(poly) = apply(engine, list)?
+        {
+            return Ok(Some(poly));
+        }
+    }
+    Ok(None)
+}
+
+impl Rule {
+    /// Applies this rule alone to the outermost operation of `e`, whose operands are normalised first; `None` where
+    /// it does not apply.
+    ///
+    /// ```
+    /// use symshape::{Dim, Facts, RULES};
+    /// let split = RULES.iter().find(|rule| rule.name == "split").unwrap();
+    /// let e: Dim = "(8*i + j)//8".parse().unwrap();
+    /// assert_eq!(split.rewrite(&Facts::new(), &e).unwrap().to_string(), "i + j//8");
+    /// ```
+    pub fn rewrite(&self, facts: &Facts, e: &Dim) -> Option<Dim> {
+        use crate::dim::Node;
+        let mut engine = Engine::new(facts);
+        let engine = &mut engine;
+        let poly = match (e.node(), &self.apply) {
+            (Node::FloorDiv(a, b), Negative(apply) | Quotient(apply)) => {
+                let (num, den) = (engine.normalize(a).ok()?, engine.normalize(b).ok()?);
+                engine.refuel();
+                let sign = match engine.interval(&den) {
+                    range if range.is_positive() => Sign::Positive,
+                    range if range.hi.as_ref().is_some_and(|hi| hi.is_negative()) => Sign::Negative,
+                    _ => return None,
+                };
+                match (&self.apply, sign) {
+                    (Negative(_), Sign::Negative) | (Quotient(_), Sign::Positive) => {
+                        apply(engine, &num, &den)
+                    }
+                    _ => return None,
+                }
+            }
+            (Node::Min(list), Minimum(apply)) => {
+                let list: Result<Vec<_>, _> = list.iter().map(|operand| engine.normalize(operand)).collect();
+                apply(engine, &list.ok()?)
+            }
+            _ => return None,
+        };
+        Some(engine.render(&poly.ok()??))
+    }
+}

@@ -1,0 +1,100 @@
+//! The rules for the least of several polynomials.
+
+use super::Rewrite;
+use crate::atoms::{Engine, Kind};
+use crate::int::Int;
+use crate::poly::{Poly, Term};
+
+/// More operands than this are not compared pair by pair.
+const MAX_OPERANDS: usize = 16;
+
+/// An operand that is a minimum plus something gives its own operands.
+pub(super) fn flatten(engine: &mut Engine, list: &[Poly]) -> Rewrite {
+    for (idx, operand) in list.iter().enumerate() {
+        let inner = operand.varying().iter().find_map(|(mono, coef)| match (mono.ids(), coef.is_one()) {
+            ([id], true) => match &engine.atom(*id).kind {
+                Kind::Min(inner) if operand.degree_in(*id) == 1 => Some((*id, inner.clone())),
+                _ => None,
+            },
+            _ => None,
+        });
+        let Some((id, inner)) = inner else { continue };
+        let rest = operand.sub(&Poly::atom(id));
+        if rest.degree_in(id) > 0 || list.len() + inner.len() > MAX_OPERANDS {
+            continue;
+        }
+        let mut flat = list.to_vec();
+        flat.splice(idx..=idx, inner.iter().map(|part| part.add(&rest)));
+        return engine.minimum(flat).map(Some);
+    }
+    Ok(None)
+}
+
+/// Drops an operand that is never less than another.
+pub(super) fn drop_greater(engine: &mut Engine, list: &[Poly]) -> Rewrite {
+    if list.len() > MAX_OPERANDS {
+        return Ok(None);
+    }
+    for (idx, operand) in list.iter().enumerate() {
+        for (other_idx, other) in list.iter().enumerate() {
+            if idx != other_idx && engine.is_non_negative(&operand.sub(other)) {
+                let mut kept = list.to_vec();
+                kept.remove(idx);
+                return engine.minimum(kept).map(Some);
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Operands that are quotients by one divisor: one division is enough.
+pub(super) fn common_divisor(engine: &mut Engine, list: &[Poly]) -> Rewrite {
+    let mut divisor: Option<Poly> = None;
+    let mut numerators = Vec::with_capacity(list.len());
+    for operand in list {
+        let [(mono, Int::Small(1))] = operand.varying() else { return Ok(None) };
+        let [id] = mono.ids() else { return Ok(None) };
+        let Kind::Div(num, den) = engine.atom(*id).kind.clone() else { return Ok(None) };
+        if *divisor.get_or_insert_with(|| den.clone()) != den {
+            return Ok(None);
+        }
+        numerators.push(num.add_scaled(&operand.constant(), &den));
+    }
+    let Some(divisor) = divisor else { return Ok(None) };
+    let least = engine.minimum(numerators)?;
+    engine.divide(&least, &divisor).map(Some)
+}
+
+/// Subtracts one operand from all, so that the same differences give the same atom.
+///
+/// The pivot is the least operand in the order "the leading coefficient of the difference is positive", which a
+/// shift of all operands does not change. The operands that are left are sorted the same way.
+pub(super) fn shift(engine: &mut Engine, list: &[Poly]) -> Rewrite {
+    let mut sorted = list.to_vec();
+    sorted.sort_by(|a, b| b.sub(a).leading().map_or(0, |term| term.1.signum()).cmp(&0).reverse());
+    let pivot = sorted[0].clone();
+    if pivot.is_zero() && sorted == list {
+        return Ok(None);
+    }
+    let shifted = sorted.iter().map(|operand| operand.sub(&pivot)).collect();
+    Ok(Some(engine.minimum(shifted)?.add(&pivot)))
+}
+
+/// Takes out a common factor that is never negative.
+pub(super) fn scale(engine: &mut Engine, list: &[Poly]) -> Rewrite {
+    let mut factors = list.iter().filter(|operand| !operand.is_zero()).map(Poly::common_term);
+    let Some(first) = factors.next() else { return Ok(None) };
+    let (mut mono, coef) = factors.fold(first, |a: Term, b| (a.0.gcd(&b.0), a.1.gcd(&b.1)));
+    for &id in mono.clone().ids() {
+        if !engine.atom(id).range.is_non_negative() {
+            mono = mono.without(id);
+        }
+    }
+    if mono.is_unit() && coef.is_one() {
+        return Ok(None);
+    }
+    let divided: Option<Vec<Poly>> =
+        list.iter().map(|operand| operand.div_term(&(mono, coef.clone()))).collect();
+    let Some(divided) = divided else { return Ok(None) };
+    Ok(Some(engine.minimum(divided)?.mul_term(&(mono, coef))?))
+}

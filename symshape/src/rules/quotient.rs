@@ -1,0 +1,203 @@
+//! The rules for `num // den`. The divisor is at least 1, except in [`negate_divisor`].
+
+use super::Rewrite;
+use crate::atoms::{Engine, Kind};
+use crate::int::Int;
+use crate::poly::{Mono, Poly, Term};
+
+pub(super) fn negate_divisor(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
+    engine.divide(&num.neg(), &den.neg()).map(Some)
+}
+
+/// The numerator stays within one period of the divisor.
+pub(super) fn known_quotient(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
+    engine.refuel();
+    if let Some(divisor) = den.as_const() {
+        let Some(lo) = engine.lower(num) else { return Ok(None) };
+        let Some(hi) = engine.upper(num) else { return Ok(None) };
+        let (least, greatest) = (lo.value.div_floor(&divisor), hi.value.div_floor(&divisor));
+        return Ok((least == greatest).then(|| least.into()));
+    }
+    for quotient in [Int::ZERO, Int::from(-1)] {
+        if is_remainder(engine, &num.add_scaled(&-&quotient, den), den) {
+            return Ok(Some(quotient.into()));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether `0 <= rest < den` for all values.
+fn is_remainder(engine: &mut Engine, rest: &Poly, den: &Poly) -> bool {
+    engine.is_non_negative(rest) && engine.is_non_negative(&den.sub(rest).add_const(&Int::from(-1)))
+}
+
+/// Takes out the terms that the divisor divides, and whole multiples of it out of the constant.
+pub(super) fn split(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
+    let Some((mono, divisor)) = den.as_term() else { return Ok(None) };
+    let (mut quotient, mut rest) = (Vec::new(), Vec::new());
+    for (term_mono, coef) in num.terms() {
+        let whole = if term_mono.is_unit() && mono.is_unit() {
+            coef.div_floor(divisor)
+        } else {
+            coef.div_exact(divisor).unwrap_or(Int::ZERO)
+        };
+        match term_mono.div(mono) {
+            Some(factor) if !whole.is_zero() => {
+                let left = coef - &(&whole * divisor);
+                quotient.push((factor, whole));
+                if !left.is_zero() {
+                    rest.push((*term_mono, left));
+                }
+            }
+            _ => rest.push((*term_mono, coef.clone())),
+        }
+    }
+    finish_split(engine, quotient, rest, den)
+}
+
+fn finish_split(engine: &mut Engine, quotient: Vec<Term>, rest: Vec<Term>, den: &Poly) -> Rewrite {
+    if quotient.is_empty() {
+        return Ok(None);
+    }
+    let rest = engine.divide(&Poly::from_ordered(rest), den)?;
+    Ok(Some(Poly::from_ordered(quotient).add(&rest)))
+}
+
+/// Makes the leading coefficient positive, so that a quotient and its negation share an atom.
+pub(super) fn flip(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
+    if !num.leading().is_some_and(|(mono, coef)| !mono.is_unit() && coef.is_negative()) {
+        return Ok(None);
+    }
+    let flipped = den.sub(num).add_const(&Int::from(-1));
+    Ok(Some(engine.divide(&flipped, den)?.neg()))
+}
+
+/// Brings coefficients nearer to 0 by whole multiples of the divisor.
+///
+/// A coefficient between 0 and the divisor stays as it is: `(5*x) // 7` rises with `x`, which `x - (2*x + 6) // 7`
+/// hides from interval arithmetic.
+pub(super) fn reduce(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
+    let Some((mono, divisor)) = den.as_term() else { return Ok(None) };
+    let (mut quotient, mut rest) = (Vec::new(), Vec::new());
+    for (term_mono, coef) in num.terms() {
+        let Some(factor) = term_mono.div(mono).filter(|_| !term_mono.is_unit()) else {
+            rest.push((*term_mono, coef.clone()));
+            continue;
+        };
+        let mut left = coef.mod_floor(divisor);
+        if coef.is_negative() && &left + &left > *divisor {
+            left = &left - divisor;
+        }
+        let whole = (coef - &left).div_floor(divisor);
+        if !whole.is_zero() {
+            quotient.push((factor, whole));
+        }
+        if !left.is_zero() {
+            rest.push((*term_mono, left));
+        }
+    }
+    finish_split(engine, quotient, rest, den)
+}
+
+/// Divides both sides by a factor `g` of the divisor, dropping a part of the numerator that stays in `0..g`.
+pub(super) fn cancel(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
+    let common = den.common_term();
+    let mut factors: Vec<Term> = Vec::new();
+    for (mono, coef) in num.varying() {
+        let factor = (mono.gcd(&common.0), coef.gcd(&common.1));
+        let is_unit = factor.0.is_unit() && factor.1.is_one();
+        let positive = factor.0.ids().iter().all(|&id| engine.atom(id).range.is_positive());
+        if !is_unit && positive && !factors.contains(&factor) {
+            factors.push(factor);
+        }
+    }
+    // The greater the factor, the more is cancelled at once.
+    factors.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| b.1.cmp(&a.1)));
+    for factor in factors {
+        if let Some(kept) = drop_small(engine, num, &factor)
+            && let Some(divisor) = den.div_term(&factor)
+        {
+            return engine.divide(&kept, &divisor).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// `num // factor`, where the terms that `factor` does not divide stay within one period of it.
+fn drop_small(engine: &mut Engine, num: &Poly, factor: &Term) -> Option<Poly> {
+    let divisible = |(mono, coef): &&Term| mono.div(&factor.0).is_some() && coef.is_multiple_of(&factor.1);
+    let (kept, small): (Vec<&Term>, Vec<&Term>) = num.varying().iter().partition(divisible);
+    let kept = Poly::from_ordered(kept.into_iter().cloned().collect()).div_term(factor)?;
+    let small = Poly::from_ordered(small.into_iter().cloned().collect()).add_const(&num.constant());
+    let quotient = known_quotient(engine, &small, &Poly::term(factor.0, factor.1.clone())).ok()??;
+    Some(kept.add(&quotient))
+}
+
+/// Numerator and divisor are multiples of one polynomial.
+pub(super) fn proportional(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
+    if den.terms().len() < 2 || num.terms().len() != den.terms().len() {
+        return Ok(None);
+    }
+    let (a, b) = (num.common_term(), den.common_term());
+    let (Some(p), Some(q)) = (num.div_term(&a), den.div_term(&b)) else { return Ok(None) };
+    let (num, den) = (Poly::term(a.0, a.1), Poly::term(b.0, b.1));
+    if p == q && engine.is_non_negative(&q.add_const(&Int::from(-1))) {
+        return engine.divide(&num, &den).map(Some);
+    }
+    if p.neg() == q && engine.is_non_negative(&q.add_const(&Int::from(-1))) {
+        return engine.divide(&num.neg(), &den).map(Some);
+    }
+    Ok(None)
+}
+
+/// Divides by a divisor of several terms, if what is left over is proven to be a remainder.
+pub(super) fn long_division(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
+    let (Some(leading), true) = (den.leading().cloned(), den.terms().len() > 1) else { return Ok(None) };
+    let (mut quotient, mut rest) = (Poly::default(), num.clone());
+    // Each step replaces a term by lesser ones; the caps on polynomials end a run that grows.
+    while let Some(term) =
+        rest.terms().iter().find_map(|term| Poly::term(term.0, term.1.clone()).div_term(&leading))
+    {
+        quotient = quotient.add(&term);
+        rest = rest.sub(&den.mul(&term)?).within_caps()?;
+    }
+    for shift in [0, -1] {
+        let left = rest.add_scaled(&Int::from(-shift), den);
+        if !quotient.is_zero() && is_remainder(engine, &left, den) {
+            return Ok(Some(quotient.add_const(&Int::from(shift))));
+        }
+    }
+    Ok(None)
+}
+
+/// A function of an atom with only two values is linear in it.
+pub(super) fn two_values(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
+    let (Some(divisor), [(mono, coef)]) = (den.as_const(), num.varying()) else { return Ok(None) };
+    let [id] = mono.ids() else { return Ok(None) };
+    let range = engine.atom(*id).range.clone();
+    let (Some(lo), Some(hi)) = range.into_ends() else { return Ok(None) };
+    if &hi - &lo != Int::ONE {
+        return Ok(None);
+    }
+    let at = |value: &Int| (&(coef * value) + &num.constant()).div_floor(&divisor);
+    let (first, slope) = (at(&lo), &at(&hi) - &at(&lo));
+    Ok(Some(Poly::term(Mono::atom(*id), slope.clone()).add_const(&(&first - &(&slope * &lo)))))
+}
+
+/// A sum with one quotient in it, divided again: one division is left.
+pub(super) fn nested(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
+    let is_quotient =
+        |term: &&Term| term.0.ids().iter().any(|&id| matches!(engine.atom(id).kind, Kind::Div(..)));
+    let mut quotients = num.terms().iter().filter(is_quotient);
+    let (Some((mono, coef)), None) = (quotients.next(), quotients.next()) else { return Ok(None) };
+    let ([id], Int::Small(1 | -1)) = (mono.ids(), coef) else { return Ok(None) };
+    let Kind::Div(inner, divisor) = engine.atom(*id).kind.clone() else { return Ok(None) };
+    let rest = num.sub(&Poly::term(*mono, coef.clone()));
+    // -(a // m) is (m - 1 - a) // m, so both signs are one law.
+    let inner = match coef.is_positive() {
+        true => inner,
+        false => divisor.sub(&inner).add_const(&Int::from(-1)),
+    };
+    let merged = inner.add(&divisor.mul(&rest)?);
+    engine.divide(&merged, &divisor.mul(den)?).map(Some)
+}
