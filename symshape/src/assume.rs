@@ -170,7 +170,7 @@ pub enum Comparison {
 /// ```
 /// use symshape::{Dim, Relation};
 /// let r = Relation::divides(8, Dim::symbol("S"));
-/// assert_eq!(r.to_string(), "S % 8 == 0");
+/// assert_eq!(r.to_string(), "S%8 == 0");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Relation {
@@ -430,7 +430,7 @@ impl Facts {
     /// let mut facts = Facts::new();
     /// facts.declare(&Symbol::new("S"), Declaration::range(1, 7).origin("input x, axis 1"))?;
     /// let error = facts.assume(Relation::divides(8, Dim::symbol("S")), "--dim S").unwrap_err();
-    /// assert_eq!(error.to_string(), "`S % 8 == 0` (--dim S) cannot hold, given S in 1..=7 (input x, axis 1)");
+    /// assert_eq!(error.to_string(), "`S%8 == 0` (--dim S) cannot hold, given S in 1..=7 (input x, axis 1)");
     /// # Ok::<(), symshape::FactError>(())
     /// ```
     ///

@@ -26,6 +26,7 @@ use crate::atoms::{Engine, Kind, Side};
 use crate::dim::Dim;
 use crate::int::Int;
 use crate::poly::{AtomId, Mono, Poly};
+use crate::sample::Domain;
 
 /// Between which integers a term lies, both ends included; `None` is unbounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,6 +63,15 @@ impl Interval {
 
     pub(crate) fn into_ends(self) -> (Option<Int>, Option<Int>) {
         (self.lo, self.hi)
+    }
+
+    fn include(&mut self, value: Int) {
+        if self.lo.as_ref().is_none_or(|lo| value < *lo) {
+            self.lo = Some(value.clone());
+        }
+        if self.hi.as_ref().is_none_or(|hi| value > *hi) {
+            self.hi = Some(value);
+        }
     }
 
     fn neg(&self) -> Self {
@@ -152,6 +162,12 @@ pub(crate) struct Bound {
 /// How many eliminations one bound may take: three hundred settle everything that is settled at all in practice,
 /// and cost less than a tenth of a millisecond.
 const FUEL: u32 = 300;
+
+/// Points to try for values at the ends of a range.
+const TRIES: u64 = 40;
+
+/// The most evaluated operations when all points are tried.
+const EXHAUSTIVE: usize = 100_000;
 
 impl Engine {
     /// Allows a fresh search.
@@ -383,10 +399,35 @@ impl Facts {
         let mut engine = Engine::new(self);
         let Ok(poly) = engine.normalize(e) else { return Bounds::default() };
         engine.refuel();
-        let lo = engine.lower(&poly).map(|bound| bound.value.to_big());
+        let lo = engine.lower(&poly).map(|bound| bound.value);
         engine.refuel();
-        let hi = engine.upper(&poly).map(|bound| bound.value.to_big());
-        Bounds { lo, hi }
+        let hi = engine.upper(&poly).map(|bound| bound.value);
+        let range = match lo == hi {
+            true => Interval { lo, hi },
+            false => self.tightest(e, Interval { lo, hi }),
+        };
+        Bounds { lo: range.lo.map(|lo| lo.to_big()), hi: range.hi.map(|hi| hi.to_big()) }
+    }
+
+    /// The exact range, where values at both ends of `range` are met or all points can be tried; else `range`.
+    fn tightest(&self, e: &Dim, range: Interval) -> Interval {
+        let domain = Domain::new(self, &[e]);
+        let code = domain.compile(e);
+        let (mut stack, mut seen) = (Vec::new(), Interval::default());
+        for point in (0..TRIES).filter_map(|seed| domain.point(seed)) {
+            code.run(&point, &mut stack).into_iter().for_each(|value| seen.include(value));
+            if seen == range {
+                return range;
+            }
+        }
+        let (mut all, mut defined) = (Interval::default(), true);
+        let complete = domain.for_each(EXHAUSTIVE / code.len().max(1), &mut |point| {
+            let value = code.run(point, &mut stack);
+            defined = value.is_some();
+            value.into_iter().for_each(|value| all.include(value));
+            defined
+        });
+        if complete && defined && all.lo.is_some() { all } else { range }
     }
 
     /// The value of `e`, if it has only one.

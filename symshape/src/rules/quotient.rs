@@ -72,26 +72,24 @@ pub(super) fn flip(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     Ok(Some(engine.divide(&flipped, den)?.neg()))
 }
 
-/// Brings coefficients nearer to 0 by whole multiples of the divisor.
+/// Brings coefficients at or beyond the divisor as near to 0 as whole multiples of it can.
 ///
-/// A coefficient between 0 and the divisor stays as it is: `(5*x) // 7` rises with `x`, which `x - (2*x + 6) // 7`
-/// hides from interval arithmetic.
+/// A coefficient within the divisor stays as it is: `(5*x) // 7` rises with `x`, which `x - (2*x + 6) // 7` hides
+/// from interval arithmetic.
 pub(super) fn reduce(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let Some((mono, divisor)) = den.as_term() else { return Ok(None) };
     let (mut quotient, mut rest) = (Vec::new(), Vec::new());
     for (term_mono, coef) in num.terms() {
-        let Some(factor) = term_mono.div(mono).filter(|_| !term_mono.is_unit()) else {
+        let factor = term_mono.div(mono).filter(|_| !term_mono.is_unit() && coef.abs() >= *divisor);
+        let Some(factor) = factor else {
             rest.push((*term_mono, coef.clone()));
             continue;
         };
         let mut left = coef.mod_floor(divisor);
-        if coef.is_negative() && &left + &left > *divisor {
+        if &left + &left > *divisor {
             left = &left - divisor;
         }
-        let whole = (coef - &left).div_floor(divisor);
-        if !whole.is_zero() {
-            quotient.push((factor, whole));
-        }
+        quotient.push((factor, (coef - &left).div_floor(divisor)));
         if !left.is_zero() {
             rest.push((*term_mono, left));
         }
