@@ -5,10 +5,10 @@
 //! rules of rules.rs or an atom over normal operands. Equal polynomials mean equal terms; the converse holds for
 //! whatever the rules cover.
 
-use crate::atoms::{Engine, Refusal};
+use crate::atoms::{Engine, Kind, Refusal};
 use crate::dim::{Dim, Node};
 use crate::int::Int;
-use crate::poly::Poly;
+use crate::poly::{AtomId, Poly};
 use crate::rules::{self, Sign};
 
 impl Engine {
@@ -33,6 +33,7 @@ impl Engine {
             return Ok(poly.clone());
         }
         let poly = self.normal_node(dim.node())?.within_caps()?;
+        let poly = self.finish(poly)?;
         self.normal.insert(dim.clone(), poly.clone());
         Ok(poly)
     }
@@ -87,11 +88,20 @@ impl Engine {
         }
         let sign = self.divisor_sign(den)?;
         let quotient = match rules::rewrite_quotient(self, num, den, sign)? {
-            Some(poly) => poly.within_caps()?,
+            Some(poly) => self.finish(poly.within_caps()?)?,
             None => self.quotient_atom(num, den)?,
         };
         self.quotients.insert(key, quotient.clone());
         Ok(quotient)
+    }
+
+    /// `poly` after the rules for sums.
+    pub(crate) fn finish(&mut self, poly: Poly) -> Result<Poly, Refusal> {
+        let is_symbol = |id: &AtomId| matches!(self.atom(*id).kind, Kind::Symbol { .. });
+        match poly.terms().iter().flat_map(|term| term.0.ids()).all(is_symbol) {
+            true => Ok(poly),
+            false => rules::rewrite_sum(self, poly),
+        }
     }
 
     /// The sign of a divisor; a divisor that may be 0 is refused.

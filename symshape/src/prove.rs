@@ -187,9 +187,9 @@ impl Engine {
         match relation.comparison {
             Comparison::Divides => {
                 let quotient = self.divide(&b, &a)?;
-                Ok(b.sub(&quotient.mul(&a)?))
+                self.finish(b.sub(&quotient.mul(&a)?))
             }
-            _ => Ok(b.sub(&a)),
+            _ => self.finish(b.sub(&a)),
         }
     }
 

@@ -47,9 +47,11 @@ enum Apply {
     Quotient(fn(&mut Engine, &Poly, &Poly) -> Rewrite),
     /// To the least of several operands.
     Minimum(fn(&mut Engine, &[Poly]) -> Rewrite),
+    /// To a sum of products.
+    Sum(fn(&mut Engine, &Poly) -> Rewrite),
 }
 
-use Apply::{Minimum, Negative, Quotient};
+use Apply::{Minimum, Negative, Quotient, Sum};
 
 /// Every rule, in the order of trial.
 #[rustfmt::skip]
@@ -86,6 +88,10 @@ pub static RULES: &[Rule] = &[
         apply: Minimum(minimum::shift) },
     Rule { name: "scale", law: "min(g*a, g*b) == g*min(a, b)", given: "g >= 0",
         apply: Minimum(minimum::scale) },
+    Rule { name: "square", law: "min(0, z)*min(0, z) == z*min(0, z)", given: "",
+        apply: Sum(minimum::square) },
+    Rule { name: "halves", law: "(a + 1)//2 == a - a//2", given: "",
+        apply: Sum(quotient::halves) },
 ];
 
 pub(crate) fn rewrite_quotient(engine: &mut Engine, num: &Poly, den: &Poly, sign: Sign) -> Rewrite {
@@ -113,6 +119,24 @@ pub(crate) fn rewrite_minimum(engine: &mut Engine, list: &[Poly]) -> Rewrite {
         }
     }
     Ok(None)
+}
+
+/// `sum`, with the rules for sums applied as long as one does.
+pub(crate) fn rewrite_sum(engine: &mut Engine, mut sum: Poly) -> Result<Poly, Refusal> {
+    // One distinct atom goes with each rewrite, so there are no more rounds than atoms.
+    for _ in 0..sum.terms().len() {
+        let mut rewritten = None;
+        for rule in RULES {
+            if let (Sum(apply), None) = (&rule.apply, &rewritten) {
+                rewritten = apply(engine, &sum)?;
+            }
+        }
+        match rewritten {
+            Some(poly) => sum = poly,
+            None => break,
+        }
+    }
+    Ok(sum)
 }
 
 impl Rule {
@@ -148,6 +172,10 @@ impl Rule {
             (Node::Min(list), Minimum(apply)) => {
                 let list: Result<Vec<_>, _> = list.iter().map(|operand| engine.normalize(operand)).collect();
                 apply(engine, &list.ok()?)
+            }
+            (_, Sum(apply)) => {
+                let poly = engine.normalize(e).ok()?;
+                apply(engine, &poly)
             }
             _ => return None,
         };

@@ -3,7 +3,7 @@
 use super::Rewrite;
 use crate::atoms::{Engine, Kind};
 use crate::int::Int;
-use crate::poly::{Mono, Poly, Term};
+use crate::poly::{AtomId, Mono, Poly, Term};
 
 pub(super) fn negate_divisor(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     engine.divide(&num.neg(), &den.neg()).map(Some)
@@ -198,4 +198,22 @@ pub(super) fn nested(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     };
     let merged = inner.add(&divisor.mul(&rest)?);
     engine.divide(&merged, &divisor.mul(den)?).map(Some)
+}
+
+/// Where `a // 2` and `(a + 1) // 2` meet in one sum, one of them is enough.
+pub(super) fn halves(engine: &mut Engine, sum: &Poly) -> Rewrite {
+    let two = Poly::from(2);
+    let numerator = |id: &AtomId| match &engine.atom(*id).kind {
+        Kind::Div(num, den) if *den == two => Some((*id, num.clone())),
+        _ => None,
+    };
+    let halves: Vec<(AtomId, Poly)> = sum.atoms().iter().filter_map(numerator).collect();
+    for (raised, num) in &halves {
+        let floor = num.add_const(&Int::from(-1));
+        if let Some((id, _)) = halves.iter().find(|(_, other)| *other == floor) {
+            let rounded_up = floor.sub(&Poly::atom(*id));
+            return Ok(Some(sum.replace(*raised, &rounded_up)?));
+        }
+    }
+    Ok(None)
 }
