@@ -413,6 +413,10 @@ impl Facts {
         self.0.index.get(symbol).map(|&idx| &self.0.entries[idx])
     }
 
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.0.entries
+    }
+
     /// The declared symbols, in the order of their declaration.
     pub fn symbols(&self) -> impl Iterator<Item = &Symbol> {
         self.0.entries.iter().map(|entry| &entry.symbol)

@@ -104,6 +104,8 @@ pub(crate) struct Engine {
     pub(crate) normal: FastMap<Dim, Poly>,
     /// Steps left for the search in bounds.rs.
     pub(crate) fuel: u32,
+    /// How many rewrites are under way, one inside the other.
+    pub(crate) nesting: u32,
 }
 
 impl Engine {
@@ -116,6 +118,7 @@ impl Engine {
             quotients: FastMap::default(),
             normal: FastMap::default(),
             fuel: 0,
+            nesting: 0,
         };
         for idx in 0..facts.assumptions().len() {
             let relation = facts.assumptions()[idx].relation.clone();
@@ -205,6 +208,11 @@ impl Engine {
             let count = |value: Int| (&value - &offset).div_floor(&step);
             range.lo = Some(count(Int::from(&declaration.lo)));
             range.hi = declaration.hi.as_ref().map(|hi| count(Int::from(hi)));
+            if declaration.hi.as_ref() == Some(&declaration.lo) {
+                let poly = Poly::from(Int::from(&declaration.lo));
+                self.symbols.insert(entry.symbol.clone(), poly.clone());
+                return Ok(poly);
+            }
         }
         let poly = self.declare(&entry.symbol, range, step, offset)?;
         if entry.lower.is_empty() && entry.upper.is_empty() {
@@ -218,10 +226,12 @@ impl Engine {
         };
         let (lower, upper) = (read(&entry.lower), read(&entry.upper));
         self.atoms[id as usize].rank = self.rank_above(lower.iter().chain(&upper));
-        for bound in lower {
-            self.attach(&poly.sub(&bound));
+        for bound in &lower {
+            self.attach(&poly.sub(bound));
+            // Where the symbol has a value, its bounds leave room for one.
+            upper.iter().for_each(|end| self.attach(&end.sub(bound)));
         }
-        for bound in upper {
+        for bound in &upper {
             self.attach(&bound.sub(&poly));
         }
         Ok(poly)
@@ -302,7 +312,10 @@ impl Engine {
         self.refuel();
         let (lo, hi) = (self.lower(num), self.upper(num));
         let (least, greatest) = self.interval(den).into_ends();
-        let least = least.unwrap_or(Int::ONE);
+        // The divisor is known to be at least 1, which its interval alone need not show; where the facts leave no
+        // value at all, its interval may even end below.
+        let least = least.unwrap_or(Int::ONE).max(Int::ONE);
+        let greatest = greatest.map(|greatest| greatest.max(Int::ONE));
         let divide = |end: &Int, shrink: bool| match (shrink, &greatest) {
             (false, _) => Some(end.div_floor(&least)),
             (true, Some(greatest)) => Some(end.div_floor(greatest)),
@@ -342,9 +355,14 @@ impl Engine {
 
 impl Engine {
     /// `(coefficient, rest)` with `poly == coefficient*symbol + rest`, both free of the symbol.
-    pub(crate) fn split_by_symbol(&self, poly: &Poly, symbol: &Symbol) -> Option<(Poly, Poly)> {
-        let whole = self.symbols.get(symbol)?;
-        let id = self.top_atom(whole)?;
+    pub(crate) fn split_by_symbol(&mut self, poly: Poly, symbol: &Symbol) -> Option<(Poly, Poly)> {
+        // Reading the symbol only now gives it an atom that nothing depends on, if it does not occur.
+        let whole = self.symbol(symbol).ok()?;
+        let uses = |poly: &Poly, id: AtomId| poly.atoms().iter().any(|&other| self.depends_on(other, id));
+        if !whole.atoms().iter().any(|&id| uses(&poly, id)) {
+            return Some((Poly::default(), poly));
+        }
+        let id = self.top_atom(&whole)?;
         let Kind::Symbol { symbol: owner, step, offset } = &self.atom(id).kind else { return None };
         if owner != symbol {
             return None;
@@ -352,8 +370,7 @@ impl Engine {
         let (coef, rest) = poly.split_linear(id)?;
         let coef = coef.div_term(&(Mono::UNIT, step.clone()))?;
         let rest = rest.add_scaled(&-offset, &coef);
-        let free = |poly: &Poly| poly.atoms().iter().all(|&other| !self.depends_on(other, id));
-        (free(&coef) && free(&rest)).then_some((coef, rest))
+        (!uses(&coef, id) && !uses(&rest, id)).then_some((coef, rest))
     }
 
     /// Whether the value of atom `id` changes with the atom `on`.

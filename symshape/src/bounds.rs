@@ -93,11 +93,13 @@ impl Interval {
     }
 
     fn mul(&self, other: &Self) -> Self {
+        let zero = Interval::point(Int::ZERO);
+        if *self == zero || *other == zero {
+            return zero;
+        }
         if self.is_non_negative() && other.is_non_negative() {
             let times = |a: &Option<Int>, b: &Option<Int>| Some(a.as_ref()? * b.as_ref()?);
-            let zero = |end: &Self| end.hi.as_ref().is_some_and(Int::is_zero);
-            let hi = if zero(self) || zero(other) { Some(Int::ZERO) } else { times(&self.hi, &other.hi) };
-            return Interval { lo: times(&self.lo, &other.lo), hi };
+            return Interval { lo: times(&self.lo, &other.lo), hi: times(&self.hi, &other.hi) };
         }
         if self.is_non_positive() {
             return self.neg().mul(other).neg();

@@ -11,6 +11,9 @@ use crate::int::Int;
 use crate::poly::{AtomId, Poly};
 use crate::rules::{self, Sign};
 
+/// Rules that ask for each other's results go this deep at most; real terms stay far below.
+const MAX_NESTING: u32 = 48;
+
 impl Engine {
     /// The normal form of `dim`.
     ///
@@ -87,11 +90,27 @@ impl Engine {
             return Ok(poly.clone());
         }
         let sign = self.divisor_sign(den)?;
+        let quotient = self.nested(|engine| engine.rewrite_or_atom(num, den, sign))?;
+        self.quotients.insert(key, quotient.clone());
+        Ok(quotient)
+    }
+
+    /// Runs a rewrite inside another; a chain of rewrites that does not seem to end is given up.
+    fn nested(&mut self, rewrite: impl FnOnce(&mut Self) -> Result<Poly, Refusal>) -> Result<Poly, Refusal> {
+        if self.nesting == MAX_NESTING {
+            return Err(Refusal::TooLarge);
+        }
+        self.nesting += 1;
+        let result = rewrite(self);
+        self.nesting -= 1;
+        result
+    }
+
+    fn rewrite_or_atom(&mut self, num: &Poly, den: &Poly, sign: Sign) -> Result<Poly, Refusal> {
         let quotient = match rules::rewrite_quotient(self, num, den, sign)? {
             Some(poly) => self.finish(poly.within_caps()?)?,
             None => self.quotient_atom(num, den)?,
         };
-        self.quotients.insert(key, quotient.clone());
         Ok(quotient)
     }
 
@@ -118,10 +137,10 @@ impl Engine {
 
     /// The normal form of the least of `list`, which is not empty.
     pub(crate) fn minimum(&mut self, list: Vec<Poly>) -> Result<Poly, Refusal> {
-        match rules::rewrite_minimum(self, &list)? {
+        self.nested(|engine| match rules::rewrite_minimum(engine, &list)? {
             Some(poly) => Ok(poly.within_caps()?),
-            None => self.minimum_atom(list),
-        }
+            None => engine.minimum_atom(list),
+        })
     }
 
     /// Whether `poly` is never below 0.

@@ -87,6 +87,7 @@ impl Domain {
     pub(crate) fn new(facts: &Facts, terms: &[&Dim]) -> Domain {
         let mut domain = Domain { slots: Vec::new(), relations: Vec::new() };
         terms.iter().for_each(|term| domain.add_symbols(facts, term, 0));
+        domain.add_bounded(facts);
         let mut added = vec![false; facts.assumptions().len()];
         // A relation matters once one of its symbols does, and then all of them do.
         while let Some(idx) = (0..added.len()).find(|&idx| !added[idx] && domain.touches(facts, idx)) {
@@ -96,8 +97,19 @@ impl Domain {
             domain.add_symbols(facts, &b, 0);
             let codes = (domain.compile(&a), domain.compile(&b));
             domain.relations.push((comparison, codes.0, codes.1));
+            domain.add_bounded(facts);
         }
         domain
+    }
+
+    /// Adds the symbols that are bounded by symbols of this domain: a value that leaves them none is not allowed.
+    fn add_bounded(&mut self, facts: &Facts) {
+        for entry in facts.entries() {
+            let mut bounds = entry.lower.iter().chain(&entry.upper);
+            if bounds.any(|bound| self.slots.iter().any(|slot| bound.contains(&slot.symbol))) {
+                self.add_symbols(facts, &Dim::from(&entry.symbol), 0);
+            }
+        }
     }
 
     fn touches(&self, facts: &Facts, idx: usize) -> bool {

@@ -63,12 +63,11 @@ impl Facts {
     /// assert_eq!((stride.to_string(), rest.to_string()), ("4*S".into(), "4*s + 1".into()));
     /// ```
     pub fn linear_in(&self, e: &Dim, s: &Symbol) -> Option<(Dim, Dim)> {
-        if !e.contains(s) {
-            return Some((Dim::zero(), self.simplify(e)));
-        }
         let mut engine = Engine::new(self);
-        let poly = engine.normalize(e).ok()?;
-        let (coef, rest) = engine.split_by_symbol(&poly, s)?;
+        let Ok(poly) = engine.normalize(e) else {
+            return (!e.contains(s)).then(|| (Dim::zero(), self.simplify(e)));
+        };
+        let (coef, rest) = engine.split_by_symbol(poly, s)?;
         let mut renderer = Renderer::default();
         Some((renderer.render(&engine, &coef), renderer.render(&engine, &rest)))
     }
