@@ -327,7 +327,7 @@ struct Inner {
 }
 
 /// Everything declared about one symbol.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) symbol: Symbol,
     pub(crate) declaration: Option<Declaration>,
@@ -411,6 +411,14 @@ impl Facts {
 
     pub(crate) fn entry(&self, symbol: &Symbol) -> Option<&Entry> {
         self.0.index.get(symbol).map(|&idx| &self.0.entries[idx])
+    }
+
+    /// Whether both hold the same facts, the origins of assumptions aside.
+    pub(crate) fn same_as(&self, other: &Facts) -> bool {
+        let relations =
+            |facts: &Facts| facts.assumptions().iter().map(|a| a.relation.clone()).collect::<Vec<_>>();
+        let (a, b) = (&self.0, &other.0);
+        a.entries == b.entries && a.definitions == b.definitions && relations(self) == relations(other)
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {

@@ -138,8 +138,9 @@ pub(crate) enum Why {
     Ends { atom: AtomId, sides: [SideRef; 2], rest: Arc<[Why; 2]> },
     /// The minimum `atom` is one of its operands; one reason for each.
     Cases { atom: AtomId, rest: Vec<Why> },
-    /// Stepping `atom` by one never lowers (raises, for an upper side) the value, because of `step`.
-    Monotone { atom: AtomId, side: SideRef, step: Arc<Why>, rest: Arc<Why> },
+    /// Stepping `atom`, which has no sides, by one never lowers the value (raises it, if `upper`), because of `step`;
+    /// so it is least at that end of the range.
+    Monotone { atom: AtomId, upper: bool, step: Arc<Why>, rest: Arc<Why> },
     /// One reason for each operand of a minimum.
     Each(Vec<Why>),
     /// The reason for one operand of a minimum.
@@ -315,18 +316,19 @@ impl Engine {
 
     /// The lower bound of `coef*x + rest` with `side.poly / side.scale` in place of `x`.
     fn lower_at(&mut self, coef: &Poly, rest: &Poly, side: &Side) -> Option<(Int, Why)> {
+        if let Some(quotient) = coef.div_term(&side.scale) {
+            let bound = self.lower(&rest.add(&quotient.mul(&side.poly).ok()?).within_caps().ok()?)?;
+            return Some((bound.value, bound.why));
+        }
         let (mono, scale) = &side.scale;
-        let (bound, divisor) = match coef.div_term(&side.scale) {
-            Some(quotient) => {
-                (self.lower(&rest.add(&quotient.mul(&side.poly).ok()?).within_caps().ok()?)?, Int::ONE)
-            }
-            None if mono.is_unit() => {
-                let scaled = rest.scale(scale).add(&coef.mul(&side.poly).ok()?).within_caps().ok()?;
-                (self.lower(&scaled)?, scale.clone())
-            }
-            None => return None,
-        };
-        Some((bound.value.div_ceil(&divisor), bound.why))
+        if !scale.is_positive() {
+            return None;
+        }
+        // The monomial is above 0, as the scale and its coefficient are: the quotient has the sign of `coef`.
+        let quotient = coef.div_term(&(*mono, Int::ONE))?;
+        let scaled = rest.scale(scale).add(&quotient.mul(&side.poly).ok()?).within_caps().ok()?;
+        let bound = self.lower(&scaled)?;
+        Some((bound.value.div_ceil(scale), bound.why))
     }
 
     fn lower_at_ends(&mut self, coef: &Poly, rest: &Poly, poly: &Poly, id: AtomId) -> Option<Bound> {
@@ -359,25 +361,25 @@ impl Engine {
     }
 
     /// Where the degree in the atom is above 1: if a step of one never lowers the value, it is least at the low end.
+    ///
+    /// What is known of the step must hold at every place between that end and the atom's value. It may therefore
+    /// depend on the constant range of the atom, but on no side of it.
     fn step_along(&mut self, poly: &Poly, id: AtomId) -> Option<Bound> {
+        let atom = self.atom(id);
+        if !matches!(atom.kind, Kind::Symbol { .. }) || !atom.lower.is_empty() || !atom.upper.is_empty() {
+            return None;
+        }
         let next = Poly::atom(id).add_const(&Int::ONE);
         let difference = poly.replace(id, &next).ok()?.sub(poly);
         let (sign, step) = self.sign(&difference);
         if sign == 0 {
             return None;
         }
-        let upper = sign < 0;
-        let (step, mut best) = (Arc::new(step), None);
-        for (side, bound) in self.sides(id, upper) {
-            if bound.scale.0.is_unit()
-                && bound.scale.1.is_one()
-                && let Some(rest) = poly.replace(id, &bound.poly).ok().and_then(|at_end| self.lower(&at_end))
-            {
-                let why = Why::Monotone { atom: id, side, step: step.clone(), rest: Arc::new(rest.why) };
-                best = [best, Some(Bound { value: rest.value, why })].into_iter().flatten().reduce(better);
-            }
-        }
-        best
+        let range = &self.atom(id).range;
+        let end = if sign < 0 { range.hi.clone() } else { range.lo.clone() }?;
+        let rest = self.lower(&poly.replace(id, &end.into()).ok()?)?;
+        let why = Why::Monotone { atom: id, upper: sign < 0, step: Arc::new(step), rest: Arc::new(rest.why) };
+        Some(Bound { value: rest.value, why })
     }
 }
 

@@ -6,9 +6,11 @@
 //! whatever the rules cover.
 
 use crate::atoms::{Engine, Kind, Refusal};
+use crate::bounds::Why;
 use crate::dim::{Dim, Node};
 use crate::int::Int;
 use crate::poly::{AtomId, Poly};
+use crate::proof::Event;
 use crate::rules::{self, Sign};
 
 /// Rules that ask for each other's results go this deep at most; real terms stay far below.
@@ -41,7 +43,8 @@ impl Engine {
         Ok(poly)
     }
 
-    fn normal_node(&mut self, node: &Node) -> Result<Poly, Refusal> {
+    /// The normal form of a node before the rules for sums.
+    pub(crate) fn normal_node(&mut self, node: &Node) -> Result<Poly, Refusal> {
         match node {
             Node::Int(value) => Ok(Int::from(value).into()),
             Node::Symbol(symbol) => self.symbol(symbol),
@@ -91,6 +94,7 @@ impl Engine {
         }
         let sign = self.divisor_sign(den)?;
         let quotient = self.nested(|engine| engine.rewrite_or_atom(num, den, sign))?;
+        self.log.push(Event::Quotient { num: num.clone(), den: den.clone(), result: quotient.clone() });
         self.quotients.insert(key, quotient.clone());
         Ok(quotient)
     }
@@ -145,7 +149,12 @@ impl Engine {
 
     /// Whether `poly` is never below 0.
     pub(crate) fn is_non_negative(&mut self, poly: &Poly) -> bool {
+        self.why_non_negative(poly).is_some()
+    }
+
+    /// Why `poly` is never below 0, if that is so.
+    pub(crate) fn why_non_negative(&mut self, poly: &Poly) -> Option<Why> {
         self.refuel();
-        self.lower(poly).is_some_and(|bound| !bound.value.is_negative())
+        self.lower(poly).filter(|bound| !bound.value.is_negative()).map(|bound| bound.why)
     }
 }

@@ -174,7 +174,8 @@ impl Rule {
                 apply(engine, &list.ok()?)
             }
             (_, Sum(apply)) => {
-                let poly = engine.normalize(e).ok()?;
+                // The normal form of the term itself would have these rules applied already.
+                let poly = engine.normal_node(e.node()).ok()?;
                 apply(engine, &poly)
             }
             _ => return None,

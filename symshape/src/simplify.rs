@@ -65,7 +65,7 @@ impl Facts {
     pub fn linear_in(&self, e: &Dim, s: &Symbol) -> Option<(Dim, Dim)> {
         let mut engine = Engine::new(self);
         let Ok(poly) = engine.normalize(e) else {
-            return (!e.contains(s)).then(|| (Dim::zero(), self.simplify(e)));
+            return (!e.contains(s)).then(|| (Dim::zero(), e.clone()));
         };
         let (coef, rest) = engine.split_by_symbol(poly, s)?;
         let mut renderer = Renderer::default();

@@ -3,10 +3,19 @@
 use super::Rewrite;
 use crate::atoms::{Engine, Kind};
 use crate::int::Int;
-use crate::poly::{Poly, Term};
+use crate::poly::{Mono, Poly, Term};
+use crate::proof::{Event, MinimumLaw};
 
 /// More operands than this are not compared pair by pair.
 const MAX_OPERANDS: usize = 16;
+
+impl Engine {
+    /// Logs that the least of `from` is `result`, by a law that goes through the least of `to`.
+    fn minimum_by(&mut self, law: MinimumLaw, from: &[Poly], to: Vec<Poly>, result: Poly) -> Poly {
+        self.log.push(Event::Minimum { law, from: from.to_vec(), to, result: result.clone() });
+        result
+    }
+}
 
 /// An operand that is a multiple of a minimum plus something gives that minimum's operands.
 pub(super) fn flatten(engine: &mut Engine, list: &[Poly]) -> Rewrite {
@@ -26,7 +35,8 @@ pub(super) fn flatten(engine: &mut Engine, list: &[Poly]) -> Rewrite {
         }
         let mut flat = list.to_vec();
         flat.splice(idx..=idx, inner.iter().map(|part| rest.add_scaled(&coef, part)));
-        return engine.minimum(flat).map(Some);
+        let result = engine.minimum(flat.clone())?;
+        return Ok(Some(engine.minimum_by(MinimumLaw::Flatten { idx, id }, list, flat, result)));
     }
     Ok(None)
 }
@@ -38,10 +48,14 @@ pub(super) fn drop_greater(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     }
     for (idx, operand) in list.iter().enumerate() {
         for (other_idx, other) in list.iter().enumerate() {
-            if idx != other_idx && engine.is_non_negative(&operand.sub(other)) {
+            if idx != other_idx
+                && let Some(why) = engine.why_non_negative(&operand.sub(other))
+            {
                 let mut kept = list.to_vec();
                 kept.remove(idx);
-                return engine.minimum(kept).map(Some);
+                let result = engine.minimum(kept.clone())?;
+                let law = MinimumLaw::Drop { idx, other: other_idx, why };
+                return Ok(Some(engine.minimum_by(law, list, kept, result)));
             }
         }
     }
@@ -64,8 +78,10 @@ pub(super) fn common_divisor(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     }
     let Some((divisor, sign)) = common else { return Ok(None) };
     // The least of -(a // m) is -((the greatest of a) // m), and that is -(-(the least of -a) // m).
-    let least = engine.minimum(numerators)?.scale(&sign);
-    Ok(Some(engine.divide(&least, &divisor)?.scale(&sign)))
+    let least = engine.minimum(numerators.clone())?.scale(&sign);
+    let result = engine.divide(&least, &divisor)?.scale(&sign);
+    let law = MinimumLaw::CommonDivisor { divisor, negated: sign.is_negative() };
+    Ok(Some(engine.minimum_by(law, list, numerators, result)))
 }
 
 /// Subtracts one operand from all, so that the same differences give the same atom.
@@ -79,8 +95,10 @@ pub(super) fn shift(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     if pivot.is_zero() && sorted == list {
         return Ok(None);
     }
-    let shifted = sorted.iter().map(|operand| operand.sub(&pivot)).collect();
-    Ok(Some(engine.minimum(shifted)?.add(&pivot)))
+    let shifted: Vec<Poly> = sorted.iter().map(|operand| operand.sub(&pivot)).collect();
+    let result = engine.minimum(shifted.clone())?.add(&pivot);
+    let law = MinimumLaw::Affine { scale: (Mono::UNIT, Int::ONE), shift: pivot };
+    Ok(Some(engine.minimum_by(law, list, shifted, result)))
 }
 
 /// Takes out a common factor that is never negative.
@@ -99,7 +117,9 @@ pub(super) fn scale(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     let divided: Option<Vec<Poly>> =
         list.iter().map(|operand| operand.div_term(&(mono, coef.clone()))).collect();
     let Some(divided) = divided else { return Ok(None) };
-    Ok(Some(engine.minimum(divided)?.mul_term(&(mono, coef))?))
+    let result = engine.minimum(divided.clone())?.mul_term(&(mono, coef.clone()))?;
+    let law = MinimumLaw::Affine { scale: (mono, coef), shift: Poly::default() };
+    Ok(Some(engine.minimum_by(law, list, divided, result)))
 }
 
 /// `min(0, z)` squared is `z*min(0, z)`: one of the two factors is 0 or equal to `z`.

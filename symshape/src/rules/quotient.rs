@@ -77,7 +77,7 @@ pub(super) fn flip(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
 /// A coefficient within the divisor stays as it is: `(5*x) // 7` rises with `x`, which `x - (2*x + 6) // 7` hides
 /// from interval arithmetic.
 pub(super) fn reduce(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
-    let Some((mono, divisor)) = den.as_term() else { return Ok(None) };
+    let Some((mono, divisor)) = den.as_term().filter(|term| term.1.is_positive()) else { return Ok(None) };
     let (mut quotient, mut rest) = (Vec::new(), Vec::new());
     for (term_mono, coef) in num.terms() {
         let factor = term_mono.div(mono).filter(|_| !term_mono.is_unit() && coef.abs() >= *divisor);

@@ -8,15 +8,15 @@
 use std::collections::BTreeMap;
 
 use num_bigint::BigInt;
-use symshape::{Answer, Comparison, Declaration, Dim, Facts, Relation, Symbol};
+use symshape::{Answer, Comparison, Declaration, Dim, Facts, RULES, Relation, Symbol};
 
 /// Choices read from bytes; after the last byte every choice is the first.
-pub struct Source<'a> {
+pub(crate) struct Source<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Source<'a> {
-    pub fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Source { bytes }
     }
 
@@ -30,7 +30,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    pub fn below(&mut self, count: u8) -> u8 {
+    pub(crate) fn below(&mut self, count: u8) -> u8 {
         self.byte() % count
     }
 
@@ -51,7 +51,7 @@ struct Axis {
 
 /// Facts, expressions and a relation to ask about.
 #[derive(Debug)]
-pub struct Case {
+pub(crate) struct Case {
     facts: Facts,
     axes: Vec<Axis>,
     relations: Vec<Relation>,
@@ -66,7 +66,7 @@ const NAMES: [&str; 3] = ["x", "y", "z"];
 
 impl Case {
     /// Reads a case; `None` where the facts contradict each other.
-    pub fn read(source: &mut Source<'_>) -> Option<Case> {
+    pub(crate) fn read(source: &mut Source<'_>) -> Option<Case> {
         let (mut facts, mut axes) = (Facts::new(), Vec::new());
         for idx in 0..1 + source.below(3) as usize {
             axes.push(read_axis(source, &mut facts, idx)?);
@@ -113,8 +113,9 @@ impl Case {
         points
     }
 
+    #[allow(dead_code, reason = "each test that shares this module uses a part of it")]
     /// Panics where the engine says anything that evaluation contradicts.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let points = self.points();
         if points.is_empty() {
             // From facts that contradict each other anything follows.
@@ -127,6 +128,23 @@ impl Case {
         let relation = Relation { comparison: self.comparison, a: self.a.clone(), b: self.b.clone() };
         self.check_answer(&relation, &points);
         self.check_answer(&Relation::eq(&self.a, self.facts.simplify(&self.a)), &points);
+    }
+
+    /// Panics where a rule, applied alone, changes the value of a term.
+    #[allow(dead_code, reason = "each test that shares this module uses a part of it")]
+    pub(crate) fn check_rules(&self) {
+        let points = self.points();
+        let quotient = self.a.floor_div(if self.b.as_int().is_some() { self.b.clone() } else { 6.into() });
+        for (term, rule) in
+            [&self.a, &self.b, &quotient].into_iter().flat_map(|e| RULES.iter().map(move |r| (e, r)))
+        {
+            let Some(after) = rule.rewrite(&self.facts, term) else { continue };
+            for point in &points {
+                if let Some(before) = value(term, point) {
+                    assert_eq!(value(&after, point), Some(before), "`{}`: {term} became {after}", rule.name);
+                }
+            }
+        }
     }
 
     fn check_simplify(&self, points: &[Point]) {
@@ -179,7 +197,10 @@ impl Case {
                         "proved {relation} at {point:?}\n{self:#?}"
                     );
                 }
-                drop(proof);
+                let checked = proof.check();
+                if let Err(e) = checked {
+                    eprintln!("FLAW {e}: {proof} {:?}", self.facts);
+                }
             }
             Answer::No(counterexample) => {
                 let point: Point = counterexample.values;
