@@ -232,8 +232,26 @@ impl Domain {
         self.relations_hold(&point, &mut stack).then_some(point)
     }
 
+    /// The number of points as far as it follows from numbers alone; `None` if a symbol has no bound.
+    fn least_size(&self) -> Option<Int> {
+        self.slots.iter().try_fold(Int::ONE, |size, slot| {
+            let bounded = slot.definition.is_some() || !slot.upper.is_empty();
+            let declared =
+                slot.declaration.as_ref().and_then(|d| Some((Int::from(d.hi.as_ref()?), Int::from(&d.lo))));
+            match (declared, bounded) {
+                (_, true) => Some(size),
+                (Some((hi, lo)), _) => Some(&size * &(&(&hi - &lo).div_floor(&slot.step().0) + &Int::ONE)),
+                (None, false) => None,
+            }
+        })
+    }
+
     /// Calls `visit` on every point if there are at most `limit`; `false` if there are more, or it stopped.
     pub(crate) fn for_each(&self, limit: usize, visit: &mut dyn FnMut(&[Int]) -> bool) -> bool {
+        let few = |size: Int| self.relations.is_empty() && size > Int::from(limit as i64);
+        if self.least_size().is_none_or(few) {
+            return false;
+        }
         let mut walk = Walk { domain: self, left: limit, stack: Vec::new(), visit };
         walk.from(&mut Vec::with_capacity(self.slots.len()))
     }
