@@ -6,6 +6,7 @@ mod atoms;
 mod bounds;
 mod check;
 mod dim;
+mod egraph;
 mod eval;
 mod int;
 mod normal;

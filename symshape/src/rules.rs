@@ -18,6 +18,7 @@ mod quotient;
 use crate::assume::Facts;
 use crate::atoms::{Engine, Refusal};
 use crate::dim::Dim;
+use crate::egraph;
 use crate::poly::Poly;
 
 /// Which side of 0 a divisor is on.
@@ -49,9 +50,16 @@ enum Apply {
     Minimum(fn(&mut Engine, &[Poly]) -> Rewrite),
     /// To a sum of products.
     Sum(fn(&mut Engine, &Poly) -> Rewrite),
+    /// To nested minima and maxima, by pattern: the law is all there is.
+    Lattice,
 }
 
-use Apply::{Minimum, Negative, Quotient, Sum};
+use Apply::{Lattice, Minimum, Negative, Quotient, Sum};
+
+/// The name and law of every rule for the e-graph.
+pub(crate) fn lattice_laws() -> impl Iterator<Item = (&'static str, &'static str)> {
+    RULES.iter().filter(|rule| matches!(rule.apply, Lattice)).map(|rule| (rule.name, rule.law))
+}
 
 /// Every rule, in the order of trial.
 #[rustfmt::skip]
@@ -92,6 +100,14 @@ pub static RULES: &[Rule] = &[
         apply: Sum(minimum::square) },
     Rule { name: "halves", law: "(a + 1)//2 == a - a//2", given: "",
         apply: Sum(quotient::halves) },
+    Rule { name: "least commutes", law: "min(x, y) == min(y, x)", given: "", apply: Lattice },
+    Rule { name: "greatest commutes", law: "max(x, y) == max(y, x)", given: "", apply: Lattice },
+    Rule { name: "absorb greatest", law: "min(x, max(x, y)) == x", given: "", apply: Lattice },
+    Rule { name: "absorb least", law: "max(x, min(x, y)) == x", given: "", apply: Lattice },
+    Rule { name: "distribute least", law: "min(x, max(y, z)) == max(min(x, y), min(x, z))", given: "", apply: Lattice },
+    Rule { name: "distribute greatest", law: "max(x, min(y, z)) == min(max(x, y), max(x, z))", given: "", apply: Lattice },
+    Rule { name: "collect least", law: "max(min(x, y), min(x, z)) == min(x, max(y, z))", given: "", apply: Lattice },
+    Rule { name: "collect greatest", law: "min(max(x, y), max(x, z)) == max(x, min(y, z))", given: "", apply: Lattice },
 ];
 
 pub(crate) fn rewrite_quotient(engine: &mut Engine, num: &Poly, den: &Poly, sign: Sign) -> Rewrite {
@@ -151,6 +167,9 @@ impl Rule {
     /// ```
     pub fn rewrite(&self, facts: &Facts, e: &Dim) -> Option<Dim> {
         use crate::dim::Node;
+        if let Lattice = self.apply {
+            return egraph::apply_law(self.law, e);
+        }
         let mut engine = Engine::new(facts);
         let engine = &mut engine;
         let poly = match (e.node(), &self.apply) {
