@@ -170,7 +170,7 @@ pub enum Comparison {
 /// ```
 /// use symshape::{Dim, Relation};
 /// let r = Relation::divides(8, Dim::symbol("S"));
-/// assert_eq!(r.to_string(), "S % 8 == 0");
+/// assert_eq!(r.to_string(), "S%8 == 0");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Relation {
@@ -327,7 +327,7 @@ struct Inner {
 }
 
 /// Everything declared about one symbol.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) symbol: Symbol,
     pub(crate) declaration: Option<Declaration>,
@@ -413,6 +413,18 @@ impl Facts {
         self.0.index.get(symbol).map(|&idx| &self.0.entries[idx])
     }
 
+    /// Whether both hold the same facts, the origins of assumptions aside.
+    pub(crate) fn same_as(&self, other: &Facts) -> bool {
+        let relations =
+            |facts: &Facts| facts.assumptions().iter().map(|a| a.relation.clone()).collect::<Vec<_>>();
+        let (a, b) = (&self.0, &other.0);
+        a.entries == b.entries && a.definitions == b.definitions && relations(self) == relations(other)
+    }
+
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.0.entries
+    }
+
     /// The declared symbols, in the order of their declaration.
     pub fn symbols(&self) -> impl Iterator<Item = &Symbol> {
         self.0.entries.iter().map(|entry| &entry.symbol)
@@ -430,7 +442,7 @@ impl Facts {
     /// let mut facts = Facts::new();
     /// facts.declare(&Symbol::new("S"), Declaration::range(1, 7).origin("input x, axis 1"))?;
     /// let error = facts.assume(Relation::divides(8, Dim::symbol("S")), "--dim S").unwrap_err();
-    /// assert_eq!(error.to_string(), "`S % 8 == 0` (--dim S) cannot hold, given S in 1..=7 (input x, axis 1)");
+    /// assert_eq!(error.to_string(), "`S%8 == 0` (--dim S) cannot hold, given S in 1..=7 (input x, axis 1)");
     /// # Ok::<(), symshape::FactError>(())
     /// ```
     ///

@@ -13,10 +13,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::assume::{Comparison, Entry, Facts};
-use crate::bounds::{Interval, Why};
+use crate::bounds::{Bound, Interval, Why};
 use crate::dim::{Dim, Symbol};
 use crate::int::Int;
 use crate::poly::{AtomId, Mono, Poly, Term, TooLarge};
+use crate::proof::{Event, Given};
 
 /// What an atom stands for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -95,28 +96,26 @@ const MAX_ATOMS: usize = 400;
 const IN_PROGRESS: u32 = u32::MAX;
 
 /// The state of one query: the facts, and every atom met so far.
+#[derive(Clone)]
 pub(crate) struct Engine {
     pub(crate) facts: Facts,
     pub(crate) atoms: Vec<Atom>,
+    /// What was found out, in order: the derivation that check.rs replays.
+    pub(crate) log: Vec<Event>,
     table: FastMap<Kind, AtomId>,
     symbols: FastMap<Symbol, Poly>,
     pub(crate) quotients: FastMap<(Poly, Poly), Poly>,
     pub(crate) normal: FastMap<Dim, Poly>,
     /// Steps left for the search in bounds.rs.
     pub(crate) fuel: u32,
+    /// How many rewrites are under way, one inside the other.
+    pub(crate) nesting: u32,
 }
 
 impl Engine {
+    /// An engine that has read the assumed inequalities.
     pub(crate) fn new(facts: &Facts) -> Self {
-        let mut engine = Engine {
-            facts: facts.clone(),
-            atoms: Vec::with_capacity(8),
-            table: FastMap::default(),
-            symbols: FastMap::default(),
-            quotients: FastMap::default(),
-            normal: FastMap::default(),
-            fuel: 0,
-        };
+        let mut engine = Engine::blank(facts);
         for idx in 0..facts.assumptions().len() {
             let relation = facts.assumptions()[idx].relation.clone();
             let (low, high, gap) = match relation.comparison {
@@ -125,10 +124,25 @@ impl Engine {
                 _ => continue,
             };
             if let (Ok(low), Ok(high)) = (engine.normalize(&low), engine.normalize(&high)) {
-                engine.attach(&high.sub(&low).add_const(&Int::from(-gap)));
+                engine.attach(&high.sub(&low).add_const(&Int::from(-gap)), Given::Assumption(idx));
             }
         }
         engine
+    }
+
+    /// An engine without atoms.
+    pub(crate) fn blank(facts: &Facts) -> Self {
+        Engine {
+            facts: facts.clone(),
+            atoms: Vec::with_capacity(8),
+            log: Vec::with_capacity(8),
+            table: FastMap::default(),
+            symbols: FastMap::default(),
+            quotients: FastMap::default(),
+            normal: FastMap::default(),
+            fuel: 0,
+            nesting: 0,
+        }
     }
 
     pub(crate) fn atom(&self, id: AtomId) -> &Atom {
@@ -155,6 +169,7 @@ impl Engine {
             return Err(Refusal::TooLarge);
         }
         let id = self.atoms.len() as AtomId;
+        self.log.push(Event::Atom { id, range: atom.range.clone() });
         self.table.insert(atom.kind.clone(), id);
         self.atoms.push(atom);
         Ok(id)
@@ -205,6 +220,11 @@ impl Engine {
             let count = |value: Int| (&value - &offset).div_floor(&step);
             range.lo = Some(count(Int::from(&declaration.lo)));
             range.hi = declaration.hi.as_ref().map(|hi| count(Int::from(hi)));
+            if declaration.hi.as_ref() == Some(&declaration.lo) {
+                let poly = Poly::from(Int::from(&declaration.lo));
+                self.symbols.insert(entry.symbol.clone(), poly.clone());
+                return Ok(poly);
+            }
         }
         let poly = self.declare(&entry.symbol, range, step, offset)?;
         if entry.lower.is_empty() && entry.upper.is_empty() {
@@ -212,17 +232,25 @@ impl Engine {
         }
         let id = self.top_atom(&poly).expect("a symbol is not constant");
         self.atoms[id as usize].rank = IN_PROGRESS;
-        let mut read = |list: &[Dim]| -> Vec<Poly> {
-            let polys: Vec<Poly> = list.iter().filter_map(|dim| self.normalize(dim).ok()).collect();
-            polys.into_iter().filter(|bound| self.rank_above([bound]) < IN_PROGRESS).collect()
+        let mut read = |list: &[Dim]| -> Vec<(usize, Poly)> {
+            let polys: Vec<(usize, Poly)> = list
+                .iter()
+                .enumerate()
+                .filter_map(|(idx, dim)| Some((idx, self.normalize(dim).ok()?)))
+                .collect();
+            polys.into_iter().filter(|(_, bound)| self.rank_above([bound]) < IN_PROGRESS).collect()
         };
         let (lower, upper) = (read(&entry.lower), read(&entry.upper));
-        self.atoms[id as usize].rank = self.rank_above(lower.iter().chain(&upper));
-        for bound in lower {
-            self.attach(&poly.sub(&bound));
+        self.atoms[id as usize].rank = self.rank_above(lower.iter().chain(&upper).map(|(_, bound)| bound));
+        for (idx, bound) in &lower {
+            self.attach(&poly.sub(bound), Given::Lower(entry.symbol.clone(), *idx));
+            // Where the symbol has a value, its bounds leave room for one.
+            for (upper_idx, end) in &upper {
+                self.attach(&end.sub(bound), Given::Room(entry.symbol.clone(), *idx, *upper_idx));
+            }
         }
-        for bound in upper {
-            self.attach(&bound.sub(&poly));
+        for (idx, bound) in &upper {
+            self.attach(&bound.sub(&poly), Given::Upper(entry.symbol.clone(), *idx));
         }
         Ok(poly)
     }
@@ -231,53 +259,65 @@ impl Engine {
     fn attach_declaration(&mut self, poly: &Poly, symbol: &Symbol) {
         let facts = self.facts.clone();
         let Some(entry) = facts.entry(symbol) else { return };
-        let declared = entry.declaration.as_ref();
-        let ends = declared.map(|declaration| (Some(&declaration.lo), declaration.hi.as_ref()));
-        let (lo, hi) = ends.unwrap_or_default();
-        lo.into_iter().for_each(|lo| self.attach(&poly.add_const(&-&Int::from(lo))));
-        hi.into_iter().for_each(|hi| self.attach(&poly.neg().add_const(&Int::from(hi))));
-        for bound in &entry.lower {
-            self.normalize(bound).into_iter().for_each(|bound| self.attach(&poly.sub(&bound)));
+        if let Some(declaration) = &entry.declaration {
+            self.attach(&poly.add_const(&-&Int::from(&declaration.lo)), Given::Least(symbol.clone()));
+            if let Some(hi) = &declaration.hi {
+                self.attach(&poly.neg().add_const(&Int::from(hi)), Given::Greatest(symbol.clone()));
+            }
         }
-        for bound in &entry.upper {
-            self.normalize(bound).into_iter().for_each(|bound| self.attach(&bound.sub(poly)));
+        for (idx, bound) in entry.lower.iter().enumerate() {
+            if let Ok(bound) = self.normalize(bound) {
+                self.attach(&poly.sub(&bound), Given::Lower(symbol.clone(), idx));
+            }
+        }
+        for (idx, bound) in entry.upper.iter().enumerate() {
+            if let Ok(bound) = self.normalize(bound) {
+                self.attach(&bound.sub(poly), Given::Upper(symbol.clone(), idx));
+            }
         }
     }
 
     /// Notes that `poly >= 0` as a side of the atom that is eliminated first.
-    fn attach(&mut self, poly: &Poly) {
+    fn attach(&mut self, poly: &Poly, given: Given) {
         let Some(id) = self.top_atom(poly) else { return };
         let Some((coef, rest)) = poly.split_linear(id) else { return };
         let Some((mono, factor)) = coef.as_term().cloned() else { return };
         if mono.is_unit() {
-            self.tighten(id, &factor, &rest);
+            self.tighten(id, &factor, &rest, &given);
         }
         let positive = mono.ids().iter().all(|&id| self.atom(id).range.is_positive());
         if !positive || rest.as_const().is_some() {
             return;
         }
-        let scale = (mono, factor.abs());
+        let upper = factor.is_negative();
+        let poly = if upper { rest } else { rest.neg() };
+        self.log.push(Event::Side { id, upper, given });
+        self.add_side(id, upper, Side { scale: (mono, factor.abs()), poly });
+    }
+
+    pub(crate) fn add_side(&mut self, id: AtomId, upper: bool, side: Side) {
         let atom = &mut self.atoms[id as usize];
-        match factor.is_positive() {
-            true => atom.lower.push(Side { scale, poly: rest.neg() }),
-            false => atom.upper.push(Side { scale, poly: rest }),
+        match upper {
+            true => atom.upper.push(side),
+            false => atom.lower.push(side),
         }
     }
 
     /// Narrows the constant range of an atom with `factor * atom + rest >= 0`.
-    fn tighten(&mut self, id: AtomId, factor: &Int, rest: &Poly) {
+    fn tighten(&mut self, id: AtomId, factor: &Int, rest: &Poly, given: &Given) {
         self.refuel();
-        let Some(hi) = self.upper(rest) else { return };
+        let Some(Bound { value, why }) = self.upper(rest) else { return };
+        let upper = factor.is_negative();
         let range = &mut self.atoms[id as usize].range;
-        match factor.is_positive() {
-            true => {
-                let bound = (-&hi.value).div_ceil(factor);
-                range.lo = Some(range.lo.take().map_or(bound.clone(), |old| old.max(bound)));
-            }
-            false => {
-                let bound = hi.value.div_floor(&-factor);
-                range.hi = Some(range.hi.take().map_or(bound.clone(), |old| old.min(bound)));
-            }
+        let value = match upper {
+            false => (-&value).div_ceil(factor),
+            true => value.div_floor(&-factor),
+        };
+        let end = if upper { &mut range.hi } else { &mut range.lo };
+        let narrower = end.as_ref().is_none_or(|old| if upper { value < *old } else { value > *old });
+        if narrower {
+            *end = Some(value.clone());
+            self.log.push(Event::Narrow { id, upper, value, given: given.clone(), why });
         }
     }
 
@@ -289,10 +329,9 @@ impl Engine {
         }
         let (range, reasons) = self.quotient_range(num, den);
         let (mut lower, mut upper) = (Vec::new(), Vec::new());
-        if let Some(scale) = den.as_term() {
-            let least = num.sub(den).add_const(&Int::ONE);
-            lower.push(Side { scale: scale.clone(), poly: least });
-            upper.push(Side { scale: scale.clone(), poly: num.clone() });
+        if let Some([least, greatest]) = quotient_sides(num, den) {
+            lower.push(least);
+            upper.push(greatest);
         }
         let rank = self.rank_above([num, den]);
         Ok(Poly::atom(self.insert(Atom { kind, rank, range, reasons, lower, upper })?))
@@ -302,7 +341,10 @@ impl Engine {
         self.refuel();
         let (lo, hi) = (self.lower(num), self.upper(num));
         let (least, greatest) = self.interval(den).into_ends();
-        let least = least.unwrap_or(Int::ONE);
+        // The divisor is known to be at least 1, which its interval alone need not show; where the facts leave no
+        // value at all, its interval may even end below.
+        let least = least.unwrap_or(Int::ONE).max(Int::ONE);
+        let greatest = greatest.map(|greatest| greatest.max(Int::ONE));
         let divide = |end: &Int, shrink: bool| match (shrink, &greatest) {
             (false, _) => Some(end.div_floor(&least)),
             (true, Some(greatest)) => Some(end.div_floor(greatest)),
@@ -313,7 +355,7 @@ impl Engine {
             lo: lo.as_ref().and_then(|end| divide(&end.value, !end.value.is_negative())),
             hi: hi.as_ref().and_then(|end| divide(&end.value, end.value.is_negative())),
         };
-        let reason = |end: Option<crate::bounds::Bound>| end.map_or(Why::Given, |end| end.why);
+        let reason = |end: Option<Bound>| end.map_or(Why::Given, |end| end.why);
         (range, [reason(lo), reason(hi)])
     }
 
@@ -332,8 +374,7 @@ impl Engine {
         let low_reason =
             lows.map_or(Why::Given, |lows| Why::Each(lows.into_iter().map(|low| low.why).collect()));
         let high_reason = high.map_or(Why::Given, |(idx, bound)| Why::Operand(idx, Arc::new(bound.why)));
-        let scale = (Mono::UNIT, Int::ONE);
-        let upper = list.iter().map(|poly| Side { scale: scale.clone(), poly: poly.clone() }).collect();
+        let upper = minimum_sides(&list);
         let rank = self.rank_above(&list);
         let (range, reasons) = (Interval { lo, hi }, [low_reason, high_reason]);
         Ok(Poly::atom(self.insert(Atom { kind, rank, range, reasons, lower: Vec::new(), upper })?))
@@ -342,9 +383,14 @@ impl Engine {
 
 impl Engine {
     /// `(coefficient, rest)` with `poly == coefficient*symbol + rest`, both free of the symbol.
-    pub(crate) fn split_by_symbol(&self, poly: &Poly, symbol: &Symbol) -> Option<(Poly, Poly)> {
-        let whole = self.symbols.get(symbol)?;
-        let id = self.top_atom(whole)?;
+    pub(crate) fn split_by_symbol(&mut self, poly: Poly, symbol: &Symbol) -> Option<(Poly, Poly)> {
+        // Reading the symbol only now gives it an atom that nothing depends on, if it does not occur.
+        let whole = self.symbol(symbol).ok()?;
+        let uses = |poly: &Poly, id: AtomId| poly.atoms().iter().any(|&other| self.depends_on(other, id));
+        if !whole.atoms().iter().any(|&id| uses(&poly, id)) {
+            return Some((Poly::default(), poly));
+        }
+        let id = self.top_atom(&whole)?;
         let Kind::Symbol { symbol: owner, step, offset } = &self.atom(id).kind else { return None };
         if owner != symbol {
             return None;
@@ -352,8 +398,7 @@ impl Engine {
         let (coef, rest) = poly.split_linear(id)?;
         let coef = coef.div_term(&(Mono::UNIT, step.clone()))?;
         let rest = rest.add_scaled(&-offset, &coef);
-        let free = |poly: &Poly| poly.atoms().iter().all(|&other| !self.depends_on(other, id));
-        (free(&coef) && free(&rest)).then_some((coef, rest))
+        (!uses(&coef, id) && !uses(&rest, id)).then_some((coef, rest))
     }
 
     /// Whether the value of atom `id` changes with the atom `on`.
@@ -374,4 +419,16 @@ impl Engine {
         }
         false
     }
+}
+
+/// `den*q >= num - den + 1` and `den*q <= num`, where the divisor is a single term.
+pub(crate) fn quotient_sides(num: &Poly, den: &Poly) -> Option<[Side; 2]> {
+    let scale = den.as_term()?;
+    let least = num.sub(den).add_const(&Int::ONE);
+    Some([Side { scale: scale.clone(), poly: least }, Side { scale: scale.clone(), poly: num.clone() }])
+}
+
+/// A minimum is at most each operand.
+pub(crate) fn minimum_sides(list: &[Poly]) -> Vec<Side> {
+    list.iter().map(|poly| Side { scale: (Mono::UNIT, Int::ONE), poly: poly.clone() }).collect()
 }

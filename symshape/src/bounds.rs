@@ -26,6 +26,7 @@ use crate::atoms::{Engine, Kind, Side};
 use crate::dim::Dim;
 use crate::int::Int;
 use crate::poly::{AtomId, Mono, Poly};
+use crate::sample::Domain;
 
 /// Between which integers a term lies, both ends included; `None` is unbounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,6 +65,15 @@ impl Interval {
         (self.lo, self.hi)
     }
 
+    fn include(&mut self, value: Int) {
+        if self.lo.as_ref().is_none_or(|lo| value < *lo) {
+            self.lo = Some(value.clone());
+        }
+        if self.hi.as_ref().is_none_or(|hi| value > *hi) {
+            self.hi = Some(value);
+        }
+    }
+
     fn neg(&self) -> Self {
         Interval { lo: self.hi.as_ref().map(|hi| -hi), hi: self.lo.as_ref().map(|lo| -lo) }
     }
@@ -83,11 +93,13 @@ impl Interval {
     }
 
     fn mul(&self, other: &Self) -> Self {
+        let zero = Interval::point(Int::ZERO);
+        if *self == zero || *other == zero {
+            return zero;
+        }
         if self.is_non_negative() && other.is_non_negative() {
             let times = |a: &Option<Int>, b: &Option<Int>| Some(a.as_ref()? * b.as_ref()?);
-            let zero = |end: &Self| end.hi.as_ref().is_some_and(Int::is_zero);
-            let hi = if zero(self) || zero(other) { Some(Int::ZERO) } else { times(&self.hi, &other.hi) };
-            return Interval { lo: times(&self.lo, &other.lo), hi };
+            return Interval { lo: times(&self.lo, &other.lo), hi: times(&self.hi, &other.hi) };
         }
         if self.is_non_positive() {
             return self.neg().mul(other).neg();
@@ -126,8 +138,9 @@ pub(crate) enum Why {
     Ends { atom: AtomId, sides: [SideRef; 2], rest: Arc<[Why; 2]> },
     /// The minimum `atom` is one of its operands; one reason for each.
     Cases { atom: AtomId, rest: Vec<Why> },
-    /// Stepping `atom` by one never lowers (raises, for an upper side) the value, because of `step`.
-    Monotone { atom: AtomId, side: SideRef, step: Arc<Why>, rest: Arc<Why> },
+    /// Stepping `atom`, which has no sides, by one never lowers the value (raises it, if `upper`), because of `step`;
+    /// so it is least at that end of the range.
+    Monotone { atom: AtomId, upper: bool, step: Arc<Why>, rest: Arc<Why> },
     /// One reason for each operand of a minimum.
     Each(Vec<Why>),
     /// The reason for one operand of a minimum.
@@ -152,6 +165,12 @@ pub(crate) struct Bound {
 /// How many eliminations one bound may take: three hundred settle everything that is settled at all in practice,
 /// and cost less than a tenth of a millisecond.
 const FUEL: u32 = 300;
+
+/// Points to try for values at the ends of a range.
+const TRIES: u64 = 40;
+
+/// The most evaluated operations when all points are tried.
+const EXHAUSTIVE: usize = 100_000;
 
 impl Engine {
     /// Allows a fresh search.
@@ -297,18 +316,19 @@ impl Engine {
 
     /// The lower bound of `coef*x + rest` with `side.poly / side.scale` in place of `x`.
     fn lower_at(&mut self, coef: &Poly, rest: &Poly, side: &Side) -> Option<(Int, Why)> {
+        if let Some(quotient) = coef.div_term(&side.scale) {
+            let bound = self.lower(&rest.add(&quotient.mul(&side.poly).ok()?).within_caps().ok()?)?;
+            return Some((bound.value, bound.why));
+        }
         let (mono, scale) = &side.scale;
-        let (bound, divisor) = match coef.div_term(&side.scale) {
-            Some(quotient) => {
-                (self.lower(&rest.add(&quotient.mul(&side.poly).ok()?).within_caps().ok()?)?, Int::ONE)
-            }
-            None if mono.is_unit() => {
-                let scaled = rest.scale(scale).add(&coef.mul(&side.poly).ok()?).within_caps().ok()?;
-                (self.lower(&scaled)?, scale.clone())
-            }
-            None => return None,
-        };
-        Some((bound.value.div_ceil(&divisor), bound.why))
+        if !scale.is_positive() {
+            return None;
+        }
+        // The monomial is above 0, as the scale and its coefficient are: the quotient has the sign of `coef`.
+        let quotient = coef.div_term(&(*mono, Int::ONE))?;
+        let scaled = rest.scale(scale).add(&quotient.mul(&side.poly).ok()?).within_caps().ok()?;
+        let bound = self.lower(&scaled)?;
+        Some((bound.value.div_ceil(scale), bound.why))
     }
 
     fn lower_at_ends(&mut self, coef: &Poly, rest: &Poly, poly: &Poly, id: AtomId) -> Option<Bound> {
@@ -341,25 +361,25 @@ impl Engine {
     }
 
     /// Where the degree in the atom is above 1: if a step of one never lowers the value, it is least at the low end.
+    ///
+    /// What is known of the step must hold at every place between that end and the atom's value. It may therefore
+    /// depend on the constant range of the atom, but on no side of it.
     fn step_along(&mut self, poly: &Poly, id: AtomId) -> Option<Bound> {
+        let atom = self.atom(id);
+        if !matches!(atom.kind, Kind::Symbol { .. }) || !atom.lower.is_empty() || !atom.upper.is_empty() {
+            return None;
+        }
         let next = Poly::atom(id).add_const(&Int::ONE);
         let difference = poly.replace(id, &next).ok()?.sub(poly);
         let (sign, step) = self.sign(&difference);
         if sign == 0 {
             return None;
         }
-        let upper = sign < 0;
-        let (step, mut best) = (Arc::new(step), None);
-        for (side, bound) in self.sides(id, upper) {
-            if bound.scale.0.is_unit()
-                && bound.scale.1.is_one()
-                && let Some(rest) = poly.replace(id, &bound.poly).ok().and_then(|at_end| self.lower(&at_end))
-            {
-                let why = Why::Monotone { atom: id, side, step: step.clone(), rest: Arc::new(rest.why) };
-                best = [best, Some(Bound { value: rest.value, why })].into_iter().flatten().reduce(better);
-            }
-        }
-        best
+        let range = &self.atom(id).range;
+        let end = if sign < 0 { range.hi.clone() } else { range.lo.clone() }?;
+        let rest = self.lower(&poly.replace(id, &end.into()).ok()?)?;
+        let why = Why::Monotone { atom: id, upper: sign < 0, step: Arc::new(step), rest: Arc::new(rest.why) };
+        Some(Bound { value: rest.value, why })
     }
 }
 
@@ -383,10 +403,35 @@ impl Facts {
         let mut engine = Engine::new(self);
         let Ok(poly) = engine.normalize(e) else { return Bounds::default() };
         engine.refuel();
-        let lo = engine.lower(&poly).map(|bound| bound.value.to_big());
+        let lo = engine.lower(&poly).map(|bound| bound.value);
         engine.refuel();
-        let hi = engine.upper(&poly).map(|bound| bound.value.to_big());
-        Bounds { lo, hi }
+        let hi = engine.upper(&poly).map(|bound| bound.value);
+        let range = match lo == hi {
+            true => Interval { lo, hi },
+            false => self.tightest(e, Interval { lo, hi }),
+        };
+        Bounds { lo: range.lo.map(|lo| lo.to_big()), hi: range.hi.map(|hi| hi.to_big()) }
+    }
+
+    /// The exact range, where values at both ends of `range` are met or all points can be tried; else `range`.
+    fn tightest(&self, e: &Dim, range: Interval) -> Interval {
+        let domain = Domain::new(self, &[e]);
+        let code = domain.compile(e);
+        let (mut stack, mut seen) = (Vec::new(), Interval::default());
+        for point in (0..TRIES).filter_map(|seed| domain.point(seed)) {
+            code.run(&point, &mut stack).into_iter().for_each(|value| seen.include(value));
+            if seen == range {
+                return range;
+            }
+        }
+        let (mut all, mut defined) = (Interval::default(), true);
+        let complete = domain.for_each(EXHAUSTIVE / code.len().max(1), &mut |point| {
+            let value = code.run(point, &mut stack);
+            defined = value.is_some();
+            value.into_iter().for_each(|value| all.include(value));
+            defined
+        });
+        if complete && defined && all.lo.is_some() { all } else { range }
     }
 
     /// The value of `e`, if it has only one.

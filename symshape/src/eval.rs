@@ -53,9 +53,12 @@ impl Dim {
     /// # Errors
     /// A symbol without a value, a division by zero, or a value beyond [`MAX_BITS`].
     pub fn eval(&self, value_of: &dyn Fn(&Symbol) -> Option<BigInt>) -> Result<BigInt, EvalError> {
+        if self.is_tractable() {
+            return eval_tree(self, value_of);
+        }
         let mut done: HashMap<usize, BigInt> = HashMap::new();
         for dim in self.post_order() {
-            let value = eval_node(dim, &done, value_of)?;
+            let value = eval_node(dim, &|child| Ok(done[&child.address()].clone()), value_of)?;
             done.insert(dim.address(), value);
         }
         Ok(done.remove(&self.address()).expect("the root comes last in its own post-order"))
@@ -77,25 +80,32 @@ impl Dim {
     }
 }
 
+type Values<'a> = &'a dyn Fn(&Symbol) -> Option<BigInt>;
+
+/// By recursion, which is the fastest where the term is no larger than its tree.
+fn eval_tree(dim: &Dim, value_of: Values<'_>) -> Result<BigInt, EvalError> {
+    eval_node(dim, &|child| eval_tree(child, value_of), value_of)
+}
+
 fn eval_node(
     dim: &Dim,
-    done: &HashMap<usize, BigInt>,
-    value_of: &dyn Fn(&Symbol) -> Option<BigInt>,
+    of: &dyn Fn(&Dim) -> Result<BigInt, EvalError>,
+    value_of: Values<'_>,
 ) -> Result<BigInt, EvalError> {
-    let of = |child: &Dim| &done[&child.address()];
-    let divisor = |child: &Dim| match of(child) {
+    let divisor = |child: &Dim| match of(child)? {
         zero if zero.is_zero() => Err(EvalError::DivisionByZero(dim.clone())),
-        value => Ok(value.clone()),
+        value => Ok(value),
     };
+    let all = |list: &[Dim]| list.iter().map(of).collect::<Result<Vec<BigInt>, EvalError>>();
     let value = match dim.node() {
         Node::Int(value) => value.clone(),
         Node::Symbol(symbol) => value_of(symbol).ok_or_else(|| EvalError::Unbound(symbol.clone()))?,
-        Node::Add(list) => list.iter().map(of).sum(),
-        Node::Mul(list) => product(dim, list.iter().map(of))?,
-        Node::FloorDiv(a, b) => of(a).div_floor(&divisor(b)?),
-        Node::Mod(a, b) => of(a).mod_floor(&divisor(b)?),
-        Node::Min(list) => list.iter().map(of).min().expect("a minimum has operands").clone(),
-        Node::Max(list) => list.iter().map(of).max().expect("a maximum has operands").clone(),
+        Node::Add(list) => all(list)?.iter().sum(),
+        Node::Mul(list) => product(dim, all(list)?.iter())?,
+        Node::FloorDiv(a, b) => of(a)?.div_floor(&divisor(b)?),
+        Node::Mod(a, b) => of(a)?.mod_floor(&divisor(b)?),
+        Node::Min(list) => all(list)?.into_iter().min().expect("a minimum has operands"),
+        Node::Max(list) => all(list)?.into_iter().max().expect("a maximum has operands"),
     };
     Ok(value)
 }

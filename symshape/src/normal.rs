@@ -5,11 +5,16 @@
 //! rules of rules.rs or an atom over normal operands. Equal polynomials mean equal terms; the converse holds for
 //! whatever the rules cover.
 
-use crate::atoms::{Engine, Refusal};
+use crate::atoms::{Engine, Kind, Refusal};
+use crate::bounds::Why;
 use crate::dim::{Dim, Node};
 use crate::int::Int;
-use crate::poly::Poly;
+use crate::poly::{AtomId, Poly};
+use crate::proof::Event;
 use crate::rules::{self, Sign};
+
+/// Rules that ask for each other's results go this deep at most; real terms stay far below.
+const MAX_NESTING: u32 = 48;
 
 impl Engine {
     /// The normal form of `dim`.
@@ -33,11 +38,13 @@ impl Engine {
             return Ok(poly.clone());
         }
         let poly = self.normal_node(dim.node())?.within_caps()?;
+        let poly = self.finish(poly)?;
         self.normal.insert(dim.clone(), poly.clone());
         Ok(poly)
     }
 
-    fn normal_node(&mut self, node: &Node) -> Result<Poly, Refusal> {
+    /// The normal form of a node before the rules for sums.
+    pub(crate) fn normal_node(&mut self, node: &Node) -> Result<Poly, Refusal> {
         match node {
             Node::Int(value) => Ok(Int::from(value).into()),
             Node::Symbol(symbol) => self.symbol(symbol),
@@ -86,12 +93,38 @@ impl Engine {
             return Ok(poly.clone());
         }
         let sign = self.divisor_sign(den)?;
-        let quotient = match rules::rewrite_quotient(self, num, den, sign)? {
-            Some(poly) => poly.within_caps()?,
-            None => self.quotient_atom(num, den)?,
-        };
+        let quotient = self.nested(|engine| engine.rewrite_or_atom(num, den, sign))?;
+        self.log.push(Event::Quotient { num: num.clone(), den: den.clone(), result: quotient.clone() });
         self.quotients.insert(key, quotient.clone());
         Ok(quotient)
+    }
+
+    /// Runs a rewrite inside another; a chain of rewrites that does not seem to end is given up.
+    fn nested(&mut self, rewrite: impl FnOnce(&mut Self) -> Result<Poly, Refusal>) -> Result<Poly, Refusal> {
+        if self.nesting == MAX_NESTING {
+            return Err(Refusal::TooLarge);
+        }
+        self.nesting += 1;
+        let result = rewrite(self);
+        self.nesting -= 1;
+        result
+    }
+
+    fn rewrite_or_atom(&mut self, num: &Poly, den: &Poly, sign: Sign) -> Result<Poly, Refusal> {
+        let quotient = match rules::rewrite_quotient(self, num, den, sign)? {
+            Some(poly) => self.finish(poly.within_caps()?)?,
+            None => self.quotient_atom(num, den)?,
+        };
+        Ok(quotient)
+    }
+
+    /// `poly` after the rules for sums.
+    pub(crate) fn finish(&mut self, poly: Poly) -> Result<Poly, Refusal> {
+        let is_symbol = |id: &AtomId| matches!(self.atom(*id).kind, Kind::Symbol { .. });
+        match poly.terms().iter().flat_map(|term| term.0.ids()).all(is_symbol) {
+            true => Ok(poly),
+            false => rules::rewrite_sum(self, poly),
+        }
     }
 
     /// The sign of a divisor; a divisor that may be 0 is refused.
@@ -108,15 +141,20 @@ impl Engine {
 
     /// The normal form of the least of `list`, which is not empty.
     pub(crate) fn minimum(&mut self, list: Vec<Poly>) -> Result<Poly, Refusal> {
-        match rules::rewrite_minimum(self, &list)? {
+        self.nested(|engine| match rules::rewrite_minimum(engine, &list)? {
             Some(poly) => Ok(poly.within_caps()?),
-            None => self.minimum_atom(list),
-        }
+            None => engine.minimum_atom(list),
+        })
     }
 
     /// Whether `poly` is never below 0.
     pub(crate) fn is_non_negative(&mut self, poly: &Poly) -> bool {
+        self.why_non_negative(poly).is_some()
+    }
+
+    /// Why `poly` is never below 0, if that is so.
+    pub(crate) fn why_non_negative(&mut self, poly: &Poly) -> Option<Why> {
         self.refuel();
-        self.lower(poly).is_some_and(|bound| !bound.value.is_negative())
+        self.lower(poly).filter(|bound| !bound.value.is_negative()).map(|bound| bound.why)
     }
 }

@@ -142,7 +142,7 @@ impl Poly {
 
     /// A polynomial of `terms` in any order, with repetition.
     pub(crate) fn from_terms(mut terms: Vec<Term>) -> Self {
-        terms.sort_by(|a, b| a.0.cmp(&b.0));
+        terms.sort_by_key(|term| term.0);
         let mut merged: Vec<Term> = Vec::with_capacity(terms.len());
         for (mono, coef) in terms {
             match merged.last_mut() {

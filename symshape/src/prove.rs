@@ -16,15 +16,12 @@ use std::collections::BTreeMap;
 use num_bigint::BigInt;
 
 use crate::assume::{Comparison, Facts, Relation};
-use crate::atoms::{Engine, Kind};
+use crate::atoms::{Engine, Kind, Refusal};
 use crate::dim::{Dim, Symbol};
 use crate::int::Int;
 use crate::poly::{AtomId, Poly};
-use crate::sample::{Domain, compare};
-
-/// Why a relation holds.
-#[derive(Clone, Debug)]
-pub struct Proof {}
+use crate::proof::{Argument, Goal, Proof};
+use crate::sample::{Code, Domain, compare};
 
 /// Values of symbols, allowed by the facts, for which a relation does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,43 +78,16 @@ impl Facts {
         if !relation.a.is_tractable() || !relation.b.is_tractable() {
             return Answer::Unknown;
         }
-        if self.holds_by_normal_form(relation) {
-            return Answer::Yes(Proof {});
+        if let Some(proof) = self.derive(relation) {
+            return Answer::Yes(proof);
         }
-        let domain = Domain::new(self, &[&relation.a, &relation.b]);
-        let (a, b) = (domain.compile(&relation.a), domain.compile(&relation.b));
-        let mut stack = Vec::new();
-        let mut fails = |point: &[Int]| {
-            let values = (a.run(point, &mut stack), b.run(point, &mut stack));
-            matches!(values, (Some(a), Some(b)) if compare(relation.comparison, &a, &b) == Some(false))
-        };
-        let no =
-            |point: &[Int]| Answer::No(Counterexample { values: domain.named(point).into_iter().collect() });
-        if let Some(point) = (0..TRIES).filter_map(|seed| domain.point(seed)).find(|point| fails(point)) {
-            return no(&point);
+        let trial = Trial::new(self, relation);
+        if let Some(counterexample) = trial.counterexample() {
+            return Answer::No(counterexample);
         }
-        if self.holds_by_cases(relation, MAX_CASES) {
-            return Answer::Yes(Proof {});
-        }
-        let mut failure = None;
-        let mut defined = true;
-        let limit = EXHAUSTIVE / (a.len() + b.len()).max(1);
-        let complete = domain.for_each(limit, &mut |point| {
-            let values = (a.run(point, &mut stack), b.run(point, &mut stack));
-            let holds = match values {
-                (Some(a), Some(b)) => compare(relation.comparison, &a, &b),
-                _ => None,
-            };
-            defined &= holds.is_some();
-            if holds == Some(false) {
-                failure = Some(point.to_vec());
-            }
-            holds == Some(true)
-        });
-        match failure {
-            Some(point) => no(&point),
-            None if complete && defined => Answer::Yes(Proof {}),
-            None => Answer::Unknown,
+        match self.derive_by_cases(relation, MAX_CASES) {
+            Some(proof) => Answer::Yes(proof),
+            None => trial.exhaust(self, relation),
         }
     }
 
@@ -156,58 +126,128 @@ impl Facts {
             Comparison::Le => Relation::lt(b, a),
             Comparison::Divides => Relation::ne(b.modulo(a), 0),
         };
-        self.holds_by_normal_form(&negation)
+        self.derive(&negation).is_some()
     }
 
-    fn holds_by_normal_form(&self, relation: &Relation) -> bool {
-        let mut engine = Engine::new(self);
-        engine.holds(relation).unwrap_or(false)
+    /// Proves `relation` by normal forms and bounds.
+    fn derive(&self, relation: &Relation) -> Option<Proof> {
+        let mut engine = Box::new(Engine::new(self));
+        let goal = engine.goal(relation).ok()??;
+        Some(Proof::new(Argument::Derivation { engine, relation: relation.clone(), goal }))
     }
 
     /// Proves `relation` once for each operand of a minimum being the least.
-    fn holds_by_cases(&self, relation: &Relation, depth: u32) -> bool {
+    fn derive_by_cases(&self, relation: &Relation, depth: u32) -> Option<Proof> {
         let mut engine = Engine::new(self);
-        let Ok(poly) = engine.difference(relation) else { return false };
-        let Some(list) = engine.first_minimum(&poly) else { return false };
+        let poly = engine.difference(relation).ok()?;
+        let list = engine.first_minimum(&poly)?;
         let operands: Vec<Dim> = list.iter().map(|operand| engine.render(operand)).collect();
-        (0..operands.len()).all(|least| {
-            let mut scope = self.clone();
-            for other in (0..operands.len()).filter(|&other| other != least) {
-                scope.add_assumption(Relation::le(&operands[least], &operands[other]), "case");
+        let branch = |least: usize| {
+            let scope = self.with_least(&operands, least);
+            let deeper = || scope.derive_by_cases(relation, depth - 1);
+            scope.derive(relation).or_else(|| if depth > 1 { deeper() } else { None })
+        };
+        let branches = (0..operands.len()).map(branch).collect::<Option<Vec<Proof>>>()?;
+        let (facts, relation) = (self.clone(), relation.clone());
+        Some(Proof::new(Argument::Cases { facts, relation, operands, branches }))
+    }
+
+    /// These facts, and that no operand is less than the one at `least`.
+    pub(crate) fn with_least(&self, operands: &[Dim], least: usize) -> Facts {
+        let mut scope = self.clone();
+        for other in (0..operands.len()).filter(|&other| other != least) {
+            scope.add_assumption(Relation::le(&operands[least], &operands[other]), "case");
+        }
+        scope
+    }
+}
+
+/// Both sides of a relation, ready to be evaluated at points.
+struct Trial {
+    domain: Domain,
+    comparison: Comparison,
+    a: Code,
+    b: Code,
+}
+
+impl Trial {
+    fn new(facts: &Facts, relation: &Relation) -> Self {
+        let domain = Domain::new(facts, &[&relation.a, &relation.b]);
+        let (a, b) = (domain.compile(&relation.a), domain.compile(&relation.b));
+        Trial { domain, comparison: relation.comparison, a, b }
+    }
+
+    /// Whether the relation holds at `point`; `None` where a side has no value.
+    fn holds(&self, point: &[Int], stack: &mut Vec<Int>) -> Option<bool> {
+        let (a, b) = (self.a.run(point, stack)?, self.b.run(point, stack)?);
+        compare(self.comparison, &a, &b)
+    }
+
+    fn counterexample(&self) -> Option<Counterexample> {
+        let mut stack = Vec::new();
+        let points = (0..TRIES).filter_map(|seed| self.domain.point(seed));
+        let failure = points.into_iter().find(|point| self.holds(point, &mut stack) == Some(false));
+        failure.map(|point| self.name(&point))
+    }
+
+    fn name(&self, point: &[Int]) -> Counterexample {
+        Counterexample { values: self.domain.named(point).into_iter().collect() }
+    }
+
+    /// Evaluates at every point, if they are few.
+    fn exhaust(&self, facts: &Facts, relation: &Relation) -> Answer {
+        let (mut stack, mut failure) = (Vec::new(), None);
+        let limit = EXHAUSTIVE / (self.a.len() + self.b.len()).max(1);
+        let complete = self.domain.for_each(limit, &mut |point| {
+            let holds = self.holds(point, &mut stack);
+            if holds == Some(false) {
+                failure = Some(point.to_vec());
             }
-            scope.holds_by_normal_form(relation) || (depth > 1 && scope.holds_by_cases(relation, depth - 1))
-        })
+            holds == Some(true)
+        });
+        match failure {
+            Some(point) => Answer::No(self.name(&point)),
+            None if complete => {
+                let (facts, relation) = (facts.clone(), relation.clone());
+                Answer::Yes(Proof::new(Argument::Exhaustive { facts, relation }))
+            }
+            None => Answer::Unknown,
+        }
     }
 }
 
 impl Engine {
     /// `b - a`, and the remainder where the relation is divisibility.
-    fn difference(&mut self, relation: &Relation) -> Result<Poly, crate::atoms::Refusal> {
+    fn difference(&mut self, relation: &Relation) -> Result<Poly, Refusal> {
         let (a, b) = (self.normalize(&relation.a)?, self.normalize(&relation.b)?);
         match relation.comparison {
             Comparison::Divides => {
                 let quotient = self.divide(&b, &a)?;
-                Ok(b.sub(&quotient.mul(&a)?))
+                self.finish(b.sub(&quotient.mul(&a)?))
             }
-            _ => Ok(b.sub(&a)),
+            _ => self.finish(b.sub(&a)),
         }
     }
 
-    /// Whether normal forms and bounds show the relation.
-    fn holds(&mut self, relation: &Relation) -> Result<bool, crate::atoms::Refusal> {
+    /// How normal forms and bounds show the relation, if they do.
+    fn goal(&mut self, relation: &Relation) -> Result<Option<Goal>, Refusal> {
         let gap = self.difference(relation)?;
-        let minus_one = Int::from(-1);
+        let below = |poly: &Poly| poly.neg().add_const(&Int::from(-1));
         Ok(match relation.comparison {
-            Comparison::Eq | Comparison::Divides => {
-                gap.is_zero() || (self.is_non_negative(&gap) && self.is_non_negative(&gap.neg()))
-            }
-            Comparison::Le => self.is_non_negative(&gap),
-            Comparison::Lt => self.is_non_negative(&gap.add_const(&minus_one)),
+            Comparison::Eq | Comparison::Divides if gap.is_zero() => Some(Goal::Zero),
+            Comparison::Eq | Comparison::Divides => match self.why_non_negative(&gap) {
+                Some(why) => self.why_non_negative(&gap.neg()).map(|other| Goal::Both(why, other)),
+                None => None,
+            },
+            Comparison::Le => self.why_non_negative(&gap).map(Goal::AtLeast),
+            Comparison::Lt => self.why_non_negative(&gap.add_const(&Int::from(-1))).map(Goal::AtLeast),
             Comparison::Ne => {
                 let content = Poly::content_of(gap.varying());
-                (!content.is_zero() && !gap.constant().is_multiple_of(&content))
-                    || self.is_non_negative(&gap.add_const(&minus_one))
-                    || self.is_non_negative(&gap.neg().add_const(&minus_one))
+                if !content.is_zero() && !gap.constant().is_multiple_of(&content) {
+                    return Ok(Some(Goal::Residue));
+                }
+                let above = self.why_non_negative(&gap.add_const(&Int::from(-1))).map(Goal::AtLeast);
+                above.or_else(|| self.why_non_negative(&below(&gap)).map(Goal::Below))
             }
         })
     }

@@ -153,11 +153,11 @@ fn declare(facts: &mut Facts, entry: &str) -> Result<(), String> {
     let (lo, hi) = (parse_dim(lo)?, parse_dim(hi)?);
     let symbol = Symbol::new(name.trim());
     let (step, offset) = parse_multiple(multiple).ok_or_else(malformed)?;
+    // A lower bound that is a term still bounds the symbol from below by its own least value.
     let least = lo.as_int().cloned().or_else(|| facts.bounds(&lo).lo);
-    let greatest = hi.as_int().cloned().or_else(|| facts.bounds(&hi).hi);
     if let Some(least) = least {
-        let declaration = match greatest {
-            Some(greatest) => Declaration::range(least, greatest),
+        let declaration = match hi.as_int() {
+            Some(greatest) => Declaration::range(least, greatest.clone()),
             None => Declaration::at_least(least),
         };
         facts.declare(&symbol, declaration.step(step, offset)).map_err(|error| error.to_string())?;

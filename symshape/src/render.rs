@@ -58,7 +58,12 @@ pub(crate) struct Renderer {
     atoms: FastMap<AtomId, Dim>,
     /// Finished terms that stand in a polynomial for the parts they replace, from the top of the numbers down.
     shown: Vec<Dim>,
+    /// How many sums are being merged into quotients, one inside the other.
+    depth: u32,
 }
+
+/// Merging a sum into a quotient is tried this deep: each level doubles the work.
+const MAX_MERGES: u32 = 2;
 
 const FIRST_SHOWN: AtomId = AtomId::MAX;
 
@@ -71,6 +76,33 @@ impl Engine {
 
 impl Renderer {
     pub(crate) fn render(&mut self, engine: &Engine, poly: &Poly) -> Dim {
+        let direct = self.render_apart(engine, poly);
+        if operations(&direct) <= 1 || self.depth == MAX_MERGES {
+            return direct;
+        }
+        self.depth += 1;
+        let merged = poly.atoms().into_iter().filter_map(|id| self.merge_into_quotient(engine, poly, id));
+        let merged: Vec<Dim> = merged.collect();
+        self.depth -= 1;
+        merged.into_iter().fold(direct, |best, next| cheaper(Some(best), next))
+    }
+
+    /// `rest + c*(a // m)` as `c*((a + m*rest/c) // m)`.
+    fn merge_into_quotient(&mut self, engine: &Engine, poly: &Poly, id: AtomId) -> Option<Dim> {
+        let Kind::Div(num, den) = &engine.atoms.get(id as usize)?.kind else { return None };
+        let (coef, rest) = poly.split_linear(id)?;
+        let factor = coef.as_const().filter(|_| !rest.is_zero())?;
+        let inner = rest.div_term(&(Mono::UNIT, factor.abs()))?.mul(den).ok()?;
+        let quotient = match factor.is_positive() {
+            true => self.quotient(engine, &num.add(&inner), den),
+            // -(a // m) is (m - 1 - a) // m.
+            false => self.quotient(engine, &inner.sub(num).add(den).add_const(&Int::from(-1)), den),
+        };
+        Some(Dim::from(factor.abs().to_big()) * quotient)
+    }
+
+    /// Renders the terms of `poly` one by one.
+    fn render_apart(&mut self, engine: &Engine, poly: &Poly) -> Dim {
         let mut poly = poly.clone();
         for id in poly.atoms().into_iter().rev() {
             match engine.atoms.get(id as usize).map(|atom| &atom.kind) {
@@ -154,11 +186,11 @@ impl Renderer {
         operands.into_iter().reduce(|acc, next| pick(&acc, next)).expect("a minimum has operands")
     }
 
-    /// Moves a part of `poly` into the minimum where that makes the operands smaller.
+    /// Moves a part of `poly` into the minimum where that saves operations.
     fn absorb_minimum(&mut self, engine: &Engine, poly: &Poly, id: AtomId, list: &[Poly]) -> Poly {
         let Some((coef, rest)) = poly.split_linear(id) else { return poly.clone() };
         let Some((mono, factor)) = coef.as_term().cloned() else { return poly.clone() };
-        let mut moved: Vec<Poly> = vec![Poly::default()];
+        let mut moved: Vec<Poly> = vec![Poly::default(), rest.clone()];
         for operand in list {
             if let Ok(scaled) = operand.mul(&coef) {
                 let part = overlap(&scaled.neg(), &rest);
@@ -167,29 +199,22 @@ impl Renderer {
                 }
             }
         }
-        moved.extend(rest.div_term(&(mono, factor.clone())).is_some().then(|| rest.clone()));
-        let mut best: Option<(Poly, usize)> = None;
+        let mut best: Option<(u32, Dim, Term, Poly)> = None;
         for part in moved {
             let Some(inner) = part.div_term(&(mono, factor.clone())) else { continue };
+            let operands: Vec<Poly> = list.iter().map(|operand| operand.add(&inner)).collect();
             let left = rest.sub(&part);
-            let weight =
-                weight(&left) + list.iter().map(|operand| weight(&operand.add(&inner))).sum::<usize>();
-            if best.as_ref().is_none_or(|old| weight < old.1) {
-                best = Some((part, weight));
+            for (operands, greatest, outside) in orientations(&operands, &factor) {
+                let dim = self.extreme(engine, &operands, greatest);
+                let cost = operations(&dim) + term_cost(&(mono, outside.clone())) + sum_cost(&left);
+                if best.as_ref().is_none_or(|old| cost < old.0) {
+                    best = Some((cost, dim, (mono, outside), left.clone()));
+                }
             }
         }
-        let Some((part, _)) = best else { return poly.clone() };
-        let Some(inner) = part.div_term(&(mono, factor.clone())) else { return poly.clone() };
-        let greatest = factor.is_negative();
-        let operands: Vec<Poly> = list
-            .iter()
-            .map(|operand| operand.add(&inner))
-            .map(|operand| if greatest { operand.neg() } else { operand })
-            .collect();
-        let dim = self.extreme(engine, &operands, greatest);
-        let shown = Poly::atom(self.show(dim));
-        match shown.mul_term(&(mono, factor.abs())) {
-            Ok(product) => rest.sub(&part).add(&product),
+        let Some((_, dim, outside, left)) = best else { return poly.clone() };
+        match Poly::atom(self.show(dim)).mul_term(&outside) {
+            Ok(product) => left.add(&product),
             Err(_) => poly.clone(),
         }
     }
@@ -224,7 +249,10 @@ impl Renderer {
         let (plain, _, Some(numerator)) = best else { return unchanged() };
         let rounded_up = numerator != *num;
         let shown_num = if rounded_up { numerator.neg() } else { numerator };
-        let dim = self.remainder(engine, &shown_num, den);
+        let mut dim = self.remainder(engine, &shown_num, den);
+        if den.as_const() == Some(Int::from(2)) {
+            dim = cheaper(Some(dim), self.remainder(engine, &shown_num.neg(), den));
+        }
         let shown = Poly::atom(self.show(dim));
         let sign = Int::from(if rounded_up { 1 } else { -1 });
         match times.scale(&sign).mul(&shown) {
@@ -338,6 +366,32 @@ fn best_factor(terms: &[Term]) -> Option<(Term, Vec<Mono>)> {
         }
     }
     best.map(|(_, factor, group)| (factor, group))
+}
+
+/// `factor * min(operands)` as minimum and as negated maximum, with the integer outside and inside.
+fn orientations(operands: &[Poly], factor: &Int) -> Vec<(Vec<Poly>, bool, Int)> {
+    let scaled = |by: &Int| operands.iter().map(|operand| operand.scale(by)).collect::<Vec<_>>();
+    let minus_one = Int::from(-1);
+    let mut forms = vec![(operands.to_vec(), false, factor.clone()), (scaled(&minus_one), true, -factor)];
+    if !factor.abs().is_one() {
+        forms.push((scaled(factor), factor.is_negative(), Int::ONE));
+    }
+    forms
+}
+
+/// The operations that a term takes beside its atoms.
+fn term_cost((mono, coef): &Term) -> u32 {
+    let product = mono.ids().len() as u32;
+    product + u32::from(!coef.abs().is_one())
+}
+
+/// The operations that it takes to add these terms to something.
+fn sum_cost(poly: &Poly) -> u32 {
+    let of = |term: &Term| match term.0.ids().len() {
+        0 => 1,
+        _ => term_cost(term),
+    };
+    poly.terms().iter().map(of).sum()
 }
 
 /// The terms that `a` and `b` share, each with the coefficient nearer to 0.

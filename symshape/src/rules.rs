@@ -18,6 +18,7 @@ mod quotient;
 use crate::assume::Facts;
 use crate::atoms::{Engine, Refusal};
 use crate::dim::Dim;
+use crate::egraph;
 use crate::poly::Poly;
 
 /// Which side of 0 a divisor is on.
@@ -47,9 +48,18 @@ enum Apply {
     Quotient(fn(&mut Engine, &Poly, &Poly) -> Rewrite),
     /// To the least of several operands.
     Minimum(fn(&mut Engine, &[Poly]) -> Rewrite),
+    /// To a sum of products.
+    Sum(fn(&mut Engine, &Poly) -> Rewrite),
+    /// To nested minima and maxima, by pattern: the law is all there is.
+    Lattice,
 }
 
-use Apply::{Minimum, Negative, Quotient};
+use Apply::{Lattice, Minimum, Negative, Quotient, Sum};
+
+/// The name and law of every rule for the e-graph.
+pub(crate) fn lattice_laws() -> impl Iterator<Item = (&'static str, &'static str)> {
+    RULES.iter().filter(|rule| matches!(rule.apply, Lattice)).map(|rule| (rule.name, rule.law))
+}
 
 /// Every rule, in the order of trial.
 #[rustfmt::skip]
@@ -60,10 +70,10 @@ pub static RULES: &[Rule] = &[
         apply: Quotient(quotient::known_quotient) },
     Rule { name: "split", law: "(m*q + r) // m == q + r // m", given: "m >= 1",
         apply: Quotient(quotient::split) },
-    Rule { name: "flip", law: "(-a) // m == -((a + m - 1) // m)", given: "m >= 1",
-        apply: Quotient(quotient::flip) },
     Rule { name: "reduce", law: "(m*q*x + c*x + r) // m == q*x + (c*x + r) // m", given: "m >= 1",
         apply: Quotient(quotient::reduce) },
+    Rule { name: "flip", law: "(-a) // m == -((a + m - 1) // m)", given: "m >= 1",
+        apply: Quotient(quotient::flip) },
     Rule { name: "cancel", law: "(g*a + r) // (g*m) == a // m", given: "g >= 1 and m >= 1 and 0 <= r and r <= g - 1",
         apply: Quotient(quotient::cancel) },
     Rule { name: "proportional", law: "(g*a) // (g*m) == a // m", given: "g >= 1 and m >= 1",
@@ -86,6 +96,18 @@ pub static RULES: &[Rule] = &[
         apply: Minimum(minimum::shift) },
     Rule { name: "scale", law: "min(g*a, g*b) == g*min(a, b)", given: "g >= 0",
         apply: Minimum(minimum::scale) },
+    Rule { name: "square", law: "min(0, z)*min(0, z) == z*min(0, z)", given: "",
+        apply: Sum(minimum::square) },
+    Rule { name: "halves", law: "(a + 1)//2 == a - a//2", given: "",
+        apply: Sum(quotient::halves) },
+    Rule { name: "least commutes", law: "min(x, y) == min(y, x)", given: "", apply: Lattice },
+    Rule { name: "greatest commutes", law: "max(x, y) == max(y, x)", given: "", apply: Lattice },
+    Rule { name: "absorb greatest", law: "min(x, max(x, y)) == x", given: "", apply: Lattice },
+    Rule { name: "absorb least", law: "max(x, min(x, y)) == x", given: "", apply: Lattice },
+    Rule { name: "distribute least", law: "min(x, max(y, z)) == max(min(x, y), min(x, z))", given: "", apply: Lattice },
+    Rule { name: "distribute greatest", law: "max(x, min(y, z)) == min(max(x, y), max(x, z))", given: "", apply: Lattice },
+    Rule { name: "collect least", law: "max(min(x, y), min(x, z)) == min(x, max(y, z))", given: "", apply: Lattice },
+    Rule { name: "collect greatest", law: "min(max(x, y), max(x, z)) == max(x, min(y, z))", given: "", apply: Lattice },
 ];
 
 pub(crate) fn rewrite_quotient(engine: &mut Engine, num: &Poly, den: &Poly, sign: Sign) -> Rewrite {
@@ -115,6 +137,24 @@ pub(crate) fn rewrite_minimum(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     Ok(None)
 }
 
+/// `sum`, with the rules for sums applied as long as one does.
+pub(crate) fn rewrite_sum(engine: &mut Engine, mut sum: Poly) -> Result<Poly, Refusal> {
+    // One distinct atom goes with each rewrite, so there are no more rounds than atoms.
+    for _ in 0..sum.terms().len() {
+        let mut rewritten = None;
+        for rule in RULES {
+            if let (Sum(apply), None) = (&rule.apply, &rewritten) {
+                rewritten = apply(engine, &sum)?;
+            }
+        }
+        match rewritten {
+            Some(poly) => sum = poly,
+            None => break,
+        }
+    }
+    Ok(sum)
+}
+
 impl Rule {
     /// Applies this rule alone to the outermost operation of `e`, whose operands are normalised first; `None` where
     /// it does not apply.
@@ -127,6 +167,9 @@ impl Rule {
     /// ```
     pub fn rewrite(&self, facts: &Facts, e: &Dim) -> Option<Dim> {
         use crate::dim::Node;
+        if let Lattice = self.apply {
+            return egraph::apply_law(self.law, e);
+        }
         let mut engine = Engine::new(facts);
         let engine = &mut engine;
         let poly = match (e.node(), &self.apply) {
@@ -148,6 +191,11 @@ impl Rule {
             (Node::Min(list), Minimum(apply)) => {
                 let list: Result<Vec<_>, _> = list.iter().map(|operand| engine.normalize(operand)).collect();
                 apply(engine, &list.ok()?)
+            }
+            (_, Sum(apply)) => {
+                // The normal form of the term itself would have these rules applied already.
+                let poly = engine.normal_node(e.node()).ok()?;
+                apply(engine, &poly)
             }
             _ => return None,
         };

@@ -87,6 +87,7 @@ impl Domain {
     pub(crate) fn new(facts: &Facts, terms: &[&Dim]) -> Domain {
         let mut domain = Domain { slots: Vec::new(), relations: Vec::new() };
         terms.iter().for_each(|term| domain.add_symbols(facts, term, 0));
+        domain.add_bounded(facts);
         let mut added = vec![false; facts.assumptions().len()];
         // A relation matters once one of its symbols does, and then all of them do.
         while let Some(idx) = (0..added.len()).find(|&idx| !added[idx] && domain.touches(facts, idx)) {
@@ -96,8 +97,19 @@ impl Domain {
             domain.add_symbols(facts, &b, 0);
             let codes = (domain.compile(&a), domain.compile(&b));
             domain.relations.push((comparison, codes.0, codes.1));
+            domain.add_bounded(facts);
         }
         domain
+    }
+
+    /// Adds the symbols that are bounded by symbols of this domain: a value that leaves them none is not allowed.
+    fn add_bounded(&mut self, facts: &Facts) {
+        for entry in facts.entries() {
+            let mut bounds = entry.lower.iter().chain(&entry.upper);
+            if bounds.any(|bound| self.slots.iter().any(|slot| bound.contains(&slot.symbol))) {
+                self.add_symbols(facts, &Dim::from(&entry.symbol), 0);
+            }
+        }
     }
 
     fn touches(&self, facts: &Facts, idx: usize) -> bool {
@@ -220,8 +232,26 @@ impl Domain {
         self.relations_hold(&point, &mut stack).then_some(point)
     }
 
+    /// The number of points as far as it follows from numbers alone; `None` if a symbol has no bound.
+    fn least_size(&self) -> Option<Int> {
+        self.slots.iter().try_fold(Int::ONE, |size, slot| {
+            let bounded = slot.definition.is_some() || !slot.upper.is_empty();
+            let declared =
+                slot.declaration.as_ref().and_then(|d| Some((Int::from(d.hi.as_ref()?), Int::from(&d.lo))));
+            match (declared, bounded) {
+                (_, true) => Some(size),
+                (Some((hi, lo)), _) => Some(&size * &(&(&hi - &lo).div_floor(&slot.step().0) + &Int::ONE)),
+                (None, false) => None,
+            }
+        })
+    }
+
     /// Calls `visit` on every point if there are at most `limit`; `false` if there are more, or it stopped.
     pub(crate) fn for_each(&self, limit: usize, visit: &mut dyn FnMut(&[Int]) -> bool) -> bool {
+        let few = |size: Int| self.relations.is_empty() && size > Int::from(limit as i64);
+        if self.least_size().is_none_or(few) {
+            return false;
+        }
         let mut walk = Walk { domain: self, left: limit, stack: Vec::new(), visit };
         walk.from(&mut Vec::with_capacity(self.slots.len()))
     }

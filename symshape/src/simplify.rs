@@ -4,9 +4,12 @@
 //! from the leaves up, so that what the normal form spreads out without gain stays as it was written. The result
 //! never has more operations than the input.
 
+use std::collections::HashSet;
+
 use crate::assume::{Comparison, Facts, Relation};
 use crate::atoms::{Engine, FastMap};
 use crate::dim::{Dim, Node, Symbol};
+use crate::egraph;
 use crate::int::Int;
 use crate::poly::{Mono, Poly};
 use crate::render::{Renderer, operations};
@@ -27,10 +30,27 @@ impl Facts {
         session.simplify(e)
     }
 
-    /// [`Facts::simplify`] of several terms that are computed together.
+    /// [`Facts::simplify`] of several terms that are computed together: what an earlier term computes is free for
+    /// those after it.
+    ///
+    /// ```
+    /// use symshape::{Dim, Facts};
+    /// let terms: [Dim; 2] = ["i//8".parse().unwrap(), "i%8".parse().unwrap()];
+    /// assert_eq!(Facts::new().simplify_all(&terms).len(), 2);
+    /// ```
     pub fn simplify_all(&self, terms: &[Dim]) -> Vec<Dim> {
         let mut session = Session::new(self);
-        terms.iter().map(|term| session.simplify(term)).collect()
+        let mut computed: HashSet<Dim> = HashSet::new();
+        let mut simplified = Vec::with_capacity(terms.len());
+        for term in terms {
+            let alone = session.simplify(term);
+            let forms = [alone, term.clone()];
+            let best = forms.into_iter().min_by_key(|form| added_operations(form, &computed));
+            let best = best.expect("there are two forms");
+            computed.extend(best.post_order().into_iter().cloned());
+            simplified.push(best);
+        }
+        simplified
     }
 
     /// A relation that holds for the same values: both sides simplified, or their difference split between them.
@@ -63,12 +83,11 @@ impl Facts {
     /// assert_eq!((stride.to_string(), rest.to_string()), ("4*S".into(), "4*s + 1".into()));
     /// ```
     pub fn linear_in(&self, e: &Dim, s: &Symbol) -> Option<(Dim, Dim)> {
-        if !e.contains(s) {
-            return Some((Dim::zero(), self.simplify(e)));
-        }
         let mut engine = Engine::new(self);
-        let poly = engine.normalize(e).ok()?;
-        let (coef, rest) = engine.split_by_symbol(&poly, s)?;
+        let Ok(poly) = engine.normalize(e) else {
+            return (!e.contains(s)).then(|| (Dim::zero(), e.clone()));
+        };
+        let (coef, rest) = engine.split_by_symbol(poly, s)?;
         let mut renderer = Renderer::default();
         Some((renderer.render(&engine, &coef), renderer.render(&engine, &rest)))
     }
@@ -88,6 +107,16 @@ fn balanced(gap: &Poly, comparison: Comparison) -> (Poly, Poly) {
     let (positive, negative): (Vec<_>, Vec<_>) =
         gap.terms().iter().cloned().partition(|term| term.1.is_positive());
     (Poly::from_ordered(negative).neg(), Poly::from_ordered(positive))
+}
+
+/// The operations of `dim` that are not part of a term in `computed`.
+fn added_operations(dim: &Dim, computed: &HashSet<Dim>) -> u32 {
+    let inside: u32 = match computed.contains(dim) || !dim.is_tractable() {
+        true => return 0,
+        false => dim.node().operands().into_iter().map(operations).sum(),
+    };
+    let own = operations(dim).saturating_sub(inside);
+    own + dim.node().operands().into_iter().map(|operand| added_operations(operand, computed)).sum::<u32>()
 }
 
 /// One engine and what was simplified with it.
@@ -141,7 +170,8 @@ impl Session {
             Node::Min(list) => self.extreme(list, Dim::min),
             Node::Max(list) => self.extreme(list, Dim::max),
         };
-        let mut candidates = [rendered, Some(rebuilt), Some(dim.clone())].into_iter().flatten();
+        let lattice = [rendered.as_ref(), Some(&rebuilt)].into_iter().flatten().find_map(egraph::cheapest);
+        let mut candidates = [rendered, Some(rebuilt), Some(dim.clone()), lattice].into_iter().flatten();
         let first = candidates.next().expect("the input is a candidate");
         candidates.fold(first, |best, next| if operations(&next) < operations(&best) { next } else { best })
     }

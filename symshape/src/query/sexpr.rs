@@ -185,7 +185,8 @@ fn write_sum(text: &mut String, list: &[Dim]) {
         _ => None,
     };
     // A term that is added goes first, so that the others can be subtracted.
-    let first = list.iter().position(|term| negated(term).is_none()).unwrap_or(0);
+    let added = list.iter().position(|term| negated(term).is_none());
+    let first = added.or_else(|| list.iter().position(|term| term.as_int().is_some())).unwrap_or(0);
     let rest: Vec<&Dim> =
         list.iter().enumerate().filter(|(idx, _)| *idx != first).map(|(_, term)| term).collect();
     for term in rest.iter().rev() {
@@ -203,9 +204,13 @@ fn write_product(text: &mut String, list: &[Dim]) {
     match list {
         [minus, rest @ ..] if minus.is_int(-1) => {
             let rest = Dim::product(rest.iter().cloned());
-            match rounded_down_negation(&rest) {
-                Some((a, b)) => write_call(text, "ceildiv", &a, &b),
-                None => write_call(text, "-", &Dim::zero(), &rest),
+            match (rounded_down_negation(&rest), rest.node()) {
+                (Some((a, b)), _) => write_call(text, "ceildiv", &a, &b),
+                // -ceil(a / b) is a // -b.
+                (None, Node::FloorDiv(a, b)) if rounded_up(a, b).is_some() && b.as_int().is_some() => {
+                    write_call(text, "floordiv", &rounded_up(a, b).unwrap_or_else(Dim::zero), &-b);
+                }
+                _ => write_call(text, "-", &Dim::zero(), &rest),
             }
         }
         [first, rest @ ..] if first.as_int().is_some() => {

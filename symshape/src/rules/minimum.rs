@@ -3,29 +3,40 @@
 use super::Rewrite;
 use crate::atoms::{Engine, Kind};
 use crate::int::Int;
-use crate::poly::{Poly, Term};
+use crate::poly::{Mono, Poly, Term};
+use crate::proof::{Event, MinimumLaw};
 
 /// More operands than this are not compared pair by pair.
 const MAX_OPERANDS: usize = 16;
 
-/// An operand that is a minimum plus something gives its own operands.
+impl Engine {
+    /// Logs that the least of `from` is `result`, by a law that goes through the least of `to`.
+    fn minimum_by(&mut self, law: MinimumLaw, from: &[Poly], to: Vec<Poly>, result: Poly) -> Poly {
+        self.log.push(Event::Minimum { law, from: from.to_vec(), to, result: result.clone() });
+        result
+    }
+}
+
+/// An operand that is a multiple of a minimum plus something gives that minimum's operands.
 pub(super) fn flatten(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     for (idx, operand) in list.iter().enumerate() {
-        let inner = operand.varying().iter().find_map(|(mono, coef)| match (mono.ids(), coef.is_one()) {
-            ([id], true) => match &engine.atom(*id).kind {
-                Kind::Min(inner) if operand.degree_in(*id) == 1 => Some((*id, inner.clone())),
+        let inner =
+            operand.varying().iter().find_map(|(mono, coef)| match (mono.ids(), coef.is_positive()) {
+                ([id], true) => match &engine.atom(*id).kind {
+                    Kind::Min(inner) => Some((*id, coef.clone(), inner.clone())),
+                    _ => None,
+                },
                 _ => None,
-            },
-            _ => None,
-        });
-        let Some((id, inner)) = inner else { continue };
-        let rest = operand.sub(&Poly::atom(id));
+            });
+        let Some((id, coef, inner)) = inner else { continue };
+        let rest = operand.add_scaled(&-&coef, &Poly::atom(id));
         if rest.degree_in(id) > 0 || list.len() + inner.len() > MAX_OPERANDS {
             continue;
         }
         let mut flat = list.to_vec();
-        flat.splice(idx..=idx, inner.iter().map(|part| part.add(&rest)));
-        return engine.minimum(flat).map(Some);
+        flat.splice(idx..=idx, inner.iter().map(|part| rest.add_scaled(&coef, part)));
+        let result = engine.minimum(flat.clone())?;
+        return Ok(Some(engine.minimum_by(MinimumLaw::Flatten { idx, id }, list, flat, result)));
     }
     Ok(None)
 }
@@ -37,32 +48,40 @@ pub(super) fn drop_greater(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     }
     for (idx, operand) in list.iter().enumerate() {
         for (other_idx, other) in list.iter().enumerate() {
-            if idx != other_idx && engine.is_non_negative(&operand.sub(other)) {
+            if idx != other_idx
+                && let Some(why) = engine.why_non_negative(&operand.sub(other))
+            {
                 let mut kept = list.to_vec();
                 kept.remove(idx);
-                return engine.minimum(kept).map(Some);
+                let result = engine.minimum(kept.clone())?;
+                let law = MinimumLaw::Drop { idx, other: other_idx, why };
+                return Ok(Some(engine.minimum_by(law, list, kept, result)));
             }
         }
     }
     Ok(None)
 }
 
-/// Operands that are quotients by one divisor: one division is enough.
+/// Operands that are quotients by one divisor, or all negated ones: one division is enough.
 pub(super) fn common_divisor(engine: &mut Engine, list: &[Poly]) -> Rewrite {
-    let mut divisor: Option<Poly> = None;
+    let mut common: Option<(Poly, Int)> = None;
     let mut numerators = Vec::with_capacity(list.len());
     for operand in list {
-        let [(mono, Int::Small(1))] = operand.varying() else { return Ok(None) };
+        let [(mono, sign @ Int::Small(1 | -1))] = operand.varying() else { return Ok(None) };
         let [id] = mono.ids() else { return Ok(None) };
         let Kind::Div(num, den) = engine.atom(*id).kind.clone() else { return Ok(None) };
-        if *divisor.get_or_insert_with(|| den.clone()) != den {
+        let (divisor, first_sign) = common.get_or_insert_with(|| (den.clone(), sign.clone()));
+        if *divisor != den || first_sign != sign {
             return Ok(None);
         }
-        numerators.push(num.add_scaled(&operand.constant(), &den));
+        numerators.push(num.scale(sign).add_scaled(&operand.constant(), &den));
     }
-    let Some(divisor) = divisor else { return Ok(None) };
-    let least = engine.minimum(numerators)?;
-    engine.divide(&least, &divisor).map(Some)
+    let Some((divisor, sign)) = common else { return Ok(None) };
+    // The least of -(a // m) is -((the greatest of a) // m), and that is -(-(the least of -a) // m).
+    let least = engine.minimum(numerators.clone())?.scale(&sign);
+    let result = engine.divide(&least, &divisor)?.scale(&sign);
+    let law = MinimumLaw::CommonDivisor { divisor, negated: sign.is_negative() };
+    Ok(Some(engine.minimum_by(law, list, numerators, result)))
 }
 
 /// Subtracts one operand from all, so that the same differences give the same atom.
@@ -76,8 +95,10 @@ pub(super) fn shift(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     if pivot.is_zero() && sorted == list {
         return Ok(None);
     }
-    let shifted = sorted.iter().map(|operand| operand.sub(&pivot)).collect();
-    Ok(Some(engine.minimum(shifted)?.add(&pivot)))
+    let shifted: Vec<Poly> = sorted.iter().map(|operand| operand.sub(&pivot)).collect();
+    let result = engine.minimum(shifted.clone())?.add(&pivot);
+    let law = MinimumLaw::Affine { scale: (Mono::UNIT, Int::ONE), shift: pivot };
+    Ok(Some(engine.minimum_by(law, list, shifted, result)))
 }
 
 /// Takes out a common factor that is never negative.
@@ -96,5 +117,31 @@ pub(super) fn scale(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     let divided: Option<Vec<Poly>> =
         list.iter().map(|operand| operand.div_term(&(mono, coef.clone()))).collect();
     let Some(divided) = divided else { return Ok(None) };
-    Ok(Some(engine.minimum(divided)?.mul_term(&(mono, coef))?))
+    let result = engine.minimum(divided.clone())?.mul_term(&(mono, coef.clone()))?;
+    let law = MinimumLaw::Affine { scale: (mono, coef), shift: Poly::default() };
+    Ok(Some(engine.minimum_by(law, list, divided, result)))
+}
+
+/// `min(0, z)` squared is `z*min(0, z)`: one of the two factors is 0 or equal to `z`.
+pub(super) fn square(engine: &mut Engine, product: &Poly) -> Rewrite {
+    for id in product.atoms() {
+        let Kind::Min(list) = &engine.atom(id).kind else { continue };
+        let ([zero, z], true) = (list.as_slice(), product.degree_in(id) > 1) else { continue };
+        if !zero.is_zero() {
+            continue;
+        }
+        let z = z.clone();
+        let square = Poly::atom(id).mul(&Poly::atom(id))?;
+        let square = square.terms()[0].0;
+        let mut sum = Poly::default();
+        for term in product.terms() {
+            let part = match term.0.div(&square) {
+                Some(rest) => z.mul(&Poly::atom(id))?.mul_term(&(rest, term.1.clone()))?,
+                None => Poly::term(term.0, term.1.clone()),
+            };
+            sum = sum.add(&part);
+        }
+        return Ok(Some(sum.within_caps()?));
+    }
+    Ok(None)
 }

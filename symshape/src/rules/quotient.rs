@@ -3,7 +3,7 @@
 use super::Rewrite;
 use crate::atoms::{Engine, Kind};
 use crate::int::Int;
-use crate::poly::{Mono, Poly, Term};
+use crate::poly::{AtomId, Mono, Poly, Term};
 
 pub(super) fn negate_divisor(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     engine.divide(&num.neg(), &den.neg()).map(Some)
@@ -72,26 +72,24 @@ pub(super) fn flip(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     Ok(Some(engine.divide(&flipped, den)?.neg()))
 }
 
-/// Brings coefficients nearer to 0 by whole multiples of the divisor.
+/// Brings coefficients at or beyond the divisor as near to 0 as whole multiples of it can.
 ///
-/// A coefficient between 0 and the divisor stays as it is: `(5*x) // 7` rises with `x`, which `x - (2*x + 6) // 7`
-/// hides from interval arithmetic.
+/// A coefficient within the divisor stays as it is: `(5*x) // 7` rises with `x`, which `x - (2*x + 6) // 7` hides
+/// from interval arithmetic.
 pub(super) fn reduce(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
-    let Some((mono, divisor)) = den.as_term() else { return Ok(None) };
+    let Some((mono, divisor)) = den.as_term().filter(|term| term.1.is_positive()) else { return Ok(None) };
     let (mut quotient, mut rest) = (Vec::new(), Vec::new());
     for (term_mono, coef) in num.terms() {
-        let Some(factor) = term_mono.div(mono).filter(|_| !term_mono.is_unit()) else {
+        let factor = term_mono.div(mono).filter(|_| !term_mono.is_unit() && coef.abs() >= *divisor);
+        let Some(factor) = factor else {
             rest.push((*term_mono, coef.clone()));
             continue;
         };
         let mut left = coef.mod_floor(divisor);
-        if coef.is_negative() && &left + &left > *divisor {
+        if &left + &left > *divisor {
             left = &left - divisor;
         }
-        let whole = (coef - &left).div_floor(divisor);
-        if !whole.is_zero() {
-            quotient.push((factor, whole));
-        }
+        quotient.push((factor, (coef - &left).div_floor(divisor)));
         if !left.is_zero() {
             rest.push((*term_mono, left));
         }
@@ -200,4 +198,22 @@ pub(super) fn nested(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     };
     let merged = inner.add(&divisor.mul(&rest)?);
     engine.divide(&merged, &divisor.mul(den)?).map(Some)
+}
+
+/// Where `a // 2` and `(a + 1) // 2` meet in one sum, one of them is enough.
+pub(super) fn halves(engine: &mut Engine, sum: &Poly) -> Rewrite {
+    let two = Poly::from(2);
+    let numerator = |id: &AtomId| match &engine.atom(*id).kind {
+        Kind::Div(num, den) if *den == two => Some((*id, num.clone())),
+        _ => None,
+    };
+    let halves: Vec<(AtomId, Poly)> = sum.atoms().iter().filter_map(numerator).collect();
+    for (raised, num) in &halves {
+        let floor = num.add_const(&Int::from(-1));
+        if let Some((id, _)) = halves.iter().find(|(_, other)| *other == floor) {
+            let rounded_up = floor.sub(&Poly::atom(*id));
+            return Ok(Some(sum.replace(*raised, &rounded_up)?));
+        }
+    }
+    Ok(None)
 }

@@ -1,0 +1,692 @@
+//! The checker of proofs: small, slow, and independent of the engine.
+//!
+//! It replays the log of a derivation in order. A range must follow from the declaration or from the decisions
+//! logged with it; a side must be an inequality that the facts give; a rewritten quotient `num // den == r` must
+//! satisfy `0 <= num - den*r <= den - 1`; a minimum must follow by the law that was named. Then it expands both
+//! sides of the relation with nothing but those entries and its own polynomials, and computes the bound that the
+//! goal needs.
+//!
+//! For the rewritten quotients it asks the engine *how* to bound the remainder, and believes only what it computes
+//! from the answer.
+
+mod points;
+mod sum;
+
+use std::fmt;
+
+use num_bigint::BigInt;
+use num_integer::Integer;
+use num_traits::{One, Signed, Zero};
+
+use crate::assume::{Comparison, Facts, Relation};
+use crate::atoms::{Atom, Engine, Kind, minimum_sides, quotient_sides};
+use crate::bounds::{Interval, SideRef, Why};
+use crate::dim::{Dim, Node, Symbol};
+use crate::int::Int;
+use crate::poly::{AtomId, Mono, Poly};
+use crate::proof::{Argument, Event, Given, Goal, MinimumLaw, Proof};
+use sum::Sum;
+
+/// What is wrong with a proof.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flaw(String);
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Flaw {}
+
+type Checked<T = ()> = Result<T, Flaw>;
+
+fn flaw<T>(message: impl Into<String>) -> Checked<T> {
+    Err(Flaw(message.into()))
+}
+
+fn ensure(holds: bool, message: &str) -> Checked {
+    if holds { Ok(()) } else { flaw(message) }
+}
+
+impl Proof {
+    /// Replays the proof.
+    ///
+    /// # Errors
+    /// The first step that does not follow.
+    pub fn check(&self) -> Result<(), Flaw> {
+        match &*self.0 {
+            Argument::Derivation { engine, relation, goal } => {
+                Replay::new(engine).run(engine, relation, goal)
+            }
+            Argument::Exhaustive { facts, relation } => points::check(facts, relation),
+            Argument::Cases { facts, relation, operands, branches } => {
+                ensure(operands.len() == branches.len(), "a case is missing")?;
+                for (least, branch) in branches.iter().enumerate() {
+                    let scope = facts.with_least(operands, least);
+                    ensure(branch.facts().same_as(&scope), "a case assumes something else")?;
+                    ensure(branch.relation() == relation, "a case proves something else")?;
+                    branch.check()?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What has been checked so far.
+struct Replay<'e> {
+    facts: &'e Facts,
+    /// The atoms as the engine left them: only their kinds and reasons are read.
+    atoms: &'e [Atom],
+    ranges: Vec<Interval>,
+    /// Lower and upper sides by atom: `(scale, bound)`.
+    sides: Vec<[Vec<(Sum, Sum)>; 2]>,
+    quotients: Vec<[Sum; 3]>,
+    minima: Vec<(Vec<Sum>, Sum)>,
+    /// An engine in the same state, to ask for ways to bound something.
+    search: Engine,
+}
+
+impl<'e> Replay<'e> {
+    fn new(engine: &'e Engine) -> Self {
+        let search = Engine::blank(&engine.facts);
+        let (ranges, sides, quotients, minima) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Replay { facts: &engine.facts, atoms: &engine.atoms, ranges, sides, quotients, minima, search }
+    }
+
+    fn run(mut self, engine: &Engine, relation: &Relation, goal: &Goal) -> Checked {
+        for event in &engine.log {
+            self.replay(event)?;
+        }
+        self.check_goal(relation, goal)
+    }
+
+    fn replay(&mut self, event: &Event) -> Checked {
+        match event {
+            Event::Atom { id, range } => self.add_atom(*id, range),
+            Event::Narrow { id, upper, value, given, why } => self.narrow(*id, *upper, value, given, why),
+            Event::Side { id, upper, given } => self.add_side(*id, *upper, given),
+            Event::Quotient { num, den, result } => self.add_quotient(num, den, result),
+            Event::Minimum { law, from, to, result } => self.add_minimum(law, from, to, result),
+        }
+    }
+
+    fn check_goal(&mut self, relation: &Relation, goal: &Goal) -> Checked {
+        let (a, b) = (self.expand(&relation.a)?, self.expand(&relation.b)?);
+        let gap = match relation.comparison {
+            Comparison::Divides => b.plus(-1, &self.quotient(&b, &a)?.times(&a)),
+            _ => b.plus(-1, &a),
+        };
+        let gap = self.reduce(gap);
+        let strict = i32::from(matches!(relation.comparison, Comparison::Lt | Comparison::Ne));
+        match (relation.comparison, goal) {
+            (Comparison::Eq | Comparison::Divides, Goal::Zero) => {
+                ensure(gap.0.is_empty(), "the sides differ")
+            }
+            (Comparison::Eq | Comparison::Divides, Goal::Both(above, below)) => {
+                self.non_negative(&gap, above)?;
+                self.non_negative(&gap.neg(), below)
+            }
+            (Comparison::Le | Comparison::Lt | Comparison::Ne, Goal::AtLeast(why)) => {
+                self.non_negative(&gap.plus_int(-strict), why)
+            }
+            (Comparison::Ne, Goal::Below(why)) => self.non_negative(&gap.neg().plus_int(-1), why),
+            (Comparison::Ne, Goal::Residue) => {
+                let (content, _) = gap.primitive();
+                ensure(
+                    !content.is_zero() && !gap.constant().is_multiple_of(&content),
+                    "0 is in the residue class",
+                )
+            }
+            _ => flaw("the goal is not of this relation"),
+        }
+    }
+
+    fn add_atom(&mut self, id: AtomId, range: &Interval) -> Checked {
+        ensure(id as usize == self.ranges.len(), "an atom is out of order")?;
+        let atom = &self.atoms[id as usize];
+        let mut sides = [Vec::new(), Vec::new()];
+        let (mut lower, mut upper) = (Vec::new(), Vec::new());
+        match &atom.kind {
+            Kind::Symbol { symbol, step, offset } => self.check_symbol(symbol, step, offset, range)?,
+            Kind::Div(num, den) => {
+                self.certify(&Sum::from(den).plus_int(-1), "a divisor is not above 0")?;
+                self.check_quotient_range(num, den, range, &atom.reasons)?;
+                if let Some([least, greatest]) = quotient_sides(num, den) {
+                    lower.push(least);
+                    upper.push(greatest);
+                }
+                if den.as_term().is_some() {
+                    let (num, den) = (Sum::from(num), Sum::from(den));
+                    sides[0].push((den.clone(), num.plus(-1, &den).plus_int(1)));
+                    sides[1].push((den, num));
+                }
+            }
+            Kind::Min(list) => {
+                self.check_minimum_range(list, range, &atom.reasons)?;
+                upper = minimum_sides(list);
+                sides[1] =
+                    list.iter().map(|operand| (Sum::from(BigInt::one()), Sum::from(operand))).collect();
+            }
+        }
+        self.ranges.push(range.clone());
+        self.sides.push(sides);
+        self.search.atoms.push(Atom { range: range.clone(), lower, upper, ..atom.clone() });
+        Ok(())
+    }
+
+    fn check_symbol(&self, symbol: &Symbol, step: &Int, offset: &Int, range: &Interval) -> Checked {
+        let Some(declaration) = self.facts.declaration(symbol) else {
+            let free = *range == Interval::default() && step.is_one() && offset.is_zero();
+            return ensure(free, "an undeclared symbol has a range");
+        };
+        let same = step.to_big() == declaration.step && offset.to_big() == declaration.offset;
+        ensure(same, "a symbol has another step")?;
+        let value = |end: &Int| end.to_big() * &declaration.step + &declaration.offset;
+        let low = range.lo.as_ref().is_none_or(|lo| value(lo) - &declaration.step < declaration.lo);
+        let high = match (&range.hi, &declaration.hi) {
+            (Some(end), Some(hi)) => value(end) + &declaration.step > *hi,
+            (end, _) => end.is_none(),
+        };
+        ensure(low && high, "the range of a symbol is not as declared")
+    }
+
+    fn check_quotient_range(&self, num: &Poly, den: &Poly, range: &Interval, why: &[Why; 2]) -> Checked {
+        let (num, den) = (Sum::from(num), self.interval(&Sum::from(den)));
+        let least = den.0.unwrap_or_else(BigInt::one).max(BigInt::one());
+        let greatest = den.1.map(|greatest| greatest.max(BigInt::one()));
+        let divide = |end: &BigInt, by_greatest: bool| match (by_greatest, &greatest) {
+            (false, _) => end.div_floor(&least),
+            (true, Some(greatest)) => end.div_floor(greatest),
+            (true, None) => BigInt::from(if end.is_negative() { -1 } else { 0 }),
+        };
+        if let Some(lo) = &range.lo {
+            let bound = self.lower(&num, &why[0])?;
+            ensure(lo.to_big() <= divide(&bound, !bound.is_negative()), "the least quotient is too great")?;
+        }
+        if let Some(hi) = &range.hi {
+            let bound = -self.lower(&num.neg(), &why[1])?;
+            ensure(hi.to_big() >= divide(&bound, bound.is_negative()), "the greatest quotient is too small")?;
+        }
+        Ok(())
+    }
+
+    fn check_minimum_range(&self, list: &[Poly], range: &Interval, why: &[Why; 2]) -> Checked {
+        if let Some(lo) = &range.lo {
+            let Why::Each(reasons) = &why[0] else { return flaw("a minimum has no lower bound") };
+            ensure(reasons.len() == list.len(), "an operand has no lower bound")?;
+            for (operand, why) in list.iter().zip(reasons) {
+                ensure(lo.to_big() <= self.lower(&operand.into(), why)?, "an operand may be less")?;
+            }
+        }
+        if let Some(hi) = &range.hi {
+            let Why::Operand(idx, why) = &why[1] else { return flaw("a minimum has no upper bound") };
+            let operand = list.get(*idx).map(Sum::from).unwrap_or_default();
+            ensure(hi.to_big() >= -self.lower(&operand.neg(), why)?, "the operand may be greater")?;
+        }
+        Ok(())
+    }
+
+    /// `high - low - gap` of a given inequality.
+    fn given(&self, given: &Given) -> Checked<Sum> {
+        let Some((low, high, gap)) = given.inequality(self.facts) else { return flaw("no such fact") };
+        Ok(self.expand(&high)?.plus(-1, &self.expand(&low)?).plus_int(-gap))
+    }
+
+    fn narrow(&mut self, id: AtomId, upper: bool, value: &Int, given: &Given, why: &Why) -> Checked {
+        let Some((factor, rest)) = self.given(given)?.split(id) else { return flaw("a fact is not linear") };
+        let constant = factor.constant();
+        let is_constant = factor == Sum::from(constant.clone());
+        ensure(
+            is_constant && constant.is_negative() == upper && !constant.is_zero(),
+            "a fact bounds the other end",
+        )?;
+        let bound = -self.lower(&rest.neg(), why)?;
+        let follows = match upper {
+            true => value.to_big() >= bound.div_floor(&-constant),
+            false => value.to_big() <= -bound.div_floor(&constant),
+        };
+        ensure(follows, "a range is too narrow")?;
+        for range in [&mut self.ranges[id as usize], &mut self.search.atoms[id as usize].range] {
+            let end = if upper { &mut range.hi } else { &mut range.lo };
+            *end = Some(value.clone());
+        }
+        Ok(())
+    }
+
+    fn add_side(&mut self, id: AtomId, upper: bool, given: &Given) -> Checked {
+        let atom = &self.atoms[id as usize];
+        let (known, list) = match upper {
+            true => (self.sides[id as usize][1].len(), &atom.upper),
+            false => (self.sides[id as usize][0].len(), &atom.lower),
+        };
+        let Some(side) = list.get(known) else { return flaw("a side is missing") };
+        let (scale, bound) = (Sum::from(&side.scale), Sum::from(&side.poly));
+        self.certify(&scale.plus_int(-1), "a side has no positive scale")?;
+        let claim = scale.times(&Sum::atom(id)).plus(-1, &bound);
+        let claim = if upper { claim.neg() } else { claim };
+        ensure(self.reduce(self.given(given)?) == self.reduce(claim), "a side is not the fact it names")?;
+        self.search.add_side(id, upper, side.clone());
+        self.sides[id as usize][usize::from(upper)].push((scale, bound));
+        Ok(())
+    }
+
+    fn add_quotient(&mut self, num: &Poly, den: &Poly, result: &Poly) -> Checked {
+        let sums = [Sum::from(num), Sum::from(den), Sum::from(result)];
+        if !self.is_quotient_atom(num, den, result) && self.check_remainder(&sums).is_err() {
+            // A remainder by a sum, or one that another quotient by a symbol hides, cannot be bounded; these laws
+            // lead to a quotient that was checked before.
+            let by_law = self.is_negated(&sums) || self.is_flipped(&sums) || self.is_merged(&sums);
+            ensure(by_law, "a remainder may be outside its divisor")?;
+        }
+        self.quotients.push(sums);
+        Ok(())
+    }
+
+    /// That the divisor is below 0 and the result is `(-num) // (-den)`.
+    fn is_negated(&mut self, [num, den, result]: &[Sum; 3]) -> bool {
+        self.certify(&den.neg().plus_int(-1), "").is_ok()
+            && self.quotient(&num.neg(), &den.neg()).is_ok_and(|value| self.same(value, result))
+    }
+
+    fn same(&self, a: Sum, b: &Sum) -> bool {
+        self.reduce(a) == self.reduce(b.clone())
+    }
+
+    /// That `num - den*result` is between 0 and `den`, exclusive of `den`.
+    fn check_remainder(&mut self, [num, den, result]: &[Sum; 3]) -> Checked {
+        let rest = self.reduce(num.plus(-1, &den.times(result)));
+        if self.certify(&den.plus_int(-1), "").is_ok() {
+            self.certify(&rest, "a remainder may be below 0")?;
+            let room = self.reduce(den.plus(-1, &rest)).plus_int(-1);
+            return self.certify(&room, "a remainder may reach its divisor");
+        }
+        self.certify(&den.neg().plus_int(-1), "a divisor may be 0")?;
+        self.certify(&rest.neg(), "a remainder may be above 0")?;
+        let room = self.reduce(rest.plus(-1, den)).plus_int(-1);
+        self.certify(&room, "a remainder may reach its divisor")
+    }
+
+    /// That the result is `-((den - 1 - num) // den)`.
+    fn is_flipped(&mut self, [num, den, result]: &[Sum; 3]) -> bool {
+        let flipped = den.plus(-1, num).plus_int(-1);
+        den.0.len() > 1
+            && self.certify(&den.plus_int(-1), "").is_ok()
+            && self
+                .quotient(&flipped, den)
+                .is_ok_and(|value| self.reduce(value.neg()) == self.reduce(result.clone()))
+    }
+
+    /// That the numerator holds a quotient `a // m`, and the result is `(a + m*others) // (m*den)`.
+    fn is_merged(&mut self, [num, den, result]: &[Sum; 3]) -> bool {
+        let one = Sum::from(BigInt::one());
+        let atoms: Vec<AtomId> = num.0.keys().flatten().copied().collect();
+        atoms.into_iter().any(|id| {
+            let Kind::Div(a, m) = &self.atoms[id as usize].kind else { return false };
+            let (a, m) = (Sum::from(a), Sum::from(m));
+            let Some((factor, others)) = num.split(id) else { return false };
+            let inner = if factor == one { a } else { m.plus(-1, &a).plus_int(-1) };
+            let merged = inner.plus(1, &m.times(&others));
+            (factor == one || factor == one.neg())
+                && self.certify(&den.plus_int(-1), "").is_ok()
+                && self.quotient(&merged, &m.times(den)).is_ok_and(|value| self.same(value, result))
+        })
+    }
+
+    fn is_quotient_atom(&self, num: &Poly, den: &Poly, result: &Poly) -> bool {
+        let Some((mono, coef)) = result.as_term() else { return false };
+        let ([id], true) = (mono.ids(), coef.is_one()) else { return false };
+        matches!(&self.atoms[*id as usize].kind, Kind::Div(a, b) if a == num && b == den)
+            && (*id as usize) < self.ranges.len()
+    }
+
+    fn add_minimum(&mut self, law: &MinimumLaw, from: &[Poly], to: &[Poly], result: &Poly) -> Checked {
+        let (from, to): (Vec<Sum>, Vec<Sum>) =
+            (from.iter().map(Sum::from).collect(), to.iter().map(Sum::from).collect());
+        let value = self.minimum(&to)?;
+        let derived = match law {
+            MinimumLaw::Affine { scale, shift } => {
+                let (scale, shift) = (Sum::from(scale), Sum::from(shift));
+                self.certify(&scale, "a scale may be below 0")?;
+                let mapped: Vec<Sum> =
+                    to.iter().map(|operand| operand.times(&scale).plus(1, &shift)).collect();
+                let same = mapped.iter().all(|sum| from.contains(sum))
+                    && from.iter().all(|sum| mapped.contains(sum));
+                ensure(same, "the operands are not in proportion")?;
+                value.times(&scale).plus(1, &shift)
+            }
+            MinimumLaw::Flatten { idx, id } => {
+                ensure(self.flattened(&from, *idx, *id) == Some(to), "the operands are others")?;
+                value
+            }
+            MinimumLaw::Drop { idx, other, why } => {
+                ensure(idx != other && from.len() == to.len() + 1, "nothing is dropped")?;
+                let kept = from.iter().enumerate().filter(|(place, _)| place != idx).map(|(_, sum)| sum);
+                ensure(kept.eq(&to), "another operand is dropped")?;
+                self.non_negative(&from[*idx].plus(-1, &from[*other]), why)?;
+                value
+            }
+            MinimumLaw::CommonDivisor { divisor, negated } => {
+                let (divisor, sign) = (Sum::from(divisor), if *negated { -1 } else { 1 });
+                ensure(from.len() == to.len(), "an operand is missing")?;
+                for (quotient, num) in from.iter().zip(&to) {
+                    self.check_numerator(quotient, num, &divisor, sign)?;
+                }
+                let signed = |sum: &Sum| Sum::default().plus(sign, sum);
+                signed(&self.quotient(&signed(&value), &divisor)?)
+            }
+        };
+        ensure(self.reduce(derived) == self.reduce(result.into()), "a minimum has another value")?;
+        self.minima.push((from, result.into()));
+        Ok(())
+    }
+
+    /// That `sum` is `sign*(n // divisor) + k` with `num == sign*n + k*divisor`.
+    fn check_numerator(&self, sum: &Sum, num: &Sum, divisor: &Sum, sign: i64) -> Checked {
+        let constant = sum.constant();
+        let quotient = Sum::default().plus(sign, &sum.plus_int(-constant.clone()));
+        let inner = Sum::default().plus(sign, &num.plus(-1, &divisor.times(&Sum::from(constant))));
+        let atom = quotient.0.keys().next().and_then(|ids| ids.first()).copied();
+        let is_atom = atom.is_some_and(|id| quotient == Sum::atom(id));
+        let kind = atom.map(|id| &self.atoms[id as usize].kind);
+        let same = matches!(kind, Some(Kind::Div(a, b)) if Sum::from(a) == inner && Sum::from(b) == *divisor);
+        ensure(is_atom && same, "an operand is no such quotient")
+    }
+
+    fn flattened(&self, from: &[Sum], idx: usize, id: AtomId) -> Option<Vec<Sum>> {
+        let Kind::Min(list) = &self.atoms[id as usize].kind else { return None };
+        let (factor, rest) = from.get(idx)?.split(id)?;
+        let positive = factor == Sum::from(factor.constant()) && factor.constant().is_positive();
+        let inner = list.iter().map(|operand| rest.plus(1, &factor.times(&Sum::from(operand))));
+        let mut flat = from.to_vec();
+        flat.splice(idx..=idx, inner);
+        positive.then_some(flat)
+    }
+
+    /// The value of `num // den`, from the quotients checked so far.
+    fn quotient(&self, num: &Sum, den: &Sum) -> Checked<Sum> {
+        if *den == Sum::from(BigInt::one()) {
+            return Ok(num.clone());
+        }
+        let (num, den) = (self.reduce(num.clone()), self.reduce(den.clone()));
+        let same =
+            |entry: &&[Sum; 3]| self.reduce(entry[0].clone()) == num && self.reduce(entry[1].clone()) == den;
+        match self.quotients.iter().find(same) {
+            Some(entry) => Ok(entry[2].clone()),
+            None => flaw("a quotient was never derived"),
+        }
+    }
+
+    /// The value of the least of `list`, from the atoms and minima checked so far.
+    fn minimum(&self, list: &[Sum]) -> Checked<Sum> {
+        if let [only] = list {
+            return Ok(only.clone());
+        }
+        if let Some((_, value)) = self.minima.iter().find(|entry| entry.0 == list) {
+            return Ok(value.clone());
+        }
+        let is_atom = |atom: &&Atom| match &atom.kind {
+            Kind::Min(operands) => operands.iter().map(Sum::from).eq(list.iter().cloned()),
+            _ => false,
+        };
+        match self.atoms[..self.ranges.len()].iter().enumerate().find(|(_, atom)| is_atom(atom)) {
+            Some((id, _)) => Ok(Sum::atom(id as AtomId)),
+            None => flaw("a minimum was never derived"),
+        }
+    }
+
+    /// The polynomial of a term.
+    fn expand(&self, dim: &Dim) -> Checked<Sum> {
+        let all =
+            |list: &[Dim]| list.iter().map(|operand| self.expand(operand)).collect::<Checked<Vec<Sum>>>();
+        let sum = match dim.node() {
+            Node::Int(value) => Sum::from(value.clone()),
+            Node::Symbol(symbol) => self.expand_symbol(symbol)?,
+            Node::Add(list) => all(list)?.iter().fold(Sum::default(), |acc, next| acc.plus(1, next)),
+            Node::Mul(list) => {
+                all(list)?.iter().fold(Sum::from(BigInt::one()), |acc, next| self.reduce(acc.times(next)))
+            }
+            Node::FloorDiv(a, b) => self.quotient(&self.expand(a)?, &self.expand(b)?)?,
+            Node::Mod(a, b) => {
+                let (num, den) = (self.expand(a)?, self.expand(b)?);
+                num.plus(-1, &self.quotient(&num, &den)?.times(&den))
+            }
+            Node::Min(list) => self.minimum(&all(list)?)?,
+            Node::Max(list) => {
+                let negated: Vec<Sum> = all(list)?.iter().map(Sum::neg).collect();
+                self.minimum(&negated)?.neg()
+            }
+        };
+        Ok(self.reduce(sum))
+    }
+
+    fn expand_symbol(&self, symbol: &Symbol) -> Checked<Sum> {
+        if let Some(definition) = self.facts.definition(symbol) {
+            return self.expand(definition);
+        }
+        if let Some(declaration) = self.facts.declaration(symbol)
+            && declaration.hi.as_ref() == Some(&declaration.lo)
+        {
+            return Ok(Sum::from(declaration.lo.clone()));
+        }
+        for (id, atom) in self.atoms[..self.ranges.len()].iter().enumerate() {
+            if let Kind::Symbol { symbol: owner, step, offset } = &atom.kind
+                && owner == symbol
+            {
+                let scaled = Sum::atom(id as AtomId).times(&Sum::from(step.to_big()));
+                return Ok(scaled.plus_int(offset.to_big()));
+            }
+        }
+        flaw("a symbol has no atom")
+    }
+
+    /// Applies two identities as long as they apply: `m*m == m*z` for `m = min(0, z)`, and
+    /// `(a + 1)//2 == a - a//2` where both quotients occur.
+    fn reduce(&self, mut sum: Sum) -> Sum {
+        for _ in 0..64 {
+            match self.reduced_once(&sum) {
+                Some(next) => sum = next,
+                None => break,
+            }
+        }
+        sum
+    }
+
+    fn reduced_once(&self, sum: &Sum) -> Option<Sum> {
+        for (ids, coef) in &sum.0 {
+            for pair in ids.windows(2).filter(|pair| pair[0] == pair[1]) {
+                if let Kind::Min(list) = &self.atoms[pair[0] as usize].kind
+                    && let [zero, z] = list.as_slice()
+                    && zero.is_zero()
+                {
+                    let mut others = ids.clone();
+                    others.remove(others.iter().position(|id| *id == pair[0])?);
+                    let product = Sum([(others, coef.clone())].into()).times(&Sum::from(z));
+                    let mut rest = sum.clone();
+                    rest.0.remove(ids);
+                    return Some(rest.plus(1, &product));
+                }
+            }
+        }
+        let halves: Vec<(AtomId, Sum)> =
+            sum.0.keys().flatten().filter_map(|&id| Some((id, self.half(id)?))).collect();
+        for (raised, num) in &halves {
+            let floor = num.plus_int(-1);
+            if let Some((id, _)) = halves.iter().find(|(_, other)| *other == floor) {
+                return Some(sum.replace(*raised, &floor.plus(-1, &Sum::atom(*id))));
+            }
+        }
+        None
+    }
+
+    /// The numerator of an atom that is a quotient by 2.
+    fn half(&self, id: AtomId) -> Option<Sum> {
+        match &self.atoms[id as usize].kind {
+            Kind::Div(num, den) if *den == Poly::from(2) => Some(num.into()),
+            _ => None,
+        }
+    }
+
+    /// Finds, with the engine's help, a reason for `sum >= 0`, and checks it.
+    fn certify(&mut self, sum: &Sum, message: &str) -> Checked {
+        let terms = sum.0.iter().map(|(ids, coef)| {
+            let mono = ids.iter().try_fold(Mono::UNIT, |mono, &id| mono.mul(&Mono::atom(id)).ok());
+            Some((mono?, Int::from(coef)))
+        });
+        let Some(terms) = terms.collect::<Option<Vec<_>>>() else { return flaw(message) };
+        match self.search.why_non_negative(&Poly::from_terms(terms)) {
+            Some(why) => self.non_negative(sum, &why),
+            None => flaw(message),
+        }
+    }
+
+    fn non_negative(&self, sum: &Sum, why: &Why) -> Checked {
+        ensure(!self.lower(sum, why)?.is_negative(), "a value may be below 0")
+    }
+
+    /// The lower bound of `sum` that the decisions in `why` give.
+    fn lower(&self, sum: &Sum, why: &Why) -> Checked<BigInt> {
+        let (content, primitive) = sum.primitive();
+        if content.is_zero() {
+            return Ok(sum.constant());
+        }
+        Ok(self.lower_primitive(&primitive, why)? * content + sum.constant())
+    }
+
+    fn lower_primitive(&self, sum: &Sum, why: &Why) -> Checked<BigInt> {
+        match why {
+            Why::Interval => self.interval(sum).0.map_or_else(|| flaw("a value is unbounded"), Ok),
+            Why::Side { atom, side, sign, rest } => {
+                let (factor, others) = split(sum, *atom)?;
+                let signed = if side.upper { factor.neg() } else { factor.clone() };
+                self.non_negative(&signed, sign)?;
+                self.lower_at(&factor, &others, *atom, *side, rest)
+            }
+            Why::Ends { atom, sides, rest } => {
+                let (factor, others) = split(sum, *atom)?;
+                ensure(!sides[0].upper && sides[1].upper, "two bounds of one end")?;
+                let low = self.lower_at(&factor, &others, *atom, sides[0], &rest[0])?;
+                Ok(low.min(self.lower_at(&factor, &others, *atom, sides[1], &rest[1])?))
+            }
+            Why::Cases { atom, rest } => {
+                let Kind::Min(list) = &self.atoms[*atom as usize].kind else { return flaw("no minimum") };
+                ensure(list.len() == rest.len() && !list.is_empty(), "a case is missing")?;
+                let bounds = list
+                    .iter()
+                    .zip(rest)
+                    .map(|(operand, why)| self.lower(&sum.replace(*atom, &operand.into()), why));
+                let bounds = bounds.collect::<Checked<Vec<BigInt>>>()?;
+                Ok(bounds.into_iter().min().expect("a minimum has operands"))
+            }
+            Why::Monotone { atom, upper, step, rest } => {
+                let free = self.sides[*atom as usize].iter().all(Vec::is_empty);
+                ensure(free, "a step leaves the bounds of its atom")?;
+                let next = sum.replace(*atom, &Sum::atom(*atom).plus_int(1)).plus(-1, sum);
+                self.non_negative(&if *upper { next.neg() } else { next }, step)?;
+                let range = &self.ranges[*atom as usize];
+                let end = if *upper { &range.hi } else { &range.lo };
+                let Some(end) = end else { return flaw("a range has no such end") };
+                self.lower(&sum.replace(*atom, &Sum::from(end.to_big())), rest)
+            }
+            Why::Given | Why::Each(_) | Why::Operand(..) => flaw("no reason for a bound"),
+        }
+    }
+
+    /// The lower bound of `factor*atom + others` with the side in place of the atom.
+    fn lower_at(
+        &self,
+        factor: &Sum,
+        others: &Sum,
+        atom: AtomId,
+        side: SideRef,
+        why: &Why,
+    ) -> Checked<BigInt> {
+        let (scale, bound) = self.side(atom, side)?;
+        if let Some(quotient) = factor.over(&scale) {
+            return self.lower(&others.plus(1, &quotient.times(&bound)), why);
+        }
+        let Some((ids, divisor)) = scale.0.iter().next() else { return flaw("a scale is 0") };
+        // Only then is the monomial above 0, and the quotient has the sign of the factor.
+        ensure(divisor.is_positive(), "a scale has a negative coefficient")?;
+        let mono = Sum([(ids.clone(), BigInt::one())].into());
+        let Some(quotient) = factor.over(&mono) else { return flaw("a scale does not divide") };
+        let multiple = others.times(&Sum::from(divisor.clone()));
+        let scaled = self.lower(&multiple.plus(1, &quotient.times(&bound)), why)?;
+        Ok(-(-scaled).div_floor(divisor))
+    }
+
+    fn side(&self, atom: AtomId, side: SideRef) -> Checked<(Sum, Sum)> {
+        let missing = || Flaw("an atom has no such bound".to_string());
+        match side.idx {
+            Some(idx) => {
+                let list = &self.sides.get(atom as usize).ok_or_else(missing)?[usize::from(side.upper)];
+                list.get(idx).cloned().ok_or_else(missing)
+            }
+            None => {
+                let range = self.ranges.get(atom as usize).ok_or_else(missing)?;
+                let end = if side.upper { &range.hi } else { &range.lo };
+                let end = end.as_ref().ok_or_else(missing)?;
+                Ok((Sum::from(BigInt::one()), Sum::from(end.to_big())))
+            }
+        }
+    }
+
+    /// The range of `sum` by interval arithmetic.
+    fn interval(&self, sum: &Sum) -> Ends {
+        sum.0.iter().fold((Some(BigInt::ZERO), Some(BigInt::ZERO)), |acc, (ids, coef)| {
+            let point: Ends = (Some(coef.clone()), Some(coef.clone()));
+            let mut ids = ids.as_slice();
+            let mut product = point;
+            while let Some(&id) = ids.first() {
+                let exponent = ids.iter().take_while(|&&other| other == id).count();
+                let range = &self.ranges[id as usize];
+                let range = (range.lo.as_ref().map(Int::to_big), range.hi.as_ref().map(Int::to_big));
+                product = times(&product, &power(&range, exponent));
+                ids = &ids[exponent..];
+            }
+            let add = |a: Option<BigInt>, b: Option<BigInt>| Some(a? + b?);
+            (add(acc.0, product.0), add(acc.1, product.1))
+        })
+    }
+}
+
+fn split(sum: &Sum, atom: AtomId) -> Checked<(Sum, Sum)> {
+    sum.split(atom).ok_or_else(|| Flaw("a value is not linear in the atom".to_string()))
+}
+
+type Ends = (Option<BigInt>, Option<BigInt>);
+
+fn power(range: &Ends, exponent: usize) -> Ends {
+    let mut product = range.clone();
+    (1..exponent).for_each(|_| product = times(&product, range));
+    let below = product.0.as_ref().is_none_or(BigInt::is_negative);
+    if exponent.is_multiple_of(2) && below {
+        product.0 = Some(BigInt::ZERO);
+    }
+    product
+}
+
+/// The range of a product. An end is only finite if all products of ends that could make it are.
+fn times(a: &Ends, b: &Ends) -> Ends {
+    let zero = (Some(BigInt::ZERO), Some(BigInt::ZERO));
+    if *a == zero || *b == zero {
+        return zero;
+    }
+    let sign = |end: &Option<BigInt>, at_infinity: i32| {
+        end.as_ref().map_or(at_infinity, |end| i32::from(end.is_positive()) - i32::from(end.is_negative()))
+    };
+    let (mut finite, mut unbounded) = (Vec::new(), [false; 2]);
+    for (x, x_sign) in [(&a.0, sign(&a.0, -1)), (&a.1, sign(&a.1, 1))] {
+        for (y, y_sign) in [(&b.0, sign(&b.0, -1)), (&b.1, sign(&b.1, 1))] {
+            match (x, y) {
+                (Some(x), Some(y)) => finite.push(x * y),
+                _ if x_sign * y_sign > 0 => unbounded[1] = true,
+                _ if x_sign * y_sign < 0 => unbounded[0] = true,
+                _ => finite.push(BigInt::ZERO),
+            }
+        }
+    }
+    let end = |unbounded: bool, value: Option<&BigInt>| if unbounded { None } else { value.cloned() };
+    (end(unbounded[0], finite.iter().min()), end(unbounded[1], finite.iter().max()))
+}

@@ -1,0 +1,116 @@
+//! Checks a relation at every point that the facts allow.
+
+use std::collections::BTreeMap;
+
+use num_bigint::BigInt;
+use num_integer::Integer;
+use num_traits::Zero;
+
+use super::{Checked, Flaw, ensure};
+use crate::assume::{Comparison, Facts, Relation};
+use crate::dim::{Dim, Symbol};
+
+type Point = BTreeMap<Symbol, BigInt>;
+
+/// More points than this are not tried: such a proof is refused.
+const MAX_POINTS: usize = 1 << 20;
+
+pub(super) fn check(facts: &Facts, relation: &Relation) -> Checked {
+    let mut symbols: Vec<Symbol> = Vec::new();
+    let terms = [&relation.a, &relation.b];
+    terms
+        .iter()
+        .for_each(|term| term.symbols().iter().for_each(|symbol| collect(facts, symbol, &mut symbols)));
+    // A value that leaves a bounded symbol without any is not allowed, so such symbols are walked through as well.
+    for entry in facts.entries() {
+        let mut bounds = entry.lower.iter().chain(&entry.upper);
+        if bounds.any(|bound| symbols.iter().any(|symbol| bound.contains(symbol))) {
+            collect(facts, &entry.symbol, &mut symbols);
+        }
+    }
+    let mut walk = Walk { facts, relation, symbols, left: MAX_POINTS };
+    walk.from(0, &mut Point::new())
+}
+
+/// Appends `symbol` after the symbols that bound or define it.
+fn collect(facts: &Facts, symbol: &Symbol, symbols: &mut Vec<Symbol>) {
+    if symbols.contains(symbol) || symbols.len() > 64 {
+        return;
+    }
+    let bounds = facts.entry(symbol).into_iter().flat_map(|entry| entry.lower.iter().chain(&entry.upper));
+    for term in bounds.chain(facts.definition(symbol)) {
+        term.symbols()
+            .iter()
+            .filter(|&inner| inner != symbol)
+            .for_each(|inner| collect(facts, inner, symbols));
+    }
+    if !symbols.contains(symbol) {
+        symbols.push(symbol.clone());
+    }
+}
+
+struct Walk<'f> {
+    facts: &'f Facts,
+    relation: &'f Relation,
+    symbols: Vec<Symbol>,
+    left: usize,
+}
+
+impl Walk<'_> {
+    fn from(&mut self, idx: usize, point: &mut Point) -> Checked {
+        let Some(symbol) = self.symbols.get(idx).cloned() else {
+            return match self.excluded(point) || holds(self.relation, point) == Some(true) {
+                true => Ok(()),
+                false => Err(Flaw(format!("it fails at {point:?}"))),
+            };
+        };
+        let (mut value, hi) = self.range(&symbol, point)?;
+        while value <= hi {
+            ensure(self.left > 0, "too many points")?;
+            self.left -= 1;
+            if self.facts.declaration(&symbol).is_none_or(|declaration| declaration.contains(&value)) {
+                point.insert(symbol.clone(), value.clone());
+                self.from(idx + 1, point)?;
+                point.remove(&symbol);
+            }
+            value += 1;
+        }
+        Ok(())
+    }
+
+    fn range(&self, symbol: &Symbol, point: &Point) -> Checked<(BigInt, BigInt)> {
+        let unbounded = || Flaw(format!("{symbol} has no range"));
+        if let Some(definition) = self.facts.definition(symbol) {
+            let value = value(definition, point).ok_or_else(unbounded)?;
+            return Ok((value.clone(), value));
+        }
+        let entry = self.facts.entry(symbol).ok_or_else(unbounded)?;
+        let declared = entry.declaration.as_ref();
+        let lowest = declared.map(|declaration| declaration.lo.clone());
+        let highest = declared.and_then(|declaration| declaration.hi.clone());
+        let lo = entry.lower.iter().filter_map(|bound| value(bound, point)).chain(lowest).max();
+        let hi = entry.upper.iter().filter_map(|bound| value(bound, point)).chain(highest).min();
+        Ok((lo.ok_or_else(unbounded)?, hi.ok_or_else(unbounded)?))
+    }
+
+    /// Whether an assumption over these symbols fails at `point`.
+    fn excluded(&self, point: &Point) -> bool {
+        self.facts.assumptions().iter().any(|assumption| holds(&assumption.relation, point) == Some(false))
+    }
+}
+
+fn value(term: &Dim, point: &Point) -> Option<BigInt> {
+    term.eval(&|symbol| point.get(symbol).cloned()).ok()
+}
+
+fn holds(relation: &Relation, point: &Point) -> Option<bool> {
+    let (a, b) = (value(&relation.a, point)?, value(&relation.b, point)?);
+    match relation.comparison {
+        Comparison::Eq => Some(a == b),
+        Comparison::Ne => Some(a != b),
+        Comparison::Lt => Some(a < b),
+        Comparison::Le => Some(a <= b),
+        Comparison::Divides if a.is_zero() => None,
+        Comparison::Divides => Some(b.is_multiple_of(&a)),
+    }
+}

@@ -1,0 +1,169 @@
+//! [`Proof`]: why a relation holds, in a form that can be checked.
+//!
+//! A proof is one of three. A *derivation* is the log of one engine (every atom, range, side and rewrite, in order)
+//! and the decisions that bound the difference of the two sides. *Cases* are proofs of the same relation under "this
+//! operand of a minimum is the least", one for each operand. *Exhaustive* says that the domain is small and that
+//! evaluation at every point of it agrees. [`Proof::check`] replays any of them with the code of check.rs, which
+//! shares no arithmetic, no rule and no search with the engine.
+
+use std::fmt;
+use std::sync::Arc;
+
+use num_bigint::BigInt;
+
+use crate::assume::{Comparison, Facts, Relation};
+use crate::atoms::Engine;
+use crate::bounds::{Interval, Why};
+use crate::dim::{Dim, Symbol};
+use crate::int::Int;
+use crate::poly::{AtomId, Poly, Term};
+
+/// Why a relation holds.
+///
+/// ```
+/// use symshape::{Answer, Declaration, Dim, Facts, Symbol};
+/// let mut facts = Facts::new();
+/// facts.declare(&Symbol::new("N"), Declaration::at_least(1))?;
+/// let n = Dim::symbol("N");
+/// let Answer::Yes(proof) = facts.prove_le(&n, &(n.ceil_div(8) * 8)) else { panic!("this holds") };
+/// proof.check().unwrap();
+/// # Ok::<(), symshape::FactError>(())
+/// ```
+#[derive(Clone)]
+pub struct Proof(pub(crate) Arc<Argument>);
+
+/// What a proof rests on.
+pub(crate) enum Argument {
+    Derivation { engine: Box<Engine>, relation: Relation, goal: Goal },
+    Cases { facts: Facts, relation: Relation, operands: Vec<Dim>, branches: Vec<Proof> },
+    Exhaustive { facts: Facts, relation: Relation },
+}
+
+/// How the difference `right - left` (or the remainder) shows the relation.
+#[derive(Clone, Debug)]
+pub(crate) enum Goal {
+    /// It is the polynomial 0.
+    Zero,
+    /// It is neither below nor above 0.
+    Both(Why, Why),
+    /// It is at least 0, or 1 for a strict relation.
+    AtLeast(Why),
+    /// It is at most -1.
+    Below(Why),
+    /// It is not a multiple of the content of its varying terms.
+    Residue,
+}
+
+/// One entry of an engine's log.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// An atom was made; its range at that time.
+    Atom { id: AtomId, range: Interval },
+    /// One end of a range moved: `why` bounds what a given inequality leaves beside the atom.
+    Narrow { id: AtomId, upper: bool, value: Int, given: Given, why: Why },
+    /// A given inequality became a side of an atom.
+    Side { id: AtomId, upper: bool, given: Given },
+    /// `num // den == result`
+    Quotient { num: Poly, den: Poly, result: Poly },
+    /// The least of `from` is `result`, by a law that goes through the least of `to`.
+    Minimum { law: MinimumLaw, from: Vec<Poly>, to: Vec<Poly>, result: Poly },
+}
+
+/// How two minima relate.
+#[derive(Clone, Debug)]
+pub(crate) enum MinimumLaw {
+    /// `from = scale*to + shift`, operand by operand in some order, with `scale >= 0`.
+    Affine { scale: Term, shift: Poly },
+    /// Operand `idx` of `from` is a positive multiple of the minimum `id` plus something; `to` has its operands.
+    Flatten { idx: usize, id: AtomId },
+    /// `to` lacks operand `idx` of `from`, which is never less than operand `other`.
+    Drop { idx: usize, other: usize, why: Why },
+    /// Operands `q + k` (all negated, if `negated`) with `q = n // divisor` give `n + k*divisor`.
+    CommonDivisor { divisor: Poly, negated: bool },
+}
+
+/// Where an inequality between two terms comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Given {
+    /// The relation assumed at this place.
+    Assumption(usize),
+    /// A symbol is not below this one of its lower bounds.
+    Lower(Symbol, usize),
+    /// A symbol is not above this one of its upper bounds.
+    Upper(Symbol, usize),
+    /// A lower bound of a symbol is not above an upper bound of it.
+    Room(Symbol, usize, usize),
+    /// The least value declared for a symbol.
+    Least(Symbol),
+    /// The greatest value declared for a symbol.
+    Greatest(Symbol),
+}
+
+impl Given {
+    /// `(low, high, gap)` with `high - low >= gap`.
+    pub(crate) fn inequality(&self, facts: &Facts) -> Option<(Dim, Dim, BigInt)> {
+        let zero = BigInt::ZERO;
+        Some(match self {
+            Given::Assumption(idx) => {
+                let Relation { comparison, a, b } = &facts.assumptions().get(*idx)?.relation;
+                let gap = match comparison {
+                    Comparison::Le => 0,
+                    Comparison::Lt => 1,
+                    _ => return None,
+                };
+                (a.clone(), b.clone(), gap.into())
+            }
+            Given::Lower(symbol, idx) => (facts.entry(symbol)?.lower.get(*idx)?.clone(), symbol.into(), zero),
+            Given::Upper(symbol, idx) => (symbol.into(), facts.entry(symbol)?.upper.get(*idx)?.clone(), zero),
+            Given::Room(symbol, lower, upper) => {
+                let entry = facts.entry(symbol)?;
+                (entry.lower.get(*lower)?.clone(), entry.upper.get(*upper)?.clone(), zero)
+            }
+            Given::Least(symbol) => (facts.declaration(symbol)?.lo.clone().into(), symbol.into(), zero),
+            Given::Greatest(symbol) => (symbol.into(), facts.declaration(symbol)?.hi.clone()?.into(), zero),
+        })
+    }
+}
+
+impl Proof {
+    pub(crate) fn new(argument: Argument) -> Self {
+        Proof(Arc::new(argument))
+    }
+
+    /// The relation that is proven.
+    pub fn relation(&self) -> &Relation {
+        match &*self.0 {
+            Argument::Derivation { relation, .. }
+            | Argument::Cases { relation, .. }
+            | Argument::Exhaustive { relation, .. } => relation,
+        }
+    }
+
+    /// The facts that it is proven under.
+    pub fn facts(&self) -> &Facts {
+        match &*self.0 {
+            Argument::Derivation { engine, .. } => &engine.facts,
+            Argument::Cases { facts, .. } | Argument::Exhaustive { facts, .. } => facts,
+        }
+    }
+}
+
+impl fmt::Debug for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Proof({self})")
+    }
+}
+
+impl fmt::Display for Proof {
+    /// The relation and the kind of argument: "`N <= (N + 7)//8*8` by a derivation of 3 steps".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let relation = self.relation();
+        match &*self.0 {
+            Argument::Derivation { engine, .. } => {
+                write!(f, "`{relation}` by a derivation of {} steps", engine.log.len() + 1)
+            }
+            Argument::Cases { branches, .. } => write!(f, "`{relation}` by {} cases", branches.len()),
+            Argument::Exhaustive { .. } => write!(f, "`{relation}` by evaluation at every point"),
+        }
+    }
+}
