@@ -124,7 +124,11 @@ impl<'u> Unit<'u> {
         if let Some(id) = self.leaves.get(&key) {
             return Ok(*id);
         }
-        let name = self.symbol(&format!("leaf_{}", self.leaves.len()));
+        let name = self.symbol(&format!("leaf_{}_{}", self.leaves.len(), key.name()));
+        if self.options.clif {
+            let code = key.code(&*self.vector_isa);
+            self.clif.push_str(&format!("; {name} ({})\n{code}\n", self.vector_isa.name()));
+        }
         let (id, code_bytes) = leaf::emit(&key, &name, &*self.vector_isa, self.module)?;
         self.functions.push(FunctionSummary { name, code_bytes });
         self.leaves.insert(key, id);

@@ -23,6 +23,17 @@ pub enum LeafKey {
 }
 
 impl LeafKey {
+    /// What it is, for people; part of a symbol.
+    pub fn name(&self) -> String {
+        match self {
+            LeafKey::Tile(key) => {
+                let rest = if key.tail { "_rest" } else { "" };
+                format!("tile_{}x{}{rest}", key.rows, key.vectors)
+            }
+            LeafKey::Strip(key) => format!("strip_{}", key.phases.len()),
+        }
+    }
+
     /// The leaf's code before it is machine code.
     pub fn code(&self, isa: &dyn VectorIsa) -> Code {
         match self {

@@ -7,6 +7,7 @@
 pub mod build;
 mod clif;
 pub mod code;
+mod text;
 mod x86;
 
 pub use build::{Builder, Shape};

@@ -1,0 +1,52 @@
+//! Leaf code as text: a step a line, indented by loops and branches; registers are `i3`, `v3` and `m3`, addresses
+//! `[i1 + i2*4 + 8]`.
+
+use super::code::{Code, Int, Mask, Mem, Step, Vector};
+use std::fmt::{self, Debug, Display, Formatter};
+
+impl Debug for Int {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "i{}", self.0)
+    }
+}
+
+impl Debug for Vector {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}", self.0)
+    }
+}
+
+impl Debug for Mask {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "m{}", self.0)
+    }
+}
+
+impl Debug for Mem {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "[{:?}", self.base)?;
+        if let Some((index, scale)) = self.index {
+            write!(f, " + {index:?}*{scale}")?;
+        }
+        if self.disp != 0 {
+            write!(f, " + {}", self.disp)?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl Display for Code {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut depth = 1;
+        for step in &self.steps {
+            if matches!(step, Step::EndLoop(_) | Step::EndIf) {
+                depth -= 1;
+            }
+            writeln!(f, "{:width$}{step:?}", "", width = 2 * depth)?;
+            if matches!(step, Step::Loop | Step::If(_)) {
+                depth += 1;
+            }
+        }
+        Ok(())
+    }
+}
