@@ -1,0 +1,174 @@
+//! Contraction tiles and vector math of this machine's widest ISA, beside the bound that they are held against.
+//!
+//! The bound of a contraction is the peak of fused multiply-adds, measured first: `peak` runs nothing else. Elements
+//! are floating point operations, so criterion's throughput is FLOP/s for both.
+
+use cranelift_codegen::{
+    ir::{AbiParam, types},
+    settings::{self, Configurable},
+};
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::{Linkage, Module};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use symshape_compiler::{
+    codegen::{
+        leaf::{
+            LeafKey,
+            body::{Body, Op, Ty},
+            contract::{Columns, PANEL, Rhs, TileKey, max_rows, wide_vectors},
+            strip::{Along, Phase, Stream, StripKey},
+        },
+        vector::{self, Builder, VectorIsa, code::Code},
+    },
+    scalar::{BinaryOp, UnaryOp},
+};
+
+/// A leaf in executable memory.
+struct Leaf {
+    module: JITModule,
+    entry: *const u8,
+}
+
+impl Leaf {
+    fn new(isa: &dyn VectorIsa, code: &Code) -> Leaf {
+        let mut module = module();
+        let mut signature = module.make_signature();
+        signature.params.push(AbiParam::new(types::I64));
+        let func = module.declare_function("leaf", Linkage::Local, &signature).expect("a new name");
+        isa.define(func, code, &mut module).expect("leaves compile");
+        module.finalize_definitions().expect("no undefined symbols");
+        let entry = module.get_finalized_function(func);
+        Leaf { module, entry }
+    }
+
+    fn call(&self, args: &mut [i64]) {
+        debug_assert_eq!(
+            self.module.get_finalized_function(cranelift_module::FuncId::from_u32(0)),
+            self.entry
+        );
+        // SAFETY: the leaf has this signature, its memory is mapped, and the arguments cover what it touches.
+        unsafe {
+            let entry: extern "C" fn(*mut i64) = std::mem::transmute(self.entry);
+            entry(args.as_mut_ptr());
+        }
+    }
+}
+
+fn module() -> JITModule {
+    let mut flags = settings::builder();
+    flags.set("opt_level", "speed").expect("known setting");
+    let isa = cranelift_native::builder().expect("this machine is supported");
+    let isa = isa.finish(settings::Flags::new(flags)).expect("valid flags");
+    JITModule::new(JITBuilder::with_isa(isa, cranelift_module::default_libcall_names()))
+}
+
+fn numbers(count: usize) -> Vec<f32> {
+    (0..count).map(|idx| (idx * 7919 % 1000) as f32 / 500.0 - 1.0).collect()
+}
+
+/// Twelve independent chains of multiply-adds.
+fn peak(c: &mut Criterion, isa: &dyn VectorIsa) {
+    const ROUNDS: i64 = 10_000;
+    let mut b = Builder::new(isa.shape());
+    let (rounds, zero) = (b.arg(0), b.float(0.0));
+    let factor = b.broadcast(b.arg_mem(1));
+    let sums: Vec<_> = (0..12).map(|_| b.variable(zero)).collect();
+    b.repeat(rounds, 1, |b| sums.iter().cycle().take(48).for_each(|sum| b.set_fma(*sum, factor, factor)));
+    sums.iter().for_each(|sum| b.store_one(b.arg_mem(1), *sum));
+    let leaf = Leaf::new(isa, &b.finish());
+    let mut group = c.benchmark_group("bound");
+    group.throughput(Throughput::Elements(2 * 48 * ROUNDS as u64 * isa.shape().lanes as u64));
+    group.bench_function("fma", |bench| bench.iter(|| leaf.call(&mut [ROUNDS, 0])));
+}
+
+/// `y = a b + bias` with B packed, by tiles of equal height.
+fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
+    let (k, n) = (1024, 1024);
+    let (b, bias) = (numbers(k * n), numbers(n));
+    let mut epilogue = Body::default();
+    let sum = epilogue.push(Op::Sum, Ty::F32).expect("supported");
+    let column = epilogue.push(Op::Load(0), Ty::F32).expect("supported");
+    let y = epilogue.push(Op::Binary(BinaryOp::Add, sum, column), Ty::F32).expect("supported");
+    epilogue.push(Op::Store(1, y), Ty::F32).expect("supported");
+    let mut group = c.benchmark_group("contraction 1024x1024");
+    for m in [1usize, 2, 3, 4, 6, 12, 24, 96] {
+        let tiles = m.div_ceil(max_rows(isa.shape()));
+        let rows = m / tiles;
+        let vectors = wide_vectors(isa.shape(), rows);
+        let key = TileKey {
+            rows: rows as u8,
+            vectors: vectors as u8,
+            tail: false,
+            dense: true,
+            levels: 1,
+            rhs: Rhs::Panels(PANEL as u32),
+            streams: vec![Columns::Unit; 2],
+            scalars: 0,
+            epilogue: epilogue.clone(),
+        };
+        let leaf = Leaf::new(isa, &LeafKey::Tile(key.clone()).code(isa));
+        let (a, mut y) = (numbers(m * k), vec![0f32; m * n]);
+        group.throughput(Throughput::Elements((2 * rows * tiles * k * n) as u64));
+        group.bench_function(BenchmarkId::from_parameter(m), |bench| {
+            bench.iter(|| {
+                for column in (0..n).step_by(vectors * isa.shape().lanes) {
+                    let mut args = vec![0; key.slots()];
+                    args[TileKey::A] = a.as_ptr() as i64;
+                    args[TileKey::A_ROW] = 4 * k as i64;
+                    args[TileKey::B] = b[column * k..].as_ptr() as i64;
+                    args[TileKey::B_COLUMN] = (4 * PANEL * k) as i64;
+                    args[TileKey::TILES] = tiles as i64;
+                    args[TileKey::level(0)] = k as i64;
+                    args[key.stream(0)] = bias[column..].as_ptr() as i64;
+                    args[key.stream(1)] = y[column..].as_mut_ptr() as i64;
+                    args[key.stream(1) + 1] = 4 * n as i64;
+                    leaf.call(&mut args);
+                }
+            });
+        });
+    }
+}
+
+/// Functions of vectors that lie in the first-level cache; elements are results.
+fn math(c: &mut Criterion, isa: &dyn VectorIsa) {
+    const COUNT: usize = 2048;
+    let (x, mut y) = (numbers(COUNT), vec![0f32; COUNT]);
+    let mut group = c.benchmark_group("math");
+    group.throughput(Throughput::Elements(COUNT as u64));
+    for op in [UnaryOp::Sqrt, UnaryOp::Exp, UnaryOp::Log, UnaryOp::Tanh, UnaryOp::Erf] {
+        let mut body = Body::default();
+        let value = body.push(Op::Load(0), Ty::F32).expect("supported");
+        let value = body.push(Op::Unary(op, value), Ty::F32).expect("supported");
+        body.push(Op::Store(1, value), Ty::F32).expect("supported");
+        let key = StripKey {
+            rows: false,
+            phases: vec![Phase::Loop { extent: 0, body }],
+            pointers: vec![Along::Unit; 2],
+            streams: [0, 1].map(|pointer| Stream { pointer, offset: 0 }).to_vec(),
+            extents: 1,
+            scalars: 0,
+            variables: 0,
+            results: Vec::new(),
+        };
+        let leaf = Leaf::new(isa, &LeafKey::Strip(key.clone()).code(isa));
+        group.bench_function(format!("{op:?}"), |bench| {
+            bench.iter(|| {
+                let mut args = vec![0; key.slots()];
+                args[key.extent(0)] = COUNT as i64;
+                args[key.pointer(0)] = x.as_ptr() as i64;
+                args[key.pointer(1)] = y.as_mut_ptr() as i64;
+                leaf.call(&mut args);
+            });
+        });
+    }
+}
+
+fn kernels(c: &mut Criterion) {
+    let isa = vector::for_target(module().isa());
+    peak(c, &*isa);
+    contraction(c, &*isa);
+    math(c, &*isa);
+}
+
+criterion_group!(benches, kernels);
+criterion_main!(benches);
