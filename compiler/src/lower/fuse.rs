@@ -87,11 +87,19 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
         roots[*value] = true;
     }
     let mut cost: SecondaryMap<Value, u32> = SecondaryMap::new();
+    // Definitions that read a contraction which nothing else reads.
+    let mut finishes: SecondaryMap<Value, bool> = SecondaryMap::new();
     for (_, node) in &graph.nodes {
         for result in &node.results {
-            let (is_root, own) = judge(graph, node, *result, &roots, &cost, &users[*result]);
+            let readers = &users[*result];
+            let of_sum = node.operands.iter().any(|operand| finishes[*operand]);
+            let (is_root, own) = judge(graph, node, *result, &roots, &cost, readers);
+            // Such a contraction needs memory anyway: better for what it is finished to than for the bare sum.
+            let is_root = is_root || of_sum && readers.len() > 1 && matches!(node.op, Op::Map(_));
             roots[*result] = is_root;
             cost[*result] = if is_root { 1 } else { own };
+            finishes[*result] =
+                readers.len() == 1 && matches!(node.op, Op::Contract { .. }) || of_sum && !is_root;
         }
     }
     roots
@@ -122,7 +130,9 @@ fn judge(
     let below: u32 = node.operands.iter().map(|operand| cost[*operand]).sum();
     let own = match &node.op {
         Op::Input(_) | Op::Const(_) => return (false, 1),
-        Op::View { .. } | Op::Index { .. } => below.max(1),
+        Op::View { .. } => below,
+        // Known from the loops' counters.
+        Op::Index { .. } => 0,
         Op::Map(body) => below + body_cost(body),
         Op::Gather { .. } => below + 2,
         _ => return (true, 1),
