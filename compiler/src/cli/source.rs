@@ -90,7 +90,7 @@ pub(super) struct Loaded {
 
 /// Opens a shared object, or compiles an ONNX model into memory.
 pub(super) fn load(path: &Path, contract: &Contract) -> Result<Loaded> {
-    if !path.extension().is_some_and(|extension| extension == "onnx") {
+    if path.extension().is_none_or(|extension| extension != "onnx") {
         return open(path, contract);
     }
     let progress = Progress::new(format!("compiling {}", path.display()), 0);

@@ -1,10 +1,158 @@
-//! Being written.
-use crate::{error::Result, graph::Graph};
+//! Affine maps by channel behind a contraction go into its weights: what batch normalisation leaves after folding.
+//!
+//! For vectors `s`, `t`, `u` along one axis of the result and constant weights `w`:
+//!
+//! ```text
+//! contract(x, w) * s       = contract(x, w * s)
+//! (contract(x, w) + t) * s = contract(x, w * s) + t * s
+//! (y + t) + u              = y + (t + u)
+//! ```
+//!
+//! These hold for real numbers. On floats they round differently, by no more than the contraction itself rounds, and an
+//! overflow may come sooner or later; so they are applied to floats only where each side was used once.
+
+use super::rebuild::{rebuild, uses};
+use crate::{
+    error::Result,
+    graph::{Graph, Node, Op, Value, axis},
+    scalar::{BinaryOp, Body, Reg, Scalar, Step, eval},
+    tensor::Tensor,
+};
+use cranelift_entity::SecondaryMap;
+use symshape::Dim;
 
 /// The pass.
 ///
 /// # Errors
 /// None.
-pub fn affine(_graph: &mut Graph) -> Result<()> {
-    Ok(())
+pub fn affine(graph: &mut Graph) -> Result<()> {
+    let uses = uses(graph);
+    let mut used: SecondaryMap<Value, u32> = SecondaryMap::new();
+    rebuild(graph, |new, node| {
+        let results = match rewritten(new, node, &used)? {
+            Some(value) => vec![value],
+            None => new.push_multi(node.op.clone(), &node.operands)?,
+        };
+        for (old, result) in node.results.iter().zip(&results) {
+            used[*result] += uses[*old];
+        }
+        Ok(Some(results))
+    })?;
+    super::dead::dead(graph)
+}
+
+/// `x op vector`, the vector lying along axis `axis` of `x`.
+struct ByChannel {
+    op: BinaryOp,
+    x: Value,
+    axis: usize,
+    vector: Vec<Scalar>,
+}
+
+fn rewritten(new: &mut Graph, node: &Node, used: &SecondaryMap<Value, u32>) -> Result<Option<Value>> {
+    let Some(outer) = by_channel(new, &node.op, &node.operands) else { return Ok(None) };
+    if used[outer.x] != 1 {
+        return Ok(None);
+    }
+    let inner =
+        by_channel(new, new.op(outer.x), new.operands(outer.x)).filter(|inner| inner.axis == outer.axis);
+    match (outer.op, inner) {
+        (BinaryOp::Mul, None) => scaled(new, outer.x, outer.axis, &outer.vector, used),
+        (BinaryOp::Mul, Some(inner)) if inner.op == BinaryOp::Add && used[inner.x] == 1 => {
+            let Some(x) = scaled(new, inner.x, outer.axis, &outer.vector, used)? else { return Ok(None) };
+            let vector = combined(BinaryOp::Mul, &inner.vector, &outer.vector);
+            with_vector(new, BinaryOp::Add, x, outer.axis, &vector).map(Some)
+        }
+        (BinaryOp::Add, Some(inner)) if inner.op == BinaryOp::Add => {
+            let vector = combined(BinaryOp::Add, &inner.vector, &outer.vector);
+            with_vector(new, BinaryOp::Add, inner.x, outer.axis, &vector).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// An `Op::Map` that is a product or sum with a vector; a difference is the sum with the negated vector.
+fn by_channel(graph: &Graph, op: &Op, operands: &[Value]) -> Option<ByChannel> {
+    let (Op::Map(body), &[a, b]) = (op, operands) else { return None };
+    let &[Step::Binary(op, left, right)] = body.steps.as_slice() else { return None };
+    if !body.params[0].is_float() || left == right || body.result != Reg(2) {
+        return None;
+    }
+    let of = |reg: Reg| if reg.0 == 0 { a } else { b };
+    let (left, right) = (of(left), of(right));
+    match (op, channel(graph, right), channel(graph, left)) {
+        (BinaryOp::Mul | BinaryOp::Add, Some((axis, vector)), _) => {
+            Some(ByChannel { op, x: left, axis, vector })
+        }
+        (BinaryOp::Mul | BinaryOp::Add, None, Some((axis, vector))) => {
+            Some(ByChannel { op, x: right, axis, vector })
+        }
+        (BinaryOp::Sub, Some((axis, vector)), _) => {
+            let vector =
+                vector.into_iter().map(|value| eval::unary(crate::scalar::UnaryOp::Neg, value)).collect();
+            Some(ByChannel { op: BinaryOp::Add, x: left, axis, vector })
+        }
+        _ => None,
+    }
+}
+
+/// The axis along which alone a view of a constant varies, and its elements there.
+fn channel(graph: &Graph, value: Value) -> Option<(usize, Vec<Scalar>)> {
+    let Op::View { shape, index } = graph.op(value) else { return None };
+    let tensor = graph.as_constant(graph.operands(value)[0])?;
+    let varying: Vec<usize> = (0..index.len()).filter(|k| index[*k].as_i64().is_none()).collect();
+    let &[from] = varying.as_slice() else { return None };
+    let axis = (0..shape.len()).find(|k| index[from] == Dim::from(axis(*k)))?;
+    let size = usize::try_from(shape[axis].as_i64()?).ok()?;
+    let flat = |i: usize| {
+        index.iter().zip(tensor.shape()).enumerate().try_fold(0, |flat, (k, (expr, size))| {
+            let idx = if k == from { i } else { usize::try_from(expr.as_i64()?).ok()? };
+            (idx < *size).then_some(flat * size + idx)
+        })
+    };
+    let vector = (0..size).map(|i| flat(i).map(|flat| tensor.get(flat))).collect::<Option<_>>()?;
+    Some((axis, vector))
+}
+
+fn combined(op: BinaryOp, a: &[Scalar], b: &[Scalar]) -> Vec<Scalar> {
+    a.iter().zip(b).map(|(a, b)| eval::binary(op, *a, *b)).collect()
+}
+
+/// `x op vector`, the vector repeated along all axes but one.
+fn with_vector(new: &mut Graph, op: BinaryOp, x: Value, axis_: usize, vector: &[Scalar]) -> Result<Value> {
+    let dtype = new.dtype(x);
+    let tensor = Tensor::from_scalars(dtype, vec![vector.len()], vector).expect("one element for each");
+    let constant = new.constant(tensor)?;
+    let spread = new.view(constant, new.shape(x).to_vec(), vec![axis(axis_).into()])?;
+    let body = Body { params: vec![dtype; 2], steps: vec![Step::Binary(op, Reg(0), Reg(1))], result: Reg(2) };
+    new.push(Op::Map(body), &[x, spread])
+}
+
+/// The contraction `x` with the vector multiplied into its constant operand, which has no other use.
+fn scaled(
+    new: &mut Graph,
+    x: Value,
+    axis: usize,
+    vector: &[Scalar],
+    used: &SecondaryMap<Value, u32>,
+) -> Result<Option<Value>> {
+    let Op::Contract { lhs, rhs, out, dtype } = new.op(x).clone() else { return Ok(None) };
+    let mut operands = new.operands(x).to_vec();
+    let side = [&lhs, &rhs].into_iter().enumerate().find_map(|(side, labels)| {
+        let k = labels.iter().position(|label| *label == out[axis])?;
+        let weights = operands[side];
+        let fits = is_fixed(new, weights) && new.dtype(weights) == dtype && used[weights] == 1;
+        fits.then_some((side, k))
+    });
+    let Some((side, k)) = side else { return Ok(None) };
+    operands[side] = with_vector(new, BinaryOp::Mul, operands[side], k, vector)?;
+    new.push(Op::Contract { lhs, rhs, out, dtype }, &operands).map(Some)
+}
+
+fn is_fixed(graph: &Graph, value: Value) -> bool {
+    match graph.op(value) {
+        Op::Const(_) => true,
+        Op::View { .. } => is_fixed(graph, graph.operands(value)[0]),
+        _ => false,
+    }
 }
