@@ -1,4 +1,51 @@
-//! Symbolic integers.
+//! Symbolic integers: expressions with `+ - * // % min max` over named integers whose values are not known yet, and
+//! a decision procedure for what can be said of them. Exact at any size, floor semantics for every sign.
+//!
+//! ```
+//! use symshape::{Declaration, Dim, Facts, Symbol};
+//!
+//! let mut facts = Facts::new();
+//! facts.declare(&Symbol::new("N"), Declaration::range(1, 4096).origin("input `x`, axis 0"))?;
+//! facts.declare(&Symbol::new("S"), Declaration::range(8, 512).step(8, 0))?;
+//! let (n, s) = (Dim::symbol("N"), Dim::symbol("S"));
+//! facts.declare_index(&Symbol::new("i"), &s); // 0 <= i < S
+//!
+//! // Simplify: the flattened index (n, i), taken apart again.
+//! let row: Dim = "(n*S + i)//S".parse().unwrap();
+//! assert_eq!(facts.simplify(&row).to_string(), "n");
+//! // Bound: padding to a multiple of 64 wastes at most 63.
+//! assert_eq!(facts.bounds(&(n.ceil_div(64) * 64 - &n)).hi, Some(63.into()));
+//! // Prove, with a certificate that an independent checker replays; or refute, with values.
+//! assert!(facts.divides(&4.into(), &(&n * &s)).is_yes());
+//! assert!(facts.prove_le(&s, &n).is_no());
+//! # Ok::<(), symshape::FactError>(())
+//! ```
+//!
+//! # What holds
+//! - **Nothing wrong is ever said.** A simplified term equals its input wherever the input has a value; a bound holds
+//!   for every value that the facts allow; a proof can be [checked](Proof::check); `Unknown` is always an answer.
+//! - A divisor must be proven to differ from 0 before any rule touches its quotient.
+//! - Answers depend on the input alone: limits count steps, never time.
+//! - No input panics, recurses without end or asks for unbounded memory: what is too large is left as it is.
+//!
+//! # What can be shown, and what cannot
+//! Polynomials are decided by their normal form. Quotients and remainders by numbers or by products of symbols are
+//! split, merged and cancelled by [`RULES`]; extents that are symbols bound indices. Inequalities are shown by
+//! eliminating one atom after the other, which is complete for products of independent ranges and strong for
+//! quasi-affine terms. What needs an induction, a case split other than on a minimum, or a divisor that is a sum, is
+//! mostly out of reach, unless the domain is small enough to try every point.
+//!
+//! # The way of a query
+//!
+//! | stage | module | what it does |
+//! |---|---|---|
+//! | terms | `dim`, `text`, `eval` | [`Dim`]: build, print, parse, evaluate |
+//! | facts | `assume` | [`Facts`]: ranges, steps, values, symbolic bounds, relations, each with its origin |
+//! | normal form | `normal`, `rules`, `atoms`, `poly`, `int` | a polynomial over symbols, quotients and minima |
+//! | bounds | `bounds` | intervals, and elimination where an atom stands in several places |
+//! | proofs | `prove`, `sample`, `proof`, `check` | bounds, counterexamples, cases, exhaustion; certificates |
+//! | terms again | `render`, `egraph`, `simplify` | the form with the fewest operations |
+//! | text queries | [`query`] | one line in, one line out |
 #![forbid(unsafe_code)]
 
 mod assume;

@@ -13,6 +13,7 @@ use crate::egraph;
 use crate::int::Int;
 use crate::poly::{Mono, Poly};
 use crate::render::{Renderer, operations};
+use crate::sample::Domain;
 
 impl Facts {
     /// A term of equal value with as few operations as can be found; never more than `e` has.
@@ -26,8 +27,19 @@ impl Facts {
     /// # Ok::<(), symshape::FactError>(())
     /// ```
     pub fn simplify(&self, e: &Dim) -> Dim {
-        let mut session = Session::new(self);
-        session.simplify(e)
+        let simple = Session::new(self).simplify(e);
+        debug_assert!(self.agree(e, &simple), "{e} became {simple}");
+        simple
+    }
+
+    /// Whether two terms have one value at some points of the domain, wherever the first has any.
+    fn agree(&self, a: &Dim, b: &Dim) -> bool {
+        let (domain, mut stack) = (Domain::new(self, &[a, b]), Vec::new());
+        let (a, b) = (domain.compile(a), domain.compile(b));
+        (0..24).filter_map(|seed| domain.point(seed)).all(|point| {
+            let expected = a.run(&point, &mut stack);
+            expected.is_none() || expected == b.run(&point, &mut stack)
+        })
     }
 
     /// [`Facts::simplify`] of several terms that are computed together: what an earlier term computes is free for
