@@ -127,7 +127,8 @@ fn right(f: &FuncCtx, facts: &Facts, contract: &Contract) -> Option<(Rhs, Vec<Di
     let rows: Vec<&Symbol> = contract.m.iter().map(|axis| &axis.var).collect();
     match &contract.rhs {
         kernel::Rhs::Panels { buffer, base, width } => {
-            if f.unit.program.buffers[*buffer].dtype != DType::F32 || *width as usize % PANEL != 0 {
+            if f.unit.program.buffers[*buffer].dtype != DType::F32 || !(*width as usize).is_multiple_of(PANEL)
+            {
                 return None;
             }
             let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
@@ -284,7 +285,7 @@ fn pick(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows, columns: Value
         None => (1..=upper(facts, m).map_or(most, |hi| most.min(hi.max(1) as usize))).collect(),
     };
     // Only evenly cut rows never need the low tile.
-    let even = m.as_i64().is_some_and(|m| m as usize % (m as usize).div_ceil(most).max(1) == 0);
+    let even = m.as_i64().is_some_and(|m| (m as usize).is_multiple_of((m as usize).div_ceil(most).max(1)));
     for (idx, &height) in heights.iter().enumerate() {
         let next = (idx + 1 < heights.len()).then(|| f.builder.create_block());
         if let Some(next) = next {

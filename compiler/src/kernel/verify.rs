@@ -48,8 +48,8 @@ pub fn verify(program: &Program) -> Result<Vec<Unproven>> {
     for (id, buffer) in &program.buffers {
         verify_buffer(program, buffer, &symbols).at(|| format!("buffer {id:?} {}", buffer.name))?;
     }
-    verify_ports(program, &program.inputs, &symbols, |idx| Space::Input(idx))?;
-    verify_ports(program, &program.outputs, &symbols, |idx| Space::Output(idx))?;
+    verify_ports(program, &program.inputs, &symbols, Space::Input)?;
+    verify_ports(program, &program.outputs, &symbols, Space::Output)?;
     let mut unproven = Vec::new();
     for kernel in &program.kernels {
         let list = verify_kernel(program, kernel, &symbols).at(|| format!("kernel {}", kernel.name))?;

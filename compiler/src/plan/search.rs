@@ -42,8 +42,6 @@ pub(super) enum Tie {
     LeastSlack,
     /// The one that failed most often.
     MostBlamed,
-    /// The one with the most left to place.
-    MostLeft,
 }
 
 /// An item: the first and the last section that it spans, and its size.
@@ -325,7 +323,9 @@ impl Search {
     fn run_of_sections(&mut self, begin: usize, end: usize) -> Outcome {
         self.steps += 1;
         let late = |deadline: Instant| Instant::now() >= deadline;
-        if self.steps > self.limit || (self.steps % CLOCK_STEPS == 0 && self.deadline.is_some_and(late)) {
+        if self.steps > self.limit
+            || (self.steps.is_multiple_of(CLOCK_STEPS) && self.deadline.is_some_and(late))
+        {
             return Outcome::Limit;
         }
         let state = self.state(begin, end);
@@ -366,7 +366,6 @@ impl Search {
                 Tie::FewestWays => (ways + i64::from(slack > 0), slack),
                 Tie::LeastSlack => (slack, ways),
                 Tie::MostBlamed => (-self.blame[*section], slack),
-                Tie::MostLeft => (-self.rest[*section], ways),
             }
         });
         chosen.unwrap_or(begin)

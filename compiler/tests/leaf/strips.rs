@@ -86,7 +86,8 @@ fn ulp(got: f32, exact: f64) -> f64 {
 
 #[test]
 fn math_stays_within_its_bound() {
-    let exact: [(UnaryOp, fn(f64) -> f64); 11] = [
+    type Exact = fn(f64) -> f64;
+    let exact: [(UnaryOp, Exact); 11] = [
         (UnaryOp::Exp, f64::exp),
         (UnaryOp::Expm1, f64::exp_m1),
         (UnaryOp::Log, f64::ln),

@@ -283,12 +283,28 @@ impl Body {
 
 fn supports_unary(op: UnaryOp, ty: Ty) -> bool {
     use UnaryOp::*;
-    match (op, ty) {
-        (Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Sqrt | Recip, Ty::F32) => true,
-        (Exp | Expm1 | Log | Log1p | Tanh | Erf | IsNan | IsInf, Ty::F32) => true,
-        (Neg | Abs | Floor | Ceil | Round | Trunc | Not, Ty::I32) => true,
-        (Not, Ty::Bool) => true,
-        _ => false,
+    match ty {
+        Ty::F32 => matches!(
+            op,
+            Neg | Abs
+                | Sign
+                | Floor
+                | Ceil
+                | Round
+                | Trunc
+                | Sqrt
+                | Recip
+                | Exp
+                | Expm1
+                | Log
+                | Log1p
+                | Tanh
+                | Erf
+                | IsNan
+                | IsInf
+        ),
+        Ty::I32 => matches!(op, Neg | Abs | Floor | Ceil | Round | Trunc | Not),
+        Ty::Bool => op == Not,
     }
 }
 
