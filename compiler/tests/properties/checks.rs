@@ -14,7 +14,7 @@ use symshape_compiler::{
 };
 
 /// Why a check failed, with all that is needed to understand it.
-pub type Check = Result<(), String>;
+pub(crate) type Check = Result<(), String>;
 
 struct Case {
     graph: Graph,
@@ -40,7 +40,7 @@ fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T, graph:
 }
 
 /// Graphs are well-formed, and every shape and content that was inferred is what the oracle computes.
-pub fn inferred_is_computed(bytes: &[u8]) -> Check {
+pub(crate) fn inferred_is_computed(bytes: &[u8]) -> Check {
     let Some(Case { graph, binding, inputs }) = case(bytes) else { return Ok(()) };
     equal("verify", verify::verify(&graph), Ok(()), &graph)?;
     let values: Vec<Value> = graph.nodes.values().flat_map(|node| node.results.clone()).collect();
@@ -58,7 +58,7 @@ pub fn inferred_is_computed(bytes: &[u8]) -> Check {
 }
 
 /// Text is read as it was printed.
-pub fn text_is_read_as_printed(bytes: &[u8]) -> Check {
+pub(crate) fn text_is_read_as_printed(bytes: &[u8]) -> Check {
     let graph = arbitrary::graph(&mut Source::new(bytes));
     let printed = graph.to_string();
     let again = text::parse(&printed);
@@ -81,7 +81,7 @@ fn close(a: &Tensor, b: &Tensor) -> bool {
 }
 
 /// Every pass leaves a well-formed graph, and all together one that computes the same.
-pub fn optimised_computes_the_same(bytes: &[u8]) -> Check {
+pub(crate) fn optimised_computes_the_same(bytes: &[u8]) -> Check {
     let Some(Case { graph, inputs, .. }) = case(bytes) else { return Ok(()) };
     for (name, pass) in opt::PASSES {
         let mut rewritten = graph.clone();
