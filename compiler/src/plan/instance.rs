@@ -42,7 +42,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Effort { steps: 1_000_000, seconds: None }
+        Effort { steps: 300_000, seconds: None }
     }
 }
 
@@ -73,14 +73,16 @@ impl Solution {
 }
 
 /// Searches take memory in the square of the number of items; more are placed greedily.
-const MAX_SEARCHED: usize = 4000;
+const MAX_SEARCHED: usize = 2000;
 
-/// Length of a run in the first round, in steps.
+/// Length of a run in the first round, in steps, if that suffices to place every item.
 const RUN_STEPS: u64 = 500;
 
 /// Places the items; the sizes together fit in an `i64`, see [`read_csv`].
 pub fn solve(items: &[Item], effort: &Effort) -> Solution {
-    let offsets = greedy::place(items);
+    let mut offsets = greedy::place(items);
+    // Items of no size meet nobody at the bottom.
+    items.iter().zip(&mut offsets).filter(|(item, _)| item.size == 0).for_each(|(_, offset)| *offset = 0);
     let height = greedy::height(items, &offsets);
     let (blocks, sections) = blocks(items);
     let mut solution = Solution { height, lower_bound: max_live(&blocks, sections), offsets };
@@ -125,31 +127,35 @@ fn blocks(items: &[Item]) -> (Vec<Block>, usize) {
 struct Attempt {
     capacity: i64,
     search: Search,
+    guesses: Guesses,
 }
 
 fn improve(items: &[Item], blocks: &[Block], sections: usize, effort: &Effort, solution: &mut Solution) {
-    // Nothing needs to be found for items of no size, which lie at 0 and meet nobody there.
     let searched: Vec<usize> = (0..items.len()).filter(|idx| items[*idx].size > 0).collect();
     let blocks: Vec<Block> = searched.iter().map(|idx| blocks[*idx]).collect();
     let seconds = effort.seconds.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
     let deadline = seconds.map(|seconds| Instant::now() + seconds);
     let unit = blocks.iter().fold(0, |unit, block| num_integer::gcd(unit, block.size)).max(1);
     let mut left = if deadline.is_some() { u64::MAX } else { effort.steps };
-    let mut guesses = Guesses::new(&blocks, sections);
+    let guesses = Guesses::new(&blocks, sections);
     let mut attempts: Vec<Attempt> = Vec::new();
+    let mut turn = 0;
+    // One step for each item, and some for ways back.
+    let least = (blocks.len() + blocks.len() / 8) as u64;
     while left > 0 && !solution.is_optimal() {
-        let steps = RUN_STEPS * guesses.next_round();
-        for capacity in capacities(solution.lower_bound, solution.height, unit) {
+        turn += 1;
+        for capacity in capacities(solution.lower_bound, solution.height, unit, turn) {
             if left == 0 || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return;
             }
             let position = attempts.iter().position(|attempt| attempt.capacity == capacity);
             let position = position.unwrap_or_else(|| {
-                attempts
-                    .push(Attempt { capacity, search: Search::new(&blocks, sections, capacity, deadline) });
+                let search = Search::new(&blocks, sections, capacity, deadline);
+                attempts.push(Attempt { capacity, search, guesses: guesses.clone() });
                 attempts.len() - 1
             });
-            let search = &mut attempts[position].search;
+            let Attempt { search, guesses, .. } = &mut attempts[position];
+            let steps = RUN_STEPS.max(least) * guesses.next_round();
             let before = search.steps();
             let outcome = search.run(guesses.tie(), guesses.rank(), steps.min(left));
             left = left.saturating_sub(search.steps() - before);
@@ -168,15 +174,17 @@ fn improve(items: &[Item], blocks: &[Block], sections: usize, effort: &Effort, s
     }
 }
 
-/// Capacities worth a try below `height`, rising: the bound itself, and the middle of what is left, halved again.
-fn capacities(bound: i64, height: i64, unit: i64) -> Vec<i64> {
+/// Capacities worth a try below `height`: the bound itself, and one that is easier, another one each turn.
+fn capacities(bound: i64, height: i64, unit: i64, turn: usize) -> Vec<i64> {
     let steps = (height - bound) / unit;
-    let mut capacities: Vec<i64> = [0, steps / 16, steps / 4].map(|steps| bound + steps * unit).to_vec();
+    let easier = [steps / 2, steps / 4, steps - steps / 8 - 1][turn % 3];
+    let mut capacities = vec![bound, bound + easier.max(0) * unit];
     capacities.dedup();
     capacities
 }
 
 /// The guesses of one run after the other.
+#[derive(Clone)]
 struct Guesses {
     /// For each item: a few ideas of what to place first, lowest first.
     ranks: Vec<Vec<f64>>,
@@ -230,7 +238,7 @@ impl Guesses {
     fn rank(&mut self) -> Vec<f64> {
         let noise = match self.turn() {
             0 => 0.0,
-            turn => [0.3, 1.0, 0.1][turn as usize % 3],
+            turn => [0.1, 3.0, 0.3][turn as usize / 3 % 3],
         };
         let rank = self.ranks[(self.round - 1) as usize % self.ranks.len()].clone();
         rank.into_iter().map(|value| value * (1.0 + noise * (self.random() - 0.5))).collect()

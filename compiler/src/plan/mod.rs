@@ -49,10 +49,17 @@ pub struct Plan {
 }
 
 /// How to plan.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Options {
     /// How long to search for a lower placement than the greedy ones.
     pub effort: Effort,
+}
+
+impl Default for Options {
+    /// An effort that a compile hardly notices; most networks are placed optimally without any.
+    fn default() -> Self {
+        Options { effort: Effort { steps: 10_000, seconds: None } }
+    }
 }
 
 /// Plans the arena of a program.

@@ -63,6 +63,8 @@ pub(super) struct Search {
     capacity: i64,
     /// The items of each section, placed or not.
     live: Vec<Vec<usize>>,
+    /// For each item, the others that it meets.
+    beside: Vec<Vec<u32>>,
     /// One bit pattern for each item, for hashes of sets.
     keys: Vec<u64>,
     placed: Vec<bool>,
@@ -82,6 +84,8 @@ pub(super) struct Search {
     /// Sections whose items or floors changed since the last propagation.
     dirty: Vec<usize>,
     is_dirty: Vec<bool>,
+    /// Bases and sizes of one section's items, kept for its memory.
+    queue: Vec<(i64, i64)>,
     failed: HashSet<(u64, u64)>,
     rank: Vec<f64>,
     tie: Tie,
@@ -104,6 +108,16 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// The blocks that this one has a section in common with, by their positions.
+fn met(blocks: &[Block], block: &Block) -> Vec<u32> {
+    let meets = |other: &Block| block.first <= other.last && other.first <= block.last;
+    (0..)
+        .zip(blocks)
+        .filter(|(_, other)| meets(other) && !std::ptr::eq(*other, block))
+        .map(|(idx, _)| idx)
+        .collect()
+}
+
 impl Search {
     /// `sections` is more than every block's last one; sizes are positive and together fit in an `i64`.
     pub(super) fn new(blocks: &[Block], sections: usize, capacity: i64, deadline: Option<Instant>) -> Search {
@@ -111,6 +125,7 @@ impl Search {
             blocks: blocks.to_vec(),
             capacity,
             live: vec![Vec::new(); sections],
+            beside: blocks.iter().map(|block| met(blocks, block)).collect(),
             keys: (1..=blocks.len() as u64).map(|idx| mix(idx.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect(),
             placed: vec![false; blocks.len()],
             offsets: vec![0; blocks.len()],
@@ -123,6 +138,7 @@ impl Search {
             trail: Vec::new(),
             dirty: Vec::new(),
             is_dirty: vec![false; sections],
+            queue: Vec::new(),
             failed: HashSet::new(),
             rank: vec![0.0; blocks.len()],
             tie: Tie::FewestWays,
@@ -264,13 +280,16 @@ impl Search {
 
     /// The items left, each begun as early as it can, end within the capacity.
     fn fits(&mut self, section: usize) -> bool {
-        let mut left: Vec<(i64, i64)> = self.live[section]
-            .iter()
-            .filter(|idx| !self.placed[**idx])
-            .map(|idx| (self.base[*idx], self.blocks[*idx].size))
-            .collect();
-        left.sort_unstable();
-        let end = left.iter().fold(0, |end: i64, (base, size)| end.max(*base) + size);
+        let left = self.live[section].iter().filter(|idx| !self.placed[**idx]);
+        let highest = left.clone().map(|idx| self.base[*idx]).max().unwrap_or(0);
+        // No order of them can end higher than this.
+        if highest + self.rest[section] <= self.capacity {
+            return true;
+        }
+        self.queue.clear();
+        self.queue.extend(left.map(|idx| (self.base[*idx], self.blocks[*idx].size)));
+        self.queue.sort_unstable();
+        let end = self.queue.iter().fold(0, |end: i64, (base, size)| end.max(*base) + size);
         if end > self.capacity {
             self.blame[section] += 1;
         }
@@ -408,8 +427,7 @@ impl Search {
 
     /// The lowest end of the items left that meet `idx`, but not in this section.
     fn lowest_end_beside(&self, idx: usize, section: usize) -> Option<i64> {
-        let Block { first, last, .. } = self.blocks[idx];
-        let beside = self.live[first..=last].iter().flatten().copied();
+        let beside = self.beside[idx].iter().map(|other| *other as usize);
         let beside = beside.filter(|other| !self.placed[*other] && !self.is_left(*other, section));
         beside.map(|other| self.base[other] + self.blocks[other].size).min()
     }
