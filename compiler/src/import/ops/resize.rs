@@ -234,7 +234,10 @@ fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
     };
     // Of a single element there is no step.
     let single = g.compare(CompareOp::Le, to, one)?;
-    let (last, steps) = (g.sub(from, one)?, g.sub(to, one)?);
+    // The size that the scale asks for, before it is rounded down: that is what ONNX's reference steps through.
+    let exact = g.mul(scale, from)?;
+    let exact = if along.scale.is_some() { exact } else { to };
+    let (last, steps) = (g.sub(from, one)?, g.sub(exact, one)?);
     match how.coordinates {
         "half_pixel" => centre(g),
         "asymmetric" => g.div(position, scale),
