@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     error::{At, Error, ErrorKind, Result},
-    graph::{Graph, Value},
+    graph::{Graph, Op, Value},
 };
 use symshape::{Declaration, Dim, Symbol};
 use symshape_runtime::DType;
@@ -146,7 +146,7 @@ pub(super) fn check(g: &Graph, value: Value, declared: &TypeProto) -> Result<()>
     refuse_others(declared)?;
     let Some(tensor) = &declared.tensor_type else { return Ok(()) };
     let inferred = g.ty(value);
-    if tensor.elem_type != 0 && !same_type(tensor.elem_type, inferred.dtype) {
+    if tensor.elem_type != 0 && !same_type(g, value, tensor.elem_type) {
         let declared = weights::dtype(tensor.elem_type)
             .map_or_else(|_| weights::type_name(tensor.elem_type), |d| d.to_string());
         return Err(Error::invalid(format!(
@@ -169,11 +169,12 @@ pub(super) fn check(g: &Graph, value: Value, declared: &TypeProto) -> Result<()>
     Ok(())
 }
 
-/// Whether elements of ONNX's type `code` are computed as `dtype`.
-fn same_type(code: i32, dtype: DType) -> bool {
-    match code {
-        21 => dtype == DType::U8,
-        22 => dtype == DType::I8,
+/// Whether `value` may be declared with ONNX's type `code`; constants of 4-bit integers are held in 8 bits.
+fn same_type(g: &Graph, value: Value, code: i32) -> bool {
+    let dtype = g.dtype(value);
+    match (code, g.op(value)) {
+        (21, Op::Const(_)) => dtype == DType::U8,
+        (22, Op::Const(_)) => dtype == DType::I8,
         _ => code == dtype as i32,
     }
 }

@@ -103,7 +103,7 @@ pub(super) fn positive(n: &OnnxNode, name: &str, count: usize) -> Result<Vec<i64
 }
 
 /// The spatial dims of a kernel, which must be numbers and fit `kernel_shape`.
-fn kernel_of(g: &Graph, n: &OnnxNode, w: Value) -> Result<Vec<i64>> {
+pub(super) fn kernel_of(g: &Graph, n: &OnnxNode, w: Value) -> Result<Vec<i64>> {
     let dims = g.shape(w).get(2..).unwrap_or_default();
     let kernel: Option<Vec<i64>> = dims.iter().map(Dim::as_i64).collect();
     let kernel = kernel.ok_or_else(|| Error::unsupported("a kernel whose size is a symbol"))?;

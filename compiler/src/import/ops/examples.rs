@@ -2,7 +2,7 @@
 //!
 //! An example is a line of its own in backticks, `Op(inputs; attributes) = results`, also `Op@opset(…)`. Elements are
 //! `f32` unless a type stands before the bracket (`i64[1, 2]`) or before a lone number (`i64:3`); `_` is a missing input.
-//! Scalars and `i64` vectors are constants of the model, other inputs are given when it runs.
+//! Scalars and vectors are constants of the model, other inputs and a first one of floats are given when it runs.
 
 use super::{Row, SOURCES, TABLES};
 use crate::{
@@ -210,7 +210,8 @@ fn run(row: &Row, example: &str) -> Result<(), String> {
             continue;
         }
         let (name, value) = (format!("x{k}"), tensor(input));
-        match value.shape().is_empty() || (value.dtype() == DType::I64 && value.shape().len() == 1) {
+        let vector = value.shape().len() == 1 && (k > 0 || value.dtype() == DType::I64);
+        match value.shape().is_empty() || vector {
             true => graph.initializer.push(constant(&name, &value)),
             false => {
                 graph.input.push(declared(&name, &value));

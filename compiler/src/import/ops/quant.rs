@@ -1,0 +1,206 @@
+//! Quantised numbers: an integer less a zero point, times a scale.
+
+use super::{
+    super::{node::OnnxNode, weights},
+    conv::{Window, convolve, kernel_of},
+    matmul::centred,
+};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    scalar::{CompareOp, ReduceOp, Scalar},
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+ops! {
+    DequantizeLinear 10 dequantize_linear,
+    DynamicQuantizeLinear 11 dynamic_quantize_linear,
+    QLinearConv 10 qlinear_conv,
+    QLinearMatMul 10 qlinear_matmul,
+    QuantizeLinear 10 quantize_linear,
+    "com.microsoft" DequantizeLinear 1 dequantize_linear,
+    "com.microsoft" QuantizeLinear 1 quantize_linear,
+}
+
+/// Along which axis of `x` scales and zero points lie, and in blocks of which size.
+struct Lie {
+    axis: usize,
+    block: i64,
+}
+
+fn lie(g: &Graph, n: &OnnxNode, x: Value) -> Result<Lie> {
+    let block = n.int_or("block_size", 0)?;
+    // The axis of a single scale means nothing, not even that there is such an axis.
+    let axis = n.int_or("axis", 1)?;
+    let rank = g.rank(x) as i64;
+    let axis = if axis < 0 { axis.saturating_add(rank) } else { axis }.clamp(0, rank.max(1) - 1);
+    Ok(Lie { axis: axis as usize, block })
+}
+
+/// A scale or zero point brought to a shape that broadcasts with `x`.
+fn laid(g: &mut Graph, s: Value, x: Value, lie: &Lie) -> Result<Value> {
+    match g.rank(s) {
+        0 => Ok(s),
+        1 if g.is_one(&g.shape(s)[0]) => g.squeeze(s, &[0]),
+        1 => g.unsqueeze(s, &(1..g.rank(x) - lie.axis).collect::<Vec<_>>()),
+        rank if rank == g.rank(x) && lie.block > 0 => {
+            let k = lie.axis;
+            let mut shape = g.shape(s).to_vec();
+            let apart = g.unsqueeze(s, &[k + 1])?;
+            shape.insert(k + 1, lie.block.into());
+            let repeated = g.broadcast_to(apart, &shape)?;
+            let blocks = shape.remove(k + 1) * &shape[k];
+            shape[k] = g.facts.simplify(&blocks);
+            let whole = g.reshape(repeated, shape)?;
+            let size = g.shape(x)[k].clone();
+            g.slice(whole, k, Dim::zero(), size, 1)
+        }
+        rank => Err(Error::invalid(format!("scales of {rank} axes in blocks of {}", lie.block))),
+    }
+}
+
+/// `(x - zero_point) * scale`; scale and zero point (inputs 1 and 2) are one number each, or lie along `axis`, or stand
+/// for blocks of `block_size` along it.
+///
+/// `DequantizeLinear(u8[0, 130], 2, u8:128) = [-256, 4]`
+/// `DequantizeLinear(i8[[1, 2], [3, 4]], [1, 10]; axis=0) = [[1, 2], [30, 40]]`
+fn dequantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, scale) = (n.input(0)?, n.input(1)?);
+    let lie = lie(g, n, x)?;
+    let to = match n.int_or("output_dtype", 0)? {
+        0 => g.dtype(scale),
+        code => weights::dtype(i32::try_from(code).unwrap_or(-1))?,
+    };
+    let mut centred = g.cast(DType::I32, x)?;
+    if let Some(zero) = n.optional(2) {
+        let zero = g.cast(DType::I32, zero)?;
+        let zero = laid(g, zero, x, &lie)?;
+        centred = g.sub(centred, zero)?;
+    }
+    let scale = laid(g, scale, x, &lie)?;
+    let wide = g.cast(DType::F32, centred)?;
+    let scale = g.cast(DType::F32, scale)?;
+    let y = g.mul(wide, scale)?;
+    g.cast(to, y)
+}
+
+/// `round(x) + zero`, brought into the range of `dtype`.
+fn saturated(g: &mut Graph, x: Value, zero: Option<Value>, dtype: DType) -> Result<Value> {
+    let bits = 8 * dtype.size_bytes() as u32;
+    if !dtype.is_int() || bits > 16 {
+        return Err(Error::unsupported(format!("quantisation to {dtype}")));
+    }
+    let (lo, hi) = match dtype.is_signed_int() {
+        true => (-(1_i64 << (bits - 1)), (1_i64 << (bits - 1)) - 1),
+        false => (0, (1_i64 << bits) - 1),
+    };
+    let mut y = g.round(x)?;
+    if let Some(zero) = zero {
+        let zero = g.cast(g.dtype(y), zero)?;
+        y = g.add(y, zero)?;
+    }
+    let (lo, hi) = (g.number(g.dtype(y), lo as f64)?, g.number(g.dtype(y), hi as f64)?);
+    let y = g.max(y, lo)?;
+    let y = g.min(y, hi)?;
+    g.cast(dtype, y)
+}
+
+/// `round(x / scale) + zero_point`, saturated, halves to even; of the zero point's type, or `output_dtype`, or `u8`. Scale
+/// and zero point as in `DequantizeLinear`.
+///
+/// `QuantizeLinear([0, 3, 1000], 2, u8:128) = u8[128, 130, 255]`
+fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, scale, zero) = (n.input(0)?, n.input(1)?, n.optional(2));
+    let lie = lie(g, n, x)?;
+    n.flag("saturate", true)?;
+    n.int_or("precision", 0)?;
+    let dtype = match (n.int_or("output_dtype", 0)?, zero) {
+        (0, None) => DType::U8,
+        (0, Some(zero)) => g.dtype(zero),
+        (code, _) => weights::dtype(i32::try_from(code).unwrap_or(-1))?,
+    };
+    let scale = laid(g, scale, x, &lie)?;
+    let zero = zero.map(|zero| laid(g, zero, x, &lie)).transpose()?;
+    let (x, scale) = (g.cast(DType::F32, x)?, g.cast(DType::F32, scale)?);
+    let y = g.div(x, scale)?;
+    saturated(g, y, zero, dtype)
+}
+
+/// The input as `u8` with the scale and zero point that cover its range and 0: `y, scale, zero_point`.
+///
+/// `DynamicQuantizeLinear([0, 127.5, 255]) = u8[0, 128, 255], 1, u8:0`
+fn dynamic_quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let x = n.input(0)?;
+    let axes: Vec<usize> = (0..g.rank(x)).collect();
+    let zero = g.scalar(Scalar::f32(0.0))?;
+    let (lo, hi) = (g.reduce(ReduceOp::Min, x, &axes, false)?, g.reduce(ReduceOp::Max, x, &axes, false)?);
+    let (lo, hi) = (g.min(lo, zero)?, g.max(hi, zero)?);
+    let (span, steps) = (g.sub(hi, lo)?, g.scalar(Scalar::f32(255.0))?);
+    let scale = g.div(span, steps)?;
+    // All zeros: any scale will do.
+    let empty = g.compare(CompareOp::Eq, span, zero)?;
+    let one = g.scalar(Scalar::f32(1.0))?;
+    let scale = g.select(empty, one, scale)?;
+    let below = g.neg(lo)?;
+    let start = g.div(below, scale)?;
+    let zero_point = saturated(g, start, None, DType::U8)?;
+    let quotient = g.div(x, scale)?;
+    let y = saturated(g, quotient, Some(zero_point), DType::U8)?;
+    Ok(vec![y, scale, zero_point])
+}
+
+/// A scale of one axis laid along axis `k` counted from the end; of one element, a number.
+fn scale_at(g: &mut Graph, scale: Value, behind: usize) -> Result<Value> {
+    let scale = g.cast(DType::F32, scale)?;
+    match g.rank(scale) {
+        1 if g.is_one(&g.shape(scale)[0]) => g.squeeze(scale, &[0]),
+        1 => g.unsqueeze(scale, &(1..behind + 1).collect::<Vec<_>>()),
+        _ => Ok(scale),
+    }
+}
+
+/// The exact sum `acc` times `a * b / y`, quantised.
+fn requantised(g: &mut Graph, acc: Value, scales: [Value; 3], zero: Value) -> Result<Value> {
+    let [a, b, y] = scales;
+    let (product, acc) = (g.mul(a, b)?, g.cast(DType::F32, acc)?);
+    let factor = g.div(product, y)?;
+    let scaled = g.mul(acc, factor)?;
+    let dtype = g.dtype(zero);
+    let zero = match g.rank(zero) {
+        1 => g.squeeze(zero, &[0])?,
+        _ => zero,
+    };
+    saturated(g, scaled, Some(zero), dtype)
+}
+
+/// Product of quantised matrices, each with scale and zero point (`a, a_scale, a_zero, b, b_scale, b_zero, y_scale,
+/// y_zero`), summed exactly in 32 bits.
+///
+/// `QLinearMatMul(u8[[3, 1]], 0.5, u8:1, u8[[2], [1]], 2, u8:0, 1, u8:10) = u8[[14]]`
+fn qlinear_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (a, b) = (n.input(0)?, n.input(3)?);
+    let (rows, columns) = (g.rank(a).saturating_sub(2), g.rank(b).saturating_sub(1));
+    let a = centred(g, a, Some(n.input(2)?), rows)?;
+    let b = centred(g, b, Some(n.input(5)?), columns)?;
+    let acc = g.matmul(a, b)?;
+    let scales = [scale_at(g, n.input(1)?, 1)?, scale_at(g, n.input(4)?, 0)?, scale_at(g, n.input(6)?, 0)?];
+    requantised(g, acc, scales, n.input(7)?)
+}
+
+/// Convolution of quantised tensors (`x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias`), scales and zero
+/// points of `w` by kernel if they are several, summed exactly in 32 bits.
+///
+/// `QLinearConv(u8[[[3, 1]]], 0.5, u8:1, u8[[[2]]], 2, u8:0, 1, u8:10) = u8[[[14, 10]]]`
+fn qlinear_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, w) = (n.input(0)?, n.input(3)?);
+    let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
+    let x = centred(g, x, Some(n.input(2)?), 0)?;
+    let w = centred(g, w, Some(n.input(5)?), 0)?;
+    let x = window.pad(g, x, Scalar::from_i64(DType::I32, 0))?;
+    let acc = convolve(g, x, w, &window, n.int_or("group", 1)?)?;
+    let acc = super::conv::with_bias(g, acc, n.optional(8))?;
+    let behind = window.kernel.len();
+    let scales = [scale_at(g, n.input(1)?, 0)?, scale_at(g, n.input(4)?, behind)?, scale_at(g, n.input(6)?, 0)?];
+    requantised(g, acc, scales, n.input(7)?)
+}

@@ -1,0 +1,377 @@
+//! Resampling: each axis by itself, as a sum of a few gathered neighbours, weighted.
+
+use super::super::node::{OnnxNode, normal_axes};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value, axis},
+    scalar::{CompareOp, ReduceOp, Scalar},
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+ops! {
+    Resize 10 resize_by_scales,
+    Resize 11 resize,
+    Upsample 7 upsample_attribute,
+    Upsample 9 resize_by_scales,
+}
+
+/// How one axis is resampled.
+struct Axis {
+    /// Which one.
+    k: usize,
+    /// Old and new size.
+    from: Dim,
+    to: Dim,
+    /// The scale if it is a number, else the ratio of the sizes is it.
+    scale: Option<f64>,
+    /// The part of the axis that is looked at, for `tf_crop_and_resize`.
+    roi: (f64, f64),
+}
+
+/// What a node says of the sampling itself.
+struct Sampling<'a> {
+    mode: &'a str,
+    coordinates: &'a str,
+    nearest: &'a str,
+    cubic: f64,
+    exclude_outside: bool,
+    antialias: bool,
+    extrapolation: f64,
+}
+
+/// The input magnified along each axis by the attribute `scales`, `mode` `nearest` or `linear`.
+///
+/// `Upsample@8([1, 2]; scales=[2.0], mode="nearest") = [1, 1, 2, 2]`
+fn upsample_attribute(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let scales = n.floats("scales")?.ok_or_else(|| Error::invalid("Upsample needs the attribute `scales`"))?;
+    by_scales(g, n, scales.into_iter().map(f64::from).collect())
+}
+
+/// The input magnified along each axis by the scales in input 1, `mode` `nearest` or `linear`.
+///
+/// `Resize@10([1, 2], [1.5]; mode="linear") = [1, 1.6666666, 2]`
+fn resize_by_scales(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let scales = n.constant(g, n.input(1)?, "scales")?;
+    by_scales(g, n, (0..scales.elems()).map(|k| scales.get(k).as_f64()).collect())
+}
+
+fn by_scales(g: &mut Graph, n: &OnnxNode, scales: Vec<f64>) -> Result<Value> {
+    let x = n.input(0)?;
+    let sampling = Sampling {
+        mode: n.string_or("mode", "nearest")?,
+        coordinates: "asymmetric",
+        nearest: "floor",
+        cubic: -0.75,
+        exclude_outside: false,
+        antialias: false,
+        extrapolation: 0.0,
+    };
+    let axes: Vec<usize> = (0..g.rank(x)).collect();
+    let axes = scaled_axes(g, x, &axes, &scales)?;
+    resample(g, x, &axes, &sampling)
+}
+
+/// The input resampled along `axes` (all by default) by the scales in input 2 or to the sizes in input 3, whose values must
+/// be known while compiling. All modes, coordinate transformations and nearest modes of ONNX.
+///
+/// `Resize([1, 2], _, [2.0]) = [1, 1, 2, 2]`
+/// `Resize([1, 2], _, [2.0]; mode="linear") = [1, 1.25, 1.75, 2]`
+/// `Resize([1, 2, 3, 4], _, _, i64[2]; mode="linear", coordinate_transformation_mode="align_corners") = [1, 4]`
+fn resize(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let sampling = Sampling {
+        mode: n.string_or("mode", "nearest")?,
+        coordinates: n.string_or("coordinate_transformation_mode", "half_pixel")?,
+        nearest: n.string_or("nearest_mode", "round_prefer_floor")?,
+        cubic: n.float_or("cubic_coeff_a", -0.75)?,
+        exclude_outside: n.flag("exclude_outside", false)?,
+        antialias: n.flag("antialias", false)?,
+        extrapolation: n.float_or("extrapolation_value", 0.0)?,
+    };
+    let which = match n.ints("axes")? {
+        Some(axes) => normal_axes(&axes, g.rank(x))?,
+        None => (0..g.rank(x)).collect(),
+    };
+    let policy = n.string_or("keep_aspect_ratio_policy", "stretch")?;
+    let scales = match n.optional(2) {
+        Some(scales) if g.shape(scales).first().is_none_or(|dim| dim.as_i64() != Some(0)) => {
+            let scales = n.constant(g, scales, "scales")?;
+            Some((0..scales.elems()).map(|k| scales.get(k).as_f64()).collect::<Vec<f64>>())
+        }
+        _ => None,
+    };
+    let mut axes = match scales {
+        Some(scales) => scaled_axes(g, x, &which, &scales)?,
+        None => sized_axes(g, x, &which, n.dims(g, 3)?, policy)?,
+    };
+    let roi = n.optional(1);
+    if sampling.coordinates == "tf_crop_and_resize" {
+        let roi = roi.ok_or_else(|| Error::invalid("tf_crop_and_resize needs a region"))?;
+        let roi = n.constant(g, roi, "the region")?;
+        if roi.elems() != 2 * axes.len() {
+            return Err(Error::invalid("the region does not fit the axes"));
+        }
+        let count = axes.len();
+        for (i, axis) in axes.iter_mut().enumerate() {
+            axis.roi = (roi.get(i).as_f64(), roi.get(count + i).as_f64());
+        }
+    }
+    resample(g, x, &axes, &sampling)
+}
+
+fn scaled_axes(g: &Graph, x: Value, which: &[usize], scales: &[f64]) -> Result<Vec<Axis>> {
+    if scales.len() != which.len() {
+        return Err(Error::invalid(format!("{} scales for {} axes", scales.len(), which.len())));
+    }
+    let axis = |(k, scale): (&usize, &f64)| {
+        let from = g.shape(x)[*k].clone();
+        // A float is a fraction with a power of two below: the size is exact.
+        let den = (0..40).map(|bits| 1_i64 << bits).find(|den| (scale * *den as f64).fract() == 0.0);
+        let num = den.map(|den| scale * den as f64).filter(|num| (1.0..1e15).contains(num));
+        let (Some(num), Some(den)) = (num, den) else { return Err(Error::invalid(format!("a scale of {scale}"))) };
+        let to = g.facts.simplify(&(&from * (num as i64)).floor_div(den));
+        Ok(Axis { k: *k, from, to, scale: Some(*scale), roi: (0.0, 1.0) })
+    };
+    which.iter().zip(scales).map(axis).collect()
+}
+
+fn sized_axes(g: &Graph, x: Value, which: &[usize], sizes: Vec<Dim>, policy: &str) -> Result<Vec<Axis>> {
+    if sizes.len() != which.len() {
+        return Err(Error::invalid(format!("{} sizes for {} axes", sizes.len(), which.len())));
+    }
+    let common = match policy {
+        "stretch" => None,
+        "not_larger" | "not_smaller" => {
+            let ratio = |(k, size): (&usize, &Dim)| Some(size.as_i64()? as f64 / g.shape(x)[*k].as_i64()? as f64);
+            let ratios: Option<Vec<f64>> = which.iter().zip(&sizes).map(ratio).collect();
+            let ratios = ratios.ok_or_else(|| Error::unsupported(format!("{policy} of sizes with symbols")))?;
+            let pick = if policy == "not_larger" { f64::min } else { f64::max };
+            ratios.into_iter().reduce(pick)
+        }
+        other => return Err(Error::invalid(format!("keep_aspect_ratio_policy `{other}`"))),
+    };
+    let axis = |(k, to): (&usize, Dim)| {
+        let from = g.shape(x)[*k].clone();
+        match (common, from.as_i64()) {
+            (Some(scale), Some(size)) => {
+                let to = (scale * size as f64 + 0.5).floor() as i64;
+                Axis { k: *k, from, to: to.into(), scale: Some(scale), roi: (0.0, 1.0) }
+            }
+            _ => Axis { k: *k, from, to, scale: None, roi: (0.0, 1.0) },
+        }
+    };
+    Ok(which.iter().zip(sizes).map(axis).collect())
+}
+
+fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Result<Value> {
+    let mut outside = None;
+    for along in axes {
+        if along.from == along.to && along.scale.is_none_or(|scale| scale == 1.0) && how.coordinates != "tf_crop_and_resize"
+        {
+            continue;
+        }
+        if let Some(times) = whole_repeats(along, how) {
+            let mut shape = g.shape(x).to_vec();
+            shape[along.k] = along.to.clone();
+            let mut index: Vec<Dim> = (0..shape.len()).map(|k| axis(k).into()).collect();
+            index[along.k] = Dim::from(axis(along.k)).floor_div(times);
+            x = g.view(x, shape, index)?;
+            continue;
+        }
+        let at = coordinates(g, along, how)?;
+        if how.coordinates == "tf_crop_and_resize" {
+            let out = beyond(g, at, along, g.rank(x))?;
+            outside = Some(match outside {
+                None => out,
+                Some(others) => g.or(others, out)?,
+            });
+        }
+        x = match how.mode {
+            "nearest" => {
+                let at = nearest(g, at, how.nearest)?;
+                let at = clamped(g, at, along)?;
+                g.gather(x, at, along.k)?
+            }
+            "linear" | "cubic" => interpolated(g, x, at, along, how)?,
+            other => return Err(Error::invalid(format!("mode `{other}`"))),
+        };
+    }
+    let Some(outside) = outside else { return Ok(x) };
+    let value = g.number(g.dtype(x), how.extrapolation)?;
+    g.select(outside, value, x)
+}
+
+/// The factor if nearest sampling repeats each element that many times: then it is an index map.
+fn whole_repeats(along: &Axis, how: &Sampling) -> Option<i64> {
+    let times = match along.scale {
+        Some(scale) => (scale.fract() == 0.0).then_some(scale as i64)?,
+        None => along.to.as_i64()?.checked_div(along.from.as_i64()?)?,
+    };
+    let exact = along.to == &along.from * times && times >= 1;
+    let repeats = match (how.coordinates, how.nearest) {
+        ("asymmetric", "floor") => true,
+        ("half_pixel" | "pytorch_half_pixel", "round_prefer_floor" | "round_prefer_ceil") => true,
+        _ => false,
+    };
+    (exact && repeats && how.mode == "nearest").then_some(times)
+}
+
+/// Where in the old axis each index of the new one lies, as doubles.
+fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
+    let position = g.index(DType::I64, vec![along.to.clone()], axis(0).into())?;
+    let position = g.cast(DType::F64, position)?;
+    let (from, to) = (g.dim(DType::F64, along.from.clone())?, g.dim(DType::F64, along.to.clone())?);
+    let scale = match along.scale {
+        Some(scale) => g.number(DType::F64, scale)?,
+        None => g.div(to, from)?,
+    };
+    let (one, half) = (g.number(DType::F64, 1.0)?, g.number(DType::F64, 0.5)?);
+    let centre = |g: &mut Graph| -> Result<Value> {
+        let shifted = g.add(position, half)?;
+        let scaled = g.div(shifted, scale)?;
+        g.sub(scaled, half)
+    };
+    // Of a single element there is no step.
+    let single = g.compare(CompareOp::Le, to, one)?;
+    // The size that the scale asks for, before it is rounded down: that is what ONNX's reference steps through.
+    let exact = g.mul(scale, from)?;
+    let exact = if along.scale.is_some() { exact } else { to };
+    let (last, steps) = (g.sub(from, one)?, g.sub(exact, one)?);
+    match how.coordinates {
+        "half_pixel" => centre(g),
+        "asymmetric" => g.div(position, scale),
+        "pytorch_half_pixel" => {
+            let (at, zero) = (centre(g)?, g.number(DType::F64, 0.0)?);
+            g.select(single, zero, at)
+        }
+        "align_corners" => {
+            let way = g.mul(position, last)?;
+            let (at, zero) = (g.div(way, steps)?, g.number(DType::F64, 0.0)?);
+            g.select(single, zero, at)
+        }
+        "half_pixel_symmetric" => {
+            let full = g.mul(scale, from)?;
+            let part = g.div(to, full)?;
+            let (rest, middle) = (g.sub(one, part)?, g.mul(from, half)?);
+            let offset = g.mul(middle, rest)?;
+            let at = centre(g)?;
+            g.add(offset, at)
+        }
+        "tf_crop_and_resize" => {
+            let (start, end) = along.roi;
+            let (first, span) = (g.number(DType::F64, start)?, g.number(DType::F64, end - start)?);
+            let (first, span) = (g.mul(first, last)?, g.mul(span, last)?);
+            let way = g.mul(position, span)?;
+            let walked = g.div(way, steps)?;
+            let at = g.add(first, walked)?;
+            let middle = g.number(DType::F64, 0.5 * (start + end))?;
+            let middle = g.mul(middle, last)?;
+            g.select(single, middle, at)
+        }
+        other => Err(Error::invalid(format!("coordinate_transformation_mode `{other}`"))),
+    }
+}
+
+/// Which coordinates lie outside the old axis, broadcastable with a result of `rank` axes.
+fn beyond(g: &mut Graph, at: Value, along: &Axis, rank: usize) -> Result<Value> {
+    let (zero, last) = (g.number(DType::F64, 0.0)?, g.dim(DType::F64, &along.from - 1)?);
+    let (below, above) = (g.compare(CompareOp::Lt, at, zero)?, g.compare(CompareOp::Gt, at, last)?);
+    let out = g.or(below, above)?;
+    g.unsqueeze(out, &(1..rank - along.k).collect::<Vec<_>>())
+}
+
+fn nearest(g: &mut Graph, at: Value, how: &str) -> Result<Value> {
+    let half = g.number(DType::F64, 0.5)?;
+    match how {
+        "floor" => g.floor(at),
+        "ceil" => g.ceil(at),
+        "round_prefer_floor" => {
+            let shifted = g.sub(at, half)?;
+            g.ceil(shifted)
+        }
+        "round_prefer_ceil" => {
+            let shifted = g.add(at, half)?;
+            g.floor(shifted)
+        }
+        other => Err(Error::invalid(format!("nearest_mode `{other}`"))),
+    }
+}
+
+/// Coordinates as positions inside the old axis.
+fn clamped(g: &mut Graph, at: Value, along: &Axis) -> Result<Value> {
+    let at = g.cast(DType::I64, at)?;
+    let (zero, last) = (g.scalar(Scalar::i64(0))?, g.dim(DType::I64, &along.from - 1)?);
+    let at = g.max(at, zero)?;
+    g.min(at, last)
+}
+
+/// The weighted sum of the neighbours of `at`: `[…, O, taps]` gathered and contracted with weights `[O, taps]`.
+fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling) -> Result<Value> {
+    let shrink = match (how.antialias, along.scale, along.from.as_i64().zip(along.to.as_i64())) {
+        (false, ..) => 1.0,
+        (true, Some(scale), _) => scale.min(1.0),
+        (true, None, Some((from, to))) => (to as f64 / from as f64).min(1.0),
+        (true, None, None) => return Err(Error::unsupported("antialias with a scale that is no number")),
+    };
+    let reach = if how.mode == "cubic" { 2.0 } else { 1.0 };
+    let support = (reach / shrink).ceil().min(1e4) as i64;
+    let taps = 2 * support;
+    let floor = g.floor(at)?;
+    let ratio = g.sub(at, floor)?;
+    let (floor, ratio) = (g.unsqueeze(floor, &[1])?, g.unsqueeze(ratio, &[1])?);
+    let offset = g.index(DType::I64, vec![taps.into()], Dim::from(axis(0)) - (support - 1))?;
+    let offset = g.cast(DType::F64, offset)?;
+    let place = g.add(floor, offset)?;
+    let distance = g.sub(offset, ratio)?;
+    let shrink = g.number(DType::F64, shrink)?;
+    let distance = g.mul(distance, shrink)?;
+    let distance = g.abs(distance)?;
+    let mut weight = if how.mode == "cubic" { cubic(g, distance, how.cubic)? } else { triangle(g, distance)? };
+    if how.exclude_outside {
+        let (zero, last) = (g.number(DType::F64, 0.0)?, g.dim(DType::F64, &along.from - 1)?);
+        let (above, below) = (g.compare(CompareOp::Ge, place, zero)?, g.compare(CompareOp::Le, place, last)?);
+        let inside = g.and(above, below)?;
+        weight = g.select(inside, weight, zero)?;
+    }
+    if how.exclude_outside || how.antialias {
+        let sum = g.reduce(ReduceOp::Sum, weight, &[1], true)?;
+        weight = g.div(weight, sum)?;
+    }
+    let place = clamped(g, place, along)?;
+    let dtype = g.dtype(x);
+    let wide = if dtype.is_float() { dtype } else { DType::F32 };
+    let (weight, x) = (g.cast(wide, weight)?, g.cast(wide, x)?);
+    let rank = g.rank(x);
+    let near = g.gather(x, place, along.k)?;
+    let labels: Vec<u8> = (0..=rank as u8).map(|k| b'A' + k).collect();
+    let (to, tap) = (labels[along.k], labels[along.k + 1]);
+    let out: Vec<u8> = labels.iter().copied().filter(|label| *label != tap).collect();
+    let y = g.contract(near, &labels, weight, &[to, tap], &out)?;
+    g.cast(dtype, y)
+}
+
+/// `max(0, 1 - d)`.
+fn triangle(g: &mut Graph, distance: Value) -> Result<Value> {
+    let one = g.number(DType::F64, 1.0)?;
+    let slope = g.sub(one, distance)?;
+    g.relu(slope)
+}
+
+/// Keys' cubic kernel with the coefficient `a`.
+fn cubic(g: &mut Graph, d: Value, a: f64) -> Result<Value> {
+    let mut horner = |coefficients: [f64; 4]| -> Result<Value> {
+        let mut acc = g.number(DType::F64, coefficients[0])?;
+        for coefficient in &coefficients[1..] {
+            let (product, coefficient) = (g.mul(acc, d)?, g.number(DType::F64, *coefficient)?);
+            acc = g.add(product, coefficient)?;
+        }
+        Ok(acc)
+    };
+    let near = horner([a + 2.0, -(a + 3.0), 0.0, 1.0])?;
+    let far = horner([a, -5.0 * a, 8.0 * a, -4.0 * a])?;
+    let (one, two, zero) = (g.number(DType::F64, 1.0)?, g.number(DType::F64, 2.0)?, g.number(DType::F64, 0.0)?);
+    let (is_near, is_far) = (g.compare(CompareOp::Le, d, one)?, g.compare(CompareOp::Lt, d, two)?);
+    let far = g.select(is_far, far, zero)?;
+    g.select(is_near, near, far)
+}
