@@ -32,7 +32,10 @@ fn binary_operators() {
         (DType::U64, "18446744073709551615", BinaryOp::Div, "2", "9223372036854775807"),
     ];
     for (dtype, x, op, y, expected) in cases {
-        assert_eq!(binary(op, of(dtype, x), of(dtype, y)), of(dtype, expected), "{x} {op} {y}");
+        let (got, want) = (binary(op, of(dtype, x), of(dtype, y)), of(dtype, expected));
+        // One NaN is as good as another: their signs and payloads say nothing.
+        let both_nan = dtype.is_float() && got.as_f64().is_nan() && want.as_f64().is_nan();
+        assert!(both_nan || got == want, "{x} {op} {y} = {got:?}, not {want:?}");
     }
 }
 

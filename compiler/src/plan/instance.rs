@@ -133,18 +133,22 @@ struct Attempt {
 fn improve(items: &[Item], blocks: &[Block], sections: usize, effort: &Effort, solution: &mut Solution) {
     let searched: Vec<usize> = (0..items.len()).filter(|idx| items[*idx].size > 0).collect();
     let blocks: Vec<Block> = searched.iter().map(|idx| blocks[*idx]).collect();
-    let seconds = effort.seconds.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+    // A NaN is no time at all.
+    let within = |seconds: f64| if seconds.is_nan() { 0.0 } else { seconds.clamp(0.0, 1e9) };
+    let seconds = effort.seconds.map(|seconds| Duration::from_secs_f64(within(seconds)));
     let deadline = seconds.map(|seconds| Instant::now() + seconds);
     let unit = blocks.iter().fold(0, |unit, block| num_integer::gcd(unit, block.size)).max(1);
     let mut left = if deadline.is_some() { u64::MAX } else { effort.steps };
     let guesses = Guesses::new(&blocks, sections);
     let mut attempts: Vec<Attempt> = Vec::new();
-    let mut turn = 0;
+    let (mut turn, mut eager) = (0, true);
     // One step for each item, and some for ways back.
     let least = (blocks.len() + blocks.len() / 8) as u64;
     while left > 0 && !solution.is_optimal() {
         turn += 1;
-        for capacity in capacities(solution.lower_bound, solution.height, unit, turn) {
+        // Where the bound can be reached, easier capacities are a waste, unless they are easy indeed.
+        let easier = eager || turn % 8 == 0;
+        for capacity in capacities(solution.lower_bound, solution.height, unit, turn, easier) {
             if left == 0 || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return;
             }
@@ -159,6 +163,7 @@ fn improve(items: &[Item], blocks: &[Block], sections: usize, effort: &Effort, s
             let before = search.steps();
             let outcome = search.run(guesses.tie(), guesses.rank(), steps.min(left));
             left = left.saturating_sub(search.steps() - before);
+            eager = outcome == Outcome::Found;
             match outcome {
                 Outcome::Limit => continue,
                 Outcome::Failed => solution.lower_bound = (capacity + unit).min(solution.height),
@@ -174,8 +179,11 @@ fn improve(items: &[Item], blocks: &[Block], sections: usize, effort: &Effort, s
     }
 }
 
-/// Capacities worth a try below `height`: the bound itself, and one that is easier, another one each turn.
-fn capacities(bound: i64, height: i64, unit: i64, turn: usize) -> Vec<i64> {
+/// Capacities worth a try below `height`: the bound itself, and perhaps one that is easier, another one each turn.
+fn capacities(bound: i64, height: i64, unit: i64, turn: usize, easier: bool) -> Vec<i64> {
+    if !easier {
+        return vec![bound];
+    }
     let steps = (height - bound) / unit;
     let easier = [steps / 2, steps / 4, steps - steps / 8 - 1][turn % 3];
     let mut capacities = vec![bound, bound + easier.max(0) * unit];

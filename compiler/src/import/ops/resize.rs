@@ -209,11 +209,11 @@ fn whole_repeats(along: &Axis, how: &Sampling) -> Option<i64> {
         None => along.to.as_i64()?.checked_div(along.from.as_i64()?)?,
     };
     let exact = along.to == &along.from * times && times >= 1;
-    let repeats = match (how.coordinates, how.nearest) {
-        ("asymmetric", "floor") => true,
-        ("half_pixel" | "pytorch_half_pixel", "round_prefer_floor" | "round_prefer_ceil") => true,
-        _ => false,
-    };
+    let repeats = matches!(
+        (how.coordinates, how.nearest),
+        ("asymmetric", "floor")
+            | ("half_pixel" | "pytorch_half_pixel", "round_prefer_floor" | "round_prefer_ceil")
+    );
     (exact && repeats && how.mode == "nearest").then_some(times)
 }
 
