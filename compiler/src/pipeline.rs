@@ -69,7 +69,7 @@ fn verify(program: &Program) -> Result<()> {
 /// ```
 ///
 /// # Errors
-/// As [`lower`], and on machines that the code generator does not know.
+/// As [`lower()`], and on machines that the code generator does not know.
 pub fn jit(graph: &Graph) -> Result<Model> {
     let Lowered { program, plan } = lower(graph)?;
     emit::jit::jit(&program, &plan, &Options::default()).map(|(model, _)| model)

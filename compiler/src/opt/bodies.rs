@@ -1,5 +1,5 @@
 //! Elementwise bodies: operands that are one number repeated become constants of the body, steps of constants are
-//! computed, [`laws`](super::laws) are applied, and a body that returns a parameter vanishes.
+//! computed, the laws of `laws.rs` are applied, and a body that returns a parameter vanishes.
 
 use super::{laws, rebuild::rebuild};
 use crate::{
