@@ -141,14 +141,14 @@ fn improve(items: &[Item], blocks: &[Block], sections: usize, effort: &Effort, s
     let mut left = if deadline.is_some() { u64::MAX } else { effort.steps };
     let guesses = Guesses::new(&blocks, sections);
     let mut attempts: Vec<Attempt> = Vec::new();
-    let (mut turn, mut eager) = (0, true);
+    let (mut turn, mut ease) = (0, EASE);
     // One step for each item, and some for ways back.
     let least = (blocks.len() + blocks.len() / 8) as u64;
     while left > 0 && !solution.is_optimal() {
         turn += 1;
         // Where the bound can be reached, easier capacities are a waste, unless they are easy indeed.
-        let easier = eager || turn % 8 == 0;
-        for capacity in capacities(solution.lower_bound, solution.height, unit, turn, easier) {
+        ease = if turn % 8 == 0 { EASE } else { ease };
+        for capacity in capacities(solution.lower_bound, solution.height, unit, ease) {
             if left == 0 || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return;
             }
@@ -163,7 +163,7 @@ fn improve(items: &[Item], blocks: &[Block], sections: usize, effort: &Effort, s
             let before = search.steps();
             let outcome = search.run(guesses.tie(), guesses.rank(), steps.min(left));
             left = left.saturating_sub(search.steps() - before);
-            eager = outcome == Outcome::Found;
+            ease += i64::from(outcome == Outcome::Limit && capacity != solution.lower_bound);
             match outcome {
                 Outcome::Limit => continue,
                 Outcome::Failed => solution.lower_bound = (capacity + unit).min(solution.height),
@@ -179,16 +179,17 @@ fn improve(items: &[Item], blocks: &[Block], sections: usize, effort: &Effort, s
     }
 }
 
-/// Capacities worth a try below `height`: the bound itself, and perhaps one that is easier, another one each turn.
-fn capacities(bound: i64, height: i64, unit: i64, turn: usize, easier: bool) -> Vec<i64> {
-    if !easier {
-        return vec![bound];
-    }
+/// In which eighth between the bound and the height the easier capacities begin; they end with the last.
+const EASE: i64 = 5;
+
+/// Capacities worth a try below `height`: the bound itself, and perhaps one that is easier.
+fn capacities(bound: i64, height: i64, unit: i64, ease: i64) -> Vec<i64> {
     let steps = (height - bound) / unit;
-    let easier = [steps / 2, steps / 4, steps - steps / 8 - 1][turn % 3];
-    let mut capacities = vec![bound, bound + easier.max(0) * unit];
-    capacities.dedup();
-    capacities
+    let easier = bound + i64::try_from(i128::from(steps) * i128::from(ease) / 8).unwrap_or(steps) * unit;
+    match ease < 8 && bound < easier && easier < height {
+        true => vec![bound, easier],
+        false => vec![bound],
+    }
 }
 
 /// The guesses of one run after the other.

@@ -1,0 +1,178 @@
+//! What the importer says of models that it refuses: each error names the place and what to do.
+
+use symshape_compiler::import::{
+    Bound, ImportOptions, Model, import, parse_dim, parse_input,
+    proto::{
+        AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+        StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+    },
+};
+
+fn float(name: &str, dims: &[&str]) -> ValueInfoProto {
+    let dim = |text: &&str| match text.parse() {
+        Ok(value) => DimensionProto { dim_value: Some(value), dim_param: None },
+        Err(_) => DimensionProto { dim_value: None, dim_param: Some(text.to_string()) },
+    };
+    let shape = Some(TensorShapeProto { dim: dims.iter().map(dim).collect() });
+    let tensor_type = Some(TensorTypeProto { elem_type: 1, shape });
+    ValueInfoProto { name: name.into(), ty: Some(TypeProto { tensor_type, ..Default::default() }) }
+}
+
+fn node(op: &str, input: &[&str], output: &str) -> NodeProto {
+    NodeProto {
+        op_type: op.into(),
+        name: format!("the {op}"),
+        input: input.iter().map(|name| name.to_string()).collect(),
+        output: vec![output.into()],
+        ..Default::default()
+    }
+}
+
+/// A model with the input `x: f32[N, 4]`, the output `y`, and these nodes.
+fn model(nodes: Vec<NodeProto>) -> ModelProto {
+    let graph = GraphProto {
+        node: nodes,
+        input: vec![float("x", &["N", "4"])],
+        output: vec![ValueInfoProto { name: "y".into(), ty: None }],
+        ..Default::default()
+    };
+    let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 21 }];
+    ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() }
+}
+
+fn bounded() -> ImportOptions {
+    ImportOptions { dims: vec![parse_dim("N=1..64").unwrap()], ..Default::default() }
+}
+
+#[track_caller]
+fn refused(model: ModelProto, options: &ImportOptions, expected: &str) {
+    let error = import(&Model::from(model), options).expect_err("the model is bad");
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn names_must_be_defined_once_and_without_cycles() {
+    refused(
+        model(vec![node("Relu", &["z"], "y")]),
+        &bounded(),
+        "node `the Relu`: `z` is used and nowhere defined",
+    );
+    refused(
+        model(vec![node("Relu", &["z"], "y"), node("Abs", &["y"], "z")]),
+        &bounded(),
+        "node `the Relu`: cyclic: its inputs depend on its output `y`",
+    );
+    refused(
+        model(vec![node("Relu", &["x"], "y"), node("Abs", &["x"], "y")]),
+        &bounded(),
+        "node `the Abs`: `y` is defined twice",
+    );
+}
+
+#[test]
+fn nodes_may_stand_in_any_order() {
+    let model = Model::from(model(vec![node("Relu", &["z"], "y"), node("Abs", &["x"], "z")]));
+    let graph = import(&model, &bounded()).unwrap();
+    assert_eq!(graph.shape(graph.outputs[0].1)[0].to_string(), "N");
+}
+
+#[test]
+fn what_is_unknown_is_named() {
+    let mut foreign = node("Bar", &["x"], "y");
+    foreign.domain = "com.foo".into();
+    let expected = "node `the Bar`: unsupported: op com.foo::Bar (opset 1)";
+    refused(model(vec![foreign]), &bounded(), expected);
+
+    let mut odd = node("Relu", &["x"], "y");
+    odd.attribute.push(AttributeProto { name: "slope".into(), kind: 2, ..Default::default() });
+    let expected = "node `the Relu`: attribute `slope` means nothing to Relu (opset 21)";
+    refused(model(vec![odd]), &bounded(), expected);
+
+    let expected = "node `the Relu`: Relu (opset 21) has no use for its input 1; it has 2 inputs";
+    refused(model(vec![node("Relu", &["x", "x"], "y")]), &bounded(), expected);
+}
+
+#[test]
+fn missing_bounds_show_the_flags() {
+    refused(
+        model(vec![node("Relu", &["x"], "y")]),
+        &ImportOptions::default(),
+        "`N` (input `x` axis 0) has no upper bound; declare, for example, --dim N=1..64",
+    );
+    let unknown = ImportOptions { dims: vec![parse_dim("M=1..2").unwrap()], ..bounded() };
+    let options = ImportOptions { bounds: bounded().dims, ..unknown };
+    let expected = "--dim M: no input has a symbol `M`; known: N";
+    refused(model(vec![node("Relu", &["x"], "y")]), &options, expected);
+}
+
+#[test]
+fn inputs_are_redeclared_and_bound() {
+    let proto = model(vec![node("Relu", &["x"], "y")]);
+    let inputs = vec![parse_input("x=2*N,M").unwrap()];
+    let dims = vec![parse_dim("N=1..8").unwrap(), parse_dim("M=4,8").unwrap()];
+    let graph =
+        import(&Model::from(proto.clone()), &ImportOptions { inputs, dims, ..Default::default() }).unwrap();
+    let shape: Vec<String> = graph.shape(graph.outputs[0].1).iter().map(ToString::to_string).collect();
+    assert_eq!(shape, ["2*N", "M"]);
+
+    let binds = vec![("z".to_string(), Bound::Text("1".into()))];
+    let options = ImportOptions { binds, ..bounded() };
+    refused(proto, &options, "the model has no input `z`; it has x");
+}
+
+#[test]
+fn declared_outputs_are_checked() {
+    let mut bad = model(vec![node("Relu", &["x"], "y")]);
+    bad.graph.as_mut().unwrap().output = vec![float("y", &["N", "5"])];
+    refused(bad, &bounded(), "node `the Relu`: `y`: axis 1 is declared as 5, but it is 4");
+}
+
+#[test]
+fn external_data_stays_in_its_folder() {
+    for location in ["../weights", "/etc/passwd"] {
+        let folder = tempfile::tempdir().unwrap();
+        let entry = StringStringEntryProto { key: "location".into(), value: location.into() };
+        let weight = TensorProto {
+            name: "w".into(),
+            dims: vec![4],
+            data_type: 1,
+            data_location: 1,
+            external_data: vec![entry],
+            ..Default::default()
+        };
+        let mut proto = model(vec![node("Add", &["x", "w"], "y")]);
+        proto.graph.as_mut().unwrap().initializer.push(weight);
+        let path = folder.path().join("model.onnx");
+        std::fs::write(&path, prost::Message::encode_to_vec(&proto)).unwrap();
+        let error = import(&Model::open(&path).unwrap(), &bounded()).expect_err("the data is elsewhere");
+        let expected = format!("external data: `{location}` leaves the model's folder");
+        assert_eq!(error.message(), expected);
+    }
+}
+
+#[test]
+fn every_part_of_a_file_is_read_or_refused() {
+    let mut proto = model(vec![node("Add", &["x", "w"], "y")]);
+    let data = vec![0; 16];
+    let weight = TensorProto {
+        name: "w".into(),
+        dims: vec![4],
+        data_type: 1,
+        raw_data: Some(data.into()),
+        ..Default::default()
+    };
+    proto.graph.as_mut().unwrap().initializer.push(weight);
+    let bytes = prost::Message::encode_to_vec(&proto);
+    for end in 0..bytes.len() {
+        if let Ok(model) = Model::from_bytes(&bytes[..end]) {
+            let _ = import(&model, &bounded());
+        }
+        for flip in [1, 0x80, 0xff] {
+            let mut bytes = bytes.clone();
+            bytes[end] ^= flip;
+            if let Ok(model) = Model::from_bytes(&bytes) {
+                let _ = import(&model, &bounded());
+            }
+        }
+    }
+}
