@@ -227,7 +227,8 @@ impl Renderer {
             let left = rest.sub(&part);
             for (operands, greatest, outside) in orientations(&operands, &factor) {
                 let dim = self.extreme(engine, &operands, greatest);
-                let cost = operations(&dim) + term_cost(&(mono, outside.clone())) + sum_cost(&left);
+                let beside = term_cost(&(mono, outside.clone())) + sum_cost(&left);
+                let cost = operations(&dim).saturating_add(beside);
                 if best.as_ref().is_none_or(|old| cost < old.0) {
                     best = Some((cost, dim, (mono, outside), left.clone()));
                 }

@@ -36,9 +36,7 @@ fn random_cases_agree_with_evaluation() {
 
 #[test]
 fn hostile_terms_end_soon() {
-    let nested = |step: &dyn Fn(String, usize) -> String, depth| {
-        (0..depth).fold("x".to_string(), |acc, n| step(acc, n))
-    };
+    let nested = |step: &dyn Fn(String, usize) -> String, depth| (0..depth).fold("x".to_string(), step);
     let terms = [
         nested(&|x, n| format!("(floordiv {x} {})", n % 7 + 2), 240),
         nested(&|x, n| format!("(floordiv {x} {})", n % 7 + 2), 4_000),
