@@ -13,7 +13,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::assume::{Comparison, Entry, Facts};
-use crate::bounds::{Bound, Interval, Why};
+use crate::bounds::{Bound, Interval, RESERVE, Why};
 use crate::dim::{Dim, Symbol};
 use crate::int::Int;
 use crate::poly::{AtomId, Mono, Poly, Term, TooLarge};
@@ -108,6 +108,8 @@ pub(crate) struct Engine {
     pub(crate) normal: FastMap<Dim, Poly>,
     /// Steps left for the search in bounds.rs.
     pub(crate) fuel: u32,
+    /// Steps left for all searches together.
+    pub(crate) reserve: u32,
     /// How many rewrites are under way, one inside the other.
     pub(crate) nesting: u32,
 }
@@ -141,6 +143,7 @@ impl Engine {
             quotients: FastMap::default(),
             normal: FastMap::default(),
             fuel: 0,
+            reserve: RESERVE,
             nesting: 0,
         }
     }

@@ -172,10 +172,13 @@ const TRIES: u64 = 40;
 /// The most evaluated operations when all points are tried.
 const EXHAUSTIVE: usize = 100_000;
 
+/// How many eliminations one engine may take in all, so that a hostile term costs a fraction of a second.
+pub(crate) const RESERVE: u32 = 30_000;
+
 impl Engine {
     /// Allows a fresh search.
     pub(crate) fn refuel(&mut self) {
-        self.fuel = FUEL;
+        self.fuel = FUEL.min(self.reserve);
     }
 
     fn interval_of(&self, mono: &Mono) -> Interval {
@@ -250,6 +253,7 @@ impl Engine {
             return simple;
         }
         self.fuel -= 1;
+        self.reserve -= 1;
         let eliminated = self.eliminate(poly);
         [simple, eliminated].into_iter().flatten().reduce(better)
     }

@@ -59,6 +59,9 @@ const TRIES: u64 = 48;
 /// How often a proof may branch on the operands of a minimum, one branch inside the other.
 const MAX_CASES: u32 = 3;
 
+/// A minimum of more operands is not split into cases.
+const MAX_BRANCHES: usize = 4;
+
 /// The most evaluated operations when all points are tried.
 const EXHAUSTIVE: usize = 60_000;
 
@@ -140,7 +143,7 @@ impl Facts {
     fn derive_by_cases(&self, relation: &Relation, depth: u32) -> Option<Proof> {
         let mut engine = Engine::new(self);
         let poly = engine.difference(relation).ok()?;
-        let list = engine.first_minimum(&poly)?;
+        let list = engine.first_minimum(&poly).filter(|list| list.len() <= MAX_BRANCHES)?;
         let operands: Vec<Dim> = list.iter().map(|operand| engine.render(operand)).collect();
         let branch = |least: usize| {
             let scope = self.with_least(&operands, least);

@@ -14,21 +14,32 @@ use crate::poly::{AtomId, Mono, Poly, Term};
 
 /// The number of operations of two operands in `dim`, where `a - b` and `ceil(a / m)` are one each.
 pub(crate) fn operations(dim: &Dim) -> u32 {
-    match dim.node() {
-        Node::Int(_) | Node::Symbol(_) => 0,
-        Node::Add(list) => {
-            let negations = list.iter().filter(|term| is_negation(term)).count() as u32;
-            let sum: u32 = list.iter().map(operations).sum();
-            let free = negations.min(list.len() as u32 - 1);
-            (sum + list.len() as u32 - 1).saturating_sub(free)
-        }
+    // Shared subtrees can make a small term a huge tree, which nobody wants and nobody should walk.
+    if !dim.is_tractable() {
+        return u32::MAX;
+    }
+    let all = |list: &[Dim]| list.iter().fold(0u32, |sum, operand| sum.saturating_add(operations(operand)));
+    let inside = match dim.node() {
+        Node::Int(_) | Node::Symbol(_) => return 0,
+        Node::Add(list) | Node::Mul(list) | Node::Min(list) | Node::Max(list) => all(list),
         Node::FloorDiv(a, b) => match rounded_up(a, b) {
-            Some(numerator) => 1 + operations(&numerator) + operations(b),
-            None => 1 + operations(a) + operations(b),
+            Some(numerator) => operations(&numerator).saturating_add(operations(b)),
+            None => operations(a).saturating_add(operations(b)),
         },
-        Node::Mod(a, b) => 1 + operations(a) + operations(b),
-        Node::Mul(list) | Node::Min(list) | Node::Max(list) => {
-            list.iter().map(operations).sum::<u32>() + list.len() as u32 - 1
+        Node::Mod(a, b) => operations(a).saturating_add(operations(b)),
+    };
+    inside.saturating_add(own_operations(dim.node()))
+}
+
+/// The operations of a node beside those of its operands; negated terms of a sum are free, but for the first.
+fn own_operations(node: &Node) -> u32 {
+    match node {
+        Node::Int(_) | Node::Symbol(_) => 0,
+        Node::FloorDiv(..) | Node::Mod(..) => 1,
+        Node::Mul(list) | Node::Min(list) | Node::Max(list) => list.len() as u32 - 1,
+        Node::Add(list) => {
+            let negations = list.iter().filter(|term| is_negation(term)).count();
+            (list.len() - 1 - negations.min(list.len() - 1)) as u32
         }
     }
 }
@@ -60,7 +71,12 @@ pub(crate) struct Renderer {
     shown: Vec<Dim>,
     /// How many sums are being merged into quotients, one inside the other.
     depth: u32,
+    /// How many polynomials were rendered.
+    rendered: u32,
 }
+
+/// After so many polynomials the rest is rendered term by term: each form tried inside another one multiplies.
+const MAX_RENDERED: u32 = 4_000;
 
 /// Merging a sum into a quotient is tried this deep: each level doubles the work.
 const MAX_MERGES: u32 = 2;
@@ -76,6 +92,11 @@ impl Engine {
 
 impl Renderer {
     pub(crate) fn render(&mut self, engine: &Engine, poly: &Poly) -> Dim {
+        if self.rendered == MAX_RENDERED {
+            let poly = self.restore_steps(engine, poly);
+            return self.sum(engine, poly.terms());
+        }
+        self.rendered += 1;
         let direct = self.render_apart(engine, poly);
         if operations(&direct) <= 1 || self.depth == MAX_MERGES {
             return direct;
@@ -206,7 +227,8 @@ impl Renderer {
             let left = rest.sub(&part);
             for (operands, greatest, outside) in orientations(&operands, &factor) {
                 let dim = self.extreme(engine, &operands, greatest);
-                let cost = operations(&dim) + term_cost(&(mono, outside.clone())) + sum_cost(&left);
+                let beside = term_cost(&(mono, outside.clone())) + sum_cost(&left);
+                let cost = operations(&dim).saturating_add(beside);
                 if best.as_ref().is_none_or(|old| cost < old.0) {
                     best = Some((cost, dim, (mono, outside), left.clone()));
                 }

@@ -80,7 +80,8 @@ impl Facts {
         let (a, b) = balanced(&b.sub(&a), relation.comparison);
         let (a, b) =
             (session.renderer.render(&session.engine, &a), session.renderer.render(&session.engine, &b));
-        match operations(&a) + operations(&b) < operations(&apart.a) + operations(&apart.b) {
+        let cost = |a: &Dim, b: &Dim| operations(a).saturating_add(operations(b));
+        match cost(&a, &b) < cost(&apart.a, &apart.b) {
             true => Relation { a, b, ..relation.clone() },
             false => apart,
         }
@@ -125,7 +126,7 @@ fn balanced(gap: &Poly, comparison: Comparison) -> (Poly, Poly) {
 fn added_operations(dim: &Dim, computed: &HashSet<Dim>) -> u32 {
     let inside: u32 = match computed.contains(dim) || !dim.is_tractable() {
         true => return 0,
-        false => dim.node().operands().into_iter().map(operations).sum(),
+        false => dim.node().operands().into_iter().map(operations).fold(0, u32::saturating_add),
     };
     let own = operations(dim).saturating_sub(inside);
     own + dim.node().operands().into_iter().map(|operand| added_operations(operand, computed)).sum::<u32>()

@@ -33,3 +33,24 @@ fn random_cases_agree_with_evaluation() {
         assert!(result.is_ok(), "seed {seed}");
     }
 }
+
+#[test]
+fn hostile_terms_end_soon() {
+    let nested = |step: &dyn Fn(String, usize) -> String, depth| (0..depth).fold("x".to_string(), step);
+    let terms = [
+        nested(&|x, n| format!("(floordiv {x} {})", n % 7 + 2), 240),
+        nested(&|x, n| format!("(floordiv {x} {})", n % 7 + 2), 4_000),
+        nested(&|x, n| format!("(+ (floordiv {x} 3) (min y{n} z{n}))"), 40),
+        nested(&|x, n| format!("(min (max {x} y{n}) z{n})"), 12),
+        nested(&|x, _| format!("(* {x} (+ x y))"), 40),
+        format!("(* x {})", "9".repeat(3_000)),
+        "(floordiv x".to_string(),
+        "(mod x 0)".to_string(),
+    ];
+    for term in terms {
+        for kind in ["simplify", "bounds"] {
+            let reply = symshape::query::answer_line(&format!("0\tx:0..100\t{term}\t{kind}"));
+            assert!(reply.micros < 30e6, "{kind} took {} s", reply.micros / 1e6);
+        }
+    }
+}
