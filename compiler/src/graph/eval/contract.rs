@@ -1,9 +1,9 @@
-//! Contraction: both operands are laid out with the summed labels last, then every element is one dot product.
+//! Contraction: every element is one dot product of a row of each operand.
+//!
+//! The operand with fewer elements is copied into rows once, the other row by row, each once: a convolution's window
+//! view, nine times its input and more, is never copied whole.
 
-use super::{
-    index::{each, strides},
-    node::Writer,
-};
+use super::index::{each, strides};
 use crate::{error::Result, graph::Label, scalar::Scalar, tensor::Tensor};
 use std::collections::BTreeMap;
 use symshape_runtime::DType;
@@ -16,87 +16,164 @@ pub(super) fn contract(
     operands: &[Tensor],
     shape: &[usize],
 ) -> Result<Tensor> {
-    let mut sizes: BTreeMap<Label, usize> = BTreeMap::new();
-    sizes.extend(lhs.iter().copied().zip(operands[0].shape().iter().copied()));
-    sizes.extend(rhs.iter().copied().zip(operands[1].shape().iter().copied()));
-    let summed: Vec<Label> = lhs.iter().copied().filter(|label| !out.contains(label)).collect();
-    let count: usize = summed.iter().map(|label| sizes[label]).product();
-    let a = Rows::new(&operands[0], lhs, out, &summed, &sizes);
-    let b = Rows::new(&operands[1], rhs, out, &summed, &sizes);
-    let mut result = Writer::new(dtype, shape);
-    if dtype.is_float() {
-        let (x, y) = (a.elems(&operands[0], Scalar::as_f64)?, b.elems(&operands[1], Scalar::as_f64)?);
-        each(shape, |at| {
-            let (x, y) = (&x[a.row(at) * count..][..count], &y[b.row(at) * count..][..count]);
-            result.push(Scalar::from_f64(dtype, dot(x, y)));
-            Ok(())
-        })?;
-    } else {
-        let (x, y) = (a.elems(&operands[0], Scalar::as_i64)?, b.elems(&operands[1], Scalar::as_i64)?);
-        each(shape, |at| {
-            let (x, y) = (&x[a.row(at) * count..][..count], &y[b.row(at) * count..][..count]);
-            let sum = x.iter().zip(y).fold(0i64, |sum, (x, y)| sum.wrapping_add(x.wrapping_mul(*y)));
-            result.push(Scalar::from_i64(dtype, sum));
-            Ok(())
-        })?;
-    }
-    result.finish(shape)
+    let (a, b) = ((&operands[0], lhs), (&operands[1], rhs));
+    let (streamed, copied) = if a.0.elems() < b.0.elems() { (b, a) } else { (a, b) };
+    let space = Space::new(streamed, copied, out, shape)?;
+    let bytes = match dtype.is_float() {
+        true => space.products::<f64>(streamed.0, copied.0, dtype),
+        false => space.products::<i64>(streamed.0, copied.0, dtype),
+    };
+    super::tensor(dtype, shape, bytes)
 }
 
-/// Four sums side by side: one alone would wait for itself.
-fn dot(x: &[f64], y: &[f64]) -> f64 {
-    let mut sums = [0.0; 4];
-    let (xs, ys) = (x.chunks_exact(4), y.chunks_exact(4));
-    let tail: f64 = xs.remainder().iter().zip(ys.remainder()).map(|(x, y)| x * y).sum();
-    for (x, y) in xs.zip(ys) {
-        for lane in 0..4 {
-            sums[lane] += x[lane] * y[lane];
+/// A type that sums run in.
+trait Number: Copy + Default {
+    /// How one element of a tensor of this type is read from its bytes.
+    fn reader(dtype: DType) -> fn(&Tensor, usize) -> Self;
+    fn multiply_add(self, x: Self, y: Self) -> Self;
+    fn scalar(self, dtype: DType) -> Scalar;
+}
+
+impl Number for f64 {
+    fn reader(dtype: DType) -> fn(&Tensor, usize) -> f64 {
+        match dtype {
+            DType::F32 => |x, idx| {
+                let bytes: [u8; 4] = x.bytes()[4 * idx..][..4].try_into().unwrap_or_default();
+                f64::from(f32::from_le_bytes(bytes))
+            },
+            _ => |x, idx| x.get(idx).as_f64(),
         }
     }
-    sums.iter().sum::<f64>() + tail
+
+    fn multiply_add(self, x: f64, y: f64) -> f64 {
+        self + x * y
+    }
+
+    fn scalar(self, dtype: DType) -> Scalar {
+        Scalar::from_f64(dtype, self)
+    }
 }
 
-/// An operand seen as rows of the summed labels, one for each index of the labels that it shares with the result.
-struct Rows {
-    /// Elements from one index to the next in the operand, for each axis of its layout: kept labels, then summed.
-    steps: Vec<usize>,
-    shape: Vec<usize>,
-    /// Rows from one index to the next along each axis of the result.
-    row_steps: Vec<usize>,
+impl Number for i64 {
+    fn reader(_: DType) -> fn(&Tensor, usize) -> i64 {
+        |x, idx| x.get(idx).as_i64()
+    }
+
+    fn multiply_add(self, x: i64, y: i64) -> i64 {
+        self.wrapping_add(x.wrapping_mul(y))
+    }
+
+    fn scalar(self, dtype: DType) -> Scalar {
+        Scalar::from_i64(dtype, self)
+    }
 }
 
-impl Rows {
+/// Flat positions, in elements, of everything that the loops visit.
+struct Space {
+    /// For each index of the labels that all three share: positions in the streamed operand, the copied one, the result.
+    batch: Vec<[usize; 3]>,
+    /// For each row of the streamed operand within a batch: its position and that of the result.
+    streamed_rows: Vec<[usize; 2]>,
+    /// The same for the copied operand.
+    copied_rows: Vec<[usize; 2]>,
+    /// For each summed index: positions in both operands.
+    summed: Vec<[usize; 2]>,
+}
+
+impl Space {
     fn new(
-        x: &Tensor,
-        labels: &[Label],
+        streamed: (&Tensor, &[Label]),
+        copied: (&Tensor, &[Label]),
         out: &[Label],
-        summed: &[Label],
-        sizes: &BTreeMap<Label, usize>,
-    ) -> Rows {
-        let kept: Vec<Label> = out.iter().copied().filter(|label| labels.contains(label)).collect();
-        let from = strides(x.shape());
-        let axis_of = |label: &Label| labels.iter().position(|other| other == label).unwrap_or(0);
-        let order = || kept.iter().chain(summed);
-        let kept_strides = strides(&kept.iter().map(|label| sizes[label]).collect::<Vec<_>>());
-        let row_step =
-            |label: &Label| kept.iter().position(|other| other == label).map_or(0, |k| kept_strides[k]);
-        Rows {
-            steps: order().map(|label| from[axis_of(label)]).collect(),
-            shape: order().map(|label| sizes[label]).collect(),
-            row_steps: out.iter().map(row_step).collect(),
+        shape: &[usize],
+    ) -> Result<Space> {
+        let steps = |labels: &[Label], shape: &[usize]| -> BTreeMap<Label, usize> {
+            labels.iter().copied().zip(strides(shape)).collect()
+        };
+        let (in_streamed, in_copied) = (streamed.1, copied.1);
+        let steps =
+            [steps(in_streamed, streamed.0.shape()), steps(in_copied, copied.0.shape()), steps(out, shape)];
+        let sizes: BTreeMap<Label, usize> = (in_streamed.iter().zip(streamed.0.shape()))
+            .chain(in_copied.iter().zip(copied.0.shape()))
+            .map(|(label, size)| (*label, *size))
+            .collect();
+        let pick = |keep: &dyn Fn(&Label) -> bool, from: &[Label]| -> Vec<Label> {
+            from.iter().copied().filter(|label| keep(label)).collect()
+        };
+        let both = |label: &Label| in_streamed.contains(label) && in_copied.contains(label);
+        let shared = pick(&both, out);
+        let rows = pick(&|label| in_streamed.contains(label) && !both(label), out);
+        let columns = pick(&|label| in_copied.contains(label) && !both(label), out);
+        let summed = pick(&|label| !out.contains(label), in_streamed);
+        Ok(Space {
+            batch: positions(&shared, &sizes, [&steps[0], &steps[1], &steps[2]])?,
+            streamed_rows: positions(&rows, &sizes, [&steps[0], &steps[2]])?,
+            copied_rows: positions(&columns, &sizes, [&steps[1], &steps[2]])?,
+            summed: positions(&summed, &sizes, [&steps[0], &steps[1]])?,
+        })
+    }
+
+    /// All dot products, as the bytes of the result.
+    fn products<T: Number>(&self, streamed: &Tensor, copied: &Tensor, dtype: DType) -> Vec<u8> {
+        let width = dtype.size_bytes();
+        let elems = self.batch.len() * self.streamed_rows.len() * self.copied_rows.len();
+        let mut bytes = vec![0; elems * width];
+        let (read_x, read_y) = (T::reader(streamed.dtype()), T::reader(copied.dtype()));
+        let mut x = vec![T::default(); self.summed.len()];
+        let mut panels =
+            vec![[T::default(); COLUMNS]; self.summed.len() * self.copied_rows.len().div_ceil(COLUMNS)];
+        for [x_batch, y_batch, out_batch] in &self.batch {
+            for (j, [from, _]) in self.copied_rows.iter().enumerate() {
+                let panel = &mut panels[j / COLUMNS * x.len()..][..x.len()];
+                for (line, [_, step]) in panel.iter_mut().zip(&self.summed) {
+                    line[j % COLUMNS] = read_y(copied, y_batch + from + step);
+                }
+            }
+            for [x_row, out_row] in &self.streamed_rows {
+                for (slot, [step, _]) in x.iter_mut().zip(&self.summed) {
+                    *slot = read_x(streamed, x_batch + x_row + step);
+                }
+                for (p, columns) in self.copied_rows.chunks(COLUMNS).enumerate() {
+                    let sums = dot(&x, &panels[p * x.len()..][..x.len()]);
+                    for ([_, column], sum) in columns.iter().zip(sums) {
+                        let at = (out_batch + out_row + column) * width;
+                        let bits = sum.scalar(dtype).bits().to_le_bytes();
+                        bytes[at..at + width].copy_from_slice(&bits[..width]);
+                    }
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// Where each index of `labels` lies by each of `steps`, in row-major order.
+fn positions<const N: usize>(
+    labels: &[Label],
+    sizes: &BTreeMap<Label, usize>,
+    steps: [&BTreeMap<Label, usize>; N],
+) -> Result<Vec<[usize; N]>> {
+    let shape: Vec<usize> = labels.iter().map(|label| sizes[label]).collect();
+    let mut all = Vec::with_capacity(shape.iter().product());
+    each(&shape, |at| {
+        let flat =
+            |steps: &BTreeMap<Label, usize>| at.iter().zip(labels).map(|(i, label)| i * steps[label]).sum();
+        all.push(steps.map(flat));
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// Rows of the copied operand that are multiplied with the streamed row side by side.
+const COLUMNS: usize = 16;
+
+/// `x` times a panel of rows, which lie interleaved.
+fn dot<T: Number>(x: &[T], panel: &[[T; COLUMNS]]) -> [T; COLUMNS] {
+    let mut sums = [T::default(); COLUMNS];
+    for (x, line) in x.iter().zip(panel) {
+        for (sum, y) in sums.iter_mut().zip(line) {
+            *sum = sum.multiply_add(*x, *y);
         }
     }
-
-    fn elems<T>(&self, x: &Tensor, read: fn(Scalar) -> T) -> Result<Vec<T>> {
-        let mut elems = Vec::with_capacity(x.elems());
-        each(&self.shape, |at| {
-            elems.push(read(x.get(at.iter().zip(&self.steps).map(|(idx, step)| idx * step).sum())));
-            Ok(())
-        })?;
-        Ok(elems)
-    }
-
-    fn row(&self, at: &[usize]) -> usize {
-        at.iter().zip(&self.row_steps).map(|(idx, step)| idx * step).sum()
-    }
+    sums
 }

@@ -3,7 +3,7 @@
 use super::{
     Binding, checked, contract,
     index::{Index, each, strides},
-    number, reduce, sizes, tensor,
+    reduce, sizes, tensor,
 };
 use crate::{
     error::{Error, Result},
@@ -113,20 +113,23 @@ fn map(body: &Body, operands: &[Tensor], shape: &[usize]) -> Result<Tensor> {
 }
 
 fn pad(x: &Tensor, shape: &[usize], lo: &[Dim], fill: Scalar, binding: &Binding) -> Result<Tensor> {
-    let lo: Vec<i64> = lo.iter().map(|dim| number(dim, binding)).collect::<Result<_>>()?;
-    let strides = strides(x.shape());
-    let mut out = Writer::new(x.dtype(), shape);
-    each(shape, |at| {
-        let mut flat = Some(0);
-        for k in 0..at.len() {
-            let idx = at[k] as i64 - lo[k];
-            let inside = 0 <= idx && idx < x.shape()[k] as i64;
-            flat = flat.filter(|_| inside).map(|flat| flat + idx as usize * strides[k]);
+    let lo: Vec<usize> = sizes(lo, binding)?;
+    let Some((len, outer)) = x.shape().split_last() else { return Ok(x.clone()) };
+    let width = x.dtype().size_bytes();
+    let fill = &fill.bits().to_le_bytes()[..width];
+    let mut bytes = fill.repeat(shape.iter().product());
+    let strides = strides(shape);
+    let mut rows = x.bytes().chunks_exact((len * width).max(1));
+    each(outer, |at| {
+        let inner = std::iter::repeat_n(&0, 1);
+        let first: usize =
+            at.iter().chain(inner).zip(&lo).zip(&strides).map(|((i, lo), step)| (i + lo) * step).sum();
+        if let Some(row) = rows.next() {
+            bytes[first * width..][..row.len()].copy_from_slice(row);
         }
-        out.push(flat.map_or(fill, |flat| x.get(flat)));
         Ok(())
     })?;
-    out.finish(shape)
+    tensor(x.dtype(), shape, bytes)
 }
 
 fn concat(operands: &[Tensor], shape: &[usize], axis: usize) -> Result<Tensor> {
@@ -217,20 +220,38 @@ fn inside(idx: i64, size: usize, axis: usize) -> Result<usize> {
 
 fn gather(coords: &[Coord], operands: &[Tensor], shape: &[usize], binding: &Binding) -> Result<Tensor> {
     let mut coords = Coords::new(coords, shape.len(), operands, binding)?;
-    let mut out = Writer::new(operands[0].dtype(), shape);
     if let Some((base, steps)) = coords.affine(shape)? {
-        each(shape, |at| {
-            let flat = at.iter().zip(&steps).fold(base, |flat, (idx, step)| flat + *idx as i64 * step);
-            out.push(operands[0].get(flat as usize));
-            Ok(())
-        })?;
-        return out.finish(shape);
+        return strided(&operands[0], shape, base, &steps);
     }
+    let mut out = Writer::new(operands[0].dtype(), shape);
     each(shape, |at| {
         out.push(operands[0].get(coords.flat(at)?));
         Ok(())
     })?;
     out.finish(shape)
+}
+
+/// The elements `base + Σ step * index` of `x`, which are all inside; copied in runs along the last axis.
+fn strided(x: &Tensor, shape: &[usize], base: i64, steps: &[i64]) -> Result<Tensor> {
+    let (Some((len, outer)), Some((step, outer_steps))) = (shape.split_last(), steps.split_last()) else {
+        let width = x.dtype().size_bytes();
+        return tensor(x.dtype(), shape, x.bytes()[base as usize * width..][..width].to_vec());
+    };
+    let width = x.dtype().size_bytes();
+    let mut bytes = Vec::with_capacity(shape.iter().product::<usize>() * width);
+    each(outer, |at| {
+        let first = at.iter().zip(outer_steps).fold(base, |flat, (idx, step)| flat + *idx as i64 * step);
+        if *step == 1 {
+            bytes.extend_from_slice(&x.bytes()[first as usize * width..][..len * width]);
+            return Ok(());
+        }
+        for i in 0..*len {
+            let flat = (first + i as i64 * step) as usize;
+            bytes.extend_from_slice(&x.bytes()[flat * width..][..width]);
+        }
+        Ok(())
+    })?;
+    tensor(x.dtype(), shape, bytes)
 }
 
 fn scatter(coords: &[Coord], mode: ScatterMode, operands: &[Tensor], binding: &Binding) -> Result<Tensor> {
