@@ -269,3 +269,53 @@ fn test_compares_every_data_set_and_survives_bad_cases() {
     assert_eq!(output.status.code(), Some(0));
     assert!(String::from_utf8(output.stdout).unwrap().starts_with("pass kind/block\n1 passed"));
 }
+
+/// The data of a report's page.
+fn report_data(page: &str) -> Value {
+    let begin = "<script type=\"application/json\" id=\"data\">";
+    let data =
+        page.split_once(begin).expect("the page has data").1.split_once("</script>").expect("it ends").0;
+    serde_json::from_str(&data.replace("<\\/", "</")).expect("the data is JSON")
+}
+
+/// The value of an expression of a report.
+fn evaluate(expression: &Value, dims: &[(&str, f64)]) -> f64 {
+    let Value::Array(list) = expression else {
+        let named = |name| dims.iter().find(|(dim, _)| *dim == name).expect("a symbol of the model").1;
+        return expression
+            .as_f64()
+            .unwrap_or_else(|| named(expression.as_str().expect("a number or a name")));
+    };
+    let operands: Vec<f64> = list[1..].iter().map(|operand| evaluate(operand, dims)).collect();
+    match list[0].as_str() {
+        Some("+") => operands.iter().sum(),
+        Some("*") => operands.iter().product(),
+        Some("min") => operands.into_iter().fold(f64::INFINITY, f64::min),
+        Some("max") => operands.into_iter().fold(f64::NEG_INFINITY, f64::max),
+        Some("//") => (operands[0] / operands[1]).floor(),
+        Some("%") => operands[0].rem_euclid(operands[1]),
+        other => panic!("{other:?} is no operator of a report"),
+    }
+}
+
+#[test]
+fn a_report_places_buffers_as_the_artefact_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = path(folder.path(), "block.html");
+    json(&[&["report", BLOCK, "-o", &page], &DIMS[..]].concat());
+    let data = report_data(&std::fs::read_to_string(&page).unwrap());
+    assert_eq!(data["symbols"][0]["hi"], 4);
+    assert!(!data["kernels"].as_array().unwrap().is_empty());
+    for (n, s) in [(1, 1), (1, 9), (3, 7), (4, 9)] {
+        let dims = [("N", f64::from(n)), ("S", f64::from(s))];
+        let mut ends: Vec<f64> = Vec::new();
+        for buffer in data["buffers"].as_array().unwrap() {
+            let below = buffer["below"].as_array().unwrap().iter();
+            let begin = below.map(|idx| ends[idx.as_u64().unwrap() as usize]).fold(0.0, f64::max);
+            ends.push(begin + evaluate(&buffer["bytes"], &dims));
+        }
+        let at = format!("N={n},S={s}");
+        let bench = json(&[&["bench", BLOCK, "--min-ms", "1", "--at", &at], &DIMS[..]].concat());
+        assert_eq!(ends.into_iter().fold(0.0, f64::max), bench[0]["arena_bytes"].as_f64().unwrap(), "{at}");
+    }
+}

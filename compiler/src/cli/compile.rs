@@ -44,6 +44,9 @@ pub(super) struct Args {
     /// Print the text of a stage instead of writing an artefact
     #[arg(long, value_enum)]
     emit: Option<Stage>,
+    /// Also write a page that shows the contract, the arena at any size, and the kernels
+    #[arg(long, value_name = "R.html", conflicts_with = "emit")]
+    report: Option<PathBuf>,
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,
@@ -96,6 +99,9 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let compiled = pipeline::compile(&lowered, &target, artifact).at(place)?;
     progress.say("writing");
     write(path, artifact, &lowered.program.name, &compiled, &target)?;
+    if let Some(report) = &args.report {
+        emit::write_atomically(report, emit::report::report(&lowered.program, &lowered.plan).as_bytes())?;
+    }
     let bytes = at_path(std::fs::metadata(path), path)?.len();
     let compile_ms = milliseconds(start);
     drop(progress);

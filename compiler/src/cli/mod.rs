@@ -10,6 +10,7 @@ mod feed;
 mod npy;
 mod plan;
 mod progress;
+mod report;
 mod run;
 mod seed;
 mod selfcheck;
@@ -48,6 +49,8 @@ enum Command {
     Plan(plan::Args),
     /// Compare compiled code with the reference evaluator at the edges of every range
     Selfcheck(selfcheck::Args),
+    /// Write a page that shows the contract, the arena at any size, and the kernels
+    Report(report::Args),
     /// One case of `test`, in a process of its own
     #[command(hide = true)]
     Case(test::CaseArgs),
@@ -71,6 +74,7 @@ pub fn main(allocations: fn() -> u64) -> ExitCode {
         Command::Sym(args) => sym::main(&args),
         Command::Plan(args) => plan::main(&args),
         Command::Selfcheck(args) => selfcheck::main(&args),
+        Command::Report(args) => report::main(&args),
         Command::Case(args) => test::case_main(&args),
     };
     match verdict {

@@ -7,6 +7,7 @@ mod file;
 pub mod header;
 pub mod jit;
 pub mod object;
+pub mod report;
 pub mod shared;
 
 pub use file::{archive, write_atomically};

@@ -5,14 +5,14 @@ use cranelift_entity::SecondaryMap;
 
 /// The first and the last kernel that touch a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Lifetime {
-    pub(super) buffer: BufferId,
-    pub(super) first: usize,
-    pub(super) last: usize,
+pub(crate) struct Lifetime {
+    pub(crate) buffer: BufferId,
+    pub(crate) first: usize,
+    pub(crate) last: usize,
 }
 
 /// The lifetimes of the buffers in the arena that any kernel touches, in the order of the buffers.
-pub(super) fn lifetimes(program: &Program) -> Vec<Lifetime> {
+pub(crate) fn lifetimes(program: &Program) -> Vec<Lifetime> {
     let mut found: SecondaryMap<BufferId, Option<Lifetime>> = SecondaryMap::new();
     for (idx, kernel) in program.kernels.iter().enumerate() {
         touched(&kernel.body, &mut |buffer| {

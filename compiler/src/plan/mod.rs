@@ -17,6 +17,7 @@ pub(crate) mod size;
 pub mod verify;
 
 pub use formula::arena_formula;
+pub(crate) use lifetime::lifetimes;
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -24,6 +25,7 @@ use crate::{
 };
 use instance::{Effort, Item};
 use std::collections::HashMap;
+use symshape::Dim;
 
 /// Every buffer begins at a multiple of this.
 pub const ALIGN_BYTES: i64 = 64;
@@ -62,12 +64,17 @@ impl Default for Options {
     }
 }
 
+/// Bytes that a buffer takes in the arena, at any values of the symbols.
+pub(crate) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
+    size::reserved(program, &program.buffers[buffer])
+}
+
 /// Plans the arena of a program.
 ///
 /// # Errors
 /// A buffer, or all of them together, can become larger than memory, or has no upper bound at all.
 pub fn plan(program: &Program, options: &Options) -> Result<Plan> {
-    let lifetimes = lifetime::lifetimes(program);
+    let lifetimes = lifetimes(program);
     let mut items = Vec::with_capacity(lifetimes.len());
     for lifetime in &lifetimes {
         items.push(Item {

@@ -1,0 +1,43 @@
+//! `symc report`: a page for a browser about a model, see [`crate::emit::report`].
+
+use super::{Verdict, line, progress::Progress, source};
+use crate::{
+    emit,
+    error::{At, Result},
+    pipeline::{self, Lowered},
+};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Arguments of `symc report`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The ONNX model
+    model: PathBuf,
+    #[command(flatten)]
+    contract: source::Contract,
+    /// The page
+    #[arg(short, long, value_name = "R.html")]
+    output: PathBuf,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lowers the model and writes the page.
+pub(super) fn main(args: &Args) -> Result<Verdict> {
+    let progress = Progress::new(format!("importing {}", args.model.display()), 0);
+    let graph = source::graph(&args.model, &args.contract.options(&args.model)?)?;
+    progress.say("lowering");
+    let Lowered { program, plan } = pipeline::lower(&graph).at(|| args.model.display().to_string())?;
+    let page = emit::report::report(&program, &plan);
+    emit::write_atomically(&args.output, page.as_bytes())?;
+    drop(progress);
+    let (path, kernels) = (args.output.display().to_string(), program.kernels.len());
+    line(&match args.json {
+        true => json!({"report": path, "bytes": page.len(), "kernels": kernels, "arena_max": plan.arena_max})
+            .to_string(),
+        false => format!("{path}: {kernels} kernels, arena at most {} bytes", plan.arena_max),
+    });
+    Ok(Verdict::Yes)
+}

@@ -1,0 +1,100 @@
+//! The report: one page for a browser that shows the contract, the arena at any size, and the kernels.
+//!
+//! The page carries the plan as data: every buffer's size as an expression, its lifetime in steps, and what it lies
+//! on. A script in it evaluates these for the sizes on the sliders, so the picture is the plan and not a sample of it.
+//! The page loads nothing from anywhere.
+
+use crate::{
+    kernel::{Port, Program, Space},
+    plan::{Plan, arena_formula, lifetimes, reserved_bytes},
+};
+use num_traits::ToPrimitive;
+use serde_json::{Value as Json, json};
+use std::collections::HashMap;
+use symshape::{Dim, Node, Symbol};
+
+const PAGE: &str = include_str!("report.html");
+
+/// The page for a program and its plan.
+pub fn report(program: &Program, plan: &Plan) -> String {
+    let name = &program.name;
+    let data = json!({
+        "name": name,
+        "symbols": program.symbols.iter().map(|symbol| self::symbol(program, symbol)).collect::<Vec<_>>(),
+        "inputs": ports(program, &program.inputs),
+        "outputs": ports(program, &program.outputs),
+        "arena": {"max": plan.arena_max, "lower_bound": plan.lower_bound, "formula": arena_formula(program, plan)},
+        "weights": weights(program),
+        "buffers": buffers(program, plan),
+        "kernels": program.kernels.iter().map(|kernel| json!({"name": kernel.name, "text": kernel.to_string()}))
+            .collect::<Vec<_>>(),
+    });
+    // Within a script element only this could end it.
+    let data = data.to_string().replace("</", "<\\/");
+    PAGE.replace("{{name}}", name).replace("{{data}}", &data)
+}
+
+/// A symbol with the values that it may take: a range with a step, or a list.
+fn symbol(program: &Program, symbol: &Symbol) -> Json {
+    let Some(declared) = program.facts.declaration(symbol) else { return json!({"name": symbol.name()}) };
+    let number = |value: &num_bigint::BigInt| value.to_i64();
+    let values: Option<Vec<Option<i64>>> =
+        declared.values.as_ref().map(|values| values.iter().map(number).collect());
+    json!({
+        "name": symbol.name(), "declared": declared.to_string(), "lo": number(&declared.lo),
+        "hi": declared.hi.as_ref().and_then(number), "step": number(&declared.step),
+        "offset": number(&declared.offset), "values": values,
+    })
+}
+
+fn ports(program: &Program, ports: &[Port]) -> Vec<Json> {
+    let shape = |port: &Port| port.shape.iter().map(Dim::to_string).collect::<Vec<_>>();
+    let port = |port: &Port| json!({"name": port.name, "dtype": program.buffers[port.buffer].dtype.to_string(), "shape": shape(port)});
+    ports.iter().map(port).collect()
+}
+
+/// Bytes of constants.
+fn weights(program: &Program) -> usize {
+    let bytes = |space: &Space| match space {
+        Space::Const(tensor) => tensor.bytes().len(),
+        Space::Input(_) | Space::Output(_) | Space::Arena | Space::Scratch => 0,
+    };
+    program.buffers.values().map(|buffer| bytes(&buffer.space)).sum()
+}
+
+/// The arena's buffers, each after those that it lies on, which `below` has as places in this list.
+fn buffers(program: &Program, plan: &Plan) -> Vec<Json> {
+    let alive: HashMap<_, _> = lifetimes(program).into_iter().map(|life| (life.buffer, life)).collect();
+    let place: HashMap<_, _> =
+        plan.placements.iter().enumerate().map(|(idx, placement)| (placement.buffer, idx)).collect();
+    let buffer = |placement: &crate::plan::Placement| {
+        let (id, buffer) = (placement.buffer, &program.buffers[placement.buffer]);
+        let below: Vec<usize> =
+            placement.below.iter().filter_map(|other| place.get(other).copied()).collect();
+        json!({
+            "id": id.to_string(), "name": buffer.name, "dtype": buffer.dtype.to_string(),
+            "elems": buffer.elems.to_string(), "bytes": expression(&reserved_bytes(program, id)),
+            "first": alive.get(&id).map(|life| life.first), "last": alive.get(&id).map(|life| life.last),
+            "scratch": matches!(buffer.space, Space::Scratch), "below": below,
+        })
+    };
+    plan.placements.iter().map(buffer).collect()
+}
+
+/// An expression as data: numbers, names of symbols, and lists of an operator and its operands.
+fn expression(dim: &Dim) -> Json {
+    let list = |op: &str, operands: &[Dim]| {
+        Json::Array(std::iter::once(json!(op)).chain(operands.iter().map(expression)).collect())
+    };
+    match dim.node() {
+        // Browsers count in doubles; no size of a plan is beyond them.
+        Node::Int(value) => json!(value.to_f64()),
+        Node::Symbol(symbol) => json!(symbol.name()),
+        Node::Add(terms) => list("+", terms),
+        Node::Mul(factors) => list("*", factors),
+        Node::Min(operands) => list("min", operands),
+        Node::Max(operands) => list("max", operands),
+        Node::FloorDiv(a, b) => json!(["//", expression(a), expression(b)]),
+        Node::Mod(a, b) => json!(["%", expression(a), expression(b)]),
+    }
+}
