@@ -5,7 +5,6 @@ mod models;
 
 use machine::Machine;
 use proptest::prelude::*;
-use symshape::Symbol;
 use symshape_compiler::{
     ErrorKind,
     graph::{
@@ -19,41 +18,9 @@ use symshape_compiler::{
 };
 use symshape_runtime::DType;
 
-/// The smallest, next, an odd and the largest value of each symbol, a different choice for each.
-fn bindings(graph: &Graph) -> Vec<Vec<i64>> {
-    let choice = |symbol: &Symbol, round: usize| -> i64 {
-        let declared = graph.facts.declaration(symbol).expect("a declared symbol");
-        let lo = i64::try_from(&declared.lo).expect("a small bound");
-        let hi = i64::try_from(declared.hi.as_ref().expect("a bound")).expect("a small bound");
-        [lo, (lo + 1).min(hi), (((lo + hi) / 2) | 1).min(hi), hi][round % 4]
-    };
-    let round = |round: usize| {
-        graph.symbols.iter().enumerate().map(|(k, symbol)| choice(symbol, round + (round / 4) * k)).collect()
-    };
-    (0..8).map(round).collect()
-}
-
-fn inputs(graph: &Graph, dims: &[i64]) -> Vec<Tensor> {
-    let value_of =
-        |symbol: &Symbol| graph.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx]);
-    let make = |(number, (_, input)): (usize, &(String, graph::Value))| {
-        let shape = graph.shape(*input).iter();
-        let shape: Vec<usize> = shape.map(|dim| dim.eval_i64(&value_of).expect("a size") as usize).collect();
-        let random = models::weights(&shape, 7 + number as u32);
-        match graph.dtype(*input) {
-            DType::I64 => {
-                let elems: Vec<i64> = (0..random.elems() as i64).map(|idx| idx % 3).collect();
-                Tensor::from_i64(shape, &elems).expect("as many as the shape")
-            }
-            _ => random,
-        }
-    };
-    graph.inputs.iter().enumerate().map(make).collect()
-}
-
 fn assert_same(name: &str, graph: &Graph, machine: &Machine) {
-    for dims in bindings(graph) {
-        let inputs = inputs(graph, &dims);
+    for dims in models::bindings(graph) {
+        let inputs = models::inputs(graph, &dims);
         let expected = graph::eval::eval(graph, &inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
         let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
         let got = machine.run(&dims, &raw).unwrap_or_else(|refusal| panic!("{name}: {refusal:?}"));

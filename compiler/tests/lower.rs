@@ -2,7 +2,6 @@
 
 mod models;
 
-use std::collections::BTreeMap;
 use symshape_compiler::{
     graph::Graph,
     kernel::{self, Program},
@@ -11,46 +10,6 @@ use symshape_compiler::{
     schedule,
     tensor::Tensor,
 };
-use symshape_runtime::DType;
-
-/// The smallest, next, an odd, the second largest and the largest value of each symbol: the same choice for all
-/// symbols at once, and mixed.
-fn bindings(graph: &Graph) -> Vec<BTreeMap<String, i64>> {
-    let choices: Vec<Vec<i64>> = graph
-        .symbols
-        .iter()
-        .map(|symbol| {
-            let declared = graph.facts.declaration(symbol).expect("a declared symbol");
-            let lo = i64::try_from(&declared.lo).expect("a small bound");
-            let hi = i64::try_from(declared.hi.as_ref().expect("a bound")).expect("a small bound");
-            vec![lo, (lo + 1).min(hi), (((lo + hi) / 2) | 1).min(hi), (hi - 1).max(lo), hi]
-        })
-        .collect();
-    let mut bindings = Vec::new();
-    for round in 0..10 {
-        let pick = |k: usize| choices[k][(round + (round / 5) * k * 2) % 5];
-        let names = graph.symbols.iter().enumerate();
-        bindings.push(names.map(|(k, symbol)| (symbol.name().to_string(), pick(k))).collect());
-    }
-    bindings
-}
-
-fn inputs(graph: &Graph, binding: &BTreeMap<String, i64>) -> Vec<Tensor> {
-    let value = |symbol: &symshape::Symbol| binding.get(symbol.name()).copied();
-    let make = |(number, (_, input)): (usize, &(String, symshape_compiler::graph::Value))| {
-        let shape = graph.shape(*input).iter();
-        let shape: Vec<usize> = shape.map(|dim| dim.eval_i64(&value).expect("a size") as usize).collect();
-        let random = models::weights(&shape, 77 + number as u32);
-        match graph.dtype(*input) {
-            DType::I64 => {
-                let elems: Vec<i64> = (0..random.elems() as i64).map(|idx| idx % 3).collect();
-                Tensor::from_i64(shape, &elems).expect("as many as the shape")
-            }
-            _ => random,
-        }
-    };
-    graph.inputs.iter().enumerate().map(make).collect()
-}
 
 fn assert_close(at: &str, want: &Tensor, got: &Tensor) {
     assert_eq!((want.dtype(), want.shape()), (got.dtype(), got.shape()), "{at}");
@@ -66,12 +25,11 @@ fn assert_close(at: &str, want: &Tensor, got: &Tensor) {
 
 fn assert_same(name: &str, graph: &Graph, program: &Program) {
     kernel::verify::verify(program).unwrap_or_else(|error| panic!("{name}: {error}\n{program}"));
-    for binding in bindings(graph) {
-        let inputs = inputs(graph, &binding);
-        let at = format!("{name} at {binding:?}");
+    for dims in models::bindings(graph) {
+        let inputs = models::inputs(graph, &dims);
+        let at = format!("{name} at {dims:?}");
         let want =
             symshape_compiler::graph::eval::eval(graph, &inputs).unwrap_or_else(|e| panic!("{at}: {e}"));
-        let dims: Vec<i64> = graph.symbols.iter().map(|symbol| binding[symbol.name()]).collect();
         let got =
             kernel::eval::eval(program, &dims, &inputs).unwrap_or_else(|e| panic!("{at}: {e}\n{program}"));
         assert_eq!(want.len(), got.len(), "{at}");

@@ -60,6 +60,41 @@ pub(crate) fn weights(shape: &[usize], seed: u32) -> Tensor {
         .expect("as many as the shape")
 }
 
+/// Values of the symbols: the smallest, next, an odd, the second largest and the largest of each, the same choice for
+/// all symbols at once, and mixed.
+pub(crate) fn bindings(graph: &Graph) -> Vec<Vec<i64>> {
+    let edges = |symbol: &Symbol| {
+        let declared = graph.facts.declaration(symbol).expect("a declared symbol");
+        let lo = i64::try_from(&declared.lo).expect("a small bound");
+        let hi = i64::try_from(declared.hi.as_ref().expect("a bound")).expect("a small bound");
+        [lo, (lo + 1).min(hi), (((lo + hi) / 2) | 1).min(hi), (hi - 1).max(lo), hi]
+    };
+    let choices: Vec<[i64; 5]> = graph.symbols.iter().map(edges).collect();
+    let pick = |round: usize| {
+        choices.iter().enumerate().map(move |(k, edges)| edges[(round + (round / 5) * k * 2) % 5]).collect()
+    };
+    (0..10).map(pick).collect()
+}
+
+/// Inputs for these values of the symbols: small integers, and numbers in -1..1.
+pub(crate) fn inputs(graph: &Graph, dims: &[i64]) -> Vec<Tensor> {
+    let value_of =
+        |symbol: &Symbol| graph.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx]);
+    let make = |(number, (_, input)): (usize, &(String, Value))| {
+        let shape = graph.shape(*input).iter();
+        let shape: Vec<usize> = shape.map(|dim| dim.eval_i64(&value_of).expect("a size") as usize).collect();
+        match graph.dtype(*input) {
+            DType::I64 => {
+                let elems: Vec<i64> =
+                    (0..shape.iter().product::<usize>() as i64).map(|idx| idx % 3).collect();
+                Tensor::from_i64(shape, &elems).expect("as many as the shape")
+            }
+            _ => weights(&shape, 7 + number as u32),
+        }
+    };
+    graph.inputs.iter().enumerate().map(make).collect()
+}
+
 fn constant(g: &mut Graph, shape: &[usize], seed: u32) -> Result<Value> {
     g.constant(weights(shape, seed))
 }
