@@ -162,6 +162,22 @@ fn shared_object_and_jit_agree_bit_for_bit_at_every_size() {
 }
 
 #[test]
+fn shared_objects_without_an_end_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    compile(folder.path(), Artifact::Shared);
+    let bytes = std::fs::read(folder.path().join("blend.so")).unwrap();
+    let cut = folder.path().join("cut.so");
+    for len in [0, 1, 63, 64, 65, 500, bytes.len() / 2, bytes.len() - 1] {
+        std::fs::write(&cut, &bytes[..len]).unwrap();
+        let error = Model::open(&cut).map(|_| ()).unwrap_err().to_string();
+        assert!(
+            error.contains("its end is missing") || error.contains("it is no shared object"),
+            "{len}: {error}"
+        );
+    }
+}
+
+#[test]
 fn errors_of_the_artefact_name_everything() {
     let model = pipeline::jit(&blend()).unwrap();
     let mut context = Context::new(&model).unwrap();

@@ -207,6 +207,12 @@ fn bad_inputs_are_refused_with_a_reason() {
     assert!(run(&[("x", &[1, 5, 32], &x[..160])]).contains("`x` axis 2 is 32; 64 is expected"));
     assert!(run(&[("x", &[5, 64], &x)]).contains("`x` has 3 axes; 2 were given"));
     assert!(refusal(&["run", &model]).contains("input `x` is missing"));
+    let out = path(folder.path(), "out");
+    npz(&inputs, &[("x", &[1, 5, 64], &x)]);
+    json(&["run", &model, "--inputs", &inputs, "-o", &out]);
+    let twice = format!("x={out}/y.npy");
+    assert!(refusal(&["run", &model, "-i", &twice, "-i", &twice]).contains("`x` was given before"));
+    assert!(refusal(&["run", &out]).contains("it is a folder"));
     assert!(refusal(&["bench", &model, "--at", "N=9,S=1"]).contains("N = 9; N is declared 1..=4"));
     assert!(refusal(&["bench", &model, "--at", "N=1"]).contains("S is missing"));
 }

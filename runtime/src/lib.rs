@@ -33,6 +33,8 @@ mod context;
 mod desc;
 mod dtype;
 mod element;
+#[cfg(feature = "std")]
+mod elf;
 mod error;
 mod guard;
 #[cfg(feature = "std")]

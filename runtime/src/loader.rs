@@ -1,7 +1,11 @@
 //! Opens shared objects.
 
-use crate::{Model, OpenError, abi::DESC_SYMBOL, abi::ModelDesc};
-use alloc::{format, string::ToString, sync::Arc};
+use crate::{Model, OpenError, abi::DESC_SYMBOL, abi::ModelDesc, elf};
+use alloc::{
+    format,
+    string::{String, ToString},
+    sync::Arc,
+};
 use libloading::{Library, Symbol};
 use std::path::{Path, PathBuf};
 
@@ -9,9 +13,9 @@ use std::path::{Path, PathBuf};
 pub(crate) fn open(path: &Path) -> Result<Model, OpenError> {
     let failed =
         |reason: &str| OpenError::Load { path: path.display().to_string(), reason: reason.to_string() };
-    let full = full_path(path).map_err(|error| failed(&error.to_string()))?;
+    let full = full_path(path).map_err(|error| failed(&error))?;
     // SAFETY: artefacts of symshape have no initialisers; `Model::open` tells its callers that any other file's run.
-    let library = unsafe { Library::new(&full) }.map_err(|error| failed(&error.to_string()))?;
+    let library = unsafe { Library::new(&full) }.map_err(|error| failed(&reason(&error)))?;
     let name = format!("{DESC_SYMBOL}\0");
     // SAFETY: the name is only exported by artefacts, as data of this type.
     let desc: Symbol<'_, *const ModelDesc> = unsafe { library.get(name.as_bytes()) }
@@ -22,8 +26,20 @@ pub(crate) fn open(path: &Path) -> Result<Model, OpenError> {
     unsafe { Model::from_desc(desc, Arc::new(library)) }
 }
 
-/// A path that the system's loader does not search for elsewhere.
-fn full_path(path: &Path) -> std::io::Result<PathBuf> {
-    std::fs::File::open(path)?;
-    std::path::absolute(path)
+/// What the system's loader has to say.
+fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// A path that the system's loader does not search for elsewhere, of a file that is whole.
+fn full_path(path: &Path) -> Result<PathBuf, String> {
+    let io = |error: std::io::Error| error.to_string();
+    let mut file = std::fs::File::open(path).map_err(io)?;
+    if file.metadata().map_err(io)?.is_dir() {
+        return Err("it is a folder".to_string());
+    }
+    if cfg!(target_os = "linux") {
+        elf::check_whole(&mut file)?;
+    }
+    std::path::absolute(path).map_err(io)
 }

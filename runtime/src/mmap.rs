@@ -10,6 +10,9 @@ use std::{fs::File, io, path::Path};
 /// The file can't be opened or mapped.
 pub fn map_file(path: &Path) -> io::Result<memmap2::Mmap> {
     let file = File::open(path)?;
+    if file.metadata()?.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder, not a file"));
+    }
     // SAFETY: the mapping is read-only and private; that nobody truncates the file meanwhile is the documented
     // obligation of whoever hands it over, as with any mapped executable or library.
     unsafe { memmap2::Mmap::map(&file) }

@@ -5,7 +5,10 @@ use crate::{
     error::{At, Error, ErrorKind, Result},
     tensor::{Bytes, Tensor},
 };
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 use symshape_runtime::{CallError, Model, Outputs, TensorRef};
 
 /// Tensors for each input, in the model's order, from `NAME=F.npy` arguments and an `.npz` with keys `NAME` or
@@ -22,6 +25,7 @@ pub(super) fn read(model: &Model, singles: &[String], npz: Option<&Path>) -> Res
             };
         }
     }
+    let mut named_singly = BTreeSet::new();
     for single in singles {
         let (name, file) =
             single.split_once('=').ok_or_else(|| usage(format!("-i {single}: expected NAME=F.npy")))?;
@@ -31,7 +35,12 @@ pub(super) fn read(model: &Model, singles: &[String], npz: Option<&Path>) -> Res
                 names(model)
             )));
         }
-        named.insert(name.to_string(), npy::read(Path::new(file)).at(|| format!("input `{name}`"))?);
+        let tensor = npy::read(Path::new(file)).at(|| format!("input `{name}`"))?;
+        if named_singly.insert(name) {
+            named.insert(name.to_string(), tensor);
+        } else {
+            return Err(usage(format!("-i {single}: `{name}` was given before")));
+        }
     }
     let place = || npz.map_or_else(|| "inputs".to_string(), |path| path.display().to_string());
     ordered(model, named).at(place)

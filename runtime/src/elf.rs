@@ -1,0 +1,56 @@
+//! Whether an ELF file is whole. The system's loader maps a shorter one all the same, and its code then dies of the
+//! first access behind the end.
+
+use std::{
+    fs::File,
+    io::{Read, Seek, SeekFrom},
+};
+
+const MAGIC: [u8; 4] = *b"\x7fELF";
+/// Bytes of the header of 64-bit files, and where in it the tables are described.
+const HEADER: usize = 64;
+const CLASS_64_LITTLE: [u8; 2] = [2, 1];
+/// Bytes of an entry of the table of segments.
+const SEGMENT: usize = 56;
+
+/// Reads the headers and holds what they describe against the file's length.
+///
+/// # Errors
+/// What is wrong: it is another kind of file, or its end is missing.
+pub(crate) fn check_whole(file: &mut File) -> Result<(), String> {
+    let io = |error: std::io::Error| error.to_string();
+    let len = file.metadata().map_err(io)?.len();
+    let mut header = [0; HEADER];
+    file.read_exact(&mut header).map_err(|_| "it is no shared object".to_string())?;
+    if header[..4] != MAGIC {
+        return Err("it is no shared object".to_string());
+    }
+    if header[4..6] != CLASS_64_LITTLE {
+        return Err("it is a shared object for another kind of machine".to_string());
+    }
+    let inside = |begin: u64, size: u64| match begin.checked_add(size) {
+        Some(end) if end <= len => Ok(()),
+        _ => Err(format!("its end is missing: {len} bytes are left of more")),
+    };
+    let (segments, n_segments) = (u64_at(&header, 32), u64::from(u16_at(&header, 56)));
+    let (sections, n_sections) = (u64_at(&header, 40), u64::from(u16_at(&header, 60)));
+    inside(segments, n_segments * SEGMENT as u64)?;
+    inside(sections, n_sections * u64::from(u16_at(&header, 58)))?;
+    file.seek(SeekFrom::Start(segments)).map_err(io)?;
+    for _ in 0..n_segments {
+        let mut segment = [0; SEGMENT];
+        file.read_exact(&mut segment).map_err(io)?;
+        inside(u64_at(&segment, 8), u64_at(&segment, 32))?;
+    }
+    Ok(())
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
