@@ -177,14 +177,21 @@ fn outputs(graph: &Graph, call: &str) -> Result<String> {
 }
 
 #[test]
-fn the_graphs_in_the_documentation_are_printed_graphs() {
+fn the_texts_in_the_documentation_are_printed_graphs_and_kernels() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ir.md");
     let doc = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let blocks: Vec<&str> =
         doc.split("```text\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert!(!blocks.is_empty(), "docs/ir.md shows no graph");
+    let n_programs = blocks.iter().filter(|block| block.starts_with("program ")).count();
+    assert!(0 < n_programs && n_programs < blocks.len(), "docs/ir.md shows no kernels, or no graph");
     for block in blocks {
-        let printed = text::parse(block).map(|graph| graph.to_string());
-        assert_eq!(printed.as_deref(), Ok(block));
+        if block.starts_with("program ") {
+            let program = kernel::text::parse(block).unwrap_or_else(|error| panic!("{error}"));
+            let unproven = kernel::verify::verify(&program).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!((program.to_string(), unproven.len()), (block.to_string(), 0));
+        } else {
+            let printed = text::parse(block).map(|graph| graph.to_string());
+            assert_eq!(printed.as_deref(), Ok(block));
+        }
     }
 }

@@ -14,6 +14,7 @@ mod report;
 mod run;
 mod seed;
 mod selfcheck;
+mod sensitivity;
 mod shapes;
 mod source;
 mod sym;

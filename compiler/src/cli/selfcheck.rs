@@ -2,14 +2,15 @@
 //!
 //! Each call runs in memory poisoned with NaN patterns and between canaries. A result passes when type and shape are
 //! right, integers and bools are equal, and each float is within `rtol` of the reference or within `atol` times the
-//! output's largest magnitude, see [`tolerance`]. The reference sums in double precision.
+//! output's largest magnitude, see [`tolerance`]. The reference sums in double precision. Where a model makes more than
+//! that out of rounding alone, this is what counts, see [`sensitivity`], and the line says so.
 
 use super::{
     Verdict,
     compare::{self, Distance, Tolerance},
     feed,
     progress::Progress,
-    seed, source, usage,
+    seed, sensitivity, source, usage,
 };
 use crate::{
     error::{At, Error, ErrorKind, Result},
@@ -76,12 +77,19 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
 fn describe(at: &str, outcome: Outcome, json: bool) -> String {
     let Distance { max_abs, max_ulp, .. } = outcome.distance;
     let status = outcome.problem.unwrap_or_else(|| "pass".into());
-    match json {
+    if json {
         // JSON has no infinity.
-        true => json!({"at": at, "max_abs": max_abs.min(f64::MAX), "max_ulp": max_ulp, "status": status})
-            .to_string(),
-        false => format!("{at}: {status} (largest difference {max_abs:e}, {max_ulp} ulp)"),
+        let mut line =
+            json!({"at": at, "max_abs": max_abs.min(f64::MAX), "max_ulp": max_ulp, "status": status});
+        if let Some(rounding) = outcome.sensitivity {
+            line["rounding"] = json!(rounding.min(f64::MAX));
+        }
+        return line.to_string();
     }
+    let rounding = outcome.sensitivity.map_or_else(String::new, |rounding| {
+        format!("; this model makes up to {rounding:e} out of rounding")
+    });
+    format!("{at}: {status} (largest difference {max_abs:e}, {max_ulp} ulp{rounding})")
 }
 
 /// Works on all jobs with as many threads as there are cores, and takes the results in the order of the jobs.
@@ -122,9 +130,12 @@ fn in_order<J: Sync, R: Send>(
 }
 
 /// What came out at one binding.
+#[derive(Default)]
 struct Outcome {
     distance: Distance,
     problem: Option<String>,
+    /// How far rounding may move the output that it moves farthest, where that was needed.
+    sensitivity: Option<f64>,
 }
 
 /// Runs both and compares.
@@ -135,13 +146,18 @@ fn check(graph: &Graph, model: &Model, dims: &[i64]) -> Result<Outcome> {
     let want = eval(graph, &inputs).at(|| format!("reference evaluator at {}", at()));
     let refs = feed::refs(&inputs)?;
     let got = context.run_guarded(&refs).map(|(outputs, whole)| (feed::copies(&outputs), whole));
-    let mut outcome = Outcome { distance: Distance::default(), problem: None };
+    let mut outcome = Outcome::default();
     match (want, got) {
         (Ok(want), Ok((got, whole))) => {
+            if compare_all(&mut outcome, model, &want, &got, None) {
+                let allowed = sensitivity::sensitivity(graph, &inputs, &want)?;
+                outcome.sensitivity = allowed.iter().copied().reduce(f64::max);
+                outcome.problem = None;
+                compare_all(&mut outcome, model, &want, &got, Some(&allowed));
+            }
             if !whole {
                 outcome.problem = Some("fail: wrote outside its memory".into());
             }
-            compare_all(&mut outcome, model, &want, &got);
         }
         // Both refuse: an index out of bounds in the seeded data, for instance.
         (Err(error), Err(_)) if error.kind() != ErrorKind::Internal => {}
@@ -151,14 +167,25 @@ fn check(graph: &Graph, model: &Model, dims: &[i64]) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Compares every output and keeps the first problem.
-fn compare_all(outcome: &mut Outcome, model: &Model, want: &[Tensor], got: &[Tensor]) {
-    for ((want, got), info) in want.iter().zip(got).zip(model.outputs()) {
-        let problem = match compare::distance(want, got, tolerance(want)) {
+/// Compares every output and keeps the first problem; `rounding` widens the tolerance of each. Whether values differ
+/// too much.
+fn compare_all(
+    outcome: &mut Outcome,
+    model: &Model,
+    want: &[Tensor],
+    got: &[Tensor],
+    rounding: Option<&[f64]>,
+) -> bool {
+    let mut wrong = false;
+    for (idx, ((want, got), info)) in want.iter().zip(got).zip(model.outputs()).enumerate() {
+        let mut tolerance = tolerance(want);
+        tolerance.atol = tolerance.atol.max(rounding.map_or(0.0, |rounding| rounding[idx]));
+        let problem = match compare::distance(want, got, tolerance) {
             Err(problem) => Some(problem),
             Ok(distance) => {
                 outcome.distance.max_abs = outcome.distance.max_abs.max(distance.max_abs);
                 outcome.distance.max_ulp = outcome.distance.max_ulp.max(distance.max_ulp);
+                wrong |= distance.n_wrong > 0;
                 (distance.n_wrong > 0).then(|| compare::describe(want, got, &distance))
             }
         };
@@ -166,6 +193,7 @@ fn compare_all(outcome: &mut Outcome, model: &Model, want: &[Tensor], got: &[Ten
             outcome.problem.get_or_insert_with(|| format!("fail: `{}`: {problem}", info.name()));
         }
     }
+    wrong
 }
 
 /// What rounding may do: relative to the element, and absolute as a part of the output's largest magnitude, since a
