@@ -1,7 +1,8 @@
 //! Memory for a context: reserved at once, 64-byte aligned, zero until written.
 //!
-//! With `std` it is an anonymous mapping, so that the operating system commits pages as they are first touched and a
-//! bound that is never reached costs address space only. Elsewhere (and under Miri) it comes from the allocator.
+//! With `std` it is an anonymous mapping: the operating system commits pages as they are first touched, so a bound that
+//! is never reached costs address space only. The first few megabytes are committed at once and the rest comes in huge
+//! pages, because each touch of a new page interrupts the call for longer than a small model runs. Elsewhere (and under Miri) it comes from the allocator.
 
 use crate::OpenError;
 use core::ptr::NonNull;
@@ -37,6 +38,7 @@ impl Arena {
         let mut options = memmap2::MmapOptions::new();
         let map = options.len(bytes.max(ALIGN_BYTES)).no_reserve_swap().map_anon();
         let mut map = map.map_err(|_| OpenError::Reserve { bytes })?;
+        prepare(&map);
         let start = NonNull::from(&mut map[..]).cast();
         Ok(Arena { start, bytes, source: Source::Mapped(map) })
     }
@@ -83,6 +85,22 @@ impl Arena {
         // SAFETY: as in `slice`; `self` is borrowed uniquely.
         unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), len) }
     }
+}
+
+/// Bytes that are committed when the arena is made, whether they are needed or not.
+#[cfg(all(feature = "std", not(miri), target_os = "linux"))]
+const COMMIT_BYTES: usize = 8 << 20;
+
+/// Asks for huge pages, and for the first pages now. A kernel that knows neither serves all the same.
+#[cfg(all(feature = "std", not(miri)))]
+fn prepare(map: &memmap2::MmapMut) {
+    #[cfg(target_os = "linux")]
+    {
+        let _ = map.advise(memmap2::Advice::HugePage);
+        let _ = map.advise_range(memmap2::Advice::PopulateWrite, 0, map.len().min(COMMIT_BYTES));
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = map;
 }
 
 impl Drop for Arena {

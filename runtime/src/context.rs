@@ -36,7 +36,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// A context with memory of its own: the arena's and the outputs' bounds, reserved now, committed when touched.
+    /// A context with memory of its own: the arena's and the outputs' bounds, reserved now, all but the first few
+    /// megabytes committed when touched.
     ///
     /// # Errors
     /// When the system refuses the address space.
