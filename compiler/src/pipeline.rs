@@ -25,16 +25,29 @@ pub struct Lowered {
     pub plan: Plan,
 }
 
-/// The graph as kernels with a plan.
+/// Copies of scratch memory where nobody says how many threads there will be; beyond that many threads, kernels that
+/// need such memory use only so many of them.
+pub const WORKERS: u32 = 4;
+
+/// The graph as kernels with a plan, for up to [`WORKERS`] threads.
 ///
 /// # Errors
 /// When the graph asks for what the compiler can't do, or a size has no bound.
 pub fn lower(graph: &Graph) -> Result<Lowered> {
+    lower_for(graph, WORKERS)
+}
+
+/// The graph as kernels with a plan, for up to so many threads.
+///
+/// # Errors
+/// As [`lower()`].
+pub fn lower_for(graph: &Graph, workers: u32) -> Result<Lowered> {
     let mut graph = graph.clone();
     opt::optimize(&mut graph).at(|| "optimize")?;
     let mut program = lower::lower(&graph).at(|| "lower")?;
     verify(&program).at(|| "lower")?;
     schedule::schedule(&mut program).at(|| "schedule")?;
+    program.workers = workers;
     verify(&program).at(|| "schedule")?;
     let plan = plan::plan(&program, &plan::Options::default()).at(|| "plan")?;
     if cfg!(debug_assertions) {

@@ -63,6 +63,100 @@ unsafe extern "C" fn four_threads(host: *mut c_void, count: i64, task: Task, dat
     });
 }
 
+/// Every way of sharing a kernel out: rows or columns of a contraction with one row axis or several, joint iterations
+/// of two loops with scratch memory, and elements of a strip; in one kernel, and in several.
+const WAYS: &str = r#"program ways {
+  symbol N = 0..64
+  workers 3
+  @0 x: f32[N*9*96] input 0
+  @1 b: f32[96*640] input 1
+  @2 c: f32[N*9*640] arena
+  @3 w: f32[N*7*640] arena
+  @4 t: f32[643] scratch
+  @5 s: f32[N*7*640] arena
+  @6 y: f32[N*7*640] output 0
+  @7 z: f32[N*9*640] output 1
+  input x[N, 9, 96] = @0
+  input b[96, 640] = @1
+  output y[N, 7, 640] = @6
+  output z[N, 9, 640] = @7
+  kernel product {
+    contract f32 {
+      row m in 0..9*N
+      column j in 0..640
+      sum k in 0..96
+      lhs @0[96*m + k]
+      rhs @1[640*k + j]
+      %0 = sum
+      store @2[640*m + j], %0
+    }
+  }
+  kernel windows {
+    contract f32 {
+      row n in 0..N
+      row h in 0..7
+      column j in 0..640
+      sum u in 0..3
+      sum k in 0..96
+      lhs @0[864*n + 96*h + 96*u + k]
+      rhs @1[640*k + j]
+      %0 = sum
+      store @3[4480*n + 640*h + j], %0
+    }
+  }
+  kernel rows {
+    for n in 0..N parallel {
+      for h in 0..7 parallel {
+        strip i in 0..640 {
+          %0 = load @3[4480*n + 640*h + i]
+          %1 = exp %0
+          store @4[i], %1
+        }
+        strip j in 0..640 {
+          %0 = load @4[j]
+          %1 = load @2[5760*n + 640*h + j]
+          %2 = mul %0, %1
+          store @5[4480*n + 640*h + j], %2
+        }
+      }
+    }
+  }
+  kernel flat {
+    strip i in 0..4480*N {
+      %0 = load @5[i]
+      %1 = tanh %0
+      store @6[i], %1
+    }
+    strip k in 0..5760*N {
+      %0 = load @2[k]
+      %1 = tanh %0
+      store @7[k], %1
+    }
+  }
+}
+"#;
+
+#[test]
+fn every_way_of_sharing_gives_the_same_bits() {
+    for machine in [Machine::new(WAYS), Machine::scalar(WAYS)] {
+        for n in [0, 1, 2, 3, 13, 64] {
+            let numbers = |count: i64| -> Vec<u8> {
+                (0..count).flat_map(|i| ((i * 7919 % 1013) as f32 / 1013.0 - 0.5).to_le_bytes()).collect()
+            };
+            let inputs = [numbers(n * 9 * 96), numbers(96 * 640)];
+            let expected = machine.run(&[n], &inputs).expect("a run");
+            for threads in [2, 3, 4] {
+                let calls = AtomicUsize::new(0);
+                let exec = Exec { threads, ..exec(&calls) };
+                assert_eq!(machine.run_with(&[n], &inputs, &exec), Ok(expected.clone()), "N = {n}");
+                let most = if calls.load(Ordering::Relaxed) >= 3 { 13 } else { 0 };
+                assert!(n >= most, "{calls:?} calls for N = {n}");
+                assert!(n < 64 || calls.into_inner() >= 3, "N = {n} is shared");
+            }
+        }
+    }
+}
+
 fn exec(calls: &AtomicUsize) -> Exec {
     let host = ptr::from_ref(calls).cast_mut().cast();
     Exec { host, threads: 4, parallel_for: Some(four_threads), error: ptr::null_mut() }
@@ -76,13 +170,13 @@ fn inputs(n: i64, row: impl Fn(i64) -> i64) -> Vec<Vec<u8>> {
 #[test]
 fn threads_change_no_bit() {
     let machine = Machine::new(ROWS);
-    for n in [0, 1, 2, 7, 64] {
+    for n in [0, 1, 2, 16, 64] {
         let calls = AtomicUsize::new(0);
         let inputs = inputs(n, |i| n - 1 - i);
         let expected = machine.run(&[n], &inputs).expect("a run");
         assert_eq!(machine.run_with(&[n], &inputs, &exec(&calls)), Ok(expected));
         // Too little work, or a single iteration, is not worth a thread.
-        assert_eq!(calls.into_inner(), usize::from(n >= 7), "N = {n}");
+        assert_eq!(calls.into_inner(), usize::from(n >= 16), "N = {n}");
     }
 }
 

@@ -13,10 +13,15 @@ impl Context {
             self.slots.set_input(idx, input.bytes().as_ptr());
         }
         let arena = self.memory.at(self.arena_at);
+        #[cfg(feature = "std")]
+        let exec = self.pool.as_mut().map_or(pool::SERIAL, |pool| pool.exec());
+        #[cfg(not(feature = "std"))]
+        let exec = pool::SERIAL;
         // SAFETY: `dims` are those that `bind` checked for the shapes of these inputs, whose memory `TensorRef` sized
         // and aligned; the outputs' memory was compared with the shapes at these dims; the arena holds `arena_max`
-        // bytes from a 64-byte boundary on, and `&mut self` makes it this call's alone; the host runs it serially.
-        let result = unsafe { desc.run(&self.slots, &self.dims, arena, pool::SERIAL) };
+        // bytes from a 64-byte boundary on, and `&mut self` makes it this call's alone; the host is none, or a pool
+        // that is this context's alone.
+        let result = unsafe { desc.run(&self.slots, &self.dims, arena, exec) };
         result.map_err(|error| CallError::reported(Broken::new(desc, error)))
     }
 }

@@ -26,6 +26,8 @@ pub struct Context {
     /// Offsets of the outputs in `memory`; empty in lent memory.
     pub(crate) outputs_at: Vec<usize>,
     pub(crate) slots: Slots,
+    #[cfg(feature = "std")]
+    pub(crate) pool: Option<crate::pool::Pool>,
     in_shapes: Vec<i64>,
     pub(crate) dims: Vec<i64>,
     /// The outputs' shapes, one after another, as of the last successful check.
@@ -82,12 +84,28 @@ impl Context {
             arena_at,
             outputs_at,
             slots: Slots::new(model.inputs().len(), model.outputs().len()),
+            #[cfg(feature = "std")]
+            pool: None,
             in_shapes: alloc::vec![0; in_axes],
             dims: alloc::vec![0; model.symbols().len()],
             out_shapes: alloc::vec![0; out_axes],
             out_sizes: alloc::vec![0; out_axes],
             out_starts,
         }
+    }
+
+    /// Runs calls on so many threads from now on, the caller among them. The others spin between the kernels of a call,
+    /// and sleep when there is none; results are the same bits for any number.
+    ///
+    /// # Errors
+    /// When the system refuses to start the threads.
+    #[cfg(feature = "std")]
+    pub fn set_threads(&mut self, threads: u32) -> Result<(), OpenError> {
+        self.pool = match threads {
+            0 | 1 => None,
+            _ => Some(crate::pool::Pool::new(threads).map_err(|_| OpenError::Threads { threads })?),
+        };
+        Ok(())
     }
 
     /// The model that it calls.

@@ -44,6 +44,12 @@ pub enum OpenError {
         /// What there is.
         got: usize,
     },
+    /// The operating system refuses to start so many threads.
+    #[error("can't start {threads} threads")]
+    Threads {
+        /// How many were asked for.
+        threads: u32,
+    },
 }
 
 /// Why a question about sizes has no answer.

@@ -57,14 +57,12 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     if args.threads == 0 {
         return Err(usage("--threads: at least 1"));
     }
-    if args.threads > 1 {
-        eprintln!("symc: note: calls run on one thread so far");
-    }
     let loaded = source::load(&args.model, &args.contract)?;
     let place = || args.model.display().to_string();
     let cases = cases(&loaded.model, args).at(place)?;
     let mut context =
         Context::new(&loaded.model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+    context.set_threads(args.threads).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     let mut samples = vec![0_u64; MAX_SAMPLES];
     let mut text = String::with_capacity(4096);
     for (at, inputs) in &cases {
@@ -76,7 +74,7 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
         let budget = Duration::from_millis(args.min_ms);
         let timing = time(&mut context, &refs, budget, &mut samples, allocations).at(place)?;
         text.clear();
-        print(&mut text, args.json, at, &timing, arena_bytes, &loaded);
+        print(&mut text, args, at, &timing, arena_bytes, &loaded);
         super::line(&text);
     }
     Ok(Verdict::Yes)
@@ -157,13 +155,14 @@ fn time(
 /// Writes a result into `text`, whose capacity suffices.
 fn print(
     text: &mut String,
-    json: bool,
+    args: &Args,
     at: &str,
     timing: &Timing,
     arena_bytes: usize,
     loaded: &source::Loaded,
 ) {
     let Timing { median_ns, min_ns, first_ns, reps, heap_calls } = *timing;
+    let (json, threads) = (args.json, args.threads);
     let (arena_max, compile_ms) = (loaded.model.arena_max(), loaded.compile_ms);
     // Counted over the first call and all others.
     let allocs = heap_calls.div_ceil(reps + 1);
@@ -172,7 +171,7 @@ fn print(
         write!(
             text,
             "{{\"at\":{at},\"median_ns\":{median_ns},\"min_ns\":{min_ns},\"first_ns\":{first_ns},\"reps\":{reps},\
-             \"allocs_per_call\":{allocs},\"arena_bytes\":{arena_bytes},\"arena_max\":{arena_max},\"threads\":1,\
+             \"allocs_per_call\":{allocs},\"arena_bytes\":{arena_bytes},\"arena_max\":{arena_max},\"threads\":{threads},\
              \"compile_ms\":{compile_ms}}}"
         )
     } else {

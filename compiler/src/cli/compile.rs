@@ -35,6 +35,9 @@ pub(super) struct Args {
     /// Instruction level to compile for; the default is this machine's
     #[arg(long, value_name = "LEVEL")]
     cpu: Option<String>,
+    /// Threads that calls can use in full; more of them share what memory there is
+    #[arg(long, value_name = "T", default_value_t = pipeline::WORKERS)]
+    threads: u32,
     /// Partitions of the network
     #[arg(long, value_name = "K", default_value_t = 1)]
     partitions: u32,
@@ -76,6 +79,9 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if args.precision != Precision::F32 {
         return Err(usage("--precision: only f32 so far"));
     }
+    if args.threads == 0 {
+        return Err(usage("--threads: at least 1"));
+    }
     let target = Target::parse(args.target.as_deref(), args.cpu.as_deref())?;
     let output = args.output.as_deref().map(|path| Ok((path, kind(path)?))).transpose()?;
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
@@ -89,7 +95,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         return Ok(Verdict::Yes);
     }
     progress.say("lowering");
-    let lowered = pipeline::lower(&graph).at(place)?;
+    let lowered = pipeline::lower_for(&graph, args.threads).at(place)?;
     if let Some(stage) = args.emit {
         print(stage, &lowered, &target).at(place)?;
         return Ok(Verdict::Yes);

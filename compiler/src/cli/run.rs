@@ -22,6 +22,9 @@ pub(super) struct Args {
     /// Folder for the outputs, one NAME.npy each
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
+    /// Threads for the call
+    #[arg(long, value_name = "T", default_value_t = 1)]
+    threads: u32,
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,
@@ -33,6 +36,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let inputs = feed::read(&model, &args.input_files, args.npz.as_deref())?;
     let mut context =
         Context::new(&model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+    context.set_threads(args.threads).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     let place = || args.model.display().to_string();
     let refs = feed::refs(&inputs)?;
     let dims: Vec<i64> = context.bind(&refs).map_err(|error| feed::refused(&error)).at(place)?.to_vec();

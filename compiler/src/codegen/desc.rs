@@ -147,7 +147,7 @@ fn tensors(unit: &mut Unit, what: &str, ports: &[Port]) -> Result<DataId> {
         let dtype = unit.program.buffers[port.buffer].dtype;
         table.put_u32(base + offset_of!(TensorDesc, dtype), dtype as u32);
         table.put_u32(base + offset_of!(TensorDesc, rank), port.shape.len() as u32);
-        let bound = unit.program.facts.bounds(&super::shape::bytes(&unit.program.buffers[port.buffer])).hi;
+        let bound = unit.program.facts.bounds(&unit.program.buffers[port.buffer].bytes()).hi;
         let bound = bound.and_then(|bound| bound.to_i64()).unwrap_or(i64::MAX);
         table.put_i64(base + offset_of!(TensorDesc, max_bytes), bound);
         let mut dims = Table::new(8 * port.shape.len());

@@ -6,11 +6,13 @@ use super::{
     contract,
     function::{FuncCtx, frame},
     loops, shape,
+    split::{self, Part, Split, way},
+    tiles,
     unit::Unit,
 };
 use crate::{
     error::{At, Result},
-    kernel::{Axis, Kernel, Space, Stmt},
+    kernel::{Space, Stmt},
 };
 use cranelift_codegen::ir::{
     InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value, condcodes::FloatCC, condcodes::IntCC,
@@ -22,30 +24,35 @@ use symshape::Dim;
 use symshape_runtime::abi;
 
 /// Fewer scalar operations than this run faster on one thread than it takes to wake another one.
-const MIN_PARALLEL_OPS: f64 = 100_000.0;
+const MIN_PARALLEL_OPS: f64 = 200_000.0;
 
-/// An emitted kernel.
-pub(super) struct Emitted {
+/// An emitted part of a kernel.
+pub(super) struct Emitted<'k> {
     func: FuncId,
+    part: Part<'k>,
     fails: bool,
     uses_scratch: bool,
+    can_share: bool,
 }
 
 /// Emits the functions of all kernels.
-pub(super) fn kernels(unit: &mut Unit) -> Result<Vec<Emitted>> {
+pub(super) fn kernels<'u>(unit: &mut Unit<'u>) -> Result<Vec<Emitted<'u>>> {
     let program = unit.program;
     let mut list = Vec::with_capacity(program.kernels.len());
     for (idx, kernel) in program.kernels.iter().enumerate() {
-        let (mut fails, mut uses_scratch) = (false, false);
-        let params = [types::I64, types::I64, types::I64, types::I32];
-        let func = unit
-            .define_local(&format!("kernel_{idx}"), &params, &[], |f, params| {
-                loops::kernel(f, kernel, params)?;
-                (fails, uses_scratch) = (f.fails, f.uses_scratch);
-                Ok(())
-            })
-            .at(|| format!("kernel {idx} ({})", kernel.name))?;
-        list.push(Emitted { func, fails, uses_scratch });
+        for (number, part) in split::parts(kernel).into_iter().enumerate() {
+            let (mut fails, mut uses_scratch, mut can_share) = (false, false, false);
+            let params = [types::I64, types::I64, types::I64, types::I32];
+            let name = if number == 0 { format!("kernel_{idx}") } else { format!("kernel_{idx}_{number}") };
+            let func = unit
+                .define_local(&name, &params, &[], |f, params| {
+                    can_share = loops::part(f, kernel, &part, params)?;
+                    (fails, uses_scratch) = (f.fails, f.uses_scratch);
+                    Ok(())
+                })
+                .at(|| format!("kernel {idx} ({})", kernel.name))?;
+            list.push(Emitted { func, part, fails, uses_scratch, can_share });
+        }
     }
     Ok(list)
 }
@@ -59,9 +66,8 @@ pub(super) fn run(unit: &mut Unit, kernels: &[Emitted]) -> Result<FuncId> {
         let (frame, host) = open_frame(f, exec);
         validate(f, frame, dims)?;
         fill_frame(f, frame, [inputs, outputs, arena])?;
-        let program = f.unit.program;
-        for (kernel, emitted) in program.kernels.iter().zip(kernels) {
-            call_kernel(f, frame, &host, kernel, emitted)?;
+        for emitted in kernels {
+            call_part(f, frame, &host, emitted)?;
         }
         let ok = f.builder.ins().iconst(types::I32, 0);
         f.builder.ins().return_(&[ok]);
@@ -74,6 +80,8 @@ pub(super) fn run(unit: &mut Unit, kernels: &[Emitted]) -> Result<FuncId> {
 struct Host {
     /// Its `parallel_for`, or zero where there is none or one thread only.
     parallel_for: Value,
+    /// Its number of threads.
+    threads: Value,
     /// What that wants back.
     data: Value,
 }
@@ -89,26 +97,29 @@ fn open_frame(f: &mut FuncCtx, exec: Value) -> (Value, Host) {
     let base = f.builder.ins().stack_addr(types::I64, slot, 0);
     let unseen = f.builder.ins().stack_addr(types::I64, slot, slots as i32);
     let (some, next) = (f.builder.create_block(), f.builder.create_block());
-    let [error, parallel_for, data] = [0; 3].map(|_| f.builder.append_block_param(next, types::I64));
+    let [error, parallel_for, data, threads] = [0; 4].map(|_| f.builder.append_block_param(next, types::I64));
     let zero = f.int(0);
-    let absent = [unseen.into(), zero.into(), zero.into()];
+    let absent = [unseen.into(), zero.into(), zero.into(), zero.into()];
     f.builder.ins().brif(exec, some, &[], next, &absent);
     f.builder.switch_to_block(some);
     let wanted = f.builder.ins().load(types::I64, trusted, exec, offset_of!(abi::Exec, error) as i32);
     let wanted = f.builder.ins().select(wanted, wanted, unseen);
-    let threads = f.builder.ins().load(types::I32, trusted, exec, offset_of!(abi::Exec, threads) as i32);
-    let many = f.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, threads, 1);
+    let count = f.builder.ins().load(types::I32, trusted, exec, offset_of!(abi::Exec, threads) as i32);
+    let many = f.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, count, 1);
     let offered = f.builder.ins().load(types::I64, trusted, exec, offset_of!(abi::Exec, parallel_for) as i32);
     let offered = f.builder.ins().select(many, offered, zero);
     let back = f.builder.ins().load(types::I64, trusted, exec, offset_of!(abi::Exec, host) as i32);
-    f.builder.ins().jump(next, &[wanted.into(), offered.into(), back.into()]);
+    let count = f.builder.ins().uextend(types::I64, count);
+    f.builder.ins().jump(next, &[wanted.into(), offered.into(), back.into(), count.into()]);
     f.builder.seal_block(some);
     f.builder.switch_to_block(next);
     f.builder.seal_block(next);
     f.builder.ins().store(trusted, error, base, frame::ERROR);
     f.builder.ins().store(trusted, zero, base, frame::FAILED);
     f.builder.ins().store(trusted, exec, base, frame::EXEC);
-    (base, Host { parallel_for, data })
+    let all = f.int(way::ALL);
+    f.builder.ins().store(trusted, all, base, frame::WAY);
+    (base, Host { parallel_for, data, threads })
 }
 
 /// Copies the dims into the frame and holds them against the contract once more.
@@ -146,21 +157,11 @@ fn fill_frame(f: &mut FuncCtx, frame: Value, [inputs, outputs, arena]: [Value; 3
     Ok(())
 }
 
-fn call_kernel(f: &mut FuncCtx, frame: Value, host: &Host, kernel: &Kernel, emitted: &Emitted) -> Result<()> {
-    let (begin, worker) = (f.int(0), f.builder.ins().iconst(types::I32, 0));
-    match loops::parallel_axis(kernel) {
-        None => {
-            f.call(emitted.func, &[frame, begin, begin, worker]);
-        }
-        Some(axis) => {
-            let end = f.dim(&axis.extent)?;
-            if emitted.uses_scratch {
-                // There is one copy of the scratch buffers, that of worker 0.
-                f.call(emitted.func, &[frame, begin, end, worker]);
-            } else {
-                call_parallel(f, frame, host, kernel, axis, emitted)?;
-            }
-        }
+fn call_part(f: &mut FuncCtx, frame: Value, host: &Host, emitted: &Emitted) -> Result<()> {
+    let workers = f.unit.program.workers.max(1);
+    match emitted.can_share && (workers > 1 || !emitted.uses_scratch) {
+        true => call_shared(f, frame, host, emitted)?,
+        false => call_alone(f, frame, emitted)?,
     }
     if emitted.fails {
         leave_on_error(f, frame);
@@ -168,37 +169,59 @@ fn call_kernel(f: &mut FuncCtx, frame: Value, host: &Host, kernel: &Kernel, emit
     Ok(())
 }
 
-/// Splits the kernel's loop over the host's threads where that pays.
-fn call_parallel(
-    f: &mut FuncCtx,
-    frame: Value,
-    host: &Host,
-    kernel: &Kernel,
-    axis: &Axis,
-    emitted: &Emitted,
-) -> Result<()> {
-    let [serial, split, shared, after] = [0; 4].map(|_| f.builder.create_block());
-    let end = f.dim(&axis.extent)?;
-    let exit = f.builder.ins().brif(host.parallel_for, split, &[], serial, &[]);
-    f.builder.switch_to_block(split);
+/// Runs all of a part at once.
+fn call_alone(f: &mut FuncCtx, frame: Value, emitted: &Emitted) -> Result<()> {
+    let (begin, first) = (f.int(0), f.builder.ins().iconst(types::I32, 0));
+    let end = match split::iterations(emitted.part.split) {
+        Some(iterations) => f.dim(&iterations)?,
+        None => begin,
+    };
+    f.call(emitted.func, &[frame, begin, end, first]);
+    Ok(())
+}
+
+/// Splits the part over the host's threads where that pays.
+fn call_shared(f: &mut FuncCtx, frame: Value, host: &Host, emitted: &Emitted) -> Result<()> {
+    let [serial, many, shared, after] = [0; 4].map(|_| f.builder.create_block());
+    let exit = f.builder.ins().brif(host.parallel_for, many, &[], serial, &[]);
+    f.builder.switch_to_block(many);
     f.push_scope(exit);
-    let ops = work(f, &kernel.body)?;
+    let ops = work(f, emitted.part.body)?;
     let enough = f.builder.ins().f64const(MIN_PARALLEL_OPS);
     let enough = f.builder.ins().fcmp(FloatCC::GreaterThanOrEqual, ops, enough);
-    let several = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, end, 1);
+    let (way, count) = match emitted.part.split {
+        Split::Contract(contract) => tiles::ways(f, contract, host.threads)?,
+        split => (f.int(way::ALL), f.dim(&split::iterations(split).unwrap_or_else(Dim::one))?),
+    };
+    let mut shares = f.builder.ins().smin(host.threads, count);
+    if emitted.uses_scratch {
+        let copies = f.int(i64::from(f.unit.program.workers));
+        shares = f.builder.ins().smin(shares, copies);
+    }
+    let several = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, shares, 1);
     let pays = f.builder.ins().band(enough, several);
     f.builder.ins().brif(pays, shared, &[], serial, &[]);
     f.builder.switch_to_block(shared);
-    let func = f.func_ref(emitted.func);
-    let task = f.builder.ins().func_addr(types::I64, func);
+    let trusted = MemFlagsData::trusted();
+    let body = f.func_ref(emitted.func);
+    let body = f.builder.ins().func_addr(types::I64, body);
+    for (value, slot) in
+        [(body, frame::BODY), (count, frame::COUNT), (shares, frame::SHARES), (way, frame::WAY)]
+    {
+        f.builder.ins().store(trusted, value, frame, slot);
+    }
+    let task = split::share(f.unit)?;
+    let task = f.func_ref(task);
+    let task = f.builder.ins().func_addr(types::I64, task);
     let signature = f.unit.signature(&[types::I64; 4], &[]);
     let signature = f.builder.import_signature(signature);
-    f.builder.ins().call_indirect(signature, host.parallel_for, &[host.data, end, task, frame]);
+    f.builder.ins().call_indirect(signature, host.parallel_for, &[host.data, shares, task, frame]);
+    let all = f.int(way::ALL);
+    f.builder.ins().store(trusted, all, frame, frame::WAY);
     f.builder.ins().jump(after, &[]);
     f.pop_scope();
     f.builder.switch_to_block(serial);
-    let (begin, worker) = (f.int(0), f.builder.ins().iconst(types::I32, 0));
-    f.call(emitted.func, &[frame, begin, end, worker]);
+    call_alone(f, frame, emitted)?;
     f.builder.ins().jump(after, &[]);
     f.builder.switch_to_block(after);
     Ok(())

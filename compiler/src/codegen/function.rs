@@ -29,8 +29,16 @@ pub mod frame {
     pub const FAILED: i32 = 8;
     /// Pointer to the host's [`symshape_runtime::abi::Exec`], or null.
     pub const EXEC: i32 = 16;
+    /// Address of the function of the part that is being run in shares.
+    pub const BODY: i32 = 24;
+    /// Its iterations.
+    pub const COUNT: i32 = 32;
+    /// The number of shares.
+    pub const SHARES: i32 = 40;
+    /// What of a contraction is shared, see [`super::super::split::way`]; zero while nothing is.
+    pub const WAY: i32 = 48;
     /// The dims in the order of the contract; behind them a pointer for each buffer.
-    pub const DIMS: i32 = 24;
+    pub const DIMS: i32 = 56;
 }
 
 /// The values that depend on the symbols bound in one loop body (or at the top), and on those around it.
@@ -54,6 +62,8 @@ pub struct FuncCtx<'f, 'u> {
     /// Where the values of the program's symbols lie: a pointer and an offset.
     dims: Option<(Value, i32)>,
     frame: Option<Value>,
+    /// Which copy of the scratch buffers is this function's.
+    copy: Option<Value>,
     locals: HashMap<Local, Variable>,
     args: Option<(ir::StackSlot, usize)>,
     functions: HashMap<FuncId, ir::FuncRef>,
@@ -77,6 +87,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
             scopes: vec![Scope::default()],
             dims: None,
             frame: None,
+            copy: None,
             locals: HashMap::new(),
             args: None,
             functions: HashMap::new(),
@@ -96,6 +107,11 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     pub fn set_frame(&mut self, frame: Value) {
         self.frame = Some(frame);
         self.set_dims(frame, frame::DIMS);
+    }
+
+    /// Says which copy of the scratch buffers this function uses; a value of the function's top.
+    pub fn set_copy(&mut self, copy: Value) {
+        self.copy = Some(copy);
     }
 
     /// The frame's address.
@@ -181,11 +197,30 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
             }
             _ => {
                 let (frame, offset) = (self.frame()?, self.frame_slot(buffer));
-                self.load_fixed(types::I64, frame, offset)
+                let first = self.load_fixed(types::I64, frame, offset);
+                self.copy_of(buffer, first)?
             }
         };
         self.scopes[0].addresses.insert(key, value);
         Ok(value)
+    }
+
+    /// The function's own copy of a buffer, given where the first begins; computed at the function's top.
+    fn copy_of(&mut self, buffer: BufferId, first: Value) -> Result<Value> {
+        let program = self.unit.program;
+        let is_scratch = matches!(program.buffers[buffer].space, Space::Scratch);
+        let (Some(copy), true) = (self.copy, is_scratch && program.workers > 1) else { return Ok(first) };
+        let bytes = self.dim(&program.copy_bytes(buffer))?;
+        Ok(match self.scopes[0].exit {
+            Some(exit) => {
+                let distance = self.before(exit).ins().imul(copy, bytes);
+                self.before(exit).ins().iadd(first, distance)
+            }
+            None => {
+                let distance = self.builder.ins().imul(copy, bytes);
+                self.builder.ins().iadd(first, distance)
+            }
+        })
     }
 
     /// The address of a data object, computed at the function's top.

@@ -3,7 +3,11 @@
 //! The leaves' vector forms take over where they can; what is here works for every type and is what they are tested
 //! against.
 
-use super::{function::FuncCtx, strips, tiles};
+use super::{
+    function::FuncCtx,
+    split::{Part, STRIP_STEP, Split},
+    strips, tiles,
+};
 use crate::{
     error::{Error, Result},
     kernel::{Access, Axis, BufferId, Check, Code, Contract, Inst, Kernel, Local, Rhs, Stmt},
@@ -23,28 +27,74 @@ struct Around {
     reductions: Vec<Variable>,
 }
 
-/// The loop that other workers may take a part of: the whole of the kernel's body.
-pub fn parallel_axis(kernel: &Kernel) -> Option<&Axis> {
-    match kernel.body.as_slice() {
-        [Stmt::For { axis, parallel: true, .. }] => Some(axis),
-        _ => None,
-    }
-}
-
-/// Emits the function of a kernel: `(frame, begin, end, worker)`; the range is that of its parallel loop.
-pub(super) fn kernel(f: &mut FuncCtx, kernel: &Kernel, params: &[Value]) -> Result<()> {
-    f.set_frame(params[0]);
+/// Emits the function of a part of a kernel: `(frame, begin, end, copy)`; the range is that of its split. True when
+/// it can do less than everything.
+pub(super) fn part(f: &mut FuncCtx, kernel: &Kernel, part: &Part, params: &[Value]) -> Result<bool> {
+    let [frame, begin, end, copy] = *params else {
+        return Err(Error::internal("a part has four parameters"));
+    };
+    f.set_frame(frame);
+    let copy = f.builder.ins().uextend(types::I64, copy);
+    f.set_copy(copy);
     f.declare_locals(kernel.locals.iter().map(|(local, dtype)| (local, *dtype)));
-    match kernel.body.as_slice() {
-        [Stmt::For { axis, parallel: true, body }] => {
-            if f.unit.options.scalar || !strips::rows(f, kernel, axis, (params[1], params[2]), body)? {
-                f.count_between(axis, params[1], params[2], |f| stmts(f, kernel, body))?;
-            }
+    let mut can_share = true;
+    match part.split {
+        Split::Not => {
+            can_share = false;
+            stmts(f, kernel, part.body)?;
         }
-        body => stmts(f, kernel, body)?,
+        Split::Loops(axis, None, body) => between(f, kernel, axis, (begin, end), body)?,
+        Split::Loops(axis, Some(inner), body) => joint(f, kernel, [axis, inner], (begin, end), body)?,
+        Split::Strip(axis, code) => {
+            let count = f.dim(&axis.extent)?;
+            let (begin, end) =
+                (f.builder.ins().imul_imm_s(begin, STRIP_STEP), f.builder.ins().imul_imm_s(end, STRIP_STEP));
+            let end = f.builder.ins().smin(end, count);
+            strip(f, kernel, axis, Some((begin, end)), code)?;
+        }
+        Split::Contract(what) => can_share = contraction(f, kernel, what, Some((begin, end)))?,
     }
     f.builder.ins().return_(&[]);
-    Ok(())
+    Ok(can_share)
+}
+
+/// Iterations `begin..end` of a loop.
+fn between(
+    f: &mut FuncCtx,
+    kernel: &Kernel,
+    axis: &Axis,
+    (begin, end): (Value, Value),
+    body: &[Stmt],
+) -> Result<()> {
+    if !f.unit.options.scalar && strips::rows(f, kernel, axis, (begin, end), body)? {
+        return Ok(());
+    }
+    f.count_between(axis, begin, end, |f| stmts(f, kernel, body))
+}
+
+/// Joint iterations `begin..end` of two nested loops, counted from the inner one.
+fn joint(
+    f: &mut FuncCtx,
+    kernel: &Kernel,
+    [axis, inner]: [&Axis; 2],
+    (begin, end): (Value, Value),
+    body: &[Stmt],
+) -> Result<()> {
+    let extent = f.dim(&inner.extent)?;
+    let one = f.int(1);
+    let safe = f.builder.ins().smax(extent, one);
+    let first = f.builder.ins().udiv(begin, safe);
+    let padded = f.builder.ins().iadd(end, safe);
+    let padded = f.builder.ins().iadd_imm_s(padded, -1);
+    let last = f.builder.ins().udiv(padded, safe);
+    f.count_between(axis, first, last, |f| {
+        let (at, _) = f.symbol(&axis.var)?;
+        let skipped = f.builder.ins().imul(at, extent);
+        let (from, to) = (f.builder.ins().isub(begin, skipped), f.builder.ins().isub(end, skipped));
+        let zero = f.int(0);
+        let (from, to) = (f.builder.ins().smax(from, zero), f.builder.ins().smin(to, extent));
+        between(f, kernel, inner, (from, to), body)
+    })
 }
 
 fn stmts(f: &mut FuncCtx, kernel: &Kernel, body: &[Stmt]) -> Result<()> {
@@ -55,8 +105,8 @@ fn emit(f: &mut FuncCtx, kernel: &Kernel, stmt: &Stmt) -> Result<()> {
     match stmt {
         Stmt::For { axis, body, .. } => repeated(f, kernel, axis, body),
         Stmt::Block(block) => code(f, kernel, block, &Around::default()),
-        Stmt::Strip { axis, code } => strip(f, kernel, axis, code),
-        Stmt::Contract(contract) => contraction(f, kernel, contract),
+        Stmt::Strip { axis, code } => strip(f, kernel, axis, None, code),
+        Stmt::Contract(contract) => contraction(f, kernel, contract, None).map(|_| ()),
         Stmt::If { cond, then, otherwise } => branch(f, kernel, *cond, then, otherwise),
         Stmt::While { cond, body } => repeat(f, kernel, *cond, body),
     }
@@ -64,10 +114,7 @@ fn emit(f: &mut FuncCtx, kernel: &Kernel, stmt: &Stmt) -> Result<()> {
 
 fn repeated(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, body: &[Stmt]) -> Result<()> {
     let (begin, end) = (f.int(0), f.dim(&axis.extent)?);
-    if !f.unit.options.scalar && strips::rows(f, kernel, axis, (begin, end), body)? {
-        return Ok(());
-    }
-    f.count(axis, |f| stmts(f, kernel, body))
+    between(f, kernel, axis, (begin, end), body)
 }
 
 fn branch(f: &mut FuncCtx, kernel: &Kernel, cond: Local, then: &[Stmt], otherwise: &[Stmt]) -> Result<()> {
@@ -103,8 +150,15 @@ fn repeat(f: &mut FuncCtx, kernel: &Kernel, cond: Local, body: &[Stmt]) -> Resul
     Ok(())
 }
 
-fn strip(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, body: &Code) -> Result<()> {
-    if !f.unit.options.scalar && strips::strip(f, kernel, axis, body)? {
+/// A strip, or its iterations in `range`.
+fn strip(
+    f: &mut FuncCtx,
+    kernel: &Kernel,
+    axis: &Axis,
+    range: Option<(Value, Value)>,
+    body: &Code,
+) -> Result<()> {
+    if !f.unit.options.scalar && strips::strip(f, kernel, axis, range, body)? {
         return Ok(());
     }
     let mut around = Around::default();
@@ -118,7 +172,11 @@ fn strip(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, body: &Code) -> Result<(
         around.reductions.push(acc);
         results.push((*local, acc));
     }
-    f.count(axis, |f| code(f, kernel, body, &around))?;
+    let (begin, end) = match range {
+        Some(range) => range,
+        None => (f.int(0), f.dim(&axis.extent)?),
+    };
+    f.count_between(axis, begin, end, |f| code(f, kernel, body, &around))?;
     for (local, acc) in results {
         let value = f.builder.use_var(acc);
         f.set_local(local, value)?;
@@ -126,11 +184,18 @@ fn strip(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, body: &Code) -> Result<(
     Ok(())
 }
 
-fn contraction(f: &mut FuncCtx, kernel: &Kernel, contract: &Contract) -> Result<()> {
-    if !f.unit.options.scalar && tiles::contraction(f, kernel, contract)? {
-        return Ok(());
+/// A contraction, or the part of it that the frame and `range` say; true when it took heed of them.
+fn contraction(
+    f: &mut FuncCtx,
+    kernel: &Kernel,
+    contract: &Contract,
+    range: Option<(Value, Value)>,
+) -> Result<bool> {
+    if !f.unit.options.scalar && tiles::contraction(f, kernel, contract, range)? {
+        return Ok(true);
     }
-    nest(f, &contract.m, &mut |f| f.count(&contract.n, |f| element(f, kernel, contract)))
+    nest(f, &contract.m, &mut |f| f.count(&contract.n, |f| element(f, kernel, contract)))?;
+    Ok(false)
 }
 
 fn nest(f: &mut FuncCtx, axes: &[Axis], inner: &mut dyn FnMut(&mut FuncCtx) -> Result<()>) -> Result<()> {

@@ -18,6 +18,7 @@ pub mod loops;
 pub mod math;
 mod scalar;
 mod shape;
+mod split;
 mod strips;
 mod tiles;
 pub mod unit;

@@ -5,20 +5,14 @@
 use super::{function::FuncCtx, unit::Unit};
 use crate::{
     error::{Error, Result},
-    kernel::{Buffer, BufferId, Program},
+    kernel::{BufferId, Program},
     plan::{self, ALIGN_BYTES},
 };
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
 use num_traits::Signed;
 use std::collections::HashMap;
-use symshape::Dim;
 use symshape_runtime::abi::Code;
-
-/// Bytes of a buffer.
-pub(super) fn bytes(buffer: &Buffer) -> Dim {
-    &buffer.elems * buffer.dtype.size_bytes() as i64
-}
 
 /// Refuses buffers without a bound, and those that are too large: all sizes then fit in 64 bits.
 pub(super) fn require_bounds(program: &Program) -> Result<()> {
@@ -48,7 +42,7 @@ pub(super) fn offsets(f: &mut FuncCtx) -> Result<(HashMap<BufferId, Value>, Valu
 }
 
 fn rounded_size(f: &mut FuncCtx, buffer: BufferId) -> Result<Value> {
-    let size = bytes(&f.unit.program.buffers[buffer]);
+    let size = f.unit.program.bytes(buffer);
     let negative = f.facts().bounds(&size).lo.is_none_or(|lo| lo.is_negative());
     let mut value = f.dim(&size)?;
     if negative {

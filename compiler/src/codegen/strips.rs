@@ -38,8 +38,14 @@ struct Strip {
     results: Vec<Local>,
 }
 
-/// Emits a strip as one call; false where leaves can't do it, and nothing was emitted.
-pub(super) fn strip(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, code: &Code) -> Result<bool> {
+/// Emits a strip, or its iterations in `range`, as one call; false where leaves can't do it, and nothing was emitted.
+pub(super) fn strip(
+    f: &mut FuncCtx,
+    kernel: &Kernel,
+    axis: &Axis,
+    range: Option<(Value, Value)>,
+    code: &Code,
+) -> Result<bool> {
     let mut facts = f.facts().clone();
     facts.declare_index(&axis.var, &axis.extent);
     let stmt = Stmt::Strip { axis: axis.clone(), code: code.clone() };
@@ -49,6 +55,23 @@ pub(super) fn strip(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, code: &Code) 
     let mut args = arguments(f, &strip)?;
     let one = f.int(1);
     args.set(StripKey::ROWS, one);
+    if let Some((begin, end)) = range {
+        let count = f.builder.ins().isub(end, begin);
+        args.set(strip.key.extent(0), count);
+        for (idx, pointer) in strip.pointers.iter().enumerate() {
+            let slot = strip.key.pointer(idx as u32);
+            let step = match pointer {
+                // What is gathered has the width of a lane.
+                Pointer::Packed(_) => Some(f.int(4)),
+                Pointer::Stream(_) => args.get(slot + 2),
+            };
+            if let (Some(address), Some(step)) = (args.get(slot), step) {
+                let skipped = f.builder.ins().imul(begin, step);
+                let first = f.builder.ins().iadd(address, skipped);
+                args.set(slot, first);
+            }
+        }
+    }
     call(f, kernel, strip, &args)?;
     Ok(true)
 }

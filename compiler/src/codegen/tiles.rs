@@ -22,6 +22,7 @@ use super::{
         body::Body,
         contract::{Columns, PANEL, Rhs, TileKey, max_rows, narrow_vectors, wide_vectors},
     },
+    split::{self, way},
     vector::Shape,
 };
 use crate::{
@@ -36,6 +37,9 @@ use symshape_runtime::DType;
 
 /// Bytes of A that a block of rows may have: half of a small second-level cache.
 const BLOCK_BYTES: i64 = 192 << 10;
+
+/// Columns that stay together where there are many.
+const MANY_COLUMNS: i64 = 64;
 
 /// What the leaves of a contraction have in common, and their arguments.
 struct Plan<'a> {
@@ -53,15 +57,58 @@ struct Plan<'a> {
     epilogue: Body,
 }
 
-/// Emits a contraction by tiles; false where leaves can't do it, and nothing was emitted.
-pub(super) fn contraction(f: &mut FuncCtx, kernel: &Kernel, contract: &Contract) -> Result<bool> {
+/// Emits a contraction by tiles, or the part of it that the frame and `range` say; false where leaves can't do it, and
+/// nothing was emitted.
+pub(super) fn contraction(
+    f: &mut FuncCtx,
+    kernel: &Kernel,
+    contract: &Contract,
+    range: Option<(Value, Value)>,
+) -> Result<bool> {
     let mut facts = f.facts().clone();
     for axis in contract.m.iter().chain(&contract.k).chain([&contract.n]) {
         facts.declare_index(&axis.var, &axis.extent);
     }
     let Some(plan) = plan(f, kernel, &facts, contract) else { return Ok(false) };
-    emit(f, &facts, &plan)?;
+    emit(f, &facts, &plan, range)?;
     Ok(true)
+}
+
+/// Columns that are not divided among threads: cache lines of the result, and wide tiles where there are many.
+fn column_step(facts: &Facts, contract: &Contract) -> i64 {
+    let many = facts.bounds(&contract.n.extent).lo.is_some_and(|lo| lo >= (8 * MANY_COLUMNS).into());
+    if many { MANY_COLUMNS } else { PANEL as i64 }
+}
+
+/// Row units that can be divided among threads: tiles where there is one row axis, else the outer axes' iterations.
+fn row_units(shape: Shape, contract: &Contract) -> Dim {
+    match contract.m.split_last() {
+        Some((last, [])) => last.extent.ceil_div(max_rows(shape) as i64),
+        Some((_, outer)) => product(outer),
+        None => Dim::one(),
+    }
+}
+
+fn product(axes: &[Axis]) -> Dim {
+    axes.iter().fold(Dim::one(), |all, axis| all * &axis.extent)
+}
+
+/// What of a contraction to divide among `threads`, see [`way`], and into how many units at most.
+pub(super) fn ways(f: &mut FuncCtx, contract: &Contract, threads: Value) -> Result<(Value, Value)> {
+    let step = column_step(f.facts(), contract);
+    let columns = f.dim(&contract.n.extent.ceil_div(step))?;
+    let rows = row_units(f.unit.vector_isa().shape(), contract);
+    let rows = f.dim(&rows)?;
+    // Of A and B, each thread reads the whole of one and a part of the other: let that be the larger one.
+    let (height, width) = (f.dim(&product(&contract.m))?, f.dim(&contract.n.extent)?);
+    let wide = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, width, height);
+    let many_columns = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, columns, threads);
+    let few_rows = f.builder.ins().icmp(IntCC::SignedLessThan, rows, threads);
+    let by_columns = f.builder.ins().band(wide, many_columns);
+    let by_columns = f.builder.ins().bor(by_columns, few_rows);
+    let (row_way, column_way) = (f.int(way::ROWS), f.int(way::COLUMNS));
+    let way = f.builder.ins().select(by_columns, column_way, row_way);
+    Ok((way, f.builder.ins().select(by_columns, columns, rows)))
 }
 
 fn is_f32(f: &FuncCtx, access: &Access) -> bool {
@@ -236,11 +283,19 @@ struct Cut {
     leaves: [Value; 6],
 }
 
-fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan) -> Result<()> {
+fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan, range: Option<(Value, Value)>) -> Result<()> {
     let m = plan.contract.m.last().expect("checked in plan");
     let (count, columns) = (f.dim(&m.extent)?, f.dim(&plan.contract.n.extent)?);
+    let zero = f.int(0);
+    let columns = match range {
+        None => (zero, columns),
+        Some(range) => {
+            let step = column_step(f.facts(), plan.contract);
+            split::range(f, range, way::COLUMNS, step, columns)?
+        }
+    };
     let any_rows = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, count, 0);
-    let any_columns = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, columns, 0);
+    let any_columns = f.builder.ins().icmp(IntCC::SignedLessThan, columns.0, columns.1);
     let any = f.builder.ins().band(any_rows, any_columns);
     let (work, done) = (f.builder.create_block(), f.builder.create_block());
     let exit = f.builder.ins().brif(any, work, &[], done, &[]);
@@ -249,7 +304,7 @@ fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan) -> Result<()> {
     f.push_scope(exit);
     let rows = cut_rows(f, plan, count);
     let cut = pick(f, facts, plan, &rows, columns)?;
-    blocks(f, plan, &rows, &cut, columns)?;
+    blocks(f, plan, &rows, &cut, columns, range)?;
     f.builder.ins().jump(done, &[]);
     f.pop_scope();
     f.builder.switch_to_block(done);
@@ -273,7 +328,14 @@ fn cut_rows(f: &mut FuncCtx, plan: &Plan, count: Value) -> Rows {
 }
 
 /// Picks the leaves by the height of the tiles.
-fn pick(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows, columns: Value) -> Result<Cut> {
+fn pick(
+    f: &mut FuncCtx,
+    facts: &Facts,
+    plan: &Plan,
+    rows: &Rows,
+    (first, end): (Value, Value),
+) -> Result<Cut> {
+    let columns = f.builder.ins().isub(end, first);
     let m = &plan.contract.m.last().expect("checked in plan").extent;
     let n = &plan.contract.n.extent;
     let masked = !facts.divides(&Dim::from(PANEL), n).is_yes();
@@ -362,24 +424,23 @@ fn counter(name: &str, extent: &Dim) -> Axis {
     Axis { var: Symbol::new(name), extent: extent.clone() }
 }
 
-/// The loop over blocks of rows; blocks are of tiles where there is one row axis, else of the outermost axis.
-fn blocks(f: &mut FuncCtx, plan: &Plan, rows: &Rows, cut: &Cut, columns: Value) -> Result<()> {
-    let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
-    let total = match outer.first() {
-        None => rows.tiles,
-        Some(axis) => f.dim(&axis.extent)?,
+/// The loop over blocks of rows, of tiles where there is one row axis, else of joint iterations of the outer ones.
+fn blocks(
+    f: &mut FuncCtx,
+    plan: &Plan,
+    rows: &Rows,
+    cut: &Cut,
+    columns: (Value, Value),
+    range: Option<(Value, Value)>,
+) -> Result<()> {
+    let (_, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let total = if outer.is_empty() { rows.tiles } else { f.dim(&product(outer))? };
+    let (begin, end) = match range {
+        None => (f.int(0), total),
+        Some(range) => split::range(f, range, way::ROWS, 1, total)?,
     };
-    // Rows that one step of the blocked axis has, and their bytes in A.
-    let inner: Dim =
-        outer.iter().skip(1).map(|axis| axis.extent.clone()).fold(Dim::one(), |all, one| all * one);
-    let step_rows = match outer.first() {
-        None => rows.rows,
-        Some(_) => f.dim(&(inner * &last.extent))?,
-    };
-    let depth = plan.levels.iter().filter(|level| level.1.as_i64() != Some(0));
-    let depth = depth.fold(Dim::one(), |depth, level| depth * &level.0);
-    let row_bytes = f.dim(&(depth * 4))?;
-    let bytes = f.builder.ins().imul(step_rows, row_bytes);
+    let total = f.builder.ins().isub(end, begin);
+    let bytes = step_bytes(f, plan, rows)?;
     let one = f.int(1);
     let bytes = f.builder.ins().smax(bytes, one);
     let budget = f.int(BLOCK_BYTES);
@@ -392,29 +453,70 @@ fn blocks(f: &mut FuncCtx, plan: &Plan, rows: &Rows, cut: &Cut, columns: Value) 
     let axis = counter("row block", &Dim::from(i64::MAX));
     f.count_between(&axis, zero, n_blocks, |f| {
         let (block, _) = f.symbol(&axis.var)?;
-        let first = f.builder.ins().imul(block, total);
-        let first = f.builder.ins().udiv(first, n_blocks);
         let next = f.builder.ins().iadd_imm_s(block, 1);
-        let end = f.builder.ins().imul(next, total);
-        let end = f.builder.ins().udiv(end, n_blocks);
+        let [first, end] = [block, next].map(|number| {
+            let before = f.builder.ins().imul(number, total);
+            let before = f.builder.ins().udiv(before, n_blocks);
+            f.builder.ins().iadd(before, begin)
+        });
         let tiles = counter("column tile", &Dim::from(i64::MAX));
         let zero = f.int(0);
         f.count_between(&tiles, zero, cut.n_tiles, |f| {
             let (tile, _) = f.symbol(&tiles.var)?;
             let at = Position::new(f, plan, cut, tile, columns);
-            match outer.split_first() {
-                None => call(f, plan, rows, &at, Some((first, end))),
-                Some((axis, rest)) => f.count_between(axis, first, end, |f| nest(f, plan, rows, &at, rest)),
+            match outer {
+                [] => call(f, plan, rows, &at, Some((first, end))),
+                [axis] => f.count_between(axis, first, end, |f| call(f, plan, rows, &at, None)),
+                _ => joint(f, plan, rows, &at, (first, end)),
             }
         })
     })
 }
 
-fn nest(f: &mut FuncCtx, plan: &Plan, rows: &Rows, at: &Position, axes: &[Axis]) -> Result<()> {
-    match axes {
-        [] => call(f, plan, rows, at, None),
-        [axis, rest @ ..] => f.count(axis, |f| nest(f, plan, rows, at, rest)),
-    }
+/// About the bytes of A that one more tile, or one more iteration of the outer axes, reads.
+fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
+    let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let distance = match outer.last() {
+        None => Some(plan.lhs.row.clone()),
+        Some(axis) => split(f.facts(), &plan.lhs.origin.at, Some(&axis.var)).map(|(step, _)| step),
+    };
+    let depth = plan.levels.iter().filter(|level| level.1.as_i64() != Some(0));
+    let depth = depth.fold(Dim::one(), |depth, level| depth * &level.0);
+    // Windows overlap: what is new is what the address moves by. Where it doesn't move, the same bytes are read again.
+    let row = match (&distance, outer.is_empty()) {
+        (Some(distance), true) => distance.clone().min(depth),
+        (Some(distance), false) => distance.clone(),
+        (None, _) => depth * &last.extent,
+    };
+    let bytes = f.dim(&(row * 4))?;
+    Ok(if outer.is_empty() { f.builder.ins().imul(bytes, rows.rows) } else { bytes })
+}
+
+/// Joint iterations `first..end` of the outer row axes, counted from the innermost.
+fn joint(
+    f: &mut FuncCtx,
+    plan: &Plan,
+    rows: &Rows,
+    at: &Position,
+    (first, end): (Value, Value),
+) -> Result<()> {
+    let (_, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let extents: Vec<Value> = outer.iter().map(|axis| f.dim(&axis.extent)).collect::<Result<_>>()?;
+    let all = counter("row", &Dim::from(i64::MAX));
+    f.count_between(&all, first, end, |f| {
+        let (mut number, _) = f.symbol(&all.var)?;
+        for (axis, extent) in outer.iter().zip(extents).skip(1).rev() {
+            let around = f.builder.ins().udiv(number, extent);
+            let skipped = f.builder.ins().imul(around, extent);
+            let inside = f.builder.ins().isub(number, skipped);
+            f.facts_mut().declare_index(&axis.var, &axis.extent);
+            f.bind(axis.var.clone(), inside);
+            number = around;
+        }
+        f.facts_mut().declare_index(&outer[0].var, &outer[0].extent);
+        f.bind(outer[0].var.clone(), number);
+        call(f, plan, rows, at, None)
+    })
 }
 
 /// A tile of columns.
@@ -430,7 +532,7 @@ struct Position {
 }
 
 impl Position {
-    fn new(f: &mut FuncCtx, plan: &Plan, cut: &Cut, tile: Value, columns: Value) -> Position {
+    fn new(f: &mut FuncCtx, plan: &Plan, cut: &Cut, tile: Value, (first, end): (Value, Value)) -> Position {
         let is_wide = f.builder.ins().icmp(IntCC::SignedLessThan, tile, cut.n_wide);
         let is_whole = f.builder.ins().icmp(IntCC::SignedLessThan, tile, cut.n_whole);
         let wide = f.builder.ins().smin(tile, cut.n_wide);
@@ -438,7 +540,8 @@ impl Position {
         let wide = f.builder.ins().imul(wide, cut.wide);
         let narrow = f.builder.ins().ishl_imm_u(narrow, i64::from(PANEL.trailing_zeros()));
         let column = f.builder.ins().iadd(wide, narrow);
-        let left = f.builder.ins().isub(columns, column);
+        let column = f.builder.ins().iadd(column, first);
+        let left = f.builder.ins().isub(end, column);
         let leaves = [0, 1].map(|low| {
             let rest = f.builder.ins().select(is_whole, cut.leaves[2 + low], cut.leaves[4 + low]);
             f.builder.ins().select(is_wide, cut.leaves[low], rest)

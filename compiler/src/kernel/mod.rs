@@ -259,10 +259,38 @@ pub struct Program {
     pub facts: Facts,
     /// All memory.
     pub buffers: PrimaryMap<BufferId, Buffer>,
+    /// Copies of each scratch buffer: how many shares of a kernel that uses any may run at once. Zero means one.
+    pub workers: u32,
     /// The inputs in order.
     pub inputs: Vec<Port>,
     /// The outputs in order.
     pub outputs: Vec<Port>,
     /// The kernels in the order in which they run.
     pub kernels: Vec<Kernel>,
+}
+
+/// The copies of a scratch buffer lie at multiples of this many bytes: workers share no cache line.
+pub const COPY_ALIGN_BYTES: i64 = 64;
+
+impl Program {
+    /// Bytes of a buffer, all copies of it.
+    pub fn bytes(&self, buffer: BufferId) -> Dim {
+        match (&self.buffers[buffer].space, self.workers) {
+            (Space::Scratch, 2..) => self.copy_bytes(buffer) * i64::from(self.workers),
+            _ => self.buffers[buffer].bytes(),
+        }
+    }
+
+    /// Bytes from one copy of a scratch buffer to the next.
+    pub fn copy_bytes(&self, buffer: BufferId) -> Dim {
+        let bytes = self.buffers[buffer].bytes().max(Dim::zero());
+        self.facts.simplify(&(bytes.ceil_div(COPY_ALIGN_BYTES) * COPY_ALIGN_BYTES))
+    }
+}
+
+impl Buffer {
+    /// Its bytes, or those of one copy.
+    pub fn bytes(&self) -> Dim {
+        &self.elems * self.dtype.size_bytes() as i64
+    }
 }

@@ -352,9 +352,7 @@ pub(super) fn renamed(scope: &mut Scope, stmt: &Stmt) -> Stmt {
     by.stmt(stmt)
 }
 
-/// `body` inside loops over `axes`; the outermost is parallel if `parallel`.
+/// `body` inside loops over `axes`, all parallel if `parallel`.
 pub(super) fn loops(axes: &[Axis], parallel: bool, body: Vec<Stmt>) -> Vec<Stmt> {
-    axes.iter().enumerate().rev().fold(body, |body, (depth, axis)| {
-        vec![Stmt::For { axis: axis.clone(), parallel: parallel && depth == 0, body }]
-    })
+    axes.iter().rev().fold(body, |body, axis| vec![Stmt::For { axis: axis.clone(), parallel, body }])
 }

@@ -136,7 +136,7 @@ fn too_large(program: &Program, items: &[Item], lifetimes: &[lifetime::Lifetime]
     let largest = items.iter().zip(lifetimes).max_by_key(|(item, _)| item.size);
     let named = largest.map(|(item, lifetime)| {
         let buffer = &program.buffers[lifetime.buffer];
-        let bytes = &buffer.elems * buffer.dtype.size_bytes() as i64;
+        let bytes = program.bytes(lifetime.buffer);
         let most = item.size.saturating_mul(ALIGN_BYTES);
         format!(
             "; the largest buffer, {:?} {} of {bytes} bytes, takes up to {most}",

@@ -3,7 +3,7 @@
 use super::ALIGN_BYTES;
 use crate::{
     error::{Error, ErrorKind, Result},
-    kernel::{Buffer, BufferId, Program},
+    kernel::{BufferId, Program},
 };
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive};
@@ -13,9 +13,9 @@ use symshape::Dim;
 pub(super) const MAX_BYTES: i64 = 1 << 47;
 
 /// Bytes of a buffer as they are reserved: rounded up to [`ALIGN_BYTES`], and 0 where the formula is negative.
-pub(super) fn reserved(program: &Program, buffer: &Buffer) -> Dim {
+pub(super) fn reserved(program: &Program, buffer: BufferId) -> Dim {
     let facts = &program.facts;
-    let mut bytes = facts.simplify(&(&buffer.elems * buffer.dtype.size_bytes() as i64));
+    let mut bytes = facts.simplify(&program.bytes(buffer));
     if facts.bounds(&bytes).lo.is_none_or(|lo| lo.is_negative()) {
         bytes = bytes.max(Dim::zero());
     }
@@ -31,7 +31,7 @@ pub(super) fn reserved(program: &Program, buffer: &Buffer) -> Dim {
 /// Its formula has no upper bound, or one beyond what can be addressed.
 pub(crate) fn at_most(program: &Program, id: BufferId) -> Result<i64> {
     let buffer = &program.buffers[id];
-    let bytes = program.facts.simplify(&(&buffer.elems * buffer.dtype.size_bytes() as i64));
+    let bytes = program.facts.simplify(&program.bytes(id));
     let name = if buffer.name.is_empty() { id.to_string() } else { format!("`{}`", buffer.name) };
     let Some(hi) = program.facts.bounds(&bytes).hi else {
         return Err(unbounded(program, &name, &bytes));

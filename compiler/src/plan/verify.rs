@@ -207,7 +207,8 @@ fn check_corner(
         let buffer = &program.buffers[placement.buffer];
         let Ok(elems) = buffer.elems.eval(&value_of) else { return Ok(false) };
         let bytes = (elems * buffer.dtype.size_bytes()).max(BigInt::ZERO);
-        let size = bytes.div_ceil(&BigInt::from(ALIGN_BYTES)) * ALIGN_BYTES;
+        let size =
+            bytes.div_ceil(&BigInt::from(ALIGN_BYTES)) * ALIGN_BYTES * copies(program, placement.buffer);
         let below = placement.below.iter().map(|other| &spans[other].1);
         let begin = below.max().cloned().unwrap_or(BigInt::ZERO);
         let end = &begin + size;
@@ -226,6 +227,11 @@ fn check_corner(
     }
 }
 
+/// How often a buffer is in the arena.
+fn copies(program: &Program, buffer: BufferId) -> u32 {
+    if matches!(program.buffers[buffer].space, Space::Scratch) { program.workers.max(1) } else { 1 }
+}
+
 fn max_live(program: &Program, alive: &[BTreeSet<BufferId>]) -> Result<u64> {
     let mut most = BigInt::ZERO;
     for set in alive {
@@ -235,7 +241,7 @@ fn max_live(program: &Program, alive: &[BTreeSet<BufferId>]) -> Result<u64> {
             let bytes = &buffer.elems * buffer.dtype.size_bytes() as i64;
             let hi = program.facts.bounds(&program.facts.simplify(&bytes)).hi;
             let hi = hi.ok_or_else(|| wrong(format!("{id:?} has no bound")))?.max(BigInt::ZERO);
-            live += hi.div_ceil(&BigInt::from(ALIGN_BYTES)) * ALIGN_BYTES;
+            live += hi.div_ceil(&BigInt::from(ALIGN_BYTES)) * ALIGN_BYTES * copies(program, *id);
         }
         most = most.max(live);
     }

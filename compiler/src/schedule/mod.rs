@@ -1,6 +1,7 @@
 //! Kernels → kernels: what runs in one loop, once it is known what runs at all.
 
 mod blocks;
+mod indices;
 mod neighbours;
 mod rows;
 
@@ -10,7 +11,8 @@ use crate::{Result, kernel::Program};
 pub type Pass = fn(&mut Program) -> Result<()>;
 
 /// The passes in the order in which they run.
-pub const PASSES: &[(&str, Pass)] = &[("rows", rows::fuse), ("blocks", blocks::fuse)];
+pub const PASSES: &[(&str, Pass)] =
+    &[("rows", rows::fuse), ("blocks", blocks::fuse), ("indices", indices::tabulate)];
 
 /// Runs all passes.
 ///

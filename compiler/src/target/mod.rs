@@ -90,10 +90,27 @@ impl Level {
             "has_bmi2",
             "has_lzcnt",
         ];
+        const V4: &[&str] = &[
+            "has_cmpxchg16b",
+            "has_sse3",
+            "has_ssse3",
+            "has_sse41",
+            "has_sse42",
+            "has_popcnt",
+            "has_avx",
+            "has_avx2",
+            "has_fma",
+            "has_bmi1",
+            "has_bmi2",
+            "has_lzcnt",
+            "has_avx512f",
+            "has_avx512dq",
+            "has_avx512vl",
+        ];
         match self {
             Level::X86V2 => V2,
-            // Cranelift uses AVX-512 for instructions that we don't emit; wide vectors are encoded by the leaves.
-            Level::X86V3 | Level::X86V4 => V3,
+            Level::X86V3 => V3,
+            Level::X86V4 => V4,
             Level::Aarch64 => &[],
             Level::Riscv64 => &["has_v", "has_zca", "has_zcd"],
         }

@@ -318,24 +318,33 @@ impl<'a> Tile<'a> {
         }
     }
 
-    /// The columns of a vector lane by lane; columns beyond the last are read from the last.
+    /// The columns of a vector lane by lane; those beyond the last are zero.
     fn gather(&self, b: &mut Builder, vector: usize, rhs: Int, column: Int) -> Vector {
-        let first = vector * b.lanes();
-        let skip = b.int_op(IntOp::Mul, column, first as i32);
-        let mut base = b.int_op(IntOp::Add, rhs, skip);
-        let mut mems = Vec::new();
+        let skip = b.int_op(IntOp::Mul, column, (vector * b.lanes()) as i32);
+        let first = b.int_op(IntOp::Add, rhs, skip);
+        self.apart(b, vector, first, column)
+    }
+
+    /// The lanes of a vector of columns that are `stride` bytes apart; those beyond the last column are zero.
+    fn apart(&self, b: &mut Builder, vector: usize, first: Int, stride: Int) -> Vector {
+        let Some(&(n, _)) = self.parts.get(vector) else {
+            let places = b.lane_places(first, stride);
+            return b.load_lanes(places);
+        };
+        // By way of memory, behind what the epilogue keeps there.
+        let bytes = 4 * b.lanes();
+        let kept = self.key.rows as usize * self.key.vectors as usize * bytes;
+        let lanes = Mem::from(b.scratch(kept + bytes)).plus(kept);
+        let zero = b.bits(0);
+        b.store(lanes, zero);
         for lane in 0..b.lanes() {
-            if lane > 0 {
-                let next = b.copy(base);
-                match self.parts.get(vector) {
-                    None => b.advance(next, column),
-                    Some(&(n, _)) => b.when(CompareOp::Gt, n, lane as i32, |b| b.advance(next, column)),
-                }
-                base = next;
-            }
-            mems.push(Mem::from(base));
+            b.when(CompareOp::Gt, n, lane as i32, |b| {
+                let one = b.load_one(first);
+                b.store_one(lanes.plus(4 * lane), one);
+                b.advance(first, stride);
+            });
         }
-        b.load_lanes(mems)
+        b.load(lanes)
     }
 
     fn epilogue(&self, b: &mut Builder) {
@@ -425,21 +434,11 @@ impl At<'_> {
         Mem::from(self.tile.streams[stream as usize]).plus(4 * self.vector * b.lanes())
     }
 
-    /// The places of the columns in a stream with a stride; those beyond the last are the last one's.
-    fn places(&self, b: &mut Builder, stream: u32) -> Vec<Mem> {
+    /// Where the first column lies in a stream with a stride, and the stride.
+    fn first(&self, b: &mut Builder, stream: u32) -> (Int, Int) {
         let stride = b.arg(self.tile.key.stream(stream) + 2);
         let skip = b.int_op(IntOp::Mul, stride, (self.vector * b.lanes()) as i32);
-        let mut place = b.int_op(IntOp::Add, self.tile.streams[stream as usize], skip);
-        let mut mems = vec![Mem::from(place)];
-        for lane in 1..b.lanes() {
-            place = b.copy(place);
-            match self.tile.parts.get(self.vector) {
-                None => b.advance(place, stride),
-                Some(&(n, _)) => b.when(CompareOp::Gt, n, lane as i32, |b| b.advance(place, stride)),
-            }
-            mems.push(place.into());
-        }
-        mems
+        (b.int_op(IntOp::Add, self.tile.streams[stream as usize], skip), stride)
     }
 }
 
@@ -450,8 +449,8 @@ impl Lanes for At<'_> {
             (Columns::Unit, None) => b.load(self.unit(b, stream)),
             (Columns::Unit, Some(&(n, mask))) => b.load_first(self.unit(b, stream), n, mask),
             (Columns::Stride, _) => {
-                let places = self.places(b, stream);
-                b.load_lanes(places)
+                let (first, stride) = self.first(b, stream);
+                self.tile.apart(b, self.vector, first, stride)
             }
         }
     }
@@ -462,13 +461,13 @@ impl Lanes for At<'_> {
             (Columns::Unit, None) => b.store(self.unit(b, stream), value),
             (Columns::Unit, Some(&(n, mask))) => b.store_first(self.unit(b, stream), value, n, mask),
             (Columns::Stride, None) => {
-                let places = self.places(b, stream);
+                let (first, stride) = self.first(b, stream);
+                let places = b.lane_places(first, stride);
                 b.store_lanes(places, value);
             }
             (Columns::Stride, Some(&(n, _))) => {
-                // Only the lanes that exist: the others would overwrite the last column.
-                let places = self.places(b, stream);
-                store_existing(b, &places, value, n);
+                let (first, stride) = self.first(b, stream);
+                store_existing(b, (first, stride), value, n);
             }
         }
     }
@@ -491,16 +490,17 @@ impl Lanes for At<'_> {
 }
 
 /// Stores the lanes below `n`, lane by lane, each brought to lane 0 in its turn.
-fn store_existing(b: &mut Builder, places: &[Mem], value: Vector, n: Int) {
-    for (lane, place) in places.iter().enumerate() {
+fn store_existing(b: &mut Builder, (place, stride): (Int, Int), value: Vector, n: Int) {
+    for lane in 0..b.lanes() {
         b.when(CompareOp::Gt, n, lane as i32, |b| {
             let mut shown = value;
-            for bit in 0..places.len().trailing_zeros() {
+            for bit in 0..b.lanes().trailing_zeros() {
                 if lane >> bit & 1 == 1 {
                     shown = b.butterfly(shown, 1 << bit);
                 }
             }
-            b.store_one(*place, shown);
+            b.store_one(place, shown);
+            b.advance(place, stride);
         });
     }
 }

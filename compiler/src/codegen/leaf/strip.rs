@@ -361,19 +361,7 @@ impl At<'_> {
         if matches!(self.part, Part::One(_)) {
             return vec![Mem { base: pointer, index: None, disp }];
         }
-        let mut mems = Vec::with_capacity(b.lanes());
-        let mut base = pointer;
-        for lane in 0..b.lanes() {
-            mems.push(match lane % 2 {
-                0 => Mem { base, index: None, disp },
-                _ => Mem { base, index: Some((stride, 1)), disp },
-            });
-            if lane % 2 == 1 && lane + 1 < b.lanes() {
-                let twice = b.int_op(IntOp::Shl, stride, 1);
-                base = b.int_op(IntOp::Add, base, twice);
-            }
-        }
-        mems
+        b.lane_places(pointer, stride).into_iter().map(|place| Mem { disp, ..place }).collect()
     }
 }
 

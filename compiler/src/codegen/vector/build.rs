@@ -153,6 +153,21 @@ impl Builder {
         dst
     }
 
+    /// Where the lanes of a vector lie that are `stride` bytes apart; few registers hold them all.
+    pub fn lane_places(&mut self, first: Int, stride: Int) -> Vec<Mem> {
+        let thrice = self.address(Mem { base: stride, index: Some((stride, 2)), disp: 0 });
+        let mut base = first;
+        let mut places = Vec::with_capacity(self.lanes());
+        for lane in (0..self.lanes()).step_by(4) {
+            if lane > 0 {
+                base = self.address(Mem { base, index: Some((stride, 4)), disp: 0 });
+            }
+            let at = |index| Mem { base, index, disp: 0 };
+            places.extend([None, Some((stride, 1)), Some((stride, 2)), Some((thrice, 1))].map(at));
+        }
+        places
+    }
+
     /// The address of `bytes` of memory of the leaf's own; the same at every call.
     pub fn scratch(&mut self, bytes: usize) -> Int {
         self.code.scratch_bytes = self.code.scratch_bytes.max(bytes as u32);

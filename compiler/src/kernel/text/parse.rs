@@ -85,6 +85,7 @@ impl Reader<'_> {
             match self.cursor.word() {
                 "symbol" => self.symbol()?,
                 "assume" => self.assume()?,
+                "workers" => self.program.workers = self.cursor.number()?,
                 "input" => {
                     let port = self.port()?;
                     self.program.inputs.push(port);

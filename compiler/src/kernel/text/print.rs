@@ -16,6 +16,9 @@ impl fmt::Display for Program {
         for assumption in self.facts.assumptions() {
             write_assumption(f, "assume", assumption)?;
         }
+        if self.workers > 1 {
+            writeln!(f, "  workers {}", self.workers)?;
+        }
         for (id, buffer) in &self.buffers {
             write!(f, "  {id:?}")?;
             write_buffer(f, buffer)?;

@@ -1,0 +1,147 @@
+//! How a kernel is cut into shares for several threads.
+//!
+//! A kernel runs as one or more *parts*, one after another: its statements where no scalar variable or binding passes
+//! between them, else all of them as one. What of a part may run at once is its [`Split`]: the joint iterations of its
+//! parallel loops, the elements of a strip, or the rows or columns of a contraction.
+//!
+//! The driver cuts a part's iterations into as many *shares* as there are threads, at places that depend on their number
+//! only, and hands the shares to the host; [`share`] is the task that the host calls. A share, not a thread, owns a copy
+//! of the kernel's scratch. No result depends on where the cuts are: every element is computed in one share, in the
+//! order in which it is computed alone.
+
+use super::{
+    function::{FuncCtx, frame},
+    unit::Unit,
+};
+use crate::{
+    error::Result,
+    kernel::{Axis, Code, Contract, Inst, Kernel, Stmt},
+};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
+use cranelift_module::FuncId;
+use symshape::Dim;
+
+/// What the range that a part's function is called with means, in the frame's slot [`frame::WAY`].
+pub(super) mod way {
+    /// Nothing: everything is to be done.
+    pub(in crate::codegen) const ALL: i64 = 0;
+    /// A range of a contraction's rows, in steps of its own.
+    pub(in crate::codegen) const ROWS: i64 = 1;
+    /// A range of a contraction's columns, in steps of its own.
+    pub(in crate::codegen) const COLUMNS: i64 = 2;
+}
+
+/// Consecutive elements of a strip that are not divided: whole cache lines, and whole vectors of any ISA.
+pub(super) const STRIP_STEP: i64 = 64;
+
+/// Statements of a kernel that run as one function.
+pub(super) struct Part<'k> {
+    pub(super) body: &'k [Stmt],
+    pub(super) split: Split<'k>,
+}
+
+/// What of a part may run at once.
+#[derive(Clone, Copy)]
+pub(super) enum Split<'k> {
+    /// Nothing.
+    Not,
+    /// The iterations of a loop, or of two directly nested ones taken together.
+    Loops(&'k Axis, Option<&'k Axis>, &'k [Stmt]),
+    /// The elements of a strip without reductions.
+    Strip(&'k Axis, &'k Code),
+    /// Rows or columns.
+    Contract(&'k Contract),
+}
+
+/// The parts of a kernel.
+pub(super) fn parts(kernel: &Kernel) -> Vec<Part<'_>> {
+    let body = &kernel.body[..];
+    let apart = |stmt: &Stmt| matches!(stmt, Stmt::For { .. } | Stmt::Strip { .. } | Stmt::Contract(_));
+    let whole = body.len() < 2 || !kernel.locals.is_empty() || !body.iter().all(apart);
+    let pieces: Vec<&[Stmt]> = if whole { vec![body] } else { body.chunks(1).collect() };
+    pieces.into_iter().map(|body| Part { body, split: split(body) }).collect()
+}
+
+fn split(body: &[Stmt]) -> Split<'_> {
+    match body {
+        [Stmt::For { axis, parallel: true, body }] => match &body[..] {
+            [Stmt::For { axis: inner, parallel: true, body }] if !inner.extent.contains(&axis.var) => {
+                Split::Loops(axis, Some(inner), body)
+            }
+            _ => Split::Loops(axis, None, body),
+        },
+        [Stmt::Strip { axis, code }] if is_free(code) => Split::Strip(axis, code),
+        [Stmt::Contract(contract)] => Split::Contract(contract),
+        _ => Split::Not,
+    }
+}
+
+/// Whether the elements of a strip leave nothing behind but what they store.
+fn is_free(code: &Code) -> bool {
+    !code.insts.iter().any(|inst| matches!(inst, Inst::Reduce(..) | Inst::Set(..) | Inst::Bind(..)))
+}
+
+/// The extents of the loops of a part, multiplied; `None` where they are not known before it runs.
+pub(super) fn iterations(split: Split) -> Option<Dim> {
+    match split {
+        Split::Loops(axis, None, _) => Some(axis.extent.clone()),
+        Split::Loops(axis, Some(inner), _) => Some(&axis.extent * &inner.extent),
+        Split::Strip(axis, _) => Some(axis.extent.ceil_div(STRIP_STEP)),
+        Split::Not | Split::Contract(_) => None,
+    }
+}
+
+/// The task that runs shares `begin..end` of the part whose function, iterations and shares are in the frame:
+/// `(frame, begin, end, worker)`. Defined on first use.
+pub(super) fn share(unit: &mut Unit) -> Result<FuncId> {
+    if let Some(id) = unit.on_demand.get("share") {
+        return Ok(*id);
+    }
+    let id =
+        unit.define_local("share", &[types::I64, types::I64, types::I64, types::I32], &[], |f, params| {
+            let [frame, begin, end, _] = *params else { return Ok(()) };
+            let trusted = MemFlagsData::trusted();
+            let [body, count, shares] = [frame::BODY, frame::COUNT, frame::SHARES]
+                .map(|slot| f.builder.ins().load(types::I64, trusted, frame, slot));
+            let signature = f.unit.signature(&[types::I64, types::I64, types::I64, types::I32], &[]);
+            let signature = f.builder.import_signature(signature);
+            let (head, after) = (f.builder.create_block(), f.builder.create_block());
+            let share = f.builder.append_block_param(head, types::I64);
+            let any = f.builder.ins().icmp(IntCC::SignedLessThan, begin, end);
+            f.builder.ins().brif(any, head, &[BlockArg::Value(begin)], after, &[]);
+            f.builder.switch_to_block(head);
+            let next = f.builder.ins().iadd_imm_s(share, 1);
+            let [from, to] = [share, next].map(|number| {
+                let before = f.builder.ins().imul(count, number);
+                f.builder.ins().udiv(before, shares)
+            });
+            let copy = f.builder.ins().ireduce(types::I32, share);
+            f.builder.ins().call_indirect(signature, body, &[frame, from, to, copy]);
+            let more = f.builder.ins().icmp(IntCC::SignedLessThan, next, end);
+            f.builder.ins().brif(more, head, &[BlockArg::Value(next)], after, &[]);
+            f.builder.seal_block(head);
+            f.builder.switch_to_block(after);
+            f.builder.seal_block(after);
+            f.builder.ins().return_(&[]);
+            Ok(())
+        })?;
+    unit.on_demand.insert("share".into(), id);
+    Ok(id)
+}
+
+/// The part of `0..count` that is to be done, as multiples of `step` where the frame says `way`; see [`way`].
+pub(super) fn range(
+    f: &mut FuncCtx,
+    (begin, end): (Value, Value),
+    way: i64,
+    step: i64,
+    count: Value,
+) -> Result<(Value, Value)> {
+    let frame = f.frame()?;
+    let set = f.builder.ins().load(types::I64, MemFlagsData::trusted(), frame, frame::WAY);
+    let mine = f.builder.ins().icmp_imm_s(IntCC::Equal, set, way);
+    let zero = f.int(0);
+    let (first, last) = (f.builder.ins().imul_imm_s(begin, step), f.builder.ins().imul_imm_s(end, step));
+    let last = f.builder.ins().smin(last, count);
+    Ok((f.builder.ins().select(mine, first, zero), f.builder.ins().select(mine, last, count)))
+}

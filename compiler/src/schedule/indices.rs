@@ -1,0 +1,164 @@
+//! Turns indices that are used as values into loads from a table of integers, so that leaves can have them.
+//!
+//! `index i64 e`, where `e` moves with a loop, has no vector form: lanes are 32 bits, and hold what streams bring. But
+//! a table `t` of consecutive integers from `lo` on has `t[e - lo] = e`, which is a stream like any other. 64-bit
+//! indices are narrowed first where nothing but comparisons with other small integers, and conversions, see them: the
+//! positions that a causal mask compares.
+
+use crate::{
+    Result,
+    kernel::{Access, Axis, Buffer, BufferId, Code, Inst, Program, Space, Stmt},
+    scalar::{Reg, Scalar},
+    tensor::Tensor,
+};
+use num_traits::ToPrimitive;
+use std::collections::BTreeMap;
+use symshape::{Dim, Facts, Symbol};
+use symshape_runtime::DType;
+
+/// Longest table.
+const MOST_ENTRIES: i64 = 1 << 16;
+
+/// The tables by their first integer, each with its length.
+type Tables = BTreeMap<i64, (BufferId, i64)>;
+
+/// Rewrites all strips and epilogues.
+pub(super) fn tabulate(program: &mut Program) -> Result<()> {
+    let mut kernels = std::mem::take(&mut program.kernels);
+    let mut tables = Tables::new();
+    for kernel in &mut kernels {
+        let facts = program.facts.clone();
+        stmts(program, &mut tables, &facts, &mut Vec::new(), &mut kernel.body);
+    }
+    program.kernels = kernels;
+    for (lo, (buffer, len)) in tables {
+        let numbers: Vec<Scalar> = (lo..lo + len).map(|n| Scalar::from_i64(DType::I32, n)).collect();
+        if let Some(tensor) = Tensor::from_scalars(DType::I32, vec![numbers.len()], &numbers) {
+            program.buffers[buffer].elems = Dim::from(len);
+            program.buffers[buffer].space = Space::Const(tensor);
+        }
+    }
+    Ok(())
+}
+
+/// Goes through the statements; `vars` are the variables of the loops around.
+fn stmts(
+    program: &mut Program,
+    tables: &mut Tables,
+    facts: &Facts,
+    vars: &mut Vec<Symbol>,
+    body: &mut [Stmt],
+) {
+    let depth = vars.len();
+    for stmt in body {
+        let mut facts = facts.clone();
+        let mut enter = |axis: &Axis, vars: &mut Vec<Symbol>| {
+            facts.declare_index(&axis.var, &axis.extent);
+            vars.push(axis.var.clone());
+        };
+        match stmt {
+            Stmt::For { axis, body, .. } => {
+                enter(axis, vars);
+                stmts(program, tables, &facts, vars, body);
+            }
+            Stmt::Strip { axis, code } => {
+                enter(axis, vars);
+                rewrite(program, tables, &facts, vars, code);
+            }
+            Stmt::Contract(contract) => {
+                contract.m.iter().chain([&contract.n]).for_each(|axis| enter(axis, vars));
+                rewrite(program, tables, &facts, vars, &mut contract.epilogue);
+            }
+            Stmt::If { then, otherwise, .. } => {
+                stmts(program, tables, &facts, vars, then);
+                stmts(program, tables, &facts, vars, otherwise);
+            }
+            Stmt::While { body, .. } => stmts(program, tables, &facts, vars, body),
+            Stmt::Block(_) => {}
+        }
+        vars.truncate(depth);
+    }
+}
+
+fn rewrite(program: &mut Program, tables: &mut Tables, facts: &Facts, vars: &[Symbol], code: &mut Code) {
+    let moves = |inst: &Inst| matches!(inst, Inst::Index(DType::I32 | DType::I64, dim) if vars.iter().any(|var| dim.contains(var)));
+    // Positions bound to what was loaded are not known to be small, and not linear in anything.
+    let binds = code.insts.iter().any(|inst| matches!(inst, Inst::Bind(..)));
+    if binds || !code.insts.iter().any(moves) {
+        return;
+    }
+    let narrow = narrow(facts, code);
+    for at in 0..code.insts.len() {
+        let new = match &code.insts[at] {
+            Inst::Index(DType::I64, dim) if narrow[at] => Inst::Index(DType::I32, dim.clone()),
+            Inst::Const(value) if narrow[at] => Inst::Const(Scalar::from_i64(DType::I32, value.as_i64())),
+            other => other.clone(),
+        };
+        code.insts[at] = match &new {
+            Inst::Index(DType::I32, dim) if moves(&new) => {
+                table(program, tables, facts, dim).map_or(new.clone(), Inst::Load)
+            }
+            _ => new,
+        };
+    }
+}
+
+/// Which 64-bit constants and indices may as well have 32 bits.
+fn narrow(facts: &Facts, code: &Code) -> Vec<bool> {
+    let is_small = |inst: &Inst| match inst {
+        Inst::Const(value) => value.dtype() == DType::I64 && i32::try_from(value.as_i64()).is_ok(),
+        Inst::Index(DType::I64, dim) => {
+            range(facts, dim).is_some_and(|(lo, hi)| i32::try_from(lo).is_ok() && i32::try_from(hi).is_ok())
+        }
+        _ => false,
+    };
+    let mut narrow: Vec<bool> = code.insts.iter().map(is_small).collect();
+    // Both sides of a comparison have one type, so what one side can't be, the other may not: until nothing changes.
+    loop {
+        let before = narrow.clone();
+        for inst in &code.insts {
+            match inst {
+                Inst::Compare(_, a, b) => {
+                    let both = narrow[a.0 as usize] && narrow[b.0 as usize];
+                    (narrow[a.0 as usize], narrow[b.0 as usize]) = (both, both);
+                }
+                Inst::Cast(..) => {}
+                other => operands(other).into_iter().for_each(|reg| narrow[reg.0 as usize] = false),
+            }
+        }
+        if narrow == before {
+            return narrow;
+        }
+    }
+}
+
+fn operands(inst: &Inst) -> Vec<Reg> {
+    match inst {
+        Inst::Const(_) | Inst::Index(..) | Inst::Load(_) | Inst::Sum | Inst::Get(_) => vec![],
+        Inst::Bind(_, x) | Inst::Set(_, x) | Inst::Unary(_, x) | Inst::Cast(_, x) => vec![*x],
+        Inst::Store(_, x) | Inst::Reduce(_, x, _) => vec![*x],
+        Inst::Binary(_, x, y) | Inst::Compare(_, x, y) => vec![*x, *y],
+        Inst::Select(c, x, y) => vec![*c, *x, *y],
+        Inst::Check(check) => vec![check.value],
+    }
+}
+
+fn range(facts: &Facts, dim: &Dim) -> Option<(i64, i64)> {
+    let bounds = facts.bounds(dim);
+    Some((bounds.lo?.to_i64()?, bounds.hi?.to_i64()?))
+}
+
+/// The place of the integer `dim` in a table.
+fn table(program: &mut Program, tables: &mut Tables, facts: &Facts, dim: &Dim) -> Option<Access> {
+    let (lo, hi) = range(facts, dim)?;
+    let len = hi.checked_sub(lo)?.checked_add(1).filter(|len| (1..=MOST_ENTRIES).contains(len))?;
+    // Most begin at zero: one table then serves all.
+    let lo = if lo > 0 && hi < MOST_ENTRIES { 0 } else { lo };
+    let len = if lo == 0 { hi + 1 } else { len };
+    let (buffer, longest) = tables.entry(lo).or_insert_with(|| {
+        let (name, elems) = (format!("integers from {lo}"), Dim::zero());
+        (program.buffers.push(Buffer { name, dtype: DType::I32, elems, space: Space::Arena }), 0)
+    });
+    *longest = len.max(*longest);
+    Some(Access { buffer: *buffer, at: facts.simplify(&(dim - lo)) })
+}
