@@ -66,7 +66,7 @@ impl Default for Options {
 
 /// Bytes that a buffer takes in the arena, at any values of the symbols.
 pub(crate) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
-    size::reserved(program, &program.buffers[buffer])
+    size::reserved(program, buffer)
 }
 
 /// Plans the arena of a program.
