@@ -115,7 +115,8 @@ pub struct Compiled {
 /// # Errors
 /// When the target lacks what the model needs.
 pub fn compile(lowered: &Lowered, target: &Target, artifact: Artifact) -> Result<Compiled> {
-    let options = Options { shared: artifact == Artifact::Shared, ..Options::default() };
+    let options =
+        Options { shared: artifact == Artifact::Shared, levels: target.wider.clone(), ..Options::default() };
     let (object, summary) = emit::object::object(&lowered.program, &lowered.plan, target, &options)?;
     Ok(Compiled { object, header: emit::header::header(&lowered.program, &lowered.plan), summary })
 }

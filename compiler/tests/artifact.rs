@@ -162,6 +162,33 @@ fn shared_object_and_jit_agree_bit_for_bit_at_every_size() {
 }
 
 #[test]
+fn an_artefact_of_several_levels_uses_the_highest_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Target::host().unwrap();
+    if host.level < symshape_compiler::target::Level::X86V3
+        || host.level > symshape_compiler::target::Level::X86V4
+    {
+        return;
+    }
+    let outputs = ["x86-64-v4,x86-64-v2,x86-64-v3", host.level.name(), "x86-64-v2"].map(|levels| {
+        let target = Target::parse(None, Some(levels)).unwrap();
+        let compiled = pipeline::compile(&lowered(), &target, Artifact::Shared).expect("supported");
+        let path = folder.path().join(format!("{levels}.so"));
+        emit::shared::shared(&compiled.object, &path).unwrap();
+        let mut context = Context::new(&Model::open(path).unwrap()).unwrap();
+        let x: Vec<f32> = (0..20).map(|idx| (idx as f32 * 0.7).sin() * 5.0).collect();
+        let mut bits = || {
+            let outputs = context.run_views(&[TensorRef::new(&[5, 4], &x).unwrap()]).unwrap();
+            outputs.get(0).bytes().to_vec()
+        };
+        assert_eq!(bits(), bits(), "the first call and others");
+        (bits(), compiled.summary.code_bytes)
+    });
+    assert_eq!(outputs[0].0, outputs[1].0);
+    assert!(outputs[0].1 > outputs[1].1 + outputs[2].1, "there is code for all");
+}
+
+#[test]
 fn shared_objects_without_an_end_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     compile(folder.path(), Artifact::Shared);

@@ -82,8 +82,13 @@ fn compile_reports_what_it_wrote() {
 
 #[test]
 fn stages_have_texts() {
-    for (stage, part) in [("graph", "graph"), ("kernel", "for "), ("plan", "arena_max"), ("clif", "function")]
-    {
+    for (stage, part) in [
+        ("graph", "graph"),
+        ("kernel", "for "),
+        ("plan", "arena_max"),
+        ("clif", "function"),
+        ("asm", "model_run:"),
+    ] {
         let output = symc(&[&["compile", BLOCK, "--emit", stage], &DIMS[..]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         assert!(String::from_utf8(output.stdout).unwrap().contains(part), "{stage}");
@@ -123,6 +128,9 @@ fn bench_has_a_line_for_each_binding_and_no_heap_calls() {
             assert!(line[field].as_u64().unwrap() > 0, "{field}");
         }
     }
+    let lines = json(&["bench", &model, "--at", "N=4,S=9", "--threads", "2", "--min-ms", "5"]);
+    assert_eq!((&lines[0]["threads"], &lines[0]["allocs_per_call"]), (&2.into(), &0.into()));
+    let lines = json(&["bench", &model, "--at", "N=1,S=1", "N=4,S=9", "--min-ms", "5"]);
     assert!(lines[0]["arena_bytes"].as_u64() < lines[1]["arena_bytes"].as_u64());
     assert!(lines[1]["arena_bytes"].as_u64() <= lines[1]["arena_max"].as_u64());
 }

@@ -12,7 +12,6 @@ use clap::ValueEnum;
 use serde_json::json;
 use std::{
     path::{Path, PathBuf},
-    process::Command,
     time::Instant,
 };
 
@@ -32,7 +31,8 @@ pub(super) struct Args {
     /// Machine to compile for, as a target triple
     #[arg(long, value_name = "TRIPLE")]
     target: Option<String>,
-    /// Instruction level to compile for; the default is this machine's
+    /// Instruction level to compile for, or several with commas between them, of which the artefact uses the highest
+    /// that the machine can do; the default is this machine's
     #[arg(long, value_name = "LEVEL")]
     cpu: Option<String>,
     /// Threads that calls can use in full; more of them share what memory there is
@@ -178,8 +178,13 @@ fn print(stage: Stage, lowered: &Lowered, target: &Target) -> Result<()> {
             line(&emit::object::object(program, plan, target, &options)?.1.clif);
         }
         Stage::Asm => {
-            let (object, _) = emit::object::object(program, plan, target, &Options::default())?;
-            disassemble(&object)?;
+            let (object, _) = emit::object::object(
+                program,
+                plan,
+                target,
+                &Options { levels: target.wider.clone(), ..Options::default() },
+            )?;
+            line(&super::asm::listing(&object)?);
         }
     }
     Ok(())
@@ -195,15 +200,4 @@ fn plan_text(Lowered { program, plan }: &Lowered) -> String {
         text.push_str(&format!("{id} {dtype}[{elems}] above [{}]  ; {name}\n", below.join(", ")));
     }
     text.trim_end().to_string()
-}
-
-/// Prints an object's code by way of the system's `objdump`.
-fn disassemble(object: &[u8]) -> Result<()> {
-    let folder = at_path(tempfile::tempdir(), Path::new("temporary folder"))?;
-    let path = folder.path().join("model.o");
-    at_path(std::fs::write(&path, object), &path)?;
-    let output = Command::new("objdump").args(["-d", "--no-show-raw-insn"]).arg(&path).output();
-    let output = at_path(output, Path::new("objdump (needed for --emit=asm)"))?;
-    line(&String::from_utf8_lossy(&output.stdout));
-    Ok(())
 }

@@ -3,6 +3,7 @@
 //! Results go to standard output, with `--json` as one JSON object a line and nothing else; messages and progress go
 //! to standard error. Exit codes: 0 success, 1 the answer is no, 2 bad input, with an error that says what and where.
 
+mod asm;
 mod bench;
 mod compare;
 mod compile;

@@ -35,15 +35,16 @@ pub(super) struct Emitted<'k> {
     can_share: bool,
 }
 
-/// Emits the functions of all kernels.
-pub(super) fn kernels<'u>(unit: &mut Unit<'u>) -> Result<Vec<Emitted<'u>>> {
+/// Emits the functions of all kernels; `level` stands in their names.
+pub(super) fn kernels<'u>(unit: &mut Unit<'u>, level: &str) -> Result<Vec<Emitted<'u>>> {
     let program = unit.program;
     let mut list = Vec::with_capacity(program.kernels.len());
     for (idx, kernel) in program.kernels.iter().enumerate() {
         for (number, part) in split::parts(kernel).into_iter().enumerate() {
             let (mut fails, mut uses_scratch, mut can_share) = (false, false, false);
             let params = [types::I64, types::I64, types::I64, types::I32];
-            let name = if number == 0 { format!("kernel_{idx}") } else { format!("kernel_{idx}_{number}") };
+            let number = if number == 0 { String::new() } else { format!("_{number}") };
+            let name = format!("kernel_{idx}{number}{level}");
             let func = unit
                 .define_local(&name, &params, &[], |f, params| {
                     can_share = loops::part(f, kernel, &part, params)?;
@@ -57,10 +58,10 @@ pub(super) fn kernels<'u>(unit: &mut Unit<'u>) -> Result<Vec<Emitted<'u>>> {
     Ok(list)
 }
 
-/// Emits `run(inputs, outputs, dims, arena, exec) -> code`.
-pub(super) fn run(unit: &mut Unit, kernels: &[Emitted]) -> Result<FuncId> {
-    let name = unit.symbol("run");
-    let id = unit.declare(&name, Linkage::Export, &[types::I64; 5], &[types::I32])?;
+/// Emits `run(inputs, outputs, dims, arena, exec) -> code` under a name.
+pub(super) fn run(unit: &mut Unit, kernels: &[Emitted], name: &str, linkage: Linkage) -> Result<FuncId> {
+    let name = unit.symbol(name);
+    let id = unit.declare(&name, linkage, &[types::I64; 5], &[types::I32])?;
     unit.define(id, |f, params| {
         let [inputs, outputs, dims, arena, exec] = *params else { return Ok(()) };
         let (frame, host) = open_frame(f, exec);

@@ -14,6 +14,7 @@ pub mod function;
 mod index;
 mod lanes;
 pub mod leaf;
+mod levels;
 pub mod loops;
 pub mod math;
 mod scalar;
@@ -44,11 +45,10 @@ pub fn generate(
     let mut unit = Unit::new(module, program, plan, options);
     let unit = &mut unit;
     shape::require_bounds(program)?;
-    let kernels = driver::kernels(unit)?;
+    let (run, n_kernels) = levels::run(unit)?;
     let check = contract::check(unit)?;
     let arena_bytes = shape::arena_bytes(unit)?;
     let output_shape = shape::output_shape(unit)?;
-    let run = driver::run(unit, &kernels)?;
     let functions = desc::Functions { check, arena_bytes, output_shape, run };
-    desc::summary(unit, &functions, kernels.len())
+    desc::summary(unit, &functions, n_kernels)
 }

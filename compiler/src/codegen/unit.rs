@@ -9,6 +9,7 @@ use crate::{
     error::{Error, Result},
     kernel::{BufferId, Program, Space},
     plan::{ALIGN_BYTES, Plan},
+    target::Level,
 };
 use cranelift_codegen::{
     CodegenError,
@@ -25,6 +26,8 @@ pub struct Options {
     pub shared: bool,
     /// Keep the text of every function.
     pub clif: bool,
+    /// Levels above the module's own that there is code for too; which is used is decided at the first call.
+    pub levels: Vec<Level>,
     /// Loops over single elements in place of vector leaves: slow, and what the leaves are compared with.
     pub scalar: bool,
 }
@@ -80,6 +83,8 @@ pub struct Unit<'u> {
     numbers: u32,
     vector_isa: Box<dyn VectorIsa>,
     leaves: HashMap<LeafKey, FuncId>,
+    /// Leaves of all levels so far.
+    n_leaves: usize,
 }
 
 impl<'u> Unit<'u> {
@@ -106,6 +111,7 @@ impl<'u> Unit<'u> {
             numbers: 0,
             vector_isa,
             leaves: HashMap::new(),
+            n_leaves: 0,
         }
     }
 
@@ -119,12 +125,18 @@ impl<'u> Unit<'u> {
         &*self.vector_isa
     }
 
+    /// From here on leaves are made for this level, which is at or above the module's.
+    pub fn set_level(&mut self, level: Level) {
+        self.vector_isa = vector::for_level(level, self.module.isa());
+        self.leaves.clear();
+    }
+
     /// The leaf's function; defined on first use.
     pub fn leaf(&mut self, key: LeafKey) -> Result<FuncId> {
         if let Some(id) = self.leaves.get(&key) {
             return Ok(*id);
         }
-        let name = self.symbol(&format!("leaf_{}_{}", self.leaves.len(), key.name()));
+        let name = self.symbol(&format!("leaf_{}_{}", self.n_leaves, key.name()));
         if self.options.clif {
             let code = key.code(&*self.vector_isa);
             self.clif.push_str(&format!("; {name} ({})\n{code}\n", self.vector_isa.name()));
@@ -132,6 +144,7 @@ impl<'u> Unit<'u> {
         let (id, code_bytes) = leaf::emit(&key, &name, &*self.vector_isa, self.module)?;
         self.functions.push(FunctionSummary { name, code_bytes });
         self.leaves.insert(key, id);
+        self.n_leaves += 1;
         Ok(id)
     }
 

@@ -147,6 +147,8 @@ pub struct Target {
     pub triple: Triple,
     /// The level.
     pub level: Level,
+    /// Levels above it that code is made for too, from the lowest to the highest.
+    pub wider: Vec<Level>,
 }
 
 impl Target {
@@ -158,10 +160,10 @@ impl Target {
         let triple = Triple::host();
         let level = host_level()
             .ok_or_else(|| Error::unsupported(format!("this CPU ({triple}); x86-64-v2 is the least")))?;
-        Ok(Target { triple, level })
+        Ok(Target { triple, level, wider: Vec::new() })
     }
 
-    /// The target that a triple and a level name; without a triple the host's, without a level the host's own, or
+    /// The target that a triple and a level name, or several levels with commas between them; without a triple the host's, without a level the host's own, or
     /// the least of another architecture.
     ///
     /// # Errors
@@ -172,16 +174,19 @@ impl Target {
             None => Triple::host(),
             Some(text) => Triple::from_str(text).map_err(|e| usage(format!("target {text}: {e}")))?,
         };
-        let mut levels = Level::ALL.into_iter().filter(|level| level.is_of(triple.architecture));
-        let level = match level {
+        let mut known = Level::ALL.into_iter().filter(|level| level.is_of(triple.architecture));
+        let mut levels: Vec<Level> = match level {
             Some("native") | None if triple == Triple::host() => return Target::host(),
-            Some(name) => name.parse()?,
-            None => levels.next().ok_or_else(|| Error::unsupported(format!("target {triple}")))?,
+            Some(names) => names.split(',').map(str::parse).collect::<Result<_>>()?,
+            None => vec![known.next().ok_or_else(|| Error::unsupported(format!("target {triple}")))?],
         };
-        if !level.is_of(triple.architecture) {
+        levels.sort_unstable();
+        levels.dedup();
+        if let Some(level) = levels.iter().find(|level| !level.is_of(triple.architecture)) {
             return Err(usage(format!("{} is no level of {triple}", level.name())));
         }
-        Ok(Target { triple, level })
+        let level = levels.remove(0);
+        Ok(Target { triple, level, wider: levels })
     }
 
     /// The code generator for this target.

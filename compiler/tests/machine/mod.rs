@@ -55,7 +55,7 @@ impl Machine {
         let isa = Target::host().and_then(|host| host.isa(target::Placement::Jit)).expect("this machine");
         let builder = JITBuilder::with_isa(isa, cranelift_module::default_libcall_names());
         let mut module = JITModule::new(builder);
-        let options = Options { shared: false, clif: true, scalar };
+        let options = Options { clif: true, scalar, ..Options::default() };
         let summary = codegen::generate(&program, plan, &options, &mut module)?;
         module.finalize_definitions().expect("memory");
         let (desc, bytes) = module.get_finalized_data(summary.desc);

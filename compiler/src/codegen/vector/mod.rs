@@ -8,13 +8,13 @@ pub mod build;
 mod clif;
 pub mod code;
 mod text;
-mod x86;
+pub mod x86;
 
 pub use build::{Builder, Shape};
 pub use clif::Portable;
 pub use x86::X86;
 
-use crate::error::Result;
+use crate::{error::Result, target::Level};
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_module::{FuncId, Module};
 
@@ -31,6 +31,15 @@ pub fn for_target(isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
         return Box::new(X86::AVX2);
     }
     Box::new(Portable::new(isa))
+}
+
+/// The backend of a level, in a module for one at or below it.
+pub fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
+    match level {
+        Level::X86V3 => Box::new(X86::AVX2),
+        Level::X86V4 => Box::new(X86::AVX512),
+        Level::X86V2 | Level::Aarch64 | Level::Riscv64 => Box::new(Portable::new(isa)),
+    }
 }
 
 /// A backend.

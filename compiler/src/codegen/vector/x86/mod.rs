@@ -6,6 +6,7 @@
 
 mod allocate;
 mod asm;
+pub mod detect;
 mod legalize;
 mod level;
 mod operands;

@@ -1,0 +1,94 @@
+//! `run` for one level of the instruction set or several.
+//!
+//! With several levels there is a `run` with kernels and leaves for each, and the exported one goes to the highest that
+//! the machine can do. It asks the machine once, at the first call, and keeps the answer in a word of the artefact: the
+//! only memory of it that is ever written. Threads that call for the first time at once all write the same.
+
+use super::{
+    driver,
+    unit::{Unit, internal},
+    vector::x86::detect,
+};
+use crate::{error::Result, target::Level};
+use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder, MemFlagsData, condcodes::IntCC, types};
+use cranelift_module::{DataDescription, FuncId, Linkage, Module};
+
+/// Emits `run`; also the number of kernels.
+pub(super) fn run(unit: &mut Unit) -> Result<(FuncId, usize)> {
+    let n_kernels = unit.program.kernels.len();
+    let wider = unit.options.levels.clone();
+    if wider.is_empty() {
+        let kernels = driver::kernels(unit, "")?;
+        return Ok((driver::run(unit, &kernels, "run", Linkage::Export)?, n_kernels));
+    }
+    let kernels = driver::kernels(unit, "")?;
+    let least = driver::run(unit, &kernels, "run_least", Linkage::Local)?;
+    let mut runs = Vec::new();
+    for level in wider {
+        unit.set_level(level);
+        let kernels = driver::kernels(unit, &format!("_{}", suffix(level)))?;
+        let name = format!("run_{}", suffix(level));
+        runs.push((level, driver::run(unit, &kernels, &name, Linkage::Local)?));
+    }
+    Ok((dispatch(unit, least, &runs)?, n_kernels))
+}
+
+fn suffix(level: Level) -> String {
+    level.name().replace(['-', '.'], "_")
+}
+
+/// What [`detect::detect`] must say at least for a level to run.
+fn rank(level: Level) -> i64 {
+    match level {
+        Level::X86V3 => detect::AVX2,
+        Level::X86V4 => detect::AVX512,
+        Level::X86V2 | Level::Aarch64 | Level::Riscv64 => detect::BASE,
+    }
+}
+
+/// The exported `run`; `runs` from the lowest level to the highest.
+fn dispatch(unit: &mut Unit, least: FuncId, runs: &[(Level, FuncId)]) -> Result<FuncId> {
+    let name = unit.symbol("level");
+    let mut data = DataDescription::new();
+    data.define(vec![0; 8].into());
+    data.set_align(8);
+    let word =
+        unit.module.declare_data(&name, Linkage::Local, true, false).map_err(|e| internal(&name, e))?;
+    unit.module.define_data(word, &data).map_err(|e| internal(&name, e))?;
+    let name = unit.symbol("detect");
+    let mut signature = unit.module.make_signature();
+    signature.returns.push(AbiParam::new(types::I64));
+    let ask =
+        unit.module.declare_function(&name, Linkage::Local, &signature).map_err(|e| internal(&name, e))?;
+    let code = detect::detect()?;
+    unit.module.define_function_bytes(ask, 16, &code, &[]).map_err(|e| internal(&name, e))?;
+
+    let name = unit.symbol("run");
+    let id = unit.declare(&name, Linkage::Export, &[types::I64; 5], &[types::I32])?;
+    unit.define(id, |f, params| {
+        let place = f.data_address(word);
+        let known = f.builder.ins().load(types::I64, MemFlagsData::trusted(), place, 0);
+        let (first, next) = (f.builder.create_block(), f.builder.create_block());
+        let level = f.builder.append_block_param(next, types::I64);
+        f.builder.set_cold_block(first);
+        f.builder.ins().brif(known, next, &[BlockArg::Value(known)], first, &[]);
+        f.builder.switch_to_block(first);
+        let found = f.call(ask, &[]).unwrap_or(known);
+        f.builder.ins().store(MemFlagsData::trusted(), found, place, 0);
+        f.builder.ins().jump(next, &[BlockArg::Value(found)]);
+        f.builder.switch_to_block(next);
+        for (wanted, run) in runs.iter().rev() {
+            let (this, other) = (f.builder.create_block(), f.builder.create_block());
+            let can = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, rank(*wanted));
+            f.builder.ins().brif(can, this, &[], other, &[]);
+            f.builder.switch_to_block(this);
+            let result = f.call(*run, params);
+            f.builder.ins().return_(&Vec::from_iter(result));
+            f.builder.switch_to_block(other);
+        }
+        let result = f.call(least, params);
+        f.builder.ins().return_(&Vec::from_iter(result));
+        Ok(())
+    })?;
+    Ok(id)
+}
