@@ -87,7 +87,7 @@ fn stages_have_texts() {
         ("kernel", "for "),
         ("plan", "arena_max"),
         ("clif", "function"),
-        ("asm", "model_run:"),
+        ("asm", "_run:"),
     ] {
         let output = symc(&[&["compile", BLOCK, "--emit", stage], &DIMS[..]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));

@@ -40,7 +40,7 @@ pub(super) fn kernels<'u>(unit: &mut Unit<'u>, level: &str) -> Result<Vec<Emitte
     let program = unit.program;
     let mut list = Vec::with_capacity(program.kernels.len());
     for (idx, kernel) in program.kernels.iter().enumerate() {
-        for (number, part) in split::parts(kernel).into_iter().enumerate() {
+        for (number, part) in split::parts(program, kernel).into_iter().enumerate() {
             let (mut fails, mut uses_scratch, mut can_share) = (false, false, false);
             let params = [types::I64, types::I64, types::I64, types::I32];
             let number = if number == 0 { String::new() } else { format!("_{number}") };

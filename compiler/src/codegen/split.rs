@@ -15,10 +15,11 @@ use super::{
 };
 use crate::{
     error::Result,
-    kernel::{Axis, Code, Contract, Inst, Kernel, Stmt},
+    kernel::{Axis, Code, Contract, Inst, Kernel, Program, Space, Stmt, walk},
 };
 use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::FuncId;
+use std::collections::BTreeMap;
 use symshape::Dim;
 
 /// What the range that a part's function is called with means, in the frame's slot [`frame::WAY`].
@@ -54,12 +55,29 @@ pub(super) enum Split<'k> {
 }
 
 /// The parts of a kernel.
-pub(super) fn parts(kernel: &Kernel) -> Vec<Part<'_>> {
+pub(super) fn parts<'k>(program: &Program, kernel: &'k Kernel) -> Vec<Part<'k>> {
     let body = &kernel.body[..];
     let apart = |stmt: &Stmt| matches!(stmt, Stmt::For { .. } | Stmt::Strip { .. } | Stmt::Contract(_));
-    let whole = body.len() < 2 || !kernel.locals.is_empty() || !body.iter().all(apart);
+    let whole = body.len() < 2
+        || !kernel.locals.is_empty()
+        || !body.iter().all(apart)
+        || passes_scratch(program, body);
     let pieces: Vec<&[Stmt]> = if whole { vec![body] } else { body.chunks(1).collect() };
     pieces.into_iter().map(|body| Part { body, split: split(body) }).collect()
+}
+
+/// Whether scratch memory, of which each share has its own, passes from one statement to another.
+fn passes_scratch(program: &Program, body: &[Stmt]) -> bool {
+    let mut first = BTreeMap::new();
+    let mut passes = false;
+    for (number, stmt) in body.iter().enumerate() {
+        walk::accesses(std::slice::from_ref(stmt), &mut |site| {
+            let buffer = site.access.buffer;
+            let is_scratch = matches!(program.buffers[buffer].space, Space::Scratch);
+            passes |= is_scratch && *first.entry(buffer).or_insert(number) != number;
+        });
+    }
+    passes
 }
 
 fn split(body: &[Stmt]) -> Split<'_> {

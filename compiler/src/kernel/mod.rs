@@ -164,8 +164,8 @@ pub struct Axis {
 pub enum Rhs {
     /// Addressed by the column and reduction variables.
     At(Access),
-    /// A constant packed into panels of `width` columns: element `(k, n)`, `k` being the row-major index over the
-    /// reduction axes, lies at `base + ((n / width) * K + k) * width + n % width`; the last panel is filled up with zeros.
+    /// A constant, or scratch memory, packed into panels of `width` columns: element `(k, n)`, `k` being the row-major index over the
+    /// reduction axes, lies at `base + ((n / width) * K + k) * width + n % width`; the last panel is filled up with anything.
     Panels {
         /// The packed constant.
         buffer: BufferId,

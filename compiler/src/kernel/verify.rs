@@ -228,7 +228,7 @@ impl Checker<'_> {
         self.code(&contract.epilogue, Place::Epilogue(contract.dtype), &mut epilogue)
     }
 
-    /// The packed columns are a constant that holds them all.
+    /// The packed columns are a constant, or scratch memory, that holds them all.
     fn panels(
         &mut self,
         contract: &Contract,
@@ -237,8 +237,8 @@ impl Checker<'_> {
         width: u32,
         scope: &Scope,
     ) -> Result<()> {
-        if !matches!(self.program.buffers[id].space, Space::Const(_)) || width == 0 {
-            return Err(Error::invalid("panels are a constant of some columns each"));
+        if !matches!(self.program.buffers[id].space, Space::Const(_) | Space::Scratch) || width == 0 {
+            return Err(Error::invalid("panels are a constant or scratch, of some columns each"));
         }
         let depth = Dim::product(contract.k.iter().map(|axis| axis.extent.clone()));
         let width = i64::from(width);

@@ -225,11 +225,13 @@ fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kern
         program.buffers[*buffer].elems = row.extent.clone().min(BLOCK_ROWS.into()) * stride;
         program.buffers[*buffer].space = Space::Scratch;
     }
+    // Blocks share what is computed once for all of them.
+    let n_parallel = outer.len().max(1);
     let axes = outer.into_iter().chain([block]).enumerate().collect::<Vec<_>>();
     fused.body = axes
         .into_iter()
         .rev()
-        .fold(body, |body, (depth, axis)| vec![Stmt::For { axis, parallel: depth == 0, body }]);
+        .fold(body, |body, (depth, axis)| vec![Stmt::For { axis, parallel: depth < n_parallel, body }]);
     fused.name = kernels.each_ref().map(|kernel| kernel.name.as_str()).join(", ");
     fused
 }

@@ -2,7 +2,9 @@
 
 mod blocks;
 mod indices;
+mod names;
 mod neighbours;
+mod panels;
 mod rows;
 
 use crate::{Result, kernel::Program};
@@ -11,8 +13,12 @@ use crate::{Result, kernel::Program};
 pub type Pass = fn(&mut Program) -> Result<()>;
 
 /// The passes in the order in which they run.
-pub const PASSES: &[(&str, Pass)] =
-    &[("rows", rows::fuse), ("blocks", blocks::fuse), ("indices", indices::tabulate)];
+pub const PASSES: &[(&str, Pass)] = &[
+    ("rows", rows::fuse),
+    ("blocks", blocks::fuse),
+    ("panels", panels::pack),
+    ("indices", indices::tabulate),
+];
 
 /// Runs all passes.
 ///

@@ -1,0 +1,150 @@
+//! Packs right factors that contractions would have to gather.
+//!
+//! Where the columns of a right factor lie apart, as the keys of attention do, a tile would collect them lane by lane,
+//! once for each few rows. Instead they are copied into scratch memory in the form of packed panels, see
+//! [`Rhs::Panels`], in the innermost loop that they depend on, or outside of it:
+//!
+//! ```text
+//! for o { for block { C(o, block, B(o)) } }   ⇒   for o { P = panels of B(o);  for block { C(o, block, P) } }
+//! ```
+//!
+//! The lanes behind the last column are never written and what comes of them is never stored.
+
+use super::names::Names;
+use crate::{
+    Result,
+    kernel::{Access, Axis, Buffer, BufferId, Code, Contract, Inst, Program, Rhs, Space, Stmt},
+};
+use symshape::{Dim, Facts};
+use symshape_runtime::DType;
+
+/// Columns of a panel, as of constants that are packed at compile time.
+const WIDTH: i64 = 16;
+
+/// Most elements of a factor that are copied.
+const MOST_ELEMS: i64 = 1 << 20;
+
+/// With fewer rows, copying takes longer than what it saves.
+const FEWEST_ROWS: i64 = 8;
+
+/// Packs all factors that are worth it.
+pub(super) fn pack(program: &mut Program) -> Result<()> {
+    let mut names = Names::new(program);
+    let mut kernels = std::mem::take(&mut program.kernels);
+    for kernel in &mut kernels {
+        let facts = program.facts.clone();
+        let body = std::mem::take(&mut kernel.body);
+        kernel.body = stmts(program, &mut names, &facts, None, body).0;
+    }
+    program.kernels = kernels;
+    Ok(())
+}
+
+/// Rewrites statements inside the loop `around`; also returns what is to stand before that loop.
+fn stmts(
+    program: &mut Program,
+    names: &mut Names,
+    facts: &Facts,
+    around: Option<(&Axis, bool)>,
+    body: Vec<Stmt>,
+) -> (Vec<Stmt>, Vec<(Dim, Stmt)>) {
+    let (mut done, mut before) = (Vec::new(), Vec::new());
+    for stmt in body {
+        let mut copies = Vec::new();
+        let stmt = match stmt {
+            Stmt::For { axis, parallel, body } => {
+                let mut facts = facts.clone();
+                facts.declare_index(&axis.var, &axis.extent);
+                let (body, outside) = stmts(program, names, &facts, Some((&axis, parallel)), body);
+                copies = outside;
+                Stmt::For { axis, parallel, body }
+            }
+            // Scratch memory belongs to one iteration of a parallel loop: outside of all loops there is none.
+            Stmt::Contract(mut contract) if around.is_some() => {
+                if let Some((at, stmt)) = packed(program, names, facts, &mut contract) {
+                    copies.push((at, stmt));
+                }
+                Stmt::Contract(contract)
+            }
+            other => other,
+        };
+        for (at, copy) in copies {
+            match around {
+                Some((axis, false)) if !at.contains(&axis.var) => before.push((at, copy)),
+                _ => done.push(copy),
+            }
+        }
+        done.push(stmt);
+    }
+    (done, before)
+}
+
+/// Lets a contraction read panels, and returns the statement that makes them, with the address that it reads.
+fn packed(
+    program: &mut Program,
+    names: &mut Names,
+    facts: &Facts,
+    contract: &mut Contract,
+) -> Option<(Dim, Stmt)> {
+    let Rhs::At(access) = &contract.rhs else { return None };
+    let mut facts = facts.clone();
+    for axis in contract.m.iter().chain([&contract.n]).chain(&contract.k) {
+        facts.declare_index(&axis.var, &axis.extent);
+    }
+    let (column, _) = facts.linear_in(&access.at, &contract.n.var)?;
+    let floats = contract.dtype == DType::F32 && program.buffers[access.buffer].dtype == DType::F32;
+    let rows = contract.m.iter().fold(Dim::one(), |rows, axis| rows * &axis.extent);
+    let many = facts.bounds(&rows).hi.is_none_or(|hi| hi >= FEWEST_ROWS.into());
+    let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
+    let elems = facts.simplify(&(contract.n.extent.ceil_div(WIDTH) * &depth * WIDTH));
+    // A place in memory has a size that the model's symbols tell.
+    let known = elems.symbols().iter().all(|symbol| program.symbols.contains(symbol));
+    let small = program.facts.bounds(&elems).hi.is_some_and(|hi| hi <= MOST_ELEMS.into());
+    if column.as_i64() == Some(1) || !floats || !many || !known || !small {
+        return None;
+    }
+    let name = format!("panels of {}", program.buffers[access.buffer].name);
+    let buffer = program.buffers.push(Buffer { name, dtype: DType::F32, elems, space: Space::Scratch });
+    let stmt = copy(names, &facts, contract, access, buffer, &depth);
+    let origin = access.at.substitute(&|symbol| {
+        let own = contract.k.iter().chain([&contract.n]).any(|axis| axis.var == *symbol);
+        own.then(Dim::zero)
+    });
+    contract.rhs = Rhs::Panels { buffer, base: Dim::zero(), width: WIDTH as u32 };
+    Some((origin, stmt))
+}
+
+/// `for panel { for k… { for column of the panel { strip k { panel[k][column] = B } } } }`
+fn copy(
+    names: &mut Names,
+    facts: &Facts,
+    contract: &Contract,
+    access: &Access,
+    buffer: BufferId,
+    depth: &Dim,
+) -> Stmt {
+    let n = &contract.n;
+    let panel = Axis { var: names.fresh(), extent: facts.simplify(&n.extent.ceil_div(WIDTH)) };
+    let first = Dim::from(&panel.var) * WIDTH;
+    let column = Axis { var: names.fresh(), extent: facts.simplify(&(&n.extent - &first).min(WIDTH.into())) };
+    let k: Vec<Axis> =
+        contract.k.iter().map(|axis| Axis { var: names.fresh(), extent: axis.extent.clone() }).collect();
+    let mut facts = facts.clone();
+    [&panel, &column].into_iter().chain(&k).for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
+    let at = access.at.substitute(&|symbol| {
+        let inner = contract.k.iter().position(|axis| axis.var == *symbol);
+        match inner {
+            Some(idx) => Some(Dim::from(&k[idx].var)),
+            None => (n.var == *symbol).then(|| &first + Dim::from(&column.var)),
+        }
+    });
+    let flat = k.iter().fold(Dim::zero(), |flat, axis| flat * &axis.extent + Dim::from(&axis.var));
+    let place = (Dim::from(&panel.var) * depth + flat) * WIDTH + Dim::from(&column.var);
+    let mut code = Code::default();
+    let value = code.push(Inst::Load(Access { buffer: access.buffer, at: facts.simplify(&at) }));
+    code.push(Inst::Store(Access { buffer, at: facts.simplify(&place) }, value));
+    let mut k = k.into_iter();
+    let last = k.next_back().unwrap_or_else(|| Axis { var: names.fresh(), extent: Dim::one() });
+    let strip = Stmt::For { axis: column, parallel: false, body: vec![Stmt::Strip { axis: last, code }] };
+    k.rev().chain([panel]).fold(strip, |body, axis| Stmt::For { axis, parallel: false, body: vec![body] })
+}
