@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod codegen;
+pub mod embed;
 pub mod emit;
 pub mod error;
 pub mod graph;

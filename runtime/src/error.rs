@@ -172,6 +172,14 @@ pub enum CallError {
         /// The caller's dim.
         got: usize,
     },
+    /// What was given for a tensor can't be one at the sizes given with it.
+    #[error("`{tensor}`: {error}")]
+    NoTensor {
+        /// Which tensor.
+        tensor: &'static str,
+        /// What is wrong with it.
+        error: TensorError,
+    },
     /// An output buffer is too small.
     #[error("`{tensor}` takes {needed} bytes in this call; its buffer has {got}")]
     TooSmall {

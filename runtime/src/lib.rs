@@ -54,3 +54,16 @@ pub use error::{CallError, OpenError, QueryError, TensorError, TensorName};
 pub use mmap::map_file;
 pub use model::{Model, SymbolInfo, TensorInfo};
 pub use tensor::{TensorMut, TensorRef};
+
+/// The module of a model that the build script compiled (`symshape_compiler::embed`): a type with the contract as
+/// constants and the function `run`.
+///
+/// ```ignore
+/// symshape_runtime::include_model!("block");
+/// ```
+#[macro_export]
+macro_rules! include_model {
+    ($name:literal) => {
+        include!(concat!(env!("OUT_DIR"), "/", $name, ".rs"));
+    };
+}

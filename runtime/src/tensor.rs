@@ -118,6 +118,21 @@ impl<'a> TensorMut<'a> {
         TensorMut { dtype: T::DTYPE, shape: None, bytes: element::bytes_mut(elems) }
     }
 
+    /// Memory for an output of exactly this shape.
+    ///
+    /// # Errors
+    /// When the shape asks for another number of elements, or has more than 12 axes.
+    pub fn shaped<T: Element>(shape: &[usize], elems: &'a mut [T]) -> Result<TensorMut<'a>, TensorError> {
+        let got = size_of_val(elems);
+        match size_bytes(T::DTYPE, shape) {
+            Some(expected) if expected == got => {
+                Ok(TensorMut { shape: Some(Shape::new(shape)?), ..TensorMut::new(elems) })
+            }
+            Some(expected) => Err(TensorError::WrongSize { expected, got }),
+            None => Err(TensorError::TooLarge),
+        }
+    }
+
     /// Memory for an output of this type and of any shape that fits; no `bool`s.
     ///
     /// # Errors

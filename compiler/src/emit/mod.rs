@@ -8,6 +8,7 @@ pub mod header;
 pub mod jit;
 pub mod object;
 pub mod report;
+pub mod rust;
 pub mod shared;
 
 pub use file::{archive, write_atomically};

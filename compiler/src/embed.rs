@@ -1,0 +1,145 @@
+//! Models compiled by a build script into the program that it builds.
+//!
+//! In the `main` of build.rs:
+//!
+//! ```no_run
+//! symshape_compiler::embed::Embed::new("model.onnx").dim("N=1..64").compile_or_exit();
+//! ```
+//!
+//! In the program:
+//!
+//! ```ignore
+//! symshape_runtime::include_model!("model");
+//!
+//! let mut model = Model::new()?;                 // the arena, reserved once
+//! model.run(8, &x, &mut y)?;                     // N = 8; x and y are slices
+//! ```
+//!
+//! The model becomes a static library in `OUT_DIR` that Cargo links, and a Rust module beside it. Cargo runs the build
+//! script again when the model, a bounds.json beside it, or the script changes, and not otherwise.
+
+use crate::{
+    emit,
+    error::{At, Error, ErrorKind, Result},
+    import::{self, ImportOptions},
+    pipeline::{self, Artifact},
+    target::Target,
+};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+/// A model on its way into the program. All texts are as on the command line of `symc`.
+#[derive(Clone, Debug)]
+pub struct Embed {
+    model: PathBuf,
+    dims: Vec<String>,
+    inputs: Vec<String>,
+    binds: Vec<String>,
+    name: Option<String>,
+    cpu: Option<String>,
+}
+
+impl Embed {
+    /// The ONNX model at this path, from the folder of the package.
+    pub fn new(model: impl Into<PathBuf>) -> Embed {
+        Embed {
+            model: model.into(),
+            dims: Vec::new(),
+            inputs: Vec::new(),
+            binds: Vec::new(),
+            name: None,
+            cpu: None,
+        }
+    }
+
+    /// Declares a symbol: `N=1..64`, `S=8..512/8`, `H=1,2,4`.
+    pub fn dim(mut self, declaration: impl Into<String>) -> Embed {
+        self.dims.push(declaration.into());
+        self
+    }
+
+    /// Declares an input's shape: `x=N,3,H,W`.
+    pub fn input(mut self, declaration: impl Into<String>) -> Embed {
+        self.inputs.push(declaration.into());
+        self
+    }
+
+    /// Makes an input a constant: `sr=16000`.
+    pub fn bind(mut self, binding: impl Into<String>) -> Embed {
+        self.binds.push(binding.into());
+        self
+    }
+
+    /// What the model is called, in place of the file's name: the module's file, and the prefix of the C symbols.
+    pub fn name(mut self, name: impl Into<String>) -> Embed {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The instruction level, such as `x86-64-v3`; the default is this machine's when the program is built for it.
+    pub fn cpu(mut self, level: impl Into<String>) -> Embed {
+        self.cpu = Some(level.into());
+        self
+    }
+
+    /// Compiles, and tells Cargo what to link and what to watch.
+    ///
+    /// # Errors
+    /// As [`crate::import::import`] and [`crate::pipeline::compile`]; when this is no build script; when `OUT_DIR`
+    /// can't be written.
+    pub fn compile(&self) -> Result<()> {
+        let folder = PathBuf::from(variable("OUT_DIR")?);
+        let path = Path::new(&variable("CARGO_MANIFEST_DIR")?).join(&self.model);
+        let bounds = path.with_file_name("bounds.json");
+        for watched in [&path, &bounds] {
+            println!("cargo:rerun-if-changed={}", watched.display());
+        }
+        println!("cargo:rerun-if-changed=build.rs");
+        let place = || path.display().to_string();
+        let model = import::Model::open(&path)?;
+        let graph = import::import(&model, &self.options(&bounds)?).at(place)?;
+        let lowered = pipeline::lower(&graph).at(place)?;
+        let target = Target::parse(env::var("TARGET").ok().as_deref(), self.cpu.as_deref())?;
+        let compiled = pipeline::compile(&lowered, &target, Artifact::Archive).at(place)?;
+        let name = &lowered.program.name;
+        let archive = emit::archive(name, &compiled.object)?;
+        emit::write_atomically(&folder.join(format!("lib{name}_symshape.a")), &archive)?;
+        let module = emit::rust::module(&lowered.program, &lowered.plan);
+        emit::write_atomically(&folder.join(format!("{name}.rs")), module.as_bytes())?;
+        println!("cargo:rustc-link-search=native={}", folder.display());
+        println!("cargo:rustc-link-lib=static={name}_symshape");
+        Ok(())
+    }
+
+    /// As [`Embed::compile`]; an error is printed and ends the build script.
+    pub fn compile_or_exit(&self) {
+        if let Err(error) = self.compile() {
+            println!("cargo:warning=symshape: {error}");
+            eprintln!("symshape: {error}");
+            std::process::exit(1);
+        }
+    }
+
+    fn options(&self, bounds: &Path) -> Result<ImportOptions> {
+        let ranges = match fs::read_to_string(bounds) {
+            Ok(text) => import::parse_bounds(&text).at(|| bounds.display().to_string())?,
+            Err(_) => Vec::new(),
+        };
+        Ok(ImportOptions {
+            name: self.name.clone(),
+            dims: self.dims.iter().map(|text| import::parse_dim(text)).collect::<Result<_>>()?,
+            inputs: self.inputs.iter().map(|text| import::parse_input(text)).collect::<Result<_>>()?,
+            binds: self.binds.iter().map(|text| import::parse_bind(text)).collect::<Result<_>>()?,
+            bounds: ranges,
+            ..ImportOptions::default()
+        })
+    }
+}
+
+/// An environment variable that Cargo sets for build scripts.
+fn variable(name: &str) -> Result<String> {
+    let missing = |_| Error::new(ErrorKind::Usage, format!("{name} is not set: this is for build scripts"));
+    env::var(name).map_err(missing)
+}
