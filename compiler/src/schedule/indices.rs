@@ -88,13 +88,13 @@ fn rewrite(program: &mut Program, tables: &mut Tables, facts: &Facts, vars: &[Sy
         return;
     }
     let narrow = narrow(facts, code);
-    for at in 0..code.insts.len() {
-        let new = match &code.insts[at] {
-            Inst::Index(DType::I64, dim) if narrow[at] => Inst::Index(DType::I32, dim.clone()),
-            Inst::Const(value) if narrow[at] => Inst::Const(Scalar::from_i64(DType::I32, value.as_i64())),
+    for (inst, is_narrow) in code.insts.iter_mut().zip(narrow) {
+        let new = match &*inst {
+            Inst::Index(DType::I64, dim) if is_narrow => Inst::Index(DType::I32, dim.clone()),
+            Inst::Const(value) if is_narrow => Inst::Const(Scalar::from_i64(DType::I32, value.as_i64())),
             other => other.clone(),
         };
-        code.insts[at] = match &new {
+        *inst = match &new {
             Inst::Index(DType::I32, dim) if moves(&new) => {
                 table(program, tables, facts, dim).map_or(new.clone(), Inst::Load)
             }
