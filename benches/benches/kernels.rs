@@ -102,6 +102,7 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
             dense: true,
             levels: 1,
             rhs: Rhs::Panels(PANEL as u32),
+            ahead: true,
             streams: vec![Columns::Unit; 2],
             scalars: 0,
             epilogue: epilogue.clone(),

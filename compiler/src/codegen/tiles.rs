@@ -38,6 +38,12 @@ use symshape_runtime::DType;
 /// Bytes of A that a block of rows may have: half of a small second-level cache.
 const BLOCK_BYTES: i64 = 192 << 10;
 
+/// A right factor of so many elements stays in the second-level cache whatever else is touched.
+const SMALL_B_ELEMS: i64 = 1 << 16;
+
+/// A right factor of so many elements is read from beyond the second-level cache.
+const LARGE_B_ELEMS: i64 = 1 << 18;
+
 /// Columns that stay together where there are many.
 const MANY_COLUMNS: i64 = 64;
 
@@ -50,6 +56,8 @@ struct Plan<'a> {
     levels: Vec<(Dim, Dim, Dim)>,
     lhs: Stream,
     rhs: Rhs,
+    /// B is larger than what stays in the second-level cache.
+    ahead: bool,
     /// B's first element at column 0 and reduction index 0; `column` is from panel to panel or column to column.
     rhs_stream: Stream,
     streams: Vec<Stream>,
@@ -153,7 +161,9 @@ fn plan<'a>(f: &FuncCtx, kernel: &Kernel, facts: &Facts, contract: &'a Contract)
         return None;
     }
     let shape = f.unit.vector_isa().shape();
-    Some(Plan { contract, shape, dense, levels, lhs, rhs, rhs_stream, streams, scalars, epilogue })
+    let elems = contract.k.iter().fold(contract.n.extent.clone(), |elems, axis| elems * &axis.extent);
+    let ahead = elems.as_i64().is_some_and(|elems| elems >= LARGE_B_ELEMS);
+    Some(Plan { contract, shape, dense, levels, lhs, rhs, ahead, rhs_stream, streams, scalars, epilogue })
 }
 
 /// What `expr` moves by along each axis, and its value where all are zero.
@@ -209,6 +219,7 @@ impl Plan<'_> {
             dense: self.dense,
             levels: self.levels.len() as u8,
             rhs: self.rhs,
+            ahead: self.ahead,
             streams: self.streams.iter().map(|stream| columns(&stream.column)).collect(),
             scalars: self.scalars.len() as u32,
             epilogue: self.epilogue.clone(),
@@ -473,7 +484,8 @@ fn blocks(
     })
 }
 
-/// About the bytes of A that one more tile, or one more iteration of the outer axes, reads.
+/// About the bytes that one more tile, or one more iteration of the outer axes, touches: those of A, and where B is
+/// small and the result wider than A those of the result, which then is written to in a few places at a time.
 fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
     let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
     let distance = match outer.last() {
@@ -483,10 +495,14 @@ fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
     let depth = plan.levels.iter().filter(|level| level.1.as_i64() != Some(0));
     let depth = depth.fold(Dim::one(), |depth, level| depth * &level.0);
     // Windows overlap: what is new is what the address moves by. Where it doesn't move, the same bytes are read again.
+    let n = &plan.contract.n.extent;
+    let small = (&depth * n).as_i64().is_some_and(|elems| elems <= SMALL_B_ELEMS)
+        && n.as_i64().zip(depth.as_i64()).is_some_and(|(n, depth)| n >= 2 * depth);
+    let result = if small { n.clone() } else { Dim::zero() };
     let row = match (&distance, outer.is_empty()) {
-        (Some(distance), true) => distance.clone().min(depth),
-        (Some(distance), false) => distance.clone(),
-        (None, _) => depth * &last.extent,
+        (Some(distance), true) => distance.clone().min(depth) + result,
+        (Some(distance), false) => distance.clone() + result * &last.extent,
+        (None, _) => (depth + result) * &last.extent,
     };
     let bytes = f.dim(&(row * 4))?;
     Ok(if outer.is_empty() { f.builder.ins().imul(bytes, rows.rows) } else { bytes })

@@ -37,6 +37,7 @@ fn sums_of_tiles_never_leave_the_registers() {
                     dense: true,
                     levels: 2,
                     rhs: Rhs::Panels(16),
+                    ahead: true,
                     streams: vec![Columns::Unit; 2],
                     scalars: 0,
                     epilogue: epilogue(erf),

@@ -18,6 +18,12 @@ use crate::codegen::vector::{
 };
 use crate::scalar::{CompareOp, ReduceOp};
 
+/// Bytes that memory is fetched by.
+const LINE_BYTES: usize = 64;
+
+/// Tiles of fewer rows read so much of B for what they compute that asking for more would hold them up.
+const FEWEST_ROWS_AHEAD: u8 = 4;
+
 /// Columns of a panel.
 pub const PANEL: usize = 16;
 
@@ -64,6 +70,8 @@ pub struct TileKey {
     pub levels: u8,
     /// Where B comes from.
     pub rhs: Rhs,
+    /// Ask for the panels of the next tile of columns meanwhile: worth it where B comes from far away.
+    pub ahead: bool,
     /// The epilogue's streams.
     pub streams: Vec<Columns>,
     /// Scalar arguments of the epilogue.
@@ -144,12 +152,18 @@ pub fn emit(key: &TileKey, shape: Shape) -> Code {
     b.repeat(tiles, 1, |b| {
         tile.zero(b);
         let (a, rhs) = (b.copy(tile.a), b.copy(tile.b));
+        tile.look_ahead(b);
         tile.level(b, key.levels - 1, a, rhs);
         tile.epilogue(b);
         let next = b.int_op(IntOp::Mul, tile.multiples[1], i32::from(key.rows));
         b.advance(tile.a, next);
     });
     b.finish()
+}
+
+/// Whether a tile asks for the panels of the next one.
+fn is_ahead(key: &TileKey) -> bool {
+    key.ahead && matches!(key.rhs, Rhs::Panels(_)) && key.rows >= FEWEST_ROWS_AHEAD && !key.tail
 }
 
 struct Tile<'a> {
@@ -160,6 +174,8 @@ struct Tile<'a> {
     b: Int,
     sums: Vec<Vec<Vector>>,
     streams: Vec<Int>,
+    /// Runs through the panels of the next tile of columns along with this one's.
+    ahead: Option<Int>,
     /// Number of columns and their mask for each vector, in tail tiles.
     parts: Vec<(Int, Mask)>,
 }
@@ -178,13 +194,25 @@ impl<'a> Tile<'a> {
         let sums = (0..key.rows).map(|_| (0..key.vectors).map(|_| b.vector()).collect()).collect();
         let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
         let parts = if key.tail { parts(b, key) } else { Vec::new() };
-        Tile { key, a, multiples, b: rhs, sums, streams, parts }
+        let ahead = is_ahead(key).then(|| b.imm(0));
+        Tile { key, a, multiples, b: rhs, sums, streams, ahead, parts }
     }
 
     fn zero(&self, b: &mut Builder) {
         let zero = b.float(0.0);
         for sum in self.sums.iter().flatten() {
             b.set(*sum, zero);
+        }
+    }
+
+    /// Sets the pointer to the panels of the next tile of columns, if there is one.
+    fn look_ahead(&self, b: &mut Builder) {
+        if let (Some(ahead), Rhs::Panels(width)) = (self.ahead, self.key.rhs) {
+            let panels = (self.key.vectors as usize * b.lanes()).div_ceil(width as usize);
+            let stride = b.arg(TileKey::B_COLUMN);
+            let skip = b.int_op(IntOp::Mul, stride, panels as i32);
+            let next = b.int_op(IntOp::Add, self.b, skip);
+            b.set_copy(ahead, next);
         }
     }
 
@@ -229,7 +257,17 @@ impl<'a> Tile<'a> {
                     b.advance(a, 4 * block as i32);
                 }
                 if let Rhs::Panels(width) = self.key.rhs {
-                    b.advance(rhs, 4 * width as i32 * block as i32);
+                    let bytes = 4 * width as i32 * block as i32;
+                    b.advance(rhs, bytes);
+                    if let Some(ahead) = self.ahead {
+                        for line in (0..bytes as usize).step_by(LINE_BYTES) {
+                            b.prefetch(Mem::from(ahead).plus(line));
+                            panels.iter().take(1).for_each(|stride| {
+                                b.prefetch(Mem { index: Some((*stride, 1)), ..Mem::from(ahead).plus(line) });
+                            });
+                        }
+                        b.advance(ahead, bytes);
+                    }
                 }
             });
         }

@@ -251,6 +251,11 @@ impl Builder {
         self.push(Step::Store(mem.into(), src));
     }
 
+    /// Asks for memory that will be read before long.
+    pub fn prefetch(&mut self, mem: impl Into<Mem>) {
+        self.push(Step::Prefetch(mem.into()));
+    }
+
     /// The first `n` lanes to memory.
     pub fn store_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Mask) {
         self.push(Step::StoreFirst(mem.into(), src, n, mask));

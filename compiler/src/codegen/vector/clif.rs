@@ -295,6 +295,7 @@ impl Ctx<'_> {
                 }
             }
             Step::StoreOne(mem, src) => self.store_lane(*mem, *src, 0),
+            Step::Prefetch(_) => {}
             _ => unreachable!("not a memory step: {step:?}"),
         }
     }

@@ -194,6 +194,8 @@ pub enum Step {
     StoreLanes(Vec<Mem>, Vector, Vector),
     /// Lane 0.
     StoreOne(Mem, Vector),
+    /// Says that this memory will be read before long; it need not exist.
+    Prefetch(Mem),
     /// `a * b + c`, rounded once where the ISA can.
     Fma(Vector, Vector, Vector, Vector),
     /// See [`Op2`].

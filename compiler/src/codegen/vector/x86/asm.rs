@@ -216,6 +216,7 @@ fn instruction(code: Code, operands: &[Operand]) -> Result<Made, iced_x86::IcedE
     let made = match *operands.as_slice() {
         [] => Instruction::with(code),
         [Reg(a)] => Instruction::with1(code, a)?,
+        [Mem(a)] => Instruction::with1(code, a)?,
         [Reg(a), Reg(b)] => Instruction::with2(code, a, b)?,
         [Reg(a), Mem(b)] => Instruction::with2(code, a, b)?,
         [Mem(a), Reg(b)] => Instruction::with2(code, a, b)?,

@@ -169,6 +169,7 @@ impl Selector<'_> {
             Step::StoreFirst(mem, src, _, mask) => self.store_first(*mem, *src, *mask),
             Step::StoreLanes(mems, src, temp) => self.store_lanes(mems, *src, *temp),
             Step::StoreOne(mem, src) => self.store_one(*mem, self.low(*src)),
+            Step::Prefetch(mem) => self.asm.op(Code::Prefetcht1_m8, &[self.mem(*mem).into()]),
             _ => unreachable!("not a memory step: {step:?}"),
         }
     }
