@@ -5,6 +5,7 @@ use super::{
     lanes::{Args, Binding, Scalar, Stream, reads},
     leaf::{
         self, LeafKey,
+        body::Op,
         strip::{Along, Phase, StripKey},
     },
 };
@@ -13,6 +14,7 @@ use crate::{
     kernel::{Axis, Code, Inst, Kernel, Local, Program, Space, Stmt},
 };
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
+use std::collections::BTreeSet;
 use symshape::{Dim, Facts};
 
 /// Bytes that streams may be apart and still share a pointer.
@@ -165,11 +167,13 @@ fn recognise(
         }
     }
     let (pointers, streams) = pointers(f.unit.program, facts, &binding.streams, &extents);
+    let apart = reads_apart(&phases, &binding.streams);
     let results = if row.is_none() { binding.variables.clone() } else { Vec::new() };
     let key = StripKey {
         rows: row.is_some(),
         phases,
         pointers: pointers.iter().map(Pointer::along).collect(),
+        still: pointers.iter().map(|pointer| apart && pointer.is_still()).collect(),
         streams,
         extents: extents.len() as u32,
         scalars: binding.scalars.len() as u32,
@@ -179,7 +183,32 @@ fn recognise(
     Some(Strip { key, extents, pointers, scalars: binding.scalars, results })
 }
 
+/// Whether nothing that is read is written here too: rows then may as well run in any order.
+fn reads_apart(phases: &[Phase], streams: &[Stream]) -> bool {
+    let buffer = |stream: &u32| streams[*stream as usize].origin.buffer;
+    let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
+    for phase in phases {
+        let (Phase::Scalar(body) | Phase::Loop { body, .. }) = phase;
+        for (op, _) in &body.insts {
+            match op {
+                Op::Load(stream) => _ = read.insert(buffer(stream)),
+                Op::Store(stream, _) => _ = written.insert(buffer(stream)),
+                _ => {}
+            }
+        }
+    }
+    read.is_disjoint(&written)
+}
+
 impl Pointer {
+    /// Whether it is the same for all rows.
+    fn is_still(&self) -> bool {
+        match self {
+            Pointer::Packed(_) => true,
+            Pointer::Stream(stream) => stream.row.as_i64() == Some(0),
+        }
+    }
+
     fn along(&self) -> Along {
         match self {
             Pointer::Packed(_) => Along::Unit,

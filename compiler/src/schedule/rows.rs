@@ -25,13 +25,15 @@ use symshape::{Dim, Facts, Symbol};
 /// Fuses as many neighbours as can be.
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
     let kernels = std::mem::take(&mut program.kernels);
+    let shared = written_by_several(&kernels);
     program.kernels = neighbours::fuse(kernels, &|before, after| {
         let ways = [
             (before.clone(), after.clone()),
             (by_rows(before), after.clone()),
             (before.clone(), by_rows(after)),
         ];
-        let (mut whole, after) = ways.into_iter().find(|(before, after)| can_join(program, before, after))?;
+        let (mut whole, after) =
+            ways.into_iter().find(|(before, after)| can_join(program, &shared, before, after))?;
         join(program, &mut whole, after);
         Some(whole)
     });
@@ -105,7 +107,23 @@ fn stride(facts: &Facts, row: &Axis, address: &Dim) -> Option<Dim> {
     inside.then_some(stride)
 }
 
-fn can_join(program: &Program, before: &Kernel, after: &Kernel) -> bool {
+/// The buffers that more than one kernel writes: pieces of a larger tensor, which never shrink to scratch.
+fn written_by_several(kernels: &[Kernel]) -> BTreeSet<BufferId> {
+    let (mut once, mut several) = (BTreeSet::new(), BTreeSet::new());
+    for kernel in kernels {
+        let mut written = BTreeSet::new();
+        walk::accesses(&kernel.body, &mut |site| {
+            if site.is_store {
+                written.insert(site.access.buffer);
+            }
+        });
+        several.extend(written.into_iter().filter(|buffer| !once.insert(*buffer)));
+    }
+    several
+}
+
+/// Whether two kernels can be one, and something is gained: a buffer that passes between them and may become scratch.
+fn can_join(program: &Program, shared: &BTreeSet<BufferId>, before: &Kernel, after: &Kernel) -> bool {
     let (Some((row, body)), Some((next_row, next_body))) = (rows(before), rows(after)) else { return false };
     if !program.facts.prove_eq(&row.extent, &next_row.extent).is_yes() {
         return false;
@@ -121,7 +139,7 @@ fn can_join(program: &Program, before: &Kernel, after: &Kernel) -> bool {
         if !strides.is_some_and(|(old, new)| program.facts.prove_eq(old, new).is_yes()) {
             return false;
         }
-        flows |= touch.is_written && next.is_read;
+        flows |= touch.is_written && next.is_read && !shared.contains(buffer);
     }
     flows
 }

@@ -34,6 +34,7 @@ fn strip(phases: Vec<Phase>, pointers: Vec<Along>) -> StripKey {
     StripKey {
         rows: false,
         phases,
+        still: vec![false; pointers.len()],
         pointers,
         streams,
         extents: 1,
@@ -290,6 +291,54 @@ fn softmax_is_one_leaf() {
                 for (i, power) in powers.iter().enumerate() {
                     assert!((f64::from(y[row * n + i]) - power / sum).abs() < 3e-7);
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn taps_are_held_down_the_rows() {
+    // y[r, c] = x[r, c] * w[0, c] + x[r, c + 1] * w[1, c] + …
+    const TAPS: usize = 9;
+    let mut body = Body::default();
+    let mut push = |op| body.push(op, Ty::F32).expect("supported");
+    let mut sum = None;
+    for tap in 0..TAPS as u32 {
+        let (x, w) = (push(Op::Load(tap)), push(Op::Load(TAPS as u32 + tap)));
+        let product = push(Op::Binary(BinaryOp::Mul, x, w));
+        sum = Some(sum.map_or(product, |sum| push(Op::Binary(BinaryOp::Add, sum, product))));
+    }
+    push(Op::Store(2 * TAPS as u32, sum.expect("there are taps")));
+    for (isa, fma) in isas() {
+        for columns in [1, 7, 8, 16, 33] {
+            for rows in [0, 1, 5] {
+                let width = columns + TAPS;
+                let (x, w) = (numbers(rows * width + 1, 5), numbers(TAPS * columns, 9));
+                let mut y = vec![f32::NAN; rows * columns + 1];
+                let phases = vec![Phase::Loop { extent: 0, body: body.clone() }];
+                let mut key = strip(phases, vec![Along::Unit; 3]);
+                let stream = |pointer, elems: usize| Stream { pointer, offset: 4 * elems as i32 };
+                key.streams = (0..TAPS).map(|tap| stream(0, tap)).collect();
+                key.streams.extend((0..TAPS).map(|tap| stream(1, tap * columns)));
+                key.streams.push(stream(2, 0));
+                (key.rows, key.still) = (true, vec![false, true, false]);
+                let mut args = vec![0; key.slots()];
+                args[StripKey::ROWS] = rows as i64;
+                args[key.extent(0)] = columns as i64;
+                set(&mut args, &key, 0, address(&x), 4 * width, 4);
+                set(&mut args, &key, 1, address(&w), 0, 4);
+                set(&mut args, &key, 2, address_mut(&mut y), 4 * columns, 4);
+                Leaf::new(&LeafKey::Strip(key), &*isa, fma).call(&mut args);
+                for (at, got) in y[..rows * columns].iter().enumerate() {
+                    let (row, column) = (at / columns, at % columns);
+                    let factors = |tap: usize| (x[row * width + column + tap], w[tap * columns + column]);
+                    let first = factors(0).0 * factors(0).1;
+                    let expected = (1..TAPS).map(factors).fold(first, |sum, (x, w)| {
+                        if isa.shape().fma { x.mul_add(w, sum) } else { x * w + sum }
+                    });
+                    assert_eq!(got.to_bits(), expected.to_bits(), "{} {row}, {column}", isa.name());
+                }
+                assert!(y[rows * columns].is_nan(), "wrote behind the last row");
             }
         }
     }

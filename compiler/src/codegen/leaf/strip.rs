@@ -5,6 +5,9 @@
 //! equal, so a maximum found by one phase is an operand of the next without leaving them: softmax and layer norm are one
 //! leaf each.
 //!
+//! Where many streams are the same for all rows, as the taps of a depthwise convolution are for all pixels, the loops
+//! change places: for each vector of columns those streams are loaded once and held in registers down all rows.
+//!
 //! Sums run over [`ACCUMULATORS`] vectors in turn where the code is short, else over one; those are added pairwise, then
 //! lanes by halves. So the order of a sum depends on its length, the code and the ISA, and on nothing else.
 
@@ -18,6 +21,12 @@ use crate::scalar::{CompareOp, ReduceOp};
 
 /// Vectors that a short reduction is spread over.
 pub const ACCUMULATORS: usize = 4;
+
+/// With fewer streams to hold, rows one after another are kinder to the caches.
+const FEWEST_HELD: usize = 4;
+
+/// Registers that a body has for itself while others are held.
+const FREE_REGISTERS: usize = 4;
 
 /// Longest code, in steps, that is unrolled for a reduction.
 const UNROLL_COST: usize = 16;
@@ -65,6 +74,8 @@ pub struct StripKey {
     pub phases: Vec<Phase>,
     /// How the pointers move.
     pub pointers: Vec<Along>,
+    /// Which pointers are the same for all rows.
+    pub still: Vec<bool>,
     /// The streams of all phases.
     pub streams: Vec<Stream>,
     /// Number of extents.
@@ -116,7 +127,9 @@ pub fn emit(key: &StripKey, shape: Shape) -> Code {
     let zero = b.bits(0);
     let variables = (0..key.variables).map(|_| b.variable(zero)).collect();
     let leaf = Leaf { key, pointers, variables };
-    if key.rows {
+    if let Some((extent, body, held)) = turned(key, shape) {
+        leaf.by_columns(&mut b, extent, body, &held);
+    } else if key.rows {
         let rows = b.arg(StripKey::ROWS);
         b.repeat(rows, 1, |b| {
             leaf.phases(b);
@@ -132,6 +145,27 @@ pub fn emit(key: &StripKey, shape: Shape) -> Code {
         }
     }
     b.finish()
+}
+
+/// The extent, the body and the streams to be held where the loops change places.
+fn turned(key: &StripKey, shape: Shape) -> Option<(u32, &Body, Vec<u32>)> {
+    let [Phase::Loop { extent, body }] = &key.phases[..] else { return None };
+    let pointer = |stream: u32| key.streams[stream as usize].pointer as usize;
+    let mut held = Vec::new();
+    for (op, _) in &body.insts {
+        match op {
+            Op::Load(stream) | Op::Store(stream, _) if key.pointers[pointer(*stream)] == Along::Stride => {
+                return None;
+            }
+            Op::Load(stream) if key.still[pointer(*stream)] && !held.contains(stream) => held.push(*stream),
+            // What is stored in each row anew must not be taken for the same.
+            Op::Store(stream, _) if key.still[pointer(*stream)] => return None,
+            Op::Set(..) | Op::Get(_) | Op::Reduce(..) => return None,
+            _ => {}
+        }
+    }
+    let fits = (FEWEST_HELD..=shape.registers - FREE_REGISTERS).contains(&held.len());
+    (key.rows && fits).then_some((*extent, body, held))
 }
 
 struct Leaf<'a> {
@@ -165,12 +199,45 @@ impl Leaf<'_> {
         for phase in &self.key.phases {
             match phase {
                 Phase::Scalar(body) => {
-                    let mut lanes = At { leaf: self, position: None, part: Part::Full, sums: &[], unroll: 0 };
+                    let mut lanes =
+                        At { leaf: self, position: None, part: Part::Full, sums: &[], unroll: 0, held: &[] };
                     body.emit(b, &mut lanes);
                 }
                 Phase::Loop { extent, body } => self.run(b, *extent, body),
             }
         }
+    }
+
+    /// All rows, a vector of columns at a time.
+    fn by_columns(&self, b: &mut Builder, extent: u32, body: &Body, held: &[u32]) {
+        let count = b.arg(self.key.extent(extent));
+        let position = Position { offset: b.imm(0), strided: vec![None; self.key.pointers.len()] };
+        let lanes = b.lanes();
+        b.repeat(count, lanes as i32, |b| {
+            self.down(b, body, &position, Part::Full, held);
+            position.advance(b, lanes);
+        });
+        b.when(CompareOp::Gt, count, 0, |b| {
+            let mask = b.mask_first(count);
+            self.down(b, body, &position, Part::First(count, mask), held);
+        });
+    }
+
+    /// One vector of columns down all rows.
+    fn down(&self, b: &mut Builder, body: &Body, position: &Position, part: Part, held: &[u32]) {
+        let top = At { leaf: self, position: Some(position), part, sums: &[], unroll: 0, held: &[] };
+        let held: Vec<(u32, Vector)> = held.iter().map(|&stream| (stream, top.fetch(b, stream))).collect();
+        let pointers = self.pointers.iter().map(|pointer| b.copy(*pointer)).collect();
+        let row = Leaf { key: self.key, pointers, variables: Vec::new() };
+        let moving = (0..self.key.pointers.len()).filter(|idx| !self.key.still[*idx]);
+        let strides: Vec<(Int, Int)> =
+            moving.map(|idx| (row.pointers[idx], b.arg(self.key.pointer(idx as u32) + 1))).collect();
+        let rows = b.arg(StripKey::ROWS);
+        b.repeat(rows, 1, |b| {
+            let held = &held;
+            body.emit(b, &mut At { leaf: &row, position: Some(position), part, sums: &[], unroll: 0, held });
+            strides.iter().for_each(|(pointer, stride)| b.advance(*pointer, *stride));
+        });
     }
 
     fn along(&self, stream: u32) -> Along {
@@ -212,8 +279,14 @@ impl Leaf<'_> {
         for &block in blocks {
             b.repeat(count, lanes * block as i32, |b| {
                 for unroll in 0..block {
-                    let mut at =
-                        At { leaf: self, position: Some(&position), part: Part::Full, sums: &sums, unroll };
+                    let mut at = At {
+                        leaf: self,
+                        position: Some(&position),
+                        part: Part::Full,
+                        sums: &sums,
+                        unroll,
+                        held: &[],
+                    };
                     body.emit(b, &mut at);
                     position.advance(b, b.lanes());
                 }
@@ -241,13 +314,19 @@ impl Leaf<'_> {
             if masked {
                 let mask = b.mask_first(count);
                 let part = Part::First(count, mask);
-                body.emit(b, &mut At { leaf: self, position: Some(position), part, sums, unroll: 0 });
+                body.emit(
+                    b,
+                    &mut At { leaf: self, position: Some(position), part, sums, unroll: 0, held: &[] },
+                );
             } else {
                 let one = b.imm(1);
                 let mask = b.mask_first(one);
                 b.repeat(count, 1, |b| {
                     let part = Part::One(mask);
-                    body.emit(b, &mut At { leaf: self, position: Some(position), part, sums, unroll: 0 });
+                    body.emit(
+                        b,
+                        &mut At { leaf: self, position: Some(position), part, sums, unroll: 0, held: &[] },
+                    );
                     position.advance(b, 1);
                 });
             }
@@ -340,6 +419,8 @@ struct At<'a> {
     part: Part,
     sums: &'a [Sum],
     unroll: usize,
+    /// Streams whose elements are in registers.
+    held: &'a [(u32, Vector)],
 }
 
 impl At<'_> {
@@ -363,10 +444,9 @@ impl At<'_> {
         }
         b.lane_places(pointer, stride).into_iter().map(|place| Mem { disp, ..place }).collect()
     }
-}
 
-impl Lanes for At<'_> {
-    fn load(&mut self, b: &mut Builder, stream: u32) -> Vector {
+    /// The elements of a stream from memory.
+    fn fetch(&self, b: &mut Builder, stream: u32) -> Vector {
         match (self.leaf.along(stream), self.part) {
             (Along::Fixed, _) => b.broadcast(self.fixed(stream)),
             (Along::Unit, Part::Full) => b.load(self.unit(stream)),
@@ -381,6 +461,13 @@ impl Lanes for At<'_> {
                 b.load_one(mems[0])
             }
         }
+    }
+}
+
+impl Lanes for At<'_> {
+    fn load(&mut self, b: &mut Builder, stream: u32) -> Vector {
+        let held = self.held.iter().find(|(other, _)| *other == stream);
+        held.map_or_else(|| self.fetch(b, stream), |(_, vector)| *vector)
     }
 
     fn store(&mut self, b: &mut Builder, stream: u32, value: Vector) {
