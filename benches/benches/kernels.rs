@@ -3,13 +3,9 @@
 //! The bound of a contraction is the peak of fused multiply-adds, measured first: `peak` runs nothing else. Elements
 //! are floating point operations, so criterion's throughput is FLOP/s for both.
 
-use cranelift_codegen::{
-    ir::{AbiParam, types},
-    settings::{self, Configurable},
-};
-use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{Linkage, Module};
+use cranelift_module::Module;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use symshape_benches::leaf::{self, Leaf, module, numbers};
 use symshape_compiler::{
     codegen::{
         leaf::{
@@ -18,66 +14,17 @@ use symshape_compiler::{
             contract::{Columns, PANEL, Rhs, TileKey, max_rows, wide_vectors},
             strip::{Along, Phase, Stream, StripKey},
         },
-        vector::{self, Builder, VectorIsa, code::Code},
+        vector::{self, VectorIsa},
     },
     scalar::{BinaryOp, UnaryOp},
 };
 
-/// A leaf in executable memory.
-struct Leaf {
-    module: JITModule,
-    entry: *const u8,
-}
-
-impl Leaf {
-    fn new(isa: &dyn VectorIsa, code: &Code) -> Leaf {
-        let mut module = module();
-        let mut signature = module.make_signature();
-        signature.params.push(AbiParam::new(types::I64));
-        let func = module.declare_function("leaf", Linkage::Local, &signature).expect("a new name");
-        isa.define(func, code, &mut module).expect("leaves compile");
-        module.finalize_definitions().expect("no undefined symbols");
-        let entry = module.get_finalized_function(func);
-        Leaf { module, entry }
-    }
-
-    fn call(&self, args: &mut [i64]) {
-        debug_assert_eq!(
-            self.module.get_finalized_function(cranelift_module::FuncId::from_u32(0)),
-            self.entry
-        );
-        // SAFETY: the leaf has this signature, its memory is mapped, and the arguments cover what it touches.
-        unsafe {
-            let entry: extern "C" fn(*mut i64) = std::mem::transmute(self.entry);
-            entry(args.as_mut_ptr());
-        }
-    }
-}
-
-fn module() -> JITModule {
-    let mut flags = settings::builder();
-    flags.set("opt_level", "speed").expect("known setting");
-    let isa = cranelift_native::builder().expect("this machine is supported");
-    let isa = isa.finish(settings::Flags::new(flags)).expect("valid flags");
-    JITModule::new(JITBuilder::with_isa(isa, cranelift_module::default_libcall_names()))
-}
-
-fn numbers(count: usize) -> Vec<f32> {
-    (0..count).map(|idx| (idx * 7919 % 1000) as f32 / 500.0 - 1.0).collect()
-}
-
 /// Twelve independent chains of multiply-adds.
 fn peak(c: &mut Criterion, isa: &dyn VectorIsa) {
     const ROUNDS: i64 = 10_000;
-    let mut b = Builder::new(isa.shape());
-    let (rounds, zero) = (b.arg(0), b.float(0.0));
-    let factor = b.broadcast(b.arg_mem(1));
-    let sums: Vec<_> = (0..12).map(|_| b.variable(zero)).collect();
-    b.repeat(rounds, 1, |b| sums.iter().cycle().take(48).for_each(|sum| b.set_fma(*sum, factor, factor)));
-    sums.iter().for_each(|sum| b.store_one(b.arg_mem(1), *sum));
-    let leaf = Leaf::new(isa, &b.finish());
+    let leaf = leaf::multiply_adds(isa);
     let mut group = c.benchmark_group("bound");
-    group.throughput(Throughput::Elements(2 * 48 * ROUNDS as u64 * isa.shape().lanes as u64));
+    group.throughput(Throughput::Elements(ROUNDS as u64 * leaf::operations(isa)));
     group.bench_function("fma", |bench| bench.iter(|| leaf.call(&mut [ROUNDS, 0])));
 }
 

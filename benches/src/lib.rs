@@ -1,5 +1,7 @@
 //! Models that the benchmarks share.
 
+pub mod leaf;
+
 use std::path::Path;
 use symshape_compiler::{
     graph::Graph,

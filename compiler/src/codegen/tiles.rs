@@ -44,6 +44,13 @@ const SMALL_B_ELEMS: i64 = 1 << 16;
 /// A right factor of so many elements is read from beyond the second-level cache.
 const LARGE_B_ELEMS: i64 = 1 << 18;
 
+/// Rows of a block that are multiplied with so large a factor.
+const FEWEST_ROWS: i64 = 144;
+
+/// Two panels so deep still fit the second-level cache together: what is asked for ahead does not drive out what all
+/// rows are multiplied with.
+const MOST_DEPTH_AHEAD: i64 = 2048;
+
 /// Columns that stay together where there are many.
 const MANY_COLUMNS: i64 = 64;
 
@@ -56,7 +63,9 @@ struct Plan<'a> {
     levels: Vec<(Dim, Dim, Dim)>,
     lhs: Stream,
     rhs: Rhs,
-    /// B is larger than what stays in the second-level cache.
+    /// B is larger than the second-level cache.
+    large: bool,
+    /// B comes from beyond the second-level cache, and the next panels are worth asking for.
     ahead: bool,
     /// B's first element at column 0 and reduction index 0; `column` is from panel to panel or column to column.
     rhs_stream: Stream,
@@ -161,9 +170,23 @@ fn plan<'a>(f: &FuncCtx, kernel: &Kernel, facts: &Facts, contract: &'a Contract)
         return None;
     }
     let shape = f.unit.vector_isa().shape();
-    let elems = contract.k.iter().fold(contract.n.extent.clone(), |elems, axis| elems * &axis.extent);
-    let ahead = elems.as_i64().is_some_and(|elems| elems >= LARGE_B_ELEMS);
-    Some(Plan { contract, shape, dense, levels, lhs, rhs, ahead, rhs_stream, streams, scalars, epilogue })
+    let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
+    let large = (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= LARGE_B_ELEMS);
+    let ahead = large && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
+    Some(Plan {
+        contract,
+        shape,
+        dense,
+        levels,
+        lhs,
+        rhs,
+        large,
+        ahead,
+        rhs_stream,
+        streams,
+        scalars,
+        epilogue,
+    })
 }
 
 /// What `expr` moves by along each axis, and its value where all are zero.
@@ -408,11 +431,15 @@ fn leaves(
     }
     let mut values = vec![f.int((wide * plan.shape.lanes) as i64)];
     let narrow = plan.narrow();
-    for (vectors, tail) in [(wide, false), (narrow, false), (narrow, true)] {
+    // What is left over is whole vectors, or needs a mask.
+    let lanes = plan.shape.lanes;
+    let whole = narrow == 2 && facts.divides(&Dim::from(lanes), n).is_yes();
+    let rest = if whole { (1, false) } else { (narrow, true) };
+    for (number, (vectors, tail)) in [(wide, false), (narrow, false), rest].into_iter().enumerate() {
         for rows in [height, height.saturating_sub(1)] {
             let high = rows == height;
             let used = if high { true } else { rows > 0 && !even };
-            let address = match used && (masked || !tail) {
+            let address = match used && (masked || number < 2) {
                 true => {
                     let leaf = f.unit.leaf(plan.key(rows, vectors, tail))?;
                     function_address(f, leaf)
@@ -456,7 +483,8 @@ fn blocks(
     let bytes = f.builder.ins().smax(bytes, one);
     let budget = f.int(BLOCK_BYTES);
     let steps = f.builder.ins().udiv(budget, bytes);
-    let steps = f.builder.ins().smax(steps, one);
+    let fewest = fewest_steps(f, plan, rows)?;
+    let steps = f.builder.ins().smax(steps, fewest);
     let padded = f.builder.ins().iadd(total, steps);
     let padded = f.builder.ins().iadd_imm_s(padded, -1);
     let n_blocks = f.builder.ins().udiv(padded, steps);
@@ -482,6 +510,21 @@ fn blocks(
             }
         })
     })
+}
+
+/// Tiles, or iterations of the outer axes, of the smallest block: where B comes from far away, enough rows that
+/// computing takes much longer than reading it once more.
+fn fewest_steps(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
+    let one = f.int(1);
+    if !plan.large {
+        return Ok(one);
+    }
+    let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let height = if outer.is_empty() { rows.rows } else { f.dim(&last.extent)? };
+    let height = f.builder.ins().smax(height, one);
+    let fewest = f.int(FEWEST_ROWS);
+    let steps = f.builder.ins().udiv(fewest, height);
+    Ok(f.builder.ins().smax(steps, one))
 }
 
 /// About the bytes that one more tile, or one more iteration of the outer axes, touches: those of A, and where B is

@@ -1,0 +1,324 @@
+//! Every kind of kernel as a fraction of its bound: `cargo bench -p symshape-benches --bench roofline [-- FILTER]`.
+//!
+//! A kernel can't take less time than its multiply-adds at the machine's peak, nor than its bytes (weights, inputs and
+//! outputs, each once) at the speed at which a buffer of that size is read; the larger of both is the bound. Peak and
+//! speeds are measured first, by leaves that do nothing else, on the same thread. Kernels run as compiled models, so a
+//! call's overhead is in their time. With `--test` everything runs once, to see that it does.
+
+use cranelift_module::Module;
+use std::{cell::RefCell, collections::BTreeMap, hint::black_box, time::Instant};
+use symshape::{Declaration, Dim};
+use symshape_benches::leaf;
+use symshape_compiler::{
+    Result,
+    codegen::vector::{self, VectorIsa},
+    graph::{Graph, Value},
+    pipeline,
+    scalar::{ReduceOp, Scalar},
+    tensor::Tensor,
+};
+use symshape_runtime::{Context, DType, TensorRef};
+
+/// Rows of a matrix product that are looked at.
+const ROWS: [usize; 14] = [1, 2, 3, 4, 6, 8, 12, 13, 16, 24, 32, 64, 128, 256];
+
+/// `(size, channels in, channels out, kernel, stride)` of the convolutions of resnet50 and mobilenet_v2.
+const CONVOLUTIONS: [[i64; 5]; 42] = [
+    [224, 3, 64, 7, 2],
+    [56, 64, 64, 1, 1],
+    [56, 64, 64, 3, 1],
+    [56, 64, 256, 1, 1],
+    [56, 256, 64, 1, 1],
+    [56, 256, 128, 1, 1],
+    [56, 128, 128, 3, 2],
+    [28, 128, 512, 1, 1],
+    [56, 256, 512, 1, 2],
+    [28, 512, 128, 1, 1],
+    [28, 128, 128, 3, 1],
+    [28, 512, 256, 1, 1],
+    [28, 256, 256, 3, 2],
+    [14, 256, 1024, 1, 1],
+    [28, 512, 1024, 1, 2],
+    [14, 1024, 256, 1, 1],
+    [14, 256, 256, 3, 1],
+    [14, 1024, 512, 1, 1],
+    [14, 512, 512, 3, 2],
+    [7, 512, 2048, 1, 1],
+    [14, 1024, 2048, 1, 2],
+    [7, 2048, 512, 1, 1],
+    [7, 512, 512, 3, 1],
+    [224, 3, 32, 3, 2],
+    [112, 32, 16, 1, 1],
+    [112, 16, 96, 1, 1],
+    [56, 96, 24, 1, 1],
+    [56, 24, 144, 1, 1],
+    [56, 144, 24, 1, 1],
+    [28, 144, 32, 1, 1],
+    [28, 32, 192, 1, 1],
+    [28, 192, 32, 1, 1],
+    [14, 192, 64, 1, 1],
+    [14, 64, 384, 1, 1],
+    [14, 384, 64, 1, 1],
+    [14, 384, 96, 1, 1],
+    [14, 96, 576, 1, 1],
+    [14, 576, 96, 1, 1],
+    [7, 576, 160, 1, 1],
+    [7, 160, 960, 1, 1],
+    [7, 960, 320, 1, 1],
+    [7, 320, 1280, 1, 1],
+];
+
+/// `(size, channels, stride)` of the depthwise convolutions of mobilenet_v2.
+const DEPTHWISE: [[i64; 3]; 10] = [
+    [112, 32, 1],
+    [112, 96, 2],
+    [56, 144, 1],
+    [56, 144, 2],
+    [28, 192, 1],
+    [28, 192, 2],
+    [14, 384, 1],
+    [14, 576, 1],
+    [14, 576, 2],
+    [7, 960, 1],
+];
+
+/// What the machine can do, and what was asked for.
+struct Bench {
+    isa: Box<dyn VectorIsa>,
+    /// Floating-point operations a second.
+    peak: f64,
+    /// Bytes a second by the size of the buffer that is read.
+    speeds: RefCell<BTreeMap<usize, f64>>,
+    filter: String,
+    once: bool,
+}
+
+/// A kernel to be timed.
+struct Case {
+    name: String,
+    /// Shapes of the inputs.
+    shapes: Vec<Vec<usize>>,
+    flops: f64,
+    bytes: f64,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+        let once = args.iter().any(|arg| arg == "--test");
+        let filter = args.into_iter().find(|arg| !arg.starts_with('-')).unwrap_or_default();
+        let isa = vector::for_target(leaf::module().isa());
+        let mut bench = Bench { isa, peak: 1.0, speeds: RefCell::default(), filter, once };
+        let chains = leaf::multiply_adds(&*bench.isa);
+        let seconds = bench.seconds(&mut || chains.call(&mut [10_000, 0]));
+        bench.peak = 1e4 * leaf::operations(&*bench.isa) as f64 / seconds;
+        bench
+    }
+
+    /// The median time of a call.
+    fn seconds(&self, call: &mut dyn FnMut()) -> f64 {
+        call();
+        let (mut times, start) = (Vec::new(), Instant::now());
+        while times.is_empty() || !self.once && (times.len() < 5 || start.elapsed().as_millis() < 30) {
+            let begin = Instant::now();
+            call();
+            times.push(begin.elapsed().as_secs_f64());
+        }
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    }
+
+    /// How fast a buffer of about this size is read.
+    fn speed(&self, bytes: f64) -> f64 {
+        let size = (bytes as usize).clamp(1 << 13, 1 << 27).next_power_of_two();
+        if let Some(speed) = self.speeds.borrow().get(&size) {
+            return *speed;
+        }
+        let (reads, memory) = (leaf::reads(&*self.isa), vec![1u8; size + 64]);
+        let rounds = (size / leaf::read_bytes(&*self.isa)) as i64;
+        let seconds = self.seconds(&mut || reads.call(&mut [memory.as_ptr() as i64, rounds, 0]));
+        black_box(&memory);
+        self.speeds.borrow_mut().insert(size, size as f64 / seconds);
+        size as f64 / seconds
+    }
+
+    /// Compiles a graph and times it at the sizes of some cases.
+    fn run(&self, cases: &[Case], graph: impl FnOnce(&mut Graph) -> Result<()>) {
+        if !cases.iter().any(|case| case.name.contains(&self.filter)) {
+            return;
+        }
+        let mut g = Graph { name: "kernel".into(), ..Graph::default() };
+        graph(&mut g).expect("a valid graph");
+        let model = pipeline::jit(&g).expect("supported");
+        let mut context = Context::new(&model).expect("memory");
+        for case in cases.iter().filter(|case| case.name.contains(&self.filter)) {
+            let data: Vec<Vec<f32>> =
+                case.shapes.iter().map(|shape| leaf::numbers(shape.iter().product())).collect();
+            let inputs: Vec<TensorRef> = case
+                .shapes
+                .iter()
+                .zip(&data)
+                .map(|(shape, data)| TensorRef::new(shape, data).expect("sized"))
+                .collect();
+            let seconds =
+                self.seconds(&mut || _ = black_box(context.run_views(&inputs).expect("in range").len()));
+            let (by_flops, by_bytes) = (case.flops / self.peak, case.bytes / self.speed(case.bytes));
+            let bound = if by_flops > by_bytes { "peak" } else { "bytes" };
+            println!(
+                "{:34} {:10.1} us {:8.1} GFLOP/s {:8.1} GB/s {:4.0} % of {bound}",
+                case.name,
+                seconds * 1e6,
+                case.flops / seconds / 1e9,
+                case.bytes / seconds / 1e9,
+                100.0 * by_flops.max(by_bytes) / seconds,
+            );
+        }
+    }
+}
+
+fn weights(g: &mut Graph, shape: &[i64]) -> Result<Value> {
+    let shape: Vec<usize> = shape.iter().map(|dim| *dim as usize).collect();
+    let values = leaf::numbers(shape.iter().product());
+    g.constant(Tensor::from_f32(shape, &values).expect("sized"))
+}
+
+fn dims(shape: &[i64]) -> Vec<Dim> {
+    shape.iter().map(|dim| Dim::from(*dim)).collect()
+}
+
+fn products(bench: &Bench) {
+    for k in [256_usize, 768, 1024, 3072] {
+        for n in [256_usize, 768, 1024, 3072] {
+            let case = |m: usize| Case {
+                name: format!("gemm M={m} K={k} N={n}"),
+                shapes: vec![vec![m, k]],
+                flops: (2 * m * k * n) as f64,
+                bytes: 4.0 * (m * k + k * n + m * n) as f64,
+            };
+            bench.run(&ROWS.map(case), |g| {
+                let m = g.symbol("M", Declaration::range(1, 256))?;
+                let x = g.input("x", DType::F32, vec![m, k.into()])?;
+                let w = weights(g, &[k as i64, n as i64])?;
+                let y = g.matmul(x, w)?;
+                g.output("y", y)
+            });
+        }
+    }
+}
+
+/// A convolution of channels-last images, whose last step is channels-last too.
+fn convolution(bench: &Bench, [size, cin, cout, kernel, stride]: [i64; 5], depthwise: bool) {
+    let out = (size - 1) / stride + 1;
+    let per_output = kernel * kernel * if depthwise { 1 } else { cin };
+    let name = if depthwise { "depthwise" } else { "conv" };
+    let case = |n: i64| Case {
+        name: format!("{name} {kernel}x{kernel}/{stride} {size}^2 {cin}-{cout} N={n}"),
+        shapes: vec![[n, size, size, cin].map(|dim| dim as usize).to_vec()],
+        flops: (2 * n * out * out * cout * per_output) as f64,
+        bytes: 4.0 * (n * size * size * cin + n * out * out * cout + cout * per_output) as f64,
+    };
+    bench.run(&[case(1), case(8)], |g| {
+        let n = g.symbol("N", Declaration::range(1, 8))?;
+        let x = g.input("x", DType::F32, vec![n, size.into(), size.into(), cin.into()])?;
+        let x = g.transpose(x, &[0, 3, 1, 2])?;
+        let (lo, hi) = (kernel / 2, (kernel - 1) / 2);
+        let pads = |by: i64| dims(&[0, 0, by, by]);
+        let x = g.pad(x, &pads(lo), &pads(hi), Scalar::f32(0.0))?;
+        let seen = g.window(x, &[2, 3], &[kernel; 2], &[stride; 2], &[1; 2])?;
+        let y = if depthwise {
+            let w = weights(g, &[cin, kernel, kernel])?;
+            g.contract(seen, b"ncyxkl", w, b"ckl", b"ncyx")?
+        } else {
+            let w = weights(g, &[cout, cin, kernel, kernel])?;
+            g.contract(seen, b"ncyxkl", w, b"mckl", b"nmyx")?
+        };
+        let y = g.relu(y)?;
+        let y = g.transpose(y, &[0, 2, 3, 1])?;
+        g.output("y", y)
+    });
+}
+
+/// A kernel of rows: so many operations for each element, which is read and written once.
+fn rows(bench: &Bench, name: &str, flops: f64, body: impl Fn(&mut Graph, Value) -> Result<Value>) {
+    let case = |(n, s): (usize, usize)| Case {
+        name: format!("{name} {n}x{s}"),
+        shapes: vec![vec![n, s]],
+        flops: flops * (n * s) as f64,
+        bytes: 8.0 * (n * s) as f64,
+    };
+    bench.run(&[(1, 768), (12, 64), (64, 512), (256, 768), (2048, 1000)].map(case), |g| {
+        let n = g.symbol("N", Declaration::range(1, 2048))?;
+        let s = g.symbol("S", Declaration::range(1, 1024))?;
+        let x = g.input("x", DType::F32, vec![n, s])?;
+        let y = body(g, x)?;
+        g.output("y", y)
+    });
+}
+
+fn layer_norm(g: &mut Graph, x: Value) -> Result<Value> {
+    let shape = g.shape(x).to_vec();
+    let mean = g.mean(x, &[1], true)?;
+    let mean = g.expand(mean, &shape)?;
+    let centred = g.sub(x, mean)?;
+    let square = g.mul(centred, centred)?;
+    let variance = g.mean(square, &[1], true)?;
+    let epsilon = g.number(DType::F32, 1e-5)?;
+    let epsilon = g.broadcast_to(epsilon, &[shape[0].clone(), Dim::one()])?;
+    let variance = g.add(variance, epsilon)?;
+    let deviation = g.sqrt(variance)?;
+    let deviation = g.expand(deviation, &shape)?;
+    g.div(centred, deviation)
+}
+
+fn gelu(g: &mut Graph, x: Value) -> Result<Value> {
+    let shape = g.shape(x).to_vec();
+    let number = |g: &mut Graph, value| -> Result<Value> {
+        let value = g.number(DType::F32, value)?;
+        g.broadcast_to(value, &shape)
+    };
+    let (scale, one, half) = (number(g, 0.5_f64.sqrt())?, number(g, 1.0)?, number(g, 0.5)?);
+    let scaled = g.mul(x, scale)?;
+    let erf = g.erf(scaled)?;
+    let sum = g.add(erf, one)?;
+    let product = g.mul(x, sum)?;
+    g.mul(product, half)
+}
+
+/// Twelve heads of 64.
+fn attention(bench: &Bench) {
+    let case = |s: usize| Case {
+        name: format!("attention S={s}"),
+        shapes: vec![vec![1, 12, s, 64]; 3],
+        flops: 4.0 * (12 * 64 * s * s) as f64,
+        bytes: 16.0 * (12 * 64 * s) as f64,
+    };
+    bench.run(&[16, 32, 65, 128, 256, 512].map(case), |g| {
+        let s = g.symbol("S", Declaration::range(1, 512))?;
+        let input =
+            |g: &mut Graph, name| g.input(name, DType::F32, vec![1.into(), 12.into(), s.clone(), 64.into()]);
+        let (q, k, v) = (input(g, "q")?, input(g, "k")?, input(g, "v")?);
+        let scores = g.contract(q, b"nhid", k, b"nhjd", b"nhij")?;
+        let weights = g.softmax(scores, 3)?;
+        let y = g.contract(weights, b"nhij", v, b"nhjd", b"nhid")?;
+        g.output("y", y)
+    });
+}
+
+fn main() {
+    let bench = Bench::new();
+    println!("peak {:.1} GFLOP/s ({})", bench.peak / 1e9, bench.isa.name());
+    for (level, bytes) in [("16 KB", 16e3), ("256 KB", 256e3), ("4 MB", 4e6), ("128 MB", 128e6)] {
+        println!("read {level}: {:.1} GB/s", bench.speed(bytes) / 1e9);
+    }
+    products(&bench);
+    CONVOLUTIONS.iter().for_each(|shape| convolution(&bench, *shape, false));
+    for [size, channels, stride] in DEPTHWISE {
+        convolution(&bench, [size, channels, channels, 3, stride], true);
+    }
+    rows(&bench, "softmax", 5.0, |g, x| g.softmax(x, 1));
+    rows(&bench, "layer norm", 8.0, layer_norm);
+    rows(&bench, "gelu", 5.0, gelu);
+    rows(&bench, "transpose", 0.0, |g, x| g.transpose(x, &[1, 0]));
+    rows(&bench, "sum", 1.0, |g, x| g.reduce(ReduceOp::Sum, x, &[1], false));
+    attention(&bench);
+}

@@ -1,0 +1,109 @@
+//! Single leaves in executable memory, and those that measure what a machine can do.
+
+use cranelift_codegen::{
+    ir::{AbiParam, types},
+    settings::{self, Configurable},
+};
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::{Linkage, Module};
+use symshape_compiler::codegen::vector::{Builder, VectorIsa, code::Code};
+
+/// A leaf in executable memory.
+pub struct Leaf {
+    module: JITModule,
+    entry: *const u8,
+}
+
+impl Leaf {
+    /// Compiles a leaf.
+    ///
+    /// # Panics
+    /// When it does not compile: a bug.
+    pub fn new(isa: &dyn VectorIsa, code: &Code) -> Leaf {
+        let mut module = module();
+        let mut signature = module.make_signature();
+        signature.params.push(AbiParam::new(types::I64));
+        let func = module.declare_function("leaf", Linkage::Local, &signature).expect("a new name");
+        isa.define(func, code, &mut module).expect("leaves compile");
+        module.finalize_definitions().expect("no undefined symbols");
+        let entry = module.get_finalized_function(func);
+        Leaf { module, entry }
+    }
+
+    /// Calls it; the arguments must cover what it touches.
+    pub fn call(&self, args: &mut [i64]) {
+        debug_assert_eq!(
+            self.module.get_finalized_function(cranelift_module::FuncId::from_u32(0)),
+            self.entry
+        );
+        // SAFETY: the leaf has this signature, its memory is mapped, and the arguments cover what it touches.
+        unsafe {
+            let entry: extern "C" fn(*mut i64) = std::mem::transmute(self.entry);
+            entry(args.as_mut_ptr());
+        }
+    }
+}
+
+/// A module for this machine.
+///
+/// # Panics
+/// When there is no code generator for it.
+pub fn module() -> JITModule {
+    let mut flags = settings::builder();
+    flags.set("opt_level", "speed").expect("known setting");
+    let isa = cranelift_native::builder().expect("this machine is supported");
+    let isa = isa.finish(settings::Flags::new(flags)).expect("valid flags");
+    JITModule::new(JITBuilder::with_isa(isa, cranelift_module::default_libcall_names()))
+}
+
+/// Numbers that look random.
+pub fn numbers(count: usize) -> Vec<f32> {
+    (0..count).map(|idx| (idx * 7919 % 1000) as f32 / 500.0 - 1.0).collect()
+}
+
+/// Multiply-adds of a round of [`multiply_adds`].
+const CHAINED: usize = 48;
+
+/// A leaf that runs twelve independent chains of multiply-adds: arguments are the rounds, and a place of 8 bytes.
+pub fn multiply_adds(isa: &dyn VectorIsa) -> Leaf {
+    let mut b = Builder::new(isa.shape());
+    let (rounds, zero) = (b.arg(0), b.float(0.0));
+    let factor = b.broadcast(b.arg_mem(1));
+    let sums: Vec<_> = (0..12).map(|_| b.variable(zero)).collect();
+    b.repeat(rounds, 1, |b| {
+        sums.iter().cycle().take(CHAINED).for_each(|sum| b.set_fma(*sum, factor, factor));
+    });
+    sums.iter().for_each(|sum| b.store_one(b.arg_mem(1), *sum));
+    Leaf::new(isa, &b.finish())
+}
+
+/// Floating-point operations of a round of [`multiply_adds`].
+pub fn operations(isa: &dyn VectorIsa) -> u64 {
+    2 * (CHAINED * isa.shape().lanes) as u64
+}
+
+/// Vectors that a round of [`reads`] loads.
+const LOADED: usize = 8;
+
+/// A leaf that reads memory: arguments are its address, the rounds of [`read_bytes`] each, and a place of 8 bytes.
+pub fn reads(isa: &dyn VectorIsa) -> Leaf {
+    let mut b = Builder::new(isa.shape());
+    let (from, rounds, zero) = (b.arg(0), b.arg(1), b.bits(0));
+    let sums: Vec<_> = (0..LOADED).map(|_| b.variable(zero)).collect();
+    let bytes = 4 * b.lanes();
+    b.repeat(rounds, 1, |b| {
+        for (idx, sum) in sums.iter().enumerate() {
+            let value = b.load(symshape_compiler::codegen::vector::code::Mem::from(from).plus(idx * bytes));
+            let both = b.op2(symshape_compiler::codegen::vector::code::Op2::Or, *sum, value);
+            b.set(*sum, both);
+        }
+        b.advance(from, (LOADED * bytes) as i32);
+    });
+    sums.iter().for_each(|sum| b.store_one(b.arg_mem(2), *sum));
+    Leaf::new(isa, &b.finish())
+}
+
+/// Bytes that a round of [`reads`] reads.
+pub fn read_bytes(isa: &dyn VectorIsa) -> usize {
+    4 * LOADED * isa.shape().lanes
+}
