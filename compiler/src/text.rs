@@ -8,7 +8,7 @@ mod facts;
 mod tensor;
 
 pub(crate) use cursor::Cursor;
-pub(crate) use facts::{assumption, symbol, write_assumption, write_symbol};
+pub(crate) use facts::{assumption, found, symbol, write_assumption, write_found, write_symbol};
 pub(crate) use tensor::{Elems, TensorReader};
 
 use std::fmt::{self, Formatter, Write};

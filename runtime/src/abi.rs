@@ -10,7 +10,7 @@ use core::ffi::{c_char, c_void};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"symshape");
 
 /// Version of this ABI; a loader refuses a descriptor with another one.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// Name under which a shared object exports its [`ModelDesc`].
 pub const DESC_SYMBOL: &str = "symshape_model";
@@ -61,6 +61,9 @@ pub struct Error {
     pub why: *const c_char,
 }
 
+/// Stands in `dims` for a size that was not found yet.
+pub const NOT_FOUND: i64 = i64::MIN;
+
 /// A task of a parallel loop: iterations `begin..end`, run by worker `worker` of `threads`.
 pub type Task = unsafe extern "C" fn(data: *mut c_void, begin: i64, end: i64, worker: u32);
 
@@ -80,17 +83,19 @@ pub struct Exec {
 }
 
 /// Binds the symbols from the shapes of the inputs, or says what is wrong. Reads nothing else, writes `dims` and `err`.
+/// Behind the symbols, `dims` has a place for each size that is found while running, [`NOT_FOUND`] until then.
 pub type CheckFn =
     unsafe extern "C" fn(input_shapes: *const *const i64, dims: *mut i64, err: *mut Error) -> i32;
 /// Bytes of arena that a call with these dims needs; the dims must have passed the check.
 pub type ArenaBytesFn = unsafe extern "C" fn(dims: *const i64) -> usize;
-/// Writes the shape of output `output` for these dims.
+/// Writes the shape of output `output` for these dims; sizes that were not found yet are at their bounds.
 pub type OutputShapeFn = unsafe extern "C" fn(output: u32, dims: *const i64, shape: *mut i64) -> i32;
-/// Runs the model. Inputs and outputs are dense row-major; `arena` is 64-byte aligned.
+/// Runs the model. Inputs and outputs are dense row-major; `arena` is 64-byte aligned. What is found while running is
+/// written behind the symbols in `dims`, so that [`OutputShapeFn`] then gives the shapes as they came out.
 pub type RunFn = unsafe extern "C" fn(
     inputs: *const *const c_void,
     outputs: *const *mut c_void,
-    dims: *const i64,
+    dims: *mut i64,
     arena: *mut c_void,
     exec: *const Exec,
 ) -> i32;
@@ -165,4 +170,6 @@ pub struct ModelDesc {
     pub output_shape: OutputShapeFn,
     /// See [`RunFn`].
     pub run: RunFn,
+    /// Sizes that are found while running: so many places follow the symbols in `dims`.
+    pub n_found: u64,
 }

@@ -21,7 +21,11 @@ impl Context {
         // and aligned; the outputs' memory was compared with the shapes at these dims; the arena holds `arena_max`
         // bytes from a 64-byte boundary on, and `&mut self` makes it this call's alone; the host is none, or a pool
         // that is this context's alone.
-        let result = unsafe { desc.run(&self.slots, &self.dims, arena, exec) };
-        result.map_err(|error| CallError::reported(Broken::new(desc, error)))
+        let result = unsafe { desc.run(&self.slots, &mut self.dims, arena, exec) };
+        result.map_err(|error| CallError::reported(Broken::new(desc, error)))?;
+        if self.model.desc.finds() {
+            self.shape_outputs();
+        }
+        Ok(())
     }
 }

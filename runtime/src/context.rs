@@ -87,7 +87,7 @@ impl Context {
             #[cfg(feature = "std")]
             pool: None,
             in_shapes: alloc::vec![0; in_axes],
-            dims: alloc::vec![0; model.symbols().len()],
+            dims: alloc::vec![0; model.desc.n_dims()],
             out_shapes: alloc::vec![0; out_axes],
             out_sizes: alloc::vec![0; out_axes],
             out_starts,
@@ -141,11 +141,11 @@ impl Context {
         desc.check(&self.in_shapes, &mut self.slots, &mut self.dims)
             .map_err(|error| CallError::reported(Broken::new(desc, error)))?;
         self.shape_outputs();
-        Ok(&self.dims)
+        Ok(&self.dims[..self.model.symbols().len()])
     }
 
     /// Computes the outputs' shapes from the bound dims.
-    fn shape_outputs(&mut self) {
+    pub(crate) fn shape_outputs(&mut self) {
         for idx in 0..self.out_starts.len() - 1 {
             let range = self.out_starts[idx]..self.out_starts[idx + 1];
             self.model.desc.output_shape(idx, &self.dims, &mut self.out_shapes[range.clone()]);

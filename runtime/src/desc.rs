@@ -57,6 +57,9 @@ impl Desc {
             let symbols = table(raw.symbols, raw.n_symbols)?;
             let inputs = table(raw.inputs, raw.n_inputs)?;
             let outputs = table(raw.outputs, raw.n_outputs)?;
+            if raw.n_found > u64::from(MAX_ENTRIES) {
+                return Err(OpenError::Malformed("a table has too many entries"));
+            }
             Ok(Desc {
                 raw,
                 name: string(raw.name)?,
@@ -69,6 +72,16 @@ impl Desc {
         }
     }
 
+    /// Places in `dims`: the symbols, and what is found while running.
+    pub(crate) fn n_dims(&self) -> usize {
+        self.symbols.len() + self.raw.n_found as usize
+    }
+
+    /// Whether shapes of outputs can be smaller than they were before the call.
+    pub(crate) fn finds(&self) -> bool {
+        self.raw.n_found > 0
+    }
+
     /// The bound of the arena as the descriptor states it.
     pub(crate) fn arena_max(&self) -> u64 {
         self.raw.arena_max
@@ -76,7 +89,7 @@ impl Desc {
 
     /// Binds the symbols from the inputs' shapes, which follow one another in `shapes`.
     pub(crate) fn check(&self, shapes: &[i64], slots: &mut Slots, dims: &mut [i64]) -> Result<(), Error> {
-        assert!(dims.len() == self.symbols.len() && slots.shapes.len() == self.inputs.len());
+        assert!(dims.len() == self.n_dims() && slots.shapes.len() == self.inputs.len());
         let mut rest = shapes;
         for (slot, input) in slots.shapes.iter_mut().zip(&self.inputs) {
             let (shape, tail) = rest.split_at(input.rank());
@@ -85,22 +98,22 @@ impl Desc {
         }
         let mut error = no_error();
         // SAFETY: one pointer for each input, each to as many dims as that input has axes (`split_at` above would
-        // have panicked), one place for each symbol, and an error to write.
+        // have panicked), one place for each dim, and an error to write.
         let code = unsafe { (self.raw.check)(slots.shapes.as_ptr(), dims.as_mut_ptr(), &mut error) };
         outcome(code, error)
     }
 
     /// Bytes of arena for dims that lie within the contract.
     pub(crate) fn arena_bytes(&self, dims: &[i64]) -> usize {
-        assert!(dims.len() == self.symbols.len());
+        assert!(dims.len() >= self.symbols.len());
         // SAFETY: one dim for each symbol; the function only computes.
         unsafe { (self.raw.arena_bytes)(dims.as_ptr()) }
     }
 
     /// Writes the shape of output `idx` into `shape`.
     pub(crate) fn output_shape(&self, idx: usize, dims: &[i64], shape: &mut [i64]) {
-        assert!(dims.len() == self.symbols.len() && shape.len() == self.outputs[idx].rank());
-        // SAFETY: one dim for each symbol, one place for each axis of that output.
+        assert!(dims.len() == self.n_dims() && shape.len() == self.outputs[idx].rank());
+        // SAFETY: all dims, one place for each axis of that output.
         let code = unsafe { (self.raw.output_shape)(idx as u32, dims.as_ptr(), shape.as_mut_ptr()) };
         debug_assert_eq!(code, 0, "the output exists");
     }
@@ -114,17 +127,17 @@ impl Desc {
     pub(crate) unsafe fn run(
         &self,
         slots: &Slots,
-        dims: &[i64],
+        dims: &mut [i64],
         arena: *mut u8,
         exec: Exec,
     ) -> Result<(), Error> {
-        assert!(dims.len() == self.symbols.len());
+        assert!(dims.len() == self.n_dims());
         assert!(slots.inputs.len() == self.inputs.len() && slots.outputs.len() == self.outputs.len());
         let mut error = no_error();
         let exec = Exec { error: &mut error, ..exec };
         let (inputs, outputs) = (slots.inputs.as_ptr(), slots.outputs.as_ptr());
         // SAFETY: the caller's promise.
-        let code = unsafe { (self.raw.run)(inputs, outputs, dims.as_ptr(), arena.cast(), &exec) };
+        let code = unsafe { (self.raw.run)(inputs, outputs, dims.as_mut_ptr(), arena.cast(), &exec) };
         outcome(code, error)
     }
 }

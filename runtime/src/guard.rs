@@ -21,12 +21,12 @@ impl Context {
         }
         let arena = (self.arena_at, self.model.desc.arena_bytes(&self.dims).min(self.model.arena_max()));
         self.poison(arena);
-        for idx in 0..self.outputs_at.len() {
-            self.poison(self.output_range(idx));
-        }
+        // As they are before the call: an output may come out smaller.
+        let outputs: alloc::vec::Vec<(usize, usize)> =
+            (0..self.outputs_at.len()).map(|idx| self.output_range(idx)).collect();
+        outputs.iter().for_each(|range| self.poison(*range));
         self.run_bound(inputs)?;
-        let whole =
-            self.intact(arena) && (0..self.outputs_at.len()).all(|idx| self.intact(self.output_range(idx)));
+        let whole = self.intact(arena) && outputs.iter().all(|range| self.intact(*range));
         Ok((self.outputs(), whole))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     DType, OpenError, QueryError,
-    abi::ModelDesc,
+    abi::{ModelDesc, NOT_FOUND},
     desc::{Desc, Keep},
 };
 use alloc::{string::String, sync::Arc, vec::Vec};
@@ -207,7 +207,7 @@ impl Model {
         Ok(self.desc.arena_bytes(dims))
     }
 
-    /// The shape of output `idx` at these dims.
+    /// The shape of output `idx` at these dims; the largest one, where a size is found only while running.
     ///
     /// # Errors
     /// As [`Model::arena_bytes`]; and when there is no such output.
@@ -215,7 +215,9 @@ impl Model {
         self.allowed(dims)?;
         let output = self.desc.outputs.get(idx).ok_or(QueryError::NoOutput { idx })?;
         let mut shape = alloc::vec![0; output.rank()];
-        self.desc.output_shape(idx, dims, &mut shape);
+        let mut dims = dims.to_vec();
+        dims.resize(self.desc.n_dims(), NOT_FOUND);
+        self.desc.output_shape(idx, &dims, &mut shape);
         Ok(shape)
     }
 

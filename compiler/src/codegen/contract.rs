@@ -44,7 +44,13 @@ pub(super) fn check(unit: &mut Unit) -> Result<FuncId> {
         }
         check_axes(f, report, params[0])?;
         check_facts(f, report)?;
-        for (idx, symbol) in f.unit.program.symbols.iter().enumerate() {
+        let program = f.unit.program;
+        for idx in 0..program.found.len() {
+            let unknown = f.int(abi::NOT_FOUND);
+            let at = 8 * (program.symbols.len() + idx) as i32;
+            f.builder.ins().store(MemFlagsData::trusted(), unknown, params[1], at);
+        }
+        for (idx, symbol) in program.symbols.iter().enumerate() {
             let value = f.dim(&Dim::from(symbol))?;
             f.builder.ins().store(MemFlagsData::trusted(), value, params[1], 8 * idx as i32);
         }
@@ -212,7 +218,7 @@ fn axis_template(f: &FuncCtx, place: (u32, u32), dim: &Dim) -> Template {
 }
 
 /// Leaves the function with the template's error where `good` does not hold; `numbers`: value, lo, hi.
-fn require(
+pub(super) fn require(
     f: &mut FuncCtx,
     report: Value,
     good: Value,
@@ -342,28 +348,34 @@ pub(super) fn check_facts(f: &mut FuncCtx, report: Value) -> Result<()> {
         if !relation.a.symbols().iter().chain(&relation.b.symbols()).all(known) {
             continue;
         }
-        let (a, b) = (f.dim(&relation.a)?, f.dim(&relation.b)?);
-        let cc = match relation.comparison {
-            Comparison::Eq => IntCC::Equal,
-            Comparison::Ne => IntCC::NotEqual,
-            Comparison::Lt => IntCC::SignedLessThan,
-            Comparison::Le => IntCC::SignedLessThanOrEqual,
-            Comparison::Divides => IntCC::Equal,
-        };
-        let good = match relation.comparison {
-            Comparison::Divides => {
-                let over = f.dim(&relation.b.modulo(&relation.a))?;
-                f.builder.ins().icmp_imm_s(cc, over, 0)
-            }
-            _ => f.builder.ins().icmp(cc, a, b),
-        };
-        let template = Template {
-            code: Code::FactBroken,
-            symbol_name: Some(relation.to_string()),
-            why: Some(assumption.origin.to_string()),
-            ..Template::default()
-        };
-        require(f, report, good, &template, [a, b, b])?;
+        check_fact(f, report, &assumption)?;
     }
     Ok(())
+}
+
+/// Emits the comparison of one fact with the symbols' values.
+pub(super) fn check_fact(f: &mut FuncCtx, report: Value, assumption: &Assumption) -> Result<()> {
+    let relation = &assumption.relation;
+    let (a, b) = (f.dim(&relation.a)?, f.dim(&relation.b)?);
+    let cc = match relation.comparison {
+        Comparison::Eq => IntCC::Equal,
+        Comparison::Ne => IntCC::NotEqual,
+        Comparison::Lt => IntCC::SignedLessThan,
+        Comparison::Le => IntCC::SignedLessThanOrEqual,
+        Comparison::Divides => IntCC::Equal,
+    };
+    let good = match relation.comparison {
+        Comparison::Divides => {
+            let over = f.dim(&relation.b.modulo(&relation.a))?;
+            f.builder.ins().icmp_imm_s(cc, over, 0)
+        }
+        _ => f.builder.ins().icmp(cc, a, b),
+    };
+    let template = Template {
+        code: Code::FactBroken,
+        symbol_name: Some(relation.to_string()),
+        why: Some(assumption.origin.to_string()),
+        ..Template::default()
+    };
+    require(f, report, good, &template, [a, b, b])
 }

@@ -3,7 +3,7 @@
 //! It allocates nothing and calls nobody but the kernels and, when there is one, the host's `parallel_for`.
 
 use super::{
-    contract,
+    contract, control,
     function::{FuncCtx, frame},
     loops, shape,
     split::{self, Part, Split, way},
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::{At, Result},
-    kernel::{Space, Stmt},
+    kernel::{Control, Space, Stmt},
 };
 use cranelift_codegen::ir::{
     InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value, condcodes::FloatCC, condcodes::IntCC,
@@ -35,11 +35,21 @@ pub(super) struct Emitted<'k> {
     can_share: bool,
 }
 
+/// A step of the list of kernels: one to call, or one that steers others.
+pub(super) enum Step<'k> {
+    Part(Emitted<'k>),
+    Control(&'k Control),
+}
+
 /// Emits the functions of all kernels; `level` stands in their names.
-pub(super) fn kernels<'u>(unit: &mut Unit<'u>, level: &str) -> Result<Vec<Emitted<'u>>> {
+pub(super) fn kernels<'u>(unit: &mut Unit<'u>, level: &str) -> Result<Vec<Step<'u>>> {
     let program = unit.program;
     let mut list = Vec::with_capacity(program.kernels.len());
     for (idx, kernel) in program.kernels.iter().enumerate() {
+        if let Some(control) = &kernel.control {
+            list.push(Step::Control(control));
+            continue;
+        }
         for (number, part) in split::parts(program, kernel).into_iter().enumerate() {
             let (mut fails, mut uses_scratch, mut can_share) = (false, false, false);
             let params = [types::I64, types::I64, types::I64, types::I32];
@@ -52,14 +62,14 @@ pub(super) fn kernels<'u>(unit: &mut Unit<'u>, level: &str) -> Result<Vec<Emitte
                     Ok(())
                 })
                 .at(|| format!("kernel {idx} ({})", kernel.name))?;
-            list.push(Emitted { func, part, fails, uses_scratch, can_share });
+            list.push(Step::Part(Emitted { func, part, fails, uses_scratch, can_share }));
         }
     }
     Ok(list)
 }
 
 /// Emits `run(inputs, outputs, dims, arena, exec) -> code` under a name.
-pub(super) fn run(unit: &mut Unit, kernels: &[Emitted], name: &str, linkage: Linkage) -> Result<FuncId> {
+pub(super) fn run(unit: &mut Unit, kernels: &[Step], name: &str, linkage: Linkage) -> Result<FuncId> {
     let name = unit.symbol(name);
     let id = unit.declare(&name, linkage, &[types::I64; 5], &[types::I32])?;
     unit.define(id, |f, params| {
@@ -67,8 +77,12 @@ pub(super) fn run(unit: &mut Unit, kernels: &[Emitted], name: &str, linkage: Lin
         let (frame, host) = open_frame(f, exec);
         validate(f, frame, dims)?;
         fill_frame(f, frame, [inputs, outputs, arena])?;
-        for emitted in kernels {
-            call_part(f, frame, &host, emitted)?;
+        let mut regions = control::Regions::new(frame, dims);
+        for step in kernels {
+            match step {
+                Step::Control(control) => regions.step(f, control)?,
+                Step::Part(emitted) => call_part(f, frame, &host, emitted)?,
+            }
         }
         let ok = f.builder.ins().iconst(types::I32, 0);
         f.builder.ins().return_(&[ok]);
@@ -91,7 +105,7 @@ struct Host {
 fn open_frame(f: &mut FuncCtx, exec: Value) -> (Value, Host) {
     let trusted = MemFlagsData::trusted();
     let program = f.unit.program;
-    let slots = frame::DIMS as u32 + 8 * (program.symbols.len() + program.buffers.len()) as u32;
+    let slots = frame::DIMS as u32 + 8 * (program.all_symbols().count() + program.buffers.len()) as u32;
     let unseen = size_of::<abi::Error>() as u32;
     let data = StackSlotData::new(StackSlotKind::ExplicitSlot, slots + unseen, 6);
     let slot = f.builder.create_sized_stack_slot(data);

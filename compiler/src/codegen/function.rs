@@ -37,7 +37,8 @@ pub mod frame {
     pub const SHARES: i32 = 40;
     /// What of a contraction is shared, see [`super::super::split::way`]; zero while nothing is.
     pub const WAY: i32 = 48;
-    /// The dims in the order of the contract; behind them a pointer for each buffer.
+    /// The dims in the order of the contract, then the symbols found while running; behind them a pointer for each
+    /// buffer.
     pub const DIMS: i32 = 56;
 }
 
@@ -121,7 +122,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
 
     /// Offset of a buffer's pointer within the frame.
     pub fn frame_slot(&self, buffer: BufferId) -> i32 {
-        frame::DIMS + 8 * (self.unit.program.symbols.len() as i32 + buffer.as_u32() as i32)
+        frame::DIMS + 8 * (self.unit.program.all_symbols().count() as i32 + buffer.as_u32() as i32)
     }
 
     /// A constant.
@@ -160,7 +161,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
                 return Ok((*value, depth));
             }
         }
-        let position = self.unit.program.symbols.iter().position(|known| known == symbol);
+        let position = self.unit.program.all_symbols().position(|known| known == symbol);
         let (Some((base, offset)), Some(idx)) = (self.dims, position) else {
             return Err(Error::internal(format!("symbol {} is not bound here", symbol.name())));
         };

@@ -7,6 +7,7 @@
 
 mod cast;
 mod contract;
+mod control;
 mod desc;
 mod driver;
 pub mod fail;

@@ -12,7 +12,7 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, 
 use cranelift_module::{FuncId, Linkage};
 use num_traits::Signed;
 use std::collections::HashMap;
-use symshape_runtime::abi::Code;
+use symshape_runtime::abi::{self, Code};
 
 /// Refuses buffers without a bound, and those that are too large: all sizes then fit in 64 bits.
 pub(super) fn require_bounds(program: &Program) -> Result<()> {
@@ -66,6 +66,20 @@ pub(super) fn arena_bytes(unit: &mut Unit) -> Result<FuncId> {
     Ok(id)
 }
 
+/// Binds what is found while running to the values behind the symbols in `dims`, or to its bounds where there are none.
+fn bind_found(f: &mut FuncCtx, dims: Value) -> Result<()> {
+    let program = f.unit.program;
+    for (idx, found) in program.found.iter().enumerate() {
+        let at = 8 * (program.symbols.len() + idx) as i32;
+        let value = f.builder.ins().load(types::I64, MemFlagsData::trusted(), dims, at);
+        let unknown = f.builder.ins().icmp_imm_s(IntCC::Equal, value, abi::NOT_FOUND);
+        let most = f.dim(&found.most)?;
+        let value = f.builder.ins().select(unknown, most, value);
+        f.bind(found.symbol.clone(), value);
+    }
+    Ok(())
+}
+
 /// Emits `output_shape(output, dims, shape) -> code`.
 pub(super) fn output_shape(unit: &mut Unit) -> Result<FuncId> {
     let name = unit.symbol("output_shape");
@@ -73,6 +87,7 @@ pub(super) fn output_shape(unit: &mut Unit) -> Result<FuncId> {
     let id = unit.declare(&name, Linkage::Export, &params, &[types::I32])?;
     unit.define(id, |f, params| {
         f.set_dims(params[1], 0);
+        bind_found(f, params[1])?;
         for (idx, port) in f.unit.program.outputs.iter().enumerate() {
             let (this, next) = (f.builder.create_block(), f.builder.create_block());
             let asked = f.builder.ins().icmp_imm_u(IntCC::Equal, params[0], idx as i64);

@@ -52,6 +52,7 @@ fn constants(out: &mut String, program: &Program, plan: &Plan, upper: &str) -> s
     names.define(out, "ARENA_MAX", format!("{}u", plan.arena_max))?;
     names.define(out, "ARENA_ALIGN", "64u")?;
     names.define(out, "N_SYMBOLS", program.symbols.len())?;
+    names.define(out, "N_FOUND", program.found.len())?;
     names.define(out, "N_INPUTS", program.inputs.len())?;
     names.define(out, "N_OUTPUTS", program.outputs.len())?;
     for (idx, symbol) in program.symbols.iter().enumerate() {

@@ -6,6 +6,7 @@
 //! not independent gives other results or none.
 
 mod accumulator;
+mod control;
 mod index;
 mod machine;
 
@@ -44,13 +45,9 @@ pub fn eval(program: &Program, dims: &[i64], inputs: &[Tensor]) -> Result<Vec<Te
     for (port, input) in program.inputs.iter().zip(inputs) {
         fill(program, &mut machine, port, input, &values).at(|| format!("input {}", port.name))?;
     }
-    for kernel in &program.kernels {
-        machine.run(kernel).at(|| format!("kernel {}", kernel.name))?;
-    }
+    control::run(program, &mut machine)?;
     let outputs = program.outputs.iter();
-    outputs
-        .map(|port| output(program, &machine, port, &values).at(|| format!("output {}", port.name)))
-        .collect()
+    outputs.map(|port| output(program, &mut machine, port).at(|| format!("output {}", port.name))).collect()
 }
 
 fn allocate(
@@ -90,14 +87,15 @@ fn fill(
     machine.fill(port.buffer, (0..input.elems()).map(|idx| input.get(idx)))
 }
 
-fn output(
-    program: &Program,
-    machine: &Machine<'_>,
-    port: &Port,
-    values: &dyn Fn(&Dim) -> Result<usize>,
-) -> Result<Tensor> {
-    let elems: Vec<Scalar> = machine.read_all(port.buffer)?;
+/// The elements of a port; its buffer may have room for more.
+fn output(program: &Program, machine: &mut Machine<'_>, port: &Port) -> Result<Tensor> {
+    let mut shape = Vec::new();
+    for dim in &port.shape {
+        let value = machine.number(dim)?;
+        shape.push(usize::try_from(value).map_err(|_| Error::invalid(format!("`{dim}` is negative")))?);
+    }
+    let elems: Vec<Scalar> = machine.read_all(port.buffer, shape.iter().product())?;
     let dtype = program.buffers[port.buffer].dtype;
-    Tensor::from_scalars(dtype, shape_of(port, values)?, &elems)
+    Tensor::from_scalars(dtype, shape, &elems)
         .ok_or_else(|| Error::invalid("its buffer does not have as many elements as its shape"))
 }

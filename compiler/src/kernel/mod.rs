@@ -4,7 +4,8 @@
 //! extents, straight-line scalar [`Code`], and the two leaves, [`Stmt::Strip`] (one inner loop over a straight-line
 //! body) and [`Stmt::Contract`] (a sum of products with an epilogue). Elements are addressed by flat element indices:
 //! expressions over the model's symbols, the variables of the loops around, and symbols bound to integers that were
-//! loaded. Every loop variable has a name of its own within its kernel.
+//! loaded. Every loop variable has a name of its own within its kernel. Branches and loops over whole kernels are
+//! regions of the list, see [`Control`].
 //!
 //! [`verify`] says what must hold, [`text`] prints and reads, [`eval`] interprets: the oracle of everything below.
 
@@ -18,7 +19,7 @@ use crate::{
     tensor::Tensor,
 };
 use cranelift_entity::{PrimaryMap, entity_impl};
-use symshape::{Dim, Facts, Symbol};
+use symshape::{Assumption, Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
 /// A buffer of a [`Program`].
@@ -237,15 +238,90 @@ pub enum Stmt {
     },
 }
 
+/// What steers the kernels around it; regions nest.
+#[derive(Clone, Debug)]
+pub enum Control {
+    /// The kernels up to the matching `Else` or `End` run if element 0 of this bool buffer holds.
+    If(BufferId),
+    /// What follows, up to the matching `End`, runs if the condition does not hold.
+    Else,
+    /// The kernels up to the matching `End` run as long as element 0 of this bool buffer holds, which is looked at
+    /// before each round.
+    While(BufferId),
+    /// Ends a region.
+    End,
+    /// From here on, until it is bound again, a symbol of [`Program::found`] stands for element 0 of an `i64` buffer.
+    Bind {
+        /// Which symbol.
+        symbol: Symbol,
+        /// Where its value is.
+        from: BufferId,
+        /// Lowest value allowed; any other ends the call with a typed error.
+        lo: Dim,
+        /// Lowest value that is too large.
+        end: Dim,
+        /// The node concerned, for the message.
+        what: String,
+    },
+    /// A relation that must hold where control gets here.
+    Require(Assumption),
+    /// Control never gets here but for the reason given: the call ends with a typed error.
+    Fail(String),
+}
+
+/// A symbol whose value is found while running.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The symbol; [`Control::Bind`] gives it its value.
+    pub symbol: Symbol,
+    /// It is never larger than this, an expression over the model's symbols.
+    pub most: Dim,
+}
+
 /// One step of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Kernel {
     /// For people: the kind of work and the node it comes from.
     pub name: String,
+    /// Steers other kernels; such a kernel has no body.
+    pub control: Option<Control>,
     /// Types of its scalar variables.
     pub locals: PrimaryMap<Local, DType>,
     /// What it does.
     pub body: Vec<Stmt>,
+}
+
+impl Kernel {
+    /// A kernel that steers others.
+    pub fn control(name: impl Into<String>, control: Control) -> Kernel {
+        Kernel { name: name.into(), control: Some(control), ..Kernel::default() }
+    }
+}
+
+impl Program {
+    /// All symbols that kernels may use: the model's, then those found while running, in the order of the frame.
+    pub fn all_symbols(&self) -> impl Iterator<Item = &Symbol> {
+        self.symbols.iter().chain(self.found.iter().map(|found| &found.symbol))
+    }
+
+    /// For each `While` its place and that of its `End`, inner loops first.
+    pub fn rounds(&self) -> Vec<(usize, usize)> {
+        let (mut open, mut rounds) = (Vec::new(), Vec::new());
+        for (idx, kernel) in self.kernels.iter().enumerate() {
+            match &kernel.control {
+                Some(control @ (Control::If(_) | Control::While(_))) => {
+                    open.push((idx, matches!(control, Control::While(_))));
+                }
+                Some(Control::End) => {
+                    if let Some((begin, true)) = open.pop() {
+                        rounds.push((begin, idx));
+                    }
+                }
+                _ => {}
+            }
+        }
+        rounds
+    }
 }
 
 /// A whole model, lowered.
@@ -255,7 +331,9 @@ pub struct Program {
     pub name: String,
     /// The model's symbols in the order of the ABI's `dims`.
     pub symbols: Vec<Symbol>,
-    /// What is known about them.
+    /// Symbols whose values are found while running; sizes of buffers don't depend on them.
+    pub found: Vec<Found>,
+    /// What is known about all symbols.
     pub facts: Facts,
     /// All memory.
     pub buffers: PrimaryMap<BufferId, Buffer>,

@@ -6,7 +6,10 @@
 //!          | 'assume' dim ('==' | '!=' | '<=' | '<' | 'divides') dim [',' string]
 //!          | '@'N [name] ':' dtype '[' dim ']' space           elements; numbered from 0
 //!          | ('input' | 'output') name '[' dims ']' '=' '@'N
+//!          | 'found' dim '<=' dim ['=' range]                   a symbol that is bound while running
 //!          | 'kernel' name '{' ('local'N ':' dtype)* stmt* '}'
+//!          | 'when' '@'N | 'otherwise' | 'while' '@'N | 'end' | 'require' relation
+//!          | 'bind' '@'N '->' dim 'from' dim 'below' dim ',' string | 'fail' string
 //! space    = 'input' N | 'output' N | 'arena' | 'scratch'
 //!          | 'const' '[' ints ']' (literals | 'all' literal | 'elided' hash)
 //! stmt     = 'for' axis ['parallel'] '{' stmt* '}' | 'strip' axis '{' inst* '}' | 'block' '{' inst* '}'

@@ -6,11 +6,15 @@
 //! into in strips only and set outside of strips and epilogues only. Memory: every access lies within its buffer, and
 //! the iterations of a parallel loop touch nothing that another one writes.
 //!
+//! Regions: they nest, conditions are bool buffers, values of symbols are `i64` ones, and sizes of buffers depend on the
+//! model's symbols only.
+//!
 //! Memory rules are proofs. One that is refuted by values of the symbols is an error, unless the access stands under a
 //! condition; one that is neither proven nor refuted is listed, for tests that demand an empty list.
 
 mod access;
 mod code;
+mod control;
 
 use super::{Access, Axis, Buffer, BufferId, Contract, Kernel, Port, Program, Rhs, Space, Stmt};
 use crate::error::{At, Error, Result};
@@ -41,15 +45,20 @@ impl fmt::Display for Unproven {
 /// # Errors
 /// The first rule that is broken, and where.
 pub fn verify(program: &Program) -> Result<Vec<Unproven>> {
-    let symbols: BTreeSet<Symbol> = program.symbols.iter().cloned().collect();
-    if symbols.len() != program.symbols.len() {
+    let own: BTreeSet<Symbol> = program.symbols.iter().cloned().collect();
+    let symbols: BTreeSet<Symbol> = program.all_symbols().cloned().collect();
+    if symbols.len() != program.symbols.len() + program.found.len() {
         return Err(Error::invalid("a symbol is listed twice"));
     }
-    for (id, buffer) in &program.buffers {
-        verify_buffer(program, buffer, &symbols).at(|| format!("buffer {id:?} {}", buffer.name))?;
+    for found in &program.found {
+        in_scope(&found.most, &own).at(|| format!("bound of {}", found.symbol))?;
     }
-    verify_ports(program, &program.inputs, &symbols, Space::Input)?;
+    for (id, buffer) in &program.buffers {
+        verify_buffer(program, buffer, &own).at(|| format!("buffer {id:?} {}", buffer.name))?;
+    }
+    verify_ports(program, &program.inputs, &own, Space::Input)?;
     verify_ports(program, &program.outputs, &symbols, Space::Output)?;
+    control::verify(program, &symbols)?;
     let mut unproven = Vec::new();
     for kernel in &program.kernels {
         let list = verify_kernel(program, kernel, &symbols).at(|| format!("kernel {}", kernel.name))?;
@@ -109,7 +118,12 @@ fn verify_ports(
             return Err(Error::invalid(format!("{:?} is not in its space", port.buffer))).at(at);
         }
         let elems = Dim::product(port.shape.iter().cloned());
-        if program.facts.prove_eq(&elems, &buffer.elems).is_no() {
+        // A buffer has room for the most that is found while running.
+        let fits = match program.found.iter().any(|found| elems.contains(&found.symbol)) {
+            true => program.facts.prove_le(&elems, &buffer.elems),
+            false => program.facts.prove_eq(&elems, &buffer.elems),
+        };
+        if fits.is_no() {
             let message = format!("`{elems}` elements in a buffer of `{}`", buffer.elems);
             return Err(Error::invalid(message)).at(at);
         }

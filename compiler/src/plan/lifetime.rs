@@ -1,6 +1,6 @@
 //! When each buffer of the arena is needed: from the first kernel that touches it to the last.
 
-use crate::kernel::{BufferId, Code, Contract, Inst, Program, Rhs, Space, Stmt};
+use crate::kernel::{BufferId, Code, Contract, Control, Inst, Program, Rhs, Space, Stmt};
 use cranelift_entity::SecondaryMap;
 
 /// The first and the last kernel that touch a buffer.
@@ -15,13 +15,35 @@ pub(crate) struct Lifetime {
 pub(crate) fn lifetimes(program: &Program) -> Vec<Lifetime> {
     let mut found: SecondaryMap<BufferId, Option<Lifetime>> = SecondaryMap::new();
     for (idx, kernel) in program.kernels.iter().enumerate() {
-        touched(&kernel.body, &mut |buffer| {
+        let mut touch = |buffer| {
             let lifetime = found[buffer].get_or_insert(Lifetime { buffer, first: idx, last: idx });
             lifetime.last = idx;
-        });
+        };
+        touched(&kernel.body, &mut touch);
+        if let Some(Control::If(cell) | Control::While(cell) | Control::Bind { from: cell, .. }) =
+            &kernel.control
+        {
+            touch(*cell);
+        }
+    }
+    for (begin, end) in program.rounds() {
+        for lifetime in found.values_mut().flatten() {
+            stretch(lifetime, begin, end);
+        }
     }
     let in_arena = |id: &BufferId| matches!(program.buffers[*id].space, Space::Arena | Space::Scratch);
     program.buffers.keys().filter(in_arena).filter_map(|id| found[id]).collect()
+}
+
+/// What is known before a loop and used within it is needed in every round, and what a round leaves behind for later
+/// must not be overwritten by the next one.
+fn stretch(lifetime: &mut Lifetime, begin: usize, end: usize) {
+    let touches = lifetime.last >= begin && lifetime.first <= end;
+    let leaves = lifetime.first < begin || lifetime.last > end;
+    if touches && leaves {
+        lifetime.first = lifetime.first.min(begin);
+        lifetime.last = lifetime.last.max(end);
+    }
 }
 
 fn touched(stmts: &[Stmt], visit: &mut dyn FnMut(BufferId)) {

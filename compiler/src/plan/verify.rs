@@ -8,7 +8,7 @@
 use super::{ALIGN_BYTES, Plan};
 use crate::{
     error::{Error, Result},
-    kernel::{BufferId, Inst, Kernel, Program, Rhs, Space, Stmt},
+    kernel::{BufferId, Control, Inst, Kernel, Program, Rhs, Space, Stmt},
 };
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -76,17 +76,30 @@ fn wrong(message: String) -> Error {
 /// For each kernel, the buffers in the arena that must hold their contents while it runs.
 fn alive_sets(program: &Program) -> Vec<BTreeSet<BufferId>> {
     let used: Vec<BTreeSet<BufferId>> = program.kernels.iter().map(|kernel| uses(program, kernel)).collect();
-    (0..used.len())
+    let mut alive: Vec<BTreeSet<BufferId>> = (0..used.len())
         .map(|now| {
             let before: BTreeSet<BufferId> = used[..=now].iter().flatten().copied().collect();
             let after: BTreeSet<BufferId> = used[now..].iter().flatten().copied().collect();
             before.intersection(&after).copied().collect()
         })
-        .collect()
+        .collect();
+    // Within a loop, what came in from before or is wanted afterwards is alive in every round. Inner loops come first.
+    for (begin, end) in program.rounds() {
+        let outside: BTreeSet<BufferId> =
+            used[..begin].iter().chain(&used[end + 1..]).flatten().copied().collect();
+        let crossing: BTreeSet<BufferId> =
+            used[begin..=end].iter().flatten().filter(|id| outside.contains(id)).copied().collect();
+        alive[begin..=end].iter_mut().for_each(|set| set.extend(&crossing));
+    }
+    alive
 }
 
 fn uses(program: &Program, kernel: &Kernel) -> BTreeSet<BufferId> {
     let mut found = BTreeSet::new();
+    if let Some(Control::If(cell) | Control::While(cell) | Control::Bind { from: cell, .. }) = &kernel.control
+    {
+        found.insert(*cell);
+    }
     let mut queue: Vec<&Stmt> = kernel.body.iter().collect();
     while let Some(stmt) = queue.pop() {
         let mut code = None;
@@ -188,6 +201,11 @@ fn check_corner(
     let value_of = |symbol: &Symbol| corner.get(symbol).cloned();
     for assumption in program.facts.assumptions() {
         let relation = &assumption.relation;
+        // What is found while running says nothing about sizes.
+        let of_found = |dim: &symshape::Dim| program.found.iter().any(|found| dim.contains(&found.symbol));
+        if of_found(&relation.a) || of_found(&relation.b) {
+            continue;
+        }
         let (Ok(a), Ok(b)) = (relation.a.eval(&value_of), relation.b.eval(&value_of)) else {
             return Ok(false);
         };

@@ -303,7 +303,7 @@ struct Names {
 
 impl Names {
     fn new(program: &Program) -> Names {
-        Names { taken: program.symbols.iter().cloned().collect() }
+        Names { taken: program.all_symbols().cloned().collect() }
     }
 
     fn fresh(&mut self) -> Symbol {

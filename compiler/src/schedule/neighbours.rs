@@ -10,8 +10,15 @@ pub(super) const REACH: usize = 8;
 /// they can be fused. Kernels that touch nothing in common with the fused ones are moved before them.
 pub(super) fn fuse(kernels: Vec<Kernel>, join: &dyn Fn(&Kernel, &Kernel) -> Option<Kernel>) -> Vec<Kernel> {
     let mut done: Vec<Kernel> = Vec::new();
+    // Nothing moves into a region of kernels or out of it.
+    let mut barrier = 0;
     for kernel in kernels {
-        let first = done.len().saturating_sub(REACH);
+        if kernel.control.is_some() {
+            done.push(kernel);
+            barrier = done.len();
+            continue;
+        }
+        let first = done.len().saturating_sub(REACH).max(barrier);
         let partner = (first..done.len())
             .rev()
             .take_while(|at| *at + 1 == done.len() || may_pass(&done[at + 1..], &done[*at]))

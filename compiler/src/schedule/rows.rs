@@ -146,7 +146,7 @@ fn can_join(program: &Program, shared: &BTreeSet<BufferId>, before: &Kernel, aft
 
 /// Appends the rows of `after` to those of `before`.
 fn join(program: &Program, before: &mut Kernel, after: Kernel) {
-    let mut taken: BTreeSet<Symbol> = program.symbols.iter().cloned().collect();
+    let mut taken: BTreeSet<Symbol> = program.all_symbols().cloned().collect();
     walk::symbols(&before.body, &mut |symbol| _ = taken.insert(symbol.clone()));
     let [Stmt::For { axis: next_row, body: next_body, .. }] = &after.body[..] else { return };
     let [Stmt::For { axis: row, body, .. }] = &mut before.body[..] else { return };

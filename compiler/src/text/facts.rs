@@ -4,7 +4,7 @@ use super::{Cursor, Quoted, join};
 use crate::error::Result;
 use num_bigint::BigInt;
 use std::fmt::{self, Formatter};
-use symshape::{Assumption, Comparison, Declaration, Relation, Symbol};
+use symshape::{Assumption, Comparison, Declaration, Dim, Relation, Symbol};
 
 /// `  symbol NAME = RANGE`
 pub(crate) fn write_symbol(
@@ -16,6 +16,31 @@ pub(crate) fn write_symbol(
         Some(declaration) => writeln!(f, "  symbol {symbol} = {}", Range(declaration)),
         None => writeln!(f, "  symbol {symbol}"),
     }
+}
+
+/// `  found NAME <= MOST = RANGE`
+pub(crate) fn write_found(
+    f: &mut Formatter<'_>,
+    symbol: &Symbol,
+    most: &Dim,
+    declaration: Option<&Declaration>,
+) -> fmt::Result {
+    match declaration {
+        Some(declaration) => writeln!(f, "  found {symbol} <= {most} = {}", Range(declaration)),
+        None => writeln!(f, "  found {symbol} <= {most}"),
+    }
+}
+
+/// The symbol, what it is at most, and its declaration if there is one, after the word `found`.
+pub(crate) fn found(cursor: &mut Cursor<'_>) -> Result<(Symbol, Dim, Option<Declaration>)> {
+    let symbol = cursor.symbol(&["<="])?;
+    cursor.expect("<=")?;
+    let most = cursor.dim(&["="])?;
+    if cursor.at_line_end() {
+        return Ok((symbol, most, None));
+    }
+    cursor.expect("=")?;
+    Ok((symbol, most, Some(declaration(cursor)?)))
 }
 
 struct Range<'a>(&'a Declaration);

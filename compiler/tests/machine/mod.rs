@@ -68,7 +68,7 @@ impl Machine {
     /// Calls `check`.
     pub(crate) fn check(&self, shapes: &[Vec<i64>]) -> Result<Vec<i64>, Refusal> {
         let pointers: Vec<*const i64> = shapes.iter().map(|shape| shape.as_ptr()).collect();
-        let (mut dims, mut error) = (vec![0; self.program.symbols.len()], no_error());
+        let (mut dims, mut error) = (vec![0; self.program.all_symbols().count()], no_error());
         // SAFETY: there is a shape for each input, a dim for each symbol, and an error to fill.
         let code = unsafe { (self.desc.check)(pointers.as_ptr(), dims.as_mut_ptr(), &mut error) };
         if code == 0 { Ok(dims) } else { Err(refusal(code, &error)) }
@@ -76,7 +76,7 @@ impl Machine {
 
     /// Calls `arena_bytes`.
     pub(crate) fn arena_bytes(&self, dims: &[i64]) -> usize {
-        assert_eq!(dims.len(), self.program.symbols.len());
+        assert!(dims.len() >= self.program.symbols.len());
         // SAFETY: there is a dim for each symbol.
         unsafe { (self.desc.arena_bytes)(dims.as_ptr()) }
     }
@@ -104,6 +104,7 @@ impl Machine {
         inputs: &[Vec<u8>],
         exec: *const abi::Exec,
     ) -> Result<Vec<Vec<u8>>, i32> {
+        let mut dims = dims.to_vec();
         let value_of = |symbol: &Symbol| {
             self.program.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx])
         };
@@ -122,7 +123,7 @@ impl Machine {
             (self.desc.run)(
                 input_pointers.as_ptr(),
                 output_pointers.as_ptr(),
-                dims.as_ptr(),
+                dims.as_mut_ptr(),
                 aligned.cast(),
                 exec,
             )

@@ -66,6 +66,7 @@ pub(crate) fn desc() -> ModelDesc {
         arena_bytes,
         output_shape,
         run,
+        n_found: 0,
     }
 }
 
@@ -132,7 +133,7 @@ unsafe extern "C" fn output_shape(output: u32, dims: *const i64, shape: *mut i64
 unsafe extern "C" fn run(
     inputs: *const *const c_void,
     outputs: *const *mut c_void,
-    dims: *const i64,
+    dims: *mut i64,
     arena: *mut c_void,
     exec: *const Exec,
 ) -> i32 {

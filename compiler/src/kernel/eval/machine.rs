@@ -8,7 +8,7 @@ use crate::{
     tensor::Tensor,
 };
 use cranelift_entity::{EntityRef, SecondaryMap};
-use symshape::Dim;
+use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
 #[derive(Clone)]
@@ -68,14 +68,26 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    pub(super) fn read_all(&self, id: BufferId) -> Result<Vec<Scalar>> {
+    /// The first `count` elements of a buffer.
+    pub(super) fn read_all(&self, id: BufferId, count: usize) -> Result<Vec<Scalar>> {
         match &self.memory[id] {
-            Memory::Const(tensor) => Ok((0..tensor.elems()).map(|idx| tensor.get(idx)).collect()),
+            Memory::Const(tensor) => Ok((0..count.min(tensor.elems())).map(|idx| tensor.get(idx)).collect()),
             Memory::Cells(cells) => {
                 let unwritten = |idx| Error::invalid(format!("element {idx} was never written"));
-                cells.iter().enumerate().map(|(idx, cell)| cell.ok_or_else(|| unwritten(idx))).collect()
+                let cells = cells.iter().take(count).enumerate();
+                cells.map(|(idx, cell)| cell.ok_or_else(|| unwritten(idx))).collect()
             }
         }
+    }
+
+    /// The value of an expression over symbols.
+    pub(super) fn number(&mut self, dim: &Dim) -> Result<i64> {
+        self.env.eval(dim)
+    }
+
+    /// Gives a symbol a value.
+    pub(super) fn bind(&mut self, symbol: &Symbol, value: i64) {
+        self.env.set(symbol, value);
     }
 
     pub(super) fn run(&mut self, kernel: &Kernel) -> Result<()> {

@@ -4,7 +4,8 @@ use super::code::CodeReader;
 use crate::{
     error::Result,
     kernel::{
-        Access, Axis, Buffer, BufferId, Code, Contract, Kernel, Local, Port, Program, Rhs, Space, Stmt,
+        Access, Axis, Buffer, BufferId, Code, Contract, Control, Found, Kernel, Local, Port, Program, Rhs,
+        Space, Stmt,
     },
     text::{self, Cursor, TensorReader},
 };
@@ -94,12 +95,14 @@ impl Reader<'_> {
                     let port = self.port()?;
                     self.program.outputs.push(port);
                 }
+                "found" => self.found()?,
                 "kernel" => {
                     let kernel = self.kernel()?;
                     self.program.kernels.push(kernel);
                 }
-                _ => {
-                    return Err(self.cursor.error("expected a symbol, assumption, buffer, port or kernel"));
+                word => {
+                    let control = self.control(word)?;
+                    self.program.kernels.push(Kernel::control("", control));
                 }
             }
         }
@@ -115,6 +118,38 @@ impl Reader<'_> {
         let Some(declaration) = declaration else { return Ok(()) };
         let declared = self.program.facts.declare(&symbol, declaration);
         declared.map_err(|error| self.cursor.error(error.to_string()))
+    }
+
+    fn found(&mut self) -> Result<()> {
+        let (symbol, most, declaration) = text::found(&mut self.cursor)?;
+        self.program.found.push(Found { symbol: symbol.clone(), most });
+        let Some(declaration) = declaration else { return Ok(()) };
+        let declared = self.program.facts.declare(&symbol, declaration);
+        declared.map_err(|error| self.cursor.error(error.to_string()))
+    }
+
+    fn control(&mut self, word: &str) -> Result<Control> {
+        let cursor = &mut self.cursor;
+        Ok(match word {
+            "when" => Control::If(buffer_id(cursor, &self.program.buffers)?),
+            "otherwise" => Control::Else,
+            "while" => Control::While(buffer_id(cursor, &self.program.buffers)?),
+            "end" => Control::End,
+            "require" => Control::Require(text::assumption(cursor)?),
+            "fail" => Control::Fail(cursor.string()?),
+            "bind" => {
+                let from = buffer_id(cursor, &self.program.buffers)?;
+                cursor.expect("->")?;
+                let symbol = cursor.symbol(&[" from "])?;
+                cursor.expect("from")?;
+                let lo = cursor.dim(&[" below "])?;
+                cursor.expect("below")?;
+                let end = cursor.dim(&[","])?;
+                cursor.expect(",")?;
+                Control::Bind { symbol, from, lo, end, what: cursor.string()? }
+            }
+            _ => return Err(cursor.error("expected a symbol, assumption, buffer, port, kernel or region")),
+        })
     }
 
     fn assume(&mut self) -> Result<()> {

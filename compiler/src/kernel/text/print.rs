@@ -1,9 +1,11 @@
 //! Printing, from the program down to a register.
 
 use crate::{
-    kernel::{Access, Axis, Buffer, Check, Code, Contract, Inst, Kernel, Port, Program, Rhs, Space, Stmt},
+    kernel::{
+        Access, Axis, Buffer, Check, Code, Contract, Control, Inst, Kernel, Port, Program, Rhs, Space, Stmt,
+    },
     scalar::Reg,
-    text::{Elems, Name, Quoted, join, write_assumption, write_symbol},
+    text::{Elems, Name, Quoted, join, write_assumption, write_found, write_symbol},
 };
 use std::fmt::{self, Formatter};
 
@@ -12,6 +14,9 @@ impl fmt::Display for Program {
         writeln!(f, "program {} {{", Name(&self.name))?;
         for symbol in &self.symbols {
             write_symbol(f, symbol, self.facts.declaration(symbol))?;
+        }
+        for found in &self.found {
+            write_found(f, &found.symbol, &found.most, self.facts.declaration(&found.symbol))?;
         }
         for assumption in self.facts.assumptions() {
             write_assumption(f, "assume", assumption)?;
@@ -70,12 +75,29 @@ impl fmt::Display for Indent {
 }
 
 fn write_kernel(f: &mut Formatter<'_>, kernel: &Kernel, depth: usize) -> fmt::Result {
+    if let Some(control) = &kernel.control {
+        return write_control(f, control);
+    }
     writeln!(f, "{}kernel {} {{", Indent(depth), Name(&kernel.name))?;
     for (local, dtype) in &kernel.locals {
         writeln!(f, "{}{local:?}: {dtype}", Indent(depth + 1))?;
     }
     write_stmts(f, &kernel.body, depth + 1)?;
     writeln!(f, "{}}}", Indent(depth))
+}
+
+fn write_control(f: &mut Formatter<'_>, control: &Control) -> fmt::Result {
+    match control {
+        Control::If(cell) => writeln!(f, "  when {cell:?}"),
+        Control::Else => writeln!(f, "  otherwise"),
+        Control::While(cell) => writeln!(f, "  while {cell:?}"),
+        Control::End => writeln!(f, "  end"),
+        Control::Bind { symbol, from, lo, end, what } => {
+            writeln!(f, "  bind {from:?} -> {symbol} from {lo} below {end}, {}", Quoted(what))
+        }
+        Control::Require(assumption) => write_assumption(f, "require", assumption),
+        Control::Fail(why) => writeln!(f, "  fail {}", Quoted(why)),
+    }
 }
 
 fn write_stmts(f: &mut Formatter<'_>, stmts: &[Stmt], depth: usize) -> fmt::Result {

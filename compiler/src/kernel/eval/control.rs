@@ -1,0 +1,101 @@
+//! Regions of kernels: branches and loops over whole kernels, and symbols that are bound between kernels.
+
+use super::machine::Machine;
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    kernel::{BufferId, Control, Program},
+    scalar::Scalar,
+};
+use symshape::{Assumption, Comparison};
+
+/// Runs all kernels of a verified program in the order that its regions ask for.
+pub(super) fn run(program: &Program, machine: &mut Machine<'_>) -> Result<()> {
+    let ends = ends(program);
+    let mut at = 0;
+    while let Some(kernel) = program.kernels.get(at) {
+        at = match &kernel.control {
+            None => {
+                machine.run(kernel).at(|| format!("kernel {}", kernel.name))?;
+                at + 1
+            }
+            Some(Control::If(cell) | Control::While(cell)) if !cell_of(machine, *cell)?.is_true() => {
+                ends[at] + 1
+            }
+            // The first part of an `If` is done.
+            Some(Control::Else) => ends[at] + 1,
+            Some(Control::End) => match program.kernels[ends[at]].control {
+                Some(Control::While(_)) => ends[at],
+                _ => at + 1,
+            },
+            Some(control) => {
+                step(machine, control)?;
+                at + 1
+            }
+        };
+    }
+    Ok(())
+}
+
+/// For each `If` its `Else` (or `End`), for each `Else` its `End`, for each `While` its `End`, and back from `End`.
+fn ends(program: &Program) -> Vec<usize> {
+    let mut ends = vec![0; program.kernels.len()];
+    let mut open = Vec::new();
+    for (idx, kernel) in program.kernels.iter().enumerate() {
+        match &kernel.control {
+            Some(Control::If(_) | Control::While(_)) => open.push(idx),
+            Some(Control::Else) => {
+                let begin = open.pop().unwrap_or_default();
+                ends[begin] = idx;
+                open.push(idx);
+            }
+            Some(Control::End) => {
+                let begin = open.pop().unwrap_or_default();
+                ends[begin] = idx;
+                ends[idx] = begin;
+            }
+            _ => {}
+        }
+    }
+    ends
+}
+
+fn cell_of(machine: &Machine<'_>, cell: BufferId) -> Result<Scalar> {
+    machine.read_all(cell, 1)?.first().copied().ok_or_else(|| Error::invalid(format!("{cell:?} is empty")))
+}
+
+fn step(machine: &mut Machine<'_>, control: &Control) -> Result<()> {
+    match control {
+        Control::Bind { symbol, from, lo, end, what } => {
+            let value = cell_of(machine, *from)?.as_i64();
+            let (lo, end) = (machine.number(lo)?, machine.number(end)?);
+            if !(lo..end).contains(&value) {
+                let message = format!("{what}: {symbol} = {value}, allowed is {lo} to {}", end - 1);
+                return Err(Error::new(ErrorKind::Usage, message));
+            }
+            machine.bind(symbol, value);
+            Ok(())
+        }
+        Control::Require(assumption) => require(machine, assumption),
+        Control::Fail(why) => Err(Error::new(ErrorKind::Usage, why.clone())),
+        Control::If(_) | Control::Else | Control::While(_) | Control::End => Ok(()),
+    }
+}
+
+fn require(machine: &mut Machine<'_>, assumption: &Assumption) -> Result<()> {
+    let relation = &assumption.relation;
+    let (a, b) = (machine.number(&relation.a)?, machine.number(&relation.b)?);
+    let holds = match relation.comparison {
+        Comparison::Eq => a == b,
+        Comparison::Ne => a != b,
+        Comparison::Lt => a < b,
+        Comparison::Le => a <= b,
+        Comparison::Divides => a != 0 && b % a == 0,
+    };
+    match holds {
+        true => Ok(()),
+        false => {
+            let message = format!("{relation} does not hold ({})", assumption.origin);
+            Err(Error::new(ErrorKind::Usage, message))
+        }
+    }
+}
