@@ -6,9 +6,12 @@
 //! Afterwards the graph is well-formed in the sense of [`super::verify`].
 
 mod compose;
+mod control;
 mod elementwise;
 mod movement;
 mod reshape;
+
+pub use control::{Captured, Round, Rounds, declare_counter, declare_found};
 
 use super::{Graph, Node, Op, Type, Value, ValueData, axis, infer};
 use crate::{
@@ -94,7 +97,11 @@ impl Graph {
             | Op::ArgReduce { .. }
             | Op::Contract { .. }
             | Op::Sort { .. }
-            | Op::Scan { .. } => {}
+            | Op::Scan { .. }
+            | Op::Bind { .. }
+            | Op::If { .. }
+            | Op::Loop { .. }
+            | Op::Fail { .. } => {}
         }
         op
     }

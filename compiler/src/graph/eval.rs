@@ -5,6 +5,7 @@
 //! dropped after its last use. Constant folding, `selfcheck` and all tests of optimisations rest on it.
 
 mod contract;
+mod control;
 mod index;
 mod node;
 mod reduce;
@@ -51,8 +52,16 @@ pub fn eval(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
             return Err(Error::new(ErrorKind::Usage, format!("input `{name}` is {want}, not {got}")));
         }
     }
-    let outputs: Vec<Value> = graph.outputs.iter().map(|(_, value)| *value).collect();
-    values(graph, &binding, inputs, &outputs)
+    outputs(graph, &binding, inputs)
+}
+
+/// The outputs of `graph`; all that may end the call is run too.
+pub(super) fn outputs(graph: &Graph, binding: &Binding, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let mut wanted: Vec<Value> = graph.outputs.iter().map(|(_, value)| *value).collect();
+    wanted.extend(graph.nodes.values().filter(|node| node.op.acts()).map(|node| node.results[0]));
+    let mut found = values(graph, binding, inputs, &wanted)?;
+    found.truncate(graph.outputs.len());
+    Ok(found)
 }
 
 /// What the symbols are when the inputs have these shapes.
@@ -115,9 +124,16 @@ pub fn check_binding(graph: &Graph, binding: &Binding) -> Result<()> {
             return Err(Error::new(ErrorKind::Usage, message));
         }
     }
+    // Those about what is found while running are checked when it is found.
+    check_constraints(graph, &|dim| !graph.is_found(dim), binding)
+}
+
+/// Whether the constraints on dims that are `known` hold.
+fn check_constraints(graph: &Graph, known: &dyn Fn(&Dim) -> bool, binding: &Binding) -> Result<()> {
     for constraint in &graph.constraints {
-        if !holds(&constraint.relation, binding)? {
-            let message = format!("{} does not hold ({})", constraint.relation, constraint.origin);
+        let relation = &constraint.relation;
+        if known(&relation.a) && known(&relation.b) && !holds(relation, binding)? {
+            let message = format!("{relation} does not hold ({})", constraint.origin);
             return Err(Error::new(ErrorKind::Usage, message));
         }
     }
@@ -173,6 +189,7 @@ fn checked(shape: Vec<usize>) -> Result<Vec<usize>> {
 /// # Errors
 /// As [`eval`].
 pub fn values(graph: &Graph, binding: &Binding, inputs: &[Tensor], wanted: &[Value]) -> Result<Vec<Tensor>> {
+    let binding = &mut binding.clone();
     let uses = count_uses(graph, wanted);
     let mut left = uses.clone();
     let mut done: BTreeMap<Value, Tensor> = BTreeMap::new();
@@ -194,6 +211,9 @@ pub fn values(graph: &Graph, binding: &Binding, inputs: &[Tensor], wanted: &[Val
         }
         let results = match &node.op {
             Op::Input(number) => vec![inputs[*number as usize].clone()],
+            Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => {
+                control::eval(graph, &node.op, &operands, binding).at(located)?
+            }
             op => node::eval(op, &operands, binding).at(located)?,
         };
         for (result, tensor) in node.results.iter().zip(results) {

@@ -6,6 +6,7 @@
 
 mod check;
 mod contents;
+mod control;
 
 pub use check::check_body;
 pub use contents::{MAX_CONTENTS, contents};
@@ -35,8 +36,11 @@ pub fn needs(graph: &Graph, op: &Op, operands: &[Value]) -> Result<Vec<Need>> {
         Op::Map(_) => same_shape(graph, operands, None, &mut needs),
         Op::Concat { axis } => same_shape(graph, operands, Some(*axis), &mut needs),
         Op::Contract { lhs, rhs, .. } => same_labels(graph, operands, lhs, rhs, &mut needs),
+        Op::If { .. } | Op::Loop { .. } => control::needs(graph, op, operands, &mut needs),
         Op::Input(_)
         | Op::Const(_)
+        | Op::Bind { .. }
+        | Op::Fail { .. }
         | Op::Index { .. }
         | Op::View { .. }
         | Op::Pad { .. }
@@ -94,6 +98,8 @@ pub fn types(graph: &Graph, op: &Op, operands: &[Value]) -> Result<Vec<Type>> {
         Op::Reduce { axes, .. } => (dtype_of(0), without(&shape_of(0), axes)),
         Op::ArgReduce { axis, .. } => (DType::I64, without(&shape_of(0), &[*axis])),
         Op::Contract { lhs, rhs, out, dtype } => (*dtype, contracted(graph, operands, lhs, rhs, out)),
+        Op::If { .. } | Op::Loop { .. } => return Ok(control::types(op)),
+        Op::Bind { .. } | Op::Fail { .. } => (DType::I64, Vec::new()),
         Op::Sort { .. } => {
             let values = Type { dtype: dtype_of(0), shape: shape_of(0) };
             let positions = Type { dtype: DType::I64, shape: shape_of(0) };

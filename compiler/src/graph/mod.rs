@@ -69,6 +69,8 @@ pub struct Graph {
     pub name: String,
     /// The model's symbols in the order of the ABI's `dims`.
     pub symbols: Vec<Symbol>,
+    /// The symbols whose values are found while running, each bound by one [`Op::Bind`].
+    pub found: Vec<Symbol>,
     /// What is declared about them, and what follows from the graph.
     pub facts: Facts,
     /// Relations that the graph needs and that don't follow from the declarations: two inputs' dims that must be equal,
@@ -123,6 +125,11 @@ impl Graph {
             Op::Const(tensor) => Some(tensor),
             _ => None,
         }
+    }
+
+    /// Whether `dim` depends on what is found while running.
+    pub fn is_found(&self, dim: &Dim) -> bool {
+        self.found.iter().any(|symbol| dim.contains(symbol))
     }
 
     /// The symbolic elements of `value`, if they are known.

@@ -5,6 +5,7 @@
 //! Only these operators have a shape rule ([`super::infer`]), an oracle ([`super::eval`]) and a lowering
 //! ([`crate::lower`]); everything an ONNX file can say is composed of them.
 
+use super::Graph;
 use crate::{scalar::Body, scalar::ReduceOp, scalar::Scalar, tensor::Tensor};
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
@@ -141,9 +142,76 @@ pub enum Op {
         /// From the end.
         reverse: bool,
     },
+    /// The operand, an `i64` of rank 0, and from here on the value of `symbol`, one of [`super::Graph::found`]. A value
+    /// outside `lo..=hi` ends the call with a typed error.
+    Bind {
+        /// Which symbol.
+        symbol: Symbol,
+        /// Lowest value allowed.
+        lo: Dim,
+        /// Highest value allowed.
+        hi: Dim,
+    },
+    /// The outputs of `then` where operand 0, a bool of rank 0, holds, else those of `otherwise`. The other operands are
+    /// the inputs of `then`, followed by those of `otherwise`.
+    If {
+        /// Where the condition holds.
+        then: Box<Graph>,
+        /// Where it doesn't; its outputs have the same types.
+        otherwise: Box<Graph>,
+    },
+    /// Rounds of `body`, counted by `counter`, as long as there are less than operand 0 (`i64`) and operand 1 (bool) and
+    /// then the body's first output hold.
+    ///
+    /// The body's inputs are the `carried` values, which the next operands give for the first round, and the remaining
+    /// operands. Its outputs after the first are the carried values for the next round, and then what is collected: one
+    /// slice a round. Results: the number of rounds, the carried values after the last one, and what was collected,
+    /// with room for `most` slices, of which only those of rounds that were run are written.
+    Loop {
+        /// The number of the round, a symbol within `body`.
+        counter: Symbol,
+        /// Upper bound of the number of rounds.
+        most: Dim,
+        /// Number of values that each round hands to the next.
+        carried: usize,
+        /// What a round does.
+        body: Box<Graph>,
+    },
+    /// Zero, an `i64` of rank 0; but who gets here has left what the declared inputs allow, and the call ends with a typed
+    /// error.
+    Fail {
+        /// What contradicts what.
+        why: String,
+    },
 }
 
 impl Op {
+    /// The graphs inside, with the position of the operand that is each one's first input.
+    pub fn regions(&self) -> Vec<(usize, &Graph)> {
+        match self {
+            Op::If { then, otherwise } => vec![(1, then), (1 + then.inputs.len(), otherwise)],
+            Op::Loop { body, .. } => vec![(2, body)],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The graphs inside.
+    pub fn regions_mut(&mut self) -> Vec<&mut Graph> {
+        match self {
+            Op::If { then, otherwise } => vec![then, otherwise],
+            Op::Loop { body, .. } => vec![body],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether it must run even if nobody reads its results: it ends the call or gives a symbol its value.
+    pub fn acts(&self) -> bool {
+        match self {
+            Op::Bind { .. } | Op::Fail { .. } => true,
+            _ => self.regions().iter().any(|(_, graph)| graph.nodes.values().any(|node| node.op.acts())),
+        }
+    }
+
     /// The operator's name in the textual IR.
     pub fn name(&self) -> &'static str {
         match self {
@@ -161,6 +229,10 @@ impl Op {
             Op::Contract { .. } => "contract",
             Op::Sort { .. } => "sort",
             Op::Scan { .. } => "scan",
+            Op::Bind { .. } => "bind",
+            Op::If { .. } => "if",
+            Op::Loop { .. } => "loop",
+            Op::Fail { .. } => "fail",
         }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! graph    = 'graph' name '{' line* '}'                       a line a statement; '; …' is a comment
 //! line     = 'symbol' dim ['=' range] | 'assume' relation [',' string] | 'require' relation [',' string]
+//!          | 'found' dim                                          a symbol that is bound while running
 //!          | 'input' name ':' dtype '[' dims ']' | 'output' name '=' value
 //!          | '%'N (',' '%'N)* '=' op
 //! value    = '%'N | name                                      a name is that of an input
@@ -20,6 +21,9 @@
 //!          | 'contract' dtype '[' labels ',' labels '->' labels ']' value ',' value
 //!          | 'sort' ['descending'] 'axis' N value
 //!          | 'scan' reduceop ['exclusive'] ['reverse'] 'axis' N value
+//!          | 'bind' dim 'from' '[' dim ']' 'to' '[' dim ']' value | 'fail' string
+//!          | 'if' values '{' graph graph '}'
+//!          | 'loop' dim 'below' '[' dim ']' 'carry' N values '{' graph '}'
 //! coord    = dim | '@'N '[' dims ']'                          loaded from operand N
 //! step     = 'const' dtype literal | (unary | binary | compare | 'select' | 'cast' dtype) regs
 //! reg      = 'r'N                                             operands first

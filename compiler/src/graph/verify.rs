@@ -5,7 +5,8 @@
 //! 3. Input number `i` is the one node `Input(i)`; outputs are values of the graph; names don't repeat.
 //! 4. The relations between dims that an operator needs hold under the graph's facts.
 //! 5. Types are those that inference gives.
-//! 6. Known contents are as many as the shape says.
+//! 6. Graphs inside of operators are well-formed; what is bound is declared as found.
+//! 7. Known contents are as many as the shape says.
 
 use super::{Graph, Node, NodeId, Op, Value, infer};
 use crate::error::{At, Error, Result};
@@ -54,6 +55,12 @@ fn verify_node(graph: &Graph, id: NodeId, node: &Node, defined: &[bool]) -> Resu
     if let Op::Input(number) = &node.op {
         let own = graph.inputs.get(*number as usize).is_some_and(|(_, value)| node.results == [*value]);
         ensure(own, || format!("a second node of input number {number}"))?;
+    }
+    for (_, region) in node.op.regions() {
+        verify(region).at(|| format!("region {}", region.name))?;
+    }
+    if let Op::Bind { symbol, .. } = &node.op {
+        ensure(graph.found.contains(symbol), || format!("{symbol} is not declared as found"))?;
     }
     for need in infer::needs(graph, &node.op, &node.operands)? {
         let holds = graph.holds(&need.relation);

@@ -43,11 +43,13 @@ fn is_known(g: &Graph, value: Value) -> bool {
 }
 
 fn depends_on_symbols(g: &Graph, op: &Op) -> bool {
-    let has_symbol =
-        |dims: &[Dim]| dims.iter().any(|dim| g.symbols.iter().any(|symbol| dim.contains(symbol)));
+    let has_symbol = |dims: &[Dim]| {
+        dims.iter().any(|dim| g.symbols.iter().chain(&g.found).any(|symbol| dim.contains(symbol)))
+    };
     match op {
         Op::Input(_) => true,
-        Op::Index { expr, .. } => g.symbols.iter().any(|symbol| expr.contains(symbol)),
+        Op::Index { expr, .. } => has_symbol(std::slice::from_ref(expr)),
+        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => true,
         Op::View { index, .. } => has_symbol(index),
         Op::Pad { lo, hi, .. } => has_symbol(lo) || has_symbol(hi),
         Op::Gather { coords, .. } | Op::Scatter { coords, .. } => coords.iter().any(|coord| match coord {

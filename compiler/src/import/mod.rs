@@ -133,6 +133,7 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
         functions: &model.proto.functions,
         declared: if redeclared { HashMap::new() } else { declared_types(proto) },
         nodes: Cell::new(0),
+        found: Cell::new(0),
     };
     let scope = Scope::new(&context, &model.proto.opset_import, proto)?;
     define_inputs(&mut g, &scope, proto, options)?;

@@ -5,7 +5,7 @@
 
 use super::{
     proto::{AttributeProto, GraphProto, NodeProto},
-    scope::Scope,
+    scope::{Region, Scope},
     weights,
 };
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     tensor::Tensor,
 };
 use std::cell::Cell;
-use symshape::Dim;
+use symshape::{Dim, Symbol};
 
 /// The kinds of attributes by ONNX's codes, with the words for messages.
 const KINDS: [&str; 9] =
@@ -26,6 +26,7 @@ const TENSOR: i32 = 4;
 const GRAPH: i32 = 5;
 const FLOATS: i32 = 6;
 const INTS: i32 = 7;
+const STRINGS: i32 = 8;
 
 /// Attributes that say nothing: an optimisation hint of operator set 1.
 const IGNORED: [&str; 1] = ["consumed_inputs"];
@@ -39,7 +40,7 @@ pub(super) struct OnnxNode<'s, 'a> {
     /// The names around the node, for its subgraphs.
     pub(super) scope: &'s Scope<'s, 'a>,
     inputs: Vec<Input>,
-    outputs: Vec<bool>,
+    outputs: &'a [String],
     attributes: Vec<Attribute<'a>>,
 }
 
@@ -80,8 +81,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
             let read = IGNORED.contains(&proto.name.as_str());
             attributes.push(Attribute { name: &proto.name, proto: value, read: Cell::new(read) });
         }
-        let outputs = proto.output.iter().map(|name| !name.is_empty()).collect();
-        Ok(OnnxNode { op: &proto.op_type, opset, scope, inputs, outputs, attributes })
+        Ok(OnnxNode { op: &proto.op_type, opset, scope, inputs, outputs: &proto.output, attributes })
     }
 
     /// Everything that the node says has been read.
@@ -147,7 +147,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
 
     /// Whether the node names its output `k`.
     pub(super) fn wants(&self, k: usize) -> bool {
-        self.outputs.get(k).copied().unwrap_or(false)
+        self.outputs.get(k).is_some_and(|name| !name.is_empty())
     }
 
     fn attribute(&self, name: &str, kind: i32) -> Result<Option<&'a AttributeProto>> {
@@ -216,6 +216,14 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     /// An attribute that is a list of floats.
     pub(super) fn floats(&self, name: &str) -> Result<Option<Vec<f32>>> {
         Ok(self.attribute(name, FLOATS)?.map(|proto| proto.floats.clone()))
+    }
+
+    /// An attribute that is a list of strings.
+    pub(super) fn strings(&self, name: &str) -> Result<Option<Vec<String>>> {
+        let Some(proto) = self.attribute(name, STRINGS)? else { return Ok(None) };
+        let text = |bytes: &prost::bytes::Bytes| String::from_utf8(bytes.to_vec());
+        let texts: Result<Vec<String>, _> = proto.strings.iter().map(text).collect();
+        texts.map(Some).map_err(|_| Error::invalid(format!("attribute `{name}` is not UTF-8")))
     }
 
     /// A tensor attribute.
@@ -290,6 +298,38 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         super::constant::value_of(g, value)
             .at(|| what.to_string())?
             .ok_or_else(|| Error::unsupported(format!("{}: {what} is known only at run time", self.op)))
+    }
+
+    /// The dims that the model declares for output `k`, see [`Scope::declared`].
+    pub(super) fn declared(&self, g: &Graph, k: usize) -> Option<Vec<Option<Dim>>> {
+        self.scope.declared(g, self.outputs.get(k)?)
+    }
+
+    /// A symbol for what this node finds while running.
+    pub(super) fn fresh(&self, g: &Graph) -> Symbol {
+        self.scope.fresh(g, self.op)
+    }
+
+    /// `value` as a dim in `lo..=hi`; a symbol, checked while running, if it is not known before.
+    pub(super) fn found(
+        &self,
+        g: &mut Graph,
+        value: Value,
+        lo: impl Into<Dim>,
+        hi: impl Into<Dim>,
+    ) -> Result<Dim> {
+        let symbol = self.fresh(g);
+        g.bind(&symbol, value, lo, hi)
+    }
+
+    /// The graph attribute `name` as a region; `inputs` makes the values of its inputs.
+    pub(super) fn region(
+        &self,
+        g: &mut Graph,
+        name: &str,
+        inputs: impl FnOnce(&mut Graph) -> Result<Vec<Value>>,
+    ) -> Result<Region> {
+        self.scope.region(g, self.graph(name)?, inputs).at(|| format!("{name} of {}", self.op))
     }
 
     /// The results of the graph attribute `name`, imported in place.

@@ -14,12 +14,13 @@ use super::{
 };
 use crate::{
     error::{At, Error, ErrorKind, Result},
-    graph::{Graph, Value},
+    graph::{Graph, Value, build::Captured},
 };
 use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, HashSet},
 };
+use symshape::{Dim, Symbol};
 
 /// Graphs and functions inside one another; a function that calls itself would never end.
 const MAX_DEPTH: usize = 64;
@@ -36,6 +37,8 @@ pub(super) struct Context<'a> {
     pub declared: HashMap<&'a str, &'a TypeProto>,
     /// Nodes imported so far.
     pub nodes: Cell<usize>,
+    /// Symbols made so far for what is found while running.
+    pub found: Cell<usize>,
 }
 
 /// The names of one graph or function body.
@@ -48,6 +51,18 @@ pub(super) struct Scope<'s, 'a> {
     initializers: HashMap<&'a str, &'a TensorProto>,
     values: RefCell<HashMap<&'a str, Value>>,
     depth: usize,
+    /// In the graph of a branch or loop: the graph around it, and what is taken from there.
+    outer: Option<RefCell<Graph>>,
+    captured: RefCell<Captured>,
+}
+
+/// A graph attribute as a region.
+pub(super) struct Region {
+    pub(super) graph: Graph,
+    /// The values of its outputs; the graph's own list is empty yet.
+    pub(super) outputs: Vec<Value>,
+    /// What it takes from the graph around it, behind the inputs that it was given.
+    pub(super) captured: Vec<Value>,
 }
 
 impl<'s, 'a> Scope<'s, 'a> {
@@ -65,6 +80,8 @@ impl<'s, 'a> Scope<'s, 'a> {
             initializers: initializers(graph)?,
             values: RefCell::default(),
             depth: 0,
+            outer: None,
+            captured: RefCell::default(),
         };
         Ok(scope)
     }
@@ -85,6 +102,8 @@ impl<'s, 'a> Scope<'s, 'a> {
             initializers: HashMap::new(),
             values: RefCell::default(),
             depth: self.depth + 1,
+            outer: None,
+            captured: RefCell::default(),
         })
     }
 
@@ -111,9 +130,14 @@ impl<'s, 'a> Scope<'s, 'a> {
             self.values.borrow_mut().insert(name, value);
             return Ok(value);
         }
-        match self.parent {
-            Some(parent) => parent.value(g, name),
-            None => Err(Error::invalid(format!("`{name}` is used and nowhere defined"))),
+        match (&self.outer, self.parent) {
+            (None, Some(parent)) => parent.value(g, name),
+            (Some(outer), Some(parent)) => {
+                let mut outer = outer.borrow_mut();
+                let value = parent.value(&mut outer, name)?;
+                self.captured.borrow_mut().take(&outer, g, value)
+            }
+            (_, None) => Err(Error::invalid(format!("`{name}` is used and nowhere defined"))),
         }
     }
 
@@ -278,6 +302,59 @@ impl<'s, 'a> Scope<'s, 'a> {
     pub(super) fn branch(&self, g: &mut Graph, graph: &'a GraphProto) -> Result<Vec<Value>> {
         let scope = Scope { initializers: initializers(graph)?, ..self.inner()? };
         scope.run(g, &graph.node, graph.output.iter().map(|output| output.name.as_str()))
+    }
+
+    /// `proto` as a graph of its own; `inputs` makes the values of its inputs there.
+    pub(super) fn region(
+        &self,
+        g: &mut Graph,
+        proto: &'a GraphProto,
+        inputs: impl FnOnce(&mut Graph) -> Result<Vec<Value>>,
+    ) -> Result<Region> {
+        let mut graph = g.region(&proto.name);
+        let inner = self.inner()?;
+        let outer = Some(RefCell::new(std::mem::take(g)));
+        let scope = Scope { initializers: initializers(proto)?, outer, ..inner };
+        let outputs = scope.fill(&mut graph, proto, inputs);
+        let Scope { outer, captured, .. } = scope;
+        *g = outer.map(RefCell::into_inner).unwrap_or_default();
+        Ok(Region { graph, outputs: outputs?, captured: captured.into_inner().operands })
+    }
+
+    fn fill(
+        &self,
+        graph: &mut Graph,
+        proto: &'a GraphProto,
+        inputs: impl FnOnce(&mut Graph) -> Result<Vec<Value>>,
+    ) -> Result<Vec<Value>> {
+        let values = inputs(graph)?;
+        if values.len() != proto.input.len() {
+            let (has, given) = (proto.input.len(), values.len());
+            return Err(Error::invalid(format!("a graph of {has} inputs is given {given}")));
+        }
+        for (info, value) in proto.input.iter().zip(values) {
+            self.define(&info.name, value)?;
+        }
+        self.run(graph, &proto.node, proto.output.iter().map(|output| output.name.as_str()))
+    }
+
+    /// A name that no symbol has yet.
+    pub(super) fn fresh(&self, g: &Graph, stem: &str) -> Symbol {
+        loop {
+            let number = self.context.found.get();
+            self.context.found.set(number + 1);
+            let symbol = Symbol::new(&format!("{stem}{number}"));
+            if g.facts.declaration(&symbol).is_none() {
+                return symbol;
+            }
+        }
+    }
+
+    /// The dims that the model declares for the value `name`, where they are numbers or expressions over its symbols.
+    pub(super) fn declared(&self, g: &Graph, name: &str) -> Option<Vec<Option<Dim>>> {
+        let declared = self.context.declared.get(name).filter(|_| self.parent.is_none())?;
+        let shape = declared.tensor_type.as_ref()?.shape.as_ref()?;
+        Some(shape.dim.iter().map(|dim| types::known_dim(g, dim)).collect())
     }
 
     fn run(

@@ -75,6 +75,17 @@ fn input_dim(input: &str, k: usize, dim: &DimensionProto) -> Dim {
     }
 }
 
+/// A declared dim that is a number, or an expression over the model's symbols.
+pub(super) fn known_dim(g: &Graph, dim: &DimensionProto) -> Option<Dim> {
+    let dim = match (dim.dim_value, dim.dim_param.as_deref()) {
+        (Some(value), _) if value >= 0 => value.into(),
+        (None, Some(text)) => dims::expression(text.trim())?,
+        _ => return None,
+    };
+    let known = |symbol: &Symbol| g.symbols.contains(symbol);
+    dim.symbols().iter().all(known).then_some(dim)
+}
+
 /// Declares the symbols of all inputs, in the order of their first appearance.
 ///
 /// # Errors

@@ -81,6 +81,9 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
             if needs_memory(&node.op) {
                 roots[through_views(graph, *operand)] = true;
             }
+            if steers(&node.op) {
+                roots[*operand] = true;
+            }
         }
     }
     for (_, value) in &graph.outputs {
@@ -108,6 +111,11 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
 /// Operators that read each element of their operands many times, or not in a loop of ours.
 fn needs_memory(op: &Op) -> bool {
     matches!(op, Op::Contract { .. } | Op::Sort { .. } | Op::Pad { .. } | Op::Concat { .. })
+}
+
+/// Operators that hand their operands to kernels of other graphs: these read the operand itself from memory.
+fn steers(op: &Op) -> bool {
+    matches!(op, Op::Bind { .. } | Op::If { .. } | Op::Loop { .. })
 }
 
 /// The value that `value` shows through views.
@@ -140,7 +148,8 @@ fn judge(
     let is_map = matches!(node.op, Op::Map(_) | Op::Gather { .. } | Op::Index { .. });
     let spread = users.iter().any(|user| repeats(graph, *user, value));
     let dear = users.len() > 1 && own > CHEAP || spread && own > SPREAD;
-    let wanted = roots[value] && (is_map || is_output(graph, value));
+    let handed = users.iter().any(|user| steers(graph.op(*user)));
+    let wanted = roots[value] && (is_map || handed || is_output(graph, value));
     let is_root = wanted || is_map && dear || own > LARGEST;
     (is_root, own)
 }

@@ -8,6 +8,7 @@
 //! split, ordered and merged until addresses are linear in them ([`nest`]).
 
 mod contract;
+mod control;
 mod fuse;
 mod inline;
 mod layout;
@@ -36,26 +37,17 @@ use symshape::{Facts, Symbol};
 pub fn lower(graph: &Graph) -> Result<Program> {
     let fusion = fuse::fuse(graph);
     let orders = layout::orders(graph, &fusion);
-    let mut lowering = Lowering {
-        graph,
-        fusion: &fusion,
-        program: Program {
-            name: graph.name.clone(),
-            symbols: graph.symbols.clone(),
-            facts: graph.facts.clone(),
-            ..Program::default()
-        },
-        storage: HashMap::new(),
-        constants: HashMap::new(),
+    let program = Program {
+        name: graph.name.clone(),
+        symbols: graph.symbols.clone(),
+        facts: graph.facts.clone(),
+        ..Program::default()
     };
-    storage::assign(&mut lowering, &orders)?;
-    for (_, node) in &graph.nodes {
-        for (position, result) in node.results.iter().enumerate() {
-            if position == 0 && fusion.is_root(*result) {
-                lowering.root(*result).at(|| node_name(graph, *result))?;
-            }
-        }
-    }
+    let mut lowering = Lowering::new(graph, &fusion, program);
+    control::declare_all(&mut lowering);
+    storage::ports(&mut lowering, &orders);
+    storage::roots(&mut lowering, &orders)?;
+    lowering.nodes()?;
     storage::copy_outputs(&mut lowering)?;
     Ok(lowering.program)
 }
@@ -77,7 +69,23 @@ struct Lowering<'g> {
     constants: HashMap<Value, BufferId>,
 }
 
-impl Lowering<'_> {
+impl<'g> Lowering<'g> {
+    fn new(graph: &'g Graph, fusion: &'g Fusion, program: Program) -> Lowering<'g> {
+        Lowering { graph, fusion, program, storage: HashMap::new(), constants: HashMap::new() }
+    }
+
+    /// Writes the kernels of all roots.
+    fn nodes(&mut self) -> Result<()> {
+        let graph = self.graph;
+        for (_, node) in &graph.nodes {
+            let Some(first) = node.results.first() else { continue };
+            if self.fusion.is_root(*first) {
+                self.root(*first).at(|| node_name(graph, *first))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the kernels of one root.
     fn root(&mut self, value: Value) -> Result<()> {
         if let Some(sum) = self.fusion.absorbed_by(value) {
@@ -94,6 +102,10 @@ impl Lowering<'_> {
             Op::Scatter { .. } => order::scatter(self, value),
             Op::Sort { .. } => order::sort(self, value),
             Op::Scan { .. } => order::scan(self, value),
+            Op::Bind { .. } => control::bind(self, value),
+            Op::If { .. } => control::branch(self, value),
+            Op::Loop { .. } => control::rounds(self, value),
+            Op::Fail { .. } => control::fail(self, value),
         }
     }
 
@@ -107,7 +119,11 @@ impl Lowering<'_> {
 
     /// Starts a scope for one kernel's loop variables.
     fn scope(&self) -> Scope {
-        Scope { facts: self.program.facts.clone(), taken: self.program.symbols.clone(), next: 0 }
+        Scope {
+            facts: self.program.facts.clone(),
+            taken: self.program.all_symbols().cloned().collect(),
+            next: 0,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which buffer holds each input and root, and at which strides.
 
 use super::{
-    Lowering,
+    Lowering, control,
     layout::{Order, row_major, strides},
     map,
 };
@@ -23,7 +23,7 @@ pub(super) struct Storage {
 
 impl Storage {
     /// A whole buffer in this order.
-    fn dense(buffer: BufferId, shape: &[Dim], order: &[usize]) -> Storage {
+    pub(super) fn dense(buffer: BufferId, shape: &[Dim], order: &[usize]) -> Storage {
         Storage { buffer, offset: Dim::zero(), strides: strides(shape, order) }
     }
 
@@ -40,8 +40,8 @@ impl Storage {
     }
 }
 
-/// Stores all inputs and roots.
-pub(super) fn assign(lowering: &mut Lowering, orders: &HashMap<Value, Order>) -> Result<()> {
+/// Stores the inputs and outputs of the model.
+pub(super) fn ports(lowering: &mut Lowering, orders: &HashMap<Value, Order>) {
     let graph = lowering.graph;
     for (number, (name, value)) in graph.inputs.iter().enumerate() {
         let buffer = new_buffer(lowering, name, *value, Space::Input(number as u32));
@@ -66,6 +66,11 @@ pub(super) fn assign(lowering: &mut Lowering, orders: &HashMap<Value, Order>) ->
             lowering.storage.insert(*value, storage);
         }
     }
+}
+
+/// Stores all roots that have no place yet.
+pub(super) fn roots(lowering: &mut Lowering, orders: &HashMap<Value, Order>) -> Result<()> {
+    let graph = lowering.graph;
     let roots: Vec<Value> = graph.values.keys().filter(|value| lowering.fusion.is_root(*value)).collect();
     // A tensor that others are computed into is stored before them; it always stands after them.
     for value in roots.into_iter().rev() {
@@ -101,19 +106,19 @@ pub(super) fn piece(lowering: &Lowering, parent: Value, position: usize) -> Stor
     }
 }
 
-fn new_buffer(lowering: &mut Lowering, name: &str, value: Value, space: Space) -> BufferId {
+pub(super) fn new_buffer(lowering: &mut Lowering, name: &str, value: Value, space: Space) -> BufferId {
     let elems = super::fuse::elems(lowering.graph.shape(value));
-    let elems = lowering.program.facts.simplify(&elems);
+    let elems = control::most(&lowering.program, &elems);
     let dtype = lowering.graph.dtype(value);
     lowering.program.buffers.push(Buffer { name: name.to_string(), dtype, elems, space })
 }
 
-fn natural(rank: usize) -> Order {
+pub(super) fn natural(rank: usize) -> Order {
     (0..rank).collect()
 }
 
 /// True when this order is row-major but for axes of extent 1.
-fn is_row_major(shape: &[Dim], order: &[usize]) -> bool {
+pub(super) fn is_row_major(shape: &[Dim], order: &[usize]) -> bool {
     order.iter().filter(|k| shape[**k].as_i64() != Some(1)).is_sorted()
 }
 

@@ -7,7 +7,7 @@ use crate::{
 };
 use cranelift_entity::SecondaryMap;
 
-/// The pass.
+/// The pass. What may end the call stays, and so does what gives a symbol its value.
 ///
 /// # Errors
 /// None.
@@ -17,12 +17,12 @@ pub fn dead(graph: &mut Graph) -> Result<()> {
         alive[*value] = true;
     }
     for node in graph.nodes.values().rev() {
-        if node.results.iter().any(|value| alive[*value]) {
+        if node.op.acts() || node.results.iter().any(|value| alive[*value]) {
             node.operands.iter().for_each(|value| alive[*value] = true);
         }
     }
     rebuild(graph, |_, node| {
-        let dead = node.results.iter().all(|value| !alive[*value]);
+        let dead = !node.op.acts() && node.results.iter().all(|value| !alive[*value]);
         Ok(dead.then(Vec::new))
     })
 }

@@ -35,8 +35,9 @@ pub fn fold(graph: &mut Graph) -> Result<()> {
     // For each value of the new graph, the number of uses that its counterpart had.
     let mut used: SecondaryMap<Value, u32> = SecondaryMap::new();
     rebuild(graph, |new, node| {
-        let is_fixed =
-            !matches!(node.op, Op::Index { .. }) && node.operands.iter().all(|value| fixed[*value]);
+        let is_fixed = !matches!(node.op, Op::Index { .. })
+            && !node.op.acts()
+            && node.operands.iter().all(|value| fixed[*value]);
         let results = new.push_multi(node.op.clone(), &node.operands)?;
         let folded = match known(new, results[0]) {
             Some(tensor) if !matches!(node.op, Op::Const(_)) => Some(tensor),

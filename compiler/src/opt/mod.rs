@@ -39,6 +39,9 @@ pub const PASSES: &[(&str, Pass)] = &[
 /// # Errors
 /// A bug in a pass.
 pub fn optimize(graph: &mut Graph) -> Result<()> {
+    for node in graph.nodes.values_mut() {
+        node.op.regions_mut().into_iter().try_for_each(optimize)?;
+    }
     for (name, pass) in PASSES {
         pass(graph).at(|| *name)?;
         if cfg!(debug_assertions) {

@@ -20,6 +20,7 @@ pub fn rebuild(
     let mut new = Graph {
         name: old.name,
         symbols: old.symbols,
+        found: old.found,
         facts: old.facts,
         constraints: old.constraints,
         ..Graph::default()

@@ -33,6 +33,9 @@ pub(super) fn eval(op: &Op, operands: &[Tensor], binding: &Binding) -> Result<Ve
         Op::Reduce { op, axes } => reduce::reduce(*op, axes, &operands[0], shape)?,
         Op::ArgReduce { op, axis, last } => reduce::argreduce(*op, *axis, *last, &operands[0], shape)?,
         Op::Contract { lhs, rhs, out, dtype } => contract::contract(lhs, rhs, out, *dtype, operands, shape)?,
+        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => {
+            return Err(Error::internal("regions are evaluated elsewhere"));
+        }
         Op::Sort { axis, descending } => return reduce::sort(*axis, *descending, &operands[0]),
         Op::Scan { op, axis, exclusive, reverse } => {
             reduce::scan(*op, *axis, *exclusive, *reverse, &operands[0])?
@@ -49,6 +52,7 @@ fn result_shape(op: &Op, operands: &[Tensor], binding: &Binding) -> Result<Vec<u
     };
     match op {
         Op::Input(_) | Op::Const(_) => Ok(Vec::new()),
+        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => Ok(Vec::new()),
         Op::Index { shape, .. } | Op::View { shape, .. } | Op::Gather { shape, .. } => sizes(shape, binding),
         Op::Map(_) | Op::Scatter { .. } | Op::Sort { .. } | Op::Scan { .. } => Ok(first()),
         Op::Pad { lo, hi, .. } => {

@@ -9,7 +9,7 @@ use crate::{
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
-fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<()> {
+pub(super) fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(Error::invalid(message())) }
 }
 
@@ -24,6 +24,13 @@ pub(super) fn operands(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()>
         Op::Concat { .. } | Op::Gather { .. } => 1..=usize::MAX,
         Op::Scatter { .. } => 2..=usize::MAX,
         Op::Contract { .. } => 2..=2,
+        Op::Bind { .. } => 1..=1,
+        Op::Fail { .. } => 0..=0,
+        Op::If { then, otherwise } => {
+            let count = 1 + then.inputs.len() + otherwise.inputs.len();
+            count..=count
+        }
+        Op::Loop { body, .. } => 2 + body.inputs.len()..=2 + body.inputs.len(),
     };
     ensure(wanted.contains(&count), || format!("{} takes {wanted:?} operands and got {count}", op.name()))?;
     let rank = operands.first().map_or(0, |value| graph.rank(*value));
@@ -86,6 +93,14 @@ pub(super) fn attributes(graph: &Graph, op: &Op, operands: &[Value]) -> Result<(
             ensure(fits, || format!("contract of {} and {} as {dtype}", dtype_of(0), dtype_of(1)))?;
             labels(lhs, rhs, out)
         }
+        Op::Bind { lo, hi, .. } => {
+            only_axes(lo, 0)?;
+            only_axes(hi, 0)?;
+            let fits = rank_of(0) == 0 && dtype_of(0) == DType::I64;
+            ensure(fits, || "what is bound is no i64 of rank 0".into())
+        }
+        Op::If { .. } | Op::Loop { .. } => super::control::check(graph, op, operands),
+        Op::Fail { .. } => Ok(()),
         Op::Sort { axis, .. } => has_axis(graph, operands[0], *axis),
         Op::Scan { op, axis, .. } => {
             has_axis(graph, operands[0], *axis)?;

@@ -75,6 +75,8 @@ impl Reader<'_> {
         self.budget = self.budget.checked_sub(1 + shape.iter().product::<usize>())?;
         match op {
             Op::Input(_) | Op::ArgReduce { .. } | Op::Contract { .. } | Op::Sort { .. } => None,
+            Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => None,
+            Op::Bind { symbol, .. } => Some(vec![self.graph.facts.simplify(&symbol.into()).into()]),
             Op::Const(tensor) => constant(tensor),
             Op::Index { expr, .. } => Some(positions(&shape).map(|at| self.at(expr, &at).into()).collect()),
             Op::Map(body) => self.map(body, operands),

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{At, Result},
-    graph::{Coord, Graph, Label, Op, ScatterMode, Value},
+    graph::{Coord, Graph, Label, Op, ScatterMode, Value, build::declare_found},
     scalar::{BinaryOp, Body, CompareOp, ReduceOp, Reg, Step, UnaryOp},
     text::{Cursor, TensorReader, assumption, symbol},
 };
@@ -16,16 +16,9 @@ pub(super) fn graph(text: &str) -> Result<Graph> {
         graph: Graph::default(),
         consts: TensorReader::default(),
         numbered: HashMap::new(),
+        depth: 0,
     };
-    reader.cursor.next_line();
-    reader.cursor.expect("graph")?;
-    reader.graph.name = reader.cursor.name()?;
-    reader.cursor.expect("{")?;
-    reader.cursor.end_line()?;
-    while reader.cursor.in_braces()? {
-        reader.line()?;
-        reader.cursor.end_line()?;
-    }
+    reader.whole()?;
     match reader.cursor.next_line() {
         false => Ok(reader.graph),
         true => Err(reader.cursor.error("unexpected text after the graph")),
@@ -38,15 +31,110 @@ struct Reader<'a> {
     consts: TensorReader,
     /// The values of `%0`, `%1`, …
     numbered: HashMap<u32, Value>,
+    /// Regions around this graph.
+    depth: usize,
 }
 
-impl Reader<'_> {
+/// Regions nest no deeper, so that a hostile text cannot exhaust the stack.
+const MAX_DEPTH: usize = 64;
+
+impl<'a> Reader<'a> {
+    /// `graph NAME { … }`
+    fn whole(&mut self) -> Result<()> {
+        self.cursor.next_line();
+        self.cursor.expect("graph")?;
+        self.graph.name = self.cursor.name()?;
+        self.cursor.expect("{")?;
+        self.cursor.end_line()?;
+        while self.cursor.in_braces()? {
+            self.line()?;
+            self.cursor.end_line()?;
+        }
+        Ok(())
+    }
+
+    /// The graph of a region, on lines of its own.
+    fn region(&mut self) -> Result<Box<Graph>> {
+        if self.depth == MAX_DEPTH {
+            return Err(self.cursor.error("regions are nested too deeply"));
+        }
+        let mut inner = Reader {
+            cursor: self.cursor.clone(),
+            graph: Graph::default(),
+            consts: TensorReader::default(),
+            numbered: HashMap::new(),
+            depth: self.depth + 1,
+        };
+        inner.whole()?;
+        inner.cursor.end_line()?;
+        self.cursor = inner.cursor;
+        Ok(Box::new(inner.graph))
+    }
+
+    /// Operands, and the regions behind them.
+    fn values_and_regions<const N: usize>(&mut self) -> Result<(Vec<Value>, [Box<Graph>; N])> {
+        let values = self.values()?;
+        self.cursor.expect("{")?;
+        self.cursor.end_line()?;
+        let mut regions = Vec::new();
+        for _ in 0..N {
+            regions.push(self.region()?);
+        }
+        self.cursor.next_line();
+        self.cursor.expect("}")?;
+        let regions = regions.try_into().map_err(|_| self.cursor.error("another number of regions"))?;
+        Ok((values, regions))
+    }
+
+    fn bracketed(&mut self) -> Result<Dim> {
+        self.cursor.expect("[")?;
+        let dim = self.cursor.dim(&["]"])?;
+        self.cursor.expect("]")?;
+        Ok(dim)
+    }
+
+    /// An operator that steers others.
+    fn control(&mut self) -> Result<(Op, Vec<Value>)> {
+        match self.cursor.word() {
+            "bind" => {
+                let symbol = self.cursor.symbol(&[" from "])?;
+                self.cursor.expect("from")?;
+                let lo = self.bracketed()?;
+                self.cursor.expect("to")?;
+                let hi = self.bracketed()?;
+                let place = self.cursor.place();
+                declare_found(&mut self.graph.facts, &symbol, &lo, &Dim::max(&lo, hi.clone()))
+                    .at(|| place)?;
+                Ok((Op::Bind { symbol, lo, hi }, vec![self.value()?]))
+            }
+            "fail" => Ok((Op::Fail { why: self.cursor.string()? }, Vec::new())),
+            "if" => {
+                let (values, [then, otherwise]) = self.values_and_regions()?;
+                Ok((Op::If { then, otherwise }, values))
+            }
+            _ => {
+                let counter = self.cursor.symbol(&[" below "])?;
+                self.cursor.expect("below")?;
+                let most = self.bracketed()?;
+                self.cursor.expect("carry")?;
+                let carried = self.cursor.number()?;
+                let (values, [body]) = self.values_and_regions()?;
+                Ok((Op::Loop { counter, most, carried, body }, values))
+            }
+        }
+    }
+
     fn line(&mut self) -> Result<()> {
         if self.cursor.eat("%") {
             return self.node();
         }
         match self.cursor.word() {
             "symbol" => self.symbol(),
+            "found" => {
+                let symbol = self.cursor.symbol(&[])?;
+                self.graph.found.push(symbol);
+                Ok(())
+            }
             "assume" => {
                 let Assumption { relation, origin } = assumption(&mut self.cursor)?;
                 let assumed = self.graph.facts.assume(relation, &origin);
@@ -150,6 +238,7 @@ impl Reader<'_> {
                 self.cursor.word();
                 return self.pad();
             }
+            "bind" | "fail" | "if" | "loop" => return self.control(),
             _ => self.plain_op()?,
         };
         match op {

@@ -3,7 +3,7 @@
 use crate::{
     graph::{Coord, Graph, Label, Node, Op, ScatterMode, Value},
     scalar::{Body, Reg, Step},
-    text::{Elems, Name, join, write_assumption, write_symbol},
+    text::{Elems, Name, Quoted, join, write_assumption, write_symbol},
 };
 use std::{
     collections::HashMap,
@@ -18,6 +18,9 @@ impl fmt::Display for Graph {
         writeln!(f, "graph {} {{", Name(&self.name))?;
         for symbol in &self.symbols {
             write_symbol(f, symbol, self.facts.declaration(symbol))?;
+        }
+        for symbol in &self.found {
+            writeln!(f, "  found {symbol}")?;
         }
         for assumption in self.facts.assumptions() {
             let required = self.constraints.iter().any(|other| other.relation == assumption.relation);
@@ -72,7 +75,8 @@ fn write_node(f: &mut Formatter<'_>, graph: &Graph, node: &Node, names: &Names) 
         Op::Map(body) if only_step(body).is_none() => Some(body),
         _ => None,
     };
-    let line = if body.is_some() { format!("{line} {{") } else { line };
+    let regions = node.op.regions();
+    let line = if body.is_some() || !regions.is_empty() { format!("{line} {{") } else { line };
     write!(f, "{line:<54} ;")?;
     for (i, result) in node.results.iter().enumerate() {
         let ty = graph.ty(*result);
@@ -83,6 +87,12 @@ fn write_node(f: &mut Formatter<'_>, graph: &Graph, node: &Node, names: &Names) 
         write!(f, " = {}", join(elems))?;
     }
     f.write_str("\n")?;
+    for (_, region) in &regions {
+        write!(f, "{region}")?;
+    }
+    if !regions.is_empty() {
+        f.write_str("  }\n")?;
+    }
     body.map_or(Ok(()), |body| write_body(f, body))
 }
 
@@ -140,8 +150,17 @@ impl fmt::Display for Head<'_> {
                 let (exclusive, reverse) = (flag(*exclusive, " exclusive"), flag(*reverse, " reverse"));
                 write!(f, "scan {op}{exclusive}{reverse} axis {axis}")
             }
+            Op::Bind { symbol, lo, hi } => write!(f, "bind {symbol} from [{lo}] to [{hi}]"),
+            Op::If { .. } => f.write_str("if"),
+            Op::Loop { counter, most, carried, .. } => {
+                write!(f, "loop {counter} below [{most}] carry {carried}")
+            }
+            Op::Fail { why } => write!(f, "fail {}", Quoted(why)),
         }?;
-        debug_assert!(self.operands > 0 || matches!(self.op, Op::Input(_) | Op::Const(_) | Op::Index { .. }));
+        debug_assert!(
+            self.operands > 0
+                || matches!(self.op, Op::Input(_) | Op::Const(_) | Op::Index { .. } | Op::Fail { .. })
+        );
         Ok(())
     }
 }

@@ -1,23 +1,428 @@
-//! Control flow that is decided while compiling.
+//! Branches and loops. What is decided while compiling leaves no trace; all else becomes a branch or loop of the graph.
 
-use super::super::node::OnnxNode;
-use crate::{
-    error::{Error, Result},
-    graph::{Graph, Value},
+use super::super::{
+    constant,
+    node::{OnnxNode, normal_axis},
+    scope::Region,
 };
+use crate::{
+    error::{Error, ErrorKind, Result},
+    graph::{
+        Graph, Op, Type, Value,
+        build::declare_counter,
+    },
+    scalar::Scalar,
+};
+use symshape::{Dim, Relation, Symbol};
+use symshape_runtime::DType;
 
 ops! {
     If 1 if_,
+    Loop 1 loop_,
+    Scan 9 scan,
 }
 
-/// The outputs of one of two graphs, by a condition that must be known while compiling; the other graph is not looked at.
+/// The outputs of one of two graphs, by a condition. A branch that contradicts the declared inputs ends the call with a
+/// typed error if it is taken. Sizes that differ between the branches are found while running; ranks must be the same.
 fn if_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
-    let condition = n.constant(g, n.input(0)?, "the condition")?;
-    if condition.elems() != 1 {
-        return Err(Error::invalid("the condition of If must have one element"));
+    let condition = n.input(0)?;
+    let names = ["then_branch", "else_branch"];
+    if let Some(taken) = decided(g, condition)? {
+        n.graph(names[usize::from(taken)])?;
+        return n.branch(g, names[usize::from(!taken)]);
     }
-    let taken = condition.get(0).is_true();
-    let (other, name) = if taken { ("else_branch", "then_branch") } else { ("then_branch", "else_branch") };
-    n.graph(other)?;
-    n.branch(g, name)
+    let mut branches = Vec::new();
+    for name in names {
+        branches.push(contradiction(n.region(g, name, |_| Ok(Vec::new())))?);
+    }
+    for k in 0..n.output_count() {
+        refuse_rank(g, n, &mut branches, k)?;
+    }
+    let condition = g.reshape(condition, Vec::new())?;
+    branch(g, n, condition, branches)
+}
+
+/// The condition if it is known while compiling.
+fn decided(g: &Graph, condition: Value) -> Result<Option<bool>> {
+    if let Some([value]) = g.contents(condition)
+        && let Some(value) = value.as_i64()
+    {
+        return Ok(Some(value != 0));
+    }
+    match constant::value_of(g, condition)? {
+        Some(value) if value.elems() == 1 => Ok(Some(value.get(0).is_true())),
+        Some(_) => Err(Error::invalid("the condition must have one element")),
+        None => Ok(None),
+    }
+}
+
+/// A region, or why it can't be run: its shapes contradict what is declared.
+fn contradiction(region: Result<Region>) -> Result<Result<Region, String>> {
+    match region {
+        Ok(region) => Ok(Ok(region)),
+        Err(error) if error.kind() == ErrorKind::Invalid => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where the branches disagree about the rank of output `k`, the one that contradicts the declared rank is never run.
+fn refuse_rank(g: &Graph, n: &OnnxNode, branches: &mut [Result<Region, String>], k: usize) -> Result<()> {
+    let rank = |branch: &Result<Region, String>| {
+        branch.as_ref().ok().and_then(|region| region.outputs.get(k).map(|value| region.graph.rank(*value)))
+    };
+    let (Some(a), Some(b)) = (rank(&branches[0]), rank(&branches[1])) else { return Ok(()) };
+    if a == b {
+        return Ok(());
+    }
+    let Some(declared) = n.declared(g, k).map(|dims| dims.len()).filter(|rank| *rank == a || *rank == b) else {
+        let what = format!("branches whose output {k} has {a} and {b} axes, by a condition known only at run time");
+        return Err(Error::unsupported(what));
+    };
+    let wrong = usize::from(declared == a);
+    branches[wrong] = Err(format!("output {k} of {} is declared with {declared} axes", n.op));
+    Ok(())
+}
+
+fn branch(
+    g: &mut Graph,
+    n: &OnnxNode,
+    condition: Value,
+    branches: Vec<Result<Region, String>>,
+) -> Result<Vec<Value>> {
+    let [mut then, mut otherwise] = match <[_; 2]>::try_from(branches) {
+        Ok([Err(why), Err(_)]) => return Err(Error::invalid(why)),
+        Ok([Ok(then), Err(why)]) => {
+            let other = failing(g, &then, why)?;
+            [then, other]
+        }
+        Ok([Err(why), Ok(otherwise)]) => {
+            let other = failing(g, &otherwise, why)?;
+            [other, otherwise]
+        }
+        Ok([Ok(then), Ok(otherwise)]) => [then, otherwise],
+        Err(_) => return Err(Error::internal("an If has two branches")),
+    };
+    if then.outputs.len() != otherwise.outputs.len() {
+        return Err(Error::invalid("the branches have different numbers of outputs"));
+    }
+    let mut unequal = Vec::new();
+    for k in 0..then.outputs.len() {
+        unequal.push(level(g, [&mut then, &mut otherwise], k)?);
+    }
+    for region in [&mut then, &mut otherwise] {
+        for (k, value) in region.outputs.clone().into_iter().enumerate() {
+            region.graph.output(&format!("out{k}"), value)?;
+        }
+    }
+    let operands = [&[condition], &then.captured[..], &otherwise.captured[..]].concat();
+    let op = Op::If { then: Box::new(then.graph), otherwise: Box::new(otherwise.graph) };
+    let results = g.push_multi(op, &operands)?;
+    let count = unequal.len();
+    let (mut outputs, mut sizes) = (results[..count].to_vec(), results[count..].iter());
+    for (output, axes) in outputs.iter_mut().zip(unequal) {
+        for (k, most) in axes {
+            let size = *sizes.next().ok_or_else(|| Error::internal("a size for each unequal axis"))?;
+            let size = n.found(g, size, 0, most)?;
+            *output = g.slice(*output, k, Dim::zero(), size, 1)?;
+        }
+    }
+    Ok(outputs)
+}
+
+/// A branch that ends the call, with outputs like those of `other`.
+fn failing(g: &Graph, other: &Region, why: String) -> Result<Region> {
+    let mut graph = g.region("contradiction");
+    let zero = graph.push(Op::Fail { why }, &[])?;
+    let mut outputs = Vec::new();
+    for value in &other.outputs {
+        let Type { dtype, shape } = other.graph.ty(*value).clone();
+        let shape: Option<Vec<Dim>> = shape.iter().map(|dim| other.graph.most(dim)).collect();
+        let shape = shape.ok_or_else(|| Error::unsupported("a branch with a size that has no bound"))?;
+        let one = graph.cast(dtype, zero)?;
+        outputs.push(graph.broadcast_to(one, &shape)?);
+    }
+    Ok(Region { graph, outputs, captured: Vec::new() })
+}
+
+/// Makes output `k` of both branches the same size, the larger one; the axes that were padded and their new sizes. For
+/// each, both get one more output, the size that it had.
+fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec<(usize, Dim)>> {
+    let (a, b) = (then.outputs[k], otherwise.outputs[k]);
+    let (have, other) = (then.graph.ty(a).clone(), otherwise.graph.ty(b).clone());
+    if have.dtype != other.dtype {
+        return Err(Error::invalid(format!("output {k} is {} or {}", have.dtype, other.dtype)));
+    }
+    let mut padded = Vec::new();
+    for (i, (x, y)) in have.shape.iter().zip(&other.shape).enumerate() {
+        let hidden = then.graph.is_found(x) || otherwise.graph.is_found(y);
+        if !hidden && (x == y || g.facts.prove_eq(x, y).is_yes()) {
+            continue;
+        }
+        let bound = then.graph.most(x).zip(otherwise.graph.most(y));
+        let (x_most, y_most) =
+            bound.ok_or_else(|| Error::unsupported("branches with a size that has no bound"))?;
+        let most = g.facts.simplify(&super::larger(g, &x_most, &y_most));
+        for (region, size) in [(&mut *then, x), (&mut *otherwise, y)] {
+            let value = region.outputs[k];
+            let mut hi = vec![Dim::zero(); region.graph.rank(value)];
+            hi[i] = &most - size;
+            let lo = vec![Dim::zero(); hi.len()];
+            let fill = Scalar::from_i64(region.graph.dtype(value), 0);
+            region.outputs[k] = region.graph.pad(value, &lo, &hi, fill)?;
+            let size = region.graph.dim(DType::I64, size.clone())?;
+            region.outputs.push(size);
+        }
+        padded.push((i, most));
+    }
+    Ok(padded)
+}
+
+/// More rounds than any machine runs: the bound where nothing depends on it.
+const ENDLESS: i64 = 1 << 40;
+
+/// The most rounds that a loop can have: by its trip count, or by what is declared of the stacked outputs.
+fn trips(g: &mut Graph, n: &OnnxNode, limit: Option<Value>, stacked: std::ops::Range<usize>) -> Result<Dim> {
+    if let Some([limit]) = limit.and_then(|limit| g.contents(limit)) {
+        let limit = limit.clone();
+        if g.facts.bounds(&limit).hi.is_some_and(|hi| hi < ENDLESS.into()) {
+            let limit = super::larger(g, &limit, &Dim::zero());
+            return Ok(g.facts.simplify(&limit));
+        }
+    }
+    if stacked.is_empty() {
+        return Ok(ENDLESS.into());
+    }
+    let declared = stacked.filter_map(|k| n.declared(g, k)?.first()?.clone()).next();
+    declared.ok_or_else(|| {
+        Error::unsupported("a Loop that stacks outputs, with a trip count known only at run time and no declared bound")
+    })
+}
+
+/// A carried value whose size along an axis grows in every round: it is kept at its largest size, with the present one
+/// beside it.
+struct Growth {
+    /// Number of the carried value.
+    value: usize,
+    axis: usize,
+    /// By how much, in each round.
+    step: Dim,
+    /// The largest size.
+    most: Dim,
+    /// The present size, in the body.
+    symbol: Symbol,
+}
+
+/// The body of a loop whose carried values have these types and growing sizes.
+fn body(
+    g: &mut Graph,
+    n: &OnnxNode,
+    counter: &Symbol,
+    most: &Dim,
+    types: &[Type],
+    growths: &[Growth],
+) -> Result<Region> {
+    n.region(g, "body", |region| {
+        declare_counter(region, counter, most)?;
+        let round = region.index(DType::I64, Vec::new(), counter.into())?;
+        let goes_on = region.scalar(Scalar::bool(true))?;
+        let mut carried: Vec<Value> = Vec::new();
+        for (k, ty) in types.iter().enumerate() {
+            let mut ty = ty.clone();
+            for growth in growths.iter().filter(|growth| growth.value == k) {
+                ty.shape[growth.axis] = growth.most.clone();
+            }
+            carried.push(region.region_input(ty, None));
+        }
+        for growth in growths {
+            let size = region.region_input(Type { dtype: DType::I64, shape: Vec::new() }, None);
+            let size = region.bind(&growth.symbol, size, 0, growth.most.clone())?;
+            let next = &size + &growth.step;
+            region.require(Relation::le(next, &growth.most), "what a loop carries outgrows its bound")?;
+            carried[growth.value] = region.slice(carried[growth.value], growth.axis, Dim::zero(), size, 1)?;
+        }
+        Ok([vec![round, goes_on], carried].concat())
+    })
+}
+
+/// The sizes that a round changes.
+fn growths(
+    g: &Graph,
+    n: &OnnxNode,
+    region: &Region,
+    types: &[Type],
+    most: &Dim,
+) -> Result<Vec<Growth>> {
+    let mut growths = Vec::new();
+    for (value, ty) in types.iter().enumerate() {
+        let output = *region.outputs.get(1 + value).ok_or_else(|| Error::invalid("the body lacks outputs"))?;
+        let next = region.graph.ty(output);
+        if next.dtype != ty.dtype || next.shape.len() != ty.shape.len() {
+            let what = format!("a Loop whose carried value {value} changes its rank or element type");
+            return Err(Error::unsupported(what));
+        }
+        for (axis, (from, to)) in ty.shape.iter().zip(&next.shape).enumerate() {
+            if from == to || region.graph.facts.prove_eq(from, to).is_yes() {
+                continue;
+            }
+            let step = region.graph.facts.simplify(&(to - from));
+            let hidden = region.graph.is_found(&step) || step.symbols().iter().any(|s| !region_knows(g, s));
+            let bounded = most.as_i64() != Some(ENDLESS);
+            if hidden || !bounded || !g.facts.prove_le(&Dim::zero(), &step).is_yes() {
+                let what = format!("a Loop whose carried value {value} changes its size from {from} to {to}");
+                return Err(Error::unsupported(what));
+            }
+            let largest = g.facts.simplify(&(from + most * &step));
+            growths.push(Growth { value, axis, step, most: largest, symbol: n.fresh(g) });
+        }
+    }
+    Ok(growths)
+}
+
+fn region_knows(g: &Graph, symbol: &Symbol) -> bool {
+    g.symbols.contains(symbol) || g.found.contains(symbol)
+}
+
+/// Rounds of a graph, at most as many as input 0 says and as long as the condition holds: values are carried from round
+/// to round, other outputs are stacked. A size that rounds change must grow by the same amount in each.
+fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let (limit, condition) = (n.optional(0), n.optional(1));
+    let carried: Vec<Value> = (2..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
+    let outputs = n.graph("body")?.output.len();
+    let most = trips(g, n, limit, carried.len()..outputs.saturating_sub(1))?;
+    let limit = match limit {
+        Some(limit) => {
+            let limit = g.reshape(limit, Vec::new())?;
+            g.cast(DType::I64, limit)?
+        }
+        None => g.scalar(Scalar::i64(i64::MAX))?,
+    };
+    let condition = match condition {
+        Some(condition) => g.reshape(condition, Vec::new())?,
+        None => g.scalar(Scalar::bool(true))?,
+    };
+    let types: Vec<Type> = carried.iter().map(|value| g.ty(*value).clone()).collect();
+    let counter = n.fresh(g);
+    let mut region = body(g, n, &counter, &most, &types, &[])?;
+    let growths = growths(g, n, &region, &types, &most)?;
+    if !growths.is_empty() {
+        region = body(g, n, &counter, &most, &types, &growths)?;
+    }
+    let rounds = run(g, region, [limit, condition], (&counter, &most), &carried, &growths)?;
+    let mut results = rounds[1..=carried.len()].to_vec();
+    for (growth, size) in growths.iter().zip(&rounds[1 + carried.len()..]) {
+        let size = n.found(g, *size, 0, growth.most.clone())?;
+        results[growth.value] = g.slice(results[growth.value], growth.axis, Dim::zero(), size, 1)?;
+    }
+    let stacked = &rounds[1 + carried.len() + growths.len()..];
+    if !stacked.is_empty() {
+        let done = n.found(g, rounds[0], 0, most)?;
+        for slices in stacked {
+            results.push(g.slice(*slices, 0, Dim::zero(), done.clone(), 1)?);
+        }
+    }
+    Ok(results)
+}
+
+/// The core loop over a body that was imported.
+fn run(
+    g: &mut Graph,
+    region: Region,
+    heads: [Value; 2],
+    (counter, most): (&Symbol, &Dim),
+    carried: &[Value],
+    growths: &[Growth],
+) -> Result<Vec<Value>> {
+    let Region { mut graph, mut outputs, captured } = region;
+    outputs[0] = graph.reshape(outputs[0], Vec::new())?;
+    let (mut init, mut sizes, mut next) = (carried.to_vec(), Vec::new(), Vec::new());
+    for growth in growths {
+        let pad = |graph: &mut Graph, value: Value, size: &Dim| {
+            let lo = vec![Dim::zero(); graph.rank(value)];
+            let mut hi = lo.clone();
+            hi[growth.axis] = &growth.most - size;
+            let fill = Scalar::from_i64(graph.dtype(value), 0);
+            graph.pad(value, &lo, &hi, fill)
+        };
+        let size = g.shape(init[growth.value])[growth.axis].clone();
+        init[growth.value] = pad(g, init[growth.value], &size)?;
+        sizes.push(g.dim(DType::I64, size)?);
+        let output = outputs[1 + growth.value];
+        let size = graph.shape(output)[growth.axis].clone();
+        let expected = Dim::from(&growth.symbol) + &growth.step;
+        if !graph.facts.prove_eq(&size, &expected).is_yes() {
+            return Err(Error::unsupported(format!("a Loop that carries a size which becomes {size}")));
+        }
+        outputs[1 + growth.value] = pad(&mut graph, output, &size)?;
+        next.push(graph.dim(DType::I64, size)?);
+    }
+    let at = 1 + carried.len();
+    outputs.splice(at..at, next);
+    init.extend(sizes);
+    for (k, value) in outputs.iter().enumerate() {
+        graph.output(&format!("out{k}"), *value)?;
+    }
+    let op = Op::Loop {
+        counter: counter.clone(),
+        most: most.clone(),
+        carried: init.len(),
+        body: Box::new(graph),
+    };
+    let operands = [&heads[..], &init[..], &captured[..]].concat();
+    g.push_multi(op, &operands)
+}
+
+/// Rounds of a graph over the slices of inputs along an axis: states go from round to round, other outputs are stacked.
+/// Axes and directions of what is sliced and stacked are attributes.
+fn scan(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let inputs: Vec<Value> = (0..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
+    let sliced = n.int("num_scan_inputs")?.and_then(|count| usize::try_from(count).ok());
+    let sliced = sliced.filter(|count| (1..=inputs.len()).contains(count));
+    let sliced = sliced.ok_or_else(|| Error::invalid("num_scan_inputs must be there and fit the inputs"))?;
+    let (states, over) = inputs.split_at(inputs.len() - sliced);
+    let lists = |name: &str| Ok::<_, Error>(n.ints(name)?.unwrap_or_default());
+    let (in_axes, in_directions) = (lists("scan_input_axes")?, lists("scan_input_directions")?);
+    let (out_axes, out_directions) = (lists("scan_output_axes")?, lists("scan_output_directions")?);
+    let mut axes = Vec::new();
+    for (k, value) in over.iter().enumerate() {
+        axes.push(normal_axis(in_axes.get(k).copied().unwrap_or(0), g.rank(*value))?);
+    }
+    let rounds = g.shape(over[0])[axes[0]].clone();
+    for (value, k) in over.iter().zip(&axes) {
+        let dim = g.shape(*value)[*k].clone();
+        g.require(Relation::eq(dim, &rounds), "inputs of Scan")?;
+    }
+    let counter = n.fresh(g);
+    let types: Vec<Type> = states.iter().map(|value| g.ty(*value).clone()).collect();
+    let given: Vec<Type> = over.iter().map(|value| g.ty(*value).clone()).collect();
+    let mut region = n.region(g, "body", |region| {
+        declare_counter(region, &counter, &rounds)?;
+        let mut values: Vec<Value> = types.iter().map(|ty| region.region_input(ty.clone(), None)).collect();
+        for (k, ty) in given.iter().enumerate() {
+            let whole = region.region_input(ty.clone(), None);
+            let at = match in_directions.get(k) {
+                Some(1) => &rounds - 1 - Dim::from(&counter),
+                _ => Dim::from(&counter),
+            };
+            let slice = region.slice(whole, axes[k], at, Dim::one(), 1)?;
+            values.push(region.squeeze(slice, &[axes[k]])?);
+        }
+        Ok(values)
+    })?;
+    let again = region.graph.scalar(Scalar::bool(true))?;
+    region.outputs.insert(0, again);
+    region.captured.splice(0..0, over.iter().copied());
+    let count = g.dim(DType::I64, rounds.clone())?;
+    let yes = g.scalar(Scalar::bool(true))?;
+    let mut results = run(g, region, [count, yes], (&counter, &rounds), states, &[])?;
+    results.remove(0);
+    for (k, value) in results[states.len()..].iter_mut().enumerate() {
+        if out_directions.get(k) == Some(&1) {
+            *value = g.reverse(*value, 0)?;
+        }
+        let to = normal_axis(out_axes.get(k).copied().unwrap_or(0), g.rank(*value))?;
+        let mut perm: Vec<usize> = (1..g.rank(*value)).collect();
+        perm.insert(to, 0);
+        *value = g.transpose(*value, &perm)?;
+    }
+    Ok(results)
 }

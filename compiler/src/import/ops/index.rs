@@ -163,6 +163,12 @@ fn reverse_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if time == batch {
         return Err(Error::invalid("time_axis and batch_axis are the same"));
     }
+    reversed(g, x, lens, time, batch)
+}
+
+/// The first elements along the axis `time` in reverse order, `lens` of them for each index along `batch`.
+pub(super) fn reversed(g: &mut Graph, x: Value, lens: Value, time: usize, batch: usize) -> Result<Value> {
+    let rank = g.rank(x);
     let other: Vec<usize> = (0..rank).filter(|k| *k != batch).collect();
     let lens = g.unsqueeze(lens, &other)?;
     let position = positions(g, x, time)?;

@@ -76,7 +76,7 @@ macro_rules! families {
 mod examples;
 
 families! {
-    elementwise activation reduce shape create index matmul conv pool norm quant resize control
+    elementwise activation reduce shape create index matmul conv pool norm quant resize control rnn
 }
 
 /// How version `opset` of `domain` defines the operator `name`.

@@ -1,0 +1,218 @@
+//! What is found while running, and the graphs inside of branches and loops.
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    graph::{Graph, Op, Type, Value},
+    scalar::Scalar,
+};
+use num_bigint::BigInt;
+use symshape::{Declaration, Dim, Facts, Symbol};
+use symshape_runtime::DType;
+
+/// Declares a symbol that is found while running, between `lo` and `hi`.
+///
+/// # Errors
+/// `hi` has no upper bound.
+pub fn declare_found(facts: &mut Facts, symbol: &Symbol, lo: &Dim, hi: &Dim) -> Result<()> {
+    let least = facts.bounds(lo).lo.unwrap_or(BigInt::ZERO);
+    let Some(most) = facts.bounds(hi).hi else {
+        let message = format!("{symbol} is found while running and has no upper bound but {hi}");
+        return Err(Error::new(ErrorKind::Contract, message));
+    };
+    let most = most.max(least.clone());
+    let declared = facts.declare(symbol, Declaration::range(least, most));
+    declared.map_err(|error| Error::invalid(error.to_string()))?;
+    facts.declare_between(symbol, lo, hi);
+    Ok(())
+}
+
+impl Graph {
+    /// The value of `value`, an integer of one element, as a dim: `symbol`, which is found while running and lies in
+    /// `lo..=hi`, or any other expression if the value is known.
+    ///
+    /// # Errors
+    /// `hi` has no upper bound, or the value is no single integer.
+    pub fn bind(
+        &mut self,
+        symbol: &Symbol,
+        value: Value,
+        lo: impl Into<Dim>,
+        hi: impl Into<Dim>,
+    ) -> Result<Dim> {
+        if let Some([dim]) = self.contents(value) {
+            return Ok(dim.clone());
+        }
+        let value = self.reshape(value, Vec::new())?;
+        let value = self.cast(DType::I64, value)?;
+        let (lo, hi) = (self.facts.simplify(&lo.into()), self.facts.simplify(&hi.into()));
+        if self.facts.prove_eq(&lo, &hi).is_yes() {
+            declare_found(&mut self.facts, symbol, &lo, &hi)?;
+            self.found.push(symbol.clone());
+            self.push(Op::Bind { symbol: symbol.clone(), lo: lo.clone(), hi }, &[value])?;
+            return Ok(lo);
+        }
+        // Past the check, the range is not empty.
+        let above =
+            if self.facts.prove_le(&lo, &hi).is_yes() { hi.clone() } else { Dim::max(&lo, hi.clone()) };
+        declare_found(&mut self.facts, symbol, &lo, &above)?;
+        self.found.push(symbol.clone());
+        self.push(Op::Bind { symbol: symbol.clone(), lo, hi }, &[value])?;
+        Ok(self.facts.simplify(&Dim::from(symbol)))
+    }
+
+    /// An upper bound of `dim` that depends on the model's symbols only: what is found while running stands at its own
+    /// bound. `None` where there is none.
+    pub fn most(&self, dim: &Dim) -> Option<Dim> {
+        let mut bound = dim.clone();
+        // Bounds can refer to what was found before.
+        for node in self.nodes.values().rev() {
+            if let Op::Bind { symbol, hi, .. } = &node.op
+                && bound.contains(symbol)
+            {
+                bound = bound.substitute(&|other| (other == symbol).then(|| hi.clone()));
+            }
+        }
+        if bound == *dim {
+            return Some(bound);
+        }
+        let bound = self.facts.simplify(&bound);
+        // Putting in the bounds is right where the dim grows with each symbol.
+        match self.facts.prove_le(dim, &bound).is_yes() {
+            true => Some(bound),
+            false => self.facts.bounds(dim).hi.map(Dim::from),
+        }
+    }
+
+    /// An empty graph for a region of this one: it knows the same symbols and facts.
+    pub fn region(&self, name: &str) -> Graph {
+        Graph {
+            name: name.to_string(),
+            symbols: self.symbols.iter().chain(&self.found).cloned().collect(),
+            facts: self.facts.clone(),
+            origin: self.origin.clone(),
+            ..Graph::default()
+        }
+    }
+
+    /// Adds an input to a region that takes values of this type, whose elements may be known.
+    pub fn region_input(&mut self, ty: Type, contents: Option<Vec<Dim>>) -> Value {
+        let number = self.inputs.len() as u32;
+        let name = format!("in{number}");
+        let value = self.define(Op::Input(number), Vec::new(), vec![ty], contents)[0];
+        self.inputs.push((name, value));
+        value
+    }
+
+    /// Rounds of a loop, `most` at most, as long as the first value that `body` returns holds: `carried` values go from
+    /// round to round, and each round gives slices, which come out one after another. In `body`, `counter` is the number
+    /// of the round; the values that it takes are the carried ones, and those `given` from here.
+    ///
+    /// Returns the number of rounds, the carried values, and the slices, with room for `most`.
+    ///
+    /// # Errors
+    /// Those of `body`, and values that change their types from round to round.
+    pub fn rounds(
+        &mut self,
+        counter: &Symbol,
+        most: &Dim,
+        [carried, given]: [&[Value]; 2],
+        body: impl FnOnce(&mut Graph, &[Value], &[Value]) -> Result<Round>,
+    ) -> Result<Rounds> {
+        let mut region = self.region("body");
+        declare_counter(&mut region, counter, most)?;
+        let inputs: Vec<Value> =
+            carried.iter().map(|value| region.region_input(self.ty(*value).clone(), None)).collect();
+        let mut captured = Captured::default();
+        let given: Vec<Value> =
+            given.iter().map(|value| captured.take(self, &mut region, *value)).collect::<Result<_>>()?;
+        let round = body(&mut region, &inputs, &given)?;
+        let again = match round.again {
+            Some(again) => again,
+            None => region.scalar(Scalar::bool(true))?,
+        };
+        for (k, value) in [again].iter().chain(&round.next).chain(&round.slices).enumerate() {
+            region.output(&format!("out{k}"), *value)?;
+        }
+        let count = self.dim(DType::I64, most.clone())?;
+        let yes = self.scalar(Scalar::bool(true))?;
+        let operands = [&[count, yes], carried, &captured.operands[..]].concat();
+        let count = carried.len();
+        let op =
+            Op::Loop { counter: counter.clone(), most: most.clone(), carried: count, body: Box::new(region) };
+        let mut results = self.push_multi(op, &operands)?;
+        let slices = results.split_off(1 + count);
+        let rounds = results.remove(0);
+        Ok(Rounds { rounds, carried: results, slices })
+    }
+}
+
+/// What a round gives.
+#[derive(Default)]
+pub struct Round {
+    /// Whether there is another one, within the bound; always, if absent.
+    pub again: Option<Value>,
+    /// The carried values for the next round.
+    pub next: Vec<Value>,
+    /// What is collected.
+    pub slices: Vec<Value>,
+}
+
+/// What a loop gives.
+pub struct Rounds {
+    /// The number of rounds that were run.
+    pub rounds: Value,
+    /// The carried values after the last one.
+    pub carried: Vec<Value>,
+    /// What was collected.
+    pub slices: Vec<Value>,
+}
+
+/// Declares the number of a round within a loop's body.
+///
+/// # Errors
+/// The bound has no upper bound.
+pub fn declare_counter(region: &mut Graph, counter: &Symbol, most: &Dim) -> Result<()> {
+    declare_found(&mut region.facts, counter, &Dim::zero(), &(most - 1))?;
+    region.symbols.push(counter.clone());
+    Ok(())
+}
+
+/// What a region takes from the graph around it: constants are repeated, all else becomes an input.
+#[derive(Default)]
+pub struct Captured {
+    known: Vec<(Value, Value)>,
+    /// The outer values of the region's inputs, in order.
+    pub operands: Vec<Value>,
+}
+
+impl Captured {
+    /// The value in `inner` that stands for `value` of `outer`.
+    ///
+    /// # Errors
+    /// As [`Graph::push`].
+    pub fn take(&mut self, outer: &Graph, inner: &mut Graph, value: Value) -> Result<Value> {
+        if let Some((_, known)) = self.known.iter().find(|(known, _)| *known == value) {
+            return Ok(*known);
+        }
+        let own = match outer.op(value) {
+            op @ (Op::Const(_) | Op::Index { .. }) => inner.push(op.clone(), &[])?,
+            op @ Op::View { .. } if shows_constant(outer, value) => {
+                let shown = self.take(outer, inner, outer.operands(value)[0])?;
+                inner.push(op.clone(), &[shown])?
+            }
+            _ => {
+                self.operands.push(value);
+                inner.region_input(outer.ty(value).clone(), outer.contents(value).map(<[Dim]>::to_vec))
+            }
+        };
+        self.known.push((value, own));
+        Ok(own)
+    }
+}
+
+fn shows_constant(graph: &Graph, mut value: Value) -> bool {
+    while let Op::View { .. } = graph.op(value) {
+        value = graph.operands(value)[0];
+    }
+    matches!(graph.op(value), Op::Const(_))
+}

@@ -1,0 +1,92 @@
+//! Types of branches and loops: what goes into a region has the type of its input there, what comes out that of its
+//! output.
+
+use super::{Graph, Need, Op, Type, Value, check::ensure};
+use crate::error::Result;
+use symshape::{Dim, Relation};
+use symshape_runtime::DType;
+
+/// The dims of what is handed to a region are those of its inputs.
+pub(super) fn needs(graph: &Graph, op: &Op, operands: &[Value], needs: &mut Vec<Need>) {
+    for (first, region) in op.regions() {
+        for ((name, input), operand) in region.inputs.iter().zip(&operands[first..]) {
+            for (k, (a, b)) in region.shape(*input).iter().zip(graph.shape(*operand)).enumerate() {
+                if a != b {
+                    let what = format!("axis {k} of `{name}`");
+                    needs.push(Need { relation: Relation::eq(a, b), what });
+                }
+            }
+        }
+    }
+}
+
+/// The types of the results.
+pub(super) fn types(op: &Op) -> Vec<Type> {
+    let of = |graph: &Graph, k: usize| graph.ty(graph.outputs[k].1).clone();
+    match op {
+        Op::If { then, .. } => (0..then.outputs.len()).map(|k| of(then, k)).collect(),
+        Op::Loop { body, carried, most, .. } => {
+            let rounds = Type { dtype: DType::I64, shape: Vec::new() };
+            let kept = body.inputs[..*carried].iter().map(|(_, value)| body.ty(*value).clone());
+            let collected = (1 + carried..body.outputs.len()).map(|k| {
+                let ty = of(body, k);
+                Type { shape: [std::slice::from_ref(most), &ty.shape].concat(), ..ty }
+            });
+            [rounds].into_iter().chain(kept).chain(collected).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Numbers, ranks and element types of what goes in and out.
+pub(super) fn check(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
+    let scalar = |value: Value, dtype: DType| graph.rank(value) == 0 && graph.dtype(value) == dtype;
+    match op {
+        Op::If { then, otherwise } => {
+            ensure(scalar(operands[0], DType::Bool), || "the condition is no bool of rank 0".into())?;
+            let same = |a: Value, b: Value| {
+                let (a, b) = (then.ty(a), otherwise.ty(b));
+                a.dtype == b.dtype
+                    && a.shape.len() == b.shape.len()
+                    && a.shape
+                        .iter()
+                        .zip(&b.shape)
+                        .all(|(a, b)| a == b || graph.facts.prove_eq(a, b).is_yes())
+            };
+            let fits = then.outputs.len() == otherwise.outputs.len()
+                && then.outputs.iter().zip(&otherwise.outputs).all(|((_, a), (_, b))| same(*a, *b));
+            ensure(fits, || "the branches have outputs of different types".into())?;
+        }
+        Op::Loop { carried, body, .. } => {
+            let heads = scalar(operands[0], DType::I64) && scalar(operands[1], DType::Bool);
+            ensure(heads, || "a loop begins with an i64 and a bool of rank 0".into())?;
+            let outputs = body.outputs.len() > *carried && body.inputs.len() >= *carried;
+            ensure(outputs, || "the body lacks outputs".into())?;
+            let (_, again) = body.outputs[0];
+            let goes_on = body.rank(again) == 0 && body.dtype(again) == DType::Bool;
+            ensure(goes_on, || "the body's first output is no bool of rank 0".into())?;
+            for (k, (name, input)) in body.inputs[..*carried].iter().enumerate() {
+                let (have, want) = (body.ty(body.outputs[1 + k].1), body.ty(*input));
+                let same = have.dtype == want.dtype && have.shape.len() == want.shape.len();
+                let dims = || {
+                    let mut pairs = have.shape.iter().zip(&want.shape);
+                    pairs.all(|(a, b)| a == b || body.holds(&Relation::eq(a, b)))
+                };
+                ensure(same && dims(), || format!("a round changes the type of `{name}`"))?;
+            }
+        }
+        _ => {}
+    }
+    for (first, region) in op.regions() {
+        for ((name, input), operand) in region.inputs.iter().zip(&operands[first..]) {
+            let fits =
+                region.dtype(*input) == graph.dtype(*operand) && region.rank(*input) == graph.rank(*operand);
+            ensure(fits, || format!("what is given for `{name}` has another type or rank"))?;
+        }
+        let hidden = |dim: &Dim| region.is_found(dim);
+        let outputs = region.outputs.iter().flat_map(|(_, value)| region.shape(*value));
+        let escapes = outputs.clone().find(|dim| hidden(dim));
+        ensure(escapes.is_none(), || "a shape depends on what is found within a region only".into())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,435 @@
+//! Recurrent layers: what a step takes from the inputs is one contraction over all steps, the steps are a loop.
+
+use super::{super::node::OnnxNode, activation::logistic, index::reversed};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value, build::Round},
+    scalar::{CompareOp, Scalar},
+};
+use symshape::Dim;
+
+ops! {
+    GRU 1 gru,
+    LSTM 1 lstm,
+    RNN 1 rnn,
+}
+
+/// A layer in all its directions, with time as the first axis.
+struct Layer {
+    /// `[T, N, I]`
+    x: Value,
+    /// `[directions, gates * H, I]`, `[directions, gates * H, H]`, `[directions, 2 * gates * H]`
+    w: Value,
+    r: Value,
+    b: Option<Value>,
+    lens: Option<Value>,
+    steps: Dim,
+    batch: Dim,
+    hidden: Dim,
+    /// For each direction, whether it runs backwards.
+    directions: Vec<bool>,
+    batch_first: bool,
+    clip: Option<f64>,
+    /// Of all directions, one after another.
+    activations: Vec<Activation>,
+}
+
+#[derive(Clone)]
+struct Activation {
+    name: String,
+    alpha: f64,
+    beta: f64,
+}
+
+impl Layer {
+    fn read(g: &mut Graph, n: &OnnxNode, gates: i64, defaults: &[&str]) -> Result<Layer> {
+        let batch_first = n.flag("layout", false)?;
+        let (mut x, w, r) = (n.input(0)?, n.input(1)?, n.input(2)?);
+        if [x, w, r].iter().any(|value| g.rank(*value) != 3) {
+            return Err(Error::invalid(format!("X, W and R of {} must have 3 axes", n.op)));
+        }
+        if batch_first {
+            x = g.transpose(x, &[1, 0, 2])?;
+        }
+        let directions = match n.string_or("direction", "forward")? {
+            "forward" => vec![false],
+            "reverse" => vec![true],
+            "bidirectional" => vec![false, true],
+            other => return Err(Error::invalid(format!("direction `{other}`"))),
+        };
+        let hidden = g.shape(r)[2].clone();
+        if let Some(size) = n.int("hidden_size")? {
+            g.require(symshape::Relation::eq(&hidden, size), "hidden_size")?;
+        }
+        for (value, axis) in [(w, 1), (r, 1)] {
+            let size = g.shape(value)[axis].clone();
+            g.require(symshape::Relation::eq(size, &hidden * gates), "gates of the weights")?;
+        }
+        n.int("output_sequence")?;
+        let shape = g.shape(x).to_vec();
+        Ok(Layer {
+            x,
+            w,
+            r,
+            b: n.optional(3),
+            lens: n.optional(4),
+            steps: shape[0].clone(),
+            batch: shape[1].clone(),
+            hidden,
+            activations: activations(n, defaults, directions.len())?,
+            directions,
+            batch_first,
+            clip: n.float("clip")?.map(f64::from).filter(|clip| *clip > 0.0),
+        })
+    }
+
+    /// `x·Wᵀ` and the biases that may be added to it, for all steps: `[T, N, gates * H]`; and the recurrent biases.
+    fn inputs(&self, g: &mut Graph, d: usize, gates: i64, separate: bool) -> Result<(Value, Option<Value>)> {
+        let w = part(g, self.w, d)?;
+        let x = match self.directions[d] {
+            false => self.x,
+            true => self.backwards(g, self.x)?,
+        };
+        let mut sum = g.contract(x, b"tni", w, b"gi", b"tng")?;
+        let Some(b) = self.b else { return Ok((sum, None)) };
+        let b = part(g, b, d)?;
+        let size = &self.hidden * gates;
+        let own = g.slice(b, 0, Dim::zero(), size.clone(), 1)?;
+        let recurrent = g.slice(b, 0, size.clone(), size, 1)?;
+        sum = g.add(sum, own)?;
+        match separate {
+            true => Ok((sum, Some(recurrent))),
+            false => Ok((g.add(sum, recurrent)?, None)),
+        }
+    }
+
+    /// The steps in reverse order, each sequence within its own length.
+    fn backwards(&self, g: &mut Graph, x: Value) -> Result<Value> {
+        match self.lens {
+            None => g.reverse(x, 0),
+            Some(lens) => reversed(g, x, lens, 0, 1),
+        }
+    }
+
+    /// The initial value of a state, input `k` of the node.
+    fn initial(&self, g: &mut Graph, given: Option<Value>, d: usize) -> Result<Value> {
+        match given {
+            None => {
+                let zero = g.scalar(Scalar::from_i64(g.dtype(self.x), 0))?;
+                g.broadcast_to(zero, &[self.batch.clone(), self.hidden.clone()])
+            }
+            Some(given) => {
+                let given = if self.batch_first { g.transpose(given, &[1, 0, 2])? } else { given };
+                part(g, given, d)
+            }
+        }
+    }
+
+    /// Runs one direction: `step` makes the next states, the first of which is the output. Returns the outputs of all
+    /// steps, `[T, N, H]`, and the last states.
+    fn run(
+        &self,
+        g: &mut Graph,
+        n: &OnnxNode,
+        d: usize,
+        states: &[Value],
+        given: &[Value],
+        step: impl FnOnce(&mut Graph, Value, &[Value], &[Value]) -> Result<Vec<Value>>,
+    ) -> Result<(Value, Vec<Value>)> {
+        let counter = n.fresh(g);
+        let all = [&self.lens.into_iter().collect::<Vec<_>>()[..], given].concat();
+        let rounds = g.rounds(&counter, &self.steps, [states, &all], |body, states, given| {
+            let (lens, given) = given.split_at(usize::from(self.lens.is_some()));
+            let t = Dim::from(&counter);
+            let now = body.slice(given[0], 0, t.clone(), Dim::one(), 1)?;
+            let now = body.squeeze(now, &[0])?;
+            let mut next = step(body, now, states, &given[1..])?;
+            let mut output = next[0];
+            if let Some(lens) = lens.first() {
+                let t = body.dim(body.dtype(*lens), t)?;
+                let active = body.compare(CompareOp::Lt, t, *lens)?;
+                let active = body.unsqueeze(active, &[1])?;
+                for (next, old) in next.iter_mut().zip(states) {
+                    *next = body.select(active, *next, *old)?;
+                }
+                let zero = body.number(body.dtype(output), 0.0)?;
+                output = body.select(active, output, zero)?;
+            }
+            Ok(Round { again: None, next, slices: vec![output] })
+        })?;
+        let y = rounds.slices[0];
+        let y = if self.directions[d] { self.backwards(g, y)? } else { y };
+        Ok((y, rounds.carried))
+    }
+
+    /// The outputs of the node from those of each direction.
+    fn finish(&self, g: &mut Graph, runs: &[(Value, Vec<Value>)]) -> Result<Vec<Value>> {
+        let mut ys = Vec::new();
+        for (y, _) in runs {
+            ys.push(g.unsqueeze(*y, &[1])?);
+        }
+        let y = g.concat(&ys, 1)?;
+        let y = if self.batch_first { g.transpose(y, &[2, 0, 1, 3])? } else { y };
+        let mut outputs = vec![y];
+        for k in 0..runs[0].1.len() {
+            let mut last = Vec::new();
+            for (_, states) in runs {
+                last.push(g.unsqueeze(states[k], &[0])?);
+            }
+            let last = g.concat(&last, 0)?;
+            outputs.push(if self.batch_first { g.transpose(last, &[1, 0, 2])? } else { last });
+        }
+        Ok(outputs)
+    }
+
+    /// The functions of direction `d`.
+    fn functions(&self, d: usize) -> &[Activation] {
+        let each = self.activations.len() / self.directions.len();
+        &self.activations[d * each..(d + 1) * each]
+    }
+
+    /// An activation of a gate, after the clip.
+    fn gate(&self, g: &mut Graph, activation: &Activation, x: Value) -> Result<Value> {
+        let x = match self.clip {
+            None => x,
+            Some(clip) => {
+                let (lo, hi) = (g.number(g.dtype(x), -clip)?, g.number(g.dtype(x), clip)?);
+                let x = g.max(x, lo)?;
+                g.min(x, hi)?
+            }
+        };
+        activate(g, activation, x)
+    }
+}
+
+fn activations(n: &OnnxNode, defaults: &[&str], directions: usize) -> Result<Vec<Activation>> {
+    let count = defaults.len() * directions;
+    let names = match n.strings("activations")? {
+        Some(names) if names.len() == count => names,
+        Some(names) => return Err(Error::invalid(format!("{} activations where {count} are needed", names.len()))),
+        None => (0..count).map(|k| defaults[k % defaults.len()].to_string()).collect(),
+    };
+    let (alphas, betas) = (n.floats("activation_alpha")?, n.floats("activation_beta")?);
+    let (mut alphas, mut betas) =
+        (alphas.unwrap_or_default().into_iter(), betas.unwrap_or_default().into_iter());
+    let mut list = Vec::new();
+    for name in names {
+        // The lists hold values for those functions that take one.
+        let (alpha, beta) = match name.to_lowercase().as_str() {
+            "affine" => (Some(1.0), Some(0.0)),
+            "scaledtanh" => (Some(1.0), Some(1.0)),
+            "hardsigmoid" => (Some(0.2), Some(0.5)),
+            "leakyrelu" => (Some(0.01), None),
+            "thresholdedrelu" | "elu" => (Some(1.0), None),
+            _ => (None, None),
+        };
+        let take = |default: Option<f64>, list: &mut std::vec::IntoIter<f32>| {
+            default.map_or(0.0, |default| list.next().map_or(default, f64::from))
+        };
+        let (alpha, beta) = (take(alpha, &mut alphas), take(beta, &mut betas));
+        list.push(Activation { name: name.to_lowercase(), alpha, beta });
+    }
+    Ok(list)
+}
+
+fn activate(g: &mut Graph, f: &Activation, x: Value) -> Result<Value> {
+    let dtype = g.dtype(x);
+    match f.name.as_str() {
+        "sigmoid" => logistic(g, x),
+        "tanh" => g.tanh(x),
+        "relu" => g.relu(x),
+        "affine" => linear(g, x, f.alpha, f.beta),
+        "scaledtanh" => {
+            let x = linear(g, x, f.beta, 0.0)?;
+            let x = g.tanh(x)?;
+            linear(g, x, f.alpha, 0.0)
+        }
+        "hardsigmoid" => {
+            let x = linear(g, x, f.alpha, f.beta)?;
+            let (zero, one) = (g.number(dtype, 0.0)?, g.number(dtype, 1.0)?);
+            let x = g.max(x, zero)?;
+            g.min(x, one)
+        }
+        "leakyrelu" => {
+            let below = linear(g, x, f.alpha, 0.0)?;
+            let zero = g.number(dtype, 0.0)?;
+            let negative = g.compare(CompareOp::Lt, x, zero)?;
+            g.select(negative, below, x)
+        }
+        "thresholdedrelu" => {
+            let (zero, alpha) = (g.number(dtype, 0.0)?, g.number(dtype, f.alpha)?);
+            let above = g.compare(CompareOp::Gt, x, alpha)?;
+            g.select(above, x, zero)
+        }
+        "elu" => {
+            let power = g.expm1(x)?;
+            let below = linear(g, power, f.alpha, 0.0)?;
+            let zero = g.number(dtype, 0.0)?;
+            let negative = g.compare(CompareOp::Lt, x, zero)?;
+            g.select(negative, below, x)
+        }
+        "softsign" => {
+            let size = g.abs(x)?;
+            let below = linear(g, size, 1.0, 1.0)?;
+            g.div(x, below)
+        }
+        "softplus" => {
+            let size = g.abs(x)?;
+            let minus = g.neg(size)?;
+            let power = g.exp(minus)?;
+            let tail = g.log1p(power)?;
+            let x = g.relu(x)?;
+            g.add(x, tail)
+        }
+        other => Err(Error::unsupported(format!("activation `{other}` of a recurrent layer"))),
+    }
+}
+
+/// `x * factor + summand`.
+fn linear(g: &mut Graph, x: Value, factor: f64, summand: f64) -> Result<Value> {
+    let dtype = g.dtype(x);
+    let (factor, summand) = (g.number(dtype, factor)?, g.number(dtype, summand)?);
+    let x = g.mul(x, factor)?;
+    g.add(x, summand)
+}
+
+/// Slice `d` of the first axis.
+fn part(g: &mut Graph, x: Value, d: usize) -> Result<Value> {
+    let slice = g.slice(x, 0, Dim::from(d), Dim::one(), 1)?;
+    g.squeeze(slice, &[0])
+}
+
+/// Gate `k` of `[N, gates * H]` (or of a vector of them).
+fn gate(g: &mut Graph, x: Value, k: i64, hidden: &Dim) -> Result<Value> {
+    g.slice(x, g.rank(x) - 1, hidden * k, hidden.clone(), 1)
+}
+
+/// `h·Rᵀ` for the rows of the gates `from..to`.
+fn recur(g: &mut Graph, h: Value, r: Value, d: usize, gates: std::ops::Range<i64>, hidden: &Dim) -> Result<Value> {
+    let r = part(g, r, d)?;
+    let r = g.slice(r, 0, hidden * gates.start, hidden * (gates.end - gates.start), 1)?;
+    g.contract(h, b"nh", r, b"gh", b"ng")
+}
+
+/// A plain recurrent layer: `h = f(x·Wᵀ + h·Rᵀ + b)`. All directions, sequence lengths, layouts and activations.
+///
+/// `RNN([[[1]], [[0]]], [[[1]]], [[[2]]]; hidden_size=1, activations=["Relu"]) = [[[[1]]], [[[2]]]], [[[2]]]`
+fn rnn(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let layer = Layer::read(g, n, 1, &["Tanh"])?;
+    let h0 = n.optional(5);
+    let mut runs = Vec::new();
+    for d in 0..layer.directions.len() {
+        let (x, _) = layer.inputs(g, d, 1, false)?;
+        let h = layer.initial(g, h0, d)?;
+        let f = layer.functions(d)[0].clone();
+        let hidden = layer.hidden.clone();
+        runs.push(layer.run(g, n, d, &[h], &[x, layer.r], |body, x, states, given| {
+            let own = recur(body, states[0], given[0], d, 0..1, &hidden)?;
+            let sum = body.add(x, own)?;
+            Ok(vec![layer.gate(body, &f, sum)?])
+        })?);
+    }
+    layer.finish(g, &runs)
+}
+
+/// A gated recurrent layer, `linear_before_reset` or not. All directions, sequence lengths, layouts and activations.
+///
+/// `GRU([[[0]]], [[[1], [1], [1]]], [[[0], [0], [0]]], _, _, [[[4]]]; hidden_size=1) = [[[[2]]]], [[[2]]]`
+fn gru(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let layer = Layer::read(g, n, 3, &["Sigmoid", "Tanh"])?;
+    let h0 = n.optional(5);
+    let late = n.flag("linear_before_reset", false)?;
+    let mut runs = Vec::new();
+    for d in 0..layer.directions.len() {
+        let (x, b) = layer.inputs(g, d, 3, true)?;
+        let h = layer.initial(g, h0, d)?;
+        let (f, hidden) = (layer.functions(d).to_vec(), layer.hidden.clone());
+        let given: Vec<Value> = [x, layer.r].into_iter().chain(b).collect();
+        runs.push(layer.run(g, n, d, &[h], &given, |body, x, states, given| {
+            let (h, r, b) = (states[0], given[0], given.get(1).copied());
+            let bias = |body: &mut Graph, value: Value, k: i64| match b {
+                None => Ok(value),
+                Some(b) => {
+                    let b = gate(body, b, k, &hidden)?;
+                    body.add(value, b)
+                }
+            };
+            let own = recur(body, h, r, d, 0..2, &hidden)?;
+            let mut gates = Vec::new();
+            for k in 0..2 {
+                let (x, own) = (gate(body, x, k, &hidden)?, gate(body, own, k, &hidden)?);
+                let sum = body.add(x, own)?;
+                let sum = bias(body, sum, k)?;
+                gates.push(layer.gate(body, &f[0], sum)?);
+            }
+            let (update, reset) = (gates[0], gates[1]);
+            let x = gate(body, x, 2, &hidden)?;
+            let own = match late {
+                true => {
+                    let own = recur(body, h, r, d, 2..3, &hidden)?;
+                    let own = bias(body, own, 2)?;
+                    body.mul(reset, own)?
+                }
+                false => {
+                    let h = body.mul(reset, h)?;
+                    let own = recur(body, h, r, d, 2..3, &hidden)?;
+                    bias(body, own, 2)?
+                }
+            };
+            let sum = body.add(x, own)?;
+            let new = layer.gate(body, &f[1], sum)?;
+            let one = body.number(body.dtype(update), 1.0)?;
+            let rest = body.sub(one, update)?;
+            let (new, old) = (body.mul(rest, new)?, body.mul(update, h)?);
+            Ok(vec![body.add(new, old)?])
+        })?);
+    }
+    layer.finish(g, &runs)
+}
+
+/// A layer with long short-term memory. All directions, sequence lengths, peepholes, layouts and activations.
+///
+/// `LSTM([[[0]]], [[[1], [1], [1], [1]]], [[[0], [0], [0], [0]]]; hidden_size=1) = [[[[0]]]], [[[0]]], [[[0]]]`
+fn lstm(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let layer = Layer::read(g, n, 4, &["Sigmoid", "Tanh", "Tanh"])?;
+    let (h0, c0, peepholes) = (n.optional(5), n.optional(6), n.optional(7));
+    let coupled = n.flag("input_forget", false)?;
+    let mut runs = Vec::new();
+    for d in 0..layer.directions.len() {
+        let (x, _) = layer.inputs(g, d, 4, false)?;
+        let states = [layer.initial(g, h0, d)?, layer.initial(g, c0, d)?];
+        let (f, hidden) = (layer.functions(d).to_vec(), layer.hidden.clone());
+        let given: Vec<Value> = [x, layer.r].into_iter().chain(peepholes).collect();
+        runs.push(layer.run(g, n, d, &states, &given, |body, x, states, given| {
+            let (h, c, r) = (states[0], states[1], given[0]);
+            let own = recur(body, h, r, d, 0..4, &hidden)?;
+            let sum = body.add(x, own)?;
+            // Gate `k` of `sum`, with peephole `p` at the memory `c`.
+            let open = |body: &mut Graph, k: i64, peephole: Option<(i64, Value)>, f: &Activation| {
+                let mut value = gate(body, sum, k, &hidden)?;
+                if let (Some((p, c)), Some(weights)) = (peephole, given.get(1)) {
+                    let weights = part(body, *weights, d)?;
+                    let weights = gate(body, weights, p, &hidden)?;
+                    let seen = body.mul(weights, c)?;
+                    value = body.add(value, seen)?;
+                }
+                layer.gate(body, f, value)
+            };
+            let input = open(body, 0, Some((0, c)), &f[0])?;
+            let forget = match coupled {
+                false => open(body, 2, Some((2, c)), &f[0])?,
+                true => {
+                    let one = body.number(body.dtype(input), 1.0)?;
+                    body.sub(one, input)?
+                }
+            };
+            let new = open(body, 3, None, &f[1])?;
+            let (kept, new) = (body.mul(forget, c)?, body.mul(input, new)?);
+            let c = body.add(kept, new)?;
+            let output = open(body, 1, Some((1, c)), &f[0])?;
+            let shown = activate(body, &f[2], c)?;
+            Ok(vec![body.mul(output, shown)?, c])
+        })?);
+    }
+    layer.finish(g, &runs)
+}

@@ -1,0 +1,334 @@
+//! Branches and loops: the graphs inside are lowered into the same program, between the marks of a region.
+//!
+//! What goes into a region is read where it lies. What comes out of a branch is computed into the result's memory. A
+//! loop's carried values live in the memory of its results: a round reads them there, computes the next ones beside
+//! them and copies these at its end; slices that are collected are computed in place. The counter is a cell of memory
+//! that each round binds its symbol from.
+
+use super::{
+    Lowering, fuse,
+    inline::Inliner,
+    layout, map,
+    storage::{self, Storage, natural},
+};
+use crate::{
+    Error, Result,
+    graph::{Graph, Op, Value, build::declare_found},
+    kernel::{Buffer, BufferId, Control, Found, Inst, Kernel, Program, Space, Stmt},
+    scalar::{BinaryOp, CompareOp, Scalar},
+};
+use std::collections::HashMap;
+use symshape::{Dim, Symbol};
+use symshape_runtime::DType;
+
+/// An upper bound of `dim` over the model's symbols: what is found while running stands at its own bound.
+pub(super) fn most(program: &Program, dim: &Dim) -> Dim {
+    let value_of = |symbol: &Symbol| {
+        program.found.iter().find(|found| found.symbol == *symbol).map(|found| found.most.clone())
+    };
+    let bound = program.facts.simplify(&dim.substitute(&value_of));
+    let dim = program.facts.simplify(dim);
+    // Putting in the bounds is right where the dim grows with each symbol.
+    if bound == dim || program.facts.prove_le(&dim, &bound).is_yes() {
+        return bound;
+    }
+    program.facts.bounds(&dim).hi.map_or(bound, Dim::from)
+}
+
+/// Declares what is found while running in `lowering.graph`.
+pub(super) fn declare_all(lowering: &mut Lowering) {
+    for node in lowering.graph.nodes.values() {
+        if let Op::Bind { symbol, hi, .. } = &node.op {
+            let most = most(&lowering.program, hi);
+            lowering.program.found.push(Found { symbol: symbol.clone(), most });
+        }
+    }
+}
+
+/// The kernels of a symbol that is found: the check of its value, and of the constraints on it.
+pub(super) fn bind(lowering: &mut Lowering, value: Value) -> Result<()> {
+    let graph = lowering.graph;
+    let Op::Bind { symbol, lo, hi } = graph.op(value) else {
+        return Err(Error::internal("not a binding"));
+    };
+    let operand = graph.operands(value)[0];
+    let from = cell(lowering, operand)?;
+    let what = super::node_name(graph, value);
+    let control = Control::Bind { symbol: symbol.clone(), from, lo: lo.clone(), end: hi + 1, what };
+    steer(lowering, value, control);
+    let bound: Vec<&Symbol> = bound_by(graph, value);
+    for constraint in &graph.constraints {
+        let relation = &constraint.relation;
+        let uses = |symbol: &Symbol| relation.a.contains(symbol) || relation.b.contains(symbol);
+        let complete = graph.found.iter().all(|symbol| !uses(symbol) || bound.contains(&symbol));
+        if uses(symbol) && complete {
+            steer(lowering, value, Control::Require(constraint.clone()));
+        }
+    }
+    let storage = lowering.storage[&value].clone();
+    map::copy(lowering, operand, &storage, "bind")
+}
+
+/// The symbols that are bound up to the node of `value`.
+fn bound_by(graph: &Graph, value: Value) -> Vec<&Symbol> {
+    let last = graph.values[value].def;
+    let nodes = graph.nodes.iter().take_while(|(id, _)| *id <= last);
+    let symbol = |op: &'_ Op| match op {
+        Op::Bind { symbol, .. } => Some(symbol.clone()),
+        _ => None,
+    };
+    let names: Vec<Symbol> = nodes.filter_map(|(_, node)| symbol(&node.op)).collect();
+    graph.found.iter().filter(|found| names.contains(found)).collect()
+}
+
+/// The end of a call that left what its inputs allow.
+pub(super) fn fail(lowering: &mut Lowering, value: Value) -> Result<()> {
+    let Op::Fail { why } = lowering.graph.op(value) else {
+        return Err(Error::internal("not a failure"));
+    };
+    steer(lowering, value, Control::Fail(why.clone()));
+    let storage = lowering.storage[&value].clone();
+    let mut scope = lowering.scope();
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let zero = inliner.code.push(Inst::Const(Scalar::i64(0)));
+    inliner.store(&storage, &[], zero);
+    let body = vec![Stmt::Block(inliner.code)];
+    lowering.push(value, "fail", Kernel::default(), body);
+    Ok(())
+}
+
+/// Both branches, each into the memory of the results.
+pub(super) fn branch(lowering: &mut Lowering, value: Value) -> Result<()> {
+    let graph = lowering.graph;
+    let Op::If { then, otherwise } = graph.op(value) else {
+        return Err(Error::internal("not a branch"));
+    };
+    let operands = graph.operands(value);
+    let cond = cell(lowering, operands[0])?;
+    let results = results(lowering, value);
+    let (first, second) = operands[1..].split_at(then.inputs.len());
+    let (first, second) = (stored_all(lowering, first)?, stored_all(lowering, second)?);
+    steer(lowering, value, Control::If(cond));
+    region(lowering, value, then, first, &results)?;
+    steer(lowering, value, Control::Else);
+    region(lowering, value, otherwise, second, &results)?;
+    steer(lowering, value, Control::End);
+    Ok(())
+}
+
+/// A loop, see the module.
+pub(super) fn rounds(lowering: &mut Lowering, value: Value) -> Result<()> {
+    let graph = lowering.graph;
+    let Op::Loop { counter, most: bound, carried, body } = graph.op(value) else {
+        return Err(Error::internal("not a loop"));
+    };
+    let operands = graph.operands(value);
+    let results = results(lowering, value);
+    let (count, kept, slices) = (&results[0], &results[1..=*carried], &results[1 + carried..]);
+    for (operand, to) in operands[2..].iter().zip(kept) {
+        map::copy(lowering, *operand, to, "carry")?;
+    }
+    let counted = arena(lowering, "round", DType::I64);
+    let goes_on = arena(lowering, "again", DType::Bool);
+    let limit = stored(lowering, operands[0])?;
+    start(lowering, value, &counted, &goes_on, operands[1])?;
+
+    let at_most = most(&lowering.program, bound);
+    lowering.program.found.push(Found { symbol: counter.clone(), most: at_most.clone() });
+    steer(lowering, value, Control::While(goes_on.buffer));
+    let what = super::node_name(graph, value);
+    let (symbol, lo, end) = (counter.clone(), Dim::zero(), bound.clone());
+    steer(lowering, value, Control::Bind { symbol, from: counted.buffer, lo, end, what });
+    let mut inputs = kept.to_vec();
+    inputs.extend(stored_all(lowering, &operands[2 + carried..])?);
+    let again = arena(lowering, "again", DType::Bool);
+    let next: Vec<Storage> = (0..*carried).map(|k| beside(lowering, body, body.outputs[1 + k].1)).collect();
+    let slices = slices.iter().map(|slice| slice_at(slice, counter));
+    let outputs: Vec<Storage> =
+        [again.clone()].into_iter().chain(next.iter().cloned()).chain(slices).collect();
+    region(lowering, value, body, inputs, &outputs)?;
+    for ((_, output), (from, to)) in body.outputs[1..].iter().zip(next.iter().zip(kept)) {
+        move_to(lowering, value, body.shape(*output), from, to);
+    }
+    finish(lowering, value, &counted, &goes_on, &again, &limit);
+    steer(lowering, value, Control::End);
+    move_to(lowering, value, &[], &counted, count);
+    Ok(())
+}
+
+/// Sets the counter to zero, and whether there is a first round.
+fn start(
+    lowering: &mut Lowering,
+    value: Value,
+    counted: &Storage,
+    goes_on: &Storage,
+    cond: Value,
+) -> Result<()> {
+    let limit = lowering.graph.operands(value)[0];
+    let mut scope = lowering.scope();
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let (limit, cond) = (inliner.load(limit, &[])?, inliner.load(cond, &[])?);
+    let zero = inliner.code.push(Inst::Const(Scalar::i64(0)));
+    let any = inliner.code.push(Inst::Compare(CompareOp::Lt, zero, limit));
+    let first = inliner.code.push(Inst::Binary(BinaryOp::And, any, cond));
+    inliner.store(counted, &[], zero);
+    inliner.store(goes_on, &[], first);
+    let body = vec![Stmt::Block(inliner.code)];
+    lowering.push(value, "start", Kernel::default(), body);
+    Ok(())
+}
+
+/// Counts the round, and says whether there is another one.
+fn finish(
+    lowering: &mut Lowering,
+    value: Value,
+    counted: &Storage,
+    goes_on: &Storage,
+    again: &Storage,
+    limit: &Storage,
+) {
+    let mut scope = lowering.scope();
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let at = inliner.code.push(Inst::Load(counted.at(&[])));
+    let one = inliner.code.push(Inst::Const(Scalar::i64(1)));
+    let done = inliner.code.push(Inst::Binary(BinaryOp::Add, at, one));
+    let limit = inliner.code.push(Inst::Load(limit.at(&[])));
+    let more = inliner.code.push(Inst::Compare(CompareOp::Lt, done, limit));
+    let again = inliner.code.push(Inst::Load(again.at(&[])));
+    let next = inliner.code.push(Inst::Binary(BinaryOp::And, more, again));
+    inliner.store(counted, &[], done);
+    inliner.store(goes_on, &[], next);
+    let body = vec![Stmt::Block(inliner.code)];
+    lowering.push(value, "round", Kernel::default(), body);
+}
+
+/// The part of what is collected that this round gives.
+fn slice_at(whole: &Storage, counter: &Symbol) -> Storage {
+    let part = whole.from(0, &Dim::from(counter));
+    Storage { strides: part.strides[1..].to_vec(), ..part }
+}
+
+/// Lowers the graph of a region; its outputs go to the given memory.
+fn region(
+    lowering: &mut Lowering,
+    value: Value,
+    graph: &Graph,
+    inputs: Vec<Storage>,
+    outputs: &[Storage],
+) -> Result<()> {
+    let fusion = fuse::fuse(graph);
+    let orders = layout::orders(graph, &fusion);
+    let mut program = std::mem::take(&mut lowering.program);
+    let facts = std::mem::replace(&mut program.facts, graph.facts.clone());
+    let mut inner = Lowering::new(graph, &fusion, program);
+    declare_all(&mut inner);
+    for constraint in graph.constraints.iter().filter(|constraint| {
+        !graph.is_found(&constraint.relation.a) && !graph.is_found(&constraint.relation.b)
+    }) {
+        let control = Control::Require(constraint.clone());
+        inner.program.kernels.push(Kernel::control(super::node_name(lowering.graph, value), control));
+    }
+    for ((_, input), storage) in graph.inputs.iter().zip(inputs) {
+        inner.storage.insert(*input, storage);
+    }
+    let mut in_place = HashMap::new();
+    for (position, ((_, output), storage)) in graph.outputs.iter().zip(outputs).enumerate() {
+        let order = orders.get(output);
+        let dense = order.is_some_and(|order| storage::is_row_major(graph.shape(*output), order));
+        if dense && fusion.is_root(*output) && !inner.storage.contains_key(output) {
+            inner.storage.insert(*output, storage.clone());
+            in_place.insert(*output, position);
+        }
+    }
+    storage::roots(&mut inner, &orders)?;
+    inner.nodes()?;
+    for (position, ((_, output), storage)) in graph.outputs.iter().zip(outputs).enumerate() {
+        if in_place.get(output) != Some(&position) {
+            map::copy(&mut inner, *output, storage, "output")?;
+        }
+    }
+    lowering.program = inner.program;
+    lowering.program.facts = facts;
+    // Kernels of the region use its symbols; what is known of them everywhere is their range.
+    let known: Vec<Found> = lowering.program.found.clone();
+    for Found { symbol, most } in known {
+        if lowering.program.facts.declaration(&symbol).is_none() {
+            let most = match lowering.program.facts.prove_le(&Dim::zero(), &most).is_yes() {
+                true => most,
+                false => Dim::max(&most, 0),
+            };
+            declare_found(&mut lowering.program.facts, &symbol, &Dim::zero(), &most)?;
+        }
+    }
+    Ok(())
+}
+
+fn steer(lowering: &mut Lowering, value: Value, control: Control) {
+    let name = super::node_name(lowering.graph, value);
+    lowering.program.kernels.push(Kernel::control(name, control));
+}
+
+/// Where the results of the node of `value` lie.
+fn results(lowering: &Lowering, value: Value) -> Vec<Storage> {
+    let graph = lowering.graph;
+    graph.nodes[graph.values[value].def]
+        .results
+        .iter()
+        .map(|result| lowering.storage[result].clone())
+        .collect()
+}
+
+fn stored_all(lowering: &mut Lowering, values: &[Value]) -> Result<Vec<Storage>> {
+    values.iter().map(|value| stored(lowering, *value)).collect()
+}
+
+/// Where `value`, which was made to have memory, lies.
+fn stored(lowering: &mut Lowering, value: Value) -> Result<Storage> {
+    match lowering.storage.get(&value) {
+        Some(storage) => Ok(storage.clone()),
+        None => {
+            storage::constant(lowering, value).ok_or_else(|| Error::internal("an operand without memory"))
+        }
+    }
+}
+
+/// A buffer whose element 0 is `value`, of rank 0.
+fn cell(lowering: &mut Lowering, value: Value) -> Result<BufferId> {
+    if let Some(storage) = lowering.storage.get(&value)
+        && storage.offset.as_i64() == Some(0)
+    {
+        return Ok(storage.buffer);
+    }
+    let to = arena(lowering, "cell", lowering.graph.dtype(value));
+    map::copy(lowering, value, &to, "cell")?;
+    Ok(to.buffer)
+}
+
+/// Memory for one element.
+fn arena(lowering: &mut Lowering, name: &str, dtype: DType) -> Storage {
+    let buffer = Buffer { name: name.to_string(), dtype, elems: Dim::one(), space: Space::Arena };
+    Storage::dense(lowering.program.buffers.push(buffer), &[], &[])
+}
+
+/// Memory like that of a value of a region.
+fn beside(lowering: &mut Lowering, region: &Graph, value: Value) -> Storage {
+    let shape = region.shape(value);
+    let elems = most(&lowering.program, &fuse::elems(shape));
+    let name = "next".to_string();
+    let buffer = Buffer { name, dtype: region.dtype(value), elems, space: Space::Arena };
+    Storage::dense(lowering.program.buffers.push(buffer), shape, &natural(shape.len()))
+}
+
+/// A kernel that copies memory of this shape.
+fn move_to(lowering: &mut Lowering, value: Value, shape: &[Dim], from: &Storage, to: &Storage) {
+    let mut scope = lowering.scope();
+    let (axes, index) = super::nest::axes_of(&mut scope, shape);
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let access = from.at(&index);
+    let at = inliner.scope.facts.simplify(&access.at);
+    let reg = inliner.code.push(Inst::Load(crate::kernel::Access { at, ..access }));
+    inliner.store(to, &index, reg);
+    let code = inliner.code;
+    let body = map::pass(&mut scope, axes, &code);
+    lowering.push(value, "move", Kernel::default(), body);
+}
