@@ -7,6 +7,7 @@
 
 mod constant;
 mod dims;
+mod found;
 mod node;
 mod ops;
 mod options;

@@ -16,7 +16,7 @@ mod access;
 mod code;
 mod control;
 
-use super::{Access, Axis, Buffer, BufferId, Contract, Kernel, Port, Program, Rhs, Space, Stmt};
+use super::{Access, Axis, Buffer, BufferId, Contract, Control, Kernel, Port, Program, Rhs, Space, Stmt};
 use crate::error::{At, Error, Result};
 use code::Place;
 use std::{
@@ -60,8 +60,17 @@ pub fn verify(program: &Program) -> Result<Vec<Unproven>> {
     verify_ports(program, &program.outputs, &symbols, Space::Output)?;
     control::verify(program, &symbols)?;
     let mut unproven = Vec::new();
+    let mut depth = 0;
     for kernel in &program.kernels {
-        let list = verify_kernel(program, kernel, &symbols).at(|| format!("kernel {}", kernel.name))?;
+        match kernel.control {
+            Some(Control::If(_) | Control::While(_)) => depth += 1,
+            Some(Control::End) => depth -= 1,
+            _ => {}
+        }
+        // Whether a region is reached, and what was found before it is, the facts don't know.
+        let guarded = depth > 0 || !program.found.is_empty();
+        let list =
+            verify_kernel(program, kernel, &symbols, guarded).at(|| format!("kernel {}", kernel.name))?;
         unproven.extend(list.into_iter().map(|what| Unproven { kernel: kernel.name.clone(), what }));
     }
     Ok(unproven)
@@ -131,9 +140,14 @@ fn verify_ports(
     Ok(())
 }
 
-fn verify_kernel(program: &Program, kernel: &Kernel, symbols: &BTreeSet<Symbol>) -> Result<Vec<String>> {
+fn verify_kernel(
+    program: &Program,
+    kernel: &Kernel,
+    symbols: &BTreeSet<Symbol>,
+    guarded: bool,
+) -> Result<Vec<String>> {
     let mut checker = Checker { program, kernel, seen: symbols.clone(), unproven: Vec::new() };
-    let scope = Scope { facts: program.facts.clone(), symbols: symbols.clone(), guarded: false };
+    let scope = Scope { facts: program.facts.clone(), symbols: symbols.clone(), guarded };
     checker.stmts(&kernel.body, scope)?;
     Ok(checker.unproven)
 }

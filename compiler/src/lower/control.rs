@@ -133,8 +133,8 @@ pub(super) fn rounds(lowering: &mut Lowering, value: Value) -> Result<()> {
     let limit = stored(lowering, operands[0])?;
     start(lowering, value, &counted, &goes_on, operands[1])?;
 
-    let at_most = most(&lowering.program, bound);
-    lowering.program.found.push(Found { symbol: counter.clone(), most: at_most.clone() });
+    let last = most(&lowering.program, &(bound - 1));
+    lowering.program.found.push(Found { symbol: counter.clone(), most: last });
     steer(lowering, value, Control::While(goes_on.buffer));
     let what = super::node_name(graph, value);
     let (symbol, lo, end) = (counter.clone(), Dim::zero(), bound.clone());

@@ -159,6 +159,8 @@ pub(in crate::cli) fn case_main(args: &CaseArgs) -> Result<Verdict> {
 /// A model and the places of the inputs that it still takes.
 struct Compiled {
     model: Model,
+    /// The model's inputs before any became a constant.
+    names: Vec<String>,
     taken: Vec<usize>,
 }
 
@@ -170,7 +172,7 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
     if args.bind_inputs == BindInputs::Int
         && let Some((_, first)) = sets(&args.folder)?.first()
     {
-        for (name, tensor) in names.iter().zip(tensors(first, "input")?) {
+        for (name, tensor) in names.iter().zip(in_order(&names, tensors(first, "input")?)) {
             if !tensor.dtype().is_float() {
                 options.binds.push((name.clone(), Bound::Tensor(tensor)));
             }
@@ -181,7 +183,7 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
     let graph = import::import(&model, &options)?;
     let lowered = pipeline::lower(&graph)?;
     let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &Options::default())?;
-    Ok(Compiled { model, taken })
+    Ok(Compiled { model, names, taken })
 }
 
 /// Runs the data sets.
@@ -216,7 +218,9 @@ fn run_set(
     context: &mut Context,
     tolerance: Tolerance,
 ) -> Result<(Status, String, f64)> {
-    let (inputs, want) = (tensors(path, "input")?, tensors(path, "output")?);
+    let inputs = in_order(&compiled.names, tensors(path, "input")?);
+    let outputs: Vec<String> = compiled.model.outputs().iter().map(|info| info.name().to_string()).collect();
+    let want = in_order(&outputs, tensors(path, "output")?);
     let inputs: Vec<Tensor> = compiled.taken.iter().filter_map(|idx| inputs.get(*idx).cloned()).collect();
     let refs = feed::refs(&inputs)?;
     let start = Instant::now();
@@ -255,9 +259,24 @@ fn sets(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
 }
 
 /// The tensors `KIND_0.pb`, `KIND_1.pb`, … of a data set.
-fn tensors(folder: &Path, kind: &str) -> Result<Vec<Tensor>> {
+fn tensors(folder: &Path, kind: &str) -> Result<Vec<(String, Tensor)>> {
     let paths = (0..).map(|idx| folder.join(format!("{kind}_{idx}.pb"))).take_while(|path| path.is_file());
-    paths.map(|path| Ok(feed::aligned(import::read_tensor(&path)?.1))).collect()
+    paths
+        .map(|path| {
+            let (name, tensor) = import::read_tensor(&path)?;
+            Ok((name, feed::aligned(tensor)))
+        })
+        .collect()
+}
+
+/// The tensors in the model's order if all of them carry its names, else as they are numbered.
+fn in_order(names: &[String], tensors: Vec<(String, Tensor)>) -> Vec<Tensor> {
+    let of = |name: &String| tensors.iter().find(|(own, _)| own == name).map(|(_, tensor)| tensor.clone());
+    let named: Option<Vec<Tensor>> = names.iter().map(of).collect();
+    match named.filter(|named| named.len() == tensors.len()) {
+        Some(named) => named,
+        None => tensors.into_iter().map(|(_, tensor)| tensor).collect(),
+    }
 }
 
 /// The tolerance of data.json, or the suite's default.

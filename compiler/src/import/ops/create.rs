@@ -1,8 +1,11 @@
 //! Tensors from nothing but numbers and shapes.
 
-use super::super::{
-    node::{OnnxNode, normal_axis},
-    weights,
+use super::{
+    super::{
+        node::{OnnxNode, normal_axis},
+        weights,
+    },
+    dynamic,
 };
 use crate::{
     error::{Error, Result},
@@ -54,7 +57,7 @@ fn constant(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `ConstantOfShape(i64[2]) = [0, 0]`
 fn constant_of_shape(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let shape = n.dims(g, 0)?;
+    let shape = if n.is_known(g, 0) { n.dims(g, 0)? } else { dynamic::shape(g, n, 0)? };
     let value = match n.tensor("value")? {
         None => Scalar::f32(0.0),
         Some(value) if value.elems() == 1 => value.get(0),
@@ -89,7 +92,10 @@ fn eye_like(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 /// `Σ c[j] cos(2πij/L)` for `i` below the size in the input; `L` is the size, or with `periodic=0` one less.
 fn window(g: &mut Graph, n: &OnnxNode, coefficients: &[f64]) -> Result<Value> {
-    let size = n.dim(g, 0)?;
+    let size = match n.is_known(g, 0) {
+        true => n.dim(g, 0)?,
+        false => n.size(g, n.input(0)?, 0, None)?,
+    };
     let dtype = weights::dtype(i32::try_from(n.int_or("output_datatype", 1)?).unwrap_or(-1))?;
     let length = if n.flag("periodic", true)? { size.clone() } else { Dim::max(&(&size - 1), 1) };
     let position = g.index(DType::I64, vec![size], axis(0).into())?;
@@ -136,14 +142,19 @@ fn hann_window(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (at, values) = (n.input(0)?, n.input(2)?);
     let depth_value = n.input(1)?;
+    let place = normal_axis(n.int_or("axis", -1)?, g.rank(at) + 1)?;
+    let is_constant = super::super::constant::value_of(g, depth_value)?.is_some();
     let depth = match g.dtype(depth_value).is_float() {
+        _ if !is_constant && !n.is_known(g, 1) => {
+            let depth = g.cast(DType::I64, depth_value)?;
+            n.size(g, depth, place, None)?
+        }
         true => {
             let depth = n.constant(g, depth_value, "depth")?;
             Dim::from(if depth.elems() == 1 { depth.get(0).as_i64() } else { -1 })
         }
         false => n.dim(g, 1)?,
     };
-    let place = normal_axis(n.int_or("axis", -1)?, g.rank(at) + 1)?;
     let at = g.cast(DType::I64, at)?;
     let size = g.dim(DType::I64, depth.clone())?;
     let zero = g.scalar(Scalar::i64(0))?;
@@ -166,7 +177,7 @@ fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.select(hit, on, off)
 }
 
-/// From input 0 to below input 1 in steps of input 2, all known while compiling.
+/// From input 0 to below input 1 in steps of input 2.
 ///
 /// `Range(i64:1, i64:6, i64:2) = i64[1, 3, 5]`
 /// `Range(0, 1, 0.5) = [0, 0.5]`
@@ -184,6 +195,10 @@ fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let wide = if dtype.is_float() { DType::I64 } else { dtype };
         let numbers = g.index(wide, vec![count], start + Dim::from(axis(0)) * step)?;
         return g.cast(dtype, numbers);
+    }
+    let known = |input: &Value| super::super::constant::value_of(g, *input).is_ok_and(|value| value.is_some());
+    if !inputs.iter().all(known) {
+        return dynamic::range(g, n, inputs);
     }
     let [start, limit, step] = inputs.map(|input| n.constant(g, input, "a bound").map(|t| t.get(0).as_f64()));
     let (start, limit, step) = (start?, limit?, step?);

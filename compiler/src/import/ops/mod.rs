@@ -76,8 +76,10 @@ macro_rules! families {
 mod examples;
 
 families! {
-    elementwise activation reduce shape create index matmul conv pool norm quant resize control rnn
+    elementwise activation reduce shape create index matmul conv pool norm quant resize control rnn selection attention
 }
+
+mod dynamic;
 
 /// How version `opset` of `domain` defines the operator `name`.
 pub(super) fn find(domain: &str, name: &str, opset: i64) -> Option<Import> {

@@ -1,6 +1,9 @@
 //! Reductions, running combinations, and orders along axes.
 
-use super::super::node::{OnnxNode, normal_axis};
+use super::{
+    super::node::{OnnxNode, normal_axis},
+    shape::may_be,
+};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
@@ -66,31 +69,49 @@ fn cum_sum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 fn cumulate(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
     let x = n.input(0)?;
-    let axis = n.dim(g, 1)?.as_i64().ok_or_else(|| Error::unsupported("an axis that is no number"))?;
-    let axis = normal_axis(axis, g.rank(x))?;
-    g.scan(op, x, axis, n.flag("exclusive", false)?, n.flag("reverse", false)?)
+    let (exclusive, reverse) = (n.flag("exclusive", false)?, n.flag("reverse", false)?);
+    if let Some(axis) = n.is_known(g, 1).then(|| n.dim(g, 1)).transpose()? {
+        let axis = axis.as_i64().ok_or_else(|| Error::unsupported("an axis that is no number"))?;
+        let axis = normal_axis(axis, g.rank(x))?;
+        return g.scan(op, x, axis, exclusive, reverse);
+    }
+    n.by_axes(g, 1, g.rank(x), |_, _| true, |g, axes| {
+        let axis = *axes.unwrap_or_default().first().ok_or_else(|| Error::invalid("no axis is given"))?;
+        g.scan(op, x, axis, exclusive, reverse)
+    })
 }
 
-/// What a reduction node says: over which axes, and whether they stay with size 1.
-struct Over {
-    axes: Vec<usize>,
-    keep: bool,
-}
-
+/// The result of `f` over the axes of a reduction node, and whether they stay with size 1.
+///
 /// Axes come from the attribute or the optional input 1; none at all means all of them, unless
 /// `noop_with_empty_axes=1`.
-fn over(g: &Graph, n: &OnnxNode) -> Result<Over> {
-    let rank = g.rank(n.input(0)?);
+fn over(
+    g: &mut Graph,
+    n: &OnnxNode,
+    mut f: impl FnMut(&mut Graph, &[usize], bool) -> Result<Value>,
+) -> Result<Value> {
+    let x = n.input(0)?;
+    let rank = g.rank(x);
     let keep = n.flag("keepdims", true)?;
     let noop = n.flag("noop_with_empty_axes", false)?;
-    let axes = n.axes(g, 1, rank)?.unwrap_or_default();
-    let axes = if axes.is_empty() && !noop { (0..rank).collect() } else { axes };
-    Ok(Over { axes, keep })
+    let declared = n.declared(g, 0);
+    let fits = |g: &Graph, axes: &[usize]| {
+        let dim = |k: usize| match (axes.contains(&k), keep) {
+            (false, _) => Some(g.shape(x)[k].clone()),
+            (true, true) => Some(Dim::one()),
+            (true, false) => None,
+        };
+        may_be(g, &(0..rank).filter_map(dim).collect::<Vec<_>>(), declared.as_deref())
+    };
+    n.by_axes(g, 1, rank, fits, |g, axes| {
+        let axes = axes.unwrap_or_default();
+        let axes = if axes.is_empty() && !noop { (0..rank).collect() } else { axes };
+        f(g, &axes, keep)
+    })
 }
 
 fn reduce(g: &mut Graph, n: &OnnxNode, op: ReduceOp, x: Value) -> Result<Value> {
-    let over = over(g, n)?;
-    g.reduce(op, x, &over.axes, over.keep)
+    over(g, n, |g, axes, keep| g.reduce(op, x, axes, keep))
 }
 
 /// Sum of absolute values.
@@ -129,17 +150,21 @@ fn reduce_log_sum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `ReduceLogSumExp([[100, 100]]; keepdims=0) = 100.69315`
 fn reduce_log_sum_exp(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, over) = (n.input(0)?, over(g, n)?);
-    let largest = g.reduce(ReduceOp::Max, x, &over.axes, true)?;
+    let x = n.input(0)?;
+    over(g, n, |g, axes, keep| log_sum_exp(g, x, axes, keep))
+}
+
+fn log_sum_exp(g: &mut Graph, x: Value, axes: &[usize], keep: bool) -> Result<Value> {
+    let largest = g.reduce(ReduceOp::Max, x, axes, true)?;
     let zero = g.number(g.dtype(x), 0.0)?;
     let infinite = g.unary(UnaryOp::IsInf, largest)?;
     let shift = g.select(infinite, zero, largest)?;
     let shifted = g.sub(x, shift)?;
     let powers = g.exp(shifted)?;
-    let sum = g.reduce(ReduceOp::Sum, powers, &over.axes, true)?;
+    let sum = g.reduce(ReduceOp::Sum, powers, axes, true)?;
     let log = g.log(sum)?;
     let result = g.add(shift, log)?;
-    if over.keep { Ok(result) } else { g.squeeze(result, &over.axes) }
+    if keep { Ok(result) } else { g.squeeze(result, axes) }
 }
 
 /// Largest element; of none, the type's smallest value. Any of bools.
@@ -163,8 +188,8 @@ fn extreme(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
 ///
 /// `ReduceMean([[1, 5], [3, 4]], i64[1]) = [[3], [3.5]]`
 fn reduce_mean(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, over) = (n.input(0)?, over(g, n)?);
-    g.mean(x, &over.axes, over.keep)
+    let x = n.input(0)?;
+    over(g, n, |g, axes, keep| g.mean(x, axes, keep))
 }
 
 /// Smallest element; of none, the type's largest value. All of bools.
@@ -199,8 +224,8 @@ fn reduce_sum_square(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     reduce(g, n, ReduceOp::Sum, squares)
 }
 
-/// The `k` largest (or with `largest=0` smallest) elements along `axis` and their positions, in order; `k` must be known
-/// while compiling. Of equal elements the first comes first.
+/// The `k` largest (or with `largest=0` smallest) elements along `axis` and their positions, in order. Of
+/// equal elements the first comes first.
 ///
 /// `TopK([[3, 1, 2]], i64[2]) = [[3, 2]], i64[[0, 2]]`
 /// `TopK([[3, 1, 2]], i64[2]; largest=0) = [[1, 2]], i64[[1, 2]]`
@@ -208,7 +233,12 @@ fn top_k(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let x = n.input(0)?;
     let k = match n.opset < 10 {
         true => n.int("k")?.ok_or_else(|| Error::invalid("TopK needs the attribute `k`"))?.into(),
-        false => n.dim(g, 1)?,
+        false if n.is_known(g, 1) => n.dim(g, 1)?,
+        false => {
+            let axis = n.axis(g, x, Some(-1))?;
+            let (k, most) = (n.input(1)?, g.shape(x)[axis].clone());
+            n.size(g, k, axis, Some(most))?
+        }
     };
     let axis = n.axis(g, x, Some(-1))?;
     let largest = n.flag("largest", true)?;

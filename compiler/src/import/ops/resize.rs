@@ -1,6 +1,9 @@
 //! Resampling: each axis by itself, as a sum of a few gathered neighbours, weighted.
 
-use super::super::node::{OnnxNode, normal_axes};
+use super::super::{
+    constant,
+    node::{OnnxNode, normal_axes},
+};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value, axis},
@@ -23,10 +26,28 @@ struct Axis {
     /// Old and new size.
     from: Dim,
     to: Dim,
-    /// The scale if it is a number, else the ratio of the sizes is it.
-    scale: Option<f64>,
-    /// The part of the axis that is looked at, for `tf_crop_and_resize`.
-    roi: (f64, f64),
+    scale: Scale,
+    /// The part of the axis that is looked at, for `tf_crop_and_resize`: doubles.
+    roi: Option<[Value; 2]>,
+}
+
+/// The ratio of the new size to the old one, before it was rounded.
+#[derive(Clone, Copy)]
+enum Scale {
+    /// That of the sizes.
+    Sizes,
+    Number(f64),
+    /// A double of rank 0, known only while running.
+    Found(Value),
+}
+
+impl Scale {
+    fn number(self) -> Option<f64> {
+        match self {
+            Scale::Number(scale) => Some(scale),
+            Scale::Sizes | Scale::Found(_) => None,
+        }
+    }
 }
 
 /// What a node says of the sampling itself.
@@ -45,18 +66,39 @@ struct Sampling<'a> {
 /// `Upsample@8([1, 2]; scales=[2.0], mode="nearest") = [1, 1, 2, 2]`
 fn upsample_attribute(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let scales = n.floats("scales")?.ok_or_else(|| Error::invalid("Upsample needs the attribute `scales`"))?;
-    by_scales(g, n, scales.into_iter().map(f64::from).collect())
+    by_scales(g, n, scales.into_iter().map(|scale| Scale::Number(f64::from(scale))).collect())
 }
 
 /// The input magnified along each axis by the scales in input 1, `mode` `nearest` or `linear`.
 ///
 /// `Resize@10([1, 2], [1.5]; mode="linear") = [1, 1.6666666, 2]`
 fn resize_by_scales(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let scales = n.constant(g, n.input(1)?, "scales")?;
-    by_scales(g, n, (0..scales.elems()).map(|k| scales.get(k).as_f64()).collect())
+    let scales = scales_of(g, n, n.input(1)?)?;
+    by_scales(g, n, scales)
 }
 
-fn by_scales(g: &mut Graph, n: &OnnxNode, scales: Vec<f64>) -> Result<Value> {
+/// The elements of a vector of scales.
+fn scales_of(g: &mut Graph, n: &OnnxNode, scales: Value) -> Result<Vec<Scale>> {
+    if let Some(scales) = constant::value_of(g, scales)? {
+        return Ok((0..scales.elems()).map(|k| Scale::Number(scales.get(k).as_f64())).collect());
+    }
+    Ok(doubles(g, n, scales)?.into_iter().map(Scale::Found).collect())
+}
+
+/// The elements of a vector, as doubles of rank 0.
+fn doubles(g: &mut Graph, n: &OnnxNode, list: Value) -> Result<Vec<Value>> {
+    let count = g.shape(list).first().and_then(Dim::as_i64);
+    let count = count.ok_or_else(|| Error::unsupported(format!("{}: a list of unknown length", n.op)))?;
+    let list = g.cast(DType::F64, list)?;
+    (0..count)
+        .map(|k| {
+            let one = g.slice(list, 0, k.into(), Dim::one(), 1)?;
+            g.squeeze(one, &[0])
+        })
+        .collect()
+}
+
+fn by_scales(g: &mut Graph, n: &OnnxNode, scales: Vec<Scale>) -> Result<Value> {
     let x = n.input(0)?;
     let sampling = Sampling {
         mode: n.string_or("mode", "nearest")?,
@@ -68,12 +110,12 @@ fn by_scales(g: &mut Graph, n: &OnnxNode, scales: Vec<f64>) -> Result<Value> {
         extrapolation: 0.0,
     };
     let axes: Vec<usize> = (0..g.rank(x)).collect();
-    let axes = scaled_axes(g, x, &axes, &scales)?;
+    let axes = scaled_axes(g, n, x, &axes, &scales)?;
     resample(g, x, &axes, &sampling)
 }
 
-/// The input resampled along `axes` (all by default) by the scales in input 2 or to the sizes in input 3, whose values must
-/// be known while compiling. All modes, coordinate transformations and nearest modes of ONNX.
+/// The input resampled along `axes` (all by default) by the scales in input 2 or to the sizes in input 3.
+/// All modes, coordinate transformations and nearest modes of ONNX.
 ///
 /// `Resize([1, 2], _, [2.0]) = [1, 1, 2, 2]`
 /// `Resize([1, 2], _, [2.0]; mode="linear") = [1, 1.25, 1.75, 2]`
@@ -96,42 +138,55 @@ fn resize(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let policy = n.string_or("keep_aspect_ratio_policy", "stretch")?;
     let scales = match n.optional(2) {
         Some(scales) if g.shape(scales).first().is_none_or(|dim| dim.as_i64() != Some(0)) => {
-            let scales = n.constant(g, scales, "scales")?;
-            Some((0..scales.elems()).map(|k| scales.get(k).as_f64()).collect::<Vec<f64>>())
+            Some(scales_of(g, n, scales)?)
         }
         _ => None,
     };
     let mut axes = match scales {
-        Some(scales) => scaled_axes(g, x, &which, &scales)?,
-        None => sized_axes(g, x, &which, n.dims(g, 3)?, policy)?,
+        Some(scales) => scaled_axes(g, n, x, &which, &scales)?,
+        None if n.is_known(g, 3) => sized_axes(g, x, &which, n.dims(g, 3)?, policy)?,
+        None => found_axes(g, n, x, &which, policy)?,
     };
     let roi = n.optional(1);
     if sampling.coordinates == "tf_crop_and_resize" {
         let roi = roi.ok_or_else(|| Error::invalid("tf_crop_and_resize needs a region"))?;
-        let roi = n.constant(g, roi, "the region")?;
-        if roi.elems() != 2 * axes.len() {
+        let roi = doubles(g, n, roi)?;
+        if roi.len() != 2 * axes.len() {
             return Err(Error::invalid("the region does not fit the axes"));
         }
         let count = axes.len();
         for (i, axis) in axes.iter_mut().enumerate() {
-            axis.roi = (roi.get(i).as_f64(), roi.get(count + i).as_f64());
+            axis.roi = Some([roi[i], roi[count + i]]);
         }
     }
     resample(g, x, &axes, &sampling)
 }
 
-fn scaled_axes(g: &Graph, x: Value, which: &[usize], scales: &[f64]) -> Result<Vec<Axis>> {
+fn scaled_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], scales: &[Scale]) -> Result<Vec<Axis>> {
     if scales.len() != which.len() {
         return Err(Error::invalid(format!("{} scales for {} axes", scales.len(), which.len())));
     }
-    let axis = |(k, scale): (&usize, &f64)| {
+    let mut axis = |(k, scale): (&usize, &Scale)| {
         let from = g.shape(x)[*k].clone();
+        let number = match scale {
+            Scale::Found(value) => {
+                let size = g.dim(DType::F64, from.clone())?;
+                let size = g.mul(size, *value)?;
+                let size = g.floor(size)?;
+                let size = g.cast(DType::I64, size)?;
+                let to = n.size(g, size, *k, None)?;
+                return Ok(Axis { k: *k, from, to, scale: *scale, roi: None });
+            }
+            Scale::Number(number) => number,
+            Scale::Sizes => return Err(Error::internal("a scale that is none")),
+        };
+        let scale = number;
         // A float is a fraction with a power of two below: the size is exact.
         let den = (0..40).map(|bits| 1_i64 << bits).find(|den| (scale * *den as f64).fract() == 0.0);
         let num = den.map(|den| scale * den as f64).filter(|num| (1.0..1e15).contains(num));
         let (Some(num), Some(den)) = (num, den) else { return Err(Error::invalid(format!("a scale of {scale}"))) };
         let to = g.facts.simplify(&(&from * (num as i64)).floor_div(den));
-        Ok(Axis { k: *k, from, to, scale: Some(*scale), roi: (0.0, 1.0) })
+        Ok(Axis { k: *k, from, to, scale: Scale::Number(*scale), roi: None })
     };
     which.iter().zip(scales).map(axis).collect()
 }
@@ -156,18 +211,61 @@ fn sized_axes(g: &Graph, x: Value, which: &[usize], sizes: Vec<Dim>, policy: &st
         match (common, from.as_i64()) {
             (Some(scale), Some(size)) => {
                 let to = (scale * size as f64 + 0.5).floor() as i64;
-                Axis { k: *k, from, to: to.into(), scale: Some(scale), roi: (0.0, 1.0) }
+                Axis { k: *k, from, to: to.into(), scale: Scale::Number(scale), roi: None }
             }
-            _ => Axis { k: *k, from, to, scale: None, roi: (0.0, 1.0) },
+            _ => Axis { k: *k, from, to, scale: Scale::Sizes, roi: None },
         }
     };
     Ok(which.iter().zip(sizes).map(axis).collect())
 }
 
+/// Axes whose new sizes, in input 3, are known only while running.
+fn found_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], policy: &str) -> Result<Vec<Axis>> {
+    let sizes = n.elements(g, 3)?;
+    if sizes.len() != which.len() {
+        return Err(Error::invalid(format!("{} sizes for {} axes", sizes.len(), which.len())));
+    }
+    let mut common: Option<Value> = None;
+    if policy != "stretch" {
+        for (k, size) in which.iter().zip(&sizes) {
+            let (size, from) = (g.cast(DType::F64, *size)?, g.dim(DType::F64, g.shape(x)[*k].clone())?);
+            let ratio = g.div(size, from)?;
+            common = Some(match (common, policy) {
+                (None, _) => ratio,
+                (Some(other), "not_larger") => g.min(other, ratio)?,
+                (Some(other), "not_smaller") => g.max(other, ratio)?,
+                _ => return Err(Error::invalid(format!("keep_aspect_ratio_policy `{policy}`"))),
+            });
+        }
+    }
+    let mut axes = Vec::new();
+    for (k, size) in which.iter().zip(sizes) {
+        let from = g.shape(x)[*k].clone();
+        let size = match common {
+            None => size,
+            Some(scale) => {
+                let (from, half) = (g.dim(DType::F64, from.clone())?, g.number(DType::F64, 0.5)?);
+                let size = g.mul(scale, from)?;
+                let size = g.add(size, half)?;
+                let size = g.floor(size)?;
+                g.cast(DType::I64, size)?
+            }
+        };
+        let to = n.size(g, size, *k, None)?;
+        axes.push(Axis { k: *k, from, to, scale: common.map_or(Scale::Sizes, Scale::Found), roi: None });
+    }
+    Ok(axes)
+}
+
 fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Result<Value> {
     let mut outside = None;
     for along in axes {
-        if along.from == along.to && along.scale.is_none_or(|scale| scale == 1.0) && how.coordinates != "tf_crop_and_resize"
+        let same = match along.scale {
+            Scale::Sizes => true,
+            Scale::Number(scale) => scale == 1.0,
+            Scale::Found(_) => false,
+        };
+        if along.from == along.to && same && how.coordinates != "tf_crop_and_resize"
         {
             continue;
         }
@@ -205,8 +303,9 @@ fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Resul
 /// The factor if nearest sampling repeats each element that many times: then it is an index map.
 fn whole_repeats(along: &Axis, how: &Sampling) -> Option<i64> {
     let times = match along.scale {
-        Some(scale) => (scale.fract() == 0.0).then_some(scale as i64)?,
-        None => along.to.as_i64()?.checked_div(along.from.as_i64()?)?,
+        Scale::Found(_) => return None,
+        Scale::Number(scale) => (scale.fract() == 0.0).then_some(scale as i64)?,
+        Scale::Sizes => along.to.as_i64()?.checked_div(along.from.as_i64()?)?,
     };
     let exact = along.to == &along.from * times && times >= 1;
     let repeats = matches!(
@@ -223,8 +322,9 @@ fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
     let position = g.cast(DType::F64, position)?;
     let (from, to) = (g.dim(DType::F64, along.from.clone())?, g.dim(DType::F64, along.to.clone())?);
     let scale = match along.scale {
-        Some(scale) => g.number(DType::F64, scale)?,
-        None => g.div(to, from)?,
+        Scale::Number(scale) => g.number(DType::F64, scale)?,
+        Scale::Found(scale) => scale,
+        Scale::Sizes => g.div(to, from)?,
     };
     let (one, half) = (g.number(DType::F64, 1.0)?, g.number(DType::F64, 0.5)?);
     let centre = |g: &mut Graph| -> Result<Value> {
@@ -236,7 +336,7 @@ fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
     let single = g.compare(CompareOp::Le, to, one)?;
     // The size that the scale asks for, before it is rounded down: that is what ONNX's reference steps through.
     let exact = g.mul(scale, from)?;
-    let exact = if along.scale.is_some() { exact } else { to };
+    let exact = if matches!(along.scale, Scale::Sizes) { to } else { exact };
     let (last, steps) = (g.sub(from, one)?, g.sub(exact, one)?);
     match how.coordinates {
         "half_pixel" => centre(g),
@@ -259,13 +359,14 @@ fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
             g.add(offset, at)
         }
         "tf_crop_and_resize" => {
-            let (start, end) = along.roi;
-            let (first, span) = (g.number(DType::F64, start)?, g.number(DType::F64, end - start)?);
-            let (first, span) = (g.mul(first, last)?, g.mul(span, last)?);
+            let [start, end] = along.roi.ok_or_else(|| Error::internal("an axis without its region"))?;
+            let span = g.sub(end, start)?;
+            let (first, span) = (g.mul(start, last)?, g.mul(span, last)?);
             let way = g.mul(position, span)?;
             let walked = g.div(way, steps)?;
             let at = g.add(first, walked)?;
-            let middle = g.number(DType::F64, 0.5 * (start + end))?;
+            let middle = g.add(start, end)?;
+            let middle = g.mul(middle, half)?;
             let middle = g.mul(middle, last)?;
             g.select(single, middle, at)
         }
@@ -308,7 +409,9 @@ fn clamped(g: &mut Graph, at: Value, along: &Axis) -> Result<Value> {
 
 /// The weighted sum of the neighbours of `at`: `[…, O, taps]` gathered and contracted with weights `[O, taps]`.
 fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling) -> Result<Value> {
-    let shrink = match (how.antialias, along.scale, along.from.as_i64().zip(along.to.as_i64())) {
+    let ratio = along.from.as_i64().zip(along.to.as_i64());
+    // A scale that is found while running is at least the ratio of the sizes: so many neighbours suffice.
+    let shrink = match (how.antialias, along.scale.number(), ratio) {
         (false, ..) => 1.0,
         (true, Some(scale), _) => scale.min(1.0),
         (true, None, Some((from, to))) => (to as f64 / from as f64).min(1.0),
@@ -324,7 +427,11 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling
     let offset = g.cast(DType::F64, offset)?;
     let place = g.add(floor, offset)?;
     let distance = g.sub(offset, ratio)?;
-    let shrink = g.number(DType::F64, shrink)?;
+    let one = g.number(DType::F64, 1.0)?;
+    let shrink = match along.scale {
+        Scale::Found(scale) if how.antialias => g.min(scale, one)?,
+        _ => g.number(DType::F64, shrink)?,
+    };
     let distance = g.mul(distance, shrink)?;
     let distance = g.abs(distance)?;
     let mut weight = if how.mode == "cubic" { cubic(g, distance, how.cubic)? } else { triangle(g, distance)? };

@@ -1,6 +1,9 @@
 //! Movement: the same elements in another arrangement, and the shapes themselves as values.
 
-use super::super::node::{OnnxNode, normal_axes, normal_axis};
+use super::{
+    super::node::{OnnxNode, normal_axes, normal_axis},
+    dynamic,
+};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
@@ -134,8 +137,12 @@ fn kept(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
 ///
 /// `Expand([[1], [2]], i64[2]) = [[1, 1], [2, 2]]`
 fn expand(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    if !n.is_known(g, 1) {
+        return dynamic::expand(g, n, x);
+    }
     let shape = n.dims(g, 1)?;
-    g.expand(n.input(0)?, &shape)
+    g.expand(x, &shape)
 }
 
 /// A matrix: the axes before `axis` become one, and so do the others.
@@ -178,6 +185,13 @@ fn pad_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `Pad([1, 2, 3], i64[1, 1]; mode="wrap") = [3, 1, 2, 3, 1]`
 fn pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
+    if !n.is_known(g, 1) || !n.is_known(g, 3) {
+        let fill = match n.optional(2) {
+            Some(value) => g.reshape(value, Vec::new())?,
+            None => g.scalar(Scalar::from_i64(g.dtype(x), 0))?,
+        };
+        return dynamic::pad(g, n, x, n.string_or("mode", "constant")?, fill);
+    }
     let pads = n.dims(g, 1)?;
     let axes = match n.optional(3) {
         Some(_) => normal_axes(&n.numbers(g, 3)?, g.rank(x))?,
@@ -267,8 +281,11 @@ fn reshape_attribute(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `Reshape([[1, 2, 3], [4, 5, 6]], i64[0, 1, -1]) = [[[1, 2, 3]], [[4, 5, 6]]]`
 fn reshape(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let shape = n.dims(g, 1)?;
     let allow_zero = n.flag("allowzero", false)?;
+    if !n.is_known(g, 1) {
+        return dynamic::reshape(g, n, n.input(0)?, allow_zero);
+    }
+    let shape = n.dims(g, 1)?;
     reshape_to(g, n.input(0)?, &shape, allow_zero)
 }
 
@@ -371,6 +388,9 @@ fn slice_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `Slice([1, 2, 3, 4], i64[-1], i64[-9], i64[0], i64[-2]) = [4, 2]`
 fn slice(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
+    if (1..5).any(|k| !n.is_known(g, k)) {
+        return dynamic::slice(g, n, x);
+    }
     let (starts, ends) = (n.dims(g, 1)?, n.dims(g, 2)?);
     let axes = match n.optional(3) {
         Some(_) => normal_axes(&n.numbers(g, 3)?, g.rank(x))?,
@@ -437,6 +457,9 @@ fn inside(g: &Graph, at: &Dim, dim: &Dim, low: &Dim, high: &Dim) -> Result<Dim> 
 fn split(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let x = n.input(0)?;
     let axis = n.axis(g, x, Some(0))?;
+    if !n.is_known(g, 1) {
+        return dynamic::split(g, n, x, axis);
+    }
     let sizes = match (n.ints("split")?, n.optional(1)) {
         (Some(sizes), None) => Some(sizes.into_iter().map(Dim::from).collect()),
         (None, Some(_)) => Some(n.dims(g, 1)?),
@@ -476,11 +499,27 @@ fn equal_parts(g: &mut Graph, dim: &Dim, count: i64, uneven: bool) -> Result<Vec
 /// `Squeeze([[[1], [2]]]) = [1, 2]`
 fn squeeze(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
-    let axes = match n.axes(g, 1, g.rank(x))? {
-        Some(axes) => axes,
-        None => (0..g.rank(x)).filter(|k| g.is_one(&g.shape(x)[*k])).collect(),
+    let declared = n.declared(g, 0);
+    let fits = |g: &Graph, axes: &[usize]| {
+        let left: Vec<Dim> =
+            g.shape(x).iter().enumerate().filter(|(k, _)| !axes.contains(k)).map(|(_, dim)| dim.clone()).collect();
+        axes.iter().all(|k| !g.facts.prove_ne(&g.shape(x)[*k], &Dim::one()).is_yes())
+            && may_be(g, &left, declared.as_deref())
     };
-    g.squeeze(x, &axes)
+    n.by_axes(g, 1, g.rank(x), fits, |g, axes| {
+        let singles = || (0..g.rank(x)).filter(|k| g.is_one(&g.shape(x)[*k])).collect();
+        let axes = axes.unwrap_or_else(singles);
+        g.squeeze(x, &axes)
+    })
+}
+
+/// Whether a shape can be the declared one.
+pub(super) fn may_be(g: &Graph, shape: &[Dim], declared: Option<&[Option<Dim>]>) -> bool {
+    let Some(declared) = declared else { return true };
+    let differs = |(dim, other): (&Dim, &Option<Dim>)| {
+        other.as_ref().is_some_and(|other| dim != other && !g.facts.prove_eq(dim, other).is_yes())
+    };
+    shape.len() == declared.len() && !shape.iter().zip(declared).any(differs)
 }
 
 /// The input repeated along one axis.
@@ -499,6 +538,9 @@ fn tile_axis(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `Tile([[1, 2]], i64[2, 2]) = [[1, 2, 1, 2], [1, 2, 1, 2]]`
 fn tile(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
+    if !n.is_known(g, 1) {
+        return dynamic::tile(g, n, x);
+    }
     let repeats = n.dims(g, 1)?;
     if repeats.len() != g.rank(x) {
         return Err(Error::invalid(format!("{} repeats for {} axes", repeats.len(), g.rank(x))));
@@ -532,10 +574,26 @@ fn transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn unsqueeze(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let count = match n.optional(1) {
-        Some(_) => n.numbers(g, 1)?.len(),
+        Some(axes) => match g.shape(axes) {
+            [] => 1,
+            [count] => count.as_i64().and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX),
+            _ => usize::MAX,
+        },
         None => n.ints("axes")?.map_or(0, |axes| axes.len()),
     };
-    let axes = n.axes(g, 1, g.rank(x) + count)?;
-    let axes = axes.ok_or_else(|| Error::invalid("Unsqueeze needs axes"))?;
-    g.unsqueeze(x, &axes)
+    if count > 64 {
+        return Err(Error::unsupported("Unsqueeze: the number of axes is known only at run time"));
+    }
+    let declared = n.declared(g, 0);
+    let fits = |g: &Graph, axes: &[usize]| {
+        let mut old = g.shape(x).iter().cloned();
+        let rank = g.rank(x) + count;
+        let shape: Vec<Dim> =
+            (0..rank).filter_map(|k| if axes.contains(&k) { Some(Dim::one()) } else { old.next() }).collect();
+        may_be(g, &shape, declared.as_deref())
+    };
+    n.by_axes(g, 1, g.rank(x) + count, fits, |g, axes| {
+        let axes = axes.ok_or_else(|| Error::invalid("Unsqueeze needs axes"))?;
+        g.unsqueeze(x, &axes)
+    })
 }

@@ -1,0 +1,377 @@
+//! Attention, and what belongs to it.
+
+use super::super::{node::OnnxNode, weights};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value, axis},
+    scalar::{CompareOp, ReduceOp, Scalar},
+};
+use symshape::{Dim, Relation};
+use symshape_runtime::DType;
+
+ops! {
+    Attention 23 attention,
+    LinearAttention 27 linear_attention,
+    RotaryEmbedding 23 rotary_embedding,
+}
+
+/// `[B, S, H*D]` as `[B, H, S, D]`.
+fn heads(g: &mut Graph, x: Value, count: i64) -> Result<Value> {
+    let [batch, steps, width] = three(g, x)?;
+    if count <= 0 {
+        return Err(Error::invalid(format!("{count} heads")));
+    }
+    g.require(Relation::divides(count, &width), "heads")?;
+    let size = g.facts.simplify(&width.floor_div(count));
+    let x = g.reshape(x, vec![batch, steps, count.into(), size])?;
+    g.transpose(x, &[0, 2, 1, 3])
+}
+
+fn three(g: &Graph, x: Value) -> Result<[Dim; 3]> {
+    let shape: Result<[Dim; 3], _> = g.shape(x).to_vec().try_into();
+    shape.map_err(|_| Error::invalid("an input must have 3 axes"))
+}
+
+/// `[B, H, S, D]` as `[B, S, H*D]`.
+fn joined(g: &mut Graph, x: Value) -> Result<Value> {
+    let x = g.transpose(x, &[0, 2, 1, 3])?;
+    let shape = g.shape(x).to_vec();
+    g.reshape(x, vec![shape[0].clone(), shape[1].clone(), &shape[2] * &shape[3]])
+}
+
+/// Each head of `x`, `[B, H, S, D]`, as often as the query has heads for it.
+fn shared(g: &mut Graph, x: Value, count: &Dim) -> Result<Value> {
+    let mut shape = g.shape(x).to_vec();
+    if g.facts.prove_eq(&shape[1], count).is_yes() {
+        return Ok(x);
+    }
+    let own = shape[1].clone();
+    g.require(Relation::divides(&own, count), "heads of query and key")?;
+    let each = g.facts.simplify(&count.floor_div(own));
+    shape[1] = count.clone();
+    let index = vec![axis(0).into(), Dim::from(axis(1)).floor_div(each), axis(2).into(), axis(3).into()];
+    g.view(x, shape, index)
+}
+
+/// `softmax(Q·Kᵀ * scale + mask)·V` for every head. Queries, keys and values with 3 axes are split into heads; keys and
+/// values are appended to past ones; heads of keys are shared by several of the query. The mask is boolean or additive,
+/// `is_causal`, windows, and lengths without padding (input 6) add to it; a row without any key gives zeros.
+///
+/// `Attention([[[[0, 0]]]], [[[[1, 2], [3, 4]]]], [[[[1], [3]]]]) = [[[[2]]]]`
+fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
+    let (mut q, mut k, mut v) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let flat = g.rank(q) == 3;
+    let (q_heads, kv_heads) = (n.int("q_num_heads")?, n.int("kv_num_heads")?);
+    if flat {
+        let missing = || Error::invalid("inputs of 3 axes need q_num_heads and kv_num_heads");
+        let (q_heads, kv_heads) = (q_heads.ok_or_else(missing)?, kv_heads.ok_or_else(missing)?);
+        (q, k, v) = (heads(g, q, q_heads)?, heads(g, k, kv_heads)?, heads(g, v, kv_heads)?);
+    }
+    if [q, k, v].iter().any(|x| g.rank(*x) != 4) {
+        return Err(Error::invalid("Q, K and V must have 3 or 4 axes each"));
+    }
+    let dtype = g.dtype(q);
+    let mut past = Dim::zero();
+    if let (Some(past_k), Some(past_v)) = (n.optional(4), n.optional(5)) {
+        past = g.shape(past_k)[2].clone();
+        (k, v) = (g.concat(&[past_k, k], 2)?, g.concat(&[past_v, v], 2)?);
+    }
+    let present = [k, v];
+    let count = g.shape(q)[1].clone();
+    let (k, v) = (shared(g, k, &count)?, shared(g, v, &count)?);
+
+    let factor = match n.float("scale")?.map(f64::from) {
+        Some(scale) => {
+            let scale = g.number(DType::F64, scale)?;
+            g.sqrt(scale)?
+        }
+        None => {
+            let size = g.dim(DType::F64, g.shape(q)[3].clone())?;
+            let root = g.sqrt(size)?;
+            let root = g.sqrt(root)?;
+            g.recip(root)?
+        }
+    };
+    let factor = g.cast(dtype, factor)?;
+    let (scaled_q, scaled_k) = (g.mul(q, factor)?, g.mul(k, factor)?);
+    let scores = g.contract(scaled_q, b"bhsd", scaled_k, b"bhtd", b"bhst")?;
+    let softcap = n.float_or("softcap", 0.0)?;
+    let capped = match softcap > 0.0 {
+        false => scores,
+        true => {
+            let cap = g.number(dtype, softcap)?;
+            let small = g.div(scores, cap)?;
+            let small = g.tanh(small)?;
+            g.mul(small, cap)?
+        }
+    };
+    let (bias, allowed) = mask(g, n, q, k, &past)?;
+    let biased = match bias {
+        Some(bias) => g.add(capped, bias)?,
+        None => capped,
+    };
+    let low = g.number(dtype, f64::NEG_INFINITY)?;
+    let masked = match allowed {
+        Some(allowed) => g.select(allowed, biased, low)?,
+        None => biased,
+    };
+    let precise = match n.int("softmax_precision")? {
+        Some(code) => g.cast(weights::dtype(i32::try_from(code).unwrap_or(-1))?, masked)?,
+        None => masked,
+    };
+    let shares = match bias.is_some() || allowed.is_some() {
+        false => g.softmax(precise, 3)?,
+        true => softmax_or_none(g, precise)?,
+    };
+    let shares = g.cast(dtype, shares)?;
+    let y = g.contract(shares, b"bhst", v, b"bhtd", b"bhsd")?;
+    let y = if flat { joined(g, y)? } else { y };
+    let shown = match n.int_or("qk_matmul_output_mode", 0)? {
+        0 if softcap > 0.0 && n.opset < 24 => scores,
+        0 => scores,
+        1 => capped,
+        2 => masked,
+        3 => shares,
+        other => return Err(Error::invalid(format!("qk_matmul_output_mode {other}"))),
+    };
+    Ok(vec![Some(y), Some(present[0]), Some(present[1]), n.wants(3).then_some(shown)])
+}
+
+/// Softmax along the last axis; zeros where nothing is above `-∞`.
+fn softmax_or_none(g: &mut Graph, x: Value) -> Result<Value> {
+    let dtype = g.dtype(x);
+    let k = g.rank(x) - 1;
+    let (zero, one) = (g.number(dtype, 0.0)?, g.number(dtype, 1.0)?);
+    let low = g.number(dtype, f64::NEG_INFINITY)?;
+    let most = g.reduce(ReduceOp::Max, x, &[k], true)?;
+    let none = g.compare(CompareOp::Eq, most, low)?;
+    let shift = g.select(none, zero, most)?;
+    let shifted = g.sub(x, shift)?;
+    let powers = g.exp(shifted)?;
+    let sum = g.reduce(ReduceOp::Sum, powers, &[k], true)?;
+    let sum = g.select(none, one, sum)?;
+    g.div(powers, sum)
+}
+
+/// What is added to the scores, and where they count at all; both broadcast with `[B, H, S, T]`.
+fn mask(g: &mut Graph, n: &OnnxNode, q: Value, k: Value, past: &Dim) -> Result<(Option<Value>, Option<Value>)> {
+    let dtype = g.dtype(q);
+    let (rows, columns) = (g.shape(q)[2].clone(), g.shape(k)[2].clone());
+    let (mut bias, mut allowed) = (None, None);
+    if let Some(given) = n.optional(3) {
+        let mut given = given;
+        let rank = g.rank(given);
+        if rank == 0 {
+            return Err(Error::invalid("a mask without axes"));
+        }
+        let width = g.shape(given)[rank - 1].clone();
+        if !g.is_one(&width) && !g.facts.prove_eq(&width, &columns).is_yes() && g.facts.prove_le(&width, &columns).is_yes() {
+            let (lo, mut hi) = (vec![Dim::zero(); rank], vec![Dim::zero(); rank]);
+            hi[rank - 1] = &columns - &width;
+            let fill = match g.dtype(given) {
+                DType::Bool => Scalar::bool(false),
+                own => Scalar::from_f64(own, f64::NEG_INFINITY),
+            };
+            given = g.pad(given, &lo, &hi, fill)?;
+        }
+        match g.dtype(given) {
+            DType::Bool => allowed = Some(given),
+            _ => bias = Some(g.cast(dtype, given)?),
+        }
+    }
+    let lens = n.optional(6);
+    let causal = n.flag("is_causal", false)?;
+    let (left, right) = (n.int_or("left_window_size", -1)?, n.int_or("right_window_size", -1)?);
+    let mut limits = Vec::new();
+    if causal || left >= 0 || right >= 0 {
+        // Where each query stands among the keys, less the key's place.
+        let distance = g.index(DType::I64, vec![rows.clone(), columns.clone()], Dim::from(axis(0)) - Dim::from(axis(1)))?;
+        let offset = match lens {
+            Some(lens) => {
+                let rows = g.dim(DType::I64, rows.clone())?;
+                let lens = g.cast(DType::I64, lens)?;
+                let offset = g.sub(lens, rows)?;
+                g.unsqueeze(offset, &[1, 2, 3])?
+            }
+            None => g.dim(DType::I64, past.clone())?,
+        };
+        let distance = g.add(distance, offset)?;
+        let mut limit = |g: &mut Graph, op, value: i64| -> Result<()> {
+            let value = g.scalar(Scalar::i64(value))?;
+            limits.push(g.compare(op, distance, value)?);
+            Ok(())
+        };
+        if causal {
+            limit(g, CompareOp::Ge, 0)?;
+        }
+        if left >= 0 {
+            limit(g, CompareOp::Le, left)?;
+        }
+        if right >= 0 {
+            limit(g, CompareOp::Ge, -right)?;
+        }
+    }
+    if let Some(lens) = lens {
+        let place = g.index(DType::I64, vec![columns], axis(0).into())?;
+        let lens = g.cast(DType::I64, lens)?;
+        let lens = g.unsqueeze(lens, &[1, 2, 3])?;
+        limits.push(g.compare(CompareOp::Lt, place, lens)?);
+    }
+    for limit in limits {
+        allowed = Some(match allowed {
+            None => limit,
+            Some(other) => g.and(other, limit)?,
+        });
+    }
+    Ok((bias, allowed))
+}
+
+/// Pairs of features (halves, or with `interleaved=1` neighbours) turned by the angles in the caches, at the positions in
+/// input 3; of each head only the first `rotary_embedding_dim` features if that is given.
+///
+/// `RotaryEmbedding([[[[1, 2]]]], [[[0]]], [[[1]]]) = [[[[-2, 1]]]]`
+fn rotary_embedding(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (input, mut cos, mut sin) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let interleaved = n.flag("interleaved", false)?;
+    let count = n.int_or("num_heads", 0)?;
+    let part = n.int_or("rotary_embedding_dim", 0)?;
+    let flat = g.rank(input) == 3;
+    let x = if flat { heads(g, input, count)? } else { input };
+    if g.rank(x) != 4 {
+        return Err(Error::invalid("the input must have 3 or 4 axes"));
+    }
+    let size = g.shape(x)[3].clone();
+    let turned = if part == 0 { size.clone() } else { part.into() };
+    let half = g.facts.simplify(&turned.floor_div(2));
+    if let Some(positions) = n.optional(3) {
+        (cos, sin) = (g.gather(cos, positions, 0)?, g.gather(sin, positions, 0)?);
+    }
+    let (cos, sin) = (g.unsqueeze(cos, &[1])?, g.unsqueeze(sin, &[1])?);
+    let (first, second) = match interleaved {
+        true => (g.slice(x, 3, Dim::zero(), half.clone(), 2)?, g.slice(x, 3, Dim::one(), half.clone(), 2)?),
+        false => (g.slice(x, 3, Dim::zero(), half.clone(), 1)?, g.slice(x, 3, half.clone(), half.clone(), 1)?),
+    };
+    let turn = |g: &mut Graph, a: Value, b: Value| -> Result<(Value, Value)> { Ok((g.mul(cos, a)?, g.mul(sin, b)?)) };
+    let (a, b) = turn(g, first, second)?;
+    let real = g.sub(a, b)?;
+    let (b, a) = turn(g, second, first)?;
+    let imaginary = g.add(a, b)?;
+    let turned_x = match interleaved {
+        false => g.concat(&[real, imaginary], 3)?,
+        true => {
+            let (real, imaginary) = (g.unsqueeze(real, &[4])?, g.unsqueeze(imaginary, &[4])?);
+            let pairs = g.concat(&[real, imaginary], 4)?;
+            let mut shape = g.shape(x).to_vec();
+            shape[3] = turned.clone();
+            g.reshape(pairs, shape)?
+        }
+    };
+    let y = match g.facts.prove_eq(&turned, &size).is_yes() {
+        true => turned_x,
+        false => {
+            let rest = g.slice(x, 3, turned.clone(), g.facts.simplify(&(size - turned)), 1)?;
+            g.concat(&[turned_x, rest], 3)?
+        }
+    };
+    if flat { joined(g, y) } else { Ok(y) }
+}
+
+/// Attention by a state `[B, H, D, E]` that each step updates from its key and value and reads with its query: `linear`,
+/// `gated` (the state decays), `delta` (what the state already gives is taken off the value), or `gated_delta`.
+///
+/// `LinearAttention([[[2]]], [[[3]]], [[[5]]]; q_num_heads=1, kv_num_heads=1, update_rule="linear", scale=1.0) = [[[30]]], [[[[15]]]]`
+fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let (q, k, v) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let need = |count: Option<i64>| {
+        count.filter(|count| *count > 0).ok_or_else(|| Error::invalid("LinearAttention needs its numbers of heads"))
+    };
+    let (q_heads, kv_heads) = (need(n.int("q_num_heads")?)?, need(n.int("kv_num_heads")?)?);
+    n.int("chunk_size")?;
+    let rule = n.string_or("update_rule", "gated_delta")?;
+    if !["linear", "gated", "delta", "gated_delta"].contains(&rule) {
+        return Err(Error::invalid(format!("update_rule `{rule}`")));
+    }
+    let dtype = g.dtype(q);
+    let wide = DType::F32;
+    let state_type = n.optional(3).map_or(dtype, |past| g.dtype(past));
+    let split = |g: &mut Graph, x: Value, count: i64| -> Result<Value> {
+        let x = heads(g, x, count)?;
+        g.cast(wide, x)
+    };
+    let (q, k, v) = (split(g, q, q_heads)?, split(g, k, kv_heads)?, split(g, v, kv_heads)?);
+    let (d, e) = (g.shape(k)[3].clone(), g.shape(v)[3].clone());
+    let (batch, steps) = (g.shape(k)[0].clone(), g.shape(k)[2].clone());
+    let decay = match n.optional(4) {
+        Some(decay) => {
+            let width = g.shape(decay)[2].clone();
+            let decay = heads(g, decay, kv_heads)?;
+            g.require(Relation::divides(kv_heads, &width), "decay")?;
+            let decay = g.cast(wide, decay)?;
+            Some(g.exp(decay)?)
+        }
+        None => None,
+    };
+    let beta = match n.optional(5) {
+        Some(beta) => {
+            let beta = g.transpose(beta, &[0, 2, 1])?;
+            let beta = g.unsqueeze(beta, &[3])?;
+            let beta = g.cast(wide, beta)?;
+            // One for all heads, or one for each.
+            let shape = [batch.clone(), kv_heads.into(), steps.clone(), Dim::one()];
+            Some(g.broadcast_to(beta, &shape)?)
+        }
+        None => None,
+    };
+    let state = match n.optional(3) {
+        Some(past) => g.cast(wide, past)?,
+        None => {
+            let zero = g.number(wide, 0.0)?;
+            g.broadcast_to(zero, &[batch, kv_heads.into(), d.clone(), e])?
+        }
+    };
+    let scale = match n.float_or("scale", 0.0)? {
+        0.0 => {
+            let size = g.dim(DType::F64, d)?;
+            let root = g.sqrt(size)?;
+            let scale = g.recip(root)?;
+            g.cast(wide, scale)?
+        }
+        scale => g.number(wide, scale)?,
+    };
+    let q = g.mul(q, scale)?;
+    let counter = n.fresh(g);
+    let given: Vec<Value> = [q, k, v].into_iter().chain(decay).chain(beta).collect();
+    let (has_decay, has_beta) = (decay.is_some(), beta.is_some());
+    let rounds = g.rounds(&counter, &steps, [&[state], &given], |g, states, given| {
+        let t = Dim::from(&counter);
+        let mut now = Vec::new();
+        for x in given {
+            let x = g.slice(*x, 2, t.clone(), Dim::one(), 1)?;
+            now.push(g.squeeze(x, &[2])?);
+        }
+        let (q, k, v) = (now[0], now[1], now[2]);
+        let mut state = states[0];
+        if has_decay {
+            let decay = g.unsqueeze(now[3], &[3])?;
+            state = g.mul(state, decay)?;
+        }
+        let mut new = v;
+        if has_beta {
+            let seen = g.contract(k, b"bhd", state, b"bhde", b"bhe")?;
+            let rest = g.sub(v, seen)?;
+            new = g.mul(rest, now[now.len() - 1])?;
+        }
+        let (column, row) = (g.unsqueeze(k, &[3])?, g.unsqueeze(new, &[2])?);
+        let outer = g.mul(column, row)?;
+        state = g.add(state, outer)?;
+        let shape = g.shape(q).to_vec();
+        let each = q_heads / kv_heads;
+        let q = g.reshape(q, vec![shape[0].clone(), kv_heads.into(), each.into(), shape[2].clone()])?;
+        let y = g.contract(q, b"bhgd", state, b"bhde", b"bhge")?;
+        let width = g.shape(y)[3].clone();
+        let y = g.reshape(y, vec![shape[0].clone(), width * q_heads])?;
+        Ok(crate::graph::build::Round { again: None, next: vec![state], slices: vec![y] })
+    })?;
+    let y = g.transpose(rounds.slices[0], &[1, 0, 2])?;
+    Ok(vec![g.cast(dtype, y)?, g.cast(state_type, rounds.carried[0])?])
+}

@@ -1,0 +1,343 @@
+//! Elements that are selected by their values: how many there are is found while running, and bounded before.
+
+use super::{super::node::OnnxNode, positions};
+use crate::{
+    error::{Error, Result},
+    graph::{Coord, Graph, Op, ScatterMode, Value, axis, build::Round},
+    scalar::{CompareOp, ReduceOp, Scalar},
+};
+use symshape::{Dim, Relation};
+use symshape_runtime::DType;
+
+ops! {
+    Compress 9 compress,
+    NonMaxSuppression 10 non_max_suppression,
+    NonZero 9 non_zero,
+    Unique 11 unique,
+}
+
+fn int(g: &mut Graph, value: i64) -> Result<Value> {
+    g.scalar(Scalar::i64(value))
+}
+
+/// The number of elements of `x`.
+fn elems(g: &Graph, x: Value) -> Dim {
+    g.facts.simplify(&Dim::product(g.shape(x).iter().cloned()))
+}
+
+fn flat(g: &mut Graph, x: Value) -> Result<Value> {
+    let count = elems(g, x);
+    g.reshape(x, vec![count])
+}
+
+/// Where the vector `mask` holds, in ascending order; at most `most` places.
+fn places(g: &mut Graph, n: &OnnxNode, mask: Value, most: Option<Dim>) -> Result<Value> {
+    let size = g.shape(mask)[0].clone();
+    let ones = g.cast(DType::I64, mask)?;
+    let count = g.reduce(ReduceOp::Sum, ones, &[0], false)?;
+    let before = g.scan(ReduceOp::Sum, ones, 0, true, false)?;
+    // What does not count goes to a place behind all others.
+    let end = g.dim(DType::I64, size.clone())?;
+    let to = g.select(mask, before, end)?;
+    let own = positions(g, mask, 0)?;
+    let zero = int(g, 0)?;
+    let room = g.broadcast_to(zero, &[g.facts.simplify(&(&size + 1))])?;
+    let found = put(g, room, to, own)?;
+    let most = match most {
+        Some(most) => Dim::min(&size, most),
+        None => size,
+    };
+    let count = n.found(g, count, 0, most)?;
+    g.slice(found, 0, Dim::zero(), count, 1)
+}
+
+/// The vector `x` with the elements of `values` at the places `to`.
+fn put(g: &mut Graph, x: Value, to: Value, values: Value) -> Result<Value> {
+    let coords = vec![Coord::Load { operand: 2, at: vec![axis(0).into()] }];
+    g.push(Op::Scatter { coords, mode: ScatterMode::Assign }, &[x, values, to])
+}
+
+fn is_not_zero(g: &mut Graph, x: Value) -> Result<Value> {
+    if g.dtype(x) == DType::Bool {
+        return Ok(x);
+    }
+    let zero = g.scalar(Scalar::from_i64(g.dtype(x), 0))?;
+    g.compare(CompareOp::Ne, x, zero)
+}
+
+/// The indices of all elements that are not zero, one column each; as many columns as there are such elements.
+///
+/// `NonZero([[1, 0], [2, 3]]) = i64[[0, 1, 1], [0, 0, 1]]`
+fn non_zero(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let shape = g.shape(x).to_vec();
+    let mask = is_not_zero(g, x)?;
+    let mask = flat(g, mask)?;
+    let places = places(g, n, mask, None)?;
+    if shape.is_empty() {
+        let count = g.shape(places)[0].clone();
+        return g.reshape(places, vec![Dim::zero(), count]);
+    }
+    unravel(g, places, &shape, 0)
+}
+
+/// The coordinates in `shape` of flat places, stacked along axis `k` of the result.
+fn unravel(g: &mut Graph, places: Value, shape: &[Dim], k: usize) -> Result<Value> {
+    let mut rows = Vec::new();
+    for (i, dim) in shape.iter().enumerate() {
+        let stride = g.facts.simplify(&Dim::product(shape[i + 1..].iter().cloned()));
+        let one = int(g, 1)?;
+        let stride = g.dim(DType::I64, stride)?;
+        let stride = g.max(stride, one)?;
+        let mut row = g.div(places, stride)?;
+        if i > 0 {
+            let dim = g.dim(DType::I64, dim.clone())?;
+            let dim = g.max(dim, one)?;
+            row = g.binary(crate::scalar::BinaryOp::Mod, row, dim)?;
+        }
+        rows.push(g.unsqueeze(row, &[k])?);
+    }
+    g.concat(&rows, k)
+}
+
+/// The slices along `axis` (of the flattened input, if there is none) at which the condition in input 1 holds.
+///
+/// `Compress([[1, 2], [3, 4]], i64[0, 1]; axis=0) = [[3, 4]]`
+fn compress(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (mut x, condition) = (n.input(0)?, n.input(1)?);
+    let k = match n.int("axis")? {
+        Some(k) => super::super::node::normal_axis(k, g.rank(x))?,
+        None => {
+            x = flat(g, x)?;
+            0
+        }
+    };
+    if g.rank(condition) != 1 {
+        return Err(Error::invalid("the condition must have one axis"));
+    }
+    let (have, size) = (g.shape(condition)[0].clone(), g.shape(x)[k].clone());
+    g.require(Relation::le(have, size), "the condition of Compress")?;
+    let mask = is_not_zero(g, condition)?;
+    let places = places(g, n, mask, n.declared_dim(g, 0, k))?;
+    g.gather(x, places, k)
+}
+
+/// Slices in ascending order of their elements: which row of `x`, a matrix, comes first, second, ….
+fn sorted_rows(g: &mut Graph, x: Value, columns: usize) -> Result<Value> {
+    let rows = g.shape(x)[0].clone();
+    let mut order = g.index(DType::I64, vec![rows], axis(0).into())?;
+    // Stable sorts from the last column to the first.
+    for column in (0..columns).rev() {
+        let keys = g.slice(x, 1, Dim::from(column), Dim::one(), 1)?;
+        let keys = g.squeeze(keys, &[1])?;
+        let keys = g.gather(keys, order, 0)?;
+        let (_, at) = g.sort(keys, 0, false)?;
+        order = g.gather(order, at, 0)?;
+    }
+    Ok(order)
+}
+
+/// More columns than this are not sorted one after another.
+const MAX_COLUMNS: usize = 256;
+
+/// The different elements of the input (or slices along `axis`) in ascending order, or with `sorted=0` in that of their
+/// first appearance; where each first appears; which one each element is; and how often each appears.
+///
+/// `Unique([2, 1, 1]) = [1, 2], i64[1, 0], i64[1, 0, 0], i64[2, 1]`
+/// `Unique([2, 1, 1]; sorted=0) = [2, 1], i64[0, 1], i64[0, 1, 1], i64[1, 2]`
+fn unique(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let mut x = n.input(0)?;
+    let sorted = n.flag("sorted", true)?;
+    let k = match n.int("axis")? {
+        Some(k) => super::super::node::normal_axis(k, g.rank(x))?,
+        None => {
+            x = flat(g, x)?;
+            0
+        }
+    };
+    let size = g.shape(x)[k].clone();
+    let perm: Vec<usize> = [k].into_iter().chain((0..g.rank(x)).filter(|i| *i != k)).collect();
+    let moved = g.transpose(x, &perm)?;
+    let rest = g.facts.simplify(&Dim::product(g.shape(moved)[1..].iter().cloned()));
+    let columns = rest.as_i64().and_then(|count| usize::try_from(count).ok()).filter(|count| *count <= MAX_COLUMNS);
+    let columns = columns.ok_or_else(|| Error::unsupported(format!("Unique of slices with {rest} elements")))?;
+    let rows = g.reshape(moved, vec![size.clone(), rest])?;
+    let order = sorted_rows(g, rows, columns)?;
+    let rows = g.gather(rows, order, 0)?;
+
+    // A row that differs from the one before it begins a group.
+    let place = g.index(DType::I64, vec![size.clone()], axis(0).into())?;
+    let (zero, one) = (int(g, 0)?, int(g, 1)?);
+    let before = g.sub(place, one)?;
+    let before = g.max(before, zero)?;
+    let previous = g.gather(rows, before, 0)?;
+    let differs = g.compare(CompareOp::Ne, rows, previous)?;
+    let differs = g.cast(DType::I64, differs)?;
+    let differs = g.reduce(ReduceOp::Max, differs, &[1], false)?;
+    let differs = g.compare(CompareOp::Gt, differs, zero)?;
+    let first = g.compare(CompareOp::Eq, place, zero)?;
+    let begins = g.or(first, differs)?;
+    let marks = g.cast(DType::I64, begins)?;
+    let group = g.scan(ReduceOp::Sum, marks, 0, false, false)?;
+    let group = g.sub(group, one)?;
+    let starts = places(g, n, begins, n.declared_dim(g, 0, k))?;
+    let mut firsts = g.gather(order, starts, 0)?;
+
+    let room = g.broadcast_to(zero, std::slice::from_ref(&size))?;
+    let mut inverse = put(g, room, order, group)?;
+    let ones = g.broadcast_to(one, std::slice::from_ref(&size))?;
+    let coords = vec![Coord::Load { operand: 2, at: vec![axis(0).into()] }];
+    let mode = ScatterMode::Combine(ReduceOp::Sum);
+    let counts = g.push(Op::Scatter { coords, mode }, &[room, ones, group])?;
+    let count = g.shape(starts)[0].clone();
+    let mut counts = g.slice(counts, 0, Dim::zero(), count.clone(), 1)?;
+    if !sorted {
+        let (_, by_first) = g.sort(firsts, 0, false)?;
+        firsts = g.gather(firsts, by_first, 0)?;
+        counts = g.gather(counts, by_first, 0)?;
+        let own = g.index(DType::I64, vec![count.clone()], axis(0).into())?;
+        let room = g.broadcast_to(zero, &[count])?;
+        let renamed = put(g, room, by_first, own)?;
+        inverse = g.gather(renamed, inverse, 0)?;
+    }
+    Ok(vec![g.gather(x, firsts, k)?, firsts, inverse, counts])
+}
+
+/// The corners `[y1, x1, y2, x2]` of boxes, each `[…, 4]`; the lower one first.
+fn corners(g: &mut Graph, boxes: Value, centred: bool) -> Result<[Value; 4]> {
+    let last = g.rank(boxes) - 1;
+    let part = |g: &mut Graph, k: usize| {
+        let part = g.slice(boxes, last, Dim::from(k), Dim::one(), 1)?;
+        g.squeeze(part, &[last])
+    };
+    let [a, b, c, d] = [part(g, 0)?, part(g, 1)?, part(g, 2)?, part(g, 3)?];
+    if centred {
+        // x, y, width, height
+        let half = g.number(g.dtype(boxes), 0.5)?;
+        let (w, h) = (g.mul(c, half)?, g.mul(d, half)?);
+        return Ok([g.sub(b, h)?, g.sub(a, w)?, g.add(b, h)?, g.add(a, w)?]);
+    }
+    Ok([g.min(a, c)?, g.min(b, d)?, g.max(a, c)?, g.max(b, d)?])
+}
+
+/// Boxes in descending order of their scores, by batch and class, each left out that overlaps a chosen one by more than
+/// the threshold in input 3: rows of batch, class and box. At most as many for each class as input 2 says, all with a
+/// score above input 4.
+///
+/// `NonMaxSuppression([[[0, 0, 1, 1], [0, 0, 1, 0.9], [5, 5, 6, 6]]], [[[0.9, 0.8, 0.7]]], i64[2], [0.5]) = i64[[0, 0, 0], [0, 0, 2]]`
+fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (boxes, scores) = (n.input(0)?, n.input(1)?);
+    if g.rank(boxes) != 3 || g.rank(scores) != 3 {
+        return Err(Error::invalid("boxes and scores must have 3 axes"));
+    }
+    let centred = n.flag("center_point_box", false)?;
+    let shape = g.shape(scores).to_vec();
+    let (batch, classes, count) = (shape[0].clone(), shape[1].clone(), shape[2].clone());
+    for (have, want) in [(0, &batch), (1, &count)] {
+        let have = g.shape(boxes)[have].clone();
+        g.require(Relation::eq(have, want), "boxes and scores")?;
+    }
+    let limit = match n.optional(2) {
+        Some(limit) => limit,
+        None => int(g, 0)?,
+    };
+    let each = g.contents(limit).and_then(|limit| limit.first()).cloned();
+    let limit = g.reshape(limit, Vec::new())?;
+    let limit = g.cast(DType::I64, limit)?;
+    let scalar = |g: &mut Graph, k: usize| match n.optional(k) {
+        Some(value) => g.reshape(value, Vec::new()).map(Some),
+        None => Ok(None),
+    };
+    let (overlap, least) = (scalar(g, 3)?, scalar(g, 4)?);
+    let overlap = match overlap {
+        Some(overlap) => overlap,
+        None => g.number(g.dtype(boxes), 0.0)?,
+    };
+
+    // By class, in descending order of scores.
+    let (sorted, order) = g.sort(scores, 2, true)?;
+    let corners = corners(g, boxes, centred)?;
+    let mut sides = Vec::new();
+    for side in corners {
+        let own = axis(0).into();
+        let coords =
+            vec![Coord::At(own), Coord::Load { operand: 1, at: (0..3).map(|k| axis(k).into()).collect() }];
+        sides.push(g.push(Op::Gather { shape: shape.clone(), coords }, &[side, order])?);
+    }
+    let wanted = match least {
+        Some(least) => g.compare(CompareOp::Gt, sorted, least)?,
+        None => {
+            let yes = g.scalar(Scalar::bool(true))?;
+            g.broadcast_to(yes, &shape)?
+        }
+    };
+    let zero = int(g, 0)?;
+    let none = g.scalar(Scalar::bool(false))?;
+    let nobody = g.broadcast_to(none, &shape)?;
+    let chosen = g.broadcast_to(zero, &[batch, classes])?;
+    let counter = n.fresh(g);
+    let given = [&sides[..], &[wanted, overlap, limit]].concat();
+    let rounds = g.rounds(&counter, &count, [&[nobody, chosen], &given], |body, carried, given| {
+        choose(body, &counter.clone().into(), carried, given)
+    })?;
+    let kept = flat(g, rounds.carried[0])?;
+    let most = each.map(|each| {
+        let each = super::larger(g, &each, &Dim::zero());
+        &shape[0] * &shape[1] * each
+    });
+    let places = places(g, n, kept, n.declared_dim(g, 0, 0).or(most))?;
+    let order = flat(g, order)?;
+    let index = g.gather(order, places, 0)?;
+    let coordinates = unravel(g, places, &shape, 1)?;
+    let head = g.slice(coordinates, 1, Dim::zero(), 2.into(), 1)?;
+    let index = g.unsqueeze(index, &[1])?;
+    g.concat(&[head, index], 1)
+}
+
+/// One round: the next box of each class is chosen unless it overlaps one that was.
+fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result<Round> {
+    let [kept, chosen] = [carried[0], carried[1]];
+    let [y1, x1, y2, x2] = [given[0], given[1], given[2], given[3]];
+    let (wanted, overlap, limit) = (given[4], given[5], given[6]);
+    let own = |g: &mut Graph, x: Value| g.slice(x, 2, at.clone(), Dim::one(), 1);
+    let area = |g: &mut Graph, [y1, x1, y2, x2]: [Value; 4]| {
+        let (h, w) = (g.sub(y2, y1)?, g.sub(x2, x1)?);
+        g.mul(h, w)
+    };
+    let here = [own(g, y1)?, own(g, x1)?, own(g, y2)?, own(g, x2)?];
+    let (top, left) = (g.max(y1, here[0])?, g.max(x1, here[1])?);
+    let (bottom, right) = (g.min(y2, here[2])?, g.min(x2, here[3])?);
+    let zero = g.number(g.dtype(y1), 0.0)?;
+    let (h, w) = (g.sub(bottom, top)?, g.sub(right, left)?);
+    let (h, w) = (g.max(h, zero)?, g.max(w, zero)?);
+    let common = g.mul(h, w)?;
+    let (all, mine) = (area(g, [y1, x1, y2, x2])?, area(g, here)?);
+    let both = g.add(all, mine)?;
+    let union = g.sub(both, common)?;
+    // `common / union > overlap`, also for boxes without an area.
+    let share = g.mul(overlap, union)?;
+    let overlaps = g.compare(CompareOp::Gt, common, share)?;
+    let hit = g.and(overlaps, kept)?;
+    let hit = g.cast(DType::U8, hit)?;
+    let hit = g.reduce(ReduceOp::Max, hit, &[2], false)?;
+    let none = g.scalar(Scalar::from_i64(DType::U8, 0))?;
+    let free = g.compare(CompareOp::Eq, hit, none)?;
+    let wanted_here = own(g, wanted)?;
+    let wanted_here = g.squeeze(wanted_here, &[2])?;
+    let room = g.compare(CompareOp::Lt, chosen, limit)?;
+    let open = g.and(wanted_here, room)?;
+    let take = g.and(free, open)?;
+    let place = positions(g, kept, 2)?;
+    let now = g.dim(DType::I64, at.clone())?;
+    let is_now = g.compare(CompareOp::Eq, place, now)?;
+    let take_here = g.unsqueeze(take, &[2])?;
+    let new = g.and(is_now, take_here)?;
+    let kept = g.or(kept, new)?;
+    let one = g.cast(DType::I64, take)?;
+    let chosen = g.add(chosen, one)?;
+    // Scores fall from round to round: when no class is open any more, none will be.
+    let open = g.cast(DType::U8, open)?;
+    let open = g.reduce(ReduceOp::Max, open, &[0, 1], false)?;
+    let again = g.compare(CompareOp::Gt, open, none)?;
+    Ok(Round { again: Some(again), next: vec![kept, chosen], slices: Vec::new() })
+}
