@@ -76,7 +76,7 @@ macro_rules! families {
 mod examples;
 
 families! {
-    elementwise activation reduce shape create index matmul conv pool norm quant resize control rnn selection attention
+    elementwise activation reduce shape create index matmul conv pool norm quant resize control rnn selection attention sampling signal loss rest
 }
 
 mod dynamic;

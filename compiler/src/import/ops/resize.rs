@@ -166,7 +166,7 @@ fn scaled_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], scales: &
     if scales.len() != which.len() {
         return Err(Error::invalid(format!("{} scales for {} axes", scales.len(), which.len())));
     }
-    let mut axis = |(k, scale): (&usize, &Scale)| {
+    let axis = |(k, scale): (&usize, &Scale)| {
         let from = g.shape(x)[*k].clone();
         let number = match scale {
             Scale::Found(value) => {

@@ -1,0 +1,92 @@
+//! Loss functions.
+
+use super::super::node::OnnxNode;
+use crate::{
+    error::{Error, Result},
+    graph::{Coord, Graph, Op, Value, axis},
+    scalar::{CompareOp, ReduceOp, Scalar},
+};
+use symshape::Dim;
+
+ops! {
+    NegativeLogLikelihoodLoss 12 negative_log_likelihood_loss,
+    SoftmaxCrossEntropyLoss 12 softmax_cross_entropy_loss,
+}
+
+/// The loss of log-probabilities `x` (`[N, C, …]`) at the classes in input 1 (`[N, …]`): minus the class's entry, times
+/// its weight (input 2), and nothing where the class is `ignore_index`; `reduction` `none`, `sum`, or the weighted `mean`.
+///
+/// `NegativeLogLikelihoodLoss([[-1, -2], [-3, -4]], i64[0, 1]) = 2.5`
+/// `NegativeLogLikelihoodLoss([[-1, -2], [-3, -4]], i64[0, 1]; reduction="none") = [1, 4]`
+fn negative_log_likelihood_loss(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    loss(g, n, n.input(0)?)
+}
+
+/// As `NegativeLogLikelihoodLoss` of the logarithm of the softmax along axis 1, which is the second output.
+///
+/// `SoftmaxCrossEntropyLoss([[0, 0]], i64[1]) = 0.6931472`
+fn softmax_cross_entropy_loss(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let x = n.input(0)?;
+    if g.rank(x) < 2 {
+        return Err(Error::invalid("scores must have 2 axes or more"));
+    }
+    let most = g.reduce(ReduceOp::Max, x, &[1], true)?;
+    let shifted = g.sub(x, most)?;
+    let powers = g.exp(shifted)?;
+    let sum = g.reduce(ReduceOp::Sum, powers, &[1], true)?;
+    let log = g.log(sum)?;
+    let logs = g.sub(shifted, log)?;
+    Ok(vec![loss(g, n, logs)?, logs])
+}
+
+fn loss(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
+    let target = n.input(1)?;
+    let rank = g.rank(target);
+    if rank == 0 || g.rank(x) != rank + 1 {
+        return Err(Error::invalid("scores must have one axis more than the classes"));
+    }
+    let shape = g.shape(target).to_vec();
+    let dtype = g.dtype(x);
+    let kind = g.dtype(target);
+    let (zero, one) = (g.scalar(Scalar::from_i64(kind, 0))?, g.number(dtype, 1.0)?);
+    let none = g.number(dtype, 0.0)?;
+    let ignored = match n.int("ignore_index")? {
+        None => None,
+        Some(index) => {
+            let index = g.scalar(Scalar::from_i64(kind, index))?;
+            Some(g.compare(CompareOp::Eq, target, index)?)
+        }
+    };
+    let class = match ignored {
+        None => target,
+        Some(ignored) => g.select(ignored, zero, target)?,
+    };
+    let all: Vec<Dim> = (0..rank).map(|k| axis(k).into()).collect();
+    let mut coords = vec![Coord::At(axis(0).into()), Coord::Load { operand: 1, at: all }];
+    coords.extend((1..rank).map(|k| Coord::At(axis(k).into())));
+    let picked = g.push(Op::Gather { shape: shape.clone(), coords }, &[x, class])?;
+    let mut losses = g.neg(picked)?;
+    let mut weight = match n.optional(2) {
+        Some(weights) => Some(g.gather(weights, class, 0)?),
+        None => ignored.map(|_| one),
+    };
+    if let (Some(given), Some(ignored)) = (weight, ignored) {
+        weight = Some(g.select(ignored, none, given)?);
+    }
+    if let Some(weight) = weight {
+        losses = g.mul(losses, weight)?;
+    }
+    let axes: Vec<usize> = (0..rank).collect();
+    match (n.string_or("reduction", "mean")?, weight) {
+        ("none", _) => Ok(losses),
+        ("sum", _) => g.reduce(ReduceOp::Sum, losses, &axes, false),
+        ("mean", None) => g.mean(losses, &axes, false),
+        ("mean", Some(weight)) => {
+            let weight = g.broadcast_to(weight, &shape)?;
+            let (losses, weights) =
+                (g.reduce(ReduceOp::Sum, losses, &axes, false)?, g.reduce(ReduceOp::Sum, weight, &axes, false)?);
+            g.div(losses, weights)
+        }
+        (other, _) => Err(Error::invalid(format!("reduction `{other}`"))),
+    }
+}

@@ -1,0 +1,590 @@
+//! Sampling at positions that are computed, and its inverse: adding to such positions.
+
+use super::super::node::OnnxNode;
+use crate::{
+    error::{Error, Result},
+    graph::{Coord, Graph, Op, ScatterMode, Value, axis},
+    scalar::{BinaryOp, CompareOp, ReduceOp, Scalar, UnaryOp},
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+ops! {
+    AffineGrid 20 affine_grid,
+    Col2Im 18 col2im,
+    DeformConv 19 deform_conv,
+    GridSample 16 grid_sample,
+    MaxUnpool 9 max_unpool,
+    RoiAlign 10 roi_align,
+}
+
+fn int(g: &mut Graph, value: i64) -> Result<Value> {
+    g.scalar(Scalar::i64(value))
+}
+
+/// `x * factor + summand`.
+fn linear(g: &mut Graph, x: Value, factor: f64, summand: f64) -> Result<Value> {
+    let dtype = g.dtype(x);
+    let (factor, summand) = (g.number(dtype, factor)?, g.number(dtype, summand)?);
+    let x = g.mul(x, factor)?;
+    g.add(x, summand)
+}
+
+/// Slice `k` of the last axis.
+fn entry(g: &mut Graph, x: Value, k: usize) -> Result<Value> {
+    let last = g.rank(x) - 1;
+    let slice = g.slice(x, last, Dim::from(k), Dim::one(), 1)?;
+    g.squeeze(slice, &[last])
+}
+
+/// A neighbour along one axis: its position, inside the axis, and its weight. Both have the shape of the positions.
+struct Tap {
+    at: Value,
+    weight: Value,
+}
+
+/// How positions outside of an axis are read.
+#[derive(Clone, Copy, PartialEq)]
+enum Outside {
+    Zeros,
+    Border,
+    Reflection,
+}
+
+/// `x` mirrored at `lo` and `hi` until it lies between them.
+fn reflect(g: &mut Graph, x: Value, lo: Value, hi: Value) -> Result<Value> {
+    let dtype = g.dtype(x);
+    let (zero, two) = (g.number(dtype, 0.0)?, g.number(dtype, 2.0)?);
+    let range = g.sub(hi, lo)?;
+    let period = g.mul(range, two)?;
+    let single = g.compare(CompareOp::Le, period, zero)?;
+    let one = g.number(dtype, 1.0)?;
+    let period = g.select(single, one, period)?;
+    let way = g.sub(x, lo)?;
+    let turns = g.div(way, period)?;
+    let turns = g.floor(turns)?;
+    let whole = g.mul(turns, period)?;
+    let rest = g.sub(way, whole)?;
+    let back = g.sub(period, rest)?;
+    let back = g.min(rest, back)?;
+    let inside = g.add(lo, back)?;
+    g.select(single, lo, inside)
+}
+
+/// The positions `at` as indices of an axis of `size`, and where they are read at all.
+fn place(g: &mut Graph, at: Value, size: &Dim, outside: Outside, corners: bool) -> Result<(Value, Option<Value>)> {
+    let dtype = g.dtype(at);
+    let at = match outside {
+        Outside::Reflection => {
+            let (lo, hi) = ends(g, dtype, size, corners)?;
+            let at = reflect(g, at, lo, hi)?;
+            g.trunc(at)?
+        }
+        _ => at,
+    };
+    let (zero, last) = (g.number(dtype, 0.0)?, g.dim(dtype, size - 1)?);
+    let read = match outside {
+        Outside::Zeros => {
+            let (above, below) = (g.compare(CompareOp::Ge, at, zero)?, g.compare(CompareOp::Le, at, last)?);
+            Some(g.and(above, below)?)
+        }
+        _ => None,
+    };
+    let at = g.max(at, zero)?;
+    let at = g.min(at, last)?;
+    Ok((g.cast(DType::I64, at)?, read))
+}
+
+/// The borders at which an axis is mirrored.
+fn ends(g: &mut Graph, dtype: DType, size: &Dim, corners: bool) -> Result<(Value, Value)> {
+    let last = g.dim(dtype, size - 1)?;
+    match corners {
+        true => Ok((g.number(dtype, 0.0)?, last)),
+        false => Ok((g.number(dtype, -0.5)?, linear(g, last, 1.0, 0.5)?)),
+    }
+}
+
+/// The neighbours of `at` along an axis of `size`.
+fn taps(g: &mut Graph, mut at: Value, size: &Dim, mode: &str, outside: Outside, corners: bool) -> Result<Vec<Tap>> {
+    let dtype = g.dtype(at);
+    if mode == "nearest" {
+        at = g.unary(UnaryOp::Round, at)?;
+    }
+    if mode != "cubic" {
+        match outside {
+            Outside::Zeros => {}
+            Outside::Border => {
+                let (zero, last) = (g.number(dtype, 0.0)?, g.dim(dtype, size - 1)?);
+                at = g.max(at, zero)?;
+                at = g.min(at, last)?;
+            }
+            Outside::Reflection => {
+                let (lo, hi) = ends(g, dtype, size, corners)?;
+                at = reflect(g, at, lo, hi)?;
+            }
+        }
+    }
+    let floor = g.floor(at)?;
+    let part = g.sub(at, floor)?;
+    let weights = match mode {
+        "nearest" => vec![(0.0, g.number(dtype, 1.0)?)],
+        "linear" => vec![(0.0, linear(g, part, -1.0, 1.0)?), (1.0, part)],
+        _ => {
+            let mut list = Vec::new();
+            for offset in [-1.0, 0.0, 1.0, 2.0] {
+                let distance = linear(g, part, -1.0, offset)?;
+                let distance = g.abs(distance)?;
+                list.push((offset, cubic(g, distance, offset == 0.0 || offset == 1.0)?));
+            }
+            list
+        }
+    };
+    let base = if mode == "nearest" { at } else { floor };
+    let mut taps = Vec::new();
+    for (offset, weight) in weights {
+        let neighbour = linear(g, base, 1.0, offset)?;
+        let (at, read) = place(g, neighbour, size, outside, corners)?;
+        let zero = g.number(dtype, 0.0)?;
+        let weight = match read {
+            Some(read) => g.select(read, weight, zero)?,
+            None => weight,
+        };
+        taps.push(Tap { at, weight });
+    }
+    Ok(taps)
+}
+
+/// Keys' cubic kernel with the coefficient -0.75: its part below 1, or that from 1 to 2.
+fn cubic(g: &mut Graph, d: Value, near: bool) -> Result<Value> {
+    let a = -0.75;
+    let coefficients =
+        if near { [a + 2.0, -(a + 3.0), 0.0, 1.0] } else { [a, -5.0 * a, 8.0 * a, -4.0 * a] };
+    let dtype = g.dtype(d);
+    let mut sum = g.number(dtype, coefficients[0])?;
+    for coefficient in &coefficients[1..] {
+        let coefficient = g.number(dtype, *coefficient)?;
+        let product = g.mul(sum, d)?;
+        sum = g.add(product, coefficient)?;
+    }
+    Ok(sum)
+}
+
+/// `x` (`[N, C, …]`) at positions, one tensor `[N, …]` for each spatial axis: the weighted sum over all combinations of
+/// the axes' neighbours.
+fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
+    let dtype = g.dtype(x);
+    let (batch, channels) = (g.shape(x)[0].clone(), g.shape(x)[1].clone());
+    let positions = g.shape(taps[0][0].at).to_vec();
+    let shape = [&[batch, channels], &positions[1..]].concat();
+    // The axes of the result at which a position is found.
+    let found: Vec<Dim> = [Dim::from(axis(0))].into_iter().chain((2..shape.len()).map(|k| axis(k).into())).collect();
+    let mut sum: Option<Value> = None;
+    let combinations: usize = taps.iter().map(Vec::len).product();
+    for combination in 0..combinations {
+        let (mut rest, mut chosen) = (combination, Vec::new());
+        for list in taps {
+            chosen.push(&list[rest % list.len()]);
+            rest /= list.len();
+        }
+        let mut coords = vec![Coord::At(axis(0).into()), Coord::At(axis(1).into())];
+        let mut operands = vec![x];
+        let mut weight: Option<Value> = None;
+        for tap in chosen {
+            coords.push(Coord::Load { operand: operands.len(), at: found.clone() });
+            operands.push(tap.at);
+            weight = Some(match weight {
+                None => tap.weight,
+                Some(other) => g.mul(other, tap.weight)?,
+            });
+        }
+        let value = g.push(Op::Gather { shape: shape.clone(), coords }, &operands)?;
+        let weight = weight.ok_or_else(|| Error::invalid("sampling without spatial axes"))?;
+        let weight = g.broadcast_to(weight, &positions)?;
+        let weight = g.unsqueeze(weight, &[1])?;
+        let weight = g.cast(dtype, weight)?;
+        let term = g.mul(value, weight)?;
+        sum = Some(match sum {
+            None => term,
+            Some(sum) => g.add(sum, term)?,
+        });
+    }
+    sum.ok_or_else(|| Error::invalid("sampling without spatial axes"))
+}
+
+/// The input at the positions in input 1, which run from -1 to 1 over each axis, the last axis' first: `mode` `nearest`,
+/// `linear` or `cubic`; outside of the input zeros, its border or its mirror image (`padding_mode`).
+///
+/// `GridSample([[[[1, 2], [3, 4]]]], [[[[0, 0], [-1, -1]]]]; align_corners=1) = [[[[2.5, 1]]]]`
+fn grid_sample(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, grid) = (n.input(0)?, n.input(1)?);
+    let mode = match n.string_or("mode", "linear")? {
+        "bilinear" | "linear" => "linear",
+        "bicubic" | "cubic" => "cubic",
+        "nearest" => "nearest",
+        other => return Err(Error::invalid(format!("mode `{other}`"))),
+    };
+    let outside = match n.string_or("padding_mode", "zeros")? {
+        "zeros" => Outside::Zeros,
+        "border" => Outside::Border,
+        "reflection" => Outside::Reflection,
+        other => return Err(Error::invalid(format!("padding_mode `{other}`"))),
+    };
+    let corners = n.flag("align_corners", false)?;
+    let count = g.rank(x).checked_sub(2).filter(|count| (1..=3).contains(count) && g.rank(grid) == count + 2);
+    let count = count.ok_or_else(|| Error::unsupported("GridSample of other than 1 to 3 spatial axes"))?;
+    let mut all = Vec::new();
+    for k in 0..count {
+        let at = entry(g, grid, count - 1 - k)?;
+        let at = if g.dtype(at) == DType::F64 { at } else { g.cast(DType::F32, at)? };
+        let size = g.shape(x)[2 + k].clone();
+        let dtype = g.dtype(at);
+        let at = linear(g, at, 1.0, 1.0)?;
+        let at = match corners {
+            true => {
+                let last = g.dim(dtype, &size - 1)?;
+                let half = linear(g, at, 0.5, 0.0)?;
+                g.mul(half, last)?
+            }
+            false => {
+                let own = g.dim(dtype, size.clone())?;
+                let at = g.mul(at, own)?;
+                linear(g, at, 0.5, -0.5)?
+            }
+        };
+        all.push(taps(g, at, &size, mode, outside, corners)?);
+    }
+    sampled(g, x, &all)
+}
+
+/// The positions for `GridSample` that an affine map gives: `theta·[x, y, (z,) 1]` over the axes of an output of the size
+/// in input 1.
+///
+/// `AffineGrid([[[1, 0, 0], [0, 1, 0]]], i64[1, 1, 1, 2]) = [[[[-0.5, 0], [0.5, 0]]]]`
+fn affine_grid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let theta = n.input(0)?;
+    let corners = n.flag("align_corners", false)?;
+    let sizes = n.elements(g, 1)?;
+    let count = sizes.len().checked_sub(2).filter(|count| (2..=3).contains(count));
+    let count = count.ok_or_else(|| Error::invalid("the size must have 4 or 5 elements"))?;
+    let mut spatial = Vec::new();
+    for (k, size) in sizes[2..].iter().enumerate() {
+        spatial.push(n.size(g, *size, 1 + k, None)?);
+    }
+    let dtype = g.dtype(theta);
+    // theta[n, j, k] as [N, 1, …, J] for each k.
+    let mut sum: Option<Value> = None;
+    for k in 0..=count {
+        let factor = entry(g, theta, k)?;
+        let factor = g.unsqueeze(factor, &(1..=count).collect::<Vec<_>>())?;
+        let term = match count.checked_sub(1 + k) {
+            None => {
+                let mut shape = g.shape(factor).to_vec();
+                shape[1..=count].clone_from_slice(&spatial);
+                g.broadcast_to(factor, &shape)?
+            }
+            Some(along) => {
+                let size = &spatial[along];
+                let place = g.index(DType::I64, vec![size.clone()], axis(0).into())?;
+                let place = g.cast(DType::F64, place)?;
+                let way = match corners {
+                    true => {
+                        let steps = g.dim(DType::F64, size - 1)?;
+                        let twice = linear(g, place, 2.0, 0.0)?;
+                        g.div(twice, steps)?
+                    }
+                    false => {
+                        let steps = g.dim(DType::F64, size.clone())?;
+                        let twice = linear(g, place, 2.0, 1.0)?;
+                        g.div(twice, steps)?
+                    }
+                };
+                let at = linear(g, way, 1.0, -1.0)?;
+                let at = g.cast(dtype, at)?;
+                let at = g.unsqueeze(at, &(1..=count - along).collect::<Vec<_>>())?;
+                g.mul(factor, at)?
+            }
+        };
+        sum = Some(match sum {
+            None => term,
+            Some(sum) => g.add(sum, term)?,
+        });
+    }
+    sum.ok_or_else(|| Error::internal("a map without columns"))
+}
+
+/// For each region (input 1: corners in the input's coordinates over `spatial_scale`, input 2: its image), the mean or
+/// maximum of bilinear samples in each cell of a grid of `output_height × output_width`.
+///
+/// `RoiAlign([[[[1, 2], [3, 4]]]], [[0, 0, 1, 1]], i64[0]; sampling_ratio=1) = [[[[1.75]]]]`
+fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, rois, images) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let old = if n.opset < 16 { "output_half_pixel" } else { "half_pixel" };
+    let half = n.string_or("coordinate_transformation_mode", old)? == "half_pixel";
+    let mode = n.string_or("mode", "avg")?;
+    let (rows, columns) = (n.int_or("output_height", 1)?, n.int_or("output_width", 1)?);
+    let each = n.int_or("sampling_ratio", 0)?;
+    let scale = n.float_or("spatial_scale", 1.0)?;
+    if each <= 0 {
+        return Err(Error::unsupported("RoiAlign whose number of samples depends on the regions (sampling_ratio=0)"));
+    }
+    let dtype = g.dtype(rois);
+    let shift = if half { -0.5 } else { 0.0 };
+    let mut edges = Vec::new();
+    for k in 0..4 {
+        let edge = entry(g, rois, k)?;
+        edges.push(linear(g, edge, scale, shift)?);
+    }
+    let shape = g.shape(x).to_vec();
+    let count = g.shape(rois)[0].clone();
+    // Positions along one axis, [R, cells, samples], as two neighbours.
+    let along = |g: &mut Graph, start: Value, end: Value, cells: i64, size: &Dim| -> Result<Vec<Tap>> {
+        let mut span = g.sub(end, start)?;
+        if !half {
+            let one = g.number(dtype, 1.0)?;
+            span = g.max(span, one)?;
+        }
+        let cell = linear(g, span, 1.0 / cells as f64, 0.0)?;
+        let (cell, start) = (g.unsqueeze(cell, &[1, 2])?, g.unsqueeze(start, &[1, 2])?);
+        let grid = vec![cells.into(), each.into()];
+        let index = g.index(DType::I64, grid, Dim::from(axis(0)) * each + Dim::from(axis(1)))?;
+        let index = g.cast(dtype, index)?;
+        let middle = linear(g, index, 1.0 / each as f64, 0.5 / each as f64)?;
+        let way = g.mul(cell, middle)?;
+        let at = g.add(start, way)?;
+        let (zero, last) = (g.number(dtype, 0.0)?, g.dim(dtype, size - 1)?);
+        let (low, high) = (g.number(dtype, -1.0)?, g.dim(dtype, size.clone())?);
+        let (above, below) = (g.compare(CompareOp::Ge, at, low)?, g.compare(CompareOp::Le, at, high)?);
+        let read = g.and(above, below)?;
+        let at = g.max(at, zero)?;
+        let at = g.min(at, last)?;
+        let floor = g.floor(at)?;
+        let part = g.sub(at, floor)?;
+        let next = linear(g, floor, 1.0, 1.0)?;
+        let next = g.min(next, last)?;
+        let rest = linear(g, part, -1.0, 1.0)?;
+        let mut taps = Vec::new();
+        for (at, weight) in [(floor, rest), (next, part)] {
+            let (at, weight) = (g.cast(DType::I64, at)?, g.select(read, weight, zero)?);
+            taps.push(Tap { at, weight });
+        }
+        Ok(taps)
+    };
+    let vertical = along(g, edges[1], edges[3], rows, &shape[2])?;
+    let horizontal = along(g, edges[0], edges[2], columns, &shape[3])?;
+    // [R, C, rows, columns, samples, samples]
+    let out = vec![count, shape[1].clone(), rows.into(), columns.into(), each.into(), each.into()];
+    let mut samples: Option<Value> = None;
+    for v in &vertical {
+        for h in &horizontal {
+            let at = |axes: &[usize]| axes.iter().map(|k| Dim::from(axis(*k))).collect::<Vec<_>>();
+            let coords = vec![
+                Coord::Load { operand: 1, at: at(&[0]) },
+                Coord::At(axis(1).into()),
+                Coord::Load { operand: 2, at: at(&[0, 2, 4]) },
+                Coord::Load { operand: 3, at: at(&[0, 3, 5]) },
+            ];
+            let value = g.push(Op::Gather { shape: out.clone(), coords }, &[x, images, v.at, h.at])?;
+            let (down, right) = (g.unsqueeze(v.weight, &[1, 3, 5])?, g.unsqueeze(h.weight, &[1, 2, 4])?);
+            let weight = g.mul(down, right)?;
+            let weight = g.cast(g.dtype(x), weight)?;
+            let term = g.mul(value, weight)?;
+            samples = Some(match (samples, mode) {
+                (None, _) => term,
+                (Some(other), "max") => g.max(other, term)?,
+                (Some(other), _) => g.add(other, term)?,
+            });
+        }
+    }
+    let samples = samples.ok_or_else(|| Error::internal("there are four neighbours"))?;
+    match mode {
+        "max" => g.reduce(ReduceOp::Max, samples, &[4, 5], false),
+        "avg" => g.mean(samples, &[4, 5], false),
+        other => Err(Error::invalid(format!("mode `{other}`"))),
+    }
+}
+
+/// The input's elements at the places that `MaxPool` found them (input 1), zeros elsewhere.
+///
+/// `MaxUnpool([[[5]]], i64[[[1]]]; kernel_shape=[2], strides=[2]) = [[[0, 5]]]`
+fn max_unpool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, at) = (n.input(0)?, n.input(1)?);
+    let kernel = n.ints("kernel_shape")?.ok_or_else(|| Error::invalid("MaxUnpool needs kernel_shape"))?;
+    let count = kernel.len();
+    let strides = n.ints("strides")?.unwrap_or_else(|| vec![1; count]);
+    let pads = n.ints("pads")?.unwrap_or_else(|| vec![0; 2 * count]);
+    let shape = g.shape(x).to_vec();
+    if shape.len() != count + 2 || strides.len() != count || pads.len() != 2 * count {
+        return Err(Error::invalid("kernel_shape, strides and pads don't fit the input"));
+    }
+    let mut pooled = shape[..2].to_vec();
+    for k in 0..count {
+        pooled.push(g.facts.simplify(&((&shape[2 + k] - 1) * strides[k] - (pads[k] + pads[count + k]) + kernel[k])));
+    }
+    let total = g.facts.simplify(&Dim::product(pooled.iter().cloned()));
+    let zero = g.scalar(Scalar::from_i64(g.dtype(x), 0))?;
+    let room = g.broadcast_to(zero, &[total])?;
+    let elems = g.facts.simplify(&Dim::product(shape.iter().cloned()));
+    let (flat, at) = (g.reshape(x, vec![elems.clone()])?, g.reshape(at, vec![elems])?);
+    let coords = vec![Coord::Load { operand: 2, at: vec![axis(0).into()] }];
+    let filled = g.push(Op::Scatter { coords, mode: ScatterMode::Assign }, &[room, flat, at])?;
+    let whole = g.reshape(filled, pooled.clone())?;
+    let Some(_) = n.optional(2) else { return Ok(whole) };
+    let sizes = n.elements(g, 2)?;
+    let mut hi = Vec::new();
+    for (k, (size, have)) in sizes.into_iter().zip(&pooled).enumerate() {
+        let size = n.size(g, size, k, None)?;
+        hi.push(g.facts.simplify(&(size - have)));
+    }
+    g.pad(whole, &vec![Dim::zero(); hi.len()], &hi, Scalar::from_i64(g.dtype(x), 0))
+}
+
+/// Columns added up at the places of an image from which windows of the size in input 2 would have taken them; input 1 is
+/// the image's size.
+///
+/// `Col2Im([[[1, 2], [3, 4]]], i64[3], i64[2]) = [[[1, 5, 4]]]`
+fn col2im(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let (sizes, kernel) = (n.elements(g, 1)?, n.elements(g, 2)?);
+    let count = sizes.len();
+    let list = |name: &str, default: i64, len: usize| -> Result<Vec<i64>> {
+        let list = n.ints(name)?.unwrap_or_else(|| vec![default; len]);
+        if list.len() == len { Ok(list) } else { Err(Error::invalid(format!("{name} has {} entries", list.len()))) }
+    };
+    let (dilations, strides) = (list("dilations", 1, count)?, list("strides", 1, count)?);
+    let pads = list("pads", 0, 2 * count)?;
+    let shape = g.shape(x).to_vec();
+    if kernel.len() != count || shape.len() != 3 || count == 0 {
+        return Err(Error::invalid("the image, the window and the columns don't fit"));
+    }
+    let mut image = Vec::new();
+    for (k, size) in sizes.into_iter().enumerate() {
+        image.push(n.size(g, size, 2 + k, None)?);
+    }
+    let one = int(g, 1)?;
+    let mut taps = one;
+    for size in &kernel {
+        taps = g.mul(taps, *size)?;
+    }
+    let channels = match g.contents(taps) {
+        Some([taps]) => {
+            let taps = taps.clone();
+            g.facts.simplify(&shape[1].floor_div(taps))
+        }
+        _ => {
+            let rows = g.dim(DType::I64, shape[1].clone())?;
+            let taps = g.max(taps, one)?;
+            let channels = g.div(rows, taps)?;
+            n.size(g, channels, 1, None)?
+        }
+    };
+    let each = g.facts.simplify(&shape[1].floor_div(&channels));
+    let columns = shape[2].clone();
+    let x = g.reshape(x, vec![shape[0].clone(), channels.clone(), each.clone(), columns.clone()])?;
+    let mut tap = g.index(DType::I64, vec![each, Dim::one()], axis(0).into())?;
+    let mut column = g.index(DType::I64, vec![Dim::one(), columns], axis(1).into())?;
+    let yes = g.scalar(Scalar::bool(true))?;
+    let (mut flat, mut inside, mut stride) = (int(g, 0)?, yes, Dim::one());
+    for k in (0..count).rev() {
+        // The last axis runs fastest, in the window and over the windows' places.
+        let size = g.max(kernel[k], one)?;
+        let offset = g.binary(BinaryOp::Mod, tap, size)?;
+        tap = g.div(tap, size)?;
+        let reach = g.sub(size, one)?;
+        let dilation = int(g, dilations[k])?;
+        let reach = g.mul(reach, dilation)?;
+        let room = g.dim(DType::I64, &image[k] + pads[k] + pads[count + k] - 1)?;
+        let free = g.sub(room, reach)?;
+        let step = int(g, strides[k])?;
+        let places = g.div(free, step)?;
+        let places = g.add(places, one)?;
+        let places = g.max(places, one)?;
+        let which = g.binary(BinaryOp::Mod, column, places)?;
+        column = g.div(column, places)?;
+        let start = g.mul(which, step)?;
+        let way = g.mul(offset, dilation)?;
+        let at = g.add(start, way)?;
+        let before = int(g, pads[k])?;
+        let at = g.sub(at, before)?;
+        let (zero, end) = (int(g, 0)?, g.dim(DType::I64, image[k].clone())?);
+        let (above, below) = (g.compare(CompareOp::Ge, at, zero)?, g.compare(CompareOp::Lt, at, end)?);
+        let within = g.and(above, below)?;
+        inside = g.and(inside, within)?;
+        let weight = g.dim(DType::I64, stride.clone())?;
+        let part = g.mul(at, weight)?;
+        flat = g.add(flat, part)?;
+        stride = g.facts.simplify(&(stride * &image[k]));
+    }
+    // What lies outside goes to a place behind the image.
+    let end = g.dim(DType::I64, stride.clone())?;
+    let flat = g.select(inside, flat, end)?;
+    let zero = g.scalar(Scalar::from_i64(g.dtype(x), 0))?;
+    let room = g.broadcast_to(zero, &[shape[0].clone(), channels.clone(), g.facts.simplify(&(&stride + 1))])?;
+    let at = vec![axis(2).into(), axis(3).into()];
+    let coords = vec![Coord::At(axis(0).into()), Coord::At(axis(1).into()), Coord::Load { operand: 2, at }];
+    let mode = ScatterMode::Combine(ReduceOp::Sum);
+    let summed = g.push(Op::Scatter { coords, mode }, &[room, x, flat])?;
+    let summed = g.slice(summed, 2, Dim::zero(), stride, 1)?;
+    g.reshape(summed, [&[shape[0].clone(), channels], &image[..]].concat())
+}
+
+/// A convolution whose taps are moved by offsets (input 2) and weighted by a mask (input 4), both for each position: the
+/// input is sampled bilinearly at each tap, and the samples are contracted with the weights. Two spatial axes.
+///
+/// `DeformConv([[[[1, 2]]]], [[[[3]]]], [[[[0, 0]], [[0, 0]]]]) = [[[[3, 6]]]]`
+fn deform_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, w, offsets) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let (bias, mask) = (n.optional(3), n.optional(4));
+    if g.rank(x) != 4 || g.rank(w) != 4 {
+        return Err(Error::unsupported("DeformConv of other than 2 spatial axes"));
+    }
+    let numbers = |name: &str, default: Vec<i64>| Ok::<_, Error>(n.ints(name)?.unwrap_or(default));
+    let (strides, dilations) = (numbers("strides", vec![1, 1])?, numbers("dilations", vec![1, 1])?);
+    let pads = numbers("pads", vec![0; 4])?;
+    let (groups, parts) = (n.int_or("group", 1)?, n.int_or("offset_group", 1)?);
+    n.ints("kernel_shape")?;
+    let (shape, weights) = (g.shape(x).to_vec(), g.shape(w).to_vec());
+    let kernel: Option<Vec<i64>> = weights[2..].iter().map(Dim::as_i64).collect();
+    let kernel = kernel.ok_or_else(|| Error::unsupported("DeformConv with a kernel of unknown size"))?;
+    let out = g.shape(offsets)[2..].to_vec();
+    let taps_count = kernel[0] * kernel[1];
+    let (batch, channels) = (shape[0].clone(), shape[1].clone());
+    let each = g.facts.simplify(&channels.floor_div(parts));
+    let dtype = g.dtype(x);
+    // Positions along each axis, [N * parts, taps, rows, columns].
+    let folded = g.facts.simplify(&(&batch * parts));
+    let tall = vec![folded.clone(), taps_count.into(), 2.into(), out[0].clone(), out[1].clone()];
+    let offsets = g.reshape(offsets, tall)?;
+    let mut all = Vec::new();
+    for k in 0..2 {
+        let moved = g.slice(offsets, 2, Dim::from(k), Dim::one(), 1)?;
+        let moved = g.squeeze(moved, &[2])?;
+        let tap = Dim::from(axis(0));
+        let tap = if k == 0 { tap.floor_div(kernel[1]) } else { tap.modulo(kernel[1]) };
+        let place = Dim::from(axis(1 + k)) * strides[k] + tap * dilations[k] - pads[k];
+        let fixed = g.index(DType::I64, vec![taps_count.into(), out[0].clone(), out[1].clone()], place)?;
+        let fixed = g.cast(g.dtype(moved), fixed)?;
+        let at = g.add(moved, fixed)?;
+        all.push(taps(g, at, &shape[2 + k], "linear", Outside::Zeros, true)?);
+    }
+    let x = g.reshape(x, vec![folded.clone(), each.clone(), shape[2].clone(), shape[3].clone()])?;
+    let mut samples = sampled(g, x, &all)?;
+    if let Some(mask) = mask {
+        let mask = g.reshape(mask, vec![folded, Dim::one(), taps_count.into(), out[0].clone(), out[1].clone()])?;
+        let mask = g.cast(dtype, mask)?;
+        samples = g.mul(samples, mask)?;
+    }
+    let inner = g.facts.simplify(&channels.floor_div(groups));
+    let split = vec![batch.clone(), groups.into(), inner.clone(), taps_count.into(), out[0].clone(), out[1].clone()];
+    let samples = g.reshape(samples, split)?;
+    let outer = g.facts.simplify(&weights[0].floor_div(groups));
+    let w = g.reshape(w, vec![groups.into(), outer, inner, taps_count.into()])?;
+    let y = g.contract(samples, b"ngcthw", w, b"goct", b"ngohw")?;
+    let y = g.reshape(y, vec![batch, weights[0].clone(), out[0].clone(), out[1].clone()])?;
+    match bias {
+        None => Ok(y),
+        Some(bias) => {
+            let bias = g.unsqueeze(bias, &[1, 2])?;
+            g.add(y, bias)
+        }
+    }
+}
