@@ -133,6 +133,7 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
         files: &model.files,
         functions: &model.proto.functions,
         declared: if redeclared { HashMap::new() } else { declared_types(proto) },
+        alike: alike(proto),
         nodes: Cell::new(0),
         found: Cell::new(0),
     };
@@ -203,6 +204,24 @@ fn fits(tensor: &Tensor, input: &Input) -> Result<()> {
 fn declared_types(graph: &GraphProto) -> HashMap<&str, &proto::TypeProto> {
     let infos = graph.value_info.iter().chain(&graph.output);
     infos.filter_map(|info| Some((info.name.as_str(), info.ty.as_ref()?))).collect()
+}
+
+/// For each value that an elementwise node reads, the name of the node's result: what is declared of that one says what
+/// the value's size must be, where nothing else does.
+fn alike(graph: &GraphProto) -> HashMap<&str, &str> {
+    const ELEMENTWISE: [&str; 16] = [
+        "Abs", "Add", "Cast", "CastLike", "Cos", "Div", "Exp", "Identity", "Log", "Mul", "Neg", "Relu",
+        "Sigmoid", "Sin", "Sqrt", "Sub",
+    ];
+    let nodes = graph.node.iter().filter(|node| ELEMENTWISE.contains(&node.op_type.as_str()));
+    let pairs = nodes.filter_map(|node| {
+        let first = |names: &&str| !names.is_empty();
+        let inputs =
+            if node.op_type == "CastLike" { &node.input[..1.min(node.input.len())] } else { &node.input[..] };
+        let output = node.output.first()?.as_str();
+        Some(inputs.iter().map(String::as_str).filter(first).map(move |input| (input, output)))
+    });
+    pairs.flatten().collect()
 }
 
 /// `name` as a C identifier.

@@ -37,6 +37,8 @@ pub(super) struct Context<'a> {
     pub declared: HashMap<&'a str, &'a TypeProto>,
     /// Nodes imported so far.
     pub nodes: Cell<usize>,
+    /// For values that one node turns into another of the same shape: the name of that one.
+    pub alike: HashMap<&'a str, &'a str>,
     /// Symbols made so far for what is found while running.
     pub found: Cell<usize>,
 }
@@ -352,6 +354,13 @@ impl<'s, 'a> Scope<'s, 'a> {
 
     /// The dims that the model declares for the value `name`, where they are numbers or expressions over its symbols.
     pub(super) fn declared(&self, g: &Graph, name: &str) -> Option<Vec<Option<Dim>>> {
+        let mut name = name;
+        for _ in 0..MAX_DEPTH {
+            match self.context.alike.get(name) {
+                Some(next) if !self.context.declared.contains_key(name) => name = next,
+                _ => break,
+            }
+        }
         let declared = self.context.declared.get(name).filter(|_| self.parent.is_none())?;
         let shape = declared.tensor_type.as_ref()?.shape.as_ref()?;
         Some(shape.dim.iter().map(|dim| types::known_dim(g, dim)).collect())

@@ -1,6 +1,9 @@
 //! Fourier transforms and what belongs to them, as contractions with tables of sines and cosines in double precision.
 
-use super::super::{node::OnnxNode, weights};
+use super::super::{
+    node::{OnnxNode, normal_axis},
+    weights,
+};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value, axis},
@@ -67,15 +70,28 @@ fn transformed(g: &mut Graph, x: Value, table: Value, along: usize) -> Result<Va
 fn dft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let rank = g.rank(x);
-    let (inverse, onesided) = (n.flag("inverse", false)?, n.flag("onesided", false)?);
-    let along = match n.opset < 20 {
-        true => n.int_or("axis", 1)?,
-        false => match n.optional(2) {
-            Some(_) => n.numbers(g, 2)?.first().copied().unwrap_or(-2),
-            None => -2,
-        },
+    if n.opset < 20 {
+        let along = normal_axis(n.int_or("axis", 1)?, rank)?;
+        return transform(g, n, x, along);
+    }
+    let declared = n.declared(g, 0);
+    let fits = |g: &Graph, axes: &[usize]| {
+        // The dims of other axes, and their number, are those of the input.
+        let same = |(k, (dim, other)): (usize, (&Dim, &Option<Dim>))| {
+            axes.contains(&k) || k + 1 == rank || other.as_ref().is_none_or(|other| dim == other)
+        };
+        !axes.contains(&(rank - 1))
+            && declared.as_ref().is_none_or(|list| g.shape(x).iter().zip(list).enumerate().all(same))
     };
-    let along = super::super::node::normal_axis(along, rank)?;
+    n.by_axes(g, 2, rank, fits, |g, axes| {
+        let along = axes.unwrap_or_default().first().copied();
+        transform(g, n, x, along.unwrap_or(rank.saturating_sub(2)))
+    })
+}
+
+fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Value> {
+    let rank = g.rank(x);
+    let (inverse, onesided) = (n.flag("inverse", false)?, n.flag("onesided", false)?);
     if along + 1 == rank {
         return Err(Error::invalid("the transform runs along the axis of real and imaginary parts"));
     }
