@@ -105,6 +105,7 @@ impl Machine {
         exec: *const abi::Exec,
     ) -> Result<Vec<Vec<u8>>, i32> {
         let mut dims = dims.to_vec();
+        dims.resize(self.program.all_symbols().count(), abi::NOT_FOUND);
         let value_of = |symbol: &Symbol| {
             self.program.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx])
         };
@@ -114,7 +115,7 @@ impl Machine {
             let elems = buffer.elems.eval_i64(&value_of).expect("a size");
             outputs.push(vec![0xa5u8; elems as usize * buffer.dtype.size_bytes()]);
         }
-        let mut arena = vec![0x5au8; self.arena_bytes(dims) + 64];
+        let mut arena = vec![0x5au8; self.arena_bytes(&dims) + 64];
         let aligned = arena.as_mut_ptr().wrapping_add(arena.as_ptr().align_offset(64));
         let input_pointers: Vec<_> = inputs.iter().map(|bytes| bytes.as_ptr().cast()).collect();
         let output_pointers: Vec<_> = outputs.iter_mut().map(|bytes| bytes.as_mut_ptr().cast()).collect();

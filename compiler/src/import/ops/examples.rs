@@ -168,6 +168,10 @@ fn attribute(text: &str) -> AttributeProto {
     } else if let Some(list) = value.strip_prefix('[') {
         let parts = cut(list.trim_end_matches(']'), ',');
         match value.contains('.') {
+            _ if value.contains('"') => {
+                let text = |part: &&str| part.trim().trim_matches('"').to_string().into();
+                (out.kind, out.strings) = (8, parts.iter().map(text).collect());
+            }
             true => (out.kind, out.floats) = (6, parts.iter().map(|part| part.parse().unwrap()).collect()),
             false => (out.kind, out.ints) = (7, parts.iter().map(|part| part.parse().unwrap()).collect()),
         }
