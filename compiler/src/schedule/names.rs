@@ -13,7 +13,7 @@ pub(super) struct Names {
 impl Names {
     /// Names that neither the model nor any kernel uses.
     pub(super) fn new(program: &Program) -> Names {
-        let mut taken: BTreeSet<Symbol> = program.symbols.iter().cloned().collect();
+        let mut taken: BTreeSet<Symbol> = program.all_symbols().cloned().collect();
         for kernel in &program.kernels {
             walk::symbols(&kernel.body, &mut |symbol| _ = taken.insert(symbol.clone()));
         }

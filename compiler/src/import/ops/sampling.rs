@@ -315,7 +315,7 @@ fn affine_grid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// For each region (input 1: corners in the input's coordinates over `spatial_scale`, input 2: its image), the mean or
 /// maximum of bilinear samples in each cell of a grid of `output_height × output_width`.
 ///
-/// `RoiAlign([[[[1, 2], [3, 4]]]], [[0, 0, 1, 1]], i64[0]; sampling_ratio=1) = [[[[1.75]]]]`
+/// `RoiAlign([[[[1, 2], [3, 4]]]], [[0, 0, 1, 1]], i64[0]; sampling_ratio=1) = [[[[1]]]]`
 fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (x, rois, images) = (n.input(0)?, n.input(1)?, n.input(2)?);
     let old = if n.opset < 16 { "output_half_pixel" } else { "half_pixel" };

@@ -65,8 +65,8 @@ fn transformed(g: &mut Graph, x: Value, table: Value, along: usize) -> Result<Va
 /// The discrete Fourier transform along an axis, of length `dft_length` (input 1): `onesided` gives (or with `inverse`
 /// takes) only the first half of a spectrum that is symmetric. The last axis holds real and imaginary parts.
 ///
-/// `DFT([[[1], [2]]]; axis=1) = [[[3, 0], [-1, 0]]]`
-/// `DFT([[[3, 0], [-1, 0]]]; axis=1, inverse=1) = [[[1, 0], [2, 0]]]`
+/// `DFT@19([[[1], [2]]]; axis=1) = [[[3, 0], [-1, 0]]]`
+/// `DFT@19([[[3, 0], [-1, 0]]]; axis=1, inverse=1) = [[[1, 0], [2, 0]]]`
 fn dft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let rank = g.rank(x);
@@ -249,7 +249,7 @@ fn stft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// Triangles over the bins of a spectrum, evenly spaced on the mel scale: number of triangles, length of the transform,
 /// sample rate, lowest and highest frequency.
 ///
-/// `MelWeightMatrix(i64:1, i64:4, i64:8, 0, 4) = [[0], [1], [0]]`
+/// `MelWeightMatrix(i64:1, i64:4, i64:8, 0, 4) = [[1], [0], [0]]`
 fn mel_weight_matrix(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let dtype = weights::dtype(i32::try_from(n.int_or("output_datatype", 1)?).unwrap_or(-1))?;
     let scalar = |g: &mut Graph, k: usize, dtype: DType| -> Result<Value> {
