@@ -49,47 +49,12 @@ impl Names {
 fn write_module(out: &mut String, program: &Program, plan: &Plan) -> Result {
     let names = Names::new(program);
     let (ty, name) = (&names.ty, &program.name);
-    writeln!(
-        out,
-        "unsafe extern \"C\" {{\n    static {name}_model: ::symshape_runtime::abi::ModelDesc;\n}}\n"
-    )?;
+    writeln!(out, "{}", include_str!("descriptor.txt").replace("PREFIX", name))?;
     contract(out, program, plan)?;
     writeln!(out, "pub struct {ty} {{\n    context: ::symshape_runtime::Context,\n}}\n\nimpl {ty} {{")?;
     constants(out, program, plan, &names)?;
-    writeln!(
-        out,
-        r#"
-    /// The model, to be shared by several contexts.
-    ///
-    /// # Errors
-    /// When the linked object is of another version of symshape.
-    pub fn model() -> Result<::symshape_runtime::Model, ::symshape_runtime::OpenError> {{
-        // SAFETY: symshape made the object that exports this descriptor, and it lives as long as the program.
-        unsafe {{ ::symshape_runtime::Model::from_desc(&raw const {name}_model, ::std::sync::Arc::new(())) }}
-    }}
-
-    /// A context with an arena of its own, for one thread at a time.
-    ///
-    /// # Errors
-    /// As [`Self::model`], and when the system refuses the address space.
-    pub fn new() -> Result<{ty}, ::symshape_runtime::OpenError> {{
-        Ok({ty} {{ context: ::symshape_runtime::Context::new(&Self::model()?)? }})
-    }}
-
-    /// A context over memory that is lent: [`Self::ARENA_MAX`] bytes, and 63 more where they are not aligned to 64.
-    ///
-    /// # Errors
-    /// As [`Self::model`], and when the memory is too small.
-    pub fn in_memory(memory: &'static mut [u8]) -> Result<{ty}, ::symshape_runtime::OpenError> {{
-        Ok({ty} {{ context: ::symshape_runtime::Context::in_memory(&Self::model()?, memory)? }})
-    }}
-
-    /// The context behind it.
-    pub fn context(&mut self) -> &mut ::symshape_runtime::Context {{
-        &mut self.context
-    }}
-"#
-    )?;
+    let constructors = include_str!("module.txt").replace("TYPE", ty).replace("PREFIX", name);
+    write!(out, "\n{constructors}\n")?;
     run(out, program, &names)?;
     writeln!(out, "}}")
 }
