@@ -217,6 +217,15 @@ impl Relation {
         Relation::le(b, a)
     }
 
+    /// The symbol, if this says that one is not 0.
+    pub(crate) fn nonzero_symbol(&self) -> Option<&Symbol> {
+        match (self.comparison, self.a.is_int(0), self.b.is_int(0)) {
+            (Comparison::Ne, _, true) => self.a.as_symbol(),
+            (Comparison::Ne, true, _) => self.b.as_symbol(),
+            _ => None,
+        }
+    }
+
     /// `b % a == 0`
     pub fn divides(a: impl Into<Dim>, b: impl Into<Dim>) -> Self {
         Relation::new(Comparison::Divides, a.into(), b.into())
@@ -458,7 +467,7 @@ impl Facts {
             Comparison::Le => self.narrow_le(&relation.a, &relation.b),
             Comparison::Lt => self.narrow_le(&relation.a, &(&relation.b - 1)),
             Comparison::Divides => self.narrow_step(&relation.a, &relation.b),
-            Comparison::Ne => true,
+            Comparison::Ne => self.narrow_ne(&relation.a, &relation.b),
         };
         match narrowed {
             true => Ok(()),
@@ -538,6 +547,22 @@ impl Facts {
                 self.declare(&symbol.clone(), Declaration::at_least(lo.clone())).is_ok()
             }
             _ => true,
+        }
+    }
+
+    /// A symbol that is not one of its extreme values is beyond it.
+    fn narrow_ne(&mut self, a: &Dim, b: &Dim) -> bool {
+        let (symbol, value) = match (a.as_symbol(), b.as_int(), a.as_int(), b.as_symbol()) {
+            (Some(symbol), Some(value), ..) | (_, _, Some(value), Some(symbol)) => (symbol.clone(), value),
+            _ => return true,
+        };
+        let Some(old) = self.declaration(&symbol).cloned() else { return true };
+        if old.lo == *value {
+            return self.declare(&symbol, Declaration::at_least(value + 1)).is_ok();
+        }
+        match old.hi.as_ref() == Some(value) {
+            true => self.declare(&symbol, Declaration::range(old.lo, value - 1)).is_ok(),
+            false => true,
         }
     }
 

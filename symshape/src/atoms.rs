@@ -8,16 +8,16 @@
 //!
 //! A symbol with a step is replaced at the door: `S` with `S % 8 == 3` becomes `8*t + 3` over an atom `t`.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::assume::{Comparison, Entry, Facts};
 use crate::bounds::{Bound, Interval, RESERVE, Why};
 use crate::dim::{Dim, Symbol};
 use crate::int::Int;
+use crate::memo::{FastMap, Memo};
 use crate::poly::{AtomId, Mono, Poly, Term, TooLarge};
 use crate::proof::{Event, Given};
+use crate::rules;
 
 /// What an atom stands for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -64,33 +64,11 @@ impl From<TooLarge> for Refusal {
     }
 }
 
-/// A fast hash for keys that are already spread out; not for keys from outside that pile up on purpose, which the
-/// caps on terms and atoms bound.
-#[derive(Default)]
-pub(crate) struct FastHasher(u64);
-
-impl Hasher for FastHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.chunks(8).for_each(|chunk| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
-        });
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 29)
-    }
-}
-
-pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
-
 /// More atoms than this make a query too large.
-const MAX_ATOMS: usize = 400;
+pub(crate) const MAX_ATOMS: usize = 400;
+
+/// From so many atoms on, a table finds them.
+const FEW_ATOMS: usize = 16;
 
 /// The rank of a symbol whose own bounds are being read: nothing may be bounded by it yet.
 const IN_PROGRESS: u32 = u32::MAX;
@@ -99,13 +77,18 @@ const IN_PROGRESS: u32 = u32::MAX;
 #[derive(Clone)]
 pub(crate) struct Engine {
     pub(crate) facts: Facts,
-    pub(crate) atoms: Vec<Atom>,
+    pub(crate) atoms: Vec<Box<Atom>>,
     /// What was found out, in order: the derivation that check.rs replays.
     pub(crate) log: Vec<Event>,
+    /// Whether `log` and the reasons of bounds are kept: only proofs want them.
+    pub(crate) recording: bool,
+    /// The numbers of atoms, where there are many.
     table: FastMap<Kind, AtomId>,
-    symbols: FastMap<Symbol, Poly>,
-    pub(crate) quotients: FastMap<(Poly, Poly), Poly>,
-    pub(crate) normal: FastMap<Dim, Poly>,
+    symbols: Memo<Symbol, Poly>,
+    pub(crate) quotients: Memo<(Poly, Poly), Poly>,
+    pub(crate) normal: Memo<Dim, Poly>,
+    /// Whether an atom was met to which rules for sums apply.
+    pub(crate) has_foldable: bool,
     /// Steps left for the search in bounds.rs.
     pub(crate) fuel: u32,
     /// Steps left for all searches together.
@@ -117,7 +100,17 @@ pub(crate) struct Engine {
 impl Engine {
     /// An engine that has read the assumed inequalities.
     pub(crate) fn new(facts: &Facts) -> Self {
-        let mut engine = Engine::blank(facts);
+        Engine::blank(facts, false).informed()
+    }
+
+    /// [`Engine::new`], keeping a log of the derivation.
+    pub(crate) fn recording(facts: &Facts) -> Self {
+        Engine::blank(facts, true).informed()
+    }
+
+    fn informed(mut self) -> Self {
+        let engine = &mut self;
+        let facts = engine.facts.clone();
         for idx in 0..facts.assumptions().len() {
             let relation = facts.assumptions()[idx].relation.clone();
             let (low, high, gap) = match relation.comparison {
@@ -129,22 +122,30 @@ impl Engine {
                 engine.attach(&high.sub(&low).add_const(&Int::from(-gap)), Given::Assumption(idx));
             }
         }
-        engine
+        self
     }
 
     /// An engine without atoms.
-    pub(crate) fn blank(facts: &Facts) -> Self {
+    pub(crate) fn blank(facts: &Facts, recording: bool) -> Self {
         Engine {
             facts: facts.clone(),
             atoms: Vec::with_capacity(8),
-            log: Vec::with_capacity(8),
+            log: Vec::new(),
+            recording,
             table: FastMap::default(),
-            symbols: FastMap::default(),
-            quotients: FastMap::default(),
-            normal: FastMap::default(),
+            symbols: Memo::default(),
+            quotients: Memo::default(),
+            normal: Memo::default(),
+            has_foldable: false,
             fuel: 0,
             reserve: RESERVE,
             nesting: 0,
+        }
+    }
+
+    pub(crate) fn record(&mut self, event: impl FnOnce() -> Event) {
+        if self.recording {
+            self.log.push(event());
         }
     }
 
@@ -159,12 +160,15 @@ impl Engine {
 
     /// The atom of `poly` that is eliminated first.
     pub(crate) fn top_atom(&self, poly: &Poly) -> Option<AtomId> {
-        let ids = poly.terms().iter().flat_map(|term| term.0.ids()).copied();
+        let ids = poly.terms().iter().flat_map(|term| term.0.ids());
         ids.max_by_key(|&id| self.order(id))
     }
 
     pub(crate) fn find(&self, kind: &Kind) -> Option<AtomId> {
-        self.table.get(kind).copied()
+        match self.atoms.len() < FEW_ATOMS {
+            true => self.atoms.iter().position(|atom| atom.kind == *kind).map(|idx| idx as AtomId),
+            false => self.table.get(kind).copied(),
+        }
     }
 
     pub(crate) fn insert(&mut self, atom: Atom) -> Result<AtomId, Refusal> {
@@ -172,16 +176,21 @@ impl Engine {
             return Err(Refusal::TooLarge);
         }
         let id = self.atoms.len() as AtomId;
-        self.log.push(Event::Atom { id, range: atom.range.clone() });
-        self.table.insert(atom.kind.clone(), id);
-        self.atoms.push(atom);
+        self.has_foldable |= rules::has_sum_rules(&atom.kind);
+        self.record(|| Event::Atom { id, range: atom.range.clone() });
+        self.atoms.push(atom.into());
+        if self.atoms.len() >= FEW_ATOMS {
+            let first = if self.atoms.len() == FEW_ATOMS { 0 } else { id as usize };
+            let added = self.atoms[first..].iter().enumerate();
+            self.table.extend(added.map(|(idx, atom)| (atom.kind.clone(), (first + idx) as AtomId)));
+        }
         Ok(id)
     }
 
     /// One more than the rank of every atom in `polys`.
     pub(crate) fn rank_above<'p>(&self, polys: impl IntoIterator<Item = &'p Poly>) -> u32 {
         let atoms = polys.into_iter().flat_map(|poly| poly.terms()).flat_map(|term| term.0.ids());
-        atoms.map(|&id| self.atom(id).rank).max().map_or(0, |rank| rank.saturating_add(1))
+        atoms.map(|id| self.atom(id).rank).max().map_or(0, |rank| rank.saturating_add(1))
     }
 
     /// The polynomial that stands for `symbol`.
@@ -288,13 +297,13 @@ impl Engine {
         if mono.is_unit() {
             self.tighten(id, &factor, &rest, &given);
         }
-        let positive = mono.ids().iter().all(|&id| self.atom(id).range.is_positive());
+        let positive = mono.ids().into_iter().all(|id| self.atom(id).range.is_positive());
         if !positive || rest.as_const().is_some() {
             return;
         }
         let upper = factor.is_negative();
         let poly = if upper { rest } else { rest.neg() };
-        self.log.push(Event::Side { id, upper, given });
+        self.record(|| Event::Side { id, upper, given });
         self.add_side(id, upper, Side { scale: (mono, factor.abs()), poly });
     }
 
@@ -320,7 +329,7 @@ impl Engine {
         let narrower = end.as_ref().is_none_or(|old| if upper { value < *old } else { value > *old });
         if narrower {
             *end = Some(value.clone());
-            self.log.push(Event::Narrow { id, upper, value, given: given.clone(), why });
+            self.record(|| Event::Narrow { id, upper, value, given: given.clone(), why });
         }
     }
 
@@ -374,9 +383,14 @@ impl Engine {
         let high = highs.min_by(|a, b| a.1.value.cmp(&b.1.value));
         let lo = lows.as_ref().and_then(|lows| lows.iter().map(|bound| bound.value.clone()).min());
         let hi = high.as_ref().map(|(_, bound)| bound.value.clone());
-        let low_reason =
-            lows.map_or(Why::Given, |lows| Why::Each(lows.into_iter().map(|low| low.why).collect()));
-        let high_reason = high.map_or(Why::Given, |(idx, bound)| Why::Operand(idx, Arc::new(bound.why)));
+        let low_reason = match lows {
+            Some(lows) if self.recording => Why::Each(lows.into_iter().map(|low| low.why).collect()),
+            _ => Why::Given,
+        };
+        let high_reason = match high {
+            Some((idx, bound)) if self.recording => Why::Operand(idx, Arc::new(bound.why)),
+            _ => Why::Given,
+        };
         let upper = minimum_sides(&list);
         let rank = self.rank_above(&list);
         let (range, reasons) = (Interval { lo, hi }, [low_reason, high_reason]);

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use num_bigint::BigInt;
 
-use crate::assume::Facts;
+use crate::assume::{Entry, Facts};
 use crate::atoms::{Engine, Kind, Side};
 use crate::dim::Dim;
 use crate::int::Int;
@@ -181,8 +181,13 @@ impl Engine {
         self.fuel = FUEL.min(self.reserve);
     }
 
+    fn because(&self, why: impl FnOnce() -> Why) -> Why {
+        if self.recording { why() } else { Why::Given }
+    }
+
     fn interval_of(&self, mono: &Mono) -> Interval {
-        let mut ids = mono.ids();
+        let ids = mono.ids();
+        let mut ids = &ids[..];
         let mut product = Interval::point(Int::ONE);
         while let Some(&id) = ids.first() {
             let exponent = ids.iter().take_while(|&&other| other == id).count();
@@ -196,9 +201,9 @@ impl Engine {
     pub(crate) fn interval(&self, poly: &Poly) -> Interval {
         let mut sum = Interval::point(Int::ZERO);
         for (mono, coef) in poly.terms() {
-            let part = match mono.ids() {
-                [] => Interval::point(coef.clone()),
-                [id] => self.atom(*id).range.scale(coef),
+            let part = match (mono.degree(), mono.only()) {
+                (0, _) => Interval::point(coef.clone()),
+                (_, Some(id)) => self.atom(id).range.scale(coef),
                 _ => self.interval_of(mono).scale(coef),
             };
             sum = sum.add(&part);
@@ -212,7 +217,7 @@ impl Engine {
     /// Whether interval arithmetic is already exact: independent symbols, each in one place.
     fn interval_is_exact(&self, poly: &Poly) -> bool {
         let mut seen: Vec<AtomId> = Vec::new();
-        poly.varying().iter().flat_map(|term| term.0.ids()).all(|&id| {
+        poly.varying().iter().flat_map(|term| term.0.ids()).all(|id| {
             let atom = self.atom(id);
             let fresh = !seen.contains(&id);
             seen.push(id);
@@ -234,7 +239,7 @@ impl Engine {
             return self.lower_primitive(poly);
         }
         let divide = |(mono, coef): &(Mono, Int)| (*mono, coef.div_floor(&content));
-        let reduced = Poly::from_ordered(poly.varying().iter().map(divide).collect());
+        let reduced = Poly::from_ordered(poly.varying().iter().map(divide));
         let mut bound = self.lower_primitive(&reduced)?;
         bound.value = &(&bound.value * &content) + &constant;
         Some(bound)
@@ -286,17 +291,19 @@ impl Engine {
         }
     }
 
-    fn sides(&self, id: AtomId, upper: bool) -> Vec<(SideRef, Side)> {
+    /// Side number `idx` of an atom; the end of its constant range comes after all others.
+    fn side(&self, id: AtomId, upper: bool, idx: usize) -> Option<(SideRef, Side)> {
         let atom = self.atom(id);
         let (list, end) = match upper {
             true => (&atom.upper, &atom.range.hi),
             false => (&atom.lower, &atom.range.lo),
         };
-        let given =
-            list.iter().enumerate().map(|(idx, side)| (SideRef { upper, idx: Some(idx) }, side.clone()));
-        let constant =
-            end.as_ref().map(|end| Side { scale: (Mono::UNIT, Int::ONE), poly: end.clone().into() });
-        given.chain(constant.map(|side| (SideRef { upper, idx: None }, side))).collect()
+        if let Some(side) = list.get(idx) {
+            return Some((SideRef { upper, idx: Some(idx) }, side.clone()));
+        }
+        let end = end.as_ref().filter(|_| idx == list.len())?;
+        let constant = Side { scale: (Mono::UNIT, Int::ONE), poly: end.clone().into() };
+        Some((SideRef { upper, idx: None }, constant))
     }
 
     fn lower_by_sides(
@@ -308,10 +315,14 @@ impl Engine {
         sign: Why,
     ) -> Option<Bound> {
         let mut best: Option<Bound> = None;
-        let sign = Arc::new(sign);
-        for (side, bound) in self.sides(id, upper) {
+        let sign = self.recording.then(|| Arc::new(sign));
+        for idx in 0.. {
+            let Some((side, bound)) = self.side(id, upper, idx) else { break };
             if let Some((value, why)) = self.lower_at(coef, rest, &bound) {
-                let why = Why::Side { atom: id, side, sign: sign.clone(), rest: Arc::new(why) };
+                let why = match &sign {
+                    Some(sign) => Why::Side { atom: id, side, sign: sign.clone(), rest: Arc::new(why) },
+                    None => Why::Given,
+                };
                 best = [best, Some(Bound { value, why })].into_iter().flatten().reduce(better);
             }
         }
@@ -340,28 +351,35 @@ impl Engine {
             return self.lower_by_cases(poly, id);
         }
         let mut pick = |upper| -> Option<(SideRef, Int, Why)> {
-            let candidates = self.sides(id, upper);
-            let ends = candidates.into_iter().filter_map(|(side, bound)| {
-                let (value, why) = self.lower_at(coef, rest, &bound)?;
-                Some((side, value, why))
-            });
-            ends.max_by(|a, b| a.1.cmp(&b.1))
+            let mut best: Option<(SideRef, Int, Why)> = None;
+            for idx in 0.. {
+                let Some((side, bound)) = self.side(id, upper, idx) else { break };
+                if let Some((value, why)) = self.lower_at(coef, rest, &bound)
+                    && best.as_ref().is_none_or(|best| value >= best.1)
+                {
+                    best = Some((side, value, why));
+                }
+            }
+            best
         };
         let (low, high) = (pick(false)?, pick(true)?);
-        let why = Why::Ends { atom: id, sides: [low.0, high.0], rest: Arc::new([low.2, high.2]) };
+        let ends = [low.0, high.0];
+        let why = self.because(|| Why::Ends { atom: id, sides: ends, rest: Arc::new([low.2, high.2]) });
         Some(Bound { value: low.1.min(high.1), why })
     }
 
     fn lower_by_cases(&mut self, poly: &Poly, id: AtomId) -> Option<Bound> {
         let Kind::Min(list) = self.atom(id).kind.clone() else { return None };
         let mut least: Option<Int> = None;
-        let mut rest = Vec::with_capacity(list.len());
+        let mut rest = Vec::new();
         for operand in &list {
             let bound = self.lower(&poly.replace(id, operand).ok()?)?;
             least = Some(least.map_or(bound.value.clone(), |old| old.min(bound.value)));
-            rest.push(bound.why);
+            if self.recording {
+                rest.push(bound.why);
+            }
         }
-        Some(Bound { value: least?, why: Why::Cases { atom: id, rest } })
+        Some(Bound { value: least?, why: self.because(|| Why::Cases { atom: id, rest }) })
     }
 
     /// Where the degree in the atom is above 1: if a step of one never lowers the value, it is least at the low end.
@@ -382,7 +400,8 @@ impl Engine {
         let range = &self.atom(id).range;
         let end = if sign < 0 { range.hi.clone() } else { range.lo.clone() }?;
         let rest = self.lower(&poly.replace(id, &end.into()).ok()?)?;
-        let why = Why::Monotone { atom: id, upper: sign < 0, step: Arc::new(step), rest: Arc::new(rest.why) };
+        let (step, upper) = (Arc::new(step), sign < 0);
+        let why = self.because(|| Why::Monotone { atom: id, upper, step, rest: Arc::new(rest.why) });
         Some(Bound { value: rest.value, why })
     }
 }
@@ -410,11 +429,19 @@ impl Facts {
         let lo = engine.lower(&poly).map(|bound| bound.value);
         engine.refuel();
         let hi = engine.upper(&poly).map(|bound| bound.value);
-        let range = match lo == hi {
+        // Nothing can be tighter than the interval of independent symbols.
+        let exact = lo == hi || (self.is_independent() && engine.interval_is_exact(&poly));
+        let range = match exact {
             true => Interval { lo, hi },
             false => self.tightest(e, Interval { lo, hi }),
         };
         Bounds { lo: range.lo.map(|lo| lo.to_big()), hi: range.hi.map(|hi| hi.to_big()) }
+    }
+
+    /// Whether nothing is known of symbols but the range of each.
+    fn is_independent(&self) -> bool {
+        let free = |entry: &Entry| entry.lower.is_empty() && entry.upper.is_empty();
+        self.assumptions().is_empty() && self.entries().iter().all(free)
     }
 
     /// The exact range, where values at both ends of `range` are met or all points can be tried; else `range`.

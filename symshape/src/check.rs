@@ -25,7 +25,7 @@ use crate::bounds::{Interval, Why};
 use crate::dim::{Dim, Node, Symbol};
 use crate::int::Int;
 use crate::poly::{AtomId, Poly};
-use crate::proof::{Argument, Event, Given, Goal, MinimumLaw, Proof};
+use crate::proof::{Argument, Derivation, Event, Given, Goal, MinimumLaw, Proof, Split};
 use sum::Sum;
 
 /// What is wrong with a proof.
@@ -57,14 +57,19 @@ impl Proof {
     /// The first step that does not follow.
     pub fn check(&self) -> Result<(), Flaw> {
         match &*self.0 {
-            Argument::Derivation { engine, relation, goal } => {
-                Replay::new(engine).run(engine, relation, goal)
-            }
+            Argument::Derivation { facts, relation, steps } => match steps.derive(facts, relation) {
+                Some(Derivation { engine, goal }) => Replay::new(engine).run(engine, relation, goal),
+                None => flaw("the derivation cannot be found again"),
+            },
             Argument::Exhaustive { facts, relation } => points::check(facts, relation),
-            Argument::Cases { facts, relation, operands, branches } => {
-                ensure(operands.len() == branches.len(), "a case is missing")?;
-                for (least, branch) in branches.iter().enumerate() {
-                    let scope = facts.with_least(operands, least);
+            Argument::Cases { facts, relation, split, branches } => {
+                ensure(split.cases() == branches.len() && !branches.is_empty(), "a case is missing")?;
+                if let Split::Sign(symbol) = split {
+                    let mut known = facts.assumptions().iter().map(|known| known.relation.nonzero_symbol());
+                    ensure(known.any(|known| known == Some(symbol)), "a symbol may be 0")?;
+                }
+                for (case, branch) in branches.iter().enumerate() {
+                    let scope = facts.with_case(split, case);
                     ensure(branch.facts().same_as(&scope), "a case assumes something else")?;
                     ensure(branch.relation() == relation, "a case proves something else")?;
                     branch.check()?;
@@ -79,7 +84,7 @@ impl Proof {
 struct Replay<'e> {
     facts: &'e Facts,
     /// The atoms as the engine left them: only their kinds and reasons are read.
-    atoms: &'e [Atom],
+    atoms: &'e [Box<Atom>],
     ranges: Vec<Interval>,
     /// Lower and upper sides by atom: `(scale, bound)`.
     sides: Vec<[Vec<(Sum, Sum)>; 2]>,
@@ -91,7 +96,7 @@ struct Replay<'e> {
 
 impl<'e> Replay<'e> {
     fn new(engine: &'e Engine) -> Self {
-        let search = Engine::blank(&engine.facts);
+        let search = Engine::blank(&engine.facts, true);
         let (ranges, sides, quotients, minima) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Replay { facts: &engine.facts, atoms: &engine.atoms, ranges, sides, quotients, minima, search }
     }
@@ -173,7 +178,8 @@ impl<'e> Replay<'e> {
         }
         self.ranges.push(range.clone());
         self.sides.push(sides);
-        self.search.atoms.push(Atom { range: range.clone(), lower, upper, ..atom.clone() });
+        let atom = Atom { range: range.clone(), lower, upper, ..Atom::clone(atom) };
+        self.search.atoms.push(atom.into());
         Ok(())
     }
 
@@ -337,9 +343,9 @@ impl<'e> Replay<'e> {
 
     fn is_quotient_atom(&self, num: &Poly, den: &Poly, result: &Poly) -> bool {
         let Some((mono, coef)) = result.as_term() else { return false };
-        let ([id], true) = (mono.ids(), coef.is_one()) else { return false };
-        matches!(&self.atoms[*id as usize].kind, Kind::Div(a, b) if a == num && b == den)
-            && (*id as usize) < self.ranges.len()
+        let (Some(id), true) = (mono.only(), coef.is_one()) else { return false };
+        matches!(&self.atoms[id as usize].kind, Kind::Div(a, b) if a == num && b == den)
+            && (id as usize) < self.ranges.len()
     }
 
     fn add_minimum(&mut self, law: &MinimumLaw, from: &[Poly], to: &[Poly], result: &Poly) -> Checked {
@@ -427,7 +433,7 @@ impl<'e> Replay<'e> {
         if let Some((_, value)) = self.minima.iter().find(|entry| entry.0 == list) {
             return Ok(value.clone());
         }
-        let is_atom = |atom: &&Atom| match &atom.kind {
+        let is_atom = |atom: &Atom| match &atom.kind {
             Kind::Min(operands) => operands.iter().map(Sum::from).eq(list.iter().cloned()),
             _ => false,
         };

@@ -6,13 +6,16 @@
 //! Each node caches its hash, size and depth, so that hashing is constant time and hostile trees can be refused
 //! before anything recurses into them.
 
+mod build;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 
 use num_bigint::BigInt;
-use num_integer::Integer;
-use num_traits::{One, Signed, ToPrimitive, Zero};
+use num_traits::ToPrimitive;
+
+use crate::memo::FastHasher;
 
 /// The name of an integer whose value is not known yet.
 ///
@@ -76,6 +79,7 @@ struct Term {
     hash: u64,
     size: u32,
     depth: u32,
+    operations: u32,
 }
 
 /// Deeper terms are evaluated, proven and printed by nobody: recursion stays far from the end of a 2 MB stack.
@@ -151,7 +155,8 @@ impl From<Node> for Dim {
                 list.iter().for_each(&mut visit)
             }
         }
-        Dim(Arc::new(Term { node, hash, size, depth }))
+        let operations = crate::cost::of_node(&node);
+        Dim(Arc::new(Term { node, hash, size, depth, operations }))
     }
 }
 
@@ -220,12 +225,12 @@ impl Dim {
 
     /// The integer 0.
     pub fn zero() -> Self {
-        BigInt::ZERO.into()
+        0.into()
     }
 
     /// The integer 1.
     pub fn one() -> Self {
-        BigInt::one().into()
+        1.into()
     }
 
     /// The outermost operation.
@@ -263,8 +268,18 @@ impl Dim {
         self.0.depth <= MAX_DEPTH && self.0.size <= MAX_SIZE
     }
 
+    /// The number of nodes, counted as a tree.
+    pub(crate) fn size(&self) -> u32 {
+        self.0.size
+    }
+
     pub(crate) fn depth(&self) -> u32 {
         self.0.depth
+    }
+
+    /// As cost.rs counts them.
+    pub(crate) fn operations(&self) -> u32 {
+        self.0.operations
     }
 
     pub(crate) fn address(&self) -> usize {
@@ -273,7 +288,8 @@ impl Dim {
 
     /// Every node once, operands first, without recursion and without walking a shared subtree twice.
     pub(crate) fn post_order(&self) -> Vec<&Dim> {
-        let (mut order, mut seen, mut stack) = (Vec::new(), HashSet::new(), vec![(self, false)]);
+        let mut seen: HashSet<usize, BuildHasherDefault<FastHasher>> = HashSet::default();
+        let (mut order, mut stack) = (Vec::new(), vec![(self, false)]);
         while let Some((dim, expanded)) = stack.pop() {
             if expanded {
                 order.push(dim);
@@ -314,134 +330,6 @@ impl Dim {
         }
         done[&self.address()].clone()
     }
-
-    /// `self // divisor`, rounded towards negative infinity. A divisor of 0 is kept as written.
-    pub fn floor_div(&self, divisor: impl Into<Dim>) -> Dim {
-        let divisor = divisor.into();
-        if divisor.is_int(1) {
-            return self.clone();
-        }
-        match (self.as_int(), divisor.as_int()) {
-            (Some(a), Some(b)) if !b.is_zero() => a.div_floor(b).into(),
-            _ => Node::FloorDiv(self.clone(), divisor).into(),
-        }
-    }
-
-    /// `self % divisor`: what [`Dim::floor_div`] leaves over, with the sign of the divisor.
-    pub fn modulo(&self, divisor: impl Into<Dim>) -> Dim {
-        let divisor = divisor.into();
-        match (self.as_int(), divisor.as_int()) {
-            (_, Some(b)) if b.is_one() => Dim::zero(),
-            (Some(a), Some(b)) if !b.is_zero() => a.mod_floor(b).into(),
-            _ => Node::Mod(self.clone(), divisor).into(),
-        }
-    }
-
-    /// The quotient rounded towards positive infinity, built from a floor division.
-    ///
-    /// ```
-    /// use symshape::Dim;
-    /// assert_eq!(Dim::symbol("N").ceil_div(8).to_string(), "(N + 7)//8");
-    /// assert_eq!(Dim::from(-7).ceil_div(2), Dim::from(-3));
-    /// ```
-    pub fn ceil_div(&self, divisor: impl Into<Dim>) -> Dim {
-        let divisor = divisor.into();
-        match divisor.as_int() {
-            Some(value) if value.is_positive() => (self + (&divisor - 1)).floor_div(divisor),
-            // For a divisor below zero `a + b - 1` would round the wrong way; this form holds for both signs.
-            _ => -(-self).floor_div(divisor),
-        }
-    }
-
-    /// The lesser of two.
-    pub fn min(&self, other: impl Into<Dim>) -> Dim {
-        extreme([self.clone(), other.into()], Node::Min, BigInt::min)
-    }
-
-    /// The greater of two.
-    pub fn max(&self, other: impl Into<Dim>) -> Dim {
-        extreme([self.clone(), other.into()], Node::Max, BigInt::max)
-    }
-
-    /// The sum of `terms`, 0 if there are none.
-    pub fn sum(terms: impl IntoIterator<Item = Dim>) -> Dim {
-        let (mut list, mut constant) = (Vec::new(), BigInt::ZERO);
-        for term in terms {
-            match term.node() {
-                Node::Int(value) => constant += value,
-                Node::Add(inner) => {
-                    for part in inner {
-                        match part.as_int() {
-                            Some(value) => constant += value,
-                            None => list.push(part.clone()),
-                        }
-                    }
-                }
-                _ => list.push(term),
-            }
-        }
-        if list.is_empty() || !constant.is_zero() {
-            list.push(constant.into());
-        }
-        single_or(list, Node::Add)
-    }
-
-    /// The product of `factors`, 1 if there are none.
-    pub fn product(factors: impl IntoIterator<Item = Dim>) -> Dim {
-        let (mut list, mut constant) = (Vec::new(), BigInt::one());
-        for factor in factors {
-            match factor.node() {
-                Node::Int(value) => constant *= value,
-                Node::Mul(inner) => {
-                    for part in inner {
-                        match part.as_int() {
-                            Some(value) => constant *= value,
-                            None => list.push(part.clone()),
-                        }
-                    }
-                }
-                _ => list.push(factor),
-            }
-        }
-        if constant.is_zero() {
-            return Dim::zero();
-        }
-        if list.is_empty() || !constant.is_one() {
-            list.insert(0, constant.into());
-        }
-        single_or(list, Node::Mul)
-    }
-}
-
-fn single_or(mut list: Vec<Dim>, build: fn(Vec<Dim>) -> Node) -> Dim {
-    match list.len() {
-        1 => list.remove(0),
-        _ => build(list).into(),
-    }
-}
-
-fn extreme(pair: [Dim; 2], build: fn(Vec<Dim>) -> Node, pick: fn(BigInt, BigInt) -> BigInt) -> Dim {
-    let same = std::mem::discriminant(&build(Vec::new()));
-    let (mut list, mut constant) = (Vec::new(), None);
-    for operand in pair {
-        let parts = match operand.node() {
-            Node::Min(inner) | Node::Max(inner) if std::mem::discriminant(operand.node()) == same => {
-                inner.clone()
-            }
-            _ => vec![operand],
-        };
-        for part in parts {
-            match part.as_int() {
-                Some(value) => {
-                    constant = Some(constant.map_or(value.clone(), |old| pick(old, value.clone())))
-                }
-                None if list.contains(&part) => {}
-                None => list.push(part),
-            }
-        }
-    }
-    list.extend(constant.map(Dim::from));
-    single_or(list, build)
 }
 
 fn rebuild(dim: &Dim, node: &Node, mut new: impl FnMut(&Dim) -> Dim) -> Dim {
@@ -458,102 +346,4 @@ fn rebuild(dim: &Dim, node: &Node, mut new: impl FnMut(&Dim) -> Dim) -> Dim {
 
 fn fold_extreme(list: impl Iterator<Item = Dim>, pick: fn(&Dim, Dim) -> Dim) -> Dim {
     list.reduce(|acc, next| pick(&acc, next)).expect("a minimum or maximum has operands")
-}
-
-macro_rules! from_integers {
-    ($($int:ty),*) => {$(
-        impl From<$int> for Dim {
-            fn from(value: $int) -> Self {
-                BigInt::from(value).into()
-            }
-        }
-    )*};
-}
-
-from_integers!(i32, i64, u32, u64, usize);
-
-impl From<BigInt> for Dim {
-    fn from(value: BigInt) -> Self {
-        Node::Int(value).into()
-    }
-}
-
-impl From<Symbol> for Dim {
-    fn from(symbol: Symbol) -> Self {
-        Node::Symbol(symbol).into()
-    }
-}
-
-impl From<&Symbol> for Dim {
-    fn from(symbol: &Symbol) -> Self {
-        symbol.clone().into()
-    }
-}
-
-impl From<&Dim> for Dim {
-    fn from(dim: &Dim) -> Self {
-        dim.clone()
-    }
-}
-
-macro_rules! operators {
-    ($($name:ident, $method:ident, $body:expr;)*) => {$(
-        impl std::ops::$name<&Dim> for &Dim {
-            type Output = Dim;
-            fn $method(self, other: &Dim) -> Dim {
-                let body: fn(&Dim, &Dim) -> Dim = $body;
-                body(self, other)
-            }
-        }
-        impl std::ops::$name<Dim> for &Dim {
-            type Output = Dim;
-            fn $method(self, other: Dim) -> Dim {
-                std::ops::$name::$method(self, &other)
-            }
-        }
-        impl std::ops::$name<&Dim> for Dim {
-            type Output = Dim;
-            fn $method(self, other: &Dim) -> Dim {
-                std::ops::$name::$method(&self, other)
-            }
-        }
-        impl std::ops::$name<Dim> for Dim {
-            type Output = Dim;
-            fn $method(self, other: Dim) -> Dim {
-                std::ops::$name::$method(&self, &other)
-            }
-        }
-        impl std::ops::$name<i64> for &Dim {
-            type Output = Dim;
-            fn $method(self, other: i64) -> Dim {
-                std::ops::$name::$method(self, &Dim::from(other))
-            }
-        }
-        impl std::ops::$name<i64> for Dim {
-            type Output = Dim;
-            fn $method(self, other: i64) -> Dim {
-                std::ops::$name::$method(&self, &Dim::from(other))
-            }
-        }
-    )*};
-}
-
-operators! {
-    Add, add, |a, b| Dim::sum([a.clone(), b.clone()]);
-    Sub, sub, |a, b| Dim::sum([a.clone(), -b]);
-    Mul, mul, |a, b| Dim::product([a.clone(), b.clone()]);
-}
-
-impl std::ops::Neg for &Dim {
-    type Output = Dim;
-    fn neg(self) -> Dim {
-        Dim::product([Dim::from(-1), self.clone()])
-    }
-}
-
-impl std::ops::Neg for Dim {
-    type Output = Dim;
-    fn neg(self) -> Dim {
-        -&self
-    }
 }

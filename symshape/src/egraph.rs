@@ -15,8 +15,8 @@ use egg::{
 };
 use egg::{Searcher, define_language};
 
+use crate::cost::operations;
 use crate::dim::{Dim, Node};
-use crate::render::operations;
 use crate::rules;
 
 define_language! {
@@ -47,6 +47,7 @@ impl Leaves {
         let (list, build): (&[Dim], Build) = match dim.node() {
             Node::Min(list) => (list, Lattice::Min),
             Node::Max(list) => (list, Lattice::Max),
+            Node::Add(terms) if let Some(moved) = moved_in(terms) => return self.encode(&moved, expr),
             _ => {
                 let known = self.0.iter().position(|leaf| leaf == dim);
                 let idx = known.unwrap_or(self.0.len());
@@ -70,6 +71,18 @@ impl Leaves {
             });
         }
         dims.pop().expect("an expression is not empty")
+    }
+}
+
+/// `min(a, b) + k` as `min(a + k, b + k)`, for an integer `k`.
+fn moved_in(terms: &[Dim]) -> Option<Dim> {
+    let [extreme, shift] = terms else { return None };
+    shift.as_int()?;
+    let shifted = |list: &[Dim]| list.iter().map(|operand| operand + shift).collect::<Vec<_>>();
+    match extreme.node() {
+        Node::Min(list) => shifted(list).into_iter().reduce(|acc, next| Dim::min(&acc, next)),
+        Node::Max(list) => shifted(list).into_iter().reduce(|acc, next| Dim::max(&acc, next)),
+        _ => None,
     }
 }
 
@@ -125,7 +138,12 @@ fn rewrites() -> Vec<Rewrite<Lattice, ()>> {
 
 /// Whether `dim` is a minimum or maximum with another kind of one inside, few enough to try all forms.
 fn is_nested(dim: &Dim) -> bool {
-    let mixed = |list: &[Dim], inner: fn(&Node) -> bool| list.iter().any(|operand| inner(operand.node()));
+    let mixed = |list: &[Dim], inner: fn(&Node) -> bool| {
+        list.iter().any(|operand| match operand.node() {
+            Node::Add(terms) => moved_in(terms).is_some_and(|moved| inner(moved.node())),
+            node => inner(node),
+        })
+    };
     let nested = match dim.node() {
         Node::Min(list) => mixed(list, |node| matches!(node, Node::Max(_))),
         Node::Max(list) => mixed(list, |node| matches!(node, Node::Min(_))),

@@ -39,12 +39,14 @@
 //!
 //! | stage | module | what it does |
 //! |---|---|---|
-//! | terms | `dim`, `text`, `eval` | [`Dim`]: build, print, parse, evaluate |
+//! | terms | `dim`, `text`, `eval`, `cost`, `order` | [`Dim`]: build, print, parse, evaluate |
 //! | facts | `assume` | [`Facts`]: ranges, steps, values, symbolic bounds, relations, each with its origin |
-//! | normal form | `normal`, `rules`, `atoms`, `poly`, `int` | a polynomial over symbols, quotients and minima |
+//! | normal form | `normal`, `rules`, `atoms`, `poly`, `mono`, `int`, `memo` | a polynomial over symbols, quotients and minima |
 //! | bounds | `bounds` | intervals, and elimination where an atom stands in several places |
 //! | proofs | `prove`, `sample`, `proof`, `check` | bounds, counterexamples, cases, exhaustion; certificates |
 //! | terms again | `render`, `egraph`, `simplify` | the form with the fewest operations |
+//! | many terms | `together` | forms that share work, by place in loops |
+//! | relations | `relate` | the shortest relation that holds for the same values |
 //! | text queries | [`query`] | one line in, one line out |
 #![forbid(unsafe_code)]
 
@@ -52,21 +54,26 @@ mod assume;
 mod atoms;
 mod bounds;
 mod check;
+mod cost;
 mod dim;
 mod egraph;
 mod eval;
 mod int;
+mod memo;
+mod mono;
 mod normal;
 mod order;
 mod poly;
 mod proof;
 mod prove;
 pub mod query;
+mod relate;
 mod render;
 mod rules;
 mod sample;
 mod simplify;
 mod text;
+mod together;
 
 pub use assume::{Assumption, Comparison, Declaration, FactError, Facts, Relation};
 pub use bounds::Bounds;

@@ -5,13 +5,16 @@
 //! rules of rules.rs or an atom over normal operands. Equal polynomials mean equal terms; the converse holds for
 //! whatever the rules cover.
 
-use crate::atoms::{Engine, Kind, Refusal};
+use crate::atoms::{Engine, Refusal};
 use crate::bounds::Why;
 use crate::dim::{Dim, Node};
 use crate::int::Int;
-use crate::poly::{AtomId, Poly};
+use crate::poly::Poly;
 use crate::proof::Event;
 use crate::rules::{self, Sign};
+
+/// A term of so few nodes is small.
+const SMALL: u32 = 6;
 
 /// Rules that ask for each other's results go this deep at most; real terms stay far below.
 const MAX_NESTING: u32 = 48;
@@ -34,12 +37,16 @@ impl Engine {
             Node::Symbol(symbol) => return self.symbol(symbol),
             _ => {}
         }
-        if let Some(poly) = self.normal.get(dim) {
+        // A small sum is worked out again sooner than it is found.
+        let cheap = dim.size() <= SMALL && matches!(dim.node(), Node::Add(_) | Node::Mul(_));
+        if !cheap && let Some(poly) = self.normal.get(dim) {
             return Ok(poly.clone());
         }
         let poly = self.normal_node(dim.node())?.within_caps()?;
         let poly = self.finish(poly)?;
-        self.normal.insert(dim.clone(), poly.clone());
+        if !cheap {
+            self.normal.insert(dim.clone(), poly.clone());
+        }
         Ok(poly)
     }
 
@@ -49,11 +56,14 @@ impl Engine {
             Node::Int(value) => Ok(Int::from(value).into()),
             Node::Symbol(symbol) => self.symbol(symbol),
             Node::Add(list) => {
-                let mut sum = self.normal_form(&list[0])?;
-                for operand in &list[1..] {
-                    sum = sum.add(&self.normal_form(operand)?);
+                if let [a, b] = list.as_slice() {
+                    return Ok(self.normal_form(a)?.add(&self.normal_form(b)?));
                 }
-                Ok(sum)
+                let mut terms = Vec::with_capacity(list.len());
+                for operand in list {
+                    terms.extend(self.normal_form(operand)?.into_terms());
+                }
+                Ok(Poly::from_terms(terms))
             }
             Node::Mul(list) => {
                 let mut product = self.normal_form(&list[0])?;
@@ -94,7 +104,8 @@ impl Engine {
         }
         let sign = self.divisor_sign(den)?;
         let quotient = self.nested(|engine| engine.rewrite_or_atom(num, den, sign))?;
-        self.log.push(Event::Quotient { num: num.clone(), den: den.clone(), result: quotient.clone() });
+        let result = &quotient;
+        self.record(|| Event::Quotient { num: num.clone(), den: den.clone(), result: result.clone() });
         self.quotients.insert(key, quotient.clone());
         Ok(quotient)
     }
@@ -120,10 +131,9 @@ impl Engine {
 
     /// `poly` after the rules for sums.
     pub(crate) fn finish(&mut self, poly: Poly) -> Result<Poly, Refusal> {
-        let is_symbol = |id: &AtomId| matches!(self.atom(*id).kind, Kind::Symbol { .. });
-        match poly.terms().iter().flat_map(|term| term.0.ids()).all(is_symbol) {
-            true => Ok(poly),
-            false => rules::rewrite_sum(self, poly),
+        match self.has_foldable {
+            false => Ok(poly),
+            true => rules::rewrite_sum(self, poly),
         }
     }
 

@@ -4,47 +4,71 @@
 //! in, and shapes that are equal would not look equal. Here operands get an order that depends on themselves alone:
 //! by the names of their symbols, negations after that and integers where the constructors put them.
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
 
 use crate::dim::{Dim, Node};
 
-/// `dim` with the operands of sums, products, minima and maxima in a fixed order.
+/// `dim`, which is tractable, with the operands of sums, products, minima and maxima in a fixed order.
 pub(crate) fn ordered(dim: &Dim) -> Dim {
-    if matches!(dim.node(), Node::Int(_) | Node::Symbol(_)) {
-        return dim.clone();
+    match dim.node() {
+        Node::Int(_) | Node::Symbol(_) => dim.clone(),
+        Node::Add(list) => with_sorted(dim, list, Node::Add),
+        Node::Mul(list) => with_sorted(dim, list, |mut list| {
+            // In a product the integer comes first.
+            let ints = list.iter().filter(|factor| factor.as_int().is_some()).count();
+            list.rotate_right(ints);
+            Node::Mul(list)
+        }),
+        Node::Min(list) => with_sorted(dim, list, Node::Min),
+        Node::Max(list) => with_sorted(dim, list, Node::Max),
+        Node::FloorDiv(a, b) => Node::FloorDiv(ordered(a), ordered(b)).into(),
+        Node::Mod(a, b) => Node::Mod(ordered(a), ordered(b)).into(),
     }
-    let mut done: HashMap<usize, Dim> = HashMap::new();
-    for part in dim.post_order() {
-        let of = |child: &Dim| done[&child.address()].clone();
-        let sorted = |list: &[Dim]| {
-            let mut list: Vec<Dim> = list.iter().map(of).collect();
-            list.sort_by_cached_key(key);
-            list
-        };
-        let new = match part.node() {
-            Node::Int(_) | Node::Symbol(_) => part.clone(),
-            Node::Add(list) => Node::Add(sorted(list)).into(),
-            Node::Mul(list) => {
-                let mut list = sorted(list);
-                // In a product the integer comes first.
-                let ints = list.iter().filter(|factor| factor.as_int().is_some()).count();
-                list.rotate_right(ints);
-                Node::Mul(list).into()
-            }
-            Node::Min(list) => Node::Min(sorted(list)).into(),
-            Node::Max(list) => Node::Max(sorted(list)).into(),
-            Node::FloorDiv(a, b) => Node::FloorDiv(of(a), of(b)).into(),
-            Node::Mod(a, b) => Node::Mod(of(a), of(b)).into(),
-        };
-        done.insert(part.address(), new);
+}
+
+fn with_sorted(dim: &Dim, list: &[Dim], build: impl FnOnce(Vec<Dim>) -> Node) -> Dim {
+    let mut sorted: Vec<Dim> = list.iter().map(ordered).collect();
+    sorted.sort_by(compare);
+    match sorted.iter().zip(list).all(|(a, b)| a.address() == b.address()) {
+        true => dim.clone(),
+        false => build(sorted).into(),
     }
-    done[&dim.address()].clone()
 }
 
 /// Integers last, negative terms before them, else by symbols, and by structure where these are the same.
-fn key(dim: &Dim) -> (bool, bool, Vec<String>, Dim) {
-    let is_int = dim.as_int().is_some();
-    let is_negative = matches!(dim.node(), Node::Mul(list) if list[0].as_int().is_some_and(|f| f.sign() == num_bigint::Sign::Minus));
-    let names = dim.symbols().iter().map(|symbol| symbol.name().to_string()).collect();
-    (is_int, is_negative, names, dim.clone())
+fn compare(a: &Dim, b: &Dim) -> Ordering {
+    let by_kind = kind(a).cmp(&kind(b));
+    by_kind.then_with(|| match (a.as_symbol(), b.as_symbol()) {
+        (Some(a), Some(b)) => a.name().cmp(b.name()),
+        _ => names(a).cmp(&names(b)).then_with(|| a.cmp(b)),
+    })
+}
+
+fn kind(dim: &Dim) -> u8 {
+    match dim.node() {
+        Node::Int(_) => 2,
+        Node::Mul(list) => {
+            u8::from(list[0].as_int().is_some_and(|factor| factor.sign() == num_bigint::Sign::Minus))
+        }
+        _ => 0,
+    }
+}
+
+/// The names of the symbols of `dim`, in order.
+fn names(dim: &Dim) -> Vec<&str> {
+    fn collect<'d>(dim: &'d Dim, names: &mut Vec<&'d str>) {
+        match dim.node() {
+            Node::Int(_) => {}
+            Node::Symbol(symbol) => names.push(symbol.name()),
+            Node::FloorDiv(a, b) | Node::Mod(a, b) => [a, b].into_iter().for_each(|dim| collect(dim, names)),
+            Node::Add(list) | Node::Mul(list) | Node::Min(list) | Node::Max(list) => {
+                list.iter().for_each(|dim| collect(dim, names))
+            }
+        }
+    }
+    let mut names = Vec::new();
+    collect(dim, &mut names);
+    names.sort_unstable();
+    names.dedup();
+    names
 }

@@ -6,108 +6,28 @@
 
 use std::cmp::Ordering;
 
-use crate::int::Int;
+use smallvec::{SmallVec, smallvec};
 
-/// The number of an atom in its table.
-pub(crate) type AtomId = u16;
+use crate::int::Int;
+pub(crate) use crate::mono::{AtomId, Mono};
 
 /// A polynomial, monomial or coefficient went beyond the caps of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLarge;
 
-const MAX_DEGREE: usize = 12;
 const MAX_TERMS: usize = 192;
 const MAX_COEFFICIENT_BITS: u64 = 4096;
-
-/// A product of atoms, sorted by number, with repetition.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct Mono {
-    len: u16,
-    ids: [AtomId; MAX_DEGREE],
-}
-
-impl Mono {
-    pub(crate) const UNIT: Mono = Mono { len: 0, ids: [0; MAX_DEGREE] };
-
-    pub(crate) fn atom(id: AtomId) -> Self {
-        let mut ids = [0; MAX_DEGREE];
-        ids[0] = id;
-        Mono { len: 1, ids }
-    }
-
-    pub(crate) fn ids(&self) -> &[AtomId] {
-        &self.ids[..self.len as usize]
-    }
-
-    pub(crate) fn is_unit(&self) -> bool {
-        self.len == 0
-    }
-
-    pub(crate) fn degree_in(&self, id: AtomId) -> usize {
-        self.ids().iter().filter(|&&other| other == id).count()
-    }
-
-    fn from_sorted(ids: impl Iterator<Item = AtomId>) -> Result<Self, TooLarge> {
-        let mut mono = Mono::UNIT;
-        for id in ids {
-            *mono.ids.get_mut(mono.len as usize).ok_or(TooLarge)? = id;
-            mono.len += 1;
-        }
-        Ok(mono)
-    }
-
-    pub(crate) fn mul(&self, other: &Mono) -> Result<Mono, TooLarge> {
-        let (mut a, mut b) = (self.ids().iter().peekable(), other.ids().iter().peekable());
-        Mono::from_sorted(std::iter::from_fn(|| match (a.peek(), b.peek()) {
-            (Some(x), Some(y)) if x <= y => a.next().copied(),
-            (Some(_), None) => a.next().copied(),
-            _ => b.next().copied(),
-        }))
-    }
-
-    /// `self / other`, if `other` divides it.
-    pub(crate) fn div(&self, other: &Mono) -> Option<Mono> {
-        let mut rest = other.ids().iter().peekable();
-        let mono = Mono::from_sorted(self.ids().iter().copied().filter(|id| rest.next_if_eq(&id).is_none()));
-        rest.peek().is_none().then(|| mono.ok()).flatten()
-    }
-
-    pub(crate) fn gcd(&self, other: &Mono) -> Mono {
-        let mut rest = other.ids().iter().peekable();
-        let common = self.ids().iter().copied().filter(|id| {
-            while rest.next_if(|&other| other < id).is_some() {}
-            rest.next_if_eq(&id).is_some()
-        });
-        Mono::from_sorted(common).expect("a divisor is not longer")
-    }
-
-    /// `self` without any power of `id`.
-    pub(crate) fn without(&self, id: AtomId) -> Mono {
-        Mono::from_sorted(self.ids().iter().copied().filter(|&other| other != id))
-            .expect("a divisor is not longer")
-    }
-}
-
-impl Ord for Mono {
-    /// Greatest first: more factors first, then the lower numbers.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.len.cmp(&self.len).then_with(|| self.ids().cmp(other.ids()))
-    }
-}
-
-impl PartialOrd for Mono {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
 
 /// One coefficient times one monomial.
 pub(crate) type Term = (Mono, Int);
 
+/// As many terms as most polynomials have stand in place, without an allocation.
+type Terms = SmallVec<[Term; 3]>;
+
 /// A sum of terms with different monomials and no coefficient 0, in the order of [`Mono`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Poly {
-    terms: Vec<Term>,
+    terms: Terms,
 }
 
 impl From<Int> for Poly {
@@ -130,12 +50,13 @@ impl Poly {
     pub(crate) fn term(mono: Mono, coef: Int) -> Self {
         match coef.is_zero() {
             true => Poly::default(),
-            false => Poly { terms: vec![(mono, coef)] },
+            false => Poly { terms: smallvec![(mono, coef)] },
         }
     }
 
     /// A polynomial of `terms`, which are in order and have no coefficient 0.
-    pub(crate) fn from_ordered(terms: Vec<Term>) -> Self {
+    pub(crate) fn from_ordered(terms: impl IntoIterator<Item = Term>) -> Self {
+        let terms: Terms = terms.into_iter().collect();
         debug_assert!(terms.is_sorted_by(|a, b| a.0 < b.0) && terms.iter().all(|term| !term.1.is_zero()));
         Poly { terms }
     }
@@ -143,7 +64,7 @@ impl Poly {
     /// A polynomial of `terms` in any order, with repetition.
     pub(crate) fn from_terms(mut terms: Vec<Term>) -> Self {
         terms.sort_by_key(|term| term.0);
-        let mut merged: Vec<Term> = Vec::with_capacity(terms.len());
+        let mut merged = Terms::with_capacity(terms.len());
         for (mono, coef) in terms {
             match merged.last_mut() {
                 Some(last) if last.0 == mono => last.1 = &last.1 + &coef,
@@ -156,6 +77,10 @@ impl Poly {
 
     pub(crate) fn terms(&self) -> &[Term] {
         &self.terms
+    }
+
+    pub(crate) fn into_terms(self) -> impl Iterator<Item = Term> {
+        self.terms.into_iter()
     }
 
     pub(crate) fn is_zero(&self) -> bool {
@@ -211,8 +136,8 @@ impl Poly {
     }
 
     /// Every atom that occurs, in rising order.
-    pub(crate) fn atoms(&self) -> Vec<AtomId> {
-        let mut ids: Vec<AtomId> = self.terms.iter().flat_map(|term| term.0.ids()).copied().collect();
+    pub(crate) fn atoms(&self) -> SmallVec<[AtomId; 12]> {
+        let mut ids: SmallVec<[AtomId; 12]> = self.terms.iter().flat_map(|term| term.0.ids()).collect();
         ids.sort_unstable();
         ids.dedup();
         ids
@@ -231,7 +156,7 @@ impl Poly {
         if factor.is_zero() {
             return self.clone();
         }
-        let mut terms = Vec::with_capacity(self.terms.len() + other.terms.len());
+        let mut terms = Terms::new();
         let (mut a, mut b) = (self.terms.iter().peekable(), other.terms.iter().peekable());
         loop {
             let order = match (a.peek(), b.peek()) {
@@ -263,7 +188,7 @@ impl Poly {
     }
 
     pub(crate) fn add_const(&self, value: &Int) -> Poly {
-        let mut terms = self.varying().to_vec();
+        let mut terms = Terms::from_iter(self.varying().iter().cloned());
         let constant = &self.constant() + value;
         if !constant.is_zero() {
             terms.push((Mono::UNIT, constant));
@@ -279,7 +204,7 @@ impl Poly {
     }
 
     pub(crate) fn mul_term(&self, (mono, coef): &Term) -> Result<Poly, TooLarge> {
-        let mut terms = Vec::with_capacity(self.terms.len());
+        let mut terms = Terms::with_capacity(self.terms.len());
         for (other, factor) in &self.terms {
             terms.push((other.mul(mono)?, checked(factor * coef)?));
         }
@@ -313,7 +238,7 @@ impl Poly {
 
     /// `(coefficient, rest)` with `self == coefficient * atom + rest`; `None` if the degree in `atom` is above 1.
     pub(crate) fn split_linear(&self, id: AtomId) -> Option<(Poly, Poly)> {
-        let (mut coef, mut rest) = (Vec::new(), Vec::new());
+        let (mut coef, mut rest) = (Terms::new(), Terms::new());
         for (mono, factor) in &self.terms {
             match mono.degree_in(id) {
                 0 => rest.push((*mono, factor.clone())),

@@ -1,13 +1,13 @@
 //! [`Proof`]: why a relation holds, in a form that can be checked.
 //!
 //! A proof is one of three. A *derivation* is the log of one engine (every atom, range, side and rewrite, in order)
-//! and the decisions that bound the difference of the two sides. *Cases* are proofs of the same relation under "this
-//! operand of a minimum is the least", one for each operand. *Exhaustive* says that the domain is small and that
+//! and the decisions that bound the difference of the two sides; it is written down when it is first asked for. *Cases* are proofs of the same relation under "this
+//! operand of a minimum is the least", one for each operand, or under each sign of a symbol that is not 0. *Exhaustive* says that the domain is small and that
 //! evaluation at every point of it agrees. [`Proof::check`] replays any of them with the code of check.rs, which
 //! shares no arithmetic, no rule and no search with the engine.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use num_bigint::BigInt;
 
@@ -34,9 +34,49 @@ pub struct Proof(pub(crate) Arc<Argument>);
 
 /// What a proof rests on.
 pub(crate) enum Argument {
-    Derivation { engine: Box<Engine>, relation: Relation, goal: Goal },
-    Cases { facts: Facts, relation: Relation, operands: Vec<Dim>, branches: Vec<Proof> },
+    Derivation { facts: Facts, relation: Relation, steps: Steps },
+    Cases { facts: Facts, relation: Relation, split: Split, branches: Vec<Proof> },
     Exhaustive { facts: Facts, relation: Relation },
+}
+
+/// Cases of which at least one holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Split {
+    /// One of these is the least.
+    Least(Vec<Dim>),
+    /// A symbol that is not 0 is above or below.
+    Sign(Symbol),
+}
+
+impl Split {
+    pub(crate) fn cases(&self) -> usize {
+        match self {
+            Split::Least(operands) => operands.len(),
+            Split::Sign(_) => 2,
+        }
+    }
+}
+
+/// The steps of a derivation, worked out when someone first asks for them: the engine that found the proof is run
+/// once more and keeps its log. It takes the same steps each time, for its answers depend on the input alone.
+#[derive(Default)]
+pub(crate) struct Steps(OnceLock<Option<Derivation>>);
+
+/// One run of an engine, with its log, and how its end shows the relation.
+pub(crate) struct Derivation {
+    pub(crate) engine: Box<Engine>,
+    pub(crate) goal: Goal,
+}
+
+impl Steps {
+    pub(crate) fn derive(&self, facts: &Facts, relation: &Relation) -> Option<&Derivation> {
+        let run = || {
+            let mut engine = Box::new(Engine::recording(facts));
+            let goal = engine.goal(relation).ok()??;
+            Some(Derivation { engine, goal })
+        };
+        self.0.get_or_init(run).as_ref()
+    }
 }
 
 /// How the difference `right - left` (or the remainder) shows the relation.
@@ -142,8 +182,9 @@ impl Proof {
     /// The facts that it is proven under.
     pub fn facts(&self) -> &Facts {
         match &*self.0 {
-            Argument::Derivation { engine, .. } => &engine.facts,
-            Argument::Cases { facts, .. } | Argument::Exhaustive { facts, .. } => facts,
+            Argument::Derivation { facts, .. }
+            | Argument::Cases { facts, .. }
+            | Argument::Exhaustive { facts, .. } => facts,
         }
     }
 }
@@ -159,8 +200,9 @@ impl fmt::Display for Proof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let relation = self.relation();
         match &*self.0 {
-            Argument::Derivation { engine, .. } => {
-                write!(f, "`{relation}` by a derivation of {} steps", engine.log.len() + 1)
+            Argument::Derivation { facts, steps, .. } => {
+                let count = steps.derive(facts, relation).map_or(0, |steps| steps.engine.log.len() + 1);
+                write!(f, "`{relation}` by a derivation of {count} steps")
             }
             Argument::Cases { branches, .. } => write!(f, "`{relation}` by {} cases", branches.len()),
             Argument::Exhaustive { .. } => write!(f, "`{relation}` by evaluation at every point"),

@@ -20,7 +20,7 @@ use crate::atoms::{Engine, Kind, Refusal};
 use crate::dim::{Dim, Symbol};
 use crate::int::Int;
 use crate::poly::{AtomId, Poly};
-use crate::proof::{Argument, Goal, Proof};
+use crate::proof::{Argument, Goal, Proof, Split, Steps};
 use crate::sample::{Code, Domain, compare};
 
 /// Values of symbols, allowed by the facts, for which a relation does not hold.
@@ -134,32 +134,54 @@ impl Facts {
 
     /// Proves `relation` by normal forms and bounds.
     fn derive(&self, relation: &Relation) -> Option<Proof> {
-        let mut engine = Box::new(Engine::new(self));
-        let goal = engine.goal(relation).ok()??;
-        Some(Proof::new(Argument::Derivation { engine, relation: relation.clone(), goal }))
+        Engine::new(self).goal(relation).ok()??;
+        let (facts, relation) = (self.clone(), relation.clone());
+        Some(Proof::new(Argument::Derivation { facts, relation, steps: Steps::default() }))
     }
 
-    /// Proves `relation` once for each operand of a minimum being the least.
+    /// Proves `relation` once for each sign of a divisor, or for each operand of a minimum being the least.
     fn derive_by_cases(&self, relation: &Relation, depth: u32) -> Option<Proof> {
-        let mut engine = Engine::new(self);
-        let poly = engine.difference(relation).ok()?;
-        let list = engine.first_minimum(&poly).filter(|list| list.len() <= MAX_BRANCHES)?;
-        let operands: Vec<Dim> = list.iter().map(|operand| engine.render(operand)).collect();
-        let branch = |least: usize| {
-            let scope = self.with_least(&operands, least);
+        let split = self.sign_split(relation).or_else(|| self.minimum_split(relation))?;
+        let branch = |case: usize| {
+            let scope = self.with_case(&split, case);
             let deeper = || scope.derive_by_cases(relation, depth - 1);
             scope.derive(relation).or_else(|| if depth > 1 { deeper() } else { None })
         };
-        let branches = (0..operands.len()).map(branch).collect::<Option<Vec<Proof>>>()?;
+        let branches = (0..split.cases()).map(branch).collect::<Option<Vec<Proof>>>()?;
         let (facts, relation) = (self.clone(), relation.clone());
-        Some(Proof::new(Argument::Cases { facts, relation, operands, branches }))
+        Some(Proof::new(Argument::Cases { facts, relation, split, branches }))
     }
 
-    /// These facts, and that no operand is less than the one at `least`.
-    pub(crate) fn with_least(&self, operands: &[Dim], least: usize) -> Facts {
+    fn minimum_split(&self, relation: &Relation) -> Option<Split> {
+        let mut engine = Engine::new(self);
+        let poly = engine.difference(relation).ok()?;
+        let list = engine.first_minimum(&poly).filter(|list| list.len() <= MAX_BRANCHES)?;
+        Some(Split::Least(list.iter().map(|operand| engine.render(operand)).collect()))
+    }
+
+    /// A symbol of `relation` that was assumed to differ from 0 and may be on both sides of it.
+    fn sign_split(&self, relation: &Relation) -> Option<Split> {
+        self.assumptions().iter().find_map(|assumption| {
+            let symbol = assumption.relation.nonzero_symbol()?;
+            let occurs = relation.a.contains(symbol) || relation.b.contains(symbol);
+            let mut engine = Engine::new(self);
+            let poly = engine.symbol(symbol).ok()?;
+            let open = !engine.is_non_negative(&poly) && !engine.is_non_negative(&poly.neg());
+            (occurs && open).then(|| Split::Sign(symbol.clone()))
+        })
+    }
+
+    /// These facts and one case of a split.
+    pub(crate) fn with_case(&self, split: &Split, case: usize) -> Facts {
         let mut scope = self.clone();
-        for other in (0..operands.len()).filter(|&other| other != least) {
-            scope.add_assumption(Relation::le(&operands[least], &operands[other]), "case");
+        match split {
+            Split::Least(operands) => {
+                for other in (0..operands.len()).filter(|&other| other != case) {
+                    scope.add_assumption(Relation::le(&operands[case], &operands[other]), "case");
+                }
+            }
+            Split::Sign(symbol) if case == 0 => scope.add_assumption(Relation::le(1, symbol), "case"),
+            Split::Sign(symbol) => scope.add_assumption(Relation::le(symbol, -1), "case"),
         }
         scope
     }
@@ -233,7 +255,7 @@ impl Engine {
     }
 
     /// How normal forms and bounds show the relation, if they do.
-    fn goal(&mut self, relation: &Relation) -> Result<Option<Goal>, Refusal> {
+    pub(crate) fn goal(&mut self, relation: &Relation) -> Result<Option<Goal>, Refusal> {
         let gap = self.difference(relation)?;
         let below = |poly: &Poly| poly.neg().add_const(&Int::from(-1));
         Ok(match relation.comparison {

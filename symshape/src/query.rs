@@ -23,6 +23,7 @@ use crate::bounds::Bounds;
 use crate::dim::{Dim, Symbol};
 use crate::prove::Answer;
 
+use sexpr::{Reader, integer};
 pub use sexpr::{parse_dim, write_dim};
 
 /// The answer to one query.
@@ -84,30 +85,28 @@ pub fn answer_line(line: &str) -> Reply {
 }
 
 fn answer_columns(line: &str) -> Result<String, String> {
-    let columns: Vec<&str> = line.split('\t').collect();
-    let [_, symbols, expression, kind, ..] = columns.as_slice() else {
-        return Err(format!("expected 4 columns, found {}", columns.len()));
+    let mut columns = line.split('\t');
+    let (Some(_), Some(symbols), Some(expression), Some(kind)) =
+        (columns.next(), columns.next(), columns.next(), columns.next())
+    else {
+        return Err(format!("expected 4 columns, found {}", line.split('\t').count()));
     };
     let mut facts = Facts::new();
     for entry in entries(symbols) {
         declare(&mut facts, entry)?;
     }
-    for relation in entries(columns.get(5).copied().unwrap_or("-")) {
-        let relation = sexpr::parse_relation(relation)?;
+    for relation in entries(columns.nth(1).unwrap_or("-")) {
+        let relation = sexpr::read_relation(Reader::new(relation, facts.symbols().cloned()))?;
         facts.assume(relation, "assumed").map_err(|error| error.to_string())?;
     }
+    let reader = || Reader::new(expression, facts.symbols().cloned());
     match kind.trim() {
         "simplify" => {
-            let e = parse_dim(expression)?;
-            if let Some(term) = zero_division(&e) {
-                return Err(format!("division by zero in {term}"));
-            }
+            let e = sexpr::read_dim(reader().refusing_zero())?;
             Ok(write_dim(&facts.simplify(&e)))
         }
-        "bounds" => Ok(write_bounds(&facts.bounds(&parse_dim(expression)?))),
-        "equal" | "prove_true" | "prove_false" => {
-            Ok(verdict(&facts.prove(&sexpr::parse_relation(expression)?)))
-        }
+        "bounds" => Ok(write_bounds(&facts.bounds(&sexpr::read_dim(reader())?))),
+        "equal" | "prove_true" | "prove_false" => Ok(verdict(&facts.prove(&sexpr::read_relation(reader())?))),
         "pred" => predicate::simplify(&facts, expression),
         other => Err(format!("unknown kind `{other}`")),
     }
@@ -116,13 +115,6 @@ fn answer_columns(line: &str) -> Result<String, String> {
 /// The parts of a list joined by `;`, where `-` stands for none.
 fn entries(list: &str) -> impl Iterator<Item = &str> {
     list.split(';').map(str::trim).filter(|entry| !entry.is_empty() && *entry != "-")
-}
-
-fn zero_division(e: &Dim) -> Option<&Dim> {
-    use crate::dim::Node;
-    e.post_order()
-        .into_iter()
-        .find(|dim| matches!(dim.node(), Node::FloorDiv(_, b) | Node::Mod(_, b) if b.is_int(0)))
 }
 
 fn write_bounds(bounds: &Bounds) -> String {
@@ -145,32 +137,71 @@ fn verdict(answer: &Answer) -> String {
 fn declare(facts: &mut Facts, entry: &str) -> Result<(), String> {
     let malformed = || format!("malformed symbol `{entry}`, expected name:lo..hi");
     let (name, rest) = entry.split_once(':').ok_or_else(malformed)?;
-    let (range, multiple) = match rest.split_once(":mult") {
+    let (range, multiple) = match rest.split_once(':') {
         Some((range, multiple)) => (range, Some(multiple)),
         None => (rest, None),
     };
     let (lo, hi) = range.split_once("..").ok_or_else(malformed)?;
-    let (lo, hi) = (parse_dim(lo)?, parse_dim(hi)?);
+    let (lo, hi) = (End::read(lo, facts)?, End::read(hi, facts)?);
     let symbol = Symbol::new(name.trim());
-    let (step, offset) = parse_multiple(multiple).ok_or_else(malformed)?;
+    let multiple = match multiple {
+        Some(text) => Some(parse_multiple(text).ok_or_else(malformed)?),
+        None => None,
+    };
     // A lower bound that is a term still bounds the symbol from below by its own least value.
-    let least = lo.as_int().cloned().or_else(|| facts.bounds(&lo).lo);
+    let least = match &lo {
+        End::Int(least) => Some(least.clone()),
+        End::Term(lo) => facts.bounds(lo).lo,
+    };
     if let Some(least) = least {
-        let declaration = match hi.as_int() {
-            Some(greatest) => Declaration::range(least, greatest.clone()),
-            None => Declaration::at_least(least),
+        let mut declaration = match &hi {
+            End::Int(greatest) => Declaration::range(least, greatest.clone()),
+            End::Term(_) => Declaration::at_least(least),
         };
-        facts.declare(&symbol, declaration.step(step, offset)).map_err(|error| error.to_string())?;
+        if let Some((step, offset)) = multiple {
+            declaration = declaration.step(step, offset);
+        }
+        facts.declare(&symbol, declaration).map_err(|error| error.to_string())?;
     }
-    if lo.as_int().is_none() || hi.as_int().is_none() {
-        facts.declare_between(&symbol, &lo, &hi);
+    if let (End::Int(_), End::Int(_)) = (&lo, &hi) {
+        return Ok(());
     }
+    facts.declare_between(&symbol, &lo.into_dim(), &hi.into_dim());
     Ok(())
 }
 
-/// `m` and `r` of ` m[ rem r]`.
-fn parse_multiple(text: Option<&str>) -> Option<(BigInt, BigInt)> {
-    let Some(text) = text else { return Some((1.into(), 0.into())) };
+/// One end of the range of a symbol.
+enum End {
+    Int(BigInt),
+    Term(Dim),
+}
+
+impl End {
+    fn read(text: &str, facts: &Facts) -> Result<End, String> {
+        let word = text.trim();
+        if !word.starts_with('(')
+            && let Some(value) = integer(word)?
+        {
+            return Ok(End::Int(value));
+        }
+        let dim = sexpr::read_dim(Reader::new(word, facts.symbols().cloned()))?;
+        Ok(match dim.as_int() {
+            Some(value) => End::Int(value.clone()),
+            None => End::Term(dim),
+        })
+    }
+
+    fn into_dim(self) -> Dim {
+        match self {
+            End::Int(value) => value.into(),
+            End::Term(dim) => dim,
+        }
+    }
+}
+
+/// `m` and `r` of `mult m[ rem r]`.
+fn parse_multiple(text: &str) -> Option<(BigInt, BigInt)> {
+    let text = text.trim().strip_prefix("mult")?;
     match text.split_once("rem") {
         Some((step, offset)) => Some((step.trim().parse().ok()?, offset.trim().parse().ok()?)),
         None => Some((text.trim().parse().ok()?, 0.into())),

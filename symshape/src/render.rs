@@ -5,68 +5,18 @@
 //! symbol, `(a + m - 1) // m` counts as one rounded-up division, and common factors are taken out of sums.
 //! Each of these replaces a part of the polynomial by an atom of its own that is *shown* as a finished term.
 
-use num_bigint::BigInt;
-
-use crate::atoms::{Engine, FastMap, Kind};
-use crate::dim::{Dim, Node};
+use crate::atoms::{Engine, Kind, MAX_ATOMS};
+use crate::cost::{is_negation, operations};
+use crate::dim::Dim;
 use crate::int::Int;
+use crate::memo::Memo;
+use crate::mono::MAX_ID;
 use crate::poly::{AtomId, Mono, Poly, Term};
-
-/// The number of operations of two operands in `dim`, where `a - b` and `ceil(a / m)` are one each.
-pub(crate) fn operations(dim: &Dim) -> u32 {
-    // Shared subtrees can make a small term a huge tree, which nobody wants and nobody should walk.
-    if !dim.is_tractable() {
-        return u32::MAX;
-    }
-    let all = |list: &[Dim]| list.iter().fold(0u32, |sum, operand| sum.saturating_add(operations(operand)));
-    let inside = match dim.node() {
-        Node::Int(_) | Node::Symbol(_) => return 0,
-        Node::Add(list) | Node::Mul(list) | Node::Min(list) | Node::Max(list) => all(list),
-        Node::FloorDiv(a, b) => match rounded_up(a, b) {
-            Some(numerator) => operations(&numerator).saturating_add(operations(b)),
-            None => operations(a).saturating_add(operations(b)),
-        },
-        Node::Mod(a, b) => operations(a).saturating_add(operations(b)),
-    };
-    inside.saturating_add(own_operations(dim.node()))
-}
-
-/// The operations of a node beside those of its operands; negated terms of a sum are free, but for the first.
-fn own_operations(node: &Node) -> u32 {
-    match node {
-        Node::Int(_) | Node::Symbol(_) => 0,
-        Node::FloorDiv(..) | Node::Mod(..) => 1,
-        Node::Mul(list) | Node::Min(list) | Node::Max(list) => list.len() as u32 - 1,
-        Node::Add(list) => {
-            let negations = list.iter().filter(|term| is_negation(term)).count();
-            (list.len() - 1 - negations.min(list.len() - 1)) as u32
-        }
-    }
-}
-
-fn is_negation(dim: &Dim) -> bool {
-    matches!(dim.node(), Node::Mul(list) if list[0].is_int(-1))
-}
-
-/// `x`, if `a // b` is `(x + b - 1) // b`, with an integer `b` above 1 or a `b` that is no sum.
-pub(crate) fn rounded_up(a: &Dim, b: &Dim) -> Option<Dim> {
-    let Node::Add(list) = a.node() else { return None };
-    let (extra, rest) = list.split_last()?;
-    let extra = extra.as_int()?;
-    match b.as_int() {
-        Some(divisor) => (extra + 1 == *divisor).then(|| Dim::sum(rest.iter().cloned())),
-        None => {
-            let place = rest.iter().position(|term| term == b && extra == &BigInt::from(-1))?;
-            let others = rest.iter().enumerate().filter(|(idx, _)| *idx != place);
-            Some(Dim::sum(others.map(|(_, term)| term.clone())))
-        }
-    }
-}
 
 /// What rendering has found out about one engine's atoms.
 #[derive(Default)]
 pub(crate) struct Renderer {
-    atoms: FastMap<AtomId, Dim>,
+    atoms: Memo<AtomId, Dim>,
     /// Finished terms that stand in a polynomial for the parts they replace, from the top of the numbers down.
     shown: Vec<Dim>,
     /// How many sums are being merged into quotients, one inside the other.
@@ -81,7 +31,10 @@ const MAX_RENDERED: u32 = 4_000;
 /// Merging a sum into a quotient is tried this deep: each level doubles the work.
 const MAX_MERGES: u32 = 2;
 
-const FIRST_SHOWN: AtomId = AtomId::MAX;
+const FIRST_SHOWN: AtomId = MAX_ID;
+
+/// Numbers below belong to the engine's atoms.
+const LAST_SHOWN: AtomId = MAX_ATOMS as AtomId;
 
 impl Engine {
     /// A term equal to `poly`, with few operations.
@@ -136,13 +89,14 @@ impl Renderer {
         self.sum(engine, poly.terms())
     }
 
-    fn show(&mut self, dim: Dim) -> AtomId {
+    /// The number of a finished term; `None` when all numbers are taken.
+    fn show(&mut self, dim: Dim) -> Option<AtomId> {
         let known = self.shown.iter().position(|other| *other == dim);
         let idx = known.unwrap_or_else(|| {
             self.shown.push(dim);
             self.shown.len() - 1
         });
-        FIRST_SHOWN - idx as AtomId
+        FIRST_SHOWN.checked_sub(idx as AtomId).filter(|&id| idx < MAX_ID as usize && id >= LAST_SHOWN)
     }
 
     fn atom(&mut self, engine: &Engine, id: AtomId) -> Dim {
@@ -190,7 +144,7 @@ impl Renderer {
     fn step_factor(&self, engine: &Engine, poly: &Poly) -> Int {
         let mut factor = Int::ONE;
         for (mono, coef) in poly.varying() {
-            for &id in mono.ids() {
+            for id in mono.ids() {
                 if let Some(Kind::Symbol { step, .. }) = engine.atoms.get(id as usize).map(|atom| &atom.kind)
                 {
                     let missing = step.div_floor(&step.gcd(&(coef * &factor)));
@@ -235,9 +189,9 @@ impl Renderer {
             }
         }
         let Some((_, dim, outside, left)) = best else { return poly.clone() };
-        match Poly::atom(self.show(dim)).mul_term(&outside) {
-            Ok(product) => left.add(&product),
-            Err(_) => poly.clone(),
+        match self.show(dim).map(|id| Poly::atom(id).mul_term(&outside)) {
+            Some(Ok(product)) => left.add(&product),
+            _ => poly.clone(),
         }
     }
 
@@ -248,7 +202,7 @@ impl Renderer {
         let Some(divisor) = den.as_term() else { return unchanged() };
         let divisible =
             |(mono, factor): &&Term| mono.div(&divisor.0).is_some() && factor.is_multiple_of(&divisor.1);
-        let part = Poly::from_ordered(coef.terms().iter().filter(divisible).cloned().collect());
+        let part = Poly::from_ordered(coef.terms().iter().filter(divisible).cloned());
         let Some(times) = part.div_term(divisor).filter(|times| !times.is_zero()) else { return unchanged() };
         let left_over = coef.sub(&part);
         let keep = |rest: Poly| match left_over.mul(&Poly::atom(id)) {
@@ -275,7 +229,7 @@ impl Renderer {
         if den.as_const() == Some(Int::from(2)) {
             dim = cheaper(Some(dim), self.remainder(engine, &shown_num.neg(), den));
         }
-        let shown = Poly::atom(self.show(dim));
+        let Some(shown) = self.show(dim).map(Poly::atom) else { return unchanged() };
         let sign = Int::from(if rounded_up { 1 } else { -1 });
         match times.scale(&sign).mul(&shown) {
             Ok(product) => plain.add(&product),
@@ -298,13 +252,14 @@ impl Renderer {
         };
         let mut poly = poly.clone();
         while let Some((idx, id)) = poly.terms().iter().enumerate().find_map(|(idx, (mono, _))| {
-            mono.ids().iter().find(|&&id| stepped(id).is_some()).map(|&id| (idx, id))
+            mono.ids().into_iter().find(|&id| stepped(id).is_some()).map(|id| (idx, id))
         }) {
             let (symbol, step, offset) = stepped(id).expect("the atom was found by this test");
             let (mono, coef) = poly.terms()[idx].clone();
             let gcd = coef.gcd(&step);
             let divisor = step.div_floor(&gcd);
-            let shown = self.show(Dim::from(&symbol).floor_div(Dim::from(divisor.to_big())));
+            let whole = Dim::from(&symbol).floor_div(Dim::from(divisor.to_big()));
+            let Some(shown) = self.show(whole) else { return poly };
             let value = Poly::atom(shown).add_const(&-&offset.div_floor(&divisor));
             let others = mono.div(&Mono::atom(id)).expect("the atom is in the monomial");
             let term = (others, coef.div_floor(&gcd));
@@ -321,7 +276,7 @@ impl Renderer {
             [term] => return self.product(engine, term),
             _ => {}
         }
-        let whole = Poly::from_ordered(terms.to_vec());
+        let whole = Poly::from_ordered(terms.iter().cloned());
         let common = whole.common_term();
         if !common.0.is_unit() || !common.1.is_one() {
             let rest = whole.div_term(&common).expect("a common term divides");
@@ -344,7 +299,7 @@ impl Renderer {
     }
 
     fn product(&mut self, engine: &Engine, (mono, coef): &Term) -> Dim {
-        let factors: Vec<Dim> = mono.ids().iter().map(|&id| self.atom(engine, id)).collect();
+        let factors: Vec<Dim> = mono.ids().into_iter().map(|id| self.atom(engine, id)).collect();
         Dim::product([Dim::from(coef.to_big())].into_iter().chain(factors))
     }
 }
@@ -371,10 +326,11 @@ fn best_factor(terms: &[Term]) -> Option<(Term, Vec<Mono>)> {
             best = Some((saving, factor, group));
         }
     };
-    for &id in Poly::from_ordered(terms.to_vec()).atoms().iter() {
+    for &id in Poly::from_ordered(terms.iter().cloned()).atoms().iter() {
         let group: Vec<Mono> =
             terms.iter().map(|term| term.0).filter(|mono| mono.degree_in(id) > 0).collect();
-        let alone = terms.iter().filter(|(mono, coef)| mono.ids() == [id] && coef.abs().is_one()).count();
+        let alone =
+            terms.iter().filter(|(mono, coef)| mono.only() == Some(id) && coef.abs().is_one()).count();
         let saving = group.len().saturating_sub(1 + alone);
         consider((Mono::atom(id), Int::ONE), group, saving);
     }
@@ -403,13 +359,13 @@ fn orientations(operands: &[Poly], factor: &Int) -> Vec<(Vec<Poly>, bool, Int)> 
 
 /// The operations that a term takes beside its atoms.
 fn term_cost((mono, coef): &Term) -> u32 {
-    let product = mono.ids().len() as u32;
+    let product = mono.degree() as u32;
     product + u32::from(!coef.abs().is_one())
 }
 
 /// The operations that it takes to add these terms to something.
 fn sum_cost(poly: &Poly) -> u32 {
-    let of = |term: &Term| match term.0.ids().len() {
+    let of = |term: &Term| match term.0.degree() {
         0 => 1,
         _ => term_cost(term),
     };
@@ -431,7 +387,7 @@ fn overlap(a: &Poly, b: &Poly) -> Poly {
 
 /// About how many operations a sum of these terms takes, atoms counted as one each.
 fn weight(poly: &Poly) -> usize {
-    let of = |(mono, coef): &Term| mono.ids().len() + usize::from(!mono.is_unit() && !coef.abs().is_one());
+    let of = |(mono, coef): &Term| mono.degree() + usize::from(!mono.is_unit() && !coef.abs().is_one());
     let terms: usize = poly.terms().iter().map(of).sum();
     2 * (terms + poly.terms().len())
 }

@@ -16,9 +16,10 @@ mod minimum;
 mod quotient;
 
 use crate::assume::Facts;
-use crate::atoms::{Engine, Refusal};
+use crate::atoms::{Engine, Kind, Refusal};
 use crate::dim::Dim;
 use crate::egraph;
+use crate::int::Int;
 use crate::poly::Poly;
 
 /// Which side of 0 a divisor is on.
@@ -106,6 +107,8 @@ pub static RULES: &[Rule] = &[
     Rule { name: "absorb least", law: "max(x, min(x, y)) == x", given: "", apply: Lattice },
     Rule { name: "distribute least", law: "min(x, max(y, z)) == max(min(x, y), min(x, z))", given: "", apply: Lattice },
     Rule { name: "distribute greatest", law: "max(x, min(y, z)) == min(max(x, y), max(x, z))", given: "", apply: Lattice },
+    Rule { name: "median least", law: "max(y, min(max(x, y), z)) == max(y, min(x, z))", given: "", apply: Lattice },
+    Rule { name: "median greatest", law: "min(y, max(min(x, y), z)) == min(y, max(x, z))", given: "", apply: Lattice },
     Rule { name: "collect least", law: "max(min(x, y), min(x, z)) == min(x, max(y, z))", given: "", apply: Lattice },
     Rule { name: "collect greatest", law: "min(max(x, y), max(x, z)) == max(x, min(y, z))", given: "", apply: Lattice },
 ];
@@ -135,6 +138,15 @@ pub(crate) fn rewrite_minimum(engine: &mut Engine, list: &[Poly]) -> Rewrite {
         }
     }
     Ok(None)
+}
+
+/// Whether some rule for sums is about atoms of this kind.
+pub(crate) fn has_sum_rules(kind: &Kind) -> bool {
+    match kind {
+        Kind::Symbol { .. } => false,
+        Kind::Div(_, den) => den.as_const().is_some_and(|den| den == Int::from(2)),
+        Kind::Min(_) => true,
+    }
 }
 
 /// `sum`, with the rules for sums applied as long as one does.

@@ -4,15 +4,13 @@
 //! from the leaves up, so that what the normal form spreads out without gain stays as it was written. The result
 //! never has more operations than the input.
 
-use std::collections::HashSet;
-
-use crate::assume::{Comparison, Facts, Relation};
-use crate::atoms::{Engine, FastMap};
+use crate::assume::Facts;
+use crate::atoms::Engine;
+use crate::cost::operations;
 use crate::dim::{Dim, Node, Symbol};
 use crate::egraph;
-use crate::int::Int;
-use crate::poly::{Mono, Poly};
-use crate::render::{Renderer, operations};
+use crate::memo::Memo;
+use crate::render::Renderer;
 use crate::sample::Domain;
 
 impl Facts {
@@ -33,7 +31,7 @@ impl Facts {
     }
 
     /// Whether two terms have one value at some points of the domain, wherever the first has any.
-    fn agree(&self, a: &Dim, b: &Dim) -> bool {
+    pub(crate) fn agree(&self, a: &Dim, b: &Dim) -> bool {
         let (domain, mut stack) = (Domain::new(self, &[a, b]), Vec::new());
         let (a, b) = (domain.compile(a), domain.compile(b));
         (0..24).filter_map(|seed| domain.point(seed)).all(|point| {
@@ -42,49 +40,15 @@ impl Facts {
         })
     }
 
-    /// [`Facts::simplify`] of several terms that are computed together: what an earlier term computes is free for
-    /// those after it.
+    /// [`Facts::simplify_in_loops`] outside of all loops.
     ///
     /// ```
     /// use symshape::{Dim, Facts};
-    /// let terms: [Dim; 2] = ["i//8".parse().unwrap(), "i%8".parse().unwrap()];
-    /// assert_eq!(Facts::new().simplify_all(&terms).len(), 2);
+    /// let terms: [Dim; 2] = ["i//8*8 + i%8".parse().unwrap(), "i%8".parse().unwrap()];
+    /// assert_eq!(Facts::new().simplify_all(&terms)[0].to_string(), "i");
     /// ```
     pub fn simplify_all(&self, terms: &[Dim]) -> Vec<Dim> {
-        let mut session = Session::new(self);
-        let mut computed: HashSet<Dim> = HashSet::new();
-        let mut simplified = Vec::with_capacity(terms.len());
-        for term in terms {
-            let alone = session.simplify(term);
-            let forms = [alone, term.clone()];
-            let best = forms.into_iter().min_by_key(|form| added_operations(form, &computed));
-            let best = best.expect("there are two forms");
-            computed.extend(best.post_order().into_iter().cloned());
-            simplified.push(best);
-        }
-        simplified
-    }
-
-    /// A relation that holds for the same values: both sides simplified, or their difference split between them.
-    pub fn simplify_relation(&self, relation: &Relation) -> Relation {
-        let apart =
-            Relation { a: self.simplify(&relation.a), b: self.simplify(&relation.b), ..relation.clone() };
-        if relation.comparison == Comparison::Divides {
-            return apart;
-        }
-        let mut session = Session::new(self);
-        let (Ok(a), Ok(b)) = (session.engine.normalize(&relation.a), session.engine.normalize(&relation.b))
-        else {
-            return apart;
-        };
-        let (a, b) = balanced(&b.sub(&a), relation.comparison);
-        let (a, b) =
-            (session.renderer.render(&session.engine, &a), session.renderer.render(&session.engine, &b));
-        let cost = |a: &Dim, b: &Dim| operations(a).saturating_add(operations(b));
-        match cost(&a, &b) < cost(&apart.a, &apart.b) {
-            true => Relation { a, b, ..relation.clone() },
-            false => apart,
-        }
+        self.simplify_in_loops(terms, &[])
     }
 
     /// `(coefficient, rest)` with `e == coefficient*s + rest` for all values, both free of `s`.
@@ -106,37 +70,11 @@ impl Facts {
     }
 }
 
-/// `a` and `b` without terms below 0, so that `a` compares with `b` as 0 with `gap`; common factors are divided out.
-fn balanced(gap: &Poly, comparison: Comparison) -> (Poly, Poly) {
-    let content = Poly::content_of(gap.varying());
-    let mut gap = gap.clone();
-    let exact = !content.is_zero() && gap.constant().is_multiple_of(&content);
-    if exact || (comparison == Comparison::Le && !content.is_zero()) {
-        // 0 <= g*p + c holds just where 0 <= p + c // g does.
-        let divide = |(mono, coef): &(Mono, Int)| (*mono, coef.div_floor(&content));
-        let terms = gap.terms().iter().map(divide).filter(|term| !term.1.is_zero());
-        gap = Poly::from_ordered(terms.collect());
-    }
-    let (positive, negative): (Vec<_>, Vec<_>) =
-        gap.terms().iter().cloned().partition(|term| term.1.is_positive());
-    (Poly::from_ordered(negative).neg(), Poly::from_ordered(positive))
-}
-
-/// The operations of `dim` that are not part of a term in `computed`.
-fn added_operations(dim: &Dim, computed: &HashSet<Dim>) -> u32 {
-    let inside: u32 = match computed.contains(dim) || !dim.is_tractable() {
-        true => return 0,
-        false => dim.node().operands().into_iter().map(operations).fold(0, u32::saturating_add),
-    };
-    let own = operations(dim).saturating_sub(inside);
-    own + dim.node().operands().into_iter().map(|operand| added_operations(operand, computed)).sum::<u32>()
-}
-
 /// One engine and what was simplified with it.
 struct Session {
     engine: Engine,
     renderer: Renderer,
-    done: FastMap<Dim, Dim>,
+    done: Memo<Dim, Dim>,
 }
 
 /// A term of so few operations is not worth a second look.
@@ -144,7 +82,7 @@ const FEW: u32 = 1;
 
 impl Session {
     fn new(facts: &Facts) -> Self {
-        Session { engine: Engine::new(facts), renderer: Renderer::default(), done: FastMap::default() }
+        Session { engine: Engine::new(facts), renderer: Renderer::default(), done: Memo::default() }
     }
 
     fn simplify(&mut self, dim: &Dim) -> Dim {

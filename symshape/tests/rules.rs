@@ -177,6 +177,8 @@ const INSTANCES: &[(&str, &str, &str)] = &[
     ("absorb least", "x:-3..3 y:-3..3", "max(x, min(x, y))"),
     ("distribute least", "x:-3..3 y:-3..3 z:-3..3", "min(x, max(y, z))"),
     ("distribute greatest", "x:-3..3 y:-3..3 z:-3..3", "max(x, min(y, z))"),
+    ("median least", "x:-3..3 y:-3..3 z:-3..3", "max(y, min(max(x, y), z))"),
+    ("median greatest", "x:-3..3 y:-3..3 z:-3..3", "min(y, max(min(x, y), z))"),
     ("collect least", "x:-3..3 y:-3..3 z:-3..3", "max(min(x, y), min(x, z))"),
     ("collect greatest", "x:-3..3 y:-3..3 z:-3..3", "min(max(x, y), max(x, z))"),
     ("halves", "x:-9..9", "(x + 1)//2 + x//2"),

@@ -10,6 +10,7 @@
 //! [`verify`] says what must hold, [`text`] prints and reads, [`eval`] interprets: the oracle of everything below.
 
 pub mod eval;
+pub mod inner;
 pub mod text;
 pub mod verify;
 pub mod walk;

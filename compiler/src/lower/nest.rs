@@ -6,7 +6,7 @@
 //!    and simplification removes the division;
 //! 2. *order*: axes along which the stored tensor moves furthest go outside;
 //! 3. *merge*: neighbours `(o, i)` whose addresses all move along `o` by `extent(i)` times the step along `i` become
-//!    one axis.
+//!    one axis; divisions that are left take forms that share work between addresses and leave the inner loops.
 
 use super::{Scope, layout::estimate};
 use crate::{
@@ -136,11 +136,16 @@ impl Nest {
         self.axes.sort_by_key(|(role, axis)| (*role, if *role == Role::Kept { class(axis) } else { 0 }));
     }
 
-    /// Merges neighbours wherever all expressions allow it.
+    /// Merges neighbours wherever all expressions allow it. The axes are final then, so the expressions that still
+    /// divide take the forms that are cheapest together in these loops.
     pub(super) fn merge(&mut self, scope: &mut Scope) {
         // From the inside out: what was merged meets its next neighbour outside.
         for position in (1..self.axes.len()).rev() {
             self.try_merge(scope, position - 1);
+        }
+        if self.exprs.iter().any(divides) {
+            let loops: Vec<Symbol> = self.axes.iter().map(|(_, axis)| axis.var.clone()).collect();
+            self.exprs = scope.facts.simplify_in_loops(&self.exprs, &loops);
         }
     }
 
@@ -176,6 +181,12 @@ fn merged(facts: &Facts, expr: &Dim, outer: &Axis, inner: &Axis, var: &Symbol) -
     let (near, rest) = facts.linear_in(&rest, &inner.var)?;
     let contiguous = facts.prove_eq(&far, &(&near * &inner.extent)).is_yes();
     contiguous.then(|| facts.simplify(&(near * Dim::from(var) + rest)))
+}
+
+fn divides(dim: &Dim) -> bool {
+    let mut found = false;
+    visit(dim, &mut |part| found |= matches!(part.node(), Node::FloorDiv(..) | Node::Mod(..)));
+    found
 }
 
 /// Calls `see` for `dim` and everything within it.

@@ -1,7 +1,7 @@
 //! Queries of kind `pred`: relations joined by `and`, `or` and `not`.
 
 use super::operator;
-use super::sexpr::{Sexpr, read, relation_of, write_dim};
+use super::sexpr::{Reader, write_dim};
 use crate::assume::{Comparison, Facts, Relation};
 
 /// A condition on symbols.
@@ -15,29 +15,35 @@ enum Predicate {
 
 /// A predicate of equal value in few operations; a constant one is `true` or `false`.
 pub(super) fn simplify(facts: &Facts, text: &str) -> Result<String, String> {
-    let predicate = read_predicate(&read(text)?, false)?;
+    let mut reader = Reader::new(text, facts.symbols().cloned());
+    let predicate = read_predicate(&mut reader, false)?;
+    reader.end()?;
     Ok(write(&reduce(facts, predicate)))
 }
 
 /// Reads a predicate, or its negation: `not` ends at the relations.
-fn read_predicate(sexpr: &Sexpr<'_>, negated: bool) -> Result<Predicate, String> {
-    let list = match sexpr {
-        Sexpr::Word("true") => return Ok(Predicate::Known(!negated)),
-        Sexpr::Word("false") => return Ok(Predicate::Known(negated)),
-        Sexpr::Word(word) => return Err(format!("expected a predicate, found `{word}`")),
-        Sexpr::List(list) => list,
+fn read_predicate(reader: &mut Reader<'_>, negated: bool) -> Result<Predicate, String> {
+    let Some(operator) = reader.open()? else {
+        return match reader.leaf() {
+            "true" => Ok(Predicate::Known(!negated)),
+            "false" => Ok(Predicate::Known(negated)),
+            word => Err(format!("expected a predicate, found `{word}`")),
+        };
     };
-    let parts = |list: &[Sexpr<'_>]| -> Result<Vec<Predicate>, String> {
-        list.iter().map(|part| read_predicate(part, negated)).collect()
-    };
-    match list.as_slice() {
-        [Sexpr::Word("and"), rest @ ..] if !negated => Ok(Predicate::And(parts(rest)?)),
-        [Sexpr::Word("and"), rest @ ..] => Ok(Predicate::Or(parts(rest)?)),
-        [Sexpr::Word("or"), rest @ ..] if !negated => Ok(Predicate::Or(parts(rest)?)),
-        [Sexpr::Word("or"), rest @ ..] => Ok(Predicate::And(parts(rest)?)),
-        [Sexpr::Word("not"), inner] => read_predicate(inner, !negated),
+    match operator {
+        "and" | "or" => {
+            let mut parts = Vec::new();
+            while !reader.close() {
+                parts.push(read_predicate(reader, negated)?);
+            }
+            Ok(if (operator == "and") == negated { Predicate::Or(parts) } else { Predicate::And(parts) })
+        }
+        "not" => {
+            let inner = read_predicate(reader, !negated)?;
+            if reader.close() { Ok(inner) } else { Err("`not` takes one predicate".to_string()) }
+        }
         _ => {
-            let relation = relation_of(list)?;
+            let relation = reader.relation(operator)?;
             Ok(Predicate::Relation(if negated { negate(&relation) } else { relation }))
         }
     }
@@ -83,13 +89,15 @@ fn reduce_list(facts: &Facts, list: Vec<Predicate>, all: bool) -> Predicate {
             Predicate::Known(value) => return Predicate::Known(value),
             part if kept.contains(&part) => {}
             part => {
-                if let Predicate::Relation(relation) = &part {
-                    scope.add_assumption(if all { relation.clone() } else { negate(relation) }, "condition");
+                // Parts that contradict each other decide the whole.
+                if !suppose(&mut scope, &part, all) {
+                    return Predicate::Known(!all);
                 }
                 kept.push(part);
             }
         }
     }
+    kept = without_implied(facts, kept, all);
     match (kept.len(), all) {
         (0, _) => Predicate::Known(all),
         (1, _) => kept.remove(0),
@@ -97,6 +105,39 @@ fn reduce_list(facts: &Facts, list: Vec<Predicate>, all: bool) -> Predicate {
         (_, false) => Predicate::Or(kept),
     }
 }
+
+/// Adds to the scope that a part holds (or fails, in a disjunction); `false` where it cannot.
+fn suppose(scope: &mut Facts, part: &Predicate, all: bool) -> bool {
+    match part {
+        Predicate::Relation(relation) if all => scope.assume(relation.clone(), "condition").is_ok(),
+        Predicate::Relation(relation) => scope.assume(negate(relation), "condition").is_ok(),
+        _ => true,
+    }
+}
+
+/// Leaves out the parts that follow from all others.
+fn without_implied(facts: &Facts, mut list: Vec<Predicate>, all: bool) -> Vec<Predicate> {
+    let mut idx = 0;
+    while idx < list.len() && list.len() > 1 && list.len() <= MAX_PARTS {
+        let mut scope = facts.clone();
+        let others = list.iter().enumerate().filter(|(other, _)| *other != idx);
+        let possible = others.fold(true, |possible, (_, part)| possible && suppose(&mut scope, part, all));
+        let implied = possible
+            && match &list[idx] {
+                Predicate::Relation(relation) if all => scope.prove(relation).is_yes(),
+                Predicate::Relation(relation) => scope.prove(&negate(relation)).is_yes(),
+                _ => false,
+            };
+        match implied {
+            true => drop(list.remove(idx)),
+            false => idx += 1,
+        }
+    }
+    list
+}
+
+/// Longer lists are left as they are.
+const MAX_PARTS: usize = 8;
 
 fn write(predicate: &Predicate) -> String {
     match predicate {

@@ -1,64 +1,156 @@
 //! Prefix expressions: read into a [`Dim`] or a [`Relation`], and written from a [`Dim`].
 
 use num_bigint::BigInt;
+use num_traits::ToPrimitive;
 
 use super::relation;
 use crate::assume::Relation;
-use crate::dim::{Dim, MAX_DEPTH, Node};
-use crate::render::rounded_up;
-
-/// A prefix expression as read.
-#[derive(Clone, Debug)]
-pub(super) enum Sexpr<'a> {
-    Word(&'a str),
-    List(Vec<Sexpr<'a>>),
-}
+use crate::cost::rounded_up;
+use crate::dim::{Dim, MAX_DEPTH, Node, Symbol};
 
 /// Longer integers are refused: reading one is quadratic in its digits.
 const MAX_DIGITS: usize = 4096;
 
-struct Reader<'a> {
+/// So many names are remembered, so that each is one allocation.
+const MAX_NAMES: usize = 12;
+
+const DIVISIONS: [&str; 3] = ["floordiv", "mod", "ceildiv"];
+
+/// Reads prefix expressions from one text.
+pub(super) struct Reader<'a> {
     text: &'a str,
     at: usize,
+    depth: u32,
+    names: Vec<Dim>,
+    refuses_zero: bool,
 }
 
 impl<'a> Reader<'a> {
+    /// A reader that knows the symbols of a query.
+    pub(super) fn new(text: &'a str, symbols: impl Iterator<Item = Symbol>) -> Self {
+        let names = symbols.take(MAX_NAMES).map(Dim::from).collect();
+        Reader { text, at: 0, depth: MAX_DEPTH, names, refuses_zero: false }
+    }
+
+    /// This reader, with a division by 0 as an error.
+    pub(super) fn refusing_zero(self) -> Self {
+        Reader { refuses_zero: true, ..self }
+    }
+
     fn peek(&mut self) -> Option<u8> {
         let rest = &self.text.as_bytes()[self.at..];
         self.at += rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn read(&mut self, depth: u32) -> Result<Sexpr<'a>, String> {
+    /// The next word, which is not empty unless a parenthesis or the end comes first.
+    fn word(&mut self) -> &'a str {
+        self.peek();
+        let start = self.at;
+        let ends = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'(' || *byte == b')';
+        self.at += self.text.as_bytes()[start..].iter().take_while(|byte| !ends(byte)).count();
+        &self.text[start..self.at]
+    }
+
+    /// The operator after `(`, or `None` where a word comes next.
+    pub(super) fn open(&mut self) -> Result<Option<&'a str>, String> {
         match self.peek() {
             None => Err("the expression ends too early".to_string()),
-            Some(b'(') if depth == 0 => Err("the expression is nested too deeply".to_string()),
+            Some(b'(') if self.depth == 0 => Err("the expression is nested too deeply".to_string()),
             Some(b')') => Err(format!("unexpected `)` at byte {}", self.at)),
             Some(b'(') => {
                 self.at += 1;
-                let mut list = Vec::with_capacity(3);
-                while self.peek() != Some(b')') {
-                    list.push(self.read(depth - 1)?);
+                self.depth -= 1;
+                match self.word() {
+                    "" => Err("expected an operator after `(`".to_string()),
+                    operator => Ok(Some(operator)),
                 }
-                self.at += 1;
-                Ok(Sexpr::List(list))
             }
-            Some(_) => {
-                let start = self.at;
-                let ends = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'(' || *byte == b')';
-                self.at += self.text.as_bytes()[start..].iter().take_while(|byte| !ends(byte)).count();
-                Ok(Sexpr::Word(&self.text[start..self.at]))
+            Some(_) => Ok(None),
+        }
+    }
+
+    /// Whether the list that was opened last ends here.
+    pub(super) fn close(&mut self) -> bool {
+        let closed = self.peek() == Some(b')');
+        if closed {
+            self.at += 1;
+            self.depth += 1;
+        }
+        closed
+    }
+
+    /// A word where no operator was.
+    pub(super) fn leaf(&mut self) -> &'a str {
+        self.word()
+    }
+
+    pub(super) fn end(&mut self) -> Result<(), String> {
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => Err(format!("unexpected text at byte {}", self.at)),
+        }
+    }
+
+    pub(super) fn dim(&mut self) -> Result<Dim, String> {
+        match self.open()? {
+            Some(operator) => self.call(operator),
+            None => {
+                let word = self.word();
+                self.operand(word)
             }
+        }
+    }
+
+    fn call(&mut self, operator: &str) -> Result<Dim, String> {
+        let mut operands = Vec::with_capacity(2);
+        while !self.close() {
+            operands.push(self.dim()?);
+        }
+        match operands.as_slice() {
+            [a, b] if self.refuses_zero && DIVISIONS.contains(&operator) && b.is_int(0) => {
+                Err(format!("division by zero in {}", a.floor_div(b)))
+            }
+            _ => apply(operator, operands),
+        }
+    }
+
+    fn operand(&mut self, word: &str) -> Result<Dim, String> {
+        if let Some(value) = integer(word)? {
+            return Ok(value.to_i64().map_or_else(|| value.into(), Dim::from));
+        }
+        let known = self.names.iter().find(|name| name.as_symbol().is_some_and(|name| name.name() == word));
+        if let Some(known) = known {
+            return Ok(known.clone());
+        }
+        let dim = Dim::symbol(word);
+        if self.names.len() < MAX_NAMES {
+            self.names.push(dim.clone());
+        }
+        Ok(dim)
+    }
+
+    /// The rest of a relation whose operator was read.
+    pub(super) fn relation(&mut self, operator: &str) -> Result<Relation, String> {
+        let (a, b) = (self.dim()?, self.dim()?);
+        match self.close() {
+            true => relation(operator, a, b).ok_or_else(|| format!("`{operator}` is not a relation")),
+            false => Err("expected a relation of two sides".to_string()),
         }
     }
 }
 
-pub(super) fn read(text: &str) -> Result<Sexpr<'_>, String> {
-    let mut reader = Reader { text, at: 0 };
-    let sexpr = reader.read(MAX_DEPTH)?;
-    match reader.peek() {
-        None => Ok(sexpr),
-        Some(_) => Err(format!("unexpected text at byte {}", reader.at)),
+/// The value of a word, if it starts as an integer.
+pub(super) fn integer(word: &str) -> Result<Option<BigInt>, String> {
+    let digits = word.strip_prefix('-').unwrap_or(word);
+    match digits.as_bytes() {
+        [] => Err(format!("`{word}` is neither a name nor an integer")),
+        [b'0'..=b'9', ..] if digits.len() > MAX_DIGITS => Err("the integer is too long".to_string()),
+        [b'0'..=b'9', ..] => match word.parse::<i64>().map(BigInt::from).or_else(|_| word.parse()) {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => Err(format!("`{word}` is neither a name nor an integer")),
+        },
+        _ => Ok(None),
     }
 }
 
@@ -67,52 +159,28 @@ pub(super) fn read(text: &str) -> Result<Sexpr<'_>, String> {
 /// # Errors
 /// Text that is none, with what is wrong.
 pub fn parse_dim(text: &str) -> Result<Dim, String> {
-    dim_of(&read(text)?)
+    read_dim(Reader::new(text, std::iter::empty()))
 }
 
-pub(super) fn parse_relation(text: &str) -> Result<Relation, String> {
-    match read(text)? {
-        Sexpr::List(list) => relation_of(&list),
-        Sexpr::Word(word) => Err(format!("expected a relation, found `{word}`")),
-    }
+pub(super) fn read_dim(mut reader: Reader<'_>) -> Result<Dim, String> {
+    let dim = reader.dim()?;
+    reader.end()?;
+    Ok(dim)
 }
 
-pub(super) fn relation_of(list: &[Sexpr<'_>]) -> Result<Relation, String> {
-    let [Sexpr::Word(operator), a, b] = list else {
-        return Err("expected a relation of two sides".to_string());
+pub(super) fn read_relation(mut reader: Reader<'_>) -> Result<Relation, String> {
+    let Some(operator) = reader.open()? else {
+        return Err(format!("expected a relation, found `{}`", reader.leaf()));
     };
-    relation(operator, dim_of(a)?, dim_of(b)?).ok_or_else(|| format!("`{operator}` is not a relation"))
+    let relation = reader.relation(operator)?;
+    reader.end()?;
+    Ok(relation)
 }
 
-pub(super) fn dim_of(sexpr: &Sexpr<'_>) -> Result<Dim, String> {
-    let list = match sexpr {
-        Sexpr::Word(word) => return word_of(word),
-        Sexpr::List(list) => list,
-    };
-    let [Sexpr::Word(operator), operands @ ..] = list.as_slice() else {
-        return Err("expected an operator after `(`".to_string());
-    };
-    let operands = operands.iter().map(dim_of).collect::<Result<Vec<Dim>, String>>()?;
-    apply(operator, &operands)
-}
-
-fn word_of(word: &str) -> Result<Dim, String> {
-    let digits = word.strip_prefix('-').unwrap_or(word);
-    match digits.as_bytes() {
-        [] => Err(format!("`{word}` is neither a name nor an integer")),
-        [b'0'..=b'9', ..] if digits.len() > MAX_DIGITS => Err("the integer is too long".to_string()),
-        [b'0'..=b'9', ..] => match word.parse::<BigInt>() {
-            Ok(value) => Ok(value.into()),
-            Err(_) => Err(format!("`{word}` is neither a name nor an integer")),
-        },
-        _ => Ok(Dim::symbol(word)),
-    }
-}
-
-fn apply(operator: &str, operands: &[Dim]) -> Result<Dim, String> {
-    match (operator, operands) {
-        ("+", [_, ..]) => Ok(Dim::sum(operands.iter().cloned())),
-        ("*", [_, ..]) => Ok(Dim::product(operands.iter().cloned())),
+fn apply(operator: &str, operands: Vec<Dim>) -> Result<Dim, String> {
+    match (operator, operands.as_slice()) {
+        ("+", [_, ..]) => Ok(Dim::sum(operands)),
+        ("*", [_, ..]) => Ok(Dim::product(operands)),
         ("-", [a]) => Ok(-a),
         ("-", [a, b]) => Ok(a - b),
         ("floordiv", [a, b]) => Ok(a.floor_div(b)),

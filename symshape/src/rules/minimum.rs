@@ -12,7 +12,7 @@ const MAX_OPERANDS: usize = 16;
 impl Engine {
     /// Logs that the least of `from` is `result`, by a law that goes through the least of `to`.
     fn minimum_by(&mut self, law: MinimumLaw, from: &[Poly], to: Vec<Poly>, result: Poly) -> Poly {
-        self.log.push(Event::Minimum { law, from: from.to_vec(), to, result: result.clone() });
+        self.record(|| Event::Minimum { law, from: from.to_vec(), to, result: result.clone() });
         result
     }
 }
@@ -21,9 +21,9 @@ impl Engine {
 pub(super) fn flatten(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     for (idx, operand) in list.iter().enumerate() {
         let inner =
-            operand.varying().iter().find_map(|(mono, coef)| match (mono.ids(), coef.is_positive()) {
-                ([id], true) => match &engine.atom(*id).kind {
-                    Kind::Min(inner) => Some((*id, coef.clone(), inner.clone())),
+            operand.varying().iter().find_map(|(mono, coef)| match (mono.only(), coef.is_positive()) {
+                (Some(id), true) => match &engine.atom(id).kind {
+                    Kind::Min(inner) => Some((id, coef.clone(), inner.clone())),
                     _ => None,
                 },
                 _ => None,
@@ -68,8 +68,8 @@ pub(super) fn common_divisor(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     let mut numerators = Vec::with_capacity(list.len());
     for operand in list {
         let [(mono, sign @ Int::Small(1 | -1))] = operand.varying() else { return Ok(None) };
-        let [id] = mono.ids() else { return Ok(None) };
-        let Kind::Div(num, den) = engine.atom(*id).kind.clone() else { return Ok(None) };
+        let Some(id) = mono.only() else { return Ok(None) };
+        let Kind::Div(num, den) = engine.atom(id).kind.clone() else { return Ok(None) };
         let (divisor, first_sign) = common.get_or_insert_with(|| (den.clone(), sign.clone()));
         if *divisor != den || first_sign != sign {
             return Ok(None);
@@ -106,7 +106,7 @@ pub(super) fn scale(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     let mut factors = list.iter().filter(|operand| !operand.is_zero()).map(Poly::common_term);
     let Some(first) = factors.next() else { return Ok(None) };
     let (mut mono, coef) = factors.fold(first, |a: Term, b| (a.0.gcd(&b.0), a.1.gcd(&b.1)));
-    for &id in mono.clone().ids() {
+    for id in mono.ids() {
         if !engine.atom(id).range.is_non_negative() {
             mono = mono.without(id);
         }

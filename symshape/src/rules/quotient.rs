@@ -104,7 +104,7 @@ pub(super) fn cancel(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     for (mono, coef) in num.varying() {
         let factor = (mono.gcd(&common.0), coef.gcd(&common.1));
         let is_unit = factor.0.is_unit() && factor.1.is_one();
-        let positive = factor.0.ids().iter().all(|&id| engine.atom(id).range.is_positive());
+        let positive = factor.0.ids().into_iter().all(|id| engine.atom(id).range.is_positive());
         if !is_unit && positive && !factors.contains(&factor) {
             factors.push(factor);
         }
@@ -125,8 +125,8 @@ pub(super) fn cancel(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
 fn drop_small(engine: &mut Engine, num: &Poly, factor: &Term) -> Option<Poly> {
     let divisible = |(mono, coef): &&Term| mono.div(&factor.0).is_some() && coef.is_multiple_of(&factor.1);
     let (kept, small): (Vec<&Term>, Vec<&Term>) = num.varying().iter().partition(divisible);
-    let kept = Poly::from_ordered(kept.into_iter().cloned().collect()).div_term(factor)?;
-    let small = Poly::from_ordered(small.into_iter().cloned().collect()).add_const(&num.constant());
+    let kept = Poly::from_ordered(kept.into_iter().cloned()).div_term(factor)?;
+    let small = Poly::from_ordered(small.into_iter().cloned()).add_const(&num.constant());
     let quotient = known_quotient(engine, &small, &Poly::term(factor.0, factor.1.clone())).ok()??;
     Some(kept.add(&quotient))
 }
@@ -171,25 +171,25 @@ pub(super) fn long_division(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewr
 /// A function of an atom with only two values is linear in it.
 pub(super) fn two_values(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let (Some(divisor), [(mono, coef)]) = (den.as_const(), num.varying()) else { return Ok(None) };
-    let [id] = mono.ids() else { return Ok(None) };
-    let range = engine.atom(*id).range.clone();
+    let Some(id) = mono.only() else { return Ok(None) };
+    let range = engine.atom(id).range.clone();
     let (Some(lo), Some(hi)) = range.into_ends() else { return Ok(None) };
     if &hi - &lo != Int::ONE {
         return Ok(None);
     }
     let at = |value: &Int| (&(coef * value) + &num.constant()).div_floor(&divisor);
     let (first, slope) = (at(&lo), &at(&hi) - &at(&lo));
-    Ok(Some(Poly::term(Mono::atom(*id), slope.clone()).add_const(&(&first - &(&slope * &lo)))))
+    Ok(Some(Poly::term(Mono::atom(id), slope.clone()).add_const(&(&first - &(&slope * &lo)))))
 }
 
 /// A sum with one quotient in it, divided again: one division is left.
 pub(super) fn nested(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let is_quotient =
-        |term: &&Term| term.0.ids().iter().any(|&id| matches!(engine.atom(id).kind, Kind::Div(..)));
+        |term: &&Term| term.0.ids().into_iter().any(|id| matches!(engine.atom(id).kind, Kind::Div(..)));
     let mut quotients = num.terms().iter().filter(is_quotient);
     let (Some((mono, coef)), None) = (quotients.next(), quotients.next()) else { return Ok(None) };
-    let ([id], Int::Small(1 | -1)) = (mono.ids(), coef) else { return Ok(None) };
-    let Kind::Div(inner, divisor) = engine.atom(*id).kind.clone() else { return Ok(None) };
+    let (Some(id), Int::Small(1 | -1)) = (mono.only(), coef) else { return Ok(None) };
+    let Kind::Div(inner, divisor) = engine.atom(id).kind.clone() else { return Ok(None) };
     let rest = num.sub(&Poly::term(*mono, coef.clone()));
     // -(a // m) is (m - 1 - a) // m, so both signs are one law.
     let inner = match coef.is_positive() {
