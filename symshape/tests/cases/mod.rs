@@ -198,9 +198,7 @@ impl Case {
                     );
                 }
                 let checked = proof.check();
-                if let Err(e) = checked {
-                    eprintln!("FLAW {e}: {proof} {:?}", self.facts);
-                }
+                assert_eq!(checked, Ok(()), "{proof}\n{self:#?}");
             }
             Answer::No(counterexample) => {
                 let point: Point = counterexample.values;

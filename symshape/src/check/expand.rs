@@ -1,0 +1,136 @@
+//! Terms as the checker's own polynomials, by nothing but the entries checked so far.
+
+use num_bigint::BigInt;
+use num_traits::One;
+
+use super::sum::Sum;
+use super::{Checked, Replay, flaw};
+use crate::atoms::{Atom, Kind};
+use crate::dim::{Dim, Node, Symbol};
+use crate::poly::{AtomId, Poly};
+
+impl Replay<'_> {
+    /// The value of `num // den`, from the quotients checked so far.
+    pub(super) fn quotient(&self, num: &Sum, den: &Sum) -> Checked<Sum> {
+        if *den == Sum::from(BigInt::one()) {
+            return Ok(num.clone());
+        }
+        let (num, den) = (self.reduce(num.clone()), self.reduce(den.clone()));
+        let same =
+            |entry: &&[Sum; 3]| self.reduce(entry[0].clone()) == num && self.reduce(entry[1].clone()) == den;
+        match self.quotients.iter().find(same) {
+            Some(entry) => Ok(entry[2].clone()),
+            None => flaw("a quotient was never derived"),
+        }
+    }
+
+    /// The value of the least of `list`, from the atoms and minima checked so far.
+    pub(super) fn minimum(&self, list: &[Sum]) -> Checked<Sum> {
+        if let [only] = list {
+            return Ok(only.clone());
+        }
+        if let Some((_, value)) = self.minima.iter().find(|entry| entry.0 == list) {
+            return Ok(value.clone());
+        }
+        let is_atom = |atom: &Atom| match &atom.kind {
+            Kind::Min(operands) => operands.iter().map(Sum::from).eq(list.iter().cloned()),
+            _ => false,
+        };
+        match self.atoms[..self.ranges.len()].iter().enumerate().find(|(_, atom)| is_atom(atom)) {
+            Some((id, _)) => Ok(Sum::atom(id as AtomId)),
+            None => flaw("a minimum was never derived"),
+        }
+    }
+
+    /// The polynomial of a term.
+    pub(super) fn expand(&self, dim: &Dim) -> Checked<Sum> {
+        let all =
+            |list: &[Dim]| list.iter().map(|operand| self.expand(operand)).collect::<Checked<Vec<Sum>>>();
+        let sum = match dim.node() {
+            Node::Int(value) => Sum::from(value.clone()),
+            Node::Symbol(symbol) => self.expand_symbol(symbol)?,
+            Node::Add(list) => all(list)?.iter().fold(Sum::default(), |acc, next| acc.plus(1, next)),
+            Node::Mul(list) => {
+                all(list)?.iter().fold(Sum::from(BigInt::one()), |acc, next| self.reduce(acc.times(next)))
+            }
+            Node::FloorDiv(a, b) => self.quotient(&self.expand(a)?, &self.expand(b)?)?,
+            Node::Mod(a, b) => {
+                let (num, den) = (self.expand(a)?, self.expand(b)?);
+                num.plus(-1, &self.quotient(&num, &den)?.times(&den))
+            }
+            Node::Min(list) => self.minimum(&all(list)?)?,
+            Node::Max(list) => {
+                let negated: Vec<Sum> = all(list)?.iter().map(Sum::neg).collect();
+                self.minimum(&negated)?.neg()
+            }
+        };
+        Ok(self.reduce(sum))
+    }
+
+    fn expand_symbol(&self, symbol: &Symbol) -> Checked<Sum> {
+        if let Some(definition) = self.facts.definition(symbol) {
+            return self.expand(definition);
+        }
+        if let Some(declaration) = self.facts.declaration(symbol)
+            && declaration.hi.as_ref() == Some(&declaration.lo)
+        {
+            return Ok(Sum::from(declaration.lo.clone()));
+        }
+        for (id, atom) in self.atoms[..self.ranges.len()].iter().enumerate() {
+            if let Kind::Symbol { symbol: owner, step, offset } = &atom.kind
+                && owner == symbol
+            {
+                let scaled = Sum::atom(id as AtomId).times(&Sum::from(step.to_big()));
+                return Ok(scaled.plus_int(offset.to_big()));
+            }
+        }
+        flaw("a symbol has no atom")
+    }
+
+    /// Applies two identities as long as they apply: `m*m == m*z` for `m = min(0, z)`, and
+    /// `(a + 1)//2 == a - a//2` where both quotients occur.
+    pub(super) fn reduce(&self, mut sum: Sum) -> Sum {
+        for _ in 0..64 {
+            match self.reduced_once(&sum) {
+                Some(next) => sum = next,
+                None => break,
+            }
+        }
+        sum
+    }
+
+    fn reduced_once(&self, sum: &Sum) -> Option<Sum> {
+        for (ids, coef) in &sum.0 {
+            for pair in ids.windows(2).filter(|pair| pair[0] == pair[1]) {
+                if let Kind::Min(list) = &self.atoms[pair[0] as usize].kind
+                    && let [zero, z] = list.as_slice()
+                    && zero.is_zero()
+                {
+                    let mut others = ids.clone();
+                    others.remove(others.iter().position(|id| *id == pair[0])?);
+                    let product = Sum([(others, coef.clone())].into()).times(&Sum::from(z));
+                    let mut rest = sum.clone();
+                    rest.0.remove(ids);
+                    return Some(rest.plus(1, &product));
+                }
+            }
+        }
+        let halves: Vec<(AtomId, Sum)> =
+            sum.0.keys().flatten().filter_map(|&id| Some((id, self.half(id)?))).collect();
+        for (raised, num) in &halves {
+            let floor = num.plus_int(-1);
+            if let Some((id, _)) = halves.iter().find(|(_, other)| *other == floor) {
+                return Some(sum.replace(*raised, &floor.plus(-1, &Sum::atom(*id))));
+            }
+        }
+        None
+    }
+
+    /// The numerator of an atom that is a quotient by 2.
+    fn half(&self, id: AtomId) -> Option<Sum> {
+        match &self.atoms[id as usize].kind {
+            Kind::Div(num, den) if *den == Poly::from(2) => Some(num.into()),
+            _ => None,
+        }
+    }
+}
