@@ -84,7 +84,7 @@ impl Interval {
     }
 
     pub(crate) fn scale(&self, factor: &Int) -> Self {
-        let times = |end: &Option<Int>| end.as_ref().map(|end| end * factor);
+        let times = |end: &Option<Int>| product(end.as_ref()?, factor);
         match factor.signum() {
             0 => Interval::point(Int::ZERO),
             1 => Interval { lo: times(&self.lo), hi: times(&self.hi) },
@@ -98,7 +98,7 @@ impl Interval {
             return zero;
         }
         if self.is_non_negative() && other.is_non_negative() {
-            let times = |a: &Option<Int>, b: &Option<Int>| Some(a.as_ref()? * b.as_ref()?);
+            let times = |a: &Option<Int>, b: &Option<Int>| product(a.as_ref()?, b.as_ref()?);
             return Interval { lo: times(&self.lo, &other.lo), hi: times(&self.hi, &other.hi) };
         }
         if self.is_non_positive() {
@@ -111,7 +111,9 @@ impl Interval {
         let (Some(a), Some(b), Some(c), Some(d)) = (&self.lo, &self.hi, &other.lo, &other.hi) else {
             return Interval::default();
         };
-        let products = [a * c, a * d, b * c, b * d];
+        let products = [product(a, c), product(a, d), product(b, c), product(b, d)];
+        let [Some(p), Some(q), Some(r), Some(s)] = products else { return Interval::default() };
+        let products = [p, q, r, s];
         Interval { lo: products.iter().min().cloned(), hi: products.iter().max().cloned() }
     }
 
@@ -123,6 +125,13 @@ impl Interval {
         }
         power
     }
+}
+
+/// Ends of more bits than this are given up: bounds by squares of bounds would ask for any amount of memory.
+const MAX_BITS: u64 = 1 << 13;
+
+fn product(a: &Int, b: &Int) -> Option<Int> {
+    (a.bits() + b.bits() <= MAX_BITS).then(|| a * b)
 }
 
 /// The decisions that lead to a bound. What they say of a lower bound of `p` they say of an upper bound of `-p`.

@@ -50,6 +50,11 @@
 //! | text queries | [`query`] | one line in, one line out |
 #![forbid(unsafe_code)]
 
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod assume;
 mod atoms;
 mod bounds;

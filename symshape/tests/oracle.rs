@@ -35,6 +35,48 @@ fn random_cases_agree_with_evaluation() {
 }
 
 #[test]
+fn hostile_symbols_end_soon() {
+    let chain = |bound: &dyn Fn(usize) -> String, count| {
+        let rest = (1..count).map(|n| format!("; x{n}:0..{}", bound(n - 1)));
+        rest.fold("x0:0..5".to_string(), |text, entry| text + &entry)
+    };
+    // Each range is the square of the one before, or ends where the one before does.
+    let squares = chain(&|n| format!("(* x{n} x{n})"), 60);
+    let steps = chain(&|n| format!("(+ x{n} 5)"), 500);
+    for (symbols, term) in [(&squares, "(- x59 x58)"), (&steps, "(floordiv (* x499 7) 3)")] {
+        for kind in ["simplify", "bounds"] {
+            let reply = symshape::query::answer_line(&format!("0\t{symbols}\t{term}\t{kind}"));
+            assert!(reply.micros < 30e6, "{kind} took {} s", reply.micros / 1e6);
+        }
+    }
+}
+
+#[test]
+fn malformed_lines_are_errors() {
+    let malformed = [
+        "",
+        "\t\t\t",
+        "abc",
+        "0\tx\tx\tsimplify",
+        "0\tx:0..\tx\tsimplify",
+        "0\tx:5..1\tx\tsimplify",
+        "0\tx:0..9:mult 0\tx\tsimplify",
+        "0\tx:0..9\t(+ x\tsimplify",
+        "0\tx:0..9\tx y\tsimplify",
+        "0\tx:0..9\t(min)\tsimplify",
+        "0\tx:0..9\t(x)\tequal",
+        "0\tx:0..9\t(<= x)\tequal",
+        "0\tx:0..9\tx\tfoo",
+        "0\tx:0..9\t(floordiv x 0)\tsimplify",
+        "0\tx:0..9\tx\tequal",
+    ];
+    for line in malformed {
+        let answer = symshape::query::answer_line(line).answer;
+        assert!(answer.starts_with("error: "), "{line}: {answer}");
+    }
+}
+
+#[test]
 fn hostile_terms_end_soon() {
     let nested = |step: &dyn Fn(String, usize) -> String, depth| (0..depth).fold("x".to_string(), step);
     let terms = [
@@ -44,6 +86,8 @@ fn hostile_terms_end_soon() {
         nested(&|x, n| format!("(min (max {x} y{n}) z{n})"), 12),
         nested(&|x, _| format!("(* {x} (+ x y))"), 40),
         format!("(* x {})", "9".repeat(3_000)),
+        format!("(+ {})", (0..3_000).map(|n| format!("(* x{n} {n})")).collect::<Vec<_>>().join(" ")),
+        format!("(* {})", (0..300).map(|n| format!("(+ x {n})")).collect::<Vec<_>>().join(" ")),
         "(floordiv x".to_string(),
         "(mod x 0)".to_string(),
     ];

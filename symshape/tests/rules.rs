@@ -30,21 +30,32 @@ struct Law {
 
 impl Law {
     fn of(rule: &Rule) -> Law {
-        let sides = sides(rule.law, "==").expect("a law has two sides");
-        let conditions = rule.given.split(" and ").filter(|condition| !condition.is_empty());
+        Law::parse(rule.law, rule.given)
+    }
+
+    fn parse(law: &str, given: &str) -> Law {
+        let sides = sides(law, "==").expect("a law has two sides");
+        let conditions = given.split(" and ").filter(|condition| !condition.is_empty());
         let given: Vec<Relation> = conditions.map(condition).collect();
         let symbols = sides.0.symbols().union(&sides.1.symbols()).cloned().collect();
         Law { sides, given, symbols }
     }
 
+    fn applies(&self, point: &Point) -> bool {
+        self.given.iter().all(|relation| value(&relation.a, point) <= value(&relation.b, point))
+    }
+
+    fn holds(&self, point: &Point) -> bool {
+        let (a, b) = (value(&self.sides.0, point), value(&self.sides.1, point));
+        a.is_some() && a == b
+    }
+
     /// Panics if the law fails at `point` although its conditions hold; `false` if they do not.
     fn check(&self, rule: &Rule, point: &Point) -> bool {
-        let holds = |relation: &Relation| value(&relation.a, point) <= value(&relation.b, point);
-        if !self.given.iter().all(holds) {
+        if !self.applies(point) {
             return false;
         }
-        let (a, b) = (value(&self.sides.0, point), value(&self.sides.1, point));
-        assert!(a.is_some() && a == b, "{}: `{}` fails at {point:?}: {a:?} and {b:?}", rule.name, rule.law);
+        assert!(self.holds(point), "{}: `{}` fails at {point:?}", rule.name, rule.law);
         true
     }
 }
@@ -57,21 +68,47 @@ fn condition(text: &str) -> Relation {
     }
 }
 
+/// Laws that are wrong, or lack a condition: `(rule, law, conditions)`.
+const BROKEN: &[(&str, &str, &str)] = &[
+    ("split", "(m*q + r) // m == q + r // m + 1", "m >= 1"),
+    ("small numerator", "(k*m + r) // m == k", "m >= 1 and 0 <= r and r <= m"),
+    ("cancel", "(g*a + r) // (g*m) == a // m", "m >= 1 and 0 <= r and r <= g - 1"),
+    ("nested", "(a//m + b) // n == (a + m*b) // (m*n)", "m >= 1"),
+    ("scale", "min(g*a, g*b) == g*min(a, b)", ""),
+    ("drop", "min(a, b) == a", ""),
+    ("median least", "max(y, min(max(x, y), z)) == min(x, z)", ""),
+];
+
+/// The box is large enough to tell a broken rule from a right one.
+#[test]
+fn a_broken_law_is_noticed() {
+    for (name, law, given) in BROKEN {
+        let rule = RULES.iter().find(|rule| rule.name == *name).expect("a rule");
+        let broken = Law::parse(law, given);
+        let holds = |point: &Point| !broken.applies(point) || broken.holds(point);
+        assert!(!points_of_box(&broken).iter().all(holds), "{}: `{law}` passes", rule.name);
+    }
+}
+
+/// Integers of both signs around 0 for each symbol of a law.
+fn points_of_box(law: &Law) -> Vec<Point> {
+    let (side, count) = (if law.symbols.len() > 4 { 7 } else { 9 }, law.symbols.len() as u32);
+    let point = |mut number: usize| {
+        let mut point = Point::new();
+        for symbol in &law.symbols {
+            point.insert(symbol.clone(), BigInt::from(number % side) - side / 2);
+            number /= side;
+        }
+        point
+    };
+    (0..side.pow(count)).map(point).collect()
+}
+
 #[test]
 fn laws_hold_on_a_box() {
     for rule in RULES {
         let law = Law::of(rule);
-        let (side, mut tried) = (if law.symbols.len() > 4 { 7 } else { 9 }, 0);
-        for mut number in
-            0..7usize.pow(law.symbols.len() as u32).max(9usize.pow(law.symbols.len().min(4) as u32))
-        {
-            let mut point = Point::new();
-            for symbol in &law.symbols {
-                point.insert(symbol.clone(), BigInt::from(number % side) - side / 2);
-                number /= side;
-            }
-            tried += usize::from(law.check(rule, &point));
-        }
+        let tried = points_of_box(&law).iter().filter(|point| law.check(rule, point)).count();
         assert!(tried > 0, "{}: nothing satisfies `{}`", rule.name, rule.given);
     }
 }
