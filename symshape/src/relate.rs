@@ -55,21 +55,22 @@ impl Facts {
         let Relation { comparison: comparison @ (Comparison::Lt | Comparison::Le), a, b } = relation else {
             return relation.clone();
         };
-        let holds =
-            |a: &Dim, b: &Dim| self.prove(&Relation { comparison: *comparison, a: a.clone(), b: b.clone() });
+        let holds = |a: &Dim, b: &Dim| {
+            self.derives(&Relation { comparison: *comparison, a: a.clone(), b: b.clone() })
+        };
         // The least of several is below `b` if one of them is; one that never is does not matter.
         let a = match a.node() {
             Node::Min(list) => kept(list, Dim::min, |operand| {
                 self.refutes(&Relation { comparison: *comparison, a: operand.clone(), b: b.clone() })
             }),
-            Node::Max(list) => kept(list, Dim::max, |operand| holds(operand, b).is_yes()),
+            Node::Max(list) => kept(list, Dim::max, |operand| holds(operand, b)),
             _ => a.clone(),
         };
         let b = match b.node() {
             Node::Max(list) => kept(list, Dim::max, |operand| {
                 self.refutes(&Relation { comparison: *comparison, a: a.clone(), b: operand.clone() })
             }),
-            Node::Min(list) => kept(list, Dim::min, |operand| holds(&a, operand).is_yes()),
+            Node::Min(list) => kept(list, Dim::min, |operand| holds(&a, operand)),
             _ => b.clone(),
         };
         Relation { comparison: *comparison, a, b }

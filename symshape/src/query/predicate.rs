@@ -124,8 +124,8 @@ fn without_implied(facts: &Facts, mut list: Vec<Predicate>, all: bool) -> Vec<Pr
         let possible = others.fold(true, |possible, (_, part)| possible && suppose(&mut scope, part, all));
         let implied = possible
             && match &list[idx] {
-                Predicate::Relation(relation) if all => scope.prove(relation).is_yes(),
-                Predicate::Relation(relation) => scope.prove(&negate(relation)).is_yes(),
+                Predicate::Relation(relation) if all => scope.derives(relation),
+                Predicate::Relation(relation) => scope.derives(&negate(relation)),
                 _ => false,
             };
         match implied {
