@@ -72,7 +72,7 @@ fn condition(text: &str) -> Relation {
 const BROKEN: &[(&str, &str, &str)] = &[
     ("split", "(m*q + r) // m == q + r // m + 1", "m >= 1"),
     ("small numerator", "(k*m + r) // m == k", "m >= 1 and 0 <= r and r <= m"),
-    ("cancel", "(g*a + r) // (g*m) == a // m", "m >= 1 and 0 <= r and r <= g - 1"),
+    ("cancel", "(g*a + r) // (g*m) == a // m", "g >= 1 and m >= 1 and 0 <= r and r <= g"),
     ("nested", "(a//m + b) // n == (a + m*b) // (m*n)", "m >= 1"),
     ("scale", "min(g*a, g*b) == g*min(a, b)", ""),
     ("drop", "min(a, b) == a", ""),
