@@ -133,6 +133,7 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
         files: &model.files,
         functions: &model.proto.functions,
         declared: if redeclared { HashMap::new() } else { declared_types(proto) },
+        strict: options.unbounded,
         alike: alike(proto),
         nodes: Cell::new(0),
         found: Cell::new(0),
@@ -147,7 +148,7 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
     for info in &proto.output {
         let value = scope.value(&mut g, &info.name).at(|| "outputs")?;
         if let Some(declared) = info.ty.as_ref().filter(|_| !redeclared) {
-            types::check(&g, value, declared).at(|| format!("output `{}`", info.name))?;
+            types::check(&g, value, declared, options.unbounded).at(|| format!("output `{}`", info.name))?;
         }
         g.output(&info.name, value)?;
     }

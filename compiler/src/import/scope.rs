@@ -35,6 +35,8 @@ pub(super) struct Context<'a> {
     pub functions: &'a [FunctionProto],
     /// Declared types of intermediate values and outputs of the main graph; empty when inputs are re-declared.
     pub declared: HashMap<&'a str, &'a TypeProto>,
+    /// Whether a wrong number of axes in these is an error.
+    pub strict: bool,
     /// Nodes imported so far.
     pub nodes: Cell<usize>,
     /// For values that one node turns into another of the same shape: the name of that one.
@@ -233,7 +235,7 @@ impl<'s, 'a> Scope<'s, 'a> {
             if self.parent.is_none()
                 && let Some(declared) = self.context.declared.get(name.as_str())
             {
-                types::check(g, value, declared).at(|| format!("`{name}`"))?;
+                types::check(g, value, declared, self.context.strict).at(|| format!("`{name}`"))?;
             }
             self.define(name, value)?;
         }

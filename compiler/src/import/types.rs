@@ -149,11 +149,12 @@ fn no_bound(missing: &[(Symbol, String)]) -> String {
 
 /// Compares an inferred type with a declared one.
 ///
-/// Names of dims are no evidence: exporters invent them. Numbers are.
+/// Names of dims are no evidence: exporters invent them. Numbers are. A wrong number of axes is an error only where
+/// shapes are what is asked for (`strict`): exporters get it wrong, and code can be generated all the same.
 ///
 /// # Errors
 /// The two can't both be right.
-pub(super) fn check(g: &Graph, value: Value, declared: &TypeProto) -> Result<()> {
+pub(super) fn check(g: &Graph, value: Value, declared: &TypeProto, strict: bool) -> Result<()> {
     refuse_others(declared)?;
     let Some(tensor) = &declared.tensor_type else { return Ok(()) };
     let inferred = g.ty(value);
@@ -168,6 +169,9 @@ pub(super) fn check(g: &Graph, value: Value, declared: &TypeProto) -> Result<()>
     let Some(shape) = &tensor.shape else { return Ok(()) };
     let show = |dims: &[Dim]| dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ");
     if shape.dim.len() != inferred.shape.len() {
+        if !strict {
+            return Ok(());
+        }
         let (have, axes) = (show(&inferred.shape), shape.dim.len());
         return Err(Error::invalid(format!("it is declared with {axes} axes, but its shape is [{have}]")));
     }

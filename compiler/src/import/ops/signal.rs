@@ -168,10 +168,12 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
 ///
 /// `STFT([[[1], [2], [3], [4]]], i64:2, [1, 1]; onesided=0) = [[[[3, 0], [-1, 0]], [[7, 0], [-1, 0]]]]`
 fn stft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let x = n.input(0)?;
-    if g.rank(x) != 3 {
-        return Err(Error::invalid("a signal has 3 axes"));
-    }
+    // Exporters leave out the last axis of a real signal.
+    let x = match (n.input(0)?, g.rank(n.input(0)?)) {
+        (x, 3) => x,
+        (x, 2) => g.unsqueeze(x, &[2])?,
+        _ => return Err(Error::invalid("a signal has 3 axes, or 2 where it is real")),
+    };
     let onesided = n.flag("onesided", true)?;
     let dtype = g.dtype(x);
     let size = g.shape(x)[1].clone();
