@@ -77,6 +77,7 @@ const IN_PROGRESS: u32 = u32::MAX;
 #[derive(Clone)]
 pub(crate) struct Engine {
     pub(crate) facts: Facts,
+    #[expect(clippy::vec_box, reason = "atoms are large, and a list that grows would move them all")]
     pub(crate) atoms: Vec<Box<Atom>>,
     /// What was found out, in order: the derivation that check.rs replays.
     pub(crate) log: Vec<Event>,
