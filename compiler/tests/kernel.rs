@@ -239,3 +239,16 @@ fn checks_end_the_call() {
     let error = run(EVERYTHING, &[1], &[a, i]).expect_err("1 is no index into one element");
     assert_eq!(error, "kernel dense + rélu: m = 0: instruction 1: axis 0: 1 is not in 0..1");
 }
+
+#[test]
+fn nothing_is_touched_in_a_loop_that_never_runs() {
+    let source = |extent: i64| {
+        format!(
+            "program idle {{\n  @0 x: f32[0] input 0\n  @1 y: f32[0] output 0\n  input x[0] = @0\n  output y[0] = @1\n  \
+             kernel copy {{\n    strip i in 0..{extent} {{\n      %0 = load @0[i]\n      store @1[i], %0\n    }}\n  }}\n}}\n"
+        )
+    };
+    let verified = |extent| verify::verify(&text::parse(&source(extent)).expect("a program"));
+    assert_eq!(verified(0).map(|unproven| unproven.len()), Ok(0));
+    assert!(verified(1).is_err());
+}
