@@ -31,7 +31,7 @@ pub struct Declaration {
 }
 
 impl Declaration {
-    /// `lo <= symbol <= hi`. An empty range is refused by [`Facts::declare`].
+    /// `lo <= symbol <= hi`. An empty range is refused by [`crate::Facts::declare`].
     pub fn range(lo: impl Into<BigInt>, hi: impl Into<BigInt>) -> Self {
         Declaration { hi: Some(hi.into()), ..Declaration::at_least(lo) }
     }
@@ -42,7 +42,7 @@ impl Declaration {
         Declaration { lo: lo.into(), hi: None, step, offset, values: None, origin: None }
     }
 
-    /// One of `values`. An empty list is refused by [`Facts::declare`].
+    /// One of `values`. An empty list is refused by [`crate::Facts::declare`].
     pub fn values<T: Into<BigInt>>(values: impl IntoIterator<Item = T>) -> Self {
         let mut values: Vec<BigInt> = values.into_iter().map(Into::into).collect();
         values.sort();
@@ -58,7 +58,7 @@ impl Declaration {
         declaration
     }
 
-    /// Only values that are `offset` modulo `step`; a step below 1 is refused by [`Facts::declare`].
+    /// Only values that are `offset` modulo `step`; a step below 1 is refused by [`crate::Facts::declare`].
     #[must_use]
     pub fn step(mut self, step: impl Into<BigInt>, offset: impl Into<BigInt>) -> Self {
         self.step = step.into();
