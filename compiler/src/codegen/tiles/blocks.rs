@@ -1,0 +1,279 @@
+//! The loops over blocks of rows, tiles of columns and outer row axes, and the calls of leaves in them.
+
+use super::{
+    cut::{Cut, Rows},
+    plan::Plan,
+    product,
+};
+use crate::{
+    codegen::{
+        function::FuncCtx,
+        lanes::{Args, split},
+        leaf::contract::{PANEL, Rhs, TileKey},
+        split::{self, way},
+    },
+    error::Result,
+    kernel::Axis,
+};
+use cranelift_codegen::ir::{InstBuilder, SigRef, Value, condcodes::IntCC, types};
+use symshape::{Dim, Symbol};
+
+/// Bytes of A that a block of rows may have: half of a small second-level cache.
+const BLOCK_BYTES: i64 = 192 << 10;
+
+/// A right factor of so many elements stays in the second-level cache whatever else is touched.
+const SMALL_B_ELEMS: i64 = 1 << 16;
+
+/// Rows of a block that are multiplied with so large a factor.
+const FEWEST_ROWS: i64 = 144;
+
+/// A loop variable that no kernel uses.
+fn counter(name: &str, extent: &Dim) -> Axis {
+    Axis { var: Symbol::new(name), extent: extent.clone() }
+}
+
+/// The loop over blocks of rows, of tiles where there is one row axis, else of joint iterations of the outer ones.
+pub(super) fn blocks(
+    f: &mut FuncCtx,
+    plan: &Plan,
+    rows: &Rows,
+    cut: &Cut,
+    columns: (Value, Value),
+    range: Option<(Value, Value)>,
+) -> Result<()> {
+    let (_, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let total = if outer.is_empty() { rows.tiles } else { f.dim(&product(outer))? };
+    let (begin, end) = match range {
+        None => (f.int(0), total),
+        Some(range) => split::range(f, range, way::ROWS, 1, total)?,
+    };
+    let total = f.builder.ins().isub(end, begin);
+    let bytes = step_bytes(f, plan, rows)?;
+    let one = f.int(1);
+    let bytes = f.builder.ins().smax(bytes, one);
+    let budget = f.int(BLOCK_BYTES);
+    let steps = f.builder.ins().udiv(budget, bytes);
+    let fewest = fewest_steps(f, plan, rows)?;
+    let steps = f.builder.ins().smax(steps, fewest);
+    let padded = f.builder.ins().iadd(total, steps);
+    let padded = f.builder.ins().iadd_imm_s(padded, -1);
+    let n_blocks = f.builder.ins().udiv(padded, steps);
+    let zero = f.int(0);
+    let axis = counter("row block", &Dim::from(i64::MAX));
+    f.count_between(&axis, zero, n_blocks, |f| {
+        let (block, _) = f.symbol(&axis.var)?;
+        let next = f.builder.ins().iadd_imm_s(block, 1);
+        let [first, end] = [block, next].map(|number| {
+            let before = f.builder.ins().imul(number, total);
+            let before = f.builder.ins().udiv(before, n_blocks);
+            f.builder.ins().iadd(before, begin)
+        });
+        let tiles = counter("column tile", &Dim::from(i64::MAX));
+        let zero = f.int(0);
+        f.count_between(&tiles, zero, cut.n_tiles, |f| {
+            let (tile, _) = f.symbol(&tiles.var)?;
+            let at = Position::new(f, plan, cut, tile, columns);
+            match outer {
+                [] => call(f, plan, rows, &at, Some((first, end))),
+                [axis] => f.count_between(axis, first, end, |f| call(f, plan, rows, &at, None)),
+                _ => joint(f, plan, rows, &at, (first, end)),
+            }
+        })
+    })
+}
+
+/// Tiles, or iterations of the outer axes, of the smallest block: where B comes from far away, enough rows that
+/// computing takes much longer than reading it once more.
+fn fewest_steps(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
+    let one = f.int(1);
+    if !plan.large {
+        return Ok(one);
+    }
+    let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let height = if outer.is_empty() { rows.rows } else { f.dim(&last.extent)? };
+    let height = f.builder.ins().smax(height, one);
+    let fewest = f.int(FEWEST_ROWS);
+    let steps = f.builder.ins().udiv(fewest, height);
+    Ok(f.builder.ins().smax(steps, one))
+}
+
+/// About the bytes that one more tile, or one more iteration of the outer axes, touches: those of A, and where B is
+/// small and the result wider than A those of the result, which then is written to in a few places at a time.
+fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
+    let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let distance = match outer.last() {
+        None => Some(plan.lhs.row.clone()),
+        Some(axis) => split(f.facts(), &plan.lhs.origin.at, Some(&axis.var)).map(|(step, _)| step),
+    };
+    let depth = plan.levels.iter().filter(|level| level.1.as_i64() != Some(0));
+    let depth = depth.fold(Dim::one(), |depth, level| depth * &level.0);
+    // Windows overlap: what is new is what the address moves by. Where it doesn't move, the same bytes are read again.
+    let n = &plan.contract.n.extent;
+    let small = (&depth * n).as_i64().is_some_and(|elems| elems <= SMALL_B_ELEMS)
+        && n.as_i64().zip(depth.as_i64()).is_some_and(|(n, depth)| n >= 2 * depth);
+    let result = if small { n.clone() } else { Dim::zero() };
+    let row = match (&distance, outer.is_empty()) {
+        (Some(distance), true) => distance.clone().min(depth) + result,
+        (Some(distance), false) => distance.clone() + result * &last.extent,
+        (None, _) => (depth + result) * &last.extent,
+    };
+    let bytes = f.dim(&(row * 4))?;
+    Ok(if outer.is_empty() { f.builder.ins().imul(bytes, rows.rows) } else { bytes })
+}
+
+/// Joint iterations `first..end` of the outer row axes, counted from the innermost.
+fn joint(
+    f: &mut FuncCtx,
+    plan: &Plan,
+    rows: &Rows,
+    at: &Position,
+    (first, end): (Value, Value),
+) -> Result<()> {
+    let (_, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let extents: Vec<Value> = outer.iter().map(|axis| f.dim(&axis.extent)).collect::<Result<_>>()?;
+    let all = counter("row", &Dim::from(i64::MAX));
+    f.count_between(&all, first, end, |f| {
+        let (mut number, _) = f.symbol(&all.var)?;
+        for (axis, extent) in outer.iter().zip(extents).skip(1).rev() {
+            let around = f.builder.ins().udiv(number, extent);
+            let skipped = f.builder.ins().imul(around, extent);
+            let inside = f.builder.ins().isub(number, skipped);
+            f.facts_mut().declare_index(&axis.var, &axis.extent);
+            f.bind(axis.var.clone(), inside);
+            number = around;
+        }
+        f.facts_mut().declare_index(&outer[0].var, &outer[0].extent);
+        f.bind(outer[0].var.clone(), number);
+        call(f, plan, rows, at, None)
+    })
+}
+
+/// A tile of columns.
+struct Position {
+    /// Its first column.
+    column: Value,
+    /// Byte offset of its panel, or of its first column, in B.
+    rhs_offset: Value,
+    /// Columns from it on.
+    left: Value,
+    /// The leaves for its high and low tiles.
+    leaves: [Value; 2],
+}
+
+impl Position {
+    fn new(f: &mut FuncCtx, plan: &Plan, cut: &Cut, tile: Value, (first, end): (Value, Value)) -> Position {
+        let is_wide = f.builder.ins().icmp(IntCC::SignedLessThan, tile, cut.n_wide);
+        let is_whole = f.builder.ins().icmp(IntCC::SignedLessThan, tile, cut.n_whole);
+        let wide = f.builder.ins().smin(tile, cut.n_wide);
+        let narrow = f.builder.ins().isub(tile, wide);
+        let wide = f.builder.ins().imul(wide, cut.wide);
+        let narrow = f.builder.ins().ishl_imm_u(narrow, i64::from(PANEL.trailing_zeros()));
+        let column = f.builder.ins().iadd(wide, narrow);
+        let column = f.builder.ins().iadd(column, first);
+        let left = f.builder.ins().isub(end, column);
+        let leaves = [0, 1].map(|low| {
+            let rest = f.builder.ins().select(is_whole, cut.leaves[2 + low], cut.leaves[4 + low]);
+            f.builder.ins().select(is_wide, cut.leaves[low], rest)
+        });
+        let rhs_offset = rhs_offset(f, plan, column);
+        Position { column, rhs_offset, left, leaves }
+    }
+}
+
+fn rhs_offset(f: &mut FuncCtx, plan: &Plan, column: Value) -> Value {
+    // Strides are dims that were computed before, so this only looks them up.
+    let step = f.dim(&(&plan.rhs_stream.column * 4)).expect("computed for every call");
+    match plan.rhs {
+        Rhs::Panels(width) => {
+            let width = i64::from(width);
+            let panel = f.builder.ins().ushr_imm_u(column, i64::from(width.trailing_zeros()));
+            let inside = f.builder.ins().band_imm_s(column, width - 1);
+            let panel = f.builder.ins().imul(panel, step);
+            let inside = f.builder.ins().ishl_imm_u(inside, 2);
+            f.builder.ins().iadd(panel, inside)
+        }
+        Rhs::Rows | Rhs::Scattered => f.builder.ins().imul(column, step),
+    }
+}
+
+/// Calls the leaves for tiles `range` of all (or for all) at one tile of columns.
+fn call(
+    f: &mut FuncCtx,
+    plan: &Plan,
+    rows: &Rows,
+    at: &Position,
+    range: Option<(Value, Value)>,
+) -> Result<()> {
+    let (key, mut args) = plan.args(f)?;
+    let rhs = f.address(&plan.rhs_stream.origin)?;
+    args.set(TileKey::B, f.builder.ins().iadd(rhs, at.rhs_offset));
+    args.set(TileKey::COLUMNS, at.left);
+    for idx in 0..plan.streams.len() as u32 {
+        let slot = key.stream(idx);
+        move_by(f, &mut args, slot, slot + 2, at.column);
+    }
+    let zero = f.int(0);
+    let (first, end) = range.unwrap_or((zero, rows.tiles));
+    let (high_first, high_end) =
+        (f.builder.ins().smin(first, rows.high), f.builder.ins().smin(end, rows.high));
+    let (low_first, low_end) = (f.builder.ins().smax(first, rows.high), f.builder.ins().smax(end, rows.high));
+    let before = f.builder.ins().imul(high_first, rows.rows);
+    let signature = f.unit.signature(&[types::I64], &[]);
+    let signature = f.builder.import_signature(signature);
+    let high = Tiles { first_row: before, count: (high_first, high_end), leaf: at.leaves[0] };
+    tiles(f, plan, &key, &args, signature, &high)?;
+    let high_rows = f.builder.ins().imul(rows.high, rows.rows);
+    let low_rows = f.builder.ins().iadd_imm_s(rows.rows, -1);
+    let skipped = f.builder.ins().isub(low_first, rows.high);
+    let skipped = f.builder.ins().imul(skipped, low_rows);
+    let before = f.builder.ins().iadd(high_rows, skipped);
+    let low = Tiles { first_row: before, count: (low_first, low_end), leaf: at.leaves[1] };
+    tiles(f, plan, &key, &args, signature, &low)
+}
+
+/// A run of tiles of one height.
+struct Tiles {
+    first_row: Value,
+    count: (Value, Value),
+    leaf: Value,
+}
+
+/// Calls the leaf if there are any tiles of its height.
+fn tiles(
+    f: &mut FuncCtx,
+    plan: &Plan,
+    key: &TileKey,
+    args: &Args,
+    signature: SigRef,
+    tiles: &Tiles,
+) -> Result<()> {
+    let (first, end) = tiles.count;
+    let any = f.builder.ins().icmp(IntCC::SignedLessThan, first, end);
+    let (work, done) = (f.builder.create_block(), f.builder.create_block());
+    f.builder.ins().brif(any, work, &[], done, &[]);
+    f.builder.switch_to_block(work);
+    f.builder.seal_block(work);
+    let mut args = args.clone();
+    let count = f.builder.ins().isub(end, first);
+    args.set(TileKey::TILES, count);
+    move_by(f, &mut args, TileKey::A, TileKey::A_ROW, tiles.first_row);
+    for idx in 0..plan.streams.len() as u32 {
+        let slot = key.stream(idx);
+        move_by(f, &mut args, slot, slot + 1, tiles.first_row);
+    }
+    let block = args.place(f);
+    f.builder.ins().call_indirect(signature, tiles.leaf, &[block]);
+    f.builder.ins().jump(done, &[]);
+    f.builder.switch_to_block(done);
+    f.builder.seal_block(done);
+    Ok(())
+}
+
+/// Adds `count` times the value in slot `step` to the one in `slot`.
+fn move_by(f: &mut FuncCtx, args: &mut Args, slot: usize, step: usize, count: Value) {
+    if let (Some(value), Some(step)) = (args.get(slot), args.get(step)) {
+        let moved = f.builder.ins().imul(step, count);
+        let moved = f.builder.ins().iadd(value, moved);
+        args.set(slot, moved);
+    }
+}

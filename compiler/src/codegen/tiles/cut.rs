@@ -1,0 +1,153 @@
+//! How rows and columns are cut into tiles, and which leaves run them: all decisions on run-time sizes.
+
+use super::plan::Plan;
+use crate::{
+    codegen::{
+        function::FuncCtx,
+        leaf::contract::{PANEL, max_rows, wide_vectors},
+    },
+    error::Result,
+};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, condcodes::IntCC, types};
+use cranelift_module::FuncId;
+use num_traits::ToPrimitive;
+use symshape::{Dim, Facts};
+
+/// Largest value of an expression, if it has one that fits.
+fn upper(facts: &Facts, dim: &Dim) -> Option<i64> {
+    facts.bounds(dim).hi?.to_i64()
+}
+
+/// How the rows are cut; all are run-time values.
+pub(super) struct Rows {
+    /// Of a high tile.
+    pub(super) rows: Value,
+    /// Number of high tiles.
+    pub(super) high: Value,
+    /// Number of all tiles.
+    pub(super) tiles: Value,
+}
+
+/// How the columns are cut, and with which leaves.
+pub(super) struct Cut {
+    /// Columns of a wide tile.
+    pub(super) wide: Value,
+    /// Number of wide tiles.
+    pub(super) n_wide: Value,
+    /// Number of tiles that are not masked.
+    pub(super) n_whole: Value,
+    /// Number of tiles.
+    pub(super) n_tiles: Value,
+    /// Addresses of the leaves: wide, narrow and masked, high and low of each.
+    pub(super) leaves: [Value; 6],
+}
+pub(super) fn rows(f: &mut FuncCtx, plan: &Plan, count: Value) -> Rows {
+    let most = max_rows(plan.shape) as i64;
+    let padded = f.builder.ins().iadd_imm_s(count, most - 1);
+    let most = f.int(most);
+    let tiles = f.builder.ins().udiv(padded, most);
+    let low = f.builder.ins().udiv(count, tiles);
+    let used = f.builder.ins().imul(low, tiles);
+    let extra = f.builder.ins().isub(count, used);
+    let even = f.builder.ins().icmp_imm_s(IntCC::Equal, extra, 0);
+    let higher = f.builder.ins().iadd_imm_s(low, 1);
+    let rows = f.builder.ins().select(even, low, higher);
+    let high = f.builder.ins().select(even, tiles, extra);
+    Rows { rows, high, tiles }
+}
+
+/// Picks the leaves by the height of the tiles.
+pub(super) fn pick(
+    f: &mut FuncCtx,
+    facts: &Facts,
+    plan: &Plan,
+    rows: &Rows,
+    (first, end): (Value, Value),
+) -> Result<Cut> {
+    let columns = f.builder.ins().isub(end, first);
+    let m = &plan.contract.m.last().expect("checked in plan").extent;
+    let n = &plan.contract.n.extent;
+    let masked = !facts.divides(&Dim::from(PANEL), n).is_yes();
+    let most = max_rows(plan.shape);
+    let merge = f.builder.create_block();
+    let params: Vec<Value> = (0..7).map(|_| f.builder.append_block_param(merge, types::I64)).collect();
+    let heights: Vec<usize> = match m.as_i64() {
+        Some(m) => vec![(m as usize).div_ceil((m as usize).div_ceil(most).max(1)).max(1)],
+        None => (1..=upper(facts, m).map_or(most, |hi| most.min(hi.max(1) as usize))).collect(),
+    };
+    // Only evenly cut rows never need the low tile.
+    let even = m.as_i64().is_some_and(|m| (m as usize).is_multiple_of((m as usize).div_ceil(most).max(1)));
+    for (idx, &height) in heights.iter().enumerate() {
+        let next = (idx + 1 < heights.len()).then(|| f.builder.create_block());
+        if let Some(next) = next {
+            let this = f.builder.create_block();
+            let is = f.builder.ins().icmp_imm_s(IntCC::Equal, rows.rows, height as i64);
+            f.builder.ins().brif(is, this, &[], next, &[]);
+            f.builder.switch_to_block(this);
+            f.builder.seal_block(this);
+        }
+        let addresses = leaves(f, facts, plan, height, masked, even)?;
+        let args: Vec<BlockArg> = addresses.into_iter().map(BlockArg::Value).collect();
+        f.builder.ins().jump(merge, &args);
+        if let Some(next) = next {
+            f.builder.switch_to_block(next);
+            f.builder.seal_block(next);
+        }
+    }
+    f.builder.switch_to_block(merge);
+    f.builder.seal_block(merge);
+    let wide = params[0];
+    let n_wide = f.builder.ins().udiv(columns, wide);
+    let used = f.builder.ins().imul(n_wide, wide);
+    let rest = f.builder.ins().isub(columns, used);
+    let narrow = f.builder.ins().ushr_imm_u(rest, i64::from(PANEL.trailing_zeros()));
+    let n_whole = f.builder.ins().iadd(n_wide, narrow);
+    let padded = f.builder.ins().iadd_imm_s(rest, PANEL as i64 - 1);
+    let all = f.builder.ins().ushr_imm_u(padded, i64::from(PANEL.trailing_zeros()));
+    let n_tiles = f.builder.ins().iadd(n_wide, all);
+    let leaves = [params[1], params[2], params[3], params[4], params[5], params[6]];
+    Ok(Cut { wide, n_wide, n_whole, n_tiles, leaves })
+}
+
+/// The columns of a wide tile of this height, and the addresses of the leaves, see [`Cut`].
+fn leaves(
+    f: &mut FuncCtx,
+    facts: &Facts,
+    plan: &Plan,
+    height: usize,
+    masked: bool,
+    even: bool,
+) -> Result<Vec<Value>> {
+    let n = &plan.contract.n.extent;
+    let mut wide = wide_vectors(plan.shape, height);
+    // A tile wider than all columns is never called.
+    while wide > plan.narrow() && upper(facts, n).is_some_and(|n| n < (wide * plan.shape.lanes) as i64) {
+        wide /= 2;
+    }
+    let mut values = vec![f.int((wide * plan.shape.lanes) as i64)];
+    let narrow = plan.narrow();
+    // What is left over is whole vectors, or needs a mask.
+    let lanes = plan.shape.lanes;
+    let whole = narrow == 2 && facts.divides(&Dim::from(lanes), n).is_yes();
+    let rest = if whole { (1, false) } else { (narrow, true) };
+    for (number, (vectors, tail)) in [(wide, false), (narrow, false), rest].into_iter().enumerate() {
+        for rows in [height, height.saturating_sub(1)] {
+            let high = rows == height;
+            let used = if high { true } else { rows > 0 && !even };
+            let address = match used && (masked || number < 2) {
+                true => {
+                    let leaf = f.unit.leaf(plan.key(rows, vectors, tail))?;
+                    function_address(f, leaf)
+                }
+                false => f.int(0),
+            };
+            values.push(address);
+        }
+    }
+    Ok(values)
+}
+
+fn function_address(f: &mut FuncCtx, func: FuncId) -> Value {
+    let reference = f.func_ref(func);
+    f.builder.ins().func_addr(types::I64, reference)
+}

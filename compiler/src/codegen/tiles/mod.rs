@@ -1,0 +1,119 @@
+//! Contractions as loops around calls of tile leaves.
+//!
+//! Rows are cut along the last row axis into as few tiles as the ISA's tallest allows, of two heights that differ by
+//! one at most, so no tail is padded: `high` tiles of `rows` rows, then `low` ones of one row less. Columns are cut into
+//! wide tiles while they last, then tiles of one panel, then a masked rest. The loops, from outside:
+//!
+//! ```text
+//! for each block of rows whose part of A stays in the second-level cache
+//!   for each tile of columns
+//!     for the outer row axes
+//!       the leaf, over the high tiles; the leaf, over the low ones
+//! ```
+//!
+//! Which leaves these are depends on the number of rows, which may be known at run time only: then a chain of
+//! compares picks the functions' addresses, once a contraction.
+
+mod blocks;
+mod cut;
+mod plan;
+
+use super::{
+    function::FuncCtx,
+    leaf::contract::{PANEL, max_rows},
+    split::{self, way},
+    vector::Shape,
+};
+use crate::{
+    error::Result,
+    kernel::{Axis, Contract, Kernel},
+};
+use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
+use plan::Plan;
+use symshape::{Dim, Facts};
+
+/// Columns that stay together where there are many.
+const MANY_COLUMNS: i64 = 64;
+
+/// Emits a contraction by tiles, or the part of it that the frame and `range` say; false where leaves can't do it, and
+/// nothing was emitted.
+pub(super) fn contraction(
+    f: &mut FuncCtx,
+    kernel: &Kernel,
+    contract: &Contract,
+    range: Option<(Value, Value)>,
+) -> Result<bool> {
+    let mut facts = f.facts().clone();
+    for axis in contract.m.iter().chain(&contract.k).chain([&contract.n]) {
+        facts.declare_index(&axis.var, &axis.extent);
+    }
+    let Some(plan) = plan::plan(f, kernel, &facts, contract) else { return Ok(false) };
+    emit(f, &facts, &plan, range)?;
+    Ok(true)
+}
+
+/// Columns that are not divided among threads: cache lines of the result, and wide tiles where there are many.
+fn column_step(facts: &Facts, contract: &Contract) -> i64 {
+    let many = facts.bounds(&contract.n.extent).lo.is_some_and(|lo| lo >= (8 * MANY_COLUMNS).into());
+    if many { MANY_COLUMNS } else { PANEL as i64 }
+}
+
+/// Row units that can be divided among threads: tiles where there is one row axis, else the outer axes' iterations.
+fn row_units(shape: Shape, contract: &Contract) -> Dim {
+    match contract.m.split_last() {
+        Some((last, [])) => last.extent.ceil_div(max_rows(shape) as i64),
+        Some((_, outer)) => product(outer),
+        None => Dim::one(),
+    }
+}
+
+fn product(axes: &[Axis]) -> Dim {
+    axes.iter().fold(Dim::one(), |all, axis| all * &axis.extent)
+}
+
+/// What of a contraction to divide among `threads`, see [`way`], and into how many units at most.
+pub(super) fn ways(f: &mut FuncCtx, contract: &Contract, threads: Value) -> Result<(Value, Value)> {
+    let step = column_step(f.facts(), contract);
+    let columns = f.dim(&contract.n.extent.ceil_div(step))?;
+    let rows = row_units(f.unit.vector_isa().shape(), contract);
+    let rows = f.dim(&rows)?;
+    // Of A and B, each thread reads the whole of one and a part of the other: let that be the larger one.
+    let (height, width) = (f.dim(&product(&contract.m))?, f.dim(&contract.n.extent)?);
+    let wide = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, width, height);
+    let many_columns = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, columns, threads);
+    let few_rows = f.builder.ins().icmp(IntCC::SignedLessThan, rows, threads);
+    let by_columns = f.builder.ins().band(wide, many_columns);
+    let by_columns = f.builder.ins().bor(by_columns, few_rows);
+    let (row_way, column_way) = (f.int(way::ROWS), f.int(way::COLUMNS));
+    let way = f.builder.ins().select(by_columns, column_way, row_way);
+    Ok((way, f.builder.ins().select(by_columns, columns, rows)))
+}
+
+fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan, range: Option<(Value, Value)>) -> Result<()> {
+    let m = plan.contract.m.last().expect("checked in plan");
+    let (count, columns) = (f.dim(&m.extent)?, f.dim(&plan.contract.n.extent)?);
+    let zero = f.int(0);
+    let columns = match range {
+        None => (zero, columns),
+        Some(range) => {
+            let step = column_step(f.facts(), plan.contract);
+            split::range(f, range, way::COLUMNS, step, columns)?
+        }
+    };
+    let any_rows = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, count, 0);
+    let any_columns = f.builder.ins().icmp(IntCC::SignedLessThan, columns.0, columns.1);
+    let any = f.builder.ins().band(any_rows, any_columns);
+    let (work, done) = (f.builder.create_block(), f.builder.create_block());
+    let exit = f.builder.ins().brif(any, work, &[], done, &[]);
+    f.builder.switch_to_block(work);
+    f.builder.seal_block(work);
+    f.push_scope(exit);
+    let rows = cut::rows(f, plan, count);
+    let cut = cut::pick(f, facts, plan, &rows, columns)?;
+    blocks::blocks(f, plan, &rows, &cut, columns, range)?;
+    f.builder.ins().jump(done, &[]);
+    f.pop_scope();
+    f.builder.switch_to_block(done);
+    f.builder.seal_block(done);
+    Ok(())
+}

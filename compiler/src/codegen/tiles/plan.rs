@@ -1,0 +1,210 @@
+//! What is said of a contraction for leaves to run it: the form of both factors, the loops of the reduction, and the
+//! epilogue's streams.
+
+use crate::{
+    codegen::{
+        function::FuncCtx,
+        lanes::{Args, Binding, Scalar, Stream, split},
+        leaf::{
+            LeafKey,
+            body::Body,
+            contract::{Columns, PANEL, Rhs, TileKey, narrow_vectors},
+        },
+        vector::Shape,
+    },
+    error::Result,
+    kernel::{self, Access, Axis, Contract, Kernel},
+};
+use symshape::{Dim, Facts, Symbol};
+use symshape_runtime::DType;
+
+/// A right factor of so many elements is read from beyond the second-level cache.
+const LARGE_B_ELEMS: i64 = 1 << 18;
+
+/// Two panels so deep still fit the second-level cache together: what is asked for ahead does not drive out what all
+/// rows are multiplied with.
+const MOST_DEPTH_AHEAD: i64 = 2048;
+
+/// What the leaves of a contraction have in common, and their arguments.
+pub(super) struct Plan<'a> {
+    pub(super) contract: &'a Contract,
+    pub(super) shape: Shape,
+    pub(super) dense: bool,
+    /// Loops of the reduction, innermost first: extent, what A and B move in elements.
+    pub(super) levels: Vec<(Dim, Dim, Dim)>,
+    pub(super) lhs: Stream,
+    pub(super) rhs: Rhs,
+    /// B is larger than the second-level cache.
+    pub(super) large: bool,
+    /// B comes from beyond the second-level cache, and the next panels are worth asking for.
+    pub(super) ahead: bool,
+    /// B's first element at column 0 and reduction index 0; `column` is from panel to panel or column to column.
+    pub(super) rhs_stream: Stream,
+    pub(super) streams: Vec<Stream>,
+    pub(super) scalars: Vec<Scalar>,
+    pub(super) epilogue: Body,
+}
+fn is_f32(f: &FuncCtx, access: &Access) -> bool {
+    f.unit.program.buffers[access.buffer].dtype == DType::F32
+}
+
+pub(super) fn plan<'a>(
+    f: &FuncCtx,
+    kernel: &Kernel,
+    facts: &Facts,
+    contract: &'a Contract,
+) -> Option<Plan<'a>> {
+    let (last, outer) = contract.m.split_last()?;
+    if contract.dtype != DType::F32 || !is_f32(f, &contract.lhs) {
+        return None;
+    }
+    let (lhs_steps, origin) = steps(facts, &contract.lhs.at, &contract.k)?;
+    let (row, origin) = split(facts, &origin, Some(&last.var))?;
+    let fixed = |step: &Dim| outer.iter().all(|axis| !step.contains(&axis.var));
+    if origin.contains(&contract.n.var) || !fixed(&row) || !lhs_steps.iter().all(fixed) {
+        return None;
+    }
+    let lhs = Stream { origin: Access { at: origin, ..contract.lhs.clone() }, row, column: Dim::zero() };
+    let (rhs, rhs_steps, rhs_stream) = right(f, facts, contract)?;
+    let mut levels: Vec<(Dim, Dim, Dim)> = Vec::new();
+    for ((axis, a), b) in contract.k.iter().zip(lhs_steps).zip(rhs_steps).rev() {
+        levels.push((axis.extent.clone(), a, b));
+    }
+    let mut binding = Binding {
+        program: f.unit.program,
+        kernel,
+        facts,
+        row: Some(&last.var),
+        streams: Vec::new(),
+        scalars: Vec::new(),
+        variables: Vec::new(),
+        inner: Vec::new(),
+        wide: Vec::new(),
+    };
+    let epilogue = binding.body(&contract.epilogue, Some(&contract.n.var))?;
+    if !binding.variables.is_empty() || levels.len() > 4 {
+        return None;
+    }
+    let dense = levels[0].1.as_i64() == Some(1);
+    let (streams, scalars) = (binding.streams, binding.scalars);
+    if !streams.iter().all(|stream| fixed(&stream.row) && fixed(&stream.column)) {
+        return None;
+    }
+    let shape = f.unit.vector_isa().shape();
+    let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
+    let large = (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= LARGE_B_ELEMS);
+    let ahead = large && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
+    Some(Plan {
+        contract,
+        shape,
+        dense,
+        levels,
+        lhs,
+        rhs,
+        large,
+        ahead,
+        rhs_stream,
+        streams,
+        scalars,
+        epilogue,
+    })
+}
+
+/// What `expr` moves by along each axis, and its value where all are zero.
+fn steps(facts: &Facts, expr: &Dim, axes: &[Axis]) -> Option<(Vec<Dim>, Dim)> {
+    let mut rest = expr.clone();
+    let mut steps = Vec::new();
+    for axis in axes {
+        let (step, left) = split(facts, &rest, Some(&axis.var))?;
+        steps.push(step);
+        rest = left;
+    }
+    let closed = |step: &Dim| axes.iter().all(|axis| !step.contains(&axis.var));
+    steps.iter().all(closed).then_some((steps, rest))
+}
+
+/// The form of B, its steps along the reduction axes, and where it starts.
+fn right(f: &FuncCtx, facts: &Facts, contract: &Contract) -> Option<(Rhs, Vec<Dim>, Stream)> {
+    let rows: Vec<&Symbol> = contract.m.iter().map(|axis| &axis.var).collect();
+    match &contract.rhs {
+        kernel::Rhs::Panels { buffer, base, width } => {
+            if f.unit.program.buffers[*buffer].dtype != DType::F32 || !(*width as usize).is_multiple_of(PANEL)
+            {
+                return None;
+            }
+            let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
+            let origin = Access { buffer: *buffer, at: base.clone() };
+            let column = depth * i64::from(*width);
+            let steps = vec![Dim::zero(); contract.k.len()];
+            Some((Rhs::Panels(*width), steps, Stream { origin, row: Dim::zero(), column }))
+        }
+        kernel::Rhs::At(access) => {
+            let (steps, rest) = steps(facts, &access.at, &contract.k)?;
+            let (column, at) = split(facts, &rest, Some(&contract.n.var))?;
+            let moves = |expr: &Dim| rows.iter().any(|row| expr.contains(row));
+            if !is_f32(f, access) || moves(&at) || moves(&column) || steps.iter().any(moves) {
+                return None;
+            }
+            let form = if column.as_i64() == Some(1) { Rhs::Rows } else { Rhs::Scattered };
+            let origin = Access { buffer: access.buffer, at };
+            // The innermost step stands where a stream has its row step.
+            let row = steps.last()?.clone();
+            Some((form, steps, Stream { origin, row, column }))
+        }
+    }
+}
+
+impl Plan<'_> {
+    pub(super) fn key(&self, rows: usize, vectors: usize, tail: bool) -> LeafKey {
+        LeafKey::Tile(TileKey {
+            rows: rows as u8,
+            vectors: vectors as u8,
+            tail,
+            dense: self.dense,
+            levels: self.levels.len() as u8,
+            rhs: self.rhs,
+            ahead: self.ahead,
+            streams: self.streams.iter().map(|stream| columns(&stream.column)).collect(),
+            scalars: self.scalars.len() as u32,
+            epilogue: self.epilogue.clone(),
+        })
+    }
+
+    pub(super) fn narrow(&self) -> usize {
+        narrow_vectors(self.shape)
+    }
+
+    /// The arguments that stay the same for all tiles, at the current values of the outer row axes.
+    pub(super) fn args(&self, f: &mut FuncCtx) -> Result<(TileKey, Args)> {
+        let LeafKey::Tile(key) = self.key(1, 1, false) else { unreachable!("made as a tile") };
+        let mut args = Args::new(key.slots());
+        args.set(TileKey::A, f.address(&self.lhs.origin)?);
+        args.set(TileKey::A_ROW, f.dim(&(&self.lhs.row * 4))?);
+        args.set(TileKey::A_K, f.dim(&(&self.levels[0].1 * 4))?);
+        args.set(TileKey::B_K, f.dim(&(&self.rhs_stream.row * 4))?);
+        args.set(TileKey::B_COLUMN, f.dim(&(&self.rhs_stream.column * 4))?);
+        for (level, (extent, a, b)) in self.levels.iter().enumerate() {
+            let slot = TileKey::level(level as u8);
+            args.set(slot, f.dim(extent)?);
+            if level > 0 {
+                args.set(slot + 1, f.dim(&(a * 4))?);
+                args.set(slot + 2, f.dim(&(b * 4))?);
+            }
+        }
+        for (idx, stream) in self.streams.iter().enumerate() {
+            args.set_stream(f, key.stream(idx as u32), stream)?;
+        }
+        for (idx, scalar) in self.scalars.iter().enumerate() {
+            args.set_scalar(f, key.scalar(idx as u32), scalar)?;
+        }
+        Ok((key, args))
+    }
+}
+
+fn columns(column: &Dim) -> Columns {
+    match column.as_i64() {
+        Some(0) => Columns::Fixed,
+        Some(1) => Columns::Unit,
+        _ => Columns::Stride,
+    }
+}
