@@ -1,13 +1,10 @@
 //! The checker of proofs: small, slow, and independent of the engine.
 //!
 //! It replays the log of a derivation in order. A range must follow from the declaration or from the decisions
-//! logged with it; a side must be an inequality that the facts give; a rewritten quotient `num // den == r` must
-//! satisfy `0 <= num - den*r <= den - 1`; a minimum must follow by the law that was named. Then it expands both
-//! sides of the relation with nothing but those entries and its own polynomials, and computes the bound that the
-//! goal needs.
-//!
-//! For the rewritten quotients it asks the engine *how* to bound the remainder, and believes only what it computes
-//! from the answer.
+//! logged with it; a side must be an inequality that the facts give; a divisor must be above 0; a quotient or
+//! minimum must follow, by the law that was named, from entries before it. Then it expands both sides of the relation
+//! with nothing but those entries and its own polynomials, and computes the bound that the goal needs. It searches
+//! for nothing: every step says what it rests on.
 
 mod bound;
 mod expand;
@@ -22,7 +19,7 @@ use num_integer::Integer;
 use num_traits::{One, Signed, Zero};
 
 use crate::assume::{Comparison, Facts, Relation};
-use crate::atoms::{Atom, Engine, Kind, minimum_sides, quotient_sides};
+use crate::atoms::{Atom, Engine, Kind};
 use crate::bounds::{Interval, Why};
 use crate::dim::Symbol;
 use crate::int::Int;
@@ -90,17 +87,18 @@ struct Replay<'e> {
     ranges: Vec<Interval>,
     /// Lower and upper sides by atom: `(scale, bound)`.
     sides: Vec<[Vec<(Sum, Sum)>; 2]>,
+    /// Terms that are at least 1.
+    divisors: Vec<Sum>,
+    /// Numerator, divisor (both reduced) and value.
     quotients: Vec<[Sum; 3]>,
     minima: Vec<(Vec<Sum>, Sum)>,
-    /// An engine in the same state, to ask for ways to bound something.
-    search: Engine,
 }
 
 impl<'e> Replay<'e> {
     fn new(engine: &'e Engine) -> Self {
-        let search = Engine::blank(&engine.facts, true);
-        let (ranges, sides, quotients, minima) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Replay { facts: &engine.facts, atoms: &engine.atoms, ranges, sides, quotients, minima, search }
+        let (ranges, sides) = (Vec::new(), Vec::new());
+        let (divisors, quotients, minima) = (Vec::new(), Vec::new(), Vec::new());
+        Replay { facts: &engine.facts, atoms: &engine.atoms, ranges, sides, divisors, quotients, minima }
     }
 
     fn run(mut self, engine: &Engine, relation: &Relation, goal: &Goal) -> Checked {
@@ -115,7 +113,8 @@ impl<'e> Replay<'e> {
             Event::Atom { id, range } => self.add_atom(*id, range),
             Event::Narrow { id, upper, value, given, why } => self.narrow(*id, *upper, value, given, why),
             Event::Side { id, upper, given } => self.add_side(*id, *upper, given),
-            Event::Quotient { num, den, result } => self.add_quotient(num, den, result),
+            Event::Divisor { den, negative, why } => self.add_divisor(den, *negative, why),
+            Event::Quotient { law, num, den, result } => self.add_quotient(law, num, den, result),
             Event::Minimum { law, from, to, result } => self.add_minimum(law, from, to, result),
         }
     }
@@ -155,16 +154,11 @@ impl<'e> Replay<'e> {
         ensure(id as usize == self.ranges.len(), "an atom is out of order")?;
         let atom = &self.atoms[id as usize];
         let mut sides = [Vec::new(), Vec::new()];
-        let (mut lower, mut upper) = (Vec::new(), Vec::new());
         match &atom.kind {
             Kind::Symbol { symbol, step, offset } => self.check_symbol(symbol, step, offset, range)?,
             Kind::Div(num, den) => {
-                self.certify(&Sum::from(den).plus_int(-1), "a divisor is not above 0")?;
+                self.check_divisor(&den.into())?;
                 self.check_quotient_range(num, den, range, &atom.reasons)?;
-                if let Some([least, greatest]) = quotient_sides(num, den) {
-                    lower.push(least);
-                    upper.push(greatest);
-                }
                 if den.as_term().is_some() {
                     let (num, den) = (Sum::from(num), Sum::from(den));
                     sides[0].push((den.clone(), num.plus(-1, &den).plus_int(1)));
@@ -173,15 +167,12 @@ impl<'e> Replay<'e> {
             }
             Kind::Min(list) => {
                 self.check_minimum_range(list, range, &atom.reasons)?;
-                upper = minimum_sides(list);
                 sides[1] =
                     list.iter().map(|operand| (Sum::from(BigInt::one()), Sum::from(operand))).collect();
             }
         }
         self.ranges.push(range.clone());
         self.sides.push(sides);
-        let atom = Atom { range: range.clone(), lower, upper, ..Atom::clone(atom) };
-        self.search.atoms.push(atom.into());
         Ok(())
     }
 
@@ -257,10 +248,9 @@ impl<'e> Replay<'e> {
             false => value.to_big() <= -bound.div_floor(&constant),
         };
         ensure(follows, "a range is too narrow")?;
-        for range in [&mut self.ranges[id as usize], &mut self.search.atoms[id as usize].range] {
-            let end = if upper { &mut range.hi } else { &mut range.lo };
-            *end = Some(value.clone());
-        }
+        let range = &mut self.ranges[id as usize];
+        let end = if upper { &mut range.hi } else { &mut range.lo };
+        *end = Some(value.clone());
         Ok(())
     }
 
@@ -272,11 +262,10 @@ impl<'e> Replay<'e> {
         };
         let Some(side) = list.get(known) else { return flaw("a side is missing") };
         let (scale, bound) = (Sum::from(&side.scale), Sum::from(&side.poly));
-        self.certify(&scale.plus_int(-1), "a side has no positive scale")?;
+        self.non_negative(&scale.plus_int(-1), &Why::Interval)?;
         let claim = scale.times(&Sum::atom(id)).plus(-1, &bound);
         let claim = if upper { claim.neg() } else { claim };
         ensure(self.reduce(self.given(given)?) == self.reduce(claim), "a side is not the fact it names")?;
-        self.search.add_side(id, upper, side.clone());
         self.sides[id as usize][usize::from(upper)].push((scale, bound));
         Ok(())
     }

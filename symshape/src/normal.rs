@@ -10,7 +10,7 @@ use crate::bounds::Why;
 use crate::dim::{Dim, Node};
 use crate::int::Int;
 use crate::poly::Poly;
-use crate::proof::Event;
+use crate::proof::{Event, QuotientLaw};
 use crate::rules::{self, Sign};
 
 /// A term of so few nodes is small.
@@ -102,10 +102,9 @@ impl Engine {
         if let Some(poly) = self.quotients.get(&key) {
             return Ok(poly.clone());
         }
-        let sign = self.divisor_sign(den)?;
+        let (sign, why) = self.divisor_sign(den)?;
+        self.record(|| Event::Divisor { den: den.clone(), negative: sign == Sign::Negative, why });
         let quotient = self.nested(|engine| engine.rewrite_or_atom(num, den, sign))?;
-        let result = &quotient;
-        self.record(|| Event::Quotient { num: num.clone(), den: den.clone(), result: result.clone() });
         self.quotients.insert(key, quotient.clone());
         Ok(quotient)
     }
@@ -122,11 +121,11 @@ impl Engine {
     }
 
     fn rewrite_or_atom(&mut self, num: &Poly, den: &Poly, sign: Sign) -> Result<Poly, Refusal> {
-        let quotient = match rules::rewrite_quotient(self, num, den, sign)? {
-            Some(poly) => self.finish(poly.within_caps()?)?,
-            None => self.quotient_atom(num, den)?,
-        };
-        Ok(quotient)
+        if let Some(poly) = rules::rewrite_quotient(self, num, den, sign)? {
+            return self.finish(poly.within_caps()?);
+        }
+        let atom = self.quotient_atom(num, den)?;
+        Ok(self.quotient_by([num, den], atom, || QuotientLaw::Atom))
     }
 
     /// `poly` after the rules for sums.
@@ -137,16 +136,31 @@ impl Engine {
         }
     }
 
-    /// The sign of a divisor; a divisor that may be 0 is refused.
-    fn divisor_sign(&mut self, den: &Poly) -> Result<Sign, Refusal> {
+    /// The sign of a divisor, and why it has that sign; a divisor that may be 0 is refused.
+    fn divisor_sign(&mut self, den: &Poly) -> Result<(Sign, Why), Refusal> {
         self.refuel();
-        if self.lower(den).is_some_and(|bound| bound.value.is_positive()) {
-            return Ok(Sign::Positive);
+        match self.lower(den) {
+            Some(bound) if bound.value.is_positive() => return Ok((Sign::Positive, bound.why)),
+            _ => {}
         }
         match self.upper(den) {
-            Some(bound) if bound.value.is_negative() => Ok(Sign::Negative),
+            Some(bound) if bound.value.is_negative() => Ok((Sign::Negative, bound.why)),
             _ => Err(Refusal::Divisor),
         }
+    }
+
+    /// `result`, logged as the value of a quotient.
+    pub(crate) fn quotient_by(
+        &mut self,
+        [num, den]: [&Poly; 2],
+        result: Poly,
+        law: impl FnOnce() -> QuotientLaw,
+    ) -> Poly {
+        self.record(|| {
+            let (num, den, result) = (num.clone(), den.clone(), result.clone());
+            Event::Quotient { law: law(), num, den, result }
+        });
+        result
     }
 
     /// The normal form of the least of `list`, which is not empty.

@@ -103,10 +103,32 @@ pub(crate) enum Event {
     Narrow { id: AtomId, upper: bool, value: Int, given: Given, why: Why },
     /// A given inequality became a side of an atom.
     Side { id: AtomId, upper: bool, given: Given },
-    /// `num // den == result`
-    Quotient { num: Poly, den: Poly, result: Poly },
+    /// A divisor is at least 1, or at most -1.
+    Divisor { den: Poly, negative: bool, why: Why },
+    /// `num // den == result`, by a law.
+    Quotient { law: QuotientLaw, num: Poly, den: Poly, result: Poly },
     /// The least of `from` is `result`, by a law that goes through the least of `to`.
     Minimum { law: MinimumLaw, from: Vec<Poly>, to: Vec<Poly>, result: Poly },
+}
+
+/// How the value of `num // den` is known. Quotients that a law leads to stand earlier in the log.
+#[derive(Clone, Debug)]
+pub(crate) enum QuotientLaw {
+    /// It has an atom of its own.
+    Atom,
+    /// `num - den*result` is not below 0, nor above `den - 1`.
+    Remainder([Why; 2]),
+    /// It is `(-num) // (-den)`.
+    Negate,
+    /// It is `-((den - 1 - num) // den)`.
+    Flip,
+    /// It is `whole + (num - den*whole) // den`.
+    Split { whole: Poly },
+    /// It is `kept // rest`, with `den == factor*rest`, and `num - factor*kept` is not below 0, nor above
+    /// `factor - 1`.
+    Cancel { factor: Poly, kept: Poly, rest: Poly, remainder: [Why; 2] },
+    /// `num` holds the quotient `id`, `a // m`, once: it is `(a + m*others) // (m*den)`.
+    Merge { id: AtomId },
 }
 
 /// How two minima relate.

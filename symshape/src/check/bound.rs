@@ -9,22 +9,9 @@ use super::{Checked, Flaw, Replay, ensure, flaw};
 use crate::atoms::Kind;
 use crate::bounds::{SideRef, Why};
 use crate::int::Int;
-use crate::poly::{AtomId, Mono, Poly};
+use crate::poly::AtomId;
 
 impl Replay<'_> {
-    /// Finds, with the engine's help, a reason for `sum >= 0`, and checks it.
-    pub(super) fn certify(&mut self, sum: &Sum, message: &str) -> Checked {
-        let terms = sum.0.iter().map(|(ids, coef)| {
-            let mono = ids.iter().try_fold(Mono::UNIT, |mono, &id| mono.mul(&Mono::atom(id)).ok());
-            Some((mono?, Int::from(coef)))
-        });
-        let Some(terms) = terms.collect::<Option<Vec<_>>>() else { return flaw(message) };
-        match self.search.why_non_negative(&Poly::from_terms(terms)) {
-            Some(why) => self.non_negative(sum, &why),
-            None => flaw(message),
-        }
-    }
-
     pub(super) fn non_negative(&self, sum: &Sum, why: &Why) -> Checked {
         ensure(!self.lower(sum, why)?.is_negative(), "a value may be below 0")
     }

@@ -16,9 +16,7 @@ impl Replay<'_> {
             return Ok(num.clone());
         }
         let (num, den) = (self.reduce(num.clone()), self.reduce(den.clone()));
-        let same =
-            |entry: &&[Sum; 3]| self.reduce(entry[0].clone()) == num && self.reduce(entry[1].clone()) == den;
-        match self.quotients.iter().find(same) {
+        match self.quotients.iter().find(|entry| entry[0] == num && entry[1] == den) {
             Some(entry) => Ok(entry[2].clone()),
             None => flaw("a quotient was never derived"),
         }

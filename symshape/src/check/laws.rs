@@ -4,78 +4,93 @@ use num_bigint::BigInt;
 use num_traits::{One, Signed};
 
 use super::sum::Sum;
-use super::{Checked, Replay, ensure};
+use super::{Checked, Replay, ensure, flaw};
 use crate::atoms::Kind;
+use crate::bounds::Why;
 use crate::poly::{AtomId, Poly};
-use crate::proof::MinimumLaw;
+use crate::proof::{MinimumLaw, QuotientLaw};
 
 impl Replay<'_> {
-    pub(super) fn add_quotient(&mut self, num: &Poly, den: &Poly, result: &Poly) -> Checked {
-        let sums = [Sum::from(num), Sum::from(den), Sum::from(result)];
-        if !self.is_quotient_atom(num, den, result) && self.check_remainder(&sums).is_err() {
-            // A remainder by a sum, or one that another quotient by a symbol hides, cannot be bounded; these laws
-            // lead to a quotient that was checked before.
-            let by_law = self.is_negated(&sums) || self.is_flipped(&sums) || self.is_merged(&sums);
-            ensure(by_law, "a remainder may be outside its divisor")?;
+    pub(super) fn add_divisor(&mut self, den: &Poly, negative: bool, why: &Why) -> Checked {
+        let den = Sum::from(den);
+        let positive = if negative { den.neg() } else { den };
+        if !self.divisors.contains(&positive) {
+            self.non_negative(&positive.plus_int(-1), why)?;
+            self.divisors.push(positive);
         }
-        self.quotients.push(sums);
         Ok(())
     }
 
-    /// That the divisor is below 0 and the result is `(-num) // (-den)`.
-    fn is_negated(&mut self, [num, den, result]: &[Sum; 3]) -> bool {
-        self.certify(&den.neg().plus_int(-1), "").is_ok()
-            && self.quotient(&num.neg(), &den.neg()).is_ok_and(|value| self.same(value, result))
+    /// That `den` is at least 1, by an entry of the log.
+    pub(super) fn check_divisor(&self, den: &Sum) -> Checked {
+        ensure(self.divisors.contains(den), "a divisor is not known to be above 0")
     }
 
-    fn same(&self, a: Sum, b: &Sum) -> bool {
-        self.reduce(a) == self.reduce(b.clone())
-    }
-
-    /// That `num - den*result` is between 0 and `den`, exclusive of `den`.
-    fn check_remainder(&mut self, [num, den, result]: &[Sum; 3]) -> Checked {
-        let rest = self.reduce(num.plus(-1, &den.times(result)));
-        if self.certify(&den.plus_int(-1), "").is_ok() {
-            self.certify(&rest, "a remainder may be below 0")?;
-            let room = self.reduce(den.plus(-1, &rest)).plus_int(-1);
-            return self.certify(&room, "a remainder may reach its divisor");
+    pub(super) fn add_quotient(
+        &mut self,
+        law: &QuotientLaw,
+        num: &Poly,
+        den: &Poly,
+        result: &Poly,
+    ) -> Checked {
+        let sums = [Sum::from(num), Sum::from(den), Sum::from(result)];
+        let [num, den, result] = &sums;
+        match law {
+            QuotientLaw::Negate => self.check_divisor(&den.neg())?,
+            _ => self.check_divisor(den)?,
         }
-        self.certify(&den.neg().plus_int(-1), "a divisor may be 0")?;
-        self.certify(&rest.neg(), "a remainder may be above 0")?;
-        let room = self.reduce(rest.plus(-1, den)).plus_int(-1);
-        self.certify(&room, "a remainder may reach its divisor")
+        let derived = match law {
+            QuotientLaw::Atom => self.quotient_atom(num, den, result)?,
+            QuotientLaw::Remainder(why) => {
+                self.check_remainder(&num.plus(-1, &den.times(result)), den, why)?;
+                result.clone()
+            }
+            QuotientLaw::Negate => self.quotient(&num.neg(), &den.neg())?,
+            QuotientLaw::Flip => self.quotient(&den.plus(-1, num).plus_int(-1), den)?.neg(),
+            QuotientLaw::Split { whole } => {
+                let whole = Sum::from(whole);
+                whole.plus(1, &self.quotient(&num.plus(-1, &den.times(&whole)), den)?)
+            }
+            QuotientLaw::Cancel { factor, kept, rest, remainder } => {
+                let (factor, kept, rest) = (Sum::from(factor), Sum::from(kept), Sum::from(rest));
+                ensure(factor.times(&rest) == *den, "a factor does not divide the divisor")?;
+                self.check_remainder(&num.plus(-1, &factor.times(&kept)), &factor, remainder)?;
+                self.quotient(&kept, &rest)?
+            }
+            QuotientLaw::Merge { id } => self.merged(num, den, *id)?,
+        };
+        ensure(self.reduce(derived) == self.reduce(result.clone()), "a quotient has another value")?;
+        self.quotients.push([self.reduce(num.clone()), self.reduce(den.clone()), result.clone()]);
+        Ok(())
     }
 
-    /// That the result is `-((den - 1 - num) // den)`.
-    fn is_flipped(&mut self, [num, den, result]: &[Sum; 3]) -> bool {
-        let flipped = den.plus(-1, num).plus_int(-1);
-        self.certify(&den.plus_int(-1), "").is_ok()
-            && self
-                .quotient(&flipped, den)
-                .is_ok_and(|value| self.reduce(value.neg()) == self.reduce(result.clone()))
+    /// The atom that `result` is, if it stands for `num // den`.
+    fn quotient_atom(&self, num: &Sum, den: &Sum, result: &Sum) -> Checked<Sum> {
+        let id = result.0.keys().flatten().next().copied().filter(|&id| (id as usize) < self.ranges.len());
+        let Some(id) = id else { return flaw("a quotient has no atom") };
+        let kind = &self.atoms[id as usize].kind;
+        let same = matches!(kind, Kind::Div(a, b) if Sum::from(a) == *num && Sum::from(b) == *den);
+        ensure(same, "an atom stands for something else")?;
+        Ok(Sum::atom(id))
     }
 
-    /// That the numerator holds a quotient `a // m`, and the result is `(a + m*others) // (m*den)`.
-    fn is_merged(&mut self, [num, den, result]: &[Sum; 3]) -> bool {
-        let one = Sum::from(BigInt::one());
-        let atoms: Vec<AtomId> = num.0.keys().flatten().copied().collect();
-        atoms.into_iter().any(|id| {
-            let Kind::Div(a, m) = &self.atoms[id as usize].kind else { return false };
-            let (a, m) = (Sum::from(a), Sum::from(m));
-            let Some((factor, others)) = num.split(id) else { return false };
-            let inner = if factor == one { a } else { m.plus(-1, &a).plus_int(-1) };
-            let merged = inner.plus(1, &m.times(&others));
-            (factor == one || factor == one.neg())
-                && self.certify(&den.plus_int(-1), "").is_ok()
-                && self.quotient(&merged, &m.times(den)).is_ok_and(|value| self.same(value, result))
-        })
+    /// That `rest` is between 0 and `den - 1`.
+    fn check_remainder(&self, rest: &Sum, den: &Sum, [above, room]: &[Why; 2]) -> Checked {
+        self.non_negative(rest, above)?;
+        self.non_negative(&den.plus(-1, rest).plus_int(-1), room)
     }
 
-    fn is_quotient_atom(&self, num: &Poly, den: &Poly, result: &Poly) -> bool {
-        let Some((mono, coef)) = result.as_term() else { return false };
-        let (Some(id), true) = (mono.only(), coef.is_one()) else { return false };
-        matches!(&self.atoms[id as usize].kind, Kind::Div(a, b) if a == num && b == den)
-            && (id as usize) < self.ranges.len()
+    /// `(a + m*others) // (m*den)`, where `num` is `a // m + others`. As `-(a // m)` is `(m - 1 - a) // m`, the
+    /// quotient may be subtracted as well.
+    fn merged(&self, num: &Sum, den: &Sum, id: AtomId) -> Checked<Sum> {
+        let kind = self.atoms.get(id as usize).map(|atom| &atom.kind);
+        let (Some(Kind::Div(a, m)), Some((factor, others))) = (kind, num.split(id)) else {
+            return flaw("there is no such quotient in the numerator");
+        };
+        let (a, m, one) = (Sum::from(a), Sum::from(m), Sum::from(BigInt::one()));
+        let inner = if factor == one { a } else { m.plus(-1, &a).plus_int(-1) };
+        ensure(factor == one || factor == one.neg(), "a quotient stands there more than once")?;
+        self.quotient(&inner.plus(1, &m.times(&others)), &m.times(den))
     }
 
     pub(super) fn add_minimum(
@@ -91,7 +106,7 @@ impl Replay<'_> {
         let derived = match law {
             MinimumLaw::Affine { scale, shift } => {
                 let (scale, shift) = (Sum::from(scale), Sum::from(shift));
-                self.certify(&scale, "a scale may be below 0")?;
+                self.non_negative(&scale, &Why::Interval)?;
                 let mapped: Vec<Sum> =
                     to.iter().map(|operand| operand.times(&scale).plus(1, &shift)).collect();
                 let same = mapped.iter().all(|sum| from.contains(sum))

@@ -2,33 +2,41 @@
 
 use super::Rewrite;
 use crate::atoms::{Engine, Kind};
+use crate::bounds::Why;
 use crate::int::Int;
 use crate::poly::{AtomId, Mono, Poly, Term};
+use crate::proof::QuotientLaw;
 
 pub(super) fn negate_divisor(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
-    engine.divide(&num.neg(), &den.neg()).map(Some)
+    let result = engine.divide(&num.neg(), &den.neg())?;
+    Ok(Some(engine.quotient_by([num, den], result, || QuotientLaw::Negate)))
 }
 
 /// The numerator stays within one period of the divisor.
 pub(super) fn known_quotient(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
-    engine.refuel();
-    if let Some(divisor) = den.as_const() {
-        let Some(lo) = engine.lower(num) else { return Ok(None) };
-        let Some(hi) = engine.upper(num) else { return Ok(None) };
-        let (least, greatest) = (lo.value.div_floor(&divisor), hi.value.div_floor(&divisor));
-        return Ok((least == greatest).then(|| least.into()));
-    }
-    for quotient in [Int::ZERO, Int::from(-1)] {
-        if is_remainder(engine, &num.add_scaled(&-&quotient, den), den) {
-            return Ok(Some(quotient.into()));
-        }
-    }
-    Ok(None)
+    let Some((quotient, remainder)) = quotient_of_period(engine, num, den) else { return Ok(None) };
+    Ok(Some(engine.quotient_by([num, den], quotient.into(), || QuotientLaw::Remainder(remainder))))
 }
 
-/// Whether `0 <= rest < den` for all values.
-fn is_remainder(engine: &mut Engine, rest: &Poly, den: &Poly) -> bool {
-    engine.is_non_negative(rest) && engine.is_non_negative(&den.sub(rest).add_const(&Int::from(-1)))
+/// The constant `num // den`, and why `num - den*quotient` is a remainder.
+fn quotient_of_period(engine: &mut Engine, num: &Poly, den: &Poly) -> Option<(Int, [Why; 2])> {
+    engine.refuel();
+    if let Some(divisor) = den.as_const() {
+        let (lo, hi) = (engine.lower(num)?, engine.upper(num)?);
+        let (least, greatest) = (lo.value.div_floor(&divisor), hi.value.div_floor(&divisor));
+        return (least == greatest).then_some((least, [lo.why, hi.why]));
+    }
+    [Int::ZERO, Int::from(-1)].into_iter().find_map(|quotient| {
+        let remainder = why_remainder(engine, &num.add_scaled(&-&quotient, den), den)?;
+        Some((quotient, remainder))
+    })
+}
+
+/// Why `rest` is not below 0, nor above `den - 1`.
+fn why_remainder(engine: &mut Engine, rest: &Poly, den: &Poly) -> Option<[Why; 2]> {
+    let above = engine.why_non_negative(rest)?;
+    let room = engine.why_non_negative(&den.sub(rest).add_const(&Int::from(-1)))?;
+    Some([above, room])
 }
 
 /// Takes out the terms that the divisor divides, and whole multiples of it out of the constant.
@@ -52,15 +60,22 @@ pub(super) fn split(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
             _ => rest.push((*term_mono, coef.clone())),
         }
     }
-    finish_split(engine, quotient, rest, den)
+    finish_split(engine, [num, den], quotient, rest)
 }
 
-fn finish_split(engine: &mut Engine, quotient: Vec<Term>, rest: Vec<Term>, den: &Poly) -> Rewrite {
+/// `quotient + rest // den`.
+fn finish_split(
+    engine: &mut Engine,
+    [num, den]: [&Poly; 2],
+    quotient: Vec<Term>,
+    rest: Vec<Term>,
+) -> Rewrite {
     if quotient.is_empty() {
         return Ok(None);
     }
-    let rest = engine.divide(&Poly::from_ordered(rest), den)?;
-    Ok(Some(Poly::from_ordered(quotient).add(&rest)))
+    let whole = Poly::from_ordered(quotient);
+    let result = whole.add(&engine.divide(&Poly::from_ordered(rest), den)?);
+    Ok(Some(engine.quotient_by([num, den], result, || QuotientLaw::Split { whole })))
 }
 
 /// Makes the leading coefficient positive, so that a quotient and its negation share an atom.
@@ -69,7 +84,8 @@ pub(super) fn flip(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
         return Ok(None);
     }
     let flipped = den.sub(num).add_const(&Int::from(-1));
-    Ok(Some(engine.divide(&flipped, den)?.neg()))
+    let result = engine.divide(&flipped, den)?.neg();
+    Ok(Some(engine.quotient_by([num, den], result, || QuotientLaw::Flip)))
 }
 
 /// Brings coefficients at or beyond the divisor as near to 0 as whole multiples of it can.
@@ -94,7 +110,7 @@ pub(super) fn reduce(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
             rest.push((*term_mono, left));
         }
     }
-    finish_split(engine, quotient, rest, den)
+    finish_split(engine, [num, den], quotient, rest)
 }
 
 /// Divides both sides by a factor `g` of the divisor, dropping a part of the numerator that stays in `0..g`.
@@ -112,23 +128,27 @@ pub(super) fn cancel(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     // The greater the factor, the more is cancelled at once.
     factors.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| b.1.cmp(&a.1)));
     for factor in factors {
-        if let Some(kept) = drop_small(engine, num, &factor)
-            && let Some(divisor) = den.div_term(&factor)
+        if let Some((kept, remainder)) = drop_small(engine, num, &factor)
+            && let Some(rest) = den.div_term(&factor)
         {
-            return engine.divide(&kept, &divisor).map(Some);
+            let result = engine.divide(&kept, &rest)?;
+            let factor = Poly::term(factor.0, factor.1);
+            let law = || QuotientLaw::Cancel { factor, kept, rest, remainder };
+            return Ok(Some(engine.quotient_by([num, den], result, law)));
         }
     }
     Ok(None)
 }
 
-/// `num // factor`, where the terms that `factor` does not divide stay within one period of it.
-fn drop_small(engine: &mut Engine, num: &Poly, factor: &Term) -> Option<Poly> {
+/// `num // factor`, where the terms that `factor` does not divide stay within one period of it, and why they do.
+fn drop_small(engine: &mut Engine, num: &Poly, factor: &Term) -> Option<(Poly, [Why; 2])> {
     let divisible = |(mono, coef): &&Term| mono.div(&factor.0).is_some() && coef.is_multiple_of(&factor.1);
     let (kept, small): (Vec<&Term>, Vec<&Term>) = num.varying().iter().partition(divisible);
     let kept = Poly::from_ordered(kept.into_iter().cloned()).div_term(factor)?;
     let small = Poly::from_ordered(small.into_iter().cloned()).add_const(&num.constant());
-    let quotient = known_quotient(engine, &small, &Poly::term(factor.0, factor.1.clone())).ok()??;
-    Some(kept.add(&quotient))
+    let factor = Poly::term(factor.0, factor.1.clone());
+    let (quotient, remainder) = quotient_of_period(engine, &small, &factor)?;
+    Some((kept.add_const(&quotient), remainder))
 }
 
 /// Numerator and divisor are multiples of one polynomial.
@@ -138,14 +158,16 @@ pub(super) fn proportional(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewri
     }
     let (a, b) = (num.common_term(), den.common_term());
     let (Some(p), Some(q)) = (num.div_term(&a), den.div_term(&b)) else { return Ok(None) };
-    let (num, den) = (Poly::term(a.0, a.1), Poly::term(b.0, b.1));
-    if p == q && engine.is_non_negative(&q.add_const(&Int::from(-1))) {
-        return engine.divide(&num, &den).map(Some);
-    }
-    if p.neg() == q && engine.is_non_negative(&q.add_const(&Int::from(-1))) {
-        return engine.divide(&num.neg(), &den).map(Some);
-    }
-    Ok(None)
+    let (kept, rest) = (Poly::term(a.0, a.1), Poly::term(b.0, b.1));
+    let kept = match p == q {
+        true => kept,
+        false if p.neg() == q => kept.neg(),
+        false => return Ok(None),
+    };
+    let Some(remainder) = why_remainder(engine, &Poly::default(), &q) else { return Ok(None) };
+    let result = engine.divide(&kept, &rest)?;
+    let law = || QuotientLaw::Cancel { factor: q, kept, rest, remainder };
+    Ok(Some(engine.quotient_by([num, den], result, law)))
 }
 
 /// Divides by a divisor of several terms, if what is left over is proven to be a remainder.
@@ -161,8 +183,11 @@ pub(super) fn long_division(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewr
     }
     for shift in [0, -1] {
         let left = rest.add_scaled(&Int::from(-shift), den);
-        if !quotient.is_zero() && is_remainder(engine, &left, den) {
-            return Ok(Some(quotient.add_const(&Int::from(shift))));
+        if !quotient.is_zero()
+            && let Some(remainder) = why_remainder(engine, &left, den)
+        {
+            let result = quotient.add_const(&Int::from(shift));
+            return Ok(Some(engine.quotient_by([num, den], result, || QuotientLaw::Remainder(remainder))));
         }
     }
     Ok(None)
@@ -179,7 +204,10 @@ pub(super) fn two_values(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite
     }
     let at = |value: &Int| (&(coef * value) + &num.constant()).div_floor(&divisor);
     let (first, slope) = (at(&lo), &at(&hi) - &at(&lo));
-    Ok(Some(Poly::term(Mono::atom(id), slope.clone()).add_const(&(&first - &(&slope * &lo)))))
+    let result = Poly::term(Mono::atom(id), slope.clone()).add_const(&(&first - &(&slope * &lo)));
+    // What is left is linear in the one atom, so its interval is exact.
+    let law = || QuotientLaw::Remainder([Why::Interval, Why::Interval]);
+    Ok(Some(engine.quotient_by([num, den], result, law)))
 }
 
 /// A sum with one quotient in it, divided again: one division is left.
@@ -197,7 +225,8 @@ pub(super) fn nested(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
         false => divisor.sub(&inner).add_const(&Int::from(-1)),
     };
     let merged = inner.add(&divisor.mul(&rest)?);
-    engine.divide(&merged, &divisor.mul(den)?).map(Some)
+    let result = engine.divide(&merged, &divisor.mul(den)?)?;
+    Ok(Some(engine.quotient_by([num, den], result, || QuotientLaw::Merge { id })))
 }
 
 /// Where `a // 2` and `(a + 1) // 2` meet in one sum, one of them is enough.
