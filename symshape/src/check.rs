@@ -11,6 +11,8 @@ mod expand;
 mod laws;
 mod points;
 mod sum;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

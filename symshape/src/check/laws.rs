@@ -90,6 +90,7 @@ impl Replay<'_> {
         let (a, m, one) = (Sum::from(a), Sum::from(m), Sum::from(BigInt::one()));
         let inner = if factor == one { a } else { m.plus(-1, &a).plus_int(-1) };
         ensure(factor == one || factor == one.neg(), "a quotient stands there more than once")?;
+        self.check_divisor(&m)?;
         self.quotient(&inner.plus(1, &m.times(&others)), &m.times(den))
     }
 

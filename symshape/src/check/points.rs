@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use num_bigint::BigInt;
 use num_integer::Integer;
-use num_traits::Zero;
+use num_traits::{One, Zero};
 
 use super::{Checked, Flaw, ensure};
 use crate::assume::{Comparison, Facts, Relation};
@@ -17,19 +17,37 @@ const MAX_POINTS: usize = 1 << 20;
 
 pub(super) fn check(facts: &Facts, relation: &Relation) -> Checked {
     let mut symbols: Vec<Symbol> = Vec::new();
-    let terms = [&relation.a, &relation.b];
-    terms
-        .iter()
-        .for_each(|term| term.symbols().iter().for_each(|symbol| collect(facts, symbol, &mut symbols)));
-    // A value that leaves a bounded symbol without any is not allowed, so such symbols are walked through as well.
-    for entry in facts.entries() {
-        let mut bounds = entry.lower.iter().chain(&entry.upper);
-        if bounds.any(|bound| symbols.iter().any(|symbol| bound.contains(symbol))) {
-            collect(facts, &entry.symbol, &mut symbols);
+    collect_all(facts, relation, &mut symbols);
+    let mut assumed: Vec<&Relation> = Vec::new();
+    // A value that leaves a bounded symbol without any is not allowed, so such symbols are walked through as well, and
+    // so are all symbols of an assumed relation, once one of them is.
+    loop {
+        let before = (symbols.len(), assumed.len());
+        for entry in facts.entries() {
+            let mut bounds = entry.lower.iter().chain(&entry.upper);
+            if bounds.any(|bound| symbols.iter().any(|symbol| bound.contains(symbol))) {
+                collect(facts, &entry.symbol, &mut symbols);
+            }
+        }
+        for known in facts.assumptions().iter().map(|assumption| &assumption.relation) {
+            let touches = |symbol: &Symbol| known.a.contains(symbol) || known.b.contains(symbol);
+            if !assumed.contains(&known) && symbols.iter().any(touches) {
+                assumed.push(known);
+                collect_all(facts, known, &mut symbols);
+            }
+        }
+        if before == (symbols.len(), assumed.len()) {
+            break;
         }
     }
-    let mut walk = Walk { facts, relation, symbols, left: MAX_POINTS };
+    let mut walk = Walk { facts, relation, assumed, symbols, left: MAX_POINTS };
     walk.from(0, &mut Point::new())
+}
+
+fn collect_all(facts: &Facts, relation: &Relation, symbols: &mut Vec<Symbol>) {
+    for symbol in relation.a.symbols().union(&relation.b.symbols()) {
+        collect(facts, symbol, symbols);
+    }
 }
 
 /// Appends `symbol` after the symbols that bound or define it.
@@ -52,6 +70,8 @@ fn collect(facts: &Facts, symbol: &Symbol, symbols: &mut Vec<Symbol>) {
 struct Walk<'f> {
     facts: &'f Facts,
     relation: &'f Relation,
+    /// Relations that hold at every point that counts.
+    assumed: Vec<&'f Relation>,
     symbols: Vec<Symbol>,
     left: usize,
 }
@@ -59,12 +79,17 @@ struct Walk<'f> {
 impl Walk<'_> {
     fn from(&mut self, idx: usize, point: &mut Point) -> Checked {
         let Some(symbol) = self.symbols.get(idx).cloned() else {
-            return match self.excluded(point) || holds(self.relation, point) == Some(true) {
-                true => Ok(()),
-                false => Err(Flaw(format!("it fails at {point:?}"))),
+            let counts = self.assumed.iter().all(|known| holds(known, point) == Some(true));
+            return match counts && holds(self.relation, point) != Some(true) {
+                true => Err(Flaw(format!("it fails at {point:?}"))),
+                false => Ok(()),
             };
         };
         let (mut value, hi) = self.range(&symbol, point)?;
+        let step = self.facts.declaration(&symbol).map_or(BigInt::one(), |declaration| {
+            value += (&declaration.offset - &value).mod_floor(&declaration.step);
+            declaration.step.clone()
+        });
         while value <= hi {
             ensure(self.left > 0, "too many points")?;
             self.left -= 1;
@@ -73,7 +98,7 @@ impl Walk<'_> {
                 self.from(idx + 1, point)?;
                 point.remove(&symbol);
             }
-            value += 1;
+            value += &step;
         }
         Ok(())
     }
@@ -91,11 +116,6 @@ impl Walk<'_> {
         let lo = entry.lower.iter().filter_map(|bound| value(bound, point)).chain(lowest).max();
         let hi = entry.upper.iter().filter_map(|bound| value(bound, point)).chain(highest).min();
         Ok((lo.ok_or_else(unbounded)?, hi.ok_or_else(unbounded)?))
-    }
-
-    /// Whether an assumption over these symbols fails at `point`.
-    fn excluded(&self, point: &Point) -> bool {
-        self.facts.assumptions().iter().any(|assumption| holds(&assumption.relation, point) == Some(false))
     }
 }
 
