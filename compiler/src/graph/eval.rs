@@ -24,6 +24,16 @@ use symshape_runtime::DType;
 /// Values of the symbols.
 pub type Binding = BTreeMap<Symbol, i64>;
 
+/// Where sums and products of floats are rounded to their own type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Once, at the end: they run in double precision.
+    Last,
+    /// At each step, in single precision at least, one term after the other. What comes out differs from [`Rounding::Last`] by what rounding does
+    /// to this graph on these inputs, so that the distance is a measure for any other order of the same sums.
+    Each,
+}
+
 /// Larger tensors are refused: the oracle is for small sizes.
 const MAX_ELEMS: usize = 1 << 31;
 
@@ -44,6 +54,14 @@ const MAX_ELEMS: usize = 1 << 31;
 /// # Errors
 /// Inputs out of contract, and what only values decide: an index out of bounds.
 pub fn eval(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    eval_rounding(graph, inputs, Rounding::Last)
+}
+
+/// As [`eval`], with sums rounded as told.
+///
+/// # Errors
+/// As [`eval`].
+pub fn eval_rounding(graph: &Graph, inputs: &[Tensor], rounding: Rounding) -> Result<Vec<Tensor>> {
     let shapes: Vec<&[usize]> = inputs.iter().map(Tensor::shape).collect();
     let binding = bind(graph, &shapes)?;
     for ((name, value), tensor) in graph.inputs.iter().zip(inputs) {
@@ -52,14 +70,14 @@ pub fn eval(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
             return Err(Error::new(ErrorKind::Usage, format!("input `{name}` is {want}, not {got}")));
         }
     }
-    outputs(graph, &binding, inputs)
+    outputs(graph, &binding, inputs, rounding)
 }
 
 /// The outputs of `graph`; all that may end the call is run too.
-pub(super) fn outputs(graph: &Graph, binding: &Binding, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+fn outputs(graph: &Graph, binding: &Binding, inputs: &[Tensor], rounding: Rounding) -> Result<Vec<Tensor>> {
     let mut wanted: Vec<Value> = graph.outputs.iter().map(|(_, value)| *value).collect();
     wanted.extend(graph.nodes.values().filter(|node| node.op.acts()).map(|node| node.results[0]));
-    let mut found = values(graph, binding, inputs, &wanted)?;
+    let mut found = computed(graph, binding, inputs, &wanted, rounding)?;
     found.truncate(graph.outputs.len());
     Ok(found)
 }
@@ -189,6 +207,16 @@ fn checked(shape: Vec<usize>) -> Result<Vec<usize>> {
 /// # Errors
 /// As [`eval`].
 pub fn values(graph: &Graph, binding: &Binding, inputs: &[Tensor], wanted: &[Value]) -> Result<Vec<Tensor>> {
+    computed(graph, binding, inputs, wanted, Rounding::Last)
+}
+
+fn computed(
+    graph: &Graph,
+    binding: &Binding,
+    inputs: &[Tensor],
+    wanted: &[Value],
+    rounding: Rounding,
+) -> Result<Vec<Tensor>> {
     let binding = &mut binding.clone();
     let uses = count_uses(graph, wanted);
     let mut left = uses.clone();
@@ -212,9 +240,9 @@ pub fn values(graph: &Graph, binding: &Binding, inputs: &[Tensor], wanted: &[Val
         let results = match &node.op {
             Op::Input(number) => vec![inputs[*number as usize].clone()],
             Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => {
-                control::eval(graph, &node.op, &operands, binding).at(located)?
+                control::eval(graph, &node.op, &operands, binding, rounding).at(located)?
             }
-            op => node::eval(op, &operands, binding).at(located)?,
+            op => node::eval(op, &operands, binding, rounding).at(located)?,
         };
         for (result, tensor) in node.results.iter().zip(results) {
             if uses[result.as_u32() as usize] > 0 {

@@ -135,6 +135,18 @@ impl Inst {
     pub fn has_result(&self) -> bool {
         !matches!(self, Inst::Bind(..) | Inst::Set(..) | Inst::Store(..) | Inst::Reduce(..) | Inst::Check(_))
     }
+
+    /// The registers that it reads.
+    pub fn operands(&self) -> Vec<Reg> {
+        match self {
+            Inst::Const(_) | Inst::Index(..) | Inst::Load(_) | Inst::Sum | Inst::Get(_) => Vec::new(),
+            Inst::Bind(_, x) | Inst::Set(_, x) | Inst::Unary(_, x) | Inst::Cast(_, x) => vec![*x],
+            Inst::Store(_, x) | Inst::Reduce(_, x, _) => vec![*x],
+            Inst::Binary(_, x, y) | Inst::Compare(_, x, y) => vec![*x, *y],
+            Inst::Select(c, x, y) => vec![*c, *x, *y],
+            Inst::Check(check) => vec![check.value],
+        }
+    }
 }
 
 /// Straight-line instructions.

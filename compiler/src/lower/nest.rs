@@ -275,7 +275,7 @@ fn varying(code: &Code, var: &Symbol) -> Vec<bool> {
     let mut symbols = vec![var.clone()];
     let mut varies = Vec::with_capacity(code.insts.len());
     for inst in &code.insts {
-        let depends = operands(inst).iter().any(|reg| varies[reg.0 as usize])
+        let depends = inst.operands().iter().any(|reg| varies[reg.0 as usize])
             || dims(inst).iter().any(|dim| symbols.iter().any(|symbol| dim.contains(symbol)));
         if let (true, Inst::Bind(symbol, _)) = (depends, inst) {
             symbols.push(symbol.clone());
@@ -289,7 +289,7 @@ fn want(code: &Code, idx: usize, wanted: &mut [bool]) {
     if std::mem::replace(&mut wanted[idx], true) {
         return;
     }
-    for reg in operands(&code.insts[idx]) {
+    for reg in code.insts[idx].operands() {
         want(code, reg.0 as usize, wanted);
     }
     // What binds a symbol that an address here uses is needed too.
@@ -311,17 +311,6 @@ fn keep(code: &Code, keep: &dyn Fn(usize) -> bool) -> Code {
         }
     }
     kept
-}
-
-fn operands(inst: &Inst) -> Vec<Reg> {
-    match inst {
-        Inst::Const(_) | Inst::Index(..) | Inst::Load(_) | Inst::Sum | Inst::Get(_) => vec![],
-        Inst::Bind(_, x) | Inst::Set(_, x) | Inst::Unary(_, x) | Inst::Cast(_, x) => vec![*x],
-        Inst::Store(_, x) | Inst::Reduce(_, x, _) => vec![*x],
-        Inst::Binary(_, x, y) | Inst::Compare(_, x, y) => vec![*x, *y],
-        Inst::Select(c, x, y) => vec![*c, *x, *y],
-        Inst::Check(check) => vec![check.value],
-    }
 }
 
 fn with_operands(inst: &Inst, of: &dyn Fn(&Reg) -> Reg) -> Inst {

@@ -11,7 +11,7 @@
 //! These hold for real numbers. On floats they round differently, by no more than the contraction itself rounds, and an
 //! overflow may come sooner or later; so they are applied to floats only where each side was used once.
 
-use super::rebuild::{rebuild, uses};
+use super::rebuild::rebuild_by_uses;
 use crate::{
     error::Result,
     graph::{Graph, Node, Op, Value, axis},
@@ -26,19 +26,7 @@ use symshape::Dim;
 /// # Errors
 /// None.
 pub fn affine(graph: &mut Graph) -> Result<()> {
-    let uses = uses(graph);
-    let mut used: SecondaryMap<Value, u32> = SecondaryMap::new();
-    rebuild(graph, |new, node| {
-        let results = match rewritten(new, node, &used)? {
-            Some(value) => vec![value],
-            None => new.push_multi(node.op.clone(), &node.operands)?,
-        };
-        for (old, result) in node.results.iter().zip(&results) {
-            used[*result] += uses[*old];
-        }
-        Ok(Some(results))
-    })?;
-    super::dead::dead(graph)
+    rebuild_by_uses(graph, rewritten)
 }
 
 /// `x op vector`, the vector lying along axis `axis` of `x`.

@@ -63,6 +63,30 @@ pub fn rebuild(
     Ok(())
 }
 
+/// As [`rebuild`] for rules that put one value in the place of a node's only result, and that ask how often a value of
+/// the new graph is used: as often as the old values were whose place it took. What nothing uses then is dropped.
+///
+/// # Errors
+/// Those of the rule.
+pub fn rebuild_by_uses(
+    graph: &mut Graph,
+    mut rule: impl FnMut(&mut Graph, &Node, &SecondaryMap<Value, u32>) -> Result<Option<Value>>,
+) -> Result<()> {
+    let uses = uses(graph);
+    let mut used: SecondaryMap<Value, u32> = SecondaryMap::new();
+    rebuild(graph, |new, node| {
+        let results = match rule(new, node, &used)? {
+            Some(value) => vec![value],
+            None => new.push_multi(node.op.clone(), &node.operands)?,
+        };
+        for (old, result) in node.results.iter().zip(&results) {
+            used[*result] += uses[*old];
+        }
+        Ok(Some(results))
+    })?;
+    super::dead::dead(graph)
+}
+
 fn at(moved: &SecondaryMap<Value, Option<Value>>, value: Value) -> Value {
     moved[value].expect("nodes stand in order, and a dropped node has no uses")
 }

@@ -3,7 +3,7 @@
 //! A view is a substitution: `view g (view f x)` has the index map `f` with `g`'s expressions put for its axes,
 //! simplified under the facts of the outer shape. Transposes next to a contraction become its labels.
 
-use super::rebuild::{rebuild, uses};
+use super::rebuild::rebuild_by_uses;
 use crate::{
     error::Result,
     graph::{Coord, Graph, Label, Node, Op, Value, axis},
@@ -16,28 +16,15 @@ use symshape::{Dim, Symbol};
 /// # Errors
 /// None.
 pub fn views(graph: &mut Graph) -> Result<()> {
-    let uses = uses(graph);
-    let mut used: SecondaryMap<Value, u32> = SecondaryMap::new();
-    rebuild(graph, |new, node| {
-        let results = match &node.op {
-            Op::View { shape, index } => {
-                Some(view(new, node.operands[0], shape.clone(), index.clone(), &used)?)
-            }
-            Op::Gather { shape, coords } => gather(new, node, shape, coords)?,
-            Op::Contract { .. } => contract(new, node)?,
-            Op::Concat { axis } => concat(new, node, *axis)?,
-            _ => None,
-        };
-        let results = match results {
-            Some(value) => vec![value],
-            None => new.push_multi(node.op.clone(), &node.operands)?,
-        };
-        for (old, result) in node.results.iter().zip(&results) {
-            used[*result] += uses[*old];
+    rebuild_by_uses(graph, |new, node, used| match &node.op {
+        Op::View { shape, index } => {
+            view(new, node.operands[0], shape.clone(), index.clone(), used).map(Some)
         }
-        Ok(Some(results))
-    })?;
-    super::dead::dead(graph)
+        Op::Gather { shape, coords } => gather(new, node, shape, coords),
+        Op::Contract { .. } => contract(new, node),
+        Op::Concat { axis } => concat(new, node, *axis),
+        _ => Ok(None),
+    })
 }
 
 /// `index` with the axes replaced by these expressions.

@@ -8,7 +8,7 @@
 use crate::{
     Result,
     kernel::{Access, Axis, Buffer, BufferId, Code, Inst, Program, Space, Stmt},
-    scalar::{Reg, Scalar},
+    scalar::Scalar,
     tensor::Tensor,
 };
 use num_traits::ToPrimitive;
@@ -123,23 +123,12 @@ fn narrow(facts: &Facts, code: &Code) -> Vec<bool> {
                     (narrow[a.0 as usize], narrow[b.0 as usize]) = (both, both);
                 }
                 Inst::Cast(..) => {}
-                other => operands(other).into_iter().for_each(|reg| narrow[reg.0 as usize] = false),
+                other => other.operands().into_iter().for_each(|reg| narrow[reg.0 as usize] = false),
             }
         }
         if narrow == before {
             return narrow;
         }
-    }
-}
-
-fn operands(inst: &Inst) -> Vec<Reg> {
-    match inst {
-        Inst::Const(_) | Inst::Index(..) | Inst::Load(_) | Inst::Sum | Inst::Get(_) => vec![],
-        Inst::Bind(_, x) | Inst::Set(_, x) | Inst::Unary(_, x) | Inst::Cast(_, x) => vec![*x],
-        Inst::Store(_, x) | Inst::Reduce(_, x, _) => vec![*x],
-        Inst::Binary(_, x, y) | Inst::Compare(_, x, y) => vec![*x, *y],
-        Inst::Select(c, x, y) => vec![*c, *x, *y],
-        Inst::Check(check) => vec![check.value],
     }
 }
 

@@ -73,46 +73,17 @@ impl Level {
     }
 
     /// The flags of Cranelift that this level stands for, each implied by it.
-    fn flags(self) -> &'static [&'static str] {
+    fn flags(self) -> Vec<&'static str> {
         const V2: &[&str] =
             &["has_cmpxchg16b", "has_sse3", "has_ssse3", "has_sse41", "has_sse42", "has_popcnt"];
-        const V3: &[&str] = &[
-            "has_cmpxchg16b",
-            "has_sse3",
-            "has_ssse3",
-            "has_sse41",
-            "has_sse42",
-            "has_popcnt",
-            "has_avx",
-            "has_avx2",
-            "has_fma",
-            "has_bmi1",
-            "has_bmi2",
-            "has_lzcnt",
-        ];
-        const V4: &[&str] = &[
-            "has_cmpxchg16b",
-            "has_sse3",
-            "has_ssse3",
-            "has_sse41",
-            "has_sse42",
-            "has_popcnt",
-            "has_avx",
-            "has_avx2",
-            "has_fma",
-            "has_bmi1",
-            "has_bmi2",
-            "has_lzcnt",
-            "has_avx512f",
-            "has_avx512dq",
-            "has_avx512vl",
-        ];
+        const V3: &[&str] = &["has_avx", "has_avx2", "has_fma", "has_bmi1", "has_bmi2", "has_lzcnt"];
+        const V4: &[&str] = &["has_avx512f", "has_avx512dq", "has_avx512vl"];
         match self {
-            Level::X86V2 => V2,
-            Level::X86V3 => V3,
-            Level::X86V4 => V4,
-            Level::Aarch64 => &[],
-            Level::Riscv64 => &["has_v", "has_zca", "has_zcd"],
+            Level::X86V2 => V2.to_vec(),
+            Level::X86V3 => [V2, V3].concat(),
+            Level::X86V4 => [V2, V3, V4].concat(),
+            Level::Aarch64 => Vec::new(),
+            Level::Riscv64 => vec!["has_v", "has_zca", "has_zcd"],
         }
     }
 }

@@ -3,23 +3,28 @@
 //! The operand with fewer elements is copied into rows once, the other row by row, each once: a convolution's window
 //! view, nine times its input and more, is never copied whole.
 
-use super::index::{each, strides};
+use super::{
+    Rounding,
+    index::{each, strides},
+};
 use crate::{error::Result, graph::Label, scalar::Scalar, tensor::Tensor};
 use std::collections::BTreeMap;
 use symshape_runtime::DType;
 
 pub(super) fn contract(
-    lhs: &[Label],
-    rhs: &[Label],
-    out: &[Label],
+    [lhs, rhs, out]: [&[Label]; 3],
     dtype: DType,
     operands: &[Tensor],
     shape: &[usize],
+    rounding: Rounding,
 ) -> Result<Tensor> {
     let (a, b) = ((&operands[0], lhs), (&operands[1], rhs));
     let (streamed, copied) = if a.0.elems() < b.0.elems() { (b, a) } else { (a, b) };
     let space = Space::new(streamed, copied, out, shape)?;
     let bytes = match dtype.is_float() {
+        true if rounding == Rounding::Each && dtype != DType::F64 => {
+            space.products::<f32>(streamed.0, copied.0, dtype)
+        }
         true => space.products::<f64>(streamed.0, copied.0, dtype),
         false => space.products::<i64>(streamed.0, copied.0, dtype),
     };
@@ -51,6 +56,21 @@ impl Number for f64 {
 
     fn scalar(self, dtype: DType) -> Scalar {
         Scalar::from_f64(dtype, self)
+    }
+}
+
+/// For floats of at most 32 bits, when every step is rounded.
+impl Number for f32 {
+    fn reader(_: DType) -> fn(&Tensor, usize) -> f32 {
+        |x, idx| x.get(idx).as_f64() as f32
+    }
+
+    fn multiply_add(self, x: f32, y: f32) -> f32 {
+        self + x * y
+    }
+
+    fn scalar(self, dtype: DType) -> Scalar {
+        Scalar::from_f64(dtype, self.into())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Branches, loops, and symbols that are found while running.
 
-use super::{Binding, check_constraints, number, outputs, sizes, tensor};
+use super::{Binding, Rounding, check_constraints, number, outputs, sizes, tensor};
 use crate::{
     error::{Error, ErrorKind, Result},
     graph::{Graph, Op},
@@ -16,6 +16,7 @@ pub(super) fn eval(
     op: &Op,
     operands: &[Tensor],
     binding: &mut Binding,
+    rounding: Rounding,
 ) -> Result<Vec<Tensor>> {
     match op {
         Op::Bind { symbol, lo, hi } => {
@@ -34,19 +35,21 @@ pub(super) fn eval(
             let inputs = &operands[1..];
             let (first, second) = inputs.split_at(then.inputs.len());
             match operands[0].get(0).is_true() {
-                true => region(then, binding, first),
-                false => region(otherwise, binding, second),
+                true => region(then, binding, first, rounding),
+                false => region(otherwise, binding, second, rounding),
             }
         }
-        Op::Loop { counter, most, carried, body } => rounds(counter, most, *carried, body, operands, binding),
+        Op::Loop { counter, most, carried, body } => {
+            rounds(counter, most, *carried, body, operands, (binding, rounding))
+        }
         Op::Fail { why } => Err(Error::new(ErrorKind::Usage, why.clone())),
         _ => Err(Error::internal("not an operator that steers others")),
     }
 }
 
-fn region(graph: &Graph, binding: &Binding, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+fn region(graph: &Graph, binding: &Binding, inputs: &[Tensor], rounding: Rounding) -> Result<Vec<Tensor>> {
     check_constraints(graph, &|dim| !graph.is_found(dim), binding)?;
-    outputs(graph, binding, inputs)
+    outputs(graph, binding, inputs, rounding)
 }
 
 fn rounds(
@@ -55,7 +58,7 @@ fn rounds(
     carried: usize,
     body: &Graph,
     operands: &[Tensor],
-    binding: &Binding,
+    (binding, rounding): (&Binding, Rounding),
 ) -> Result<Vec<Tensor>> {
     let (count, most) = (operands[0].get(0).as_i64(), number(most, binding)?);
     let mut goes_on = operands[1].get(0).is_true();
@@ -69,7 +72,7 @@ fn rounds(
         }
         let mut inner = binding.clone();
         inner.insert(counter.clone(), round);
-        let mut results = region(body, &inner, &inputs)?.into_iter();
+        let mut results = region(body, &inner, &inputs, rounding)?.into_iter();
         goes_on = results.next().is_some_and(|again| again.get(0).is_true());
         for input in inputs.iter_mut().take(carried) {
             *input = results.next().ok_or_else(|| Error::internal("a body without its outputs"))?;

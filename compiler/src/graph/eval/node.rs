@@ -1,7 +1,7 @@
 //! One match over the core operators: each evaluated from its definition.
 
 use super::{
-    Binding, checked, contract,
+    Binding, Rounding, checked, contract,
     index::{Index, each, strides},
     reduce, sizes, tensor,
 };
@@ -15,7 +15,12 @@ use symshape::Dim;
 use symshape_runtime::DType;
 
 /// The results of `op`. Sizes follow from the operands, not from what was inferred, so that tests can compare both.
-pub(super) fn eval(op: &Op, operands: &[Tensor], binding: &Binding) -> Result<Vec<Tensor>> {
+pub(super) fn eval(
+    op: &Op,
+    operands: &[Tensor],
+    binding: &Binding,
+    rounding: Rounding,
+) -> Result<Vec<Tensor>> {
     let shape = &result_shape(op, operands, binding)?[..];
     let result = match op {
         Op::Input(_) => return Err(Error::internal("an input is given, not computed")),
@@ -30,15 +35,17 @@ pub(super) fn eval(op: &Op, operands: &[Tensor], binding: &Binding) -> Result<Ve
         Op::Concat { axis } => concat(operands, shape, *axis)?,
         Op::Gather { coords, .. } => gather(coords, operands, shape, binding)?,
         Op::Scatter { coords, mode } => scatter(coords, *mode, operands, binding)?,
-        Op::Reduce { op, axes } => reduce::reduce(*op, axes, &operands[0], shape)?,
+        Op::Reduce { op, axes } => reduce::reduce(*op, axes, &operands[0], shape, rounding)?,
         Op::ArgReduce { op, axis, last } => reduce::argreduce(*op, *axis, *last, &operands[0], shape)?,
-        Op::Contract { lhs, rhs, out, dtype } => contract::contract(lhs, rhs, out, *dtype, operands, shape)?,
+        Op::Contract { lhs, rhs, out, dtype } => {
+            contract::contract([lhs, rhs, out], *dtype, operands, shape, rounding)?
+        }
         Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => {
             return Err(Error::internal("regions are evaluated elsewhere"));
         }
         Op::Sort { axis, descending } => return reduce::sort(*axis, *descending, &operands[0]),
         Op::Scan { op, axis, exclusive, reverse } => {
-            reduce::scan(*op, *axis, *exclusive, *reverse, &operands[0])?
+            reduce::scan(*op, *axis, *exclusive, *reverse, &operands[0], rounding)?
         }
     };
     Ok(vec![result])

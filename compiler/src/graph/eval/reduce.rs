@@ -1,6 +1,7 @@
 //! Operators along an axis: reductions, positions of extremes, running combinations, sorting.
 
 use super::{
+    Rounding,
     index::{each, strides},
     node::Writer,
 };
@@ -12,16 +13,25 @@ use crate::{
 use std::cmp::Ordering;
 use symshape_runtime::DType;
 
-/// The type in which values are combined: sums and products of floats run in double precision.
-fn working_type(op: ReduceOp, dtype: DType) -> DType {
-    match op {
-        ReduceOp::Sum | ReduceOp::Prod if dtype.is_float() => DType::F64,
+/// The type in which values are combined.
+fn working_type(op: ReduceOp, dtype: DType, rounding: Rounding) -> DType {
+    match (op, rounding) {
+        (ReduceOp::Sum | ReduceOp::Prod, Rounding::Last) if dtype.is_float() => DType::F64,
+        (ReduceOp::Sum | ReduceOp::Prod, Rounding::Each) if dtype.is_float() && dtype != DType::F64 => {
+            DType::F32
+        }
         _ => dtype,
     }
 }
 
-pub(super) fn reduce(op: ReduceOp, axes: &[usize], x: &Tensor, shape: &[usize]) -> Result<Tensor> {
-    let work = working_type(op, x.dtype());
+pub(super) fn reduce(
+    op: ReduceOp,
+    axes: &[usize],
+    x: &Tensor,
+    shape: &[usize],
+    rounding: Rounding,
+) -> Result<Tensor> {
+    let work = working_type(op, x.dtype(), rounding);
     let mut sums = vec![scalar::neutral(op, work); shape.iter().product()];
     let mut kept = strides(shape).into_iter();
     let steps: Vec<usize> =
@@ -126,9 +136,16 @@ pub(super) fn argreduce(
     out.finish(shape)
 }
 
-pub(super) fn scan(op: ReduceOp, axis: usize, exclusive: bool, reverse: bool, x: &Tensor) -> Result<Tensor> {
+pub(super) fn scan(
+    op: ReduceOp,
+    axis: usize,
+    exclusive: bool,
+    reverse: bool,
+    x: &Tensor,
+    rounding: Rounding,
+) -> Result<Tensor> {
     let lines = Lines::new(x.shape(), axis);
-    let work = working_type(op, x.dtype());
+    let work = working_type(op, x.dtype(), rounding);
     let mut elems: Vec<Scalar> = vec![scalar::neutral(op, x.dtype()); x.elems()];
     for start in lines.starts() {
         let mut line = lines.read(x, start);
