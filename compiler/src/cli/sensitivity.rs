@@ -16,7 +16,7 @@ use crate::{
 
 /// How many times that distance is allowed: it is one sample of what an order of summation does, and the largest over
 /// all elements of an output where that has few can be a lucky one.
-const SAMPLES: f64 = 8.0;
+const SAMPLES: f64 = 4.0;
 
 /// For each output how far rounding alone may move it: `want` is what the model gives with sums rounded once.
 ///
