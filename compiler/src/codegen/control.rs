@@ -5,16 +5,14 @@
 
 use super::{
     contract,
-    fail::Template,
     function::{FuncCtx, frame},
 };
 use crate::{
     error::{Error, Result},
-    kernel::{BufferId, Control},
+    kernel::{BufferId, Control, contract as kernel_contract},
 };
 use cranelift_codegen::ir::{Block, Inst, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use symshape::{Dim, Symbol};
-use symshape_runtime::abi::Code;
 
 /// A region that is being emitted.
 enum Region {
@@ -67,13 +65,13 @@ impl Regions {
             }
             Control::End => self.end(f),
             Control::Bind { symbol, from, lo, end, what } => self.bind(f, symbol, *from, [lo, end], what),
-            Control::Require(assumption) => contract::check_fact(f, self.frame, assumption),
+            Control::Require(assumption) => {
+                contract::check_fact(f, self.frame, &kernel_contract::fact(assumption))
+            }
             Control::Fail(why) => {
                 let never = f.builder.ins().iconst(types::I8, 0);
                 let zero = f.int(0);
-                let template =
-                    Template { code: Code::Contradiction, why: Some(why.clone()), ..Template::default() };
-                contract::require(f, self.frame, never, &template, [zero; 3])
+                contract::require(f, self.frame, never, &kernel_contract::contradiction(why), [zero; 3])
             }
         }
     }
@@ -123,14 +121,8 @@ impl Regions {
         let below = f.builder.ins().icmp(IntCC::SignedLessThan, value, end);
         let inside = f.builder.ins().band(not_below, below);
         let hi = f.builder.ins().iadd_imm_s(end, -1);
-        let template = Template {
-            code: Code::IndexOutOfBounds,
-            symbol_name: Some(symbol.name().to_string()),
-            tensor_name: Some(what.to_string()),
-            why: Some(format!("{} is found while running", symbol.name())),
-            ..Template::default()
-        };
-        contract::require(f, self.frame, inside, &template, [value, lo, hi])?;
+        let failure = kernel_contract::out_of_bounds(symbol, what);
+        contract::require(f, self.frame, inside, &failure, [value, lo, hi])?;
         let position = f.unit.program.all_symbols().position(|known| known == symbol);
         let at = 8 * position.ok_or_else(|| Error::internal(format!("unknown symbol {symbol}")))? as i32;
         f.builder.ins().store(MemFlagsData::trusted(), value, self.frame, frame::DIMS + at);

@@ -1,10 +1,11 @@
 //! The tables of the artefact: [`abi::ModelDesc`] and what it points to, as data objects.
 
-use super::{
-    contract,
-    unit::{Options, Summary, Unit},
+use super::unit::{Options, Summary, Unit};
+use crate::{
+    error::Result,
+    kernel::{Port, contract as kernel_contract},
+    plan,
 };
-use crate::{error::Result, kernel::Port, plan};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 use num_traits::ToPrimitive;
 use std::mem::offset_of;
@@ -124,7 +125,7 @@ fn symbols(unit: &mut Unit) -> Result<DataId> {
         table.put_text(unit, base + offset_of!(SymbolDesc, name), symbol.name())?;
         table.put_i64(base + offset_of!(SymbolDesc, step), 1);
         let Some(declaration) = program.facts.declaration(symbol) else { continue };
-        let (lo, hi) = contract::range(symbol, declaration)?;
+        let (lo, hi) = kernel_contract::range(symbol, declaration)?;
         table.put_i64(base + offset_of!(SymbolDesc, lo), lo);
         table.put_i64(base + offset_of!(SymbolDesc, hi), hi);
         table.put_i64(base + offset_of!(SymbolDesc, step), declaration.step.to_i64().unwrap_or(1));

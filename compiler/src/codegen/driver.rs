@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::{At, Result},
-    kernel::{Control, Space, Stmt},
+    kernel::{Control, Space, Stmt, contract as kernel_contract},
 };
 use cranelift_codegen::ir::{
     InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value, condcodes::FloatCC, condcodes::IntCC,
@@ -144,9 +144,10 @@ fn validate(f: &mut FuncCtx, frame: Value, dims: Value) -> Result<()> {
         let at = 8 * idx as i32;
         let value = f.builder.ins().load(types::I64, MemFlagsData::trusted(), dims, at);
         f.builder.ins().store(MemFlagsData::trusted(), value, frame, frame::DIMS + at);
-        contract::accept_symbol(f, frame, symbol, value, None)?;
+        let demands = kernel_contract::declared(program, symbol, None)?;
+        contract::accept_symbol(f, frame, symbol, value, &demands)?;
     }
-    contract::check_facts(f, frame)?;
+    contract::check_facts(f, frame, &kernel_contract::facts(program))?;
     f.set_dims(frame, frame::DIMS);
     Ok(())
 }

@@ -4,75 +4,49 @@ use super::{
     function::{FuncCtx, frame},
     unit::Unit,
 };
-use crate::error::Result;
+use crate::{error::Result, kernel::contract::Failure};
 use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 use std::mem::offset_of;
-use symshape_runtime::abi::{self, Code};
+use symshape_runtime::abi;
 
-/// What is known of an error while compiling, see [`abi::Error`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Template {
-    /// Its code.
-    pub code: Code,
-    /// Index of the input tensor and of its axis.
-    pub place: Option<(u32, u32)>,
-    /// Index of the symbol.
-    pub symbol: Option<u32>,
-    /// Name of the symbol or text of the dim.
-    pub symbol_name: Option<String>,
-    /// Name of the tensor or node.
-    pub tensor_name: Option<String>,
-    /// What is declared, and where.
-    pub why: Option<String>,
-}
-
-impl Default for Template {
-    fn default() -> Template {
-        let code = Code::OutOfRange;
-        Template { code, place: None, symbol: None, symbol_name: None, tensor_name: None, why: None }
-    }
-}
-
-impl Template {
-    /// The error with everything but its numbers, as a data object.
-    fn define(&self, unit: &mut Unit) -> Result<DataId> {
-        let mut bytes = vec![0; size_of::<abi::Error>()];
-        let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-        put(offset_of!(abi::Error, code), self.code as u32);
-        put(offset_of!(abi::Error, tensor), self.place.map_or(u32::MAX, |(tensor, _)| tensor));
-        put(offset_of!(abi::Error, axis), self.place.map_or(0, |(_, axis)| axis));
-        put(offset_of!(abi::Error, symbol), self.symbol.unwrap_or(u32::MAX));
-        let mut data = DataDescription::new();
-        data.define(bytes.into());
-        data.set_align(align_of::<abi::Error>() as u64);
-        for (at, text) in [
-            (offset_of!(abi::Error, symbol_name), &self.symbol_name),
-            (offset_of!(abi::Error, tensor_name), &self.tensor_name),
-            (offset_of!(abi::Error, why), &self.why),
-        ] {
-            if let Some(text) = text {
-                let string = unit.string(text)?;
-                let string = unit.module.declare_data_in_data(string, &mut data);
-                data.write_data_addr(at as u32, string, 0);
-            }
+/// The error with everything but its numbers, as a data object.
+fn define(failure: &Failure, unit: &mut Unit) -> Result<DataId> {
+    let mut bytes = vec![0; size_of::<abi::Error>()];
+    let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    put(offset_of!(abi::Error, code), failure.code as u32);
+    put(offset_of!(abi::Error, tensor), failure.place.map_or(u32::MAX, |(tensor, _)| tensor));
+    put(offset_of!(abi::Error, axis), failure.place.map_or(0, |(_, axis)| axis));
+    put(offset_of!(abi::Error, symbol), failure.symbol.unwrap_or(u32::MAX));
+    let mut data = DataDescription::new();
+    data.define(bytes.into());
+    data.set_align(align_of::<abi::Error>() as u64);
+    for (at, text) in [
+        (offset_of!(abi::Error, symbol_name), &failure.symbol_name),
+        (offset_of!(abi::Error, tensor_name), &failure.tensor_name),
+        (offset_of!(abi::Error, why), &failure.why),
+    ] {
+        if let Some(text) = text {
+            let string = unit.string(text)?;
+            let string = unit.module.declare_data_in_data(string, &mut data);
+            data.write_data_addr(at as u32, string, 0);
         }
-        let number = unit.next_number();
-        let name = unit.symbol(&format!("error_{number}"));
-        unit.define_data(&name, Linkage::Local, &data)
     }
+    let number = unit.next_number();
+    let name = unit.symbol(&format!("error_{number}"));
+    unit.define_data(&name, Linkage::Local, &data)
 }
 
 /// Emits the report of an error to the frame's error slot; `frame` may be any memory that begins like a frame.
 pub(super) fn emit(
     f: &mut FuncCtx,
     frame: Value,
-    template: &Template,
+    failure: &Failure,
     value: Value,
     lo: Value,
     hi: Value,
 ) -> Result<()> {
-    let (fail, data) = (function(f.unit)?, template.define(f.unit)?);
+    let (fail, data) = (function(f.unit)?, define(failure, f.unit)?);
     // Here, not at the function's top: errors are rare.
     let global = f.global(data);
     let template = f.builder.ins().symbol_value(types::I64, global);

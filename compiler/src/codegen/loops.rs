@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    kernel::{Access, Axis, BufferId, Check, Code, Contract, Inst, Kernel, Local, Rhs, Stmt},
+    kernel::{
+        Access, Axis, BufferId, Check, Code, Contract, Inst, Kernel, Local, Rhs, Stmt, contract::Failure,
+    },
     scalar::Reg,
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC, types};
@@ -377,14 +379,14 @@ fn check(f: &mut FuncCtx, check: &Check, regs: &mut Regs) -> Result<()> {
     f.builder.ins().brif(both, good, &[], bad, &[]);
     f.builder.switch_to_block(bad);
     f.builder.seal_block(bad);
-    let template = super::fail::Template {
+    let failure = Failure {
         code: abi::Code::IndexOutOfBounds,
         tensor_name: Some(check.what.clone()),
         ..Default::default()
     };
     let hi = f.builder.ins().iadd_imm_s(end, -1);
     let frame = f.frame()?;
-    super::fail::emit(f, frame, &template, value, lo, hi)?;
+    super::fail::emit(f, frame, &failure, value, lo, hi)?;
     f.builder.ins().return_(&[]);
     f.builder.switch_to_block(good);
     f.builder.seal_block(good);

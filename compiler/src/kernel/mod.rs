@@ -9,6 +9,7 @@
 //!
 //! [`verify`] says what must hold, [`text`] prints and reads, [`eval`] interprets: the oracle of everything below.
 
+pub mod contract;
 pub mod eval;
 pub mod inner;
 pub mod text;
