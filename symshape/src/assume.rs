@@ -187,6 +187,12 @@ impl Facts {
         Arc::make_mut(&mut self.0).assumptions.push(assumption);
     }
 
+    /// Adds the relation that one case of a proof is about, before all others: what it says of a minimum is wanted
+    /// when they are read.
+    pub(crate) fn add_case(&mut self, relation: Relation) {
+        Arc::make_mut(&mut self.0).assumptions.insert(0, Assumption { relation, origin: "case".into() });
+    }
+
     fn contradiction(&self, relation: Relation, origin: &str) -> FactError {
         let mut known = Vec::new();
         let symbols: Vec<Symbol> = relation.a.symbols().union(&relation.b.symbols()).cloned().collect();

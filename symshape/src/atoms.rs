@@ -87,6 +87,7 @@ pub(crate) struct Engine {
     table: FastMap<Kind, AtomId>,
     symbols: Memo<Symbol, Poly>,
     pub(crate) quotients: Memo<(Poly, Poly), Poly>,
+    pub(crate) minima: Memo<Vec<Poly>, Poly>,
     pub(crate) normal: Memo<Dim, Poly>,
     /// Whether an atom was met to which rules for sums apply.
     pub(crate) has_foldable: bool,
@@ -136,6 +137,7 @@ impl Engine {
             table: FastMap::default(),
             symbols: Memo::default(),
             quotients: Memo::default(),
+            minima: Memo::default(),
             normal: Memo::default(),
             has_foldable: false,
             fuel: 0,

@@ -106,8 +106,19 @@ impl<'e> Replay<'e> {
     fn run(mut self, engine: &Engine, relation: &Relation, goal: &Goal) -> Checked {
         for event in &engine.log {
             self.replay(event)?;
+            if self.leaves_nothing(event) {
+                return Ok(());
+            }
         }
         self.check_goal(relation, goal)
+    }
+
+    /// Whether the atom of `event` has no value: then the facts contradict each other, as an impossible case does, and
+    /// everything follows.
+    fn leaves_nothing(&self, event: &Event) -> bool {
+        let (Event::Atom { id, .. } | Event::Narrow { id, .. }) = event else { return false };
+        let range = &self.ranges[usize::from(*id)];
+        matches!((&range.lo, &range.hi), (Some(lo), Some(hi)) if hi < lo)
     }
 
     fn replay(&mut self, event: &Event) -> Checked {

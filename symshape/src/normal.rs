@@ -165,10 +165,19 @@ impl Engine {
 
     /// The normal form of the least of `list`, which is not empty.
     pub(crate) fn minimum(&mut self, list: Vec<Poly>) -> Result<Poly, Refusal> {
-        self.nested(|engine| match rules::rewrite_minimum(engine, &list)? {
+        if let [_] = list.as_slice() {
+            return Ok(list.into_iter().next().unwrap_or_default());
+        }
+        // One list has one value, even if more is known by the time it is met again: proofs rest on that.
+        if let Some(poly) = self.minima.get(&list) {
+            return Ok(poly.clone());
+        }
+        let least = self.nested(|engine| match rules::rewrite_minimum(engine, &list)? {
             Some(poly) => Ok(poly.within_caps()?),
-            None => engine.minimum_atom(list),
-        })
+            None => engine.minimum_atom(list.clone()),
+        })?;
+        self.minima.insert(list, least.clone());
+        Ok(least)
     }
 
     /// Whether `poly` is never below 0.

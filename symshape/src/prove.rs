@@ -182,11 +182,11 @@ impl Facts {
         match split {
             Split::Least(operands) => {
                 for other in (0..operands.len()).filter(|&other| other != case) {
-                    scope.add_assumption(Relation::le(&operands[case], &operands[other]), "case");
+                    scope.add_case(Relation::le(&operands[case], &operands[other]));
                 }
             }
-            Split::Sign(symbol) if case == 0 => scope.add_assumption(Relation::le(1, symbol), "case"),
-            Split::Sign(symbol) => scope.add_assumption(Relation::le(symbol, -1), "case"),
+            Split::Sign(symbol) if case == 0 => scope.add_case(Relation::le(1, symbol)),
+            Split::Sign(symbol) => scope.add_case(Relation::le(symbol, -1)),
         }
         scope
     }

@@ -21,6 +21,7 @@ use num_bigint::BigInt;
 use crate::assume::{Comparison, Declaration, Facts, Relation};
 use crate::bounds::Bounds;
 use crate::dim::{Dim, Symbol};
+use crate::int::Int;
 use crate::prove::Answer;
 
 use sexpr::{Reader, integer};
@@ -150,12 +151,12 @@ fn declare(facts: &mut Facts, entry: &str) -> Result<(), String> {
     };
     // A lower bound that is a term still bounds the symbol from below by its own least value.
     let least = match &lo {
-        End::Int(least) => Some(least.clone()),
+        End::Int(least) => Some(least.to_big()),
         End::Term(lo) => facts.bounds(lo).lo,
     };
     if let Some(least) = least {
         let mut declaration = match &hi {
-            End::Int(greatest) => Declaration::range(least, greatest.clone()),
+            End::Int(greatest) => Declaration::range(least, greatest.to_big()),
             End::Term(_) => Declaration::at_least(least),
         };
         if let Some((step, offset)) = multiple {
@@ -172,7 +173,7 @@ fn declare(facts: &mut Facts, entry: &str) -> Result<(), String> {
 
 /// One end of the range of a symbol.
 enum End {
-    Int(BigInt),
+    Int(Int),
     Term(Dim),
 }
 
@@ -186,14 +187,15 @@ impl End {
         }
         let dim = sexpr::read_dim(Reader::new(word, facts.symbols().cloned()))?;
         Ok(match dim.as_int() {
-            Some(value) => End::Int(value.clone()),
+            Some(value) => End::Int(value.into()),
             None => End::Term(dim),
         })
     }
 
     fn into_dim(self) -> Dim {
         match self {
-            End::Int(value) => value.into(),
+            End::Int(Int::Small(value)) => value.into(),
+            End::Int(Int::Big(value)) => (*value).into(),
             End::Term(dim) => dim,
         }
     }

@@ -127,9 +127,6 @@ pub(crate) fn rewrite_quotient(engine: &mut Engine, num: &Poly, den: &Poly, sign
 }
 
 pub(crate) fn rewrite_minimum(engine: &mut Engine, list: &[Poly]) -> Rewrite {
-    if let [only] = list {
-        return Ok(Some(only.clone()));
-    }
     for rule in RULES {
         if let Minimum(apply) = &rule.apply
             && let Some(poly) = apply(engine, list)?

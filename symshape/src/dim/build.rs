@@ -49,12 +49,12 @@ impl Dim {
 
     /// The lesser of two.
     pub fn min(&self, other: impl Into<Dim>) -> Dim {
-        extreme([self.clone(), other.into()], Node::Min, BigInt::min)
+        extreme([self.clone(), other.into()], Node::Min, Node::least_of, |a, b| a.min(b).clone())
     }
 
     /// The greater of two.
     pub fn max(&self, other: impl Into<Dim>) -> Dim {
-        extreme([self.clone(), other.into()], Node::Max, BigInt::max)
+        extreme([self.clone(), other.into()], Node::Max, Node::greatest_of, |a, b| a.max(b).clone())
     }
 
     /// The sum of `terms`, 0 if there are none.
@@ -101,7 +101,7 @@ impl Dim {
     }
 }
 
-/// The integers of a sum or product so far, and one more.
+/// The integers among some operands so far, and one more.
 fn folded(constant: Option<Dim>, next: Dim, combine: fn(&BigInt, &BigInt) -> BigInt) -> Dim {
     match constant.as_ref().map(|constant| (constant.as_int(), next.as_int())) {
         Some((Some(a), Some(b))) => combine(a, b).into(),
@@ -116,27 +116,35 @@ fn single_or(mut list: Vec<Dim>, build: fn(Vec<Dim>) -> Node) -> Dim {
     }
 }
 
-fn extreme(pair: [Dim; 2], build: fn(Vec<Dim>) -> Node, pick: fn(BigInt, BigInt) -> BigInt) -> Dim {
-    let same = std::mem::discriminant(&build(Vec::new()));
-    let (mut list, mut constant) = (Vec::new(), None);
+impl Node {
+    fn least_of(&self) -> Option<&[Dim]> {
+        if let Node::Min(list) = self { Some(list) } else { None }
+    }
+
+    fn greatest_of(&self) -> Option<&[Dim]> {
+        if let Node::Max(list) = self { Some(list) } else { None }
+    }
+}
+
+fn extreme(
+    pair: [Dim; 2],
+    build: fn(Vec<Dim>) -> Node,
+    inner: fn(&Node) -> Option<&[Dim]>,
+    pick: fn(&BigInt, &BigInt) -> BigInt,
+) -> Dim {
+    let (mut list, mut constant) = (Vec::with_capacity(2), None);
+    let mut add = |operand: Dim| match operand.node() {
+        Node::Int(_) => constant = Some(folded(constant.take(), operand, pick)),
+        _ if list.contains(&operand) => {}
+        _ => list.push(operand),
+    };
     for operand in pair {
-        let parts = match operand.node() {
-            Node::Min(inner) | Node::Max(inner) if std::mem::discriminant(operand.node()) == same => {
-                inner.clone()
-            }
-            _ => vec![operand],
-        };
-        for part in parts {
-            match part.as_int() {
-                Some(value) => {
-                    constant = Some(constant.map_or(value.clone(), |old| pick(old, value.clone())))
-                }
-                None if list.contains(&part) => {}
-                None => list.push(part),
-            }
+        match inner(operand.node()) {
+            Some(operands) => operands.iter().cloned().for_each(&mut add),
+            None => add(operand),
         }
     }
-    list.extend(constant.map(Dim::from));
+    list.extend(constant);
     single_or(list, build)
 }
 

@@ -1,12 +1,13 @@
 //! Prefix expressions: read into a [`Dim`] or a [`Relation`], and written from a [`Dim`].
 
 use num_bigint::BigInt;
-use num_traits::ToPrimitive;
+use smallvec::SmallVec;
 
 use super::relation;
 use crate::assume::Relation;
 use crate::cost::rounded_up;
 use crate::dim::{Dim, MAX_DEPTH, Node, Symbol};
+use crate::int::Int;
 
 /// Longer integers are refused: reading one is quadratic in its digits.
 const MAX_DIGITS: usize = 4096;
@@ -103,7 +104,7 @@ impl<'a> Reader<'a> {
     }
 
     fn call(&mut self, operator: &str) -> Result<Dim, String> {
-        let mut operands = Vec::with_capacity(2);
+        let mut operands: SmallVec<[Dim; 2]> = SmallVec::new();
         while !self.close() {
             operands.push(self.dim()?);
         }
@@ -117,7 +118,10 @@ impl<'a> Reader<'a> {
 
     fn operand(&mut self, word: &str) -> Result<Dim, String> {
         if let Some(value) = integer(word)? {
-            return Ok(value.to_i64().map_or_else(|| value.into(), Dim::from));
+            return Ok(match value {
+                Int::Small(value) => value.into(),
+                Int::Big(value) => (*value).into(),
+            });
         }
         let known = self.names.iter().find(|name| name.as_symbol().is_some_and(|name| name.name() == word));
         if let Some(known) = known {
@@ -141,15 +145,15 @@ impl<'a> Reader<'a> {
 }
 
 /// The value of a word, if it starts as an integer.
-pub(super) fn integer(word: &str) -> Result<Option<BigInt>, String> {
+pub(super) fn integer(word: &str) -> Result<Option<Int>, String> {
     let digits = word.strip_prefix('-').unwrap_or(word);
     match digits.as_bytes() {
         [] => Err(format!("`{word}` is neither a name nor an integer")),
         [b'0'..=b'9', ..] if digits.len() > MAX_DIGITS => Err("the integer is too long".to_string()),
-        [b'0'..=b'9', ..] => match word.parse::<i64>().map(BigInt::from).or_else(|_| word.parse()) {
-            Ok(value) => Ok(Some(value)),
-            Err(_) => Err(format!("`{word}` is neither a name nor an integer")),
-        },
+        [b'0'..=b'9', ..] => {
+            let value = word.parse().map(Int::Small).or_else(|_| word.parse::<BigInt>().map(Int::from));
+            value.map(Some).map_err(|_| format!("`{word}` is neither a name nor an integer"))
+        }
         _ => Ok(None),
     }
 }
@@ -177,7 +181,7 @@ pub(super) fn read_relation(mut reader: Reader<'_>) -> Result<Relation, String> 
     Ok(relation)
 }
 
-fn apply(operator: &str, operands: Vec<Dim>) -> Result<Dim, String> {
+fn apply(operator: &str, operands: SmallVec<[Dim; 2]>) -> Result<Dim, String> {
     match (operator, operands.as_slice()) {
         ("+", [_, ..]) => Ok(Dim::sum(operands)),
         ("*", [_, ..]) => Ok(Dim::product(operands)),
