@@ -88,6 +88,8 @@ pub(crate) struct Engine {
     symbols: Memo<Symbol, Poly>,
     pub(crate) quotients: Memo<(Poly, Poly), Poly>,
     pub(crate) minima: Memo<Vec<Poly>, Poly>,
+    /// The best bounds of polynomials, until a fact is added.
+    pub(crate) ends: Memo<Poly, [Option<Bound>; 2]>,
     pub(crate) normal: Memo<Dim, Poly>,
     /// Whether an atom was met to which rules for sums apply.
     pub(crate) has_foldable: bool,
@@ -138,6 +140,7 @@ impl Engine {
             symbols: Memo::default(),
             quotients: Memo::default(),
             minima: Memo::default(),
+            ends: Memo::default(),
             normal: Memo::default(),
             has_foldable: false,
             fuel: 0,
@@ -218,11 +221,8 @@ impl Engine {
         let kind = Kind::Symbol { symbol: symbol.clone(), step: step.clone(), offset: offset.clone() };
         let (reasons, lower, upper) = ([const { Why::Given }; 2], Vec::new(), Vec::new());
         let id = self.insert(Atom { kind, rank: 0, range, reasons, lower, upper })?;
-        let mut terms = vec![(Mono::atom(id), step)];
-        if !offset.is_zero() {
-            terms.push((Mono::UNIT, offset));
-        }
-        let poly = Poly::from_ordered(terms);
+        let constant = (!offset.is_zero()).then_some((Mono::UNIT, offset));
+        let poly = Poly::from_ordered([(Mono::atom(id), step)].into_iter().chain(constant));
         self.symbols.insert(symbol.clone(), poly.clone());
         Ok(poly)
     }
@@ -297,6 +297,7 @@ impl Engine {
         let Some(id) = self.top_atom(poly) else { return };
         let Some((coef, rest)) = poly.split_linear(id) else { return };
         let Some((mono, factor)) = coef.as_term().cloned() else { return };
+        self.ends = Memo::default();
         if mono.is_unit() {
             self.tighten(id, &factor, &rest, &given);
         }
@@ -353,8 +354,7 @@ impl Engine {
     }
 
     fn quotient_range(&mut self, num: &Poly, den: &Poly) -> (Interval, [Why; 2]) {
-        self.refuel();
-        let (lo, hi) = (self.lower(num), self.upper(num));
+        let [lo, hi] = self.ends(num);
         let (least, greatest) = self.interval(den).into_ends();
         // The divisor is known to be at least 1, which its interval alone need not show; where the facts leave no
         // value at all, its interval may even end below.

@@ -14,12 +14,15 @@
 //!   neither: p is linear in x, so it is least at one of the ends: min of both
 //!   x a minimum and not A <= 0: x is one of its operands: min over the operands
 //! ```
+//! Who asks only whether a bound reaches some value says so: the search ends as soon as one does, or none can.
+//!
 //! Sides mention only atoms that come earlier, so this ends; a fixed number of steps bounds the branching.
 //! Each bound comes with its [`Why`]: the decisions taken, from which check.rs computes the bound again.
 
 use std::sync::Arc;
 
 use num_bigint::BigInt;
+use smallvec::SmallVec;
 
 use crate::assume::{Entry, Facts};
 use crate::atoms::{Engine, Kind, Side};
@@ -185,6 +188,21 @@ const EXHAUSTIVE: usize = 100_000;
 pub(crate) const RESERVE: u32 = 30_000;
 
 impl Engine {
+    /// The best bounds of `poly` from below and above.
+    pub(crate) fn ends(&mut self, poly: &Poly) -> [Option<Bound>; 2] {
+        if self.interval_is_exact(poly) {
+            let (lo, hi) = self.interval(poly).into_ends();
+            return [lo, hi].map(|end| end.map(|value| Bound { value, why: Why::Interval }));
+        }
+        if let Some(ends) = self.ends.get(poly) {
+            return ends.clone();
+        }
+        self.refuel();
+        let ends = [self.lower(poly), self.upper(poly)];
+        self.ends.insert(poly.clone(), ends.clone());
+        ends
+    }
+
     /// Allows a fresh search.
     pub(crate) fn refuel(&mut self) {
         self.fuel = FUEL.min(self.reserve);
@@ -225,7 +243,7 @@ impl Engine {
 
     /// Whether interval arithmetic is already exact: independent symbols, each in one place.
     fn interval_is_exact(&self, poly: &Poly) -> bool {
-        let mut seen: Vec<AtomId> = Vec::new();
+        let mut seen: SmallVec<[AtomId; 16]> = SmallVec::new();
         poly.varying().iter().flat_map(|term| term.0.ids()).all(|id| {
             let atom = self.atom(id);
             let fresh = !seen.contains(&id);
@@ -237,19 +255,31 @@ impl Engine {
         })
     }
 
-    /// A bound that `poly` is never below.
+    /// A bound that `poly` is never below, as tight as can be found.
     pub(crate) fn lower(&mut self, poly: &Poly) -> Option<Bound> {
+        self.lower_to(poly, None)
+    }
+
+    /// Why `poly` is never below `aim`, if that is found.
+    pub(crate) fn why_at_least(&mut self, poly: &Poly, aim: &Int) -> Option<Why> {
+        self.lower_to(poly, Some(aim)).filter(|bound| bound.value >= *aim).map(|bound| bound.why)
+    }
+
+    /// A bound that `poly` is never below. With an aim, any one that reaches it is as good as any other, and one that
+    /// does not is as good as none.
+    fn lower_to(&mut self, poly: &Poly, aim: Option<&Int>) -> Option<Bound> {
         let constant = poly.constant();
         let content = Poly::content_of(poly.varying());
         if content.is_zero() {
             return Some(Bound { value: constant, why: Why::Interval });
         }
         if content.is_one() && constant.is_zero() {
-            return self.lower_primitive(poly);
+            return self.lower_primitive(poly, aim);
         }
         let divide = |(mono, coef): &(Mono, Int)| (*mono, coef.div_floor(&content));
         let reduced = Poly::from_ordered(poly.varying().iter().map(divide));
-        let mut bound = self.lower_primitive(&reduced)?;
+        let aim = aim.map(|aim| (aim - &constant).div_ceil(&content));
+        let mut bound = self.lower_primitive(&reduced, aim.as_ref())?;
         bound.value = &(&bound.value * &content) + &constant;
         Some(bound)
     }
@@ -261,27 +291,30 @@ impl Engine {
         Some(bound)
     }
 
-    fn lower_primitive(&mut self, poly: &Poly) -> Option<Bound> {
-        let simple = self.interval(poly).lo.map(|value| Bound { value, why: Why::Interval });
-        if self.fuel == 0 || self.interval_is_exact(poly) {
+    fn lower_primitive(&mut self, poly: &Poly, aim: Option<&Int>) -> Option<Bound> {
+        let (lo, hi) = self.interval(poly).into_ends();
+        let reached = aim.is_some_and(|aim| lo.as_ref().is_some_and(|lo| lo >= aim));
+        let beyond = aim.is_some_and(|aim| hi.is_some_and(|hi| hi < *aim));
+        let simple = lo.map(|value| Bound { value, why: Why::Interval });
+        if reached || beyond || self.fuel == 0 || self.interval_is_exact(poly) {
             return simple;
         }
         self.fuel -= 1;
         self.reserve -= 1;
-        let eliminated = self.eliminate(poly);
+        let eliminated = self.eliminate(poly, aim);
         [simple, eliminated].into_iter().flatten().reduce(better)
     }
 
-    fn eliminate(&mut self, poly: &Poly) -> Option<Bound> {
+    fn eliminate(&mut self, poly: &Poly, aim: Option<&Int>) -> Option<Bound> {
         let id = self.top_atom(poly)?;
-        let Some((coef, rest)) = poly.split_linear(id) else { return self.step_along(poly, id) };
+        let Some((coef, rest)) = poly.split_linear(id) else { return self.step_along(poly, id, aim) };
         let (sign, why) = self.sign(&coef);
         if sign >= 0 && matches!(self.atom(id).kind, Kind::Min(_)) {
-            return self.lower_by_cases(poly, id);
+            return self.lower_by_cases(poly, id, aim);
         }
         match sign {
-            0 => self.lower_at_ends(&coef, &rest, poly, id),
-            _ => self.lower_by_sides(&coef, &rest, id, sign < 0, why),
+            0 => self.lower_at_ends([&coef, &rest], poly, id, aim),
+            _ => self.lower_by_sides([&coef, &rest], id, sign < 0, why, aim),
         }
     }
 
@@ -290,13 +323,12 @@ impl Engine {
         if let Some(value) = coef.as_const() {
             return (value.signum(), Why::Interval);
         }
-        match self.lower(coef) {
-            Some(bound) if !bound.value.is_negative() => return (1, bound.why),
-            _ => {}
+        if let Some(why) = self.why_at_least(coef, &Int::ZERO) {
+            return (1, why);
         }
-        match self.upper(coef) {
-            Some(bound) if !bound.value.is_positive() => (-1, bound.why),
-            _ => (0, Why::Interval),
+        match self.why_at_least(&coef.neg(), &Int::ZERO) {
+            Some(why) => (-1, why),
+            None => (0, Why::Interval),
         }
     }
 
@@ -317,31 +349,36 @@ impl Engine {
 
     fn lower_by_sides(
         &mut self,
-        coef: &Poly,
-        rest: &Poly,
+        parts: [&Poly; 2],
         id: AtomId,
         upper: bool,
         sign: Why,
+        aim: Option<&Int>,
     ) -> Option<Bound> {
         let mut best: Option<Bound> = None;
         let sign = self.recording.then(|| Arc::new(sign));
         for idx in 0.. {
             let Some((side, bound)) = self.side(id, upper, idx) else { break };
-            if let Some((value, why)) = self.lower_at(coef, rest, &bound) {
+            if let Some((value, why)) = self.lower_at(parts, &bound, aim) {
+                let reached = aim.is_some_and(|aim| value >= *aim);
                 let why = match &sign {
                     Some(sign) => Why::Side { atom: id, side, sign: sign.clone(), rest: Arc::new(why) },
                     None => Why::Given,
                 };
                 best = [best, Some(Bound { value, why })].into_iter().flatten().reduce(better);
+                if reached {
+                    break;
+                }
             }
         }
         best
     }
 
     /// The lower bound of `coef*x + rest` with `side.poly / side.scale` in place of `x`.
-    fn lower_at(&mut self, coef: &Poly, rest: &Poly, side: &Side) -> Option<(Int, Why)> {
+    fn lower_at(&mut self, [coef, rest]: [&Poly; 2], side: &Side, aim: Option<&Int>) -> Option<(Int, Why)> {
         if let Some(quotient) = coef.div_term(&side.scale) {
-            let bound = self.lower(&rest.add(&quotient.mul(&side.poly).ok()?).within_caps().ok()?)?;
+            let replaced = rest.add(&quotient.mul(&side.poly).ok()?).within_caps().ok()?;
+            let bound = self.lower_to(&replaced, aim)?;
             return Some((bound.value, bound.why));
         }
         let (mono, scale) = &side.scale;
@@ -351,25 +388,37 @@ impl Engine {
         // The monomial is above 0, as the scale and its coefficient are: the quotient has the sign of `coef`.
         let quotient = coef.div_term(&(*mono, Int::ONE))?;
         let scaled = rest.scale(scale).add(&quotient.mul(&side.poly).ok()?).within_caps().ok()?;
-        let bound = self.lower(&scaled)?;
+        // Rounded up, it reaches the aim once it is above `(aim - 1)*scale`.
+        let aim = aim.map(|aim| &(&(aim - &Int::ONE) * scale) + &Int::ONE);
+        let bound = self.lower_to(&scaled, aim.as_ref())?;
         Some((bound.value.div_ceil(scale), bound.why))
     }
 
-    fn lower_at_ends(&mut self, coef: &Poly, rest: &Poly, poly: &Poly, id: AtomId) -> Option<Bound> {
+    fn lower_at_ends(
+        &mut self,
+        parts: [&Poly; 2],
+        poly: &Poly,
+        id: AtomId,
+        aim: Option<&Int>,
+    ) -> Option<Bound> {
         if let Kind::Min(_) = self.atom(id).kind {
-            return self.lower_by_cases(poly, id);
+            return self.lower_by_cases(poly, id, aim);
         }
         let mut pick = |upper| -> Option<(SideRef, Int, Why)> {
             let mut best: Option<(SideRef, Int, Why)> = None;
             for idx in 0.. {
                 let Some((side, bound)) = self.side(id, upper, idx) else { break };
-                if let Some((value, why)) = self.lower_at(coef, rest, &bound)
+                if let Some((value, why)) = self.lower_at(parts, &bound, aim)
                     && best.as_ref().is_none_or(|best| value >= best.1)
                 {
                     best = Some((side, value, why));
                 }
+                if matches!((aim, &best), (Some(aim), Some(best)) if best.1 >= *aim) {
+                    break;
+                }
             }
-            best
+            // Both ends have to reach the aim.
+            best.filter(|best| aim.is_none_or(|aim| best.1 >= *aim))
         };
         let (low, high) = (pick(false)?, pick(true)?);
         let ends = [low.0, high.0];
@@ -377,12 +426,15 @@ impl Engine {
         Some(Bound { value: low.1.min(high.1), why })
     }
 
-    fn lower_by_cases(&mut self, poly: &Poly, id: AtomId) -> Option<Bound> {
+    fn lower_by_cases(&mut self, poly: &Poly, id: AtomId, aim: Option<&Int>) -> Option<Bound> {
         let Kind::Min(list) = self.atom(id).kind.clone() else { return None };
         let mut least: Option<Int> = None;
         let mut rest = Vec::new();
         for operand in &list {
-            let bound = self.lower(&poly.replace(id, operand).ok()?)?;
+            let bound = self.lower_to(&poly.replace(id, operand).ok()?, aim)?;
+            if aim.is_some_and(|aim| bound.value < *aim) {
+                return None;
+            }
             least = Some(least.map_or(bound.value.clone(), |old| old.min(bound.value)));
             if self.recording {
                 rest.push(bound.why);
@@ -395,7 +447,7 @@ impl Engine {
     ///
     /// What is known of the step must hold at every place between that end and the atom's value. It may therefore
     /// depend on the constant range of the atom, but on no side of it.
-    fn step_along(&mut self, poly: &Poly, id: AtomId) -> Option<Bound> {
+    fn step_along(&mut self, poly: &Poly, id: AtomId, aim: Option<&Int>) -> Option<Bound> {
         let atom = self.atom(id);
         if !matches!(atom.kind, Kind::Symbol { .. }) || !atom.lower.is_empty() || !atom.upper.is_empty() {
             return None;
@@ -408,7 +460,7 @@ impl Engine {
         }
         let range = &self.atom(id).range;
         let end = if sign < 0 { range.hi.clone() } else { range.lo.clone() }?;
-        let rest = self.lower(&poly.replace(id, &end.into()).ok()?)?;
+        let rest = self.lower_to(&poly.replace(id, &end.into()).ok()?, aim)?;
         let (step, upper) = (Arc::new(step), sign < 0);
         let why = self.because(|| Why::Monotone { atom: id, upper, step, rest: Arc::new(rest.why) });
         Some(Bound { value: rest.value, why })

@@ -139,14 +139,11 @@ impl Engine {
     /// The sign of a divisor, and why it has that sign; a divisor that may be 0 is refused.
     fn divisor_sign(&mut self, den: &Poly) -> Result<(Sign, Why), Refusal> {
         self.refuel();
-        match self.lower(den) {
-            Some(bound) if bound.value.is_positive() => return Ok((Sign::Positive, bound.why)),
-            _ => {}
+        if let Some(why) = self.why_at_least(den, &Int::ONE) {
+            return Ok((Sign::Positive, why));
         }
-        match self.upper(den) {
-            Some(bound) if bound.value.is_negative() => Ok((Sign::Negative, bound.why)),
-            _ => Err(Refusal::Divisor),
-        }
+        let why = self.why_at_least(&den.neg(), &Int::ONE).ok_or(Refusal::Divisor)?;
+        Ok((Sign::Negative, why))
     }
 
     /// `result`, logged as the value of a quotient.
@@ -188,6 +185,6 @@ impl Engine {
     /// Why `poly` is never below 0, if that is so.
     pub(crate) fn why_non_negative(&mut self, poly: &Poly) -> Option<Why> {
         self.refuel();
-        self.lower(poly).filter(|bound| !bound.value.is_negative()).map(|bound| bound.why)
+        self.why_at_least(poly, &Int::ZERO)
     }
 }

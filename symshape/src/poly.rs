@@ -22,7 +22,7 @@ const MAX_COEFFICIENT_BITS: u64 = 4096;
 pub(crate) type Term = (Mono, Int);
 
 /// As many terms as most polynomials have stand in place, without an allocation.
-type Terms = SmallVec<[Term; 3]>;
+pub(crate) type Terms = SmallVec<[Term; 3]>;
 
 /// A sum of terms with different monomials and no coefficient 0, in the order of [`Mono`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]

@@ -1,10 +1,12 @@
 //! The rules for `num // den`. The divisor is at least 1, except in [`negate_divisor`].
 
+use smallvec::SmallVec;
+
 use super::Rewrite;
 use crate::atoms::{Engine, Kind};
 use crate::bounds::Why;
 use crate::int::Int;
-use crate::poly::{AtomId, Mono, Poly, Term};
+use crate::poly::{AtomId, Mono, Poly, Term, Terms};
 use crate::proof::QuotientLaw;
 
 pub(super) fn negate_divisor(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
@@ -20,9 +22,8 @@ pub(super) fn known_quotient(engine: &mut Engine, num: &Poly, den: &Poly) -> Rew
 
 /// The constant `num // den`, and why `num - den*quotient` is a remainder.
 fn quotient_of_period(engine: &mut Engine, num: &Poly, den: &Poly) -> Option<(Int, [Why; 2])> {
-    engine.refuel();
     if let Some(divisor) = den.as_const() {
-        let (lo, hi) = (engine.lower(num)?, engine.upper(num)?);
+        let [Some(lo), Some(hi)] = engine.ends(num) else { return None };
         let (least, greatest) = (lo.value.div_floor(&divisor), hi.value.div_floor(&divisor));
         return (least == greatest).then_some((least, [lo.why, hi.why]));
     }
@@ -42,7 +43,7 @@ fn why_remainder(engine: &mut Engine, rest: &Poly, den: &Poly) -> Option<[Why; 2
 /// Takes out the terms that the divisor divides, and whole multiples of it out of the constant.
 pub(super) fn split(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let Some((mono, divisor)) = den.as_term() else { return Ok(None) };
-    let (mut quotient, mut rest) = (Vec::new(), Vec::new());
+    let (mut quotient, mut rest) = (Terms::new(), Terms::new());
     for (term_mono, coef) in num.terms() {
         let whole = if term_mono.is_unit() && mono.is_unit() {
             coef.div_floor(divisor)
@@ -64,12 +65,7 @@ pub(super) fn split(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
 }
 
 /// `quotient + rest // den`.
-fn finish_split(
-    engine: &mut Engine,
-    [num, den]: [&Poly; 2],
-    quotient: Vec<Term>,
-    rest: Vec<Term>,
-) -> Rewrite {
+fn finish_split(engine: &mut Engine, [num, den]: [&Poly; 2], quotient: Terms, rest: Terms) -> Rewrite {
     if quotient.is_empty() {
         return Ok(None);
     }
@@ -94,7 +90,7 @@ pub(super) fn flip(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
 /// from interval arithmetic.
 pub(super) fn reduce(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let Some((mono, divisor)) = den.as_term().filter(|term| term.1.is_positive()) else { return Ok(None) };
-    let (mut quotient, mut rest) = (Vec::new(), Vec::new());
+    let (mut quotient, mut rest) = (Terms::new(), Terms::new());
     for (term_mono, coef) in num.terms() {
         let factor = term_mono.div(mono).filter(|_| !term_mono.is_unit() && coef.abs() >= *divisor);
         let Some(factor) = factor else {
@@ -116,7 +112,7 @@ pub(super) fn reduce(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
 /// Divides both sides by a factor `g` of the divisor, dropping a part of the numerator that stays in `0..g`.
 pub(super) fn cancel(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let common = den.common_term();
-    let mut factors: Vec<Term> = Vec::new();
+    let mut factors = Terms::new();
     for (mono, coef) in num.varying() {
         let factor = (mono.gcd(&common.0), coef.gcd(&common.1));
         let is_unit = factor.0.is_unit() && factor.1.is_one();
@@ -143,7 +139,8 @@ pub(super) fn cancel(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
 /// `num // factor`, where the terms that `factor` does not divide stay within one period of it, and why they do.
 fn drop_small(engine: &mut Engine, num: &Poly, factor: &Term) -> Option<(Poly, [Why; 2])> {
     let divisible = |(mono, coef): &&Term| mono.div(&factor.0).is_some() && coef.is_multiple_of(&factor.1);
-    let (kept, small): (Vec<&Term>, Vec<&Term>) = num.varying().iter().partition(divisible);
+    let (kept, small): (SmallVec<[&Term; 6]>, SmallVec<[&Term; 6]>) =
+        num.varying().iter().partition(divisible);
     let kept = Poly::from_ordered(kept.into_iter().cloned()).div_term(factor)?;
     let small = Poly::from_ordered(small.into_iter().cloned()).add_const(&num.constant());
     let factor = Poly::term(factor.0, factor.1.clone());
