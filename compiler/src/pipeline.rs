@@ -120,3 +120,11 @@ pub fn compile(lowered: &Lowered, target: &Target, artifact: Artifact) -> Result
     let (object, summary) = emit::object::object(&lowered.program, &lowered.plan, target, &options)?;
     Ok(Compiled { object, header: emit::header::header(&lowered.program, &lowered.plan), summary })
 }
+
+/// Lowered kernels as C source, see [`emit::c`]; the file finds its header under the name `header`.
+///
+/// # Errors
+/// A size that does not fit in 64 bits, or symbols that the shapes of the inputs don't tell.
+pub fn source(lowered: &Lowered, header: &str) -> Result<emit::c::Source> {
+    emit::c::source(&lowered.program, &lowered.plan, header)
+}

@@ -193,6 +193,23 @@ pub enum CallError {
     /// The context lives in lent memory, which has no room for outputs.
     #[error("this context has no memory for outputs: call `run` with buffers")]
     NoOutputMemory,
+    /// The model has no such symbol to count rows by.
+    #[error("the model has no symbol of that name to count rows by")]
+    NoRows,
+    /// A tensor does not consist of rows.
+    #[error("`{tensor}` can't be cut into rows: the symbol must be its first axis, and in no other")]
+    NotRows {
+        /// Which tensor.
+        tensor: TensorName,
+    },
+    /// A block has a size that is not allowed.
+    #[error("blocks of {block} rows, the last of {last}: the symbol's declaration does not allow both")]
+    WrongBlock {
+        /// Rows of the blocks.
+        block: usize,
+        /// Rows of the last one.
+        last: usize,
+    },
     /// A symbol's value is outside its range.
     #[error("{0}")]
     OutOfRange(Broken),

@@ -28,6 +28,8 @@ extern crate alloc;
 
 pub mod abi;
 mod arena;
+#[cfg(feature = "std")]
+mod batcher;
 mod call;
 mod context;
 mod desc;
@@ -43,8 +45,11 @@ mod loader;
 mod mmap;
 mod model;
 mod pool;
+mod stream;
 mod tensor;
 
+#[cfg(feature = "std")]
+pub use batcher::{BatchError, BatchOptions, Batcher, Ticket};
 pub use context::{Context, Outputs};
 pub use desc::Broken;
 pub use dtype::DType;

@@ -42,7 +42,19 @@ impl Shape {
     }
 }
 
+/// A tensor without elements.
+pub(crate) const EMPTY: TensorRef<'static> =
+    TensorRef { dtype: DType::U8, shape: Shape { dims: [0; MAX_AXES], rank: 1 }, bytes: &[] };
+
 impl<'a> TensorRef<'a> {
+    /// Rows `first..first + rows` of a tensor that has so many.
+    pub(crate) fn rows(&self, first: usize, rows: usize) -> TensorRef<'a> {
+        let row = self.bytes.len().checked_div(self.shape.dims[0]).unwrap_or(0);
+        let mut shape = self.shape;
+        shape.dims[0] = rows;
+        TensorRef { shape, bytes: &self.bytes[first * row..][..rows * row], ..*self }
+    }
+
     /// The tensor of this shape whose elements are `elems`.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use crate::{
     codegen::Options,
     emit,
     error::{At, Result},
+    kernel::Space,
     pipeline::{self, Artifact, Lowered},
     target::Target,
 };
@@ -22,7 +23,7 @@ pub(super) struct Args {
     model: PathBuf,
     #[command(flatten)]
     contract: source::Contract,
-    /// The artefact: a name that ends with .o, .a or .so; its header gets the same name with .h
+    /// The artefact: a name that ends with .o, .a, .so or .c; its header gets the same name with .h
     #[arg(short, long, value_name = "OUT", required_unless_present = "emit")]
     output: Option<PathBuf>,
     /// Prefix of the C names; the default is the model file's name
@@ -84,6 +85,10 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     }
     let target = Target::parse(args.target.as_deref(), args.cpu.as_deref())?;
     let output = args.output.as_deref().map(|path| Ok((path, kind(path)?))).transpose()?;
+    let is_source = output.is_some_and(|(_, kind)| kind == Kind::Source);
+    if is_source && (args.target.is_some() || args.cpu.is_some()) {
+        return Err(usage("C source is for any machine: --target and --cpu are the C compiler's to choose"));
+    }
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
     let start = Instant::now();
     let place = || args.model.display().to_string();
@@ -95,51 +100,73 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         return Ok(Verdict::Yes);
     }
     progress.say("lowering");
-    let lowered = pipeline::lower_for(&graph, args.threads).at(place)?;
+    let threads = if is_source { 1 } else { args.threads };
+    let lowered = pipeline::lower_for(&graph, threads).at(place)?;
     if let Some(stage) = args.emit {
         print(stage, &lowered, &target).at(place)?;
         return Ok(Verdict::Yes);
     }
-    let Some((path, artifact)) = output else { return Err(usage("-o OUT is missing")) };
+    let Some((path, kind)) = output else { return Err(usage("-o OUT is missing")) };
     progress.say("generating code");
-    let compiled = pipeline::compile(&lowered, &target, artifact).at(place)?;
-    progress.say("writing");
-    write(path, artifact, &lowered.program.name, &compiled, &target)?;
+    let sizes = match kind {
+        Kind::Artifact(artifact) => {
+            let compiled = pipeline::compile(&lowered, &target, artifact).at(place)?;
+            progress.say("writing");
+            write(path, artifact, &lowered.program.name, &compiled, &target)?;
+            let summary = &compiled.summary;
+            Sizes { code: summary.code_bytes, weights: summary.const_bytes, kernels: summary.kernels }
+        }
+        Kind::Source => write_source(path, &lowered)?,
+    };
     if let Some(report) = &args.report {
         emit::write_atomically(report, emit::report::report(&lowered.program, &lowered.plan).as_bytes())?;
     }
     let bytes = at_path(std::fs::metadata(path), path)?.len();
-    let compile_ms = milliseconds(start);
     drop(progress);
-    let (summary, arena_max) = (&compiled.summary, lowered.plan.arena_max);
-    if args.json {
-        line(
-            &json!({
-                "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": summary.code_bytes,
-                "weight_bytes": summary.const_bytes, "arena_max": arena_max, "compile_ms": compile_ms,
-                "kernels": summary.kernels,
-            })
-            .to_string(),
-        );
-    } else {
-        line(&format!(
-            "{}: {bytes} bytes (code {}, weights {}), {} kernels, arena at most {arena_max} bytes, in {compile_ms} ms",
-            path.display(),
-            summary.code_bytes,
-            summary.const_bytes,
-            summary.kernels,
-        ));
-    }
+    sizes.print(path, bytes, lowered.plan.arena_max, milliseconds(start), args.json);
     Ok(Verdict::Yes)
 }
 
+/// What is said about an artefact, in bytes.
+struct Sizes {
+    code: u64,
+    weights: u64,
+    kernels: usize,
+}
+
+impl Sizes {
+    fn print(&self, path: &Path, bytes: u64, arena_max: u64, compile_ms: f64, json: bool) {
+        let Sizes { code, weights, kernels } = self;
+        line(&match json {
+            true => json!({
+                "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": code, "weight_bytes": weights,
+                "arena_max": arena_max, "compile_ms": compile_ms, "kernels": kernels,
+            })
+            .to_string(),
+            false => format!(
+                "{}: {bytes} bytes (code {code}, weights {weights}), {kernels} kernels, arena at most {arena_max} bytes, \
+                 in {compile_ms} ms",
+                path.display(),
+            ),
+        });
+    }
+}
+
+/// What is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Artifact(Artifact),
+    Source,
+}
+
 /// What a file name asks for.
-fn kind(path: &Path) -> Result<Artifact> {
+fn kind(path: &Path) -> Result<Kind> {
     match path.extension().and_then(|extension| extension.to_str()) {
-        Some("o") => Ok(Artifact::Object),
-        Some("a") => Ok(Artifact::Archive),
-        Some("so") => Ok(Artifact::Shared),
-        _ => Err(usage(format!("-o {}: the name must end with .o, .a or .so", path.display()))),
+        Some("o") => Ok(Kind::Artifact(Artifact::Object)),
+        Some("a") => Ok(Kind::Artifact(Artifact::Archive)),
+        Some("so") => Ok(Kind::Artifact(Artifact::Shared)),
+        Some("c") => Ok(Kind::Source),
+        _ => Err(usage(format!("-o {}: the name must end with .o, .a, .so or .c", path.display()))),
     }
 }
 
@@ -165,6 +192,23 @@ fn write(
         Artifact::Shared => emit::shared::shared(&compiled.object, path)?,
     }
     emit::write_atomically(&path.with_extension("h"), compiled.header.as_bytes())
+}
+
+/// Writes the C file and its header.
+fn write_source(path: &Path, lowered: &Lowered) -> Result<Sizes> {
+    let header = path.with_extension("h");
+    let name = header.file_name().unwrap_or_default().to_string_lossy();
+    let source = pipeline::source(lowered, &name)?;
+    emit::write_atomically(path, source.code.as_bytes())?;
+    emit::write_atomically(&header, source.header.as_bytes())?;
+    let program = &lowered.program;
+    let constants = program.buffers.keys().filter_map(|id| match &program.buffers[id].space {
+        Space::Const(tensor) => Some(tensor.bytes().len() as u64),
+        _ => None,
+    });
+    let weights = constants.sum();
+    let kernels = program.kernels.iter().filter(|kernel| kernel.control.is_none()).count();
+    Ok(Sizes { code: source.code.len() as u64, weights, kernels })
 }
 
 /// Prints a stage behind lowering.

@@ -11,19 +11,33 @@ const ABI: &str = include_str!("abi.h");
 /// The header of `program`.
 pub fn header(program: &Program, plan: &Plan) -> String {
     let mut text = String::new();
-    write_header(&mut text, program, plan).expect("strings take everything");
+    write_header(&mut text, program, plan, None).expect("strings take everything");
     text
 }
 
-fn write_header(out: &mut String, program: &Program, plan: &Plan) -> std::fmt::Result {
+/// The header of `program` where it is C source that calls of the C library what `calls` says.
+pub fn header_for_source(program: &Program, plan: &Plan, calls: &str) -> String {
+    let mut text = String::new();
+    write_header(&mut text, program, plan, Some(calls)).expect("strings take everything");
+    text
+}
+
+fn write_header(out: &mut String, program: &Program, plan: &Plan, source: Option<&str>) -> std::fmt::Result {
     let prefix = program.name.as_str();
     let upper = prefix.to_uppercase();
     writeln!(out, "/* {prefix}: compiled by symshape {}.\n *", env!("CARGO_PKG_VERSION"))?;
     contract(out, program)?;
+    if let Some(calls) = source {
+        writeln!(out, " *\n * {calls}")?;
+    }
     writeln!(out, " */\n#ifndef SYMSHAPE_MODEL_{upper}_H\n#define SYMSHAPE_MODEL_{upper}_H\n\n{ABI}")?;
     writeln!(out, "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n")?;
     constants(out, program, plan, &upper)?;
     prototypes(out, prefix)?;
+    if source.is_some() {
+        let text = include_str!("static_arena.h");
+        out.write_str(&text.replace("PREFIX", prefix).replace("UPPER", &upper))?;
+    }
     writeln!(out, "#ifdef __cplusplus\n}}\n#endif\n#endif")
 }
 

@@ -3,6 +3,7 @@
 //! [`jit`] and [`object`] run the same code generator over the same program; the other files wrap an object.
 //! An object that would import anything is refused here, so that "undefined symbols: none" holds for all of them.
 
+pub mod c;
 mod file;
 pub mod header;
 pub mod jit;

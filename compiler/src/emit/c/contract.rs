@@ -1,0 +1,183 @@
+//! `check` and the errors in C, from the steps of [`crate::kernel::contract`].
+
+use super::{
+    dims, identifiers,
+    names::{self, Names},
+};
+use crate::{
+    error::{Error, Result},
+    kernel::{
+        Program,
+        contract::{self, Contract, Demand, Fact, Failure, Rule, Source},
+    },
+};
+use std::fmt::Write;
+use symshape::{Comparison, Dim, Facts, Symbol};
+
+/// Prints checks; each needs the error objects before the function.
+pub(super) struct Checks<'p> {
+    pub(super) program: &'p Program,
+    pub(super) names: &'p Names,
+    pub(super) facts: Facts,
+    /// The function's body.
+    pub(super) body: String,
+    /// The objects that go before it.
+    pub(super) objects: String,
+    /// What their names begin with.
+    prefix: &'static str,
+    count: usize,
+}
+
+impl<'p> Checks<'p> {
+    pub(super) fn new(program: &'p Program, names: &'p Names, prefix: &'static str) -> Checks<'p> {
+        let facts = program.facts.clone();
+        Checks { program, names, facts, body: String::new(), objects: String::new(), prefix, count: 0 }
+    }
+
+    pub(super) fn line(&mut self, depth: usize, text: &str) {
+        let _ = writeln!(self.body, "{:1$}{text}", "", 4 * depth);
+    }
+
+    pub(super) fn dim(&self, dim: &Dim) -> Result<String> {
+        dims::term(self.names, &self.facts, dim)
+    }
+
+    pub(super) fn symbol(&self, symbol: &Symbol) -> Result<&'p str> {
+        self.names.symbol(symbol).ok_or_else(|| Error::internal(format!("unknown symbol {symbol}")))
+    }
+
+    /// Leaves with the failure where `bad` holds.
+    pub(super) fn refuse(&mut self, depth: usize, bad: &str, failure: &Failure, numbers: [&str; 3]) {
+        let name = format!("{}_{}", self.prefix, self.count);
+        self.count += 1;
+        self.objects.push_str(&object(&name, failure));
+        let [value, lo, hi] = numbers;
+        self.line(depth, &format!("if ({bad}) return fail(error, &{name}, {value}, {lo}, {hi});"));
+    }
+
+    /// Holds a symbol against what is declared.
+    pub(super) fn demands(&mut self, symbol: &Symbol, demands: &[Demand]) -> Result<()> {
+        let value = self.symbol(symbol)?;
+        for demand in demands {
+            let (lo, hi) = (demand.range.0.to_string(), demand.range.1.to_string());
+            let bad = match &demand.rule {
+                Rule::InRange => format!("{value} < {lo} || {value} > {hi}"),
+                Rule::OneOf(values) => {
+                    let list: Vec<String> = values.iter().map(i64::to_string).collect();
+                    let table = format!("{}_values_{}", self.prefix, self.count);
+                    let _ =
+                        writeln!(self.objects, "static const int64_t {table}[] = {{{}}};", list.join(", "));
+                    format!("!is_listed({value}, {table}, {})", values.len())
+                }
+                Rule::StepOf(step) => format!("({value} - {lo}) % {step} != 0"),
+            };
+            self.refuse(1, &bad, &demand.failure, [value, &lo, &hi]);
+        }
+        Ok(())
+    }
+
+    pub(super) fn fact(&mut self, depth: usize, fact: &Fact) -> Result<()> {
+        let relation = &fact.relation;
+        let (a, b) = (self.dim(&relation.a)?, self.dim(&relation.b)?);
+        let bad = match relation.comparison {
+            Comparison::Eq => format!("{a} != {b}"),
+            Comparison::Ne => format!("{a} == {b}"),
+            Comparison::Lt => format!("{a} >= {b}"),
+            Comparison::Le => format!("{a} > {b}"),
+            // What is divided by 0 has no remainder to speak of.
+            Comparison::Divides => format!("floor_mod({b}, {a}) != 0"),
+        };
+        self.refuse(depth, &bad, &fact.failure, [&a, &b, &b]);
+        Ok(())
+    }
+}
+
+/// An error with everything but its numbers.
+pub(super) fn object(name: &str, failure: &Failure) -> String {
+    let text = |text: &Option<String>| text.as_deref().map_or("NULL".into(), names::string);
+    let (tensor, axis) =
+        failure.place.map_or(("UINT32_MAX".into(), 0), |(tensor, axis)| (tensor.to_string(), axis));
+    let symbol = failure.symbol.map_or("UINT32_MAX".into(), |symbol| symbol.to_string());
+    format!(
+        "static const symshape_error {name} = {{\n    {}, {tensor}, {axis}, {symbol}, 0, 0, 0,\n    {},\n    {},\n    {}\n}};\n\n",
+        failure.code as i32,
+        text(&failure.symbol_name),
+        text(&failure.tensor_name),
+        text(&failure.why),
+    )
+}
+
+/// Prints `check`.
+pub(super) fn check(out: &mut String, program: &Program, names: &Names) -> Result<()> {
+    let Contract { bindings, axes, facts } = contract::contract(program)?;
+    let mut checks = Checks::new(program, names, "refused");
+    let axis = |(tensor, axis): (u32, u32)| format!("input_shapes[{tensor}][{axis}]");
+    for binding in &bindings {
+        let name = checks.symbol(&binding.symbol)?;
+        match &binding.source {
+            Source::Fixed(value) => checks.line(1, &format!("const int64_t {name} = {value};")),
+            Source::Axis { place, coefficient, rest, free, inexact } => {
+                solve(&mut checks, name, &axis(*place), [coefficient, rest], *free, inexact)?;
+            }
+        }
+        checks.demands(&binding.symbol, &binding.demands)?;
+    }
+    for demand in &axes {
+        let (met, wanted) = (axis(demand.place), checks.dim(&demand.dim)?);
+        checks.refuse(1, &format!("{met} != {wanted}"), &demand.failure, [&met, &wanted, &wanted]);
+    }
+    for fact in &facts {
+        checks.fact(1, fact)?;
+    }
+    for (idx, symbol) in program.symbols.iter().enumerate() {
+        let name = checks.symbol(symbol)?;
+        checks.line(1, &format!("dims[{idx}] = {name};"));
+    }
+    for idx in 0..program.found.len() {
+        checks.line(1, &format!("dims[{}] = INT64_MIN;", program.symbols.len() + idx));
+    }
+    let unused =
+        |name: &str| if identifiers(&checks.body).any(|word| word == name) { "" } else { "    (void)" };
+    let mut head = String::new();
+    for name in ["input_shapes", "dims", "error"] {
+        let mark = unused(name);
+        if !mark.is_empty() {
+            let _ = writeln!(head, "{mark}{name};");
+        }
+    }
+    if identifiers(&checks.body).any(|word| word == "error") {
+        head.push_str("    symshape_error unseen;\n    if (error == NULL) error = &unseen;\n");
+    }
+    let _ = writeln!(
+        out,
+        "{}int32_t {}_check(const int64_t *const *input_shapes, int64_t *dims, symshape_error *error) {{\n{head}{}    return 0;\n}}\n",
+        checks.objects, program.name, checks.body
+    );
+    Ok(())
+}
+
+/// Prints how a symbol follows from the size of an axis.
+fn solve(
+    checks: &mut Checks,
+    name: &str,
+    axis: &str,
+    [coefficient, rest]: [&Dim; 2],
+    free: Option<i64>,
+    inexact: &Failure,
+) -> Result<()> {
+    let difference = match rest.as_i64() {
+        Some(0) => axis.to_string(),
+        _ => format!("{axis} - ({})", checks.dim(rest)?),
+    };
+    if coefficient.as_i64() == Some(1) {
+        checks.line(1, &format!("const int64_t {name} = {difference};"));
+        return Ok(());
+    }
+    let by = checks.dim(coefficient)?;
+    let free = free.unwrap_or(0);
+    checks.line(1, &format!("const int64_t {name} = ({by}) == 0 ? {free} : ({difference}) / ({by});"));
+    let bad = format!("({by}) == 0 ? ({difference}) != 0 : ({difference}) % ({by}) != 0");
+    let below = format!("({difference}) / (({by}) == 0 ? 1 : ({by})) * ({by}) + ({})", checks.dim(rest)?);
+    checks.refuse(1, &bad, inexact, [axis, &below, &below]);
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! Index expressions in C, in 64-bit integers.
+//!
+//! `/` and `%` stand where nothing is negative and the divisor is not zero; elsewhere helpers round as ours do.
+
+use super::names::Names;
+use crate::error::{Error, ErrorKind, Result};
+use num_traits::Signed;
+use symshape::{Dim, Facts, Node};
+
+/// How tightly the place of an expression binds.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Place {
+    Sum,
+    Product,
+    Operand,
+}
+
+/// The expression, which can stand among the terms of a sum.
+///
+/// # Errors
+/// A number beyond 64 bits, or a symbol that the program does not have.
+pub(super) fn term(names: &Names, facts: &Facts, dim: &Dim) -> Result<String> {
+    Printer { names, facts }.print(dim, Place::Sum)
+}
+
+struct Printer<'p> {
+    names: &'p Names,
+    facts: &'p Facts,
+}
+
+impl Printer<'_> {
+    fn print(&self, dim: &Dim, place: Place) -> Result<String> {
+        match dim.node() {
+            Node::Int(_) => match dim.as_i64() {
+                Some(i64::MIN) => Ok("INT64_MIN".into()),
+                Some(value) => Ok(within(value.to_string(), value < 0 && place > Place::Sum)),
+                None => Err(too_large(dim)),
+            },
+            Node::Symbol(symbol) => {
+                let name = self.names.symbol(symbol);
+                let name = name.ok_or_else(|| Error::internal(format!("unknown symbol {symbol}")))?;
+                Ok(name.to_string())
+            }
+            Node::Add(terms) => Ok(within(self.sum(terms)?, place > Place::Sum)),
+            Node::Mul(factors) => {
+                let factors: Vec<String> =
+                    factors.iter().map(|factor| self.print(factor, Place::Operand)).collect::<Result<_>>()?;
+                Ok(within(factors.join("*"), place > Place::Product))
+            }
+            Node::FloorDiv(a, b) => self.division(dim, [a, b], "/", "floor_div", place),
+            Node::Mod(a, b) => self.division(dim, [a, b], "%", "floor_mod", place),
+            Node::Min(list) => self.extreme(list, "min_i64"),
+            Node::Max(list) => self.extreme(list, "max_i64"),
+        }
+    }
+
+    fn sum(&self, terms: &[Dim]) -> Result<String> {
+        let mut out = String::new();
+        for term in terms {
+            let (sign, magnitude) = if is_negative(term) { ("-", -term) } else { ("+", term.clone()) };
+            let text = self.print(&magnitude, Place::Sum)?;
+            match (out.is_empty(), sign) {
+                (true, "+") => out = text,
+                (true, _) => out = format!("-{text}"),
+                (false, _) => out = format!("{out} {sign} {text}"),
+            }
+        }
+        Ok(out)
+    }
+
+    fn division(
+        &self,
+        dim: &Dim,
+        [a, b]: [&Dim; 2],
+        operator: &str,
+        helper: &str,
+        place: Place,
+    ) -> Result<String> {
+        let (over, under) = (self.facts.bounds(a), self.facts.bounds(b));
+        if [&over.lo, &over.hi, &under.lo, &under.hi]
+            .iter()
+            .any(|bound| bound.as_ref().is_some_and(|bound| i64::try_from(bound).is_err()))
+        {
+            return Err(too_large(dim));
+        }
+        if over.lo.is_some_and(|lo| !lo.is_negative()) && under.lo.is_some_and(|lo| lo.is_positive()) {
+            let (a, b) = (self.print(a, Place::Operand)?, self.print(b, Place::Operand)?);
+            return Ok(within(format!("{a}{operator}{b}"), place > Place::Sum));
+        }
+        let (a, b) = (self.print(a, Place::Sum)?, self.print(b, Place::Sum)?);
+        Ok(format!("{helper}({a}, {b})"))
+    }
+
+    fn extreme(&self, list: &[Dim], helper: &str) -> Result<String> {
+        let list: Vec<String> = list.iter().map(|dim| self.print(dim, Place::Sum)).collect::<Result<_>>()?;
+        let joined = list.into_iter().rev().reduce(|rest, dim| format!("{helper}({dim}, {rest})"));
+        joined.ok_or_else(|| Error::internal("an extreme of nothing"))
+    }
+}
+
+/// Whether the term is a negative number, or has one as its coefficient.
+fn is_negative(term: &Dim) -> bool {
+    match term.node() {
+        Node::Int(value) => value.is_negative(),
+        Node::Mul(factors) => factors[0].as_int().is_some_and(Signed::is_negative),
+        _ => false,
+    }
+}
+
+fn within(text: String, parentheses: bool) -> String {
+    if parentheses { format!("({text})") } else { text }
+}
+
+fn too_large(dim: &Dim) -> Error {
+    Error::new(ErrorKind::Limit, format!("{dim} does not fit in 64 bits for all allowed sizes"))
+}

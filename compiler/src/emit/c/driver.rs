@@ -1,0 +1,271 @@
+//! `arena_bytes`, `output_shape` and `run` in C.
+
+use super::{
+    contract::Checks,
+    identifiers,
+    kernels::Call,
+    names::{self, Names},
+};
+use crate::{
+    error::{Error, Result},
+    kernel::{BufferId, Control, Program, Space, contract},
+    plan::{self, Plan},
+};
+use std::fmt::Write;
+
+/// Prints the functions behind the kernels; `calls` are those of the kernels, `None` for what steers them.
+pub(super) fn driver(
+    out: &mut String,
+    program: &Program,
+    plan: &Plan,
+    names: &Names,
+    calls: &[Option<Call>],
+) -> Result<()> {
+    let prefix = &program.name;
+    let _ = writeln!(out, "const size_t {prefix}_arena_max = {}u;\n", plan.arena_max);
+    arena_bytes(out, program, plan, names)?;
+    output_shape(out, program, names)?;
+    run(out, program, plan, names, calls)?;
+    static_arena(out, program);
+    Ok(())
+}
+
+/// The end of a buffer in the arena, in C and so that it needs no more than what stands before.
+fn offsets(checks: &mut Checks, plan: &Plan) -> Result<()> {
+    for placement in &plan.placements {
+        let (begin, end) = (begin(placement.buffer), end(placement.buffer));
+        let below: Vec<String> = placement.below.iter().map(|buffer| self::end(*buffer)).collect();
+        let lowest = below.into_iter().rev().reduce(|rest, other| format!("max_i64({other}, {rest})"));
+        checks.line(1, &format!("const int64_t {begin} = {};", lowest.unwrap_or_else(|| "0".into())));
+        let bytes = checks.dim(&plan::reserved_bytes(checks.program, placement.buffer))?;
+        checks.line(1, &format!("const int64_t {end} = {begin} + {bytes};"));
+    }
+    Ok(())
+}
+
+fn begin(buffer: BufferId) -> String {
+    format!("begin_{}", buffer.as_u32())
+}
+
+fn end(buffer: BufferId) -> String {
+    format!("end_{}", buffer.as_u32())
+}
+
+/// The lines of a body that define what a later line uses.
+fn needed(body: &str) -> String {
+    let mut wanted: std::collections::BTreeSet<&str> = Default::default();
+    let mut kept = Vec::new();
+    for line in body.lines().rev() {
+        let defined =
+            line.trim_start().strip_prefix("const int64_t ").and_then(|rest| rest.split(' ').next());
+        if defined.is_none_or(|name| wanted.contains(name)) {
+            wanted.extend(identifiers(line));
+            kept.push(line);
+        }
+    }
+    kept.iter().rev().map(|line| format!("{line}\n")).collect()
+}
+
+/// The lines that read the symbols which `body` uses from `dims`.
+fn read_dims(program: &Program, names: &Names, body: &str) -> String {
+    let used: std::collections::BTreeSet<&str> = identifiers(body).collect();
+    let mut lines = String::new();
+    for (idx, symbol) in program.symbols.iter().enumerate() {
+        if let Some(name) = names.symbol(symbol).filter(|name| used.contains(name)) {
+            let _ = writeln!(lines, "    const int64_t {name} = dims[{idx}];");
+        }
+    }
+    if lines.is_empty() && !used.contains("dims") { "    (void)dims;\n".into() } else { lines }
+}
+
+fn arena_bytes(out: &mut String, program: &Program, plan: &Plan, names: &Names) -> Result<()> {
+    let mut checks = Checks::new(program, names, "unused");
+    offsets(&mut checks, plan)?;
+    let ends: Vec<String> = plan.placements.iter().map(|placement| end(placement.buffer)).collect();
+    let total = ends.into_iter().rev().reduce(|rest, other| format!("max_i64({other}, {rest})"));
+    checks.line(1, &format!("return (size_t)({});", total.unwrap_or_else(|| "0".into())));
+    let head = read_dims(program, names, &checks.body);
+    let (prefix, body) = (&program.name, needed(&checks.body));
+    let _ = writeln!(out, "size_t {prefix}_arena_bytes(const int64_t *dims) {{\n{head}{body}}}\n");
+    Ok(())
+}
+
+fn output_shape(out: &mut String, program: &Program, names: &Names) -> Result<()> {
+    let mut checks = Checks::new(program, names, "unused");
+    checks.line(1, "switch (output) {");
+    for (idx, port) in program.outputs.iter().enumerate() {
+        checks.line(1, &format!("case {idx}:"));
+        for (axis, dim) in port.shape.iter().enumerate() {
+            let dim = checks.dim(dim)?;
+            checks.line(2, &format!("shape[{axis}] = {dim};"));
+        }
+        checks.line(2, "return SYMSHAPE_OK;");
+    }
+    checks.line(1, "default:");
+    checks.line(2, "return SYMSHAPE_OUT_OF_RANGE;");
+    checks.line(1, "}");
+    // What was not found yet is at its bound.
+    let mut found = String::new();
+    for (idx, entry) in program.found.iter().enumerate() {
+        let (name, most) = (checks.symbol(&entry.symbol)?, checks.dim(&entry.most)?);
+        if identifiers(&checks.body).chain(identifiers(&found)).any(|word| word == name) {
+            let at = program.symbols.len() + idx;
+            let _ =
+                writeln!(found, "    const int64_t {name} = dims[{at}] == INT64_MIN ? {most} : dims[{at}];");
+        }
+    }
+    let body = format!("{found}{}", checks.body);
+    let mut head = read_dims(program, names, &body);
+    if !identifiers(&body).any(|word| word == "shape") {
+        head.push_str("    (void)shape;\n");
+    }
+    let prefix = &program.name;
+    let _ = writeln!(
+        out,
+        "int32_t {prefix}_output_shape(uint32_t output, const int64_t *dims, int64_t *shape) {{\n{head}{body}}}\n"
+    );
+    Ok(())
+}
+
+fn run(
+    out: &mut String,
+    program: &Program,
+    plan: &Plan,
+    names: &Names,
+    calls: &[Option<Call>],
+) -> Result<()> {
+    let mut checks = Checks::new(program, names, "stopped");
+    for symbol in &program.symbols {
+        checks.demands(symbol, &contract::declared(program, symbol, None)?)?;
+    }
+    for fact in &contract::facts(program) {
+        checks.fact(1, fact)?;
+    }
+    let begun = checks.body.len();
+    offsets(&mut checks, plan)?;
+    let pointers = pointers(program, plan);
+    checks.body.push_str(&pointers);
+    for entry in &program.found {
+        let name = checks.symbol(&entry.symbol)?;
+        checks.line(1, &format!("int64_t {name} = 0;"));
+    }
+    steps(&mut checks, calls)?;
+    checks.line(1, "return SYMSHAPE_OK;");
+    let tail = checks.body.split_off(begun);
+    let body = format!("{}{}", checks.body, needed_pointers(&needed(&tail)));
+    let used: Vec<&str> = identifiers(&body).collect();
+    let mut head = String::new();
+    let error = "    symshape_error unseen;\n    symshape_error *const error = exec != NULL && exec->error != NULL ? exec->error : &unseen;\n";
+    head.push_str(if used.contains(&"error") { error } else { "    (void)exec;\n" });
+    for name in ["inputs", "outputs", "arena"] {
+        if !used.contains(&name) {
+            let _ = writeln!(head, "    (void){name};");
+        }
+    }
+    head.push_str(&read_dims(program, names, &body));
+    let _ = writeln!(
+        out,
+        "{}int32_t {}_run(const void *const *inputs, void *const *outputs, int64_t *dims, void *arena,\n    const symshape_exec *exec) {{\n{head}{body}}}\n",
+        checks.objects, program.name
+    );
+    Ok(())
+}
+
+/// A pointer for each buffer that is no constant.
+fn pointers(program: &Program, plan: &Plan) -> String {
+    let mut lines = String::new();
+    for (id, buffer) in &program.buffers {
+        let (ty, name) = (names::memory_type(buffer.dtype), names::buffer(program, id));
+        let _ = match buffer.space {
+            Space::Const(_) => Ok(()),
+            Space::Input(idx) => writeln!(lines, "    const {ty} *const {name} = inputs[{idx}];"),
+            Space::Output(idx) => writeln!(lines, "    {ty} *const {name} = outputs[{idx}];"),
+            Space::Arena | Space::Scratch
+                if plan.placements.iter().any(|placement| placement.buffer == id) =>
+            {
+                writeln!(lines, "    {ty} *const {name} = ({ty} *)((unsigned char *)arena + {});", begin(id))
+            }
+            // A buffer without a place is one that nobody uses.
+            Space::Arena | Space::Scratch => Ok(()),
+        };
+    }
+    lines
+}
+
+/// Drops the pointers that nothing uses.
+fn needed_pointers(body: &str) -> String {
+    let defined = |line: &str| -> Option<String> {
+        let name = line.split_once("*const ")?.1.split(' ').next()?;
+        line.contains(" = ").then(|| name.to_string())
+    };
+    let kept = body.lines().filter(|line| {
+        defined(line).is_none_or(|name| identifiers(body).filter(|word| **word == *name).count() > 1)
+    });
+    kept.map(|line| format!("{line}\n")).collect()
+}
+
+/// The kernels, and what steers them.
+fn steps(checks: &mut Checks, calls: &[Option<Call>]) -> Result<()> {
+    let mut depth = 1;
+    let program = checks.program;
+    for (kernel, call) in program.kernels.iter().zip(calls) {
+        match (&kernel.control, call) {
+            (None, Some(Call { text, fails: false })) => checks.line(depth, &format!("{text};")),
+            (None, Some(Call { text, fails: true })) => {
+                checks.line(depth, &format!("if ({text} != 0) return error->code;"));
+            }
+            (None, None) => return Err(Error::internal("a kernel without its function")),
+            (Some(control), _) => depth = steer(checks, depth, control)?,
+        }
+    }
+    Ok(())
+}
+
+/// Prints what steers others; the depth of what follows.
+fn steer(checks: &mut Checks, depth: usize, control: &Control) -> Result<usize> {
+    let program = checks.program;
+    match control {
+        Control::If(cell) => {
+            checks.line(depth, &format!("if ({}[0]) {{", names::buffer(program, *cell)));
+            return Ok(depth + 1);
+        }
+        Control::While(cell) => {
+            checks.line(depth, &format!("while ({}[0]) {{", names::buffer(program, *cell)));
+            return Ok(depth + 1);
+        }
+        Control::Else => checks.line(depth - 1, "} else {"),
+        Control::End => {
+            checks.line(depth - 1, "}");
+            return Ok(depth - 1);
+        }
+        Control::Bind { symbol, from, lo, end, what } => {
+            let name = checks.symbol(symbol)?;
+            checks.line(depth, &format!("{name} = {}[0];", names::buffer(program, *from)));
+            let (lo, end) = (checks.dim(lo)?, checks.dim(end)?);
+            let failure = contract::out_of_bounds(symbol, what);
+            let hi = format!("{end} - 1");
+            checks.refuse(depth, &format!("{name} < {lo} || {name} >= {end}"), &failure, [name, &lo, &hi]);
+            let at = program.all_symbols().position(|known| known == symbol).unwrap_or_default();
+            checks.line(depth, &format!("dims[{at}] = {name};"));
+        }
+        Control::Require(assumption) => checks.fact(depth, &contract::fact(assumption))?,
+        Control::Fail(why) => checks.refuse(depth, "1", &contract::contradiction(why), ["0", "0", "0"]),
+    }
+    Ok(depth)
+}
+
+/// An arena in the file itself, and a call that uses it, for those who ask for them.
+fn static_arena(out: &mut String, program: &Program) {
+    let (prefix, upper) = (&program.name, program.name.to_uppercase());
+    let _ = writeln!(
+        out,
+        "#ifdef {upper}_STATIC_ARENA\n\
+         int32_t {prefix}_run_static(const void *const *inputs, void *const *outputs, int64_t *dims,\n    \
+             const symshape_exec *exec) {{\n    \
+             static union {{\n        \
+                 _Alignas(64) unsigned char bytes[{upper}_ARENA_MAX > 0 ? {upper}_ARENA_MAX : 1];\n        \
+                 double number;\n    \
+             }} arena;\n    \
+             return {prefix}_run(inputs, outputs, dims, arena.bytes, exec);\n}}\n#endif"
+    );
+}

@@ -1,0 +1,99 @@
+//! Identifiers: what symbols, buffers and types are called in C.
+
+use crate::kernel::{BufferId, Local, Program, Space};
+use std::collections::{HashMap, HashSet};
+use symshape::Symbol;
+use symshape_runtime::DType;
+
+/// The identifiers of a program's symbols, loop variables included.
+pub(super) struct Names {
+    symbols: HashMap<Symbol, String>,
+}
+
+impl Names {
+    /// One name for each symbol that stands anywhere in the program.
+    pub(super) fn new(program: &Program) -> Names {
+        let mut names = Names { symbols: HashMap::new() };
+        let mut taken = HashSet::new();
+        let mut add = |symbol: &Symbol, prefix: &str| {
+            if names.symbols.contains_key(symbol) {
+                return;
+            }
+            let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+            let wanted: String = prefix.chars().chain(symbol.name().chars().map(plain)).collect();
+            let unique = |count: usize| if count == 0 { wanted.clone() } else { format!("{wanted}_{count}") };
+            let name = (0..).map(unique).find(|name| taken.insert(name.clone())).unwrap_or_default();
+            names.symbols.insert(symbol.clone(), name);
+        };
+        // The prefixes keep the model's words apart from C's and from ours.
+        program.all_symbols().for_each(|symbol| add(symbol, "dim_"));
+        for kernel in &program.kernels {
+            crate::kernel::walk::symbols(&kernel.body, &mut |symbol| add(symbol, "at_"));
+        }
+        names
+    }
+
+    /// The name of a symbol of the program.
+    pub(super) fn symbol(&self, symbol: &Symbol) -> Option<&str> {
+        self.symbols.get(symbol).map(String::as_str)
+    }
+}
+
+/// The pointer to a buffer, or the array that is one.
+pub(super) fn buffer(program: &Program, id: BufferId) -> String {
+    let letter = match program.buffers[id].space {
+        Space::Const(_) => 'c',
+        _ => 'b',
+    };
+    format!("{letter}{}", id.as_u32())
+}
+
+/// A scalar variable.
+pub(super) fn local(local: Local) -> String {
+    format!("v{}", local.as_u32())
+}
+
+/// The type of elements in memory.
+pub(super) fn memory_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F16 | DType::BF16 => "uint16_t",
+        _ => value_type(dtype),
+    }
+}
+
+/// The type of values: halves are computed with in single precision.
+pub(super) fn value_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 | DType::F16 | DType::BF16 => "float",
+        DType::F64 => "double",
+        DType::I8 => "int8_t",
+        DType::I16 => "int16_t",
+        DType::I32 => "int32_t",
+        DType::I64 => "int64_t",
+        DType::U8 | DType::Bool => "uint8_t",
+        DType::U16 => "uint16_t",
+        DType::U32 => "uint32_t",
+        DType::U64 => "uint64_t",
+    }
+}
+
+/// A string literal.
+pub(super) fn string(text: &str) -> String {
+    let mut out = String::from("\"");
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend(['\\', byte as char]),
+            // Three octal digits end where they end, whatever follows. Two question marks could be a trigraph.
+            0..32 | 127.. | b'?' => out.push_str(&format!("\\{byte:03o}")),
+            _ => out.push(byte as char),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Text that can't end a comment.
+pub(super) fn comment(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.replace("*/", "* /").replace("/*", "/ *").chars().map(plain).collect()
+}

@@ -1,0 +1,268 @@
+//! A lane: memory for one batch, and the context that runs it.
+
+use super::BatchError;
+use crate::{CallError, Context, DType, Model, TensorMut, TensorRef, arena::Arena, tensor};
+
+/// Most inputs, and most outputs, of a model that is batched.
+pub(super) const MAX_TENSORS: usize = 32;
+/// Most axes of a tensor.
+const MAX_AXES: usize = 12;
+
+/// What a batch looks like; the same for all lanes.
+#[derive(Debug)]
+pub(super) struct Layout {
+    model: Model,
+    /// Position of the batch's symbol.
+    symbol: usize,
+    pub(super) max_rows: usize,
+    inputs: Vec<Rows>,
+    outputs: Vec<Rows>,
+}
+
+/// A tensor of rows.
+#[derive(Debug)]
+struct Rows {
+    dtype: DType,
+    /// Its shape; the first place is for the number of rows.
+    shape: Vec<usize>,
+    /// Bytes of one row.
+    bytes: usize,
+}
+
+impl Rows {
+    fn new(dtype: DType, row: &[usize]) -> Result<Rows, BatchError> {
+        let bytes = tensor::size_bytes(dtype, row).filter(|_| row.len() < MAX_AXES);
+        let bytes = bytes.ok_or(crate::TensorError::TooLarge)?;
+        Ok(Rows { dtype, shape: [&[0], row].concat(), bytes })
+    }
+
+    /// The shape of so many rows.
+    fn shape(&self, rows: usize) -> ([usize; MAX_AXES], usize) {
+        let mut shape = [0; MAX_AXES];
+        shape[..self.shape.len()].copy_from_slice(&self.shape);
+        shape[0] = rows;
+        (shape, self.shape.len())
+    }
+}
+
+impl Layout {
+    pub(super) fn new(
+        model: &Model,
+        symbol: &str,
+        rows: &[&[usize]],
+        max_rows: usize,
+    ) -> Result<Layout, BatchError> {
+        let position = model.symbols().iter().position(|info| info.name() == symbol);
+        let position = position.ok_or_else(|| crate::QueryError::NoSymbol { name: symbol.into() })?;
+        for info in model.inputs().iter().chain(model.outputs()) {
+            if !crate::stream::is_rows(info, symbol) {
+                let (tensor, dims) = (info.name().to_string(), info.dims().join(", "));
+                return Err(BatchError::NotRows { tensor, dims, symbol: symbol.into() });
+            }
+        }
+        if model.inputs().len().max(model.outputs().len()) > MAX_TENSORS {
+            return Err(BatchError::TooManyTensors);
+        }
+        if rows.len() != model.inputs().len() {
+            let (expected, got) = (model.inputs().len(), rows.len());
+            return Err(CallError::WrongInputCount { expected, got }.into());
+        }
+        let inputs = model.inputs().iter().zip(rows).map(|(info, row)| Rows::new(info.dtype(), row));
+        let inputs = inputs.collect::<Result<_, _>>()?;
+        let mut layout =
+            Layout { model: model.clone(), symbol: position, max_rows, inputs, outputs: Vec::new() };
+        if max_rows == 0 || layout.padded(max_rows).is_none() {
+            let most = usize::try_from(model.symbols()[position].hi()).unwrap_or(usize::MAX);
+            return Err(BatchError::WrongRows { rows: max_rows, most });
+        }
+        layout.outputs = layout.output_rows()?;
+        Ok(layout)
+    }
+
+    /// The rows of the outputs, by a check of the whole contract at the largest batch.
+    fn output_rows(&self) -> Result<Vec<Rows>, BatchError> {
+        let mut context = Context::new(&self.model)?;
+        let rows = self.padded(self.max_rows).unwrap_or(self.max_rows);
+        let memory: Vec<Arena> =
+            self.inputs.iter().map(|input| Arena::reserve(rows * input.bytes)).collect::<Result<_, _>>()?;
+        context.bind(&self.refs(&memory, 0, rows)[..self.inputs.len()])?;
+        let outputs = self.model.outputs().iter().enumerate();
+        outputs.map(|(idx, info)| Rows::new(info.dtype(), &context.output_shape(idx)[1..])).collect()
+    }
+
+    /// The least allowed size of a batch that has room for so many rows.
+    fn padded(&self, rows: usize) -> Option<usize> {
+        let symbol = &self.model.symbols()[self.symbol];
+        let rows = i64::try_from(rows).ok()?;
+        if symbol.allows(rows) {
+            return usize::try_from(rows).ok();
+        }
+        let (mut lo, mut hi) = (0, symbol.count());
+        while lo < hi {
+            let mid = lo + (hi - lo) / 2;
+            if symbol.nth(mid).is_some_and(|value| value < rows) { lo = mid + 1 } else { hi = mid }
+        }
+        symbol.nth(lo).and_then(|value| usize::try_from(value).ok())
+    }
+
+    /// The number of rows of a request, if it is as it must be.
+    pub(super) fn accept(&self, inputs: &[TensorRef<'_>]) -> Result<usize, BatchError> {
+        let (expected, got) = (self.inputs.len(), inputs.len());
+        if expected != got {
+            return Err(CallError::WrongInputCount { expected, got }.into());
+        }
+        let rows = inputs.first().and_then(|input| input.shape().first().copied()).unwrap_or(1);
+        if rows == 0 || rows > self.max_rows {
+            return Err(BatchError::WrongRows { rows, most: self.max_rows });
+        }
+        for (idx, (input, wanted)) in inputs.iter().zip(&self.inputs).enumerate() {
+            let tensor = || crate::TensorName::input(&self.model.desc, idx);
+            if input.dtype() != wanted.dtype {
+                let (expected, got) = (wanted.dtype, input.dtype());
+                return Err(CallError::WrongDType { tensor: tensor(), expected, got }.into());
+            }
+            let (expected, got) = (wanted.shape.len(), input.shape().len());
+            if expected != got {
+                return Err(CallError::WrongRank { tensor: tensor(), expected, got }.into());
+            }
+            if input.shape()[0] != rows {
+                return Err(BatchError::Uneven { input: idx, expected: rows, got: input.shape()[0] });
+            }
+            if let Some(axis) = (1..got).find(|axis| input.shape()[*axis] != wanted.shape[*axis]) {
+                let (expected, got) = (wanted.shape[axis], input.shape()[axis]);
+                return Err(CallError::WrongShape { tensor: tensor(), axis, expected, got }.into());
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Rows `first..first + rows` of all inputs.
+    fn refs<'m>(&self, memory: &'m [Arena], first: usize, rows: usize) -> [TensorRef<'m>; MAX_TENSORS] {
+        let mut refs = [tensor::EMPTY; MAX_TENSORS];
+        for ((slot, memory), input) in refs.iter_mut().zip(memory).zip(&self.inputs) {
+            let (shape, rank) = input.shape(rows);
+            let bytes = memory.slice(first * input.bytes, rows * input.bytes);
+            *slot =
+                TensorRef::from_bytes(input.dtype, &shape[..rank], bytes).expect("as many bytes, aligned");
+        }
+        refs
+    }
+}
+
+/// A request in a lane.
+#[derive(Debug)]
+struct Request {
+    first: usize,
+    rows: usize,
+    error: Option<CallError>,
+}
+
+/// Memory for a batch twice over: the second half is for requests that are run alone.
+pub(super) struct Lane {
+    context: Context,
+    inputs: Vec<Arena>,
+    outputs: Vec<Arena>,
+    requests: Vec<Request>,
+    /// Room for rows, also those that pad a batch.
+    room: usize,
+}
+
+impl Lane {
+    pub(super) fn new(layout: &Layout, threads: u32) -> Result<Lane, BatchError> {
+        let mut context = Context::new(&layout.model)?;
+        context.set_threads(threads)?;
+        let room = layout.padded(layout.max_rows).unwrap_or(layout.max_rows);
+        let reserve = |tensors: &[Rows]| -> Result<Vec<Arena>, crate::OpenError> {
+            tensors.iter().map(|rows| Arena::reserve(2 * room * rows.bytes.max(1))).collect()
+        };
+        let (inputs, outputs) = (reserve(&layout.inputs)?, reserve(&layout.outputs)?);
+        Ok(Lane { context, inputs, outputs, requests: Vec::with_capacity(layout.max_rows), room })
+    }
+
+    /// Copies a request's rows to their place; its number.
+    pub(super) fn put(
+        &mut self,
+        layout: &Layout,
+        first: usize,
+        rows: usize,
+        inputs: &[TensorRef<'_>],
+    ) -> usize {
+        for ((memory, input), wanted) in self.inputs.iter_mut().zip(inputs).zip(&layout.inputs) {
+            memory.slice_mut(first * wanted.bytes, rows * wanted.bytes).copy_from_slice(input.bytes());
+        }
+        self.requests.push(Request { first, rows, error: None });
+        self.requests.len() - 1
+    }
+
+    /// Runs the batch; if anything in it stops the call, each request alone.
+    pub(super) fn run(&mut self, layout: &Layout, rows: usize) {
+        if self.call(layout, 0, rows).is_ok() {
+            return;
+        }
+        for idx in 0..self.requests.len() {
+            let Request { first, rows, .. } = self.requests[idx];
+            let room = self.room;
+            for (memory, input) in self.inputs.iter_mut().zip(&layout.inputs) {
+                let all = memory.slice_mut(0, 2 * room * input.bytes);
+                all[room * input.bytes..].fill(0);
+                all.copy_within(first * input.bytes..(first + rows) * input.bytes, room * input.bytes);
+            }
+            let result = self.call(layout, room, rows);
+            for (memory, output) in self.outputs.iter_mut().zip(&layout.outputs) {
+                let all = memory.slice_mut(0, 2 * room * output.bytes);
+                let from = room * output.bytes;
+                all.copy_within(from..from + rows * output.bytes, first * output.bytes);
+            }
+            self.requests[idx].error = result.err();
+        }
+    }
+
+    /// Calls the model on the rows from `first` on, and what pads them.
+    fn call(&mut self, layout: &Layout, first: usize, rows: usize) -> Result<(), CallError> {
+        let rows = layout.padded(rows).unwrap_or(rows);
+        let inputs = layout.refs(&self.inputs, first, rows);
+        let mut outputs: [TensorMut<'_>; MAX_TENSORS] =
+            std::array::from_fn(|_| TensorMut::new::<u8>(&mut []));
+        for ((slot, memory), output) in outputs.iter_mut().zip(&mut self.outputs).zip(&layout.outputs) {
+            let bytes = memory.slice_mut(first * output.bytes, rows * output.bytes);
+            *slot = TensorMut::from_bytes(output.dtype, bytes).expect("memory of its own is aligned");
+        }
+        self.context.run(&inputs[..layout.inputs.len()], &mut outputs[..layout.outputs.len()])
+    }
+
+    /// Copies a request's results to the caller.
+    pub(super) fn take(
+        &mut self,
+        layout: &Layout,
+        request: usize,
+        outputs: &mut [TensorMut<'_>],
+    ) -> Result<(), BatchError> {
+        let (expected, got) = (layout.outputs.len(), outputs.len());
+        if expected != got {
+            return Err(CallError::WrongOutputCount { expected, got }.into());
+        }
+        let Request { first, rows, error } = &self.requests[request];
+        if let Some(error) = error {
+            return Err(error.clone().into());
+        }
+        for (idx, (output, wanted)) in outputs.iter_mut().zip(&layout.outputs).enumerate() {
+            let tensor = || crate::TensorName::output(&layout.model.desc, idx);
+            if output.dtype() != wanted.dtype {
+                let (expected, got) = (wanted.dtype, output.dtype());
+                return Err(CallError::WrongDType { tensor: tensor(), expected, got }.into());
+            }
+            let (needed, got) = (rows * wanted.bytes, output.len_bytes());
+            if got < needed {
+                return Err(CallError::TooSmall { tensor: tensor(), needed, got }.into());
+            }
+            let bytes = self.outputs[idx].slice(first * wanted.bytes, needed);
+            output.bytes()[..needed].copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    /// Forgets the requests.
+    pub(super) fn clear(&mut self) {
+        self.requests.clear();
+    }
+}

@@ -1,0 +1,84 @@
+//! A call in blocks of rows: the first results are there when the first block is done.
+//!
+//! A row has the same bits in any batch, so blocks give what one call would.
+
+use crate::{CallError, Context, Outputs, TensorInfo, TensorRef, error::TensorName, tensor};
+
+/// Most inputs of a model that is called in blocks.
+const MAX_INPUTS: usize = 32;
+
+impl Context {
+    /// Runs the model on `block` rows at a time, and hands each block's first row and results to `each` before the
+    /// next block is begun. Rows are counted by `symbol`: it must be the first axis of every output, and of every
+    /// input that is cut into rows; an input without it goes into each block whole. The whole contract is checked
+    /// before the first block runs. In lent memory there is no room for the results.
+    ///
+    /// ```no_run
+    /// # use symshape_runtime::{Context, Model, TensorRef};
+    /// # let mut context = Context::new(&Model::open("mlp.so")?)?;
+    /// let x = vec![0.5_f32; 64 * 784];
+    /// context.run_blocks("N", 4, &[TensorRef::new(&[64, 784], &x)?], |first, outputs| {
+    ///     println!("rows from {first} on: {:?}", outputs.get(0).elems::<f32>());
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Context::run`]; what is no tensor of rows; and a block, or a last one, of a size that is not allowed.
+    pub fn run_blocks(
+        &mut self,
+        symbol: &str,
+        block: usize,
+        inputs: &[TensorRef<'_>],
+        mut each: impl FnMut(usize, Outputs<'_>),
+    ) -> Result<(), CallError> {
+        self.bind(inputs)?;
+        let model = self.model.clone();
+        let position = model.symbols().iter().position(|info| info.name() == symbol);
+        let position = position.ok_or(CallError::NoRows)?;
+        for (idx, info) in model.outputs().iter().enumerate() {
+            if !is_rows(info, symbol) {
+                return Err(CallError::NotRows { tensor: TensorName::output(&model.desc, idx) });
+            }
+        }
+        let mut cut = [false; MAX_INPUTS];
+        for (idx, info) in model.inputs().iter().enumerate() {
+            let rows = is_rows(info, symbol);
+            if idx >= MAX_INPUTS || (!rows && info.dims().iter().any(|dim| mentions(dim, symbol))) {
+                return Err(CallError::NotRows { tensor: TensorName::input(&model.desc, idx) });
+            }
+            cut[idx] = rows;
+        }
+        let rows = usize::try_from(self.dims[position]).unwrap_or(0);
+        let info = &model.symbols()[position];
+        let allowed = |rows: usize| i64::try_from(rows).is_ok_and(|rows| info.allows(rows));
+        let last = rows.checked_rem(block).unwrap_or(0);
+        if block == 0 || !allowed(block.min(rows)) || (rows > block && last > 0 && !allowed(last)) {
+            return Err(CallError::WrongBlock { block, last });
+        }
+        let mut first = 0;
+        loop {
+            let size = block.min(rows - first);
+            let mut part = [tensor::EMPTY; MAX_INPUTS];
+            for (idx, input) in inputs.iter().enumerate() {
+                part[idx] = if cut[idx] { input.rows(first, size) } else { *input };
+            }
+            each(first, self.run_views(&part[..inputs.len()])?);
+            first += size;
+            if first >= rows {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Whether a tensor's first axis is the symbol, and no other.
+pub(crate) fn is_rows(info: &TensorInfo, symbol: &str) -> bool {
+    info.dims()
+        .split_first()
+        .is_some_and(|(first, rest)| first == symbol && rest.iter().all(|dim| !mentions(dim, symbol)))
+}
+
+fn mentions(dim: &str, symbol: &str) -> bool {
+    dim.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == symbol)
+}
