@@ -12,6 +12,7 @@ use symshape_compiler::{
     pipeline::{self, Artifact, Lowered},
     scalar::ReduceOp,
     target::Target,
+    tensor::Tensor,
 };
 use symshape_runtime::{CallError, Context, DType, Model, TensorRef};
 
@@ -134,6 +135,24 @@ fn object_imports_nothing() {
             "blend_run"
         ]
     );
+}
+
+#[test]
+fn driver_and_contract_are_small() {
+    let mut g = Graph { name: "layers".into(), ..Graph::default() };
+    let n = g.symbol("N", Declaration::range(1, 64)).unwrap();
+    let mut x = g.input("x", DType::F32, vec![n, 64.into()]).unwrap();
+    for _ in 0..3 {
+        let weights = g.constant(Tensor::from_f32(vec![64, 64], &[0.1; 64 * 64]).unwrap()).unwrap();
+        x = g.matmul(x, weights).unwrap();
+        x = g.relu(x).unwrap();
+    }
+    g.output("y", x).unwrap();
+    let lowered = pipeline::lower(&g).expect("supported");
+    let compiled =
+        pipeline::compile(&lowered, &Target::host().unwrap(), Artifact::Object).expect("supported");
+    let driver = compiled.summary.driver_bytes();
+    assert!((500..10_000).contains(&driver), "{driver} bytes of driver, contract check and shape functions");
 }
 
 #[test]

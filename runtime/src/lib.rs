@@ -72,3 +72,8 @@ macro_rules! include_model {
         include!(concat!(env!("OUT_DIR"), "/", $name, ".rs"));
     };
 }
+
+/// The snippets of the chapter on serving compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/serving.md")]
+struct Serving;

@@ -114,7 +114,12 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
             progress.say("writing");
             write(path, artifact, &lowered.program.name, &compiled, &target)?;
             let summary = &compiled.summary;
-            Sizes { code: summary.code_bytes, weights: summary.const_bytes, kernels: summary.kernels }
+            Sizes {
+                code: summary.code_bytes,
+                driver: Some(summary.driver_bytes()),
+                weights: summary.const_bytes,
+                kernels: summary.kernels,
+            }
         }
         Kind::Source => write_source(path, &lowered)?,
     };
@@ -130,23 +135,27 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
 /// What is said about an artefact, in bytes.
 struct Sizes {
     code: u64,
+    /// Of the code, what is neither kernel nor leaf; not known of source.
+    driver: Option<u64>,
     weights: u64,
     kernels: usize,
 }
 
 impl Sizes {
     fn print(&self, path: &Path, bytes: u64, arena_max: u64, compile_ms: f64, json: bool) {
-        let Sizes { code, weights, kernels } = self;
+        let Sizes { code, driver, weights, kernels } = self;
         line(&match json {
             true => json!({
-                "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": code, "weight_bytes": weights,
+                "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": code, "driver_bytes": driver,
+                "weight_bytes": weights,
                 "arena_max": arena_max, "compile_ms": compile_ms, "kernels": kernels,
             })
             .to_string(),
             false => format!(
-                "{}: {bytes} bytes (code {code}, weights {weights}), {kernels} kernels, arena at most {arena_max} bytes, \
+                "{}: {bytes} bytes (code {code}{}, weights {weights}), {kernels} kernels, arena at most {arena_max} bytes, \
                  in {compile_ms} ms",
                 path.display(),
+                driver.map_or_else(String::new, |driver| format!(", {driver} of it driver and contract")),
             ),
         });
     }
@@ -208,7 +217,7 @@ fn write_source(path: &Path, lowered: &Lowered) -> Result<Sizes> {
     });
     let weights = constants.sum();
     let kernels = program.kernels.iter().filter(|kernel| kernel.control.is_none()).count();
-    Ok(Sizes { code: source.code.len() as u64, weights, kernels })
+    Ok(Sizes { code: source.code.len() as u64, driver: None, weights, kernels })
 }
 
 /// Prints a stage behind lowering.

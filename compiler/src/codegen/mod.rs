@@ -30,7 +30,9 @@ pub use function::FuncCtx;
 pub use unit::{Options, Summary, Unit};
 
 use crate::{error::Result, kernel::Program, plan::Plan};
+use cranelift_codegen::isa::TargetIsa;
 use cranelift_module::Module;
+use target_lexicon::Architecture;
 
 /// Emits a program and its contract into `module`.
 ///
@@ -43,6 +45,8 @@ pub fn generate(
     options: &Options,
     module: &mut dyn Module,
 ) -> Result<Summary> {
+    let scalar = options.scalar || !has_vectors(module.isa());
+    let options = &Options { scalar, ..options.clone() };
     let mut unit = Unit::new(module, program, plan, options);
     let unit = &mut unit;
     shape::require_bounds(program)?;
@@ -52,4 +56,10 @@ pub fn generate(
     let output_shape = shape::output_shape(unit)?;
     let functions = desc::Functions { check, arena_bytes, output_shape, run };
     desc::summary(unit, &functions, n_kernels)
+}
+
+/// Whether the machine has vectors at all; only RISC-V comes without.
+fn has_vectors(isa: &dyn TargetIsa) -> bool {
+    let has_v = || isa.isa_flags().iter().any(|flag| flag.name == "has_v" && flag.as_bool() == Some(true));
+    !matches!(isa.triple().architecture, Architecture::Riscv64(_)) || has_v()
 }

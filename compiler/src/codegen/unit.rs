@@ -62,6 +62,18 @@ pub struct Summary {
     pub clif: String,
 }
 
+impl Summary {
+    /// Bytes of code that is there whatever the kernels are: the contract's check, the functions for sizes, the driver.
+    pub fn driver_bytes(&self) -> u64 {
+        let works = |name: &str| ["_kernel_", "_leaf_", "_math_"].iter().any(|kind| name.contains(kind));
+        self.functions
+            .iter()
+            .filter(|function| !works(&function.name))
+            .map(|function| function.code_bytes)
+            .sum()
+    }
+}
+
 /// The state of one [`super::generate`] call.
 pub struct Unit<'u> {
     /// Where everything goes.

@@ -22,13 +22,16 @@ pub enum Level {
     X86V4,
     /// ARMv8 with NEON.
     Aarch64,
-    /// RV64GC with V.
+    /// RV64GC: no vectors.
     Riscv64,
+    /// RV64GC with V.
+    Riscv64V,
 }
 
 impl Level {
     /// All levels.
-    pub const ALL: [Level; 5] = [Level::X86V2, Level::X86V3, Level::X86V4, Level::Aarch64, Level::Riscv64];
+    pub const ALL: [Level; 6] =
+        [Level::X86V2, Level::X86V3, Level::X86V4, Level::Aarch64, Level::Riscv64, Level::Riscv64V];
 
     /// The name used on the command line.
     pub const fn name(self) -> &'static str {
@@ -38,13 +41,14 @@ impl Level {
             Level::X86V4 => "x86-64-v4",
             Level::Aarch64 => "aarch64",
             Level::Riscv64 => "riscv64",
+            Level::Riscv64V => "riscv64v",
         }
     }
 
     /// Bytes of the widest vector register.
     pub const fn vector_bytes(self) -> usize {
         match self {
-            Level::X86V2 | Level::Aarch64 | Level::Riscv64 => 16,
+            Level::X86V2 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => 16,
             Level::X86V3 => 32,
             Level::X86V4 => 64,
         }
@@ -54,7 +58,7 @@ impl Level {
     pub const fn vector_registers(self) -> usize {
         match self {
             Level::X86V2 | Level::X86V3 => 16,
-            Level::X86V4 | Level::Aarch64 | Level::Riscv64 => 32,
+            Level::X86V4 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => 32,
         }
     }
 
@@ -68,7 +72,7 @@ impl Level {
         match self {
             Level::X86V2 | Level::X86V3 | Level::X86V4 => architecture == Architecture::X86_64,
             Level::Aarch64 => matches!(architecture, Architecture::Aarch64(_)),
-            Level::Riscv64 => matches!(architecture, Architecture::Riscv64(_)),
+            Level::Riscv64 | Level::Riscv64V => matches!(architecture, Architecture::Riscv64(_)),
         }
     }
 
@@ -83,7 +87,8 @@ impl Level {
             Level::X86V3 => [V2, V3].concat(),
             Level::X86V4 => [V2, V3, V4].concat(),
             Level::Aarch64 => Vec::new(),
-            Level::Riscv64 => vec!["has_v", "has_zca", "has_zcd"],
+            Level::Riscv64 => vec!["has_zca", "has_zcd"],
+            Level::Riscv64V => vec!["has_v", "has_zca", "has_zcd"],
         }
     }
 }

@@ -38,7 +38,7 @@ pub fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
     match level {
         Level::X86V3 => Box::new(X86::AVX2),
         Level::X86V4 => Box::new(X86::AVX512),
-        Level::X86V2 | Level::Aarch64 | Level::Riscv64 => Box::new(Portable::new(isa)),
+        Level::X86V2 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => Box::new(Portable::new(isa)),
     }
 }
 

@@ -5,11 +5,11 @@ use crate::{
     kernel::{Program, Space},
     scalar::Scalar,
 };
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use symshape_runtime::DType;
 
-/// Characters of a line of numbers.
-const LINE: usize = 118;
+/// A line of numbers ends after so many characters.
+const LINE: usize = 100;
 
 /// All constant buffers.
 pub(super) fn constants(program: &Program) -> String {
@@ -17,34 +17,38 @@ pub(super) fn constants(program: &Program) -> String {
     for (id, buffer) in &program.buffers {
         let Space::Const(tensor) = &buffer.space else { continue };
         let (ty, name) = (names::memory_type(buffer.dtype), names::buffer(program, id));
-        let elems = (0..tensor.elems()).map(|idx| element(tensor.get(idx)));
-        let _ = write!(
-            out,
-            "/* {} */\nstatic const {ty} {name}[{}] = {{",
-            names::comment(&buffer.name),
-            tensor.elems().max(1)
-        );
-        let mut room = 0;
+        let comment = names::comment(&buffer.name);
         // C has no arrays without elements.
-        for text in elems.chain((tensor.elems() == 0).then(|| "0".to_string())) {
-            if room < text.len() + 2 {
-                out.push_str("\n    ");
-                room = LINE;
-            }
-            room -= text.len() + 2;
-            let _ = write!(out, "{text}, ");
+        let _ = write!(out, "/* {comment} */\nstatic const {ty} {name}[{}] = {{", tensor.elems().max(1));
+        if tensor.elems() == 0 {
+            out.push('0');
         }
-        out.truncate(out.trim_end().len());
+        let mut line = LINE;
+        for idx in 0..tensor.elems() {
+            if line >= LINE {
+                out.push_str("\n   ");
+                line = 0;
+            }
+            let before = out.len();
+            let _ = write!(out, " {},", Element(tensor.get(idx)));
+            line += out.len() - before;
+        }
         out.push_str("\n};\n\n");
     }
     out
 }
 
 /// An element as it lies in memory.
-fn element(scalar: Scalar) -> String {
-    match scalar.dtype() {
-        DType::F16 | DType::BF16 => format!("{:#06x}", scalar.bits()),
-        _ => literal(scalar),
+struct Element(Scalar);
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.0.as_f64();
+        match self.0.dtype() {
+            DType::F16 | DType::BF16 => write!(f, "{:#06x}", self.0.bits()),
+            DType::F32 if value.is_finite() => write!(f, "{:?}f", value as f32),
+            _ => f.write_str(&literal(self.0)),
+        }
     }
 }
 

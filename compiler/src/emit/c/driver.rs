@@ -8,10 +8,10 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    kernel::{BufferId, Control, Program, Space, contract},
+    kernel::{Buffer, BufferId, Control, Program, Space, contract},
     plan::{self, Plan},
 };
-use std::fmt::Write;
+use std::{collections::BTreeSet, fmt::Write};
 
 /// Prints the functions behind the kernels; `calls` are those of the kernels, `None` for what steers them.
 pub(super) fn driver(
@@ -30,17 +30,39 @@ pub(super) fn driver(
     Ok(())
 }
 
-/// The end of a buffer in the arena, in C and so that it needs no more than what stands before.
-fn offsets(checks: &mut Checks, plan: &Plan) -> Result<()> {
+/// A variable of a function, and what it is set to.
+struct Definition {
+    name: String,
+    line: String,
+}
+
+/// Where each buffer of the arena begins and ends, from the bottom up.
+fn offsets(checks: &Checks, plan: &Plan) -> Result<Vec<Definition>> {
+    let mut list = Vec::new();
     for placement in &plan.placements {
         let (begin, end) = (begin(placement.buffer), end(placement.buffer));
         let below: Vec<String> = placement.below.iter().map(|buffer| self::end(*buffer)).collect();
         let lowest = below.into_iter().rev().reduce(|rest, other| format!("max_i64({other}, {rest})"));
-        checks.line(1, &format!("const int64_t {begin} = {};", lowest.unwrap_or_else(|| "0".into())));
         let bytes = checks.dim(&plan::reserved_bytes(checks.program, placement.buffer))?;
-        checks.line(1, &format!("const int64_t {end} = {begin} + {bytes};"));
+        let line = format!("const int64_t {begin} = {};", lowest.unwrap_or_else(|| "0".into()));
+        let above = format!("const int64_t {end} = {begin} + {bytes};");
+        list.push(Definition { name: begin, line });
+        list.push(Definition { name: end, line: above });
     }
-    Ok(())
+    Ok(list)
+}
+
+/// The definitions that `body` needs.
+fn needed(definitions: &[Definition], body: &str) -> String {
+    let mut wanted: BTreeSet<&str> = identifiers(body).collect();
+    let mut kept = Vec::new();
+    for definition in definitions.iter().rev() {
+        if wanted.contains(definition.name.as_str()) {
+            wanted.extend(identifiers(&definition.line));
+            kept.push(&definition.line);
+        }
+    }
+    kept.iter().rev().map(|line| format!("    {line}\n")).collect()
 }
 
 fn begin(buffer: BufferId) -> String {
@@ -51,24 +73,9 @@ fn end(buffer: BufferId) -> String {
     format!("end_{}", buffer.as_u32())
 }
 
-/// The lines of a body that define what a later line uses.
-fn needed(body: &str) -> String {
-    let mut wanted: std::collections::BTreeSet<&str> = Default::default();
-    let mut kept = Vec::new();
-    for line in body.lines().rev() {
-        let defined =
-            line.trim_start().strip_prefix("const int64_t ").and_then(|rest| rest.split(' ').next());
-        if defined.is_none_or(|name| wanted.contains(name)) {
-            wanted.extend(identifiers(line));
-            kept.push(line);
-        }
-    }
-    kept.iter().rev().map(|line| format!("{line}\n")).collect()
-}
-
 /// The lines that read the symbols which `body` uses from `dims`.
 fn read_dims(program: &Program, names: &Names, body: &str) -> String {
-    let used: std::collections::BTreeSet<&str> = identifiers(body).collect();
+    let used: BTreeSet<&str> = identifiers(body).collect();
     let mut lines = String::new();
     for (idx, symbol) in program.symbols.iter().enumerate() {
         if let Some(name) = names.symbol(symbol).filter(|name| used.contains(name)) {
@@ -79,13 +86,12 @@ fn read_dims(program: &Program, names: &Names, body: &str) -> String {
 }
 
 fn arena_bytes(out: &mut String, program: &Program, plan: &Plan, names: &Names) -> Result<()> {
-    let mut checks = Checks::new(program, names, "unused");
-    offsets(&mut checks, plan)?;
+    let offsets = offsets(&Checks::new(program, names, "unused"), plan)?;
     let ends: Vec<String> = plan.placements.iter().map(|placement| end(placement.buffer)).collect();
     let total = ends.into_iter().rev().reduce(|rest, other| format!("max_i64({other}, {rest})"));
-    checks.line(1, &format!("return (size_t)({});", total.unwrap_or_else(|| "0".into())));
-    let head = read_dims(program, names, &checks.body);
-    let (prefix, body) = (&program.name, needed(&checks.body));
+    let last = format!("    return (size_t)({});\n", total.unwrap_or_else(|| "0".into()));
+    let body = format!("{}{last}", needed(&offsets, &last));
+    let (prefix, head) = (&program.name, read_dims(program, names, &body));
     let _ = writeln!(out, "size_t {prefix}_arena_bytes(const int64_t *dims) {{\n{head}{body}}}\n");
     Ok(())
 }
@@ -141,18 +147,16 @@ fn run(
     for fact in &contract::facts(program) {
         checks.fact(1, fact)?;
     }
-    let begun = checks.body.len();
-    offsets(&mut checks, plan)?;
-    let pointers = pointers(program, plan);
-    checks.body.push_str(&pointers);
+    let demands = std::mem::take(&mut checks.body);
     for entry in &program.found {
         let name = checks.symbol(&entry.symbol)?;
         checks.line(1, &format!("int64_t {name} = 0;"));
     }
     steps(&mut checks, calls)?;
     checks.line(1, "return SYMSHAPE_OK;");
-    let tail = checks.body.split_off(begun);
-    let body = format!("{}{}", checks.body, needed_pointers(&needed(&tail)));
+    let mut definitions = offsets(&checks, plan)?;
+    definitions.extend(pointers(program));
+    let body = format!("{demands}{}{}", needed(&definitions, &checks.body), checks.body);
     let used: Vec<&str> = identifiers(&body).collect();
     let mut head = String::new();
     let error = "    symshape_error unseen;\n    symshape_error *const error = exec != NULL && exec->error != NULL ? exec->error : &unseen;\n";
@@ -172,36 +176,20 @@ fn run(
 }
 
 /// A pointer for each buffer that is no constant.
-fn pointers(program: &Program, plan: &Plan) -> String {
-    let mut lines = String::new();
-    for (id, buffer) in &program.buffers {
+fn pointers(program: &Program) -> Vec<Definition> {
+    let pointer = |(id, buffer): (BufferId, &Buffer)| {
         let (ty, name) = (names::memory_type(buffer.dtype), names::buffer(program, id));
-        let _ = match buffer.space {
-            Space::Const(_) => Ok(()),
-            Space::Input(idx) => writeln!(lines, "    const {ty} *const {name} = inputs[{idx}];"),
-            Space::Output(idx) => writeln!(lines, "    {ty} *const {name} = outputs[{idx}];"),
-            Space::Arena | Space::Scratch
-                if plan.placements.iter().any(|placement| placement.buffer == id) =>
-            {
-                writeln!(lines, "    {ty} *const {name} = ({ty} *)((unsigned char *)arena + {});", begin(id))
+        let line = match buffer.space {
+            Space::Const(_) => return None,
+            Space::Input(idx) => format!("const {ty} *const {name} = inputs[{idx}];"),
+            Space::Output(idx) => format!("{ty} *const {name} = outputs[{idx}];"),
+            Space::Arena | Space::Scratch => {
+                format!("{ty} *const {name} = ({ty} *)((unsigned char *)arena + {});", begin(id))
             }
-            // A buffer without a place is one that nobody uses.
-            Space::Arena | Space::Scratch => Ok(()),
         };
-    }
-    lines
-}
-
-/// Drops the pointers that nothing uses.
-fn needed_pointers(body: &str) -> String {
-    let defined = |line: &str| -> Option<String> {
-        let name = line.split_once("*const ")?.1.split(' ').next()?;
-        line.contains(" = ").then(|| name.to_string())
+        Some(Definition { name, line })
     };
-    let kept = body.lines().filter(|line| {
-        defined(line).is_none_or(|name| identifiers(body).filter(|word| **word == *name).count() > 1)
-    });
-    kept.map(|line| format!("{line}\n")).collect()
+    program.buffers.iter().filter_map(pointer).collect()
 }
 
 /// The kernels, and what steers them.

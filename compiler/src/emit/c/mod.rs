@@ -42,7 +42,7 @@ pub struct Source {
 /// A size without a bound or beyond 64 bits, or symbols that the shapes of the inputs don't tell.
 pub fn source(program: &Program, plan: &Plan, header: &str) -> Result<Source> {
     let names = Names::new(program);
-    let mut body = constants::constants(program);
+    let mut body = String::new();
     let fallible = kernels::kernels(&mut body, program, &names)?;
     contract::check(&mut body, program, &names)?;
     driver::driver(&mut body, program, plan, &names, &fallible)?;
@@ -50,8 +50,15 @@ pub fn source(program: &Program, plan: &Plan, header: &str) -> Result<Source> {
     let used = identifiers(&body).chain(identifiers(&helpers)).collect::<BTreeSet<_>>();
     let math: Vec<&str> = used.iter().copied().filter(|name| is_math(name)).collect();
     let mut code = format!("/* {}: compiled by symshape {}. */\n", program.name, env!("CARGO_PKG_VERSION"));
-    let includes = if math.is_empty() && !used.contains("NAN") { "" } else { "#include <math.h>\n\n" };
-    let _ = write!(code, "#include \"{header}\"\n{includes}\n{helpers}{body}");
+    let constants = constants::constants(program);
+    let includes =
+        if math.is_empty() && !used.contains("NAN") && !used.contains("INFINITY") && !constants.contains('N')
+        {
+            ""
+        } else {
+            "#include <math.h>\n\n"
+        };
+    let _ = write!(code, "#include \"{header}\"\n{includes}\n{helpers}{constants}{body}");
     let calls = match math.as_slice() {
         [] => "The model's source calls nothing of the C library.".to_string(),
         list => format!("Of the C library the model's source calls, from math.h: {}.", list.join(", ")),

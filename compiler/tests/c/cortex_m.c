@@ -1,0 +1,56 @@
+/* A program without an operating system: it calls the model of model.h, with an arena of the model's own, and compares
+ * the results with those in case.h. It says how it went through the debugger (semihosting), as emulators let it. */
+#include "case.h"
+
+extern uint32_t stack_top, data_from, data_begin, data_end, bss_begin, bss_end;
+
+static int semihost(int operation, const void *argument) {
+    register int r0 __asm__("r0") = operation;
+    register const void *r1 __asm__("r1") = argument;
+    __asm__ volatile("bkpt 0xAB" : "+r"(r0) : "r"(r1) : "memory");
+    return r0;
+}
+
+/* Ends the program with this exit code. */
+static void leave(uint32_t code) {
+    const uint32_t block[2] = {0x20026, code};
+    semihost(0x20, block);
+    for (;;) {
+    }
+}
+
+static int differs(void) {
+    int64_t dims[CASE_N_DIMS];
+    symshape_error error;
+    if (CASE_CHECK(case_too_large, dims, &error) == 0) return 2;
+    if (CASE_CHECK(case_shapes, dims, &error) != 0) return 3;
+    static float results[CASE_RESULTS + 1];
+    void *const outputs[1] = {results};
+    const void *const inputs[1] = {case_input};
+    if (CASE_RUN(inputs, outputs, dims, NULL) != 0) return 4;
+    for (int i = 0; i < CASE_RESULTS; i++) {
+        const float distance = results[i] - case_results[i];
+        if (!(distance < 1e-4f && distance > -1e-4f)) return 5;
+    }
+    return 0;
+}
+
+static void reset(void) {
+    const uint32_t *from = &data_from;
+    for (uint32_t *to = &data_begin; to < &data_end;) *to++ = *from++;
+    for (uint32_t *to = &bss_begin; to < &bss_end;) *to++ = 0;
+    leave((uint32_t)differs());
+}
+
+static void fault(void) {
+    leave(6);
+}
+
+/* The initial stack pointer, and what is called at reset and at faults. */
+static const struct {
+    uint32_t *stack;
+    void (*handlers[15])(void);
+} vectors __attribute__((section(".vectors"), used)) = {
+    &stack_top,
+    {reset, fault, fault, fault, fault, fault},
+};

@@ -1,0 +1,104 @@
+//! C source: it compiles without warnings, and computes what the graphs say.
+
+mod foreign;
+mod models;
+
+use foreign::Program;
+use symshape_compiler::{
+    graph::{
+        self, Graph,
+        arbitrary::{self, Source},
+    },
+    import, pipeline,
+    tensor::Tensor,
+};
+
+/// Writes the source of `graph` into a folder and compiles the program around it.
+fn compile(graph: &Graph) -> Program {
+    let lowered = pipeline::lower_for(graph, 1).unwrap_or_else(|error| panic!("{}: {error}", graph.name));
+    let name = &lowered.program.name;
+    let source =
+        pipeline::source(&lowered, &format!("{name}.h")).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join(format!("{name}.h")), source.header).expect("a header");
+    std::fs::write(folder.path().join(format!("{name}.c")), source.code).expect("a source");
+    Program::compile(folder, "cc", &[], name, &format!("{name}.c"))
+}
+
+#[test]
+fn source_computes_what_graphs_say() {
+    for (name, model) in models::MODELS {
+        let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let program = compile(&graph);
+        for dims in models::bindings(&graph) {
+            let inputs = models::inputs(&graph, &dims);
+            let expected =
+                graph::eval::eval(&graph, &inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
+            program.assert_gives(&format!("{name} at {dims:?}"), &inputs, &expected);
+        }
+    }
+}
+
+#[test]
+fn source_of_random_graphs_computes_what_they_say() {
+    let mut tried = 0;
+    for seed in 0..400u32 {
+        // A fixed mixture: every run tries the same graphs.
+        let bytes: Vec<u8> = (0..160u32)
+            .map(|idx| ((idx + 1).wrapping_mul(seed.wrapping_mul(2_654_435_761) | 1) >> 13) as u8)
+            .collect();
+        let graph = arbitrary::graph(&mut Source::new(&bytes));
+        let mut source = Source::new(&bytes[80..]);
+        let Some(binding) = arbitrary::binding(&graph, &mut source) else { continue };
+        let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { continue };
+        let Ok(expected) = graph::eval::eval(&graph, &inputs) else { continue };
+        let bound_by_inputs =
+            pipeline::lower_for(&graph, 1).is_ok_and(|lowered| pipeline::source(&lowered, "h").is_ok());
+        if !bound_by_inputs || inputs.is_empty() {
+            continue;
+        }
+        compile(&graph).assert_gives(&format!("{binding:?} of\n{graph}"), &inputs, &expected);
+        tried += 1;
+        if tried == 40 {
+            break;
+        }
+    }
+    assert!(tried >= 20, "only {tried} graphs could be tried");
+}
+
+#[test]
+fn source_refuses_what_breaks_the_contract() {
+    let (_, model) = models::MODELS[0];
+    let program = compile(&model().expect("a graph"));
+    let input = Tensor::from_f32(vec![100_000, 1], &vec![0.0; 100_000]).expect("as many as the shape");
+    assert_ne!(program.check(&[input]), 0);
+}
+
+#[test]
+fn snippets_of_the_docs_compile() {
+    let docs = include_str!("../../docs/c-source.md");
+    let snippets: Vec<&str> =
+        docs.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(snippets.len() >= 2, "the chapter shows how to call the source");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/block.onnx");
+    let range = symshape::Declaration::range;
+    let options = import::ImportOptions {
+        dims: [("N".into(), range(1, 16)), ("S".into(), range(1, 128))].into(),
+        ..Default::default()
+    };
+    let model = import::Model::open(std::path::Path::new(path)).expect("the bundled model");
+    let graph = import::import(&model, &options).expect("the bundled model");
+    let lowered = pipeline::lower_for(&graph, 1).expect("supported");
+    let source = pipeline::source(&lowered, "block.h").expect("supported");
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("block.h"), source.header).expect("a header");
+    std::fs::write(folder.path().join("block.c"), source.code).expect("a source");
+    let compile = |file: &str, flags: &[&str]| foreign::compile(folder.path(), "cc", file, flags);
+    compile("block.c", &[]);
+    compile("block.c", &["-DBLOCK_STATIC_ARENA"]);
+    for snippet in snippets {
+        let include = if snippet.contains("#include") { "" } else { "#include \"block.h\"\n" };
+        std::fs::write(folder.path().join("snippet.c"), format!("{include}{snippet}")).expect("a file");
+        compile("snippet.c", &[]);
+    }
+}
