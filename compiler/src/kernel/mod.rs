@@ -148,6 +148,24 @@ impl Inst {
             Inst::Check(check) => vec![check.value],
         }
     }
+
+    /// The instruction with other registers for those that it reads.
+    #[must_use]
+    pub fn with_operands(&self, of: &dyn Fn(Reg) -> Reg) -> Inst {
+        match self {
+            Inst::Const(_) | Inst::Index(..) | Inst::Load(_) | Inst::Sum | Inst::Get(_) => self.clone(),
+            Inst::Bind(symbol, x) => Inst::Bind(symbol.clone(), of(*x)),
+            Inst::Set(local, x) => Inst::Set(*local, of(*x)),
+            Inst::Unary(op, x) => Inst::Unary(*op, of(*x)),
+            Inst::Cast(dtype, x) => Inst::Cast(*dtype, of(*x)),
+            Inst::Store(access, x) => Inst::Store(access.clone(), of(*x)),
+            Inst::Reduce(op, x, local) => Inst::Reduce(*op, of(*x), *local),
+            Inst::Binary(op, x, y) => Inst::Binary(*op, of(*x), of(*y)),
+            Inst::Compare(op, x, y) => Inst::Compare(*op, of(*x), of(*y)),
+            Inst::Select(c, x, y) => Inst::Select(of(*c), of(*x), of(*y)),
+            Inst::Check(check) => Inst::Check(Check { value: of(check.value), ..check.clone() }),
+        }
+    }
 }
 
 /// Straight-line instructions.

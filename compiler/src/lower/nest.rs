@@ -231,7 +231,7 @@ pub(super) fn append(code: &mut Code, more: &Code, sum: Reg) {
     for inst in &more.insts {
         let reg = match inst {
             Inst::Sum => sum,
-            other => code.push(with_operands(other, &|reg: &Reg| moved[reg.0 as usize])),
+            other => code.push(other.with_operands(&|reg| moved[reg.0 as usize])),
         };
         moved.push(reg);
     }
@@ -307,26 +307,10 @@ fn keep(code: &Code, keep: &dyn Fn(usize) -> bool) -> Code {
     let mut kept = Code::default();
     for (idx, inst) in code.insts.iter().enumerate() {
         if keep(idx) {
-            moved[idx] = kept.push(with_operands(inst, &|reg| moved[reg.0 as usize]));
+            moved[idx] = kept.push(inst.with_operands(&|reg| moved[reg.0 as usize]));
         }
     }
     kept
-}
-
-fn with_operands(inst: &Inst, of: &dyn Fn(&Reg) -> Reg) -> Inst {
-    match inst {
-        Inst::Const(_) | Inst::Index(..) | Inst::Load(_) | Inst::Sum | Inst::Get(_) => inst.clone(),
-        Inst::Bind(symbol, x) => Inst::Bind(symbol.clone(), of(x)),
-        Inst::Set(local, x) => Inst::Set(*local, of(x)),
-        Inst::Unary(op, x) => Inst::Unary(*op, of(x)),
-        Inst::Cast(dtype, x) => Inst::Cast(*dtype, of(x)),
-        Inst::Store(access, x) => Inst::Store(access.clone(), of(x)),
-        Inst::Reduce(op, x, local) => Inst::Reduce(*op, of(x), *local),
-        Inst::Binary(op, x, y) => Inst::Binary(*op, of(x), of(y)),
-        Inst::Compare(op, x, y) => Inst::Compare(*op, of(x), of(y)),
-        Inst::Select(c, x, y) => Inst::Select(of(c), of(x), of(y)),
-        Inst::Check(check) => Inst::Check(Check { value: of(&check.value), ..check.clone() }),
-    }
 }
 
 fn dims(inst: &Inst) -> Vec<&Dim> {

@@ -6,6 +6,7 @@ mod names;
 mod neighbours;
 mod panels;
 mod rows;
+mod winograd;
 
 use crate::{Result, kernel::Program};
 
@@ -17,6 +18,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("rows", rows::fuse),
     ("blocks", blocks::fuse),
     ("panels", panels::pack),
+    ("winograd", winograd::transform),
     ("indices", indices::tabulate),
 ];
 

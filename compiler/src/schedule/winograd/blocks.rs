@@ -1,0 +1,359 @@
+//! The loops over blocks of tiles, and what is done in them.
+//!
+//! A block is either a few rows of tiles of one image or a few whole images: enough rows for the products to be at the
+//! machine's speed, few enough for what is between the steps to stay in the caches. Where the filters are large, each
+//! half of the columns is a block of its own, so that two threads share the work on a single image.
+
+use super::{
+    super::names::Names,
+    form::{Form, TAPS},
+    recognise::Convolution,
+};
+use crate::{
+    kernel::{Access, Axis, Buffer, BufferId, Code, Contract, Inst, Program, Rhs, Space, Stmt},
+    scalar::Reg,
+};
+use symshape::{Dim, Facts, Symbol};
+use symshape_runtime::DType;
+
+/// Rows of tiles are added to a block up to so many tiles.
+const MOST_TILES: i64 = 56;
+
+/// Images of few tiles are added to a block up to so many.
+const ENOUGH_TILES: i64 = 64;
+
+/// Filters of so many elements a point are worth being divided.
+const LARGE_FILTERS: i64 = 1 << 16;
+
+/// Tiles of one size along an axis: the first one, how many there are, and the outputs of each.
+#[derive(Clone)]
+struct Run {
+    first: Dim,
+    count: Dim,
+    outputs: usize,
+}
+
+/// What all blocks share.
+struct Writer<'a> {
+    convolution: &'a Convolution,
+    form: &'a Form,
+    facts: Facts,
+    /// Tiles across an image.
+    across: Dim,
+    /// Room for tiles of a block.
+    most_tiles: i64,
+    /// Columns of a block.
+    columns: i64,
+    /// Which columns, where they are divided.
+    share: Option<Axis>,
+    inputs: BufferId,
+    products: BufferId,
+    /// The filters, and the elements of a point.
+    filters: (BufferId, i64),
+}
+
+/// The images and rows of tiles of a block.
+struct Block {
+    /// The loop over its images, and the first of them.
+    images: Option<(Axis, Dim)>,
+    /// Its first row of tiles and their number.
+    first: Dim,
+    rows: Dim,
+    /// Runs of rows.
+    runs: Vec<Run>,
+}
+
+/// The body of the kernel.
+pub(super) fn write(
+    program: &mut Program,
+    names: &mut Names,
+    convolution: &Convolution,
+    form: &Form,
+    filters: (BufferId, i64),
+) -> Vec<Stmt> {
+    let facts = program.facts.clone();
+    let m = form.outputs() as i64;
+    let [down, across] = convolution.size.each_ref().map(|axis| facts.simplify(&axis.extent.ceil_div(m)));
+    let whole = down.as_i64().zip(across.as_i64()).map(|(down, across)| down * across);
+    let by_images = whole.filter(|tiles| *tiles <= MOST_TILES);
+    let group = by_images
+        .map_or(1, |tiles| if convolution.images.is_some() { (ENOUGH_TILES / tiles).max(1) } else { 1 });
+    let rows = rows_of_block(convolution, form, &across);
+    let widest = facts.bounds(&across).hi.and_then(|hi| i64::try_from(hi).ok()).unwrap_or(1);
+    let most_tiles = by_images.map_or(rows * widest, |tiles| group * tiles);
+    let is_divided = by_images.is_some()
+        && convolution.columns % (2 * convolution.panel_width()) == 0
+        && convolution.channels * convolution.columns >= LARGE_FILTERS;
+    let share = is_divided.then(|| Axis { var: names.fresh(), extent: Dim::from(2) });
+    let columns = convolution.columns / if is_divided { 2 } else { 1 };
+    let points = (form.inputs() * form.inputs()) as i64;
+    let mut room = |name: &str, channels: i64| {
+        let elems = Dim::from(points * most_tiles * channels);
+        program.buffers.push(Buffer { name: name.into(), dtype: DType::F32, elems, space: Space::Scratch })
+    };
+    let (inputs, products) = (room("tiles of inputs", convolution.channels), room("products", columns));
+    let mut writer =
+        Writer { convolution, form, facts, across, most_tiles, columns, share, inputs, products, filters };
+    writer.share.iter().for_each(|axis| writer.facts.declare_index(&axis.var, &axis.extent));
+    let body = match by_images {
+        Some(_) => writer.by_images(names, group),
+        None => writer.by_rows(names, rows),
+    };
+    in_loop(writer.share.clone(), true, body)
+}
+
+/// Rows of tiles of a block: a divisor of those of an image, where that is known.
+fn rows_of_block(convolution: &Convolution, form: &Form, across: &Dim) -> i64 {
+    let whole = convolution.size[0].extent.as_i64().map(|extent| extent / form.outputs() as i64);
+    let (Some(whole), Some(across)) = (whole, across.as_i64()) else { return 1 };
+    (1..=whole).rev().find(|rows| whole % rows == 0 && rows * across <= MOST_TILES).unwrap_or(1)
+}
+
+fn in_loop(axis: Option<Axis>, parallel: bool, body: Vec<Stmt>) -> Vec<Stmt> {
+    match axis {
+        Some(axis) => vec![Stmt::For { axis, parallel, body }],
+        None => body,
+    }
+}
+
+impl Writer<'_> {
+    /// The runs of tiles along an axis.
+    fn runs(&self, axis: usize) -> Vec<Run> {
+        let m = self.form.outputs();
+        let extent = &self.convolution.size[axis].extent;
+        let whole = self.facts.simplify(&extent.floor_div(m));
+        let rest = self.convolution.rest(axis, self.form).unwrap_or(0) as usize;
+        let full = Run { first: Dim::zero(), count: whole.clone(), outputs: m };
+        let last = (rest > 0).then(|| Run { first: whole, count: Dim::one(), outputs: rest });
+        let is_none = |run: &Run| run.count.as_i64() == Some(0);
+        [full].into_iter().chain(last).filter(|run| !is_none(run)).collect()
+    }
+
+    /// Blocks of whole images, so many in each.
+    fn by_images(&mut self, names: &mut Names, group: i64) -> Vec<Stmt> {
+        let runs = self.runs(0);
+        let down = &self.convolution.size[0].extent;
+        let rows = self.facts.simplify(&down.ceil_div(self.form.outputs()));
+        let Some(images) = self.convolution.images.clone() else {
+            let block = Block { images: None, first: Dim::zero(), rows, runs };
+            return self.block(names, &block);
+        };
+        let number = Axis { var: names.fresh(), extent: self.facts.simplify(&images.extent.ceil_div(group)) };
+        self.facts.declare_index(&number.var, &number.extent);
+        let start = Dim::from(&number.var) * group;
+        let extent = self.facts.simplify(&(&images.extent - &start).min(group.into()));
+        let inner = Axis { var: names.fresh(), extent };
+        let block = Block { images: Some((inner, start)), first: Dim::zero(), rows, runs };
+        let body = self.block(names, &block);
+        in_loop(Some(number), true, body)
+    }
+
+    /// Blocks of rows of tiles, so many in each, and one of the smaller last row.
+    fn by_rows(&mut self, names: &mut Names, rows: i64) -> Vec<Stmt> {
+        let image = self.convolution.images.as_ref().map(|images| {
+            let axis = Axis { var: names.fresh(), extent: images.extent.clone() };
+            self.facts.declare_index(&axis.var, &axis.extent);
+            axis
+        });
+        let images = |names: &mut Names| {
+            let mut only = || Axis { var: names.fresh(), extent: Dim::one() };
+            image.as_ref().map(|axis| (only(), Dim::from(&axis.var)))
+        };
+        let mut body = Vec::new();
+        for run in self.runs(0) {
+            let is_last = run.outputs < self.form.outputs();
+            let rows = if is_last { 1 } else { rows };
+            let number = Axis { var: names.fresh(), extent: self.facts.simplify(&run.count.floor_div(rows)) };
+            self.facts.declare_index(&number.var, &number.extent);
+            let first = self.facts.simplify(&(run.first + Dim::from(&number.var) * rows));
+            let runs = vec![Run { first: first.clone(), count: rows.into(), outputs: run.outputs }];
+            let block = Block { images: images(names), first, rows: rows.into(), runs };
+            let inner = self.block(names, &block);
+            body.extend(in_loop(Some(number), true, inner));
+        }
+        in_loop(image, true, body)
+    }
+
+    fn block(&self, names: &mut Names, block: &Block) -> Vec<Stmt> {
+        let mut body = Vec::new();
+        self.tiles(names, block, &mut body, &|writer, tile, names| writer.change_inputs(tile, names));
+        body.push(self.multiply(names, block));
+        self.tiles(names, block, &mut body, &|writer, tile, names| writer.change_outputs(tile, names));
+        body
+    }
+
+    /// A statement for each tile of a block, those of one size in loops.
+    fn tiles(
+        &self,
+        names: &mut Names,
+        block: &Block,
+        body: &mut Vec<Stmt>,
+        write: &dyn Fn(&Self, &Tile, &mut Names) -> Stmt,
+    ) {
+        for down in &block.runs {
+            for across in self.runs(1) {
+                let mut facts = self.facts.clone();
+                let mut fresh = |extent: &Dim| {
+                    let axis = Axis { var: names.fresh(), extent: extent.clone() };
+                    facts.declare_index(&axis.var, &axis.extent);
+                    axis
+                };
+                // A loop stands several times in one kernel, each time with variables of its own.
+                let image = block.images.as_ref().map(|(axis, start)| (fresh(&axis.extent), start));
+                let (row, column) = (fresh(&down.count), fresh(&across.count));
+                let y = &down.first + Dim::from(&row.var);
+                let x = &across.first + Dim::from(&column.var);
+                let in_image = (&y - &block.first) * &self.across + &x;
+                let number = image.as_ref().map_or(Dim::zero(), |(axis, _)| Dim::from(&axis.var));
+                let tile = Tile {
+                    image: image.as_ref().map(|(axis, start)| *start + Dim::from(&axis.var)),
+                    corner: [y, x].map(|at| facts.simplify(&(at * self.form.outputs() as i64))),
+                    outputs: [down.outputs, across.outputs],
+                    number: facts.simplify(&(number * &block.rows * &self.across + in_image)),
+                    facts,
+                };
+                let stmt = write(self, &tile, names);
+                let axes = image.map(|(axis, _)| axis).into_iter().chain([row, column]);
+                body.extend(axes.rev().fold(vec![stmt], |body, axis| in_loop(Some(axis), false, body)));
+            }
+        }
+    }
+
+    /// The element of point `point` of a tile in a buffer with so many channels.
+    fn place(&self, tile: &Tile, point: usize, channels: i64, channel: &Symbol) -> Dim {
+        let at = &tile.number * channels + point as i64 * self.most_tiles * channels + Dim::from(channel);
+        tile.facts.simplify(&at)
+    }
+
+    fn change_inputs(&self, tile: &Tile, names: &mut Names) -> Stmt {
+        let convolution = self.convolution;
+        let channel = Axis { var: names.fresh(), extent: convolution.channels.into() };
+        let image = convolution.images.as_ref().map(|axis| &axis.var);
+        let origin = convolution
+            .input
+            .at
+            .substitute(&|symbol| image.filter(|var| *var == symbol).and(tile.image.clone()));
+        let inputs = self.form.inputs();
+        let mut code = Code::default();
+        let mut columns = Vec::new();
+        for j in 0..inputs {
+            let load = |i: usize| {
+                let exists = i < tile.outputs[0] + TAPS - 1 && j < tile.outputs[1] + TAPS - 1;
+                let [y, x] = [(0, i), (1, j)]
+                    .map(|(axis, k)| (&tile.corner[axis] + k as i64) * &convolution.steps[axis]);
+                let at = tile.facts.simplify(&(&origin + y + x + Dim::from(&channel.var)));
+                exists.then(|| code.push(Inst::Load(Access { buffer: convolution.input.buffer, at })))
+            };
+            let loaded: Vec<Option<Reg>> = (0..inputs).map(load).collect();
+            columns.push(self.form.change_inputs(&mut code, &loaded));
+        }
+        for i in 0..inputs {
+            let row: Vec<Option<Reg>> = columns.iter().map(|column| column[i]).collect();
+            for (j, value) in self.form.change_inputs(&mut code, &row).into_iter().enumerate() {
+                let value = value.unwrap_or_else(|| code.push(Inst::Const(crate::scalar::Scalar::f32(0.0))));
+                let at = self.place(tile, i * inputs + j, convolution.channels, &channel.var);
+                code.push(Inst::Store(Access { buffer: self.inputs, at }, value));
+            }
+        }
+        Stmt::Strip { axis: channel, code }
+    }
+
+    /// The products at all points.
+    fn multiply(&self, names: &mut Names, block: &Block) -> Stmt {
+        let [point, tile, column, channel] = [(); 4].map(|()| names.fresh());
+        let points = self.form.inputs() * self.form.inputs();
+        let images = block.images.as_ref().map_or(Dim::one(), |(axis, _)| axis.extent.clone());
+        let tiles = self.facts.simplify(&(images * &block.rows * &self.across));
+        let channels = self.convolution.channels;
+        let at = |channels: i64, last: &Symbol| {
+            (Dim::from(&point) * self.most_tiles + Dim::from(&tile)) * channels + Dim::from(last)
+        };
+        let (filters, point_elems) = self.filters;
+        let share = self.share.as_ref().map_or(Dim::zero(), |axis| Dim::from(&axis.var));
+        let mut epilogue = Code::default();
+        let sum = epilogue.push(Inst::Sum);
+        let to = Access { buffer: self.products, at: self.facts.simplify(&at(self.columns, &column)) };
+        epilogue.push(Inst::Store(to, sum));
+        let contract = Contract {
+            m: vec![Axis { var: tile.clone(), extent: tiles }],
+            n: Axis { var: column.clone(), extent: self.columns.into() },
+            k: vec![Axis { var: channel.clone(), extent: channels.into() }],
+            lhs: Access { buffer: self.inputs, at: self.facts.simplify(&at(channels, &channel)) },
+            rhs: Rhs::Panels {
+                buffer: filters,
+                base: Dim::from(&point) * point_elems + share * (channels * self.columns),
+                width: self.convolution.panel_width() as u32,
+            },
+            dtype: DType::F32,
+            epilogue,
+        };
+        let axis = Axis { var: point.clone(), extent: points.into() };
+        Stmt::For { axis, parallel: false, body: vec![Stmt::Contract(Box::new(contract))] }
+    }
+
+    fn change_outputs(&self, tile: &Tile, names: &mut Names) -> Stmt {
+        let column = Axis { var: names.fresh(), extent: self.columns.into() };
+        let inputs = self.form.inputs();
+        let [height, width] = tile.outputs;
+        let mut code = Code::default();
+        let mut columns = Vec::new();
+        for j in 0..inputs {
+            let load = |i: usize| {
+                let at = self.place(tile, i * inputs + j, self.columns, &column.var);
+                code.push(Inst::Load(Access { buffer: self.products, at }))
+            };
+            let loaded: Vec<Reg> = (0..inputs).map(load).collect();
+            columns.push(self.form.change_outputs(&mut code, &loaded, height));
+        }
+        for i in 0..height {
+            let row: Vec<Reg> = columns.iter().map(|column| column[i]).collect();
+            for (j, sum) in self.form.change_outputs(&mut code, &row, width).into_iter().enumerate() {
+                self.finish(tile, [i, j], &column.var, &mut code, sum);
+            }
+        }
+        Stmt::Strip { axis: column, code }
+    }
+
+    /// Appends the epilogue of one output of a tile.
+    fn finish(&self, tile: &Tile, output: [usize; 2], column: &Symbol, code: &mut Code, sum: Reg) {
+        let convolution = self.convolution;
+        let first = self.share.as_ref().map_or(Dim::zero(), |axis| Dim::from(&axis.var) * self.columns);
+        let value = |symbol: &Symbol| {
+            let axis = convolution.size.iter().position(|axis| axis.var == *symbol);
+            match axis {
+                Some(axis) => Some(&tile.corner[axis] + output[axis] as i64),
+                None if *symbol == convolution.column => Some(&first + Dim::from(column)),
+                None => {
+                    convolution.images.as_ref().filter(|axis| axis.var == *symbol).and(tile.image.clone())
+                }
+            }
+        };
+        let moved = |access: &Access| Access {
+            buffer: access.buffer,
+            at: tile.facts.simplify(&access.at.substitute(&value)),
+        };
+        let mut regs: Vec<Reg> = Vec::with_capacity(convolution.epilogue.insts.len());
+        for inst in &convolution.epilogue.insts {
+            let reg = match inst {
+                Inst::Sum => sum,
+                Inst::Load(access) => code.push(Inst::Load(moved(access))),
+                Inst::Store(access, reg) => code.push(Inst::Store(moved(access), regs[reg.0 as usize])),
+                other => code.push(other.with_operands(&|reg| regs[reg.0 as usize])),
+            };
+            regs.push(reg);
+        }
+    }
+}
+
+/// A tile within its loops.
+struct Tile {
+    /// Its image.
+    image: Option<Dim>,
+    /// Its first output's row and column.
+    corner: [Dim; 2],
+    /// Its outputs down and across.
+    outputs: [usize; 2],
+    /// Which of the block's tiles it is.
+    number: Dim,
+    facts: Facts,
+}

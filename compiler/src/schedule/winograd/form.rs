@@ -1,0 +1,164 @@
+//! The bases: polynomials through a few points, and the straight-line code that changes to them and back.
+//!
+//! Along one axis, `m` outputs of a filter of three taps are the coefficients of a product of polynomials, which its
+//! values at `m + 1` points and its leading coefficient determine (Toom and Cook). The points are zero and pairs `±p`,
+//! so that half of the work is shared; two axes are one after the other. The points are as near to one as can be, since
+//! their powers are what rounding errors grow by: with them the larger form is about twice as far from the exact
+//! convolution as plain sums in single precision are.
+
+use crate::{
+    kernel::{Code, Inst},
+    scalar::{BinaryOp, Reg, Scalar, UnaryOp},
+};
+use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
+
+/// Taps of a filter along one axis.
+pub(super) const TAPS: usize = 3;
+
+/// A basis: the positive points of its pairs.
+#[derive(Debug)]
+pub(super) struct Form {
+    pairs: &'static [f64],
+}
+
+impl Form {
+    /// All forms.
+    pub(super) const ALL: [Form; 2] = [Form { pairs: &[1.0] }, Form { pairs: &[FRAC_1_SQRT_2, SQRT_2] }];
+
+    /// Outputs of a tile along one axis.
+    pub(super) const fn outputs(&self) -> usize {
+        2 * self.pairs.len()
+    }
+
+    /// Inputs of a tile along one axis, and points.
+    pub(super) const fn inputs(&self) -> usize {
+        self.outputs() + TAPS - 1
+    }
+
+    /// The finite points in the order of the basis; what stands for infinity comes last.
+    fn points(&self) -> Vec<f64> {
+        let pairs = self.pairs.iter().flat_map(|point| [*point, -point]);
+        [0.0].into_iter().chain(pairs).collect()
+    }
+
+    /// A filter in the basis, row by row of points.
+    pub(super) fn filter(&self, taps: &[[f64; TAPS]; TAPS]) -> Vec<f64> {
+        let to = self.filter_matrix();
+        let mut values = Vec::with_capacity(to.len() * to.len());
+        for row in &to {
+            for column in &to {
+                let products = (0..TAPS).map(|i| {
+                    let along: f64 = (0..TAPS).map(|j| taps[i][j] * column[j]).sum();
+                    row[i] * along
+                });
+                values.push(products.sum());
+            }
+        }
+        values
+    }
+
+    /// What each point takes of the taps.
+    fn filter_matrix(&self) -> Vec<[f64; TAPS]> {
+        let points = self.points();
+        let at = |(idx, point): (usize, &f64)| {
+            let others = points.iter().enumerate().filter(|(other, _)| *other != idx);
+            let scale: f64 = others.map(|(_, other)| point - other).product();
+            [1.0 / scale, point / scale, point * point / scale]
+        };
+        let finite = points.iter().enumerate().map(at);
+        finite.chain([[0.0, 0.0, 1.0]]).collect()
+    }
+
+    /// Inputs along one axis in the basis; `None` stands for zero.
+    pub(super) fn change_inputs(&self, code: &mut Code, inputs: &[Option<Reg>]) -> Vec<Option<Reg>> {
+        // The polynomial of a point vanishes at all others: at zero and infinity it is one in x².
+        let all = even_product(self.pairs);
+        let spread = |code: &mut Code, polynomial: &[f64], from: usize, scale: f64| {
+            let terms = polynomial.iter().enumerate();
+            let terms: Vec<_> = terms.map(|(k, factor)| (scale * factor, inputs[from + 2 * k])).collect();
+            combine(code, &terms)
+        };
+        let mut values = vec![spread(code, &all, 0, 1.0)];
+        for (idx, point) in self.pairs.iter().enumerate() {
+            let others: Vec<f64> =
+                self.pairs.iter().enumerate().filter(|(other, _)| *other != idx).map(|(_, p)| *p).collect();
+            let rest = even_product(&others);
+            let even = spread(code, &rest, 2, 1.0);
+            let odd = spread(code, &rest, 1, *point);
+            values.push(combine(code, &[(1.0, even), (1.0, odd)]));
+            values.push(combine(code, &[(1.0, even), (-1.0, odd)]));
+        }
+        values.push(spread(code, &all, 1, 1.0));
+        values
+    }
+
+    /// The first `count` outputs along one axis, of the products at each point.
+    pub(super) fn change_outputs(&self, code: &mut Code, products: &[Reg], count: usize) -> Vec<Reg> {
+        let mut halves = Vec::new();
+        for (idx, point) in self.pairs.iter().enumerate() {
+            let (plus, minus) = (products[1 + 2 * idx], products[2 + 2 * idx]);
+            let even = code.push(Inst::Binary(BinaryOp::Add, plus, minus));
+            let odd = code.push(Inst::Binary(BinaryOp::Sub, plus, minus));
+            halves.push((*point, even, odd));
+        }
+        let output = |code: &mut Code, k: usize| {
+            let mut terms = Vec::new();
+            if k == 0 {
+                terms.push((1.0, Some(products[0])));
+            }
+            if k + 1 == self.outputs() {
+                terms.push((1.0, products.last().copied()));
+            }
+            for (point, even, odd) in &halves {
+                terms.push((point.powi(k as i32), Some(if k % 2 == 0 { *even } else { *odd })));
+            }
+            combine(code, &terms).expect("every output has a term")
+        };
+        (0..count).map(|k| output(code, k)).collect()
+    }
+}
+
+/// Coefficients of `Π (x² - p²)` in powers of `x²`.
+fn even_product(points: &[f64]) -> Vec<f64> {
+    points.iter().fold(vec![1.0], |product, point| {
+        let mut next = vec![0.0; product.len() + 1];
+        for (k, factor) in product.iter().enumerate() {
+            next[k] -= point * point * factor;
+            next[k + 1] += factor;
+        }
+        next
+    })
+}
+
+/// The sum of these multiples; `None` when nothing is left of it.
+fn combine(code: &mut Code, terms: &[(f64, Option<Reg>)]) -> Option<Reg> {
+    let mut terms: Vec<(f32, Reg)> =
+        terms.iter().filter_map(|(factor, reg)| Some((*factor as f32, (*reg)?))).collect();
+    terms.retain(|(factor, _)| *factor != 0.0);
+    // What needs no product begins the sum.
+    terms.sort_by_key(|(factor, _)| match *factor {
+        1.0 => 0,
+        -1.0 => 2,
+        _ => 1,
+    });
+    let mut sum = None;
+    for (factor, reg) in terms {
+        sum = Some(match (sum, factor) {
+            (None, 1.0) => reg,
+            (None, -1.0) => code.push(Inst::Unary(UnaryOp::Neg, reg)),
+            (None, _) => scaled(code, factor, reg),
+            (Some(sum), 1.0) => code.push(Inst::Binary(BinaryOp::Add, sum, reg)),
+            (Some(sum), -1.0) => code.push(Inst::Binary(BinaryOp::Sub, sum, reg)),
+            (Some(sum), _) => {
+                let product = scaled(code, factor, reg);
+                code.push(Inst::Binary(BinaryOp::Add, sum, product))
+            }
+        });
+    }
+    sum
+}
+
+fn scaled(code: &mut Code, factor: f32, reg: Reg) -> Reg {
+    let factor = code.push(Inst::Const(Scalar::f32(factor)));
+    code.push(Inst::Binary(BinaryOp::Mul, reg, factor))
+}

@@ -1,0 +1,188 @@
+//! Which kernels are such convolutions, read off their addresses.
+
+use super::form::{Form, TAPS};
+use crate::{
+    kernel::{Access, Axis, BufferId, Code, Contract, Inst, Kernel, Program, Rhs, Space, Stmt, walk},
+    tensor::Tensor,
+};
+use symshape::{Dim, Facts, Symbol};
+use symshape_runtime::DType;
+
+/// With fewer channels, changing the basis takes longer than it saves.
+const FEWEST_CHANNELS: i64 = 16;
+
+/// A contraction over windows that move by one element.
+pub(super) struct Convolution {
+    /// The axis of images, if there is one.
+    pub(super) images: Option<Axis>,
+    /// Rows and columns of an image of outputs.
+    pub(super) size: [Axis; 2],
+    /// Elements from input row to input row, and from column to column.
+    pub(super) steps: [Dim; 2],
+    /// The input at output row and column zero and at tap zero, over the axes of images; channels are consecutive.
+    pub(super) input: Access,
+    /// Channels of the input.
+    pub(super) channels: i64,
+    /// Channels of the output.
+    pub(super) columns: i64,
+    /// Their variable.
+    pub(super) column: Symbol,
+    /// What is done with each sum.
+    pub(super) epilogue: Code,
+    /// The packed filters, and the columns of a panel.
+    panels: (BufferId, i64),
+    facts: Facts,
+}
+
+impl Convolution {
+    /// The convolution that this kernel is.
+    pub(super) fn of(program: &Program, kernel: &Kernel) -> Option<Convolution> {
+        let [Stmt::Contract(contract)] = &kernel.body[..] else { return None };
+        let Rhs::Panels { buffer, base, width } = &contract.rhs else { return None };
+        let is_plain = |inst: &Inst| !matches!(inst, Inst::Bind(..) | Inst::Check(_) | Inst::Index(..));
+        let buffers = &program.buffers;
+        let floats = [*buffer, contract.lhs.buffer].iter().all(|id| buffers[*id].dtype == DType::F32)
+            && contract.dtype == DType::F32;
+        let wanted = floats && kernel.control.is_none() && base.as_i64() == Some(0);
+        if !wanted || !contract.epilogue.insts.iter().all(is_plain) {
+            return None;
+        }
+        let (images, y, x) = match &contract.m[..] {
+            [y, x] => (None, y, x),
+            [images, y, x] => (Some(images.clone()), y, x),
+            _ => return None,
+        };
+        let mut facts = program.facts.clone();
+        for axis in contract.m.iter().chain(&contract.k).chain([&contract.n]) {
+            facts.declare_index(&axis.var, &axis.extent);
+        }
+        let (channels, input, steps) = windows(&facts, contract, y, x)?;
+        let convolution = Convolution {
+            images,
+            size: [y.clone(), x.clone()],
+            steps,
+            input,
+            channels,
+            columns: contract.n.extent.as_i64()?,
+            column: contract.n.var.clone(),
+            epilogue: contract.epilogue.clone(),
+            panels: (*buffer, i64::from(*width)),
+            facts,
+        };
+        (channels >= FEWEST_CHANNELS && convolution.columns >= FEWEST_CHANNELS).then_some(convolution)
+    }
+
+    /// The least height and width.
+    pub(super) fn least_size(&self) -> [i64; 2] {
+        let least = |axis: &Axis| {
+            let lo = self.facts.bounds(&axis.extent).lo;
+            lo.and_then(|lo| i64::try_from(lo).ok()).unwrap_or(1).max(1)
+        };
+        self.size.each_ref().map(least)
+    }
+
+    /// The outputs of the last tile along an axis where it is smaller, 0 where it isn't; `None` if that is not known.
+    pub(super) fn rest(&self, axis: usize, form: &Form) -> Option<i64> {
+        let (extent, m) = (&self.size[axis].extent, form.outputs() as i64);
+        match extent.as_i64() {
+            Some(extent) => Some(extent % m),
+            None => self.facts.divides(&m.into(), extent).is_yes().then_some(0),
+        }
+    }
+
+    /// Whether it is known which tiles are smaller.
+    pub(super) fn allows(&self, form: &Form) -> bool {
+        self.rest(0, form).is_some() && self.rest(1, form).is_some()
+    }
+
+    /// The buffer of the filters in the basis: for each point, panels as the plain ones.
+    pub(super) fn filters(&self, program: &mut Program, form: &Form) -> Option<(BufferId, i64)> {
+        let (buffer, width) = self.panels;
+        let Space::Const(packed) = &program.buffers[buffer].space else { return None };
+        let (channels, taps) = (self.channels as usize, TAPS * TAPS);
+        let width = width as usize;
+        let n_panels = (self.columns as usize).div_ceil(width);
+        let point_elems = n_panels * channels * width;
+        let points = form.inputs() * form.inputs();
+        let mut values = vec![0_f32; points * point_elems];
+        let element = |at: usize| {
+            let bytes = packed.bytes().get(4 * at..4 * at + 4)?;
+            Some(f64::from(f32::from_le_bytes(bytes.try_into().ok()?)))
+        };
+        for panel in 0..n_panels {
+            for channel in 0..channels {
+                for lane in 0..width {
+                    let mut window = [[0.0; TAPS]; TAPS];
+                    for tap in 0..taps {
+                        let k = tap * channels + channel;
+                        window[tap / TAPS][tap % TAPS] =
+                            element((panel * taps * channels + k) * width + lane)?;
+                    }
+                    let place = (panel * channels + channel) * width + lane;
+                    for (point, value) in form.filter(&window).into_iter().enumerate() {
+                        values[point * point_elems + place] = value as f32;
+                    }
+                }
+            }
+        }
+        let tensor = Tensor::from_f32(vec![values.len()], &values)?;
+        let elems = Dim::from(values.len());
+        let users = program.kernels.iter().filter(|kernel| reads(kernel, buffer)).count();
+        let new = match users {
+            1 => buffer,
+            _ => {
+                let copy = program.buffers[buffer].clone();
+                program.buffers.push(copy)
+            }
+        };
+        program.buffers[new].space = Space::Const(tensor);
+        program.buffers[new].elems = elems;
+        Some((new, point_elems as i64))
+    }
+
+    /// Columns of a panel.
+    pub(super) fn panel_width(&self) -> i64 {
+        self.panels.1
+    }
+}
+
+fn reads(kernel: &Kernel, buffer: BufferId) -> bool {
+    let mut reads = false;
+    walk::accesses(&kernel.body, &mut |site| reads |= site.access.buffer == buffer);
+    reads
+}
+
+/// The channels, where the input begins, and its steps from row to row and column to column, if the left factor is a
+/// window of taps that moves with the output.
+fn windows(facts: &Facts, contract: &Contract, y: &Axis, x: &Axis) -> Option<(i64, Access, [Dim; 2])> {
+    let taps = TAPS as i64;
+    let mut at = contract.lhs.at.clone();
+    let mut step = |axis: &Axis| {
+        let (step, rest) = facts.linear_in(&at, &axis.var)?;
+        let open = [&contract.n, y, x].into_iter().chain(&contract.k).any(|axis| step.contains(&axis.var));
+        at = rest;
+        (!open).then_some(step)
+    };
+    let steps = [step(y)?, step(x)?];
+    let inner = contract.k.last()?;
+    let (row, unit) = (step(contract.k.first()?)?, step(inner)?);
+    let channels = match &contract.k[..] {
+        // Columns of a window whose channels are all there are follow one upon another.
+        [_, inner] => {
+            let elems = inner.extent.as_i64()?;
+            let channels = elems / taps;
+            (elems % taps == 0 && facts.prove_eq(&steps[1], &channels.into()).is_yes()).then_some(channels)?
+        }
+        [_, column, inner] => {
+            let moved = step(column)?;
+            let alike = column.extent.as_i64() == Some(taps) && facts.prove_eq(&moved, &steps[1]).is_yes();
+            alike.then(|| inner.extent.as_i64()).flatten()?
+        }
+        _ => return None,
+    };
+    let alike = contract.k[0].extent.as_i64() == Some(taps)
+        && unit.as_i64() == Some(1)
+        && facts.prove_eq(&row, &steps[0]).is_yes()
+        && !at.contains(&contract.n.var);
+    alike.then(|| (channels, Access { buffer: contract.lhs.buffer, at }, steps))
+}
