@@ -11,7 +11,7 @@ use symshape_compiler::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Columns, PANEL, Rhs, TileKey, max_rows, wide_vectors},
+            contract::{Columns, PANEL, Part, Rhs, TileKey, max_rows, wide_vectors},
             strip::{Along, Phase, Stream, StripKey},
         },
         vector::{self, VectorIsa},
@@ -50,6 +50,7 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
             levels: 1,
             rhs: Rhs::Panels(PANEL as u32),
             ahead: true,
+            part: Part::Whole,
             streams: vec![Columns::Unit; 2],
             scalars: 0,
             epilogue: epilogue.clone(),

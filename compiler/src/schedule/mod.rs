@@ -2,6 +2,7 @@
 
 mod blocks;
 mod indices;
+mod jam;
 mod names;
 mod neighbours;
 mod panels;
@@ -19,6 +20,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("blocks", blocks::fuse),
     ("panels", panels::pack),
     ("winograd", winograd::transform),
+    ("jam", jam::jam),
     ("indices", indices::tabulate),
 ];
 

@@ -5,7 +5,7 @@ use symshape_compiler::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Columns, Rhs, TileKey, max_rows, wide_vectors},
+            contract::{Columns, Part, Rhs, TileKey, max_rows, wide_vectors},
         },
         vector::{VectorIsa, X86},
     },
@@ -38,6 +38,7 @@ fn sums_of_tiles_never_leave_the_registers() {
                     levels: 2,
                     rhs: Rhs::Panels(16),
                     ahead: true,
+                    part: Part::Whole,
                     streams: vec![Columns::Unit; 2],
                     scalars: 0,
                     epilogue: epilogue(erf),

@@ -6,7 +6,7 @@ use symshape_compiler::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Columns, Rhs, TileKey, max_rows, wide_vectors},
+            contract::{Columns, Part, Rhs, TileKey, max_rows, wide_vectors},
         },
         vector::VectorIsa,
     },
@@ -39,6 +39,8 @@ struct Case {
     rhs: Rhs,
     dense: bool,
     stored: Columns,
+    /// Each segment is a part of its own.
+    in_parts: bool,
 }
 
 /// `B[k, n]` for the naive loop, and the memory that the leaf sees, from `at(k, n)`.
@@ -85,6 +87,7 @@ fn key(case: &Case, lanes: usize) -> TileKey {
         levels: 2,
         rhs: case.rhs,
         ahead: true,
+        part: Part::Whole,
         streams: vec![Columns::Unit, Columns::Unit, case.stored],
         scalars: 0,
         epilogue: epilogue(),
@@ -132,7 +135,13 @@ fn check(case: &Case, isa: &dyn VectorIsa, fma: bool) {
         let slot = key.stream(stream as u32);
         args[slot..slot + 3].copy_from_slice(&[base, bytes(row), bytes(column)]);
     }
-    Leaf::new(&LeafKey::Tile(key), isa, fma).call(&mut args);
+    for (part, first, count) in parts(case) {
+        let mut args = args.clone();
+        args[TileKey::A] += first as i64 * bytes(segment);
+        args[TileKey::B] += first as i64 * bytes(matrix.strides.0 * case.inner);
+        args[TileKey::level(1)] = count as i64;
+        Leaf::new(&LeafKey::Tile(TileKey { part, ..key.clone() }), isa, fma).call(&mut args);
+    }
 
     for row in 0..m {
         for n in 0..case.columns {
@@ -170,7 +179,21 @@ fn base(rows: usize, vectors: usize, lanes: usize) -> Case {
         rhs: Rhs::Panels(16),
         dense: true,
         stored: Columns::Unit,
+        in_parts: false,
     }
+}
+
+/// The parts of the reduction, with their first segments and how many these are; sums wait in `y`.
+fn parts(case: &Case) -> Vec<(Part, usize, usize)> {
+    if !case.in_parts {
+        return vec![(Part::Whole, 0, case.outer)];
+    }
+    let part = |segment: usize| match segment {
+        0 => Part::First(2),
+        last if last + 1 == case.outer => Part::Last(2),
+        _ => Part::Middle(2),
+    };
+    (0..case.outer).map(|segment| (part(segment), segment, 1)).collect()
 }
 
 #[test]
@@ -183,6 +206,21 @@ fn every_tile_of_packed_panels() {
                     check(&Case { rhs: Rhs::Panels(width), ..base(rows, vectors, shape.lanes) }, &*isa, fma);
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn reductions_in_parts_have_the_bits_of_the_whole() {
+    for (isa, fma) in isas() {
+        let shape = isa.shape();
+        for rows in 1..=max_rows(shape) {
+            for outer in [2, 3, 4] {
+                check(&Case { outer, in_parts: true, ..base(rows, 2, shape.lanes) }, &*isa, fma);
+            }
+        }
+        for columns in 1..2 * shape.lanes {
+            check(&Case { columns, outer: 3, in_parts: true, ..base(3, 2, shape.lanes) }, &*isa, fma);
         }
     }
 }
@@ -253,6 +291,7 @@ fn activations_in_the_epilogue_leave_the_sums_alone() {
             levels: 1,
             rhs: Rhs::Panels(16),
             ahead: true,
+            part: Part::Whole,
             streams: vec![Columns::Unit],
             scalars: 0,
             epilogue: body.clone(),

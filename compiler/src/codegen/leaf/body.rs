@@ -170,6 +170,27 @@ impl Body {
         self.insts.iter().map(|(op, _)| cost(op)).sum()
     }
 
+    /// Most vectors that are alive at once, constants among them, beside the streams that are held anyway.
+    pub fn pressure(&self, is_held: &dyn Fn(u32) -> bool) -> usize {
+        let mut last = vec![0; self.insts.len()];
+        for (idx, (op, _)) in self.insts.iter().enumerate() {
+            op.operands().for_each(|reg| last[reg as usize] = idx);
+        }
+        let (mut constants, mut most) = (Vec::new(), 0);
+        let mut alive: Vec<usize> = Vec::new();
+        for (idx, (op, _)) in self.insts.iter().enumerate() {
+            match op {
+                Op::Const(bits) if !constants.contains(bits) => constants.push(*bits),
+                Op::Const(_) | Op::Store(..) | Op::Set(..) | Op::Reduce(..) => {}
+                Op::Load(stream) if is_held(*stream) => {}
+                _ => alive.push(idx),
+            }
+            most = most.max(alive.len());
+            alive.retain(|reg| last[*reg] > idx);
+        }
+        constants.len() + most
+    }
+
     /// Writes the body for one vector of iterations.
     pub fn emit(&self, b: &mut Builder, lanes: &mut dyn Lanes) {
         let products = if b.shape().fma { self.fusible() } else { vec![false; self.insts.len()] };

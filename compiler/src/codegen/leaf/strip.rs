@@ -25,9 +25,6 @@ pub const ACCUMULATORS: usize = 4;
 /// With fewer streams to hold, rows one after another are kinder to the caches.
 const FEWEST_HELD: usize = 4;
 
-/// Registers that a body has for itself while others are held.
-const FREE_REGISTERS: usize = 4;
-
 /// Longest code, in steps, that is unrolled for a reduction.
 const UNROLL_COST: usize = 16;
 
@@ -164,7 +161,8 @@ fn turned(key: &StripKey, shape: Shape) -> Option<(u32, &Body, Vec<u32>)> {
             _ => {}
         }
     }
-    let fits = (FEWEST_HELD..=shape.registers - FREE_REGISTERS).contains(&held.len());
+    let is_held = |stream: u32| held.contains(&stream);
+    let fits = held.len() >= FEWEST_HELD && held.len() + body.pressure(&is_held) <= shape.registers;
     (key.rows && fits).then_some((*extent, body, held))
 }
 

@@ -37,7 +37,7 @@ pub(super) fn blocks(
     f: &mut FuncCtx,
     plan: &Plan,
     rows: &Rows,
-    cut: &Cut,
+    cuts: &[Cut],
     columns: (Value, Value),
     range: Option<(Value, Value)>,
 ) -> Result<()> {
@@ -49,6 +49,10 @@ pub(super) fn blocks(
     };
     let total = f.builder.ins().isub(end, begin);
     let bytes = step_bytes(f, plan, rows)?;
+    let bytes = match &plan.cuts {
+        Some(depth) if cuts.len() > 1 => f.builder.ins().sdiv_imm_s(bytes, depth.parts()),
+        _ => bytes,
+    };
     let one = f.int(1);
     let bytes = f.builder.ins().smax(bytes, one);
     let budget = f.int(BLOCK_BYTES);
@@ -68,18 +72,49 @@ pub(super) fn blocks(
             let before = f.builder.ins().udiv(before, n_blocks);
             f.builder.ins().iadd(before, begin)
         });
-        let tiles = counter("column tile", &Dim::from(i64::MAX));
-        let zero = f.int(0);
-        f.count_between(&tiles, zero, cut.n_tiles, |f| {
-            let (tile, _) = f.symbol(&tiles.var)?;
-            let at = Position::new(f, plan, cut, tile, columns);
-            match outer {
-                [] => call(f, plan, rows, &at, Some((first, end))),
-                [axis] => f.count_between(axis, first, end, |f| call(f, plan, rows, &at, None)),
-                _ => joint(f, plan, rows, &at, (first, end)),
-            }
+        parts(f, plan, cuts, &mut |f, cut, part| {
+            let tiles = counter("column tile", &Dim::from(i64::MAX));
+            let zero = f.int(0);
+            f.count_between(&tiles, zero, cut.n_tiles, |f| {
+                let (tile, _) = f.symbol(&tiles.var)?;
+                let at = Position::new(f, plan, cut, tile, columns, part);
+                match outer {
+                    [] => call(f, plan, rows, &at, Some((first, end))),
+                    [axis] => f.count_between(axis, first, end, |f| call(f, plan, rows, &at, None)),
+                    _ => joint(f, plan, rows, &at, (first, end)),
+                }
+            })
         })
     })
+}
+
+/// First iteration of the outermost loop of the reduction, and their number.
+type Slice = (Value, Value);
+
+/// Emits each part of the reduction: the whole of it, or the first, a loop over those between, and the last.
+fn parts(
+    f: &mut FuncCtx,
+    plan: &Plan,
+    cuts: &[Cut],
+    emit: &mut dyn FnMut(&mut FuncCtx, &Cut, Option<Slice>) -> Result<()>,
+) -> Result<()> {
+    let (Some(depth), [first, between @ .., last]) = (&plan.cuts, cuts) else {
+        return cuts.iter().try_for_each(|cut| emit(f, cut, None));
+    };
+    let (zero, step, end) = (f.int(0), f.int(depth.step), f.int(depth.parts() - 1));
+    emit(f, first, Some((zero, step)))?;
+    for cut in between {
+        let number = counter("part", &Dim::from(i64::MAX));
+        let one = f.int(1);
+        f.count_between(&number, one, end, |f| {
+            let (number, _) = f.symbol(&number.var)?;
+            let from = f.builder.ins().imul_imm_s(number, depth.step);
+            emit(f, cut, Some((from, step)))
+        })?;
+    }
+    let before = depth.step * (depth.parts() - 1);
+    let (from, count) = (f.int(before), f.int(depth.extent - before));
+    emit(f, last, Some((from, count)))
 }
 
 /// Tiles, or iterations of the outer axes, of the smallest block: where B comes from far away, enough rows that
@@ -158,10 +193,19 @@ struct Position {
     left: Value,
     /// The leaves for its high and low tiles.
     leaves: [Value; 2],
+    /// The part of the reduction.
+    part: Option<Slice>,
 }
 
 impl Position {
-    fn new(f: &mut FuncCtx, plan: &Plan, cut: &Cut, tile: Value, (first, end): (Value, Value)) -> Position {
+    fn new(
+        f: &mut FuncCtx,
+        plan: &Plan,
+        cut: &Cut,
+        tile: Value,
+        (first, end): (Value, Value),
+        part: Option<Slice>,
+    ) -> Position {
         let is_wide = f.builder.ins().icmp(IntCC::SignedLessThan, tile, cut.n_wide);
         let is_whole = f.builder.ins().icmp(IntCC::SignedLessThan, tile, cut.n_whole);
         let wide = f.builder.ins().smin(tile, cut.n_wide);
@@ -176,7 +220,7 @@ impl Position {
             f.builder.ins().select(is_wide, cut.leaves[low], rest)
         });
         let rhs_offset = rhs_offset(f, plan, column);
-        Position { column, rhs_offset, left, leaves }
+        Position { column, rhs_offset, left, leaves, part }
     }
 }
 
@@ -208,6 +252,9 @@ fn call(
     let rhs = f.address(&plan.rhs_stream.origin)?;
     args.set(TileKey::B, f.builder.ins().iadd(rhs, at.rhs_offset));
     args.set(TileKey::COLUMNS, at.left);
+    if let (Some(part), Some(depth)) = (at.part, &plan.cuts) {
+        take(f, plan, &mut args, depth.inner, part);
+    }
     for idx in 0..plan.streams.len() as u32 {
         let slot = key.stream(idx);
         move_by(f, &mut args, slot, slot + 2, at.column);
@@ -229,6 +276,18 @@ fn call(
     let before = f.builder.ins().iadd(high_rows, skipped);
     let low = Tiles { first_row: before, count: (low_first, low_end), leaf: at.leaves[1] };
     tiles(f, plan, &key, &args, signature, &low)
+}
+
+/// Lets the arguments mean a part of the reduction, whose right factor is packed.
+fn take(f: &mut FuncCtx, plan: &Plan, args: &mut Args, inner: i64, (from, count): Slice) {
+    let level = plan.levels.len() - 1;
+    let slot = TileKey::level(level as u8);
+    args.set(slot, count);
+    move_by(f, args, TileKey::A, if level == 0 { TileKey::A_K } else { slot + 1 }, from);
+    if let (Rhs::Panels(width), Some(panel)) = (plan.rhs, args.get(TileKey::B)) {
+        let skipped = f.builder.ins().imul_imm_s(from, inner * i64::from(width) * 4);
+        args.set(TileKey::B, f.builder.ins().iadd(panel, skipped));
+    }
 }
 
 /// A run of tiles of one height.

@@ -1,10 +1,10 @@
 //! How rows and columns are cut into tiles, and which leaves run them: all decisions on run-time sizes.
 
-use super::plan::Plan;
+use super::{plan::Plan, product};
 use crate::{
     codegen::{
         function::FuncCtx,
-        leaf::contract::{PANEL, max_rows, wide_vectors},
+        leaf::contract::{PANEL, Part, max_rows, wide_vectors},
     },
     error::Result,
 };
@@ -63,6 +63,7 @@ pub(super) fn pick(
     plan: &Plan,
     rows: &Rows,
     (first, end): (Value, Value),
+    part: Part,
 ) -> Result<Cut> {
     let columns = f.builder.ins().isub(end, first);
     let m = &plan.contract.m.last().expect("checked in plan").extent;
@@ -73,7 +74,10 @@ pub(super) fn pick(
     let params: Vec<Value> = (0..7).map(|_| f.builder.append_block_param(merge, types::I64)).collect();
     let heights: Vec<usize> = match m.as_i64() {
         Some(m) => vec![(m as usize).div_ceil((m as usize).div_ceil(most).max(1)).max(1)],
-        None => (1..=upper(facts, m).map_or(most, |hi| most.min(hi.max(1) as usize))).collect(),
+        None => {
+            let least = if part == Part::Whole { 1 } else { least_height(plan, most) };
+            (least..=upper(facts, m).map_or(most, |hi| most.min(hi.max(1) as usize))).collect()
+        }
     };
     // Only evenly cut rows never need the low tile.
     let even = m.as_i64().is_some_and(|m| (m as usize).is_multiple_of((m as usize).div_ceil(most).max(1)));
@@ -86,7 +90,7 @@ pub(super) fn pick(
             f.builder.switch_to_block(this);
             f.builder.seal_block(this);
         }
-        let addresses = leaves(f, facts, plan, height, masked, even)?;
+        let addresses = leaves(f, facts, plan, (height, even), masked, part)?;
         let args: Vec<BlockArg> = addresses.into_iter().map(BlockArg::Value).collect();
         f.builder.ins().jump(merge, &args);
         if let Some(next) = next {
@@ -109,14 +113,25 @@ pub(super) fn pick(
     Ok(Cut { wide, n_wide, n_whole, n_tiles, leaves })
 }
 
+/// Tiles of rows from which on a reduction is cut: with fewer, B is hardly read twice.
+pub(super) const TILES_TO_CUT: usize = 4;
+
+/// The least height of tiles where there are at least [`TILES_TO_CUT`] along one axis.
+fn least_height(plan: &Plan, most: usize) -> usize {
+    match &plan.contract.m[..] {
+        [_] => ((TILES_TO_CUT - 1) * most + 1).div_ceil(TILES_TO_CUT),
+        _ => 1,
+    }
+}
+
 /// The columns of a wide tile of this height, and the addresses of the leaves, see [`Cut`].
 fn leaves(
     f: &mut FuncCtx,
     facts: &Facts,
     plan: &Plan,
-    height: usize,
+    (height, even): (usize, bool),
     masked: bool,
-    even: bool,
+    part: Part,
 ) -> Result<Vec<Value>> {
     let n = &plan.contract.n.extent;
     let mut wide = wide_vectors(plan.shape, height);
@@ -136,7 +151,7 @@ fn leaves(
             let used = if high { true } else { rows > 0 && !even };
             let address = match used && (masked || number < 2) {
                 true => {
-                    let leaf = f.unit.leaf(plan.key(rows, vectors, tail))?;
+                    let leaf = f.unit.leaf(plan.key(rows, vectors, tail, part))?;
                     function_address(f, leaf)
                 }
                 false => f.int(0),
@@ -150,4 +165,23 @@ fn leaves(
 fn function_address(f: &mut FuncCtx, func: FuncId) -> Value {
     let reference = f.func_ref(func);
     f.builder.ins().func_addr(types::I64, reference)
+}
+
+/// Whether there are always, or never, as many tiles of rows as make cutting a deep reduction worth it.
+pub(super) fn are_many(facts: &Facts, plan: &Plan) -> Option<bool> {
+    let rows = product(&plan.contract.m);
+    let limit = Dim::from(((TILES_TO_CUT - 1) * max_rows(plan.shape)) as i64);
+    if facts.prove_lt(&limit, &rows).is_yes() {
+        return Some(true);
+    }
+    facts.prove_le(&rows, &limit).is_yes().then_some(false)
+}
+
+/// 1 where there are so many, else 0.
+pub(super) fn is_cut(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
+    let (_, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let outer = f.dim(&product(outer))?;
+    let tiles = f.builder.ins().imul(rows.tiles, outer);
+    let many = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, tiles, TILES_TO_CUT as i64);
+    Ok(f.builder.ins().uextend(types::I64, many))
 }

@@ -6,10 +6,14 @@
 //!
 //! ```text
 //! for each block of rows whose part of A stays in the second-level cache
-//!   for each tile of columns
-//!     for the outer row axes
-//!       the leaf, over the high tiles; the leaf, over the low ones
+//!   for each part of the reduction
+//!     for each tile of columns
+//!       for the outer row axes
+//!         the leaf, over the high tiles; the leaf, over the low ones
 //! ```
+//!
+//! A reduction has parts where it is deep and there are many rows: a panel of a part stays in the first-level cache
+//! while the rows of a block go by, whose part of A stays in the second.
 //!
 //! Which leaves these are depends on the number of rows, which may be known at run time only: then a chain of
 //! compares picks the functions' addresses, once a contraction.
@@ -20,7 +24,7 @@ mod plan;
 
 use super::{
     function::FuncCtx,
-    leaf::contract::{PANEL, max_rows},
+    leaf::contract::{PANEL, Part, max_rows},
     split::{self, way},
     vector::Shape,
 };
@@ -29,8 +33,9 @@ use crate::{
     kernel::{Axis, Contract, Kernel},
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
+use cut::{Cut, Rows};
 use plan::Plan;
-use symshape::{Dim, Facts};
+use symshape::{Dim, Facts, Symbol};
 
 /// Columns that stay together where there are many.
 const MANY_COLUMNS: i64 = 64;
@@ -109,11 +114,47 @@ fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan, range: Option<(Value, Value
     f.builder.seal_block(work);
     f.push_scope(exit);
     let rows = cut::rows(f, plan, count);
-    let cut = cut::pick(f, facts, plan, &rows, columns)?;
-    blocks::blocks(f, plan, &rows, &cut, columns, range)?;
+    by_parts(f, facts, plan, &rows, columns, range)?;
     f.builder.ins().jump(done, &[]);
     f.pop_scope();
     f.builder.switch_to_block(done);
     f.builder.seal_block(done);
     Ok(())
+}
+
+/// Emits the loops; where the reduction is deep, once for many rows and once for few, unless it is known which it is.
+fn by_parts(
+    f: &mut FuncCtx,
+    facts: &Facts,
+    plan: &Plan,
+    rows: &Rows,
+    columns: (Value, Value),
+    range: Option<(Value, Value)>,
+) -> Result<()> {
+    let many = match &plan.cuts {
+        None => Some(false),
+        Some(_) => cut::are_many(facts, plan),
+    };
+    let (zero, one) = (f.int(0), f.int(1));
+    let is_many = match many {
+        Some(many) => f.int(i64::from(many)),
+        None => cut::is_cut(f, plan, rows)?,
+    };
+    let branch = Axis { var: Symbol::new("rows are few"), extent: Dim::one() };
+    if many != Some(true) {
+        let end = f.builder.ins().isub(one, is_many);
+        f.count_between(&branch, zero, end, |f| {
+            let cut = cut::pick(f, facts, plan, rows, columns, Part::Whole)?;
+            blocks::blocks(f, plan, rows, &[cut], columns, range)
+        })?;
+    }
+    let (Some(depth), true) = (&plan.cuts, many != Some(false)) else { return Ok(()) };
+    let between = (depth.parts() > 2).then_some(Part::Middle(depth.stream));
+    let branch = Axis { var: Symbol::new("rows are many"), extent: Dim::one() };
+    f.count_between(&branch, zero, is_many, |f| {
+        let parts = [Part::First(depth.stream)].into_iter().chain(between).chain([Part::Last(depth.stream)]);
+        let cuts: Vec<Cut> =
+            parts.map(|part| cut::pick(f, facts, plan, rows, columns, part)).collect::<Result<_>>()?;
+        blocks::blocks(f, plan, rows, &cuts, columns, range)
+    })
 }

@@ -7,13 +7,13 @@ use crate::{
         lanes::{Args, Binding, Scalar, Stream, split},
         leaf::{
             LeafKey,
-            body::Body,
-            contract::{Columns, PANEL, Rhs, TileKey, narrow_vectors},
+            body::{Body, Op, Ty},
+            contract::{Columns, PANEL, Part, Rhs, TileKey, narrow_vectors},
         },
         vector::Shape,
     },
     error::Result,
-    kernel::{self, Access, Axis, Contract, Kernel},
+    kernel::{self, Access, Axis, BufferId, Contract, Kernel},
 };
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
@@ -23,7 +23,18 @@ const LARGE_B_ELEMS: i64 = 1 << 18;
 
 /// Two panels so deep still fit the second-level cache together: what is asked for ahead does not drive out what all
 /// rows are multiplied with.
-const MOST_DEPTH_AHEAD: i64 = 2048;
+const MOST_DEPTH_AHEAD: i64 = 3072;
+
+/// Reductions of so many points are cut where there are many rows, into parts of about so many: a panel of a part
+/// leaves room for the rows of a block in the second-level cache.
+const DEEP: (i64, i64) = (2048, 1024);
+
+/// The same where rows are whole pages apart, so that all rows of a tile compete for the same few lines of the
+/// first-level cache: the panel of a part is to stay there beside them.
+const DEEP_IN_PAGES: (i64, i64) = (1024, 384);
+
+/// Bytes after which addresses fall into the same lines of the first-level cache.
+const PAGE_BYTES: i64 = 4096;
 
 /// What the leaves of a contraction have in common, and their arguments.
 pub(super) struct Plan<'a> {
@@ -43,6 +54,27 @@ pub(super) struct Plan<'a> {
     pub(super) streams: Vec<Stream>,
     pub(super) scalars: Vec<Scalar>,
     pub(super) epilogue: Body,
+    /// How the reduction is cut where there are many rows.
+    pub(super) cuts: Option<Cuts>,
+}
+
+/// A deep reduction in parts: what all rows of a block are multiplied with between two looks at A stays in the
+/// first-level cache, and the part of A in the second.
+pub(super) struct Cuts {
+    /// The stream that sums wait in.
+    pub(super) stream: u32,
+    /// Iterations of the outermost loop of the reduction, of a part, and in all.
+    pub(super) step: i64,
+    pub(super) extent: i64,
+    /// Reduction points of an iteration.
+    pub(super) inner: i64,
+}
+
+impl Cuts {
+    /// Parts in all.
+    pub(super) fn parts(&self) -> i64 {
+        (self.extent + self.step - 1) / self.step
+    }
 }
 fn is_f32(f: &FuncCtx, access: &Access) -> bool {
     f.unit.program.buffers[access.buffer].dtype == DType::F32
@@ -94,6 +126,8 @@ pub(super) fn plan<'a>(
     let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
     let large = (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= LARGE_B_ELEMS);
     let ahead = large && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
+    let right_buffer = rhs_stream.origin.buffer;
+    let cuts = cuts(&levels, rhs, &epilogue, &streams, &lhs, [lhs.origin.buffer, right_buffer]);
     Some(Plan {
         contract,
         shape,
@@ -107,7 +141,44 @@ pub(super) fn plan<'a>(
         streams,
         scalars,
         epilogue,
+        cuts,
     })
+}
+
+/// How to cut the reduction, if it is deep and the sums have a place to wait in: one that is stored to in the end and
+/// not read before.
+fn cuts(
+    levels: &[(Dim, Dim, Dim)],
+    rhs: Rhs,
+    epilogue: &Body,
+    streams: &[Stream],
+    lhs: &Stream,
+    others: [BufferId; 2],
+) -> Option<Cuts> {
+    let extents: Vec<i64> = levels.iter().map(|level| level.0.as_i64()).collect::<Option<_>>()?;
+    let (extent, within) = extents.split_last()?;
+    let inner: i64 = within.iter().product();
+    let in_pages = lhs.row.as_i64().is_some_and(|row| row * 4 % PAGE_BYTES == 0);
+    let (deep, part_depth) = if in_pages { DEEP_IN_PAGES } else { DEEP };
+    if !matches!(rhs, Rhs::Panels(_)) || extent * inner < deep {
+        return None;
+    }
+    let buffer = |stream: u32| streams[stream as usize].origin.buffer;
+    let loads = |stored: u32| {
+        epilogue.insts.iter().any(|(op, _)| matches!(op, Op::Load(other) if buffer(*other) == buffer(stored)))
+    };
+    let stream = epilogue.insts.iter().find_map(|(op, _)| match op {
+        Op::Store(stream, value) if epilogue.insts[*value as usize].1 == Ty::F32 => Some(*stream),
+        _ => None,
+    })?;
+    let waits = columns(&streams[stream as usize].column) == Columns::Unit
+        && !loads(stream)
+        && !others.contains(&buffer(stream));
+    let parts = (extent * inner + part_depth - 1) / part_depth;
+    let step = (extent + parts - 1) / parts;
+    // Whole rounds of the unrolled loop.
+    let step = if within.is_empty() { (step + 7) / 8 * 8 } else { step };
+    (waits && step < *extent).then_some(Cuts { stream, step, extent: *extent, inner })
 }
 
 /// What `expr` moves by along each axis, and its value where all are zero.
@@ -155,7 +226,8 @@ fn right(f: &FuncCtx, facts: &Facts, contract: &Contract) -> Option<(Rhs, Vec<Di
 }
 
 impl Plan<'_> {
-    pub(super) fn key(&self, rows: usize, vectors: usize, tail: bool) -> LeafKey {
+    pub(super) fn key(&self, rows: usize, vectors: usize, tail: bool, part: Part) -> LeafKey {
+        let is_left = matches!(part, Part::First(_) | Part::Middle(_));
         LeafKey::Tile(TileKey {
             rows: rows as u8,
             vectors: vectors as u8,
@@ -164,9 +236,10 @@ impl Plan<'_> {
             levels: self.levels.len() as u8,
             rhs: self.rhs,
             ahead: self.ahead,
+            part,
             streams: self.streams.iter().map(|stream| columns(&stream.column)).collect(),
             scalars: self.scalars.len() as u32,
-            epilogue: self.epilogue.clone(),
+            epilogue: if is_left { Body::default() } else { self.epilogue.clone() },
         })
     }
 
@@ -176,7 +249,7 @@ impl Plan<'_> {
 
     /// The arguments that stay the same for all tiles, at the current values of the outer row axes.
     pub(super) fn args(&self, f: &mut FuncCtx) -> Result<(TileKey, Args)> {
-        let LeafKey::Tile(key) = self.key(1, 1, false) else { unreachable!("made as a tile") };
+        let LeafKey::Tile(key) = self.key(1, 1, false, Part::Whole) else { unreachable!("made as a tile") };
         let mut args = Args::new(key.slots());
         args.set(TileKey::A, f.address(&self.lhs.origin)?);
         args.set(TileKey::A_ROW, f.dim(&(&self.lhs.row * 4))?);

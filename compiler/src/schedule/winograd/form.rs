@@ -41,18 +41,18 @@ impl Form {
         [0.0].into_iter().chain(pairs).collect()
     }
 
-    /// A filter in the basis, row by row of points.
-    pub(super) fn filter(&self, taps: &[[f64; TAPS]; TAPS]) -> Vec<f64> {
+    /// `lanes` filters side by side in the basis: the values at each point, row by row of points.
+    pub(super) fn change_filters(&self, taps: &[[&[f32]; TAPS]; TAPS], lanes: usize) -> Vec<Vec<f64>> {
         let to = self.filter_matrix();
+        let combine = |factors: &[f64; TAPS], of: [&[f64]; TAPS]| -> Vec<f64> {
+            (0..lanes).map(|lane| (0..TAPS).map(|k| factors[k] * of[k][lane]).sum()).collect()
+        };
+        let taps = taps.map(|row| row.map(|tap| tap.iter().copied().map(f64::from).collect::<Vec<f64>>()));
         let mut values = Vec::with_capacity(to.len() * to.len());
-        for row in &to {
-            for column in &to {
-                let products = (0..TAPS).map(|i| {
-                    let along: f64 = (0..TAPS).map(|j| taps[i][j] * column[j]).sum();
-                    row[i] * along
-                });
-                values.push(products.sum());
-            }
+        for down in &to {
+            let row: Vec<Vec<f64>> =
+                (0..TAPS).map(|j| combine(down, [&taps[0][j], &taps[1][j], &taps[2][j]])).collect();
+            values.extend(to.iter().map(|across| combine(across, [&row[0], &row[1], &row[2]])));
         }
         values
     }

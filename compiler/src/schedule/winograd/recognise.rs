@@ -104,24 +104,22 @@ impl Convolution {
         let n_panels = (self.columns as usize).div_ceil(width);
         let point_elems = n_panels * channels * width;
         let points = form.inputs() * form.inputs();
+        let bytes = packed.bytes().chunks_exact(4);
+        let packed: Vec<f32> =
+            bytes.filter_map(|four| Some(f32::from_le_bytes(four.try_into().ok()?))).collect();
         let mut values = vec![0_f32; points * point_elems];
-        let element = |at: usize| {
-            let bytes = packed.bytes().get(4 * at..4 * at + 4)?;
-            Some(f64::from(f32::from_le_bytes(bytes.try_into().ok()?)))
-        };
         for panel in 0..n_panels {
             for channel in 0..channels {
-                for lane in 0..width {
-                    let mut window = [[0.0; TAPS]; TAPS];
-                    for tap in 0..taps {
-                        let k = tap * channels + channel;
-                        window[tap / TAPS][tap % TAPS] =
-                            element((panel * taps * channels + k) * width + lane)?;
-                    }
-                    let place = (panel * channels + channel) * width + lane;
-                    for (point, value) in form.filter(&window).into_iter().enumerate() {
-                        values[point * point_elems + place] = value as f32;
-                    }
+                let tap = |tap: usize| {
+                    let from = ((panel * taps + tap) * channels + channel) * width;
+                    packed.get(from..from + width)
+                };
+                let row = |i: usize| Some([tap(i * TAPS)?, tap(i * TAPS + 1)?, tap(i * TAPS + 2)?]);
+                let window = [row(0)?, row(1)?, row(2)?];
+                let place = (panel * channels + channel) * width;
+                for (point, lanes) in form.change_filters(&window, width).into_iter().enumerate() {
+                    let to = values[point * point_elems + place..][..width].iter_mut();
+                    to.zip(lanes).for_each(|(to, value)| *to = value as f32);
                 }
             }
         }

@@ -20,7 +20,7 @@ pub(super) const STACK: Int = Int(u32::MAX);
 const SLOT_BYTES: i32 = 64;
 
 /// More rounds than there can be spills in any leaf.
-const MOST_ROUNDS: usize = 64;
+const MOST_ROUNDS: usize = 1024;
 
 /// How many registers there are of each class.
 #[derive(Clone, Copy, Debug)]

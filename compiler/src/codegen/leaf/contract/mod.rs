@@ -6,17 +6,22 @@
 //! the next tile.
 //!
 //! Every element's sum runs over `k` in the one order that the nest gives, one fused step after another, from zero: so
-//! its bits depend neither on the tile's shape nor on how many rows there are.
+//! its bits depend neither on the tile's shape nor on how many rows there are. A deep reduction may be cut in parts that
+//! run one after another over many tiles, see [`Part`]; sums that wait are stored and loaded as they are.
 //!
 //! B is either packed in panels of [`PANEL`] columns, `k` after `k`, filled up with zeros, or rows in memory.
 //! [`PANEL`] is a multiple of every ISA's lanes, so all ISAs share one packed constant; wide tiles read several panels.
 
-use super::body::{Body, Lanes};
+mod epilogue;
+mod key;
+
+pub use key::{Columns, PANEL, Part, Rhs, TileKey};
+
 use crate::codegen::vector::{
     Builder, Shape,
     code::{Code, Int, IntOp, Mask, Mem, Vector},
 };
-use crate::scalar::{CompareOp, ReduceOp};
+use crate::scalar::CompareOp;
 
 /// Bytes that memory is fetched by.
 const LINE_BYTES: usize = 64;
@@ -24,101 +29,8 @@ const LINE_BYTES: usize = 64;
 /// Tiles of fewer rows read so much of B for what they compute that asking for more would hold them up.
 const FEWEST_ROWS_AHEAD: u8 = 4;
 
-/// Columns of a panel.
-pub const PANEL: usize = 16;
-
 /// Steps of the innermost loop that are unrolled.
 const UNROLL: usize = 4;
-
-/// Longest epilogue, in steps, that is repeated for each row of the tile.
-const UNROLLED_COST: usize = 12;
-
-/// Where B comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Rhs {
-    /// Packed panels of this many columns, see [`PANEL`].
-    Panels(u32),
-    /// Columns are consecutive, `k` by any stride.
-    Rows,
-    /// Columns and `k` by any stride.
-    Scattered,
-}
-
-/// How an epilogue stream moves along the columns.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Columns {
-    /// Not at all.
-    Fixed,
-    /// Consecutive.
-    Unit,
-    /// By any number of bytes.
-    Stride,
-}
-
-/// Everything that a tile's code depends on.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct TileKey {
-    /// Rows of the tile.
-    pub rows: u8,
-    /// Vectors of columns.
-    pub vectors: u8,
-    /// Only the first [`TileKey::COLUMNS`] columns exist.
-    pub tail: bool,
-    /// Consecutive `k` are consecutive in A's memory.
-    pub dense: bool,
-    /// Loops of the reduction, at least one.
-    pub levels: u8,
-    /// Where B comes from.
-    pub rhs: Rhs,
-    /// Ask for the panels of the next tile of columns meanwhile: worth it where B comes from far away.
-    pub ahead: bool,
-    /// The epilogue's streams.
-    pub streams: Vec<Columns>,
-    /// Scalar arguments of the epilogue.
-    pub scalars: u32,
-    /// What is done with each sum.
-    pub epilogue: Body,
-}
-
-/// Where a tile leaf's arguments lie in the argument block; strides are in bytes.
-impl TileKey {
-    /// A at the first row and `k` 0.
-    pub const A: usize = 0;
-    /// From row to row of A.
-    pub const A_ROW: usize = 1;
-    /// From `k` to `k` of A, unless dense.
-    pub const A_K: usize = 2;
-    /// B at `k` 0 and the tile's first column.
-    pub const B: usize = 3;
-    /// From `k` to `k` of B, unless packed.
-    pub const B_K: usize = 4;
-    /// From column to column of a scattered B; from panel to panel of a packed one.
-    pub const B_COLUMN: usize = 5;
-    /// Number of tiles.
-    pub const TILES: usize = 6;
-    /// Number of columns, in tail tiles.
-    pub const COLUMNS: usize = 7;
-
-    /// Level `level` of the reduction, 0 being the innermost: its count; then, but for level 0, what A and B move.
-    pub fn level(level: u8) -> usize {
-        8 + 3 * level as usize
-    }
-
-    /// Stream `stream`: its address at the first row and column, bytes from row to row, bytes from column to column.
-    pub fn stream(&self, stream: u32) -> usize {
-        TileKey::level(self.levels) + 3 * stream as usize
-    }
-
-    /// Scalar argument `scalar`, 32 bits of it.
-    pub fn scalar(&self, scalar: u32) -> usize {
-        self.stream(self.streams.len() as u32) + scalar as usize
-    }
-
-    /// Length of the argument block.
-    pub fn slots(&self) -> usize {
-        self.scalar(self.scalars)
-    }
-}
 
 /// Most rows of a tile on an ISA of this shape.
 pub fn max_rows(shape: Shape) -> usize {
@@ -150,11 +62,14 @@ pub fn emit(key: &TileKey, shape: Shape) -> Code {
     let tile = Tile::new(&mut b, key);
     let tiles = b.arg(TileKey::TILES);
     b.repeat(tiles, 1, |b| {
-        tile.zero(b);
+        tile.start(b);
         let (a, rhs) = (b.copy(tile.a), b.copy(tile.b));
         tile.look_ahead(b);
         tile.level(b, key.levels - 1, a, rhs);
-        tile.epilogue(b);
+        match key.part.left() {
+            Some(stream) => tile.leave(b, stream),
+            None => tile.epilogue(b),
+        }
         let next = b.int_op(IntOp::Mul, tile.multiples[1], i32::from(key.rows));
         b.advance(tile.a, next);
     });
@@ -198,10 +113,25 @@ impl<'a> Tile<'a> {
         Tile { key, a, multiples, b: rhs, sums, streams, ahead, parts }
     }
 
-    fn zero(&self, b: &mut Builder) {
-        let zero = b.float(0.0);
-        for sum in self.sums.iter().flatten() {
-            b.set(*sum, zero);
+    /// Sets the sums to zero, or to what an earlier part left of them.
+    fn start(&self, b: &mut Builder) {
+        let Some(stream) = self.key.part.resumed() else {
+            let zero = b.float(0.0);
+            self.sums.iter().flatten().for_each(|sum| b.set(*sum, zero));
+            return;
+        };
+        let row = b.copy(self.streams[stream as usize]);
+        let stride = b.arg(self.key.stream(stream) + 1);
+        for sums in &self.sums {
+            for (vector, &sum) in sums.iter().enumerate() {
+                let mem = Mem::from(row).plus(4 * vector * b.lanes());
+                let left = match self.parts.get(vector) {
+                    None => b.load(mem),
+                    Some(&(n, mask)) => b.load_first(mem, n, mask),
+                };
+                b.set(sum, left);
+            }
+            b.advance(row, stride);
         }
     }
 
@@ -384,50 +314,6 @@ impl<'a> Tile<'a> {
         }
         b.load(lanes)
     }
-
-    fn epilogue(&self, b: &mut Builder) {
-        if self.key.epilogue.cost() > UNROLLED_COST {
-            return self.epilogue_by_rows(b);
-        }
-        // Copies, so that what the epilogue lacks registers for is not taken from the reduction.
-        let copies: Vec<Vec<Vector>> =
-            self.sums.iter().map(|row| row.iter().map(|sum| b.variable(*sum)).collect()).collect();
-        for row in &copies {
-            self.epilogue_row(b, row);
-        }
-    }
-
-    /// The epilogue as a loop over rows, the sums going through memory: long code is not repeated for each.
-    fn epilogue_by_rows(&self, b: &mut Builder) {
-        let bytes = 4 * b.lanes();
-        let vectors = self.key.vectors as usize;
-        let place = b.scratch(self.key.rows as usize * vectors * bytes);
-        for (idx, sum) in self.sums.iter().flatten().enumerate() {
-            b.store(Mem::from(place).plus(idx * bytes), *sum);
-        }
-        let rows = b.imm(i64::from(self.key.rows));
-        b.repeat(rows, 1, |b| {
-            let row: Vec<Vector> =
-                (0..vectors).map(|vector| b.load(Mem::from(place).plus(vector * bytes))).collect();
-            self.epilogue_row(b, &row);
-            b.advance(place, (vectors * bytes) as i32);
-        });
-    }
-
-    /// The epilogue of one row, after which the streams stand at the next.
-    fn epilogue_row(&self, b: &mut Builder, sums: &[Vector]) {
-        for (vector, &sum) in sums.iter().enumerate() {
-            let mut at = At { tile: self, sum, vector };
-            match self.parts.get(vector) {
-                None => self.key.epilogue.emit(b, &mut at),
-                Some(&(n, _)) => b.when(CompareOp::Gt, n, 0, |b| self.key.epilogue.emit(b, &mut at)),
-            }
-        }
-        for (stream, &pointer) in self.streams.iter().enumerate() {
-            let stride = b.arg(self.key.stream(stream as u32) + 1);
-            b.advance(pointer, stride);
-        }
-    }
 }
 
 /// Columns left for each vector of a tail tile, with their masks.
@@ -458,87 +344,4 @@ fn panel_mem(base: Int, offsets: &[Int], panel: usize) -> Mem {
     }
     let shift = panel.trailing_zeros();
     Mem { base, index: Some((offsets[(panel >> shift) / 2], 1 << shift)), disp: 0 }
-}
-
-/// One vector of sums in the epilogue.
-struct At<'a> {
-    tile: &'a Tile<'a>,
-    sum: Vector,
-    vector: usize,
-}
-
-impl At<'_> {
-    fn unit(&self, b: &Builder, stream: u32) -> Mem {
-        Mem::from(self.tile.streams[stream as usize]).plus(4 * self.vector * b.lanes())
-    }
-
-    /// Where the first column lies in a stream with a stride, and the stride.
-    fn first(&self, b: &mut Builder, stream: u32) -> (Int, Int) {
-        let stride = b.arg(self.tile.key.stream(stream) + 2);
-        let skip = b.int_op(IntOp::Mul, stride, (self.vector * b.lanes()) as i32);
-        (b.int_op(IntOp::Add, self.tile.streams[stream as usize], skip), stride)
-    }
-}
-
-impl Lanes for At<'_> {
-    fn load(&mut self, b: &mut Builder, stream: u32) -> Vector {
-        match (self.tile.key.streams[stream as usize], self.tile.parts.get(self.vector)) {
-            (Columns::Fixed, _) => b.broadcast(self.tile.streams[stream as usize]),
-            (Columns::Unit, None) => b.load(self.unit(b, stream)),
-            (Columns::Unit, Some(&(n, mask))) => b.load_first(self.unit(b, stream), n, mask),
-            (Columns::Stride, _) => {
-                let (first, stride) = self.first(b, stream);
-                self.tile.apart(b, self.vector, first, stride)
-            }
-        }
-    }
-
-    fn store(&mut self, b: &mut Builder, stream: u32, value: Vector) {
-        match (self.tile.key.streams[stream as usize], self.tile.parts.get(self.vector)) {
-            (Columns::Fixed, _) => b.store_one(self.tile.streams[stream as usize], value),
-            (Columns::Unit, None) => b.store(self.unit(b, stream), value),
-            (Columns::Unit, Some(&(n, mask))) => b.store_first(self.unit(b, stream), value, n, mask),
-            (Columns::Stride, None) => {
-                let (first, stride) = self.first(b, stream);
-                let places = b.lane_places(first, stride);
-                b.store_lanes(places, value);
-            }
-            (Columns::Stride, Some(&(n, _))) => {
-                let (first, stride) = self.first(b, stream);
-                store_existing(b, (first, stride), value, n);
-            }
-        }
-    }
-
-    fn splat(&mut self, b: &mut Builder, slot: u32) -> Vector {
-        b.broadcast(b.arg_mem(self.tile.key.scalar(slot)))
-    }
-
-    fn sum(&mut self, _: &mut Builder) -> Vector {
-        self.sum
-    }
-
-    fn variable(&mut self, _: u32) -> Vector {
-        unreachable!("epilogues have no scalar variables")
-    }
-
-    fn reduce(&mut self, _: &mut Builder, _: ReduceOp, _: Vector, _: u32) {
-        unreachable!("epilogues do not reduce")
-    }
-}
-
-/// Stores the lanes below `n`, lane by lane, each brought to lane 0 in its turn.
-fn store_existing(b: &mut Builder, (place, stride): (Int, Int), value: Vector, n: Int) {
-    for lane in 0..b.lanes() {
-        b.when(CompareOp::Gt, n, lane as i32, |b| {
-            let mut shown = value;
-            for bit in 0..b.lanes().trailing_zeros() {
-                if lane >> bit & 1 == 1 {
-                    shown = b.butterfly(shown, 1 << bit);
-                }
-            }
-            b.store_one(place, shown);
-            b.advance(place, stride);
-        });
-    }
 }

@@ -1,0 +1,157 @@
+//! What is done with the sums of a tile, and how its streams are read and written.
+
+use super::{Tile, key::Columns};
+use crate::{
+    codegen::{
+        leaf::body::Lanes,
+        vector::{
+            Builder,
+            code::{Int, IntOp, Mem, Vector},
+        },
+    },
+    scalar::{CompareOp, ReduceOp},
+};
+
+/// Longest epilogue, in steps, that is repeated for each row of the tile.
+const UNROLLED_COST: usize = 12;
+
+impl Tile<'_> {
+    /// Stores the sums as they are, after which the stream stands at the next tile.
+    pub(super) fn leave(&self, b: &mut Builder, stream: u32) {
+        let stride = b.arg(self.key.stream(stream) + 1);
+        for sums in &self.sums {
+            for (vector, &sum) in sums.iter().enumerate() {
+                At { tile: self, sum, vector }.store(b, stream, sum);
+            }
+            b.advance(self.streams[stream as usize], stride);
+        }
+    }
+
+    /// Runs the epilogue on the finished sums, after which its streams stand at the next tile.
+    pub(super) fn epilogue(&self, b: &mut Builder) {
+        if self.key.epilogue.cost() > UNROLLED_COST {
+            return self.epilogue_by_rows(b);
+        }
+        // Copies, so that what the epilogue lacks registers for is not taken from the reduction.
+        let copies: Vec<Vec<Vector>> =
+            self.sums.iter().map(|row| row.iter().map(|sum| b.variable(*sum)).collect()).collect();
+        for row in &copies {
+            self.epilogue_row(b, row);
+        }
+    }
+
+    /// The epilogue as a loop over rows, the sums going through memory: long code is not repeated for each.
+    fn epilogue_by_rows(&self, b: &mut Builder) {
+        let bytes = 4 * b.lanes();
+        let vectors = self.key.vectors as usize;
+        let place = b.scratch(self.key.rows as usize * vectors * bytes);
+        for (idx, sum) in self.sums.iter().flatten().enumerate() {
+            b.store(Mem::from(place).plus(idx * bytes), *sum);
+        }
+        let rows = b.imm(i64::from(self.key.rows));
+        b.repeat(rows, 1, |b| {
+            let row: Vec<Vector> =
+                (0..vectors).map(|vector| b.load(Mem::from(place).plus(vector * bytes))).collect();
+            self.epilogue_row(b, &row);
+            b.advance(place, (vectors * bytes) as i32);
+        });
+    }
+
+    /// The epilogue of one row, after which the streams stand at the next.
+    fn epilogue_row(&self, b: &mut Builder, sums: &[Vector]) {
+        for (vector, &sum) in sums.iter().enumerate() {
+            let mut at = At { tile: self, sum, vector };
+            match self.parts.get(vector) {
+                None => self.key.epilogue.emit(b, &mut at),
+                Some(&(n, _)) => b.when(CompareOp::Gt, n, 0, |b| self.key.epilogue.emit(b, &mut at)),
+            }
+        }
+        for (stream, &pointer) in self.streams.iter().enumerate() {
+            let stride = b.arg(self.key.stream(stream as u32) + 1);
+            b.advance(pointer, stride);
+        }
+    }
+}
+
+/// One vector of sums in the epilogue.
+struct At<'a> {
+    tile: &'a Tile<'a>,
+    sum: Vector,
+    vector: usize,
+}
+
+impl At<'_> {
+    fn unit(&self, b: &Builder, stream: u32) -> Mem {
+        Mem::from(self.tile.streams[stream as usize]).plus(4 * self.vector * b.lanes())
+    }
+
+    /// Where the first column lies in a stream with a stride, and the stride.
+    fn first(&self, b: &mut Builder, stream: u32) -> (Int, Int) {
+        let stride = b.arg(self.tile.key.stream(stream) + 2);
+        let skip = b.int_op(IntOp::Mul, stride, (self.vector * b.lanes()) as i32);
+        (b.int_op(IntOp::Add, self.tile.streams[stream as usize], skip), stride)
+    }
+}
+
+impl Lanes for At<'_> {
+    fn load(&mut self, b: &mut Builder, stream: u32) -> Vector {
+        match (self.tile.key.streams[stream as usize], self.tile.parts.get(self.vector)) {
+            (Columns::Fixed, _) => b.broadcast(self.tile.streams[stream as usize]),
+            (Columns::Unit, None) => b.load(self.unit(b, stream)),
+            (Columns::Unit, Some(&(n, mask))) => b.load_first(self.unit(b, stream), n, mask),
+            (Columns::Stride, _) => {
+                let (first, stride) = self.first(b, stream);
+                self.tile.apart(b, self.vector, first, stride)
+            }
+        }
+    }
+
+    fn store(&mut self, b: &mut Builder, stream: u32, value: Vector) {
+        match (self.tile.key.streams[stream as usize], self.tile.parts.get(self.vector)) {
+            (Columns::Fixed, _) => b.store_one(self.tile.streams[stream as usize], value),
+            (Columns::Unit, None) => b.store(self.unit(b, stream), value),
+            (Columns::Unit, Some(&(n, mask))) => b.store_first(self.unit(b, stream), value, n, mask),
+            (Columns::Stride, None) => {
+                let (first, stride) = self.first(b, stream);
+                let places = b.lane_places(first, stride);
+                b.store_lanes(places, value);
+            }
+            (Columns::Stride, Some(&(n, _))) => {
+                let (first, stride) = self.first(b, stream);
+                store_existing(b, (first, stride), value, n);
+            }
+        }
+    }
+
+    fn splat(&mut self, b: &mut Builder, slot: u32) -> Vector {
+        b.broadcast(b.arg_mem(self.tile.key.scalar(slot)))
+    }
+
+    fn sum(&mut self, _: &mut Builder) -> Vector {
+        self.sum
+    }
+
+    fn variable(&mut self, _: u32) -> Vector {
+        unreachable!("epilogues have no scalar variables")
+    }
+
+    fn reduce(&mut self, _: &mut Builder, _: ReduceOp, _: Vector, _: u32) {
+        unreachable!("epilogues do not reduce")
+    }
+}
+
+/// Stores the lanes below `n`, lane by lane, each brought to lane 0 in its turn.
+fn store_existing(b: &mut Builder, (place, stride): (Int, Int), value: Vector, n: Int) {
+    for lane in 0..b.lanes() {
+        b.when(CompareOp::Gt, n, lane as i32, |b| {
+            let mut shown = value;
+            for bit in 0..b.lanes().trailing_zeros() {
+                if lane >> bit & 1 == 1 {
+                    shown = b.butterfly(shown, 1 << bit);
+                }
+            }
+            b.store_one(place, shown);
+            b.advance(place, stride);
+        });
+    }
+}

@@ -1,0 +1,127 @@
+//! What a tile is, and where its arguments lie.
+
+use crate::codegen::leaf::body::Body;
+
+/// Columns of a panel.
+pub const PANEL: usize = 16;
+
+/// Where B comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Rhs {
+    /// Packed panels of this many columns, see [`PANEL`].
+    Panels(u32),
+    /// Columns are consecutive, `k` by any stride.
+    Rows,
+    /// Columns and `k` by any stride.
+    Scattered,
+}
+
+/// How an epilogue stream moves along the columns.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Columns {
+    /// Not at all.
+    Fixed,
+    /// Consecutive.
+    Unit,
+    /// By any number of bytes.
+    Stride,
+}
+
+/// Which part of the reduction a tile does. Sums that are not finished wait in a stream that the epilogue stores to in
+/// the end, so they need no memory of their own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Part {
+    /// All of it.
+    Whole,
+    /// The first part; sums wait in this stream.
+    First(u32),
+    /// One that is neither the first nor the last.
+    Middle(u32),
+    /// The last part, and the epilogue.
+    Last(u32),
+}
+
+impl Part {
+    /// The stream that sums are taken up from.
+    pub(super) fn resumed(self) -> Option<u32> {
+        match self {
+            Part::Middle(stream) | Part::Last(stream) => Some(stream),
+            Part::Whole | Part::First(_) => None,
+        }
+    }
+
+    /// The stream that sums are left in.
+    pub(super) fn left(self) -> Option<u32> {
+        match self {
+            Part::First(stream) | Part::Middle(stream) => Some(stream),
+            Part::Whole | Part::Last(_) => None,
+        }
+    }
+}
+
+/// Everything that a tile's code depends on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TileKey {
+    /// Rows of the tile.
+    pub rows: u8,
+    /// Vectors of columns.
+    pub vectors: u8,
+    /// Only the first [`TileKey::COLUMNS`] columns exist.
+    pub tail: bool,
+    /// Consecutive `k` are consecutive in A's memory.
+    pub dense: bool,
+    /// Loops of the reduction, at least one.
+    pub levels: u8,
+    /// Where B comes from.
+    pub rhs: Rhs,
+    /// Ask for the panels of the next tile of columns meanwhile: worth it where B comes from far away.
+    pub ahead: bool,
+    /// Which part of the reduction it does.
+    pub part: Part,
+    /// The epilogue's streams.
+    pub streams: Vec<Columns>,
+    /// Scalar arguments of the epilogue.
+    pub scalars: u32,
+    /// What is done with each sum that is finished.
+    pub epilogue: Body,
+}
+
+/// Where a tile leaf's arguments lie in the argument block; strides are in bytes.
+impl TileKey {
+    /// A at the first row and `k` 0.
+    pub const A: usize = 0;
+    /// From row to row of A.
+    pub const A_ROW: usize = 1;
+    /// From `k` to `k` of A, unless dense.
+    pub const A_K: usize = 2;
+    /// B at `k` 0 and the tile's first column.
+    pub const B: usize = 3;
+    /// From `k` to `k` of B, unless packed.
+    pub const B_K: usize = 4;
+    /// From column to column of a scattered B; from panel to panel of a packed one.
+    pub const B_COLUMN: usize = 5;
+    /// Number of tiles.
+    pub const TILES: usize = 6;
+    /// Number of columns, in tail tiles.
+    pub const COLUMNS: usize = 7;
+
+    /// Level `level` of the reduction, 0 being the innermost: its count; then, but for level 0, what A and B move.
+    pub fn level(level: u8) -> usize {
+        8 + 3 * level as usize
+    }
+
+    /// Stream `stream`: its address at the first row and column, bytes from row to row, bytes from column to column.
+    pub fn stream(&self, stream: u32) -> usize {
+        TileKey::level(self.levels) + 3 * stream as usize
+    }
+
+    /// Scalar argument `scalar`, 32 bits of it.
+    pub fn scalar(&self, scalar: u32) -> usize {
+        self.stream(self.streams.len() as u32) + scalar as usize
+    }
+
+    /// Length of the argument block.
+    pub fn slots(&self) -> usize {
+        self.scalar(self.scalars)
+    }
+}
