@@ -6,6 +6,7 @@
 
 use super::{
     driver,
+    images::Images,
     unit::{Unit, internal},
     vector::x86::detect,
 };
@@ -16,10 +17,21 @@ use cranelift_module::{DataDescription, FuncId, Linkage, Module};
 /// Emits `run`; also the number of kernels.
 pub(super) fn run(unit: &mut Unit) -> Result<(FuncId, usize)> {
     let n_kernels = unit.program.kernels.len();
+    match Images::of(unit.program) {
+        None => Ok((all(unit, "run", Linkage::Export)?, n_kernels)),
+        Some(images) => {
+            let inner = all(unit, "run_images", Linkage::Local)?;
+            Ok((images.run(unit, inner)?, n_kernels))
+        }
+    }
+}
+
+/// The function of this name that runs all kernels.
+fn all(unit: &mut Unit, name: &str, linkage: Linkage) -> Result<FuncId> {
     let wider = unit.options.levels.clone();
     if wider.is_empty() {
         let kernels = driver::kernels(unit, "")?;
-        return Ok((driver::run(unit, &kernels, "run", Linkage::Export)?, n_kernels));
+        return driver::run(unit, &kernels, name, linkage);
     }
     let kernels = driver::kernels(unit, "")?;
     let least = driver::run(unit, &kernels, "run_least", Linkage::Local)?;
@@ -30,7 +42,7 @@ pub(super) fn run(unit: &mut Unit) -> Result<(FuncId, usize)> {
         let name = format!("run_{}", suffix(level));
         runs.push((level, driver::run(unit, &kernels, &name, Linkage::Local)?));
     }
-    Ok((dispatch(unit, least, &runs)?, n_kernels))
+    dispatch(unit, least, &runs, name, linkage)
 }
 
 fn suffix(level: Level) -> String {
@@ -46,8 +58,14 @@ fn rank(level: Level) -> i64 {
     }
 }
 
-/// The exported `run`; `runs` from the lowest level to the highest.
-fn dispatch(unit: &mut Unit, least: FuncId, runs: &[(Level, FuncId)]) -> Result<FuncId> {
+/// The function that goes to one of `runs`, which stand from the lowest level to the highest.
+fn dispatch(
+    unit: &mut Unit,
+    least: FuncId,
+    runs: &[(Level, FuncId)],
+    own_name: &str,
+    linkage: Linkage,
+) -> Result<FuncId> {
     let name = unit.symbol("level");
     let mut data = DataDescription::new();
     data.define(vec![0; 8].into());
@@ -63,8 +81,8 @@ fn dispatch(unit: &mut Unit, least: FuncId, runs: &[(Level, FuncId)]) -> Result<
     let code = detect::detect()?;
     unit.module.define_function_bytes(ask, 16, &code, &[]).map_err(|e| internal(&name, e))?;
 
-    let name = unit.symbol("run");
-    let id = unit.declare(&name, Linkage::Export, &[types::I64; 5], &[types::I32])?;
+    let name = unit.symbol(own_name);
+    let id = unit.declare(&name, linkage, &[types::I64; 5], &[types::I32])?;
     unit.define(id, |f, params| {
         let place = f.data_address(word);
         let known = f.builder.ins().load(types::I64, MemFlagsData::trusted(), place, 0);

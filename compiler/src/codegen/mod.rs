@@ -12,6 +12,7 @@ mod desc;
 mod driver;
 pub mod fail;
 pub mod function;
+mod images;
 mod index;
 mod lanes;
 pub mod leaf;
