@@ -62,7 +62,10 @@ fn main() {
     for _ in 0..rounds {
         let (direct, batched) = (direct(&model, time), batched(&model, time));
         parts.push(batched / direct);
-        println!("direct {direct:8.0} rows/s, {CALLERS} callers {batched:8.0} rows/s: {:.2}", batched / direct);
+        println!(
+            "direct {direct:8.0} rows/s, {CALLERS} callers {batched:8.0} rows/s: {:.2}",
+            batched / direct
+        );
     }
     parts.sort_by(f64::total_cmp);
     println!("median {:.2}", parts[parts.len() / 2]);

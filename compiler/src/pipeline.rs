@@ -115,8 +115,21 @@ pub struct Compiled {
 /// # Errors
 /// When the target lacks what the model needs.
 pub fn compile(lowered: &Lowered, target: &Target, artifact: Artifact) -> Result<Compiled> {
-    let options =
-        Options { shared: artifact == Artifact::Shared, levels: target.wider.clone(), ..Options::default() };
+    compile_growing(lowered, target, artifact, false)
+}
+
+/// As [`compile`]; with `grows`, contexts take memory as calls need it.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_growing(
+    lowered: &Lowered,
+    target: &Target,
+    artifact: Artifact,
+    grows: bool,
+) -> Result<Compiled> {
+    let shared = artifact == Artifact::Shared;
+    let options = Options { shared, levels: target.wider.clone(), grows, ..Options::default() };
     let (object, summary) = emit::object::object(&lowered.program, &lowered.plan, target, &options)?;
     Ok(Compiled { object, header: emit::header::header(&lowered.program, &lowered.plan), summary })
 }

@@ -182,6 +182,27 @@ fn plan_places_buffers() {
 }
 
 #[test]
+fn grow_compiles_without_upper_bounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let so = path(folder.path(), "block.so");
+    let bounded = refusal(&[&["compile", BLOCK, "-o", &so, "--grow"], &DIMS[..]].concat());
+    assert!(bounded.contains("nothing to grow"), "{bounded}");
+    let open = ["compile", BLOCK, "-o", &so, "--grow", "--dim", "N=1..", "--dim", "S=1..64"];
+    assert_eq!(json(&open).len(), 1);
+    let model = symshape_runtime::Model::open(&so).unwrap();
+    assert!(model.grows() && model.symbols()[0].hi() > 1 << 16 && model.symbols()[1].hi() == 64);
+    let mut context = symshape_runtime::Context::new(&model).unwrap();
+    for (n, growths) in [(1, 1), (40, 2), (3, 2), (300, 3)] {
+        let x = vec![0.5_f32; n * 2 * 64];
+        let input = symshape_runtime::TensorRef::new(&[n, 2, 64], &x).unwrap();
+        let outputs = context.run_views(&[input]).unwrap();
+        let first = outputs.get(0).elems::<f32>().unwrap();
+        assert_eq!(first[..128], first[first.len() - 128..], "all rows are equal");
+        assert_eq!(context.growths(), growths, "N = {n}");
+    }
+}
+
+#[test]
 fn bad_command_lines_and_models_are_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let out = path(folder.path(), "m.o");

@@ -97,7 +97,7 @@ fn missing_bounds_show_the_flags() {
     refused(
         model(vec![node("Relu", &["x"], "y")]),
         &ImportOptions::default(),
-        "`N` (input `x` axis 0) has no upper bound; declare, for example, --dim N=1..64",
+        "`N` (input `x` axis 0) has no upper bound; declare, for example, --dim N=1..64, or compile with --grow",
     );
     let unknown = ImportOptions { dims: vec![parse_dim("M=1..2").unwrap()], ..bounded() };
     let options = ImportOptions { bounds: bounded().dims, ..unknown };

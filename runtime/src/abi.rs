@@ -10,7 +10,11 @@ use core::ffi::{c_char, c_void};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"symshape");
 
 /// Version of this ABI; a loader refuses a descriptor with another one.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
+
+/// Flag of a [`ModelDesc`]: symbols without a declared upper bound have one that no machine reaches, and a context
+/// takes memory as calls need it.
+pub const GROWS: u64 = 1;
 
 /// Name under which a shared object exports its [`ModelDesc`].
 pub const DESC_SYMBOL: &str = "symshape_model";
@@ -172,4 +176,6 @@ pub struct ModelDesc {
     pub run: RunFn,
     /// Sizes that are found while running: so many places follow the symbols in `dims`.
     pub n_found: u64,
+    /// What is special about the model: [`GROWS`] or nothing.
+    pub flags: u64,
 }

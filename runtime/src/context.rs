@@ -17,14 +17,49 @@ use core::fmt;
 /// Untouched bytes around the arena and between outputs, of address space only; see [`Context::run_guarded`].
 pub(crate) const GUARD_BYTES: usize = 4096;
 
+/// What of a context's memory is for what: the arena and the outputs, with guards around each.
+pub(crate) struct Room {
+    /// Offset of the arena.
+    pub(crate) arena_at: usize,
+    /// Its size.
+    pub(crate) arena_bytes: usize,
+    /// Offsets of the outputs; empty in lent memory.
+    pub(crate) outputs_at: Vec<usize>,
+    /// All of it.
+    pub(crate) bytes: usize,
+}
+
+impl Room {
+    /// Room for an arena and outputs of these sizes, if they don't exceed the address space.
+    pub(crate) fn new(arena_bytes: usize, outputs: impl Iterator<Item = usize>) -> Option<Room> {
+        let behind = |at: usize, bytes: usize| {
+            at.checked_add(bytes.checked_next_multiple_of(ALIGN_BYTES)?)?.checked_add(GUARD_BYTES)
+        };
+        let arena_at = GUARD_BYTES;
+        let mut bytes = behind(arena_at, arena_bytes)?;
+        let mut outputs_at = Vec::new();
+        for output in outputs {
+            outputs_at.push(bytes);
+            bytes = behind(bytes, output)?;
+        }
+        Some(Room { arena_at, arena_bytes, outputs_at, bytes })
+    }
+
+    /// Bytes that output `idx` can take.
+    pub(crate) fn output_bytes(&self, idx: usize) -> usize {
+        let end = self.outputs_at.get(idx + 1).copied().unwrap_or(self.bytes);
+        end - GUARD_BYTES - self.outputs_at[idx]
+    }
+}
+
 /// A caller of a model, for one thread at a time.
 pub struct Context {
     pub(crate) model: Model,
     pub(crate) memory: Arena,
-    /// Offset of the arena in `memory`.
-    pub(crate) arena_at: usize,
-    /// Offsets of the outputs in `memory`; empty in lent memory.
-    pub(crate) outputs_at: Vec<usize>,
+    /// What of `memory` is for what.
+    pub(crate) room: Room,
+    /// How often the memory was replaced by a larger one.
+    pub(crate) growths: u64,
     pub(crate) slots: Slots,
     #[cfg(feature = "std")]
     pub(crate) pool: Option<crate::pool::Pool>,
@@ -39,21 +74,17 @@ pub struct Context {
 
 impl Context {
     /// A context with memory of its own: the arena's and the outputs' bounds, reserved now, all but the first few
-    /// megabytes committed when touched.
+    /// megabytes committed when touched. Of a model that grows it has none yet.
     ///
     /// # Errors
     /// When the system refuses the address space.
     pub fn new(model: &Model) -> Result<Context, OpenError> {
-        let arena_at = GUARD_BYTES;
-        let mut end = arena_at + round_up(model.arena_max()) + GUARD_BYTES;
-        let mut outputs_at = Vec::with_capacity(model.outputs().len());
-        for output in model.outputs() {
-            outputs_at.push(end);
-            let size = output.max_bytes().checked_next_multiple_of(ALIGN_BYTES);
-            let next = size.and_then(|size| end.checked_add(size)?.checked_add(GUARD_BYTES));
-            end = next.ok_or(OpenError::Reserve { bytes: usize::MAX })?;
-        }
-        Ok(Context::over(model, Arena::reserve(end)?, arena_at, outputs_at))
+        let room = match model.grows() {
+            true => Room::new(0, model.outputs().iter().map(|_| 0)),
+            false => Room::new(model.arena_max(), model.outputs().iter().map(|output| output.max_bytes())),
+        };
+        let room = room.ok_or(OpenError::Reserve { bytes: usize::MAX })?;
+        Ok(Context::over(model, Arena::reserve(room.bytes)?, room))
     }
 
     /// A context whose arena is lent, a static array for instance; it has no memory for outputs, which go to the
@@ -67,11 +98,12 @@ impl Context {
         if got < needed {
             return Err(OpenError::TooSmall { needed, got });
         }
-        Ok(Context::over(model, memory, 0, Vec::new()))
+        let room = Room { arena_at: 0, arena_bytes: got, outputs_at: Vec::new(), bytes: got };
+        Ok(Context::over(model, memory, room))
     }
 
     /// A context over this memory.
-    fn over(model: &Model, memory: Arena, arena_at: usize, outputs_at: Vec<usize>) -> Context {
+    fn over(model: &Model, memory: Arena, room: Room) -> Context {
         let in_axes = model.inputs().iter().map(|input| input.rank()).sum();
         let mut out_starts = alloc::vec![0];
         for output in model.outputs() {
@@ -81,8 +113,8 @@ impl Context {
         Context {
             model: model.clone(),
             memory,
-            arena_at,
-            outputs_at,
+            room,
+            growths: 0,
             slots: Slots::new(model.inputs().len(), model.outputs().len()),
             #[cfg(feature = "std")]
             pool: None,
@@ -184,6 +216,7 @@ impl Context {
             self.accept(idx, output)?;
             self.slots.set_output(idx, output.bytes().as_mut_ptr());
         }
+        self.make_room(false)?;
         self.call(inputs)
     }
 
@@ -199,16 +232,17 @@ impl Context {
 
     /// Runs into the context's memory; `inputs` were bound last.
     pub(crate) fn run_bound(&mut self, inputs: &[TensorRef<'_>]) -> Result<(), CallError> {
-        if self.outputs_at.len() != self.model.outputs().len() {
+        if self.room.outputs_at.len() != self.model.outputs().len() {
             return Err(CallError::NoOutputMemory);
         }
-        for idx in 0..self.outputs_at.len() {
-            let (needed, got) = (self.output_bytes(idx), self.model.outputs()[idx].max_bytes());
+        self.make_room(true)?;
+        for idx in 0..self.room.outputs_at.len() {
+            let (needed, got) = (self.output_bytes(idx), self.room.output_bytes(idx));
             if needed > got {
                 let tensor = TensorName::output(&self.model.desc, idx);
                 return Err(CallError::TooSmall { tensor, needed, got });
             }
-            let at = self.memory.at(self.outputs_at[idx]);
+            let at = self.memory.at(self.room.outputs_at[idx]);
             self.slots.set_output(idx, at);
         }
         self.call(inputs)
@@ -255,11 +289,6 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Rounds up to the arena's alignment; `Model::from_desc` refuses sizes for which this could overflow.
-fn round_up(bytes: usize) -> usize {
-    bytes.next_multiple_of(ALIGN_BYTES)
-}
-
 /// The results of a call, in the context's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Outputs<'a> {
@@ -283,7 +312,7 @@ impl<'a> Outputs<'a> {
     /// When the model has no such output.
     pub fn get(&self, idx: usize) -> TensorRef<'a> {
         let context = self.context;
-        let bytes = context.memory.slice(context.outputs_at[idx], context.output_bytes(idx));
+        let bytes = context.memory.slice(context.room.outputs_at[idx], context.output_bytes(idx));
         let dtype = context.model.outputs()[idx].dtype();
         TensorRef::from_bytes(dtype, context.output_shape(idx), bytes).expect("sized and aligned for it")
     }

@@ -5,7 +5,7 @@
 
 use crate::{
     DType, OpenError, SymbolInfo, TensorInfo,
-    abi::{ABI_VERSION, Code, Error, Exec, MAGIC, ModelDesc, SymbolDesc, TensorDesc},
+    abi::{ABI_VERSION, Code, Error, Exec, GROWS, MAGIC, ModelDesc, SymbolDesc, TensorDesc},
 };
 use alloc::{string::String, sync::Arc, vec::Vec};
 use core::{
@@ -80,6 +80,11 @@ impl Desc {
     /// Whether shapes of outputs can be smaller than they were before the call.
     pub(crate) fn finds(&self) -> bool {
         self.raw.n_found > 0
+    }
+
+    /// Whether contexts take memory as calls need it.
+    pub(crate) fn grows(&self) -> bool {
+        self.raw.flags & GROWS != 0
     }
 
     /// The bound of the arena as the descriptor states it.

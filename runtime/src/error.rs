@@ -210,6 +210,12 @@ pub enum CallError {
         /// Rows of the last one.
         last: usize,
     },
+    /// The system refuses the memory that this call needs; only of models that grow.
+    #[error("this call needs {bytes} bytes of memory, which the system refuses")]
+    NoMemory {
+        /// How many.
+        bytes: usize,
+    },
     /// A symbol's value is outside its range.
     #[error("{0}")]
     OutOfRange(Broken),

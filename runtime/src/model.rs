@@ -193,6 +193,12 @@ impl Model {
         self.desc.arena_max() as usize
     }
 
+    /// Whether a symbol has no declared upper bound: contexts then take memory as calls need it, see
+    /// [`crate::Context::growths`], and the bounds of sizes mean little.
+    pub fn grows(&self) -> bool {
+        self.desc.grows()
+    }
+
     /// The closed form of [`Model::arena_bytes`], for people.
     pub fn arena_formula(&self) -> &str {
         &self.desc.formula

@@ -42,6 +42,9 @@ pub(super) struct Args {
     /// Partitions of the network
     #[arg(long, value_name = "K", default_value_t = 1)]
     partitions: u32,
+    /// Let symbols without an upper bound take any value: the memory of a context then grows when a call needs more
+    #[arg(long, conflicts_with = "emit")]
+    grow: bool,
     /// Precision of contractions
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
@@ -94,14 +97,19 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let place = || args.model.display().to_string();
     let options =
         crate::import::ImportOptions { name: args.name.clone(), ..args.contract.options(&args.model)? };
-    let graph = source::graph(&args.model, &options)?;
-    if args.emit == Some(Stage::Graph) {
-        line(&graph.to_string());
-        return Ok(Verdict::Yes);
-    }
-    progress.say("lowering");
     let threads = if is_source { 1 } else { args.threads };
-    let lowered = pipeline::lower_for(&graph, threads).at(place)?;
+    let lowered = if args.grow {
+        progress.say("looking for bounds");
+        super::grow::lowered(&args.model, &options, threads)?
+    } else {
+        let graph = source::graph(&args.model, &options)?;
+        if args.emit == Some(Stage::Graph) {
+            line(&graph.to_string());
+            return Ok(Verdict::Yes);
+        }
+        progress.say("lowering");
+        pipeline::lower_for(&graph, threads).at(place)?
+    };
     if let Some(stage) = args.emit {
         print(stage, &lowered, &target).at(place)?;
         return Ok(Verdict::Yes);
@@ -110,7 +118,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     progress.say("generating code");
     let sizes = match kind {
         Kind::Artifact(artifact) => {
-            let compiled = pipeline::compile(&lowered, &target, artifact).at(place)?;
+            let compiled = pipeline::compile_growing(&lowered, &target, artifact, args.grow).at(place)?;
             progress.say("writing");
             write(path, artifact, &lowered.program.name, &compiled, &target)?;
             let summary = &compiled.summary;

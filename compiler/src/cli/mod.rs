@@ -8,6 +8,7 @@ mod bench;
 mod compare;
 mod compile;
 mod feed;
+mod grow;
 mod npy;
 mod plan;
 mod progress;

@@ -107,6 +107,7 @@ fn model(unit: &mut Unit, functions: &Functions) -> Result<(DataId, String)> {
     table.data.push((offset_of!(ModelDesc, inputs), inputs));
     table.data.push((offset_of!(ModelDesc, outputs), outputs));
     table.put_i64(offset_of!(ModelDesc, n_found), program.found.len() as i64);
+    table.put_i64(offset_of!(ModelDesc, flags), if unit.options.grows { abi::GROWS as i64 } else { 0 });
     table.put_i64(offset_of!(ModelDesc, arena_max), unit.plan.arena_max as i64);
     table.put_text(unit, offset_of!(ModelDesc, arena_formula), &plan::arena_formula(program, unit.plan))?;
     table.functions.push((offset_of!(ModelDesc, check), functions.check));

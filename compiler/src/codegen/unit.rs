@@ -28,6 +28,8 @@ pub struct Options {
     pub clif: bool,
     /// Levels above the module's own that there is code for too; which is used is decided at the first call.
     pub levels: Vec<Level>,
+    /// Contexts take memory as calls need it, see [`symshape_runtime::abi::GROWS`].
+    pub grows: bool,
     /// Loops over single elements in place of vector leaves: slow, and what the leaves are compared with.
     pub scalar: bool,
 }

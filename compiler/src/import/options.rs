@@ -24,6 +24,8 @@ pub struct ImportOptions {
     pub binds: Vec<(String, Bound)>,
     /// Symbols without an upper bound are no error. Such a graph can be looked at, not compiled.
     pub unbounded: bool,
+    /// The upper bound of symbols that are declared without one.
+    pub cap: Option<i64>,
 }
 
 /// The value of an input that is a constant.
@@ -60,7 +62,7 @@ fn split<'a>(text: &'a str, form: &str) -> Result<(&'a str, &'a str)> {
     parts.ok_or_else(|| usage(format!("`{text}` is not of the form {form}")))
 }
 
-/// Reads `NAME=LO..HI` (inclusive), `NAME=LO..HI/STEP`, `NAME=V1,V2,…`.
+/// Reads `NAME=LO..HI` (inclusive), `NAME=LO..HI/STEP`, `NAME=V1,V2,…`; without `HI` there is no upper bound.
 ///
 /// # Errors
 /// Any other text, and empty ranges.
@@ -87,11 +89,17 @@ pub fn parse_dim(text: &str) -> Result<(String, Declaration)> {
         None => (rest, None),
         Some((hi, step)) => (hi, Some(number(step)?)),
     };
-    let (lo, hi) = (number(lo)?, number(hi)?);
-    if hi < lo || step == Some(0) {
+    let lo = number(lo)?;
+    let range = match hi.trim() {
+        "" => Declaration::at_least(lo),
+        hi => match number(hi)? {
+            hi if hi < lo => return Err(empty()),
+            hi => Declaration::range(lo, hi),
+        },
+    };
+    if step == Some(0) {
         return Err(empty());
     }
-    let range = Declaration::range(lo, hi);
     Ok((name.to_string(), step.map_or(range.clone(), |step| range.step(step, lo % step))))
 }
 

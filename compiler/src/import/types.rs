@@ -105,7 +105,13 @@ pub(super) fn declare_symbols(g: &mut Graph, inputs: &[Input], options: &ImportO
                         .find(|(name, _)| name == symbol.name())
                         .map(|(_, declared)| declared.clone())
                 };
-                let declared = of(&options.dims).or_else(|| of(&options.bounds));
+                let mut declared = of(&options.dims).or_else(|| of(&options.bounds));
+                if let (Some(cap), None) =
+                    (options.cap, declared.as_ref().and_then(|declared| declared.hi.clone()))
+                {
+                    let open = declared.unwrap_or_else(|| Declaration::at_least(1));
+                    declared = Some(Declaration { hi: Some(cap.into()), ..open });
+                }
                 if declared.as_ref().is_none_or(|declared| declared.hi.is_none()) && !options.unbounded {
                     missing.push((symbol.clone(), format!("input `{}` axis {k}", input.name)));
                 }
@@ -144,7 +150,11 @@ fn no_bound(missing: &[(Symbol, String)]) -> String {
         })
         .collect();
     let verb = if missing.len() == 1 { "has" } else { "have" };
-    format!("{} {verb} no upper bound; declare, for example, {}", places.join(", "), flags.join(" "))
+    format!(
+        "{} {verb} no upper bound; declare, for example, {}, or compile with --grow",
+        places.join(", "),
+        flags.join(" ")
+    )
 }
 
 /// Compares an inferred type with a declared one.

@@ -8,7 +8,7 @@ use std::{
 };
 use symshape_runtime::{
     Model, OpenError,
-    abi::{ABI_VERSION, Code, Error, Exec, MAGIC, ModelDesc, SymbolDesc, TensorDesc},
+    abi::{ABI_VERSION, Code, Error, Exec, GROWS, MAGIC, ModelDesc, SymbolDesc, TensorDesc},
 };
 
 const VALUES: [i64; 3] = [2, 4, 8];
@@ -67,12 +67,18 @@ pub(crate) fn desc() -> ModelDesc {
         output_shape,
         run,
         n_found: 0,
+        flags: 0,
     }
 }
 
 /// The model with `z` alone, whose inputs and outputs all consist of rows.
 pub(crate) fn rows() -> Model {
     open(ModelDesc { n_outputs: 1, run: run_rows, ..desc() }).expect("well-formed")
+}
+
+/// The model of rows, with memory that grows.
+pub(crate) fn growing() -> Model {
+    open(ModelDesc { n_outputs: 1, run: run_rows, flags: GROWS, ..desc() }).expect("well-formed")
 }
 
 /// The model.

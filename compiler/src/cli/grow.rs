@@ -1,0 +1,39 @@
+//! `--grow`: symbols without an upper bound get one that no call reaches, as large as the arena's address space allows.
+
+use super::{source, usage};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    import::ImportOptions,
+    pipeline::{self, Lowered},
+};
+use std::path::Path;
+
+/// Bounds that are tried in place of missing ones.
+const CAPS: [i64; 7] = [1 << 32, 1 << 28, 1 << 24, 1 << 20, 1 << 16, 1 << 12, 1 << 8];
+
+/// An arena at these bounds takes no more address space than this.
+const MOST_BYTES: u64 = 1 << 44;
+
+/// The model at `path`, lowered with the largest of the bounds that it can be lowered with.
+///
+/// # Errors
+/// When every symbol has an upper bound already, and what importing and lowering refuse.
+pub(super) fn lowered(path: &Path, options: &ImportOptions, threads: u32) -> Result<Lowered> {
+    if source::graph(path, options).is_ok() {
+        return Err(usage("--grow: every symbol has an upper bound, so there is nothing to grow"));
+    }
+    for cap in CAPS {
+        let options = ImportOptions { cap: Some(cap), ..options.clone() };
+        let graph = source::graph(path, &options)?;
+        match pipeline::lower_for(&graph, threads) {
+            Ok(lowered) if lowered.plan.arena_max <= MOST_BYTES => return Ok(lowered),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Limit => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let least = CAPS[CAPS.len() - 1];
+    let message =
+        format!("--grow: sizes are too large even where symbols without an upper bound are at most {least}");
+    Err(Error::new(ErrorKind::Limit, message).at(path.display().to_string()))
+}
