@@ -5,8 +5,8 @@
 use super::{Verdict, line, source};
 use crate::{
     error::{At, ErrorKind, Result},
-    graph::{Graph, Value},
-    import::{self, ImportOptions},
+    graph::Graph,
+    import::{self, ImportOptions, Named},
 };
 use num_traits::ToPrimitive;
 use serde_json::{Map, Value as Json, json};
@@ -50,20 +50,20 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     for constraint in constraints(&graph) {
         line(&format!("{constraint} is required"));
     }
-    for (name, value) in &names {
+    for Named { name, value, dtype } in &names {
         let dims: Vec<String> = graph.shape(*value).iter().map(Dim::to_string).collect();
-        line(&format!("{name}: {}[{}]", graph.dtype(*value), dims.join(", ")));
+        line(&format!("{name}: {dtype}[{}]", dims.join(", ")));
     }
     Ok(Verdict::Yes)
 }
 
 /// The object that other tools read.
-fn report(graph: &Graph, names: &[(String, Value)]) -> Json {
+fn report(graph: &Graph, names: &[Named]) -> Json {
     let values: Map<String, Json> = names
         .iter()
-        .map(|(name, value)| {
+        .map(|Named { name, value, dtype }| {
             let shape: Vec<Json> = graph.shape(*value).iter().map(dim).collect();
-            (name.clone(), json!({"dtype": graph.dtype(*value).numpy_name(), "shape": shape}))
+            (name.clone(), json!({"dtype": dtype, "shape": shape}))
         })
         .collect();
     let symbols: Map<String, Json> = graph

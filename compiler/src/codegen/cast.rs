@@ -21,6 +21,25 @@ impl FuncCtx<'_, '_> {
         }
     }
 
+    /// The bits of a register of type `from` as one of type `to`, see [`crate::scalar::Step::Bits`].
+    pub fn bits(&mut self, from: DType, to: DType, x: Value) -> Value {
+        let bits = match from {
+            DType::F16 => self.f16_from_f32(x),
+            DType::BF16 => self.bf16_from_f32(x),
+            DType::F32 => self.builder.ins().bitcast(types::I32, MemFlagsData::new(), x),
+            DType::F64 => self.builder.ins().bitcast(types::I64, MemFlagsData::new(), x),
+            _ => x,
+        };
+        match to {
+            DType::F16 => self.f32_from_f16(bits),
+            DType::BF16 => self.f32_from_bf16(bits),
+            DType::F32 => self.builder.ins().bitcast(types::F32, MemFlagsData::new(), bits),
+            DType::F64 => self.builder.ins().bitcast(types::F64, MemFlagsData::new(), bits),
+            DType::Bool => self.builder.ins().band_imm_u(bits, 1),
+            _ => bits,
+        }
+    }
+
     fn is_true(&mut self, from: DType, x: Value) -> Value {
         if from.is_float() {
             let zero = self.float_like(x, 0.0);

@@ -143,7 +143,7 @@ impl Binding<'_> {
                 let var = position(&mut self.variables, *local);
                 body.push(Op::Reduce(*op, at(x), var), ty_of(body, x))
             }
-            Inst::Bind(..) | Inst::Check(_) => None,
+            Inst::Bind(..) | Inst::Check(_) | Inst::Bits(..) => None,
         }
     }
 

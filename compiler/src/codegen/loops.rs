@@ -335,6 +335,10 @@ fn instruction(
             let (value, from) = regs.get(*reg)?;
             Some((f.cast(from, *dtype, value), *dtype))
         }
+        Inst::Bits(dtype, reg) => {
+            let (value, from) = regs.get(*reg)?;
+            Some((f.bits(from, *dtype, value), *dtype))
+        }
         Inst::Store(access, reg) => {
             let (value, dtype) = regs.get(*reg)?;
             let address = f.address(access)?;

@@ -4,17 +4,46 @@
 //! of the output, that is what the value must give, and it is checked. A value that decides about the structure (axes)
 //! selects among the choices that fit what is declared.
 
-use super::node::{OnnxNode, normal_axes};
+use super::{
+    node::{OnnxNode, normal_axes},
+    ops::larger,
+};
 use crate::{
-    error::{Error, Result},
+    error::{At, Error, ErrorKind, Result},
     graph::{Graph, Value},
     scalar::{CompareOp, Scalar},
 };
-use symshape::Dim;
+use num_bigint::BigInt;
+use std::{cell::RefCell, collections::HashSet};
+use symshape::{Declaration, Dim, Symbol};
 use symshape_runtime::DType;
 
 /// More choices of axes than this are not compiled.
 const MAX_CHOICES: usize = 64;
+
+/// What the caller says about sizes that are found while running.
+pub(super) struct FoundBounds<'a> {
+    /// Ranges by the symbols' names.
+    pub declared: &'a [(String, Declaration)],
+    /// The names that were met.
+    pub met: RefCell<HashSet<String>>,
+    /// The bound of those that nothing else bounds.
+    pub most: Option<i64>,
+}
+
+impl FoundBounds<'_> {
+    /// What is declared about `symbol`.
+    fn of(&self, symbol: &Symbol) -> Result<Option<(Dim, Option<Dim>)>> {
+        self.met.borrow_mut().insert(symbol.name().to_string());
+        let found = self.declared.iter().rev().find(|(name, _)| name == symbol.name());
+        let Some((name, declared)) = found else { return Ok(None) };
+        if declared.values.is_some() || declared.step != BigInt::from(1) {
+            let what = format!("--dim {name}: a size that is found while running takes a range LO..HI");
+            return Err(Error::new(ErrorKind::Usage, what));
+        }
+        Ok(Some((Dim::from(declared.lo.clone()), declared.hi.clone().map(Dim::from))))
+    }
+}
 
 impl OnnxNode<'_, '_> {
     /// The elements of input `k`, an integer tensor of at most one axis whose length is a number: each an `i64` of rank 0.
@@ -52,14 +81,47 @@ impl OnnxNode<'_, '_> {
         if let Some([dim]) = g.contents(value) {
             return Ok(dim.clone());
         }
-        match (self.declared_dim(g, 0, axis), most) {
-            (Some(dim), _) => self.found(g, value, dim.clone(), dim),
-            (None, Some(most)) => self.found(g, value, 0, most),
-            (None, None) => Err(Error::unsupported(format!(
-                "{}: axis {axis} of the output is known only at run time, and nothing bounds it",
-                self.op
-            ))),
+        if let Some(dim) = self.declared_dim(g, 0, axis) {
+            return self.found(g, value, dim.clone(), dim);
         }
+        let symbol = self.declared_symbol(g, axis).unwrap_or_else(|| self.fresh(g));
+        self.found_as(g, &symbol, value, (Dim::zero(), most)).at(|| format!("axis {axis} of {}", self.op))
+    }
+
+    /// `value` as a dim in `lo..=hi`; a symbol, checked while running, if it is not known before.
+    pub(super) fn found(
+        &self,
+        g: &mut Graph,
+        value: Value,
+        lo: impl Into<Dim>,
+        hi: impl Into<Dim>,
+    ) -> Result<Dim> {
+        let symbol = self.fresh(g);
+        self.found_as(g, &symbol, value, (lo.into(), Some(hi.into())))
+    }
+
+    /// As [`OnnxNode::found`], with the symbol, and within what the caller says of it.
+    fn found_as(
+        &self,
+        g: &mut Graph,
+        symbol: &Symbol,
+        value: Value,
+        (mut lo, mut hi): (Dim, Option<Dim>),
+    ) -> Result<Dim> {
+        let bounds = self.scope.bounds();
+        if let Some((least, most)) = bounds.of(symbol)? {
+            lo = g.facts.simplify(&Dim::max(&lo, least));
+            hi = match (hi, most) {
+                (Some(hi), Some(most)) => Some(g.facts.simplify(&Dim::min(&hi, most))),
+                (hi, most) => hi.or(most),
+            };
+        }
+        let hi = hi.or(bounds.most.map(Dim::from)).ok_or_else(|| {
+            let what =
+                format!("`{symbol}` is known only at run time, and nothing bounds it; declare, for example,");
+            Error::new(ErrorKind::Contract, format!("{what} --dim {symbol}=0..4096"))
+        })?;
+        g.bind(symbol, value, lo, hi)
     }
 
     /// The result of `f` for the axes that the attribute `axes` or input `k` names (`None`: there are none given). Axes
@@ -90,26 +152,62 @@ impl OnnxNode<'_, '_> {
         }
         let mask = axes_mask(g, &given, rank)?;
         let number = |axes: &[usize]| axes.iter().map(|axis| 1_i64 << axis).sum::<i64>();
-        let mut result: Option<Value> = None;
+        let mut results = Vec::new();
         let mut known = g.scalar(Scalar::bool(false))?;
         for axes in &choices {
             let value = f(g, Some(axes.clone()))?;
             let code = g.scalar(Scalar::i64(number(axes)))?;
             let here = g.compare(CompareOp::Eq, mask, code)?;
             known = g.or(known, here)?;
-            result = Some(match result {
-                None => value,
-                Some(other) if g.shape(other) == g.shape(value) => g.select(here, value, other)?,
-                Some(_) => {
-                    let what =
-                        format!("{}: the axes are known only at run time and decide the shape", self.op);
-                    return Err(Error::unsupported(what));
-                }
-            });
+            results.push((here, value));
         }
         let known = g.cast(DType::I64, known)?;
         self.found(g, known, 1, 1)?;
-        result.ok_or_else(|| Error::internal("at least one choice of axes"))
+        self.chosen(g, results)
+    }
+
+    /// The value whose condition holds. Where their sizes differ, all are brought to the largest, and the result has the
+    /// size of the one that was chosen.
+    fn chosen(&self, g: &mut Graph, choices: Vec<(Value, Value)>) -> Result<Value> {
+        let shapes: Vec<Vec<Dim>> = choices.iter().map(|(_, value)| g.shape(*value).to_vec()).collect();
+        let first = shapes.first().ok_or_else(|| Error::internal("at least one choice of axes"))?;
+        let mut most = first.clone();
+        for shape in &shapes {
+            if shape.len() != most.len() {
+                let what = format!("{}: the axes are known only at run time and decide the rank", self.op);
+                return Err(Error::unsupported(what));
+            }
+            for (most, dim) in most.iter_mut().zip(shape) {
+                *most = g.facts.simplify(&larger(g, most, dim));
+            }
+        }
+        let mut sizes = Vec::new();
+        for k in 0..most.len() {
+            if shapes.iter().all(|shape| shape[k] == most[k]) {
+                continue;
+            }
+            let mut size = g.dim(DType::I64, shapes[0][k].clone())?;
+            for ((here, _), shape) in choices.iter().zip(&shapes) {
+                let own = g.dim(DType::I64, shape[k].clone())?;
+                size = g.select(*here, own, size)?;
+            }
+            sizes.push((k, self.found(g, size, 0, most[k].clone())?));
+        }
+        let mut result = None;
+        for ((here, value), shape) in choices.into_iter().zip(shapes) {
+            let room: Vec<Dim> = most.iter().zip(&shape).map(|(most, dim)| most - dim).collect();
+            let fill = Scalar::from_i64(g.dtype(value), 0);
+            let value = g.pad(value, &vec![Dim::zero(); room.len()], &room, fill)?;
+            result = Some(match result {
+                None => value,
+                Some(other) => g.select(here, value, other)?,
+            });
+        }
+        let mut result = result.ok_or_else(|| Error::internal("at least one choice of axes"))?;
+        for (k, size) in sizes {
+            result = g.slice(result, k, Dim::zero(), size, 1)?;
+        }
+        Ok(result)
     }
 }
 

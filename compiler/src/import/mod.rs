@@ -5,9 +5,11 @@
 //! the file where possible), functions replaced by their bodies and decided branches taken. [`proto`] is the wire
 //! format, [`ops`] the table of operators, one documented function each.
 
+mod apart;
 mod constant;
 mod dims;
 mod found;
+mod narrow;
 mod node;
 mod ops;
 mod options;
@@ -24,10 +26,17 @@ use crate::{
     graph::{Graph, Value},
     tensor::Tensor,
 };
+use found::FoundBounds;
+use narrow::Narrow;
 use prost::bytes::Bytes;
 use proto::{GraphProto, ModelProto, TensorProto};
 use scope::{Context, Scope};
-use std::{cell::Cell, collections::HashMap, path::Path, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    path::Path,
+    sync::Arc,
+};
 use types::Input;
 use weights::Files;
 
@@ -120,11 +129,22 @@ pub fn import(model: &Model, options: &ImportOptions) -> Result<Graph> {
     import_named(model, options).map(|(graph, _)| graph)
 }
 
-/// As [`import`], with the model's name of every value of the main graph that was met, in alphabetical order.
+/// A value of a model's main graph.
+#[derive(Clone, Debug)]
+pub struct Named {
+    /// The model's name for it.
+    pub name: String,
+    /// The value.
+    pub value: Value,
+    /// ONNX's name of its element type.
+    pub dtype: &'static str,
+}
+
+/// As [`import`], with every value of the main graph that was met, in alphabetical order of their names.
 ///
 /// # Errors
 /// As [`import`].
-pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Vec<(String, Value)>)> {
+pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Vec<Named>)> {
     let proto = model.proto.graph.as_ref().ok_or_else(|| Error::invalid("the model has no graph"))?;
     let mut g =
         Graph { name: identifier(options.name.as_deref().unwrap_or(&model.name)), ..Graph::default() };
@@ -137,22 +157,36 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
         alike: alike(proto),
         nodes: Cell::new(0),
         found: Cell::new(0),
+        bounds: FoundBounds {
+            declared: &options.dims,
+            met: RefCell::default(),
+            most: options.found_most.or(options.unbounded.then_some(i64::from(i32::MAX))),
+        },
+        diverged: Cell::new(false),
     };
     let scope = Scope::new(&context, &model.proto.opset_import, proto)?;
     define_inputs(&mut g, &scope, proto, options)?;
-    scope.nodes(&mut g, &proto.node)?;
-    g.origin.clear();
     if proto.output.is_empty() {
         return Err(Error::invalid("the model has no outputs"));
     }
-    for info in &proto.output {
-        let value = scope.value(&mut g, &info.name).at(|| "outputs")?;
+    let outputs: Vec<&str> = proto.output.iter().map(|info| info.name.as_str()).collect();
+    let values = scope.sequence(&mut g, &scope.order(&proto.node)?, &outputs)?;
+    types::refuse_unknown(&g, options, &context.bounds.met.borrow())?;
+    g.origin.clear();
+    for (info, value) in proto.output.iter().zip(values) {
         if let Some(declared) = info.ty.as_ref().filter(|_| !redeclared) {
-            types::check(&g, value, declared, options.unbounded).at(|| format!("output `{}`", info.name))?;
+            let narrow = scope.narrow(&info.name);
+            types::check(&g, value, narrow, declared, options.unbounded)
+                .at(|| format!("output `{}`", info.name))?;
         }
         g.output(&info.name, value)?;
     }
-    Ok((g, scope.names()))
+    let named = |(name, value): (String, Value)| {
+        let dtype = scope.narrow(&name).map_or(g.dtype(value).numpy_name(), Narrow::name);
+        Named { name, value, dtype }
+    };
+    let names = scope.names().into_iter().map(named).collect();
+    Ok((g, names))
 }
 
 fn define_inputs<'a>(
@@ -178,6 +212,7 @@ fn define_inputs<'a>(
     for input in free {
         let value = g.input(input.name, input.dtype, input.shape)?;
         scope.define(input.name, value)?;
+        scope.hold(input.name, input.narrow);
     }
     for input in constants {
         let (_, value) = bound(&input).expect("the partition above found it");
@@ -185,6 +220,7 @@ fn define_inputs<'a>(
         fits(&tensor, &input).at(|| format!("--bind {}", input.name))?;
         let value = g.constant(tensor)?;
         scope.define(input.name, value)?;
+        scope.hold(input.name, input.narrow);
     }
     Ok(())
 }

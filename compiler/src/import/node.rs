@@ -4,6 +4,7 @@
 //! Inputs of which an operator needs the value (shapes, axes, pads) are read as the symbolic contents of the value.
 
 use super::{
+    narrow::Narrow,
     proto::{AttributeProto, GraphProto, NodeProto},
     scope::{Region, Scope},
     weights,
@@ -31,6 +32,27 @@ const STRINGS: i32 = 8;
 /// Attributes that say nothing: an optimisation hint of operator set 1.
 const IGNORED: [&str; 1] = ["consumed_inputs"];
 
+/// Operators that move elements, whatever type they have: the results are of the inputs' type.
+const MOVERS: [&str; 15] = [
+    "Concat",
+    "DepthToSpace",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Identity",
+    "Reshape",
+    "Slice",
+    "SpaceToDepth",
+    "Split",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+];
+/// Operators that don't look at elements at all.
+const SHAPES: [&str; 2] = ["Shape", "Size"];
+
 /// A node being imported.
 pub(super) struct OnnxNode<'s, 'a> {
     /// The operator's name.
@@ -42,11 +64,16 @@ pub(super) struct OnnxNode<'s, 'a> {
     inputs: Vec<Input>,
     outputs: &'a [String],
     attributes: Vec<Attribute<'a>>,
+    makes: Cell<Option<Narrow>>,
 }
 
 struct Input {
     value: Option<Value>,
     read: Cell<bool>,
+    /// The type of what the value holds, where that is not its own.
+    narrow: Option<Narrow>,
+    /// The operator has asked for that.
+    known: Cell<bool>,
 }
 
 struct Attribute<'a> {
@@ -66,7 +93,8 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         let mut inputs = Vec::new();
         for name in &proto.input {
             let value = if name.is_empty() { None } else { Some(scope.value(g, name)?) };
-            inputs.push(Input { value, read: Cell::new(false) });
+            let narrow = value.and_then(|_| scope.narrow(name));
+            inputs.push(Input { value, read: Cell::new(false), narrow, known: Cell::new(false) });
         }
         while inputs.last().is_some_and(|input| input.value.is_none()) {
             inputs.pop();
@@ -81,7 +109,8 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
             let read = IGNORED.contains(&proto.name.as_str());
             attributes.push(Attribute { name: &proto.name, proto: value, read: Cell::new(read) });
         }
-        Ok(OnnxNode { op: &proto.op_type, opset, scope, inputs, outputs: &proto.output, attributes })
+        let makes = Cell::new(None);
+        Ok(OnnxNode { op: &proto.op_type, opset, scope, inputs, outputs: &proto.output, attributes, makes })
     }
 
     /// Everything that the node says has been read.
@@ -101,7 +130,42 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
                 self.inputs.len()
             )));
         }
+        self.pass_narrow()
+    }
+
+    /// Results of operators that move elements are of the inputs' type; others must have asked for it.
+    fn pass_narrow(&self) -> Result<()> {
+        let unknown =
+            || self.inputs.iter().filter(|input| !input.known.get()).filter_map(|input| input.narrow);
+        let Some(first) = unknown().next() else { return Ok(()) };
+        let moves = MOVERS.contains(&self.op);
+        if !moves && !SHAPES.contains(&self.op) {
+            return Err(Error::unsupported(format!("{} of {}", self.op, first.name())));
+        }
+        if unknown().any(|narrow| narrow != first) {
+            return Err(Error::invalid(format!("{} of two element types", self.op)));
+        }
+        if moves {
+            self.makes.set(Some(first));
+        }
         Ok(())
+    }
+
+    /// The type of input `k` if its elements are stored in another form than they are computed with.
+    pub(super) fn narrow(&self, k: usize) -> Option<Narrow> {
+        let input = self.inputs.get(k)?;
+        input.known.set(true);
+        input.narrow
+    }
+
+    /// The results hold elements of this type.
+    pub(super) fn make(&self, narrow: Narrow) {
+        self.makes.set(Some(narrow));
+    }
+
+    /// The type that the results hold, if it is not their own.
+    pub(super) fn made(&self) -> Option<Narrow> {
+        self.makes.get()
     }
 
     /// The attributes as they stand, for calls of functions; they count as read.
@@ -114,8 +178,8 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     }
 
     /// The inputs as they stand, for calls of functions; they count as read.
-    pub(super) fn take_inputs(&self) -> Vec<Option<Value>> {
-        (0..self.inputs.len()).map(|k| self.optional(k)).collect()
+    pub(super) fn take_inputs(&self) -> Vec<Option<(Value, Option<Narrow>)>> {
+        (0..self.inputs.len()).map(|k| Some((self.optional(k)?, self.narrow(k)))).collect()
     }
 
     /// Input `k`, which must be there.
@@ -226,11 +290,12 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         texts.map(Some).map_err(|_| Error::invalid(format!("attribute `{name}` is not UTF-8")))
     }
 
-    /// A tensor attribute.
+    /// A tensor attribute; what is of its elements is of its type.
     pub(super) fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
         let Some(proto) = self.attribute(name, TENSOR)? else { return Ok(None) };
         let proto =
             proto.t.as_ref().ok_or_else(|| Error::invalid(format!("attribute `{name}` holds no tensor")))?;
+        self.makes.set(Narrow::from_code(proto.data_type));
         weights::tensor(proto, self.scope.files()).map(Some)
     }
 
@@ -310,16 +375,9 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         self.scope.fresh(g, self.op)
     }
 
-    /// `value` as a dim in `lo..=hi`; a symbol, checked while running, if it is not known before.
-    pub(super) fn found(
-        &self,
-        g: &mut Graph,
-        value: Value,
-        lo: impl Into<Dim>,
-        hi: impl Into<Dim>,
-    ) -> Result<Dim> {
-        let symbol = self.fresh(g);
-        g.bind(&symbol, value, lo, hi)
+    /// The symbol that the model names as the size of axis `axis` of output 0, if it is of no other use.
+    pub(super) fn declared_symbol(&self, g: &Graph, axis: usize) -> Option<Symbol> {
+        self.scope.declared_symbol(g, self.outputs.first()?, axis)
     }
 
     /// The graph attribute `name` as a region; `inputs` makes the values of its inputs.

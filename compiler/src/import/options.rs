@@ -22,6 +22,8 @@ pub struct ImportOptions {
     pub inputs: Vec<(String, Vec<Dim>)>,
     /// Inputs that are constants, see [`parse_bind`].
     pub binds: Vec<(String, Bound)>,
+    /// The bound of sizes that are found while running and that nothing bounds; without it, they are an error.
+    pub found_most: Option<i64>,
     /// Symbols without an upper bound are no error. Such a graph can be looked at, not compiled.
     pub unbounded: bool,
     /// The upper bound of symbols that are declared without one.

@@ -4,6 +4,8 @@
 //! in. Initializers become constants when they are first used. Calls of functions are replaced by their bodies.
 
 use super::{
+    found::FoundBounds,
+    narrow::Narrow,
     node::OnnxNode,
     ops,
     proto::{
@@ -43,6 +45,10 @@ pub(super) struct Context<'a> {
     pub alike: HashMap<&'a str, &'a str>,
     /// Symbols made so far for what is found while running.
     pub found: Cell<usize>,
+    /// The bounds of these.
+    pub bounds: FoundBounds<'a>,
+    /// A node failed because what its branches give has no common type, see [`super::apart`].
+    pub diverged: Cell<bool>,
 }
 
 /// The names of one graph or function body.
@@ -54,6 +60,8 @@ pub(super) struct Scope<'s, 'a> {
     attributes: Vec<(&'a str, &'a AttributeProto)>,
     initializers: HashMap<&'a str, &'a TensorProto>,
     values: RefCell<HashMap<&'a str, Value>>,
+    /// The types of those whose elements are stored only.
+    narrows: RefCell<HashMap<&'a str, Narrow>>,
     depth: usize,
     /// In the graph of a branch or loop: the graph around it, and what is taken from there.
     outer: Option<RefCell<Graph>>,
@@ -83,6 +91,7 @@ impl<'s, 'a> Scope<'s, 'a> {
             attributes: Vec::new(),
             initializers: initializers(graph)?,
             values: RefCell::default(),
+            narrows: RefCell::default(),
             depth: 0,
             outer: None,
             captured: RefCell::default(),
@@ -105,10 +114,32 @@ impl<'s, 'a> Scope<'s, 'a> {
             attributes: self.attributes.clone(),
             initializers: HashMap::new(),
             values: RefCell::default(),
+            narrows: RefCell::default(),
             depth: self.depth + 1,
             outer: None,
             captured: RefCell::default(),
         })
+    }
+
+    /// A scope inside this one with these initializers.
+    pub(super) fn within<'t>(
+        &'t self,
+        initializers: HashMap<&'a str, &'a TensorProto>,
+    ) -> Result<Scope<'t, 'a>>
+    where
+        's: 't,
+    {
+        Ok(Scope { initializers, ..self.inner()? })
+    }
+
+    /// Whether there is a graph around this one.
+    pub(super) fn has_parent(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// Says that the node at hand failed because its branches give values without a common type.
+    pub(super) fn diverged(&self) {
+        self.context.diverged.set(true);
     }
 
     /// The files of the model.
@@ -145,6 +176,27 @@ impl<'s, 'a> Scope<'s, 'a> {
         }
     }
 
+    /// The type of the elements of what is called `name`, if they are stored only.
+    pub(super) fn narrow(&self, name: &str) -> Option<Narrow> {
+        if let Some(narrow) = self.narrows.borrow().get(name) {
+            return Some(*narrow);
+        }
+        if let Some(proto) = self.initializers.get(name) {
+            return Narrow::from_code(proto.data_type);
+        }
+        match self.values.borrow().contains_key(name) {
+            true => None,
+            false => self.parent?.narrow(name),
+        }
+    }
+
+    /// Says what the elements of `name` are, if they are stored only.
+    pub(super) fn hold(&self, name: &'a str, narrow: Option<Narrow>) {
+        if let Some(narrow) = narrow {
+            self.narrows.borrow_mut().insert(name, narrow);
+        }
+    }
+
     /// All names defined here so far, in alphabetical order, and their values.
     pub(super) fn names(&self) -> Vec<(String, Value)> {
         let mut names: Vec<(String, Value)> =
@@ -161,17 +213,26 @@ impl<'s, 'a> Scope<'s, 'a> {
         }
     }
 
-    /// Imports all nodes of a graph or body.
-    pub(super) fn nodes(&self, g: &mut Graph, nodes: &'a [NodeProto]) -> Result<()> {
-        for node in self.order(nodes)? {
+    /// Imports nodes in this order; the values called `outputs`.
+    pub(super) fn sequence(
+        &self,
+        g: &mut Graph,
+        nodes: &[&'a NodeProto],
+        outputs: &[&'a str],
+    ) -> Result<Vec<Value>> {
+        for (k, node) in nodes.iter().enumerate() {
             g.origin = title(node);
-            self.node(g, node).at(|| title(node))?;
+            let made = self.node(g, node);
+            if made.is_err() && self.context.diverged.take() {
+                return self.apart(g, node, &nodes[k + 1..], outputs).at(|| title(node));
+            }
+            made.at(|| title(node))?;
         }
-        Ok(())
+        outputs.iter().map(|name| self.value(g, name).at(|| "outputs")).collect()
     }
 
     /// The nodes with every name defined before it is used; the file's order wherever that holds already.
-    fn order(&self, nodes: &'a [NodeProto]) -> Result<Vec<&'a NodeProto>> {
+    pub(super) fn order(&self, nodes: &'a [NodeProto]) -> Result<Vec<&'a NodeProto>> {
         let mut makers: HashMap<&str, usize> = HashMap::new();
         for (k, node) in nodes.iter().enumerate() {
             for name in node.output.iter().filter(|name| !name.is_empty()) {
@@ -219,7 +280,7 @@ impl<'s, 'a> Scope<'s, 'a> {
                 let node = OnnxNode::new(proto, 0, self, g)?;
                 let inputs = node.take_inputs();
                 let attributes = node.take_attributes();
-                self.call(g, function, &inputs, attributes)?.into_iter().map(Some).collect::<Vec<_>>()
+                self.call(g, function, &inputs, attributes)?
             }
             None => self.operator(g, proto)?,
         };
@@ -229,20 +290,21 @@ impl<'s, 'a> Scope<'s, 'a> {
             let (has, named) = (outputs.len(), proto.output.len());
             return Err(Error::invalid(format!("{} has {has} outputs, {named} are named", proto.op_type)));
         }
-        for (name, value) in proto.output.iter().zip(outputs).filter(|(name, _)| !name.is_empty()) {
+        for (name, (value, narrow)) in proto.output.iter().zip(outputs).filter(|(name, _)| !name.is_empty()) {
             let value =
                 value.ok_or_else(|| Error::unsupported(format!("output `{name}` of {}", proto.op_type)))?;
             if self.parent.is_none()
                 && let Some(declared) = self.context.declared.get(name.as_str())
             {
-                types::check(g, value, declared, self.context.strict).at(|| format!("`{name}`"))?;
+                types::check(g, value, narrow, declared, self.context.strict).at(|| format!("`{name}`"))?;
             }
             self.define(name, value)?;
+            self.hold(name, narrow);
         }
         Ok(())
     }
 
-    fn operator(&self, g: &mut Graph, proto: &'a NodeProto) -> Result<Vec<Option<Value>>> {
+    fn operator(&self, g: &mut Graph, proto: &'a NodeProto) -> Result<Vec<Made>> {
         let opset = self.opset(&proto.domain)?;
         let Some(import) = ops::find(&proto.domain, &proto.op_type, opset) else {
             let domain = if same_domain(&proto.domain, "") { "" } else { &proto.domain };
@@ -253,10 +315,10 @@ impl<'s, 'a> Scope<'s, 'a> {
         let node = OnnxNode::new(proto, opset, self, g)?;
         let outputs = import(g, &node)?;
         node.finish()?;
-        Ok(outputs.0)
+        Ok(outputs.0.into_iter().map(|value| (value, node.made())).collect())
     }
 
-    fn opset(&self, domain: &str) -> Result<i64> {
+    pub(super) fn opset(&self, domain: &str) -> Result<i64> {
         let found = self.opsets.iter().find(|opset| same_domain(&opset.domain, domain));
         match found {
             Some(opset) if same_domain(domain, "") && opset.version > NEWEST_OPSET => Err(
@@ -274,9 +336,9 @@ impl<'s, 'a> Scope<'s, 'a> {
         &self,
         g: &mut Graph,
         function: &'a FunctionProto,
-        inputs: &[Option<Value>],
+        inputs: &[Option<(Value, Option<Narrow>)>],
         mut attributes: Vec<(&'a str, &'a AttributeProto)>,
-    ) -> Result<Vec<Value>> {
+    ) -> Result<Vec<Made>> {
         for default in &function.attribute_proto {
             if !attributes.iter().any(|(name, _)| *name == default.name) {
                 attributes.push((&default.name, default));
@@ -295,17 +357,29 @@ impl<'s, 'a> Scope<'s, 'a> {
             scope.opsets = &function.opset_import;
         }
         for (name, value) in function.input.iter().zip(inputs) {
-            if let Some(value) = value {
+            if let Some((value, narrow)) = value {
                 scope.define(name, *value)?;
+                scope.hold(name, *narrow);
             }
         }
-        scope.run(g, &function.node, function.output.iter().map(String::as_str))
+        let outputs = || function.output.iter().map(String::as_str);
+        let values = scope.run(g, &function.node, outputs())?;
+        Ok(values.into_iter().zip(outputs()).map(|(value, name)| (Some(value), scope.narrow(name))).collect())
     }
 
     /// The results of `graph`, a branch without inputs, in place.
     pub(super) fn branch(&self, g: &mut Graph, graph: &'a GraphProto) -> Result<Vec<Value>> {
-        let scope = Scope { initializers: initializers(graph)?, ..self.inner()? };
-        scope.run(g, &graph.node, graph.output.iter().map(|output| output.name.as_str()))
+        self.within(initializers(graph)?)?.results(g, graph)
+    }
+
+    /// The results of a branch or body.
+    pub(super) fn results(&self, g: &mut Graph, graph: &'a GraphProto) -> Result<Vec<Value>> {
+        let outputs = || graph.output.iter().map(|output| output.name.as_str());
+        let values = self.run(g, &graph.node, outputs())?;
+        match outputs().find_map(|name| self.narrow(name)) {
+            Some(narrow) => Err(Error::unsupported(format!("a branch or loop that gives {}", narrow.name()))),
+            None => Ok(values),
+        }
     }
 
     /// `proto` as a graph of its own; `inputs` makes the values of its inputs there.
@@ -315,11 +389,23 @@ impl<'s, 'a> Scope<'s, 'a> {
         proto: &'a GraphProto,
         inputs: impl FnOnce(&mut Graph) -> Result<Vec<Value>>,
     ) -> Result<Region> {
-        let mut graph = g.region(&proto.name);
+        let own = initializers(proto)?;
+        self.enclosed(g, &proto.name, own, |scope, graph| scope.fill(graph, proto, inputs))
+    }
+
+    /// What `import` makes in a scope and graph of its own, which takes from here what it needs.
+    pub(super) fn enclosed(
+        &self,
+        g: &mut Graph,
+        name: &str,
+        initializers: HashMap<&'a str, &'a TensorProto>,
+        import: impl FnOnce(&Scope<'_, 'a>, &mut Graph) -> Result<Vec<Value>>,
+    ) -> Result<Region> {
+        let mut graph = g.region(name);
         let inner = self.inner()?;
         let outer = Some(RefCell::new(std::mem::take(g)));
-        let scope = Scope { initializers: initializers(proto)?, outer, ..inner };
-        let outputs = scope.fill(&mut graph, proto, inputs);
+        let scope = Scope { initializers, outer, ..inner };
+        let outputs = import(&scope, &mut graph);
         let Scope { outer, captured, .. } = scope;
         *g = outer.map(RefCell::into_inner).unwrap_or_default();
         Ok(Region { graph, outputs: outputs?, captured: captured.into_inner().operands })
@@ -339,7 +425,7 @@ impl<'s, 'a> Scope<'s, 'a> {
         for (info, value) in proto.input.iter().zip(values) {
             self.define(&info.name, value)?;
         }
-        self.run(graph, &proto.node, proto.output.iter().map(|output| output.name.as_str()))
+        self.results(graph, proto)
     }
 
     /// A name that no symbol has yet.
@@ -352,6 +438,19 @@ impl<'s, 'a> Scope<'s, 'a> {
                 return symbol;
             }
         }
+    }
+
+    /// The bounds of what is found while running.
+    pub(super) fn bounds(&self) -> &FoundBounds<'a> {
+        &self.context.bounds
+    }
+
+    /// The name that the model gives axis `axis` of the value `name`, as a symbol for what is found while running.
+    pub(super) fn declared_symbol(&self, g: &Graph, name: &str, axis: usize) -> Option<Symbol> {
+        let declared = self.context.declared.get(name).filter(|_| self.parent.is_none())?;
+        let dims = &declared.tensor_type.as_ref()?.shape.as_ref()?.dim;
+        let symbol = types::plain_symbol(dims.get(axis)?)?;
+        g.facts.declaration(&symbol).is_none().then_some(symbol)
     }
 
     /// The dims that the model declares for the value `name`, where they are numbers or expressions over its symbols.
@@ -375,11 +474,14 @@ impl<'s, 'a> Scope<'s, 'a> {
         outputs: impl Iterator<Item = &'a str>,
     ) -> Result<Vec<Value>> {
         let outer = g.origin.clone();
-        self.nodes(g, nodes)?;
+        let values = self.sequence(g, &self.order(nodes)?, &outputs.collect::<Vec<_>>());
         g.origin = outer;
-        outputs.map(|name| self.value(g, name)).collect()
+        values
     }
 }
+
+/// A result of a node, if it was computed, and the type of its elements if they are stored only.
+type Made = (Option<Value>, Option<Narrow>);
 
 /// How far a node is on its way into the order.
 #[derive(Clone, Copy, PartialEq)]
@@ -414,7 +516,7 @@ fn cyclic(node: &NodeProto) -> Error {
     Error::invalid(format!("cyclic: its inputs depend on its output `{output}`")).at(title(node))
 }
 
-fn initializers(graph: &GraphProto) -> Result<HashMap<&str, &TensorProto>> {
+pub(super) fn initializers(graph: &GraphProto) -> Result<HashMap<&str, &TensorProto>> {
     if !graph.sparse_initializer.is_empty() {
         return Err(Error::unsupported("sparse initializers"));
     }

@@ -2,14 +2,16 @@
 
 use super::{
     dims,
+    narrow::Narrow,
     options::ImportOptions,
     proto::{DimensionProto, TypeProto, ValueInfoProto},
     weights,
 };
 use crate::{
     error::{At, Error, ErrorKind, Result},
-    graph::{Graph, Op, Value},
+    graph::{Graph, Value},
 };
+use std::collections::HashSet;
 use symshape::{Declaration, Dim, Symbol};
 use symshape_runtime::DType;
 
@@ -17,6 +19,8 @@ use symshape_runtime::DType;
 pub(super) struct Input<'a> {
     pub name: &'a str,
     pub dtype: DType,
+    /// The type of its elements, if they are stored only.
+    pub narrow: Option<Narrow>,
     pub shape: Vec<Dim>,
 }
 
@@ -31,7 +35,11 @@ fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<I
     let ty = info.ty.as_ref().ok_or_else(|| Error::invalid("it has no type"))?;
     refuse_others(ty)?;
     let tensor = ty.tensor_type.as_ref().ok_or_else(|| Error::invalid("it has no type"))?;
-    let dtype = weights::dtype(tensor.elem_type)?;
+    let narrow = Narrow::from_code(tensor.elem_type);
+    let dtype = match narrow {
+        Some(narrow) => narrow.held(),
+        None => weights::dtype(tensor.elem_type)?,
+    };
     let given = options.inputs.iter().find(|(given, _)| given == name);
     let declared = tensor.shape.as_ref().map(|shape| shape.dim.as_slice());
     let shape = match (given, declared) {
@@ -46,7 +54,7 @@ fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<I
             return Err(Error::new(ErrorKind::Contract, what));
         }
     };
-    Ok(Input { name, dtype, shape })
+    Ok(Input { name, dtype, narrow, shape })
 }
 
 fn refuse_others(ty: &TypeProto) -> Result<()> {
@@ -84,6 +92,14 @@ pub(super) fn known_dim(g: &Graph, dim: &DimensionProto) -> Option<Dim> {
     };
     let known = |symbol: &Symbol| g.symbols.contains(symbol);
     dim.symbols().iter().all(known).then_some(dim)
+}
+
+/// The symbol that a declared dim is, if it is no more than a name.
+pub(super) fn plain_symbol(dim: &DimensionProto) -> Option<Symbol> {
+    let text = dim.dim_param.as_deref()?.trim();
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_name = text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(plain);
+    (dim.dim_value.is_none() && is_name && text != "None").then(|| Symbol::new(text))
 }
 
 /// Declares the symbols of all inputs, in the order of their first appearance.
@@ -124,15 +140,23 @@ pub(super) fn declare_symbols(g: &mut Graph, inputs: &[Input], options: &ImportO
     if !missing.is_empty() {
         return Err(contract(no_bound(&missing)));
     }
-    if let Some((name, _)) =
-        options.dims.iter().find(|(name, _)| !met.iter().any(|symbol| symbol.name() == name))
-    {
-        let names: Vec<&str> = met.iter().map(Symbol::name).collect();
-        let known = if names.is_empty() { "none".to_string() } else { names.join(", ") };
-        let what = format!("--dim {name}: no input has a symbol `{name}`; known: {known}");
-        return Err(Error::new(ErrorKind::Usage, what));
-    }
     Ok(())
+}
+
+/// Refuses declarations of what neither an input nor a value that is found while running is called.
+///
+/// # Errors
+/// There is one, with the names that are known.
+pub(super) fn refuse_unknown(g: &Graph, options: &ImportOptions, found: &HashSet<String>) -> Result<()> {
+    let known = |name: &str| g.symbols.iter().any(|symbol| symbol.name() == name) || found.contains(name);
+    let Some((name, _)) = options.dims.iter().find(|(name, _)| !known(name)) else { return Ok(()) };
+    let mut names: Vec<&str> = g.symbols.iter().map(Symbol::name).collect();
+    let mut others: Vec<&str> = found.iter().map(String::as_str).collect();
+    others.sort_unstable();
+    names.extend(others);
+    let known = if names.is_empty() { "none".to_string() } else { names.join(", ") };
+    let what = format!("--dim {name}: no input has a symbol `{name}`; known: {known}");
+    Err(Error::new(ErrorKind::Usage, what))
 }
 
 fn contract(message: String) -> Error {
@@ -164,17 +188,22 @@ fn no_bound(missing: &[(Symbol, String)]) -> String {
 ///
 /// # Errors
 /// The two can't both be right.
-pub(super) fn check(g: &Graph, value: Value, declared: &TypeProto, strict: bool) -> Result<()> {
+pub(super) fn check(
+    g: &Graph,
+    value: Value,
+    narrow: Option<Narrow>,
+    declared: &TypeProto,
+    strict: bool,
+) -> Result<()> {
     refuse_others(declared)?;
     let Some(tensor) = &declared.tensor_type else { return Ok(()) };
     let inferred = g.ty(value);
-    if tensor.elem_type != 0 && !same_type(g, value, tensor.elem_type) {
+    let code = narrow.map_or(inferred.dtype as i32, Narrow::code);
+    if tensor.elem_type != 0 && tensor.elem_type != code {
         let declared = weights::dtype(tensor.elem_type)
             .map_or_else(|_| weights::type_name(tensor.elem_type), |d| d.to_string());
-        return Err(Error::invalid(format!(
-            "it is declared as {declared}, but its elements are {}",
-            inferred.dtype
-        )));
+        let have = narrow.map_or_else(|| inferred.dtype.to_string(), |narrow| narrow.name().to_string());
+        return Err(Error::invalid(format!("it is declared as {declared}, but its elements are {have}")));
     }
     let Some(shape) = &tensor.shape else { return Ok(()) };
     let show = |dims: &[Dim]| dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ");
@@ -192,14 +221,4 @@ pub(super) fn check(g: &Graph, value: Value, declared: &TypeProto, strict: bool)
         }
     }
     Ok(())
-}
-
-/// Whether `value` may be declared with ONNX's type `code`; constants of 4-bit integers are held in 8 bits.
-fn same_type(g: &Graph, value: Value, code: i32) -> bool {
-    let dtype = g.dtype(value);
-    match (code, g.op(value)) {
-        (21, Op::Const(_)) => dtype == DType::U8,
-        (22, Op::Const(_)) => dtype == DType::I8,
-        _ => code == dtype as i32,
-    }
 }

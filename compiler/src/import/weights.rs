@@ -1,9 +1,12 @@
 //! Constant tensors of a model: decoded from the message, or mapped from the files beside it.
 //!
 //! Elements that already lie in little-endian order in the model's file or in an external one are not copied.
-//! Types that only storage knows are widened: 4-bit integers to 8 bits.
+//! Types that only storage knows ([`Narrow`]) are unpacked to a byte for each element.
 
-use super::proto::{StringStringEntryProto, TensorProto};
+use super::{
+    narrow::Narrow,
+    proto::{StringStringEntryProto, TensorProto},
+};
 use crate::{
     error::{At, Error, ErrorKind, Result},
     scalar::Scalar,
@@ -29,51 +32,40 @@ pub(super) struct Files {
     pub external: RefCell<HashMap<String, Arc<Mmap>>>,
 }
 
-/// How the elements of a tensor are stored, by ONNX's type code.
+/// How the elements of a tensor are stored.
 #[derive(Clone, Copy)]
 enum Storage {
     Plain(DType),
-    /// Two to a byte, the first in the low half.
-    Int4,
-    Uint4,
+    /// Packed into bytes, the first element in the lowest bits.
+    Narrow(Narrow),
 }
 
 impl Storage {
     fn dtype(self) -> DType {
         match self {
             Storage::Plain(dtype) => dtype,
-            Storage::Int4 => DType::I8,
-            Storage::Uint4 => DType::U8,
+            Storage::Narrow(narrow) => narrow.held(),
         }
     }
 
+    /// Bytes in a file.
     fn bytes(self, elems: usize) -> Option<usize> {
         match self {
             Storage::Plain(dtype) => elems.checked_mul(dtype.size_bytes()),
-            Storage::Int4 | Storage::Uint4 => Some(elems.div_ceil(2)),
+            Storage::Narrow(narrow) => Some(elems.div_ceil(8 / narrow.bits() as usize)),
         }
     }
 }
 
 /// ONNX's name of the element type `code`, for messages.
 pub(super) fn type_name(code: i32) -> String {
-    let names = [
-        (8, "string"),
-        (14, "complex64"),
-        (15, "complex128"),
-        (17, "float8e4m3fn"),
-        (18, "float8e4m3fnuz"),
-        (19, "float8e5m2"),
-        (20, "float8e5m2fnuz"),
-        (21, "uint4"),
-        (22, "int4"),
-        (23, "float4e2m1"),
-        (24, "float8e8m0"),
-        (25, "uint2"),
-        (26, "int2"),
-    ];
-    let known = names.iter().find(|(known, _)| *known == code);
-    known.map_or_else(|| format!("number {code}"), |(_, name)| (*name).to_string())
+    let name = match code {
+        8 => Some("string"),
+        14 => Some("complex64"),
+        15 => Some("complex128"),
+        _ => Narrow::from_code(code).map(Narrow::name),
+    };
+    name.map_or_else(|| format!("number {code}"), str::to_string)
 }
 
 /// The element type with ONNX's code `code`.
@@ -89,10 +81,9 @@ pub(super) fn dtype(code: i32) -> Result<DType> {
 }
 
 fn storage(code: i32) -> Result<Storage> {
-    match code {
-        21 => Ok(Storage::Uint4),
-        22 => Ok(Storage::Int4),
-        _ => dtype(code).map(Storage::Plain),
+    match Narrow::from_code(code) {
+        Some(narrow) => Ok(Storage::Narrow(narrow)),
+        None => dtype(code).map(Storage::Plain),
     }
 }
 
@@ -131,8 +122,7 @@ fn decode(proto: &TensorProto, files: &Files) -> Result<Tensor> {
     let bytes = match storage {
         Storage::Plain(DType::Bool) => normal_bools(bytes),
         Storage::Plain(_) => bytes,
-        Storage::Int4 => nibbles(&bytes, elems, |nibble| ((nibble << 4) as i8 >> 4) as u8),
-        Storage::Uint4 => nibbles(&bytes, elems, |nibble| nibble),
+        Storage::Narrow(narrow) => unpacked(bytes, elems, narrow),
     };
     Tensor::new(storage.dtype(), shape, bytes)
         .ok_or_else(|| Error::internal("a tensor's bytes were counted wrongly"))
@@ -149,7 +139,7 @@ fn shape(dims: &[i64]) -> Result<Vec<usize>> {
 fn listed(proto: &TensorProto, storage: Storage, elems: usize) -> Result<Bytes> {
     let packed = match storage {
         Storage::Plain(_) => elems,
-        Storage::Int4 | Storage::Uint4 => elems.div_ceil(2),
+        Storage::Narrow(narrow) => elems.div_ceil(8 / narrow.bits() as usize),
     };
     let from_ints = |dtype: DType| -> Vec<u8> {
         let width = dtype.size_bytes();
@@ -171,7 +161,7 @@ fn listed(proto: &TensorProto, storage: Storage, elems: usize) -> Result<Bytes> 
             (proto.uint64_data.len(), bytes.collect())
         }
         Storage::Plain(dtype) => (proto.int32_data.len(), from_ints(dtype)),
-        Storage::Int4 | Storage::Uint4 => (proto.int32_data.len(), from_ints(DType::U8)),
+        Storage::Narrow(_) => (proto.int32_data.len(), from_ints(DType::U8)),
     };
     if count != packed {
         return Err(Error::invalid(format!(
@@ -190,9 +180,14 @@ fn normal_bools(bytes: Bytes) -> Bytes {
     }
 }
 
-fn nibbles(bytes: &[u8], elems: usize, widen: impl Fn(u8) -> u8) -> Bytes {
-    let halves = bytes.iter().flat_map(|byte| [byte & 15, byte >> 4]);
-    Bytes::Owned(halves.take(elems).map(widen).collect())
+fn unpacked(bytes: Bytes, elems: usize, narrow: Narrow) -> Bytes {
+    let bits = narrow.bits();
+    if bits == 8 {
+        return bytes;
+    }
+    let mask = (1_u8 << bits) - 1;
+    let each = bytes.iter().flat_map(|byte| (0..8 / bits).map(move |k| byte >> (k * bits) & mask));
+    Bytes::Owned(each.take(elems).map(|bits| narrow.byte(bits)).collect())
 }
 
 impl Files {

@@ -122,6 +122,8 @@ pub enum Inst {
     Select(Reg, Reg, Reg),
     /// See [`crate::scalar::Step::Cast`].
     Cast(DType, Reg),
+    /// See [`crate::scalar::Step::Bits`].
+    Bits(DType, Reg),
     /// Puts a value into memory.
     Store(Access, Reg),
     /// Combines a value over all iterations of the strip, from the combination's neutral value; after the strip the
@@ -141,7 +143,8 @@ impl Inst {
     pub fn operands(&self) -> Vec<Reg> {
         match self {
             Inst::Const(_) | Inst::Index(..) | Inst::Load(_) | Inst::Sum | Inst::Get(_) => Vec::new(),
-            Inst::Bind(_, x) | Inst::Set(_, x) | Inst::Unary(_, x) | Inst::Cast(_, x) => vec![*x],
+            Inst::Bind(_, x) | Inst::Set(_, x) | Inst::Unary(_, x) => vec![*x],
+            Inst::Cast(_, x) | Inst::Bits(_, x) => vec![*x],
             Inst::Store(_, x) | Inst::Reduce(_, x, _) => vec![*x],
             Inst::Binary(_, x, y) | Inst::Compare(_, x, y) => vec![*x, *y],
             Inst::Select(c, x, y) => vec![*c, *x, *y],

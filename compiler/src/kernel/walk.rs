@@ -186,7 +186,8 @@ impl Rewrite<'_> {
             | Inst::Binary(..)
             | Inst::Compare(..)
             | Inst::Select(..)
-            | Inst::Cast(..) => inst.clone(),
+            | Inst::Cast(..)
+            | Inst::Bits(..) => inst.clone(),
         }
     }
 }

@@ -184,7 +184,7 @@ fn body_cost(body: &Body) -> u32 {
         Step::Unary(UnaryOp::Sqrt | UnaryOp::Recip, _) | Step::Binary(BinaryOp::Div, ..) => 5,
         Step::Unary(..) => 12,
         Step::Binary(BinaryOp::Pow | BinaryOp::Atan2 | BinaryOp::Rem | BinaryOp::Mod, ..) => 12,
-        Step::Binary(..) | Step::Compare(..) | Step::Select(..) | Step::Cast(..) => 1,
+        Step::Binary(..) | Step::Compare(..) | Step::Select(..) | Step::Cast(..) | Step::Bits(..) => 1,
     };
     body.steps.iter().map(cost).sum()
 }

@@ -165,6 +165,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
                 Step::Compare(op, x, y) => Inst::Compare(*op, of(x), of(y)),
                 Step::Select(c, x, y) => Inst::Select(of(c), of(x), of(y)),
                 Step::Cast(dtype, x) => Inst::Cast(*dtype, of(x)),
+                Step::Bits(dtype, x) => Inst::Bits(*dtype, of(x)),
             };
             let reg = self.code.push(inst);
             regs.push(reg);

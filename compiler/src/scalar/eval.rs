@@ -198,6 +198,14 @@ pub fn cast(to: DType, x: Scalar) -> Scalar {
     }
 }
 
+/// See [`Step::Bits`].
+pub fn bits(to: DType, x: Scalar) -> Scalar {
+    match to {
+        DType::Bool => Scalar::bool(x.bits() & 1 == 1),
+        _ => Scalar::from_bits(to, x.bits()),
+    }
+}
+
 /// One combination step of a reduction.
 pub fn combine(op: ReduceOp, x: Scalar, y: Scalar) -> Scalar {
     binary(op.binary(), x, y)
@@ -262,5 +270,6 @@ fn eval_step(step: &Step, regs: &[Scalar]) -> Scalar {
         Step::Compare(op, x, y) => Scalar::bool(compare(*op, of(x), of(y))),
         Step::Select(c, x, y) => of(if of(c).is_true() { x } else { y }),
         Step::Cast(to, x) => cast(*to, of(x)),
+        Step::Bits(to, x) => bits(*to, of(x)),
     }
 }

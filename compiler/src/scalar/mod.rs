@@ -179,6 +179,8 @@ pub enum Step {
     Select(Reg, Reg, Reg),
     /// Conversion. Float → int truncates toward zero and saturates (NaN → 0); int → int wraps; to bool is `!= 0`.
     Cast(DType, Reg),
+    /// The same bits as a value of another type of the same width; only the lowest bit counts as a bool.
+    Bits(DType, Reg),
 }
 
 impl Step {
@@ -186,7 +188,7 @@ impl Step {
     pub fn operands(&self) -> Vec<Reg> {
         match self {
             Step::Const(_) => Vec::new(),
-            Step::Unary(_, x) | Step::Cast(_, x) => vec![*x],
+            Step::Unary(_, x) | Step::Cast(_, x) | Step::Bits(_, x) => vec![*x],
             Step::Binary(_, x, y) | Step::Compare(_, x, y) => vec![*x, *y],
             Step::Select(x, y, z) => vec![*x, *y, *z],
         }
@@ -198,6 +200,7 @@ impl Step {
             (Step::Const(value), []) => Step::Const(*value),
             (Step::Unary(op, _), [x]) => Step::Unary(*op, *x),
             (Step::Cast(to, _), [x]) => Step::Cast(*to, *x),
+            (Step::Bits(to, _), [x]) => Step::Bits(*to, *x),
             (Step::Binary(op, ..), [x, y]) => Step::Binary(*op, *x, *y),
             (Step::Compare(op, ..), [x, y]) => Step::Compare(*op, *x, *y),
             (Step::Select(..), [x, y, z]) => Step::Select(*x, *y, *z),
@@ -230,7 +233,7 @@ impl Body {
                 Step::Const(value) => value.dtype(),
                 Step::Unary(UnaryOp::IsNan | UnaryOp::IsInf, _) | Step::Compare(..) => DType::Bool,
                 Step::Unary(_, x) | Step::Binary(_, x, _) | Step::Select(_, x, _) => of(x),
-                Step::Cast(to, _) => *to,
+                Step::Cast(to, _) | Step::Bits(to, _) => *to,
             };
             types.push(dtype);
         }

@@ -71,6 +71,17 @@ impl Graph {
         }
     }
 
+    /// The bits of `x` as another type of the same width, see [`Step::Bits`].
+    ///
+    /// # Errors
+    /// The types differ in width.
+    pub fn bits(&mut self, dtype: DType, x: Value) -> Result<Value> {
+        match self.dtype(x) == dtype {
+            true => Ok(x),
+            false => self.map_step(Step::Bits(dtype, Reg(0)), &[x]),
+        }
+    }
+
     /// `max(x, 0)`
     ///
     /// # Errors

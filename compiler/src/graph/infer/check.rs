@@ -205,6 +205,9 @@ pub fn check_body(body: &Body) -> Result<()> {
 fn step_fits(step: &Step, of: &dyn Fn(Reg) -> DType) -> Result<()> {
     match step {
         Step::Const(_) | Step::Cast(..) => Ok(()),
+        Step::Bits(to, x) => {
+            ensure(of(*x).size_bytes() == to.size_bytes(), || format!("the bits of {} as {to}", of(*x)))
+        }
         Step::Unary(op, x) => ensure(unary_takes(*op, of(*x)), || format!("{op} of {}", of(*x))),
         Step::Binary(op, x, y) => {
             same_type(of(*x), of(*y))?;

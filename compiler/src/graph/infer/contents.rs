@@ -319,6 +319,7 @@ fn step(facts: &Facts, step: &Step, regs: &[Exact], types: &[DType]) -> Option<E
             (None, false) => return None,
         },
         Step::Cast(to, x) => cast(facts, *to, of(x))?,
+        Step::Bits(..) => return None,
     };
     let num = facts.simplify(&value.num);
     holds(facts, dtype, &num, &value.den).then_some(Exact { num, den: value.den })

@@ -405,6 +405,10 @@ impl<'a> Reader<'a> {
                 self.cursor.word();
                 return Ok(Step::Cast(self.cursor.dtype()?, none));
             }
+            "bits" => {
+                self.cursor.word();
+                return Ok(Step::Bits(self.cursor.dtype()?, none));
+            }
             "select" => Some(Step::Select(none, none, none)),
             _ => UnaryOp::from_name(word)
                 .map(|op| Step::Unary(op, none))

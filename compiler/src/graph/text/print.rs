@@ -184,6 +184,7 @@ fn step_word(step: &Step) -> String {
         Step::Compare(op, ..) => op.to_string(),
         Step::Select(..) => "select".into(),
         Step::Cast(to, _) => format!("cast {to}"),
+        Step::Bits(to, _) => format!("bits {to}"),
     }
 }
 

@@ -1,10 +1,6 @@
 //! Branches and loops. What is decided while compiling leaves no trace; all else becomes a branch or loop of the graph.
 
-use super::super::{
-    constant,
-    node::{OnnxNode, normal_axis},
-    scope::Region,
-};
+use super::super::{constant, node::OnnxNode, scope::Region};
 use crate::{
     error::{Error, ErrorKind, Result},
     graph::{
@@ -19,7 +15,6 @@ use symshape_runtime::DType;
 ops! {
     If 1 if_,
     Loop 1 loop_,
-    Scan 9 scan,
 }
 
 /// The outputs of one of two graphs, by a condition. A branch that contradicts the declared inputs ends the call with a
@@ -36,7 +31,10 @@ fn if_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         branches.push(contradiction(n.region(g, name, |_| Ok(Vec::new())))?);
     }
     for k in 0..n.output_count() {
-        refuse_rank(g, n, &mut branches, k)?;
+        let declared = n.declared(g, k).map(|dims| dims.len());
+        if let Some(why) = refuse_rank(&mut branches, k, declared) {
+            return Err(n.scope.diverge(why));
+        }
     }
     let condition = g.reshape(condition, Vec::new())?;
     branch(g, n, condition, branches)
@@ -57,7 +55,7 @@ fn decided(g: &Graph, condition: Value) -> Result<Option<bool>> {
 }
 
 /// A region, or why it can't be run: its shapes contradict what is declared.
-fn contradiction(region: Result<Region>) -> Result<Result<Region, String>> {
+pub(in crate::import) fn contradiction(region: Result<Region>) -> Result<Result<Region, String>> {
     match region {
         Ok(region) => Ok(Ok(region)),
         Err(error) if error.kind() == ErrorKind::Invalid => Ok(Err(error.to_string())),
@@ -66,24 +64,30 @@ fn contradiction(region: Result<Region>) -> Result<Result<Region, String>> {
 }
 
 /// Where the branches disagree about the rank of output `k`, the one that contradicts the declared rank is never run.
-fn refuse_rank(g: &Graph, n: &OnnxNode, branches: &mut [Result<Region, String>], k: usize) -> Result<()> {
+/// Without such a declaration, why there can be no such output.
+pub(in crate::import) fn refuse_rank(
+    branches: &mut [Result<Region, String>],
+    k: usize,
+    declared: Option<usize>,
+) -> Option<String> {
     let rank = |branch: &Result<Region, String>| {
         branch.as_ref().ok().and_then(|region| region.outputs.get(k).map(|value| region.graph.rank(*value)))
     };
-    let (Some(a), Some(b)) = (rank(&branches[0]), rank(&branches[1])) else { return Ok(()) };
+    let (a, b) = (rank(&branches[0])?, rank(&branches[1])?);
     if a == b {
-        return Ok(());
+        return None;
     }
-    let Some(declared) = n.declared(g, k).map(|dims| dims.len()).filter(|rank| *rank == a || *rank == b) else {
-        let what = format!("branches whose output {k} has {a} and {b} axes, by a condition known only at run time");
-        return Err(Error::unsupported(what));
+    let Some(declared) = declared.filter(|rank| *rank == a || *rank == b) else {
+        let what = "branches that give";
+        return Some(format!("{what} {a} and {b} axes as output {k}, by a condition known only at run time"));
     };
     let wrong = usize::from(declared == a);
-    branches[wrong] = Err(format!("output {k} of {} is declared with {declared} axes", n.op));
-    Ok(())
+    branches[wrong] = Err(format!("output {k} of the branch is declared with {declared} axes"));
+    None
 }
 
-fn branch(
+/// The outputs of one of two regions, by `condition`.
+pub(in crate::import) fn branch(
     g: &mut Graph,
     n: &OnnxNode,
     condition: Value,
@@ -200,7 +204,7 @@ fn trips(g: &mut Graph, n: &OnnxNode, limit: Option<Value>, stacked: std::ops::R
 
 /// A carried value whose size along an axis grows in every round: it is kept at its largest size, with the present one
 /// beside it.
-struct Growth {
+pub(super) struct Growth {
     /// Number of the carried value.
     value: usize,
     axis: usize,
@@ -324,7 +328,7 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 }
 
 /// The core loop over a body that was imported.
-fn run(
+pub(super) fn run(
     g: &mut Graph,
     region: Region,
     heads: [Value; 2],
@@ -369,60 +373,4 @@ fn run(
     };
     let operands = [&heads[..], &init[..], &captured[..]].concat();
     g.push_multi(op, &operands)
-}
-
-/// Rounds of a graph over the slices of inputs along an axis: states go from round to round, other outputs are stacked.
-/// Axes and directions of what is sliced and stacked are attributes.
-fn scan(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
-    let inputs: Vec<Value> = (0..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
-    let sliced = n.int("num_scan_inputs")?.and_then(|count| usize::try_from(count).ok());
-    let sliced = sliced.filter(|count| (1..=inputs.len()).contains(count));
-    let sliced = sliced.ok_or_else(|| Error::invalid("num_scan_inputs must be there and fit the inputs"))?;
-    let (states, over) = inputs.split_at(inputs.len() - sliced);
-    let lists = |name: &str| Ok::<_, Error>(n.ints(name)?.unwrap_or_default());
-    let (in_axes, in_directions) = (lists("scan_input_axes")?, lists("scan_input_directions")?);
-    let (out_axes, out_directions) = (lists("scan_output_axes")?, lists("scan_output_directions")?);
-    let mut axes = Vec::new();
-    for (k, value) in over.iter().enumerate() {
-        axes.push(normal_axis(in_axes.get(k).copied().unwrap_or(0), g.rank(*value))?);
-    }
-    let rounds = g.shape(over[0])[axes[0]].clone();
-    for (value, k) in over.iter().zip(&axes) {
-        let dim = g.shape(*value)[*k].clone();
-        g.require(Relation::eq(dim, &rounds), "inputs of Scan")?;
-    }
-    let counter = n.fresh(g);
-    let types: Vec<Type> = states.iter().map(|value| g.ty(*value).clone()).collect();
-    let given: Vec<Type> = over.iter().map(|value| g.ty(*value).clone()).collect();
-    let mut region = n.region(g, "body", |region| {
-        declare_counter(region, &counter, &rounds)?;
-        let mut values: Vec<Value> = types.iter().map(|ty| region.region_input(ty.clone(), None)).collect();
-        for (k, ty) in given.iter().enumerate() {
-            let whole = region.region_input(ty.clone(), None);
-            let at = match in_directions.get(k) {
-                Some(1) => &rounds - 1 - Dim::from(&counter),
-                _ => Dim::from(&counter),
-            };
-            let slice = region.slice(whole, axes[k], at, Dim::one(), 1)?;
-            values.push(region.squeeze(slice, &[axes[k]])?);
-        }
-        Ok(values)
-    })?;
-    let again = region.graph.scalar(Scalar::bool(true))?;
-    region.outputs.insert(0, again);
-    region.captured.splice(0..0, over.iter().copied());
-    let count = g.dim(DType::I64, rounds.clone())?;
-    let yes = g.scalar(Scalar::bool(true))?;
-    let mut results = run(g, region, [count, yes], (&counter, &rounds), states, &[])?;
-    results.remove(0);
-    for (k, value) in results[states.len()..].iter_mut().enumerate() {
-        if out_directions.get(k) == Some(&1) {
-            *value = g.reverse(*value, 0)?;
-        }
-        let to = normal_axis(out_axes.get(k).copied().unwrap_or(0), g.rank(*value))?;
-        let mut perm: Vec<usize> = (1..g.rank(*value)).collect();
-        perm.insert(to, 0);
-        *value = g.transpose(*value, &perm)?;
-    }
-    Ok(results)
 }

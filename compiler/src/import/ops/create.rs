@@ -155,9 +155,11 @@ fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         }
         false => n.dim(g, 1)?,
     };
-    let at = g.cast(DType::I64, at)?;
-    let size = g.dim(DType::I64, depth.clone())?;
-    let zero = g.scalar(Scalar::i64(0))?;
+    // Positions between two integers are none.
+    let at = if g.dtype(at).is_float() { g.cast(DType::F64, at)? } else { g.cast(DType::I64, at)? };
+    let kind = g.dtype(at);
+    let size = g.dim(kind, depth.clone())?;
+    let zero = g.scalar(Scalar::from_i64(kind, 0))?;
     let negative = g.compare(CompareOp::Lt, at, zero)?;
     let shifted = g.add(at, size)?;
     let at = g.select(negative, shifted, at)?;
@@ -165,6 +167,7 @@ fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let mut shape = g.shape(at).to_vec();
     shape[place] = depth;
     let position = g.index(DType::I64, shape, axis(place).into())?;
+    let position = g.cast(kind, position)?;
     let hit = g.compare(CompareOp::Eq, position, at)?;
     let pick = |g: &mut Graph, k: i64| -> Result<Value> {
         let one = g.slice(values, 0, k.into(), Dim::one(), 1)?;

@@ -2,7 +2,6 @@
 
 use super::super::{
     node::{OnnxNode, normal_axis},
-    weights,
 };
 use crate::{
     error::{Error, Result},
@@ -26,8 +25,6 @@ ops! {
     BitwiseNot 18 bitwise_not,
     BitwiseOr 18 bitwise_or,
     BitwiseXor 18 bitwise_xor,
-    Cast 6 cast,
-    CastLike 15 cast_like,
     Ceil 1 ceil,
     Clip 1 clip_attributes,
     Clip 11 clip,
@@ -204,33 +201,6 @@ fn bitwise_or(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `BitwiseXor(i32[12, 10], i32[10]) = i32[6, 0]`
 fn bitwise_xor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     binary(g, n, BinaryOp::Xor)
-}
-
-/// Conversion to the type `to`: floats to integers toward zero and saturating, integers to narrower ones by wrapping,
-/// anything to bool as `!= 0`.
-///
-/// `Cast([1.7, -1.7, 3e9]; to=6) = i32[1, -1, 2147483647]`
-fn cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let to = n.int("to")?.ok_or_else(|| Error::invalid("Cast needs the attribute `to`"))?;
-    let dtype = weights::dtype(i32::try_from(to).unwrap_or(-1))?;
-    rounding_attributes(n)?;
-    g.cast(dtype, n.input(0)?)
-}
-
-/// Both matter for 8-bit floats only, to which nothing is converted.
-fn rounding_attributes(n: &OnnxNode) -> Result<()> {
-    n.int("saturate")?;
-    n.string_or("round_mode", "up")?;
-    Ok(())
-}
-
-/// Conversion to the second input's type, as by `Cast`.
-///
-/// `CastLike([1.7], i64[0]) = i64[1]`
-fn cast_like(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    rounding_attributes(n)?;
-    let dtype = g.dtype(n.input(1)?);
-    g.cast(dtype, n.input(0)?)
 }
 
 /// Smallest integer not below.

@@ -74,7 +74,11 @@ fn examples_hold() {
 #[test]
 fn every_operator_has_an_example() {
     for (family, row, doc) in rows() {
-        assert!(!doc.examples.is_empty() || family == "control", "{} has no example", row.name);
+        assert!(
+            !doc.examples.is_empty() || ["control", "scan"].contains(&family),
+            "{} has no example",
+            row.name
+        );
     }
 }
 

@@ -63,7 +63,7 @@ macro_rules! ops {
 
 macro_rules! families {
     ($($family:ident)*) => {
-        $(mod $family;)*
+        $(pub(super) mod $family;)*
         /// The tables of all families.
         const TABLES: &[&[Row]] = &[$($family::TABLE),*];
         /// The families and their sources, in which the documentation stands.
@@ -76,7 +76,7 @@ macro_rules! families {
 mod examples;
 
 families! {
-    elementwise activation reduce shape create index matmul conv pool norm quant resize control rnn selection attention sampling signal loss rest
+    elementwise convert activation reduce shape create index matmul conv pool norm quant resize control scan rnn selection attention sampling signal loss rest
 }
 
 mod dynamic;
@@ -94,8 +94,19 @@ fn positions(g: &mut Graph, x: Value, k: usize) -> Result<Value> {
     g.index(DType::I64, shape, axis(k).into())
 }
 
+/// The smaller of two expressions, without a `min` where one is known to be.
+fn smaller(g: &Graph, a: &Dim, b: &Dim) -> Dim {
+    if g.facts.prove_le(a, b).is_yes() {
+        a.clone()
+    } else if g.facts.prove_le(b, a).is_yes() {
+        b.clone()
+    } else {
+        Dim::min(a, b.clone())
+    }
+}
+
 /// The larger of two expressions, without a `max` where one is known to be.
-fn larger(g: &Graph, a: &Dim, b: &Dim) -> Dim {
+pub(super) fn larger(g: &Graph, a: &Dim, b: &Dim) -> Dim {
     if g.facts.prove_le(b, a).is_yes() {
         a.clone()
     } else if g.facts.prove_le(a, b).is_yes() {

@@ -3,6 +3,7 @@
 use super::{
     super::{node::OnnxNode, weights},
     conv::{Window, convolve, kernel_of},
+    convert::{Element, converted, widened},
     matmul::centred,
 };
 use crate::{
@@ -69,15 +70,21 @@ fn dequantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (x, scale) = (n.input(0)?, n.input(1)?);
     let lie = lie(g, n, x)?;
     let to = match n.int_or("output_dtype", 0)? {
+        0 if n.narrow(1).is_some() => DType::F32,
         0 => g.dtype(scale),
         code => weights::dtype(i32::try_from(code).unwrap_or(-1))?,
     };
-    let mut centred = g.cast(DType::I32, x)?;
-    if let Some(zero) = n.optional(2) {
-        let zero = g.cast(DType::I32, zero)?;
+    // Differences of integers are exact; floats have a zero point of 0.
+    let exact = |g: &mut Graph, x: Value| if g.dtype(x).is_float() { Ok(x) } else { g.cast(DType::I32, x) };
+    let wide = widened(g, n, 0)?;
+    let mut centred = exact(g, wide)?;
+    if n.optional(2).is_some() {
+        let zero = widened(g, n, 2)?;
+        let zero = exact(g, zero)?;
         let zero = laid(g, zero, x, &lie)?;
         centred = g.sub(centred, zero)?;
     }
+    let scale = widened(g, n, 1)?;
     let scale = laid(g, scale, x, &lie)?;
     let wide = g.cast(DType::F32, centred)?;
     let scale = g.cast(DType::F32, scale)?;
@@ -91,10 +98,21 @@ fn saturated(g: &mut Graph, x: Value, zero: Option<Value>, dtype: DType) -> Resu
     if !dtype.is_int() || bits > 16 {
         return Err(Error::unsupported(format!("quantisation to {dtype}")));
     }
-    let (lo, hi) = match dtype.is_signed_int() {
+    let range = match dtype.is_signed_int() {
         true => (-(1_i64 << (bits - 1)), (1_i64 << (bits - 1)) - 1),
         false => (0, (1_i64 << bits) - 1),
     };
+    saturated_to(g, x, zero, range, dtype)
+}
+
+/// `round(x) + zero`, brought into a range of integers, as `dtype`.
+fn saturated_to(
+    g: &mut Graph,
+    x: Value,
+    zero: Option<Value>,
+    (lo, hi): (i64, i64),
+    dtype: DType,
+) -> Result<Value> {
     let mut y = g.round(x)?;
     if let Some(zero) = zero {
         let zero = g.cast(g.dtype(y), zero)?;
@@ -106,8 +124,8 @@ fn saturated(g: &mut Graph, x: Value, zero: Option<Value>, dtype: DType) -> Resu
     g.cast(dtype, y)
 }
 
-/// `round(x / scale) + zero_point`, saturated, halves to even; of the zero point's type, or `output_dtype`, or `u8`. Scale
-/// and zero point as in `DequantizeLinear`.
+/// `round(x / scale) + zero_point`, saturated, halves to even; of the zero point's type, or `output_dtype`, or `u8`; to
+/// floats of 8 and 4 bits as by `Cast`. Scale and zero point as in `DequantizeLinear`.
 ///
 /// `QuantizeLinear([0, 3, 1000], 2, u8:128) = u8[128, 130, 255]`
 fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -115,16 +133,35 @@ fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let lie = lie(g, n, x)?;
     n.flag("saturate", true)?;
     n.int_or("precision", 0)?;
-    let dtype = match (n.int_or("output_dtype", 0)?, zero) {
-        (0, None) => DType::U8,
-        (0, Some(zero)) => g.dtype(zero),
-        (code, _) => weights::dtype(i32::try_from(code).unwrap_or(-1))?,
+    let to = match (n.int_or("output_dtype", 0)?, zero) {
+        (0, None) => Element::Plain(DType::U8),
+        (0, Some(_)) => Element::of_input(g, n, 2)?,
+        (code, _) => Element::from_attribute(code)?,
     };
+    let zero_type = n.narrow(2);
     let scale = laid(g, scale, x, &lie)?;
     let zero = zero.map(|zero| laid(g, zero, x, &lie)).transpose()?;
     let (x, scale) = (g.cast(DType::F32, x)?, g.cast(DType::F32, scale)?);
     let y = g.div(x, scale)?;
-    saturated(g, y, zero, dtype)
+    match to {
+        Element::Plain(dtype) => saturated(g, y, zero, dtype),
+        Element::Narrow(narrow) => match narrow.range() {
+            Some(range) => {
+                n.make(narrow);
+                saturated_to(g, y, zero, range, narrow.held())
+            }
+            None => {
+                let y = match (zero, zero_type) {
+                    (Some(zero), Some(own)) => {
+                        let zero = own.widened(g, zero)?;
+                        g.add(y, zero)?
+                    }
+                    _ => y,
+                };
+                converted(g, n, y, to)
+            }
+        },
+    }
 }
 
 /// The input as `u8` with the scale and zero point that cover its range and 0: `y, scale, zero_point`.

@@ -73,18 +73,16 @@ fn center_crop_pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
     for (size, k) in sizes.into_iter().zip(axes) {
         let (have, want) = (g.shape(x)[k].clone(), n.size(g, size, k, None)?);
-        if g.facts.prove_le(&want, &have).is_yes() {
-            let start = g.facts.simplify(&(&have - &want).floor_div(2));
-            x = g.slice(x, k, start, want, 1)?;
-        } else if g.facts.prove_le(&have, &want).is_yes() {
-            let before = g.facts.simplify(&(&want - &have).floor_div(2));
-            let (mut lo, mut hi) = (vec![Dim::zero(); rank], vec![Dim::zero(); rank]);
-            hi[k] = g.facts.simplify(&(want - have - &before));
-            lo[k] = before;
-            x = g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))?;
-        } else {
-            return Err(Error::unsupported(format!("CenterCropPad from {have} to {want}: either may be larger")));
-        }
+        // Cut to what both have room for, then padded to what is wanted; one of the two does nothing.
+        let keep = g.facts.simplify(&super::smaller(g, &have, &want));
+        let start = g.facts.simplify(&(&have - &keep).floor_div(2));
+        x = g.slice(x, k, start, keep.clone(), 1)?;
+        let missing = g.facts.simplify(&(&want - &keep));
+        let before = g.facts.simplify(&missing.floor_div(2));
+        let (mut lo, mut hi) = (vec![Dim::zero(); rank], vec![Dim::zero(); rank]);
+        hi[k] = g.facts.simplify(&(missing - &before));
+        lo[k] = before;
+        x = g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))?;
     }
     Ok(x)
 }

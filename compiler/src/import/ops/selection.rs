@@ -115,8 +115,11 @@ fn compress(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if g.rank(condition) != 1 {
         return Err(Error::invalid("the condition must have one axis"));
     }
-    // A condition may be longer than the axis: a place behind it that holds is an index out of bounds.
+    // A condition may be longer than the axis: what stands behind its end counts for nothing.
     let mask = is_not_zero(g, condition)?;
+    let (place, end) = (positions(g, mask, 0)?, g.dim(DType::I64, g.shape(x)[k].clone())?);
+    let inside = g.compare(CompareOp::Lt, place, end)?;
+    let mask = g.and(mask, inside)?;
     let places = places(g, n, mask, n.declared_dim(g, 0, k))?;
     g.gather(x, places, k)
 }

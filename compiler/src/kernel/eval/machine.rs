@@ -307,6 +307,7 @@ impl<'a> Machine<'a> {
                 }
             }
             Inst::Cast(dtype, x) => scalar::cast(*dtype, of(x)?),
+            Inst::Bits(dtype, x) => scalar::bits(*dtype, of(x)?),
             Inst::Bind(symbol, reg) => {
                 self.env.set(symbol, of(reg)?.as_i64());
                 return Ok(None);

@@ -70,6 +70,7 @@ impl<'a> CodeReader<'a> {
                 Inst::Select(cond, x, y)
             }
             "cast" => Inst::Cast(cursor.dtype()?, self.reg(cursor)?),
+            "bits" => Inst::Bits(cursor.dtype()?, self.reg(cursor)?),
             "bind" => {
                 let symbol = cursor.symbol(&["="])?;
                 cursor.expect("=")?;

@@ -203,6 +203,7 @@ fn write_inst(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
         Inst::Compare(op, x, y) => write!(f, "{op} {}, {}", R(*x), R(*y)),
         Inst::Select(cond, x, y) => write!(f, "select {}, {}, {}", R(*cond), R(*x), R(*y)),
         Inst::Cast(dtype, x) => write!(f, "cast {dtype} {}", R(*x)),
+        Inst::Bits(dtype, x) => write!(f, "bits {dtype} {}", R(*x)),
         Inst::Store(access, reg) => write!(f, "store {access}, {}", R(*reg)),
         Inst::Reduce(op, reg, local) => write!(f, "reduce {op} {} -> {local:?}", R(*reg)),
         Inst::Check(Check { value, lo, end, what }) => {

@@ -91,6 +91,11 @@ impl Checker<'_> {
                 Some(of(x)?)
             }
             Inst::Cast(dtype, x) => of(x).map(|_| Some(*dtype))?,
+            Inst::Bits(dtype, x) => {
+                let same = of(x)?.size_bytes() == dtype.size_bytes();
+                demand(same, || "bits of a value of another width")?;
+                Some(*dtype)
+            }
             Inst::Store(access, reg) => {
                 self.store(access, of(reg)?, scope)?;
                 None

@@ -1,0 +1,108 @@
+//! Conversion between element types.
+
+use super::super::{
+    narrow::{Direction, Narrow, Rounding},
+    node::OnnxNode,
+    weights,
+};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+};
+use symshape_runtime::DType;
+
+ops! {
+    BitCast 26 bit_cast,
+    Cast 6 cast,
+    CastLike 15 cast_like,
+}
+
+/// An element type as models name it.
+#[derive(Clone, Copy)]
+pub(super) enum Element {
+    Plain(DType),
+    Narrow(Narrow),
+}
+
+impl Element {
+    /// The type that an attribute names.
+    pub(super) fn from_attribute(code: i64) -> Result<Element> {
+        match Narrow::from_attribute(code) {
+            Some(narrow) => Ok(Element::Narrow(narrow)),
+            None => weights::dtype(i32::try_from(code).unwrap_or(-1)).map(Element::Plain),
+        }
+    }
+
+    /// The type of input `k`, which is there.
+    pub(super) fn of_input(g: &Graph, n: &OnnxNode, k: usize) -> Result<Element> {
+        let value = n.input(k)?;
+        Ok(n.narrow(k).map_or(Element::Plain(g.dtype(value)), Element::Narrow))
+    }
+}
+
+/// The values of input `k`, to compute with.
+pub(super) fn widened(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Value> {
+    let value = n.input(k)?;
+    match n.narrow(k) {
+        Some(narrow) => narrow.widened(g, value),
+        None => Ok(value),
+    }
+}
+
+/// `x` as elements of this type, which is what the node makes.
+pub(super) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> Result<Value> {
+    let saturate = n.flag("saturate", true)?;
+    let direction = match n.string_or("round_mode", "up")? {
+        "up" => Direction::Up,
+        "down" => Direction::Down,
+        "nearest" => Direction::Nearest,
+        other => return Err(Error::invalid(format!("round_mode `{other}`"))),
+    };
+    match to {
+        Element::Plain(dtype) => g.cast(dtype, x),
+        Element::Narrow(narrow) => {
+            n.make(narrow);
+            narrow.narrowed(g, x, Rounding { saturate, direction })
+        }
+    }
+}
+
+/// The bits of the input as another type of the same width.
+///
+/// `BitCast([1, -2]; to=6) = i32[1065353216, -1073741824]`
+fn bit_cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let to = n.int("to")?.ok_or_else(|| Error::invalid("BitCast needs the attribute `to`"))?;
+    let (from, to) = (Element::of_input(g, n, 0)?, Element::from_attribute(to)?);
+    let packed = |element: Element| matches!(element, Element::Narrow(narrow) if narrow.bits() < 8);
+    if packed(from) || packed(to) {
+        return Err(Error::unsupported("BitCast of elements of less than 8 bits"));
+    }
+    let dtype = match to {
+        Element::Plain(dtype) => dtype,
+        Element::Narrow(narrow) => {
+            n.make(narrow);
+            narrow.held()
+        }
+    };
+    g.bits(dtype, n.input(0)?)
+}
+
+/// Conversion to the type `to`: floats to integers toward zero and saturating, integers to narrower ones by wrapping,
+/// anything to bool as `!= 0`; to floats of 8 and 4 bits rounded to nearest, halves to even, and with `saturate=0` to
+/// infinity or NaN where they are too small.
+///
+/// `Cast([1.7, -1.7, 3e9]; to=6) = i32[1, -1, 2147483647]`
+fn cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let to = n.int("to")?.ok_or_else(|| Error::invalid("Cast needs the attribute `to`"))?;
+    let x = widened(g, n, 0)?;
+    converted(g, n, x, Element::from_attribute(to)?)
+}
+
+/// Conversion to the second input's type, as by `Cast`.
+///
+/// `CastLike([1.7], i64[0]) = i64[1]`
+fn cast_like(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = widened(g, n, 0)?;
+    let to = Element::of_input(g, n, 1)?;
+    converted(g, n, x, to)
+}

@@ -1,0 +1,148 @@
+//! Loops over slices: `Scan`, in its present form and in that with a batch.
+
+use super::{
+    super::{
+        node::{OnnxNode, normal_axis},
+        proto::GraphProto,
+        scope::Scope,
+    },
+    control::run,
+};
+use crate::{
+    error::{At, Error, Result},
+    graph::{Graph, Type, Value, build::declare_counter},
+    scalar::Scalar,
+};
+use symshape::{Dim, Relation};
+use symshape_runtime::DType;
+
+ops! {
+    Scan 8 scan_batch,
+    Scan 9 scan,
+}
+
+/// The axes along which inputs and outputs are sliced and stacked, and which of them run backwards.
+#[derive(Default)]
+struct Ways {
+    in_axes: Vec<i64>,
+    in_directions: Vec<i64>,
+    out_axes: Vec<i64>,
+    out_directions: Vec<i64>,
+}
+
+/// How many of `count` inputs are sliced.
+fn sliced(n: &OnnxNode, count: usize) -> Result<usize> {
+    let sliced = n.int("num_scan_inputs")?.and_then(|count| usize::try_from(count).ok());
+    let sliced = sliced.filter(|sliced| (1..=count).contains(sliced));
+    sliced.ok_or_else(|| Error::invalid("num_scan_inputs must be there and fit the inputs"))
+}
+
+/// Rounds of a graph over the slices of inputs along an axis: states go from round to round, other outputs are stacked.
+/// Axes and directions of what is sliced and stacked are attributes.
+fn scan(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let inputs: Vec<Value> = (0..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
+    let (states, over) = inputs.split_at(inputs.len() - sliced(n, inputs.len())?);
+    let lists = |name: &str| Ok::<_, Error>(n.ints(name)?.unwrap_or_default());
+    let ways = Ways {
+        in_axes: lists("scan_input_axes")?,
+        in_directions: lists("scan_input_directions")?,
+        out_axes: lists("scan_output_axes")?,
+        out_directions: lists("scan_output_directions")?,
+    };
+    rounds(g, n.scope, n.graph("body")?, [states, over], &ways)
+}
+
+/// As from version 9 on, for each element of a batch, which is the first axis of all inputs and outputs; slices are taken
+/// and stacked along the second one. Lengths (input 0) are not supported.
+fn scan_batch(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    if n.optional(0).is_some() {
+        return Err(Error::unsupported("Scan (opset 8) with sequence_lens"));
+    }
+    let inputs: Vec<Value> = (1..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
+    let states = inputs.len() - sliced(n, inputs.len())?;
+    let ways = Ways { in_directions: n.ints("directions")?.unwrap_or_default(), ..Ways::default() };
+    let first = |g: &Graph, value: Value| {
+        g.shape(value).first().cloned().ok_or_else(|| Error::invalid("an input of Scan without a batch"))
+    };
+    let batch = first(g, inputs[0])?;
+    for value in &inputs {
+        let dim = first(g, *value)?;
+        g.require(Relation::eq(dim, &batch), "batch of Scan")?;
+    }
+    let body = n.graph("body")?;
+    let types: Vec<Type> = inputs.iter().map(|value| g.ty(*value).clone()).collect();
+    let counter = n.fresh(g);
+    let mut region = n.scope.enclosed(g, "batch", Default::default(), |scope, region| {
+        declare_counter(region, &counter, &batch)?;
+        let mut own = Vec::new();
+        for ty in types {
+            let whole = region.region_input(ty, None);
+            let one = region.slice(whole, 0, Dim::from(&counter), Dim::one(), 1)?;
+            own.push(region.squeeze(one, &[0])?);
+        }
+        let (states, over) = own.split_at(states);
+        let mut results = rounds(region, scope, body, [states, over], &ways)?;
+        results.insert(0, region.scalar(Scalar::bool(true))?);
+        Ok(results)
+    })?;
+    region.captured.splice(0..0, inputs);
+    let count = g.dim(DType::I64, batch.clone())?;
+    let yes = g.scalar(Scalar::bool(true))?;
+    let mut results = run(g, region, [count, yes], (&counter, &batch), &[], &[])?;
+    results.remove(0);
+    Ok(results)
+}
+
+/// The last states and the stacked outputs of rounds of `body`.
+fn rounds<'a>(
+    g: &mut Graph,
+    scope: &Scope<'_, 'a>,
+    body: &'a GraphProto,
+    [states, over]: [&[Value]; 2],
+    ways: &Ways,
+) -> Result<Vec<Value>> {
+    let mut axes = Vec::new();
+    for (k, value) in over.iter().enumerate() {
+        axes.push(normal_axis(ways.in_axes.get(k).copied().unwrap_or(0), g.rank(*value))?);
+    }
+    let count = g.shape(over[0])[axes[0]].clone();
+    for (value, k) in over.iter().zip(&axes) {
+        let dim = g.shape(*value)[*k].clone();
+        g.require(Relation::eq(dim, &count), "inputs of Scan")?;
+    }
+    let counter = scope.fresh(g, "Scan");
+    let types: Vec<Type> = states.iter().map(|value| g.ty(*value).clone()).collect();
+    let given: Vec<Type> = over.iter().map(|value| g.ty(*value).clone()).collect();
+    let region = scope.region(g, body, |region| {
+        declare_counter(region, &counter, &count)?;
+        let mut values: Vec<Value> = types.iter().map(|ty| region.region_input(ty.clone(), None)).collect();
+        for (k, ty) in given.iter().enumerate() {
+            let whole = region.region_input(ty.clone(), None);
+            let at = match ways.in_directions.get(k) {
+                Some(1) => &count - 1 - Dim::from(&counter),
+                _ => Dim::from(&counter),
+            };
+            let slice = region.slice(whole, axes[k], at, Dim::one(), 1)?;
+            values.push(region.squeeze(slice, &[axes[k]])?);
+        }
+        Ok(values)
+    });
+    let mut region = region.at(|| "body of Scan")?;
+    let again = region.graph.scalar(Scalar::bool(true))?;
+    region.outputs.insert(0, again);
+    region.captured.splice(0..0, over.iter().copied());
+    let limit = g.dim(DType::I64, count.clone())?;
+    let yes = g.scalar(Scalar::bool(true))?;
+    let mut results = run(g, region, [limit, yes], (&counter, &count), states, &[])?;
+    results.remove(0);
+    for (k, value) in results[states.len()..].iter_mut().enumerate() {
+        if ways.out_directions.get(k) == Some(&1) {
+            *value = g.reverse(*value, 0)?;
+        }
+        let to = normal_axis(ways.out_axes.get(k).copied().unwrap_or(0), g.rank(*value))?;
+        let mut perm: Vec<usize> = (1..g.rank(*value)).collect();
+        perm.insert(to, 0);
+        *value = g.transpose(*value, &perm)?;
+    }
+    Ok(results)
+}
