@@ -1,11 +1,16 @@
 //! What the importer says of models that it refuses: each error names the place and what to do.
 
-use symshape_compiler::import::{
-    Bound, ImportOptions, Model, import, parse_dim, parse_input,
-    proto::{
-        AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-        StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+use symshape_compiler::{
+    graph::eval::eval,
+    import::{
+        Bound, ImportOptions, Model, import, parse_dim, parse_input,
+        proto::{
+            AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+            StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto,
+            ValueInfoProto,
+        },
     },
+    tensor::Tensor,
 };
 
 fn float(name: &str, dims: &[&str]) -> ValueInfoProto {
@@ -175,4 +180,106 @@ fn every_part_of_a_file_is_read_or_refused() {
             }
         }
     }
+}
+
+fn int(name: &str, values: &[i64]) -> TensorProto {
+    let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    TensorProto {
+        name: name.into(),
+        dims: vec![values.len() as i64],
+        data_type: 7,
+        raw_data: Some(raw.into()),
+        ..Default::default()
+    }
+}
+
+fn branch(name: &str, nodes: Vec<NodeProto>, output: &str) -> AttributeProto {
+    let output = vec![ValueInfoProto { name: output.into(), ty: None }];
+    let graph = GraphProto { node: nodes, output, ..Default::default() };
+    AttributeProto { name: name.into(), kind: 5, g: Some(graph), ..Default::default() }
+}
+
+/// `x: [N, M]` squeezed to `[N]` where `M` is 1, and then a product that only a vector has.
+fn squeezed_if_single() -> ModelProto {
+    let mut choice = node("If", &["single"], "z");
+    choice.attribute = vec![
+        branch("then_branch", vec![node("Squeeze", &["x", "one"], "a")], "a"),
+        branch("else_branch", vec![node("Identity", &["x"], "b")], "b"),
+    ];
+    let mut size = node("Shape", &["x"], "size");
+    size.attribute.push(AttributeProto { name: "start".into(), kind: 2, i: 1, ..Default::default() });
+    let mut dots = node("Einsum", &["z", "z"], "y");
+    let equation =
+        AttributeProto { name: "equation".into(), kind: 3, s: "i,i->".into(), ..Default::default() };
+    dots.attribute.push(equation);
+    let mut proto = model(vec![size, node("Equal", &["size", "one"], "single"), choice, dots]);
+    let graph = proto.graph.as_mut().expect("there is one");
+    graph.input = vec![float("x", &["N", "M"])];
+    graph.initializer.push(int("one", &[1]));
+    proto
+}
+
+#[test]
+fn what_follows_branches_of_two_ranks_moves_into_both() {
+    let dims = vec![parse_dim("N=1..4").expect("a range"), parse_dim("M=1..3").expect("a range")];
+    let options = ImportOptions { dims, ..Default::default() };
+    let graph = import(&Model::from(squeezed_if_single()), &options).expect("one branch fits what follows");
+    assert!(graph.shape(graph.outputs[0].1).is_empty());
+    let x = Tensor::from_f32(vec![3, 1], &[1.0, 2.0, 3.0]).expect("three elements");
+    assert_eq!(eval(&graph, &[x]).expect("it computes")[0].get(0).as_f64(), 14.0);
+    // The other branch contradicts what follows: it is compiled, and ends the call.
+    let x = Tensor::from_f32(vec![1, 3], &[1.0, 2.0, 3.0]).expect("three elements");
+    let error = eval(&graph, &[x]).expect_err("no vector");
+    assert!(error.to_string().contains("the term `i` does not fit 2 axes"), "{error}");
+}
+
+/// `x` repeated as often as the input `times` says.
+fn repeated() -> ModelProto {
+    let mut proto = model(vec![node("Tile", &["x", "times"], "y")]);
+    let graph = proto.graph.as_mut().expect("there is one");
+    let mut times = float("times", &["2"]);
+    let tensor = times.ty.as_mut().and_then(|ty| ty.tensor_type.as_mut()).expect("a tensor");
+    tensor.elem_type = 7;
+    graph.input.push(times);
+    graph.output = vec![float("y", &["rows", "columns"])];
+    proto
+}
+
+#[test]
+fn sizes_found_while_running_are_declared_by_name() {
+    let known = |more: &[&str]| ImportOptions {
+        dims: ["N=1..64"].iter().chain(more).map(|text| parse_dim(text).expect("a range")).collect(),
+        ..Default::default()
+    };
+    refused(
+        repeated(),
+        &known(&[]),
+        "node `the Tile`: axis 0 of Tile: `rows` is known only at run time, and nothing bounds it; declare, for example, \
+         --dim rows=0..4096",
+    );
+    let graph =
+        import(&Model::from(repeated()), &known(&["rows=0..100", "columns=1..8"])).expect("both are bounded");
+    let shape: Vec<String> = graph.shape(graph.outputs[0].1).iter().map(ToString::to_string).collect();
+    assert_eq!(shape, ["rows", "columns"]);
+    refused(
+        repeated(),
+        &known(&["rows=0..100", "columns=0..8", "height=1..2"]),
+        "--dim height: no input has a symbol `height`; known: N, columns, rows",
+    );
+}
+
+#[test]
+fn types_that_are_stored_only_are_not_computed_with() {
+    let mut narrow = node("Cast", &["x"], "z");
+    narrow.attribute.push(AttributeProto { name: "to".into(), kind: 2, i: 17, ..Default::default() });
+    let mut wide = node("Cast", &["moved"], "y");
+    wide.attribute.push(AttributeProto { name: "to".into(), kind: 2, i: 1, ..Default::default() });
+    let moved = model(vec![narrow.clone(), node("Transpose", &["z"], "moved"), wide]);
+    let graph = import(&Model::from(moved), &bounded()).expect("moving and converting is known");
+    let x = Tensor::from_f32(vec![1, 4], &[1.0, 0.3, 500.0, -2.0]).expect("four elements");
+    let y = &eval(&graph, &[x]).expect("it computes")[0];
+    let elems: Vec<f64> = (0..4).map(|k| y.get(k).as_f64()).collect();
+    assert_eq!(elems, [1.0, 0.3125, 448.0, -2.0]);
+    let added = model(vec![narrow, node("Add", &["z", "z"], "y")]);
+    refused(added, &bounded(), "node `the Add`: unsupported: Add of float8e4m3fn");
 }

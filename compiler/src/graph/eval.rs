@@ -43,10 +43,10 @@ const MAX_ELEMS: usize = 1 << 31;
 /// use symshape_compiler::{graph::{Graph, eval::eval}, tensor::Tensor};
 /// use symshape_runtime::DType;
 /// let mut g = Graph::default();
-/// let x = g.input("x", DType::F32, vec!["N".parse().unwrap()])?;
+/// let x = g.input("x", DType::F32, vec!["N".parse().expect("a dim")])?;
 /// let y = g.relu(x)?;
 /// g.output("y", y)?;
-/// let out = eval(&g, &[Tensor::from_f32(vec![2], &[-1.0, 2.0]).unwrap()])?;
+/// let out = eval(&g, &[Tensor::from_f32(vec![2], &[-1.0, 2.0]).expect("two elements")])?;
 /// assert_eq!((out[0].shape(), out[0].get(1).as_f64()), (&[2][..], 2.0));
 /// # Ok::<(), symshape_compiler::Error>(())
 /// ```

@@ -116,12 +116,15 @@ impl OnnxNode<'_, '_> {
                 (hi, most) => hi.or(most),
             };
         }
-        let hi = hi.or(bounds.most.map(Dim::from)).ok_or_else(|| {
-            let what =
-                format!("`{symbol}` is known only at run time, and nothing bounds it; declare, for example,");
-            Error::new(ErrorKind::Contract, format!("{what} --dim {symbol}=0..4096"))
-        })?;
+        let hi = hi.or(bounds.most.map(Dim::from)).ok_or_else(|| unbounded(symbol))?;
         g.bind(symbol, value, lo, hi)
+    }
+
+    /// The bound that the caller gives of a number which nothing else bounds.
+    pub(super) fn open_bound(&self, g: &Graph) -> Result<Dim> {
+        let (symbol, bounds) = (self.fresh(g), self.scope.bounds());
+        let declared = bounds.of(&symbol)?.and_then(|(_, most)| most);
+        declared.or(bounds.most.map(Dim::from)).ok_or_else(|| unbounded(&symbol))
     }
 
     /// The result of `f` for the axes that the attribute `axes` or input `k` names (`None`: there are none given). Axes
@@ -209,6 +212,11 @@ impl OnnxNode<'_, '_> {
         }
         Ok(result)
     }
+}
+
+fn unbounded(symbol: &Symbol) -> Error {
+    let what = format!("`{symbol}` is known only at run time, and nothing bounds it; declare, for example,");
+    Error::new(ErrorKind::Contract, format!("{what} --dim {symbol}=0..4096"))
 }
 
 /// The sum of `2^axis` over axes that may be counted from the end.

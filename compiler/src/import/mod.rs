@@ -13,6 +13,7 @@ mod narrow;
 mod node;
 mod ops;
 mod options;
+mod order;
 #[expect(missing_docs, reason = "the fields are those of onnx.proto, under its names")]
 pub mod proto;
 mod scope;

@@ -390,6 +390,12 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         self.scope.region(g, self.graph(name)?, inputs).at(|| format!("{name} of {}", self.op))
     }
 
+    /// The result of the graph attribute `name`, a function of one value, in place.
+    pub(super) fn applied(&self, g: &mut Graph, name: &str, x: Value) -> Result<Value> {
+        let results = self.scope.applied(g, self.graph(name)?, x).at(|| format!("{name} of {}", self.op))?;
+        results.first().copied().ok_or_else(|| Error::invalid(format!("`{name}` gives nothing")))
+    }
+
     /// The results of the graph attribute `name`, imported in place.
     pub(super) fn branch(&self, g: &mut Graph, name: &str) -> Result<Vec<Value>> {
         self.scope.branch(g, self.graph(name)?).at(|| format!("{name} of {}", self.op))

@@ -8,6 +8,7 @@ use super::{
     narrow::Narrow,
     node::OnnxNode,
     ops,
+    order::{order, title},
     proto::{
         AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto,
     },
@@ -20,7 +21,7 @@ use crate::{
 };
 use std::{
     cell::{Cell, RefCell},
-    collections::{HashMap, HashSet},
+    collections::HashMap,
 };
 use symshape::{Dim, Symbol};
 
@@ -231,40 +232,9 @@ impl<'s, 'a> Scope<'s, 'a> {
         outputs.iter().map(|name| self.value(g, name).at(|| "outputs")).collect()
     }
 
-    /// The nodes with every name defined before it is used; the file's order wherever that holds already.
+    /// The nodes with every name defined before it is used.
     pub(super) fn order(&self, nodes: &'a [NodeProto]) -> Result<Vec<&'a NodeProto>> {
-        let mut makers: HashMap<&str, usize> = HashMap::new();
-        for (k, node) in nodes.iter().enumerate() {
-            for name in node.output.iter().filter(|name| !name.is_empty()) {
-                if makers.insert(name, k).is_some() || self.initializers.contains_key(name.as_str()) {
-                    return Err(Error::invalid(format!("`{name}` is defined twice")).at(title(node)));
-                }
-            }
-        }
-        let mut order = Vec::new();
-        let mut state = vec![Order::New; nodes.len()];
-        for root in 0..nodes.len() {
-            // A path of nodes, each with those it still waits for.
-            let mut path = vec![(root, needs(&nodes[root], &makers))];
-            while let Some((k, waiting)) = path.last_mut() {
-                let k = *k;
-                if state[k] != Order::Done {
-                    state[k] = Order::Open;
-                    if let Some(need) = waiting.pop() {
-                        match state[need] {
-                            Order::Done => {}
-                            Order::New => path.push((need, needs(&nodes[need], &makers))),
-                            Order::Open => return Err(cyclic(&nodes[need])),
-                        }
-                        continue;
-                    }
-                    state[k] = Order::Done;
-                    order.push(&nodes[k]);
-                }
-                path.pop();
-            }
-        }
-        Ok(order)
+        order(nodes, &|name| self.initializers.contains_key(name))
     }
 
     fn node(&self, g: &mut Graph, proto: &'a NodeProto) -> Result<()> {
@@ -370,6 +340,16 @@ impl<'s, 'a> Scope<'s, 'a> {
     /// The results of `graph`, a branch without inputs, in place.
     pub(super) fn branch(&self, g: &mut Graph, graph: &'a GraphProto) -> Result<Vec<Value>> {
         self.within(initializers(graph)?)?.results(g, graph)
+    }
+
+    /// The results of `graph`, a function of one value, in place.
+    pub(super) fn applied(&self, g: &mut Graph, graph: &'a GraphProto, x: Value) -> Result<Vec<Value>> {
+        let scope = self.within(initializers(graph)?)?;
+        match graph.input.as_slice() {
+            [input] => scope.define(&input.name, x)?,
+            inputs => return Err(Error::invalid(format!("a graph of {} inputs is given 1", inputs.len()))),
+        }
+        scope.results(g, graph)
     }
 
     /// The results of a branch or body.
@@ -483,39 +463,6 @@ impl<'s, 'a> Scope<'s, 'a> {
 /// A result of a node, if it was computed, and the type of its elements if they are stored only.
 type Made = (Option<Value>, Option<Narrow>);
 
-/// How far a node is on its way into the order.
-#[derive(Clone, Copy, PartialEq)]
-enum Order {
-    New,
-    Open,
-    Done,
-}
-
-/// The nodes that `node` takes something from, the last input's first.
-fn needs(node: &NodeProto, makers: &HashMap<&str, usize>) -> Vec<usize> {
-    let mut names = Vec::new();
-    uses(node, &mut names);
-    let mut met = HashSet::new();
-    let makers = names.iter().filter_map(|name| makers.get(name).copied());
-    let mut needs: Vec<usize> = makers.filter(|maker| met.insert(*maker)).collect();
-    needs.reverse();
-    needs
-}
-
-/// The names that `node` and the graphs in its attributes use.
-fn uses<'a>(node: &'a NodeProto, names: &mut Vec<&'a str>) {
-    names.extend(node.input.iter().map(String::as_str).filter(|name| !name.is_empty()));
-    for graph in node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs)) {
-        names.extend(graph.output.iter().map(|output| output.name.as_str()));
-        graph.node.iter().for_each(|node| uses(node, names));
-    }
-}
-
-fn cyclic(node: &NodeProto) -> Error {
-    let output = node.output.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
-    Error::invalid(format!("cyclic: its inputs depend on its output `{output}`")).at(title(node))
-}
-
 pub(super) fn initializers(graph: &GraphProto) -> Result<HashMap<&str, &TensorProto>> {
     if !graph.sparse_initializer.is_empty() {
         return Err(Error::unsupported("sparse initializers"));
@@ -527,15 +474,6 @@ pub(super) fn initializers(graph: &GraphProto) -> Result<HashMap<&str, &TensorPr
         }
     }
     Ok(found)
-}
-
-/// How messages name a node.
-fn title(node: &NodeProto) -> String {
-    let output = node.output.iter().find(|name| !name.is_empty());
-    match (node.name.as_str(), output) {
-        ("", Some(output)) => format!("node of `{output}`"),
-        (name, _) => format!("node `{name}`"),
-    }
 }
 
 /// Two domains are the same; the default one has two names.

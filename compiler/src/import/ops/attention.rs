@@ -11,12 +11,13 @@ use symshape_runtime::DType;
 
 ops! {
     Attention 23 attention,
+    "ai.onnx.preview" FlexAttention 1 flex_attention,
     LinearAttention 27 linear_attention,
     RotaryEmbedding 23 rotary_embedding,
 }
 
 /// `[B, S, H*D]` as `[B, H, S, D]`.
-fn heads(g: &mut Graph, x: Value, count: i64) -> Result<Value> {
+pub(super) fn heads(g: &mut Graph, x: Value, count: i64) -> Result<Value> {
     let [batch, steps, width] = three(g, x)?;
     if count <= 0 {
         return Err(Error::invalid(format!("{count} heads")));
@@ -33,7 +34,7 @@ fn three(g: &Graph, x: Value) -> Result<[Dim; 3]> {
 }
 
 /// `[B, H, S, D]` as `[B, S, H*D]`.
-fn joined(g: &mut Graph, x: Value) -> Result<Value> {
+pub(super) fn joined(g: &mut Graph, x: Value) -> Result<Value> {
     let x = g.transpose(x, &[0, 2, 1, 3])?;
     let shape = g.shape(x).to_vec();
     g.reshape(x, vec![shape[0].clone(), shape[1].clone(), &shape[2] * &shape[3]])
@@ -80,19 +81,7 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     let count = g.shape(q)[1].clone();
     let (k, v) = (shared(g, k, &count)?, shared(g, v, &count)?);
 
-    let factor = match n.float("scale")?.map(f64::from) {
-        Some(scale) => {
-            let scale = g.number(DType::F64, scale)?;
-            g.sqrt(scale)?
-        }
-        None => {
-            let size = g.dim(DType::F64, g.shape(q)[3].clone())?;
-            let root = g.sqrt(size)?;
-            let root = g.sqrt(root)?;
-            g.recip(root)?
-        }
-    };
-    let factor = g.cast(dtype, factor)?;
+    let factor = root_of_scale(g, q, n.float("scale")?.map(f64::from))?;
     let (scaled_q, scaled_k) = (g.mul(q, factor)?, g.mul(k, factor)?);
     let scores = g.contract(scaled_q, b"bhsd", scaled_k, b"bhtd", b"bhst")?;
     let softcap = n.float_or("softcap", 0.0)?;
@@ -135,6 +124,54 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
         other => return Err(Error::invalid(format!("qk_matmul_output_mode {other}"))),
     };
     Ok(vec![Some(y), Some(present[0]), Some(present[1]), n.wants(3).then_some(shown)])
+}
+
+/// `prob_mod(softmax(score_mod(Q·Kᵀ * scale)))·V` of inputs with 4 axes, where both functions are graphs, if they are there.
+///
+/// `FlexAttention([[[[0, 0]]]], [[[[1, 2], [3, 4]]]], [[[[1], [3]]]]) = [[[[2]]]]`
+fn flex_attention(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (q, k, v) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    if [q, k, v].iter().any(|x| g.rank(*x) != 4) {
+        return Err(Error::invalid("Q, K and V must have 4 axes each"));
+    }
+    let dtype = g.dtype(q);
+    let precise = match n.int("softmax_precision")? {
+        Some(code) => weights::dtype(i32::try_from(code).unwrap_or(-1))?,
+        None if dtype == DType::F64 => DType::F64,
+        None => DType::F32,
+    };
+    let count = g.shape(q)[1].clone();
+    let (k, v) = (shared(g, k, &count)?, shared(g, v, &count)?);
+    let factor = root_of_scale(g, q, n.float("scale")?.map(f64::from))?;
+    let (q, k) = (g.mul(q, factor)?, g.mul(k, factor)?);
+    let scores = g.contract(q, b"bhsd", k, b"bhtd", b"bhst")?;
+    let mut scores = g.cast(precise, scores)?;
+    if n.has("score_mod") {
+        scores = n.applied(g, "score_mod", scores)?;
+    }
+    let mut shares = g.softmax(scores, 3)?;
+    if n.has("prob_mod") {
+        shares = n.applied(g, "prob_mod", shares)?;
+    }
+    let shares = g.cast(dtype, shares)?;
+    g.contract(shares, b"bhst", v, b"bhtd", b"bhsd")
+}
+
+/// The square root of the scale, by which queries and keys are multiplied both; by default it is `1 / sqrt(D)`.
+fn root_of_scale(g: &mut Graph, q: Value, scale: Option<f64>) -> Result<Value> {
+    let factor = match scale {
+        Some(scale) => {
+            let scale = g.number(DType::F64, scale)?;
+            g.sqrt(scale)?
+        }
+        None => {
+            let size = g.dim(DType::F64, g.shape(q)[3].clone())?;
+            let root = g.sqrt(size)?;
+            let root = g.sqrt(root)?;
+            g.recip(root)?
+        }
+    };
+    g.cast(g.dtype(q), factor)
 }
 
 /// Softmax along the last axis; zeros where nothing is above `-∞`.
@@ -232,10 +269,26 @@ fn mask(g: &mut Graph, n: &OnnxNode, q: Value, k: Value, past: &Dim) -> Result<(
 /// `RotaryEmbedding([[[[1, 2]]]], [[[0]]], [[[1]]]) = [[[[-2, 1]]]]`
 fn rotary_embedding(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (input, mut cos, mut sin) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    if let Some(positions) = n.optional(3) {
+        (cos, sin) = (g.gather(cos, positions, 0)?, g.gather(sin, positions, 0)?);
+    }
+    rotated(g, n, input, [cos, sin])
+}
+
+/// The input turned by the angles whose cosines and sines are given for each of its words.
+pub(super) fn rotated(g: &mut Graph, n: &OnnxNode, input: Value, [cos, sin]: [Value; 2]) -> Result<Value> {
     let interleaved = n.flag("interleaved", false)?;
     let count = n.int_or("num_heads", 0)?;
     let part = n.int_or("rotary_embedding_dim", 0)?;
     let flat = g.rank(input) == 3;
+    // Without a number of heads, the caches say how wide one is.
+    let count = match (flat && count == 0, g.shape(cos).last().and_then(Dim::as_i64)) {
+        (true, Some(half)) if half > 0 => {
+            let width = three(g, input)?[2].clone();
+            width.as_i64().map_or(0, |width| width / (2 * half))
+        }
+        _ => count,
+    };
     let x = if flat { heads(g, input, count)? } else { input };
     if g.rank(x) != 4 {
         return Err(Error::invalid("the input must have 3 or 4 axes"));
@@ -243,9 +296,6 @@ fn rotary_embedding(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let size = g.shape(x)[3].clone();
     let turned = if part == 0 { size.clone() } else { part.into() };
     let half = g.facts.simplify(&turned.floor_div(2));
-    if let Some(positions) = n.optional(3) {
-        (cos, sin) = (g.gather(cos, positions, 0)?, g.gather(sin, positions, 0)?);
-    }
     let (cos, sin) = (g.unsqueeze(cos, &[1])?, g.unsqueeze(sin, &[1])?);
     let (first, second) = match interleaved {
         true => (g.slice(x, 3, Dim::zero(), half.clone(), 2)?, g.slice(x, 3, Dim::one(), half.clone(), 2)?),

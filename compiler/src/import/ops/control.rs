@@ -19,6 +19,8 @@ ops! {
 
 /// The outputs of one of two graphs, by a condition. A branch that contradicts the declared inputs ends the call with a
 /// typed error if it is taken. Sizes that differ between the branches are found while running; ranks must be the same.
+///
+/// Limits: branches whose outputs differ in rank move all that follows into both, up to the graph's outputs.
 fn if_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let condition = n.input(0)?;
     let names = ["then_branch", "else_branch"];
@@ -196,10 +198,10 @@ fn trips(g: &mut Graph, n: &OnnxNode, limit: Option<Value>, stacked: std::ops::R
     if stacked.is_empty() {
         return Ok(ENDLESS.into());
     }
-    let declared = stacked.filter_map(|k| n.declared(g, k)?.first()?.clone()).next();
-    declared.ok_or_else(|| {
-        Error::unsupported("a Loop that stacks outputs, with a trip count known only at run time and no declared bound")
-    })
+    match stacked.filter_map(|k| n.declared(g, k)?.first()?.clone()).next() {
+        Some(declared) => Ok(declared),
+        None => n.open_bound(g),
+    }
 }
 
 /// A carried value whose size along an axis grows in every round: it is kept at its largest size, with the present one
@@ -288,6 +290,8 @@ fn region_knows(g: &Graph, symbol: &Symbol) -> bool {
 
 /// Rounds of a graph, at most as many as input 0 says and as long as the condition holds: values are carried from round
 /// to round, other outputs are stacked. A size that rounds change must grow by the same amount in each.
+///
+/// Limits: with stacked outputs, the number of rounds is bounded by the trip count, the declared output or `--dim`.
 fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let (limit, condition) = (n.optional(0), n.optional(1));
     let carried: Vec<Value> = (2..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;

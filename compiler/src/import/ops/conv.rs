@@ -121,6 +121,8 @@ pub(super) fn kernel_of(g: &Graph, n: &OnnxNode, w: Value) -> Result<Vec<i64>> {
 /// Convolution over one to four axes: for each window the sum of its products with each of the kernels (input 1,
 /// `[M, C/group, …]`), plus a bias for each (input 2).
 ///
+/// Limits: kernels whose sizes are numbers; 1 to 4 spatial axes.
+///
 /// `Conv([[[1, 2, 3]]], [[[1, 10]]]) = [[[21, 32]]]`
 /// `Conv([[[1, 2, 3]]], [[[1, 10]]], [5]; pads=[1, 0], strides=[2]) = [[[15, 37]]]`
 /// `Conv([[[1, 2], [3, 4]]], [[[1]], [[10]]]; group=2) = [[[1, 2], [30, 40]]]`

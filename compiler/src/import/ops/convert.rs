@@ -69,6 +69,8 @@ pub(super) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> R
 
 /// The bits of the input as another type of the same width.
 ///
+/// Limits: no elements of less than 8 bits.
+///
 /// `BitCast([1, -2]; to=6) = i32[1065353216, -1073741824]`
 fn bit_cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let to = n.int("to")?.ok_or_else(|| Error::invalid("BitCast needs the attribute `to`"))?;

@@ -1,20 +1,19 @@
 //! Movement by shapes, positions and pads that are known only while running: the counterparts of `shape`.
 
-use super::super::{
-    found::{axis_values, by_axis, counted},
-    node::OnnxNode,
+use super::{
+    super::{
+        found::{axis_values, by_axis, counted},
+        node::OnnxNode,
+    },
+    int,
 };
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value, axis},
-    scalar::{BinaryOp, CompareOp, Scalar},
+    scalar::{BinaryOp, CompareOp},
 };
 use symshape::{Dim, Relation};
 use symshape_runtime::DType;
-
-fn int(g: &mut Graph, value: i64) -> Result<Value> {
-    g.scalar(Scalar::i64(value))
-}
 
 fn equals(g: &mut Graph, x: Value, value: i64) -> Result<Value> {
     let value = int(g, value)?;

@@ -1,6 +1,7 @@
 //! Arithmetic, comparison, logic and conversion, element by element.
 
 use super::super::{
+    constant::value_of,
     node::{OnnxNode, normal_axis},
 };
 use crate::{
@@ -420,6 +421,11 @@ fn or(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn pow(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (a, b) = pair(g, n)?;
     let (base, exponent) = (g.dtype(a), g.dtype(b));
+    if let Some(times) = small_power(g, n, a)? {
+        // A square is one rounding, as of the power; a cube has one more, less than a power's own error.
+        let square = g.mul(a, a)?;
+        return if times == 2 { Ok(square) } else { g.mul(square, a) };
+    }
     if base.is_float() || base == exponent || !exponent.is_float() {
         let b = g.cast(base, b)?;
         return g.pow(a, b);
@@ -427,6 +433,15 @@ fn pow(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (a, b) = (g.cast(DType::F64, a)?, g.cast(DType::F64, b)?);
     let power = g.pow(a, b)?;
     g.cast(base, power)
+}
+
+/// 2 or 3, if the exponent is that number and leaves the shape of `a` as it is.
+fn small_power(g: &Graph, n: &OnnxNode, a: Value) -> Result<Option<i64>> {
+    let exponent = n.input(1)?;
+    let alone = g.shape(exponent).iter().all(|dim| g.is_one(dim)) && g.rank(exponent) <= g.rank(a);
+    let Some(number) = value_of(g, exponent)?.filter(|_| alone) else { return Ok(None) };
+    let times = number.get(0).as_f64();
+    Ok([2, 3].into_iter().find(|small| *small as f64 == times))
 }
 
 /// `1 / x`.

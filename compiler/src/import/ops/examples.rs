@@ -20,19 +20,101 @@ use crate::{
 use std::fmt::Write;
 use symshape_runtime::DType;
 
-/// The documentation of a function: prose and examples.
+/// The documentation of a function: prose, what it can't do, and examples.
 struct Doc {
     prose: String,
+    limits: String,
     examples: Vec<String>,
+}
+
+/// Operators that models have now and then.
+const TIER_2: [&str; 44] = [
+    "Acos",
+    "Acosh",
+    "AffineGrid",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "BitCast",
+    "BitShift",
+    "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
+    "BitwiseXor",
+    "BlackmanWindow",
+    "CausalConvWithState",
+    "Celu",
+    "CenterCropPad",
+    "Col2Im",
+    "Compress",
+    "Cosh",
+    "CumProd",
+    "DeformConv",
+    "Det",
+    "GlobalLpPool",
+    "HammingWindow",
+    "Hardmax",
+    "LinearAttention",
+    "LpNormalization",
+    "LpPool",
+    "MaxUnpool",
+    "MeanVarianceNormalization",
+    "ReduceL1",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceSumSquare",
+    "ReverseSequence",
+    "Shrink",
+    "Sinh",
+    "Softsign",
+    "Tan",
+    "TensorScatter",
+    "ThresholdedRelu",
+    "Unique",
+    "Xor",
+];
+/// Operators for training, text, and values that may be absent.
+const TIER_3: [&str; 5] = [
+    "NegativeLogLikelihoodLoss",
+    "OptionalGetElement",
+    "OptionalHasElement",
+    "SoftmaxCrossEntropyLoss",
+    "TfIdfVectorizer",
+];
+
+/// How common the operator is: 1, 2 or 3; the runtime's own ones are `contrib`.
+fn tier(row: &Row) -> &'static str {
+    match row.domain {
+        "" if TIER_2.contains(&row.name) => "2",
+        "" if TIER_3.contains(&row.name) => "3",
+        "" => "1",
+        "com.microsoft" => "contrib",
+        _ => "3",
+    }
+}
+
+#[test]
+fn tiers_name_operators() {
+    let known =
+        |name: &&str| TABLES.iter().copied().flatten().any(|row| row.domain.is_empty() && row.name == *name);
+    for name in TIER_2.iter().chain(&TIER_3) {
+        assert!(known(name), "{name} is no operator of the table");
+    }
 }
 
 /// The comment above `fn function` in `source`.
 fn doc_of(source: &str, function: &str) -> Doc {
     let head = format!("fn {function}(");
+    let shared = format!("pub(super) {head}");
     let lines: Vec<&str> = source.lines().collect();
-    let at = lines.iter().position(|line| line.starts_with(&head)).unwrap_or_else(|| panic!("no {head}"));
+    let at = lines
+        .iter()
+        .position(|line| line.starts_with(&head) || line.starts_with(&shared))
+        .unwrap_or_else(|| panic!("no {head}"));
     let start = lines[..at].iter().rposition(|line| !line.starts_with("///")).map_or(0, |k| k + 1);
-    let mut doc = Doc { prose: String::new(), examples: Vec::new() };
+    let mut doc = Doc { prose: String::new(), limits: String::new(), examples: Vec::new() };
+    let mut in_limits = false;
     for line in &lines[start..at] {
         let text = line.trim_start_matches("///").trim();
         match text
@@ -41,9 +123,14 @@ fn doc_of(source: &str, function: &str) -> Doc {
             .filter(|text| text.contains(") = "))
         {
             Some(example) => doc.examples.push(example.to_string()),
+            None if text.is_empty() => in_limits = false,
+            None if text.starts_with("Limits: ") => {
+                in_limits = true;
+                doc.limits = text.trim_start_matches("Limits: ").to_string();
+            }
+            None if in_limits => write!(doc.limits, " {text}").expect("a string takes all"),
             None if doc.prose.is_empty() => doc.prose = text.to_string(),
-            None if text.is_empty() => {}
-            None => write!(doc.prose, " {text}").unwrap(),
+            None => write!(doc.prose, " {text}").expect("a string takes all"),
         }
     }
     doc
@@ -62,7 +149,7 @@ fn examples_hold() {
         assert!(!doc.prose.is_empty(), "{family}: {} has no documentation", row.name);
         for example in &doc.examples {
             // A function can serve several rows; an example is written for one of them.
-            let name = example.split(['(', '@']).next().unwrap();
+            let name = example.split(['(', '@']).next().expect("a name");
             if name == row.name {
                 wrong.extend(run(row, example).err());
             }
@@ -87,7 +174,7 @@ fn operator_pages_are_fresh() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operators.md");
     let page = page();
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(path, &page).unwrap();
+        std::fs::write(path, &page).expect("the page can be written");
     }
     let found = std::fs::read_to_string(path).unwrap_or_default();
     assert!(found == page, "docs/operators.md is stale; BLESS=1 cargo test operator_pages rewrites it");
@@ -97,21 +184,61 @@ fn page() -> String {
     let mut page = String::from(
         "# ONNX operators\n\n\
          Written by a test from the operator table and its comments (compiler/src/import/ops); don't edit.\n\
-         The number is the first version of the operator set with this meaning; opsets up to 27 are known.\n",
+         Behind each name stand the versions of the operator set with this meaning (those up to 27 are known), the tier\n\
+         (1: what most models are made of, 2: what models have now and then, 3: the rest; contrib: ONNX Runtime's own)\n\
+         and the element types with which the first example is accepted in place of its own.\n\n\
+         Sizes may be symbols everywhere, unless an entry says otherwise. Elements of 8- and 4-bit floats and of 4- and\n\
+         2-bit integers are stored and converted (`Cast`, `CastLike`, `BitCast`, `QuantizeLinear`, `DequantizeLinear`) and\n\
+         moved, but not computed with; as inputs and outputs of the artefact they are bytes, one for each element.\n\
+         Not done at all: strings, sequences, maps, sparse tensors, decoding of images, random numbers, and the operators\n\
+         of training.\n",
     );
     let mut last = "";
     for (family, row, doc) in rows() {
         if family != last {
-            write!(page, "\n## {family}\n\n").unwrap();
+            writeln!(page, "\n## {}\n", family.replace('_', " ")).expect("a string takes all");
             last = family;
         }
         let domain = if row.domain.is_empty() { String::new() } else { format!("{}::", row.domain) };
-        writeln!(page, "- **{domain}{}** ({}): {}", row.name, row.since, doc.prose).unwrap();
+        let versions = match last_of(row) {
+            _ if !row.domain.is_empty() => format!("version {}", row.since),
+            Some(end) if end == row.since => format!("opset {end}"),
+            Some(end) => format!("opsets {} to {end}", row.since),
+            None => format!("from opset {}", row.since),
+        };
+        let types = types_of(row, &doc);
+        let types = if types.is_empty() { String::new() } else { format!("; {types}") };
+        let limits = if doc.limits.is_empty() { String::new() } else { format!(" *Limits: {}*", doc.limits) };
+        let head = format!("- **{domain}{}** ({versions}; tier {}{types})", row.name, tier(row));
+        writeln!(page, "{head}: {}{limits}", doc.prose).expect("a string takes all");
         for example in doc.examples {
-            writeln!(page, "  `{example}`").unwrap();
+            writeln!(page, "  `{example}`").expect("a string takes all");
         }
     }
     page
+}
+
+/// The types of elements that can stand in place of those of the first example's first input.
+fn types_of(row: &Row, doc: &Doc) -> String {
+    let own = |example: &&String| example.split(['(', '@']).next() == Some(row.name);
+    let Some(example) = doc.examples.iter().find(own) else { return String::new() };
+    let takes = |dtype: &DType| compute(row, example, Some(*dtype)).is_ok();
+    let taken: Vec<DType> = DType::ALL.into_iter().filter(takes).collect();
+    let all_of = |of: fn(&DType) -> bool| {
+        DType::ALL.iter().filter(|dtype| of(dtype)).all(|dtype| taken.contains(dtype))
+    };
+    let (floats, ints) = (all_of(|dtype| dtype.is_float()), all_of(|dtype| dtype.is_int()));
+    let bool = taken.contains(&DType::Bool);
+    let rest = |keep: &dyn Fn(&DType) -> bool| {
+        taken.iter().filter(|dtype| keep(dtype)).map(|dtype| dtype.name()).collect::<Vec<_>>().join(" ")
+    };
+    match (floats, ints) {
+        (true, true) if bool => "all types".to_string(),
+        (true, true) => "numbers".to_string(),
+        (true, false) => format!("floats {}", rest(&|dtype| !dtype.is_float())).trim().to_string(),
+        (false, true) => format!("integers {}", rest(&|dtype| !dtype.is_int())).trim().to_string(),
+        (false, false) => rest(&|_| true),
+    }
 }
 
 /// Cuts `text` at `separator` outside brackets and quotes.
@@ -176,13 +303,20 @@ fn attribute(text: &str) -> AttributeProto {
                 let text = |part: &&str| part.trim().trim_matches('"').to_string().into();
                 (out.kind, out.strings) = (8, parts.iter().map(text).collect());
             }
-            true => (out.kind, out.floats) = (6, parts.iter().map(|part| part.parse().unwrap()).collect()),
-            false => (out.kind, out.ints) = (7, parts.iter().map(|part| part.parse().unwrap()).collect()),
+            true => {
+                (out.kind, out.floats) =
+                    (6, parts.iter().map(|part| part.parse().expect("a number")).collect())
+            }
+            false => {
+                (out.kind, out.ints) = (7, parts.iter().map(|part| part.parse().expect("a number")).collect())
+            }
         }
-    } else if value.contains('.') {
-        (out.kind, out.f) = (1, value.parse().unwrap());
+    } else if value.contains('[') {
+        (out.kind, out.t) = (4, Some(constant("", &tensor(value))));
+    } else if value.contains('.') || value == "nan" {
+        (out.kind, out.f) = (1, value.parse().expect("a number"));
     } else {
-        (out.kind, out.i) = (2, value.parse().unwrap());
+        (out.kind, out.i) = (2, value.parse().expect("a number"));
     }
     out
 }
@@ -198,45 +332,7 @@ fn declared(name: &str, tensor: &Tensor) -> ValueInfoProto {
 }
 
 fn run(row: &Row, example: &str) -> Result<(), String> {
-    let (call, results) = example.split_once(") = ").unwrap();
-    let (name, body) = call.split_once('(').unwrap();
-    let opset = name.split_once('@').map_or_else(|| newest_of(row), |(_, opset)| opset.parse().unwrap());
-    let (inputs, attributes) = body.split_once(';').unwrap_or((body, ""));
-    let wanted: Vec<Tensor> = cut(results, ',').into_iter().map(tensor).collect();
-    let mut graph = GraphProto::default();
-    let mut node = NodeProto {
-        op_type: row.name.to_string(),
-        domain: row.domain.to_string(),
-        attribute: cut(attributes, ',').into_iter().map(attribute).collect(),
-        output: (0..wanted.len()).map(|k| format!("y{k}")).collect(),
-        ..Default::default()
-    };
-    let mut given = Vec::new();
-    for (k, input) in cut(inputs, ',').into_iter().enumerate() {
-        if input == "_" {
-            node.input.push(String::new());
-            continue;
-        }
-        let (name, value) = (format!("x{k}"), tensor(input));
-        let vector = value.shape().len() == 1 && (k > 0 || value.dtype() == DType::I64);
-        match value.shape().is_empty() || vector {
-            true => graph.initializer.push(constant(&name, &value)),
-            false => {
-                graph.input.push(declared(&name, &value));
-                given.push(value);
-            }
-        }
-        node.input.push(name);
-    }
-    graph.output = wanted.iter().enumerate().map(|(k, value)| declared(&format!("y{k}"), value)).collect();
-    graph.node.push(node);
-    let opsets = [("", if row.domain.is_empty() { opset } else { 21 }), (row.domain, opset)];
-    let opset_import =
-        opsets.map(|(domain, version)| OperatorSetIdProto { domain: domain.to_string(), version }).to_vec();
-    let model =
-        Model::from(ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() });
-    let graph = import(&model, &ImportOptions::default()).map_err(|error| format!("{example}: {error}"))?;
-    let found = eval(&graph, &given).map_err(|error| format!("{example}: {error}"))?;
+    let (found, wanted) = compute(row, example, None)?;
     for (found, wanted) in found.iter().zip(&wanted) {
         let elems = |tensor: &Tensor| (0..tensor.elems()).map(|k| tensor.get(k).as_f64()).collect::<Vec<_>>();
         let (a, b) = (elems(found), elems(wanted));
@@ -250,12 +346,73 @@ fn run(row: &Row, example: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// What the example gives and what it says that it gives; with `dtype` in place of the first input's type.
+fn compute(row: &Row, example: &str, dtype: Option<DType>) -> Result<(Vec<Tensor>, Vec<Tensor>), String> {
+    let (call, results) = example.split_once(") = ").expect("an example");
+    let (name, body) = call.split_once('(').expect("a call");
+    let number = |opset: &str| opset.parse().expect("a version");
+    let opset = name.split_once('@').map_or_else(|| newest_of(row), |(_, opset)| number(opset));
+    let (inputs, attributes) = body.split_once(';').unwrap_or((body, ""));
+    let wanted: Vec<Tensor> = cut(results, ',').into_iter().map(tensor).collect();
+    let mut graph = GraphProto::default();
+    let mut node = NodeProto {
+        op_type: row.name.to_string(),
+        domain: row.domain.to_string(),
+        attribute: cut(attributes, ',').into_iter().map(attribute).collect(),
+        output: (0..wanted.len()).map(|k| format!("y{k}")).collect(),
+        ..Default::default()
+    };
+    let mut given = Vec::new();
+    let mut own = None;
+    for (k, input) in cut(inputs, ',').into_iter().enumerate() {
+        if input == "_" {
+            node.input.push(String::new());
+            continue;
+        }
+        let (name, mut value) = (format!("x{k}"), tensor(input));
+        let own = *own.get_or_insert(value.dtype());
+        if let Some(dtype) = dtype.filter(|_| value.dtype() == own) {
+            let elems: Vec<Scalar> =
+                (0..value.elems()).map(|k| crate::scalar::eval::cast(dtype, value.get(k))).collect();
+            value = Tensor::from_scalars(dtype, value.shape().to_vec(), &elems).expect("as many elements");
+        }
+        let vector = value.shape().len() == 1 && (k > 0 || value.dtype() == DType::I64);
+        match value.shape().is_empty() || vector {
+            true => graph.initializer.push(constant(&name, &value)),
+            false => {
+                graph.input.push(declared(&name, &value));
+                given.push(value);
+            }
+        }
+        node.input.push(name);
+    }
+    let output = |k: usize| ValueInfoProto { name: format!("y{k}"), ty: None };
+    graph.output = match dtype {
+        Some(_) => (0..wanted.len()).map(output).collect(),
+        None => wanted.iter().enumerate().map(|(k, value)| declared(&format!("y{k}"), value)).collect(),
+    };
+    graph.node.push(node);
+    let opsets = [("", if row.domain.is_empty() { opset } else { 21 }), (row.domain, opset)];
+    let opset_import =
+        opsets.map(|(domain, version)| OperatorSetIdProto { domain: domain.to_string(), version }).to_vec();
+    let model =
+        Model::from(ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() });
+    let graph = import(&model, &ImportOptions::default()).map_err(|error| format!("{example}: {error}"))?;
+    let found = eval(&graph, &given).map_err(|error| format!("{example}: {error}"))?;
+    Ok((found, wanted))
+}
+
 /// The last version before another row of the same operator takes over.
 fn newest_of(row: &Row) -> i64 {
+    last_of(row).unwrap_or(row.since.max(if row.domain.is_empty() { 21 } else { 1 }))
+}
+
+/// The version after which another row of the same operator takes over.
+fn last_of(row: &Row) -> Option<i64> {
     let later =
         |other: &&Row| other.name == row.name && other.domain == row.domain && other.since > row.since;
     let next = TABLES.iter().copied().flatten().filter(later).map(|other| other.since).min();
-    next.map_or(row.since.max(if row.domain.is_empty() { 21 } else { 1 }), |next| next - 1)
+    next.map(|next| next - 1)
 }
 
 fn constant(name: &str, value: &Tensor) -> TensorProto {

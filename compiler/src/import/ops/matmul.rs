@@ -15,6 +15,7 @@ ops! {
     MatMul 1 matmul,
     MatMulInteger 10 matmul_integer,
     "com.microsoft" FusedMatMul 1 fused_matmul,
+    "com.microsoft" TransposeMatMul 1 fused_matmul,
 }
 
 /// Sums of products over the labels that the result of `equation` lacks; repeated labels take a diagonal, `...` stands for
@@ -156,7 +157,7 @@ fn broadcast_dots(g: &mut Graph, a: &mut Term, b: &mut Term) -> Result<()> {
 /// `alpha * A * B + beta * C`, where `transA` and `transB` transpose and `C` is optional and broadcast.
 ///
 /// `Gemm([[1, 2]], [[3, 4]], [10]; transB=1, alpha=2.0) = [[32]]`
-fn gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+pub(super) fn gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (a, b) = (n.input(0)?, n.input(1)?);
     let labels = |transposed: bool, plain: &'static [u8; 2], turned: &'static [u8; 2]| match transposed {
         true => turned,
@@ -193,6 +194,8 @@ fn matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// `MatMul` with optional transpositions of the last two axes and a factor.
+///
+/// Limits: no transposed batches.
 ///
 /// `FusedMatMul([[1, 2]], [[3, 4]]; transB=1, alpha=2.0) = [[22]]`
 fn fused_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

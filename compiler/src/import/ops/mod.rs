@@ -8,6 +8,7 @@ use super::node::OnnxNode;
 use crate::{
     error::Result,
     graph::{Graph, Value, axis},
+    scalar::Scalar,
 };
 use symshape::Dim;
 use symshape_runtime::DType;
@@ -76,16 +77,31 @@ macro_rules! families {
 mod examples;
 
 families! {
-    elementwise convert activation reduce shape create index matmul conv pool norm quant resize control scan rnn selection attention sampling signal loss rest
+    elementwise convert activation reduce shape create index matmul conv pool norm quant resize control scan rnn selection attention sampling signal loss rest microsoft microsoft_attention microsoft_quantised learned optional
 }
 
 mod dynamic;
+mod gates;
+mod trees;
 
 /// How version `opset` of `domain` defines the operator `name`.
 pub(super) fn find(domain: &str, name: &str, opset: i64) -> Option<Import> {
     let rows = TABLES.iter().copied().flatten();
     let named = rows.filter(|row| row.name == name && super::scope::same_domain(row.domain, domain));
     named.filter(|row| row.since <= opset).max_by_key(|row| row.since).map(|row| row.import)
+}
+
+/// `x * factor + summand`.
+fn linear(g: &mut Graph, x: Value, factor: f64, summand: f64) -> Result<Value> {
+    let dtype = g.dtype(x);
+    let (factor, summand) = (g.number(dtype, factor)?, g.number(dtype, summand)?);
+    let x = g.mul(x, factor)?;
+    g.add(x, summand)
+}
+
+/// The number `value`, an `i64`.
+fn int(g: &mut Graph, value: i64) -> Result<Value> {
+    g.scalar(Scalar::i64(value))
 }
 
 /// The index along axis `k` of each element of `x`.

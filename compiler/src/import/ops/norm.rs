@@ -42,7 +42,7 @@ fn inverse_deviation(g: &mut Graph, variance: Value, epsilon: f64) -> Result<Val
 }
 
 /// `x` less its mean over `axes`, and `1 / sqrt(variance + epsilon)`, and the mean.
-fn standardised(g: &mut Graph, x: Value, axes: &[usize], epsilon: f64) -> Result<[Value; 3]> {
+pub(super) fn standardised(g: &mut Graph, x: Value, axes: &[usize], epsilon: f64) -> Result<[Value; 3]> {
     let mean = g.mean(x, axes, true)?;
     let centred = g.sub(x, mean)?;
     let squares = g.mul(centred, centred)?;
@@ -61,6 +61,8 @@ fn stash(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
 
 /// `(x - mean) / sqrt(variance + epsilon) * scale + bias` by channel, with given mean and variance, as one factor and one
 /// summand; with `training_mode=1` of the batch itself, and then also the running mean and variance.
+///
+/// Limits: no `spatial=0`, no training before version 14.
 ///
 /// `BatchNormalization([[[1, 3]]], [2], [10], [1], [4]; epsilon=0.0) = [[[10, 12]]]`
 fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {

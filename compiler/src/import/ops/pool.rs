@@ -61,7 +61,11 @@ fn window_axes(window: &Window) -> Vec<usize> {
 /// `AveragePool([[[1, 2, 3]]]; kernel_shape=[2], pads=[1, 0], count_include_pad=1) = [[[0.5, 1.5, 2.5]]]`
 /// `AveragePool([[[1, 2, 3]]]; kernel_shape=[2], strides=[2], ceil_mode=1) = [[[1.5, 3]]]`
 fn average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let x = n.input(0)?;
+    average(g, n, n.input(0)?)
+}
+
+/// The means of the windows of `x` that the node's attributes describe.
+pub(super) fn average(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let (window, over) = pool_window(g, n, x)?;
     let with_pads = n.flag("count_include_pad", false)?;
     let through = seen(g, x, &window, &over, Scalar::from_i64(g.dtype(x), 0))?;
@@ -115,7 +119,8 @@ fn global_max_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.reduce(ReduceOp::Max, x, &space(g, x)?, true)
 }
 
-fn space(g: &Graph, x: Value) -> Result<Vec<usize>> {
+/// The axes after the first two.
+pub(super) fn space(g: &Graph, x: Value) -> Result<Vec<usize>> {
     match g.rank(x) {
         0 | 1 => Err(Error::invalid("global pooling needs at least 2 axes")),
         rank => Ok((2..rank).collect()),

@@ -93,7 +93,7 @@ fn dequantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// `round(x) + zero`, brought into the range of `dtype`.
-fn saturated(g: &mut Graph, x: Value, zero: Option<Value>, dtype: DType) -> Result<Value> {
+pub(super) fn saturated(g: &mut Graph, x: Value, zero: Option<Value>, dtype: DType) -> Result<Value> {
     let bits = 8 * dtype.size_bytes() as u32;
     if !dtype.is_int() || bits > 16 {
         return Err(Error::unsupported(format!("quantisation to {dtype}")));
@@ -168,7 +168,12 @@ fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `DynamicQuantizeLinear([0, 127.5, 255]) = u8[0, 128, 255], 1, u8:0`
 fn dynamic_quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
-    let x = n.input(0)?;
+    let [y, scale, zero] = dynamically_quantised(g, n.input(0)?)?;
+    Ok(vec![y, scale, zero])
+}
+
+/// `x` as `u8`, its scale and zero point.
+pub(super) fn dynamically_quantised(g: &mut Graph, x: Value) -> Result<[Value; 3]> {
     let axes: Vec<usize> = (0..g.rank(x)).collect();
     let zero = g.scalar(Scalar::f32(0.0))?;
     let (lo, hi) = (g.reduce(ReduceOp::Min, x, &axes, false)?, g.reduce(ReduceOp::Max, x, &axes, false)?);
@@ -184,11 +189,28 @@ fn dynamic_quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let zero_point = saturated(g, start, None, DType::U8)?;
     let quotient = g.div(x, scale)?;
     let y = saturated(g, quotient, Some(zero_point), DType::U8)?;
-    Ok(vec![y, scale, zero_point])
+    Ok([y, scale, zero_point])
+}
+
+/// The product of integer matrices less their zero points, exact, times both scales.
+pub(super) fn requantised_product(
+    g: &mut Graph,
+    [a, b]: [Value; 2],
+    zeros: [Option<Value>; 2],
+    scales: [Value; 2],
+) -> Result<Value> {
+    let (rows, columns) = (g.rank(a).saturating_sub(2), g.rank(b).saturating_sub(1));
+    let a = centred(g, a, zeros[0], rows)?;
+    let b = centred(g, b, zeros[1], columns)?;
+    let sum = g.matmul(a, b)?;
+    let sum = g.cast(DType::F32, sum)?;
+    let factor = [scale_at(g, scales[0], 1)?, scale_at(g, scales[1], 0)?];
+    let factor = g.mul(factor[0], factor[1])?;
+    g.mul(sum, factor)
 }
 
 /// A scale of one axis laid along axis `k` counted from the end; of one element, a number.
-fn scale_at(g: &mut Graph, scale: Value, behind: usize) -> Result<Value> {
+pub(super) fn scale_at(g: &mut Graph, scale: Value, behind: usize) -> Result<Value> {
     let scale = g.cast(DType::F32, scale)?;
     match g.rank(scale) {
         1 if g.is_one(&g.shape(scale)[0]) => g.squeeze(scale, &[0]),

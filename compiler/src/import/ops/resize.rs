@@ -409,30 +409,43 @@ fn clamped(g: &mut Graph, at: Value, along: &Axis) -> Result<Value> {
 
 /// The weighted sum of the neighbours of `at`: `[…, O, taps]` gathered and contracted with weights `[O, taps]`.
 fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling) -> Result<Value> {
-    let ratio = along.from.as_i64().zip(along.to.as_i64());
-    // A scale that is found while running is at least the ratio of the sizes: so many neighbours suffice.
-    let shrink = match (how.antialias, along.scale.number(), ratio) {
-        (false, ..) => 1.0,
-        (true, Some(scale), _) => scale.min(1.0),
-        (true, None, Some((from, to))) => (to as f64 / from as f64).min(1.0),
-        (true, None, None) => return Err(Error::unsupported("antialias with a scale that is no number")),
+    let reach = if how.mode == "cubic" { 2 } else { 1 };
+    let support: Dim = match (how.antialias, along.scale.number()) {
+        (false, _) => reach.into(),
+        (true, Some(scale)) => ((reach as f64 / scale.min(1.0)).ceil().min(1e4) as i64).into(),
+        // A scale that is no number is at least the ratio of the sizes: so many neighbours suffice.
+        (true, None) => {
+            let to = super::larger(g, &along.to, &Dim::one());
+            let wide = g.facts.simplify(&(&along.from * reach).ceil_div(to));
+            g.facts.simplify(&super::larger(g, &wide, &reach.into()))
+        }
     };
-    let reach = if how.mode == "cubic" { 2.0 } else { 1.0 };
-    let support = (reach / shrink).ceil().min(1e4) as i64;
-    let taps = 2 * support;
+    let taps = g.facts.simplify(&(&support * 2));
     let floor = g.floor(at)?;
     let ratio = g.sub(at, floor)?;
     let (floor, ratio) = (g.unsqueeze(floor, &[1])?, g.unsqueeze(ratio, &[1])?);
-    let offset = g.index(DType::I64, vec![taps.into()], Dim::from(axis(0)) - (support - 1))?;
+    let offset = g.index(DType::I64, vec![taps], Dim::from(axis(0)) - (support - 1))?;
     let offset = g.cast(DType::F64, offset)?;
     let place = g.add(floor, offset)?;
     let distance = g.sub(offset, ratio)?;
     let one = g.number(DType::F64, 1.0)?;
-    let shrink = match along.scale {
-        Scale::Found(scale) if how.antialias => g.min(scale, one)?,
-        _ => g.number(DType::F64, shrink)?,
+    let distance = match along.scale {
+        _ if !how.antialias => distance,
+        Scale::Number(scale) => {
+            let shrink = g.number(DType::F64, scale.min(1.0))?;
+            g.mul(distance, shrink)?
+        }
+        Scale::Found(scale) => {
+            let shrink = g.min(scale, one)?;
+            g.mul(distance, shrink)?
+        }
+        Scale::Sizes => {
+            let (from, to) = (g.dim(DType::F64, along.from.clone())?, g.dim(DType::F64, along.to.clone())?);
+            let ratio = g.div(to, from)?;
+            let shrink = g.min(ratio, one)?;
+            g.mul(distance, shrink)?
+        }
     };
-    let distance = g.mul(distance, shrink)?;
     let distance = g.abs(distance)?;
     let mut weight = if how.mode == "cubic" { cubic(g, distance, how.cubic)? } else { triangle(g, distance)? };
     if how.exclude_outside {

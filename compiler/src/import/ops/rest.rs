@@ -92,6 +92,8 @@ const MAX_ROWS: i64 = 6;
 
 /// The determinants of the matrices in the last two axes, by expansion along the first row.
 ///
+/// Limits: 1 to 6 rows, a number.
+///
 /// `Det([[1, 2], [3, 4]]) = -2`
 fn det(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;

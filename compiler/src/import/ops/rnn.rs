@@ -1,6 +1,11 @@
 //! Recurrent layers: what a step takes from the inputs is one contraction over all steps, the steps are a loop.
 
-use super::{super::node::OnnxNode, activation::logistic, index::reversed};
+use super::{
+    super::node::OnnxNode,
+    gates::{Activation, activate, activations},
+    index::reversed,
+    quant::{dynamically_quantised, requantised_product},
+};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value, build::Round},
@@ -12,6 +17,7 @@ ops! {
     GRU 1 gru,
     LSTM 1 lstm,
     RNN 1 rnn,
+    "com.microsoft" DynamicQuantizeLSTM 1 dynamic_quantize_lstm,
 }
 
 /// A layer in all its directions, with time as the first axis.
@@ -32,19 +38,25 @@ struct Layer {
     clip: Option<f64>,
     /// Of all directions, one after another.
     activations: Vec<Activation>,
-}
-
-#[derive(Clone)]
-struct Activation {
-    name: String,
-    alpha: f64,
-    beta: f64,
+    /// Scales and zero points of `w` and `r` where these are integers, by direction.
+    quantised: Option<[[Value; 2]; 2]>,
 }
 
 impl Layer {
     fn read(g: &mut Graph, n: &OnnxNode, gates: i64, defaults: &[&str]) -> Result<Layer> {
+        let weights = [n.input(1)?, n.input(2)?];
+        Layer::of_weights(g, n, weights, gates, defaults)
+    }
+
+    fn of_weights(
+        g: &mut Graph,
+        n: &OnnxNode,
+        [w, r]: [Value; 2],
+        gates: i64,
+        defaults: &[&str],
+    ) -> Result<Layer> {
         let batch_first = n.flag("layout", false)?;
-        let (mut x, w, r) = (n.input(0)?, n.input(1)?, n.input(2)?);
+        let mut x = n.input(0)?;
         if [x, w, r].iter().any(|value| g.rank(*value) != 3) {
             return Err(Error::invalid(format!("X, W and R of {} must have 3 axes", n.op)));
         }
@@ -80,6 +92,7 @@ impl Layer {
             directions,
             batch_first,
             clip: n.float("clip")?.map(f64::from).filter(|clip| *clip > 0.0),
+            quantised: None,
         })
     }
 
@@ -90,7 +103,13 @@ impl Layer {
             false => self.x,
             true => self.backwards(g, self.x)?,
         };
-        let mut sum = g.contract(x, b"tni", w, b"gi", b"tng")?;
+        let mut sum = match self.quantised {
+            None => g.contract(x, b"tni", w, b"gi", b"tng")?,
+            Some([[scale, zero], _]) => {
+                let weights = [w, part(g, scale, d)?, part(g, zero, d)?];
+                quantised_product(g, x, weights)?
+            }
+        };
         let Some(b) = self.b else { return Ok((sum, None)) };
         let b = part(g, b, d)?;
         let size = &self.hidden * gates;
@@ -202,97 +221,6 @@ impl Layer {
     }
 }
 
-fn activations(n: &OnnxNode, defaults: &[&str], directions: usize) -> Result<Vec<Activation>> {
-    let count = defaults.len() * directions;
-    let names = match n.strings("activations")? {
-        Some(names) if names.len() == count => names,
-        Some(names) => return Err(Error::invalid(format!("{} activations where {count} are needed", names.len()))),
-        None => (0..count).map(|k| defaults[k % defaults.len()].to_string()).collect(),
-    };
-    let (alphas, betas) = (n.floats("activation_alpha")?, n.floats("activation_beta")?);
-    let (mut alphas, mut betas) =
-        (alphas.unwrap_or_default().into_iter(), betas.unwrap_or_default().into_iter());
-    let mut list = Vec::new();
-    for name in names {
-        // The lists hold values for those functions that take one.
-        let (alpha, beta) = match name.to_lowercase().as_str() {
-            "affine" => (Some(1.0), Some(0.0)),
-            "scaledtanh" => (Some(1.0), Some(1.0)),
-            "hardsigmoid" => (Some(0.2), Some(0.5)),
-            "leakyrelu" => (Some(0.01), None),
-            "thresholdedrelu" | "elu" => (Some(1.0), None),
-            _ => (None, None),
-        };
-        let take = |default: Option<f64>, list: &mut std::vec::IntoIter<f32>| {
-            default.map_or(0.0, |default| list.next().map_or(default, f64::from))
-        };
-        let (alpha, beta) = (take(alpha, &mut alphas), take(beta, &mut betas));
-        list.push(Activation { name: name.to_lowercase(), alpha, beta });
-    }
-    Ok(list)
-}
-
-fn activate(g: &mut Graph, f: &Activation, x: Value) -> Result<Value> {
-    let dtype = g.dtype(x);
-    match f.name.as_str() {
-        "sigmoid" => logistic(g, x),
-        "tanh" => g.tanh(x),
-        "relu" => g.relu(x),
-        "affine" => linear(g, x, f.alpha, f.beta),
-        "scaledtanh" => {
-            let x = linear(g, x, f.beta, 0.0)?;
-            let x = g.tanh(x)?;
-            linear(g, x, f.alpha, 0.0)
-        }
-        "hardsigmoid" => {
-            let x = linear(g, x, f.alpha, f.beta)?;
-            let (zero, one) = (g.number(dtype, 0.0)?, g.number(dtype, 1.0)?);
-            let x = g.max(x, zero)?;
-            g.min(x, one)
-        }
-        "leakyrelu" => {
-            let below = linear(g, x, f.alpha, 0.0)?;
-            let zero = g.number(dtype, 0.0)?;
-            let negative = g.compare(CompareOp::Lt, x, zero)?;
-            g.select(negative, below, x)
-        }
-        "thresholdedrelu" => {
-            let (zero, alpha) = (g.number(dtype, 0.0)?, g.number(dtype, f.alpha)?);
-            let above = g.compare(CompareOp::Gt, x, alpha)?;
-            g.select(above, x, zero)
-        }
-        "elu" => {
-            let power = g.expm1(x)?;
-            let below = linear(g, power, f.alpha, 0.0)?;
-            let zero = g.number(dtype, 0.0)?;
-            let negative = g.compare(CompareOp::Lt, x, zero)?;
-            g.select(negative, below, x)
-        }
-        "softsign" => {
-            let size = g.abs(x)?;
-            let below = linear(g, size, 1.0, 1.0)?;
-            g.div(x, below)
-        }
-        "softplus" => {
-            let size = g.abs(x)?;
-            let minus = g.neg(size)?;
-            let power = g.exp(minus)?;
-            let tail = g.log1p(power)?;
-            let x = g.relu(x)?;
-            g.add(x, tail)
-        }
-        other => Err(Error::unsupported(format!("activation `{other}` of a recurrent layer"))),
-    }
-}
-
-/// `x * factor + summand`.
-fn linear(g: &mut Graph, x: Value, factor: f64, summand: f64) -> Result<Value> {
-    let dtype = g.dtype(x);
-    let (factor, summand) = (g.number(dtype, factor)?, g.number(dtype, summand)?);
-    let x = g.mul(x, factor)?;
-    g.add(x, summand)
-}
-
 /// Slice `d` of the first axis.
 fn part(g: &mut Graph, x: Value, d: usize) -> Result<Value> {
     let slice = g.slice(x, 0, Dim::from(d), Dim::one(), 1)?;
@@ -309,6 +237,13 @@ fn recur(g: &mut Graph, h: Value, r: Value, d: usize, gates: std::ops::Range<i64
     let r = part(g, r, d)?;
     let r = g.slice(r, 0, hidden * gates.start, hidden * (gates.end - gates.start), 1)?;
     g.contract(h, b"nh", r, b"gh", b"ng")
+}
+
+/// `x·Wᵀ`, where `x` is quantised by its own range, and `W` are integers with scale and zero point.
+fn quantised_product(g: &mut Graph, x: Value, [w, w_scale, w_zero]: [Value; 3]) -> Result<Value> {
+    let [x, scale, zero] = dynamically_quantised(g, x)?;
+    let columns = g.transpose(w, &[1, 0])?;
+    requantised_product(g, [x, columns], [Some(zero), Some(w_zero)], [scale, w_scale])
 }
 
 /// A plain recurrent layer: `h = f(x·Wᵀ + h·Rᵀ + b)`. All directions, sequence lengths, layouts and activations.
@@ -392,6 +327,27 @@ fn gru(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 /// `LSTM([[[0]]], [[[1], [1], [1], [1]]], [[[0], [0], [0], [0]]]; hidden_size=1) = [[[[0]]]], [[[0]]], [[[0]]]`
 fn lstm(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let layer = Layer::read(g, n, 4, &["Sigmoid", "Tanh", "Tanh"])?;
+    lstm_of(g, n, &layer)
+}
+
+/// `LSTM` whose weights (`[directions, inputs, 4 * hidden]`) are integers with scales and zero points (inputs 8 to 11, for
+/// each direction one or one for each column), and whose inputs and states are quantised by their range before each product.
+///
+/// `DynamicQuantizeLSTM([[[0]]], u8[[[1, 1, 1, 1]]], u8[[[1, 1, 1, 1]]], _, _, _, _, _, [1], u8[0], [1], u8[0]; hidden_size=1) = [[[[0]]]], [[[0]]], [[[0]]]`
+fn dynamic_quantize_lstm(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let mut weights = [n.input(1)?, n.input(2)?];
+    for weights in &mut weights {
+        if g.rank(*weights) != 3 {
+            return Err(Error::invalid("the weights must have 3 axes"));
+        }
+        *weights = g.transpose(*weights, &[0, 2, 1])?;
+    }
+    let quantised = [[n.input(8)?, n.input(9)?], [n.input(10)?, n.input(11)?]];
+    let layer = Layer::of_weights(g, n, weights, 4, &["Sigmoid", "Tanh", "Tanh"])?;
+    lstm_of(g, n, &Layer { quantised: Some(quantised), ..layer })
+}
+
+fn lstm_of(g: &mut Graph, n: &OnnxNode, layer: &Layer) -> Result<Vec<Value>> {
     let (h0, c0, peepholes) = (n.optional(5), n.optional(6), n.optional(7));
     let coupled = n.flag("input_forget", false)?;
     let mut runs = Vec::new();
@@ -399,15 +355,22 @@ fn lstm(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         let (x, _) = layer.inputs(g, d, 4, false)?;
         let states = [layer.initial(g, h0, d)?, layer.initial(g, c0, d)?];
         let (f, hidden) = (layer.functions(d).to_vec(), layer.hidden.clone());
-        let given: Vec<Value> = [x, layer.r].into_iter().chain(peepholes).collect();
+        let scales = layer.quantised.iter().flat_map(|[_, of_states]| *of_states);
+        let given: Vec<Value> = [x, layer.r].into_iter().chain(scales).chain(peepholes).collect();
         runs.push(layer.run(g, n, d, &states, &given, |body, x, states, given| {
             let (h, c, r) = (states[0], states[1], given[0]);
-            let own = recur(body, h, r, d, 0..4, &hidden)?;
+            let (own, given) = match layer.quantised {
+                None => (recur(body, h, r, d, 0..4, &hidden)?, &given[1..]),
+                Some(_) => {
+                    let weights = [part(body, r, d)?, part(body, given[1], d)?, part(body, given[2], d)?];
+                    (quantised_product(body, h, weights)?, &given[3..])
+                }
+            };
             let sum = body.add(x, own)?;
             // Gate `k` of `sum`, with peephole `p` at the memory `c`.
             let open = |body: &mut Graph, k: i64, peephole: Option<(i64, Value)>, f: &Activation| {
                 let mut value = gate(body, sum, k, &hidden)?;
-                if let (Some((p, c)), Some(weights)) = (peephole, given.get(1)) {
+                if let (Some((p, c)), Some(weights)) = (peephole, given.first()) {
                     let weights = part(body, *weights, d)?;
                     let weights = gate(body, weights, p, &hidden)?;
                     let seen = body.mul(weights, c)?;

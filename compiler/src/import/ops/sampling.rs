@@ -1,12 +1,12 @@
 //! Sampling at positions that are computed, and its inverse: adding to such positions.
 
-use super::super::node::OnnxNode;
+use super::{super::node::OnnxNode, int, linear};
 use crate::{
     error::{Error, Result},
     graph::{Coord, Graph, Op, ScatterMode, Value, axis},
     scalar::{BinaryOp, CompareOp, ReduceOp, Scalar, UnaryOp},
 };
-use symshape::Dim;
+use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
 ops! {
@@ -16,18 +16,6 @@ ops! {
     GridSample 16 grid_sample,
     MaxUnpool 9 max_unpool,
     RoiAlign 10 roi_align,
-}
-
-fn int(g: &mut Graph, value: i64) -> Result<Value> {
-    g.scalar(Scalar::i64(value))
-}
-
-/// `x * factor + summand`.
-fn linear(g: &mut Graph, x: Value, factor: f64, summand: f64) -> Result<Value> {
-    let dtype = g.dtype(x);
-    let (factor, summand) = (g.number(dtype, factor)?, g.number(dtype, summand)?);
-    let x = g.mul(x, factor)?;
-    g.add(x, summand)
 }
 
 /// Slice `k` of the last axis.
@@ -214,6 +202,8 @@ fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
 /// The input at the positions in input 1, which run from -1 to 1 over each axis, the last axis' first: `mode` `nearest`,
 /// `linear` or `cubic`; outside of the input zeros, its border or its mirror image (`padding_mode`).
 ///
+/// Limits: 1 to 3 spatial axes.
+///
 /// `GridSample([[[[1, 2], [3, 4]]]], [[[[0, 0], [-1, -1]]]]; align_corners=1) = [[[[2.5, 1]]]]`
 fn grid_sample(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (x, grid) = (n.input(0)?, n.input(1)?);
@@ -314,6 +304,8 @@ fn affine_grid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 /// For each region (input 1: corners in the input's coordinates over `spatial_scale`, input 2: its image), the mean or
 /// maximum of bilinear samples in each cell of a grid of `output_height × output_width`.
+///
+/// Limits: `sampling_ratio=0` is refused, which takes as many samples as a region has elements.
 ///
 /// `RoiAlign([[[[1, 2], [3, 4]]]], [[0, 0, 1, 1]], i64[0]; sampling_ratio=1) = [[[[1]]]]`
 fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -424,7 +416,12 @@ fn max_unpool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let zero = g.scalar(Scalar::from_i64(g.dtype(x), 0))?;
     let room = g.broadcast_to(zero, &[total])?;
     let elems = g.facts.simplify(&Dim::product(shape.iter().cloned()));
-    let (flat, at) = (g.reshape(x, vec![elems.clone()])?, g.reshape(at, vec![elems])?);
+    let flat = g.reshape(x, vec![elems.clone()])?;
+    // Places beyond as many as there are elements belong to none.
+    let places = g.facts.simplify(&Dim::product(g.shape(at).iter().cloned()));
+    g.require(Relation::le(&elems, &places), "places of MaxUnpool")?;
+    let at = g.reshape(at, vec![places])?;
+    let at = g.slice(at, 0, Dim::zero(), elems, 1)?;
     let coords = vec![Coord::Load { operand: 2, at: vec![axis(0).into()] }];
     let filled = g.push(Op::Scatter { coords, mode: ScatterMode::Assign }, &[room, flat, at])?;
     let whole = g.reshape(filled, pooled.clone())?;
@@ -529,6 +526,8 @@ fn col2im(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 /// A convolution whose taps are moved by offsets (input 2) and weighted by a mask (input 4), both for each position: the
 /// input is sampled bilinearly at each tap, and the samples are contracted with the weights. Two spatial axes.
+///
+/// Limits: 2 spatial axes; a kernel whose size is a number.
 ///
 /// `DeformConv([[[[1, 2]]]], [[[[3]]]], [[[[0, 0]], [[0, 0]]]]) = [[[[3, 6]]]]`
 fn deform_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

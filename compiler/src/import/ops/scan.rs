@@ -53,7 +53,9 @@ fn scan(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 }
 
 /// As from version 9 on, for each element of a batch, which is the first axis of all inputs and outputs; slices are taken
-/// and stacked along the second one. Lengths (input 0) are not supported.
+/// and stacked along the second one.
+///
+/// Limits: no lengths (input 0).
 fn scan_batch(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     if n.optional(0).is_some() {
         return Err(Error::unsupported("Scan (opset 8) with sequence_lens"));

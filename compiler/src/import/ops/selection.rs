@@ -1,6 +1,6 @@
 //! Elements that are selected by their values: how many there are is found while running, and bounded before.
 
-use super::{super::node::OnnxNode, positions};
+use super::{super::node::OnnxNode, int, positions};
 use crate::{
     error::{Error, Result},
     graph::{Coord, Graph, Op, ScatterMode, Value, axis, build::Round},
@@ -14,10 +14,6 @@ ops! {
     NonMaxSuppression 10 non_max_suppression,
     NonZero 9 non_zero,
     Unique 11 unique,
-}
-
-fn int(g: &mut Graph, value: i64) -> Result<Value> {
-    g.scalar(Scalar::i64(value))
 }
 
 /// The number of elements of `x`.
@@ -144,6 +140,8 @@ const MAX_COLUMNS: usize = 256;
 
 /// The different elements of the input (or slices along `axis`) in ascending order, or with `sorted=0` in that of their
 /// first appearance; where each first appears; which one each element is; and how often each appears.
+///
+/// Limits: with `axis`, slices have a number of elements.
 ///
 /// `Unique([2, 1, 1]) = [1, 2], i64[1, 0], i64[1, 0, 0], i64[2, 1]`
 /// `Unique([2, 1, 1]; sorted=0) = [2, 1], i64[0, 1], i64[0, 1, 1], i64[1, 2]`

@@ -91,6 +91,8 @@ fn blocks(g: &Graph, n: &OnnxNode, x: Value) -> Result<([Dim; 4], i64)> {
 
 /// The input as it is: outside training nothing is dropped. The mask is true everywhere.
 ///
+/// Limits: no training.
+///
 /// `Dropout([1, 2]; ratio=0.5) = [1, 2]`
 fn dropout(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     n.float("ratio")?;

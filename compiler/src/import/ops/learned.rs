@@ -1,0 +1,306 @@
+//! Classical machine learning (`ai.onnx.ml`), where it is about numbers.
+
+use super::{
+    super::node::OnnxNode,
+    trees::Trees,
+};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    scalar::{CompareOp, ReduceOp, Scalar},
+    tensor::{Bytes, Tensor},
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+ops! {
+    "ai.onnx.ml" ArrayFeatureExtractor 1 array_feature_extractor,
+    "ai.onnx.ml" Binarizer 1 binarizer,
+    "ai.onnx.ml" Imputer 1 imputer,
+    "ai.onnx.ml" LabelEncoder 2 label_encoder,
+    "ai.onnx.ml" LinearRegressor 1 linear_regressor,
+    "ai.onnx.ml" Normalizer 1 normalizer,
+    "ai.onnx.ml" Scaler 1 scaler,
+    "ai.onnx.ml" TreeEnsemble 5 tree_ensemble,
+    "ai.onnx.ml" TreeEnsembleClassifier 1 tree_ensemble_classifier,
+    "ai.onnx.ml" TreeEnsembleRegressor 1 tree_ensemble_regressor,
+}
+
+fn vector(g: &mut Graph, numbers: &[f32]) -> Result<Value> {
+    let tensor = Tensor::from_f32(vec![numbers.len()], numbers);
+    g.constant(tensor.ok_or_else(|| Error::internal("a vector has as many elements as it has"))?)
+}
+
+/// The elements of the last axis at the places in input 1.
+///
+/// `ArrayFeatureExtractor([[1, 2, 3]], i64[2, 0]) = [[3, 1]]`
+fn array_feature_extractor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, places) = (n.input(0)?, n.input(1)?);
+    let last = g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("the input has no axis"))?;
+    let count = g.facts.simplify(&Dim::product(g.shape(places).iter().cloned()));
+    let places = g.reshape(places, vec![count])?;
+    let y = g.gather(x, places, last)?;
+    // A vector counts as a matrix of one row.
+    if last == 0 { g.unsqueeze(y, &[0]) } else { Ok(y) }
+}
+
+/// 1 where the input is above `threshold`, else 0.
+///
+/// `Binarizer([0.5, 2]; threshold=1.0) = [0, 1]`
+fn binarizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let limit = g.number(g.dtype(x), n.float_or("threshold", 0.0)?)?;
+    let above = g.compare(CompareOp::Gt, x, limit)?;
+    g.cast(g.dtype(x), above)
+}
+
+/// The input, with the number of its column (or the only one) in place of `replaced_value_float` or
+/// `replaced_value_int64`, which may be NaN.
+///
+/// `Imputer([[nan, 2]]; imputed_value_floats=[7.0, 8.0], replaced_value_float=nan) = [[7, 2]]`
+fn imputer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let dtype = g.dtype(x);
+    let (floats, ints) = (n.floats("imputed_value_floats")?, n.ints("imputed_value_int64s")?);
+    let (float, int) = (n.float_or("replaced_value_float", 0.0)?, n.int_or("replaced_value_int64", 0)?);
+    let values = match (floats, ints) {
+        (Some(floats), _) if dtype.is_float() => vector(g, &floats)?,
+        (_, Some(ints)) => g.constant(
+            Tensor::from_i64(vec![ints.len()], &ints).ok_or_else(|| Error::internal("a vector of integers"))?,
+        )?,
+        _ => return Err(Error::invalid("Imputer without numbers of the input's type")),
+    };
+    let values = g.cast(dtype, values)?;
+    let gone = match dtype.is_float() {
+        true if float.is_nan() => g.unary(crate::scalar::UnaryOp::IsNan, x)?,
+        true => {
+            let old = g.number(dtype, float)?;
+            g.compare(CompareOp::Eq, x, old)?
+        }
+        false => {
+            let old = g.scalar(Scalar::from_i64(dtype, int))?;
+            g.compare(CompareOp::Eq, x, old)?
+        }
+    };
+    g.select(gone, values, x)
+}
+
+/// A list of keys or values of a mapping from the attribute of the first of these names that is there.
+fn numbers(n: &OnnxNode, what: &str) -> Result<Option<Tensor>> {
+    if n.has(&format!("{what}_strings")) {
+        return Err(Error::unsupported("LabelEncoder of strings"));
+    }
+    if let Some(list) = n.ints(&format!("{what}_int64s"))? {
+        return Ok(Tensor::from_i64(vec![list.len()], &list));
+    }
+    if let Some(list) = n.floats(&format!("{what}_floats"))? {
+        return Ok(Tensor::from_f32(vec![list.len()], &list));
+    }
+    n.tensor(&format!("{what}_tensor"))
+}
+
+/// For each element the value that stands where it stands among the keys, else a default. Numbers only.
+///
+/// Limits: numbers only.
+///
+/// `LabelEncoder(i64[[1, 5]]; keys_int64s=[5, 6], values_floats=[0.5, 0.6], default_float=9.0) = [[9, 0.5]]`
+fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let needed = || Error::invalid("LabelEncoder needs keys and values");
+    let (keys, values) = (numbers(n, "keys")?.ok_or_else(needed)?, numbers(n, "values")?.ok_or_else(needed)?);
+    if keys.elems() != values.elems() || keys.elems() == 0 {
+        return Err(Error::invalid(format!("{} keys for {} values", keys.elems(), values.elems())));
+    }
+    let (float, int) = (n.float_or("default_float", -0.0)?, n.int_or("default_int64", -1)?);
+    n.string_or("default_string", "_Unused")?;
+    let otherwise = match n.tensor("default_tensor")? {
+        Some(tensor) if tensor.elems() == 1 => tensor.get(0),
+        Some(_) => return Err(Error::invalid("default_tensor must have one element")),
+        None if values.dtype().is_float() => Scalar::from_f64(values.dtype(), float),
+        None => Scalar::from_i64(values.dtype(), int),
+    };
+    let count = keys.elems();
+    let [keys, values] = [keys, values].map(|list| Tensor::new(list.dtype(), vec![count], Bytes::Owned(list.bytes().into())));
+    let missing = || Error::internal("a list has as many elements as it has");
+    let (keys, values) = (g.constant(keys.ok_or_else(missing)?)?, g.constant(values.ok_or_else(missing)?)?);
+    let keys = g.cast(g.dtype(x), keys)?;
+    let last = g.rank(x);
+    let apart = g.unsqueeze(x, &[last])?;
+    let hit = g.compare(CompareOp::Eq, apart, keys)?;
+    let hit = match g.dtype(x).is_float() {
+        // NaN is a key like any other.
+        true => {
+            let (a, b) = (
+                g.unary(crate::scalar::UnaryOp::IsNan, apart)?,
+                g.unary(crate::scalar::UnaryOp::IsNan, keys)?,
+            );
+            let both = g.and(a, b)?;
+            g.or(hit, both)?
+        }
+        false => hit,
+    };
+    let hit = g.cast(DType::I32, hit)?;
+    let place = g.argreduce(ReduceOp::Max, hit, last, false, false)?;
+    let found = g.reduce(ReduceOp::Max, hit, &[last], false)?;
+    let found = g.cast(DType::Bool, found)?;
+    let value = g.gather(values, place, 0)?;
+    let otherwise = g.scalar(otherwise)?;
+    g.select(found, value, otherwise)
+}
+
+/// `X·Cᵀ + b` with `coefficients` by target, then `post_transform`.
+///
+/// `LinearRegressor([[1, 2]]; coefficients=[3.0, 4.0], intercepts=[5.0]) = [[16]]`
+fn linear_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let x = g.cast(DType::F32, x)?;
+    let targets = n.int_or("targets", 1)?;
+    let coefficients = n.floats("coefficients")?.unwrap_or_default();
+    let count = usize::try_from(targets).ok().filter(|count| *count > 0 && coefficients.len() % count == 0);
+    let count = count.ok_or_else(|| Error::invalid(format!("{} coefficients for {targets} targets", coefficients.len())))?;
+    let width = coefficients.len() / count;
+    let weights = vector(g, &coefficients)?;
+    let weights = g.reshape(weights, vec![targets.into(), width.into()])?;
+    let weights = g.transpose(weights, &[1, 0])?;
+    let mut y = g.matmul(x, weights)?;
+    if let Some(intercepts) = n.floats("intercepts")? {
+        let intercepts = vector(g, &intercepts)?;
+        y = g.add(y, intercepts)?;
+    }
+    transformed(g, y, n.string_or("post_transform", "NONE")?)
+}
+
+/// Each row divided by its largest absolute value (`norm` `MAX`), its sum of these (`L1`) or its length (`L2`).
+///
+/// `Normalizer([[3, 4]]; norm="L2") = [[0.6, 0.8]]`
+fn normalizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let x = g.cast(DType::F32, x)?;
+    let last = g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("the input has no axis"))?;
+    let size = match n.string_or("norm", "MAX")? {
+        "MAX" => g.reduce(ReduceOp::Max, x, &[last], true)?,
+        "L1" => {
+            let sizes = g.abs(x)?;
+            g.reduce(ReduceOp::Sum, sizes, &[last], true)?
+        }
+        "L2" => {
+            let squares = g.mul(x, x)?;
+            let sum = g.reduce(ReduceOp::Sum, squares, &[last], true)?;
+            g.sqrt(sum)?
+        }
+        other => return Err(Error::invalid(format!("norm `{other}`"))),
+    };
+    let zero = g.number(DType::F32, 0.0)?;
+    let none = g.compare(CompareOp::Eq, size, zero)?;
+    let quotient = g.div(x, size)?;
+    g.select(none, x, quotient)
+}
+
+/// `(x - offset) * scale`, each one number or one for each column.
+///
+/// `Scaler([[1, 2]]; offset=[1.0, 1.0], scale=[2.0, 3.0]) = [[0, 3]]`
+fn scaler(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let mut y = g.cast(DType::F32, x)?;
+    if let Some(offset) = n.floats("offset")? {
+        let offset = vector(g, &offset)?;
+        y = g.sub(y, offset)?;
+    }
+    if let Some(scale) = n.floats("scale")? {
+        let scale = vector(g, &scale)?;
+        y = g.mul(y, scale)?;
+    }
+    Ok(y)
+}
+
+/// `y` after the function that the attribute `post_transform` names.
+fn transformed(g: &mut Graph, y: Value, name: &str) -> Result<Value> {
+    let last = g.rank(y) - 1;
+    match name {
+        "NONE" => Ok(y),
+        "SOFTMAX" => g.softmax(y, last),
+        "LOGISTIC" => super::activation::logistic(g, y),
+        "SOFTMAX_ZERO" => {
+            let zero = g.number(g.dtype(y), 0.0)?;
+            let none = g.compare(CompareOp::Eq, y, zero)?;
+            let low = g.number(g.dtype(y), f64::NEG_INFINITY)?;
+            let kept = g.select(none, low, y)?;
+            let shares = g.softmax(kept, last)?;
+            g.select(none, zero, shares)
+        }
+        other => Err(Error::unsupported(format!("post_transform `{other}`"))),
+    }
+}
+
+/// What the leaves that the trees lead each row of the input to add up to, by target: their sum, mean, least or largest,
+/// then `post_transform`.
+///
+/// Limits: no `PROBIT`; the least or largest only of trees whose leaves speak of every target.
+///
+/// `TreeEnsemble([[1], [9]]; n_targets=1, aggregate_function=1, post_transform=0, tree_roots=[0], nodes_featureids=[0], nodes_modes=u8[0], nodes_splits=f32[5.0], nodes_truenodeids=[0], nodes_trueleafs=[1], nodes_falsenodeids=[1], nodes_falseleafs=[1], leaf_targetids=[0, 0], leaf_weights=f32[10.0, 20.0]) = [[10], [20]]`
+fn tree_ensemble(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let trees = Trees::read(n)?;
+    let y = trees.grown(g, n, x)?;
+    let name = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"];
+    let at = usize::try_from(n.int_or("post_transform", 0)?).unwrap_or(usize::MAX);
+    transformed(g, y, name.get(at).copied().unwrap_or("?"))
+}
+
+/// As `TreeEnsemble`, with the trees in the form of the first versions, in `f32`.
+///
+/// `TreeEnsembleRegressor([[1], [9]]; n_targets=1, nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values=[5.0, 0.0, 0.0], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0], target_treeids=[0, 0], target_nodeids=[1, 2], target_ids=[0, 0], target_weights=[10.0, 20.0]) = [[10], [20]]`
+fn tree_ensemble_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let trees = Trees::read_by_tree(n, "target", n.int_or("n_targets", 1)?)?;
+    let y = trees.grown(g, n, x)?;
+    let y = g.cast(DType::F32, y)?;
+    transformed(g, y, n.string_or("post_transform", "NONE")?)
+}
+
+/// The class with the highest score (integers only), and the scores by class, which are made as in
+/// `TreeEnsembleRegressor`. Where all leaves vote for one of two classes, the other's score is what is missing to 1, or with
+/// negative votes the opposite.
+///
+/// Limits: classes are integers; no `PROBIT`.
+///
+/// `TreeEnsembleClassifier([[1], [9]]; classlabels_int64s=[7, 8], nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values=[5.0, 0.0, 0.0], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0], class_treeids=[0, 0], class_nodeids=[1, 2], class_ids=[0, 1], class_weights=[1.0, 1.0]) = i64[7, 8], [[1, 0], [0, 1]]`
+fn tree_ensemble_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let x = n.input(0)?;
+    if n.has("classlabels_strings") {
+        return Err(Error::unsupported("TreeEnsembleClassifier with classes that are strings"));
+    }
+    let labels = n.ints("classlabels_int64s")?.filter(|labels| !labels.is_empty());
+    let labels = labels.ok_or_else(|| Error::invalid("TreeEnsembleClassifier without classes"))?;
+    let count = labels.len() as i64;
+    let trees = Trees::read_by_tree(n, "class", count)?;
+    let name = n.string_or("post_transform", "NONE")?;
+    let scores = trees.grown(g, n, x)?;
+    let scores = g.cast(DType::F32, scores)?;
+    let (lone, positive) = trees.votes();
+    let labels = g.constant(
+        Tensor::from_i64(vec![labels.len()], &labels).ok_or_else(|| Error::internal("a vector of integers"))?,
+    )?;
+    let (choice, scores) = match lone.filter(|_| count == 2) {
+        None => {
+            let choice = g.argreduce(ReduceOp::Max, scores, 1, false, false)?;
+            (choice, transformed(g, scores, name)?)
+        }
+        Some(class) => {
+            let score = g.slice(scores, 1, class.into(), Dim::one(), 1)?;
+            let limit = g.number(DType::F32, if positive { 0.5 } else { 0.0 })?;
+            let won = g.compare(CompareOp::Gt, score, limit)?;
+            let won = g.squeeze(won, &[1])?;
+            let other = match positive {
+                true => {
+                    let one = g.number(DType::F32, 1.0)?;
+                    g.sub(one, score)?
+                }
+                false => g.neg(score)?,
+            };
+            let pair = g.concat(&[other, score], 1)?;
+            (g.cast(DType::I64, won)?, transformed(g, pair, name)?)
+        }
+    };
+    Ok(vec![g.gather(labels, choice, 0)?, scores])
+}

@@ -1,0 +1,148 @@
+//! Optional values, which here are tensors that are there or not, and text as numbers.
+
+use super::super::node::OnnxNode;
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value, axis},
+    scalar::{CompareOp, ReduceOp, Scalar},
+    tensor::Tensor,
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+ops! {
+    OptionalGetElement 15 optional_get_element,
+    OptionalHasElement 15 optional_has_element,
+    TfIdfVectorizer 9 tf_idf_vectorizer,
+}
+
+/// The tensor that is the input.
+///
+/// Limits: optional inputs of the model are refused.
+///
+/// `OptionalGetElement([[1, 2]]) = [[1, 2]]`
+fn optional_get_element(_: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    n.input(0)
+}
+
+/// Whether there is an input.
+///
+/// `OptionalHasElement([[1, 2]]) = bool:1`
+fn optional_has_element(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    g.scalar(Scalar::bool(n.optional(0).is_some()))
+}
+
+/// How often each sequence of `pool_int64s` stands in the input (a vector, or one in each row): sequences of
+/// `min_gram_length` to `max_gram_length` elements, between which up to `max_skip_count` others are left out. `mode` `TF`
+/// counts, `IDF` gives the sequence's weight if it is there, `TFIDF` the product.
+///
+/// Limits: integers only.
+///
+/// `TfIdfVectorizer(i64[[1, 2, 1]]; mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0, ngram_counts=[0], ngram_indexes=[0, 1], pool_int64s=[1, 3]) = [[2, 0]]`
+fn tf_idf_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let input = n.input(0)?;
+    if n.has("pool_strings") {
+        return Err(Error::unsupported("TfIdfVectorizer of strings"));
+    }
+    let need = |name: &str| n.int(name)?.ok_or_else(|| Error::invalid(format!("TfIdfVectorizer needs `{name}`")));
+    let list = |name: &str| n.ints(name)?.ok_or_else(|| Error::invalid(format!("TfIdfVectorizer needs `{name}`")));
+    let (least, most, skips) = (need("min_gram_length")?, need("max_gram_length")?, need("max_skip_count")?);
+    let (counts, indexes, pool) = (list("ngram_counts")?, list("ngram_indexes")?, list("pool_int64s")?);
+    if !(1..=64).contains(&least) || !(least..=64).contains(&most) || !(0..=64).contains(&skips) {
+        return Err(Error::invalid(format!("sequences of {least} to {most} elements with {skips} left out")));
+    }
+    let x = if g.rank(input) == 1 { g.unsqueeze(input, &[0])? } else { input };
+    if g.rank(x) != 2 {
+        return Err(Error::invalid("the input must have 1 or 2 axes"));
+    }
+    let columns = indexes.iter().max().map_or(0, |most| most + 1);
+    let sizes = usize::try_from(columns).ok().filter(|size| *size > 0 && *size <= 1 << 24);
+    let size = sizes.ok_or_else(|| Error::invalid("ngram_indexes must be there, and not be negative"))?;
+    let x = g.cast(DType::I64, x)?;
+    let mut totals = Vec::new();
+    // Of the sequences in `totals`, the columns.
+    let mut places = Vec::new();
+    let mut first = 0;
+    for (k, start) in counts.iter().enumerate() {
+        let len = k + 1;
+        let end = counts.get(k + 1).copied().unwrap_or(pool.len() as i64);
+        let part = usize::try_from(*start).ok().zip(usize::try_from(end).ok());
+        let grams = part.and_then(|(start, end)| pool.get(start..end)).filter(|part| part.len() % len == 0);
+        let grams = grams.ok_or_else(|| Error::invalid("ngram_counts don't divide the pool"))?;
+        let count = grams.len() / len;
+        let own = indexes.get(first..first + count).ok_or_else(|| Error::invalid("ngram_indexes are too few"))?;
+        first += count;
+        if count == 0 || !(least..=most).contains(&(len as i64)) {
+            continue;
+        }
+        let grams = Tensor::from_i64(vec![count, len], grams).ok_or_else(|| Error::internal("whole sequences"))?;
+        let grams = g.constant(grams)?;
+        // One element has nothing between.
+        let skips = if len == 1 { 0 } else { skips };
+        totals.push(occurrences(g, x, grams, len as i64, skips)?);
+        places.extend(own.iter().map(|place| *place as usize));
+    }
+    let weights: Vec<f64> = n.floats("weights")?.unwrap_or_default().into_iter().map(f64::from).collect();
+    let rows = g.shape(x)[0].clone();
+    let zero = g.number(DType::F32, 0.0)?;
+    let none = g.broadcast_to(zero, &[rows, Dim::one()])?;
+    totals.insert(0, none);
+    let all = g.concat(&totals, 1)?;
+    // For each column, where its number stands; columns without a sequence take the zero in front.
+    let mut from = vec![0_i64; size];
+    for (k, place) in places.iter().enumerate() {
+        let slot = from.get_mut(*place).ok_or_else(|| Error::invalid("a negative index in ngram_indexes"))?;
+        *slot = k as i64 + 1;
+    }
+    let from = g.constant(Tensor::from_i64(vec![size], &from).ok_or_else(|| Error::internal("a vector"))?)?;
+    let mut y = g.gather(all, from, 1)?;
+    let mode = n.string_or("mode", "")?;
+    if mode == "IDF" {
+        let there = g.compare(CompareOp::Gt, y, zero)?;
+        y = g.cast(DType::F32, there)?;
+    }
+    match mode {
+        "TF" => {}
+        "IDF" | "TFIDF" if weights.is_empty() => {}
+        "IDF" | "TFIDF" => {
+            // Weights belong to the sequences in the pool's order.
+            let mut by_column = vec![1.0_f32; size];
+            for (place, weight) in indexes.iter().zip(&weights) {
+                by_column[*place as usize] = *weight as f32;
+            }
+            let weights = Tensor::from_f32(vec![size], &by_column).ok_or_else(|| Error::internal("a vector"))?;
+            let weights = g.constant(weights)?;
+            y = g.mul(y, weights)?;
+        }
+        other => return Err(Error::invalid(format!("mode `{other}`"))),
+    }
+    if g.rank(input) == 1 { g.squeeze(y, &[0]) } else { Ok(y) }
+}
+
+/// How often each of `grams`, `[G, len]`, stands in each row of `x`: `[N, G]`.
+fn occurrences(g: &mut Graph, x: Value, grams: Value, len: i64, skips: i64) -> Result<Value> {
+    let size = g.shape(x)[1].clone();
+    let mut total = None;
+    for step in 1..=skips + 1 {
+        let reach = (len - 1) * step;
+        let padded = g.pad(x, &[Dim::zero(), Dim::zero()], &[Dim::zero(), reach.into()], Scalar::i64(0))?;
+        // `[N, C, len]`: from each place on.
+        let seen = g.window(padded, &[1], &[len], &[1], &[step])?;
+        let seen = g.unsqueeze(seen, &[2])?;
+        let same = g.compare(CompareOp::Eq, seen, grams)?;
+        let same = g.cast(DType::I32, same)?;
+        let all = g.reduce(ReduceOp::Min, same, &[3], false)?;
+        let place = g.index(DType::I64, vec![size.clone(), Dim::one()], axis(0).into())?;
+        let end = g.dim(DType::I64, &size - reach)?;
+        let inside = g.compare(CompareOp::Lt, place, end)?;
+        let inside = g.cast(DType::I32, inside)?;
+        let counted = g.mul(all, inside)?;
+        let counted = g.cast(DType::F32, counted)?;
+        let sum = g.reduce(ReduceOp::Sum, counted, &[1], false)?;
+        total = Some(match total {
+            None => sum,
+            Some(other) => g.add(other, sum)?,
+        });
+    }
+    total.ok_or_else(|| Error::internal("at least one step"))
+}
