@@ -212,6 +212,18 @@ impl Op {
         }
     }
 
+    /// Whether it is a view that mirrors or clamps: indices that are the least or largest of some that move.
+    pub fn folds(&self) -> bool {
+        fn inside(dim: &Dim, rank: usize) -> bool {
+            let moves = || (0..rank).any(|k| dim.contains(&axis(k)));
+            match dim.node() {
+                symshape::Node::Min(_) | symshape::Node::Max(_) => moves(),
+                other => other.operands().into_iter().any(|operand| inside(operand, rank)),
+            }
+        }
+        matches!(self, Op::View { shape, index } if index.iter().any(|dim| inside(dim, shape.len())))
+    }
+
     /// The operator's name in the textual IR.
     pub fn name(&self) -> &'static str {
         match self {

@@ -81,6 +81,9 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
             if needs_memory(&node.op) {
                 roots[through_views(graph, *operand)] = true;
             }
+            if let (Op::Contract { .. }, Some(folded)) = (&node.op, folded_view(graph, *operand)) {
+                roots[folded] = true;
+            }
             if steers(&node.op) {
                 roots[*operand] = true;
             }
@@ -111,6 +114,18 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
 /// Operators that read each element of their operands many times, or not in a loop of ours.
 fn needs_memory(op: &Op) -> bool {
     matches!(op, Op::Contract { .. } | Op::Sort { .. } | Op::Pad { .. } | Op::Concat { .. })
+}
+
+/// The view behind `value`, through views, that mirrors or clamps, as padding by copies does: its addresses are such that no
+/// loop steps through, and a contraction would compute one for each product. The elements are copied once instead.
+fn folded_view(graph: &Graph, mut value: Value) -> Option<Value> {
+    while let Op::View { .. } = graph.op(value) {
+        if graph.op(value).folds() {
+            return Some(value);
+        }
+        value = graph.operands(value)[0];
+    }
+    None
 }
 
 /// Operators that hand their operands to kernels of other graphs: these read the operand itself from memory.
@@ -149,7 +164,8 @@ fn judge(
     let spread = users.iter().any(|user| repeats(graph, *user, value));
     let dear = users.len() > 1 && own > CHEAP || spread && own > SPREAD;
     let handed = users.iter().any(|user| steers(graph.op(*user)));
-    let wanted = roots[value] && (is_map || handed || is_output(graph, value));
+    let copied = is_map || node.op.folds();
+    let wanted = roots[value] && (copied || handed || is_output(graph, value));
     let is_root = wanted || is_map && dear || own > LARGEST;
     (is_root, own)
 }

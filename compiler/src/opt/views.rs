@@ -41,7 +41,12 @@ fn view(
     used: &SecondaryMap<Value, u32>,
 ) -> Result<Value> {
     let (mut x, mut index) = (x, index);
-    while let Op::View { index: inner, .. } = new.op(x) {
+    while let Op::View { shape: between, index: inner } = new.op(x) {
+        // What mirrors or clamps is better computed once for each of its elements than for each that is shown.
+        let more = || !new.facts.prove_le(&elems(&shape), &elems(between)).is_yes();
+        if new.op(x).folds() && more() {
+            break;
+        }
         index = compose(inner, &index);
         x = new.operands(x)[0];
     }
@@ -63,6 +68,10 @@ fn view(
         return new.index(dtype, shape, expr);
     }
     new.view(x, shape, index)
+}
+
+fn elems(shape: &[Dim]) -> Dim {
+    Dim::product(shape.iter().cloned())
 }
 
 fn moves_nothing(graph: &Graph, x: Value, shape: &[Dim], index: &[Dim]) -> bool {

@@ -70,20 +70,9 @@ fn qlinear_add(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `QLinearMul(u8[[3]], 0.5, u8:1, u8[[2]], 2, u8:0, 1, u8:10) = u8[[14]]`
 fn qlinear_mul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let dtype = g.dtype(n.input(0)?);
-    let a = centred(g, n.input(0)?, n.optional(2), 0)?;
-    let b = centred(g, n.input(3)?, n.optional(5), 0)?;
-    // The product of the integers is exact: only one factor is rounded.
-    let product = g.mul(a, b)?;
-    let product = g.cast(DType::F32, product)?;
-    let scales = [scale_at(g, n.input(1)?, 0)?, scale_at(g, n.input(4)?, 0)?, scale_at(g, n.input(6)?, 0)?];
-    let factor = g.mul(scales[0], scales[1])?;
-    let factor = g.div(factor, scales[2])?;
-    let y = g.mul(product, factor)?;
-    let zero = match n.optional(7) {
-        Some(zero) if g.rank(zero) == 1 => Some(g.squeeze(zero, &[0])?),
-        zero => zero,
-    };
-    saturated(g, y, zero, dtype)
+    let (a, b) = (real(g, n, 0)?, real(g, n, 3)?);
+    let y = g.mul(a, b)?;
+    quantised(g, n, y, 6, dtype)
 }
 
 /// `1 / (1 + e^-x)` of a quantised tensor (`x, x_scale, x_zero, y_scale, y_zero`).

@@ -1,0 +1,125 @@
+//! Padding: elements put around others.
+
+use super::{
+    super::{
+        constant::value_of,
+        node::{OnnxNode, normal_axes},
+    },
+    dynamic,
+};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    scalar::Scalar,
+};
+use symshape::Dim;
+
+ops! {
+    Pad 1 pad_attributes,
+    Pad 11 pad,
+}
+
+/// The input with elements put around it; before version 11 by attributes.
+///
+/// `Pad([1, 2]; pads=[1, 0], value=9.0) = [9, 1, 2]`
+fn pad_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let pads = n.ints("pads")?.or(n.ints("paddings")?);
+    let pads = pads.ok_or_else(|| Error::invalid("Pad needs the attribute `pads`"))?;
+    let value = Scalar::from_f64(g.dtype(x), n.float_or("value", 0.0)?);
+    let pads: Vec<Dim> = pads.into_iter().map(Dim::from).collect();
+    let axes: Vec<usize> = (0..g.rank(x)).collect();
+    let mode = n.string_or("mode", "constant")?;
+    pad_by(g, x, mode, &axes, &pads, Fill::Known(value))
+}
+
+/// The input with elements put around it, their numbers in input 1 (all axes' before, then all after; negative ones
+/// remove), for the axes in input 3: `mode` `constant` (input 2, by default 0), `edge`, `reflect` or `wrap`.
+///
+/// `Pad([1, 2], i64[1, 2], 9) = [9, 1, 2, 9, 9]`
+/// `Pad([1, 2, 3], i64[2, 1]; mode="reflect") = [3, 2, 1, 2, 3, 2]`
+/// `Pad([1, 2, 3], i64[1, 2]; mode="edge") = [1, 1, 2, 3, 3, 3]`
+/// `Pad([1, 2, 3], i64[1, 1]; mode="wrap") = [3, 1, 2, 3, 1]`
+fn pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    if !n.is_known(g, 1) || !n.is_known(g, 3) {
+        let fill = match n.optional(2) {
+            Some(value) => g.reshape(value, Vec::new())?,
+            None => g.scalar(Scalar::from_i64(g.dtype(x), 0))?,
+        };
+        return dynamic::pad(g, n, x, n.string_or("mode", "constant")?, fill);
+    }
+    let pads = n.dims(g, 1)?;
+    let axes = match n.optional(3) {
+        Some(_) => normal_axes(&n.numbers(g, 3)?, g.rank(x))?,
+        None => (0..g.rank(x)).collect(),
+    };
+    let dtype = g.dtype(x);
+    let fill = match n.optional(2) {
+        None => Fill::Known(Scalar::from_i64(dtype, 0)),
+        Some(value) => match value_of(g, value)? {
+            Some(tensor) if tensor.elems() == 1 && tensor.dtype() == dtype => Fill::Known(tensor.get(0)),
+            Some(_) => return Err(Error::invalid("the padding value is not one element of the input's type")),
+            None => Fill::Computed(value),
+        },
+    };
+    let mode = n.string_or("mode", "constant")?;
+    pad_by(g, x, mode, &axes, &pads, fill)
+}
+
+/// What the new elements of a padding hold.
+enum Fill {
+    Known(Scalar),
+    Computed(Value),
+}
+
+fn pad_by(g: &mut Graph, x: Value, mode: &str, axes: &[usize], pads: &[Dim], fill: Fill) -> Result<Value> {
+    if pads.len() != 2 * axes.len() {
+        return Err(Error::invalid(format!("{} pads for {} axes", pads.len(), axes.len())));
+    }
+    let (mut lo, mut hi) = (vec![Dim::zero(); g.rank(x)], vec![Dim::zero(); g.rank(x)]);
+    for (i, axis) in axes.iter().enumerate() {
+        lo[*axis] = pads[i].clone();
+        hi[*axis] = pads[axes.len() + i].clone();
+    }
+    match (mode, fill) {
+        ("constant", Fill::Known(value)) => g.pad(x, &lo, &hi, value),
+        ("constant", Fill::Computed(value)) => {
+            let yes = g.scalar(Scalar::bool(true))?;
+            let shape = g.shape(x).to_vec();
+            let inside = g.broadcast_to(yes, &shape)?;
+            let inside = g.pad(inside, &lo, &hi, Scalar::bool(false))?;
+            let padded = g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))?;
+            let value = g.reshape(value, Vec::new())?;
+            g.select(inside, padded, value)
+        }
+        (mode, _) => mirror(g, x, mode, &lo, &hi),
+    }
+}
+
+/// Padding whose new elements are copies of others: a view.
+fn mirror(g: &mut Graph, x: Value, mode: &str, lo: &[Dim], hi: &[Dim]) -> Result<Value> {
+    let (mut shape, mut index) = (Vec::new(), Vec::new());
+    for (k, dim) in g.shape(x).iter().enumerate() {
+        let position = Dim::from(crate::graph::axis(k)) - &lo[k];
+        let last = dim - 1;
+        shape.push(dim + &lo[k] + &hi[k]);
+        index.push(match (mode, lo[k].as_i64(), hi[k].as_i64()) {
+            (_, Some(0), Some(0)) => position,
+            ("edge", ..) => Dim::min(&Dim::max(&position, 0), last),
+            ("wrap", ..) => position.modulo(dim.clone()),
+            ("reflect", ..) => {
+                for pads in [&lo[k], &hi[k]] {
+                    if g.facts.prove_lt(dim, pads).is_yes() {
+                        return Err(Error::unsupported("reflection of more than the whole axis"));
+                    }
+                }
+                let from_start = Dim::max(&position, -&position);
+                let from_end = &last - from_start;
+                last - Dim::max(&from_end, -&from_end)
+            }
+            _ => return Err(Error::invalid(format!("mode `{mode}`"))),
+        });
+    }
+    g.view(x, shape, index)
+}
