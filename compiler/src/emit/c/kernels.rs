@@ -425,6 +425,10 @@ impl<'p> Printer<'p> {
                 let x = of(x)?;
                 (scalars::cast(x.dtype, *to, &x.operand()), *to)
             }
+            Inst::Bits(to, x) => {
+                let x = of(x)?;
+                (scalars::bits(x.dtype, *to, &x.operand()), *to)
+            }
             _ => return Err(Error::internal("an instruction with effects")),
         };
         match uses > 1 || text.len() > LONG {

@@ -170,6 +170,24 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
     }
 }
 
+/// See [`crate::scalar::Step::Bits`].
+pub(super) fn bits(from: DType, to: DType, x: &str) -> String {
+    let own = match from {
+        DType::F16 | DType::BF16 => store(from, x),
+        DType::F32 => format!("bits_from_f32({x})"),
+        DType::F64 => format!("bits_from_f64({x})"),
+        _ => x.into(),
+    };
+    match to {
+        _ if from == to => x.into(),
+        DType::F16 | DType::BF16 => load(to, &format!("(uint16_t){own}")),
+        DType::F32 => format!("f32_from_bits((uint32_t){own})"),
+        DType::F64 => format!("f64_from_bits((uint64_t){own})"),
+        DType::Bool => format!("{own} & 1"),
+        _ => format!("({}){own}", value_type(to)),
+    }
+}
+
 /// A single rounded to half precision.
 fn rounded(to: DType, x: &str) -> String {
     load(to, &store(to, x))

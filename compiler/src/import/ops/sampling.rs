@@ -1,12 +1,12 @@
 //! Sampling at positions that are computed, and its inverse: adding to such positions.
 
-use super::{super::node::OnnxNode, int, linear};
+use super::{super::node::OnnxNode, linear};
 use crate::{
     error::{Error, Result},
-    graph::{Coord, Graph, Op, ScatterMode, Value, axis},
-    scalar::{BinaryOp, CompareOp, ReduceOp, Scalar, UnaryOp},
+    graph::{Coord, Graph, Op, Value, axis},
+    scalar::{CompareOp, ReduceOp, UnaryOp},
 };
-use symshape::{Dim, Relation};
+use symshape::Dim;
 use symshape_runtime::DType;
 
 ops! {

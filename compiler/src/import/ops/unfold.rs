@@ -4,7 +4,7 @@ use super::{super::node::OnnxNode, int};
 use crate::{
     error::{Error, Result},
     graph::{Coord, Graph, Op, ScatterMode, Value, axis},
-    scalar::{BinaryOp, CompareOp, ReduceOp, Scalar, UnaryOp},
+    scalar::{BinaryOp, CompareOp, ReduceOp, Scalar},
 };
 use symshape::{Dim, Relation};
 use symshape_runtime::DType;
