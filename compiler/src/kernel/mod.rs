@@ -161,6 +161,7 @@ impl Inst {
             Inst::Set(local, x) => Inst::Set(*local, of(*x)),
             Inst::Unary(op, x) => Inst::Unary(*op, of(*x)),
             Inst::Cast(dtype, x) => Inst::Cast(*dtype, of(*x)),
+            Inst::Bits(dtype, x) => Inst::Bits(*dtype, of(*x)),
             Inst::Store(access, x) => Inst::Store(access.clone(), of(*x)),
             Inst::Reduce(op, x, local) => Inst::Reduce(*op, of(*x), *local),
             Inst::Binary(op, x, y) => Inst::Binary(*op, of(*x), of(*y)),
