@@ -81,7 +81,10 @@ impl Renderer {
         for id in poly.atoms().into_iter().rev() {
             match engine.atoms.get(id as usize).map(|atom| &atom.kind) {
                 Some(Kind::Min(list)) => poly = self.absorb_minimum(engine, &poly, id, list),
-                Some(Kind::Div(num, den)) => poly = self.absorb_quotient(engine, &poly, id, num, den),
+                Some(Kind::Div(num, den)) => {
+                    poly = self.absorb_multiple(engine, &poly, id, num, den);
+                    poly = self.absorb_quotient(engine, &poly, id, num, den);
+                }
                 _ => {}
             }
         }
@@ -174,7 +177,7 @@ impl Renderer {
                 }
             }
         }
-        let mut best: Option<(u32, Dim, Term, Poly)> = None;
+        let mut best: Option<((u32, usize), Dim, Term, Poly)> = None;
         for part in moved {
             let Some(inner) = part.div_term(&(mono, factor.clone())) else { continue };
             let operands: Vec<Poly> = list.iter().map(|operand| operand.add(&inner)).collect();
@@ -182,7 +185,10 @@ impl Renderer {
             for (operands, greatest, outside) in orientations(&operands, &factor) {
                 let dim = self.extreme(engine, &operands, greatest);
                 let beside = term_cost(&(mono, outside.clone())) + sum_cost(&left);
-                let cost = operations(&dim).saturating_add(beside);
+                // Of two forms that cost the same, the one with fewer minus signs reads better.
+                let minus =
+                    operands.iter().map(negative_terms).sum::<usize>() + usize::from(outside.is_negative());
+                let cost = (operations(&dim).saturating_add(beside), minus);
                 if best.as_ref().is_none_or(|old| cost < old.0) {
                     best = Some((cost, dim, (mono, outside), left.clone()));
                 }
@@ -193,6 +199,32 @@ impl Renderer {
             Some(Ok(product)) => left.add(&product),
             _ => poly.clone(),
         }
+    }
+
+    /// Turns `k*c*x + k*(x*min(a - c*m, 0) // m)` into `k*(x*min(a, c*m) // m)`, where that saves operations.
+    fn absorb_multiple(&mut self, engine: &Engine, poly: &Poly, id: AtomId, num: &Poly, den: &Poly) -> Poly {
+        let Some((coef, rest)) = poly.split_linear(id) else { return poly.clone() };
+        let Some(factor) = coef.as_const().filter(|factor| !factor.is_zero()) else { return poly.clone() };
+        let is_minimum =
+            |id| matches!(engine.atoms.get(usize::from(id)).map(|a| &a.kind), Some(Kind::Min(_)));
+        for (mono, times) in rest.varying() {
+            let beside_minimum =
+                |term: &Term| term.0.div(mono).and_then(|left| left.only()).is_some_and(is_minimum);
+            let Some(whole) = times.div_exact(&factor) else { continue };
+            if !num.varying().iter().any(beside_minimum) {
+                continue;
+            }
+            let term = Poly::term(*mono, times.clone());
+            let Ok(moved) = Poly::term(*mono, whole).mul(den) else { continue };
+            let before = operations(&self.atom(engine, id)).saturating_add(sum_cost(&term));
+            let dim = self.quotient(engine, &num.add(&moved), den);
+            if operations(&dim) <= before
+                && let Some(shown) = self.show(dim)
+            {
+                return rest.sub(&term).add(&Poly::atom(shown).scale(&factor));
+            }
+        }
+        poly.clone()
     }
 
     /// Turns `k*a - k*m*(a // m)` into `k*(a % m)`, and `k*m*ceil(b / m) - k*b` into `k*(-b % m)`.
@@ -370,6 +402,10 @@ fn sum_cost(poly: &Poly) -> u32 {
         _ => term_cost(term),
     };
     poly.terms().iter().map(of).sum()
+}
+
+fn negative_terms(poly: &Poly) -> usize {
+    poly.terms().iter().filter(|term| term.1.is_negative()).count()
 }
 
 /// The terms that `a` and `b` share, each with the coefficient nearer to 0.
