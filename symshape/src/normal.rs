@@ -155,7 +155,7 @@ impl Engine {
     ) -> Poly {
         self.record(|| {
             let (num, den, result) = (num.clone(), den.clone(), result.clone());
-            Event::Quotient { law: law(), num, den, result }
+            Event::Quotient { law: law().into(), num, den, result }
         });
         result
     }

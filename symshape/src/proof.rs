@@ -110,7 +110,7 @@ pub(crate) enum Event {
     /// A divisor is at least 1, or at most -1.
     Divisor { den: Poly, negative: bool, why: Why },
     /// `num // den == result`, by a law.
-    Quotient { law: QuotientLaw, num: Poly, den: Poly, result: Poly },
+    Quotient { law: Box<QuotientLaw>, num: Poly, den: Poly, result: Poly },
     /// The least of `from` is `result`, by a law that goes through the least of `to`.
     Minimum { law: MinimumLaw, from: Vec<Poly>, to: Vec<Poly>, result: Poly },
 }
@@ -132,11 +132,19 @@ pub(crate) enum QuotientLaw {
     Flip,
     /// It is `whole + (num - den*whole) // den`.
     Split { whole: Poly },
-    /// It is `kept // rest`, with `den == factor*rest`, and `num - factor*kept` is not below 0, nor above
-    /// `factor - 1`.
-    Cancel { factor: Poly, kept: Poly, rest: Poly, remainder: [Why; 2] },
+    /// It is that of a quotient with smaller operands.
+    Cancel(Box<Cancelled>),
     /// `num` holds the quotient `id`, `a // m`, once: it is `(a + m*others) // (m*den)`.
     Merge { id: AtomId },
+}
+
+/// `num // den` is `kept // rest`: `den == factor*rest`, and `num - factor*kept` is not below 0, nor above `factor - 1`.
+#[derive(Clone, Debug)]
+pub(crate) struct Cancelled {
+    pub(crate) factor: Poly,
+    pub(crate) kept: Poly,
+    pub(crate) rest: Poly,
+    pub(crate) remainder: [Why; 2],
 }
 
 /// How two minima relate.

@@ -201,6 +201,7 @@ const INSTANCES: &[(&str, &str, &str)] = &[
     ("flatten", "x:-5..5 y:-5..5 z:-5..5", "min(3*min(x, y) + z, 7)"),
     ("drop", "x:0..5 y:6..9", "min(x, y)"),
     ("drop", "x:-5..5", "min(x + 3, x - 2)"),
+    ("drop", "x:0..6 y:5..9", "min(x, y, x + 2)"),
     ("common divisor", "x:-9..9 y:-9..9", "min(x//4, y//4 + 1)"),
     ("common divisor", "x:-9..9 y:-9..9", "min(-(x//4), -(y//4) - 2)"),
     ("shift", "x:-5..5 y:-5..5", "min(x + 2*y, y - 1)"),

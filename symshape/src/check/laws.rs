@@ -8,7 +8,7 @@ use super::{Checked, Replay, ensure, flaw};
 use crate::atoms::Kind;
 use crate::bounds::Why;
 use crate::poly::{AtomId, Poly};
-use crate::proof::{MinimumLaw, QuotientLaw};
+use crate::proof::{Cancelled, MinimumLaw, QuotientLaw};
 
 impl Replay<'_> {
     pub(super) fn add_divisor(&mut self, den: &Poly, negative: bool, why: &Why) -> Checked {
@@ -51,7 +51,8 @@ impl Replay<'_> {
                 let whole = Sum::from(whole);
                 whole.plus(1, &self.quotient(&num.plus(-1, &den.times(&whole)), den)?)
             }
-            QuotientLaw::Cancel { factor, kept, rest, remainder } => {
+            QuotientLaw::Cancel(cancelled) => {
+                let Cancelled { factor, kept, rest, remainder } = &**cancelled;
                 let (factor, kept, rest) = (Sum::from(factor), Sum::from(kept), Sum::from(rest));
                 ensure(factor.times(&rest) == *den, "a factor does not divide the divisor")?;
                 self.check_remainder(&num.plus(-1, &factor.times(&kept)), &factor, remainder)?;

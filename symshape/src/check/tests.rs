@@ -58,13 +58,13 @@ fn derivation(proof: &Proof) -> (&Relation, &Derivation) {
 
 fn law_name(event: &Event) -> Option<&'static str> {
     Some(match event {
-        Event::Quotient { law, .. } => match law {
+        Event::Quotient { law, .. } => match &**law {
             QuotientLaw::Atom => "atom",
             QuotientLaw::Remainder(_) => "remainder",
             QuotientLaw::Negate => "negate",
             QuotientLaw::Flip => "flip",
             QuotientLaw::Split { .. } => "split",
-            QuotientLaw::Cancel { .. } => "cancel",
+            QuotientLaw::Cancel(_) => "cancel",
             QuotientLaw::Merge { .. } => "merge",
         },
         Event::Minimum { law, .. } => match law {

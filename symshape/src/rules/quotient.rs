@@ -7,7 +7,7 @@ use crate::atoms::{Engine, Kind};
 use crate::bounds::Why;
 use crate::int::Int;
 use crate::poly::{AtomId, Mono, Poly, Term, Terms};
-use crate::proof::QuotientLaw;
+use crate::proof::{Cancelled, QuotientLaw};
 
 pub(super) fn negate_divisor(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let result = engine.divide(&num.neg(), &den.neg())?;
@@ -129,7 +129,7 @@ pub(super) fn cancel(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
         {
             let result = engine.divide(&kept, &rest)?;
             let factor = Poly::term(factor.0, factor.1);
-            let law = || QuotientLaw::Cancel { factor, kept, rest, remainder };
+            let law = || QuotientLaw::Cancel(Cancelled { factor, kept, rest, remainder }.into());
             return Ok(Some(engine.quotient_by([num, den], result, law)));
         }
     }
@@ -163,7 +163,7 @@ pub(super) fn proportional(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewri
     };
     let Some(remainder) = why_remainder(engine, &Poly::default(), &q) else { return Ok(None) };
     let result = engine.divide(&kept, &rest)?;
-    let law = || QuotientLaw::Cancel { factor: q, kept, rest, remainder };
+    let law = || QuotientLaw::Cancel(Cancelled { factor: q, kept, rest, remainder }.into());
     Ok(Some(engine.quotient_by([num, den], result, law)))
 }
 
