@@ -95,10 +95,6 @@ pub(crate) enum Goal {
 }
 
 /// One entry of an engine's log.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "made only while a proof is recorded, which boxes would slow down"
-)]
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// An atom was made; its range at that time.
@@ -116,10 +112,6 @@ pub(crate) enum Event {
 }
 
 /// How the value of `num // den` is known. Quotients that a law leads to stand earlier in the log.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "made only while a proof is recorded, which boxes would slow down"
-)]
 #[derive(Clone, Debug)]
 pub(crate) enum QuotientLaw {
     /// It has an atom of its own.
