@@ -91,13 +91,11 @@ pub(super) fn blocks(
 /// First iteration of the outermost loop of the reduction, and their number.
 type Slice = (Value, Value);
 
+/// What emits one part of the reduction.
+type EmitPart<'e> = dyn FnMut(&mut FuncCtx, &Cut, Option<Slice>) -> Result<()> + 'e;
+
 /// Emits each part of the reduction: the whole of it, or the first, a loop over those between, and the last.
-fn parts(
-    f: &mut FuncCtx,
-    plan: &Plan,
-    cuts: &[Cut],
-    emit: &mut dyn FnMut(&mut FuncCtx, &Cut, Option<Slice>) -> Result<()>,
-) -> Result<()> {
+fn parts(f: &mut FuncCtx, plan: &Plan, cuts: &[Cut], emit: &mut EmitPart<'_>) -> Result<()> {
     let (Some(depth), [first, between @ .., last]) = (&plan.cuts, cuts) else {
         return cuts.iter().try_for_each(|cut| emit(f, cut, None));
     };

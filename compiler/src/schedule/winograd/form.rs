@@ -110,7 +110,7 @@ impl Form {
                 terms.push((1.0, products.last().copied()));
             }
             for (point, even, odd) in &halves {
-                terms.push((point.powi(k as i32), Some(if k % 2 == 0 { *even } else { *odd })));
+                terms.push((point.powi(k as i32), Some(if k.is_multiple_of(2) { *even } else { *odd })));
             }
             combine(code, &terms).expect("every output has a term")
         };
