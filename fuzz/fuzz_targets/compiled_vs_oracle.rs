@@ -29,6 +29,12 @@ fn same(wanted: &Tensor, found: &Tensor) -> bool {
     wanted.shape() == found.shape() && (0..wanted.elems()).all(close)
 }
 
+/// A tensor as a call takes it.
+fn lend(tensor: &Tensor) -> TensorRef<'_> {
+    let lent = TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes());
+    lent.expect("memory of the heap is aligned")
+}
+
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let graph = arbitrary::graph(&mut Source::new(bytes));
     // The binding reads the bytes from behind: the graph has used those in front up.
@@ -37,7 +43,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some(binding) = arbitrary::binding(&graph, &mut source) else { return };
     let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { return };
     let Ok(wanted) = eval(&graph, &inputs) else { return };
-    let Lowered { program, plan } = pipeline::lower(&graph).unwrap_or_else(|error| panic!("{error}\n{graph}"));
+    let Lowered { program, plan } =
+        pipeline::lower(&graph).unwrap_or_else(|error| panic!("{error}\n{graph}"));
     let options = Options { scalar: bytes.len() % 2 == 1, ..Options::default() };
     let model = match jit(&program, &plan, &options) {
         Ok((model, _)) => model,
@@ -45,16 +52,17 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         Err(error) if error.kind() == ErrorKind::Contract => return,
         Err(error) => panic!("{error}\n{graph}"),
     };
-    let lend = |tensor: &'_ Tensor| -> TensorRef<'_> {
-        TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes()).expect("memory of the heap is aligned")
-    };
     let lent: Vec<TensorRef<'_>> = inputs.iter().map(lend).collect();
     let mut context = Context::new(&model).expect("small graphs have small arenas");
     let found = context.run_views(&lent).unwrap_or_else(|error| panic!("{error} at {binding:?}\n{graph}"));
     for (idx, wanted) in wanted.iter().enumerate() {
         let view = found.get(idx);
         let memory = Bytes::Owned(view.bytes().into());
-        let found = Tensor::new(view.dtype(), view.shape().to_vec(), memory).expect("an output fits its shape");
-        assert!(same(wanted, &found), "output {idx}: {found}, not {wanted}, at {binding:?}\n{graph}\n{program}");
+        let found =
+            Tensor::new(view.dtype(), view.shape().to_vec(), memory).expect("an output fits its shape");
+        assert!(
+            same(wanted, &found),
+            "output {idx}: {found}, not {wanted}, at {binding:?}\n{graph}\n{program}"
+        );
     }
 });
