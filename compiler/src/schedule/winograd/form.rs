@@ -21,6 +21,38 @@ pub(super) struct Form {
     pairs: &'static [f64],
 }
 
+/// Changes filters to the basis, some side by side.
+pub(super) struct FilterChange {
+    /// What each point takes of the taps.
+    matrix: Vec<[f64; TAPS]>,
+    /// A row of taps, down the columns in the basis already.
+    row: [Vec<f64>; TAPS],
+}
+
+impl FilterChange {
+    /// The filters' values at each point, row by row of points: `see(point, lane, value)`. Each tap has a number for
+    /// each lane.
+    pub(super) fn apply(&mut self, taps: &[[&[f32]; TAPS]; TAPS], mut see: impl FnMut(usize, usize, f64)) {
+        let points = self.matrix.len();
+        for (i, down) in self.matrix.iter().enumerate() {
+            for (j, row) in self.row.iter_mut().enumerate() {
+                row.clear();
+                let lanes = taps[0][j].iter().zip(taps[1][j]).zip(taps[2][j]);
+                let sum = |((a, b), c): ((&f32, &f32), &f32)| {
+                    down[0] * f64::from(*a) + down[1] * f64::from(*b) + down[2] * f64::from(*c)
+                };
+                row.extend(lanes.map(sum));
+            }
+            let [a, b, c] = &self.row;
+            for (j, across) in self.matrix.iter().enumerate() {
+                for (lane, ((a, b), c)) in a.iter().zip(b).zip(c).enumerate() {
+                    see(i * points + j, lane, across[0] * a + across[1] * b + across[2] * c);
+                }
+            }
+        }
+    }
+}
+
 impl Form {
     /// All forms.
     pub(super) const ALL: [Form; 2] = [Form { pairs: &[1.0] }, Form { pairs: &[FRAC_1_SQRT_2, SQRT_2] }];
@@ -41,20 +73,9 @@ impl Form {
         [0.0].into_iter().chain(pairs).collect()
     }
 
-    /// `lanes` filters side by side in the basis: the values at each point, row by row of points.
-    pub(super) fn change_filters(&self, taps: &[[&[f32]; TAPS]; TAPS], lanes: usize) -> Vec<Vec<f64>> {
-        let to = self.filter_matrix();
-        let combine = |factors: &[f64; TAPS], of: [&[f64]; TAPS]| -> Vec<f64> {
-            (0..lanes).map(|lane| (0..TAPS).map(|k| factors[k] * of[k][lane]).sum()).collect()
-        };
-        let taps = taps.map(|row| row.map(|tap| tap.iter().copied().map(f64::from).collect::<Vec<f64>>()));
-        let mut values = Vec::with_capacity(to.len() * to.len());
-        for down in &to {
-            let row: Vec<Vec<f64>> =
-                (0..TAPS).map(|j| combine(down, [&taps[0][j], &taps[1][j], &taps[2][j]])).collect();
-            values.extend(to.iter().map(|across| combine(across, [&row[0], &row[1], &row[2]])));
-        }
-        values
+    /// What changes filters to the basis.
+    pub(super) fn filter_change(&self) -> FilterChange {
+        FilterChange { matrix: self.filter_matrix(), row: Default::default() }
     }
 
     /// What each point takes of the taps.

@@ -108,6 +108,7 @@ impl Convolution {
         let packed: Vec<f32> =
             bytes.filter_map(|four| Some(f32::from_le_bytes(four.try_into().ok()?))).collect();
         let mut values = vec![0_f32; points * point_elems];
+        let mut change = form.filter_change();
         for panel in 0..n_panels {
             for channel in 0..channels {
                 let tap = |tap: usize| {
@@ -117,10 +118,9 @@ impl Convolution {
                 let row = |i: usize| Some([tap(i * TAPS)?, tap(i * TAPS + 1)?, tap(i * TAPS + 2)?]);
                 let window = [row(0)?, row(1)?, row(2)?];
                 let place = (panel * channels + channel) * width;
-                for (point, lanes) in form.change_filters(&window, width).into_iter().enumerate() {
-                    let to = values[point * point_elems + place..][..width].iter_mut();
-                    to.zip(lanes).for_each(|(to, value)| *to = value as f32);
-                }
+                change.apply(&window, |point, lane, value| {
+                    values[point * point_elems + place + lane] = value as f32;
+                });
             }
         }
         let tensor = Tensor::from_f32(vec![values.len()], &values)?;
