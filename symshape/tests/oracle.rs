@@ -3,6 +3,7 @@
 mod cases;
 
 use cases::{Case, Source};
+use symshape::{Answer, Declaration, Dim, Facts, Symbol};
 
 /// How many random cases a test run tries; `ORACLE_CASES` asks for more.
 fn count() -> u64 {
@@ -96,5 +97,18 @@ fn hostile_terms_end_soon() {
             let reply = symshape::query::answer_line(&format!("0\tx:0..100\t{term}\t{kind}"));
             assert!(reply.micros < 30e6, "{kind} took {} s", reply.micros / 1e6);
         }
+    }
+}
+
+#[test]
+fn halves_that_stand_alone_replay() {
+    for (lo, hi) in [(-6, -6), (5, 5), (-6, 5)] {
+        let mut facts = Facts::new();
+        facts.declare(&Symbol::new("x"), Declaration::range(lo, hi)).unwrap();
+        let term: Dim = "(x%9 + y%2)%2%2".parse().unwrap();
+        let Answer::Yes(proof) = facts.prove_eq(&term, &facts.simplify(&term)) else {
+            panic!("not proven for x in {lo}..={hi}");
+        };
+        assert_eq!(proof.check(), Ok(()), "{proof}");
     }
 }

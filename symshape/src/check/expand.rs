@@ -16,7 +16,9 @@ impl Replay<'_> {
             return Ok(num.clone());
         }
         let (num, den) = (self.reduce(num.clone()), self.reduce(den.clone()));
-        match self.quotients.iter().find(|entry| entry[0] == num && entry[1] == den) {
+        let same = |entry: &&[Sum; 3]| entry[1] == den && self.same(&entry[0], &num);
+        let exact = self.quotients.iter().find(|entry| entry[0] == num && entry[1] == den);
+        match exact.or_else(|| self.quotients.iter().find(same)) {
             Some(entry) => Ok(entry[2].clone()),
             None => flaw("a quotient was never derived"),
         }
@@ -92,6 +94,24 @@ impl Replay<'_> {
             match self.reduced_once(&sum) {
                 Some(next) => sum = next,
                 None => break,
+            }
+        }
+        sum
+    }
+
+    /// Whether two sums are equal, also where only one of them shows a half that the other is written by.
+    pub(super) fn same(&self, a: &Sum, b: &Sum) -> bool {
+        let (a, b) = (self.reduce(a.clone()), self.reduce(b.clone()));
+        a == b || self.without_raised_halves(a) == self.without_raised_halves(b)
+    }
+
+    /// The sum with `a - a//2` for every `(a + 1)//2` where `a//2` is an atom of the proof, in this sum or not.
+    fn without_raised_halves(&self, mut sum: Sum) -> Sum {
+        for id in sum.0.keys().flatten().copied().collect::<std::collections::BTreeSet<AtomId>>() {
+            let Some(floor) = self.half(id).map(|num| num.plus_int(-1)) else { continue };
+            let found = (0..self.atoms.len() as AtomId).find(|other| self.half(*other).as_ref() == Some(&floor));
+            if let Some(other) = found {
+                sum = sum.replace(id, &floor.plus(-1, &Sum::atom(other)));
             }
         }
         sum
