@@ -109,7 +109,8 @@ impl Replay<'_> {
     fn without_raised_halves(&self, mut sum: Sum) -> Sum {
         for id in sum.0.keys().flatten().copied().collect::<std::collections::BTreeSet<AtomId>>() {
             let Some(floor) = self.half(id).map(|num| num.plus_int(-1)) else { continue };
-            let found = (0..self.atoms.len() as AtomId).find(|other| self.half(*other).as_ref() == Some(&floor));
+            let found =
+                (0..self.atoms.len() as AtomId).find(|other| self.half(*other).as_ref() == Some(&floor));
             if let Some(other) = found {
                 sum = sum.replace(id, &floor.plus(-1, &Sum::atom(other)));
             }
