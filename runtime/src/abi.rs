@@ -37,6 +37,8 @@ pub enum Code {
     IndexOutOfBounds = 5,
     /// Code was reached whose shapes contradict the declared inputs.
     Contradiction = 6,
+    /// A function that the model calls returned another value than zero, see [`Callee`].
+    CalleeFailed = 7,
 }
 
 /// What went wrong in a call: filled by `check` and `run` when they return non-zero.
@@ -179,3 +181,71 @@ pub struct ModelDesc {
     /// What is special about the model: [`GROWS`] or nothing.
     pub flags: u64,
 }
+
+/// A tensor of a [`Call`]: dense and row-major, its memory aligned to its elements.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CallTensor {
+    /// Its elements; inputs are not to be written.
+    pub data: *mut c_void,
+    /// Its dims, `rank` of them.
+    pub shape: *const i64,
+    /// ONNX code of its element type, see [`crate::DType`].
+    pub dtype: u32,
+    /// Number of axes.
+    pub rank: u32,
+}
+
+/// Kind of a [`CallAttribute`]: `data` are `count` values of type `int64_t`.
+pub const INTS: u32 = 1;
+/// Kind of a [`CallAttribute`]: `data` are `count` values of type `float`.
+pub const FLOATS: u32 = 2;
+/// Kind of a [`CallAttribute`]: `data` are `count` bytes, and a zero byte behind them.
+pub const BYTES: u32 = 3;
+
+/// A constant of a [`Call`].
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CallAttribute {
+    /// Its name.
+    pub name: *const c_char,
+    /// What it is, by `kind`.
+    pub data: *const c_void,
+    /// How many values or bytes there are.
+    pub count: u64,
+    /// [`INTS`], [`FLOATS`] or [`BYTES`].
+    pub kind: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What a model hands to a function outside of it; all of it is the function's until it returns, and no longer.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Call {
+    /// The operands.
+    pub inputs: *const CallTensor,
+    /// The results, to be written whole; no two overlap, nor does one with an operand.
+    pub outputs: *const CallTensor,
+    /// The constants, in the order in which they were declared.
+    pub attributes: *const CallAttribute,
+    /// Memory of the arena that is this call's alone, 64-byte aligned; null where none was asked for.
+    pub scratch: *mut c_void,
+    /// Its size.
+    pub scratch_bytes: u64,
+    /// What was registered along with the function; null in artefacts.
+    pub data: *mut c_void,
+    /// How the host runs this call of the model, or null: a function may use its `parallel_for`.
+    pub exec: *const Exec,
+    /// Entries of `inputs`.
+    pub n_inputs: u32,
+    /// Entries of `outputs`.
+    pub n_outputs: u32,
+    /// Entries of `attributes`.
+    pub n_attributes: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A function that a model calls. Zero is success; any other value ends the model's call with [`Code::CalleeFailed`].
+pub type Callee = unsafe extern "C" fn(call: *const Call) -> i32;

@@ -234,6 +234,9 @@ pub enum CallError {
     /// Code was reached whose shapes contradict the inputs.
     #[error("{0}")]
     Contradiction(Broken),
+    /// A function that the model calls failed.
+    #[error("{0}")]
+    CalleeFailed(Broken),
     /// The artefact reports something that this version does not know.
     #[error("{0}")]
     Unknown(Broken),
@@ -249,6 +252,7 @@ impl CallError {
             4 => CallError::FactBroken(broken),
             5 => CallError::IndexOutOfBounds(broken),
             6 => CallError::Contradiction(broken),
+            7 => CallError::CalleeFailed(broken),
             _ => CallError::Unknown(broken),
         }
     }
@@ -270,6 +274,7 @@ impl fmt::Display for Broken {
             (4, _) => write!(f, "the sizes break {symbol}")?,
             (5, _) => write!(f, "meets the index {value}, outside {}..={}", self.lo(), self.hi())?,
             (6, _) => f.write_str("can't be computed at these sizes")?,
+            (7, _) => write!(f, "calls {symbol}, which fails with code {value}")?,
             (code, _) => write!(f, "failed with code {code}")?,
         }
         match (self.code(), self.declared(), why) {

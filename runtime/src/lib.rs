@@ -38,6 +38,7 @@ mod element;
 #[cfg(feature = "std")]
 mod elf;
 mod error;
+pub mod external;
 mod grow;
 mod guard;
 #[cfg(feature = "std")]
