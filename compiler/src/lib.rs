@@ -5,6 +5,7 @@ pub mod codegen;
 pub mod embed;
 pub mod emit;
 pub mod error;
+pub mod external;
 pub mod graph;
 pub mod import;
 pub mod kernel;
@@ -19,3 +20,8 @@ pub mod tensor;
 mod text;
 
 pub use error::{At, Error, ErrorKind, Result};
+
+/// The snippets of the chapter on operators of the user's compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/custom-ops.md")]
+struct CustomOperators;

@@ -45,7 +45,7 @@ fn compile(folder: &Path, artifact: Artifact) {
             let archive = emit::archive("blend", &compiled.object).unwrap();
             std::fs::write(folder.join("libblend.a"), archive).unwrap();
         }
-        Artifact::Shared => emit::shared::shared(&compiled.object, &folder.join("blend.so")).unwrap(),
+        Artifact::Shared => emit::shared::shared(&compiled.object, &[], &folder.join("blend.so")).unwrap(),
     }
     std::fs::write(folder.join("blend.h"), compiled.header).unwrap();
 }
@@ -193,7 +193,7 @@ fn an_artefact_of_several_levels_uses_the_highest_that_runs() {
         let target = Target::parse(None, Some(levels)).unwrap();
         let compiled = pipeline::compile(&lowered(), &target, Artifact::Shared).expect("supported");
         let path = folder.path().join(format!("{levels}.so"));
-        emit::shared::shared(&compiled.object, &path).unwrap();
+        emit::shared::shared(&compiled.object, &[], &path).unwrap();
         let mut context = Context::new(&Model::open(path).unwrap()).unwrap();
         let x: Vec<f32> = (0..20).map(|idx| (idx as f32 * 0.7).sin() * 5.0).collect();
         let mut bits = || {

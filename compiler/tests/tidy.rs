@@ -24,10 +24,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("text", &[]),
     ("target", &[]),
     ("error", &[]),
+    ("external", &[]),
 ];
 
 /// Vocabulary that every module may use.
-const SHARED: &[&str] = &["error", "scalar", "tensor", "text"];
+const SHARED: &[&str] = &["error", "external", "scalar", "tensor", "text"];
 
 /// The only files that may hold unsafe code.
 const UNSAFE: &[&str] = &[
@@ -39,6 +40,7 @@ const UNSAFE: &[&str] = &[
     "runtime/src/call.rs",
     "runtime/src/desc.rs",
     "runtime/src/element.rs",
+    "runtime/src/external.rs",
     "runtime/src/loader.rs",
     "runtime/src/mmap.rs",
     "runtime/src/model.rs",

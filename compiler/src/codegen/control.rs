@@ -1,17 +1,19 @@
-//! Branches and loops over whole kernels, as blocks of `run`; and symbols whose values are found while running.
+//! Branches and loops over whole kernels, as blocks of `run`; symbols whose values are found while running; calls.
 //!
 //! Such a symbol has a slot of the frame, where the kernels find it as they find the model's symbols, and one behind
 //! the caller's dims, from which the shapes of outputs follow after the call.
 
 use super::{
-    contract,
+    call, contract,
     function::{FuncCtx, frame},
 };
 use crate::{
     error::{Error, Result},
     kernel::{BufferId, Control, contract as kernel_contract},
 };
-use cranelift_codegen::ir::{Block, Inst, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
+use cranelift_codegen::ir::{
+    Block, Inst, InstBuilder, MemFlagsData, StackSlot, Value, condcodes::IntCC, types,
+};
 use symshape::{Dim, Symbol};
 
 /// A region that is being emitted.
@@ -27,11 +29,13 @@ pub(super) struct Regions {
     /// The caller's dims.
     dims: Value,
     open: Vec<Region>,
+    /// What calls of functions outside of the compiler write their arguments to.
+    room: Option<StackSlot>,
 }
 
 impl Regions {
     pub(super) fn new(frame: Value, dims: Value) -> Regions {
-        Regions { frame, dims, open: Vec::new() }
+        Regions { frame, dims, open: Vec::new(), room: None }
     }
 
     /// Emits what `control` asks for.
@@ -67,6 +71,10 @@ impl Regions {
             Control::Bind { symbol, from, lo, end, what } => self.bind(f, symbol, *from, [lo, end], what),
             Control::Require(assumption) => {
                 contract::check_fact(f, self.frame, &kernel_contract::fact(assumption))
+            }
+            Control::Call(call) => {
+                let room = *self.room.get_or_insert_with(|| call::room(f));
+                call::call(f, self.frame, room, call)
             }
             Control::Fail(why) => {
                 let never = f.builder.ins().iconst(types::I8, 0);

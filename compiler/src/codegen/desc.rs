@@ -20,31 +20,31 @@ pub(super) struct Functions {
 }
 
 /// A struct, or an array of them, that is being filled in.
-struct Table {
+pub(super) struct Table {
     bytes: Vec<u8>,
-    data: Vec<(usize, DataId)>,
+    pub(super) data: Vec<(usize, DataId)>,
     functions: Vec<(usize, FuncId)>,
 }
 
 impl Table {
-    fn new(bytes: usize) -> Table {
+    pub(super) fn new(bytes: usize) -> Table {
         Table { bytes: vec![0; bytes], data: Vec::new(), functions: Vec::new() }
     }
 
-    fn put_u32(&mut self, at: usize, value: u32) {
+    pub(super) fn put_u32(&mut self, at: usize, value: u32) {
         self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
 
-    fn put_i64(&mut self, at: usize, value: i64) {
+    pub(super) fn put_i64(&mut self, at: usize, value: i64) {
         self.bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
     }
 
-    fn put_text(&mut self, unit: &mut Unit, at: usize, text: &str) -> Result<()> {
+    pub(super) fn put_text(&mut self, unit: &mut Unit, at: usize, text: &str) -> Result<()> {
         self.data.push((at, unit.string(text)?));
         Ok(())
     }
 
-    fn define(self, unit: &mut Unit, name: &str, linkage: Linkage) -> Result<DataId> {
+    pub(super) fn define(self, unit: &mut Unit, name: &str, linkage: Linkage) -> Result<DataId> {
         let mut data = DataDescription::new();
         for (at, id) in self.data {
             let value = unit.module.declare_data_in_data(id, &mut data);

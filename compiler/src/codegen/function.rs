@@ -16,7 +16,7 @@ use cranelift_codegen::{
     },
 };
 use cranelift_frontend::{FunctionBuilder, Variable};
-use cranelift_module::{DataId, FuncId};
+use cranelift_module::{DataId, FuncId, Linkage};
 use std::collections::HashMap;
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
@@ -259,13 +259,15 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         if let Some(known) = self.functions.get(&func) {
             return *known;
         }
-        let signature = self.unit.module.declarations().get_function_decl(func).signature.clone();
-        let signature = self.builder.import_signature(signature);
+        let declared = self.unit.module.declarations().get_function_decl(func);
+        let imported = declared.linkage == Linkage::Import;
+        let signature = self.builder.import_signature(declared.signature.clone());
         let name = self
             .builder
             .func
             .declare_imported_user_function(UserExternalName { namespace: 0, index: func.as_u32() });
-        let colocated = self.is_near();
+        // Nobody knows where a function of somebody else's will lie.
+        let colocated = self.is_near() && !imported;
         let name = ExternalName::user(name);
         let data = ExtFuncData { name, signature, colocated, patchable: false };
         let reference = self.builder.import_function(data);

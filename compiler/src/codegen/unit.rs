@@ -1,6 +1,7 @@
 //! What the functions of one program share while they are emitted: the module, the program, and the data objects.
 
 use super::{
+    call,
     function::FuncCtx,
     leaf::{self, LeafKey},
     vector::{self, VectorIsa},
@@ -16,8 +17,8 @@ use cranelift_codegen::{
     ir::{AbiParam, Signature, Type, Value},
 };
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleError};
-use std::collections::HashMap;
+use cranelift_module::{DataDescription, DataId, FuncId, FuncOrDataId, Linkage, Module, ModuleError};
+use std::collections::{HashMap, HashSet};
 
 /// What the caller of [`super::generate`] wants.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +31,8 @@ pub struct Options {
     pub levels: Vec<Level>,
     /// Contexts take memory as calls need it, see [`symshape_runtime::abi::GROWS`].
     pub grows: bool,
+    /// Functions outside of the compiler are called where they are in this process, not by name.
+    pub in_process: bool,
     /// Loops over single elements in place of vector leaves: slow, and what the leaves are compared with.
     pub scalar: bool,
 }
@@ -99,6 +102,8 @@ pub struct Unit<'u> {
     leaves: HashMap<LeafKey, FuncId>,
     /// Leaves of all levels so far.
     n_leaves: usize,
+    /// Functions that somebody else defines.
+    callees: HashSet<String>,
 }
 
 impl<'u> Unit<'u> {
@@ -126,6 +131,7 @@ impl<'u> Unit<'u> {
             vector_isa,
             leaves: HashMap::new(),
             n_leaves: 0,
+            callees: program.callees().into_iter().map(|callee| callee.symbol.clone()).collect(),
         }
     }
 
@@ -184,8 +190,23 @@ impl<'u> Unit<'u> {
         params: &[Type],
         returns: &[Type],
     ) -> Result<FuncId> {
+        self.refuse_callee(name, linkage)?;
         let signature = self.signature(params, returns);
         self.module.declare_function(name, linkage, &signature).map_err(|e| internal(name, e))
+    }
+
+    /// Whether what is declared under a name is a function that somebody else defines.
+    pub(super) fn is_callee(&self, known: FuncOrDataId) -> bool {
+        let declarations = self.module.declarations();
+        matches!(known, FuncOrDataId::Func(id) if declarations.get_function_decl(id).linkage == Linkage::Import)
+    }
+
+    /// Refuses to define what the program expects somebody else to define.
+    fn refuse_callee(&self, name: &str, linkage: Linkage) -> Result<()> {
+        match linkage != Linkage::Import && self.callees.contains(name) {
+            true => Err(call::own_name(name)),
+            false => Ok(()),
+        }
     }
 
     /// Emits the body of a declared function; `emit` gets the parameters and ends with a return.
@@ -292,6 +313,7 @@ impl<'u> Unit<'u> {
 
     /// Declares and defines a read-only data object.
     pub fn define_data(&mut self, name: &str, linkage: Linkage, data: &DataDescription) -> Result<DataId> {
+        self.refuse_callee(name, linkage)?;
         let id = self.module.declare_data(name, linkage, false, false).map_err(|e| internal(name, e))?;
         self.module.define_data(id, data).map_err(|e| internal(name, e))?;
         Ok(id)

@@ -16,7 +16,8 @@ enum {
     SYMSHAPE_MISMATCH = 3,            /* two places give a symbol or a derived dim different values */
     SYMSHAPE_FACT_BROKEN = 4,         /* a fact declared about several symbols does not hold */
     SYMSHAPE_INDEX_OUT_OF_BOUNDS = 5, /* met while running: an index in the data addresses nothing */
-    SYMSHAPE_CONTRADICTION = 6        /* the shapes of a part of the model contradict the inputs */
+    SYMSHAPE_CONTRADICTION = 6,       /* the shapes of a part of the model contradict the inputs */
+    SYMSHAPE_CALLEE_FAILED = 7        /* a function that the model calls returned the error's `value` */
 };
 
 /* What went wrong. The strings live as long as the model; those that do not apply are null. */
@@ -44,6 +45,54 @@ typedef struct symshape_exec {
     void (*parallel_for)(void *host, int64_t count, symshape_task task, void *data);
     symshape_error *error; /* where `run` puts its error, or null */
 } symshape_exec;
+
+/* What follows is for functions that a model calls: int32_t f(const symshape_call *call), 0 for success. */
+
+/* Element types, numbered as ONNX numbers them. */
+enum {
+    SYMSHAPE_F32 = 1, SYMSHAPE_U8 = 2, SYMSHAPE_I8 = 3, SYMSHAPE_U16 = 4, SYMSHAPE_I16 = 5, SYMSHAPE_I32 = 6,
+    SYMSHAPE_I64 = 7, SYMSHAPE_BOOL = 9, SYMSHAPE_F16 = 10, SYMSHAPE_F64 = 11, SYMSHAPE_U32 = 12,
+    SYMSHAPE_U64 = 13, SYMSHAPE_BF16 = 16
+};
+
+/* A dense, row-major tensor. */
+typedef struct symshape_tensor {
+    void *data;           /* its elements; those of inputs are not to be written */
+    const int64_t *shape; /* `rank` dims */
+    uint32_t dtype;       /* one of SYMSHAPE_F32 and its like */
+    uint32_t rank;
+} symshape_tensor;
+
+/* What the data of an attribute are. */
+enum {
+    SYMSHAPE_INTS = 1,   /* int64_t */
+    SYMSHAPE_FLOATS = 2, /* float */
+    SYMSHAPE_BYTES = 3   /* bytes, and a zero byte behind them */
+};
+
+/* A constant of the model. */
+typedef struct symshape_attribute {
+    const char *name;
+    const void *data;
+    uint64_t count; /* values or bytes */
+    uint32_t kind;  /* SYMSHAPE_INTS or one of the others */
+    uint32_t reserved;
+} symshape_attribute;
+
+/* What a function is handed. It may use all of it until it returns, keeps nothing, and writes every output whole. */
+typedef struct symshape_call {
+    const symshape_tensor *inputs;
+    const symshape_tensor *outputs; /* disjoint from one another and from the inputs */
+    const symshape_attribute *attributes;
+    void *scratch; /* memory of the arena, 64-byte aligned, for this call alone; or null */
+    uint64_t scratch_bytes;
+    void *data;                /* null in artefacts */
+    const symshape_exec *exec; /* as given to the model's `run`: its parallel_for may be used; or null */
+    uint32_t n_inputs;
+    uint32_t n_outputs;
+    uint32_t n_attributes;
+    uint32_t reserved;
+} symshape_call;
 
 #ifdef __cplusplus
 }

@@ -34,6 +34,7 @@ fn write_header(out: &mut String, program: &Program, plan: &Plan, source: Option
     writeln!(out, "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n")?;
     constants(out, program, plan, &upper)?;
     prototypes(out, prefix)?;
+    externals(out, program)?;
     if source.is_some() {
         let text = include_str!("static_arena.h");
         out.write_str(&text.replace("PREFIX", prefix).replace("UPPER", &upper))?;
@@ -119,6 +120,22 @@ impl Names<'_> {
 fn prototypes(out: &mut String, prefix: &str) -> std::fmt::Result {
     let text = include_str!("prototypes.h");
     out.write_str(&text.replace("PREFIX", prefix))
+}
+
+/// The functions that the model calls.
+fn externals(out: &mut String, program: &Program) -> std::fmt::Result {
+    let callees = program.callees();
+    if callees.is_empty() {
+        return Ok(());
+    }
+    let head = "\n/* The model calls these functions, which are no part of it: define them, with C linkage. Each gets its operands\n \
+                * dense and row-major and returns 0, or a code of its own, which ends the call of the model with the error\n \
+                * SYMSHAPE_CALLEE_FAILED. Calls of the model may run at once. */";
+    writeln!(out, "{head}")?;
+    callees
+        .iter()
+        .try_for_each(|callee| writeln!(out, "int32_t {}(const symshape_call *call);", callee.symbol))?;
+    writeln!(out)
 }
 
 /// A shape as people write it.

@@ -5,14 +5,14 @@
 use crate::{
     codegen::{self, Options, Summary},
     error::{Error, ErrorKind, Result},
-    kernel::{Program, Space},
+    kernel::{Control, Program, Space},
     plan::Plan,
     target::{Placement, Target},
 };
 use cranelift_jit::{ArenaMemoryProvider, JITBuilder, JITModule};
 use cranelift_module::default_libcall_names;
 use std::sync::{Arc, Mutex};
-use symshape_runtime::{Model, abi::ModelDesc};
+use symshape_runtime::{Model, abi::ModelDesc, external::Function};
 
 /// Code and data refer to one another over at most this distance: 32-bit displacements with room to spare.
 const MAX_BYTES: usize = (1 << 31) - (1 << 28);
@@ -33,9 +33,11 @@ pub fn jit(program: &Program, plan: &Plan, options: &Options) -> Result<(Model, 
     })?;
     builder.memory_provider(Box::new(memory));
     // From here on the memory is given back by `Pages`, also when something fails.
-    let mut pages = Pages(Some(JITModule::new(builder)));
-    let module = pages.0.as_mut().expect("just put there");
-    let summary = codegen::generate(program, plan, options, module)?;
+    let functions = functions(program);
+    let mut pages = Pages { module: Some(JITModule::new(builder)), functions };
+    let module = pages.module.as_mut().expect("just put there");
+    let options = Options { in_process: true, ..options.clone() };
+    let summary = codegen::generate(program, plan, &options, module)?;
     module.finalize_definitions().map_err(|error| Error::internal(format!("jit: {error}")))?;
     let (desc, _) = module.get_finalized_data(summary.desc);
     // SAFETY: `generate` defines the descriptor and all that it refers to as the ABI says, in memory that `pages`
@@ -43,6 +45,15 @@ pub fn jit(program: &Program, plan: &Plan, options: &Options) -> Result<(Model, 
     let model = unsafe { Model::from_desc(desc.cast::<ModelDesc>(), Arc::new(Mutex::new(pages))) };
     let model = model.map_err(|error| Error::internal(format!("jit: {error}")))?;
     Ok((model, summary))
+}
+
+/// What the program calls of this process.
+fn functions(program: &Program) -> Vec<Function> {
+    let calls = program.kernels.iter().filter_map(|kernel| match &kernel.control {
+        Some(Control::Call(call)) => call.callee.function.clone(),
+        _ => None,
+    });
+    calls.collect()
 }
 
 /// Address space that holds everything: constants, a page for each object that may begin one, and code.
@@ -60,12 +71,16 @@ fn reserve_bytes(program: &Program) -> Result<usize> {
     }
 }
 
-/// The module whose memory the code lives in.
-struct Pages(Option<JITModule>);
+/// The module whose memory the code lives in, and the functions that it calls.
+struct Pages {
+    module: Option<JITModule>,
+    #[expect(dead_code, reason = "kept as long as the code that calls them")]
+    functions: Vec<Function>,
+}
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        if let Some(module) = self.0.take() {
+        if let Some(module) = self.module.take() {
             // SAFETY: the model kept this value alive as long as anyone could call into it.
             unsafe { module.free_memory() };
         }

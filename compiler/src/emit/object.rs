@@ -1,4 +1,4 @@
-//! A program as an object file: position-independent, importing nothing.
+//! A program as an object file: position-independent, importing nothing but the functions that the model calls by name.
 
 use crate::{
     codegen::{self, Options, Summary},
@@ -27,7 +27,9 @@ pub fn object(
     let mut module = ObjectModule::new(builder);
     let summary = codegen::generate(program, plan, options, &mut module)?;
     let bytes = module.finish().emit().map_err(|error| Error::internal(format!("object: {error}")))?;
-    match imports(&bytes)?.first() {
+    let callees = program.callees();
+    let declared = |name: &String| callees.iter().any(|callee| callee.symbol == *name);
+    match imports(&bytes)?.iter().find(|name| !declared(name)) {
         Some(name) => Err(Error::internal(format!("the object would import `{name}`"))),
         None => Ok((bytes, summary)),
     }

@@ -2,15 +2,21 @@
 
 use super::file::{folder, unwritable};
 use crate::error::{At, Error, ErrorKind, Result};
-use std::{ffi::OsString, fs, path::Path, process::Command};
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-/// Links an object into the shared object at `path`, which appears whole or not at all.
+/// Links an object into the shared object at `path`, which appears whole or not at all; `libraries` have the functions
+/// that the model calls, if it calls any.
 ///
 /// The compiler is that of the environment variable `CC`, else `cc`.
 ///
 /// # Errors
 /// When there is no C compiler, when it fails, or when the file can't be written.
-pub fn shared(object: &[u8], path: &Path) -> Result<()> {
+pub fn shared(object: &[u8], libraries: &[PathBuf], path: &Path) -> Result<()> {
     let compiler =
         std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| OsString::from("cc"));
     let folder = folder(path)?;
@@ -22,10 +28,21 @@ pub fn shared(object: &[u8], path: &Path) -> Result<()> {
     let (input, output) = (scratch.path().join("model.o"), scratch.path().join("model.so"));
     fs::write(&input, object).map_err(|error| unwritable(&error)).at(|| input.display().to_string())?;
     let mut command = Command::new(&compiler);
-    command.args(["-shared", "-nostdlib", "-o"]).arg(&output).arg(&input);
+    command.args(["-shared", "-o"]).arg(&output).arg(&input);
+    if libraries.is_empty() {
+        command.arg("-nostdlib");
+    }
+    for library in libraries {
+        // A library without a name of its own is found again by its path.
+        let whole = std::path::absolute(library).map_err(|error| unwritable(&error));
+        command.arg(whole.at(|| library.display().to_string())?);
+    }
+    if !libraries.is_empty() && cfg!(target_os = "linux") {
+        command.args(["-lm", "-Wl,-rpath,$ORIGIN"]);
+    }
     if cfg!(target_os = "linux") {
         // The artefact's own functions are meant, whatever else the process defines under their names.
-        command.args(["-Wl,-Bsymbolic", "-Wl,-z,noexecstack", "-Wl,--build-id=none"]);
+        command.args(["-Wl,-Bsymbolic", "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-Wl,--no-undefined"]);
     }
     let result = command.output().map_err(|error| no_compiler(&compiler, &error))?;
     if !result.status.success() {

@@ -90,6 +90,10 @@ impl Graph {
                 *hi = self.simplified(hi);
             }
             Op::Gather { shape, .. } => *shape = self.simplified(shape),
+            Op::Call { results, scratch, .. } => {
+                results.iter_mut().for_each(|ty| ty.shape = self.simplified(&ty.shape));
+                *scratch = self.facts.simplify(scratch);
+            }
             Op::Input(_)
             | Op::Const(_)
             | Op::Map(_)

@@ -10,9 +10,10 @@ mod index;
 mod node;
 mod reduce;
 
-use super::{Graph, Op, Value};
+use super::{Graph, Op, Type, Value};
 use crate::{
     error::{At, Error, ErrorKind, Result},
+    external::Callee,
     tensor::{Bytes, Tensor},
 };
 use num_bigint::BigInt;
@@ -242,6 +243,9 @@ fn computed(
             Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => {
                 control::eval(graph, &node.op, &operands, binding, rounding).at(located)?
             }
+            Op::Call { callee, results, scratch } => {
+                external(callee, results, scratch, &operands, binding).at(located)?
+            }
             op => node::eval(op, &operands, binding, rounding).at(located)?,
         };
         for (result, tensor) in node.results.iter().zip(results) {
@@ -251,6 +255,19 @@ fn computed(
         }
     }
     Ok(wanted.iter().map(|value| done[value].clone()).collect())
+}
+
+/// The results of a function outside of the compiler.
+fn external(
+    callee: &Callee,
+    results: &[Type],
+    scratch: &Dim,
+    operands: &[Tensor],
+    binding: &Binding,
+) -> Result<Vec<Tensor>> {
+    let types = results.iter().map(|ty| Ok((ty.dtype, sizes(&ty.shape, binding)?)));
+    let scratch = sizes(std::slice::from_ref(scratch), binding)?[0];
+    callee.call(operands, &types.collect::<Result<Vec<_>>>()?, scratch)
 }
 
 /// How often each value is used by what `wanted` depends on.

@@ -40,6 +40,7 @@ pub fn needs(graph: &Graph, op: &Op, operands: &[Value]) -> Result<Vec<Need>> {
         Op::Input(_)
         | Op::Const(_)
         | Op::Bind { .. }
+        | Op::Call { .. }
         | Op::Fail { .. }
         | Op::Index { .. }
         | Op::View { .. }
@@ -99,6 +100,7 @@ pub fn types(graph: &Graph, op: &Op, operands: &[Value]) -> Result<Vec<Type>> {
         Op::ArgReduce { axis, .. } => (DType::I64, without(&shape_of(0), &[*axis])),
         Op::Contract { lhs, rhs, out, dtype } => (*dtype, contracted(graph, operands, lhs, rhs, out)),
         Op::If { .. } | Op::Loop { .. } => return Ok(control::types(op)),
+        Op::Call { results, .. } => return Ok(results.clone()),
         Op::Bind { .. } | Op::Fail { .. } => (DType::I64, Vec::new()),
         Op::Sort { .. } => {
             let values = Type { dtype: dtype_of(0), shape: shape_of(0) };

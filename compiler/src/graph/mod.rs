@@ -16,7 +16,7 @@ pub use op::{Coord, Label, Op, ScatterMode, axis};
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 use symshape::{Assumption, Dim, Facts, Symbol};
-use symshape_runtime::DType;
+use symshape_runtime::{DType, external::Function};
 
 /// A node of a [`Graph`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -130,6 +130,18 @@ impl Graph {
     /// Whether `dim` depends on what is found while running.
     pub fn is_found(&self, dim: &Dim) -> bool {
         self.found.iter().any(|symbol| dim.contains(symbol))
+    }
+
+    /// Gives the functions outside of the compiler that it calls those of this process, by their C names; others stay.
+    pub fn register(&mut self, function: &dyn Fn(&str) -> Option<Function>) {
+        for node in self.nodes.values_mut() {
+            if let Op::Call { callee, .. } = &mut node.op
+                && let Some(found) = function(&callee.symbol)
+            {
+                callee.function = Some(found);
+            }
+            node.op.regions_mut().into_iter().for_each(|region| region.register(function));
+        }
     }
 
     /// The symbolic elements of `value`, if they are known.

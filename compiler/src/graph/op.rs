@@ -5,8 +5,8 @@
 //! Only these operators have a shape rule ([`super::infer`]), an oracle ([`super::eval`]) and a lowering
 //! ([`crate::lower`]); everything an ONNX file can say is composed of them.
 
-use super::Graph;
-use crate::{scalar::Body, scalar::ReduceOp, scalar::Scalar, tensor::Tensor};
+use super::{Graph, Type};
+use crate::{external::Callee, scalar::Body, scalar::ReduceOp, scalar::Scalar, tensor::Tensor};
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
@@ -177,6 +177,16 @@ pub enum Op {
         /// What a round does.
         body: Box<Graph>,
     },
+    /// What a function outside of the compiler makes of the operands. It is handed all of them, dense and row-major, and
+    /// is a function of them and its constants alone.
+    Call {
+        /// The function.
+        callee: Callee,
+        /// The types of its results; not empty.
+        results: Vec<Type>,
+        /// Bytes of memory that it needs besides.
+        scratch: Dim,
+    },
     /// Zero, an `i64` of rank 0; but who gets here has left what the declared inputs allow, and the call ends with a typed
     /// error.
     Fail {
@@ -244,6 +254,7 @@ impl Op {
             Op::Bind { .. } => "bind",
             Op::If { .. } => "if",
             Op::Loop { .. } => "loop",
+            Op::Call { .. } => "call",
             Op::Fail { .. } => "fail",
         }
     }

@@ -22,8 +22,11 @@
 //!          | 'sort' ['descending'] 'axis' N value
 //!          | 'scan' reduceop ['exclusive'] ['reverse'] 'axis' N value
 //!          | 'bind' dim 'from' '[' dim ']' 'to' '[' dim ']' value | 'fail' string
+//!          | 'call' callee '->' '(' type (',' type)* ')' ['scratch' '[' dim ']'] [values]
 //!          | 'if' values '{' graph graph '}'
 //!          | 'loop' dim 'below' '[' dim ']' 'carry' N values '{' graph '}'
+//! type     = dtype '[' dims ']'
+//! callee   = symbol ['{' string '=' ('ints' | 'floats' | 'bytes') '[' numbers ']' (',' …)* '}']
 //! coord    = dim | '@'N '[' dims ']'                          loaded from operand N
 //! step     = 'const' dtype literal | (unary | binary | compare | 'select' | 'cast' dtype) regs
 //! reg      = 'r'N                                             operands first

@@ -49,7 +49,7 @@ fn depends_on_symbols(g: &Graph, op: &Op) -> bool {
     match op {
         Op::Input(_) => true,
         Op::Index { expr, .. } => has_symbol(std::slice::from_ref(expr)),
-        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => true,
+        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => true,
         Op::View { index, .. } => has_symbol(index),
         Op::Pad { lo, hi, .. } => has_symbol(lo) || has_symbol(hi),
         Op::Gather { coords, .. } | Op::Scatter { coords, .. } => coords.iter().any(|coord| match coord {

@@ -291,6 +291,17 @@ pub fn contradiction(why: &str) -> Failure {
     Failure { code: Code::Contradiction, why: Some(why.into()), ..Failure::default() }
 }
 
+/// What is reported where a function outside of the compiler fails.
+pub fn callee_failed(call: &super::Call) -> Failure {
+    Failure {
+        code: Code::CalleeFailed,
+        symbol_name: Some(call.callee.symbol.clone()),
+        tensor_name: Some(call.what.clone()),
+        why: Some("it is no part of the model, and says what its codes mean".into()),
+        ..Failure::default()
+    }
+}
+
 /// What is reported where a size found while running is out of its bounds; `what` is the node.
 pub fn out_of_bounds(symbol: &Symbol, what: &str) -> Failure {
     Failure {

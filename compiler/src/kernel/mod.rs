@@ -17,6 +17,7 @@ pub mod verify;
 pub mod walk;
 
 use crate::{
+    external::Callee,
     scalar::{BinaryOp, CompareOp, ReduceOp, Reg, Scalar, UnaryOp},
     tensor::Tensor,
 };
@@ -274,7 +275,38 @@ pub enum Stmt {
     },
 }
 
-/// What steers the kernels around it; regions nest.
+/// A tensor that a function outside of the compiler is handed: dense and row-major from `first` on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Argument {
+    /// Its first element.
+    pub first: Access,
+    /// Its shape.
+    pub shape: Vec<Dim>,
+}
+
+impl Argument {
+    /// Number of its elements.
+    pub fn elems(&self) -> Dim {
+        Dim::product(self.shape.iter().cloned())
+    }
+}
+
+/// A call of a function outside of the compiler.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The function.
+    pub callee: Callee,
+    /// What it reads.
+    pub operands: Vec<Argument>,
+    /// What it writes, all of it: tensors that touch neither one another nor an operand.
+    pub results: Vec<Argument>,
+    /// Memory that nobody else uses meanwhile.
+    pub scratch: Option<BufferId>,
+    /// The node concerned, for the message of a failure.
+    pub what: String,
+}
+
+/// What steers the kernels around it, or leaves the program; regions nest.
 #[derive(Clone, Debug)]
 pub enum Control {
     /// The kernels up to the matching `Else` or `End` run if element 0 of this bool buffer holds.
@@ -301,8 +333,28 @@ pub enum Control {
     },
     /// A relation that must hold where control gets here.
     Require(Assumption),
+    /// A function outside of the compiler runs; a failure of it ends the call with a typed error.
+    Call(Box<Call>),
     /// Control never gets here but for the reason given: the call ends with a typed error.
     Fail(String),
+}
+
+impl Control {
+    /// The buffers that it reads, and those that it writes.
+    pub fn touched(&self) -> (Vec<BufferId>, Vec<BufferId>) {
+        match self {
+            Control::If(cell) | Control::While(cell) | Control::Bind { from: cell, .. } => {
+                (vec![*cell], Vec::new())
+            }
+            Control::Call(call) => {
+                let of = |arguments: &[Argument]| arguments.iter().map(|one| one.first.buffer).collect();
+                let mut written: Vec<BufferId> = of(&call.results);
+                written.extend(call.scratch);
+                (of(&call.operands), written)
+            }
+            Control::Else | Control::End | Control::Require(_) | Control::Fail(_) => (Vec::new(), Vec::new()),
+        }
+    }
 }
 
 /// A symbol whose value is found while running.
@@ -335,6 +387,21 @@ impl Kernel {
 }
 
 impl Program {
+    /// The functions outside of the compiler that it calls, by name; each once.
+    pub fn callees(&self) -> Vec<&Callee> {
+        let mut callees: Vec<&Callee> = self
+            .kernels
+            .iter()
+            .filter_map(|kernel| match &kernel.control {
+                Some(Control::Call(call)) => Some(&call.callee),
+                _ => None,
+            })
+            .collect();
+        callees.sort_by(|a, b| a.symbol.cmp(&b.symbol));
+        callees.dedup_by(|a, b| a.symbol == b.symbol);
+        callees
+    }
+
     /// All symbols that kernels may use: the model's, then those found while running, in the order of the frame.
     pub fn all_symbols(&self) -> impl Iterator<Item = &Symbol> {
         self.symbols.iter().chain(self.found.iter().map(|found| &found.symbol))

@@ -9,7 +9,9 @@
 //!          | 'found' dim '<=' dim ['=' range]                   a symbol that is bound while running
 //!          | 'kernel' name '{' ('local'N ':' dtype)* stmt* '}'
 //!          | 'when' '@'N | 'otherwise' | 'while' '@'N | 'end' | 'require' relation
+//!          | 'call' callee '(' arguments ')' '->' '(' arguments ')' ['scratch' '@'N] ',' string
 //!          | 'bind' '@'N '->' dim 'from' dim 'below' dim ',' string | 'fail' string
+//! argument = access 'as' '[' dims ']'                         callees are those of the graphs' text
 //! space    = 'input' N | 'output' N | 'arena' | 'scratch'
 //!          | 'const' '[' ints ']' (literals | 'all' literal | 'elided' hash)
 //! stmt     = 'for' axis ['parallel'] '{' stmt* '}' | 'strip' axis '{' inst* '}' | 'block' '{' inst* '}'

@@ -4,7 +4,8 @@
 //! model's symbols, and every expression uses only symbols in scope. Code: registers are defined before they are
 //! used, types agree, inputs and constants are never written; a sum is read in epilogues only, a variable is reduced
 //! into in strips only and set outside of strips and epilogues only. Memory: every access lies within its buffer, and
-//! the iterations of a parallel loop touch nothing that another one writes.
+//! the iterations of a parallel loop touch nothing that another one writes. What a function outside of the compiler
+//! writes overlaps with nothing else that it is handed.
 //!
 //! Regions: they nest, conditions are bool buffers, values of symbols are `i64` ones, and sizes of buffers depend on the
 //! model's symbols only.
@@ -149,6 +150,9 @@ fn verify_kernel(
     let mut checker = Checker { program, kernel, seen: symbols.clone(), unproven: Vec::new() };
     let scope = Scope { facts: program.facts.clone(), symbols: symbols.clone(), guarded, idle: false };
     checker.stmts(&kernel.body, scope)?;
+    if let Some(Control::Call(call)) = &kernel.control {
+        checker.unproven.extend(control::arguments(program, call, guarded)?);
+    }
     Ok(checker.unproven)
 }
 

@@ -320,7 +320,7 @@ fn beside(lowering: &mut Lowering, region: &Graph, value: Value) -> Storage {
 }
 
 /// A kernel that copies memory of this shape.
-fn move_to(lowering: &mut Lowering, value: Value, shape: &[Dim], from: &Storage, to: &Storage) {
+pub(super) fn move_to(lowering: &mut Lowering, value: Value, shape: &[Dim], from: &Storage, to: &Storage) {
     let mut scope = lowering.scope();
     let (axes, index) = super::nest::axes_of(&mut scope, shape);
     let mut inliner = Inliner::new(lowering, &mut scope);

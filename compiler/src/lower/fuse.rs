@@ -113,7 +113,7 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
 
 /// Operators that read each element of their operands many times, or not in a loop of ours.
 fn needs_memory(op: &Op) -> bool {
-    matches!(op, Op::Contract { .. } | Op::Sort { .. } | Op::Pad { .. } | Op::Concat { .. })
+    matches!(op, Op::Contract { .. } | Op::Sort { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Call { .. })
 }
 
 /// The view behind `value`, through views, that mirrors or clamps, as padding by copies does: its addresses are such that no

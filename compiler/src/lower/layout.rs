@@ -162,7 +162,7 @@ fn inherited(graph: &Graph, fusion: &Fusion, orders: &HashMap<Value, Order>, val
             }
         }
         Op::Input(_) | Op::Const(_) | Op::Index { .. } => natural,
-        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => natural,
+        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => natural,
     }
 }
 

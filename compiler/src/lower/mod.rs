@@ -7,6 +7,7 @@
 //! views cost nothing but an index expression, and elementwise chains are one pass. The loops over a root's axes are
 //! split, ordered and merged until addresses are linear in them ([`nest`]).
 
+mod call;
 mod contract;
 mod control;
 mod fuse;
@@ -105,6 +106,7 @@ impl<'g> Lowering<'g> {
             Op::Bind { .. } => control::bind(self, value),
             Op::If { .. } => control::branch(self, value),
             Op::Loop { .. } => control::rounds(self, value),
+            Op::Call { .. } => call::call(self, value),
             Op::Fail { .. } => control::fail(self, value),
         }
     }

@@ -2,7 +2,7 @@
 //! than what it is computed from.
 //!
 //! A view of a constant costs nothing at run time but would be a second copy of it: it is folded only when it is small
-//! or the last use of its source. Values whose contents are known numbers are constants too.
+//! or the last use of its source. Functions outside of the compiler are not called here. Values whose contents are known numbers are constants too.
 
 use super::rebuild::{rebuild, uses};
 use crate::{
@@ -35,7 +35,7 @@ pub fn fold(graph: &mut Graph) -> Result<()> {
     // For each value of the new graph, the number of uses that its counterpart had.
     let mut used: SecondaryMap<Value, u32> = SecondaryMap::new();
     rebuild(graph, |new, node| {
-        let is_fixed = !matches!(node.op, Op::Index { .. })
+        let is_fixed = !matches!(node.op, Op::Index { .. } | Op::Call { .. })
             && !node.op.acts()
             && node.operands.iter().all(|value| fixed[*value]);
         let results = new.push_multi(node.op.clone(), &node.operands)?;

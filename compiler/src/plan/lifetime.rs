@@ -1,6 +1,6 @@
 //! When each buffer of the arena is needed: from the first kernel that touches it to the last.
 
-use crate::kernel::{BufferId, Code, Contract, Control, Inst, Program, Rhs, Space, Stmt};
+use crate::kernel::{BufferId, Code, Contract, Inst, Program, Rhs, Space, Stmt};
 use cranelift_entity::SecondaryMap;
 
 /// The first and the last kernel that touch a buffer.
@@ -20,10 +20,9 @@ pub(crate) fn lifetimes(program: &Program) -> Vec<Lifetime> {
             lifetime.last = idx;
         };
         touched(&kernel.body, &mut touch);
-        if let Some(Control::If(cell) | Control::While(cell) | Control::Bind { from: cell, .. }) =
-            &kernel.control
-        {
-            touch(*cell);
+        if let Some(control) = &kernel.control {
+            let (read, written) = control.touched();
+            read.into_iter().chain(written).for_each(touch);
         }
     }
     for (begin, end) in program.rounds() {

@@ -96,9 +96,15 @@ fn alive_sets(program: &Program) -> Vec<BTreeSet<BufferId>> {
 
 fn uses(program: &Program, kernel: &Kernel) -> BTreeSet<BufferId> {
     let mut found = BTreeSet::new();
-    if let Some(Control::If(cell) | Control::While(cell) | Control::Bind { from: cell, .. }) = &kernel.control
-    {
-        found.insert(*cell);
+    match &kernel.control {
+        Some(Control::If(cell) | Control::While(cell) | Control::Bind { from: cell, .. }) => {
+            found.insert(*cell);
+        }
+        Some(Control::Call(call)) => {
+            found.extend(call.operands.iter().chain(&call.results).map(|argument| argument.first.buffer));
+            found.extend(call.scratch);
+        }
+        Some(Control::Else | Control::End | Control::Require(_) | Control::Fail(_)) | None => {}
     }
     let mut queue: Vec<&Stmt> = kernel.body.iter().collect();
     while let Some(stmt) = queue.pop() {

@@ -15,7 +15,7 @@ use super::neighbours::{REACH, may_pass};
 use crate::{
     Result,
     kernel::{
-        Access, Axis, BufferId, Contract, Kernel, Local, Program, Rhs, Space, Stmt,
+        Access, Axis, BufferId, Contract, Control, Kernel, Local, Program, Rhs, Space, Stmt,
         walk::{self, Rewrite},
     },
 };
@@ -162,7 +162,8 @@ fn touch_by_rows(program: &Program, kernels: [&Kernel; 3]) -> Option<BTreeMap<Bu
     }
     let is_private = |buffer: &BufferId| {
         let others = program.kernels.iter().filter(|kernel| {
-            let mut uses = false;
+            let (read, written) = kernel.control.as_ref().map(Control::touched).unwrap_or_default();
+            let mut uses = read.contains(buffer) || written.contains(buffer);
             walk::accesses(&kernel.body, &mut |site| uses |= site.access.buffer == *buffer);
             uses
         });

@@ -34,8 +34,12 @@ pub(super) fn fuse(kernels: Vec<Kernel>, join: &dyn Fn(&Kernel, &Kernel) -> Opti
     done
 }
 
-/// True when `kernel` may as well run after all of `others`.
+/// True when `kernel` may as well run after all of `others`: nothing moves across what steers kernels or leaves the
+/// program.
 pub(super) fn may_pass(others: &[Kernel], kernel: &Kernel) -> bool {
+    if others.iter().any(|other| other.control.is_some()) {
+        return false;
+    }
     let own = Touched::by(kernel);
     others.iter().map(Touched::by).all(|other| {
         own.written.is_disjoint(&other.written)

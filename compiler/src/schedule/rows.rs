@@ -15,7 +15,7 @@ use super::neighbours;
 use crate::{
     Result,
     kernel::{
-        Access, Axis, BufferId, Kernel, Local, Program, Space, Stmt,
+        Access, Axis, BufferId, Control, Kernel, Local, Program, Space, Stmt,
         walk::{self, Rewrite},
     },
 };
@@ -182,6 +182,9 @@ fn shrink(program: &mut Program) {
     for kernel in &program.kernels {
         let mut used = BTreeSet::new();
         walk::accesses(&kernel.body, &mut |site| _ = used.insert(site.access.buffer));
+        if let Some((read, written)) = kernel.control.as_ref().map(Control::touched) {
+            used.extend(read.into_iter().chain(written));
+        }
         used.into_iter().for_each(|buffer| *users.entry(buffer).or_default() += 1);
     }
     for kernel in &mut program.kernels {

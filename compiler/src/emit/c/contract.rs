@@ -46,6 +46,12 @@ impl<'p> Checks<'p> {
         self.names.symbol(symbol).ok_or_else(|| Error::internal(format!("unknown symbol {symbol}")))
     }
 
+    /// A name for an object before the function.
+    pub(super) fn fresh(&mut self, what: &str) -> String {
+        self.count += 1;
+        format!("{}_{what}_{}", self.prefix, self.count - 1)
+    }
+
     /// Leaves with the failure where `bad` holds.
     pub(super) fn refuse(&mut self, depth: usize, bad: &str, failure: &Failure, numbers: [&str; 3]) {
         let name = format!("{}_{}", self.prefix, self.count);

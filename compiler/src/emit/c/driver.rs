@@ -237,6 +237,7 @@ fn steer(checks: &mut Checks, depth: usize, control: &Control) -> Result<usize> 
             checks.line(depth, &format!("dims[{at}] = {name};"));
         }
         Control::Require(assumption) => checks.fact(depth, &contract::fact(assumption))?,
+        Control::Call(call) => super::call::call(checks, depth, call)?,
         Control::Fail(why) => checks.refuse(depth, "1", &contract::contradiction(why), ["0", "0", "0"]),
     }
     Ok(depth)

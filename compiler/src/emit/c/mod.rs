@@ -1,10 +1,11 @@
 //! C source: the whole model as one portable C11 file, for compilers and machines that nothing else here reaches.
 //!
 //! It has the functions of the header and nothing else outside: no memory is allocated, and of the C library only the
-//! functions of `math.h` that the header lists are called. Kernels are printed as the loops that they are, each a
+//! functions of `math.h` that the header lists are called, besides the functions that the model itself calls. Kernels are printed as the loops that they are, each a
 //! function of the sizes and buffers that it uses; the C compiler vectorises them. With `NAME_STATIC_ARENA` defined,
 //! the file also has an arena of its own and `NAME_run_static`, which uses it.
 
+mod call;
 mod constants;
 mod contract;
 mod dims;
@@ -47,6 +48,7 @@ pub fn source(program: &Program, plan: &Plan, header: &str) -> Result<Source> {
     contract::check(&mut body, program, &names)?;
     driver::driver(&mut body, program, plan, &names, &fallible)?;
     let helpers = helpers_for(&body);
+    call::check(program, &body, &helpers)?;
     let used = identifiers(&body).chain(identifiers(&helpers)).collect::<BTreeSet<_>>();
     let math: Vec<&str> = used.iter().copied().filter(|name| is_math(name)).collect();
     let mut code = format!("/* {}: compiled by symshape {}. */\n", program.name, env!("CARGO_PKG_VERSION"));

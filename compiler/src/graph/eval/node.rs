@@ -40,7 +40,7 @@ pub(super) fn eval(
         Op::Contract { lhs, rhs, out, dtype } => {
             contract::contract([lhs, rhs, out], *dtype, operands, shape, rounding)?
         }
-        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => {
+        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => {
             return Err(Error::internal("regions are evaluated elsewhere"));
         }
         Op::Sort { axis, descending } => return reduce::sort(*axis, *descending, &operands[0]),
@@ -59,7 +59,9 @@ fn result_shape(op: &Op, operands: &[Tensor], binding: &Binding) -> Result<Vec<u
     };
     match op {
         Op::Input(_) | Op::Const(_) => Ok(Vec::new()),
-        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => Ok(Vec::new()),
+        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => {
+            Ok(Vec::new())
+        }
         Op::Index { shape, .. } | Op::View { shape, .. } | Op::Gather { shape, .. } => sizes(shape, binding),
         Op::Map(_) | Op::Scatter { .. } | Op::Sort { .. } | Op::Scan { .. } => Ok(first()),
         Op::Pad { lo, hi, .. } => {

@@ -3,6 +3,7 @@
 use super::{Graph, Op, Value, loads};
 use crate::{
     error::{Error, Result},
+    external,
     graph::{Coord, Label, axis},
     scalar::{BinaryOp, Body, ReduceOp, Reg, Step, UnaryOp},
 };
@@ -30,6 +31,7 @@ pub(super) fn operands(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()>
             let count = 1 + then.inputs.len() + otherwise.inputs.len();
             count..=count
         }
+        Op::Call { .. } => 0..=usize::MAX,
         Op::Loop { body, .. } => 2 + body.inputs.len()..=2 + body.inputs.len(),
     };
     ensure(wanted.contains(&count), || format!("{} takes {wanted:?} operands and got {count}", op.name()))?;
@@ -100,6 +102,14 @@ pub(super) fn attributes(graph: &Graph, op: &Op, operands: &[Value]) -> Result<(
             ensure(fits, || "what is bound is no i64 of rank 0".into())
         }
         Op::If { .. } | Op::Loop { .. } => super::control::check(graph, op, operands),
+        Op::Call { callee, results, scratch } => {
+            external::check_symbol(&callee.symbol)?;
+            ensure(!results.is_empty(), || "a call gives something".into())?;
+            let dims = || results.iter().flat_map(|ty| &ty.shape).chain([scratch]);
+            dims().try_for_each(|dim| only_axes(dim, 0))?;
+            let negative = dims().find(|dim| graph.facts.prove_le(&Dim::zero(), dim).is_no());
+            ensure(negative.is_none(), || format!("the dim {} can be negative", negative.unwrap_or(scratch)))
+        }
         Op::Fail { .. } => Ok(()),
         Op::Sort { axis, .. } => has_axis(graph, operands[0], *axis),
         Op::Scan { op, axis, .. } => {

@@ -75,7 +75,7 @@ impl Reader<'_> {
         self.budget = self.budget.checked_sub(1 + shape.iter().product::<usize>())?;
         match op {
             Op::Input(_) | Op::ArgReduce { .. } | Op::Contract { .. } | Op::Sort { .. } => None,
-            Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => None,
+            Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => None,
             Op::Bind { symbol, .. } => Some(vec![self.graph.facts.simplify(&symbol.into()).into()]),
             Op::Const(tensor) => constant(tensor),
             Op::Index { expr, .. } => Some(positions(&shape).map(|at| self.at(expr, &at).into()).collect()),

@@ -2,7 +2,8 @@
 
 use crate::{
     error::{At, Result},
-    graph::{Coord, Graph, Label, Op, ScatterMode, Value, build::declare_found},
+    external,
+    graph::{Coord, Graph, Label, Op, ScatterMode, Type, Value, build::declare_found},
     scalar::{BinaryOp, Body, CompareOp, ReduceOp, Reg, Step, UnaryOp},
     text::{Cursor, TensorReader, assumption, symbol},
 };
@@ -239,6 +240,10 @@ impl<'a> Reader<'a> {
                 return self.pad();
             }
             "bind" | "fail" | "if" | "loop" => return self.control(),
+            "call" => {
+                self.cursor.word();
+                return self.call();
+            }
             _ => self.plain_op()?,
         };
         match op {
@@ -334,6 +339,26 @@ impl<'a> Reader<'a> {
 
     fn labels(&mut self) -> Vec<Label> {
         self.cursor.word().bytes().collect()
+    }
+
+    /// A function outside of the compiler; what it is called with may be nothing.
+    fn call(&mut self) -> Result<(Op, Vec<Value>)> {
+        let callee = external::read(&mut self.cursor)?;
+        self.cursor.expect("->")?;
+        self.cursor.expect("(")?;
+        let mut results = Vec::new();
+        while !self.cursor.eat(")") {
+            if !results.is_empty() {
+                self.cursor.expect(",")?;
+            }
+            results.push(Type { dtype: self.cursor.dtype()?, shape: self.dims()? });
+        }
+        let scratch = match self.cursor.eat_word("scratch") {
+            true => self.bracketed()?,
+            false => Dim::zero(),
+        };
+        let values = if self.cursor.at_line_end() { Vec::new() } else { self.values()? };
+        Ok((Op::Call { callee, results, scratch }, values))
     }
 
     /// The value's type is the operand's, which comes last.

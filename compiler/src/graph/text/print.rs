@@ -155,11 +155,22 @@ impl fmt::Display for Head<'_> {
             Op::Loop { counter, most, carried, .. } => {
                 write!(f, "loop {counter} below [{most}] carry {carried}")
             }
+            Op::Call { callee, results, scratch } => {
+                let types = results.iter().map(|ty| format!("{}[{}]", ty.dtype, join(&ty.shape)));
+                write!(f, "call {callee} -> ({})", join(types))?;
+                match scratch.as_i64() {
+                    Some(0) => Ok(()),
+                    _ => write!(f, " scratch [{scratch}]"),
+                }
+            }
             Op::Fail { why } => write!(f, "fail {}", Quoted(why)),
         }?;
         debug_assert!(
             self.operands > 0
-                || matches!(self.op, Op::Input(_) | Op::Const(_) | Op::Index { .. } | Op::Fail { .. })
+                || matches!(
+                    self.op,
+                    Op::Input(_) | Op::Const(_) | Op::Index { .. } | Op::Call { .. } | Op::Fail { .. }
+                )
         );
         Ok(())
     }

@@ -76,6 +76,7 @@ fn step(machine: &mut Machine<'_>, control: &Control) -> Result<()> {
             Ok(())
         }
         Control::Require(assumption) => require(machine, assumption),
+        Control::Call(call) => machine.call(call).at(|| call.what.clone()),
         Control::Fail(why) => Err(Error::new(ErrorKind::Usage, why.clone())),
         Control::If(_) | Control::Else | Control::While(_) | Control::End => Ok(()),
     }

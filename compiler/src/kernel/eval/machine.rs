@@ -3,7 +3,10 @@
 use super::{accumulator::Accumulator, index::Env};
 use crate::{
     error::{At, Error, Result},
-    kernel::{Access, Axis, BufferId, Check, Code, Contract, Inst, Kernel, Local, Program, Rhs, Space, Stmt},
+    kernel::{
+        Access, Argument, Axis, BufferId, Call, Check, Code, Contract, Inst, Kernel, Local, Program, Rhs,
+        Space, Stmt,
+    },
     scalar::{ReduceOp, Reg, Scalar, eval as scalar},
     tensor::Tensor,
 };
@@ -83,6 +86,46 @@ impl<'a> Machine<'a> {
     /// The value of an expression over symbols.
     pub(super) fn number(&mut self, dim: &Dim) -> Result<i64> {
         self.env.eval(dim)
+    }
+
+    /// Runs a function outside of the compiler.
+    pub(super) fn call(&mut self, call: &Call) -> Result<()> {
+        let operands = call.operands.iter().map(|argument| {
+            let (dtype, shape, first) = self.extent(argument)?;
+            let elems = (0..shape.iter().product::<usize>() as i64)
+                .map(|idx| self.load_at(argument.first.buffer, first + idx))
+                .collect::<Result<Vec<_>>>()
+                .at(|| format!("argument {}", argument.first))?;
+            Tensor::from_scalars(dtype, shape, &elems)
+                .ok_or_else(|| Error::internal("as many elements as the shape says"))
+        });
+        let operands = operands.collect::<Result<Vec<_>>>()?;
+        let results = call.results.iter().map(|argument| self.extent(argument));
+        let results = results.collect::<Result<Vec<_>>>()?;
+        let types: Vec<_> = results.iter().map(|(dtype, shape, _)| (*dtype, shape.clone())).collect();
+        let scratch = match call.scratch {
+            Some(id) => self.env.eval(&self.program.buffers[id].bytes())?,
+            None => 0,
+        };
+        let tensors = call.callee.call(&operands, &types, usize::try_from(scratch).unwrap_or(0))?;
+        for ((argument, (_, _, first)), tensor) in call.results.iter().zip(&results).zip(&tensors) {
+            for idx in 0..tensor.elems() {
+                let at = Dim::from(first + idx as i64);
+                self.store(&Access { buffer: argument.first.buffer, at }, tensor.get(idx))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Element type, shape and first element of an argument.
+    fn extent(&mut self, argument: &Argument) -> Result<(DType, Vec<usize>, i64)> {
+        let first = self.env.eval(&argument.first.at)?;
+        let dims = argument.shape.iter().map(|dim| {
+            let value = self.env.eval(dim)?;
+            usize::try_from(value).map_err(|_| Error::invalid(format!("`{dim}` = {value} is negative")))
+        });
+        let shape = dims.collect::<Result<Vec<_>>>()?;
+        Ok((self.program.buffers[argument.first.buffer].dtype, shape, first))
     }
 
     /// Gives a symbol a value.

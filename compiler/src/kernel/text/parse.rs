@@ -3,9 +3,10 @@
 use super::code::CodeReader;
 use crate::{
     error::Result,
+    external,
     kernel::{
-        Access, Axis, Buffer, BufferId, Code, Contract, Control, Found, Kernel, Local, Port, Program, Rhs,
-        Space, Stmt,
+        Access, Argument, Axis, Buffer, BufferId, Call, Code, Contract, Control, Found, Kernel, Local, Port,
+        Program, Rhs, Space, Stmt,
     },
     text::{self, Cursor, TensorReader},
 };
@@ -58,6 +59,35 @@ fn axis(cursor: &mut Cursor<'_>, stops: &[&str]) -> Result<Axis> {
     cursor.expect("0..")?;
     let extent = cursor.dim(stops)?;
     Ok(Axis { var, extent })
+}
+
+/// What stands behind the word `call`.
+fn call(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buffer>) -> Result<Call> {
+    let callee = external::read(cursor)?;
+    let operands = arguments(cursor, buffers)?;
+    cursor.expect("->")?;
+    let results = arguments(cursor, buffers)?;
+    let scratch = match cursor.eat_word("scratch") {
+        true => Some(buffer_id(cursor, buffers)?),
+        false => None,
+    };
+    cursor.expect(",")?;
+    Ok(Call { callee, operands, results, scratch, what: cursor.string()? })
+}
+
+fn arguments(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buffer>) -> Result<Vec<Argument>> {
+    cursor.expect("(")?;
+    let mut list = Vec::new();
+    while !cursor.eat(")") {
+        if !list.is_empty() {
+            cursor.expect(",")?;
+        }
+        let first = access(cursor, buffers)?;
+        cursor.expect("as")?;
+        cursor.expect("[")?;
+        list.push(Argument { first, shape: cursor.dims()? });
+    }
+    Ok(list)
 }
 
 struct Reader<'a> {
@@ -137,6 +167,7 @@ impl Reader<'_> {
             "end" => Control::End,
             "require" => Control::Require(text::assumption(cursor)?),
             "fail" => Control::Fail(cursor.string()?),
+            "call" => Control::Call(Box::new(call(cursor, &self.program.buffers)?)),
             "bind" => {
                 let from = buffer_id(cursor, &self.program.buffers)?;
                 cursor.expect("->")?;

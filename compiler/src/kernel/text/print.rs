@@ -2,7 +2,8 @@
 
 use crate::{
     kernel::{
-        Access, Axis, Buffer, Check, Code, Contract, Control, Inst, Kernel, Port, Program, Rhs, Space, Stmt,
+        Access, Argument, Axis, Buffer, Check, Code, Contract, Control, Inst, Kernel, Port, Program, Rhs,
+        Space, Stmt,
     },
     scalar::Reg,
     text::{Elems, Name, Quoted, join, write_assumption, write_found, write_symbol},
@@ -96,7 +97,24 @@ fn write_control(f: &mut Formatter<'_>, control: &Control) -> fmt::Result {
             writeln!(f, "  bind {from:?} -> {symbol} from {lo} below {end}, {}", Quoted(what))
         }
         Control::Require(assumption) => write_assumption(f, "require", assumption),
+        Control::Call(call) => {
+            let list = |arguments: &[Argument]| join(arguments.iter().map(Whole));
+            write!(f, "  call {} ({}) -> ({})", call.callee, list(&call.operands), list(&call.results))?;
+            if let Some(scratch) = call.scratch {
+                write!(f, " scratch {scratch:?}")?;
+            }
+            writeln!(f, ", {}", Quoted(&call.what))
+        }
         Control::Fail(why) => writeln!(f, "  fail {}", Quoted(why)),
+    }
+}
+
+/// A tensor that a call is handed.
+struct Whole<'a>(&'a Argument);
+
+impl fmt::Display for Whole<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} as [{}]", self.0.first, join(&self.0.shape))
     }
 }
 

@@ -3,10 +3,11 @@
 use super::in_scope;
 use crate::{
     error::{At, Error, Result},
-    kernel::{BufferId, Control, Kernel, Program},
+    external,
+    kernel::{Argument, BufferId, Call, Control, Kernel, Program, Space},
 };
 use std::collections::BTreeSet;
-use symshape::Symbol;
+use symshape::{Answer, Dim, Relation, Symbol};
 use symshape_runtime::DType;
 
 /// Checks the rules about regions.
@@ -30,6 +31,7 @@ pub(super) fn verify(program: &Program, symbols: &BTreeSet<Symbol>) -> Result<()
                 in_scope(&assumption.relation.a, symbols).at(at)?;
                 in_scope(&assumption.relation.b, symbols).at(at)?;
             }
+            Control::Call(call) => verify_call(program, call, symbols).at(at)?,
             Control::Else | Control::End | Control::Fail(_) => {}
         }
     }
@@ -64,7 +66,7 @@ fn region(control: &Control, open: &mut Vec<Open>) -> Result<()> {
         Control::End => {
             open.pop().ok_or_else(|| Error::invalid("an `end` of nothing"))?;
         }
-        Control::Bind { .. } | Control::Require(_) | Control::Fail(_) => {}
+        Control::Bind { .. } | Control::Require(_) | Control::Call(_) | Control::Fail(_) => {}
     }
     Ok(())
 }
@@ -75,4 +77,68 @@ fn is_cell(program: &Program, cell: BufferId, dtype: DType) -> Result<()> {
         true => Ok(()),
         false => Err(Error::invalid(format!("{cell:?} holds {}, not {dtype}", buffer.dtype))),
     }
+}
+
+fn verify_call(program: &Program, call: &Call, symbols: &BTreeSet<Symbol>) -> Result<()> {
+    external::check_symbol(&call.callee.symbol)?;
+    if call.results.is_empty() {
+        return Err(Error::invalid("a call gives something"));
+    }
+    for argument in call.operands.iter().chain(&call.results) {
+        in_scope(&argument.first.at, symbols)?;
+        argument.shape.iter().try_for_each(|dim| in_scope(dim, symbols))?;
+    }
+    let fixed = |id: BufferId| matches!(program.buffers[id].space, Space::Const(_) | Space::Input(_));
+    let written = call.results.iter().map(|result| result.first.buffer).chain(call.scratch);
+    if let Some(id) = written.clone().find(|id| fixed(*id)) {
+        return Err(Error::invalid(format!("{id:?} is never written")));
+    }
+    let lent = |id: &BufferId| matches!(program.buffers[*id].space, Space::Scratch);
+    let (read, _) = Control::Call(Box::new(call.clone())).touched();
+    if let Some(id) = read.into_iter().chain(written).find(lent) {
+        return Err(Error::invalid(format!("{id:?} lives within one kernel with a body")));
+    }
+    Ok(())
+}
+
+/// What could not be proven about the memory of a call: that arguments lie in their buffers, and apart from results.
+///
+/// # Errors
+/// An argument that lies outside of its buffer.
+pub(super) fn arguments(program: &Program, call: &Call, guarded: bool) -> Result<Vec<String>> {
+    let mut unproven = Vec::new();
+    for argument in call.operands.iter().chain(&call.results) {
+        let room = &program.buffers[argument.first.buffer].elems;
+        let end = &argument.first.at + argument.elems();
+        for relation in [Relation::le(Dim::zero(), &argument.first.at), Relation::le(&end, room)] {
+            match program.facts.prove(&relation) {
+                Answer::Yes(_) => {}
+                Answer::No(_) if !guarded => {
+                    return Err(Error::invalid(format!("{}: not `{relation}`", argument.first)));
+                }
+                Answer::No(_) | Answer::Unknown => {
+                    unproven.push(format!("{}: `{relation}`", argument.first));
+                }
+            }
+        }
+    }
+    for (k, result) in call.results.iter().enumerate() {
+        for other in call.operands.iter().chain(&call.results[k + 1..]) {
+            if result.first.buffer == other.first.buffer && !apart(program, result, other) {
+                unproven.push(format!("{} and {} of a call may overlap", result.first, other.first));
+            }
+        }
+        if call.scratch == Some(result.first.buffer) {
+            return Err(Error::invalid("a result in the scratch memory of its call"));
+        }
+    }
+    Ok(unproven)
+}
+
+fn apart(program: &Program, a: &Argument, b: &Argument) -> bool {
+    let before = |a: &Argument, b: &Argument| {
+        let end = &a.first.at + a.elems();
+        program.facts.prove_le(&end, &b.first.at).is_yes()
+    };
+    before(a, b) || before(b, a)
 }

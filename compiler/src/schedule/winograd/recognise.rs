@@ -145,7 +145,7 @@ impl Convolution {
 }
 
 fn reads(kernel: &Kernel, buffer: BufferId) -> bool {
-    let mut reads = false;
+    let mut reads = kernel.control.as_ref().is_some_and(|control| control.touched().0.contains(&buffer));
     walk::accesses(&kernel.body, &mut |site| reads |= site.access.buffer == buffer);
     reads
 }

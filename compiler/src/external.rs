@@ -1,0 +1,160 @@
+//! Functions outside of the compiler that a model calls: what both representations know of one.
+//!
+//! A callee is named by the C symbol that an artefact leaves undefined. In this process it is also a function, if one was
+//! registered: compiled code calls that, and so do the interpreters. Constants go along with every call.
+
+use crate::{
+    error::{Error, Result},
+    scalar::Scalar,
+    tensor::{Bytes, Tensor},
+    text::{Cursor, Quoted, join},
+};
+use std::fmt;
+use symshape_runtime::{
+    DType,
+    external::{Attribute, AttributeValue, Function},
+};
+
+/// A function outside of the compiler, and the constants that it is handed.
+#[derive(Clone, Debug)]
+pub struct Callee {
+    /// Its C name.
+    pub symbol: String,
+    /// What is called in this process.
+    pub function: Option<Function>,
+    /// What goes along with every call.
+    pub attributes: Vec<Attribute>,
+}
+
+/// The words of C, which are no names.
+const RESERVED: &[&str] = &[
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
+    "extern", "float", "for", "goto", "if", "inline", "int", "long", "main", "register", "restrict",
+    "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned",
+    "void", "volatile", "while",
+];
+
+/// Longest name of a function; linkers take longer ones, people don't write them.
+const MAX_NAME: usize = 255;
+
+/// Whether `symbol` can name a function of the user's.
+///
+/// # Errors
+/// It is no C identifier, or one that C or symshape keeps for itself.
+pub fn check_symbol(symbol: &str) -> Result<()> {
+    let plain = symbol.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && symbol.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let own = symbol.starts_with("symshape_") || symbol.starts_with("__") || RESERVED.contains(&symbol);
+    match plain && !own && symbol.len() <= MAX_NAME {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("`{symbol}` can't be the name of a C function of yours"))),
+    }
+}
+
+impl Callee {
+    /// The function's results on these operands, at these shapes.
+    ///
+    /// # Errors
+    /// No function is registered, or it fails.
+    pub fn call(
+        &self,
+        operands: &[Tensor],
+        results: &[(DType, Vec<usize>)],
+        scratch_bytes: usize,
+    ) -> Result<Vec<Tensor>> {
+        let Some(function) = &self.function else { return Err(self.unregistered()) };
+        let wide = |shape: &[usize]| shape.iter().map(|dim| *dim as i64).collect::<Vec<i64>>();
+        let shapes: Vec<Vec<i64>> = operands.iter().map(|tensor| wide(tensor.shape())).collect();
+        let inputs: Vec<(DType, &[i64], &[u8])> = operands
+            .iter()
+            .zip(&shapes)
+            .map(|(tensor, shape)| (tensor.dtype(), shape.as_slice(), tensor.bytes()))
+            .collect();
+        let shapes: Vec<Vec<i64>> = results.iter().map(|(_, shape)| wide(shape)).collect();
+        let outputs: Vec<(DType, &[i64])> =
+            results.iter().zip(&shapes).map(|((dtype, _), shape)| (*dtype, shape.as_slice())).collect();
+        let bytes = function
+            .call(&inputs, &outputs, &self.attributes, scratch_bytes)
+            .map_err(|code| Error::invalid(format!("{} fails with code {code}", self.symbol)))?;
+        let tensor = |((dtype, shape), bytes): (&(DType, Vec<usize>), Vec<u8>)| {
+            Tensor::new(*dtype, shape.clone(), Bytes::Owned(bytes.into()))
+                .ok_or_else(|| Error::internal("a result has another size than its shape"))
+        };
+        results.iter().zip(bytes).map(tensor).collect()
+    }
+
+    /// The error of a call in this process that has nothing to call.
+    pub fn unregistered(&self) -> Error {
+        Error::unsupported(format!(
+            "{} is a function outside of the model, and none is registered in this process (Custom::function, or --link \
+             with a library that exports it)",
+            self.symbol
+        ))
+    }
+}
+
+/// The symbol, and the constants in braces: `acme_pick {k = ints 3, mode = bytes "fast"}`.
+impl fmt::Display for Callee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.symbol)?;
+        if self.attributes.is_empty() {
+            return Ok(());
+        }
+        f.write_str(" {")?;
+        for (idx, Attribute { name, value }) in self.attributes.iter().enumerate() {
+            write!(f, "{}{} = ", if idx > 0 { ", " } else { "" }, Quoted(name))?;
+            match value {
+                AttributeValue::Ints(values) => write!(f, "ints [{}]", join(values))?,
+                AttributeValue::Floats(values) => {
+                    write!(f, "floats [{}]", join(values.iter().map(|value| Scalar::f32(*value))))?;
+                }
+                AttributeValue::Bytes(values) => write!(f, "bytes [{}]", join(values))?,
+            }
+        }
+        f.write_str("}")
+    }
+}
+
+/// Reads what [`Callee`] prints; the function itself has no text.
+pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Callee> {
+    let symbol = cursor.word().to_string();
+    let mut attributes = Vec::new();
+    if cursor.eat("{") {
+        while !cursor.eat("}") {
+            if !attributes.is_empty() {
+                cursor.expect(",")?;
+            }
+            attributes.push(attribute(cursor)?);
+        }
+    }
+    Ok(Callee { symbol, function: None, attributes })
+}
+
+fn attribute(cursor: &mut Cursor<'_>) -> Result<Attribute> {
+    let name = cursor.string()?;
+    if name.contains('\0') {
+        return Err(cursor.error("a zero byte in a name"));
+    }
+    cursor.expect("=")?;
+    let kind = cursor.parsed("`ints`, `floats` or `bytes`", |word| {
+        [("ints", DType::I64), ("floats", DType::F32), ("bytes", DType::U8)]
+            .into_iter()
+            .find_map(|(name, dtype)| (name == word).then_some(dtype))
+    })?;
+    cursor.expect("[")?;
+    let mut values = Vec::new();
+    while !cursor.eat("]") {
+        if !values.is_empty() {
+            cursor.expect(",")?;
+        }
+        let text = cursor.until(&[",", "]", " "]);
+        let value = Scalar::parse(kind, text);
+        values.push(value.ok_or_else(|| cursor.error(format!("`{text}` is no {kind}")))?);
+    }
+    let value = match kind {
+        DType::I64 => AttributeValue::Ints(values.iter().map(|value| value.as_i64()).collect()),
+        DType::F32 => AttributeValue::Floats(values.iter().map(|value| value.as_f64() as f32).collect()),
+        _ => AttributeValue::Bytes(values.iter().map(|value| value.as_i64() as u8).collect()),
+    };
+    Ok(Attribute { name, value })
+}
