@@ -39,6 +39,7 @@ pub struct Embed {
     binds: Vec<String>,
     name: Option<String>,
     cpu: Option<String>,
+    customs: Vec<String>,
 }
 
 impl Embed {
@@ -51,6 +52,7 @@ impl Embed {
             binds: Vec::new(),
             name: None,
             cpu: None,
+            customs: Vec::new(),
         }
     }
 
@@ -69,6 +71,14 @@ impl Embed {
     /// Makes an input a constant: `sr=16000`.
     pub fn bind(mut self, binding: impl Into<String>) -> Embed {
         self.binds.push(binding.into());
+        self
+    }
+
+    /// Binds an operator to a function of the program's: a declaration such as
+    /// `com.acme:Swish(x: T[D...]) -> T[D...] = acme_swish`. The program exports the function under that C name, see
+    /// [`symshape_runtime::external`].
+    pub fn custom(mut self, declaration: impl Into<String>) -> Embed {
+        self.customs.push(declaration.into());
         self
     }
 
@@ -133,6 +143,7 @@ impl Embed {
             inputs: self.inputs.iter().map(|text| import::parse_input(text)).collect::<Result<_>>()?,
             binds: self.binds.iter().map(|text| import::parse_bind(text)).collect::<Result<_>>()?,
             bounds: ranges,
+            customs: self.customs.iter().map(|text| import::Custom::parse(text)).collect::<Result<_>>()?,
             ..ImportOptions::default()
         })
     }

@@ -85,7 +85,8 @@ fn nodes_may_stand_in_any_order() {
 fn what_is_unknown_is_named() {
     let mut foreign = node("Bar", &["x"], "y");
     foreign.domain = "com.foo".into();
-    let expected = "node `the Bar`: unsupported: op com.foo::Bar (opset 1)";
+    let expected = "node `the Bar`: unsupported: op com.foo::Bar (opset 1); --custom \"com.foo:Bar(…) -> … = \
+                    FUNCTION\" binds it to a function of yours, see docs/custom-ops.md";
     refused(model(vec![foreign]), &bounded(), expected);
 
     let mut odd = node("Relu", &["x"], "y");

@@ -120,13 +120,15 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         Kind::Artifact(artifact) => {
             let compiled = pipeline::compile_growing(&lowered, &target, artifact, args.grow).at(place)?;
             progress.say("writing");
-            write(path, artifact, &lowered.program.name, &compiled, &target)?;
+            let libraries = &args.contract.customs.libraries;
+            write((path, artifact), &lowered, &compiled, &target, libraries)?;
             let summary = &compiled.summary;
             Sizes {
                 code: summary.code_bytes,
                 driver: Some(summary.driver_bytes()),
                 weights: summary.const_bytes,
                 kernels: summary.kernels,
+                calls: calls(&lowered),
             }
         }
         Kind::Source => write_source(path, &lowered)?,
@@ -147,23 +149,30 @@ struct Sizes {
     driver: Option<u64>,
     weights: u64,
     kernels: usize,
+    /// Functions that somebody else must define.
+    calls: Vec<String>,
 }
 
 impl Sizes {
     fn print(&self, path: &Path, bytes: u64, arena_max: u64, compile_ms: f64, json: bool) {
-        let Sizes { code, driver, weights, kernels } = self;
+        let Sizes { code, driver, weights, kernels, calls } = self;
         line(&match json {
             true => json!({
                 "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": code, "driver_bytes": driver,
                 "weight_bytes": weights,
                 "arena_max": arena_max, "compile_ms": compile_ms, "kernels": kernels,
+                "calls": calls,
             })
             .to_string(),
             false => format!(
                 "{}: {bytes} bytes (code {code}{}, weights {weights}), {kernels} kernels, arena at most {arena_max} bytes, \
-                 in {compile_ms} ms",
+                 in {compile_ms} ms{}",
                 path.display(),
                 driver.map_or_else(String::new, |driver| format!(", {driver} of it driver and contract")),
+                match calls.is_empty() {
+                    true => String::new(),
+                    false => format!("; calls {}, which you define", calls.join(", ")),
+                },
             ),
         });
     }
@@ -187,17 +196,32 @@ fn kind(path: &Path) -> Result<Kind> {
     }
 }
 
+/// Names of the functions outside of the model that it calls.
+fn calls(lowered: &Lowered) -> Vec<String> {
+    lowered.program.callees().into_iter().map(|callee| callee.symbol.clone()).collect()
+}
+
 /// Writes the artefact and its header.
 fn write(
-    path: &Path,
-    artifact: Artifact,
-    name: &str,
+    (path, artifact): (&Path, Artifact),
+    lowered: &Lowered,
     compiled: &pipeline::Compiled,
     target: &Target,
+    libraries: &[PathBuf],
 ) -> Result<()> {
+    let callees = calls(lowered);
     match artifact {
         Artifact::Object => emit::write_atomically(path, &compiled.object)?,
-        Artifact::Archive => emit::write_atomically(path, &emit::archive(name, &compiled.object)?)?,
+        Artifact::Archive => {
+            emit::write_atomically(path, &emit::archive(&lowered.program.name, &compiled.object)?)?;
+        }
+        Artifact::Shared if !callees.is_empty() && libraries.is_empty() => {
+            return Err(usage(format!(
+                "a shared object needs the functions that the model calls ({}): name the library that has them with \
+                 --link, or emit an object (-o model.o)",
+                callees.join(", ")
+            )));
+        }
         Artifact::Shared
             if target.triple != target_lexicon::Triple::host() && std::env::var_os("CC").is_none() =>
         {
@@ -206,7 +230,7 @@ fn write(
                 target.triple
             )));
         }
-        Artifact::Shared => emit::shared::shared(&compiled.object, path)?,
+        Artifact::Shared => emit::shared::shared(&compiled.object, libraries, path)?,
     }
     emit::write_atomically(&path.with_extension("h"), compiled.header.as_bytes())
 }
@@ -225,7 +249,7 @@ fn write_source(path: &Path, lowered: &Lowered) -> Result<Sizes> {
     });
     let weights = constants.sum();
     let kernels = program.kernels.iter().filter(|kernel| kernel.control.is_none()).count();
-    Ok(Sizes { code: source.code.len() as u64, driver: None, weights, kernels })
+    Ok(Sizes { code: source.code.len() as u64, driver: None, weights, kernels, calls: calls(lowered) })
 }
 
 /// Prints a stage behind lowering.

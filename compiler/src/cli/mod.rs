@@ -7,6 +7,7 @@ mod asm;
 mod bench;
 mod compare;
 mod compile;
+mod customs;
 mod feed;
 mod grow;
 mod npy;

@@ -1,6 +1,6 @@
 //! Where models come from: ONNX files, imported under the contract of the command line, or compiled shared objects.
 
-use super::{at_path, npy, progress::Progress, usage};
+use super::{at_path, customs::Customs, npy, progress::Progress, usage};
 use crate::{
     emit,
     error::{At, Error, ErrorKind, Result},
@@ -30,6 +30,8 @@ pub(super) struct Contract {
     /// Ranges of symbols that no --dim declares; the default is a bounds.json beside the model
     #[arg(id = "bounds_file", long = "bounds", value_name = "FILE")]
     pub bounds: Option<PathBuf>,
+    #[command(flatten)]
+    pub customs: Customs,
 }
 
 impl Contract {
@@ -57,6 +59,7 @@ impl Contract {
                 .collect::<Result<_>>()?,
             binds: self.binds.iter().map(|text| bind(text).at(|| "--bind")).collect::<Result<_>>()?,
             bounds,
+            customs: self.customs.list()?,
             ..ImportOptions::default()
         })
     }
@@ -109,8 +112,9 @@ fn compile(graph: &Graph, progress: &Progress) -> Result<Model> {
 }
 
 fn open(path: &Path, contract: &Contract) -> Result<Loaded> {
-    if !(contract.dims.is_empty() && contract.inputs.is_empty() && contract.binds.is_empty()) {
-        let message = format!("{}: --dim, --input and --bind are for ONNX models", path.display());
+    let plain = contract.dims.is_empty() && contract.inputs.is_empty() && contract.binds.is_empty();
+    if !plain || !contract.customs.is_empty() {
+        let message = format!("{}: --dim, --input, --bind and --custom are for ONNX models", path.display());
         return Err(usage(message));
     }
     let model = Model::open(path).map_err(|error| {

@@ -7,6 +7,7 @@
 
 mod apart;
 mod constant;
+mod custom;
 mod dims;
 mod found;
 mod narrow;
@@ -20,6 +21,7 @@ mod scope;
 mod types;
 mod weights;
 
+pub use custom::Custom;
 pub use options::{Bound, ImportOptions, parse_bind, parse_bounds, parse_dim, parse_input};
 
 use crate::{
@@ -153,6 +155,7 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
     let context = Context {
         files: &model.files,
         functions: &model.proto.functions,
+        customs: &options.customs,
         declared: if redeclared { HashMap::new() } else { declared_types(proto) },
         strict: options.unbounded,
         alike: alike(proto),

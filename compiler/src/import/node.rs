@@ -272,6 +272,11 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         }
     }
 
+    /// A string attribute as it stands.
+    pub(super) fn bytes(&self, name: &str) -> Result<Option<&'a [u8]>> {
+        Ok(self.attribute(name, STRING)?.map(|proto| &proto.s[..]))
+    }
+
     /// An attribute that is a list of integers.
     pub(super) fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
         Ok(self.attribute(name, INTS)?.map(|proto| proto.ints.clone()))

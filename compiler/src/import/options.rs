@@ -1,6 +1,6 @@
 //! What a caller says about a model beyond its file: ranges of symbols, shapes of inputs, inputs that are constants.
 
-use super::{dims, weights};
+use super::{custom::Custom, dims, weights};
 use crate::{
     error::{Error, ErrorKind, Result},
     tensor::Tensor,
@@ -22,6 +22,9 @@ pub struct ImportOptions {
     pub inputs: Vec<(String, Vec<Dim>)>,
     /// Inputs that are constants, see [`parse_bind`].
     pub binds: Vec<(String, Bound)>,
+    /// Operators that functions outside of the compiler compute; of two declarations of one, the last counts. They go
+    /// before functions of the model, and before what symshape knows under that name.
+    pub customs: Vec<Custom>,
     /// The bound of sizes that are found while running and that nothing bounds; without it, they are an error.
     pub found_most: Option<i64>,
     /// Symbols without an upper bound are no error. Such a graph can be looked at, not compiled.

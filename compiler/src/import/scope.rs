@@ -4,6 +4,7 @@
 //! in. Initializers become constants when they are first used. Calls of functions are replaced by their bodies.
 
 use super::{
+    custom::{self, Custom},
     found::FoundBounds,
     narrow::Narrow,
     node::OnnxNode,
@@ -36,6 +37,8 @@ const NEWEST_OPSET: i64 = 27;
 pub(super) struct Context<'a> {
     pub files: &'a Files,
     pub functions: &'a [FunctionProto],
+    /// Operators of the caller's.
+    pub customs: &'a [Custom],
     /// Declared types of intermediate values and outputs of the main graph; empty when inputs are re-declared.
     pub declared: HashMap<&'a str, &'a TypeProto>,
     /// Whether a wrong number of axes in these is an error.
@@ -245,14 +248,17 @@ impl<'s, 'a> Scope<'s, 'a> {
         let function = |f: &&FunctionProto| {
             same_domain(&f.domain, &proto.domain) && f.name == proto.op_type && f.overload == proto.overload
         };
-        let outputs = match self.context.functions.iter().find(function) {
-            Some(function) => {
+        let custom =
+            self.context.customs.iter().rev().find(|custom| custom.is(&proto.domain, &proto.op_type));
+        let outputs = match (custom, self.context.functions.iter().find(function)) {
+            (Some(custom), _) => self.custom(g, proto, custom)?,
+            (None, Some(function)) => {
                 let node = OnnxNode::new(proto, 0, self, g)?;
                 let inputs = node.take_inputs();
                 let attributes = node.take_attributes();
                 self.call(g, function, &inputs, attributes)?
             }
-            None => self.operator(g, proto)?,
+            (None, None) => self.operator(g, proto)?,
         };
         if outputs.len() < proto.output.len()
             && proto.output[outputs.len()..].iter().any(|name| !name.is_empty())
@@ -278,14 +284,27 @@ impl<'s, 'a> Scope<'s, 'a> {
         let opset = self.opset(&proto.domain)?;
         let Some(import) = ops::find(&proto.domain, &proto.op_type, opset) else {
             let domain = if same_domain(&proto.domain, "") { "" } else { &proto.domain };
-            let dots = if domain.is_empty() { "" } else { "::" };
-            let what = format!("op {domain}{dots}{} (opset {opset})", proto.op_type);
+            let name = &proto.op_type;
+            let what = match domain.is_empty() {
+                true => format!("op {name} (opset {opset})"),
+                false => format!(
+                    "op {domain}::{name} (opset {opset}); --custom \"{domain}:{name}(…) -> … = FUNCTION\" binds it to a \
+                     function of yours, see docs/custom-ops.md"
+                ),
+            };
             return Err(Error::unsupported(what));
         };
         let node = OnnxNode::new(proto, opset, self, g)?;
         let outputs = import(g, &node)?;
         node.finish()?;
         Ok(outputs.0.into_iter().map(|value| (value, node.made())).collect())
+    }
+
+    fn custom(&self, g: &mut Graph, proto: &'a NodeProto, custom: &Custom) -> Result<Vec<Made>> {
+        let node = OnnxNode::new(proto, self.opset(&proto.domain)?, self, g)?;
+        let outputs = custom::apply(g, &node, custom)?;
+        node.finish()?;
+        Ok(outputs.0.into_iter().map(|value| (value, None)).collect())
     }
 
     pub(super) fn opset(&self, domain: &str) -> Result<i64> {

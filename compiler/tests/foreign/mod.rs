@@ -30,12 +30,24 @@ pub(crate) struct Program {
 
 impl Program {
     /// Compiles `c/call.c` with the model's file, a source or an object, in the folder where its header is too.
+    #[allow(dead_code, reason = "each test binary uses a part")]
     pub(crate) fn compile(
         folder: TempDir,
         compiler: &str,
         emulator: &[&str],
         prefix: &str,
         model: &str,
+    ) -> Program {
+        Program::link(folder, compiler, emulator, prefix, &[model])
+    }
+
+    /// As [`Program::compile`], with several files.
+    pub(crate) fn link(
+        folder: TempDir,
+        compiler: &str,
+        emulator: &[&str],
+        prefix: &str,
+        files: &[&str],
     ) -> Program {
         let call = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/call.c");
         let upper = prefix.to_uppercase();
@@ -44,7 +56,9 @@ impl Program {
             .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-static", "-I."])
             .args([&format!("-DMODEL={prefix}"), "-include", &format!("{prefix}.h")])
             .args([&format!("-DN_INPUTS={upper}_N_INPUTS"), &format!("-DN_OUTPUTS={upper}_N_OUTPUTS")])
-            .args([call, model, "-o", "program", "-lm"])
+            .arg(call)
+            .args(files)
+            .args(["-o", "program", "-lm"])
             .output()
             .unwrap_or_else(|error| panic!("{compiler} is needed by this test: {error}"));
         let text = String::from_utf8_lossy(&output.stderr);

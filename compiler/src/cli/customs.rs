@@ -1,0 +1,71 @@
+//! Operators of the user's on the command line: their declarations, and the libraries that compute them.
+
+use super::{at_path, usage};
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    import::Custom,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+use symshape_runtime::external::Function;
+
+/// What the command line says about operators of the user's.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(super) struct Customs {
+    /// Bind an operator to a function: a declaration such as "com.acme:Swish(x: T[D...]) -> T[D...] = acme_swish",
+    /// or a file of them
+    #[arg(id = "custom_operators", long = "custom", value_name = "DECLARATION|FILE")]
+    pub declarations: Vec<String>,
+    /// A library that has such functions: it is linked into shared objects, and called in this process if it is shared
+    #[arg(id = "linked_libraries", long = "link", value_name = "LIB")]
+    pub libraries: Vec<PathBuf>,
+}
+
+impl Customs {
+    /// Whether nothing is said.
+    pub(super) fn is_empty(&self) -> bool {
+        self.declarations.is_empty() && self.libraries.is_empty()
+    }
+
+    /// The declarations, with the functions that the libraries have.
+    pub(super) fn list(&self) -> Result<Vec<Custom>> {
+        let mut list = Vec::new();
+        for text in &self.declarations {
+            if text.contains("->") {
+                list.push(Custom::parse(text).at(|| "--custom")?);
+            } else {
+                let path = Path::new(text);
+                let read = at_path(fs::read_to_string(path), path).at(|| "--custom")?;
+                list.extend(Custom::parse_all(&read).at(|| text.clone())?);
+            }
+        }
+        if list.is_empty() && !self.libraries.is_empty() {
+            return Err(usage("--link: no --custom declares a function of it"));
+        }
+        list.into_iter().map(|custom| self.resolved(custom)).collect()
+    }
+
+    /// The operator with its function, if one of the libraries can be opened here and has it.
+    fn resolved(&self, custom: Custom) -> Result<Custom> {
+        let mut failure = None;
+        for library in self.libraries.iter().filter(|path| is_shared(path)) {
+            match Function::load(library, custom.symbol()) {
+                Ok(function) => return Ok(custom.function(function)),
+                Err(error) => failure = Some(error),
+            }
+        }
+        // Another library may have it: one that is linked only.
+        match failure.filter(|_| self.libraries.iter().all(|path| is_shared(path))) {
+            Some(error) => Err(Error::new(ErrorKind::Io, error.to_string()).at("--link")),
+            None => Ok(custom),
+        }
+    }
+}
+
+/// Whether the name is that of a library that a process can open.
+fn is_shared(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    [".so", ".dylib", ".dll"].iter().any(|end| name.ends_with(end)) || name.contains(".so.")
+}

@@ -1,0 +1,156 @@
+//! A node of an operator of the user's as a call in the graph: the declaration's names take their meaning from the node.
+
+use super::{AttributeKind, Axis, Custom, Declared, Element, Shaped};
+use crate::{
+    error::{At, Error, Result},
+    external::Callee,
+    graph::{Graph, Op, Type, Value},
+    import::{node::OnnxNode, ops::Outputs},
+    text::join,
+};
+use std::collections::HashMap;
+use symshape::{Dim, Relation, Symbol};
+use symshape_runtime::{
+    DType,
+    external::{Attribute, AttributeValue},
+};
+
+/// What the names of a declaration stand for at one node.
+#[derive(Default)]
+struct Meaning {
+    elements: HashMap<String, DType>,
+    dims: HashMap<Symbol, Dim>,
+    rests: HashMap<String, Vec<Dim>>,
+}
+
+/// The node's results.
+pub(in crate::import) fn apply(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<Outputs> {
+    call(g, node, custom).at(|| format!("as {} is declared", custom.name()))
+}
+
+fn call(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<Outputs> {
+    let names = || join(custom.operands.iter().map(|(name, _)| name));
+    if node.input_count() != custom.operands.len() {
+        let (has, wants) = (node.input_count(), custom.operands.len());
+        return Err(Error::invalid(format!("the node has {has} inputs, not {wants} ({})", names())));
+    }
+    let mut meaning = Meaning::default();
+    let attributes = custom.attributes.iter().map(|declared| attribute(node, declared, &mut meaning));
+    let attributes = attributes.collect::<Result<Vec<_>>>()?;
+    let operands = (0..custom.operands.len()).map(|k| node.input(k)).collect::<Result<Vec<Value>>>()?;
+    let what = |k: usize| format!("input {k} (`{}`)", custom.operands[k].0);
+    for (k, ((_, declared), operand)) in custom.operands.iter().zip(&operands).enumerate() {
+        meet(g, declared, *operand, &mut meaning).at(|| what(k))?;
+    }
+    for (k, ((_, declared), operand)) in custom.operands.iter().zip(&operands).enumerate() {
+        compare(g, declared, *operand, &meaning, &what(k))?;
+    }
+    let results = custom.results.iter().map(|declared| meaning.ty(declared)).collect();
+    let callee = Callee { symbol: custom.symbol.clone(), function: custom.function.clone(), attributes };
+    let scratch = meaning.dim(&custom.scratch);
+    Ok(g.push_multi(Op::Call { callee, results, scratch }, &operands)?.into())
+}
+
+impl Meaning {
+    fn dim(&self, dim: &Dim) -> Dim {
+        dim.substitute(&|symbol| self.dims.get(symbol).cloned())
+    }
+
+    /// The dims that the axes stand for.
+    fn shape(&self, axes: &[Axis]) -> Vec<Dim> {
+        let dims = |axis: &Axis| match axis {
+            Axis::One(dim) => vec![self.dim(dim)],
+            Axis::Rest(name) => self.rests.get(name).cloned().unwrap_or_default(),
+        };
+        axes.iter().flat_map(dims).collect()
+    }
+
+    fn ty(&self, declared: &Shaped) -> Type {
+        let dtype = match &declared.element {
+            Element::Fixed(dtype) => *dtype,
+            // Declarations whose results have a type of their own are refused.
+            Element::Any(name) => self.elements.get(name).copied().unwrap_or(DType::F32),
+        };
+        Type { dtype, shape: self.shape(&declared.axes) }
+    }
+}
+
+/// Holds type and rank of an operand against what is declared; names that were not met before take their meaning.
+fn meet(g: &Graph, declared: &Shaped, operand: Value, meaning: &mut Meaning) -> Result<()> {
+    let Type { dtype, shape } = g.ty(operand).clone();
+    let wanted = match &declared.element {
+        Element::Fixed(wanted) => *wanted,
+        Element::Any(name) => *meaning.elements.entry(name.clone()).or_insert(dtype),
+    };
+    if wanted != dtype {
+        return Err(Error::invalid(format!(
+            "it holds {dtype}; {declared} is declared, which is {wanted} here"
+        )));
+    }
+    let singles = declared.axes.iter().filter(|axis| matches!(axis, Axis::One(_))).count();
+    let has_rest = singles < declared.axes.len();
+    if shape.len() < singles || !has_rest && shape.len() > singles {
+        return Err(Error::invalid(format!(
+            "it has {} axes, [{}]; {declared} is declared, which has {singles}{}",
+            shape.len(),
+            join(&shape),
+            if has_rest { " or more" } else { "" }
+        )));
+    }
+    let mut rest = &shape[..];
+    for axis in &declared.axes {
+        match axis {
+            Axis::One(dim) => {
+                if let Some(symbol) = dim.as_symbol() {
+                    meaning.dims.entry(symbol.clone()).or_insert_with(|| rest[0].clone());
+                }
+                rest = &rest[1..];
+            }
+            Axis::Rest(name) => {
+                let (own, others) = rest.split_at(shape.len() - singles);
+                let known = meaning.rests.entry(name.clone()).or_insert_with(|| own.to_vec());
+                if known.len() != own.len() {
+                    let (has, wants) = (own.len(), known.len());
+                    return Err(Error::invalid(format!(
+                        "{name}... is {has} axes here, and {wants} in an earlier operand"
+                    )));
+                }
+                rest = others;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes sure that an operand's dims are those declared.
+fn compare(g: &mut Graph, declared: &Shaped, operand: Value, meaning: &Meaning, what: &str) -> Result<()> {
+    let shape = g.shape(operand).to_vec();
+    for (axis, (dim, wanted)) in shape.iter().zip(meaning.shape(&declared.axes)).enumerate() {
+        if *dim != wanted {
+            let what = format!("axis {axis} of {what}, declared as {declared}");
+            g.require(Relation::eq(dim, &wanted), &what)?;
+        }
+    }
+    Ok(())
+}
+
+/// The attribute's value at this node.
+fn attribute(node: &OnnxNode, declared: &Declared, meaning: &mut Meaning) -> Result<Attribute> {
+    let name = &declared.name;
+    let given = match declared.kind {
+        AttributeKind::Int => node.int(name)?.map(|value| AttributeValue::Ints(vec![value])),
+        AttributeKind::Float => node.float(name)?.map(|value| AttributeValue::Floats(vec![value])),
+        AttributeKind::String => node.bytes(name)?.map(|bytes| AttributeValue::Bytes(bytes.to_vec())),
+        AttributeKind::Ints => node.ints(name)?.map(AttributeValue::Ints),
+        AttributeKind::Floats => node.floats(name)?.map(AttributeValue::Floats),
+    };
+    let missing = || Error::invalid(format!("the node lacks the attribute `{name}`, which has no default"));
+    let value = given.or_else(|| declared.default.clone()).ok_or_else(missing)?;
+    if let (AttributeKind::Int, AttributeValue::Ints(values)) = (declared.kind, &value)
+        && let [value] = values[..]
+    {
+        // Where a dim has the attribute's name too, they are compared.
+        meaning.dims.insert(Symbol::new(name), Dim::from(value));
+    }
+    Ok(Attribute { name: name.clone(), value })
+}

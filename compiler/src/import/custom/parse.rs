@@ -1,0 +1,220 @@
+//! Reading declarations: the text, then whether every name in it can be known.
+
+use super::{AttributeKind, Axis, Custom, Declared, Element, Shaped};
+use crate::{
+    error::{Error, Result},
+    external,
+    text::Cursor,
+};
+use std::collections::BTreeSet;
+use symshape::{Dim, Symbol};
+use symshape_runtime::{DType, external::AttributeValue};
+
+/// Longer texts are no declaration that anybody meant.
+const MAX_BYTES: usize = 1 << 14;
+
+pub(super) fn declaration(text: &str) -> Result<Custom> {
+    if text.len() > MAX_BYTES || text.contains('\0') {
+        return Err(Error::invalid(format!(
+            "a declaration has at most {MAX_BYTES} bytes, none of them zero"
+        )));
+    }
+    let mut reader = Reader { cursor: Cursor::new(text) };
+    let (domain, operator) = reader.head()?;
+    let (mut operands, mut attributes) = (Vec::new(), Vec::new());
+    while !reader.cursor.eat(")") {
+        if !operands.is_empty() || !attributes.is_empty() {
+            reader.cursor.expect(",")?;
+        }
+        reader.param(&mut operands, &mut attributes)?;
+    }
+    reader.cursor.expect("->")?;
+    let results = reader.results()?;
+    reader.cursor.expect("=")?;
+    let symbol = reader.word("the name of a C function")?;
+    external::check_symbol(&symbol)?;
+    let scratch = match reader.cursor.eat_word("scratch") {
+        true => reader.cursor.dim(&[])?,
+        false => Dim::zero(),
+    };
+    reader.cursor.end_line()?;
+    let custom = Custom { domain, operator, operands, attributes, results, symbol, scratch, function: None };
+    check(&custom)?;
+    Ok(custom)
+}
+
+struct Reader<'a> {
+    cursor: Cursor<'a>,
+}
+
+impl Reader<'_> {
+    /// `domain:operator(`
+    fn head(&mut self) -> Result<(String, String)> {
+        let head = self.cursor.until(&["("]);
+        let (domain, operator) = head.rsplit_once(':').unwrap_or(("", head));
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        let is_name = |text: &str| text.chars().all(plain);
+        if !is_name(domain) || !is_name(operator) || operator.is_empty() {
+            return Err(self.cursor.error("expected DOMAIN:OPERATOR( or OPERATOR("));
+        }
+        let domain = if domain == "ai.onnx" { "" } else { domain };
+        self.cursor.expect("(")?;
+        Ok((domain.to_string(), operator.to_string()))
+    }
+
+    fn word(&mut self, what: &str) -> Result<String> {
+        self.cursor.parsed(what, |word| {
+            let is_name = word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+            is_name.then(|| word.to_string())
+        })
+    }
+
+    fn param(&mut self, operands: &mut Vec<(String, Shaped)>, attributes: &mut Vec<Declared>) -> Result<()> {
+        let name = self.word("a parameter's name, or `)`")?;
+        let taken = operands.iter().map(|(name, _)| name).chain(attributes.iter().map(|one| &one.name));
+        if taken.into_iter().any(|other| *other == name) {
+            return Err(self.cursor.error(format!("two parameters are called `{name}`")));
+        }
+        self.cursor.expect(":")?;
+        let kind = match self.cursor.peek_word() {
+            "int" => AttributeKind::Int,
+            "float" => AttributeKind::Float,
+            "string" => AttributeKind::String,
+            "ints" => AttributeKind::Ints,
+            "floats" => AttributeKind::Floats,
+            _ => {
+                operands.push((name, self.shaped()?));
+                return Ok(());
+            }
+        };
+        self.cursor.word();
+        let default = if self.cursor.eat("=") { Some(self.default(kind)?) } else { None };
+        attributes.push(Declared { name, kind, default });
+        Ok(())
+    }
+
+    fn default(&mut self, kind: AttributeKind) -> Result<AttributeValue> {
+        Ok(match kind {
+            AttributeKind::Int => AttributeValue::Ints(vec![self.number()?]),
+            AttributeKind::Float => AttributeValue::Floats(vec![self.number()?]),
+            AttributeKind::String => AttributeValue::Bytes(self.cursor.string()?.into_bytes()),
+            AttributeKind::Ints => AttributeValue::Ints(self.numbers()?),
+            AttributeKind::Floats => AttributeValue::Floats(self.numbers()?),
+        })
+    }
+
+    fn number<T: std::str::FromStr>(&mut self) -> Result<T> {
+        let text = self.cursor.until(&[",", ")", "]", " "]);
+        text.parse().map_err(|_| self.cursor.error(format!("`{text}` is no default of that kind")))
+    }
+
+    fn numbers<T: std::str::FromStr>(&mut self) -> Result<Vec<T>> {
+        self.cursor.expect("[")?;
+        let mut list = Vec::new();
+        while !self.cursor.eat("]") {
+            if !list.is_empty() {
+                self.cursor.expect(",")?;
+            }
+            list.push(self.number()?);
+        }
+        Ok(list)
+    }
+
+    fn results(&mut self) -> Result<Vec<Shaped>> {
+        if !self.cursor.eat("(") {
+            return Ok(vec![self.shaped()?]);
+        }
+        let mut results = vec![self.shaped()?];
+        while !self.cursor.eat(")") {
+            self.cursor.expect(",")?;
+            results.push(self.shaped()?);
+        }
+        Ok(results)
+    }
+
+    fn shaped(&mut self) -> Result<Shaped> {
+        let what = "an element type such as f32, or a name that begins with a capital letter";
+        let element = self.cursor.parsed(what, |word| match DType::from_name(word) {
+            Some(dtype) => Some(Element::Fixed(dtype)),
+            None => {
+                word.starts_with(|c: char| c.is_ascii_uppercase()).then(|| Element::Any(word.to_string()))
+            }
+        })?;
+        self.cursor.expect("[")?;
+        let mut axes = Vec::new();
+        while !self.cursor.eat("]") {
+            if !axes.is_empty() {
+                self.cursor.expect(",")?;
+            }
+            axes.push(self.axis()?);
+        }
+        if axes.iter().filter(|axis| matches!(axis, Axis::Rest(_))).count() > 1 {
+            return Err(self.cursor.error("`...` stands once in a shape"));
+        }
+        Ok(Shaped { element, axes })
+    }
+
+    fn axis(&mut self) -> Result<Axis> {
+        let mut ahead = self.cursor.clone();
+        let name = ahead.word().to_string();
+        if ahead.eat("...") {
+            if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+                return Err(self.cursor.error("expected a name in front of `...`"));
+            }
+            self.cursor = ahead;
+            return Ok(Axis::Rest(name));
+        }
+        Ok(Axis::One(self.cursor.dim(&[",", "]"])?))
+    }
+}
+
+/// Every name in the results and in expressions is given a meaning by an operand or attribute.
+fn check(custom: &Custom) -> Result<()> {
+    let axes = || custom.operands.iter().flat_map(|(_, shaped)| &shaped.axes);
+    let ints = custom.attributes.iter().filter(|one| one.kind == AttributeKind::Int);
+    let mut known: BTreeSet<Symbol> = ints.map(|one| Symbol::new(&one.name)).collect();
+    let mut rests: BTreeSet<&str> = BTreeSet::new();
+    for axis in axes() {
+        match axis {
+            Axis::One(dim) => known.extend(dim.as_symbol().cloned()),
+            Axis::Rest(name) => _ = rests.insert(name),
+        }
+    }
+    if let Some(name) = rests.iter().find(|name| known.contains(&Symbol::new(name))) {
+        return Err(Error::invalid(format!("{name} stands for one axis, and for any number of them")));
+    }
+    let results = || custom.results.iter().flat_map(|shaped| &shaped.axes);
+    let scratch = [Axis::One(custom.scratch.clone())];
+    for axis in axes().chain(results()).chain(&scratch) {
+        match axis {
+            Axis::One(dim) => {
+                if let Some(unknown) = dim.symbols().into_iter().find(|symbol| !known.contains(symbol)) {
+                    return Err(Error::invalid(format!(
+                        "{unknown} stands in no operand as it is, and is no attribute of kind int: what is it in `{dim}`?"
+                    )));
+                }
+                if dim.as_i64().is_some_and(|size| size < 0) {
+                    return Err(Error::invalid(format!("a size of {dim}")));
+                }
+            }
+            Axis::Rest(name) if !rests.contains(name.as_str()) => {
+                return Err(Error::invalid(format!("{name}... stands in no operand")));
+            }
+            Axis::Rest(_) => {}
+        }
+    }
+    let elements: BTreeSet<&str> =
+        custom.operands.iter().filter_map(|(_, shaped)| variable(&shaped.element)).collect();
+    let unknown = custom.results.iter().filter_map(|shaped| variable(&shaped.element));
+    match unknown.into_iter().find(|name| !elements.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(Error::invalid(format!("{name} is the element type of no operand"))),
+    }
+}
+
+fn variable(element: &Element) -> Option<&str> {
+    match element {
+        Element::Any(name) => Some(name),
+        Element::Fixed(_) => None,
+    }
+}
