@@ -11,6 +11,7 @@ pub mod import;
 pub mod kernel;
 pub mod lower;
 pub mod opt;
+pub mod partition;
 pub mod pipeline;
 pub mod plan;
 pub mod scalar;

@@ -5,16 +5,21 @@
 //! body) and [`Stmt::Contract`] (a sum of products with an epilogue). Elements are addressed by flat element indices:
 //! expressions over the model's symbols, the variables of the loops around, and symbols bound to integers that were
 //! loaded. Every loop variable has a name of its own within its kernel. Branches and loops over whole kernels are
-//! regions of the list, see [`Control`].
+//! regions of the list, see [`Control`]; runs of kernels that are one step of the artefact's table are a [`Partition`].
 //!
 //! [`verify`] says what must hold, [`text`] prints and reads, [`eval`] interprets: the oracle of everything below.
 
 pub mod contract;
+pub mod cost;
 pub mod eval;
 pub mod inner;
+pub mod partition;
 pub mod text;
+pub mod uses;
 pub mod verify;
 pub mod walk;
+
+pub use partition::{Partition, Policies};
 
 use crate::{
     external::Callee,
@@ -448,6 +453,10 @@ pub struct Program {
     pub outputs: Vec<Port>,
     /// The kernels in the order in which they run.
     pub kernels: Vec<Kernel>,
+    /// The steps of the artefact's table, together all kernels in their order; empty where there is no table.
+    pub partitions: Vec<Partition>,
+    /// What memory is planned for.
+    pub policies: Policies,
 }
 
 /// The copies of a scratch buffer lie at multiples of this many bytes: workers share no cache line.

@@ -10,12 +10,16 @@
 //! Regions: they nest, conditions are bool buffers, values of symbols are `i64` ones, and sizes of buffers depend on the
 //! model's symbols only.
 //!
+//! Partitions: together they are all kernels in their order, none divides a region, and if they may run in any order, those
+//! of which neither waits for the other don't touch what the other writes.
+//!
 //! Memory rules are proofs. One that is refuted by values of the symbols is an error, unless the access stands under a
 //! condition; one that is neither proven nor refuted is listed, for tests that demand an empty list.
 
 mod access;
 mod code;
 mod control;
+mod partitions;
 
 use super::{Access, Axis, Buffer, BufferId, Contract, Control, Kernel, Port, Program, Rhs, Space, Stmt};
 use crate::error::{At, Error, Result};
@@ -60,6 +64,7 @@ pub fn verify(program: &Program) -> Result<Vec<Unproven>> {
     verify_ports(program, &program.inputs, &own, Space::Input)?;
     verify_ports(program, &program.outputs, &symbols, Space::Output)?;
     control::verify(program, &symbols)?;
+    partitions::verify(program)?;
     let mut unproven = Vec::new();
     let mut depth = 0;
     for kernel in &program.kernels {

@@ -80,7 +80,7 @@ const RUN_STEPS: u64 = 500;
 
 /// Places the items; the sizes together fit in an `i64`, see [`read_csv`].
 pub fn solve(items: &[Item], effort: &Effort) -> Solution {
-    let mut offsets = greedy::place(items);
+    let mut offsets = greedy::place(items, &|a, b| items[a].meets(&items[b]));
     // Items of no size meet nobody at the bottom.
     items.iter().zip(&mut offsets).filter(|(item, _)| item.size == 0).for_each(|(_, offset)| *offset = 0);
     let height = greedy::height(items, &offsets);

@@ -1,7 +1,13 @@
 //! When each buffer of the arena is needed: from the first kernel that touches it to the last.
 
-use crate::kernel::{BufferId, Code, Contract, Inst, Program, Rhs, Space, Stmt};
+use crate::kernel::{
+    BufferId, Code, Contract, Inst, Policies, Program, Rhs, Space, Stmt, partition::waits,
+};
 use cranelift_entity::SecondaryMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 /// The first and the last kernel that touch a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,8 +19,14 @@ pub(crate) struct Lifetime {
 
 /// The lifetimes of the buffers in the arena that any kernel touches, in the order of the buffers.
 pub(crate) fn lifetimes(program: &Program) -> Vec<Lifetime> {
+    within(program, 0..program.kernels.len())
+}
+
+/// The same for some of the kernels, which no region crosses the bounds of.
+fn within(program: &Program, kernels: Range<usize>) -> Vec<Lifetime> {
     let mut found: SecondaryMap<BufferId, Option<Lifetime>> = SecondaryMap::new();
-    for (idx, kernel) in program.kernels.iter().enumerate() {
+    for idx in kernels.clone() {
+        let kernel = &program.kernels[idx];
         let mut touch = |buffer| {
             let lifetime = found[buffer].get_or_insert(Lifetime { buffer, first: idx, last: idx });
             lifetime.last = idx;
@@ -25,13 +37,55 @@ pub(crate) fn lifetimes(program: &Program) -> Vec<Lifetime> {
             read.into_iter().chain(written).for_each(touch);
         }
     }
-    for (begin, end) in program.rounds() {
+    for (begin, end) in program.rounds().into_iter().filter(|(begin, _)| kernels.contains(begin)) {
         for lifetime in found.values_mut().flatten() {
             stretch(lifetime, begin, end);
         }
     }
     let in_arena = |id: &BufferId| matches!(program.buffers[*id].space, Space::Arena | Space::Scratch);
     program.buffers.keys().filter(in_arena).filter_map(|id| found[id]).collect()
+}
+
+/// Which buffers can be needed at one time.
+pub(super) enum Meetings {
+    /// Those whose lifetimes have a kernel in common.
+    InOrder,
+    /// For each buffer its lifetime in every partition that touches it, and for each partition those before it.
+    AnyOrder(BTreeMap<BufferId, Vec<(usize, Lifetime)>>, Vec<BTreeSet<usize>>),
+}
+
+impl Meetings {
+    /// Those of a program under all policies that its memory is planned for.
+    pub(super) fn of(program: &Program) -> Meetings {
+        if program.policies == Policies::Serial {
+            return Meetings::InOrder;
+        }
+        let mut uses: BTreeMap<BufferId, Vec<(usize, Lifetime)>> = BTreeMap::new();
+        for (number, partition) in program.partitions.iter().enumerate() {
+            for lifetime in within(program, partition.kernels.clone()) {
+                uses.entry(lifetime.buffer).or_default().push((number, lifetime));
+            }
+        }
+        Meetings::AnyOrder(uses, waits(&program.partitions))
+    }
+
+    /// Whether both can be needed at one time.
+    pub(super) fn meet(&self, a: &Lifetime, b: &Lifetime) -> bool {
+        match self {
+            Meetings::InOrder => a.first <= b.last && b.first <= a.last,
+            Meetings::AnyOrder(uses, before) => {
+                let is_over = |a: &Lifetime, b: &Lifetime| {
+                    let pairs =
+                        uses[&a.buffer].iter().flat_map(|x| uses[&b.buffer].iter().map(move |y| (x, y)));
+                    pairs.into_iter().all(|((own, x), (other, y))| match own == other {
+                        true => x.last < y.first,
+                        false => before[*other].contains(own),
+                    })
+                };
+                !is_over(a, b) && !is_over(b, a)
+            }
+        }
+    }
 }
 
 /// What is known before a loop and used within it is needed in every round, and what a round leaves behind for later

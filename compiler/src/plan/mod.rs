@@ -4,6 +4,9 @@
 //! [`ALIGN_BYTES`]. Buffers that are alive at once are always ordered, directly or through others, so they are
 //! disjoint for every value of the symbols, and small sizes stay compact.
 //!
+//! Where partitions may run in any order, buffers are alive at once unless every kernel that touches one of them runs
+//! before every kernel that touches the other, whatever the order.
+//!
 //! The order is that of a placement at the sizes' upper bounds, see [`instance`]. [`verify`] checks plans by other
 //! means.
 
@@ -17,6 +20,7 @@ pub(crate) mod size;
 pub mod verify;
 
 pub use formula::arena_formula;
+use lifetime::Meetings;
 pub(crate) use lifetime::lifetimes;
 
 use crate::{
@@ -89,8 +93,13 @@ pub fn plan(program: &Program, options: &Options) -> Result<Plan> {
     if total.is_none() {
         return Err(too_large(program, &items, &lifetimes));
     }
-    let solution = instance::solve(&items, &options.effort);
-    let (lowest_first, below) = order::order(&items, &solution.offsets);
+    let meetings = Meetings::of(program);
+    let meet = |a: usize, b: usize| meetings.meet(&lifetimes[a], &lifetimes[b]);
+    let offsets = match meetings {
+        Meetings::InOrder => instance::solve(&items, &options.effort).offsets,
+        Meetings::AnyOrder(..) => greedy::place(&items, &meet),
+    };
+    let (lowest_first, below) = order::order(&items, &offsets, &meet);
     let buffer = |idx: &usize| lifetimes[*idx].buffer;
     let placements: Vec<Placement> = lowest_first
         .iter()
@@ -122,7 +131,7 @@ fn highest_end(program: &Program, placements: &[Placement]) -> Result<u64> {
     Ok(highest)
 }
 
-/// The most that is alive at once.
+/// The most that is alive at once when kernels run one after another.
 fn lower_bound(program: &Program, lifetimes: &[lifetime::Lifetime]) -> Result<u64> {
     let mut live = vec![0u64; program.kernels.len()];
     for lifetime in lifetimes {

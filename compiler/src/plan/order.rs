@@ -2,12 +2,16 @@
 
 use super::instance::Item;
 
-/// For items of positive sizes at disjoint offsets: the positions of all items, lowest first, and for each of these
+/// For items of positive sizes, those that `meets` says are needed at some time together at disjoint offsets: the positions of all items, lowest first, and for each of these
 /// the items directly below it.
 ///
 /// Two items that are alive at once are always connected, directly or through others, and no connection follows from
 /// the remaining ones.
-pub(super) fn order(items: &[Item], offsets: &[i64]) -> (Vec<usize>, Vec<Vec<usize>>) {
+pub(super) fn order(
+    items: &[Item],
+    offsets: &[i64],
+    meets: &dyn Fn(usize, usize) -> bool,
+) -> (Vec<usize>, Vec<Vec<usize>>) {
     let mut lowest_first: Vec<usize> = (0..items.len()).collect();
     lowest_first.sort_by_key(|idx| (offsets[*idx], *idx));
     let words = items.len().div_ceil(64);
@@ -17,11 +21,8 @@ pub(super) fn order(items: &[Item], offsets: &[i64]) -> (Vec<usize>, Vec<Vec<usi
     for (position, &idx) in lowest_first.iter().enumerate() {
         let mut row = vec![0u64; words];
         // Highest first: what is already below a direct neighbour needs no connection of its own.
-        let mut lower: Vec<usize> = lowest_first[..position]
-            .iter()
-            .copied()
-            .filter(|other| items[idx].meets(&items[*other]))
-            .collect();
+        let mut lower: Vec<usize> =
+            lowest_first[..position].iter().copied().filter(|other| meets(idx, *other)).collect();
         lower.sort_by_key(|other| std::cmp::Reverse((offsets[*other], *other)));
         for other in lower {
             if row[other / 64] & (1 << (other % 64)) != 0 {

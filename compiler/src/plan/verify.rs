@@ -3,12 +3,12 @@
 //! Which buffers are alive at once is counted anew, kernel by kernel. For every value of the symbols: of two buffers
 //! alive at once, one is reached from the other along `below`, so its offset is at least the other's end. In numbers:
 //! at the corners of the box of all symbols, offsets are computed from the sizes, and buffers alive at once must be
-//! disjoint and end within the arena.
+//! disjoint and end within the arena. Where partitions may run in any order, that is every order.
 
 use super::{ALIGN_BYTES, Plan};
 use crate::{
     error::{Error, Result},
-    kernel::{BufferId, Control, Inst, Kernel, Program, Rhs, Space, Stmt},
+    kernel::{BufferId, Control, Inst, Kernel, Policies, Program, Rhs, Space, Stmt},
 };
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -50,7 +50,10 @@ const MAX_CORNERS: usize = 64;
 pub fn verify(program: &Program, plan: &Plan) -> Result<Certificate> {
     let alive = alive_sets(program);
     check_placements(plan, &alive)?;
-    let pairs = pairs(&alive);
+    let mut pairs = pairs(&alive);
+    if program.policies == Policies::Any {
+        pairs.extend(pairs_in_any_order(program));
+    }
     check_order(plan, &pairs)?;
     let mut corners = 0;
     for corner in corners_of(program) {
@@ -153,6 +156,47 @@ fn pairs(alive: &[BTreeSet<BufferId>]) -> BTreeSet<(BufferId, BufferId)> {
     for set in alive {
         for a in set {
             pairs.extend(set.range(..*a).map(|b| (*b, *a)));
+        }
+    }
+    pairs
+}
+
+/// Pairs of buffers that are alive at once in some order of the partitions: neither is out of use in every order before the
+/// other one is used.
+fn pairs_in_any_order(program: &Program) -> BTreeSet<(BufferId, BufferId)> {
+    // A kernel runs before another in every order if a way of dependencies leads from one partition to the other.
+    let n = program.partitions.len();
+    let mut leads = vec![vec![false; n]; n];
+    for (to, partition) in program.partitions.iter().enumerate() {
+        for from in &partition.after {
+            for earlier in 0..n {
+                leads[earlier][to] |= earlier == *from || leads[earlier][*from];
+            }
+        }
+    }
+    let mut moments: BTreeMap<BufferId, Vec<(usize, usize)>> = BTreeMap::new();
+    let alive = alive_sets(program);
+    for (number, partition) in program.partitions.iter().enumerate() {
+        let used: BTreeSet<BufferId> = program.kernels[partition.kernels.clone()]
+            .iter()
+            .flat_map(|kernel| uses(program, kernel))
+            .collect();
+        for kernel in partition.kernels.clone() {
+            for id in alive[kernel].intersection(&used) {
+                moments.entry(*id).or_default().push((number, kernel));
+            }
+        }
+    }
+    let first = |a: &[(usize, usize)], b: &[(usize, usize)]| {
+        let pairs = a.iter().flat_map(|x| b.iter().map(move |y| (x, y)));
+        pairs.into_iter().all(|(x, y)| if x.0 == y.0 { x.1 < y.1 } else { leads[x.0][y.0] })
+    };
+    let mut pairs = BTreeSet::new();
+    for (a, own) in &moments {
+        for (b, other) in moments.range(..*a) {
+            if !first(own, other) && !first(other, own) {
+                pairs.insert((*b, *a));
+            }
         }
     }
     pairs

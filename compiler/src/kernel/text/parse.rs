@@ -5,8 +5,8 @@ use crate::{
     error::Result,
     external,
     kernel::{
-        Access, Argument, Axis, Buffer, BufferId, Call, Code, Contract, Control, Found, Kernel, Local, Port,
-        Program, Rhs, Space, Stmt,
+        Access, Argument, Axis, Buffer, BufferId, Call, Code, Contract, Control, Found, Kernel, Local,
+        Partition, Policies, Port, Program, Rhs, Space, Stmt,
     },
     text::{self, Cursor, TensorReader},
 };
@@ -117,6 +117,14 @@ impl Reader<'_> {
                 "symbol" => self.symbol()?,
                 "assume" => self.assume()?,
                 "workers" => self.program.workers = self.cursor.number()?,
+                "policies" => {
+                    self.cursor.expect("any")?;
+                    self.program.policies = Policies::Any;
+                }
+                "partition" => {
+                    let partition = self.partition()?;
+                    self.program.partitions.push(partition);
+                }
                 "input" => {
                     let port = self.port()?;
                     self.program.inputs.push(port);
@@ -219,6 +227,25 @@ impl Reader<'_> {
         self.cursor.expect("=")?;
         let buffer = buffer_id(&mut self.cursor, &self.program.buffers)?;
         Ok(Port { name, shape, buffer })
+    }
+
+    /// `NAME BEGIN..END after [P, …] on TARGET`
+    fn partition(&mut self) -> Result<Partition> {
+        let name = self.cursor.name()?;
+        let begin = self.cursor.number()?;
+        self.cursor.expect("..")?;
+        let end = self.cursor.number()?;
+        self.cursor.expect("after")?;
+        self.cursor.expect("[")?;
+        let mut after = Vec::new();
+        while !self.cursor.eat("]") {
+            if !after.is_empty() {
+                self.cursor.expect(",")?;
+            }
+            after.push(self.cursor.number()?);
+        }
+        self.cursor.expect("on")?;
+        Ok(Partition { name, kernels: begin..end, after, target: self.cursor.name()? })
     }
 
     fn kernel(&mut self) -> Result<Kernel> {

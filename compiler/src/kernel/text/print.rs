@@ -2,8 +2,8 @@
 
 use crate::{
     kernel::{
-        Access, Argument, Axis, Buffer, Check, Code, Contract, Control, Inst, Kernel, Port, Program, Rhs,
-        Space, Stmt,
+        Access, Argument, Axis, Buffer, Check, Code, Contract, Control, Inst, Kernel, Partition, Policies,
+        Port, Program, Rhs, Space, Stmt,
     },
     scalar::Reg,
     text::{Elems, Name, Quoted, join, write_assumption, write_found, write_symbol},
@@ -35,6 +35,12 @@ impl fmt::Display for Program {
         for port in &self.outputs {
             write_port(f, "output", port)?;
         }
+        if self.policies == Policies::Any {
+            writeln!(f, "  policies any")?;
+        }
+        for partition in &self.partitions {
+            write_partition(f, partition)?;
+        }
         for kernel in &self.kernels {
             write_kernel(f, kernel, 1)?;
         }
@@ -64,6 +70,12 @@ fn write_buffer(f: &mut Formatter<'_>, buffer: &Buffer) -> fmt::Result {
 
 fn write_port(f: &mut Formatter<'_>, kind: &str, port: &Port) -> fmt::Result {
     writeln!(f, "  {kind} {}[{}] = {:?}", Name(&port.name), join(&port.shape), port.buffer)
+}
+
+fn write_partition(f: &mut Formatter<'_>, partition: &Partition) -> fmt::Result {
+    let Partition { name, kernels, after, target } = partition;
+    let (begin, end) = (kernels.start, kernels.end);
+    writeln!(f, "  partition {} {begin}..{end} after [{}] on {}", Name(name), join(after), Name(target))
 }
 
 /// Two spaces a level.

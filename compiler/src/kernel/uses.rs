@@ -1,0 +1,205 @@
+//! What kernels touch, and whether some must wait for others.
+//!
+//! Kernels must wait for earlier ones that write what they touch, or touch what they write; for those that give a symbol
+//! its value; and for those that check what later ones lean on. Different parts of one buffer, as the towers of an
+//! inception block write, are no reason to wait where the addresses are proven to be apart: one is always below the other,
+//! or they always leave different remainders. What is stored side by side, as the channels of a concatenation are, differs
+//! modulo the distance from row to row.
+
+use super::{Axis, BufferId, Control, Inst, Kernel, Program, Space, Stmt, walk};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
+use symshape::{Dim, Facts, Symbol};
+
+/// Pairs of addresses that are compared for one buffer; with more, one waits for the other.
+const MAX_PAIRS: usize = 1024;
+
+/// What some kernels touch.
+pub struct Uses {
+    reaches: BTreeMap<BufferId, Vec<Reach>>,
+    /// Symbols that it reads, and those that it gives values.
+    reads: BTreeSet<Symbol>,
+    binds: BTreeSet<Symbol>,
+    /// What comes after it leans on what it checks.
+    demands: bool,
+}
+
+impl Uses {
+    /// The uses of kernels that follow one another.
+    pub fn of(program: &Program, kernels: Range<usize>) -> Uses {
+        let mut depth = 0_usize;
+        let mut uses =
+            Uses { reaches: BTreeMap::new(), reads: BTreeSet::new(), binds: BTreeSet::new(), demands: false };
+        for kernel in &program.kernels[kernels] {
+            match &kernel.control {
+                Some(Control::If(_) | Control::While(_)) => depth += 1,
+                Some(Control::End) => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            uses.add(program, kernel, depth == 0);
+        }
+        uses
+    }
+
+    /// The buffers that are touched, but for constants and inputs.
+    pub fn buffers(&self) -> impl Iterator<Item = BufferId> {
+        self.reaches.keys().copied()
+    }
+
+    /// Whether that buffer is among them.
+    pub fn touches(&self, buffer: BufferId) -> bool {
+        self.reaches.contains_key(&buffer)
+    }
+
+    fn add(&mut self, program: &Program, kernel: &Kernel, is_outermost: bool) {
+        walk::accesses(&kernel.body, &mut |site| {
+            let buffer = site.access.buffer;
+            if !matches!(program.buffers[buffer].space, Space::Const(_) | Space::Input(_)) {
+                let (at, axes) = (site.access.at.clone(), site.axes.to_vec());
+                self.reach(buffer, Reach { at, axes, is_store: site.is_store });
+            }
+            self.reads.extend(site.access.at.symbols());
+            site.axes.iter().for_each(|axis| self.reads.extend(axis.extent.symbols()));
+        });
+        indices(&kernel.body, &mut |dim| self.reads.extend(dim.symbols()));
+        match &kernel.control {
+            Some(Control::If(cell) | Control::While(cell)) => self.read_cell(*cell),
+            Some(Control::Bind { symbol, from, lo, end, .. }) => {
+                self.read_cell(*from);
+                self.binds.insert(symbol.clone());
+                self.reads.extend(lo.symbols().into_iter().chain(end.symbols()));
+            }
+            Some(Control::Require(assumption)) => {
+                let relation = &assumption.relation;
+                self.reads.extend(relation.a.symbols().into_iter().chain(relation.b.symbols()));
+                self.demands |= is_outermost;
+            }
+            Some(Control::Fail(_)) => self.demands |= is_outermost,
+            Some(Control::Else | Control::End) | None => {}
+        }
+    }
+
+    fn read_cell(&mut self, cell: BufferId) {
+        self.reach(cell, Reach { at: Dim::zero(), axes: Vec::new(), is_store: false });
+    }
+
+    fn reach(&mut self, buffer: BufferId, reach: Reach) {
+        let list = self.reaches.entry(buffer).or_default();
+        if !list.contains(&reach) {
+            list.push(reach);
+        }
+    }
+
+    /// Whether kernels that come later must wait for these.
+    pub fn holds_up(&self, later: &Uses, program: &Program) -> bool {
+        let meets = |a: &BTreeSet<Symbol>, b: &BTreeSet<Symbol>| a.intersection(b).next().is_some();
+        let bound = meets(&self.binds, &later.reads)
+            || meets(&self.binds, &later.binds)
+            || meets(&self.reads, &later.binds);
+        // A demand leans on what was found before it, and all that follows on the demand.
+        let demanded = self.demands || later.demands && !self.binds.is_empty();
+        bound
+            || demanded
+            || self.reaches.iter().any(|(buffer, own)| {
+                later.reaches.get(buffer).is_some_and(|other| can_meet(program, own, other))
+            })
+    }
+}
+
+/// Whether one of both writes what the other one may touch.
+fn can_meet(program: &Program, own: &[Reach], other: &[Reach]) -> bool {
+    let pairs: Vec<(&Reach, &Reach)> = own
+        .iter()
+        .flat_map(|a| other.iter().map(move |b| (a, b)))
+        .filter(|(a, b)| a.is_store || b.is_store)
+        .collect();
+    pairs.len() > MAX_PAIRS || pairs.iter().any(|(a, b)| !apart(program, a, &b.renamed(program)))
+}
+
+/// Calls `see` for each expression that is a value, a bound or an extent, addresses excepted.
+fn indices(body: &[Stmt], see: &mut dyn FnMut(&Dim)) {
+    for stmt in body {
+        match stmt {
+            Stmt::For { axis, body, .. } => {
+                see(&axis.extent);
+                indices(body, see);
+            }
+            Stmt::Block(code) => in_code(&code.insts, see),
+            Stmt::Strip { axis, code } => {
+                see(&axis.extent);
+                in_code(&code.insts, see);
+            }
+            Stmt::Contract(contract) => {
+                contract.m.iter().chain([&contract.n]).chain(&contract.k).for_each(|axis| see(&axis.extent));
+                in_code(&contract.epilogue.insts, see);
+            }
+            Stmt::If { then, otherwise, .. } => {
+                indices(then, see);
+                indices(otherwise, see);
+            }
+            Stmt::While { body, .. } => indices(body, see),
+        }
+    }
+}
+
+fn in_code(insts: &[Inst], see: &mut dyn FnMut(&Dim)) {
+    for inst in insts {
+        match inst {
+            Inst::Index(_, dim) => see(dim),
+            Inst::Check(check) => [&check.lo, &check.end].into_iter().for_each(&mut *see),
+            _ => {}
+        }
+    }
+}
+
+/// Addresses within a buffer, and the loops around them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Reach {
+    /// Flat index of an element.
+    at: Dim,
+    /// The loops, outermost first.
+    axes: Vec<Axis>,
+    /// Written rather than read.
+    is_store: bool,
+}
+
+impl Reach {
+    /// The same addresses, with names that no other kernel uses.
+    fn renamed(&self, program: &Program) -> Reach {
+        let rename = |symbol: &Symbol| Symbol::new(&format!("{}'", symbol.name()));
+        let own = |symbol: &Symbol| (!program.symbols.contains(symbol)).then(|| rename(symbol).into());
+        let axis = |axis: &Axis| Axis { var: rename(&axis.var), extent: axis.extent.substitute(&own) };
+        let axes = self.axes.iter().map(axis).collect();
+        Reach { at: self.at.substitute(&own), axes, is_store: self.is_store }
+    }
+}
+
+/// Whether it is proven that no element is reached by both; `b` is [renamed](Reach::renamed).
+fn apart(program: &Program, a: &Reach, b: &Reach) -> bool {
+    let mut facts = program.facts.clone();
+    for axis in a.axes.iter().chain(&b.axes) {
+        facts.declare_index(&axis.var, &axis.extent);
+    }
+    let ordered = |x: &Dim, y: &Dim| facts.prove_lt(x, y).is_yes() || facts.prove_lt(y, x).is_yes();
+    ordered(&a.at, &b.at)
+        || strides(&facts, a).into_iter().any(|stride| {
+            let rest = |at: &Dim| facts.simplify(&at.modulo(stride.clone()));
+            facts.prove_lt(&Dim::zero(), &stride).is_yes() && ordered(&rest(&a.at), &rest(&b.at))
+        })
+}
+
+/// The distances by which the loops move an address, without those of 1.
+fn strides(facts: &Facts, reach: &Reach) -> Vec<Dim> {
+    let mut found: Vec<Dim> = Vec::new();
+    for axis in &reach.axes {
+        if let Some((stride, _)) = facts.linear_in(&reach.at, &axis.var)
+            && !matches!(stride.as_i64(), Some(..=1))
+            && !found.contains(&stride)
+        {
+            found.push(stride);
+        }
+    }
+    found
+}

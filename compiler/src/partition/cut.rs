@@ -1,0 +1,279 @@
+//! Where a program is cut: pieces of about equal work, few bytes between them, no branch lengthened without need.
+
+use super::{Count, depend::Graph};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Less work than this is not worth a table's entry of its own: a few microseconds.
+const MIN_WORK: f64 = 100_000.0;
+
+/// Nor is a smaller share of all work than this.
+const MIN_SHARE: f64 = 0.005;
+
+/// If the longest chain is this share of all work, running branches at once gains nothing.
+const NO_GAIN: f64 = 0.95;
+
+/// With more pieces than this, merging does not look at what it does to the longest chain.
+const MANY: usize = 200;
+
+/// How much bytes count against balance.
+const BYTES_WEIGHT: f64 = 0.25;
+
+/// The atoms of each piece in ascending order; pieces stand in an order that respects the dependencies, longest way to
+/// the end first.
+pub(super) fn pieces(graph: &Graph, count: Count) -> Vec<Vec<usize>> {
+    if graph.atoms.is_empty() {
+        return vec![Vec::new()];
+    }
+    let mut pieces = Pieces::of(graph);
+    pieces.join_chains();
+    match count {
+        Count::None => pieces.merge_to(1),
+        Count::Auto => pieces.merge_small(),
+        Count::Of(count) => {
+            pieces.merge_to(count.get() as usize);
+            pieces.split_to(count.get() as usize);
+        }
+    }
+    pieces.in_order()
+}
+
+struct Piece {
+    atoms: Vec<usize>,
+    work: f64,
+}
+
+/// Dependencies between pieces, with the bytes that pass.
+type Edges = BTreeMap<(usize, usize), f64>;
+
+struct Pieces<'g> {
+    graph: &'g Graph,
+    list: BTreeMap<usize, Piece>,
+    edges: Edges,
+    total: f64,
+}
+
+impl<'g> Pieces<'g> {
+    /// One for each atom.
+    fn of(graph: &'g Graph) -> Pieces<'g> {
+        let piece = |(number, atom): (usize, &super::depend::Atom)| {
+            (number, Piece { atoms: vec![number], work: atom.work })
+        };
+        let list: BTreeMap<usize, Piece> = graph.atoms.iter().enumerate().map(piece).collect();
+        let edges = graph.atoms.iter().enumerate();
+        let edges = edges.flat_map(|(to, atom)| atom.after.iter().map(move |e| ((e.from, to), e.bytes)));
+        let total = list.values().map(|piece| piece.work).sum();
+        Pieces { graph, edges: edges.collect(), list, total }
+    }
+
+    /// Joins what only waits for one other with it, where nothing else waits for that one.
+    fn join_chains(&mut self) {
+        let all: Vec<usize> = self.list.keys().copied().collect();
+        for to in all {
+            if let [from] = self.before(to)[..]
+                && self.after(from).len() == 1
+            {
+                self.merge(from, to);
+            }
+        }
+    }
+
+    fn before(&self, piece: usize) -> Vec<usize> {
+        self.edges.keys().filter(|(_, to)| *to == piece).map(|(from, _)| *from).collect()
+    }
+
+    fn after(&self, piece: usize) -> Vec<usize> {
+        self.edges.range((piece, 0)..=(piece, usize::MAX)).map(|((_, to), _)| *to).collect()
+    }
+
+    /// Makes one piece of two, which is known by the name of `into`.
+    fn merge(&mut self, a: usize, b: usize) {
+        // A later piece keeps its name: so chains that are walked in ascending order keep growing.
+        let (gone, into) = (a.min(b), a.max(b));
+        let Some(lost) = self.list.remove(&gone) else { return };
+        if let Some(piece) = self.list.get_mut(&into) {
+            piece.work += lost.work;
+            piece.atoms.extend(lost.atoms);
+            piece.atoms.sort_unstable();
+        }
+        let named = |piece: usize| if piece == gone { into } else { piece };
+        let mut edges = Edges::new();
+        for ((from, to), bytes) in &self.edges {
+            let (from, to) = (named(*from), named(*to));
+            if from != to {
+                *edges.entry((from, to)).or_insert(0.0) += bytes;
+            }
+        }
+        self.edges = edges;
+    }
+
+    /// Whether a way leads from one piece to the other past the edge between them.
+    fn has_detour(&self, from: usize, to: usize) -> bool {
+        let mut queue: Vec<usize> = self.after(from).into_iter().filter(|next| *next != to).collect();
+        let mut seen: BTreeSet<usize> = queue.iter().copied().collect();
+        while let Some(piece) = queue.pop() {
+            if piece == to {
+                return true;
+            }
+            queue.extend(self.after(piece).into_iter().filter(|next| seen.insert(*next)));
+        }
+        false
+    }
+
+    /// The work of the longest way from each piece to the end, itself among it; `joined` counts as one piece.
+    fn to_the_end(&self, joined: Option<(usize, usize)>) -> BTreeMap<usize, f64> {
+        let named = |piece: usize| match joined {
+            Some((gone, into)) if piece == gone => into,
+            _ => piece,
+        };
+        let mut left: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        let mut sources: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for (from, to) in self.edges.keys().map(|(from, to)| (named(*from), named(*to))) {
+            if from != to {
+                left.entry(from).or_default().insert(to);
+                sources.entry(to).or_default().insert(from);
+            }
+        }
+        let mut work: BTreeMap<usize, f64> = BTreeMap::new();
+        self.list.iter().for_each(|(number, piece)| *work.entry(named(*number)).or_insert(0.0) += piece.work);
+        let mut ends: Vec<usize> = work.keys().copied().filter(|piece| !left.contains_key(piece)).collect();
+        let mut longest: BTreeMap<usize, f64> = BTreeMap::new();
+        while let Some(piece) = ends.pop() {
+            let way = longest.get(&piece).copied().unwrap_or(0.0) + work[&piece];
+            longest.insert(piece, way);
+            for source in sources.get(&piece).into_iter().flatten() {
+                let behind = longest.entry(*source).or_insert(0.0);
+                *behind = behind.max(way);
+                if let Some(open) = left.get_mut(source) {
+                    open.remove(&piece);
+                    if open.is_empty() {
+                        ends.push(*source);
+                    }
+                }
+            }
+        }
+        longest
+    }
+
+    fn longest(&self, joined: Option<(usize, usize)>) -> f64 {
+        self.to_the_end(joined).into_values().fold(0.0, f64::max)
+    }
+
+    /// Merges what is too small into a neighbour, and everything into one where branches gain nothing.
+    fn merge_small(&mut self) {
+        let least = MIN_WORK.max(self.total * MIN_SHARE);
+        let mut stuck = BTreeSet::new();
+        loop {
+            let small =
+                self.list.iter().filter(|(number, piece)| piece.work < least && !stuck.contains(*number));
+            let Some(number) = small.min_by(|a, b| a.1.work.total_cmp(&b.1.work)).map(|(number, _)| *number)
+            else {
+                break;
+            };
+            let beside = self.edges.iter().filter(|((from, to), _)| [*from, *to].contains(&number));
+            let beside = beside.filter(|((from, to), _)| !self.has_detour(*from, *to));
+            let key = |from: usize, to: usize, bytes: f64| {
+                (self.longest((self.list.len() <= MANY).then_some((from, to))), -bytes)
+            };
+            let best = beside.map(|((from, to), bytes)| (key(*from, *to, *bytes), (*from, *to)));
+            match best.min_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))) {
+                Some((_, (from, to))) => self.merge(from, to),
+                None => _ = stuck.insert(number),
+            }
+        }
+        self.join_chains();
+        if self.longest(None) >= self.total * NO_GAIN {
+            self.merge_to(1);
+        }
+    }
+
+    /// Merges until there are no more than `count`.
+    fn merge_to(&mut self, count: usize) {
+        while self.list.len() > count {
+            let most = self.edges.values().copied().fold(1.0, f64::max);
+            let score = |from: usize, to: usize, bytes: f64| {
+                let work = self.list[&from].work + self.list[&to].work;
+                let longest = if self.list.len() <= MANY { self.longest(Some((from, to))) } else { 0.0 };
+                (work + longest) / self.total - BYTES_WEIGHT * bytes / most / count as f64
+            };
+            let near = self.edges.iter().filter(|((from, to), _)| !self.has_detour(*from, *to));
+            let best = near.map(|((from, to), bytes)| (score(*from, *to, *bytes), (*from, *to)));
+            let best = best.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, pair)| pair);
+            let Some((from, to)) = best.or_else(|| self.two_smallest()) else { return };
+            self.merge(from, to);
+        }
+    }
+
+    /// The two pieces with the least work; where there are no edges, any two can be merged.
+    fn two_smallest(&self) -> Option<(usize, usize)> {
+        let mut all: Vec<usize> = self.list.keys().copied().collect();
+        all.sort_by(|a, b| self.list[a].work.total_cmp(&self.list[b].work));
+        Some((*all.first()?, *all.get(1)?))
+    }
+
+    /// Divides the largest pieces until there are `count`, if there are so many atoms.
+    fn split_to(&mut self, count: usize) {
+        while self.list.len() < count {
+            let divisible = self.list.iter().filter(|(_, piece)| piece.atoms.len() > 1);
+            let largest = divisible.max_by(|a, b| a.1.work.total_cmp(&b.1.work)).map(|(number, _)| *number);
+            let Some(number) = largest else { return };
+            self.split(number);
+        }
+    }
+
+    /// Divides a piece in two: atoms up to a place, and those behind it, which can't be waited for by the former.
+    fn split(&mut self, number: usize) {
+        let Some(Piece { atoms, work }) = self.list.remove(&number) else { return };
+        let bytes_at = |at: usize| -> f64 {
+            let edges = atoms[at..].iter().flat_map(|to| &self.graph.atoms[*to].after);
+            edges.filter(|edge| atoms[..at].contains(&edge.from)).map(|edge| edge.bytes).sum()
+        };
+        let crossing: Vec<f64> = (1..atoms.len()).map(bytes_at).collect();
+        let most = crossing.iter().copied().fold(1.0, f64::max);
+        let mut first = 0.0;
+        let mut best = (f64::INFINITY, 1);
+        for (at, bytes) in (1..atoms.len()).zip(&crossing) {
+            first += self.graph.atoms[atoms[at - 1]].work;
+            let score = (work - 2.0 * first).abs() / work + BYTES_WEIGHT * bytes / most;
+            if score < best.0 {
+                best = (score, at);
+            }
+        }
+        let (head, tail) = atoms.split_at(best.1);
+        for part in [head, tail] {
+            let work = part.iter().map(|atom| self.graph.atoms[*atom].work).sum();
+            let name = part[part.len() - 1];
+            self.list.insert(name, Piece { atoms: part.to_vec(), work });
+        }
+        self.edges = self.edges_between();
+    }
+
+    /// The edges anew.
+    fn edges_between(&self) -> Edges {
+        let mut of = vec![0; self.graph.atoms.len()];
+        for (number, piece) in &self.list {
+            piece.atoms.iter().for_each(|atom| of[*atom] = *number);
+        }
+        let mut edges = Edges::new();
+        for (to, atom) in self.graph.atoms.iter().enumerate() {
+            for edge in atom.after.iter().filter(|edge| of[edge.from] != of[to]) {
+                *edges.entry((of[edge.from], of[to])).or_insert(0.0) += edge.bytes;
+            }
+        }
+        edges
+    }
+
+    /// The pieces, each behind those that it waits for; of those that could come next, the one with the longest way to
+    /// the end.
+    fn in_order(mut self) -> Vec<Vec<usize>> {
+        let way = self.to_the_end(None);
+        let mut order = Vec::with_capacity(self.list.len());
+        while !self.list.is_empty() {
+            let free = self.list.keys().copied().filter(|piece| {
+                !self.edges.keys().any(|(from, to)| to == piece && self.list.contains_key(from))
+            });
+            let Some(next) = free.max_by(|a, b| way[a].total_cmp(&way[b]).then(b.cmp(a))) else { break };
+            order.extend(self.list.remove(&next).map(|piece| piece.atoms));
+        }
+        order
+    }
+}

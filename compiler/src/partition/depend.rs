@@ -1,0 +1,118 @@
+//! What must run before what.
+
+use crate::{
+    error::{Error, Result},
+    kernel::{Control, Partition, Program, cost, partition::waits, uses::Uses},
+};
+use num_traits::ToPrimitive;
+use std::{collections::BTreeSet, ops::Range};
+use symshape::{Dim, Symbol};
+
+/// Kernels that are never parted: one, or an outermost region.
+pub(super) struct Atom {
+    /// Their places in the program.
+    pub(super) kernels: Range<usize>,
+    /// The atoms that it waits for, none that another of them implies.
+    pub(super) after: Vec<Edge>,
+    /// Estimated work at sizes in the middle of their ranges, at least 1.
+    pub(super) work: f64,
+    name: String,
+}
+
+/// A dependency.
+#[derive(Clone, Copy)]
+pub(super) struct Edge {
+    /// The atom that is waited for.
+    pub(super) from: usize,
+    /// Bytes that pass, at sizes in the middle of their ranges.
+    pub(super) bytes: f64,
+}
+
+/// The atoms in the order of the program, and their dependencies, which all lead from earlier to later ones.
+pub(super) struct Graph {
+    pub(super) atoms: Vec<Atom>,
+}
+
+impl Graph {
+    /// The dependencies of a program's kernels.
+    pub(super) fn of(program: &Program) -> Result<Graph> {
+        let ranges = atoms(program)?;
+        let uses: Vec<Uses> = ranges.iter().map(|kernels| Uses::of(program, kernels.clone())).collect();
+        let mut atoms: Vec<Atom> = Vec::with_capacity(uses.len());
+        let mut before: Vec<BTreeSet<usize>> = Vec::with_capacity(uses.len());
+        for (number, later) in uses.iter().enumerate() {
+            let (mut after, mut known) = (Vec::new(), BTreeSet::new());
+            for from in (0..number).rev() {
+                if known.contains(&from) {
+                    continue;
+                }
+                if uses[from].holds_up(later, program) {
+                    after.push(Edge { from, bytes: bytes_between(program, &uses[from], later) });
+                    known.insert(from);
+                    known.extend(&before[from]);
+                }
+            }
+            after.reverse();
+            before.push(known);
+            let kernels = ranges[number].clone();
+            let work =
+                kernels.clone().map(|idx| middle(program, &cost::work(program, &program.kernels[idx].body)));
+            let name = program.kernels[kernels.start].name.clone();
+            atoms.push(Atom { work: work.sum::<f64>().max(1.0), kernels, after, name });
+        }
+        Ok(Graph { atoms })
+    }
+
+    /// What a piece is called: as the atom in it that is the most work.
+    pub(super) fn name(&self, piece: &[usize]) -> String {
+        let most = piece.iter().rev().max_by(|a, b| self.atoms[**a].work.total_cmp(&self.atoms[**b].work));
+        most.map_or_else(String::new, |atom| self.atoms[*atom].name.clone())
+    }
+}
+
+/// The value of an expression with every symbol in the middle of its range, as factors go.
+fn middle(program: &Program, dim: &Dim) -> f64 {
+    let value_of = |symbol: &Symbol| {
+        let bounds = program.facts.bounds(&Dim::from(symbol));
+        let (lo, hi) = (bounds.lo?.to_f64()?.max(1.0), bounds.hi?.to_f64()?.max(1.0));
+        Some((lo * hi).sqrt().round().to_i64()?.into())
+    };
+    dim.eval(&value_of).ok().and_then(|value| value.to_f64()).unwrap_or(1.0)
+}
+
+/// Bytes of the buffers that both touch.
+fn bytes_between(program: &Program, a: &Uses, b: &Uses) -> f64 {
+    a.buffers()
+        .filter(|buffer| b.touches(*buffer))
+        .map(|id| middle(program, &program.buffers[id].bytes()))
+        .sum()
+}
+
+/// The kernels of each atom.
+fn atoms(program: &Program) -> Result<Vec<Range<usize>>> {
+    let (mut list, mut depth, mut begin) = (Vec::new(), 0_usize, 0);
+    for (idx, kernel) in program.kernels.iter().enumerate() {
+        match &kernel.control {
+            Some(Control::If(_) | Control::While(_)) => depth += 1,
+            Some(Control::End) => {
+                depth = depth.checked_sub(1).ok_or_else(|| Error::internal("an `end` of nothing"))?;
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            list.push(begin..idx + 1);
+            begin = idx + 1;
+        }
+    }
+    Ok(list)
+}
+
+/// Leaves of each partition's dependencies those that no other one implies, in ascending order.
+pub(super) fn reduce(partitions: &mut [Partition]) {
+    let all = waits(partitions);
+    for partition in partitions {
+        let direct: BTreeSet<usize> = partition.after.iter().copied().collect();
+        let implied = |other: &usize| direct.iter().any(|between| all[*between].contains(other));
+        partition.after = direct.iter().copied().filter(|other| !implied(other)).collect();
+    }
+}
