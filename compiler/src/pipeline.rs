@@ -1,4 +1,4 @@
-//! The stages in order: graph → better graph → kernels → plan → machine code → artefact.
+//! The stages in order: graph → better graph → kernels → partitions → plan → machine code → artefact.
 //!
 //! In debug builds every stage's result is verified by code that did not make it. The names of the stages are those of
 //! `symc compile --emit`.
@@ -8,8 +8,8 @@ use crate::{
     emit,
     error::{At, Result},
     graph::Graph,
-    kernel::{self, Program},
-    lower, opt, plan,
+    kernel::{self, Policies, Program},
+    lower, opt, partition, plan,
     plan::Plan,
     schedule,
     target::Target,
@@ -34,21 +34,43 @@ pub const WORKERS: u32 = 4;
 /// # Errors
 /// When the graph asks for what the compiler can't do, or a size has no bound.
 pub fn lower(graph: &Graph) -> Result<Lowered> {
-    lower_for(graph, WORKERS)
+    lower_with(graph, &Settings::default())
 }
 
-/// The graph as kernels with a plan, for up to so many threads.
+/// The name of the target that machine code is made for.
+pub const CPU: &str = "cpu";
+
+/// How a graph is lowered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Threads that calls can use in full.
+    pub workers: u32,
+    /// Partitions of the network.
+    pub partitions: partition::Count,
+    /// The orders in which partitions may run.
+    pub policies: Policies,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { workers: WORKERS, partitions: partition::Count::None, policies: Policies::Serial }
+    }
+}
+
+/// The graph as kernels with a plan.
 ///
 /// # Errors
 /// As [`lower()`].
-pub fn lower_for(graph: &Graph, workers: u32) -> Result<Lowered> {
+pub fn lower_with(graph: &Graph, settings: &Settings) -> Result<Lowered> {
     let mut graph = graph.clone();
     opt::optimize(&mut graph).at(|| "optimize")?;
     let mut program = lower::lower(&graph).at(|| "lower")?;
     verify(&program).at(|| "lower")?;
     schedule::schedule(&mut program).at(|| "schedule")?;
-    program.workers = workers;
+    program.workers = settings.workers;
     verify(&program).at(|| "schedule")?;
+    partition::partition(&mut program, settings.partitions, settings.policies, CPU).at(|| "partition")?;
+    verify(&program).at(|| "partition")?;
     let plan = plan::plan(&program, &plan::Options::default()).at(|| "plan")?;
     if cfg!(debug_assertions) {
         plan::verify::verify(&program, &plan).at(|| "plan")?;

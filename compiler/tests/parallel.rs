@@ -159,7 +159,7 @@ fn every_way_of_sharing_gives_the_same_bits() {
 
 fn exec(calls: &AtomicUsize) -> Exec {
     let host = ptr::from_ref(calls).cast_mut().cast();
-    Exec { host, threads: 4, parallel_for: Some(four_threads), error: ptr::null_mut() }
+    Exec { host, threads: 4, policy: 0, parallel_for: Some(four_threads), error: ptr::null_mut() }
 }
 
 fn inputs(n: i64, row: impl Fn(i64) -> i64) -> Vec<Vec<u8>> {

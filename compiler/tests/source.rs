@@ -15,7 +15,9 @@ use symshape_compiler::{
 
 /// Writes the source of `graph` into a folder and compiles the program around it.
 fn compile(graph: &Graph) -> Program {
-    let lowered = pipeline::lower_for(graph, 1).unwrap_or_else(|error| panic!("{}: {error}", graph.name));
+    let lowered =
+        pipeline::lower_with(graph, &pipeline::Settings { workers: 1, ..pipeline::Settings::default() })
+            .unwrap_or_else(|error| panic!("{}: {error}", graph.name));
     let name = &lowered.program.name;
     let source =
         pipeline::source(&lowered, &format!("{name}.h")).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -53,7 +55,8 @@ fn source_of_random_graphs_computes_what_they_say() {
         let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { continue };
         let Ok(expected) = graph::eval::eval(&graph, &inputs) else { continue };
         let bound_by_inputs =
-            pipeline::lower_for(&graph, 1).is_ok_and(|lowered| pipeline::source(&lowered, "h").is_ok());
+            pipeline::lower_with(&graph, &pipeline::Settings { workers: 1, ..pipeline::Settings::default() })
+                .is_ok_and(|lowered| pipeline::source(&lowered, "h").is_ok());
         if !bound_by_inputs || inputs.is_empty() {
             continue;
         }
@@ -88,7 +91,9 @@ fn snippets_of_the_docs_compile() {
     };
     let model = import::Model::open(std::path::Path::new(path)).expect("the bundled model");
     let graph = import::import(&model, &options).expect("the bundled model");
-    let lowered = pipeline::lower_for(&graph, 1).expect("supported");
+    let lowered =
+        pipeline::lower_with(&graph, &pipeline::Settings { workers: 1, ..pipeline::Settings::default() })
+            .expect("supported");
     let source = pipeline::source(&lowered, "block.h").expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("block.h"), source.header).expect("a header");

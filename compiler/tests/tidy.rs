@@ -44,6 +44,7 @@ const UNSAFE: &[&str] = &[
     "runtime/src/loader.rs",
     "runtime/src/mmap.rs",
     "runtime/src/model.rs",
+    "runtime/src/partitions.rs",
     "runtime/src/pool.rs",
 ];
 

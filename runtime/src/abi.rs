@@ -10,11 +10,14 @@ use core::ffi::{c_char, c_void};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"symshape");
 
 /// Version of this ABI; a loader refuses a descriptor with another one.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// Flag of a [`ModelDesc`]: symbols without a declared upper bound have one that no machine reaches, and a context
 /// takes memory as calls need it.
 pub const GROWS: u64 = 1;
+
+/// Flag of a [`ModelDesc`]: memory is planned such that partitions may run in any order that respects their dependencies.
+pub const ANY_ORDER: u64 = 2;
 
 /// Name under which a shared object exports its [`ModelDesc`].
 pub const DESC_SYMBOL: &str = "symshape_model";
@@ -39,6 +42,21 @@ pub enum Code {
     Contradiction = 6,
     /// A function that the model calls returned another value than zero, see [`Callee`].
     CalleeFailed = 7,
+    /// Partitions were to run at once, and the artefact's memory is not planned for it.
+    NotPlanned = 8,
+}
+
+/// How the partitions of an artefact that has some are run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u32)]
+pub enum Policy {
+    /// Whatever is estimated to be faster for the dims and threads of the call.
+    #[default]
+    Auto = 0,
+    /// One after another, the kernels of each on all threads.
+    Serial = 1,
+    /// Those that don't wait for each other at once, each on one thread.
+    Parallel = 2,
 }
 
 /// What went wrong in a call: filled by `check` and `run` when they return non-zero.
@@ -81,6 +99,8 @@ pub struct Exec {
     pub host: *mut c_void,
     /// Number of workers that may run at once, at least 1; worker ids are below it.
     pub threads: u32,
+    /// One of [`Policy`].
+    pub policy: u32,
     /// Runs `task(data, b, e, w)` over disjoint ranges that cover `0..count`, and returns when all are done.
     pub parallel_for:
         Option<unsafe extern "C" fn(host: *mut c_void, count: i64, task: Task, data: *mut c_void)>,
@@ -105,6 +125,52 @@ pub type RunFn = unsafe extern "C" fn(
     arena: *mut c_void,
     exec: *const Exec,
 ) -> i32;
+
+/// Checks the contract as [`RunFn`] does and prepares `frame`, [`ModelDesc::frame_bytes`] bytes at a multiple of 64, for
+/// the partitions of one call; what the other arguments point to must stay until the last of them has run.
+pub type BeginFn = unsafe extern "C" fn(
+    inputs: *const *const c_void,
+    outputs: *const *mut c_void,
+    dims: *mut i64,
+    arena: *mut c_void,
+    exec: *const Exec,
+    frame: *mut c_void,
+) -> i32;
+/// Runs a partition, when all that it waits for has run in this frame; kernels use the threads of the frame's `exec`.
+pub type PartitionFn = unsafe extern "C" fn(frame: *mut c_void) -> i32;
+/// Estimated work of a partition on so many threads, in multiplications with addition of a vector unit.
+pub type CostFn = unsafe extern "C" fn(dims: *const i64, threads: u32) -> i64;
+/// Writes where a partition's part of the arena begins and ends, in bytes, for these dims; fails where there is no such
+/// partition.
+pub type ArenaSliceFn = unsafe extern "C" fn(partition: u32, dims: *const i64, slice: *mut usize) -> i32;
+
+/// An entry of an artefact's table: kernels that run as one step.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PartitionDesc {
+    /// Its name.
+    pub name: *const c_char,
+    /// The name of the target that it runs on.
+    pub target: *const c_char,
+    /// See [`PartitionFn`].
+    pub run: PartitionFn,
+    /// See [`CostFn`].
+    pub cost: CostFn,
+    /// The cost on one thread, for people.
+    pub cost_formula: *const c_char,
+    /// The partitions that must have run before: earlier entries of the table.
+    pub after: *const u32,
+    /// The symbols that it uses, as places in `dims`.
+    pub symbols: *const u32,
+    /// Entries of `after`.
+    pub n_after: u32,
+    /// Entries of `symbols`.
+    pub n_symbols: u32,
+    /// Partitions of one stage may run at once; those of earlier stages are done before any of a later one.
+    pub stage: u32,
+    /// Zero.
+    pub reserved: u32,
+}
 
 /// A symbol of the contract.
 #[derive(Clone, Copy, Debug)]
@@ -178,8 +244,18 @@ pub struct ModelDesc {
     pub run: RunFn,
     /// Sizes that are found while running: so many places follow the symbols in `dims`.
     pub n_found: u64,
-    /// What is special about the model: [`GROWS`] or nothing.
+    /// What is special about the model: [`GROWS`], [`ANY_ORDER`], both or nothing.
     pub flags: u64,
+    /// Entries of `partitions`; 0 where the model is in one piece.
+    pub n_partitions: u64,
+    /// The table, or null.
+    pub partitions: *const PartitionDesc,
+    /// Bytes of a call's frame, see [`BeginFn`].
+    pub frame_bytes: u64,
+    /// Null where there are no partitions.
+    pub begin: Option<BeginFn>,
+    /// Null where there are no partitions.
+    pub arena_slice: Option<ArenaSliceFn>,
 }
 
 /// A tensor of a [`Call`]: dense and row-major, its memory aligned to its elements.

@@ -5,7 +5,7 @@
 //! `check`), then the output buffers, and only then does anything get written.
 
 use crate::{
-    CallError, Model, OpenError, TensorMut, TensorRef,
+    CallError, Model, OpenError, Policy, TensorMut, TensorRef,
     arena::{ALIGN_BYTES, Arena},
     desc::{Broken, Slots},
     error::TensorName,
@@ -63,6 +63,8 @@ pub struct Context {
     pub(crate) slots: Slots,
     #[cfg(feature = "std")]
     pub(crate) pool: Option<crate::pool::Pool>,
+    pub(crate) policy: Policy,
+    pub(crate) steps: crate::partitions::Memory,
     in_shapes: Vec<i64>,
     pub(crate) dims: Vec<i64>,
     /// The outputs' shapes, one after another, as of the last successful check.
@@ -118,6 +120,8 @@ impl Context {
             slots: Slots::new(model.inputs().len(), model.outputs().len()),
             #[cfg(feature = "std")]
             pool: None,
+            policy: Policy::Auto,
+            steps: crate::partitions::Memory::new(model),
             in_shapes: alloc::vec![0; in_axes],
             dims: alloc::vec![0; model.desc.n_dims()],
             out_shapes: alloc::vec![0; out_axes],
@@ -138,6 +142,11 @@ impl Context {
             _ => Some(crate::pool::Pool::new(threads).map_err(|_| OpenError::Threads { threads })?),
         };
         Ok(())
+    }
+
+    /// How calls run the partitions of a model that has some, from now on; results are the same bits for any policy.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
     }
 
     /// The model that it calls.
@@ -207,6 +216,16 @@ impl Context {
     /// When anything about the tensors breaks the contract; nothing was written then. Or when the model meets, in the
     /// data, an index that lies outside what it addresses; the outputs are undefined then.
     pub fn run(&mut self, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) -> Result<(), CallError> {
+        self.bind_into(inputs, outputs)?;
+        self.call(inputs)
+    }
+
+    /// Checks the contract and the buffers, and makes everything ready for a call into them.
+    pub(crate) fn bind_into(
+        &mut self,
+        inputs: &[TensorRef<'_>],
+        outputs: &mut [TensorMut<'_>],
+    ) -> Result<(), CallError> {
         self.bind(inputs)?;
         let expected = self.model.outputs().len();
         if outputs.len() != expected {
@@ -216,8 +235,7 @@ impl Context {
             self.accept(idx, output)?;
             self.slots.set_output(idx, output.bytes().as_mut_ptr());
         }
-        self.make_room(false)?;
-        self.call(inputs)
+        self.make_room(false)
     }
 
     /// Runs the model into the context's own memory, where the outputs stay until the next call.

@@ -5,7 +5,11 @@
 
 use crate::{
     DType, OpenError, SymbolInfo, TensorInfo,
-    abi::{ABI_VERSION, Code, Error, Exec, GROWS, MAGIC, ModelDesc, SymbolDesc, TensorDesc},
+    abi::{
+        ABI_VERSION, ANY_ORDER, Code, Error, Exec, GROWS, MAGIC, ModelDesc, PartitionDesc, SymbolDesc,
+        TensorDesc,
+    },
+    partitions::PartitionInfo,
 };
 use alloc::{string::String, sync::Arc, vec::Vec};
 use core::{
@@ -27,6 +31,7 @@ pub(crate) struct Desc {
     pub(crate) symbols: Vec<SymbolInfo>,
     pub(crate) inputs: Vec<TensorInfo>,
     pub(crate) outputs: Vec<TensorInfo>,
+    pub(crate) partitions: Vec<PartitionInfo>,
     _keep: Keep,
 }
 
@@ -60,6 +65,11 @@ impl Desc {
             if raw.n_found > u64::from(MAX_ENTRIES) {
                 return Err(OpenError::Malformed("a table has too many entries"));
             }
+            let n_partitions = u32::try_from(raw.n_partitions).unwrap_or(u32::MAX);
+            let partitions = table(raw.partitions, n_partitions)?;
+            if n_partitions > 0 && (raw.begin.is_none() || raw.arena_slice.is_none()) {
+                return Err(OpenError::Malformed("its partitions have no functions"));
+            }
             Ok(Desc {
                 raw,
                 name: string(raw.name)?,
@@ -67,6 +77,11 @@ impl Desc {
                 symbols: symbols.iter().map(|desc| symbol(desc)).collect::<Result<_, _>>()?,
                 inputs: inputs.iter().map(|desc| tensor(desc)).collect::<Result<_, _>>()?,
                 outputs: outputs.iter().map(|desc| tensor(desc)).collect::<Result<_, _>>()?,
+                partitions: partitions
+                    .iter()
+                    .enumerate()
+                    .map(|(number, desc)| partition(number, desc, raw.n_symbols))
+                    .collect::<Result<_, _>>()?,
                 _keep: keep,
             })
         }
@@ -85,6 +100,67 @@ impl Desc {
     /// Whether contexts take memory as calls need it.
     pub(crate) fn grows(&self) -> bool {
         self.raw.flags & GROWS != 0
+    }
+
+    /// Whether partitions may run in any order that respects their dependencies.
+    pub(crate) fn any_order(&self) -> bool {
+        self.raw.flags & ANY_ORDER != 0
+    }
+
+    /// Bytes of a call's frame.
+    pub(crate) fn frame_bytes(&self) -> usize {
+        self.raw.frame_bytes as usize
+    }
+
+    /// Estimated work of a partition for dims that lie within the contract.
+    pub(crate) fn cost(&self, partition: usize, dims: &[i64], threads: u32) -> i64 {
+        assert!(dims.len() >= self.symbols.len() && partition < self.partitions.len());
+        // SAFETY: the table has this entry; one dim for each symbol; the function only computes.
+        unsafe { ((*self.raw.partitions.add(partition)).cost)(dims.as_ptr(), threads) }
+    }
+
+    /// A partition's part of the arena for dims that lie within the contract.
+    pub(crate) fn arena_slice(&self, partition: usize, dims: &[i64]) -> core::ops::Range<usize> {
+        assert!(dims.len() >= self.symbols.len() && partition < self.partitions.len());
+        let mut slice = [0_usize; 2];
+        if let Some(function) = self.raw.arena_slice {
+            // SAFETY: one dim for each symbol, and room for two offsets.
+            let code = unsafe { function(partition as u32, dims.as_ptr(), slice.as_mut_ptr()) };
+            debug_assert_eq!(code, 0, "the partition exists");
+        }
+        slice[0]..slice[1]
+    }
+
+    /// Prepares `frame` for the partitions of one call.
+    ///
+    /// # Safety
+    /// As [`Desc::run`]; `frame` is memory of `frame_bytes()` bytes at a multiple of 64; all that is pointed to, `exec` and
+    /// its error among it, stays until the last partition has run.
+    pub(crate) unsafe fn begin(
+        &self,
+        slots: &Slots,
+        dims: &mut [i64],
+        arena: *mut u8,
+        exec: *const Exec,
+        frame: *mut u8,
+    ) -> i32 {
+        assert!(dims.len() == self.n_dims());
+        assert!(slots.inputs.len() == self.inputs.len() && slots.outputs.len() == self.outputs.len());
+        let begin = self.raw.begin.expect("looked at when the descriptor was read");
+        let (inputs, outputs) = (slots.inputs.as_ptr(), slots.outputs.as_ptr());
+        // SAFETY: the caller's promise.
+        unsafe { begin(inputs, outputs, dims.as_mut_ptr(), arena.cast(), exec, frame.cast()) }
+    }
+
+    /// Runs a partition.
+    ///
+    /// # Safety
+    /// `frame` was prepared by [`Desc::begin`], whose promises still hold; all that the partition waits for has run in it,
+    /// this one has not; where the artefact is not planned for any order, all earlier ones have.
+    pub(crate) unsafe fn step(&self, partition: usize, frame: *mut u8) -> i32 {
+        assert!(partition < self.partitions.len());
+        // SAFETY: the table has this entry, and the caller's promise.
+        unsafe { ((*self.raw.partitions.add(partition)).run)(frame.cast()) }
     }
 
     /// The bound of the arena as the descriptor states it.
@@ -252,7 +328,7 @@ impl Broken {
 }
 
 /// An error that says nothing yet.
-fn no_error() -> Error {
+pub(crate) fn no_error() -> Error {
     Error {
         code: 0,
         tensor: u32::MAX,
@@ -268,7 +344,7 @@ fn no_error() -> Error {
 }
 
 /// A generated function's code and error as a result; the code returned is the one believed.
-fn outcome(code: i32, error: Error) -> Result<(), Error> {
+pub(crate) fn outcome(code: i32, error: Error) -> Result<(), Error> {
     if code == Code::Ok as i32 { Ok(()) } else { Err(Error { code, ..error }) }
 }
 
@@ -334,4 +410,31 @@ unsafe fn tensor(desc: &TensorDesc) -> Result<TensorInfo, OpenError> {
     let max_bytes =
         usize::try_from(desc.max_bytes).map_err(|_| OpenError::Malformed("a tensor exceeds the memory"))?;
     Ok(TensorInfo { name, dtype, dims, max_bytes })
+}
+
+/// A copy of an entry of the table of partitions; what it waits for are earlier entries.
+///
+/// # Safety
+/// Its pointers are as the ABI says.
+unsafe fn partition(number: usize, desc: &PartitionDesc, n_symbols: u32) -> Result<PartitionInfo, OpenError> {
+    // SAFETY: the caller's promise.
+    let (after, symbols) =
+        unsafe { (table(desc.after, desc.n_after)?, table(desc.symbols, desc.n_symbols)?) };
+    if after.iter().any(|other| *other as usize >= number)
+        || symbols.iter().any(|symbol| *symbol >= n_symbols)
+    {
+        return Err(OpenError::Malformed("a partition waits for a later one, or uses an unknown symbol"));
+    }
+    let numbers = |list: &[u32]| list.iter().map(|number| *number as usize).collect();
+    // SAFETY: the caller's promise.
+    unsafe {
+        Ok(PartitionInfo {
+            name: string(desc.name)?,
+            target: string(desc.target)?,
+            cost: string(desc.cost_formula)?,
+            after: numbers(after),
+            symbols: numbers(symbols),
+            stage: desc.stage as usize,
+        })
+    }
 }

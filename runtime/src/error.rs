@@ -78,6 +78,12 @@ pub enum QueryError {
         /// What was asked for.
         name: String,
     },
+    /// The model's table has no such entry.
+    #[error("the model has no partition number {number}")]
+    NoPartition {
+        /// What was asked for.
+        number: usize,
+    },
     /// The model has no such output.
     #[error("the model has no output number {idx}")]
     NoOutput {
@@ -237,9 +243,50 @@ pub enum CallError {
     /// A function that the model calls failed.
     #[error("{0}")]
     CalleeFailed(Broken),
+    /// Partitions were to run at once, and the artefact's memory is not planned for it.
+    #[error("{0}")]
+    NotPlanned(Broken),
+    /// The caller's policy ended before all partitions had run.
+    #[error("partition `{partition}` was not run")]
+    NotRun {
+        /// Which one: the first that is missing.
+        partition: String,
+    },
     /// The artefact reports something that this version does not know.
     #[error("{0}")]
     Unknown(Broken),
+}
+
+/// Why a partition was not run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum StepError {
+    /// The table has no such entry.
+    #[error("the model has no partition number {number}")]
+    NoPartition {
+        /// What was asked for.
+        number: usize,
+    },
+    /// Another one must have run before.
+    #[error("partition {number} waits for partition {other}")]
+    TooEarly {
+        /// What was asked for.
+        number: usize,
+        /// What it waits for.
+        other: usize,
+    },
+    /// It has run in this call, or is running.
+    #[error("partition {number} has run already, or is running")]
+    Twice {
+        /// What was asked for.
+        number: usize,
+    },
+    /// It met an error, which the call will return.
+    #[error("partition {number} failed")]
+    Failed {
+        /// What was asked for.
+        number: usize,
+    },
 }
 
 impl CallError {
@@ -253,6 +300,7 @@ impl CallError {
             5 => CallError::IndexOutOfBounds(broken),
             6 => CallError::Contradiction(broken),
             7 => CallError::CalleeFailed(broken),
+            8 => CallError::NotPlanned(broken),
             _ => CallError::Unknown(broken),
         }
     }
@@ -275,6 +323,7 @@ impl fmt::Display for Broken {
             (5, _) => write!(f, "meets the index {value}, outside {}..={}", self.lo(), self.hi())?,
             (6, _) => f.write_str("can't be computed at these sizes")?,
             (7, _) => write!(f, "calls {symbol}, which fails with code {value}")?,
+            (8, _) => f.write_str("partitions can't run at once")?,
             (code, _) => write!(f, "failed with code {code}")?,
         }
         match (self.code(), self.declared(), why) {

@@ -46,20 +46,23 @@ mod loader;
 #[cfg(feature = "std")]
 mod mmap;
 mod model;
+mod partitions;
 mod pool;
 mod stream;
 mod tensor;
 
+pub use abi::Policy;
 #[cfg(feature = "std")]
 pub use batcher::{BatchError, BatchOptions, Batcher, Ticket};
 pub use context::{Context, Outputs};
 pub use desc::Broken;
 pub use dtype::DType;
 pub use element::Element;
-pub use error::{CallError, OpenError, QueryError, TensorError, TensorName};
+pub use error::{CallError, OpenError, QueryError, StepError, TensorError, TensorName};
 #[cfg(feature = "std")]
 pub use mmap::map_file;
 pub use model::{Model, SymbolInfo, TensorInfo};
+pub use partitions::{PartitionInfo, Steps};
 pub use tensor::{TensorMut, TensorRef};
 
 /// The module of a model that the build script compiled (`symshape_compiler::embed`): a type with the contract as

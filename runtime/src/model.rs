@@ -262,7 +262,7 @@ impl Model {
     }
 
     /// Complains unless there is one allowed value for each symbol.
-    fn allowed(&self, dims: &[i64]) -> Result<(), QueryError> {
+    pub(crate) fn allowed(&self, dims: &[i64]) -> Result<(), QueryError> {
         let symbols = &self.desc.symbols;
         if dims.len() != symbols.len() {
             return Err(QueryError::WrongDimCount { expected: symbols.len(), got: dims.len() });

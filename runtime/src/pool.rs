@@ -24,8 +24,13 @@ use std::{
 };
 
 /// Runs everything on the calling thread.
-pub(crate) const SERIAL: Exec =
-    Exec { host: core::ptr::null_mut(), threads: 1, parallel_for: None, error: core::ptr::null_mut() };
+pub(crate) const SERIAL: Exec = Exec {
+    host: core::ptr::null_mut(),
+    threads: 1,
+    policy: 0,
+    parallel_for: None,
+    error: core::ptr::null_mut(),
+};
 
 /// Rounds of spinning before a thread parks: some 100 microseconds, longer than a call spends between two kernels.
 #[cfg(feature = "std")]
@@ -219,6 +224,7 @@ impl Pool {
         Exec {
             host: Arc::as_ptr(&self.shared).cast_mut().cast(),
             threads: self.shared.seats.len() as u32,
+            policy: 0,
             parallel_for: Some(parallel_for),
             error: core::ptr::null_mut(),
         }

@@ -35,6 +35,9 @@ pub(super) struct Args {
     /// Threads for each call
     #[arg(long, value_name = "T", default_value_t = 1)]
     threads: u32,
+    /// How the partitions of a model that has some are run
+    #[arg(long, value_enum, default_value_t = super::Policy::Auto)]
+    policy: super::Policy,
     /// Time spent at each size
     #[arg(long, value_name = "MS", default_value_t = 60)]
     min_ms: u64,
@@ -63,6 +66,7 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     let mut context =
         Context::new(&loaded.model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     context.set_threads(args.threads).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+    context.set_policy(args.policy.into());
     let mut samples = vec![0_u64; MAX_SAMPLES];
     let mut text = String::with_capacity(4096);
     for (at, inputs) in &cases {

@@ -5,7 +5,8 @@ use crate::{
     codegen::Options,
     emit,
     error::{At, Result},
-    kernel::Space,
+    kernel::{Policies, Space},
+    partition,
     pipeline::{self, Artifact, Lowered},
     target::Target,
 };
@@ -39,9 +40,13 @@ pub(super) struct Args {
     /// Threads that calls can use in full; more of them share what memory there is
     #[arg(long, value_name = "T", default_value_t = pipeline::WORKERS)]
     threads: u32,
-    /// Partitions of the network
-    #[arg(long, value_name = "K", default_value_t = 1)]
-    partitions: u32,
+    /// Cut the network into so many partitions, entries of a table that callers can run in an order of their own; `auto`
+    /// cuts where branches can run at once
+    #[arg(long, value_name = "K")]
+    partitions: Option<partition::Count>,
+    /// In which orders partitions may run: memory is planned for it
+    #[arg(long, value_enum, default_value_t = Orders::Any, requires = "partitions")]
+    policies: Orders,
     /// Let symbols without an upper bound take any value: the memory of a context then grows when a call needs more
     #[arg(long, conflicts_with = "emit")]
     grow: bool,
@@ -67,6 +72,14 @@ enum Precision {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Orders {
+    /// One after another, in the order of the table
+    Serial,
+    /// In any order that respects the dependencies, several at once
+    Any,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Stage {
     Graph,
     Kernel,
@@ -77,9 +90,6 @@ enum Stage {
 
 /// Compiles.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
-    if args.partitions != 1 {
-        return Err(usage("--partitions: only 1 so far"));
-    }
     if args.precision != Precision::F32 {
         return Err(usage("--precision: only f32 so far"));
     }
@@ -97,10 +107,20 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let place = || args.model.display().to_string();
     let options =
         crate::import::ImportOptions { name: args.name.clone(), ..args.contract.options(&args.model)? };
-    let threads = if is_source { 1 } else { args.threads };
+    if is_source && args.partitions.is_some() {
+        return Err(usage("C source has one driver for the whole network: leave --partitions away"));
+    }
+    let settings = pipeline::Settings {
+        workers: if is_source { 1 } else { args.threads },
+        partitions: args.partitions.unwrap_or_default(),
+        policies: match args.policies {
+            Orders::Serial => Policies::Serial,
+            Orders::Any => Policies::Any,
+        },
+    };
     let lowered = if args.grow {
         progress.say("looking for bounds");
-        super::grow::lowered(&args.model, &options, threads)?
+        super::grow::lowered(&args.model, &options, &settings)?
     } else {
         let graph = source::graph(&args.model, &options)?;
         if args.emit == Some(Stage::Graph) {
@@ -108,7 +128,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
             return Ok(Verdict::Yes);
         }
         progress.say("lowering");
-        pipeline::lower_for(&graph, threads).at(place)?
+        pipeline::lower_with(&graph, &settings).at(place)?
     };
     if let Some(stage) = args.emit {
         print(stage, &lowered, &target).at(place)?;

@@ -24,7 +24,7 @@ mod sym;
 mod test;
 
 use crate::error::Result;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use std::process::ExitCode;
 
 /// Ahead-of-time compiler for neural networks whose dimensions are symbols.
@@ -65,6 +65,27 @@ enum Command {
 enum Verdict {
     Yes,
     No,
+}
+
+/// How the partitions of a model that has some are run.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Policy {
+    /// Whatever is estimated to be faster
+    Auto,
+    /// One after another, the kernels of each on all threads
+    Serial,
+    /// Those that don't wait for each other at once, each on one thread
+    Parallel,
+}
+
+impl From<Policy> for symshape_runtime::Policy {
+    fn from(policy: Policy) -> symshape_runtime::Policy {
+        match policy {
+            Policy::Auto => symshape_runtime::Policy::Auto,
+            Policy::Serial => symshape_runtime::Policy::Serial,
+            Policy::Parallel => symshape_runtime::Policy::Parallel,
+        }
+    }
 }
 
 /// Runs the command line; `allocations` counts the heap calls of this process so far.

@@ -25,6 +25,9 @@ pub(super) struct Args {
     /// Threads for the call
     #[arg(long, value_name = "T", default_value_t = 1)]
     threads: u32,
+    /// How the partitions of a model that has some are run
+    #[arg(long, value_enum, default_value_t = super::Policy::Auto)]
+    policy: super::Policy,
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,
@@ -37,6 +40,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let mut context =
         Context::new(&model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     context.set_threads(args.threads).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+    context.set_policy(args.policy.into());
     let place = || args.model.display().to_string();
     let refs = feed::refs(&inputs)?;
     let dims: Vec<i64> = context.bind(&refs).map_err(|error| feed::refused(&error)).at(place)?.to_vec();

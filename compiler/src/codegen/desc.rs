@@ -1,9 +1,13 @@
 //! The tables of the artefact: [`abi::ModelDesc`] and what it points to, as data objects.
 
-use super::unit::{Options, Summary, Unit};
+use super::{
+    function::frame,
+    partitions::Partitions,
+    unit::{Options, Summary, Unit},
+};
 use crate::{
     error::Result,
-    kernel::{Port, contract as kernel_contract},
+    kernel::{Policies, Port, contract as kernel_contract},
     plan,
 };
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
@@ -17,13 +21,14 @@ pub(super) struct Functions {
     pub(super) arena_bytes: FuncId,
     pub(super) output_shape: FuncId,
     pub(super) run: FuncId,
+    pub(super) partitions: Option<Partitions>,
 }
 
 /// A struct, or an array of them, that is being filled in.
 pub(super) struct Table {
     bytes: Vec<u8>,
     pub(super) data: Vec<(usize, DataId)>,
-    functions: Vec<(usize, FuncId)>,
+    pub(super) functions: Vec<(usize, FuncId)>,
 }
 
 impl Table {
@@ -70,16 +75,19 @@ pub(super) fn summary(unit: &mut Unit, functions: &Functions, kernels: usize) ->
     let name = unit.symbol("arena_max");
     arena_max.define(unit, &name, Linkage::Export)?;
     let (desc, desc_name) = model(unit, functions)?;
-    let exports = [
+    let mut exports = vec![
         ("check", functions.check),
         ("arena_bytes", functions.arena_bytes),
         ("output_shape", functions.output_shape),
         ("run", functions.run),
     ];
+    if let Some(partitions) = &functions.partitions {
+        exports.extend([("begin", partitions.begin), ("arena_slice", partitions.arena_slice)]);
+    }
     Ok(Summary {
         desc,
         desc_name,
-        exports: exports.map(|(name, id)| (unit.symbol(name), id)).into(),
+        exports: exports.into_iter().map(|(name, id)| (unit.symbol(name), id)).collect(),
         code_bytes: unit.functions.iter().map(|function| function.code_bytes).sum(),
         functions: std::mem::take(&mut unit.functions),
         const_bytes: unit.const_bytes,
@@ -107,7 +115,17 @@ fn model(unit: &mut Unit, functions: &Functions) -> Result<(DataId, String)> {
     table.data.push((offset_of!(ModelDesc, inputs), inputs));
     table.data.push((offset_of!(ModelDesc, outputs), outputs));
     table.put_i64(offset_of!(ModelDesc, n_found), program.found.len() as i64);
-    table.put_i64(offset_of!(ModelDesc, flags), if unit.options.grows { abi::GROWS as i64 } else { 0 });
+    let any = program.policies == Policies::Any && !program.partitions.is_empty();
+    let flags = [(unit.options.grows, abi::GROWS), (any, abi::ANY_ORDER)];
+    let flags = flags.iter().filter(|(is_so, _)| *is_so).fold(0, |all, (_, flag)| all | flag);
+    table.put_i64(offset_of!(ModelDesc, flags), flags as i64);
+    if let Some(Partitions { table: list, begin, arena_slice }) = functions.partitions {
+        table.put_i64(offset_of!(ModelDesc, n_partitions), program.partitions.len() as i64);
+        table.put_i64(offset_of!(ModelDesc, frame_bytes), i64::from(frame::bytes(program)));
+        table.data.push((offset_of!(ModelDesc, partitions), list));
+        table.functions.push((offset_of!(ModelDesc, begin), begin));
+        table.functions.push((offset_of!(ModelDesc, arena_slice), arena_slice));
+    }
     table.put_i64(offset_of!(ModelDesc, arena_max), unit.plan.arena_max as i64);
     table.put_text(unit, offset_of!(ModelDesc, arena_formula), &plan::arena_formula(program, unit.plan))?;
     table.functions.push((offset_of!(ModelDesc, check), functions.check));

@@ -3,7 +3,7 @@
 //! It allocates nothing and calls nobody but the kernels and, when there is one, the host's `parallel_for`.
 
 use super::{
-    contract, control,
+    contract, control, estimate,
     function::{FuncCtx, frame},
     loops, shape,
     split::{self, Part, Split, way},
@@ -12,27 +12,32 @@ use super::{
 };
 use crate::{
     error::{At, Result},
-    kernel::{Control, Space, Stmt, contract as kernel_contract},
+    kernel::{Control, Space, contract as kernel_contract, cost},
 };
 use cranelift_codegen::ir::{
-    InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value, condcodes::FloatCC, condcodes::IntCC,
-    types,
+    InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value, condcodes::IntCC, types,
 };
 use cranelift_module::{FuncId, Linkage};
-use std::mem::offset_of;
+use std::{mem::offset_of, ops::Range};
 use symshape::Dim;
 use symshape_runtime::abi;
-
-/// Fewer scalar operations than this run faster on one thread than it takes to wake another one.
-const MIN_PARALLEL_OPS: f64 = 200_000.0;
 
 /// An emitted part of a kernel.
 pub(super) struct Emitted<'k> {
     func: FuncId,
     part: Part<'k>,
+    /// An expression over the model's symbols, see [`cost`].
+    work: Dim,
     fails: bool,
     uses_scratch: bool,
     can_share: bool,
+}
+
+impl Emitted<'_> {
+    /// The work, and whether several threads can share it.
+    pub(super) fn estimate(&self, workers: u32) -> (&Dim, bool) {
+        (&self.work, self.can_share && (workers > 1 || !self.uses_scratch))
+    }
 }
 
 /// A step of the list of kernels: one to call, or one that steers others.
@@ -41,11 +46,12 @@ pub(super) enum Step<'k> {
     Control(&'k Control),
 }
 
-/// Emits the functions of all kernels; `level` stands in their names.
-pub(super) fn kernels<'u>(unit: &mut Unit<'u>, level: &str) -> Result<Vec<Step<'u>>> {
+/// Emits the functions of these kernels; `level` stands in their names.
+pub(super) fn kernels<'u>(unit: &mut Unit<'u>, range: Range<usize>, level: &str) -> Result<Vec<Step<'u>>> {
     let program = unit.program;
-    let mut list = Vec::with_capacity(program.kernels.len());
-    for (idx, kernel) in program.kernels.iter().enumerate() {
+    let mut list = Vec::with_capacity(range.len());
+    for idx in range {
+        let kernel = &program.kernels[idx];
         if let Some(control) = &kernel.control {
             list.push(Step::Control(control));
             continue;
@@ -62,7 +68,8 @@ pub(super) fn kernels<'u>(unit: &mut Unit<'u>, level: &str) -> Result<Vec<Step<'
                     Ok(())
                 })
                 .at(|| format!("kernel {idx} ({})", kernel.name))?;
-            list.push(Step::Part(Emitted { func, part, fails, uses_scratch, can_share }));
+            let work = cost::work(program, part.body);
+            list.push(Step::Part(Emitted { func, part, work, fails, uses_scratch, can_share }));
         }
     }
     Ok(list)
@@ -74,16 +81,9 @@ pub(super) fn run(unit: &mut Unit, kernels: &[Step], name: &str, linkage: Linkag
     let id = unit.declare(&name, linkage, &[types::I64; 5], &[types::I32])?;
     unit.define(id, |f, params| {
         let [inputs, outputs, dims, arena, exec] = *params else { return Ok(()) };
-        let (frame, host) = open_frame(f, exec);
-        validate(f, frame, dims)?;
-        fill_frame(f, frame, [inputs, outputs, arena])?;
-        let mut regions = control::Regions::new(frame, dims);
-        for step in kernels {
-            match step {
-                Step::Control(control) => regions.step(f, control)?,
-                Step::Part(emitted) => call_part(f, frame, &host, emitted)?,
-            }
-        }
+        let frame = frame_on_stack(f);
+        let host = open(f, frame, [inputs, outputs, dims, arena, exec])?;
+        steps(f, frame, &host, dims, kernels)?;
         let ok = f.builder.ins().iconst(types::I32, 0);
         f.builder.ins().return_(&[ok]);
         Ok(())
@@ -92,7 +92,7 @@ pub(super) fn run(unit: &mut Unit, kernels: &[Step], name: &str, linkage: Linkag
 }
 
 /// What the host offers.
-struct Host {
+pub(super) struct Host {
     /// Its `parallel_for`, or zero where there is none or one thread only.
     parallel_for: Value,
     /// Its number of threads.
@@ -101,16 +101,52 @@ struct Host {
     data: Value,
 }
 
-/// The frame on the stack, with its error slot and executor set.
-fn open_frame(f: &mut FuncCtx, exec: Value) -> (Value, Host) {
-    let trusted = MemFlagsData::trusted();
-    let program = f.unit.program;
-    let slots = frame::DIMS as u32 + 8 * (program.all_symbols().count() + program.buffers.len()) as u32;
-    let unseen = size_of::<abi::Error>() as u32;
-    let data = StackSlotData::new(StackSlotKind::ExplicitSlot, slots + unseen, 6);
+impl Host {
+    /// What the frame says.
+    pub(super) fn of(f: &mut FuncCtx, frame: Value) -> Host {
+        let [parallel_for, threads, data] = [frame::PARALLEL_FOR, frame::THREADS, frame::HOST]
+            .map(|slot| f.builder.ins().load(types::I64, MemFlagsData::trusted(), frame, slot));
+        Host { parallel_for, threads, data }
+    }
+}
+
+/// Calls the kernels, and does what steers them.
+pub(super) fn steps(f: &mut FuncCtx, frame: Value, host: &Host, dims: Value, kernels: &[Step]) -> Result<()> {
+    let mut regions = control::Regions::new(frame, dims);
+    for step in kernels {
+        match step {
+            Step::Control(control) => regions.step(f, control)?,
+            Step::Part(emitted) => call_part(f, frame, host, emitted)?,
+        }
+    }
+    Ok(())
+}
+
+/// Memory for a frame.
+pub(super) fn frame_on_stack(f: &mut FuncCtx) -> Value {
+    let bytes = frame::bytes(f.unit.program) as u32;
+    let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 6);
     let slot = f.builder.create_sized_stack_slot(data);
-    let base = f.builder.ins().stack_addr(types::I64, slot, 0);
-    let unseen = f.builder.ins().stack_addr(types::I64, slot, slots as i32);
+    f.builder.ins().stack_addr(types::I64, slot, 0)
+}
+
+/// Prepares the frame of a call; the function returns where the contract is broken.
+pub(super) fn open(
+    f: &mut FuncCtx,
+    frame: Value,
+    [inputs, outputs, dims, arena, exec]: [Value; 5],
+) -> Result<Host> {
+    let host = open_frame(f, frame, exec);
+    f.builder.ins().store(MemFlagsData::trusted(), dims, frame, frame::CALLER_DIMS);
+    validate(f, frame, dims)?;
+    fill_frame(f, frame, [inputs, outputs, arena])?;
+    Ok(host)
+}
+
+/// Sets the frame's error slot and executor.
+fn open_frame(f: &mut FuncCtx, base: Value, exec: Value) -> Host {
+    let trusted = MemFlagsData::trusted();
+    let unseen = f.builder.ins().iadd_imm_s(base, i64::from(frame::unseen(f.unit.program)));
     let (some, next) = (f.builder.create_block(), f.builder.create_block());
     let [error, parallel_for, data, threads] = [0; 4].map(|_| f.builder.append_block_param(next, types::I64));
     let zero = f.int(0);
@@ -129,12 +165,19 @@ fn open_frame(f: &mut FuncCtx, exec: Value) -> (Value, Host) {
     f.builder.seal_block(some);
     f.builder.switch_to_block(next);
     f.builder.seal_block(next);
-    f.builder.ins().store(trusted, error, base, frame::ERROR);
-    f.builder.ins().store(trusted, zero, base, frame::FAILED);
-    f.builder.ins().store(trusted, exec, base, frame::EXEC);
     let all = f.int(way::ALL);
-    f.builder.ins().store(trusted, all, base, frame::WAY);
-    (base, Host { parallel_for, data, threads })
+    for (value, slot) in [
+        (error, frame::ERROR),
+        (zero, frame::FAILED),
+        (exec, frame::EXEC),
+        (all, frame::WAY),
+        (parallel_for, frame::PARALLEL_FOR),
+        (data, frame::HOST),
+        (threads, frame::THREADS),
+    ] {
+        f.builder.ins().store(trusted, value, base, slot);
+    }
+    Host { parallel_for, data, threads }
 }
 
 /// Copies the dims into the frame and holds them against the contract once more.
@@ -202,9 +245,7 @@ fn call_shared(f: &mut FuncCtx, frame: Value, host: &Host, emitted: &Emitted) ->
     let exit = f.builder.ins().brif(host.parallel_for, many, &[], serial, &[]);
     f.builder.switch_to_block(many);
     f.push_scope(exit);
-    let ops = work(f, emitted.part.body)?;
-    let enough = f.builder.ins().f64const(MIN_PARALLEL_OPS);
-    let enough = f.builder.ins().fcmp(FloatCC::GreaterThanOrEqual, ops, enough);
+    let enough = estimate::is_enough(f, &emitted.work)?;
     let (way, count) = match emitted.part.split {
         Split::Contract(contract) => tiles::ways(f, contract, host.threads)?,
         split => (f.int(way::ALL), f.dim(&split::iterations(split).unwrap_or_else(Dim::one))?),
@@ -243,7 +284,7 @@ fn call_shared(f: &mut FuncCtx, frame: Value, host: &Host, emitted: &Emitted) ->
     Ok(())
 }
 
-fn leave_on_error(f: &mut FuncCtx, frame: Value) {
+pub(super) fn leave_on_error(f: &mut FuncCtx, frame: Value) {
     let (bad, next) = (f.builder.create_block(), f.builder.create_block());
     f.builder.set_cold_block(bad);
     let code = f.builder.ins().load(types::I64, MemFlagsData::trusted(), frame, frame::FAILED);
@@ -252,46 +293,4 @@ fn leave_on_error(f: &mut FuncCtx, frame: Value) {
     let code = f.builder.ins().ireduce(types::I32, code);
     f.builder.ins().return_(&[code]);
     f.builder.switch_to_block(next);
-}
-
-/// About how many scalar operations the statements take. Floating point, as it can't overflow.
-fn work(f: &mut FuncCtx, stmts: &[Stmt]) -> Result<Value> {
-    let mut total = f.builder.ins().f64const(0.0);
-    for stmt in stmts {
-        let one = match stmt {
-            Stmt::For { axis, body, .. } => {
-                let inner = work(f, body)?;
-                times(f, inner, &axis.extent)?
-            }
-            Stmt::Block(code) => f.builder.ins().f64const(code.insts.len() as f64),
-            Stmt::Strip { axis, code } => {
-                let inner = f.builder.ins().f64const(code.insts.len() as f64);
-                times(f, inner, &axis.extent)?
-            }
-            Stmt::Contract(contract) => {
-                let mut ops = f.builder.ins().f64const(1.0);
-                for axis in contract.m.iter().chain([&contract.n]).chain(&contract.k) {
-                    ops = times(f, ops, &axis.extent)?;
-                }
-                ops
-            }
-            Stmt::If { then, otherwise, .. } => {
-                let (then, otherwise) = (work(f, then)?, work(f, otherwise)?);
-                f.builder.ins().fmax(then, otherwise)
-            }
-            Stmt::While { body, .. } => work(f, body)?,
-        };
-        total = f.builder.ins().fadd(total, one);
-    }
-    Ok(total)
-}
-
-/// `ops * extent`; an extent that depends on a loop around counts as one.
-fn times(f: &mut FuncCtx, ops: Value, extent: &Dim) -> Result<Value> {
-    if !extent.symbols().iter().all(|symbol| f.unit.program.symbols.contains(symbol)) {
-        return Ok(ops);
-    }
-    let extent = f.dim(extent)?;
-    let extent = f.builder.ins().fcvt_from_sint(types::F64, extent);
-    Ok(f.builder.ins().fmul(ops, extent))
 }

@@ -23,6 +23,8 @@ use symshape_runtime::DType;
 
 /// The frame that `run` hands to every kernel: an array of 64-bit slots.
 pub mod frame {
+    use crate::kernel::Program;
+
     /// Pointer to the [`symshape_runtime::abi::Error`] to fill; never null.
     pub const ERROR: i32 = 0;
     /// The code of the error that was met, 0 until there is one.
@@ -37,9 +39,32 @@ pub mod frame {
     pub const SHARES: i32 = 40;
     /// What of a contraction is shared, see [`super::super::split::way`]; zero while nothing is.
     pub const WAY: i32 = 48;
+    /// The host's `parallel_for`, or zero where kernels run on the calling thread alone.
+    pub const PARALLEL_FOR: i32 = 56;
+    /// What that wants back.
+    pub const HOST: i32 = 64;
+    /// Its number of threads.
+    pub const THREADS: i32 = 72;
+    /// The caller's array of dims.
+    pub const CALLER_DIMS: i32 = 80;
     /// The dims in the order of the contract, then the symbols found while running; behind them a pointer for each
-    /// buffer.
-    pub const DIMS: i32 = 56;
+    /// buffer, and a state for each partition.
+    pub const DIMS: i32 = 88;
+
+    /// Offset of the states of the partitions.
+    pub fn states(program: &Program) -> i32 {
+        DIMS + 8 * (program.all_symbols().count() + program.buffers.len()) as i32
+    }
+
+    /// All of it: behind the states there is room for an error that nobody wants to see.
+    pub fn bytes(program: &Program) -> i32 {
+        unseen(program) + size_of::<symshape_runtime::abi::Error>() as i32
+    }
+
+    /// Offset of that room.
+    pub fn unseen(program: &Program) -> i32 {
+        states(program) + 8 * program.partitions.len() as i32
+    }
 }
 
 /// The values that depend on the symbols bound in one loop body (or at the top), and on those around it.

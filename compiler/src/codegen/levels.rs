@@ -7,46 +7,50 @@
 use super::{
     driver,
     images::Images,
+    partitions::{self, Partitions},
     unit::{Unit, internal},
     vector::x86::detect,
 };
 use crate::{error::Result, target::Level};
-use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder, MemFlagsData, condcodes::IntCC, types};
-use cranelift_module::{DataDescription, FuncId, Linkage, Module};
+use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder, MemFlagsData, Type, condcodes::IntCC, types};
+use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 
-/// Emits `run`; also the number of kernels.
-pub(super) fn run(unit: &mut Unit) -> Result<(FuncId, usize)> {
+/// Emits `run`; also the number of kernels, and the table where there is one.
+pub(super) fn run(unit: &mut Unit) -> Result<(FuncId, usize, Option<Partitions>)> {
     let n_kernels = unit.program.kernels.len();
     match Images::of(unit.program) {
-        None => Ok((all(unit, "run", Linkage::Export)?, n_kernels)),
+        None => {
+            let (run, partitions) = all(unit, "run", Linkage::Export)?;
+            Ok((run, n_kernels, partitions))
+        }
         Some(images) => {
-            let inner = all(unit, "run_images", Linkage::Local)?;
-            Ok((images.run(unit, inner)?, n_kernels))
+            let (inner, partitions) = all(unit, "run_images", Linkage::Local)?;
+            Ok((images.run(unit, inner)?, n_kernels, partitions))
         }
     }
 }
 
 /// The function of this name that runs all kernels.
-fn all(unit: &mut Unit, name: &str, linkage: Linkage) -> Result<FuncId> {
-    let wider = unit.options.levels.clone();
-    if wider.is_empty() {
-        let kernels = driver::kernels(unit, "")?;
-        return driver::run(unit, &kernels, name, linkage);
+fn all(unit: &mut Unit, name: &str, linkage: Linkage) -> Result<(FuncId, Option<Partitions>)> {
+    if !unit.program.partitions.is_empty() {
+        let (run, partitions) = partitions::all(unit, name, linkage)?;
+        return Ok((run, Some(partitions)));
     }
-    let kernels = driver::kernels(unit, "")?;
+    let (wider, range) = (unit.options.levels.clone(), 0..unit.program.kernels.len());
+    let kernels = driver::kernels(unit, range.clone(), "")?;
+    if wider.is_empty() {
+        return Ok((driver::run(unit, &kernels, name, linkage)?, None));
+    }
     let least = driver::run(unit, &kernels, "run_least", Linkage::Local)?;
     let mut runs = Vec::new();
     for level in wider {
         unit.set_level(level);
-        let kernels = driver::kernels(unit, &format!("_{}", suffix(level)))?;
-        let name = format!("run_{}", suffix(level));
+        let kernels = driver::kernels(unit, range.clone(), &format!("_{}", level.suffix()))?;
+        let name = format!("run_{}", level.suffix());
         runs.push((level, driver::run(unit, &kernels, &name, Linkage::Local)?));
     }
-    dispatch(unit, least, &runs, name, linkage)
-}
-
-fn suffix(level: Level) -> String {
-    level.name().replace(['-', '.'], "_")
+    let run = Machine::ask(unit)?.dispatch(unit, least, &runs, name, linkage, &[types::I64; 5])?;
+    Ok((run, None))
 }
 
 /// What [`detect::detect`] must say at least for a level to run.
@@ -58,55 +62,71 @@ fn rank(level: Level) -> i64 {
     }
 }
 
-/// The function that goes to one of `runs`, which stand from the lowest level to the highest.
-fn dispatch(
-    unit: &mut Unit,
-    least: FuncId,
-    runs: &[(Level, FuncId)],
-    own_name: &str,
-    linkage: Linkage,
-) -> Result<FuncId> {
-    let name = unit.symbol("level");
-    let mut data = DataDescription::new();
-    data.define(vec![0; 8].into());
-    data.set_align(8);
-    let word =
-        unit.module.declare_data(&name, Linkage::Local, true, false).map_err(|e| internal(&name, e))?;
-    unit.module.define_data(word, &data).map_err(|e| internal(&name, e))?;
-    let name = unit.symbol("detect");
-    let mut signature = unit.module.make_signature();
-    signature.returns.push(AbiParam::new(types::I64));
-    let ask =
-        unit.module.declare_function(&name, Linkage::Local, &signature).map_err(|e| internal(&name, e))?;
-    let code = detect::detect()?;
-    unit.module.define_function_bytes(ask, 16, &code, &[]).map_err(|e| internal(&name, e))?;
+/// The function that asks the machine, and the word that keeps its answer.
+pub(super) struct Machine {
+    word: DataId,
+    ask: FuncId,
+}
 
-    let name = unit.symbol(own_name);
-    let id = unit.declare(&name, linkage, &[types::I64; 5], &[types::I32])?;
-    unit.define(id, |f, params| {
-        let place = f.data_address(word);
-        let known = f.builder.ins().load(types::I64, MemFlagsData::trusted(), place, 0);
-        let (first, next) = (f.builder.create_block(), f.builder.create_block());
-        let level = f.builder.append_block_param(next, types::I64);
-        f.builder.set_cold_block(first);
-        f.builder.ins().brif(known, next, &[BlockArg::Value(known)], first, &[]);
-        f.builder.switch_to_block(first);
-        let found = f.call(ask, &[]).unwrap_or(known);
-        f.builder.ins().store(MemFlagsData::trusted(), found, place, 0);
-        f.builder.ins().jump(next, &[BlockArg::Value(found)]);
-        f.builder.switch_to_block(next);
-        for (wanted, run) in runs.iter().rev() {
-            let (this, other) = (f.builder.create_block(), f.builder.create_block());
-            let can = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, rank(*wanted));
-            f.builder.ins().brif(can, this, &[], other, &[]);
-            f.builder.switch_to_block(this);
-            let result = f.call(*run, params);
+impl Machine {
+    /// Emits both.
+    pub(super) fn ask(unit: &mut Unit) -> Result<Machine> {
+        let name = unit.symbol("level");
+        let mut data = DataDescription::new();
+        data.define(vec![0; 8].into());
+        data.set_align(8);
+        let word =
+            unit.module.declare_data(&name, Linkage::Local, true, false).map_err(|e| internal(&name, e))?;
+        unit.module.define_data(word, &data).map_err(|e| internal(&name, e))?;
+        let name = unit.symbol("detect");
+        let mut signature = unit.module.make_signature();
+        signature.returns.push(AbiParam::new(types::I64));
+        let ask = unit
+            .module
+            .declare_function(&name, Linkage::Local, &signature)
+            .map_err(|e| internal(&name, e))?;
+        let code = detect::detect()?;
+        unit.module.define_function_bytes(ask, 16, &code, &[]).map_err(|e| internal(&name, e))?;
+        Ok(Machine { word, ask })
+    }
+
+    /// The function that goes to one of `runs`, which stand from the lowest level to the highest, or to `least`.
+    pub(super) fn dispatch(
+        &self,
+        unit: &mut Unit,
+        least: FuncId,
+        runs: &[(Level, FuncId)],
+        name: &str,
+        linkage: Linkage,
+        params: &[Type],
+    ) -> Result<FuncId> {
+        let name = unit.symbol(name);
+        let id = unit.declare(&name, linkage, params, &[types::I32])?;
+        unit.define(id, |f, params| {
+            let place = f.data_address(self.word);
+            let known = f.builder.ins().load(types::I64, MemFlagsData::trusted(), place, 0);
+            let (first, next) = (f.builder.create_block(), f.builder.create_block());
+            let level = f.builder.append_block_param(next, types::I64);
+            f.builder.set_cold_block(first);
+            f.builder.ins().brif(known, next, &[BlockArg::Value(known)], first, &[]);
+            f.builder.switch_to_block(first);
+            let found = f.call(self.ask, &[]).unwrap_or(known);
+            f.builder.ins().store(MemFlagsData::trusted(), found, place, 0);
+            f.builder.ins().jump(next, &[BlockArg::Value(found)]);
+            f.builder.switch_to_block(next);
+            for (wanted, run) in runs.iter().rev() {
+                let (this, other) = (f.builder.create_block(), f.builder.create_block());
+                let can = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, rank(*wanted));
+                f.builder.ins().brif(can, this, &[], other, &[]);
+                f.builder.switch_to_block(this);
+                let result = f.call(*run, params);
+                f.builder.ins().return_(&Vec::from_iter(result));
+                f.builder.switch_to_block(other);
+            }
+            let result = f.call(least, params);
             f.builder.ins().return_(&Vec::from_iter(result));
-            f.builder.switch_to_block(other);
-        }
-        let result = f.call(least, params);
-        f.builder.ins().return_(&Vec::from_iter(result));
-        Ok(())
-    })?;
-    Ok(id)
+            Ok(())
+        })?;
+        Ok(id)
+    }
 }

@@ -12,6 +12,7 @@ mod contract;
 mod control;
 mod desc;
 mod driver;
+mod estimate;
 pub mod fail;
 pub mod function;
 mod images;
@@ -21,6 +22,8 @@ pub mod leaf;
 mod levels;
 pub mod loops;
 pub mod math;
+mod partitions;
+mod policy;
 mod scalar;
 mod shape;
 mod split;
@@ -53,12 +56,17 @@ pub fn generate(
     let mut unit = Unit::new(module, program, plan, options);
     let unit = &mut unit;
     shape::require_bounds(program)?;
-    let (run, n_kernels) = levels::run(unit)?;
+    let (run, n_kernels, partitions) = levels::run(unit)?;
     let check = contract::check(unit)?;
     let arena_bytes = shape::arena_bytes(unit)?;
     let output_shape = shape::output_shape(unit)?;
-    let functions = desc::Functions { check, arena_bytes, output_shape, run };
+    let functions = desc::Functions { check, arena_bytes, output_shape, run, partitions };
     desc::summary(unit, &functions, n_kernels)
+}
+
+/// Bytes of the frame that the partitions of one call share.
+pub fn frame_bytes(program: &Program) -> usize {
+    function::frame::bytes(program) as usize
 }
 
 /// Whether the machine has vectors at all; only RISC-V comes without.

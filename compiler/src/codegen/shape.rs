@@ -19,11 +19,23 @@ pub(super) fn require_bounds(program: &Program) -> Result<()> {
     program.buffers.keys().try_for_each(|buffer| plan::size::at_most(program, buffer).map(|_| ()))
 }
 
+/// Values in a function, one for each buffer of the arena.
+type Places = HashMap<BufferId, Value>;
+
 /// Where every buffer of the arena begins, and the arena's size: values in the present function, which has dims.
-pub(super) fn offsets(f: &mut FuncCtx) -> Result<(HashMap<BufferId, Value>, Value)> {
+pub(super) fn offsets(f: &mut FuncCtx) -> Result<(Places, Value)> {
+    let (begins, ends) = spans(f)?;
+    let mut total = f.int(0);
+    for placement in &f.unit.plan.placements {
+        total = f.builder.ins().smax(total, ends[&placement.buffer]);
+    }
+    Ok((begins, total))
+}
+
+/// Where every buffer of the arena begins and ends.
+pub(super) fn spans(f: &mut FuncCtx) -> Result<(Places, Places)> {
     let (mut begins, mut ends) = (HashMap::new(), HashMap::new());
     let zero = f.int(0);
-    let mut total = zero;
     for placement in &f.unit.plan.placements {
         let mut begin = zero;
         for (idx, below) in placement.below.iter().enumerate() {
@@ -34,11 +46,10 @@ pub(super) fn offsets(f: &mut FuncCtx) -> Result<(HashMap<BufferId, Value>, Valu
         }
         let size = rounded_size(f, placement.buffer)?;
         let end = f.builder.ins().iadd(begin, size);
-        total = f.builder.ins().smax(total, end);
         begins.insert(placement.buffer, begin);
         ends.insert(placement.buffer, end);
     }
-    Ok((begins, total))
+    Ok((begins, ends))
 }
 
 fn rounded_size(f: &mut FuncCtx, buffer: BufferId) -> Result<Value> {

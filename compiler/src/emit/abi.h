@@ -17,7 +17,15 @@ enum {
     SYMSHAPE_FACT_BROKEN = 4,         /* a fact declared about several symbols does not hold */
     SYMSHAPE_INDEX_OUT_OF_BOUNDS = 5, /* met while running: an index in the data addresses nothing */
     SYMSHAPE_CONTRADICTION = 6,       /* the shapes of a part of the model contradict the inputs */
-    SYMSHAPE_CALLEE_FAILED = 7        /* a function that the model calls returned the error's `value` */
+    SYMSHAPE_CALLEE_FAILED = 7,       /* a function that the model calls returned the error's `value` */
+    SYMSHAPE_NOT_PLANNED = 8          /* partitions at once, and the arena is not planned for it */
+};
+
+/* How the partitions of a model that has some are run. */
+enum {
+    SYMSHAPE_AUTO = 0,    /* whatever is estimated to be faster for the dims and threads of the call */
+    SYMSHAPE_SERIAL = 1,  /* one after another, the kernels of each on all threads */
+    SYMSHAPE_PARALLEL = 2 /* those that don't wait for each other at once, each on one thread */
 };
 
 /* What went wrong. The strings live as long as the model; those that do not apply are null. */
@@ -41,6 +49,7 @@ typedef void (*symshape_task)(void *data, int64_t begin, int64_t end, uint32_t w
 typedef struct symshape_exec {
     void *host;       /* passed back to parallel_for */
     uint32_t threads; /* workers that may run at once, at least 1; worker ids are below it */
+    uint32_t policy;  /* SYMSHAPE_AUTO, SYMSHAPE_SERIAL or SYMSHAPE_PARALLEL */
     /* Runs task(data, b, e, w) over disjoint ranges that cover 0..count, and returns when all are done; or null. */
     void (*parallel_for)(void *host, int64_t count, symshape_task task, void *data);
     symshape_error *error; /* where `run` puts its error, or null */
@@ -93,6 +102,22 @@ typedef struct symshape_call {
     uint32_t n_attributes;
     uint32_t reserved;
 } symshape_call;
+/* An entry of a model's table of partitions: kernels that run as one step. */
+typedef struct symshape_partition {
+    const char *name;
+    const char *target; /* what it runs on */
+    /* Runs it, when all in `after` have run in this frame; returns non-zero when the call failed. */
+    int32_t (*run)(void *frame);
+    /* Estimated work on so many threads, in multiplications with addition of a vector unit. */
+    int64_t (*cost)(const int64_t *dims, uint32_t threads);
+    const char *cost_formula; /* the same for one thread, for people */
+    const uint32_t *after;    /* the partitions that must have run before: earlier entries of the table */
+    const uint32_t *symbols;  /* the symbols that it uses, as places in `dims` */
+    uint32_t n_after;
+    uint32_t n_symbols;
+    uint32_t stage; /* those of one stage may run at once; earlier stages are done before later ones */
+    uint32_t reserved;
+} symshape_partition;
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,11 @@
 //!
 //! It mirrors [`symshape_runtime::abi`], needs nothing but `stddef.h` and `stdint.h`, and serves C99 and C++ alike.
 
-use crate::{kernel::Port, kernel::Program, plan::Plan};
+use crate::{
+    codegen,
+    kernel::{Policies, Port, Program},
+    plan::Plan,
+};
 use std::{collections::HashSet, fmt::Write};
 
 /// The structs that every model's header shares; included once, whatever the number of headers.
@@ -35,6 +39,10 @@ fn write_header(out: &mut String, program: &Program, plan: &Plan, source: Option
     constants(out, program, plan, &upper)?;
     prototypes(out, prefix)?;
     externals(out, program)?;
+    if !program.partitions.is_empty() {
+        let text = include_str!("partitions.h");
+        out.write_str(&text.replace("PREFIX", prefix).replace("UPPER", &upper))?;
+    }
     if source.is_some() {
         let text = include_str!("static_arena.h");
         out.write_str(&text.replace("PREFIX", prefix).replace("UPPER", &upper))?;
@@ -70,6 +78,16 @@ fn constants(out: &mut String, program: &Program, plan: &Plan, upper: &str) -> s
     names.define(out, "N_FOUND", program.found.len())?;
     names.define(out, "N_INPUTS", program.inputs.len())?;
     names.define(out, "N_OUTPUTS", program.outputs.len())?;
+    if !program.partitions.is_empty() {
+        let any = i32::from(program.policies == Policies::Any);
+        writeln!(
+            out,
+            "\n/* The table of partitions, bytes of a call's frame, and whether partitions may run at once. */"
+        )?;
+        names.define(out, "N_PARTITIONS", program.partitions.len())?;
+        names.define(out, "FRAME_BYTES", format!("{}u", codegen::frame_bytes(program)))?;
+        names.define(out, "ANY_ORDER", any)?;
+    }
     for (idx, symbol) in program.symbols.iter().enumerate() {
         let name = macro_name(symbol.name());
         writeln!(out, "\n/* The symbol {}: its place in `dims`, and its range. */", comment(symbol.name()))?;

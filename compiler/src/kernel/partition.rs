@@ -35,3 +35,20 @@ pub fn waits(partitions: &[Partition]) -> Vec<BTreeSet<usize>> {
     }
     all
 }
+
+/// For each partition its stage: a number that goes up along the list. One that waits for all earlier ones, and that all
+/// later ones wait for, is a stage of its own; those between two such are one stage, and may run at once.
+pub fn stages(partitions: &[Partition]) -> Vec<usize> {
+    let before = waits(partitions);
+    let alone = |number: usize| {
+        before[number].len() == number && before[number + 1..].iter().all(|waits| waits.contains(&number))
+    };
+    let (mut stages, mut stage) = (Vec::with_capacity(partitions.len()), 0);
+    for number in 0..partitions.len() {
+        if number > 0 && (alone(number) || alone(number - 1)) {
+            stage += 1;
+        }
+        stages.push(stage);
+    }
+    stages
+}

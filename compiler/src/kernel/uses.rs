@@ -48,6 +48,11 @@ impl Uses {
         self.reaches.keys().copied()
     }
 
+    /// The symbols that are read, loop variables among them.
+    pub fn reads(&self) -> &BTreeSet<Symbol> {
+        &self.reads
+    }
+
     /// Whether that buffer is among them.
     pub fn touches(&self, buffer: BufferId) -> bool {
         self.reaches.contains_key(&buffer)

@@ -45,6 +45,11 @@ impl Level {
         }
     }
 
+    /// The name as part of a symbol's name.
+    pub(crate) fn suffix(self) -> String {
+        self.name().replace(['-', '.'], "_")
+    }
+
     /// Bytes of the widest vector register.
     pub const fn vector_bytes(self) -> usize {
         match self {

@@ -52,7 +52,7 @@ int main(void) {
     if (refused != 0) return 0;
     const size_t arena = NAME(MODEL, arena_bytes)(dims);
     put((int64_t)arena);
-    const symshape_exec exec = {NULL, 1, NULL, &error};
+    const symshape_exec exec = {NULL, 1, SYMSHAPE_AUTO, NULL, &error};
     put(NAME(MODEL, run)(inputs, outputs, dims, memory((int64_t)arena), &exec));
     for (int i = 0; i < N_OUTPUTS; i++) fwrite(outputs[i], 1, (size_t)bytes[i], stdout);
     return 0;

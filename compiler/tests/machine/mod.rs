@@ -93,7 +93,8 @@ impl Machine {
     /// Calls `run` with the inputs' bytes and gives the outputs' bytes.
     pub(crate) fn run(&self, dims: &[i64], inputs: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Refusal> {
         let mut error = no_error();
-        let exec = abi::Exec { host: ptr::null_mut(), threads: 1, parallel_for: None, error: &mut error };
+        let exec =
+            abi::Exec { host: ptr::null_mut(), threads: 1, policy: 0, parallel_for: None, error: &mut error };
         self.run_with(dims, inputs, &exec).map_err(|code| refusal(code, &error))
     }
 

@@ -34,7 +34,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
 ];
 
 /// A graph with symbols in these ranges.
-fn graph(name: &str, symbols: &[(&str, i64, i64)]) -> Graph {
+pub(crate) fn graph(name: &str, symbols: &[(&str, i64, i64)]) -> Graph {
     let mut graph = Graph { name: name.to_string(), ..Graph::default() };
     for (name, lo, hi) in symbols {
         let symbol = Symbol::new(name);
@@ -107,7 +107,7 @@ fn dense(g: &mut Graph, x: Value, inputs: usize, outputs: usize, seed: u32) -> R
 }
 
 /// `conv2d` with padding 1 for 3×3 kernels; labels n, c, h, w → n, o, h, w.
-fn conv(
+pub(crate) fn conv(
     g: &mut Graph,
     x: Value,
     channels: [usize; 2],

@@ -68,6 +68,11 @@ pub(crate) fn desc() -> ModelDesc {
         run,
         n_found: 0,
         flags: 0,
+        n_partitions: 0,
+        partitions: core::ptr::null(),
+        frame_bytes: 0,
+        begin: None,
+        arena_slice: None,
     }
 }
 

@@ -1,0 +1,316 @@
+//! Partitions: the same bits as in one piece, whatever the cut, the policy, the order and the threads.
+
+mod models;
+
+use std::{
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+use symshape::Dim;
+use symshape_compiler::{
+    codegen::Options,
+    emit,
+    graph::{Graph, Value},
+    kernel::{Partition, Policies, Program, partition::stages, text, verify},
+    partition::Count,
+    pipeline::{self, Lowered, Settings},
+    plan,
+    scalar::{ReduceOp, Scalar},
+    target::Target,
+    tensor::Tensor,
+};
+use symshape_runtime::{
+    CallError, Context, DType, Model, Policy, StepError, Steps, TensorInfo, TensorMut, TensorRef,
+};
+
+fn lowered(graph: &Graph, partitions: Count, policies: Policies) -> Lowered {
+    let settings = Settings { partitions, policies, ..Settings::default() };
+    let lowered =
+        pipeline::lower_with(graph, &settings).unwrap_or_else(|error| panic!("{}: {error}", graph.name));
+    plan::verify::verify(&lowered.program, &lowered.plan).expect("a good plan");
+    lowered
+}
+
+fn model(lowered: &Lowered) -> Model {
+    emit::jit::jit(&lowered.program, &lowered.plan, &Options::default()).expect("supported").0
+}
+
+fn of(count: u32) -> Count {
+    Count::Of(count.try_into().expect("not zero"))
+}
+
+/// The outputs' bytes of a call.
+fn call(context: &mut Context, inputs: &[Tensor]) -> Vec<Vec<u8>> {
+    let refs: Vec<TensorRef> = inputs.iter().map(as_ref).collect();
+    let outputs = context.run_views(&refs).expect("in range");
+    (0..outputs.len()).map(|idx| outputs.get(idx).bytes().to_vec()).collect()
+}
+
+/// A call whose partitions are run by `policy`.
+fn call_steps(
+    context: &mut Context,
+    inputs: &[Tensor],
+    policy: impl FnOnce(&Steps<'_>),
+) -> Result<Vec<Vec<u8>>, CallError> {
+    let refs: Vec<TensorRef> = inputs.iter().map(as_ref).collect();
+    context.bind(&refs)?;
+    let model = context.model().clone();
+    let bytes = |(idx, info): (usize, &TensorInfo)| {
+        vec![0xa5; context.output_shape(idx).iter().product::<usize>() * info.dtype().size_bytes()]
+    };
+    let mut buffers: Vec<Vec<u8>> = model.outputs().iter().enumerate().map(bytes).collect();
+    let outputs = buffers.iter_mut().zip(model.outputs());
+    let outputs = outputs.map(|(buffer, info)| TensorMut::from_bytes(info.dtype(), buffer).expect("aligned"));
+    context.run_steps(&refs, &mut outputs.collect::<Vec<_>>(), policy)?;
+    Ok(buffers)
+}
+
+fn as_ref(tensor: &Tensor) -> TensorRef<'_> {
+    TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes()).expect("sized and aligned")
+}
+
+/// Runs whatever is ready, the last entry of the table first.
+fn backwards(steps: &Steps<'_>) {
+    let mut left: Vec<usize> = (0..steps.len()).collect();
+    while let Some(at) = left.iter().rposition(|number| steps.is_ready(*number)) {
+        steps.run(left.remove(at)).expect("ready, and none of these fails");
+    }
+}
+
+/// Three threads that take what is ready.
+fn on_threads(steps: &Steps<'_>) {
+    let done = AtomicUsize::new(0);
+    let work = || {
+        while done.load(Ordering::Acquire) < steps.len() {
+            for number in 0..steps.len() {
+                if steps.is_ready(number) && steps.run(number).is_ok() {
+                    done.fetch_add(1, Ordering::AcqRel);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(work))));
+}
+
+/// Holds every policy against a model in one piece.
+fn check(graph: &Graph, partitions: Count) {
+    let whole = model(&lowered(graph, Count::None, Policies::Serial));
+    assert!(whole.partitions().is_empty());
+    let mut whole = Context::new(&whole).expect("memory");
+    for policies in [Policies::Serial, Policies::Any] {
+        let lowered = lowered(graph, partitions, policies);
+        let model = model(&lowered);
+        assert_eq!(model.any_order(), policies == Policies::Any);
+        assert_eq!(model.partitions().len(), lowered.program.partitions.len());
+        let mut context = Context::new(&model).expect("memory");
+        for dims in models::bindings(graph) {
+            let inputs = models::inputs(graph, &dims);
+            let expected = call(&mut whole, &inputs);
+            let same = |what: &str, got: Vec<Vec<u8>>| {
+                assert!(
+                    got == expected,
+                    "{} in {partitions:?}, {policies:?}, {what} at {dims:?}",
+                    graph.name
+                );
+            };
+            for threads in [1, 3] {
+                context.set_threads(threads).expect("threads");
+                for policy in [Policy::Auto, Policy::Serial, Policy::Parallel] {
+                    if policies == Policies::Serial && policy == Policy::Parallel {
+                        continue;
+                    }
+                    context.set_policy(policy);
+                    same(&format!("{policy:?} on {threads}"), call(&mut context, &inputs));
+                }
+            }
+            same("backwards", call_steps(&mut context, &inputs, backwards).expect("in range"));
+            if policies == Policies::Any {
+                same("on threads", call_steps(&mut context, &inputs, on_threads).expect("in range"));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_model_keeps_its_bits() {
+    for (_, make) in models::MODELS {
+        let graph = make().expect("a valid graph");
+        [of(1), of(2), of(5), Count::Auto].into_iter().for_each(|count| check(&graph, count));
+    }
+}
+
+fn conv(g: &mut Graph, x: Value, channels: [usize; 2], kernel: usize, seed: u32) -> Value {
+    let x = models::conv(g, x, channels, kernel, 1, seed).expect("a convolution");
+    g.relu(x).expect("floats")
+}
+
+/// A stem, two blocks of four towers each, and a head, as in inception nets: N and H are symbols.
+fn towers() -> Graph {
+    let mut g = models::graph("towers", &[("N", 0, 3), ("H", 3, 40)]);
+    let shape = vec![Dim::symbol("N"), 6.into(), Dim::symbol("H"), 24.into()];
+    let x = g.input("x", DType::F32, shape).expect("an input");
+    let mut x = conv(&mut g, x, [6, 24], 3, 1);
+    for block in 0..2 {
+        let seed = 10 + 20 * block;
+        let a = conv(&mut g, x, [24, 8], 1, seed);
+        let b = conv(&mut g, x, [24, 12], 1, seed + 2);
+        let b = conv(&mut g, b, [12, 8], 3, seed + 4);
+        let c = conv(&mut g, x, [24, 4], 1, seed + 6);
+        let c = conv(&mut g, c, [4, 4], 3, seed + 8);
+        let c = conv(&mut g, c, [4, 4], 3, seed + 10);
+        let side = [Dim::zero(), Dim::zero(), Dim::one(), Dim::one()];
+        let d = g.pad(x, &side, &side, Scalar::f32(f32::NEG_INFINITY)).expect("a border");
+        let d = g.window(d, &[2, 3], &[3, 3], &[1, 1], &[1, 1]).expect("windows");
+        let d = g.reduce(ReduceOp::Max, d, &[4, 5], false).expect("a maximum");
+        let d = conv(&mut g, d, [24, 4], 1, seed + 12);
+        x = g.concat(&[a, b, c, d], 1).expect("channels");
+    }
+    let y = conv(&mut g, x, [24, 5], 1, 90);
+    g.output("y", y).expect("an output");
+    g
+}
+
+#[test]
+fn towers_don_t_wait_for_each_other() {
+    let graph = towers();
+    let program = lowered(&graph, Count::Auto, Policies::Any).program;
+    let stages = stages(&program.partitions);
+    let widest = stages.iter().map(|stage| stages.iter().filter(|other| *other == stage).count()).max();
+    assert!(widest >= Some(3), "{stages:?}\n{program}");
+    for count in [Count::Auto, of(4), of(9)] {
+        check(&graph, count);
+    }
+}
+
+#[test]
+fn numbers_of_partitions_are_as_asked_for() {
+    for count in [1, 2, 3, 5, 8] {
+        let program = lowered(&towers(), of(count), Policies::Any).program;
+        assert_eq!(program.partitions.len(), count as usize);
+        let text = program.to_string();
+        let again = text::parse(&text).expect("its own text");
+        assert_eq!(again.to_string(), text);
+        assert_eq!(again.partitions, program.partitions);
+    }
+    // More than there are kernels.
+    let graph = models::MODELS[0].1().expect("a valid graph");
+    let program = lowered(&graph, of(200), Policies::Any).program;
+    assert_eq!(program.partitions.len(), program.kernels.len());
+}
+
+/// The program with its partitions changed.
+fn spoiled(spoil: impl FnOnce(&mut Vec<Partition>)) -> Program {
+    let mut program = lowered(&towers(), of(6), Policies::Any).program;
+    spoil(&mut program.partitions);
+    program
+}
+
+#[test]
+fn forgotten_dependencies_are_found() {
+    let program = spoiled(|_| {});
+    verify::verify(&program).expect("as it was made");
+    for number in 0..program.partitions.len() {
+        for at in 0..program.partitions[number].after.len() {
+            let spoiled = spoiled(|list| drop(list[number].after.remove(at)));
+            let error = verify::verify(&spoiled).expect_err("it waits for less than it must");
+            assert!(error.to_string().contains("does not wait for"), "{error}");
+            let settings = plan::Options::default();
+            let serial = Program { policies: Policies::Serial, ..spoiled.clone() };
+            let plan = plan::plan(&serial, &settings).expect("a plan");
+            plan::verify::verify(&serial, &plan).expect("good for one after another");
+        }
+    }
+    let overlapping = spoiled(|list| list[1].kernels.start += 1);
+    assert!(verify::verify(&overlapping).is_err());
+    let forward = spoiled(|list| list[0].after.push(1));
+    assert!(verify::verify(&forward).is_err());
+}
+
+#[test]
+fn a_plan_for_one_order_is_refused_for_any() {
+    let program = lowered(&towers(), Count::Auto, Policies::Any).program;
+    let serial = Program { policies: Policies::Serial, ..program.clone() };
+    let plan = plan::plan(&serial, &plan::Options::default()).expect("a plan");
+    let error = plan::verify::verify(&program, &plan).expect_err("towers share memory");
+    assert!(error.to_string().contains("alive at once"), "{error}");
+}
+
+#[test]
+fn steps_are_held_to_the_table() {
+    let graph = towers();
+    let inputs = models::inputs(&graph, &[2, 7]);
+    let any = model(&lowered(&graph, of(6), Policies::Any));
+    let mut context = Context::new(&any).expect("memory");
+    let last = any.partitions().len() - 1;
+    let result = call_steps(&mut context, &inputs, |steps| {
+        assert!(matches!(steps.run(last), Err(StepError::TooEarly { .. })));
+        assert_eq!(steps.run(last + 1), Err(StepError::NoPartition { number: last + 1 }));
+        assert_eq!(steps.run(0), Ok(()));
+        assert_eq!(steps.run(0), Err(StepError::Twice { number: 0 }));
+    });
+    assert!(matches!(result, Err(CallError::NotRun { .. })), "{result:?}");
+
+    let serial = model(&lowered(&graph, of(6), Policies::Serial));
+    let mut context = Context::new(&serial).expect("memory");
+    let second = serial.partitions().iter().rposition(|partition| partition.after() == [0]).expect("a tower");
+    let result = call_steps(&mut context, &inputs, |steps| {
+        assert_eq!(steps.run(0), Ok(()));
+        let early = steps.run(second.max(2));
+        assert!(matches!(early, Err(StepError::TooEarly { .. })), "memory is planned for one order");
+    });
+    assert!(result.is_err());
+    context.set_policy(Policy::Parallel);
+    let refs: Vec<TensorRef> = inputs.iter().map(as_ref).collect();
+    let error = context.run_views(&refs).expect_err("not planned for it");
+    assert!(
+        matches!(error, CallError::NotPlanned(_)) && error.to_string().contains("--policies any"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_table_tells_costs_and_places() {
+    let graph = towers();
+    let model = model(&lowered(&graph, Count::Auto, Policies::Any));
+    for dims in [[1, 3], [3, 40]] {
+        let arena = model.arena_bytes(&dims).expect("in range");
+        for number in 0..model.partitions().len() {
+            let slice = model.arena_slice(number, &dims).expect("an entry");
+            assert!(slice.start < slice.end && slice.end <= arena, "{slice:?} of {arena}");
+            let [alone, shared] =
+                [1, 2].map(|threads| model.partition_cost(number, &dims, threads).expect("an entry"));
+            assert!(alone > 0 && shared <= alone, "{alone}, {shared}");
+            assert!(model.partitions()[number].symbols().iter().all(|symbol| *symbol < 2));
+        }
+    }
+    let total = |dims: [i64; 2]| -> i64 {
+        let costs = (0..model.partitions().len()).map(|number| model.partition_cost(number, &dims, 1));
+        costs.map(|cost| cost.expect("an entry")).sum()
+    };
+    assert!(total([3, 40]) > 20 * total([1, 3]));
+    assert!(model.partition_cost(0, &[1, 41], 1).is_err());
+    assert!(model.arena_slice(model.partitions().len(), &[1, 3]).is_err());
+}
+
+#[test]
+fn a_c_program_reads_the_table_with_a_policy_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let lowered = lowered(&towers(), Count::Auto, Policies::Any);
+    let target = Target::host().expect("this machine");
+    let compiled = pipeline::compile(&lowered, &target, pipeline::Artifact::Object).expect("supported");
+    std::fs::write(folder.path().join("towers.o"), &compiled.object).expect("written");
+    std::fs::write(folder.path().join("towers.h"), &compiled.header).expect("written");
+    let tool = |name: &str, args: &[&str]| {
+        let output = Command::new(name).current_dir(folder.path()).args(args).output();
+        let output = output.unwrap_or_else(|error| panic!("{name} is needed by this test: {error}"));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.is_empty(), "{name}: {}\n{text}", output.status);
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let main = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/steps.c");
+    let warnings = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+    tool("cc", &[&warnings[..], &["-I.", main, "towers.o", "-pthread", "-o", "program"]].concat());
+    let table = tool("./program", &[]);
+    assert_eq!(table.lines().count(), lowered.program.partitions.len(), "{table}");
+    assert_eq!(tool("nm", &["-u", "towers.o"]), "", "one object, nothing undefined");
+}
