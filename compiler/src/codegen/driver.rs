@@ -34,6 +34,11 @@ pub(super) struct Emitted<'k> {
 }
 
 impl Emitted<'_> {
+    /// What of it may run at once.
+    pub(super) fn split(&self) -> Split<'_> {
+        self.part.split
+    }
+
     /// The work, and whether several threads can share it.
     pub(super) fn estimate(&self, workers: u32) -> (&Dim, bool) {
         (&self.work, self.can_share && (workers > 1 || !self.uses_scratch))

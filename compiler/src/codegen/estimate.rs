@@ -2,7 +2,7 @@
 //!
 //! They are computed in floating point, which neither overflows nor traps, and decide only where work is done.
 
-use super::{driver::Step, function::FuncCtx};
+use super::{driver::Step, function::FuncCtx, split};
 use crate::error::{Error, Result};
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::FloatCC, condcodes::IntCC, types};
 use num_traits::ToPrimitive;
@@ -37,7 +37,14 @@ pub(super) fn on_threads(f: &mut FuncCtx, steps: &[Step], threads: Value) -> Res
         if can_share {
             let enough = is_enough(f, work)?;
             let shared = f.builder.ins().band(several, enough);
-            let split = f.builder.ins().fdiv(cost, count);
+            let shares = match split::iterations(emitted.split()) {
+                Some(iterations) => {
+                    let iterations = float(f, &iterations)?;
+                    f.builder.ins().fmin(count, iterations)
+                }
+                None => count,
+            };
+            let split = f.builder.ins().fdiv(cost, shares);
             let hand_out = f.builder.ins().f64const(HAND_OUT);
             let split = f.builder.ins().fadd(split, hand_out);
             cost = f.builder.ins().select(shared, split, cost);

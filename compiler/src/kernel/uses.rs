@@ -189,16 +189,18 @@ fn apart(program: &Program, a: &Reach, b: &Reach) -> bool {
     }
     let ordered = |x: &Dim, y: &Dim| facts.prove_lt(x, y).is_yes() || facts.prove_lt(y, x).is_yes();
     ordered(&a.at, &b.at)
-        || strides(&facts, a).into_iter().any(|stride| {
+        || strides(&facts, [a, b]).into_iter().any(|stride| {
             let rest = |at: &Dim| facts.simplify(&at.modulo(stride.clone()));
             facts.prove_lt(&Dim::zero(), &stride).is_yes() && ordered(&rest(&a.at), &rest(&b.at))
         })
 }
 
-/// The distances by which the loops move an address, without those of 1.
-fn strides(facts: &Facts, reach: &Reach) -> Vec<Dim> {
+/// The distances by which the loops move the addresses, without those of 1.
+fn strides(facts: &Facts, reaches: [&Reach; 2]) -> Vec<Dim> {
     let mut found: Vec<Dim> = Vec::new();
-    for axis in &reach.axes {
+    for (reach, axis) in
+        reaches.into_iter().flat_map(|reach| reach.axes.iter().map(move |axis| (reach, axis)))
+    {
         if let Some((stride, _)) = facts.linear_in(&reach.at, &axis.var)
             && !matches!(stride.as_i64(), Some(..=1))
             && !found.contains(&stride)

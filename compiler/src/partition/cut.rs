@@ -85,6 +85,16 @@ impl<'g> Pieces<'g> {
         self.edges.range((piece, 0)..=(piece, usize::MAX)).map(|((_, to), _)| *to).collect()
     }
 
+    fn is_isolated(&self, piece: usize) -> bool {
+        !self.edges.keys().any(|(from, to)| [*from, *to].contains(&piece))
+    }
+
+    /// The piece with the most work but for this one; there is another one.
+    fn largest_but(&self, piece: usize) -> usize {
+        let others = self.list.iter().filter(|(number, _)| **number != piece);
+        others.max_by(|a, b| a.1.work.total_cmp(&b.1.work)).map_or(piece, |(number, _)| *number)
+    }
+
     /// Makes one piece of two, which is known by the name of `into`.
     fn merge(&mut self, a: usize, b: usize) {
         // A later piece keeps its name: so chains that are walked in ascending order keep growing.
@@ -174,9 +184,18 @@ impl<'g> Pieces<'g> {
             let key = |from: usize, to: usize, bytes: f64| {
                 (self.longest((self.list.len() <= MANY).then_some((from, to))), -bytes)
             };
+            // More than the piece itself must not come to stand in the longest way: branches would wait for each other.
+            let most =
+                if self.list.len() <= MANY { self.longest(None) + self.list[&number].work } else { f64::MAX };
             let best = beside.map(|((from, to), bytes)| (key(*from, *to, *bytes), (*from, *to)));
-            match best.min_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))) {
+            match best
+                .filter(|((way, _), _)| *way <= most)
+                .min_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)))
+            {
                 Some((_, (from, to))) => self.merge(from, to),
+                None if self.is_isolated(number) && self.list.len() > 1 => {
+                    self.merge(number, self.largest_but(number))
+                }
                 None => _ = stuck.insert(number),
             }
         }
