@@ -3,6 +3,7 @@
 mod models;
 
 use std::{
+    path::Path,
     process::Command,
     sync::atomic::{AtomicUsize, Ordering},
 };
@@ -298,25 +299,49 @@ fn the_table_tells_costs_and_places() {
     assert!(model.arena_slice(model.partitions().len(), &[1, 3]).is_err());
 }
 
+/// Runs a tool in `folder`; the tests need a C compiler and `nm`, as their users do.
+fn tool(folder: &Path, name: &str, args: &[&str]) -> String {
+    let output = Command::new(name).current_dir(folder).args(args).output();
+    let output = output.unwrap_or_else(|error| panic!("{name} is needed by this test: {error}"));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.is_empty(), "{name}: {}\n{text}", output.status);
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Writes the object and the header of a graph to `folder`; the number of partitions.
+fn compile(graph: &Graph, folder: &Path) -> usize {
+    let lowered = lowered(graph, Count::Auto, Policies::Any);
+    let target = Target::host().expect("this machine");
+    let compiled = pipeline::compile(&lowered, &target, pipeline::Artifact::Object).expect("supported");
+    std::fs::write(folder.join(format!("{}.o", graph.name)), &compiled.object).expect("written");
+    std::fs::write(folder.join(format!("{}.h", graph.name)), &compiled.header).expect("written");
+    lowered.program.partitions.len()
+}
+
+const WARNINGS: [&str; 6] = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I."];
+
 #[test]
 fn a_c_program_reads_the_table_with_a_policy_of_its_own() {
     let folder = tempfile::tempdir().expect("a folder");
-    let lowered = lowered(&towers(), Count::Auto, Policies::Any);
-    let target = Target::host().expect("this machine");
-    let compiled = pipeline::compile(&lowered, &target, pipeline::Artifact::Object).expect("supported");
-    std::fs::write(folder.path().join("towers.o"), &compiled.object).expect("written");
-    std::fs::write(folder.path().join("towers.h"), &compiled.header).expect("written");
-    let tool = |name: &str, args: &[&str]| {
-        let output = Command::new(name).current_dir(folder.path()).args(args).output();
-        let output = output.unwrap_or_else(|error| panic!("{name} is needed by this test: {error}"));
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && text.is_empty(), "{name}: {}\n{text}", output.status);
-        String::from_utf8(output.stdout).expect("text")
-    };
+    let count = compile(&towers(), folder.path());
     let main = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/steps.c");
-    let warnings = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
-    tool("cc", &[&warnings[..], &["-I.", main, "towers.o", "-pthread", "-o", "program"]].concat());
-    let table = tool("./program", &[]);
-    assert_eq!(table.lines().count(), lowered.program.partitions.len(), "{table}");
-    assert_eq!(tool("nm", &["-u", "towers.o"]), "", "one object, nothing undefined");
+    let args = [main, "towers.o", "-pthread", "-o", "program"];
+    tool(folder.path(), "cc", &[&WARNINGS[..], &args].concat());
+    let table = tool(folder.path(), "./program", &[]);
+    assert_eq!(table.lines().count(), count, "{table}");
+    assert_eq!(tool(folder.path(), "nm", &["-u", "towers.o"]), "", "one object, nothing undefined");
+}
+
+#[test]
+fn the_c_snippets_of_the_chapter_compile() {
+    let chapter = include_str!("../../docs/partitions.md");
+    let snippets: Vec<&str> =
+        chapter.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(snippets.len(), 1);
+    let folder = tempfile::tempdir().expect("a folder");
+    compile(&Graph { name: "m".into(), ..towers() }, folder.path());
+    for snippet in snippets {
+        std::fs::write(folder.path().join("snippet.c"), snippet).expect("written");
+        tool(folder.path(), "cc", &[&WARNINGS[..], &["-c", "snippet.c"]].concat());
+    }
 }

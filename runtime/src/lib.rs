@@ -82,3 +82,8 @@ macro_rules! include_model {
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/serving.md")]
 struct Serving;
+
+/// The snippets of the chapter on partitions compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/partitions.md")]
+struct Partitions;

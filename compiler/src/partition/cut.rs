@@ -85,6 +85,19 @@ impl<'g> Pieces<'g> {
         self.edges.range((piece, 0)..=(piece, usize::MAX)).map(|((_, to), _)| *to).collect()
     }
 
+    /// A piece that something waits for that waits for this one too; no way leads from one to the other.
+    fn sibling(&self, piece: usize) -> Option<usize> {
+        let after = self.after(piece);
+        let others = self.edges.keys().filter(|(from, to)| *from != piece && after.contains(to));
+        others.map(|(from, _)| *from).find(|other| {
+            // Every edge counts as a detour here: there is none between them.
+            !self.has_detour(piece, *other)
+                && !self.has_detour(*other, piece)
+                && !self.after(piece).contains(other)
+                && !self.after(*other).contains(&piece)
+        })
+    }
+
     fn is_isolated(&self, piece: usize) -> bool {
         !self.edges.keys().any(|(from, to)| [*from, *to].contains(&piece))
     }
@@ -196,7 +209,10 @@ impl<'g> Pieces<'g> {
                 None if self.is_isolated(number) && self.list.len() > 1 => {
                     self.merge(number, self.largest_but(number))
                 }
-                None => _ = stuck.insert(number),
+                None => match self.sibling(number) {
+                    Some(other) if self.longest(Some((number, other))) <= most => self.merge(number, other),
+                    _ => _ = stuck.insert(number),
+                },
             }
         }
         self.join_chains();

@@ -169,8 +169,8 @@ fn pairs_in_any_order(program: &Program) -> BTreeSet<(BufferId, BufferId)> {
     let mut leads = vec![vec![false; n]; n];
     for (to, partition) in program.partitions.iter().enumerate() {
         for from in &partition.after {
-            for earlier in 0..n {
-                leads[earlier][to] |= earlier == *from || leads[earlier][*from];
+            for (earlier, leads) in leads.iter_mut().enumerate() {
+                leads[to] |= earlier == *from || leads[*from];
             }
         }
     }
