@@ -3,7 +3,10 @@
 //! They are computed in floating point, which neither overflows nor traps, and decide only where work is done.
 
 use super::{driver::Step, function::FuncCtx, split};
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    kernel::{Control, cost},
+};
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::FloatCC, condcodes::IntCC, types};
 use num_traits::ToPrimitive;
 use symshape::{Dim, Node};
@@ -31,7 +34,15 @@ pub(super) fn on_threads(f: &mut FuncCtx, steps: &[Step], threads: Value) -> Res
     let workers = f.unit.program.workers;
     let mut total = f.builder.ins().f64const(0.0);
     for step in steps {
-        let Step::Part(emitted) = step else { continue };
+        let emitted = match step {
+            Step::Part(emitted) => emitted,
+            Step::Control(Control::Call(call)) => {
+                let cost = float(f, &cost::call(f.unit.program, call))?;
+                total = f.builder.ins().fadd(total, cost);
+                continue;
+            }
+            Step::Control(_) => continue,
+        };
         let (work, can_share) = emitted.estimate(workers);
         let mut cost = float(f, work)?;
         if can_share {

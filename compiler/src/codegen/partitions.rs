@@ -161,7 +161,7 @@ fn table(unit: &mut Unit, functions: &[Emitted]) -> Result<DataId> {
         let base = number * size_of::<PartitionDesc>();
         let Partition { name, kernels, after, target } = partition;
         let uses = Uses::of(program, kernels.clone());
-        let work = program.kernels[kernels.clone()].iter().map(|kernel| cost::work(program, &kernel.body));
+        let work = program.kernels[kernels.clone()].iter().map(|kernel| cost::of(program, kernel));
         let formula = program.facts.simplify(&Dim::sum(work)).to_string();
         let used = |symbol: &&Symbol| uses.reads().contains(*symbol);
         let places = program.symbols.iter().enumerate().filter(|(_, symbol)| used(symbol));

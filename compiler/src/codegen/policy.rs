@@ -145,8 +145,9 @@ fn either(f: &mut FuncCtx, frame: Value, policy: Value, stage: Range<usize>, fun
     let [in_order, worker, is_faster] = functions;
     let trusted = MemFlagsData::trusted();
     let [many, ask, at_once, serial, after] = [0; 5].map(|_| f.builder.create_block());
-    let [parallel_for, host, threads] = [frame::PARALLEL_FOR, frame::HOST, frame::THREADS]
-        .map(|slot| f.builder.ins().load(types::I64, trusted, frame, slot));
+    let slots = [frame::PARALLEL_FOR, frame::HOST, frame::THREADS, frame::EXEC];
+    let [parallel_for, host, threads, exec] =
+        slots.map(|slot| f.builder.ins().load(types::I64, trusted, frame, slot));
     f.builder.ins().brif(parallel_for, many, &[], serial, &[]);
     f.builder.switch_to_block(many);
     let is =
@@ -164,7 +165,10 @@ fn either(f: &mut FuncCtx, frame: Value, policy: Value, stage: Range<usize>, fun
     }
     f.builder.switch_to_block(at_once);
     let (first, last, zero) = (f.int(stage.start as i64), f.int(stage.end as i64), f.int(0));
-    for (value, slot) in [(first, frame::COUNT), (last, frame::SHARES), (zero, frame::PARALLEL_FOR)] {
+    // Nobody but the driver uses the host's threads meanwhile, functions that partitions call included.
+    for (value, slot) in
+        [(first, frame::COUNT), (last, frame::SHARES), (zero, frame::PARALLEL_FOR), (zero, frame::EXEC)]
+    {
         f.builder.ins().store(trusted, value, frame, slot);
     }
     let most = f.int(stage.len() as i64);
@@ -174,7 +178,9 @@ fn either(f: &mut FuncCtx, frame: Value, policy: Value, stage: Range<usize>, fun
     let signature = f.unit.signature(&[types::I64; 4], &[]);
     let signature = f.builder.import_signature(signature);
     f.builder.ins().call_indirect(signature, parallel_for, &[host, count, task, frame]);
-    f.builder.ins().store(trusted, parallel_for, frame, frame::PARALLEL_FOR);
+    for (value, slot) in [(parallel_for, frame::PARALLEL_FOR), (exec, frame::EXEC)] {
+        f.builder.ins().store(trusted, value, frame, slot);
+    }
     driver::leave_on_error(f, frame);
     f.builder.ins().jump(after, &[]);
     f.builder.switch_to_block(serial);

@@ -4,7 +4,7 @@
 //! The unit is one multiplication with addition of a contraction's leaf. Everything else counts by how many of these
 //! fit into its time on a machine with vectors; the figures are rough, and no result depends on them.
 
-use super::{Code, Inst, Program, Stmt};
+use super::{Call, Code, Control, Inst, Kernel, Program, Stmt};
 use symshape::{Dim, Symbol};
 
 /// An instruction in a leaf: vectors as in contractions, but each element comes from memory.
@@ -12,6 +12,20 @@ const IN_STRIP: i64 = 4;
 
 /// An instruction on single elements.
 const IN_BLOCK: i64 = 16;
+
+/// The work of a function that is called, of which nothing is known but what it is handed.
+pub fn call(program: &Program, call: &Call) -> Dim {
+    let arguments = call.operands.iter().chain(&call.results);
+    program.facts.simplify(&(Dim::sum(arguments.map(|argument| argument.elems())) * IN_BLOCK))
+}
+
+/// The work of a kernel.
+pub fn of(program: &Program, kernel: &Kernel) -> Dim {
+    match &kernel.control {
+        Some(Control::Call(called)) => call(program, called),
+        _ => work(program, &kernel.body),
+    }
+}
 
 /// The work of these statements, an expression over the model's symbols. What is not known before the call counts once:
 /// the extent of a loop that depends on another one, and the rounds of a loop that ends by what it finds.

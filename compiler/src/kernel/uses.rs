@@ -69,10 +69,14 @@ impl Uses {
             site.axes.iter().for_each(|axis| self.reads.extend(axis.extent.symbols()));
         });
         indices(&kernel.body, &mut |dim| self.reads.extend(dim.symbols()));
+        let (read, written) = kernel.control.as_ref().map(Control::touched).unwrap_or_default();
+        for (buffer, is_store) in
+            read.into_iter().map(|id| (id, false)).chain(written.into_iter().map(|id| (id, true)))
+        {
+            self.touch_all(program, buffer, is_store);
+        }
         match &kernel.control {
-            Some(Control::If(cell) | Control::While(cell)) => self.read_cell(*cell),
-            Some(Control::Bind { symbol, from, lo, end, .. }) => {
-                self.read_cell(*from);
+            Some(Control::Bind { symbol, lo, end, .. }) => {
                 self.binds.insert(symbol.clone());
                 self.reads.extend(lo.symbols().into_iter().chain(end.symbols()));
             }
@@ -82,12 +86,21 @@ impl Uses {
                 self.demands |= is_outermost;
             }
             Some(Control::Fail(_)) => self.demands |= is_outermost,
-            Some(Control::Else | Control::End) | None => {}
+            Some(Control::Call(call)) => {
+                let shapes = call.operands.iter().chain(&call.results).flat_map(|argument| &argument.shape);
+                shapes.for_each(|dim| self.reads.extend(dim.symbols()));
+            }
+            Some(Control::If(_) | Control::While(_) | Control::Else | Control::End) | None => {}
         }
     }
 
-    fn read_cell(&mut self, cell: BufferId) {
-        self.reach(cell, Reach { at: Dim::zero(), axes: Vec::new(), is_store: false });
+    /// The whole of a buffer.
+    fn touch_all(&mut self, program: &Program, buffer: BufferId, is_store: bool) {
+        if !matches!(program.buffers[buffer].space, Space::Const(_) | Space::Input(_)) {
+            let var = Symbol::new("any");
+            let axis = Axis { var: var.clone(), extent: program.buffers[buffer].elems.clone() };
+            self.reach(buffer, Reach { at: var.into(), axes: vec![axis], is_store });
+        }
     }
 
     fn reach(&mut self, buffer: BufferId, reach: Reach) {

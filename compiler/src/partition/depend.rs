@@ -55,8 +55,7 @@ impl Graph {
             after.reverse();
             before.push(known);
             let kernels = ranges[number].clone();
-            let work =
-                kernels.clone().map(|idx| middle(program, &cost::work(program, &program.kernels[idx].body)));
+            let work = kernels.clone().map(|idx| middle(program, &cost::of(program, &program.kernels[idx])));
             let name = program.kernels[kernels.start].name.clone();
             atoms.push(Atom { work: work.sum::<f64>().max(1.0), kernels, after, name });
         }

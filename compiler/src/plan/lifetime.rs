@@ -1,8 +1,6 @@
 //! When each buffer of the arena is needed: from the first kernel that touches it to the last.
 
-use crate::kernel::{
-    BufferId, Code, Contract, Inst, Policies, Program, Rhs, Space, Stmt, partition::waits,
-};
+use crate::kernel::{BufferId, Code, Contract, Inst, Policies, Program, Rhs, Space, Stmt, partition::waits};
 use cranelift_entity::SecondaryMap;
 use std::{
     collections::{BTreeMap, BTreeSet},
