@@ -11,7 +11,7 @@ use symshape_compiler::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Columns, PANEL, Part, Rhs, TileKey, max_rows, wide_vectors},
+            contract::{Columns, PANEL, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
             strip::{Along, Phase, Stream, StripKey},
         },
         vector::{self, VectorIsa},
@@ -45,6 +45,7 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
         let key = TileKey {
             rows: rows as u8,
             vectors: vectors as u8,
+            product: Product::Floats,
             tail: false,
             dense: true,
             levels: 1,

@@ -53,6 +53,8 @@ pub(super) struct Binding<'a> {
     pub(super) inner: Vec<Local>,
     /// Registers of the body at hand that stand for 64-bit integers.
     pub(super) wide: Vec<u32>,
+    /// The type of a contraction's sums.
+    pub(super) sum: Option<Ty>,
 }
 
 /// The type of lanes that hold elements of this type.
@@ -60,6 +62,8 @@ pub(super) fn lane_type(dtype: DType) -> Option<Ty> {
     match dtype {
         DType::F32 => Some(Ty::F32),
         DType::I32 => Some(Ty::I32),
+        DType::U8 => Some(Ty::U8),
+        DType::I8 => Some(Ty::I8),
         DType::Bool => Some(Ty::Bool),
         _ => None,
     }
@@ -93,7 +97,13 @@ impl Binding<'_> {
         let at = |reg: &Reg| regs[reg.0 as usize];
         let ty_of = |body: &Body, reg: &Reg| body.insts[regs[reg.0 as usize] as usize].1;
         match inst {
-            Inst::Const(scalar) => body.push(Op::Const(scalar.bits() as u32), lane_type(scalar.dtype())?),
+            Inst::Const(scalar) => {
+                let bits = match scalar.dtype() {
+                    DType::I8 => scalar.as_i64() as u32,
+                    _ => scalar.bits() as u32,
+                };
+                body.push(Op::Const(bits), lane_type(scalar.dtype())?)
+            }
             Inst::Index(dtype, dim) => {
                 let inside = [self.row, column].into_iter().flatten().any(|symbol| dim.contains(symbol));
                 (!inside && self.is_narrow(*dtype, dim)).then_some(())?;
@@ -108,7 +118,7 @@ impl Binding<'_> {
                 let (stream, ty) = self.stream(access, column)?;
                 body.push(Op::Load(stream), ty)
             }
-            Inst::Sum => body.push(Op::Sum, Ty::F32),
+            Inst::Sum => body.push(Op::Sum, self.sum?),
             Inst::Get(local) => {
                 let ty = lane_type(self.kernel.locals[*local])?;
                 if self.inner.contains(local) {
@@ -163,7 +173,7 @@ impl Binding<'_> {
 
     /// The number of the stream that an access is, and the type of its lanes.
     fn stream(&mut self, access: &Access, column: Option<&Symbol>) -> Option<(u32, Ty)> {
-        let ty = lane_type(self.program.buffers[access.buffer].dtype).filter(|ty| *ty != Ty::Bool)?;
+        let ty = lane_type(self.program.buffers[access.buffer].dtype)?;
         let (column, rest) = split(self.facts, &access.at, column)?;
         let (row, origin) = split(self.facts, &rest, self.row)?;
         // A stride that moves with the row would have to be read anew for each.

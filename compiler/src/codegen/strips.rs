@@ -146,6 +146,7 @@ fn recognise(
         variables: Vec::new(),
         inner,
         wide: Vec::new(),
+        sum: None,
     };
     let (mut phases, mut extents) = (Vec::new(), Vec::new());
     for stmt in body {
@@ -268,7 +269,12 @@ fn gathered(program: &Program, stream: &Stream, extents: &[Dim]) -> Option<Vec<u
     let (extent, step, first) = (extent.as_i64()?, stream.column.as_i64()?, stream.origin.at.as_i64()?);
     let Space::Const(tensor) = &program.buffers[stream.origin.buffer].space else { return None };
     let size = tensor.dtype().size_bytes();
-    if step == 0 || step == 1 || stream.row.as_i64() != Some(0) || extent * size as i64 > MOST_GATHERED {
+    if size != 4
+        || step == 0
+        || step == 1
+        || stream.row.as_i64() != Some(0)
+        || extent * size as i64 > MOST_GATHERED
+    {
         return None;
     }
     let element = |idx: i64| {

@@ -275,6 +275,18 @@ impl<'u> Unit<'u> {
         Ok(id)
     }
 
+    /// A constant in another form, made once for each name.
+    pub fn constant_as(&mut self, name: &str, bytes: impl FnOnce() -> Vec<u8>) -> Result<DataId> {
+        if let Some(id) = self.tables.get(name) {
+            return Ok(*id);
+        }
+        let bytes = bytes();
+        self.const_bytes += bytes.len() as u64;
+        let id = self.data(name, bytes.into(), ALIGN_BYTES as u64)?;
+        self.tables.insert(name.into(), id);
+        Ok(id)
+    }
+
     /// A string that ends with a zero byte.
     pub fn string(&mut self, text: &str) -> Result<DataId> {
         if let Some(id) = self.strings.get(text) {

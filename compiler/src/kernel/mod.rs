@@ -233,8 +233,10 @@ pub struct Contract {
     pub lhs: Access,
     /// The other factor.
     pub rhs: Rhs,
-    /// Type of the sum.
+    /// Type of the sum, which the factors are converted to.
     pub dtype: DType,
+    /// Scratch memory in which leaves may lay out parts of the left factor as suits them.
+    pub room: Option<BufferId>,
     /// What is done with [`Inst::Sum`] for each row and column; addressed by their variables.
     pub epilogue: Code,
 }

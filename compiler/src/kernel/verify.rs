@@ -265,6 +265,10 @@ impl Checker<'_> {
                 self.panels(contract, *buffer, base, *width, &scope).at(|| "rhs")?;
             }
         }
+        let is_scratch = |id: BufferId| matches!(self.program.buffers[id].space, Space::Scratch);
+        if contract.room.is_some_and(|room| !is_scratch(room)) {
+            return Err(Error::invalid("room is scratch memory"));
+        }
         self.code(&contract.epilogue, Place::Epilogue(contract.dtype), &mut epilogue)
     }
 

@@ -13,7 +13,8 @@ pub struct Site<'a> {
     pub axes: &'a [Axis],
 }
 
-/// Calls `see` for each access in `body`. Panels are read as a whole, and seen as an access at their base.
+/// Calls `see` for each access in `body`. Panels are read as a whole, and seen as an access at their base; room is written as a
+/// whole.
 pub fn accesses(body: &[Stmt], see: &mut dyn FnMut(Site<'_>)) {
     walk(body, &mut Vec::new(), see);
 }
@@ -64,6 +65,9 @@ fn in_contract(contract: &Contract, axes: &mut Vec<Axis>, see: &mut dyn FnMut(Si
             let access = Access { buffer: *buffer, at: base.clone() };
             see(Site { access: &access, is_store: false, axes });
         }
+    }
+    if let Some(buffer) = contract.room {
+        see(Site { access: &Access { buffer, at: Dim::zero() }, is_store: true, axes });
     }
 }
 
@@ -160,6 +164,7 @@ impl Rewrite<'_> {
                 }
             },
             dtype: contract.dtype,
+            room: contract.room,
             epilogue: self.code(&contract.epilogue),
         }
     }

@@ -212,6 +212,7 @@ fn matrix(lowering: &mut Lowering, scope: &mut Scope, mut this: Sum) -> Result<(
         lhs: Access { buffer: this.factors[0].buffer(lowering)?, at: lhs },
         rhs,
         dtype: this.dtype,
+        room: None,
         epilogue: with_exprs(&this.epilogue, &this.nest.exprs[2..]),
     };
     let body = loops(&outer, true, vec![Stmt::Contract(Box::new(contract))]);

@@ -216,12 +216,33 @@ fn absorb(graph: &Graph, users: &Users, fusion: &mut Fusion) {
         let mut reached = BTreeSet::new();
         reach_roots(users, &fusion.roots, sum, &mut reached);
         let [root] = reached.into_iter().collect::<Vec<_>>()[..] else { continue };
+        let taken = fusion.absorber.contains_key(&root);
+        let Some(root) = (if taken { narrower(graph, users, &fusion.roots, sum) } else { Some(root) }) else {
+            continue;
+        };
         let finishes = matches!(graph.op(root), Op::Map(_) | Op::View { .. });
-        if finishes && !fusion.absorber.contains_key(&root) && sum_index(graph, fusion, root, sum).is_some() {
+        if finishes && sum_index(graph, fusion, root, sum).is_some() {
+            fusion.roots[root] = true;
             fusion.absorber.insert(root, sum);
             fusion.absorbed.insert(sum, root);
         }
     }
+}
+
+/// What is made of a sum alone on the way to its root and takes fewer bytes, if anything does: better kept than the sum.
+fn narrower(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, sum: Value) -> Option<Value> {
+    let (mut value, mut narrowest) = (sum, None);
+    while let [user] = users[value][..] {
+        if roots[user] || !matches!(graph.op(user), Op::Map(_)) {
+            break;
+        }
+        value = user;
+        let least = graph.dtype(narrowest.unwrap_or(sum)).size_bytes();
+        if graph.dtype(value).size_bytes() < least {
+            narrowest = Some(value);
+        }
+    }
+    narrowest
 }
 
 fn reach_roots(

@@ -9,6 +9,7 @@ pub mod bodies;
 pub mod dead;
 pub mod fold;
 pub mod laws;
+pub mod quantised;
 pub mod rebuild;
 pub mod share;
 pub mod views;
@@ -23,6 +24,8 @@ pub type Pass = fn(&mut Graph) -> Result<()>;
 
 /// The passes in order, by name.
 pub const PASSES: &[(&str, Pass)] = &[
+    // Stored integers before constants: folding would make floats of them.
+    ("quantised", quantised::quantised),
     // Constants first: what a model computes from its weights alone is computed here.
     ("fold", fold::fold),
     ("views", views::views),

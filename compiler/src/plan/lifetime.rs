@@ -125,5 +125,6 @@ fn touched_by_contract(contract: &Contract, visit: &mut dyn FnMut(BufferId)) {
         Rhs::At(access) => visit(access.buffer),
         Rhs::Panels { buffer, .. } => visit(*buffer),
     }
+    contract.room.into_iter().for_each(&mut *visit);
     touched_by_code(&contract.epilogue, visit);
 }

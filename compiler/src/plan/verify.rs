@@ -122,6 +122,7 @@ fn uses(program: &Program, kernel: &Kernel) -> BTreeSet<BufferId> {
                     Rhs::At(access) => access.buffer,
                     Rhs::Panels { buffer, .. } => *buffer,
                 });
+                found.extend(contract.room);
                 code = Some(&contract.epilogue);
             }
         }

@@ -6,6 +6,7 @@ mod jam;
 mod names;
 mod neighbours;
 mod panels;
+mod room;
 mod rows;
 mod winograd;
 
@@ -22,6 +23,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("winograd", winograd::transform),
     ("jam", jam::jam),
     ("indices", indices::tabulate),
+    ("room", room::reserve),
 ];
 
 /// Runs all passes.

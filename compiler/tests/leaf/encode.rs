@@ -5,7 +5,7 @@ use symshape_compiler::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Columns, Part, Rhs, TileKey, max_rows, wide_vectors},
+            contract::{Columns, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
         },
         vector::{VectorIsa, X86},
     },
@@ -33,6 +33,7 @@ fn sums_of_tiles_never_leave_the_registers() {
                 let key = TileKey {
                     rows: rows as u8,
                     vectors: vectors as u8,
+                    product: Product::Floats,
                     tail: false,
                     dense: true,
                     levels: 2,

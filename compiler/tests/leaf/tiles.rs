@@ -6,7 +6,7 @@ use symshape_compiler::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Columns, Part, Rhs, TileKey, max_rows, wide_vectors},
+            contract::{Columns, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
         },
         vector::VectorIsa,
     },
@@ -82,6 +82,7 @@ fn key(case: &Case, lanes: usize) -> TileKey {
     TileKey {
         rows: case.rows as u8,
         vectors: case.vectors as u8,
+        product: Product::Floats,
         tail: case.columns != case.vectors * lanes,
         dense: case.dense,
         levels: 2,
@@ -286,6 +287,7 @@ fn activations_in_the_epilogue_leave_the_sums_alone() {
         let key = TileKey {
             rows: rows as u8,
             vectors: 2,
+            product: Product::Floats,
             tail: false,
             dense: true,
             levels: 1,

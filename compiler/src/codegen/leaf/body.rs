@@ -4,20 +4,24 @@
 //! [`Body::emit`] writes a body for one vector of iterations; where values come from and go to is the caller's
 //! [`Lanes`].
 
-use super::math;
+use super::{math, memory};
 use crate::codegen::vector::{
     Builder,
     code::{Mask, MaskOp, Op1, Op2, Vector},
 };
 use crate::scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
 
-/// What the 32 bits of a lane mean; a bool is a mask.
+/// What the 32 bits of a lane mean; a bool is a mask. Streams hold integers of one byte and bools as bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Ty {
     /// A float.
     F32,
     /// A signed integer.
     I32,
+    /// An integer in 0..256.
+    U8,
+    /// An integer in -128..128.
+    I8,
     /// A truth value.
     Bool,
 }
@@ -106,10 +110,10 @@ impl Value {
 
 /// Where one vector of iterations gets its values and puts them.
 pub trait Lanes {
-    /// The elements of a stream.
-    fn load(&mut self, b: &mut Builder, stream: u32) -> Vector;
-    /// Puts elements into a stream.
-    fn store(&mut self, b: &mut Builder, stream: u32, value: Vector);
+    /// The elements of a stream, which in memory are of this type; bools are 0 or 1.
+    fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector;
+    /// Puts elements into a stream, which in memory are of this type.
+    fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector);
     /// A scalar argument in all lanes.
     fn splat(&mut self, b: &mut Builder, slot: u32) -> Vector;
     /// The sum of a contraction.
@@ -151,11 +155,12 @@ impl Body {
             Op::Reduce(op, x, _) => match self.ty(x) {
                 Ty::F32 => true,
                 Ty::I32 => op != ReduceOp::Prod,
+                Ty::U8 | Ty::I8 => matches!(op, ReduceOp::Min | ReduceOp::Max),
                 Ty::Bool => false,
             },
-            Op::Set(_, x) | Op::Store(_, x) => self.ty(x) != Ty::Bool,
-            Op::Load(_) | Op::Splat(_) | Op::Get(_) => ty != Ty::Bool,
-            Op::Const(_) | Op::Sum | Op::Cast(_) => true,
+            Op::Set(_, x) => matches!(self.ty(x), Ty::F32 | Ty::I32),
+            Op::Splat(_) | Op::Get(_) => matches!(ty, Ty::F32 | Ty::I32),
+            Op::Const(_) | Op::Sum | Op::Cast(_) | Op::Load(_) | Op::Store(..) => true,
         }
     }
 
@@ -240,7 +245,11 @@ impl Body {
         let value = match op {
             Op::Const(bits) if ty == Ty::Bool => return constant_truth(b, bits != 0),
             Op::Const(bits) => b.bits(bits),
-            Op::Load(stream) => lanes.load(b, stream),
+            Op::Load(stream) if ty == Ty::Bool => {
+                let (byte, zero) = (lanes.load(b, stream, ty), b.bits(0));
+                return Value::Truth(b.compare_int(CompareOp::Ne, byte, zero));
+            }
+            Op::Load(stream) => lanes.load(b, stream, ty),
             Op::Splat(slot) => lanes.splat(b, slot),
             Op::Sum => lanes.sum(b),
             Op::Get(var) => lanes.variable(var),
@@ -253,13 +262,17 @@ impl Body {
             Op::Binary(op, x, y) if ty == Ty::Bool => {
                 return truth_binary(b, op, at(x).truth(), at(y).truth());
             }
-            Op::Binary(op, x, y) if ty == Ty::I32 => int_binary(b, op, at(x).lanes(), at(y).lanes()),
+            Op::Binary(op, x, y) if ty != Ty::F32 => int_binary(b, op, at(x).lanes(), at(y).lanes()),
             Op::Binary(op, x, y) => self.float_binary(b, op, (x, at(x).lanes()), (y, at(y).lanes())),
             Op::Compare(op, x, y) => return Value::Truth(self.compare(b, op, self.ty(x), at(x), at(y))),
             Op::Select(mask, x, y) => b.select(at(mask).truth(), at(x).lanes(), at(y).lanes()),
             Op::Cast(x) => return cast(b, self.ty(x), ty, at(x)),
             Op::Store(stream, x) => {
-                lanes.store(b, stream, at(x).lanes());
+                let value = match self.ty(x) {
+                    Ty::Bool => cast(b, Ty::Bool, Ty::I32, at(x)).lanes(),
+                    _ => at(x).lanes(),
+                };
+                lanes.store(b, stream, self.ty(x), value);
                 return Value::Nothing;
             }
             Op::Reduce(op, x, var) => {
@@ -325,6 +338,8 @@ fn supports_unary(op: UnaryOp, ty: Ty) -> bool {
                 | IsInf
         ),
         Ty::I32 => matches!(op, Neg | Abs | Floor | Ceil | Round | Trunc | Not),
+        // What leaves the range would have to be wrapped.
+        Ty::U8 | Ty::I8 => matches!(op, Floor | Ceil | Round | Trunc),
         Ty::Bool => op == Not,
     }
 }
@@ -334,6 +349,7 @@ fn supports_binary(op: BinaryOp, ty: Ty) -> bool {
     match ty {
         Ty::F32 => matches!(op, Add | Sub | Mul | Div | Min | Max),
         Ty::I32 => matches!(op, Add | Sub | Mul | Min | Max | And | Or | Xor),
+        Ty::U8 | Ty::I8 => matches!(op, Min | Max | And | Or | Xor),
         Ty::Bool => matches!(op, And | Or | Xor),
     }
 }
@@ -364,7 +380,7 @@ fn constant_truth(b: &mut Builder, value: bool) -> Value {
 fn unary(b: &mut Builder, op: UnaryOp, ty: Ty, x: Value) -> Value {
     match ty {
         Ty::Bool => Value::Truth(math::not(b, x.truth())),
-        Ty::I32 => Value::Lanes(int_unary(b, op, x.lanes())),
+        Ty::I32 | Ty::U8 | Ty::I8 => Value::Lanes(int_unary(b, op, x.lanes())),
         Ty::F32 => match op {
             UnaryOp::IsNan => Value::Truth(math::is_nan(b, x.lanes())),
             UnaryOp::IsInf => Value::Truth(math::is_inf(b, x.lanes())),
@@ -441,19 +457,29 @@ fn truth_binary(b: &mut Builder, op: BinaryOp, x: Mask, y: Mask) -> Value {
 fn cast(b: &mut Builder, from: Ty, to: Ty, x: Value) -> Value {
     match (from, to) {
         (Ty::F32, Ty::I32) => Value::Lanes(math::to_int(b, x.lanes())),
-        (Ty::I32, Ty::F32) => Value::Lanes(b.op1(Op1::ToFloat, x.lanes())),
-        (Ty::Bool, Ty::F32 | Ty::I32) => {
+        (Ty::F32, Ty::U8) => Value::Lanes(math::to_byte(b, x.lanes(), 0.0, 255.0)),
+        (Ty::F32, Ty::I8) => Value::Lanes(math::to_byte(b, x.lanes(), -128.0, 127.0)),
+        (Ty::I32 | Ty::I8, Ty::U8) | (Ty::I32 | Ty::U8, Ty::I8) => {
+            Value::Lanes(memory::wrapped(b, x.lanes(), to))
+        }
+        (Ty::I32 | Ty::U8 | Ty::I8, Ty::F32) => Value::Lanes(b.op1(Op1::ToFloat, x.lanes())),
+        (Ty::Bool, Ty::F32 | Ty::I32 | Ty::U8 | Ty::I8) => {
             let one = if to == Ty::F32 { 1f32.to_bits() } else { 1 };
             let (one, zero) = (b.bits(one), b.bits(0));
             Value::Lanes(b.select(x.truth(), one, zero))
         }
-        (Ty::F32 | Ty::I32, Ty::Bool) => {
+        (Ty::F32 | Ty::I32 | Ty::U8 | Ty::I8, Ty::Bool) => {
             let zero = b.bits(0);
             Value::Truth(match from {
                 Ty::F32 => b.compare(CompareOp::Ne, x.lanes(), zero),
                 _ => b.compare_int(CompareOp::Ne, x.lanes(), zero),
             })
         }
-        _ => x,
+        (Ty::U8 | Ty::I8, Ty::I32)
+        | (Ty::F32, Ty::F32)
+        | (Ty::I32, Ty::I32)
+        | (Ty::U8, Ty::U8)
+        | (Ty::I8, Ty::I8)
+        | (Ty::Bool, Ty::Bool) => x,
     }
 }

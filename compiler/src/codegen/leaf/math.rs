@@ -336,6 +336,22 @@ pub fn to_int(b: &mut Builder, x: Vector) -> Vector {
     b.select(nan, zero, value)
 }
 
+/// Float to integer toward zero, brought between the bounds, of which the lower is not positive; NaN gives 0.
+pub fn to_byte(b: &mut Builder, x: Vector, lo: f32, hi: f32) -> Vector {
+    let (least, most, zero) = (b.float(lo), b.float(hi), b.float(0.0));
+    let x = match lo == 0.0 {
+        true => x,
+        false => {
+            let nan = is_nan(b, x);
+            b.select(nan, zero, x)
+        }
+    };
+    // Where `x` is NaN the step returns the bound, which is 0 then.
+    let x = b.op2(Op2::Max, x, least);
+    let x = b.op2(Op2::Min, x, most);
+    b.op1(Op1::ToInt, x)
+}
+
 /// -1, 0 or 1; NaN and zeros stay.
 pub fn sign(b: &mut Builder, x: Vector) -> Vector {
     let (one, zero) = (b.float(1.0), b.float(0.0));

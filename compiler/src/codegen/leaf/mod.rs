@@ -6,6 +6,8 @@
 pub mod body;
 pub mod contract;
 pub mod math;
+mod memory;
+pub mod rows;
 pub mod strip;
 
 use super::vector::{VectorIsa, code::Code};
@@ -20,6 +22,8 @@ pub enum LeafKey {
     Tile(contract::TileKey),
     /// A strip, or several in a row loop.
     Strip(strip::StripKey),
+    /// Rows laid out for tiles.
+    Rows(rows::RowsKey),
 }
 
 impl LeafKey {
@@ -31,6 +35,7 @@ impl LeafKey {
                 format!("tile_{}x{}{rest}", key.rows, key.vectors)
             }
             LeafKey::Strip(key) => format!("strip_{}", key.phases.len()),
+            LeafKey::Rows(key) => format!("rows_{}", key.levels),
         }
     }
 
@@ -39,6 +44,7 @@ impl LeafKey {
         match self {
             LeafKey::Tile(key) => contract::emit(key, isa.shape()),
             LeafKey::Strip(key) => strip::emit(key, isa.shape()),
+            LeafKey::Rows(key) => rows::emit(key, isa.shape()),
         }
     }
 
@@ -47,6 +53,7 @@ impl LeafKey {
         match self {
             LeafKey::Tile(key) => key.slots(),
             LeafKey::Strip(key) => key.slots(),
+            LeafKey::Rows(key) => key.slots(),
         }
     }
 }

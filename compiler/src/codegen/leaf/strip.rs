@@ -12,7 +12,7 @@
 //! lanes by halves. So the order of a sum depends on its length, the code and the ISA, and on nothing else.
 
 use super::body::{Body, Lanes, Op, Ty};
-use super::math;
+use super::{math, memory};
 use crate::codegen::vector::{
     Builder, Shape,
     code::{Code, Int, IntOp, Mask, Mem, Op2, Vector},
@@ -145,23 +145,26 @@ pub fn emit(key: &StripKey, shape: Shape) -> Code {
 }
 
 /// The extent, the body and the streams to be held where the loops change places.
-fn turned(key: &StripKey, shape: Shape) -> Option<(u32, &Body, Vec<u32>)> {
+fn turned(key: &StripKey, shape: Shape) -> Option<(u32, &Body, Vec<(u32, Ty)>)> {
     let [Phase::Loop { extent, body }] = &key.phases[..] else { return None };
     let pointer = |stream: u32| key.streams[stream as usize].pointer as usize;
     let mut held = Vec::new();
-    for (op, _) in &body.insts {
+    for (op, ty) in &body.insts {
         match op {
             Op::Load(stream) | Op::Store(stream, _) if key.pointers[pointer(*stream)] == Along::Stride => {
                 return None;
             }
-            Op::Load(stream) if key.still[pointer(*stream)] && !held.contains(stream) => held.push(*stream),
+            Op::Load(stream) if key.still[pointer(*stream)] && !held.contains(&(*stream, *ty)) => {
+                held.push((*stream, *ty));
+            }
             // What is stored in each row anew must not be taken for the same.
             Op::Store(stream, _) if key.still[pointer(*stream)] => return None,
             Op::Set(..) | Op::Get(_) | Op::Reduce(..) => return None,
             _ => {}
         }
     }
-    let is_held = |stream: u32| held.contains(&stream);
+    let held: Vec<(u32, Ty)> = held;
+    let is_held = |stream: u32| held.iter().any(|(other, _)| *other == stream);
     let fits = held.len() >= FEWEST_HELD && held.len() + body.pressure(&is_held) <= shape.registers;
     (key.rows && fits).then_some((*extent, body, held))
 }
@@ -186,7 +189,7 @@ enum Part {
 
 /// The streams of a loop phase at the current element.
 struct Position {
-    /// Byte offset in unit streams.
+    /// Elements passed in unit streams.
     offset: Int,
     /// Pointers of strided streams.
     strided: Vec<Option<(Int, Int)>>,
@@ -207,7 +210,7 @@ impl Leaf<'_> {
     }
 
     /// All rows, a vector of columns at a time.
-    fn by_columns(&self, b: &mut Builder, extent: u32, body: &Body, held: &[u32]) {
+    fn by_columns(&self, b: &mut Builder, extent: u32, body: &Body, held: &[(u32, Ty)]) {
         let count = b.arg(self.key.extent(extent));
         let position = Position { offset: b.imm(0), strided: vec![None; self.key.pointers.len()] };
         let lanes = b.lanes();
@@ -222,9 +225,10 @@ impl Leaf<'_> {
     }
 
     /// One vector of columns down all rows.
-    fn down(&self, b: &mut Builder, body: &Body, position: &Position, part: Part, held: &[u32]) {
+    fn down(&self, b: &mut Builder, body: &Body, position: &Position, part: Part, held: &[(u32, Ty)]) {
         let top = At { leaf: self, position: Some(position), part, sums: &[], unroll: 0, held: &[] };
-        let held: Vec<(u32, Vector)> = held.iter().map(|&stream| (stream, top.fetch(b, stream))).collect();
+        let held: Vec<(u32, Vector)> =
+            held.iter().map(|&(stream, ty)| (stream, top.fetch(b, stream, ty))).collect();
         let pointers = self.pointers.iter().map(|pointer| b.copy(*pointer)).collect();
         let row = Leaf { key: self.key, pointers, variables: Vec::new() };
         let moving = (0..self.key.pointers.len()).filter(|idx| !self.key.still[*idx]);
@@ -334,7 +338,7 @@ impl Leaf<'_> {
 
 impl Position {
     fn advance(&self, b: &mut Builder, elements: usize) {
-        b.advance(self.offset, 4 * elements as i32);
+        b.advance(self.offset, elements as i32);
         for &(pointer, stride) in self.strided.iter().flatten() {
             let step = b.int_op(IntOp::Mul, stride, elements as i32);
             b.advance(pointer, step);
@@ -422,9 +426,9 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    fn unit(&self, stream: u32) -> Mem {
+    fn unit(&self, stream: u32, ty: Ty) -> Mem {
         let position = self.position.expect("scalar phases touch fixed streams only");
-        Mem { index: Some((position.offset, 1)), ..self.fixed(stream) }
+        Mem { index: Some((position.offset, memory::elem_bytes(ty) as u8)), ..self.fixed(stream) }
     }
 
     fn fixed(&self, stream: u32) -> Mem {
@@ -444,43 +448,45 @@ impl At<'_> {
     }
 
     /// The elements of a stream from memory.
-    fn fetch(&self, b: &mut Builder, stream: u32) -> Vector {
+    fn fetch(&self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
         match (self.leaf.along(stream), self.part) {
-            (Along::Fixed, _) => b.broadcast(self.fixed(stream)),
-            (Along::Unit, Part::Full) => b.load(self.unit(stream)),
-            (Along::Unit, Part::First(n, mask)) => b.load_first(self.unit(stream), n, mask),
-            (Along::Unit, Part::One(_)) => b.load_one(self.unit(stream)),
+            (Along::Fixed, _) => memory::broadcast(b, self.fixed(stream), ty),
+            (Along::Unit, Part::Full) => memory::load(b, self.unit(stream, ty), ty),
+            (Along::Unit, Part::First(n, mask)) => memory::load_first(b, self.unit(stream, ty), ty, n, mask),
+            (Along::Unit, Part::One(_)) => memory::load_one(b, self.unit(stream, ty), ty),
             (Along::Stride, Part::Full) => {
                 let mems = self.strided(b, stream);
-                b.load_lanes(mems)
+                memory::load_lanes(b, mems, ty)
             }
             (Along::Stride, _) => {
                 let mems = self.strided(b, stream);
-                b.load_one(mems[0])
+                memory::load_one(b, mems[0], ty)
             }
         }
     }
 }
 
 impl Lanes for At<'_> {
-    fn load(&mut self, b: &mut Builder, stream: u32) -> Vector {
+    fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
         let held = self.held.iter().find(|(other, _)| *other == stream);
-        held.map_or_else(|| self.fetch(b, stream), |(_, vector)| *vector)
+        held.map_or_else(|| self.fetch(b, stream, ty), |(_, vector)| *vector)
     }
 
-    fn store(&mut self, b: &mut Builder, stream: u32, value: Vector) {
+    fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector) {
         match (self.leaf.along(stream), self.part) {
-            (Along::Fixed, _) => b.store_one(self.fixed(stream), value),
-            (Along::Unit, Part::Full) => b.store(self.unit(stream), value),
-            (Along::Unit, Part::First(n, mask)) => b.store_first(self.unit(stream), value, n, mask),
-            (Along::Unit, Part::One(_)) => b.store_one(self.unit(stream), value),
+            (Along::Fixed, _) => memory::store_one(b, self.fixed(stream), ty, value),
+            (Along::Unit, Part::Full) => memory::store(b, self.unit(stream, ty), ty, value),
+            (Along::Unit, Part::First(n, mask)) => {
+                memory::store_first(b, self.unit(stream, ty), ty, value, n, mask);
+            }
+            (Along::Unit, Part::One(_)) => memory::store_one(b, self.unit(stream, ty), ty, value),
             (Along::Stride, Part::Full) => {
                 let mems = self.strided(b, stream);
-                b.store_lanes(mems, value);
+                memory::store_lanes(b, mems, ty, value);
             }
             (Along::Stride, _) => {
                 let mems = self.strided(b, stream);
-                b.store_one(mems[0], value);
+                memory::store_one(b, mems[0], ty, value);
             }
         }
     }

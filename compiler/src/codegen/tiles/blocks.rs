@@ -48,17 +48,10 @@ pub(super) fn blocks(
         Some(range) => split::range(f, range, way::ROWS, 1, total)?,
     };
     let total = f.builder.ins().isub(end, begin);
-    let bytes = step_bytes(f, plan, rows)?;
-    let bytes = match &plan.cuts {
-        Some(depth) if cuts.len() > 1 => f.builder.ins().sdiv_imm_s(bytes, depth.parts()),
-        _ => bytes,
+    let steps = match &plan.left {
+        Some(left) => left.steps(f, plan, rows)?,
+        None => block_steps(f, plan, rows, cuts.len() > 1)?,
     };
-    let one = f.int(1);
-    let bytes = f.builder.ins().smax(bytes, one);
-    let budget = f.int(BLOCK_BYTES);
-    let steps = f.builder.ins().udiv(budget, bytes);
-    let fewest = fewest_steps(f, plan, rows)?;
-    let steps = f.builder.ins().smax(steps, fewest);
     let padded = f.builder.ins().iadd(total, steps);
     let padded = f.builder.ins().iadd_imm_s(padded, -1);
     let n_blocks = f.builder.ins().udiv(padded, steps);
@@ -72,20 +65,38 @@ pub(super) fn blocks(
             let before = f.builder.ins().udiv(before, n_blocks);
             f.builder.ins().iadd(before, begin)
         });
+        let laid = lay_out(f, plan, rows, (first, end))?;
         parts(f, plan, cuts, &mut |f, cut, part| {
             let tiles = counter("column tile", &Dim::from(i64::MAX));
             let zero = f.int(0);
             f.count_between(&tiles, zero, cut.n_tiles, |f| {
                 let (tile, _) = f.symbol(&tiles.var)?;
                 let at = Position::new(f, plan, cut, tile, columns, part);
-                match outer {
-                    [] => call(f, plan, rows, &at, Some((first, end))),
-                    [axis] => f.count_between(axis, first, end, |f| call(f, plan, rows, &at, None)),
-                    _ => joint(f, plan, rows, &at, (first, end)),
+                if outer.is_empty() {
+                    return call(f, plan, rows, &at, Some((first, end)), laid);
                 }
+                joint(f, plan, (first, end), &mut |f, number| {
+                    let distance = distance(f, plan, first, number)?;
+                    call(f, plan, rows, &at, None, distance)
+                })
             })
         })
     })
+}
+
+/// Tiles, or iterations of the outer axes, of a block whose left factor is read where it lies.
+fn block_steps(f: &mut FuncCtx, plan: &Plan, rows: &Rows, in_parts: bool) -> Result<Value> {
+    let bytes = step_bytes(f, plan, rows)?;
+    let bytes = match &plan.cuts {
+        Some(depth) if in_parts => f.builder.ins().sdiv_imm_s(bytes, depth.parts()),
+        _ => bytes,
+    };
+    let one = f.int(1);
+    let bytes = f.builder.ins().smax(bytes, one);
+    let budget = f.int(BLOCK_BYTES);
+    let steps = f.builder.ins().udiv(budget, bytes);
+    let fewest = fewest_steps(f, plan, rows)?;
+    Ok(f.builder.ins().smax(steps, fewest))
 }
 
 /// First iteration of the outermost loop of the reduction, and their number.
@@ -158,15 +169,21 @@ fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
 fn joint(
     f: &mut FuncCtx,
     plan: &Plan,
-    rows: &Rows,
-    at: &Position,
     (first, end): (Value, Value),
+    emit: &mut dyn FnMut(&mut FuncCtx, Value) -> Result<()>,
 ) -> Result<()> {
     let (_, outer) = plan.contract.m.split_last().expect("checked in plan");
+    if let [axis] = outer {
+        return f.count_between(axis, first, end, |f| {
+            let (number, _) = f.symbol(&axis.var)?;
+            emit(f, number)
+        });
+    }
     let extents: Vec<Value> = outer.iter().map(|axis| f.dim(&axis.extent)).collect::<Result<_>>()?;
     let all = counter("row", &Dim::from(i64::MAX));
     f.count_between(&all, first, end, |f| {
-        let (mut number, _) = f.symbol(&all.var)?;
+        let (joint, _) = f.symbol(&all.var)?;
+        let mut number = joint;
         for (axis, extent) in outer.iter().zip(extents).skip(1).rev() {
             let around = f.builder.ins().udiv(number, extent);
             let skipped = f.builder.ins().imul(around, extent);
@@ -177,8 +194,31 @@ fn joint(
         }
         f.facts_mut().declare_index(&outer[0].var, &outer[0].extent);
         f.bind(outer[0].var.clone(), number);
-        call(f, plan, rows, at, None)
+        emit(f, joint)
     })
+}
+
+/// Lays out the left factor of a block where that has to be done; returns, where there is one row axis, the distance of
+/// what is laid out from where the block's first row would have it.
+fn lay_out(f: &mut FuncCtx, plan: &Plan, rows: &Rows, (first, end): (Value, Value)) -> Result<Option<Value>> {
+    let Some(left) = &plan.left else { return Ok(None) };
+    let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+    if outer.is_empty() {
+        return left.lay_tiles(f, rows, (first, end)).map(Some);
+    }
+    joint(f, plan, (first, end), &mut |f, number| {
+        let count = f.builder.ins().isub(number, first);
+        let distance = left.distance(f, &last.extent, count)?;
+        left.lay_axis(f, &last.extent, distance)
+    })?;
+    Ok(None)
+}
+
+/// How far from its room what is laid out for joint iteration `number` lies, in a block that begins with `first`.
+fn distance(f: &mut FuncCtx, plan: &Plan, first: Value, number: Value) -> Result<Option<Value>> {
+    let (Some(left), Some(last)) = (&plan.left, plan.contract.m.last()) else { return Ok(None) };
+    let count = f.builder.ins().isub(number, first);
+    left.distance(f, &last.extent, count).map(Some)
 }
 
 /// A tile of columns.
@@ -238,16 +278,21 @@ fn rhs_offset(f: &mut FuncCtx, plan: &Plan, column: Value) -> Value {
     }
 }
 
-/// Calls the leaves for tiles `range` of all (or for all) at one tile of columns.
+/// Calls the leaves for tiles `range` of all (or for all) at one tile of columns; A lies at this distance from where its rows
+/// are counted from.
 fn call(
     f: &mut FuncCtx,
     plan: &Plan,
     rows: &Rows,
     at: &Position,
     range: Option<(Value, Value)>,
+    distance: Option<Value>,
 ) -> Result<()> {
     let (key, mut args) = plan.args(f)?;
-    let rhs = f.address(&plan.rhs_stream.origin)?;
+    if let (Some(a), Some(distance)) = (args.get(TileKey::A), distance) {
+        args.set(TileKey::A, f.builder.ins().iadd(a, distance));
+    }
+    let rhs = plan.rhs_address(f)?;
     args.set(TileKey::B, f.builder.ins().iadd(rhs, at.rhs_offset));
     args.set(TileKey::COLUMNS, at.left);
     if let (Some(part), Some(depth)) = (at.part, &plan.cuts) {

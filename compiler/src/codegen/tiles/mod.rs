@@ -20,6 +20,7 @@
 
 mod blocks;
 mod cut;
+mod layout;
 mod plan;
 
 use super::{

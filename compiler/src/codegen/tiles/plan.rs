@@ -1,6 +1,7 @@
 //! What is said of a contraction for leaves to run it: the form of both factors, the loops of the reduction, and the
 //! epilogue's streams.
 
+use super::layout::{self, Layout, Left};
 use crate::{
     codegen::{
         function::FuncCtx,
@@ -8,13 +9,14 @@ use crate::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Columns, PANEL, Part, Rhs, TileKey, narrow_vectors},
+            contract::{Columns, PANEL, Part, Product, Rhs, TileKey, narrow_vectors},
         },
         vector::Shape,
     },
     error::Result,
     kernel::{self, Access, Axis, BufferId, Contract, Kernel},
 };
+use cranelift_codegen::ir::{InstBuilder, Value};
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
@@ -56,6 +58,8 @@ pub(super) struct Plan<'a> {
     pub(super) epilogue: Body,
     /// How the reduction is cut where there are many rows.
     pub(super) cuts: Option<Cuts>,
+    /// The left factor before it is laid out, where that has to be done; the plan then speaks of what is laid out.
+    pub(super) left: Option<Left>,
 }
 
 /// A deep reduction in parts: what all rows of a block are multiplied with between two looks at A stays in the
@@ -87,7 +91,8 @@ pub(super) fn plan<'a>(
     contract: &'a Contract,
 ) -> Option<Plan<'a>> {
     let (last, outer) = contract.m.split_last()?;
-    if contract.dtype != DType::F32 || !is_f32(f, &contract.lhs) {
+    let layout = layout::layout(f, contract);
+    if layout.is_none() && (contract.dtype != DType::F32 || !is_f32(f, &contract.lhs)) {
         return None;
     }
     let (lhs_steps, origin) = steps(facts, &contract.lhs.at, &contract.k)?;
@@ -97,7 +102,7 @@ pub(super) fn plan<'a>(
         return None;
     }
     let lhs = Stream { origin: Access { at: origin, ..contract.lhs.clone() }, row, column: Dim::zero() };
-    let (rhs, rhs_steps, rhs_stream) = right(f, facts, contract)?;
+    let (rhs, rhs_steps, rhs_stream) = right(f, facts, contract, layout.as_ref())?;
     let mut levels: Vec<(Dim, Dim, Dim)> = Vec::new();
     for ((axis, a), b) in contract.k.iter().zip(lhs_steps).zip(rhs_steps).rev() {
         levels.push((axis.extent.clone(), a, b));
@@ -112,11 +117,16 @@ pub(super) fn plan<'a>(
         variables: Vec::new(),
         inner: Vec::new(),
         wide: Vec::new(),
+        sum: Some(if layout.is_some() { Ty::I32 } else { Ty::F32 }),
     };
     let epilogue = binding.body(&contract.epilogue, Some(&contract.n.var))?;
     if !binding.variables.is_empty() || levels.len() > 4 {
         return None;
     }
+    let (lhs, levels, left) = match layout {
+        None => (lhs, levels, None),
+        Some(layout) => laid_out(layout, lhs, levels),
+    };
     let dense = levels[0].1.as_i64() == Some(1);
     let (streams, scalars) = (binding.streams, binding.scalars);
     if !streams.iter().all(|stream| fixed(&stream.row) && fixed(&stream.column)) {
@@ -127,7 +137,10 @@ pub(super) fn plan<'a>(
     let large = (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= LARGE_B_ELEMS);
     let ahead = large && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
     let right_buffer = rhs_stream.origin.buffer;
-    let cuts = cuts(&levels, rhs, &epilogue, &streams, &lhs, [lhs.origin.buffer, right_buffer]);
+    let cuts = match left {
+        None => cuts(&levels, rhs, &epilogue, &streams, &lhs, [lhs.origin.buffer, right_buffer]),
+        Some(_) => None,
+    };
     Some(Plan {
         contract,
         shape,
@@ -142,7 +155,21 @@ pub(super) fn plan<'a>(
         scalars,
         epilogue,
         cuts,
+        left,
     })
+}
+
+/// Left factor and loops of the reduction as the tiles see them, and as they are in memory.
+fn laid_out(
+    layout: Layout,
+    stream: Stream,
+    levels: Vec<(Dim, Dim, Dim)>,
+) -> (Stream, Vec<(Dim, Dim, Dim)>, Option<Left>) {
+    let row = Dim::from(layout.row_elems);
+    let origin = Access { buffer: layout.room, at: Dim::zero() };
+    let lhs = Stream { origin, row: row.clone(), column: Dim::zero() };
+    let levels = levels.into_iter().map(|(extent, step, _)| (extent, step)).collect();
+    (lhs, vec![(row, Dim::one(), Dim::zero())], Some(Left { layout, stream, levels }))
 }
 
 /// How to cut the reduction, if it is deep and the sums have a place to wait in: one that is stored to in the end and
@@ -195,10 +222,25 @@ fn steps(facts: &Facts, expr: &Dim, axes: &[Axis]) -> Option<(Vec<Dim>, Dim)> {
 }
 
 /// The form of B, its steps along the reduction axes, and where it starts.
-fn right(f: &FuncCtx, facts: &Facts, contract: &Contract) -> Option<(Rhs, Vec<Dim>, Stream)> {
+fn right(
+    f: &FuncCtx,
+    facts: &Facts,
+    contract: &Contract,
+    layout: Option<&Layout>,
+) -> Option<(Rhs, Vec<Dim>, Stream)> {
     let rows: Vec<&Symbol> = contract.m.iter().map(|axis| &axis.var).collect();
     match &contract.rhs {
         kernel::Rhs::Panels { buffer, base, width } => {
+            if let Some(layout) = layout {
+                let (at, column) = layout.panels(base);
+                let origin = Access { buffer: *buffer, at };
+                let steps = vec![Dim::zero(); contract.k.len()];
+                return Some((
+                    Rhs::Panels(*width),
+                    steps,
+                    Stream { origin, row: Dim::zero(), column: column.into() },
+                ));
+            }
             if f.unit.program.buffers[*buffer].dtype != DType::F32 || !(*width as usize).is_multiple_of(PANEL)
             {
                 return None;
@@ -232,6 +274,7 @@ impl Plan<'_> {
             rows: rows as u8,
             vectors: vectors as u8,
             tail,
+            product: self.left.as_ref().map_or(Product::Floats, |left| left.layout.product),
             dense: self.dense,
             levels: self.levels.len() as u8,
             rhs: self.rhs,
@@ -241,6 +284,14 @@ impl Plan<'_> {
             scalars: self.scalars.len() as u32,
             epilogue: if is_left { Body::default() } else { self.epilogue.clone() },
         })
+    }
+
+    /// Where the right factor begins.
+    pub(super) fn rhs_address(&self, f: &mut FuncCtx) -> Result<Value> {
+        let Some(left) = &self.left else { return f.address(&self.rhs_stream.origin) };
+        let data = left.layout.right(f.unit)?;
+        let (address, at) = (f.data_address(data), f.dim(&(&self.rhs_stream.origin.at * 4))?);
+        Ok(f.builder.ins().iadd(address, at))
     }
 
     pub(super) fn narrow(&self) -> usize {

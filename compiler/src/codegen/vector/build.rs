@@ -1,7 +1,7 @@
 //! Writes leaf code: one method a step, results in fresh registers unless a method's name says `set`.
 
 use super::code::{
-    Code, Cond, Int, IntOp, Mask, MaskOp, Mem, Op1, Op2, Operand, ShiftOp, Step, Vector, Width,
+    Code, Cond, Int, IntOp, Mask, MaskOp, Mem, Narrow, Op1, Op2, Operand, ShiftOp, Step, Vector, Width,
 };
 use crate::scalar::CompareOp;
 use std::collections::HashMap;
@@ -170,6 +170,16 @@ impl Builder {
 
     /// The address of `bytes` of memory of the leaf's own; the same at every call.
     pub fn scratch(&mut self, bytes: usize) -> Int {
+        let start = self.own(4 * self.lanes() + bytes);
+        self.address(Mem::from(start).plus(4 * self.lanes()))
+    }
+
+    /// The address of memory of the leaf's own for the bytes of one vector of narrow elements, apart from `scratch`.
+    pub fn bytes(&mut self) -> Int {
+        self.own(4 * self.lanes())
+    }
+
+    fn own(&mut self, bytes: usize) -> Int {
         self.code.scratch_bytes = self.code.scratch_bytes.max(bytes as u32);
         let dst = self.int();
         self.push(Step::Scratch(dst));
@@ -246,6 +256,38 @@ impl Builder {
         dst
     }
 
+    /// As many bytes as there are lanes, each extended to a lane.
+    pub fn load_narrow(&mut self, mem: impl Into<Mem>, narrow: Narrow) -> Vector {
+        let dst = self.vector();
+        self.push(Step::LoadNarrow(dst, mem.into(), narrow));
+        dst
+    }
+
+    /// Twice as many bytes as there are lanes, each extended to half a lane.
+    pub fn load_halves(&mut self, mem: impl Into<Mem>, narrow: Narrow) -> Vector {
+        let dst = self.vector();
+        self.push(Step::LoadHalves(dst, mem.into(), narrow));
+        dst
+    }
+
+    /// One byte, extended, in all lanes.
+    pub fn broadcast_narrow(&mut self, mem: impl Into<Mem>, narrow: Narrow) -> Vector {
+        let dst = self.vector();
+        self.push(Step::BroadcastNarrow(dst, mem.into(), narrow));
+        dst
+    }
+
+    /// The lowest byte of each lane to memory.
+    pub fn store_narrow(&mut self, mem: impl Into<Mem>, src: Vector) {
+        let temp = self.vector();
+        self.push(Step::StoreNarrow(mem.into(), src, temp));
+    }
+
+    /// An integer to memory.
+    pub fn store_int(&mut self, mem: impl Into<Mem>, src: Int, width: Width) {
+        self.push(Step::StoreInt(mem.into(), src, width));
+    }
+
     /// All lanes to memory.
     pub fn store(&mut self, mem: impl Into<Mem>, src: Vector) {
         self.push(Step::Store(mem.into(), src));
@@ -289,6 +331,11 @@ impl Builder {
         let dst = self.vector();
         self.push(Step::Op2(op, dst, a, b));
         dst
+    }
+
+    /// `dst = dst op b`.
+    pub fn set_op2(&mut self, op: Op2, dst: Vector, b: Vector) {
+        self.push(Step::Op2(op, dst, dst, b));
     }
 
     /// Lane by lane arithmetic.

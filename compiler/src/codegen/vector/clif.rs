@@ -4,7 +4,7 @@
 //! where the target has the instruction; elsewhere Cranelift would call a library.
 
 use super::code::{
-    Code, Cond, Int, IntOp, Mask, MaskOp, Mem, Op1, Op2, Operand, ShiftOp, Step, Vector, Width,
+    Code, Cond, Int, IntOp, Mask, MaskOp, Mem, Narrow, Op1, Op2, Operand, ShiftOp, Step, Vector, Width,
 };
 use super::{Shape, VectorIsa};
 use crate::{
@@ -282,6 +282,30 @@ impl Ctx<'_> {
                 let value = self.b.ins().splat(types::F32X4, value);
                 self.set(*dst, value);
             }
+            Step::LoadNarrow(dst, mem, narrow) => {
+                let value = self.load(types::I32, *mem);
+                self.extend(*dst, value, *narrow);
+            }
+            Step::LoadHalves(dst, mem, narrow) => {
+                let value = self.load(types::I64, *mem);
+                let value = self.b.ins().scalar_to_vector(types::I64X2, value);
+                let value = self.as_type(types::I8X16, value);
+                let value = match narrow {
+                    Narrow::U8 => self.b.ins().uwiden_low(value),
+                    Narrow::I8 => self.b.ins().swiden_low(value),
+                };
+                self.set(*dst, value);
+            }
+            Step::BroadcastNarrow(dst, mem, narrow) => {
+                let value = self.load(types::I8, *mem);
+                let value = match narrow {
+                    Narrow::U8 => self.b.ins().uextend(types::I32, value),
+                    Narrow::I8 => self.b.ins().sextend(types::I32, value),
+                };
+                let value = self.b.ins().splat(types::I32X4, value);
+                self.set(*dst, value);
+            }
+            Step::StoreNarrow(mem, src, _) => self.store_narrow(*mem, *src),
             Step::Store(mem, src) => {
                 let value = self.vector(*src);
                 self.store(*mem, value);
@@ -298,6 +322,42 @@ impl Ctx<'_> {
             Step::Prefetch(_) => {}
             _ => unreachable!("not a memory step: {step:?}"),
         }
+    }
+
+    /// Four bytes as lanes.
+    fn extend(&mut self, dst: Vector, bytes: Value, narrow: Narrow) {
+        let value = self.b.ins().scalar_to_vector(types::I32X4, bytes);
+        let value = self.as_type(types::I8X16, value);
+        let value = match narrow {
+            Narrow::U8 => {
+                let wide = self.b.ins().uwiden_low(value);
+                self.b.ins().uwiden_low(wide)
+            }
+            Narrow::I8 => {
+                let wide = self.b.ins().swiden_low(value);
+                self.b.ins().swiden_low(wide)
+            }
+        };
+        self.set(dst, value);
+    }
+
+    fn store_narrow(&mut self, mem: Mem, src: Vector) {
+        let (value, low) = (self.ints_of(src), self.constant(types::I32X4, [255; LANES]));
+        let value = self.b.ins().band(value, low);
+        let value = self.b.ins().unarrow(value, value);
+        let value = self.b.ins().unarrow(value, value);
+        let value = self.as_type(types::I32X4, value);
+        let value = self.b.ins().extractlane(value, 0);
+        self.store(mem, value);
+    }
+
+    /// Of each lane the sum of the products of both halves.
+    fn dot_pairs(&mut self, x: Value, y: Value) -> Value {
+        let (x, y) = (self.as_type(types::I16X8, x), self.as_type(types::I16X8, y));
+        let (low_x, low_y) = (self.b.ins().swiden_low(x), self.b.ins().swiden_low(y));
+        let (high_x, high_y) = (self.b.ins().swiden_high(x), self.b.ins().swiden_high(y));
+        let (low, high) = (self.b.ins().imul(low_x, low_y), self.b.ins().imul(high_x, high_y));
+        self.b.ins().iadd_pairwise(low, high)
     }
 
     fn control(&mut self, step: &Step) {
@@ -366,7 +426,9 @@ impl Ctx<'_> {
         let value = match width {
             Width::I64 => self.b.ins().load(types::I64, flags(), base, disp),
             Width::I32 => self.b.ins().sload32(flags(), base, disp),
+            Width::I16 => self.b.ins().sload16(types::I64, flags(), base, disp),
             Width::U8 => self.b.ins().uload8(types::I64, flags(), base, disp),
+            Width::I8 => self.b.ins().sload8(types::I64, flags(), base, disp),
         };
         self.set_int(dst, value);
     }
@@ -377,7 +439,8 @@ impl Ctx<'_> {
         match width {
             Width::I64 => self.b.ins().store(flags(), value, base, disp),
             Width::I32 => self.b.ins().istore32(flags(), value, base, disp),
-            Width::U8 => self.b.ins().istore8(flags(), value, base, disp),
+            Width::I16 => self.b.ins().istore16(flags(), value, base, disp),
+            Width::U8 | Width::I8 => self.b.ins().istore8(flags(), value, base, disp),
         };
     }
 
@@ -434,6 +497,7 @@ impl Ctx<'_> {
             Op2::MulInt => self.b.ins().imul(x, y),
             Op2::MinInt => self.b.ins().smin(x, y),
             Op2::MaxInt => self.b.ins().smax(x, y),
+            Op2::DotPairs => self.dot_pairs(x, y),
             _ => unreachable!("not an integer operation: {op:?}"),
         }
     }

@@ -64,8 +64,21 @@ pub enum Width {
     I64,
     /// 32 bits, sign-extended by loads.
     I32,
+    /// 16 bits, sign-extended by loads.
+    I16,
     /// One byte, zero-extended by loads.
     U8,
+    /// One byte, sign-extended by loads.
+    I8,
+}
+
+/// An integer of one byte, as it lies in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Narrow {
+    /// Without a sign.
+    U8,
+    /// With a sign.
+    I8,
 }
 
 /// Lane by lane arithmetic on two vectors.
@@ -101,6 +114,8 @@ pub enum Op2 {
     MinInt,
     /// Signed maximum.
     MaxInt,
+    /// A lane is a pair of signed 16-bit integers: the sum of the products of both, exact but for twice the least.
+    DotPairs,
 }
 
 /// Lane by lane arithmetic on one vector.
@@ -186,6 +201,14 @@ pub enum Step {
     LoadOne(Vector, Mem),
     /// One 32-bit element in all lanes.
     Broadcast(Vector, Mem),
+    /// As many bytes as there are lanes, each extended to a lane.
+    LoadNarrow(Vector, Mem, Narrow),
+    /// Twice as many bytes as there are lanes, each extended to half a lane.
+    LoadHalves(Vector, Mem, Narrow),
+    /// One byte, extended, in all lanes.
+    BroadcastNarrow(Vector, Mem, Narrow),
+    /// The lowest byte of each lane to consecutive memory; the second register is clobbered.
+    StoreNarrow(Mem, Vector, Vector),
     /// All lanes to consecutive memory.
     Store(Mem, Vector),
     /// The first `n` lanes, see `LoadFirst`.

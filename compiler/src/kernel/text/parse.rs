@@ -350,7 +350,12 @@ impl Reader<'_> {
             Rhs::At(at)
         };
         self.cursor.end_line()?;
-        Ok(Contract { m, n, k, lhs, rhs, dtype, epilogue: self.insts(locals)? })
+        let mut room = None;
+        if self.cursor.next_line() && self.cursor.eat_word("room") {
+            room = Some(buffer_id(&mut self.cursor, &self.program.buffers)?);
+            self.cursor.end_line()?;
+        }
+        Ok(Contract { m, n, k, lhs, rhs, dtype, room, epilogue: self.insts(locals)? })
     }
 
     fn in_line(&mut self, keyword: &str) -> Result<()> {

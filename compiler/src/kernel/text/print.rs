@@ -168,7 +168,7 @@ fn write_stmt(f: &mut Formatter<'_>, stmt: &Stmt, depth: usize) -> fmt::Result {
 }
 
 fn write_contract(f: &mut Formatter<'_>, contract: &Contract, depth: usize) -> fmt::Result {
-    let Contract { m, n, k, lhs, rhs, dtype, epilogue } = contract;
+    let Contract { m, n, k, lhs, rhs, dtype, room, epilogue } = contract;
     let inner = Indent(depth + 1);
     writeln!(f, "{}contract {dtype} {{", Indent(depth))?;
     m.iter().try_for_each(|axis| writeln!(f, "{inner}row {}", Loop(axis)))?;
@@ -180,6 +180,9 @@ fn write_contract(f: &mut Formatter<'_>, contract: &Contract, depth: usize) -> f
         Rhs::Panels { buffer, base, width } => {
             writeln!(f, "{inner}rhs panels {buffer:?}[{base}] width {width}")?;
         }
+    }
+    if let Some(room) = room {
+        writeln!(f, "{inner}room {room:?}")?;
     }
     write_code(f, epilogue, depth + 1)
 }

@@ -285,6 +285,7 @@ impl Writer<'_> {
                 width: self.convolution.panel_width() as u32,
             },
             dtype: DType::F32,
+            room: None,
             epilogue,
         };
         let axis = Axis { var: point.clone(), extent: points.into() };

@@ -3,7 +3,10 @@
 use super::{Tile, key::Columns};
 use crate::{
     codegen::{
-        leaf::body::Lanes,
+        leaf::{
+            body::{Lanes, Ty},
+            memory,
+        },
         vector::{
             Builder,
             code::{Int, IntOp, Mem, Vector},
@@ -21,7 +24,7 @@ impl Tile<'_> {
         let stride = b.arg(self.key.stream(stream) + 1);
         for sums in &self.sums {
             for (vector, &sum) in sums.iter().enumerate() {
-                At { tile: self, sum, vector }.store(b, stream, sum);
+                At { tile: self, sum, vector }.store(b, stream, Ty::F32, sum);
             }
             b.advance(self.streams[stream as usize], stride);
         }
@@ -81,8 +84,8 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    fn unit(&self, b: &Builder, stream: u32) -> Mem {
-        Mem::from(self.tile.streams[stream as usize]).plus(4 * self.vector * b.lanes())
+    fn unit(&self, b: &Builder, stream: u32, ty: Ty) -> Mem {
+        Mem::from(self.tile.streams[stream as usize]).plus(memory::elem_bytes(ty) * self.vector * b.lanes())
     }
 
     /// Where the first column lies in a stream with a stride, and the stride.
@@ -94,31 +97,35 @@ impl At<'_> {
 }
 
 impl Lanes for At<'_> {
-    fn load(&mut self, b: &mut Builder, stream: u32) -> Vector {
+    fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
         match (self.tile.key.streams[stream as usize], self.tile.parts.get(self.vector)) {
-            (Columns::Fixed, _) => b.broadcast(self.tile.streams[stream as usize]),
-            (Columns::Unit, None) => b.load(self.unit(b, stream)),
-            (Columns::Unit, Some(&(n, mask))) => b.load_first(self.unit(b, stream), n, mask),
+            (Columns::Fixed, _) => memory::broadcast(b, self.tile.streams[stream as usize].into(), ty),
+            (Columns::Unit, None) => memory::load(b, self.unit(b, stream, ty), ty),
+            (Columns::Unit, Some(&(n, mask))) => memory::load_first(b, self.unit(b, stream, ty), ty, n, mask),
             (Columns::Stride, _) => {
                 let (first, stride) = self.first(b, stream);
-                self.tile.apart(b, self.vector, first, stride)
+                self.tile.apart(b, self.vector, (first, stride), ty)
             }
         }
     }
 
-    fn store(&mut self, b: &mut Builder, stream: u32, value: Vector) {
+    fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector) {
         match (self.tile.key.streams[stream as usize], self.tile.parts.get(self.vector)) {
-            (Columns::Fixed, _) => b.store_one(self.tile.streams[stream as usize], value),
-            (Columns::Unit, None) => b.store(self.unit(b, stream), value),
-            (Columns::Unit, Some(&(n, mask))) => b.store_first(self.unit(b, stream), value, n, mask),
+            (Columns::Fixed, _) => {
+                memory::store_one(b, self.tile.streams[stream as usize].into(), ty, value);
+            }
+            (Columns::Unit, None) => memory::store(b, self.unit(b, stream, ty), ty, value),
+            (Columns::Unit, Some(&(n, mask))) => {
+                memory::store_first(b, self.unit(b, stream, ty), ty, value, n, mask);
+            }
             (Columns::Stride, None) => {
                 let (first, stride) = self.first(b, stream);
                 let places = b.lane_places(first, stride);
-                b.store_lanes(places, value);
+                memory::store_lanes(b, places, ty, value);
             }
             (Columns::Stride, Some(&(n, _))) => {
                 let (first, stride) = self.first(b, stream);
-                store_existing(b, (first, stride), value, n);
+                store_existing(b, (first, stride), ty, value, n);
             }
         }
     }
@@ -141,7 +148,7 @@ impl Lanes for At<'_> {
 }
 
 /// Stores the lanes below `n`, lane by lane, each brought to lane 0 in its turn.
-fn store_existing(b: &mut Builder, (place, stride): (Int, Int), value: Vector, n: Int) {
+fn store_existing(b: &mut Builder, (place, stride): (Int, Int), ty: Ty, value: Vector, n: Int) {
     for lane in 0..b.lanes() {
         b.when(CompareOp::Gt, n, lane as i32, |b| {
             let mut shown = value;
@@ -150,7 +157,7 @@ fn store_existing(b: &mut Builder, (place, stride): (Int, Int), value: Vector, n
                     shown = b.butterfly(shown, 1 << bit);
                 }
             }
-            b.store_one(place, shown);
+            memory::store_one(b, place.into(), ty, shown);
             b.advance(place, stride);
         });
     }

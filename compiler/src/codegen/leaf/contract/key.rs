@@ -16,6 +16,15 @@ pub enum Rhs {
     Scattered,
 }
 
+/// What is multiplied and summed: each lane of the sums gets the product of two 32-bit elements.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Product {
+    /// Floats.
+    Floats,
+    /// Pairs of signed 16-bit integers: the sum of both products, into 32 bits.
+    Pairs,
+}
+
 /// How an epilogue stream moves along the columns.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Columns {
@@ -68,6 +77,8 @@ pub struct TileKey {
     pub vectors: u8,
     /// Only the first [`TileKey::COLUMNS`] columns exist.
     pub tail: bool,
+    /// What elements are.
+    pub product: Product,
     /// Consecutive `k` are consecutive in A's memory.
     pub dense: bool,
     /// Loops of the reduction, at least one.

@@ -15,11 +15,12 @@
 mod epilogue;
 mod key;
 
-pub use key::{Columns, PANEL, Part, Rhs, TileKey};
+pub use key::{Columns, PANEL, Part, Product, Rhs, TileKey};
 
+use super::{body::Ty, memory};
 use crate::codegen::vector::{
     Builder, Shape,
-    code::{Code, Int, IntOp, Mask, Mem, Vector},
+    code::{Code, Int, IntOp, Mask, Mem, Op2, Vector},
 };
 use crate::scalar::CompareOp;
 
@@ -240,7 +241,7 @@ impl<'a> Tile<'a> {
             for row in 0..rows {
                 let factor = b.broadcast(self.a_mem(a, row).plus(a_offset));
                 for (sum, &other) in self.sums[row].iter().zip(&row_of_b) {
-                    b.set_fma(*sum, factor, other);
+                    self.accumulate(b, *sum, factor, other);
                 }
             }
             return;
@@ -250,7 +251,18 @@ impl<'a> Tile<'a> {
         for vector in 0..vectors {
             let other = self.load_b(b, vector, rhs, k, panels, column);
             for (row, &factor) in factors.iter().enumerate() {
-                b.set_fma(self.sums[row][vector], factor, other);
+                self.accumulate(b, self.sums[row][vector], factor, other);
+            }
+        }
+    }
+
+    /// Adds the products of two vectors to a sum.
+    fn accumulate(&self, b: &mut Builder, sum: Vector, x: Vector, y: Vector) {
+        match self.key.product {
+            Product::Floats => b.set_fma(sum, x, y),
+            Product::Pairs => {
+                let both = b.op2(Op2::DotPairs, x, y);
+                b.set_op2(Op2::AddInt, sum, both);
             }
         }
     }
@@ -290,14 +302,14 @@ impl<'a> Tile<'a> {
     fn gather(&self, b: &mut Builder, vector: usize, rhs: Int, column: Int) -> Vector {
         let skip = b.int_op(IntOp::Mul, column, (vector * b.lanes()) as i32);
         let first = b.int_op(IntOp::Add, rhs, skip);
-        self.apart(b, vector, first, column)
+        self.apart(b, vector, (first, column), Ty::F32)
     }
 
     /// The lanes of a vector of columns that are `stride` bytes apart; those beyond the last column are zero.
-    fn apart(&self, b: &mut Builder, vector: usize, first: Int, stride: Int) -> Vector {
+    fn apart(&self, b: &mut Builder, vector: usize, (first, stride): (Int, Int), ty: Ty) -> Vector {
         let Some(&(n, _)) = self.parts.get(vector) else {
             let places = b.lane_places(first, stride);
-            return b.load_lanes(places);
+            return memory::load_lanes(b, places, ty);
         };
         // By way of memory, behind what the epilogue keeps there.
         let bytes = 4 * b.lanes();
@@ -307,7 +319,7 @@ impl<'a> Tile<'a> {
         b.store(lanes, zero);
         for lane in 0..b.lanes() {
             b.when(CompareOp::Gt, n, lane as i32, |b| {
-                let one = b.load_one(first);
+                let one = memory::load_one(b, first.into(), ty);
                 b.store_one(lanes.plus(4 * lane), one);
                 b.advance(first, stride);
             });

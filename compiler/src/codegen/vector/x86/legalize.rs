@@ -51,7 +51,11 @@ fn legal(out: &mut Code, constants: &Constants, mut step: Step) {
         Step::CompareInt(_, _, a, b) => moved.extend([a, b]),
         Step::Select(_, _, _, b) => moved.push(b),
         Step::Op1(_, _, a) | Step::Shift(_, _, a, _) | Step::Butterfly(_, a, _) => moved.push(a),
-        Step::Store(_, a) | Step::StoreOne(_, a) | Step::StoreFirst(_, a, ..) | Step::StoreLanes(_, a, _) => {
+        Step::Store(_, a)
+        | Step::StoreOne(_, a)
+        | Step::StoreFirst(_, a, ..)
+        | Step::StoreLanes(_, a, _)
+        | Step::StoreNarrow(_, a, _) => {
             moved.push(a);
         }
         _ => {}
@@ -70,7 +74,7 @@ fn legal(out: &mut Code, constants: &Constants, mut step: Step) {
 fn is_commutative(op: Op2) -> bool {
     match op {
         Op2::Add | Op2::Mul | Op2::And | Op2::Or | Op2::Xor => true,
-        Op2::AddInt | Op2::MulInt | Op2::MinInt | Op2::MaxInt => true,
+        Op2::AddInt | Op2::MulInt | Op2::MinInt | Op2::MaxInt | Op2::DotPairs => true,
         Op2::Sub | Op2::Div | Op2::Min | Op2::Max | Op2::AndNot | Op2::SubInt => false,
     }
 }

@@ -1,7 +1,7 @@
 //! What differs between AVX2 and AVX-512: register files and instruction codes.
 
 use super::allocate::Files;
-use crate::codegen::vector::code::{Op1, Op2, ShiftOp};
+use crate::codegen::vector::code::{Narrow, Op1, Op2, ShiftOp};
 use iced_x86::{Code, Register};
 
 /// A set of vector instructions.
@@ -103,6 +103,7 @@ impl Level {
             Op2::MulInt => (VEX_Vpmulld_ymm_ymm_ymmm256, EVEX_Vpmulld_zmm_k1z_zmm_zmmm512b32),
             Op2::MinInt => (VEX_Vpminsd_ymm_ymm_ymmm256, EVEX_Vpminsd_zmm_k1z_zmm_zmmm512b32),
             Op2::MaxInt => (VEX_Vpmaxsd_ymm_ymm_ymmm256, EVEX_Vpmaxsd_zmm_k1z_zmm_zmmm512b32),
+            Op2::DotPairs => (VEX_Vpmaddwd_ymm_ymm_ymmm256, EVEX_Vpmaddwd_zmm_k1z_zmm_zmmm512),
         };
         self.pick(avx2, avx512)
     }
@@ -153,6 +154,24 @@ impl Level {
 
     pub(super) fn broadcast(self) -> Code {
         self.pick(Code::VEX_Vbroadcastss_ymm_m32, Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32)
+    }
+
+    /// Bytes from memory, or from the low end of a register, each extended to a lane.
+    pub(super) fn extend(self, narrow: Narrow) -> Code {
+        use Code::*;
+        match narrow {
+            Narrow::U8 => self.pick(VEX_Vpmovzxbd_ymm_xmmm64, EVEX_Vpmovzxbd_zmm_k1z_xmmm128),
+            Narrow::I8 => self.pick(VEX_Vpmovsxbd_ymm_xmmm64, EVEX_Vpmovsxbd_zmm_k1z_xmmm128),
+        }
+    }
+
+    /// Bytes from memory, each extended to half a lane.
+    pub(super) fn extend_to_half(self, narrow: Narrow) -> Code {
+        use Code::*;
+        match narrow {
+            Narrow::U8 => self.pick(VEX_Vpmovzxbw_ymm_xmmm128, EVEX_Vpmovzxbw_zmm_k1z_ymmm256),
+            Narrow::I8 => self.pick(VEX_Vpmovsxbw_ymm_xmmm128, EVEX_Vpmovsxbw_zmm_k1z_ymmm256),
+        }
     }
 
     /// Fused multiply-add with operands in the orders 132, 213 and 231.

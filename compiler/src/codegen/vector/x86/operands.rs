@@ -69,8 +69,14 @@ pub(super) fn operands(step: &Step) -> Operands {
         | Step::Op1(_, dst, src)
         | Step::Shift(_, dst, src, _)
         | Step::Butterfly(dst, src, _) => (vec![(*src).into()], vec![(*dst).into()], vec![]),
-        Step::Load(dst, mem) | Step::LoadOne(dst, mem) | Step::Broadcast(dst, mem) => {
-            (of_mem(mem), vec![(*dst).into()], vec![])
+        Step::Load(dst, mem)
+        | Step::LoadOne(dst, mem)
+        | Step::Broadcast(dst, mem)
+        | Step::LoadNarrow(dst, mem, _)
+        | Step::LoadHalves(dst, mem, _)
+        | Step::BroadcastNarrow(dst, mem, _) => (of_mem(mem), vec![(*dst).into()], vec![]),
+        Step::StoreNarrow(mem, src, temp) => {
+            ([of_mem(mem), vec![(*src).into()]].concat(), vec![], vec![(*temp).into()])
         }
         Step::LoadFirst(dst, mem, _, mask) => {
             ([of_mem(mem), vec![(*mask).into()]].concat(), vec![(*dst).into()], vec![])
@@ -149,6 +155,9 @@ pub(super) fn rename(
         Step::Load(dst, at)
         | Step::LoadOne(dst, at)
         | Step::Broadcast(dst, at)
+        | Step::LoadNarrow(dst, at, _)
+        | Step::LoadHalves(dst, at, _)
+        | Step::BroadcastNarrow(dst, at, _)
         | Step::LoadFirst(dst, at, ..) => {
             mem(at, int);
             *dst = vector(*dst, true);
@@ -157,7 +166,10 @@ pub(super) fn rename(
             mems.iter_mut().for_each(|at| mem(at, int));
             *dst = vector(*dst, true);
         }
-        Step::Store(at, src) | Step::StoreOne(at, src) | Step::StoreFirst(at, src, ..) => {
+        Step::Store(at, src)
+        | Step::StoreOne(at, src)
+        | Step::StoreFirst(at, src, ..)
+        | Step::StoreNarrow(at, src, _) => {
             mem(at, int);
             *src = vector(*src, false);
         }

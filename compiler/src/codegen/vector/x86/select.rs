@@ -5,7 +5,7 @@ use super::asm::{Assembler, Label, Operand};
 use super::legalize::Constants;
 use super::level::{FIRST_SAVED, INTS, Level};
 use crate::codegen::vector::code::{
-    Cond, Int, IntOp, Mask, MaskOp, Mem, Op1, Operand as Source, ShiftOp, Step, Vector, Width,
+    Cond, Int, IntOp, Mask, MaskOp, Mem, Narrow, Op1, Operand as Source, ShiftOp, Step, Vector, Width,
 };
 use crate::{error::Result, scalar::CompareOp};
 use iced_x86::{Code, MemoryOperand, Register};
@@ -163,6 +163,16 @@ impl Selector<'_> {
             Step::Broadcast(dst, mem) => {
                 self.asm.op(self.level.broadcast(), &[self.vector(*dst).into(), self.mem(*mem).into()]);
             }
+            Step::LoadNarrow(dst, mem, narrow) => {
+                let code = self.level.extend(*narrow);
+                self.asm.op(code, &[self.vector(*dst).into(), self.mem(*mem).into()]);
+            }
+            Step::LoadHalves(dst, mem, narrow) => {
+                let code = self.level.extend_to_half(*narrow);
+                self.asm.op(code, &[self.vector(*dst).into(), self.mem(*mem).into()]);
+            }
+            Step::BroadcastNarrow(dst, mem, narrow) => self.broadcast_narrow(*dst, *mem, *narrow),
+            Step::StoreNarrow(mem, src, temp) => self.store_narrow(*mem, *src, *temp),
             Step::Store(mem, src) => {
                 self.asm.op(self.level.store(), &[self.mem(*mem).into(), self.vector(*src).into()]);
             }
@@ -273,7 +283,9 @@ impl Selector<'_> {
         match width {
             Width::I64 => self.asm.op(Code::Mov_r64_rm64, &[dst.into(), mem]),
             Width::I32 => self.asm.op(Code::Movsxd_r64_rm32, &[dst.into(), mem]),
+            Width::I16 => self.asm.op(Code::Movsx_r64_rm16, &[dst.into(), mem]),
             Width::U8 => self.asm.op(Code::Movzx_r32_rm8, &[low_half(dst).into(), mem]),
+            Width::I8 => self.asm.op(Code::Movsx_r64_rm8, &[dst.into(), mem]),
         }
     }
 
@@ -282,7 +294,8 @@ impl Selector<'_> {
         match width {
             Width::I64 => self.asm.op(Code::Mov_rm64_r64, &[mem, src.into()]),
             Width::I32 => self.asm.op(Code::Mov_rm32_r32, &[mem, low_half(src).into()]),
-            Width::U8 => self.asm.op(Code::Mov_rm8_r8, &[mem, low_byte(src).into()]),
+            Width::I16 => self.asm.op(Code::Mov_rm16_r16, &[mem, low_word(src).into()]),
+            Width::U8 | Width::I8 => self.asm.op(Code::Mov_rm8_r8, &[mem, low_byte(src).into()]),
         }
     }
 
@@ -471,6 +484,27 @@ impl Selector<'_> {
         self.asm.op(code, &[self.mem(mem).into(), src.into()]);
     }
 
+    fn broadcast_narrow(&mut self, dst: Vector, mem: Mem, narrow: Narrow) {
+        let low = self.low(dst).into();
+        let spread = self.level.pick(Code::VEX_Vpbroadcastb_xmm_xmmm8, Code::EVEX_Vpbroadcastb_xmm_k1z_xmmm8);
+        self.asm.op(spread, &[low, self.mem(mem).into()]);
+        self.asm.op(self.level.extend(narrow), &[self.vector(dst).into(), low]);
+    }
+
+    fn store_narrow(&mut self, mem: Mem, src: Vector, temp: Vector) {
+        let (whole, to) = (self.vector(src), self.mem(mem));
+        if self.level == Level::Avx512 {
+            return self.asm.op(Code::EVEX_Vpmovdb_xmmm128_k1z_zmm, &[to.into(), whole.into()]);
+        }
+        // The lowest bytes of each half's lanes, side by side.
+        let (gathered, low) = (self.vector(temp), self.low(temp));
+        let order = self.splat(0x0c08_0400);
+        self.asm.op(Code::VEX_Vpshufb_ymm_ymm_ymmm256, &[gathered.into(), whole.into(), order]);
+        self.asm.op(Code::VEX_Vmovd_rm32_xmm, &[to.into(), low.into()]);
+        self.asm.op(Code::VEX_Vextracti128_xmmm128_ymm_imm8, &[low.into(), gathered.into(), 1.into()]);
+        self.asm.op(Code::VEX_Vmovd_rm32_xmm, &[self.mem(mem.plus(4)).into(), low.into()]);
+    }
+
     /// Four lanes at a time, each four put into their quarter or half.
     fn load_lanes(&mut self, dst: Vector, temp: Vector, mems: &[Mem]) {
         let insert = self
@@ -545,6 +579,11 @@ fn opposite(op: CompareOp) -> CompareOp {
 /// The lower half of a 64-bit register.
 fn low_half(reg: Register) -> Register {
     Register::EAX + (reg as u32 - Register::RAX as u32)
+}
+
+/// The lowest 16 bits of a 64-bit register.
+fn low_word(reg: Register) -> Register {
+    Register::AX + (reg as u32 - Register::RAX as u32)
 }
 
 /// The lowest byte of a 64-bit register.

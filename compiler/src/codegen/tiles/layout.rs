@@ -1,0 +1,188 @@
+//! Contractions of bytes: their left factor is laid out anew a block of rows at a time, their right one when compiling.
+//!
+//! Tiles multiply 32-bit elements. For bytes, an element is a group of neighbours along the reduction: a pair of 16-bit
+//! integers, whose products add up in 32 bits without loss, or four bytes where the ISA multiplies these. Rows of the left
+//! factor are copied into room that the contraction has for it, dense, whatever nest of loops the reduction was; the
+//! packed columns of the right factor become groups with zeros where the last group has no more numbers.
+
+use super::{cut::Rows, plan::Plan};
+use crate::{
+    codegen::{
+        function::FuncCtx,
+        lanes::{Args, Stream},
+        leaf::{
+            LeafKey,
+            contract::{PANEL, Product},
+            rows::RowsKey,
+        },
+        unit::Unit,
+        vector::code::Narrow,
+    },
+    error::{Error, Result},
+    kernel::{BufferId, Contract, Rhs, Space},
+    tensor::Tensor,
+};
+use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_module::DataId;
+use symshape::Dim;
+use symshape_runtime::DType;
+
+/// How a factor of bytes becomes elements that tiles multiply.
+pub(super) struct Layout {
+    pub(super) product: Product,
+    /// Where rows are laid out.
+    pub(super) room: BufferId,
+    /// Elements of a row.
+    pub(super) row_elems: i64,
+    /// Numbers of a row.
+    depth: i64,
+    right: BufferId,
+    from: Narrow,
+}
+
+/// Whether an integer contraction can be laid out, and how.
+pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
+    let dtype = |buffer: BufferId| f.unit.program.buffers[buffer].dtype;
+    let Rhs::Panels { buffer, width, .. } = contract.rhs else { return None };
+    let from = match dtype(contract.lhs.buffer) {
+        DType::U8 => Narrow::U8,
+        DType::I8 => Narrow::I8,
+        _ => return None,
+    };
+    let room = contract.room.filter(|_| contract.dtype == DType::I32 && width as usize == PANEL)?;
+    let depth: i64 = contract.k.iter().map(|axis| axis.extent.as_i64()).product::<Option<_>>()?;
+    let product = Product::Pairs;
+    Some(Layout { product, room, row_elems: groups(product, depth), depth, right: buffer, from })
+}
+
+/// Elements for so many numbers.
+fn groups(product: Product, depth: i64) -> i64 {
+    let group = match product {
+        Product::Floats => 1,
+        Product::Pairs => 2,
+    };
+    (depth + group - 1) / group
+}
+
+impl Layout {
+    /// The origin of the right factor's panels in elements, given the constant's, and elements of a panel.
+    pub(super) fn panels(&self, base: &Dim) -> (Dim, i64) {
+        (base.floor_div(self.depth) * self.row_elems, self.row_elems * PANEL as i64)
+    }
+
+    /// The right factor as groups.
+    pub(super) fn right(&self, unit: &mut Unit) -> Result<DataId> {
+        let name = format!("const_{}_pairs", self.right.as_u32());
+        let Space::Const(tensor) = &unit.program.buffers[self.right].space else {
+            return Err(Error::internal("panels that are no constant"));
+        };
+        unit.constant_as(&name, || pairs(tensor, self.depth as usize))
+    }
+}
+
+/// Panels of numbers as panels of pairs of 16-bit numbers.
+fn pairs(tensor: &Tensor, depth: usize) -> Vec<u8> {
+    let n_panels = tensor.elems() / (depth * PANEL).max(1);
+    let mut bytes = Vec::with_capacity(n_panels * depth.next_multiple_of(2) * PANEL * 2);
+    for panel in 0..n_panels {
+        for first in (0..depth).step_by(2) {
+            for column in 0..PANEL {
+                for k in [first, first + 1] {
+                    let number = match k < depth {
+                        true => tensor.get((panel * depth + k) * PANEL + column).as_i64(),
+                        false => 0,
+                    };
+                    bytes.extend((number as i16).to_le_bytes());
+                }
+            }
+        }
+    }
+    bytes
+}
+
+/// The left factor as it lies in memory.
+pub(super) struct Left {
+    pub(super) layout: Layout,
+    pub(super) stream: Stream,
+    /// Extents of the reduction's loops and what the factor moves by, innermost first.
+    pub(super) levels: Vec<(Dim, Dim)>,
+}
+
+impl Left {
+    fn row_bytes(&self) -> i64 {
+        4 * self.layout.row_elems
+    }
+
+    /// Tiles, or iterations of the outer axes, that there is room for.
+    pub(super) fn steps(&self, f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
+        let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+        let height = if outer.is_empty() { rows.rows } else { f.dim(&last.extent)? };
+        let bytes = f.builder.ins().imul_imm_s(height, self.row_bytes());
+        let one = f.int(1);
+        let bytes = f.builder.ins().smax(bytes, one);
+        let room = f.unit.program.buffers[self.layout.room].elems.clone();
+        let budget = f.dim(&room)?;
+        let steps = f.builder.ins().udiv(budget, bytes);
+        Ok(f.builder.ins().smax(steps, one))
+    }
+
+    /// Lays out the rows of tiles `first..end`, and returns where the row of number 0 would lie, as a distance in bytes from
+    /// the room.
+    pub(super) fn lay_tiles(
+        &self,
+        f: &mut FuncCtx,
+        rows: &Rows,
+        (first, end): (Value, Value),
+    ) -> Result<Value> {
+        let before = |f: &mut FuncCtx, tile: Value| {
+            // Low tiles have one row less.
+            let zero = f.int(0);
+            let low = f.builder.ins().isub(tile, rows.high);
+            let low = f.builder.ins().smax(low, zero);
+            let all = f.builder.ins().imul(tile, rows.rows);
+            f.builder.ins().isub(all, low)
+        };
+        let (first, end) = (before(f, first), before(f, end));
+        let count = f.builder.ins().isub(end, first);
+        let from = f.address(&self.stream.origin)?;
+        let step = f.dim(&self.stream.row)?;
+        let skipped = f.builder.ins().imul(first, step);
+        let from = f.builder.ins().iadd(from, skipped);
+        let zero = f.int(0);
+        self.lay(f, from, zero, count)?;
+        Ok(f.builder.ins().imul_imm_s(first, -self.row_bytes()))
+    }
+
+    /// Lays out all rows of the last axis, at this distance from the room.
+    pub(super) fn lay_axis(&self, f: &mut FuncCtx, extent: &Dim, distance: Value) -> Result<()> {
+        let (from, count) = (f.address(&self.stream.origin)?, f.dim(extent)?);
+        self.lay(f, from, distance, count)
+    }
+
+    /// Bytes of so many iterations of the outer axes.
+    pub(super) fn distance(&self, f: &mut FuncCtx, extent: &Dim, count: Value) -> Result<Value> {
+        let bytes = f.dim(&(extent * self.row_bytes()))?;
+        Ok(f.builder.ins().imul(count, bytes))
+    }
+
+    fn lay(&self, f: &mut FuncCtx, from: Value, distance: Value, count: Value) -> Result<()> {
+        let dense = self.levels[0].1.as_i64() == Some(1);
+        let key = RowsKey { from: self.layout.from, dense, levels: self.levels.len() as u8 };
+        let mut args = Args::new(key.slots());
+        args.set(RowsKey::FROM, from);
+        args.set(RowsKey::FROM_ROW, f.dim(&self.stream.row)?);
+        let room = f.address(&crate::kernel::Access { buffer: self.layout.room, at: Dim::zero() })?;
+        args.set(RowsKey::TO, f.builder.ins().iadd(room, distance));
+        args.set(RowsKey::TO_ROW, f.int(self.row_bytes()));
+        args.set(RowsKey::ROWS, count);
+        for (level, (extent, step)) in self.levels.iter().enumerate() {
+            let slot = RowsKey::level(level as u8);
+            args.set(slot, f.dim(extent)?);
+            args.set(slot + 1, f.dim(step)?);
+        }
+        let block = args.place(f);
+        let leaf = f.unit.leaf(LeafKey::Rows(key))?;
+        f.call(leaf, &[block]);
+        Ok(())
+    }
+}

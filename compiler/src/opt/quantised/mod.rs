@@ -1,0 +1,202 @@
+//! Contractions of numbers that are stored as integers of one byte become contractions of these integers.
+//!
+//! A number stands there as `(q - z) * s`: an integer less its zero point, times a scale. Where the left factor has one
+//! zero point and one scale, and the right one is a constant whose scale varies along axes of the result only,
+//!
+//! ```text
+//! Σ (q - z) s · w t   = (Σ q w  -  z Σ w) · s t        sums over k, w the right factor's integers less their zero points
+//! (Σ q w · f + b) / c = Σ q w · (f / c) + b / c
+//! ```
+//!
+//! `Σ q w` is exact, and `z Σ w` is a constant of each column. On reals both sides are equal; on floats the right one
+//! rounds less often. A rewrite that could overflow 32 bits where the original could not is not done.
+//!
+//! The rest is exact on floats too: quantising what was dequantised alike gives the integer back, a maximum of
+//! dequantised numbers is the dequantised maximum, and a conversion that saturates needs no bounds in front of it.
+
+mod real;
+mod requantise;
+
+use super::rebuild::rebuild_by_uses;
+use crate::{
+    error::Result,
+    graph::{Graph, Label, Node, Op, Value, axis},
+    scalar::ReduceOp,
+    tensor::{Bytes, Tensor},
+};
+use real::{Real, Zero};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+/// The pass.
+///
+/// # Errors
+/// None.
+pub fn quantised(graph: &mut Graph) -> Result<()> {
+    rebuild_by_uses(graph, |new, node, used| match &node.op {
+        Op::Contract { .. } => contraction(new, node),
+        Op::Map(body) => requantise::map(new, body, &node.operands, used),
+        Op::Reduce { op: ReduceOp::Max, axes } => requantise::maximum(new, node.operands[0], axes),
+        _ => Ok(None),
+    })
+}
+
+/// The constant factor of a contraction.
+struct Weights {
+    /// Its integers, as stored.
+    stored: Value,
+    /// What they are multiplied by, of the same shape; none means 1.
+    scale: Option<Value>,
+}
+
+/// Largest magnitude of a sum of 32 bits.
+const MOST_SUM: i64 = i32::MAX as i64;
+
+/// Largest magnitude of a stored integer, and of one less its zero point.
+const REACH: i64 = 255;
+
+fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
+    let Op::Contract { lhs, rhs, out, dtype } = &node.op else { return Ok(None) };
+    let (dtype, labels) = (*dtype, [lhs, rhs]);
+    if dtype != DType::F32 && dtype != DType::I32 {
+        return Ok(None);
+    }
+    for side in [0, 1] {
+        let (data, fixed) = (node.operands[side], node.operands[1 - side]);
+        if real::is_fixed(new, data) || !real::is_fixed(new, fixed) {
+            continue;
+        }
+        let Some(real) = Real::of(new, data, dtype)? else { continue };
+        let gone: Vec<usize> =
+            (0..labels[1 - side].len()).filter(|k| !out.contains(&labels[1 - side][*k])).collect();
+        let Some(weights) = weights(new, fixed, dtype, &gone)? else { continue };
+        let fixed_labels: Vec<Label> = labels[1 - side].clone();
+        let operands = if side == 0 { [real.stored, weights.stored] } else { [weights.stored, real.stored] };
+        let op = Op::Contract { lhs: lhs.clone(), rhs: rhs.clone(), out: out.clone(), dtype: DType::I32 };
+        let sum = new.push(op, &operands)?;
+        let sum = less_zero_point(new, sum, &real, &weights, &gone, &fixed_labels, out)?;
+        return match dtype {
+            DType::I32 => Ok(Some(sum)),
+            _ => scaled(new, sum, &real, &weights, &gone, &fixed_labels, out).map(Some),
+        };
+    }
+    Ok(None)
+}
+
+/// The constant factor as integers of one byte, if its scale is the same along the axes `gone` and no sum of products
+/// leaves 32 bits.
+fn weights(new: &mut Graph, fixed: Value, dtype: DType, gone: &[usize]) -> Result<Option<Weights>> {
+    let parts = match dtype {
+        DType::I32 => Some((fixed, None)),
+        _ => real::scaled_integer(new, fixed)?,
+    };
+    let Some((integers, scale)) = parts else { return Ok(None) };
+    if scale.is_some_and(|scale| gone.iter().any(|k| real::varies(new, scale, *k))) {
+        return Ok(None);
+    }
+    let Some(tensor) = real::evaluated(new, integers) else { return Ok(None) };
+    let Some(stored) = narrowed(&tensor) else { return Ok(None) };
+    let largest = tensor.to_i64s().into_iter().map(i64::abs).max().unwrap_or(0);
+    let depth: i64 = gone.iter().map(|k| tensor.shape()[*k] as i64).product();
+    // Sums of integers wrap around wherever they are computed; floats don't.
+    let fits = depth.checked_mul(REACH).and_then(|most| most.checked_mul(largest));
+    if dtype != DType::I32 && fits.is_none_or(|most| most > MOST_SUM) {
+        return Ok(None);
+    }
+    Ok(Some(Weights { stored: new.constant(stored)?, scale }))
+}
+
+/// The tensor in one byte an element, or in two where its numbers need them.
+fn narrowed(tensor: &Tensor) -> Option<Tensor> {
+    let numbers = tensor.to_i64s();
+    let within = |lo: i64, hi: i64| numbers.iter().all(|number| (lo..=hi).contains(number));
+    let (dtype, bytes): (DType, Vec<u8>) = if within(-128, 127) {
+        (DType::I8, numbers.iter().map(|number| *number as u8).collect())
+    } else if within(-255, 255) {
+        (DType::I16, numbers.iter().flat_map(|number| (*number as i16).to_le_bytes()).collect())
+    } else {
+        return None;
+    };
+    Tensor::new(dtype, tensor.shape().to_vec(), Bytes::Owned(bytes.into()))
+}
+
+/// A value that has the constant factor's axes but `gone`, laid along the result.
+fn spread(new: &mut Graph, value: Value, kept: &[Label], sum: Value, out: &[Label]) -> Result<Value> {
+    let place =
+        |label: &Label| out.iter().position(|other| other == label).expect("kept axes are the result's");
+    let index = kept.iter().map(|label| Dim::from(axis(place(label)))).collect();
+    new.view(value, new.shape(sum).to_vec(), index)
+}
+
+fn kept(labels: &[Label], gone: &[usize]) -> Vec<Label> {
+    (0..labels.len()).filter(|k| !gone.contains(k)).map(|k| labels[k]).collect()
+}
+
+/// `sum - z Σ w`
+fn less_zero_point(
+    new: &mut Graph,
+    sum: Value,
+    real: &Real,
+    weights: &Weights,
+    gone: &[usize],
+    labels: &[Label],
+    out: &[Label],
+) -> Result<Value> {
+    if matches!(real.zero, Zero::Number(0)) {
+        return Ok(sum);
+    }
+    let wide = new.cast(DType::I32, weights.stored)?;
+    let columns = new.reduce(ReduceOp::Sum, wide, gone, false)?;
+    let zero = match real.zero {
+        Zero::Number(zero) => new.number(DType::I32, zero as f64)?,
+        Zero::Found(zero) => zero,
+    };
+    // A zero point that is found while running is multiplied there, a constant one here.
+    let columns = match real.zero {
+        Zero::Number(_) => new.mul(columns, zero)?,
+        Zero::Found(_) => columns,
+    };
+    let columns = spread(new, columns, &kept(labels, gone), sum, out)?;
+    let columns = match real.zero {
+        Zero::Number(_) => columns,
+        Zero::Found(_) => new.mul(columns, zero)?,
+    };
+    new.sub(sum, columns)
+}
+
+/// `sum * s t`, as floats.
+fn scaled(
+    new: &mut Graph,
+    sum: Value,
+    real: &Real,
+    weights: &Weights,
+    gone: &[usize],
+    labels: &[Label],
+    out: &[Label],
+) -> Result<Value> {
+    let wide = new.cast(DType::F32, sum)?;
+    let columns = match weights.scale {
+        None => None,
+        Some(scale) => {
+            let kept_axes: Vec<usize> = (0..labels.len()).filter(|k| !gone.contains(k)).collect();
+            let shape = kept_axes.iter().map(|k| new.shape(scale)[*k].clone()).collect();
+            let mut index = vec![Dim::zero(); labels.len()];
+            kept_axes.iter().enumerate().for_each(|(at, k)| index[*k] = axis(at).into());
+            Some(new.view(scale, shape, index)?)
+        }
+    };
+    let factor = match (real.scale, columns) {
+        (None, None) => return Ok(wide),
+        (Some(scale), None) => scale,
+        (None, Some(columns)) => spread(new, columns, &kept(labels, gone), sum, out)?,
+        (Some(scale), Some(columns)) if real::is_fixed(new, scale) => {
+            let both = new.mul(columns, scale)?;
+            spread(new, both, &kept(labels, gone), sum, out)?
+        }
+        (Some(scale), Some(columns)) => {
+            let columns = spread(new, columns, &kept(labels, gone), sum, out)?;
+            new.mul(columns, scale)?
+        }
+    };
+    new.mul(wide, factor)
+}

@@ -1,0 +1,238 @@
+//! What a value says about numbers that are stored as integers: recognised through views and padding.
+
+use crate::{
+    error::Result,
+    graph::{
+        Graph, Op, Value,
+        eval::{Binding, values},
+    },
+    opt::{bodies::number, views::compose},
+    scalar::{BinaryOp, Body, Reg, Scalar, Step},
+    tensor::Tensor,
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+/// Longest chain of definitions that is followed.
+const MOST_STEPS: usize = 64;
+
+/// Numbers `(stored - zero) * scale`.
+pub(super) struct Real {
+    /// Integers of one byte.
+    pub(super) stored: Value,
+    pub(super) zero: Zero,
+    /// A number; none means 1.
+    pub(super) scale: Option<Value>,
+}
+
+/// A zero point.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Zero {
+    /// Known when compiling.
+    Number(i64),
+    /// An `i32` of rank 0.
+    Found(Value),
+}
+
+impl Real {
+    /// The numbers that `value` is, which is of type `dtype`; without a scale if they are integers.
+    pub(super) fn of(graph: &mut Graph, value: Value, dtype: DType) -> Result<Option<Real>> {
+        match dtype {
+            DType::I32 => integers(graph, value),
+            _ => floats(graph, value),
+        }
+    }
+}
+
+/// Through one view or padding of `x`: what the same does to `inner`'s parts. Padding is by `blank`, which stands for
+/// the stored zero point, so this must be known.
+fn moved(graph: &mut Graph, value: Value, inner: Real) -> Result<Option<Real>> {
+    let stored = match graph.op(value).clone() {
+        Op::View { shape, index } => graph.view(inner.stored, shape, index)?,
+        Op::Pad { lo, hi, .. } => {
+            let Zero::Number(zero) = inner.zero else { return Ok(None) };
+            let dtype = graph.dtype(inner.stored);
+            let blank = Scalar::from_i64(dtype, zero);
+            if blank.as_i64() != zero {
+                return Ok(None);
+            }
+            graph.pad(inner.stored, &lo, &hi, blank)?
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(Real { stored, ..inner }))
+}
+
+/// Whether `value` moves its operand's elements only, and what it pads with.
+fn is_movement(graph: &Graph, value: Value) -> bool {
+    match graph.op(value) {
+        Op::View { .. } => true,
+        Op::Pad { value: blank, .. } => blank.as_f64() == 0.0,
+        _ => false,
+    }
+}
+
+fn floats(graph: &mut Graph, value: Value) -> Result<Option<Real>> {
+    if is_movement(graph, value) {
+        let operand = graph.operands(value)[0];
+        return match floats(graph, operand)? {
+            Some(inner) => moved(graph, value, inner),
+            None => Ok(None),
+        };
+    }
+    let Some((x, scale)) = product(graph, value) else { return Ok(None) };
+    let Some(scale) = uniform(graph, scale)? else { return Ok(None) };
+    let Some((DType::F32, whole)) = cast(graph, x) else { return Ok(None) };
+    Ok(integers(graph, whole)?.map(|real| Real { scale: Some(scale), ..real }))
+}
+
+fn integers(graph: &mut Graph, value: Value) -> Result<Option<Real>> {
+    if matches!(graph.dtype(value), DType::U8 | DType::I8) {
+        return Ok(Some(Real { stored: value, zero: Zero::Number(0), scale: None }));
+    }
+    if is_movement(graph, value) {
+        let operand = graph.operands(value)[0];
+        return match integers(graph, operand)? {
+            Some(inner) => moved(graph, value, inner),
+            None => Ok(None),
+        };
+    }
+    if graph.dtype(value) != DType::I32 {
+        return Ok(None);
+    }
+    if let Some((_, x)) = cast(graph, value) {
+        let narrow = matches!(graph.dtype(x), DType::U8 | DType::I8);
+        return Ok(narrow.then_some(Real { stored: x, zero: Zero::Number(0), scale: None }));
+    }
+    let Some((BinaryOp::Sub, x, zero)) = binary(graph, value) else { return Ok(None) };
+    let Some(inner) = integers(graph, x)?.filter(|inner| inner.zero == Zero::Number(0)) else {
+        return Ok(None);
+    };
+    Ok(zero_point(graph, zero)?.map(|zero| Real { zero, ..inner }))
+}
+
+/// A zero point that is the same for all elements.
+fn zero_point(graph: &mut Graph, value: Value) -> Result<Option<Zero>> {
+    if is_fixed(graph, value) {
+        let known = evaluated(graph, value).map(|tensor| tensor.to_i64s());
+        let Some([first, rest @ ..]) = known.as_deref() else {
+            // Spread over symbolic axes: its source decides.
+            let Some(source) = uniform(graph, value)? else { return Ok(None) };
+            let known = evaluated(graph, source);
+            return Ok(known.map(|tensor| Zero::Number(tensor.get(0).as_i64())));
+        };
+        return Ok(rest.iter().all(|other| other == first).then_some(Zero::Number(*first)));
+    }
+    Ok(uniform(graph, value)?.map(Zero::Found))
+}
+
+/// The one number that all elements of `value` are, as a value of rank 0.
+pub(super) fn uniform(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
+    if let Some(number) = number(graph, value) {
+        return graph.scalar(number).map(Some);
+    }
+    let mut source = value;
+    for _ in 0..MOST_STEPS {
+        if graph.shape(source).iter().all(|dim| dim.as_i64() == Some(1)) {
+            let index = vec![Dim::zero(); graph.rank(source)];
+            return match graph.rank(source) {
+                0 => Ok(Some(source)),
+                _ => graph.view(source, Vec::new(), index).map(Some),
+            };
+        }
+        match graph.op(source) {
+            Op::View { .. } => source = graph.operands(source)[0],
+            _ => break,
+        }
+    }
+    Ok(None)
+}
+
+/// The integers and their scale that a constant of floats is the product of; both have its shape.
+pub(super) fn scaled_integer(graph: &mut Graph, value: Value) -> Result<Option<(Value, Option<Value>)>> {
+    if let Op::View { shape, index } = graph.op(value).clone() {
+        let operand = graph.operands(value)[0];
+        let Some((integers, scale)) = scaled_integer(graph, operand)? else { return Ok(None) };
+        let integers = graph.view(integers, shape.clone(), index.clone())?;
+        let scale = scale.map(|scale| graph.view(scale, shape, index)).transpose()?;
+        return Ok(Some((integers, scale)));
+    }
+    if let Some((DType::F32, whole)) = cast(graph, value).filter(|(_, x)| graph.dtype(*x).is_int()) {
+        return Ok(Some((whole, None)));
+    }
+    let Some((x, scale)) = product(graph, value) else { return Ok(None) };
+    let whole = cast(graph, x).filter(|(to, x)| *to == DType::F32 && graph.dtype(*x).is_int());
+    Ok(whole.map(|(_, whole)| (whole, Some(scale))))
+}
+
+/// Whether elements of `value` differ along its axis `k`, for all that is known.
+pub(super) fn varies(graph: &Graph, value: Value, k: usize) -> bool {
+    let mut index: Vec<Dim> = (0..graph.rank(value)).map(|k| Dim::from(crate::graph::axis(k))).collect();
+    let mut source = value;
+    while let Op::View { index: map, .. } = graph.op(source) {
+        index = compose(map, &index);
+        source = graph.operands(source)[0];
+    }
+    let one = |at: usize| graph.shape(source)[at].as_i64() == Some(1);
+    number(graph, source).is_none()
+        && index.iter().enumerate().any(|(at, expr)| !one(at) && expr.contains(&crate::graph::axis(k)))
+}
+
+/// True of values that constants alone decide.
+pub(super) fn is_fixed(graph: &Graph, value: Value) -> bool {
+    fixed_within(graph, value, &mut MOST_STEPS.clone())
+}
+
+fn fixed_within(graph: &Graph, value: Value, left: &mut usize) -> bool {
+    if matches!(graph.op(value), Op::Const(_)) {
+        return true;
+    }
+    if *left == 0 || !matches!(graph.op(value), Op::Map(_) | Op::View { .. } | Op::Reduce { .. }) {
+        return false;
+    }
+    *left -= 1;
+    graph.operands(value).iter().all(|operand| fixed_within(graph, *operand, left))
+}
+
+/// What a fixed value of a known shape is.
+pub(super) fn evaluated(graph: &Graph, value: Value) -> Option<Tensor> {
+    let known = graph.shape(value).iter().all(|dim| dim.as_i64().is_some());
+    if !known || !is_fixed(graph, value) {
+        return None;
+    }
+    values(graph, &Binding::new(), &[], &[value]).ok()?.pop()
+}
+
+/// The only step of an elementwise definition.
+pub(super) fn step(body: &Body) -> Option<Step> {
+    match body.steps.as_slice() {
+        [step] if body.result.0 as usize == body.params.len() => Some(step.clone()),
+        _ => None,
+    }
+}
+
+/// The operator and operands of a value that is an operator of two.
+pub(super) fn binary(graph: &Graph, value: Value) -> Option<(BinaryOp, Value, Value)> {
+    let Op::Map(body) = graph.op(value) else { return None };
+    let Step::Binary(op, x, y) = step(body)? else { return None };
+    let of = |reg: Reg| graph.operands(value)[reg.0 as usize];
+    Some((op, of(x), of(y)))
+}
+
+/// What a value is converted to, and from.
+pub(super) fn cast(graph: &Graph, value: Value) -> Option<(DType, Value)> {
+    let Op::Map(body) = graph.op(value) else { return None };
+    let Step::Cast(to, _) = step(body)? else { return None };
+    Some((to, graph.operands(value)[0]))
+}
+
+/// The factors of a product of floats, a conversion from integers first.
+fn product(graph: &Graph, value: Value) -> Option<(Value, Value)> {
+    let (BinaryOp::Mul, x, y) = binary(graph, value)? else { return None };
+    let is_cast = |value: Value| cast(graph, value).is_some_and(|(_, x)| graph.dtype(x).is_int());
+    match (is_cast(x), is_cast(y)) {
+        (true, _) => Some((x, y)),
+        (false, true) => Some((y, x)),
+        (false, false) => None,
+    }
+}

@@ -1,0 +1,205 @@
+//! What stands between contractions of integers: divisions by a scale, quantising anew, pooling.
+
+use super::real::{self, Real, Zero, binary, cast, is_fixed};
+use crate::{
+    error::Result,
+    graph::{Graph, Op, Value, axis},
+    opt::bodies::number,
+    scalar::{BinaryOp, Body, ReduceOp, Reg, Scalar, Step, UnaryOp},
+};
+use cranelift_entity::SecondaryMap;
+use symshape::Dim;
+use symshape_runtime::DType;
+
+/// Scales whose quotients are normal numbers for all that occurs.
+const USUAL: std::ops::Range<f64> = 1e-12..1e12;
+
+/// Rewrites of elementwise nodes.
+pub(super) fn map(
+    new: &mut Graph,
+    body: &Body,
+    operands: &[Value],
+    used: &SecondaryMap<Value, u32>,
+) -> Result<Option<Value>> {
+    let of = |reg: Reg| operands[reg.0 as usize];
+    match real::step(body) {
+        Some(Step::Binary(BinaryOp::Div, x, y)) if body.params[0] == DType::F32 => {
+            match number(new, of(y)).map(|c| c.as_f64()) {
+                Some(c) if USUAL.contains(&c) => divided(new, of(x), of(y), used),
+                _ => Ok(None),
+            }
+        }
+        Some(Step::Cast(to @ (DType::U8 | DType::I8), x)) if body.params[0] == DType::F32 => {
+            narrowed(new, of(x), to)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// `x / c` for a positive `c`, where that is a product with other constants: `x` is made of a contraction's sum.
+fn divided(new: &mut Graph, x: Value, c: Value, used: &SecondaryMap<Value, u32>) -> Result<Option<Value>> {
+    let Some((op, a, b)) = binary(new, x) else { return Ok(None) };
+    if used[x] != 1 {
+        return Ok(None);
+    }
+    let (a, b) = if is_constant(new, a) { (b, a) } else { (a, b) };
+    match op {
+        BinaryOp::Mul if is_constant(new, b) && is_sum(new, a) => {
+            let b = quotient(new, b, c)?;
+            new.mul(a, b).map(Some)
+        }
+        BinaryOp::Add if is_constant(new, b) => match divided(new, a, c, used)? {
+            Some(a) => {
+                let b = quotient(new, b, c)?;
+                new.add(a, b).map(Some)
+            }
+            None => Ok(None),
+        },
+        BinaryOp::Max if number(new, b).is_some_and(|b| b.as_f64() == 0.0) => {
+            match divided(new, a, c, used)? {
+                Some(a) => new.max(a, b).map(Some),
+                None => Ok(None),
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Constants, and views of them.
+fn is_constant(graph: &Graph, value: Value) -> bool {
+    is_fixed(graph, value)
+}
+
+/// The sum of a contraction of integers as floats, with or without a constant taken off.
+fn is_sum(graph: &Graph, value: Value) -> bool {
+    let Some((DType::F32, sum)) = cast(graph, value) else { return false };
+    let is_contraction = |value: Value| matches!(graph.op(value), Op::Contract { dtype: DType::I32, .. });
+    match binary(graph, sum) {
+        Some((BinaryOp::Sub | BinaryOp::Add, x, _)) => is_contraction(x),
+        _ => is_contraction(sum),
+    }
+}
+
+/// `x / c`, divided before it is spread.
+fn quotient(new: &mut Graph, x: Value, c: Value) -> Result<Value> {
+    match new.op(x).clone() {
+        Op::View { shape, index } => {
+            let inner = quotient(new, new.operands(x)[0], c)?;
+            new.view(inner, shape, index)
+        }
+        _ => {
+            let c = match number(new, c) {
+                Some(c) => new.scalar(c)?,
+                None => c,
+            };
+            new.div(x, c)
+        }
+    }
+}
+
+/// A float as an integer of one byte: bounds in front of the conversion are its own, and what was dequantised alike
+/// is the integer itself.
+fn narrowed(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
+    let (lo, hi) = match to {
+        DType::I8 => (-128.0, 127.0),
+        _ => (0.0, 255.0),
+    };
+    let bound = |graph: &Graph, value: Value, wanted: BinaryOp, holds: &dyn Fn(f64) -> bool| {
+        let (op, a, b) = binary(graph, value)?;
+        let (a, b) = if number(graph, a).is_some() { (b, a) } else { (a, b) };
+        (op == wanted && number(graph, b).is_some_and(|b| holds(b.as_f64()))).then_some(a)
+    };
+    let Some(inner) = bound(new, x, BinaryOp::Min, &|bound| bound >= hi) else { return Ok(None) };
+    let Some(inner) = bound(new, inner, BinaryOp::Max, &|bound| bound <= lo) else { return Ok(None) };
+    match requantised(new, inner, to)? {
+        Some(stored) => Ok(Some(stored)),
+        None => new.cast(to, inner).map(Some),
+    }
+}
+
+/// The stored integers, where `x` is `round((stored - zero) * scale / scale) + zero`.
+fn requantised(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
+    let (rounded, zero) = match binary(new, x) {
+        Some((BinaryOp::Add, a, b)) if number(new, b).is_some() => (a, number(new, b)),
+        Some((BinaryOp::Add, a, b)) if number(new, a).is_some() => (b, number(new, a)),
+        _ => (x, None),
+    };
+    let zero = zero.map_or(0.0, Scalar::as_f64);
+    let Op::Map(body) = new.op(rounded) else { return Ok(None) };
+    let Some(Step::Unary(UnaryOp::Round, _)) = real::step(body) else { return Ok(None) };
+    let Some((BinaryOp::Div, y, scale)) = binary(new, new.operands(rounded)[0]) else { return Ok(None) };
+    let (Some(scale), Some(real)) = (number(new, scale), Real::of(new, y, DType::F32)?) else {
+        return Ok(None);
+    };
+    let own = real.scale.and_then(|own| number(new, own));
+    // A product with a normal scale, and its quotient by it, are within a unit in the last place of the integer.
+    let alike = USUAL.contains(&scale.as_f64())
+        && own == Some(scale)
+        && matches!(real.zero, Zero::Number(own) if own as f64 == zero)
+        && new.dtype(real.stored) == to;
+    Ok(alike.then_some(real.stored))
+}
+
+/// The maximum of dequantised numbers.
+pub(super) fn maximum(new: &mut Graph, x: Value, axes: &[usize]) -> Result<Option<Value>> {
+    // The maximum of nothing is no stored number.
+    let some = axes.iter().all(|k| new.facts.prove_le(&Dim::one(), &new.shape(x)[*k]).is_yes());
+    if new.dtype(x) != DType::F32 || !some {
+        return Ok(None);
+    }
+    let Some((stored, real)) = windows(new, x)? else { return Ok(None) };
+    let positive = real.scale.and_then(|scale| number(new, scale)).is_some_and(|scale| scale.as_f64() > 0.0);
+    let Zero::Number(zero) = real.zero else { return Ok(None) };
+    if !positive {
+        return Ok(None);
+    }
+    let most = new.reduce(ReduceOp::Max, stored, axes, false)?;
+    let wide = new.cast(DType::I32, most)?;
+    let zero = new.number(DType::I32, zero as f64)?;
+    let centred = new.sub(wide, zero)?;
+    let wide = new.cast(DType::F32, centred)?;
+    match real.scale {
+        Some(scale) => new.mul(wide, scale).map(Some),
+        None => Ok(Some(wide)),
+    }
+}
+
+/// The stored integers that a maximum is taken of: without padding, or windows of a padded tensor each of which shows
+/// some element of what was padded; padding is by the least integer then.
+fn windows(new: &mut Graph, x: Value) -> Result<Option<(Value, Real)>> {
+    if let Some(real) = Real::of(new, x, DType::F32)? {
+        return Ok(Some((real.stored, real)));
+    }
+    let Op::View { shape, index } = new.op(x).clone() else { return Ok(None) };
+    let padded = new.operands(x)[0];
+    let Op::Pad { value, lo, hi } = new.op(padded).clone() else { return Ok(None) };
+    if value.as_f64() != f64::NEG_INFINITY {
+        return Ok(None);
+    }
+    let inner = new.operands(padded)[0];
+    let sizes = new.shape(inner).to_vec();
+    let facts = new.index_facts(&shape);
+    let shows = (0..index.len()).all(|k| {
+        let padded = lo[k].as_i64() != Some(0) || hi[k].as_i64() != Some(0);
+        !padded || shows_some(&facts, &index[k], &shape, &lo[k], &sizes[k])
+    });
+    let (true, Some(real)) = (shows, Real::of(new, inner, DType::F32)?) else { return Ok(None) };
+    let least = if new.dtype(real.stored) == DType::I8 { -128 } else { 0 };
+    let blank = Scalar::from_i64(new.dtype(real.stored), least);
+    let stored = new.pad(real.stored, &lo, &hi, blank)?;
+    let stored = new.view(stored, shape, index)?;
+    Ok(Some((stored, real)))
+}
+
+/// Whether an index `a*$i + $k` meets `lo..lo + size` for some `$k`, whatever `$i` is.
+fn shows_some(facts: &symshape::Facts, index: &Dim, shape: &[Dim], lo: &Dim, size: &Dim) -> bool {
+    let mut taps = (0..shape.len()).filter(|k| {
+        index.contains(&axis(*k))
+            && facts.linear_in(index, &axis(*k)).is_some_and(|(by, _)| by.as_i64() == Some(1))
+    });
+    // The last axis that moves by one is the window's own.
+    let Some(tap) = taps.next_back() else { return false };
+    let at = |value: Dim| index.substitute(&|symbol| (*symbol == axis(tap)).then(|| value.clone()));
+    let (first, last) = (at(Dim::zero()), at(&shape[tap] - 1));
+    facts.prove_le(lo, &last).is_yes() && facts.prove_lt(&first, &(lo + size)).is_yes()
+}

@@ -1,0 +1,200 @@
+//! Numbers stored as integers of one byte, through all stages, against the graphs' oracle. Scales are powers of two, so
+//! that nothing is rounded but where the graph says so, and every bit must be equal.
+
+mod machine;
+mod models;
+
+use machine::Machine;
+use symshape::{Declaration, Dim, Symbol};
+use symshape_compiler::{
+    Result,
+    graph::{self, Graph, Value},
+    opt, pipeline,
+    scalar::{ReduceOp, Scalar},
+    tensor::{Bytes, Tensor},
+};
+use symshape_runtime::DType;
+
+fn graph(name: &str, symbols: &[(&str, i64, i64)]) -> Graph {
+    let mut graph = Graph { name: name.to_string(), ..Graph::default() };
+    for (name, lo, hi) in symbols {
+        let symbol = Symbol::new(name);
+        graph.facts.declare(&symbol, Declaration::range(*lo, *hi)).expect("a range");
+        graph.symbols.push(symbol);
+    }
+    graph
+}
+
+/// Integers that look random, within the type.
+fn integers(dtype: DType, shape: &[usize], seed: u32) -> Tensor {
+    let numbers = models::weights(shape, seed);
+    let bytes: Vec<u8> = (0..numbers.elems()).map(|i| (numbers.get(i).as_f64() * 127.0) as i8 as u8).collect();
+    Tensor::new(dtype, shape.to_vec(), Bytes::Owned(bytes.into())).expect("a byte each")
+}
+
+/// `(x - zero) * scale`, with a scale for each index of axis `k` if there are several.
+fn dequantised(g: &mut Graph, x: Value, zero: i64, scales: &[f32], k: usize) -> Result<Value> {
+    let wide = g.cast(DType::I32, x)?;
+    let zero = g.number(DType::I32, zero as f64)?;
+    let centred = g.sub(wide, zero)?;
+    let float = g.cast(DType::F32, centred)?;
+    let scale = match scales {
+        [one] => g.number(DType::F32, f64::from(*one))?,
+        _ => {
+            let tensor = Tensor::from_f32(vec![scales.len()], scales).expect("one each");
+            let scale = g.constant(tensor)?;
+            let behind: Vec<usize> = (1..g.rank(x) - k).collect();
+            g.unsqueeze(scale, &behind)?
+        }
+    };
+    g.mul(float, scale)
+}
+
+fn quantised(g: &mut Graph, x: Value, zero: i64, scale: f32, dtype: DType) -> Result<Value> {
+    let scale = g.number(DType::F32, f64::from(scale))?;
+    let y = g.div(x, scale)?;
+    let y = g.round(y)?;
+    let zero = g.number(DType::F32, zero as f64)?;
+    let y = g.add(y, zero)?;
+    let (lo, hi) = if dtype == DType::I8 { (-128.0, 127.0) } else { (0.0, 255.0) };
+    let (lo, hi) = (g.number(DType::F32, lo)?, g.number(DType::F32, hi)?);
+    let y = g.max(y, lo)?;
+    let y = g.min(y, hi)?;
+    g.cast(dtype, y)
+}
+
+/// Quantised and back.
+fn rounded(g: &mut Graph, x: Value, zero: i64, scale: f32, dtype: DType) -> Result<Value> {
+    let stored = quantised(g, x, zero, scale, dtype)?;
+    dequantised(g, stored, zero, &[scale], 0)
+}
+
+/// A convolution of `x` with stored weights, a bias and a scale for each kernel.
+fn conv(g: &mut Graph, x: Value, channels: [usize; 2], kernel: usize, stride: i64) -> Result<Value> {
+    let weights = integers(DType::I8, &[channels[1], channels[0], kernel, kernel], 3 + kernel as u32);
+    let weights = g.constant(weights)?;
+    let scales: Vec<f32> = (0..channels[1]).map(|c| if c % 3 == 0 { 0.0625 } else { 0.03125 }).collect();
+    let weights = dequantised(g, weights, 0, &scales, 0)?;
+    let pad = Dim::from((kernel as i64 - 1) / 2);
+    let side = [Dim::zero(), Dim::zero(), pad.clone(), pad];
+    let x = g.pad(x, &side, &side, Scalar::f32(0.0))?;
+    let k = kernel as i64;
+    let x = g.window(x, &[2, 3], &[k, k], &[stride, stride], &[1, 1])?;
+    let y = g.contract(x, b"nchwyx", weights, b"ocyx", b"nohw")?;
+    let bias: Vec<f32> = (0..channels[1]).map(|c| c as f32 - 4.0).collect();
+    let bias = g.constant(Tensor::from_f32(vec![channels[1], 1, 1], &bias).expect("one each"))?;
+    g.add(y, bias)
+}
+
+/// A residual block behind a convolution with a stride and few channels, and a pool.
+fn convolutions() -> Result<Graph> {
+    let mut g = graph("convolutions", &[("N", 0, 3), ("H", 3, 11)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 3.into(), Dim::symbol("H"), 9.into()])?;
+    let x = rounded(&mut g, x, 100, 0.015625, DType::U8)?;
+    let a = conv(&mut g, x, [3, 20], 5, 2)?;
+    let a = rounded(&mut g, a, 3, 0.25, DType::U8)?;
+    let side = [0, 0, 1, 1].map(Dim::from);
+    let padded = g.pad(a, &side, &side, Scalar::f32(f32::NEG_INFINITY))?;
+    let windows = g.window(padded, &[2, 3], &[3, 3], &[1, 1], &[1, 1])?;
+    let a = g.reduce(ReduceOp::Max, windows, &[4, 5], false)?;
+    let a = rounded(&mut g, a, 3, 0.25, DType::U8)?;
+    let b = conv(&mut g, a, [20, 20], 3, 1)?;
+    let b = g.relu(b)?;
+    let b = rounded(&mut g, b, 0, 0.5, DType::U8)?;
+    let c = conv(&mut g, b, [20, 20], 1, 1)?;
+    let c = rounded(&mut g, c, -7, 0.5, DType::I8)?;
+    let c = g.add(c, a)?;
+    let c = rounded(&mut g, c, 128, 1.0, DType::U8)?;
+    let d = conv(&mut g, c, [20, 6], 3, 2)?;
+    let d = quantised(&mut g, d, 9, 2.0, DType::U8)?;
+    g.output("y", d)?;
+    Ok(g)
+}
+
+/// Layers on signed integers, of a depth that no group divides.
+fn dense() -> Result<Graph> {
+    let mut g = graph("dense", &[("M", 0, 40)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("M"), 37.into()])?;
+    let x = rounded(&mut g, x, -3, 0.0078125, DType::I8)?;
+    let w = g.constant(integers(DType::I8, &[37, 50], 5))?;
+    let w = dequantised(&mut g, w, 0, &[0.0625], 0)?;
+    let y = g.matmul(x, w)?;
+    let y = rounded(&mut g, y, 5, 0.125, DType::U8)?;
+    // Weights without a sign, whose zero point leaves one byte.
+    let w = g.constant(integers(DType::U8, &[50, 33], 6))?;
+    let w = dequantised(&mut g, w, 7, &[0.03125], 0)?;
+    let y = g.matmul(y, w)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// An exact product whose zero point is found while running.
+fn dynamic() -> Result<Graph> {
+    let mut g = graph("dynamic", &[("M", 1, 30)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("M"), 16.into()])?;
+    let (hundred, scale) = (g.number(DType::F32, 100.0)?, g.number(DType::F32, 64.0)?);
+    let largest = g.reduce(ReduceOp::Max, x, &[0, 1], false)?;
+    let zero = g.mul(largest, hundred)?;
+    let zero = g.cast(DType::U8, zero)?;
+    let zero = g.cast(DType::I32, zero)?;
+    let x = g.mul(x, scale)?;
+    let x = g.add(x, hundred)?;
+    let x = g.cast(DType::U8, x)?;
+    let x = g.cast(DType::I32, x)?;
+    let x = g.sub(x, zero)?;
+    let w = g.constant(integers(DType::I8, &[16, 19], 8))?;
+    let w = g.cast(DType::I32, w)?;
+    let y = g.matmul(x, w)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// A kernel for each channel, and for each group of channels.
+fn groups() -> Result<Graph> {
+    let mut g = graph("groups", &[("N", 1, 3), ("H", 3, 8)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 24.into(), Dim::symbol("H"), 7.into()])?;
+    let x = rounded(&mut g, x, 128, 0.0078125, DType::U8)?;
+    let windows = g.window(x, &[2, 3], &[3, 3], &[1, 1], &[1, 1])?;
+    let w = g.constant(integers(DType::I8, &[24, 3, 3], 3))?;
+    let w = dequantised(&mut g, w, 0, &[0.125], 0)?;
+    let y = g.contract(windows, b"nchwyx", w, b"cyx", b"nchw")?;
+    let y = rounded(&mut g, y, 100, 0.5, DType::U8)?;
+    let (height, width) = (g.shape(y)[2].clone(), g.shape(y)[3].clone());
+    let y = g.reshape(y, vec![Dim::symbol("N"), 3.into(), 8.into(), height, width])?;
+    let w = g.constant(integers(DType::I8, &[3, 16, 8], 4))?;
+    let w = dequantised(&mut g, w, 0, &[0.5], 0)?;
+    let y = g.contract(y, b"ngchw", w, b"goc", b"ngohw")?;
+    let y = quantised(&mut g, y, 77, 16.0, DType::I8)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// Of the optimised graph's contractions, how many are of integers of one byte.
+fn integer_contractions(graph: &Graph) -> usize {
+    let mut graph = graph.clone();
+    opt::optimize(&mut graph).expect("graphs are valid");
+    let text = graph.to_string();
+    text.lines().filter(|line| line.contains("contract i32")).count()
+}
+
+#[test]
+fn contractions_of_stored_integers_are_exact() {
+    let models: [(&str, fn() -> Result<Graph>, usize); 4] =
+        [("convolutions", convolutions, 4), ("dense", dense, 2), ("dynamic", dynamic, 1), ("groups", groups, 2)];
+    for (name, model, contractions) in models {
+        let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(integer_contractions(&graph), contractions, "{name}");
+        let lowered = pipeline::lower(&graph).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for scalar in [true, false] {
+            let machine = Machine::assemble(lowered.program.clone(), &lowered.plan, scalar)
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
+            for dims in models::bindings(&graph) {
+                let inputs = models::inputs(&graph, &dims);
+                let expected = graph::eval::eval(&graph, &inputs).expect("the oracle takes it");
+                let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
+                let got = machine.run(&dims, &raw).unwrap_or_else(|refusal| panic!("{name}: {refusal:?}"));
+                assert!(got[0] == expected[0].bytes(), "{name} at {dims:?}, scalar: {scalar}");
+            }
+        }
+    }
+}
