@@ -41,7 +41,7 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
     for m in [1usize, 2, 3, 4, 6, 12, 24, 96] {
         let tiles = m.div_ceil(max_rows(isa.shape()));
         let rows = m / tiles;
-        let vectors = wide_vectors(isa.shape(), rows);
+        let vectors = wide_vectors(isa.shape(), rows, Product::Floats);
         let key = TileKey {
             rows: rows as u8,
             vectors: vectors as u8,
@@ -115,7 +115,7 @@ fn math(c: &mut Criterion, isa: &dyn VectorIsa) {
 }
 
 fn kernels(c: &mut Criterion) {
-    let isa = vector::for_target(module().isa());
+    let isa = vector::for_target(None, module().isa());
     peak(c, &*isa);
     contraction(c, &*isa);
     math(c, &*isa);

@@ -107,7 +107,7 @@ impl Bench {
         let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
         let once = args.iter().any(|arg| arg == "--test");
         let filter = args.into_iter().find(|arg| !arg.starts_with('-')).unwrap_or_default();
-        let isa = vector::for_target(leaf::module().isa());
+        let isa = vector::for_target(None, leaf::module().isa());
         let mut bench = Bench { isa, peak: 1.0, speeds: RefCell::default(), filter, once };
         let chains = leaf::multiply_adds(&*bench.isa);
         let seconds = bench.seconds(&mut || chains.call(&mut [10_000, 0]));

@@ -58,6 +58,7 @@ fn rank(level: Level) -> i64 {
     match level {
         Level::X86V3 => detect::AVX2,
         Level::X86V4 => detect::AVX512,
+        Level::X86V4Vnni => detect::AVX512_VNNI,
         Level::X86V2 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => detect::BASE,
     }
 }

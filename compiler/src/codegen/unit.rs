@@ -27,6 +27,8 @@ pub struct Options {
     pub shared: bool,
     /// Keep the text of every function.
     pub clif: bool,
+    /// The module's own level, where the code generator's flags don't tell it.
+    pub level: Option<Level>,
     /// Levels above the module's own that there is code for too; which is used is decided at the first call.
     pub levels: Vec<Level>,
     /// Contexts take memory as calls need it, see [`symshape_runtime::abi::GROWS`].
@@ -114,7 +116,7 @@ impl<'u> Unit<'u> {
         plan: &'u Plan,
         options: &'u Options,
     ) -> Unit<'u> {
-        let vector_isa = vector::for_target(module.isa());
+        let vector_isa = vector::for_target(options.level, module.isa());
         Unit {
             module,
             program,

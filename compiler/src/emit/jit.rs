@@ -12,7 +12,7 @@ use crate::{
 use cranelift_jit::{ArenaMemoryProvider, JITBuilder, JITModule};
 use cranelift_module::default_libcall_names;
 use std::sync::{Arc, Mutex};
-use symshape_runtime::{Model, abi::ModelDesc, external::Function};
+use symshape_runtime::{DType, Model, abi::ModelDesc, external::Function};
 
 /// Code and data refer to one another over at most this distance: 32-bit displacements with room to spare.
 const MAX_BYTES: usize = (1 << 31) - (1 << 28);
@@ -25,7 +25,8 @@ const CODE_BYTES: usize = 1 << 27;
 /// # Errors
 /// When this machine is not supported, or the constants exceed 1.6 GB.
 pub fn jit(program: &Program, plan: &Plan, options: &Options) -> Result<(Model, Summary)> {
-    let isa = Target::host()?.isa(Placement::Jit)?;
+    let target = Target::host()?;
+    let isa = target.isa(Placement::Jit)?;
     let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
     let reserve = reserve_bytes(program)?;
     let memory = ArenaMemoryProvider::new_with_size(reserve).map_err(|error| {
@@ -36,7 +37,7 @@ pub fn jit(program: &Program, plan: &Plan, options: &Options) -> Result<(Model, 
     let functions = functions(program);
     let mut pages = Pages { module: Some(JITModule::new(builder)), functions };
     let module = pages.module.as_mut().expect("just put there");
-    let options = Options { in_process: true, ..options.clone() };
+    let options = Options { in_process: true, level: Some(target.level), ..options.clone() };
     let summary = codegen::generate(program, plan, &options, module)?;
     module.finalize_definitions().map_err(|error| Error::internal(format!("jit: {error}")))?;
     let (desc, _) = module.get_finalized_data(summary.desc);
@@ -58,8 +59,10 @@ fn functions(program: &Program) -> Vec<Function> {
 
 /// Address space that holds everything: constants, a page for each object that may begin one, and code.
 fn reserve_bytes(program: &Program) -> Result<usize> {
-    let constants = program.buffers.values().map(|buffer| match &buffer.space {
-        Space::Const(tensor) => tensor.bytes().len(),
+    let constants = program.buffers.values().map(|buffer| match (&buffer.space, buffer.dtype) {
+        // Bytes may be there a second time, in the form that leaves want, which may be twice as long.
+        (Space::Const(tensor), DType::U8 | DType::I8) => 3 * tensor.bytes().len(),
+        (Space::Const(tensor), _) => tensor.bytes().len(),
         _ => 0,
     });
     let constants: usize = constants.sum();

@@ -25,7 +25,8 @@ pub fn object(
     let builder = ObjectBuilder::new(isa, program.name.as_str(), default_libcall_names())
         .map_err(|error| Error::unsupported(error.to_string()))?;
     let mut module = ObjectModule::new(builder);
-    let summary = codegen::generate(program, plan, options, &mut module)?;
+    let options = Options { level: Some(target.level), ..options.clone() };
+    let summary = codegen::generate(program, plan, &options, &mut module)?;
     let bytes = module.finish().emit().map_err(|error| Error::internal(format!("object: {error}")))?;
     let callees = program.callees();
     let declared = |name: &String| callees.iter().any(|callee| callee.symbol == *name);

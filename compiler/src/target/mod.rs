@@ -20,6 +20,8 @@ pub enum Level {
     X86V3,
     /// AVX-512 F, BW, CD, DQ, VL: 512-bit vectors.
     X86V4,
+    /// AVX-512 with VNNI: products of bytes.
+    X86V4Vnni,
     /// ARMv8 with NEON.
     Aarch64,
     /// RV64GC: no vectors.
@@ -30,8 +32,15 @@ pub enum Level {
 
 impl Level {
     /// All levels.
-    pub const ALL: [Level; 6] =
-        [Level::X86V2, Level::X86V3, Level::X86V4, Level::Aarch64, Level::Riscv64, Level::Riscv64V];
+    pub const ALL: [Level; 7] = [
+        Level::X86V2,
+        Level::X86V3,
+        Level::X86V4,
+        Level::X86V4Vnni,
+        Level::Aarch64,
+        Level::Riscv64,
+        Level::Riscv64V,
+    ];
 
     /// The name used on the command line.
     pub const fn name(self) -> &'static str {
@@ -39,6 +48,7 @@ impl Level {
             Level::X86V2 => "x86-64-v2",
             Level::X86V3 => "x86-64-v3",
             Level::X86V4 => "x86-64-v4",
+            Level::X86V4Vnni => "x86-64-v4-vnni",
             Level::Aarch64 => "aarch64",
             Level::Riscv64 => "riscv64",
             Level::Riscv64V => "riscv64v",
@@ -55,7 +65,7 @@ impl Level {
         match self {
             Level::X86V2 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => 16,
             Level::X86V3 => 32,
-            Level::X86V4 => 64,
+            Level::X86V4 | Level::X86V4Vnni => 64,
         }
     }
 
@@ -63,7 +73,7 @@ impl Level {
     pub const fn vector_registers(self) -> usize {
         match self {
             Level::X86V2 | Level::X86V3 => 16,
-            Level::X86V4 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => 32,
+            Level::X86V4 | Level::X86V4Vnni | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => 32,
         }
     }
 
@@ -75,7 +85,9 @@ impl Level {
     /// Whether this level is one of the architecture's.
     fn is_of(self, architecture: Architecture) -> bool {
         match self {
-            Level::X86V2 | Level::X86V3 | Level::X86V4 => architecture == Architecture::X86_64,
+            Level::X86V2 | Level::X86V3 | Level::X86V4 | Level::X86V4Vnni => {
+                architecture == Architecture::X86_64
+            }
             Level::Aarch64 => matches!(architecture, Architecture::Aarch64(_)),
             Level::Riscv64 | Level::Riscv64V => matches!(architecture, Architecture::Riscv64(_)),
         }
@@ -90,7 +102,7 @@ impl Level {
         match self {
             Level::X86V2 => V2.to_vec(),
             Level::X86V3 => [V2, V3].concat(),
-            Level::X86V4 => [V2, V3, V4].concat(),
+            Level::X86V4 | Level::X86V4Vnni => [V2, V3, V4].concat(),
             Level::Aarch64 => Vec::new(),
             Level::Riscv64 => vec!["has_zca", "has_zcd"],
             Level::Riscv64V => vec!["has_v", "has_zca", "has_zcd"],
@@ -210,7 +222,11 @@ fn host_level() -> Option<Level> {
         return Some(Level::X86V2);
     }
     let wide = all!("avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl");
-    Some(if wide { Level::X86V4 } else { Level::X86V3 })
+    Some(match (wide, all!("avx512vnni")) {
+        (true, true) => Level::X86V4Vnni,
+        (true, false) => Level::X86V4,
+        (false, _) => Level::X86V3,
+    })
 }
 
 #[cfg(target_arch = "aarch64")]

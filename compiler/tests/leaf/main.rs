@@ -1,5 +1,6 @@
 //! Leaves on every vector ISA that this machine runs, against loops that are too simple to be wrong.
 
+mod bytes;
 mod encode;
 mod jit;
 mod strips;

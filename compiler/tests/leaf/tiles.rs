@@ -202,7 +202,7 @@ fn every_tile_of_packed_panels() {
     for (isa, fma) in isas() {
         let shape = isa.shape();
         for rows in 1..=max_rows(shape) {
-            for vectors in [wide_vectors(shape, rows), 2, 1] {
+            for vectors in [wide_vectors(shape, rows, Product::Floats), 2, 1] {
                 for width in [16, 32] {
                     check(&Case { rhs: Rhs::Panels(width), ..base(rows, vectors, shape.lanes) }, &*isa, fma);
                 }

@@ -1,4 +1,5 @@
-//! The leaf that lays out rows of a left factor of bytes: one behind the other, as the product of a tile wants them.
+//! The leaf that lays out rows of a left factor of bytes: one behind the other, as the product of a tile wants them, each
+//! byte as one of 16 bits, or as one without a sign: 128 more than one with a sign.
 //!
 //! A row is a nest of reduction loops in memory, as in the contraction leaf, whose innermost runs over bytes that lie
 //! side by side or apart. Runs are copied in vectors, the last of which may overlap the one before; no other byte of
@@ -6,7 +7,7 @@
 
 use crate::codegen::vector::{
     Builder, Shape,
-    code::{Code, Int, IntOp, Mem, Narrow, Width},
+    code::{Code, Int, IntOp, Mem, Narrow, Op2, Width},
 };
 use crate::scalar::CompareOp;
 
@@ -15,6 +16,8 @@ use crate::scalar::CompareOp;
 pub struct RowsKey {
     /// What bytes mean.
     pub from: Narrow,
+    /// They stay bytes, else they get 16 bits.
+    pub quads: bool,
     /// The bytes of the innermost loop lie side by side.
     pub dense: bool,
     /// Loops of the reduction, at least one.
@@ -44,12 +47,42 @@ impl RowsKey {
         RowsKey::level(self.levels)
     }
 
-    /// How a byte is loaded.
-    fn width(&self) -> Width {
-        match self.from {
-            Narrow::U8 => Width::U8,
-            Narrow::I8 => Width::I8,
+    /// Whether bytes lose their sign.
+    fn is_shifted(&self) -> bool {
+        self.quads && self.from == Narrow::I8
+    }
+
+    /// Bytes that one becomes.
+    fn widened(&self) -> i32 {
+        if self.quads { 1 } else { 2 }
+    }
+
+    /// One byte.
+    fn byte(&self, b: &mut Builder, from: Int, to: Int) {
+        let width = if self.from == Narrow::I8 { Width::I8 } else { Width::U8 };
+        let mut byte = b.load_int(Mem::from(from), width);
+        if self.is_shifted() {
+            byte = b.int_op(IntOp::Add, byte, 128);
         }
+        b.store_int(Mem::from(to), byte, if self.quads { Width::U8 } else { Width::I16 });
+    }
+
+    /// Bytes that a vector is made of.
+    fn vector_bytes(&self, b: &Builder) -> i32 {
+        (if self.quads { 4 } else { 2 }) * b.lanes() as i32
+    }
+
+    /// A vector of bytes.
+    fn vector(&self, b: &mut Builder, from: Int, to: Int) {
+        let vector = match (self.quads, self.is_shifted()) {
+            (false, _) => b.load_halves(from, self.from),
+            (true, false) => b.load(from),
+            (true, true) => {
+                let (bytes, signs) = (b.load(from), b.bits(0x8080_8080));
+                b.op2(Op2::Xor, bytes, signs)
+            }
+        };
+        b.store(to, vector);
     }
 }
 
@@ -85,28 +118,50 @@ fn level(key: &RowsKey, b: &mut Builder, number: u8, from: Int, to: Int) {
     });
 }
 
-/// Bytes side by side.
+/// Bytes side by side: whole vectors, the last of which may overlap; where there are fewer, words of 8 bytes alike.
 fn run(key: &RowsKey, b: &mut Builder, count: Int, from: Int, to: Int) {
-    let bytes = 2 * b.lanes() as i32;
-    let vector = |b: &mut Builder| {
-        let halves = b.load_halves(from, key.from);
-        b.store(to, halves);
-        b.advance(from, bytes);
-        b.advance(to, 2 * bytes);
-    };
+    let bytes = key.vector_bytes(b);
     let short = b.copy(count);
-    b.when(CompareOp::Ge, count, bytes, |b| {
-        b.repeat(count, bytes, vector);
-        b.when(CompareOp::Gt, count, 0, |b| {
-            // The last bytes once more.
-            let back = b.int_op(IntOp::Sub, count, bytes);
-            b.advance(from, back);
-            let back = b.int_op(IntOp::Add, back, back);
-            b.advance(to, back);
-            vector(b);
-        });
+    b.when(CompareOp::Ge, short, bytes, |b| {
+        overlapping(key, b, count, bytes, from, to, &|b| key.vector(b, from, to));
     });
-    b.when(CompareOp::Lt, short, bytes, |b| apart_by(key, b, short, from, to, None));
+    b.when(CompareOp::Lt, short, bytes, |b| {
+        if !key.quads || key.is_shifted() {
+            return apart_by(key, b, count, from, to, None);
+        }
+        b.when(CompareOp::Ge, short, 8, |b| {
+            overlapping(key, b, count, 8, from, to, &|b| {
+                let word = b.load_int(from, Width::I64);
+                b.store_int(to, word, Width::I64);
+            });
+        });
+        b.when(CompareOp::Lt, short, 8, |b| apart_by(key, b, count, from, to, None));
+    });
+}
+
+/// At least `bytes` bytes, so many at a time by `copy`; the last ones once more where the count is no multiple.
+fn overlapping(
+    key: &RowsKey,
+    b: &mut Builder,
+    count: Int,
+    bytes: i32,
+    from: Int,
+    to: Int,
+    copy: &dyn Fn(&mut Builder),
+) {
+    let step = |b: &mut Builder| {
+        copy(b);
+        b.advance(from, bytes);
+        b.advance(to, key.widened() * bytes);
+    };
+    b.repeat(count, bytes, step);
+    b.when(CompareOp::Gt, count, 0, |b| {
+        let back = b.int_op(IntOp::Sub, count, bytes);
+        b.advance(from, back);
+        let back = b.int_op(IntOp::Mul, back, key.widened());
+        b.advance(to, back);
+        step(b);
+    });
 }
 
 /// Bytes at any distance.
@@ -118,12 +173,11 @@ fn apart(key: &RowsKey, b: &mut Builder, count: Int, from: Int, to: Int) {
 /// Bytes at this distance, or side by side, one at a time.
 fn apart_by(key: &RowsKey, b: &mut Builder, count: Int, from: Int, to: Int, step: Option<Int>) {
     b.repeat(count, 1, |b| {
-        let byte = b.load_int(Mem::from(from), key.width());
-        b.store_int(Mem::from(to), byte, Width::I16);
+        key.byte(b, from, to);
         match step {
             Some(step) => b.advance(from, step),
             None => b.advance(from, 1),
         }
-        b.advance(to, 2);
+        b.advance(to, key.widened());
     });
 }

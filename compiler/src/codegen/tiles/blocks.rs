@@ -156,12 +156,13 @@ fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
     let small = (&depth * n).as_i64().is_some_and(|elems| elems <= SMALL_B_ELEMS)
         && n.as_i64().zip(depth.as_i64()).is_some_and(|(n, depth)| n >= 2 * depth);
     let result = if small { n.clone() } else { Dim::zero() };
-    let row = match (&distance, outer.is_empty()) {
-        (Some(distance), true) => distance.clone().min(depth) + result,
-        (Some(distance), false) => distance.clone() + result * &last.extent,
+    let (depth, result) = (depth * 4, result * 4);
+    let row = match (distance.map(|distance| distance * plan.a_bytes), outer.is_empty()) {
+        (Some(distance), true) => distance.min(depth) + result,
+        (Some(distance), false) => distance + result * &last.extent,
         (None, _) => (depth + result) * &last.extent,
     };
-    let bytes = f.dim(&(row * 4))?;
+    let bytes = f.dim(&row)?;
     Ok(if outer.is_empty() { f.builder.ins().imul(bytes, rows.rows) } else { bytes })
 }
 

@@ -134,7 +134,7 @@ fn leaves(
     part: Part,
 ) -> Result<Vec<Value>> {
     let n = &plan.contract.n.extent;
-    let mut wide = wide_vectors(plan.shape, height);
+    let mut wide = wide_vectors(plan.shape, height, plan.product());
     // A tile wider than all columns is never called.
     while wide > plan.narrow() && upper(facts, n).is_some_and(|n| n < (wide * plan.shape.lanes) as i64) {
         wide /= 2;

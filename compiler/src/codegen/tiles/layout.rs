@@ -51,7 +51,10 @@ pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
     };
     let room = contract.room.filter(|_| contract.dtype == DType::I32 && width as usize == PANEL)?;
     let depth: i64 = contract.k.iter().map(|axis| axis.extent.as_i64()).product::<Option<_>>()?;
-    let product = Product::Pairs;
+    let product = match f.unit.vector_isa().shape().quads && dtype(buffer) == DType::I8 {
+        true => Product::Quads,
+        false => Product::Pairs,
+    };
     Some(Layout { product, room, row_elems: groups(product, depth), depth, right: buffer, from })
 }
 
@@ -60,23 +63,51 @@ fn groups(product: Product, depth: i64) -> i64 {
     let group = match product {
         Product::Floats => 1,
         Product::Pairs => 2,
+        Product::Quads => 4,
     };
     (depth + group - 1) / group
 }
 
 impl Layout {
+    /// Whether rows can be read as they lie: groups of four bytes without a sign, none of them cut off.
+    pub(super) fn reads(&self, (extent, step, _): &(Dim, Dim, Dim)) -> bool {
+        let whole = extent.as_i64().is_some_and(|extent| extent % 4 == 0);
+        self.product == Product::Quads && self.from == Narrow::U8 && step.as_i64() == Some(1) && whole
+    }
+
+    /// Elements for so many numbers of a row.
+    pub(super) fn grouped(&self, extent: &Dim) -> Dim {
+        extent.as_i64().map_or_else(Dim::zero, |extent| groups(self.product, extent).into())
+    }
+
+    /// A left factor that is to be laid out.
+    pub(super) fn left(&self, stream: Stream, levels: Vec<(Dim, Dim)>) -> Left {
+        let quads = self.product == Product::Quads;
+        Left { room: self.room, row_elems: self.row_elems, from: self.from, quads, stream, levels }
+    }
+
     /// The origin of the right factor's panels in elements, given the constant's, and elements of a panel.
     pub(super) fn panels(&self, base: &Dim) -> (Dim, i64) {
-        (base.floor_div(self.depth) * self.row_elems, self.row_elems * PANEL as i64)
+        // Panels of bytes begin with a row of sums.
+        let rows = self.row_elems + i64::from(self.product == Product::Quads);
+        (base.floor_div(self.depth) * rows, rows * PANEL as i64)
     }
 
     /// The right factor as groups.
     pub(super) fn right(&self, unit: &mut Unit) -> Result<DataId> {
-        let name = format!("const_{}_pairs", self.right.as_u32());
+        let (buffer, depth) = (self.right.as_u32(), self.depth as usize);
         let Space::Const(tensor) = &unit.program.buffers[self.right].space else {
             return Err(Error::internal("panels that are no constant"));
         };
-        unit.constant_as(&name, || pairs(tensor, self.depth as usize))
+        match (self.product, self.from) {
+            (Product::Quads, Narrow::U8) => {
+                unit.constant_as(&format!("const_{buffer}_quads"), || quads(tensor, depth, 0))
+            }
+            (Product::Quads, Narrow::I8) => {
+                unit.constant_as(&format!("const_{buffer}_shifted"), || quads(tensor, depth, 128))
+            }
+            _ => unit.constant_as(&format!("const_{buffer}_pairs"), || pairs(tensor, depth)),
+        }
     }
 }
 
@@ -100,17 +131,43 @@ fn pairs(tensor: &Tensor, depth: usize) -> Vec<u8> {
     bytes
 }
 
+/// Panels of numbers as panels of four bytes, each behind a row that takes off again what adding `shift` to each number
+/// of the left factor adds.
+fn quads(tensor: &Tensor, depth: usize, shift: i64) -> Vec<u8> {
+    let n_panels = tensor.elems() / (depth * PANEL).max(1);
+    let mut bytes = Vec::with_capacity(n_panels * (depth.next_multiple_of(4) + 4) * PANEL);
+    for panel in 0..n_panels {
+        let number = |k: usize, column: usize| match k < depth {
+            true => tensor.get((panel * depth + k) * PANEL + column).as_i64(),
+            false => 0,
+        };
+        for column in 0..PANEL {
+            let sum: i64 = (0..depth).map(|k| number(k, column)).sum();
+            bytes.extend(((-shift * sum) as i32).to_le_bytes());
+        }
+        for first in (0..depth).step_by(4) {
+            for column in 0..PANEL {
+                bytes.extend((first..first + 4).map(|k| number(k, column) as i8 as u8));
+            }
+        }
+    }
+    bytes
+}
+
 /// The left factor as it lies in memory.
 pub(super) struct Left {
-    pub(super) layout: Layout,
-    pub(super) stream: Stream,
+    room: BufferId,
+    row_elems: i64,
+    from: Narrow,
+    quads: bool,
+    stream: Stream,
     /// Extents of the reduction's loops and what the factor moves by, innermost first.
-    pub(super) levels: Vec<(Dim, Dim)>,
+    levels: Vec<(Dim, Dim)>,
 }
 
 impl Left {
     fn row_bytes(&self) -> i64 {
-        4 * self.layout.row_elems
+        4 * self.row_elems
     }
 
     /// Tiles, or iterations of the outer axes, that there is room for.
@@ -120,7 +177,7 @@ impl Left {
         let bytes = f.builder.ins().imul_imm_s(height, self.row_bytes());
         let one = f.int(1);
         let bytes = f.builder.ins().smax(bytes, one);
-        let room = f.unit.program.buffers[self.layout.room].elems.clone();
+        let room = f.unit.program.buffers[self.room].elems.clone();
         let budget = f.dim(&room)?;
         let steps = f.builder.ins().udiv(budget, bytes);
         Ok(f.builder.ins().smax(steps, one))
@@ -167,11 +224,12 @@ impl Left {
 
     fn lay(&self, f: &mut FuncCtx, from: Value, distance: Value, count: Value) -> Result<()> {
         let dense = self.levels[0].1.as_i64() == Some(1);
-        let key = RowsKey { from: self.layout.from, dense, levels: self.levels.len() as u8 };
+        let levels = self.levels.len() as u8;
+        let key = RowsKey { from: self.from, quads: self.quads, dense, levels };
         let mut args = Args::new(key.slots());
         args.set(RowsKey::FROM, from);
         args.set(RowsKey::FROM_ROW, f.dim(&self.stream.row)?);
-        let room = f.address(&crate::kernel::Access { buffer: self.layout.room, at: Dim::zero() })?;
+        let room = f.address(&crate::kernel::Access { buffer: self.room, at: Dim::zero() })?;
         args.set(RowsKey::TO, f.builder.ins().iadd(room, distance));
         args.set(RowsKey::TO_ROW, f.int(self.row_bytes()));
         args.set(RowsKey::ROWS, count);

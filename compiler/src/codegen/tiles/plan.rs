@@ -58,8 +58,12 @@ pub(super) struct Plan<'a> {
     pub(super) epilogue: Body,
     /// How the reduction is cut where there are many rows.
     pub(super) cuts: Option<Cuts>,
+    /// How factors of bytes become elements.
+    pub(super) layout: Option<Layout>,
     /// The left factor before it is laid out, where that has to be done; the plan then speaks of what is laid out.
     pub(super) left: Option<Left>,
+    /// Bytes of what A's steps count: elements, or bytes where groups of them are read as they lie.
+    pub(super) a_bytes: i64,
 }
 
 /// A deep reduction in parts: what all rows of a block are multiplied with between two looks at A stays in the
@@ -123,9 +127,14 @@ pub(super) fn plan<'a>(
     if !binding.variables.is_empty() || levels.len() > 4 {
         return None;
     }
-    let (lhs, levels, left) = match layout {
-        None => (lhs, levels, None),
+    let is_direct = layout.as_ref().is_some_and(|layout| layout.reads(&levels[0]));
+    let (lhs, levels, left) = match &layout {
+        Some(layout) if is_direct => {
+            levels[0] = (layout.grouped(&levels[0].0), Dim::one(), Dim::zero());
+            (lhs, levels, None)
+        }
         Some(layout) => laid_out(layout, lhs, levels),
+        None => (lhs, levels, None),
     };
     let dense = levels[0].1.as_i64() == Some(1);
     let (streams, scalars) = (binding.streams, binding.scalars);
@@ -137,7 +146,7 @@ pub(super) fn plan<'a>(
     let large = (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= LARGE_B_ELEMS);
     let ahead = large && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
     let right_buffer = rhs_stream.origin.buffer;
-    let cuts = match left {
+    let cuts = match layout {
         None => cuts(&levels, rhs, &epilogue, &streams, &lhs, [lhs.origin.buffer, right_buffer]),
         Some(_) => None,
     };
@@ -155,13 +164,15 @@ pub(super) fn plan<'a>(
         scalars,
         epilogue,
         cuts,
+        layout,
         left,
+        a_bytes: if is_direct { 1 } else { 4 },
     })
 }
 
 /// Left factor and loops of the reduction as the tiles see them, and as they are in memory.
 fn laid_out(
-    layout: Layout,
+    layout: &Layout,
     stream: Stream,
     levels: Vec<(Dim, Dim, Dim)>,
 ) -> (Stream, Vec<(Dim, Dim, Dim)>, Option<Left>) {
@@ -169,7 +180,7 @@ fn laid_out(
     let origin = Access { buffer: layout.room, at: Dim::zero() };
     let lhs = Stream { origin, row: row.clone(), column: Dim::zero() };
     let levels = levels.into_iter().map(|(extent, step, _)| (extent, step)).collect();
-    (lhs, vec![(row, Dim::one(), Dim::zero())], Some(Left { layout, stream, levels }))
+    (lhs, vec![(row, Dim::one(), Dim::zero())], Some(layout.left(stream, levels)))
 }
 
 /// How to cut the reduction, if it is deep and the sums have a place to wait in: one that is stored to in the end and
@@ -274,7 +285,7 @@ impl Plan<'_> {
             rows: rows as u8,
             vectors: vectors as u8,
             tail,
-            product: self.left.as_ref().map_or(Product::Floats, |left| left.layout.product),
+            product: self.product(),
             dense: self.dense,
             levels: self.levels.len() as u8,
             rhs: self.rhs,
@@ -288,10 +299,15 @@ impl Plan<'_> {
 
     /// Where the right factor begins.
     pub(super) fn rhs_address(&self, f: &mut FuncCtx) -> Result<Value> {
-        let Some(left) = &self.left else { return f.address(&self.rhs_stream.origin) };
-        let data = left.layout.right(f.unit)?;
+        let Some(layout) = &self.layout else { return f.address(&self.rhs_stream.origin) };
+        let data = layout.right(f.unit)?;
         let (address, at) = (f.data_address(data), f.dim(&(&self.rhs_stream.origin.at * 4))?);
         Ok(f.builder.ins().iadd(address, at))
+    }
+
+    /// What elements are.
+    pub(super) fn product(&self) -> Product {
+        self.layout.as_ref().map_or(Product::Floats, |layout| layout.product)
     }
 
     pub(super) fn narrow(&self) -> usize {
@@ -303,7 +319,7 @@ impl Plan<'_> {
         let LeafKey::Tile(key) = self.key(1, 1, false, Part::Whole) else { unreachable!("made as a tile") };
         let mut args = Args::new(key.slots());
         args.set(TileKey::A, f.address(&self.lhs.origin)?);
-        args.set(TileKey::A_ROW, f.dim(&(&self.lhs.row * 4))?);
+        args.set(TileKey::A_ROW, f.dim(&(&self.lhs.row * self.a_bytes))?);
         args.set(TileKey::A_K, f.dim(&(&self.levels[0].1 * 4))?);
         args.set(TileKey::B_K, f.dim(&(&self.rhs_stream.row * 4))?);
         args.set(TileKey::B_COLUMN, f.dim(&(&self.rhs_stream.column * 4))?);
@@ -311,7 +327,7 @@ impl Plan<'_> {
             let slot = TileKey::level(level as u8);
             args.set(slot, f.dim(extent)?);
             if level > 0 {
-                args.set(slot + 1, f.dim(&(a * 4))?);
+                args.set(slot + 1, f.dim(&(a * self.a_bytes))?);
                 args.set(slot + 2, f.dim(&(b * 4))?);
             }
         }

@@ -15,6 +15,8 @@ pub struct Shape {
     pub registers: usize,
     /// `a * b + c` is one step with one rounding.
     pub fma: bool,
+    /// There is [`Step::DotQuads`].
+    pub quads: bool,
 }
 
 /// Records code.
@@ -324,6 +326,11 @@ impl Builder {
     /// `dst = a * b + dst`.
     pub fn set_fma(&mut self, dst: Vector, a: Vector, b: Vector) {
         self.push(Step::Fma(dst, a, b, dst));
+    }
+
+    /// `dst += a · b`, four bytes of each lane without a sign times four with one; only where the shape has it.
+    pub fn set_dot_quads(&mut self, dst: Vector, a: Vector, b: Vector) {
+        self.push(Step::DotQuads(dst, a, b, dst));
     }
 
     /// Lane by lane arithmetic.

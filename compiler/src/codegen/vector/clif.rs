@@ -44,7 +44,7 @@ impl VectorIsa for Portable {
     }
 
     fn shape(&self) -> Shape {
-        Shape { lanes: LANES, registers: self.registers, fma: self.fma }
+        Shape { lanes: LANES, registers: self.registers, fma: self.fma, quads: false }
     }
 
     fn define(&self, func: FuncId, code: &Code, module: &mut dyn Module) -> Result<u64> {
@@ -220,6 +220,7 @@ impl Ctx<'_> {
                 self.set(*dst, value);
             }
             Step::Fma(dst, x, y, z) => self.fma(*dst, *x, *y, *z),
+            Step::DotQuads(..) => unreachable!("the shape has no such step"),
             Step::Op2(op, dst, x, y) => self.op2(*op, *dst, *x, *y),
             Step::Op1(op, dst, x) => self.op1(*op, *dst, *x),
             Step::Shift(op, dst, x, by) => self.shift(*op, *dst, *x, *by),

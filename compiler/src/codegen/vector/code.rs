@@ -221,6 +221,9 @@ pub enum Step {
     Prefetch(Mem),
     /// `a * b + c`, rounded once where the ISA can.
     Fma(Vector, Vector, Vector, Vector),
+    /// `a · b + c`, the sum of the products of four unsigned bytes of each lane of `a` with four signed ones of `b`; the
+    /// result's register is none of those of `a` and `b`.
+    DotQuads(Vector, Vector, Vector, Vector),
     /// See [`Op2`].
     Op2(Op2, Vector, Vector, Vector),
     /// See [`Op1`].

@@ -18,14 +18,17 @@ use crate::{error::Result, target::Level};
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_module::{FuncId, Module};
 
-/// The widest backend for a target.
-pub fn for_target(isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
+/// The widest backend for a target, of which the level may be known.
+pub fn for_target(level: Option<Level>, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
     let has =
         |name: &str| isa.isa_flags().iter().any(|flag| flag.name == name && flag.as_bool() == Some(true));
     // Leaves take their argument as System V passes it.
     let unix = isa.triple().operating_system != target_lexicon::OperatingSystem::Windows;
     if unix && ["has_avx512f", "has_avx512dq", "has_avx512vl"].into_iter().all(has) {
-        return Box::new(X86::AVX512);
+        return match level {
+            Some(Level::X86V4Vnni) => Box::new(X86::AVX512_VNNI),
+            _ => Box::new(X86::AVX512),
+        };
     }
     if unix && has("has_avx2") && has("has_fma") {
         return Box::new(X86::AVX2);
@@ -38,6 +41,7 @@ pub fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
     match level {
         Level::X86V3 => Box::new(X86::AVX2),
         Level::X86V4 => Box::new(X86::AVX512),
+        Level::X86V4Vnni => Box::new(X86::AVX512_VNNI),
         Level::X86V2 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => Box::new(Portable::new(isa)),
     }
 }

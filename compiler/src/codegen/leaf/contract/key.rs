@@ -23,6 +23,9 @@ pub enum Product {
     Floats,
     /// Pairs of signed 16-bit integers: the sum of both products, into 32 bits.
     Pairs,
+    /// Four bytes, those of A without a sign, those of B with one: the sum of all products, into 32 bits. Each panel begins
+    /// with a row that the sums start from.
+    Quads,
 }
 
 /// How an epilogue stream moves along the columns.

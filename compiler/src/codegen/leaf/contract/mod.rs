@@ -46,9 +46,11 @@ pub fn narrow_vectors(shape: Shape) -> usize {
 
 /// Vectors of columns of the widest tile with so many rows: enough independent sums to hide the latency of a
 /// multiplication and addition, as registers allow.
-pub fn wide_vectors(shape: Shape, rows: usize) -> usize {
+pub fn wide_vectors(shape: Shape, rows: usize, product: Product) -> usize {
     let wide = match (shape.registers, rows) {
         (16, 1) => 8,
+        // Products that are added in a step of their own need a register.
+        (16, 3) if product == Product::Pairs => 2,
         (16, 2..=3) => 4,
         (32, 1) => 8,
         (32, 2..=6) => 4,
@@ -65,6 +67,9 @@ pub fn emit(key: &TileKey, shape: Shape) -> Code {
     b.repeat(tiles, 1, |b| {
         tile.start(b);
         let (a, rhs) = (b.copy(tile.a), b.copy(tile.b));
+        if let (Product::Quads, Rhs::Panels(width)) = (key.product, key.rhs) {
+            b.advance(rhs, 4 * width as i32);
+        }
         tile.look_ahead(b);
         tile.level(b, key.levels - 1, a, rhs);
         match key.part.left() {
@@ -117,6 +122,9 @@ impl<'a> Tile<'a> {
     /// Sets the sums to zero, or to what an earlier part left of them.
     fn start(&self, b: &mut Builder) {
         let Some(stream) = self.key.part.resumed() else {
+            if self.key.product == Product::Quads {
+                return self.start_from_panels(b);
+            }
             let zero = b.float(0.0);
             self.sums.iter().flatten().for_each(|sum| b.set(*sum, zero));
             return;
@@ -133,6 +141,15 @@ impl<'a> Tile<'a> {
                 b.set(sum, left);
             }
             b.advance(row, stride);
+        }
+    }
+
+    /// Sets the sums to what the panels begin with.
+    fn start_from_panels(&self, b: &mut Builder) {
+        let panels = self.panels(b, self.b);
+        for vector in 0..self.key.vectors as usize {
+            let first = self.load_b(b, vector, self.b, 0, &panels, None);
+            self.sums.iter().for_each(|sums| b.set(sums[vector], first));
         }
     }
 
@@ -264,6 +281,7 @@ impl<'a> Tile<'a> {
                 let both = b.op2(Op2::DotPairs, x, y);
                 b.set_op2(Op2::AddInt, sum, both);
             }
+            Product::Quads => b.set_dot_quads(sum, x, y),
         }
     }
 

@@ -13,6 +13,8 @@ pub const BASE: i64 = 2;
 pub const AVX2: i64 = 3;
 /// AVX-512 F, BW, CD, DQ and VL too.
 pub const AVX512: i64 = 4;
+/// VNNI too.
+pub const AVX512_VNNI: i64 = 5;
 
 /// Leaf 1, `ecx`: FMA, MOVBE, POPCNT, OSXSAVE, AVX, F16C.
 const LEAF_1_ECX: i32 = 1 << 12 | 1 << 22 | 1 << 23 | 1 << 27 | 1 << 28 | 1 << 29;
@@ -22,6 +24,8 @@ const LEAF_EXTENDED_ECX: i32 = 1 << 5;
 const LEAF_7_EBX: i32 = 1 << 3 | 1 << 5 | 1 << 8;
 /// Leaf 7, `ebx`: AVX-512 F, DQ, CD, BW, VL.
 const LEAF_7_EBX_WIDE: i32 = 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31;
+/// Leaf 7, `ecx`: VNNI.
+const LEAF_7_ECX: i32 = 1 << 11;
 /// Register sets that the system saves: SSE, AVX.
 const SAVED: i32 = 0b110;
 /// The same with mask registers and the wide vector registers.
@@ -32,7 +36,7 @@ const SAVED_WIDE: i32 = 0b1110_0110;
 /// # Errors
 /// `Internal` where an instruction can't be encoded: a bug.
 pub fn detect() -> Result<Vec<u8>> {
-    use Register::{EAX, EBX, ECX, R8D, R9D, R10D};
+    use Register::{EAX, EBX, ECX, R8D, R9D, R10D, R11D};
     let mut asm = Assembler::default();
     let end = asm.label();
     asm.op(Code::Push_r64, &[Register::RBX.into()]);
@@ -50,11 +54,14 @@ pub fn detect() -> Result<Vec<u8>> {
     require(&mut asm, ECX, LEAF_EXTENDED_ECX, end);
     ask(&mut asm, 7);
     asm.op(Code::Mov_r32_rm32, &[R10D.into(), EBX.into()]);
+    asm.op(Code::Mov_r32_rm32, &[R11D.into(), ECX.into()]);
     require(&mut asm, EBX, LEAF_7_EBX, end);
     set(&mut asm, R8D, AVX2 as i32);
     require(&mut asm, R9D, SAVED_WIDE, end);
     require(&mut asm, R10D, LEAF_7_EBX_WIDE, end);
     set(&mut asm, R8D, AVX512 as i32);
+    require(&mut asm, R11D, LEAF_7_ECX, end);
+    set(&mut asm, R8D, AVX512_VNNI as i32);
     asm.place(end);
     asm.op(Code::Mov_r32_rm32, &[EAX.into(), R8D.into()]);
     asm.op(Code::Pop_r64, &[Register::RBX.into()]);

@@ -47,6 +47,7 @@ fn legal(out: &mut Code, constants: &Constants, mut step: Step) {
             }
             moved.push(a);
         }
+        Step::DotQuads(_, a, b, c) => moved.extend([a, b, c]),
         Step::Compare(_, _, a, _) => moved.push(a),
         Step::CompareInt(_, _, a, b) => moved.extend([a, b]),
         Step::Select(_, _, _, b) => moved.push(b),

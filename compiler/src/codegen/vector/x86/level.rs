@@ -174,6 +174,11 @@ impl Level {
         }
     }
 
+    /// Sums of products of four bytes, added to the destination; not every machine of the level has it.
+    pub(super) fn dot_quads(self) -> Code {
+        self.pick(Code::VEX_Vpdpbusd_ymm_ymm_ymmm256, Code::EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32)
+    }
+
     /// Fused multiply-add with operands in the orders 132, 213 and 231.
     pub(super) fn fma(self) -> [Code; 3] {
         use Code::*;

@@ -21,13 +21,17 @@ use level::Level;
 #[derive(Clone, Copy, Debug)]
 pub struct X86 {
     level: Level,
+    /// The machine multiplies bytes: VNNI.
+    quads: bool,
 }
 
 impl X86 {
     /// AVX2 and FMA: 16 registers of 8 lanes.
-    pub const AVX2: X86 = X86 { level: Level::Avx2 };
+    pub const AVX2: X86 = X86 { level: Level::Avx2, quads: false };
     /// AVX-512: 32 registers of 16 lanes, masks of their own.
-    pub const AVX512: X86 = X86 { level: Level::Avx512 };
+    pub const AVX512: X86 = X86 { level: Level::Avx512, quads: false };
+    /// AVX-512 with VNNI.
+    pub const AVX512_VNNI: X86 = X86 { level: Level::Avx512, quads: true };
 
     /// The machine code of a leaf, and how many of its vector registers live in memory.
     ///
@@ -43,11 +47,12 @@ impl X86 {
 
 impl VectorIsa for X86 {
     fn name(&self) -> &'static str {
-        self.level.name()
+        if self.quads { "avx512-vnni" } else { self.level.name() }
     }
 
     fn shape(&self) -> Shape {
-        Shape { lanes: self.level.lanes(), registers: self.level.files().vectors, fma: true }
+        let (lanes, registers) = (self.level.lanes(), self.level.files().vectors);
+        Shape { lanes, registers, fma: true, quads: self.quads }
     }
 
     fn define(&self, func: FuncId, code: &Code, module: &mut dyn Module) -> Result<u64> {

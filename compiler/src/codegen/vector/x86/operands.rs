@@ -95,6 +95,12 @@ pub(super) fn operands(step: &Step) -> Operands {
             (reads, vec![], vec![(*temp).into()])
         }
         Step::Fma(dst, a, b, c) => (vec![(*c).into(), (*a).into(), (*b).into()], vec![(*dst).into()], vec![]),
+        Step::DotQuads(dst, a, b, c) if dst == c => {
+            (vec![(*c).into(), (*a).into(), (*b).into()], vec![(*dst).into()], vec![])
+        }
+        Step::DotQuads(dst, a, b, c) => {
+            (vec![(*c).into(), (*a).into(), (*b).into()], vec![], vec![(*dst).into()])
+        }
         Step::Op2(_, dst, a, b) => (vec![(*a).into(), (*b).into()], vec![(*dst).into()], vec![]),
         Step::Compare(_, dst, a, b) => (vec![(*a).into(), (*b).into()], vec![(*dst).into()], vec![]),
         // Made of two instructions on some levels.
@@ -177,7 +183,7 @@ pub(super) fn rename(
             mems.iter_mut().for_each(|at| mem(at, int));
             *src = vector(*src, false);
         }
-        Step::Fma(dst, a, b, c) => {
+        Step::Fma(dst, a, b, c) | Step::DotQuads(dst, a, b, c) => {
             [&mut *a, b, c].into_iter().for_each(|src| *src = vector(*src, false));
             *dst = vector(*dst, true);
         }

@@ -135,6 +135,7 @@ impl Selector<'_> {
             Step::Constant(..) => {}
             Step::Move(dst, src) => self.move_vector(*dst, *src),
             Step::Fma(dst, a, b, c) => self.fma(*dst, *a, *b, *c),
+            Step::DotQuads(dst, a, b, c) => self.dot_quads(*dst, *a, *b, *c),
             Step::Op2(op, dst, a, b) => {
                 let b = self.source(*b);
                 self.asm.op(self.level.op2(*op), &[self.vector(*dst).into(), self.vector(*a).into(), b]);
@@ -341,6 +342,13 @@ impl Selector<'_> {
             self.copy(to, x);
             self.asm.op(order213, &[to.into(), y, z]);
         }
+    }
+
+    fn dot_quads(&mut self, dst: Vector, a: Vector, b: Vector, c: Vector) {
+        let (to, from) = (self.vector(dst), self.vector(c));
+        self.copy(to, from);
+        let code = self.level.dot_quads();
+        self.asm.op(code, &[to.into(), self.vector(a).into(), self.vector(b).into()]);
     }
 
     fn op1(&mut self, op: Op1, dst: Vector, a: Vector) {

@@ -1,0 +1,197 @@
+//! Elements of one byte: conversions against their definition, tails and strides that touch no other byte, and rows laid
+//! out for tiles.
+
+use super::jit::{Leaf, address, address_mut, isas};
+use symshape_compiler::{
+    codegen::{
+        leaf::{
+            LeafKey,
+            body::{Body, Op, Ty},
+            contract::{Columns, Part, Product, Rhs, TileKey},
+            rows::RowsKey,
+            strip::{Along, Phase, Stream, StripKey},
+        },
+        vector::code::Narrow,
+    },
+    scalar::{Scalar, eval},
+};
+use symshape_runtime::DType;
+
+/// `y = x as to` for `count` elements, of which `x` lies `step` elements apart.
+fn convert(from: Ty, to: Ty, along: Along) -> StripKey {
+    let mut body = Body::default();
+    let x = body.push(Op::Load(0), from).expect("supported");
+    let y = body.push(Op::Cast(x), to).expect("supported");
+    body.push(Op::Store(1, y), to).expect("supported");
+    StripKey {
+        rows: false,
+        phases: vec![Phase::Loop { extent: 0, body }],
+        still: vec![false; 2],
+        pointers: vec![along; 2],
+        streams: [0, 1].map(|pointer| Stream { pointer, offset: 0 }).to_vec(),
+        extents: 1,
+        scalars: 0,
+        variables: 0,
+        results: Vec::new(),
+    }
+}
+
+fn dtype(ty: Ty) -> DType {
+    match ty {
+        Ty::F32 => DType::F32,
+        Ty::I32 => DType::I32,
+        Ty::U8 => DType::U8,
+        Ty::I8 => DType::I8,
+        Ty::Bool => DType::Bool,
+    }
+}
+
+/// Values of a type as bits: all of one byte, and around the limits of those.
+fn values(ty: Ty) -> Vec<u32> {
+    let numbers = (-300..300).map(|n| n as f32 * 0.75).chain([0.0, -0.0, f32::NAN, f32::INFINITY, 3e9, -3e9]);
+    match ty {
+        Ty::F32 => numbers.map(f32::to_bits).collect(),
+        Ty::I32 => (-300..300).chain([i32::MAX, i32::MIN]).map(|n| n as u32).collect(),
+        Ty::U8 | Ty::I8 => (0..256).collect(),
+        Ty::Bool => [0, 1].repeat(40),
+    }
+}
+
+#[test]
+fn conversions_are_those_of_the_definition() {
+    let types = [Ty::F32, Ty::I32, Ty::U8, Ty::I8, Ty::Bool];
+    for (isa, fma) in isas() {
+        for (from, to) in types.iter().flat_map(|from| types.map(|to| (*from, to))) {
+            let (size, bytes) = (dtype(from).size_bytes(), dtype(to).size_bytes());
+            for (along, step) in [(Along::Unit, 1), (Along::Stride, 3)] {
+                let leaf = Leaf::new(&LeafKey::Strip(convert(from, to, along)), &*isa, fma);
+                for count in [values(from).len(), 1, 2, 7, 8, 13, 17, 31] {
+                    let elems = &values(from)[..count];
+                    let mut x = vec![0xa5_u8; count * step * size];
+                    for (idx, bits) in elems.iter().enumerate() {
+                        x[idx * step * size..][..size].copy_from_slice(&bits.to_le_bytes()[..size]);
+                    }
+                    let mut y = vec![0xa5_u8; (count * step + 1) * bytes];
+                    let key = convert(from, to, along);
+                    let mut args = vec![0; key.slots()];
+                    args[StripKey::ROWS] = 1;
+                    args[key.extent(0)] = count as i64;
+                    for (pointer, (start, size)) in
+                        [(address(&x), size), (address_mut(&mut y), bytes)].into_iter().enumerate()
+                    {
+                        let slot = key.pointer(pointer as u32);
+                        args[slot..slot + 3].copy_from_slice(&[start, 0, (step * size) as i64]);
+                    }
+                    leaf.call(&mut args);
+                    let mut expected = vec![0xa5_u8; y.len()];
+                    for (idx, bits) in elems.iter().enumerate() {
+                        let value = Scalar::from_bits(dtype(from), u64::from(*bits));
+                        let value = eval::cast(dtype(to), value).bits().to_le_bytes();
+                        expected[idx * step * bytes..][..bytes].copy_from_slice(&value[..bytes]);
+                    }
+                    assert!(y == expected, "{} {from:?} as {to:?}, {count} by {step}", isa.name());
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that look random.
+fn bytes(count: usize, seed: u32) -> Vec<u8> {
+    (0..count as u32).map(|idx| ((idx ^ seed).wrapping_mul(0x9e37_79b9) >> 21) as u8).collect()
+}
+
+fn number(from: Narrow, byte: u8) -> i32 {
+    match from {
+        Narrow::U8 => i32::from(byte),
+        Narrow::I8 => i32::from(byte as i8),
+    }
+}
+
+#[test]
+fn rows_are_laid_out_side_by_side() {
+    for (isa, fma) in isas() {
+        for (from, dense, quads) in [Narrow::U8, Narrow::I8]
+            .into_iter()
+            .flat_map(|from| [(true, false), (true, true), (false, true)].map(|(a, b)| (from, a, b)))
+        {
+            let key = RowsKey { from, quads, dense, levels: 2 };
+            let leaf = Leaf::new(&LeafKey::Rows(key.clone()), &*isa, fma);
+            for inner in [1, 3, 8, 11, 16, 31, 32, 33, 64, 70] {
+                let (rows, outer, step) = (3, 2, if dense { 1 } else { 5 });
+                let (segment, width) = (inner * step + 3, if quads { 1 } else { 2 });
+                let x = bytes(rows * outer * segment, 7);
+                let row_bytes = inner * outer * width + 2;
+                let mut y = vec![0xa5_u8; rows * row_bytes];
+                let mut args = vec![0; key.slots()];
+                args[RowsKey::FROM] = address(&x);
+                args[RowsKey::FROM_ROW] = (outer * segment) as i64;
+                args[RowsKey::TO] = address_mut(&mut y);
+                args[RowsKey::TO_ROW] = row_bytes as i64;
+                args[RowsKey::ROWS] = rows as i64;
+                for (level, (count, step)) in [(inner, step), (outer, segment)].into_iter().enumerate() {
+                    let slot = RowsKey::level(level as u8);
+                    args[slot..slot + 2].copy_from_slice(&[count as i64, step as i64]);
+                }
+                leaf.call(&mut args);
+                let mut expected = vec![0xa5_u8; y.len()];
+                for (row, k) in (0..rows).flat_map(|row| (0..outer * inner).map(move |k| (row, k))) {
+                    let at = (row * outer + k / inner) * segment + k % inner * step;
+                    let value = number(from, x[at]) + if quads && from == Narrow::I8 { 128 } else { 0 };
+                    expected[row * row_bytes + k * width..][..width]
+                        .copy_from_slice(&value.to_le_bytes()[..width]);
+                }
+                assert!(y == expected, "{} {key:?} by {inner}", isa.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_of_pairs_are_exact() {
+    for (isa, fma) in isas() {
+        let lanes = isa.shape().lanes;
+        for (rows, columns, pairs) in [(1, 16, 5), (4, 16, 40), (3, 11, 9)] {
+            let a: Vec<i16> =
+                bytes(rows * pairs * 2, 3).into_iter().map(|byte| i16::from(byte) - 3).collect();
+            let b: Vec<i16> = bytes(pairs * 32, 5).into_iter().map(|byte| i16::from(byte) - 200).collect();
+            let mut y = vec![-1_i32; rows * columns + 1];
+            let mut epilogue = Body::default();
+            let sum = epilogue.push(Op::Sum, Ty::I32).expect("supported");
+            epilogue.push(Op::Store(0, sum), Ty::I32).expect("supported");
+            let key = TileKey {
+                rows: rows as u8,
+                vectors: (16 / lanes) as u8,
+                product: Product::Pairs,
+                tail: columns != 16,
+                dense: true,
+                levels: 1,
+                rhs: Rhs::Panels(16),
+                ahead: false,
+                part: Part::Whole,
+                streams: vec![Columns::Unit],
+                scalars: 0,
+                epilogue,
+            };
+            let mut args = vec![0; key.slots()];
+            args[TileKey::A] = address(&a);
+            args[TileKey::A_ROW] = 4 * pairs as i64;
+            args[TileKey::B] = address(&b);
+            args[TileKey::B_COLUMN] = 64 * pairs as i64;
+            args[TileKey::TILES] = 1;
+            args[TileKey::COLUMNS] = columns as i64;
+            args[TileKey::level(0)] = pairs as i64;
+            let slot = key.stream(0);
+            args[slot..slot + 3].copy_from_slice(&[address_mut(&mut y), 4 * columns as i64, 4]);
+            Leaf::new(&LeafKey::Tile(key), &*isa, fma).call(&mut args);
+            for (at, got) in y[..rows * columns].iter().enumerate() {
+                let (row, column) = (at / columns, at % columns);
+                let product = |k: usize| {
+                    i32::from(a[row * 2 * pairs + k]) * i32::from(b[(k / 2 * 16 + column) * 2 + k % 2])
+                };
+                assert_eq!(*got, (0..2 * pairs).map(product).sum::<i32>(), "{} {row}, {column}", isa.name());
+            }
+            assert_eq!(y[rows * columns], -1, "wrote behind the last row");
+        }
+    }
+}
