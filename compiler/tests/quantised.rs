@@ -181,7 +181,7 @@ fn bindings(graph: &Graph) -> Vec<Vec<i64>> {
         let declared = graph.facts.declaration(symbol).expect("a declared symbol");
         let lo = i64::try_from(&declared.lo).expect("a small bound");
         let hi = i64::try_from(declared.hi.as_ref().expect("a bound")).expect("a small bound");
-        [lo, lo + 1, (lo + hi) / 2 | 1, hi - 1, hi]
+        [lo, lo + 1, ((lo + hi) / 2) | 1, hi - 1, hi]
     };
     let edges: Vec<[i64; 5]> = graph.symbols.iter().map(edges).collect();
     (0..5).map(|round| edges.iter().map(|edges| edges[round]).collect()).collect()
@@ -200,6 +200,9 @@ fn inputs(graph: &Graph, dims: &[i64]) -> Vec<Tensor> {
     };
     graph.inputs.iter().map(make).collect()
 }
+
+/// Makes a model.
+type Make = fn() -> Result<Graph>;
 
 /// Of the optimised graph's contractions, how many are of integers of one byte.
 fn integer_contractions(graph: &Graph) -> usize {

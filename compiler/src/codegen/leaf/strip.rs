@@ -144,11 +144,14 @@ pub fn emit(key: &StripKey, shape: Shape) -> Code {
     b.finish()
 }
 
+/// Streams that are held in registers, and their types.
+type Held = Vec<(u32, Ty)>;
+
 /// The extent, the body and the streams to be held where the loops change places.
-fn turned(key: &StripKey, shape: Shape) -> Option<(u32, &Body, Vec<(u32, Ty)>)> {
+fn turned(key: &StripKey, shape: Shape) -> Option<(u32, &Body, Held)> {
     let [Phase::Loop { extent, body }] = &key.phases[..] else { return None };
     let pointer = |stream: u32| key.streams[stream as usize].pointer as usize;
-    let mut held = Vec::new();
+    let mut held = Held::new();
     for (op, ty) in &body.insts {
         match op {
             Op::Load(stream) | Op::Store(stream, _) if key.pointers[pointer(*stream)] == Along::Stride => {
@@ -163,7 +166,6 @@ fn turned(key: &StripKey, shape: Shape) -> Option<(u32, &Body, Vec<(u32, Ty)>)> 
             _ => {}
         }
     }
-    let held: Vec<(u32, Ty)> = held;
     let is_held = |stream: u32| held.iter().any(|(other, _)| *other == stream);
     let fits = held.len() >= FEWEST_HELD && held.len() + body.pressure(&is_held) <= shape.registers;
     (key.rows && fits).then_some((*extent, body, held))
