@@ -76,34 +76,3 @@ fn source_refuses_what_breaks_the_contract() {
     let input = Tensor::from_f32(vec![100_000, 1], &vec![0.0; 100_000]).expect("as many as the shape");
     assert_ne!(program.check(&[input]), 0);
 }
-
-#[test]
-fn snippets_of_the_docs_compile() {
-    let docs = include_str!("../../docs/c-source.md");
-    let snippets: Vec<&str> =
-        docs.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert!(snippets.len() >= 2, "the chapter shows how to call the source");
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/block.onnx");
-    let range = symshape::Declaration::range;
-    let options = import::ImportOptions {
-        dims: [("N".into(), range(1, 16)), ("S".into(), range(1, 128))].into(),
-        ..Default::default()
-    };
-    let model = import::Model::open(std::path::Path::new(path)).expect("the bundled model");
-    let graph = import::import(&model, &options).expect("the bundled model");
-    let lowered =
-        pipeline::lower_with(&graph, &pipeline::Settings { workers: 1, ..pipeline::Settings::default() })
-            .expect("supported");
-    let source = pipeline::source(&lowered, "block.h").expect("supported");
-    let folder = tempfile::tempdir().expect("a folder");
-    std::fs::write(folder.path().join("block.h"), source.header).expect("a header");
-    std::fs::write(folder.path().join("block.c"), source.code).expect("a source");
-    let compile = |file: &str, flags: &[&str]| foreign::compile(folder.path(), "cc", file, flags);
-    compile("block.c", &[]);
-    compile("block.c", &["-DBLOCK_STATIC_ARENA"]);
-    for snippet in snippets {
-        let include = if snippet.contains("#include") { "" } else { "#include \"block.h\"\n" };
-        std::fs::write(folder.path().join("snippet.c"), format!("{include}{snippet}")).expect("a file");
-        compile("snippet.c", &[]);
-    }
-}

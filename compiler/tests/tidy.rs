@@ -41,6 +41,7 @@ const UNSAFE: &[&str] = &[
     "runtime/src/desc.rs",
     "runtime/src/element.rs",
     "runtime/src/external.rs",
+    "runtime/src/linked.rs",
     "runtime/src/loader.rs",
     "runtime/src/mmap.rs",
     "runtime/src/model.rs",

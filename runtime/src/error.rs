@@ -1,6 +1,6 @@
 //! What can go wrong, as types; making an error allocates nothing, its text is composed when it is shown.
 
-use crate::{DType, SymbolInfo, desc::Broken, desc::Desc};
+use crate::{DType, SymbolInfo, TensorError, desc::Broken, desc::Desc};
 use alloc::{string::String, sync::Arc};
 use core::fmt;
 use thiserror::Error;
@@ -90,40 +90,6 @@ pub enum QueryError {
         /// What was asked for.
         idx: usize,
     },
-}
-
-/// Why something can't be a tensor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[non_exhaustive]
-pub enum TensorError {
-    /// Memory and shape disagree.
-    #[error("the shape asks for {expected} bytes; there are {got}")]
-    WrongSize {
-        /// What the shape asks for.
-        expected: usize,
-        /// What there is.
-        got: usize,
-    },
-    /// The shape exceeds the address space, or the axes that an array may have here.
-    #[error("the shape is too large")]
-    TooLarge,
-    /// The memory begins where no such element may.
-    #[error("memory for {dtype} elements must be aligned to their size")]
-    Misaligned {
-        /// Type of the elements.
-        dtype: DType,
-    },
-    /// The elements are of another type.
-    #[error("the elements are {expected}, not {got}")]
-    WrongDType {
-        /// What they are.
-        expected: DType,
-        /// What was asked for.
-        got: DType,
-    },
-    /// The array's elements are not dense in row-major order.
-    #[error("the array is not in standard layout (dense, row-major)")]
-    NotStandardLayout,
 }
 
 /// Why a call was refused or ended early; in the first case no memory was written.

@@ -21,49 +21,70 @@
 //! ```
 //!
 //! Without the feature `std` (on by default) there is no loader and no mapped memory: models come from descriptors
-//! that are linked in, and the arena from the global allocator or from the caller.
+//! that are linked in, and the arena from the global allocator or from the caller. Without `alloc` too there is
+//! [`Linked`] alone, which calls such models over memory that is lent.
 #![cfg_attr(not(feature = "std"), no_std)]
 
+#[cfg(feature = "alloc")]
 extern crate alloc;
 
 pub mod abi;
+#[cfg(feature = "alloc")]
 mod arena;
 #[cfg(feature = "std")]
 mod batcher;
+#[cfg(feature = "alloc")]
 mod call;
+#[cfg(feature = "alloc")]
 mod context;
+#[cfg(feature = "alloc")]
 mod desc;
 mod dtype;
 mod element;
 #[cfg(feature = "std")]
 mod elf;
+#[cfg(feature = "alloc")]
 mod error;
+#[cfg(feature = "alloc")]
 pub mod external;
+#[cfg(feature = "alloc")]
 mod grow;
+#[cfg(feature = "alloc")]
 mod guard;
+mod linked;
 #[cfg(feature = "std")]
 mod loader;
 #[cfg(feature = "std")]
 mod mmap;
+#[cfg(feature = "alloc")]
 mod model;
+#[cfg(feature = "alloc")]
 mod partitions;
+#[cfg(feature = "alloc")]
 mod pool;
+#[cfg(feature = "alloc")]
 mod stream;
 mod tensor;
 
 pub use abi::Policy;
 #[cfg(feature = "std")]
 pub use batcher::{BatchError, BatchOptions, Batcher, Ticket};
+#[cfg(feature = "alloc")]
 pub use context::{Context, Outputs};
+#[cfg(feature = "alloc")]
 pub use desc::Broken;
 pub use dtype::DType;
 pub use element::Element;
-pub use error::{CallError, OpenError, QueryError, StepError, TensorError, TensorName};
+#[cfg(feature = "alloc")]
+pub use error::{CallError, OpenError, QueryError, StepError, TensorName};
+pub use linked::{Dims, Linked, LinkedError, Refusal};
 #[cfg(feature = "std")]
 pub use mmap::map_file;
+#[cfg(feature = "alloc")]
 pub use model::{Model, SymbolInfo, TensorInfo};
+#[cfg(feature = "alloc")]
 pub use partitions::{PartitionInfo, Steps};
-pub use tensor::{TensorMut, TensorRef};
+pub use tensor::{TensorError, TensorMut, TensorRef};
 
 /// The module of a model that the build script compiled (`symshape_compiler::embed`): a type with the contract as
 /// constants and the function `run`.
@@ -87,3 +108,8 @@ struct Serving;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/partitions.md")]
 struct Partitions;
+
+/// The snippets of the chapter on bare metal compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/bare-metal.md")]
+struct BareMetal;

@@ -1,6 +1,41 @@
 //! Tensors that the caller lends to a call: an element type, a shape, and memory, dense and row-major.
 
-use crate::{DType, Element, TensorError, element};
+use crate::{DType, Element, element};
+use thiserror::Error;
+
+/// Why something can't be a tensor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    /// Memory and shape disagree.
+    #[error("the shape asks for {expected} bytes; there are {got}")]
+    WrongSize {
+        /// What the shape asks for.
+        expected: usize,
+        /// What there is.
+        got: usize,
+    },
+    /// The shape exceeds the address space, or the axes that an array may have here.
+    #[error("the shape is too large")]
+    TooLarge,
+    /// The memory begins where no such element may.
+    #[error("memory for {dtype} elements must be aligned to their size")]
+    Misaligned {
+        /// Type of the elements.
+        dtype: DType,
+    },
+    /// The elements are of another type.
+    #[error("the elements are {expected}, not {got}")]
+    WrongDType {
+        /// What they are.
+        expected: DType,
+        /// What was asked for.
+        got: DType,
+    },
+    /// The array's elements are not dense in row-major order.
+    #[error("the array is not in standard layout (dense, row-major)")]
+    NotStandardLayout,
+}
 
 /// A tensor to be read.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +61,7 @@ struct Shape {
 }
 
 /// Most axes of a tensor that is lent to a call.
-const MAX_AXES: usize = 12;
+pub(crate) const MAX_AXES: usize = 12;
 
 impl Shape {
     /// A copy of `dims`.
@@ -43,11 +78,13 @@ impl Shape {
 }
 
 /// A tensor without elements.
+#[cfg(feature = "alloc")]
 pub(crate) const EMPTY: TensorRef<'static> =
     TensorRef { dtype: DType::U8, shape: Shape { dims: [0; MAX_AXES], rank: 1 }, bytes: &[] };
 
 impl<'a> TensorRef<'a> {
     /// Rows `first..first + rows` of a tensor that has so many.
+    #[cfg(feature = "alloc")]
     pub(crate) fn rows(&self, first: usize, rows: usize) -> TensorRef<'a> {
         let row = self.bytes.len().checked_div(self.shape.dims[0]).unwrap_or(0);
         let mut shape = self.shape;
