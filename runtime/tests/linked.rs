@@ -16,7 +16,7 @@ fn open(desc: ModelDesc) -> Result<Linked, LinkedError> {
 fn run(n: usize, s: usize, y_len: usize, room: [usize; 2]) -> Result<Vec<f32>, LinkedError> {
     let model = open(fake::desc()).expect("well-formed");
     let x: Vec<f32> = (0..n * s).map(|at| at as f32).collect();
-    let y = vec![0.5; y_len];
+    let y = vec![0.5_f32; y_len];
     let (mut z, mut rows, mut arena) = (vec![-1.0_f32; room[0]], [0_i64], vec![0_u8; room[1]]);
     let inputs = [TensorRef::new(&[n, s], &x).unwrap(), TensorRef::new(&[y_len], &y).unwrap()];
     let outputs = &mut [TensorMut::new(&mut z), TensorMut::new(&mut rows)];
