@@ -214,7 +214,7 @@ fn integer_contractions(graph: &Graph) -> usize {
 
 #[test]
 fn contractions_of_stored_integers_are_exact() {
-    let models: [(&str, fn() -> Result<Graph>, usize); 4] = [
+    let models: [(&str, Make, usize); 4] = [
         ("convolutions", convolutions, 4),
         ("dense", dense, 2),
         ("dynamic", dynamic, 1),

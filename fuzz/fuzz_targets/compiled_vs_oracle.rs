@@ -1,4 +1,5 @@
-//! Random graphs at random sizes: machine code, with and without vector leaves, against the reference evaluator.
+//! Random graphs at random sizes: machine code, with and without vector leaves, in one piece and in partitions, against
+//! the reference evaluator.
 #![no_main]
 
 use symshape_compiler::{
@@ -9,10 +10,13 @@ use symshape_compiler::{
         arbitrary::{self, Source},
         eval::eval,
     },
-    pipeline::{self, Lowered},
+    kernel::Policies,
+    partition::Count,
+    pipeline::{self, Lowered, Settings},
     tensor::{Bytes, Tensor},
 };
-use symshape_runtime::{Context, DType, TensorRef};
+use std::num::NonZeroU32;
+use symshape_runtime::{CallError, Context, DType, TensorInfo, TensorMut, TensorRef};
 
 /// Equal but for rounding and the order of sums.
 fn same(wanted: &Tensor, found: &Tensor) -> bool {
@@ -35,6 +39,29 @@ fn lend(tensor: &Tensor) -> TensorRef<'_> {
     lent.expect("memory of the heap is aligned")
 }
 
+/// The outputs of a call whose partitions run from behind as far as the table allows.
+fn backwards(context: &mut Context, inputs: &[TensorRef<'_>]) -> Result<Vec<Vec<u8>>, CallError> {
+    context.bind(inputs)?;
+    let model = context.model().clone();
+    let bytes = |(idx, info): (usize, &TensorInfo)| {
+        vec![0; context.output_shape(idx).iter().product::<usize>() * info.dtype().size_bytes()]
+    };
+    let mut buffers: Vec<Vec<u8>> = model.outputs().iter().enumerate().map(bytes).collect();
+    let outputs = buffers.iter_mut().zip(model.outputs());
+    let outputs = outputs.map(|(buffer, info)| {
+        TensorMut::from_bytes(info.dtype(), buffer).expect("memory of the heap is aligned")
+    });
+    context.run_steps(inputs, &mut outputs.collect::<Vec<_>>(), |steps| {
+        let mut left: Vec<usize> = (0..steps.len()).collect();
+        while let Some(at) = left.iter().rposition(|number| steps.is_ready(*number)) {
+            if steps.run(left.remove(at)).is_err() {
+                break;
+            }
+        }
+    })?;
+    Ok(buffers)
+}
+
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let graph = arbitrary::graph(&mut Source::new(bytes));
     // The binding reads the bytes from behind: the graph has used those in front up.
@@ -43,8 +70,14 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some(binding) = arbitrary::binding(&graph, &mut source) else { return };
     let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { return };
     let Ok(wanted) = eval(&graph, &inputs) else { return };
+    let count = NonZeroU32::new(bytes.len() as u32 / 2 % 4);
+    let settings = Settings {
+        partitions: count.map_or(Count::None, Count::Of),
+        policies: Policies::Any,
+        ..Settings::default()
+    };
     let Lowered { program, plan } =
-        pipeline::lower(&graph).unwrap_or_else(|error| panic!("{error}\n{graph}"));
+        pipeline::lower_with(&graph, &settings).unwrap_or_else(|error| panic!("{error}\n{graph}"));
     let options = Options { scalar: bytes.len() % 2 == 1, ..Options::default() };
     let model = match jit(&program, &plan, &options) {
         Ok((model, _)) => model,
@@ -54,9 +87,14 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     };
     let lent: Vec<TensorRef<'_>> = inputs.iter().map(lend).collect();
     let mut context = Context::new(&model).expect("small graphs have small arenas");
+    let backwards = (count.is_some()).then(|| backwards(&mut context, &lent));
     let found = context.run_views(&lent).unwrap_or_else(|error| panic!("{error} at {binding:?}\n{graph}"));
     for (idx, wanted) in wanted.iter().enumerate() {
         let view = found.get(idx);
+        if let Some(Ok(outputs)) = &backwards {
+            let same = outputs[idx][..view.bytes().len()] == *view.bytes();
+            assert!(same, "output {idx} has other bits in another order, at {binding:?}\n{graph}\n{program}");
+        }
         let memory = Bytes::Owned(view.bytes().into());
         let found =
             Tensor::new(view.dtype(), view.shape().to_vec(), memory).expect("an output fits its shape");

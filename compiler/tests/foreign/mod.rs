@@ -78,6 +78,7 @@ impl Program {
     }
 
     /// Holds the outputs against `expected`.
+    #[allow(dead_code, reason = "each test binary uses a part")]
     pub(crate) fn assert_gives(&self, what: &str, inputs: &[Tensor], expected: &[Tensor]) {
         let sizes: Vec<usize> = expected.iter().map(|tensor| tensor.bytes().len()).collect();
         let answer = self.call(inputs, &sizes);
