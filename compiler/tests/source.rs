@@ -9,7 +9,7 @@ use symshape_compiler::{
         self, Graph,
         arbitrary::{self, Source},
     },
-    import, pipeline,
+    pipeline,
     tensor::Tensor,
 };
 

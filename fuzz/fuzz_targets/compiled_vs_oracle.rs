@@ -2,6 +2,7 @@
 //! the reference evaluator.
 #![no_main]
 
+use std::num::NonZeroU32;
 use symshape_compiler::{
     ErrorKind,
     codegen::Options,
@@ -15,7 +16,6 @@ use symshape_compiler::{
     pipeline::{self, Lowered, Settings},
     tensor::{Bytes, Tensor},
 };
-use std::num::NonZeroU32;
 use symshape_runtime::{CallError, Context, DType, TensorInfo, TensorMut, TensorRef};
 
 /// Equal but for rounding and the order of sums.
