@@ -5,21 +5,31 @@
 
 mod foreign;
 mod models;
+mod networks;
 
 use foreign::Program;
 use symshape_compiler::{
+    codegen::Options,
+    emit,
     graph::{self, Graph},
-    pipeline::{self, Artifact},
+    pipeline::{self, Artifact, Lowered},
     target::Target,
+    tensor::{Bytes, Tensor},
 };
+use symshape_runtime::{Context, TensorRef};
 
 /// Compiles `graph` for `triple` and links it with what its platform has.
 fn compile(graph: &Graph, (triple, level): (&str, &str), compiler: &str, emulator: &[&str]) -> Program {
     let lowered = pipeline::lower(graph).unwrap_or_else(|error| panic!("{}: {error}", graph.name));
+    link(&lowered, (triple, level), compiler, emulator)
+}
+
+/// The same of kernels that were made already.
+fn link(lowered: &Lowered, (triple, level): (&str, &str), compiler: &str, emulator: &[&str]) -> Program {
     let target = Target::parse(Some(triple), Some(level)).unwrap_or_else(|error| panic!("{triple}: {error}"));
-    let compiled = pipeline::compile(&lowered, &target, Artifact::Object)
-        .unwrap_or_else(|error| panic!("{} for {triple}: {error}", graph.name));
     let name = &lowered.program.name;
+    let compiled = pipeline::compile(lowered, &target, Artifact::Object)
+        .unwrap_or_else(|error| panic!("{name} for {triple}: {error}"));
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join(format!("{name}.h")), compiled.header).expect("a header");
     std::fs::write(folder.path().join(format!("{name}.o")), compiled.object).expect("an object");
@@ -37,6 +47,58 @@ fn check((triple, level): (&str, &str), compiler: &str, emulator: &[&str]) {
             program.assert_gives(&format!("{name} on {triple} at {dims:?}"), &inputs, &expected);
         }
     }
+}
+
+/// A tensor as a call takes it.
+fn lend(tensor: &Tensor) -> TensorRef<'_> {
+    let lent = TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes());
+    lent.expect("memory of the heap is aligned")
+}
+
+/// What this machine computes.
+fn here(lowered: &Lowered, inputs: &[Tensor]) -> Vec<Tensor> {
+    let options = Options::default();
+    let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported here");
+    let mut context = Context::new(&model).expect("memory");
+    let lent: Vec<TensorRef> = inputs.iter().map(lend).collect();
+    let outputs = context.run_views(&lent).expect("in range");
+    let tensor = |idx: usize| {
+        let output = outputs.get(idx);
+        let bytes = Bytes::Owned(output.bytes().into());
+        Tensor::new(output.dtype(), output.shape().to_vec(), bytes).expect("as many bytes as the shape")
+    };
+    (0..outputs.len()).map(tensor).collect()
+}
+
+/// Whole networks compute there what they compute here, at the least and the greatest sizes.
+fn check_networks(machines: &[((&str, &str), &str, &[&str])]) {
+    for (name, network) in networks::NETWORKS {
+        let graph = network().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let lowered = pipeline::lower(&graph).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let bindings = models::bindings(&graph);
+        let cases: Vec<(Vec<i64>, Vec<Tensor>, Vec<Tensor>)> = [&bindings[0], &bindings[4]]
+            .map(|dims| {
+                let inputs = models::inputs(&graph, dims);
+                let expected = here(&lowered, &inputs);
+                (dims.clone(), inputs, expected)
+            })
+            .into();
+        for (machine, compiler, emulator) in machines {
+            let program = link(&lowered, *machine, compiler, emulator);
+            for (dims, inputs, expected) in &cases {
+                program.assert_gives(&format!("{name} on {} at {dims:?}", machine.0), inputs, expected);
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a cross compiler and qemu"]
+fn networks_compute_there_what_they_compute_here() {
+    check_networks(&[
+        (("aarch64-unknown-linux-gnu", "aarch64"), "aarch64-linux-gnu-gcc", &["qemu-aarch64"]),
+        (("riscv64gc-unknown-linux-gnu", "riscv64"), "riscv64-linux-gnu-gcc", &["qemu-riscv64"]),
+    ]);
 }
 
 #[test]
