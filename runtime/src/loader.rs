@@ -5,6 +5,7 @@ use alloc::{
     format,
     string::{String, ToString},
     sync::Arc,
+    vec::Vec,
 };
 use libloading::{Library, Symbol};
 use std::path::{Path, PathBuf};
@@ -21,9 +22,43 @@ pub(crate) fn open(path: &Path) -> Result<Model, OpenError> {
     let desc: Symbol<'_, *const ModelDesc> = unsafe { library.get(name.as_bytes()) }
         .map_err(|_| OpenError::Malformed("it does not export `symshape_model`"))?;
     let desc = *desc;
+    if cfg!(target_os = "linux") {
+        touch(desc as usize);
+    }
     // SAFETY: `Desc::read` looks at magic and version first; the rest is as the ABI says for that version, and stays
     // mapped as long as the library is kept.
     unsafe { Model::from_desc(desc, Arc::new(library)) }
+}
+
+/// Bytes of an artefact whose pages are looked at when it is opened.
+const MOST_TOUCHED: usize = 256 << 20;
+
+/// Looks at each page of the file that is mapped around this address, so that the first call does not stop at every page
+/// for the kernel to map it. A system that does not say what is mapped serves all the same.
+fn touch(inside: usize) {
+    const PAGE: usize = 4096;
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
+    let mappings: Vec<(core::ops::Range<usize>, &str)> = maps.lines().filter_map(mapping).collect();
+    let Some((_, file)) = mappings.iter().find(|(range, _)| range.contains(&inside)) else { return };
+    let mut left = MOST_TOUCHED;
+    for (range, _) in mappings.iter().filter(|(_, other)| other == file) {
+        for page in range.clone().step_by(PAGE).take(left / PAGE) {
+            // SAFETY: the page is mapped for reading, stays so as long as the library is kept, and lies within its
+            // file, which was held against its headers before.
+            unsafe { core::ptr::with_exposed_provenance::<u8>(page).read_volatile() };
+        }
+        left = left.saturating_sub(range.len());
+    }
+}
+
+/// Where a mapping that may be read lies, and device and number of its file, from a line of `/proc/self/maps`.
+fn mapping(line: &str) -> Option<(core::ops::Range<usize>, &str)> {
+    let mut fields = line.splitn(4, ' ');
+    let (range, rights, _offset, file) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let (begin, end) = range.split_once('-')?;
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    let path_at = file.match_indices(' ').nth(1)?.0;
+    rights.starts_with('r').then_some((number(begin)?..number(end)?, &file[..path_at]))
 }
 
 /// What the system's loader has to say.

@@ -1,9 +1,11 @@
 //! Files that are either whole or not there.
 
+use super::link::Piece;
 use crate::error::{At, Error, ErrorKind, Result};
 use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, write_archive_to_stream};
 use std::{
-    io::{Cursor, Write},
+    fs::File,
+    io::{Cursor, Seek, SeekFrom, Write},
     path::Path,
 };
 
@@ -12,14 +14,35 @@ use std::{
 /// # Errors
 /// When the folder is missing or can't be written to.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    write(path, 0o666, &|file| file.write_all(bytes))
+}
+
+/// Writes a file that may be executed, from parts at growing places in it; between them it is zero.
+///
+/// # Errors
+/// When the folder is missing or can't be written to.
+pub(super) fn write_pieces(path: &Path, pieces: &[Piece<'_>]) -> Result<()> {
+    write(path, 0o777, &|file| {
+        for (at, bytes) in pieces {
+            file.seek(SeekFrom::Start(*at))?;
+            file.write_all(bytes)?;
+        }
+        Ok(())
+    })
+}
+
+/// Lets `fill` write a file under another name in the same folder, and then gives it its name.
+fn write(path: &Path, mode: u32, fill: &dyn Fn(&mut File) -> std::io::Result<()>) -> Result<()> {
     let folder = folder(path)?;
     let write = || -> std::io::Result<()> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(".symshape-");
         #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
+        #[cfg(not(unix))]
+        let _ = mode;
         let mut file = builder.tempfile_in(folder)?;
-        file.write_all(bytes)?;
+        fill(file.as_file_mut())?;
         file.persist(path)?;
         Ok(())
     };

@@ -8,6 +8,7 @@ pub mod c;
 mod file;
 pub mod header;
 pub mod jit;
+mod link;
 pub mod object;
 pub mod report;
 pub mod rust;

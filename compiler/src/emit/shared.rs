@@ -1,6 +1,9 @@
-//! A shared object, by way of the system's C compiler, which only links.
+//! A shared object: made here for x86-64, elsewhere by way of the system's C compiler, which only links.
 
-use super::file::{folder, unwritable};
+use super::{
+    file::{folder, unwritable, write_pieces},
+    link,
+};
 use crate::error::{At, Error, ErrorKind, Result};
 use std::{
     ffi::OsString,
@@ -12,11 +15,18 @@ use std::{
 /// Links an object into the shared object at `path`, which appears whole or not at all; `libraries` have the functions
 /// that the model calls, if it calls any.
 ///
-/// The compiler is that of the environment variable `CC`, else `cc`.
-///
 /// # Errors
-/// When there is no C compiler, when it fails, or when the file can't be written.
+/// When the file can't be written; where a C compiler is needed, when there is none, or when it fails.
 pub fn shared(object: &[u8], libraries: &[PathBuf], path: &Path) -> Result<()> {
+    let pieces = if libraries.is_empty() { link::link(object)? } else { None };
+    match pieces {
+        Some(pieces) => write_pieces(path, &pieces),
+        None => by_compiler(object, libraries, path),
+    }
+}
+
+/// The compiler is that of the environment variable `CC`, else `cc`.
+fn by_compiler(object: &[u8], libraries: &[PathBuf], path: &Path) -> Result<()> {
     let compiler =
         std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| OsString::from("cc"));
     let folder = folder(path)?;

@@ -30,7 +30,7 @@ use symshape_runtime::DType;
 pub(super) const PANEL_WIDTH: u32 = 16;
 
 /// Up to this many products are summed in registers by a strip.
-const MOST_UNROLLED: i64 = 32;
+const MOST_UNROLLED: i64 = 64;
 
 /// Everything about one contraction that the loops are chosen from. Expressions 0 and 1 of the nest are the addresses
 /// of the two factors, the rest are those of the epilogue, the result's own address last.
@@ -399,7 +399,13 @@ fn product(this: &Sum, buffers: [BufferId; 2], code: &mut Code, addresses: &[Dim
 /// All products summed in registers, then the epilogue.
 fn unrolled(scope: &Scope, this: &Sum, buffers: [BufferId; 2], reduced: &[Axis], extents: &[i64]) -> Code {
     let mut code = Code::default();
+    let mut epilogue = with_exprs(&this.epilogue, &this.nest.exprs[2..]);
     let mut total = None;
+    if !points(extents).is_empty()
+        && let Some(addend) = take_addend(&mut epilogue)
+    {
+        total = Some(code.push(addend));
+    }
     for point in points(extents) {
         let value = |symbol: &Symbol| {
             reduced.iter().position(|axis| axis.var == *symbol).map(|k| Dim::from(point[k]))
@@ -412,14 +418,33 @@ fn unrolled(scope: &Scope, this: &Sum, buffers: [BufferId; 2], reduced: &[Axis],
         });
     }
     let total = total.unwrap_or_else(|| code.push(Inst::Const(Scalar::from_i64(this.dtype, 0))));
-    finish(this, &mut code, total);
+    append(&mut code, &epilogue, total);
     code
 }
 
-/// Appends the epilogue, `total` being the sum.
-fn finish(this: &Sum, code: &mut Code, total: Reg) {
-    let epilogue = with_exprs(&this.epilogue, &this.nest.exprs[2..]);
-    append(code, &epilogue, total);
+/// Takes out of an epilogue what it adds to the sum first, as a bias is, if that is an element and the sum is not used
+/// otherwise: the sum may begin with it.
+fn take_addend(epilogue: &mut Code) -> Option<Inst> {
+    let uses = |reg: usize| {
+        let operands = epilogue.insts.iter().flat_map(Inst::operands);
+        operands.filter(|operand| operand.0 as usize == reg).count()
+    };
+    let (idx, x, y) = epilogue.insts.iter().enumerate().find_map(|(idx, inst)| match inst {
+        Inst::Binary(BinaryOp::Add, x, y) => Some((idx, x.0 as usize, y.0 as usize)),
+        _ => None,
+    })?;
+    let is_sum = |reg: usize| matches!(epilogue.insts[reg], Inst::Sum);
+    let (sum, addend) = if is_sum(x) { (x, y) } else { (y, x) };
+    // An address that was loaded is not known before the sum.
+    let bound = epilogue.insts.iter().any(|inst| matches!(inst, Inst::Bind(..)));
+    let is_load = matches!(epilogue.insts[addend], Inst::Load(_)) && !bound;
+    let once = is_sum(sum) && uses(sum) == 1 && uses(addend) == 1;
+    if !(is_load && once) {
+        return None;
+    }
+    // All three stand for the finished sum now, and only the last is used.
+    epilogue.insts[idx] = Inst::Sum;
+    Some(std::mem::replace(&mut epilogue.insts[addend], Inst::Sum))
 }
 
 /// Products summed in scratch memory, one strip for each point of the reduction.
@@ -449,7 +474,7 @@ fn through_memory(
     round.push(Inst::Store(acc.clone(), new));
     let mut last = Code::default();
     let total = last.push(Inst::Load(acc));
-    finish(this, &mut last, total);
+    append(&mut last, &with_exprs(&this.epilogue, &this.nest.exprs[2..]), total);
 
     let strip = |code: Code| Stmt::Strip { axis: inner.clone(), code };
     let mut body = vec![renamed(scope, &strip(first))];

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Result,
     graph::Value,
-    kernel::{Axis, Code, Kernel, Stmt},
+    kernel::{Axis, Code, Inst, Kernel, Stmt},
 };
 
 /// The kernel of a map, view, gather or index root.
@@ -43,6 +43,10 @@ pub(super) fn pass(scope: &mut Scope, axes: Vec<Axis>, code: &Code) -> Vec<Stmt>
         nest.order_by(&scope.facts, Role::Kept, &address);
     }
     nest.merge(scope);
+    // What was loaded to be an address had better stay outside of the strip.
+    if !code.insts.iter().any(|inst| matches!(inst, Inst::Bind(..))) {
+        nest.lengthen(&scope.facts);
+    }
     strip(nest.axes(Role::Kept), with_exprs(code, &nest.exprs))
 }
 

@@ -18,6 +18,9 @@ use symshape::{Dim, Facts, Node, Symbol};
 /// More rounds of splitting than any composition of reshapes needs.
 const MOST_SPLITS: usize = 16;
 
+/// Fewer elements than this are no strip if there is another axis.
+const FEWEST_IN_STRIP: i64 = 8;
+
 /// What an axis is for; axes are ordered and merged within their role only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Role {
@@ -146,6 +149,18 @@ impl Nest {
         if self.exprs.iter().any(divides) {
             let loops: Vec<Symbol> = self.axes.iter().map(|(_, axis)| axis.var.clone()).collect();
             self.exprs = scope.facts.simplify_in_loops(&self.exprs, &loops);
+        }
+    }
+
+    /// Puts the axis around the innermost one inside, if the innermost has few elements and the other is one along which
+    /// something lies in memory: pixels of an image with three channels, say.
+    pub(super) fn lengthen(&mut self, facts: &Facts) {
+        let [.., (role, outer), (other, inner)] = &self.axes[..] else { return };
+        let is_short = |axis: &Axis| axis.extent.as_i64().is_some_and(|extent| extent < FEWEST_IN_STRIP);
+        let along = |expr: &Dim| expr.contains(&outer.var) && step(facts, expr, outer) == 1;
+        if role == other && is_short(inner) && !is_short(outer) && self.exprs.iter().any(along) {
+            let last = self.axes.len() - 1;
+            self.axes.swap(last - 1, last);
         }
     }
 

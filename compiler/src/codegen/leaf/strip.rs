@@ -8,8 +8,8 @@
 //! Where many streams are the same for all rows, as the taps of a depthwise convolution are for all pixels, the loops
 //! change places: for each vector of columns those streams are loaded once and held in registers down all rows.
 //!
-//! Sums run over [`ACCUMULATORS`] vectors in turn where the code is short, else over one; those are added pairwise, then
-//! lanes by halves. So the order of a sum depends on its length, the code and the ISA, and on nothing else.
+//! Sums run over [`ACCUMULATORS`] vectors in turn where the code is short, over [`together`] where it is a long chain, else
+//! over one; those are added pairwise, then lanes by halves. So the order of a sum depends on its length, the code and the ISA, and on nothing else.
 
 use super::body::{Body, Lanes, Op, Ty};
 use super::{math, memory};
@@ -17,13 +17,25 @@ use crate::codegen::vector::{
     Builder, Shape,
     code::{Code, Int, IntOp, Mask, Mem, Op2, Vector},
 };
-use crate::scalar::{CompareOp, ReduceOp};
+use crate::scalar::{CompareOp, ReduceOp, UnaryOp};
 
 /// Vectors that a short reduction is spread over.
 pub const ACCUMULATORS: usize = 4;
 
+/// Vectors that are computed side by side where the code is one long chain of dependent steps, as functions of
+/// `math` are: as many as registers allow.
+pub fn together(shape: Shape) -> usize {
+    if shape.registers < 32 { 2 } else { 4 }
+}
+
+/// Most instructions around such a function that registers are left for.
+const MOST_TOGETHER: usize = 24;
+
 /// With fewer streams to hold, rows one after another are kinder to the caches.
 const FEWEST_HELD: usize = 4;
+
+/// The part of the loads that is held at least: where few are saved, memory is better read in its order.
+const HELD_PART: (usize, usize) = (1, 3);
 
 /// Longest code, in steps, that is unrolled for a reduction.
 const UNROLL_COST: usize = 16;
@@ -167,8 +179,19 @@ fn turned(key: &StripKey, shape: Shape) -> Option<(u32, &Body, Held)> {
         }
     }
     let is_held = |stream: u32| held.iter().any(|(other, _)| *other == stream);
+    let loads = body.insts.iter().filter(|(op, _)| matches!(op, Op::Load(_))).count();
+    if held.len() * HELD_PART.1 < loads * HELD_PART.0 {
+        return None;
+    }
     let fits = held.len() >= FEWEST_HELD && held.len() + body.pressure(&is_held) <= shape.registers;
     (key.rows && fits).then_some((*extent, body, held))
+}
+
+/// Whether the code is little more than a function that takes many dependent steps.
+fn is_chain(body: &Body) -> bool {
+    use UnaryOp::{Erf, Exp, Expm1, Log, Log1p, Tanh};
+    let is_function = |op: &Op| matches!(op, Op::Unary(Exp | Expm1 | Log | Log1p | Tanh | Erf, _));
+    body.insts.len() <= MOST_TOGETHER && body.insts.iter().any(|(op, _)| is_function(op))
 }
 
 struct Leaf<'a> {
@@ -202,8 +225,15 @@ impl Leaf<'_> {
         for phase in &self.key.phases {
             match phase {
                 Phase::Scalar(body) => {
-                    let mut lanes =
-                        At { leaf: self, position: None, part: Part::Full, sums: &[], unroll: 0, held: &[] };
+                    let mut lanes = At {
+                        leaf: self,
+                        position: None,
+                        part: Part::Full,
+                        sums: &[],
+                        unroll: 0,
+                        ahead: 0,
+                        held: &[],
+                    };
                     body.emit(b, &mut lanes);
                 }
                 Phase::Loop { extent, body } => self.run(b, *extent, body),
@@ -228,7 +258,8 @@ impl Leaf<'_> {
 
     /// One vector of columns down all rows.
     fn down(&self, b: &mut Builder, body: &Body, position: &Position, part: Part, held: &[(u32, Ty)]) {
-        let top = At { leaf: self, position: Some(position), part, sums: &[], unroll: 0, held: &[] };
+        let top =
+            At { leaf: self, position: Some(position), part, sums: &[], unroll: 0, ahead: 0, held: &[] };
         let held: Vec<(u32, Vector)> =
             held.iter().map(|&(stream, ty)| (stream, top.fetch(b, stream, ty))).collect();
         let pointers = self.pointers.iter().map(|pointer| b.copy(*pointer)).collect();
@@ -239,7 +270,10 @@ impl Leaf<'_> {
         let rows = b.arg(StripKey::ROWS);
         b.repeat(rows, 1, |b| {
             let held = &held;
-            body.emit(b, &mut At { leaf: &row, position: Some(position), part, sums: &[], unroll: 0, held });
+            body.emit(
+                b,
+                &mut At { leaf: &row, position: Some(position), part, sums: &[], unroll: 0, ahead: 0, held },
+            );
             strides.iter().for_each(|(pointer, stride)| b.advance(*pointer, *stride));
         });
     }
@@ -273,25 +307,40 @@ impl Leaf<'_> {
                 _ => None,
             })
             .collect();
-        let unroll = if !reductions.is_empty() && body.cost() <= UNROLL_COST { ACCUMULATORS } else { 1 };
+        let is_plain = self.touched(body, Along::Stride).is_empty();
+        let together = if is_plain && is_chain(body) { together(b.shape()) } else { 1 };
+        let unroll = match body.cost() {
+            _ if together > 1 => together,
+            cost if cost <= UNROLL_COST && !reductions.is_empty() => ACCUMULATORS,
+            _ => 1,
+        };
         let sums: Vec<Sum> =
             reductions.iter().map(|&(op, ty, var)| Sum::start(b, op, ty, var, unroll)).collect();
         let count = b.arg(self.key.extent(extent));
         let position = self.start(b, body);
         let lanes = b.lanes() as i32;
-        let blocks: &[usize] = if unroll > 1 { &[ACCUMULATORS, 1] } else { &[1] };
+        let at = |unroll: usize, ahead: usize| At {
+            leaf: self,
+            position: Some(&position),
+            part: Part::Full,
+            sums: &sums,
+            unroll,
+            ahead,
+            held: &[],
+        };
+        for vectors in [4, 2].into_iter().filter(|vectors| *vectors <= together) {
+            b.repeat(count, lanes * vectors as i32, |b| {
+                let lanes = b.lanes();
+                b.alternate(vectors, &mut |b, vector| body.emit(b, &mut at(vector, vector * lanes)));
+                position.advance(b, vectors * lanes);
+            });
+        }
+        let in_turn = unroll > together;
+        let blocks: &[usize] = if in_turn { &[ACCUMULATORS, 1] } else { &[1] };
         for &block in blocks {
             b.repeat(count, lanes * block as i32, |b| {
                 for unroll in 0..block {
-                    let mut at = At {
-                        leaf: self,
-                        position: Some(&position),
-                        part: Part::Full,
-                        sums: &sums,
-                        unroll,
-                        held: &[],
-                    };
-                    body.emit(b, &mut at);
+                    body.emit(b, &mut at(unroll, 0));
                     position.advance(b, b.lanes());
                 }
             });
@@ -320,7 +369,15 @@ impl Leaf<'_> {
                 let part = Part::First(count, mask);
                 body.emit(
                     b,
-                    &mut At { leaf: self, position: Some(position), part, sums, unroll: 0, held: &[] },
+                    &mut At {
+                        leaf: self,
+                        position: Some(position),
+                        part,
+                        sums,
+                        unroll: 0,
+                        ahead: 0,
+                        held: &[],
+                    },
                 );
             } else {
                 let one = b.imm(1);
@@ -329,7 +386,15 @@ impl Leaf<'_> {
                     let part = Part::One(mask);
                     body.emit(
                         b,
-                        &mut At { leaf: self, position: Some(position), part, sums, unroll: 0, held: &[] },
+                        &mut At {
+                            leaf: self,
+                            position: Some(position),
+                            part,
+                            sums,
+                            unroll: 0,
+                            ahead: 0,
+                            held: &[],
+                        },
                     );
                     position.advance(b, 1);
                 });
@@ -423,6 +488,8 @@ struct At<'a> {
     part: Part,
     sums: &'a [Sum],
     unroll: usize,
+    /// Elements from the position on.
+    ahead: usize,
     /// Streams whose elements are in registers.
     held: &'a [(u32, Vector)],
 }
@@ -430,7 +497,8 @@ struct At<'a> {
 impl At<'_> {
     fn unit(&self, stream: u32, ty: Ty) -> Mem {
         let position = self.position.expect("scalar phases touch fixed streams only");
-        Mem { index: Some((position.offset, memory::elem_bytes(ty) as u8)), ..self.fixed(stream) }
+        let bytes = memory::elem_bytes(ty);
+        Mem { index: Some((position.offset, bytes as u8)), ..self.fixed(stream).plus(bytes * self.ahead) }
     }
 
     fn fixed(&self, stream: u32) -> Mem {

@@ -18,9 +18,6 @@ use crate::{
 use cranelift_codegen::ir::{InstBuilder, SigRef, Value, condcodes::IntCC, types};
 use symshape::{Dim, Symbol};
 
-/// Bytes of A that a block of rows may have: half of a small second-level cache.
-const BLOCK_BYTES: i64 = 192 << 10;
-
 /// A right factor of so many elements stays in the second-level cache whatever else is touched.
 const SMALL_B_ELEMS: i64 = 1 << 16;
 
@@ -93,7 +90,7 @@ fn block_steps(f: &mut FuncCtx, plan: &Plan, rows: &Rows, in_parts: bool) -> Res
     };
     let one = f.int(1);
     let bytes = f.builder.ins().smax(bytes, one);
-    let budget = f.int(BLOCK_BYTES);
+    let budget = f.int(plan.block_bytes);
     let steps = f.builder.ins().udiv(budget, bytes);
     let fewest = fewest_steps(f, plan, rows)?;
     Ok(f.builder.ins().smax(steps, fewest))

@@ -4,7 +4,7 @@ use super::{plan::Plan, product};
 use crate::{
     codegen::{
         function::FuncCtx,
-        leaf::contract::{PANEL, Part, max_rows, wide_vectors},
+        leaf::contract::{PANEL, Part, wide_vectors},
     },
     error::Result,
 };
@@ -42,7 +42,7 @@ pub(super) struct Cut {
     pub(super) leaves: [Value; 6],
 }
 pub(super) fn rows(f: &mut FuncCtx, plan: &Plan, count: Value) -> Rows {
-    let most = max_rows(plan.shape) as i64;
+    let most = plan.tallest as i64;
     let padded = f.builder.ins().iadd_imm_s(count, most - 1);
     let most = f.int(most);
     let tiles = f.builder.ins().udiv(padded, most);
@@ -69,7 +69,7 @@ pub(super) fn pick(
     let m = &plan.contract.m.last().expect("checked in plan").extent;
     let n = &plan.contract.n.extent;
     let masked = !facts.divides(&Dim::from(PANEL), n).is_yes();
-    let most = max_rows(plan.shape);
+    let most = plan.tallest;
     let merge = f.builder.create_block();
     let params: Vec<Value> = (0..7).map(|_| f.builder.append_block_param(merge, types::I64)).collect();
     let heights: Vec<usize> = match m.as_i64() {
@@ -170,7 +170,7 @@ fn function_address(f: &mut FuncCtx, func: FuncId) -> Value {
 /// Whether there are always, or never, as many tiles of rows as make cutting a deep reduction worth it.
 pub(super) fn are_many(facts: &Facts, plan: &Plan) -> Option<bool> {
     let rows = product(&plan.contract.m);
-    let limit = Dim::from(((TILES_TO_CUT - 1) * max_rows(plan.shape)) as i64);
+    let limit = Dim::from(((TILES_TO_CUT - 1) * plan.tallest) as i64);
     if facts.prove_lt(&limit, &rows).is_yes() {
         return Some(true);
     }

@@ -25,9 +25,10 @@ mod plan;
 
 use super::{
     function::FuncCtx,
+    lanes,
     leaf::contract::{PANEL, Part, max_rows},
     split::{self, way},
-    vector::Shape,
+    vector::VectorIsa,
 };
 use crate::{
     error::Result,
@@ -35,11 +36,20 @@ use crate::{
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
 use cut::{Cut, Rows};
+use num_integer::Integer;
 use plan::Plan;
 use symshape::{Dim, Facts, Symbol};
+use symshape_runtime::DType;
 
 /// Columns that stay together where there are many.
 const MANY_COLUMNS: i64 = 64;
+
+/// Bytes that memory is fetched by, and how many of them have different places in a first-level cache.
+const LINE_BYTES: i64 = 64;
+const LINES_OF_PAGE: i64 = 64;
+
+/// Ways of the first-level cache that are left for B and the result.
+const FREE_WAYS: usize = 2;
 
 /// Emits a contraction by tiles, or the part of it that the frame and `range` say; false where leaves can't do it, and
 /// nothing was emitted.
@@ -65,12 +75,32 @@ fn column_step(facts: &Facts, contract: &Contract) -> i64 {
 }
 
 /// Row units that can be divided among threads: tiles where there is one row axis, else the outer axes' iterations.
-fn row_units(shape: Shape, contract: &Contract) -> Dim {
+fn row_units(isa: &dyn VectorIsa, contract: &Contract) -> Dim {
     match contract.m.split_last() {
-        Some((last, [])) => last.extent.ceil_div(max_rows(shape) as i64),
+        Some((last, [])) => last.extent.ceil_div(tallest(isa, contract) as i64),
         Some((_, outer)) => product(outer),
         None => Dim::one(),
     }
+}
+
+/// Most rows of a tile: as many as have registers for their sums, and as can stand in the first-level cache with what
+/// each is multiplied by at once. Rows at a distance of a page, or of half a page, compete for the same lines of it.
+///
+/// The driver and the kernel must agree on it, so it depends on nothing that is known only where it is asked for.
+fn tallest(isa: &dyn VectorIsa, contract: &Contract) -> usize {
+    let facts = Facts::default();
+    let most = max_rows(isa.shape());
+    // The left factor of other types is laid out anew.
+    if contract.dtype != DType::F32 {
+        return most;
+    }
+    let row = contract.m.last().and_then(|last| lanes::split(&facts, &contract.lhs.at, Some(&last.var)));
+    let Some(bytes) = row.and_then(|(step, _)| Some(4 * step.as_i64()?)) else { return most };
+    if bytes == 0 || bytes % LINE_BYTES != 0 {
+        return most;
+    }
+    let lines = LINES_OF_PAGE / (bytes / LINE_BYTES).gcd(&LINES_OF_PAGE);
+    most.min((isa.caches().l1_ways - FREE_WAYS) * lines as usize)
 }
 
 fn product(axes: &[Axis]) -> Dim {
@@ -81,7 +111,7 @@ fn product(axes: &[Axis]) -> Dim {
 pub(super) fn ways(f: &mut FuncCtx, contract: &Contract, threads: Value) -> Result<(Value, Value)> {
     let step = column_step(f.facts(), contract);
     let columns = f.dim(&contract.n.extent.ceil_div(step))?;
-    let rows = row_units(f.unit.vector_isa().shape(), contract);
+    let rows = row_units(f.unit.vector_isa(), contract);
     let rows = f.dim(&rows)?;
     // Of A and B, each thread reads the whole of one and a part of the other: let that be the larger one.
     let (height, width) = (f.dim(&product(&contract.m))?, f.dim(&contract.n.extent)?);

@@ -20,6 +20,9 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
+/// The part of the second-level cache that a block of rows may have: beside it there are panels of B.
+const BLOCK_PART: (i64, i64) = (3, 8);
+
 /// A right factor of so many elements is read from beyond the second-level cache.
 const LARGE_B_ELEMS: i64 = 1 << 18;
 
@@ -42,6 +45,10 @@ const PAGE_BYTES: i64 = 4096;
 pub(super) struct Plan<'a> {
     pub(super) contract: &'a Contract,
     pub(super) shape: Shape,
+    /// Most rows of a tile.
+    pub(super) tallest: usize,
+    /// Bytes of A that a block of rows may have.
+    pub(super) block_bytes: i64,
     pub(super) dense: bool,
     /// Loops of the reduction, innermost first: extent, what A and B move in elements.
     pub(super) levels: Vec<(Dim, Dim, Dim)>,
@@ -141,7 +148,9 @@ pub(super) fn plan<'a>(
     if !streams.iter().all(|stream| fixed(&stream.row) && fixed(&stream.column)) {
         return None;
     }
-    let shape = f.unit.vector_isa().shape();
+    let isa = f.unit.vector_isa();
+    let (shape, tallest) = (isa.shape(), super::tallest(isa, contract));
+    let block_bytes = isa.caches().l2_bytes * BLOCK_PART.0 / BLOCK_PART.1;
     let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
     let large = (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= LARGE_B_ELEMS);
     let ahead = large && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
@@ -153,6 +162,8 @@ pub(super) fn plan<'a>(
     Some(Plan {
         contract,
         shape,
+        tallest,
+        block_bytes,
         dense,
         levels,
         lhs,

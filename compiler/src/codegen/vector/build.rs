@@ -401,6 +401,25 @@ impl Builder {
         dst
     }
 
+    /// Runs `body` for each number below `count`, and lets the steps alternate. None may look at what another one sets, nor
+    /// loop or branch.
+    pub fn alternate(&mut self, count: usize, body: &mut dyn FnMut(&mut Builder, usize)) {
+        let start = self.code.steps.len();
+        let mut parts: Vec<std::vec::IntoIter<Step>> = Vec::new();
+        for number in 0..count {
+            body(self, number);
+            parts.push(self.code.steps.split_off(start).into_iter());
+        }
+        loop {
+            let before = self.code.steps.len();
+            let next = parts.iter_mut().filter_map(Iterator::next);
+            self.code.steps.extend(next);
+            if self.code.steps.len() == before {
+                return;
+            }
+        }
+    }
+
     /// Runs `body` if the condition holds.
     pub fn when(&mut self, op: CompareOp, a: Int, b: impl Into<Operand>, body: impl FnOnce(&mut Builder)) {
         self.push(Step::If(Cond { op, a, b: b.into() }));

@@ -6,7 +6,7 @@
 use super::code::{
     Code, Cond, Int, IntOp, Mask, MaskOp, Mem, Narrow, Op1, Op2, Operand, ShiftOp, Step, Vector, Width,
 };
-use super::{Shape, VectorIsa};
+use super::{Caches, Shape, VectorIsa};
 use crate::{
     error::{Error, Result},
     scalar::CompareOp,
@@ -45,6 +45,10 @@ impl VectorIsa for Portable {
 
     fn shape(&self) -> Shape {
         Shape { lanes: LANES, registers: self.registers, fma: self.fma, quads: false }
+    }
+
+    fn caches(&self) -> Caches {
+        Caches::SMALL
     }
 
     fn define(&self, func: FuncId, code: &Code, module: &mut dyn Module) -> Result<u64> {

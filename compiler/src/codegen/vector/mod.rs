@@ -46,6 +46,22 @@ pub fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
     }
 }
 
+/// The caches of the machines that have an ISA, the smallest that are common; what is chosen by them changes no result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caches {
+    /// Lines of the first level that addresses a page apart compete for.
+    pub l1_ways: usize,
+    /// Bytes of the second level.
+    pub l2_bytes: i64,
+}
+
+impl Caches {
+    /// Those of the least machines.
+    pub const SMALL: Caches = Caches { l1_ways: 8, l2_bytes: 512 << 10 };
+    /// Those of servers with 512-bit vectors.
+    pub const LARGE: Caches = Caches { l1_ways: 8, l2_bytes: 1 << 20 };
+}
+
 /// A backend.
 pub trait VectorIsa {
     /// For people and for the names of leaf functions.
@@ -53,6 +69,9 @@ pub trait VectorIsa {
 
     /// What leaf writers must know.
     fn shape(&self) -> Shape;
+
+    /// What the loops around leaves must know.
+    fn caches(&self) -> Caches;
 
     /// Defines the declared function `func`, whose signature is `extern "C" fn(args: *const i64)`, and returns its
     /// size in bytes.

@@ -119,6 +119,11 @@ impl<'a> Tile<'a> {
         Tile { key, a, multiples, b: rhs, sums, streams, ahead, parts }
     }
 
+    /// Panels that the tile reads, of this many columns each.
+    fn n_panels(&self, width: u32, lanes: usize) -> usize {
+        (self.key.vectors as usize * lanes).div_ceil(width as usize)
+    }
+
     /// Sets the sums to zero, or to what an earlier part left of them.
     fn start(&self, b: &mut Builder) {
         let Some(stream) = self.key.part.resumed() else {
@@ -156,9 +161,8 @@ impl<'a> Tile<'a> {
     /// Sets the pointer to the panels of the next tile of columns, if there is one.
     fn look_ahead(&self, b: &mut Builder) {
         if let (Some(ahead), Rhs::Panels(width)) = (self.ahead, self.key.rhs) {
-            let panels = (self.key.vectors as usize * b.lanes()).div_ceil(width as usize);
             let stride = b.arg(TileKey::B_COLUMN);
-            let skip = b.int_op(IntOp::Mul, stride, panels as i32);
+            let skip = b.int_op(IntOp::Mul, stride, self.n_panels(width, b.lanes()) as i32);
             let next = b.int_op(IntOp::Add, self.b, skip);
             b.set_copy(ahead, next);
         }
@@ -209,10 +213,9 @@ impl<'a> Tile<'a> {
                     b.advance(rhs, bytes);
                     if let Some(ahead) = self.ahead {
                         for line in (0..bytes as usize).step_by(LINE_BYTES) {
-                            b.prefetch(Mem::from(ahead).plus(line));
-                            panels.iter().take(1).for_each(|stride| {
-                                b.prefetch(Mem { index: Some((*stride, 1)), ..Mem::from(ahead).plus(line) });
-                            });
+                            for panel in 0..self.n_panels(width, b.lanes()) {
+                                b.prefetch(panel_mem(ahead, &panels, panel).plus(line));
+                            }
                         }
                         b.advance(ahead, bytes);
                     }
@@ -224,8 +227,7 @@ impl<'a> Tile<'a> {
     /// Offsets of the panels that the tile reads, but for the first one, from it: multiples of the panel stride.
     fn panels(&self, b: &mut Builder, _rhs: Int) -> Vec<Int> {
         let Rhs::Panels(width) = self.key.rhs else { return Vec::new() };
-        let columns = self.key.vectors as usize * b.lanes();
-        let count = columns.div_ceil(width as usize);
+        let count = self.n_panels(width, b.lanes());
         let mut offsets = Vec::new();
         if count > 1 {
             let stride = b.arg(TileKey::B_COLUMN);

@@ -12,7 +12,7 @@ mod level;
 mod operands;
 mod select;
 
-use super::{Shape, VectorIsa, code::Code};
+use super::{Caches, Shape, VectorIsa, code::Code};
 use crate::error::{Error, Result};
 use cranelift_module::{FuncId, Module};
 use level::Level;
@@ -53,6 +53,13 @@ impl VectorIsa for X86 {
     fn shape(&self) -> Shape {
         let (lanes, registers) = (self.level.lanes(), self.level.files().vectors);
         Shape { lanes, registers, fma: true, quads: self.quads }
+    }
+
+    fn caches(&self) -> Caches {
+        match self.level {
+            Level::Avx2 => Caches::SMALL,
+            Level::Avx512 => Caches::LARGE,
+        }
     }
 
     fn define(&self, func: FuncId, code: &Code, module: &mut dyn Module) -> Result<u64> {

@@ -1,0 +1,114 @@
+//! An object as a shared object, for x86-64 ELF: laid out, relocated and written without a linker.
+//!
+//! Objects of ours are simple: they import nothing, and a reference is either relative to the instruction pointer or the
+//! absolute address of something of their own in writable data. So linking is choosing addresses:
+//!
+//! ```text
+//! R    headers, .hash, .dynsym, .dynstr, .rela.dyn
+//! R X  code
+//! R    constants, weights among them
+//! R W  .dynamic and what else is read-only once it is relocated
+//! R W  data
+//! ```
+//!
+//! Offsets in the file are addresses. Weights are most of the file and need no relocation: they are lent from the object
+//! and copied into the file only.
+
+mod image;
+mod tables;
+
+use crate::error::Result;
+use image::{Image, Kind, Part};
+use object::{Object, elf, read::elf::ElfFile64};
+use std::borrow::Cow;
+use tables::Bytes;
+
+/// What segments begin at a multiple of: the smallest page.
+const PAGE: u64 = 4096;
+
+/// Bytes of the file's header, of the description of a segment, and of a section's.
+const HEADER_BYTES: u64 = 64;
+const SEGMENT_BYTES: u64 = 56;
+const SECTION_BYTES: u64 = 64;
+
+/// Segments that there is room for: one of each kind, and those that only say where something is.
+const MOST_SEGMENTS: u64 = 8;
+
+/// A part of a file: where it begins, and its bytes.
+pub(super) type Piece<'o> = (u64, Cow<'o, [u8]>);
+
+/// The shared object that an object becomes, as pieces in the order of the file; `None` where it has something that
+/// needs a real linker.
+///
+/// # Errors
+/// When the object contradicts itself.
+pub(super) fn link(object: &[u8]) -> Result<Option<Vec<Piece<'_>>>> {
+    let Ok(file) = ElfFile64::parse(object) else { return Ok(None) };
+    if file.architecture() != object::Architecture::X86_64 {
+        return Ok(None);
+    }
+    let Some(mut image) = Image::of(&file)? else { return Ok(None) };
+    tables::add(&mut image);
+    image.place(HEADER_BYTES + MOST_SEGMENTS * SEGMENT_BYTES);
+    if !image.relocate(&file)? {
+        return Ok(None);
+    }
+    tables::fill(&mut image);
+    Ok(Some(pieces(image)))
+}
+
+/// Everything in the order of the file.
+fn pieces(image: Image<'_>) -> Vec<Piece<'_>> {
+    let Image { mut parts, symbols, .. } = image;
+    parts.sort_by_key(|part| part.address);
+    let end = parts.last().map_or(0, Part::end);
+    let sections_at = end.next_multiple_of(8);
+    let sections = tables::sections(&parts, &symbols);
+    let head = head(&parts, sections_at);
+    let mut pieces: Vec<Piece<'_>> = vec![(0, Cow::Owned(head.0))];
+    pieces.extend(parts.into_iter().map(|part| (part.address, part.bytes)));
+    pieces.push((sections_at, Cow::Owned(sections.0)));
+    pieces
+}
+
+/// The file's header and the descriptions of its segments.
+fn head(parts: &[Part<'_>], sections_at: u64) -> Bytes {
+    let segments = segments(parts);
+    let n_segments = segments.0.len() as u64 / SEGMENT_BYTES;
+    let names = parts.iter().position(|part| part.name == tables::TITLES).map_or(0, |number| number + 1);
+    let mut bytes = Bytes::default();
+    bytes.raw(&elf::ELFMAG).raw(&[elf::ELFCLASS64.0, elf::ELFDATA2LSB.0, elf::EV_CURRENT.0]).zeros(9);
+    bytes.u16(elf::ET_DYN.0).u16(elf::EM_X86_64.0).u32(u32::from(elf::EV_CURRENT.0));
+    bytes.u64(0).u64(HEADER_BYTES).u64(sections_at).u32(0);
+    bytes.u16(HEADER_BYTES as u16).u16(SEGMENT_BYTES as u16).u16(n_segments as u16);
+    bytes.u16(SECTION_BYTES as u16).u16(parts.len() as u16 + 1).u16(names as u16);
+    bytes.raw(&segments.0);
+    bytes
+}
+
+fn segments(parts: &[Part<'_>]) -> Bytes {
+    let mut bytes = Bytes::default();
+    let mut segment = |kind: u32, flags: u32, at: u64, in_file: u64, in_memory: u64, align: u64| {
+        bytes.u32(kind).u32(flags).u64(at).u64(at).u64(at).u64(in_file).u64(in_memory).u64(align);
+    };
+    for kind in Kind::MAPPED {
+        let of = || parts.iter().filter(|part| part.kind == kind);
+        let (Some(first), Some(end)) = (of().map(|part| part.address).min(), of().map(Part::end).max())
+        else {
+            continue;
+        };
+        let first = if kind == Kind::Head { 0 } else { first };
+        // What becomes read-only is whole pages.
+        let last = if kind == Kind::Relocated { end.next_multiple_of(PAGE) } else { end };
+        segment(elf::PT_LOAD.0, kind.flags(), first, end - first, last - first, PAGE);
+        if kind == Kind::Relocated {
+            segment(elf::PT_GNU_RELRO.0, elf::PF_R.0, first, end - first, last - first, 1);
+        }
+    }
+    if let Some(part) = parts.iter().find(|part| part.name == tables::DYNAMIC) {
+        let len = part.bytes.len() as u64;
+        segment(elf::PT_DYNAMIC.0, elf::PF_R.0 | elf::PF_W.0, part.address, len, len, 8);
+    }
+    segment(elf::PT_GNU_STACK.0, elf::PF_R.0 | elf::PF_W.0, 0, 0, 0, 16);
+    bytes
+}
