@@ -81,6 +81,35 @@ fn compile_reports_what_it_wrote() {
 }
 
 #[test]
+fn partitions_are_counted_and_run_by_any_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "block.so");
+    let compile = |more: &[&str]| {
+        json(&[&["compile", BLOCK, "-o", &out][..], &DIMS, more].concat()).remove(0)["partitions"].clone()
+    };
+    assert_eq!(compile(&[]), 0);
+    assert_eq!(compile(&["--partitions", "3"]), 3);
+    let inputs = path(folder.path(), "in.npz");
+    npz(&inputs, &[("x", &[2, 3, 64], &[0.25; 2 * 3 * 64])]);
+    let output = |policy: &str| {
+        let to = path(folder.path(), policy);
+        json(&["run", &out, "--inputs", &inputs, "--threads", "2", "--policy", policy, "-o", &to]);
+        std::fs::read(folder.path().join(policy).join("y.npy")).unwrap()
+    };
+    let [serial, parallel, auto] = ["serial", "parallel", "auto"].map(output);
+    assert!(serial == parallel && serial == auto);
+
+    compile(&["--partitions", "3", "--policies", "serial"]);
+    assert!(refusal(&["run", &out, "--inputs", &inputs, "--policy", "parallel"]).contains("--policies any"));
+    for wrong in ["0", "1.5", "many", "257"] {
+        let text = refusal(&[&["compile", BLOCK, "-o", &out, "--partitions", wrong][..], &DIMS].concat());
+        assert!(text.contains("partitions"), "{text}");
+    }
+    let source = refusal(&[&["compile", BLOCK, "-o", "m.c", "--partitions", "2"][..], &DIMS].concat());
+    assert!(source.contains("leave --partitions away"), "{source}");
+}
+
+#[test]
 fn stages_have_texts() {
     for (stage, part) in [
         ("graph", "graph"),

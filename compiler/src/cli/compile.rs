@@ -148,6 +148,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
                 driver: Some(summary.driver_bytes()),
                 weights: summary.const_bytes,
                 kernels: summary.kernels,
+                partitions: lowered.program.partitions.len(),
                 calls: calls(&lowered),
             }
         }
@@ -169,26 +170,32 @@ struct Sizes {
     driver: Option<u64>,
     weights: u64,
     kernels: usize,
+    /// Entries of the table.
+    partitions: usize,
     /// Functions that somebody else must define.
     calls: Vec<String>,
 }
 
 impl Sizes {
     fn print(&self, path: &Path, bytes: u64, arena_max: u64, compile_ms: f64, json: bool) {
-        let Sizes { code, driver, weights, kernels, calls } = self;
+        let Sizes { code, driver, weights, kernels, partitions, calls } = self;
         line(&match json {
             true => json!({
                 "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": code, "driver_bytes": driver,
                 "weight_bytes": weights,
-                "arena_max": arena_max, "compile_ms": compile_ms, "kernels": kernels,
+                "arena_max": arena_max, "compile_ms": compile_ms, "kernels": kernels, "partitions": partitions,
                 "calls": calls,
             })
             .to_string(),
             false => format!(
-                "{}: {bytes} bytes (code {code}{}, weights {weights}), {kernels} kernels, arena at most {arena_max} bytes, \
+                "{}: {bytes} bytes (code {code}{}, weights {weights}), {kernels} kernels{}, arena at most {arena_max} bytes, \
                  in {compile_ms} ms{}",
                 path.display(),
                 driver.map_or_else(String::new, |driver| format!(", {driver} of it driver and contract")),
+                match partitions {
+                    0 => String::new(),
+                    _ => format!(" in {partitions} partitions"),
+                },
                 match calls.is_empty() {
                     true => String::new(),
                     false => format!("; calls {}, which you define", calls.join(", ")),
@@ -269,7 +276,8 @@ fn write_source(path: &Path, lowered: &Lowered) -> Result<Sizes> {
     });
     let weights = constants.sum();
     let kernels = program.kernels.iter().filter(|kernel| kernel.control.is_none()).count();
-    Ok(Sizes { code: source.code.len() as u64, driver: None, weights, kernels, calls: calls(lowered) })
+    let code = source.code.len() as u64;
+    Ok(Sizes { code, driver: None, weights, kernels, partitions: 0, calls: calls(lowered) })
 }
 
 /// Prints a stage behind lowering.
