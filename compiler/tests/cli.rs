@@ -99,6 +99,13 @@ fn partitions_are_counted_and_run_by_any_policy() {
     let [serial, parallel, auto] = ["serial", "parallel", "auto"].map(output);
     assert!(serial == parallel && serial == auto);
 
+    let page = path(folder.path(), "block.html");
+    compile(&["--partitions", "3", "--report", &page]);
+    let table = report_data(&std::fs::read_to_string(&page).unwrap())["partitions"].clone();
+    let dims = [("N", 2.0), ("S", 3.0)];
+    assert!(table.as_array().unwrap().iter().all(|entry| evaluate(&entry["cost"], &dims) > 0.0), "{table}");
+    assert_eq!(table.as_array().unwrap().len(), 3);
+
     compile(&["--partitions", "3", "--policies", "serial"]);
     assert!(refusal(&["run", &out, "--inputs", &inputs, "--policy", "parallel"]).contains("--policies any"));
     for wrong in ["0", "1.5", "many", "257"] {

@@ -1,11 +1,11 @@
-//! The report: one page for a browser that shows the contract, the arena at any size, and the kernels.
+//! The report: one page for a browser that shows the contract, the arena at any size, the partitions, and the kernels.
 //!
 //! The page carries the plan as data: every buffer's size as an expression, its lifetime in steps, and what it lies
 //! on. A script in it evaluates these for the sizes on the sliders, so the picture is the plan and not a sample of it.
 //! The page loads nothing from anywhere.
 
 use crate::{
-    kernel::{Port, Program, Space},
+    kernel::{Partition, Port, Program, Space, cost, partition::stages},
     plan::{Plan, arena_formula, lifetimes, reserved_bytes},
 };
 use num_traits::ToPrimitive;
@@ -26,12 +26,28 @@ pub fn report(program: &Program, plan: &Plan) -> String {
         "arena": {"max": plan.arena_max, "lower_bound": plan.lower_bound, "formula": arena_formula(program, plan)},
         "weights": weights(program),
         "buffers": buffers(program, plan),
+        "partitions": partitions(program),
         "kernels": program.kernels.iter().map(|kernel| json!({"name": kernel.name, "text": kernel.to_string()}))
             .collect::<Vec<_>>(),
     });
     // Within a script element only this could end it.
     let data = data.to_string().replace("</", "<\\/");
     PAGE.replace("{{name}}", name).replace("{{data}}", &data)
+}
+
+/// The table: what runs when, and its work.
+fn partitions(program: &Program) -> Vec<Json> {
+    let stages = stages(&program.partitions);
+    let partition = |(partition, stage): (&Partition, &usize)| {
+        let Partition { name, kernels, after, target } = partition;
+        let work = program.kernels[kernels.clone()].iter().map(|kernel| cost::of(program, kernel));
+        let cost = program.facts.simplify(&Dim::sum(work));
+        json!({
+            "name": name, "kernels": [kernels.start, kernels.end], "after": after, "stage": stage, "target": target,
+            "cost": expression(&cost),
+        })
+    };
+    program.partitions.iter().zip(&stages).map(partition).collect()
 }
 
 /// A symbol with the values that it may take: a range with a step, or a list.
