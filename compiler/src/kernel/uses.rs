@@ -8,13 +8,14 @@
 
 use super::{Axis, BufferId, Control, Inst, Kernel, Program, Space, Stmt, walk};
 use std::{
+    cell::{OnceCell, RefCell},
     collections::{BTreeMap, BTreeSet},
     ops::Range,
 };
-use symshape::{Dim, Facts, Symbol};
+use symshape::{Bounds, Dim, Facts, Symbol};
 
-/// Pairs of addresses that are compared for one buffer; with more, one waits for the other.
-const MAX_PAIRS: usize = 1024;
+/// Pairs of addresses of one buffer for which a proof is looked for; with more, one waits for the other.
+const MAX_PROOFS: usize = 64;
 
 /// What some kernels touch.
 pub struct Uses {
@@ -63,7 +64,7 @@ impl Uses {
             let buffer = site.access.buffer;
             if !matches!(program.buffers[buffer].space, Space::Const(_) | Space::Input(_)) {
                 let (at, axes) = (site.access.at.clone(), site.axes.to_vec());
-                self.reach(buffer, Reach { at, axes, is_store: site.is_store });
+                self.reach(buffer, Reach::new(at, axes, site.is_store));
             }
             self.reads.extend(site.access.at.symbols());
             site.axes.iter().for_each(|axis| self.reads.extend(axis.extent.symbols()));
@@ -99,13 +100,13 @@ impl Uses {
         if !matches!(program.buffers[buffer].space, Space::Const(_) | Space::Input(_)) {
             let var = Symbol::new("any");
             let axis = Axis { var: var.clone(), extent: program.buffers[buffer].elems.clone() };
-            self.reach(buffer, Reach { at: var.into(), axes: vec![axis], is_store });
+            self.reach(buffer, Reach::new(var.into(), vec![axis], is_store));
         }
     }
 
     fn reach(&mut self, buffer: BufferId, reach: Reach) {
         let list = self.reaches.entry(buffer).or_default();
-        if !list.contains(&reach) {
+        if !list.iter().any(|known| known.is_like(&reach)) {
             list.push(reach);
         }
     }
@@ -128,12 +129,15 @@ impl Uses {
 
 /// Whether one of both writes what the other one may touch.
 fn can_meet(program: &Program, own: &[Reach], other: &[Reach]) -> bool {
-    let pairs: Vec<(&Reach, &Reach)> = own
-        .iter()
-        .flat_map(|a| other.iter().map(move |b| (a, b)))
-        .filter(|(a, b)| a.is_store || b.is_store)
-        .collect();
-    pairs.len() > MAX_PAIRS || pairs.iter().any(|(a, b)| !apart(program, a, &b.renamed(program)))
+    let pairs = own.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
+    let mut proofs = 0;
+    pairs.into_iter().filter(|(a, b)| a.is_store || b.is_store).any(|(a, b)| {
+        if apart_in_numbers(program, a, b) {
+            return false;
+        }
+        proofs += 1;
+        proofs > MAX_PROOFS || !apart(program, a, &b.renamed(program))
+    })
 }
 
 /// Calls `see` for each expression that is a value, a bound or an extent, addresses excepted.
@@ -173,7 +177,7 @@ fn in_code(insts: &[Inst], see: &mut dyn FnMut(&Dim)) {
 }
 
 /// Addresses within a buffer, and the loops around them.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 struct Reach {
     /// Flat index of an element.
     at: Dim,
@@ -181,17 +185,64 @@ struct Reach {
     axes: Vec<Axis>,
     /// Written rather than read.
     is_store: bool,
+    /// Bounds of the remainders that were asked for, by divisor; of the address itself under 0.
+    known: RefCell<BTreeMap<i64, Bounds>>,
+    /// Distances by which the loops move the address, those that are numbers above 1.
+    steps: OnceCell<Vec<i64>>,
 }
 
 impl Reach {
+    fn new(at: Dim, axes: Vec<Axis>, is_store: bool) -> Reach {
+        Reach { at, axes, is_store, known: RefCell::default(), steps: OnceCell::new() }
+    }
+
+    fn is_like(&self, other: &Reach) -> bool {
+        self.at == other.at && self.axes == other.axes && self.is_store == other.is_store
+    }
+
+    /// What is known within the loops.
+    fn facts(&self, program: &Program) -> Facts {
+        let mut facts = program.facts.clone();
+        self.axes.iter().for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
+        facts
+    }
+
+    /// The bounds of the address, or of what it leaves when divided by `divisor`.
+    fn bounds(&self, program: &Program, divisor: i64) -> Bounds {
+        if let Some(bounds) = self.known.borrow().get(&divisor) {
+            return bounds.clone();
+        }
+        let facts = self.facts(program);
+        let term = if divisor == 0 { self.at.clone() } else { facts.simplify(&self.at.modulo(divisor)) };
+        let bounds = facts.bounds(&term);
+        self.known.borrow_mut().insert(divisor, bounds.clone());
+        bounds
+    }
+
+    fn steps(&self, program: &Program) -> &[i64] {
+        self.steps.get_or_init(|| {
+            let strides = strides(&self.facts(program), std::slice::from_ref(&self));
+            strides.iter().filter_map(|stride| stride.as_i64()).filter(|step| *step > 1).collect()
+        })
+    }
+
     /// The same addresses, with names that no other kernel uses.
     fn renamed(&self, program: &Program) -> Reach {
         let rename = |symbol: &Symbol| Symbol::new(&format!("{}'", symbol.name()));
         let own = |symbol: &Symbol| (!program.symbols.contains(symbol)).then(|| rename(symbol).into());
         let axis = |axis: &Axis| Axis { var: rename(&axis.var), extent: axis.extent.substitute(&own) };
-        let axes = self.axes.iter().map(axis).collect();
-        Reach { at: self.at.substitute(&own), axes, is_store: self.is_store }
+        Reach::new(self.at.substitute(&own), self.axes.iter().map(axis).collect(), self.is_store)
     }
+}
+
+/// Whether bounds of the addresses, or of their remainders, show that no element is reached by both.
+fn apart_in_numbers(program: &Program, a: &Reach, b: &Reach) -> bool {
+    let below = |x: &Bounds, y: &Bounds| matches!((&x.hi, &y.lo), (Some(hi), Some(lo)) if hi < lo);
+    let apart = |divisor: i64| {
+        let (x, y) = (a.bounds(program, divisor), b.bounds(program, divisor));
+        below(&x, &y) || below(&y, &x)
+    };
+    apart(0) || a.steps(program).iter().chain(b.steps(program)).any(|step| apart(*step))
 }
 
 /// Whether it is proven that no element is reached by both; `b` is [renamed](Reach::renamed).
@@ -202,18 +253,16 @@ fn apart(program: &Program, a: &Reach, b: &Reach) -> bool {
     }
     let ordered = |x: &Dim, y: &Dim| facts.prove_lt(x, y).is_yes() || facts.prove_lt(y, x).is_yes();
     ordered(&a.at, &b.at)
-        || strides(&facts, [a, b]).into_iter().any(|stride| {
+        || strides(&facts, &[a, b]).into_iter().any(|stride| {
             let rest = |at: &Dim| facts.simplify(&at.modulo(stride.clone()));
             facts.prove_lt(&Dim::zero(), &stride).is_yes() && ordered(&rest(&a.at), &rest(&b.at))
         })
 }
 
 /// The distances by which the loops move the addresses, without those of 1.
-fn strides(facts: &Facts, reaches: [&Reach; 2]) -> Vec<Dim> {
+fn strides(facts: &Facts, reaches: &[&Reach]) -> Vec<Dim> {
     let mut found: Vec<Dim> = Vec::new();
-    for (reach, axis) in
-        reaches.into_iter().flat_map(|reach| reach.axes.iter().map(move |axis| (reach, axis)))
-    {
+    for (reach, axis) in reaches.iter().flat_map(|reach| reach.axes.iter().map(move |axis| (reach, axis))) {
         if let Some((stride, _)) = facts.linear_in(&reach.at, &axis.var)
             && !matches!(stride.as_i64(), Some(..=1))
             && !found.contains(&stride)
