@@ -7,7 +7,7 @@ use crate::{
     error::{Error, Result},
     scalar::Scalar,
     tensor::{Bytes, Tensor},
-    text::{Cursor, Quoted, join},
+    text::{Cursor, Name, Quoted, join},
 };
 use std::fmt;
 use symshape_runtime::{
@@ -20,6 +20,8 @@ use symshape_runtime::{
 pub struct Callee {
     /// Its C name.
     pub symbol: String,
+    /// The target that it belongs to, see [`crate::offload`]; empty for an operator of the user's.
+    pub target: String,
     /// What is called in this process.
     pub function: Option<Function>,
     /// What goes along with every call.
@@ -52,6 +54,11 @@ pub fn check_symbol(symbol: &str) -> Result<()> {
 }
 
 impl Callee {
+    /// The function of this C name, without anything else.
+    pub fn new(symbol: impl Into<String>) -> Callee {
+        Callee { symbol: symbol.into(), target: String::new(), function: None, attributes: Vec::new() }
+    }
+
     /// The function's results on these operands, at these shapes.
     ///
     /// # Errors
@@ -93,9 +100,12 @@ impl Callee {
     }
 }
 
-/// The symbol, and the constants in braces: `acme_pick {k = ints 3, mode = bytes "fast"}`.
+/// The target in brackets, if there is one, the symbol, and the constants in braces: `[npu] npu_run {"k" = ints [3]}`.
 impl fmt::Display for Callee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.target.is_empty() {
+            write!(f, "[{}] ", Name(&self.target))?;
+        }
         f.write_str(&self.symbol)?;
         if self.attributes.is_empty() {
             return Ok(());
@@ -117,6 +127,11 @@ impl fmt::Display for Callee {
 
 /// Reads what [`Callee`] prints; the function itself has no text.
 pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Callee> {
+    let mut target = String::new();
+    if cursor.eat("[") {
+        target = cursor.name()?;
+        cursor.expect("]")?;
+    }
     let symbol = cursor.word().to_string();
     let mut attributes = Vec::new();
     if cursor.eat("{") {
@@ -127,7 +142,7 @@ pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Callee> {
             attributes.push(attribute(cursor)?);
         }
     }
-    Ok(Callee { symbol, function: None, attributes })
+    Ok(Callee { symbol, target, function: None, attributes })
 }
 
 fn attribute(cursor: &mut Cursor<'_>) -> Result<Attribute> {

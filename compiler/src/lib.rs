@@ -10,6 +10,7 @@ pub mod graph;
 pub mod import;
 pub mod kernel;
 pub mod lower;
+pub mod offload;
 pub mod opt;
 pub mod partition;
 pub mod pipeline;

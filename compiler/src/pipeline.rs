@@ -9,7 +9,9 @@ use crate::{
     error::{At, Result},
     graph::Graph,
     kernel::{self, Policies, Program},
-    lower, opt, partition, plan,
+    lower,
+    offload::{self, KernelPhase, Targets},
+    opt, partition, plan,
     plan::Plan,
     schedule,
     target::Target,
@@ -62,13 +64,29 @@ impl Default for Settings {
 /// # Errors
 /// As [`lower()`].
 pub fn lower_with(graph: &Graph, settings: &Settings) -> Result<Lowered> {
+    lower_on(graph, &[], settings)
+}
+
+/// As [`lower_with`], with targets beside the machine in the order in which they are asked, see [`offload`].
+///
+/// # Errors
+/// As [`lower()`], and what a target refuses.
+pub fn lower_on(graph: &Graph, targets: &Targets, settings: &Settings) -> Result<Lowered> {
     let mut graph = graph.clone();
     opt::optimize(&mut graph).at(|| "optimize")?;
+    if !targets.is_empty() {
+        offload::offload(&mut graph, targets)?;
+        // What targets do with constants is computed here too.
+        opt::optimize(&mut graph).at(|| "optimize")?;
+    }
     let mut program = lower::lower(&graph).at(|| "lower")?;
+    offload::passes(&mut program, KernelPhase::Lowered, targets)?;
     verify(&program).at(|| "lower")?;
     schedule::schedule(&mut program).at(|| "schedule")?;
     program.workers = settings.workers;
+    offload::passes(&mut program, KernelPhase::Scheduled, targets)?;
     verify(&program).at(|| "schedule")?;
+    offload::emit(&mut program, targets)?;
     partition::partition(&mut program, settings.partitions, settings.policies, CPU).at(|| "partition")?;
     verify(&program).at(|| "partition")?;
     let plan = plan::plan(&program, &plan::Options::default()).at(|| "plan")?;
@@ -106,7 +124,15 @@ fn verify(program: &Program) -> Result<()> {
 /// # Errors
 /// As [`lower()`], and on machines that the code generator does not know.
 pub fn jit(graph: &Graph) -> Result<Model> {
-    let Lowered { program, plan } = lower(graph)?;
+    jit_on(graph, &[])
+}
+
+/// As [`jit`], with targets beside the machine, see [`lower_on`].
+///
+/// # Errors
+/// As [`jit`], and what a target refuses.
+pub fn jit_on(graph: &Graph, targets: &Targets) -> Result<Model> {
+    let Lowered { program, plan } = lower_on(graph, targets, &Settings::default())?;
     emit::jit::jit(&program, &plan, &Options::default()).map(|(model, _)| model)
 }
 

@@ -12,6 +12,7 @@ use std::{
 const EDGES: &[(&str, &[&str])] = &[
     ("import", &["graph"]),
     ("opt", &["graph"]),
+    ("offload", &["graph", "kernel"]),
     ("lower", &["graph", "kernel"]),
     ("schedule", &["kernel", "target"]),
     ("plan", &["kernel"]),

@@ -26,6 +26,8 @@ pub(super) struct Args {
     model: PathBuf,
     #[command(flatten)]
     contract: source::Contract,
+    #[command(flatten)]
+    beside: source::Beside,
     /// Sizes to time, in order; the default is the least and the greatest
     #[arg(long, value_name = "N=8[,S=128]", num_args = 1..)]
     at: Vec<String>,
@@ -60,7 +62,7 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     if args.threads == 0 {
         return Err(usage("--threads: at least 1"));
     }
-    let loaded = source::load(&args.model, &args.contract)?;
+    let loaded = source::load(&args.model, &args.contract, &args.beside)?;
     let place = || args.model.display().to_string();
     let cases = cases(&loaded.model, args).at(place)?;
     let mut context =

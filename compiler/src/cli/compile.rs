@@ -30,7 +30,8 @@ pub(super) struct Args {
     /// Prefix of the C names; the default is the model file's name
     #[arg(long)]
     name: Option<String>,
-    /// Machine to compile for, as a target triple
+    /// Machine to compile for, as a target triple; targets of this program may stand before it, with commas between
+    /// them: npu,x86_64-unknown-linux-gnu
     #[arg(long, value_name = "TRIPLE")]
     target: Option<String>,
     /// Instruction level to compile for, or several with commas between them, of which the artefact uses the highest
@@ -96,10 +97,11 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if args.threads == 0 {
         return Err(usage("--threads: at least 1"));
     }
-    let target = Target::parse(args.target.as_deref(), args.cpu.as_deref())?;
+    let (beside, machine) = super::targets(args.target.as_deref())?;
+    let target = Target::parse(machine, args.cpu.as_deref())?;
     let output = args.output.as_deref().map(|path| Ok((path, kind(path)?))).transpose()?;
     let is_source = output.is_some_and(|(_, kind)| kind == Kind::Source);
-    if is_source && (args.target.is_some() || args.cpu.is_some()) {
+    if is_source && (machine.is_some() || args.cpu.is_some()) {
         return Err(usage("C source is for any machine: --target and --cpu are the C compiler's to choose"));
     }
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
@@ -120,7 +122,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     };
     let lowered = if args.grow {
         progress.say("looking for bounds");
-        super::grow::lowered(&args.model, &options, &settings)?
+        super::grow::lowered(&args.model, &options, &beside, &settings)?
     } else {
         let graph = source::graph(&args.model, &options)?;
         if args.emit == Some(Stage::Graph) {
@@ -128,7 +130,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
             return Ok(Verdict::Yes);
         }
         progress.say("lowering");
-        pipeline::lower_with(&graph, &settings).at(place)?
+        pipeline::lower_on(&graph, &beside, &settings).at(place)?
     };
     if let Some(stage) = args.emit {
         print(stage, &lowered, &target).at(place)?;

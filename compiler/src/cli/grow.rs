@@ -4,6 +4,7 @@ use super::{source, usage};
 use crate::{
     error::{Error, ErrorKind, Result},
     import::ImportOptions,
+    offload::Targets,
     pipeline::{self, Lowered, Settings},
 };
 use std::path::Path;
@@ -18,14 +19,19 @@ const MOST_BYTES: u64 = 1 << 44;
 ///
 /// # Errors
 /// When every symbol has an upper bound already, and what importing and lowering refuse.
-pub(super) fn lowered(path: &Path, options: &ImportOptions, settings: &Settings) -> Result<Lowered> {
+pub(super) fn lowered(
+    path: &Path,
+    options: &ImportOptions,
+    targets: &Targets,
+    settings: &Settings,
+) -> Result<Lowered> {
     if source::graph(path, options).is_ok() {
         return Err(usage("--grow: every symbol has an upper bound, so there is nothing to grow"));
     }
     for cap in CAPS {
         let options = ImportOptions { cap: Some(cap), ..options.clone() };
         let graph = source::graph(path, &options)?;
-        match pipeline::lower_with(&graph, settings) {
+        match pipeline::lower_on(&graph, targets, settings) {
             Ok(lowered) if lowered.plan.arena_max <= MOST_BYTES => return Ok(lowered),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Limit => {}

@@ -23,9 +23,15 @@ mod source;
 mod sym;
 mod test;
 
-use crate::error::Result;
+use crate::{
+    error::Result,
+    offload::{self, Target},
+};
 use clap::{Parser, Subcommand, ValueEnum};
-use std::process::ExitCode;
+use std::{
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+};
 
 /// Ahead-of-time compiler for neural networks whose dimensions are symbols.
 #[derive(Parser)]
@@ -86,6 +92,24 @@ impl From<Policy> for symshape_runtime::Policy {
             Policy::Parallel => symshape_runtime::Policy::Parallel,
         }
     }
+}
+
+/// The targets beside the machine that this program has.
+static TARGETS: OnceLock<Vec<Arc<dyn Target>>> = OnceLock::new();
+
+/// As [`main`], with targets that `--target` can name, see [`crate::offload`].
+pub fn main_with(targets: Vec<Arc<dyn Target>>, allocations: fn() -> u64) -> ExitCode {
+    // A second call in one process would find the first one's.
+    let _ = TARGETS.set(targets);
+    main(allocations)
+}
+
+/// The targets that `--target` asks for, and the name of the machine if it names one.
+fn targets(names: Option<&str>) -> Result<(Vec<Arc<dyn Target>>, Option<&str>)> {
+    let known = TARGETS.get().map_or(&[][..], Vec::as_slice);
+    let (list, machine) = names.map_or(Ok((Vec::new(), None)), |names| offload::select(names, known))?;
+    let own = |name: &&str| !matches!(*name, "cpu" | "native") && *name != std::env::consts::ARCH;
+    Ok((list, machine.filter(own)))
 }
 
 /// Runs the command line; `allocations` counts the heap calls of this process so far.

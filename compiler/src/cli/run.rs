@@ -13,6 +13,8 @@ pub(super) struct Args {
     model: PathBuf,
     #[command(flatten)]
     contract: source::Contract,
+    #[command(flatten)]
+    beside: source::Beside,
     /// An input from a file
     #[arg(short, long = "in", value_name = "NAME=F.npy")]
     input_files: Vec<String>,
@@ -35,7 +37,7 @@ pub(super) struct Args {
 
 /// Calls the model.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
-    let model = source::load(&args.model, &args.contract)?.model;
+    let model = source::load(&args.model, &args.contract, &args.beside)?.model;
     let inputs = feed::read(&model, &args.input_files, args.npz.as_deref())?;
     let mut context =
         Context::new(&model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;

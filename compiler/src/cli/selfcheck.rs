@@ -37,6 +37,8 @@ pub(super) struct Args {
     model: PathBuf,
     #[command(flatten)]
     contract: source::Contract,
+    #[command(flatten)]
+    beside: source::Beside,
     /// Sizes to check, in place of the edges of the ranges
     #[arg(long, value_name = "N=8[,S=128]", num_args = 1..)]
     at: Vec<String>,
@@ -47,7 +49,7 @@ pub(super) struct Args {
 
 /// Compares.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
-    let loaded = source::load(&args.model, &args.contract)?;
+    let loaded = source::load(&args.model, &args.contract, &args.beside)?;
     let graph = loaded.graph.as_ref().ok_or_else(|| usage("selfcheck takes an ONNX model"))?;
     let model = &loaded.model;
     let bindings = match args.at.is_empty() {

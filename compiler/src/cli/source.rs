@@ -6,6 +6,7 @@ use crate::{
     error::{At, Error, ErrorKind, Result},
     graph::Graph,
     import::{self, Bound, ImportOptions},
+    offload::Targets,
     pipeline,
 };
 use std::{
@@ -32,6 +33,14 @@ pub(super) struct Contract {
     pub bounds: Option<PathBuf>,
     #[command(flatten)]
     pub customs: Customs,
+}
+
+/// The targets beside the machine that a model is compiled for when it is run at once.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(super) struct Beside {
+    /// Targets of this program that take parts of the model, with commas between them
+    #[arg(id = "targets_beside", long = "target", value_name = "NAMES")]
+    pub target: Option<String>,
 }
 
 impl Contract {
@@ -92,20 +101,24 @@ pub(super) struct Loaded {
 }
 
 /// Opens a shared object, or compiles an ONNX model into memory.
-pub(super) fn load(path: &Path, contract: &Contract) -> Result<Loaded> {
+pub(super) fn load(path: &Path, contract: &Contract, targets: &Beside) -> Result<Loaded> {
     if path.extension().is_none_or(|extension| extension != "onnx") {
         return open(path, contract);
     }
     let progress = Progress::new(format!("compiling {}", path.display()), 0);
     let start = Instant::now();
     let graph = graph(path, &contract.options(path)?)?;
-    let model = compile(&graph, &progress).at(|| path.display().to_string())?;
+    let (beside, machine) = super::targets(targets.target.as_deref())?;
+    if let Some(machine) = machine {
+        return Err(usage(format!("--target {machine}: models run on this machine; compile for others")));
+    }
+    let model = compile(&graph, &beside, &progress).at(|| path.display().to_string())?;
     Ok(Loaded { model, graph: Some(graph), compile_ms: milliseconds(start) })
 }
 
 /// The graph as callable code.
-fn compile(graph: &Graph, progress: &Progress) -> Result<Model> {
-    let lowered = pipeline::lower(graph)?;
+fn compile(graph: &Graph, beside: &Targets, progress: &Progress) -> Result<Model> {
+    let lowered = pipeline::lower_on(graph, beside, &pipeline::Settings::default())?;
     progress.say("generating code");
     let options = crate::codegen::Options::default();
     emit::jit::jit(&lowered.program, &lowered.plan, &options).map(|(model, _)| model)

@@ -26,7 +26,7 @@
 //!          | 'if' values '{' graph graph '}'
 //!          | 'loop' dim 'below' '[' dim ']' 'carry' N values '{' graph '}'
 //! type     = dtype '[' dims ']'
-//! callee   = symbol ['{' string '=' ('ints' | 'floats' | 'bytes') '[' numbers ']' (',' …)* '}']
+//! callee   = ['[' target ']'] symbol ['{' string '=' ('ints' | 'floats' | 'bytes') '[' numbers ']' (',' …)* '}']
 //! coord    = dim | '@'N '[' dims ']'                          loaded from operand N
 //! step     = 'const' dtype literal | (unary | binary | compare | 'select' | 'cast' dtype) regs
 //! reg      = 'r'N                                             operands first

@@ -71,10 +71,18 @@ impl<'g> Pieces<'g> {
         for to in all {
             if let [from] = self.before(to)[..]
                 && self.after(from).len() == 1
+                && self.on_one_target(from, to)
             {
                 self.merge(from, to);
             }
         }
+    }
+
+    /// Whether both run on the same target; others are never merged.
+    fn on_one_target(&self, a: usize, b: usize) -> bool {
+        let target =
+            |piece: usize| self.list[&piece].atoms.first().map(|atom| &self.graph.atoms[*atom].target);
+        target(a) == target(b)
     }
 
     fn before(&self, piece: usize) -> Vec<usize> {
@@ -91,7 +99,8 @@ impl<'g> Pieces<'g> {
         let others = self.edges.keys().filter(|(from, to)| *from != piece && after.contains(to));
         others.map(|(from, _)| *from).find(|other| {
             // Every edge counts as a detour here: there is none between them.
-            !self.has_detour(piece, *other)
+            self.on_one_target(piece, *other)
+                && !self.has_detour(piece, *other)
                 && !self.has_detour(*other, piece)
                 && !self.after(piece).contains(other)
                 && !self.after(*other).contains(&piece)
@@ -102,10 +111,11 @@ impl<'g> Pieces<'g> {
         !self.edges.keys().any(|(from, to)| [*from, *to].contains(&piece))
     }
 
-    /// The piece with the most work but for this one; there is another one.
-    fn largest_but(&self, piece: usize) -> usize {
-        let others = self.list.iter().filter(|(number, _)| **number != piece);
-        others.max_by(|a, b| a.1.work.total_cmp(&b.1.work)).map_or(piece, |(number, _)| *number)
+    /// The piece with the most work but for this one.
+    fn largest_but(&self, piece: usize) -> Option<usize> {
+        let others =
+            self.list.iter().filter(|(number, _)| **number != piece && self.on_one_target(**number, piece));
+        others.max_by(|a, b| a.1.work.total_cmp(&b.1.work)).map(|(number, _)| *number)
     }
 
     /// Makes one piece of two, which is known by the name of `into`.
@@ -193,7 +203,8 @@ impl<'g> Pieces<'g> {
                 break;
             };
             let beside = self.edges.iter().filter(|((from, to), _)| [*from, *to].contains(&number));
-            let beside = beside.filter(|((from, to), _)| !self.has_detour(*from, *to));
+            let beside = beside
+                .filter(|((from, to), _)| self.on_one_target(*from, *to) && !self.has_detour(*from, *to));
             let key = |from: usize, to: usize, bytes: f64| {
                 (self.longest((self.list.len() <= MANY).then_some((from, to))), -bytes)
             };
@@ -206,9 +217,10 @@ impl<'g> Pieces<'g> {
                 .min_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)))
             {
                 Some((_, (from, to))) => self.merge(from, to),
-                None if self.is_isolated(number) && self.list.len() > 1 => {
-                    self.merge(number, self.largest_but(number))
-                }
+                None if self.is_isolated(number) => match self.largest_but(number) {
+                    Some(other) => self.merge(number, other),
+                    None => _ = stuck.insert(number),
+                },
                 None => match self.sibling(number) {
                     Some(other) if self.longest(Some((number, other))) <= most => self.merge(number, other),
                     _ => _ = stuck.insert(number),
@@ -230,7 +242,10 @@ impl<'g> Pieces<'g> {
                 let longest = if self.list.len() <= MANY { self.longest(Some((from, to))) } else { 0.0 };
                 (work + longest) / self.total - BYTES_WEIGHT * bytes / most / count as f64
             };
-            let near = self.edges.iter().filter(|((from, to), _)| !self.has_detour(*from, *to));
+            let near = self
+                .edges
+                .iter()
+                .filter(|((from, to), _)| self.on_one_target(*from, *to) && !self.has_detour(*from, *to));
             let best = near.map(|((from, to), bytes)| (score(*from, *to, *bytes), (*from, *to)));
             let best = best.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, pair)| pair);
             let Some((from, to)) = best.or_else(|| self.two_smallest()) else { return };
@@ -238,11 +253,12 @@ impl<'g> Pieces<'g> {
         }
     }
 
-    /// The two pieces with the least work; where there are no edges, any two can be merged.
+    /// The two pieces of one target with the least work; where there are no edges, any two can be merged.
     fn two_smallest(&self) -> Option<(usize, usize)> {
-        let mut all: Vec<usize> = self.list.keys().copied().collect();
+        let mut all: Vec<usize> = self.list.keys().copied().filter(|_| self.edges.is_empty()).collect();
         all.sort_by(|a, b| self.list[a].work.total_cmp(&self.list[b].work));
-        Some((*all.first()?, *all.get(1)?))
+        let pairs = all.iter().enumerate().flat_map(|(k, a)| all[k + 1..].iter().map(move |b| (*a, *b)));
+        pairs.into_iter().find(|(a, b)| self.on_one_target(*a, *b))
     }
 
     /// Divides the largest pieces until there are `count`, if there are so many atoms.

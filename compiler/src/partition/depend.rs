@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, Result},
-    kernel::{Control, Partition, Program, cost, partition::waits, uses::Uses},
+    kernel::{Control, Kernel, Partition, Program, cost, partition::waits, uses::Uses},
 };
 use num_traits::ToPrimitive;
 use std::{collections::BTreeSet, ops::Range};
@@ -14,6 +14,8 @@ pub(super) struct Atom {
     pub(super) kernels: Range<usize>,
     /// The atoms that it waits for, none that another of them implies.
     pub(super) after: Vec<Edge>,
+    /// The target beside the machine that runs it; empty for the machine.
+    pub(super) target: String,
     /// Estimated work at sizes in the middle of their ranges, at least 1.
     pub(super) work: f64,
     name: String,
@@ -57,7 +59,8 @@ impl Graph {
             let kernels = ranges[number].clone();
             let work = kernels.clone().map(|idx| middle(program, &cost::of(program, &program.kernels[idx])));
             let name = program.kernels[kernels.start].name.clone();
-            atoms.push(Atom { work: work.sum::<f64>().max(1.0), kernels, after, name });
+            let target = target(&program.kernels[kernels.clone()]);
+            atoms.push(Atom { work: work.sum::<f64>().max(1.0), kernels, after, target, name });
         }
         Ok(Graph { atoms })
     }
@@ -66,6 +69,14 @@ impl Graph {
     pub(super) fn name(&self, piece: &[usize]) -> String {
         let most = piece.iter().rev().max_by(|a, b| self.atoms[**a].work.total_cmp(&self.atoms[**b].work));
         most.map_or_else(String::new, |atom| self.atoms[*atom].name.clone())
+    }
+}
+
+/// The target that runs these kernels: a call's own, if they are nothing else.
+fn target(kernels: &[Kernel]) -> String {
+    match kernels {
+        [Kernel { control: Some(Control::Call(call)), .. }] => call.callee.target.clone(),
+        _ => String::new(),
     }
 }
 

@@ -5,6 +5,8 @@
 //! others where [`crate::kernel::uses`] says so. Then the cut ([`cut`]): chains without branches are one piece, and pieces are merged or divided until their number is the one
 //! asked for, of about equal work and with few bytes between them. Kernels are put in the order of their partitions.
 //!
+//! What runs on different targets is never one piece, so there can be more of them than were asked for.
+//!
 //! Nothing that is computed depends on the cut.
 
 mod cut;
@@ -80,6 +82,8 @@ fn arrange(program: &mut Program, graph: &depend::Graph, pieces: &[Vec<usize>], 
             waits.map(|edge| piece_of[edge.from]).filter(|other| *other != number).collect();
         let name = unique(&mut taken, graph.name(piece));
         let kernels = begin..program.kernels.len();
+        let own = piece.first().map_or("", |atom| &graph.atoms[*atom].target);
+        let target = if own.is_empty() { target } else { own };
         program.partitions.push(Partition { name, kernels, after: waits, target: target.into() });
     }
     depend::reduce(&mut program.partitions);

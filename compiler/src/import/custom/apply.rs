@@ -46,7 +46,8 @@ fn call(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<Outputs> {
         compare(g, declared, *operand, &meaning, &what(k))?;
     }
     let results = custom.results.iter().map(|declared| meaning.ty(declared)).collect();
-    let callee = Callee { symbol: custom.symbol.clone(), function: custom.function.clone(), attributes };
+    let callee =
+        Callee { function: custom.function.clone(), attributes, ..Callee::new(custom.symbol.clone()) };
     let scratch = meaning.dim(&custom.scratch);
     Ok(g.push_multi(Op::Call { callee, results, scratch }, &operands)?.into())
 }

@@ -1,0 +1,133 @@
+//! Cuts parts out of a graph, and puts what a target makes of them in their place.
+
+use super::{Part, parts::Unit};
+use crate::{
+    error::{At, Error, Result},
+    graph::{Graph, Node, NodeId, Op, Value, build::Captured},
+};
+use cranelift_entity::SecondaryMap;
+use std::collections::BTreeMap;
+
+/// What a target makes of a part in the new graph.
+type Lower<'a> = &'a mut dyn FnMut(&mut Part, &mut Graph) -> Result<Vec<Value>>;
+
+/// Rebuilds `graph` unit by unit; `lower` puts the claimed ones into the new graph.
+///
+/// # Errors
+/// Those of `lower`, with the name of the part's last node.
+pub(super) fn replace(graph: &mut Graph, units: &[Unit], lower: Lower<'_>) -> Result<()> {
+    let old = std::mem::take(graph);
+    let mut new = Graph {
+        name: old.name.clone(),
+        symbols: old.symbols.clone(),
+        found: old.found.clone(),
+        facts: old.facts.clone(),
+        constraints: old.constraints.clone(),
+        ..Graph::default()
+    };
+    let readers = readers(&old);
+    let mut moved: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
+    for unit in units {
+        match unit.claimed {
+            true => part(&old, &mut new, unit, (&readers, &mut moved), lower)?,
+            false => unit.nodes.iter().try_for_each(|id| copy(&old, &mut new, *id, &mut moved))?,
+        }
+    }
+    let place = |value: Value| moved[value].ok_or_else(|| Error::internal("a value without its node"));
+    for (name, value) in &old.inputs {
+        new.inputs.push((name.clone(), place(*value)?));
+    }
+    for (name, value) in &old.outputs {
+        new.outputs.push((name.clone(), place(*value)?));
+    }
+    new.origin.clear();
+    *graph = new;
+    Ok(())
+}
+
+/// The nodes that read each value.
+fn readers(graph: &Graph) -> SecondaryMap<Value, Vec<NodeId>> {
+    let mut readers: SecondaryMap<Value, Vec<NodeId>> = SecondaryMap::new();
+    for (id, node) in &graph.nodes {
+        node.operands.iter().for_each(|operand| readers[*operand].push(id));
+    }
+    readers
+}
+
+fn copy(
+    old: &Graph,
+    new: &mut Graph,
+    id: NodeId,
+    moved: &mut SecondaryMap<Value, Option<Value>>,
+) -> Result<()> {
+    let node = &old.nodes[id];
+    let operands: Option<Vec<Value>> = node.operands.iter().map(|value| moved[*value]).collect();
+    let operands = operands.ok_or_else(|| Error::internal("an operand is computed later"))?;
+    new.origin.clone_from(&node.origin);
+    let types = node.results.iter().map(|value| old.ty(*value).clone()).collect();
+    let contents = old.contents(node.results[0]).map(<[_]>::to_vec);
+    let results = new.define(node.op.clone(), operands, types, contents);
+    for (from, to) in node.results.iter().zip(results) {
+        moved[*from] = Some(to);
+    }
+    Ok(())
+}
+
+/// Hands a part to its target.
+fn part(
+    old: &Graph,
+    new: &mut Graph,
+    unit: &Unit,
+    (readers, moved): (&SecondaryMap<Value, Vec<NodeId>>, &mut SecondaryMap<Value, Option<Value>>),
+    lower: Lower<'_>,
+) -> Result<()> {
+    let title = title(old, unit);
+    let mut inner = old.region(if old.name.is_empty() { "part" } else { &old.name });
+    let mut captured = Captured::default();
+    let mut own: BTreeMap<Value, Value> = BTreeMap::new();
+    for id in &unit.nodes {
+        let Node { op, operands, results, origin } = &old.nodes[*id];
+        inner.origin.clone_from(origin);
+        let operands = operands.iter().map(|operand| match own.get(operand) {
+            Some(value) => Ok(*value),
+            None => captured.take(old, &mut inner, *operand),
+        });
+        let operands = operands.collect::<Result<Vec<_>>>().at(|| title.clone())?;
+        let made = inner.push_multi(op.clone(), &operands).at(|| title.clone())?;
+        own.extend(results.iter().copied().zip(made));
+    }
+    let leaves = |value: &Value| {
+        readers[*value].iter().any(|id| !unit.nodes.contains(id))
+            || old.outputs.iter().any(|(_, output)| output == value)
+    };
+    let outputs: Vec<Value> = own.keys().copied().filter(leaves).collect();
+    for (number, value) in outputs.iter().enumerate() {
+        inner.output(&format!("out{number}"), own[value])?;
+    }
+    let operands: Option<Vec<Value>> = captured.operands.iter().map(|value| moved[*value]).collect();
+    let operands = operands.ok_or_else(|| Error::internal("an operand of a part is computed later"))?;
+    let mut part = Part { graph: inner, operands };
+    new.origin.clone_from(&title);
+    let results = lower(&mut part, new).at(|| title)?;
+    for (from, to) in outputs.into_iter().zip(results) {
+        moved[from] = Some(to);
+    }
+    Ok(())
+}
+
+/// How a part is called in messages: as its nodes are, of which most come from one.
+fn title(graph: &Graph, unit: &Unit) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for id in &unit.nodes {
+        let node = &graph.nodes[*id];
+        let name = if node.origin.is_empty() { node.op.name() } else { &node.origin };
+        if !matches!(node.op, Op::View { .. }) && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    match names.as_slice() {
+        [] => "views".into(),
+        [name] => name.to_string(),
+        [first, .., last] => format!("{first} … {last}"),
+    }
+}

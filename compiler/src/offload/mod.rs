@@ -1,0 +1,249 @@
+//! Targets beside the machine: a library or an accelerator takes parts of a graph, and the machine does the rest.
+//!
+//! A [`Target`] is asked about each node of the optimised graph ([`Target::claim`]). What it claims is cut out in parts,
+//! each as large as can be, and put back by the target as calls of functions outside of the compiler, with whatever core
+//! operators it needs around them ([`Target::lower`]). What the first target leaves goes to the next one, and what all
+//! leave to the machine. Passes of the target run at named phases over what the compiler itself works on, graph and
+//! kernels; at the end each of its calls gets what only the finished program tells ([`Target::emit`]).
+//!
+//! Everything that a target says is in the representations: a call names its target, its function and the constants that
+//! go along, code for an accelerator among them. docs/targets.md shows how to write one.
+
+mod cut;
+mod parts;
+
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    external::Callee,
+    graph::{Graph, Node, Op, Value, verify},
+    kernel::{Call, Control, Program},
+};
+use std::sync::Arc;
+use symshape::Dim;
+
+/// When a pass over a graph runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GraphPhase {
+    /// Over the whole graph, which is optimised, before anything is claimed.
+    Optimized,
+    /// Over each part that the target claimed.
+    Claimed,
+}
+
+/// When a pass over kernels runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KernelPhase {
+    /// Over the program as it was lowered, one kernel for each value in memory.
+    Lowered,
+    /// Over the program as it will run, before its memory is planned.
+    Scheduled,
+}
+
+/// A part of a graph that a target claimed.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// What is to be computed: a graph of its own, which knows the symbols and facts around it. Constants are in it.
+    pub graph: Graph,
+    /// The values of its inputs, in the graph that the part was cut out of.
+    pub operands: Vec<Value>,
+}
+
+/// Something beside the machine that runs parts of a model.
+///
+/// All hooks but the first three have a default that does nothing. They run in the order of this list, and are given
+/// the representations that the compiler itself works on: all that a target wants to keep, it keeps there.
+pub trait Target: Send + Sync {
+    /// What it is called: on the command line, in messages, in the calls that are its own. A word.
+    fn name(&self) -> &str;
+
+    /// A pass over graphs, see [`GraphPhase`]. The graph must compute what it did before.
+    ///
+    /// # Errors
+    /// Why the model can't be compiled for this target.
+    fn graph_pass(&self, phase: GraphPhase, graph: &mut Graph) -> Result<()> {
+        let _ = (phase, graph);
+        Ok(())
+    }
+
+    /// Whether the target takes this node of the graph. It is not asked about inputs, constants, control, calls, and
+    /// what depends on sizes that are found while running.
+    fn claim(&self, graph: &Graph, node: &Node) -> bool;
+
+    /// Puts a part into the graph: calls of its functions ([`Op::Call`]) and any other core operators. Returns a value
+    /// for each output of the part, of the same type.
+    ///
+    /// # Errors
+    /// Why a claim can't be honoured; compiling ends with it, and with the names of the target and of the nodes.
+    fn lower(&self, part: &Part, graph: &mut Graph) -> Result<Vec<Value>>;
+
+    /// A pass over kernels, see [`KernelPhase`].
+    ///
+    /// # Errors
+    /// Why the model can't be compiled for this target.
+    fn kernel_pass(&self, phase: KernelPhase, program: &mut Program) -> Result<()> {
+        let _ = (phase, program);
+        Ok(())
+    }
+
+    /// The last word on a call of the target's own, once it is known what runs and in which buffers: code for a device,
+    /// as an attribute.
+    ///
+    /// # Errors
+    /// Why there can be none.
+    fn emit(&self, call: &mut Call, program: &Program) -> Result<()> {
+        let _ = (call, program);
+        Ok(())
+    }
+}
+
+/// Targets in the order in which they are asked.
+pub type Targets = [Arc<dyn Target>];
+
+/// Hands parts of an optimised graph to targets.
+///
+/// # Errors
+/// Those of the hooks, with the target and the nodes concerned.
+pub fn offload(graph: &mut Graph, targets: &Targets) -> Result<()> {
+    for target in targets {
+        hand_over(graph, &**target).at(|| format!("target {}", target.name()))?;
+    }
+    Ok(())
+}
+
+fn hand_over(graph: &mut Graph, target: &dyn Target) -> Result<()> {
+    for node in graph.nodes.values_mut() {
+        node.op.regions_mut().into_iter().try_for_each(|region| hand_over(region, target))?;
+    }
+    target.graph_pass(GraphPhase::Optimized, graph)?;
+    verified(graph).at(|| "its pass over the graph")?;
+    let parts = parts::of(graph, &|node| may_be_claimed(graph, node) && target.claim(graph, node));
+    if parts.is_empty() {
+        return Ok(());
+    }
+    cut::replace(graph, &parts, &mut |part, new| {
+        let first = new.nodes.len();
+        target.graph_pass(GraphPhase::Claimed, &mut part.graph)?;
+        verified(&part.graph).at(|| "its pass over a part")?;
+        let results = target.lower(part, new)?;
+        own(new, first, target.name());
+        fits(part, new, &results)?;
+        Ok(results)
+    })?;
+    verified(graph)
+}
+
+/// What a target may have: operators that are nothing but a definition, at sizes that are known when a call begins.
+fn may_be_claimed(graph: &Graph, node: &Node) -> bool {
+    let plain = match &node.op {
+        Op::Input(_) | Op::Const(_) => false,
+        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => false,
+        Op::Index { .. }
+        | Op::Map(_)
+        | Op::View { .. }
+        | Op::Pad { .. }
+        | Op::Concat { .. }
+        | Op::Gather { .. }
+        | Op::Scatter { .. }
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Contract { .. }
+        | Op::Sort { .. }
+        | Op::Scan { .. } => true,
+    };
+    let values = node.operands.iter().chain(&node.results);
+    let is_found = |dim: &Dim| graph.is_found(dim);
+    plain && !values.into_iter().any(|value| graph.shape(*value).iter().any(is_found))
+}
+
+/// The calls among the nodes from number `first` on are the target's.
+fn own(graph: &mut Graph, first: usize, target: &str) {
+    for node in graph.nodes.values_mut().skip(first) {
+        if let Op::Call { callee, .. } = &mut node.op {
+            callee.target = target.to_string();
+        }
+    }
+}
+
+/// The results have the types of the part's outputs.
+fn fits(part: &Part, graph: &Graph, results: &[Value]) -> Result<()> {
+    if results.len() != part.graph.outputs.len() {
+        let (has, wants) = (results.len(), part.graph.outputs.len());
+        return Err(Error::new(
+            ErrorKind::Usage,
+            format!("it gives {has} values for {wants} outputs of a part"),
+        ));
+    }
+    for ((name, output), result) in part.graph.outputs.iter().zip(results) {
+        let (wanted, have) = (part.graph.ty(*output), graph.ty(*result));
+        let same = |(a, b): (&Dim, &Dim)| a == b || graph.facts.prove_eq(a, b).is_yes();
+        let fits = wanted.dtype == have.dtype
+            && wanted.shape.len() == have.shape.len()
+            && wanted.shape.iter().zip(&have.shape).all(same);
+        if !fits {
+            return Err(Error::new(ErrorKind::Usage, format!("it gives {have:?} for `{name}`, {wanted:?}")));
+        }
+    }
+    Ok(())
+}
+
+fn verified(graph: &Graph) -> Result<()> {
+    if cfg!(debug_assertions) { verify::verify(graph) } else { Ok(()) }
+}
+
+/// Runs the passes of targets over kernels.
+///
+/// # Errors
+/// Those of the passes.
+pub fn passes(program: &mut Program, phase: KernelPhase, targets: &Targets) -> Result<()> {
+    let of = |target: &Arc<dyn Target>| format!("target {}", target.name());
+    targets.iter().try_for_each(|target| target.kernel_pass(phase, program).at(|| of(target)))
+}
+
+/// Lets targets finish their calls.
+///
+/// # Errors
+/// Those of the targets, with the node concerned.
+pub fn emit(program: &mut Program, targets: &Targets) -> Result<()> {
+    for idx in 0..program.kernels.len() {
+        let Some(Control::Call(call)) = &program.kernels[idx].control else { continue };
+        let Some(target) = owner(&call.callee, targets) else { continue };
+        let mut call = call.clone();
+        let what = call.what.clone();
+        target.emit(&mut call, program).at(|| what).at(|| format!("target {}", target.name()))?;
+        program.kernels[idx].control = Some(Control::Call(call));
+    }
+    Ok(())
+}
+
+fn owner<'t>(callee: &Callee, targets: &'t Targets) -> Option<&'t Arc<dyn Target>> {
+    targets.iter().find(|target| !callee.target.is_empty() && target.name() == callee.target)
+}
+
+/// The targets that a list of names such as `npu,x86_64` asks for, in its order, out of those that are `known`; and the
+/// name that is none of theirs, if there is one: that of the machine, which takes the rest and so stands last.
+///
+/// # Errors
+/// More names than one that no target has, or one that is not the last.
+pub fn select<'n>(names: &'n str, known: &Targets) -> Result<(Vec<Arc<dyn Target>>, Option<&'n str>)> {
+    let words: Vec<&str> = names.split(',').map(str::trim).collect();
+    let mut list: Vec<Arc<dyn Target>> = Vec::new();
+    for (idx, word) in words.iter().enumerate() {
+        match known.iter().find(|target| target.name() == *word) {
+            Some(target) if list.iter().any(|other| other.name() == *word) => {
+                let what = format!("target {} is named twice", target.name());
+                return Err(Error::new(ErrorKind::Usage, what));
+            }
+            Some(target) => list.push(target.clone()),
+            None if idx + 1 == words.len() => return Ok((list, Some(word))),
+            None => {
+                let names: Vec<&str> = known.iter().map(|target| target.name()).collect();
+                let what = match names.is_empty() {
+                    true => "this program has none but the machine".to_string(),
+                    false => format!("there are {}, and at the end the machine", names.join(", ")),
+                };
+                return Err(Error::new(ErrorKind::Usage, format!("no target is called `{word}`; {what}")));
+            }
+        }
+    }
+    Ok((list, None))
+}

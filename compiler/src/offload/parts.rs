@@ -1,0 +1,122 @@
+//! Which claimed nodes make one part.
+//!
+//! A node joins the part of an operand where the part can still be computed in one go afterwards: nothing outside of it
+//! may lie between. So the question is whether any other operand, or what that is computed from, needs the part:
+//!
+//! ```text
+//! for node in order, if claimed:
+//!     for each operand's part P:
+//!         if no operand outside of P is reached from P: the node joins P; next node
+//!     the node is a part of its own
+//! ```
+//!
+//! What ends a call or gives a symbol its value is a border that no part crosses.
+
+use crate::graph::{Graph, Node, NodeId, Value};
+use cranelift_entity::{EntityRef, SecondaryMap};
+
+/// Nodes that are computed in one go: a part, or one node that nobody claimed.
+pub(super) struct Unit {
+    /// In order.
+    pub(super) nodes: Vec<NodeId>,
+    pub(super) claimed: bool,
+    /// Number of borders before it.
+    section: usize,
+}
+
+/// All units of a graph, and to which one each node belongs.
+pub(super) struct Units {
+    pub(super) list: Vec<Unit>,
+    of: SecondaryMap<NodeId, usize>,
+}
+
+/// The parts of what is claimed, among units in an order in which they can run; empty where nothing is claimed.
+pub(super) fn of(graph: &Graph, claim: &dyn Fn(&Node) -> bool) -> Vec<Unit> {
+    let mut units = Units { list: Vec::new(), of: SecondaryMap::new() };
+    let (mut section, mut any) = (0, false);
+    for (id, node) in &graph.nodes {
+        section += usize::from(node.op.acts());
+        let claimed = claim(node);
+        any |= claimed;
+        match units.part_for(graph, node, section).filter(|_| claimed) {
+            Some(part) => {
+                units.list[part].nodes.push(id);
+                units.of[id] = part;
+            }
+            None => {
+                units.of[id] = units.list.len();
+                units.list.push(Unit { nodes: vec![id], claimed, section });
+            }
+        }
+        section += usize::from(node.op.acts());
+    }
+    if any { units.sorted(graph) } else { Vec::new() }
+}
+
+impl Units {
+    fn unit_of(&self, graph: &Graph, value: Value) -> usize {
+        self.of[graph.values[value].def]
+    }
+
+    /// The part that a node can join.
+    fn part_for(&self, graph: &Graph, node: &Node, section: usize) -> Option<usize> {
+        let operands: Vec<usize> = node.operands.iter().map(|value| self.unit_of(graph, *value)).collect();
+        let open = |part: &&usize| self.list[**part].claimed && self.list[**part].section == section;
+        operands
+            .iter()
+            .filter(open)
+            .find(|part| !operands.iter().any(|other| other != *part && self.needs(graph, *other, **part)))
+            .copied()
+    }
+
+    /// Whether a unit is computed from `part`, directly or not.
+    fn needs(&self, graph: &Graph, unit: usize, part: usize) -> bool {
+        let mut met = vec![false; self.list.len()];
+        let mut open = vec![unit];
+        while let Some(unit) = open.pop() {
+            if unit == part {
+                return true;
+            }
+            if std::mem::replace(&mut met[unit], true) {
+                continue;
+            }
+            open.extend(self.before(graph, unit));
+        }
+        false
+    }
+
+    /// The units whose results a unit reads.
+    fn before<'s>(&'s self, graph: &'s Graph, unit: usize) -> impl Iterator<Item = usize> + 's {
+        let nodes = self.list[unit].nodes.iter();
+        let operands = nodes.flat_map(|id| &graph.nodes[*id].operands);
+        operands.map(|value| self.unit_of(graph, *value)).filter(move |other| *other != unit)
+    }
+
+    /// The units, each after those that it reads from, and otherwise in the order of their first nodes.
+    fn sorted(self, graph: &Graph) -> Vec<Unit> {
+        let mut order = Vec::with_capacity(self.list.len());
+        let mut done = vec![false; self.list.len()];
+        // Borders separate sections; within one, a unit is preceded by what it needs.
+        for first in 0..self.list.len() {
+            let mut open = vec![first];
+            while let Some(unit) = open.last().copied() {
+                let missing = self.before(graph, unit).find(|other| !done[*other]);
+                match missing {
+                    Some(other) => open.push(other),
+                    None => {
+                        open.pop();
+                        if !std::mem::replace(&mut done[unit], true) {
+                            order.push(unit);
+                        }
+                    }
+                }
+            }
+        }
+        let mut units: Vec<Option<Unit>> = self.list.into_iter().map(Some).collect();
+        let mut sorted: Vec<Unit> = order.into_iter().filter_map(|unit| units[unit].take()).collect();
+        sorted.sort_by_key(|unit| unit.section);
+        debug_assert!(sorted.iter().map(|unit| unit.nodes.len()).sum::<usize>() == graph.nodes.len());
+        debug_assert!(sorted.iter().all(|unit| unit.nodes.is_sorted_by_key(|id| id.index())));
+        sorted
+    }
+}

@@ -1,0 +1,259 @@
+//! Both targets, alone and together: in this process against the reference evaluator, and as objects with C functions.
+
+use std::{path::Path, process::Command, sync::Arc};
+use symshape::{Declaration, Dim};
+use symshape_compiler::{
+    ErrorKind, Result,
+    graph::{Graph, Node, Value, eval::eval},
+    kernel::Control,
+    offload::{Part, Target, Targets, select},
+    partition::Count,
+    pipeline::{self, Artifact, Lowered, Settings},
+    tensor::Tensor,
+};
+use symshape_example_targets::{blas::Blas, npu::Npu};
+use symshape_runtime::{Context, DType, TensorRef};
+
+const ROWS: i64 = 9;
+
+fn constant(g: &mut Graph, shape: &[usize], seed: u32) -> Result<Value> {
+    let elems: Vec<f32> = (0..shape.iter().product::<usize>() as u32)
+        .map(|idx| ((idx + seed).wrapping_mul(2_654_435_761) >> 20) as f32 / 2048.0 - 1.0)
+        .collect();
+    g.constant(Tensor::from_f32(shape.to_vec(), &elems).expect("as many as the shape"))
+}
+
+/// Two dense layers with a gate between them, a softmax, and a residual product of activations.
+fn net() -> Graph {
+    let build = || -> Result<Graph> {
+        let mut g = Graph { name: "net".into(), ..Graph::default() };
+        let n = g.symbol("N", Declaration::range(1, ROWS))?;
+        let x = g.input("x", DType::F32, vec![n, 20.into()])?;
+        let (w1, w2, w3) = (
+            constant(&mut g, &[20, 24], 1)?,
+            constant(&mut g, &[24, 10], 2)?,
+            constant(&mut g, &[20, 24], 3)?,
+        );
+        let bias = constant(&mut g, &[24], 4)?;
+        g.origin = "first".into();
+        let h = g.matmul(x, w1)?;
+        let h = g.add(h, bias)?;
+        let h = g.relu(h)?;
+        g.origin = "gate".into();
+        let gate = g.matmul(x, w3)?;
+        let h = g.sub(h, gate)?;
+        g.origin = "second".into();
+        let y = g.matmul(h, w2)?;
+        g.origin = "soft".into();
+        let soft = g.softmax(y, 1)?;
+        g.origin = "residual".into();
+        let back = g.transpose(y, &[1, 0])?;
+        let square = g.matmul(soft, back)?;
+        let mixed = g.matmul(square, y)?;
+        g.output("y", mixed)?;
+        Ok(g)
+    };
+    build().expect("a valid graph")
+}
+
+fn input(rows: i64) -> Vec<f32> {
+    (0..rows * 20).map(|idx| (idx % 23) as f32 / 16.0 - 0.5).collect()
+}
+
+fn known() -> Vec<Arc<dyn Target>> {
+    vec![Arc::new(Npu::default()), Arc::new(Blas::default())]
+}
+
+fn lowered(targets: &Targets) -> Lowered {
+    pipeline::lower_on(&net(), targets, &Settings::default()).expect("supported")
+}
+
+/// Targets and functions of the calls, in order.
+fn steps(lowered: &Lowered) -> Vec<String> {
+    let call = |control: &Control| match control {
+        Control::Call(call) => Some(format!("{}/{}", call.callee.target, call.callee.symbol)),
+        _ => None,
+    };
+    lowered.program.kernels.iter().filter_map(|kernel| call(kernel.control.as_ref()?)).collect()
+}
+
+fn assert_close(what: &str, got: &[f32], expected: &Tensor) {
+    assert_eq!(got.len(), expected.elems(), "{what}");
+    for (idx, got) in got.iter().enumerate() {
+        let wanted = expected.get(idx).as_f64();
+        assert!(
+            (f64::from(*got) - wanted).abs() <= 1e-4 * (1.0 + wanted.abs()),
+            "{what} [{idx}]: {got}, not {wanted}"
+        );
+    }
+}
+
+fn check_in_process(names: &str) {
+    let (targets, machine) = select(names, &known()).expect("all known");
+    assert_eq!(machine, Some("cpu"));
+    let model = pipeline::jit_on(&net(), &targets).expect("supported");
+    let mut context = Context::new(&model).expect("memory");
+    for rows in [1, 2, 5, ROWS - 1, ROWS] {
+        let x = input(rows);
+        let expected = eval(&net(), &[Tensor::from_f32(vec![rows as usize, 20], &x).expect("sized")]);
+        let outputs = context.run_views(&[TensorRef::new(&[rows as usize, 20], &x).expect("sized")]);
+        let outputs = outputs.expect("the functions succeed");
+        let got = outputs.get(0).elems::<f32>().expect("floats");
+        assert_close(&format!("{names} at N = {rows}"), got, &expected.expect("a result")[0]);
+    }
+}
+
+#[test]
+fn a_library_takes_products_and_the_machine_the_rest() {
+    check_in_process("blas,cpu");
+    let steps = steps(&lowered(&known()[1..]));
+    assert_eq!(steps, ["blas/blas_sgemm"; 5]);
+}
+
+#[test]
+fn an_accelerator_takes_what_it_can_by_steps_of_the_plan() {
+    check_in_process("npu,cpu");
+    let lowered = lowered(&known()[..1]);
+    let steps = steps(&lowered);
+    assert_eq!(steps.iter().filter(|step| *step == "npu/npu_run").count(), 1, "{steps:?}");
+    assert!(steps.contains(&"npu/npu_load".into()) && steps.contains(&"npu/npu_store".into()), "{steps:?}");
+    // What passes between its steps lies in its own memory, which no kernel of the machine touches.
+    let memory = lowered.program.buffers.iter().find(|(_, buffer)| buffer.name == "npu memory");
+    let (memory, _) = memory.expect("a block of its own");
+    for kernel in &lowered.program.kernels {
+        symshape_compiler::kernel::walk::accesses(&kernel.body, &mut |site| {
+            assert_ne!(site.access.buffer, memory)
+        });
+        if let Some(Control::Call(call)) = &kernel.control {
+            let code: Vec<&str> = call.callee.attributes.iter().map(|one| one.name.as_str()).collect();
+            assert_eq!(code, if call.callee.symbol == "npu_run" { vec!["code"] } else { vec![] });
+        }
+    }
+}
+
+#[test]
+fn what_one_leaves_goes_to_the_next() {
+    check_in_process("npu,blas,cpu");
+    let steps = steps(&lowered(&known()));
+    assert_eq!(steps.iter().filter(|step| *step == "blas/blas_sgemm").count(), 2, "{steps:?}");
+    assert_eq!(steps.iter().filter(|step| *step == "npu/npu_run").count(), 1, "{steps:?}");
+    check_in_process("blas,npu,cpu");
+}
+
+#[test]
+fn partitions_keep_to_one_target() {
+    let settings = Settings { partitions: Count::Auto, ..Settings::default() };
+    let lowered = pipeline::lower_on(&net(), &known(), &settings).expect("supported");
+    let targets: Vec<&str> = lowered.program.partitions.iter().map(|part| part.target.as_str()).collect();
+    for name in ["npu", "blas", "cpu"] {
+        assert!(targets.contains(&name), "{targets:?}");
+    }
+    for partition in &lowered.program.partitions {
+        for kernel in &lowered.program.kernels[partition.kernels.clone()] {
+            match &kernel.control {
+                Some(Control::Call(call)) => assert_eq!(call.callee.target, partition.target),
+                _ => assert_eq!(partition.target, "cpu"),
+            }
+        }
+    }
+}
+
+#[test]
+fn names_are_those_of_targets_and_at_the_end_of_the_machine() {
+    let names =
+        |text: &str| select(text, &known()).map(|(list, machine)| (list.len(), machine.map(String::from)));
+    assert_eq!(names("npu,blas,x86_64"), Ok((2, Some("x86_64".into()))));
+    assert_eq!(names("npu"), Ok((1, None)));
+    for (text, expected) in [
+        ("tpu,npu,cpu", "no target is called `tpu`; there are npu, blas, and at the end the machine"),
+        ("npu,npu,cpu", "target npu is named twice"),
+    ] {
+        assert_eq!(names(text).expect_err("not so").to_string(), expected);
+    }
+}
+
+#[test]
+fn claims_that_can_not_be_honoured_are_errors_with_a_place() {
+    let small: Vec<Arc<dyn Target>> = vec![Arc::new(Npu { memory_bytes: 1024 })];
+    let error = pipeline::lower_on(&net(), &small, &Settings::default()).expect_err("too small");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().starts_with("target npu: unsupported: its tensors take "), "{error}");
+    assert!(error.to_string().ends_with("bytes, its memory has 1024"), "{error}");
+
+    let mut g = Graph { name: "long".into(), ..Graph::default() };
+    let n = g.symbol("N", Declaration::range(1, 1 << 33)).expect("a symbol");
+    let x = g.input("x", DType::F32, vec![n, 2.into()]).expect("an input");
+    let w = constant(&mut g, &[2, 2], 1).expect("a constant");
+    g.origin = "node `dense`".into();
+    let y = g.matmul(x, w).expect("a product");
+    g.output("y", y).expect("an output");
+    let error = pipeline::lower_on(&g, &known()[1..], &Settings::default()).expect_err("too long for it");
+    let expected = "target blas: node `dense`: unsupported: the kernel counts in 32 bits; N can be larger";
+    assert_eq!(error.to_string(), expected);
+}
+
+/// A target that gives something else than it was asked for.
+struct Wrong;
+
+impl Target for Wrong {
+    fn name(&self) -> &str {
+        "wrong"
+    }
+
+    fn claim(&self, graph: &Graph, node: &Node) -> bool {
+        Blas::default().claim(graph, node)
+    }
+
+    fn lower(&self, part: &Part, graph: &mut Graph) -> Result<Vec<Value>> {
+        let value = graph.slice(part.operands[0], 1, Dim::zero(), Dim::one(), 1)?;
+        Ok(vec![value; part.graph.outputs.len()])
+    }
+}
+
+#[test]
+fn what_a_target_gives_is_checked() {
+    let wrong: Vec<Arc<dyn Target>> = vec![Arc::new(Wrong)];
+    let error =
+        pipeline::lower_on(&net(), &wrong, &Settings::default()).expect_err("other shapes").to_string();
+    assert!(error.starts_with("target wrong: first: it gives Type"), "{error}");
+}
+
+fn run(folder: &Path, command: &str, args: &[&str]) -> String {
+    let output = Command::new(command).current_dir(folder).args(args).output();
+    let output = output.unwrap_or_else(|error| panic!("{command} is needed by this test: {error}"));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaint.is_empty(), "{command} {args:?}: {complaint}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn objects_are_linked_with_the_targets_functions() {
+    for (names, functions) in [
+        ("blas,cpu", &["blas.c"][..]),
+        ("npu,cpu", &["npu.c"][..]),
+        ("npu,blas,cpu", &["npu.c", "blas.c"][..]),
+    ] {
+        let (targets, _) = select(names, &known()).expect("all known");
+        let lowered = lowered(&targets);
+        let machine = symshape_compiler::target::Target::host().expect("a known machine");
+        let compiled = pipeline::compile(&lowered, &machine, Artifact::Object).expect("supported");
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("model.o"), compiled.object).expect("a file");
+        std::fs::write(folder.path().join("model.h"), compiled.header).expect("a file");
+        let mut args =
+            vec!["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-o", "program", "model.o", "call.c"];
+        for file in [functions, &["call.c"]].concat() {
+            let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(file);
+            std::fs::copy(from, folder.path().join(file)).expect("a file");
+        }
+        args.extend(functions);
+        run(folder.path(), "cc", &args);
+        for rows in [1, 2, ROWS] {
+            let printed = run(folder.path(), "./program", &[&rows.to_string()]);
+            let got: Vec<f32> = printed.lines().map(|line| line.parse().expect("a number")).collect();
+            let x = Tensor::from_f32(vec![rows as usize, 20], &input(rows)).expect("sized");
+            let expected = eval(&net(), &[x]).expect("a result");
+            assert_close(&format!("{names} at N = {rows}"), &got, &expected[0]);
+        }
+    }
+}
