@@ -181,7 +181,7 @@ fn claims_that_can_not_be_honoured_are_errors_with_a_place() {
     assert!(error.to_string().ends_with("bytes, its memory has 1024"), "{error}");
 
     let mut g = Graph { name: "long".into(), ..Graph::default() };
-    let n = g.symbol("N", Declaration::range(1, 1 << 33)).expect("a symbol");
+    let n = g.symbol("N", Declaration::range(1, 1i64 << 33)).expect("a symbol");
     let x = g.input("x", DType::F32, vec![n, 2.into()]).expect("an input");
     let w = constant(&mut g, &[2, 2], 1).expect("a constant");
     g.origin = "node `dense`".into();
