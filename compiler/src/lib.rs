@@ -27,3 +27,8 @@ pub use error::{At, Error, ErrorKind, Result};
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/custom-ops.md")]
 struct CustomOperators;
+
+/// The snippets of the chapter on targets compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/targets.md")]
+struct OwnTargets;

@@ -6,8 +6,9 @@
 //! ```text
 //! for node in order, if claimed:
 //!     for each operand's part P:
-//!         if no operand outside of P is reached from P: the node joins P; next node
-//!     the node is a part of its own
+//!         if no operand outside of P is reached from P: the node joins P; stop
+//!     the node is a part of its own if it joined none
+//!     for each operand's part P: the node's part and P become one, if no way leads from one to the other past both
 //! ```
 //!
 //! What ends a call or gives a symbol its value is a border that no part crosses.
@@ -42,6 +43,7 @@ pub(super) fn of(graph: &Graph, claim: &dyn Fn(&Node) -> bool) -> Vec<Unit> {
             Some(part) => {
                 units.list[part].nodes.push(id);
                 units.of[id] = part;
+                units.merge(graph, part, node);
             }
             None => {
                 units.of[id] = units.list.len();
@@ -67,6 +69,26 @@ impl Units {
             .filter(open)
             .find(|part| !operands.iter().any(|other| other != *part && self.needs(graph, *other, **part)))
             .copied()
+    }
+
+    /// Merges a part with those of the operands of `node`, one of its own, where all can be computed in one go.
+    fn merge(&mut self, graph: &Graph, part: usize, node: &Node) {
+        for operand in &node.operands {
+            let other = self.unit_of(graph, *operand);
+            let open = self.list[other].claimed && self.list[other].section == self.list[part].section;
+            if other == part || !open || self.past(graph, part, other) || self.past(graph, other, part) {
+                continue;
+            }
+            let moved = std::mem::take(&mut self.list[other].nodes);
+            moved.iter().for_each(|id| self.of[*id] = part);
+            self.list[part].nodes.extend(moved);
+            self.list[part].nodes.sort_unstable();
+        }
+    }
+
+    /// Whether a way leads from one unit to another through a third one.
+    fn past(&self, graph: &Graph, from: usize, to: usize) -> bool {
+        self.before(graph, to).any(|between| between != from && self.needs(graph, between, from))
     }
 
     /// Whether a unit is computed from `part`, directly or not.
@@ -114,6 +136,7 @@ impl Units {
         }
         let mut units: Vec<Option<Unit>> = self.list.into_iter().map(Some).collect();
         let mut sorted: Vec<Unit> = order.into_iter().filter_map(|unit| units[unit].take()).collect();
+        sorted.retain(|unit| !unit.nodes.is_empty());
         sorted.sort_by_key(|unit| unit.section);
         debug_assert!(sorted.iter().map(|unit| unit.nodes.len()).sum::<usize>() == graph.nodes.len());
         debug_assert!(sorted.iter().all(|unit| unit.nodes.is_sorted_by_key(|id| id.index())));

@@ -1,7 +1,7 @@
 //! Two targets that stand outside of the compiler and use its public interface only.
 //!
 //! [`blas`] hands matrix products to a library's `extern "C"` kernel. [`npu`] is a simulated accelerator with memory,
-//! a layout and instructions of its own. `symc-targets` is `symc` with both:
+//! a layout and instructions of its own. The program of this crate is `symc` with both:
 //!
 //! ```sh
 //! cargo run -p symshape-example-targets -- selfcheck m.onnx --dim N=1..64 --target npu,blas,cpu

@@ -115,7 +115,8 @@ fn an_accelerator_takes_what_it_can_by_steps_of_the_plan() {
     check_in_process("npu,cpu");
     let lowered = lowered(&known()[..1]);
     let steps = steps(&lowered);
-    assert_eq!(steps.iter().filter(|step| *step == "npu/npu_run").count(), 1, "{steps:?}");
+    // What comes before the softmax, and the difference within it.
+    assert_eq!(steps.iter().filter(|step| *step == "npu/npu_run").count(), 2, "{steps:?}");
     assert!(steps.contains(&"npu/npu_load".into()) && steps.contains(&"npu/npu_store".into()), "{steps:?}");
     // What passes between its steps lies in its own memory, which no kernel of the machine touches.
     let memory = lowered.program.buffers.iter().find(|(_, buffer)| buffer.name == "npu memory");
@@ -136,7 +137,8 @@ fn what_one_leaves_goes_to_the_next() {
     check_in_process("npu,blas,cpu");
     let steps = steps(&lowered(&known()));
     assert_eq!(steps.iter().filter(|step| *step == "blas/blas_sgemm").count(), 2, "{steps:?}");
-    assert_eq!(steps.iter().filter(|step| *step == "npu/npu_run").count(), 1, "{steps:?}");
+    // What comes before the softmax, and the difference within it.
+    assert_eq!(steps.iter().filter(|step| *step == "npu/npu_run").count(), 2, "{steps:?}");
     check_in_process("blas,npu,cpu");
 }
 
