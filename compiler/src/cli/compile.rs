@@ -6,6 +6,7 @@ use crate::{
     emit,
     error::{At, Result},
     kernel::{Policies, Space},
+    offload::Selection,
     partition,
     pipeline::{self, Artifact, Lowered},
     target::Target,
@@ -97,7 +98,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if args.threads == 0 {
         return Err(usage("--threads: at least 1"));
     }
-    let (beside, machine) = super::targets(args.target.as_deref())?;
+    let Selection { targets: beside, machine } = super::targets(args.target.as_deref())?;
     let target = Target::parse(machine, args.cpu.as_deref())?;
     let output = args.output.as_deref().map(|path| Ok((path, kind(path)?))).transpose()?;
     let is_source = output.is_some_and(|(_, kind)| kind == Kind::Source);

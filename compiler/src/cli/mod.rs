@@ -25,7 +25,7 @@ mod test;
 
 use crate::{
     error::Result,
-    offload::{self, Target},
+    offload::{self, Selection, Target},
 };
 use clap::{Parser, Subcommand, ValueEnum};
 use std::{
@@ -105,11 +105,12 @@ pub fn main_with(targets: Vec<Arc<dyn Target>>, allocations: fn() -> u64) -> Exi
 }
 
 /// The targets that `--target` asks for, and the name of the machine if it names one.
-fn targets(names: Option<&str>) -> Result<(Vec<Arc<dyn Target>>, Option<&str>)> {
+fn targets(names: Option<&str>) -> Result<Selection<'_>> {
     let known = TARGETS.get().map_or(&[][..], Vec::as_slice);
-    let (list, machine) = names.map_or(Ok((Vec::new(), None)), |names| offload::select(names, known))?;
+    let Selection { targets, machine } =
+        names.map_or(Ok(Selection::default()), |names| offload::select(names, known))?;
     let own = |name: &&str| !matches!(*name, "cpu" | "native") && *name != std::env::consts::ARCH;
-    Ok((list, machine.filter(own)))
+    Ok(Selection { targets, machine: machine.filter(own) })
 }
 
 /// Runs the command line; `allocations` counts the heap calls of this process so far.

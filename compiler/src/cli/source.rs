@@ -6,7 +6,7 @@ use crate::{
     error::{At, Error, ErrorKind, Result},
     graph::Graph,
     import::{self, Bound, ImportOptions},
-    offload::Targets,
+    offload::{Selection, Targets},
     pipeline,
 };
 use std::{
@@ -108,7 +108,7 @@ pub(super) fn load(path: &Path, contract: &Contract, targets: &Beside) -> Result
     let progress = Progress::new(format!("compiling {}", path.display()), 0);
     let start = Instant::now();
     let graph = graph(path, &contract.options(path)?)?;
-    let (beside, machine) = super::targets(targets.target.as_deref())?;
+    let Selection { targets: beside, machine } = super::targets(targets.target.as_deref())?;
     if let Some(machine) = machine {
         return Err(usage(format!("--target {machine}: models run on this machine; compile for others")));
     }

@@ -11,6 +11,12 @@ use std::collections::BTreeMap;
 /// What a target makes of a part in the new graph.
 type Lower<'a> = &'a mut dyn FnMut(&mut Part, &mut Graph) -> Result<Vec<Value>>;
 
+/// The nodes that read each value.
+type Readers = SecondaryMap<Value, Vec<NodeId>>;
+
+/// What stands for the old graph's values in the new one.
+type Moved = SecondaryMap<Value, Option<Value>>;
+
 /// Rebuilds `graph` unit by unit; `lower` puts the claimed ones into the new graph.
 ///
 /// # Errors
@@ -26,7 +32,7 @@ pub(super) fn replace(graph: &mut Graph, units: &[Unit], lower: Lower<'_>) -> Re
         ..Graph::default()
     };
     let readers = readers(&old);
-    let mut moved: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
+    let mut moved = Moved::new();
     for unit in units {
         match unit.claimed {
             true => part(&old, &mut new, unit, (&readers, &mut moved), lower)?,
@@ -45,21 +51,15 @@ pub(super) fn replace(graph: &mut Graph, units: &[Unit], lower: Lower<'_>) -> Re
     Ok(())
 }
 
-/// The nodes that read each value.
-fn readers(graph: &Graph) -> SecondaryMap<Value, Vec<NodeId>> {
-    let mut readers: SecondaryMap<Value, Vec<NodeId>> = SecondaryMap::new();
+fn readers(graph: &Graph) -> Readers {
+    let mut readers = Readers::new();
     for (id, node) in &graph.nodes {
         node.operands.iter().for_each(|operand| readers[*operand].push(id));
     }
     readers
 }
 
-fn copy(
-    old: &Graph,
-    new: &mut Graph,
-    id: NodeId,
-    moved: &mut SecondaryMap<Value, Option<Value>>,
-) -> Result<()> {
+fn copy(old: &Graph, new: &mut Graph, id: NodeId, moved: &mut Moved) -> Result<()> {
     let node = &old.nodes[id];
     let operands: Option<Vec<Value>> = node.operands.iter().map(|value| moved[*value]).collect();
     let operands = operands.ok_or_else(|| Error::internal("an operand is computed later"))?;
@@ -78,7 +78,7 @@ fn part(
     old: &Graph,
     new: &mut Graph,
     unit: &Unit,
-    (readers, moved): (&SecondaryMap<Value, Vec<NodeId>>, &mut SecondaryMap<Value, Option<Value>>),
+    (readers, moved): (&Readers, &mut Moved),
     lower: Lower<'_>,
 ) -> Result<()> {
     let title = title(old, unit);

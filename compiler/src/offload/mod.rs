@@ -219,22 +219,30 @@ fn owner<'t>(callee: &Callee, targets: &'t Targets) -> Option<&'t Arc<dyn Target
     targets.iter().find(|target| !callee.target.is_empty() && target.name() == callee.target)
 }
 
-/// The targets that a list of names such as `npu,x86_64` asks for, in its order, out of those that are `known`; and the
-/// name that is none of theirs, if there is one: that of the machine, which takes the rest and so stands last.
+/// What a list of names asks for.
+#[derive(Clone, Default)]
+pub struct Selection<'n> {
+    /// Targets in the order in which they are asked.
+    pub targets: Vec<Arc<dyn Target>>,
+    /// The name at the end that is none of theirs: that of the machine, which takes the rest.
+    pub machine: Option<&'n str>,
+}
+
+/// The targets that a list of names such as `npu,x86_64` asks for, out of those that are `known`.
 ///
 /// # Errors
 /// More names than one that no target has, or one that is not the last.
-pub fn select<'n>(names: &'n str, known: &Targets) -> Result<(Vec<Arc<dyn Target>>, Option<&'n str>)> {
+pub fn select<'n>(names: &'n str, known: &Targets) -> Result<Selection<'n>> {
     let words: Vec<&str> = names.split(',').map(str::trim).collect();
-    let mut list: Vec<Arc<dyn Target>> = Vec::new();
+    let mut selection = Selection::default();
     for (idx, word) in words.iter().enumerate() {
         match known.iter().find(|target| target.name() == *word) {
-            Some(target) if list.iter().any(|other| other.name() == *word) => {
+            Some(target) if selection.targets.iter().any(|other| other.name() == *word) => {
                 let what = format!("target {} is named twice", target.name());
                 return Err(Error::new(ErrorKind::Usage, what));
             }
-            Some(target) => list.push(target.clone()),
-            None if idx + 1 == words.len() => return Ok((list, Some(word))),
+            Some(target) => selection.targets.push(target.clone()),
+            None if idx + 1 == words.len() => selection.machine = Some(word),
             None => {
                 let names: Vec<&str> = known.iter().map(|target| target.name()).collect();
                 let what = match names.is_empty() {
@@ -245,5 +253,5 @@ pub fn select<'n>(names: &'n str, known: &Targets) -> Result<(Vec<Arc<dyn Target
             }
         }
     }
-    Ok((list, None))
+    Ok(selection)
 }

@@ -6,7 +6,7 @@ use symshape_compiler::{
     ErrorKind, Result,
     graph::{Graph, Node, Value, eval::eval},
     kernel::Control,
-    offload::{Part, Target, Targets, select},
+    offload::{Part, Selection, Target, Targets, select},
     partition::Count,
     pipeline::{self, Artifact, Lowered, Settings},
     tensor::Tensor,
@@ -89,7 +89,7 @@ fn assert_close(what: &str, got: &[f32], expected: &Tensor) {
 }
 
 fn check_in_process(names: &str) {
-    let (targets, machine) = select(names, &known()).expect("all known");
+    let Selection { targets, machine } = select(names, &known()).expect("all known");
     assert_eq!(machine, Some("cpu"));
     let model = pipeline::jit_on(&net(), &targets).expect("supported");
     let mut context = Context::new(&model).expect("memory");
@@ -163,7 +163,7 @@ fn partitions_keep_to_one_target() {
 #[test]
 fn names_are_those_of_targets_and_at_the_end_of_the_machine() {
     let names =
-        |text: &str| select(text, &known()).map(|(list, machine)| (list.len(), machine.map(String::from)));
+        |text: &str| select(text, &known()).map(|list| (list.targets.len(), list.machine.map(String::from)));
     assert_eq!(names("npu,blas,x86_64"), Ok((2, Some("x86_64".into()))));
     assert_eq!(names("npu"), Ok((1, None)));
     for (text, expected) in [
@@ -235,7 +235,7 @@ fn objects_are_linked_with_the_targets_functions() {
         ("npu,cpu", &["npu.c"][..]),
         ("npu,blas,cpu", &["npu.c", "blas.c"][..]),
     ] {
-        let (targets, _) = select(names, &known()).expect("all known");
+        let targets = select(names, &known()).expect("all known").targets;
         let lowered = lowered(&targets);
         let machine = symshape_compiler::target::Target::host().expect("a known machine");
         let compiled = pipeline::compile(&lowered, &machine, Artifact::Object).expect("supported");
