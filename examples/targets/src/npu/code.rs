@@ -21,8 +21,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// The register of a tensor that is loaded. Loads are counted first, so registers of instructions are written `%k`
-    /// until the listing is complete.
+    /// The register of a tensor that is loaded.
     pub(super) fn load(&mut self) -> usize {
         self.loads += 1;
         // Registers of loads have even names, those of instructions odd ones, until all are known.
@@ -42,7 +41,7 @@ impl Listing {
 
     /// The whole text.
     pub(super) fn text(&self, results: &[usize]) -> String {
-        let place = |name: usize| if name % 2 == 0 { name / 2 } else { self.loads + name / 2 };
+        let place = |name: usize| if name.is_multiple_of(2) { name / 2 } else { self.loads + name / 2 };
         let mut text = format!("loads {}\n", self.loads);
         for (tiles, line) in &self.lines {
             let mut words = line.split(' ');
