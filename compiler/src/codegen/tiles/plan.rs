@@ -26,6 +26,10 @@ const BLOCK_PART: (i64, i64) = (3, 8);
 /// A right factor of so many elements is read from beyond the second-level cache.
 const LARGE_B_ELEMS: i64 = 1 << 18;
 
+/// One of so many elements has left the second-level cache by the next call, whatever its size: the panels of a tile are
+/// worth asking for in time.
+const AHEAD_B_ELEMS: i64 = 1 << 16;
+
 /// Two panels so deep still fit the second-level cache together: what is asked for ahead does not drive out what all
 /// rows are multiplied with.
 const MOST_DEPTH_AHEAD: i64 = 3072;
@@ -152,8 +156,9 @@ pub(super) fn plan<'a>(
     let (shape, tallest) = (isa.shape(), super::tallest(isa, contract));
     let block_bytes = isa.caches().l2_bytes * BLOCK_PART.0 / BLOCK_PART.1;
     let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
-    let large = (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= LARGE_B_ELEMS);
-    let ahead = large && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
+    let has = |least: i64| (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= least);
+    let large = has(LARGE_B_ELEMS);
+    let ahead = has(AHEAD_B_ELEMS) && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
     let right_buffer = rhs_stream.origin.buffer;
     let cuts = match layout {
         None => cuts(&levels, rhs, &epilogue, &streams, &lhs, [lhs.origin.buffer, right_buffer]),
