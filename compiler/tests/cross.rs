@@ -16,7 +16,7 @@ use symshape_compiler::{
     target::Target,
     tensor::{Bytes, Tensor},
 };
-use symshape_runtime::{Context, TensorRef};
+use symshape_runtime::{Context, TensorRef, external::Function};
 
 /// Compiles `graph` for `triple` and links it with what its platform has.
 fn compile(graph: &Graph, (triple, level): (&str, &str), compiler: &str, emulator: &[&str]) -> Program {
@@ -25,7 +25,18 @@ fn compile(graph: &Graph, (triple, level): (&str, &str), compiler: &str, emulato
 }
 
 /// The same of kernels that were made already.
-fn link(lowered: &Lowered, (triple, level): (&str, &str), compiler: &str, emulator: &[&str]) -> Program {
+fn link(lowered: &Lowered, machine: (&str, &str), compiler: &str, emulator: &[&str]) -> Program {
+    link_with(lowered, machine, compiler, emulator, &[])
+}
+
+/// The same with C files of the tests' own.
+fn link_with(
+    lowered: &Lowered,
+    (triple, level): (&str, &str),
+    compiler: &str,
+    emulator: &[&str],
+    files: &[&str],
+) -> Program {
     let target = Target::parse(Some(triple), Some(level)).unwrap_or_else(|error| panic!("{triple}: {error}"));
     let name = &lowered.program.name;
     let compiled = pipeline::compile(lowered, &target, Artifact::Object)
@@ -33,7 +44,38 @@ fn link(lowered: &Lowered, (triple, level): (&str, &str), compiler: &str, emulat
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join(format!("{name}.h")), compiled.header).expect("a header");
     std::fs::write(folder.path().join(format!("{name}.o")), compiled.object).expect("an object");
-    Program::compile(folder, compiler, emulator, name, &format!("{name}.o"))
+    let object = format!("{name}.o");
+    Program::link(folder, compiler, emulator, name, &[&[object.as_str()], files].concat())
+}
+
+/// A model that calls a C function, which `c/acme.c` has.
+fn check_call(machine: (&str, &str), compiler: &str, emulator: &[&str]) {
+    let text = "graph acme {\n  symbol N = 1..5\n  input x: f32[N, 3]\n  \
+                %0 = call acme_soft {\"alpha\" = floats [1.5]} -> (f32[N, 3]) x\n  %1 = neg %0\n  output y = %1\n}\n";
+    let mut graph = graph::text::parse(text).expect("a graph");
+    graph.register(&|_| {
+        Some(Function::new(|call| {
+            let x = call.inputs[0].elems::<f32>().map_err(|_| 1)?;
+            let y = call.outputs[0].elems_mut::<f32>().map_err(|_| 2)?;
+            y.iter_mut().zip(x).for_each(|(y, x)| *y = 1.5 * x / (1.0 + x.abs()));
+            Ok(())
+        }))
+    });
+    let lowered = pipeline::lower(&graph).expect("supported");
+    let functions = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/acme.c");
+    let program = link_with(&lowered, machine, compiler, emulator, &[functions]);
+    for dims in models::bindings(&graph) {
+        let inputs = models::inputs(&graph, &dims);
+        let expected = graph::eval::eval(&graph, &inputs).expect("the function succeeds");
+        program.assert_gives(&format!("a call at {dims:?}"), &inputs, &expected);
+    }
+}
+
+#[test]
+#[ignore = "needs a cross compiler and qemu"]
+fn functions_of_the_user_are_called_there() {
+    check_call(("aarch64-unknown-linux-gnu", "aarch64"), "aarch64-linux-gnu-gcc", &["qemu-aarch64"]);
+    check_call(("riscv64gc-unknown-linux-gnu", "riscv64"), "riscv64-linux-gnu-gcc", &["qemu-riscv64"]);
 }
 
 fn check((triple, level): (&str, &str), compiler: &str, emulator: &[&str]) {
