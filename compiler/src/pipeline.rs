@@ -51,11 +51,19 @@ pub struct Settings {
     pub partitions: partition::Count,
     /// The orders in which partitions may run.
     pub policies: Policies,
+    /// The machine multiplies four bytes in one step, see [`Level::multiplies_bytes`](crate::target::Level).
+    pub multiplies_bytes: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { workers: WORKERS, partitions: partition::Count::None, policies: Policies::Serial }
+        Settings {
+            workers: WORKERS,
+            partitions: partition::Count::None,
+            policies: Policies::Serial,
+            // A machine that code can't be made for has no preferences.
+            multiplies_bytes: Target::host().is_ok_and(|host| host.multiplies_bytes()),
+        }
     }
 }
 
@@ -82,6 +90,7 @@ pub fn lower_on(graph: &Graph, targets: &Targets, settings: &Settings) -> Result
     let mut program = lower::lower(&graph).at(|| "lower")?;
     offload::passes(&mut program, KernelPhase::Lowered, targets)?;
     verify(&program).at(|| "lower")?;
+    program.multiplies_bytes = settings.multiplies_bytes;
     schedule::schedule(&mut program).at(|| "schedule")?;
     program.workers = settings.workers;
     offload::passes(&mut program, KernelPhase::Scheduled, targets)?;

@@ -120,6 +120,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
             Orders::Serial => Policies::Serial,
             Orders::Any => Policies::Any,
         },
+        multiplies_bytes: target.multiplies_bytes(),
     };
     let lowered = if args.grow {
         progress.say("looking for bounds");

@@ -64,6 +64,7 @@ pub(super) fn lane_type(dtype: DType) -> Option<Ty> {
         DType::I32 => Some(Ty::I32),
         DType::U8 => Some(Ty::U8),
         DType::I8 => Some(Ty::I8),
+        DType::I16 => Some(Ty::I16),
         DType::Bool => Some(Ty::Bool),
         _ => None,
     }
@@ -99,7 +100,7 @@ impl Binding<'_> {
         match inst {
             Inst::Const(scalar) => {
                 let bits = match scalar.dtype() {
-                    DType::I8 => scalar.as_i64() as u32,
+                    DType::I8 | DType::I16 => scalar.as_i64() as u32,
                     _ => scalar.bits() as u32,
                 };
                 body.push(Op::Const(bits), lane_type(scalar.dtype())?)

@@ -79,7 +79,8 @@ pub fn graph(source: &mut Source<'_>) -> Graph {
     let mut values = Vec::new();
     for i in 0..1 + source.below(3) {
         let shape = (0..source.below(4)).map(|_| dim(&g, source)).collect();
-        let dtype = source.pick(&[DType::F32, DType::F32, DType::I64, DType::F64, DType::Bool, DType::U8]);
+        let dtype =
+            source.pick(&[DType::F32, DType::F32, DType::I64, DType::F64, DType::Bool, DType::U8, DType::I8]);
         values.extend(g.input(&format!("x{i}"), dtype, shape));
     }
     for _ in 0..MAX_STEPS {
@@ -127,8 +128,17 @@ fn step(g: &mut Graph, x: Value, values: &[Value], source: &mut Source<'_>) -> R
         1 | 2 => binary(g, x, values, source),
         3 => select(g, x, values, source),
         4 => {
-            let dtype =
-                source.pick(&[DType::F32, DType::I64, DType::F64, DType::I32, DType::Bool, DType::F16]);
+            let dtype = source.pick(&[
+                DType::F32,
+                DType::I64,
+                DType::F64,
+                DType::I32,
+                DType::Bool,
+                DType::F16,
+                DType::U8,
+                DType::I8,
+                DType::I16,
+            ]);
             g.cast(dtype, x)
         }
         5 => {

@@ -447,6 +447,8 @@ pub struct Program {
     pub facts: Facts,
     /// All memory.
     pub buffers: PrimaryMap<BufferId, Buffer>,
+    /// The machine multiplies four bytes in one step, which it prefers to anything cleverer.
+    pub multiplies_bytes: bool,
     /// Copies of each scratch buffer: how many shares of a kernel that uses any may run at once. Zero means one.
     pub workers: u32,
     /// The inputs in order.

@@ -82,6 +82,11 @@ impl Level {
         !matches!(self, Level::X86V2)
     }
 
+    /// Whether four products of bytes are one step.
+    pub const fn multiplies_bytes(self) -> bool {
+        matches!(self, Level::X86V4Vnni)
+    }
+
     /// Whether this level is one of the architecture's.
     fn is_of(self, architecture: Architecture) -> bool {
         match self {
@@ -180,6 +185,11 @@ impl Target {
         }
         let level = levels.remove(0);
         Ok(Target { triple, level, wider: levels })
+    }
+
+    /// Whether any of its levels multiplies bytes, see [`Level::multiplies_bytes`].
+    pub fn multiplies_bytes(&self) -> bool {
+        self.wider.iter().chain([&self.level]).any(|level| level.multiplies_bytes())
     }
 
     /// The code generator for this target.

@@ -42,24 +42,27 @@ fn dtype(ty: Ty) -> DType {
         Ty::I32 => DType::I32,
         Ty::U8 => DType::U8,
         Ty::I8 => DType::I8,
+        Ty::I16 => DType::I16,
         Ty::Bool => DType::Bool,
     }
 }
 
 /// Values of a type as bits: all of one byte, and around the limits of those.
 fn values(ty: Ty) -> Vec<u32> {
-    let numbers = (-300..300).map(|n| n as f32 * 0.75).chain([0.0, -0.0, f32::NAN, f32::INFINITY, 3e9, -3e9]);
+    let special = [0.0, -0.0, f32::NAN, f32::INFINITY, 3e9, -3e9, 32767.6, -32768.9, 40000.0];
+    let numbers = (-300..300).map(|n| n as f32 * 0.75).chain(special);
     match ty {
         Ty::F32 => numbers.map(f32::to_bits).collect(),
-        Ty::I32 => (-300..300).chain([i32::MAX, i32::MIN]).map(|n| n as u32).collect(),
+        Ty::I32 => (-300..300).chain([i32::MAX, i32::MIN, 32768, -32769]).map(|n| n as u32).collect(),
         Ty::U8 | Ty::I8 => (0..256).collect(),
+        Ty::I16 => (0..1 << 16).step_by(37).collect(),
         Ty::Bool => [0, 1].repeat(40),
     }
 }
 
 #[test]
 fn conversions_are_those_of_the_definition() {
-    let types = [Ty::F32, Ty::I32, Ty::U8, Ty::I8, Ty::Bool];
+    let types = [Ty::F32, Ty::I32, Ty::U8, Ty::I8, Ty::I16, Ty::Bool];
     for (isa, fma) in isas() {
         for (from, to) in types.iter().flat_map(|from| types.map(|to| (*from, to))) {
             let (size, bytes) = (dtype(from).size_bytes(), dtype(to).size_bytes());
@@ -105,6 +108,7 @@ fn number(from: Narrow, byte: u8) -> i32 {
     match from {
         Narrow::U8 => i32::from(byte),
         Narrow::I8 => i32::from(byte as i8),
+        Narrow::I16 => unreachable!("rows are of bytes"),
     }
 }
 

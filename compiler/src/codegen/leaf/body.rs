@@ -7,7 +7,7 @@
 use super::{math, memory};
 use crate::codegen::vector::{
     Builder,
-    code::{Mask, MaskOp, Op1, Op2, Vector},
+    code::{Mask, MaskOp, Op1, Op2, ShiftOp, Vector},
 };
 use crate::scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
 
@@ -22,6 +22,8 @@ pub enum Ty {
     U8,
     /// An integer in -128..128.
     I8,
+    /// An integer in -32768..32768.
+    I16,
     /// A truth value.
     Bool,
 }
@@ -145,17 +147,34 @@ impl Body {
         }
     }
 
+    /// By how far a constant shifts.
+    fn distance(&self, reg: u32) -> Option<u8> {
+        match self.insts[reg as usize] {
+            (Op::Const(bits), Ty::I32) if bits < 32 => Some(bits as u8),
+            _ => None,
+        }
+    }
+
+    /// The exponent of a constant that is a power of two.
+    fn power_of_two(&self, reg: u32) -> Option<u8> {
+        match self.insts[reg as usize] {
+            (Op::Const(bits), Ty::I32) if bits.is_power_of_two() => Some(bits.trailing_zeros() as u8),
+            _ => None,
+        }
+    }
+
     fn supports(&self, op: Op, ty: Ty) -> bool {
         match op {
             Op::Unary(op, x) => supports_unary(op, self.ty(x)),
             Op::Binary(BinaryOp::Pow, _, y) => ty == Ty::F32 && self.constant(y).is_some_and(is_easy_power),
+            Op::Binary(BinaryOp::Shr, x, y) => self.ty(x) == Ty::I32 && self.distance(y).is_some(),
             Op::Binary(op, x, _) => supports_binary(op, self.ty(x)),
             Op::Compare(_, x, _) => self.ty(x) != Ty::Bool,
             Op::Select(_, x, _) => self.ty(x) != Ty::Bool,
             Op::Reduce(op, x, _) => match self.ty(x) {
                 Ty::F32 => true,
                 Ty::I32 => op != ReduceOp::Prod,
-                Ty::U8 | Ty::I8 => matches!(op, ReduceOp::Min | ReduceOp::Max),
+                Ty::U8 | Ty::I8 | Ty::I16 => matches!(op, ReduceOp::Min | ReduceOp::Max),
                 Ty::Bool => false,
             },
             Op::Set(_, x) => matches!(self.ty(x), Ty::F32 | Ty::I32),
@@ -262,6 +281,14 @@ impl Body {
             Op::Binary(op, x, y) if ty == Ty::Bool => {
                 return truth_binary(b, op, at(x).truth(), at(y).truth());
             }
+            Op::Binary(BinaryOp::Shr, x, y) => {
+                let by = self.distance(y).expect("refused when the body was made");
+                b.shift(ShiftOp::RightSigned, at(x).lanes(), by)
+            }
+            Op::Binary(BinaryOp::Mul, x, y) if ty == Ty::I32 && self.power_of_two(y).is_some() => {
+                let by = self.power_of_two(y).expect("just asked");
+                b.shift(ShiftOp::Left, at(x).lanes(), by)
+            }
             Op::Binary(op, x, y) if ty != Ty::F32 => int_binary(b, op, at(x).lanes(), at(y).lanes()),
             Op::Binary(op, x, y) => self.float_binary(b, op, (x, at(x).lanes()), (y, at(y).lanes())),
             Op::Compare(op, x, y) => return Value::Truth(self.compare(b, op, self.ty(x), at(x), at(y))),
@@ -339,7 +366,7 @@ fn supports_unary(op: UnaryOp, ty: Ty) -> bool {
         ),
         Ty::I32 => matches!(op, Neg | Abs | Floor | Ceil | Round | Trunc | Not),
         // What leaves the range would have to be wrapped.
-        Ty::U8 | Ty::I8 => matches!(op, Floor | Ceil | Round | Trunc),
+        Ty::U8 | Ty::I8 | Ty::I16 => matches!(op, Floor | Ceil | Round | Trunc),
         Ty::Bool => op == Not,
     }
 }
@@ -349,7 +376,7 @@ fn supports_binary(op: BinaryOp, ty: Ty) -> bool {
     match ty {
         Ty::F32 => matches!(op, Add | Sub | Mul | Div | Min | Max),
         Ty::I32 => matches!(op, Add | Sub | Mul | Min | Max | And | Or | Xor),
-        Ty::U8 | Ty::I8 => matches!(op, Min | Max | And | Or | Xor),
+        Ty::U8 | Ty::I8 | Ty::I16 => matches!(op, Min | Max | And | Or | Xor),
         Ty::Bool => matches!(op, And | Or | Xor),
     }
 }
@@ -380,7 +407,7 @@ fn constant_truth(b: &mut Builder, value: bool) -> Value {
 fn unary(b: &mut Builder, op: UnaryOp, ty: Ty, x: Value) -> Value {
     match ty {
         Ty::Bool => Value::Truth(math::not(b, x.truth())),
-        Ty::I32 | Ty::U8 | Ty::I8 => Value::Lanes(int_unary(b, op, x.lanes())),
+        Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16 => Value::Lanes(int_unary(b, op, x.lanes())),
         Ty::F32 => match op {
             UnaryOp::IsNan => Value::Truth(math::is_nan(b, x.lanes())),
             UnaryOp::IsInf => Value::Truth(math::is_inf(b, x.lanes())),
@@ -459,23 +486,26 @@ fn cast(b: &mut Builder, from: Ty, to: Ty, x: Value) -> Value {
         (Ty::F32, Ty::I32) => Value::Lanes(math::to_int(b, x.lanes())),
         (Ty::F32, Ty::U8) => Value::Lanes(math::to_byte(b, x.lanes(), 0.0, 255.0)),
         (Ty::F32, Ty::I8) => Value::Lanes(math::to_byte(b, x.lanes(), -128.0, 127.0)),
-        (Ty::I32 | Ty::I8, Ty::U8) | (Ty::I32 | Ty::U8, Ty::I8) => {
+        (Ty::F32, Ty::I16) => Value::Lanes(math::to_byte(b, x.lanes(), -32768.0, 32767.0)),
+        (Ty::I32 | Ty::I8 | Ty::I16, Ty::U8) | (Ty::I32 | Ty::U8 | Ty::I16, Ty::I8) | (Ty::I32, Ty::I16) => {
             Value::Lanes(memory::wrapped(b, x.lanes(), to))
         }
-        (Ty::I32 | Ty::U8 | Ty::I8, Ty::F32) => Value::Lanes(b.op1(Op1::ToFloat, x.lanes())),
-        (Ty::Bool, Ty::F32 | Ty::I32 | Ty::U8 | Ty::I8) => {
+        (Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16, Ty::F32) => Value::Lanes(b.op1(Op1::ToFloat, x.lanes())),
+        (Ty::Bool, Ty::F32 | Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16) => {
             let one = if to == Ty::F32 { 1f32.to_bits() } else { 1 };
             let (one, zero) = (b.bits(one), b.bits(0));
             Value::Lanes(b.select(x.truth(), one, zero))
         }
-        (Ty::F32 | Ty::I32 | Ty::U8 | Ty::I8, Ty::Bool) => {
+        (Ty::F32 | Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16, Ty::Bool) => {
             let zero = b.bits(0);
             Value::Truth(match from {
                 Ty::F32 => b.compare(CompareOp::Ne, x.lanes(), zero),
                 _ => b.compare_int(CompareOp::Ne, x.lanes(), zero),
             })
         }
-        (Ty::U8 | Ty::I8, Ty::I32)
+        (Ty::U8 | Ty::I8 | Ty::I16, Ty::I32)
+        | (Ty::U8 | Ty::I8, Ty::I16)
+        | (Ty::I16, Ty::I16)
         | (Ty::F32, Ty::F32)
         | (Ty::I32, Ty::I32)
         | (Ty::U8, Ty::U8)

@@ -1,7 +1,7 @@
-//! Elements of streams in memory as lanes, and back, whatever their width: 32 bits, or a byte that a lane extends.
+//! Elements of streams in memory as lanes, and back, whatever their width: 32 bits, or fewer that a lane extends.
 //!
-//! There are no masked loads and stores of bytes on every ISA, and none of bytes that lie apart. Where the whole vector
-//! of bytes is not there, they go by way of the leaf's own memory, so no other byte is touched.
+//! There are no masked loads and stores of narrow elements on every ISA, and none of such that lie apart. Where the whole
+//! vector of them is not there, they go by way of the leaf's own memory, so no other byte is touched.
 
 use super::body::Ty;
 use crate::{
@@ -12,18 +12,24 @@ use crate::{
     scalar::CompareOp,
 };
 
-/// The byte that an element of this type is in memory, if it is one.
+/// What an element of this type is in memory, if it is narrower than a lane.
 fn narrow(ty: Ty) -> Option<Narrow> {
     match ty {
         Ty::F32 | Ty::I32 => None,
         Ty::U8 | Ty::Bool => Some(Narrow::U8),
         Ty::I8 => Some(Narrow::I8),
+        Ty::I16 => Some(Narrow::I16),
     }
 }
 
 /// Bytes of an element in memory.
 pub(super) fn elem_bytes(ty: Ty) -> usize {
-    if narrow(ty).is_some() { 1 } else { 4 }
+    narrow(ty).map_or(4, Narrow::bytes)
+}
+
+/// How one element is read and written as an integer.
+fn width(narrow: Narrow) -> Width {
+    if narrow == Narrow::I16 { Width::I16 } else { Width::U8 }
 }
 
 /// All lanes from consecutive elements.
@@ -37,10 +43,10 @@ pub(super) fn load(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
 /// The first `n` lanes from consecutive elements; the others are anything.
 pub(super) fn load_first(b: &mut Builder, mem: Mem, ty: Ty, n: Int, mask: Mask) -> Vector {
     let Some(narrow) = narrow(ty) else { return b.load_first(mem, n, mask) };
-    let place = b.bytes();
+    let (place, size) = (b.bytes(), narrow.bytes());
     let lanes = b.lanes() as i32;
-    b.when(CompareOp::Ge, n, lanes, |b| copy_bytes(b, mem, place.into(), lanes as usize));
-    b.when(CompareOp::Lt, n, lanes, |b| copy_rest(b, mem, place.into(), n));
+    b.when(CompareOp::Ge, n, lanes, |b| copy_bytes(b, mem, place.into(), lanes as usize * size));
+    b.when(CompareOp::Lt, n, lanes, |b| copy_rest(b, mem, place.into(), n, size));
     b.load_narrow(place, narrow)
 }
 
@@ -65,8 +71,8 @@ pub(super) fn load_lanes(b: &mut Builder, places: Vec<Mem>, ty: Ty) -> Vector {
     let Some(narrow) = narrow(ty) else { return b.load_lanes(places) };
     let place = b.bytes();
     for (lane, mem) in places.into_iter().enumerate() {
-        let byte = b.load_int(mem, Width::U8);
-        b.store_int(Mem::from(place).plus(lane), byte, Width::U8);
+        let elem = b.load_int(mem, width(narrow));
+        b.store_int(Mem::from(place).plus(lane * narrow.bytes()), elem, width(narrow));
     }
     b.load_narrow(place, narrow)
 }
@@ -75,20 +81,18 @@ pub(super) fn load_lanes(b: &mut Builder, places: Vec<Mem>, ty: Ty) -> Vector {
 pub(super) fn store(b: &mut Builder, mem: Mem, ty: Ty, value: Vector) {
     match narrow(ty) {
         None => b.store(mem, value),
-        Some(_) => b.store_narrow(mem, value),
+        Some(narrow) => b.store_narrow(mem, value, narrow),
     }
 }
 
 /// The first `n` lanes to consecutive elements.
 pub(super) fn store_first(b: &mut Builder, mem: Mem, ty: Ty, value: Vector, n: Int, mask: Mask) {
-    if narrow(ty).is_none() {
-        return b.store_first(mem, value, n, mask);
-    }
-    let place = b.bytes();
-    b.store_narrow(place, value);
+    let Some(narrow) = narrow(ty) else { return b.store_first(mem, value, n, mask) };
+    let (place, size) = (b.bytes(), narrow.bytes());
+    b.store_narrow(place, value, narrow);
     let lanes = b.lanes() as i32;
-    b.when(CompareOp::Ge, n, lanes, |b| copy_bytes(b, place.into(), mem, lanes as usize));
-    b.when(CompareOp::Lt, n, lanes, |b| copy_rest(b, place.into(), mem, n));
+    b.when(CompareOp::Ge, n, lanes, |b| copy_bytes(b, place.into(), mem, lanes as usize * size));
+    b.when(CompareOp::Lt, n, lanes, |b| copy_rest(b, place.into(), mem, n, size));
 }
 
 /// Lane 0.
@@ -101,22 +105,21 @@ pub(super) fn store_one(b: &mut Builder, mem: Mem, ty: Ty, value: Vector) {
 
 /// Lane by lane, as many as there are places.
 pub(super) fn store_lanes(b: &mut Builder, places: Vec<Mem>, ty: Ty, value: Vector) {
-    if narrow(ty).is_none() {
-        return b.store_lanes(places, value);
-    }
+    let Some(narrow) = narrow(ty) else { return b.store_lanes(places, value) };
     let place = b.bytes();
-    b.store_narrow(place, value);
+    b.store_narrow(place, value, narrow);
     for (lane, mem) in places.into_iter().enumerate() {
-        let byte = b.load_int(Mem::from(place).plus(lane), Width::U8);
-        b.store_int(mem, byte, Width::U8);
+        let elem = b.load_int(Mem::from(place).plus(lane * narrow.bytes()), width(narrow));
+        b.store_int(mem, elem, width(narrow));
     }
 }
 
-/// The lowest byte of each lane, extended as the type says.
+/// The low end of each lane, extended as the type says.
 pub(super) fn wrapped(b: &mut Builder, value: Vector, ty: Ty) -> Vector {
-    let up = b.shift(ShiftOp::Left, value, 24);
-    let down = if ty == Ty::I8 { ShiftOp::RightSigned } else { ShiftOp::Right };
-    b.shift(down, up, 24)
+    let distance = 32 - 8 * elem_bytes(ty) as u8;
+    let up = b.shift(ShiftOp::Left, value, distance);
+    let down = if ty == Ty::U8 { ShiftOp::Right } else { ShiftOp::RightSigned };
+    b.shift(down, up, distance)
 }
 
 /// A constant number of bytes, a multiple of 4.
@@ -128,19 +131,21 @@ fn copy_bytes(b: &mut Builder, from: Mem, to: Mem, bytes: usize) {
     }
 }
 
-/// The first `n` bytes, which are fewer than lanes.
-fn copy_rest(b: &mut Builder, from: Mem, to: Mem, n: Int) {
+/// The first `n` elements of so many bytes, which are fewer than lanes.
+fn copy_rest(b: &mut Builder, from: Mem, to: Mem, n: Int, size: usize) {
     let (from, to) = (b.address(from), b.address(to));
     let lanes = b.lanes();
-    for bytes in [8, 4, 2, 1].into_iter().filter(|bytes| *bytes < lanes) {
-        let part = b.int_op(IntOp::And, n, bytes as i32);
+    for elems in [8, 4, 2, 1].into_iter().filter(|elems| *elems < lanes) {
+        let part = b.int_op(IntOp::And, n, elems as i32);
         b.when(CompareOp::Ne, part, 0, |b| {
-            let (width, times) = match bytes {
-                8 => (Width::I64, 1),
-                4 => (Width::I32, 1),
-                _ => (Width::U8, bytes),
+            let bytes = elems * size;
+            let (width, step) = match bytes {
+                8 | 16 => (Width::I64, 8),
+                4 => (Width::I32, 4),
+                _ if size == 2 => (Width::I16, 2),
+                _ => (Width::U8, 1),
             };
-            for at in 0..times {
+            for at in (0..bytes).step_by(step) {
                 let word = b.load_int(Mem::from(from).plus(at), width);
                 b.store_int(Mem::from(to).plus(at), word, width);
             }

@@ -47,11 +47,19 @@ pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
     let from = match dtype(contract.lhs.buffer) {
         DType::U8 => Narrow::U8,
         DType::I8 => Narrow::I8,
+        DType::I16 => Narrow::I16,
         _ => return None,
     };
-    let room = contract.room.filter(|_| contract.dtype == DType::I32 && width as usize == PANEL)?;
+    let packed = matches!(dtype(buffer), DType::U8 | DType::I8 | DType::I16);
+    (contract.dtype == DType::I32 && packed && width as usize == PANEL).then_some(())?;
+    // What is not laid out needs no room.
+    let room = match from {
+        Narrow::I16 => contract.lhs.buffer,
+        Narrow::U8 | Narrow::I8 => contract.room?,
+    };
     let depth: i64 = contract.k.iter().map(|axis| axis.extent.as_i64()).product::<Option<_>>()?;
-    let product = match f.unit.vector_isa().shape().quads && dtype(buffer) == DType::I8 {
+    let product = match f.unit.vector_isa().shape().quads && dtype(buffer) == DType::I8 && from != Narrow::I16
+    {
         true => Product::Quads,
         false => Product::Pairs,
     };
@@ -69,10 +77,25 @@ fn groups(product: Product, depth: i64) -> i64 {
 }
 
 impl Layout {
-    /// Whether rows can be read as they lie: groups of four bytes without a sign, none of them cut off.
+    /// Whether rows can be read as they lie: groups of four bytes without a sign or of two numbers of 16 bits, none of them
+    /// cut off.
     pub(super) fn reads(&self, (extent, step, _): &(Dim, Dim, Dim)) -> bool {
-        let whole = extent.as_i64().is_some_and(|extent| extent % 4 == 0);
-        self.product == Product::Quads && self.from == Narrow::U8 && step.as_i64() == Some(1) && whole
+        let group = match (self.product, self.from) {
+            (Product::Quads, Narrow::U8) => 4,
+            (Product::Pairs, Narrow::I16) => 2,
+            _ => return false,
+        };
+        step.as_i64() == Some(1) && extent.as_i64().is_some_and(|extent| extent % group == 0)
+    }
+
+    /// Whether rows must be as they lie, since nothing lays them out.
+    pub(super) fn is_ready(&self) -> bool {
+        self.from == Narrow::I16
+    }
+
+    /// Bytes of a number of the left factor.
+    pub(super) fn number_bytes(&self) -> i64 {
+        self.from.bytes() as i64
     }
 
     /// Elements for so many numbers of a row.
@@ -103,7 +126,7 @@ impl Layout {
             (Product::Quads, Narrow::U8) => {
                 unit.constant_as(&format!("const_{buffer}_quads"), || quads(tensor, depth, 0))
             }
-            (Product::Quads, Narrow::I8) => {
+            (Product::Quads, Narrow::I8 | Narrow::I16) => {
                 unit.constant_as(&format!("const_{buffer}_shifted"), || quads(tensor, depth, 128))
             }
             _ => unit.constant_as(&format!("const_{buffer}_pairs"), || pairs(tensor, depth)),

@@ -140,6 +140,7 @@ pub(super) fn plan<'a>(
     }
     let is_direct = layout.as_ref().is_some_and(|layout| layout.reads(&levels[0]));
     let (lhs, levels, left) = match &layout {
+        Some(layout) if !is_direct && layout.is_ready() => return None,
         Some(layout) if is_direct => {
             levels[0] = (layout.grouped(&levels[0].0), Dim::one(), Dim::zero());
             (lhs, levels, None)
@@ -180,9 +181,9 @@ pub(super) fn plan<'a>(
         scalars,
         epilogue,
         cuts,
+        a_bytes: layout.as_ref().filter(|_| is_direct).map_or(4, Layout::number_bytes),
         layout,
         left,
-        a_bytes: if is_direct { 1 } else { 4 },
     })
 }
 

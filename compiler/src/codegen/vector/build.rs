@@ -279,10 +279,10 @@ impl Builder {
         dst
     }
 
-    /// The lowest byte of each lane to memory.
-    pub fn store_narrow(&mut self, mem: impl Into<Mem>, src: Vector) {
+    /// The low end of each lane to memory.
+    pub fn store_narrow(&mut self, mem: impl Into<Mem>, src: Vector, narrow: Narrow) {
         let temp = self.vector();
-        self.push(Step::StoreNarrow(mem.into(), src, temp));
+        self.push(Step::StoreNarrow(mem.into(), src, temp, narrow));
     }
 
     /// An integer to memory.

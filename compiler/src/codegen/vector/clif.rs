@@ -288,7 +288,8 @@ impl Ctx<'_> {
                 self.set(*dst, value);
             }
             Step::LoadNarrow(dst, mem, narrow) => {
-                let value = self.load(types::I32, *mem);
+                let dtype = if *narrow == Narrow::I16 { types::I64 } else { types::I32 };
+                let value = self.load(dtype, *mem);
                 self.extend(*dst, value, *narrow);
             }
             Step::LoadHalves(dst, mem, narrow) => {
@@ -298,19 +299,21 @@ impl Ctx<'_> {
                 let value = match narrow {
                     Narrow::U8 => self.b.ins().uwiden_low(value),
                     Narrow::I8 => self.b.ins().swiden_low(value),
+                    Narrow::I16 => unreachable!("16 bits are half a lane already"),
                 };
                 self.set(*dst, value);
             }
             Step::BroadcastNarrow(dst, mem, narrow) => {
-                let value = self.load(types::I8, *mem);
+                let dtype = if *narrow == Narrow::I16 { types::I16 } else { types::I8 };
+                let value = self.load(dtype, *mem);
                 let value = match narrow {
                     Narrow::U8 => self.b.ins().uextend(types::I32, value),
-                    Narrow::I8 => self.b.ins().sextend(types::I32, value),
+                    Narrow::I8 | Narrow::I16 => self.b.ins().sextend(types::I32, value),
                 };
                 let value = self.b.ins().splat(types::I32X4, value);
                 self.set(*dst, value);
             }
-            Step::StoreNarrow(mem, src, _) => self.store_narrow(*mem, *src),
+            Step::StoreNarrow(mem, src, _, narrow) => self.store_narrow(*mem, *src, *narrow),
             Step::Store(mem, src) => {
                 let value = self.vector(*src);
                 self.store(*mem, value);
@@ -329,25 +332,38 @@ impl Ctx<'_> {
         }
     }
 
-    /// Four bytes as lanes.
-    fn extend(&mut self, dst: Vector, bytes: Value, narrow: Narrow) {
-        let value = self.b.ins().scalar_to_vector(types::I32X4, bytes);
-        let value = self.as_type(types::I8X16, value);
+    /// Four narrow integers as lanes.
+    fn extend(&mut self, dst: Vector, packed: Value, narrow: Narrow) {
+        let wide = if narrow == Narrow::I16 { types::I64X2 } else { types::I32X4 };
+        let value = self.b.ins().scalar_to_vector(wide, packed);
         let value = match narrow {
             Narrow::U8 => {
-                let wide = self.b.ins().uwiden_low(value);
+                let bytes = self.as_type(types::I8X16, value);
+                let wide = self.b.ins().uwiden_low(bytes);
                 self.b.ins().uwiden_low(wide)
             }
             Narrow::I8 => {
-                let wide = self.b.ins().swiden_low(value);
+                let bytes = self.as_type(types::I8X16, value);
+                let wide = self.b.ins().swiden_low(bytes);
                 self.b.ins().swiden_low(wide)
+            }
+            Narrow::I16 => {
+                let halves = self.as_type(types::I16X8, value);
+                self.b.ins().swiden_low(halves)
             }
         };
         self.set(dst, value);
     }
 
-    fn store_narrow(&mut self, mem: Mem, src: Vector) {
-        let (value, low) = (self.ints_of(src), self.constant(types::I32X4, [255; LANES]));
+    fn store_narrow(&mut self, mem: Mem, src: Vector, narrow: Narrow) {
+        let value = self.ints_of(src);
+        if narrow == Narrow::I16 {
+            let value = self.b.ins().snarrow(value, value);
+            let value = self.as_type(types::I64X2, value);
+            let value = self.b.ins().extractlane(value, 0);
+            return self.store(mem, value);
+        }
+        let low = self.constant(types::I32X4, [255; LANES]);
         let value = self.b.ins().band(value, low);
         let value = self.b.ins().unarrow(value, value);
         let value = self.b.ins().unarrow(value, value);

@@ -72,13 +72,25 @@ pub enum Width {
     I8,
 }
 
-/// An integer of one byte, as it lies in memory.
+/// An integer that is narrower than a lane, as it lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Narrow {
-    /// Without a sign.
+    /// A byte without a sign.
     U8,
-    /// With a sign.
+    /// A byte with a sign.
     I8,
+    /// 16 bits with a sign.
+    I16,
+}
+
+impl Narrow {
+    /// Its bytes.
+    pub fn bytes(self) -> usize {
+        match self {
+            Narrow::U8 | Narrow::I8 => 1,
+            Narrow::I16 => 2,
+        }
+    }
 }
 
 /// Lane by lane arithmetic on two vectors.
@@ -201,14 +213,15 @@ pub enum Step {
     LoadOne(Vector, Mem),
     /// One 32-bit element in all lanes.
     Broadcast(Vector, Mem),
-    /// As many bytes as there are lanes, each extended to a lane.
+    /// As many narrow integers as there are lanes, each extended to a lane.
     LoadNarrow(Vector, Mem, Narrow),
     /// Twice as many bytes as there are lanes, each extended to half a lane.
     LoadHalves(Vector, Mem, Narrow),
-    /// One byte, extended, in all lanes.
+    /// One narrow integer, extended, in all lanes.
     BroadcastNarrow(Vector, Mem, Narrow),
-    /// The lowest byte of each lane to consecutive memory; the second register is clobbered.
-    StoreNarrow(Mem, Vector, Vector),
+    /// The low end of each lane, so many bits, to consecutive memory; the second register is clobbered. Where 16 bits are
+    /// stored, lanes must be in their range.
+    StoreNarrow(Mem, Vector, Vector, Narrow),
     /// All lanes to consecutive memory.
     Store(Mem, Vector),
     /// The first `n` lanes, see `LoadFirst`.

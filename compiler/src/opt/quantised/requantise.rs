@@ -113,7 +113,20 @@ fn narrowed(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
     let Some(inner) = bound(new, inner, BinaryOp::Max, &|bound| bound <= lo) else { return Ok(None) };
     match requantised(new, inner, to)? {
         Some(stored) => Ok(Some(stored)),
-        None => new.cast(to, inner).map(Some),
+        None => {
+            let inner = without_zero(new, inner);
+            new.cast(to, inner).map(Some)
+        }
+    }
+}
+
+/// `x` of `x + 0`: the sign of a zero is lost in what integers it becomes.
+fn without_zero(graph: &Graph, value: Value) -> Value {
+    let is_zero = |value: Value| number(graph, value).is_some_and(|number| number.as_f64() == 0.0);
+    match binary(graph, value) {
+        Some((BinaryOp::Add, x, y)) if is_zero(y) => x,
+        Some((BinaryOp::Add, x, y)) if is_zero(x) => y,
+        _ => value,
     }
 }
 

@@ -87,11 +87,16 @@ pub(super) fn write(
     let share = is_divided.then(|| Axis { var: names.fresh(), extent: Dim::from(2) });
     let columns = convolution.columns / if is_divided { 2 } else { 1 };
     let points = (form.inputs() * form.inputs()) as i64;
-    let mut room = |name: &str, channels: i64| {
+    let mut room = |name: &str, channels: i64, dtype: DType| {
         let elems = Dim::from(points * most_tiles * channels);
-        program.buffers.push(Buffer { name: name.into(), dtype: DType::F32, elems, space: Space::Scratch })
+        program.buffers.push(Buffer { name: name.into(), dtype, elems, space: Space::Scratch })
     };
-    let (inputs, products) = (room("tiles of inputs", convolution.channels), room("products", columns));
+    let (narrow, wide) = match convolution.is_whole {
+        true => (DType::I16, DType::I32),
+        false => (DType::F32, DType::F32),
+    };
+    let inputs = room("tiles of inputs", convolution.channels, narrow);
+    let products = room("products", columns, wide);
     let mut writer =
         Writer { convolution, form, facts, across, most_tiles, columns, share, inputs, products, filters };
     writer.share.iter().for_each(|axis| writer.facts.declare_index(&axis.var, &axis.extent));
@@ -242,7 +247,14 @@ impl Writer<'_> {
                 let [y, x] = [(0, i), (1, j)]
                     .map(|(axis, k)| (&tile.corner[axis] + k as i64) * &convolution.steps[axis]);
                 let at = tile.facts.simplify(&(&origin + y + x + Dim::from(&channel.var)));
-                exists.then(|| code.push(Inst::Load(Access { buffer: convolution.input.buffer, at })))
+                let load = Inst::Load(Access { buffer: convolution.input.buffer, at });
+                exists.then(|| {
+                    let loaded = code.push(load);
+                    match convolution.is_whole {
+                        true => code.push(Inst::Cast(DType::I32, loaded)),
+                        false => loaded,
+                    }
+                })
             };
             let loaded: Vec<Option<Reg>> = (0..inputs).map(load).collect();
             columns.push(self.form.change_inputs(&mut code, &loaded));
@@ -250,7 +262,11 @@ impl Writer<'_> {
         for i in 0..inputs {
             let row: Vec<Option<Reg>> = columns.iter().map(|column| column[i]).collect();
             for (j, value) in self.form.change_inputs(&mut code, &row).into_iter().enumerate() {
-                let value = value.unwrap_or_else(|| code.push(Inst::Const(crate::scalar::Scalar::f32(0.0))));
+                let value = value.unwrap_or_else(|| code.push(Inst::Const(self.form.number(0.0))));
+                let value = match convolution.is_whole {
+                    true => code.push(Inst::Cast(DType::I16, value)),
+                    false => value,
+                };
                 let at = self.place(tile, i * inputs + j, convolution.channels, &channel.var);
                 code.push(Inst::Store(Access { buffer: self.inputs, at }, value));
             }
@@ -284,7 +300,7 @@ impl Writer<'_> {
                 base: Dim::from(&point) * point_elems + share * (channels * self.columns),
                 width: self.convolution.panel_width() as u32,
             },
-            dtype: DType::F32,
+            dtype: if self.convolution.is_whole { DType::I32 } else { DType::F32 },
             room: None,
             epilogue,
         };
@@ -309,6 +325,7 @@ impl Writer<'_> {
         for i in 0..height {
             let row: Vec<Reg> = columns.iter().map(|column| column[i]).collect();
             for (j, sum) in self.form.change_outputs(&mut code, &row, width).into_iter().enumerate() {
+                let sum = self.form.restored(&mut code, sum);
                 self.finish(tile, [i, j], &column.var, &mut code, sum);
             }
         }

@@ -5,12 +5,16 @@
 //! so that half of the work is shared; two axes are one after the other. The points are as near to one as can be, since
 //! their powers are what rounding errors grow by: with them the larger form is about twice as far from the exact
 //! convolution as plain sums in single precision are.
+//!
+//! Integers take points that are integers, and filters times the least common multiple of what they would be divided by:
+//! sums come out `scale` times too large, modulo 2³², and are divided exactly, see [`Form::restored`].
 
 use crate::{
     kernel::{Code, Inst},
     scalar::{BinaryOp, Reg, Scalar, UnaryOp},
 };
 use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
+use symshape_runtime::DType;
 
 /// Taps of a filter along one axis.
 pub(super) const TAPS: usize = 3;
@@ -19,6 +23,8 @@ pub(super) const TAPS: usize = 3;
 #[derive(Debug)]
 pub(super) struct Form {
     pairs: &'static [f64],
+    /// Numbers are integers.
+    whole: bool,
 }
 
 /// Changes filters to the basis, some side by side.
@@ -54,8 +60,13 @@ impl FilterChange {
 }
 
 impl Form {
-    /// All forms.
-    pub(super) const ALL: [Form; 2] = [Form { pairs: &[1.0] }, Form { pairs: &[FRAC_1_SQRT_2, SQRT_2] }];
+    /// All forms for floats.
+    pub(super) const FLOATS: [Form; 2] =
+        [Form { pairs: &[1.0], whole: false }, Form { pairs: &[FRAC_1_SQRT_2, SQRT_2], whole: false }];
+
+    /// All forms for integers.
+    pub(super) const INTEGERS: [Form; 2] =
+        [Form { pairs: &[1.0], whole: true }, Form { pairs: &[1.0, 2.0], whole: true }];
 
     /// Outputs of a tile along one axis.
     pub(super) const fn outputs(&self) -> usize {
@@ -87,11 +98,66 @@ impl Form {
             [1.0 / scale, point / scale, point * point / scale]
         };
         let finite = points.iter().enumerate().map(at);
-        finite.chain([[0.0, 0.0, 1.0]]).collect()
+        let whole = self.axis_scale() as f64;
+        // Of what stands for infinity, the rest is multiplied behind the products: filters have 16 bits.
+        let last = if self.whole { whole / 2.0 } else { 1.0 };
+        match self.whole {
+            true => finite
+                .map(|row: [f64; TAPS]| row.map(|tap| (tap * whole).round()))
+                .chain([[0.0, 0.0, last]])
+                .collect(),
+            false => finite.chain([[0.0, 0.0, last]]).collect(),
+        }
+    }
+
+    /// What sums along one axis are multiplied by, where numbers are integers: a multiple of what filters would be divided
+    /// by, and even.
+    const fn axis_scale(&self) -> i64 {
+        match (self.whole, self.pairs.len()) {
+            (false, _) => 1,
+            (true, 1) => 2,
+            (true, _) => 24,
+        }
+    }
+
+    /// The largest magnitude of a sum that [`Form::restored`] restores.
+    pub(super) const fn most_sum(&self) -> i64 {
+        let twos = (self.axis_scale() * self.axis_scale()).trailing_zeros();
+        (1 << (31 - twos)) - 1
+    }
+
+    /// Of a sum that is too large by the square of the axis' scale, modulo 2³², the sum itself: its odd part is divided by
+    /// through its inverse, then the power of two shifted out.
+    pub(super) fn restored(&self, code: &mut Code, sum: Reg) -> Reg {
+        if !self.whole {
+            return sum;
+        }
+        let scale = self.axis_scale() * self.axis_scale();
+        let twos = scale.trailing_zeros();
+        let odd = (scale >> twos) as u32;
+        // Newton's iteration doubles the bits that are right; an odd number is its own inverse in three.
+        let inverse = (0..5)
+            .fold(odd, |inverse, _| inverse.wrapping_mul(2_u32.wrapping_sub(odd.wrapping_mul(inverse))));
+        let sum = if odd == 1 {
+            sum
+        } else {
+            scaled(code, Scalar::from_i64(DType::I32, i64::from(inverse as i32)), sum)
+        };
+        let twos = code.push(Inst::Const(Scalar::from_i64(DType::I32, i64::from(twos))));
+        code.push(Inst::Binary(BinaryOp::Shr, sum, twos))
+    }
+
+    /// A number of the type that the change of basis runs in.
+    pub(super) fn number(&self, value: f64) -> Scalar {
+        match self.whole {
+            true => Scalar::from_i64(DType::I32, value as i64),
+            false => Scalar::f32(value as f32),
+        }
     }
 
     /// Inputs along one axis in the basis; `None` stands for zero.
     pub(super) fn change_inputs(&self, code: &mut Code, inputs: &[Option<Reg>]) -> Vec<Option<Reg>> {
+        let combine = |code: &mut Code, terms: &[(f64, Option<Reg>)]| self.combine(code, terms);
         // The polynomial of a point vanishes at all others: at zero and infinity it is one in x².
         let all = even_product(self.pairs);
         let spread = |code: &mut Code, polynomial: &[f64], from: usize, scale: f64| {
@@ -128,12 +194,14 @@ impl Form {
                 terms.push((1.0, Some(products[0])));
             }
             if k + 1 == self.outputs() {
-                terms.push((1.0, products.last().copied()));
+                // See the filters' matrix.
+                let factor = if self.whole { 2.0 } else { 1.0 };
+                terms.push((factor, products.last().copied()));
             }
             for (point, even, odd) in &halves {
                 terms.push((point.powi(k as i32), Some(if k.is_multiple_of(2) { *even } else { *odd })));
             }
-            combine(code, &terms).expect("every output has a term")
+            self.combine(code, &terms).expect("every output has a term")
         };
         (0..count).map(|k| output(code, k)).collect()
     }
@@ -151,35 +219,42 @@ fn even_product(points: &[f64]) -> Vec<f64> {
     })
 }
 
-/// The sum of these multiples; `None` when nothing is left of it.
-fn combine(code: &mut Code, terms: &[(f64, Option<Reg>)]) -> Option<Reg> {
-    let mut terms: Vec<(f32, Reg)> =
-        terms.iter().filter_map(|(factor, reg)| Some((*factor as f32, (*reg)?))).collect();
-    terms.retain(|(factor, _)| *factor != 0.0);
-    // What needs no product begins the sum.
-    terms.sort_by_key(|(factor, _)| match *factor {
-        1.0 => 0,
-        -1.0 => 2,
-        _ => 1,
-    });
-    let mut sum = None;
-    for (factor, reg) in terms {
-        sum = Some(match (sum, factor) {
-            (None, 1.0) => reg,
-            (None, -1.0) => code.push(Inst::Unary(UnaryOp::Neg, reg)),
-            (None, _) => scaled(code, factor, reg),
-            (Some(sum), 1.0) => code.push(Inst::Binary(BinaryOp::Add, sum, reg)),
-            (Some(sum), -1.0) => code.push(Inst::Binary(BinaryOp::Sub, sum, reg)),
-            (Some(sum), _) => {
-                let product = scaled(code, factor, reg);
-                code.push(Inst::Binary(BinaryOp::Add, sum, product))
-            }
-        });
+impl Form {
+    /// A factor as the type of the numbers has it.
+    fn rounded(&self, factor: f64) -> f64 {
+        if self.whole { factor } else { f64::from(factor as f32) }
     }
-    sum
+
+    /// The sum of these multiples; `None` when nothing is left of it.
+    fn combine(&self, code: &mut Code, terms: &[(f64, Option<Reg>)]) -> Option<Reg> {
+        let mut terms: Vec<(f64, Reg)> =
+            terms.iter().filter_map(|(factor, reg)| Some((self.rounded(*factor), (*reg)?))).collect();
+        terms.retain(|(factor, _)| *factor != 0.0);
+        // What needs no product begins the sum.
+        terms.sort_by_key(|(factor, _)| match *factor {
+            1.0 => 0,
+            -1.0 => 2,
+            _ => 1,
+        });
+        let mut sum = None;
+        for (factor, reg) in terms {
+            sum = Some(match (sum, factor) {
+                (None, 1.0) => reg,
+                (None, -1.0) => code.push(Inst::Unary(UnaryOp::Neg, reg)),
+                (None, _) => scaled(code, self.number(factor), reg),
+                (Some(sum), 1.0) => code.push(Inst::Binary(BinaryOp::Add, sum, reg)),
+                (Some(sum), -1.0) => code.push(Inst::Binary(BinaryOp::Sub, sum, reg)),
+                (Some(sum), _) => {
+                    let product = scaled(code, self.number(factor), reg);
+                    code.push(Inst::Binary(BinaryOp::Add, sum, product))
+                }
+            });
+        }
+        sum
+    }
 }
 
-fn scaled(code: &mut Code, factor: f32, reg: Reg) -> Reg {
-    let factor = code.push(Inst::Const(Scalar::f32(factor)));
+fn scaled(code: &mut Code, factor: Scalar, reg: Reg) -> Reg {
+    let factor = code.push(Inst::Const(factor));
     code.push(Inst::Binary(BinaryOp::Mul, reg, factor))
 }

@@ -3,7 +3,7 @@
 use super::form::{Form, TAPS};
 use crate::{
     kernel::{Access, Axis, BufferId, Code, Contract, Inst, Kernel, Program, Rhs, Space, Stmt, walk},
-    tensor::Tensor,
+    tensor::{Bytes, Tensor},
 };
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
@@ -29,6 +29,8 @@ pub(super) struct Convolution {
     pub(super) column: Symbol,
     /// What is done with each sum.
     pub(super) epilogue: Code,
+    /// The input's numbers are bytes, sums are integers.
+    pub(super) is_whole: bool,
     /// The packed filters, and the columns of a panel.
     panels: (BufferId, i64),
     facts: Facts,
@@ -41,9 +43,10 @@ impl Convolution {
         let Rhs::Panels { buffer, base, width } = &contract.rhs else { return None };
         let is_plain = |inst: &Inst| !matches!(inst, Inst::Bind(..) | Inst::Check(_) | Inst::Index(..));
         let buffers = &program.buffers;
-        let floats = [*buffer, contract.lhs.buffer].iter().all(|id| buffers[*id].dtype == DType::F32)
-            && contract.dtype == DType::F32;
-        let wanted = floats && kernel.control.is_none() && base.as_i64() == Some(0);
+        let types = [buffers[contract.lhs.buffer].dtype, buffers[*buffer].dtype, contract.dtype];
+        let is_whole = matches!(types, [DType::U8 | DType::I8, DType::I8, DType::I32]);
+        let wanted =
+            (is_whole || types == [DType::F32; 3]) && kernel.control.is_none() && base.as_i64() == Some(0);
         if !wanted || !contract.epilogue.insts.iter().all(is_plain) {
             return None;
         }
@@ -66,6 +69,7 @@ impl Convolution {
             columns: contract.n.extent.as_i64()?,
             column: contract.n.var.clone(),
             epilogue: contract.epilogue.clone(),
+            is_whole,
             panels: (*buffer, i64::from(*width)),
             facts,
         };
@@ -95,18 +99,41 @@ impl Convolution {
         self.rest(0, form).is_some() && self.rest(1, form).is_some()
     }
 
+    /// The forms for its numbers.
+    pub(super) fn forms(&self) -> &'static [Form] {
+        if self.is_whole { &Form::INTEGERS } else { &Form::FLOATS }
+    }
+
+    /// The filters' taps as they are packed, and whether no sum of products with them is beyond what the form restores.
+    fn taps(&self, program: &Program, form: &Form) -> Option<Vec<f32>> {
+        let (buffer, width) = self.panels;
+        let Space::Const(packed) = &program.buffers[buffer].space else { return None };
+        if !self.is_whole {
+            let four = packed.bytes().chunks_exact(4);
+            return four.map(|four| Some(f32::from_le_bytes(four.try_into().ok()?))).collect();
+        }
+        let taps: Vec<f32> = packed.bytes().iter().map(|byte| f32::from(*byte as i8)).collect();
+        // Of the bytes of the input, the largest in magnitude.
+        const REACH: i64 = 255;
+        let (width, depth) = (width as usize, TAPS * TAPS * self.channels as usize);
+        let fits = taps.chunks(depth * width).all(|panel| {
+            (0..width).all(|column| {
+                let sum: f64 = panel.iter().skip(column).step_by(width).map(|tap| f64::from(tap.abs())).sum();
+                sum as i64 * REACH <= form.most_sum()
+            })
+        });
+        fits.then_some(taps)
+    }
+
     /// The buffer of the filters in the basis: for each point, panels as the plain ones.
     pub(super) fn filters(&self, program: &mut Program, form: &Form) -> Option<(BufferId, i64)> {
         let (buffer, width) = self.panels;
-        let Space::Const(packed) = &program.buffers[buffer].space else { return None };
+        let packed = self.taps(program, form)?;
         let (channels, taps) = (self.channels as usize, TAPS * TAPS);
         let width = width as usize;
         let n_panels = (self.columns as usize).div_ceil(width);
         let point_elems = n_panels * channels * width;
         let points = form.inputs() * form.inputs();
-        let bytes = packed.bytes().chunks_exact(4);
-        let packed: Vec<f32> =
-            bytes.filter_map(|four| Some(f32::from_le_bytes(four.try_into().ok()?))).collect();
         let mut values = vec![0_f32; points * point_elems];
         let mut change = form.filter_change();
         for panel in 0..n_panels {
@@ -123,7 +150,14 @@ impl Convolution {
                 });
             }
         }
-        let tensor = Tensor::from_f32(vec![values.len()], &values)?;
+        let tensor = match self.is_whole {
+            false => Tensor::from_f32(vec![values.len()], &values)?,
+            true => {
+                let bytes: Vec<u8> = values.iter().flat_map(|value| (*value as i16).to_le_bytes()).collect();
+                Tensor::new(DType::I16, vec![values.len()], Bytes::Owned(bytes.into()))?
+            }
+        };
+        let dtype = tensor.dtype();
         let elems = Dim::from(values.len());
         let users = program.kernels.iter().filter(|kernel| reads(kernel, buffer)).count();
         let new = match users {
@@ -135,6 +169,7 @@ impl Convolution {
         };
         program.buffers[new].space = Space::Const(tensor);
         program.buffers[new].elems = elems;
+        program.buffers[new].dtype = dtype;
         Some((new, point_elems as i64))
     }
 

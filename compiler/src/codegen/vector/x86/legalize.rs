@@ -56,7 +56,7 @@ fn legal(out: &mut Code, constants: &Constants, mut step: Step) {
         | Step::StoreOne(_, a)
         | Step::StoreFirst(_, a, ..)
         | Step::StoreLanes(_, a, _)
-        | Step::StoreNarrow(_, a, _) => {
+        | Step::StoreNarrow(_, a, ..) => {
             moved.push(a);
         }
         _ => {}

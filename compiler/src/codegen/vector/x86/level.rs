@@ -156,21 +156,23 @@ impl Level {
         self.pick(Code::VEX_Vbroadcastss_ymm_m32, Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32)
     }
 
-    /// Bytes from memory, or from the low end of a register, each extended to a lane.
+    /// Narrow integers from memory, or from the low end of a register, each extended to a lane.
     pub(super) fn extend(self, narrow: Narrow) -> Code {
         use Code::*;
         match narrow {
             Narrow::U8 => self.pick(VEX_Vpmovzxbd_ymm_xmmm64, EVEX_Vpmovzxbd_zmm_k1z_xmmm128),
             Narrow::I8 => self.pick(VEX_Vpmovsxbd_ymm_xmmm64, EVEX_Vpmovsxbd_zmm_k1z_xmmm128),
+            Narrow::I16 => self.pick(VEX_Vpmovsxwd_ymm_xmmm128, EVEX_Vpmovsxwd_zmm_k1z_ymmm256),
         }
     }
 
-    /// Bytes from memory, each extended to half a lane.
+    /// Narrow integers from memory, each extended to half a lane.
     pub(super) fn extend_to_half(self, narrow: Narrow) -> Code {
         use Code::*;
         match narrow {
             Narrow::U8 => self.pick(VEX_Vpmovzxbw_ymm_xmmm128, EVEX_Vpmovzxbw_zmm_k1z_ymmm256),
             Narrow::I8 => self.pick(VEX_Vpmovsxbw_ymm_xmmm128, EVEX_Vpmovsxbw_zmm_k1z_ymmm256),
+            Narrow::I16 => self.load(),
         }
     }
 

@@ -75,7 +75,7 @@ pub(super) fn operands(step: &Step) -> Operands {
         | Step::LoadNarrow(dst, mem, _)
         | Step::LoadHalves(dst, mem, _)
         | Step::BroadcastNarrow(dst, mem, _) => (of_mem(mem), vec![(*dst).into()], vec![]),
-        Step::StoreNarrow(mem, src, temp) => {
+        Step::StoreNarrow(mem, src, temp, _) => {
             ([of_mem(mem), vec![(*src).into()]].concat(), vec![], vec![(*temp).into()])
         }
         Step::LoadFirst(dst, mem, _, mask) => {
@@ -175,7 +175,7 @@ pub(super) fn rename(
         Step::Store(at, src)
         | Step::StoreOne(at, src)
         | Step::StoreFirst(at, src, ..)
-        | Step::StoreNarrow(at, src, _) => {
+        | Step::StoreNarrow(at, src, ..) => {
             mem(at, int);
             *src = vector(*src, false);
         }

@@ -173,7 +173,7 @@ impl Selector<'_> {
                 self.asm.op(code, &[self.vector(*dst).into(), self.mem(*mem).into()]);
             }
             Step::BroadcastNarrow(dst, mem, narrow) => self.broadcast_narrow(*dst, *mem, *narrow),
-            Step::StoreNarrow(mem, src, temp) => self.store_narrow(*mem, *src, *temp),
+            Step::StoreNarrow(mem, src, temp, narrow) => self.store_narrow(*mem, *src, *temp, *narrow),
             Step::Store(mem, src) => {
                 self.asm.op(self.level.store(), &[self.mem(*mem).into(), self.vector(*src).into()]);
             }
@@ -494,23 +494,53 @@ impl Selector<'_> {
 
     fn broadcast_narrow(&mut self, dst: Vector, mem: Mem, narrow: Narrow) {
         let low = self.low(dst).into();
-        let spread = self.level.pick(Code::VEX_Vpbroadcastb_xmm_xmmm8, Code::EVEX_Vpbroadcastb_xmm_k1z_xmmm8);
+        let spread = match narrow {
+            Narrow::U8 | Narrow::I8 => {
+                self.level.pick(Code::VEX_Vpbroadcastb_xmm_xmmm8, Code::EVEX_Vpbroadcastb_xmm_k1z_xmmm8)
+            }
+            Narrow::I16 => {
+                self.level.pick(Code::VEX_Vpbroadcastw_xmm_xmmm16, Code::EVEX_Vpbroadcastw_xmm_k1z_xmmm16)
+            }
+        };
         self.asm.op(spread, &[low, self.mem(mem).into()]);
-        self.asm.op(self.level.extend(narrow), &[self.vector(dst).into(), low]);
+        // Of an extended half, lanes are the same whichever half of the vector they come from.
+        let source = match (narrow, self.level) {
+            (Narrow::I16, Level::Avx512) => {
+                let half = Register::YMM0 + (self.low(dst) as u32 - Register::XMM0 as u32);
+                self.asm.op(Code::EVEX_Vpbroadcastw_ymm_k1z_xmmm16, &[half.into(), low]);
+                half.into()
+            }
+            _ => low,
+        };
+        self.asm.op(self.level.extend(narrow), &[self.vector(dst).into(), source]);
     }
 
-    fn store_narrow(&mut self, mem: Mem, src: Vector, temp: Vector) {
+    fn store_narrow(&mut self, mem: Mem, src: Vector, temp: Vector, narrow: Narrow) {
         let (whole, to) = (self.vector(src), self.mem(mem));
         if self.level == Level::Avx512 {
-            return self.asm.op(Code::EVEX_Vpmovdb_xmmm128_k1z_zmm, &[to.into(), whole.into()]);
+            let code = match narrow {
+                Narrow::U8 | Narrow::I8 => Code::EVEX_Vpmovdb_xmmm128_k1z_zmm,
+                Narrow::I16 => Code::EVEX_Vpmovdw_ymmm256_k1z_zmm,
+            };
+            return self.asm.op(code, &[to.into(), whole.into()]);
         }
-        // The lowest bytes of each half's lanes, side by side.
+        // The low ends of each half's lanes, side by side.
         let (gathered, low) = (self.vector(temp), self.low(temp));
-        let order = self.splat(0x0c08_0400);
-        self.asm.op(Code::VEX_Vpshufb_ymm_ymm_ymmm256, &[gathered.into(), whole.into(), order]);
-        self.asm.op(Code::VEX_Vmovd_rm32_xmm, &[to.into(), low.into()]);
+        let (store, bytes) = match narrow {
+            Narrow::U8 | Narrow::I8 => {
+                let order = self.splat(0x0c08_0400);
+                self.asm.op(Code::VEX_Vpshufb_ymm_ymm_ymmm256, &[gathered.into(), whole.into(), order]);
+                (Code::VEX_Vmovd_rm32_xmm, 4)
+            }
+            Narrow::I16 => {
+                let pack = Code::VEX_Vpackssdw_ymm_ymm_ymmm256;
+                self.asm.op(pack, &[gathered.into(), whole.into(), whole.into()]);
+                (Code::VEX_Vmovq_xmmm64_xmm, 8)
+            }
+        };
+        self.asm.op(store, &[to.into(), low.into()]);
         self.asm.op(Code::VEX_Vextracti128_xmmm128_ymm_imm8, &[low.into(), gathered.into(), 1.into()]);
-        self.asm.op(Code::VEX_Vmovd_rm32_xmm, &[self.mem(mem.plus(4)).into(), low.into()]);
+        self.asm.op(store, &[self.mem(mem.plus(bytes)).into(), low.into()]);
     }
 
     /// Four lanes at a time, each four put into their quarter or half.
