@@ -17,9 +17,9 @@ const BLOCK_BYTES: i64 = 160 << 10;
 /// Rows of the tallest tile on any machine.
 const TALLEST: i64 = 16;
 
-/// Bytes of a laid out row of so many integers, at most.
+/// Bytes from one laid out row of so many integers to the next, at most: two for each, whole cache lines, and one more.
 const fn row_bytes(depth: i64) -> i64 {
-    (depth + 3) / 4 * 8
+    (2 * depth + 63) / 64 * 64 + 64
 }
 
 /// Reserves room for all such contractions.

@@ -27,6 +27,9 @@ use cranelift_module::DataId;
 use symshape::Dim;
 use symshape_runtime::DType;
 
+/// Elements of a cache line.
+const LINE_ELEMS: i64 = 16;
+
 /// How a factor of bytes becomes elements that tiles multiply.
 pub(super) struct Layout {
     pub(super) product: Product,
@@ -105,8 +108,15 @@ impl Layout {
 
     /// A left factor that is to be laid out.
     pub(super) fn left(&self, stream: Stream, levels: Vec<(Dim, Dim)>) -> Left {
-        let quads = self.product == Product::Quads;
-        Left { room: self.room, row_elems: self.row_elems, from: self.from, quads, stream, levels }
+        let (quads, step_elems) = (self.product == Product::Quads, self.step_elems());
+        Left { room: self.room, step_elems, from: self.from, quads, stream, levels }
+    }
+
+    /// Elements from one laid out row to the next: an odd number of cache lines, so that the rows of a tile don't compete
+    /// for the same few.
+    pub(super) fn step_elems(&self) -> i64 {
+        let lines = (self.row_elems + LINE_ELEMS - 1) / LINE_ELEMS;
+        (lines | 1) * LINE_ELEMS
     }
 
     /// The origin of the right factor's panels in elements, given the constant's, and elements of a panel.
@@ -134,20 +144,27 @@ impl Layout {
     }
 }
 
+/// The numbers of a tensor of 8 or 16 bits.
+fn numbers(tensor: &Tensor) -> Vec<i16> {
+    let bytes = tensor.bytes();
+    match tensor.dtype() {
+        DType::I8 => bytes.iter().map(|byte| i16::from(*byte as i8)).collect(),
+        DType::U8 => bytes.iter().map(|byte| i16::from(*byte)).collect(),
+        _ => bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])).collect(),
+    }
+}
+
 /// Panels of numbers as panels of pairs of 16-bit numbers.
 fn pairs(tensor: &Tensor, depth: usize) -> Vec<u8> {
-    let n_panels = tensor.elems() / (depth * PANEL).max(1);
-    let mut bytes = Vec::with_capacity(n_panels * depth.next_multiple_of(2) * PANEL * 2);
-    for panel in 0..n_panels {
-        for first in (0..depth).step_by(2) {
-            for column in 0..PANEL {
-                for k in [first, first + 1] {
-                    let number = match k < depth {
-                        true => tensor.get((panel * depth + k) * PANEL + column).as_i64(),
-                        false => 0,
-                    };
-                    bytes.extend((number as i16).to_le_bytes());
-                }
+    let all = numbers(tensor);
+    let nothing = [0; PANEL];
+    let mut bytes = Vec::with_capacity(2 * all.len() + 2 * all.len() / depth.max(1));
+    for panel in all.chunks_exact((depth * PANEL).max(1)) {
+        for two in panel.chunks(2 * PANEL) {
+            let (first, second) = two.split_at(PANEL);
+            let second = if second.is_empty() { &nothing } else { second };
+            for (x, y) in first.iter().zip(second) {
+                bytes.extend(x.to_le_bytes().into_iter().chain(y.to_le_bytes()));
             }
         }
     }
@@ -156,21 +173,18 @@ fn pairs(tensor: &Tensor, depth: usize) -> Vec<u8> {
 
 /// Panels of numbers as panels of four bytes, each behind a row that takes off again what adding `shift` to each number
 /// of the left factor adds.
-fn quads(tensor: &Tensor, depth: usize, shift: i64) -> Vec<u8> {
-    let n_panels = tensor.elems() / (depth * PANEL).max(1);
-    let mut bytes = Vec::with_capacity(n_panels * (depth.next_multiple_of(4) + 4) * PANEL);
-    for panel in 0..n_panels {
-        let number = |k: usize, column: usize| match k < depth {
-            true => tensor.get((panel * depth + k) * PANEL + column).as_i64(),
-            false => 0,
-        };
+fn quads(tensor: &Tensor, depth: usize, shift: i32) -> Vec<u8> {
+    let all = numbers(tensor);
+    let mut bytes = Vec::with_capacity(all.len() + 8 * all.len() / depth.max(1));
+    for panel in all.chunks_exact((depth * PANEL).max(1)) {
+        let number = |k: usize, column: usize| panel.get(k * PANEL + column).copied().unwrap_or(0);
         for column in 0..PANEL {
-            let sum: i64 = (0..depth).map(|k| number(k, column)).sum();
-            bytes.extend(((-shift * sum) as i32).to_le_bytes());
+            let sum: i32 = (0..depth).map(|k| i32::from(number(k, column))).sum();
+            bytes.extend(sum.wrapping_mul(-shift).to_le_bytes());
         }
         for first in (0..depth).step_by(4) {
             for column in 0..PANEL {
-                bytes.extend((first..first + 4).map(|k| number(k, column) as i8 as u8));
+                bytes.extend((first..first + 4).map(|k| number(k, column) as u8));
             }
         }
     }
@@ -180,7 +194,7 @@ fn quads(tensor: &Tensor, depth: usize, shift: i64) -> Vec<u8> {
 /// The left factor as it lies in memory.
 pub(super) struct Left {
     room: BufferId,
-    row_elems: i64,
+    step_elems: i64,
     from: Narrow,
     quads: bool,
     stream: Stream,
@@ -189,15 +203,16 @@ pub(super) struct Left {
 }
 
 impl Left {
-    fn row_bytes(&self) -> i64 {
-        4 * self.row_elems
+    /// Bytes from one laid out row to the next.
+    fn step_bytes(&self) -> i64 {
+        4 * self.step_elems
     }
 
     /// Tiles, or iterations of the outer axes, that there is room for.
     pub(super) fn steps(&self, f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
         let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
         let height = if outer.is_empty() { rows.rows } else { f.dim(&last.extent)? };
-        let bytes = f.builder.ins().imul_imm_s(height, self.row_bytes());
+        let bytes = f.builder.ins().imul_imm_s(height, self.step_bytes());
         let one = f.int(1);
         let bytes = f.builder.ins().smax(bytes, one);
         let room = f.unit.program.buffers[self.room].elems.clone();
@@ -230,7 +245,7 @@ impl Left {
         let from = f.builder.ins().iadd(from, skipped);
         let zero = f.int(0);
         self.lay(f, from, zero, count)?;
-        Ok(f.builder.ins().imul_imm_s(first, -self.row_bytes()))
+        Ok(f.builder.ins().imul_imm_s(first, -self.step_bytes()))
     }
 
     /// Lays out all rows of the last axis, at this distance from the room.
@@ -241,7 +256,7 @@ impl Left {
 
     /// Bytes of so many iterations of the outer axes.
     pub(super) fn distance(&self, f: &mut FuncCtx, extent: &Dim, count: Value) -> Result<Value> {
-        let bytes = f.dim(&(extent * self.row_bytes()))?;
+        let bytes = f.dim(&(extent * self.step_bytes()))?;
         Ok(f.builder.ins().imul(count, bytes))
     }
 
@@ -254,7 +269,7 @@ impl Left {
         args.set(RowsKey::FROM_ROW, f.dim(&self.stream.row)?);
         let room = f.address(&crate::kernel::Access { buffer: self.room, at: Dim::zero() })?;
         args.set(RowsKey::TO, f.builder.ins().iadd(room, distance));
-        args.set(RowsKey::TO_ROW, f.int(self.row_bytes()));
+        args.set(RowsKey::TO_ROW, f.int(self.step_bytes()));
         args.set(RowsKey::ROWS, count);
         for (level, (extent, step)) in self.levels.iter().enumerate() {
             let slot = RowsKey::level(level as u8);

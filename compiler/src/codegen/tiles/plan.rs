@@ -195,7 +195,7 @@ fn laid_out(
 ) -> (Stream, Vec<(Dim, Dim, Dim)>, Option<Left>) {
     let row = Dim::from(layout.row_elems);
     let origin = Access { buffer: layout.room, at: Dim::zero() };
-    let lhs = Stream { origin, row: row.clone(), column: Dim::zero() };
+    let lhs = Stream { origin, row: layout.step_elems().into(), column: Dim::zero() };
     let levels = levels.into_iter().map(|(extent, step, _)| (extent, step)).collect();
     (lhs, vec![(row, Dim::one(), Dim::zero())], Some(layout.left(stream, levels)))
 }
