@@ -4,15 +4,17 @@ use std::{path::Path, process::Command, sync::Arc};
 use symshape::{Declaration, Dim};
 use symshape_compiler::{
     ErrorKind, Result,
+    codegen::Options,
+    emit,
     graph::{Graph, Node, Value, eval::eval},
-    kernel::Control,
+    kernel::{Control, Policies},
     offload::{Part, Selection, Target, Targets, select},
     partition::Count,
     pipeline::{self, Artifact, Lowered, Settings},
     tensor::Tensor,
 };
 use symshape_example_targets::{blas::Blas, npu::Npu};
-use symshape_runtime::{Context, DType, TensorRef};
+use symshape_runtime::{Context, DType, Policy, TensorRef};
 
 const ROWS: i64 = 9;
 
@@ -157,6 +159,26 @@ fn partitions_keep_to_one_target() {
                 _ => assert_eq!(partition.target, "cpu"),
             }
         }
+    }
+}
+
+#[test]
+fn partitions_give_the_same_bits_under_every_policy() {
+    let settings = Settings { partitions: Count::Auto, policies: Policies::Any, ..Settings::default() };
+    let lowered = pipeline::lower_on(&net(), &known(), &settings).expect("supported");
+    let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &Options::default()).expect("supported");
+    let mut context = Context::new(&model).expect("memory");
+    context.set_threads(2).expect("a thread");
+    for rows in [1, 2, ROWS] {
+        let x = input(rows);
+        let mut all = Vec::new();
+        for policy in [Policy::Serial, Policy::Parallel] {
+            context.set_policy(policy);
+            let outputs = context.run_views(&[TensorRef::new(&[rows as usize, 20], &x).expect("sized")]);
+            let outputs = outputs.expect("the functions succeed");
+            all.push(outputs.get(0).bytes().to_vec());
+        }
+        assert_eq!(all[0], all[1], "at N = {rows}");
     }
 }
 
