@@ -103,11 +103,15 @@ impl<'p> Printer<'p> {
 
     /// Puts the function around what was printed.
     fn finish(self, out: &mut String, idx: usize) -> Call {
+        let used: BTreeSet<&str> = identifiers(&self.out).collect();
         let mut locals = String::new();
         for (local, dtype) in &self.kernel.locals {
-            let _ = writeln!(locals, "    {} {} = 0;", names::value_type(*dtype), names::local(local));
+            let name = names::local(local);
+            // A variable whose only reader was rewritten away is one that compilers warn of.
+            if used.contains(name.as_str()) {
+                let _ = writeln!(locals, "    {} {name} = 0;", names::value_type(*dtype));
+            }
         }
-        let used: BTreeSet<&str> = identifiers(&self.out).collect();
         let (mut params, mut args) = (Vec::new(), Vec::new());
         if self.fails {
             params.push("symshape_error *error".to_string());
