@@ -25,7 +25,12 @@ pub const ACCUMULATORS: usize = 4;
 /// Vectors that are computed side by side where the code is one long chain of dependent steps, as functions of
 /// `math` are: as many as registers allow.
 pub fn together(shape: Shape) -> usize {
-    if shape.registers < 32 { 2 } else { 4 }
+    match shape {
+        // Loops for several vectors make leaves long, and branches of small machines don't reach far.
+        Shape { lanes: ..8, .. } => 1,
+        Shape { registers: 32.., .. } => 4,
+        Shape { .. } => 2,
+    }
 }
 
 /// Most instructions around such a function that registers are left for.
