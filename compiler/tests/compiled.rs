@@ -104,6 +104,59 @@ fn same(expected: &Tensor, got: &Tensor) -> Result<(), String> {
     Ok(())
 }
 
+/// Products whose factors overflow, vanish or give no number unless they are multiplied in order and without rounding:
+/// along memory, across it, over several axes in another order than memory's, of few elements and running.
+const PRODUCTS: &str = "graph products {
+  symbol N = 1..5
+  symbol K = 1..70
+  input x: f32[N, K, 3]
+  %0 = view [N, 3, K] [$0, $2, $1] x
+  %1 = reduce prod [2] %0
+  %2 = reduce prod [1] x
+  %3 = reduce prod [1, 2] x
+  %4 = reduce prod [1, 2] %0
+  %5 = reduce prod [2] x
+  %6 = scan prod axis 1 x
+  %7 = cast bf16 x
+  %8 = reduce prod [1] %7
+  output along = %1
+  output across = %2
+  output both = %3
+  output turned = %4
+  output few = %5
+  output running = %6
+  output short = %8
+}";
+
+#[test]
+fn products_of_any_size_are_those_of_the_definition() {
+    let graph = graph::text::parse(PRODUCTS).expect("well-formed");
+    let Lowered { program, plan } = pipeline::lower(&graph).expect("all of it can be compiled");
+    let factors = [1e30f32, 1e-30, 3.0, -1e38, 1e-38, 0.5, 1e38, 1e38, -1e-38, 1e-38, 7.0];
+    for (n, k, zero) in [(1, 1, 0), (2, 7, 0), (3, 12, 17), (5, 33, 40), (2, 70, 99), (5, 70, 0)] {
+        let count = n * k * 3;
+        let value = |idx: usize| if zero > 0 && idx % zero == zero - 1 { 0.0 } else { factors[idx % 11] };
+        let values: Vec<f32> = (0..count).map(value).collect();
+        let input = Tensor::from_f32(vec![n, k, 3], &values).expect("as many as the shape");
+        let expected = graph::eval::eval(&graph, std::slice::from_ref(&input)).expect("it can be evaluated");
+        for scalar in [true, false] {
+            let machine =
+                Machine::assemble(program.clone(), &plan, scalar).expect("all of it can be compiled");
+            let got =
+                machine.run(&[n as i64, k as i64], &[input.bytes().to_vec()]).expect("within the contract");
+            for ((name, _), (expected, got)) in graph.outputs.iter().zip(expected.iter().zip(got)) {
+                let got = Tensor::new(expected.dtype(), expected.shape().to_vec(), Bytes::Owned(got.into()))
+                    .expect("an output fits its shape");
+                for elem in 0..expected.elems() {
+                    let (a, b) = (got.get(elem).as_f64(), expected.get(elem).as_f64());
+                    let same = a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+                    assert!(same, "{name} at {n}, {k}, scalar {scalar} [{elem}]: {a}, not {b}");
+                }
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 

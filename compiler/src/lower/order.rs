@@ -6,7 +6,7 @@ use super::{
     Lowering, Scope,
     inline::Inliner,
     nest::{axes_of, loops},
-    reduce::{interleave, set},
+    reduce::{accumulator, interleave, set},
 };
 use crate::{
     Error, Result,
@@ -39,7 +39,7 @@ pub(super) fn scan(lowering: &mut Lowering, value: Value) -> Result<()> {
         return Err(Error::internal("not a scan"));
     };
     let (shape, dtype) = (graph.shape(value), graph.dtype(value));
-    let acc = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
+    let acc = accumulator(*op, dtype);
     let mut scope = lowering.scope();
     let (outer, rest) = others(&mut scope, shape, *axis);
     let (steps, step) = walk(&mut scope, &shape[*axis]);

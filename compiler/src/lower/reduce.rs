@@ -3,7 +3,9 @@
 //! Which of the three is decided by what lies innermost in the tensor that is read. If it is an axis that vanishes,
 //! each result is a strip of its own. If it is an axis that stays, strips run along that one, and combine into
 //! memory; when few elements are combined (pooling windows) they are combined in registers instead. Each result is
-//! combined in an order that depends on the extents of the vanishing axes only.
+//! combined in an order that depends on the extents of the vanishing axes only. Products of floats keep the order of
+//! their definition, and its precision: partial products in another order overflow, or vanish, where those of the
+//! definition don't.
 
 use super::{
     Lowering, Scope,
@@ -33,6 +35,22 @@ struct Reduction {
     dtype: DType,
 }
 
+impl Reduction {
+    /// Whether its elements must be combined one after another in row-major order.
+    fn keeps_order(&self) -> bool {
+        self.op == ReduceOp::Prod && self.dtype.is_float()
+    }
+}
+
+/// The type in which elements are combined.
+pub(super) fn accumulator(op: ReduceOp, dtype: DType) -> DType {
+    match (op, dtype) {
+        (ReduceOp::Prod, _) if dtype.is_float() => DType::F64,
+        (_, DType::F16 | DType::BF16) => DType::F32,
+        _ => dtype,
+    }
+}
+
 /// The kernel of a reduction.
 pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
     let graph = lowering.graph;
@@ -40,7 +58,7 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
         return Err(Error::internal("not a reduction"));
     };
     let dtype = graph.dtype(value);
-    let acc = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
+    let acc = accumulator(*op, dtype);
     let reduction = Reduction { value, operand: graph.operands(value)[0], op: *op, acc, dtype };
     let storage = lowering.storage[&value].clone();
 
@@ -61,7 +79,7 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
     let mut nest = Nest::new(kept.clone(), reduced.clone(), exprs);
     nest.split(&mut scope);
     let main = main_address(&nest, &scope, &code);
-    order(&mut nest, &scope, main.as_ref());
+    order(&mut nest, &scope, &reduction, main.as_ref());
     let along = innermost_is_reduced(&nest, &scope, main.as_ref());
 
     let count = gone.iter().try_fold(1i64, |count, dim| count.checked_mul(dim.as_i64()?));
@@ -75,7 +93,9 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
             let target = Access { buffer: storage.buffer, at: nest.exprs.pop().unwrap_or_else(Dim::zero) };
             let code = with_exprs(&code, &nest.exprs);
             let mut kernel = Kernel::default();
-            let body = if along {
+            let body = if along && reduction.keeps_order() {
+                in_order(&mut kernel, &reduction, &nest, code, reg, &target)
+            } else if along {
                 along_memory(&mut kernel, &reduction, &nest, code, reg, &target)
             } else {
                 across_memory(lowering, &mut scope, &reduction, &nest, code, reg, &target)?
@@ -113,11 +133,11 @@ fn main_address(nest: &Nest, scope: &Scope, code: &Code) -> Option<Dim> {
     loads.max_by_key(moves)
 }
 
-fn order(nest: &mut Nest, scope: &Scope, main: Option<&Dim>) {
+fn order(nest: &mut Nest, scope: &Scope, reduction: &Reduction, main: Option<&Dim>) {
     if let Some(target) = nest.exprs.last().cloned() {
         nest.order_by(&scope.facts, Role::Kept, &target);
     }
-    if let Some(main) = main {
+    if let Some(main) = main.filter(|_| !reduction.keeps_order()) {
         nest.order_by(&scope.facts, Role::Reduced, main);
     }
 }
@@ -206,12 +226,36 @@ fn along_memory(
         body.insert(0, set(total, reduction.op.neutral(reduction.acc)));
         total
     };
-    let mut last = Code::default();
-    let reg = last.push(Inst::Get(result));
-    let reg = cast(&mut last, reg, reduction.acc, reduction.dtype);
-    last.push(Inst::Store(target.clone(), reg));
-    body.push(Stmt::Block(last));
+    body.push(finish(reduction, result, target));
     loops(&nest.axes(Role::Kept), true, body)
+}
+
+/// One element after another, for each result.
+fn in_order(
+    kernel: &mut Kernel,
+    reduction: &Reduction,
+    nest: &Nest,
+    mut code: Code,
+    reg: Reg,
+    target: &Access,
+) -> Vec<Stmt> {
+    let total = kernel.locals.push(reduction.acc);
+    let old = code.push(Inst::Get(total));
+    let new = code.push(Inst::Binary(reduction.op.binary(), old, reg));
+    code.push(Inst::Set(total, new));
+    let mut body = vec![set(total, reduction.op.neutral(reduction.acc))];
+    body.extend(loops(&nest.axes(Role::Reduced), false, vec![Stmt::Block(code)]));
+    body.push(finish(reduction, total, target));
+    loops(&nest.axes(Role::Kept), true, body)
+}
+
+/// Stores what was combined.
+fn finish(reduction: &Reduction, total: Local, target: &Access) -> Stmt {
+    let mut code = Code::default();
+    let reg = code.push(Inst::Get(total));
+    let reg = cast(&mut code, reg, reduction.acc, reduction.dtype);
+    code.push(Inst::Store(target.clone(), reg));
+    Stmt::Block(code)
 }
 
 /// `local = value`
