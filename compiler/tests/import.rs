@@ -10,6 +10,7 @@ use symshape_compiler::{
             ValueInfoProto,
         },
     },
+    scalar::Scalar,
     tensor::Tensor,
 };
 
@@ -283,4 +284,70 @@ fn types_that_are_stored_only_are_not_computed_with() {
     assert_eq!(elems, [1.0, 0.3125, 448.0, -2.0]);
     let added = model(vec![narrow, node("Add", &["z", "z"], "y")]);
     refused(added, &bounded(), "node `the Add`: unsupported: Add of float8e4m3fn");
+}
+
+/// `condition`, which is known only while running, as an input of one element.
+fn with_condition(mut proto: ModelProto) -> ModelProto {
+    let mut condition = float("condition", &[]);
+    let tensor = condition.ty.as_mut().and_then(|ty| ty.tensor_type.as_mut()).expect("a tensor");
+    tensor.elem_type = 9;
+    proto.graph.as_mut().expect("there is one").input.push(condition);
+    proto
+}
+
+#[test]
+fn branches_have_outputs() {
+    let mut choice = node("If", &["condition"], "z");
+    let empty = |name| AttributeProto {
+        name: String::from(name),
+        kind: 5,
+        g: Some(GraphProto::default()),
+        ..Default::default()
+    };
+    choice.attribute = vec![empty("then_branch"), empty("else_branch")];
+    let proto = model(vec![choice, node("Relu", &["x"], "y")]);
+    refused(with_condition(proto), &bounded(), "node `the If`: the branches have no outputs");
+}
+
+#[test]
+fn sequences_are_taken_apart_inside_of_branches_too() {
+    let mut parts = node("SplitToSequence", &["x"], "parts");
+    parts.attribute.push(AttributeProto { name: "axis".into(), kind: 2, i: 1, ..Default::default() });
+    let mut choice = node("If", &["condition"], "y");
+    let mut end_to_end = node("ConcatFromSequence", &["more"], "b");
+    end_to_end.attribute.push(AttributeProto { name: "axis".into(), kind: 2, i: 1, ..Default::default() });
+    let again = vec![node("SequenceInsert", &["parts", "x"], "more"), end_to_end];
+    choice.attribute = vec![
+        branch("then_branch", vec![node("SequenceAt", &["parts", "last"], "a")], "a"),
+        branch("else_branch", again, "b"),
+    ];
+    let mut proto = with_condition(model(vec![parts, choice]));
+    proto.graph.as_mut().expect("there is one").initializer.push(int("last", &[-1]));
+    let graph = import(&Model::from(proto), &bounded()).expect("four parts");
+    for (condition, expected) in [(true, vec![4.0]), (false, vec![1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0])] {
+        let x = Tensor::from_f32(vec![1, 4], &[1.0, 2.0, 3.0, 4.0]).expect("four elements");
+        let condition =
+            Tensor::from_scalars(symshape_runtime::DType::Bool, vec![], &[Scalar::bool(condition)]);
+        let y = &eval(&graph, &[x, condition.expect("one element")]).expect("it computes")[0];
+        assert_eq!((0..y.elems()).map(|k| y.get(k).as_f64()).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn sequences_stay_inside_of_the_model() {
+    refused(
+        model(vec![node("SequenceConstruct", &["x", "x"], "y")]),
+        &bounded(),
+        "outputs: unsupported: `y` is a sequence: it can leave no graph",
+    );
+    refused(
+        model(vec![node("SequenceConstruct", &["x", "x"], "pair"), node("Relu", &["pair"], "y")]),
+        &bounded(),
+        "node `the Relu`: unsupported: Relu of a sequence",
+    );
+    refused(
+        model(vec![node("SplitToSequence", &["x"], "rows"), node("SequenceLength", &["rows"], "y")]),
+        &bounded(),
+        "node `the SplitToSequence`: unsupported: a sequence of N elements",
+    );
 }

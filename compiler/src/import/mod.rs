@@ -18,6 +18,7 @@ mod order;
 #[expect(missing_docs, reason = "the fields are those of onnx.proto, under its names")]
 pub mod proto;
 mod scope;
+mod sequences;
 mod types;
 mod weights;
 

@@ -14,7 +14,7 @@ use crate::{
     graph::{Graph, Value},
     tensor::Tensor,
 };
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use symshape::{Dim, Symbol};
 
 /// The kinds of attributes by ONNX's codes, with the words for messages.
@@ -61,15 +61,19 @@ pub(super) struct OnnxNode<'s, 'a> {
     pub opset: i64,
     /// The names around the node, for its subgraphs.
     pub(super) scope: &'s Scope<'s, 'a>,
-    inputs: Vec<Input>,
+    pub(super) inputs: Vec<Input>,
     outputs: &'a [String],
     attributes: Vec<Attribute<'a>>,
     makes: Cell<Option<Narrow>>,
+    /// The elements of output 0, if it is a sequence.
+    pub(super) makes_list: RefCell<Option<Vec<Value>>>,
 }
 
-struct Input {
+pub(super) struct Input {
     value: Option<Value>,
-    read: Cell<bool>,
+    /// The elements, if it is a sequence.
+    pub(super) list: Option<Vec<Value>>,
+    pub(super) read: Cell<bool>,
     /// The type of what the value holds, where that is not its own.
     narrow: Option<Narrow>,
     /// The operator has asked for that.
@@ -92,11 +96,13 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     ) -> Result<OnnxNode<'s, 'a>> {
         let mut inputs = Vec::new();
         for name in &proto.input {
-            let value = if name.is_empty() { None } else { Some(scope.value(g, name)?) };
+            let list = scope.list(g, name)?;
+            let is_tensor = !name.is_empty() && list.is_none();
+            let value = if is_tensor { Some(scope.value(g, name)?) } else { None };
             let narrow = value.and_then(|_| scope.narrow(name));
-            inputs.push(Input { value, read: Cell::new(false), narrow, known: Cell::new(false) });
+            inputs.push(Input { value, list, read: Cell::new(false), narrow, known: Cell::new(false) });
         }
-        while inputs.last().is_some_and(|input| input.value.is_none()) {
+        while inputs.last().is_some_and(|input| input.value.is_none() && input.list.is_none()) {
             inputs.pop();
         }
         let mut attributes: Vec<Attribute> = Vec::new();
@@ -109,8 +115,9 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
             let read = IGNORED.contains(&proto.name.as_str());
             attributes.push(Attribute { name: &proto.name, proto: value, read: Cell::new(read) });
         }
-        let makes = Cell::new(None);
-        Ok(OnnxNode { op: &proto.op_type, opset, scope, inputs, outputs: &proto.output, attributes, makes })
+        let outputs = &proto.output;
+        let (makes, makes_list) = (Cell::new(None), RefCell::new(None));
+        Ok(OnnxNode { op: &proto.op_type, opset, scope, inputs, outputs, attributes, makes, makes_list })
     }
 
     /// Everything that the node says has been read.
@@ -121,6 +128,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
                 attribute.name, self.op, self.opset
             )));
         }
+        self.refuse_lists()?;
         let unread = |input: &Input| input.value.is_some() && !input.read.get();
         if let Some(k) = self.inputs.iter().position(unread) {
             return Err(Error::invalid(format!(
@@ -178,19 +186,24 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     }
 
     /// The inputs as they stand, for calls of functions; they count as read.
-    pub(super) fn take_inputs(&self) -> Vec<Option<(Value, Option<Narrow>)>> {
-        (0..self.inputs.len()).map(|k| Some((self.optional(k)?, self.narrow(k)))).collect()
+    pub(super) fn take_inputs(&self) -> Result<Vec<Option<(Value, Option<Narrow>)>>> {
+        self.refuse_lists()?;
+        Ok((0..self.inputs.len()).map(|k| Some((self.optional(k)?, self.narrow(k)))).collect())
     }
 
     /// Input `k`, which must be there.
     pub(super) fn input(&self, k: usize) -> Result<Value> {
-        self.optional(k).ok_or_else(|| Error::invalid(format!("{} needs an input {k}", self.op)))
+        let missing = || match self.refuse_lists() {
+            Ok(()) => Error::invalid(format!("{} needs an input {k}", self.op)),
+            Err(refused) => refused,
+        };
+        self.optional(k).ok_or_else(missing)
     }
 
     /// Input `k` if it is there.
     pub(super) fn optional(&self, k: usize) -> Option<Value> {
         let input = self.inputs.get(k)?;
-        input.read.set(true);
+        input.read.set(input.list.is_none());
         input.value
     }
 

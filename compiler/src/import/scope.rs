@@ -58,7 +58,7 @@ pub(super) struct Context<'a> {
 /// The names of one graph or function body.
 pub(super) struct Scope<'s, 'a> {
     context: &'s Context<'a>,
-    parent: Option<&'s Scope<'s, 'a>>,
+    pub(super) parent: Option<&'s Scope<'s, 'a>>,
     opsets: &'a [OperatorSetIdProto],
     /// The attributes of the call, in a function's body.
     attributes: Vec<(&'a str, &'a AttributeProto)>,
@@ -66,10 +66,12 @@ pub(super) struct Scope<'s, 'a> {
     values: RefCell<HashMap<&'a str, Value>>,
     /// The types of those whose elements are stored only.
     narrows: RefCell<HashMap<&'a str, Narrow>>,
+    /// The elements of those that are sequences, see [`super::sequences`].
+    pub(super) lists: RefCell<HashMap<&'a str, Vec<Value>>>,
     depth: usize,
     /// In the graph of a branch or loop: the graph around it, and what is taken from there.
-    outer: Option<RefCell<Graph>>,
-    captured: RefCell<Captured>,
+    pub(super) outer: Option<RefCell<Graph>>,
+    pub(super) captured: RefCell<Captured>,
 }
 
 /// A graph attribute as a region.
@@ -96,6 +98,7 @@ impl<'s, 'a> Scope<'s, 'a> {
             initializers: initializers(graph)?,
             values: RefCell::default(),
             narrows: RefCell::default(),
+            lists: RefCell::default(),
             depth: 0,
             outer: None,
             captured: RefCell::default(),
@@ -119,6 +122,7 @@ impl<'s, 'a> Scope<'s, 'a> {
             initializers: HashMap::new(),
             values: RefCell::default(),
             narrows: RefCell::default(),
+            lists: RefCell::default(),
             depth: self.depth + 1,
             outer: None,
             captured: RefCell::default(),
@@ -153,10 +157,18 @@ impl<'s, 'a> Scope<'s, 'a> {
 
     /// Gives `value` a name.
     pub(super) fn define(&self, name: &'a str, value: Value) -> Result<()> {
-        if self.initializers.contains_key(name) || self.values.borrow_mut().insert(name, value).is_some() {
+        if self.is_defined(name) {
             return Err(Error::invalid(format!("`{name}` is defined twice")));
         }
+        self.values.borrow_mut().insert(name, value);
         Ok(())
+    }
+
+    /// Whether the name is one of this very scope.
+    pub(super) fn is_defined(&self, name: &str) -> bool {
+        self.initializers.contains_key(name)
+            || self.values.borrow().contains_key(name)
+            || self.lists.borrow().contains_key(name)
     }
 
     /// The value called `name`.
@@ -168,6 +180,9 @@ impl<'s, 'a> Scope<'s, 'a> {
             let value = g.constant(weights::tensor(proto, self.files())?)?;
             self.values.borrow_mut().insert(name, value);
             return Ok(value);
+        }
+        if self.lists.borrow().contains_key(name) {
+            return Err(Error::unsupported(format!("`{name}` is a sequence: it can leave no graph")));
         }
         match (&self.outer, self.parent) {
             (None, Some(parent)) => parent.value(g, name),
@@ -254,7 +269,7 @@ impl<'s, 'a> Scope<'s, 'a> {
             (Some(custom), _) => self.custom(g, proto, custom)?,
             (None, Some(function)) => {
                 let node = OnnxNode::new(proto, 0, self, g)?;
-                let inputs = node.take_inputs();
+                let inputs = node.take_inputs()?;
                 let attributes = node.take_attributes();
                 self.call(g, function, &inputs, attributes)?
             }
@@ -266,9 +281,17 @@ impl<'s, 'a> Scope<'s, 'a> {
             let (has, named) = (outputs.len(), proto.output.len());
             return Err(Error::invalid(format!("{} has {has} outputs, {named} are named", proto.op_type)));
         }
-        for (name, (value, narrow)) in proto.output.iter().zip(outputs).filter(|(name, _)| !name.is_empty()) {
-            let value =
-                value.ok_or_else(|| Error::unsupported(format!("output `{name}` of {}", proto.op_type)))?;
+        for (name, made) in proto.output.iter().zip(outputs).filter(|(name, _)| !name.is_empty()) {
+            let (value, narrow) = match made {
+                Made::Tensor(value, narrow) => (value, narrow),
+                Made::List(list) => {
+                    self.define_list(name, list)?;
+                    continue;
+                }
+                Made::Nothing => {
+                    return Err(Error::unsupported(format!("output `{name}` of {}", proto.op_type)));
+                }
+            };
             if self.parent.is_none()
                 && let Some(declared) = self.context.declared.get(name.as_str())
             {
@@ -297,14 +320,17 @@ impl<'s, 'a> Scope<'s, 'a> {
         let node = OnnxNode::new(proto, opset, self, g)?;
         let outputs = import(g, &node)?;
         node.finish()?;
-        Ok(outputs.0.into_iter().map(|value| (value, node.made())).collect())
+        if let Some(list) = node.made_list() {
+            return Ok(vec![Made::List(list)]);
+        }
+        Ok(outputs.0.into_iter().map(|value| Made::new(value, node.made())).collect())
     }
 
     fn custom(&self, g: &mut Graph, proto: &'a NodeProto, custom: &Custom) -> Result<Vec<Made>> {
         let node = OnnxNode::new(proto, self.opset(&proto.domain)?, self, g)?;
         let outputs = custom::apply(g, &node, custom)?;
         node.finish()?;
-        Ok(outputs.0.into_iter().map(|value| (value, None)).collect())
+        Ok(outputs.0.into_iter().map(|value| Made::new(value, None)).collect())
     }
 
     pub(super) fn opset(&self, domain: &str) -> Result<i64> {
@@ -353,7 +379,8 @@ impl<'s, 'a> Scope<'s, 'a> {
         }
         let outputs = || function.output.iter().map(String::as_str);
         let values = scope.run(g, &function.node, outputs())?;
-        Ok(values.into_iter().zip(outputs()).map(|(value, name)| (Some(value), scope.narrow(name))).collect())
+        let made = |(value, name): (Value, &str)| Made::Tensor(value, scope.narrow(name));
+        Ok(values.into_iter().zip(outputs()).map(made).collect())
     }
 
     /// The results of `graph`, a branch without inputs, in place.
@@ -479,8 +506,20 @@ impl<'s, 'a> Scope<'s, 'a> {
     }
 }
 
-/// A result of a node, if it was computed, and the type of its elements if they are stored only.
-type Made = (Option<Value>, Option<Narrow>);
+/// A result of a node.
+enum Made {
+    /// A tensor, and the type of its elements if they are stored only.
+    Tensor(Value, Option<Narrow>),
+    List(Vec<Value>),
+    /// It was not computed.
+    Nothing,
+}
+
+impl Made {
+    fn new(value: Option<Value>, narrow: Option<Narrow>) -> Made {
+        value.map_or(Made::Nothing, |value| Made::Tensor(value, narrow))
+    }
+}
 
 pub(super) fn initializers(graph: &GraphProto) -> Result<HashMap<&str, &TensorProto>> {
     if !graph.sparse_initializer.is_empty() {

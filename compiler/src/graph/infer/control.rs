@@ -56,6 +56,7 @@ pub(super) fn check(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
             let fits = then.outputs.len() == otherwise.outputs.len()
                 && then.outputs.iter().zip(&otherwise.outputs).all(|((_, a), (_, b))| same(*a, *b));
             ensure(fits, || "the branches have outputs of different types".into())?;
+            ensure(!then.outputs.is_empty(), || "the branches have no outputs".into())?;
         }
         Op::Loop { carried, body, .. } => {
             let heads = scalar(operands[0], DType::I64) && scalar(operands[1], DType::Bool);

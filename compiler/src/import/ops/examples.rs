@@ -3,6 +3,7 @@
 //! An example is a line of its own in backticks, `Op(inputs; attributes) = results`, also `Op@opset(…)`. Elements are
 //! `f32` unless a type stands before the bracket (`i64[1, 2]`) or before a lone number (`i64:3`); `_` is a missing input.
 //! Scalars and vectors are constants of the model, other inputs and a first one of floats are given when it runs.
+//! A sequence stands in braces: one among the inputs is made by a node of its own, one that comes out is taken apart.
 
 use super::{Row, SOURCES, TABLES};
 use crate::{
@@ -75,11 +76,19 @@ const TIER_2: [&str; 44] = [
     "Xor",
 ];
 /// Operators for training, text, and values that may be absent.
-const TIER_3: [&str; 5] = [
+const TIER_3: [&str; 13] = [
+    "ConcatFromSequence",
     "NegativeLogLikelihoodLoss",
     "OptionalGetElement",
     "OptionalHasElement",
+    "SequenceAt",
+    "SequenceConstruct",
+    "SequenceEmpty",
+    "SequenceErase",
+    "SequenceInsert",
+    "SequenceLength",
     "SoftmaxCrossEntropyLoss",
+    "SplitToSequence",
     "TfIdfVectorizer",
 ];
 
@@ -190,8 +199,9 @@ fn page() -> String {
          Sizes may be symbols everywhere, unless an entry says otherwise. Elements of 8- and 4-bit floats and of 4- and\n\
          2-bit integers are stored and converted (`Cast`, `CastLike`, `BitCast`, `QuantizeLinear`, `DequantizeLinear`) and\n\
          moved, but not computed with; as inputs and outputs of the artefact they are bytes, one for each element.\n\
-         Not done at all: strings, sequences, maps, sparse tensors, decoding of images, random numbers, and the operators\n\
-         of training.\n",
+         Sequences may stand inside of a model, if their lengths are known while compiling.\n\
+         Not done at all: strings, maps, sparse tensors, decoding of images, random numbers, and the operators of\n\
+         training.\n",
     );
     let mut last = "";
     for (family, row, doc) in rows() {
@@ -247,8 +257,8 @@ fn cut(text: &str, separator: char) -> Vec<&str> {
     for (at, c) in text.char_indices() {
         match c {
             '"' => quoted = !quoted,
-            '[' => depth += 1,
-            ']' => depth -= 1,
+            '[' | '{' => depth += 1,
+            ']' | '}' => depth -= 1,
             c if c == separator && depth == 0 && !quoted => {
                 parts.push(text[start..at].trim());
                 start = at + 1;
@@ -352,8 +362,8 @@ fn compute(row: &Row, example: &str, dtype: Option<DType>) -> Result<(Vec<Tensor
     let (name, body) = call.split_once('(').expect("a call");
     let number = |opset: &str| opset.parse().expect("a version");
     let opset = name.split_once('@').map_or_else(|| newest_of(row), |(_, opset)| number(opset));
-    let (inputs, attributes) = body.split_once(';').unwrap_or((body, ""));
-    let wanted: Vec<Tensor> = cut(results, ',').into_iter().map(tensor).collect();
+    let (inputs_text, attributes) = body.split_once(';').unwrap_or((body, ""));
+    let (wanted, is_list) = wanted(results);
     let mut graph = GraphProto::default();
     let mut node = NodeProto {
         op_type: row.name.to_string(),
@@ -362,36 +372,27 @@ fn compute(row: &Row, example: &str, dtype: Option<DType>) -> Result<(Vec<Tensor
         output: (0..wanted.len()).map(|k| format!("y{k}")).collect(),
         ..Default::default()
     };
-    let mut given = Vec::new();
-    let mut own = None;
-    for (k, input) in cut(inputs, ',').into_iter().enumerate() {
-        if input == "_" {
-            node.input.push(String::new());
-            continue;
-        }
-        let (name, mut value) = (format!("x{k}"), tensor(input));
-        let own = *own.get_or_insert(value.dtype());
-        if let Some(dtype) = dtype.filter(|_| value.dtype() == own) {
-            let elems: Vec<Scalar> =
-                (0..value.elems()).map(|k| crate::scalar::eval::cast(dtype, value.get(k))).collect();
-            value = Tensor::from_scalars(dtype, value.shape().to_vec(), &elems).expect("as many elements");
-        }
-        let vector = value.shape().len() == 1 && (k > 0 || value.dtype() == DType::I64);
-        match value.shape().is_empty() || vector {
-            true => graph.initializer.push(constant(&name, &value)),
-            false => {
-                graph.input.push(declared(&name, &value));
-                given.push(value);
-            }
-        }
+    let mut inputs = Inputs { graph: &mut graph, dtype, own: None, given: Vec::new() };
+    for (k, input) in cut(inputs_text, ',').into_iter().enumerate() {
+        let name = match input {
+            "_" => String::new(),
+            _ => inputs.add(&format!("x{k}"), k == 0, input),
+        };
         node.input.push(name);
     }
+    let given = inputs.given;
     let output = |k: usize| ValueInfoProto { name: format!("y{k}"), ty: None };
     graph.output = match dtype {
         Some(_) => (0..wanted.len()).map(output).collect(),
         None => wanted.iter().enumerate().map(|(k, value)| declared(&format!("y{k}"), value)).collect(),
     };
+    if is_list {
+        node.output = vec!["list".to_string()];
+    }
     graph.node.push(node);
+    if is_list {
+        take_apart(&mut graph, wanted.len() - 1);
+    }
     let opsets = [("", if row.domain.is_empty() { opset } else { 21 }), (row.domain, opset)];
     let opset_import =
         opsets.map(|(domain, version)| OperatorSetIdProto { domain: domain.to_string(), version }).to_vec();
@@ -400,6 +401,79 @@ fn compute(row: &Row, example: &str, dtype: Option<DType>) -> Result<(Vec<Tensor
     let graph = import(&model, &ImportOptions::default()).map_err(|error| format!("{example}: {error}"))?;
     let found = eval(&graph, &given).map_err(|error| format!("{example}: {error}"))?;
     Ok((found, wanted))
+}
+
+/// The results of an example, and whether they are one sequence: then its length stands behind its elements.
+fn wanted(results: &str) -> (Vec<Tensor>, bool) {
+    match results.strip_prefix('{').and_then(|list| list.strip_suffix('}')) {
+        None => (cut(results, ',').into_iter().map(tensor).collect(), false),
+        Some(list) => {
+            let mut wanted: Vec<Tensor> = cut(list, ',').into_iter().map(tensor).collect();
+            wanted.push(tensor(&format!("i64:{}", wanted.len())));
+            (wanted, true)
+        }
+    }
+}
+
+/// The elements of `list` as the first outputs, and their number behind them.
+fn take_apart(graph: &mut GraphProto, len: usize) {
+    let node = |op: &str, inputs: &[String], output: usize| NodeProto {
+        op_type: op.to_string(),
+        input: inputs.to_vec(),
+        output: vec![format!("y{output}")],
+        ..Default::default()
+    };
+    let list = "list".to_string();
+    for k in 0..len {
+        let at = format!("at{k}");
+        graph.initializer.push(constant(&at, &tensor(&format!("i64:{k}"))));
+        graph.node.push(node("SequenceAt", &[list.clone(), at], k));
+    }
+    graph.node.push(node("SequenceLength", &[list], len));
+}
+
+/// The inputs of an example, as they are added to its model.
+struct Inputs<'a> {
+    graph: &'a mut GraphProto,
+    /// What stands in place of the first input's type, and that type.
+    dtype: Option<DType>,
+    own: Option<DType>,
+    given: Vec<Tensor>,
+}
+
+impl Inputs<'_> {
+    /// The name of the input with this text.
+    fn add(&mut self, name: &str, is_first: bool, text: &str) -> String {
+        if let Some(list) = text.strip_prefix('{').and_then(|list| list.strip_suffix('}')) {
+            let elements = cut(list, ',').into_iter().enumerate();
+            let input =
+                elements.map(|(k, element)| self.add(&format!("{name}_{k}"), true, element)).collect();
+            let node = NodeProto {
+                op_type: "SequenceConstruct".to_string(),
+                input,
+                output: vec![name.to_string()],
+                ..Default::default()
+            };
+            self.graph.node.push(node);
+            return name.to_string();
+        }
+        let mut value = tensor(text);
+        let own = *self.own.get_or_insert(value.dtype());
+        if let Some(dtype) = self.dtype.filter(|_| value.dtype() == own) {
+            let elems: Vec<Scalar> =
+                (0..value.elems()).map(|k| crate::scalar::eval::cast(dtype, value.get(k))).collect();
+            value = Tensor::from_scalars(dtype, value.shape().to_vec(), &elems).expect("as many elements");
+        }
+        let vector = value.shape().len() == 1 && (!is_first || value.dtype() == DType::I64);
+        match value.shape().is_empty() || vector {
+            true => self.graph.initializer.push(constant(name, &value)),
+            false => {
+                self.graph.input.push(declared(name, &value));
+                self.given.push(value);
+            }
+        }
+        name.to_string()
+    }
 }
 
 /// The last version before another row of the same operator takes over.

@@ -22,7 +22,7 @@ ops! {
 }
 
 /// Positions counted from the start: `sizes` (one, or one for each element of the last axis) is added to negative ones.
-fn from_start(g: &mut Graph, at: Value, sizes: &[Dim]) -> Result<Value> {
+pub(super) fn from_start(g: &mut Graph, at: Value, sizes: &[Dim]) -> Result<Value> {
     let not_negative = |dim: &Dim| g.facts.prove_le(&Dim::zero(), dim).is_yes();
     if g.contents(at).is_some_and(|dims| dims.iter().all(not_negative)) || not_negative_const(g, at) {
         return Ok(at);

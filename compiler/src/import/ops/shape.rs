@@ -158,8 +158,12 @@ fn flatten(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// The input.
 ///
 /// `Identity([1, 2]) = [1, 2]`
-fn identity(_: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    n.input(0)
+fn identity(_: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    if let Some(list) = n.list_if(0) {
+        n.make_list(list);
+        return Ok(Vec::new());
+    }
+    n.input(0).map(|x| vec![x])
 }
 
 /// As from version 5 on, the shape in an attribute.

@@ -1,0 +1,178 @@
+//! Sequences of tensors, taken apart and put together while compiling (see [`super::super::sequences`]).
+
+use super::{super::node::OnnxNode, Outputs, index::from_start};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    import::node::normal_axis,
+    scalar::Scalar,
+};
+use symshape::Dim;
+
+ops! {
+    ConcatFromSequence 11 concat_from_sequence,
+    SequenceAt 11 sequence_at,
+    SequenceConstruct 11 sequence_construct,
+    SequenceEmpty 11 sequence_empty,
+    SequenceErase 11 sequence_erase,
+    SequenceInsert 11 sequence_insert,
+    SequenceLength 11 sequence_length,
+    SplitToSequence 11 split_to_sequence,
+}
+
+/// More elements are no sequence that a model means.
+const MOST_ELEMENTS: i64 = 1 << 12;
+
+/// Output 0 is this sequence.
+fn made(n: &OnnxNode, list: Vec<Value>) -> Result<Outputs> {
+    n.make_list(list);
+    Ok(Outputs(Vec::new()))
+}
+
+/// The sequence of the inputs.
+///
+/// `SequenceConstruct([1, 2], [3]) = {[1, 2], [3]}`
+fn sequence_construct(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
+    let list = n.all()?;
+    if list.iter().any(|value| g.dtype(*value) != g.dtype(list[0])) {
+        return Err(Error::invalid("a sequence of tensors of two element types"));
+    }
+    made(n, list)
+}
+
+/// A sequence without elements.
+///
+/// `SequenceEmpty() = {}`
+fn sequence_empty(_: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
+    n.int("dtype")?;
+    made(n, Vec::new())
+}
+
+/// The position that input `k` names, up to `end`, which is its default; negative ones count from `len`.
+fn position(g: &Graph, n: &OnnxNode, k: usize, len: usize, end: i64) -> Result<usize> {
+    let at = match n.optional(k) {
+        None => end,
+        Some(_) => match n.numbers(g, k)?.as_slice() {
+            [at] if *at < 0 => at + len as i64,
+            [at] => *at,
+            _ => return Err(Error::invalid("a position must be one number")),
+        },
+    };
+    let inside = usize::try_from(at).ok().filter(|_| at <= end);
+    inside.ok_or_else(|| Error::invalid(format!("position {at} of a sequence of {len}")))
+}
+
+/// The sequence with input 1 put in front of the element at the position in input 2, or behind the last.
+///
+/// Limits: the position is known while compiling.
+///
+/// `SequenceInsert({[1], [2]}, [3], i64:-1) = {[1], [3], [2]}`
+/// `SequenceInsert({[1]}, [3]) = {[1], [3]}`
+fn sequence_insert(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
+    let (mut list, value) = (n.list(0)?, n.input(1)?);
+    if list.iter().any(|other| g.dtype(*other) != g.dtype(value)) {
+        return Err(Error::invalid("a sequence of tensors of two element types"));
+    }
+    let at = position(g, n, 2, list.len(), list.len() as i64)?;
+    list.insert(at, value);
+    made(n, list)
+}
+
+/// The sequence without the element at the position in input 1, or without the last.
+///
+/// Limits: the position is known while compiling.
+///
+/// `SequenceErase({[1], [2], [3]}, i64:0) = {[2], [3]}`
+fn sequence_erase(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
+    let mut list = n.list(0)?;
+    let at = position(g, n, 1, list.len(), list.len() as i64 - 1)?;
+    list.remove(at);
+    made(n, list)
+}
+
+/// The element at a position; negative ones count from the end. One that is known only while running selects among
+/// elements of one shape.
+///
+/// `SequenceAt({[1, 2], [3]}, i64:-1) = [3]`
+fn sequence_at(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let list = n.list(0)?;
+    if n.is_known(g, 1) {
+        n.input(1)?;
+        return Ok(list[position(g, n, 1, list.len(), list.len() as i64 - 1)?]);
+    }
+    if list.is_empty() {
+        return Err(Error::invalid("a position of a sequence of 0"));
+    }
+    let at = g.reshape(n.input(1)?, Vec::new())?;
+    let at = from_start(g, at, &[Dim::from(list.len())])?;
+    let all = stacked(g, &list, 0)?;
+    g.gather(all, at, 0)
+}
+
+/// The elements side by side along a new axis.
+fn stacked(g: &mut Graph, list: &[Value], axis: usize) -> Result<Value> {
+    let wider: Vec<Value> = list.iter().map(|value| g.unsqueeze(*value, &[axis])).collect::<Result<_>>()?;
+    g.concat(&wider, axis)
+}
+
+/// How many elements the sequence has.
+///
+/// `SequenceLength({[1, 2], [3]}) = i64:2`
+fn sequence_length(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let len = n.list(0)?.len();
+    g.scalar(Scalar::i64(len as i64))
+}
+
+/// The elements end to end along `axis`, or with `new_axis` side by side along a new one.
+///
+/// `ConcatFromSequence({[1, 2], [3]}; axis=0) = [1, 2, 3]`
+/// `ConcatFromSequence({[1, 2], [3, 4]}; axis=-1, new_axis=1) = [[1, 3], [2, 4]]`
+fn concat_from_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let list = n.list(0)?;
+    let Some(first) = list.first() else { return Err(Error::invalid("a sequence without elements")) };
+    let is_new = n.flag("new_axis", false)?;
+    let axis = n.int("axis")?.ok_or_else(|| Error::invalid("ConcatFromSequence needs the attribute `axis`"))?;
+    let axis = normal_axis(axis, g.rank(*first) + usize::from(is_new))?;
+    if is_new { stacked(g, &list, axis) } else { g.concat(&list, axis) }
+}
+
+/// Parts of the input along `axis`: of the sizes in input 1, of one size if that is a number (the last part may be
+/// smaller), or slices, without the axis if `keepdims` is 0.
+///
+/// Limits: the number of parts is known while compiling.
+///
+/// `SplitToSequence([1, 2, 3], i64:2) = {[1, 2], [3]}`
+/// `SplitToSequence([[1, 2], [3, 4]], i64[1, 1]; axis=1) = {[[1], [3]], [[2], [4]]}`
+/// `SplitToSequence([[1, 2], [3, 4]]; keepdims=0) = {[1, 2], [3, 4]}`
+fn split_to_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
+    let x = n.input(0)?;
+    let axis = n.axis(g, x, Some(0))?;
+    let keeps = n.flag("keepdims", true)?;
+    let size = g.shape(x)[axis].clone();
+    let sizes = match n.optional(1) {
+        None => equal_parts(g, &size, &Dim::one())?,
+        Some(sizes) if g.rank(sizes) == 0 => equal_parts(g, &size, &n.dim(g, 1)?)?,
+        Some(_) => n.dims(g, 1)?,
+    };
+    let mut parts = g.split(x, axis, &sizes)?;
+    if !keeps && n.optional(1).is_none() {
+        for part in &mut parts {
+            *part = g.squeeze(*part, &[axis])?;
+        }
+    }
+    made(n, parts)
+}
+
+/// The sizes of parts of `part` elements each, but for the last.
+fn equal_parts(g: &Graph, size: &Dim, part: &Dim) -> Result<Vec<Dim>> {
+    if !g.facts.prove_le(&Dim::one(), part).is_yes() {
+        return Err(Error::unsupported(format!("a split into parts of {part}")));
+    }
+    let count = g.facts.simplify(&size.ceil_div(part));
+    let known = count.as_i64().filter(|count| *count <= MOST_ELEMENTS);
+    let count = known.ok_or_else(|| Error::unsupported(format!("a sequence of {count} elements")))?;
+    let last = g.facts.simplify(&(size - part * (count - 1).max(0)));
+    let mut sizes = vec![part.clone(); usize::try_from(count - 1).unwrap_or(0)];
+    sizes.extend((count > 0).then_some(last));
+    Ok(sizes)
+}
