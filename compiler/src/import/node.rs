@@ -53,6 +53,9 @@ const MOVERS: [&str; 15] = [
 /// Operators that don't look at elements at all.
 const SHAPES: [&str; 2] = ["Shape", "Size"];
 
+/// What a call is given: a value, if there is one, and the type of its elements if they are stored only.
+pub(super) type Given = Option<(Value, Option<Narrow>)>;
+
 /// A node being imported.
 pub(super) struct OnnxNode<'s, 'a> {
     /// The operator's name.
@@ -186,7 +189,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     }
 
     /// The inputs as they stand, for calls of functions; they count as read.
-    pub(super) fn take_inputs(&self) -> Result<Vec<Option<(Value, Option<Narrow>)>>> {
+    pub(super) fn take_inputs(&self) -> Result<Vec<Given>> {
         self.refuse_lists()?;
         Ok((0..self.inputs.len()).map(|k| Some((self.optional(k)?, self.narrow(k)))).collect())
     }

@@ -7,7 +7,7 @@ use super::{
     custom::{self, Custom},
     found::FoundBounds,
     narrow::Narrow,
-    node::OnnxNode,
+    node::{Given, OnnxNode},
     ops,
     order::{order, title},
     proto::{
@@ -351,7 +351,7 @@ impl<'s, 'a> Scope<'s, 'a> {
         &self,
         g: &mut Graph,
         function: &'a FunctionProto,
-        inputs: &[Option<(Value, Option<Narrow>)>],
+        inputs: &[Given],
         mut attributes: Vec<(&'a str, &'a AttributeProto)>,
     ) -> Result<Vec<Made>> {
         for default in &function.attribute_proto {
