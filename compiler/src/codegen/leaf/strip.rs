@@ -368,39 +368,19 @@ impl Leaf<'_> {
 
     fn tail(&self, b: &mut Builder, body: &Body, count: Int, position: &Position, sums: &[Sum]) {
         let masked = position.strided.iter().all(Option::is_none);
+        let emit = |b: &mut Builder, part: Part| {
+            let position = Some(position);
+            body.emit(b, &mut At { leaf: self, position, part, sums, unroll: 0, ahead: 0, held: &[] });
+        };
         b.when(CompareOp::Gt, count, 0, |b| {
             if masked {
                 let mask = b.mask_first(count);
-                let part = Part::First(count, mask);
-                body.emit(
-                    b,
-                    &mut At {
-                        leaf: self,
-                        position: Some(position),
-                        part,
-                        sums,
-                        unroll: 0,
-                        ahead: 0,
-                        held: &[],
-                    },
-                );
+                emit(b, Part::First(count, mask));
             } else {
                 let one = b.imm(1);
                 let mask = b.mask_first(one);
                 b.repeat(count, 1, |b| {
-                    let part = Part::One(mask);
-                    body.emit(
-                        b,
-                        &mut At {
-                            leaf: self,
-                            position: Some(position),
-                            part,
-                            sums,
-                            unroll: 0,
-                            ahead: 0,
-                            held: &[],
-                        },
-                    );
+                    emit(b, Part::One(mask));
                     position.advance(b, 1);
                 });
             }
