@@ -47,8 +47,8 @@ pub const CPU: &str = "cpu";
 pub struct Settings {
     /// Threads that calls can use in full.
     pub workers: u32,
-    /// Partitions of the network.
-    pub partitions: partition::Count,
+    /// Partitions of the network; none: it stays in one piece and has no table.
+    pub partitions: Option<partition::Count>,
     /// The orders in which partitions may run.
     pub policies: Policies,
     /// The machine multiplies four bytes in one step, see [`Level::multiplies_bytes`](crate::target::Level).
@@ -59,7 +59,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             workers: WORKERS,
-            partitions: partition::Count::None,
+            partitions: None,
             policies: Policies::Serial,
             // A machine that code can't be made for has no preferences.
             multiplies_bytes: Target::host().is_ok_and(|host| host.multiplies_bytes()),
@@ -96,8 +96,10 @@ pub fn lower_on(graph: &Graph, targets: &Targets, settings: &Settings) -> Result
     offload::passes(&mut program, KernelPhase::Scheduled, targets)?;
     verify(&program).at(|| "schedule")?;
     offload::emit(&mut program, targets)?;
-    partition::partition(&mut program, settings.partitions, settings.policies, CPU).at(|| "partition")?;
-    verify(&program).at(|| "partition")?;
+    if let Some(count) = settings.partitions {
+        partition::partition(&mut program, count, settings.policies, CPU).at(|| "partition")?;
+        verify(&program).at(|| "partition")?;
+    }
     let plan = plan::plan(&program, &plan::Options::default()).at(|| "plan")?;
     if cfg!(debug_assertions) {
         plan::verify::verify(&program, &plan).at(|| "plan")?;

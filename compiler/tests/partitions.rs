@@ -24,8 +24,8 @@ use symshape_runtime::{
     CallError, Context, DType, Model, Policy, StepError, Steps, TensorInfo, TensorMut, TensorRef,
 };
 
-fn lowered(graph: &Graph, partitions: Count, policies: Policies) -> Lowered {
-    let settings = Settings { partitions, policies, ..Settings::default() };
+fn lowered(graph: &Graph, partitions: impl Into<Option<Count>>, policies: Policies) -> Lowered {
+    let settings = Settings { partitions: partitions.into(), policies, ..Settings::default() };
     let lowered =
         pipeline::lower_with(graph, &settings).unwrap_or_else(|error| panic!("{}: {error}", graph.name));
     plan::verify::verify(&lowered.program, &lowered.plan).expect("a good plan");
@@ -95,7 +95,7 @@ fn on_threads(steps: &Steps<'_>) {
 
 /// Holds every policy against a model in one piece.
 fn check(graph: &Graph, partitions: Count) {
-    let whole = model(&lowered(graph, Count::None, Policies::Serial));
+    let whole = model(&lowered(graph, None, Policies::Serial));
     assert!(whole.partitions().is_empty());
     let mut whole = Context::new(&whole).expect("memory");
     for policies in [Policies::Serial, Policies::Any] {

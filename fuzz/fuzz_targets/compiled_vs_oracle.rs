@@ -72,7 +72,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(wanted) = eval(&graph, &inputs) else { return };
     let count = NonZeroU32::new(bytes.len() as u32 / 2 % 4);
     let settings = Settings {
-        partitions: count.map_or(Count::None, Count::Of),
+        partitions: count.map(Count::Of),
         policies: Policies::Any,
         ..Settings::default()
     };

@@ -85,6 +85,22 @@ pub struct Error {
     pub why: *const c_char,
 }
 
+impl Error {
+    /// What says nothing yet.
+    pub const NONE: Error = Error {
+        code: 0,
+        tensor: u32::MAX,
+        axis: u32::MAX,
+        symbol: u32::MAX,
+        value: 0,
+        lo: 0,
+        hi: 0,
+        symbol_name: core::ptr::null(),
+        tensor_name: core::ptr::null(),
+        why: core::ptr::null(),
+    };
+}
+
 /// Stands in `dims` for a size that was not found yet.
 pub const NOT_FOUND: i64 = i64::MIN;
 

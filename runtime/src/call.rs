@@ -1,6 +1,11 @@
 //! The one place where a model's compiled code runs on memory.
 
-use crate::{CallError, Context, Steps, TensorRef, abi::Exec, desc, desc::Broken, pool};
+use crate::{
+    CallError, Context, Steps, TensorRef,
+    abi::{Error, Exec},
+    desc::{self, Broken},
+    pool,
+};
 
 impl Context {
     /// Sets where the inputs are; the arena, and who runs the call.
@@ -43,7 +48,7 @@ impl Context {
     ) -> Result<(), CallError> {
         let (arena, exec) = self.prepare(inputs);
         let desc = self.model.desc.clone();
-        let mut error = desc::no_error();
+        let mut error = Error::NONE;
         let exec = if desc.any_order() { pool::SERIAL } else { exec };
         let exec = Exec { error: &mut error, ..exec };
         let frame = self.steps.frame();

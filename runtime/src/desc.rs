@@ -177,7 +177,7 @@ impl Desc {
             *slot = shape.as_ptr();
             rest = tail;
         }
-        let mut error = no_error();
+        let mut error = Error::NONE;
         // SAFETY: one pointer for each input, each to as many dims as that input has axes (`split_at` above would
         // have panicked), one place for each dim, and an error to write.
         let code = unsafe { (self.raw.check)(slots.shapes.as_ptr(), dims.as_mut_ptr(), &mut error) };
@@ -214,7 +214,7 @@ impl Desc {
     ) -> Result<(), Error> {
         assert!(dims.len() == self.n_dims());
         assert!(slots.inputs.len() == self.inputs.len() && slots.outputs.len() == self.outputs.len());
-        let mut error = no_error();
+        let mut error = Error::NONE;
         let exec = Exec { error: &mut error, ..exec };
         let (inputs, outputs) = (slots.inputs.as_ptr(), slots.outputs.as_ptr());
         // SAFETY: the caller's promise.
@@ -324,22 +324,6 @@ impl Broken {
     fn text(&self, at: *const c_char) -> Option<&str> {
         // SAFETY: by the ABI the strings of an error are null or live as long as the artefact, which `model` keeps.
         (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) }.to_str().unwrap_or("?"))
-    }
-}
-
-/// An error that says nothing yet.
-pub(crate) fn no_error() -> Error {
-    Error {
-        code: 0,
-        tensor: u32::MAX,
-        axis: u32::MAX,
-        symbol: u32::MAX,
-        value: 0,
-        lo: 0,
-        hi: 0,
-        symbol_name: core::ptr::null(),
-        tensor_name: core::ptr::null(),
-        why: core::ptr::null(),
     }
 }
 

@@ -225,7 +225,7 @@ impl Linked {
         }
         let len = self.desc.n_symbols as usize + self.desc.n_found as usize;
         let mut dims = Dims { values: [0; MAX_DIMS], len };
-        let mut error = no_error();
+        let mut error = Error::NONE;
         // SAFETY: a pointer for each input, to as many dims as it has axes, a place for each dim, and an error to write.
         let code = unsafe { (self.desc.check)(pointers.as_ptr(), dims.values.as_mut_ptr(), &mut error) };
         outcome(code, error)?;
@@ -291,7 +291,7 @@ impl Linked {
             return Err(LinkedError::TooSmall { needed, got });
         }
         let arena: *mut c_void = arena[skip..].as_mut_ptr().cast();
-        let mut error = no_error();
+        let mut error = Error::NONE;
         let exec =
             Exec { host: ptr::null_mut(), threads: 1, policy: 0, parallel_for: None, error: &mut error };
         // SAFETY: `dims` are those that `bind` checked for the shapes of these inputs, whose memory `TensorRef` sized and
@@ -321,19 +321,4 @@ fn tensors(at: *const TensorDesc, count: u32) -> &'static [TensorDesc] {
 
 fn outcome(code: i32, error: Error) -> Result<(), LinkedError> {
     if code == 0 { Ok(()) } else { Err(LinkedError::Refused(Refusal(Error { code, ..error }))) }
-}
-
-fn no_error() -> Error {
-    Error {
-        code: 0,
-        tensor: u32::MAX,
-        axis: u32::MAX,
-        symbol: u32::MAX,
-        value: 0,
-        lo: 0,
-        hi: 0,
-        symbol_name: ptr::null(),
-        tensor_name: ptr::null(),
-        why: ptr::null(),
-    }
 }

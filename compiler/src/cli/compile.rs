@@ -115,7 +115,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     }
     let settings = pipeline::Settings {
         workers: if is_source { 1 } else { args.threads },
-        partitions: args.partitions.unwrap_or_default(),
+        partitions: args.partitions,
         policies: match args.policies {
             Orders::Serial => Policies::Serial,
             Orders::Any => Policies::Any,

@@ -27,7 +27,6 @@ pub(super) fn pieces(graph: &Graph, count: Count) -> Vec<Vec<usize>> {
     let mut pieces = Pieces::of(graph);
     pieces.join_chains();
     match count {
-        Count::None => pieces.merge_to(1),
         Count::Auto => pieces.merge_small(),
         Count::Of(count) => {
             pieces.merge_to(count.get() as usize);

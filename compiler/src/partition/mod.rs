@@ -19,11 +19,8 @@ use crate::{
 use std::{collections::BTreeMap, num::NonZeroU32, str::FromStr};
 
 /// Into how many partitions a program is cut.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
-    /// It stays in one piece and has no table.
-    #[default]
-    None,
     /// As many as its branches can use.
     Auto,
     /// So many, or as many as it has kernels that can be told apart.
@@ -52,9 +49,6 @@ impl FromStr for Count {
 /// # Errors
 /// None but bugs.
 pub fn partition(program: &mut Program, count: Count, policies: Policies, target: &str) -> Result<()> {
-    if count == Count::None {
-        return Ok(());
-    }
     let graph = depend::Graph::of(program)?;
     let pieces = cut::pieces(&graph, count);
     arrange(program, &graph, &pieces, target);

@@ -68,7 +68,7 @@ impl Machine {
     /// Calls `check`.
     pub(crate) fn check(&self, shapes: &[Vec<i64>]) -> Result<Vec<i64>, Refusal> {
         let pointers: Vec<*const i64> = shapes.iter().map(|shape| shape.as_ptr()).collect();
-        let (mut dims, mut error) = (vec![0; self.program.all_symbols().count()], no_error());
+        let (mut dims, mut error) = (vec![0; self.program.all_symbols().count()], abi::Error::NONE);
         // SAFETY: there is a shape for each input, a dim for each symbol, and an error to fill.
         let code = unsafe { (self.desc.check)(pointers.as_ptr(), dims.as_mut_ptr(), &mut error) };
         if code == 0 { Ok(dims) } else { Err(refusal(code, &error)) }
@@ -92,7 +92,7 @@ impl Machine {
 
     /// Calls `run` with the inputs' bytes and gives the outputs' bytes.
     pub(crate) fn run(&self, dims: &[i64], inputs: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Refusal> {
-        let mut error = no_error();
+        let mut error = abi::Error::NONE;
         let exec =
             abi::Exec { host: ptr::null_mut(), threads: 1, policy: 0, parallel_for: None, error: &mut error };
         self.run_with(dims, inputs, &exec).map_err(|code| refusal(code, &error))
@@ -165,21 +165,6 @@ pub(crate) fn stacked(program: &Program) -> Plan {
         }
     }
     Plan { placements, arena_max: 0, lower_bound: 0 }
-}
-
-fn no_error() -> abi::Error {
-    abi::Error {
-        code: 0,
-        tensor: 0,
-        axis: 0,
-        symbol: 0,
-        value: 0,
-        lo: 0,
-        hi: 0,
-        symbol_name: ptr::null(),
-        tensor_name: ptr::null(),
-        why: ptr::null(),
-    }
 }
 
 fn refusal(code: i32, error: &abi::Error) -> Refusal {

@@ -146,7 +146,7 @@ fn what_one_leaves_goes_to_the_next() {
 
 #[test]
 fn partitions_keep_to_one_target() {
-    let settings = Settings { partitions: Count::Auto, ..Settings::default() };
+    let settings = Settings { partitions: Some(Count::Auto), ..Settings::default() };
     let lowered = pipeline::lower_on(&net(), &known(), &settings).expect("supported");
     let targets: Vec<&str> = lowered.program.partitions.iter().map(|part| part.target.as_str()).collect();
     for name in ["npu", "blas", "cpu"] {
@@ -164,7 +164,7 @@ fn partitions_keep_to_one_target() {
 
 #[test]
 fn partitions_give_the_same_bits_under_every_policy() {
-    let settings = Settings { partitions: Count::Auto, policies: Policies::Any, ..Settings::default() };
+    let settings = Settings { partitions: Some(Count::Auto), policies: Policies::Any, ..Settings::default() };
     let lowered = pipeline::lower_on(&net(), &known(), &settings).expect("supported");
     let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &Options::default()).expect("supported");
     let mut context = Context::new(&model).expect("memory");

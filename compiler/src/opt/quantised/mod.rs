@@ -70,14 +70,14 @@ fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
         let gone: Vec<usize> =
             (0..labels[1 - side].len()).filter(|k| !out.contains(&labels[1 - side][*k])).collect();
         let Some(weights) = weights(new, fixed, dtype, &gone)? else { continue };
-        let fixed_labels: Vec<Label> = labels[1 - side].clone();
         let operands = if side == 0 { [real.stored, weights.stored] } else { [weights.stored, real.stored] };
         let op = Op::Contract { lhs: lhs.clone(), rhs: rhs.clone(), out: out.clone(), dtype: DType::I32 };
         let sum = new.push(op, &operands)?;
-        let sum = less_zero_point(new, sum, &real, &weights, &gone, &fixed_labels, out)?;
+        let factors = Factors { real, weights, gone, labels: labels[1 - side], out };
+        let sum = factors.less_zero_point(new, sum)?;
         return match dtype {
             DType::I32 => Ok(Some(sum)),
-            _ => scaled(new, sum, &real, &weights, &gone, &fixed_labels, out).map(Some),
+            _ => factors.scaled(new, sum).map(Some),
         };
     }
     Ok(None)
@@ -120,83 +120,81 @@ fn narrowed(tensor: &Tensor) -> Option<Tensor> {
     Tensor::new(dtype, tensor.shape().to_vec(), Bytes::Owned(bytes.into()))
 }
 
-/// A value that has the constant factor's axes but `gone`, laid along the result.
-fn spread(new: &mut Graph, value: Value, kept: &[Label], sum: Value, out: &[Label]) -> Result<Value> {
-    let place =
-        |label: &Label| out.iter().position(|other| other == label).expect("kept axes are the result's");
-    let index = kept.iter().map(|label| Dim::from(axis(place(label)))).collect();
-    new.view(value, new.shape(sum).to_vec(), index)
+/// Both factors of a contraction, with what is needed to go from the sum of stored integers to the result.
+struct Factors<'n> {
+    real: Real,
+    weights: Weights,
+    /// Axes of the constant factor that are summed over.
+    gone: Vec<usize>,
+    /// Labels of the constant factor's axes.
+    labels: &'n [Label],
+    out: &'n [Label],
 }
 
-fn kept(labels: &[Label], gone: &[usize]) -> Vec<Label> {
-    (0..labels.len()).filter(|k| !gone.contains(k)).map(|k| labels[k]).collect()
-}
-
-/// `sum - z Σ w`
-fn less_zero_point(
-    new: &mut Graph,
-    sum: Value,
-    real: &Real,
-    weights: &Weights,
-    gone: &[usize],
-    labels: &[Label],
-    out: &[Label],
-) -> Result<Value> {
-    if matches!(real.zero, Zero::Number(0)) {
-        return Ok(sum);
+impl Factors<'_> {
+    /// The axes of the constant factor that the result has too.
+    fn kept(&self) -> Vec<usize> {
+        (0..self.labels.len()).filter(|k| !self.gone.contains(k)).collect()
     }
-    let wide = new.cast(DType::I32, weights.stored)?;
-    let columns = new.reduce(ReduceOp::Sum, wide, gone, false)?;
-    let zero = match real.zero {
-        Zero::Number(zero) => new.number(DType::I32, zero as f64)?,
-        Zero::Found(zero) => zero,
-    };
-    // A zero point that is found while running is multiplied there, a constant one here.
-    let columns = match real.zero {
-        Zero::Number(_) => new.mul(columns, zero)?,
-        Zero::Found(_) => columns,
-    };
-    let columns = spread(new, columns, &kept(labels, gone), sum, out)?;
-    let columns = match real.zero {
-        Zero::Number(_) => columns,
-        Zero::Found(_) => new.mul(columns, zero)?,
-    };
-    new.sub(sum, columns)
-}
 
-/// `sum * s t`, as floats.
-fn scaled(
-    new: &mut Graph,
-    sum: Value,
-    real: &Real,
-    weights: &Weights,
-    gone: &[usize],
-    labels: &[Label],
-    out: &[Label],
-) -> Result<Value> {
-    let wide = new.cast(DType::F32, sum)?;
-    let columns = match weights.scale {
-        None => None,
-        Some(scale) => {
-            let kept_axes: Vec<usize> = (0..labels.len()).filter(|k| !gone.contains(k)).collect();
-            let shape = kept_axes.iter().map(|k| new.shape(scale)[*k].clone()).collect();
-            let mut index = vec![Dim::zero(); labels.len()];
-            kept_axes.iter().enumerate().for_each(|(at, k)| index[*k] = axis(at).into());
-            Some(new.view(scale, shape, index)?)
+    /// A value that has the kept axes, laid along the result.
+    fn spread(&self, new: &mut Graph, value: Value, sum: Value) -> Result<Value> {
+        let place = |k: &usize| {
+            let place = self.out.iter().position(|label| *label == self.labels[*k]);
+            Dim::from(axis(place.expect("kept axes are the result's")))
+        };
+        let index = self.kept().iter().map(place).collect();
+        new.view(value, new.shape(sum).to_vec(), index)
+    }
+
+    /// `sum - z Σ w`
+    fn less_zero_point(&self, new: &mut Graph, sum: Value) -> Result<Value> {
+        if matches!(self.real.zero, Zero::Number(0)) {
+            return Ok(sum);
         }
-    };
-    let factor = match (real.scale, columns) {
-        (None, None) => return Ok(wide),
-        (Some(scale), None) => scale,
-        (None, Some(columns)) => spread(new, columns, &kept(labels, gone), sum, out)?,
-        (Some(scale), Some(columns)) if real::is_fixed(new, scale) => {
-            let both = new.mul(columns, scale)?;
-            spread(new, both, &kept(labels, gone), sum, out)?
-        }
-        (Some(scale), Some(columns)) => {
-            let columns = spread(new, columns, &kept(labels, gone), sum, out)?;
-            new.mul(columns, scale)?
-        }
-    };
-    new.mul(wide, factor)
+        let wide = new.cast(DType::I32, self.weights.stored)?;
+        let columns = new.reduce(ReduceOp::Sum, wide, &self.gone, false)?;
+        // A zero point that is found while running is multiplied there, a constant one here.
+        let columns = match self.real.zero {
+            Zero::Number(zero) => {
+                let zero = new.number(DType::I32, zero as f64)?;
+                let columns = new.mul(columns, zero)?;
+                self.spread(new, columns, sum)?
+            }
+            Zero::Found(zero) => {
+                let columns = self.spread(new, columns, sum)?;
+                new.mul(columns, zero)?
+            }
+        };
+        new.sub(sum, columns)
+    }
+
+    /// `sum * s t`, as floats.
+    fn scaled(&self, new: &mut Graph, sum: Value) -> Result<Value> {
+        let wide = new.cast(DType::F32, sum)?;
+        let columns = self.weights.scale.map(|scale| self.columns(new, scale)).transpose()?;
+        let factor = match (self.real.scale, columns) {
+            (None, None) => return Ok(wide),
+            (Some(scale), None) => scale,
+            (None, Some(columns)) => self.spread(new, columns, sum)?,
+            (Some(scale), Some(columns)) if real::is_fixed(new, scale) => {
+                let both = new.mul(columns, scale)?;
+                self.spread(new, both, sum)?
+            }
+            (Some(scale), Some(columns)) => {
+                let columns = self.spread(new, columns, sum)?;
+                new.mul(columns, scale)?
+            }
+        };
+        new.mul(wide, factor)
+    }
+
+    /// The scale of the constant factor, which is the same along the axes that are summed over, without these.
+    fn columns(&self, new: &mut Graph, scale: Value) -> Result<Value> {
+        let kept = self.kept();
+        let shape = kept.iter().map(|k| new.shape(scale)[*k].clone()).collect();
+        let mut index = vec![Dim::zero(); self.labels.len()];
+        kept.iter().enumerate().for_each(|(at, k)| index[*k] = axis(at).into());
+        new.view(scale, shape, index)
+    }
 }

@@ -180,7 +180,8 @@ pub(super) fn varies(graph: &Graph, value: Value, k: usize) -> bool {
 
 /// True of values that constants alone decide.
 pub(super) fn is_fixed(graph: &Graph, value: Value) -> bool {
-    fixed_within(graph, value, &mut MOST_STEPS.clone())
+    let mut left = MOST_STEPS;
+    fixed_within(graph, value, &mut left)
 }
 
 fn fixed_within(graph: &Graph, value: Value, left: &mut usize) -> bool {

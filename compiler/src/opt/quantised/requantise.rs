@@ -42,13 +42,13 @@ fn divided(new: &mut Graph, x: Value, c: Value, used: &SecondaryMap<Value, u32>)
     if used[x] != 1 {
         return Ok(None);
     }
-    let (a, b) = if is_constant(new, a) { (b, a) } else { (a, b) };
+    let (a, b) = if is_fixed(new, a) { (b, a) } else { (a, b) };
     match op {
-        BinaryOp::Mul if is_constant(new, b) && is_sum(new, a) => {
+        BinaryOp::Mul if is_fixed(new, b) && is_sum(new, a) => {
             let b = quotient(new, b, c)?;
             new.mul(a, b).map(Some)
         }
-        BinaryOp::Add if is_constant(new, b) => match divided(new, a, c, used)? {
+        BinaryOp::Add if is_fixed(new, b) => match divided(new, a, c, used)? {
             Some(a) => {
                 let b = quotient(new, b, c)?;
                 new.add(a, b).map(Some)
@@ -63,11 +63,6 @@ fn divided(new: &mut Graph, x: Value, c: Value, used: &SecondaryMap<Value, u32>)
         }
         _ => Ok(None),
     }
-}
-
-/// Constants, and views of them.
-fn is_constant(graph: &Graph, value: Value) -> bool {
-    is_fixed(graph, value)
 }
 
 /// The sum of a contraction of integers as floats, with or without a constant taken off.

@@ -1,14 +1,18 @@
 //! Steps as instructions: one exhaustive match, its arms short.
 
+mod ints;
+mod memory;
+
 use super::allocate::{Allocated, STACK};
 use super::asm::{Assembler, Label, Operand};
 use super::legalize::Constants;
 use super::level::{FIRST_SAVED, INTS, Level};
 use crate::codegen::vector::code::{
-    Cond, Int, IntOp, Mask, MaskOp, Mem, Narrow, Op1, Operand as Source, ShiftOp, Step, Vector, Width,
+    Cond, Int, Mask, MaskOp, Mem, Op1, Op2, Operand as Source, ShiftOp, Step, Vector,
 };
 use crate::{error::Result, scalar::CompareOp};
 use iced_x86::{Code, MemoryOperand, Register};
+use ints::low_half;
 
 /// Alignment of the innermost loops.
 const LOOP_ALIGN: usize = 32;
@@ -153,38 +157,6 @@ impl Selector<'_> {
         }
     }
 
-    fn memory(&mut self, step: &Step) {
-        match step {
-            Step::Load(dst, mem) => {
-                self.asm.op(self.level.load(), &[self.vector(*dst).into(), self.mem(*mem).into()]);
-            }
-            Step::LoadFirst(dst, mem, _, mask) => self.load_first(*dst, *mem, *mask),
-            Step::LoadLanes(dst, temp, mems) => self.load_lanes(*dst, *temp, mems),
-            Step::LoadOne(dst, mem) => self.load_one(self.low(*dst), *mem),
-            Step::Broadcast(dst, mem) => {
-                self.asm.op(self.level.broadcast(), &[self.vector(*dst).into(), self.mem(*mem).into()]);
-            }
-            Step::LoadNarrow(dst, mem, narrow) => {
-                let code = self.level.extend(*narrow);
-                self.asm.op(code, &[self.vector(*dst).into(), self.mem(*mem).into()]);
-            }
-            Step::LoadHalves(dst, mem, narrow) => {
-                let code = self.level.extend_to_half(*narrow);
-                self.asm.op(code, &[self.vector(*dst).into(), self.mem(*mem).into()]);
-            }
-            Step::BroadcastNarrow(dst, mem, narrow) => self.broadcast_narrow(*dst, *mem, *narrow),
-            Step::StoreNarrow(mem, src, temp, narrow) => self.store_narrow(*mem, *src, *temp, *narrow),
-            Step::Store(mem, src) => {
-                self.asm.op(self.level.store(), &[self.mem(*mem).into(), self.vector(*src).into()]);
-            }
-            Step::StoreFirst(mem, src, _, mask) => self.store_first(*mem, *src, *mask),
-            Step::StoreLanes(mems, src, temp) => self.store_lanes(mems, *src, *temp),
-            Step::StoreOne(mem, src) => self.store_one(*mem, self.low(*src)),
-            Step::Prefetch(mem) => self.asm.op(Code::Prefetcht1_m8, &[self.mem(*mem).into()]),
-            _ => unreachable!("not a memory step: {step:?}"),
-        }
-    }
-
     fn control(&mut self, step: &Step) {
         match step {
             Step::Loop => {
@@ -219,92 +191,11 @@ impl Selector<'_> {
         }
     }
 
-    fn imm(&mut self, dst: Register, value: i64) {
-        match i32::try_from(value) {
-            Ok(0) => {
-                let low = low_half(dst);
-                self.asm.op(Code::Xor_rm32_r32, &[low.into(), low.into()]);
-            }
-            Ok(value) => self.asm.op(Code::Mov_rm64_imm32, &[dst.into(), value.into()]),
-            Err(_) => {
-                let bytes = self.asm.constant(value.to_le_bytes().to_vec());
-                self.asm.op(Code::Mov_r64_rm64, &[dst.into(), Operand::Pool(bytes)]);
-            }
-        }
-    }
-
-    fn move_int(&mut self, dst: Register, src: Register) {
-        if dst != src {
-            self.asm.op(Code::Mov_r64_rm64, &[dst.into(), src.into()]);
-        }
-    }
-
-    fn int_op(&mut self, op: IntOp, dst: Register, a: Register, b: Source) {
-        match b {
-            Source::Imm(value) => self.int_op_imm(op, dst, a, value),
-            Source::Int(b) => self.int_op_reg(op, dst, a, self.int(b)),
-        }
-    }
-
-    fn int_op_imm(&mut self, op: IntOp, dst: Register, a: Register, value: i32) {
-        let code = match op {
-            IntOp::Mul => {
-                self.asm.op(Code::Imul_r64_rm64_imm32, &[dst.into(), a.into(), value.into()]);
-                return;
-            }
-            IntOp::Add => Code::Add_rm64_imm32,
-            IntOp::Sub => Code::Sub_rm64_imm32,
-            IntOp::And => Code::And_rm64_imm32,
-            IntOp::Shl => Code::Shl_rm64_imm8,
-            IntOp::Shr => Code::Sar_rm64_imm8,
-        };
-        self.move_int(dst, a);
-        self.asm.op(code, &[dst.into(), value.into()]);
-    }
-
-    fn int_op_reg(&mut self, op: IntOp, dst: Register, a: Register, b: Register) {
-        let code = match op {
-            IntOp::Add => Code::Add_r64_rm64,
-            IntOp::Sub => Code::Sub_r64_rm64,
-            IntOp::Mul => Code::Imul_r64_rm64,
-            IntOp::And => Code::And_r64_rm64,
-            IntOp::Shl | IntOp::Shr => unreachable!("leaves shift by constants"),
-        };
-        // The destination may be the second operand's register.
-        let (first, second) = if dst == b { (b, a) } else { (a, b) };
-        self.move_int(dst, first);
-        self.asm.op(code, &[dst.into(), second.into()]);
-        if op == IntOp::Sub && dst == b && a != b {
-            self.asm.op(Code::Neg_rm64, &[dst.into()]);
-        }
-    }
-
-    fn load_int(&mut self, dst: Int, mem: Mem, width: Width) {
-        let (dst, mem) = (self.int(dst), self.mem(mem).into());
-        match width {
-            Width::I64 => self.asm.op(Code::Mov_r64_rm64, &[dst.into(), mem]),
-            Width::I32 => self.asm.op(Code::Movsxd_r64_rm32, &[dst.into(), mem]),
-            Width::I16 => self.asm.op(Code::Movsx_r64_rm16, &[dst.into(), mem]),
-            Width::U8 => self.asm.op(Code::Movzx_r32_rm8, &[low_half(dst).into(), mem]),
-            Width::I8 => self.asm.op(Code::Movsx_r64_rm8, &[dst.into(), mem]),
-        }
-    }
-
-    fn store_int(&mut self, mem: Mem, src: Int, width: Width) {
-        let (src, mem) = (self.int(src), self.mem(mem).into());
-        match width {
-            Width::I64 => self.asm.op(Code::Mov_rm64_r64, &[mem, src.into()]),
-            Width::I32 => self.asm.op(Code::Mov_rm32_r32, &[mem, low_half(src).into()]),
-            Width::I16 => self.asm.op(Code::Mov_rm16_r16, &[mem, low_word(src).into()]),
-            Width::U8 | Width::I8 => self.asm.op(Code::Mov_rm8_r8, &[mem, low_byte(src).into()]),
-        }
-    }
-
     fn move_vector(&mut self, dst: Vector, src: Vector) {
         let dst = self.vector(dst);
         match self.constants.get(&src) {
             Some(0) => {
-                let code = self.level.op2(crate::codegen::vector::code::Op2::Xor);
+                let code = self.level.op2(Op2::Xor);
                 self.asm.op(code, &[dst.into(), dst.into(), dst.into()]);
             }
             Some(bits) => {
@@ -465,130 +356,6 @@ impl Selector<'_> {
             }
         }
     }
-
-    fn load_first(&mut self, dst: Vector, mem: Mem, mask: Mask) {
-        let (dst, mem, mask) = (self.vector(dst).into(), self.mem(mem).into(), self.mask(mask));
-        match self.level {
-            Level::Avx2 => self.asm.op(Code::VEX_Vmaskmovps_ymm_ymm_m256, &[dst, mask.into(), mem]),
-            Level::Avx512 => self.asm.op_masked(self.level.load(), &[dst, mem], mask, true),
-        }
-    }
-
-    fn store_first(&mut self, mem: Mem, src: Vector, mask: Mask) {
-        let (src, mem, mask) = (self.vector(src).into(), self.mem(mem).into(), self.mask(mask));
-        match self.level {
-            Level::Avx2 => self.asm.op(Code::VEX_Vmaskmovps_m256_ymm_ymm, &[mem, mask.into(), src]),
-            Level::Avx512 => self.asm.op_masked(self.level.store(), &[mem, src], mask, false),
-        }
-    }
-
-    fn load_one(&mut self, dst: Register, mem: Mem) {
-        let code = self.level.pick(Code::VEX_Vmovss_xmm_m32, Code::EVEX_Vmovss_xmm_k1z_m32);
-        self.asm.op(code, &[dst.into(), self.mem(mem).into()]);
-    }
-
-    fn store_one(&mut self, mem: Mem, src: Register) {
-        let code = self.level.pick(Code::VEX_Vmovss_m32_xmm, Code::EVEX_Vmovss_m32_k1_xmm);
-        self.asm.op(code, &[self.mem(mem).into(), src.into()]);
-    }
-
-    fn broadcast_narrow(&mut self, dst: Vector, mem: Mem, narrow: Narrow) {
-        let low = self.low(dst).into();
-        let spread = match narrow {
-            Narrow::U8 | Narrow::I8 => {
-                self.level.pick(Code::VEX_Vpbroadcastb_xmm_xmmm8, Code::EVEX_Vpbroadcastb_xmm_k1z_xmmm8)
-            }
-            Narrow::I16 => {
-                self.level.pick(Code::VEX_Vpbroadcastw_xmm_xmmm16, Code::EVEX_Vpbroadcastw_xmm_k1z_xmmm16)
-            }
-        };
-        self.asm.op(spread, &[low, self.mem(mem).into()]);
-        // Of an extended half, lanes are the same whichever half of the vector they come from.
-        let source = match (narrow, self.level) {
-            (Narrow::I16, Level::Avx512) => {
-                let half = Register::YMM0 + (self.low(dst) as u32 - Register::XMM0 as u32);
-                self.asm.op(Code::EVEX_Vpbroadcastw_ymm_k1z_xmmm16, &[half.into(), low]);
-                half.into()
-            }
-            _ => low,
-        };
-        self.asm.op(self.level.extend(narrow), &[self.vector(dst).into(), source]);
-    }
-
-    fn store_narrow(&mut self, mem: Mem, src: Vector, temp: Vector, narrow: Narrow) {
-        let (whole, to) = (self.vector(src), self.mem(mem));
-        if self.level == Level::Avx512 {
-            let code = match narrow {
-                Narrow::U8 | Narrow::I8 => Code::EVEX_Vpmovdb_xmmm128_k1z_zmm,
-                Narrow::I16 => Code::EVEX_Vpmovdw_ymmm256_k1z_zmm,
-            };
-            return self.asm.op(code, &[to.into(), whole.into()]);
-        }
-        // The low ends of each half's lanes, side by side.
-        let (gathered, low) = (self.vector(temp), self.low(temp));
-        let (store, bytes) = match narrow {
-            Narrow::U8 | Narrow::I8 => {
-                let order = self.splat(0x0c08_0400);
-                self.asm.op(Code::VEX_Vpshufb_ymm_ymm_ymmm256, &[gathered.into(), whole.into(), order]);
-                (Code::VEX_Vmovd_rm32_xmm, 4)
-            }
-            Narrow::I16 => {
-                let pack = Code::VEX_Vpackssdw_ymm_ymm_ymmm256;
-                self.asm.op(pack, &[gathered.into(), whole.into(), whole.into()]);
-                (Code::VEX_Vmovq_xmmm64_xmm, 8)
-            }
-        };
-        self.asm.op(store, &[to.into(), low.into()]);
-        self.asm.op(Code::VEX_Vextracti128_xmmm128_ymm_imm8, &[low.into(), gathered.into(), 1.into()]);
-        self.asm.op(store, &[self.mem(mem.plus(bytes)).into(), low.into()]);
-    }
-
-    /// Four lanes at a time, each four put into their quarter or half.
-    fn load_lanes(&mut self, dst: Vector, temp: Vector, mems: &[Mem]) {
-        let insert = self
-            .level
-            .pick(Code::VEX_Vinsertps_xmm_xmm_xmmm32_imm8, Code::EVEX_Vinsertps_xmm_xmm_xmmm32_imm8);
-        let join = self.level.pick(
-            Code::VEX_Vinsertf128_ymm_ymm_xmmm128_imm8,
-            Code::EVEX_Vinsertf32x4_zmm_k1z_zmm_xmmm128_imm8,
-        );
-        for (part, four) in mems.chunks(4).enumerate() {
-            let low = if part == 0 { self.low(dst) } else { self.low(temp) };
-            for (lane, mem) in four.iter().enumerate() {
-                match lane {
-                    0 => self.load_one(low, *mem),
-                    _ => {
-                        let lane = Operand::Imm((lane as i32) << 4);
-                        self.asm.op(insert, &[low.into(), low.into(), self.mem(*mem).into(), lane]);
-                    }
-                }
-            }
-            if part > 0 {
-                let dst: Operand = self.vector(dst).into();
-                self.asm.op(join, &[dst, dst, low.into(), (part as i32).into()]);
-            }
-        }
-    }
-
-    fn store_lanes(&mut self, mems: &[Mem], src: Vector, temp: Vector) {
-        let extract =
-            self.level.pick(Code::VEX_Vextractps_rm32_xmm_imm8, Code::EVEX_Vextractps_rm32_xmm_imm8);
-        let split = self
-            .level
-            .pick(Code::VEX_Vextractf128_xmmm128_ymm_imm8, Code::EVEX_Vextractf32x4_xmmm128_k1z_zmm_imm8);
-        for (part, four) in mems.chunks(4).enumerate() {
-            let low = if part == 0 { self.low(src) } else { self.low(temp) };
-            if part > 0 {
-                self.asm.op(split, &[low.into(), self.vector(src).into(), (part as i32).into()]);
-            }
-            for (lane, mem) in four.iter().enumerate() {
-                match lane {
-                    0 => self.store_one(*mem, low),
-                    _ => self.asm.op(extract, &[self.mem(*mem).into(), low.into(), (lane as i32).into()]),
-                }
-            }
-        }
-    }
 }
 
 /// The conditional jump of a signed comparison.
@@ -611,29 +378,5 @@ fn opposite(op: CompareOp) -> CompareOp {
         CompareOp::Le => CompareOp::Gt,
         CompareOp::Gt => CompareOp::Le,
         CompareOp::Ge => CompareOp::Lt,
-    }
-}
-
-/// The lower half of a 64-bit register.
-fn low_half(reg: Register) -> Register {
-    Register::EAX + (reg as u32 - Register::RAX as u32)
-}
-
-/// The lowest 16 bits of a 64-bit register.
-fn low_word(reg: Register) -> Register {
-    Register::AX + (reg as u32 - Register::RAX as u32)
-}
-
-/// The lowest byte of a 64-bit register.
-fn low_byte(reg: Register) -> Register {
-    match reg {
-        Register::RAX => Register::AL,
-        Register::RCX => Register::CL,
-        Register::RDX => Register::DL,
-        Register::RBX => Register::BL,
-        Register::RSI => Register::SIL,
-        Register::RDI => Register::DIL,
-        Register::RBP => Register::BPL,
-        other => Register::R8L + (other as u32 - Register::R8 as u32),
     }
 }

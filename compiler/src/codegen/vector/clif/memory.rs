@@ -1,0 +1,197 @@
+//! Loads and stores: of integers, and of vectors whole, in part, narrow, and lane by lane.
+
+use super::{Ctx, LANES, flags};
+use crate::codegen::vector::code::{Int, Mem, Narrow, Step, Vector, Width};
+use cranelift_codegen::ir::{InstBuilder, Type, Value, condcodes::IntCC, types};
+
+impl Ctx<'_> {
+    /// Base register and displacement of an address.
+    pub(super) fn address(&mut self, mem: Mem) -> (Value, i32) {
+        let base = self.int(mem.base);
+        let Some((index, scale)) = mem.index else { return (base, mem.disp) };
+        let index = self.int(index);
+        let scaled = self.b.ins().ishl_imm_u(index, i64::from(scale.trailing_zeros()));
+        (self.b.ins().iadd(base, scaled), mem.disp)
+    }
+
+    pub(super) fn load(&mut self, dtype: Type, mem: Mem) -> Value {
+        let (base, disp) = self.address(mem);
+        self.b.ins().load(dtype, flags(), base, disp)
+    }
+
+    pub(super) fn store(&mut self, mem: Mem, value: Value) {
+        let (base, disp) = self.address(mem);
+        self.b.ins().store(flags(), value, base, disp);
+    }
+
+    /// Runs `body` for each lane below `n`.
+    pub(super) fn for_first(&mut self, n: Int, mut body: impl FnMut(&mut Self, usize)) {
+        let end = self.b.create_block();
+        for lane in 0..LANES {
+            let n = self.int(n);
+            let inside = self.b.ins().icmp_imm_s(IntCC::SignedGreaterThan, n, lane as i64);
+            let next = self.b.create_block();
+            self.b.ins().brif(inside, next, &[], end, &[]);
+            self.b.switch_to_block(next);
+            body(self, lane);
+        }
+        self.b.ins().jump(end, &[]);
+        self.b.switch_to_block(end);
+    }
+
+    pub(super) fn memory(&mut self, step: &Step) {
+        match step {
+            Step::Load(dst, mem) => {
+                let value = self.load(types::F32X4, *mem);
+                self.set(*dst, value);
+            }
+            Step::LoadFirst(dst, mem, n, _) => {
+                let zero = self.constant(types::F32X4, [0; LANES]);
+                self.set(*dst, zero);
+                self.for_first(*n, |ctx, lane| {
+                    let value = ctx.load(types::F32, mem.plus(4 * lane));
+                    ctx.insert(*dst, value, lane);
+                });
+            }
+            Step::LoadLanes(dst, _, mems) => {
+                for (lane, mem) in mems.iter().enumerate() {
+                    let value = self.load(types::F32, *mem);
+                    match lane {
+                        0 => {
+                            let value = self.b.ins().scalar_to_vector(types::F32X4, value);
+                            self.set(*dst, value);
+                        }
+                        _ => self.insert(*dst, value, lane),
+                    }
+                }
+            }
+            Step::LoadOne(dst, mem) => {
+                let value = self.load(types::F32, *mem);
+                let value = self.b.ins().scalar_to_vector(types::F32X4, value);
+                self.set(*dst, value);
+            }
+            Step::Broadcast(dst, mem) => {
+                let value = self.load(types::F32, *mem);
+                let value = self.b.ins().splat(types::F32X4, value);
+                self.set(*dst, value);
+            }
+            Step::LoadNarrow(dst, mem, narrow) => {
+                let dtype = if *narrow == Narrow::I16 { types::I64 } else { types::I32 };
+                let value = self.load(dtype, *mem);
+                self.extend(*dst, value, *narrow);
+            }
+            Step::LoadHalves(dst, mem, narrow) => {
+                let value = self.load(types::I64, *mem);
+                let value = self.b.ins().scalar_to_vector(types::I64X2, value);
+                let value = self.as_type(types::I8X16, value);
+                let value = match narrow {
+                    Narrow::U8 => self.b.ins().uwiden_low(value),
+                    Narrow::I8 => self.b.ins().swiden_low(value),
+                    Narrow::I16 => unreachable!("16 bits are half a lane already"),
+                };
+                self.set(*dst, value);
+            }
+            Step::BroadcastNarrow(dst, mem, narrow) => {
+                let dtype = if *narrow == Narrow::I16 { types::I16 } else { types::I8 };
+                let value = self.load(dtype, *mem);
+                let value = match narrow {
+                    Narrow::U8 => self.b.ins().uextend(types::I32, value),
+                    Narrow::I8 | Narrow::I16 => self.b.ins().sextend(types::I32, value),
+                };
+                let value = self.b.ins().splat(types::I32X4, value);
+                self.set(*dst, value);
+            }
+            Step::StoreNarrow(mem, src, _, narrow) => self.store_narrow(*mem, *src, *narrow),
+            Step::Store(mem, src) => {
+                let value = self.vector(*src);
+                self.store(*mem, value);
+            }
+            Step::StoreFirst(mem, src, n, _) => {
+                self.for_first(*n, |ctx, lane| ctx.store_lane(mem.plus(4 * lane), *src, lane));
+            }
+            Step::StoreLanes(mems, src, _) => {
+                for (lane, mem) in mems.iter().enumerate() {
+                    self.store_lane(*mem, *src, lane);
+                }
+            }
+            Step::StoreOne(mem, src) => self.store_lane(*mem, *src, 0),
+            Step::Prefetch(_) => {}
+            _ => unreachable!("not a memory step: {step:?}"),
+        }
+    }
+
+    /// Four narrow integers as lanes.
+    pub(super) fn extend(&mut self, dst: Vector, packed: Value, narrow: Narrow) {
+        let wide = if narrow == Narrow::I16 { types::I64X2 } else { types::I32X4 };
+        let value = self.b.ins().scalar_to_vector(wide, packed);
+        let value = match narrow {
+            Narrow::U8 => {
+                let bytes = self.as_type(types::I8X16, value);
+                let wide = self.b.ins().uwiden_low(bytes);
+                self.b.ins().uwiden_low(wide)
+            }
+            Narrow::I8 => {
+                let bytes = self.as_type(types::I8X16, value);
+                let wide = self.b.ins().swiden_low(bytes);
+                self.b.ins().swiden_low(wide)
+            }
+            Narrow::I16 => {
+                let halves = self.as_type(types::I16X8, value);
+                self.b.ins().swiden_low(halves)
+            }
+        };
+        self.set(dst, value);
+    }
+
+    pub(super) fn store_narrow(&mut self, mem: Mem, src: Vector, narrow: Narrow) {
+        let value = self.ints_of(src);
+        if narrow == Narrow::I16 {
+            let value = self.b.ins().snarrow(value, value);
+            let value = self.as_type(types::I64X2, value);
+            let value = self.b.ins().extractlane(value, 0);
+            return self.store(mem, value);
+        }
+        let low = self.constant(types::I32X4, [255; LANES]);
+        let value = self.b.ins().band(value, low);
+        let value = self.b.ins().unarrow(value, value);
+        let value = self.b.ins().unarrow(value, value);
+        let value = self.as_type(types::I32X4, value);
+        let value = self.b.ins().extractlane(value, 0);
+        self.store(mem, value);
+    }
+
+    pub(super) fn insert(&mut self, dst: Vector, value: Value, lane: usize) {
+        let old = self.vector(dst);
+        let value = self.b.ins().insertlane(old, value, lane as u8);
+        self.set(dst, value);
+    }
+
+    pub(super) fn store_lane(&mut self, mem: Mem, src: Vector, lane: usize) {
+        let value = self.vector(src);
+        let value = self.b.ins().extractlane(value, lane as u8);
+        self.store(mem, value);
+    }
+
+    pub(super) fn load_int(&mut self, dst: Int, mem: Mem, width: Width) {
+        let (base, disp) = self.address(mem);
+        let value = match width {
+            Width::I64 => self.b.ins().load(types::I64, flags(), base, disp),
+            Width::I32 => self.b.ins().sload32(flags(), base, disp),
+            Width::I16 => self.b.ins().sload16(types::I64, flags(), base, disp),
+            Width::U8 => self.b.ins().uload8(types::I64, flags(), base, disp),
+            Width::I8 => self.b.ins().sload8(types::I64, flags(), base, disp),
+        };
+        self.set_int(dst, value);
+    }
+
+    pub(super) fn store_int(&mut self, mem: Mem, src: Int, width: Width) {
+        let (base, disp) = self.address(mem);
+        let value = self.int(src);
+        match width {
+            Width::I64 => self.b.ins().store(flags(), value, base, disp),
+            Width::I32 => self.b.ins().istore32(flags(), value, base, disp),
+            Width::I16 => self.b.ins().istore16(flags(), value, base, disp),
+            Width::U8 | Width::I8 => self.b.ins().istore8(flags(), value, base, disp),
+        };
+    }
+}

@@ -1,0 +1,113 @@
+//! Integers: arithmetic on general registers, their loads and stores.
+
+use super::super::asm::Operand;
+use super::Selector;
+use crate::codegen::vector::code::{Int, IntOp, Mem, Operand as Source, Width};
+use iced_x86::{Code, Register};
+
+impl Selector<'_> {
+    pub(super) fn imm(&mut self, dst: Register, value: i64) {
+        match i32::try_from(value) {
+            Ok(0) => {
+                let low = low_half(dst);
+                self.asm.op(Code::Xor_rm32_r32, &[low.into(), low.into()]);
+            }
+            Ok(value) => self.asm.op(Code::Mov_rm64_imm32, &[dst.into(), value.into()]),
+            Err(_) => {
+                let bytes = self.asm.constant(value.to_le_bytes().to_vec());
+                self.asm.op(Code::Mov_r64_rm64, &[dst.into(), Operand::Pool(bytes)]);
+            }
+        }
+    }
+
+    pub(super) fn move_int(&mut self, dst: Register, src: Register) {
+        if dst != src {
+            self.asm.op(Code::Mov_r64_rm64, &[dst.into(), src.into()]);
+        }
+    }
+
+    pub(super) fn int_op(&mut self, op: IntOp, dst: Register, a: Register, b: Source) {
+        match b {
+            Source::Imm(value) => self.int_op_imm(op, dst, a, value),
+            Source::Int(b) => self.int_op_reg(op, dst, a, self.int(b)),
+        }
+    }
+
+    pub(super) fn int_op_imm(&mut self, op: IntOp, dst: Register, a: Register, value: i32) {
+        let code = match op {
+            IntOp::Mul => {
+                self.asm.op(Code::Imul_r64_rm64_imm32, &[dst.into(), a.into(), value.into()]);
+                return;
+            }
+            IntOp::Add => Code::Add_rm64_imm32,
+            IntOp::Sub => Code::Sub_rm64_imm32,
+            IntOp::And => Code::And_rm64_imm32,
+            IntOp::Shl => Code::Shl_rm64_imm8,
+            IntOp::Shr => Code::Sar_rm64_imm8,
+        };
+        self.move_int(dst, a);
+        self.asm.op(code, &[dst.into(), value.into()]);
+    }
+
+    pub(super) fn int_op_reg(&mut self, op: IntOp, dst: Register, a: Register, b: Register) {
+        let code = match op {
+            IntOp::Add => Code::Add_r64_rm64,
+            IntOp::Sub => Code::Sub_r64_rm64,
+            IntOp::Mul => Code::Imul_r64_rm64,
+            IntOp::And => Code::And_r64_rm64,
+            IntOp::Shl | IntOp::Shr => unreachable!("leaves shift by constants"),
+        };
+        // The destination may be the second operand's register.
+        let (first, second) = if dst == b { (b, a) } else { (a, b) };
+        self.move_int(dst, first);
+        self.asm.op(code, &[dst.into(), second.into()]);
+        if op == IntOp::Sub && dst == b && a != b {
+            self.asm.op(Code::Neg_rm64, &[dst.into()]);
+        }
+    }
+
+    pub(super) fn load_int(&mut self, dst: Int, mem: Mem, width: Width) {
+        let (dst, mem) = (self.int(dst), self.mem(mem).into());
+        match width {
+            Width::I64 => self.asm.op(Code::Mov_r64_rm64, &[dst.into(), mem]),
+            Width::I32 => self.asm.op(Code::Movsxd_r64_rm32, &[dst.into(), mem]),
+            Width::I16 => self.asm.op(Code::Movsx_r64_rm16, &[dst.into(), mem]),
+            Width::U8 => self.asm.op(Code::Movzx_r32_rm8, &[low_half(dst).into(), mem]),
+            Width::I8 => self.asm.op(Code::Movsx_r64_rm8, &[dst.into(), mem]),
+        }
+    }
+
+    pub(super) fn store_int(&mut self, mem: Mem, src: Int, width: Width) {
+        let (src, mem) = (self.int(src), self.mem(mem).into());
+        match width {
+            Width::I64 => self.asm.op(Code::Mov_rm64_r64, &[mem, src.into()]),
+            Width::I32 => self.asm.op(Code::Mov_rm32_r32, &[mem, low_half(src).into()]),
+            Width::I16 => self.asm.op(Code::Mov_rm16_r16, &[mem, low_word(src).into()]),
+            Width::U8 | Width::I8 => self.asm.op(Code::Mov_rm8_r8, &[mem, low_byte(src).into()]),
+        }
+    }
+}
+
+/// The lower half of a 64-bit register.
+pub(super) fn low_half(reg: Register) -> Register {
+    Register::EAX + (reg as u32 - Register::RAX as u32)
+}
+
+/// The lowest 16 bits of a 64-bit register.
+pub(super) fn low_word(reg: Register) -> Register {
+    Register::AX + (reg as u32 - Register::RAX as u32)
+}
+
+/// The lowest byte of a 64-bit register.
+pub(super) fn low_byte(reg: Register) -> Register {
+    match reg {
+        Register::RAX => Register::AL,
+        Register::RCX => Register::CL,
+        Register::RDX => Register::DL,
+        Register::RBX => Register::BL,
+        Register::RSI => Register::SIL,
+        Register::RDI => Register::DIL,
+        Register::RBP => Register::BPL,
+        other => Register::R8L + (other as u32 - Register::R8 as u32),
+    }
+}
