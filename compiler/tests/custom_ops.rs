@@ -4,8 +4,10 @@
 mod foreign;
 #[allow(dead_code, reason = "its models are for others")]
 mod models;
+mod protos;
 
 use foreign::Program;
+use protos::{float, node};
 use std::{path::Path, process::Command};
 use symshape_compiler::{
     ErrorKind, Result, emit,
@@ -13,8 +15,8 @@ use symshape_compiler::{
     import::{
         self, Custom, ImportOptions, parse_dim,
         proto::{
-            AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-            TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+            AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+            ValueInfoProto,
         },
     },
     kernel, lower,
@@ -59,30 +61,6 @@ fn pick() -> Function {
         }
         Ok(())
     })
-}
-
-fn float(name: &str, dims: &[&str]) -> ValueInfoProto {
-    let dim = |text: &&str| match text.parse() {
-        Ok(value) => DimensionProto { dim_value: Some(value), dim_param: None },
-        Err(_) => DimensionProto { dim_value: None, dim_param: Some(text.to_string()) },
-    };
-    let shape = Some(TensorShapeProto { dim: dims.iter().map(dim).collect() });
-    let tensor_type = Some(TensorTypeProto { elem_type: 1, shape });
-    ValueInfoProto { name: name.into(), ty: Some(TypeProto { tensor_type, ..Default::default() }) }
-}
-
-fn node(op: &str, input: &[&str], output: &[&str]) -> NodeProto {
-    let (domain, op) = op.split_once(':').unwrap_or(("", op));
-    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-    let name = format!("the {op}");
-    NodeProto {
-        op_type: op.into(),
-        domain: domain.into(),
-        name,
-        input: names(input),
-        output: names(output),
-        ..Default::default()
-    }
 }
 
 fn ints(name: &str, values: &[i64]) -> AttributeProto {

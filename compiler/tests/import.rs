@@ -1,38 +1,20 @@
 //! What the importer says of models that it refuses: each error names the place and what to do.
 
+mod protos;
+
+use protos::{float, node};
 use symshape_compiler::{
     graph::eval::eval,
     import::{
         Bound, ImportOptions, Model, import, parse_dim, parse_input,
         proto::{
-            AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-            StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto,
-            ValueInfoProto,
+            AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
+            TensorProto, ValueInfoProto,
         },
     },
     scalar::Scalar,
     tensor::Tensor,
 };
-
-fn float(name: &str, dims: &[&str]) -> ValueInfoProto {
-    let dim = |text: &&str| match text.parse() {
-        Ok(value) => DimensionProto { dim_value: Some(value), dim_param: None },
-        Err(_) => DimensionProto { dim_value: None, dim_param: Some(text.to_string()) },
-    };
-    let shape = Some(TensorShapeProto { dim: dims.iter().map(dim).collect() });
-    let tensor_type = Some(TensorTypeProto { elem_type: 1, shape });
-    ValueInfoProto { name: name.into(), ty: Some(TypeProto { tensor_type, ..Default::default() }) }
-}
-
-fn node(op: &str, input: &[&str], output: &str) -> NodeProto {
-    NodeProto {
-        op_type: op.into(),
-        name: format!("the {op}"),
-        input: input.iter().map(|name| name.to_string()).collect(),
-        output: vec![output.into()],
-        ..Default::default()
-    }
-}
 
 /// A model with the input `x: f32[N, 4]`, the output `y`, and these nodes.
 fn model(nodes: Vec<NodeProto>) -> ModelProto {
@@ -59,17 +41,17 @@ fn refused(model: ModelProto, options: &ImportOptions, expected: &str) {
 #[test]
 fn names_must_be_defined_once_and_without_cycles() {
     refused(
-        model(vec![node("Relu", &["z"], "y")]),
+        model(vec![node("Relu", &["z"], &["y"])]),
         &bounded(),
         "node `the Relu`: `z` is used and nowhere defined",
     );
     refused(
-        model(vec![node("Relu", &["z"], "y"), node("Abs", &["y"], "z")]),
+        model(vec![node("Relu", &["z"], &["y"]), node("Abs", &["y"], &["z"])]),
         &bounded(),
         "node `the Relu`: cyclic: its inputs depend on its output `y`",
     );
     refused(
-        model(vec![node("Relu", &["x"], "y"), node("Abs", &["x"], "y")]),
+        model(vec![node("Relu", &["x"], &["y"]), node("Abs", &["x"], &["y"])]),
         &bounded(),
         "node `the Abs`: `y` is defined twice",
     );
@@ -77,44 +59,44 @@ fn names_must_be_defined_once_and_without_cycles() {
 
 #[test]
 fn nodes_may_stand_in_any_order() {
-    let model = Model::from(model(vec![node("Relu", &["z"], "y"), node("Abs", &["x"], "z")]));
+    let model = Model::from(model(vec![node("Relu", &["z"], &["y"]), node("Abs", &["x"], &["z"])]));
     let graph = import(&model, &bounded()).unwrap();
     assert_eq!(graph.shape(graph.outputs[0].1)[0].to_string(), "N");
 }
 
 #[test]
 fn what_is_unknown_is_named() {
-    let mut foreign = node("Bar", &["x"], "y");
+    let mut foreign = node("Bar", &["x"], &["y"]);
     foreign.domain = "com.foo".into();
     let expected = "node `the Bar`: unsupported: op com.foo::Bar (opset 1); --custom \"com.foo:Bar(…) -> … = \
                     FUNCTION\" binds it to a function of yours, see docs/custom-ops.md";
     refused(model(vec![foreign]), &bounded(), expected);
 
-    let mut odd = node("Relu", &["x"], "y");
+    let mut odd = node("Relu", &["x"], &["y"]);
     odd.attribute.push(AttributeProto { name: "slope".into(), kind: 2, ..Default::default() });
     let expected = "node `the Relu`: attribute `slope` means nothing to Relu (opset 21)";
     refused(model(vec![odd]), &bounded(), expected);
 
     let expected = "node `the Relu`: Relu (opset 21) has no use for its input 1; it has 2 inputs";
-    refused(model(vec![node("Relu", &["x", "x"], "y")]), &bounded(), expected);
+    refused(model(vec![node("Relu", &["x", "x"], &["y"])]), &bounded(), expected);
 }
 
 #[test]
 fn missing_bounds_show_the_flags() {
     refused(
-        model(vec![node("Relu", &["x"], "y")]),
+        model(vec![node("Relu", &["x"], &["y"])]),
         &ImportOptions::default(),
         "`N` (input `x` axis 0) has no upper bound; declare, for example, --dim N=1..64, or compile with --grow",
     );
     let unknown = ImportOptions { dims: vec![parse_dim("M=1..2").unwrap()], ..bounded() };
     let options = ImportOptions { bounds: bounded().dims, ..unknown };
     let expected = "--dim M: no input has a symbol `M`; known: N";
-    refused(model(vec![node("Relu", &["x"], "y")]), &options, expected);
+    refused(model(vec![node("Relu", &["x"], &["y"])]), &options, expected);
 }
 
 #[test]
 fn inputs_are_redeclared_and_bound() {
-    let proto = model(vec![node("Relu", &["x"], "y")]);
+    let proto = model(vec![node("Relu", &["x"], &["y"])]);
     let inputs = vec![parse_input("x=2*N,M").unwrap()];
     let dims = vec![parse_dim("N=1..8").unwrap(), parse_dim("M=4,8").unwrap()];
     let graph =
@@ -129,7 +111,7 @@ fn inputs_are_redeclared_and_bound() {
 
 #[test]
 fn declared_outputs_are_checked() {
-    let mut bad = model(vec![node("Relu", &["x"], "y")]);
+    let mut bad = model(vec![node("Relu", &["x"], &["y"])]);
     bad.graph.as_mut().unwrap().output = vec![float("y", &["N", "5"])];
     refused(bad, &bounded(), "node `the Relu`: `y`: axis 1 is declared as 5, but it is 4");
 }
@@ -147,7 +129,7 @@ fn external_data_stays_in_its_folder() {
             external_data: vec![entry],
             ..Default::default()
         };
-        let mut proto = model(vec![node("Add", &["x", "w"], "y")]);
+        let mut proto = model(vec![node("Add", &["x", "w"], &["y"])]);
         proto.graph.as_mut().unwrap().initializer.push(weight);
         let path = folder.path().join("model.onnx");
         std::fs::write(&path, prost::Message::encode_to_vec(&proto)).unwrap();
@@ -159,7 +141,7 @@ fn external_data_stays_in_its_folder() {
 
 #[test]
 fn every_part_of_a_file_is_read_or_refused() {
-    let mut proto = model(vec![node("Add", &["x", "w"], "y")]);
+    let mut proto = model(vec![node("Add", &["x", "w"], &["y"])]);
     let data = vec![0; 16];
     let weight = TensorProto {
         name: "w".into(),
@@ -203,18 +185,18 @@ fn branch(name: &str, nodes: Vec<NodeProto>, output: &str) -> AttributeProto {
 
 /// `x: [N, M]` squeezed to `[N]` where `M` is 1, and then a product that only a vector has.
 fn squeezed_if_single() -> ModelProto {
-    let mut choice = node("If", &["single"], "z");
+    let mut choice = node("If", &["single"], &["z"]);
     choice.attribute = vec![
-        branch("then_branch", vec![node("Squeeze", &["x", "one"], "a")], "a"),
-        branch("else_branch", vec![node("Identity", &["x"], "b")], "b"),
+        branch("then_branch", vec![node("Squeeze", &["x", "one"], &["a"])], "a"),
+        branch("else_branch", vec![node("Identity", &["x"], &["b"])], "b"),
     ];
-    let mut size = node("Shape", &["x"], "size");
+    let mut size = node("Shape", &["x"], &["size"]);
     size.attribute.push(AttributeProto { name: "start".into(), kind: 2, i: 1, ..Default::default() });
-    let mut dots = node("Einsum", &["z", "z"], "y");
+    let mut dots = node("Einsum", &["z", "z"], &["y"]);
     let equation =
         AttributeProto { name: "equation".into(), kind: 3, s: "i,i->".into(), ..Default::default() };
     dots.attribute.push(equation);
-    let mut proto = model(vec![size, node("Equal", &["size", "one"], "single"), choice, dots]);
+    let mut proto = model(vec![size, node("Equal", &["size", "one"], &["single"]), choice, dots]);
     let graph = proto.graph.as_mut().expect("there is one");
     graph.input = vec![float("x", &["N", "M"])];
     graph.initializer.push(int("one", &[1]));
@@ -237,7 +219,7 @@ fn what_follows_branches_of_two_ranks_moves_into_both() {
 
 /// `x` repeated as often as the input `times` says.
 fn repeated() -> ModelProto {
-    let mut proto = model(vec![node("Tile", &["x", "times"], "y")]);
+    let mut proto = model(vec![node("Tile", &["x", "times"], &["y"])]);
     let graph = proto.graph.as_mut().expect("there is one");
     let mut times = float("times", &["2"]);
     let tensor = times.ty.as_mut().and_then(|ty| ty.tensor_type.as_mut()).expect("a tensor");
@@ -272,17 +254,17 @@ fn sizes_found_while_running_are_declared_by_name() {
 
 #[test]
 fn types_that_are_stored_only_are_not_computed_with() {
-    let mut narrow = node("Cast", &["x"], "z");
+    let mut narrow = node("Cast", &["x"], &["z"]);
     narrow.attribute.push(AttributeProto { name: "to".into(), kind: 2, i: 17, ..Default::default() });
-    let mut wide = node("Cast", &["moved"], "y");
+    let mut wide = node("Cast", &["moved"], &["y"]);
     wide.attribute.push(AttributeProto { name: "to".into(), kind: 2, i: 1, ..Default::default() });
-    let moved = model(vec![narrow.clone(), node("Transpose", &["z"], "moved"), wide]);
+    let moved = model(vec![narrow.clone(), node("Transpose", &["z"], &["moved"]), wide]);
     let graph = import(&Model::from(moved), &bounded()).expect("moving and converting is known");
     let x = Tensor::from_f32(vec![1, 4], &[1.0, 0.3, 500.0, -2.0]).expect("four elements");
     let y = &eval(&graph, &[x]).expect("it computes")[0];
     let elems: Vec<f64> = (0..4).map(|k| y.get(k).as_f64()).collect();
     assert_eq!(elems, [1.0, 0.3125, 448.0, -2.0]);
-    let added = model(vec![narrow, node("Add", &["z", "z"], "y")]);
+    let added = model(vec![narrow, node("Add", &["z", "z"], &["y"])]);
     refused(added, &bounded(), "node `the Add`: unsupported: Add of float8e4m3fn");
 }
 

@@ -19,7 +19,7 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 use cranelift_module::{DataId, FuncId, Linkage};
 use std::collections::HashMap;
 use symshape::{Dim, Facts, Symbol};
-use symshape_runtime::DType;
+use symshape_runtime::{DType, abi::Code};
 
 /// The frame that `run` hands to every kernel: an array of 64-bit slots.
 pub mod frame {
@@ -421,6 +421,31 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         debug_assert!(self.scopes.len() > 1, "the function's own scope is never left");
         self.scopes.pop();
         self.innermost().exit = None;
+    }
+
+    /// Ends a function that answers by number: `answer` emits what is done for each below `count`, then 0 is returned;
+    /// for any other number the code of [`Code::OutOfRange`].
+    pub fn by_number(
+        &mut self,
+        asked: Value,
+        count: usize,
+        mut answer: impl FnMut(&mut Self, usize) -> Result<()>,
+    ) -> Result<()> {
+        for number in 0..count {
+            let (this, next) = (self.builder.create_block(), self.builder.create_block());
+            let is_this = self.builder.ins().icmp_imm_u(IntCC::Equal, asked, number as i64);
+            let exit = self.builder.ins().brif(is_this, this, &[], next, &[]);
+            self.builder.switch_to_block(this);
+            self.push_scope(exit);
+            answer(self, number)?;
+            let ok = self.builder.ins().iconst(types::I32, 0);
+            self.builder.ins().return_(&[ok]);
+            self.pop_scope();
+            self.builder.switch_to_block(next);
+        }
+        let code = self.builder.ins().iconst(types::I32, Code::OutOfRange as i64);
+        self.builder.ins().return_(&[code]);
+        Ok(())
     }
 
     /// The byte address of an element, see [`FuncCtx::dim`].

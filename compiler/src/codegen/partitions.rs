@@ -15,11 +15,11 @@ use crate::{
     error::Result,
     kernel::{BufferId, Partition, Space, cost, partition::stages, uses::Uses},
 };
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, condcodes::IntCC, types};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, types};
 use cranelift_module::{DataId, FuncId, Linkage};
 use std::mem::offset_of;
 use symshape::{Dim, Symbol};
-use symshape_runtime::abi::{Code, PartitionDesc};
+use symshape_runtime::abi::PartitionDesc;
 
 /// What callers with a policy of their own need.
 pub(super) struct Partitions {
@@ -115,31 +115,18 @@ fn arena_slice(unit: &mut Unit) -> Result<FuncId> {
     unit.define(id, |f, params| {
         f.set_dims(params[1], 0);
         let (begins, ends) = shape::spans(f)?;
-        for number in 0..f.unit.program.partitions.len() {
-            let (this, next) = (f.builder.create_block(), f.builder.create_block());
-            let asked = f.builder.ins().icmp_imm_u(IntCC::Equal, params[0], number as i64);
-            f.builder.ins().brif(asked, this, &[], next, &[]);
-            f.builder.switch_to_block(this);
-            let (mut slice, zero) = (None, f.int(0));
-            for id in in_arena(f, number) {
-                let (Some(begin), Some(end)) = (begins.get(&id), ends.get(&id)) else { continue };
-                slice = Some(match slice {
-                    None => (*begin, *end),
-                    Some((low, high)) => {
-                        (f.builder.ins().smin(low, *begin), f.builder.ins().smax(high, *end))
-                    }
-                });
-            }
-            let (begin, end) = slice.unwrap_or((zero, zero));
+        f.by_number(params[0], f.unit.program.partitions.len(), |f, number| {
+            let spans = in_arena(f, number).into_iter().filter_map(|id| begins.get(&id).zip(ends.get(&id)));
+            let slice = spans.map(|(begin, end)| (*begin, *end)).collect::<Vec<_>>().into_iter().reduce(
+                |(low, high), (begin, end)| {
+                    (f.builder.ins().smin(low, begin), f.builder.ins().smax(high, end))
+                },
+            );
+            let (begin, end) = slice.unwrap_or_else(|| (f.int(0), f.int(0)));
             f.builder.ins().store(MemFlagsData::trusted(), begin, params[2], 0);
             f.builder.ins().store(MemFlagsData::trusted(), end, params[2], 8);
-            let ok = f.builder.ins().iconst(types::I32, 0);
-            f.builder.ins().return_(&[ok]);
-            f.builder.switch_to_block(next);
-        }
-        let code = f.builder.ins().iconst(types::I32, Code::OutOfRange as i64);
-        f.builder.ins().return_(&[code]);
-        Ok(())
+            Ok(())
+        })
     })?;
     Ok(id)
 }

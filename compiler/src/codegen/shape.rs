@@ -12,7 +12,7 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, 
 use cranelift_module::{FuncId, Linkage};
 use num_traits::Signed;
 use std::collections::HashMap;
-use symshape_runtime::abi::{self, Code};
+use symshape_runtime::abi;
 
 /// Refuses buffers without a bound, and those that are too large: all sizes then fit in 64 bits.
 pub(super) fn require_bounds(program: &Program) -> Result<()> {
@@ -99,24 +99,14 @@ pub(super) fn output_shape(unit: &mut Unit) -> Result<FuncId> {
     unit.define(id, |f, params| {
         f.set_dims(params[1], 0);
         bind_found(f, params[1])?;
-        for (idx, port) in f.unit.program.outputs.iter().enumerate() {
-            let (this, next) = (f.builder.create_block(), f.builder.create_block());
-            let asked = f.builder.ins().icmp_imm_u(IntCC::Equal, params[0], idx as i64);
-            let exit = f.builder.ins().brif(asked, this, &[], next, &[]);
-            f.builder.switch_to_block(this);
-            f.push_scope(exit);
-            for (axis, dim) in port.shape.iter().enumerate() {
+        let outputs = &f.unit.program.outputs;
+        f.by_number(params[0], outputs.len(), |f, idx| {
+            for (axis, dim) in outputs[idx].shape.iter().enumerate() {
                 let value = f.dim(dim)?;
                 f.builder.ins().store(MemFlagsData::trusted(), value, params[2], 8 * axis as i32);
             }
-            let ok = f.builder.ins().iconst(types::I32, 0);
-            f.builder.ins().return_(&[ok]);
-            f.pop_scope();
-            f.builder.switch_to_block(next);
-        }
-        let code = f.builder.ins().iconst(types::I32, Code::OutOfRange as i64);
-        f.builder.ins().return_(&[code]);
-        Ok(())
+            Ok(())
+        })
     })?;
     Ok(id)
 }

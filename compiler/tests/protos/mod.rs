@@ -1,0 +1,31 @@
+//! Parts of ONNX models for tests of the importer.
+
+use symshape_compiler::import::proto::{
+    DimensionProto, NodeProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+};
+
+/// A value of 32-bit floats; dims are numbers or names.
+pub(crate) fn float(name: &str, dims: &[&str]) -> ValueInfoProto {
+    let dim = |text: &&str| match text.parse() {
+        Ok(value) => DimensionProto { dim_value: Some(value), dim_param: None },
+        Err(_) => DimensionProto { dim_value: None, dim_param: Some(text.to_string()) },
+    };
+    let shape = Some(TensorShapeProto { dim: dims.iter().map(dim).collect() });
+    let tensor_type = Some(TensorTypeProto { elem_type: 1, shape });
+    ValueInfoProto { name: name.into(), ty: Some(TypeProto { tensor_type, ..Default::default() }) }
+}
+
+/// A node `the OP`; an operator of another domain than ONNX's is written `domain:Op`.
+pub(crate) fn node(op: &str, input: &[&str], output: &[&str]) -> NodeProto {
+    let (domain, op) = op.split_once(':').unwrap_or(("", op));
+    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+    let name = format!("the {op}");
+    NodeProto {
+        op_type: op.into(),
+        domain: domain.into(),
+        name,
+        input: names(input),
+        output: names(output),
+        ..Default::default()
+    }
+}
