@@ -94,7 +94,7 @@ fn math(c: &mut Criterion, isa: &dyn VectorIsa) {
             rows: false,
             phases: vec![Phase::Loop { extent: 0, body }],
             pointers: vec![Along::Unit; 2],
-            still: vec![false; 2],
+            down: vec![Along::Stride; 2],
             streams: [0, 1].map(|pointer| Stream { pointer, offset: 0 }).to_vec(),
             extents: 1,
             scalars: 0,

@@ -174,7 +174,10 @@ fn recognise(
         rows: row.is_some(),
         phases,
         pointers: pointers.iter().map(Pointer::along).collect(),
-        still: pointers.iter().map(|pointer| apart && pointer.is_still()).collect(),
+        down: pointers
+            .iter()
+            .map(|pointer| if apart { pointer.down(f.unit.program) } else { Along::Stride })
+            .collect(),
         streams,
         extents: extents.len() as u32,
         scalars: binding.scalars.len() as u32,
@@ -202,11 +205,17 @@ fn reads_apart(phases: &[Phase], streams: &[Stream]) -> bool {
 }
 
 impl Pointer {
-    /// Whether it is the same for all rows.
-    fn is_still(&self) -> bool {
+    /// How it moves from row to row, as far as leaves distinguish.
+    fn down(&self, program: &Program) -> Along {
         match self {
-            Pointer::Packed(_) => true,
-            Pointer::Stream(stream) => stream.row.as_i64() == Some(0),
+            Pointer::Packed(_) => Along::Fixed,
+            Pointer::Stream(stream) => {
+                let is_word = program.buffers[stream.origin.buffer].dtype.size_bytes() == 4;
+                match along(&stream.row) {
+                    Along::Unit if !is_word || along(&stream.column) != Along::Stride => Along::Stride,
+                    other => other,
+                }
+            }
         }
     }
 

@@ -26,7 +26,7 @@ fn convert(from: Ty, to: Ty, along: Along) -> StripKey {
     StripKey {
         rows: false,
         phases: vec![Phase::Loop { extent: 0, body }],
-        still: vec![false; 2],
+        down: vec![Along::Stride; 2],
         pointers: vec![along; 2],
         streams: [0, 1].map(|pointer| Stream { pointer, offset: 0 }).to_vec(),
         extents: 1,

@@ -34,7 +34,7 @@ fn strip(phases: Vec<Phase>, pointers: Vec<Along>) -> StripKey {
     StripKey {
         rows: false,
         phases,
-        still: vec![false; pointers.len()],
+        down: vec![Along::Stride; pointers.len()],
         pointers,
         streams,
         extents: 1,
@@ -321,7 +321,7 @@ fn taps_are_held_down_the_rows() {
                 key.streams = (0..TAPS).map(|tap| stream(0, tap)).collect();
                 key.streams.extend((0..TAPS).map(|tap| stream(1, tap * columns)));
                 key.streams.push(stream(2, 0));
-                (key.rows, key.still) = (true, vec![false, true, false]);
+                (key.rows, key.down) = (true, vec![Along::Stride, Along::Fixed, Along::Stride]);
                 let mut args = vec![0; key.slots()];
                 args[StripKey::ROWS] = rows as i64;
                 args[key.extent(0)] = columns as i64;
@@ -340,6 +340,41 @@ fn taps_are_held_down_the_rows() {
                 }
                 assert!(y[rows * columns].is_nan(), "wrote behind the last row");
             }
+        }
+    }
+}
+
+#[test]
+fn columns_apart_are_read_in_squares() {
+    // y[r, c] = x[c, r + 1] + z[r, c]
+    let mut body = Body::default();
+    let mut push = |op| body.push(op, Ty::F32).expect("supported");
+    let (x, z) = (push(Op::Load(0)), push(Op::Load(1)));
+    let sum = push(Op::Binary(BinaryOp::Add, x, z));
+    push(Op::Store(2, sum));
+    let sizes = || (0..20).chain([31, 32, 33, 50]);
+    for (isa, fma) in isas() {
+        let phases = vec![Phase::Loop { extent: 0, body: body.clone() }];
+        let mut key = strip(phases, vec![Along::Stride, Along::Unit, Along::Unit]);
+        key.streams[0].offset = 4;
+        (key.rows, key.down) = (true, vec![Along::Unit, Along::Stride, Along::Stride]);
+        let leaf = Leaf::new(&LeafKey::Strip(key.clone()), &*isa, fma);
+        for (rows, columns) in sizes().flat_map(|rows| sizes().map(move |columns| (rows, columns))) {
+            // What is read ends with the memory.
+            let (x, z) = (numbers(columns * (rows + 1), 5), numbers(rows * columns, 9));
+            let mut y = vec![f32::NAN; rows * columns + 1];
+            let mut args = vec![0; key.slots()];
+            args[StripKey::ROWS] = rows as i64;
+            args[key.extent(0)] = columns as i64;
+            set(&mut args, &key, 0, address(&x), 4, 4 * (rows + 1));
+            set(&mut args, &key, 1, address(&z), 4 * columns, 4);
+            set(&mut args, &key, 2, address_mut(&mut y), 4 * columns, 4);
+            leaf.call(&mut args);
+            for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                let wanted = x[column * (rows + 1) + row + 1] + z[row * columns + column];
+                assert_eq!(y[row * columns + column], wanted, "{rows} rows, {columns} columns");
+            }
+            assert!(y[rows * columns].is_nan());
         }
     }
 }

@@ -4,11 +4,13 @@
 //! layers. What differs from call to call (addresses, strides, counts, scalar bits) is the argument block.
 
 pub mod body;
+mod columns;
 pub mod contract;
 pub mod math;
 mod memory;
 pub mod rows;
 pub mod strip;
+mod sum;
 
 use super::vector::{VectorIsa, code::Code};
 use crate::error::{Error, Result};

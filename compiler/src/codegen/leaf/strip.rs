@@ -5,17 +5,18 @@
 //! equal, so a maximum found by one phase is an operand of the next without leaving them: softmax and layer norm are one
 //! leaf each.
 //!
-//! Where many streams are the same for all rows, as the taps of a depthwise convolution are for all pixels, the loops
-//! change places: for each vector of columns those streams are loaded once and held in registers down all rows.
+//! Where it saves memory accesses, the loops change places, see [`super::columns`].
 //!
 //! Sums run over [`ACCUMULATORS`] vectors in turn where the code is short, over [`together`] where it is a long chain, else
 //! over one; those are added pairwise, then lanes by halves. So the order of a sum depends on its length, the code and the ISA, and on nothing else.
 
 use super::body::{Body, Lanes, Op, Ty};
-use super::{math, memory};
+use super::columns::Columns;
+use super::memory;
+use super::sum::Sum;
 use crate::codegen::vector::{
     Builder, Shape,
-    code::{Code, Int, IntOp, Mask, Mem, Op2, Vector},
+    code::{Code, Int, IntOp, Mask, Mem, Vector},
 };
 use crate::scalar::{CompareOp, ReduceOp, UnaryOp};
 
@@ -35,12 +36,6 @@ pub fn together(shape: Shape) -> usize {
 
 /// Most instructions around such a function that registers are left for.
 const MOST_TOGETHER: usize = 24;
-
-/// With fewer streams to hold, rows one after another are kinder to the caches.
-const FEWEST_HELD: usize = 4;
-
-/// The part of the loads that is held at least: where few are saved, memory is better read in its order.
-const HELD_PART: (usize, usize) = (1, 3);
 
 /// Longest code, in steps, that is unrolled for a reduction.
 const UNROLL_COST: usize = 16;
@@ -88,8 +83,8 @@ pub struct StripKey {
     pub phases: Vec<Phase>,
     /// How the pointers move.
     pub pointers: Vec<Along>,
-    /// Which pointers are the same for all rows.
-    pub still: Vec<bool>,
+    /// How the pointers move from row to row: not at all, by one element of 32 bits, or by anything.
+    pub down: Vec<Along>,
     /// The streams of all phases.
     pub streams: Vec<Stream>,
     /// Number of extents.
@@ -141,8 +136,8 @@ pub fn emit(key: &StripKey, shape: Shape) -> Code {
     let zero = b.bits(0);
     let variables = (0..key.variables).map(|_| b.variable(zero)).collect();
     let leaf = Leaf { key, pointers, variables };
-    if let Some((extent, body, held)) = turned(key, shape) {
-        leaf.by_columns(&mut b, extent, body, &held);
+    if let Some(columns) = Columns::of(key, shape) {
+        columns.emit(&leaf, &mut b);
     } else if key.rows {
         let rows = b.arg(StripKey::ROWS);
         b.repeat(rows, 1, |b| {
@@ -161,37 +156,6 @@ pub fn emit(key: &StripKey, shape: Shape) -> Code {
     b.finish()
 }
 
-/// Streams that are held in registers, and their types.
-type Held = Vec<(u32, Ty)>;
-
-/// The extent, the body and the streams to be held where the loops change places.
-fn turned(key: &StripKey, shape: Shape) -> Option<(u32, &Body, Held)> {
-    let [Phase::Loop { extent, body }] = &key.phases[..] else { return None };
-    let pointer = |stream: u32| key.streams[stream as usize].pointer as usize;
-    let mut held = Held::new();
-    for (op, ty) in &body.insts {
-        match op {
-            Op::Load(stream) | Op::Store(stream, _) if key.pointers[pointer(*stream)] == Along::Stride => {
-                return None;
-            }
-            Op::Load(stream) if key.still[pointer(*stream)] && !held.contains(&(*stream, *ty)) => {
-                held.push((*stream, *ty));
-            }
-            // What is stored in each row anew must not be taken for the same.
-            Op::Store(stream, _) if key.still[pointer(*stream)] => return None,
-            Op::Set(..) | Op::Get(_) | Op::Reduce(..) => return None,
-            _ => {}
-        }
-    }
-    let is_held = |stream: u32| held.iter().any(|(other, _)| *other == stream);
-    let loads = body.insts.iter().filter(|(op, _)| matches!(op, Op::Load(_))).count();
-    if held.len() * HELD_PART.1 < loads * HELD_PART.0 {
-        return None;
-    }
-    let fits = held.len() >= FEWEST_HELD && held.len() + body.pressure(&is_held) <= shape.registers;
-    (key.rows && fits).then_some((*extent, body, held))
-}
-
 /// Whether the code is little more than a function that takes many dependent steps.
 fn is_chain(body: &Body) -> bool {
     use UnaryOp::{Erf, Exp, Expm1, Log, Log1p, Tanh};
@@ -199,16 +163,16 @@ fn is_chain(body: &Body) -> bool {
     body.insts.len() <= MOST_TOGETHER && body.insts.iter().any(|(op, _)| is_function(op))
 }
 
-struct Leaf<'a> {
-    key: &'a StripKey,
+pub(super) struct Leaf<'a> {
+    pub(super) key: &'a StripKey,
     /// Where the current row begins.
-    pointers: Vec<Int>,
-    variables: Vec<Vector>,
+    pub(super) pointers: Vec<Int>,
+    pub(super) variables: Vec<Vector>,
 }
 
 /// Which lanes of a vector count.
 #[derive(Clone, Copy)]
-enum Part {
+pub(super) enum Part {
     /// All.
     Full,
     /// The first ones.
@@ -218,11 +182,11 @@ enum Part {
 }
 
 /// The streams of a loop phase at the current element.
-struct Position {
+pub(super) struct Position {
     /// Elements passed in unit streams.
-    offset: Int,
-    /// Pointers of strided streams.
-    strided: Vec<Option<(Int, Int)>>,
+    pub(super) offset: Int,
+    /// Pointers of strided streams, and what they move by.
+    pub(super) strided: Vec<Option<(Int, Int)>>,
 }
 
 impl Leaf<'_> {
@@ -246,44 +210,7 @@ impl Leaf<'_> {
         }
     }
 
-    /// All rows, a vector of columns at a time.
-    fn by_columns(&self, b: &mut Builder, extent: u32, body: &Body, held: &[(u32, Ty)]) {
-        let count = b.arg(self.key.extent(extent));
-        let position = Position { offset: b.imm(0), strided: vec![None; self.key.pointers.len()] };
-        let lanes = b.lanes();
-        b.repeat(count, lanes as i32, |b| {
-            self.down(b, body, &position, Part::Full, held);
-            position.advance(b, lanes);
-        });
-        b.when(CompareOp::Gt, count, 0, |b| {
-            let mask = b.mask_first(count);
-            self.down(b, body, &position, Part::First(count, mask), held);
-        });
-    }
-
-    /// One vector of columns down all rows.
-    fn down(&self, b: &mut Builder, body: &Body, position: &Position, part: Part, held: &[(u32, Ty)]) {
-        let top =
-            At { leaf: self, position: Some(position), part, sums: &[], unroll: 0, ahead: 0, held: &[] };
-        let held: Vec<(u32, Vector)> =
-            held.iter().map(|&(stream, ty)| (stream, top.fetch(b, stream, ty))).collect();
-        let pointers = self.pointers.iter().map(|pointer| b.copy(*pointer)).collect();
-        let row = Leaf { key: self.key, pointers, variables: Vec::new() };
-        let moving = (0..self.key.pointers.len()).filter(|idx| !self.key.still[*idx]);
-        let strides: Vec<(Int, Int)> =
-            moving.map(|idx| (row.pointers[idx], b.arg(self.key.pointer(idx as u32) + 1))).collect();
-        let rows = b.arg(StripKey::ROWS);
-        b.repeat(rows, 1, |b| {
-            let held = &held;
-            body.emit(
-                b,
-                &mut At { leaf: &row, position: Some(position), part, sums: &[], unroll: 0, ahead: 0, held },
-            );
-            strides.iter().for_each(|(pointer, stride)| b.advance(*pointer, *stride));
-        });
-    }
-
-    fn along(&self, stream: u32) -> Along {
+    pub(super) fn along(&self, stream: u32) -> Along {
         self.key.pointers[self.key.streams[stream as usize].pointer as usize]
     }
 
@@ -356,7 +283,7 @@ impl Leaf<'_> {
         }
     }
 
-    fn start(&self, b: &mut Builder, body: &Body) -> Position {
+    pub(super) fn start(&self, b: &mut Builder, body: &Body) -> Position {
         let mut strided = vec![None; self.key.pointers.len()];
         for idx in self.touched(body, Along::Stride) {
             let pointer = b.copy(self.pointers[idx as usize]);
@@ -389,7 +316,7 @@ impl Leaf<'_> {
 }
 
 impl Position {
-    fn advance(&self, b: &mut Builder, elements: usize) {
+    pub(super) fn advance(&self, b: &mut Builder, elements: usize) {
         b.advance(self.offset, elements as i32);
         for &(pointer, stride) in self.strided.iter().flatten() {
             let step = b.int_op(IntOp::Mul, stride, elements as i32);
@@ -398,85 +325,18 @@ impl Position {
     }
 }
 
-/// A running reduction.
-struct Sum {
-    op: ReduceOp,
-    ty: Ty,
-    var: u32,
-    /// What is combined; a maximum of floats is kept with its sign turned, see [`math::max`].
-    parts: Vec<Vector>,
-    neutral: Vector,
-}
-
-impl Sum {
-    fn start(b: &mut Builder, op: ReduceOp, ty: Ty, var: u32, unroll: usize) -> Sum {
-        let bits = match (op, ty) {
-            (ReduceOp::Sum, _) => 0,
-            (ReduceOp::Prod, _) => 1f32.to_bits(),
-            (ReduceOp::Min | ReduceOp::Max, Ty::F32) => f32::INFINITY.to_bits(),
-            (ReduceOp::Min, _) => i32::MAX as u32,
-            (ReduceOp::Max, _) => i32::MIN as u32,
-        };
-        let neutral = b.bits(bits);
-        let parts = (0..unroll).map(|_| b.variable(neutral)).collect();
-        Sum { op, ty, var, parts, neutral }
-    }
-
-    fn is_turned(&self) -> bool {
-        (self.op, self.ty) == (ReduceOp::Max, Ty::F32)
-    }
-
-    fn combine(&self, b: &mut Builder, x: Vector, y: Vector) -> Vector {
-        match (self.op, self.ty) {
-            (ReduceOp::Sum, Ty::F32) => b.op2(Op2::Add, x, y),
-            (ReduceOp::Prod, _) => b.op2(Op2::Mul, x, y),
-            (ReduceOp::Min | ReduceOp::Max, Ty::F32) => math::min(b, x, y),
-            (ReduceOp::Sum, _) => b.op2(Op2::AddInt, x, y),
-            (ReduceOp::Min, _) => b.op2(Op2::MinInt, x, y),
-            (ReduceOp::Max, _) => b.op2(Op2::MaxInt, x, y),
-        }
-    }
-
-    fn add(&self, b: &mut Builder, value: Vector, part: Part, unroll: usize) {
-        let value = if self.is_turned() { math::neg(b, value) } else { value };
-        let value = match part {
-            Part::Full => value,
-            Part::First(_, mask) | Part::One(mask) => b.select(mask, value, self.neutral),
-        };
-        let sum = self.combine(b, self.parts[unroll], value);
-        b.set(self.parts[unroll], sum);
-    }
-
-    /// Combines everything into `dst`, all lanes equal.
-    fn finish(&self, b: &mut Builder, dst: Vector) {
-        let mut parts = self.parts.clone();
-        while parts.len() > 1 {
-            parts = parts.chunks(2).map(|pair| self.combine(b, pair[0], pair[1])).collect();
-        }
-        let mut sum = parts[0];
-        let mut distance = b.lanes() / 2;
-        while distance > 0 {
-            let other = b.butterfly(sum, distance as u8);
-            sum = self.combine(b, sum, other);
-            distance /= 2;
-        }
-        let sum = if self.is_turned() { math::neg(b, sum) } else { sum };
-        b.set(dst, sum);
-    }
-}
-
 /// One vector of iterations of a phase.
-struct At<'a> {
-    leaf: &'a Leaf<'a>,
+pub(super) struct At<'a> {
+    pub(super) leaf: &'a Leaf<'a>,
     /// None in scalar phases.
-    position: Option<&'a Position>,
-    part: Part,
-    sums: &'a [Sum],
-    unroll: usize,
+    pub(super) position: Option<&'a Position>,
+    pub(super) part: Part,
+    pub(super) sums: &'a [Sum],
+    pub(super) unroll: usize,
     /// Elements from the position on.
-    ahead: usize,
+    pub(super) ahead: usize,
     /// Streams whose elements are in registers.
-    held: &'a [(u32, Vector)],
+    pub(super) held: &'a [(u32, Vector)],
 }
 
 impl At<'_> {
@@ -486,7 +346,7 @@ impl At<'_> {
         Mem { index: Some((position.offset, bytes as u8)), ..self.fixed(stream).plus(bytes * self.ahead) }
     }
 
-    fn fixed(&self, stream: u32) -> Mem {
+    pub(super) fn fixed(&self, stream: u32) -> Mem {
         let Stream { pointer, offset } = self.leaf.key.streams[stream as usize];
         Mem { base: self.leaf.pointers[pointer as usize], index: None, disp: offset }
     }
@@ -503,7 +363,7 @@ impl At<'_> {
     }
 
     /// The elements of a stream from memory.
-    fn fetch(&self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
+    pub(super) fn fetch(&self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
         match (self.leaf.along(stream), self.part) {
             (Along::Fixed, _) => memory::broadcast(b, self.fixed(stream), ty),
             (Along::Unit, Part::Full) => memory::load(b, self.unit(stream, ty), ty),

@@ -366,6 +366,26 @@ impl Builder {
         dst
     }
 
+    /// Of as many vectors as there are lanes, vector `i` of the result holds lane `i` of each.
+    ///
+    /// A stage pairs vectors whose numbers differ in one bit; this bit becomes one of the lane's number, which in turn
+    /// becomes the bit that tells both results apart.
+    pub fn transposed(&mut self, mut rows: Vec<Vector>) -> Vec<Vector> {
+        let lanes = self.lanes();
+        debug_assert_eq!(rows.len(), lanes, "a square");
+        for stage in 0..lanes.trailing_zeros() as u8 {
+            let bit = 1 << stage;
+            for first in (0..lanes).filter(|row| row & bit == 0) {
+                let (a, b) = (rows[first], rows[first | bit]);
+                rows[first] = self.op2(Op2::Exchange { stage, second: false }, a, b);
+                rows[first | bit] = self.op2(Op2::Exchange { stage, second: true }, a, b);
+            }
+        }
+        // Stage 0 tells lanes apart by bit 1 of their number, stage 1 by bit 0.
+        let place = |lane: usize| lane & !3 | (lane & 1) << 1 | (lane & 2) >> 1;
+        (0..lanes).map(|lane| rows[place(lane)]).collect()
+    }
+
     /// Compares floats.
     pub fn compare(&mut self, op: CompareOp, a: Vector, b: Vector) -> Mask {
         let dst = self.mask();

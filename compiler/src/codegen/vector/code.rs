@@ -128,6 +128,15 @@ pub enum Op2 {
     MaxInt,
     /// A lane is a pair of signed 16-bit integers: the sum of the products of both, exact but for twice the least.
     DotPairs,
+    /// One of both results of a stage of a transposition. In each group of four lanes stage 0 makes `a0 b0 a1 b1` and
+    /// `a2 b2 a3 b3`, stage 1 `a0 a1 b0 b1` and `a2 a3 b2 b3`; any later one puts the even groups of `a` before those
+    /// of `b`, and the odd ones.
+    Exchange {
+        /// Which stage.
+        stage: u8,
+        /// The second result.
+        second: bool,
+    },
 }
 
 /// Lane by lane arithmetic on one vector.

@@ -332,8 +332,24 @@ impl Ctx<'_> {
             Op2::MinInt => self.b.ins().smin(x, y),
             Op2::MaxInt => self.b.ins().smax(x, y),
             Op2::DotPairs => self.dot_pairs(x, y),
+            Op2::Exchange { stage, second } => self.exchange(stage, second, x, y),
             _ => unreachable!("not an integer operation: {op:?}"),
         }
+    }
+
+    fn exchange(&mut self, stage: u8, second: bool, x: Value, y: Value) -> Value {
+        // Lanes of `y` come after those of `x`.
+        let lanes: [u8; LANES] = match (stage, second) {
+            (0, false) => [0, 4, 1, 5],
+            (0, true) => [2, 6, 3, 7],
+            (1, false) => [0, 1, 4, 5],
+            (1, true) => [2, 3, 6, 7],
+            _ => unreachable!("four lanes take two stages"),
+        };
+        let (x, y) = (self.as_type(types::I8X16, x), self.as_type(types::I8X16, y));
+        let bytes: Vec<u8> = lanes.iter().flat_map(|lane| (0..4).map(move |byte| 4 * lane + byte)).collect();
+        let order = self.b.func.dfg.immediates.push(ConstantData::from(bytes));
+        self.b.ins().shuffle(x, y, order)
     }
 
     fn op1(&mut self, op: Op1, dst: Vector, x: Vector) {

@@ -76,6 +76,6 @@ fn is_commutative(op: Op2) -> bool {
     match op {
         Op2::Add | Op2::Mul | Op2::And | Op2::Or | Op2::Xor => true,
         Op2::AddInt | Op2::MulInt | Op2::MinInt | Op2::MaxInt | Op2::DotPairs => true,
-        Op2::Sub | Op2::Div | Op2::Min | Op2::Max | Op2::AndNot | Op2::SubInt => false,
+        Op2::Sub | Op2::Div | Op2::Min | Op2::Max | Op2::AndNot | Op2::SubInt | Op2::Exchange { .. } => false,
     }
 }

@@ -85,8 +85,14 @@ impl Level {
         }
     }
 
-    pub(super) fn op2(self, op: Op2) -> Code {
+    /// The code of an operation on two vectors, and its immediate where it has one.
+    pub(super) fn op2(self, op: Op2) -> (Code, Option<i32>) {
         use Code::*;
+        let groups = match op {
+            Op2::Exchange { stage: 2.., second: false } => Some([0x20, 0x88]),
+            Op2::Exchange { stage: 2.., second: true } => Some([0x31, 0xdd]),
+            _ => None,
+        };
         let (avx2, avx512) = match op {
             Op2::Add => (VEX_Vaddps_ymm_ymm_ymmm256, EVEX_Vaddps_zmm_k1z_zmm_zmmm512b32_er),
             Op2::Sub => (VEX_Vsubps_ymm_ymm_ymmm256, EVEX_Vsubps_zmm_k1z_zmm_zmmm512b32_er),
@@ -104,8 +110,24 @@ impl Level {
             Op2::MinInt => (VEX_Vpminsd_ymm_ymm_ymmm256, EVEX_Vpminsd_zmm_k1z_zmm_zmmm512b32),
             Op2::MaxInt => (VEX_Vpmaxsd_ymm_ymm_ymmm256, EVEX_Vpmaxsd_zmm_k1z_zmm_zmmm512b32),
             Op2::DotPairs => (VEX_Vpmaddwd_ymm_ymm_ymmm256, EVEX_Vpmaddwd_zmm_k1z_zmm_zmmm512),
+            Op2::Exchange { stage: 0, second: false } => {
+                (VEX_Vunpcklps_ymm_ymm_ymmm256, EVEX_Vunpcklps_zmm_k1z_zmm_zmmm512b32)
+            }
+            Op2::Exchange { stage: 0, second: true } => {
+                (VEX_Vunpckhps_ymm_ymm_ymmm256, EVEX_Vunpckhps_zmm_k1z_zmm_zmmm512b32)
+            }
+            Op2::Exchange { stage: 1, second: false } => {
+                (VEX_Vunpcklpd_ymm_ymm_ymmm256, EVEX_Vunpcklpd_zmm_k1z_zmm_zmmm512b64)
+            }
+            Op2::Exchange { stage: 1, second: true } => {
+                (VEX_Vunpckhpd_ymm_ymm_ymmm256, EVEX_Vunpckhpd_zmm_k1z_zmm_zmmm512b64)
+            }
+            Op2::Exchange { .. } => {
+                (VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8)
+            }
         };
-        self.pick(avx2, avx512)
+        let groups = groups.map(|[avx2, avx512]| if self == Level::Avx2 { avx2 } else { avx512 });
+        (self.pick(avx2, avx512), groups)
     }
 
     /// The code of an operation on one vector, and its immediate where it has one.

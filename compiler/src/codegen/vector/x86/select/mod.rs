@@ -140,10 +140,7 @@ impl Selector<'_> {
             Step::Move(dst, src) => self.move_vector(*dst, *src),
             Step::Fma(dst, a, b, c) => self.fma(*dst, *a, *b, *c),
             Step::DotQuads(dst, a, b, c) => self.dot_quads(*dst, *a, *b, *c),
-            Step::Op2(op, dst, a, b) => {
-                let b = self.source(*b);
-                self.asm.op(self.level.op2(*op), &[self.vector(*dst).into(), self.vector(*a).into(), b]);
-            }
+            Step::Op2(op, dst, a, b) => self.op2(*op, *dst, *a, *b),
             Step::Op1(op, dst, a) => self.op1(*op, *dst, *a),
             Step::Shift(op, dst, a, by) => self.shift(*op, *dst, *a, *by),
             Step::Butterfly(dst, a, distance) => self.butterfly(*dst, *a, *distance),
@@ -195,7 +192,7 @@ impl Selector<'_> {
         let dst = self.vector(dst);
         match self.constants.get(&src) {
             Some(0) => {
-                let code = self.level.op2(Op2::Xor);
+                let (code, _) = self.level.op2(Op2::Xor);
                 self.asm.op(code, &[dst.into(), dst.into(), dst.into()]);
             }
             Some(bits) => {
@@ -240,6 +237,15 @@ impl Selector<'_> {
         self.copy(to, from);
         let code = self.level.dot_quads();
         self.asm.op(code, &[to.into(), self.vector(a).into(), self.vector(b).into()]);
+    }
+
+    fn op2(&mut self, op: Op2, dst: Vector, a: Vector, b: Vector) {
+        let (code, groups) = self.level.op2(op);
+        let (dst, a, b) = (self.vector(dst).into(), self.vector(a).into(), self.source(b));
+        match groups {
+            Some(groups) => self.asm.op(code, &[dst, a, b, groups.into()]),
+            None => self.asm.op(code, &[dst, a, b]),
+        }
     }
 
     fn op1(&mut self, op: Op1, dst: Vector, a: Vector) {

@@ -1,0 +1,77 @@
+//! Running reductions of strip leaves: several vectors of partial results, combined at the end.
+
+use super::body::Ty;
+use super::math;
+use super::strip::Part;
+use crate::codegen::vector::{
+    Builder,
+    code::{Op2, Vector},
+};
+use crate::scalar::ReduceOp;
+
+/// A running reduction.
+pub(super) struct Sum {
+    pub(super) op: ReduceOp,
+    ty: Ty,
+    pub(super) var: u32,
+    /// What is combined; a maximum of floats is kept with its sign turned, see [`math::max`].
+    parts: Vec<Vector>,
+    neutral: Vector,
+}
+
+impl Sum {
+    pub(super) fn start(b: &mut Builder, op: ReduceOp, ty: Ty, var: u32, unroll: usize) -> Sum {
+        let bits = match (op, ty) {
+            (ReduceOp::Sum, _) => 0,
+            (ReduceOp::Prod, _) => 1f32.to_bits(),
+            (ReduceOp::Min | ReduceOp::Max, Ty::F32) => f32::INFINITY.to_bits(),
+            (ReduceOp::Min, _) => i32::MAX as u32,
+            (ReduceOp::Max, _) => i32::MIN as u32,
+        };
+        let neutral = b.bits(bits);
+        let parts = (0..unroll).map(|_| b.variable(neutral)).collect();
+        Sum { op, ty, var, parts, neutral }
+    }
+
+    fn is_turned(&self) -> bool {
+        (self.op, self.ty) == (ReduceOp::Max, Ty::F32)
+    }
+
+    fn combine(&self, b: &mut Builder, x: Vector, y: Vector) -> Vector {
+        match (self.op, self.ty) {
+            (ReduceOp::Sum, Ty::F32) => b.op2(Op2::Add, x, y),
+            (ReduceOp::Prod, _) => b.op2(Op2::Mul, x, y),
+            (ReduceOp::Min | ReduceOp::Max, Ty::F32) => math::min(b, x, y),
+            (ReduceOp::Sum, _) => b.op2(Op2::AddInt, x, y),
+            (ReduceOp::Min, _) => b.op2(Op2::MinInt, x, y),
+            (ReduceOp::Max, _) => b.op2(Op2::MaxInt, x, y),
+        }
+    }
+
+    pub(super) fn add(&self, b: &mut Builder, value: Vector, part: Part, unroll: usize) {
+        let value = if self.is_turned() { math::neg(b, value) } else { value };
+        let value = match part {
+            Part::Full => value,
+            Part::First(_, mask) | Part::One(mask) => b.select(mask, value, self.neutral),
+        };
+        let sum = self.combine(b, self.parts[unroll], value);
+        b.set(self.parts[unroll], sum);
+    }
+
+    /// Combines everything into `dst`, all lanes equal.
+    pub(super) fn finish(&self, b: &mut Builder, dst: Vector) {
+        let mut parts = self.parts.clone();
+        while parts.len() > 1 {
+            parts = parts.chunks(2).map(|pair| self.combine(b, pair[0], pair[1])).collect();
+        }
+        let mut sum = parts[0];
+        let mut distance = b.lanes() / 2;
+        while distance > 0 {
+            let other = b.butterfly(sum, distance as u8);
+            sum = self.combine(b, sum, other);
+            distance /= 2;
+        }
+        let sum = if self.is_turned() { math::neg(b, sum) } else { sum };
+        b.set(dst, sum);
+    }
+}
