@@ -11,7 +11,7 @@ use super::body::{Body, Op, Ty};
 use super::strip::{Along, At, Leaf, Part, Phase, Position, StripKey};
 use crate::codegen::vector::{
     Builder, Shape,
-    code::{Int, Mask, Mem, Vector},
+    code::{Int, IntOp, Mask, Mem, Vector},
 };
 use crate::scalar::CompareOp;
 
@@ -23,6 +23,9 @@ const HELD_PART: (usize, usize) = (1, 3);
 
 /// Longest code, in steps, that is written out for each row of a square.
 const MOST_IN_SQUARE: usize = 12;
+
+/// Bytes that memory moves in.
+const LINE: usize = 64;
 
 /// A leaf's only phase, and what is gained by going down the rows.
 pub(super) struct Columns<'a> {
@@ -100,56 +103,101 @@ impl<'a> Columns<'a> {
         let count = b.arg(leaf.key.extent(self.extent));
         let position = leaf.start(b, self.body);
         let lanes = b.lanes();
-        b.repeat(count, lanes as i32, |b| {
-            self.down(leaf, b, &position, Part::Full);
-            position.advance(b, lanes);
-        });
+        // Squares side by side fill lines of memory before these leave the cache.
+        let widths: &[usize] = match self.gain {
+            Gain::Squares(_) if 4 * lanes < LINE => &[2, 1],
+            _ => &[1],
+        };
+        for &vectors in widths {
+            b.repeat(count, (vectors * lanes) as i32, |b| {
+                self.down(leaf, b, &position, Part::Full, vectors);
+                position.advance(b, vectors * lanes);
+            });
+        }
         b.when(CompareOp::Gt, count, 0, |b| {
             let mask = b.mask_first(count);
-            self.down(leaf, b, &position, Part::First(count, mask));
+            self.down(leaf, b, &position, Part::First(count, mask), 1);
         });
     }
 
-    /// One vector of columns down all rows.
-    fn down(&self, leaf: &Leaf<'_>, b: &mut Builder, position: &Position, part: Part) {
+    /// So many vectors of columns down all rows.
+    fn down(&self, leaf: &Leaf<'_>, b: &mut Builder, position: &Position, part: Part, vectors: usize) {
         match &self.gain {
             Gain::Held(held) => {
-                let top = at(leaf, position, part, &[]);
+                let top = at(leaf, position, part, 0, &[]);
                 let held: Vec<(u32, Vector)> =
                     held.iter().map(|&(stream, ty)| (stream, top.fetch(b, stream, ty))).collect();
                 let row = Row::first(leaf, b);
                 let rows = b.arg(StripKey::ROWS);
-                b.repeat(rows, 1, |b| row.emit(b, self.body, position, part, &held));
+                b.repeat(rows, 1, |b| {
+                    self.body.emit(b, &mut at(&row.leaf, position, part, 0, &held));
+                    row.advance(b);
+                });
             }
-            Gain::Squares(stream) => self.squares(leaf, b, *stream, position, part),
+            Gain::Squares(stream) => self.squares(leaf, b, *stream, position, part, vectors),
         }
     }
 
-    fn squares(&self, leaf: &Leaf<'_>, b: &mut Builder, stream: u32, position: &Position, part: Part) {
+    fn squares(
+        &self,
+        leaf: &Leaf<'_>,
+        b: &mut Builder,
+        stream: u32,
+        position: &Position,
+        part: Part,
+        vectors: usize,
+    ) {
         let place = leaf.key.streams[stream as usize];
         let (first, stride) = position.strided[place.pointer as usize].expect("its columns lie apart");
-        let square = Square { first: b.copy(first), disp: place.offset, stride, part };
         let row = Row::first(leaf, b);
-        let (rows, lanes) = (b.arg(StripKey::ROWS), b.lanes() as i32);
-        b.repeat(rows, lanes, |b| {
-            for vector in square.load(b, None) {
-                row.emit(b, self.body, position, part, &[(stream, vector)]);
+        let (rows, lanes) = (b.arg(StripKey::ROWS), b.lanes());
+        let beside = b.int_op(IntOp::Mul, stride, lanes as i32);
+        let squares: Vec<Square> = (0..vectors)
+            .scan(first, |first, _| {
+                let this = b.copy(*first);
+                *first = b.address(Mem { base: this, index: Some((beside, 1)), disp: 0 });
+                Some(Square { first: this, disp: place.offset, stride, part })
+            })
+            .collect();
+        b.repeat(rows, lanes as i32, |b| {
+            for (number, square) in squares.iter().enumerate() {
+                if number > 0 {
+                    row.back(b, lanes);
+                }
+                for vector in square.load(b, None) {
+                    let held = [(stream, vector)];
+                    self.body.emit(b, &mut at(&row.leaf, position, part, number * lanes, &held));
+                    row.advance(b);
+                }
+                b.advance(square.first, 4 * lanes as i32);
             }
-            b.advance(square.first, 4 * lanes);
         });
         b.when(CompareOp::Gt, rows, 0, |b| {
             let mask = b.mask_first(rows);
-            for (number, vector) in square.load(b, Some((rows, mask))).into_iter().enumerate() {
-                b.when(CompareOp::Gt, rows, number as i32, |b| {
-                    row.emit(b, self.body, position, part, &[(stream, vector)]);
-                });
+            for (number, square) in squares.iter().enumerate() {
+                if number > 0 {
+                    row.back(b, lanes);
+                }
+                for (below, vector) in square.load(b, Some((rows, mask))).into_iter().enumerate() {
+                    let held = [(stream, vector)];
+                    b.when(CompareOp::Gt, rows, below as i32, |b| {
+                        self.body.emit(b, &mut at(&row.leaf, position, part, number * lanes, &held));
+                    });
+                    row.advance(b);
+                }
             }
         });
     }
 }
 
-fn at<'a>(leaf: &'a Leaf<'a>, position: &'a Position, part: Part, held: &'a [(u32, Vector)]) -> At<'a> {
-    At { leaf, position: Some(position), part, sums: &[], unroll: 0, ahead: 0, held }
+fn at<'a>(
+    leaf: &'a Leaf<'a>,
+    position: &'a Position,
+    part: Part,
+    ahead: usize,
+    held: &'a [(u32, Vector)],
+) -> At<'a> {
+    At { leaf, position: Some(position), part, sums: &[], unroll: 0, ahead, held }
 }
 
 /// The row that is computed next.
@@ -169,10 +217,17 @@ impl<'a> Row<'a> {
         Row { leaf: Leaf { key: leaf.key, pointers, variables: Vec::new() }, steps }
     }
 
-    /// Computes it and goes on to the one below.
-    fn emit(&self, b: &mut Builder, body: &Body, position: &Position, part: Part, held: &[(u32, Vector)]) {
-        body.emit(b, &mut at(&self.leaf, position, part, held));
+    /// Goes on to the one below.
+    fn advance(&self, b: &mut Builder) {
         self.steps.iter().for_each(|(pointer, step)| b.advance(*pointer, *step));
+    }
+
+    /// Goes back up.
+    fn back(&self, b: &mut Builder, rows: usize) {
+        for (pointer, step) in &self.steps {
+            let up = b.int_op(IntOp::Mul, *step, -(rows as i32));
+            b.advance(*pointer, up);
+        }
     }
 }
 
