@@ -279,7 +279,7 @@ fn with_condition(mut proto: ModelProto) -> ModelProto {
 
 #[test]
 fn branches_have_outputs() {
-    let mut choice = node("If", &["condition"], "z");
+    let mut choice = node("If", &["condition"], &["z"]);
     let empty = |name| AttributeProto {
         name: String::from(name),
         kind: 5,
@@ -287,20 +287,20 @@ fn branches_have_outputs() {
         ..Default::default()
     };
     choice.attribute = vec![empty("then_branch"), empty("else_branch")];
-    let proto = model(vec![choice, node("Relu", &["x"], "y")]);
+    let proto = model(vec![choice, node("Relu", &["x"], &["y"])]);
     refused(with_condition(proto), &bounded(), "node `the If`: the branches have no outputs");
 }
 
 #[test]
 fn sequences_are_taken_apart_inside_of_branches_too() {
-    let mut parts = node("SplitToSequence", &["x"], "parts");
+    let mut parts = node("SplitToSequence", &["x"], &["parts"]);
     parts.attribute.push(AttributeProto { name: "axis".into(), kind: 2, i: 1, ..Default::default() });
-    let mut choice = node("If", &["condition"], "y");
-    let mut end_to_end = node("ConcatFromSequence", &["more"], "b");
+    let mut choice = node("If", &["condition"], &["y"]);
+    let mut end_to_end = node("ConcatFromSequence", &["more"], &["b"]);
     end_to_end.attribute.push(AttributeProto { name: "axis".into(), kind: 2, i: 1, ..Default::default() });
-    let again = vec![node("SequenceInsert", &["parts", "x"], "more"), end_to_end];
+    let again = vec![node("SequenceInsert", &["parts", "x"], &["more"]), end_to_end];
     choice.attribute = vec![
-        branch("then_branch", vec![node("SequenceAt", &["parts", "last"], "a")], "a"),
+        branch("then_branch", vec![node("SequenceAt", &["parts", "last"], &["a"])], "a"),
         branch("else_branch", again, "b"),
     ];
     let mut proto = with_condition(model(vec![parts, choice]));
@@ -318,17 +318,17 @@ fn sequences_are_taken_apart_inside_of_branches_too() {
 #[test]
 fn sequences_stay_inside_of_the_model() {
     refused(
-        model(vec![node("SequenceConstruct", &["x", "x"], "y")]),
+        model(vec![node("SequenceConstruct", &["x", "x"], &["y"])]),
         &bounded(),
         "outputs: unsupported: `y` is a sequence: it can leave no graph",
     );
     refused(
-        model(vec![node("SequenceConstruct", &["x", "x"], "pair"), node("Relu", &["pair"], "y")]),
+        model(vec![node("SequenceConstruct", &["x", "x"], &["pair"]), node("Relu", &["pair"], &["y"])]),
         &bounded(),
         "node `the Relu`: unsupported: Relu of a sequence",
     );
     refused(
-        model(vec![node("SplitToSequence", &["x"], "rows"), node("SequenceLength", &["rows"], "y")]),
+        model(vec![node("SplitToSequence", &["x"], &["rows"]), node("SequenceLength", &["rows"], &["y"])]),
         &bounded(),
         "node `the SplitToSequence`: unsupported: a sequence of N elements",
     );
