@@ -22,8 +22,9 @@ const MOST_TILES: i64 = 56;
 /// Images of few tiles are added to a block up to so many.
 const ENOUGH_TILES: i64 = 64;
 
-/// Filters of so many elements a point are worth being divided.
-const LARGE_FILTERS: i64 = 1 << 16;
+/// Filters of so many elements a point are worth being divided: inputs change their basis twice then, a twentieth of the
+/// work or less.
+const LARGE_FILTERS: i64 = 1 << 14;
 
 /// Tiles of one size along an axis: the first one, how many there are, and the outputs of each.
 #[derive(Clone)]
