@@ -333,3 +333,69 @@ fn sequences_stay_inside_of_the_model() {
         "node `the SplitToSequence`: unsupported: a sequence of N elements",
     );
 }
+
+/// The size of axis 0 of `x`, plus `more`, as `out`.
+fn size_plus(proto: &mut ModelProto, more: i64, out: &str) {
+    let graph = proto.graph.as_mut().expect("there is one");
+    let mut size = node("Shape", &["x"], "size");
+    size.attribute.push(AttributeProto { name: "end".into(), kind: 2, i: 1, ..Default::default() });
+    graph.initializer.push(int("more", &[more]));
+    graph.node.extend([size, node("Add", &["size", "more"], out)]);
+}
+
+/// The sums of the rows of `y` at `N` rows of ones.
+fn rows_of(proto: &ModelProto, n: usize) -> Vec<f64> {
+    let options = ImportOptions { dims: vec![parse_dim("N=1..8").expect("a range")], ..Default::default() };
+    let graph = import(&Model::from(proto.clone()), &options).expect("all of it is known");
+    let x = Tensor::from_f32(vec![n, 4], &(0..n * 4).map(|k| (k / 4 + 1) as f32).collect::<Vec<_>>());
+    let y = &eval(&graph, &[x.expect("as many as the shape")]).expect("it computes")[0];
+    (0..y.shape()[0]).map(|row| y.get(row * 4).as_f64()).collect()
+}
+
+#[test]
+fn slices_start_where_symbols_may_be_negative() {
+    let mut proto = model(vec![node("Slice", &["x", "start", "end"], "y")]);
+    size_plus(&mut proto, -3, "start");
+    proto.graph.as_mut().expect("there is one").initializer.push(int("end", &[99]));
+    // Positions below zero count from the end.
+    assert_eq!(rows_of(&proto, 1), [1.0]);
+    assert_eq!(rows_of(&proto, 2), [2.0]);
+    assert_eq!(rows_of(&proto, 3), [1.0, 2.0, 3.0]);
+    assert_eq!(rows_of(&proto, 8), [6.0, 7.0, 8.0]);
+}
+
+#[test]
+fn pads_may_add_or_take_away() {
+    let mut proto = model(vec![
+        node("Sub", &["nine", "grown"], "after"),
+        node("Concat", &["zeros", "after", "zero"], "pads"),
+        node("Pad", &["x", "pads"], "y"),
+    ]);
+    size_plus(&mut proto, 4, "grown");
+    let graph = proto.graph.as_mut().expect("there is one");
+    graph.initializer.extend([int("nine", &[9]), int("zeros", &[0, 0]), int("zero", &[0])]);
+    graph.node[1].attribute.push(AttributeProto { name: "axis".into(), kind: 2, ..Default::default() });
+    assert_eq!(rows_of(&proto, 1), [1.0, 0.0, 0.0, 0.0, 0.0]);
+    assert_eq!(rows_of(&proto, 5), [1.0, 2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(rows_of(&proto, 8), [1.0, 2.0, 3.0, 4.0, 5.0]);
+}
+
+#[test]
+fn shapes_of_recurrent_layers_need_no_bounds() {
+    let floats = |name: &str, dims: &[i64]| TensorProto {
+        name: name.into(),
+        dims: dims.to_vec(),
+        data_type: 1,
+        raw_data: Some(vec![0; 4 * dims.iter().product::<i64>() as usize].into()),
+        ..Default::default()
+    };
+    let mut layer = node("GRU", &["steps", "w", "r"], "y");
+    layer.attribute.push(AttributeProto { name: "hidden_size".into(), kind: 2, i: 2, ..Default::default() });
+    let mut proto = model(vec![node("Unsqueeze", &["x", "one"], "steps"), layer]);
+    let graph = proto.graph.as_mut().expect("there is one");
+    graph.initializer = vec![int("one", &[1]), floats("w", &[1, 6, 4]), floats("r", &[1, 6, 2])];
+    let options = ImportOptions { unbounded: true, ..Default::default() };
+    let graph = import(&Model::from(proto), &options).expect("its shape is known");
+    let shape: Vec<String> = graph.shape(graph.outputs[0].1).iter().map(ToString::to_string).collect();
+    assert_eq!(shape, ["N", "1", "1", "2"]);
+}

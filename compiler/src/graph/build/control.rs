@@ -1,7 +1,7 @@
 //! What is found while running, and the graphs inside of branches and loops.
 
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     graph::{Graph, Op, Type, Value},
     scalar::Scalar,
 };
@@ -9,18 +9,18 @@ use num_bigint::BigInt;
 use symshape::{Declaration, Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
-/// Declares a symbol that is found while running, between `lo` and `hi`.
+/// Declares a symbol that is found while running, between `lo` and `hi`. It has an upper bound in numbers where the
+/// symbols in `hi` have.
 ///
 /// # Errors
-/// `hi` has no upper bound.
+/// The symbol is declared already.
 pub fn declare_found(facts: &mut Facts, symbol: &Symbol, lo: &Dim, hi: &Dim) -> Result<()> {
     let least = facts.bounds(lo).lo.unwrap_or(BigInt::ZERO);
-    let Some(most) = facts.bounds(hi).hi else {
-        let message = format!("{symbol} is found while running and has no upper bound but {hi}");
-        return Err(Error::new(ErrorKind::Contract, message));
+    let declaration = match facts.bounds(hi).hi {
+        Some(most) => Declaration::range(least.clone(), most.max(least)),
+        None => Declaration::at_least(least),
     };
-    let most = most.max(least.clone());
-    let declared = facts.declare(symbol, Declaration::range(least, most));
+    let declared = facts.declare(symbol, declaration);
     declared.map_err(|error| Error::invalid(error.to_string()))?;
     facts.declare_between(symbol, lo, hi);
     Ok(())
@@ -31,7 +31,7 @@ impl Graph {
     /// `lo..=hi`, or any other expression if the value is known.
     ///
     /// # Errors
-    /// `hi` has no upper bound, or the value is no single integer.
+    /// The symbol is in use, or the value is no single integer.
     pub fn bind(
         &mut self,
         symbol: &Symbol,

@@ -147,7 +147,7 @@ impl Graph {
     /// `x` with `lo[k]` elements before and `hi[k]` after it along axis `k`; a negative number takes elements away.
     ///
     /// # Errors
-    /// Not one number for each axis, a number that may be either positive or negative, or another type of `value`.
+    /// Not one number for each axis, more taken away than there is, or another type of `value`.
     pub fn pad(&mut self, x: Value, lo: &[Dim], hi: &[Dim], value: Scalar) -> Result<Value> {
         if lo.len() != self.rank(x) || hi.len() != self.rank(x) {
             return Err(Error::invalid(format!(
@@ -160,8 +160,8 @@ impl Graph {
         let mut x = x;
         let (mut before, mut after) = (Vec::new(), Vec::new());
         for k in 0..lo.len() {
-            let (take_lo, put_lo) = self.split_pad(&lo[k])?;
-            let (take_hi, put_hi) = self.split_pad(&hi[k])?;
+            let (take_lo, put_lo) = self.split_pad(&lo[k]);
+            let (take_hi, put_hi) = self.split_pad(&hi[k]);
             let len = &self.shape(x)[k] - &take_lo - take_hi;
             x = self.slice(x, k, take_lo, self.facts.simplify(&len), 1)?;
             before.push(put_lo);
@@ -174,13 +174,14 @@ impl Graph {
     }
 
     /// (elements taken away, elements added) for a pad of `n`.
-    fn split_pad(&self, n: &Dim) -> Result<(Dim, Dim)> {
+    fn split_pad(&self, n: &Dim) -> (Dim, Dim) {
         if self.facts.prove_le(&Dim::zero(), n).is_yes() {
-            Ok((Dim::zero(), n.clone()))
+            (Dim::zero(), n.clone())
         } else if self.facts.prove_le(n, &Dim::zero()).is_yes() {
-            Ok((self.facts.simplify(&-n), Dim::zero()))
+            (self.facts.simplify(&-n), Dim::zero())
         } else {
-            Err(Error::unsupported(format!("a pad of {n}, which may be either positive or negative")))
+            let (taken, put) = (Dim::max(&-n, 0), Dim::max(n, 0));
+            (self.facts.simplify(&taken), self.facts.simplify(&put))
         }
     }
 

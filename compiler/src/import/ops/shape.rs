@@ -321,8 +321,8 @@ fn slice_by(
         }
         // Backwards, positions run from the last element to just before the first.
         let (low, high) = if step > 0 { (Dim::zero(), dim.clone()) } else { (Dim::from(-1), &dim - 1) };
-        let start = inside(g, &starts[i], &dim, &if step > 0 { low.clone() } else { Dim::zero() }, &high)?;
-        let end = inside(g, &ends[i], &dim, &low, &high)?;
+        let start = inside(g, &starts[i], &dim, &if step > 0 { low.clone() } else { Dim::zero() }, &high);
+        let end = inside(g, &ends[i], &dim, &low, &high);
         let span = if step > 0 { &end - &start } else { &start - &end };
         let span = super::larger(g, &g.facts.simplify(&span), &Dim::zero());
         let len = g.facts.simplify(&span.ceil_div(step.abs()));
@@ -332,13 +332,14 @@ fn slice_by(
 }
 
 /// A position of a slice, counted from the start and brought between `low` and `high`.
-fn inside(g: &Graph, at: &Dim, dim: &Dim, low: &Dim, high: &Dim) -> Result<Dim> {
+fn inside(g: &Graph, at: &Dim, dim: &Dim, low: &Dim, high: &Dim) -> Dim {
     let from_start = if g.facts.prove_le(&Dim::zero(), at).is_yes() {
         at.clone()
     } else if g.facts.prove_lt(at, &Dim::zero()).is_yes() {
         g.facts.simplify(&(at + dim))
     } else {
-        return Err(Error::unsupported(format!("a slice at {at}, which may be either negative or not")));
+        let is_negative = Dim::min(&Dim::max(&-at, 0), 1);
+        g.facts.simplify(&(at + dim * is_negative))
     };
     let at_least = super::larger(g, &from_start, low);
     let inside = match g.facts.prove_le(&at_least, high).is_yes() {
@@ -346,7 +347,7 @@ fn inside(g: &Graph, at: &Dim, dim: &Dim, low: &Dim, high: &Dim) -> Result<Dim> 
         false if g.facts.prove_le(high, &at_least).is_yes() => high.clone(),
         false => Dim::min(&at_least, high.clone()),
     };
-    Ok(g.facts.simplify(&inside))
+    g.facts.simplify(&inside)
 }
 
 /// Parts along `axis`: sizes from the attribute `split` or input 1, else `num_outputs` (or as many as outputs) equal ones.
