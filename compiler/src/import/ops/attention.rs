@@ -41,7 +41,7 @@ pub(super) fn joined(g: &mut Graph, x: Value) -> Result<Value> {
 }
 
 /// Each head of `x`, `[B, H, S, D]`, as often as the query has heads for it.
-fn shared(g: &mut Graph, x: Value, count: &Dim) -> Result<Value> {
+pub(super) fn shared(g: &mut Graph, x: Value, count: &Dim) -> Result<Value> {
     let mut shape = g.shape(x).to_vec();
     if g.facts.prove_eq(&shape[1], count).is_yes() {
         return Ok(x);
@@ -293,9 +293,15 @@ pub(super) fn rotated(g: &mut Graph, n: &OnnxNode, input: Value, [cos, sin]: [Va
     if g.rank(x) != 4 {
         return Err(Error::invalid("the input must have 3 or 4 axes"));
     }
+    let part = if part == 0 { g.shape(x)[3].clone() } else { part.into() };
+    let y = turned(g, x, [cos, sin], interleaved, part)?;
+    if flat { joined(g, y) } else { Ok(y) }
+}
+
+/// `x: [B, H, S, D]` with its first `part` features turned by the angles with these cosines and sines, `[B, S, part / 2]`.
+pub(super) fn turned(g: &mut Graph, x: Value, [cos, sin]: [Value; 2], interleaved: bool, part: Dim) -> Result<Value> {
     let size = g.shape(x)[3].clone();
-    let turned = if part == 0 { size.clone() } else { part.into() };
-    let half = g.facts.simplify(&turned.floor_div(2));
+    let half = g.facts.simplify(&part.floor_div(2));
     let (cos, sin) = (g.unsqueeze(cos, &[1])?, g.unsqueeze(sin, &[1])?);
     let (first, second) = match interleaved {
         true => (g.slice(x, 3, Dim::zero(), half.clone(), 2)?, g.slice(x, 3, Dim::one(), half.clone(), 2)?),
@@ -312,18 +318,15 @@ pub(super) fn rotated(g: &mut Graph, n: &OnnxNode, input: Value, [cos, sin]: [Va
             let (real, imaginary) = (g.unsqueeze(real, &[4])?, g.unsqueeze(imaginary, &[4])?);
             let pairs = g.concat(&[real, imaginary], 4)?;
             let mut shape = g.shape(x).to_vec();
-            shape[3] = turned.clone();
+            shape[3] = part.clone();
             g.reshape(pairs, shape)?
         }
     };
-    let y = match g.facts.prove_eq(&turned, &size).is_yes() {
-        true => turned_x,
-        false => {
-            let rest = g.slice(x, 3, turned.clone(), g.facts.simplify(&(size - turned)), 1)?;
-            g.concat(&[turned_x, rest], 3)?
-        }
-    };
-    if flat { joined(g, y) } else { Ok(y) }
+    if g.facts.prove_eq(&part, &size).is_yes() {
+        return Ok(turned_x);
+    }
+    let rest = g.slice(x, 3, part.clone(), g.facts.simplify(&(size - part)), 1)?;
+    g.concat(&[turned_x, rest], 3)
 }
 
 /// Attention by a state `[B, H, D, E]` that each step updates from its key and value and reads with its query: `linear`,

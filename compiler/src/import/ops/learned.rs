@@ -10,16 +10,19 @@ use crate::{
     scalar::{CompareOp, ReduceOp, Scalar},
     tensor::{Bytes, Tensor},
 };
-use symshape::Dim;
+use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
 ops! {
     "ai.onnx.ml" ArrayFeatureExtractor 1 array_feature_extractor,
     "ai.onnx.ml" Binarizer 1 binarizer,
+    "ai.onnx.ml" FeatureVectorizer 1 feature_vectorizer,
     "ai.onnx.ml" Imputer 1 imputer,
     "ai.onnx.ml" LabelEncoder 2 label_encoder,
+    "ai.onnx.ml" LinearClassifier 1 linear_classifier,
     "ai.onnx.ml" LinearRegressor 1 linear_regressor,
     "ai.onnx.ml" Normalizer 1 normalizer,
+    "ai.onnx.ml" OneHotEncoder 1 one_hot_encoder,
     "ai.onnx.ml" Scaler 1 scaler,
     "ai.onnx.ml" TreeEnsemble 5 tree_ensemble,
     "ai.onnx.ml" TreeEnsembleClassifier 1 tree_ensemble_classifier,
@@ -154,7 +157,12 @@ fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn linear_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let x = g.cast(DType::F32, x)?;
-    let targets = n.int_or("targets", 1)?;
+    let y = linear(g, n, x, n.int_or("targets", 1)?)?;
+    transformed(g, y, n.string_or("post_transform", "NONE")?)
+}
+
+/// `X·Cᵀ + b` for so many targets.
+fn linear(g: &mut Graph, n: &OnnxNode, x: Value, targets: i64) -> Result<Value> {
     let coefficients = n.floats("coefficients")?.unwrap_or_default();
     let count = usize::try_from(targets).ok().filter(|count| *count > 0 && coefficients.len() % count == 0);
     let count = count.ok_or_else(|| Error::invalid(format!("{} coefficients for {targets} targets", coefficients.len())))?;
@@ -162,12 +170,93 @@ fn linear_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let weights = vector(g, &coefficients)?;
     let weights = g.reshape(weights, vec![targets.into(), width.into()])?;
     let weights = g.transpose(weights, &[1, 0])?;
-    let mut y = g.matmul(x, weights)?;
-    if let Some(intercepts) = n.floats("intercepts")? {
-        let intercepts = vector(g, &intercepts)?;
-        y = g.add(y, intercepts)?;
+    let y = g.matmul(x, weights)?;
+    match n.floats("intercepts")? {
+        None => Ok(y),
+        Some(intercepts) => {
+            let intercepts = vector(g, &intercepts)?;
+            g.add(y, intercepts)
+        }
     }
-    transformed(g, y, n.string_or("post_transform", "NONE")?)
+}
+
+/// The class with the highest score, and the scores by class: `X·Cᵀ + b` with `coefficients` by class, then
+/// `post_transform`. With the coefficients of one class, the second of two wins above 0, and the other's score is what is
+/// missing to 1.
+///
+/// Limits: classes are integers; no `PROBIT`.
+///
+/// `LinearClassifier([[1, 2]]; classlabels_ints=[7, 8], coefficients=[3.0, 4.0, 5.0, 6.0], intercepts=[0.0, 1.0]) = i64[8], [[11, 18]]`
+/// `LinearClassifier([[1, 2]]; classlabels_ints=[7, 8], coefficients=[3.0, 4.0], intercepts=[1.0]) = i64[8], [[-11, 12]]`
+fn linear_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    if n.has("classlabels_strings") {
+        return Err(Error::unsupported("LinearClassifier with classes that are strings"));
+    }
+    n.int("multi_class")?;
+    let labels = n.ints("classlabels_ints")?.unwrap_or_default();
+    let classes = n.floats("intercepts")?.map_or(labels.len(), |intercepts| intercepts.len());
+    if labels.len() != classes && (labels.len(), classes) != (2, 1) {
+        return Err(Error::invalid(format!("{} classes with {classes} scores", labels.len())));
+    }
+    let name = n.string_or("post_transform", "NONE")?;
+    let x = n.input(0)?;
+    let x = g.cast(DType::F32, x)?;
+    let scores = linear(g, n, x, classes as i64)?;
+    let labels = Tensor::from_i64(vec![labels.len()], &labels);
+    let labels = g.constant(labels.ok_or_else(|| Error::internal("a vector of integers"))?)?;
+    let (choice, scores) = match classes {
+        1 => {
+            let zero = g.number(DType::F32, 0.0)?;
+            let won = g.compare(CompareOp::Gt, scores, zero)?;
+            let won = g.squeeze(won, &[1])?;
+            // Shares of a single score would say nothing: it stays as it is.
+            let name = if name.starts_with("SOFTMAX") { "NONE" } else { name };
+            let scores = transformed(g, scores, name)?;
+            let one = g.number(DType::F32, 1.0)?;
+            let other = g.sub(one, scores)?;
+            (g.cast(DType::I64, won)?, g.concat(&[other, scores], 1)?)
+        }
+        _ => (g.argreduce(ReduceOp::Max, scores, 1, false, false)?, transformed(g, scores, name)?),
+    };
+    Ok(vec![g.gather(labels, choice, 0)?, scores])
+}
+
+/// The columns of all inputs side by side, in `f32`.
+///
+/// `FeatureVectorizer([[1, 2]], i64[[3]]; inputdimensions=[2, 1]) = [[1, 2, 3]]`
+fn feature_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let sizes = n.ints("inputdimensions")?;
+    let mut columns = Vec::new();
+    for (k, x) in n.all()?.into_iter().enumerate() {
+        if g.rank(x) != 2 {
+            return Err(Error::invalid(format!("input {k} must have 2 axes")));
+        }
+        if let Some(size) = sizes.as_ref().and_then(|sizes| sizes.get(k)) {
+            g.require(Relation::eq(&g.shape(x)[1], *size), "inputdimensions")?;
+        }
+        columns.push(g.cast(DType::F32, x)?);
+    }
+    g.concat(&columns, 1)
+}
+
+/// For each element a new last axis with 1 at its place among `cats_int64s` and 0 elsewhere.
+///
+/// Limits: categories are integers; an element that is none of them gives zeros.
+///
+/// `OneHotEncoder(i64[[5], [9]]; cats_int64s=[4, 5]) = [[[0, 1]], [[0, 0]]]`
+fn one_hot_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    if !n.flag("zeros", true)? {
+        return Err(Error::unsupported("OneHotEncoder that fails where an element is none of its categories"));
+    }
+    let cats = n.ints("cats_int64s")?.filter(|cats| !cats.is_empty());
+    let cats = cats.ok_or_else(|| Error::unsupported("OneHotEncoder of strings"))?;
+    let cats = Tensor::from_i64(vec![cats.len()], &cats).ok_or_else(|| Error::internal("a vector of integers"))?;
+    let cats = g.constant(cats)?;
+    let x = n.input(0)?;
+    let x = g.cast(DType::I64, x)?;
+    let x = g.unsqueeze(x, &[g.rank(x)])?;
+    let same = g.compare(CompareOp::Eq, x, cats)?;
+    g.cast(DType::F32, same)
 }
 
 /// Each row divided by its largest absolute value (`norm` `MAX`), its sum of these (`L1`) or its length (`L2`).
