@@ -23,9 +23,9 @@ ops! {
 /// Attention of queries to past and new keys and values, of which several queries' heads share one. Queries, keys and
 /// values are inputs 0 to 2 (`[B, S, D]`, or packed in input 0), past ones inputs 3 and 4 (`[B, H, P, D]`); input 5 has the
 /// index of each sequence's last key, input 6 their largest number. Inputs 7 and 8 are cosines and sines by which queries
-/// and keys are turned with `do_rotary`, at the positions in input 9 or behind the past ones; input 10 is added to the
-/// scores. A query sees its own key and those before it, with `local_window_size` only so many of them. Outputs 1 and 2
-/// are keys and values as they are now.
+/// and keys are turned with `do_rotary`, at the positions in input 9 (from the first one on, where sequences begin) or behind
+/// the past ones; input 10 is added to the scores. A query sees its own key and those before it, with `local_window_size`
+/// only so many of them. Outputs 1 and 2 are keys and values as they are now.
 ///
 /// Limits: no quantised caches, no sinks, no smooth softmax.
 ///
@@ -45,7 +45,10 @@ fn group_query_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         let [Some(cos), Some(sin), at] = given else {
             return Err(Error::invalid("a rotation needs cosines and sines"));
         };
-        let at = at.unwrap_or(places.of_queries);
+        let at = match at {
+            Some(at) => places.given(g, at)?,
+            None => places.of_queries,
+        };
         let angles = [g.gather(cos, at, 0)?, g.gather(sin, at, 0)?];
         let part = g.shape(cos).last().map(|half| half * 2);
         let part = g.facts.simplify(&part.ok_or_else(|| Error::invalid("cosines without axes"))?);
@@ -138,8 +141,12 @@ struct Places {
     steps: Dim,
     /// Size of the cache.
     keys: Dim,
+    /// Whether no sequence has past keys, a bool.
+    begins: Value,
     /// Number of past keys of each sequence, `[B, 1]`.
     past: Value,
+    /// The queries in order, `[S]`.
+    step: Value,
     /// `[B, S]`
     of_queries: Value,
 }
@@ -178,7 +185,18 @@ impl Places {
         let past = g.broadcast_to(past, &[batch.clone(), Dim::one()])?;
         let step = g.index(DType::I64, vec![steps.clone()], axis(0).into())?;
         let of_queries = g.add(past, step)?;
-        Ok(Places { batch, steps, keys, past, of_queries })
+        Ok(Places { batch, steps, keys, begins, past, step, of_queries })
+    }
+
+    /// The positions that the model gives its queries: where sequences begin, those from the first on.
+    fn given(&self, g: &mut Graph, at: Value) -> Result<Value> {
+        let at = g.cast(DType::I64, at)?;
+        let mut first = at;
+        for k in 0..g.rank(at) {
+            first = g.slice(first, k, Dim::zero(), Dim::one(), 1)?;
+        }
+        let first = g.add(first, self.step)?;
+        g.select(self.begins, first, at)
     }
 
     /// `past` with the keys or values `new` behind those of each sequence.
