@@ -337,10 +337,10 @@ fn sequences_stay_inside_of_the_model() {
 /// The size of axis 0 of `x`, plus `more`, as `out`.
 fn size_plus(proto: &mut ModelProto, more: i64, out: &str) {
     let graph = proto.graph.as_mut().expect("there is one");
-    let mut size = node("Shape", &["x"], "size");
+    let mut size = node("Shape", &["x"], &["size"]);
     size.attribute.push(AttributeProto { name: "end".into(), kind: 2, i: 1, ..Default::default() });
     graph.initializer.push(int("more", &[more]));
-    graph.node.extend([size, node("Add", &["size", "more"], out)]);
+    graph.node.extend([size, node("Add", &["size", "more"], &[out])]);
 }
 
 /// The sums of the rows of `y` at `N` rows of ones.
@@ -354,7 +354,7 @@ fn rows_of(proto: &ModelProto, n: usize) -> Vec<f64> {
 
 #[test]
 fn slices_start_where_symbols_may_be_negative() {
-    let mut proto = model(vec![node("Slice", &["x", "start", "end"], "y")]);
+    let mut proto = model(vec![node("Slice", &["x", "start", "end"], &["y"])]);
     size_plus(&mut proto, -3, "start");
     proto.graph.as_mut().expect("there is one").initializer.push(int("end", &[99]));
     // Positions below zero count from the end.
@@ -367,9 +367,9 @@ fn slices_start_where_symbols_may_be_negative() {
 #[test]
 fn pads_may_add_or_take_away() {
     let mut proto = model(vec![
-        node("Sub", &["nine", "grown"], "after"),
-        node("Concat", &["zeros", "after", "zero"], "pads"),
-        node("Pad", &["x", "pads"], "y"),
+        node("Sub", &["nine", "grown"], &["after"]),
+        node("Concat", &["zeros", "after", "zero"], &["pads"]),
+        node("Pad", &["x", "pads"], &["y"]),
     ]);
     size_plus(&mut proto, 4, "grown");
     let graph = proto.graph.as_mut().expect("there is one");
@@ -389,9 +389,9 @@ fn shapes_of_recurrent_layers_need_no_bounds() {
         raw_data: Some(vec![0; 4 * dims.iter().product::<i64>() as usize].into()),
         ..Default::default()
     };
-    let mut layer = node("GRU", &["steps", "w", "r"], "y");
+    let mut layer = node("GRU", &["steps", "w", "r"], &["y"]);
     layer.attribute.push(AttributeProto { name: "hidden_size".into(), kind: 2, i: 2, ..Default::default() });
-    let mut proto = model(vec![node("Unsqueeze", &["x", "one"], "steps"), layer]);
+    let mut proto = model(vec![node("Unsqueeze", &["x", "one"], &["steps"]), layer]);
     let graph = proto.graph.as_mut().expect("there is one");
     graph.initializer = vec![int("one", &[1]), floats("w", &[1, 6, 4]), floats("r", &[1, 6, 2])];
     let options = ImportOptions { unbounded: true, ..Default::default() };
