@@ -56,10 +56,10 @@ impl<'a> Columns<'a> {
                     }
                     apart.push(stream);
                 }
-                Op::Load(stream) if key.down[pointer(stream)] == Along::Fixed => {
-                    if !held.contains(&(stream, ty)) {
-                        held.push((stream, ty));
-                    }
+                Op::Load(stream)
+                    if key.down[pointer(stream)] == Along::Fixed && !held.contains(&(stream, ty)) =>
+                {
+                    held.push((stream, ty));
                 }
                 // What is stored in each row anew must not be taken for the same.
                 Op::Store(stream, _)
