@@ -13,6 +13,7 @@ use crate::{
     offload::{self, KernelPhase, Targets},
     opt, partition, plan,
     plan::Plan,
+    scalar::Precision,
     schedule,
     target::Target,
 };
@@ -53,6 +54,10 @@ pub struct Settings {
     pub policies: Policies,
     /// The machine multiplies four bytes in one step, see [`Level::multiplies_bytes`](crate::target::Level).
     pub multiplies_bytes: bool,
+    /// How contractions of `f32` multiply where the machine has tile registers.
+    pub precision: Precision,
+    /// The machine has tile registers, see [`Level::has_tiles`](crate::target::Level).
+    pub tiles: bool,
 }
 
 impl Default for Settings {
@@ -63,6 +68,8 @@ impl Default for Settings {
             policies: Policies::Serial,
             // A machine that code can't be made for has no preferences.
             multiplies_bytes: Target::host().is_ok_and(|host| host.multiplies_bytes()),
+            precision: Precision::F32,
+            tiles: Target::host().is_ok_and(|host| host.has_tiles()),
         }
     }
 }
@@ -87,10 +94,13 @@ pub fn lower_on(graph: &Graph, targets: &Targets, settings: &Settings) -> Result
         // What targets do with constants is computed here too.
         opt::optimize(&mut graph).at(|| "optimize")?;
     }
+    graph.set_precision(settings.precision);
     let mut program = lower::lower(&graph).at(|| "lower")?;
     offload::passes(&mut program, KernelPhase::Lowered, targets)?;
     verify(&program).at(|| "lower")?;
     program.multiplies_bytes = settings.multiplies_bytes;
+    program.precision = settings.precision;
+    program.tiles = settings.tiles;
     schedule::schedule(&mut program).at(|| "schedule")?;
     program.workers = settings.workers;
     offload::passes(&mut program, KernelPhase::Scheduled, targets)?;
@@ -174,21 +184,32 @@ pub struct Compiled {
 /// # Errors
 /// When the target lacks what the model needs.
 pub fn compile(lowered: &Lowered, target: &Target, artifact: Artifact) -> Result<Compiled> {
-    compile_growing(lowered, target, artifact, false)
+    compile_with(lowered, target, artifact, &Choices::default())
 }
 
-/// As [`compile`]; with `grows`, contexts take memory as calls need it.
+/// What else an artefact may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Choices {
+    /// Contexts take memory as calls need it.
+    pub grows: bool,
+    /// There is no code for machines without tile registers where contractions are for these: calls fail there.
+    pub require_tiles: bool,
+}
+
+/// As [`compile`], with these choices.
 ///
 /// # Errors
 /// As [`compile`].
-pub fn compile_growing(
+pub fn compile_with(
     lowered: &Lowered,
     target: &Target,
     artifact: Artifact,
-    grows: bool,
+    choices: &Choices,
 ) -> Result<Compiled> {
     let shared = artifact == Artifact::Shared;
-    let options = Options { shared, levels: target.wider.clone(), grows, ..Options::default() };
+    let Choices { grows, require_tiles } = *choices;
+    let levels = target.wider.clone();
+    let options = Options { shared, levels, grows, require_tiles, ..Options::default() };
     let (object, summary) = emit::object::object(&lowered.program, &lowered.plan, target, &options)?;
     Ok(Compiled { object, header: emit::header::header(&lowered.program, &lowered.plan), summary })
 }

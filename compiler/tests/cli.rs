@@ -392,3 +392,54 @@ fn a_report_places_buffers_as_the_artefact_does() {
         assert_eq!(ends.into_iter().fold(0.0, f64::max), bench[0]["arena_bytes"].as_f64().unwrap(), "{at}");
     }
 }
+
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn precision_is_in_the_artefact_and_falls_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (split, plain) = (path(folder.path(), "split.so"), path(folder.path(), "plain.so"));
+    let levels = ["--cpu", "x86-64-v2,x86-64-v4-amx", "--precision", "bf16x3"];
+    json(&[&["compile", BLOCK, "-o", &split][..], &levels, &DIMS].concat());
+    json(&[&["compile", BLOCK, "-o", &plain, "--cpu", "x86-64-v2"][..], &DIMS].concat());
+    let header = std::fs::read_to_string(folder.path().join("split.h")).unwrap();
+    assert!(header.contains("#define BLOCK_PRECISION \"bf16x3\"\n#define BLOCK_PRODUCT_ERROR 4.61e-5\n"));
+    assert!(header.contains("int32_t block_uses_tiles(void);"));
+    let of_plain = std::fs::read_to_string(folder.path().join("plain.h")).unwrap();
+    assert!(!of_plain.contains("PRECISION") && !of_plain.contains("uses_tiles"));
+
+    let input = path(folder.path(), "in.npz");
+    let x: Vec<f32> = (0..2 * 5 * 64).map(|idx| (idx as f32 * 0.37).sin()).collect();
+    npz(&input, &[("x", &[2, 5, 64], &x)]);
+    let run = |model: &str, to: &str| {
+        let to = path(folder.path(), to);
+        let said = json(&["run", model, "--inputs", &input, "-o", &to]);
+        (said[0]["precision"].as_str().unwrap().to_string(), std::fs::read(format!("{to}/y.npy")).unwrap())
+    };
+    let ((used, split_bits), (_, plain_bits)) = (run(&split, "split"), run(&plain, "plain"));
+    // The kernels that it falls back to are those of an artefact without tiles.
+    assert_eq!(used == "f32", split_bits == plain_bits, "{used}");
+
+    let alone = path(folder.path(), "alone.so");
+    json(&[&["compile", BLOCK, "-o", &alone, "--fallback", "none"][..], &levels, &DIMS].concat());
+    if used == "f32" {
+        let said = refusal(&["run", &alone, "--inputs", &input]);
+        assert!(said.contains("no tile registers") && said.contains("--fallback none"), "{said}");
+    }
+    let args =
+        ["compile", BLOCK, "-o", &alone, "--cpu", "x86-64-v2", "--precision", "bf16", "--fallback", "none"];
+    assert_eq!(
+        refusal(&[&args[..], &DIMS].concat()),
+        "symc: --precision bf16 --fallback none: no level has tile registers; --cpu x86-64-v4-amx does"
+    );
+}
+
+#[test]
+fn selfcheck_says_what_a_precision_loses() {
+    for (precision, least, most) in [("bf16x3", 1e-7, 5e-5), ("bf16", 1e-4, 5e-2)] {
+        let args = [&["selfcheck", BLOCK, "--precision", precision, "--at", "N=2,S=5"][..], &DIMS].concat();
+        let said = &json(&args)[0];
+        assert_eq!(said["status"], "pass", "{said}");
+        let lost = said["defined_relative"].as_f64().unwrap();
+        assert!(lost > least && lost < most, "{precision} loses {lost}");
+    }
+}

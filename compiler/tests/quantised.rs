@@ -242,15 +242,22 @@ fn contractions_of_stored_integers_are_exact() {
             pipeline::lower_with(&graph, &settings).unwrap_or_else(|error| panic!("{name}: {error}"));
         let wide = lowered.program.buffers.values().any(|buffer| buffer.dtype == DType::I16);
         assert!(wide || name != "fewer_products", "integers of 16 bits are what tiles are in another basis");
-        for scalar in [true, false] {
-            let machine = Machine::assemble(lowered.program.clone(), &lowered.plan, scalar)
-                .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let settings = Settings { multiplies_bytes: true, tiles: true, workers: 1, ..Settings::default() };
+        let tiled = pipeline::lower_with(&graph, &settings).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(tiled.program.uses_tiles() || name == "groups", "{name}");
+        let assemble = |scalar| Machine::assemble(lowered.program.clone(), &lowered.plan, scalar);
+        for (way, machine) in [
+            ("scalar", assemble(true)),
+            ("vectors", assemble(false)),
+            ("tiles", Ok(Machine::on_tiles(tiled.program))),
+        ] {
+            let machine = machine.unwrap_or_else(|error| panic!("{name}: {error}"));
             for dims in bindings(&graph) {
                 let inputs = inputs(&graph, &dims);
                 let expected = graph::eval::eval(&graph, &inputs).expect("the oracle takes it");
                 let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
                 let got = machine.run(&dims, &raw).unwrap_or_else(|refusal| panic!("{name}: {refusal:?}"));
-                assert!(got[0] == expected[0].bytes(), "{name} at {dims:?}, scalar: {scalar}");
+                assert!(got[0] == expected[0].bytes(), "{name} at {dims:?}, {way}");
             }
         }
     }

@@ -10,7 +10,20 @@ use core::ffi::{c_char, c_void};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"symshape");
 
 /// Version of this ABI; a loader refuses a descriptor with another one.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
+
+/// What contractions multiply on machines with tile registers; elsewhere they multiply `f32`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u32)]
+pub enum Precision {
+    /// `f32`.
+    #[default]
+    F32 = 0,
+    /// Each `f32` as the sum of two bf16, three of whose four products count.
+    Bf16x3 = 1,
+    /// Each `f32` as one bf16.
+    Bf16 = 2,
+}
 
 /// Flag of a [`ModelDesc`]: symbols without a declared upper bound have one that no machine reaches, and a context
 /// takes memory as calls need it.
@@ -44,6 +57,8 @@ pub enum Code {
     CalleeFailed = 7,
     /// Partitions were to run at once, and the artefact's memory is not planned for it.
     NotPlanned = 8,
+    /// The artefact has no code for machines without tile registers, and this is one, or the system refused them.
+    NoTiles = 9,
 }
 
 /// How the partitions of an artefact that has some are run.
@@ -160,6 +175,10 @@ pub type CostFn = unsafe extern "C" fn(dims: *const i64, threads: u32) -> i64;
 /// partition.
 pub type ArenaSliceFn = unsafe extern "C" fn(partition: u32, dims: *const i64, slice: *mut usize) -> i32;
 
+/// Whether calls use tile registers: 1 where the machine has them and the system granted them when the artefact was loaded,
+/// else 0.
+pub type UsesTilesFn = unsafe extern "C" fn() -> i32;
+
 /// An entry of an artefact's table: kernels that run as one step.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -272,6 +291,14 @@ pub struct ModelDesc {
     pub begin: Option<BeginFn>,
     /// Null where there are no partitions.
     pub arena_slice: Option<ArenaSliceFn>,
+    /// One of [`Precision`].
+    pub precision: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// How far a product of two numbers may be off on tile registers, relative to its magnitude.
+    pub product_error: f64,
+    /// Null where there is no code for tile registers.
+    pub uses_tiles: Option<UsesTilesFn>,
 }
 
 /// A tensor of a [`Call`]: dense and row-major, its memory aligned to its elements.

@@ -6,8 +6,8 @@
 use crate::{
     DType, OpenError, SymbolInfo, TensorInfo,
     abi::{
-        ABI_VERSION, ANY_ORDER, Code, Error, Exec, GROWS, MAGIC, ModelDesc, PartitionDesc, SymbolDesc,
-        TensorDesc,
+        ABI_VERSION, ANY_ORDER, Code, Error, Exec, GROWS, MAGIC, ModelDesc, PartitionDesc, Precision,
+        SymbolDesc, TensorDesc,
     },
     partitions::PartitionInfo,
 };
@@ -161,6 +161,26 @@ impl Desc {
         assert!(partition < self.partitions.len());
         // SAFETY: the table has this entry, and the caller's promise.
         unsafe { ((*self.raw.partitions.add(partition)).run)(frame.cast()) }
+    }
+
+    /// What contractions multiply on machines with tile registers.
+    pub(crate) fn precision(&self) -> Precision {
+        match self.raw.precision {
+            1 => Precision::Bf16x3,
+            2 => Precision::Bf16,
+            _ => Precision::F32,
+        }
+    }
+
+    /// How far a product may be off there.
+    pub(crate) fn product_error(&self) -> f64 {
+        self.raw.product_error
+    }
+
+    /// Whether calls use tile registers.
+    pub(crate) fn uses_tiles(&self) -> bool {
+        // SAFETY: the function takes nothing and reads a word of the artefact.
+        self.raw.uses_tiles.is_some_and(|uses| unsafe { uses() } != 0)
     }
 
     /// The bound of the arena as the descriptor states it.

@@ -212,6 +212,9 @@ pub enum CallError {
     /// Partitions were to run at once, and the artefact's memory is not planned for it.
     #[error("{0}")]
     NotPlanned(Broken),
+    /// The artefact needs tile registers, which the machine lacks or the system refused.
+    #[error("{0}")]
+    NoTiles(Broken),
     /// The caller's policy ended before all partitions had run.
     #[error("partition `{partition}` was not run")]
     NotRun {
@@ -267,6 +270,7 @@ impl CallError {
             6 => CallError::Contradiction(broken),
             7 => CallError::CalleeFailed(broken),
             8 => CallError::NotPlanned(broken),
+            9 => CallError::NoTiles(broken),
             _ => CallError::Unknown(broken),
         }
     }
@@ -290,6 +294,7 @@ impl fmt::Display for Broken {
             (6, _) => f.write_str("can't be computed at these sizes")?,
             (7, _) => write!(f, "calls {symbol}, which fails with code {value}")?,
             (8, _) => f.write_str("partitions can't run at once")?,
+            (9, _) => f.write_str("no tile registers")?,
             (code, _) => write!(f, "failed with code {code}")?,
         }
         match (self.code(), self.declared(), why) {

@@ -66,7 +66,7 @@ mod pool;
 mod stream;
 mod tensor;
 
-pub use abi::Policy;
+pub use abi::{Policy, Precision};
 #[cfg(feature = "std")]
 pub use batcher::{BatchError, BatchOptions, Batcher, Ticket};
 #[cfg(feature = "alloc")]

@@ -2,7 +2,7 @@
 
 use crate::{
     DType, OpenError, QueryError,
-    abi::{ModelDesc, NOT_FOUND},
+    abi::{ModelDesc, NOT_FOUND, Precision},
     desc::{Desc, Keep},
 };
 use alloc::{string::String, sync::Arc, vec::Vec};
@@ -199,6 +199,22 @@ impl Model {
     /// [`crate::Context::growths`], and the bounds of sizes mean little.
     pub fn grows(&self) -> bool {
         self.desc.grows()
+    }
+
+    /// What contractions of `f32` multiply on machines with tile registers; elsewhere they multiply `f32`.
+    pub fn precision(&self) -> Precision {
+        self.desc.precision()
+    }
+
+    /// How far a product of two numbers may be off on tile registers, relative to its magnitude; sums round as elsewhere.
+    pub fn product_error(&self) -> f64 {
+        self.desc.product_error()
+    }
+
+    /// Whether calls use tile registers: the artefact has code for them, the machine has them, and the system granted them
+    /// when the artefact was loaded.
+    pub fn uses_tiles(&self) -> bool {
+        self.desc.uses_tiles()
     }
 
     /// The closed form of [`Model::arena_bytes`], for people.

@@ -27,6 +27,8 @@ pub(super) struct Args {
     #[command(flatten)]
     contract: source::Contract,
     #[command(flatten)]
+    arithmetic: source::Arithmetic,
+    #[command(flatten)]
     beside: source::Beside,
     /// Sizes to time, in order; the default is the least and the greatest
     #[arg(long, value_name = "N=8[,S=128]", num_args = 1..)]
@@ -62,7 +64,7 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     if args.threads == 0 {
         return Err(usage("--threads: at least 1"));
     }
-    let loaded = source::load(&args.model, &args.contract, &args.beside)?;
+    let loaded = source::load(&args.model, &args.contract, args.arithmetic, &args.beside)?;
     let place = || args.model.display().to_string();
     let cases = cases(&loaded.model, args).at(place)?;
     let mut context =
@@ -170,6 +172,7 @@ fn print(
     let Timing { median_ns, min_ns, first_ns, reps, heap_calls } = *timing;
     let (json, threads) = (args.json, args.threads);
     let (arena_max, compile_ms) = (loaded.model.arena_max(), loaded.compile_ms);
+    let precision = source::used(&loaded.model);
     // Counted over the first call and all others.
     let allocs = heap_calls.div_ceil(reps + 1);
     let result = if json {
@@ -178,13 +181,13 @@ fn print(
             text,
             "{{\"at\":{at},\"median_ns\":{median_ns},\"min_ns\":{min_ns},\"first_ns\":{first_ns},\"reps\":{reps},\
              \"allocs_per_call\":{allocs},\"arena_bytes\":{arena_bytes},\"arena_max\":{arena_max},\"threads\":{threads},\
-             \"compile_ms\":{compile_ms}}}"
+             \"compile_ms\":{compile_ms},\"precision\":\"{precision}\"}}"
         )
     } else {
         write!(
             text,
             "{at}: median {median_ns} ns, min {min_ns}, first {first_ns}, {reps} calls, {allocs} heap calls per call, \
-             arena {arena_bytes} of {arena_max} bytes"
+             arena {arena_bytes} of {arena_max} bytes, products of {precision}"
         )
     };
     result.expect("strings take everything");

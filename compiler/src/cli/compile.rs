@@ -9,6 +9,7 @@ use crate::{
     offload::Selection,
     partition,
     pipeline::{self, Artifact, Lowered},
+    scalar::Precision,
     target::Target,
 };
 use clap::ValueEnum;
@@ -52,9 +53,11 @@ pub(super) struct Args {
     /// Let symbols without an upper bound take any value: the memory of a context then grows when a call needs more
     #[arg(long, conflicts_with = "emit")]
     grow: bool,
-    /// Precision of contractions
-    #[arg(long, value_enum, default_value_t = Precision::F32)]
-    precision: Precision,
+    #[command(flatten)]
+    arithmetic: source::Arithmetic,
+    /// What machines without tile registers do, of which --precision speaks: multiply f32, or fail
+    #[arg(long, value_enum, default_value_t = Fallback::F32, conflicts_with = "partitions")]
+    fallback: Fallback,
     /// Print the text of a stage instead of writing an artefact
     #[arg(long, value_enum)]
     emit: Option<Stage>,
@@ -67,10 +70,11 @@ pub(super) struct Args {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Precision {
+enum Fallback {
+    /// The artefact has code for them too
     F32,
-    Bf16x3,
-    Bf16,
+    /// Calls fail with an error that says so
+    None,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -92,9 +96,6 @@ enum Stage {
 
 /// Compiles.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
-    if args.precision != Precision::F32 {
-        return Err(usage("--precision: only f32 so far"));
-    }
     if args.threads == 0 {
         return Err(usage("--threads: at least 1"));
     }
@@ -105,11 +106,25 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if is_source && (machine.is_some() || args.cpu.is_some()) {
         return Err(usage("C source is for any machine: --target and --cpu are the C compiler's to choose"));
     }
+    let precision = args.arithmetic.precision();
+    let choices = pipeline::Choices {
+        grows: args.grow,
+        require_tiles: args.fallback == Fallback::None && precision != Precision::F32,
+    };
+    if choices.require_tiles && !target.has_tiles() {
+        let message = format!(
+            "--precision {precision} --fallback none: no level has tile registers; --cpu x86-64-v4-amx does"
+        );
+        return Err(usage(message));
+    }
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
     let start = Instant::now();
     let place = || args.model.display().to_string();
     let options =
         crate::import::ImportOptions { name: args.name.clone(), ..args.contract.options(&args.model)? };
+    if is_source && precision != Precision::F32 {
+        return Err(usage("C source multiplies f32: leave --precision away"));
+    }
     if is_source && args.partitions.is_some() {
         return Err(usage("C source has one driver for the whole network: leave --partitions away"));
     }
@@ -121,6 +136,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
             Orders::Any => Policies::Any,
         },
         multiplies_bytes: target.multiplies_bytes(),
+        precision,
+        tiles: target.has_tiles(),
     };
     let lowered = if args.grow {
         progress.say("looking for bounds");
@@ -142,7 +159,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     progress.say("generating code");
     let sizes = match kind {
         Kind::Artifact(artifact) => {
-            let compiled = pipeline::compile_growing(&lowered, &target, artifact, args.grow).at(place)?;
+            let compiled = pipeline::compile_with(&lowered, &target, artifact, &choices).at(place)?;
             progress.say("writing");
             let libraries = &args.contract.customs.libraries;
             write((path, artifact), &lowered, &compiled, &target, libraries)?;

@@ -16,6 +16,8 @@ pub(super) struct Args {
     model: PathBuf,
     #[command(flatten)]
     contract: source::Contract,
+    #[command(flatten)]
+    arithmetic: source::Arithmetic,
     /// The page
     #[arg(short, long, value_name = "R.html")]
     output: PathBuf,
@@ -29,7 +31,10 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
     let graph = source::graph(&args.model, &args.contract.options(&args.model)?)?;
     progress.say("lowering");
-    let Lowered { program, plan } = pipeline::lower(&graph).at(|| args.model.display().to_string())?;
+    let settings =
+        pipeline::Settings { precision: args.arithmetic.precision(), ..pipeline::Settings::default() };
+    let Lowered { program, plan } =
+        pipeline::lower_with(&graph, &settings).at(|| args.model.display().to_string())?;
     let page = emit::report::report(&program, &plan);
     emit::write_atomically(&args.output, page.as_bytes())?;
     drop(progress);

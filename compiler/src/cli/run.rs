@@ -14,6 +14,8 @@ pub(super) struct Args {
     #[command(flatten)]
     contract: source::Contract,
     #[command(flatten)]
+    arithmetic: source::Arithmetic,
+    #[command(flatten)]
     beside: source::Beside,
     /// An input from a file
     #[arg(short, long = "in", value_name = "NAME=F.npy")]
@@ -37,7 +39,7 @@ pub(super) struct Args {
 
 /// Calls the model.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
-    let model = source::load(&args.model, &args.contract, &args.beside)?.model;
+    let model = source::load(&args.model, &args.contract, args.arithmetic, &args.beside)?.model;
     let inputs = feed::read(&model, &args.input_files, args.npz.as_deref())?;
     let mut context =
         Context::new(&model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
@@ -62,10 +64,14 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let bound: Map<String, serde_json::Value> =
         model.symbols().iter().zip(&dims).map(|(symbol, dim)| (symbol.name().into(), json!(dim))).collect();
     if args.json {
-        line(&json!({"outputs": table, "dims": bound}).to_string());
+        let precision = source::used(&model);
+        line(&json!({"outputs": table, "dims": bound, "precision": precision}).to_string());
         return Ok(Verdict::Yes);
     }
     line(&format!("dims: {}", seed::binding(&model, &dims)));
+    if model.precision() != symshape_runtime::Precision::F32 {
+        line(&format!("products of {}", source::used(&model)));
+    }
     for (idx, info) in model.outputs().iter().enumerate() {
         line(&format!("{}: {}{:?}", info.name(), info.dtype(), outputs.get(idx).shape()));
     }

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     error::{At, Error, ErrorKind, Result},
     graph::{Graph, Op, eval::eval},
+    scalar::Precision,
     tensor::Tensor,
 };
 use serde_json::json;
@@ -38,6 +39,8 @@ pub(super) struct Args {
     #[command(flatten)]
     contract: source::Contract,
     #[command(flatten)]
+    arithmetic: source::Arithmetic,
+    #[command(flatten)]
     beside: source::Beside,
     /// Sizes to check, in place of the edges of the ranges
     #[arg(long, value_name = "N=8[,S=128]", num_args = 1..)]
@@ -49,8 +52,9 @@ pub(super) struct Args {
 
 /// Compares.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
-    let loaded = source::load(&args.model, &args.contract, &args.beside)?;
+    let loaded = source::load(&args.model, &args.contract, args.arithmetic, &args.beside)?;
     let graph = loaded.graph.as_ref().ok_or_else(|| usage("selfcheck takes an ONNX model"))?;
+    let precision = Split::of(graph, args.arithmetic.precision());
     let model = &loaded.model;
     let bindings = match args.at.is_empty() {
         true => bindings(graph, model),
@@ -60,7 +64,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let mut verdict = Verdict::Yes;
     in_order(
         &bindings,
-        |dims| check(graph, model, dims),
+        |dims| check(graph, model, &precision, dims),
         |dims, outcome| {
             let at = seed::binding(model, dims);
             let outcome = outcome.at(|| args.model.display().to_string())?;
@@ -83,6 +87,9 @@ fn describe(at: &str, outcome: Outcome, json: bool) -> String {
         // JSON has no infinity.
         let mut line =
             json!({"at": at, "max_abs": max_abs.min(f64::MAX), "max_ulp": max_ulp, "status": status});
+        if let Some([compiled, defined]) = outcome.lost {
+            (line["max_relative"], line["defined_relative"]) = (json!(compiled), json!(defined));
+        }
         if let Some(rounding) = outcome.sensitivity {
             line["rounding"] = json!(rounding.min(f64::MAX));
         }
@@ -91,7 +98,10 @@ fn describe(at: &str, outcome: Outcome, json: bool) -> String {
     let rounding = outcome.sensitivity.map_or_else(String::new, |rounding| {
         format!("; this model makes up to {rounding:e} out of rounding")
     });
-    format!("{at}: {status} (largest difference {max_abs:e}, {max_ulp} ulp{rounding})")
+    let lost = outcome.lost.map_or_else(String::new, |[compiled, defined]| {
+        format!("; of the largest element {compiled:.1e} compiled, {defined:.1e} by definition")
+    });
+    format!("{at}: {status} (largest difference {max_abs:e}, {max_ulp} ulp{rounding}{lost})")
 }
 
 /// Works on all jobs with as many threads as there are cores, and takes the results in the order of the jobs.
@@ -138,10 +148,72 @@ struct Outcome {
     problem: Option<String>,
     /// How far rounding may move the output that it moves farthest, where that was needed.
     sensitivity: Option<f64>,
+    /// Of another precision than `f32`: the largest error, relative to the largest element of its output, of the compiled
+    /// code and of the precision's definition.
+    lost: Option<[f64; 2]>,
+}
+
+/// A model as another precision defines it.
+struct Split {
+    precision: Precision,
+    graph: Graph,
+}
+
+impl Split {
+    fn of(graph: &Graph, precision: Precision) -> Option<Split> {
+        if precision == Precision::F32 {
+            return None;
+        }
+        let mut graph = graph.clone();
+        graph.set_precision(precision);
+        Some(Split { precision, graph })
+    }
+
+    /// How far each output may be off: so much of its largest element.
+    fn allowed(&self, want: &[Tensor]) -> Vec<f64> {
+        want.iter().map(|want| self.precision.of_models() * largest(want)).collect()
+    }
+}
+
+/// Takes the larger one of each.
+fn widen(rounding: &mut [f64], allowed: Option<&[f64]>) {
+    rounding.iter_mut().zip(allowed.unwrap_or_default()).for_each(|(one, other)| *one = one.max(*other));
+}
+
+/// Whether some output is farther off than allowed.
+fn exceeds(want: &[Tensor], got: &[Tensor], allowed: &[f64]) -> bool {
+    want.iter().zip(got).zip(allowed).any(|((want, got), allowed)| off(want, got) > *allowed)
+}
+
+/// The largest difference of two tensors of floats where both are finite; 0 of others.
+fn off(want: &Tensor, got: &Tensor) -> f64 {
+    if !want.dtype().is_float() || want.shape() != got.shape() {
+        return 0.0;
+    }
+    let off = (0..want.elems()).map(|idx| (want.get(idx).as_f64() - got.get(idx).as_f64()).abs());
+    off.filter(|off| off.is_finite()).fold(0.0, f64::max)
+}
+
+/// The largest magnitude of a tensor of floats.
+fn largest(tensor: &Tensor) -> f64 {
+    if !tensor.dtype().is_float() {
+        return 0.0;
+    }
+    let finite = (0..tensor.elems()).map(|idx| tensor.get(idx).as_f64().abs()).filter(|x| x.is_finite());
+    finite.fold(0.0, f64::max)
+}
+
+/// The largest difference of two lists of tensors, relative to the largest element of each.
+fn relative(want: &[Tensor], got: &[Tensor]) -> f64 {
+    let of = |(want, got)| match largest(want) {
+        0.0 => 0.0,
+        most => off(want, got) / most,
+    };
+    want.iter().zip(got).map(of).fold(0.0, f64::max)
 }
 
 /// Runs both and compares.
-fn check(graph: &Graph, model: &Model, dims: &[i64]) -> Result<Outcome> {
+fn check(graph: &Graph, model: &Model, split: &Option<Split>, dims: &[i64]) -> Result<Outcome> {
     let at = || seed::binding(model, dims);
     let mut context = Context::new(model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     let inputs = seed::inputs(model, dims)?;
@@ -151,11 +223,28 @@ fn check(graph: &Graph, model: &Model, dims: &[i64]) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     match (want, got) {
         (Ok(want), Ok((got, whole))) => {
-            if compare_all(&mut outcome, model, &want, &got, None) {
-                let allowed = sensitivity::sensitivity(graph, &inputs, &want)?;
-                outcome.sensitivity = allowed.iter().copied().reduce(f64::max);
+            let allowed = split.as_ref().map(|split| split.allowed(&want));
+            if compare_all(&mut outcome, model, &want, &got, allowed.as_deref()) {
+                let mut rounding = sensitivity::sensitivity(graph, &inputs, &want)?;
+                widen(&mut rounding, allowed.as_deref());
+                outcome.sensitivity = rounding.iter().copied().reduce(f64::max);
                 outcome.problem = None;
-                compare_all(&mut outcome, model, &want, &got, Some(&allowed));
+                compare_all(&mut outcome, model, &want, &got, Some(&rounding));
+            }
+            if let (Some(split), Some(allowed)) = (split, allowed) {
+                let defined = eval(&split.graph, &inputs)?;
+                outcome.lost = Some([relative(&want, &got), relative(&want, &defined)]);
+                if exceeds(&want, &defined, &allowed) {
+                    // What rounding alone makes of a model is no fault of a precision.
+                    let mut rounding = sensitivity::sensitivity(graph, &inputs, &want)?;
+                    widen(&mut rounding, Some(&allowed));
+                    outcome.sensitivity = rounding.iter().copied().reduce(f64::max);
+                    if exceeds(&want, &defined, &rounding) {
+                        let most = split.precision.of_models();
+                        let problem = format!("fail: {} loses more than {most:e}", split.precision);
+                        outcome.problem.get_or_insert(problem);
+                    }
+                }
             }
             if !whole {
                 outcome.problem = Some("fail: wrote outside its memory".into());
@@ -207,14 +296,7 @@ fn tolerance(want: &Tensor) -> Tolerance {
         DType::BF16 => (5e-2, 5e-2),
         _ => (1e-3, 1e-5),
     };
-    let largest = match want.dtype().is_float() {
-        true => (0..want.elems())
-            .map(|idx| want.get(idx).as_f64().abs())
-            .filter(|x| x.is_finite())
-            .fold(0.0, f64::max),
-        false => 0.0,
-    };
-    Tolerance { rtol, atol: part * largest }
+    Tolerance { rtol, atol: part * largest(want) }
 }
 
 /// Five values of a symbol: the two lowest, an odd one, the two highest.

@@ -43,6 +43,44 @@ pub(super) struct Beside {
     pub target: Option<String>,
 }
 
+/// How contractions of a model multiply.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub(super) struct Arithmetic {
+    /// How contractions multiply on machines with tile registers: f32 as elsewhere, each f32 as two bf16 and three of
+    /// their four products, or each as one bf16; others multiply f32
+    #[arg(id = "precision", long = "precision", value_enum, default_value_t)]
+    precision: Precision,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+enum Precision {
+    #[default]
+    F32,
+    Bf16x3,
+    Bf16,
+}
+
+/// What contractions of `f32` multiply when this model is called here.
+pub(super) fn used(model: &Model) -> &'static str {
+    use symshape_runtime::Precision;
+    match (model.uses_tiles(), model.precision()) {
+        (true, Precision::Bf16x3) => "bf16x3",
+        (true, Precision::Bf16) => "bf16",
+        (true, Precision::F32) | (false, _) => "f32",
+    }
+}
+
+impl Arithmetic {
+    /// What was asked for.
+    pub(super) fn precision(self) -> crate::scalar::Precision {
+        match self.precision {
+            Precision::F32 => crate::scalar::Precision::F32,
+            Precision::Bf16x3 => crate::scalar::Precision::Bf16x3,
+            Precision::Bf16 => crate::scalar::Precision::Bf16,
+        }
+    }
+}
+
 impl Contract {
     /// The importer's options for the model at `path`.
     pub(super) fn options(&self, path: &Path) -> Result<ImportOptions> {
@@ -101,8 +139,16 @@ pub(super) struct Loaded {
 }
 
 /// Opens a shared object, or compiles an ONNX model into memory.
-pub(super) fn load(path: &Path, contract: &Contract, targets: &Beside) -> Result<Loaded> {
+pub(super) fn load(
+    path: &Path,
+    contract: &Contract,
+    arithmetic: Arithmetic,
+    targets: &Beside,
+) -> Result<Loaded> {
     if path.extension().is_none_or(|extension| extension != "onnx") {
+        if arithmetic.precision != Precision::F32 {
+            return Err(usage(format!("{}: --precision is for ONNX models", path.display())));
+        }
         return open(path, contract);
     }
     let progress = Progress::new(format!("compiling {}", path.display()), 0);
@@ -112,13 +158,20 @@ pub(super) fn load(path: &Path, contract: &Contract, targets: &Beside) -> Result
     if let Some(machine) = machine {
         return Err(usage(format!("--target {machine}: models run on this machine; compile for others")));
     }
-    let model = compile(&graph, &beside, &progress).at(|| path.display().to_string())?;
+    let model =
+        compile(&graph, arithmetic.precision(), &beside, &progress).at(|| path.display().to_string())?;
     Ok(Loaded { model, graph: Some(graph), compile_ms: milliseconds(start) })
 }
 
 /// The graph as callable code.
-fn compile(graph: &Graph, beside: &Targets, progress: &Progress) -> Result<Model> {
-    let lowered = pipeline::lower_on(graph, beside, &pipeline::Settings::default())?;
+fn compile(
+    graph: &Graph,
+    precision: crate::scalar::Precision,
+    beside: &Targets,
+    progress: &Progress,
+) -> Result<Model> {
+    let settings = pipeline::Settings { precision, ..pipeline::Settings::default() };
+    let lowered = pipeline::lower_on(graph, beside, &settings)?;
     progress.say("generating code");
     let options = crate::codegen::Options::default();
     emit::jit::jit(&lowered.program, &lowered.plan, &options).map(|(model, _)| model)

@@ -2,6 +2,7 @@
 
 use super::{
     function::frame,
+    levels,
     partitions::Partitions,
     unit::{Options, Summary, Unit},
 };
@@ -74,7 +75,12 @@ pub(super) fn summary(unit: &mut Unit, functions: &Functions, kernels: usize) ->
     arena_max.put_i64(0, unit.plan.arena_max as i64);
     let name = unit.symbol("arena_max");
     arena_max.define(unit, &name, Linkage::Export)?;
-    let (desc, desc_name) = model(unit, functions)?;
+    let uses_tiles = match unit.tiles {
+        Some(tiles) => Some(tiles.uses),
+        None if unit.program.may_use_tiles() => Some(levels::no_tiles(unit)?),
+        None => None,
+    };
+    let (desc, desc_name) = model(unit, functions, uses_tiles)?;
     let mut exports = vec![
         ("check", functions.check),
         ("arena_bytes", functions.arena_bytes),
@@ -84,11 +90,13 @@ pub(super) fn summary(unit: &mut Unit, functions: &Functions, kernels: usize) ->
     if let Some(partitions) = &functions.partitions {
         exports.extend([("begin", partitions.begin), ("arena_slice", partitions.arena_slice)]);
     }
+    exports.extend(uses_tiles.map(|uses| (levels::USES_TILES, uses)));
     Ok(Summary {
         desc,
         desc_name,
         exports: exports.into_iter().map(|(name, id)| (unit.symbol(name), id)).collect(),
         code_bytes: unit.functions.iter().map(|function| function.code_bytes).sum(),
+        load: unit.tiles.map(|tiles| tiles.load),
         functions: std::mem::take(&mut unit.functions),
         const_bytes: unit.const_bytes,
         kernels,
@@ -100,7 +108,7 @@ fn desc_name(unit: &Unit, options: &Options) -> String {
     if options.shared { abi::DESC_SYMBOL.into() } else { unit.symbol("model") }
 }
 
-fn model(unit: &mut Unit, functions: &Functions) -> Result<(DataId, String)> {
+fn model(unit: &mut Unit, functions: &Functions, uses_tiles: Option<FuncId>) -> Result<(DataId, String)> {
     let program = unit.program;
     let (symbols, inputs) = (symbols(unit)?, tensors(unit, "inputs", &program.inputs)?);
     let outputs = tensors(unit, "outputs", &program.outputs)?;
@@ -125,6 +133,11 @@ fn model(unit: &mut Unit, functions: &Functions) -> Result<(DataId, String)> {
         table.data.push((offset_of!(ModelDesc, partitions), list));
         table.functions.push((offset_of!(ModelDesc, begin), begin));
         table.functions.push((offset_of!(ModelDesc, arena_slice), arena_slice));
+    }
+    table.put_u32(offset_of!(ModelDesc, precision), program.precision as u32);
+    table.put_i64(offset_of!(ModelDesc, product_error), program.precision.bound().to_bits() as i64);
+    if let Some(uses) = uses_tiles {
+        table.functions.push((offset_of!(ModelDesc, uses_tiles), uses));
     }
     table.put_i64(offset_of!(ModelDesc, arena_max), unit.plan.arena_max as i64);
     table.put_text(unit, offset_of!(ModelDesc, arena_formula), &plan::arena_formula(program, unit.plan))?;

@@ -2,18 +2,21 @@
 //!
 //! With several levels there is a `run` with kernels and leaves for each, and the exported one goes to the highest that
 //! the machine can do. It asks the machine once, at the first call, and keeps the answer in a word of the artefact: the
-//! only memory of it that is ever written. Threads that call for the first time at once all write the same.
+//! only memory of it that is ever written. Threads that call for the first time at once all write the same. Tile registers
+//! have to be granted by the system, which no call may enter: a function that runs when the artefact is loaded asks for
+//! them. Where nothing runs it, there are none.
 
 use super::{
-    driver,
+    driver, fail,
     images::Images,
     partitions::{self, Partitions},
     unit::{Unit, internal},
-    vector::x86::detect,
+    vector::x86::detect::{self, Grant},
 };
-use crate::{error::Result, target::Level};
+use crate::{error::Result, kernel::contract::Failure, target::Level};
 use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder, MemFlagsData, Type, condcodes::IntCC, types};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
+use symshape_runtime::abi::Code;
 
 /// Emits `run`; also the number of kernels, and the table where there is one.
 pub(super) fn run(unit: &mut Unit) -> Result<(FuncId, usize, Option<Partitions>)> {
@@ -36,21 +39,54 @@ fn all(unit: &mut Unit, name: &str, linkage: Linkage) -> Result<(FuncId, Option<
         let (run, partitions) = partitions::all(unit, name, linkage)?;
         return Ok((run, Some(partitions)));
     }
-    let (wider, range) = (unit.options.levels.clone(), 0..unit.program.kernels.len());
+    let (mut wider, range) = (unit.levels(), 0..unit.program.kernels.len());
+    let refuses = unit.options.require_tiles && wider.iter().any(|level| level.has_tiles());
+    if refuses {
+        wider.retain(|level| level.has_tiles());
+        let least = refuse(unit)?;
+        return dispatched(unit, least, wider, name, linkage).map(|run| (run, None));
+    }
     let kernels = driver::kernels(unit, range.clone(), "")?;
     if wider.is_empty() {
         return Ok((driver::run(unit, &kernels, name, linkage)?, None));
     }
     let least = driver::run(unit, &kernels, "run_least", Linkage::Local)?;
-    let mut runs = Vec::new();
-    for level in wider {
+    dispatched(unit, least, wider, name, linkage).map(|run| (run, None))
+}
+
+/// The function that ends every call, since the machine has no tile registers.
+fn refuse(unit: &mut Unit) -> Result<FuncId> {
+    unit.define_local("run_least", &[types::I64; 5], &[types::I32], |f, params| {
+        let [inputs, outputs, dims, arena, exec] = *params else { return Ok(()) };
+        let frame = driver::frame_on_stack(f);
+        driver::open(f, frame, [inputs, outputs, dims, arena, exec])?;
+        let why = "this artefact was compiled for tile registers alone (--fallback none), which this machine lacks or its \
+                   system refused";
+        let failure = Failure { code: Code::NoTiles, why: Some(why.into()), ..Failure::default() };
+        let zero = f.int(0);
+        fail::emit(f, frame, &failure, zero, zero, zero)?;
+        let code = f.builder.ins().iconst(types::I32, Code::NoTiles as i64);
+        f.builder.ins().return_(&[code]);
+        Ok(())
+    })
+}
+
+/// The function of this name that runs all kernels at the highest of these levels that the machine can do, or calls `least`.
+fn dispatched(
+    unit: &mut Unit,
+    least: FuncId,
+    levels: Vec<Level>,
+    name: &str,
+    linkage: Linkage,
+) -> Result<FuncId> {
+    let (mut runs, range) = (Vec::new(), 0..unit.program.kernels.len());
+    for level in levels {
         unit.set_level(level);
         let kernels = driver::kernels(unit, range.clone(), &format!("_{}", level.suffix()))?;
         let name = format!("run_{}", level.suffix());
         runs.push((level, driver::run(unit, &kernels, &name, Linkage::Local)?));
     }
-    let run = Machine::ask(unit)?.dispatch(unit, least, &runs, name, linkage, &[types::I64; 5])?;
-    Ok((run, None))
+    Machine::ask(unit)?.dispatch(unit, least, &runs, name, linkage, &[types::I64; 5])
 }
 
 /// What [`detect::detect`] must say at least for a level to run.
@@ -59,8 +95,33 @@ fn rank(level: Level) -> i64 {
         Level::X86V3 => detect::AVX2,
         Level::X86V4 => detect::AVX512,
         Level::X86V4Vnni => detect::AVX512_VNNI,
+        Level::X86V4Amx => detect::AVX512_AMX,
         Level::X86V2 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => detect::BASE,
     }
+}
+
+/// The exported function that says whether calls use tile registers.
+pub(super) const USES_TILES: &str = "uses_tiles";
+
+/// Emits it where there is no code for them, so that it is there for every artefact that might.
+pub(super) fn no_tiles(unit: &mut Unit) -> Result<FuncId> {
+    let name = unit.symbol(USES_TILES);
+    let uses = unit.declare(&name, Linkage::Export, &[], &[types::I32])?;
+    unit.define(uses, |f, _| {
+        let no = f.builder.ins().iconst(types::I32, 0);
+        f.builder.ins().return_(&[no]);
+        Ok(())
+    })?;
+    Ok(uses)
+}
+
+/// Functions of an artefact that has code for tile registers.
+#[derive(Clone, Copy)]
+pub(super) struct Tiles {
+    /// Runs when the artefact is loaded.
+    pub(super) load: FuncId,
+    /// Whether calls use tile registers.
+    pub(super) uses: FuncId,
 }
 
 /// The function that asks the machine, and the word that keeps its answer.
@@ -86,9 +147,49 @@ impl Machine {
             .module
             .declare_function(&name, Linkage::Local, &signature)
             .map_err(|e| internal(&name, e))?;
-        let code = detect::detect()?;
+        let code = detect::detect(Grant::Refused)?;
         unit.module.define_function_bytes(ask, 16, &code, &[]).map_err(|e| internal(&name, e))?;
-        Ok(Machine { word, ask })
+        let machine = Machine { word, ask };
+        if unit.levels().iter().any(|level| level.has_tiles()) {
+            machine.when_loaded(unit)?;
+        }
+        Ok(machine)
+    }
+
+    /// Emits what asks for everything when the artefact is loaded, and `uses_tiles`.
+    fn when_loaded(&self, unit: &mut Unit) -> Result<()> {
+        let linux = unit.module.isa().triple().operating_system == target_lexicon::OperatingSystem::Linux;
+        let code = detect::detect(if linux { Grant::Linux } else { Grant::Free })?;
+        let name = unit.symbol("request");
+        let mut signature = unit.module.make_signature();
+        signature.returns.push(AbiParam::new(types::I64));
+        let request = unit
+            .module
+            .declare_function(&name, Linkage::Local, &signature)
+            .map_err(|e| internal(&name, e))?;
+        unit.module.define_function_bytes(request, 16, &code, &[]).map_err(|e| internal(&name, e))?;
+        let word = self.word;
+        let load = unit.define_local("load", &[], &[], |f, _| {
+            let place = f.data_address(word);
+            if let Some(found) = f.call(request, &[]) {
+                f.builder.ins().store(MemFlagsData::trusted(), found, place, 0);
+            }
+            f.builder.ins().return_(&[]);
+            Ok(())
+        })?;
+        let name = unit.symbol(USES_TILES);
+        let uses = unit.declare(&name, Linkage::Export, &[], &[types::I32])?;
+        unit.define(uses, |f, _| {
+            let place = f.data_address(word);
+            let level = f.builder.ins().load(types::I64, MemFlagsData::trusted(), place, 0);
+            let wanted = detect::AVX512_AMX;
+            let uses = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, wanted);
+            let uses = f.builder.ins().uextend(types::I32, uses);
+            f.builder.ins().return_(&[uses]);
+            Ok(())
+        })?;
+        unit.tiles = Some(Tiles { load, uses });
+        Ok(())
     }
 
     /// The function that goes to one of `runs`, which stand from the lowest level to the highest, or to `least`.

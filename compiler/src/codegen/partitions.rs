@@ -40,7 +40,7 @@ pub(super) fn all(unit: &mut Unit, name: &str, linkage: Linkage) -> Result<(Func
     for number in 0..unit.program.partitions.len() {
         least.push(partition(unit, number, "")?);
     }
-    let wider = unit.options.levels.clone();
+    let wider = unit.levels();
     if !wider.is_empty() {
         let mut runs: Vec<Vec<_>> = least.iter().map(|_| Vec::new()).collect();
         for level in wider {

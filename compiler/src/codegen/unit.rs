@@ -4,7 +4,8 @@ use super::{
     call,
     function::FuncCtx,
     leaf::{self, LeafKey},
-    vector::{self, VectorIsa},
+    levels::Tiles,
+    vector::{self, Portable, VectorIsa},
 };
 use crate::{
     error::{Error, Result},
@@ -35,6 +36,10 @@ pub struct Options {
     pub grows: bool,
     /// Functions outside of the compiler are called where they are in this process, not by name.
     pub in_process: bool,
+    /// Where contractions are for tile registers there is no code for machines without: calls fail there.
+    pub require_tiles: bool,
+    /// Leaves as for a machine with tile registers, which stand in memory: slow, and what those are compared with.
+    pub tiles_in_memory: bool,
     /// Loops over single elements in place of vector leaves: slow, and what the leaves are compared with.
     pub scalar: bool,
 }
@@ -57,6 +62,8 @@ pub struct Summary {
     pub desc_name: String,
     /// The exported functions and their names: check, arena_bytes, output_shape, run.
     pub exports: Vec<(String, FuncId)>,
+    /// What is to be run when the artefact is loaded, before any call.
+    pub load: Option<FuncId>,
     /// All functions in the order in which they were emitted.
     pub functions: Vec<FunctionSummary>,
     /// Sum of their sizes.
@@ -102,6 +109,8 @@ pub struct Unit<'u> {
     numbers: u32,
     vector_isa: Box<dyn VectorIsa>,
     leaves: HashMap<LeafKey, FuncId>,
+    /// Where there is code for tile registers.
+    pub(super) tiles: Option<Tiles>,
     /// Leaves of all levels so far.
     n_leaves: usize,
     /// Functions that somebody else defines.
@@ -116,7 +125,10 @@ impl<'u> Unit<'u> {
         plan: &'u Plan,
         options: &'u Options,
     ) -> Unit<'u> {
-        let vector_isa = vector::for_target(options.level, module.isa());
+        let vector_isa = match options.tiles_in_memory {
+            true => Box::new(Portable::new(module.isa()).with_tiles()),
+            false => vector::for_target(options.level, module.isa()),
+        };
         Unit {
             module,
             program,
@@ -132,6 +144,7 @@ impl<'u> Unit<'u> {
             numbers: 0,
             vector_isa,
             leaves: HashMap::new(),
+            tiles: None,
             n_leaves: 0,
             callees: program.callees().into_iter().map(|callee| callee.symbol.clone()).collect(),
         }
@@ -151,6 +164,14 @@ impl<'u> Unit<'u> {
     pub fn set_level(&mut self, level: Level) {
         self.vector_isa = vector::for_level(level, self.module.isa());
         self.leaves.clear();
+    }
+
+    /// The levels above the module's own that there is code for: those with tile registers only where something uses them,
+    /// and where loaders can ask for them.
+    pub fn levels(&self) -> Vec<Level> {
+        let elf = self.module.isa().triple().binary_format == target_lexicon::BinaryFormat::Elf;
+        let tiles = elf && self.program.uses_tiles();
+        self.options.levels.iter().copied().filter(|level| tiles || !level.has_tiles()).collect()
     }
 
     /// The leaf's function; defined on first use.

@@ -18,7 +18,8 @@ enum {
     SYMSHAPE_INDEX_OUT_OF_BOUNDS = 5, /* met while running: an index in the data addresses nothing */
     SYMSHAPE_CONTRADICTION = 6,       /* the shapes of a part of the model contradict the inputs */
     SYMSHAPE_CALLEE_FAILED = 7,       /* a function that the model calls returned the error's `value` */
-    SYMSHAPE_NOT_PLANNED = 8          /* partitions at once, and the arena is not planned for it */
+    SYMSHAPE_NOT_PLANNED = 8,         /* partitions at once, and the arena is not planned for it */
+    SYMSHAPE_NO_TILES = 9             /* the model needs tile registers, and they are not there or not granted */
 };
 
 /* How the partitions of a model that has some are run. */

@@ -6,6 +6,7 @@ use crate::{
     codegen,
     kernel::{Policies, Port, Program},
     plan::Plan,
+    scalar::Precision,
 };
 use std::{collections::HashSet, fmt::Write};
 
@@ -38,6 +39,9 @@ fn write_header(out: &mut String, program: &Program, plan: &Plan, source: Option
     writeln!(out, "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n")?;
     constants(out, program, plan, &upper)?;
     prototypes(out, prefix)?;
+    if program.may_use_tiles() && source.is_none() {
+        out.write_str(&include_str!("tiles.h").replace("PREFIX", prefix))?;
+    }
     externals(out, program)?;
     if !program.partitions.is_empty() {
         let text = include_str!("partitions.h");
@@ -87,6 +91,15 @@ fn constants(out: &mut String, program: &Program, plan: &Plan, upper: &str) -> s
         names.define(out, "N_PARTITIONS", program.partitions.len())?;
         names.define(out, "FRAME_BYTES", format!("{}u", codegen::frame_bytes(program)))?;
         names.define(out, "ANY_ORDER", any)?;
+    }
+    if program.precision != Precision::F32 {
+        writeln!(
+            out,
+            "\n/* What contractions multiply on machines with tile registers, and how far a product may be off there, relative to\n \
+             * its magnitude. Sums round as those of f32 do. */"
+        )?;
+        names.define(out, "PRECISION", format!("\"{}\"", program.precision))?;
+        names.define(out, "PRODUCT_ERROR", format!("{:.2e}", program.precision.bound()))?;
     }
     for (idx, symbol) in program.symbols.iter().enumerate() {
         let name = macro_name(symbol.name());

@@ -8,6 +8,7 @@ use crate::{
     kernel::{Control, Program, Space},
     plan::Plan,
     target::{Placement, Target},
+    tensor::Tensor,
 };
 use cranelift_jit::{ArenaMemoryProvider, JITBuilder, JITModule};
 use cranelift_module::default_libcall_names;
@@ -37,9 +38,15 @@ pub fn jit(program: &Program, plan: &Plan, options: &Options) -> Result<(Model, 
     let functions = functions(program);
     let mut pages = Pages { module: Some(JITModule::new(builder)), functions };
     let module = pages.module.as_mut().expect("just put there");
-    let options = Options { in_process: true, level: Some(target.level), ..options.clone() };
+    let levels = if options.levels.is_empty() { target.wider } else { options.levels.clone() };
+    let options = Options { in_process: true, level: Some(target.level), levels, ..options.clone() };
     let summary = codegen::generate(program, plan, &options, module)?;
     module.finalize_definitions().map_err(|error| Error::internal(format!("jit: {error}")))?;
+    if let Some(load) = summary.load {
+        let load = module.get_finalized_function(load);
+        // SAFETY: `generate` defines it with this signature; it writes to a word of the module's own.
+        unsafe { std::mem::transmute::<*const u8, extern "C" fn()>(load)() };
+    }
     let (desc, _) = module.get_finalized_data(summary.desc);
     // SAFETY: `generate` defines the descriptor and all that it refers to as the ABI says, in memory that `pages`
     // keeps mapped and that nothing writes to after `finalize_definitions`.
@@ -59,9 +66,13 @@ fn functions(program: &Program) -> Vec<Function> {
 
 /// Address space that holds everything: constants, a page for each object that may begin one, and code.
 fn reserve_bytes(program: &Program) -> Result<usize> {
+    // On tile registers short reductions are filled up to whole registers.
+    let filled = |tensor: &Tensor| if program.tiles { (63 * tensor.bytes().len()).min(1 << 20) } else { 0 };
     let constants = program.buffers.values().map(|buffer| match (&buffer.space, buffer.dtype) {
         // Bytes may be there a second time, in the form that leaves want, which may be twice as long.
-        (Space::Const(tensor), DType::U8 | DType::I8) => 3 * tensor.bytes().len(),
+        (Space::Const(tensor), DType::U8 | DType::I8) => 3 * tensor.bytes().len() + filled(tensor),
+        // And pairs of bf16.
+        (Space::Const(tensor), DType::F32) if program.tiles => 2 * tensor.bytes().len() + filled(tensor),
         (Space::Const(tensor), _) => tensor.bytes().len(),
         _ => 0,
     });

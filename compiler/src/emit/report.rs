@@ -25,6 +25,8 @@ pub fn report(program: &Program, plan: &Plan) -> String {
         "outputs": ports(program, &program.outputs),
         "arena": {"max": plan.arena_max, "lower_bound": plan.lower_bound, "formula": arena_formula(program, plan)},
         "weights": weights(program),
+        "precision": program.precision.name(),
+        "tiles": program.on_tiles_count(),
         "buffers": buffers(program, plan),
         "partitions": partitions(program),
         "kernels": program.kernels.iter().map(|kernel| json!({"name": kernel.name, "text": kernel.to_string()}))

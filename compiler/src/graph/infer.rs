@@ -98,7 +98,7 @@ pub fn types(graph: &Graph, op: &Op, operands: &[Value]) -> Result<Vec<Type>> {
         Op::Scatter { .. } | Op::Scan { .. } => (dtype_of(0), shape_of(0)),
         Op::Reduce { axes, .. } => (dtype_of(0), without(&shape_of(0), axes)),
         Op::ArgReduce { axis, .. } => (DType::I64, without(&shape_of(0), &[*axis])),
-        Op::Contract { lhs, rhs, out, dtype } => (*dtype, contracted(graph, operands, lhs, rhs, out)),
+        Op::Contract { lhs, rhs, out, dtype, .. } => (*dtype, contracted(graph, operands, lhs, rhs, out)),
         Op::If { .. } | Op::Loop { .. } => return Ok(control::types(op)),
         Op::Call { results, .. } => return Ok(results.clone()),
         Op::Bind { .. } | Op::Fail { .. } => (DType::I64, Vec::new()),

@@ -14,6 +14,7 @@ pub mod verify;
 
 pub use op::{Coord, Label, Op, ScatterMode, axis};
 
+use crate::scalar::Precision;
 use cranelift_entity::{PrimaryMap, entity_impl};
 use symshape::{Assumption, Dim, Facts, Symbol};
 use symshape_runtime::{DType, external::Function};
@@ -141,6 +142,16 @@ impl Graph {
                 callee.function = Some(found);
             }
             node.op.regions_mut().into_iter().for_each(|region| region.register(function));
+        }
+    }
+
+    /// Lets all contractions of `f32` multiply so precisely.
+    pub fn set_precision(&mut self, wanted: Precision) {
+        for node in self.nodes.values_mut() {
+            if let Op::Contract { dtype: DType::F32, precision, .. } = &mut node.op {
+                *precision = wanted;
+            }
+            node.op.regions_mut().into_iter().for_each(|region| region.set_precision(wanted));
         }
     }
 

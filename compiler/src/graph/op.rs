@@ -6,7 +6,9 @@
 //! ([`crate::lower`]); everything an ONNX file can say is composed of them.
 
 use super::{Graph, Type};
-use crate::{external::Callee, scalar::Body, scalar::ReduceOp, scalar::Scalar, tensor::Tensor};
+use crate::{
+    external::Callee, scalar::Body, scalar::Precision, scalar::ReduceOp, scalar::Scalar, tensor::Tensor,
+};
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
@@ -123,6 +125,8 @@ pub enum Op {
         out: Vec<Label>,
         /// Type of the sum.
         dtype: DType,
+        /// How `f32` are multiplied, where the sum is one.
+        precision: Precision,
     },
     /// Operand sorted along `axis`, stable; results: the values, and their positions as `i64`.
     Sort {

@@ -15,6 +15,7 @@ pub mod eval;
 pub mod inner;
 pub mod partition;
 pub mod text;
+pub mod tiles;
 pub mod uses;
 pub mod verify;
 pub mod walk;
@@ -23,7 +24,7 @@ pub use partition::{Partition, Policies};
 
 use crate::{
     external::Callee,
-    scalar::{BinaryOp, CompareOp, ReduceOp, Reg, Scalar, UnaryOp},
+    scalar::{BinaryOp, CompareOp, Precision, ReduceOp, Reg, Scalar, UnaryOp},
     tensor::Tensor,
 };
 use cranelift_entity::{PrimaryMap, entity_impl};
@@ -235,6 +236,8 @@ pub struct Contract {
     pub rhs: Rhs,
     /// Type of the sum, which the factors are converted to.
     pub dtype: DType,
+    /// How `f32` are multiplied, at least so precisely, where the sum is one.
+    pub precision: Precision,
     /// Scratch memory in which leaves may lay out parts of the left factor as suits them.
     pub room: Option<BufferId>,
     /// What is done with [`Inst::Sum`] for each row and column; addressed by their variables.
@@ -449,6 +452,10 @@ pub struct Program {
     pub buffers: PrimaryMap<BufferId, Buffer>,
     /// The machine multiplies four bytes in one step, which it prefers to anything cleverer.
     pub multiplies_bytes: bool,
+    /// How contractions of `f32` multiply on machines that do better by it; others multiply `f32`.
+    pub precision: Precision,
+    /// There is code for machines with tile registers.
+    pub tiles: bool,
     /// Copies of each scratch buffer: how many shares of a kernel that uses any may run at once. Zero means one.
     pub workers: u32,
     /// The inputs in order.

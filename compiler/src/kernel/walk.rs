@@ -164,6 +164,7 @@ impl Rewrite<'_> {
                 }
             },
             dtype: contract.dtype,
+            precision: contract.precision,
             room: contract.room,
             epilogue: self.code(&contract.epilogue),
         }

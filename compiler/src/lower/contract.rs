@@ -20,7 +20,7 @@ use crate::{
     Error, Result,
     graph::{Graph, Label, Op, Value},
     kernel::{Access, Axis, Buffer, BufferId, Code, Contract, Inst, Kernel, Rhs, Space, Stmt},
-    scalar::{BinaryOp, Reg, Scalar},
+    scalar::{BinaryOp, Precision, Reg, Scalar},
     tensor::{Bytes, Tensor},
 };
 use symshape::{Dim, Symbol};
@@ -40,6 +40,7 @@ struct Sum {
     factors: [Factor; 2],
     epilogue: Code,
     dtype: DType,
+    precision: Precision,
 }
 
 struct Factor {
@@ -85,7 +86,7 @@ pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<
 /// Sets up the axes, the factors' addresses and the epilogue.
 fn gather(lowering: &mut Lowering, scope: &mut Scope, root: Value, sum: Value) -> Result<Sum> {
     let graph = lowering.graph;
-    let Op::Contract { lhs, rhs, out, dtype } = graph.op(sum) else {
+    let Op::Contract { lhs, rhs, out, dtype, precision } = graph.op(sum) else {
         return Err(Error::internal("not a contraction"));
     };
     let (kept, index) = axes_of(scope, graph.shape(root));
@@ -120,7 +121,7 @@ fn gather(lowering: &mut Lowering, scope: &mut Scope, root: Value, sum: Value) -
     exprs.extend(exprs_of(&epilogue));
     let [lhs, rhs] = <[Factor; 2]>::try_from(factors).map_err(|_| Error::internal("two factors"))?;
     let nest = Nest::new(kept, reduced, exprs);
-    Ok(Sum { root, nest, factors: [lhs, rhs], epilogue, dtype: *dtype })
+    Ok(Sum { root, nest, factors: [lhs, rhs], epilogue, dtype: *dtype, precision: *precision })
 }
 
 fn reduced_labels(lhs: &[Label], out: &[Label]) -> Vec<Label> {
@@ -212,6 +213,7 @@ fn matrix(lowering: &mut Lowering, scope: &mut Scope, mut this: Sum) -> Result<(
         lhs: Access { buffer: this.factors[0].buffer(lowering)?, at: lhs },
         rhs,
         dtype: this.dtype,
+        precision: this.precision,
         room: None,
         epilogue: with_exprs(&this.epilogue, &this.nest.exprs[2..]),
     };

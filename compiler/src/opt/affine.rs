@@ -124,7 +124,7 @@ fn scaled(
     vector: &[Scalar],
     used: &SecondaryMap<Value, u32>,
 ) -> Result<Option<Value>> {
-    let Op::Contract { lhs, rhs, out, dtype } = new.op(x).clone() else { return Ok(None) };
+    let Op::Contract { lhs, rhs, out, dtype, precision } = new.op(x).clone() else { return Ok(None) };
     let mut operands = new.operands(x).to_vec();
     let side = [&lhs, &rhs].into_iter().enumerate().find_map(|(side, labels)| {
         let k = labels.iter().position(|label| *label == out[axis])?;
@@ -134,7 +134,7 @@ fn scaled(
     });
     let Some((side, k)) = side else { return Ok(None) };
     operands[side] = with_vector(new, BinaryOp::Mul, operands[side], k, vector)?;
-    new.push(Op::Contract { lhs, rhs, out, dtype }, &operands).map(Some)
+    new.push(Op::Contract { lhs, rhs, out, dtype, precision }, &operands).map(Some)
 }
 
 fn is_fixed(graph: &Graph, value: Value) -> bool {

@@ -100,19 +100,21 @@ fn transposed_contract(
     index: &[Dim],
     used: &SecondaryMap<Value, u32>,
 ) -> Result<Option<Value>> {
-    let (Op::Contract { lhs, rhs, out, dtype }, 1) = (new.op(x).clone(), used[x]) else { return Ok(None) };
+    let (Op::Contract { lhs, rhs, out, dtype, precision }, 1) = (new.op(x).clone(), used[x]) else {
+        return Ok(None);
+    };
     let Some(perm) = permutation(new, x, shape, index) else { return Ok(None) };
     let mut labels: Vec<Label> = out.clone();
     for (from, to) in perm.iter().enumerate() {
         labels[*to] = out[from];
     }
     let operands = new.operands(x).to_vec();
-    new.push(Op::Contract { lhs, rhs, out: labels, dtype }, &operands).map(Some)
+    new.push(Op::Contract { lhs, rhs, out: labels, dtype, precision }, &operands).map(Some)
 }
 
 /// Transposes of a contraction's operands become the order of their labels.
 fn contract(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
-    let Op::Contract { lhs, rhs, out, dtype } = &node.op else { return Ok(None) };
+    let Op::Contract { lhs, rhs, out, dtype, precision } = &node.op else { return Ok(None) };
     let mut changed = false;
     let (mut operands, mut labels) = (node.operands.clone(), [lhs.clone(), rhs.clone()]);
     for (operand, labels) in operands.iter_mut().zip(&mut labels) {
@@ -123,7 +125,7 @@ fn contract(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
         changed = true;
     }
     let [lhs, rhs] = labels;
-    let op = Op::Contract { lhs, rhs, out: out.clone(), dtype: *dtype };
+    let op = Op::Contract { lhs, rhs, out: out.clone(), dtype: *dtype, precision: *precision };
     if changed { new.push(op, &operands).map(Some) } else { Ok(None) }
 }
 

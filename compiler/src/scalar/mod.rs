@@ -5,9 +5,11 @@
 
 mod constant;
 pub mod eval;
+pub mod precision;
 mod text;
 
 pub use constant::Scalar;
+pub use precision::Precision;
 use symshape_runtime::DType;
 
 /// Operators with one operand; the result has the operand's type unless noted.

@@ -1,4 +1,5 @@
-//! Scratch memory for contractions of integers of one byte, whose left factor no leaf reads as it lies.
+//! Scratch memory for contractions whose left factor no leaf reads as it lies: of integers of one byte, and of `f32` that
+//! tile registers multiply as bf16.
 //!
 //! Leaves want groups of such integers along the reduction, widened on some machines, and with none missing at the end
 //! of a row. A block of rows at a time is laid out so. How, and how many rows a block has, is the code generator's
@@ -7,6 +8,7 @@
 use crate::{
     Result,
     kernel::{Buffer, Contract, Program, Rhs, Space, Stmt},
+    scalar::Precision,
 };
 use symshape::Dim;
 use symshape_runtime::DType;
@@ -14,8 +16,15 @@ use symshape_runtime::DType;
 /// Bytes of a block of rows, if it may have any number.
 const BLOCK_BYTES: i64 = 160 << 10;
 
+/// The same where tile registers multiply: they are so fast that the right factor is to be read less often, and machines
+/// that have them have second-level caches of two megabytes.
+const FAST_BLOCK_BYTES: i64 = 1 << 20;
+
 /// Rows of the tallest tile on any machine.
 const TALLEST: i64 = 16;
+
+/// The same on tile registers.
+const FAST_TALLEST: i64 = 32;
 
 /// Bytes from one laid out row of so many integers to the next, at most: two for each, whole cache lines, and one more.
 const fn row_bytes(depth: i64) -> i64 {
@@ -52,6 +61,24 @@ fn stmts(program: &mut Program, body: &mut [Stmt]) {
     }
 }
 
+/// Bytes from one row of so many numbers of two bytes to the next, at most: whole rows of tile registers, and one more line.
+const fn bf16_row_bytes(depth: i64, parts: i64) -> i64 {
+    (depth + 31) / 32 * 64 * parts + 64
+}
+
+/// Of a row, where a contraction is one that tile registers multiply as bf16.
+fn bf16_row(program: &Program, contract: &Contract, depth: i64) -> Option<i64> {
+    let Rhs::Panels { buffer, width: 16, .. } = &contract.rhs else { return None };
+    let right = &program.buffers[*buffer];
+    let types = [contract.dtype, program.buffers[contract.lhs.buffer].dtype, right.dtype];
+    let fits = types == [DType::F32; 3] && matches!(right.space, Space::Const(_)) && program.tiles;
+    match contract.precision {
+        Precision::F32 => None,
+        Precision::Bf16x3 => fits.then_some(bf16_row_bytes(depth, 2)),
+        Precision::Bf16 => fits.then_some(bf16_row_bytes(depth, 1)),
+    }
+}
+
 /// Bytes for a block of rows, where a contraction is one that needs them.
 fn needed(program: &Program, contract: &Contract) -> Option<Dim> {
     let bytes = |dtype: DType| matches!(dtype, DType::U8 | DType::I8);
@@ -62,15 +89,21 @@ fn needed(program: &Program, contract: &Contract) -> Option<Dim> {
         && matches!(right.space, Space::Const(_))
         && (bytes(right.dtype) || right.dtype == DType::I16);
     let depth: i64 = contract.k.iter().map(|axis| axis.extent.as_i64()).product::<Option<_>>()?;
-    if !fits || depth == 0 {
+    let bf16 = bf16_row(program, contract, depth);
+    if !fits && bf16.is_none() || depth == 0 {
         return None;
     }
     let (last, outer) = contract.m.split_last()?;
     let all = contract.m.iter().fold(Dim::one(), |all, axis| all * &axis.extent);
-    let row = Dim::from(row_bytes(depth));
+    let row = bf16.unwrap_or_else(|| row_bytes(depth));
+    let (block, tallest) = match program.tiles {
+        true => (FAST_BLOCK_BYTES, FAST_TALLEST),
+        false => (BLOCK_BYTES, TALLEST),
+    };
+    let row = Dim::from(row);
     // A block is whole iterations of the outer row axes, or any number of tiles.
-    let least = if outer.is_empty() { Dim::from(TALLEST) * &row } else { &last.extent * &row };
-    let elems = program.facts.simplify(&(all * row).min(BLOCK_BYTES.into()).max(least));
+    let least = if outer.is_empty() { Dim::from(tallest) * &row } else { &last.extent * &row };
+    let elems = program.facts.simplify(&(all * row).min(block.into()).max(least));
     // A place in memory has a size that the model's symbols tell.
     let known = elems.symbols().iter().all(|symbol| program.symbols.contains(symbol));
     known.then_some(elems)

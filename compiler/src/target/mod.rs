@@ -22,6 +22,8 @@ pub enum Level {
     X86V4,
     /// AVX-512 with VNNI: products of bytes.
     X86V4Vnni,
+    /// AVX-512 with VNNI and AMX: tile registers for products of bf16 and of bytes, which the system has to grant.
+    X86V4Amx,
     /// ARMv8 with NEON.
     Aarch64,
     /// RV64GC: no vectors.
@@ -32,11 +34,12 @@ pub enum Level {
 
 impl Level {
     /// All levels.
-    pub const ALL: [Level; 7] = [
+    pub const ALL: [Level; 8] = [
         Level::X86V2,
         Level::X86V3,
         Level::X86V4,
         Level::X86V4Vnni,
+        Level::X86V4Amx,
         Level::Aarch64,
         Level::Riscv64,
         Level::Riscv64V,
@@ -49,6 +52,7 @@ impl Level {
             Level::X86V3 => "x86-64-v3",
             Level::X86V4 => "x86-64-v4",
             Level::X86V4Vnni => "x86-64-v4-vnni",
+            Level::X86V4Amx => "x86-64-v4-amx",
             Level::Aarch64 => "aarch64",
             Level::Riscv64 => "riscv64",
             Level::Riscv64V => "riscv64v",
@@ -65,7 +69,7 @@ impl Level {
         match self {
             Level::X86V2 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => 16,
             Level::X86V3 => 32,
-            Level::X86V4 | Level::X86V4Vnni => 64,
+            Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => 64,
         }
     }
 
@@ -73,7 +77,12 @@ impl Level {
     pub const fn vector_registers(self) -> usize {
         match self {
             Level::X86V2 | Level::X86V3 => 16,
-            Level::X86V4 | Level::X86V4Vnni | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => 32,
+            Level::X86V4
+            | Level::X86V4Vnni
+            | Level::X86V4Amx
+            | Level::Aarch64
+            | Level::Riscv64
+            | Level::Riscv64V => 32,
         }
     }
 
@@ -84,13 +93,18 @@ impl Level {
 
     /// Whether four products of bytes are one step.
     pub const fn multiplies_bytes(self) -> bool {
-        matches!(self, Level::X86V4Vnni)
+        matches!(self, Level::X86V4Vnni | Level::X86V4Amx)
+    }
+
+    /// Whether there are tile registers.
+    pub const fn has_tiles(self) -> bool {
+        matches!(self, Level::X86V4Amx)
     }
 
     /// Whether this level is one of the architecture's.
     fn is_of(self, architecture: Architecture) -> bool {
         match self {
-            Level::X86V2 | Level::X86V3 | Level::X86V4 | Level::X86V4Vnni => {
+            Level::X86V2 | Level::X86V3 | Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => {
                 architecture == Architecture::X86_64
             }
             Level::Aarch64 => matches!(architecture, Architecture::Aarch64(_)),
@@ -107,7 +121,7 @@ impl Level {
         match self {
             Level::X86V2 => V2.to_vec(),
             Level::X86V3 => [V2, V3].concat(),
-            Level::X86V4 | Level::X86V4Vnni => [V2, V3, V4].concat(),
+            Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => [V2, V3, V4].concat(),
             Level::Aarch64 => Vec::new(),
             Level::Riscv64 => vec!["has_zca", "has_zcd"],
             Level::Riscv64V => vec!["has_v", "has_zca", "has_zcd"],
@@ -158,7 +172,9 @@ impl Target {
         let triple = Triple::host();
         let level = host_level()
             .ok_or_else(|| Error::unsupported(format!("this CPU ({triple}); x86-64-v2 is the least")))?;
-        Ok(Target { triple, level, wider: Vec::new() })
+        // Whether the system grants tiles is found where the code is loaded.
+        let wider = if level == Level::X86V4Vnni { vec![Level::X86V4Amx] } else { Vec::new() };
+        Ok(Target { triple, level, wider })
     }
 
     /// The target that a triple and a level name, or several levels with commas between them; without a triple the host's, without a level the host's own, or
@@ -183,13 +199,22 @@ impl Target {
         if let Some(level) = levels.iter().find(|level| !level.is_of(triple.architecture)) {
             return Err(usage(format!("{} is no level of {triple}", level.name())));
         }
-        let level = levels.remove(0);
+        // The system may refuse tiles, so there is always code without them.
+        let level = match levels[..] {
+            [Level::X86V4Amx] => Level::X86V4Vnni,
+            _ => levels.remove(0),
+        };
         Ok(Target { triple, level, wider: levels })
     }
 
     /// Whether any of its levels multiplies bytes, see [`Level::multiplies_bytes`].
     pub fn multiplies_bytes(&self) -> bool {
         self.wider.iter().chain([&self.level]).any(|level| level.multiplies_bytes())
+    }
+
+    /// Whether any of its levels has tile registers, see [`Level::has_tiles`].
+    pub fn has_tiles(&self) -> bool {
+        self.wider.iter().any(|level| level.has_tiles())
     }
 
     /// The code generator for this target.

@@ -3,7 +3,7 @@
 use super::is_plain;
 use crate::{
     error::{Error, Result},
-    scalar::Scalar,
+    scalar::{Precision, Scalar},
 };
 use std::str::FromStr;
 use symshape::{Dim, Symbol};
@@ -224,6 +224,14 @@ impl<'a> Cursor<'a> {
     /// An element type.
     pub(crate) fn dtype(&mut self) -> Result<DType> {
         self.parsed("an element type", DType::from_name)
+    }
+
+    /// `by PRECISION`, or nothing.
+    pub(crate) fn precision(&mut self) -> Result<Precision> {
+        match self.eat_word("by") {
+            true => self.parsed("a precision", Precision::named),
+            false => Ok(Precision::F32),
+        }
     }
 
     /// Goes to the next line; `false`, and past it, when that is a closing brace.

@@ -96,3 +96,43 @@ fn sums_of_tiles_never_leave_the_registers() {
         }
     }
 }
+
+/// How often an instruction stands in the code: three bytes of a VEX prefix but for a register, and the opcode.
+fn count(bytes: &[u8], low_bits: u8, opcode: u8) -> usize {
+    let is = |four: &&[u8]| {
+        four[0] == 0xc4 && four[1] & 0x1f == 2 && four[2] & 0x87 == low_bits && four[3] == opcode
+    };
+    bytes.windows(4).filter(is).count()
+}
+
+#[test]
+fn tile_registers_are_configured_multiplied_and_released() {
+    let isa = X86::AVX512_AMX;
+    for (product, products, low_bits, opcode) in
+        [(Product::Bf16x3, 3, 2, 0x5c), (Product::Bf16, 1, 2, 0x5c), (Product::Bytes, 1, 1, 0x5e)]
+    {
+        for (rows, vectors, sums) in [(32, 2, 4), (32, 1, 2), (16, 4, 4), (16, 2, 2), (16, 1, 1)] {
+            let key = TileKey {
+                rows,
+                vectors,
+                product,
+                tail: vectors == 1,
+                dense: true,
+                levels: 1,
+                rhs: Rhs::Panels(16),
+                ahead: false,
+                part: Part::Whole,
+                streams: vec![Columns::Unit; 2],
+                scalars: 0,
+                epilogue: if product == Product::Bytes { requantised() } else { epilogue(false) },
+            };
+            let (bytes, spilled) = isa.encode(&LeafKey::Tile(key).code(&isa)).expect("it encodes");
+            assert_eq!(spilled, 0, "{product:?} {rows}x{vectors}");
+            assert_eq!(count(&bytes, low_bits, opcode), sums * products, "{product:?} {rows}x{vectors}");
+            // Both configuring and releasing are opcode 49 without a prefix; only releasing names no memory.
+            assert_eq!(count(&bytes, 0, 0x49), 2, "{product:?} {rows}x{vectors}");
+            let release = [0xc4, 0xe2, 0x78, 0x49, 0xc0];
+            assert!(bytes.windows(5).any(|five| five == release), "{product:?} {rows}x{vectors}");
+        }
+    }
+}

@@ -51,12 +51,22 @@ impl Machine {
         Machine::assemble(program, &plan, scalar).unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// The same with tile registers in memory.
+    pub(crate) fn on_tiles(program: Program) -> Machine {
+        let plan = stacked(&program);
+        let options = Options { clif: true, tiles_in_memory: true, ..Options::default() };
+        Machine::with(program, &plan, &options).unwrap_or_else(|error| panic!("{error}"))
+    }
+
     pub(crate) fn assemble(program: Program, plan: &Plan, scalar: bool) -> Result<Machine, Error> {
+        Machine::with(program, plan, &Options { clif: true, scalar, ..Options::default() })
+    }
+
+    fn with(program: Program, plan: &Plan, options: &Options) -> Result<Machine, Error> {
         let isa = Target::host().and_then(|host| host.isa(target::Placement::Jit)).expect("this machine");
         let builder = JITBuilder::with_isa(isa, cranelift_module::default_libcall_names());
         let mut module = JITModule::new(builder);
-        let options = Options { clif: true, scalar, ..Options::default() };
-        let summary = codegen::generate(&program, plan, &options, &mut module)?;
+        let summary = codegen::generate(&program, plan, options, &mut module)?;
         module.finalize_definitions().expect("memory");
         let (desc, bytes) = module.get_finalized_data(summary.desc);
         assert_eq!(bytes, size_of::<ModelDesc>());

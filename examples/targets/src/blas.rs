@@ -74,7 +74,7 @@ impl Target for Blas {
     }
 
     fn claim(&self, graph: &Graph, node: &Node) -> bool {
-        let Op::Contract { lhs, rhs, out, dtype: DType::F32 } = &node.op else { return false };
+        let Op::Contract { lhs, rhs, out, dtype: DType::F32, .. } = &node.op else { return false };
         let is_float = node.operands.iter().all(|value| graph.dtype(*value) == DType::F32);
         // A label of both factors that stays is a batch, which the kernel lacks.
         is_float && !out.iter().any(|label| lhs.contains(label) && rhs.contains(label))

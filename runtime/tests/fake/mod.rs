@@ -73,6 +73,10 @@ pub(crate) fn desc() -> ModelDesc {
         frame_bytes: 0,
         begin: None,
         arena_slice: None,
+        precision: 0,
+        reserved: 0,
+        product_error: 0.0,
+        uses_tiles: None,
     }
 }
 

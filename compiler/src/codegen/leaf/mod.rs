@@ -6,6 +6,7 @@
 pub mod body;
 mod columns;
 pub mod contract;
+pub mod factors;
 pub mod math;
 mod memory;
 pub mod rows;
@@ -24,8 +25,10 @@ pub enum LeafKey {
     Tile(contract::TileKey),
     /// A strip, or several in a row loop.
     Strip(strip::StripKey),
-    /// Rows laid out for tiles.
+    /// Rows of bytes laid out for tiles.
     Rows(rows::RowsKey),
+    /// Rows of `f32` laid out for tile registers.
+    Factors(factors::FactorsKey),
 }
 
 impl LeafKey {
@@ -38,6 +41,7 @@ impl LeafKey {
             }
             LeafKey::Strip(key) => format!("strip_{}", key.phases.len()),
             LeafKey::Rows(key) => format!("rows_{}", key.levels),
+            LeafKey::Factors(key) => format!("factors_{}", key.levels),
         }
     }
 
@@ -47,6 +51,7 @@ impl LeafKey {
             LeafKey::Tile(key) => contract::emit(key, isa.shape()),
             LeafKey::Strip(key) => strip::emit(key, isa.shape()),
             LeafKey::Rows(key) => rows::emit(key, isa.shape()),
+            LeafKey::Factors(key) => factors::emit(key, isa.shape()),
         }
     }
 
@@ -56,6 +61,7 @@ impl LeafKey {
             LeafKey::Tile(key) => key.slots(),
             LeafKey::Strip(key) => key.slots(),
             LeafKey::Rows(key) => key.slots(),
+            LeafKey::Factors(key) => key.slots(),
         }
     }
 }

@@ -308,14 +308,15 @@ fn call(
     let before = f.builder.ins().imul(high_first, rows.rows);
     let signature = f.unit.signature(&[types::I64], &[]);
     let signature = f.builder.import_signature(signature);
-    let high = Tiles { first_row: before, count: (high_first, high_end), leaf: at.leaves[0] };
+    let high =
+        Tiles { first_row: before, rows: rows.rows, count: (high_first, high_end), leaf: at.leaves[0] };
     tiles(f, plan, &key, &args, signature, &high)?;
     let high_rows = f.builder.ins().imul(rows.high, rows.rows);
     let low_rows = f.builder.ins().iadd_imm_s(rows.rows, -1);
     let skipped = f.builder.ins().isub(low_first, rows.high);
     let skipped = f.builder.ins().imul(skipped, low_rows);
     let before = f.builder.ins().iadd(high_rows, skipped);
-    let low = Tiles { first_row: before, count: (low_first, low_end), leaf: at.leaves[1] };
+    let low = Tiles { first_row: before, rows: low_rows, count: (low_first, low_end), leaf: at.leaves[1] };
     tiles(f, plan, &key, &args, signature, &low)
 }
 
@@ -334,6 +335,8 @@ fn take(f: &mut FuncCtx, plan: &Plan, args: &mut Args, inner: i64, (from, count)
 /// A run of tiles of one height.
 struct Tiles {
     first_row: Value,
+    /// Of each.
+    rows: Value,
     count: (Value, Value),
     leaf: Value,
 }
@@ -356,6 +359,9 @@ fn tiles(
     let mut args = args.clone();
     let count = f.builder.ins().isub(end, first);
     args.set(TileKey::TILES, count);
+    if key.product.is_matrix() {
+        args.set(TileKey::TILE_ROWS, tiles.rows);
+    }
     move_by(f, &mut args, TileKey::A, TileKey::A_ROW, tiles.first_row);
     for idx in 0..plan.streams.len() as u32 {
         let slot = key.stream(idx);

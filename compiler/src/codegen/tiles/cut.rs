@@ -4,9 +4,9 @@ use super::{plan::Plan, product};
 use crate::{
     codegen::{
         function::FuncCtx,
-        leaf::contract::{PANEL, Part, wide_vectors},
+        leaf::contract::{MATRIX_ROWS, PANEL, Part, matrix_columns, wide_vectors},
     },
-    error::Result,
+    error::{Error, Result},
 };
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, condcodes::IntCC, types};
 use cranelift_module::FuncId;
@@ -66,6 +66,77 @@ pub(super) fn pick(
     part: Part,
 ) -> Result<Cut> {
     let columns = f.builder.ins().isub(end, first);
+    let (wide, leaves) = match plan.product().is_matrix() {
+        true => of_registers(f, facts, plan, rows)?,
+        false => by_height(f, facts, plan, rows, part)?,
+    };
+    let n_wide = f.builder.ins().udiv(columns, wide);
+    let used = f.builder.ins().imul(n_wide, wide);
+    let rest = f.builder.ins().isub(columns, used);
+    let narrow = f.builder.ins().ushr_imm_u(rest, i64::from(PANEL.trailing_zeros()));
+    let n_whole = f.builder.ins().iadd(n_wide, narrow);
+    let padded = f.builder.ins().iadd_imm_s(rest, PANEL as i64 - 1);
+    let all = f.builder.ins().ushr_imm_u(padded, i64::from(PANEL.trailing_zeros()));
+    let n_tiles = f.builder.ins().iadd(n_wide, all);
+    Ok(Cut { wide, n_wide, n_whole, n_tiles, leaves })
+}
+
+/// The columns of a wide tile and the leaves, see [`Cut`], on tile registers: a leaf takes any number of rows up to those of
+/// one register or of two.
+fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Result<(Value, [Value; 6])> {
+    let m = &plan.contract.m.last().expect("checked in plan").extent;
+    let n = &plan.contract.n.extent;
+    let (few, lanes) = (MATRIX_ROWS / 2, plan.shape.lanes);
+    let low = f.builder.ins().iadd_imm_s(rows.rows, -1);
+    let heights = [rows.rows, low]
+        .map(|height| f.builder.ins().icmp_imm_s(IntCC::SignedLessThanOrEqual, height, few as i64));
+    let is_small = upper(facts, m).is_some_and(|hi| hi <= few as i64);
+    let widths = [few, MATRIX_ROWS].map(|rows| {
+        let mut wide = matrix_columns(rows);
+        // A tile wider than all columns is never called.
+        while wide > PANEL && upper(facts, n).is_some_and(|n| n < wide as i64) {
+            wide /= 2;
+        }
+        wide
+    });
+    let masked = !facts.divides(&Dim::from(PANEL), n).is_yes();
+    let mut leaves = Vec::new();
+    // Low tiles stand beside high ones, and so are as wide.
+    for (columns, tail) in [(None, false), (Some(PANEL), false), (Some(PANEL), true)] {
+        if tail && !masked {
+            let none = f.int(0);
+            leaves.extend([none; 2]);
+            continue;
+        }
+        let leaf = |f: &mut FuncCtx, rows: usize, columns: usize| -> Result<Value> {
+            let leaf = f.unit.leaf(plan.key(rows, columns / lanes, tail, Part::Whole))?;
+            Ok(function_address(f, leaf))
+        };
+        let small = leaf(f, few, columns.unwrap_or(widths[0]))?;
+        if is_small {
+            leaves.extend([small; 2]);
+            continue;
+        }
+        let large = leaf(f, MATRIX_ROWS, columns.unwrap_or(widths[1]))?;
+        let beside = leaf(f, few, columns.unwrap_or(widths[1]))?;
+        let low = f.builder.ins().select(heights[1], beside, large);
+        leaves.push(f.builder.ins().select(heights[0], small, large));
+        leaves.push(f.builder.ins().select(heights[0], small, low));
+    }
+    let [small, large] = widths.map(|wide| f.int(wide as i64));
+    let wide = if is_small { small } else { f.builder.ins().select(heights[0], small, large) };
+    let leaves = leaves.try_into().map_err(|_| Error::internal("six leaves"))?;
+    Ok((wide, leaves))
+}
+
+/// The columns of a wide tile and the leaves, see [`Cut`], on vectors: a leaf for each height.
+fn by_height(
+    f: &mut FuncCtx,
+    facts: &Facts,
+    plan: &Plan,
+    rows: &Rows,
+    part: Part,
+) -> Result<(Value, [Value; 6])> {
     let m = &plan.contract.m.last().expect("checked in plan").extent;
     let n = &plan.contract.n.extent;
     let masked = !facts.divides(&Dim::from(PANEL), n).is_yes();
@@ -100,17 +171,7 @@ pub(super) fn pick(
     }
     f.builder.switch_to_block(merge);
     f.builder.seal_block(merge);
-    let wide = params[0];
-    let n_wide = f.builder.ins().udiv(columns, wide);
-    let used = f.builder.ins().imul(n_wide, wide);
-    let rest = f.builder.ins().isub(columns, used);
-    let narrow = f.builder.ins().ushr_imm_u(rest, i64::from(PANEL.trailing_zeros()));
-    let n_whole = f.builder.ins().iadd(n_wide, narrow);
-    let padded = f.builder.ins().iadd_imm_s(rest, PANEL as i64 - 1);
-    let all = f.builder.ins().ushr_imm_u(padded, i64::from(PANEL.trailing_zeros()));
-    let n_tiles = f.builder.ins().iadd(n_wide, all);
-    let leaves = [params[1], params[2], params[3], params[4], params[5], params[6]];
-    Ok(Cut { wide, n_wide, n_whole, n_tiles, leaves })
+    Ok((params[0], [params[1], params[2], params[3], params[4], params[5], params[6]]))
 }
 
 /// Tiles of rows from which on a reduction is cut: with fewer, B is hardly read twice.

@@ -1,9 +1,11 @@
-//! Contractions of bytes: their left factor is laid out anew a block of rows at a time, their right one when compiling.
+//! Contractions of bytes, and of bf16 on tile registers: their left factor is laid out anew a block of rows at a time,
+//! their right one when compiling.
 //!
 //! Tiles multiply 32-bit elements. For bytes, an element is a group of neighbours along the reduction: a pair of 16-bit
 //! integers, whose products add up in 32 bits without loss, or four bytes where the ISA multiplies these. Rows of the left
 //! factor are copied into room that the contraction has for it, dense, whatever nest of loops the reduction was; the
-//! packed columns of the right factor become groups with zeros where the last group has no more numbers.
+//! packed columns of the right factor become groups with zeros where the last group has no more numbers. On tile registers an
+//! element is a pair of bf16, and a row of so many as a register has is the least that is multiplied.
 
 use super::{cut::Rows, plan::Plan};
 use crate::{
@@ -13,13 +15,15 @@ use crate::{
         leaf::{
             LeafKey,
             contract::{PANEL, Product},
+            factors::FactorsKey,
             rows::RowsKey,
         },
         unit::Unit,
-        vector::code::Narrow,
+        vector::code::{Narrow, TILE_ROW_BYTES, TILE_ROWS},
     },
     error::{Error, Result},
     kernel::{BufferId, Contract, Rhs, Space},
+    scalar::{Precision, precision},
     tensor::Tensor,
 };
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -40,13 +44,44 @@ pub(super) struct Layout {
     /// Numbers of a row.
     depth: i64,
     right: BufferId,
-    from: Narrow,
+    from: Numbers,
 }
+
+/// What the left factor's numbers are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Numbers {
+    Narrow(Narrow),
+    F32,
+}
+
+impl Numbers {
+    /// Of one.
+    fn bytes(self) -> i64 {
+        match self {
+            Numbers::Narrow(narrow) => narrow.bytes() as i64,
+            Numbers::F32 => 4,
+        }
+    }
+}
+
+/// Bf16 of a tile register's row.
+const ROW_PAIRS: i64 = (TILE_ROW_BYTES / 2) as i64;
 
 /// Whether an integer contraction can be laid out, and how.
 pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
     let dtype = |buffer: BufferId| f.unit.program.buffers[buffer].dtype;
     let Rhs::Panels { buffer, width, .. } = contract.rhs else { return None };
+    let depth = || contract.k.iter().map(|axis| axis.extent.as_i64()).product::<Option<i64>>();
+    let on_tiles = f.unit.vector_isa().shape().tiles && f.unit.program.on_tiles(contract);
+    if on_tiles && contract.dtype == DType::F32 {
+        let (depth, room) = (depth()?, contract.room?);
+        let row_elems = (depth + ROW_PAIRS - 1) / ROW_PAIRS * ROW_PAIRS;
+        let (product, row_elems) = match contract.precision {
+            Precision::Bf16x3 => (Product::Bf16x3, row_elems),
+            Precision::Bf16 | Precision::F32 => (Product::Bf16, row_elems / 2),
+        };
+        return Some(Layout { product, room, row_elems, depth, right: buffer, from: Numbers::F32 });
+    }
     let from = match dtype(contract.lhs.buffer) {
         DType::U8 => Narrow::U8,
         DType::I8 => Narrow::I8,
@@ -60,21 +95,26 @@ pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
         Narrow::I16 => contract.lhs.buffer,
         Narrow::U8 | Narrow::I8 => contract.room?,
     };
-    let depth: i64 = contract.k.iter().map(|axis| axis.extent.as_i64()).product::<Option<_>>()?;
-    let product = match f.unit.vector_isa().shape().quads && dtype(buffer) == DType::I8 && from != Narrow::I16
-    {
-        true => Product::Quads,
-        false => Product::Pairs,
+    let depth = depth()?;
+    let quads = f.unit.vector_isa().shape().quads && dtype(buffer) == DType::I8 && from != Narrow::I16;
+    let product = match (on_tiles, quads) {
+        (true, _) => Product::Bytes,
+        (false, true) => Product::Quads,
+        (false, false) => Product::Pairs,
     };
-    Some(Layout { product, room, row_elems: groups(product, depth), depth, right: buffer, from })
+    let row_elems = match product {
+        Product::Bytes => (groups(product, depth) + LINE_ELEMS - 1) / LINE_ELEMS * LINE_ELEMS,
+        _ => groups(product, depth),
+    };
+    Some(Layout { product, room, row_elems, depth, right: buffer, from: Numbers::Narrow(from) })
 }
 
 /// Elements for so many numbers.
 fn groups(product: Product, depth: i64) -> i64 {
     let group = match product {
         Product::Floats => 1,
-        Product::Pairs => 2,
-        Product::Quads => 4,
+        Product::Pairs | Product::Bf16x3 | Product::Bf16 => 2,
+        Product::Quads | Product::Bytes => 4,
     };
     (depth + group - 1) / group
 }
@@ -84,8 +124,9 @@ impl Layout {
     /// cut off.
     pub(super) fn reads(&self, (extent, step, _): &(Dim, Dim, Dim)) -> bool {
         let group = match (self.product, self.from) {
-            (Product::Quads, Narrow::U8) => 4,
-            (Product::Pairs, Narrow::I16) => 2,
+            (Product::Quads, Numbers::Narrow(Narrow::U8)) => 4,
+            (Product::Bytes, Numbers::Narrow(Narrow::U8)) => TILE_ROW_BYTES as i64,
+            (Product::Pairs, Numbers::Narrow(Narrow::I16)) => 2,
             _ => return false,
         };
         step.as_i64() == Some(1) && extent.as_i64().is_some_and(|extent| extent % group == 0)
@@ -93,23 +134,38 @@ impl Layout {
 
     /// Whether rows must be as they lie, since nothing lays them out.
     pub(super) fn is_ready(&self) -> bool {
-        self.from == Narrow::I16
+        self.from == Numbers::Narrow(Narrow::I16)
     }
 
     /// Bytes of a number of the left factor.
     pub(super) fn number_bytes(&self) -> i64 {
-        self.from.bytes() as i64
+        self.from.bytes()
     }
 
-    /// Elements for so many numbers of a row.
+    /// Elements for so many numbers of a row; rows of tile registers where these multiply.
     pub(super) fn grouped(&self, extent: &Dim) -> Dim {
-        extent.as_i64().map_or_else(Dim::zero, |extent| groups(self.product, extent).into())
+        let of = |extent: i64| match self.product {
+            Product::Bytes => extent / TILE_ROW_BYTES as i64,
+            product => groups(product, extent),
+        };
+        extent.as_i64().map_or_else(Dim::zero, |extent| of(extent).into())
     }
 
     /// A left factor that is to be laid out.
     pub(super) fn left(&self, stream: Stream, levels: Vec<(Dim, Dim)>) -> Left {
-        let (quads, step_elems) = (self.product == Product::Quads, self.step_elems());
-        Left { room: self.room, step_elems, from: self.from, quads, stream, levels }
+        let (step_elems, plane_bytes) = (self.step_elems(), self.plane_bytes());
+        let (room, product, from) = (self.room, self.product, self.from);
+        Left { room, step_elems, plane_bytes, from, product, stream, levels }
+    }
+
+    /// Bytes of the high bf16 of a row, behind which low ones are.
+    pub(super) fn plane_bytes(&self) -> i64 {
+        if self.product == Product::Bf16x3 { 2 * self.row_elems } else { 4 * self.row_elems }
+    }
+
+    /// Rows of tile registers that a row is.
+    pub(super) fn blocks(&self) -> i64 {
+        self.plane_bytes() / TILE_ROW_BYTES as i64
     }
 
     /// Elements from one laid out row to the next: an odd number of cache lines, so that the rows of a tile don't compete
@@ -122,7 +178,7 @@ impl Layout {
     /// The origin of the right factor's panels in elements, given the constant's, and elements of a panel.
     pub(super) fn panels(&self, base: &Dim) -> (Dim, i64) {
         // Panels of bytes begin with a row of sums.
-        let rows = self.row_elems + i64::from(self.product == Product::Quads);
+        let rows = self.row_elems + i64::from(matches!(self.product, Product::Quads | Product::Bytes));
         (base.floor_div(self.depth) * rows, rows * PANEL as i64)
     }
 
@@ -133,11 +189,18 @@ impl Layout {
             return Err(Error::internal("panels that are no constant"));
         };
         match (self.product, self.from) {
-            (Product::Quads, Narrow::U8) => {
-                unit.constant_as(&format!("const_{buffer}_quads"), || quads(tensor, depth, 0))
+            (Product::Bf16x3, _) => {
+                unit.constant_as(&format!("const_{buffer}_bf16x3"), || bf16(tensor, depth, true))
             }
-            (Product::Quads, Narrow::I8 | Narrow::I16) => {
-                unit.constant_as(&format!("const_{buffer}_shifted"), || quads(tensor, depth, 128))
+            (Product::Bf16, _) => {
+                unit.constant_as(&format!("const_{buffer}_bf16"), || bf16(tensor, depth, false))
+            }
+            (Product::Quads | Product::Bytes, from) => {
+                let rows = self.row_elems as usize;
+                let (shift, kind) =
+                    if from == Numbers::Narrow(Narrow::U8) { (0, "quads") } else { (128, "shifted") };
+                let name = format!("const_{buffer}_{kind}_{rows}");
+                unit.constant_as(&name, || quads(tensor, depth, rows, shift))
             }
             _ => unit.constant_as(&format!("const_{buffer}_pairs"), || pairs(tensor, depth)),
         }
@@ -172,8 +235,8 @@ fn pairs(tensor: &Tensor, depth: usize) -> Vec<u8> {
 }
 
 /// Panels of numbers as panels of four bytes, each behind a row that takes off again what adding `shift` to each number
-/// of the left factor adds.
-fn quads(tensor: &Tensor, depth: usize, shift: i32) -> Vec<u8> {
+/// of the left factor adds; `rows` rows follow, the last ones zero.
+fn quads(tensor: &Tensor, depth: usize, rows: usize, shift: i32) -> Vec<u8> {
     let all = numbers(tensor);
     let mut bytes = Vec::with_capacity(all.len() + 8 * all.len() / depth.max(1));
     for panel in all.chunks_exact((depth * PANEL).max(1)) {
@@ -182,9 +245,36 @@ fn quads(tensor: &Tensor, depth: usize, shift: i32) -> Vec<u8> {
             let sum: i32 = (0..depth).map(|k| i32::from(number(k, column))).sum();
             bytes.extend(sum.wrapping_mul(-shift).to_le_bytes());
         }
-        for first in (0..depth).step_by(4) {
+        for first in (0..4 * rows).step_by(4) {
             for column in 0..PANEL {
                 bytes.extend((first..first + 4).map(|k| number(k, column) as u8));
+            }
+        }
+    }
+    bytes
+}
+
+/// Panels of `f32` as panels for tile registers: for each row of a register along the reduction 16 rows of pairs of high
+/// bf16, a pair for each column, and then, with `low`, as many of low ones.
+fn bf16(tensor: &Tensor, depth: usize, low: bool) -> Vec<u8> {
+    let numbers: Vec<f32> = tensor
+        .bytes()
+        .chunks_exact(4)
+        .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+        .collect();
+    let mut bytes =
+        Vec::with_capacity(4 * numbers.len() + 128 * PANEL * numbers.len() / (depth * PANEL).max(1));
+    for panel in numbers.chunks_exact((depth * PANEL).max(1)) {
+        let number = |k: usize, column: usize| panel.get(k * PANEL + column).copied().unwrap_or(0.0);
+        for first in (0..depth).step_by(2 * TILE_ROWS) {
+            for part in [precision::high, precision::low].into_iter().take(1 + usize::from(low)) {
+                for pair in 0..TILE_ROWS {
+                    for column in 0..PANEL {
+                        let both =
+                            [0, 1].map(|of| part(number(first + 2 * pair + of, column)).to_bits() >> 16);
+                        bytes.extend(both.iter().flat_map(|bits| (*bits as u16).to_le_bytes()));
+                    }
+                }
             }
         }
     }
@@ -195,8 +285,9 @@ fn quads(tensor: &Tensor, depth: usize, shift: i32) -> Vec<u8> {
 pub(super) struct Left {
     room: BufferId,
     step_elems: i64,
-    from: Narrow,
-    quads: bool,
+    plane_bytes: i64,
+    from: Numbers,
+    product: Product,
     stream: Stream,
     /// Extents of the reduction's loops and what the factor moves by, innermost first.
     levels: Vec<(Dim, Dim)>,
@@ -240,7 +331,7 @@ impl Left {
         let (first, end) = (before(f, first), before(f, end));
         let count = f.builder.ins().isub(end, first);
         let from = f.address(&self.stream.origin)?;
-        let step = f.dim(&self.stream.row)?;
+        let step = f.dim(&(&self.stream.row * self.from.bytes()))?;
         let skipped = f.builder.ins().imul(first, step);
         let from = f.builder.ins().iadd(from, skipped);
         let zero = f.int(0);
@@ -263,21 +354,37 @@ impl Left {
     fn lay(&self, f: &mut FuncCtx, from: Value, distance: Value, count: Value) -> Result<()> {
         let dense = self.levels[0].1.as_i64() == Some(1);
         let levels = self.levels.len() as u8;
-        let key = RowsKey { from: self.from, quads: self.quads, dense, levels };
+        let number_bytes = self.from.bytes();
+        let key = match self.from {
+            Numbers::Narrow(from) => {
+                let quads = matches!(self.product, Product::Quads | Product::Bytes);
+                LeafKey::Rows(RowsKey { from, quads, dense, levels })
+            }
+            Numbers::F32 => {
+                let low = self.product == Product::Bf16x3;
+                LeafKey::Factors(FactorsKey { low, dense, levels })
+            }
+        };
         let mut args = Args::new(key.slots());
         args.set(RowsKey::FROM, from);
-        args.set(RowsKey::FROM_ROW, f.dim(&self.stream.row)?);
+        args.set(RowsKey::FROM_ROW, f.dim(&(&self.stream.row * number_bytes))?);
         let room = f.address(&crate::kernel::Access { buffer: self.room, at: Dim::zero() })?;
         args.set(RowsKey::TO, f.builder.ins().iadd(room, distance));
         args.set(RowsKey::TO_ROW, f.int(self.step_bytes()));
         args.set(RowsKey::ROWS, count);
+        if self.from == Numbers::F32 {
+            args.set(FactorsKey::PLANE, f.int(self.plane_bytes));
+        }
         for (level, (extent, step)) in self.levels.iter().enumerate() {
-            let slot = RowsKey::level(level as u8);
+            let slot = match &key {
+                LeafKey::Factors(_) => FactorsKey::level(level as u8),
+                _ => RowsKey::level(level as u8),
+            };
             args.set(slot, f.dim(extent)?);
-            args.set(slot + 1, f.dim(step)?);
+            args.set(slot + 1, f.dim(&(step * number_bytes))?);
         }
         let block = args.place(f);
-        let leaf = f.unit.leaf(LeafKey::Rows(key))?;
+        let leaf = f.unit.leaf(key)?;
         f.call(leaf, &[block]);
         Ok(())
     }

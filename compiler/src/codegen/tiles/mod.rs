@@ -26,9 +26,8 @@ mod plan;
 use super::{
     function::FuncCtx,
     lanes,
-    leaf::contract::{PANEL, Part, max_rows},
+    leaf::contract::{MATRIX_ROWS, PANEL, Part, max_rows},
     split::{self, way},
-    vector::VectorIsa,
 };
 use crate::{
     error::Result,
@@ -75,9 +74,9 @@ fn column_step(facts: &Facts, contract: &Contract) -> i64 {
 }
 
 /// Row units that can be divided among threads: tiles where there is one row axis, else the outer axes' iterations.
-fn row_units(isa: &dyn VectorIsa, contract: &Contract) -> Dim {
+fn row_units(f: &FuncCtx, contract: &Contract) -> Dim {
     match contract.m.split_last() {
-        Some((last, [])) => last.extent.ceil_div(tallest(isa, contract) as i64),
+        Some((last, [])) => last.extent.ceil_div(tallest(f, contract) as i64),
         Some((_, outer)) => product(outer),
         None => Dim::one(),
     }
@@ -87,7 +86,11 @@ fn row_units(isa: &dyn VectorIsa, contract: &Contract) -> Dim {
 /// each is multiplied by at once. Rows at a distance of a page, or of half a page, compete for the same lines of it.
 ///
 /// The driver and the kernel must agree on it, so it depends on nothing that is known only where it is asked for.
-fn tallest(isa: &dyn VectorIsa, contract: &Contract) -> usize {
+fn tallest(f: &FuncCtx, contract: &Contract) -> usize {
+    let isa = f.unit.vector_isa();
+    if isa.shape().tiles && f.unit.program.on_tiles(contract) {
+        return MATRIX_ROWS;
+    }
     let facts = Facts::default();
     let most = max_rows(isa.shape());
     // The left factor of other types is laid out anew.
@@ -111,7 +114,7 @@ fn product(axes: &[Axis]) -> Dim {
 pub(super) fn ways(f: &mut FuncCtx, contract: &Contract, threads: Value) -> Result<(Value, Value)> {
     let step = column_step(f.facts(), contract);
     let columns = f.dim(&contract.n.extent.ceil_div(step))?;
-    let rows = row_units(f.unit.vector_isa(), contract);
+    let rows = row_units(f, contract);
     let rows = f.dim(&rows)?;
     // Of A and B, each thread reads the whole of one and a part of the other: let that be the larger one.
     let (height, width) = (f.dim(&product(&contract.m))?, f.dim(&contract.n.extent)?);

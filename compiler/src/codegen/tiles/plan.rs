@@ -132,13 +132,15 @@ pub(super) fn plan<'a>(
         variables: Vec::new(),
         inner: Vec::new(),
         wide: Vec::new(),
-        sum: Some(if layout.is_some() { Ty::I32 } else { Ty::F32 }),
+        sum: Some(if contract.dtype == DType::F32 { Ty::F32 } else { Ty::I32 }),
     };
     let epilogue = binding.body(&contract.epilogue, Some(&contract.n.var))?;
     if !binding.variables.is_empty() || levels.len() > 4 {
         return None;
     }
-    let is_direct = layout.as_ref().is_some_and(|layout| layout.reads(&levels[0]));
+    // Tile registers take one run of a row.
+    let runs = |layout: &Layout| !layout.product.is_matrix() || levels.len() == 1;
+    let is_direct = layout.as_ref().is_some_and(|layout| runs(layout) && layout.reads(&levels[0]));
     let (lhs, levels, left) = match &layout {
         Some(layout) if !is_direct && layout.is_ready() => return None,
         Some(layout) if is_direct => {
@@ -154,7 +156,7 @@ pub(super) fn plan<'a>(
         return None;
     }
     let isa = f.unit.vector_isa();
-    let (shape, tallest) = (isa.shape(), super::tallest(isa, contract));
+    let (shape, tallest) = (isa.shape(), super::tallest(f, contract));
     let block_bytes = isa.caches().l2_bytes * BLOCK_PART.0 / BLOCK_PART.1;
     let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
     let has = |least: i64| (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= least);
@@ -193,7 +195,7 @@ fn laid_out(
     stream: Stream,
     levels: Vec<(Dim, Dim, Dim)>,
 ) -> (Stream, Vec<(Dim, Dim, Dim)>, Option<Left>) {
-    let row = Dim::from(layout.row_elems);
+    let row = Dim::from(if layout.product.is_matrix() { layout.blocks() } else { layout.row_elems });
     let origin = Access { buffer: layout.room, at: Dim::zero() };
     let lhs = Stream { origin, row: layout.step_elems().into(), column: Dim::zero() };
     let levels = levels.into_iter().map(|(extent, step, _)| (extent, step)).collect();
@@ -339,6 +341,9 @@ impl Plan<'_> {
         args.set(TileKey::A_ROW, f.dim(&(&self.lhs.row * self.a_bytes))?);
         args.set(TileKey::A_K, f.dim(&(&self.levels[0].1 * 4))?);
         args.set(TileKey::B_K, f.dim(&(&self.rhs_stream.row * 4))?);
+        if let Some(layout) = self.layout.as_ref().filter(|layout| layout.product.is_matrix()) {
+            args.set(TileKey::PLANE, f.int(layout.plane_bytes()));
+        }
         args.set(TileKey::B_COLUMN, f.dim(&(&self.rhs_stream.column * 4))?);
         for (level, (extent, a, b)) in self.levels.iter().enumerate() {
             let slot = TileKey::level(level as u8);

@@ -1,7 +1,8 @@
 //! Writes leaf code: one method a step, results in fresh registers unless a method's name says `set`.
 
 use super::code::{
-    Code, Cond, Int, IntOp, Mask, MaskOp, Mem, Narrow, Op1, Op2, Operand, ShiftOp, Step, Vector, Width,
+    Code, Cond, Int, IntOp, Mask, MaskOp, Mem, Narrow, Op1, Op2, Operand, ShiftOp, Step, Tile, TileProduct,
+    Vector, Width,
 };
 use crate::scalar::CompareOp;
 use std::collections::HashMap;
@@ -17,6 +18,8 @@ pub struct Shape {
     pub fma: bool,
     /// There is [`Step::DotQuads`].
     pub quads: bool,
+    /// There are tile registers.
+    pub tiles: bool,
 }
 
 /// Records code.
@@ -398,6 +401,36 @@ impl Builder {
         let dst = self.mask();
         self.push(Step::CompareInt(op, dst, a, b));
         dst
+    }
+
+    /// Says how large tile registers are.
+    pub fn tile_config(&mut self, mem: impl Into<Mem>) {
+        self.push(Step::TileConfig(mem.into()));
+    }
+
+    /// Ends the use of tile registers.
+    pub fn tile_release(&mut self) {
+        self.push(Step::TileRelease);
+    }
+
+    /// Zeros a tile register.
+    pub fn tile_zero(&mut self, tile: Tile) {
+        self.push(Step::TileZero(tile));
+    }
+
+    /// Rows that begin at `first` and are `stride` bytes apart.
+    pub fn tile_load(&mut self, tile: Tile, first: impl Into<Mem>, stride: Int) {
+        self.push(Step::TileLoad(tile, Mem { index: Some((stride, 1)), ..first.into() }));
+    }
+
+    /// Rows to where `first` begins, `stride` bytes apart.
+    pub fn tile_store(&mut self, first: impl Into<Mem>, stride: Int, tile: Tile) {
+        self.push(Step::TileStore(Mem { index: Some((stride, 1)), ..first.into() }, tile));
+    }
+
+    /// `sum += a * b`.
+    pub fn tile_dot(&mut self, product: TileProduct, sum: Tile, a: Tile, b: Tile) {
+        self.push(Step::TileDot(product, sum, a, b));
     }
 
     /// Combines masks.

@@ -93,6 +93,33 @@ impl Narrow {
     }
 }
 
+/// What a product of tile registers multiplies: 32-bit elements of rows of one with those of the other, which holds 16
+/// of them for each of its 16 columns, one below the other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TileProduct {
+    /// Elements are pairs of bf16. Over the elements of a row the products of the first of each pair add up, and those of
+    /// the second, each step rounded once to `f32`; then both, then the sum that was there. Denormals are zeros.
+    Bf16,
+    /// Elements are four bytes, those of the left without a sign, those of the right with one; sums are integers.
+    Bytes,
+}
+
+/// A tile register: up to 16 rows of 64 bytes.
+pub type Tile = u8;
+
+/// Number of tile registers.
+pub const TILES: usize = 8;
+
+/// Most rows of a tile register, and 32-bit elements of one.
+pub const TILE_ROWS: usize = 16;
+
+/// Bytes of a tile register's row.
+pub const TILE_ROW_BYTES: usize = 64;
+
+/// Bytes of what [`Step::TileConfig`] reads, and where in it the bytes of rows, two for each register, and the numbers of
+/// rows, one for each, begin. Byte 0 is 1, all others are zero.
+pub const TILE_CONFIG: (usize, usize, usize) = (64, 16, 48);
+
 /// Lane by lane arithmetic on two vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Op2 {
@@ -264,6 +291,18 @@ pub enum Step {
     MaskFirst(Mask, Int, Vector),
     /// `a` where the mask holds, else `b`.
     Select(Vector, Mask, Vector, Vector),
+    /// Says how large tile registers are, see [`TILE_CONFIG`]; before it none is touched.
+    TileConfig(Mem),
+    /// Tile registers are not touched any more.
+    TileRelease,
+    /// Zeros in all rows.
+    TileZero(Tile),
+    /// Rows from memory, as far apart as the index register says, whose scale is 1.
+    TileLoad(Tile, Mem),
+    /// Rows to memory, as far apart as the index register says, whose scale is 1.
+    TileStore(Mem, Tile),
+    /// The first register plus the product of the others, three different ones.
+    TileDot(TileProduct, Tile, Tile, Tile),
     /// Start of a loop that runs at least once.
     Loop,
     /// Its end: once more if the condition holds.

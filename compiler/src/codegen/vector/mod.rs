@@ -42,6 +42,7 @@ pub fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
         Level::X86V3 => Box::new(X86::AVX2),
         Level::X86V4 => Box::new(X86::AVX512),
         Level::X86V4Vnni => Box::new(X86::AVX512_VNNI),
+        Level::X86V4Amx => Box::new(X86::AVX512_AMX),
         Level::X86V2 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => Box::new(Portable::new(isa)),
     }
 }

@@ -109,14 +109,15 @@ impl<'o> Image<'o> {
                 continue;
             }
             let known = elf::SHF_ALLOC.0 | elf::SHF_EXECINSTR.0 | elf::SHF_WRITE.0;
-            if sh_flags & !known != 0 || sh_type != elf::SHT_PROGBITS.0 {
+            let is_init = sh_type == elf::SHT_INIT_ARRAY.0;
+            if sh_flags & !known != 0 || sh_type != elf::SHT_PROGBITS.0 && !is_init {
                 return Ok(None);
             }
             let name = section.name().map_err(broken)?.to_string();
             let kind = match (has(elf::SHF_EXECINSTR.0), has(elf::SHF_WRITE.0)) {
                 (true, _) => Kind::Code,
                 (_, false) => Kind::Constant,
-                _ if name.starts_with(".data.rel.ro") => Kind::Relocated,
+                _ if is_init || name.starts_with(".data.rel.ro") => Kind::Relocated,
                 _ => Kind::Data,
             };
             numbers.insert(section.index(), parts.len());

@@ -2,7 +2,10 @@
 //!
 //! They are added with their sizes before anything has an address, and filled in when everything has.
 
-use super::image::{Image, Kind, Part, Symbol};
+use super::{
+    super::object::INIT_ARRAY,
+    image::{Image, Kind, Part, Symbol},
+};
 use object::elf;
 use std::borrow::Cow;
 
@@ -143,7 +146,7 @@ fn dynamic(image: &Image<'_>) -> Bytes {
         let part = image.parts.iter().find(|part| part.name == name);
         part.map_or((0, 0), |part| (part.address, part.bytes.len() as u64))
     };
-    let (names, absolutes) = (table(EXPORT_NAMES), table(ABSOLUTES));
+    let (names, absolutes, init) = (table(EXPORT_NAMES), table(ABSOLUTES), table(INIT_ARRAY));
     let mut bytes = Bytes::default();
     for (tag, value) in [
         (elf::DT_HASH.0, table(HASH).0),
@@ -155,9 +158,14 @@ fn dynamic(image: &Image<'_>) -> Bytes {
         (elf::DT_RELASZ.0, absolutes.1),
         (elf::DT_RELAENT.0, RELOCATION_BYTES),
         (elf::DT_RELACOUNT.0, absolutes.1 / RELOCATION_BYTES),
+        // Empty where nothing runs when the object is loaded.
+        (elf::DT_INIT_ARRAY.0, init.0),
+        (elf::DT_INIT_ARRAYSZ.0, init.1),
         (elf::DT_NULL.0, 0),
     ] {
-        bytes.u64(tag as u64).u64(value);
+        if init.1 > 0 || !matches!(tag, t if t == elf::DT_INIT_ARRAY.0 || t == elf::DT_INIT_ARRAYSZ.0) {
+            bytes.u64(tag as u64).u64(value);
+        }
     }
     bytes
 }

@@ -3,7 +3,7 @@
 use super::super::{Graph, Label, Op, Value};
 use crate::{
     error::{Error, Result},
-    scalar::ReduceOp,
+    scalar::{Precision, ReduceOp},
 };
 use symshape::Dim;
 use symshape_runtime::DType;
@@ -130,7 +130,8 @@ impl Graph {
         out_labels: &[Label],
     ) -> Result<Value> {
         let [lhs_labels, rhs_labels, out] = [lhs_labels, rhs_labels, out_labels].map(<[Label]>::to_vec);
-        self.push(Op::Contract { lhs: lhs_labels, rhs: rhs_labels, out, dtype }, &[lhs, rhs])
+        let precision = Precision::F32;
+        self.push(Op::Contract { lhs: lhs_labels, rhs: rhs_labels, out, dtype, precision }, &[lhs, rhs])
     }
 
     /// NumPy's `matmul`: the last two axes are matrices, those before broadcast; a vector is a row on the left and a

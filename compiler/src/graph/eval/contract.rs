@@ -7,13 +7,18 @@ use super::{
     Rounding,
     index::{each, strides},
 };
-use crate::{error::Result, graph::Label, scalar::Scalar, tensor::Tensor};
+use crate::{
+    error::Result,
+    graph::Label,
+    scalar::{Precision, Scalar, precision::multiplied},
+    tensor::Tensor,
+};
 use std::collections::BTreeMap;
 use symshape_runtime::DType;
 
 pub(super) fn contract(
     [lhs, rhs, out]: [&[Label]; 3],
-    dtype: DType,
+    (dtype, precision): (DType, Precision),
     operands: &[Tensor],
     shape: &[usize],
     rounding: Rounding,
@@ -22,6 +27,10 @@ pub(super) fn contract(
     let (streamed, copied) = if a.0.elems() < b.0.elems() { (b, a) } else { (a, b) };
     let space = Space::new(streamed, copied, out, shape)?;
     let bytes = match dtype.is_float() {
+        true if precision != Precision::F32 && dtype == DType::F32 => match precision {
+            Precision::Bf16x3 => space.products::<Factors<true>>(streamed.0, copied.0, dtype),
+            Precision::Bf16 | Precision::F32 => space.products::<Factors<false>>(streamed.0, copied.0, dtype),
+        },
         true if rounding == Rounding::Each && dtype != DType::F64 => {
             space.products::<f32>(streamed.0, copied.0, dtype)
         }
@@ -71,6 +80,27 @@ impl Number for f32 {
 
     fn scalar(self, dtype: DType) -> Scalar {
         Scalar::from_f64(dtype, self.into())
+    }
+}
+
+/// An `f32` as its high and low bf16, or its high one alone; of a sum, the high one is all of it.
+#[derive(Clone, Copy, Default)]
+struct Factors<const BOTH: bool>([f64; 2]);
+
+impl<const BOTH: bool> Number for Factors<BOTH> {
+    fn reader(_: DType) -> fn(&Tensor, usize) -> Self {
+        |x, idx| {
+            let precision = if BOTH { Precision::Bf16x3 } else { Precision::Bf16 };
+            Factors(precision.factors(x.get(idx).as_f64() as f32))
+        }
+    }
+
+    fn multiply_add(self, x: Self, y: Self) -> Self {
+        Factors([self.0[0] + multiplied(x.0, y.0), 0.0])
+    }
+
+    fn scalar(self, dtype: DType) -> Scalar {
+        Scalar::from_f64(dtype, self.0[0])
     }
 }
 

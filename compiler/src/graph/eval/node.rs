@@ -37,8 +37,8 @@ pub(super) fn eval(
         Op::Scatter { coords, mode } => scatter(coords, *mode, operands, binding)?,
         Op::Reduce { op, axes } => reduce::reduce(*op, axes, &operands[0], shape, rounding)?,
         Op::ArgReduce { op, axis, last } => reduce::argreduce(*op, *axis, *last, &operands[0], shape)?,
-        Op::Contract { lhs, rhs, out, dtype } => {
-            contract::contract([lhs, rhs, out], *dtype, operands, shape, rounding)?
+        Op::Contract { lhs, rhs, out, dtype, precision } => {
+            contract::contract([lhs, rhs, out], (*dtype, *precision), operands, shape, rounding)?
         }
         Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => {
             return Err(Error::internal("regions are evaluated elsewhere"));

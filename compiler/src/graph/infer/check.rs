@@ -89,7 +89,7 @@ pub(super) fn attributes(graph: &Graph, op: &Op, operands: &[Value]) -> Result<(
             ensure(matches!(op, ReduceOp::Min | ReduceOp::Max), || "argreduce of a sum or product".into())?;
             has_axis(graph, operands[0], *axis)
         }
-        Op::Contract { lhs, rhs, out, dtype } => {
+        Op::Contract { lhs, rhs, out, dtype, .. } => {
             let number = |dtype: DType| dtype.is_float() == dtype_of(0).is_float() && dtype != DType::Bool;
             let fits = [*dtype, dtype_of(0), dtype_of(1)].into_iter().all(number);
             ensure(fits, || format!("contract of {} and {} as {dtype}", dtype_of(0), dtype_of(1)))?;

@@ -327,6 +327,7 @@ impl<'a> Reader<'a> {
 
     fn contract(&mut self) -> Result<Op> {
         let dtype = self.cursor.dtype()?;
+        let precision = self.cursor.precision()?;
         self.cursor.expect("[")?;
         let lhs = self.labels();
         self.cursor.expect(",")?;
@@ -334,7 +335,7 @@ impl<'a> Reader<'a> {
         self.cursor.expect("->")?;
         let out = self.labels();
         self.cursor.expect("]")?;
-        Ok(Op::Contract { lhs, rhs, out, dtype })
+        Ok(Op::Contract { lhs, rhs, out, dtype, precision })
     }
 
     fn labels(&mut self) -> Vec<Label> {

@@ -2,7 +2,7 @@
 
 use crate::{
     graph::{Coord, Graph, Label, Node, Op, ScatterMode, Value},
-    scalar::{Body, Reg, Step},
+    scalar::{Body, Precision, Reg, Step},
     text::{Elems, Name, Quoted, join, write_assumption, write_symbol},
 };
 use std::{
@@ -140,8 +140,12 @@ impl fmt::Display for Head<'_> {
             Op::ArgReduce { op, axis, last } => {
                 write!(f, "argreduce {op}{} axis {axis}", flag(*last, " last"))
             }
-            Op::Contract { lhs, rhs, out, dtype } => {
-                write!(f, "contract {dtype} [{}, {} -> {}]", letters(lhs), letters(rhs), letters(out))
+            Op::Contract { lhs, rhs, out, dtype, precision } => {
+                write!(f, "contract {dtype}")?;
+                if *precision != Precision::F32 {
+                    write!(f, " by {precision}")?;
+                }
+                write!(f, " [{}, {} -> {}]", letters(lhs), letters(rhs), letters(out))
             }
             Op::Sort { axis, descending } => {
                 write!(f, "sort{} axis {axis}", flag(*descending, " descending"))

@@ -1,7 +1,7 @@
 //! Reductions under way.
 
 use crate::scalar::{
-    BinaryOp, ReduceOp, Scalar,
+    BinaryOp, Precision, ReduceOp, Scalar,
     eval::{binary, cast, combine, neutral},
 };
 use symshape_runtime::DType;
@@ -27,8 +27,12 @@ impl Accumulator {
     }
 
     /// Combines the product of two values; each is converted before they are multiplied.
-    pub(super) fn push_product(&mut self, x: Scalar, y: Scalar) {
+    pub(super) fn push_product(&mut self, x: Scalar, y: Scalar, precision: Precision) {
         let wide = self.value.dtype();
+        if precision != Precision::F32 && self.dtype == DType::F32 {
+            let product = precision.product(x.as_f64() as f32, y.as_f64() as f32);
+            return self.push(Scalar::from_f64(wide, product));
+        }
         self.push(binary(BinaryOp::Mul, cast(wide, x), cast(wide, y)));
     }
 

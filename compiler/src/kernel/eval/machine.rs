@@ -264,7 +264,7 @@ impl<'a> Machine<'a> {
             }
         };
         *position += 1;
-        sum.push_product(lhs, rhs);
+        sum.push_product(lhs, rhs, contract.precision);
         Ok(())
     }
 

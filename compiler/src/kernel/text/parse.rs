@@ -328,6 +328,7 @@ impl Reader<'_> {
 
     fn contract(&mut self, locals: &PrimaryMap<Local, DType>) -> Result<Contract> {
         let dtype = self.cursor.dtype()?;
+        let precision = self.cursor.precision()?;
         self.open()?;
         let m = self.axes("row")?;
         let mut columns = self.axes("column")?;
@@ -355,7 +356,7 @@ impl Reader<'_> {
             room = Some(buffer_id(&mut self.cursor, &self.program.buffers)?);
             self.cursor.end_line()?;
         }
-        Ok(Contract { m, n, k, lhs, rhs, dtype, room, epilogue: self.insts(locals)? })
+        Ok(Contract { m, n, k, lhs, rhs, dtype, precision, room, epilogue: self.insts(locals)? })
     }
 
     fn in_line(&mut self, keyword: &str) -> Result<()> {

@@ -5,7 +5,7 @@ use crate::{
         Access, Argument, Axis, Buffer, Check, Code, Contract, Control, Inst, Kernel, Partition, Policies,
         Port, Program, Rhs, Space, Stmt,
     },
-    scalar::Reg,
+    scalar::{Precision, Reg},
     text::{Elems, Name, Quoted, join, write_assumption, write_found, write_symbol},
 };
 use std::fmt::{self, Formatter};
@@ -168,9 +168,12 @@ fn write_stmt(f: &mut Formatter<'_>, stmt: &Stmt, depth: usize) -> fmt::Result {
 }
 
 fn write_contract(f: &mut Formatter<'_>, contract: &Contract, depth: usize) -> fmt::Result {
-    let Contract { m, n, k, lhs, rhs, dtype, room, epilogue } = contract;
+    let Contract { m, n, k, lhs, rhs, dtype, precision, room, epilogue } = contract;
     let inner = Indent(depth + 1);
-    writeln!(f, "{}contract {dtype} {{", Indent(depth))?;
+    match precision {
+        Precision::F32 => writeln!(f, "{}contract {dtype} {{", Indent(depth))?,
+        _ => writeln!(f, "{}contract {dtype} by {precision} {{", Indent(depth))?,
+    }
     m.iter().try_for_each(|axis| writeln!(f, "{inner}row {}", Loop(axis)))?;
     writeln!(f, "{inner}column {}", Loop(n))?;
     k.iter().try_for_each(|axis| writeln!(f, "{inner}sum {}", Loop(axis)))?;

@@ -56,7 +56,7 @@ const MOST_SUM: i64 = i32::MAX as i64;
 const REACH: i64 = 255;
 
 fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
-    let Op::Contract { lhs, rhs, out, dtype } = &node.op else { return Ok(None) };
+    let Op::Contract { lhs, rhs, out, dtype, precision } = &node.op else { return Ok(None) };
     let (dtype, labels) = (*dtype, [lhs, rhs]);
     if dtype != DType::F32 && dtype != DType::I32 {
         return Ok(None);
@@ -71,7 +71,14 @@ fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
             (0..labels[1 - side].len()).filter(|k| !out.contains(&labels[1 - side][*k])).collect();
         let Some(weights) = weights(new, fixed, dtype, &gone)? else { continue };
         let operands = if side == 0 { [real.stored, weights.stored] } else { [weights.stored, real.stored] };
-        let op = Op::Contract { lhs: lhs.clone(), rhs: rhs.clone(), out: out.clone(), dtype: DType::I32 };
+        let (dtype_of_sum, precision) = (DType::I32, *precision);
+        let op = Op::Contract {
+            lhs: lhs.clone(),
+            rhs: rhs.clone(),
+            out: out.clone(),
+            dtype: dtype_of_sum,
+            precision,
+        };
         let sum = new.push(op, &operands)?;
         let factors = Factors { real, weights, gone, labels: labels[1 - side], out };
         let sum = factors.less_zero_point(new, sum)?;

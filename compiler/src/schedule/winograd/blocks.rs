@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     kernel::{Access, Axis, Buffer, BufferId, Code, Contract, Inst, Program, Rhs, Space, Stmt},
-    scalar::Reg,
+    scalar::{Precision, Reg},
 };
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
@@ -302,6 +302,7 @@ impl Writer<'_> {
                 width: self.convolution.panel_width() as u32,
             },
             dtype: if self.convolution.is_whole { DType::I32 } else { DType::F32 },
+            precision: Precision::F32,
             room: None,
             epilogue,
         };

@@ -3,6 +3,7 @@
 use super::form::{Form, TAPS};
 use crate::{
     kernel::{Access, Axis, BufferId, Code, Contract, Inst, Kernel, Program, Rhs, Space, Stmt, walk},
+    scalar::Precision,
     tensor::{Bytes, Tensor},
 };
 use symshape::{Dim, Facts, Symbol};
@@ -45,8 +46,9 @@ impl Convolution {
         let buffers = &program.buffers;
         let types = [buffers[contract.lhs.buffer].dtype, buffers[*buffer].dtype, contract.dtype];
         let is_whole = matches!(types, [DType::U8 | DType::I8, DType::I8, DType::I32]);
-        let wanted =
-            (is_whole || types == [DType::F32; 3]) && kernel.control.is_none() && base.as_i64() == Some(0);
+        // What other bases add to the error would exceed what is promised of other precisions.
+        let is_float = types == [DType::F32; 3] && contract.precision == Precision::F32;
+        let wanted = (is_whole || is_float) && kernel.control.is_none() && base.as_i64() == Some(0);
         if !wanted || !contract.epilogue.insts.iter().all(is_plain) {
             return None;
         }

@@ -68,7 +68,7 @@ impl Target for Npu {
         let known = |value: Value| graph.as_constant(value).is_some();
         shapes
             && match &node.op {
-                Op::Contract { lhs, rhs, out, dtype: DType::F32 } => {
+                Op::Contract { lhs, rhs, out, dtype: DType::F32, .. } => {
                     let plain = lhs[1] == rhs[0] && out[..] == [lhs[0], rhs[1]];
                     plain && lhs[0] != rhs[1] && known(node.operands[1]) && !known(node.operands[0])
                 }

@@ -52,6 +52,12 @@ impl Tile<'_> {
             b.store(Mem::from(place).plus(idx * bytes), *sum);
         }
         let rows = b.imm(i64::from(self.key.rows));
+        self.epilogue_rows(b, place, rows);
+    }
+
+    /// The epilogue of as many rows, whose sums lie at `place`, one behind the other; both registers are used up.
+    pub(super) fn epilogue_rows(&self, b: &mut Builder, place: Int, rows: Int) {
+        let (bytes, vectors) = (4 * b.lanes(), self.key.vectors as usize);
         b.repeat(rows, 1, |b| {
             let row: Vec<Vector> =
                 (0..vectors).map(|vector| b.load(Mem::from(place).plus(vector * bytes))).collect();

@@ -5,6 +5,9 @@ use crate::codegen::leaf::body::Body;
 /// Columns of a panel.
 pub const PANEL: usize = 16;
 
+/// Most rows of a tile on tile registers.
+pub const MATRIX_ROWS: usize = 32;
+
 /// Where B comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rhs {
@@ -26,6 +29,23 @@ pub enum Product {
     /// Four bytes, those of A without a sign, those of B with one: the sum of all products, into 32 bits. Each panel begins
     /// with a row that the sums start from.
     Quads,
+    /// Pairs of bf16 on tile registers, high and low ones.
+    Bf16x3,
+    /// Pairs of bf16 on tile registers.
+    Bf16,
+    /// Four bytes on tile registers, those of A without a sign, those of B with one. Panels begin with a row as those of
+    /// [`Product::Quads`] do.
+    Bytes,
+}
+
+impl Product {
+    /// Whether tile registers multiply.
+    pub fn is_matrix(self) -> bool {
+        match self {
+            Product::Bf16x3 | Product::Bf16 | Product::Bytes => true,
+            Product::Floats | Product::Pairs | Product::Quads => false,
+        }
+    }
 }
 
 /// How an epilogue stream moves along the columns.
@@ -74,7 +94,7 @@ impl Part {
 /// Everything that a tile's code depends on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TileKey {
-    /// Rows of the tile.
+    /// Rows of the tile; on tile registers the most that [`TileKey::TILE_ROWS`] may say, 16 or 32.
     pub rows: u8,
     /// Vectors of columns.
     pub vectors: u8,
@@ -108,10 +128,14 @@ impl TileKey {
     pub const A_ROW: usize = 1;
     /// From `k` to `k` of A, unless dense.
     pub const A_K: usize = 2;
+    /// Rows of a tile on tile registers, which are dense.
+    pub const TILE_ROWS: usize = TileKey::A_K;
     /// B at `k` 0 and the tile's first column.
     pub const B: usize = 3;
     /// From `k` to `k` of B, unless packed.
     pub const B_K: usize = 4;
+    /// From high to low bf16 of A, on tile registers, for which B is packed.
+    pub const PLANE: usize = TileKey::B_K;
     /// From column to column of a scattered B; from panel to panel of a packed one.
     pub const B_COLUMN: usize = 5;
     /// Number of tiles.

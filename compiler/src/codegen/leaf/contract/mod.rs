@@ -14,8 +14,10 @@
 
 mod epilogue;
 mod key;
+mod matrix;
 
-pub use key::{Columns, PANEL, Part, Product, Rhs, TileKey};
+pub use key::{Columns, MATRIX_ROWS, PANEL, Part, Product, Rhs, TileKey};
+pub use matrix::matrix_columns;
 
 use super::{body::Ty, memory};
 use crate::codegen::vector::{
@@ -61,6 +63,9 @@ pub fn wide_vectors(shape: Shape, rows: usize, product: Product) -> usize {
 
 /// The leaf's code on an ISA of this shape.
 pub fn emit(key: &TileKey, shape: Shape) -> Code {
+    if key.product.is_matrix() {
+        return matrix::emit(key, shape);
+    }
     let mut b = Builder::new(shape);
     let tile = Tile::new(&mut b, key);
     let tiles = b.arg(TileKey::TILES);
@@ -117,6 +122,22 @@ impl<'a> Tile<'a> {
         let parts = if key.tail { parts(b, key) } else { Vec::new() };
         let ahead = is_ahead(key).then(|| b.imm(0));
         Tile { key, a, multiples, b: rhs, sums, streams, ahead, parts }
+    }
+
+    /// A tile whose sums come from tile registers by way of memory.
+    fn for_matrix(b: &mut Builder, key: &'a TileKey) -> Tile<'a> {
+        let (a, rhs) = (b.arg(TileKey::A), b.arg(TileKey::B));
+        let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
+        let parts = if key.tail { parts(b, key) } else { Vec::new() };
+        Tile { key, a, multiples: Vec::new(), b: rhs, sums: Vec::new(), streams, ahead: None, parts }
+    }
+
+    /// Bytes of its own memory that the epilogue keeps sums in.
+    fn kept_bytes(&self, lanes: usize) -> usize {
+        match self.key.product.is_matrix() {
+            true => matrix::sums_bytes(self.key, lanes),
+            false => self.key.rows as usize * self.key.vectors as usize * 4 * lanes,
+        }
     }
 
     /// Panels that the tile reads, of this many columns each.
@@ -284,6 +305,7 @@ impl<'a> Tile<'a> {
                 b.set_op2(Op2::AddInt, sum, both);
             }
             Product::Quads => b.set_dot_quads(sum, x, y),
+            Product::Bf16x3 | Product::Bf16 | Product::Bytes => unreachable!("tile registers multiply these"),
         }
     }
 
@@ -333,7 +355,7 @@ impl<'a> Tile<'a> {
         };
         // By way of memory, behind what the epilogue keeps there.
         let bytes = 4 * b.lanes();
-        let kept = self.key.rows as usize * self.key.vectors as usize * bytes;
+        let kept = self.kept_bytes(b.lanes());
         let lanes = Mem::from(b.scratch(kept + bytes)).plus(kept);
         let zero = b.bits(0);
         b.store(lanes, zero);

@@ -4,6 +4,7 @@
 //! where the target has the instruction; elsewhere Cranelift would call a library.
 
 mod memory;
+mod tiles;
 
 use super::code::{Code, Cond, Int, IntOp, Mask, MaskOp, Op1, Op2, Operand, ShiftOp, Step, Vector};
 use super::{Caches, Shape, VectorIsa};
@@ -18,6 +19,7 @@ use cranelift_codegen::ir::{
 use cranelift_codegen::isa::{TargetFrontendConfig, TargetIsa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{FuncId, Module};
+use tiles::Registers;
 
 const LANES: usize = 4;
 
@@ -26,6 +28,7 @@ const LANES: usize = 4;
 pub struct Portable {
     fma: bool,
     registers: usize,
+    tiles: bool,
 }
 
 impl Portable {
@@ -37,7 +40,12 @@ impl Portable {
         let few = x86 || matches!(isa.triple().architecture, Architecture::Riscv64(_));
         let fma =
             !x86 || isa.isa_flags().iter().any(|flag| flag.name == "has_fma" && flag.as_bool() == Some(true));
-        Portable { fma, registers: if few { 16 } else { 32 } }
+        Portable { fma, registers: if few { 16 } else { 32 }, tiles: false }
+    }
+
+    /// The same with tile registers in memory: slow, but bit by bit what machines compute that have them.
+    pub fn with_tiles(self) -> Portable {
+        Portable { tiles: true, ..self }
     }
 }
 
@@ -47,7 +55,7 @@ impl VectorIsa for Portable {
     }
 
     fn shape(&self) -> Shape {
-        Shape { lanes: LANES, registers: self.registers, fma: self.fma, quads: false }
+        Shape { lanes: LANES, registers: self.registers, fma: self.fma, quads: false, tiles: self.tiles }
     }
 
     fn caches(&self) -> Caches {
@@ -87,7 +95,7 @@ fn translate(
     let constants = vec![None; vectors.len()];
     let scratch = StackSlotData::new(StackSlotKind::ExplicitSlot, code.scratch_bytes, 4);
     let scratch = b.create_sized_stack_slot(scratch);
-    let mut ctx = Ctx { b, ints, vectors, masks, constants, scratch, open: Vec::new(), fma };
+    let mut ctx = Ctx { b, ints, vectors, masks, constants, scratch, open: Vec::new(), fma, tiles: None };
     for step in &code.steps {
         ctx.step(step);
     }
@@ -107,6 +115,7 @@ struct Ctx<'a> {
     /// The block that an open loop returns to, or that an open branch ends in.
     open: Vec<Block>,
     fma: bool,
+    tiles: Option<Registers>,
 }
 
 impl Ctx<'_> {
@@ -216,6 +225,12 @@ impl Ctx<'_> {
                 self.set(*dst, value);
             }
             Step::Loop | Step::EndLoop(_) | Step::If(_) | Step::EndIf => self.control(step),
+            Step::TileConfig(_)
+            | Step::TileRelease
+            | Step::TileZero(_)
+            | Step::TileLoad(..)
+            | Step::TileStore(..)
+            | Step::TileDot(..) => self.tile(step),
             _ => self.memory(step),
         }
     }

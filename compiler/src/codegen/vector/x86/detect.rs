@@ -1,7 +1,8 @@
 //! The function that says what the machine at hand can do: `extern "C" fn() -> i64`, as machine code.
 //!
 //! It asks `cpuid` for the instructions and `xgetbv` for what the operating system saves, as the manuals of the makers
-//! tell. What a level needs is listed here once more, by bits.
+//! tell. What a level needs is listed here once more, by bits. Tile registers have to be asked for: of Linux with a system
+//! call, which is why they are when code is loaded and never in a call.
 
 use super::asm::{Assembler, Label, Operand};
 use crate::error::Result;
@@ -15,6 +16,8 @@ pub const AVX2: i64 = 3;
 pub const AVX512: i64 = 4;
 /// VNNI too.
 pub const AVX512_VNNI: i64 = 5;
+/// AMX with bf16 and bytes too, and the system has granted it.
+pub const AVX512_AMX: i64 = 6;
 
 /// Leaf 1, `ecx`: FMA, MOVBE, POPCNT, OSXSAVE, AVX, F16C.
 const LEAF_1_ECX: i32 = 1 << 12 | 1 << 22 | 1 << 23 | 1 << 27 | 1 << 28 | 1 << 29;
@@ -30,13 +33,33 @@ const LEAF_7_ECX: i32 = 1 << 11;
 const SAVED: i32 = 0b110;
 /// The same with mask registers and the wide vector registers.
 const SAVED_WIDE: i32 = 0b1110_0110;
+/// Leaf 7, `edx`: AMX with bf16, tile registers, AMX with bytes.
+const LEAF_7_EDX_TILES: i32 = 1 << 22 | 1 << 24 | 1 << 25;
+/// Sizes of tile registers and what is in them.
+const SAVED_TILES: i32 = 0b11 << 17;
 
-/// The machine code.
+/// Linux's call `arch_prctl(ARCH_REQ_XCOMP_PERM, 18)`: may this process use what is in tile registers?
+const ARCH_PRCTL: i32 = 158;
+const REQUEST_PERMISSION: i32 = 0x1023;
+const TILE_DATA: i32 = 18;
+
+/// Who grants tile registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grant {
+    /// Nobody is asked, and there are none.
+    Refused,
+    /// Linux.
+    Linux,
+    /// Nobody has to be asked.
+    Free,
+}
+
+/// The machine code; it asks the system only where `grant` says so.
 ///
 /// # Errors
 /// `Internal` where an instruction can't be encoded: a bug.
-pub fn detect() -> Result<Vec<u8>> {
-    use Register::{EAX, EBX, ECX, R8D, R9D, R10D, R11D};
+pub fn detect(grant: Grant) -> Result<Vec<u8>> {
+    use Register::{EAX, EBX, ECX, EDI, EDX, ESI, R8D, R9D, R10D, R11D};
     let mut asm = Assembler::default();
     let end = asm.label();
     asm.op(Code::Push_r64, &[Register::RBX.into()]);
@@ -55,13 +78,30 @@ pub fn detect() -> Result<Vec<u8>> {
     ask(&mut asm, 7);
     asm.op(Code::Mov_r32_rm32, &[R10D.into(), EBX.into()]);
     asm.op(Code::Mov_r32_rm32, &[R11D.into(), ECX.into()]);
+    asm.op(Code::Mov_r32_rm32, &[ESI.into(), EDX.into()]);
     require(&mut asm, EBX, LEAF_7_EBX, end);
     set(&mut asm, R8D, AVX2 as i32);
-    require(&mut asm, R9D, SAVED_WIDE, end);
+    asm.op(Code::Mov_r32_rm32, &[EDI.into(), R9D.into()]);
+    require(&mut asm, EDI, SAVED_WIDE, end);
     require(&mut asm, R10D, LEAF_7_EBX_WIDE, end);
     set(&mut asm, R8D, AVX512 as i32);
     require(&mut asm, R11D, LEAF_7_ECX, end);
     set(&mut asm, R8D, AVX512_VNNI as i32);
+    if grant != Grant::Refused {
+        require(&mut asm, ESI, LEAF_7_EDX_TILES, end);
+        require(&mut asm, R9D, SAVED_TILES, end);
+    }
+    if grant == Grant::Linux {
+        set(&mut asm, EAX, ARCH_PRCTL);
+        set(&mut asm, EDI, REQUEST_PERMISSION);
+        set(&mut asm, ESI, TILE_DATA);
+        asm.op(Code::Syscall, &[]);
+        asm.op(Code::Cmp_rm32_imm32, &[EAX.into(), 0.into()]);
+        asm.branch(Code::Jne_rel32_64, end);
+    }
+    if grant != Grant::Refused {
+        set(&mut asm, R8D, AVX512_AMX as i32);
+    }
     asm.place(end);
     asm.op(Code::Mov_r32_rm32, &[EAX.into(), R8D.into()]);
     asm.op(Code::Pop_r64, &[Register::RBX.into()]);

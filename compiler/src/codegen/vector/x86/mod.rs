@@ -23,15 +23,19 @@ pub struct X86 {
     level: Level,
     /// The machine multiplies bytes: VNNI.
     quads: bool,
+    /// It has tile registers: AMX.
+    tiles: bool,
 }
 
 impl X86 {
     /// AVX2 and FMA: 16 registers of 8 lanes.
-    pub const AVX2: X86 = X86 { level: Level::Avx2, quads: false };
+    pub const AVX2: X86 = X86 { level: Level::Avx2, quads: false, tiles: false };
     /// AVX-512: 32 registers of 16 lanes, masks of their own.
-    pub const AVX512: X86 = X86 { level: Level::Avx512, quads: false };
+    pub const AVX512: X86 = X86 { level: Level::Avx512, quads: false, tiles: false };
     /// AVX-512 with VNNI.
-    pub const AVX512_VNNI: X86 = X86 { level: Level::Avx512, quads: true };
+    pub const AVX512_VNNI: X86 = X86 { level: Level::Avx512, quads: true, tiles: false };
+    /// AVX-512 with VNNI and AMX.
+    pub const AVX512_AMX: X86 = X86 { level: Level::Avx512, quads: true, tiles: true };
 
     /// The machine code of a leaf, and how many of its vector registers live in memory.
     ///
@@ -47,12 +51,16 @@ impl X86 {
 
 impl VectorIsa for X86 {
     fn name(&self) -> &'static str {
-        if self.quads { "avx512-vnni" } else { self.level.name() }
+        match (self.tiles, self.quads) {
+            (true, _) => "avx512-amx",
+            (false, true) => "avx512-vnni",
+            (false, false) => self.level.name(),
+        }
     }
 
     fn shape(&self) -> Shape {
         let (lanes, registers) = (self.level.lanes(), self.level.files().vectors);
-        Shape { lanes, registers, fma: true, quads: self.quads }
+        Shape { lanes, registers, fma: true, quads: self.quads, tiles: self.tiles }
     }
 
     fn caches(&self) -> Caches {

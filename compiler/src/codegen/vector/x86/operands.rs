@@ -64,7 +64,10 @@ pub(super) fn operands(step: &Step) -> Operands {
         Step::Address(dst, mem) | Step::LoadInt(dst, mem, _) => (of_mem(mem), vec![(*dst).into()], vec![]),
         Step::StoreInt(mem, src, _) => ([of_mem(mem), vec![(*src).into()]].concat(), vec![], vec![]),
         Step::Constant(..) | Step::Loop | Step::EndIf => (vec![], vec![], vec![]),
-        Step::Prefetch(mem) => (of_mem(mem), vec![], vec![]),
+        Step::Prefetch(mem) | Step::TileConfig(mem) | Step::TileLoad(_, mem) | Step::TileStore(mem, _) => {
+            (of_mem(mem), vec![], vec![])
+        }
+        Step::TileRelease | Step::TileZero(_) | Step::TileDot(..) => (vec![], vec![], vec![]),
         Step::Move(dst, src)
         | Step::Op1(_, dst, src)
         | Step::Shift(_, dst, src, _)
@@ -145,7 +148,10 @@ pub(super) fn rename(
             mem(at, int);
             *dst = int(*dst, true);
         }
-        Step::Prefetch(at) => mem(at, int),
+        Step::Prefetch(at) | Step::TileConfig(at) | Step::TileLoad(_, at) | Step::TileStore(at, _) => {
+            mem(at, int)
+        }
+        Step::TileRelease | Step::TileZero(_) | Step::TileDot(..) => {}
         Step::StoreInt(at, src, _) => {
             mem(at, int);
             *src = int(*src, false);

@@ -2,6 +2,7 @@
 
 mod ints;
 mod memory;
+mod tiles;
 
 use super::allocate::{Allocated, STACK};
 use super::asm::{Assembler, Label, Operand};
@@ -150,6 +151,12 @@ impl Selector<'_> {
             Step::MaskFirst(dst, n, temp) => self.mask_first(*dst, *n, *temp),
             Step::Select(dst, mask, a, b) => self.choose(*dst, *mask, *a, *b),
             Step::Loop | Step::EndLoop(_) | Step::If(_) | Step::EndIf => self.control(step),
+            Step::TileConfig(_)
+            | Step::TileRelease
+            | Step::TileZero(_)
+            | Step::TileLoad(..)
+            | Step::TileStore(..)
+            | Step::TileDot(..) => self.tile(step),
             _ => self.memory(step),
         }
     }

@@ -1,0 +1,236 @@
+//! Tiles of a contraction on tile registers: up to 32 rows by 32 columns, or 16 by 64.
+//!
+//! The left factor is laid out by [`crate::codegen::leaf::factors`], or lies as bytes; the right one is packed in panels of
+//! 16 columns: for each 64 bytes of a row of the left factor 16 rows of 64 bytes, a 32-bit element for each column, and
+//! where there are low bf16 as many rows of them behind.
+//!
+//! ```text
+//! sums = 0
+//! for each 64 bytes of the reduction
+//!   sums += low A * high B; sums += high A * high B; sums += high A * low B
+//! epilogue, row by row, on sums in memory
+//! ```
+//!
+//! Every element's sum takes the same steps in this order, whichever tile it is in and however many rows a tile has: so
+//! its bits depend on the reduction alone. Registers have the rows that there are, so that few rows cost few.
+
+use super::{
+    PANEL, Product, Tile, TileKey,
+    key::{MATRIX_ROWS, Rhs},
+};
+use crate::codegen::vector::{
+    Builder, Shape,
+    code::{
+        Code, Int, IntOp, Mem, TILE_CONFIG, TILE_ROW_BYTES, TILE_ROWS, TILES, Tile as Register, TileProduct,
+        Width,
+    },
+};
+
+/// Bytes of a register, which is what a part of a panel takes.
+const BLOCK_BYTES: i32 = (TILE_ROWS * TILE_ROW_BYTES) as i32;
+
+/// Registers of sums: the first ones. Two of the left factor follow, then two of the right one.
+const SUMS: Register = 4;
+const LEFT: Register = SUMS;
+const RIGHT: Register = SUMS + 2;
+
+/// What the sums lie aligned to in memory.
+const ALIGN: usize = 64;
+
+/// The leaf's code on an ISA of this shape.
+pub(super) fn emit(key: &TileKey, shape: Shape) -> Code {
+    let mut b = Builder::new(shape);
+    let tile = Tile::for_matrix(&mut b, key);
+    let matrix = Matrix::new(&mut b, key);
+    matrix.configure(&mut b);
+    let tiles = b.arg(TileKey::TILES);
+    b.repeat(tiles, 1, |b| {
+        matrix.sums(b, tile.a);
+        let rows = b.copy(matrix.rows);
+        let place = b.copy(matrix.place);
+        tile.epilogue_rows(b, place, rows);
+        let next = b.int_op(IntOp::Mul, matrix.row, matrix.rows);
+        b.advance(tile.a, next);
+    });
+    b.tile_release();
+    b.finish()
+}
+
+/// Bytes of memory that the sums of a tile take, wherever they begin.
+pub(super) fn sums_bytes(key: &TileKey, lanes: usize) -> usize {
+    usize::from(key.rows) * usize::from(key.vectors) * 4 * lanes + ALIGN
+}
+
+struct Matrix {
+    product: Product,
+    /// Registers of sums below and beside one another.
+    height: usize,
+    width: usize,
+    rows: Int,
+    /// Distance of the left factor's rows.
+    row: Int,
+    /// Where the sums go, and the distance of their rows.
+    place: Int,
+    sums_row: Int,
+}
+
+impl Matrix {
+    fn new(b: &mut Builder, key: &TileKey) -> Matrix {
+        let width = key.vectors as usize * b.lanes() / PANEL;
+        let height = usize::from(key.rows).div_ceil(TILE_ROWS);
+        debug_assert!(width * height <= usize::from(SUMS) && matches!(key.rhs, Rhs::Panels(_)));
+        let (rows, row) = (b.arg(TileKey::TILE_ROWS), b.arg(TileKey::A_ROW));
+        let start = b.scratch(sums_bytes(key, b.lanes()));
+        b.advance(start, ALIGN as i32 - 1);
+        let place = b.int_op(IntOp::And, start, -(ALIGN as i32));
+        let sums_row = b.imm((width * TILE_ROW_BYTES) as i64);
+        Matrix { product: key.product, height, width, rows, row, place, sums_row }
+    }
+
+    /// Gives the registers as many rows as there are.
+    fn configure(&self, b: &mut Builder) {
+        let (bytes, row_bytes_at, rows_at) = TILE_CONFIG;
+        let config = Mem::from(self.place);
+        let zero = b.imm(0);
+        for at in (0..bytes).step_by(8) {
+            b.store_int(config.plus(at), zero, Width::I64);
+        }
+        let (one, row_bytes, all) = (b.imm(1), b.imm(TILE_ROW_BYTES as i64), b.imm(TILE_ROWS as i64));
+        b.store_int(config, one, Width::U8);
+        let last = b.int_op(IntOp::Sub, self.rows, (TILE_ROWS * (self.height - 1)) as i32);
+        for register in 0..TILES {
+            b.store_int(config.plus(row_bytes_at + 2 * register), row_bytes, Width::I16);
+            let below = match register as Register {
+                sum @ 0..SUMS => usize::from(sum) / self.width + 1 == self.height,
+                // One height has low and high parts in the two registers.
+                left @ LEFT..RIGHT => usize::from(left - LEFT) + 1 >= self.height,
+                _ => false,
+            };
+            let rows = if below { last } else { all };
+            b.store_int(config.plus(rows_at + register), rows, Width::U8);
+        }
+        b.tile_config(self.place);
+    }
+
+    /// Computes the sums of the tile whose rows begin at `a`.
+    fn sums(&self, b: &mut Builder, a: Int) {
+        let sums = self.height * self.width;
+        let left = self.left(b, a);
+        let right: Vec<Int> = self.panels(b);
+        self.start(b, &right);
+        let (count, stride) = (b.arg(TileKey::level(0)), b.imm(TILE_ROW_BYTES as i64));
+        let block = if self.product == Product::Bf16x3 { 2 * BLOCK_BYTES } else { BLOCK_BYTES };
+        b.repeat(count, 1, |b| {
+            match self.height {
+                1 => self.flat(b, &left[0], &right, stride),
+                _ => self.square(b, &left, &right, stride),
+            }
+            for pointer in left.iter().flatten() {
+                b.advance(*pointer, TILE_ROW_BYTES as i32);
+            }
+            right.iter().for_each(|pointer| b.advance(*pointer, block));
+        });
+        for sum in 0..sums {
+            let (below, beside) = (sum / self.width, sum % self.width);
+            let at = (below * TILE_ROWS * self.width + beside) * TILE_ROW_BYTES;
+            b.tile_store(Mem::from(self.place).plus(at), self.sums_row, sum as Register);
+        }
+    }
+
+    /// Sets the sums to zero, or to the row that each panel begins with, which the pointers then stand behind.
+    fn start(&self, b: &mut Builder, panels: &[Int]) {
+        let sums = 0..self.height * self.width;
+        if self.product != Product::Bytes {
+            return sums.for_each(|sum| b.tile_zero(sum as Register));
+        }
+        // All rows are the same one.
+        let nowhere = b.imm(0);
+        sums.for_each(|sum| b.tile_load(sum as Register, panels[sum % self.width], nowhere));
+        panels.iter().for_each(|panel| b.advance(*panel, TILE_ROW_BYTES as i32));
+    }
+
+    /// Pointers to the left factor: for each register's height the high part, and the low part where there is one.
+    fn left(&self, b: &mut Builder, a: Int) -> Vec<Vec<Int>> {
+        let plane = (self.product == Product::Bf16x3).then(|| b.arg(TileKey::PLANE));
+        let skipped = b.int_op(IntOp::Mul, self.row, TILE_ROWS as i32);
+        (0..self.height)
+            .map(|below| {
+                let high = if below == 0 { b.copy(a) } else { b.int_op(IntOp::Add, a, skipped) };
+                let low = plane.map(|plane| b.int_op(IntOp::Add, high, plane));
+                std::iter::once(high).chain(low).collect()
+            })
+            .collect()
+    }
+
+    /// Pointers to the panels.
+    fn panels(&self, b: &mut Builder) -> Vec<Int> {
+        let (first, step) = (b.arg(TileKey::B), b.arg(TileKey::B_COLUMN));
+        let mut panels = vec![first];
+        for beside in 1..self.width {
+            let next = b.int_op(IntOp::Add, panels[beside - 1], step);
+            panels.push(next);
+        }
+        panels
+    }
+
+    /// What machines multiply.
+    fn unit(&self) -> TileProduct {
+        if self.product == Product::Bytes { TileProduct::Bytes } else { TileProduct::Bf16 }
+    }
+
+    /// Products of one register of rows with all panels.
+    fn flat(&self, b: &mut Builder, left: &[Int], right: &[Int], stride: Int) {
+        let unit = self.unit();
+        for (part, pointer) in left.iter().enumerate() {
+            b.tile_load(LEFT + part as Register, *pointer, self.row);
+        }
+        for (beside, panel) in right.iter().enumerate() {
+            let (sum, other) = (beside as Register, RIGHT + (beside % 2) as Register);
+            b.tile_load(other, *panel, stride);
+            if left.len() > 1 {
+                b.tile_dot(unit, sum, LEFT + 1, other);
+            }
+            b.tile_dot(unit, sum, LEFT, other);
+            if left.len() > 1 {
+                b.tile_load(other, Mem::from(*panel).plus(BLOCK_BYTES as usize), stride);
+                b.tile_dot(unit, sum, LEFT, other);
+            }
+        }
+    }
+
+    /// Products of two registers of rows with the panels.
+    fn square(&self, b: &mut Builder, left: &[Vec<Int>], right: &[Int], stride: Int) {
+        let load_left = |b: &mut Builder, part: usize| {
+            for (below, pointers) in left.iter().enumerate() {
+                b.tile_load(LEFT + below as Register, pointers[part], self.row);
+            }
+        };
+        let load_right = |b: &mut Builder, bytes: usize| {
+            for (beside, panel) in right.iter().enumerate() {
+                b.tile_load(RIGHT + beside as Register, Mem::from(*panel).plus(bytes), stride);
+            }
+        };
+        let multiply = |b: &mut Builder| {
+            for sum in 0..self.height * self.width {
+                let (x, y) = (LEFT + (sum / self.width) as Register, RIGHT + (sum % self.width) as Register);
+                b.tile_dot(self.unit(), sum as Register, x, y);
+            }
+        };
+        load_right(b, 0);
+        if left[0].len() > 1 {
+            load_left(b, 1);
+            multiply(b);
+        }
+        load_left(b, 0);
+        multiply(b);
+        if left[0].len() > 1 {
+            load_right(b, BLOCK_BYTES as usize);
+            multiply(b);
+        }
+    }
+}
+
+/// Most columns of a tile of so many rows.
+pub fn matrix_columns(rows: usize) -> usize {
+    if rows > MATRIX_ROWS / 2 { 2 * PANEL } else { 4 * PANEL }
+}

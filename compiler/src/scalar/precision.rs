@@ -1,0 +1,147 @@
+//! What the products of a contraction are made of: the factors as they are, or one or two bf16 for each.
+//!
+//! This is the definition that the interpreters evaluate and that leaves on tile registers follow. A bf16 is the high half
+//! of an `f32`: 8 bits of significand and the same exponents. `high(x)` is `x` rounded to the nearest bf16, ties to even,
+//! and `low(x)` is `x - high(x)`, which is an `f32` exactly, rounded likewise; `low` of what is not finite, or rounds to
+//! what is not, is 0. As factors, denormal bf16 are zeros. Sums run in `f32` whatever the factors are.
+//!
+//! One rounding is off by at most `2^-8 |x|`, and what `low` misses by at most `2^-16 |x|`. Of `x*y` the three products of
+//! [`Precision::Bf16x3`] leave out `low*low` and what both `low` miss: `3 * 2^-16 |x*y|` and a little.
+
+use std::fmt::{self, Display, Formatter};
+
+/// How contractions of `f32` multiply.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub enum Precision {
+    /// `x * y`.
+    #[default]
+    F32,
+    /// `low(x)*high(y) + high(x)*high(y) + high(x)*low(y)`.
+    Bf16x3,
+    /// `high(x) * high(y)`.
+    Bf16,
+}
+
+impl Precision {
+    /// All of them, the most precise first.
+    pub const ALL: [Precision; 3] = [Precision::F32, Precision::Bf16x3, Precision::Bf16];
+
+    /// The name used on the command line and in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::Bf16x3 => "bf16x3",
+            Precision::Bf16 => "bf16",
+        }
+    }
+
+    /// The precision of this name.
+    pub fn named(name: &str) -> Option<Precision> {
+        Precision::ALL.into_iter().find(|precision| precision.name() == name)
+    }
+
+    /// The most that one product is off, relative to its magnitude; sums round on top of it, as they do in `f32`.
+    pub const fn bound(self) -> f64 {
+        const HALF_STEP: f64 = 1.0 / 256.0;
+        match self {
+            Precision::F32 => 0.0,
+            // `(1 + u^2)(u^2 + u^2) + (u + ...)^2`, rounded up in the last place that is told.
+            Precision::Bf16x3 => 3.02 * HALF_STEP * HALF_STEP,
+            Precision::Bf16 => 2.01 * HALF_STEP,
+        }
+    }
+
+    /// The most that results of a whole model may be off, relative to the largest of an output, for `selfcheck` to pass.
+    pub const fn of_models(self) -> f64 {
+        match self {
+            Precision::F32 => 0.0,
+            Precision::Bf16x3 => 5e-5,
+            Precision::Bf16 => 5e-2,
+        }
+    }
+
+    /// The factors that `x` becomes: high and low.
+    pub fn factors(self, x: f32) -> [f64; 2] {
+        match self {
+            Precision::F32 => [x.into(), 0.0],
+            Precision::Bf16x3 => [flushed(high(x)), flushed(low(x))],
+            Precision::Bf16 => [flushed(high(x)), 0.0],
+        }
+    }
+
+    /// The product of two numbers, without further rounding.
+    pub fn product(self, x: f32, y: f32) -> f64 {
+        multiplied(self.factors(x), self.factors(y))
+    }
+}
+
+impl Display for Precision {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The product of two numbers by their factors.
+pub fn multiplied(x: [f64; 2], y: [f64; 2]) -> f64 {
+    x[0] * y[0] + (x[1] * y[0] + x[0] * y[1])
+}
+
+/// The nearest bf16, ties to even; NaN stays NaN.
+pub fn high(x: f32) -> f32 {
+    if x.is_nan() {
+        return f32::from_bits(0x7fc0_0000);
+    }
+    let bits = x.to_bits();
+    let even = bits >> 16 & 1;
+    f32::from_bits(bits.wrapping_add(0x7fff + even) & 0xffff_0000)
+}
+
+/// The bf16 nearest to what [`high`] misses.
+pub fn low(x: f32) -> f32 {
+    let high = self::high(x);
+    if high.is_finite() { self::high(x - high) } else { 0.0 }
+}
+
+/// A factor: zero where it is denormal.
+fn flushed(x: f32) -> f64 {
+    if x.is_subnormal() { 0.0 } else { x.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_to_nearest_even() {
+        let next = f32::from_bits(0x3f81_0000);
+        for (x, want) in [
+            (1.0, 1.0),
+            (f32::from_bits(0x3f80_8000), 1.0),
+            (f32::from_bits(0x3f80_8001), next),
+            (f32::from_bits(0x3f81_8000), f32::from_bits(0x3f82_0000)),
+            (f32::MAX, f32::INFINITY),
+            (-f32::INFINITY, -f32::INFINITY),
+        ] {
+            assert_eq!(high(x), want, "{x}");
+        }
+        assert!(high(f32::from_bits(0x7f80_0001)).is_nan());
+        assert_eq!(low(f32::INFINITY), 0.0);
+        assert_eq!(low(f32::MAX), 0.0);
+    }
+
+    #[test]
+    fn products_keep_their_bound() {
+        // All significands of a factor with the patterns of the other that round worst.
+        let significands = (0..1_u32 << 23).step_by(37).chain([0x7fff, 0x8000, 0x8001, 0x80_0000 - 1]);
+        for x in significands.map(|bits| f32::from_bits(0x3f80_0000 | bits)) {
+            for y in [0x3f80_7fff_u32, 0x3f80_8000, 0x3f80_8080, 0x3f81_7f7f, 0x3fff_7fff, 0x4000_0000] {
+                let y = f32::from_bits(y);
+                let exact = f64::from(x) * f64::from(y);
+                for precision in Precision::ALL {
+                    let off = (precision.product(x, y) - exact).abs();
+                    assert!(off <= precision.bound() * exact.abs(), "{precision}: {x} * {y} is off by {off}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Contractions of other precisions than `f32`: compiled code for tile registers, which stand in memory here, against the
+//! definition and its bound.
+
+mod machine;
+mod models;
+
+use machine::Machine;
+use symshape_compiler::{
+    graph::{self, Graph},
+    kernel::{self, Program, Stmt},
+    pipeline::{self, Settings},
+    scalar::Precision,
+    schedule,
+    tensor::{Bytes, Tensor},
+};
+use symshape_runtime::DType;
+
+/// The precisions that tile registers have.
+const PRECISIONS: [Precision; 2] = [Precision::Bf16x3, Precision::Bf16];
+
+/// `y[r, j] = max(Σ a[r, k] b[k, j] + bias[j], 0)`, rows along two axes.
+fn dense(precision: Precision, rows: i64, k: usize, n: usize) -> Program {
+    let elems = n.div_ceil(16) * 16 * k;
+    let source = format!(
+        "program dense {{
+  symbol M = 0..{rows}
+  @0 a: f32[{k}*M] input 0
+  @1 b: f32[{elems}] const [{elems}] all 0.0
+  @2 c: f32[{n}*M] output 0
+  @3 bias: f32[{n}] const [{n}] all 0.125
+  input a[M, {k}] = @0
+  output c[M, {n}] = @2
+  kernel dense {{
+    contract f32 by {precision} {{
+      row r in 0..M
+      column j in 0..{n}
+      sum k in 0..{k}
+      lhs @0[{k}*r + k]
+      rhs panels @1[0] width 16
+      %0 = sum
+      %1 = load @3[j]
+      %2 = add %0, %1
+      %3 = const f32 0.0
+      %4 = max %2, %3
+      store @2[{n}*r + j], %4
+    }}
+  }}
+}}
+"
+    );
+    let mut program = kernel::text::parse(&source).expect("a program");
+    let weights = kernel::Space::Const(models::weights(&[elems], 7));
+    let id = program.buffers.keys().nth(1).expect("the weights");
+    program.buffers[id].space = weights;
+    program.tiles = true;
+    schedule::schedule(&mut program).expect("it has a schedule");
+    kernel::verify::verify(&program).expect("it is well-formed");
+    program
+}
+
+/// Numbers of many bits.
+fn inputs(elems: usize) -> Tensor {
+    models::weights(&[elems], 11)
+}
+
+fn floats(tensor: &Tensor) -> Vec<f32> {
+    (0..tensor.elems()).map(|idx| tensor.get(idx).as_f64() as f32).collect()
+}
+
+#[test]
+fn dense_layers_follow_the_definition_at_every_number_of_rows() {
+    for precision in PRECISIONS {
+        for (k, n) in [(37, 40), (64, 100), (5, 16), (3, 130), (96, 7)] {
+            let program = dense(precision, 70, k, n);
+            assert!(program.uses_tiles(), "{precision}");
+            let machine = Machine::on_tiles(program.clone());
+            assert!(machine.summary.clif.contains("TileDot"), "{precision} {k}x{n}");
+            let a = inputs(70 * k);
+            let mut most: Option<Vec<f32>> = None;
+            for m in (0..=70).rev() {
+                let bytes = a.bytes()[..4 * m * k].to_vec();
+                let got = machine.run_f32(&[m as i64], &[floats(&a)[..m * k].to_vec()]);
+                match &most {
+                    None => {
+                        let x =
+                            Tensor::new(DType::F32, vec![m, k], Bytes::Owned(bytes.into())).expect("a size");
+                        let want =
+                            kernel::eval::eval(&program, &[m as i64], &[x]).expect("it can be evaluated");
+                        for (idx, (got, want)) in got.iter().zip(floats(&want[0])).enumerate() {
+                            let off = (got - want).abs();
+                            assert!(off < 1e-6 * k as f32, "{precision} {k}x{n} [{idx}]: {got}, not {want}");
+                        }
+                    }
+                    // The same bits whatever the number of rows.
+                    Some(all) => {
+                        let same = got.iter().zip(all).all(|(x, y)| x.to_bits() == y.to_bits());
+                        assert!(same, "{precision} {k}x{n} at M = {m}");
+                    }
+                }
+                most.get_or_insert(got);
+            }
+        }
+    }
+}
+
+fn contractions(program: &Program, body: &[Stmt]) -> usize {
+    let of = |stmt: &Stmt| match stmt {
+        Stmt::For { body, .. } | Stmt::While { body, .. } => contractions(program, body),
+        Stmt::If { then, otherwise, .. } => contractions(program, then) + contractions(program, otherwise),
+        Stmt::Contract(contract) => usize::from(program.on_tiles(contract)),
+        Stmt::Block(_) | Stmt::Strip { .. } => 0,
+    };
+    body.iter().map(of).sum()
+}
+
+/// The model of this precision at every binding against the graph's own meaning.
+fn check_model(name: &str, graph: &Graph, precision: Precision) -> usize {
+    let settings = Settings { precision, tiles: true, ..Settings::default() };
+    let lowered = pipeline::lower_with(graph, &settings).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let mut program = lowered.program;
+    let on_tiles = program.kernels.iter().map(|kernel| contractions(&program, &kernel.body)).sum();
+    program.workers = 1;
+    let machine = Machine::on_tiles(program);
+    for dims in models::bindings(graph) {
+        let inputs = models::inputs(graph, &dims);
+        let expected = graph::eval::eval(graph, &inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
+        let got = machine.run(&dims, &raw).unwrap_or_else(|refusal| panic!("{name}: {refusal:?}"));
+        for (expected, got) in expected.iter().zip(got) {
+            let got = Tensor::new(expected.dtype(), expected.shape().to_vec(), Bytes::Owned(got.into()));
+            let (want, got) = (floats(expected), floats(&got.expect("the same size")));
+            let largest = want.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+            // Sums of products that cancel are small beside what they are made of.
+            let allowed = (precision.bound() as f32 * 8.0 + 2e-5) * largest.max(1.0);
+            for (idx, (got, want)) in got.iter().zip(&want).enumerate() {
+                let off = (got - want).abs();
+                assert!(
+                    got == want || off <= allowed,
+                    "{name} {precision} at {dims:?} [{idx}]: {got}, not {want}"
+                );
+            }
+        }
+    }
+    on_tiles
+}
+
+#[test]
+fn models_keep_the_bound_on_tile_registers() {
+    let mut on_tiles = 0;
+    for (name, model) in models::MODELS {
+        let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
+        for precision in PRECISIONS {
+            on_tiles += check_model(name, &graph, precision);
+        }
+    }
+    assert!(on_tiles >= 8, "only {on_tiles} contractions on tile registers");
+}
