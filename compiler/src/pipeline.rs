@@ -94,7 +94,9 @@ pub fn lower_on(graph: &Graph, targets: &Targets, settings: &Settings) -> Result
         // What targets do with constants is computed here too.
         opt::optimize(&mut graph).at(|| "optimize")?;
     }
-    graph.set_precision(settings.precision);
+    if settings.tiles {
+        graph.set_precision(settings.precision);
+    }
     let mut program = lower::lower(&graph).at(|| "lower")?;
     offload::passes(&mut program, KernelPhase::Lowered, targets)?;
     verify(&program).at(|| "lower")?;

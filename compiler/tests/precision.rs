@@ -5,7 +5,10 @@ mod machine;
 mod models;
 
 use machine::Machine;
+use symshape::Dim;
 use symshape_compiler::{
+    codegen::Options,
+    emit,
     graph::{self, Graph},
     kernel::{self, Program, Stmt},
     pipeline::{self, Settings},
@@ -13,7 +16,7 @@ use symshape_compiler::{
     schedule,
     tensor::{Bytes, Tensor},
 };
-use symshape_runtime::DType;
+use symshape_runtime::{Context, DType, TensorRef};
 
 /// The precisions that tile registers have.
 const PRECISIONS: [Precision; 2] = [Precision::Bf16x3, Precision::Bf16];
@@ -154,4 +157,44 @@ fn models_keep_the_bound_on_tile_registers() {
         }
     }
     assert!(on_tiles >= 8, "only {on_tiles} contractions on tile registers");
+}
+
+/// Two dense layers with enough work for several threads.
+fn wide() -> Graph {
+    let build = || {
+        let mut g = models::graph("wide", &[("M", 1, 150)]);
+        let x = g.input("x", DType::F32, vec![Dim::symbol("M"), 200.into()])?;
+        let w = g.constant(models::weights(&[200, 330], 3))?;
+        let hidden = g.matmul(x, w)?;
+        let hidden = g.relu(hidden)?;
+        let w = g.constant(models::weights(&[330, 72], 4))?;
+        let y = g.matmul(hidden, w)?;
+        g.output("y", y)?;
+        Ok::<Graph, symshape_compiler::Error>(g)
+    };
+    build().expect("a valid graph")
+}
+
+#[test]
+fn rows_keep_their_bits_on_any_number_of_threads() {
+    let x = floats(&inputs(150 * 200));
+    for precision in PRECISIONS {
+        let settings = Settings { precision, tiles: true, ..Settings::default() };
+        let lowered = pipeline::lower_with(&wide(), &settings).expect("supported");
+        let options = Options { tiles_in_memory: true, ..Options::default() };
+        let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");
+        let mut all: Option<Vec<f32>> = None;
+        for (rows, threads) in
+            [(150, 1), (150, 2), (150, 3), (149, 4), (33, 2), (32, 3), (17, 1), (16, 2), (1, 4)]
+        {
+            let mut context = Context::new(&model).expect("memory");
+            context.set_threads(threads).expect("threads");
+            let input = TensorRef::new(&[rows, 200], &x[..rows * 200]).expect("a tensor");
+            let outputs = context.run_views(&[input]).expect("it runs");
+            let got = outputs.get(0).elems::<f32>().expect("floats").to_vec();
+            let all = all.get_or_insert_with(|| got.clone());
+            let same = got.iter().zip(all.iter()).all(|(x, y)| x.to_bits() == y.to_bits());
+            assert!(same, "{precision}: {rows} rows on {threads} threads");
+        }
+    }
 }

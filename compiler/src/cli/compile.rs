@@ -137,7 +137,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         },
         multiplies_bytes: target.multiplies_bytes(),
         precision,
-        tiles: target.has_tiles(),
+        tiles: !is_source && target.has_tiles(),
     };
     let lowered = if args.grow {
         progress.say("looking for bounds");
@@ -170,6 +170,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
                 weights: summary.const_bytes,
                 kernels: summary.kernels,
                 partitions: lowered.program.partitions.len(),
+                on_tiles: lowered.program.on_tiles_count(),
                 calls: calls(&lowered),
             }
         }
@@ -180,6 +181,14 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     }
     let bytes = at_path(std::fs::metadata(path), path)?.len();
     drop(progress);
+    if precision != Precision::F32 && sizes.on_tiles == 0 {
+        let why = if target.has_tiles() {
+            "nothing in it is for tile registers"
+        } else {
+            "no level has tile registers"
+        };
+        eprintln!("symc: --precision {precision}: {why}, so contractions multiply f32");
+    }
     sizes.print(path, bytes, lowered.plan.arena_max, milliseconds(start), args.json);
     Ok(Verdict::Yes)
 }
@@ -193,29 +202,35 @@ struct Sizes {
     kernels: usize,
     /// Entries of the table.
     partitions: usize,
+    /// Kernels that use tile registers where there are some.
+    on_tiles: usize,
     /// Functions that somebody else must define.
     calls: Vec<String>,
 }
 
 impl Sizes {
     fn print(&self, path: &Path, bytes: u64, arena_max: u64, compile_ms: f64, json: bool) {
-        let Sizes { code, driver, weights, kernels, partitions, calls } = self;
+        let Sizes { code, driver, weights, kernels, partitions, on_tiles, calls } = self;
         line(&match json {
             true => json!({
                 "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": code, "driver_bytes": driver,
                 "weight_bytes": weights,
                 "arena_max": arena_max, "compile_ms": compile_ms, "kernels": kernels, "partitions": partitions,
-                "calls": calls,
+                "tile_kernels": on_tiles, "calls": calls,
             })
             .to_string(),
             false => format!(
                 "{}: {bytes} bytes (code {code}{}, weights {weights}), {kernels} kernels{}, arena at most {arena_max} bytes, \
-                 in {compile_ms} ms{}",
+                 in {compile_ms} ms{}{}",
                 path.display(),
                 driver.map_or_else(String::new, |driver| format!(", {driver} of it driver and contract")),
                 match partitions {
                     0 => String::new(),
                     _ => format!(" in {partitions} partitions"),
+                },
+                match on_tiles {
+                    0 => String::new(),
+                    _ => format!("; {on_tiles} kernels use tile registers where there are some"),
                 },
                 match calls.is_empty() {
                     true => String::new(),
@@ -298,7 +313,7 @@ fn write_source(path: &Path, lowered: &Lowered) -> Result<Sizes> {
     let weights = constants.sum();
     let kernels = program.kernels.iter().filter(|kernel| kernel.control.is_none()).count();
     let code = source.code.len() as u64;
-    Ok(Sizes { code, driver: None, weights, kernels, partitions: 0, calls: calls(lowered) })
+    Ok(Sizes { code, driver: None, weights, kernels, partitions: 0, on_tiles: 0, calls: calls(lowered) })
 }
 
 /// Prints a stage behind lowering.

@@ -212,9 +212,11 @@ impl Target {
         self.wider.iter().chain([&self.level]).any(|level| level.multiplies_bytes())
     }
 
-    /// Whether any of its levels has tile registers, see [`Level::has_tiles`].
+    /// Whether any of its levels has tile registers, see [`Level::has_tiles`], which a function asks for when artefacts are
+    /// loaded: those in ELF have one.
     pub fn has_tiles(&self) -> bool {
-        self.wider.iter().any(|level| level.has_tiles())
+        let elf = self.triple.binary_format == target_lexicon::BinaryFormat::Elf;
+        elf && self.wider.iter().any(|level| level.has_tiles())
     }
 
     /// The code generator for this target.
