@@ -2,6 +2,7 @@
 
 mod bytes;
 mod encode;
+mod factors;
 mod jit;
 mod strips;
 mod tiles;

@@ -1,0 +1,92 @@
+//! Numbers as bf16 for tile registers: bit by bit those of the definition, in planes filled up with zeros.
+
+use super::jit::{Leaf, address, address_mut, isas, numbers};
+use symshape_compiler::{
+    codegen::leaf::{LeafKey, factors::FactorsKey},
+    scalar::precision,
+};
+
+/// What is behind a row and must stay.
+const CANARY: u16 = 0x5a5a;
+
+/// Numbers of all kinds, those that round in every way among them.
+fn values(count: usize) -> Vec<f32> {
+    let bits = [
+        0x0000_0000,
+        0x8000_0000,
+        0x7f80_0000,
+        0xff80_0000,
+        0x7f80_0001,
+        0xffc0_0000,
+        0x7f7f_ffff,
+        0xff7f_8000,
+        0x0000_0001,
+        0x0080_0000,
+        0x0080_7fff,
+        0x807f_ffff,
+        0x3f80_8000,
+        0x3f81_8000,
+        0x3f80_7fff,
+        0xbf80_8001,
+        0x3fff_ffff,
+        0x4b7f_ffff,
+        0x3f80_8080,
+    ];
+    let special = bits.into_iter().map(f32::from_bits);
+    special.chain(numbers(count, 5)).cycle().take(count).collect()
+}
+
+fn bits(x: f32) -> u16 {
+    (x.to_bits() >> 16) as u16
+}
+
+/// One shape of a row: a run of `inner` numbers, or numbers three apart, `outer` times.
+fn check(leaf: &Leaf, low: bool, dense: bool, (inner, outer): (usize, usize)) {
+    let (step, rows) = (if dense { 1 } else { 3 }, 3);
+    let (run, depth) = (inner * step + 5, inner * outer);
+    let from_row = run * outer + 2;
+    let from = values(from_row * rows);
+    let plane = depth.div_ceil(32) * 32;
+    let row = plane * (1 + usize::from(low)) + 32;
+    let mut to = vec![CANARY; row * rows];
+    let mut args = vec![0; FactorsKey::level(2)];
+    args[FactorsKey::FROM] = address(&from);
+    args[FactorsKey::FROM_ROW] = 4 * from_row as i64;
+    args[FactorsKey::TO] = address_mut(&mut to);
+    args[FactorsKey::TO_ROW] = 2 * row as i64;
+    args[FactorsKey::ROWS] = rows as i64;
+    args[FactorsKey::PLANE] = 2 * plane as i64;
+    for (level, count, step) in [(0, inner, step), (1, outer, run)] {
+        args[FactorsKey::level(level)] = count as i64;
+        args[FactorsKey::level(level) + 1] = 4 * step as i64;
+    }
+    leaf.call(&mut args);
+    let parts: &[fn(f32) -> f32] = if low { &[precision::high, precision::low] } else { &[precision::high] };
+    for (number, got) in to.chunks(row).enumerate() {
+        let x = |k: usize| from[number * from_row + k / inner * run + k % inner * step];
+        for (part, got) in parts.iter().zip(got.chunks(plane)) {
+            for (k, got) in got.iter().enumerate() {
+                let want = if k < depth { bits(part(x(k))) } else { 0 };
+                assert_eq!(
+                    *got, want,
+                    "row {number}, {k} of {inner} times {outer}, dense: {dense}, low: {low}"
+                );
+            }
+        }
+        assert!(got[plane * parts.len()..].iter().all(|word| *word == CANARY), "behind row {number}");
+    }
+}
+
+#[test]
+fn numbers_become_the_bf16_of_the_definition() {
+    for (isa, fma) in isas() {
+        for (low, dense) in [(true, true), (true, false), (false, true), (false, false)] {
+            let leaf = Leaf::new(&LeafKey::Factors(FactorsKey { low, dense, levels: 2 }), &*isa, fma);
+            for inner in (1..=20).chain([31, 32, 33, 64, 65]) {
+                for outer in [1, 2, 3] {
+                    check(&leaf, low, dense, (inner, outer));
+                }
+            }
+        }
+    }
+}
