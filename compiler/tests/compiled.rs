@@ -6,7 +6,8 @@ mod models;
 use machine::Machine;
 use proptest::prelude::*;
 use symshape_compiler::{
-    ErrorKind,
+    ErrorKind, codegen,
+    emit::jit::jit,
     graph::{
         self, Graph,
         arbitrary::{self, Source},
@@ -16,7 +17,7 @@ use symshape_compiler::{
     schedule,
     tensor::{Bytes, Tensor},
 };
-use symshape_runtime::DType;
+use symshape_runtime::{Context, DType, TensorRef};
 
 fn assert_same(name: &str, graph: &Graph, machine: &Machine) {
     for dims in models::bindings(graph) {
@@ -153,6 +154,53 @@ fn products_of_any_size_are_those_of_the_definition() {
                     assert!(same, "{name} at {n}, {k}, scalar {scalar} [{elem}]: {a}, not {b}");
                 }
             }
+        }
+    }
+}
+
+/// Rows whose length is found while running: softmax over them, and sums and products across them in wider types.
+const FOUND_ROWS: &str = "graph found_rows {
+  symbol N = 1..40
+  found M
+  input x: f32[5, N]
+  input limit: i64[]
+  %0 = bind M from [1] to [N] limit
+  %1 = view [5, M] [$0, $1] x
+  %2 = reduce max [1] %1
+  %3 = view [5, M] [$0] %2
+  %4 = sub %1, %3
+  %5 = exp %4
+  %6 = reduce sum [1] %5
+  %7 = view [5, M] [$0] %6
+  %8 = div %5, %7
+  %9 = cast bf16 %1
+  %10 = reduce sum [0] %9
+  %11 = reduce prod [0] %1
+  output shares = %8
+  output short = %10
+  output product = %11
+}";
+
+#[test]
+fn scratch_has_room_for_what_is_found() {
+    let graph = graph::text::parse(FOUND_ROWS).expect("well-formed");
+    let Lowered { program, plan } = pipeline::lower(&graph).expect("memory is bounded by N");
+    let (model, _) = jit(&program, &plan, &codegen::Options::default()).expect("all of it can be compiled");
+    let mut context = Context::new(&model).expect("little memory");
+    for (n, m) in [(1, 1), (7, 3), (40, 1), (40, 40), (33, 17)] {
+        let x = models::weights(&[5, n], 7);
+        let limit = Tensor::from_i64(vec![], &[m]).expect("one element");
+        let inputs = [x, limit];
+        let expected = graph::eval::eval(&graph, &inputs).expect("it can be evaluated");
+        let lent = inputs.each_ref().map(|tensor| {
+            TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes()).expect("aligned")
+        });
+        let found = context.run_views(&lent).expect("within the contract");
+        for (idx, expected) in expected.iter().enumerate() {
+            let view = found.get(idx);
+            assert_eq!(view.shape(), expected.shape(), "output {idx} at {n}, {m}");
+            let got = Tensor::new(view.dtype(), view.shape().to_vec(), Bytes::Owned(view.bytes().into()));
+            same(expected, &got.expect("it fits")).unwrap_or_else(|why| panic!("{why} at {n}, {m}"));
         }
     }
 }

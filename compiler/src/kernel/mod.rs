@@ -376,6 +376,23 @@ pub struct Found {
     pub most: Dim,
 }
 
+/// An upper bound of `dim` over the model's symbols alone, as sizes of memory are: what is found while running stands at
+/// its own bound. `None` where there is no bound.
+pub fn most(facts: &Facts, found: &[Found], dim: &Dim) -> Option<Dim> {
+    if !found.iter().any(|found| dim.contains(&found.symbol)) {
+        return Some(dim.clone());
+    }
+    let bound = dim.substitute(&|symbol| {
+        found.iter().find(|found| found.symbol == *symbol).map(|found| found.most.clone())
+    });
+    let bound = facts.simplify(&bound);
+    // Putting in the bounds is right where the dim grows with each symbol.
+    match facts.prove_le(dim, &bound).is_yes() {
+        true => Some(bound),
+        false => facts.bounds(dim).hi.map(Dim::from),
+    }
+}
+
 /// One step of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Kernel {

@@ -459,10 +459,11 @@ fn through_memory(
 ) -> Result<()> {
     let mut kept = this.nest.axes(Role::Kept);
     let inner = kept.pop().ok_or_else(|| Error::internal("a batch without an axis"))?;
+    let elems = super::room(lowering, &scope.facts.simplify(&inner.extent))?;
     let buffer = lowering.program.buffers.push(Buffer {
         name: format!("{} (sums)", super::node_name(lowering.graph, sum)),
         dtype: this.dtype,
-        elems: scope.facts.simplify(&inner.extent),
+        elems,
         space: Space::Scratch,
     });
     let acc = Access { buffer, at: Dim::from(&inner.var) };

@@ -21,15 +21,15 @@ mod reduce;
 mod storage;
 
 use crate::{
-    Result,
+    Error, Result,
     error::At,
     graph::{Graph, Op, Value},
-    kernel::{BufferId, Kernel, Program, Stmt},
+    kernel::{BufferId, Kernel, Program, Stmt, most},
 };
 use fuse::Fusion;
 use std::collections::HashMap;
 use storage::Storage;
-use symshape::{Facts, Symbol};
+use symshape::{Dim, Facts, Symbol};
 
 /// Lowers `graph`, which must be verified, to a program that computes its outputs from its inputs.
 ///
@@ -51,6 +51,15 @@ pub fn lower(graph: &Graph) -> Result<Program> {
     lowering.nodes()?;
     storage::copy_outputs(&mut lowering)?;
     Ok(lowering.program)
+}
+
+/// The room that `elems` elements need at most, as an expression over the model's symbols.
+fn room(lowering: &Lowering, elems: &Dim) -> Result<Dim> {
+    let program = &lowering.program;
+    let bound = most(&program.facts, &program.found, elems);
+    bound.ok_or_else(|| {
+        Error::unsupported(format!("{elems} elements of scratch memory, which nothing bounds"))
+    })
 }
 
 /// How a node is called in messages and kernel names.

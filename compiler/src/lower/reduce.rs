@@ -290,7 +290,7 @@ fn across_memory(
     let inner = kept.pop().ok_or_else(|| Error::internal("a reduction across no axis"))?;
     let is_narrow = reduction.acc != reduction.dtype;
     let acc = if is_narrow {
-        Access { buffer: scratch(lowering, reduction, &inner.extent), at: Dim::from(&inner.var) }
+        Access { buffer: scratch(lowering, reduction, &inner.extent)?, at: Dim::from(&inner.var) }
     } else {
         target.clone()
     };
@@ -318,12 +318,12 @@ fn across_memory(
     Ok(loops(&kept, true, body))
 }
 
-fn scratch(lowering: &mut Lowering, reduction: &Reduction, elems: &Dim) -> BufferId {
+fn scratch(lowering: &mut Lowering, reduction: &Reduction, elems: &Dim) -> Result<BufferId> {
     let name = super::node_name(lowering.graph, reduction.value);
-    lowering.program.buffers.push(Buffer {
+    Ok(lowering.program.buffers.push(Buffer {
         name: format!("{name} (sums)"),
         dtype: reduction.acc,
-        elems: elems.clone(),
+        elems: super::room(lowering, elems)?,
         space: Space::Scratch,
-    })
+    }))
 }

@@ -15,7 +15,7 @@ use super::neighbours::{REACH, may_pass};
 use crate::{
     Result,
     kernel::{
-        Access, Axis, BufferId, Contract, Control, Kernel, Local, Program, Rhs, Space, Stmt,
+        Access, Axis, BufferId, Contract, Control, Kernel, Local, Program, Rhs, Space, Stmt, most,
         walk::{self, Rewrite},
     },
 };
@@ -223,7 +223,11 @@ fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kern
         kernel.locals.values().for_each(|dtype| _ = fused.locals.push(*dtype));
     }
     for (buffer, stride) in &shared.strides {
-        program.buffers[*buffer].elems = row.extent.clone().min(BLOCK_ROWS.into()) * stride;
+        let block = row.extent.clone().min(BLOCK_ROWS.into()) * stride;
+        // What the whole buffer has room for is enough for a block.
+        if let Some(elems) = most(&program.facts, &program.found, &block) {
+            program.buffers[*buffer].elems = elems;
+        }
         program.buffers[*buffer].space = Space::Scratch;
     }
     // Blocks share what is computed once for all of them.

@@ -15,7 +15,7 @@ use super::neighbours;
 use crate::{
     Result,
     kernel::{
-        Access, Axis, BufferId, Control, Kernel, Local, Program, Space, Stmt,
+        Access, Axis, BufferId, Control, Kernel, Local, Program, Space, Stmt, most,
         walk::{self, Rewrite},
     },
 };
@@ -189,12 +189,14 @@ fn shrink(program: &mut Program) {
     }
     for kernel in &mut program.kernels {
         let Some((row, body)) = rows(kernel) else { continue };
-        let mut strides = BTreeMap::new();
+        let mut rows_elems = BTreeMap::new();
         for (buffer, touch) in touches(&program.facts, row, body) {
             let is_own =
                 matches!(program.buffers[buffer].space, Space::Arena) && users.get(&buffer) == Some(&1);
-            if let (true, Some(stride)) = (is_own, touch.stride) {
-                strides.insert(buffer, stride);
+            if let (true, Some(stride)) = (is_own, touch.stride)
+                && let Some(elems) = most(&program.facts, &program.found, &stride)
+            {
+                rows_elems.insert(buffer, elems);
             }
         }
         let row = row.var.clone();
@@ -203,7 +205,7 @@ fn shrink(program: &mut Program) {
             &kernel.body,
             &Rewrite {
                 dim: &Dim::clone,
-                access: &|access| match strides.contains_key(&access.buffer) {
+                access: &|access| match rows_elems.contains_key(&access.buffer) {
                     true => Access { at: without_row(facts, &access.at, &row), ..access },
                     false => access,
                 },
@@ -212,8 +214,8 @@ fn shrink(program: &mut Program) {
             },
         );
         kernel.body = body;
-        for (buffer, stride) in strides {
-            program.buffers[buffer].elems = stride;
+        for (buffer, elems) in rows_elems {
+            program.buffers[buffer].elems = elems;
             program.buffers[buffer].space = Space::Scratch;
         }
     }
