@@ -11,6 +11,7 @@ use symshape_compiler::{
     emit,
     graph::{self, Graph},
     kernel::{self, Program, Stmt},
+    lower,
     pipeline::{self, Settings},
     scalar::Precision,
     schedule,
@@ -196,5 +197,32 @@ fn rows_keep_their_bits_on_any_number_of_threads() {
             let same = got.iter().zip(all.iter()).all(|(x, y)| x.to_bits() == y.to_bits());
             assert!(same, "{precision}: {rows} rows on {threads} threads");
         }
+    }
+}
+
+/// The product of two inputs.
+fn product() -> Graph {
+    let build = || {
+        let mut g = models::graph("product", &[("M", 1, 9)]);
+        let x = g.input("x", DType::F32, vec![Dim::symbol("M"), 3.into()])?;
+        let w = g.input("w", DType::F32, vec![3.into(), 5.into()])?;
+        let y = g.matmul(x, w)?;
+        g.output("y", y)?;
+        Ok::<Graph, symshape_compiler::Error>(g)
+    };
+    build().expect("a valid graph")
+}
+
+#[test]
+fn texts_name_the_precision() {
+    for precision in Precision::ALL {
+        let mut graph = product();
+        graph.set_precision(precision);
+        let text = graph.to_string();
+        assert_eq!(text.contains(&format!("contract f32 by {precision} [")), precision != Precision::F32);
+        assert_eq!(graph::text::parse(&text).expect("it was printed").to_string(), text);
+        let text = lower::lower(&graph).expect("supported").to_string();
+        assert_eq!(text.contains(&format!("contract f32 by {precision} {{")), precision != Precision::F32);
+        assert_eq!(kernel::text::parse(&text).expect("it was printed").to_string(), text);
     }
 }
