@@ -62,14 +62,15 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
+        // A machine that code can't be made for has no preferences.
+        let host = Target::host().ok();
         Settings {
             workers: WORKERS,
             partitions: None,
             policies: Policies::Serial,
-            // A machine that code can't be made for has no preferences.
-            multiplies_bytes: Target::host().is_ok_and(|host| host.multiplies_bytes()),
+            multiplies_bytes: host.as_ref().is_some_and(Target::multiplies_bytes),
             precision: Precision::F32,
-            tiles: Target::host().is_ok_and(|host| host.has_tiles()),
+            tiles: host.is_some_and(|host| host.has_tiles()),
         }
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if is_source && (machine.is_some() || args.cpu.is_some()) {
         return Err(usage("C source is for any machine: --target and --cpu are the C compiler's to choose"));
     }
-    let precision = args.arithmetic.precision();
+    let precision = args.arithmetic.precision;
     let choices = pipeline::Choices {
         grows: args.grow,
         require_tiles: args.fallback == Fallback::None && precision != Precision::F32,

@@ -32,7 +32,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let graph = source::graph(&args.model, &args.contract.options(&args.model)?)?;
     progress.say("lowering");
     let settings =
-        pipeline::Settings { precision: args.arithmetic.precision(), ..pipeline::Settings::default() };
+        pipeline::Settings { precision: args.arithmetic.precision, ..pipeline::Settings::default() };
     let Lowered { program, plan } =
         pipeline::lower_with(&graph, &settings).at(|| args.model.display().to_string())?;
     let page = emit::report::report(&program, &plan);

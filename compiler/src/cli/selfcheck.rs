@@ -10,7 +10,9 @@ use super::{
     compare::{self, Distance, Tolerance},
     feed,
     progress::Progress,
-    seed, sensitivity, source, usage,
+    seed,
+    sensitivity::{self, largest_difference},
+    source, usage,
 };
 use crate::{
     error::{At, Error, ErrorKind, Result},
@@ -54,7 +56,7 @@ pub(super) struct Args {
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let loaded = source::load(&args.model, &args.contract, args.arithmetic, &args.beside)?;
     let graph = loaded.graph.as_ref().ok_or_else(|| usage("selfcheck takes an ONNX model"))?;
-    let precision = Split::of(graph, args.arithmetic.precision());
+    let precision = Split::of(graph, args.arithmetic.precision);
     let model = &loaded.model;
     let bindings = match args.at.is_empty() {
         true => bindings(graph, model),
@@ -64,7 +66,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let mut verdict = Verdict::Yes;
     in_order(
         &bindings,
-        |dims| check(graph, model, &precision, dims),
+        |dims| check(graph, model, precision.as_ref(), dims),
         |dims, outcome| {
             let at = seed::binding(model, dims);
             let outcome = outcome.at(|| args.model.display().to_string())?;
@@ -175,23 +177,15 @@ impl Split {
     }
 }
 
-/// Takes the larger one of each.
-fn widen(rounding: &mut [f64], allowed: Option<&[f64]>) {
-    rounding.iter_mut().zip(allowed.unwrap_or_default()).for_each(|(one, other)| *one = one.max(*other));
+/// The larger one of each.
+fn wider(rounding: &[f64], allowed: Option<&[f64]>) -> Vec<f64> {
+    let allowed = allowed.unwrap_or_default().iter().copied().chain(std::iter::repeat(0.0));
+    rounding.iter().zip(allowed).map(|(one, other)| one.max(other)).collect()
 }
 
 /// Whether some output is farther off than allowed.
 fn exceeds(want: &[Tensor], got: &[Tensor], allowed: &[f64]) -> bool {
-    want.iter().zip(got).zip(allowed).any(|((want, got), allowed)| off(want, got) > *allowed)
-}
-
-/// The largest difference of two tensors of floats where both are finite; 0 of others.
-fn off(want: &Tensor, got: &Tensor) -> f64 {
-    if !want.dtype().is_float() || want.shape() != got.shape() {
-        return 0.0;
-    }
-    let off = (0..want.elems()).map(|idx| (want.get(idx).as_f64() - got.get(idx).as_f64()).abs());
-    off.filter(|off| off.is_finite()).fold(0.0, f64::max)
+    want.iter().zip(got).zip(allowed).any(|((want, got), allowed)| largest_difference(want, got) > *allowed)
 }
 
 /// The largest magnitude of a tensor of floats.
@@ -207,13 +201,13 @@ fn largest(tensor: &Tensor) -> f64 {
 fn relative(want: &[Tensor], got: &[Tensor]) -> f64 {
     let of = |(want, got)| match largest(want) {
         0.0 => 0.0,
-        most => off(want, got) / most,
+        most => largest_difference(want, got) / most,
     };
     want.iter().zip(got).map(of).fold(0.0, f64::max)
 }
 
 /// Runs both and compares.
-fn check(graph: &Graph, model: &Model, split: &Option<Split>, dims: &[i64]) -> Result<Outcome> {
+fn check(graph: &Graph, model: &Model, split: Option<&Split>, dims: &[i64]) -> Result<Outcome> {
     let at = || seed::binding(model, dims);
     let mut context = Context::new(model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     let inputs = seed::inputs(model, dims)?;
@@ -223,29 +217,8 @@ fn check(graph: &Graph, model: &Model, split: &Option<Split>, dims: &[i64]) -> R
     let mut outcome = Outcome::default();
     match (want, got) {
         (Ok(want), Ok((got, whole))) => {
-            let allowed = split.as_ref().map(|split| split.allowed(&want));
-            if compare_all(&mut outcome, model, &want, &got, allowed.as_deref()) {
-                let mut rounding = sensitivity::sensitivity(graph, &inputs, &want)?;
-                widen(&mut rounding, allowed.as_deref());
-                outcome.sensitivity = rounding.iter().copied().reduce(f64::max);
-                outcome.problem = None;
-                compare_all(&mut outcome, model, &want, &got, Some(&rounding));
-            }
-            if let (Some(split), Some(allowed)) = (split, allowed) {
-                let defined = eval(&split.graph, &inputs)?;
-                outcome.lost = Some([relative(&want, &got), relative(&want, &defined)]);
-                if exceeds(&want, &defined, &allowed) {
-                    // What rounding alone makes of a model is no fault of a precision.
-                    let mut rounding = sensitivity::sensitivity(graph, &inputs, &want)?;
-                    widen(&mut rounding, Some(&allowed));
-                    outcome.sensitivity = rounding.iter().copied().reduce(f64::max);
-                    if exceeds(&want, &defined, &rounding) {
-                        let most = split.precision.of_models();
-                        let problem = format!("fail: {} loses more than {most:e}", split.precision);
-                        outcome.problem.get_or_insert(problem);
-                    }
-                }
-            }
+            let results = Results { graph, inputs: &inputs, want: &want, got: &got };
+            judge(&mut outcome, model, split, &results)?;
             if !whole {
                 outcome.problem = Some("fail: wrote outside its memory".into());
             }
@@ -258,19 +231,60 @@ fn check(graph: &Graph, model: &Model, split: &Option<Split>, dims: &[i64]) -> R
     Ok(outcome)
 }
 
-/// Compares every output and keeps the first problem; `rounding` widens the tolerance of each. Whether values differ
+/// What a model gives at one binding.
+struct Results<'a> {
+    graph: &'a Graph,
+    inputs: &'a [Tensor],
+    want: &'a [Tensor],
+    got: &'a [Tensor],
+}
+
+/// Compares compiled code with the reference, and what another precision loses with what is promised of it. Where either
+/// is too far off, what rounding alone makes of the model is found, and allowed.
+fn judge(outcome: &mut Outcome, model: &Model, split: Option<&Split>, results: &Results) -> Result<()> {
+    let Results { graph, inputs, want, got } = *results;
+    let defined = split.map(|split| eval(&split.graph, inputs)).transpose()?;
+    let promised = split.map(|split| split.allowed(want));
+    // Code that multiplies `f32` here loses nothing.
+    let allowed = promised.as_deref().filter(|_| model.uses_tiles());
+    let is_off = compare_all(outcome, model, want, got, allowed);
+    let loses = match (&defined, &promised) {
+        (Some(defined), Some(promised)) => exceeds(want, defined, promised),
+        _ => false,
+    };
+    outcome.lost = defined.as_ref().map(|defined| [relative(want, got), relative(want, defined)]);
+    if !is_off && !loses {
+        return Ok(());
+    }
+    let rounding = sensitivity::sensitivity(graph, inputs, want)?;
+    outcome.sensitivity = rounding.iter().copied().reduce(f64::max);
+    if is_off {
+        outcome.problem = None;
+        compare_all(outcome, model, want, got, Some(&wider(&rounding, allowed)));
+    }
+    if let (Some(split), Some(defined)) = (split, defined)
+        && exceeds(want, &defined, &wider(&rounding, promised.as_deref()))
+    {
+        let most = split.precision.of_models();
+        let problem = format!("fail: {} loses more than {most:e}", split.precision);
+        outcome.problem.get_or_insert(problem);
+    }
+    Ok(())
+}
+
+/// Compares every output and keeps the first problem; `allowed` widens the tolerance of each. Whether values differ
 /// too much.
 fn compare_all(
     outcome: &mut Outcome,
     model: &Model,
     want: &[Tensor],
     got: &[Tensor],
-    rounding: Option<&[f64]>,
+    allowed: Option<&[f64]>,
 ) -> bool {
     let mut wrong = false;
     for (idx, ((want, got), info)) in want.iter().zip(got).zip(model.outputs()).enumerate() {
         let mut tolerance = tolerance(want);
-        tolerance.atol = tolerance.atol.max(rounding.map_or(0.0, |rounding| rounding[idx]));
+        tolerance.atol = tolerance.atol.max(allowed.map_or(0.0, |allowed| allowed[idx]));
         let problem = match compare::distance(want, got, tolerance) {
             Err(problem) => Some(problem),
             Ok(distance) => {

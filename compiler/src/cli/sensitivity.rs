@@ -27,7 +27,8 @@ pub(super) fn sensitivity(graph: &Graph, inputs: &[Tensor], want: &[Tensor]) -> 
     Ok(want.iter().zip(&rounded).map(|(want, rounded)| SAMPLES * largest_difference(want, rounded)).collect())
 }
 
-fn largest_difference(a: &Tensor, b: &Tensor) -> f64 {
+/// The largest difference of two tensors of floats where it is a number; 0 of others.
+pub(super) fn largest_difference(a: &Tensor, b: &Tensor) -> f64 {
     let difference = |idx: usize| (a.get(idx).as_f64() - b.get(idx).as_f64()).abs();
     match a.dtype().is_float() && a.shape() == b.shape() {
         true => (0..a.elems()).map(difference).filter(|x| x.is_finite()).fold(0.0, f64::max),

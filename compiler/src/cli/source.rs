@@ -8,7 +8,9 @@ use crate::{
     import::{self, Bound, ImportOptions},
     offload::{Selection, Targets},
     pipeline,
+    scalar::Precision,
 };
+use clap::{ValueEnum, builder::PossibleValue};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -48,36 +50,28 @@ pub(super) struct Beside {
 pub(super) struct Arithmetic {
     /// How contractions multiply on machines with tile registers: f32 as elsewhere, each f32 as two bf16 and three of
     /// their four products, or each as one bf16; others multiply f32
-    #[arg(id = "precision", long = "precision", value_enum, default_value_t)]
-    precision: Precision,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
-enum Precision {
-    #[default]
-    F32,
-    Bf16x3,
-    Bf16,
+    #[arg(long, value_enum, default_value_t)]
+    pub precision: Precision,
 }
 
 /// What contractions of `f32` multiply when this model is called here.
 pub(super) fn used(model: &Model) -> &'static str {
-    use symshape_runtime::Precision;
-    match (model.uses_tiles(), model.precision()) {
-        (true, Precision::Bf16x3) => "bf16x3",
-        (true, Precision::Bf16) => "bf16",
-        (true, Precision::F32) | (false, _) => "f32",
-    }
+    use symshape_runtime::Precision as Recorded;
+    let precision = match (model.uses_tiles(), model.precision()) {
+        (true, Recorded::Bf16x3) => Precision::Bf16x3,
+        (true, Recorded::Bf16) => Precision::Bf16,
+        (true, Recorded::F32) | (false, _) => Precision::F32,
+    };
+    precision.name()
 }
 
-impl Arithmetic {
-    /// What was asked for.
-    pub(super) fn precision(self) -> crate::scalar::Precision {
-        match self.precision {
-            Precision::F32 => crate::scalar::Precision::F32,
-            Precision::Bf16x3 => crate::scalar::Precision::Bf16x3,
-            Precision::Bf16 => crate::scalar::Precision::Bf16,
-        }
+impl ValueEnum for Precision {
+    fn value_variants<'a>() -> &'a [Precision] {
+        &Precision::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
     }
 }
 
@@ -159,17 +153,12 @@ pub(super) fn load(
         return Err(usage(format!("--target {machine}: models run on this machine; compile for others")));
     }
     let model =
-        compile(&graph, arithmetic.precision(), &beside, &progress).at(|| path.display().to_string())?;
+        compile(&graph, arithmetic.precision, &beside, &progress).at(|| path.display().to_string())?;
     Ok(Loaded { model, graph: Some(graph), compile_ms: milliseconds(start) })
 }
 
 /// The graph as callable code.
-fn compile(
-    graph: &Graph,
-    precision: crate::scalar::Precision,
-    beside: &Targets,
-    progress: &Progress,
-) -> Result<Model> {
+fn compile(graph: &Graph, precision: Precision, beside: &Targets, progress: &Progress) -> Result<Model> {
     let settings = pipeline::Settings { precision, ..pipeline::Settings::default() };
     let lowered = pipeline::lower_on(graph, beside, &settings)?;
     progress.say("generating code");

@@ -147,8 +147,7 @@ fn dynamic(image: &Image<'_>) -> Bytes {
         part.map_or((0, 0), |part| (part.address, part.bytes.len() as u64))
     };
     let (names, absolutes, init) = (table(EXPORT_NAMES), table(ABSOLUTES), table(INIT_ARRAY));
-    let mut bytes = Bytes::default();
-    for (tag, value) in [
+    let mut entries = vec![
         (elf::DT_HASH.0, table(HASH).0),
         (elf::DT_STRTAB.0, names.0),
         (elf::DT_SYMTAB.0, table(EXPORTS).0),
@@ -158,14 +157,14 @@ fn dynamic(image: &Image<'_>) -> Bytes {
         (elf::DT_RELASZ.0, absolutes.1),
         (elf::DT_RELAENT.0, RELOCATION_BYTES),
         (elf::DT_RELACOUNT.0, absolutes.1 / RELOCATION_BYTES),
-        // Empty where nothing runs when the object is loaded.
-        (elf::DT_INIT_ARRAY.0, init.0),
-        (elf::DT_INIT_ARRAYSZ.0, init.1),
-        (elf::DT_NULL.0, 0),
-    ] {
-        if init.1 > 0 || !matches!(tag, t if t == elf::DT_INIT_ARRAY.0 || t == elf::DT_INIT_ARRAYSZ.0) {
-            bytes.u64(tag as u64).u64(value);
-        }
+    ];
+    if init.1 > 0 {
+        entries.extend([(elf::DT_INIT_ARRAY.0, init.0), (elf::DT_INIT_ARRAYSZ.0, init.1)]);
+    }
+    entries.push((elf::DT_NULL.0, 0));
+    let mut bytes = Bytes::default();
+    for (tag, value) in entries {
+        bytes.u64(tag as u64).u64(value);
     }
     bytes
 }
