@@ -8,7 +8,7 @@ use symshape_compiler::{
             LeafKey,
             body::{Body, Op, Ty},
             contract::{Columns, Part, Product, Rhs, TileKey},
-            rows::RowsKey,
+            rows::{Form, RowsKey},
             strip::{Along, Phase, Stream, StripKey},
         },
         vector::code::Narrow,
@@ -119,7 +119,7 @@ fn rows_are_laid_out_side_by_side() {
             .into_iter()
             .flat_map(|from| [(true, false), (true, true), (false, true)].map(|(a, b)| (from, a, b)))
         {
-            let key = RowsKey { from, quads, dense, levels: 2 };
+            let key = RowsKey { form: Form::Bytes { from, quads }, dense, levels: 2 };
             let leaf = Leaf::new(&LeafKey::Rows(key.clone()), &*isa, fma);
             for inner in [1, 3, 8, 11, 16, 31, 32, 33, 64, 70] {
                 let (rows, outer, step) = (3, 2, if dense { 1 } else { 5 });

@@ -2,7 +2,10 @@
 
 use super::jit::{Leaf, address, address_mut, isas, numbers};
 use symshape_compiler::{
-    codegen::leaf::{LeafKey, factors::FactorsKey},
+    codegen::leaf::{
+        LeafKey,
+        rows::{Form, RowsKey},
+    },
     scalar::precision,
 };
 
@@ -49,16 +52,16 @@ fn check(leaf: &Leaf, low: bool, dense: bool, (inner, outer): (usize, usize)) {
     let plane = depth.div_ceil(32) * 32;
     let row = plane * (1 + usize::from(low)) + 32;
     let mut to = vec![CANARY; row * rows];
-    let mut args = vec![0; FactorsKey::level(2)];
-    args[FactorsKey::FROM] = address(&from);
-    args[FactorsKey::FROM_ROW] = 4 * from_row as i64;
-    args[FactorsKey::TO] = address_mut(&mut to);
-    args[FactorsKey::TO_ROW] = 2 * row as i64;
-    args[FactorsKey::ROWS] = rows as i64;
-    args[FactorsKey::PLANE] = 2 * plane as i64;
+    let mut args = vec![0; RowsKey::level(2)];
+    args[RowsKey::FROM] = address(&from);
+    args[RowsKey::FROM_ROW] = 4 * from_row as i64;
+    args[RowsKey::TO] = address_mut(&mut to);
+    args[RowsKey::TO_ROW] = 2 * row as i64;
+    args[RowsKey::ROWS] = rows as i64;
+    args[RowsKey::PLANE] = 2 * plane as i64;
     for (level, count, step) in [(0, inner, step), (1, outer, run)] {
-        args[FactorsKey::level(level)] = count as i64;
-        args[FactorsKey::level(level) + 1] = 4 * step as i64;
+        args[RowsKey::level(level)] = count as i64;
+        args[RowsKey::level(level) + 1] = 4 * step as i64;
     }
     leaf.call(&mut args);
     let parts: &[fn(f32) -> f32] = if low { &[precision::high, precision::low] } else { &[precision::high] };
@@ -81,7 +84,8 @@ fn check(leaf: &Leaf, low: bool, dense: bool, (inner, outer): (usize, usize)) {
 fn numbers_become_the_bf16_of_the_definition() {
     for (isa, fma) in isas() {
         for (low, dense) in [(true, true), (true, false), (false, true), (false, false)] {
-            let leaf = Leaf::new(&LeafKey::Factors(FactorsKey { low, dense, levels: 2 }), &*isa, fma);
+            let leaf =
+                Leaf::new(&LeafKey::Rows(RowsKey { form: Form::Bf16 { low }, dense, levels: 2 }), &*isa, fma);
             for inner in (1..=20).chain([31, 32, 33, 64, 65]) {
                 for outer in [1, 2, 3] {
                     check(&leaf, low, dense, (inner, outer));

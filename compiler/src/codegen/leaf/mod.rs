@@ -6,7 +6,6 @@
 pub mod body;
 mod columns;
 pub mod contract;
-pub mod factors;
 pub mod math;
 mod memory;
 pub mod rows;
@@ -25,10 +24,8 @@ pub enum LeafKey {
     Tile(contract::TileKey),
     /// A strip, or several in a row loop.
     Strip(strip::StripKey),
-    /// Rows of bytes laid out for tiles.
+    /// Rows laid out for tiles.
     Rows(rows::RowsKey),
-    /// Rows of `f32` laid out for tile registers.
-    Factors(factors::FactorsKey),
 }
 
 impl LeafKey {
@@ -41,7 +38,6 @@ impl LeafKey {
             }
             LeafKey::Strip(key) => format!("strip_{}", key.phases.len()),
             LeafKey::Rows(key) => format!("rows_{}", key.levels),
-            LeafKey::Factors(key) => format!("factors_{}", key.levels),
         }
     }
 
@@ -51,7 +47,6 @@ impl LeafKey {
             LeafKey::Tile(key) => contract::emit(key, isa.shape()),
             LeafKey::Strip(key) => strip::emit(key, isa.shape()),
             LeafKey::Rows(key) => rows::emit(key, isa.shape()),
-            LeafKey::Factors(key) => factors::emit(key, isa.shape()),
         }
     }
 
@@ -61,7 +56,6 @@ impl LeafKey {
             LeafKey::Tile(key) => key.slots(),
             LeafKey::Strip(key) => key.slots(),
             LeafKey::Rows(key) => key.slots(),
-            LeafKey::Factors(key) => key.slots(),
         }
     }
 }

@@ -15,8 +15,7 @@ use crate::{
         leaf::{
             LeafKey,
             contract::{PANEL, Product},
-            factors::FactorsKey,
-            rows::RowsKey,
+            rows::{Form, RowsKey},
         },
         unit::Unit,
         vector::code::{Narrow, TILE_ROW_BYTES, TILE_ROWS},
@@ -355,16 +354,13 @@ impl Left {
         let dense = self.levels[0].1.as_i64() == Some(1);
         let levels = self.levels.len() as u8;
         let number_bytes = self.from.bytes();
-        let key = match self.from {
+        let form = match self.from {
             Numbers::Narrow(from) => {
-                let quads = matches!(self.product, Product::Quads | Product::Bytes);
-                LeafKey::Rows(RowsKey { from, quads, dense, levels })
+                Form::Bytes { from, quads: matches!(self.product, Product::Quads | Product::Bytes) }
             }
-            Numbers::F32 => {
-                let low = self.product == Product::Bf16x3;
-                LeafKey::Factors(FactorsKey { low, dense, levels })
-            }
+            Numbers::F32 => Form::Bf16 { low: self.product == Product::Bf16x3 },
         };
+        let key = RowsKey { form, dense, levels };
         let mut args = Args::new(key.slots());
         args.set(RowsKey::FROM, from);
         args.set(RowsKey::FROM_ROW, f.dim(&(&self.stream.row * number_bytes))?);
@@ -373,18 +369,15 @@ impl Left {
         args.set(RowsKey::TO_ROW, f.int(self.step_bytes()));
         args.set(RowsKey::ROWS, count);
         if self.from == Numbers::F32 {
-            args.set(FactorsKey::PLANE, f.int(self.plane_bytes));
+            args.set(RowsKey::PLANE, f.int(self.plane_bytes));
         }
         for (level, (extent, step)) in self.levels.iter().enumerate() {
-            let slot = match &key {
-                LeafKey::Factors(_) => FactorsKey::level(level as u8),
-                _ => RowsKey::level(level as u8),
-            };
+            let slot = RowsKey::level(level as u8);
             args.set(slot, f.dim(extent)?);
             args.set(slot + 1, f.dim(&(step * number_bytes))?);
         }
         let block = args.place(f);
-        let leaf = f.unit.leaf(key)?;
+        let leaf = f.unit.leaf(LeafKey::Rows(key))?;
         f.call(leaf, &[block]);
         Ok(())
     }

@@ -1,0 +1,117 @@
+//! Rows of bytes: each byte as one of 16 bits, or as one without a sign, 128 more than one with a sign.
+//!
+//! Runs are copied in vectors, the last of which may overlap the one before. What stands behind the end of a row's bytes
+//! is anything: the right factor is zero there.
+
+use super::Writer;
+use crate::codegen::vector::{
+    Builder,
+    code::{Int, IntOp, Mem, Narrow, Op2, Operand, Width},
+};
+use crate::scalar::CompareOp;
+
+/// The form.
+pub(super) struct Bytes {
+    pub(super) from: Narrow,
+    pub(super) quads: bool,
+}
+
+impl Bytes {
+    /// Whether bytes lose their sign.
+    fn is_shifted(&self) -> bool {
+        self.quads && self.from == Narrow::I8
+    }
+
+    /// Bytes that one becomes.
+    fn widened(&self) -> i32 {
+        if self.quads { 1 } else { 2 }
+    }
+
+    /// One byte.
+    fn byte(&self, b: &mut Builder, from: Int, to: Int) {
+        let width = if self.from == Narrow::I8 { Width::I8 } else { Width::U8 };
+        let mut byte = b.load_int(Mem::from(from), width);
+        if self.is_shifted() {
+            byte = b.int_op(IntOp::Add, byte, 128);
+        }
+        b.store_int(Mem::from(to), byte, if self.quads { Width::U8 } else { Width::I16 });
+    }
+
+    /// Bytes that a vector is made of.
+    fn vector_bytes(&self, b: &Builder) -> i32 {
+        (if self.quads { 4 } else { 2 }) * b.lanes() as i32
+    }
+
+    /// A vector of bytes.
+    fn vector(&self, b: &mut Builder, from: Int, to: Int) {
+        let vector = match (self.quads, self.is_shifted()) {
+            (false, _) => b.load_halves(from, self.from),
+            (true, false) => b.load(from),
+            (true, true) => {
+                let (bytes, signs) = (b.load(from), b.bits(0x8080_8080));
+                b.op2(Op2::Xor, bytes, signs)
+            }
+        };
+        b.store(to, vector);
+    }
+
+    /// At least `bytes` bytes, so many at a time by `copy`; the last ones once more where the count is no multiple.
+    fn overlapping(
+        &self,
+        b: &mut Builder,
+        count: Int,
+        bytes: i32,
+        (from, to): (Int, Int),
+        copy: &dyn Fn(&mut Builder),
+    ) {
+        let step = |b: &mut Builder| {
+            copy(b);
+            b.advance(from, bytes);
+            b.advance(to, self.widened() * bytes);
+        };
+        b.repeat(count, bytes, step);
+        b.when(CompareOp::Gt, count, 0, |b| {
+            let back = b.int_op(IntOp::Sub, count, bytes);
+            b.advance(from, back);
+            let back = b.int_op(IntOp::Mul, back, self.widened());
+            b.advance(to, back);
+            step(b);
+        });
+    }
+
+    /// Bytes at this distance, one at a time.
+    fn one_by_one(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: impl Into<Operand> + Copy) {
+        b.repeat(count, 1, |b| {
+            self.byte(b, from, to);
+            b.advance(from, step);
+            b.advance(to, self.widened());
+        });
+    }
+}
+
+impl Writer for Bytes {
+    /// Whole vectors, the last of which may overlap; where there are fewer, words of 8 bytes alike.
+    fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
+        let bytes = self.vector_bytes(b);
+        let short = b.copy(count);
+        b.when(CompareOp::Ge, short, bytes, |b| {
+            self.overlapping(b, count, bytes, (from, to), &|b| self.vector(b, from, to));
+        });
+        b.when(CompareOp::Lt, short, bytes, |b| {
+            if !self.quads || self.is_shifted() {
+                return self.one_by_one(b, count, from, to, 1);
+            }
+            b.when(CompareOp::Ge, short, 8, |b| {
+                self.overlapping(b, count, 8, (from, to), &|b| {
+                    let word = b.load_int(from, Width::I64);
+                    b.store_int(to, word, Width::I64);
+                });
+            });
+            b.when(CompareOp::Lt, short, 8, |b| self.one_by_one(b, count, from, to, 1));
+        });
+    }
+
+    fn apart(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int) {
+        self.one_by_one(b, count, from, to, step);
+    }
+}

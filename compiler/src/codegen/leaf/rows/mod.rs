@@ -1,0 +1,119 @@
+//! The leaf that lays out rows of a left factor: one behind the other, as the product of a tile wants them.
+//!
+//! A row is a nest of reduction loops in memory, as in the contraction leaf, whose innermost runs over numbers that lie
+//! side by side or apart. What becomes of them is the form's: [`bytes`], or [`bf16`] for tile registers. No memory is
+//! touched but the factor's own.
+
+mod bf16;
+mod bytes;
+
+use crate::codegen::vector::{
+    Builder, Shape,
+    code::{Code, Int, Narrow},
+};
+use bf16::Bf16;
+use bytes::Bytes;
+
+/// What rows are made of, and what they become.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Form {
+    /// Bytes, as they are or as 16 bits each.
+    Bytes {
+        /// What bytes mean.
+        from: Narrow,
+        /// They stay bytes, without a sign, else they get 16 bits.
+        quads: bool,
+    },
+    /// `f32`, as high bf16.
+    Bf16 {
+        /// There are low bf16 too.
+        low: bool,
+    },
+}
+
+/// Everything that the leaf's code depends on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct RowsKey {
+    /// What becomes of numbers.
+    pub form: Form,
+    /// The numbers of the innermost loop lie side by side.
+    pub dense: bool,
+    /// Loops of the reduction, at least one.
+    pub levels: u8,
+}
+
+/// Where the arguments lie in the argument block; strides are in bytes.
+impl RowsKey {
+    /// The factor at the first row.
+    pub const FROM: usize = 0;
+    /// From row to row of it.
+    pub const FROM_ROW: usize = 1;
+    /// Where the first row goes.
+    pub const TO: usize = 2;
+    /// From row to row there.
+    pub const TO_ROW: usize = 3;
+    /// Number of rows.
+    pub const ROWS: usize = 4;
+    /// Length of a plane of bf16: whole rows of a tile register, at least one.
+    pub const PLANE: usize = 5;
+
+    /// Level `level` of the reduction, 0 being the innermost: its count, and what the factor moves.
+    pub fn level(level: u8) -> usize {
+        6 + 2 * level as usize
+    }
+
+    /// Length of the argument block.
+    pub fn slots(&self) -> usize {
+        RowsKey::level(self.levels)
+    }
+}
+
+/// The leaf's code on an ISA of this shape.
+pub fn emit(key: &RowsKey, shape: Shape) -> Code {
+    let mut b = Builder::new(shape);
+    let (from, to) = (b.arg(RowsKey::FROM), b.arg(RowsKey::TO));
+    let rows = b.arg(RowsKey::ROWS);
+    let writer: Box<dyn Writer> = match key.form {
+        Form::Bytes { from, quads } => Box::new(Bytes { from, quads }),
+        Form::Bf16 { low } => Box::new(Bf16 { low, plane: b.arg(RowsKey::PLANE) }),
+    };
+    b.repeat(rows, 1, |b| {
+        let (inner, place) = (b.copy(from), b.copy(to));
+        writer.begin(b, place);
+        level(key, &*writer, b, key.levels - 1, inner, place);
+        let (step, place_step) = (b.arg(RowsKey::FROM_ROW), b.arg(RowsKey::TO_ROW));
+        b.advance(from, step);
+        b.advance(to, place_step);
+    });
+    b.finish()
+}
+
+/// Loop `number` from here on, after which `to` stands behind what was written.
+fn level(key: &RowsKey, writer: &dyn Writer, b: &mut Builder, number: u8, from: Int, to: Int) {
+    let count = b.arg(RowsKey::level(number));
+    if number == 0 {
+        if key.dense {
+            return writer.run(b, count, from, to);
+        }
+        let step = b.arg(RowsKey::level(0) + 1);
+        return writer.apart(b, count, from, to, step);
+    }
+    b.repeat(count, 1, |b| {
+        let inner = b.copy(from);
+        level(key, writer, b, number - 1, inner, to);
+        let step = b.arg(RowsKey::level(number) + 1);
+        b.advance(from, step);
+    });
+}
+
+/// Writes the numbers of a row; `to` moves behind what was written.
+trait Writer {
+    /// What is to be done before the row that begins here.
+    fn begin(&self, _b: &mut Builder, _to: Int) {}
+
+    /// Numbers side by side; all registers are used up.
+    fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int);
+
+    /// Numbers `step` bytes apart; all registers but `step` are used up.
+    fn apart(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int);
+}
