@@ -2,23 +2,30 @@
 //!
 //! The code generator, the room that it needs and what artefacts say of themselves all ask here.
 
-use super::{BufferId, Contract, Program, Rhs, Stmt};
+use super::{BufferId, Contract, Program, Rhs, Space, Stmt};
 use crate::scalar::Precision;
 use symshape_runtime::DType;
 
 impl Program {
-    /// Whether tile registers multiply a contraction on machines that have them: `f32` as bf16 where its precision is less,
-    /// and bytes with constants that have a sign. It then has room for rows laid out anew.
+    /// Whether tile registers multiply a contraction on machines that have them: one that fits them and has room for rows
+    /// laid out anew.
     pub fn on_tiles(&self, contract: &Contract) -> bool {
+        contract.room.is_some() && self.fits_tiles(contract)
+    }
+
+    /// Whether tile registers can multiply a contraction, given room: `f32` as bf16 where its precision is less, and bytes,
+    /// with constants; of bytes those have a sign.
+    pub(crate) fn fits_tiles(&self, contract: &Contract) -> bool {
         let dtype = |buffer: BufferId| self.buffers[buffer].dtype;
         let Rhs::Panels { buffer, width: 16, .. } = contract.rhs else { return false };
+        let constant = matches!(self.buffers[buffer].space, Space::Const(_));
         let factors = (dtype(contract.lhs.buffer), dtype(buffer));
         let fits = match contract.dtype {
             DType::F32 => contract.precision != Precision::F32 && factors == (DType::F32, DType::F32),
             DType::I32 => matches!(factors, (DType::U8 | DType::I8, DType::I8)),
             _ => false,
         };
-        self.tiles && fits && contract.room.is_some()
+        self.tiles && constant && fits
     }
 
     /// Whether tile registers multiply any of its contractions on machines that have them.

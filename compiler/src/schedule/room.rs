@@ -31,7 +31,7 @@ const fn row_bytes(depth: i64) -> i64 {
     (2 * depth + 63) / 64 * 64 + 64
 }
 
-/// Reserves room for all such contractions.
+/// Reserves room for all such contractions; those that tile registers can't multiply become products of `f32`.
 pub(super) fn reserve(program: &mut Program) -> Result<()> {
     let mut kernels = std::mem::take(&mut program.kernels);
     for kernel in &mut kernels {
@@ -55,6 +55,10 @@ fn stmts(program: &mut Program, body: &mut [Stmt]) {
                     let room = Buffer { name, dtype: DType::U8, elems, space: Space::Scratch };
                     contract.room = Some(program.buffers.push(room));
                 }
+                // What no tile register takes is multiplied as `f32` on every machine.
+                if !program.on_tiles(contract) {
+                    contract.precision = Precision::F32;
+                }
             }
             Stmt::Block(_) | Stmt::Strip { .. } => {}
         }
@@ -68,15 +72,12 @@ const fn bf16_row_bytes(depth: i64, parts: i64) -> i64 {
 
 /// Of a row, where a contraction is one that tile registers multiply as bf16.
 fn bf16_row(program: &Program, contract: &Contract, depth: i64) -> Option<i64> {
-    let Rhs::Panels { buffer, width: 16, .. } = &contract.rhs else { return None };
-    let right = &program.buffers[*buffer];
-    let types = [contract.dtype, program.buffers[contract.lhs.buffer].dtype, right.dtype];
-    let fits = types == [DType::F32; 3] && matches!(right.space, Space::Const(_)) && program.tiles;
-    match contract.precision {
-        Precision::F32 => None,
-        Precision::Bf16x3 => fits.then_some(bf16_row_bytes(depth, 2)),
-        Precision::Bf16 => fits.then_some(bf16_row_bytes(depth, 1)),
-    }
+    let parts = match contract.precision {
+        Precision::F32 => return None,
+        Precision::Bf16x3 => 2,
+        Precision::Bf16 => 1,
+    };
+    program.fits_tiles(contract).then(|| bf16_row_bytes(depth, parts))
 }
 
 /// Bytes for a block of rows, where a contraction is one that needs them.
