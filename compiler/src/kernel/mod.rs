@@ -12,6 +12,7 @@
 pub mod contract;
 pub mod cost;
 pub mod eval;
+pub mod found;
 pub mod inner;
 pub mod partition;
 pub mod text;
@@ -20,6 +21,7 @@ pub mod uses;
 pub mod verify;
 pub mod walk;
 
+pub use found::{Found, most};
 pub use partition::{Partition, Policies};
 
 use crate::{
@@ -364,32 +366,6 @@ impl Control {
             }
             Control::Else | Control::End | Control::Require(_) | Control::Fail(_) => (Vec::new(), Vec::new()),
         }
-    }
-}
-
-/// A symbol whose value is found while running.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
-    /// The symbol; [`Control::Bind`] gives it its value.
-    pub symbol: Symbol,
-    /// It is never larger than this, an expression over the model's symbols.
-    pub most: Dim,
-}
-
-/// An upper bound of `dim` over the model's symbols alone, as sizes of memory are: what is found while running stands at
-/// its own bound. `None` where there is no bound.
-pub fn most(facts: &Facts, found: &[Found], dim: &Dim) -> Option<Dim> {
-    if !found.iter().any(|found| dim.contains(&found.symbol)) {
-        return Some(dim.clone());
-    }
-    let bound = dim.substitute(&|symbol| {
-        found.iter().find(|found| found.symbol == *symbol).map(|found| found.most.clone())
-    });
-    let bound = facts.simplify(&bound);
-    // Putting in the bounds is right where the dim grows with each symbol.
-    match facts.prove_le(dim, &bound).is_yes() {
-        true => Some(bound),
-        false => facts.bounds(dim).hi.map(Dim::from),
     }
 }
 
