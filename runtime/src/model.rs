@@ -139,8 +139,8 @@ impl Model {
     /// Loads the shared object at `path`.
     ///
     /// Loading runs the file's code in this process: open only files that you would run. On Linux its pages are looked at
-    /// once, up to 256 MB of them, so that the first call takes no longer than others: opening a large model takes some
-    /// milliseconds for each 100 MB.
+    /// once, up to 256 MB of them, so that the first call takes no longer than others; opening a model takes longer the
+    /// larger its weights are.
     ///
     /// # Errors
     /// When it cannot be loaded, or is not a symshape artefact of this version.
