@@ -114,7 +114,7 @@ impl Embed {
         let target = Target::parse(env::var("TARGET").ok().as_deref(), self.cpu.as_deref())?;
         let compiled = pipeline::compile(&lowered, &target, Artifact::Archive).at(place)?;
         let name = &lowered.program.name;
-        let archive = emit::archive(name, &compiled.object)?;
+        let archive = emit::archive(name, &compiled.object.into_bytes()?)?;
         emit::write_atomically(&folder.join(format!("lib{name}_symshape.a")), &archive)?;
         let module = emit::rust::module(&lowered.program, &lowered.plan);
         emit::write_atomically(&folder.join(format!("{name}.rs")), module.as_bytes())?;

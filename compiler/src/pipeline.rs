@@ -172,10 +172,10 @@ pub enum Artifact {
 }
 
 /// The artefact's object file, its C header, and what is in it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Compiled {
     /// The object file; what a shared object is linked from, and an archive made of.
-    pub object: Vec<u8>,
+    pub object: emit::Object,
     /// The header.
     pub header: String,
     /// What was generated.

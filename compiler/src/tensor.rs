@@ -76,6 +76,11 @@ impl Tensor {
         self.bytes.len() / self.dtype.size_bytes()
     }
 
+    /// Its memory, shared with it.
+    pub fn shared_bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
     /// Its memory.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -95,6 +100,12 @@ impl Tensor {
     /// All elements as integers, see [`Scalar::as_i64`].
     pub fn to_i64s(&self) -> Vec<i64> {
         (0..self.elems()).map(|idx| self.get(idx).as_i64()).collect()
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[u8; {}]", self.len())
     }
 }
 

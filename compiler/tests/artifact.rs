@@ -40,12 +40,14 @@ fn lowered() -> Lowered {
 fn compile(folder: &Path, artifact: Artifact) {
     let compiled = pipeline::compile(&lowered(), &Target::host().unwrap(), artifact).expect("supported");
     match artifact {
-        Artifact::Object => std::fs::write(folder.join("blend.o"), &compiled.object).unwrap(),
+        Artifact::Object => {
+            std::fs::write(folder.join("blend.o"), compiled.object.into_bytes().unwrap()).unwrap()
+        }
         Artifact::Archive => {
-            let archive = emit::archive("blend", &compiled.object).unwrap();
+            let archive = emit::archive("blend", &compiled.object.into_bytes().unwrap()).unwrap();
             std::fs::write(folder.join("libblend.a"), archive).unwrap();
         }
-        Artifact::Shared => emit::shared::shared(&compiled.object, &[], &folder.join("blend.so")).unwrap(),
+        Artifact::Shared => emit::shared::shared(compiled.object, &[], &folder.join("blend.so")).unwrap(),
     }
     std::fs::write(folder.join("blend.h"), compiled.header).unwrap();
 }
@@ -180,6 +182,45 @@ fn shared_object_and_jit_agree_bit_for_bit_at_every_size() {
     }
 }
 
+/// `y[M, 72] = x[M, 50] * (v - w)`, with two weights of more than a page each.
+fn heavy() -> Graph {
+    let build = || -> symshape_compiler::Result<Graph> {
+        let mut g = Graph { name: "heavy".into(), ..Graph::default() };
+        let m = g.symbol("M", Declaration::range(1, 9))?;
+        let x = g.input("x", DType::F32, vec![m, 50.into()])?;
+        let numbers = |by: f32| (0..50 * 72).map(|idx| (idx as f32 * by).sin()).collect::<Vec<f32>>();
+        let mut weight = |by| g.constant(Tensor::from_f32(vec![50, 72], &numbers(by)).expect("a tensor"));
+        let (first, second) = (weight(0.37)?, weight(0.73)?);
+        let (left, right) = (g.matmul(x, first)?, g.matmul(x, second)?);
+        let y = g.sub(left, right)?;
+        g.output("y", y)?;
+        Ok(g)
+    };
+    build().expect("a valid graph")
+}
+
+#[test]
+fn weights_are_where_the_code_looks_for_them_in_every_kind_of_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let lowered = pipeline::lower(&heavy()).expect("supported");
+    let compiled =
+        |artifact| pipeline::compile(&lowered, &Target::host().unwrap(), artifact).expect("supported").object;
+    let (own, other) = (folder.path().join("own.so"), folder.path().join("other.so"));
+    emit::shared::shared(compiled(Artifact::Shared), &[], &own).unwrap();
+    let object = compiled(Artifact::Shared).into_bytes().unwrap();
+    std::fs::write(folder.path().join("heavy.o"), object).unwrap();
+    tool(folder.path(), "cc", &["-shared", "-nostdlib", "-o", "other.so", "heavy.o"]);
+    let (jit, _) = emit::jit::jit(&lowered.program, &lowered.plan, &Default::default()).expect("supported");
+    let x: Vec<f32> = (0..7 * 50).map(|idx| (idx as f32 * 0.11).cos()).collect();
+    let [own, other, jit] = [Model::open(own).unwrap(), Model::open(other).unwrap(), jit].map(|model| {
+        let mut context = Context::new(&model).unwrap();
+        let outputs = context.run_views(&[TensorRef::new(&[7, 50], &x).unwrap()]).unwrap();
+        outputs.get(0).bytes().to_vec()
+    });
+    assert!(own.iter().any(|byte| *byte != 0));
+    assert_eq!((&own, &other), (&jit, &jit));
+}
+
 #[test]
 fn an_artefact_of_several_levels_uses_the_highest_that_runs() {
     let folder = tempfile::tempdir().unwrap();
@@ -193,7 +234,7 @@ fn an_artefact_of_several_levels_uses_the_highest_that_runs() {
         let target = Target::parse(None, Some(levels)).unwrap();
         let compiled = pipeline::compile(&lowered(), &target, Artifact::Shared).expect("supported");
         let path = folder.path().join(format!("{levels}.so"));
-        emit::shared::shared(&compiled.object, &[], &path).unwrap();
+        emit::shared::shared(compiled.object, &[], &path).unwrap();
         let mut context = Context::new(&Model::open(path).unwrap()).unwrap();
         let x: Vec<f32> = (0..20).map(|idx| (idx as f32 * 0.7).sin() * 5.0).collect();
         let mut bits = || {

@@ -43,7 +43,8 @@ fn link_with(
         .unwrap_or_else(|error| panic!("{name} for {triple}: {error}"));
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join(format!("{name}.h")), compiled.header).expect("a header");
-    std::fs::write(folder.path().join(format!("{name}.o")), compiled.object).expect("an object");
+    std::fs::write(folder.path().join(format!("{name}.o")), compiled.object.into_bytes().expect("an object"))
+        .expect("a file");
     let object = format!("{name}.o");
     Program::link(folder, compiler, emulator, name, &[&[object.as_str()], files].concat())
 }

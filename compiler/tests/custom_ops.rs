@@ -193,7 +193,9 @@ fn without_a_function_in_this_process_objects_can_be_made_and_nothing_else() {
     assert!(error.to_string().contains("none is registered in this process"), "{error}");
     let lowered = pipeline::lower(&graph).expect("supported");
     let compiled = pipeline::compile(&lowered, &Target::host().expect("known"), Artifact::Object);
-    let imports = emit::object::imports(&compiled.expect("supported").object).expect("an object");
+    let imports =
+        emit::object::imports(&compiled.expect("supported").object.into_bytes().expect("an object"))
+            .expect("an object");
     assert_eq!(imports, ["acme_soft", "acme_pick"]);
 }
 
@@ -221,7 +223,8 @@ fn objects_are_linked_with_c_functions() {
         let compiled = pipeline::compile(&lowered, &target, Artifact::Object).expect("supported");
         let folder = tempfile::tempdir().expect("a folder");
         assert!(compiled.header.contains("int32_t acme_pick(const symshape_call *call);"));
-        std::fs::write(folder.path().join("acme_model.o"), compiled.object).expect("an object");
+        std::fs::write(folder.path().join("acme_model.o"), compiled.object.into_bytes().expect("an object"))
+            .expect("a file");
         std::fs::write(folder.path().join("acme.h"), compiled.header).expect("a header");
         std::fs::copy(
             concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/acme.c"),

@@ -313,7 +313,11 @@ fn compile(graph: &Graph, folder: &Path) -> usize {
     let lowered = lowered(graph, Count::Auto, Policies::Any);
     let target = Target::host().expect("this machine");
     let compiled = pipeline::compile(&lowered, &target, pipeline::Artifact::Object).expect("supported");
-    std::fs::write(folder.join(format!("{}.o", graph.name)), &compiled.object).expect("written");
+    std::fs::write(
+        folder.join(format!("{}.o", graph.name)),
+        compiled.object.into_bytes().expect("an object"),
+    )
+    .expect("written");
     std::fs::write(folder.join(format!("{}.h", graph.name)), &compiled.header).expect("written");
     lowered.program.partitions.len()
 }

@@ -161,10 +161,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         Kind::Artifact(artifact) => {
             let compiled = pipeline::compile_with(&lowered, &target, artifact, &choices).at(place)?;
             progress.say("writing");
-            let libraries = &args.contract.customs.libraries;
-            write((path, artifact), &lowered, &compiled, &target, libraries)?;
             let summary = &compiled.summary;
-            Sizes {
+            let sizes = Sizes {
                 code: summary.code_bytes,
                 driver: Some(summary.driver_bytes()),
                 weights: summary.const_bytes,
@@ -172,7 +170,10 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
                 partitions: lowered.program.partitions.len(),
                 on_tiles: lowered.program.on_tiles_count(),
                 calls: calls(&lowered),
-            }
+            };
+            let libraries = &args.contract.customs.libraries;
+            write((path, artifact), &lowered, compiled, &target, libraries)?;
+            sizes
         }
         Kind::Source => write_source(path, &lowered)?,
     };
@@ -268,15 +269,16 @@ fn calls(lowered: &Lowered) -> Vec<String> {
 fn write(
     (path, artifact): (&Path, Artifact),
     lowered: &Lowered,
-    compiled: &pipeline::Compiled,
+    compiled: pipeline::Compiled,
     target: &Target,
     libraries: &[PathBuf],
 ) -> Result<()> {
     let callees = calls(lowered);
     match artifact {
-        Artifact::Object => emit::write_atomically(path, &compiled.object)?,
+        Artifact::Object => emit::write_atomically(path, &compiled.object.into_bytes()?)?,
         Artifact::Archive => {
-            emit::write_atomically(path, &emit::archive(&lowered.program.name, &compiled.object)?)?;
+            let object = compiled.object.into_bytes()?;
+            emit::write_atomically(path, &emit::archive(&lowered.program.name, &object)?)?;
         }
         Artifact::Shared if !callees.is_empty() && libraries.is_empty() => {
             return Err(usage(format!(
@@ -293,7 +295,7 @@ fn write(
                 target.triple
             )));
         }
-        Artifact::Shared => emit::shared::shared(&compiled.object, libraries, path)?,
+        Artifact::Shared => emit::shared::shared(compiled.object, libraries, path)?,
     }
     emit::write_atomically(&path.with_extension("h"), compiled.header.as_bytes())
 }
@@ -333,7 +335,7 @@ fn print(stage: Stage, lowered: &Lowered, target: &Target) -> Result<()> {
                 target,
                 &Options { levels: target.wider.clone(), ..Options::default() },
             )?;
-            line(&super::asm::listing(&object)?);
+            line(&super::asm::listing(&object.into_bytes()?)?);
         }
     }
     Ok(())

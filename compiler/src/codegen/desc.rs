@@ -99,6 +99,7 @@ pub(super) fn summary(unit: &mut Unit, functions: &Functions, kernels: usize) ->
         load: unit.tiles.map(|tiles| tiles.load),
         functions: std::mem::take(&mut unit.functions),
         const_bytes: unit.const_bytes,
+        lent: std::mem::take(&mut unit.lent),
         kernels,
         clif: std::mem::take(&mut unit.clif),
     })

@@ -12,6 +12,7 @@ use crate::{
     kernel::{BufferId, Program, Space},
     plan::{ALIGN_BYTES, Plan},
     target::Level,
+    tensor::Bytes,
 };
 use cranelift_codegen::{
     CodegenError,
@@ -20,6 +21,9 @@ use cranelift_codegen::{
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, FuncOrDataId, Linkage, Module, ModuleError};
 use std::collections::{HashMap, HashSet};
+
+/// Constants of so many bytes are weights that may be lent.
+const LENT_BYTES: usize = 4096;
 
 /// What the caller of [`super::generate`] wants.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +42,8 @@ pub struct Options {
     pub in_process: bool,
     /// Where contractions are for tile registers there is no code for machines without: calls fail there.
     pub require_tiles: bool,
+    /// Weights are not put into the module, see [`Summary::lent`].
+    pub lends_weights: bool,
     /// Leaves as for a machine with tile registers, which stand in memory: slow, and what those are compared with.
     pub tiles_in_memory: bool,
     /// Loops over single elements in place of vector leaves: slow, and what the leaves are compared with.
@@ -70,6 +76,8 @@ pub struct Summary {
     pub code_bytes: u64,
     /// Bytes of constants.
     pub const_bytes: u64,
+    /// Weights that are declared, of which the module has a byte only: who makes a file of it puts them there.
+    pub lent: Vec<(DataId, Bytes)>,
     /// Number of kernels.
     pub kernels: usize,
     /// Text of all functions, when it was asked for.
@@ -103,6 +111,7 @@ pub struct Unit<'u> {
     pub(super) functions: Vec<FunctionSummary>,
     pub(super) clif: String,
     pub(super) const_bytes: u64,
+    pub(super) lent: Vec<(DataId, Bytes)>,
     constants: HashMap<BufferId, DataId>,
     strings: HashMap<String, DataId>,
     tables: HashMap<String, DataId>,
@@ -138,6 +147,7 @@ impl<'u> Unit<'u> {
             functions: Vec::new(),
             clif: String::new(),
             const_bytes: 0,
+            lent: Vec::new(),
             constants: HashMap::new(),
             strings: HashMap::new(),
             tables: HashMap::new(),
@@ -291,9 +301,15 @@ impl<'u> Unit<'u> {
         let Space::Const(tensor) = &self.program.buffers[buffer].space else {
             return Err(Error::internal(format!("{buffer} is no constant")));
         };
-        let bytes = tensor.bytes();
+        let (bytes, name) = (tensor.bytes(), format!("const_{}", buffer.as_u32()));
         self.const_bytes += bytes.len() as u64;
-        let id = self.data(&format!("const_{}", buffer.as_u32()), bytes.into(), ALIGN_BYTES as u64)?;
+        let id = if self.options.lends_weights && bytes.len() >= LENT_BYTES {
+            let id = self.data(&name, [0].into(), 1)?;
+            self.lent.push((id, tensor.shared_bytes()));
+            id
+        } else {
+            self.data(&name, bytes.into(), ALIGN_BYTES as u64)?
+        };
         self.constants.insert(buffer, id);
         Ok(id)
     }
@@ -338,7 +354,7 @@ impl<'u> Unit<'u> {
         let mut data = DataDescription::new();
         match bytes.is_empty() {
             // Not every object format has symbols for nothing.
-            true => data.define_zeroinit(1),
+            true => data.define([0].into()),
             false => data.define(bytes),
         }
         data.set_align(align);

@@ -15,3 +15,4 @@ pub mod rust;
 pub mod shared;
 
 pub use file::{archive, write_atomically};
+pub use object::Object;

@@ -3,6 +3,7 @@
 use super::{
     file::{folder, unwritable, write_pieces},
     link,
+    object::Object,
 };
 use crate::error::{At, Error, ErrorKind, Result};
 use std::{
@@ -17,12 +18,12 @@ use std::{
 ///
 /// # Errors
 /// When the file can't be written; where a C compiler is needed, when there is none, or when it fails.
-pub fn shared(object: &[u8], libraries: &[PathBuf], path: &Path) -> Result<()> {
-    let pieces = if libraries.is_empty() { link::link(object)? } else { None };
-    match pieces {
-        Some(pieces) => write_pieces(path, &pieces),
-        None => by_compiler(object, libraries, path),
+pub fn shared(mut object: Object, libraries: &[PathBuf], path: &Path) -> Result<()> {
+    if !libraries.is_empty() || object.has_callees() || !object.is_x86_64_elf() {
+        return by_compiler(&object.into_bytes()?, libraries, path);
     }
+    let (bytes, weights) = object.apart()?;
+    write_pieces(path, &link::link(&bytes, weights)?)
 }
 
 /// The compiler is that of the environment variable `CC`, else `cc`.

@@ -262,7 +262,8 @@ fn objects_are_linked_with_the_targets_functions() {
         let machine = symshape_compiler::target::Target::host().expect("a known machine");
         let compiled = pipeline::compile(&lowered, &machine, Artifact::Object).expect("supported");
         let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("model.o"), compiled.object).expect("a file");
+        std::fs::write(folder.path().join("model.o"), compiled.object.into_bytes().expect("an object"))
+            .expect("a file");
         std::fs::write(folder.path().join("model.h"), compiled.header).expect("a file");
         let mut args =
             vec!["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-o", "program", "model.o", "call.c"];

@@ -1,6 +1,6 @@
 //! What of an object is mapped, where it lies, and the addresses in it.
 
-use super::PAGE;
+use super::{super::object::WEIGHTS, PAGE};
 use crate::error::{Error, Result};
 use object::{
     LittleEndian, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags,
@@ -47,14 +47,21 @@ pub(super) struct Part<'o> {
     pub(super) sh_flags: u64,
     pub(super) align: u64,
     pub(super) bytes: Cow<'o, [u8]>,
+    /// In place of `bytes`: what is copied from somewhere else, and how far from the part's beginning.
+    pub(super) lent: Vec<(u64, &'o [u8])>,
     /// Where it lies in memory, and in the file.
     pub(super) address: u64,
 }
 
 impl Part<'_> {
+    /// Its length.
+    pub(super) fn len(&self) -> u64 {
+        self.lent.last().map_or(self.bytes.len() as u64, |(at, bytes)| at + bytes.len() as u64)
+    }
+
     /// Where it ends.
     pub(super) fn end(&self) -> u64 {
-        self.address + self.bytes.len() as u64
+        self.address + self.len()
     }
 }
 
@@ -93,16 +100,22 @@ pub(super) struct Image<'o> {
     numbers: HashMap<SectionIndex, usize>,
 }
 
-fn broken(error: object::Error) -> Error {
+pub(super) fn broken(error: object::Error) -> Error {
     Error::internal(format!("object: {error}"))
 }
 
+fn unknown(what: &str, section: &str) -> Error {
+    Error::internal(format!("object: {what} in {section}, which no object of ours has"))
+}
+
 impl<'o> Image<'o> {
-    /// The mapped sections of an object and its symbols; `None` where there is something unknown among them.
-    pub(super) fn of(file: &File<'o>) -> Result<Option<Image<'o>>> {
+    /// The mapped sections of an object and its symbols.
+    pub(super) fn of(file: &File<'o>, weights: Vec<(u64, &'o [u8])>) -> Result<Image<'o>> {
+        let mut weights = Some(weights);
         let (mut parts, mut numbers, mut n_absolutes) = (Vec::new(), HashMap::new(), 0);
         for section in file.sections() {
-            let SectionFlags::Elf { sh_type, sh_flags } = section.flags() else { return Ok(None) };
+            let name = section.name().map_err(broken)?.to_string();
+            let SectionFlags::Elf { sh_type, sh_flags } = section.flags() else { continue };
             let (sh_type, sh_flags) = (sh_type.0, sh_flags.0);
             let has = |flag: u64| sh_flags & flag != 0;
             if !has(elf::SHF_ALLOC.0) {
@@ -110,10 +123,12 @@ impl<'o> Image<'o> {
             }
             let known = elf::SHF_ALLOC.0 | elf::SHF_EXECINSTR.0 | elf::SHF_WRITE.0;
             let is_init = sh_type == elf::SHT_INIT_ARRAY.0;
-            if sh_flags & !known != 0 || sh_type != elf::SHT_PROGBITS.0 && !is_init {
-                return Ok(None);
+            let lent = if name == WEIGHTS { weights.take().unwrap_or_default() } else { Vec::new() };
+            let is_room = sh_type == elf::SHT_NOBITS.0 && name == WEIGHTS;
+            if sh_flags & !known != 0 || sh_type != elf::SHT_PROGBITS.0 && !is_init && !is_room {
+                return Err(unknown("flags", &name));
             }
-            let name = section.name().map_err(broken)?.to_string();
+            let sh_type = if is_room { elf::SHT_PROGBITS.0 } else { sh_type };
             let kind = match (has(elf::SHF_EXECINSTR.0), has(elf::SHF_WRITE.0)) {
                 (true, _) => Kind::Code,
                 (_, false) => Kind::Constant,
@@ -123,13 +138,13 @@ impl<'o> Image<'o> {
             numbers.insert(section.index(), parts.len());
             let bytes = Cow::Borrowed(section.data().map_err(broken)?);
             let align = section.align().max(1);
-            parts.push(Part { name: name.into(), kind, sh_type, sh_flags, align, bytes, address: 0 });
+            parts.push(Part { name: name.into(), kind, sh_type, sh_flags, align, bytes, lent, address: 0 });
             let is_absolute = |flags| matches!(flags, RelocationFlags::Elf { r_type: elf::R_X86_64_64 });
             n_absolutes += section.relocations().filter(|(_, one)| is_absolute(one.flags())).count();
         }
         let mut symbols = Vec::new();
         for symbol in file.symbols() {
-            let SymbolFlags::Elf { st_info, st_other } = symbol.flags() else { return Ok(None) };
+            let SymbolFlags::Elf { st_info, st_other } = symbol.flags() else { continue };
             symbols.push(Symbol {
                 name: symbol.name_bytes().map_err(broken)?,
                 info: st_info.0,
@@ -141,7 +156,7 @@ impl<'o> Image<'o> {
         }
         // Tables of symbols have the local ones first.
         symbols.sort_by_key(|symbol| !symbol.is_local());
-        Ok(Some(Image { parts, symbols, n_absolutes, absolutes: Vec::new(), numbers }))
+        Ok(Image { parts, symbols, n_absolutes, absolutes: Vec::new(), numbers })
     }
 
     /// Gives each part an address, from `from` on.
@@ -162,24 +177,25 @@ impl<'o> Image<'o> {
         symbol.part.map_or(0, |part| self.parts[part].address) + symbol.offset
     }
 
-    /// Writes all addresses where they are used; false where a reference is of an unknown kind.
-    pub(super) fn relocate(&mut self, file: &File<'o>) -> Result<bool> {
+    /// Writes all addresses where they are used.
+    pub(super) fn relocate(&mut self, file: &File<'o>) -> Result<()> {
         for section in file.sections() {
             let Some(&number) = self.numbers.get(&section.index()) else { continue };
             for (offset, relocation) in section.relocations() {
-                let (RelocationTarget::Symbol(symbol), RelocationFlags::Elf { r_type }) =
-                    (relocation.target(), relocation.flags())
-                else {
-                    return Ok(false);
+                let written = match (relocation.target(), relocation.flags()) {
+                    (RelocationTarget::Symbol(symbol), RelocationFlags::Elf { r_type }) => {
+                        let target = self.target(file, symbol)?;
+                        let target = target.map(|target| target.wrapping_add_signed(relocation.addend()));
+                        target.is_some_and(|target| self.write(number, offset, r_type, target))
+                    }
+                    _ => false,
                 };
-                let Some(target) = self.target(file, symbol)? else { return Ok(false) };
-                let target = target.wrapping_add_signed(relocation.addend());
-                if !self.write(number, offset, r_type, target) {
-                    return Ok(false);
+                if !written {
+                    return Err(unknown("a reference", &self.parts[number].name));
                 }
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     fn target(&self, file: &File<'o>, symbol: SymbolIndex) -> Result<Option<u64>> {

@@ -11,15 +11,15 @@
 //! R W  data
 //! ```
 //!
-//! Offsets in the file are addresses. Weights are most of the file and need no relocation: they are lent from the object
-//! and copied into the file only.
+//! Offsets in the file are addresses. Weights are most of the file and need no relocation: the object has room for them
+//! only, and they are copied from where they are into the file.
 
 mod image;
 mod tables;
 
 use crate::error::Result;
 use image::{Image, Kind, Part};
-use object::{Object, elf, read::elf::ElfFile64};
+use object::{elf, read::elf::ElfFile64};
 use std::borrow::Cow;
 use tables::Bytes;
 
@@ -37,24 +37,18 @@ const MOST_SEGMENTS: u64 = 8;
 /// A part of a file: where it begins, and its bytes.
 pub(super) type Piece<'o> = (u64, Cow<'o, [u8]>);
 
-/// The shared object that an object becomes, as pieces in the order of the file; `None` where it has something that
-/// needs a real linker.
+/// The shared object that an object for x86-64 becomes, as pieces in the order of the file.
 ///
 /// # Errors
-/// When the object contradicts itself.
-pub(super) fn link(object: &[u8]) -> Result<Option<Vec<Piece<'_>>>> {
-    let Ok(file) = ElfFile64::parse(object) else { return Ok(None) };
-    if file.architecture() != object::Architecture::X86_64 {
-        return Ok(None);
-    }
-    let Some(mut image) = Image::of(&file)? else { return Ok(None) };
+/// When the object contradicts itself, or has something that ours don't.
+pub(super) fn link<'o>(object: &'o [u8], weights: Vec<(u64, &'o [u8])>) -> Result<Vec<Piece<'o>>> {
+    let file = ElfFile64::parse(object).map_err(image::broken)?;
+    let mut image = Image::of(&file, weights)?;
     tables::add(&mut image);
     image.place(HEADER_BYTES + MOST_SEGMENTS * SEGMENT_BYTES);
-    if !image.relocate(&file)? {
-        return Ok(None);
-    }
+    image.relocate(&file)?;
     tables::fill(&mut image);
-    Ok(Some(pieces(image)))
+    Ok(pieces(image))
 }
 
 /// Everything in the order of the file.
@@ -66,7 +60,11 @@ fn pieces(image: Image<'_>) -> Vec<Piece<'_>> {
     let sections = tables::sections(&parts, &symbols);
     let head = head(&parts, sections_at);
     let mut pieces: Vec<Piece<'_>> = vec![(0, Cow::Owned(head.0))];
-    pieces.extend(parts.into_iter().map(|part| (part.address, part.bytes)));
+    for part in parts {
+        let lent = part.lent.iter().map(|(at, bytes)| (part.address + at, Cow::Borrowed(*bytes)));
+        pieces.extend(lent);
+        pieces.push((part.address, part.bytes));
+    }
     pieces.push((sections_at, Cow::Owned(sections.0)));
     pieces
 }
@@ -106,7 +104,7 @@ fn segments(parts: &[Part<'_>]) -> Bytes {
         }
     }
     if let Some(part) = parts.iter().find(|part| part.name == tables::DYNAMIC) {
-        let len = part.bytes.len() as u64;
+        let len = part.len();
         segment(elf::PT_DYNAMIC.0, elf::PF_R.0 | elf::PF_W.0, part.address, len, len, 8);
     }
     segment(elf::PT_GNU_STACK.0, elf::PF_R.0 | elf::PF_W.0, 0, 0, 0, 16);

@@ -66,7 +66,8 @@ pub(super) fn add(image: &mut Image<'_>) {
         (TITLES, Kind::Unmapped, elf::SHT_STRTAB.0, 0),
     ] {
         let bytes = Cow::Owned(Vec::new());
-        image.parts.push(Part { name: name.into(), kind, sh_type, sh_flags, align: 8, bytes, address: 0 });
+        let (name, lent) = (name.into(), Vec::new());
+        image.parts.push(Part { name, kind, sh_type, sh_flags, align: 8, bytes, lent, address: 0 });
     }
     image.absolutes = vec![(0, 0); image.n_absolutes];
     fill(image);
@@ -144,7 +145,7 @@ fn hash(exports: &[&Symbol<'_>]) -> Bytes {
 fn dynamic(image: &Image<'_>) -> Bytes {
     let table = |name: &str| {
         let part = image.parts.iter().find(|part| part.name == name);
-        part.map_or((0, 0), |part| (part.address, part.bytes.len() as u64))
+        part.map_or((0, 0), |part| (part.address, part.len()))
     };
     let (names, absolutes, init) = (table(EXPORT_NAMES), table(ABSOLUTES), table(INIT_ARRAY));
     let mut entries = vec![
@@ -187,7 +188,7 @@ pub(super) fn sections(parts: &[Part<'_>], symbols: &[Symbol<'_>]) -> Bytes {
         };
         let address = if part.kind == Kind::Unmapped { 0 } else { part.address };
         bytes.u32(title(titles, &part.name)).u32(part.sh_type).u64(part.sh_flags).u64(address);
-        bytes.u64(part.address).u64(part.bytes.len() as u64).u32(link as u32).u32(info as u32);
+        bytes.u64(part.address).u64(part.len()).u32(link as u32).u32(info as u32);
         bytes.u64(part.align).u64(entry);
     }
     bytes
