@@ -66,15 +66,18 @@ pub(super) fn parts<'k>(program: &Program, kernel: &'k Kernel) -> Vec<Part<'k>> 
     pieces.into_iter().map(|body| Part { body, split: split(body) }).collect()
 }
 
-/// Whether scratch memory, of which each share has its own, passes from one statement to another.
+/// Whether scratch memory, of which each share has its own, passes from one statement to another. Into a parallel loop
+/// none does: what is there belongs to one of its iterations.
 fn passes_scratch(program: &Program, body: &[Stmt]) -> bool {
     let mut first = BTreeMap::new();
     let mut passes = false;
     for (number, stmt) in body.iter().enumerate() {
+        let begins_anew = matches!(stmt, Stmt::For { parallel: true, .. });
         walk::accesses(std::slice::from_ref(stmt), &mut |site| {
             let buffer = site.access.buffer;
             let is_scratch = matches!(program.buffers[buffer].space, Space::Scratch);
-            passes |= is_scratch && *first.entry(buffer).or_insert(number) != number;
+            let is_known = *first.entry(buffer).or_insert(number) != number;
+            passes |= is_scratch && is_known && !begins_anew;
         });
     }
     passes

@@ -154,30 +154,29 @@ impl Writer<'_> {
         in_loop(Some(number), true, body)
     }
 
-    /// Blocks of rows of tiles, so many in each, and one of the smaller last row.
+    /// Blocks of rows of tiles, so many in each, and one of the smaller last row. They are loops of their own, so that
+    /// threads share the rows of a single image.
     fn by_rows(&mut self, names: &mut Names, rows: i64) -> Vec<Stmt> {
-        let image = self.convolution.images.as_ref().map(|images| {
-            let axis = Axis { var: names.fresh(), extent: images.extent.clone() };
-            self.facts.declare_index(&axis.var, &axis.extent);
-            axis
-        });
-        let images = |names: &mut Names| {
-            let mut only = || Axis { var: names.fresh(), extent: Dim::one() };
-            image.as_ref().map(|axis| (only(), Dim::from(&axis.var)))
-        };
         let mut body = Vec::new();
         for run in self.runs(0) {
+            let image = self.convolution.images.as_ref().map(|images| {
+                let axis = Axis { var: names.fresh(), extent: images.extent.clone() };
+                self.facts.declare_index(&axis.var, &axis.extent);
+                axis
+            });
+            let mut only = || Axis { var: names.fresh(), extent: Dim::one() };
+            let images = image.as_ref().map(|axis| (only(), Dim::from(&axis.var)));
             let is_last = run.outputs < self.form.outputs();
             let rows = if is_last { 1 } else { rows };
             let number = Axis { var: names.fresh(), extent: self.facts.simplify(&run.count.floor_div(rows)) };
             self.facts.declare_index(&number.var, &number.extent);
             let first = self.facts.simplify(&(run.first + Dim::from(&number.var) * rows));
             let runs = vec![Run { first: first.clone(), count: rows.into(), outputs: run.outputs }];
-            let block = Block { images: images(names), first, rows: rows.into(), runs };
+            let block = Block { images, first, rows: rows.into(), runs };
             let inner = self.block(names, &block);
-            body.extend(in_loop(Some(number), true, inner));
+            body.extend(in_loop(image, true, in_loop(Some(number), true, inner)));
         }
-        in_loop(image, true, body)
+        body
     }
 
     fn block(&self, names: &mut Names, block: &Block) -> Vec<Stmt> {
