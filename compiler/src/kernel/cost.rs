@@ -4,14 +4,15 @@
 //! The unit is one multiplication with addition of a contraction's leaf. Everything else counts by how many of these
 //! fit into its time on a machine with vectors; the figures are rough, and no result depends on them.
 
-use super::{Call, Code, Control, Inst, Kernel, Program, Stmt};
+use super::{Call, Code, Contract, Control, Inst, Kernel, Program, Rhs, Space, Stmt};
+use crate::scalar::{BinaryOp, UnaryOp};
 use symshape::{Dim, Symbol};
 
-/// An instruction in a leaf: vectors as in contractions, but each element comes from memory.
-const IN_STRIP: i64 = 4;
-
-/// An instruction on single elements.
+/// An instruction on single elements takes as long as so many on elements of vectors.
 const IN_BLOCK: i64 = 16;
+
+/// Rows of a contraction with constants that take no longer than reading the constants.
+const ROWS_TO_HIDE_READING: i64 = 4;
 
 /// The work of a function that is called, of which nothing is known but what it is handed.
 pub fn call(program: &Program, call: &Call) -> Dim {
@@ -38,23 +39,68 @@ fn statement(program: &Program, stmt: &Stmt) -> Dim {
     let many = |body: &[Stmt]| Dim::sum(body.iter().map(|stmt| statement(program, stmt)));
     match stmt {
         Stmt::For { axis, body, .. } => times(program, many(body), &axis.extent),
-        Stmt::Block(code) => Dim::from(instructions(code) * IN_BLOCK),
-        Stmt::Strip { axis, code } => times(program, Dim::from(instructions(code) * IN_STRIP), &axis.extent),
-        Stmt::Contract(contract) => {
-            let rows = contract.m.iter().chain([&contract.n]);
-            let once = rows.fold(Dim::one(), |work, axis| times(program, work, &axis.extent));
-            let sums = contract.k.iter().fold(once.clone(), |work, axis| times(program, work, &axis.extent));
-            sums + once * (instructions(&contract.epilogue) * IN_STRIP)
-        }
+        Stmt::Block(code) => Dim::from(steps(code) * IN_BLOCK),
+        Stmt::Strip { axis, code } => times(program, Dim::from(steps(code)), &axis.extent),
+        Stmt::Contract(contract) => contraction(program, contract),
         Stmt::If { then, otherwise, .. } => many(then).max(many(otherwise)),
         Stmt::While { body, .. } => many(body),
     }
 }
 
-/// Those that do something.
-fn instructions(code: &Code) -> i64 {
-    let idle = |inst: &&Inst| matches!(inst, Inst::Const(_) | Inst::Get(_) | Inst::Bind(..) | Inst::Sum);
-    code.insts.iter().filter(|inst| !idle(inst)).count() as i64
+fn contraction(program: &Program, contract: &Contract) -> Dim {
+    let rows = contract.m.iter().fold(Dim::one(), |work, axis| times(program, work, &axis.extent));
+    let is_read_once = match &contract.rhs {
+        Rhs::Panels { buffer, .. } => matches!(program.buffers[*buffer].space, Space::Const(_)),
+        Rhs::At(_) => false,
+    };
+    let multiplied = if is_read_once { rows.clone().max(ROWS_TO_HIDE_READING.into()) } else { rows.clone() };
+    let columns = [&contract.n].into_iter().chain(&contract.k);
+    let sums = columns.fold(multiplied, |work, axis| times(program, work, &axis.extent));
+    sums + times(program, rows, &contract.n.extent) * steps(&contract.epilogue)
+}
+
+/// What the instructions take for an element in a vector.
+fn steps(code: &Code) -> i64 {
+    code.insts.iter().map(instruction).sum()
+}
+
+fn instruction(inst: &Inst) -> i64 {
+    match inst {
+        Inst::Const(_) | Inst::Get(_) | Inst::Bind(..) | Inst::Sum => 0,
+        Inst::Index(..) | Inst::Load(_) | Inst::Set(..) | Inst::Cast(..) | Inst::Bits(..) => 1,
+        Inst::Compare(..) | Inst::Select(..) | Inst::Check(_) | Inst::Reduce(..) => 1,
+        Inst::Store(..) => 2,
+        Inst::Unary(op, _) => unary(*op),
+        Inst::Binary(op, ..) => binary(*op),
+    }
+}
+
+fn unary(op: UnaryOp) -> i64 {
+    match op {
+        UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil => 1,
+        UnaryOp::Round | UnaryOp::Trunc | UnaryOp::Not | UnaryOp::IsNan | UnaryOp::IsInf => 1,
+        UnaryOp::Recip => 3,
+        UnaryOp::Sqrt => 5,
+        UnaryOp::Exp => 17,
+        UnaryOp::Log => 26,
+        UnaryOp::Tanh => 29,
+        UnaryOp::Erf => 40,
+        UnaryOp::Expm1 | UnaryOp::Log1p => 50,
+        // One element at a time.
+        UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Tan | UnaryOp::Asin | UnaryOp::Acos | UnaryOp::Atan => 800,
+        UnaryOp::Sinh | UnaryOp::Cosh | UnaryOp::Asinh | UnaryOp::Acosh | UnaryOp::Atanh => 800,
+    }
+}
+
+fn binary(op: BinaryOp) -> i64 {
+    match op {
+        BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Min | BinaryOp::Max => 1,
+        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Shr => 1,
+        BinaryOp::Div => 3,
+        BinaryOp::Rem | BinaryOp::Mod => 100,
+        BinaryOp::Atan2 => 1000,
+        BinaryOp::Pow => 3000,
+    }
 }
 
 fn times(program: &Program, work: Dim, extent: &Dim) -> Dim {
