@@ -65,6 +65,15 @@ impl Graph {
         Ok(Graph { atoms })
     }
 
+    /// Makes each atom wait for the one before it.
+    pub(super) fn keep_order(&mut self) {
+        for (number, atom) in self.atoms.iter_mut().enumerate().skip(1) {
+            if !atom.after.iter().any(|edge| edge.from == number - 1) {
+                atom.after.push(Edge { from: number - 1, bytes: 0.0 });
+            }
+        }
+    }
+
     /// What a piece is called: as the atom in it that is the most work.
     pub(super) fn name(&self, piece: &[usize]) -> String {
         let most = piece.iter().rev().max_by(|a, b| self.atoms[**a].work.total_cmp(&self.atoms[**b].work));

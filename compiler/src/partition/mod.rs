@@ -2,8 +2,12 @@
 //! at once.
 //!
 //! First the dependencies ([`depend`]): kernels are taken together where regions of control flow demand it, and wait for
-//! others where [`crate::kernel::uses`] says so. Then the cut ([`cut`]): chains without branches are one piece, and pieces are merged or divided until their number is the one
+//! others where [`crate::kernel::uses`] says so. Then the cut ([`cut`]): chains without branches are one piece, and pieces
+//! are merged or divided until their number is the one
 //! asked for, of about equal work and with few bytes between them. Kernels are put in the order of their partitions.
+//!
+//! Where partitions run one after another only, every kernel waits for the one before it: the order stays the program's,
+//! and so does the memory that it takes.
 //!
 //! What runs on different targets is never one piece, so there can be more of them than were asked for.
 //!
@@ -49,7 +53,10 @@ impl FromStr for Count {
 /// # Errors
 /// None but bugs.
 pub fn partition(program: &mut Program, count: Count, policies: Policies, target: &str) -> Result<()> {
-    let graph = depend::Graph::of(program)?;
+    let mut graph = depend::Graph::of(program)?;
+    if policies == Policies::Serial {
+        graph.keep_order();
+    }
     let pieces = cut::pieces(&graph, count);
     arrange(program, &graph, &pieces, target);
     program.policies = policies;
