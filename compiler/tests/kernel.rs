@@ -113,6 +113,34 @@ fn well_formed_programs_verify() {
     }
 }
 
+const DEVICE: &str = r#"program device {
+  symbol N = 1..8
+  device npu 4096
+  @0 x: f32[N] input 0
+  @1 y: f32[N] output 0
+  @2 inside: f32[N] device 0
+  input x[N] = @0
+  output y[N] = @1
+  call [npu] npu_load (@0[0] as [N]) -> (@2[0] as [N]), "load"
+  call [npu] npu_store (@2[0] as [N]) -> (@1[0] as [N]), "store"
+}
+"#;
+
+#[test]
+fn the_memory_of_a_device_is_its_own() {
+    let program = read(DEVICE);
+    assert_eq!(program.to_string(), DEVICE);
+    verify::verify(&program).expect("well-formed");
+    for (from, to, expected) in [
+        ("device 0", "device 1", "there is no device 1"),
+        ("[npu] npu_store", "[dsp] npu_store", "@2 is in the memory of npu"),
+        ("[npu] npu_load", "npu_load", "@2 is in the memory of npu"),
+    ] {
+        let message = broken(DEVICE, from, to);
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
 /// Replaces the first `from` by `to` in `text`, reads and verifies, and returns the error.
 fn broken(text: &str, from: &str, to: &str) -> String {
     assert!(text.contains(from), "{from}");

@@ -95,11 +95,16 @@ fn on_threads(steps: &Steps<'_>) {
 
 /// Holds every policy against a model in one piece.
 fn check(graph: &Graph, partitions: Count) {
-    let whole = model(&lowered(graph, None, Policies::Serial));
+    let whole = lowered(graph, None, Policies::Serial);
+    let arena_max = whole.plan.arena_max;
+    let whole = model(&whole);
     assert!(whole.partitions().is_empty());
     let mut whole = Context::new(&whole).expect("memory");
     for policies in [Policies::Serial, Policies::Any] {
         let lowered = lowered(graph, partitions, policies);
+        if policies == Policies::Serial {
+            assert_eq!(lowered.plan.arena_max, arena_max, "one order takes no more memory than one piece");
+        }
         let model = model(&lowered);
         assert_eq!(model.any_order(), policies == Policies::Any);
         assert_eq!(model.partitions().len(), lowered.program.partitions.len());
@@ -324,16 +329,37 @@ fn compile(graph: &Graph, folder: &Path) -> usize {
 
 const WARNINGS: [&str; 6] = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I."];
 
+/// Links a program with a policy of its own with the model in that file, and runs it; the lines of the table.
+fn run_steps(folder: &Path, model: &str) -> usize {
+    let main = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/steps.c");
+    let args = [main, model, "-O1", "-pthread", "-o", "program", "-lm"];
+    tool(folder, "cc", &[&WARNINGS[..], &args].concat());
+    tool(folder, "./program", &[]).lines().count()
+}
+
 #[test]
 fn a_c_program_reads_the_table_with_a_policy_of_its_own() {
     let folder = tempfile::tempdir().expect("a folder");
     let count = compile(&towers(), folder.path());
-    let main = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/steps.c");
-    let args = [main, "towers.o", "-pthread", "-o", "program"];
-    tool(folder.path(), "cc", &[&WARNINGS[..], &args].concat());
-    let table = tool(folder.path(), "./program", &[]);
-    assert_eq!(table.lines().count(), count, "{table}");
+    assert_eq!(run_steps(folder.path(), "towers.o"), count);
     assert_eq!(tool(folder.path(), "nm", &["-u", "towers.o"]), "", "one object, nothing undefined");
+}
+
+#[test]
+fn c_source_has_the_same_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let settings = Settings {
+        partitions: Some(Count::Auto),
+        policies: Policies::Any,
+        workers: 1,
+        tiles: false,
+        ..Settings::default()
+    };
+    let lowered = pipeline::lower_with(&towers(), &settings).expect("supported");
+    let source = pipeline::source(&lowered, "towers.h").expect("supported");
+    std::fs::write(folder.path().join("towers.c"), source.code).expect("written");
+    std::fs::write(folder.path().join("towers.h"), source.header).expect("written");
+    assert_eq!(run_steps(folder.path(), "towers.c"), lowered.program.partitions.len());
 }
 
 #[test]

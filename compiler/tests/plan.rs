@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use symshape::{Declaration, Dim, Symbol};
 use symshape_compiler::{
     ErrorKind,
-    kernel::{Access, Axis, Buffer, BufferId, Code, Inst, Kernel, Program, Space, Stmt, text},
+    kernel::{Access, Axis, Buffer, BufferId, Code, Device, Inst, Kernel, Program, Space, Stmt, text},
     plan::{
         self, Options, Plan, arena_formula,
         instance::{Effort, Item, Solution, read_csv, solve},
@@ -266,6 +266,43 @@ proptest! {
     }
 }
 
+/// The same program with a part of its buffers in the memories of two devices.
+fn on_devices(mut program: Program, bytes: u64) -> Program {
+    for target in ["npu", "dsp"] {
+        program.devices.push(Device { target: target.into(), bytes });
+    }
+    for (id, buffer) in program.buffers.iter_mut() {
+        if id.as_u32() % 5 < 2 {
+            buffer.space = Space::Device(id.as_u32() % 5);
+        }
+    }
+    program
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn devices_have_memories_of_their_own(
+        sizes in prop::collection::vec(size(), 1..24),
+        uses in prop::collection::vec(prop::collection::vec(0..24usize, 1..4), 1..24),
+        bindings in prop::collection::vec((0..=64i64, 1..=64i64, 0..3usize), 6),
+    ) {
+        let program = on_devices(program(&sizes, &uses), 1 << 40);
+        let plan = plan::plan(&program, &Options::default()).expect("a plan");
+        verify(&program, &plan).expect("a right plan");
+        for (n, s, m) in bindings {
+            assert_disjoint(&program, &plan, &BTreeMap::from([("N", n), ("S", 8 * s), ("M", [1, 5, 9][m])]));
+        }
+        let largest = plan.devices.iter().map(|room| room.max).max().unwrap_or(0);
+        let exact = Program { devices: Vec::new(), ..program.clone() };
+        prop_assert!(plan::plan(&on_devices(exact.clone(), largest), &Options::default()).is_ok());
+        if largest > 0 {
+            let error = plan::plan(&on_devices(exact, largest - 1), &Options::default()).expect_err("too little");
+            prop_assert!(error.to_string().contains(&format!("its memory has {}", largest - 1)), "{error}");
+        }
+    }
+}
+
 /// One kernel after the other, each using some of the buffers `sizes`.
 fn chain(sizes: &[&str], uses: &[&[usize]]) -> Program {
     let sizes: Vec<Dim> = sizes.iter().map(|text| text.parse().expect("a dim")).collect();
@@ -291,6 +328,46 @@ fn the_verifier_finds_what_is_wrong() {
         broken(&|plan| plan.lower_bound -= 1),
     ];
     let words = ["is placed later", "neither lies below", "has no place", "ends at", "bytes are alive"];
+    for (message, word) in cases.iter().zip(words) {
+        assert!(message.contains(word), "{message}");
+    }
+}
+
+#[test]
+fn the_verifier_keeps_devices_apart() {
+    // The first and the last belong to one device, the second to the other.
+    let program = on_devices(chain(&["16*N"; 6], &[&[0, 2, 5], &[1, 3], &[3, 4]]), 1 << 20);
+    let plan = plan::plan(&program, &Options::default()).expect("a plan");
+    let room = |bytes| plan::Room { max: bytes, lower_bound: bytes };
+    assert_eq!(plan.devices, [room(8192), room(4096)]);
+    assert_eq!((plan.arena_max, plan.lower_bound), (20480, 20480));
+    let broken = |change: &dyn Fn(&mut Plan)| {
+        let mut plan = plan.clone();
+        change(&mut plan);
+        verify(&program, &plan).expect_err("the plan is wrong").message().to_string()
+    };
+    let one_above_the_other = |plan: &mut Plan| {
+        let order = [0, 2, 5, 1, 3, 4].map(BufferId::from_u32);
+        let below = |at: usize| order[..at].last().copied().into_iter().collect();
+        let placed = |(at, buffer)| plan::Placement { buffer, below: below(at) };
+        plan.placements = order.into_iter().enumerate().map(placed).collect();
+        plan.arena_max = 6 * 4096;
+    };
+    let cases = [
+        broken(&|plan| plan.devices[0].max -= 64),
+        broken(&|plan| _ = plan.devices.pop()),
+        broken(&|plan| one_above_the_other(plan)),
+        broken(&|plan| {
+            one_above_the_other(plan);
+            plan.devices[0].max += 4096;
+        }),
+    ];
+    let words = [
+        "device 0 takes 8192 of 8128 bytes",
+        "1 devices of 2",
+        "device 0 takes 12288 of 8192",
+        "@2 lies in the memory",
+    ];
     for (message, word) in cases.iter().zip(words) {
         assert!(message.contains(word), "{message}");
     }

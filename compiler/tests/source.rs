@@ -9,15 +9,20 @@ use symshape_compiler::{
         self, Graph,
         arbitrary::{self, Source},
     },
+    kernel::Policies,
+    partition::Count,
     pipeline,
     tensor::Tensor,
 };
 
 /// Writes the source of `graph` into a folder and compiles the program around it.
 fn compile(graph: &Graph) -> Program {
+    compile_with(graph, &pipeline::Settings { workers: 1, ..pipeline::Settings::default() })
+}
+
+fn compile_with(graph: &Graph, settings: &pipeline::Settings) -> Program {
     let lowered =
-        pipeline::lower_with(graph, &pipeline::Settings { workers: 1, ..pipeline::Settings::default() })
-            .unwrap_or_else(|error| panic!("{}: {error}", graph.name));
+        pipeline::lower_with(graph, settings).unwrap_or_else(|error| panic!("{}: {error}", graph.name));
     let name = &lowered.program.name;
     let source =
         pipeline::source(&lowered, &format!("{name}.h")).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -36,6 +41,25 @@ fn source_computes_what_graphs_say() {
             let inputs = models::inputs(&graph, &dims);
             let expected =
                 graph::eval::eval(&graph, &inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
+            program.assert_gives(&format!("{name} at {dims:?}"), &inputs, &expected);
+        }
+    }
+}
+
+#[test]
+fn source_in_partitions_computes_what_graphs_say() {
+    for (idx, (name, model)) in models::MODELS.iter().enumerate() {
+        let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let settings = pipeline::Settings {
+            workers: 1,
+            partitions: Some(if idx % 3 == 0 { Count::Auto } else { "4".parse().expect("a number") }),
+            policies: if idx % 2 == 0 { Policies::Any } else { Policies::Serial },
+            ..pipeline::Settings::default()
+        };
+        let program = compile_with(&graph, &settings);
+        for dims in models::bindings(&graph) {
+            let inputs = models::inputs(&graph, &dims);
+            let expected = graph::eval::eval(&graph, &inputs).expect("in range");
             program.assert_gives(&format!("{name} at {dims:?}"), &inputs, &expected);
         }
     }

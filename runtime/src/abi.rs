@@ -10,7 +10,7 @@ use core::ffi::{c_char, c_void};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"symshape");
 
 /// Version of this ABI; a loader refuses a descriptor with another one.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// What contractions multiply on machines with tile registers; elsewhere they multiply `f32`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -364,6 +364,8 @@ pub struct Call {
     pub n_attributes: u32,
     /// Zero.
     pub reserved: u32,
+    /// Where the memory of the target's device begins, in which arguments and scratch may lie; null if it has none.
+    pub memory: *mut c_void,
 }
 
 /// A function that a model calls. Zero is success; any other value ends the model's call with [`Code::CalleeFailed`].

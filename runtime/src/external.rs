@@ -201,6 +201,9 @@ pub struct Call<'a> {
     pub attributes: &'a [AttributeRef<'a>],
     /// Memory of this call alone, 64-byte aligned, as much as was asked for; what is in it means nothing.
     pub scratch: &'a mut [u8],
+    /// Where the memory of the target's device begins, in which operands, results and scratch may lie: what a device calls
+    /// its addresses are distances from there. Null for what has no such memory, and in the reference evaluator.
+    pub memory: *const u8,
 }
 
 impl<'a> Call<'a> {
@@ -228,6 +231,7 @@ impl<'a> Call<'a> {
                     0 => &mut [],
                     n => core::slice::from_raw_parts_mut(call.scratch.cast(), n as usize),
                 },
+                memory: call.memory.cast_const().cast(),
             }
         }
     }
@@ -402,6 +406,7 @@ impl Function {
             n_outputs: outputs.len() as u32,
             n_attributes: attributes.len() as u32,
             reserved: 0,
+            memory: core::ptr::null_mut(),
         };
         // SAFETY: all of the call is memory of this function's, sized and aligned for what is said about it.
         match unsafe { (self.address())(&call) } {

@@ -125,9 +125,6 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if is_source && precision != Precision::F32 {
         return Err(usage("C source multiplies f32: leave --precision away"));
     }
-    if is_source && args.partitions.is_some() {
-        return Err(usage("C source has one driver for the whole network: leave --partitions away"));
-    }
     let settings = pipeline::Settings {
         workers: if is_source { 1 } else { args.threads },
         partitions: args.partitions,
@@ -344,6 +341,13 @@ fn print(stage: Stage, lowered: &Lowered, target: &Target) -> Result<()> {
 /// The plan: a line for each buffer, from the bottom up.
 fn plan_text(Lowered { program, plan }: &Lowered) -> String {
     let mut text = format!("arena_max {} lower_bound {}\n", plan.arena_max, plan.lower_bound);
+    for (device, room) in program.devices.iter().zip(&plan.devices) {
+        let (target, bytes) = (&device.target, device.bytes);
+        text.push_str(&format!(
+            "device {target} max {} of {bytes} lower_bound {}\n",
+            room.max, room.lower_bound
+        ));
+    }
     for placement in &plan.placements {
         let buffer = &program.buffers[placement.buffer];
         let below: Vec<String> = placement.below.iter().map(|id| id.to_string()).collect();

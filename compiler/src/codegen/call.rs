@@ -12,7 +12,7 @@ use super::{
 use crate::{
     error::{At, Error, Result},
     external::Callee,
-    kernel::{Argument, Call, Control, Space, contract as kernel_contract},
+    kernel::{Argument, BufferId, Call, Control, Space, contract as kernel_contract},
 };
 use cranelift_codegen::ir::{
     InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Value, condcodes::IntCC, types,
@@ -67,6 +67,10 @@ pub(super) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &Call) 
         }
         None => (f.int(0), f.int(0)),
     };
+    let memory = match device(f.unit, &call.callee) {
+        Some(buffer) => slot(f, frame, f.frame_slot(buffer)),
+        None => f.int(0),
+    };
     let data = match (&call.callee.function, f.unit.options.in_process) {
         (Some(function), true) => f.int(function.data() as i64),
         _ => f.int(0),
@@ -83,6 +87,7 @@ pub(super) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &Call) 
         (scratch_bytes, offset_of!(abi::Call, scratch_bytes)),
         (data, offset_of!(abi::Call, data)),
         (exec, offset_of!(abi::Call, exec)),
+        (memory, offset_of!(abi::Call, memory)),
     ] {
         f.builder.ins().store(MemFlagsData::trusted(), value, base, at as i32);
     }
@@ -98,6 +103,14 @@ pub(super) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &Call) 
     let good = f.builder.ins().icmp_imm_s(IntCC::Equal, code, 0);
     let (value, zero) = (f.builder.ins().sextend(types::I64, code), f.int(0));
     contract::require(f, frame, good, &kernel_contract::callee_failed(call), [value, zero, zero])
+}
+
+/// The buffer with which the memory of the callee's device begins, if there is such a memory.
+fn device(unit: &Unit, callee: &Callee) -> Option<BufferId> {
+    let (devices, buffers) = (&unit.program.devices, &unit.program.buffers);
+    let number = devices.iter().position(|device| device.target == callee.target)? as u32;
+    let placed = unit.plan.placements.iter().map(|placement| placement.buffer);
+    placed.into_iter().find(|buffer| buffers[*buffer].space.device() == Some(number))
 }
 
 fn slot(f: &mut FuncCtx, frame: Value, at: i32) -> Value {

@@ -208,7 +208,7 @@ fn fill_frame(f: &mut FuncCtx, frame: Value, [inputs, outputs, arena]: [Value; 3
         let address = match buffer.space {
             Space::Input(idx) => f.builder.ins().load(types::I64, trusted, inputs, 8 * idx as i32),
             Space::Output(idx) => f.builder.ins().load(types::I64, trusted, outputs, 8 * idx as i32),
-            Space::Arena | Space::Scratch => match offsets.get(&id) {
+            Space::Arena | Space::Scratch | Space::Device(_) => match offsets.get(&id) {
                 Some(offset) => f.builder.ins().iadd(arena, *offset),
                 // A buffer without a place is one that nobody uses.
                 None => continue,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    kernel::{BufferId, Partition, Space, cost, partition::stages, uses::Uses},
+    kernel::{BufferId, Partition, cost, partition::stages, uses::Uses},
 };
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, types};
 use cranelift_module::{DataId, FuncId, Linkage};
@@ -136,7 +136,7 @@ fn in_arena(f: &FuncCtx, number: usize) -> Vec<BufferId> {
     let program = f.unit.program;
     let uses = Uses::of(program, program.partitions[number].kernels.clone());
     let buffers = uses.buffers();
-    buffers.filter(|id| matches!(program.buffers[*id].space, Space::Arena | Space::Scratch)).collect()
+    buffers.filter(|id| program.buffers[*id].space.is_planned()).collect()
 }
 
 /// The table: an array of [`PartitionDesc`].

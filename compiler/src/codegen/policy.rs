@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    kernel::{Policies, contract::Failure, partition::stages},
+    kernel::{Policies, contract, partition::stages},
 };
 use cranelift_codegen::ir::{
     BlockArg, InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value, condcodes::IntCC, types,
@@ -129,9 +129,7 @@ fn refuse(f: &mut FuncCtx, frame: Value, policy: Value) -> Result<()> {
     let wanted = f.builder.ins().icmp_imm_u(IntCC::Equal, policy, Policy::Parallel as i64);
     f.builder.ins().brif(wanted, bad, &[], next, &[]);
     f.builder.switch_to_block(bad);
-    let why = "the arena of this artefact is planned for partitions that run one after another; \
-               compile with --policies any";
-    let failure = Failure { code: Code::NotPlanned, why: Some(why.into()), ..Failure::default() };
+    let failure = contract::not_planned();
     let zero = f.int(0);
     fail::emit(f, frame, &failure, zero, zero, zero)?;
     let code = f.builder.ins().iconst(types::I32, Code::NotPlanned as i64);

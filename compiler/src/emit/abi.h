@@ -102,6 +102,7 @@ typedef struct symshape_call {
     uint32_t n_outputs;
     uint32_t n_attributes;
     uint32_t reserved;
+    void *memory; /* where the memory of the target's device begins, in which arguments may lie; null if it has none */
 } symshape_call;
 /* An entry of a model's table of partitions: kernels that run as one step. */
 typedef struct symshape_partition {

@@ -37,7 +37,7 @@ fn write_header(out: &mut String, program: &Program, plan: &Plan, source: Option
     }
     writeln!(out, " */\n#ifndef SYMSHAPE_MODEL_{upper}_H\n#define SYMSHAPE_MODEL_{upper}_H\n\n{ABI}")?;
     writeln!(out, "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n")?;
-    constants(out, program, plan, &upper)?;
+    constants(out, program, plan, &upper, source.is_some())?;
     prototypes(out, prefix)?;
     if program.may_use_tiles() && source.is_none() {
         out.write_str(&include_str!("tiles.h").replace("PREFIX", prefix))?;
@@ -73,11 +73,21 @@ fn contract(out: &mut String, program: &Program) -> std::fmt::Result {
 }
 
 /// Sizes and ranges.
-fn constants(out: &mut String, program: &Program, plan: &Plan, upper: &str) -> std::fmt::Result {
+fn constants(
+    out: &mut String,
+    program: &Program,
+    plan: &Plan,
+    upper: &str,
+    is_source: bool,
+) -> std::fmt::Result {
     let mut names = Names { upper, taken: HashSet::new() };
     writeln!(out, "/* Bytes of arena that suffice for every allowed size: for static arrays. */")?;
     names.define(out, "ARENA_MAX", format!("{}u", plan.arena_max))?;
     names.define(out, "ARENA_ALIGN", "64u")?;
+    for (device, room) in program.devices.iter().zip(&plan.devices) {
+        writeln!(out, "\n/* How much of it is the memory of {}, at most. */", comment(&device.target))?;
+        names.define(out, &format!("{}_MEMORY_MAX", macro_name(&device.target)), format!("{}u", room.max))?;
+    }
     names.define(out, "N_SYMBOLS", program.symbols.len())?;
     names.define(out, "N_FOUND", program.found.len())?;
     names.define(out, "N_INPUTS", program.inputs.len())?;
@@ -89,7 +99,11 @@ fn constants(out: &mut String, program: &Program, plan: &Plan, upper: &str) -> s
             "\n/* The table of partitions, bytes of a call's frame, and whether partitions may run at once. */"
         )?;
         names.define(out, "N_PARTITIONS", program.partitions.len())?;
-        names.define(out, "FRAME_BYTES", format!("{}u", codegen::frame_bytes(program)))?;
+        let frame = match is_source {
+            true => super::c::partitions::frame_bytes(program),
+            false => codegen::frame_bytes(program),
+        };
+        names.define(out, "FRAME_BYTES", format!("{frame}u"))?;
         names.define(out, "ANY_ORDER", any)?;
     }
     if program.precision != Precision::F32 {

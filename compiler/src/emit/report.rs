@@ -75,7 +75,7 @@ fn ports(program: &Program, ports: &[Port]) -> Vec<Json> {
 fn weights(program: &Program) -> usize {
     let bytes = |space: &Space| match space {
         Space::Const(tensor) => tensor.bytes().len(),
-        Space::Input(_) | Space::Output(_) | Space::Arena | Space::Scratch => 0,
+        Space::Input(_) | Space::Output(_) | Space::Arena | Space::Scratch | Space::Device(_) => 0,
     };
     program.buffers.values().map(|buffer| bytes(&buffer.space)).sum()
 }

@@ -291,6 +291,13 @@ pub fn contradiction(why: &str) -> Failure {
     Failure { code: Code::Contradiction, why: Some(why.into()), ..Failure::default() }
 }
 
+/// A policy that the arena is not planned for.
+pub fn not_planned() -> Failure {
+    let why = "the arena of this artefact is planned for partitions that run one after another; \
+               compile with --policies any";
+    Failure { code: Code::NotPlanned, why: Some(why.into()), ..Failure::default() }
+}
+
 /// What is reported where a function outside of the compiler fails.
 pub fn callee_failed(call: &super::Call) -> Failure {
     Failure {

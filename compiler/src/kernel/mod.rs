@@ -14,6 +14,7 @@ pub mod cost;
 pub mod eval;
 pub mod found;
 pub mod inner;
+mod memory;
 pub mod partition;
 pub mod text;
 pub mod tiles;
@@ -22,12 +23,12 @@ pub mod verify;
 pub mod walk;
 
 pub use found::{Found, most};
+pub use memory::{Buffer, Device, Space};
 pub use partition::{Partition, Policies};
 
 use crate::{
     external::Callee,
     scalar::{BinaryOp, CompareOp, Precision, ReduceOp, Reg, Scalar, UnaryOp},
-    tensor::Tensor,
 };
 use cranelift_entity::{PrimaryMap, entity_impl};
 use symshape::{Assumption, Dim, Facts, Symbol};
@@ -42,34 +43,6 @@ entity_impl!(BufferId, "@");
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Local(u32);
 entity_impl!(Local, "local");
-
-/// Where a buffer lives.
-#[derive(Clone, Debug)]
-pub enum Space {
-    /// The caller's input of this number; read only.
-    Input(u32),
-    /// The caller's output of this number.
-    Output(u32),
-    /// In the artefact; read only.
-    Const(Tensor),
-    /// In the arena, placed by the plan, alive from its first writer to its last reader.
-    Arena,
-    /// In the arena, one copy for each worker, alive within one kernel only.
-    Scratch,
-}
-
-/// A flat piece of memory.
-#[derive(Clone, Debug)]
-pub struct Buffer {
-    /// For people.
-    pub name: String,
-    /// Type of its elements.
-    pub dtype: DType,
-    /// Their number.
-    pub elems: Dim,
-    /// Where it lives.
-    pub space: Space,
-}
 
 /// An input or output of the program: dense, row-major.
 #[derive(Clone, Debug)]
@@ -441,6 +414,8 @@ pub struct Program {
     pub found: Vec<Found>,
     /// What is known about all symbols.
     pub facts: Facts,
+    /// Memories besides the machine's.
+    pub devices: Vec<Device>,
     /// All memory.
     pub buffers: PrimaryMap<BufferId, Buffer>,
     /// The machine multiplies four bytes in one step, which it prefers to anything cleverer.
@@ -479,12 +454,5 @@ impl Program {
     pub fn copy_bytes(&self, buffer: BufferId) -> Dim {
         let bytes = self.buffers[buffer].bytes().max(Dim::zero());
         self.facts.simplify(&(bytes.ceil_div(COPY_ALIGN_BYTES) * COPY_ALIGN_BYTES))
-    }
-}
-
-impl Buffer {
-    /// Its bytes, or those of one copy.
-    pub fn bytes(&self) -> Dim {
-        &self.elems * self.dtype.size_bytes() as i64
     }
 }

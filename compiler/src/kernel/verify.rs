@@ -19,6 +19,7 @@
 mod access;
 mod code;
 mod control;
+mod devices;
 mod partitions;
 
 use super::{Access, Axis, Buffer, BufferId, Contract, Control, Kernel, Port, Program, Rhs, Space, Stmt};
@@ -64,6 +65,7 @@ pub fn verify(program: &Program) -> Result<Vec<Unproven>> {
     verify_ports(program, &program.inputs, &own, Space::Input)?;
     verify_ports(program, &program.outputs, &symbols, Space::Output)?;
     control::verify(program, &symbols)?;
+    devices::verify(program)?;
     partitions::verify(program)?;
     let mut unproven = Vec::new();
     let mut depth = 0;
@@ -105,6 +107,10 @@ fn verify_buffer(program: &Program, buffer: &Buffer, symbols: &BTreeSet<Symbol>)
             }
         }
         Space::Arena | Space::Scratch => Ok(()),
+        Space::Device(number) => match program.devices.get(*number as usize) {
+            Some(_) => Ok(()),
+            None => Err(Error::invalid(format!("there is no device {number}"))),
+        },
     }
 }
 

@@ -10,6 +10,7 @@
 //! go along, code for an accelerator among them. docs/targets.md shows how to write one.
 
 mod cut;
+mod memory;
 mod parts;
 
 use crate::{
@@ -75,6 +76,15 @@ pub trait Target: Send + Sync {
     /// # Errors
     /// Why a claim can't be honoured; compiling ends with it, and with the names of the target and of the nodes.
     fn lower(&self, part: &Part, graph: &mut Graph) -> Result<Vec<Value>>;
+
+    /// How many bytes of memory it has, if it has a memory of its own: whatever only its calls touch is planned there,
+    /// what calls hand to one another and what they ask for as scratch. A model that needs more at once is refused.
+    ///
+    /// The memory is a part of the arena, so that calls of the model on several threads don't meet in it. A function is
+    /// told where it begins ([`symshape_runtime::abi::Call::memory`]); a real device's addresses are distances from there.
+    fn memory_bytes(&self) -> Option<u64> {
+        None
+    }
 
     /// A pass over kernels, see [`KernelPhase`].
     ///
@@ -190,13 +200,17 @@ fn verified(graph: &Graph) -> Result<()> {
     if cfg!(debug_assertions) { verify::verify(graph) } else { Ok(()) }
 }
 
-/// Runs the passes of targets over kernels.
+/// Runs the passes of targets over kernels; behind the last one it is known what lies in the memory of a device.
 ///
 /// # Errors
 /// Those of the passes.
 pub fn passes(program: &mut Program, phase: KernelPhase, targets: &Targets) -> Result<()> {
     let of = |target: &Arc<dyn Target>| format!("target {}", target.name());
-    targets.iter().try_for_each(|target| target.kernel_pass(phase, program).at(|| of(target)))
+    targets.iter().try_for_each(|target| target.kernel_pass(phase, program).at(|| of(target)))?;
+    if phase == KernelPhase::Scheduled {
+        memory::assign(program, targets);
+    }
+    Ok(())
 }
 
 /// Lets targets finish their calls.

@@ -1,6 +1,6 @@
 //! When each buffer of the arena is needed: from the first kernel that touches it to the last.
 
-use crate::kernel::{BufferId, Code, Contract, Inst, Policies, Program, Rhs, Space, Stmt, partition::waits};
+use crate::kernel::{BufferId, Code, Contract, Inst, Policies, Program, Rhs, Stmt, partition::waits};
 use cranelift_entity::SecondaryMap;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +40,7 @@ fn within(program: &Program, kernels: Range<usize>) -> Vec<Lifetime> {
             stretch(lifetime, begin, end);
         }
     }
-    let in_arena = |id: &BufferId| matches!(program.buffers[*id].space, Space::Arena | Space::Scratch);
+    let in_arena = |id: &BufferId| program.buffers[*id].space.is_planned();
     program.buffers.keys().filter(in_arena).filter_map(|id| found[id]).collect()
 }
 

@@ -7,6 +7,9 @@
 //! Where partitions may run in any order, buffers are alive at once unless every kernel that touches one of them runs
 //! before every kernel that touches the other, whatever the order.
 //!
+//! Each memory is planned for itself: the arena's own, and those of devices, which stand above it, one above the other, so
+//! that each is one piece of the arena, with an end of its own.
+//!
 //! The order is that of a placement at the sizes' upper bounds, see [`instance`]. [`verify`] checks plans by other
 //! means.
 
@@ -20,15 +23,15 @@ pub(crate) mod size;
 pub mod verify;
 
 pub use formula::arena_formula;
-use lifetime::Meetings;
 pub(crate) use lifetime::lifetimes;
+use lifetime::{Lifetime, Meetings};
 
 use crate::{
-    error::{Error, ErrorKind, Result},
-    kernel::{BufferId, Program},
+    error::{At, Error, ErrorKind, Result},
+    kernel::{BufferId, Device, Program},
 };
 use instance::{Effort, Item};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use symshape::Dim;
 
 /// Every buffer begins at a multiple of this.
@@ -46,10 +49,21 @@ pub struct Placement {
 /// Where everything in the arena lies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
-    /// The buffers in the spaces `Arena` and `Scratch` that a kernel touches, each after those below it.
+    /// The buffers in planned spaces that a kernel touches, each after those below it.
     pub placements: Vec<Placement>,
     /// Bytes that suffice for every allowed value of the symbols.
     pub arena_max: u64,
+    /// No plan can do with fewer at the symbols' upper bounds, each memory for itself.
+    pub lower_bound: u64,
+    /// How much of it is each device's.
+    pub devices: Vec<Room>,
+}
+
+/// What one memory takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Room {
+    /// Bytes that suffice for every allowed value of the symbols.
+    pub max: u64,
     /// No plan can do with fewer at the symbols' upper bounds.
     pub lower_bound: u64,
 }
@@ -76,11 +90,45 @@ pub(crate) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
 /// Plans the arena of a program.
 ///
 /// # Errors
-/// A buffer, or all of them together, can become larger than memory, or has no upper bound at all.
+/// A buffer, or all of them together, can become larger than memory, or has no upper bound at all; a device has too little
+/// memory.
 pub fn plan(program: &Program, options: &Options) -> Result<Plan> {
-    let lifetimes = lifetimes(program);
+    let all = lifetimes(program);
+    let meetings = Meetings::of(program);
+    let mut plan = Plan::default();
+    let devices = (0..program.devices.len() as u32).map(Some);
+    for memory in [None].into_iter().chain(devices) {
+        let in_it = |life: &&Lifetime| program.buffers[life.buffer].space.device() == memory;
+        let lifetimes: Vec<Lifetime> = all.iter().filter(in_it).copied().collect();
+        let placements = place(program, &lifetimes, &meetings, options)?;
+        let room =
+            Room { max: highest_end(program, &placements)?, lower_bound: lower_bound(program, &lifetimes)? };
+        if let Some(number) = memory {
+            fits(program, &program.devices[number as usize], room.max, &lifetimes)?;
+            plan.devices.push(room);
+        }
+        plan.lower_bound = plan.lower_bound.saturating_add(room.lower_bound);
+        stack(&mut plan.placements, placements);
+    }
+    plan.arena_max = highest_end(program, &plan.placements)?;
+    if plan.arena_max > size::MAX_BYTES as u64 {
+        return Err(too_large(program, &all));
+    }
+    if cfg!(debug_assertions) {
+        verify::verify(program, &plan)?;
+    }
+    Ok(plan)
+}
+
+/// Places the buffers of one memory.
+fn place(
+    program: &Program,
+    lifetimes: &[Lifetime],
+    meetings: &Meetings,
+    options: &Options,
+) -> Result<Vec<Placement>> {
     let mut items = Vec::with_capacity(lifetimes.len());
-    for lifetime in &lifetimes {
+    for lifetime in lifetimes {
         items.push(Item {
             id: lifetime.buffer.to_string(),
             start: lifetime.first as i64,
@@ -91,9 +139,8 @@ pub fn plan(program: &Program, options: &Options) -> Result<Plan> {
     }
     let total = items.iter().try_fold(0i64, |total, item| total.checked_add(item.size));
     if total.is_none() {
-        return Err(too_large(program, &items, &lifetimes));
+        return Err(too_large(program, lifetimes));
     }
-    let meetings = Meetings::of(program);
     let meet = |a: usize, b: usize| meetings.meet(&lifetimes[a], &lifetimes[b]);
     let offsets = match meetings {
         Meetings::InOrder => instance::solve(&items, &options.effort).offsets,
@@ -101,21 +148,35 @@ pub fn plan(program: &Program, options: &Options) -> Result<Plan> {
     };
     let (lowest_first, below) = order::order(&items, &offsets, &meet);
     let buffer = |idx: &usize| lifetimes[*idx].buffer;
-    let placements: Vec<Placement> = lowest_first
-        .iter()
-        .zip(&below)
+    let placed = lowest_first.iter().zip(&below);
+    Ok(placed
         .map(|(idx, below)| Placement { buffer: buffer(idx), below: below.iter().map(buffer).collect() })
-        .collect();
-    let arena_max = highest_end(program, &placements)?;
-    if arena_max > size::MAX_BYTES as u64 {
-        return Err(too_large(program, &items, &lifetimes));
+        .collect())
+}
+
+/// Puts a memory above everything that is there: what lies at its bottom begins where all of that ends.
+fn stack(placements: &mut Vec<Placement>, memory: Vec<Placement>) {
+    let covered: HashSet<BufferId> =
+        placements.iter().flat_map(|placement| &placement.below).copied().collect();
+    let tops = placements.iter().map(|placement| placement.buffer);
+    let tops: Vec<BufferId> = tops.filter(|buffer| !covered.contains(buffer)).collect();
+    placements.extend(memory.into_iter().map(|placement| match placement.below.is_empty() {
+        true => Placement { below: tops.clone(), ..placement },
+        false => placement,
+    }));
+}
+
+/// Refuses what does not fit into a device's memory.
+fn fits(program: &Program, device: &Device, max: u64, lifetimes: &[Lifetime]) -> Result<()> {
+    if max <= device.bytes {
+        return Ok(());
     }
-    let lower_bound = lower_bound(program, &lifetimes)?;
-    let plan = Plan { placements, arena_max, lower_bound };
-    if cfg!(debug_assertions) {
-        verify::verify(program, &plan)?;
-    }
-    Ok(plan)
+    let message = format!(
+        "what passes between its steps takes up to {max} bytes at once, its memory has {}{}",
+        device.bytes,
+        largest(program, lifetimes)
+    );
+    Err(Error::unsupported(message)).at(|| format!("target {}", device.target))
 }
 
 /// The longest chain of upper bounds.
@@ -132,7 +193,7 @@ fn highest_end(program: &Program, placements: &[Placement]) -> Result<u64> {
 }
 
 /// The most that is alive at once when kernels run one after another.
-fn lower_bound(program: &Program, lifetimes: &[lifetime::Lifetime]) -> Result<u64> {
+fn lower_bound(program: &Program, lifetimes: &[Lifetime]) -> Result<u64> {
     let mut live = vec![0u64; program.kernels.len()];
     for lifetime in lifetimes {
         let size = size::at_most(program, lifetime.buffer)? as u64;
@@ -141,17 +202,15 @@ fn lower_bound(program: &Program, lifetimes: &[lifetime::Lifetime]) -> Result<u6
     Ok(live.into_iter().max().unwrap_or(0))
 }
 
-fn too_large(program: &Program, items: &[Item], lifetimes: &[lifetime::Lifetime]) -> Error {
-    let largest = items.iter().zip(lifetimes).max_by_key(|(item, _)| item.size);
-    let named = largest.map(|(item, lifetime)| {
-        let buffer = &program.buffers[lifetime.buffer];
-        let bytes = program.bytes(lifetime.buffer);
-        let most = item.size.saturating_mul(ALIGN_BYTES);
-        format!(
-            "; the largest buffer, {:?} {} of {bytes} bytes, takes up to {most}",
-            lifetime.buffer, buffer.name
-        )
-    });
-    let message = format!("the arena can exceed 2^47 bytes{}", named.unwrap_or_default());
-    Error::new(ErrorKind::Limit, message)
+fn too_large(program: &Program, lifetimes: &[Lifetime]) -> Error {
+    Error::new(ErrorKind::Limit, format!("the arena can exceed 2^47 bytes{}", largest(program, lifetimes)))
+}
+
+/// Names the largest of some buffers.
+fn largest(program: &Program, lifetimes: &[Lifetime]) -> String {
+    let size = |lifetime: &&Lifetime| size::at_most(program, lifetime.buffer).unwrap_or(i64::MAX);
+    let Some(lifetime) = lifetimes.iter().max_by_key(size) else { return String::new() };
+    let (id, buffer) = (lifetime.buffer, &program.buffers[lifetime.buffer]);
+    let (bytes, most) = (program.bytes(id), size(&lifetime));
+    format!("; the largest buffer, {id:?} {} of {bytes} bytes, takes up to {most}", buffer.name)
 }

@@ -3,7 +3,7 @@
 //! Which buffers are alive at once is counted anew, kernel by kernel. For every value of the symbols: of two buffers
 //! alive at once, one is reached from the other along `below`, so its offset is at least the other's end. In numbers:
 //! at the corners of the box of all symbols, offsets are computed from the sizes, and buffers alive at once must be
-//! disjoint and end within the arena. Where partitions may run in any order, that is every order.
+//! disjoint and end within the arena, and the memory of a device one piece that is nobody else's. Where partitions may run in any order, that is every order.
 
 use super::{ALIGN_BYTES, Plan};
 use crate::{
@@ -59,7 +59,7 @@ pub fn verify(program: &Program, plan: &Plan) -> Result<Certificate> {
     for corner in corners_of(program) {
         corners += usize::from(check_corner(program, plan, &pairs, &corner)?);
     }
-    let max_live = max_live(program, &alive)?;
+    let max_live = check_memories(program, plan, &alive)?;
     if plan.lower_bound != max_live {
         return Err(wrong(format!("the bound is {}, but {max_live} bytes are alive", plan.lower_bound)));
     }
@@ -131,7 +131,7 @@ fn uses(program: &Program, kernel: &Kernel) -> BTreeSet<BufferId> {
             _ => None,
         }));
     }
-    found.retain(|id| matches!(program.buffers[*id].space, Space::Arena | Space::Scratch));
+    found.retain(|id| program.buffers[*id].space.is_planned());
     found
 }
 
@@ -219,6 +219,9 @@ fn check_order(plan: &Plan, pairs: &BTreeSet<(BufferId, BufferId)>) -> Result<()
     }
 }
 
+/// Where a buffer begins and ends.
+type Span = (BigInt, BigInt);
+
 type Corner = BTreeMap<Symbol, BigInt>;
 
 /// Combinations of the ends of the symbols' ranges.
@@ -271,7 +274,7 @@ fn check_corner(
             return Ok(false);
         }
     }
-    let mut spans: BTreeMap<BufferId, (BigInt, BigInt)> = BTreeMap::new();
+    let mut spans: BTreeMap<BufferId, Span> = BTreeMap::new();
     for placement in &plan.placements {
         let buffer = &program.buffers[placement.buffer];
         let Ok(elems) = buffer.elems.eval(&value_of) else { return Ok(false) };
@@ -289,7 +292,8 @@ fn check_corner(
         }
         spans.insert(placement.buffer, (begin, end));
     }
-    let apart = |a: &(BigInt, BigInt), b: &(BigInt, BigInt)| a.1 <= b.0 || b.1 <= a.0;
+    check_devices(program, plan, &spans).map_err(|what| wrong(format!("{what} where {corner:?}")))?;
+    let apart = |a: &Span, b: &Span| a.1 <= b.0 || b.1 <= a.0;
     match pairs.iter().find(|(a, b)| !apart(&spans[a], &spans[b])) {
         None => Ok(true),
         Some((a, b)) => Err(wrong(format!("{a:?} and {b:?} overlap where {corner:?}"))),
@@ -301,11 +305,28 @@ fn copies(program: &Program, buffer: BufferId) -> u32 {
     if matches!(program.buffers[buffer].space, Space::Scratch) { program.workers.max(1) } else { 1 }
 }
 
-fn max_live(program: &Program, alive: &[BTreeSet<BufferId>]) -> Result<u64> {
+/// The most bytes alive at once, added up over memories; each device has as much, and the plan says so.
+fn check_memories(program: &Program, plan: &Plan, alive: &[BTreeSet<BufferId>]) -> Result<u64> {
+    if plan.devices.len() != program.devices.len() {
+        return Err(wrong(format!("{} devices of {}", plan.devices.len(), program.devices.len())));
+    }
+    let mut total = max_live(program, alive, None)?;
+    for (number, (room, device)) in plan.devices.iter().zip(&program.devices).enumerate() {
+        let live = max_live(program, alive, Some(number as u32))?;
+        if room.lower_bound != live || room.max < live || room.max > device.bytes {
+            return Err(wrong(format!("{room:?} of {device:?}, where {live} bytes are alive")));
+        }
+        total += live;
+    }
+    Ok(total)
+}
+
+/// The most bytes of one memory that are alive at once.
+fn max_live(program: &Program, alive: &[BTreeSet<BufferId>], device: Option<u32>) -> Result<u64> {
     let mut most = BigInt::ZERO;
     for set in alive {
         let mut live = BigInt::ZERO;
-        for id in set {
+        for id in set.iter().filter(|id| program.buffers[**id].space.device() == device) {
             let buffer = &program.buffers[*id];
             let bytes = &buffer.elems * buffer.dtype.size_bytes() as i64;
             let hi = program.facts.bounds(&program.facts.simplify(&bytes)).hi;
@@ -315,4 +336,28 @@ fn max_live(program: &Program, alive: &[BTreeSet<BufferId>]) -> Result<u64> {
         most = most.max(live);
     }
     u64::try_from(most).map_err(|error| wrong(error.to_string()))
+}
+
+/// Each device's buffers are one piece of memory, no longer than planned, in which nothing else lies.
+fn check_devices(
+    program: &Program,
+    plan: &Plan,
+    spans: &BTreeMap<BufferId, Span>,
+) -> std::result::Result<(), String> {
+    for (number, room) in plan.devices.iter().enumerate() {
+        let is_own = |id: &BufferId| program.buffers[*id].space.device() == Some(number as u32);
+        let own = || spans.iter().filter(|(id, _)| is_own(id)).map(|(_, span)| span);
+        let (Some(begin), Some(end)) = (own().map(|span| &span.0).min(), own().map(|span| &span.1).max())
+        else {
+            continue;
+        };
+        if end - begin > BigInt::from(room.max) {
+            return Err(format!("device {number} takes {} of {} bytes", end - begin, room.max));
+        }
+        let inside = |span: &Span| span.0 < *end && span.1 > *begin && span.0 < span.1;
+        if let Some((id, _)) = spans.iter().find(|(id, span)| !is_own(id) && inside(span)) {
+            return Err(format!("{id:?} lies in the memory of device {number}"));
+        }
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 /* Runs the partitions of the model `towers` by a policy of its own, read from the table: two threads, each of which takes
- * any partition that is free and whose dependencies are done. Prints the table; returns 0 when the bits are those of
- * `towers_run`. */
+ * any partition that is free and whose dependencies are done; then by the model's parallel policy. Prints the table;
+ * returns 0 when the bits are those of `towers_run` on one thread. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -36,6 +36,28 @@ static void *work(void *unused) {
     return NULL;
 }
 
+/* A share of a loop that the model hands out. */
+struct share {
+    symshape_task task;
+    void *data;
+    int64_t begin, end;
+};
+
+static void *work_share(void *share) {
+    const struct share *const s = share;
+    s->task(s->data, s->begin, s->end, 1);
+    return NULL;
+}
+
+static void on_two_threads(void *host, int64_t count, symshape_task task, void *data) {
+    struct share half = {task, data, count / 2, count};
+    pthread_t other;
+    ++*(int *)host;
+    if (pthread_create(&other, NULL, work_share, &half)) abort();
+    task(data, 0, count / 2, 0);
+    pthread_join(other, NULL);
+}
+
 int main(void) {
     const int64_t shape[4] = {BATCH, 6, HEIGHT, 24};
     const int64_t *const shapes[1] = {shape};
@@ -68,7 +90,16 @@ int main(void) {
     if (pthread_create(&other, NULL, work, NULL)) return 7;
     work(NULL);
     pthread_join(other, NULL);
-    const int same = !atomic_load(&failed) && memcmp(expected, got, bytes) == 0;
+    int same = !atomic_load(&failed) && memcmp(expected, got, bytes) == 0;
+
+    for (uint32_t policy = SYMSHAPE_AUTO; policy <= SYMSHAPE_PARALLEL; policy++) {
+        int calls = 0;
+        const symshape_exec exec = {&calls, 2, policy, on_two_threads, &error};
+        memset(arena, 0x5a, sizeof arena);
+        memset(got, 0, bytes);
+        if (towers_run(inputs, outputs, dims, arena, &exec)) return 9;
+        same = same && memcmp(expected, got, bytes) == 0 && (policy != SYMSHAPE_PARALLEL || calls > 0);
+    }
     free(expected);
     free(got);
     return same && TOWERS_ANY_ORDER ? 0 : 8;

@@ -8,7 +8,7 @@ use symshape::Symbol;
 use symshape_compiler::{
     Error,
     codegen::{self, Options, Summary},
-    kernel::{Program, Space, text, verify},
+    kernel::{Program, text, verify},
     plan::{Placement, Plan},
     target::{self, Target},
 };
@@ -169,12 +169,12 @@ pub(crate) fn bytes<T: Copy, const N: usize>(elems: &[T], to_bytes: impl Fn(T) -
 pub(crate) fn stacked(program: &Program) -> Plan {
     let mut placements: Vec<Placement> = Vec::new();
     for (buffer, data) in &program.buffers {
-        if matches!(data.space, Space::Arena | Space::Scratch) {
+        if data.space.is_planned() {
             let below = placements.last().map(|placement| placement.buffer).into_iter().collect();
             placements.push(Placement { buffer, below });
         }
     }
-    Plan { placements, arena_max: 0, lower_bound: 0 }
+    Plan { placements, ..Plan::default() }
 }
 
 fn refusal(code: i32, error: &abi::Error) -> Refusal {

@@ -2,7 +2,12 @@
  * model's header. */
 #include "model.h"
 
-enum { TILE = 8, MOST = 256 };
+enum { TILE = 8, MOST = 256, MEMORY_BYTES = 1 << 20 };
+
+/* Whether an address is one of the device's. */
+static int is_inside(const symshape_call *call, const void *address) {
+    return call->memory != NULL && (uintptr_t)address - (uintptr_t)call->memory < MEMORY_BYTES;
+}
 
 static uint64_t elems(const symshape_tensor *tensor) {
     uint64_t count = 1;
@@ -50,7 +55,13 @@ int32_t npu_run(const symshape_call *call) {
     const uint64_t rows = (uint64_t)call->outputs[0].shape[1];
     const float *registers[MOST];
     if (loads != call->n_inputs || loads + count > MOST) return 2;
-    for (uint32_t i = 0; i < loads; i++) registers[i] = call->inputs[i].data;
+    for (uint32_t i = 0; i < loads; i++) {
+        registers[i] = call->inputs[i].data;
+        if (!is_inside(call, registers[i])) return 4;
+    }
+    for (uint32_t i = 0; i < call->n_outputs; i++)
+        if (!is_inside(call, call->outputs[i].data)) return 4;
+    if (call->scratch != NULL && !is_inside(call, call->scratch)) return 4;
     float *to = call->scratch;
     for (uint32_t i = 0; i < count; i++) {
         const unsigned char *at = code + 8 + 20 * i;

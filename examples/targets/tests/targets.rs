@@ -7,7 +7,7 @@ use symshape_compiler::{
     codegen::Options,
     emit,
     graph::{Graph, Node, Value, eval::eval},
-    kernel::{Control, Policies},
+    kernel::{Argument, Control, Policies, walk},
     offload::{Part, Selection, Target, Targets, select},
     partition::Count,
     pipeline::{self, Artifact, Lowered, Settings},
@@ -120,13 +120,28 @@ fn an_accelerator_takes_what_it_can_by_steps_of_the_plan() {
     // What comes before the softmax, and the difference within it.
     assert_eq!(steps.iter().filter(|step| *step == "npu/npu_run").count(), 2, "{steps:?}");
     assert!(steps.contains(&"npu/npu_load".into()) && steps.contains(&"npu/npu_store".into()), "{steps:?}");
-    // What passes between its steps lies in its own memory, which no kernel of the machine touches.
-    let memory = lowered.program.buffers.iter().find(|(_, buffer)| buffer.name == "npu memory");
-    let (memory, _) = memory.expect("a block of its own");
+    // What passes between its steps lies in its own memory, which no kernel of the machine touches; what the device
+    // computes on the way does too.
+    let [device] = &lowered.program.devices[..] else { panic!("one memory") };
+    assert_eq!((device.target.as_str(), device.bytes), ("npu", 1 << 20));
+    let [room] = lowered.plan.devices[..] else { panic!("one memory") };
+    assert!(
+        room.max >= room.lower_bound && room.lower_bound > 0 && room.max < lowered.plan.arena_max,
+        "{room:?}"
+    );
+    let on_device = |id| lowered.program.buffers[id].space.device() == Some(0);
     for kernel in &lowered.program.kernels {
-        symshape_compiler::kernel::walk::accesses(&kernel.body, &mut |site| {
-            assert_ne!(site.access.buffer, memory)
-        });
+        walk::accesses(&kernel.body, &mut |site| assert!(!on_device(site.access.buffer)));
+        if let Some(Control::Call(call)) = &kernel.control {
+            let all = |list: &[Argument]| list.iter().all(|one| on_device(one.first.buffer));
+            let places = (all(&call.operands), all(&call.results), call.scratch.is_some_and(on_device));
+            let wanted = match call.callee.symbol.as_str() {
+                "npu_load" => (false, true, false),
+                "npu_store" => (true, false, false),
+                _ => (true, true, true),
+            };
+            assert_eq!(places, wanted, "{}", call.callee.symbol);
+        }
         if let Some(Control::Call(call)) = &kernel.control {
             let code: Vec<&str> = call.callee.attributes.iter().map(|one| one.name.as_str()).collect();
             assert_eq!(code, if call.callee.symbol == "npu_run" { vec!["code"] } else { vec![] });
@@ -201,8 +216,12 @@ fn claims_that_can_not_be_honoured_are_errors_with_a_place() {
     let small: Vec<Arc<dyn Target>> = vec![Arc::new(Npu { memory_bytes: 1024 })];
     let error = pipeline::lower_on(&net(), &small, &Settings::default()).expect_err("too small");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().starts_with("target npu: unsupported: its tensors take "), "{error}");
-    assert!(error.to_string().ends_with("bytes, its memory has 1024"), "{error}");
+    let start = "plan: target npu: unsupported: what passes between its steps takes up to ";
+    assert!(error.to_string().starts_with(start), "{error}");
+    assert!(
+        error.to_string().contains(" bytes at once, its memory has 1024; the largest buffer, "),
+        "{error}"
+    );
 
     let mut g = Graph { name: "long".into(), ..Graph::default() };
     let n = g.symbol("N", Declaration::range(1, 1i64 << 33)).expect("a symbol");

@@ -63,13 +63,15 @@ pub(super) fn call(checks: &mut Checks, depth: usize, call: &Call) -> Result<()>
         }
         None => ("NULL".into(), "0".into()),
     };
+    let device = checks.program.devices.iter().position(|device| device.target == call.callee.target);
+    let memory = device.map_or_else(|| "NULL".into(), names::device);
     let counts = [call.operands.len(), call.results.len(), call.callee.attributes.len()]
         .map(|count| count.to_string())
         .join(", ");
     checks.line(
         depth,
         &format!(
-            "const symshape_call call = {{{inputs}, {outputs}, {attributes}, {scratch}, {scratch_bytes}, NULL, exec, {counts}, 0}};"
+            "const symshape_call call = {{{inputs}, {outputs}, {attributes}, {scratch}, {scratch_bytes}, NULL, exec, {counts}, 0, {memory}}};"
         ),
     );
     checks.line(depth, &format!("const int32_t code = {}(&call);", call.callee.symbol));

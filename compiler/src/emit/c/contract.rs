@@ -24,12 +24,12 @@ pub(super) struct Checks<'p> {
     /// The objects that go before it.
     pub(super) objects: String,
     /// What their names begin with.
-    prefix: &'static str,
+    prefix: String,
     count: usize,
 }
 
 impl<'p> Checks<'p> {
-    pub(super) fn new(program: &'p Program, names: &'p Names, prefix: &'static str) -> Checks<'p> {
+    pub(super) fn new(program: &'p Program, names: &'p Names, prefix: String) -> Checks<'p> {
         let facts = program.facts.clone();
         Checks { program, names, facts, body: String::new(), objects: String::new(), prefix, count: 0 }
     }
@@ -116,7 +116,7 @@ pub(super) fn object(name: &str, failure: &Failure) -> String {
 /// Prints `check`.
 pub(super) fn check(out: &mut String, program: &Program, names: &Names) -> Result<()> {
     let Contract { bindings, axes, facts } = contract::contract(program)?;
-    let mut checks = Checks::new(program, names, "refused");
+    let mut checks = Checks::new(program, names, "refused".into());
     let axis = |(tensor, axis): (u32, u32)| format!("input_shapes[{tensor}][{axis}]");
     for binding in &bindings {
         let name = checks.symbol(&binding.symbol)?;

@@ -5,13 +5,14 @@ use super::{
     identifiers,
     kernels::Call,
     names::{self, Names},
+    partitions,
 };
 use crate::{
     error::{Error, Result},
-    kernel::{Buffer, BufferId, Control, Program, Space, contract},
+    kernel::{Buffer, BufferId, Control, Kernel, Program, Space, contract},
     plan::{self, Plan},
 };
-use std::{collections::BTreeSet, fmt::Write};
+use std::{collections::BTreeSet, fmt::Write, ops::Range};
 
 /// Prints the functions behind the kernels; `calls` are those of the kernels, `None` for what steers them.
 pub(super) fn driver(
@@ -25,7 +26,10 @@ pub(super) fn driver(
     let _ = writeln!(out, "const size_t {prefix}_arena_max = {}u;\n", plan.arena_max);
     arena_bytes(out, program, plan, names)?;
     output_shape(out, program, names)?;
-    run(out, program, plan, names, calls)?;
+    match program.partitions.is_empty() {
+        true => run(out, program, plan, names, calls)?,
+        false => partitions::all(out, program, plan, names, calls)?,
+    }
     static_arena(out, program);
     Ok(())
 }
@@ -65,16 +69,16 @@ fn needed(definitions: &[Definition], body: &str) -> String {
     kept.iter().rev().map(|line| format!("    {line}\n")).collect()
 }
 
-fn begin(buffer: BufferId) -> String {
+pub(super) fn begin(buffer: BufferId) -> String {
     format!("begin_{}", buffer.as_u32())
 }
 
-fn end(buffer: BufferId) -> String {
+pub(super) fn end(buffer: BufferId) -> String {
     format!("end_{}", buffer.as_u32())
 }
 
 /// The lines that read the symbols which `body` uses from `dims`.
-fn read_dims(program: &Program, names: &Names, body: &str) -> String {
+pub(super) fn read_dims(program: &Program, names: &Names, body: &str) -> String {
     let used: BTreeSet<&str> = identifiers(body).collect();
     let mut lines = String::new();
     for (idx, symbol) in program.symbols.iter().enumerate() {
@@ -85,8 +89,24 @@ fn read_dims(program: &Program, names: &Names, body: &str) -> String {
     if lines.is_empty() && !used.contains("dims") { "    (void)dims;\n".into() } else { lines }
 }
 
+/// The lines that declare what is found while running: of what this partition finds, variables; of the rest, the values.
+pub(super) fn read_found(program: &Program, names: &Names, body: &str, partition: usize) -> String {
+    let used: BTreeSet<&str> = identifiers(body).collect();
+    let own = &program.kernels[program.partitions[partition].kernels.clone()];
+    let mut lines = String::new();
+    for (idx, entry) in program.found.iter().enumerate() {
+        let Some(name) = names.symbol(&entry.symbol).filter(|name| used.contains(name)) else { continue };
+        let binds = |kernel: &Kernel| matches!(&kernel.control, Some(Control::Bind { symbol, .. }) if *symbol == entry.symbol);
+        let _ = match own.iter().any(binds) {
+            true => writeln!(lines, "    int64_t {name} = 0;"),
+            false => writeln!(lines, "    const int64_t {name} = dims[{}];", program.symbols.len() + idx),
+        };
+    }
+    lines
+}
+
 fn arena_bytes(out: &mut String, program: &Program, plan: &Plan, names: &Names) -> Result<()> {
-    let offsets = offsets(&Checks::new(program, names, "unused"), plan)?;
+    let offsets = offsets(&Checks::new(program, names, "unused".into()), plan)?;
     let ends: Vec<String> = plan.placements.iter().map(|placement| end(placement.buffer)).collect();
     let total = ends.into_iter().rev().reduce(|rest, other| format!("max_i64({other}, {rest})"));
     let last = format!("    return (size_t)({});\n", total.unwrap_or_else(|| "0".into()));
@@ -97,7 +117,7 @@ fn arena_bytes(out: &mut String, program: &Program, plan: &Plan, names: &Names) 
 }
 
 fn output_shape(out: &mut String, program: &Program, names: &Names) -> Result<()> {
-    let mut checks = Checks::new(program, names, "unused");
+    let mut checks = Checks::new(program, names, "unused".into());
     checks.line(1, "switch (output) {");
     for (idx, port) in program.outputs.iter().enumerate() {
         checks.line(1, &format!("case {idx}:"));
@@ -140,27 +160,21 @@ fn run(
     names: &Names,
     calls: &[Option<Call>],
 ) -> Result<()> {
-    let mut checks = Checks::new(program, names, "stopped");
-    for symbol in &program.symbols {
-        checks.demands(symbol, &contract::declared(program, symbol, None)?)?;
-    }
-    for fact in &contract::facts(program) {
-        checks.fact(1, fact)?;
-    }
+    let mut checks = Checks::new(program, names, "stopped".into());
+    demands(&mut checks)?;
     let demands = std::mem::take(&mut checks.body);
     for entry in &program.found {
         let name = checks.symbol(&entry.symbol)?;
         checks.line(1, &format!("int64_t {name} = 0;"));
     }
-    steps(&mut checks, calls)?;
+    steps(&mut checks, 0..program.kernels.len(), calls)?;
     checks.line(1, "return SYMSHAPE_OK;");
-    let mut definitions = offsets(&checks, plan)?;
-    definitions.extend(pointers(program));
-    let body = format!("{demands}{}{}", needed(&definitions, &checks.body), checks.body);
+    let body = with_definitions(&checks, plan, &demands)?;
     let used: Vec<&str> = identifiers(&body).collect();
-    let mut head = String::new();
-    let error = "    symshape_error unseen;\n    symshape_error *const error = exec != NULL && exec->error != NULL ? exec->error : &unseen;\n";
-    head.push_str(if used.contains(&"error") { error } else { "    (void)exec;\n" });
+    let mut head = String::from(match error_of(&body) {
+        "" => "    (void)exec;\n",
+        error => error,
+    });
     for name in ["inputs", "outputs", "arena"] {
         if !used.contains(&name) {
             let _ = writeln!(head, "    (void){name};");
@@ -175,6 +189,33 @@ fn run(
     Ok(())
 }
 
+/// Holds the dims of a call against what is declared.
+pub(super) fn demands(checks: &mut Checks) -> Result<()> {
+    let program = checks.program;
+    for symbol in &program.symbols {
+        checks.demands(symbol, &contract::declared(program, symbol, None)?)?;
+    }
+    contract::facts(program).iter().try_for_each(|fact| checks.fact(1, fact))
+}
+
+/// What a checked body needs to be called with an error to write, if it writes one.
+pub(super) fn error_of(body: &str) -> &'static str {
+    match identifiers(body).any(|word| word == "error") {
+        true => {
+            "    symshape_error unseen;\n    symshape_error *const error = exec != NULL && exec->error != NULL ? exec->error : &unseen;\n"
+        }
+        false => "",
+    }
+}
+
+/// The body behind the definitions of the places that it uses, and those behind `before`.
+pub(super) fn with_definitions(checks: &Checks, plan: &Plan, before: &str) -> Result<String> {
+    let mut definitions = offsets(checks, plan)?;
+    definitions.extend(pointers(checks.program));
+    definitions.extend(devices(checks.program, plan));
+    Ok(format!("{before}{}{}", needed(&definitions, &checks.body), checks.body))
+}
+
 /// A pointer for each buffer that is no constant.
 fn pointers(program: &Program) -> Vec<Definition> {
     let pointer = |(id, buffer): (BufferId, &Buffer)| {
@@ -183,7 +224,7 @@ fn pointers(program: &Program) -> Vec<Definition> {
             Space::Const(_) => return None,
             Space::Input(idx) => format!("const {ty} *const {name} = inputs[{idx}];"),
             Space::Output(idx) => format!("{ty} *const {name} = outputs[{idx}];"),
-            Space::Arena | Space::Scratch => {
+            Space::Arena | Space::Scratch | Space::Device(_) => {
                 format!("{ty} *const {name} = ({ty} *)((unsigned char *)arena + {});", begin(id))
             }
         };
@@ -192,11 +233,25 @@ fn pointers(program: &Program) -> Vec<Definition> {
     program.buffers.iter().filter_map(pointer).collect()
 }
 
+/// Where the memory of each device begins: with the lowest of its buffers.
+fn devices(program: &Program, plan: &Plan) -> Vec<Definition> {
+    let lowest = |number: usize| {
+        let placed = plan.placements.iter().map(|placement| placement.buffer);
+        placed.into_iter().find(|id| program.buffers[*id].space.device() == Some(number as u32))
+    };
+    let define = |number: usize| {
+        let name = names::device(number);
+        let line = format!("void *const {name} = (unsigned char *)arena + {};", begin(lowest(number)?));
+        Some(Definition { name, line })
+    };
+    (0..program.devices.len()).filter_map(define).collect()
+}
+
 /// The kernels, and what steers them.
-fn steps(checks: &mut Checks, calls: &[Option<Call>]) -> Result<()> {
+pub(super) fn steps(checks: &mut Checks, kernels: Range<usize>, calls: &[Option<Call>]) -> Result<()> {
     let mut depth = 1;
     let program = checks.program;
-    for (kernel, call) in program.kernels.iter().zip(calls) {
+    for (kernel, call) in program.kernels[kernels.clone()].iter().zip(&calls[kernels]) {
         match (&kernel.control, call) {
             (None, Some(Call { text, fails: false })) => checks.line(depth, &format!("{text};")),
             (None, Some(Call { text, fails: true })) => {

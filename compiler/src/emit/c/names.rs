@@ -39,6 +39,11 @@ impl Names {
     }
 }
 
+/// The variable that holds where the memory of a device begins.
+pub(super) fn device(number: usize) -> String {
+    format!("device_{number}")
+}
+
 /// The pointer to a buffer, or the array that is one.
 pub(super) fn buffer(program: &Program, id: BufferId) -> String {
     let letter = match program.buffers[id].space {

@@ -5,8 +5,8 @@ use crate::{
     error::Result,
     external,
     kernel::{
-        Access, Argument, Axis, Buffer, BufferId, Call, Code, Contract, Control, Found, Kernel, Local,
-        Partition, Policies, Port, Program, Rhs, Space, Stmt,
+        Access, Argument, Axis, Buffer, BufferId, Call, Code, Contract, Control, Device, Found, Kernel,
+        Local, Partition, Policies, Port, Program, Rhs, Space, Stmt,
     },
     text::{self, Cursor, TensorReader},
 };
@@ -117,6 +117,10 @@ impl Reader<'_> {
                 "symbol" => self.symbol()?,
                 "assume" => self.assume()?,
                 "workers" => self.program.workers = self.cursor.number()?,
+                "device" => {
+                    let (target, bytes) = (self.cursor.name()?, self.cursor.number()?);
+                    self.program.devices.push(Device { target, bytes });
+                }
                 "policies" => {
                     self.cursor.expect("any")?;
                     self.program.policies = Policies::Any;
@@ -213,8 +217,13 @@ impl Reader<'_> {
             "output" => Space::Output(self.cursor.number()?),
             "arena" => Space::Arena,
             "scratch" => Space::Scratch,
+            "device" => Space::Device(self.cursor.number()?),
             "const" => Space::Const(self.consts.tensor(&mut self.cursor, dtype)?),
-            _ => return Err(self.cursor.error("expected `input`, `output`, `arena`, `scratch` or `const`")),
+            _ => {
+                return Err(self
+                    .cursor
+                    .error("expected a space: `input`, `output`, `arena`, `scratch`, `device` or `const`"));
+            }
         };
         self.program.buffers.push(Buffer { name, dtype, elems, space });
         Ok(())

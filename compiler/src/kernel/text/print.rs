@@ -2,8 +2,8 @@
 
 use crate::{
     kernel::{
-        Access, Argument, Axis, Buffer, Check, Code, Contract, Control, Inst, Kernel, Partition, Policies,
-        Port, Program, Rhs, Space, Stmt,
+        Access, Argument, Axis, Buffer, Check, Code, Contract, Control, Device, Inst, Kernel, Partition,
+        Policies, Port, Program, Rhs, Space, Stmt,
     },
     scalar::{Precision, Reg},
     text::{Elems, Name, Quoted, join, write_assumption, write_found, write_symbol},
@@ -24,6 +24,9 @@ impl fmt::Display for Program {
         }
         if self.workers > 1 {
             writeln!(f, "  workers {}", self.workers)?;
+        }
+        for Device { target, bytes } in &self.devices {
+            writeln!(f, "  device {} {bytes}", Name(target))?;
         }
         for (id, buffer) in &self.buffers {
             write!(f, "  {id:?}")?;
@@ -64,6 +67,7 @@ fn write_buffer(f: &mut Formatter<'_>, buffer: &Buffer) -> fmt::Result {
         Space::Output(idx) => writeln!(f, "output {idx}"),
         Space::Arena => writeln!(f, "arena"),
         Space::Scratch => writeln!(f, "scratch"),
+        Space::Device(number) => writeln!(f, "device {number}"),
         Space::Const(tensor) => writeln!(f, "const [{}] {}", join(tensor.shape()), Elems(tensor)),
     }
 }

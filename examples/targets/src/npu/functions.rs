@@ -31,6 +31,12 @@ fn word(code: &[u8], at: usize) -> Result<u32, i32> {
 fn run(call: Call<'_>) -> Result<(), i32> {
     let code = call.attribute("code").and_then(|code| code.bytes()).ok_or(3)?;
     let (loads, count) = (word(code, 0)? as usize, word(code, 4)? as usize);
+    // The reference evaluator has no device.
+    let is_inside = |at: *const u8| call.memory.is_null() || at as usize >= call.memory as usize;
+    let inside = call.inputs.iter().all(|input| is_inside(input.bytes().as_ptr()));
+    if !inside || !call.outputs.iter_mut().all(|output| is_inside(output.bytes_mut().as_ptr())) {
+        return Err(10);
+    }
     let rows = *call.outputs[0].shape().get(1).ok_or(4)? as usize;
     let memory = scratch_elems::<f32>(call.scratch).ok_or(5)?;
     let mut places: Vec<(usize, usize)> = Vec::with_capacity(count);

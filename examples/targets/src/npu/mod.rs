@@ -8,12 +8,11 @@
 //! ```
 //!
 //! Hooks in the order of their use: [`Target::claim`] takes what the device can do, [`Target::graph_pass`] rewrites
-//! differences, [`Target::lower`] writes the steps and a listing of what the device is to do, [`Target::kernel_pass`]
-//! gives the tensors on the device their places in its memory, [`Target::emit`] assembles the listing.
+//! differences, [`Target::lower`] writes the steps and a listing of what the device is to do, [`Target::memory_bytes`]
+//! lets the plan place what is on the device in its memory, [`Target::emit`] assembles the listing.
 
 mod code;
 mod functions;
-mod memory;
 
 use code::Listing;
 use std::collections::HashMap;
@@ -23,7 +22,7 @@ use symshape_compiler::{
     external::Callee,
     graph::{Graph, Node, Op, Type, Value},
     kernel::{Call, Program},
-    offload::{GraphPhase, KernelPhase, Part, Target},
+    offload::{GraphPhase, Part, Target},
     scalar::{BinaryOp, Body, Scalar, Step},
 };
 use symshape_runtime::{
@@ -92,11 +91,8 @@ impl Target for Npu {
         device.finish()
     }
 
-    fn kernel_pass(&self, phase: KernelPhase, program: &mut Program) -> Result<()> {
-        match phase {
-            KernelPhase::Lowered => Ok(()),
-            KernelPhase::Scheduled => memory::place(program, self.name(), self.memory_bytes),
-        }
+    fn memory_bytes(&self) -> Option<u64> {
+        Some(self.memory_bytes)
     }
 
     fn emit(&self, call: &mut Call, _program: &Program) -> Result<()> {

@@ -1,0 +1,43 @@
+/* Work that is worth handing out to threads, in the unit of costs. */
+#define ENOUGH_WORK 200000
+
+static int is_at_once(const struct PREFIX_call *call, uint32_t first, uint32_t last) {
+    const symshape_exec *const exec = call->exec;
+    int64_t work = 0;
+    if (last - first < 2 || exec == NULL || exec->parallel_for == NULL) return 0;
+    if (exec->policy != SYMSHAPE_AUTO) return exec->policy == SYMSHAPE_PARALLEL;
+    for (uint32_t i = first; i < last && work < ENOUGH_WORK; i++) work += PREFIX_partitions[i].cost(call->dims, 1);
+    return exec->threads > 1 && work >= ENOUGH_WORK;
+}
+
+static void run_ready(void *data, int64_t begin, int64_t end, uint32_t worker) {
+    struct PREFIX_call *const call = data;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) call->codes[call->ready[i]] = PREFIX_partitions[call->ready[i]].run(call);
+}
+
+/* Runs a stage in waves: what is ready, at once, until nothing is left. */
+static int32_t run_at_once(struct PREFIX_call *call, uint32_t first, uint32_t last) {
+    const symshape_exec *const exec = call->exec;
+    int32_t code = 0;
+    for (uint32_t left = last - first; left > 0 && code == 0; left -= call->n_ready) {
+        call->n_ready = 0;
+        for (uint32_t i = first; i < last; i++) {
+            const symshape_partition *const partition = &PREFIX_partitions[i];
+            int is_ready = !call->is_done[i];
+            for (uint32_t k = 0; k < partition->n_after; k++)
+                is_ready = is_ready && (partition->after[k] < first || call->is_done[partition->after[k]]);
+            if (is_ready) call->ready[call->n_ready++] = i;
+        }
+        /* Nobody but this function uses the host's threads meanwhile. */
+        call->exec = NULL;
+        exec->parallel_for(exec->host, call->n_ready, run_ready, call);
+        call->exec = exec;
+        for (uint32_t i = 0; i < call->n_ready; i++) {
+            call->is_done[call->ready[i]] = 1;
+            if (code == 0) code = call->codes[call->ready[i]];
+        }
+    }
+    return code;
+}
+

@@ -1,0 +1,260 @@
+//! Partitions in C: a function and a cost for each, the table, `begin`, `arena_slice`, and the one driver that reads the
+//! table.
+//!
+//! Where partitions run at once, they do so in waves: all that are ready, by one call of the host's `parallel_for`.
+
+use super::{
+    contract::Checks,
+    driver::{self, begin, end},
+    kernels::Call,
+    names::{self, Names},
+};
+use crate::{
+    error::Result,
+    kernel::{Partition, Policies, Program, contract, cost, partition::stages, uses::Uses},
+    plan::Plan,
+};
+use std::fmt::Write;
+use symshape::{Dim, Node};
+
+/// The frame that the partitions of a call share; `PREFIX` and `UPPER` stand for the model's name.
+const FRAME: &str = include_str!("frame.c");
+
+/// What runs partitions at once.
+const AT_ONCE: &str = include_str!("at_once.c");
+
+/// Bytes that the frame takes with so many partitions, on any machine.
+pub(in crate::emit) fn frame_bytes(program: &Program) -> usize {
+    (96 + 9 * program.partitions.len()).next_multiple_of(64)
+}
+
+/// Prints everything from the frame to `run`.
+pub(super) fn all(
+    out: &mut String,
+    program: &Program,
+    plan: &Plan,
+    names: &Names,
+    calls: &[Option<Call>],
+) -> Result<()> {
+    let prefix = &program.name;
+    let own = |text: &str| text.replace("PREFIX", prefix).replace("UPPER", &prefix.to_uppercase());
+    out.push_str(&own(FRAME));
+    for (number, partition) in program.partitions.iter().enumerate() {
+        function(out, program, plan, names, calls, number)?;
+        cost_function(out, program, names, number, partition)?;
+    }
+    table(out, program);
+    begin_function(out, program, names)?;
+    arena_slice(out, program, plan, names)?;
+    if program.policies == Policies::Any {
+        out.push_str(&own(AT_ONCE));
+    }
+    run(out, program, names)
+}
+
+/// What a partition does, and the entry of the table that calls it.
+fn function(
+    out: &mut String,
+    program: &Program,
+    plan: &Plan,
+    names: &Names,
+    calls: &[Option<Call>],
+    number: usize,
+) -> Result<()> {
+    // Its errors are objects of its own.
+    let mut checks = Checks::new(program, names, format!("stopped_{number}"));
+    driver::steps(&mut checks, program.partitions[number].kernels.clone(), calls)?;
+    checks.line(1, "return SYMSHAPE_OK;");
+    let body = driver::with_definitions(&checks, plan, "")?;
+    let mut head = String::new();
+    for name in ["inputs", "outputs", "dims", "arena", "exec"] {
+        if super::identifiers(&body).any(|word| word == name) || name == "dims" {
+            let ty = match name {
+                "inputs" => "const void *const *const ",
+                "outputs" => "void *const *const ",
+                "dims" => "int64_t *const ",
+                "arena" => "void *const ",
+                _ => "const symshape_exec *const ",
+            };
+            let _ = writeln!(head, "    {ty}{name} = call->{name};");
+        }
+    }
+    if !super::identifiers(&body).any(|word| word == "error") {
+        head.push_str("    (void)error;\n");
+    }
+    head.push_str(&driver::read_dims(program, names, &body));
+    head.push_str(&driver::read_found(program, names, &body, number));
+    let prefix = &program.name;
+    let _ = writeln!(
+        out,
+        "{}static int32_t body_{number}(const struct {prefix}_call *call, symshape_error *error) {{\n{head}{body}}}\n\n\
+         static int32_t partition_{number}(void *frame) {{\n    symshape_error error = {{0}};\n    \
+         return ended(frame, body_{number}(frame, &error), &error);\n}}\n",
+        checks.objects
+    );
+    Ok(())
+}
+
+/// The estimated work, in floating point: no size makes it overflow.
+fn cost_function(
+    out: &mut String,
+    program: &Program,
+    names: &Names,
+    number: usize,
+    partition: &Partition,
+) -> Result<()> {
+    let checks = Checks::new(program, names, "unused".into());
+    let value = float(&checks, &work(program, partition))?;
+    let body = format!(
+        "    const double work = {value};\n    return work < 4e15 ? (int64_t)work : 4000000000000000;\n"
+    );
+    let head = driver::read_dims(program, names, &body);
+    let _ = writeln!(
+        out,
+        "static int64_t cost_{number}(const int64_t *dims, uint32_t threads) {{\n    (void)threads;\n{head}{body}}}\n"
+    );
+    Ok(())
+}
+
+fn work(program: &Program, partition: &Partition) -> Dim {
+    let work = program.kernels[partition.kernels.clone()].iter().map(|kernel| cost::of(program, kernel));
+    program.facts.simplify(&Dim::sum(work))
+}
+
+/// About the value of an expression, as a `double`: quotients are not rounded, remainders are as large as they can be.
+fn float(checks: &Checks, dim: &Dim) -> Result<String> {
+    let list = |list: &[Dim], join: &dyn Fn(String, String) -> String| -> Result<String> {
+        let terms = list.iter().map(|dim| float(checks, dim)).collect::<Result<Vec<_>>>()?;
+        Ok(terms.into_iter().reduce(join).unwrap_or_else(|| "0.0".into()))
+    };
+    Ok(match dim.node() {
+        Node::Int(value) => format!("{value}.0"),
+        Node::Symbol(symbol) => format!("(double){}", checks.symbol(symbol)?),
+        Node::Add(terms) => list(terms, &|a, b| format!("({a} + {b})"))?,
+        Node::Mul(factors) => list(factors, &|a, b| format!("{a} * {b}"))?,
+        Node::Min(all) => list(all, &|a, b| format!("({a} < {b} ? {a} : {b})"))?,
+        Node::Max(all) => list(all, &|a, b| format!("({a} > {b} ? {a} : {b})"))?,
+        Node::FloorDiv(a, b) => format!("({} / ({}))", float(checks, a)?, float(checks, b)?),
+        Node::Mod(_, b) => float(checks, b)?,
+    })
+}
+
+fn table(out: &mut String, program: &Program) {
+    let stages = stages(&program.partitions);
+    let mut entries = String::new();
+    for (number, partition) in program.partitions.iter().enumerate() {
+        let uses = Uses::of(program, partition.kernels.clone());
+        let symbols = program.symbols.iter().enumerate().filter(|(_, symbol)| uses.reads().contains(*symbol));
+        let symbols: Vec<String> = symbols.map(|(idx, _)| idx.to_string()).collect();
+        let after: Vec<String> = partition.after.iter().map(usize::to_string).collect();
+        let [after_name, symbols_name] = [("after", &after), ("symbols", &symbols)].map(|(what, list)| {
+            if list.is_empty() {
+                return "NULL".to_string();
+            }
+            let name = format!("{what}_{number}");
+            let _ = writeln!(out, "static const uint32_t {name}[] = {{{}}};", list.join(", "));
+            name
+        });
+        let [name, target, formula] =
+            [&partition.name, &partition.target, &work(program, partition).to_string()]
+                .map(|text| names::string(text));
+        let _ = writeln!(
+            entries,
+            "    {{{name}, {target}, partition_{number}, cost_{number},\n     {formula},\n     \
+             {after_name}, {symbols_name}, {}, {}, {}, 0}},",
+            after.len(),
+            symbols.len(),
+            stages[number]
+        );
+    }
+    let (prefix, upper) = (&program.name, program.name.to_uppercase());
+    let _ = writeln!(
+        out,
+        "\nconst symshape_partition {prefix}_partitions[{upper}_N_PARTITIONS] = {{\n{entries}}};\n"
+    );
+}
+
+fn begin_function(out: &mut String, program: &Program, names: &Names) -> Result<()> {
+    let mut checks = Checks::new(program, names, "stopped".into());
+    driver::demands(&mut checks)?;
+    for name in ["inputs", "outputs", "dims", "arena", "exec"] {
+        checks.line(1, &format!("call->{name} = {name};"));
+    }
+    checks.line(1, "call->error = exec != NULL ? exec->error : NULL;");
+    checks.line(1, "atomic_flag_clear(&call->has_failed);");
+    let upper = program.name.to_uppercase();
+    checks.line(1, &format!("for (uint32_t i = 0; i < {upper}_N_PARTITIONS; i++) call->is_done[i] = 0;"));
+    checks.line(1, "return SYMSHAPE_OK;");
+    let prefix = &program.name;
+    let head = format!(
+        "    struct {prefix}_call *const call = frame;\n{}{}",
+        driver::error_of(&checks.body),
+        driver::read_dims(program, names, &checks.body)
+    );
+    let _ = writeln!(
+        out,
+        "{}int32_t {prefix}_begin(const void *const *inputs, void *const *outputs, int64_t *dims, void *arena,\n    \
+         const symshape_exec *exec, void *frame) {{\n{head}{}}}\n",
+        checks.objects, checks.body
+    );
+    Ok(())
+}
+
+fn arena_slice(out: &mut String, program: &Program, plan: &Plan, names: &Names) -> Result<()> {
+    let mut checks = Checks::new(program, names, "unused".into());
+    checks.line(1, "switch (partition) {");
+    for (number, partition) in program.partitions.iter().enumerate() {
+        let uses = Uses::of(program, partition.kernels.clone());
+        let planned: Vec<_> = uses.buffers().filter(|id| program.buffers[*id].space.is_planned()).collect();
+        let of = |name: &dyn Fn(&crate::kernel::BufferId) -> String, join: &str| {
+            let places = planned.iter().map(name);
+            places.reduce(|a, b| format!("{join}({a}, {b})")).unwrap_or_else(|| "0".into())
+        };
+        let (low, high) = (of(&|id| begin(*id), "min_i64"), of(&|id| end(*id), "max_i64"));
+        checks.line(1, &format!("case {number}:"));
+        checks.line(2, &format!("slice[0] = (size_t)({low});"));
+        checks.line(2, &format!("slice[1] = (size_t)({high});"));
+        checks.line(2, "return SYMSHAPE_OK;");
+    }
+    checks.line(1, "default:");
+    checks.line(2, "return SYMSHAPE_OUT_OF_RANGE;");
+    checks.line(1, "}");
+    let body = driver::with_definitions(&checks, plan, "")?;
+    let head = driver::read_dims(program, names, &body);
+    let prefix = &program.name;
+    let _ = writeln!(
+        out,
+        "int32_t {prefix}_arena_slice(uint32_t partition, const int64_t *dims, size_t *slice) {{\n{head}{body}}}\n"
+    );
+    Ok(())
+}
+
+/// The driver: stage by stage, one partition after another or, where memory is planned for it, at once.
+fn run(out: &mut String, program: &Program, names: &Names) -> Result<()> {
+    let mut checks = Checks::new(program, names, "refused_at_once".into());
+    let (prefix, upper) = (&program.name, program.name.to_uppercase());
+    let at_once = match program.policies {
+        Policies::Any => {
+            "if (is_at_once(&call, first, last)) code = run_at_once(&call, first, last);\n        else "
+        }
+        Policies::Serial => {
+            let wrong = "exec != NULL && exec->policy == SYMSHAPE_PARALLEL";
+            checks.refuse(1, wrong, &contract::not_planned(), ["0", "0", "0"]);
+            ""
+        }
+    };
+    let head = driver::error_of(&checks.body);
+    let _ = writeln!(
+        out,
+        "{}int32_t {prefix}_run(const void *const *inputs, void *const *outputs, int64_t *dims, void *arena,\n    \
+         const symshape_exec *exec) {{\n    struct {prefix}_call call;\n{head}{}    \
+         int32_t code = {prefix}_begin(inputs, outputs, dims, arena, exec, &call);\n    \
+         for (uint32_t first = 0, last; first < {upper}_N_PARTITIONS && code == 0; first = last) {{\n        \
+         last = first + 1;\n        \
+         while (last < {upper}_N_PARTITIONS && {prefix}_partitions[last].stage == {prefix}_partitions[first].stage) last++;\n        \
+         {at_once}for (uint32_t i = first; i < last && code == 0; i++) code = {prefix}_partitions[i].run(&call);\n    \
+         }}\n    return code;\n}}\n",
+        checks.objects, checks.body
+    );
+    Ok(())
+}

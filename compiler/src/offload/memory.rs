@@ -1,0 +1,33 @@
+//! What is in the memory of a device: all that only its target's calls touch.
+
+use super::Targets;
+use crate::kernel::{BufferId, Control, Device, Program, Space, walk};
+use std::collections::BTreeSet;
+
+/// Moves to the memories of the targets that have some what belongs there.
+pub(super) fn assign(program: &mut Program, targets: &Targets) {
+    for target in targets {
+        let Some(bytes) = target.memory_bytes() else { continue };
+        let number = program.devices.len() as u32;
+        let own = touched_by(program, target.name());
+        if own.is_empty() {
+            continue;
+        }
+        program.devices.push(Device { target: target.name().into(), bytes });
+        own.into_iter().for_each(|id| program.buffers[id].space = Space::Device(number));
+    }
+}
+
+/// The buffers in the arena that nothing but calls of this target touches.
+fn touched_by(program: &Program, target: &str) -> BTreeSet<BufferId> {
+    let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for kernel in &program.kernels {
+        walk::accesses(&kernel.body, &mut |site| _ = others.insert(site.access.buffer));
+        let Some(control) = &kernel.control else { continue };
+        let is_own = matches!(control, Control::Call(call) if call.callee.target == target);
+        let (read, written) = control.touched();
+        if is_own { &mut own } else { &mut others }.extend(read.into_iter().chain(written));
+    }
+    own.retain(|id| !others.contains(id) && matches!(program.buffers[*id].space, Space::Arena));
+    own
+}
