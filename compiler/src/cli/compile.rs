@@ -312,7 +312,8 @@ fn write_source(path: &Path, lowered: &Lowered) -> Result<Sizes> {
     let weights = constants.sum();
     let kernels = program.kernels.iter().filter(|kernel| kernel.control.is_none()).count();
     let code = source.code.len() as u64;
-    Ok(Sizes { code, driver: None, weights, kernels, partitions: 0, on_tiles: 0, calls: calls(lowered) })
+    let partitions = program.partitions.len();
+    Ok(Sizes { code, driver: None, weights, kernels, partitions, on_tiles: 0, calls: calls(lowered) })
 }
 
 /// Prints a stage behind lowering.
