@@ -93,6 +93,17 @@ fn facts_about_several_symbols() {
 }
 
 #[test]
+fn symbols_that_must_be_equal_are_bound_each_by_its_own_axis() {
+    let machine = contract(
+        "symbol A = 1..64\nsymbol B = 1..64\nsymbol C = 1..64\nassume A == B, \"broadcast\"\nassume A == C, \"concat\"",
+        &["A", "B, 2", "2*C + 1"],
+    );
+    assert_eq!(machine.check(&[vec![3], vec![3, 2], vec![7]]), Ok(vec![3, 3, 3]));
+    assert_eq!(refused(&machine, &[vec![3], vec![5, 2], vec![7]]).why, "broadcast");
+    assert_eq!(refused(&machine, &[vec![3], vec![3, 2], vec![9]]).why, "concat");
+}
+
+#[test]
 fn a_symbol_with_one_value_needs_no_input() {
     let machine = contract("symbol N = 5..5\nsymbol M = 1..2", &["M"]);
     assert_eq!(machine.check(&[vec![2]]), Ok(vec![5, 2]));

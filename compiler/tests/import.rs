@@ -399,3 +399,67 @@ fn shapes_of_recurrent_layers_need_no_bounds() {
     let shape: Vec<String> = graph.shape(graph.outputs[0].1).iter().map(ToString::to_string).collect();
     assert_eq!(shape, ["N", "1", "1", "2"]);
 }
+
+fn ints(name: &str, ints: &[i64]) -> AttributeProto {
+    AttributeProto { name: name.into(), kind: 7, ints: ints.to_vec(), ..Default::default() }
+}
+
+#[test]
+fn pools_of_short_axes_are_empty() {
+    let mut pool = node("MaxPool", &["image"], &["y"]);
+    pool.attribute.extend([ints("kernel_shape", &[5, 1]), ints("strides", &[3, 1])]);
+    let mut proto = model(vec![node("Unsqueeze", &["x", "places"], &["image"]), pool]);
+    proto.graph.as_mut().expect("there is one").initializer.push(int("places", &[0, 1]));
+    let options = ImportOptions { dims: vec![parse_dim("N=1..8").expect("a range")], ..Default::default() };
+    let graph = import(&Model::from(proto), &options).expect("any size is fine");
+    for (n, windows) in [(1, 0), (2, 0), (4, 0), (5, 1), (7, 1), (8, 2)] {
+        let x = Tensor::from_f32(vec![n, 4], &vec![1.0; 4 * n]).expect("as many as the shape");
+        assert_eq!(eval(&graph, &[x]).expect("it computes")[0].shape(), [1, 1, windows, 4], "N = {n}");
+    }
+}
+
+#[test]
+fn what_a_slice_left_may_broadcast() {
+    let mut proto = model(vec![
+        node("Slice", &["z", "zero", "four", "one"], &["cut"]),
+        node("Add", &["x", "cut"], &["y"]),
+    ]);
+    let graph = proto.graph.as_mut().expect("there is one");
+    graph.input.push(float("z", &["1", "M"]));
+    graph.initializer = vec![int("zero", &[0]), int("four", &[4]), int("one", &[1])];
+    let dims = vec![parse_dim("N=1..8").expect("a range"), parse_dim("M=1..8").expect("a range")];
+    let graph = import(&Model::from(proto), &ImportOptions { dims, ..Default::default() });
+    let graph = graph.expect("calls decide");
+    let sums = |m: usize| {
+        let x = Tensor::from_f32(vec![1, 4], &[0.0; 4]).expect("four");
+        let z: Vec<f32> = (1..=m).map(|k| k as f32).collect();
+        let z = Tensor::from_f32(vec![1, m], &z).expect("as many as the shape");
+        let y = eval(&graph, &[x, z])?.remove(0);
+        Ok::<_, symshape_compiler::Error>((0..4).map(|k| y.get(k).as_f64()).collect::<Vec<_>>())
+    };
+    assert_eq!(sums(1).expect("one for all"), [1.0; 4]);
+    assert_eq!(sums(4).expect("one for each"), [1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(sums(7).expect("what is left is cut"), [1.0, 2.0, 3.0, 4.0]);
+    let error = sums(3).expect_err("three don't fit four").to_string();
+    assert!(error.contains("broadcast"), "{error}");
+}
+
+#[test]
+fn axes_found_while_running_must_have_size_one() {
+    let mut proto = model(vec![node("Squeeze", &["z", "axis"], &["y"])]);
+    let graph = proto.graph.as_mut().expect("there is one");
+    let mut axis = float("axis", &["1"]);
+    axis.ty.as_mut().and_then(|ty| ty.tensor_type.as_mut()).expect("a tensor").elem_type = 7;
+    graph.input = vec![float("z", &["A", "B"]), axis];
+    graph.output = vec![float("y", &["C"])];
+    let dims = vec![parse_dim("A=1..4").expect("a range"), parse_dim("B=1..4").expect("a range")];
+    let graph = import(&Model::from(proto), &ImportOptions { dims, ..Default::default() });
+    let graph = graph.expect("either axis may go");
+    let squeezed = |shape: [usize; 2], axis: i64| {
+        let z = Tensor::from_f32(shape.to_vec(), &vec![1.0; shape[0] * shape[1]]).expect("it fits");
+        eval(&graph, &[z, Tensor::from_i64(vec![1], &[axis]).expect("one")]).map(|y| y[0].shape().to_vec())
+    };
+    assert_eq!(squeezed([1, 3], 0).expect("the first"), [3]);
+    assert_eq!(squeezed([3, 1], -1).expect("the last"), [3]);
+    assert!(squeezed([2, 3], 0).is_err());
+}

@@ -19,7 +19,7 @@ use crate::{
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
 use std::collections::BTreeMap;
-use symshape::{Comparison, Dim, Relation, Symbol};
+use symshape::{Comparison, Dim, Facts, Relation, Symbol};
 use symshape_runtime::DType;
 
 /// Values of the symbols.
@@ -125,7 +125,9 @@ fn solve(graph: &Graph, binding: &Binding, dim: &Dim, size: i64) -> Option<(Symb
     }
     let mut open = dim.symbols().into_iter().filter(|symbol| !binding.contains_key(symbol));
     let symbol = open.next().filter(|_| open.next().is_none())?;
-    let (factor, rest) = graph.facts.linear_in(dim, &symbol)?;
+    // What is known of a symbol may be that it equals another one.
+    let known = graph.facts.linear_in(dim, &symbol).filter(|(factor, _)| factor.as_i64() != Some(0));
+    let (factor, rest) = known.or_else(|| Facts::default().linear_in(dim, &symbol))?;
     let (factor, rest) = (number(&factor, binding).ok()?, number(&rest, binding).ok()?);
     let value = size.checked_sub(rest)?.checked_div(factor)?;
     (value * factor + rest == size).then_some((symbol, value))

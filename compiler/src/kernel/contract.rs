@@ -9,7 +9,7 @@ use super::Program;
 use crate::error::{Error, ErrorKind, Result};
 use num_traits::ToPrimitive;
 use std::collections::HashSet;
-use symshape::{Assumption, Declaration, Dim, Relation, Symbol};
+use symshape::{Assumption, Declaration, Dim, Facts, Relation, Symbol};
 use symshape_runtime::abi::Code;
 
 /// What is known of an error while compiling, see [`symshape_runtime::abi::Error`].
@@ -180,7 +180,14 @@ fn solve(
     if lone && dim.as_symbol().is_none() {
         return None;
     }
-    let (coefficient, rest) = program.facts.linear_in(dim, &symbol)?;
+    // What is known of a symbol may be that it equals another one: its own value is still the one of its own axis.
+    let (coefficient, rest) = match dim.as_symbol() {
+        Some(_) => (Dim::one(), Dim::zero()),
+        None => {
+            let known = program.facts.linear_in(dim, &symbol).filter(|(by, _)| by.as_i64() != Some(0));
+            known.or_else(|| Facts::default().linear_in(dim, &symbol))?
+        }
+    };
     let lowest = program.facts.declaration(&symbol).and_then(|declared| declared.lo.to_i64());
     let free = lowest.filter(|_| coefficient.as_int().is_none());
     let inexact = Failure {

@@ -164,16 +164,40 @@ struct Compiled {
     taken: Vec<usize>,
 }
 
-/// The bound of sizes that a case finds while running and that nothing bounds.
-const MOST_FOUND: i64 = 4096;
+/// The least bound of sizes that a case finds while running and that nothing bounds.
+const LEAST_BOUND: i64 = 64;
+
+/// The bound of such sizes: twice what is the largest in the data that will be run, as a size or as an input that may be
+/// one. A fixed number would be too small for some case, or too large for the product of several sizes.
+fn found_most(folder: &Path) -> Result<i64> {
+    let mut most = LEAST_BOUND / 2;
+    for (_, set) in sets(folder)? {
+        // What can't be read is told when it is run.
+        let inputs = tensors(&set, "input").unwrap_or_default();
+        let outputs = tensors(&set, "output").unwrap_or_default();
+        for (_, tensor) in inputs.iter().chain(&outputs) {
+            most = tensor.shape().iter().map(|size| *size as i64).fold(most, i64::max);
+        }
+        let lists = inputs.iter().map(|(_, tensor)| tensor).filter(|tensor| tensor.shape().len() <= 1);
+        for list in lists.filter(|list| list.dtype().is_int()) {
+            most = (0..list.elems()).map(|k| list.get(k).as_i64().min(MOST_SIZE)).fold(most, i64::max);
+        }
+    }
+    Ok(2 * most)
+}
+
+/// Inputs above this are no sizes.
+const MOST_SIZE: i64 = 1 << 16;
 
 fn compile(args: &CaseArgs) -> Result<Compiled> {
     let path = args.folder.join("model.onnx");
     let model = import::Model::open(&path)?;
     let names: Vec<String> = model.input_names().iter().map(|name| name.to_string()).collect();
     // Nobody is there to declare what a model leaves open.
-    let mut options =
-        import::ImportOptions { found_most: Some(MOST_FOUND), ..Contract::default().options(&path)? };
+    let mut options = import::ImportOptions {
+        found_most: Some(found_most(&args.folder)?),
+        ..Contract::default().options(&path)?
+    };
     if args.bind_inputs == BindInputs::Int
         && let Some((_, first)) = sets(&args.folder)?.first()
     {

@@ -2,14 +2,14 @@
 //!
 //! Two dims broadcast when they are equal or one of them is 1. Where neither is known to be 1 they are required to
 //! be equal (see [`Graph::require`]): a symbolic dim never decides at run time whether it broadcasts, because then
-//! the result's size would not be an expression over the symbols.
+//! the result's size would not be an expression over the symbols. Against a number, what is cut at one may.
 
 use super::super::{Graph, Op, Value, axis};
 use crate::{
     error::{Error, Result},
     scalar::{BinaryOp, Body, CompareOp, Reg, Step, UnaryOp},
 };
-use symshape::{Dim, Relation};
+use symshape::{Dim, Node, Relation};
 use symshape_runtime::DType;
 
 impl Graph {
@@ -109,14 +109,17 @@ impl Graph {
         let mut index = Vec::new();
         for (k, dim) in from.iter().enumerate() {
             let to = &shape[new + k];
-            let repeats = self.is_one(dim) && !self.is_one(to);
-            if !repeats {
-                self.require(
-                    Relation::eq(dim, to),
-                    &format!("broadcast {} to {}", show(&from), show(shape)),
-                )?;
-            }
-            index.push(if repeats { Dim::zero() } else { axis(new + k).into() });
+            let at = Dim::from(axis(new + k));
+            let what = || format!("broadcast {} to {}", show(&from), show(shape));
+            index.push(if self.is_one(dim) && !self.is_one(to) {
+                Dim::zero()
+            } else if self.may_stretch(dim, to) {
+                self.require(one_or(dim, to), &what())?;
+                Dim::min(&at, dim - 1)
+            } else {
+                self.require(Relation::eq(dim, to), &what())?;
+                at
+            });
         }
         self.push(Op::View { shape: shape.to_vec(), index }, &[x])
     }
@@ -158,10 +161,24 @@ impl Graph {
         if self.is_one(a) {
             return Ok(b.clone());
         }
-        if !self.facts.prove_eq(a, b).is_yes() {
+        if self.may_stretch(a, b) {
+            self.require(one_or(a, b), &what())?;
+        } else if self.may_stretch(b, a) {
+            self.require(one_or(b, a), &what())?;
+        } else if !self.facts.prove_eq(a, b).is_yes() {
             self.require(Relation::eq(a, b), &what())?;
         }
         Ok(if b.as_int().is_some() { b.clone() } else { a.clone() })
+    }
+
+    /// Whether only a call can tell if `dim` is 1 or `to`: it is what a slice left of a symbol, cut at a number. Symbols
+    /// themselves say what is meant by their ranges, and are taken for the other dim.
+    fn may_stretch(&self, dim: &Dim, to: &Dim) -> bool {
+        matches!(dim.node(), Node::Min(_))
+            && to.as_i64().is_some_and(|to| to > 1)
+            && !self.facts.prove_ne(dim, &Dim::one()).is_yes()
+            && !self.facts.prove_eq(dim, to).is_yes()
+            && self.facts.prove_le(&Dim::one(), dim).is_yes()
     }
 
     /// Whether `dim` is known to be 1.
@@ -169,6 +186,11 @@ impl Graph {
         dim.as_i64() == Some(1)
             || (dim.as_int().is_none() && self.facts.const_value(dim).is_some_and(|value| value == 1.into()))
     }
+}
+
+/// `dim` is 1 or `other`.
+fn one_or(dim: &Dim, other: &Dim) -> Relation {
+    Relation::eq((dim - 1) * (other - dim), 0)
 }
 
 fn show(shape: &[Dim]) -> String {

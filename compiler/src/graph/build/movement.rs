@@ -189,7 +189,8 @@ impl Graph {
     /// `k` inside it: `out[…o…, …k…] = x[…o*stride + k*dilation…]`.
     ///
     /// # Errors
-    /// No such axis, lists of different lengths, numbers below 1, or an axis shorter than its window.
+    /// No such axis, lists of different lengths, numbers below 1, or an axis shorter than its window by more than the
+    /// stride: one that is shorter by less has no windows.
     pub fn window(
         &mut self,
         x: Value,
@@ -219,8 +220,8 @@ impl Graph {
                 .and_then(|span| span.checked_add(1))
                 .ok_or_else(|| Error::invalid("a window is too long"))?;
             self.require(
-                Relation::le(span, &shape[k]),
-                &format!("axis {k} has size {}, its window {span}", shape[k]),
+                Relation::le(span - stride, &shape[k]),
+                &format!("axis {k} has size {}, its window {span} at stride {stride}", shape[k]),
             )?;
             shape[k] = (&shape[k] - span).floor_div(stride) + 1;
             index[k] = Dim::from(axis(k)) * stride + Dim::from(axis(rank + i)) * dilation;

@@ -80,6 +80,9 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     let present = [k, v];
     let count = g.shape(q)[1].clone();
     let (k, v) = (shared(g, k, &count)?, shared(g, v, &count)?);
+    // An exponential magnifies what is rounded off the scores: halves are widened until the end.
+    let (own, dtype) = (dtype, if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype });
+    let (q, k, v) = (g.cast(dtype, q)?, g.cast(dtype, k)?, g.cast(dtype, v)?);
 
     let factor = root_of_scale(g, q, n.float("scale")?.map(f64::from))?;
     let (scaled_q, scaled_k) = (g.mul(q, factor)?, g.mul(k, factor)?);
@@ -115,6 +118,7 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     let shares = g.cast(dtype, shares)?;
     let y = g.contract(shares, b"bhst", v, b"bhtd", b"bhsd")?;
     let y = if flat { joined(g, y)? } else { y };
+    let y = g.cast(own, y)?;
     let shown = match n.int_or("qk_matmul_output_mode", 0)? {
         0 if softcap > 0.0 && n.opset < 24 => scores,
         0 => scores,
@@ -123,6 +127,7 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
         3 => shares,
         other => return Err(Error::invalid(format!("qk_matmul_output_mode {other}"))),
     };
+    let shown = g.cast(own, shown)?;
     Ok(vec![Some(y), Some(present[0]), Some(present[1]), n.wants(3).then_some(shown)])
 }
 
@@ -202,7 +207,9 @@ fn mask(g: &mut Graph, n: &OnnxNode, q: Value, k: Value, past: &Dim) -> Result<(
             return Err(Error::invalid("a mask without axes"));
         }
         let width = g.shape(given)[rank - 1].clone();
-        if !g.is_one(&width) && !g.facts.prove_eq(&width, &columns).is_yes() && g.facts.prove_le(&width, &columns).is_yes() {
+        // A mask may end early; a symbol says nothing of it, so it is taken to.
+        if !g.is_one(&width) && !g.facts.prove_eq(&width, &columns).is_yes() {
+            g.require(Relation::le(&width, &columns), "columns of the mask")?;
             let (lo, mut hi) = (vec![Dim::zero(); rank], vec![Dim::zero(); rank]);
             hi[rank - 1] = &columns - &width;
             let fill = match g.dtype(given) {

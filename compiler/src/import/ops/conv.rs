@@ -149,6 +149,10 @@ pub(super) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
         return Err(Error::invalid(format!("kernels of {} axes for {count} spatial ones", g.rank(w))));
     }
     in_groups(g, w, group)?;
+    for i in 0..count {
+        let (size, span) = (g.shape(x)[i + 2].clone(), window.span(i));
+        g.require(Relation::le(span, &size), &format!("axis {} has size {size}, its window {span}", i + 2))?;
+    }
     let seen = window.view(g, x)?;
     let (space, kernel) = (&SPACE[..count], &KERNEL[..count]);
     if group == 1 {

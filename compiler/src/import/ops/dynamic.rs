@@ -6,6 +6,7 @@ use super::{
         node::OnnxNode,
     },
     int,
+    shape::may_be,
 };
 use crate::{
     error::{Error, Result},
@@ -234,6 +235,32 @@ pub(super) fn split(g: &mut Graph, n: &OnnxNode, x: Value, k: usize) -> Result<V
         });
     }
     g.split(x, k, &sizes)
+}
+
+/// `x` without the axes in input 1, which are known only while running.
+pub(super) fn squeeze(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
+    let (shape, declared) = (g.shape(x).to_vec(), n.declared(g, 0));
+    let fits = |g: &Graph, axes: &[usize]| {
+        let left: Vec<Dim> =
+            (0..shape.len()).filter(|k| !axes.contains(k)).map(|k| shape[k].clone()).collect();
+        let may_go = |dim: &Dim| {
+            !g.facts.prove_ne(dim, &Dim::one()).is_yes() && g.facts.prove_le(&Dim::one(), dim).is_yes()
+        };
+        axes.iter().all(|k| may_go(&shape[*k])) && may_be(g, &left, declared.as_deref())
+    };
+    let y = n.by_axes(g, 1, shape.len(), fits, |g, axes| {
+        // That these axes have size 1 is checked below, for those that are chosen.
+        let axes = axes.unwrap_or_default();
+        let firsts = axes.iter().try_fold(x, |x, k| g.slice(x, *k, Dim::zero(), Dim::one(), 1))?;
+        g.squeeze(firsts, &axes)
+    })?;
+    let (sizes, rank) = (g.dims(&shape)?, int(g, shape.len() as i64)?);
+    for axis in n.elements(g, 1)? {
+        let axis = counted(g, axis, rank)?;
+        let size = g.gather(sizes, axis, 0)?;
+        n.found(g, size, 1, 1)?;
+    }
+    Ok(y)
 }
 
 /// From `start` to below `limit` in steps of `step`, none of which is known before it runs.

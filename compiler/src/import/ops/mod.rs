@@ -81,6 +81,7 @@ families! {
 }
 
 mod dynamic;
+mod fourier;
 mod gates;
 mod trees;
 

@@ -43,7 +43,13 @@ fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> 
 /// `x` padded with `value` and seen through the window of the node.
 fn seen(g: &mut Graph, x: Value, window: &Window, over: &[Dim], value: Scalar) -> Result<Value> {
     let none = [Dim::zero(), Dim::zero()];
-    let hi: Vec<Dim> = window.hi.iter().zip(over).map(|(hi, over)| g.facts.simplify(&(hi + over))).collect();
+    let mut hi: Vec<Dim> = window.hi.iter().zip(over).map(|(hi, over)| g.facts.simplify(&(hi + over))).collect();
+    for (i, hi) in hi.iter_mut().enumerate() {
+        // Where there is no window, there may be less than none without this.
+        let missing = Dim::from(window.span(i) - window.stride[i]) - (&g.shape(x)[i + 2] + &window.lo[i] + &*hi);
+        let missing = super::larger(g, &g.facts.simplify(&missing), &Dim::zero());
+        *hi = g.facts.simplify(&(&*hi + missing));
+    }
     let padded = g.pad(x, &[&none[..], &window.lo].concat(), &[&none[..], &hi].concat(), value)?;
     window.view(g, padded)
 }

@@ -121,27 +121,35 @@ fn compress(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// Slices in ascending order of their elements: which row of `x`, a matrix, comes first, second, ….
-fn sorted_rows(g: &mut Graph, x: Value, columns: usize) -> Result<Value> {
-    let rows = g.shape(x)[0].clone();
-    let mut order = g.index(DType::I64, vec![rows], axis(0).into())?;
+fn sorted_rows(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
+    let [rows, columns] = [0, 1].map(|k| g.shape(x)[k].clone());
+    let order = g.index(DType::I64, vec![rows], axis(0).into())?;
     // Stable sorts from the last column to the first.
-    for column in (0..columns).rev() {
-        let keys = g.slice(x, 1, Dim::from(column), Dim::one(), 1)?;
-        let keys = g.squeeze(keys, &[1])?;
-        let keys = g.gather(keys, order, 0)?;
-        let (_, at) = g.sort(keys, 0, false)?;
-        order = g.gather(order, at, 0)?;
+    if let Some(columns) = columns.as_i64().filter(|columns| *columns <= MAX_UNROLLED) {
+        return (0..columns).rev().try_fold(order, |order, column| sorted_by(g, x, order, column.into()));
     }
-    Ok(order)
+    let counter = n.fresh(g);
+    let sorted = g.rounds(&counter, &columns, [&[order], &[x]], |g, order, given| {
+        let column = &columns - 1 - Dim::from(&counter);
+        Ok(Round { next: vec![sorted_by(g, given[0], order[0], column)?], ..Round::default() })
+    })?;
+    Ok(sorted.carried[0])
 }
 
-/// More columns than this are not sorted one after another.
-const MAX_COLUMNS: usize = 256;
+/// `order`, sorted by the column of `x` that it addresses.
+fn sorted_by(g: &mut Graph, x: Value, order: Value, column: Dim) -> Result<Value> {
+    let keys = g.slice(x, 1, column, Dim::one(), 1)?;
+    let keys = g.squeeze(keys, &[1])?;
+    let keys = g.gather(keys, order, 0)?;
+    let (_, at) = g.sort(keys, 0, false)?;
+    g.gather(order, at, 0)
+}
+
+/// More columns than this are sorted in a loop.
+const MAX_UNROLLED: i64 = 8;
 
 /// The different elements of the input (or slices along `axis`) in ascending order, or with `sorted=0` in that of their
 /// first appearance; where each first appears; which one each element is; and how often each appears.
-///
-/// Limits: with `axis`, slices have a number of elements.
 ///
 /// `Unique([2, 1, 1]) = [1, 2], i64[1, 0], i64[1, 0, 0], i64[2, 1]`
 /// `Unique([2, 1, 1]; sorted=0) = [2, 1], i64[0, 1], i64[0, 1, 1], i64[1, 2]`
@@ -159,10 +167,8 @@ fn unique(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let perm: Vec<usize> = [k].into_iter().chain((0..g.rank(x)).filter(|i| *i != k)).collect();
     let moved = g.transpose(x, &perm)?;
     let rest = g.facts.simplify(&Dim::product(g.shape(moved)[1..].iter().cloned()));
-    let columns = rest.as_i64().and_then(|count| usize::try_from(count).ok()).filter(|count| *count <= MAX_COLUMNS);
-    let columns = columns.ok_or_else(|| Error::unsupported(format!("Unique of slices with {rest} elements")))?;
     let rows = g.reshape(moved, vec![size.clone(), rest])?;
-    let order = sorted_rows(g, rows, columns)?;
+    let order = sorted_rows(g, n, rows)?;
     let rows = g.gather(rows, order, 0)?;
 
     // A row that differs from the one before it begins a group.

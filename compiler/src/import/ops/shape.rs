@@ -399,18 +399,12 @@ fn equal_parts(g: &mut Graph, dim: &Dim, count: i64, uneven: bool) -> Result<Vec
 /// `Squeeze([[[1], [2]]]) = [1, 2]`
 fn squeeze(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
-    let declared = n.declared(g, 0);
-    let fits = |g: &Graph, axes: &[usize]| {
-        let left: Vec<Dim> =
-            g.shape(x).iter().enumerate().filter(|(k, _)| !axes.contains(k)).map(|(_, dim)| dim.clone()).collect();
-        axes.iter().all(|k| !g.facts.prove_ne(&g.shape(x)[*k], &Dim::one()).is_yes())
-            && may_be(g, &left, declared.as_deref())
-    };
-    n.by_axes(g, 1, g.rank(x), fits, |g, axes| {
-        let singles = || (0..g.rank(x)).filter(|k| g.is_one(&g.shape(x)[*k])).collect();
-        let axes = axes.unwrap_or_else(singles);
-        g.squeeze(x, &axes)
-    })
+    if n.optional(1).is_some() && !n.is_known(g, 1) {
+        return dynamic::squeeze(g, n, x);
+    }
+    let singles = |g: &Graph| (0..g.rank(x)).filter(|k| g.is_one(&g.shape(x)[*k])).collect();
+    let axes = n.axes(g, 1, g.rank(x))?.unwrap_or_else(|| singles(g));
+    g.squeeze(x, &axes)
 }
 
 /// Whether a shape can be the declared one.

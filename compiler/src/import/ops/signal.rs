@@ -1,8 +1,12 @@
-//! Fourier transforms and what belongs to them, as contractions with tables of sines and cosines in double precision.
+//! Fourier transforms and what belongs to them: fast ones where the length is known ([`super::fourier`]), otherwise
+//! contractions with tables of sines and cosines in double precision.
 
-use super::super::{
-    node::{OnnxNode, normal_axis},
-    weights,
+use super::{
+    super::{
+        node::{OnnxNode, normal_axis},
+        weights,
+    },
+    fourier, smaller,
 };
 use crate::{
     error::{Error, Result},
@@ -96,9 +100,7 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
         return Err(Error::invalid("the transform runs along the axis of real and imaginary parts"));
     }
     let dtype = g.dtype(x);
-    let wide = g.cast(DType::F64, x)?;
-    let (real, imaginary) = parts(g, wide)?;
-    let have = g.shape(real)[along].clone();
+    let have = g.shape(x)[along].clone();
     let usual = if inverse && onesided { (&have - 1) * 2 } else { have.clone() };
     let (length, points) = match n.optional(1) {
         None => (g.dim(DType::I64, usual.clone())?, Some(usual)),
@@ -108,6 +110,12 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
             (g.cast(DType::I64, length)?, known)
         }
     };
+    let steps = points.as_ref().and_then(Dim::as_i64).filter(|points| *points > 0).and_then(fourier::factors);
+    if let Some(factors) = steps {
+        return fast(g, x, along, &factors, (inverse, onesided));
+    }
+    let wide = g.cast(DType::F64, x)?;
+    let (real, imaginary) = parts(g, wide)?;
     let half = |points: &Dim| points.floor_div(2) + 1;
     // Values of the signal (or spectrum) that count, and those that come out.
     let (two, one) = (int(g, 2)?, int(g, 1)?);
@@ -161,6 +169,59 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
         }
     };
     g.cast(dtype, y)
+}
+
+/// [`transform`] of as many points as the product of `factors`.
+fn fast(g: &mut Graph, x: Value, along: usize, factors: &[i64], (inverse, onesided): (bool, bool)) -> Result<Value> {
+    let dtype = g.dtype(x);
+    let points = factors.iter().product::<i64>();
+    let x = g.cast(fourier::working_type(dtype, inverse), x)?;
+    let (real, imaginary) = parts(g, x)?;
+    let imaginary = match imaginary {
+        Some(imaginary) => imaginary,
+        None => {
+            let zero = g.number(g.dtype(real), 0.0)?;
+            g.broadcast_to(zero, &g.shape(real).to_vec())?
+        }
+    };
+    let taken = Dim::from(if inverse && onesided { points / 2 + 1 } else { points });
+    let mut x = [fitted(g, real, along, &taken)?, fitted(g, imaginary, along, &taken)?];
+    if inverse && onesided {
+        // The other half is the mirror image, with the opposite imaginary part.
+        let count = (points - 1) / 2;
+        for (part, other) in x.iter_mut().zip([false, true]) {
+            let mirrored = g.slice(*part, along, count.into(), count.into(), -1)?;
+            let mirrored = if other { g.neg(mirrored)? } else { mirrored };
+            *part = g.concat(&[*part, mirrored], along)?;
+        }
+    }
+    let [mut re, mut im] = fourier::transformed(g, x, along, factors, inverse)?;
+    if inverse {
+        let weight = g.number(g.dtype(re), 1.0 / points as f64)?;
+        (re, im) = (g.mul(re, weight)?, g.mul(im, weight)?);
+    } else if onesided {
+        let half = Dim::from(points / 2 + 1);
+        (re, im) = (g.slice(re, along, Dim::zero(), half.clone(), 1)?, g.slice(im, along, Dim::zero(), half, 1)?);
+    }
+    let last = g.rank(re);
+    let re = g.unsqueeze(re, &[last])?;
+    let y = match inverse && onesided {
+        true => re,
+        false => {
+            let im = g.unsqueeze(im, &[last])?;
+            g.concat(&[re, im], last)?
+        }
+    };
+    g.cast(dtype, y)
+}
+
+/// The first `size` elements along axis `k`, with zeros behind them where there are less.
+fn fitted(g: &mut Graph, x: Value, k: usize, size: &Dim) -> Result<Value> {
+    let keep = g.facts.simplify(&smaller(g, &g.shape(x)[k].clone(), size));
+    let x = g.slice(x, k, Dim::zero(), keep.clone(), 1)?;
+    let (lo, mut hi) = (vec![Dim::zero(); g.rank(x)], vec![Dim::zero(); g.rank(x)]);
+    hi[k] = g.facts.simplify(&(size - keep));
+    g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))
 }
 
 /// Transforms of windows of the signal `[N, T, 1 or 2]`, every `frame_step` (input 1) elements, weighted by input 2; input
