@@ -2,7 +2,7 @@
 
 use crate::{
     error::Result,
-    graph::{Graph, Op, Value, eval},
+    graph::{Graph, Op, Value, eval, infer::MAX_CONTENTS},
     tensor::Tensor,
 };
 use std::collections::HashSet;
@@ -21,6 +21,24 @@ pub(super) fn value_of(g: &Graph, value: Value) -> Result<Option<Tensor>> {
     }
     let mut found = eval::values(g, &eval::Binding::new(), &[], &[value])?;
     Ok(found.pop())
+}
+
+/// `value`, or the constant that it is, where it may decide about a shape: a few integers that were computed from constants
+/// in ways that contents don't follow, such as a square root that is cast.
+pub(super) fn settled(g: &mut Graph, value: Value) -> Result<Value> {
+    let count =
+        |g: &Graph| g.shape(value).iter().try_fold(1_i64, |product, dim| product.checked_mul(dim.as_i64()?));
+    if !g.dtype(value).is_int() || g.rank(value) > 1 || g.contents(value).is_some() {
+        return Ok(value);
+    }
+    if count(g).is_none_or(|count| count > MAX_CONTENTS as i64) {
+        return Ok(value);
+    }
+    // What can't be computed is told where it is used.
+    match value_of(g, value).ok().flatten() {
+        Some(tensor) => g.constant(tensor),
+        None => Ok(value),
+    }
 }
 
 /// Whether all that `value` depends on are constants and numbers.

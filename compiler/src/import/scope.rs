@@ -4,6 +4,7 @@
 //! in. Initializers become constants when they are first used. Calls of functions are replaced by their bodies.
 
 use super::{
+    constant,
     custom::{self, Custom},
     found::FoundBounds,
     narrow::Narrow,
@@ -323,7 +324,9 @@ impl<'s, 'a> Scope<'s, 'a> {
         if let Some(list) = node.made_list() {
             return Ok(vec![Made::List(list)]);
         }
-        Ok(outputs.0.into_iter().map(|value| Made::new(value, node.made())).collect())
+        let settled =
+            outputs.0.into_iter().map(|value| value.map(|value| constant::settled(g, value)).transpose());
+        settled.map(|value| Ok(Made::new(value?, node.made()))).collect()
     }
 
     fn custom(&self, g: &mut Graph, proto: &'a NodeProto, custom: &Custom) -> Result<Vec<Made>> {

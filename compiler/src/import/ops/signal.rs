@@ -180,8 +180,8 @@ fn fast(g: &mut Graph, x: Value, along: usize, factors: &[i64], (inverse, onesid
     let imaginary = match imaginary {
         Some(imaginary) => imaginary,
         None => {
-            let zero = g.number(g.dtype(real), 0.0)?;
-            g.broadcast_to(zero, &g.shape(real).to_vec())?
+            let (zero, shape) = (g.number(g.dtype(real), 0.0)?, g.shape(real).to_vec());
+            g.broadcast_to(zero, &shape)?
         }
     };
     let taken = Dim::from(if inverse && onesided { points / 2 + 1 } else { points });
