@@ -2,25 +2,36 @@
 //!
 //! Because a row's result has the same bits in any batch, nobody can tell from the results who else was in it.
 //!
-//! There are two lanes, each with memory for a whole batch and a context. While one runs, the other is filled: a
-//! request copies its rows to where the call will read them. A lane is closed when it is full or when the deadline of
-//! its first request is over, and free again once its last ticket is redeemed or dropped. Requests are admitted in the
-//! order in which they come. All memory is reserved when the batcher is made: in steady state nothing is allocated.
+//! There are some lanes, each with memory for the inputs of a batch, and twice for its outputs. While one runs, others are
+//! filled: a request copies its rows to where the call will read them. A lane is closed when it is full or when the
+//! deadline of its first request is over, and open again once it has run: who takes the results finds room for the next
+//! request at once, unless results of the batch before that one still wait. Requests are admitted in the order in which
+//! they come. All memory is reserved when the batcher is made: in steady state nothing is allocated.
+//!
+//! The worker, on whose pace everything depends, looks for the next batch a while before it sleeps, and wakes one caller
+//! when a batch is done; each caller that wakes, wakes others.
 
 mod lane;
+mod queue;
 
-use crate::{CallError, Model, OpenError, QueryError, TensorError, TensorMut, TensorRef};
-use lane::{Lane, Layout};
+use crate::{CallError, Context, Model, OpenError, QueryError, TensorError, TensorMut, TensorRef};
+use lane::{Lane, Layout, Results};
+use queue::{Phase, Progress, Queue};
 use std::{
     fmt,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread::JoinHandle,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread::{self, JoinHandle, Thread},
     time::{Duration, Instant},
 };
 use thiserror::Error;
 
-/// Batches that are filled, run or redeemed at the same time.
-const LANES: usize = 2;
+/// Batches that are filled or run at the same time.
+const LANES: usize = 4;
+/// How often the worker looks for a batch, and lets others have its core, before it sleeps.
+const LOOKS: u32 = 200;
 /// Condition variables that waiting requests are spread over, so that admitting one does not wake all others.
 const TURNS: u64 = 64;
 
@@ -116,7 +127,10 @@ pub struct Batcher {
 pub struct Ticket {
     shared: Arc<Shared>,
     lane: usize,
-    request: usize,
+    /// The number of its batch in the lane.
+    batch: u32,
+    first: usize,
+    rows: usize,
 }
 
 struct Shared {
@@ -125,41 +139,16 @@ struct Shared {
     queue: Mutex<Queue>,
     /// Where requests wait for their turn, by their number.
     turns: [Condvar; TURNS as usize],
-    /// Where the worker waits.
+    /// Where the worker waits, and a count that goes up when there may be something to do for it.
     work: Condvar,
-    /// Where tickets wait for their lane.
-    done: [Condvar; LANES],
-    lanes: [Mutex<Lane>; LANES],
-}
-
-#[derive(Debug)]
-struct Queue {
-    /// Requests that came, and those of them that have a place.
-    arrived: u64,
-    admitted: u64,
-    lanes: [Progress; LANES],
-    stopping: bool,
-}
-
-/// How far a lane is.
-#[derive(Clone, Copy, Debug)]
-struct Progress {
-    phase: Phase,
-    rows: usize,
-    /// Requests that have a place and still copy their rows.
-    filling: u32,
-    /// Requests whose results were neither taken nor given up.
-    tickets: u32,
-    /// When it is closed at the latest.
-    due: Instant,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    Open,
-    Closed,
-    Running,
-    Done,
+    calls: AtomicU32,
+    /// Batches that have run in each lane.
+    done: [AtomicU32; LANES],
+    /// Sleepers that a caller wakes when it wakes: one where callers run one after another anyway, beside the worker.
+    wakes: usize,
+    inputs: Vec<Mutex<Lane>>,
+    /// Those of even and of odd batches of each lane.
+    results: Vec<[RwLock<Results>; 2]>,
 }
 
 impl Batcher {
@@ -175,19 +164,29 @@ impl Batcher {
         options: BatchOptions,
     ) -> Result<Batcher, BatchError> {
         let layout = Layout::new(model, symbol, rows, options.max_rows)?;
-        let lanes = [Lane::new(&layout, options.threads)?, Lane::new(&layout, options.threads)?];
-        let idle = Progress { phase: Phase::Open, rows: 0, filling: 0, tickets: 0, due: Instant::now() };
+        let mut context = Context::new(model)?;
+        context.set_threads(options.threads)?;
+        let inputs = (0..LANES).map(|_| Lane::new(&layout).map(Mutex::new));
+        let inputs = inputs.collect::<Result<_, _>>()?;
+        let side = || Results::new(&layout).map(RwLock::new);
+        let results = (0..LANES).map(|_| Ok([side()?, side()?])).collect::<Result<_, BatchError>>()?;
+        let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let shared = Arc::new(Shared {
             layout,
             deadline: options.deadline,
-            queue: Mutex::new(Queue { arrived: 0, admitted: 0, lanes: [idle; LANES], stopping: false }),
-            turns: std::array::from_fn(|_| Condvar::new()),
+            queue: Mutex::new(Queue::new(options.max_rows)),
+            turns: [(); TURNS as usize].map(|()| Condvar::new()),
             work: Condvar::new(),
-            done: std::array::from_fn(|_| Condvar::new()),
-            lanes: lanes.map(Mutex::new),
+            calls: AtomicU32::new(0),
+            done: [(); LANES].map(|()| AtomicU32::new(0)),
+            wakes: if cores > 2 { 2 } else { 1 },
+            inputs,
+            results,
         });
         let theirs = shared.clone();
-        let worker = std::thread::Builder::new().name("symshape-batcher".into()).spawn(move || theirs.work());
+        let worker = std::thread::Builder::new()
+            .name("symshape-batcher".into())
+            .spawn(move || theirs.work(&mut context));
         let worker = worker.map_err(|_| OpenError::Threads { threads: 1 })?;
         Ok(Batcher { shared, worker: Some(worker) })
     }
@@ -209,15 +208,35 @@ impl Batcher {
     pub fn submit(&self, inputs: &[TensorRef<'_>]) -> Result<Ticket, BatchError> {
         let shared = &self.shared;
         let rows = shared.layout.accept(inputs)?;
-        let (lane, first) = shared.admit(rows)?;
-        let request = lock(&shared.lanes[lane]).put(&shared.layout, first, rows, inputs);
+        let ticket = self.admit(rows);
+        lock(&shared.inputs[ticket.lane]).put(&shared.layout, ticket.first, rows, inputs);
         let mut queue = lock(&shared.queue);
-        queue.lanes[lane].filling -= 1;
-        if queue.lanes[lane].filling == 0 && queue.lanes[lane].phase == Phase::Closed {
-            shared.work.notify_one();
+        let progress = &mut queue.lanes[ticket.lane];
+        progress.filling -= 1;
+        if progress.filling == 0 && progress.phase == Phase::Closed {
+            shared.call_worker(&queue);
         }
         drop(queue);
-        Ok(Ticket { shared: shared.clone(), lane, request })
+        Ok(ticket)
+    }
+
+    /// Waits for this request's turn and for room.
+    fn admit(&self, rows: usize) -> Ticket {
+        let shared = &self.shared;
+        let mut queue = lock(&shared.queue);
+        let turn = queue.arrived;
+        queue.arrived += 1;
+        loop {
+            if queue.admitted == turn
+                && let Some((lane, first)) = shared.place(&mut queue, rows)
+            {
+                queue.admitted += 1;
+                shared.next_turn(&queue);
+                let batch = queue.lanes[lane].batch;
+                return Ticket { shared: shared.clone(), lane, batch, first, rows };
+            }
+            queue = wait(&shared.turns[(turn % TURNS) as usize], queue);
+        }
     }
 }
 
@@ -229,14 +248,16 @@ impl fmt::Debug for Batcher {
 
 impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket").field("lane", &self.lane).field("request", &self.request).finish()
+        f.debug_struct("Ticket").field("lane", &self.lane).field("batch", &self.batch).finish()
     }
 }
 
 impl Drop for Batcher {
     fn drop(&mut self) {
-        lock(&self.shared.queue).stopping = true;
-        self.shared.work.notify_one();
+        let mut queue = lock(&self.shared.queue);
+        queue.stopping = true;
+        self.shared.call_worker(&queue);
+        drop(queue);
         if let Some(worker) = self.worker.take() {
             // A worker that panicked has nothing more to say.
             let _ = worker.join();
@@ -251,12 +272,11 @@ impl Ticket {
     /// Outputs of the wrong number, type or size, or what the model met in this request's data; other requests of the
     /// batch are not concerned.
     pub fn wait(self, outputs: &mut [TensorMut<'_>]) -> Result<(), BatchError> {
-        let mut queue = lock(&self.shared.queue);
-        while queue.lanes[self.lane].phase != Phase::Done {
-            queue = wait(&self.shared.done[self.lane], queue);
-        }
-        drop(queue);
-        lock(&self.shared.lanes[self.lane]).take(&self.shared.layout, self.request, outputs)
+        let shared = &self.shared;
+        shared.sleep_until_done(self.lane, self.batch);
+        let results = &shared.results[self.lane][Progress::side(self.batch)];
+        let results = results.read().unwrap_or_else(PoisonError::into_inner);
+        results.take(&shared.layout, self.first, self.rows, outputs)
     }
 }
 
@@ -264,35 +284,68 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let mut queue = lock(&self.shared.queue);
         let progress = &mut queue.lanes[self.lane];
-        progress.tickets -= 1;
-        if progress.tickets == 0 && progress.phase == Phase::Done {
-            self.shared.free(&mut queue, self.lane);
+        if progress.batch == self.batch {
+            progress.tickets -= 1;
+            return;
+        }
+        let left = &mut progress.left[Progress::side(self.batch)];
+        *left -= 1;
+        if *left == 0 {
+            self.shared.next_turn(&queue);
         }
     }
 }
 
 impl Shared {
-    /// Waits for this request's turn and for room: a lane, and the first of its rows there.
-    fn admit(&self, rows: usize) -> Result<(usize, usize), BatchError> {
-        let mut queue = lock(&self.queue);
-        let turn = queue.arrived;
-        queue.arrived += 1;
-        loop {
-            if queue.admitted == turn
-                && let Some(place) = self.place(&mut queue, rows)
-            {
-                queue.admitted += 1;
-                self.next_turn(&queue);
-                return Ok(place);
-            }
-            queue = wait(&self.turns[(turn % TURNS) as usize], queue);
-        }
-    }
-
+    /// Wakes the request whose turn it is.
     fn next_turn(&self, queue: &Queue) {
         if queue.admitted < queue.arrived {
             self.turns[(queue.admitted % TURNS) as usize].notify_all();
         }
+    }
+
+    /// Lets the worker look at the queue.
+    fn call_worker(&self, queue: &Queue) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if queue.worker_sleeps {
+            self.work.notify_one();
+        }
+    }
+
+    fn is_done(&self, lane: usize, batch: u32) -> bool {
+        // More than half of all numbers ahead is behind.
+        (self.done[lane].load(Ordering::Acquire).wrapping_sub(batch) as i32) > 0
+    }
+
+    /// Sleeps until a batch is done, and wakes others that wait for one.
+    fn sleep_until_done(&self, lane: usize, batch: u32) {
+        let mut queue = lock(&self.queue);
+        if self.is_done(lane, batch) {
+            return;
+        }
+        let own = thread::current();
+        queue.sleepers[lane].push((batch, own.clone()));
+        drop(queue);
+        while !self.is_done(lane, batch) {
+            thread::park();
+        }
+        let mut queue = lock(&self.queue);
+        // Who wakes for another reason than being woken is still in the list.
+        let sleepers = &mut queue.sleepers[lane];
+        if let Some(at) = sleepers.iter().position(|(_, thread)| thread.id() == own.id()) {
+            sleepers.swap_remove(at);
+        }
+        let next =
+            [0, 1].map(|number| if number < self.wakes { self.pop_sleeper(&mut queue, lane) } else { None });
+        drop(queue);
+        next.iter().flatten().for_each(Thread::unpark);
+    }
+
+    /// Somebody who sleeps although the batch is done.
+    fn pop_sleeper(&self, queue: &mut Queue, lane: usize) -> Option<Thread> {
+        let sleepers = &mut queue.sleepers[lane];
+        let at = sleepers.iter().position(|(batch, _)| self.is_done(lane, *batch))?;
+        Some(sleepers.swap_remove(at).1)
     }
 
     /// Room for so many rows, if there is any now.
@@ -303,12 +356,12 @@ impl Shared {
         for lane in lanes {
             let progress = &mut queue.lanes[lane];
             let first = progress.rows;
-            if progress.phase != Phase::Open {
+            if progress.phase != Phase::Open || progress.left[Progress::side(progress.batch)] > 0 {
                 continue;
             }
             if first + rows > self.layout.max_rows {
                 progress.phase = Phase::Closed;
-                self.work.notify_one();
+                self.call_worker(queue);
                 continue;
             }
             progress.rows += rows;
@@ -316,42 +369,42 @@ impl Shared {
             progress.tickets += 1;
             if first == 0 {
                 progress.due = Instant::now() + self.deadline;
-                self.work.notify_one();
             }
             if progress.rows == self.layout.max_rows {
                 progress.phase = Phase::Closed;
+            }
+            if first == 0 {
+                self.call_worker(queue);
             }
             return Some((lane, first));
         }
         None
     }
 
-    /// Empties a lane and lets the next request in.
-    fn free(&self, queue: &mut Queue, lane: usize) {
-        // Nobody else wants this lock: the batch has run, and all tickets are gone.
-        lock(&self.lanes[lane]).clear();
-        queue.lanes[lane].phase = Phase::Open;
-        queue.lanes[lane].rows = 0;
-        self.next_turn(queue);
-    }
-
     /// The worker: runs one batch after another.
-    fn work(&self) {
-        while let Some((lane, rows)) = self.next_batch() {
-            lock(&self.lanes[lane]).run(&self.layout, rows);
+    fn work(&self, context: &mut Context) {
+        while let Some((lane, rows, batch)) = self.next_batch() {
+            let side = Progress::side(batch);
+            let mut results = self.results[lane][side].write().unwrap_or_else(PoisonError::into_inner);
+            lock(&self.inputs[lane]).run(&self.layout, context, rows, &mut results);
+            drop(results);
             let mut queue = lock(&self.queue);
-            queue.lanes[lane].phase = Phase::Done;
-            if queue.lanes[lane].tickets == 0 {
-                self.free(&mut queue, lane);
-            }
+            let progress = &mut queue.lanes[lane];
+            progress.left[side] = std::mem::take(&mut progress.tickets);
+            progress.batch = batch.wrapping_add(1);
+            (progress.phase, progress.rows) = (Phase::Open, 0);
+            self.done[lane].store(progress.batch, Ordering::Release);
+            let first = self.pop_sleeper(&mut queue, lane);
+            self.next_turn(&queue);
             drop(queue);
-            self.done[lane].notify_all();
+            first.iter().for_each(Thread::unpark);
         }
     }
 
     /// Waits for a batch that is to be run now; `None` when there will be none.
-    fn next_batch(&self) -> Option<(usize, usize)> {
+    fn next_batch(&self) -> Option<(usize, usize, u32)> {
         let mut queue = lock(&self.queue);
+        let mut looks = LOOKS;
         loop {
             let (now, stopping) = (Instant::now(), queue.stopping);
             for progress in &mut queue.lanes {
@@ -364,13 +417,25 @@ impl Shared {
                 progress.phase == Phase::Closed && progress.filling == 0
             };
             if let Some(lane) = (0..LANES).filter(ready).min_by_key(|lane| queue.lanes[*lane].due) {
-                queue.lanes[lane].phase = Phase::Running;
-                return Some((lane, queue.lanes[lane].rows));
+                let progress = &mut queue.lanes[lane];
+                progress.phase = Phase::Running;
+                return Some((lane, progress.rows, progress.batch));
             }
             let pending = queue.lanes.iter().any(|progress| progress.phase == Phase::Closed);
             if stopping && !pending {
                 return None;
             }
+            if looks > 0 {
+                let before = self.calls.load(Ordering::Relaxed);
+                drop(queue);
+                while looks > 0 && self.calls.load(Ordering::Relaxed) == before {
+                    thread::yield_now();
+                    looks -= 1;
+                }
+                queue = lock(&self.queue);
+                continue;
+            }
+            queue.worker_sleeps = true;
             let open = queue.lanes.iter().filter(|lane| lane.phase == Phase::Open && lane.rows > 0);
             queue = match open.map(|lane| lane.due).min() {
                 None => wait(&self.work, queue),
@@ -380,6 +445,7 @@ impl Shared {
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
+            queue.worker_sleeps = false;
         }
     }
 }

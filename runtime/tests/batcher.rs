@@ -116,6 +116,29 @@ fn dropped_tickets_harm_nobody() {
 }
 
 #[test]
+fn results_of_two_batches_may_wait() {
+    let batcher = batcher(1, Duration::ZERO);
+    for round in 0..50 {
+        let seeds: Vec<f32> = (0..8).map(|k| (8 * round + k) as f32).collect();
+        let tickets: Vec<_> = seeds
+            .iter()
+            .map(|seed| {
+                let (x, y) = ([*seed; 4], [0.5 * seed]);
+                let inputs = [TensorRef::new(&[1, 4], &x).expect("4"), TensorRef::new(&[1], &y).expect("1")];
+                (*seed, batcher.submit(&inputs).expect("in contract"))
+            })
+            .collect();
+        for (k, (seed, ticket)) in tickets.into_iter().rev().enumerate() {
+            let mut z = [0f32; 4];
+            if (k + round) % 3 > 0 {
+                ticket.wait(&mut [TensorMut::new(&mut z)]).expect("run");
+                assert_eq!(z, [2.5 * seed; 4]);
+            }
+        }
+    }
+}
+
+#[test]
 fn refusals_say_what_is_wrong() {
     let options = BatchOptions { max_rows: 4, deadline: Duration::ZERO, threads: 1 };
     let refused = |model, symbol: &str, rows: &[&[usize]], options| {

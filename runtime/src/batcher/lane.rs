@@ -1,4 +1,4 @@
-//! A lane: memory for one batch, and the context that runs it.
+//! A lane: memory for the inputs of a batch, and for results.
 
 use super::BatchError;
 use crate::{CallError, Context, DType, Model, TensorMut, TensorRef, arena::Arena, tensor};
@@ -105,6 +105,11 @@ impl Layout {
         symbol.nth(lo).and_then(|value| usize::try_from(value).ok())
     }
 
+    /// Room for rows, also those that pad a batch.
+    fn room(&self) -> usize {
+        self.padded(self.max_rows).unwrap_or(self.max_rows)
+    }
+
     /// The number of rows of a request, if it is as it must be.
     pub(super) fn accept(&self, inputs: &[TensorRef<'_>]) -> Result<usize, BatchError> {
         let (expected, got) = (self.inputs.len(), inputs.len());
@@ -149,100 +154,109 @@ impl Layout {
     }
 }
 
-/// A request in a lane.
-#[derive(Debug)]
-struct Request {
-    first: usize,
-    rows: usize,
-    error: Option<CallError>,
+/// Room for a batch, and for one request that is run alone.
+fn reserve(layout: &Layout, tensors: &[Rows]) -> Result<Vec<Arena>, BatchError> {
+    let room = layout.room();
+    Ok(tensors.iter().map(|rows| Arena::reserve(2 * room * rows.bytes.max(1))).collect::<Result<_, _>>()?)
 }
 
-/// Memory for a batch twice over: the second half is for requests that are run alone.
+/// The inputs of a batch; the second half of the memory is for requests that are run alone.
 pub(super) struct Lane {
-    context: Context,
     inputs: Vec<Arena>,
-    outputs: Vec<Arena>,
-    requests: Vec<Request>,
-    /// Room for rows, also those that pad a batch.
-    room: usize,
+    /// First row and rows of each request.
+    requests: Vec<(usize, usize)>,
 }
 
 impl Lane {
-    pub(super) fn new(layout: &Layout, threads: u32) -> Result<Lane, BatchError> {
-        let mut context = Context::new(&layout.model)?;
-        context.set_threads(threads)?;
-        let room = layout.padded(layout.max_rows).unwrap_or(layout.max_rows);
-        let reserve = |tensors: &[Rows]| -> Result<Vec<Arena>, crate::OpenError> {
-            tensors.iter().map(|rows| Arena::reserve(2 * room * rows.bytes.max(1))).collect()
-        };
-        let (inputs, outputs) = (reserve(&layout.inputs)?, reserve(&layout.outputs)?);
-        Ok(Lane { context, inputs, outputs, requests: Vec::with_capacity(layout.max_rows), room })
+    pub(super) fn new(layout: &Layout) -> Result<Lane, BatchError> {
+        Ok(Lane { inputs: reserve(layout, &layout.inputs)?, requests: Vec::with_capacity(layout.max_rows) })
     }
 
-    /// Copies a request's rows to their place; its number.
-    pub(super) fn put(
-        &mut self,
-        layout: &Layout,
-        first: usize,
-        rows: usize,
-        inputs: &[TensorRef<'_>],
-    ) -> usize {
+    /// Copies a request's rows to their place.
+    pub(super) fn put(&mut self, layout: &Layout, first: usize, rows: usize, inputs: &[TensorRef<'_>]) {
         for ((memory, input), wanted) in self.inputs.iter_mut().zip(inputs).zip(&layout.inputs) {
             memory.slice_mut(first * wanted.bytes, rows * wanted.bytes).copy_from_slice(input.bytes());
         }
-        self.requests.push(Request { first, rows, error: None });
-        self.requests.len() - 1
+        self.requests.push((first, rows));
     }
 
-    /// Runs the batch; if anything in it stops the call, each request alone.
-    pub(super) fn run(&mut self, layout: &Layout, rows: usize) {
-        if self.call(layout, 0, rows).is_ok() {
-            return;
+    /// Runs the batch; if anything in it stops the call, each request alone. Forgets the requests.
+    pub(super) fn run(&mut self, layout: &Layout, context: &mut Context, rows: usize, results: &mut Results) {
+        results.errors.clear();
+        if self.call(layout, context, 0, rows, results).is_err() {
+            self.run_each(layout, context, results);
         }
+        self.requests.clear();
+    }
+
+    fn run_each(&mut self, layout: &Layout, context: &mut Context, results: &mut Results) {
+        let room = layout.room();
         for idx in 0..self.requests.len() {
-            let Request { first, rows, .. } = self.requests[idx];
-            let room = self.room;
+            let (first, rows) = self.requests[idx];
             for (memory, input) in self.inputs.iter_mut().zip(&layout.inputs) {
                 let all = memory.slice_mut(0, 2 * room * input.bytes);
                 all[room * input.bytes..].fill(0);
                 all.copy_within(first * input.bytes..(first + rows) * input.bytes, room * input.bytes);
             }
-            let result = self.call(layout, room, rows);
-            for (memory, output) in self.outputs.iter_mut().zip(&layout.outputs) {
+            let result = self.call(layout, context, room, rows, results);
+            for (memory, output) in results.outputs.iter_mut().zip(&layout.outputs) {
                 let all = memory.slice_mut(0, 2 * room * output.bytes);
                 let from = room * output.bytes;
                 all.copy_within(from..from + rows * output.bytes, first * output.bytes);
             }
-            self.requests[idx].error = result.err();
+            results.errors.extend(result.err().map(|error| (first, error)));
         }
     }
 
     /// Calls the model on the rows from `first` on, and what pads them.
-    fn call(&mut self, layout: &Layout, first: usize, rows: usize) -> Result<(), CallError> {
+    fn call(
+        &self,
+        layout: &Layout,
+        context: &mut Context,
+        first: usize,
+        rows: usize,
+        results: &mut Results,
+    ) -> Result<(), CallError> {
         let rows = layout.padded(rows).unwrap_or(rows);
         let inputs = layout.refs(&self.inputs, first, rows);
         let mut outputs: [TensorMut<'_>; MAX_TENSORS] =
             std::array::from_fn(|_| TensorMut::new::<u8>(&mut []));
-        for ((slot, memory), output) in outputs.iter_mut().zip(&mut self.outputs).zip(&layout.outputs) {
+        for ((slot, memory), output) in outputs.iter_mut().zip(&mut results.outputs).zip(&layout.outputs) {
             let bytes = memory.slice_mut(first * output.bytes, rows * output.bytes);
             *slot = TensorMut::from_bytes(output.dtype, bytes).expect("memory of its own is aligned");
         }
-        self.context.run(&inputs[..layout.inputs.len()], &mut outputs[..layout.outputs.len()])
+        context.run(&inputs[..layout.inputs.len()], &mut outputs[..layout.outputs.len()])
+    }
+}
+
+/// The outputs of a batch; the second half of the memory is for requests that are run alone.
+pub(super) struct Results {
+    outputs: Vec<Arena>,
+    /// First rows of the requests that failed, and why.
+    errors: Vec<(usize, CallError)>,
+}
+
+impl Results {
+    pub(super) fn new(layout: &Layout) -> Result<Results, BatchError> {
+        Ok(Results {
+            outputs: reserve(layout, &layout.outputs)?,
+            errors: Vec::with_capacity(layout.max_rows),
+        })
     }
 
     /// Copies a request's results to the caller.
     pub(super) fn take(
-        &mut self,
+        &self,
         layout: &Layout,
-        request: usize,
+        first: usize,
+        rows: usize,
         outputs: &mut [TensorMut<'_>],
     ) -> Result<(), BatchError> {
         let (expected, got) = (layout.outputs.len(), outputs.len());
         if expected != got {
             return Err(CallError::WrongOutputCount { expected, got }.into());
         }
-        let Request { first, rows, error } = &self.requests[request];
-        if let Some(error) = error {
+        if let Some((_, error)) = self.errors.iter().find(|(failed, _)| *failed == first) {
             return Err(error.clone().into());
         }
         for (idx, (output, wanted)) in outputs.iter_mut().zip(&layout.outputs).enumerate() {
@@ -259,10 +273,5 @@ impl Lane {
             output.bytes()[..needed].copy_from_slice(bytes);
         }
         Ok(())
-    }
-
-    /// Forgets the requests.
-    pub(super) fn clear(&mut self) {
-        self.requests.clear();
     }
 }
