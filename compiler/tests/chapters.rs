@@ -65,3 +65,27 @@ fn the_chapter_on_build_scripts_shows_the_example() {
         assert!(example.iter().any(|program| program.contains(snippet)), "not in the example:\n{snippet}");
     }
 }
+
+#[test]
+fn the_readme_shows_what_works() {
+    let readme = include_str!("../../README.md");
+    // What stands in a documented example is compiled there.
+    let code = |text: &str| text.split("//").next().unwrap_or_default().trim().to_string();
+    let example: Vec<String> = include_str!("../src/pipeline.rs")
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("///").map(code))
+        .collect();
+    for line in snippets(readme, "rust")[0].lines().map(code) {
+        assert!(example.contains(&line), "not in the example of `pipeline::jit`: {line}");
+    }
+    let target = Target::host().expect("this machine");
+    let compiled = pipeline::compile(&lowered(), &target, pipeline::Artifact::Object).expect("supported");
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("block.h"), compiled.header).expect("a header");
+    let (include, body) = snippets(readme, "c")[0].split_once("\n\n").expect("an include and statements");
+    let program = format!(
+        "{include}\nvoid call(const float *, float *, void *);\nvoid call(const float *x, float *y, void *arena) {{\n{body}}}\n"
+    );
+    std::fs::write(folder.path().join("snippet.c"), program).expect("a file");
+    foreign::compile(folder.path(), "cc", "snippet.c", &[]);
+}

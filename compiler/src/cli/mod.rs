@@ -157,3 +157,59 @@ fn at_path<T>(result: std::io::Result<T>, path: &std::path::Path) -> Result<T> {
         crate::Error::new(crate::ErrorKind::Io, error.to_string()).at(path.display().to_string())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Args;
+    use clap::Parser;
+
+    /// The words of a line as a shell sees them, up to a comment.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+        for c in line.chars() {
+            match c {
+                '"' => quoted = !quoted,
+                '#' if !quoted && word.is_empty() => break,
+                ' ' if !quoted => {
+                    words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()))
+                }
+                c => word.push(c),
+            }
+        }
+        words.extend(Some(word).filter(|word| !word.is_empty()));
+        words
+    }
+
+    #[test]
+    fn command_lines_of_the_chapters_are_understood() {
+        let mut lines = 0;
+        for chapter in [
+            include_str!("../../../README.md"),
+            include_str!("../../../docs/bare-metal.md"),
+            include_str!("../../../docs/c-source.md"),
+            include_str!("../../../docs/custom-ops.md"),
+            include_str!("../../../docs/embedding-c.md"),
+            include_str!("../../../docs/partitions.md"),
+            include_str!("../../../docs/precision.md"),
+            include_str!("../../../docs/serving.md"),
+            include_str!("../../../docs/targets.md"),
+        ] {
+            let snippets = chapter.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+            for line in snippets.flat_map(str::lines) {
+                // A `symc` of one's own takes the same.
+                let own = line.split_once("cargo run -p symshape-example-targets -- ");
+                let line = own.map_or(line.to_string(), |(_, rest)| format!("symc {rest}"));
+                if line.starts_with("symc ") {
+                    let parsed = Args::try_parse_from(words(&line));
+                    assert!(
+                        parsed.is_ok(),
+                        "{line}\n{}",
+                        parsed.err().map_or_else(String::new, |e| e.to_string())
+                    );
+                    lines += 1;
+                }
+            }
+        }
+        assert!(lines >= 10, "{lines} lines");
+    }
+}
