@@ -1,5 +1,7 @@
 //! A program with a model inside: no file to load, nothing to install, one arena, sizes that vary from call to call.
 
+mod swish;
+
 symshape_runtime::include_model!("block");
 
 const CHANNELS: usize = 64;
@@ -25,5 +27,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let refusal = block.run(2, 1, &[0.0; 3], &mut y).unwrap_err();
     println!("a short slice: {refusal}");
     assert_eq!(refusal.to_string(), "`x`: the shape asks for 512 bytes; there are 12");
-    Ok(())
+    swish::call()
 }
