@@ -75,11 +75,16 @@ pub fn emit(key: &TileKey, shape: Shape) -> Code {
         if let (Product::Quads, Rhs::Panels(width)) = (key.product, key.rhs) {
             b.advance(rhs, 4 * width as i32);
         }
-        tile.look_ahead(b);
+        if let Some(Ahead { pointer, from }) = tile.ahead {
+            b.set_copy(pointer, from);
+        }
         tile.level(b, key.levels - 1, a, rhs);
         match key.part.left() {
             Some(stream) => tile.leave(b, stream),
             None => tile.epilogue(b),
+        }
+        if let Some(Ahead { from, .. }) = tile.ahead {
+            b.set_copy(from, tile.b);
         }
         let next = b.int_op(IntOp::Mul, tile.multiples[1], i32::from(key.rows));
         b.advance(tile.a, next);
@@ -100,8 +105,7 @@ struct Tile<'a> {
     b: Int,
     sums: Vec<Vec<Vector>>,
     streams: Vec<Int>,
-    /// Runs through the panels of the next tile of columns along with this one's.
-    ahead: Option<Int>,
+    ahead: Option<Ahead>,
     /// Number of columns and their mask for each vector, in tail tiles.
     parts: Vec<(Int, Mask)>,
 }
@@ -120,7 +124,7 @@ impl<'a> Tile<'a> {
         let sums = (0..key.rows).map(|_| (0..key.vectors).map(|_| b.vector()).collect()).collect();
         let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
         let parts = if key.tail { parts(b, key) } else { Vec::new() };
-        let ahead = is_ahead(key).then(|| b.imm(0));
+        let ahead = is_ahead(key).then(|| Ahead::new(b, key, rhs));
         Tile { key, a, multiples, b: rhs, sums, streams, ahead, parts }
     }
 
@@ -142,7 +146,7 @@ impl<'a> Tile<'a> {
 
     /// Panels that the tile reads, of this many columns each.
     fn n_panels(&self, width: u32, lanes: usize) -> usize {
-        (self.key.vectors as usize * lanes).div_ceil(width as usize)
+        n_panels(self.key, width, lanes)
     }
 
     /// Sets the sums to zero, or to what an earlier part left of them.
@@ -176,16 +180,6 @@ impl<'a> Tile<'a> {
         for vector in 0..self.key.vectors as usize {
             let first = self.load_b(b, vector, self.b, 0, &panels, None);
             self.sums.iter().for_each(|sums| b.set(sums[vector], first));
-        }
-    }
-
-    /// Sets the pointer to the panels of the next tile of columns, if there is one.
-    fn look_ahead(&self, b: &mut Builder) {
-        if let (Some(ahead), Rhs::Panels(width)) = (self.ahead, self.key.rhs) {
-            let stride = b.arg(TileKey::B_COLUMN);
-            let skip = b.int_op(IntOp::Mul, stride, self.n_panels(width, b.lanes()) as i32);
-            let next = b.int_op(IntOp::Add, self.b, skip);
-            b.set_copy(ahead, next);
         }
     }
 
@@ -232,7 +226,7 @@ impl<'a> Tile<'a> {
                 if let Rhs::Panels(width) = self.key.rhs {
                     let bytes = 4 * width as i32 * block as i32;
                     b.advance(rhs, bytes);
-                    if let Some(ahead) = self.ahead {
+                    if let Some(Ahead { pointer: ahead, .. }) = self.ahead {
                         for line in (0..bytes as usize).step_by(LINE_BYTES) {
                             for panel in 0..self.n_panels(width, b.lanes()) {
                                 b.prefetch(panel_mem(ahead, &panels, panel).plus(line));
@@ -367,6 +361,29 @@ impl<'a> Tile<'a> {
             });
         }
         b.load(lanes)
+    }
+}
+
+fn n_panels(key: &TileKey, width: u32, lanes: usize) -> usize {
+    (key.vectors as usize * lanes).div_ceil(width as usize)
+}
+
+/// What is asked for along with the panels that are multiplied.
+#[derive(Clone, Copy)]
+struct Ahead {
+    /// Runs through it.
+    pointer: Int,
+    /// Where it begins: with the panels of the next tile of columns for the first tile of rows; the others need not ask
+    /// again, and run along with their own.
+    from: Int,
+}
+
+impl Ahead {
+    fn new(b: &mut Builder, key: &TileKey, rhs: Int) -> Ahead {
+        let Rhs::Panels(width) = key.rhs else { unreachable!("only panels are asked for") };
+        let stride = b.arg(TileKey::B_COLUMN);
+        let skip = b.int_op(IntOp::Mul, stride, n_panels(key, width, b.lanes()) as i32);
+        Ahead { pointer: b.imm(0), from: b.int_op(IntOp::Add, rhs, skip) }
     }
 }
 
