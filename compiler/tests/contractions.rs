@@ -4,6 +4,14 @@ mod machine;
 
 use machine::Machine;
 use std::fmt::Write;
+use symshape::Declaration;
+use symshape_compiler::{
+    graph::{self, Graph},
+    kernel::Stmt,
+    pipeline,
+    tensor::Tensor,
+};
+use symshape_runtime::DType;
 
 /// Numbers that look random, the same at every run; few bits each, so that the texts stay short.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
@@ -257,6 +265,60 @@ fn attention_scores() {
                 let expected = score(j).exp() / sum;
                 assert!((p[s * i + j] - expected).abs() < 1e-5, "{} for {expected}", p[s * i + j]);
             }
+        }
+    }
+}
+
+/// Whether a contraction has room to lay rows out anew.
+fn has_room(body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| match stmt {
+        Stmt::For { body, .. } | Stmt::While { body, .. } => has_room(body),
+        Stmt::If { then, otherwise, .. } => has_room(then) || has_room(otherwise),
+        Stmt::Contract(contract) => contract.room.is_some(),
+        Stmt::Block(_) | Stmt::Strip { .. } => false,
+    })
+}
+
+/// `y[M, n] = max(x[M, 0..depth] * w, 0)` of rows of `row` numbers.
+fn paged(row: usize, depth: usize, n: usize) -> symshape_compiler::Result<Graph> {
+    let mut g = Graph { name: "paged".into(), ..Graph::default() };
+    let m = g.symbol("M", Declaration::range(1, 50))?;
+    let x = g.input("x", DType::F32, vec![m, row.into()])?;
+    let x = g.slice(x, 1, 0.into(), depth.into(), 1)?;
+    let w = g.constant(Tensor::from_f32(vec![depth, n], &numbers(depth * n, 5)).expect("a size"))?;
+    let y = g.matmul(x, w)?;
+    let y = g.relu(y)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+#[test]
+fn rows_that_are_pages_apart_are_copied() {
+    // The row in memory, what of it is multiplied, and columns; blocks of all rows and of a few.
+    for (row, depth, n, copied) in
+        [(1024, 1024, 130, true), (1024, 701, 128, true), (2048, 2048, 144, true), (1024, 1024, 40, false)]
+    {
+        let g = paged(row, depth, n).expect("a valid graph");
+        let program = pipeline::lower(&g).expect("supported").program;
+        assert_eq!(program.kernels.iter().any(|kernel| has_room(&kernel.body)), copied, "{depth} by {n}");
+        let machine = Machine::compile(program, false);
+        let all = numbers(50 * row, 6);
+        let mut rows: Option<Vec<f32>> = None;
+        for m in (1..=50).rev() {
+            let x = &all[..m * row];
+            let y = machine.run_f32(&[m as i64], &[x.to_vec()]);
+            match &rows {
+                Some(all) => assert!(y.iter().zip(all).all(|(x, y)| x.to_bits() == y.to_bits()), "M = {m}"),
+                None => {
+                    let inputs = [Tensor::from_f32(vec![m, row], x).expect("a size")];
+                    let want = graph::eval::eval(&g, &inputs).expect("it can be evaluated");
+                    for (idx, y) in y.iter().enumerate() {
+                        let want = want[0].get(idx).as_f64();
+                        assert!((f64::from(*y) - want).abs() < 1e-3, "{y}, not {want}, {idx}");
+                    }
+                }
+            }
+            rows.get_or_insert(y);
         }
     }
 }

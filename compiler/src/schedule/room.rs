@@ -1,5 +1,6 @@
-//! Scratch memory for contractions whose left factor no leaf reads as it lies: of integers of one byte, and of `f32` that
-//! tile registers multiply as bf16.
+//! Scratch memory for contractions whose left factor no leaf reads as it lies: of integers of one byte, of `f32` that
+//! tile registers multiply as bf16, and of `f32` whose rows are whole pages apart, which would compete for the same few
+//! lines of a first-level cache.
 //!
 //! Leaves want groups of such integers along the reduction, widened on some machines, and with none missing at the end
 //! of a row. A block of rows at a time is laid out so. How, and how many rows a block has, is the code generator's
@@ -19,6 +20,15 @@ const BLOCK_BYTES: i64 = 160 << 10;
 /// The same where tile registers multiply: they are so fast that the right factor is to be read less often, and machines
 /// that have them have second-level caches of two megabytes.
 const FAST_BLOCK_BYTES: i64 = 1 << 20;
+
+/// What rows of `f32` that are worth copying are apart.
+const PAGE_BYTES: i64 = 4096;
+
+/// Longest rows of `f32` that are copied: the tiles of a block share what they are multiplied by.
+const MOST_FLOATS: i64 = 2048;
+
+/// Columns that make copying a row cheap beside multiplying it.
+const MANY_COLUMNS: i64 = 128;
 
 /// Rows of the tallest tile on any machine.
 const TALLEST: i64 = 16;
@@ -50,13 +60,16 @@ fn stmts(program: &mut Program, body: &mut [Stmt]) {
                 stmts(program, otherwise);
             }
             Stmt::Contract(contract) => {
+                // What no tile register takes is multiplied as `f32` on every machine.
+                if !program.fits_tiles(contract) {
+                    contract.precision = Precision::F32;
+                }
                 if let Some(elems) = needed(program, contract) {
                     let name = format!("rows of {}", program.buffers[contract.lhs.buffer].name);
                     let room = Buffer { name, dtype: DType::U8, elems, space: Space::Scratch };
                     contract.room = Some(program.buffers.push(room));
                 }
-                // What no tile register takes is multiplied as `f32` on every machine.
-                if !program.on_tiles(contract) {
+                if contract.room.is_none() {
                     contract.precision = Precision::F32;
                 }
             }
@@ -80,6 +93,25 @@ fn bf16_row(program: &Program, contract: &Contract, depth: i64) -> Option<i64> {
     program.fits_tiles(contract).then(|| bf16_row_bytes(depth, parts))
 }
 
+/// Of a row, where a contraction is one of `f32` whose rows are copied out of their pages.
+fn paged_row(program: &Program, contract: &Contract, depth: i64) -> Option<i64> {
+    let Rhs::Panels { buffer, .. } = &contract.rhs else { return None };
+    let right = &program.buffers[*buffer];
+    let types = [contract.dtype, program.buffers[contract.lhs.buffer].dtype, right.dtype];
+    let fits = types == [DType::F32; 3]
+        && matches!(right.space, Space::Const(_))
+        && contract.precision == Precision::F32
+        && depth <= MOST_FLOATS
+        && program.facts.prove_le(&MANY_COLUMNS.into(), &contract.n.extent).is_yes();
+    let row = &contract.m.last()?.var;
+    let (at, next) = (&contract.lhs.at, Dim::from(row) + 1);
+    let moved = at.substitute(&|symbol| (symbol == row).then(|| next.clone()));
+    let step_bytes = program.facts.simplify(&(moved - at)).as_i64()? * 4;
+    // Copied rows are an odd number of cache lines apart.
+    let row_bytes = ((4 * depth + 63) / 64 | 1) * 64;
+    (fits && step_bytes != 0 && step_bytes % PAGE_BYTES == 0).then_some(row_bytes)
+}
+
 /// Bytes for a block of rows, where a contraction is one that needs them.
 fn needed(program: &Program, contract: &Contract) -> Option<Dim> {
     let bytes = |dtype: DType| matches!(dtype, DType::U8 | DType::I8);
@@ -90,13 +122,13 @@ fn needed(program: &Program, contract: &Contract) -> Option<Dim> {
         && matches!(right.space, Space::Const(_))
         && (bytes(right.dtype) || right.dtype == DType::I16);
     let depth: i64 = contract.k.iter().map(|axis| axis.extent.as_i64()).product::<Option<_>>()?;
-    let bf16 = bf16_row(program, contract, depth);
-    if !fits && bf16.is_none() || depth == 0 {
+    let floats = bf16_row(program, contract, depth).or_else(|| paged_row(program, contract, depth));
+    if !fits && floats.is_none() || depth == 0 {
         return None;
     }
     let (last, outer) = contract.m.split_last()?;
     let all = contract.m.iter().fold(Dim::one(), |all, axis| all * &axis.extent);
-    let row = bf16.unwrap_or_else(|| row_bytes(depth));
+    let row = floats.unwrap_or_else(|| row_bytes(depth));
     let (block, tallest) = match program.tiles {
         true => (FAST_BLOCK_BYTES, FAST_TALLEST),
         false => (BLOCK_BYTES, TALLEST),

@@ -1,4 +1,5 @@
-//! Numbers as bf16 for tile registers: bit by bit those of the definition, in planes filled up with zeros.
+//! Rows of numbers laid out anew: as they are, and as bf16 for tile registers, bit by bit those of the definition, in planes
+//! filled up with zeros.
 
 use super::jit::{Leaf, address, address_mut, isas, numbers};
 use symshape_compiler::{
@@ -89,6 +90,40 @@ fn numbers_become_the_bf16_of_the_definition() {
             for inner in (1..=20).chain([31, 32, 33, 64, 65]) {
                 for outer in [1, 2, 3] {
                     check(&leaf, low, dense, (inner, outer));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn floats_stay_as_they_are() {
+    for (isa, fma) in isas() {
+        for dense in [true, false] {
+            let key = RowsKey { form: Form::Floats, dense, levels: 2 };
+            let leaf = Leaf::new(&LeafKey::Rows(key), &*isa, fma);
+            for (inner, outer) in (1..=20).chain([31, 32, 33]).flat_map(|inner| [(inner, 1), (inner, 3)]) {
+                let (step, rows) = (if dense { 1 } else { 3 }, 3);
+                let (run, depth) = (inner * step + 5, inner * outer);
+                let from_row = run * outer + 2;
+                let (from, row) = (values(from_row * rows), depth + 3);
+                let mut to = vec![f32::MAX; row * rows];
+                let mut args = vec![0; RowsKey::level(2)];
+                args[RowsKey::FROM] = address(&from);
+                args[RowsKey::FROM_ROW] = 4 * from_row as i64;
+                args[RowsKey::TO] = address_mut(&mut to);
+                args[RowsKey::TO_ROW] = 4 * row as i64;
+                args[RowsKey::ROWS] = rows as i64;
+                for (level, count, step) in [(0, inner, step), (1, outer, run)] {
+                    args[RowsKey::level(level)] = count as i64;
+                    args[RowsKey::level(level) + 1] = 4 * step as i64;
+                }
+                leaf.call(&mut args);
+                for (idx, got) in to.iter().enumerate() {
+                    let (number, k) = (idx / row, idx % row);
+                    let at = number * from_row + k / inner * run + k % inner * step;
+                    let want = if k < depth { from[at] } else { f32::MAX };
+                    assert_eq!(got.to_bits(), want.to_bits(), "{inner} times {outer}, dense: {dense}: {idx}");
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! Contractions of bytes, and of bf16 on tile registers: their left factor is laid out anew a block of rows at a time,
-//! their right one when compiling.
+//! Contractions of bytes, of bf16 on tile registers, and of floats whose rows are whole pages apart: their left factor is
+//! laid out anew a block of rows at a time, their right one, but for such floats, when compiling.
 //!
 //! Tiles multiply 32-bit elements. For bytes, an element is a group of neighbours along the reduction: a pair of 16-bit
 //! integers, whose products add up in 32 bits without loss, or four bytes where the ISA multiplies these. Rows of the left
@@ -33,7 +33,7 @@ use symshape_runtime::DType;
 /// Elements of a cache line.
 const LINE_ELEMS: i64 = 16;
 
-/// How a factor of bytes becomes elements that tiles multiply.
+/// How a factor becomes elements that tiles multiply.
 pub(super) struct Layout {
     pub(super) product: Product,
     /// Where rows are laid out.
@@ -80,6 +80,11 @@ pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
             Precision::Bf16 | Precision::F32 => (Product::Bf16, row_elems / 2),
         };
         return Some(Layout { product, room, row_elems, depth, right: buffer, from: Numbers::F32 });
+    }
+    if contract.dtype == DType::F32 {
+        let (depth, room) = (depth()?, contract.room.filter(|_| contract.precision == Precision::F32)?);
+        let (product, from) = (Product::Floats, Numbers::F32);
+        return Some(Layout { product, room, row_elems: depth, depth, right: buffer, from });
     }
     let from = match dtype(contract.lhs.buffer) {
         DType::U8 => Narrow::U8,
@@ -134,6 +139,11 @@ impl Layout {
     /// Whether rows must be as they lie, since nothing lays them out.
     pub(super) fn is_ready(&self) -> bool {
         self.from == Numbers::Narrow(Narrow::I16)
+    }
+
+    /// Whether the right factor is as other contractions have it.
+    pub(super) fn keeps_right(&self) -> bool {
+        self.product == Product::Floats
     }
 
     /// Bytes of a number of the left factor.
@@ -358,6 +368,7 @@ impl Left {
             Numbers::Narrow(from) => {
                 Form::Bytes { from, quads: matches!(self.product, Product::Quads | Product::Bytes) }
             }
+            Numbers::F32 if self.product == Product::Floats => Form::Floats,
             Numbers::F32 => Form::Bf16 { low: self.product == Product::Bf16x3 },
         };
         let key = RowsKey { form, dense, levels };
@@ -368,7 +379,7 @@ impl Left {
         args.set(RowsKey::TO, f.builder.ins().iadd(room, distance));
         args.set(RowsKey::TO_ROW, f.int(self.step_bytes()));
         args.set(RowsKey::ROWS, count);
-        if self.from == Numbers::F32 {
+        if matches!(form, Form::Bf16 { .. }) {
             args.set(RowsKey::PLANE, f.int(self.plane_bytes));
         }
         for (level, (extent, step)) in self.levels.iter().enumerate() {

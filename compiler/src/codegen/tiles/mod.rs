@@ -32,6 +32,7 @@ use super::{
 use crate::{
     error::Result,
     kernel::{Axis, Contract, Kernel},
+    scalar::Precision,
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
 use cut::{Cut, Rows};
@@ -93,8 +94,8 @@ fn tallest(f: &FuncCtx, contract: &Contract) -> usize {
     }
     let facts = Facts::default();
     let most = max_rows(isa.shape());
-    // The left factor of other types is laid out anew.
-    if contract.dtype != DType::F32 {
+    // The left factor of other types is laid out anew, and of some that are multiplied as they are.
+    if contract.dtype != DType::F32 || contract.room.is_some() && contract.precision == Precision::F32 {
         return most;
     }
     let row = contract.m.last().and_then(|last| lanes::split(&facts, &contract.lhs.at, Some(&last.var)));

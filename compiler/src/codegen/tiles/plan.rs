@@ -261,7 +261,7 @@ fn right(
     let rows: Vec<&Symbol> = contract.m.iter().map(|axis| &axis.var).collect();
     match &contract.rhs {
         kernel::Rhs::Panels { buffer, base, width } => {
-            if let Some(layout) = layout {
+            if let Some(layout) = layout.filter(|layout| !layout.keeps_right()) {
                 let (at, column) = layout.panels(base);
                 let origin = Access { buffer: *buffer, at };
                 let steps = vec![Dim::zero(); contract.k.len()];
@@ -318,7 +318,9 @@ impl Plan<'_> {
 
     /// Where the right factor begins.
     pub(super) fn rhs_address(&self, f: &mut FuncCtx) -> Result<Value> {
-        let Some(layout) = &self.layout else { return f.address(&self.rhs_stream.origin) };
+        let Some(layout) = self.layout.as_ref().filter(|layout| !layout.keeps_right()) else {
+            return f.address(&self.rhs_stream.origin);
+        };
         let data = layout.right(f.unit)?;
         let (address, at) = (f.data_address(data), f.dim(&(&self.rhs_stream.origin.at * 4))?);
         Ok(f.builder.ins().iadd(address, at))

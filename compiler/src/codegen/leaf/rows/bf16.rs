@@ -6,7 +6,7 @@
 
 use super::{
     super::{body::Ty, memory},
-    Writer,
+    Numbers, Writer, overlapping,
 };
 use crate::codegen::vector::{
     Builder,
@@ -80,21 +80,11 @@ impl Writer for Bf16 {
     fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let lanes = b.lanes() as i32;
         let all = b.copy(count);
-        let step = |b: &mut Builder| {
-            let x = b.load(from);
-            self.store(b, x, to);
-            b.advance(from, 4 * lanes);
-            b.advance(to, BYTES * lanes);
-        };
         b.when(CompareOp::Ge, all, lanes, |b| {
-            b.repeat(count, lanes, step);
-            b.when(CompareOp::Gt, count, 0, |b| {
-                let back = b.int_op(IntOp::Sub, count, lanes);
-                let back_bytes = b.int_op(IntOp::Mul, back, 4);
-                b.advance(from, back_bytes);
-                let back_bytes = b.int_op(IntOp::Mul, back, BYTES);
-                b.advance(to, back_bytes);
-                step(b);
+            let numbers = Numbers { each: lanes, from_bytes: 4, to_bytes: BYTES };
+            overlapping(b, count, numbers, (from, to), &|b| {
+                let x = b.load(from);
+                self.store(b, x, to);
             });
         });
         b.when(CompareOp::Lt, all, lanes, |b| {

@@ -3,7 +3,7 @@
 //! Runs are copied in vectors, the last of which may overlap the one before. What stands behind the end of a row's bytes
 //! is anything: the right factor is zero there.
 
-use super::Writer;
+use super::{Numbers, Writer, overlapping};
 use crate::codegen::vector::{
     Builder,
     code::{Int, IntOp, Mem, Narrow, Op2, Operand, Width},
@@ -25,6 +25,10 @@ impl Bytes {
     /// Bytes that one becomes.
     fn widened(&self) -> i32 {
         if self.quads { 1 } else { 2 }
+    }
+
+    fn numbers(&self, each: i32) -> Numbers {
+        Numbers { each, from_bytes: 1, to_bytes: self.widened() }
     }
 
     /// One byte.
@@ -55,30 +59,6 @@ impl Bytes {
         b.store(to, vector);
     }
 
-    /// At least `bytes` bytes, so many at a time by `copy`; the last ones once more where the count is no multiple.
-    fn overlapping(
-        &self,
-        b: &mut Builder,
-        count: Int,
-        bytes: i32,
-        (from, to): (Int, Int),
-        copy: &dyn Fn(&mut Builder),
-    ) {
-        let step = |b: &mut Builder| {
-            copy(b);
-            b.advance(from, bytes);
-            b.advance(to, self.widened() * bytes);
-        };
-        b.repeat(count, bytes, step);
-        b.when(CompareOp::Gt, count, 0, |b| {
-            let back = b.int_op(IntOp::Sub, count, bytes);
-            b.advance(from, back);
-            let back = b.int_op(IntOp::Mul, back, self.widened());
-            b.advance(to, back);
-            step(b);
-        });
-    }
-
     /// Bytes at this distance, one at a time.
     fn one_by_one(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: impl Into<Operand> + Copy) {
         b.repeat(count, 1, |b| {
@@ -95,14 +75,14 @@ impl Writer for Bytes {
         let bytes = self.vector_bytes(b);
         let short = b.copy(count);
         b.when(CompareOp::Ge, short, bytes, |b| {
-            self.overlapping(b, count, bytes, (from, to), &|b| self.vector(b, from, to));
+            overlapping(b, count, self.numbers(bytes), (from, to), &|b| self.vector(b, from, to));
         });
         b.when(CompareOp::Lt, short, bytes, |b| {
             if !self.quads || self.is_shifted() {
                 return self.one_by_one(b, count, from, to, 1);
             }
             b.when(CompareOp::Ge, short, 8, |b| {
-                self.overlapping(b, count, 8, (from, to), &|b| {
+                overlapping(b, count, self.numbers(8), (from, to), &|b| {
                     let word = b.load_int(from, Width::I64);
                     b.store_int(to, word, Width::I64);
                 });

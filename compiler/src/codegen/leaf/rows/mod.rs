@@ -1,18 +1,21 @@
 //! The leaf that lays out rows of a left factor: one behind the other, as the product of a tile wants them.
 //!
 //! A row is a nest of reduction loops in memory, as in the contraction leaf, whose innermost runs over numbers that lie
-//! side by side or apart. What becomes of them is the form's: [`bytes`], or [`bf16`] for tile registers. No memory is
-//! touched but the factor's own.
+//! side by side or apart. What becomes of them is the form's: [`bytes`], [`floats`], or [`bf16`] for tile registers. No
+//! memory is touched but the factor's own.
 
 mod bf16;
 mod bytes;
+mod floats;
 
 use crate::codegen::vector::{
     Builder, Shape,
-    code::{Code, Int, Narrow},
+    code::{Code, Int, IntOp, Narrow},
 };
+use crate::scalar::CompareOp;
 use bf16::Bf16;
 use bytes::Bytes;
+use floats::Floats;
 
 /// What rows are made of, and what they become.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -24,6 +27,8 @@ pub enum Form {
         /// They stay bytes, without a sign, else they get 16 bits.
         quads: bool,
     },
+    /// `f32`, as they are.
+    Floats,
     /// `f32`, as high bf16.
     Bf16 {
         /// There are low bf16 too.
@@ -75,6 +80,7 @@ pub fn emit(key: &RowsKey, shape: Shape) -> Code {
     let rows = b.arg(RowsKey::ROWS);
     let writer: Box<dyn Writer> = match key.form {
         Form::Bytes { from, quads } => Box::new(Bytes { from, quads }),
+        Form::Floats => Box::new(Floats),
         Form::Bf16 { low } => Box::new(Bf16 { low, plane: b.arg(RowsKey::PLANE) }),
     };
     b.repeat(rows, 1, |b| {
@@ -116,4 +122,37 @@ trait Writer {
 
     /// Numbers `step` bytes apart; all registers but `step` are used up.
     fn apart(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int);
+}
+
+/// How many numbers are written at a time, and the bytes of one before and after.
+struct Numbers {
+    each: i32,
+    from_bytes: i32,
+    to_bytes: i32,
+}
+
+/// At least `numbers.each` numbers side by side, so many at a time by `copy`, the last of which may overlap those before;
+/// both places move behind them.
+fn overlapping(
+    b: &mut Builder,
+    count: Int,
+    numbers: Numbers,
+    (from, to): (Int, Int),
+    copy: &dyn Fn(&mut Builder),
+) {
+    let Numbers { each, from_bytes, to_bytes } = numbers;
+    let step = |b: &mut Builder| {
+        copy(b);
+        b.advance(from, from_bytes * each);
+        b.advance(to, to_bytes * each);
+    };
+    b.repeat(count, each, step);
+    b.when(CompareOp::Gt, count, 0, |b| {
+        let back = b.int_op(IntOp::Sub, count, each);
+        for (place, bytes) in [(from, from_bytes), (to, to_bytes)] {
+            let back = b.int_op(IntOp::Mul, back, bytes);
+            b.advance(place, back);
+        }
+        step(b);
+    });
 }

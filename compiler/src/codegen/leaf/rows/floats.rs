@@ -1,0 +1,58 @@
+//! Rows of `f32` as they are, one behind the other: rows that are whole pages apart compete for the same few lines of a
+//! first-level cache.
+
+use super::{
+    super::{body::Ty, memory},
+    Numbers, Writer, overlapping,
+};
+use crate::codegen::vector::{
+    Builder,
+    code::{Int, IntOp},
+};
+use crate::scalar::CompareOp;
+
+/// Bytes of a number.
+const BYTES: i32 = 4;
+
+/// The form.
+pub(super) struct Floats;
+
+impl Writer for Floats {
+    /// Whole vectors, the last of which may overlap the one before, or fewer numbers than that.
+    fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
+        let lanes = b.lanes() as i32;
+        let all = b.copy(count);
+        b.when(CompareOp::Ge, all, lanes, |b| {
+            let numbers = Numbers { each: lanes, from_bytes: BYTES, to_bytes: BYTES };
+            overlapping(b, count, numbers, (from, to), &|b| {
+                let x = b.load(from);
+                b.store(to, x);
+            });
+        });
+        b.when(CompareOp::Lt, all, lanes, |b| {
+            let mask = b.mask_first(all);
+            let x = b.load_first(from, all, mask);
+            b.store_first(to, x, all, mask);
+            let bytes = b.int_op(IntOp::Mul, all, BYTES);
+            b.advance(to, bytes);
+        });
+    }
+
+    fn apart(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int) {
+        let lanes = b.lanes() as i32;
+        b.repeat(count, lanes, |b| {
+            let places = b.lane_places(from, step);
+            let x = memory::load_lanes(b, places, Ty::F32);
+            b.store(to, x);
+            let bytes = b.int_op(IntOp::Mul, step, lanes);
+            b.advance(from, bytes);
+            b.advance(to, BYTES * lanes);
+        });
+        b.repeat(count, 1, |b| {
+            let x = b.load_one(from);
+            b.store_one(to, x);
+            b.advance(from, step);
+            b.advance(to, BYTES);
+        });
+    }
+}
