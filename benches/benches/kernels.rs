@@ -11,7 +11,7 @@ use symshape_compiler::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Columns, PANEL, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
+            contract::{Ahead, Columns, PANEL, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
             strip::{Along, Phase, Stream, StripKey},
         },
         vector::{self, VectorIsa},
@@ -50,7 +50,7 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
             dense: true,
             levels: 1,
             rhs: Rhs::Panels(PANEL as u32),
-            ahead: true,
+            ahead: Ahead::First,
             part: Part::Whole,
             streams: vec![Columns::Unit; 2],
             scalars: 0,

@@ -5,7 +5,7 @@ use crate::{
     codegen::Options,
     emit,
     error::{At, Result},
-    kernel::{Policies, Space},
+    kernel::Policies,
     offload::Selection,
     partition,
     pipeline::{self, Artifact, Lowered},
@@ -305,11 +305,7 @@ fn write_source(path: &Path, lowered: &Lowered) -> Result<Sizes> {
     emit::write_atomically(path, source.code.as_bytes())?;
     emit::write_atomically(&header, source.header.as_bytes())?;
     let program = &lowered.program;
-    let constants = program.buffers.keys().filter_map(|id| match &program.buffers[id].space {
-        Space::Const(tensor) => Some(tensor.bytes().len() as u64),
-        _ => None,
-    });
-    let weights = constants.sum();
+    let weights = program.const_bytes() as u64;
     let kernels = program.kernels.iter().filter(|kernel| kernel.control.is_none()).count();
     let code = source.code.len() as u64;
     let partitions = program.partitions.len();

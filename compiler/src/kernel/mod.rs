@@ -450,6 +450,15 @@ impl Program {
         }
     }
 
+    /// Bytes of all constants.
+    pub fn const_bytes(&self) -> i64 {
+        let bytes = self.buffers.values().map(|buffer| match &buffer.space {
+            Space::Const(tensor) => tensor.bytes().len() as i64,
+            _ => 0,
+        });
+        bytes.sum()
+    }
+
     /// Bytes from one copy of a scratch buffer to the next.
     pub fn copy_bytes(&self, buffer: BufferId) -> Dim {
         let bytes = self.buffers[buffer].bytes().max(Dim::zero());

@@ -108,7 +108,7 @@ fn paged_row(program: &Program, contract: &Contract, depth: i64) -> Option<i64> 
     let moved = at.substitute(&|symbol| (symbol == row).then(|| next.clone()));
     let step_bytes = program.facts.simplify(&(moved - at)).as_i64()? * 4;
     // Copied rows are an odd number of cache lines apart.
-    let row_bytes = ((4 * depth + 63) / 64 | 1) * 64;
+    let row_bytes = (((4 * depth + 63) / 64) | 1) * 64;
     (fits && step_bytes != 0 && step_bytes % PAGE_BYTES == 0).then_some(row_bytes)
 }
 

@@ -7,7 +7,7 @@ use symshape_compiler::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Columns, Part, Product, Rhs, TileKey},
+            contract::{Ahead, Columns, Part, Product, Rhs, TileKey},
             rows::{Form, RowsKey},
             strip::{Along, Phase, Stream, StripKey},
         },
@@ -171,7 +171,7 @@ fn sums_of_pairs_are_exact() {
                 dense: true,
                 levels: 1,
                 rhs: Rhs::Panels(16),
-                ahead: false,
+                ahead: Ahead::Nobody,
                 part: Part::Whole,
                 streams: vec![Columns::Unit],
                 scalars: 0,

@@ -9,7 +9,7 @@ use crate::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Columns, PANEL, Part, Product, Rhs, TileKey, narrow_vectors},
+            contract::{Ahead, Columns, PANEL, Part, Product, Rhs, TileKey, narrow_vectors},
         },
         vector::Shape,
     },
@@ -60,8 +60,8 @@ pub(super) struct Plan<'a> {
     pub(super) rhs: Rhs,
     /// B is larger than the second-level cache.
     pub(super) large: bool,
-    /// B comes from beyond the second-level cache, and the next panels are worth asking for.
-    pub(super) ahead: bool,
+    /// Whether the next panels of B are worth asking for.
+    pub(super) ahead: Ahead,
     /// B's first element at column 0 and reduction index 0; `column` is from panel to panel or column to column.
     pub(super) rhs_stream: Stream,
     pub(super) streams: Vec<Stream>,
@@ -161,7 +161,12 @@ pub(super) fn plan<'a>(
     let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
     let has = |least: i64| (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= least);
     let large = has(LARGE_B_ELEMS);
-    let ahead = has(AHEAD_B_ELEMS) && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
+    let is_far = has(AHEAD_B_ELEMS) && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
+    let ahead = match (is_far, f.unit.program.const_bytes() <= isa.caches().l3_bytes) {
+        (false, _) => Ahead::Nobody,
+        (true, true) => Ahead::First,
+        (true, false) => Ahead::Each,
+    };
     let right_buffer = rhs_stream.origin.buffer;
     let cuts = match layout {
         None => cuts(&levels, rhs, &epilogue, &streams, &lhs, [lhs.origin.buffer, right_buffer]),

@@ -91,6 +91,17 @@ impl Part {
     }
 }
 
+/// Who asks for the panels of the next tile of columns.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Ahead {
+    /// Nobody: they are near.
+    Nobody,
+    /// The first tile of rows, where they come from another cache.
+    First,
+    /// Each tile of rows, where they come from main memory: what the first asks for is not all there in time.
+    Each,
+}
+
 /// Everything that a tile's code depends on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TileKey {
@@ -108,8 +119,8 @@ pub struct TileKey {
     pub levels: u8,
     /// Where B comes from.
     pub rhs: Rhs,
-    /// Ask for the panels of the next tile of columns meanwhile: worth it where B comes from far away.
-    pub ahead: bool,
+    /// Whether to ask for the panels of the next tile of columns meanwhile.
+    pub ahead: Ahead,
     /// Which part of the reduction it does.
     pub part: Part,
     /// The epilogue's streams.

@@ -16,7 +16,7 @@ mod epilogue;
 mod key;
 mod matrix;
 
-pub use key::{Columns, MATRIX_ROWS, PANEL, Part, Product, Rhs, TileKey};
+pub use key::{Ahead, Columns, MATRIX_ROWS, PANEL, Part, Product, Rhs, TileKey};
 pub use matrix::matrix_columns;
 
 use super::{body::Ty, memory};
@@ -75,7 +75,7 @@ pub fn emit(key: &TileKey, shape: Shape) -> Code {
         if let (Product::Quads, Rhs::Panels(width)) = (key.product, key.rhs) {
             b.advance(rhs, 4 * width as i32);
         }
-        if let Some(Ahead { pointer, from }) = tile.ahead {
+        if let Some(Asked { pointer, from }) = tile.ahead {
             b.set_copy(pointer, from);
         }
         tile.level(b, key.levels - 1, a, rhs);
@@ -83,7 +83,7 @@ pub fn emit(key: &TileKey, shape: Shape) -> Code {
             Some(stream) => tile.leave(b, stream),
             None => tile.epilogue(b),
         }
-        if let Some(Ahead { from, .. }) = tile.ahead {
+        if let (Some(Asked { from, .. }), Ahead::First) = (tile.ahead, key.ahead) {
             b.set_copy(from, tile.b);
         }
         let next = b.int_op(IntOp::Mul, tile.multiples[1], i32::from(key.rows));
@@ -94,7 +94,10 @@ pub fn emit(key: &TileKey, shape: Shape) -> Code {
 
 /// Whether a tile asks for the panels of the next one.
 fn is_ahead(key: &TileKey) -> bool {
-    key.ahead && matches!(key.rhs, Rhs::Panels(_)) && key.rows >= FEWEST_ROWS_AHEAD && !key.tail
+    key.ahead != Ahead::Nobody
+        && matches!(key.rhs, Rhs::Panels(_))
+        && key.rows >= FEWEST_ROWS_AHEAD
+        && !key.tail
 }
 
 struct Tile<'a> {
@@ -105,7 +108,7 @@ struct Tile<'a> {
     b: Int,
     sums: Vec<Vec<Vector>>,
     streams: Vec<Int>,
-    ahead: Option<Ahead>,
+    ahead: Option<Asked>,
     /// Number of columns and their mask for each vector, in tail tiles.
     parts: Vec<(Int, Mask)>,
 }
@@ -124,7 +127,7 @@ impl<'a> Tile<'a> {
         let sums = (0..key.rows).map(|_| (0..key.vectors).map(|_| b.vector()).collect()).collect();
         let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
         let parts = if key.tail { parts(b, key) } else { Vec::new() };
-        let ahead = is_ahead(key).then(|| Ahead::new(b, key, rhs));
+        let ahead = is_ahead(key).then(|| Asked::new(b, key, rhs));
         Tile { key, a, multiples, b: rhs, sums, streams, ahead, parts }
     }
 
@@ -226,7 +229,7 @@ impl<'a> Tile<'a> {
                 if let Rhs::Panels(width) = self.key.rhs {
                     let bytes = 4 * width as i32 * block as i32;
                     b.advance(rhs, bytes);
-                    if let Some(Ahead { pointer: ahead, .. }) = self.ahead {
+                    if let Some(Asked { pointer: ahead, .. }) = self.ahead {
                         for line in (0..bytes as usize).step_by(LINE_BYTES) {
                             for panel in 0..self.n_panels(width, b.lanes()) {
                                 b.prefetch(panel_mem(ahead, &panels, panel).plus(line));
@@ -370,20 +373,19 @@ fn n_panels(key: &TileKey, width: u32, lanes: usize) -> usize {
 
 /// What is asked for along with the panels that are multiplied.
 #[derive(Clone, Copy)]
-struct Ahead {
+struct Asked {
     /// Runs through it.
     pointer: Int,
-    /// Where it begins: with the panels of the next tile of columns for the first tile of rows; the others need not ask
-    /// again, and run along with their own.
+    /// Where it begins: with the panels of the next tile of columns, or, in tiles of rows that don't ask, with their own.
     from: Int,
 }
 
-impl Ahead {
-    fn new(b: &mut Builder, key: &TileKey, rhs: Int) -> Ahead {
+impl Asked {
+    fn new(b: &mut Builder, key: &TileKey, rhs: Int) -> Asked {
         let Rhs::Panels(width) = key.rhs else { unreachable!("only panels are asked for") };
         let stride = b.arg(TileKey::B_COLUMN);
         let skip = b.int_op(IntOp::Mul, stride, n_panels(key, width, b.lanes()) as i32);
-        Ahead { pointer: b.imm(0), from: b.int_op(IntOp::Add, rhs, skip) }
+        Asked { pointer: b.imm(0), from: b.int_op(IntOp::Add, rhs, skip) }
     }
 }
 
