@@ -117,6 +117,20 @@ fn declared_outputs_are_checked() {
 }
 
 #[test]
+fn outputs_declared_with_another_number_of_axes_are_doubted() {
+    let mut proto = model(vec![node("Identity", &["x"], &["y"])]);
+    proto.graph.as_mut().expect("there is one").output = vec![float("y", &["N"])];
+    let doubts = |proto: &ModelProto| {
+        let model = Model::from(proto.clone());
+        let graph = import(&model, &bounded()).expect("code can be generated");
+        symshape_compiler::import::doubts(&model, &bounded(), &graph)
+    };
+    assert_eq!(doubts(&proto), ["output `y` is declared with 1 axes, but its shape is [N, 4]"]);
+    proto.graph.as_mut().expect("there is one").output = vec![float("y", &["N", "4"])];
+    assert!(doubts(&proto).is_empty());
+}
+
+#[test]
 fn external_data_stays_in_its_folder() {
     for location in ["../weights", "/etc/passwd"] {
         let folder = tempfile::tempdir().unwrap();

@@ -119,7 +119,11 @@ fn bind(text: &str) -> Result<(String, Bound)> {
 /// The graph of the ONNX model at `path`.
 pub(super) fn graph(path: &Path, options: &ImportOptions) -> Result<Graph> {
     let model = import::Model::open(path)?;
-    import::import(&model, options).at(|| path.display().to_string())
+    let graph = import::import(&model, options).at(|| path.display().to_string())?;
+    for doubt in import::doubts(&model, options, &graph) {
+        eprintln!("symc: {}: {doubt}", path.display());
+    }
+    Ok(graph)
 }
 
 /// A model that can be called.

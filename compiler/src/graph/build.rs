@@ -51,6 +51,9 @@ impl Graph {
             self.require(need.relation, &need.what)?;
         }
         let types = infer::types(self, &op, operands)?;
+        for need in infer::reach(self, &op, operands) {
+            self.require(need.relation, &need.what)?;
+        }
         let contents = infer::contents(self, &op, operands, &types[0]);
         Ok(self.define(op, operands.to_vec(), types, contents))
     }

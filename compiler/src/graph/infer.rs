@@ -7,9 +7,11 @@
 mod check;
 mod contents;
 mod control;
+mod reach;
 
 pub use check::check_body;
 pub use contents::{MAX_CONTENTS, contents};
+pub use reach::reach;
 
 use super::{Coord, Graph, Label, Op, Type, Value};
 use crate::error::{Error, Result};

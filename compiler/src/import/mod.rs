@@ -194,6 +194,24 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
     Ok((g, names))
 }
 
+/// What the model declares of its outputs that can't be so, though code can be generated all the same: numbers of axes,
+/// which exporters get wrong. Nothing is known of a model whose inputs were declared anew.
+pub fn doubts(model: &Model, options: &ImportOptions, graph: &Graph) -> Vec<String> {
+    if !options.inputs.is_empty() || !options.binds.is_empty() {
+        return Vec::new();
+    }
+    let outputs = model.proto.graph.iter().flat_map(|graph| &graph.output).zip(&graph.outputs);
+    let doubt = |(info, (name, value)): (&proto::ValueInfoProto, &(String, Value))| {
+        let axes = info.ty.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?.dim.len();
+        let shape: Vec<String> = graph.shape(*value).iter().map(ToString::to_string).collect();
+        let differs = axes != shape.len();
+        differs.then(|| {
+            format!("output `{name}` is declared with {axes} axes, but its shape is [{}]", shape.join(", "))
+        })
+    };
+    outputs.filter_map(doubt).collect()
+}
+
 fn define_inputs<'a>(
     g: &mut Graph,
     scope: &Scope<'_, 'a>,
