@@ -15,7 +15,7 @@ pub fn reach(graph: &Graph, op: &Op, operands: &[Value]) -> Vec<Need> {
         Op::View { shape, index } => within(graph, shape, index, operands[0], &mut needs),
         Op::Gather { shape, coords } => coordinates(graph, shape, coords, operands, &mut needs),
         Op::Scatter { coords, .. } => {
-            coordinates(graph, &graph.shape(operands[1]).to_vec(), coords, operands, &mut needs);
+            coordinates(graph, graph.shape(operands[1]), coords, operands, &mut needs);
         }
         Op::Input(_)
         | Op::Const(_)

@@ -323,7 +323,7 @@ fn transformed(g: &mut Graph, y: Value, name: &str) -> Result<Value> {
 }
 
 /// The sum of the similarities of each row to `n_supports` vectors, weighted by `coefficients`, plus `rho`; without such
-/// vectors, the similarity to the coefficients themselves. `kernel_type` is `LINEAR` (the product), `POLY`, `RBF` or
+/// vectors, the product with the coefficients. `kernel_type` is `LINEAR` (the product), `POLY`, `RBF` or
 /// `SIGMOID`, whose parameters are γ, a summand and an exponent; with `one_class` the result is 1 or -1 by its sign.
 ///
 /// Limits: no `PROBIT`.
@@ -340,7 +340,14 @@ fn svm_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let vectors = n.floats("support_vectors")?.unwrap_or_default();
     let count = usize::try_from(n.int_or("n_supports", 0)?).unwrap_or(0);
     let y = match count {
-        0 => similarity(g, n, x, &coefficients, 1)?,
+        0 => {
+            // Without vectors there is nothing to compare with, whatever the kernel.
+            n.floats("kernel_params")?;
+            n.string_or("kernel_type", "LINEAR")?;
+            let weights = vector(g, &coefficients)?;
+            let weights = g.reshape(weights, vec![coefficients.len().into(), Dim::one()])?;
+            g.matmul(x, weights)?
+        }
         _ => {
             if coefficients.len() != count {
                 return Err(Error::invalid(format!("{} coefficients for {count} vectors", coefficients.len())));
@@ -365,7 +372,7 @@ fn svm_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 /// How similar each row of `x` is to each of `count` vectors that lie one after another.
 fn similarity(g: &mut Graph, n: &OnnxNode, x: Value, vectors: &[f32], count: usize) -> Result<Value> {
-    if vectors.is_empty() || vectors.len() % count != 0 {
+    if vectors.is_empty() || !vectors.len().is_multiple_of(count) {
         return Err(Error::invalid(format!("{} numbers for {count} vectors", vectors.len())));
     }
     let params = n.floats("kernel_params")?.unwrap_or_default();
