@@ -17,6 +17,10 @@ const MIN_PARALLEL: f64 = 200_000.0;
 /// What it costs to hand out work and to wait for its end.
 pub(super) const HAND_OUT: f64 = 60_000.0;
 
+/// What a share of a kernel takes beyond its part: shares are never even, and what is near each thread is not what it reads
+/// next. Partitions that run at once have none of it.
+const UNEVEN: f64 = 1.06;
+
 /// The most that an estimate says: sums of as many as there can be stay in 64 bits.
 const MOST: f64 = (1_u64 << 52) as f64;
 
@@ -55,7 +59,9 @@ pub(super) fn on_threads(f: &mut FuncCtx, steps: &[Step], threads: Value) -> Res
                 }
                 None => count,
             };
-            let split = f.builder.ins().fdiv(cost, shares);
+            let uneven = f.builder.ins().f64const(UNEVEN);
+            let split = f.builder.ins().fmul(cost, uneven);
+            let split = f.builder.ins().fdiv(split, shares);
             let hand_out = f.builder.ins().f64const(HAND_OUT);
             let split = f.builder.ins().fadd(split, hand_out);
             cost = f.builder.ins().select(shared, split, cost);
