@@ -60,10 +60,9 @@ impl Table {
             let func = unit.module.declare_func_in_data(id, &mut data);
             data.write_function_addr(at as u32, func);
         }
-        match self.bytes.is_empty() {
-            true => data.define_zeroinit(1),
-            false => data.define(self.bytes.into()),
-        }
+        // An empty table, as that of a scalar's dims, still needs an address, and read-only memory like the others.
+        let bytes = if self.bytes.is_empty() { vec![0] } else { self.bytes };
+        data.define(bytes.into());
         data.set_align(8);
         unit.define_data(name, linkage, &data)
     }
