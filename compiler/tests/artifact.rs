@@ -182,17 +182,20 @@ fn shared_object_and_jit_agree_bit_for_bit_at_every_size() {
     }
 }
 
-/// `y[M, 72] = x[M, 50] * (v - w)`, with two weights of more than a page each.
+/// `y[M, 72] = x[M, 50] * (v - w) + shift`, with two weights of more than a page each, and an input without axes.
 fn heavy() -> Graph {
     let build = || -> symshape_compiler::Result<Graph> {
         let mut g = Graph { name: "heavy".into(), ..Graph::default() };
         let m = g.symbol("M", Declaration::range(1, 9))?;
-        let x = g.input("x", DType::F32, vec![m, 50.into()])?;
+        let x = g.input("x", DType::F32, vec![m.clone(), 50.into()])?;
+        let shift = g.input("shift", DType::F32, Vec::new())?;
         let numbers = |by: f32| (0..50 * 72).map(|idx| (idx as f32 * by).sin()).collect::<Vec<f32>>();
         let mut weight = |by| g.constant(Tensor::from_f32(vec![50, 72], &numbers(by)).expect("a tensor"));
         let (first, second) = (weight(0.37)?, weight(0.73)?);
         let (left, right) = (g.matmul(x, first)?, g.matmul(x, second)?);
         let y = g.sub(left, right)?;
+        let shift = g.broadcast_to(shift, &[m, 72.into()])?;
+        let y = g.add(y, shift)?;
         g.output("y", y)?;
         Ok(g)
     };
@@ -214,7 +217,8 @@ fn weights_are_where_the_code_looks_for_them_in_every_kind_of_file() {
     let x: Vec<f32> = (0..7 * 50).map(|idx| (idx as f32 * 0.11).cos()).collect();
     let [own, other, jit] = [Model::open(own).unwrap(), Model::open(other).unwrap(), jit].map(|model| {
         let mut context = Context::new(&model).unwrap();
-        let outputs = context.run_views(&[TensorRef::new(&[7, 50], &x).unwrap()]).unwrap();
+        let inputs = [TensorRef::new(&[7, 50], &x).unwrap(), TensorRef::new(&[], &[0.5_f32]).unwrap()];
+        let outputs = context.run_views(&inputs).unwrap();
         outputs.get(0).bytes().to_vec()
     });
     assert!(own.iter().any(|byte| *byte != 0));
