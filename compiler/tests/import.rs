@@ -477,3 +477,18 @@ fn axes_found_while_running_must_have_size_one() {
     assert_eq!(squeezed([3, 1], -1).expect("the last"), [3]);
     assert!(squeezed([2, 3], 0).is_err());
 }
+
+#[test]
+fn long_transforms_need_no_tables() {
+    for points in [1 << 40, 1 << 62, 1 << 21] {
+        let nodes = vec![
+            node("Unsqueeze", &["x", "last"], &["signal"]),
+            node("DFT", &["signal", "points", "axis"], &["y"]),
+        ];
+        let mut proto = model(nodes);
+        let graph = proto.graph.as_mut().expect("there is one");
+        graph.initializer.extend([int("last", &[2]), int("points", &[points]), int("axis", &[1])]);
+        let graph = import(&Model::from(proto), &bounded()).expect("the length is only a size here");
+        assert_eq!(graph.shape(graph.outputs[0].1)[1].as_i64(), Some(points));
+    }
+}

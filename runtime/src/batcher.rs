@@ -30,6 +30,8 @@ use thiserror::Error;
 
 /// Batches that are filled or run at the same time.
 const LANES: usize = 4;
+/// Longer deadlines are cut to this one: there is an instant so far ahead.
+const LONGEST: Duration = Duration::from_secs(1 << 30);
 /// How often the worker looks for a batch, and lets others have its core, before it sleeps.
 const LOOKS: u32 = 200;
 /// Condition variables that waiting requests are spread over, so that admitting one does not wake all others.
@@ -173,7 +175,7 @@ impl Batcher {
         let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let shared = Arc::new(Shared {
             layout,
-            deadline: options.deadline,
+            deadline: options.deadline.min(LONGEST),
             queue: Mutex::new(Queue::new(options.max_rows)),
             turns: [(); TURNS as usize].map(|()| Condvar::new()),
             work: Condvar::new(),
@@ -425,10 +427,14 @@ impl Shared {
             if stopping && !pending {
                 return None;
             }
+            let open = queue.lanes.iter().filter(|lane| lane.phase == Phase::Open && lane.rows > 0);
+            let due = open.map(|lane| lane.due).min();
             if looks > 0 {
                 let before = self.calls.load(Ordering::Relaxed);
                 drop(queue);
-                while looks > 0 && self.calls.load(Ordering::Relaxed) == before {
+                // Where cores are few, a look may take as long as somebody else computes.
+                let in_time = || due.is_none_or(|due| Instant::now() < due);
+                while looks > 0 && self.calls.load(Ordering::Relaxed) == before && in_time() {
                     thread::yield_now();
                     looks -= 1;
                 }
@@ -436,8 +442,7 @@ impl Shared {
                 continue;
             }
             queue.worker_sleeps = true;
-            let open = queue.lanes.iter().filter(|lane| lane.phase == Phase::Open && lane.rows > 0);
-            queue = match open.map(|lane| lane.due).min() {
+            queue = match due {
                 None => wait(&self.work, queue),
                 Some(due) => {
                     let pause = due.saturating_duration_since(now);

@@ -66,7 +66,7 @@ impl Numbers {
 /// Bf16 of a tile register's row.
 const ROW_PAIRS: i64 = (TILE_ROW_BYTES / 2) as i64;
 
-/// Whether an integer contraction can be laid out, and how.
+/// Whether a contraction's rows are laid out, and how.
 pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
     let dtype = |buffer: BufferId| f.unit.program.buffers[buffer].dtype;
     let Rhs::Panels { buffer, width, .. } = contract.rhs else { return None };

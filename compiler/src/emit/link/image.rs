@@ -1,7 +1,7 @@
 //! What of an object is mapped, where it lies, and the addresses in it.
 
 use super::{super::object::WEIGHTS, PAGE};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use object::{
     LittleEndian, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags,
     SectionIndex, SymbolFlags, SymbolIndex, elf, read::elf::ElfFile64,
@@ -191,11 +191,23 @@ impl<'o> Image<'o> {
                     _ => false,
                 };
                 if !written {
-                    return Err(unknown("a reference", &self.parts[number].name));
+                    return Err(self.unreachable(number));
                 }
             }
         }
         Ok(())
+    }
+
+    /// The error for a reference that can't be written.
+    fn unreachable(&self, number: usize) -> Error {
+        let bytes = self.parts.iter().map(Part::len).sum::<u64>();
+        match bytes > i32::MAX as u64 {
+            true => Error::new(
+                ErrorKind::Limit,
+                format!("{bytes} bytes of code and weights in one shared object"),
+            ),
+            false => unknown("a reference", &self.parts[number].name),
+        }
     }
 
     fn target(&self, file: &File<'o>, symbol: SymbolIndex) -> Result<Option<u64>> {

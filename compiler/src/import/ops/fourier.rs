@@ -3,7 +3,7 @@
 //! A step takes the axis as `[done, p, rest]`: it transforms the `p` parts into each other, turns part `j` at place `i` by
 //! `j·i / (p·rest)` of a circle, and leaves `[p, done, rest]`, so that the frequencies come out in order (Cooley and
 //! Tukey 1965, in the arrangement that is called Stockham's). Everything is elementwise arithmetic on slices.
-//! Lengths with large prime factors have no such steps here and are left to the definition.
+//! Lengths with large prime factors, and very large ones, have no such steps here and are left to the definition.
 
 use crate::{
     error::{Error, Result},
@@ -18,11 +18,17 @@ use symshape_runtime::DType;
 /// A step for a factor has about its square in operations, written out.
 const MAX_FACTOR: i64 = 13;
 
+/// Most points: their tables are made while compiling.
+const MAX_POINTS: i64 = 1 << 20;
+
 /// Real and imaginary part.
 pub(super) type Pair = [Value; 2];
 
-/// The factors of `points` in the order of their steps, if there are steps for all of them.
+/// The factors of `points` in the order of their steps, if there are steps for all of them and not too many points.
 pub(super) fn factors(points: i64) -> Option<Vec<i64>> {
+    if !(1..=MAX_POINTS).contains(&points) {
+        return None;
+    }
     let (mut rest, mut factors) = (points, Vec::new());
     for factor in [4, 2].into_iter().chain((3..=MAX_FACTOR).step_by(2)) {
         while rest > 1 && rest % factor == 0 {

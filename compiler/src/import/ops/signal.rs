@@ -110,7 +110,7 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
             (g.cast(DType::I64, length)?, known)
         }
     };
-    let steps = points.as_ref().and_then(Dim::as_i64).filter(|points| *points > 0).and_then(fourier::factors);
+    let steps = points.as_ref().and_then(Dim::as_i64).and_then(fourier::factors);
     if let Some(factors) = steps {
         return fast(g, x, along, &factors, (inverse, onesided));
     }
