@@ -1,12 +1,12 @@
 //! What addresses rely on: that the axes they run over are no longer than those they address.
 //!
 //! Builders of views slice within what is there, and prove it. Operators that take one tensor's places from another one's
-//! shape can't, where both are symbols: then it is assumed, like equal dims, and the artefact checks it. Only plain forms
-//! are looked at here: an axis, an axis and a number, a number; the kernels' verifier proves every address anyway.
+//! shape can't, where both are symbols: then it is assumed, like equal dims, and the artefact checks it. An address that is
+//! neither proven nor linear in its axes, with steps whose sign is known, is left to those who made it.
 
 use super::{Need, loads};
 use crate::graph::{Coord, Graph, Op, Value, axis};
-use symshape::{Dim, Node, Relation};
+use symshape::{Dim, Facts, Relation};
 
 /// The relations between dims without which `op` would address elements that its operands don't have.
 pub fn reach(graph: &Graph, op: &Op, operands: &[Value]) -> Vec<Need> {
@@ -40,7 +40,7 @@ pub fn reach(graph: &Graph, op: &Op, operands: &[Value]) -> Vec<Need> {
 fn coordinates(graph: &Graph, shape: &[Dim], coords: &[Coord], operands: &[Value], needs: &mut Vec<Need>) {
     for (coord, size) in coords.iter().zip(graph.shape(operands[0])) {
         if let Coord::At(at) = coord {
-            fits(shape, at, size, needs);
+            fits(graph, shape, at, size, needs);
         }
     }
     for (operand, at) in loads(coords) {
@@ -50,39 +50,84 @@ fn coordinates(graph: &Graph, shape: &[Dim], coords: &[Coord], operands: &[Value
 
 fn within(graph: &Graph, shape: &[Dim], index: &[Dim], x: Value, needs: &mut Vec<Need>) {
     for (at, size) in index.iter().zip(graph.shape(x)) {
-        fits(shape, at, size, needs);
+        fits(graph, shape, at, size, needs);
     }
 }
 
-/// `at` stays below `size` over all of `shape`, as far as its form is plain.
-fn fits(shape: &[Dim], at: &Dim, size: &Dim, needs: &mut Vec<Need>) {
+/// `at` stays below `size`, and is not negative, over all of `shape`.
+fn fits(graph: &Graph, shape: &[Dim], at: &Dim, size: &Dim, needs: &mut Vec<Need>) {
     // Nothing is addressed.
     if shape.iter().any(|extent| extent.as_i64() == Some(0)) {
         return;
     }
-    let extent = |at: &Dim| {
-        let symbol = at.as_symbol()?;
-        (0..shape.len()).find(|k| axis(*k) == *symbol).map(|k| &shape[k])
-    };
-    let end = match at.node() {
-        Node::Int(_) if at.as_i64().is_some_and(|at| at > 0) => at + 1,
-        Node::Symbol(_) => match extent(at) {
-            Some(extent) => extent.clone(),
-            None => return,
-        },
-        Node::Add(parts) => match parts.as_slice() {
-            [along, offset] if offset.as_i64().is_some_and(|offset| offset > 0) => match extent(along) {
-                Some(extent) => extent + offset,
-                None => return,
-            },
-            _ => return,
-        },
-        Node::Int(_) | Node::Mul(_) | Node::FloorDiv(..) | Node::Mod(..) | Node::Min(_) | Node::Max(_) => {
-            return;
+    let axes: Vec<usize> = (0..shape.len()).filter(|k| at.contains(&axis(*k))).collect();
+    // The usual address is an axis of the same size.
+    if matches!(axes[..], [k] if at.as_symbol() == Some(&axis(k)) && shape[k] == *size) {
+        return;
+    }
+    let Some((least, most)) = ends(&graph.facts, shape, &axes, at) else { return };
+    let what = || format!("element {at} of an axis of size {size}");
+    let mut facts = graph.facts.clone();
+    axes.iter().for_each(|k| facts.declare_index(&axis(*k), &shape[*k]));
+    if !facts.prove_lt(at, size).is_yes() {
+        let end = graph.facts.simplify(&(most + 1));
+        needs.push(Need { relation: Relation::le(end, size), what: what() });
+    }
+    if !facts.prove_le(&Dim::zero(), at).is_yes() {
+        needs.push(Need { relation: Relation::le(Dim::zero(), least), what: what() });
+    }
+}
+
+/// The least and the largest value of an address that is linear in its axes, none of which is empty.
+fn ends(facts: &Facts, shape: &[Dim], axes: &[usize], at: &Dim) -> Option<(Dim, Dim)> {
+    let zero = Dim::zero();
+    let mut rest = at.clone();
+    let (mut least, mut most) = (Dim::zero(), Dim::zero());
+    for k in axes {
+        let (step, left) = facts.linear_in(&rest, &axis(*k))?;
+        if axes.iter().any(|other| step.contains(&axis(*other))) {
+            return None;
         }
-    };
-    if end != *size {
-        let what = format!("element {at} of an axis of size {size}");
-        needs.push(Need { relation: Relation::le(end, size), what });
+        let far = &step * (&shape[*k] - 1);
+        if facts.prove_le(&zero, &step).is_yes() {
+            most = most + far;
+        } else if facts.prove_le(&step, &zero).is_yes() {
+            least = least + far;
+        } else {
+            return None;
+        }
+        rest = left;
+    }
+    Some((facts.simplify(&(&least + &rest)), facts.simplify(&(most + rest))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use symshape::Declaration;
+    use symshape_runtime::DType;
+
+    /// The relations that a slice of an axis of size `K` relies on, for `H` in 1..=8 and `K` in 1..=100.
+    fn relied_on(start: &str, len: &str, step: i64) -> Vec<String> {
+        let mut g = Graph::default();
+        g.symbol("H", Declaration::range(1, 8)).expect("new");
+        let k = g.symbol("K", Declaration::range(1, 100)).expect("new");
+        let x = g.input("x", DType::F32, vec![k]).expect("new");
+        let [start, len] = [start, len].map(|dim| dim.parse().expect("a dim"));
+        g.slice(x, 0, start, len, step).expect("it may fit");
+        g.constraints.iter().map(|assumed| assumed.relation.to_string()).collect()
+    }
+
+    #[test]
+    fn slices_that_may_reach_too_far_rely_on_the_axis() {
+        assert_eq!(relied_on("0", "32", 2), ["63 <= K"]);
+        assert_eq!(relied_on("1", "32", 2), ["64 <= K"]);
+        assert_eq!(relied_on("H", "H", 1), ["2*H <= K"]);
+        assert_eq!(relied_on("K - 4", "4", 1), ["0 <= K - 4"]);
+        assert_eq!(relied_on("H", "4", -1), ["H + 1 <= K", "0 <= H - 3"]);
+        // Whatever the sizes are, these are inside.
+        assert_eq!(relied_on("0", "K", 1), [""; 0]);
+        assert_eq!(relied_on("K - 1", "K", -1), [""; 0]);
+        assert_eq!(relied_on("0", "(K + 1) // 2", 2), [""; 0]);
     }
 }
