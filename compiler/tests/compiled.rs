@@ -158,6 +158,48 @@ fn products_of_any_size_are_those_of_the_definition() {
     }
 }
 
+/// Reductions of as few as no elements start from their own type's ends, in strips and in rows of them.
+#[test]
+fn reductions_of_nothing_are_those_of_the_definition() {
+    let kinds = ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "bool", "f16", "bf16", "f32", "f64"];
+    for kind in kinds {
+        let reduces: String = ["max", "min", "sum", "prod"]
+            .iter()
+            .enumerate()
+            .map(|(idx, op)| {
+                format!(
+                    "  %{} = reduce {op} [0, 1] x\n  %{} = reduce {op} [1] x\n  output all_{op} = %{}\n  output row_{op} = %{}\n",
+                    2 * idx, 2 * idx + 1, 2 * idx, 2 * idx + 1
+                )
+            })
+            .filter(|line| kind != "bool" || !(line.contains("sum") || line.contains("prod")))
+            .collect();
+        let text = format!(
+            "graph ends {{\n  symbol N = 0..3\n  symbol K = 0..40\n  input x: {kind}[N, K]\n{reduces}}}"
+        );
+        let graph = graph::text::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let Lowered { program, plan } = pipeline::lower(&graph).expect("all of it can be compiled");
+        for scalar in [true, false] {
+            let machine =
+                Machine::assemble(program.clone(), &plan, scalar).expect("all of it can be compiled");
+            for dims in [[0, 0], [1, 0], [3, 0], [0, 7], [1, 1], [3, 33]] {
+                let binding = graph.symbols.iter().cloned().zip(dims).collect();
+                let bytes: Vec<u8> = (0..255).collect();
+                let input = arbitrary::inputs(&graph, &binding, &mut Source::new(&bytes)).expect("small");
+                let expected = graph::eval::eval(&graph, &input).expect("it can be evaluated");
+                let got = machine.run(&dims, &[input[0].bytes().to_vec()]).expect("within the contract");
+                for ((name, _), (expected, got)) in graph.outputs.iter().zip(expected.iter().zip(got)) {
+                    let got =
+                        Tensor::new(expected.dtype(), expected.shape().to_vec(), Bytes::Owned(got.into()))
+                            .expect("an output fits its shape");
+                    same(expected, &got)
+                        .unwrap_or_else(|why| panic!("{kind}, {name} at {dims:?}, scalar {scalar}: {why}"));
+                }
+            }
+        }
+    }
+}
+
 /// Rows whose length is found while running: softmax over them, and sums and products across them in wider types.
 const FOUND_ROWS: &str = "graph found_rows {
   symbol N = 1..40

@@ -8,6 +8,7 @@ use crate::codegen::vector::{
     code::{Op2, Vector},
 };
 use crate::scalar::ReduceOp;
+use std::ops::RangeInclusive;
 
 /// A running reduction.
 pub(super) struct Sum {
@@ -19,14 +20,26 @@ pub(super) struct Sum {
     neutral: Vector,
 }
 
+/// The values of an integer type.
+fn range(ty: Ty) -> RangeInclusive<i32> {
+    match ty {
+        Ty::I32 => i32::MIN..=i32::MAX,
+        Ty::U8 => 0..=i32::from(u8::MAX),
+        Ty::I8 => i32::from(i8::MIN)..=i32::from(i8::MAX),
+        Ty::I16 => i32::from(i16::MIN)..=i32::from(i16::MAX),
+        Ty::F32 | Ty::Bool => unreachable!("floats begin with infinity, and of bools there are no strips"),
+    }
+}
+
 impl Sum {
     pub(super) fn start(b: &mut Builder, op: ReduceOp, ty: Ty, var: u32, unroll: usize) -> Sum {
         let bits = match (op, ty) {
             (ReduceOp::Sum, _) => 0,
             (ReduceOp::Prod, _) => 1f32.to_bits(),
             (ReduceOp::Min | ReduceOp::Max, Ty::F32) => f32::INFINITY.to_bits(),
-            (ReduceOp::Min, _) => i32::MAX as u32,
-            (ReduceOp::Max, _) => i32::MIN as u32,
+            // Of nothing it is what the element's own type has at its end.
+            (ReduceOp::Min, ty) => *range(ty).end() as u32,
+            (ReduceOp::Max, ty) => *range(ty).start() as u32,
         };
         let neutral = b.bits(bits);
         let parts = (0..unroll).map(|_| b.variable(neutral)).collect();
