@@ -200,6 +200,49 @@ fn reductions_of_nothing_are_those_of_the_definition() {
     }
 }
 
+/// What is looked up for all elements alike is looked up for none where there are none.
+const EMPTY: &str = "graph empty {
+  symbol A = 0..7
+  symbol B = 1..7
+  input x: f32[B, A]
+  input none: f32[0]
+  input place: i64[B]
+  %0 = view [1] [$0] place
+  %1 = gather [1, A] [@1[$0], $1] x, %0
+  %2 = neg %1
+  %3 = reduce sum [1] %1
+  %4 = gather [0] [@1[$0]] none, place
+  %5 = view [0, 2] [0] %4
+  %6 = neg %5
+  output row = %2
+  output sum = %3
+  output nothing = %6
+}";
+
+#[test]
+fn loops_without_iterations_look_at_nothing() {
+    let graph = graph::text::parse(EMPTY).expect("well-formed");
+    let Lowered { program, plan } = pipeline::lower(&graph).expect("all of it can be compiled");
+    for scalar in [true, false] {
+        let machine = Machine::assemble(program.clone(), &plan, scalar).expect("all of it can be compiled");
+        for (a, b, place) in [(0, 1, 0), (0, 3, 99), (0, 1, -7), (1, 1, 0), (7, 7, 6), (5, 2, -1), (5, 2, 2)]
+        {
+            let x = models::weights(&[b, a], 3);
+            let places = Tensor::from_i64(vec![b], &vec![place; b]).expect("as many as the shape");
+            let inputs = [x, Tensor::from_f32(vec![0], &[]).expect("none"), places];
+            let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
+            let expected = graph::eval::eval(&graph, &inputs);
+            let got = machine.run(&[a as i64, b as i64], &raw);
+            assert_eq!(expected.is_ok(), a == 0 || (0..b as i64).contains(&place));
+            assert_eq!(got.is_ok(), expected.is_ok(), "at {a}, {b}, {place}");
+            let (Ok(expected), Ok(got)) = (expected, got) else { continue };
+            for (expected, got) in expected.iter().zip(got) {
+                assert_eq!(expected.bytes(), got, "at {a}, {b}, {place}, scalar {scalar}");
+            }
+        }
+    }
+}
+
 /// Rows whose length is found while running: softmax over them, and sums and products across them in wider types.
 const FOUND_ROWS: &str = "graph found_rows {
   symbol N = 1..40

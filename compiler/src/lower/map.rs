@@ -3,7 +3,7 @@
 use super::{
     Lowering, Scope,
     inline::Inliner,
-    nest::{Nest, Role, axes_of, exprs_of, hoist, loops, with_exprs},
+    nest::{Nest, Role, axes_of, exprs_of, loops, strip, with_exprs},
     storage::Storage,
 };
 use crate::{
@@ -47,14 +47,9 @@ pub(super) fn pass(scope: &mut Scope, axes: Vec<Axis>, code: &Code) -> Vec<Stmt>
     if !code.insts.iter().any(|inst| matches!(inst, Inst::Bind(..))) {
         nest.lengthen(&scope.facts);
     }
-    strip(nest.axes(Role::Kept), with_exprs(code, &nest.exprs))
-}
-
-/// `code` as a strip along the last axis within loops over the others; without axes, as a block.
-pub(super) fn strip(mut axes: Vec<Axis>, code: Code) -> Vec<Stmt> {
-    let Some(inner) = axes.pop() else { return vec![Stmt::Block(code)] };
-    let (before, code) = hoist(code, &inner.var);
-    let strip = Stmt::Strip { axis: inner, code };
-    let body = before.map(Stmt::Block).into_iter().chain([strip]).collect();
-    loops(&axes, true, body)
+    let (mut axes, code) = (nest.axes(Role::Kept), with_exprs(code, &nest.exprs));
+    match axes.pop() {
+        Some(inner) => loops(&axes, true, strip(scope, inner, code)),
+        None => vec![Stmt::Block(code)],
+    }
 }

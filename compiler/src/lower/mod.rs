@@ -132,6 +132,7 @@ impl<'g> Lowering<'g> {
     fn scope(&self) -> Scope {
         Scope {
             facts: self.program.facts.clone(),
+            around: self.program.facts.clone(),
             taken: self.program.all_symbols().cloned().collect(),
             next: 0,
         }
@@ -142,6 +143,8 @@ impl<'g> Lowering<'g> {
 #[derive(Clone)]
 struct Scope {
     facts: Facts,
+    /// What is known where no loop of the kernel is known to run.
+    around: Facts,
     taken: Vec<Symbol>,
     next: usize,
 }

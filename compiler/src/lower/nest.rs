@@ -252,9 +252,17 @@ pub(super) fn append(code: &mut Code, more: &Code, sum: Reg) {
     }
 }
 
-/// Takes out of `code` the addresses that don't change along `var`: they are loaded, checked and bound once, before
-/// the loop. Returns that part, if there is any, and the rest.
-pub(super) fn hoist(code: Code, var: &Symbol) -> (Option<Code>, Code) {
+/// A strip of `code` along `axis`, after what it takes only once: addresses that don't change along the axis are loaded,
+/// checked and bound before it. A strip that may have no iteration keeps them: it must neither look at memory nor refuse
+/// what it finds there.
+pub(super) fn strip(scope: &Scope, axis: Axis, code: Code) -> Vec<Stmt> {
+    let runs = scope.around.prove_le(&Dim::one(), &axis.extent).is_yes();
+    let (before, code) = if runs { hoist(code, &axis.var) } else { (None, code) };
+    before.map(Stmt::Block).into_iter().chain([Stmt::Strip { axis, code }]).collect()
+}
+
+/// What of `code` is done once before a loop over `var`, if there is any, and the rest.
+fn hoist(code: Code, var: &Symbol) -> (Option<Code>, Code) {
     let varies = varying(&code, var);
     let mut wanted = vec![false; code.insts.len()];
     for (idx, inst) in code.insts.iter().enumerate() {

@@ -11,7 +11,7 @@ use super::{
     Lowering, Scope,
     inline::Inliner,
     map,
-    nest::{Nest, Role, axes_of, exprs_of, hoist, loops, renamed, step, with_exprs},
+    nest::{Nest, Role, axes_of, exprs_of, loops, renamed, step, strip, with_exprs},
     storage::Storage,
 };
 use crate::{
@@ -96,7 +96,7 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
             let body = if along && reduction.keeps_order() {
                 in_order(&mut kernel, &reduction, &nest, code, reg, &target)
             } else if along {
-                along_memory(&mut kernel, &reduction, &nest, code, reg, &target)
+                along_memory(&mut kernel, &scope, &reduction, &nest, code, reg, &target)
             } else {
                 across_memory(lowering, &mut scope, &reduction, &nest, code, reg, &target)?
             };
@@ -200,6 +200,7 @@ pub(super) fn points(extents: &[i64]) -> Vec<Vec<i64>> {
 /// One strip for each result, or several that are combined one after another.
 fn along_memory(
     kernel: &mut Kernel,
+    scope: &Scope,
     reduction: &Reduction,
     nest: &Nest,
     mut code: Code,
@@ -214,9 +215,7 @@ fn along_memory(
         return loops(&nest.axes(Role::Kept), true, vec![Stmt::Block(code)]);
     };
     code.push(Inst::Reduce(reduction.op, reg, part));
-    let (before, code) = hoist(code, &inner.var);
-    let mut body: Vec<Stmt> = before.map(Stmt::Block).into_iter().collect();
-    body.push(Stmt::Strip { axis: inner, code });
+    let mut body = strip(scope, inner, code);
     let result = if reduced.is_empty() {
         part
     } else {
@@ -301,12 +300,10 @@ fn across_memory(
     let old = code.push(Inst::Load(acc.clone()));
     let new = code.push(Inst::Binary(reduction.op.binary(), old, reg));
     code.push(Inst::Store(acc.clone(), new));
-    let (before, code) = hoist(code, &inner.var);
 
     let first = Stmt::Strip { axis: inner.clone(), code: first };
     let mut body = vec![renamed(scope, &first)];
-    let round =
-        before.map(Stmt::Block).into_iter().chain([Stmt::Strip { axis: inner.clone(), code }]).collect();
+    let round = strip(scope, inner.clone(), code);
     body.extend(loops(&nest.axes(Role::Reduced), false, round));
     if is_narrow {
         let mut last = Code::default();
