@@ -78,7 +78,8 @@ fn stmts(program: &mut Program, body: &mut [Stmt]) {
     }
 }
 
-/// Bytes from one row of so many numbers of two bytes to the next, at most: whole rows of tile registers, and one more line.
+/// Bytes from one row of so many numbers in `parts` of two bytes each to the next, at most: whole rows of tile registers,
+/// and one more line.
 const fn bf16_row_bytes(depth: i64, parts: i64) -> i64 {
     (depth + 31) / 32 * 64 * parts + 64
 }
@@ -103,17 +104,17 @@ fn paged_row(program: &Program, contract: &Contract, depth: i64) -> Option<i64> 
         && contract.precision == Precision::F32
         && depth <= MOST_FLOATS
         && program.facts.prove_le(&MANY_COLUMNS.into(), &contract.n.extent).is_yes();
-    // Copied rows of the last axis are a block, with those around it or alone.
     let last = contract.m.last()?;
+    let (step, _) = program.facts.linear_in(&contract.lhs.at, &last.var).filter(|_| fits)?;
+    let step_bytes = 4 * step.as_i64()?;
+    if step_bytes == 0 || step_bytes % PAGE_BYTES != 0 {
+        return None;
+    }
+    // Copied rows of the last axis are a block, with those around it or alone.
     let rows_bytes = &last.extent * (4 * depth);
     let is_short = contract.m.len() == 1 || program.facts.prove_le(&rows_bytes, &BLOCK_BYTES.into()).is_yes();
-    let row = &last.var;
-    let (at, next) = (&contract.lhs.at, Dim::from(row) + 1);
-    let moved = at.substitute(&|symbol| (symbol == row).then(|| next.clone()));
-    let step_bytes = program.facts.simplify(&(moved - at)).as_i64()? * 4;
     // Copied rows are an odd number of cache lines apart.
-    let row_bytes = (((4 * depth + 63) / 64) | 1) * 64;
-    (fits && is_short && step_bytes != 0 && step_bytes % PAGE_BYTES == 0).then_some(row_bytes)
+    is_short.then_some((((4 * depth + 63) / 64) | 1) * 64)
 }
 
 /// Bytes for a block of rows, where a contraction is one that needs them.

@@ -44,6 +44,28 @@ fn bits(x: f32) -> u16 {
     (x.to_bits() >> 16) as u16
 }
 
+/// What lays out as many rows as `from` has, these many numbers apart on either side, each read in two loops of so many
+/// numbers and what they move by.
+fn arguments<T>(
+    from: &[f32],
+    from_row: usize,
+    to: &mut [T],
+    to_row: usize,
+    levels: [(usize, usize); 2],
+) -> Vec<i64> {
+    let mut args = vec![0; RowsKey::level(2)];
+    args[RowsKey::FROM] = address(from);
+    args[RowsKey::FROM_ROW] = 4 * from_row as i64;
+    args[RowsKey::TO] = address_mut(to);
+    args[RowsKey::TO_ROW] = (size_of::<T>() * to_row) as i64;
+    args[RowsKey::ROWS] = (from.len() / from_row) as i64;
+    for (level, (count, step)) in levels.into_iter().enumerate() {
+        let slot = RowsKey::level(level as u8);
+        args[slot..slot + 2].copy_from_slice(&[count as i64, 4 * step as i64]);
+    }
+    args
+}
+
 /// One shape of a row: a run of `inner` numbers, or numbers three apart, `outer` times.
 fn check(leaf: &Leaf, low: bool, dense: bool, (inner, outer): (usize, usize)) {
     let (step, rows) = (if dense { 1 } else { 3 }, 3);
@@ -53,17 +75,8 @@ fn check(leaf: &Leaf, low: bool, dense: bool, (inner, outer): (usize, usize)) {
     let plane = depth.div_ceil(32) * 32;
     let row = plane * (1 + usize::from(low)) + 32;
     let mut to = vec![CANARY; row * rows];
-    let mut args = vec![0; RowsKey::level(2)];
-    args[RowsKey::FROM] = address(&from);
-    args[RowsKey::FROM_ROW] = 4 * from_row as i64;
-    args[RowsKey::TO] = address_mut(&mut to);
-    args[RowsKey::TO_ROW] = 2 * row as i64;
-    args[RowsKey::ROWS] = rows as i64;
+    let mut args = arguments(&from, from_row, &mut to, row, [(inner, step), (outer, run)]);
     args[RowsKey::PLANE] = 2 * plane as i64;
-    for (level, count, step) in [(0, inner, step), (1, outer, run)] {
-        args[RowsKey::level(level)] = count as i64;
-        args[RowsKey::level(level) + 1] = 4 * step as i64;
-    }
     leaf.call(&mut args);
     let parts: &[fn(f32) -> f32] = if low { &[precision::high, precision::low] } else { &[precision::high] };
     for (number, got) in to.chunks(row).enumerate() {
@@ -108,17 +121,7 @@ fn floats_stay_as_they_are() {
                 let from_row = run * outer + 2;
                 let (from, row) = (values(from_row * rows), depth + 3);
                 let mut to = vec![f32::MAX; row * rows];
-                let mut args = vec![0; RowsKey::level(2)];
-                args[RowsKey::FROM] = address(&from);
-                args[RowsKey::FROM_ROW] = 4 * from_row as i64;
-                args[RowsKey::TO] = address_mut(&mut to);
-                args[RowsKey::TO_ROW] = 4 * row as i64;
-                args[RowsKey::ROWS] = rows as i64;
-                for (level, count, step) in [(0, inner, step), (1, outer, run)] {
-                    args[RowsKey::level(level)] = count as i64;
-                    args[RowsKey::level(level) + 1] = 4 * step as i64;
-                }
-                leaf.call(&mut args);
+                leaf.call(&mut arguments(&from, from_row, &mut to, row, [(inner, step), (outer, run)]));
                 for (idx, got) in to.iter().enumerate() {
                     let (number, k) = (idx / row, idx % row);
                     let at = number * from_row + k / inner * run + k % inner * step;

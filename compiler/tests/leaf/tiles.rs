@@ -41,6 +41,7 @@ struct Case {
     stored: Columns,
     /// Each segment is a part of its own.
     in_parts: bool,
+    ahead: Ahead,
 }
 
 /// `B[k, n]` for the naive loop, and the memory that the leaf sees, from `at(k, n)`.
@@ -87,7 +88,7 @@ fn key(case: &Case, lanes: usize) -> TileKey {
         dense: case.dense,
         levels: 2,
         rhs: case.rhs,
-        ahead: Ahead::First,
+        ahead: case.ahead,
         part: Part::Whole,
         streams: vec![Columns::Unit, Columns::Unit, case.stored],
         scalars: 0,
@@ -181,6 +182,7 @@ fn base(rows: usize, vectors: usize, lanes: usize) -> Case {
         dense: true,
         stored: Columns::Unit,
         in_parts: false,
+        ahead: Ahead::First,
     }
 }
 
@@ -204,7 +206,10 @@ fn every_tile_of_packed_panels() {
         for rows in 1..=max_rows(shape) {
             for vectors in [wide_vectors(shape, rows, Product::Floats), 2, 1] {
                 for width in [16, 32] {
-                    check(&Case { rhs: Rhs::Panels(width), ..base(rows, vectors, shape.lanes) }, &*isa, fma);
+                    for ahead in [Ahead::Nobody, Ahead::First, Ahead::Each] {
+                        let rhs = Rhs::Panels(width);
+                        check(&Case { rhs, ahead, ..base(rows, vectors, shape.lanes) }, &*isa, fma);
+                    }
                 }
             }
         }

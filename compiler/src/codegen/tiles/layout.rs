@@ -66,6 +66,11 @@ impl Numbers {
 /// Bf16 of a tile register's row.
 const ROW_PAIRS: i64 = (TILE_ROW_BYTES / 2) as i64;
 
+/// The layout by which a right factor is packed anew, unless it stays as other contractions have it.
+pub(super) fn repacking(layout: &Option<Layout>) -> Option<&Layout> {
+    layout.as_ref().filter(|layout| layout.product != Product::Floats)
+}
+
 /// Whether a contraction's rows are laid out, and how.
 pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
     let dtype = |buffer: BufferId| f.unit.program.buffers[buffer].dtype;
@@ -139,11 +144,6 @@ impl Layout {
     /// Whether rows must be as they lie, since nothing lays them out.
     pub(super) fn is_ready(&self) -> bool {
         self.from == Numbers::Narrow(Narrow::I16)
-    }
-
-    /// Whether the right factor is as other contractions have it.
-    pub(super) fn keeps_right(&self) -> bool {
-        self.product == Product::Floats
     }
 
     /// Bytes of a number of the left factor.

@@ -117,7 +117,7 @@ pub(super) fn plan<'a>(
         return None;
     }
     let lhs = Stream { origin: Access { at: origin, ..contract.lhs.clone() }, row, column: Dim::zero() };
-    let (rhs, rhs_steps, rhs_stream) = right(f, facts, contract, layout.as_ref())?;
+    let (rhs, rhs_steps, rhs_stream) = right(f, facts, contract, layout::repacking(&layout))?;
     let mut levels: Vec<(Dim, Dim, Dim)> = Vec::new();
     for ((axis, a), b) in contract.k.iter().zip(lhs_steps).zip(rhs_steps).rev() {
         levels.push((axis.extent.clone(), a, b));
@@ -256,7 +256,7 @@ fn steps(facts: &Facts, expr: &Dim, axes: &[Axis]) -> Option<(Vec<Dim>, Dim)> {
     steps.iter().all(closed).then_some((steps, rest))
 }
 
-/// The form of B, its steps along the reduction axes, and where it starts.
+/// The form of B, its steps along the reduction axes, and where it starts; `layout` is that of panels that are packed anew.
 fn right(
     f: &FuncCtx,
     facts: &Facts,
@@ -266,7 +266,7 @@ fn right(
     let rows: Vec<&Symbol> = contract.m.iter().map(|axis| &axis.var).collect();
     match &contract.rhs {
         kernel::Rhs::Panels { buffer, base, width } => {
-            if let Some(layout) = layout.filter(|layout| !layout.keeps_right()) {
+            if let Some(layout) = layout {
                 let (at, column) = layout.panels(base);
                 let origin = Access { buffer: *buffer, at };
                 let steps = vec![Dim::zero(); contract.k.len()];
@@ -323,7 +323,7 @@ impl Plan<'_> {
 
     /// Where the right factor begins.
     pub(super) fn rhs_address(&self, f: &mut FuncCtx) -> Result<Value> {
-        let Some(layout) = self.layout.as_ref().filter(|layout| !layout.keeps_right()) else {
+        let Some(layout) = layout::repacking(&self.layout) else {
             return f.address(&self.rhs_stream.origin);
         };
         let data = layout.right(f.unit)?;

@@ -92,14 +92,6 @@ pub fn emit(key: &TileKey, shape: Shape) -> Code {
     b.finish()
 }
 
-/// Whether a tile asks for the panels of the next one.
-fn is_ahead(key: &TileKey) -> bool {
-    key.ahead != Ahead::Nobody
-        && matches!(key.rhs, Rhs::Panels(_))
-        && key.rows >= FEWEST_ROWS_AHEAD
-        && !key.tail
-}
-
 struct Tile<'a> {
     key: &'a TileKey,
     a: Int,
@@ -127,7 +119,7 @@ impl<'a> Tile<'a> {
         let sums = (0..key.rows).map(|_| (0..key.vectors).map(|_| b.vector()).collect()).collect();
         let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
         let parts = if key.tail { parts(b, key) } else { Vec::new() };
-        let ahead = is_ahead(key).then(|| Asked::new(b, key, rhs));
+        let ahead = Asked::new(b, key, rhs);
         Tile { key, a, multiples, b: rhs, sums, streams, ahead, parts }
     }
 
@@ -145,11 +137,6 @@ impl<'a> Tile<'a> {
             true => matrix::sums_bytes(self.key, lanes),
             false => self.key.rows as usize * self.key.vectors as usize * 4 * lanes,
         }
-    }
-
-    /// Panels that the tile reads, of this many columns each.
-    fn n_panels(&self, width: u32, lanes: usize) -> usize {
-        n_panels(self.key, width, lanes)
     }
 
     /// Sets the sums to zero, or to what an earlier part left of them.
@@ -231,7 +218,7 @@ impl<'a> Tile<'a> {
                     b.advance(rhs, bytes);
                     if let Some(Asked { pointer: ahead, .. }) = self.ahead {
                         for line in (0..bytes as usize).step_by(LINE_BYTES) {
-                            for panel in 0..self.n_panels(width, b.lanes()) {
+                            for panel in 0..n_panels(self.key, width, b.lanes()) {
                                 b.prefetch(panel_mem(ahead, &panels, panel).plus(line));
                             }
                         }
@@ -245,7 +232,7 @@ impl<'a> Tile<'a> {
     /// Offsets of the panels that the tile reads, but for the first one, from it: multiples of the panel stride.
     fn panels(&self, b: &mut Builder, _rhs: Int) -> Vec<Int> {
         let Rhs::Panels(width) = self.key.rhs else { return Vec::new() };
-        let count = self.n_panels(width, b.lanes());
+        let count = n_panels(self.key, width, b.lanes());
         let mut offsets = Vec::new();
         if count > 1 {
             let stride = b.arg(TileKey::B_COLUMN);
@@ -367,6 +354,7 @@ impl<'a> Tile<'a> {
     }
 }
 
+/// Panels that a tile reads, of this many columns each.
 fn n_panels(key: &TileKey, width: u32, lanes: usize) -> usize {
     (key.vectors as usize * lanes).div_ceil(width as usize)
 }
@@ -381,11 +369,15 @@ struct Asked {
 }
 
 impl Asked {
-    fn new(b: &mut Builder, key: &TileKey, rhs: Int) -> Asked {
-        let Rhs::Panels(width) = key.rhs else { unreachable!("only panels are asked for") };
+    /// None in a tile that asks for nothing.
+    fn new(b: &mut Builder, key: &TileKey, rhs: Int) -> Option<Asked> {
+        let Rhs::Panels(width) = key.rhs else { return None };
+        if key.ahead == Ahead::Nobody || key.rows < FEWEST_ROWS_AHEAD || key.tail {
+            return None;
+        }
         let stride = b.arg(TileKey::B_COLUMN);
         let skip = b.int_op(IntOp::Mul, stride, n_panels(key, width, b.lanes()) as i32);
-        Asked { pointer: b.imm(0), from: b.int_op(IntOp::Add, rhs, skip) }
+        Some(Asked { pointer: b.imm(0), from: b.int_op(IntOp::Add, rhs, skip) })
     }
 }
 
