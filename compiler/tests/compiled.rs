@@ -10,6 +10,7 @@ use symshape_compiler::{
     emit::jit::jit,
     graph::{
         self, Graph,
+        alike::Alike,
         arbitrary::{self, Source},
     },
     lower,
@@ -17,7 +18,7 @@ use symshape_compiler::{
     schedule,
     tensor::{Bytes, Tensor},
 };
-use symshape_runtime::{Context, DType, TensorRef};
+use symshape_runtime::{Context, TensorRef};
 
 fn assert_same(name: &str, graph: &Graph, machine: &Machine) {
     for dims in models::bindings(graph) {
@@ -59,6 +60,7 @@ fn check_random(bytes: &[u8]) -> Result<(), String> {
     let Some(binding) = arbitrary::binding(&graph, &mut source) else { return Ok(()) };
     let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { return Ok(()) };
     let Ok(expected) = graph::eval::eval(&graph, &inputs) else { return Ok(()) };
+    let alike = Alike::of(&graph, &inputs);
     let Lowered { program, plan } = match pipeline::lower(&graph) {
         Ok(lowered) => lowered,
         Err(error) => return Err(format!("{error}\n{graph}")),
@@ -81,25 +83,7 @@ fn check_random(bytes: &[u8]) -> Result<(), String> {
             let shape = expected.shape().to_vec();
             let got = Tensor::new(expected.dtype(), shape, Bytes::Owned(got.into()))
                 .ok_or_else(|| format!("output {idx} has another size at {at}"))?;
-            same(expected, &got).map_err(|elem| format!("output {idx}, {elem} at {at}"))?;
-        }
-    }
-    Ok(())
-}
-
-/// Equal but for rounding and the order of sums.
-fn same(expected: &Tensor, got: &Tensor) -> Result<(), String> {
-    for elem in 0..expected.elems() {
-        let (a, b) = (got.get(elem), expected.get(elem));
-        let (x, y) = (a.as_f64(), b.as_f64());
-        let huge = |x: f64| !x.is_finite() || x.abs() > 1e30;
-        let tolerance = match expected.dtype() {
-            dtype if !dtype.is_float() => 0.0,
-            DType::F16 | DType::BF16 => 2e-2,
-            _ => 1e-4,
-        };
-        if !(x == y || (huge(x) && huge(y)) || (x - y).abs() <= tolerance * (1.0 + y.abs())) {
-            return Err(format!("[{elem}]: {a}, not {b}"));
+            alike.check(expected, &got).map_err(|why| format!("output {idx}, {why} at {at}"))?;
         }
     }
     Ok(())
@@ -186,13 +170,15 @@ fn reductions_of_nothing_are_those_of_the_definition() {
                 let binding = graph.symbols.iter().cloned().zip(dims).collect();
                 let bytes: Vec<u8> = (0..255).collect();
                 let input = arbitrary::inputs(&graph, &binding, &mut Source::new(&bytes)).expect("small");
+                let alike = Alike::of(&graph, &input);
                 let expected = graph::eval::eval(&graph, &input).expect("it can be evaluated");
                 let got = machine.run(&dims, &[input[0].bytes().to_vec()]).expect("within the contract");
                 for ((name, _), (expected, got)) in graph.outputs.iter().zip(expected.iter().zip(got)) {
                     let got =
                         Tensor::new(expected.dtype(), expected.shape().to_vec(), Bytes::Owned(got.into()))
                             .expect("an output fits its shape");
-                    same(expected, &got)
+                    alike
+                        .check(expected, &got)
                         .unwrap_or_else(|why| panic!("{kind}, {name} at {dims:?}, scalar {scalar}: {why}"));
                 }
             }
@@ -281,11 +267,13 @@ fn scratch_has_room_for_what_is_found() {
             TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes()).expect("aligned")
         });
         let found = context.run_views(&lent).expect("within the contract");
+        let alike = Alike::of(&graph, &inputs);
         for (idx, expected) in expected.iter().enumerate() {
             let view = found.get(idx);
             assert_eq!(view.shape(), expected.shape(), "output {idx} at {n}, {m}");
             let got = Tensor::new(view.dtype(), view.shape().to_vec(), Bytes::Owned(view.bytes().into()));
-            same(expected, &got.expect("it fits")).unwrap_or_else(|why| panic!("{why} at {n}, {m}"));
+            let check = alike.check(expected, &got.expect("it fits"));
+            check.unwrap_or_else(|why| panic!("{why} at {n}, {m}"));
         }
     }
 }

@@ -8,6 +8,7 @@ use symshape_compiler::{
     codegen::Options,
     emit::jit::jit,
     graph::{
+        alike::Alike,
         arbitrary::{self, Source},
         eval::eval,
     },
@@ -16,22 +17,7 @@ use symshape_compiler::{
     pipeline::{self, Lowered, Settings},
     tensor::{Bytes, Tensor},
 };
-use symshape_runtime::{CallError, Context, DType, TensorInfo, TensorMut, TensorRef};
-
-/// Equal but for rounding and the order of sums.
-fn same(wanted: &Tensor, found: &Tensor) -> bool {
-    let huge = |x: f64| !x.is_finite() || x.abs() > 1e30;
-    let tolerance = match wanted.dtype() {
-        dtype if !dtype.is_float() => 0.0,
-        DType::F16 | DType::BF16 => 2e-2,
-        _ => 1e-4,
-    };
-    let close = |idx: usize| {
-        let (x, y) = (found.get(idx).as_f64(), wanted.get(idx).as_f64());
-        x == y || (huge(x) && huge(y)) || (x - y).abs() <= tolerance * (1.0 + y.abs())
-    };
-    wanted.shape() == found.shape() && (0..wanted.elems()).all(close)
-}
+use symshape_runtime::{CallError, Context, TensorInfo, TensorMut, TensorRef};
 
 /// A tensor as a call takes it.
 fn lend(tensor: &Tensor) -> TensorRef<'_> {
@@ -70,12 +56,10 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some(binding) = arbitrary::binding(&graph, &mut source) else { return };
     let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { return };
     let Ok(wanted) = eval(&graph, &inputs) else { return };
+    let alike = Alike::of(&graph, &inputs);
     let count = NonZeroU32::new(bytes.len() as u32 / 2 % 4);
-    let settings = Settings {
-        partitions: count.map(Count::Of),
-        policies: Policies::Any,
-        ..Settings::default()
-    };
+    let settings =
+        Settings { partitions: count.map(Count::Of), policies: Policies::Any, ..Settings::default() };
     let Lowered { program, plan } =
         pipeline::lower_with(&graph, &settings).unwrap_or_else(|error| panic!("{error}\n{graph}"));
     let options = Options { scalar: bytes.len() % 2 == 1, ..Options::default() };
@@ -98,9 +82,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let memory = Bytes::Owned(view.bytes().into());
         let found =
             Tensor::new(view.dtype(), view.shape().to_vec(), memory).expect("an output fits its shape");
-        assert!(
-            same(wanted, &found),
-            "output {idx}: {found}, not {wanted}, at {binding:?}\n{graph}\n{program}"
-        );
+        if let Err(why) = alike.check(wanted, &found) {
+            panic!("output {idx}: {found}, not {wanted}, {why}, at {binding:?}\n{graph}\n{program}");
+        }
     }
 });

@@ -5,6 +5,7 @@
 use symshape_compiler::{
     graph::{
         Graph, Value,
+        alike::Alike,
         arbitrary::{self, Source},
         eval::{self, Binding},
         text, verify,
@@ -70,16 +71,6 @@ pub(crate) fn text_is_read_as_printed(bytes: &[u8]) -> Check {
     }
 }
 
-/// Equal but for rounding: rewrites may change the order of sums.
-fn close(a: &Tensor, b: &Tensor) -> bool {
-    (a.dtype(), a.shape()) == (b.dtype(), b.shape())
-        && (0..a.elems()).all(|i| {
-            let (x, y) = (a.get(i).as_f64(), b.get(i).as_f64());
-            let huge = |x: f64| !x.is_finite() || x.abs() > 1e30;
-            x == y || (huge(x) && huge(y)) || (x - y).abs() <= 1e-4 * (1.0 + x.abs().max(y.abs()))
-        })
-}
-
 /// Every pass leaves a well-formed graph, and all together one that computes the same.
 pub(crate) fn optimised_computes_the_same(bytes: &[u8]) -> Check {
     let Some(Case { graph, inputs, .. }) = case(bytes) else { return Ok(()) };
@@ -93,9 +84,8 @@ pub(crate) fn optimised_computes_the_same(bytes: &[u8]) -> Check {
     let (want, got) = (eval::eval(&graph, &inputs), eval::eval(&optimised, &inputs));
     equal("error", got.as_ref().err(), want.as_ref().err(), &graph)?;
     for (want, got) in want.unwrap_or_default().iter().zip(got.unwrap_or_default()) {
-        if !close(want, &got) {
-            return Err(format!("{want} became {got}\n{graph}\n{optimised}"));
-        }
+        let check = Alike::of(&graph, &inputs).check(want, &got);
+        check.map_err(|why| format!("{why}: {want} became {got}\n{graph}\n{optimised}"))?;
     }
     Ok(())
 }

@@ -1,0 +1,66 @@
+//! Whether results are those of a graph, up to rounding: what tests of random graphs compare by.
+//!
+//! Code may take sums in another order than the oracle, and its functions are some units in the last place off. What that
+//! does to a result depends on what the result was made of: of a difference of large numbers little is left but their
+//! errors. So a result may be off by a share of itself, and by some roundings of the largest number on the way to it.
+
+use super::{Graph, Value, eval};
+use crate::tensor::Tensor;
+use symshape_runtime::DType;
+
+/// Numbers from here on, and what is no finite number, count as equal: whether a sum overflows depends on its order.
+const HUGE: f64 = 1e30;
+
+/// What of the largest number on the way a result may be off by: eight roundings.
+const ROUNDINGS: f64 = 8.0 / (1 << 24) as f64;
+
+/// How results of one call of a graph are compared.
+pub struct Alike {
+    /// The largest float that is not huge, of all that the graph computes.
+    largest: f64,
+}
+
+impl Alike {
+    /// Comparison of results for these inputs.
+    pub fn of(graph: &Graph, inputs: &[Tensor]) -> Alike {
+        let floats = |value: &Value| graph.dtype(*value).is_float();
+        let values: Vec<Value> =
+            graph.nodes.values().flat_map(|node| node.results.clone()).filter(floats).collect();
+        // What no output depends on may fail: then there is nothing to go by but the results themselves.
+        let shapes: Vec<&[usize]> = inputs.iter().map(Tensor::shape).collect();
+        let tensors = eval::bind(graph, &shapes)
+            .and_then(|binding| eval::values(graph, &binding, inputs, &values))
+            .unwrap_or_default();
+        let all = tensors.iter().flat_map(|tensor| (0..tensor.elems()).map(|elem| tensor.get(elem).as_f64()));
+        Alike { largest: all.map(f64::abs).filter(|x| *x <= HUGE).fold(0.0, f64::max) }
+    }
+
+    /// Whether `found` is `wanted`.
+    ///
+    /// # Errors
+    /// The first element that is too far off, or what else differs.
+    pub fn check(&self, wanted: &Tensor, found: &Tensor) -> Result<(), String> {
+        if (wanted.dtype(), wanted.shape()) != (found.dtype(), found.shape()) {
+            return Err(format!("{found} has not the type and shape of {wanted}"));
+        }
+        let is_huge = |x: f64| !x.is_finite() || x.abs() > HUGE;
+        for elem in 0..wanted.elems() {
+            let (got, want) = (found.get(elem), wanted.get(elem));
+            let (x, y) = (got.as_f64(), want.as_f64());
+            let allowed = self.tolerance(wanted.dtype(), y);
+            if !(x == y || (is_huge(x) && is_huge(y)) || (x - y).abs() <= allowed) {
+                return Err(format!("[{elem}]: {got}, not {want} within {allowed:e}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn tolerance(&self, dtype: DType, wanted: f64) -> f64 {
+        let share = match dtype {
+            dtype if !dtype.is_float() => return 0.0,
+            DType::F16 | DType::BF16 => 2e-2,
+            _ => 1e-4,
+        };
+        share * (1.0 + wanted.abs()) + ROUNDINGS * self.largest
+    }
+}
