@@ -104,6 +104,17 @@ fn symbols_that_must_be_equal_are_bound_each_by_its_own_axis() {
 }
 
 #[test]
+fn what_equals_a_symbol_that_is_not_yet_bound_does_not_stand_for_it() {
+    let declared = "symbol A = 1..64\nsymbol B = 1..64\nsymbol C = 0..64\nassume A == B, \"broadcast\"";
+    for inputs in [["A", "A + C", "2*B"], ["B", "B + C", "2*A"]] {
+        let machine = contract(declared, &inputs);
+        assert_eq!(machine.check(&[vec![5], vec![7], vec![10]]), Ok(vec![5, 5, 2]));
+        assert_eq!(refused(&machine, &[vec![5], vec![7], vec![12]]).why, "broadcast");
+        assert_eq!(refused(&machine, &[vec![5], vec![4], vec![10]]).symbol, "C");
+    }
+}
+
+#[test]
 fn a_symbol_with_one_value_needs_no_input() {
     let machine = contract("symbol N = 5..5\nsymbol M = 1..2", &["M"]);
     assert_eq!(machine.check(&[vec![2]]), Ok(vec![5, 2]));

@@ -68,6 +68,29 @@ impl Facts {
         let mut renderer = Renderer::default();
         Some((renderer.render(&engine, &coef), renderer.render(&engine, &rest)))
     }
+
+    /// `(coefficient, rest)` as [`Facts::linear_in`] gives them, of which a value of `e` is solved for `s`: the coefficient
+    /// is not the number zero, and both hold only symbols that are `known`.
+    ///
+    /// What is known of symbols may be that they equal others, which may themselves be unknown; then `e` is read as it
+    /// stands.
+    ///
+    /// ```
+    /// use symshape::{Dim, Facts, Relation, Symbol};
+    /// let mut facts = Facts::new();
+    /// facts.assume(Relation::eq(Dim::symbol("B"), Dim::symbol("A")), "an example")?;
+    /// let (b, s) = (Symbol::new("B"), Symbol::new("s"));
+    /// let (by, rest) = facts.solvable_for(&"2*s + B".parse().unwrap(), &s, &|symbol| *symbol == b).unwrap();
+    /// assert_eq!((by.to_string(), rest.to_string()), ("2".into(), "B".into()));
+    /// # Ok::<(), symshape::FactError>(())
+    /// ```
+    pub fn solvable_for(&self, e: &Dim, s: &Symbol, known: &dyn Fn(&Symbol) -> bool) -> Option<(Dim, Dim)> {
+        let solves = |(coef, rest): &(Dim, Dim)| {
+            coef.as_i64() != Some(0) && coef.symbols().union(&rest.symbols()).all(known)
+        };
+        let informed = self.linear_in(e, s).filter(solves);
+        informed.or_else(|| Facts::new().linear_in(e, s).filter(solves))
+    }
 }
 
 /// One engine and what was simplified with it.

@@ -10,7 +10,7 @@ mod index;
 mod node;
 mod reduce;
 
-use super::{Graph, Op, Type, Value};
+use super::{Graph, NodeId, Op, Type, Value};
 use crate::{
     error::{At, Error, ErrorKind, Result},
     external::Callee,
@@ -18,8 +18,8 @@ use crate::{
 };
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
-use std::collections::BTreeMap;
-use symshape::{Comparison, Dim, Facts, Relation, Symbol};
+use std::collections::{BTreeMap, BTreeSet};
+use symshape::{Comparison, Dim, Relation, Symbol};
 use symshape_runtime::DType;
 
 /// Values of the symbols.
@@ -125,9 +125,7 @@ fn solve(graph: &Graph, binding: &Binding, dim: &Dim, size: i64) -> Option<(Symb
     }
     let mut open = dim.symbols().into_iter().filter(|symbol| !binding.contains_key(symbol));
     let symbol = open.next().filter(|_| open.next().is_none())?;
-    // What is known of a symbol may be that it equals another one.
-    let known = graph.facts.linear_in(dim, &symbol).filter(|(factor, _)| factor.as_i64() != Some(0));
-    let (factor, rest) = known.or_else(|| Facts::default().linear_in(dim, &symbol))?;
+    let (factor, rest) = graph.facts.solvable_for(dim, &symbol, &|symbol| binding.contains_key(symbol))?;
     let (factor, rest) = (number(&factor, binding).ok()?, number(&rest, binding).ok()?);
     let value = size.checked_sub(rest)?.checked_div(factor)?;
     (value * factor + rest == size).then_some((symbol, value))
@@ -221,20 +219,17 @@ fn computed(
     rounding: Rounding,
 ) -> Result<Vec<Tensor>> {
     let binding = &mut binding.clone();
-    let uses = count_uses(graph, wanted);
+    let (nodes, uses) = needed(graph, wanted);
     let mut left = uses.clone();
     let mut done: BTreeMap<Value, Tensor> = BTreeMap::new();
-    for node in graph.nodes.values() {
-        if node.results.iter().all(|result| uses[result.as_u32() as usize] == 0) {
-            continue;
-        }
+    for node in nodes.iter().map(|id| &graph.nodes[*id]) {
         let located = || match node.origin.is_empty() {
             true => node.op.name().to_string(),
             false => node.origin.clone(),
         };
         let operands: Vec<Tensor> = node.operands.iter().map(|value| done[value].clone()).collect();
         for operand in &node.operands {
-            let left = &mut left[operand.as_u32() as usize];
+            let left = left.entry(*operand).or_default();
             *left -= 1;
             if *left == 0 {
                 done.remove(operand);
@@ -251,7 +246,7 @@ fn computed(
             op => node::eval(op, &operands, binding, rounding).at(located)?,
         };
         for (result, tensor) in node.results.iter().zip(results) {
-            if uses[result.as_u32() as usize] > 0 {
+            if uses.contains_key(result) {
                 done.insert(*result, tensor);
             }
         }
@@ -272,20 +267,18 @@ fn external(
     callee.call(operands, &types.collect::<Result<Vec<_>>>()?, scratch)
 }
 
-/// How often each value is used by what `wanted` depends on.
-fn count_uses(graph: &Graph, wanted: &[Value]) -> Vec<u32> {
-    let mut uses = vec![0u32; graph.values.len()];
-    for value in wanted {
-        uses[value.as_u32() as usize] += 1;
-    }
-    for node in graph.nodes.values().rev() {
-        if node.results.iter().any(|result| uses[result.as_u32() as usize] > 0) {
-            for operand in &node.operands {
-                uses[operand.as_u32() as usize] += 1;
-            }
+/// The nodes that `wanted` depends on, in order, and how often each value is used by them; no look at any others.
+fn needed(graph: &Graph, wanted: &[Value]) -> (BTreeSet<NodeId>, BTreeMap<Value, u32>) {
+    let (mut nodes, mut uses) = (BTreeSet::new(), BTreeMap::new());
+    let mut open = wanted.to_vec();
+    while let Some(value) = open.pop() {
+        *uses.entry(value).or_default() += 1;
+        let def = graph.values[value].def;
+        if nodes.insert(def) {
+            open.extend(&graph.nodes[def].operands);
         }
     }
-    uses
+    (nodes, uses)
 }
 
 /// A tensor of this many bytes' worth of elements; the shape is known to fit.

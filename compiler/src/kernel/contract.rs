@@ -9,7 +9,7 @@ use super::Program;
 use crate::error::{Error, ErrorKind, Result};
 use num_traits::ToPrimitive;
 use std::collections::HashSet;
-use symshape::{Assumption, Declaration, Dim, Facts, Relation, Symbol};
+use symshape::{Assumption, Declaration, Dim, Relation, Symbol};
 use symshape_runtime::abi::Code;
 
 /// What is known of an error while compiling, see [`symshape_runtime::abi::Error`].
@@ -183,10 +183,7 @@ fn solve(
     // What is known of a symbol may be that it equals another one: its own value is still the one of its own axis.
     let (coefficient, rest) = match dim.as_symbol() {
         Some(_) => (Dim::one(), Dim::zero()),
-        None => {
-            let known = program.facts.linear_in(dim, &symbol).filter(|(by, _)| by.as_i64() != Some(0));
-            known.or_else(|| Facts::default().linear_in(dim, &symbol))?
-        }
+        None => program.facts.solvable_for(dim, &symbol, &|symbol| bound.contains(symbol))?,
     };
     let lowest = program.facts.declaration(&symbol).and_then(|declared| declared.lo.to_i64());
     let free = lowest.filter(|_| coefficient.as_int().is_none());
