@@ -78,7 +78,9 @@ impl Reader<'_> {
             Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => None,
             Op::Bind { symbol, .. } => Some(vec![self.graph.facts.simplify(&symbol.into()).into()]),
             Op::Const(tensor) => constant(tensor),
-            Op::Index { expr, .. } => Some(positions(&shape).map(|at| self.at(expr, &at).into()).collect()),
+            Op::Index { expr, dtype, .. } => positions(&shape)
+                .map(|at| Some(self.at(expr, &at)).filter(|num| self.holds(*dtype, num)).map(Exact::from))
+                .collect(),
             Op::Map(body) => self.map(body, operands),
             Op::View { index, .. } => {
                 let x = self.operand(operands[0])?;
@@ -173,6 +175,7 @@ impl Reader<'_> {
 
     fn scatter(&mut self, operands: &[Value], coords: &[Coord], mode: ScatterMode) -> Option<Vec<Exact>> {
         let mut all = self.operands(operands)?;
+        let dtype = self.graph.dtype(operands[0]);
         let mut out = all[0].elems.clone();
         let updates = all[1].shape.clone();
         for (i, at) in positions(&updates).enumerate() {
@@ -180,7 +183,7 @@ impl Reader<'_> {
             let new = &all[1].elems[i];
             out[at] = match mode {
                 ScatterMode::Assign => new.clone(),
-                ScatterMode::Combine(op) => combine(op, &out[at], new)?,
+                ScatterMode::Combine(op) => self.combined(dtype, op, &out[at], new)?,
             };
         }
         all.clear();
@@ -188,7 +191,7 @@ impl Reader<'_> {
     }
 
     fn reduce(&mut self, x: Value, shape: &[usize], op: ReduceOp, axes: &[usize]) -> Option<Vec<Exact>> {
-        let x = self.operand(x)?;
+        let (x, dtype) = (self.operand(x)?, self.graph.dtype(x));
         let out = Known { shape: shape.to_vec(), elems: Vec::new() };
         let mut elems: Vec<Option<Exact>> = vec![None; shape.iter().product()];
         for (i, at) in positions(&x.shape).enumerate() {
@@ -197,7 +200,7 @@ impl Reader<'_> {
             let slot = &mut elems[out.flat(&kept)?];
             *slot = Some(match slot.take() {
                 None => x.elems[i].clone(),
-                Some(acc) => combine(op, &acc, &x.elems[i])?,
+                Some(acc) => self.combined(dtype, op, &acc, &x.elems[i])?,
             });
         }
         elems.into_iter().map(|elem| elem.or_else(|| neutral(op))).collect()
@@ -211,7 +214,7 @@ impl Reader<'_> {
         exclusive: bool,
         reverse: bool,
     ) -> Option<Vec<Exact>> {
-        let x = self.operand(x)?;
+        let (x, dtype) = (self.operand(x)?, self.graph.dtype(x));
         let len = x.shape[axis];
         let sum_to = |at: Vec<usize>| {
             let end = at[axis] + usize::from(!exclusive);
@@ -227,12 +230,21 @@ impl Reader<'_> {
                 let elem = x.get(&from)?;
                 acc = Some(match acc {
                     None => elem,
-                    Some(acc) => combine(op, &acc, &elem)?,
+                    Some(acc) => self.combined(dtype, op, &acc, &elem)?,
                 });
             }
             acc.or_else(|| neutral(op))
         };
         positions(&x.shape).map(sum_to).collect()
+    }
+
+    /// What two elements give, unless the type would not hold it exactly.
+    fn combined(&self, dtype: DType, op: ReduceOp, x: &Exact, y: &Exact) -> Option<Exact> {
+        combine(op, x, y).filter(|value| holds(&self.graph.facts, dtype, &value.num, &value.den))
+    }
+
+    fn holds(&self, dtype: DType, num: &Dim) -> bool {
+        holds(&self.graph.facts, dtype, num, &BigInt::one())
     }
 }
 
