@@ -11,6 +11,9 @@ use symshape::Dim;
 /// More elements on the way to a constant are not worth computing here.
 const MAX_ELEMS: i64 = 1 << 16;
 
+/// Nor are more steps: this is asked of many values, and those of a long chain depend on each other.
+const MAX_STEPS: usize = 256;
+
 /// The tensor that `value` is at every call, if it depends on neither inputs nor symbols and is cheap to compute.
 pub(super) fn value_of(g: &Graph, value: Value) -> Result<Option<Tensor>> {
     if let Op::Const(tensor) = g.op(value) {
@@ -41,7 +44,7 @@ pub(super) fn settled(g: &mut Graph, value: Value) -> Result<Value> {
     }
 }
 
-/// Whether all that `value` depends on are constants and numbers.
+/// Whether all that `value` depends on are constants and numbers, few of them.
 fn is_known(g: &Graph, value: Value) -> bool {
     let mut met = HashSet::from([value]);
     let mut open = vec![value];
@@ -56,6 +59,9 @@ fn is_known(g: &Graph, value: Value) -> bool {
             return false;
         }
         open.extend(g.operands(value).iter().filter(|operand| met.insert(**operand)));
+        if met.len() > MAX_STEPS {
+            return false;
+        }
     }
     true
 }
@@ -82,5 +88,23 @@ fn depends_on_symbols(g: &Graph, op: &Op) -> bool {
         | Op::Contract { .. }
         | Op::Sort { .. }
         | Op::Scan { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_are_followed_a_few_steps() {
+        let mut g = Graph::default();
+        let one = g.number(symshape_runtime::DType::F32, 1.0).expect("a number");
+        let mut sum = one;
+        for step in 1..2 * MAX_STEPS {
+            sum = g.add(sum, one).expect("numbers");
+            let value = value_of(&g, sum).expect("numbers can be added").map(|sum| sum.get(0).as_f64());
+            // The number itself and all sums.
+            assert_eq!(value, (step < MAX_STEPS).then_some(step as f64 + 1.0));
+        }
     }
 }
