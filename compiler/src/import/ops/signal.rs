@@ -159,16 +159,7 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
         let (a, b) = (transformed(g, imaginary, back, along)?, transformed(g, imaginary, cos, along)?);
         (re, im) = (g.add(re, a)?, g.add(im, b)?);
     }
-    let last = rank - 1;
-    let re = g.unsqueeze(re, &[last])?;
-    let y = match inverse && onesided {
-        true => re,
-        false => {
-            let im = g.unsqueeze(im, &[last])?;
-            g.concat(&[re, im], last)?
-        }
-    };
-    g.cast(dtype, y)
+    joined(g, [re, im], dtype, inverse && onesided)
 }
 
 /// [`transform`] of as many points as the product of `factors`.
@@ -203,9 +194,14 @@ fn fast(g: &mut Graph, x: Value, along: usize, factors: &[i64], (inverse, onesid
         let half = Dim::from(points / 2 + 1);
         (re, im) = (g.slice(re, along, Dim::zero(), half.clone(), 1)?, g.slice(im, along, Dim::zero(), half, 1)?);
     }
+    joined(g, [re, im], dtype, inverse && onesided)
+}
+
+/// Real and imaginary parts side by side along a new last axis; without the latter, where it is known that there are none.
+fn joined(g: &mut Graph, [re, im]: [Value; 2], dtype: DType, is_real: bool) -> Result<Value> {
     let last = g.rank(re);
     let re = g.unsqueeze(re, &[last])?;
-    let y = match inverse && onesided {
+    let y = match is_real {
         true => re,
         false => {
             let im = g.unsqueeze(im, &[last])?;
