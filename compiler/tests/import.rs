@@ -131,6 +131,29 @@ fn outputs_declared_with_another_number_of_axes_are_doubted() {
 }
 
 #[test]
+fn support_vectors_are_counted() {
+    let machine = |op: &str, attribute: AttributeProto| {
+        let mut node = node(&format!("ai.onnx.ml:{op}"), &["x"], &["y"]);
+        node.attribute.push(attribute);
+        let mut proto = model(vec![node]);
+        proto.opset_import.push(OperatorSetIdProto { domain: "ai.onnx.ml".into(), version: 3 });
+        proto
+    };
+    let count = AttributeProto { name: "n_supports".into(), kind: 2, i: -1, ..Default::default() };
+    refused(machine("SVMRegressor", count), &bounded(), "node `the SVMRegressor`: n_supports is -1");
+    let counts = |ints: &[i64]| {
+        let name = "vectors_per_class".into();
+        AttributeProto { name, kind: 7, ints: ints.into(), ..Default::default() }
+    };
+    let expected = "node `the SVMClassifier`: vectors_per_class holds a negative number";
+    refused(machine("SVMClassifier", counts(&[-1, 2])), &bounded(), expected);
+    let expected = "node `the SVMClassifier`: vectors_per_class is beyond all bounds";
+    refused(machine("SVMClassifier", counts(&[i64::MAX; 3])), &bounded(), expected);
+    let expected = "node `the SVMClassifier`: unsupported: SVMClassifier without support vectors";
+    refused(machine("SVMClassifier", counts(&[])), &bounded(), expected);
+}
+
+#[test]
 fn external_data_stays_in_its_folder() {
     for location in ["../weights", "/etc/passwd"] {
         let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
-    scalar::{BinaryOp, CompareOp, ReduceOp, Scalar},
+    scalar::{CompareOp, ReduceOp, Scalar},
     tensor::{Bytes, Tensor},
 };
 use symshape::{Dim, Relation};
@@ -23,14 +23,14 @@ ops! {
     "ai.onnx.ml" LinearRegressor 1 linear_regressor,
     "ai.onnx.ml" Normalizer 1 normalizer,
     "ai.onnx.ml" OneHotEncoder 1 one_hot_encoder,
-    "ai.onnx.ml" SVMRegressor 1 svm_regressor,
     "ai.onnx.ml" Scaler 1 scaler,
     "ai.onnx.ml" TreeEnsemble 5 tree_ensemble,
     "ai.onnx.ml" TreeEnsembleClassifier 1 tree_ensemble_classifier,
     "ai.onnx.ml" TreeEnsembleRegressor 1 tree_ensemble_regressor,
 }
 
-fn vector(g: &mut Graph, numbers: &[f32]) -> Result<Value> {
+/// These numbers as a constant.
+pub(super) fn vector(g: &mut Graph, numbers: &[f32]) -> Result<Value> {
     let tensor = Tensor::from_f32(vec![numbers.len()], numbers);
     g.constant(tensor.ok_or_else(|| Error::internal("a vector has as many elements as it has"))?)
 }
@@ -304,7 +304,7 @@ fn scaler(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// `y` after the function that the attribute `post_transform` names.
-fn transformed(g: &mut Graph, y: Value, name: &str) -> Result<Value> {
+pub(super) fn transformed(g: &mut Graph, y: Value, name: &str) -> Result<Value> {
     let last = g.rank(y) - 1;
     match name {
         "NONE" => Ok(y),
@@ -319,89 +319,6 @@ fn transformed(g: &mut Graph, y: Value, name: &str) -> Result<Value> {
             g.select(none, zero, shares)
         }
         other => Err(Error::unsupported(format!("post_transform `{other}`"))),
-    }
-}
-
-/// The sum of the similarities of each row to `n_supports` vectors, weighted by `coefficients`, plus `rho`; without such
-/// vectors, the product with the coefficients. `kernel_type` is `LINEAR` (the product), `POLY`, `RBF` or
-/// `SIGMOID`, whose parameters are γ, a summand and an exponent; with `one_class` the result is 1 or -1 by its sign.
-///
-/// Limits: no `PROBIT`.
-///
-/// `SVMRegressor([[1, 2]]; n_supports=2, support_vectors=[1.0, 0.0, 0.0, 1.0], coefficients=[3.0, 5.0], rho=[0.5]) = [[13.5]]`
-/// `SVMRegressor([[1, 2]]; n_supports=1, support_vectors=[1.0, 2.0], coefficients=[3.0], rho=[0.0], kernel_type="RBF", kernel_params=[0.5, 0.0, 0.0]) = [[3]]`
-fn svm_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let x = n.input(0)?;
-    if g.rank(x) != 2 {
-        return Err(Error::invalid("the input must have 2 axes"));
-    }
-    let x = g.cast(DType::F32, x)?;
-    let coefficients = n.floats("coefficients")?.unwrap_or_default();
-    let vectors = n.floats("support_vectors")?.unwrap_or_default();
-    let count = usize::try_from(n.int_or("n_supports", 0)?).unwrap_or(0);
-    let y = match count {
-        0 => {
-            // Without vectors there is nothing to compare with, whatever the kernel.
-            n.floats("kernel_params")?;
-            n.string_or("kernel_type", "LINEAR")?;
-            let weights = vector(g, &coefficients)?;
-            let weights = g.reshape(weights, vec![coefficients.len().into(), Dim::one()])?;
-            g.matmul(x, weights)?
-        }
-        _ => {
-            if coefficients.len() != count {
-                return Err(Error::invalid(format!("{} coefficients for {count} vectors", coefficients.len())));
-            }
-            let alike = similarity(g, n, x, &vectors, count)?;
-            let weights = vector(g, &coefficients)?;
-            let weights = g.reshape(weights, vec![count.into(), Dim::one()])?;
-            g.matmul(alike, weights)?
-        }
-    };
-    let rho = n.floats("rho")?.and_then(|rho| rho.first().copied()).unwrap_or(0.0);
-    let rho = g.number(DType::F32, f64::from(rho))?;
-    let y = g.add(y, rho)?;
-    if !n.flag("one_class", false)? {
-        return transformed(g, y, n.string_or("post_transform", "NONE")?);
-    }
-    n.string_or("post_transform", "NONE")?;
-    let [zero, one, minus] = [0.0, 1.0, -1.0].map(|number| g.number(DType::F32, number));
-    let inside = g.compare(CompareOp::Gt, y, zero?)?;
-    g.select(inside, one?, minus?)
-}
-
-/// How similar each row of `x` is to each of `count` vectors that lie one after another.
-fn similarity(g: &mut Graph, n: &OnnxNode, x: Value, vectors: &[f32], count: usize) -> Result<Value> {
-    if vectors.is_empty() || !vectors.len().is_multiple_of(count) {
-        return Err(Error::invalid(format!("{} numbers for {count} vectors", vectors.len())));
-    }
-    let params = n.floats("kernel_params")?.unwrap_or_default();
-    let param = |k: usize| f64::from(params.get(k).copied().unwrap_or(0.0));
-    let table = vector(g, vectors)?;
-    let table = g.reshape(table, vec![count.into(), (vectors.len() / count).into()])?;
-    let kind = n.string_or("kernel_type", "LINEAR")?;
-    if kind == "RBF" {
-        let apart = g.unsqueeze(x, &[1])?;
-        let way = g.sub(apart, table)?;
-        let squares = g.mul(way, way)?;
-        let squares = g.reduce(ReduceOp::Sum, squares, &[2], false)?;
-        let scale = g.number(DType::F32, -param(0))?;
-        let scaled = g.mul(squares, scale)?;
-        return g.exp(scaled);
-    }
-    let columns = g.transpose(table, &[1, 0])?;
-    let product = g.matmul(x, columns)?;
-    if kind == "LINEAR" {
-        return Ok(product);
-    }
-    let inner = super::linear(g, product, param(0), param(1))?;
-    match kind {
-        "POLY" => {
-            let exponent = g.number(DType::F32, param(2))?;
-            g.binary(BinaryOp::Pow, inner, exponent)
-        }
-        "SIGMOID" => g.tanh(inner),
-        other => Err(Error::invalid(format!("kernel_type `{other}`"))),
     }
 }
 
