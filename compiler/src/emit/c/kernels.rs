@@ -338,6 +338,7 @@ impl<'p> Printer<'p> {
         let mut accumulators = accumulators.iter();
         let mut regs: Vec<Option<Value>> = Vec::new();
         let mut checked: Vec<(Reg, &Check)> = Vec::new();
+        let mut bound: Vec<(String, usize)> = Vec::new();
         for (inst, uses) in code.insts.iter().zip(uses) {
             let of =
                 |reg: &Reg| regs[reg.0 as usize].clone().ok_or_else(|| Error::internal("no such register"));
@@ -373,6 +374,7 @@ impl<'p> Printer<'p> {
                 Inst::Bind(symbol, x) => {
                     let name = self.names.symbol(symbol).unwrap_or_default().to_string();
                     self.line(&format!("const int64_t {name} = {};", of(x)?.text));
+                    bound.push((name, self.out.len()));
                     for (_, check) in checked.iter().filter(|(reg, _)| reg == x) {
                         self.facts.declare_between(symbol, &check.lo, &(&check.end - 1));
                     }
@@ -386,6 +388,12 @@ impl<'p> Printer<'p> {
                 pure => Some(self.pure(pure, &regs, uses)?),
             };
             regs.push(value);
+        }
+        // Where an axis has one element only, its index is checked and nowhere used.
+        for (name, from) in bound {
+            if !super::identifiers(&self.out[from..]).any(|word| word == name) {
+                self.line(&format!("(void){name};"));
+            }
         }
         Ok(())
     }
