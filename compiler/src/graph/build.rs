@@ -51,6 +51,9 @@ impl Graph {
             self.require(need.relation, &need.what)?;
         }
         let types = infer::types(self, &op, operands)?;
+        for need in infer::extents(self, &op, operands, &types) {
+            self.require(need.relation, &need.what)?;
+        }
         for need in infer::reach(self, &op, operands) {
             self.require(need.relation, &need.what)?;
         }

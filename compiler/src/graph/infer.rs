@@ -11,7 +11,7 @@ mod reach;
 
 pub use check::check_body;
 pub use contents::{MAX_CONTENTS, contents};
-pub use reach::reach;
+pub use reach::{extents, reach};
 
 use super::{Coord, Graph, Label, Op, Type, Value};
 use crate::error::{Error, Result};

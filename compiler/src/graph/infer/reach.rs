@@ -1,11 +1,12 @@
-//! What addresses rely on: that the axes they run over are no longer than those they address.
+//! What addresses rely on: that the axes they run over are no longer than those they address, and no shorter than nothing.
 //!
 //! Builders of views slice within what is there, and prove it. Operators that take one tensor's places from another one's
-//! shape can't, where both are symbols: then it is assumed, like equal dims, and the artefact checks it. An address that is
-//! neither proven nor linear in its axes, with steps whose sign is known, is left to those who made it.
+//! shape can't, where both are symbols: then it is assumed, like equal dims, and the artefact checks it. So it is with new
+//! axes whose size is a difference. An address that is neither proven nor linear in its axes, with steps whose sign is
+//! known, is left to those who made it.
 
 use super::{Need, loads};
-use crate::graph::{Coord, Graph, Op, Value, axis};
+use crate::graph::{Coord, Graph, Op, Type, Value, axis};
 use symshape::{Dim, Facts, Relation};
 
 /// The relations between dims without which `op` would address elements that its operands don't have.
@@ -54,6 +55,43 @@ fn within(graph: &Graph, shape: &[Dim], index: &[Dim], x: Value, needs: &mut Vec
     }
 }
 
+/// No axis that `op` makes up, other than to repeat or join those of its operands, has a negative size.
+pub fn extents(graph: &Graph, op: &Op, operands: &[Value], results: &[Type]) -> Vec<Need> {
+    match op {
+        Op::Index { .. }
+        | Op::View { .. }
+        | Op::Pad { .. }
+        | Op::Gather { .. }
+        | Op::Loop { .. }
+        | Op::Call { .. } => {}
+        // What comes out of a branch was made in it.
+        Op::If { .. }
+        | Op::Input(_)
+        | Op::Const(_)
+        | Op::Map(_)
+        | Op::Concat { .. }
+        | Op::Scatter { .. }
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Contract { .. }
+        | Op::Sort { .. }
+        | Op::Scan { .. }
+        | Op::Bind { .. }
+        | Op::Fail { .. } => return Vec::new(),
+    }
+    let is_new = |dim: &Dim| {
+        let repeats = || operands.iter().any(|value| graph.shape(*value).contains(dim));
+        dim.as_int().is_none() && !repeats()
+    };
+    let axes = results.iter().flat_map(|ty| ty.shape.iter().enumerate());
+    axes.filter(|(_, dim)| is_new(dim))
+        .map(|(k, dim)| Need {
+            relation: Relation::le(Dim::zero(), dim),
+            what: format!("axis {k} of size {dim}"),
+        })
+        .collect()
+}
+
 /// `at` stays below `size`, and is not negative, over all of `shape`.
 fn fits(graph: &Graph, shape: &[Dim], at: &Dim, size: &Dim, needs: &mut Vec<Need>) {
     // Nothing is addressed.
@@ -65,15 +103,19 @@ fn fits(graph: &Graph, shape: &[Dim], at: &Dim, size: &Dim, needs: &mut Vec<Need
     if matches!(axes[..], [k] if at.as_symbol() == Some(&axis(k)) && shape[k] == *size) {
         return;
     }
-    let Some((least, most)) = ends(&graph.facts, shape, &axes, at) else { return };
-    let what = || format!("element {at} of an axis of size {size}");
     let mut facts = graph.facts.clone();
     axes.iter().for_each(|k| facts.declare_index(&axis(*k), &shape[*k]));
-    if !facts.prove_lt(at, size).is_yes() {
+    let (below, above) = (facts.prove_lt(at, size).is_yes(), facts.prove_le(&Dim::zero(), at).is_yes());
+    if below && above {
+        return;
+    }
+    let Some((least, most)) = ends(&graph.facts, shape, &axes, at) else { return };
+    let what = || format!("element {at} of an axis of size {size}");
+    if !below {
         let end = graph.facts.simplify(&(most + 1));
         needs.push(Need { relation: Relation::le(end, size), what: what() });
     }
-    if !facts.prove_le(&Dim::zero(), at).is_yes() {
+    if !above {
         needs.push(Need { relation: Relation::le(Dim::zero(), least), what: what() });
     }
 }
@@ -125,9 +167,13 @@ mod tests {
         assert_eq!(relied_on("H", "H", 1), ["2*H <= K"]);
         assert_eq!(relied_on("K - 4", "4", 1), ["0 <= K - 4"]);
         assert_eq!(relied_on("H", "4", -1), ["H + 1 <= K", "0 <= H - 3"]);
+        assert_eq!(relied_on("64", "K - 64", 1), ["0 <= K - 64"]);
+        assert_eq!(relied_on("H", "K - 2*H", 1), ["0 <= K - 2*H"]);
         // Whatever the sizes are, these are inside.
         assert_eq!(relied_on("0", "K", 1), [""; 0]);
         assert_eq!(relied_on("K - 1", "K", -1), [""; 0]);
         assert_eq!(relied_on("0", "(K + 1) // 2", 2), [""; 0]);
+        assert_eq!(relied_on("1", "K - 1", 1), [""; 0]);
+        assert_eq!(relied_on("min(K, 64)", "max(K - 64, 0)", 1), [""; 0]);
     }
 }
