@@ -4,7 +4,7 @@
 //! does to a result depends on what the result was made of: of a difference of large numbers little is left but their
 //! errors. So a result may be off by a share of itself, and by some roundings of the largest number on the way to it.
 
-use super::{Graph, Value, eval};
+use super::{Graph, Op, Value, eval};
 use crate::tensor::Tensor;
 use symshape_runtime::DType;
 
@@ -23,15 +23,18 @@ pub struct Alike {
 impl Alike {
     /// Comparison of results for these inputs.
     pub fn of(graph: &Graph, inputs: &[Tensor]) -> Alike {
-        let floats = |value: &Value| graph.dtype(*value).is_float();
+        // Sizes that are found while running are wanted for the shapes of others.
+        let counts =
+            |value: &Value| graph.dtype(*value).is_float() || matches!(graph.op(*value), Op::Bind { .. });
         let values: Vec<Value> =
-            graph.nodes.values().flat_map(|node| node.results.clone()).filter(floats).collect();
+            graph.nodes.values().flat_map(|node| node.results.clone()).filter(counts).collect();
         // What no output depends on may fail: then there is nothing to go by but the results themselves.
         let shapes: Vec<&[usize]> = inputs.iter().map(Tensor::shape).collect();
         let tensors = eval::bind(graph, &shapes)
             .and_then(|binding| eval::values(graph, &binding, inputs, &values))
             .unwrap_or_default();
-        let all = tensors.iter().flat_map(|tensor| (0..tensor.elems()).map(|elem| tensor.get(elem).as_f64()));
+        let floats = tensors.iter().filter(|tensor| tensor.dtype().is_float());
+        let all = floats.flat_map(|tensor| (0..tensor.elems()).map(|elem| tensor.get(elem).as_f64()));
         Alike { largest: all.map(f64::abs).filter(|x| *x <= HUGE).fold(0.0, f64::max) }
     }
 

@@ -1,7 +1,7 @@
 //! Random graphs, bindings and inputs out of bytes, for property tests and fuzz targets alike.
 //!
-//! Every graph is well-formed, uses each core operator through the builder, and has symbols of every kind of
-//! declaration. Sizes stay small enough for the oracle; 0, 1 and primes are among them. The same bytes give the same
+//! Every graph is well-formed, uses core operators through the builder, and has symbols of every kind of declaration and
+//! such as are found while running. Sizes stay small enough for the oracle; 0, 1 and primes are among them. The same bytes give the same
 //! graph, and a mutation of some bytes changes a part of it, which is what fuzzers thrive on.
 
 use super::{
@@ -166,6 +166,7 @@ fn step(g: &mut Graph, x: Value, values: &[Value], source: &mut Source<'_>) -> R
         21 => g.scan(reduce_op(source), x, k, source.coin(), source.coin()),
         22 => g.sort(x, k, source.coin()).map(|(values, places)| if source.coin() { values } else { places }),
         23 => scatter(g, x, source),
+        24 if source.coin() => found(g, x, k, source),
         24 => {
             let shape: Vec<Dim> = g.shape(x).to_vec();
             g.dims(&shape)
@@ -263,6 +264,22 @@ fn split(g: &mut Graph, x: Value, k: usize, source: &mut Source<'_>) -> Result<V
     let pair = if source.coin() { [rest, part] } else { [part, rest] };
     shape.splice(k..=k, pair);
     g.reshape(x, shape)
+}
+
+/// As many elements along axis `k` as the largest element of `x` says: mostly no more than there are.
+fn found(g: &mut Graph, x: Value, k: usize, source: &mut Source<'_>) -> Result<Value> {
+    g.check_axis(x, k)?;
+    let (least, most) = (Dim::from(source.below(2)), g.shape(x)[k].clone());
+    let largest = g.reduce(ReduceOp::Max, x, &(0..g.rank(x)).collect::<Vec<_>>(), false)?;
+    let mut count = g.cast(DType::I64, largest)?;
+    if source.below(4) > 0 {
+        let ends = [g.dim(DType::I64, least.clone())?, g.dim(DType::I64, most.clone())?];
+        count = g.max(count, ends[0])?;
+        count = g.min(count, ends[1])?;
+    }
+    let symbol = Symbol::new(&format!("M{}", g.found.len()));
+    let len = g.bind(&symbol, count, least, most)?;
+    g.slice(x, k, Dim::zero(), len, 1)
 }
 
 fn pad(g: &mut Graph, x: Value, source: &mut Source<'_>) -> Result<Value> {

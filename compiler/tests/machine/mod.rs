@@ -140,7 +140,15 @@ impl Machine {
                 exec,
             )
         };
-        if code == 0 { Ok(outputs) } else { Err(code) }
+        if code != 0 {
+            return Err(code);
+        }
+        // Memory is there for the largest size of what is found while running; now it is known.
+        for (idx, (output, port)) in outputs.iter_mut().zip(&self.program.outputs).enumerate() {
+            let elems: i64 = self.output_shape(idx, &dims).iter().product();
+            output.truncate(elems as usize * self.program.buffers[port.buffer].dtype.size_bytes());
+        }
+        Ok(outputs)
     }
 
     /// Runs on `f32` inputs and gives the first output's elements.
