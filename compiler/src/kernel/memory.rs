@@ -34,7 +34,7 @@ impl Space {
     pub fn device(&self) -> Option<u32> {
         match self {
             Space::Device(number) => Some(*number),
-            _ => None,
+            Space::Input(_) | Space::Output(_) | Space::Const(_) | Space::Arena | Space::Scratch => None,
         }
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! First the dependencies ([`depend`]): kernels are taken together where regions of control flow demand it, and wait for
 //! others where [`crate::kernel::uses`] says so. Then the cut ([`cut`]): chains without branches are one piece, and pieces
-//! are merged or divided until their number is the one
-//! asked for, of about equal work and with few bytes between them. Kernels are put in the order of their partitions.
+//! are merged or divided until their number is the one asked for, of about equal work and with few bytes between them.
+//! Kernels are put in the order of their partitions.
 //!
 //! Where partitions run one after another only, every kernel waits for the one before it: the order stays the program's,
 //! and so does the memory that it takes.

@@ -3,7 +3,8 @@
 //! Which buffers are alive at once is counted anew, kernel by kernel. For every value of the symbols: of two buffers
 //! alive at once, one is reached from the other along `below`, so its offset is at least the other's end. In numbers:
 //! at the corners of the box of all symbols, offsets are computed from the sizes, and buffers alive at once must be
-//! disjoint and end within the arena, and the memory of a device one piece that is nobody else's. Where partitions may run in any order, that is every order.
+//! disjoint and end within the arena, and the memory of a device one piece that is nobody else's. Where partitions may run
+//! in any order, that is every order.
 
 use super::{ALIGN_BYTES, Plan};
 use crate::{
