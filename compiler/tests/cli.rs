@@ -1,12 +1,17 @@
 //! `symc` as a program: words, exit codes, JSON, files. The model is the transformer block of the examples.
 
+mod protos;
+
 use prost::Message;
+use protos::{float, node};
 use serde_json::Value;
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
 };
-use symshape_compiler::import::proto::TensorProto;
+use symshape_compiler::import::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
+};
 
 const BLOCK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/block.onnx");
 const DIMS: [&str; 4] = ["--dim", "N=1..4", "--dim", "S=1..9"];
@@ -181,6 +186,36 @@ fn selfcheck_passes_at_every_edge() {
     }
     let one = json(&[&["selfcheck", BLOCK, "--at", "N=2,S=7"], &DIMS[..]].concat());
     assert_eq!((one.len(), &one[0]["at"]), (1, &Value::from("N=2,S=7")));
+}
+
+#[test]
+fn selfcheck_says_where_nothing_was_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let far = TensorProto { data_type: 1, float_data: vec![100.0], name: "far".into(), ..Default::default() };
+    let to_i64 = AttributeProto { name: "to".into(), i: 7, kind: 2, ..Default::default() };
+    let graph = GraphProto {
+        node: vec![
+            node("Add", &["x", "far"], &["place"]),
+            NodeProto { attribute: vec![to_i64], ..node("Cast", &["place"], &["index"]) },
+            node("Gather", &["x", "index"], &["y"]),
+        ],
+        initializer: vec![far],
+        input: vec![float("x", &["N"])],
+        output: vec![ValueInfoProto { name: "y".into(), ty: None }],
+        ..Default::default()
+    };
+    let opset_import = vec![OperatorSetIdProto { version: 18, ..Default::default() }];
+    let model = ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() };
+    let path = path(folder.path(), "far.onnx");
+    std::fs::write(&path, model.encode_to_vec()).unwrap();
+    let lines = json(&["selfcheck", &path, "--dim", "N=0..4"]);
+    for line in lines {
+        let refused = line["refused"].as_str().unwrap_or_default();
+        match line["at"].as_str() {
+            Some("N=0") => assert_eq!(refused, ""),
+            _ => assert!(refused.contains("the Gather"), "{line}"),
+        }
+    }
 }
 
 #[test]

@@ -92,10 +92,16 @@ fn describe(at: &str, outcome: Outcome, json: bool) -> String {
         if let Some([compiled, defined]) = outcome.lost {
             (line["max_relative"], line["defined_relative"]) = (json!(compiled), json!(defined));
         }
+        if let Some(refused) = &outcome.refused {
+            line["refused"] = json!(refused);
+        }
         if let Some(rounding) = outcome.sensitivity {
             line["rounding"] = json!(rounding.min(f64::MAX));
         }
         return line.to_string();
+    }
+    if let Some(refused) = outcome.refused {
+        return format!("{at}: {status} (both refuse the seeded inputs: {refused})");
     }
     let rounding = outcome.sensitivity.map_or_else(String::new, |rounding| {
         format!("; this model makes up to {rounding:e} out of rounding")
@@ -148,6 +154,8 @@ fn in_order<J: Sync, R: Send>(
 struct Outcome {
     distance: Distance,
     problem: Option<String>,
+    /// Why compiled code refused the call, as the reference did: nothing was compared then.
+    refused: Option<String>,
     /// How far rounding may move the output that it moves farthest, where that was needed.
     sensitivity: Option<f64>,
     /// Of another precision than `f32`: the largest error, relative to the largest element of its output, of the compiled
@@ -223,8 +231,10 @@ fn check(graph: &Graph, model: &Model, split: Option<&Split>, dims: &[i64]) -> R
                 outcome.problem = Some("fail: wrote outside its memory".into());
             }
         }
-        // Both refuse: an index out of bounds in the seeded data, for instance.
-        (Err(error), Err(_)) if error.kind() != ErrorKind::Internal => {}
+        // An index out of bounds in the seeded data, for instance.
+        (Err(error), Err(refused)) if error.kind() != ErrorKind::Internal => {
+            outcome.refused = Some(refused.to_string());
+        }
         (Err(error), _) => return Err(error),
         (Ok(_), Err(error)) => outcome.problem = Some(format!("error: {error}")),
     }
