@@ -107,10 +107,8 @@ pub(super) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &Call) 
 
 /// The buffer with which the memory of the callee's device begins, if there is such a memory.
 fn device(unit: &Unit, callee: &Callee) -> Option<BufferId> {
-    let (devices, buffers) = (&unit.program.devices, &unit.program.buffers);
-    let number = devices.iter().position(|device| device.target == callee.target)? as u32;
-    let placed = unit.plan.placements.iter().map(|placement| placement.buffer);
-    placed.into_iter().find(|buffer| buffers[*buffer].space.device() == Some(number))
+    let number = unit.program.devices.iter().position(|device| device.target == callee.target)?;
+    unit.plan.lowest_of(unit.program, number as u32)
 }
 
 fn slot(f: &mut FuncCtx, frame: Value, at: i32) -> Value {

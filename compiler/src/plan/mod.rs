@@ -59,6 +59,14 @@ pub struct Plan {
     pub devices: Vec<Room>,
 }
 
+impl Plan {
+    /// The buffer with which a device's memory begins, if anything is in it.
+    pub(crate) fn lowest_of(&self, program: &Program, device: u32) -> Option<BufferId> {
+        let mut placed = self.placements.iter().map(|placement| placement.buffer);
+        placed.find(|buffer| program.buffers[*buffer].space.device() == Some(device))
+    }
+}
+
 /// What one memory takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Room {

@@ -235,13 +235,9 @@ fn pointers(program: &Program) -> Vec<Definition> {
 
 /// Where the memory of each device begins: with the lowest of its buffers.
 fn devices(program: &Program, plan: &Plan) -> Vec<Definition> {
-    let lowest = |number: usize| {
-        let placed = plan.placements.iter().map(|placement| placement.buffer);
-        placed.into_iter().find(|id| program.buffers[*id].space.device() == Some(number as u32))
-    };
     let define = |number: usize| {
-        let name = names::device(number);
-        let line = format!("void *const {name} = (unsigned char *)arena + {};", begin(lowest(number)?));
+        let (name, lowest) = (names::device(number), plan.lowest_of(program, number as u32)?);
+        let line = format!("void *const {name} = (unsigned char *)arena + {};", begin(lowest));
         Some(Definition { name, line })
     };
     (0..program.devices.len()).filter_map(define).collect()

@@ -115,7 +115,9 @@ impl<'o> Image<'o> {
         let (mut parts, mut numbers, mut n_absolutes) = (Vec::new(), HashMap::new(), 0);
         for section in file.sections() {
             let name = section.name().map_err(broken)?.to_string();
-            let SectionFlags::Elf { sh_type, sh_flags } = section.flags() else { continue };
+            let SectionFlags::Elf { sh_type, sh_flags } = section.flags() else {
+                return Err(unknown("flags of another format", &name));
+            };
             let (sh_type, sh_flags) = (sh_type.0, sh_flags.0);
             let has = |flag: u64| sh_flags & flag != 0;
             if !has(elf::SHF_ALLOC.0) {
@@ -144,9 +146,12 @@ impl<'o> Image<'o> {
         }
         let mut symbols = Vec::new();
         for symbol in file.symbols() {
-            let SymbolFlags::Elf { st_info, st_other } = symbol.flags() else { continue };
+            let name = symbol.name_bytes().map_err(broken)?;
+            let SymbolFlags::Elf { st_info, st_other } = symbol.flags() else {
+                return Err(unknown("flags of another format", &String::from_utf8_lossy(name)));
+            };
             symbols.push(Symbol {
-                name: symbol.name_bytes().map_err(broken)?,
+                name,
                 info: st_info.0,
                 other: st_other.0,
                 part: symbol.section_index().and_then(|section| numbers.get(&section).copied()),

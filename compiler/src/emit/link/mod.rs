@@ -61,11 +61,14 @@ fn pieces(image: Image<'_>) -> Vec<Piece<'_>> {
     let head = head(&parts, sections_at);
     let mut pieces: Vec<Piece<'_>> = vec![(0, Cow::Owned(head.0))];
     for part in parts {
-        let lent = part.lent.iter().map(|(at, bytes)| (part.address + at, Cow::Borrowed(*bytes)));
-        pieces.extend(lent);
-        pieces.push((part.address, part.bytes));
+        let lent = |(at, bytes)| (part.address + at, Cow::Borrowed(bytes));
+        match part.lent.is_empty() {
+            true => pieces.push((part.address, part.bytes)),
+            false => pieces.extend(part.lent.into_iter().map(lent)),
+        }
     }
     pieces.push((sections_at, Cow::Owned(sections.0)));
+    debug_assert!(pieces.is_sorted_by_key(|(at, _)| *at));
     pieces
 }
 
