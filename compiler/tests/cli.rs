@@ -297,6 +297,37 @@ fn bad_command_lines_and_models_are_refused_with_a_reason() {
 }
 
 #[test]
+fn where_one_file_can_t_be_written_none_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = path(folder.path(), "taken");
+    std::fs::create_dir(&taken).unwrap();
+    let within = |name: &str| path(folder.path(), name);
+    let refused = |args: &[&str]| refusal(&[&["compile", BLOCK], args, &DIMS[..]].concat());
+    for artefact in ["m.o", "m.a", "m.so", "m.c"] {
+        std::fs::create_dir(within("m.h")).unwrap();
+        let header = refused(&["-o", &within(artefact)]);
+        assert!(header.starts_with(&format!("symc: {}: can't write: ", within("m.h"))), "{header}");
+        std::fs::remove_dir(within("m.h")).unwrap();
+        let report = refused(&["-o", &within(artefact), "--report", &taken]);
+        assert!(report.starts_with(&format!("symc: {taken}: can't write: ")), "{report}");
+        let nowhere = refused(&["-o", &within(artefact), "--report", "/no/such/r.html"]);
+        assert_eq!(nowhere, "symc: /no/such/r.html: can't write: there is no such folder");
+    }
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(left, [PathBuf::from(taken)]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_standard_output_is_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let args = [&["compile", BLOCK, "--emit", "kernel"], &DIMS[..]].concat();
+    let output = Command::new(env!("CARGO_BIN_EXE_symc")).args(args).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stderr.starts_with(b"symc: standard output: "), "{output:?}");
+}
+
+#[test]
 fn bad_inputs_are_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let (model, inputs) = (shared(folder.path()), path(folder.path(), "in.npz"));

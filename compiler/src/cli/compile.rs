@@ -117,6 +117,11 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         );
         return Err(usage(message));
     }
+    if let Some((path, _)) = output.filter(|_| args.emit.is_none()) {
+        // What can't be written is said before the work is done.
+        let files = [Some(path.to_path_buf()), Some(path.with_extension("h")), args.report.clone()];
+        files.iter().flatten().try_for_each(|file| emit::stage(file, &[]).map(drop))?;
+    }
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
     let start = Instant::now();
     let place = || args.model.display().to_string();
@@ -153,6 +158,10 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         return Ok(Verdict::Yes);
     }
     let Some((path, kind)) = output else { return Err(usage("-o OUT is missing")) };
+    // The artefact is the last to be written, and the first to get its name: where a file can't be written, none is there.
+    let stage_report =
+        |path: &PathBuf| emit::stage(path, emit::report::report(&lowered.program, &lowered.plan).as_bytes());
+    let report = args.report.as_ref().map(stage_report).transpose()?;
     progress.say("generating code");
     let sizes = match kind {
         Kind::Artifact(artifact) => {
@@ -174,9 +183,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         }
         Kind::Source => write_source(path, &lowered)?,
     };
-    if let Some(report) = &args.report {
-        emit::write_atomically(report, emit::report::report(&lowered.program, &lowered.plan).as_bytes())?;
-    }
+    report.map_or(Ok(()), emit::Staged::commit)?;
     let bytes = at_path(std::fs::metadata(path), path)?.len();
     drop(progress);
     if precision != Precision::F32 && sizes.on_tiles == 0 {
@@ -271,6 +278,7 @@ fn write(
     libraries: &[PathBuf],
 ) -> Result<()> {
     let callees = calls(lowered);
+    let header = emit::stage(&path.with_extension("h"), compiled.header.as_bytes())?;
     match artifact {
         Artifact::Object => emit::write_atomically(path, &compiled.object.into_bytes()?)?,
         Artifact::Archive => {
@@ -294,7 +302,7 @@ fn write(
         }
         Artifact::Shared => emit::shared::shared(compiled.object, libraries, path)?,
     }
-    emit::write_atomically(&path.with_extension("h"), compiled.header.as_bytes())
+    header.commit()
 }
 
 /// Writes the C file and its header.
@@ -302,8 +310,9 @@ fn write_source(path: &Path, lowered: &Lowered) -> Result<Sizes> {
     let header = path.with_extension("h");
     let name = header.file_name().unwrap_or_default().to_string_lossy();
     let source = pipeline::source(lowered, &name)?;
+    let header = emit::stage(&header, source.header.as_bytes())?;
     emit::write_atomically(path, source.code.as_bytes())?;
-    emit::write_atomically(&header, source.header.as_bytes())?;
+    header.commit()?;
     let program = &lowered.program;
     let weights = program.const_bytes() as u64;
     let kernels = program.kernels.iter().filter(|kernel| kernel.control.is_none()).count();

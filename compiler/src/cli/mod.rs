@@ -137,13 +137,16 @@ pub fn main(allocations: fn() -> u64) -> ExitCode {
     }
 }
 
-/// Prints a line to standard output; a reader that went away ends the program quietly.
+/// Prints a line to standard output; a reader that went away ends the program quietly, any other failure does not.
 fn line(text: &str) {
-    use std::io::Write;
+    use std::io::{ErrorKind, Write};
     let mut out = std::io::stdout().lock();
-    if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
+    let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) else { return };
+    if error.kind() == ErrorKind::BrokenPipe {
         std::process::exit(0);
     }
+    eprintln!("symc: standard output: {error}");
+    std::process::exit(2);
 }
 
 /// The error of a wrong command line.

@@ -1,4 +1,4 @@
-//! Files that are either whole or not there.
+//! Files that are either whole or not there; several of them together, as long as they can be named.
 
 use super::link::Piece;
 use crate::error::{At, Error, ErrorKind, Result};
@@ -6,15 +6,44 @@ use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, wr
 use std::{
     fs::File,
     io::{Cursor, Seek, SeekFrom, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
+use tempfile::NamedTempFile;
+
+/// A file that is written, and not yet there. Dropping it leaves nothing.
+#[must_use = "it is there when it is committed"]
+#[derive(Debug)]
+pub struct Staged {
+    file: NamedTempFile,
+    path: PathBuf,
+}
+
+impl Staged {
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    /// When something else has got in its way.
+    pub fn commit(self) -> Result<()> {
+        let Staged { file, path } = self;
+        let named = file.persist(&path).map_err(|error| unwritable(&error.error));
+        named.map(drop).at(|| path.display().to_string())
+    }
+}
+
+/// Writes a file under another name in the same folder.
+///
+/// # Errors
+/// When the folder is missing or can't be written to, or the name is a folder's.
+pub fn stage(path: &Path, bytes: &[u8]) -> Result<Staged> {
+    fill(path, 0o666, &|file| file.write_all(bytes))
+}
 
 /// Writes a file under another name in the same folder, and then gives it its name.
 ///
 /// # Errors
 /// When the folder is missing or can't be written to.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    write(path, 0o666, &|file| file.write_all(bytes))
+    stage(path, bytes)?.commit()
 }
 
 /// Writes a file that may be executed, from parts at growing places in it; between them it is zero.
@@ -22,19 +51,23 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// When the folder is missing or can't be written to.
 pub(super) fn write_pieces(path: &Path, pieces: &[Piece<'_>]) -> Result<()> {
-    write(path, 0o777, &|file| {
+    let staged = fill(path, 0o777, &|file| {
         for (at, bytes) in pieces {
             file.seek(SeekFrom::Start(*at))?;
             file.write_all(bytes)?;
         }
         Ok(())
-    })
+    });
+    staged?.commit()
 }
 
-/// Lets `fill` write a file under another name in the same folder, and then gives it its name.
-fn write(path: &Path, mode: u32, fill: &dyn Fn(&mut File) -> std::io::Result<()>) -> Result<()> {
+/// Lets `write` fill a file under another name in the same folder.
+fn fill(path: &Path, mode: u32, write: &dyn Fn(&mut File) -> std::io::Result<()>) -> Result<Staged> {
     let folder = folder(path)?;
-    let write = || -> std::io::Result<()> {
+    let filled = || -> std::io::Result<NamedTempFile> {
+        if path.is_dir() {
+            return Err(std::io::ErrorKind::IsADirectory.into());
+        }
         let mut builder = tempfile::Builder::new();
         builder.prefix(".symshape-");
         #[cfg(unix)]
@@ -42,11 +75,11 @@ fn write(path: &Path, mode: u32, fill: &dyn Fn(&mut File) -> std::io::Result<()>
         #[cfg(not(unix))]
         let _ = mode;
         let mut file = builder.tempfile_in(folder)?;
-        fill(file.as_file_mut())?;
-        file.persist(path)?;
-        Ok(())
+        write(file.as_file_mut())?;
+        Ok(file)
     };
-    write().map_err(|error| unwritable(&error)).at(|| path.display().to_string())
+    let file = filled().map_err(|error| unwritable(&error)).at(|| path.display().to_string())?;
+    Ok(Staged { file, path: path.to_path_buf() })
 }
 
 /// The folder that a file will be in.

@@ -2,6 +2,7 @@
 //!
 //! It mirrors [`symshape_runtime::abi`], needs nothing but `stddef.h` and `stdint.h`, and serves C99 and C++ alike.
 
+use super::template::named;
 use crate::{
     codegen,
     kernel::{Policies, Port, Program},
@@ -40,16 +41,14 @@ fn write_header(out: &mut String, program: &Program, plan: &Plan, source: Option
     constants(out, program, plan, &upper, source.is_some())?;
     prototypes(out, prefix)?;
     if program.may_use_tiles() && source.is_none() {
-        out.write_str(&include_str!("tiles.h").replace("PREFIX", prefix))?;
+        out.write_str(&named(include_str!("tiles.h"), prefix))?;
     }
     externals(out, program)?;
     if !program.partitions.is_empty() {
-        let text = include_str!("partitions.h");
-        out.write_str(&text.replace("PREFIX", prefix).replace("UPPER", &upper))?;
+        out.write_str(&named(include_str!("partitions.h"), prefix))?;
     }
     if source.is_some() {
-        let text = include_str!("static_arena.h");
-        out.write_str(&text.replace("PREFIX", prefix).replace("UPPER", &upper))?;
+        out.write_str(&named(include_str!("static_arena.h"), prefix))?;
     }
     writeln!(out, "#ifdef __cplusplus\n}}\n#endif\n#endif")
 }
@@ -163,8 +162,7 @@ impl Names<'_> {
 
 /// The functions, documented.
 fn prototypes(out: &mut String, prefix: &str) -> std::fmt::Result {
-    let text = include_str!("prototypes.h");
-    out.write_str(&text.replace("PREFIX", prefix))
+    out.write_str(&named(include_str!("prototypes.h"), prefix))
 }
 
 /// The functions that the model calls.

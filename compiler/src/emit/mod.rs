@@ -13,6 +13,7 @@ pub mod object;
 pub mod report;
 pub mod rust;
 pub mod shared;
+mod template;
 
-pub use file::{archive, write_atomically};
+pub use file::{Staged, archive, stage, write_atomically};
 pub use object::Object;

@@ -4,6 +4,7 @@
 //! on. A script in it evaluates these for the sizes on the sliders, so the picture is the plan and not a sample of it.
 //! The page loads nothing from anywhere.
 
+use super::template::filled;
 use crate::{
     kernel::{Partition, Port, Program, Space, cost, partition::stages},
     plan::{Plan, arena_formula, lifetimes, reserved_bytes},
@@ -24,7 +25,7 @@ pub fn report(program: &Program, plan: &Plan) -> String {
         "inputs": ports(program, &program.inputs),
         "outputs": ports(program, &program.outputs),
         "arena": {"max": plan.arena_max, "lower_bound": plan.lower_bound, "formula": arena_formula(program, plan)},
-        "weights": weights(program),
+        "weights": program.const_bytes(),
         "precision": program.precision.name(),
         "tiles": program.on_tiles_count(),
         "buffers": buffers(program, plan),
@@ -34,7 +35,7 @@ pub fn report(program: &Program, plan: &Plan) -> String {
     });
     // Within a script element only this could end it.
     let data = data.to_string().replace("</", "<\\/");
-    PAGE.replace("{{name}}", name).replace("{{data}}", &data)
+    filled(PAGE, &[("{{name}}", name), ("{{data}}", &data)])
 }
 
 /// The table: what runs when, and its work.
@@ -69,15 +70,6 @@ fn ports(program: &Program, ports: &[Port]) -> Vec<Json> {
     let shape = |port: &Port| port.shape.iter().map(Dim::to_string).collect::<Vec<_>>();
     let port = |port: &Port| json!({"name": port.name, "dtype": program.buffers[port.buffer].dtype.to_string(), "shape": shape(port)});
     ports.iter().map(port).collect()
-}
-
-/// Bytes of constants.
-fn weights(program: &Program) -> usize {
-    let bytes = |space: &Space| match space {
-        Space::Const(tensor) => tensor.bytes().len(),
-        Space::Input(_) | Space::Output(_) | Space::Arena | Space::Scratch | Space::Device(_) => 0,
-    };
-    program.buffers.values().map(|buffer| bytes(&buffer.space)).sum()
 }
 
 /// The arena's buffers, each after those that it lies on, which `below` has as places in this list.

@@ -3,6 +3,7 @@
 //!
 //! The text refers to `symshape_runtime` only, and to the descriptor that the model's object exports.
 
+use super::template::{filled, named};
 use crate::{
     kernel::{Port, Program},
     plan::{Plan, arena_formula},
@@ -49,11 +50,11 @@ impl Names {
 fn write_module(out: &mut String, program: &Program, plan: &Plan) -> Result {
     let names = Names::new(program);
     let (ty, name) = (&names.ty, &program.name);
-    writeln!(out, "{}", include_str!("descriptor.txt").replace("PREFIX", name))?;
+    writeln!(out, "{}", named(include_str!("descriptor.txt"), name))?;
     contract(out, program, plan)?;
     writeln!(out, "pub struct {ty} {{\n    context: ::symshape_runtime::Context,\n}}\n\nimpl {ty} {{")?;
     constants(out, program, plan, &names)?;
-    let constructors = include_str!("module.txt").replace("TYPE", ty).replace("PREFIX", name);
+    let constructors = filled(include_str!("module.txt"), &[("TYPE", ty), ("PREFIX", name)]);
     write!(out, "\n{constructors}\n")?;
     run(out, program, &names)?;
     writeln!(out, "}}")

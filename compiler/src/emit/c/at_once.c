@@ -13,14 +13,13 @@ static int is_at_once(const struct PREFIX_call *call, uint32_t first, uint32_t l
 static void run_ready(void *data, int64_t begin, int64_t end, uint32_t worker) {
     struct PREFIX_call *const call = data;
     (void)worker;
-    for (int64_t i = begin; i < end; i++) call->codes[call->ready[i]] = PREFIX_partitions[call->ready[i]].run(call);
+    for (int64_t i = begin; i < end; i++) (void)PREFIX_partitions[call->ready[i]].run(call);
 }
 
-/* Runs a stage in waves: what is ready, at once, until nothing is left. */
+/* Runs a stage in waves: what is ready, at once, until nothing is left; the code of the first that fails. */
 static int32_t run_at_once(struct PREFIX_call *call, uint32_t first, uint32_t last) {
     const symshape_exec *const exec = call->exec;
-    int32_t code = 0;
-    for (uint32_t left = last - first; left > 0 && code == 0; left -= call->n_ready) {
+    for (uint32_t left = last - first; left > 0 && call->code == 0; left -= call->n_ready) {
         call->n_ready = 0;
         for (uint32_t i = first; i < last; i++) {
             const symshape_partition *const partition = &PREFIX_partitions[i];
@@ -33,11 +32,8 @@ static int32_t run_at_once(struct PREFIX_call *call, uint32_t first, uint32_t la
         call->exec = NULL;
         exec->parallel_for(exec->host, call->n_ready, run_ready, call);
         call->exec = exec;
-        for (uint32_t i = 0; i < call->n_ready; i++) {
-            call->is_done[call->ready[i]] = 1;
-            if (code == 0) code = call->codes[call->ready[i]];
-        }
+        for (uint32_t i = 0; i < call->n_ready; i++) call->is_done[call->ready[i]] = 1;
     }
-    return code;
+    return call->code;
 }
 

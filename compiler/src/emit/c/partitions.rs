@@ -4,6 +4,7 @@
 //! Where partitions run at once, they do so in waves: all that are ready, by one call of the host's `parallel_for`.
 
 use super::{
+    super::template::named,
     contract::Checks,
     driver::{self, begin, end},
     kernels::Call,
@@ -17,7 +18,7 @@ use crate::{
 use std::fmt::Write;
 use symshape::{Dim, Node};
 
-/// The frame that the partitions of a call share; `PREFIX` and `UPPER` stand for the model's name.
+/// The frame that the partitions of a call share.
 const FRAME: &str = include_str!("frame.c");
 
 /// What runs partitions at once.
@@ -25,7 +26,7 @@ const AT_ONCE: &str = include_str!("at_once.c");
 
 /// Bytes that the frame takes with so many partitions, on any machine.
 pub(in crate::emit) fn frame_bytes(program: &Program) -> usize {
-    (96 + 9 * program.partitions.len()).next_multiple_of(64)
+    (96 + 5 * program.partitions.len()).next_multiple_of(64)
 }
 
 /// Prints everything from the frame to `run`.
@@ -37,8 +38,7 @@ pub(super) fn all(
     calls: &[Option<Call>],
 ) -> Result<()> {
     let prefix = &program.name;
-    let own = |text: &str| text.replace("PREFIX", prefix).replace("UPPER", &prefix.to_uppercase());
-    out.push_str(&own(FRAME));
+    out.push_str(&named(FRAME, prefix));
     for (number, partition) in program.partitions.iter().enumerate() {
         function(out, program, plan, names, calls, number)?;
         cost_function(out, program, names, number, partition)?;
@@ -47,7 +47,7 @@ pub(super) fn all(
     begin_function(out, program, names)?;
     arena_slice(out, program, plan, names)?;
     if program.policies == Policies::Any {
-        out.push_str(&own(AT_ONCE));
+        out.push_str(&named(AT_ONCE, prefix));
     }
     run(out, program, names)
 }
@@ -123,17 +123,18 @@ fn work(program: &Program, partition: &Partition) -> Dim {
 
 /// About the value of an expression, as a `double`: quotients are not rounded, remainders are as large as they can be.
 fn float(checks: &Checks, dim: &Dim) -> Result<String> {
-    let list = |list: &[Dim], join: &dyn Fn(String, String) -> String| -> Result<String> {
+    let list = |list: &[Dim], [before, between, behind]: [&str; 3]| -> Result<String> {
         let terms = list.iter().map(|dim| float(checks, dim)).collect::<Result<Vec<_>>>()?;
-        Ok(terms.into_iter().reduce(join).unwrap_or_else(|| "0.0".into()))
+        let joined = terms.into_iter().reduce(|a, b| format!("{before}{a}{between}{b}{behind}"));
+        Ok(joined.unwrap_or_else(|| "0.0".into()))
     };
     Ok(match dim.node() {
         Node::Int(value) => format!("{value}.0"),
         Node::Symbol(symbol) => format!("(double){}", checks.symbol(symbol)?),
-        Node::Add(terms) => list(terms, &|a, b| format!("({a} + {b})"))?,
-        Node::Mul(factors) => list(factors, &|a, b| format!("{a} * {b}"))?,
-        Node::Min(all) => list(all, &|a, b| format!("({a} < {b} ? {a} : {b})"))?,
-        Node::Max(all) => list(all, &|a, b| format!("({a} > {b} ? {a} : {b})"))?,
+        Node::Add(terms) => list(terms, ["(", " + ", ")"])?,
+        Node::Mul(factors) => list(factors, ["", " * ", ""])?,
+        Node::Min(all) => list(all, ["min_f64(", ", ", ")"])?,
+        Node::Max(all) => list(all, ["max_f64(", ", ", ")"])?,
         Node::FloorDiv(a, b) => format!("({} / ({}))", float(checks, a)?, float(checks, b)?),
         Node::Mod(_, b) => float(checks, b)?,
     })
@@ -182,6 +183,7 @@ fn begin_function(out: &mut String, program: &Program, names: &Names) -> Result<
     }
     checks.line(1, "call->error = exec != NULL ? exec->error : NULL;");
     checks.line(1, "atomic_flag_clear(&call->has_failed);");
+    checks.line(1, "call->code = 0;");
     let upper = program.name.to_uppercase();
     checks.line(1, &format!("for (uint32_t i = 0; i < {upper}_N_PARTITIONS; i++) call->is_done[i] = 0;"));
     checks.line(1, "return SYMSHAPE_OK;");
