@@ -107,6 +107,7 @@ pub fn lower_on(graph: &Graph, targets: &Targets, settings: &Settings) -> Result
     schedule::schedule(&mut program).at(|| "schedule")?;
     program.workers = settings.workers;
     offload::passes(&mut program, KernelPhase::Scheduled, targets)?;
+    lower::drop_unread(&mut program);
     verify(&program).at(|| "schedule")?;
     offload::emit(&mut program, targets)?;
     if let Some(count) = settings.partitions {

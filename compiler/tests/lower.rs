@@ -58,6 +58,35 @@ fn scheduled_programs_compute_what_their_graphs_say() {
     }
 }
 
+/// A padded tensor of which windows read the columns from 0 on, each `step` columns apart.
+fn windows(step: usize) -> Graph {
+    let width = 8 / step;
+    let text = format!(
+        "graph windows {{\n  symbol N = 1..3\n  input x: f32[N, 6]\n  %0 = neg x\n  %1 = pad 0.0 [0, 1] [0, 1] %0\n  \
+         %2 = view [N, {width}] [$0, {step}*$1] %1\n  output y = %2\n}}\n"
+    );
+    symshape_compiler::graph::text::parse(&text).expect("a graph")
+}
+
+#[test]
+fn what_is_never_read_is_not_computed() {
+    for (step, borders) in [(1, 2), (2, 1)] {
+        let graph = windows(step);
+        let mut program = lower::lower(&graph).expect("a program");
+        lower::drop_unread(&mut program);
+        let count = program.kernels.iter().filter(|kernel| kernel.name.starts_with("border")).count();
+        assert_eq!(count, borders, "{program}");
+        assert_same("windows", &graph, &program);
+    }
+    for (name, model) in models::MODELS {
+        let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut program = lower::lower(&graph).unwrap_or_else(|error| panic!("{name}: {error}"));
+        schedule::schedule(&mut program).unwrap_or_else(|error| panic!("{name}: {error}"));
+        lower::drop_unread(&mut program);
+        assert_same(name, &graph, &program);
+    }
+}
+
 #[test]
 fn softmax_and_layer_norm_are_one_kernel() {
     let kernels = |wanted: &str| {

@@ -201,6 +201,26 @@ fn numbers_of_partitions_are_as_asked_for() {
 }
 
 #[test]
+fn small_branches_don_t_take_the_places_of_large_pieces() {
+    let mut g = models::graph("chain", &[("N", 1, 3), ("H", 3, 40)]);
+    let shape = vec![Dim::symbol("N"), 16.into(), Dim::symbol("H"), 24.into()];
+    let mut x = g.input("x", DType::F32, shape).expect("an input");
+    for layer in 0..8 {
+        x = conv(&mut g, x, [16, 16], 3, 10 * layer);
+    }
+    g.output("y", x).expect("an output");
+    for name in ["a", "b", "c"] {
+        let small = g.input(name, DType::F32, vec![Dim::symbol("N")]).expect("an input");
+        let small = g.relu(small).expect("floats");
+        g.output(&format!("{name}_out"), small).expect("an output");
+    }
+    let model = model(&lowered(&g, of(4), Policies::Any));
+    let costs: Vec<i64> =
+        (0..4).map(|number| model.partition_cost(number, &[3, 40], 1).expect("an entry")).collect();
+    assert!(costs.iter().all(|cost| 8 * cost > costs.iter().sum()), "{costs:?}");
+}
+
+#[test]
 fn the_table_has_a_textual_form() {
     let graph = models::MODELS.iter().find(|(name, _)| *name == "reductions").expect("a model").1();
     let program = lowered(&graph.expect("a valid graph"), of(3), Policies::Any).program;
@@ -360,6 +380,45 @@ fn c_source_has_the_same_table() {
     std::fs::write(folder.path().join("towers.c"), source.code).expect("written");
     std::fs::write(folder.path().join("towers.h"), source.header).expect("written");
     assert_eq!(run_steps(folder.path(), "towers.c"), lowered.program.partitions.len());
+}
+
+/// A model of two partitions that don't wait for each other and fail: by an index that addresses nothing, and by a function.
+const TORN: &str = "graph torn {
+  symbol N = 1..4
+  input x: f32[N, 3]
+  input at: i64[N]
+  %0 = const f32[2, 3] 1, 2, 3, 4, 5, 6
+  %1 = gather [N, 3] [@1[$0], $1] %0, at
+  %2 = call torn_fails -> (f32[N, 3]) x
+  output a = %1
+  output b = %2
+}
+";
+
+/// The codes of the calls that `c/torn.c` makes of the model in that file.
+fn codes_of_torn(folder: &Path, model: &str) -> Vec<String> {
+    let main = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/torn.c");
+    tool(folder, "cc", &[&WARNINGS[..], &[main, model, "-o", "program", "-lm"]].concat());
+    tool(folder, "./program", &[]).lines().map(String::from).collect()
+}
+
+#[test]
+fn of_two_failures_at_once_code_and_error_are_those_of_one() {
+    let graph = symshape_compiler::graph::text::parse(TORN).expect("a graph");
+    let folder = tempfile::tempdir().expect("a folder");
+    let lowered = lowered(&graph, of(2), Policies::Any);
+    assert_eq!(stages(&lowered.program.partitions), [0, 0]);
+    let target = Target::host().expect("this machine");
+    let compiled = pipeline::compile(&lowered, &target, pipeline::Artifact::Object).expect("supported");
+    std::fs::write(folder.path().join("torn.o"), compiled.object.into_bytes().expect("an object"))
+        .expect("written");
+    std::fs::write(folder.path().join("torn.h"), compiled.header).expect("written");
+    assert_eq!(codes_of_torn(folder.path(), "torn.o").len(), 2);
+    let source = pipeline::source(&lowered, "torn.h").expect("supported");
+    std::fs::write(folder.path().join("torn.c"), source.code).expect("written");
+    std::fs::write(folder.path().join("torn.h"), source.header).expect("written");
+    let codes = codes_of_torn(folder.path(), "torn.c");
+    assert_ne!(codes[0], codes[1], "the host decides which fails first");
 }
 
 #[test]

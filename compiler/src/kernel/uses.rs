@@ -119,19 +119,28 @@ impl Uses {
             || meets(&self.reads, &later.binds);
         // A demand leans on what was found before it, and all that follows on the demand.
         let demanded = self.demands || later.demands && !self.binds.is_empty();
-        bound
-            || demanded
-            || self.reaches.iter().any(|(buffer, own)| {
-                later.reaches.get(buffer).is_some_and(|other| can_meet(program, own, other))
-            })
+        bound || demanded || self.meets(later, program, |own, other| own.is_store || other.is_store)
+    }
+
+    /// Whether others may read what these write.
+    pub fn feeds(&self, other: &Uses, program: &Program) -> bool {
+        self.meets(other, program, |own, other| own.is_store && !other.is_store)
+    }
+
+    /// Whether both may touch one element, in ways that matter.
+    fn meets(&self, other: &Uses, program: &Program, matters: impl Fn(&Reach, &Reach) -> bool) -> bool {
+        self.reaches.iter().any(|(buffer, own)| {
+            let other = other.reaches.get(buffer).into_iter().flatten();
+            let pairs = own.iter().flat_map(|a| other.clone().map(move |b| (a, b)));
+            can_meet(program, pairs.filter(|(a, b)| matters(a, b)))
+        })
     }
 }
 
-/// Whether one of both writes what the other one may touch.
-fn can_meet(program: &Program, own: &[Reach], other: &[Reach]) -> bool {
-    let pairs = own.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
+/// Whether the addresses of a pair may be the same.
+fn can_meet<'r>(program: &Program, mut pairs: impl Iterator<Item = (&'r Reach, &'r Reach)>) -> bool {
     let mut proofs = 0;
-    pairs.into_iter().filter(|(a, b)| a.is_store || b.is_store).any(|(a, b)| {
+    pairs.any(|(a, b)| {
         if apart_in_numbers(program, a, b) {
             return false;
         }

@@ -19,6 +19,9 @@ mod order;
 mod place;
 mod reduce;
 mod storage;
+mod unread;
+
+pub use unread::drop_unread;
 
 use crate::{
     Error, Result,

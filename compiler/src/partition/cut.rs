@@ -29,6 +29,7 @@ pub(super) fn pieces(graph: &Graph, count: Count) -> Vec<Vec<usize>> {
     match count {
         Count::Auto => pieces.merge_small(),
         Count::Of(count) => {
+            pieces.merge_isolated();
             pieces.merge_to(count.get() as usize);
             pieces.split_to(count.get() as usize);
         }
@@ -229,6 +230,18 @@ impl<'g> Pieces<'g> {
         self.join_chains();
         if self.longest(None) >= self.total * NO_GAIN {
             self.merge_to(1);
+        }
+    }
+
+    /// Merges what is too small and has nothing to do with the others into the largest: it must not count as a piece.
+    fn merge_isolated(&mut self) {
+        let least = self.total * MIN_SHARE;
+        let small =
+            self.list.iter().filter(|(number, piece)| piece.work < least && self.is_isolated(**number));
+        for number in small.map(|(number, _)| *number).collect::<Vec<_>>() {
+            if let Some(largest) = self.largest_but(number) {
+                self.merge(number, largest);
+            }
         }
     }
 

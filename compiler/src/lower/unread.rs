@@ -1,0 +1,70 @@
+//! Kernels that nobody needs: no kernel reads what they write.
+//!
+//! A padded tensor has its border all around, and windows that move by more than one element may end before they get to
+//! its last rows. Which part of a buffer is read is known only when all kernels are there, so such kernels are dropped
+//! then, where it is proven that no address is both written by them and read by anybody.
+
+use crate::kernel::{BufferId, Code, Inst, Program, Space, Stmt, uses::Uses, walk};
+use std::collections::BTreeMap;
+
+/// Drops kernels whose results are never read. What is computed stays the same.
+pub fn drop_unread(program: &mut Program) {
+    let writers = writers(program);
+    let candidates: Vec<usize> =
+        (0..program.kernels.len()).filter(|kernel| may_be_unread(program, *kernel, &writers)).collect();
+    if candidates.is_empty() {
+        return;
+    }
+    let uses: Vec<Uses> = (0..program.kernels.len()).map(|idx| Uses::of(program, idx..idx + 1)).collect();
+    let is_read = |kernel: usize| {
+        let mut others = uses.iter().enumerate().filter(|(other, _)| *other != kernel);
+        others.any(|(_, other)| uses[kernel].feeds(other, program))
+    };
+    let unread: Vec<usize> = candidates.into_iter().filter(|kernel| !is_read(*kernel)).collect();
+    let mut idx = 0;
+    program.kernels.retain(|_| {
+        idx += 1;
+        unread.binary_search(&(idx - 1)).is_err()
+    });
+}
+
+/// How many kernels write each buffer.
+fn writers(program: &Program) -> BTreeMap<BufferId, usize> {
+    let mut writers = BTreeMap::new();
+    for kernel in &program.kernels {
+        stored(&kernel.body).into_iter().for_each(|buffer| *writers.entry(buffer).or_insert(0) += 1);
+    }
+    writers
+}
+
+/// The buffers that statements store to, each once.
+fn stored(body: &[Stmt]) -> Vec<BufferId> {
+    let mut buffers = Vec::new();
+    walk::accesses(body, &mut |site| {
+        if site.is_store && !buffers.contains(&site.access.buffer) {
+            buffers.push(site.access.buffer);
+        }
+    });
+    buffers
+}
+
+/// Whether a kernel does nothing but write parts of buffers in the arena that others write parts of: what is alone in its
+/// buffer is there because it is read.
+fn may_be_unread(program: &Program, kernel: usize, writers: &BTreeMap<BufferId, usize>) -> bool {
+    let kernel = &program.kernels[kernel];
+    let stored = stored(&kernel.body);
+    let is_part =
+        |buffer: &BufferId| matches!(program.buffers[*buffer].space, Space::Arena) && writers[buffer] > 1;
+    kernel.control.is_none() && !stored.is_empty() && stored.iter().all(is_part) && !checks(&kernel.body)
+}
+
+/// Whether statements can end the call.
+fn checks(body: &[Stmt]) -> bool {
+    let in_code = |code: &Code| code.insts.iter().any(|inst| matches!(inst, Inst::Check(_)));
+    body.iter().any(|stmt| match stmt {
+        Stmt::For { body, .. } | Stmt::While { body, .. } => checks(body),
+        Stmt::Block(code) | Stmt::Strip { code, .. } => in_code(code),
+        Stmt::Contract(contract) => in_code(&contract.epilogue),
+        Stmt::If { then, otherwise, .. } => checks(then) || checks(otherwise),
+    })
+}
