@@ -16,7 +16,8 @@
 //! ```
 //!
 //! The model becomes a static library in `OUT_DIR` that Cargo links, and a Rust module beside it. Cargo runs the build
-//! script again when the model, a bounds.json beside it, or the script changes, and not otherwise.
+//! script again when the model, its external data, a bounds.json beside it, or the script changes, and not otherwise; a
+//! bounds.json that is added later is read when the script runs next.
 
 use crate::{
     emit,
@@ -26,7 +27,7 @@ use crate::{
     target::Target,
 };
 use std::{
-    env, fs,
+    env, fs, io,
     path::{Path, PathBuf},
 };
 
@@ -103,13 +104,16 @@ impl Embed {
         let folder = PathBuf::from(variable("OUT_DIR")?);
         let path = Path::new(&variable("CARGO_MANIFEST_DIR")?).join(&self.model);
         let bounds = path.with_file_name("bounds.json");
-        for watched in [&path, &bounds] {
-            println!("cargo:rerun-if-changed={}", watched.display());
+        watch(&path);
+        // What is watched and not there counts as changed in every build.
+        if bounds.exists() {
+            watch(&bounds);
         }
-        println!("cargo:rerun-if-changed=build.rs");
+        watch(Path::new("build.rs"));
         let place = || path.display().to_string();
         let model = import::Model::open(&path)?;
         let graph = import::import(&model, &self.options(&bounds)?).at(place)?;
+        model.external_files().iter().for_each(|file| watch(file));
         let lowered = pipeline::lower(&graph).at(place)?;
         let target = Target::parse(env::var("TARGET").ok().as_deref(), self.cpu.as_deref())?;
         let compiled = pipeline::compile(&lowered, &target, Artifact::Archive).at(place)?;
@@ -135,7 +139,10 @@ impl Embed {
     fn options(&self, bounds: &Path) -> Result<ImportOptions> {
         let ranges = match fs::read_to_string(bounds) {
             Ok(text) => import::parse_bounds(&text).at(|| bounds.display().to_string())?,
-            Err(_) => Vec::new(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => {
+                return Err(Error::new(ErrorKind::Io, error.to_string()).at(bounds.display().to_string()));
+            }
         };
         Ok(ImportOptions {
             name: self.name.clone(),
@@ -147,6 +154,11 @@ impl Embed {
             ..ImportOptions::default()
         })
     }
+}
+
+/// Has Cargo run the build script again when a file changes.
+fn watch(file: &Path) {
+    println!("cargo:rerun-if-changed={}", file.display());
 }
 
 /// An environment variable that Cargo sets for build scripts.

@@ -38,7 +38,7 @@ use scope::{Context, Scope};
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 use types::Input;
@@ -85,6 +85,12 @@ impl Model {
     pub fn from_bytes(bytes: &[u8]) -> Result<Model> {
         let proto: ModelProto = proto::decode(Bytes::copy_from_slice(bytes))?;
         Ok(Model::from(proto))
+    }
+
+    /// The files with external data that an import has read so far.
+    pub fn external_files(&self) -> Vec<PathBuf> {
+        let Some(folder) = &self.files.folder else { return Vec::new() };
+        self.files.external.borrow().keys().map(|location| folder.join(location)).collect()
     }
 
     /// Names of the inputs that a caller has to give, in order.
