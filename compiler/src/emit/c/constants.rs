@@ -1,9 +1,11 @@
-//! The model's weights and tables as arrays.
+//! The model's weights and tables as arrays. They are millions of lines, so they are declared in front of the code and
+//! defined behind it: the code is what people look for, and what compilers report about.
 
 use super::names;
 use crate::{
     kernel::{Program, Space},
     scalar::Scalar,
+    tensor::Tensor,
 };
 use std::fmt::{self, Write};
 use symshape_runtime::DType;
@@ -11,15 +13,33 @@ use symshape_runtime::DType;
 /// A line of numbers ends after so many characters.
 const LINE: usize = 100;
 
-/// All constant buffers.
-pub(super) fn constants(program: &Program) -> String {
-    let mut out = String::new();
-    for (id, buffer) in &program.buffers {
-        let Space::Const(tensor) = &buffer.space else { continue };
+/// What the constant buffers hold, and are called in C and by the compiler.
+fn arrays(program: &Program) -> impl Iterator<Item = (&Tensor, String, &str)> {
+    program.buffers.iter().filter_map(|(id, buffer)| {
+        let Space::Const(tensor) = &buffer.space else { return None };
         let (ty, name) = (names::memory_type(buffer.dtype), names::buffer(program, id));
-        let comment = names::comment(&buffer.name);
         // C has no arrays without elements.
-        let _ = write!(out, "/* {comment} */\nstatic const {ty} {name}[{}] = {{", tensor.elems().max(1));
+        let array = format!("static const {ty} {name}[{}]", tensor.elems().max(1));
+        Some((tensor, array, buffer.name.as_str()))
+    })
+}
+
+/// Declarations of all constant buffers.
+pub(super) fn declarations(program: &Program) -> String {
+    let line = |(_, array, name)| format!("{array}; /* {} */\n", names::comment(name));
+    let mut out: String = arrays(program).map(line).collect();
+    if !out.is_empty() {
+        out.insert_str(0, "/* Weights and tables, defined at the end of the file. */\n");
+        out.push('\n');
+    }
+    out
+}
+
+/// Definitions of all constant buffers.
+pub(super) fn definitions(program: &Program) -> String {
+    let mut out = String::new();
+    for (tensor, array, _) in arrays(program) {
+        let _ = write!(out, "\n{array} = {{");
         if tensor.elems() == 0 {
             out.push('0');
         }
@@ -33,7 +53,7 @@ pub(super) fn constants(program: &Program) -> String {
             let _ = write!(out, " {},", Element(tensor.get(idx)));
             line += out.len() - before;
         }
-        out.push_str("\n};\n\n");
+        out.push_str("\n};\n");
     }
     out
 }

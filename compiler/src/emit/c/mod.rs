@@ -53,7 +53,7 @@ pub fn source(program: &Program, plan: &Plan, header: &str) -> Result<Source> {
     let used = identifiers(&body).chain(identifiers(&helpers)).collect::<BTreeSet<_>>();
     let math: Vec<&str> = used.iter().copied().filter(|name| is_math(name)).collect();
     let mut code = format!("/* {}: compiled by symshape {}. */\n", program.name, env!("CARGO_PKG_VERSION"));
-    let constants = constants::constants(program);
+    let (declared, constants) = (constants::declarations(program), constants::definitions(program));
     let atomics = if program.partitions.is_empty() { "" } else { "#include <stdatomic.h>\n" };
     let includes =
         if math.is_empty() && !used.contains("NAN") && !used.contains("INFINITY") && !constants.contains('N')
@@ -62,7 +62,7 @@ pub fn source(program: &Program, plan: &Plan, header: &str) -> Result<Source> {
         } else {
             "#include <math.h>\n\n"
         };
-    let _ = write!(code, "#include \"{header}\"\n{atomics}{includes}\n{helpers}{constants}{body}");
+    let _ = write!(code, "#include \"{header}\"\n{atomics}{includes}\n{helpers}{declared}{body}{constants}");
     let calls = match math.as_slice() {
         [] => "The model's source calls nothing of the C library.".to_string(),
         list => format!("Of the C library the model's source calls, from math.h: {}.", list.join(", ")),
