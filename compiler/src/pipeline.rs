@@ -115,13 +115,11 @@ pub fn lower_on(graph: &Graph, targets: &Targets, settings: &Settings) -> Result
         verify(&program).at(|| "partition")?;
     }
     let plan = plan::plan(&program, &plan::Options::default()).at(|| "plan")?;
-    if cfg!(debug_assertions) {
-        plan::verify::verify(&program, &plan).at(|| "plan")?;
-    }
+    plan::verify::verify(&program, &plan).at(|| "plan")?;
     Ok(Lowered { program, plan })
 }
 
-/// Holds a program against the rules of its language, in debug builds.
+/// Holds a program against the rules of its language, in debug builds; what can't be proven is no error.
 fn verify(program: &Program) -> Result<()> {
     if cfg!(debug_assertions) { kernel::verify::verify(program).map(|_| ()) } else { Ok(()) }
 }
