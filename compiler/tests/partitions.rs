@@ -200,8 +200,8 @@ fn numbers_of_partitions_are_as_asked_for() {
     assert_eq!(program.partitions.len(), program.kernels.len());
 }
 
-#[test]
-fn small_branches_don_t_take_the_places_of_large_pieces() {
+/// Eight convolutions with borders, one behind the other.
+fn chain() -> Graph {
     let mut g = models::graph("chain", &[("N", 1, 3), ("H", 3, 40)]);
     let shape = vec![Dim::symbol("N"), 16.into(), Dim::symbol("H"), 24.into()];
     let mut x = g.input("x", DType::F32, shape).expect("an input");
@@ -209,6 +209,12 @@ fn small_branches_don_t_take_the_places_of_large_pieces() {
         x = conv(&mut g, x, [16, 16], 3, 10 * layer);
     }
     g.output("y", x).expect("an output");
+    g
+}
+
+#[test]
+fn small_branches_don_t_take_the_places_of_large_pieces() {
+    let mut g = chain();
     for name in ["a", "b", "c"] {
         let small = g.input(name, DType::F32, vec![Dim::symbol("N")]).expect("an input");
         let small = g.relu(small).expect("floats");
@@ -218,6 +224,17 @@ fn small_branches_don_t_take_the_places_of_large_pieces() {
     let costs: Vec<i64> =
         (0..4).map(|number| model.partition_cost(number, &[3, 40], 1).expect("an entry")).collect();
     assert!(costs.iter().all(|cost| 8 * cost > costs.iter().sum()), "{costs:?}");
+}
+
+#[test]
+fn a_chain_takes_no_more_memory_in_pieces() {
+    let graph = chain();
+    let whole = lowered(&graph, None, Policies::Serial);
+    for count in [3, 100] {
+        let parts = lowered(&graph, of(count), Policies::Any);
+        assert!(parts.program.partitions.len() >= 3);
+        assert_eq!(parts.plan.arena_max, whole.plan.arena_max, "{count}\n{}", parts.program);
+    }
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use crate::{
     error::{Error, Result},
-    kernel::{Control, Kernel, Partition, Program, cost, partition::waits, uses::Uses},
+    kernel::{Control, Kernel, Partition, Program, cost, partition::waits, uses::Uses, walk},
 };
 use num_traits::ToPrimitive;
 use std::{collections::BTreeSet, ops::Range};
 use symshape::{Dim, Symbol};
 
-/// Kernels that are never parted: one, or an outermost region.
+/// Kernels that are never parted: an outermost region, or one kernel and those that fill memory for it.
 pub(super) struct Atom {
     /// Their places in the program.
     pub(super) kernels: Range<usize>,
@@ -38,7 +38,7 @@ pub(super) struct Graph {
 impl Graph {
     /// The dependencies of a program's kernels.
     pub(super) fn of(program: &Program) -> Result<Graph> {
-        let ranges = atoms(program)?;
+        let ranges = with_fills(program, atoms(program)?);
         let uses: Vec<Uses> = ranges.iter().map(|kernels| Uses::of(program, kernels.clone())).collect();
         let mut atoms: Vec<Atom> = Vec::with_capacity(uses.len());
         let mut before: Vec<BTreeSet<usize>> = Vec::with_capacity(uses.len());
@@ -124,6 +124,34 @@ fn atoms(program: &Program) -> Result<Vec<Range<usize>>> {
         }
     }
     Ok(list)
+}
+
+/// The ranges, joined where one only fills memory that the next one uses, as the borders of padded tensors. Apart from
+/// it, it could run at any time, so that nothing else could use that memory before.
+fn with_fills(program: &Program, ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    let mut list: Vec<Range<usize>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match list.last_mut() {
+            Some(last) if fills(program, last, &range) => last.end = range.end,
+            _ => list.push(range),
+        }
+    }
+    list
+}
+
+/// Whether kernels read nothing, and write what the next ones use.
+fn fills(program: &Program, range: &Range<usize>, next: &Range<usize>) -> bool {
+    let only_writes = |kernel: &Kernel| {
+        let mut reads = false;
+        walk::accesses(&kernel.body, &mut |site| reads |= !site.is_store);
+        !reads && kernel.control.is_none()
+    };
+    let is_plain = program.kernels[next.clone()].iter().all(|kernel| kernel.control.is_none());
+    if !is_plain || !program.kernels[range.clone()].iter().all(only_writes) {
+        return false;
+    }
+    let (own, other) = (Uses::of(program, range.clone()), Uses::of(program, next.clone()));
+    own.buffers().any(|buffer| other.touches(buffer))
 }
 
 /// Leaves of each partition's dependencies those that no other one implies, in ascending order.
