@@ -81,7 +81,12 @@ fn check_random(bytes: &[u8]) -> Result<(), String> {
         let shapes: Vec<Vec<i64>> =
             inputs.iter().map(|tensor| tensor.shape().iter().map(|dim| *dim as i64).collect()).collect();
         let at = format!("{dims:?}, scalar {scalar}\n{graph}\n{program}");
-        let bound = machine.check(&shapes).map_err(|refusal| format!("{refusal:?} at {at}"))?;
+        let bound = match (machine.check(&shapes), &expected) {
+            (Ok(bound), _) => bound,
+            // What is demanded of what is found may tell at once that no value will do.
+            (Err(_), None) => continue,
+            (Err(refusal), Some(_)) => return Err(format!("{refusal:?} at {at}")),
+        };
         let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
         let (expected, got) = match (&expected, machine.run(&bound, &raw)) {
             (Some(expected), Ok(got)) => (expected, got),
