@@ -131,13 +131,16 @@ impl Graph {
         facts
     }
 
-    /// Whether `relation` is known to hold: proven, or assumed as it stands.
+    /// Whether `relation` is known to hold: proven, or assumed or required as it stands.
     pub fn holds(&self, relation: &Relation) -> bool {
-        self.facts.prove(relation).is_yes()
-            || self.facts.assumptions().iter().any(|assumed| assumed.relation == *relation)
+        let mut stated = self.facts.assumptions().iter().chain(&self.constraints);
+        self.facts.prove(relation).is_yes() || stated.any(|assumed| assumed.relation == *relation)
     }
 
     /// Makes sure that `relation` holds: proves it, or assumes it and adds it to [`Graph::constraints`].
+    ///
+    /// What is required of a symbol that is found while running is checked when it is found, and becomes no fact: what
+    /// runs before, and the plan of the memory, must do without it.
     ///
     /// # Errors
     /// It contradicts what is known; `what` says what it is about.
@@ -152,7 +155,9 @@ impl Graph {
         // A refused assumption must leave no trace.
         let mut facts = self.facts.clone();
         facts.assume(relation.clone(), &origin).map_err(|error| Error::invalid(error.to_string()))?;
-        self.facts = facts;
+        if !self.is_found(&relation.a) && !self.is_found(&relation.b) {
+            self.facts = facts;
+        }
         self.constraints.push(Assumption { relation, origin: origin.into() });
         Ok(())
     }

@@ -9,12 +9,12 @@
 
 use super::layout::{mixed_radix, row_major};
 use crate::{
-    graph::{Coord, Graph, Node, Op, Value, axis},
+    graph::{Coord, Graph, Node, NodeId, Op, Value, axis},
     scalar::{BinaryOp, Body, Step, UnaryOp},
 };
 use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeSet, HashMap};
-use symshape::Dim;
+use symshape::{Dim, Symbol};
 
 /// A definition that costs at most this much may be computed again by each of its users.
 const CHEAP: u32 = 4;
@@ -322,20 +322,46 @@ pub(super) fn substitute(map: &[Dim], index: &[Dim]) -> Vec<Dim> {
     map.iter().map(|expr| expr.substitute(&at)).collect()
 }
 
-/// Lets roots be computed straight into the padded or concatenated tensor that reads them.
+/// Lets roots be computed straight into the padded or concatenated tensor that reads them, unless they are computed
+/// before it is found where in it they lie.
 fn place(graph: &Graph, fusion: &mut Fusion) {
+    let found = binds(graph);
+    // The node that first stores something in the place of a value.
+    let mut first: HashMap<Value, NodeId> = HashMap::new();
     for value in graph.values.keys() {
-        if !matches!(graph.op(value), Op::Pad { .. } | Op::Concat { .. }) {
-            continue;
-        }
+        let (Op::Pad { .. } | Op::Concat { .. }) = graph.op(value) else { continue };
+        let known = place_symbols(graph, value).filter_map(|symbol| found.get(&symbol).copied()).max();
         for (position, operand) in graph.operands(value).iter().enumerate() {
             let free = fusion.is_root(*operand)
                 && !is_output(graph, *operand)
                 && !fusion.placed.contains_key(operand)
                 && !matches!(graph.op(*operand), Op::Input(_) | Op::Const(_));
-            if free {
+            let begin = first.get(operand).copied().unwrap_or(graph.values[*operand].def);
+            if free && known.is_none_or(|bind| bind < begin) {
                 fusion.placed.insert(*operand, (value, position));
+                let first = first.entry(value).or_insert(begin);
+                *first = begin.min(*first);
             }
         }
     }
+}
+
+/// Where each symbol that is found while running is found.
+fn binds(graph: &Graph) -> HashMap<Symbol, NodeId> {
+    let bind = |(id, node): (NodeId, &Node)| match &node.op {
+        Op::Bind { symbol, .. } => Some((symbol.clone(), id)),
+        _ => None,
+    };
+    graph.nodes.iter().filter_map(bind).collect()
+}
+
+/// The symbols that tell where in a padded or concatenated tensor its operands lie.
+fn place_symbols(graph: &Graph, value: Value) -> impl Iterator<Item = Symbol> {
+    let pads = match graph.op(value) {
+        Op::Pad { lo, hi, .. } => [lo.as_slice(), hi.as_slice()].concat(),
+        _ => Vec::new(),
+    };
+    let operands = graph.operands(value).iter().flat_map(|operand| graph.shape(*operand));
+    let dims = graph.shape(value).iter().chain(operands).chain(&pads);
+    dims.flat_map(Dim::symbols).collect::<Vec<_>>().into_iter()
 }

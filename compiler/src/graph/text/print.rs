@@ -26,6 +26,13 @@ impl fmt::Display for Graph {
             let required = self.constraints.iter().any(|other| other.relation == assumption.relation);
             write_assumption(f, if required { "require" } else { "assume" }, assumption)?;
         }
+        // What is required of symbols that are found is no fact.
+        let is_fact = |late: &symshape::Assumption| {
+            self.facts.assumptions().iter().any(|fact| fact.relation == late.relation)
+        };
+        for late in self.constraints.iter().filter(|constraint| !is_fact(constraint)) {
+            write_assumption(f, "require", late)?;
+        }
         let names = Names::new(self);
         for (name, value) in &self.inputs {
             let ty = self.ty(*value);
