@@ -293,6 +293,47 @@ fn scratch_has_room_for_what_is_found() {
     }
 }
 
+/// A part of a concatenation that is computed before it is found where in the whole it lies; and a size that turns out to
+/// be another one, which says something of sizes that are known from the start.
+const LATE: &str = "graph late {
+  symbol A = 0..7
+  found M
+  require M == 2*A, \"axes with label k\"
+  input x: f32[6, 2*A]
+  input limit: i64[]
+  %0 = reduce max [1] x
+  %1 = exp %0
+  %2 = bind M from [0] to [6] limit
+  %3 = view [M] [$0] %1
+  %4 = concat axis 0 %3, %1, %3
+  %5 = view [M, 2*A] [$0, $1] x
+  %6 = contract f32 [mk, kn -> mn] %5, %5
+  output whole = %4
+  output product = %6
+}";
+
+#[test]
+fn what_is_found_late_moves_nothing_that_runs_before() {
+    let (graph, machine) = built(LATE);
+    for (a, m) in [(0, 0), (1, 2), (2, 4), (3, 6), (1, 1), (3, 0), (2, 7), (7, 6), (5, -1)] {
+        let x = models::weights(&[6, 2 * a], 5);
+        let limit = Tensor::from_i64(vec![], &[m]).expect("one element");
+        let inputs = [x, limit];
+        let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
+        let got = machine.run(&[a as i64], &raw);
+        let expected = graph::eval::eval(&graph, &inputs);
+        assert_eq!(expected.is_ok(), m == 2 * a as i64);
+        assert_eq!(got.is_ok(), expected.is_ok(), "at {a}, {m}");
+        let (Ok(expected), Ok(got)) = (expected, got) else { continue };
+        let alike = Alike::of(&graph, &inputs);
+        for (expected, got) in expected.iter().zip(got) {
+            let got = Tensor::new(expected.dtype(), expected.shape().to_vec(), Bytes::Owned(got.into()));
+            let check = alike.check(expected, &got.expect("an output fits its shape"));
+            check.unwrap_or_else(|why| panic!("{why} at {a}, {m}"));
+        }
+    }
+}
+
 /// The graph of this text, and machine code for it.
 fn built(text: &str) -> (Graph, Machine) {
     let graph = graph::text::parse(text).expect("well-formed");
