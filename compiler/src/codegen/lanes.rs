@@ -127,6 +127,8 @@ impl Binding<'_> {
                 }
                 body.push(Op::Splat(position(&mut self.scalars, Scalar::Local(*local))), ty)
             }
+            // Locals of the wide type hold more than a lane.
+            Inst::Set(_, x) | Inst::Reduce(_, x, _) if self.is_wide(at(x)) => None,
             Inst::Set(local, x) => {
                 let var = position(&mut self.variables, *local);
                 body.push(Op::Set(var, at(x)), ty_of(body, x))
