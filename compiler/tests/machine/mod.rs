@@ -124,25 +124,27 @@ impl Machine {
         for port in &self.program.outputs {
             let buffer = &self.program.buffers[port.buffer];
             let elems = buffer.elems.eval_i64(&value_of).expect("a size");
-            outputs.push(vec![0xa5u8; elems as usize * buffer.dtype.size_bytes()]);
+            outputs.push(Guarded::new(elems as usize * buffer.dtype.size_bytes()));
         }
-        let mut arena = vec![0x5au8; self.arena_bytes(&dims) + 64];
-        let aligned = arena.as_mut_ptr().wrapping_add(arena.as_ptr().align_offset(64));
+        let mut arena = Guarded::new(self.arena_bytes(&dims));
         let input_pointers: Vec<_> = inputs.iter().map(|bytes| bytes.as_ptr().cast()).collect();
-        let output_pointers: Vec<_> = outputs.iter_mut().map(|bytes| bytes.as_mut_ptr().cast()).collect();
+        let output_pointers: Vec<_> = outputs.iter_mut().map(|output| output.as_mut_ptr().cast()).collect();
         // SAFETY: the tests give inputs of the sizes that the dims say; the outputs and the arena have them.
         let code = unsafe {
             (self.desc.run)(
                 input_pointers.as_ptr(),
                 output_pointers.as_ptr(),
                 dims.as_mut_ptr(),
-                aligned.cast(),
+                arena.as_mut_ptr().cast(),
                 exec,
             )
         };
+        let guarded = outputs.iter().chain([&arena]);
+        assert!(guarded.into_iter().all(Guarded::is_whole), "it wrote beside its memory: {}", self.program);
         if code != 0 {
             return Err(code);
         }
+        let mut outputs: Vec<Vec<u8>> = outputs.iter().map(|output| output.bytes().to_vec()).collect();
         // Memory is there for the largest size of what is found while running; now it is known.
         for (idx, (output, port)) in outputs.iter_mut().zip(&self.program.outputs).enumerate() {
             let elems: i64 = self.output_shape(idx, &dims).iter().product();
@@ -156,6 +158,38 @@ impl Machine {
         let inputs: Vec<Vec<u8>> = inputs.iter().map(|elems| bytes(elems, |x| x.to_le_bytes())).collect();
         let outputs = self.run(dims, &inputs).expect("a run");
         outputs[0].chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().expect("four bytes"))).collect()
+    }
+}
+
+/// Memory for a call, from a cache line's begin on, with more around it that must stay as it is.
+struct Guarded {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Guarded {
+    /// Bytes on either side at least.
+    const AROUND: usize = 4096;
+    const VALUE: u8 = 0x5a;
+
+    fn new(len: usize) -> Guarded {
+        let memory = vec![Guarded::VALUE; len + 2 * Guarded::AROUND + 64];
+        let start = Guarded::AROUND + memory[Guarded::AROUND..].as_ptr().align_offset(64);
+        Guarded { memory, start, len }
+    }
+
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.memory[self.start..].as_mut_ptr()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+
+    fn is_whole(&self) -> bool {
+        let (before, after) = (&self.memory[..self.start], &self.memory[self.start + self.len..]);
+        before.iter().chain(after).all(|byte| *byte == Guarded::VALUE)
     }
 }
 
