@@ -286,6 +286,10 @@ fn bad_command_lines_and_models_are_refused_with_a_reason() {
     let portable = refusal(&["compile", BLOCK, "-o", "m.c", "--target", "aarch64-unknown-linux-gnu"]);
     assert!(portable.contains("C source is for any machine"), "{portable}");
     assert!(refusal(&["compile", "no.onnx", "-o", &out]).starts_with("symc: no.onnx: "));
+    for names in ["", ",", "npu,"] {
+        let nameless = refusal(&["compile", BLOCK, "-o", &out, "--target", names]);
+        assert_eq!(nameless, format!("symc: --target {names}: a name is missing"));
+    }
     let nowhere = refusal(&[&["compile", BLOCK, "-o", "/no/such/m.o"], &DIMS[..]].concat());
     assert_eq!(nowhere, "symc: /no/such/m.o: can't write: there is no such folder");
     let truncated = path(folder.path(), "truncated.onnx");

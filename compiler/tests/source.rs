@@ -4,6 +4,7 @@ mod foreign;
 mod models;
 
 use foreign::Program;
+use symshape::Dim;
 use symshape_compiler::{
     graph::{
         self, Graph,
@@ -14,6 +15,7 @@ use symshape_compiler::{
     pipeline,
     tensor::Tensor,
 };
+use symshape_runtime::DType;
 
 /// Writes the source of `graph` into a folder and compiles the program around it.
 fn compile(graph: &Graph) -> Program {
@@ -91,6 +93,21 @@ fn source_of_random_graphs_computes_what_they_say() {
         }
     }
     assert!(tried >= 20, "only {tried} graphs could be tried");
+}
+
+#[test]
+fn source_of_partial_tiles_has_no_variables_that_nobody_uses() {
+    let mut graph = models::graph("edges", &[("N", 1, 2)]);
+    let shape = vec![Dim::symbol("N"), 16.into(), 7.into(), 7.into()];
+    let x = graph.input("x", DType::F32, shape).expect("an input");
+    let y = models::conv(&mut graph, x, [16, 16], 3, 1, 5).expect("a convolution");
+    graph.output("y", y).expect("an output");
+    let program = compile(&graph);
+    for dims in models::bindings(&graph) {
+        let inputs = models::inputs(&graph, &dims);
+        let expected = graph::eval::eval(&graph, &inputs).expect("in range");
+        program.assert_gives(&format!("edges at {dims:?}"), &inputs, &expected);
+    }
 }
 
 #[test]

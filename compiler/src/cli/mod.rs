@@ -106,6 +106,9 @@ pub fn main_with(targets: Vec<Arc<dyn Target>>, allocations: fn() -> u64) -> Exi
 
 /// The targets that `--target` asks for, and the name of the machine if it names one.
 fn targets(names: Option<&str>) -> Result<Selection<'_>> {
+    if let Some(names) = names.filter(|names| names.split(',').any(|name| name.trim().is_empty())) {
+        return Err(usage(format!("--target {names}: a name is missing")));
+    }
     let known = TARGETS.get().map_or(&[][..], Vec::as_slice);
     let Selection { targets, machine } =
         names.map_or(Ok(Selection::default()), |names| offload::select(names, known))?;

@@ -331,29 +331,22 @@ impl<'p> Printer<'p> {
 
     /// Straight-line code; `accumulators` are those of its reductions in order.
     fn code(&mut self, code: &Code, sum: Option<Value>, accumulators: &[String]) -> Result<()> {
-        let mut uses = vec![0u32; code.insts.len()];
-        for reg in code.insts.iter().flat_map(Inst::operands) {
-            uses[reg.0 as usize] += 1;
-        }
         let mut accumulators = accumulators.iter();
         let mut regs: Vec<Option<Value>> = Vec::new();
         let mut checked: Vec<(Reg, &Check)> = Vec::new();
         let mut bound: Vec<(String, usize)> = Vec::new();
-        for (inst, uses) in code.insts.iter().zip(uses) {
+        for (inst, uses) in code.insts.iter().zip(uses(code)) {
             let of =
                 |reg: &Reg| regs[reg.0 as usize].clone().ok_or_else(|| Error::internal("no such register"));
             let value = match inst {
                 Inst::Sum => sum.clone(),
-                Inst::Load(access) if uses > 0 => {
+                unused if uses == 0 && unused.has_result() => None,
+                Inst::Load(access) => {
                     let dtype = self.dtype(access);
                     let text = scalars::load(dtype, &self.element(access)?);
                     Some(self.named(text, dtype))
                 }
-                Inst::Load(_) => None,
-                Inst::Get(local) if uses > 0 => {
-                    Some(self.named(names::local(*local), self.kernel.locals[*local]))
-                }
-                Inst::Get(_) => None,
+                Inst::Get(local) => Some(self.named(names::local(*local), self.kernel.locals[*local])),
                 Inst::Store(access, x) => {
                     let stored = scalars::store(self.dtype(access), &of(x)?.text);
                     let line = format!("{} = {stored};", self.element(access)?);
@@ -474,6 +467,17 @@ impl<'p> Printer<'p> {
         self.close("}");
         Ok(())
     }
+}
+
+/// How often each result is used, not counting what itself is for nothing.
+fn uses(code: &Code) -> Vec<u32> {
+    let mut uses = vec![0; code.insts.len()];
+    for (idx, inst) in code.insts.iter().enumerate().rev() {
+        if uses[idx] > 0 || !inst.has_result() {
+            inst.operands().iter().for_each(|reg| uses[reg.0 as usize] += 1);
+        }
+    }
+    uses
 }
 
 /// `sum += a*b`, wrapping on integers.
