@@ -21,18 +21,26 @@ use std::collections::HashMap;
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
-/// An upper bound of `dim` over the model's symbols: what is found while running stands at its own bound.
+/// An upper bound of `dim` over the model's symbols: what is found while running stands at its own bound. It is no less
+/// than 0, also where what is required of what is found keeps `dim` from being less.
 pub(super) fn most(program: &Program, dim: &Dim) -> Dim {
     let value_of = |symbol: &Symbol| {
         program.found.iter().find(|found| found.symbol == *symbol).map(|found| found.most.clone())
     };
     let bound = program.facts.simplify(&dim.substitute(&value_of));
     let dim = program.facts.simplify(dim);
-    // Putting in the bounds is right where the dim grows with each symbol.
-    if bound == dim || program.facts.prove_le(&dim, &bound).is_yes() {
+    if bound == dim {
         return bound;
     }
-    program.facts.bounds(&dim).hi.map_or(bound, Dim::from)
+    // Putting in the bounds is right where the dim grows with each symbol.
+    let bound = match program.facts.prove_le(&dim, &bound).is_yes() {
+        true => bound,
+        false => program.facts.bounds(&dim).hi.map_or(bound, Dim::from),
+    };
+    match program.facts.prove_le(&Dim::zero(), &bound).is_yes() {
+        true => bound,
+        false => Dim::max(&bound, 0),
+    }
 }
 
 /// Declares what is found while running in `lowering.graph`.
