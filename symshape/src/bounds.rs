@@ -95,7 +95,15 @@ impl Interval {
         }
     }
 
+    /// Whether no integer is left: the facts contradict each other.
+    fn is_empty(&self) -> bool {
+        matches!((&self.lo, &self.hi), (Some(lo), Some(hi)) if lo > hi)
+    }
+
     fn mul(&self, other: &Self) -> Self {
+        if self.is_empty() || other.is_empty() {
+            return Interval::default();
+        }
         let zero = Interval::point(Int::ZERO);
         if *self == zero || *other == zero {
             return zero;
