@@ -23,7 +23,7 @@ use crate::{
     emit,
     error::{At, Error, ErrorKind, Result},
     import::{self, ImportOptions},
-    pipeline::{self, Artifact},
+    pipeline::{self, Artifact, Settings},
     target::Target,
 };
 use std::{
@@ -114,8 +114,8 @@ impl Embed {
         let model = import::Model::open(&path)?;
         let graph = import::import(&model, &self.options(&bounds)?).at(place)?;
         model.external_files().iter().for_each(|file| watch(file));
-        let lowered = pipeline::lower(&graph).at(place)?;
         let target = Target::parse(env::var("TARGET").ok().as_deref(), self.cpu.as_deref())?;
+        let lowered = pipeline::lower_with(&graph, &Settings::of(&target)).at(place)?;
         let compiled = pipeline::compile(&lowered, &target, Artifact::Archive).at(place)?;
         let name = &lowered.program.name;
         let archive = emit::archive(name, &compiled.object.into_bytes()?)?;

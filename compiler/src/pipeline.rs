@@ -8,7 +8,7 @@ use crate::{
     emit,
     error::{At, Result},
     graph::Graph,
-    kernel::{self, Policies, Program},
+    kernel::{self, Leaves, Policies, Program},
     lower,
     offload::{self, KernelPhase, Targets},
     opt, partition, plan,
@@ -52,26 +52,35 @@ pub struct Settings {
     pub partitions: Option<partition::Count>,
     /// The orders in which partitions may run.
     pub policies: Policies,
-    /// The machine multiplies four bytes in one step, see [`Level::multiplies_bytes`](crate::target::Level).
-    pub multiplies_bytes: bool,
     /// How contractions of `f32` multiply where the machine has tile registers.
     pub precision: Precision,
-    /// The machine has tile registers, see [`Level::has_tiles`](crate::target::Level).
-    pub tiles: bool,
+    /// What leaves will become.
+    pub leaves: Leaves,
+}
+
+impl Settings {
+    /// For machine code.
+    pub fn of(target: &Target) -> Settings {
+        let (multiplies_bytes, tiles) = (target.multiplies_bytes(), target.has_tiles());
+        Settings::with(WORKERS, Leaves::Code { multiplies_bytes, tiles })
+    }
+
+    /// For C source, which runs on one thread and has no leaves of our own.
+    pub fn source() -> Settings {
+        Settings::with(1, Leaves::Loops)
+    }
+
+    fn with(workers: u32, leaves: Leaves) -> Settings {
+        let (partitions, policies, precision) = (None, Policies::Serial, Precision::F32);
+        Settings { workers, partitions, policies, precision, leaves }
+    }
 }
 
 impl Default for Settings {
+    /// For the machine that this runs on; one that code can't be made for has no preferences.
     fn default() -> Settings {
-        // A machine that code can't be made for has no preferences.
-        let host = Target::host().ok();
-        Settings {
-            workers: WORKERS,
-            partitions: None,
-            policies: Policies::Serial,
-            multiplies_bytes: host.as_ref().is_some_and(Target::multiplies_bytes),
-            precision: Precision::F32,
-            tiles: host.is_some_and(|host| host.has_tiles()),
-        }
+        let nothing_known = |_| Settings::with(WORKERS, Leaves::default());
+        Target::host().map_or_else(nothing_known, |host| Settings::of(&host))
     }
 }
 
@@ -95,15 +104,14 @@ pub fn lower_on(graph: &Graph, targets: &Targets, settings: &Settings) -> Result
         // What targets do with constants is computed here too.
         opt::optimize(&mut graph).at(|| "optimize")?;
     }
-    if settings.tiles {
+    if settings.leaves.have_tiles() {
         graph.set_precision(settings.precision);
     }
     let mut program = lower::lower(&graph).at(|| "lower")?;
     offload::passes(&mut program, KernelPhase::Lowered, targets)?;
     verify(&program).at(|| "lower")?;
-    program.multiplies_bytes = settings.multiplies_bytes;
+    program.leaves = settings.leaves;
     program.precision = settings.precision;
-    program.tiles = settings.tiles;
     schedule::schedule(&mut program).at(|| "schedule")?;
     program.workers = settings.workers;
     offload::passes(&mut program, KernelPhase::Scheduled, targets)?;
@@ -216,7 +224,7 @@ pub fn compile_with(
     Ok(Compiled { object, header: emit::header::header(&lowered.program, &lowered.plan), summary })
 }
 
-/// Lowered kernels as C source, see [`emit::c`]; the file finds its header under the name `header`.
+/// Kernels, lowered for it ([`Settings::source`]), as C source, see [`emit::c`]; the file finds its header under the name `header`.
 ///
 /// # Errors
 /// A size that does not fit in 64 bits, or symbols that the shapes of the inputs don't tell.

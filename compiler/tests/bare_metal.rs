@@ -52,9 +52,7 @@ fn run(folder: &Path, tool: &str, args: &[&str]) {
 fn cortex_m_computes_what_graphs_say() {
     let graph =
         models::MODELS.iter().find(|(name, _)| *name == "mlp").expect("the model").1().expect("a graph");
-    let lowered =
-        pipeline::lower_with(&graph, &pipeline::Settings { workers: 1, ..pipeline::Settings::default() })
-            .expect("supported");
+    let lowered = pipeline::lower_with(&graph, &pipeline::Settings::source()).expect("supported");
     let source = pipeline::source(&lowered, "mlp.h").expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();

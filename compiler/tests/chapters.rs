@@ -3,7 +3,11 @@
 
 mod foreign;
 
-use symshape_compiler::{import, pipeline, target::Target};
+use symshape_compiler::{
+    import,
+    pipeline::{self, Settings},
+    target::Target,
+};
 
 /// The snippets in this language.
 fn snippets<'c>(chapter: &'c str, language: &str) -> Vec<&'c str> {
@@ -12,7 +16,7 @@ fn snippets<'c>(chapter: &'c str, language: &str) -> Vec<&'c str> {
 }
 
 /// The model that the chapters speak of.
-fn lowered() -> pipeline::Lowered {
+fn lowered(settings: &Settings) -> pipeline::Lowered {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/block.onnx");
     let range = symshape::Declaration::range;
     let options = import::ImportOptions {
@@ -21,8 +25,7 @@ fn lowered() -> pipeline::Lowered {
     };
     let model = import::Model::open(std::path::Path::new(path)).expect("the bundled model");
     let graph = import::import(&model, &options).expect("the bundled model");
-    let settings = pipeline::Settings { workers: 1, ..pipeline::Settings::default() };
-    pipeline::lower_with(&graph, &settings).expect("supported")
+    pipeline::lower_with(&graph, settings).expect("supported")
 }
 
 /// Compiles each C snippet of a chapter in a folder that has this header.
@@ -39,7 +42,7 @@ fn check(chapter: &str, header: &str, folder: &std::path::Path) {
 
 #[test]
 fn source_is_called_as_its_chapter_says() {
-    let source = pipeline::source(&lowered(), "block.h").expect("supported");
+    let source = pipeline::source(&lowered(&Settings::source()), "block.h").expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
     check(include_str!("../../docs/c-source.md"), &source.header, folder.path());
     std::fs::write(folder.path().join("block.c"), source.code).expect("a source");
@@ -50,7 +53,8 @@ fn source_is_called_as_its_chapter_says() {
 #[test]
 fn objects_are_called_as_their_chapter_says() {
     let target = Target::host().expect("this machine");
-    let compiled = pipeline::compile(&lowered(), &target, pipeline::Artifact::Object).expect("supported");
+    let compiled = pipeline::compile(&lowered(&Settings::default()), &target, pipeline::Artifact::Object)
+        .expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
     check(include_str!("../../docs/embedding-c.md"), &compiled.header, folder.path());
 }
@@ -79,7 +83,8 @@ fn the_readme_shows_what_works() {
         assert!(example.contains(&line), "not in the example of `pipeline::jit`: {line}");
     }
     let target = Target::host().expect("this machine");
-    let compiled = pipeline::compile(&lowered(), &target, pipeline::Artifact::Object).expect("supported");
+    let compiled = pipeline::compile(&lowered(&Settings::default()), &target, pipeline::Artifact::Object)
+        .expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("block.h"), compiled.header).expect("a header");
     let (include, body) = snippets(readme, "c")[0].split_once("\n\n").expect("an include and statements");

@@ -239,9 +239,7 @@ fn objects_are_linked_with_c_functions() {
 #[test]
 fn c_source_calls_c_functions() {
     let graph = mixed_graph();
-    let lowered =
-        pipeline::lower_with(&graph, &pipeline::Settings { workers: 1, ..pipeline::Settings::default() })
-            .expect("supported");
+    let lowered = pipeline::lower_with(&graph, &pipeline::Settings::source()).expect("supported");
     let source = pipeline::source(&lowered, "acme.h").expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("acme.h"), source.header).expect("a header");

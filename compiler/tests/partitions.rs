@@ -385,13 +385,7 @@ fn a_c_program_reads_the_table_with_a_policy_of_its_own() {
 #[test]
 fn c_source_has_the_same_table() {
     let folder = tempfile::tempdir().expect("a folder");
-    let settings = Settings {
-        partitions: Some(Count::Auto),
-        policies: Policies::Any,
-        workers: 1,
-        tiles: false,
-        ..Settings::default()
-    };
+    let settings = Settings { partitions: Some(Count::Auto), policies: Policies::Any, ..Settings::source() };
     let lowered = pipeline::lower_with(&towers(), &settings).expect("supported");
     let source = pipeline::source(&lowered, "towers.h").expect("supported");
     std::fs::write(folder.path().join("towers.c"), source.code).expect("written");

@@ -10,7 +10,7 @@ use symshape_compiler::{
     codegen::Options,
     emit,
     graph::{self, Graph},
-    kernel::{self, Program},
+    kernel::{self, Leaves, Program},
     lower,
     pipeline::{self, Settings},
     scalar::Precision,
@@ -21,6 +21,9 @@ use symshape_runtime::{Context, DType, TensorRef};
 
 /// The precisions that tile registers have.
 const PRECISIONS: [Precision; 2] = [Precision::Bf16x3, Precision::Bf16];
+
+/// Code for machines with tile registers.
+const TILES: Leaves = Leaves::Code { multiplies_bytes: false, tiles: true };
 
 /// How far outputs may be from those of sums in double precision, in parts of the largest: what rounding sums of a few
 /// hundred products loses, and, where a factor is one bf16, that it may become the one beside it.
@@ -65,7 +68,7 @@ fn dense(precision: Precision, rows: i64, k: usize, n: usize) -> Program {
     let weights = kernel::Space::Const(models::weights(&[elems], 7));
     let id = program.buffers.keys().nth(1).expect("the weights");
     program.buffers[id].space = weights;
-    program.tiles = true;
+    program.leaves = TILES;
     schedule::schedule(&mut program).expect("it has a schedule");
     kernel::verify::verify(&program).expect("it is well-formed");
     program
@@ -119,7 +122,7 @@ fn dense_layers_follow_the_definition_at_every_number_of_rows() {
 /// The model of this precision at every binding against its program's own meaning; the number of kernels on tile
 /// registers.
 fn check_model(name: &str, graph: &Graph, precision: Precision) -> usize {
-    let settings = Settings { precision, tiles: true, ..Settings::default() };
+    let settings = Settings { precision, leaves: TILES, ..Settings::default() };
     let lowered = pipeline::lower_with(graph, &settings).unwrap_or_else(|error| panic!("{name}: {error}"));
     let program = Program { workers: 1, ..lowered.program };
     let machine = Machine::on_tiles(program.clone());
@@ -177,7 +180,7 @@ fn wide() -> Graph {
 fn rows_keep_their_bits_on_any_number_of_threads() {
     let x = floats(&inputs(150 * 200));
     for precision in PRECISIONS {
-        let settings = Settings { precision, tiles: true, ..Settings::default() };
+        let settings = Settings { precision, leaves: TILES, ..Settings::default() };
         let lowered = pipeline::lower_with(&wide(), &settings).expect("supported");
         let options = Options { tiles_in_memory: true, ..Options::default() };
         let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");

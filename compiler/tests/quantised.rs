@@ -8,6 +8,7 @@ use symshape::{Declaration, Dim, Symbol};
 use symshape_compiler::{
     Result,
     graph::{self, Graph, Value},
+    kernel::Leaves,
     opt,
     pipeline::{self, Settings},
     scalar::{ReduceOp, Scalar},
@@ -237,12 +238,13 @@ fn contractions_of_stored_integers_are_exact() {
     for (name, model, contractions) in models {
         let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(integer_contractions(&graph), contractions, "{name}");
-        let settings = Settings { multiplies_bytes: false, ..Settings::default() };
+        let settings = Settings { leaves: Leaves::default(), ..Settings::default() };
         let lowered =
             pipeline::lower_with(&graph, &settings).unwrap_or_else(|error| panic!("{name}: {error}"));
         let wide = lowered.program.buffers.values().any(|buffer| buffer.dtype == DType::I16);
         assert!(wide || name != "fewer_products", "integers of 16 bits are what tiles are in another basis");
-        let settings = Settings { multiplies_bytes: true, tiles: true, workers: 1, ..Settings::default() };
+        let leaves = Leaves::Code { multiplies_bytes: true, tiles: true };
+        let settings = Settings { leaves, workers: 1, ..Settings::default() };
         let tiled = pipeline::lower_with(&graph, &settings).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(tiled.program.uses_tiles() || name == "groups", "{name}");
         let assemble = |scalar| Machine::assemble(lowered.program.clone(), &lowered.plan, scalar);

@@ -10,16 +10,16 @@ use symshape_compiler::{
         self, Graph,
         arbitrary::{self, Source},
     },
-    kernel::Policies,
+    kernel::{Leaves, Policies},
     partition::Count,
-    pipeline,
-    tensor::Tensor,
+    pipeline, plan,
+    tensor::{Bytes, Tensor},
 };
-use symshape_runtime::DType;
+use symshape_runtime::{Context, DType, TensorRef};
 
 /// Writes the source of `graph` into a folder and compiles the program around it.
 fn compile(graph: &Graph) -> Program {
-    compile_with(graph, &pipeline::Settings { workers: 1, ..pipeline::Settings::default() })
+    compile_with(graph, &pipeline::Settings::source())
 }
 
 fn compile_with(graph: &Graph, settings: &pipeline::Settings) -> Program {
@@ -53,10 +53,9 @@ fn source_in_partitions_computes_what_graphs_say() {
     for (idx, (name, model)) in models::MODELS.iter().enumerate() {
         let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
         let settings = pipeline::Settings {
-            workers: 1,
             partitions: Some(if idx % 3 == 0 { Count::Auto } else { "4".parse().expect("a number") }),
             policies: if idx % 2 == 0 { Policies::Any } else { Policies::Serial },
-            ..pipeline::Settings::default()
+            ..pipeline::Settings::source()
         };
         let program = compile_with(&graph, &settings);
         for dims in models::bindings(&graph) {
@@ -80,9 +79,8 @@ fn source_of_random_graphs_computes_what_they_say() {
         let Some(binding) = arbitrary::binding(&graph, &mut source) else { continue };
         let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { continue };
         let Ok(expected) = graph::eval::eval(&graph, &inputs) else { continue };
-        let bound_by_inputs =
-            pipeline::lower_with(&graph, &pipeline::Settings { workers: 1, ..pipeline::Settings::default() })
-                .is_ok_and(|lowered| pipeline::source(&lowered, "h").is_ok());
+        let bound_by_inputs = pipeline::lower_with(&graph, &pipeline::Settings::source())
+            .is_ok_and(|lowered| pipeline::source(&lowered, "h").is_ok());
         if !bound_by_inputs || inputs.is_empty() {
             continue;
         }
@@ -95,6 +93,65 @@ fn source_of_random_graphs_computes_what_they_say() {
     assert!(tried >= 20, "only {tried} graphs could be tried");
 }
 
+/// The arenas of C source and of code for this machine on one thread; both compute what the graph says.
+fn arenas(graph: &Graph) -> [u64; 2] {
+    let source = pipeline::lower_with(graph, &pipeline::Settings::source()).expect("supported");
+    plan::verify::verify(&source.program, &source.plan).expect("a plan");
+    let settings = pipeline::Settings { workers: 1, ..pipeline::Settings::default() };
+    let code = pipeline::lower_with(graph, &settings).expect("supported");
+    let program = compile(graph);
+    let model = pipeline::jit(graph).expect("supported");
+    let mut context = Context::new(&model).expect("an arena");
+    for dims in models::bindings(graph) {
+        let inputs = models::inputs(graph, &dims);
+        let expected = graph::eval::eval(graph, &inputs).expect("in range");
+        program.assert_gives(&format!("{} at {dims:?}", graph.name), &inputs, &expected);
+        let views: Vec<TensorRef<'_>> = inputs
+            .iter()
+            .map(|x| TensorRef::from_bytes(x.dtype(), x.shape(), x.bytes()).expect("as many as the shape"))
+            .collect();
+        let outputs = context.run_views(&views).expect("in contract");
+        let tensor = |y: TensorRef<'_>| {
+            let bytes = Bytes::Owned(y.bytes().into());
+            Tensor::new(y.dtype(), y.shape().to_vec(), bytes).expect("as many as the shape")
+        };
+        let outputs: Vec<Tensor> = (0..outputs.len()).map(|idx| tensor(outputs.get(idx))).collect();
+        program.assert_gives(&format!("{} at {dims:?}, as this machine", graph.name), &inputs, &outputs);
+    }
+    [source.plan.arena_max, code.plan.arena_max]
+}
+
+#[test]
+fn source_has_no_room_that_only_machine_code_uses() {
+    let mut graph = models::graph("pages", &[("N", 1, 8)]);
+    let x = graph.input("x", DType::F32, vec![Dim::symbol("N"), 1024.into()]).expect("an input");
+    let small = graph.constant(Tensor::from_f32(vec![], &[0.01]).expect("one number")).expect("a constant");
+    let h = models::dense(&mut graph, x, 1024, 128, 3).expect("a layer");
+    let h = graph.mul(h, small).expect("a layer");
+    let h = graph.relu(h).expect("a layer");
+    let y = models::dense(&mut graph, h, 128, 16, 5).expect("a layer");
+    graph.output("y", y).expect("an output");
+    let [source, code] = arenas(&graph);
+    assert_eq!(source, 8 * 128 * 4, "what passes between the layers, and nothing else");
+    assert!(code > source, "rows that are pages apart are copied");
+}
+
+#[test]
+fn source_has_the_filters_of_the_model() {
+    let mut graph = models::graph("plain", &[("N", 1, 3)]);
+    let shape = vec![Dim::symbol("N"), 16.into(), 8.into(), 8.into()];
+    let x = graph.input("x", DType::F32, shape).expect("an input");
+    let y = models::conv(&mut graph, x, [16, 16], 3, 1, 5).expect("a convolution");
+    graph.output("y", y).expect("an output");
+    let weights = |settings: &pipeline::Settings| {
+        pipeline::lower_with(&graph, settings).expect("supported").program.const_bytes()
+    };
+    assert_eq!(weights(&pipeline::Settings::source()), 4 * (9 * 16 * 16 + 16));
+    let code = pipeline::Settings { leaves: Leaves::default(), ..pipeline::Settings::default() };
+    assert!(weights(&code) > 4 * 16 * 16 * 16, "in another basis they are larger");
+    arenas(&graph);
+}
+
 #[test]
 fn source_of_partial_tiles_has_no_variables_that_nobody_uses() {
     let mut graph = models::graph("edges", &[("N", 1, 2)]);
@@ -102,7 +159,8 @@ fn source_of_partial_tiles_has_no_variables_that_nobody_uses() {
     let x = graph.input("x", DType::F32, shape).expect("an input");
     let y = models::conv(&mut graph, x, [16, 16], 3, 1, 5).expect("a convolution");
     graph.output("y", y).expect("an output");
-    let program = compile(&graph);
+    // Tiles are for machine code, but any emitter takes any program.
+    let program = compile_with(&graph, &pipeline::Settings { workers: 1, ..pipeline::Settings::default() });
     for dims in models::bindings(&graph) {
         let inputs = models::inputs(&graph, &dims);
         let expected = graph::eval::eval(&graph, &inputs).expect("in range");

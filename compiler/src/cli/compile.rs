@@ -130,17 +130,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if is_source && precision != Precision::F32 {
         return Err(usage("C source multiplies f32: leave --precision away"));
     }
-    let settings = pipeline::Settings {
-        workers: if is_source { 1 } else { args.threads },
-        partitions: args.partitions,
-        policies: match args.policies {
-            Orders::Serial => Policies::Serial,
-            Orders::Any => Policies::Any,
-        },
-        multiplies_bytes: target.multiplies_bytes(),
-        precision,
-        tiles: !is_source && target.has_tiles(),
-    };
+    let settings = settings(args, is_source, &target);
     let lowered = if args.grow {
         progress.say("looking for bounds");
         super::grow::lowered(&args.model, &options, &beside, &settings)?
@@ -196,6 +186,25 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     }
     sizes.print(path, bytes, lowered.plan.arena_max, milliseconds(start), args.json);
     Ok(Verdict::Yes)
+}
+
+/// How the model is lowered for the machine, or for C source.
+fn settings(args: &Args, is_source: bool, target: &Target) -> pipeline::Settings {
+    let policies = match args.policies {
+        Orders::Serial => Policies::Serial,
+        Orders::Any => Policies::Any,
+    };
+    let precision = args.arithmetic.precision;
+    match is_source {
+        true => pipeline::Settings { partitions: args.partitions, policies, ..pipeline::Settings::source() },
+        false => pipeline::Settings {
+            workers: args.threads,
+            partitions: args.partitions,
+            policies,
+            precision,
+            ..pipeline::Settings::of(target)
+        },
+    }
 }
 
 /// What is said about an artefact, in bytes.

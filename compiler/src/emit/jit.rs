@@ -67,12 +67,16 @@ fn functions(program: &Program) -> Vec<Function> {
 /// Address space that holds everything: constants, a page for each object that may begin one, and code.
 fn reserve_bytes(program: &Program) -> Result<usize> {
     // On tile registers short reductions are filled up to whole registers.
-    let filled = |tensor: &Tensor| if program.tiles { (63 * tensor.bytes().len()).min(1 << 20) } else { 0 };
+    let filled = |tensor: &Tensor| {
+        if program.leaves.have_tiles() { (63 * tensor.bytes().len()).min(1 << 20) } else { 0 }
+    };
     let constants = program.buffers.values().map(|buffer| match (&buffer.space, buffer.dtype) {
         // Bytes may be there a second time, in the form that leaves want, which may be twice as long.
         (Space::Const(tensor), DType::U8 | DType::I8) => 3 * tensor.bytes().len() + filled(tensor),
         // And pairs of bf16.
-        (Space::Const(tensor), DType::F32) if program.tiles => 2 * tensor.bytes().len() + filled(tensor),
+        (Space::Const(tensor), DType::F32) if program.leaves.have_tiles() => {
+            2 * tensor.bytes().len() + filled(tensor)
+        }
         (Space::Const(tensor), _) => tensor.bytes().len(),
         _ => 0,
     });

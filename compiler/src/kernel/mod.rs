@@ -14,6 +14,7 @@ pub mod cost;
 pub mod eval;
 pub mod found;
 pub mod inner;
+mod leaves;
 mod memory;
 pub mod partition;
 pub mod text;
@@ -23,6 +24,7 @@ pub mod verify;
 pub mod walk;
 
 pub use found::{Found, most};
+pub use leaves::Leaves;
 pub use memory::{Buffer, Device, Space};
 pub use partition::{Partition, Policies};
 
@@ -418,12 +420,10 @@ pub struct Program {
     pub devices: Vec<Device>,
     /// All memory.
     pub buffers: PrimaryMap<BufferId, Buffer>,
-    /// The machine multiplies four bytes in one step, which it prefers to anything cleverer.
-    pub multiplies_bytes: bool,
+    /// What its leaves will become.
+    pub leaves: Leaves,
     /// How contractions of `f32` multiply on machines that do better by it; others multiply `f32`.
     pub precision: Precision,
-    /// There is code for machines with tile registers.
-    pub tiles: bool,
     /// Copies of each scratch buffer: how many shares of a kernel that uses any may run at once. Zero means one.
     pub workers: u32,
     /// The inputs in order.

@@ -25,7 +25,7 @@ impl Program {
             DType::I32 => matches!(factors, (DType::U8 | DType::I8, DType::I8)),
             _ => false,
         };
-        self.tiles && constant && fits
+        self.leaves.have_tiles() && constant && fits
     }
 
     /// Whether tile registers multiply any of its contractions on machines that have them.

@@ -41,7 +41,8 @@ const fn row_bytes(depth: i64) -> i64 {
     (2 * depth + 63) / 64 * 64 + 64
 }
 
-/// Reserves room for all such contractions; those that tile registers can't multiply become products of `f32`.
+/// Reserves room for all such contractions that leaves of our own will multiply; those that tile registers can't multiply
+/// become products of `f32`.
 pub(super) fn reserve(program: &mut Program) -> Result<()> {
     let mut kernels = std::mem::take(&mut program.kernels);
     for kernel in &mut kernels {
@@ -119,6 +120,9 @@ fn paged_row(program: &Program, contract: &Contract, depth: i64) -> Option<i64> 
 
 /// Bytes for a block of rows, where a contraction is one that needs them.
 fn needed(program: &Program, contract: &Contract) -> Option<Dim> {
+    if !program.leaves.are_code() {
+        return None;
+    }
     let bytes = |dtype: DType| matches!(dtype, DType::U8 | DType::I8);
     let Rhs::Panels { buffer, .. } = &contract.rhs else { return None };
     let right = &program.buffers[*buffer];
@@ -134,7 +138,7 @@ fn needed(program: &Program, contract: &Contract) -> Option<Dim> {
     let (last, outer) = contract.m.split_last()?;
     let all = contract.m.iter().fold(Dim::one(), |all, axis| all * &axis.extent);
     let row = floats.unwrap_or_else(|| row_bytes(depth));
-    let (block, tallest) = match program.tiles {
+    let (block, tallest) = match program.leaves.have_tiles() {
         true => (FAST_BLOCK_BYTES, FAST_TALLEST),
         false => (BLOCK_BYTES, TALLEST),
     };

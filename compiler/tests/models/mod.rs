@@ -99,7 +99,9 @@ fn constant(g: &mut Graph, shape: &[usize], seed: u32) -> Result<Value> {
     g.constant(weights(shape, seed))
 }
 
-fn dense(g: &mut Graph, x: Value, inputs: usize, outputs: usize, seed: u32) -> Result<Value> {
+/// `x · w + b` with constants.
+#[allow(dead_code, reason = "each test binary uses a part")]
+pub(crate) fn dense(g: &mut Graph, x: Value, inputs: usize, outputs: usize, seed: u32) -> Result<Value> {
     let w = constant(g, &[inputs, outputs], seed)?;
     let b = constant(g, &[outputs], seed + 1)?;
     let y = g.matmul(x, w)?;

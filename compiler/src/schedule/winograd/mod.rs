@@ -16,7 +16,8 @@
 //! order that nothing but its place in the image decides.
 //!
 //! Bytes are multiplied so too, exactly: in the other basis inputs and filters are integers of 16 bits, sums wrap around
-//! in 32 and come out right. Machines that multiply four bytes in one step gain nothing by it.
+//! in 32 and come out right. Machines that multiply four bytes in one step gain nothing by it. Leaves that are emitted as
+//! loops keep the plain filters, which are a quarter or half as large.
 //!
 //! Whether and how is decided by extents that the model fixes, never by the batch: the bits of an image would depend on
 //! it otherwise.
@@ -32,10 +33,13 @@ use recognise::Convolution;
 
 /// Rewrites the convolutions that gain by it.
 pub(super) fn transform(program: &mut Program) -> Result<()> {
+    if !program.leaves.are_code() {
+        return Ok(());
+    }
     let mut names = Names::new(program);
     for at in 0..program.kernels.len() {
         let Some(convolution) = Convolution::of(program, &program.kernels[at]) else { continue };
-        if convolution.is_whole && (program.multiplies_bytes || convolution.channels % 2 != 0) {
+        if convolution.is_whole && (program.leaves.multiply_bytes() || convolution.channels % 2 != 0) {
             continue;
         }
         let Some(form) = cheapest(&convolution) else { continue };
