@@ -8,8 +8,10 @@
 //! request at once, unless results of the batch before that one still wait. Requests are admitted in the order in which
 //! they come. All memory is reserved when the batcher is made: in steady state nothing is allocated.
 //!
-//! The worker, on whose pace everything depends, looks for the next batch a while before it sleeps, and wakes one caller
-//! when a batch is done; each caller that wakes, wakes others.
+//! Where a machine has cores for it, two workers run batches, each with a context of its own: callers take time from
+//! whichever core the system puts them on, and no core that could compute is idle meanwhile. A worker, if no other does,
+//! looks for the next batch a while before it sleeps, and wakes one caller when a batch is done; each caller that wakes,
+//! wakes others.
 
 mod lane;
 mod queue;
@@ -30,9 +32,11 @@ use thiserror::Error;
 
 /// Batches that are filled or run at the same time.
 const LANES: usize = 4;
+/// Batches that are run at the same time, at most.
+const CALLS: usize = 2;
 /// Longer deadlines are cut to this one: there is an instant so far ahead.
 const LONGEST: Duration = Duration::from_secs(1 << 30);
-/// How often the worker looks for a batch, and lets others have its core, before it sleeps.
+/// How often a worker looks for a batch, and lets others have its core, before it sleeps.
 const LOOKS: u32 = 200;
 /// Condition variables that waiting requests are spread over, so that admitting one does not wake all others.
 const TURNS: u64 = 64;
@@ -44,7 +48,8 @@ pub struct BatchOptions {
     pub max_rows: usize,
     /// How long the first request of a batch waits for others at most.
     pub deadline: Duration,
-    /// Threads that a call runs on, see [`crate::Context::set_threads`].
+    /// Threads that a call runs on, see [`crate::Context::set_threads`]; two batches run at the same time where the machine
+    /// has twice as many cores.
     pub threads: u32,
 }
 
@@ -121,7 +126,7 @@ pub enum BatchError {
 /// ```
 pub struct Batcher {
     shared: Arc<Shared>,
-    worker: Option<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
 }
 
 /// A request that was taken. Dropping it gives its results up, at any time.
@@ -141,12 +146,12 @@ struct Shared {
     queue: Mutex<Queue>,
     /// Where requests wait for their turn, by their number.
     turns: [Condvar; TURNS as usize],
-    /// Where the worker waits, and a count that goes up when there may be something to do for it.
+    /// Where workers wait, and a count that goes up when there may be something to do for one.
     work: Condvar,
     calls: AtomicU32,
     /// Batches that have run in each lane.
     done: [AtomicU32; LANES],
-    /// Sleepers that a caller wakes when it wakes: one where callers run one after another anyway, beside the worker.
+    /// Sleepers that a caller wakes when it wakes: one where callers run one after another anyway, beside a worker.
     wakes: usize,
     inputs: Vec<Mutex<Lane>>,
     /// Those of even and of odd batches of each lane.
@@ -166,13 +171,12 @@ impl Batcher {
         options: BatchOptions,
     ) -> Result<Batcher, BatchError> {
         let layout = Layout::new(model, symbol, rows, options.max_rows)?;
-        let mut context = Context::new(model)?;
-        context.set_threads(options.threads)?;
+        let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+        let calls = (cores / options.threads.max(1) as usize).clamp(1, CALLS);
         let inputs = (0..LANES).map(|_| Lane::new(&layout).map(Mutex::new));
         let inputs = inputs.collect::<Result<_, _>>()?;
         let side = || Results::new(&layout).map(RwLock::new);
         let results = (0..LANES).map(|_| Ok([side()?, side()?])).collect::<Result<_, BatchError>>()?;
-        let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let shared = Arc::new(Shared {
             layout,
             deadline: options.deadline.min(LONGEST),
@@ -185,12 +189,16 @@ impl Batcher {
             inputs,
             results,
         });
-        let theirs = shared.clone();
-        let worker = std::thread::Builder::new()
-            .name("symshape-batcher".into())
-            .spawn(move || theirs.work(&mut context));
-        let worker = worker.map_err(|_| OpenError::Threads { threads: 1 })?;
-        Ok(Batcher { shared, worker: Some(worker) })
+        let mut batcher = Batcher { shared, workers: Vec::new() };
+        for _ in 0..calls {
+            let mut context = Context::new(model)?;
+            context.set_threads(options.threads)?;
+            let shared = batcher.shared.clone();
+            let worker = thread::Builder::new().name("symshape-batcher".into());
+            let worker = worker.spawn(move || shared.work(&mut context));
+            batcher.workers.push(worker.map_err(|_| OpenError::Threads { threads: 1 })?);
+        }
+        Ok(batcher)
     }
 
     /// Submits a request of one or more rows and waits for its results, which go to `outputs`.
@@ -258,9 +266,10 @@ impl Drop for Batcher {
     fn drop(&mut self) {
         let mut queue = lock(&self.shared.queue);
         queue.stopping = true;
-        self.shared.call_worker(&queue);
+        self.shared.calls.fetch_add(1, Ordering::Relaxed);
+        self.shared.work.notify_all();
         drop(queue);
-        if let Some(worker) = self.worker.take() {
+        for worker in self.workers.drain(..) {
             // A worker that panicked has nothing more to say.
             let _ = worker.join();
         }
@@ -306,10 +315,10 @@ impl Shared {
         }
     }
 
-    /// Lets the worker look at the queue.
+    /// Lets a worker look at the queue.
     fn call_worker(&self, queue: &Queue) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        if queue.worker_sleeps {
+        if queue.sleeping_workers > 0 && !queue.is_watched {
             self.work.notify_one();
         }
     }
@@ -383,7 +392,7 @@ impl Shared {
         None
     }
 
-    /// The worker: runs one batch after another.
+    /// A worker: runs one batch after another.
     fn work(&self, context: &mut Context) {
         while let Some((lane, rows, batch)) = self.next_batch() {
             let side = Progress::side(batch);
@@ -421,7 +430,12 @@ impl Shared {
             if let Some(lane) = (0..LANES).filter(ready).min_by_key(|lane| queue.lanes[*lane].due) {
                 let progress = &mut queue.lanes[lane];
                 progress.phase = Phase::Running;
-                return Some((lane, progress.rows, progress.batch));
+                let (rows, batch) = (progress.rows, progress.batch);
+                // Requests that came meanwhile are another worker's to watch.
+                if queue.lanes.iter().any(|lane| lane.rows > 0 && lane.phase != Phase::Running) {
+                    self.call_worker(&queue);
+                }
+                return Some((lane, rows, batch));
             }
             let pending = queue.lanes.iter().any(|progress| progress.phase == Phase::Closed);
             if stopping && !pending {
@@ -429,8 +443,9 @@ impl Shared {
             }
             let open = queue.lanes.iter().filter(|lane| lane.phase == Phase::Open && lane.rows > 0);
             let due = open.map(|lane| lane.due).min();
-            if looks > 0 {
+            if looks > 0 && !queue.is_watched {
                 let before = self.calls.load(Ordering::Relaxed);
+                queue.is_watched = true;
                 drop(queue);
                 // Where cores are few, a look may take as long as somebody else computes.
                 let in_time = || due.is_none_or(|due| Instant::now() < due);
@@ -439,9 +454,10 @@ impl Shared {
                     looks -= 1;
                 }
                 queue = lock(&self.queue);
+                queue.is_watched = false;
                 continue;
             }
-            queue.worker_sleeps = true;
+            queue.sleeping_workers += 1;
             queue = match due {
                 None => wait(&self.work, queue),
                 Some(due) => {
@@ -450,7 +466,7 @@ impl Shared {
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
-            queue.worker_sleeps = false;
+            queue.sleeping_workers -= 1;
         }
     }
 }

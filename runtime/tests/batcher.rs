@@ -4,10 +4,15 @@ mod fake;
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
+    ffi::c_void,
     sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
-use symshape_runtime::{BatchError, BatchOptions, Batcher, CallError, TensorMut, TensorRef};
+use symshape_runtime::{
+    BatchError, BatchOptions, Batcher, CallError, TensorMut, TensorRef,
+    abi::{Exec, ModelDesc},
+};
 
 /// Counts the calls of the allocator in all threads.
 struct Counting;
@@ -63,6 +68,45 @@ fn many_threads_get_their_own_results() {
             });
         }
     });
+}
+
+/// Calls that began, and those of them that saw another one beside them.
+static BEGUN: AtomicUsize = AtomicUsize::new(0);
+static MET: AtomicUsize = AtomicUsize::new(0);
+
+/// Waits for another call to begin.
+unsafe extern "C" fn run_with_another(
+    _: *const *const c_void,
+    _: *const *mut c_void,
+    _: *mut i64,
+    _: *mut c_void,
+    _: *const Exec,
+) -> i32 {
+    let number = BEGUN.fetch_add(1, Ordering::SeqCst);
+    let start = Instant::now();
+    while BEGUN.load(Ordering::SeqCst) < number / 2 * 2 + 2 && start.elapsed() < Duration::from_secs(20) {
+        thread::yield_now();
+    }
+    MET.fetch_add((BEGUN.load(Ordering::SeqCst) >= number / 2 * 2 + 2) as usize, Ordering::SeqCst);
+    0
+}
+
+#[test]
+fn two_batches_run_at_once_where_there_are_cores_for_both() {
+    if thread::available_parallelism().map_or(1, |cores| cores.get()) < 2 {
+        return;
+    }
+    let desc = ModelDesc { n_outputs: 1, run: run_with_another, ..fake::desc() };
+    let options = BatchOptions { max_rows: 1, deadline: Duration::ZERO, threads: 1 };
+    let model = fake::open(desc).expect("well-formed");
+    let batcher = Batcher::new(&model, "N", &[&[4], &[]], options).expect("a model of rows");
+    let (x, y) = ([0f32; 4], [0f32; 1]);
+    let inputs = [TensorRef::new(&[1, 4], &x).expect("4"), TensorRef::new(&[1], &y).expect("1")];
+    let tickets = [0; 2].map(|_| batcher.submit(&inputs).expect("in contract"));
+    for ticket in tickets {
+        ticket.wait(&mut [TensorMut::new(&mut [0f32; 4])]).expect("run");
+    }
+    assert_eq!(MET.load(Ordering::SeqCst), 2);
 }
 
 #[test]

@@ -11,7 +11,9 @@ pub(super) struct Queue {
     pub(super) lanes: [Progress; LANES],
     /// Who sleeps until a batch of a lane is done.
     pub(super) sleepers: [Vec<(u32, Thread)>; LANES],
-    pub(super) worker_sleeps: bool,
+    pub(super) sleeping_workers: u32,
+    /// A worker looks for batches.
+    pub(super) is_watched: bool,
     pub(super) stopping: bool,
 }
 
@@ -32,7 +34,8 @@ impl Queue {
             admitted: 0,
             lanes: [idle; LANES],
             sleepers: [(); LANES].map(|()| Vec::with_capacity(3 * max_rows)),
-            worker_sleeps: false,
+            sleeping_workers: 0,
+            is_watched: false,
             stopping: false,
         }
     }
