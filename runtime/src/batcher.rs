@@ -38,8 +38,8 @@ const CALLS: usize = 2;
 const LONGEST: Duration = Duration::from_secs(1 << 30);
 /// How often a worker looks for a batch, and lets others have its core, before it sleeps.
 const LOOKS: u32 = 200;
-/// Condition variables that waiting requests are spread over, so that admitting one does not wake all others.
-const TURNS: u64 = 64;
+/// Condition variables that waiting requests are spread over, so that admitting one wakes no others.
+const TURNS: u64 = 1024;
 
 /// How batches are made.
 #[derive(Clone, Copy, Debug)]
@@ -241,8 +241,10 @@ impl Batcher {
                 && let Some((lane, first)) = shared.place(&mut queue, rows)
             {
                 queue.admitted += 1;
-                shared.next_turn(&queue);
+                let next = shared.next_turn(&queue);
                 let batch = queue.lanes[lane].batch;
+                drop(queue);
+                next.into_iter().for_each(Condvar::notify_all);
                 return Ticket { shared: shared.clone(), lane, batch, first, rows };
             }
             queue = wait(&shared.turns[(turn % TURNS) as usize], queue);
@@ -302,17 +304,17 @@ impl Drop for Ticket {
         let left = &mut progress.left[Progress::side(self.batch)];
         *left -= 1;
         if *left == 0 {
-            self.shared.next_turn(&queue);
+            let next = self.shared.next_turn(&queue);
+            drop(queue);
+            next.into_iter().for_each(Condvar::notify_all);
         }
     }
 }
 
 impl Shared {
-    /// Wakes the request whose turn it is.
-    fn next_turn(&self, queue: &Queue) {
-        if queue.admitted < queue.arrived {
-            self.turns[(queue.admitted % TURNS) as usize].notify_all();
-        }
+    /// Where the request waits whose turn it is, if there is one; woken while the queue is locked, it would sleep again.
+    fn next_turn(&self, queue: &Queue) -> Option<&Condvar> {
+        (queue.admitted < queue.arrived).then(|| &self.turns[(queue.admitted % TURNS) as usize])
     }
 
     /// Lets a worker look at the queue.
@@ -406,8 +408,9 @@ impl Shared {
             (progress.phase, progress.rows) = (Phase::Open, 0);
             self.done[lane].store(progress.batch, Ordering::Release);
             let first = self.pop_sleeper(&mut queue, lane);
-            self.next_turn(&queue);
+            let next = self.next_turn(&queue);
             drop(queue);
+            next.into_iter().for_each(Condvar::notify_all);
             first.iter().for_each(Thread::unpark);
         }
     }
