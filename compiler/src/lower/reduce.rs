@@ -2,7 +2,8 @@
 //!
 //! Which of the three is decided by what lies innermost in the tensor that is read. If it is an axis that vanishes,
 //! each result is a strip of its own. If it is an axis that stays, strips run along that one, and combine into
-//! memory; when few elements are combined (pooling windows) they are combined in registers instead. Each result is
+//! memory; when few elements are combined (pooling windows) they are combined in registers instead, also where windows
+//! slide along the innermost axis. Each result is
 //! combined in an order that depends on the extents of the vanishing axes only. Products of floats keep the order of
 //! their definition, and its precision: partial products in another order overflow, or vanish, where those of the
 //! definition don't.
@@ -17,7 +18,7 @@ use super::{
 use crate::{
     Error, Result,
     graph::{Op, Value},
-    kernel::{Access, Buffer, BufferId, Code, Inst, Kernel, Local, Space, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Code, Inst, Kernel, Local, Space, Stmt},
     scalar::{ReduceOp, Reg, Scalar},
 };
 use symshape::Dim;
@@ -84,7 +85,7 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
 
     let count = gone.iter().try_fold(1i64, |count, dim| count.checked_mul(dim.as_i64()?));
     let body = match (along, count) {
-        (false, Some(count)) if count <= MOST_UNROLLED => {
+        (_, Some(count)) if count <= MOST_UNROLLED && (!along || slides(&nest, &scope, main.as_ref())) => {
             let code = unrolled(lowering, &mut scope, &reduction, &storage, axes, &gone, &index)?;
             map::pass(&mut scope, kept, &code)
         }
@@ -143,15 +144,29 @@ fn order(nest: &mut Nest, scope: &Scope, reduction: &Reduction, main: Option<&Di
 }
 
 fn innermost_is_reduced(nest: &Nest, scope: &Scope, main: Option<&Dim>) -> bool {
-    let smallest = |role| {
-        let axes = nest.axes(role);
-        let steps = main.iter().flat_map(|main| axes.iter().map(|axis| step(&scope.facts, main, axis)));
-        steps.filter(|step| *step != 0).min()
-    };
-    match (smallest(Role::Kept), smallest(Role::Reduced)) {
-        (Some(kept), Some(reduced)) => reduced <= kept,
+    match (innermost(nest, Role::Kept, scope, main), innermost(nest, Role::Reduced, scope, main)) {
+        (Some((kept, _)), Some((reduced, _))) => reduced <= kept,
         (kept, _) => kept.is_none(),
     }
+}
+
+/// Whether results that are neighbours in memory share elements: their windows overlap.
+fn slides(nest: &Nest, scope: &Scope, main: Option<&Dim>) -> bool {
+    match (innermost(nest, Role::Kept, scope, main), innermost(nest, Role::Reduced, scope, main)) {
+        (Some((kept, _)), Some((reduced, window))) => window
+            .extent
+            .as_i64()
+            .and_then(|extent| reduced.checked_mul(extent))
+            .is_some_and(|span| kept < span),
+        _ => false,
+    }
+}
+
+/// The axis along which `main` moves least, and how far one iteration moves it.
+fn innermost(nest: &Nest, role: Role, scope: &Scope, main: Option<&Dim>) -> Option<(i64, Axis)> {
+    let main = main?;
+    let steps = nest.axes(role).into_iter().map(|axis| (step(&scope.facts, main, &axis), axis));
+    steps.filter(|(step, _)| *step != 0).min_by_key(|(step, _)| *step)
 }
 
 /// Code that combines all elements of one result and stores it.
