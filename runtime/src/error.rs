@@ -175,11 +175,11 @@ pub enum CallError {
         tensor: TensorName,
     },
     /// A block has a size that is not allowed.
-    #[error("blocks of {block} rows, the last of {last}: the symbol's declaration does not allow both")]
+    #[error("blocks of {block} rows{}", NotAllowed(*last))]
     WrongBlock {
         /// Rows of the blocks.
         block: usize,
-        /// Rows of the last one.
+        /// Rows of the last one, where that is a smaller one.
         last: usize,
     },
     /// The system refuses the memory that this call needs; only of models that grow.
@@ -272,6 +272,18 @@ impl CallError {
             8 => CallError::NotPlanned(broken),
             9 => CallError::NoTiles(broken),
             _ => CallError::Unknown(broken),
+        }
+    }
+}
+
+/// What is wrong with blocks whose last one has so many rows.
+struct NotAllowed(usize);
+
+impl fmt::Display for NotAllowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => write!(f, ": the symbol's declaration does not allow them"),
+            last => write!(f, ", the last of {last}: the symbol's declaration does not allow both"),
         }
     }
 }

@@ -34,10 +34,7 @@ fn refusals_come_before_the_first_block() {
     };
     let (rows, model) = (fake::rows(), fake::model());
     assert_eq!(refused(&rows, "N", 8, 65), "`x` axis 0 gives N = 65; N is declared 1..=64");
-    assert_eq!(
-        refused(&rows, "N", 0, 8),
-        "blocks of 0 rows, the last of 0: the symbol's declaration does not allow both"
-    );
+    assert_eq!(refused(&rows, "N", 0, 8), "blocks of 0 rows: the symbol's declaration does not allow them");
     assert_eq!(refused(&rows, "K", 1, 8), "the model has no symbol of that name to count rows by");
     let not_rows = "can't be cut into rows: the symbol must be its first axis, and in no other";
     assert_eq!(refused(&model, "N", 1, 8), format!("`rows` {not_rows}"));

@@ -131,7 +131,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         return Err(usage("C source multiplies f32: leave --precision away"));
     }
     let settings = settings(args, is_source, &target);
-    let lowered = if args.grow {
+    let (lowered, reach) = if args.grow {
         progress.say("looking for bounds");
         super::grow::lowered(&args.model, &options, &beside, &settings)?
     } else {
@@ -141,7 +141,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
             return Ok(Verdict::Yes);
         }
         progress.say("lowering");
-        pipeline::lower_on(&graph, &beside, &settings).at(place)?
+        (pipeline::lower_on(&graph, &beside, &settings).at(place)?, None)
     };
     if let Some(stage) = args.emit {
         print(stage, &lowered, &target).at(place)?;
@@ -176,6 +176,9 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     report.map_or(Ok(()), emit::Staged::commit)?;
     let bytes = at_path(std::fs::metadata(path), path)?.len();
     drop(progress);
+    if let Some(reach) = reach {
+        eprintln!("symc: --grow: {reach}");
+    }
     if precision != Precision::F32 && sizes.on_tiles == 0 {
         let why = if target.has_tiles() {
             "nothing in it is for tile registers"
@@ -367,7 +370,9 @@ fn plan_text(Lowered { program, plan }: &Lowered) -> String {
         let buffer = &program.buffers[placement.buffer];
         let below: Vec<String> = placement.below.iter().map(|id| id.to_string()).collect();
         let (id, name, dtype, elems) = (placement.buffer, &buffer.name, buffer.dtype, &buffer.elems);
-        text.push_str(&format!("{id} {dtype}[{elems}] above [{}]  ; {name}\n", below.join(", ")));
+        let device = buffer.space.device().map_or("arena", |number| &program.devices[number as usize].target);
+        let below = below.join(", ");
+        text.push_str(&format!("{id} {dtype}[{elems}] in {device} above [{below}]  ; {name}\n"));
     }
     text.trim_end().to_string()
 }

@@ -4,9 +4,11 @@ use super::{source, usage};
 use crate::{
     error::{Error, ErrorKind, Result},
     import::ImportOptions,
+    kernel::Program,
     offload::Targets,
     pipeline::{self, Lowered, Settings},
 };
+use num_bigint::BigInt;
 use std::path::Path;
 
 /// Bounds that are tried in place of missing ones.
@@ -15,7 +17,7 @@ const CAPS: [i64; 7] = [1 << 32, 1 << 28, 1 << 24, 1 << 20, 1 << 16, 1 << 12, 1 
 /// An arena at these bounds takes no more address space than this.
 const MOST_BYTES: u64 = 1 << 44;
 
-/// The model at `path`, lowered with the largest of the bounds that it can be lowered with.
+/// The model at `path`, lowered with the largest of the bounds that it can be lowered with, and how far calls may go.
 ///
 /// # Errors
 /// When every symbol has an upper bound already, and what importing and lowering refuse.
@@ -24,7 +26,7 @@ pub(super) fn lowered(
     options: &ImportOptions,
     targets: &Targets,
     settings: &Settings,
-) -> Result<Lowered> {
+) -> Result<(Lowered, Option<String>)> {
     if source::graph(path, options).is_ok() {
         return Err(usage("--grow: every symbol has an upper bound, so there is nothing to grow"));
     }
@@ -32,7 +34,10 @@ pub(super) fn lowered(
         let options = ImportOptions { cap: Some(cap), ..options.clone() };
         let graph = source::graph(path, &options)?;
         match pipeline::lower_on(&graph, targets, settings) {
-            Ok(lowered) if lowered.plan.arena_max <= MOST_BYTES => return Ok(lowered),
+            Ok(lowered) if lowered.plan.arena_max <= MOST_BYTES => {
+                let reach = reach(&lowered.program, cap);
+                return Ok((lowered, Some(reach)));
+            }
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Limit => {}
             Err(error) => return Err(error),
@@ -42,4 +47,12 @@ pub(super) fn lowered(
     let message =
         format!("--grow: sizes are too large even where symbols without an upper bound are at most {least}");
     Err(Error::new(ErrorKind::Limit, message).at(path.display().to_string()))
+}
+
+/// What calls may ask for, of the symbols that got this bound.
+fn reach(program: &Program, cap: i64) -> String {
+    let hi = |symbol| program.facts.declaration(symbol).and_then(|declared| declared.hi.as_ref());
+    let open = program.symbols.iter().filter(|symbol| hi(symbol) == Some(&BigInt::from(cap)));
+    let names: Vec<&str> = open.map(|symbol| symbol.name()).collect();
+    format!("{} up to {cap}, so that the arena stays within its address space", names.join(", "))
 }

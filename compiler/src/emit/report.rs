@@ -86,6 +86,7 @@ fn buffers(program: &Program, plan: &Plan) -> Vec<Json> {
             "elems": buffer.elems.to_string(), "bytes": expression(&reserved_bytes(program, id)),
             "first": alive.get(&id).map(|life| life.first), "last": alive.get(&id).map(|life| life.last),
             "scratch": matches!(buffer.space, Space::Scratch), "below": below,
+            "device": buffer.space.device().map(|number| &program.devices[number as usize].target),
         })
     };
     plan.placements.iter().map(buffer).collect()

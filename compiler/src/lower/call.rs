@@ -20,7 +20,8 @@ pub(super) fn call(lowering: &mut Lowering, value: Value) -> Result<()> {
     let graph = lowering.graph;
     let node = &graph.nodes[graph.values[value].def];
     let Op::Call { callee, scratch, .. } = &node.op else { return Err(Error::internal("not a call")) };
-    let operands = node.operands.iter().map(|operand| argument(lowering, *operand));
+    let name = super::call_name(callee, &node.origin);
+    let operands = node.operands.iter().map(|operand| argument(lowering, &name, *operand));
     let operands = operands.collect::<Result<Vec<_>>>()?;
     let mut moves = Vec::new();
     let mut results = Vec::new();
@@ -31,7 +32,7 @@ pub(super) fn call(lowering: &mut Lowering, value: Value) -> Result<()> {
         results.push(match dense(graph, shape, &storage.at(&index)) {
             Some(place) => place,
             None => {
-                let (place, from) = beside(lowering, graph.dtype(*result), shape);
+                let (place, from) = beside(lowering, &name, graph.dtype(*result), shape);
                 moves.push((shape, from, storage));
                 place
             }
@@ -39,19 +40,19 @@ pub(super) fn call(lowering: &mut Lowering, value: Value) -> Result<()> {
     }
     let scratch = match scratch.as_i64() {
         Some(0) => None,
-        _ => Some(memory(lowering, "scratch", DType::U8, scratch)),
+        _ => Some(memory(lowering, format!("scratch of {name}"), DType::U8, scratch)),
     };
     let what = super::node_name(graph, value);
-    let call = Call { callee: callee.clone(), operands, results, scratch, what: what.clone() };
-    lowering.program.kernels.push(Kernel::control(what, Control::Call(Box::new(call))));
+    let call = Call { callee: callee.clone(), operands, results, scratch, what };
+    lowering.program.kernels.push(Kernel::control(name, Control::Call(Box::new(call))));
     for (shape, from, to) in moves {
         control::move_to(lowering, value, shape, &from, &to);
     }
     Ok(())
 }
 
-/// Where an operand lies as a call wants it; it is copied there if it lies otherwise.
-fn argument(lowering: &mut Lowering, operand: Value) -> Result<Argument> {
+/// Where an operand lies as the call of this name wants it; it is copied there if it lies otherwise.
+fn argument(lowering: &mut Lowering, name: &str, operand: Value) -> Result<Argument> {
     let graph = lowering.graph;
     let shape = graph.shape(operand);
     let mut index: Vec<Dim> = (0..shape.len()).map(|k| Dim::from(axis(k))).collect();
@@ -67,7 +68,7 @@ fn argument(lowering: &mut Lowering, operand: Value) -> Result<Argument> {
     if let Some(place) = stored.and_then(|storage| dense(graph, shape, &storage.at(&index))) {
         return Ok(place);
     }
-    let (place, to) = beside(lowering, graph.dtype(operand), shape);
+    let (place, to) = beside(lowering, name, graph.dtype(operand), shape);
     map::copy(lowering, operand, &to, "argument")?;
     Ok(place)
 }
@@ -85,14 +86,14 @@ fn dense(graph: &Graph, shape: &[Dim], element: &Access) -> Option<Argument> {
     Some(Argument { first, shape: shape.to_vec() })
 }
 
-/// Memory for a tensor, dense and row-major.
-fn beside(lowering: &mut Lowering, dtype: DType, shape: &[Dim]) -> (Argument, Storage) {
-    let buffer = memory(lowering, "argument", dtype, &elems(shape));
+/// Memory for a tensor of a call, dense and row-major.
+fn beside(lowering: &mut Lowering, name: &str, dtype: DType, shape: &[Dim]) -> (Argument, Storage) {
+    let buffer = memory(lowering, format!("argument of {name}"), dtype, &elems(shape));
     let first = Access { buffer, at: Dim::zero() };
     (Argument { first, shape: shape.to_vec() }, Storage::dense(buffer, shape, &natural(shape.len())))
 }
 
-fn memory(lowering: &mut Lowering, name: &str, dtype: DType, elems: &Dim) -> BufferId {
+fn memory(lowering: &mut Lowering, name: String, dtype: DType, elems: &Dim) -> BufferId {
     let elems = control::most(&lowering.program, elems);
-    lowering.program.buffers.push(Buffer { name: name.to_string(), dtype, elems, space: Space::Arena })
+    lowering.program.buffers.push(Buffer { name, dtype, elems, space: Space::Arena })
 }

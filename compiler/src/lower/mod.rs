@@ -26,6 +26,7 @@ pub use unread::drop_unread;
 use crate::{
     Error, Result,
     error::At,
+    external::Callee,
     graph::{Graph, Op, Value},
     kernel::{BufferId, Kernel, Program, Stmt, most},
 };
@@ -69,6 +70,23 @@ fn room(lowering: &Lowering, elems: &Dim) -> Result<Dim> {
 fn node_name(graph: &Graph, value: Value) -> String {
     let node = &graph.nodes[graph.values[value].def];
     if node.origin.is_empty() { node.op.name().to_string() } else { node.origin.clone() }
+}
+
+/// How the memory of a value is called: after its node, and after the function where one computes it, of which a node may
+/// have become several.
+fn value_name(graph: &Graph, value: Value) -> String {
+    let node = &graph.nodes[graph.values[value].def];
+    let Op::Call { callee, .. } = &node.op else { return node_name(graph, value) };
+    let name = call_name(callee, &node.origin);
+    match node.results.iter().position(|result| *result == value) {
+        None | Some(0) => name,
+        Some(at) => format!("{name} ({})", at + 1),
+    }
+}
+
+/// How a call is called where kernels are listed.
+fn call_name(callee: &Callee, origin: &str) -> String {
+    if origin.is_empty() { callee.symbol.clone() } else { format!("{} {origin}", callee.symbol) }
 }
 
 /// The state of one lowering.

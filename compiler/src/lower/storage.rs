@@ -80,7 +80,7 @@ pub(super) fn roots(lowering: &mut Lowering, orders: &HashMap<Value, Order>) -> 
         let storage = match lowering.fusion.placed_in(value) {
             Some((parent, position)) => piece(lowering, parent, position),
             None => {
-                let name = super::node_name(graph, value);
+                let name = super::value_name(graph, value);
                 let buffer = new_buffer(lowering, &name, value, Space::Arena);
                 let order = orders.get(&value).cloned().unwrap_or_else(|| natural(graph.rank(value)));
                 Storage::dense(buffer, graph.shape(value), &order)

@@ -130,6 +130,17 @@ fn an_accelerator_takes_what_it_can_by_steps_of_the_plan() {
         "{room:?}"
     );
     let on_device = |id| lowered.program.buffers[id].space.device() == Some(0);
+    // Each says what it is: which function fills it, or what it is for.
+    let mut names = Vec::new();
+    for buffer in lowered.program.buffers.values().filter(|buffer| buffer.space.device() == Some(0)) {
+        let tells = ["npu_load", "npu_run", "scratch of npu_run"];
+        assert!(tells.iter().any(|start| buffer.name.starts_with(start)), "{}", buffer.name);
+        names.push(&buffer.name);
+    }
+    names.sort();
+    let all = names.len();
+    names.dedup();
+    assert_eq!(names.len(), all, "{names:?}");
     for kernel in &lowered.program.kernels {
         walk::accesses(&kernel.body, &mut |site| assert!(!on_device(site.access.buffer)));
         if let Some(Control::Call(call)) = &kernel.control {

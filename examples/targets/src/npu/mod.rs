@@ -207,6 +207,9 @@ impl Device<'_, '_> {
         if let Some(reg) = self.regs.get(&value) {
             return Ok(*reg);
         }
+        // Of the loads of a part, each is called after what it loads.
+        let title = self.graph.origin.clone();
+        self.graph.origin = format!("{} for {title}", self.name(self.host[&value]));
         let tiled = tile(self.graph, self.host[&value])?;
         let loaded = call(
             self.graph,
@@ -216,10 +219,17 @@ impl Device<'_, '_> {
             Vec::new(),
             Dim::zero(),
         )?;
+        self.graph.origin = title;
         self.loads.push(loaded);
         let reg = self.listing.load();
         self.regs.insert(value, reg);
         Ok(reg)
+    }
+
+    /// How something that the host has is called.
+    fn name(&self, value: Value) -> String {
+        let input = self.graph.inputs.iter().find(|(_, input)| *input == value);
+        input.map_or_else(|| format!("argument {}", self.loads.len()), |(name, _)| name.clone())
     }
 
     /// The device's run, and the way back.
