@@ -1,8 +1,20 @@
-//! Batches that are computed a few images at a time: the bits of calls for one image, errors of the whole contract.
+//! Batches that are computed a few images at a time, by one thread or several: the bits of calls for one image, errors of
+//! the whole contract.
 
+mod machine;
+
+use machine::Machine;
+use std::{
+    ffi::c_void,
+    ptr,
+    sync::atomic::{AtomicI64, Ordering},
+};
 use symshape::{Declaration, Dim};
 use symshape_compiler::{Result, codegen::Options, emit, graph::Graph, pipeline};
-use symshape_runtime::{Context, DType, TensorRef};
+use symshape_runtime::{
+    Context, DType, TensorRef,
+    abi::{Exec, Task},
+};
 
 const MOST: usize = 6;
 const ROWS: usize = 600;
@@ -58,4 +70,80 @@ fn groups_of_images_have_the_bits_of_single_ones() {
     let inputs =
         [TensorRef::new(&shape, &large).expect("sized"), TensorRef::new(&[COLUMNS], &shift).expect("sized")];
     assert!(context.run_views(&inputs).is_err());
+}
+
+/// Two steps with a tensor between them; the second has scratch memory for each of three workers.
+const STEPS: &str = r#"program steps {
+  symbol N = 0..16
+  workers 3
+  @0 x: f32[N*3000] input 0
+  @1 t: f32[N*3000] arena
+  @2 s: f32[300] scratch
+  @3 y: f32[N*3000] output 0
+  input x[N, 3000] = @0
+  output y[N, 3000] = @3
+  kernel first {
+    strip i in 0..3000*N {
+      %0 = load @0[i]
+      %1 = tanh %0
+      store @1[i], %1
+    }
+  }
+  kernel second {
+    for n in 0..N parallel {
+      for h in 0..10 parallel {
+        strip i in 0..300 {
+          %0 = load @1[3000*n + 300*h + i]
+          %1 = exp %0
+          store @2[i], %1
+        }
+        strip j in 0..300 {
+          %0 = load @2[j]
+          %1 = tanh %0
+          store @3[3000*n + 300*h + j], %1
+        }
+      }
+    }
+  }
+}
+"#;
+
+/// Runs a task as so many threads do, one after another, the last share first; `host` gets the sum of the counts.
+unsafe extern "C" fn one_by_one(host: *mut c_void, count: i64, task: Task, data: *mut c_void) {
+    // SAFETY: the test passes a counter.
+    unsafe { &*host.cast::<AtomicI64>() }.fetch_add(count, Ordering::Relaxed);
+    for share in (0..count).rev() {
+        // SAFETY: the ranges are disjoint and cover the count.
+        unsafe { task(data, share, share + 1, 0) };
+    }
+}
+
+#[test]
+fn threads_take_images_of_their_own() {
+    let machine = Machine::new(STEPS);
+    assert!(machine.summary.functions.iter().any(|function| function.name.contains("share_images")));
+    for n in 0..=16_i64 {
+        let x =
+            (0..n * 3000).flat_map(|at| ((at * 7919 % 1013) as f32 / 500.0 - 1.0).to_le_bytes()).collect();
+        let inputs = [x];
+        let alone = machine.run(&[n], &inputs).expect("a run");
+        for threads in [2, 3, 4, 7] {
+            let handed = AtomicI64::new(0);
+            let exec = Exec {
+                host: ptr::from_ref(&handed).cast_mut().cast(),
+                threads,
+                policy: 0,
+                parallel_for: Some(one_by_one),
+                error: ptr::null_mut(),
+            };
+            assert_eq!(
+                machine.run_with(&[n], &inputs, &exec),
+                Ok(alone.clone()),
+                "N = {n}, {threads} threads"
+            );
+            // One share for each thread, and nothing else, where no image is left over.
+            let even = n >= 12 && n % i64::from(threads) == 0;
+            assert!(!even || handed.into_inner() == i64::from(threads), "N = {n}, {threads} threads");
+        }
+    }
 }

@@ -64,7 +64,8 @@ unsafe extern "C" fn four_threads(host: *mut c_void, count: i64, task: Task, dat
 }
 
 /// Every way of sharing a kernel out: rows or columns of a contraction with one row axis or several, joint iterations
-/// of two loops with scratch memory, and elements of a strip; in one kernel, and in several.
+/// of two loops with scratch memory, and elements of a strip; in one kernel, and in several. One strip belongs to no step
+/// of `N`: else threads would take steps of their own.
 const WAYS: &str = r#"program ways {
   symbol N = 0..64
   workers 3
@@ -76,6 +77,7 @@ const WAYS: &str = r#"program ways {
   @5 s: f32[N*7*640] arena
   @6 y: f32[N*7*640] output 0
   @7 z: f32[N*9*640] output 1
+  @8 v: f32[640] arena
   input x[N, 9, 96] = @0
   input b[96, 640] = @1
   output y[N, 7, 640] = @6
@@ -122,6 +124,10 @@ const WAYS: &str = r#"program ways {
     }
   }
   kernel flat {
+    strip l in 0..640 {
+      %0 = load @1[l]
+      store @8[l], %0
+    }
     strip i in 0..4480*N {
       %0 = load @5[i]
       %1 = tanh %0

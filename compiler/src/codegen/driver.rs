@@ -275,9 +275,7 @@ fn call_shared(f: &mut FuncCtx, frame: Value, host: &Host, emitted: &Emitted) ->
     let task = split::share(f.unit)?;
     let task = f.func_ref(task);
     let task = f.builder.ins().func_addr(types::I64, task);
-    let signature = f.unit.signature(&[types::I64; 4], &[]);
-    let signature = f.builder.import_signature(signature);
-    f.builder.ins().call_indirect(signature, host.parallel_for, &[host.data, shares, task, frame]);
+    split::hand_out(f, host.parallel_for, [host.data, shares, task, frame]);
     let all = f.int(way::ALL);
     f.builder.ins().store(trusted, all, frame, frame::WAY);
     f.builder.ins().jump(after, &[]);

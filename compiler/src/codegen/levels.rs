@@ -18,8 +18,8 @@ use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder, MemFlagsData, Type,
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 use symshape_runtime::abi::Code;
 
-/// Emits `run`; also the number of kernels, and the table where there is one.
-pub(super) fn run(unit: &mut Unit) -> Result<(FuncId, usize, Option<Partitions>)> {
+/// Emits `run`; also the number of kernels, and the table where there is one. `arena_bytes` is the exported function.
+pub(super) fn run(unit: &mut Unit, arena_bytes: FuncId) -> Result<(FuncId, usize, Option<Partitions>)> {
     let n_kernels = unit.program.kernels.len();
     match Images::of(unit.program) {
         None => {
@@ -28,7 +28,7 @@ pub(super) fn run(unit: &mut Unit) -> Result<(FuncId, usize, Option<Partitions>)
         }
         Some(images) => {
             let (inner, partitions) = all(unit, "run_images", Linkage::Local)?;
-            Ok((images.run(unit, inner)?, n_kernels, partitions))
+            Ok((images.run(unit, inner, arena_bytes)?, n_kernels, partitions))
         }
     }
 }

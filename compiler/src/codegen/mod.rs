@@ -56,9 +56,9 @@ pub fn generate(
     let mut unit = Unit::new(module, program, plan, options);
     let unit = &mut unit;
     shape::require_bounds(program)?;
-    let (run, n_kernels, partitions) = levels::run(unit)?;
-    let check = contract::check(unit)?;
     let arena_bytes = shape::arena_bytes(unit)?;
+    let (run, n_kernels, partitions) = levels::run(unit, arena_bytes)?;
+    let check = contract::check(unit)?;
     let output_shape = shape::output_shape(unit)?;
     let functions = desc::Functions { check, arena_bytes, output_shape, run, partitions };
     desc::summary(unit, &functions, n_kernels)

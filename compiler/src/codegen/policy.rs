@@ -10,6 +10,7 @@
 use super::{
     driver, estimate, fail,
     function::{FuncCtx, frame},
+    split,
     unit::Unit,
 };
 use crate::{
@@ -173,9 +174,7 @@ fn either(f: &mut FuncCtx, frame: Value, policy: Value, stage: Range<usize>, fun
     let count = f.builder.ins().smin(threads, most);
     let task = f.func_ref(worker);
     let task = f.builder.ins().func_addr(types::I64, task);
-    let signature = f.unit.signature(&[types::I64; 4], &[]);
-    let signature = f.builder.import_signature(signature);
-    f.builder.ins().call_indirect(signature, parallel_for, &[host, count, task, frame]);
+    split::hand_out(f, parallel_for, [host, count, task, frame]);
     for (value, slot) in [(parallel_for, frame::PARALLEL_FOR), (exec, frame::EXEC)] {
         f.builder.ins().store(trusted, value, frame, slot);
     }

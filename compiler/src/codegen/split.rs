@@ -150,6 +150,13 @@ pub(super) fn share(unit: &mut Unit) -> Result<FuncId> {
     Ok(id)
 }
 
+/// Emits the call of the host's `parallel_for(host, count, task, data)`, where `task` is `(data, begin, end, worker)`.
+pub(super) fn hand_out(f: &mut FuncCtx, parallel_for: Value, args: [Value; 4]) {
+    let signature = f.unit.signature(&[types::I64; 4], &[]);
+    let signature = f.builder.import_signature(signature);
+    f.builder.ins().call_indirect(signature, parallel_for, &args);
+}
+
 /// The part of `0..count` that is to be done, as multiples of `step` where the frame says `way`; see [`way`].
 pub(super) fn range(
     f: &mut FuncCtx,

@@ -4,17 +4,11 @@
 //! a call for many is as good as several calls for a few, to the bit. It is faster where what passes between kernels is
 //! large and weights are small: the tensors of a few images stay in the caches from one kernel to the next, those of a
 //! whole batch don't. `run` then is a loop around the function that runs all kernels, with the caller's tensors moved on
-//! from group to group; the arena and the contract are those of the whole batch.
+//! from group to group; the arena and the contract are those of the whole batch. Several threads take images of their own.
 
-use super::unit::Unit;
-use crate::{
-    error::Result,
-    kernel::{Access, Axis, BufferId, Code, Inst, Kernel, Program, Rhs, Space, Stmt, walk},
-};
-use cranelift_codegen::ir::{
-    BlockArg, InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value, condcodes::IntCC, types,
-};
-use cranelift_module::{FuncId, Linkage};
+mod run;
+
+use crate::kernel::{Access, Axis, BufferId, Code, Inst, Kernel, Program, Rhs, Space, Stmt, walk};
 use num_traits::ToPrimitive;
 use std::collections::{BTreeMap, BTreeSet};
 use symshape::{Dim, Facts, Symbol};
@@ -22,8 +16,8 @@ use symshape::{Dim, Facts, Symbol};
 /// Bytes that the kernels of one group may touch between them: a part of a third-level cache.
 const GROUP_BYTES: i64 = 4 << 20;
 
-/// What passes between kernels for one image, in weights: with less, reading these once more for each group costs more
-/// than is gained.
+/// What passes between kernels for one image, in weights: with less, reading these once more for each group or thread
+/// costs more than is gained.
 const TRAFFIC_TO_WEIGHTS: i64 = 3;
 
 /// How a batch is cut.
@@ -33,6 +27,9 @@ pub(super) struct Images {
     most: i64,
     /// Images of a group.
     group: i64,
+    /// Several threads may take images of their own. The size of a part of the arena must depend on the number of images
+    /// alone, and a table of partitions is the caller's, who may run it as he likes.
+    at_once: bool,
     /// Bytes from image to image of each input and output; 0 for those that all images share.
     inputs: Vec<i64>,
     outputs: Vec<i64>,
@@ -62,8 +59,11 @@ impl Images {
         }
         let mut strides = Strides { program, symbol, of: BTreeMap::new() };
         program.kernels.iter().try_for_each(|kernel| strides.kernel(kernel))?;
-        let group = strides.group()?;
-        if group >= most {
+        let (traffic, widest) = strides.traffic();
+        let pays = traffic >= weights(program).saturating_mul(TRAFFIC_TO_WEIGHTS);
+        let group = (GROUP_BYTES / widest).max(1).min(most);
+        let at_once = most > 1 && program.symbols.len() == 1 && program.partitions.is_empty();
+        if !pays || group == most && !at_once {
             return None;
         }
         let ports = |space: &dyn Fn(&Space) -> bool| -> Option<i64> {
@@ -80,70 +80,7 @@ impl Images {
         let outputs = (0..program.outputs.len() as u32)
             .map(|number| ports(&|space| matches!(space, Space::Output(other) if *other == number)))
             .collect::<Option<_>>()?;
-        Some(Images { symbol: idx, most, group, inputs, outputs })
-    }
-
-    /// Emits `run`, which calls `inner` for each group.
-    pub(super) fn run(&self, unit: &mut Unit, inner: FuncId) -> Result<FuncId> {
-        let n_symbols = unit.program.symbols.len();
-        let name = unit.symbol("run");
-        let id = unit.declare(&name, Linkage::Export, &[types::I64; 5], &[types::I32])?;
-        unit.define(id, |f, params| {
-            let [inputs, outputs, dims, arena, exec] = *params else { return Ok(()) };
-            let trusted = MemFlagsData::trusted();
-            let count = f.builder.ins().load(types::I64, trusted, dims, 8 * self.symbol as i32);
-            let (once, several) = (f.builder.create_block(), f.builder.create_block());
-            // What breaks the contract is refused by the function that runs the kernels.
-            let many = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, count, self.group);
-            let known = f.builder.ins().icmp_imm_s(IntCC::SignedLessThanOrEqual, count, self.most);
-            let cut = f.builder.ins().band(many, known);
-            f.builder.ins().brif(cut, several, &[], once, &[]);
-            f.builder.switch_to_block(once);
-            let result = f.call(inner, params);
-            f.builder.ins().return_(&Vec::from_iter(result));
-
-            f.builder.switch_to_block(several);
-            let mut room = |slots: usize| {
-                let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8 * slots.max(1) as u32, 3);
-                let slot = f.builder.create_sized_stack_slot(data);
-                f.builder.ins().stack_addr(types::I64, slot, 0)
-            };
-            let own = [room(self.inputs.len()), room(self.outputs.len()), room(n_symbols)];
-            for idx in 0..n_symbols {
-                let value = f.builder.ins().load(types::I64, trusted, dims, 8 * idx as i32);
-                f.builder.ins().store(trusted, value, own[2], 8 * idx as i32);
-            }
-            let (head, next, end) =
-                (f.builder.create_block(), f.builder.create_block(), f.builder.create_block());
-            let first = f.builder.append_block_param(head, types::I64);
-            let code = f.builder.append_block_param(end, types::I32);
-            let zero = f.int(0);
-            f.builder.ins().jump(head, &[BlockArg::Value(zero)]);
-            f.builder.switch_to_block(head);
-            let left = f.builder.ins().isub(count, first);
-            let group = f.int(self.group);
-            let here = f.builder.ins().smin(left, group);
-            f.builder.ins().store(trusted, here, own[2], 8 * self.symbol as i32);
-            for (strides, from, to) in [(&self.inputs, inputs, own[0]), (&self.outputs, outputs, own[1])] {
-                for (idx, stride) in strides.iter().enumerate() {
-                    let start = f.builder.ins().load(types::I64, trusted, from, 8 * idx as i32);
-                    let skipped = f.builder.ins().imul_imm_s(first, *stride);
-                    let start = f.builder.ins().iadd(start, skipped);
-                    f.builder.ins().store(trusted, start, to, 8 * idx as i32);
-                }
-            }
-            let result = f.call(inner, &[own[0], own[1], own[2], arena, exec]);
-            let result: Value = result.unwrap_or_else(|| f.builder.ins().iconst(types::I32, 0));
-            f.builder.ins().brif(result, end, &[BlockArg::Value(result)], next, &[]);
-            f.builder.switch_to_block(next);
-            let after = f.builder.ins().iadd_imm_s(first, self.group);
-            let more = f.builder.ins().icmp(IntCC::SignedLessThan, after, count);
-            f.builder.ins().brif(more, head, &[BlockArg::Value(after)], end, &[BlockArg::Value(result)]);
-            f.builder.switch_to_block(end);
-            f.builder.ins().return_(&[code]);
-            Ok(())
-        })?;
-        Ok(id)
+        Some(Images { symbol: idx, most, group, at_once, inputs, outputs })
     }
 }
 
@@ -237,8 +174,8 @@ impl Strides<'_> {
         (inside && known == stride).then_some(())
     }
 
-    /// Images of a group, if cutting is worth it.
-    fn group(&self) -> Option<i64> {
+    /// Bytes that the kernels touch for one image, in all and at most in one of them.
+    fn traffic(&self) -> (i64, i64) {
         let bytes = |id: &BufferId| self.of[id] * self.program.buffers[*id].dtype.size_bytes() as i64;
         let (mut traffic, mut widest) = (0_i64, 1);
         for kernel in &self.program.kernels {
@@ -248,11 +185,15 @@ impl Strides<'_> {
             traffic = traffic.saturating_add(here);
             widest = widest.max(here);
         }
-        let weights = self.program.buffers.values().filter_map(|buffer| match &buffer.space {
-            Space::Const(tensor) => Some(tensor.bytes().len() as i64),
-            _ => None,
-        });
-        let weights: i64 = weights.sum();
-        (traffic >= weights.saturating_mul(TRAFFIC_TO_WEIGHTS)).then(|| (GROUP_BYTES / widest).max(1))
+        (traffic, widest)
     }
+}
+
+/// Bytes of constants.
+fn weights(program: &Program) -> i64 {
+    let weights = program.buffers.values().filter_map(|buffer| match &buffer.space {
+        Space::Const(tensor) => Some(tensor.bytes().len() as i64),
+        _ => None,
+    });
+    weights.sum()
 }
