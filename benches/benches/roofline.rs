@@ -3,7 +3,8 @@
 //! A kernel can't take less time than its multiply-adds at the machine's peak, nor than its bytes (weights, inputs and
 //! outputs, each once) at the speed at which a buffer of that size is read; the larger of both is the bound. Peak and
 //! speeds are measured first, by leaves that do nothing else, on the same thread. Kernels run as compiled models, so a
-//! call's overhead is in their time. With `--test` everything runs once, to see that it does.
+//! call's overhead is in their time. Products and convolutions run in each precision and in bytes, held against what tile
+//! registers can do, where the machine has them. With `--test` everything runs once, to see that it does.
 
 use cranelift_module::Module;
 use std::{cell::RefCell, collections::BTreeMap, hint::black_box, time::Instant};
@@ -11,11 +12,15 @@ use symshape::{Declaration, Dim};
 use symshape_benches::leaf;
 use symshape_compiler::{
     Result,
-    codegen::vector::{self, VectorIsa},
+    codegen::{
+        Options,
+        vector::{self, VectorIsa, X86, code::TileProduct},
+    },
+    emit,
     graph::{Graph, Value},
-    pipeline,
-    scalar::{ReduceOp, Scalar},
-    tensor::Tensor,
+    pipeline::{self, Settings},
+    scalar::{Precision, ReduceOp, Scalar},
+    tensor::{Bytes, Tensor},
 };
 use symshape_runtime::{Context, DType, TensorRef};
 
@@ -82,6 +87,51 @@ const DEPTHWISE: [[i64; 3]; 10] = [
     [7, 960, 1],
 ];
 
+/// What is multiplied.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Numbers {
+    Floats(Precision),
+    Bytes,
+}
+
+/// All that products and convolutions are run in.
+const ALL: [Numbers; 4] = [
+    Numbers::Floats(Precision::F32),
+    Numbers::Floats(Precision::Bf16x3),
+    Numbers::Floats(Precision::Bf16),
+    Numbers::Bytes,
+];
+
+impl Numbers {
+    fn name(self) -> &'static str {
+        match self {
+            Numbers::Floats(precision) => precision.name(),
+            Numbers::Bytes => "int8",
+        }
+    }
+
+    fn precision(self) -> Precision {
+        match self {
+            Numbers::Floats(precision) => precision,
+            Numbers::Bytes => Precision::F32,
+        }
+    }
+
+    /// Of a number of an input.
+    fn input_bytes(self) -> f64 {
+        if self == Numbers::Bytes { 1.0 } else { 4.0 }
+    }
+
+    /// Of a constant as it is multiplied.
+    fn constant_bytes(self) -> f64 {
+        match self {
+            Numbers::Floats(Precision::F32 | Precision::Bf16x3) => 4.0,
+            Numbers::Floats(Precision::Bf16) => 2.0,
+            Numbers::Bytes => 1.0,
+        }
+    }
+}
+
 /// What the machine can do, and what was asked for.
 struct Bench {
     isa: Box<dyn VectorIsa>,
@@ -89,6 +139,8 @@ struct Bench {
     peak: f64,
     /// Bytes a second by the size of the buffer that is read.
     speeds: RefCell<BTreeMap<usize, f64>>,
+    /// Operations a second of tile registers, and of bytes on vectors.
+    peaks: RefCell<BTreeMap<(Numbers, bool), f64>>,
     filter: String,
     once: bool,
 }
@@ -96,6 +148,7 @@ struct Bench {
 /// A kernel to be timed.
 struct Case {
     name: String,
+    numbers: Numbers,
     /// Shapes of the inputs.
     shapes: Vec<Vec<usize>>,
     flops: f64,
@@ -108,7 +161,8 @@ impl Bench {
         let once = args.iter().any(|arg| arg == "--test");
         let filter = args.into_iter().find(|arg| !arg.starts_with('-')).unwrap_or_default();
         let isa = vector::for_target(None, leaf::module().isa());
-        let mut bench = Bench { isa, peak: 1.0, speeds: RefCell::default(), filter, once };
+        let mut bench =
+            Bench { isa, peak: 1.0, speeds: RefCell::default(), peaks: RefCell::default(), filter, once };
         let chains = leaf::multiply_adds(&*bench.isa);
         let seconds = bench.seconds(&mut || chains.call(&mut [10_000, 0]));
         bench.peak = 1e4 * leaf::operations(&*bench.isa) as f64 / seconds;
@@ -142,30 +196,69 @@ impl Bench {
         size as f64 / seconds
     }
 
+    /// Operations a second of what multiplies such numbers.
+    fn peak_of(&self, numbers: Numbers, on_tiles: bool) -> f64 {
+        const ROUNDS: i64 = 10_000;
+        if numbers == Numbers::Floats(Precision::F32) {
+            return self.peak;
+        }
+        if let Some(peak) = self.peaks.borrow().get(&(numbers, on_tiles)) {
+            return *peak;
+        }
+        let (chains, operations) = match (on_tiles, numbers) {
+            (false, _) => (leaf::byte_products(&*self.isa), leaf::byte_operations(&*self.isa)),
+            (true, _) => {
+                let bytes = numbers == Numbers::Bytes;
+                let product = if bytes { TileProduct::Bytes } else { TileProduct::Bf16 };
+                (leaf::tile_products(&X86::AVX512_AMX, product), leaf::tile_operations(product))
+            }
+        };
+        let products = if numbers == Numbers::Floats(Precision::Bf16x3) { 3.0 } else { 1.0 };
+        let seconds = self.seconds(&mut || chains.call(&mut [ROUNDS, 0]));
+        let peak = ROUNDS as f64 * operations as f64 / seconds / products;
+        self.peaks.borrow_mut().insert((numbers, on_tiles), peak);
+        peak
+    }
+
     /// Compiles a graph and times it at the sizes of some cases.
     fn run(&self, cases: &[Case], graph: impl FnOnce(&mut Graph) -> Result<()>) {
-        if !cases.iter().any(|case| case.name.contains(&self.filter)) {
-            return;
-        }
+        let asked = |case: &&Case| case.name.contains(&self.filter);
+        let Some(numbers) = cases.iter().find(asked).map(|case| case.numbers) else { return };
         let mut g = Graph { name: "kernel".into(), ..Graph::default() };
         graph(&mut g).expect("a valid graph");
-        let model = pipeline::jit(&g).expect("supported");
+        let settings = Settings { precision: numbers.precision(), ..Settings::default() };
+        let lowered = pipeline::lower_with(&g, &settings).expect("supported");
+        let jit = emit::jit::jit(&lowered.program, &lowered.plan, &Options::default());
+        let (model, _) = jit.expect("supported");
+        let on_tiles = model.uses_tiles();
+        if numbers.precision() != Precision::F32 && !on_tiles {
+            return cases
+                .iter()
+                .filter(asked)
+                .for_each(|case| println!("{:40} no tiles on this machine", case.name));
+        }
+        let peak = self.peak_of(numbers, on_tiles);
         let mut context = Context::new(&model).expect("memory");
-        for case in cases.iter().filter(|case| case.name.contains(&self.filter)) {
+        for case in cases.iter().filter(asked) {
             let data: Vec<Vec<f32>> =
                 case.shapes.iter().map(|shape| leaf::numbers(shape.iter().product())).collect();
+            let bytes: Vec<Vec<u8>> =
+                data.iter().map(|data| data.iter().map(|x| (*x * 100.0 + 110.0) as u8).collect()).collect();
             let inputs: Vec<TensorRef> = case
                 .shapes
                 .iter()
-                .zip(&data)
-                .map(|(shape, data)| TensorRef::new(shape, data).expect("sized"))
+                .zip(data.iter().zip(&bytes))
+                .map(|(shape, (data, bytes))| match numbers {
+                    Numbers::Floats(_) => TensorRef::new(shape, data).expect("sized"),
+                    Numbers::Bytes => TensorRef::new(shape, bytes).expect("sized"),
+                })
                 .collect();
             let seconds =
                 self.seconds(&mut || _ = black_box(context.run_views(&inputs).expect("in range").len()));
-            let (by_flops, by_bytes) = (case.flops / self.peak, case.bytes / self.speed(case.bytes));
+            let (by_flops, by_bytes) = (case.flops / peak, case.bytes / self.speed(case.bytes));
             let bound = if by_flops > by_bytes { "peak" } else { "bytes" };
             println!(
-                "{:34} {:10.1} us {:8.1} GFLOP/s {:8.1} GB/s {:4.0} % of {bound}",
+                "{:40} {:10.1} us {:8.1} GFLOP/s {:8.1} GB/s {:4.0} % of {bound}",
                 case.name,
                 seconds * 1e6,
                 case.flops / seconds / 1e9,
@@ -182,23 +275,47 @@ fn weights(g: &mut Graph, shape: &[i64]) -> Result<Value> {
     g.constant(Tensor::from_f32(shape, &values).expect("sized"))
 }
 
+/// An input of such numbers as contractions multiply it.
+fn input_of(g: &mut Graph, numbers: Numbers, shape: Vec<Dim>) -> Result<Value> {
+    match numbers {
+        Numbers::Floats(_) => g.input("x", DType::F32, shape),
+        Numbers::Bytes => {
+            let x = g.input("x", DType::U8, shape)?;
+            g.cast(DType::I32, x)
+        }
+    }
+}
+
+/// A constant as they do.
+fn weights_of(g: &mut Graph, numbers: Numbers, shape: &[i64]) -> Result<Value> {
+    let Numbers::Bytes = numbers else { return weights(g, shape) };
+    let shape: Vec<usize> = shape.iter().map(|dim| *dim as usize).collect();
+    let values: Vec<u8> =
+        leaf::numbers(shape.iter().product()).iter().map(|x| (*x * 100.0) as i8 as u8).collect();
+    let w = g.constant(Tensor::new(DType::I8, shape, Bytes::Owned(values.into())).expect("sized"))?;
+    g.cast(DType::I32, w)
+}
+
 fn dims(shape: &[i64]) -> Vec<Dim> {
     shape.iter().map(|dim| Dim::from(*dim)).collect()
 }
 
-fn products(bench: &Bench) {
+fn products(bench: &Bench, numbers: Numbers) {
     for k in [256_usize, 768, 1024, 3072] {
         for n in [256_usize, 768, 1024, 3072] {
             let case = |m: usize| Case {
-                name: format!("gemm M={m} K={k} N={n}"),
+                name: format!("gemm {} M={m} K={k} N={n}", numbers.name()),
+                numbers,
                 shapes: vec![vec![m, k]],
                 flops: (2 * m * k * n) as f64,
-                bytes: 4.0 * (m * k + k * n + m * n) as f64,
+                bytes: numbers.input_bytes() * (m * k) as f64
+                    + numbers.constant_bytes() * (k * n) as f64
+                    + 4.0 * (m * n) as f64,
             };
             bench.run(&ROWS.map(case), |g| {
                 let m = g.symbol("M", Declaration::range(1, 256))?;
-                let x = g.input("x", DType::F32, vec![m, k.into()])?;
-                let w = weights(g, &[k as i64, n as i64])?;
+                let x = input_of(g, numbers, vec![m, k.into()])?;
+                let w = weights_of(g, numbers, &[k as i64, n as i64])?;
                 let y = g.matmul(x, w)?;
                 g.output("y", y)
             });
@@ -207,32 +324,42 @@ fn products(bench: &Bench) {
 }
 
 /// A convolution of channels-last images, whose last step is channels-last too.
-fn convolution(bench: &Bench, [size, cin, cout, kernel, stride]: [i64; 5], depthwise: bool) {
+fn convolution(
+    bench: &Bench,
+    numbers: Numbers,
+    [size, cin, cout, kernel, stride]: [i64; 5],
+    depthwise: bool,
+) {
     let out = (size - 1) / stride + 1;
     let per_output = kernel * kernel * if depthwise { 1 } else { cin };
     let name = if depthwise { "depthwise" } else { "conv" };
     let case = |n: i64| Case {
-        name: format!("{name} {kernel}x{kernel}/{stride} {size}^2 {cin}-{cout} N={n}"),
+        name: format!("{name} {} {kernel}x{kernel}/{stride} {size}^2 {cin}-{cout} N={n}", numbers.name()),
+        numbers,
         shapes: vec![[n, size, size, cin].map(|dim| dim as usize).to_vec()],
         flops: (2 * n * out * out * cout * per_output) as f64,
-        bytes: 4.0 * (n * size * size * cin + n * out * out * cout + cout * per_output) as f64,
+        bytes: numbers.input_bytes() * (n * size * size * cin) as f64
+            + numbers.constant_bytes() * (cout * per_output) as f64
+            + 4.0 * (n * out * out * cout) as f64,
     };
     bench.run(&[case(1), case(8)], |g| {
         let n = g.symbol("N", Declaration::range(1, 8))?;
-        let x = g.input("x", DType::F32, vec![n, size.into(), size.into(), cin.into()])?;
+        let x = input_of(g, numbers, vec![n, size.into(), size.into(), cin.into()])?;
         let x = g.transpose(x, &[0, 3, 1, 2])?;
         let (lo, hi) = (kernel / 2, (kernel - 1) / 2);
         let pads = |by: i64| dims(&[0, 0, by, by]);
-        let x = g.pad(x, &pads(lo), &pads(hi), Scalar::f32(0.0))?;
+        let nothing =
+            if numbers == Numbers::Bytes { Scalar::from_i64(DType::I32, 0) } else { Scalar::f32(0.0) };
+        let x = g.pad(x, &pads(lo), &pads(hi), nothing)?;
         let seen = g.window(x, &[2, 3], &[kernel; 2], &[stride; 2], &[1; 2])?;
         let y = if depthwise {
             let w = weights(g, &[cin, kernel, kernel])?;
             g.contract(seen, b"ncyxkl", w, b"ckl", b"ncyx")?
         } else {
-            let w = weights(g, &[cout, cin, kernel, kernel])?;
+            let w = weights_of(g, numbers, &[cout, cin, kernel, kernel])?;
             g.contract(seen, b"ncyxkl", w, b"mckl", b"nmyx")?
         };
-        let y = g.relu(y)?;
+        let y = if numbers == Numbers::Bytes { y } else { g.relu(y)? };
         let y = g.transpose(y, &[0, 2, 3, 1])?;
         g.output("y", y)
     });
@@ -242,6 +369,7 @@ fn convolution(bench: &Bench, [size, cin, cout, kernel, stride]: [i64; 5], depth
 fn rows(bench: &Bench, name: &str, flops: f64, body: impl Fn(&mut Graph, Value) -> Result<Value>) {
     let case = |(n, s): (usize, usize)| Case {
         name: format!("{name} {n}x{s}"),
+        numbers: Numbers::Floats(Precision::F32),
         shapes: vec![vec![n, s]],
         flops: flops * (n * s) as f64,
         bytes: 8.0 * (n * s) as f64,
@@ -285,9 +413,10 @@ fn gelu(g: &mut Graph, x: Value) -> Result<Value> {
 }
 
 /// Twelve heads of 64.
-fn attention(bench: &Bench) {
+fn attention(bench: &Bench, numbers: Numbers) {
     let case = |s: usize| Case {
-        name: format!("attention S={s}"),
+        name: format!("attention {} S={s}", numbers.name()),
+        numbers,
         shapes: vec![vec![1, 12, s, 64]; 3],
         flops: 4.0 * (12 * 64 * s * s) as f64,
         bytes: 16.0 * (12 * 64 * s) as f64,
@@ -310,15 +439,22 @@ fn main() {
     for (level, bytes) in [("16 KB", 16e3), ("256 KB", 256e3), ("4 MB", 4e6), ("128 MB", 128e6)] {
         println!("read {level}: {:.1} GB/s", bench.speed(bytes) / 1e9);
     }
-    products(&bench);
-    CONVOLUTIONS.iter().for_each(|shape| convolution(&bench, *shape, false));
+    for numbers in ALL {
+        products(&bench, numbers);
+    }
+    for numbers in ALL {
+        CONVOLUTIONS.iter().for_each(|shape| convolution(&bench, numbers, *shape, false));
+    }
+    let floats = Numbers::Floats(Precision::F32);
     for [size, channels, stride] in DEPTHWISE {
-        convolution(&bench, [size, channels, channels, 3, stride], true);
+        convolution(&bench, floats, [size, channels, channels, 3, stride], true);
     }
     rows(&bench, "softmax", 5.0, |g, x| g.softmax(x, 1));
     rows(&bench, "layer norm", 8.0, layer_norm);
     rows(&bench, "gelu", 5.0, gelu);
     rows(&bench, "transpose", 0.0, |g, x| g.transpose(x, &[1, 0]));
     rows(&bench, "sum", 1.0, |g, x| g.reduce(ReduceOp::Sum, x, &[1], false));
-    attention(&bench);
+    for numbers in ALL.into_iter().filter(|numbers| *numbers != Numbers::Bytes) {
+        attention(&bench, numbers);
+    }
 }

@@ -6,7 +6,10 @@ use cranelift_codegen::{
 };
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Linkage, Module};
-use symshape_compiler::codegen::vector::{Builder, VectorIsa, code::Code};
+use symshape_compiler::codegen::vector::{
+    Builder, VectorIsa,
+    code::{Code, Mem, Op2, TILE_CONFIG, TILE_ROW_BYTES, TILE_ROWS, TILES, Tile, TileProduct, Width},
+};
 
 /// A leaf in executable memory.
 pub struct Leaf {
@@ -82,6 +85,70 @@ pub fn operations(isa: &dyn VectorIsa) -> u64 {
     2 * (CHAINED * isa.shape().lanes) as u64
 }
 
+/// A leaf that multiplies bytes by vectors in twelve independent sums: arguments are those of [`multiply_adds`].
+pub fn byte_products(isa: &dyn VectorIsa) -> Leaf {
+    let mut b = Builder::new(isa.shape());
+    let (rounds, zero) = (b.arg(0), b.bits(0));
+    let factor = b.broadcast(b.arg_mem(1));
+    let sums: Vec<_> = (0..12).map(|_| b.variable(zero)).collect();
+    let quads = isa.shape().quads;
+    b.repeat(rounds, 1, |b| {
+        for sum in sums.iter().cycle().take(CHAINED) {
+            if quads {
+                b.set_dot_quads(*sum, factor, factor);
+            } else {
+                let pairs = b.op2(Op2::DotPairs, factor, factor);
+                b.set_op2(Op2::AddInt, *sum, pairs);
+            }
+        }
+    });
+    sums.iter().for_each(|sum| b.store_one(b.arg_mem(1), *sum));
+    Leaf::new(isa, &b.finish())
+}
+
+/// Operations of a round of [`byte_products`].
+pub fn byte_operations(isa: &dyn VectorIsa) -> u64 {
+    operations(isa) * if isa.shape().quads { 4 } else { 2 }
+}
+
+/// Products of tile registers in a round of [`tile_products`].
+const TILE_PRODUCTS: usize = 16;
+
+/// A leaf that multiplies full tile registers into four independent sums: its argument are the rounds. The machine must
+/// have them, and the system have granted them.
+pub fn tile_products(isa: &dyn VectorIsa, product: TileProduct) -> Leaf {
+    let (bytes, row_bytes_at, rows_at) = TILE_CONFIG;
+    let mut b = Builder::new(isa.shape());
+    let (rounds, config) = (b.arg(0), b.scratch(bytes));
+    let (zero, one) = (b.imm(0), b.imm(1));
+    (0..bytes).step_by(8).for_each(|at| b.store_int(Mem::from(config).plus(at), zero, Width::I64));
+    b.store_int(config, one, Width::U8);
+    let (row_bytes, rows) = (b.imm(TILE_ROW_BYTES as i64), b.imm(TILE_ROWS as i64));
+    for register in 0..TILES {
+        b.store_int(Mem::from(config).plus(row_bytes_at + 2 * register), row_bytes, Width::I16);
+        b.store_int(Mem::from(config).plus(rows_at + register), rows, Width::U8);
+    }
+    b.tile_config(config);
+    (0..TILES as Tile).for_each(|register| b.tile_zero(register));
+    b.repeat(rounds, 1, |b| {
+        for number in 0..TILE_PRODUCTS as Tile {
+            let sum = number % 4;
+            b.tile_dot(product, sum, 4 + sum / 2, 6 + sum % 2);
+        }
+    });
+    b.tile_release();
+    Leaf::new(isa, &b.finish())
+}
+
+/// Operations of a round of [`tile_products`].
+pub fn tile_operations(product: TileProduct) -> u64 {
+    let depth = match product {
+        TileProduct::Bf16 => TILE_ROW_BYTES / 2,
+        TileProduct::Bytes => TILE_ROW_BYTES,
+    };
+    (2 * TILE_PRODUCTS * TILE_ROWS * TILE_ROWS * depth) as u64
+}
+
 /// Vectors that a round of [`reads`] loads.
 const LOADED: usize = 8;
 
@@ -93,8 +160,8 @@ pub fn reads(isa: &dyn VectorIsa) -> Leaf {
     let bytes = 4 * b.lanes();
     b.repeat(rounds, 1, |b| {
         for (idx, sum) in sums.iter().enumerate() {
-            let value = b.load(symshape_compiler::codegen::vector::code::Mem::from(from).plus(idx * bytes));
-            let both = b.op2(symshape_compiler::codegen::vector::code::Op2::Or, *sum, value);
+            let value = b.load(Mem::from(from).plus(idx * bytes));
+            let both = b.op2(Op2::Or, *sum, value);
             b.set(*sum, both);
         }
         b.advance(from, (LOADED * bytes) as i32);

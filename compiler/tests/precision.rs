@@ -13,7 +13,7 @@ use symshape_compiler::{
     kernel::{self, Leaves, Program},
     lower,
     pipeline::{self, Settings},
-    scalar::Precision,
+    scalar::{Precision, Scalar},
     schedule,
     tensor::{Bytes, Tensor},
 };
@@ -119,19 +119,19 @@ fn dense_layers_follow_the_definition_at_every_number_of_rows() {
     }
 }
 
-/// The model of this precision at every binding against its program's own meaning; the number of kernels on tile
+/// The model of this precision at these bindings against its program's own meaning; the number of kernels on tile
 /// registers.
-fn check_model(name: &str, graph: &Graph, precision: Precision) -> usize {
+fn check_model(name: &str, graph: &Graph, precision: Precision, bindings: &[Vec<i64>]) -> usize {
     let settings = Settings { precision, leaves: TILES, ..Settings::default() };
     let lowered = pipeline::lower_with(graph, &settings).unwrap_or_else(|error| panic!("{name}: {error}"));
     let program = Program { workers: 1, ..lowered.program };
     let machine = Machine::on_tiles(program.clone());
-    for dims in models::bindings(graph) {
-        let inputs = models::inputs(graph, &dims);
+    for dims in bindings {
+        let inputs = models::inputs(graph, dims);
         let expected =
-            kernel::eval::eval(&program, &dims, &inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
+            kernel::eval::eval(&program, dims, &inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
         let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
-        let got = machine.run(&dims, &raw).unwrap_or_else(|refusal| panic!("{name}: {refusal:?}"));
+        let got = machine.run(dims, &raw).unwrap_or_else(|refusal| panic!("{name}: {refusal:?}"));
         for (expected, got) in expected.iter().zip(got) {
             let got = Tensor::new(expected.dtype(), expected.shape().to_vec(), Bytes::Owned(got.into()));
             let (want, got) = (floats(expected), floats(&got.expect("the same size")));
@@ -154,10 +154,156 @@ fn models_follow_their_programs_on_tile_registers() {
     for (name, model) in models::MODELS {
         let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
         for precision in PRECISIONS {
-            on_tiles += check_model(name, &graph, precision);
+            on_tiles += check_model(name, &graph, precision, &models::bindings(&graph));
         }
     }
     assert!(on_tiles >= 8, "only {on_tiles} kernels on tile registers");
+}
+
+/// `softmax(q · kᵀ) · v` of two heads of 20, whose right factors are all computed.
+fn attention() -> Graph {
+    let build = || {
+        let mut g = models::graph("heads", &[("N", 1, 2), ("S", 1, 70)]);
+        let shape = || vec![Dim::symbol("N"), Dim::symbol("S"), 2.into(), 20.into()];
+        let mut heads = Vec::new();
+        for name in ["q", "k", "v"] {
+            let x = g.input(name, DType::F32, shape())?;
+            heads.push(g.transpose(x, if name == "k" { &[0, 2, 3, 1] } else { &[0, 2, 1, 3] })?);
+        }
+        let scores = g.matmul(heads[0], heads[1])?;
+        let probabilities = g.softmax(scores, 3)?;
+        let y = g.matmul(probabilities, heads[2])?;
+        g.output("y", y)?;
+        Ok::<Graph, symshape_compiler::Error>(g)
+    };
+    build().expect("a valid graph")
+}
+
+/// Products of two inputs, with and without a batch in front.
+fn products(batch: bool) -> Graph {
+    let build = || {
+        let symbols = [("N", 1, 3), ("M", 1, 70), ("K", 1, 70), ("J", 1, 100)];
+        let mut g = models::graph("products", &symbols[usize::from(!batch)..]);
+        let shape = |rest: [&str; 2]| {
+            let batch = batch.then(|| Dim::symbol("N"));
+            batch.into_iter().chain(rest.map(Dim::symbol)).collect::<Vec<_>>()
+        };
+        let x = g.input("x", DType::F32, shape(["M", "K"]))?;
+        let y = g.input("y", DType::F32, shape(["K", "J"]))?;
+        let z = g.matmul(x, y)?;
+        let z = g.relu(z)?;
+        g.output("z", z)?;
+        Ok::<Graph, symshape_compiler::Error>(g)
+    };
+    build().expect("a valid graph")
+}
+
+#[test]
+fn computed_factors_are_multiplied_on_tile_registers() {
+    let lengths = [1, 2, 15, 16, 17, 31, 32, 33, 48, 64, 69, 70];
+    for precision in PRECISIONS {
+        let bindings: Vec<Vec<i64>> = lengths.iter().map(|s| vec![1 + s % 2, *s]).collect();
+        assert_eq!(
+            check_model("heads", &attention(), precision, &bindings),
+            1,
+            "fused, and on tile registers"
+        );
+        for batch in [true, false] {
+            let mut bindings = Vec::new();
+            for (at, m) in lengths.iter().enumerate() {
+                let (k, j) = (lengths[(at * 5 + 3) % lengths.len()], lengths[(at * 7 + 1) % lengths.len()]);
+                let sizes = [2, *m, k, j + 30 * (*m % 2)];
+                bindings.push(sizes[usize::from(!batch)..].to_vec());
+            }
+            assert_eq!(check_model("products", &products(batch), precision, &bindings), 1);
+        }
+    }
+}
+
+#[test]
+fn rows_of_computed_products_keep_their_bits() {
+    let (k, j) = (45, 83);
+    let (x, y) = (floats(&inputs(70 * k)), floats(&models::weights(&[k * j], 5)));
+    for precision in PRECISIONS {
+        let settings = Settings { precision, leaves: TILES, ..Settings::default() };
+        let lowered = pipeline::lower_with(&products(false), &settings).expect("supported");
+        let options = Options { tiles_in_memory: true, ..Options::default() };
+        let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");
+        let mut all: Option<Vec<f32>> = None;
+        for (rows, threads) in
+            [(70, 1), (70, 2), (69, 3), (64, 1), (33, 2), (31, 1), (17, 2), (16, 1), (2, 1), (1, 2)]
+        {
+            let mut context = Context::new(&model).expect("memory");
+            context.set_threads(threads).expect("threads");
+            let left = TensorRef::new(&[rows, k], &x[..rows * k]).expect("a tensor");
+            let right = TensorRef::new(&[k, j], &y).expect("a tensor");
+            let outputs = context.run_views(&[left, right]).expect("it runs");
+            let got = outputs.get(0).elems::<f32>().expect("floats").to_vec();
+            let all = all.get_or_insert_with(|| got.clone());
+            let same = got.iter().zip(all.iter()).all(|(x, y)| x.to_bits() == y.to_bits());
+            assert!(same, "{precision}: {rows} rows on {threads} threads");
+        }
+    }
+}
+
+/// Convolutions whose windows overlap: strides, holes, one axis and two, pixels that are filled up and such that are not
+/// worth laying out; the sizes of the images are symbols.
+fn convolutions() -> Vec<(&'static str, Graph)> {
+    let conv = |name: &'static str, channels: i64, taps: [i64; 2], stride: i64, hole: i64| {
+        let build = || {
+            let mut g = models::graph(name, &[("N", 1, 3), ("H", 5, 9), ("W", 5, 21)]);
+            let shape = vec![Dim::symbol("N"), channels.into(), Dim::symbol("H"), Dim::symbol("W")];
+            let x = g.input("x", DType::F32, shape)?;
+            let x = g.relu(x)?;
+            let side: Vec<Dim> =
+                [0, 0, taps[0] - 1, taps[1] - 1].map(|pad| Dim::from(hole * pad / 2)).to_vec();
+            let x = g.pad(x, &side, &side, Scalar::f32(0.0))?;
+            let x = g.window(x, &[2, 3], &taps, &[stride; 2], &[hole; 2])?;
+            let sizes = [20, channels, taps[0], taps[1]].map(|size| size as usize);
+            let w = g.constant(models::weights(&sizes, 3))?;
+            let y = g.contract(x, b"nchwyx", w, b"ocyx", b"nohw")?;
+            let y = g.relu(y)?;
+            g.output("y", y)?;
+            Ok::<Graph, symshape_compiler::Error>(g)
+        };
+        (name, build().expect("a valid graph"))
+    };
+    vec![
+        conv("3x3", 32, [3, 3], 1, 1),
+        conv("3x3 of 64 channels", 64, [3, 3], 1, 1),
+        conv("3x3 of 30 channels by 2", 30, [3, 3], 2, 1),
+        conv("3x3 with holes", 48, [3, 3], 1, 2),
+        conv("1x5", 24, [1, 5], 1, 1),
+        conv("5x1 by 2", 32, [5, 1], 2, 1),
+        conv("2x2 by 2", 32, [2, 2], 2, 1),
+        conv("3x3 of 3 channels", 3, [3, 3], 1, 1),
+    ]
+}
+
+#[test]
+fn windows_are_read_where_pixels_were_laid_out() {
+    for (name, graph) in convolutions() {
+        for precision in PRECISIONS {
+            let bindings = [vec![1, 5, 5], vec![2, 6, 17], vec![1, 9, 21]];
+            assert_eq!(check_model(name, &graph, precision, &bindings), 1, "{name}");
+        }
+        let settings = Settings { precision: Precision::Bf16x3, leaves: TILES, ..Settings::default() };
+        let lowered = pipeline::lower_with(&graph, &settings).expect("supported");
+        let machine = Machine::on_tiles(Program { workers: 1, ..lowered.program });
+        // One loop of the reduction is in a pixel, more are in a row.
+        let by_pixels = machine.summary.clif.contains("rows_1");
+        assert_eq!(by_pixels, !["2x2 by 2", "3x3 of 3 channels"].contains(&name), "{name}");
+        // An image has the same bits in any batch.
+        let (h, w) = (7, 19);
+        let most = models::inputs(&graph, &[3, h, w]).remove(0);
+        let image = most.elems() / 3;
+        let numbers = floats(&most);
+        let all = machine.run_f32(&[3, h, w], std::slice::from_ref(&numbers));
+        for n in [1, 2] {
+            let got = machine.run_f32(&[n as i64, h, w], &[numbers[..n * image].to_vec()]);
+            assert!(got.iter().zip(&all).all(|(x, y)| x.to_bits() == y.to_bits()), "{name}: {n} images");
+        }
+    }
 }
 
 /// Two dense layers with enough work for several threads.

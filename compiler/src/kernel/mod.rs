@@ -17,6 +17,7 @@ pub mod inner;
 mod leaves;
 mod memory;
 pub mod partition;
+mod pixels;
 pub mod text;
 pub mod tiles;
 pub mod uses;
@@ -27,6 +28,7 @@ pub use found::{Found, most};
 pub use leaves::Leaves;
 pub use memory::{Buffer, Device, Space};
 pub use partition::{Partition, Policies};
+pub(crate) use pixels::Pixels;
 
 use crate::{
     external::Callee,
@@ -219,6 +221,13 @@ pub struct Contract {
     pub room: Option<BufferId>,
     /// What is done with [`Inst::Sum`] for each row and column; addressed by their variables.
     pub epilogue: Code,
+}
+
+impl Contract {
+    /// Numbers that are multiplied for each row and column.
+    pub fn depth(&self) -> Dim {
+        self.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent)
+    }
 }
 
 /// A statement.

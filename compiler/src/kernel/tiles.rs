@@ -4,7 +4,14 @@
 
 use super::{BufferId, Contract, Program, Rhs, Space, Stmt};
 use crate::scalar::Precision;
+use symshape::Dim;
 use symshape_runtime::DType;
+
+/// With fewer rows, columns, or numbers to add up, laying out both factors takes longer than multiplying them.
+const FEWEST: i64 = 16;
+
+/// Columns of the widest tile.
+const MOST_COLUMNS: i64 = 64;
 
 impl Program {
     /// Whether tile registers multiply a contraction on machines that have them: one that fits them and has room for rows
@@ -13,19 +20,62 @@ impl Program {
         contract.room.is_some() && self.fits_tiles(contract)
     }
 
-    /// Whether tile registers can multiply a contraction, given room: `f32` as bf16 where its precision is less, and bytes,
-    /// with constants; of bytes those have a sign.
+    /// Whether tile registers can multiply a contraction, given room: `f32` as bf16 where its precision is less, and bytes
+    /// with constants, which have a sign.
     pub(crate) fn fits_tiles(&self, contract: &Contract) -> bool {
         let dtype = |buffer: BufferId| self.buffers[buffer].dtype;
-        let Rhs::Panels { buffer, width: 16, .. } = contract.rhs else { return false };
-        let constant = matches!(self.buffers[buffer].space, Space::Const(_));
-        let factors = (dtype(contract.lhs.buffer), dtype(buffer));
-        let fits = match contract.dtype {
+        let (right, fits) = match &contract.rhs {
+            Rhs::Panels { buffer, width: 16, .. } if self.is_const(*buffer) => (*buffer, true),
+            Rhs::Panels { buffer, width: 16, .. } => (*buffer, self.is_worth_laying_out(contract)),
+            Rhs::Panels { .. } => return false,
+            Rhs::At(access) => (access.buffer, self.is_worth_laying_out(contract)),
+        };
+        let factors = (dtype(contract.lhs.buffer), dtype(right));
+        let types = match contract.dtype {
             DType::F32 => contract.precision != Precision::F32 && factors == (DType::F32, DType::F32),
-            DType::I32 => matches!(factors, (DType::U8 | DType::I8, DType::I8)),
+            DType::I32 => self.is_const(right) && matches!(factors, (DType::U8 | DType::I8, DType::I8)),
             _ => false,
         };
-        self.leaves.have_tiles() && constant && fits
+        self.leaves.have_tiles() && fits && types
+    }
+
+    pub(super) fn is_const(&self, buffer: BufferId) -> bool {
+        matches!(self.buffers[buffer].space, Space::Const(_))
+    }
+
+    /// Whether a right factor that is computed is one that a leaf lays out for tile registers: columns side by side along one
+    /// axis of the reduction, and enough rows for what that takes. Symbols decide by the most that they may be, so that a
+    /// row's bits don't depend on their values.
+    fn is_worth_laying_out(&self, contract: &Contract) -> bool {
+        let mut facts = self.facts.clone();
+        for axis in contract.m.iter().chain(&contract.k).chain([&contract.n]) {
+            facts.declare_index(&axis.var, &axis.extent);
+        }
+        let dense = match &contract.rhs {
+            Rhs::Panels { base, .. } => !contract.m.iter().any(|axis| base.contains(&axis.var)),
+            Rhs::At(access) => {
+                let step = facts.linear_in(&access.at, &contract.n.var);
+                contract.k.len() == 1
+                    && step.is_some_and(|(step, _)| step.as_i64() == Some(1))
+                    && !contract.m.iter().any(|axis| access.at.contains(&axis.var))
+            }
+        };
+        let rows = contract.m.iter().fold(Dim::one(), |rows, axis| rows * &axis.extent);
+        let many = |dim: &Dim| self.facts.bounds(dim).hi.is_none_or(|hi| hi >= FEWEST.into());
+        let depth = contract.depth();
+        let some = self.facts.prove_le(&Dim::one(), &depth).is_yes();
+        dense && some && [&rows, &contract.n.extent, &depth].into_iter().all(many)
+    }
+
+    /// Bytes of a contraction's room that hold its right factor, a tile of columns at a time, in front of its rows.
+    pub(crate) fn right_room(&self, contract: &Contract) -> Dim {
+        match &contract.rhs {
+            Rhs::Panels { buffer, .. } if self.is_const(*buffer) => Dim::zero(),
+            Rhs::Panels { .. } | Rhs::At(_) => {
+                let parts = if contract.precision == Precision::Bf16x3 { 2 } else { 1 };
+                contract.depth().ceil_div(32) * (64 * parts * MOST_COLUMNS)
+            }
+        }
     }
 
     /// Whether tile registers multiply any of its contractions on machines that have them.

@@ -3,7 +3,8 @@
 //! This is the definition that the interpreters evaluate and that leaves on tile registers follow. A bf16 is the high half
 //! of an `f32`: 8 bits of significand and the same exponents. `high(x)` is `x` rounded to the nearest bf16, ties to even,
 //! and `low(x)` is `x - high(x)`, which is an `f32` exactly, rounded likewise; `low` of what is not finite, or rounds to
-//! what is not, is 0. As factors, denormal bf16 are zeros. Sums run in `f32` whatever the factors are.
+//! what is not, is 0. A denormal `f32` counts as zero before it is rounded, as it does for the instructions that round, so
+//! no bf16 is denormal. Sums run in `f32` whatever the factors are.
 //!
 //! One rounding is off by at most `2^-8 |x|`, and what `low` misses by at most `2^-16 |x|`. Of `x*y` the three products of
 //! [`Precision::Bf16x3`] leave out `low*low` and what both `low` miss: `3 * 2^-16 |x*y|` and a little.
@@ -64,8 +65,8 @@ impl Precision {
     pub fn factors(self, x: f32) -> [f64; 2] {
         match self {
             Precision::F32 => [x.into(), 0.0],
-            Precision::Bf16x3 => [flushed(high(x)), flushed(low(x))],
-            Precision::Bf16 => [flushed(high(x)), 0.0],
+            Precision::Bf16x3 => [high(x).into(), low(x).into()],
+            Precision::Bf16 => [high(x).into(), 0.0],
         }
     }
 
@@ -86,10 +87,13 @@ pub fn multiplied(x: [f64; 2], y: [f64; 2]) -> f64 {
     x[0] * y[0] + (x[1] * y[0] + x[0] * y[1])
 }
 
-/// The nearest bf16, ties to even; NaN stays NaN.
+/// The nearest bf16, ties to even; NaN stays NaN, and denormals are zeros.
 pub fn high(x: f32) -> f32 {
     if x.is_nan() {
         return f32::from_bits(0x7fc0_0000);
+    }
+    if x.is_subnormal() {
+        return 0.0_f32.copysign(x);
     }
     let bits = x.to_bits();
     let even = bits >> 16 & 1;
@@ -100,11 +104,6 @@ pub fn high(x: f32) -> f32 {
 pub fn low(x: f32) -> f32 {
     let high = self::high(x);
     if high.is_finite() { self::high(x - high) } else { 0.0 }
-}
-
-/// A factor: zero where it is denormal.
-fn flushed(x: f32) -> f64 {
-    if x.is_subnormal() { 0.0 } else { x.into() }
 }
 
 #[cfg(test)]
@@ -121,6 +120,8 @@ mod tests {
             (f32::from_bits(0x3f81_8000), f32::from_bits(0x3f82_0000)),
             (f32::MAX, f32::INFINITY),
             (-f32::INFINITY, -f32::INFINITY),
+            (f32::MIN_POSITIVE, f32::MIN_POSITIVE),
+            (f32::from_bits(0x007f_ffff), 0.0),
         ] {
             assert_eq!(high(x), want, "{x}");
         }

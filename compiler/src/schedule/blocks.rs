@@ -18,12 +18,20 @@ use crate::{
         Access, Axis, BufferId, Contract, Control, Kernel, Local, Program, Rhs, Space, Stmt, most,
         walk::{self, Rewrite},
     },
+    scalar::Precision,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use symshape::{Dim, Facts, Symbol};
 
 /// Rows of a block: a multiple of every tile height, and few enough for scores of long sequences to stay in cache.
 const BLOCK_ROWS: i64 = 48;
+
+/// The same where tile registers multiply: both right factors are laid out once a block.
+const FAST_BLOCK_ROWS: i64 = 192;
+
+fn block_rows(program: &Program) -> i64 {
+    if program.leaves.have_tiles() && program.precision != Precision::F32 { FAST_BLOCK_ROWS } else { BLOCK_ROWS }
+}
 
 /// Fuses all such triples.
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
@@ -203,13 +211,14 @@ fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kern
     let mut outer = Rows::of(&kernels[0]).map(|rows| rows.axes).unwrap_or_default();
     let Some(row) = outer.pop() else { return kernels[2].clone() };
     outer.iter().for_each(|axis| _ = names.taken.insert(axis.var.clone()));
-    let block = Axis { var: names.fresh(), extent: program.facts.simplify(&row.extent.ceil_div(BLOCK_ROWS)) };
-    let start = Dim::from(&block.var) * BLOCK_ROWS;
+    let rows = block_rows(program);
+    let block = Axis { var: names.fresh(), extent: program.facts.simplify(&row.extent.ceil_div(rows)) };
+    let start = Dim::from(&block.var) * rows;
     let mut facts = program.facts.clone();
     outer.iter().chain([&block]).for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
     let number = outer.iter().fold(Dim::zero(), |number, axis| number * &axis.extent + Dim::from(&axis.var));
     let shared = Block {
-        extent: facts.simplify(&(&row.extent - &start).min(BLOCK_ROWS.into())),
+        extent: facts.simplify(&(&row.extent - &start).min(rows.into())),
         origin: number * &row.extent + &start,
         strides,
         outer: outer.clone(),
@@ -223,7 +232,7 @@ fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kern
         kernel.locals.values().for_each(|dtype| _ = fused.locals.push(*dtype));
     }
     for (buffer, stride) in &shared.strides {
-        let block = row.extent.clone().min(BLOCK_ROWS.into()) * stride;
+        let block = row.extent.clone().min(rows.into()) * stride;
         // What the whole buffer has room for is enough for a block.
         if let Some(elems) = most(&program.facts, &program.found, &block) {
             program.buffers[*buffer].elems = elems;

@@ -8,10 +8,10 @@
 
 use crate::{
     Result,
-    kernel::{Buffer, Contract, Program, Rhs, Space, Stmt},
+    kernel::{Buffer, Contract, Pixels, Program, Rhs, Space, Stmt},
     scalar::Precision,
 };
-use symshape::Dim;
+use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
 /// Bytes of a block of rows, if it may have any number.
@@ -46,26 +46,32 @@ const fn row_bytes(depth: i64) -> i64 {
 pub(super) fn reserve(program: &mut Program) -> Result<()> {
     let mut kernels = std::mem::take(&mut program.kernels);
     for kernel in &mut kernels {
-        stmts(program, &mut kernel.body);
+        let facts = program.facts.clone();
+        stmts(program, &facts, &mut kernel.body);
     }
     program.kernels = kernels;
     Ok(())
 }
 
-fn stmts(program: &mut Program, body: &mut [Stmt]) {
+fn stmts(program: &mut Program, facts: &Facts, body: &mut [Stmt]) {
     for stmt in body {
         match stmt {
-            Stmt::For { body, .. } | Stmt::While { body, .. } => stmts(program, body),
+            Stmt::For { axis, body, .. } => {
+                let mut facts = facts.clone();
+                facts.declare_index(&axis.var, &axis.extent);
+                stmts(program, &facts, body);
+            }
+            Stmt::While { body, .. } => stmts(program, facts, body),
             Stmt::If { then, otherwise, .. } => {
-                stmts(program, then);
-                stmts(program, otherwise);
+                stmts(program, facts, then);
+                stmts(program, facts, otherwise);
             }
             Stmt::Contract(contract) => {
                 // What no tile register takes is multiplied as `f32` on every machine.
                 if !program.fits_tiles(contract) {
                     contract.precision = Precision::F32;
                 }
-                if let Some(elems) = needed(program, contract) {
+                if let Some(elems) = needed(program, facts, contract) {
                     let name = format!("rows of {}", program.buffers[contract.lhs.buffer].name);
                     let room = Buffer { name, dtype: DType::U8, elems, space: Space::Scratch };
                     contract.room = Some(program.buffers.push(room));
@@ -81,18 +87,20 @@ fn stmts(program: &mut Program, body: &mut [Stmt]) {
 
 /// Bytes from one row of so many numbers in `parts` of two bytes each to the next, at most: whole rows of tile registers,
 /// and one more line.
-const fn bf16_row_bytes(depth: i64, parts: i64) -> i64 {
-    (depth + 31) / 32 * 64 * parts + 64
+fn bf16_row_bytes(depth: &Dim, parts: i64) -> Dim {
+    depth.ceil_div(32) * (64 * parts) + 64
+}
+
+/// Bf16 that a number becomes.
+fn parts(contract: &Contract) -> i64 {
+    if contract.precision == Precision::Bf16x3 { 2 } else { 1 }
 }
 
 /// Of a row, where a contraction is one that tile registers multiply as bf16.
-fn bf16_row(program: &Program, contract: &Contract, depth: i64) -> Option<i64> {
-    let parts = match contract.precision {
-        Precision::F32 => return None,
-        Precision::Bf16x3 => 2,
-        Precision::Bf16 => 1,
-    };
-    program.fits_tiles(contract).then(|| bf16_row_bytes(depth, parts))
+fn bf16_row(program: &Program, contract: &Contract) -> Option<Dim> {
+    let fits = contract.precision != Precision::F32 && program.fits_tiles(contract);
+    let some = program.facts.prove_le(&Dim::one(), &contract.depth()).is_yes();
+    (some && fits).then(|| bf16_row_bytes(&contract.depth(), parts(contract)))
 }
 
 /// Of a row, where a contraction is one of `f32` whose rows are copied out of their pages.
@@ -118,11 +126,8 @@ fn paged_row(program: &Program, contract: &Contract, depth: i64) -> Option<i64> 
     is_short.then_some((((4 * depth + 63) / 64) | 1) * 64)
 }
 
-/// Bytes for a block of rows, where a contraction is one that needs them.
-fn needed(program: &Program, contract: &Contract) -> Option<Dim> {
-    if !program.leaves.are_code() {
-        return None;
-    }
+/// Of a row of so many numbers as are known when compiling, where a contraction is one whose rows are copied.
+fn fixed_row(program: &Program, contract: &Contract) -> Option<Dim> {
     let bytes = |dtype: DType| matches!(dtype, DType::U8 | DType::I8);
     let Rhs::Panels { buffer, .. } = &contract.rhs else { return None };
     let right = &program.buffers[*buffer];
@@ -130,23 +135,56 @@ fn needed(program: &Program, contract: &Contract) -> Option<Dim> {
         && bytes(program.buffers[contract.lhs.buffer].dtype)
         && matches!(right.space, Space::Const(_))
         && (bytes(right.dtype) || right.dtype == DType::I16);
-    let depth: i64 = contract.k.iter().map(|axis| axis.extent.as_i64()).product::<Option<_>>()?;
-    let floats = bf16_row(program, contract, depth).or_else(|| paged_row(program, contract, depth));
-    if !fits && floats.is_none() || depth == 0 {
+    let depth = contract.depth().as_i64().filter(|depth| *depth > 0)?;
+    paged_row(program, contract, depth).or_else(|| fits.then(|| row_bytes(depth))).map(Dim::from)
+}
+
+/// An upper bound of an extent over the model's symbols: where variables of loops around are part of it, it is largest in
+/// the first iteration, or known otherwise.
+fn in_symbols(program: &Program, facts: &Facts, extent: &Dim) -> Option<Dim> {
+    let own = |symbol: &Symbol| program.symbols.contains(symbol);
+    if extent.symbols().iter().all(own) {
+        return Some(extent.clone());
+    }
+    let first = facts.simplify(&extent.substitute(&|symbol| (!own(symbol)).then(Dim::zero)));
+    match facts.prove_le(extent, &first).is_yes() {
+        true => Some(first),
+        false => facts.bounds(extent).hi.map(Dim::from),
+    }
+}
+
+/// Bytes for a block of rows, and for the right factor where it is laid out too, where a contraction is one that needs them.
+fn needed(program: &Program, facts: &Facts, contract: &Contract) -> Option<Dim> {
+    if !program.leaves.are_code() {
         return None;
     }
-    let (last, outer) = contract.m.split_last()?;
-    let all = contract.m.iter().fold(Dim::one(), |all, axis| all * &axis.extent);
-    let row = floats.unwrap_or_else(|| row_bytes(depth));
+    let bf16 = bf16_row(program, contract);
+    let extents: Vec<Dim> =
+        contract.m.iter().map(|axis| in_symbols(program, facts, &axis.extent)).collect::<Option<_>>()?;
+    let (last, outer) = extents.split_last()?;
+    let all = extents.iter().fold(Dim::one(), |all, extent| all * extent);
+    if let (true, Some(pixels)) = (bf16.is_some(), Pixels::of(program, contract)) {
+        let pixel = bf16_row_bytes(&pixels.run.into(), parts(contract));
+        let rows = if outer.is_empty() { last.clone().min(FAST_TALLEST.into()) } else { last.clone() };
+        let (all, least) = (pixels.all(outer, last) * &pixel, pixels.windows(&rows) * &pixel);
+        return in_model(program, all.min(FAST_BLOCK_BYTES.into()).max(least));
+    }
+    let row = bf16.or_else(|| fixed_row(program, contract))?;
     let (block, tallest) = match program.leaves.have_tiles() {
         true => (FAST_BLOCK_BYTES, FAST_TALLEST),
         false => (BLOCK_BYTES, TALLEST),
     };
-    let row = Dim::from(row);
     // A block is whole iterations of the outer row axes, or any number of tiles.
-    let least = if outer.is_empty() { Dim::from(tallest) * &row } else { &last.extent * &row };
-    let elems = program.facts.simplify(&(all * row).min(block.into()).max(least));
-    // A place in memory has a size that the model's symbols tell.
-    let known = elems.symbols().iter().all(|symbol| program.symbols.contains(symbol));
-    known.then_some(elems)
+    let least = if outer.is_empty() { Dim::from(tallest) * &row } else { last * &row };
+    let right = match program.fits_tiles(contract) {
+        true => program.right_room(contract),
+        false => Dim::zero(),
+    };
+    in_model(program, (all * row).min(block.into()).max(least) + right)
+}
+
+/// A size, where the model's symbols tell it, as they must that of a place in memory.
+fn in_model(program: &Program, elems: Dim) -> Option<Dim> {
+    let elems = program.facts.simplify(&elems);
+    elems.symbols().iter().all(|symbol| program.symbols.contains(symbol)).then_some(elems)
 }

@@ -1,7 +1,7 @@
 //! Rows of numbers laid out anew: as they are, and as bf16 for tile registers, bit by bit those of the definition, in planes
 //! filled up with zeros.
 
-use super::jit::{Leaf, address, address_mut, isas, numbers};
+use super::jit::{Leaf, address, address_mut, isas, isas_of_tiles, numbers};
 use symshape_compiler::{
     codegen::leaf::{
         LeafKey,
@@ -84,9 +84,10 @@ fn check(leaf: &Leaf, low: bool, dense: bool, (inner, outer): (usize, usize)) {
         for (part, got) in parts.iter().zip(got.chunks(plane)) {
             for (k, got) in got.iter().enumerate() {
                 let want = if k < depth { bits(part(x(k))) } else { 0 };
-                assert_eq!(
-                    *got, want,
-                    "row {number}, {k} of {inner} times {outer}, dense: {dense}, low: {low}"
+                let is_nan = |bits: u16| bits & 0x7fff > 0x7f80;
+                assert!(
+                    *got == want || is_nan(*got) && is_nan(want),
+                    "row {number}, {k} of {inner} times {outer}, dense: {dense}, low: {low}: {got:#x}, not {want:#x}"
                 );
             }
         }
@@ -96,7 +97,7 @@ fn check(leaf: &Leaf, low: bool, dense: bool, (inner, outer): (usize, usize)) {
 
 #[test]
 fn numbers_become_the_bf16_of_the_definition() {
-    for (isa, fma) in isas() {
+    for (isa, fma) in isas_of_tiles() {
         for (low, dense) in [(true, true), (true, false), (false, true), (false, false)] {
             let leaf =
                 Leaf::new(&LeafKey::Rows(RowsKey { form: Form::Bf16 { low }, dense, levels: 2 }), &*isa, fma);

@@ -39,6 +39,17 @@ pub(crate) fn isas() -> Vec<(Box<dyn VectorIsa>, bool)> {
     isas
 }
 
+/// What runs here of the ISAs that round to bf16: the one with tile registers in memory, and the machine's own.
+pub(crate) fn isas_of_tiles() -> Vec<(Box<dyn VectorIsa>, bool)> {
+    let module = module(true);
+    let portable = symshape_compiler::codegen::vector::Portable::new(cranelift_module::Module::isa(&module));
+    let mut isas: Vec<(Box<dyn VectorIsa>, bool)> = vec![(Box::new(portable.with_tiles()), true)];
+    if is_x86_feature_detected!("avx512bf16") && is_x86_feature_detected!("avx512vl") {
+        isas.push((Box::new(X86::AVX512_AMX), true));
+    }
+    isas
+}
+
 /// A leaf in executable memory.
 pub(crate) struct Leaf {
     /// Keeps the memory.

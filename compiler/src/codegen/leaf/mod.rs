@@ -8,6 +8,7 @@ mod columns;
 pub mod contract;
 pub mod math;
 mod memory;
+pub mod panels;
 pub mod rows;
 pub mod strip;
 mod sum;
@@ -26,6 +27,8 @@ pub enum LeafKey {
     Strip(strip::StripKey),
     /// Rows laid out for tiles.
     Rows(rows::RowsKey),
+    /// Columns laid out for tile registers.
+    Panels(panels::PanelsKey),
 }
 
 impl LeafKey {
@@ -38,6 +41,7 @@ impl LeafKey {
             }
             LeafKey::Strip(key) => format!("strip_{}", key.phases.len()),
             LeafKey::Rows(key) => format!("rows_{}", key.levels),
+            LeafKey::Panels(_) => "panels".to_string(),
         }
     }
 
@@ -47,6 +51,7 @@ impl LeafKey {
             LeafKey::Tile(key) => contract::emit(key, isa.shape()),
             LeafKey::Strip(key) => strip::emit(key, isa.shape()),
             LeafKey::Rows(key) => rows::emit(key, isa.shape()),
+            LeafKey::Panels(key) => panels::emit(key, isa.shape()),
         }
     }
 
@@ -56,6 +61,7 @@ impl LeafKey {
             LeafKey::Tile(key) => key.slots(),
             LeafKey::Strip(key) => key.slots(),
             LeafKey::Rows(key) => key.slots(),
+            LeafKey::Panels(_) => panels::PanelsKey::SLOTS,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{
     cut::{Cut, Rows},
+    layout::Left,
     plan::Plan,
     product,
 };
@@ -69,6 +70,9 @@ pub(super) fn blocks(
             f.count_between(&tiles, zero, cut.n_tiles, |f| {
                 let (tile, _) = f.symbol(&tiles.var)?;
                 let at = Position::new(f, plan, cut, tile, columns, part);
+                if let Some(right) = &plan.right {
+                    right.lay(f, plan, &at)?;
+                }
                 if outer.is_empty() {
                     return call(f, plan, rows, &at, Some((first, end)), laid);
                 }
@@ -204,29 +208,40 @@ fn lay_out(f: &mut FuncCtx, plan: &Plan, rows: &Rows, (first, end): (Value, Valu
     if outer.is_empty() {
         return left.lay_tiles(f, rows, (first, end)).map(Some);
     }
-    joint(f, plan, (first, end), &mut |f, number| {
-        let count = f.builder.ins().isub(number, first);
-        let distance = left.distance(f, &last.extent, count)?;
-        left.lay_axis(f, &last.extent, distance)
-    })?;
+    match left {
+        Left::Rows(laid) => joint(f, plan, (first, end), &mut |f, number| {
+            let count = f.builder.ins().isub(number, first);
+            let distance = laid.distance(f, &last.extent, count)?;
+            laid.lay_axis(f, &last.extent, distance)
+        })?,
+        Left::Line(line) => line.lay_axes(f, plan.contract, (first, end))?,
+    }
     Ok(None)
 }
 
 /// How far from its room what is laid out for joint iteration `number` lies, in a block that begins with `first`.
 fn distance(f: &mut FuncCtx, plan: &Plan, first: Value, number: Value) -> Result<Option<Value>> {
     let (Some(left), Some(last)) = (&plan.left, plan.contract.m.last()) else { return Ok(None) };
-    let count = f.builder.ins().isub(number, first);
-    left.distance(f, &last.extent, count).map(Some)
+    let distance = match left {
+        Left::Rows(laid) => {
+            let count = f.builder.ins().isub(number, first);
+            laid.distance(f, &last.extent, count)
+        }
+        Left::Line(line) => line.distance(f, plan.contract, first, number),
+    };
+    distance.map(Some)
 }
 
 /// A tile of columns.
-struct Position {
+pub(super) struct Position {
     /// Its first column.
-    column: Value,
+    pub(super) column: Value,
+    /// Columns of a tile like it.
+    pub(super) width: Value,
     /// Byte offset of its panel, or of its first column, in B.
     rhs_offset: Value,
     /// Columns from it on.
-    left: Value,
+    pub(super) left: Value,
     /// The leaves for its high and low tiles.
     leaves: [Value; 2],
     /// The part of the reduction.
@@ -255,8 +270,11 @@ impl Position {
             let rest = f.builder.ins().select(is_whole, cut.leaves[2 + low], cut.leaves[4 + low]);
             f.builder.ins().select(is_wide, cut.leaves[low], rest)
         });
-        let rhs_offset = rhs_offset(f, plan, column);
-        Position { column, rhs_offset, left, leaves, part }
+        // Where the right factor is laid out, the tile's panels begin the room.
+        let rhs_offset = if plan.right.is_some() { f.int(0) } else { rhs_offset(f, plan, column) };
+        let panel = f.int(PANEL as i64);
+        let width = f.builder.ins().select(is_wide, cut.wide, panel);
+        Position { column, width, rhs_offset, left, leaves, part }
     }
 }
 

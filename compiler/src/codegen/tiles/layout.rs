@@ -7,7 +7,12 @@
 //! packed columns of the right factor become groups with zeros where the last group has no more numbers. On tile registers an
 //! element is a pair of bf16, and a row of so many as a register has is the least that is multiplied.
 
-use super::{cut::Rows, plan::Plan};
+use super::{
+    cut::Rows,
+    lines::Line,
+    packed::{bf16, pairs, quads},
+    plan::Plan,
+};
 use crate::{
     codegen::{
         function::FuncCtx,
@@ -18,15 +23,15 @@ use crate::{
             rows::{Form, RowsKey},
         },
         unit::Unit,
-        vector::code::{Narrow, TILE_ROW_BYTES, TILE_ROWS},
+        vector::code::{Narrow, TILE_ROW_BYTES},
     },
     error::{Error, Result},
-    kernel::{BufferId, Contract, Rhs, Space},
-    scalar::{Precision, precision},
-    tensor::Tensor,
+    kernel::{Access, BufferId, Contract, Pixels, Rhs, Space},
+    scalar::Precision,
 };
 use cranelift_codegen::ir::{InstBuilder, Value};
 use cranelift_module::DataId;
+use std::rc::Rc;
 use symshape::Dim;
 use symshape_runtime::DType;
 
@@ -38,12 +43,25 @@ pub(super) struct Layout {
     pub(super) product: Product,
     /// Where rows are laid out.
     pub(super) room: BufferId,
+    /// Where in it rows begin, behind a right factor that is laid out there too.
+    first: Dim,
     /// Elements of a row.
-    pub(super) row_elems: i64,
+    pub(super) row_elems: Dim,
     /// Numbers of a row.
-    depth: i64,
-    right: BufferId,
+    depth: Dim,
+    right: Right,
     from: Numbers,
+    /// The left factor's pixels, where each is laid out once; rows of the room then are those.
+    pixels: Option<Rc<Pixels>>,
+}
+
+/// Where the right factor comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Right {
+    /// A constant, which is packed anew when compiling.
+    Packed(BufferId),
+    /// It is computed, and laid out a tile of columns at a time.
+    Computed,
 }
 
 /// What the left factor's numbers are.
@@ -74,22 +92,36 @@ pub(super) fn repacking(layout: &Option<Layout>) -> Option<&Layout> {
 /// Whether a contraction's rows are laid out, and how.
 pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
     let dtype = |buffer: BufferId| f.unit.program.buffers[buffer].dtype;
-    let Rhs::Panels { buffer, width, .. } = contract.rhs else { return None };
-    let depth = || contract.k.iter().map(|axis| axis.extent.as_i64()).product::<Option<i64>>();
+    let (depth, first) = (contract.depth(), Dim::zero());
     let on_tiles = f.unit.vector_isa().shape().tiles && f.unit.program.on_tiles(contract);
     if on_tiles && contract.dtype == DType::F32 {
-        let (depth, room) = (depth()?, contract.room?);
-        let row_elems = (depth + ROW_PAIRS - 1) / ROW_PAIRS * ROW_PAIRS;
+        let room = contract.room?;
+        let rows = depth.ceil_div(ROW_PAIRS);
         let (product, row_elems) = match contract.precision {
-            Precision::Bf16x3 => (Product::Bf16x3, row_elems),
-            Precision::Bf16 | Precision::F32 => (Product::Bf16, row_elems / 2),
+            Precision::Bf16x3 => (Product::Bf16x3, rows * ROW_PAIRS),
+            Precision::Bf16 | Precision::F32 => (Product::Bf16, rows * (ROW_PAIRS / 2)),
         };
-        return Some(Layout { product, room, row_elems, depth, right: buffer, from: Numbers::F32 });
+        let right = match contract.rhs {
+            Rhs::Panels { buffer, .. } if is_const(f, buffer) => Right::Packed(buffer),
+            Rhs::Panels { .. } | Rhs::At(_) => Right::Computed,
+        };
+        let (first, from) = (f.unit.program.right_room(contract), Numbers::F32);
+        let pixels = Pixels::of(f.unit.program, contract).map(Rc::new);
+        let row_elems = match &pixels {
+            None => row_elems,
+            Some(pixels) => (pixels.padded_run() / if product == Product::Bf16x3 { 1 } else { 2 }).into(),
+        };
+        return Some(Layout { product, room, first, row_elems, depth, right, from, pixels });
     }
+    let Rhs::Panels { buffer, width, .. } = contract.rhs else { return None };
+    let right = Right::Packed(buffer);
     if contract.dtype == DType::F32 {
-        let (depth, room) = (depth()?, contract.room.filter(|_| contract.precision == Precision::F32)?);
+        let room = contract.room.filter(|_| contract.precision == Precision::F32)?;
+        // Others have room for tile registers, which this level lacks.
+        (is_const(f, buffer) && depth.as_i64().is_some()).then_some(())?;
         let (product, from) = (Product::Floats, Numbers::F32);
-        return Some(Layout { product, room, row_elems: depth, depth, right: buffer, from });
+        let row_elems = depth.clone();
+        return Some(Layout { product, room, first, row_elems, depth, right, from, pixels: None });
     }
     let from = match dtype(contract.lhs.buffer) {
         DType::U8 => Narrow::U8,
@@ -104,7 +136,7 @@ pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
         Narrow::I16 => contract.lhs.buffer,
         Narrow::U8 | Narrow::I8 => contract.room?,
     };
-    let depth = depth()?;
+    depth.as_i64()?;
     let quads = f.unit.vector_isa().shape().quads && dtype(buffer) == DType::I8 && from != Narrow::I16;
     let product = match (on_tiles, quads) {
         (true, _) => Product::Bytes,
@@ -112,20 +144,24 @@ pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
         (false, false) => Product::Pairs,
     };
     let row_elems = match product {
-        Product::Bytes => (groups(product, depth) + LINE_ELEMS - 1) / LINE_ELEMS * LINE_ELEMS,
-        _ => groups(product, depth),
+        Product::Bytes => groups(product, &depth).ceil_div(LINE_ELEMS) * LINE_ELEMS,
+        _ => groups(product, &depth),
     };
-    Some(Layout { product, room, row_elems, depth, right: buffer, from: Numbers::Narrow(from) })
+    Some(Layout { product, room, first, row_elems, depth, right, from: Numbers::Narrow(from), pixels: None })
+}
+
+fn is_const(f: &FuncCtx, buffer: BufferId) -> bool {
+    matches!(f.unit.program.buffers[buffer].space, Space::Const(_))
 }
 
 /// Elements for so many numbers.
-fn groups(product: Product, depth: i64) -> i64 {
+fn groups(product: Product, depth: &Dim) -> Dim {
     let group = match product {
         Product::Floats => 1,
         Product::Pairs | Product::Bf16x3 | Product::Bf16 => 2,
         Product::Quads | Product::Bytes => 4,
     };
-    (depth + group - 1) / group
+    depth.ceil_div(group)
 }
 
 impl Layout {
@@ -153,59 +189,98 @@ impl Layout {
 
     /// Elements for so many numbers of a row; rows of tile registers where these multiply.
     pub(super) fn grouped(&self, extent: &Dim) -> Dim {
-        let of = |extent: i64| match self.product {
-            Product::Bytes => extent / TILE_ROW_BYTES as i64,
+        match self.product {
+            Product::Bytes => extent.floor_div(TILE_ROW_BYTES as i64),
             product => groups(product, extent),
-        };
-        extent.as_i64().map_or_else(Dim::zero, |extent| of(extent).into())
+        }
     }
 
     /// A left factor that is to be laid out.
     pub(super) fn left(&self, stream: Stream, levels: Vec<(Dim, Dim)>) -> Left {
         let (step_elems, plane_bytes) = (self.step_elems(), self.plane_bytes());
-        let (room, product, from) = (self.room, self.product, self.from);
-        Left { room, step_elems, plane_bytes, from, product, stream, levels }
+        if let Some(pixels) = &self.pixels {
+            let (pixels, room, low) = (Rc::clone(pixels), self.room, self.product == Product::Bf16x3);
+            return Left::Line(Line { pixels, room, low, step_bytes: step_elems * 4, plane_bytes });
+        }
+        let (room, first, product, from) = (self.room, self.first.clone(), self.product, self.from);
+        Left::Rows(LaidRows { room, first, step_elems, plane_bytes, from, product, stream, levels })
+    }
+
+    /// The loops of the reduction over what is laid out, innermost first, with what the left factor moves by behind what
+    /// the loop inside has moved it: over registers' rows, and over the pixels of a row.
+    pub(super) fn levels(&self) -> Vec<(Dim, Dim)> {
+        let row = if self.product.is_matrix() { self.blocks() } else { self.row_elems.clone() };
+        let mut levels = vec![(row, Dim::one())];
+        let mut moved = self.plane_bytes().floor_div(4);
+        for (extent, step) in self.pixels.iter().flat_map(|pixels| &pixels.taps) {
+            let step = step * self.step_elems();
+            levels.push(((*extent).into(), &step - &moved));
+            moved = step * *extent;
+        }
+        levels
+    }
+
+    /// From row to row of what is laid out, in elements.
+    pub(super) fn row_step(&self) -> Dim {
+        self.pixels.iter().fold(self.step_elems(), |step, pixels| step * &pixels.row)
     }
 
     /// Bytes of the high bf16 of a row, behind which low ones are.
-    pub(super) fn plane_bytes(&self) -> i64 {
-        if self.product == Product::Bf16x3 { 2 * self.row_elems } else { 4 * self.row_elems }
+    pub(super) fn plane_bytes(&self) -> Dim {
+        &self.row_elems * if self.product == Product::Bf16x3 { 2 } else { 4 }
+    }
+
+    /// Where the first laid out row begins.
+    pub(super) fn origin(&self) -> Access {
+        Access { buffer: self.room, at: self.first.clone() }
     }
 
     /// Rows of tile registers that a row is.
-    pub(super) fn blocks(&self) -> i64 {
-        self.plane_bytes() / TILE_ROW_BYTES as i64
+    pub(super) fn blocks(&self) -> Dim {
+        self.plane_bytes().floor_div(TILE_ROW_BYTES as i64)
     }
 
     /// Elements from one laid out row to the next: an odd number of cache lines, so that the rows of a tile don't compete
     /// for the same few.
-    pub(super) fn step_elems(&self) -> i64 {
-        let lines = (self.row_elems + LINE_ELEMS - 1) / LINE_ELEMS;
-        (lines | 1) * LINE_ELEMS
+    pub(super) fn step_elems(&self) -> Dim {
+        let lines = self.row_elems.ceil_div(LINE_ELEMS);
+        (lines.floor_div(2) * 2 + 1) * LINE_ELEMS
     }
 
     /// The origin of the right factor's panels in elements, given the constant's, and elements of a panel.
-    pub(super) fn panels(&self, base: &Dim) -> (Dim, i64) {
+    pub(super) fn panels(&self, base: &Dim) -> (Dim, Dim) {
         // Panels of bytes begin with a row of sums.
-        let rows = self.row_elems + i64::from(matches!(self.product, Product::Quads | Product::Bytes));
-        (base.floor_div(self.depth) * rows, rows * PANEL as i64)
+        let taps = self.pixels.as_ref().map_or(1, |pixels| pixels.taps_count());
+        let rows =
+            &self.row_elems * taps + i64::from(matches!(self.product, Product::Quads | Product::Bytes));
+        (base.floor_div(&self.depth) * &rows, rows * PANEL as i64)
+    }
+
+    /// Whether the right factor is laid out while running.
+    pub(super) fn is_right_computed(&self) -> bool {
+        self.right == Right::Computed
     }
 
     /// The right factor as groups.
     pub(super) fn right(&self, unit: &mut Unit) -> Result<DataId> {
-        let (buffer, depth) = (self.right.as_u32(), self.depth as usize);
-        let Space::Const(tensor) = &unit.program.buffers[self.right].space else {
+        let fixed = |dim: &Dim| dim.as_i64().map(|value| value as usize);
+        let (Right::Packed(right), Some(depth), Some(rows)) =
+            (self.right, fixed(&self.depth), fixed(&self.row_elems))
+        else {
+            return Err(Error::internal("a constant of no fixed size"));
+        };
+        let Space::Const(tensor) = &unit.program.buffers[right].space else {
             return Err(Error::internal("panels that are no constant"));
         };
+        let buffer = right.as_u32();
         match (self.product, self.from) {
-            (Product::Bf16x3, _) => {
-                unit.constant_as(&format!("const_{buffer}_bf16x3"), || bf16(tensor, depth, true))
-            }
-            (Product::Bf16, _) => {
-                unit.constant_as(&format!("const_{buffer}_bf16"), || bf16(tensor, depth, false))
+            (Product::Bf16x3 | Product::Bf16, _) => {
+                let low = self.product == Product::Bf16x3;
+                let run = self.pixels.as_ref().map_or(depth, |pixels| pixels.run as usize);
+                let name = format!("const_{buffer}_{}_{run}", if low { "bf16x3" } else { "bf16" });
+                unit.constant_as(&name, || bf16(tensor, (depth, run), low))
             }
             (Product::Quads | Product::Bytes, from) => {
-                let rows = self.row_elems as usize;
                 let (shift, kind) =
                     if from == Numbers::Narrow(Narrow::U8) { (0, "quads") } else { (128, "shifted") };
                 let name = format!("const_{buffer}_{kind}_{rows}");
@@ -216,109 +291,21 @@ impl Layout {
     }
 }
 
-/// The numbers of a tensor of 8 or 16 bits.
-fn numbers(tensor: &Tensor) -> Vec<i16> {
-    let bytes = tensor.bytes();
-    match tensor.dtype() {
-        DType::I8 => bytes.iter().map(|byte| i16::from(*byte as i8)).collect(),
-        DType::U8 => bytes.iter().map(|byte| i16::from(*byte)).collect(),
-        _ => bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])).collect(),
-    }
-}
-
-/// Panels of numbers as panels of pairs of 16-bit numbers.
-fn pairs(tensor: &Tensor, depth: usize) -> Vec<u8> {
-    let all = numbers(tensor);
-    let nothing = [0; PANEL];
-    let mut bytes = Vec::with_capacity(2 * all.len() + 2 * all.len() / depth.max(1));
-    for panel in all.chunks_exact((depth * PANEL).max(1)) {
-        for two in panel.chunks(2 * PANEL) {
-            let (first, second) = two.split_at(PANEL);
-            let second = if second.is_empty() { &nothing } else { second };
-            for (x, y) in first.iter().zip(second) {
-                bytes.extend(x.to_le_bytes().into_iter().chain(y.to_le_bytes()));
-            }
-        }
-    }
-    bytes
-}
-
-/// Panels of numbers as panels of four bytes, each behind a row that takes off again what adding `shift` to each number
-/// of the left factor adds; `rows` rows follow, the last ones zero.
-fn quads(tensor: &Tensor, depth: usize, rows: usize, shift: i32) -> Vec<u8> {
-    let all = numbers(tensor);
-    let mut bytes = Vec::with_capacity(all.len() + 8 * all.len() / depth.max(1));
-    for panel in all.chunks_exact((depth * PANEL).max(1)) {
-        let number = |k: usize, column: usize| panel.get(k * PANEL + column).copied().unwrap_or(0);
-        for column in 0..PANEL {
-            let sum: i32 = (0..depth).map(|k| i32::from(number(k, column))).sum();
-            bytes.extend(sum.wrapping_mul(-shift).to_le_bytes());
-        }
-        for first in (0..4 * rows).step_by(4) {
-            for column in 0..PANEL {
-                bytes.extend((first..first + 4).map(|k| number(k, column) as u8));
-            }
-        }
-    }
-    bytes
-}
-
-/// Panels of `f32` as panels for tile registers: for each row of a register along the reduction 16 rows of pairs of high
-/// bf16, a pair for each column, and then, with `low`, as many of low ones.
-fn bf16(tensor: &Tensor, depth: usize, low: bool) -> Vec<u8> {
-    let numbers: Vec<f32> = tensor
-        .bytes()
-        .chunks_exact(4)
-        .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
-        .collect();
-    let mut bytes =
-        Vec::with_capacity(4 * numbers.len() + 128 * PANEL * numbers.len() / (depth * PANEL).max(1));
-    for panel in numbers.chunks_exact((depth * PANEL).max(1)) {
-        let number = |k: usize, column: usize| panel.get(k * PANEL + column).copied().unwrap_or(0.0);
-        for first in (0..depth).step_by(2 * TILE_ROWS) {
-            for part in [precision::high, precision::low].into_iter().take(1 + usize::from(low)) {
-                for pair in 0..TILE_ROWS {
-                    for column in 0..PANEL {
-                        let both =
-                            [0, 1].map(|of| part(number(first + 2 * pair + of, column)).to_bits() >> 16);
-                        bytes.extend(both.iter().flat_map(|bits| (*bits as u16).to_le_bytes()));
-                    }
-                }
-            }
-        }
-    }
-    bytes
-}
-
-/// The left factor as it lies in memory.
-pub(super) struct Left {
-    room: BufferId,
-    step_elems: i64,
-    plane_bytes: i64,
-    from: Numbers,
-    product: Product,
-    stream: Stream,
-    /// Extents of the reduction's loops and what the factor moves by, innermost first.
-    levels: Vec<(Dim, Dim)>,
+/// A left factor that is laid out.
+pub(super) enum Left {
+    /// Row by row.
+    Rows(LaidRows),
+    /// Pixel by pixel.
+    Line(Line),
 }
 
 impl Left {
-    /// Bytes from one laid out row to the next.
-    fn step_bytes(&self) -> i64 {
-        4 * self.step_elems
-    }
-
     /// Tiles, or iterations of the outer axes, that there is room for.
     pub(super) fn steps(&self, f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
-        let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
-        let height = if outer.is_empty() { rows.rows } else { f.dim(&last.extent)? };
-        let bytes = f.builder.ins().imul_imm_s(height, self.step_bytes());
-        let one = f.int(1);
-        let bytes = f.builder.ins().smax(bytes, one);
-        let room = f.unit.program.buffers[self.room].elems.clone();
-        let budget = f.dim(&room)?;
-        let steps = f.builder.ins().udiv(budget, bytes);
-        Ok(f.builder.ins().smax(steps, one))
+        match self {
+            Left::Rows(laid) => laid.steps(f, plan, rows),
+            Left::Line(line) => line.steps(f, plan, rows),
+        }
     }
 
     /// Lays out the rows of tiles `first..end`, and returns where the row of number 0 would lie, as a distance in bytes from
@@ -337,7 +324,49 @@ impl Left {
             let all = f.builder.ins().imul(tile, rows.rows);
             f.builder.ins().isub(all, low)
         };
-        let (first, end) = (before(f, first), before(f, end));
+        let range = (before(f, first), before(f, end));
+        match self {
+            Left::Rows(laid) => laid.lay_rows(f, range),
+            Left::Line(line) => line.lay_tiles(f, range),
+        }
+    }
+}
+
+/// The left factor as it lies in memory.
+pub(super) struct LaidRows {
+    room: BufferId,
+    first: Dim,
+    step_elems: Dim,
+    plane_bytes: Dim,
+    from: Numbers,
+    product: Product,
+    stream: Stream,
+    /// Extents of the reduction's loops and what the factor moves by, innermost first.
+    levels: Vec<(Dim, Dim)>,
+}
+
+impl LaidRows {
+    /// Bytes from one laid out row to the next.
+    fn step_bytes(&self) -> Dim {
+        &self.step_elems * 4
+    }
+
+    /// Tiles, or iterations of the outer axes, that there is room for.
+    fn steps(&self, f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
+        let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+        let height = if outer.is_empty() { rows.rows } else { f.dim(&last.extent)? };
+        let step = f.dim(&self.step_bytes())?;
+        let bytes = f.builder.ins().imul(height, step);
+        let one = f.int(1);
+        let bytes = f.builder.ins().smax(bytes, one);
+        let room = &f.unit.program.buffers[self.room].elems - &self.first;
+        let budget = f.dim(&room)?;
+        let steps = f.builder.ins().udiv(budget, bytes);
+        Ok(f.builder.ins().smax(steps, one))
+    }
+
+    /// Lays out rows `first..end`, and returns where that of number 0 would lie, as a distance in bytes from the room.
+    fn lay_rows(&self, f: &mut FuncCtx, (first, end): (Value, Value)) -> Result<Value> {
         let count = f.builder.ins().isub(end, first);
         let from = f.address(&self.stream.origin)?;
         let step = f.dim(&(&self.stream.row * self.from.bytes()))?;
@@ -345,7 +374,9 @@ impl Left {
         let from = f.builder.ins().iadd(from, skipped);
         let zero = f.int(0);
         self.lay(f, from, zero, count)?;
-        Ok(f.builder.ins().imul_imm_s(first, -self.step_bytes()))
+        let step = f.dim(&self.step_bytes())?;
+        let skipped = f.builder.ins().imul(first, step);
+        Ok(f.builder.ins().ineg(skipped))
     }
 
     /// Lays out all rows of the last axis, at this distance from the room.
@@ -356,7 +387,7 @@ impl Left {
 
     /// Bytes of so many iterations of the outer axes.
     pub(super) fn distance(&self, f: &mut FuncCtx, extent: &Dim, count: Value) -> Result<Value> {
-        let bytes = f.dim(&(extent * self.step_bytes()))?;
+        let bytes = f.dim(&(extent * &self.step_bytes()))?;
         Ok(f.builder.ins().imul(count, bytes))
     }
 
@@ -375,12 +406,12 @@ impl Left {
         let mut args = Args::new(key.slots());
         args.set(RowsKey::FROM, from);
         args.set(RowsKey::FROM_ROW, f.dim(&(&self.stream.row * number_bytes))?);
-        let room = f.address(&crate::kernel::Access { buffer: self.room, at: Dim::zero() })?;
+        let room = f.address(&Access { buffer: self.room, at: self.first.clone() })?;
         args.set(RowsKey::TO, f.builder.ins().iadd(room, distance));
-        args.set(RowsKey::TO_ROW, f.int(self.step_bytes()));
+        args.set(RowsKey::TO_ROW, f.dim(&self.step_bytes())?);
         args.set(RowsKey::ROWS, count);
         if matches!(form, Form::Bf16 { .. }) {
-            args.set(RowsKey::PLANE, f.int(self.plane_bytes));
+            args.set(RowsKey::PLANE, f.dim(&self.plane_bytes)?);
         }
         for (level, (extent, step)) in self.levels.iter().enumerate() {
             let slot = RowsKey::level(level as u8);

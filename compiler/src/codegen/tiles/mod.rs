@@ -21,7 +21,10 @@
 mod blocks;
 mod cut;
 mod layout;
+mod lines;
+mod packed;
 mod plan;
+mod right;
 
 use super::{
     function::FuncCtx,

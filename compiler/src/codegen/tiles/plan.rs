@@ -1,7 +1,10 @@
 //! What is said of a contraction for leaves to run it: the form of both factors, the loops of the reduction, and the
 //! epilogue's streams.
 
-use super::layout::{self, Layout, Left};
+use super::{
+    layout::{self, Layout, Left},
+    right::Right,
+};
 use crate::{
     codegen::{
         function::FuncCtx,
@@ -73,6 +76,8 @@ pub(super) struct Plan<'a> {
     pub(super) layout: Option<Layout>,
     /// The left factor before it is laid out, where that has to be done; the plan then speaks of what is laid out.
     pub(super) left: Option<Left>,
+    /// The right factor as it lies, where it is laid out while running.
+    pub(super) right: Option<Right>,
     /// Bytes of what A's steps count: elements, or bytes where groups of them are read as they lie.
     pub(super) a_bytes: i64,
 }
@@ -117,6 +122,11 @@ pub(super) fn plan<'a>(
         return None;
     }
     let lhs = Stream { origin: Access { at: origin, ..contract.lhs.clone() }, row, column: Dim::zero() };
+    let computed = layout.as_ref().filter(|layout| layout.is_right_computed());
+    let computed = match computed {
+        Some(_) => Some(Right::of(facts, contract)?),
+        None => None,
+    };
     let (rhs, rhs_steps, rhs_stream) = right(f, facts, contract, layout::repacking(&layout))?;
     let mut levels: Vec<(Dim, Dim, Dim)> = Vec::new();
     for ((axis, a), b) in contract.k.iter().zip(lhs_steps).zip(rhs_steps).rev() {
@@ -191,6 +201,7 @@ pub(super) fn plan<'a>(
         a_bytes: layout.as_ref().filter(|_| is_direct).map_or(4, Layout::number_bytes),
         layout,
         left,
+        right: computed,
     })
 }
 
@@ -200,11 +211,10 @@ fn laid_out(
     stream: Stream,
     levels: Vec<(Dim, Dim, Dim)>,
 ) -> (Stream, Vec<(Dim, Dim, Dim)>, Option<Left>) {
-    let row = Dim::from(if layout.product.is_matrix() { layout.blocks() } else { layout.row_elems });
-    let origin = Access { buffer: layout.room, at: Dim::zero() };
-    let lhs = Stream { origin, row: layout.step_elems().into(), column: Dim::zero() };
+    let lhs = Stream { origin: layout.origin(), row: layout.row_step(), column: Dim::zero() };
     let levels = levels.into_iter().map(|(extent, step, _)| (extent, step)).collect();
-    (lhs, vec![(row, Dim::one(), Dim::zero())], Some(layout.left(stream, levels)))
+    let laid = layout.levels().into_iter().map(|(extent, step)| (extent, step, Dim::zero()));
+    (lhs, laid.collect(), Some(layout.left(stream, levels)))
 }
 
 /// How to cut the reduction, if it is deep and the sums have a place to wait in: one that is stored to in the end and
@@ -264,17 +274,18 @@ fn right(
     layout: Option<&Layout>,
 ) -> Option<(Rhs, Vec<Dim>, Stream)> {
     let rows: Vec<&Symbol> = contract.m.iter().map(|axis| &axis.var).collect();
+    let still = || vec![Dim::zero(); contract.k.len()];
+    if let Some(layout) = layout.filter(|layout| layout.is_right_computed()) {
+        let (_, column) = layout.panels(&Dim::zero());
+        let origin = Access { buffer: layout.room, at: Dim::zero() };
+        return Some((Rhs::Panels(PANEL as u32), still(), Stream { origin, row: Dim::zero(), column }));
+    }
     match &contract.rhs {
         kernel::Rhs::Panels { buffer, base, width } => {
             if let Some(layout) = layout {
                 let (at, column) = layout.panels(base);
                 let origin = Access { buffer: *buffer, at };
-                let steps = vec![Dim::zero(); contract.k.len()];
-                return Some((
-                    Rhs::Panels(*width),
-                    steps,
-                    Stream { origin, row: Dim::zero(), column: column.into() },
-                ));
+                return Some((Rhs::Panels(*width), still(), Stream { origin, row: Dim::zero(), column }));
             }
             if f.unit.program.buffers[*buffer].dtype != DType::F32 || !(*width as usize).is_multiple_of(PANEL)
             {
@@ -283,8 +294,7 @@ fn right(
             let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
             let origin = Access { buffer: *buffer, at: base.clone() };
             let column = depth * i64::from(*width);
-            let steps = vec![Dim::zero(); contract.k.len()];
-            Some((Rhs::Panels(*width), steps, Stream { origin, row: Dim::zero(), column }))
+            Some((Rhs::Panels(*width), still(), Stream { origin, row: Dim::zero(), column }))
         }
         kernel::Rhs::At(access) => {
             let (steps, rest) = steps(facts, &access.at, &contract.k)?;
@@ -323,7 +333,8 @@ impl Plan<'_> {
 
     /// Where the right factor begins.
     pub(super) fn rhs_address(&self, f: &mut FuncCtx) -> Result<Value> {
-        let Some(layout) = layout::repacking(&self.layout) else {
+        let packed = layout::repacking(&self.layout).filter(|layout| !layout.is_right_computed());
+        let Some(layout) = packed else {
             return f.address(&self.rhs_stream.origin);
         };
         let data = layout.right(f.unit)?;
@@ -349,7 +360,7 @@ impl Plan<'_> {
         args.set(TileKey::A_K, f.dim(&(&self.levels[0].1 * 4))?);
         args.set(TileKey::B_K, f.dim(&(&self.rhs_stream.row * 4))?);
         if let Some(layout) = self.layout.as_ref().filter(|layout| layout.product.is_matrix()) {
-            args.set(TileKey::PLANE, f.int(layout.plane_bytes()));
+            args.set(TileKey::PLANE, f.dim(&layout.plane_bytes())?);
         }
         args.set(TileKey::B_COLUMN, f.dim(&(&self.rhs_stream.column * 4))?);
         for (level, (extent, a, b)) in self.levels.iter().enumerate() {

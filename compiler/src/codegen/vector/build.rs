@@ -288,6 +288,19 @@ impl Builder {
         self.push(Step::StoreNarrow(mem.into(), src, temp, narrow));
     }
 
+    /// The nearest bf16 of each float as the high half of the lane; only where there are tile registers.
+    pub fn round_bf16(&mut self, a: Vector) -> Vector {
+        let dst = self.vector();
+        self.push(Step::RoundBf16(dst, a));
+        dst
+    }
+
+    /// The same to consecutive memory, 16 bits each.
+    pub fn store_bf16(&mut self, mem: impl Into<Mem>, src: Vector) {
+        let temp = self.vector();
+        self.push(Step::StoreBf16(mem.into(), src, temp));
+    }
+
     /// An integer to memory.
     pub fn store_int(&mut self, mem: impl Into<Mem>, src: Int, width: Width) {
         self.push(Step::StoreInt(mem.into(), src, width));

@@ -258,6 +258,11 @@ pub enum Step {
     /// The low end of each lane, so many bits, to consecutive memory; the second register is clobbered. Where 16 bits are
     /// stored, lanes must be in their range.
     StoreNarrow(Mem, Vector, Vector, Narrow),
+    /// The nearest bf16 of each float, ties to even, as the high half of the lane, whose low half is zero. NaN stays NaN,
+    /// denormals become zeros. This and the next one only where there are tile registers.
+    RoundBf16(Vector, Vector),
+    /// The same, 16 bits each, to consecutive memory; the second register is clobbered.
+    StoreBf16(Mem, Vector, Vector),
     /// All lanes to consecutive memory.
     Store(Mem, Vector),
     /// The first `n` lanes, see `LoadFirst`.

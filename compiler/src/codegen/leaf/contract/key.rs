@@ -154,7 +154,8 @@ impl TileKey {
     /// Number of columns, in tail tiles.
     pub const COLUMNS: usize = 7;
 
-    /// Level `level` of the reduction, 0 being the innermost: its count; then, but for level 0, what A and B move.
+    /// Level `level` of the reduction, 0 being the innermost: its count; then, but for level 0, what A and B move. On tile
+    /// registers A moves by it behind what the level inside has moved it, and B is packed.
     pub fn level(level: u8) -> usize {
         8 + 3 * level as usize
     }

@@ -63,6 +63,8 @@ pub(super) fn sums_bytes(key: &TileKey, lanes: usize) -> usize {
 
 struct Matrix {
     product: Product,
+    /// Loops of the reduction.
+    levels: u8,
     /// Registers of sums below and beside one another.
     height: usize,
     width: usize,
@@ -84,7 +86,7 @@ impl Matrix {
         b.advance(start, ALIGN as i32 - 1);
         let place = b.int_op(IntOp::And, start, -(ALIGN as i32));
         let sums_row = b.imm((width * TILE_ROW_BYTES) as i64);
-        Matrix { product: key.product, height, width, rows, row, place, sums_row }
+        Matrix { product: key.product, levels: key.levels, height, width, rows, row, place, sums_row }
     }
 
     /// Gives the registers as many rows as there are.
@@ -118,23 +120,37 @@ impl Matrix {
         let left = self.left(b, a);
         let right: Vec<Int> = self.panels(b);
         self.start(b, &right);
-        let (count, stride) = (b.arg(TileKey::level(0)), b.imm(TILE_ROW_BYTES as i64));
+        let stride = b.imm(TILE_ROW_BYTES as i64);
+        self.level(b, self.levels - 1, (&left, &right), stride);
+        for sum in 0..sums {
+            let (below, beside) = (sum / self.width, sum % self.width);
+            let at = (below * TILE_ROWS * self.width + beside) * TILE_ROW_BYTES;
+            b.tile_store(Mem::from(self.place).plus(at), self.sums_row, sum as Register);
+        }
+    }
+
+    /// Loop `number` of the reduction; all pointers run on.
+    fn level(&self, b: &mut Builder, number: u8, factors: (&[Vec<Int>], &[Int]), stride: Int) {
+        let (left, right) = factors;
+        let count = b.arg(TileKey::level(number));
+        if number > 0 {
+            return b.repeat(count, 1, |b| {
+                self.level(b, number - 1, factors, stride);
+                let step = b.arg(TileKey::level(number) + 1);
+                left.iter().flatten().for_each(|pointer| b.advance(*pointer, step));
+            });
+        }
         let block = if self.product == Product::Bf16x3 { 2 * BLOCK_BYTES } else { BLOCK_BYTES };
         b.repeat(count, 1, |b| {
             match self.height {
-                1 => self.flat(b, &left[0], &right, stride),
-                _ => self.square(b, &left, &right, stride),
+                1 => self.flat(b, &left[0], right, stride),
+                _ => self.square(b, left, right, stride),
             }
             for pointer in left.iter().flatten() {
                 b.advance(*pointer, TILE_ROW_BYTES as i32);
             }
             right.iter().for_each(|pointer| b.advance(*pointer, block));
         });
-        for sum in 0..sums {
-            let (below, beside) = (sum / self.width, sum % self.width);
-            let at = (below * TILE_ROWS * self.width + beside) * TILE_ROW_BYTES;
-            b.tile_store(Mem::from(self.place).plus(at), self.sums_row, sum as Register);
-        }
     }
 
     /// Sets the sums to zero, or to the row that each panel begins with, which the pointers then stand behind.

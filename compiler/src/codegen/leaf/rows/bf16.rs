@@ -10,7 +10,7 @@ use super::{
 };
 use crate::codegen::vector::{
     Builder,
-    code::{Int, IntOp, Mem, Narrow, Op2, ShiftOp, TILE_ROW_BYTES, Vector, Width},
+    code::{Int, IntOp, Mem, Op2, TILE_ROW_BYTES, Vector, Width},
 };
 use crate::scalar::CompareOp;
 
@@ -31,16 +31,18 @@ impl Bf16 {
         std::iter::once(to.into()).chain(self.low.then_some(low)).collect()
     }
 
-    /// The high and low bf16 of a vector.
+    /// Both parts of a vector in floats, which are rounded where they are stored.
     fn parts(&self, b: &mut Builder, x: Vector) -> Vec<Vector> {
-        let high = high(b, x);
-        let low = self.low.then(|| low(b, x, high));
-        std::iter::once(high).chain(low).map(|part| b.shift(ShiftOp::RightSigned, part, 16)).collect()
+        let low = self.low.then(|| {
+            let high = b.round_bf16(x);
+            missed(b, x, high)
+        });
+        std::iter::once(x).chain(low).collect()
     }
 
     fn store(&self, b: &mut Builder, x: Vector, to: Int) {
         for (part, plane) in self.parts(b, x).into_iter().zip(self.planes(to)) {
-            b.store_narrow(plane, part, Narrow::I16);
+            b.store_bf16(plane, part);
         }
     }
 
@@ -49,7 +51,7 @@ impl Bf16 {
         let lanes_bytes = BYTES as usize * b.lanes();
         for (part, plane) in self.parts(b, x).into_iter().zip(self.planes(to)) {
             let own = b.scratch(lanes_bytes);
-            b.store_narrow(own, part, Narrow::I16);
+            b.store_bf16(own, part);
             let (place, left) = (b.address(plane), b.copy(count));
             b.repeat(left, 1, |b| {
                 let one = b.load_int(own, Width::I16);
@@ -113,28 +115,21 @@ impl Writer for Bf16 {
     }
 }
 
-/// The nearest bf16, ties to even, as the high half of each lane, the low half zero.
-fn rounded(b: &mut Builder, x: Vector) -> Vector {
-    let (one, half, mask) = (b.bits(1), b.bits(0x7fff), b.bits(0xffff_0000));
-    let shifted = b.shift(ShiftOp::Right, x, 16);
-    let even = b.op2(Op2::And, shifted, one);
-    let moved = b.op2(Op2::AddInt, x, half);
-    let moved = b.op2(Op2::AddInt, moved, even);
-    b.op2(Op2::And, moved, mask)
+/// The high bf16 of a vector and, on request, the low ones, as the high half of each lane, the low half zero.
+pub(in super::super) fn parts(b: &mut Builder, x: Vector, with_low: bool) -> Vec<Vector> {
+    let high = b.round_bf16(x);
+    let low = with_low.then(|| {
+        let missed = missed(b, x, high);
+        b.round_bf16(missed)
+    });
+    std::iter::once(high).chain(low).collect()
 }
 
-fn high(b: &mut Builder, x: Vector) -> Vector {
-    let high = rounded(b, x);
-    let (is_nan, nan) = (b.compare(CompareOp::Ne, x, x), b.bits(0x7fc0_0000));
-    b.select(is_nan, nan, high)
-}
-
-/// What `high` misses, rounded likewise; 0 where `high` is not finite.
-fn low(b: &mut Builder, x: Vector, high: Vector) -> Vector {
+/// What `high` misses, which is a float exactly; 0 where `high` is not finite.
+fn missed(b: &mut Builder, x: Vector, high: Vector) -> Vector {
     let missed = b.op2(Op2::Sub, x, high);
-    let low = rounded(b, missed);
     let (magnitude, infinite, zero) = (b.bits(0x7fff_ffff), b.bits(0x7f80_0000), b.bits(0));
     let size = b.op2(Op2::And, high, magnitude);
     let is_finite = b.compare_int(CompareOp::Lt, size, infinite);
-    b.select(is_finite, low, zero)
+    b.select(is_finite, missed, zero)
 }

@@ -102,6 +102,11 @@ impl Ctx<'_> {
                 self.set(*dst, value);
             }
             Step::StoreNarrow(mem, src, _, narrow) => self.store_narrow(*mem, *src, *narrow),
+            Step::StoreBf16(mem, src, _) => {
+                let value = self.bf16(*src);
+                let value = self.b.ins().sshr_imm_u(value, 16);
+                self.store_halves(*mem, value);
+            }
             Step::Store(mem, src) => {
                 let value = self.vector(*src);
                 self.store(*mem, value);
@@ -146,16 +151,21 @@ impl Ctx<'_> {
     pub(super) fn store_narrow(&mut self, mem: Mem, src: Vector, narrow: Narrow) {
         let value = self.ints_of(src);
         if narrow == Narrow::I16 {
-            let value = self.b.ins().snarrow(value, value);
-            let value = self.as_type(types::I64X2, value);
-            let value = self.b.ins().extractlane(value, 0);
-            return self.store(mem, value);
+            return self.store_halves(mem, value);
         }
         let low = self.constant(types::I32X4, [255; LANES]);
         let value = self.b.ins().band(value, low);
         let value = self.b.ins().unarrow(value, value);
         let value = self.b.ins().unarrow(value, value);
         let value = self.as_type(types::I32X4, value);
+        let value = self.b.ins().extractlane(value, 0);
+        self.store(mem, value);
+    }
+
+    /// Lanes that are integers of 16 bits.
+    fn store_halves(&mut self, mem: Mem, value: Value) {
+        let value = self.b.ins().snarrow(value, value);
+        let value = self.as_type(types::I64X2, value);
         let value = self.b.ins().extractlane(value, 0);
         self.store(mem, value);
     }

@@ -205,6 +205,10 @@ impl Ctx<'_> {
             Step::DotQuads(..) => unreachable!("the shape has no such step"),
             Step::Op2(op, dst, x, y) => self.op2(*op, *dst, *x, *y),
             Step::Op1(op, dst, x) => self.op1(*op, *dst, *x),
+            Step::RoundBf16(dst, x) => {
+                let value = self.bf16(*x);
+                self.set(*dst, value);
+            }
             Step::Shift(op, dst, x, by) => self.shift(*op, *dst, *x, *by),
             Step::Butterfly(dst, x, distance) => self.butterfly(*dst, *x, *distance),
             Step::Compare(op, dst, x, y) => {

@@ -5,7 +5,7 @@
 
 use super::Ctx;
 use crate::codegen::vector::code::{
-    Mem, Step, TILE_CONFIG, TILE_ROW_BYTES, TILE_ROWS, TILES, Tile, TileProduct,
+    Mem, Step, TILE_CONFIG, TILE_ROW_BYTES, TILE_ROWS, TILES, Tile, TileProduct, Vector,
 };
 use cranelift_codegen::ir::{
     BlockArg, Endianness, InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Type, Value,
@@ -36,6 +36,26 @@ impl Ctx<'_> {
             Step::TileDot(product, sum, x, y) => registers.dot(&mut self.b, *product, *sum, [*x, *y]),
             _ => unreachable!("not a step of tiles: {step:?}"),
         }
+    }
+
+    /// The nearest bf16 of each lane as the lane's high half, ties to even; denormals become zeros.
+    pub(super) fn bf16(&mut self, x: Vector) -> Value {
+        let bits = self.ints_of(x);
+        let above = self.b.ins().ushr_imm_u(bits, 16);
+        let [one, half, high, sign, least, nan] =
+            [1, 0x7fff, 0xffff_0000, 1 << 31, 0x0080_0000, 0x7fc0_0000_u32]
+                .map(|bits| splat(&mut self.b, types::I32X4, bits as i32));
+        let even = self.b.ins().band(above, one);
+        let moved = self.b.ins().iadd(bits, half);
+        let moved = self.b.ins().iadd(moved, even);
+        let rounded = self.b.ins().band(moved, high);
+        let size = self.b.ins().band_not(bits, sign);
+        let zero = self.b.ins().band(bits, sign);
+        let is_small = self.b.ins().icmp(IntCC::UnsignedLessThan, size, least);
+        let rounded = self.b.ins().bitselect(is_small, zero, rounded);
+        let value = cast(&mut self.b, types::F32X4, bits);
+        let is_nan = self.b.ins().fcmp(FloatCC::Unordered, value, value);
+        self.b.ins().bitselect(is_nan, nan, rounded)
     }
 
     fn place(&mut self, mem: Mem) -> Value {

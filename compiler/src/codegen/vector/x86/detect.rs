@@ -16,7 +16,7 @@ pub const AVX2: i64 = 3;
 pub const AVX512: i64 = 4;
 /// VNNI too.
 pub const AVX512_VNNI: i64 = 5;
-/// AMX with bf16 and bytes too, and the system has granted it.
+/// AMX with bf16 and bytes too, AVX-512 with bf16, and the system has granted the registers.
 pub const AVX512_AMX: i64 = 6;
 
 /// Leaf 1, `ecx`: FMA, MOVBE, POPCNT, OSXSAVE, AVX, F16C.
@@ -35,6 +35,8 @@ const SAVED: i32 = 0b110;
 const SAVED_WIDE: i32 = 0b1110_0110;
 /// Leaf 7, `edx`: AMX with bf16, tile registers, AMX with bytes.
 const LEAF_7_EDX_TILES: i32 = 1 << 22 | 1 << 24 | 1 << 25;
+/// Leaf 7, subleaf 1, `eax`: AVX-512 with bf16.
+const LEAF_7_1_EAX: i32 = 1 << 5;
 /// Sizes of tile registers and what is in them.
 const SAVED_TILES: i32 = 0b11 << 17;
 
@@ -90,6 +92,8 @@ pub fn detect(grant: Grant) -> Result<Vec<u8>> {
     if grant != Grant::Refused {
         require(&mut asm, ESI, LEAF_7_EDX_TILES, end);
         require(&mut asm, R9D, SAVED_TILES, end);
+        ask_more(&mut asm, 7, 1);
+        require(&mut asm, EAX, LEAF_7_1_EAX, end);
     }
     if grant == Grant::Linux {
         set(&mut asm, EAX, ARCH_PRCTL);
@@ -115,8 +119,12 @@ fn set(asm: &mut Assembler, reg: Register, value: i32) {
 
 /// `cpuid` of a leaf, subleaf 0.
 fn ask(asm: &mut Assembler, leaf: i32) {
+    ask_more(asm, leaf, 0);
+}
+
+fn ask_more(asm: &mut Assembler, leaf: i32, subleaf: i32) {
     set(asm, Register::EAX, leaf);
-    set(asm, Register::ECX, 0);
+    set(asm, Register::ECX, subleaf);
     asm.op(Code::Cpuid, &[]);
 }
 

@@ -51,12 +51,15 @@ fn legal(out: &mut Code, constants: &Constants, mut step: Step) {
         Step::Compare(_, _, a, _) => moved.push(a),
         Step::CompareInt(_, _, a, b) => moved.extend([a, b]),
         Step::Select(_, _, _, b) => moved.push(b),
-        Step::Op1(_, _, a) | Step::Shift(_, _, a, _) | Step::Butterfly(_, a, _) => moved.push(a),
+        Step::Op1(_, _, a) | Step::RoundBf16(_, a) | Step::Shift(_, _, a, _) | Step::Butterfly(_, a, _) => {
+            moved.push(a)
+        }
         Step::Store(_, a)
         | Step::StoreOne(_, a)
         | Step::StoreFirst(_, a, ..)
         | Step::StoreLanes(_, a, _)
-        | Step::StoreNarrow(_, a, ..) => {
+        | Step::StoreNarrow(_, a, ..)
+        | Step::StoreBf16(_, a, _) => {
             moved.push(a);
         }
         _ => {}

@@ -70,6 +70,7 @@ pub(super) fn operands(step: &Step) -> Operands {
         Step::TileRelease | Step::TileZero(_) | Step::TileDot(..) => (vec![], vec![], vec![]),
         Step::Move(dst, src)
         | Step::Op1(_, dst, src)
+        | Step::RoundBf16(dst, src)
         | Step::Shift(_, dst, src, _)
         | Step::Butterfly(dst, src, _) => (vec![(*src).into()], vec![(*dst).into()], vec![]),
         Step::Load(dst, mem)
@@ -78,7 +79,7 @@ pub(super) fn operands(step: &Step) -> Operands {
         | Step::LoadNarrow(dst, mem, _)
         | Step::LoadHalves(dst, mem, _)
         | Step::BroadcastNarrow(dst, mem, _) => (of_mem(mem), vec![(*dst).into()], vec![]),
-        Step::StoreNarrow(mem, src, temp, _) => {
+        Step::StoreNarrow(mem, src, temp, _) | Step::StoreBf16(mem, src, temp) => {
             ([of_mem(mem), vec![(*src).into()]].concat(), vec![], vec![(*temp).into()])
         }
         Step::LoadFirst(dst, mem, _, mask) => {
@@ -159,6 +160,7 @@ pub(super) fn rename(
         Step::Constant(..) | Step::Loop | Step::EndIf | Step::Mask(..) => {}
         Step::Move(dst, src)
         | Step::Op1(_, dst, src)
+        | Step::RoundBf16(dst, src)
         | Step::Shift(_, dst, src, _)
         | Step::Butterfly(dst, src, _) => {
             *src = vector(*src, false);
@@ -181,7 +183,8 @@ pub(super) fn rename(
         Step::Store(at, src)
         | Step::StoreOne(at, src)
         | Step::StoreFirst(at, src, ..)
-        | Step::StoreNarrow(at, src, ..) => {
+        | Step::StoreNarrow(at, src, ..)
+        | Step::StoreBf16(at, src, _) => {
             mem(at, int);
             *src = vector(*src, false);
         }

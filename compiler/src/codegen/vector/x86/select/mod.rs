@@ -157,6 +157,8 @@ impl Selector<'_> {
             | Step::TileLoad(..)
             | Step::TileStore(..)
             | Step::TileDot(..) => self.tile(step),
+            Step::RoundBf16(dst, a) => self.round_bf16(*dst, *a),
+            Step::StoreBf16(mem, src, temp) => self.store_bf16(*mem, *src, *temp),
             _ => self.memory(step),
         }
     }

@@ -1,8 +1,9 @@
-//! Steps of tile registers as instructions: each is one.
+//! Steps of tile registers as instructions, each of which is one, and those of bf16, which machines with tile registers
+//! have instructions for too.
 
 use super::Selector;
 use crate::codegen::vector::{
-    code::{Step, Tile, TileProduct},
+    code::{Mem, Step, Tile, TileProduct, Vector},
     x86::asm::Operand,
 };
 use iced_x86::{Code, Register};
@@ -30,5 +31,25 @@ impl Selector<'_> {
             }
             _ => unreachable!("not a step of tiles: {step:?}"),
         }
+    }
+
+    /// The nearest bf16 of each lane as a lane's high half.
+    pub(super) fn round_bf16(&mut self, dst: Vector, a: Vector) {
+        let (whole, half, from) = (self.vector(dst), self.half(dst), self.vector(a));
+        self.asm.op(Code::EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32, &[half.into(), from.into()]);
+        self.asm.op(Code::EVEX_Vpmovzxwd_zmm_k1z_ymmm256, &[whole.into(), half.into()]);
+        self.asm.op(Code::EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8, &[whole.into(), whole.into(), 16.into()]);
+    }
+
+    /// The nearest bf16 of each lane side by side in memory.
+    pub(super) fn store_bf16(&mut self, mem: Mem, src: Vector, temp: Vector) {
+        let (half, from, to) = (self.half(temp), self.vector(src), self.mem(mem));
+        self.asm.op(Code::EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32, &[half.into(), from.into()]);
+        self.asm.op(Code::EVEX_Vmovups_ymmm256_k1z_ymm, &[to.into(), half.into()]);
+    }
+
+    /// The lower half of a wide register.
+    fn half(&self, vector: Vector) -> Register {
+        Register::YMM0 + (self.low(vector) as u32 - Register::XMM0 as u32)
     }
 }
