@@ -52,6 +52,7 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
             rhs: Rhs::Panels(PANEL as u32),
             ahead: Ahead::First,
             part: Part::Whole,
+            pair: false,
             streams: vec![Columns::Unit; 2],
             scalars: 0,
             epilogue: epilogue.clone(),

@@ -306,6 +306,49 @@ fn windows_are_read_where_pixels_were_laid_out() {
     }
 }
 
+/// A 3×3 convolution of images so small that a register of rows holds a whole line.
+fn small_images(channels: usize, side: i64) -> Graph {
+    let build = || {
+        let mut g = models::graph("small images", &[("N", 1, 3)]);
+        let x =
+            g.input("x", DType::F32, vec![Dim::symbol("N"), channels.into(), side.into(), side.into()])?;
+        let y = models::conv(&mut g, x, [channels, 50], 3, 1, 3)?;
+        let y = g.relu(y)?;
+        g.output("y", y)?;
+        Ok::<Graph, symshape_compiler::Error>(g)
+    };
+    build().expect("a valid graph")
+}
+
+#[test]
+fn short_rows_are_multiplied_in_pairs() {
+    for (channels, side) in [(32, 7), (3, 12), (40, 5), (64, 1), (32, 16)] {
+        let graph = small_images(channels, side);
+        for precision in PRECISIONS {
+            check_model("small images", &graph, precision, &[vec![1], vec![2], vec![3]]);
+            let settings = Settings { precision, leaves: TILES, ..Settings::default() };
+            let lowered = pipeline::lower_with(&graph, &settings).expect("supported");
+            let options = Options { clif: true, tiles_in_memory: true, ..Options::default() };
+            let (model, summary) =
+                emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");
+            assert_eq!(summary.clif.contains("tile_32x"), side > 1, "{channels} channels, {side}²");
+            let numbers = floats(&models::inputs(&graph, &[3]).remove(0));
+            let mut all: Option<Vec<f32>> = None;
+            for (n, threads) in [(3, 1), (3, 2), (2, 3), (1, 1), (1, 4)] {
+                let mut context = Context::new(&model).expect("memory");
+                context.set_threads(threads).expect("threads");
+                let shape = [n, channels, side as usize, side as usize];
+                let input = TensorRef::new(&shape, &numbers[..shape.iter().product()]).expect("a tensor");
+                let outputs = context.run_views(&[input]).expect("it runs");
+                let got = outputs.get(0).elems::<f32>().expect("floats").to_vec();
+                let all = all.get_or_insert_with(|| got.clone());
+                let same = got.iter().zip(all.iter()).all(|(x, y)| x.to_bits() == y.to_bits());
+                assert!(same, "{precision}: {n} images of {side}² on {threads} threads");
+            }
+        }
+    }
+}
+
 /// Two dense layers with enough work for several threads.
 fn wide() -> Graph {
     let build = || {

@@ -243,10 +243,15 @@ impl Args {
         Ok(())
     }
 
+    /// The values of all slots.
+    pub(super) fn values(&self, f: &mut FuncCtx) -> Vec<Value> {
+        let zero = f.int(0);
+        self.values.iter().map(|value| value.unwrap_or(zero)).collect()
+    }
+
     /// The address of the block in memory.
     pub(super) fn place(&self, f: &mut FuncCtx) -> Value {
-        let zero = f.int(0);
-        let values: Vec<Value> = self.values.iter().map(|value| value.unwrap_or(zero)).collect();
+        let values = self.values(f);
         f.args(&values)
     }
 }

@@ -74,7 +74,9 @@ fn reserve_bytes(program: &Program) -> Result<usize> {
         // Bytes may be there a second time, in the form that leaves want, which may be twice as long.
         (Space::Const(tensor), DType::U8 | DType::I8) => 3 * tensor.bytes().len() + filled(tensor),
         // And pairs of bf16, whose runs are filled up.
-        (Space::Const(tensor), DType::F32) if program.leaves.have_tiles() => 3 * tensor.bytes().len() + filled(tensor),
+        (Space::Const(tensor), DType::F32) if program.leaves.have_tiles() => {
+            3 * tensor.bytes().len() + filled(tensor)
+        }
         (Space::Const(tensor), _) => tensor.bytes().len(),
         _ => 0,
     });

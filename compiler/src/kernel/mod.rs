@@ -217,7 +217,7 @@ pub struct Contract {
     pub dtype: DType,
     /// How `f32` are multiplied, at least so precisely, where the sum is one.
     pub precision: Precision,
-    /// Scratch memory in which leaves may lay out parts of the left factor as suits them.
+    /// Scratch memory in which leaves may lay out parts of the factors as suits them.
     pub room: Option<BufferId>,
     /// What is done with [`Inst::Sum`] for each row and column; addressed by their variables.
     pub epilogue: Code,

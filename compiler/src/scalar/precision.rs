@@ -2,8 +2,8 @@
 //!
 //! This is the definition that the interpreters evaluate and that leaves on tile registers follow. A bf16 is the high half
 //! of an `f32`: 8 bits of significand and the same exponents. `high(x)` is `x` rounded to the nearest bf16, ties to even,
-//! and `low(x)` is `x - high(x)`, which is an `f32` exactly, rounded likewise; `low` of what is not finite, or rounds to
-//! what is not, is 0. A denormal `f32` counts as zero before it is rounded, as it does for the instructions that round, so
+//! and `low(x)` is `x - high(x)`, which is an `f32` exactly, rounded likewise; `low` of what is infinite, or rounds to
+//! that, is 0. A denormal `f32` counts as zero before it is rounded, as it does for the instructions that round, so
 //! no bf16 is denormal. Sums run in `f32` whatever the factors are.
 //!
 //! One rounding is off by at most `2^-8 |x|`, and what `low` misses by at most `2^-16 |x|`. Of `x*y` the three products of
@@ -103,7 +103,7 @@ pub fn high(x: f32) -> f32 {
 /// The bf16 nearest to what [`high`] misses.
 pub fn low(x: f32) -> f32 {
     let high = self::high(x);
-    if high.is_finite() { self::high(x - high) } else { 0.0 }
+    if high.is_infinite() { 0.0 } else { self::high(x - high) }
 }
 
 #[cfg(test)]

@@ -30,7 +30,11 @@ const BLOCK_ROWS: i64 = 48;
 const FAST_BLOCK_ROWS: i64 = 192;
 
 fn block_rows(program: &Program) -> i64 {
-    if program.leaves.have_tiles() && program.precision != Precision::F32 { FAST_BLOCK_ROWS } else { BLOCK_ROWS }
+    if program.leaves.have_tiles() && program.precision != Precision::F32 {
+        FAST_BLOCK_ROWS
+    } else {
+        BLOCK_ROWS
+    }
 }
 
 /// Fuses all such triples.

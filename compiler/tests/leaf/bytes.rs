@@ -173,6 +173,7 @@ fn sums_of_pairs_are_exact() {
                 rhs: Rhs::Panels(16),
                 ahead: Ahead::Nobody,
                 part: Part::Whole,
+                pair: false,
                 streams: vec![Columns::Unit],
                 scalars: 0,
                 epilogue,

@@ -3,6 +3,7 @@
 use super::{
     cut::{Cut, Rows},
     layout::Left,
+    pairs,
     plan::Plan,
     product,
 };
@@ -75,6 +76,9 @@ pub(super) fn blocks(
                 }
                 if outer.is_empty() {
                     return call(f, plan, rows, &at, Some((first, end)), laid);
+                }
+                if plan.pairs {
+                    return pairs::run(f, plan, rows, &at, (first, end));
                 }
                 joint(f, plan, (first, end), &mut |f, number| {
                     let distance = distance(f, plan, first, number)?;
@@ -168,7 +172,7 @@ fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
 }
 
 /// Joint iterations `first..end` of the outer row axes, counted from the innermost.
-fn joint(
+pub(super) fn joint(
     f: &mut FuncCtx,
     plan: &Plan,
     (first, end): (Value, Value),
@@ -220,7 +224,7 @@ fn lay_out(f: &mut FuncCtx, plan: &Plan, rows: &Rows, (first, end): (Value, Valu
 }
 
 /// How far from its room what is laid out for joint iteration `number` lies, in a block that begins with `first`.
-fn distance(f: &mut FuncCtx, plan: &Plan, first: Value, number: Value) -> Result<Option<Value>> {
+pub(super) fn distance(f: &mut FuncCtx, plan: &Plan, first: Value, number: Value) -> Result<Option<Value>> {
     let (Some(left), Some(last)) = (&plan.left, plan.contract.m.last()) else { return Ok(None) };
     let distance = match left {
         Left::Rows(laid) => {
@@ -242,8 +246,8 @@ pub(super) struct Position {
     rhs_offset: Value,
     /// Columns from it on.
     pub(super) left: Value,
-    /// The leaves for its high and low tiles.
-    leaves: [Value; 2],
+    /// The leaves for its high and low tiles, or where rows are in pairs, for one alone and for a pair.
+    pub(super) leaves: [Value; 2],
     /// The part of the reduction.
     part: Option<Slice>,
 }
@@ -296,7 +300,7 @@ fn rhs_offset(f: &mut FuncCtx, plan: &Plan, column: Value) -> Value {
 
 /// Calls the leaves for tiles `range` of all (or for all) at one tile of columns; A lies at this distance from where its rows
 /// are counted from.
-fn call(
+pub(super) fn call(
     f: &mut FuncCtx,
     plan: &Plan,
     rows: &Rows,
@@ -304,20 +308,7 @@ fn call(
     range: Option<(Value, Value)>,
     distance: Option<Value>,
 ) -> Result<()> {
-    let (key, mut args) = plan.args(f)?;
-    if let (Some(a), Some(distance)) = (args.get(TileKey::A), distance) {
-        args.set(TileKey::A, f.builder.ins().iadd(a, distance));
-    }
-    let rhs = plan.rhs_address(f)?;
-    args.set(TileKey::B, f.builder.ins().iadd(rhs, at.rhs_offset));
-    args.set(TileKey::COLUMNS, at.left);
-    if let (Some(part), Some(depth)) = (at.part, &plan.cuts) {
-        take(f, plan, &mut args, depth.inner, part);
-    }
-    for idx in 0..plan.streams.len() as u32 {
-        let slot = key.stream(idx);
-        move_by(f, &mut args, slot, slot + 2, at.column);
-    }
+    let (key, args) = args(f, plan, at, distance)?;
     let zero = f.int(0);
     let (first, end) = range.unwrap_or((zero, rows.tiles));
     let (high_first, high_end) =
@@ -336,6 +327,30 @@ fn call(
     let before = f.builder.ins().iadd(high_rows, skipped);
     let low = Tiles { first_row: before, rows: low_rows, count: (low_first, low_end), leaf: at.leaves[1] };
     tiles(f, plan, &key, &args, signature, &low)
+}
+
+/// The arguments that all tiles of rows share at one tile of columns; A lies at this distance from where it is said to.
+pub(super) fn args(
+    f: &mut FuncCtx,
+    plan: &Plan,
+    at: &Position,
+    distance: Option<Value>,
+) -> Result<(TileKey, Args)> {
+    let (key, mut args) = plan.args(f)?;
+    if let (Some(a), Some(distance)) = (args.get(TileKey::A), distance) {
+        args.set(TileKey::A, f.builder.ins().iadd(a, distance));
+    }
+    let rhs = plan.rhs_address(f)?;
+    args.set(TileKey::B, f.builder.ins().iadd(rhs, at.rhs_offset));
+    args.set(TileKey::COLUMNS, at.left);
+    if let (Some(part), Some(depth)) = (at.part, &plan.cuts) {
+        take(f, plan, &mut args, depth.inner, part);
+    }
+    for idx in 0..plan.streams.len() as u32 {
+        let slot = key.stream(idx);
+        move_by(f, &mut args, slot, slot + 2, at.column);
+    }
+    Ok((key, args))
 }
 
 /// Lets the arguments mean a part of the reduction, whose right factor is packed.

@@ -82,7 +82,7 @@ pub(super) fn pick(
 }
 
 /// The columns of a wide tile and the leaves, see [`Cut`], on tile registers: a leaf takes any number of rows up to those of
-/// one register or of two.
+/// one register or of two. Where rows are in pairs, the low leaf of each is that of a pair.
 fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Result<(Value, [Value; 6])> {
     let m = &plan.contract.m.last().expect("checked in plan").extent;
     let n = &plan.contract.n.extent;
@@ -92,7 +92,7 @@ fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Res
         .map(|height| f.builder.ins().icmp_imm_s(IntCC::SignedLessThanOrEqual, height, few as i64));
     let is_small = upper(facts, m).is_some_and(|hi| hi <= few as i64);
     let widths = [few, MATRIX_ROWS].map(|rows| {
-        let mut wide = matrix_columns(rows);
+        let mut wide = matrix_columns(if plan.pairs { MATRIX_ROWS } else { rows });
         // A tile wider than all columns is never called.
         while wide > PANEL && upper(facts, n).is_some_and(|n| n < wide as i64) {
             wide /= 2;
@@ -113,6 +113,11 @@ fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Res
             Ok(function_address(f, leaf))
         };
         let small = leaf(f, few, columns.unwrap_or(widths[0]))?;
+        if plan.pairs {
+            let pair = f.unit.leaf(plan.pair_key(columns.unwrap_or(widths[0]) / lanes, tail))?;
+            leaves.extend([small, function_address(f, pair)]);
+            continue;
+        }
         if is_small {
             leaves.extend([small; 2]);
             continue;

@@ -23,6 +23,7 @@ mod cut;
 mod layout;
 mod lines;
 mod packed;
+mod pairs;
 mod plan;
 mod right;
 

@@ -12,9 +12,9 @@ use crate::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Ahead, Columns, PANEL, Part, Product, Rhs, TileKey, narrow_vectors},
+            contract::{Ahead, Columns, MATRIX_ROWS, PANEL, Part, Product, Rhs, TileKey, narrow_vectors},
         },
-        vector::Shape,
+        vector::{Shape, code::TILE_ROWS},
     },
     error::Result,
     kernel::{self, Access, Axis, BufferId, Contract, Kernel},
@@ -78,6 +78,8 @@ pub(super) struct Plan<'a> {
     pub(super) left: Option<Left>,
     /// The right factor as it lies, where it is laid out while running.
     pub(super) right: Option<Right>,
+    /// Two iterations of the outer row axes are one tile, see [`super::pairs`].
+    pub(super) pairs: bool,
     /// Bytes of what A's steps count: elements, or bytes where groups of them are read as they lie.
     pub(super) a_bytes: i64,
 }
@@ -177,6 +179,8 @@ pub(super) fn plan<'a>(
         (true, true) => Ahead::First,
         (true, false) => Ahead::Each,
     };
+    let is_matrix = layout.as_ref().is_some_and(|layout| layout.product.is_matrix());
+    let short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
     let right_buffer = rhs_stream.origin.buffer;
     let cuts = match layout {
         None => cuts(&levels, rhs, &epilogue, &streams, &lhs, [lhs.origin.buffer, right_buffer]),
@@ -202,6 +206,7 @@ pub(super) fn plan<'a>(
         layout,
         left,
         right: computed,
+        pairs: is_matrix && short && !outer.is_empty(),
     })
 }
 
@@ -325,10 +330,19 @@ impl Plan<'_> {
             rhs: self.rhs,
             ahead: self.ahead,
             part,
+            pair: false,
             streams: self.streams.iter().map(|stream| columns(&stream.column)).collect(),
             scalars: self.scalars.len() as u32,
             epilogue: if is_left { Body::default() } else { self.epilogue.clone() },
         })
+    }
+
+    /// The same for a pair of iterations of the outer row axes.
+    pub(super) fn pair_key(&self, vectors: usize, tail: bool) -> LeafKey {
+        let LeafKey::Tile(key) = self.key(MATRIX_ROWS, vectors, tail, Part::Whole) else {
+            unreachable!("made as a tile")
+        };
+        LeafKey::Tile(TileKey { pair: true, ..key })
     }
 
     /// Where the right factor begins.

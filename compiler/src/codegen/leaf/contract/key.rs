@@ -123,6 +123,8 @@ pub struct TileKey {
     pub ahead: Ahead,
     /// Which part of the reduction it does.
     pub part: Part,
+    /// The second half of a tile on tile registers has rows of its own, see [`TileKey::OTHER`].
+    pub pair: bool,
     /// The epilogue's streams.
     pub streams: Vec<Columns>,
     /// Scalar arguments of the epilogue.
@@ -159,6 +161,10 @@ impl TileKey {
     pub fn level(level: u8) -> usize {
         8 + 3 * level as usize
     }
+
+    /// Of a pair, another argument block, which says where A and the streams of the second half are; each half has
+    /// [`TileKey::TILE_ROWS`] rows. Level 0 has no use for the place.
+    pub const OTHER: usize = 9;
 
     /// Stream `stream`: its address at the first row and column, bytes from row to row, bytes from column to column.
     pub fn stream(&self, stream: u32) -> usize {

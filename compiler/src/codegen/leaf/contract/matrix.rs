@@ -49,6 +49,9 @@ pub(super) fn emit(key: &TileKey, shape: Shape) -> Code {
         let rows = b.copy(matrix.rows);
         let place = b.copy(matrix.place);
         tile.epilogue_rows(b, place, rows);
+        if key.pair {
+            return matrix.second_half(b, key, &tile);
+        }
         let next = b.int_op(IntOp::Mul, matrix.row, matrix.rows);
         b.advance(tile.a, next);
     });
@@ -69,6 +72,8 @@ struct Matrix {
     height: usize,
     width: usize,
     rows: Int,
+    /// Both heights have as many, those of the second where the other argument block says.
+    pair: bool,
     /// Distance of the left factor's rows.
     row: Int,
     /// Where the sums go, and the distance of their rows.
@@ -86,7 +91,17 @@ impl Matrix {
         b.advance(start, ALIGN as i32 - 1);
         let place = b.int_op(IntOp::And, start, -(ALIGN as i32));
         let sums_row = b.imm((width * TILE_ROW_BYTES) as i64);
-        Matrix { product: key.product, levels: key.levels, height, width, rows, row, place, sums_row }
+        Matrix {
+            product: key.product,
+            levels: key.levels,
+            height,
+            width,
+            rows,
+            pair: key.pair,
+            row,
+            place,
+            sums_row,
+        }
     }
 
     /// Gives the registers as many rows as there are.
@@ -99,10 +114,12 @@ impl Matrix {
         }
         let (one, row_bytes, all) = (b.imm(1), b.imm(TILE_ROW_BYTES as i64), b.imm(TILE_ROWS as i64));
         b.store_int(config, one, Width::U8);
-        let last = b.int_op(IntOp::Sub, self.rows, (TILE_ROWS * (self.height - 1)) as i32);
+        let full = if self.pair { 0 } else { TILE_ROWS * (self.height - 1) };
+        let last = b.int_op(IntOp::Sub, self.rows, full as i32);
         for register in 0..TILES {
             b.store_int(config.plus(row_bytes_at + 2 * register), row_bytes, Width::I16);
             let below = match register as Register {
+                0..RIGHT if self.pair => true,
                 sum @ 0..SUMS => usize::from(sum) / self.width + 1 == self.height,
                 // One height has low and high parts in the two registers.
                 left @ LEFT..RIGHT => usize::from(left - LEFT) + 1 >= self.height,
@@ -153,6 +170,20 @@ impl Matrix {
         });
     }
 
+    /// The epilogue of the rows that the other argument block speaks of.
+    fn second_half(&self, b: &mut Builder, key: &TileKey, tile: &Tile) {
+        let other = b.arg(TileKey::OTHER);
+        for (stream, &pointer) in tile.streams.iter().enumerate() {
+            let place = Mem::from(other).plus(8 * key.stream(stream as u32));
+            let first = b.load_int(place, Width::I64);
+            b.set_copy(pointer, first);
+        }
+        let bytes = TILE_ROWS * self.width * TILE_ROW_BYTES;
+        let place = b.int_op(IntOp::Add, self.place, bytes as i32);
+        let rows = b.copy(self.rows);
+        tile.epilogue_rows(b, place, rows);
+    }
+
     /// Sets the sums to zero, or to the row that each panel begins with, which the pointers then stand behind.
     fn start(&self, b: &mut Builder, panels: &[Int]) {
         let sums = 0..self.height * self.width;
@@ -168,10 +199,19 @@ impl Matrix {
     /// Pointers to the left factor: for each register's height the high part, and the low part where there is one.
     fn left(&self, b: &mut Builder, a: Int) -> Vec<Vec<Int>> {
         let plane = (self.product == Product::Bf16x3).then(|| b.arg(TileKey::PLANE));
-        let skipped = b.int_op(IntOp::Mul, self.row, TILE_ROWS as i32);
+        let second = match self.pair {
+            true => {
+                let other = b.arg(TileKey::OTHER);
+                b.load_int(Mem::from(other).plus(8 * TileKey::A), Width::I64)
+            }
+            false => {
+                let skipped = b.int_op(IntOp::Mul, self.row, TILE_ROWS as i32);
+                b.int_op(IntOp::Add, a, skipped)
+            }
+        };
         (0..self.height)
             .map(|below| {
-                let high = if below == 0 { b.copy(a) } else { b.int_op(IntOp::Add, a, skipped) };
+                let high = b.copy(if below == 0 { a } else { second });
                 let low = plane.map(|plane| b.int_op(IntOp::Add, high, plane));
                 std::iter::once(high).chain(low).collect()
             })

@@ -125,11 +125,11 @@ pub(in super::super) fn parts(b: &mut Builder, x: Vector, with_low: bool) -> Vec
     std::iter::once(high).chain(low).collect()
 }
 
-/// What `high` misses, which is a float exactly; 0 where `high` is not finite.
+/// What `high` misses, which is a float exactly; 0 where `high` is infinite. Beside NaN it matters to no product.
 fn missed(b: &mut Builder, x: Vector, high: Vector) -> Vector {
     let missed = b.op2(Op2::Sub, x, high);
     let (magnitude, infinite, zero) = (b.bits(0x7fff_ffff), b.bits(0x7f80_0000), b.bits(0));
     let size = b.op2(Op2::And, high, magnitude);
-    let is_finite = b.compare_int(CompareOp::Lt, size, infinite);
-    b.select(is_finite, missed, zero)
+    let is_infinite = b.compare(CompareOp::Ge, size, infinite);
+    b.select(is_infinite, zero, missed)
 }
