@@ -124,11 +124,8 @@ pub(super) fn plan<'a>(
         return None;
     }
     let lhs = Stream { origin: Access { at: origin, ..contract.lhs.clone() }, row, column: Dim::zero() };
-    let computed = layout.as_ref().filter(|layout| layout.is_right_computed());
-    let computed = match computed {
-        Some(_) => Some(Right::of(facts, contract)?),
-        None => None,
-    };
+    let is_computed = layout.as_ref().is_some_and(Layout::is_right_computed);
+    let computed = if is_computed { Some(Right::of(facts, contract)?) } else { None };
     let (rhs, rhs_steps, rhs_stream) = right(f, facts, contract, layout::repacking(&layout))?;
     let mut levels: Vec<(Dim, Dim, Dim)> = Vec::new();
     for ((axis, a), b) in contract.k.iter().zip(lhs_steps).zip(rhs_steps).rev() {
