@@ -3,6 +3,8 @@
 mod machine;
 
 use machine::{Machine, Refusal};
+use symshape_compiler::{graph::Graph, pipeline};
+use symshape_runtime::{Context, DType, MAX_AXES};
 
 /// A program without kernels whose inputs have these shapes.
 fn contract(declarations: &str, inputs: &[&str]) -> Machine {
@@ -128,4 +130,19 @@ fn run_looks_at_the_dims_again() {
         Err((1, "N".into()))
     );
     assert_eq!(machine.run_with(&[0], &[vec![]], std::ptr::null()), Err(1));
+}
+
+#[test]
+fn tensors_of_calls_have_no_more_axes_than_can_be_lent() {
+    let compiled = |rank: usize| {
+        let mut g = Graph { name: "axes".into(), ..Graph::default() };
+        let x = g.input("x", DType::F32, vec![1.into(); rank]).expect("a shape");
+        let y = g.relu(x).expect("floats");
+        g.output("y", y).expect("a name");
+        pipeline::jit(&g)
+    };
+    let model = compiled(MAX_AXES).expect("as many as can be");
+    assert_eq!(Context::new(&model).expect("memory").model().outputs().len(), 1);
+    let error = compiled(MAX_AXES + 1).map(|_| ()).expect_err("one too many").to_string();
+    assert!(error.contains("input `x` has 13 axes"), "{error}");
 }

@@ -84,7 +84,7 @@ pub use mmap::map_file;
 pub use model::{Model, SymbolInfo, TensorInfo};
 #[cfg(feature = "alloc")]
 pub use partitions::{PartitionInfo, Steps};
-pub use tensor::{TensorError, TensorMut, TensorRef};
+pub use tensor::{MAX_AXES, TensorError, TensorMut, TensorRef};
 
 /// The module of a model that the build script compiled (`symshape_compiler::embed`): a type with the contract as
 /// constants and the function `run`.

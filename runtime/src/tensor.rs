@@ -61,7 +61,7 @@ struct Shape {
 }
 
 /// Most axes of a tensor that is lent to a call.
-pub(crate) const MAX_AXES: usize = 12;
+pub const MAX_AXES: usize = 12;
 
 impl Shape {
     /// A copy of `dims`.

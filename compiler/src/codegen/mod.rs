@@ -43,7 +43,8 @@ use target_lexicon::Architecture;
 /// Emits a program and its contract into `module`.
 ///
 /// # Errors
-/// A symbol that the inputs' shapes don't determine, a size without a bound or beyond what can be addressed, and
+/// A symbol that the inputs' shapes don't determine, a size without a bound or beyond what can be addressed, an input or
+/// output of more than [`symshape_runtime::MAX_AXES`] axes, and
 /// whatever the target cannot do.
 pub fn generate(
     program: &Program,
@@ -56,6 +57,7 @@ pub fn generate(
     let mut unit = Unit::new(module, program, plan, options);
     let unit = &mut unit;
     shape::require_bounds(program)?;
+    shape::require_axes(program)?;
     let arena_bytes = shape::arena_bytes(unit)?;
     let (run, n_kernels, partitions) = levels::run(unit, arena_bytes)?;
     let check = contract::check(unit)?;

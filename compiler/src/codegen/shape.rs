@@ -4,7 +4,7 @@
 
 use super::{function::FuncCtx, unit::Unit};
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     kernel::{BufferId, Program},
     plan::{self, ALIGN_BYTES},
 };
@@ -12,11 +12,28 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, 
 use cranelift_module::{FuncId, Linkage};
 use num_traits::Signed;
 use std::collections::HashMap;
-use symshape_runtime::abi;
+use symshape_runtime::{MAX_AXES, abi};
 
 /// Refuses buffers without a bound, and those that are too large: all sizes then fit in 64 bits.
 pub(super) fn require_bounds(program: &Program) -> Result<()> {
     program.buffers.keys().try_for_each(|buffer| plan::size::at_most(program, buffer).map(|_| ()))
+}
+
+/// Refuses tensors with more axes than a call can be lent.
+pub(super) fn require_axes(program: &Program) -> Result<()> {
+    for (what, port) in (program.inputs.iter().map(|port| ("input", port)))
+        .chain(program.outputs.iter().map(|port| ("output", port)))
+    {
+        let rank = port.shape.len();
+        if rank > MAX_AXES {
+            let why = format!(
+                "{what} `{}` has {rank} axes, and tensors of calls have at most {MAX_AXES}: join some of them by a Reshape",
+                port.name
+            );
+            return Err(Error::new(ErrorKind::Contract, why));
+        }
+    }
+    Ok(())
 }
 
 /// Values in a function, one for each buffer of the arena.
