@@ -14,9 +14,7 @@ use crate::{
     external::Callee,
     kernel::{Argument, BufferId, Call, Control, Space, contract as kernel_contract},
 };
-use cranelift_codegen::ir::{
-    InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Value, condcodes::IntCC, types,
-};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, Value, condcodes::IntCC, types};
 use cranelift_module::{DataId, Linkage};
 use std::mem::offset_of;
 use symshape_runtime::{
@@ -31,7 +29,7 @@ pub(super) fn room(f: &mut FuncCtx) -> StackSlot {
         _ => None,
     });
     let bytes = calls.max().unwrap_or(0);
-    f.builder.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes as u32, 4))
+    f.slot(bytes, 16)
 }
 
 fn arguments(call: &Call) -> impl Iterator<Item = &Argument> {

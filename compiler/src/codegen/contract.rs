@@ -5,9 +5,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     kernel::contract::{self, Binding, Contract, Demand, Fact, Failure, Rule, Source},
 };
-use cranelift_codegen::ir::{
-    BlockArg, InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value, condcodes::IntCC, types,
-};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
 use symshape::{Comparison, Dim, Symbol};
 use symshape_runtime::abi;
@@ -48,8 +46,7 @@ pub(super) fn check(unit: &mut Unit) -> Result<FuncId> {
 /// The beginning of a frame for [`fail::emit`], with room for an error that nobody wants to see.
 fn report(f: &mut FuncCtx, error: Value) -> Value {
     use super::function::frame;
-    let bytes = 16 + size_of::<abi::Error>() as u32;
-    let slot = f.builder.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 4));
+    let slot = f.slot(16 + size_of::<abi::Error>(), 16);
     let (frame, unseen) =
         (f.builder.ins().stack_addr(types::I64, slot, 0), f.builder.ins().stack_addr(types::I64, slot, 16));
     let error = f.builder.ins().select(error, error, unseen);

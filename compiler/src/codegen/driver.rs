@@ -14,9 +14,7 @@ use crate::{
     error::{At, Result},
     kernel::{Control, Space, contract as kernel_contract, cost},
 };
-use cranelift_codegen::ir::{
-    InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value, condcodes::IntCC, types,
-};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
 use std::{mem::offset_of, ops::Range};
 use symshape::Dim;
@@ -99,10 +97,10 @@ pub(super) fn run(unit: &mut Unit, kernels: &[Step], name: &str, linkage: Linkag
 /// What the host offers.
 pub(super) struct Host {
     /// Its `parallel_for`, or zero where there is none or one thread only.
-    parallel_for: Value,
+    pub(super) parallel_for: Value,
     /// Its number of threads.
-    threads: Value,
-    /// What that wants back.
+    pub(super) threads: Value,
+    /// What `parallel_for` wants back.
     data: Value,
 }
 
@@ -112,6 +110,28 @@ impl Host {
         let [parallel_for, threads, data] = [frame::PARALLEL_FOR, frame::THREADS, frame::HOST]
             .map(|slot| f.builder.ins().load(types::I64, MemFlagsData::trusted(), frame, slot));
         Host { parallel_for, threads, data }
+    }
+
+    /// What an [`abi::Exec`] says, which must not be null.
+    pub(super) fn offered(f: &mut FuncCtx, exec: Value) -> Host {
+        let trusted = MemFlagsData::trusted();
+        let word = |f: &mut FuncCtx, at: usize| f.builder.ins().load(types::I64, trusted, exec, at as i32);
+        let (parallel_for, data) =
+            (word(f, offset_of!(abi::Exec, parallel_for)), word(f, offset_of!(abi::Exec, host)));
+        let threads = f.builder.ins().uload32(trusted, exec, offset_of!(abi::Exec, threads) as i32);
+        let many = f.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, threads, 1);
+        let none = f.int(0);
+        let parallel_for = f.builder.ins().select(many, parallel_for, none);
+        Host { parallel_for, threads, data }
+    }
+
+    /// Calls `parallel_for`, which must not be zero: `task` is `(data, begin, end, worker)`, for all of `0..count`.
+    pub(super) fn hand_out(&self, f: &mut FuncCtx, count: Value, task: FuncId, data: Value) {
+        let task = f.func_ref(task);
+        let task = f.builder.ins().func_addr(types::I64, task);
+        let signature = f.unit.signature(&[types::I64; 4], &[]);
+        let signature = f.builder.import_signature(signature);
+        f.builder.ins().call_indirect(signature, self.parallel_for, &[self.data, count, task, data]);
     }
 }
 
@@ -129,9 +149,7 @@ pub(super) fn steps(f: &mut FuncCtx, frame: Value, host: &Host, dims: Value, ker
 
 /// Memory for a frame.
 pub(super) fn frame_on_stack(f: &mut FuncCtx) -> Value {
-    let bytes = frame::bytes(f.unit.program) as u32;
-    let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 6);
-    let slot = f.builder.create_sized_stack_slot(data);
+    let slot = f.slot(frame::bytes(f.unit.program) as usize, 64);
     f.builder.ins().stack_addr(types::I64, slot, 0)
 }
 
@@ -160,13 +178,9 @@ fn open_frame(f: &mut FuncCtx, base: Value, exec: Value) -> Host {
     f.builder.switch_to_block(some);
     let wanted = f.builder.ins().load(types::I64, trusted, exec, offset_of!(abi::Exec, error) as i32);
     let wanted = f.builder.ins().select(wanted, wanted, unseen);
-    let count = f.builder.ins().load(types::I32, trusted, exec, offset_of!(abi::Exec, threads) as i32);
-    let many = f.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, count, 1);
-    let offered = f.builder.ins().load(types::I64, trusted, exec, offset_of!(abi::Exec, parallel_for) as i32);
-    let offered = f.builder.ins().select(many, offered, zero);
-    let back = f.builder.ins().load(types::I64, trusted, exec, offset_of!(abi::Exec, host) as i32);
-    let count = f.builder.ins().uextend(types::I64, count);
-    f.builder.ins().jump(next, &[wanted.into(), offered.into(), back.into(), count.into()]);
+    let offered = Host::offered(f, exec);
+    let told = [wanted, offered.parallel_for, offered.data, offered.threads].map(BlockArg::Value);
+    f.builder.ins().jump(next, &told);
     f.builder.seal_block(some);
     f.builder.switch_to_block(next);
     f.builder.seal_block(next);
@@ -273,9 +287,7 @@ fn call_shared(f: &mut FuncCtx, frame: Value, host: &Host, emitted: &Emitted) ->
         f.builder.ins().store(trusted, value, frame, slot);
     }
     let task = split::share(f.unit)?;
-    let task = f.func_ref(task);
-    let task = f.builder.ins().func_addr(types::I64, task);
-    split::hand_out(f, host.parallel_for, [host.data, shares, task, frame]);
+    host.hand_out(f, shares, task, frame);
     let all = f.int(way::ALL);
     f.builder.ins().store(trusted, all, frame, frame::WAY);
     f.builder.ins().jump(after, &[]);

@@ -307,15 +307,27 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         self.builder.inst_results(call).first().copied()
     }
 
+    /// Memory on the stack that nothing else of this function uses, at a multiple of `align_bytes`, a power of two.
+    pub(super) fn slot(&mut self, bytes: usize, align_bytes: u32) -> ir::StackSlot {
+        let align = align_bytes.trailing_zeros() as u8;
+        let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes as u32, align);
+        self.builder.create_sized_stack_slot(data)
+    }
+
+    /// The address of so many 64-bit words on the stack, or of one where there are none.
+    pub(super) fn words(&mut self, count: usize) -> Value {
+        let slot = self.slot(8 * count.max(1), 8);
+        self.builder.ins().stack_addr(types::I64, slot, 0)
+    }
+
     /// The address of a block of 64-bit words on the stack that holds `args`; valid until the next such block.
     pub fn args(&mut self, args: &[Value]) -> Value {
         let slot = match self.args {
             Some((slot, words)) if words >= args.len() => slot,
             _ => {
-                let bytes = 8 * args.len().max(16) as u32;
-                let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 4);
-                let slot = self.builder.create_sized_stack_slot(data);
-                self.args = Some((slot, bytes as usize / 8));
+                let words = args.len().max(16);
+                let slot = self.slot(8 * words, 16);
+                self.args = Some((slot, words));
                 slot
             }
         };
@@ -389,15 +401,27 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         end: Value,
         body: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
+        self.each(begin, end, |f, var| {
+            f.facts_mut().declare_index(&axis.var, &axis.extent);
+            f.bind(axis.var.clone(), var);
+            body(f)
+        })
+    }
+
+    /// `for var in begin..end { body }`, where no expression speaks of the variable.
+    pub fn each(
+        &mut self,
+        begin: Value,
+        end: Value,
+        body: impl FnOnce(&mut Self, Value) -> Result<()>,
+    ) -> Result<()> {
         let (inside, after) = (self.builder.create_block(), self.builder.create_block());
         let var = self.builder.append_block_param(inside, types::I64);
         let any = self.builder.ins().icmp(IntCC::SignedLessThan, begin, end);
         let exit = self.builder.ins().brif(any, inside, &[BlockArg::Value(begin)], after, &[]);
         self.push_scope(exit);
-        self.facts_mut().declare_index(&axis.var, &axis.extent);
-        self.bind(axis.var.clone(), var);
         self.builder.switch_to_block(inside);
-        body(self)?;
+        body(self, var)?;
         let next = self.builder.ins().iadd_imm_s(var, 1);
         let more = self.builder.ins().icmp(IntCC::SignedLessThan, next, end);
         self.builder.ins().brif(more, inside, &[BlockArg::Value(next)], after, &[]);

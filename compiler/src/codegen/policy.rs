@@ -10,16 +10,13 @@
 use super::{
     driver, estimate, fail,
     function::{FuncCtx, frame},
-    split,
     unit::Unit,
 };
 use crate::{
     error::Result,
     kernel::{Policies, contract, partition::stages},
 };
-use cranelift_codegen::ir::{
-    BlockArg, InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value, condcodes::IntCC, types,
-};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::{DataId, FuncId, Linkage};
 use std::{mem::offset_of, ops::Range};
 use symshape_runtime::abi::{Code, Exec, PartitionDesc, Policy};
@@ -144,10 +141,9 @@ fn either(f: &mut FuncCtx, frame: Value, policy: Value, stage: Range<usize>, fun
     let [in_order, worker, is_faster] = functions;
     let trusted = MemFlagsData::trusted();
     let [many, ask, at_once, serial, after] = [0; 5].map(|_| f.builder.create_block());
-    let slots = [frame::PARALLEL_FOR, frame::HOST, frame::THREADS, frame::EXEC];
-    let [parallel_for, host, threads, exec] =
-        slots.map(|slot| f.builder.ins().load(types::I64, trusted, frame, slot));
-    f.builder.ins().brif(parallel_for, many, &[], serial, &[]);
+    let host = driver::Host::of(f, frame);
+    let exec = f.builder.ins().load(types::I64, trusted, frame, frame::EXEC);
+    f.builder.ins().brif(host.parallel_for, many, &[], serial, &[]);
     f.builder.switch_to_block(many);
     let is =
         |f: &mut FuncCtx, wanted: Policy| f.builder.ins().icmp_imm_u(IntCC::Equal, policy, wanted as i64);
@@ -171,11 +167,9 @@ fn either(f: &mut FuncCtx, frame: Value, policy: Value, stage: Range<usize>, fun
         f.builder.ins().store(trusted, value, frame, slot);
     }
     let most = f.int(stage.len() as i64);
-    let count = f.builder.ins().smin(threads, most);
-    let task = f.func_ref(worker);
-    let task = f.builder.ins().func_addr(types::I64, task);
-    split::hand_out(f, parallel_for, [host, count, task, frame]);
-    for (value, slot) in [(parallel_for, frame::PARALLEL_FOR), (exec, frame::EXEC)] {
+    let count = f.builder.ins().smin(host.threads, most);
+    host.hand_out(f, count, worker, frame);
+    for (value, slot) in [(host.parallel_for, frame::PARALLEL_FOR), (exec, frame::EXEC)] {
         f.builder.ins().store(trusted, value, frame, slot);
     }
     driver::leave_on_error(f, frame);
@@ -184,27 +178,6 @@ fn either(f: &mut FuncCtx, frame: Value, policy: Value, stage: Range<usize>, fun
     call_in_order(f, frame, in_order, stage);
     f.builder.ins().jump(after, &[]);
     f.builder.switch_to_block(after);
-}
-
-/// `for at in begin..end { body }`, outside of any scope.
-fn each(
-    f: &mut FuncCtx,
-    begin: Value,
-    end: Value,
-    body: impl FnOnce(&mut FuncCtx, Value) -> Result<()>,
-) -> Result<()> {
-    let [head, inside, after] = [0; 3].map(|_| f.builder.create_block());
-    let at = f.builder.append_block_param(head, types::I64);
-    f.builder.ins().jump(head, &[BlockArg::Value(begin)]);
-    f.builder.switch_to_block(head);
-    let more = f.builder.ins().icmp(IntCC::SignedLessThan, at, end);
-    f.builder.ins().brif(more, inside, &[], after, &[]);
-    f.builder.switch_to_block(inside);
-    body(f, at)?;
-    let next = f.builder.ins().iadd_imm_s(at, 1);
-    f.builder.ins().jump(head, &[BlockArg::Value(next)]);
-    f.builder.switch_to_block(after);
-    Ok(())
 }
 
 /// An entry of the table.
@@ -249,7 +222,7 @@ impl Entry {
         let at = offset_of!(PartitionDesc, n_after) as i32;
         let count = f.builder.ins().uload32(trusted, self.0, at);
         let zero = f.int(0);
-        each(f, zero, count, |f, idx| {
+        f.each(zero, count, |f, idx| {
             let offset = f.builder.ins().imul_imm_s(idx, 4);
             let place = f.builder.ins().iadd(list, offset);
             let other = f.builder.ins().uload32(trusted, place, 0);
@@ -263,7 +236,7 @@ fn in_order(unit: &mut Unit, table: DataId) -> Result<FuncId> {
     unit.define_local("in_order", &[types::I64; 3], &[types::I32], |f, params| {
         let [frame, first, last] = *params else { return Ok(()) };
         let table = f.data_address(table);
-        each(f, first, last, |f, number| {
+        f.each(first, last, |f, number| {
             let code = Entry::at(f, table, number).run(f, frame);
             return_unless_ok(f, Some(code));
             Ok(())
@@ -290,7 +263,7 @@ fn worker(unit: &mut Unit, table: DataId) -> Result<FuncId> {
         f.builder.switch_to_block(look);
         let zero = f.int(0);
         f.builder.def_var(open, zero);
-        each(f, first, last, |f, number| {
+        f.each(first, last, |f, number| {
             let next = f.builder.create_block();
             let place = state_at(f, states, number);
             let own = f.builder.ins().atomic_load(types::I64, trusted, place);
@@ -363,14 +336,9 @@ fn is_faster(unit: &mut Unit, table: DataId) -> Result<FuncId> {
         let count = f.builder.ins().smin(count, most);
         let threads = f.builder.ins().ireduce(types::I32, count);
         let one = f.builder.ins().iconst(types::I32, 1);
-        let room = |f: &mut FuncCtx, words: usize| {
-            let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8 * words.max(1) as u32, 3);
-            let slot = f.builder.create_sized_stack_slot(data);
-            f.builder.ins().stack_addr(types::I64, slot, 0)
-        };
-        let (clocks, ends) = (room(f, MAX_THREADS as usize), room(f, f.unit.program.partitions.len()));
+        let (clocks, ends) = (f.words(MAX_THREADS as usize), f.words(f.unit.program.partitions.len()));
         let [zero, start] = [0; 2].map(|_| f.int(0));
-        each(f, start, count, |f, thread| {
+        f.each(start, count, |f, thread| {
             let clock = state_at(f, clocks, thread);
             f.builder.ins().store(trusted, zero, clock, 0);
             Ok(())
@@ -378,7 +346,7 @@ fn is_faster(unit: &mut Unit, table: DataId) -> Result<FuncId> {
         let vars = [0; 5].map(|_| f.builder.declare_var(types::I64));
         let [shared, latest, ready, least, place] = vars;
         vars.into_iter().for_each(|var| f.builder.def_var(var, zero));
-        each(f, first, last, |f, number| {
+        f.each(first, last, |f, number| {
             let entry = Entry::at(f, table, number);
             let (alone, split) = (entry.cost(f, dims, one), entry.cost(f, dims, threads));
             let total = f.builder.use_var(shared);
@@ -402,7 +370,7 @@ fn is_faster(unit: &mut Unit, table: DataId) -> Result<FuncId> {
             let never = f.int(i64::MAX);
             f.builder.def_var(least, never);
             let none = f.int(0);
-            each(f, none, count, |f, thread| {
+            f.each(none, count, |f, thread| {
                 let clock = state_at(f, clocks, thread);
                 let time = f.builder.ins().load(types::I64, trusted, clock, 0);
                 let (known, at) = (f.builder.use_var(least), f.builder.use_var(place));

@@ -17,7 +17,7 @@ use crate::{
     error::Result,
     kernel::{Axis, Code, Contract, Inst, Kernel, Program, Space, Stmt, walk},
 };
-use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::FuncId;
 use std::collections::BTreeMap;
 use symshape::Dim;
@@ -126,35 +126,21 @@ pub(super) fn share(unit: &mut Unit) -> Result<FuncId> {
                 .map(|slot| f.builder.ins().load(types::I64, trusted, frame, slot));
             let signature = f.unit.signature(&[types::I64, types::I64, types::I64, types::I32], &[]);
             let signature = f.builder.import_signature(signature);
-            let (head, after) = (f.builder.create_block(), f.builder.create_block());
-            let share = f.builder.append_block_param(head, types::I64);
-            let any = f.builder.ins().icmp(IntCC::SignedLessThan, begin, end);
-            f.builder.ins().brif(any, head, &[BlockArg::Value(begin)], after, &[]);
-            f.builder.switch_to_block(head);
-            let next = f.builder.ins().iadd_imm_s(share, 1);
-            let [from, to] = [share, next].map(|number| {
-                let before = f.builder.ins().imul(count, number);
-                f.builder.ins().udiv(before, shares)
-            });
-            let copy = f.builder.ins().ireduce(types::I32, share);
-            f.builder.ins().call_indirect(signature, body, &[frame, from, to, copy]);
-            let more = f.builder.ins().icmp(IntCC::SignedLessThan, next, end);
-            f.builder.ins().brif(more, head, &[BlockArg::Value(next)], after, &[]);
-            f.builder.seal_block(head);
-            f.builder.switch_to_block(after);
-            f.builder.seal_block(after);
+            f.each(begin, end, |f, share| {
+                let next = f.builder.ins().iadd_imm_s(share, 1);
+                let [from, to] = [share, next].map(|number| {
+                    let before = f.builder.ins().imul(count, number);
+                    f.builder.ins().udiv(before, shares)
+                });
+                let copy = f.builder.ins().ireduce(types::I32, share);
+                f.builder.ins().call_indirect(signature, body, &[frame, from, to, copy]);
+                Ok(())
+            })?;
             f.builder.ins().return_(&[]);
             Ok(())
         })?;
     unit.on_demand.insert("share".into(), id);
     Ok(id)
-}
-
-/// Emits the call of the host's `parallel_for(host, count, task, data)`, where `task` is `(data, begin, end, worker)`.
-pub(super) fn hand_out(f: &mut FuncCtx, parallel_for: Value, args: [Value; 4]) {
-    let signature = f.unit.signature(&[types::I64; 4], &[]);
-    let signature = f.builder.import_signature(signature);
-    f.builder.ins().call_indirect(signature, parallel_for, &args);
 }
 
 /// The part of `0..count` that is to be done, as multiples of `step` where the frame says `way`; see [`way`].

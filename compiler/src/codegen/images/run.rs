@@ -9,18 +9,14 @@
 
 use super::Images;
 use crate::{
-    codegen::{estimate, function::FuncCtx, split, unit::Unit},
+    codegen::{driver::Host, estimate, function::FuncCtx, unit::Unit},
     error::Result,
     kernel::cost,
     plan::ALIGN_BYTES,
 };
-use cranelift_codegen::ir::{
-    BlockArg, InstBuilder, MemFlagsData, StackSlotData, StackSlotKind, Value, condcodes::IntCC, types,
-};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
-use std::mem::offset_of;
 use symshape::Dim;
-use symshape_runtime::abi;
 
 /// What the threads are told, in words on the stack of `run`.
 mod job {
@@ -89,7 +85,7 @@ impl Images {
             f.builder.ins().return_(&Vec::from_iter(result));
             f.builder.switch_to_block(several);
             let group = f.int(self.group);
-            let code = self.groups(f, inner, &call, [inputs, outputs, arena, exec], (done, count), group);
+            let code = self.groups(f, inner, &call, [inputs, outputs, arena, exec], (done, count), group)?;
             f.builder.ins().return_(&[code]);
             Ok(())
         })?;
@@ -99,7 +95,7 @@ impl Images {
     /// Room for the arguments of calls for a group.
     fn call(&self, f: &mut FuncCtx) -> Call {
         let [inputs, outputs, dims] =
-            [self.inputs.len(), self.outputs.len(), f.unit.program.symbols.len()].map(|slots| room(f, slots));
+            [self.inputs.len(), self.outputs.len(), f.unit.program.symbols.len()].map(|count| f.words(count));
         Call { inputs, outputs, dims }
     }
 
@@ -112,37 +108,40 @@ impl Images {
         [inputs, outputs, arena, exec]: [Value; 4],
         (first, end): (Value, Value),
         group: Value,
-    ) -> Value {
-        let [head, body, next, after] = [0; 4].map(|_| f.builder.create_block());
-        let at = f.builder.append_block_param(head, types::I64);
+    ) -> Result<Value> {
+        let after = f.builder.create_block();
         let code = f.builder.append_block_param(after, types::I32);
         let ok = f.builder.ins().iconst(types::I32, 0);
-        f.builder.ins().jump(head, &[BlockArg::Value(first)]);
-        f.builder.switch_to_block(head);
-        let more = f.builder.ins().icmp(IntCC::SignedLessThan, at, end);
-        f.builder.ins().brif(more, body, &[], after, &[BlockArg::Value(ok)]);
-        f.builder.switch_to_block(body);
-        let left = f.builder.ins().isub(end, at);
-        let here = f.builder.ins().smin(left, group);
-        f.builder.ins().store(trusted(), here, call.dims, 8 * self.symbol as i32);
-        for (strides, from, to) in
-            [(&self.inputs, inputs, call.inputs), (&self.outputs, outputs, call.outputs)]
-        {
-            for (idx, stride) in strides.iter().enumerate() {
-                let start = f.builder.ins().load(types::I64, trusted(), from, 8 * idx as i32);
-                let skipped = f.builder.ins().imul_imm_s(at, *stride);
-                let start = f.builder.ins().iadd(start, skipped);
-                f.builder.ins().store(trusted(), start, to, 8 * idx as i32);
+        let zero = f.int(0);
+        let (all, rest) = (f.builder.ins().isub(end, first), f.builder.ins().iadd_imm_s(group, -1));
+        let padded = f.builder.ins().iadd(all, rest);
+        let calls = f.builder.ins().udiv(padded, group);
+        f.each(zero, calls, |f, number| {
+            let before = f.builder.ins().imul(number, group);
+            let at = f.builder.ins().iadd(first, before);
+            let left = f.builder.ins().isub(end, at);
+            let here = f.builder.ins().smin(left, group);
+            f.builder.ins().store(trusted(), here, call.dims, 8 * self.symbol as i32);
+            for (strides, from, to) in
+                [(&self.inputs, inputs, call.inputs), (&self.outputs, outputs, call.outputs)]
+            {
+                for (idx, stride) in strides.iter().enumerate() {
+                    let start = f.builder.ins().load(types::I64, trusted(), from, 8 * idx as i32);
+                    let skipped = f.builder.ins().imul_imm_s(at, *stride);
+                    let start = f.builder.ins().iadd(start, skipped);
+                    f.builder.ins().store(trusted(), start, to, 8 * idx as i32);
+                }
             }
-        }
-        let result = f.call(inner, &[call.inputs, call.outputs, call.dims, arena, exec]);
-        let result = result.unwrap_or(ok);
-        f.builder.ins().brif(result, after, &[BlockArg::Value(result)], next, &[]);
-        f.builder.switch_to_block(next);
-        let later = f.builder.ins().iadd(at, here);
-        f.builder.ins().jump(head, &[BlockArg::Value(later)]);
+            let result = f.call(inner, &[call.inputs, call.outputs, call.dims, arena, exec]);
+            let result = result.unwrap_or(ok);
+            let next = f.builder.create_block();
+            f.builder.ins().brif(result, after, &[BlockArg::Value(result)], next, &[]);
+            f.builder.switch_to_block(next);
+            Ok(())
+        })?;
+        f.builder.ins().jump(after, &[BlockArg::Value(ok)]);
         f.builder.switch_to_block(after);
-        code
+        Ok(code)
     }
 
     /// Emits the task that runs shares `begin..end` of a job: `(job, begin, end, worker)`.
@@ -155,28 +154,23 @@ impl Images {
             let [inputs, outputs, arena, each, group, bytes] =
                 [job::INPUTS, job::OUTPUTS, job::ARENA, job::EACH, job::GROUP, job::BYTES]
                     .map(|at| word(f, at));
-            let [head, body, failed, next, after] = [0; 5].map(|_| f.builder.create_block());
-            let share = f.builder.append_block_param(head, types::I64);
-            f.builder.ins().jump(head, &[BlockArg::Value(begin)]);
-            f.builder.switch_to_block(head);
-            let more = f.builder.ins().icmp(IntCC::SignedLessThan, share, end);
-            f.builder.ins().brif(more, body, &[], after, &[]);
-            f.builder.switch_to_block(body);
-            let first = f.builder.ins().imul(share, each);
-            let last = f.builder.ins().iadd(first, each);
-            let skipped = f.builder.ins().imul(share, bytes);
-            let own = f.builder.ins().iadd(arena, skipped);
-            let nobody = f.int(0);
-            let code = self.groups(f, inner, &call, [inputs, outputs, own, nobody], (first, last), group);
-            f.builder.ins().brif(code, failed, &[], next, &[]);
-            f.builder.switch_to_block(failed);
-            let (one, place) = (f.int(1), f.builder.ins().iadd_imm_s(job, i64::from(job::FAILED)));
-            f.builder.ins().atomic_store(trusted(), one, place);
-            f.builder.ins().jump(next, &[]);
-            f.builder.switch_to_block(next);
-            let later = f.builder.ins().iadd_imm_s(share, 1);
-            f.builder.ins().jump(head, &[BlockArg::Value(later)]);
-            f.builder.switch_to_block(after);
+            f.each(begin, end, |f, share| {
+                let (failed, next) = (f.builder.create_block(), f.builder.create_block());
+                let first = f.builder.ins().imul(share, each);
+                let last = f.builder.ins().iadd(first, each);
+                let skipped = f.builder.ins().imul(share, bytes);
+                let own = f.builder.ins().iadd(arena, skipped);
+                let nobody = f.int(0);
+                let lent = [inputs, outputs, own, nobody];
+                let code = self.groups(f, inner, &call, lent, (first, last), group)?;
+                f.builder.ins().brif(code, failed, &[], next, &[]);
+                f.builder.switch_to_block(failed);
+                let (one, place) = (f.int(1), f.builder.ins().iadd_imm_s(job, i64::from(job::FAILED)));
+                f.builder.ins().atomic_store(trusted(), one, place);
+                f.builder.ins().jump(next, &[]);
+                f.builder.switch_to_block(next);
+                Ok(())
+            })?;
             f.builder.ins().return_(&[]);
             Ok(())
         })
@@ -206,16 +200,12 @@ impl Shared<'_> {
         f.builder.ins().brif(exec, asked, &[], after, &none);
 
         f.builder.switch_to_block(asked);
-        let threads = f.builder.ins().uload32(trusted(), exec, offset_of!(abi::Exec, threads) as i32);
-        let field = |f: &mut FuncCtx, at: usize| f.builder.ins().load(types::I64, trusted(), exec, at as i32);
-        let parallel_for = field(f, offset_of!(abi::Exec, parallel_for));
-        let host = field(f, offset_of!(abi::Exec, host));
-        let several = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, threads, 1);
+        let host = Host::offered(f, exec);
+        let threads = host.threads;
+        let several = f.builder.ins().icmp_imm_s(IntCC::NotEqual, host.parallel_for, 0);
         let enough = f.builder.ins().icmp(IntCC::SignedLessThanOrEqual, threads, count);
-        let offered = f.builder.ins().icmp_imm_s(IntCC::NotEqual, parallel_for, 0);
-        let can = [enough, offered, self.known]
-            .into_iter()
-            .fold(several, |all, one| f.builder.ins().band(all, one));
+        let can = f.builder.ins().band(several, enough);
+        let can = f.builder.ins().band(can, self.known);
         f.builder.ins().brif(can, known, &[], after, &none);
 
         // The count lies within its range here, so that formulas over it hold.
@@ -248,7 +238,7 @@ impl Shared<'_> {
         f.builder.ins().brif(any, sized, &[BlockArg::Value(half)], after, &none);
 
         f.builder.switch_to_block(shared);
-        let job = room(f, job::WORDS);
+        let job = f.words(job::WORDS);
         for (value, at) in [
             (inputs, job::INPUTS),
             (outputs, job::OUTPUTS),
@@ -260,9 +250,7 @@ impl Shared<'_> {
         ] {
             f.builder.ins().store(trusted(), value, job, at);
         }
-        let task = f.func_ref(self.task);
-        let task = f.builder.ins().func_addr(types::I64, task);
-        split::hand_out(f, parallel_for, [host, threads, task, job]);
+        host.hand_out(f, threads, self.task, job);
         let failed = f.builder.ins().load(types::I64, trusted(), job, job::FAILED);
         let even = f.builder.ins().imul(each, threads);
         let run = f.builder.ins().select(failed, zero, even);
@@ -274,11 +262,4 @@ impl Shared<'_> {
 
 fn trusted() -> MemFlagsData {
     MemFlagsData::trusted()
-}
-
-/// So many words on the stack.
-fn room(f: &mut FuncCtx, words: usize) -> Value {
-    let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8 * words.max(1) as u32, 3);
-    let slot = f.builder.create_sized_stack_slot(data);
-    f.builder.ins().stack_addr(types::I64, slot, 0)
 }

@@ -14,7 +14,7 @@ use crate::{
     error::Result,
     kernel::Axis,
 };
-use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, Value, types};
+use cranelift_codegen::ir::{InstBuilder, Value, types};
 use symshape::{Dim, Symbol};
 
 /// The leaves for joint iterations `first..end` of the outer row axes, at one tile of columns.
@@ -43,8 +43,7 @@ pub(super) fn run(
             args.set(TileKey::TILE_ROWS, rows.rows);
             let words = args.values(f);
             // The block outlives those of the other iteration.
-            let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8 * words.len() as u32, 4);
-            let own = f.builder.create_sized_stack_slot(data);
+            let own = f.slot(8 * words.len(), 16);
             for (word, value) in words.into_iter().enumerate() {
                 f.builder.ins().stack_store(types::I64, value, own, 8 * word as i32);
             }
