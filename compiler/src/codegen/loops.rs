@@ -248,13 +248,9 @@ fn rhs_access(contract: &Contract) -> Access {
         Rhs::At(access) => return access.clone(),
         Rhs::Panels { buffer, base, width } => (*buffer, base, i64::from(*width)),
     };
-    let (mut depth, mut total) = (Dim::zero(), Dim::one());
-    for axis in &contract.k {
-        depth = depth * &axis.extent + Dim::from(&axis.var);
-        total = total * &axis.extent;
-    }
+    let row = contract.k.iter().fold(Dim::zero(), |row, axis| row * &axis.extent + Dim::from(&axis.var));
     let n = Dim::from(&contract.n.var);
-    let at = base + (n.floor_div(width) * total + depth) * width + n.modulo(width);
+    let at = base + (n.floor_div(width) * contract.depth() + row) * width + n.modulo(width);
     Access { buffer, at }
 }
 

@@ -228,6 +228,11 @@ impl Contract {
     pub fn depth(&self) -> Dim {
         self.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent)
     }
+
+    /// Rows, of all its axes.
+    pub fn rows(&self) -> Dim {
+        self.m.iter().fold(Dim::one(), |rows, axis| rows * &axis.extent)
+    }
 }
 
 /// A statement.

@@ -60,9 +60,8 @@ impl Program {
                     && !contract.m.iter().any(|axis| access.at.contains(&axis.var))
             }
         };
-        let rows = contract.m.iter().fold(Dim::one(), |rows, axis| rows * &axis.extent);
+        let (rows, depth) = (contract.rows(), contract.depth());
         let many = |dim: &Dim| self.facts.bounds(dim).hi.is_none_or(|hi| hi >= FEWEST.into());
-        let depth = contract.depth();
         let some = self.facts.prove_le(&Dim::one(), &depth).is_yes();
         dense && some && [&rows, &contract.n.extent, &depth].into_iter().all(many)
     }

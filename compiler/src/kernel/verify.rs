@@ -290,7 +290,7 @@ impl Checker<'_> {
         if !matches!(self.program.buffers[id].space, Space::Const(_) | Space::Scratch) || width == 0 {
             return Err(Error::invalid("panels are a constant or scratch, of some columns each"));
         }
-        let depth = Dim::product(contract.k.iter().map(|axis| axis.extent.clone()));
+        let depth = contract.depth();
         let width = i64::from(width);
         let elems = contract.n.extent.ceil_div(width) * &depth * width;
         if scope.facts.simplify(&elems).as_i64() == Some(0) {

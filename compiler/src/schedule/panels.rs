@@ -93,9 +93,8 @@ fn packed(
     }
     let (column, _) = facts.linear_in(&access.at, &contract.n.var)?;
     let floats = contract.dtype == DType::F32 && program.buffers[access.buffer].dtype == DType::F32;
-    let rows = contract.m.iter().fold(Dim::one(), |rows, axis| rows * &axis.extent);
-    let many = facts.bounds(&rows).hi.is_none_or(|hi| hi >= FEWEST_ROWS.into());
-    let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
+    let many = facts.bounds(&contract.rows()).hi.is_none_or(|hi| hi >= FEWEST_ROWS.into());
+    let depth = contract.depth();
     let elems = facts.simplify(&(contract.n.extent.ceil_div(WIDTH) * &depth * WIDTH));
     // A place in memory has a size that the model's symbols tell.
     let known = elems.symbols().iter().all(|symbol| program.symbols.contains(symbol));

@@ -235,7 +235,7 @@ fn function_address(f: &mut FuncCtx, func: FuncId) -> Value {
 
 /// Whether there are always, or never, as many tiles of rows as make cutting a deep reduction worth it.
 pub(super) fn are_many(facts: &Facts, plan: &Plan) -> Option<bool> {
-    let rows = product(&plan.contract.m);
+    let rows = plan.contract.rows();
     let limit = Dim::from(((TILES_TO_CUT - 1) * plan.tallest) as i64);
     if facts.prove_lt(&limit, &rows).is_yes() {
         return Some(true);

@@ -122,7 +122,7 @@ pub(super) fn ways(f: &mut FuncCtx, contract: &Contract, threads: Value) -> Resu
     let rows = row_units(f, contract);
     let rows = f.dim(&rows)?;
     // Of A and B, each thread reads the whole of one and a part of the other: let that be the larger one.
-    let (height, width) = (f.dim(&product(&contract.m))?, f.dim(&contract.n.extent)?);
+    let (height, width) = (f.dim(&contract.rows())?, f.dim(&contract.n.extent)?);
     let wide = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, width, height);
     let many_columns = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, columns, threads);
     let few_rows = f.builder.ins().icmp(IntCC::SignedLessThan, rows, threads);

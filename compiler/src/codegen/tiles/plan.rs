@@ -167,7 +167,7 @@ pub(super) fn plan<'a>(
     let isa = f.unit.vector_isa();
     let (shape, tallest) = (isa.shape(), super::tallest(f, contract));
     let block_bytes = isa.caches().l2_bytes * BLOCK_PART.0 / BLOCK_PART.1;
-    let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
+    let depth = contract.depth();
     let has = |least: i64| (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= least);
     let large = has(LARGE_B_ELEMS);
     let is_far = has(AHEAD_B_ELEMS) && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
@@ -293,9 +293,8 @@ fn right(
             {
                 return None;
             }
-            let depth = contract.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent);
             let origin = Access { buffer: *buffer, at: base.clone() };
-            let column = depth * i64::from(*width);
+            let column = contract.depth() * i64::from(*width);
             Some((Rhs::Panels(*width), still(), Stream { origin, row: Dim::zero(), column }))
         }
         kernel::Rhs::At(access) => {

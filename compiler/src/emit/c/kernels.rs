@@ -292,8 +292,7 @@ impl<'p> Printer<'p> {
             Rhs::Panels { buffer, base, width } => {
                 let (panel, idx) = (self.fresh('p'), self.fresh('j'));
                 let buffer_type = self.program.buffers[*buffer].dtype;
-                let terms: Vec<Dim> = contract.k.iter().map(|axis| axis.extent.clone()).collect();
-                let depth = self.dim(&Dim::product(terms))?;
+                let depth = self.dim(&contract.depth())?;
                 let (name, base) = (names::buffer(self.program, *buffer), self.dim(base)?);
                 let memory = names::memory_type(buffer_type);
                 self.line(&format!("const {memory} *{panel} = {name} + {base} + {first}*({depth});"));

@@ -233,9 +233,8 @@ impl<'a> Machine<'a> {
     /// Where the current column's first element lies in the panels.
     fn panel(&mut self, contract: &Contract, base: &Dim, width: i64) -> Result<i64> {
         let column = self.env.eval(&Dim::from(&contract.n.var))?;
-        let depth = Dim::product(contract.k.iter().map(|axis| axis.extent.clone()));
         let first = self.env.eval(base)?;
-        let depth = self.env.eval(&depth)?;
+        let depth = self.env.eval(&contract.depth())?;
         let at = column
             .checked_div(width)
             .and_then(|panel| panel.checked_mul(depth)?.checked_mul(width)?.checked_add(first))
