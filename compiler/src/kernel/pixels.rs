@@ -4,13 +4,10 @@
 //! them lie whole multiples of one distance apart, memory is a line of *pixels*: a leaf that lays out its left factor does
 //! so once for each pixel, and a row of it is where its window begins.
 
-use super::{Access, Contract, Program, Rhs};
+use super::{Access, Contract, Program, Rhs, tiles::ROW_BF16};
 use crate::scalar::Precision;
 use num_integer::Integer;
 use symshape::{Dim, Facts, Symbol};
-
-/// Numbers of a register's row; a pixel takes whole ones.
-const ROW: i64 = 32;
 
 /// Of what pixels take, at most one part in so many may be filled up.
 const MOST_FILLED: i64 = 4;
@@ -77,7 +74,7 @@ impl Pixels {
             true => (length, taps.collect()),
             false => (pitch, std::iter::once((length / pitch, Dim::one())).chain(taps).collect()),
         };
-        let filled = Dim::from(run).ceil_div(ROW).as_i64()? * ROW - run;
+        let filled = Dim::from(run).ceil_div(ROW_BF16).as_i64()? * ROW_BF16 - run;
         let many = taps.iter().map(|(extent, _)| extent).product::<i64>() > 1;
         let (row, outer) = rows.split_last()?;
         let fits = length % run == 0 && filled * MOST_FILLED <= filled + run && many;
@@ -91,9 +88,9 @@ impl Pixels {
         })
     }
 
-    /// Numbers that a laid out pixel has room for.
+    /// Numbers that a laid out pixel has room for: whole rows of registers.
     pub(crate) fn padded_run(&self) -> i64 {
-        (self.run + ROW - 1) / ROW * ROW
+        (self.run + ROW_BF16 - 1) / ROW_BF16 * ROW_BF16
     }
 
     /// Pixels that are laid out for one row.

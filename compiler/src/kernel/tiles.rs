@@ -13,6 +13,24 @@ const FEWEST: i64 = 16;
 /// Columns of the widest tile.
 const MOST_COLUMNS: i64 = 64;
 
+/// Bytes of a tile register's row. What tile registers multiply is laid out in whole rows, filled up with zeros.
+pub(crate) const ROW_BYTES: i64 = 64;
+
+/// Bf16 of such a row, two bytes each.
+pub(crate) const ROW_BF16: i64 = ROW_BYTES / 2;
+
+impl Contract {
+    /// Bf16 that stand for each number where tile registers multiply `f32`.
+    fn parts(&self) -> i64 {
+        if self.precision == Precision::Bf16x3 { 2 } else { 1 }
+    }
+
+    /// Bytes of so many numbers one behind the other, as rows of tile registers.
+    pub(crate) fn bf16_bytes(&self, numbers: &Dim) -> Dim {
+        numbers.ceil_div(ROW_BF16) * (ROW_BYTES * self.parts())
+    }
+}
+
 impl Program {
     /// Whether tile registers multiply a contraction on machines that have them: one that fits them and has room for rows
     /// laid out anew.
@@ -70,10 +88,7 @@ impl Program {
     pub(crate) fn right_room(&self, contract: &Contract) -> Dim {
         match &contract.rhs {
             Rhs::Panels { buffer, .. } if self.is_const(*buffer) => Dim::zero(),
-            Rhs::Panels { .. } | Rhs::At(_) => {
-                let parts = if contract.precision == Precision::Bf16x3 { 2 } else { 1 };
-                contract.depth().ceil_div(32) * (64 * parts * MOST_COLUMNS)
-            }
+            Rhs::Panels { .. } | Rhs::At(_) => contract.bf16_bytes(&contract.depth()) * MOST_COLUMNS,
         }
     }
 

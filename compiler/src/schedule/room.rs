@@ -36,9 +36,17 @@ const TALLEST: i64 = 16;
 /// The same on tile registers.
 const FAST_TALLEST: i64 = 32;
 
+/// Bytes of a cache line, which a laid out row begins with.
+const LINE_BYTES: i64 = 64;
+
 /// Bytes from one laid out row of so many integers to the next, at most: two for each, whole cache lines, and one more.
 const fn row_bytes(depth: i64) -> i64 {
-    (2 * depth + 63) / 64 * 64 + 64
+    lines(2 * depth) * LINE_BYTES + LINE_BYTES
+}
+
+/// Cache lines that so many bytes take.
+const fn lines(bytes: i64) -> i64 {
+    (bytes + LINE_BYTES - 1) / LINE_BYTES
 }
 
 /// Reserves room for all such contractions that leaves of our own will multiply; those that tile registers can't multiply
@@ -85,22 +93,16 @@ fn stmts(program: &mut Program, facts: &Facts, body: &mut [Stmt]) {
     }
 }
 
-/// Bytes from one row of so many numbers in `parts` of two bytes each to the next, at most: whole rows of tile registers,
-/// and one more line.
-fn bf16_row_bytes(depth: &Dim, parts: i64) -> Dim {
-    depth.ceil_div(32) * (64 * parts) + 64
-}
-
-/// Bf16 that a number becomes.
-fn parts(contract: &Contract) -> i64 {
-    if contract.precision == Precision::Bf16x3 { 2 } else { 1 }
+/// Bytes from one row of so many numbers as bf16 to the next, at most: whole rows of tile registers, and one more line.
+fn bf16_row_bytes(contract: &Contract, numbers: &Dim) -> Dim {
+    contract.bf16_bytes(numbers) + LINE_BYTES
 }
 
 /// Of a row, where a contraction is one that tile registers multiply as bf16.
 fn bf16_row(program: &Program, contract: &Contract) -> Option<Dim> {
     let fits = contract.precision != Precision::F32 && program.fits_tiles(contract);
     let some = program.facts.prove_le(&Dim::one(), &contract.depth()).is_yes();
-    (some && fits).then(|| bf16_row_bytes(&contract.depth(), parts(contract)))
+    (some && fits).then(|| bf16_row_bytes(contract, &contract.depth()))
 }
 
 /// Of a row, where a contraction is one of `f32` whose rows are copied out of their pages.
@@ -123,7 +125,7 @@ fn paged_row(program: &Program, contract: &Contract, depth: i64) -> Option<i64> 
     let rows_bytes = &last.extent * (4 * depth);
     let is_short = contract.m.len() == 1 || program.facts.prove_le(&rows_bytes, &BLOCK_BYTES.into()).is_yes();
     // Copied rows are an odd number of cache lines apart.
-    is_short.then_some((((4 * depth + 63) / 64) | 1) * 64)
+    is_short.then_some((lines(4 * depth) | 1) * LINE_BYTES)
 }
 
 /// Of a row of so many numbers as are known when compiling, where a contraction is one whose rows are copied.
@@ -164,7 +166,7 @@ fn needed(program: &Program, facts: &Facts, contract: &Contract) -> Option<Dim> 
     let (last, outer) = extents.split_last()?;
     let all = extents.iter().fold(Dim::one(), |all, extent| all * extent);
     if let (true, Some(pixels)) = (bf16.is_some(), Pixels::of(program, contract)) {
-        let pixel = bf16_row_bytes(&pixels.run.into(), parts(contract));
+        let pixel = bf16_row_bytes(contract, &pixels.run.into());
         let rows = if outer.is_empty() { last.clone().min(FAST_TALLEST.into()) } else { last.clone() };
         let (all, least) = (pixels.all(outer, last) * &pixel, pixels.windows(&rows) * &pixel);
         return in_model(program, all.min(FAST_BLOCK_BYTES.into()).max(least));

@@ -26,7 +26,7 @@ use crate::{
         vector::code::{Narrow, TILE_ROW_BYTES},
     },
     error::{Error, Result},
-    kernel::{Access, BufferId, Contract, Pixels, Rhs, Space},
+    kernel::{Access, BufferId, Contract, Pixels, Rhs, Space, tiles::ROW_BF16},
     scalar::Precision,
 };
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -81,9 +81,6 @@ impl Numbers {
     }
 }
 
-/// Bf16 of a tile register's row.
-const ROW_PAIRS: i64 = (TILE_ROW_BYTES / 2) as i64;
-
 /// The layout by which a right factor is packed anew, unless it stays as other contractions have it.
 pub(super) fn repacking(layout: &Option<Layout>) -> Option<&Layout> {
     layout.as_ref().filter(|layout| layout.product != Product::Floats)
@@ -96,10 +93,10 @@ pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
     let on_tiles = f.unit.vector_isa().shape().tiles && f.unit.program.on_tiles(contract);
     if on_tiles && contract.dtype == DType::F32 {
         let room = contract.room?;
-        let rows = depth.ceil_div(ROW_PAIRS);
+        let rows = depth.ceil_div(ROW_BF16);
         let (product, row_elems) = match contract.precision {
-            Precision::Bf16x3 => (Product::Bf16x3, rows * ROW_PAIRS),
-            Precision::Bf16 | Precision::F32 => (Product::Bf16, rows * (ROW_PAIRS / 2)),
+            Precision::Bf16x3 => (Product::Bf16x3, rows * ROW_BF16),
+            Precision::Bf16 | Precision::F32 => (Product::Bf16, rows * (ROW_BF16 / 2)),
         };
         let right = match contract.rhs {
             Rhs::Panels { buffer, .. } if is_const(f, buffer) => Right::Packed(buffer),

@@ -6,7 +6,7 @@
 //!
 //! Vectors are `lanes` times 32 bits, floats or integers by the step that looks at them. Memory may be unaligned.
 
-use crate::scalar::CompareOp;
+use crate::{kernel::tiles, scalar::CompareOp};
 
 /// A 64-bit integer or an address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -114,7 +114,7 @@ pub const TILES: usize = 8;
 pub const TILE_ROWS: usize = 16;
 
 /// Bytes of a tile register's row.
-pub const TILE_ROW_BYTES: usize = 64;
+pub const TILE_ROW_BYTES: usize = tiles::ROW_BYTES as usize;
 
 /// Bytes of what [`Step::TileConfig`] reads, and where in it the bytes of rows, two for each register, and the numbers of
 /// rows, one for each, begin. Byte 0 is 1, all others are zero.
