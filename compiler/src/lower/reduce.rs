@@ -3,9 +3,10 @@
 //! Which of the three is decided by what lies innermost in the tensor that is read. If it is an axis that vanishes,
 //! each result is a strip of its own. If it is an axis that stays, strips run along that one, and combine into
 //! memory; when few elements are combined (pooling windows) they are combined in registers instead, also where windows
-//! slide along the innermost axis. Each result is
-//! combined in an order that depends on the extents of the vanishing axes only. Products of floats keep the order of
-//! their definition, and its precision: partial products in another order overflow, or vanish, where those of the
+//! slide along the innermost axis.
+//!
+//! Each result is combined in an order that depends on the extents of the vanishing axes only. Products of floats keep the
+//! order of their definition, and its precision: partial products in another order overflow, or vanish, where those of the
 //! definition don't.
 
 use super::{
