@@ -8,7 +8,7 @@ use crate::{
     kernel::Policies,
     offload::Selection,
     partition,
-    pipeline::{self, Artifact, Lowered},
+    pipeline::{self, Artifact, Lowered, Settings},
     scalar::Precision,
     target::Target,
 };
@@ -133,7 +133,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let settings = settings(args, is_source, &target);
     let (lowered, reach) = if args.grow {
         progress.say("looking for bounds");
-        super::grow::lowered(&args.model, &options, &beside, &settings)?
+        let (lowered, reach) = super::grow::lowered(&args.model, &options, &beside, &settings)?;
+        (lowered, Some(reach))
     } else {
         let graph = source::graph(&args.model, &options)?;
         if args.emit == Some(Stage::Graph) {
@@ -192,22 +193,19 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
 }
 
 /// How the model is lowered for the machine, or for C source.
-fn settings(args: &Args, is_source: bool, target: &Target) -> pipeline::Settings {
+fn settings(args: &Args, is_source: bool, target: &Target) -> Settings {
     let policies = match args.policies {
         Orders::Serial => Policies::Serial,
         Orders::Any => Policies::Any,
     };
-    let precision = args.arithmetic.precision;
-    match is_source {
-        true => pipeline::Settings { partitions: args.partitions, policies, ..pipeline::Settings::source() },
-        false => pipeline::Settings {
-            workers: args.threads,
-            partitions: args.partitions,
-            policies,
-            precision,
-            ..pipeline::Settings::of(target)
-        },
-    }
+    let base = match is_source {
+        true => Settings::source(),
+        false => {
+            let (workers, precision) = (args.threads, args.arithmetic.precision);
+            Settings { workers, precision, ..Settings::of(target) }
+        }
+    };
+    Settings { partitions: args.partitions, policies, ..base }
 }
 
 /// What is said about an artefact, in bytes.

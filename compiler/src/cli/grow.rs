@@ -26,7 +26,7 @@ pub(super) fn lowered(
     options: &ImportOptions,
     targets: &Targets,
     settings: &Settings,
-) -> Result<(Lowered, Option<String>)> {
+) -> Result<(Lowered, String)> {
     if source::graph(path, options).is_ok() {
         return Err(usage("--grow: every symbol has an upper bound, so there is nothing to grow"));
     }
@@ -36,7 +36,7 @@ pub(super) fn lowered(
         match pipeline::lower_on(&graph, targets, settings) {
             Ok(lowered) if lowered.plan.arena_max <= MOST_BYTES => {
                 let reach = reach(&lowered.program, cap);
-                return Ok((lowered, Some(reach)));
+                return Ok((lowered, reach));
             }
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Limit => {}
