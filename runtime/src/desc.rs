@@ -4,7 +4,7 @@
 //! function pointers, which the methods call with arguments of the lengths that the descriptor's counts ask for.
 
 use crate::{
-    DType, OpenError, SymbolInfo, TensorInfo,
+    DType, MAX_AXES, OpenError, SymbolInfo, TensorInfo,
     abi::{
         ABI_VERSION, ANY_ORDER, Code, Error, Exec, GROWS, MAGIC, ModelDesc, PartitionDesc, Precision,
         SymbolDesc, TensorDesc,
@@ -401,7 +401,7 @@ unsafe fn symbol(desc: &SymbolDesc) -> Result<SymbolInfo, OpenError> {
     })
 }
 
-/// A tensor's row.
+/// A tensor's row; it has no more axes than a [`crate::TensorRef`] can have.
 ///
 /// # Safety
 /// Its pointers are as the ABI says.
@@ -409,6 +409,9 @@ unsafe fn tensor(desc: &TensorDesc) -> Result<TensorInfo, OpenError> {
     let dtype = DType::from_code(desc.dtype).ok_or(OpenError::Malformed("an element type is unknown"))?;
     // SAFETY: the caller's promise.
     let (name, dims) = unsafe { (string(desc.name)?, table(desc.dims, desc.rank)?) };
+    if dims.len() > MAX_AXES {
+        return Err(OpenError::TooManyAxes { tensor: name, axes: dims.len() });
+    }
     // SAFETY: the caller's promise.
     let dims = dims.iter().map(|dim| unsafe { string(*dim) }).collect::<Result<_, _>>()?;
     let max_bytes =

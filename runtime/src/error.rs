@@ -1,6 +1,6 @@
 //! What can go wrong, as types; making an error allocates nothing, its text is composed when it is shown.
 
-use crate::{DType, SymbolInfo, TensorError, desc::Broken, desc::Desc};
+use crate::{DType, MAX_AXES, SymbolInfo, TensorError, desc::Broken, desc::Desc};
 use alloc::{string::String, sync::Arc};
 use core::fmt;
 use thiserror::Error;
@@ -29,6 +29,14 @@ pub enum OpenError {
         found: u32,
         /// Ours.
         expected: u32,
+    },
+    /// A tensor has more axes than one that is lent to a call can have.
+    #[error("`{tensor}` has {axes} axes; tensors of calls have at most {MAX_AXES}")]
+    TooManyAxes {
+        /// An input or output.
+        tensor: String,
+        /// How many it has.
+        axes: usize,
     },
     /// The operating system refuses so much address space.
     #[error("can't reserve {bytes} bytes; narrower ranges of the symbols need less")]

@@ -82,4 +82,8 @@ fn descriptors_are_looked_at_first() {
     assert!(matches!(spoiled(|desc| desc.flags = GROWS), LinkedError::TooLarge(_)));
     assert!(matches!(spoiled(|desc| desc.n_inputs = 17), LinkedError::TooLarge(_)));
     assert!(matches!(spoiled(|desc| desc.n_found = 31), LinkedError::TooLarge(_)));
+    assert!(matches!(
+        spoiled(|desc| (desc.n_outputs, desc.outputs) = (1, &fake::wide()[1])),
+        LinkedError::TooLarge(_)
+    ));
 }

@@ -2,7 +2,7 @@
 
 mod fake;
 
-use symshape_runtime::{OpenError, QueryError};
+use symshape_runtime::{MAX_AXES, OpenError, QueryError, abi::ModelDesc};
 
 #[test]
 fn sizes_and_their_inverse() {
@@ -45,7 +45,7 @@ fn tables_describe_the_contract() {
 
 #[test]
 fn damaged_descriptors_are_refused() {
-    let malformed = |spoil: fn(&mut symshape_runtime::abi::ModelDesc)| {
+    let malformed = |spoil: fn(&mut ModelDesc)| {
         let mut desc = fake::desc();
         spoil(&mut desc);
         fake::open(desc).expect_err("damaged")
@@ -56,6 +56,19 @@ fn damaged_descriptors_are_refused() {
     assert!(matches!(malformed(|desc| desc.symbols = std::ptr::null()), OpenError::Malformed(_)));
     assert!(matches!(malformed(|desc| desc.name = std::ptr::null()), OpenError::Malformed(_)));
     assert!(matches!(malformed(|desc| desc.arena_max = u64::MAX), OpenError::Malformed(_)));
+}
+
+#[test]
+fn tensors_have_no_more_axes_than_can_be_lent() {
+    let [widest, wider] = fake::wide();
+    let of_input = |row| fake::open(ModelDesc { n_inputs: 1, inputs: row, ..fake::desc() });
+    let of_output = |row| fake::open(ModelDesc { n_outputs: 1, outputs: row, ..fake::desc() });
+    assert_eq!(of_input(widest).expect("as many as can be").inputs()[0].rank(), MAX_AXES);
+    assert_eq!(of_output(widest).expect("as many as can be").outputs()[0].rank(), MAX_AXES);
+    for refused in [of_input(wider), of_output(wider)] {
+        let error = refused.expect_err("one too many").to_string();
+        assert_eq!(error, "`wider` has 13 axes; tensors of calls have at most 12");
+    }
 }
 
 #[test]

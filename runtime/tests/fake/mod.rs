@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 use symshape_runtime::{
-    Model, OpenError,
+    MAX_AXES, Model, OpenError,
     abi::{ABI_VERSION, Code, Error, Exec, GROWS, MAGIC, ModelDesc, SymbolDesc, TensorDesc},
 };
 
@@ -47,6 +47,18 @@ const fn tensor(name: &'static CStr, dtype: u32, rank: u32, max_bytes: u64) -> T
 
 static INPUTS: Shared<[TensorDesc; 2]> = Shared([tensor(c"x", 1, 2, 64 * 8 * 4), tensor(c"y", 1, 1, 64 * 4)]);
 static OUTPUTS: Shared<[TensorDesc; 2]> = Shared([tensor(c"z", 1, 2, 64 * 8 * 4), tensor(c"rows", 7, 0, 8)]);
+
+static MANY_DIMS: Shared<[*const c_char; MAX_AXES + 1]> = Shared([c"N".as_ptr(); MAX_AXES + 1]);
+
+static WIDE: Shared<[TensorDesc; 2]> = Shared([
+    TensorDesc { dims: MANY_DIMS.0.as_ptr(), ..tensor(c"wide", 1, MAX_AXES as u32, 64 * 4) },
+    TensorDesc { dims: MANY_DIMS.0.as_ptr(), ..tensor(c"wider", 1, MAX_AXES as u32 + 1, 64 * 4) },
+]);
+
+/// The row of a tensor with as many axes as can be lent, and that of one with one more.
+pub(crate) fn wide() -> &'static [TensorDesc; 2] {
+    &WIDE.0
+}
 
 /// The descriptor; a test may spoil a copy.
 pub(crate) fn desc() -> ModelDesc {
