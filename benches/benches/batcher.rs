@@ -33,7 +33,8 @@ fn direct(model: &Model, time: Duration) -> f64 {
 
 /// Rows a second of all callers together, each asking for one row at a time.
 fn batched(model: &Model, time: Duration) -> f64 {
-    let options = BatchOptions { max_rows: MAX_ROWS, deadline: Duration::from_micros(500), threads: 1 };
+    let deadline = Duration::from_micros(500);
+    let options = BatchOptions { max_rows: MAX_ROWS, deadline, threads: 1, calls: None };
     let batcher = Batcher::new(model, "N", &[&[S, WIDTH]], options).expect("a model of rows");
     let (stop, rows, start) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
     std::thread::scope(|scope| {

@@ -8,10 +8,10 @@
 //! request at once, unless results of the batch before that one still wait. Requests are admitted in the order in which
 //! they come. All memory is reserved when the batcher is made: in steady state nothing is allocated.
 //!
-//! Where a machine has cores for it, two workers run batches, each with a context of its own: callers take time from
-//! whichever core the system puts them on, and no core that could compute is idle meanwhile. A worker, if no other does,
-//! looks for the next batch a while before it sleeps, and wakes one caller when a batch is done; each caller that wakes,
-//! wakes others.
+//! Batches are run by workers, each with a context of its own, two of them where a machine has cores for both: callers take
+//! time from whichever core the system puts them on, and no core that could compute is idle meanwhile. A worker, if no
+//! other does, looks for the next batch a while before it sleeps, and wakes one caller when a batch is done; each caller
+//! that wakes, wakes others.
 
 mod lane;
 mod queue;
@@ -32,7 +32,7 @@ use thiserror::Error;
 
 /// Batches that are filled or run at the same time.
 const LANES: usize = 4;
-/// Batches that are run at the same time, at most.
+/// Batches that are run at the same time where nothing else is asked for and there are cores for them.
 const CALLS: usize = 2;
 /// Longer deadlines are cut to this one: there is an instant so far ahead.
 const LONGEST: Duration = Duration::from_secs(1 << 30);
@@ -48,9 +48,11 @@ pub struct BatchOptions {
     pub max_rows: usize,
     /// How long the first request of a batch waits for others at most.
     pub deadline: Duration,
-    /// Threads that a call runs on, see [`crate::Context::set_threads`]; two batches run at the same time where the machine
-    /// has twice as many cores.
+    /// Threads that a call runs on, see [`crate::Context::set_threads`].
     pub threads: u32,
+    /// Batches that run at the same time, from 1 to 4, each on threads and a context, so an arena, of its own. `None` is two
+    /// where the machine has cores for the threads of both, and else one.
+    pub calls: Option<usize>,
 }
 
 /// Why requests can't be batched, or one was refused.
@@ -111,7 +113,7 @@ pub enum BatchError {
 /// use std::time::Duration;
 ///
 /// let model = Model::open("mlp.so")?;
-/// let options = BatchOptions { max_rows: 32, deadline: Duration::from_micros(200), threads: 1 };
+/// let options = BatchOptions { max_rows: 32, deadline: Duration::from_micros(200), threads: 1, calls: None };
 /// let batcher = Batcher::new(&model, "N", &[&[784]], options)?;
 /// std::thread::scope(|scope| {
 ///     for _ in 0..64 {
@@ -172,7 +174,7 @@ impl Batcher {
     ) -> Result<Batcher, BatchError> {
         let layout = Layout::new(model, symbol, rows, options.max_rows)?;
         let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
-        let calls = (cores / options.threads.max(1) as usize).clamp(1, CALLS);
+        let calls = options.calls.unwrap_or((cores / options.threads.max(1) as usize).min(CALLS));
         let inputs = (0..LANES).map(|_| Lane::new(&layout).map(Mutex::new));
         let inputs = inputs.collect::<Result<_, _>>()?;
         let side = || Results::new(&layout).map(RwLock::new);
@@ -190,7 +192,7 @@ impl Batcher {
             results,
         });
         let mut batcher = Batcher { shared, workers: Vec::new() };
-        for _ in 0..calls {
+        for _ in 0..calls.clamp(1, LANES) {
             let mut context = Context::new(model)?;
             context.set_threads(options.threads)?;
             let shared = batcher.shared.clone();
