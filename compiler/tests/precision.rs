@@ -17,7 +17,7 @@ use symshape_compiler::{
     schedule,
     tensor::{Bytes, Tensor},
 };
-use symshape_runtime::{Context, DType, TensorRef};
+use symshape_runtime::{Context, DType, Model, TensorRef};
 
 /// The precisions that tile registers have.
 const PRECISIONS: [Precision; 2] = [Precision::Bf16x3, Precision::Bf16];
@@ -26,12 +26,9 @@ const PRECISIONS: [Precision; 2] = [Precision::Bf16x3, Precision::Bf16];
 const TILES: Leaves = Leaves::Code { multiplies_bytes: false, tiles: true };
 
 /// How far outputs may be from those of sums in double precision, in parts of the largest: what rounding sums of a few
-/// hundred products loses, and, where a factor is one bf16, that it may become the one beside it.
+/// hundred products loses, and that a factor of a second layer may become the bf16 beside it, in one of many products.
 fn allowed(precision: Precision) -> f32 {
-    match precision {
-        Precision::F32 | Precision::Bf16x3 => 2e-5,
-        Precision::Bf16 => Precision::Bf16.bound() as f32,
-    }
+    if precision == Precision::Bf16 { 1e-3 } else { 1e-5 }
 }
 
 /// `y[r, j] = max(Σ a[r, k] b[k, j] + bias[j], 0)`, rows along two axes.
@@ -103,14 +100,14 @@ fn dense_layers_follow_the_definition_at_every_number_of_rows() {
                         let want =
                             kernel::eval::eval(&program, &[m as i64], &[x]).expect("it can be evaluated");
                         for (idx, (got, want)) in got.iter().zip(floats(&want[0])).enumerate() {
-                            let off = (got - want).abs();
-                            assert!(off < 1e-6 * k as f32, "{precision} {k}x{n} [{idx}]: {got}, not {want}");
+                            let (off, allowed) = ((got - want).abs(), f32::EPSILON * k as f32);
+                            assert!(off <= allowed, "{precision} {k}x{n} [{idx}]: {got}, not {want}");
                         }
                     }
                     // The same bits whatever the number of rows.
                     Some(all) => {
                         let same = got.iter().zip(all).all(|(x, y)| x.to_bits() == y.to_bits());
-                        assert!(same, "{precision} {k}x{n} at M = {m}");
+                        assert!(same && got.len() == m * n, "{precision} {k}x{n} at M = {m}");
                     }
                 }
                 most.get_or_insert(got);
@@ -135,11 +132,12 @@ fn check_model(name: &str, graph: &Graph, precision: Precision, bindings: &[Vec<
         for (expected, got) in expected.iter().zip(got) {
             let got = Tensor::new(expected.dtype(), expected.shape().to_vec(), Bytes::Owned(got.into()));
             let (want, got) = (floats(expected), floats(&got.expect("the same size")));
-            let largest = want.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+            // The largest of no numbers at all is infinite; next to it nothing would be too far off.
+            let largest = want.iter().filter(|x| x.is_finite()).fold(0.0_f32, |most, x| most.max(x.abs()));
             for (idx, (got, want)) in got.iter().zip(&want).enumerate() {
-                let off = (got - want).abs() / largest.max(1.0);
+                let off = (got - want).abs();
                 assert!(
-                    got == want || off <= allowed(precision),
+                    got == want || off <= allowed(precision) * largest,
                     "{name} {precision} at {dims:?} [{idx}]: {got}, not {want}"
                 );
             }
@@ -157,7 +155,7 @@ fn models_follow_their_programs_on_tile_registers() {
             on_tiles += check_model(name, &graph, precision, &models::bindings(&graph));
         }
     }
-    assert!(on_tiles >= 8, "only {on_tiles} kernels on tile registers");
+    assert_eq!(on_tiles, 38, "kernels on tile registers, of all models in both precisions");
 }
 
 /// `softmax(q · kᵀ) · v` of two heads of 20, whose right factors are all computed.
@@ -229,20 +227,34 @@ fn rows_of_computed_products_keep_their_bits() {
         let lowered = pipeline::lower_with(&products(false), &settings).expect("supported");
         let options = Options { tiles_in_memory: true, ..Options::default() };
         let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");
-        let mut all: Option<Vec<f32>> = None;
-        for (rows, threads) in
-            [(70, 1), (70, 2), (69, 3), (64, 1), (33, 2), (31, 1), (17, 2), (16, 1), (2, 1), (1, 2)]
-        {
-            let mut context = Context::new(&model).expect("memory");
-            context.set_threads(threads).expect("threads");
+        let calls = [(70, 1), (70, 2), (69, 3), (64, 1), (33, 2), (31, 1), (17, 2), (16, 1), (2, 1), (1, 2)];
+        assert_rows_keep_their_bits(&format!("{precision}"), &model, &calls, &|rows| {
             let left = TensorRef::new(&[rows, k], &x[..rows * k]).expect("a tensor");
-            let right = TensorRef::new(&[k, j], &y).expect("a tensor");
-            let outputs = context.run_views(&[left, right]).expect("it runs");
-            let got = outputs.get(0).elems::<f32>().expect("floats").to_vec();
-            let all = all.get_or_insert_with(|| got.clone());
-            let same = got.iter().zip(all.iter()).all(|(x, y)| x.to_bits() == y.to_bits());
-            assert!(same, "{precision}: {rows} rows on {threads} threads");
+            vec![left, TensorRef::new(&[k, j], &y).expect("a tensor")]
+        });
+    }
+}
+
+/// Calls with so many rows on so many threads, the most rows first: each gives its part of the first one's result, to the
+/// bit.
+fn assert_rows_keep_their_bits<'x>(
+    what: &str,
+    model: &Model,
+    calls: &[(usize, u32)],
+    inputs: &dyn Fn(usize) -> Vec<TensorRef<'x>>,
+) {
+    let mut all: Vec<f32> = Vec::new();
+    for (rows, threads) in calls {
+        let mut context = Context::new(model).expect("memory");
+        context.set_threads(*threads).expect("threads");
+        let outputs = context.run_views(&inputs(*rows)).expect("it runs");
+        let got = outputs.get(0).elems::<f32>().expect("floats");
+        if all.is_empty() {
+            all = got.to_vec();
         }
+        assert_eq!(got.len(), all.len() / calls[0].0 * rows, "{what}");
+        let same = got.iter().zip(&all).all(|(x, y)| x.to_bits() == y.to_bits());
+        assert!(same, "{what}: {rows} rows on {threads} threads");
     }
 }
 
@@ -333,18 +345,11 @@ fn short_rows_are_multiplied_in_pairs() {
                 emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");
             assert_eq!(summary.clif.contains("tile_32x"), side > 1, "{channels} channels, {side}²");
             let numbers = floats(&models::inputs(&graph, &[3]).remove(0));
-            let mut all: Option<Vec<f32>> = None;
-            for (n, threads) in [(3, 1), (3, 2), (2, 3), (1, 1), (1, 4)] {
-                let mut context = Context::new(&model).expect("memory");
-                context.set_threads(threads).expect("threads");
+            let (what, calls) = (format!("{precision}, {side}²"), [(3, 1), (3, 2), (2, 3), (1, 1), (1, 4)]);
+            assert_rows_keep_their_bits(&what, &model, &calls, &|n| {
                 let shape = [n, channels, side as usize, side as usize];
-                let input = TensorRef::new(&shape, &numbers[..shape.iter().product()]).expect("a tensor");
-                let outputs = context.run_views(&[input]).expect("it runs");
-                let got = outputs.get(0).elems::<f32>().expect("floats").to_vec();
-                let all = all.get_or_insert_with(|| got.clone());
-                let same = got.iter().zip(all.iter()).all(|(x, y)| x.to_bits() == y.to_bits());
-                assert!(same, "{precision}: {n} images of {side}² on {threads} threads");
-            }
+                vec![TensorRef::new(&shape, &numbers[..shape.iter().product()]).expect("a tensor")]
+            });
         }
     }
 }
@@ -373,19 +378,10 @@ fn rows_keep_their_bits_on_any_number_of_threads() {
         let lowered = pipeline::lower_with(&wide(), &settings).expect("supported");
         let options = Options { tiles_in_memory: true, ..Options::default() };
         let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");
-        let mut all: Option<Vec<f32>> = None;
-        for (rows, threads) in
-            [(150, 1), (150, 2), (150, 3), (149, 4), (33, 2), (32, 3), (17, 1), (16, 2), (1, 4)]
-        {
-            let mut context = Context::new(&model).expect("memory");
-            context.set_threads(threads).expect("threads");
-            let input = TensorRef::new(&[rows, 200], &x[..rows * 200]).expect("a tensor");
-            let outputs = context.run_views(&[input]).expect("it runs");
-            let got = outputs.get(0).elems::<f32>().expect("floats").to_vec();
-            let all = all.get_or_insert_with(|| got.clone());
-            let same = got.iter().zip(all.iter()).all(|(x, y)| x.to_bits() == y.to_bits());
-            assert!(same, "{precision}: {rows} rows on {threads} threads");
-        }
+        let calls = [(150, 1), (150, 2), (150, 3), (149, 4), (33, 2), (32, 3), (17, 1), (16, 2), (1, 4)];
+        assert_rows_keep_their_bits(&format!("{precision}"), &model, &calls, &|rows| {
+            vec![TensorRef::new(&[rows, 200], &x[..rows * 200]).expect("a tensor")]
+        });
     }
 }
 

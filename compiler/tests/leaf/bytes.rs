@@ -1,13 +1,13 @@
 //! Elements of one byte: conversions against their definition, tails and strides that touch no other byte, and rows laid
 //! out for tiles.
 
-use super::jit::{Leaf, address, address_mut, isas};
+use super::jit::{Leaf, address, address_mut, isas, tile};
 use symshape_compiler::{
     codegen::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Ahead, Columns, Part, Product, Rhs, TileKey},
+            contract::{Product, TileKey},
             rows::{Form, RowsKey},
             strip::{Along, Phase, Stream, StripKey},
         },
@@ -163,21 +163,8 @@ fn sums_of_pairs_are_exact() {
             let mut epilogue = Body::default();
             let sum = epilogue.push(Op::Sum, Ty::I32).expect("supported");
             epilogue.push(Op::Store(0, sum), Ty::I32).expect("supported");
-            let key = TileKey {
-                rows: rows as u8,
-                vectors: (16 / lanes) as u8,
-                product: Product::Pairs,
-                tail: columns != 16,
-                dense: true,
-                levels: 1,
-                rhs: Rhs::Panels(16),
-                ahead: Ahead::Nobody,
-                part: Part::Whole,
-                pair: false,
-                streams: vec![Columns::Unit],
-                scalars: 0,
-                epilogue,
-            };
+            let key = tile([rows, 16 / lanes], Product::Pairs, 1, epilogue);
+            let key = TileKey { tail: columns != 16, ..key };
             let mut args = vec![0; key.slots()];
             args[TileKey::A] = address(&a);
             args[TileKey::A_ROW] = 4 * pairs as i64;

@@ -1,9 +1,13 @@
-//! Compiles single leaves and calls them.
+//! Compiles single leaves and calls them; keys that tests vary.
 
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_jit::{JITBuilder, JITModule};
 use symshape_compiler::codegen::{
-    leaf::{self, LeafKey},
+    leaf::{
+        self, LeafKey,
+        body::Body,
+        contract::{Ahead, Columns, Part, Product, Rhs, TileKey},
+    },
     vector::{VectorIsa, X86},
 };
 
@@ -75,6 +79,26 @@ impl Leaf {
             let entry: extern "C" fn(*mut i64) = std::mem::transmute(self.entry);
             entry(args.as_mut_ptr());
         }
+    }
+}
+
+/// A tile of `f32` or bytes with a reduction of one dense loop over packed panels, which asks for none ahead; its epilogue
+/// has so many streams along the columns.
+pub(crate) fn tile([rows, vectors]: [usize; 2], product: Product, streams: usize, epilogue: Body) -> TileKey {
+    TileKey {
+        rows: rows as u8,
+        vectors: vectors as u8,
+        product,
+        tail: false,
+        dense: true,
+        levels: 1,
+        rhs: Rhs::Panels(16),
+        ahead: Ahead::Nobody,
+        part: Part::Whole,
+        pair: false,
+        streams: vec![Columns::Unit; streams],
+        scalars: 0,
+        epilogue,
     }
 }
 

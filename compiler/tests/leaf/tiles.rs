@@ -1,6 +1,6 @@
 //! The contraction tile: bit for bit the sum over `k` in order, for every tile, right-hand side, tail and epilogue.
 
-use super::jit::{Leaf, address, address_mut, isas, numbers};
+use super::jit::{Leaf, address, address_mut, isas, numbers, tile};
 use symshape_compiler::{
     codegen::{
         leaf::{
@@ -80,21 +80,16 @@ fn rhs(case: &Case, lanes: usize) -> (Vec<f32>, Matrix) {
 }
 
 fn key(case: &Case, lanes: usize) -> TileKey {
-    TileKey {
-        rows: case.rows as u8,
-        vectors: case.vectors as u8,
-        product: Product::Floats,
+    let mut key = TileKey {
         tail: case.columns != case.vectors * lanes,
         dense: case.dense,
         levels: 2,
         rhs: case.rhs,
         ahead: case.ahead,
-        part: Part::Whole,
-        pair: false,
-        streams: vec![Columns::Unit, Columns::Unit, case.stored],
-        scalars: 0,
-        epilogue: epilogue(),
-    }
+        ..tile([case.rows, case.vectors], Product::Floats, 3, epilogue())
+    };
+    key.streams[2] = case.stored;
+    key
 }
 
 /// Runs the leaf and the naive loop, and compares bits.
@@ -290,21 +285,7 @@ fn activations_in_the_epilogue_leave_the_sums_alone() {
         let shape = isa.shape();
         let rows = max_rows(shape);
         let columns = 2 * shape.lanes;
-        let key = TileKey {
-            rows: rows as u8,
-            vectors: 2,
-            product: Product::Floats,
-            tail: false,
-            dense: true,
-            levels: 1,
-            rhs: Rhs::Panels(16),
-            ahead: Ahead::First,
-            part: Part::Whole,
-            pair: false,
-            streams: vec![Columns::Unit],
-            scalars: 0,
-            epilogue: body.clone(),
-        };
+        let key = TileKey { ahead: Ahead::First, ..tile([rows, 2], Product::Floats, 1, body.clone()) };
         let k = 5;
         let (a, b) = (numbers(rows * k, 1), numbers(32 * k, 2));
         let mut y = vec![0f32; rows * columns];

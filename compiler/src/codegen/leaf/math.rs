@@ -10,8 +10,8 @@ use crate::codegen::vector::{
 };
 use crate::scalar::CompareOp;
 
-/// Largest error of the functions here, in units in the last place of the exact result, on an ISA with fused
-/// multiply-add; without it, one unit more.
+/// Largest error of the functions here, in units in the last place of the exact result, on ISAs with fused multiply-add and
+/// on those without.
 pub const MAX_ULP: f64 = 2.0;
 
 /// `ln 2` in two parts; the first has so few bits that its product with an exponent is exact.
