@@ -34,17 +34,20 @@ fn compile_with(graph: &Graph, settings: &pipeline::Settings) -> Program {
     Program::compile(folder, "cc", &[], name, &format!("{name}.c"))
 }
 
+/// At all sizes that are tried, `program` computes what `graph` says.
+fn assert_computes(program: &Program, graph: &Graph) {
+    for dims in models::bindings(graph) {
+        let (at, inputs) = (format!("{} at {dims:?}", graph.name), models::inputs(graph, &dims));
+        let expected = graph::eval::eval(graph, &inputs).unwrap_or_else(|error| panic!("{at}: {error}"));
+        program.assert_gives(&at, &inputs, &expected);
+    }
+}
+
 #[test]
 fn source_computes_what_graphs_say() {
     for (name, model) in models::MODELS {
         let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
-        let program = compile(&graph);
-        for dims in models::bindings(&graph) {
-            let inputs = models::inputs(&graph, &dims);
-            let expected =
-                graph::eval::eval(&graph, &inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
-            program.assert_gives(&format!("{name} at {dims:?}"), &inputs, &expected);
-        }
+        assert_computes(&compile(&graph), &graph);
     }
 }
 
@@ -57,12 +60,7 @@ fn source_in_partitions_computes_what_graphs_say() {
             policies: if idx % 2 == 0 { Policies::Any } else { Policies::Serial },
             ..pipeline::Settings::source()
         };
-        let program = compile_with(&graph, &settings);
-        for dims in models::bindings(&graph) {
-            let inputs = models::inputs(&graph, &dims);
-            let expected = graph::eval::eval(&graph, &inputs).expect("in range");
-            program.assert_gives(&format!("{name} at {dims:?}"), &inputs, &expected);
-        }
+        assert_computes(&compile_with(&graph, &settings), &graph);
     }
 }
 
@@ -100,12 +98,11 @@ fn arenas(graph: &Graph) -> [u64; 2] {
     let settings = pipeline::Settings { workers: 1, ..pipeline::Settings::default() };
     let code = pipeline::lower_with(graph, &settings).expect("supported");
     let program = compile(graph);
+    assert_computes(&program, graph);
     let model = pipeline::jit(graph).expect("supported");
     let mut context = Context::new(&model).expect("an arena");
     for dims in models::bindings(graph) {
         let inputs = models::inputs(graph, &dims);
-        let expected = graph::eval::eval(graph, &inputs).expect("in range");
-        program.assert_gives(&format!("{} at {dims:?}", graph.name), &inputs, &expected);
         let views: Vec<TensorRef<'_>> = inputs
             .iter()
             .map(|x| TensorRef::from_bytes(x.dtype(), x.shape(), x.bytes()).expect("as many as the shape"))
@@ -160,12 +157,8 @@ fn source_of_partial_tiles_has_no_variables_that_nobody_uses() {
     let y = models::conv(&mut graph, x, [16, 16], 3, 1, 5).expect("a convolution");
     graph.output("y", y).expect("an output");
     // Tiles are for machine code, but any emitter takes any program.
-    let program = compile_with(&graph, &pipeline::Settings { workers: 1, ..pipeline::Settings::default() });
-    for dims in models::bindings(&graph) {
-        let inputs = models::inputs(&graph, &dims);
-        let expected = graph::eval::eval(&graph, &inputs).expect("in range");
-        program.assert_gives(&format!("edges at {dims:?}"), &inputs, &expected);
-    }
+    let settings = pipeline::Settings { workers: 1, ..pipeline::Settings::default() };
+    assert_computes(&compile_with(&graph, &settings), &graph);
 }
 
 #[test]
