@@ -3,8 +3,9 @@
 //! A kernel can't take less time than its multiply-adds at the machine's peak, nor than its bytes (weights, inputs and
 //! outputs, each once) at the speed at which a buffer of that size is read; the larger of both is the bound. Peak and
 //! speeds are measured first, by leaves that do nothing else, on the same thread. Kernels run as compiled models, so a
-//! call's overhead is in their time. Products and convolutions run in each precision and in bytes, held against what tile
-//! registers can do, where the machine has them. With `--test` everything runs once, to see that it does.
+//! call's overhead is in their time. Products and convolutions run in each precision and in bytes, attention in each
+//! precision: what tile registers multiply is held against what these can do, and what needs them is left out on machines
+//! without. With `--test` everything runs once, to see that it does.
 
 use cranelift_module::Module;
 use std::{cell::RefCell, collections::BTreeMap, hint::black_box, time::Instant};
@@ -23,6 +24,9 @@ use symshape_compiler::{
     tensor::{Bytes, Tensor},
 };
 use symshape_runtime::{Context, DType, TensorRef};
+
+/// Rounds of the leaves that measure what a machine can multiply.
+const ROUNDS: i64 = 10_000;
 
 /// Rows of a matrix product that are looked at.
 const ROWS: [usize; 14] = [1, 2, 3, 4, 6, 8, 12, 13, 16, 24, 32, 64, 128, 256];
@@ -164,8 +168,8 @@ impl Bench {
         let mut bench =
             Bench { isa, peak: 1.0, speeds: RefCell::default(), peaks: RefCell::default(), filter, once };
         let chains = leaf::multiply_adds(&*bench.isa);
-        let seconds = bench.seconds(&mut || chains.call(&mut [10_000, 0]));
-        bench.peak = 1e4 * leaf::operations(&*bench.isa) as f64 / seconds;
+        let seconds = bench.seconds(&mut || chains.call(&mut [ROUNDS, 0]));
+        bench.peak = ROUNDS as f64 * leaf::operations(&*bench.isa) as f64 / seconds;
         bench
     }
 
@@ -198,7 +202,6 @@ impl Bench {
 
     /// Operations a second of what multiplies such numbers.
     fn peak_of(&self, numbers: Numbers, on_tiles: bool) -> f64 {
-        const ROUNDS: i64 = 10_000;
         if numbers == Numbers::Floats(Precision::F32) {
             return self.peak;
         }
