@@ -5,7 +5,8 @@
 //! buffer, as pieces of a concatenation or the interior of a padded tensor ([`storage`]). Then each root becomes one
 //! kernel, or several: every value between roots is a definition that is inlined where it is used ([`inline`]), so
 //! views cost nothing but an index expression, and elementwise chains are one pass. The loops over a root's axes are
-//! split, ordered and merged until addresses are linear in them ([`nest`]).
+//! split, ordered and merged until addresses are linear in them ([`nest`]). Branches and loops of the model become marks in
+//! the list of kernels ([`control`]), functions outside of the compiler steps of their own ([`call`]).
 
 mod call;
 mod contract;
@@ -38,7 +39,7 @@ use symshape::{Dim, Facts, Symbol};
 /// Lowers `graph`, which must be verified, to a program that computes its outputs from its inputs.
 ///
 /// # Errors
-/// `Limit` when a size is absurd; `Unsupported` for what no kernel exists for.
+/// `Unsupported` for scratch memory that nothing bounds.
 pub fn lower(graph: &Graph) -> Result<Program> {
     let fusion = fuse::fuse(graph);
     let orders = layout::orders(graph, &fusion);
