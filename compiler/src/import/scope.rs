@@ -1,24 +1,19 @@
 //! The names that a node can see: those of its graph, of the graphs around it, and of the function it stands in.
 //!
-//! Nodes are imported in an order in which every name is defined before it is used, whatever order the file has them
-//! in. Initializers become constants when they are first used. Calls of functions are replaced by their bodies.
+//! Initializers become constants when they are first used. What nodes become is in [`nodes`].
+
+mod nodes;
 
 use super::{
-    constant,
-    custom::{self, Custom},
+    custom::Custom,
     found::FoundBounds,
     narrow::Narrow,
-    node::{Given, OnnxNode},
-    ops,
-    order::{order, title},
-    proto::{
-        AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto,
-    },
+    proto::{AttributeProto, FunctionProto, GraphProto, OperatorSetIdProto, TensorProto, TypeProto},
     types,
     weights::{self, Files},
 };
 use crate::{
-    error::{At, Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     graph::{Graph, Value, build::Captured},
 };
 use std::{
@@ -29,10 +24,6 @@ use symshape::{Dim, Symbol};
 
 /// Graphs and functions inside one another; a function that calls itself would never end.
 const MAX_DEPTH: usize = 64;
-/// Nodes after functions are replaced by their bodies; a hostile file could double them with every function.
-const MAX_NODES: usize = 1 << 20;
-/// The newest version of the default operator set that the operator table was checked against.
-const NEWEST_OPSET: i64 = 27;
 
 /// What is the same in all scopes of a model.
 pub(super) struct Context<'a> {
@@ -233,159 +224,6 @@ impl<'s, 'a> Scope<'s, 'a> {
         }
     }
 
-    /// Imports nodes in this order; the values called `outputs`.
-    pub(super) fn sequence(
-        &self,
-        g: &mut Graph,
-        nodes: &[&'a NodeProto],
-        outputs: &[&'a str],
-    ) -> Result<Vec<Value>> {
-        for (k, node) in nodes.iter().enumerate() {
-            g.origin = title(node);
-            let made = self.node(g, node);
-            if made.is_err() && self.context.diverged.take() {
-                return self.apart(g, node, &nodes[k + 1..], outputs).at(|| title(node));
-            }
-            made.at(|| title(node))?;
-        }
-        outputs.iter().map(|name| self.value(g, name).at(|| "outputs")).collect()
-    }
-
-    /// The nodes with every name defined before it is used.
-    pub(super) fn order(&self, nodes: &'a [NodeProto]) -> Result<Vec<&'a NodeProto>> {
-        order(nodes, &|name| self.initializers.contains_key(name))
-    }
-
-    fn node(&self, g: &mut Graph, proto: &'a NodeProto) -> Result<()> {
-        self.context.nodes.set(self.context.nodes.get() + 1);
-        if self.context.nodes.get() > MAX_NODES {
-            return Err(Error::new(ErrorKind::Limit, format!("more than {MAX_NODES} nodes")));
-        }
-        let function = |f: &&FunctionProto| {
-            same_domain(&f.domain, &proto.domain) && f.name == proto.op_type && f.overload == proto.overload
-        };
-        let custom =
-            self.context.customs.iter().rev().find(|custom| custom.is(&proto.domain, &proto.op_type));
-        let outputs = match (custom, self.context.functions.iter().find(function)) {
-            (Some(custom), _) => self.custom(g, proto, custom)?,
-            (None, Some(function)) => {
-                let node = OnnxNode::new(proto, 0, self, g)?;
-                let inputs = node.take_inputs()?;
-                let attributes = node.take_attributes();
-                self.call(g, function, &inputs, attributes)?
-            }
-            (None, None) => self.operator(g, proto)?,
-        };
-        if outputs.len() < proto.output.len()
-            && proto.output[outputs.len()..].iter().any(|name| !name.is_empty())
-        {
-            let (has, named) = (outputs.len(), proto.output.len());
-            return Err(Error::invalid(format!("{} has {has} outputs, {named} are named", proto.op_type)));
-        }
-        for (name, made) in proto.output.iter().zip(outputs).filter(|(name, _)| !name.is_empty()) {
-            let (value, narrow) = match made {
-                Made::Tensor(value, narrow) => (value, narrow),
-                Made::List(list) => {
-                    self.define_list(name, list)?;
-                    continue;
-                }
-                Made::Nothing => {
-                    return Err(Error::unsupported(format!("output `{name}` of {}", proto.op_type)));
-                }
-            };
-            if self.parent.is_none()
-                && let Some(declared) = self.context.declared.get(name.as_str())
-            {
-                types::check(g, value, narrow, declared, self.context.strict).at(|| format!("`{name}`"))?;
-            }
-            self.define(name, value)?;
-            self.hold(name, narrow);
-        }
-        Ok(())
-    }
-
-    fn operator(&self, g: &mut Graph, proto: &'a NodeProto) -> Result<Vec<Made>> {
-        let opset = self.opset(&proto.domain)?;
-        let Some(import) = ops::find(&proto.domain, &proto.op_type, opset) else {
-            let domain = if same_domain(&proto.domain, "") { "" } else { &proto.domain };
-            let name = &proto.op_type;
-            let what = match domain.is_empty() {
-                true => format!("op {name} (opset {opset})"),
-                false => format!(
-                    "op {domain}::{name} (opset {opset}); --custom \"{domain}:{name}(…) -> … = FUNCTION\" binds it to a \
-                     function of yours, see docs/custom-ops.md"
-                ),
-            };
-            return Err(Error::unsupported(what));
-        };
-        let node = OnnxNode::new(proto, opset, self, g)?;
-        let outputs = import(g, &node)?;
-        node.finish()?;
-        if let Some(list) = node.made_list() {
-            return Ok(vec![Made::List(list)]);
-        }
-        let settled =
-            outputs.0.into_iter().map(|value| value.map(|value| constant::settled(g, value)).transpose());
-        settled.map(|value| Ok(Made::new(value?, node.made()))).collect()
-    }
-
-    fn custom(&self, g: &mut Graph, proto: &'a NodeProto, custom: &Custom) -> Result<Vec<Made>> {
-        let node = OnnxNode::new(proto, self.opset(&proto.domain)?, self, g)?;
-        let outputs = custom::apply(g, &node, custom)?;
-        node.finish()?;
-        Ok(outputs.0.into_iter().map(|value| Made::new(value, None)).collect())
-    }
-
-    pub(super) fn opset(&self, domain: &str) -> Result<i64> {
-        let found = self.opsets.iter().find(|opset| same_domain(&opset.domain, domain));
-        match found {
-            Some(opset) if same_domain(domain, "") && opset.version > NEWEST_OPSET => Err(
-                Error::unsupported(format!("opset {} (the newest known is {NEWEST_OPSET})", opset.version)),
-            ),
-            Some(opset) => Ok(opset.version),
-            // Contrib operators have had one version only, and exporters forget to import their domain.
-            None if !same_domain(domain, "") => Ok(1),
-            None => Err(Error::invalid("the model imports no version of the default operator set")),
-        }
-    }
-
-    /// The body of `function` in place of a call.
-    fn call(
-        &self,
-        g: &mut Graph,
-        function: &'a FunctionProto,
-        inputs: &[Given],
-        mut attributes: Vec<(&'a str, &'a AttributeProto)>,
-    ) -> Result<Vec<Made>> {
-        for default in &function.attribute_proto {
-            if !attributes.iter().any(|(name, _)| *name == default.name) {
-                attributes.push((&default.name, default));
-            }
-        }
-        if inputs.len() > function.input.len() {
-            let (most, have) = (function.input.len(), inputs.len());
-            return Err(Error::invalid(format!(
-                "function {} takes {most} inputs, not {have}",
-                function.name
-            )));
-        }
-        // A body sees nothing of its caller but what it is given.
-        let mut scope = Scope { parent: None, attributes, ..self.inner()? };
-        if !function.opset_import.is_empty() {
-            scope.opsets = &function.opset_import;
-        }
-        for (name, value) in function.input.iter().zip(inputs) {
-            if let Some((value, narrow)) = value {
-                scope.define(name, *value)?;
-                scope.hold(name, *narrow);
-            }
-        }
-        let outputs = || function.output.iter().map(String::as_str);
-        let values = scope.run(g, &function.node, outputs())?;
-        let made = |(value, name): (Value, &str)| Made::Tensor(value, scope.narrow(name));
-        Ok(values.into_iter().zip(outputs()).map(made).collect())
-    }
-
     /// The results of `graph`, a branch without inputs, in place.
     pub(super) fn branch(&self, g: &mut Graph, graph: &'a GraphProto) -> Result<Vec<Value>> {
         self.within(initializers(graph)?)?.results(g, graph)
@@ -494,33 +332,6 @@ impl<'s, 'a> Scope<'s, 'a> {
         let declared = self.context.declared.get(name).filter(|_| self.parent.is_none())?;
         let shape = declared.tensor_type.as_ref()?.shape.as_ref()?;
         Some(shape.dim.iter().map(|dim| types::known_dim(g, dim)).collect())
-    }
-
-    fn run(
-        &self,
-        g: &mut Graph,
-        nodes: &'a [NodeProto],
-        outputs: impl Iterator<Item = &'a str>,
-    ) -> Result<Vec<Value>> {
-        let outer = g.origin.clone();
-        let values = self.sequence(g, &self.order(nodes)?, &outputs.collect::<Vec<_>>());
-        g.origin = outer;
-        values
-    }
-}
-
-/// A result of a node.
-enum Made {
-    /// A tensor, and the type of its elements if they are stored only.
-    Tensor(Value, Option<Narrow>),
-    List(Vec<Value>),
-    /// It was not computed.
-    Nothing,
-}
-
-impl Made {
-    fn new(value: Option<Value>, narrow: Option<Narrow>) -> Made {
-        value.map_or(Made::Nothing, |value| Made::Tensor(value, narrow))
     }
 }
 
