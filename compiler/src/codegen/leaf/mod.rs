@@ -29,6 +29,8 @@ pub enum LeafKey {
     Rows(rows::RowsKey),
     /// Columns laid out for tile registers.
     Panels(panels::PanelsKey),
+    /// The end of the use of tile registers, without arguments.
+    Release,
 }
 
 impl LeafKey {
@@ -42,6 +44,7 @@ impl LeafKey {
             LeafKey::Strip(key) => format!("strip_{}", key.phases.len()),
             LeafKey::Rows(key) => format!("rows_{}", key.levels),
             LeafKey::Panels(_) => "panels".to_string(),
+            LeafKey::Release => "release".to_string(),
         }
     }
 
@@ -52,6 +55,7 @@ impl LeafKey {
             LeafKey::Strip(key) => strip::emit(key, isa.shape()),
             LeafKey::Rows(key) => rows::emit(key, isa.shape()),
             LeafKey::Panels(key) => panels::emit(key, isa.shape()),
+            LeafKey::Release => contract::release(isa.shape()),
         }
     }
 
@@ -62,6 +66,7 @@ impl LeafKey {
             LeafKey::Strip(key) => key.slots(),
             LeafKey::Rows(key) => key.slots(),
             LeafKey::Panels(_) => panels::PanelsKey::SLOTS,
+            LeafKey::Release => 0,
         }
     }
 }

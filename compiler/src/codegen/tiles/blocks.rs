@@ -26,6 +26,9 @@ const SMALL_B_ELEMS: i64 = 1 << 16;
 /// Rows of a block that are multiplied with so large a factor.
 const FEWEST_ROWS: i64 = 144;
 
+/// Rows of a low block.
+const LOW_ROWS: i64 = 64;
+
 /// A loop variable that no kernel uses.
 fn counter(name: &str, extent: &Dim) -> Axis {
     Axis { var: Symbol::new(name), extent: extent.clone() }
@@ -51,6 +54,7 @@ pub(super) fn blocks(
         Some(left) => left.steps(f, plan, rows)?,
         None => block_steps(f, plan, rows, cuts.len() > 1)?,
     };
+    let steps = if plan.low_blocks { low_steps(f, rows, steps) } else { steps };
     let padded = f.builder.ins().iadd(total, steps);
     let padded = f.builder.ins().iadd_imm_s(padded, -1);
     let n_blocks = f.builder.ins().udiv(padded, steps);
@@ -87,6 +91,15 @@ pub(super) fn blocks(
             })
         })
     })
+}
+
+/// The tiles of a block of which all columns are done before the next rows: then the result and what the epilogue reads
+/// are touched row by row, as they lie.
+fn low_steps(f: &mut FuncCtx, rows: &Rows, most: Value) -> Value {
+    let (height, one) = (f.int(LOW_ROWS), f.int(1));
+    let steps = f.builder.ins().udiv(height, rows.rows);
+    let steps = f.builder.ins().smax(steps, one);
+    f.builder.ins().smin(steps, most)
 }
 
 /// Tiles, or iterations of the outer axes, of a block whose left factor is read where it lies.
@@ -319,14 +332,14 @@ pub(super) fn call(
     let signature = f.builder.import_signature(signature);
     let high =
         Tiles { first_row: before, rows: rows.rows, count: (high_first, high_end), leaf: at.leaves[0] };
-    tiles(f, plan, &key, &args, signature, &high)?;
+    tiles(f, plan, (rows, &key, &args), signature, &high)?;
     let high_rows = f.builder.ins().imul(rows.high, rows.rows);
     let low_rows = f.builder.ins().iadd_imm_s(rows.rows, -1);
     let skipped = f.builder.ins().isub(low_first, rows.high);
     let skipped = f.builder.ins().imul(skipped, low_rows);
     let before = f.builder.ins().iadd(high_rows, skipped);
     let low = Tiles { first_row: before, rows: low_rows, count: (low_first, low_end), leaf: at.leaves[1] };
-    tiles(f, plan, &key, &args, signature, &low)
+    tiles(f, plan, (rows, &key, &args), signature, &low)
 }
 
 /// The arguments that all tiles of rows share at one tile of columns; A lies at this distance from where it is said to.
@@ -378,8 +391,7 @@ struct Tiles {
 fn tiles(
     f: &mut FuncCtx,
     plan: &Plan,
-    key: &TileKey,
-    args: &Args,
+    (rows, key, args): (&Rows, &TileKey, &Args),
     signature: SigRef,
     tiles: &Tiles,
 ) -> Result<()> {
@@ -394,6 +406,7 @@ fn tiles(
     args.set(TileKey::TILES, count);
     if key.product.is_matrix() {
         args.set(TileKey::TILE_ROWS, tiles.rows);
+        args.set(TileKey::READY, rows.ready(f, tiles.rows));
     }
     move_by(f, &mut args, TileKey::A, TileKey::A_ROW, tiles.first_row);
     for idx in 0..plan.streams.len() as u32 {

@@ -8,7 +8,9 @@ use crate::{
     },
     error::{Error, Result},
 };
-use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, condcodes::IntCC, types};
+use cranelift_codegen::ir::{
+    BlockArg, InstBuilder, StackSlot, StackSlotData, StackSlotKind, Value, condcodes::IntCC, types,
+};
 use cranelift_module::FuncId;
 use num_traits::ToPrimitive;
 use symshape::{Dim, Facts};
@@ -26,6 +28,19 @@ pub(super) struct Rows {
     pub(super) high: Value,
     /// Number of all tiles.
     pub(super) tiles: Value,
+    /// Where tile registers stay as they are: the rows that they have been configured for, 0 at first.
+    configured: Option<StackSlot>,
+}
+
+impl Rows {
+    /// Whether tile registers stand ready for tiles of `height` rows, for the leaf that is called next and makes them so.
+    pub(super) fn ready(&self, f: &mut FuncCtx, height: Value) -> Value {
+        let Some(slot) = self.configured else { return f.int(0) };
+        let last = f.builder.ins().stack_load(types::I64, types::I64, slot, 0);
+        f.builder.ins().stack_store(types::I64, height, slot, 0);
+        let same = f.builder.ins().icmp(IntCC::Equal, last, height);
+        f.builder.ins().uextend(types::I64, same)
+    }
 }
 
 /// How the columns are cut, and with which leaves.
@@ -53,7 +68,15 @@ pub(super) fn rows(f: &mut FuncCtx, plan: &Plan, count: Value) -> Rows {
     let higher = f.builder.ins().iadd_imm_s(low, 1);
     let rows = f.builder.ins().select(even, low, higher);
     let high = f.builder.ins().select(even, tiles, extra);
-    Rows { rows, high, tiles }
+    let keeps = plan.product().is_matrix() && f.unit.vector_isa().keeps_tiles();
+    let configured = keeps.then(|| {
+        let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8, 3);
+        let slot = f.builder.create_sized_stack_slot(data);
+        let none = f.int(0);
+        f.builder.ins().stack_store(types::I64, none, slot, 0);
+        slot
+    });
+    Rows { rows, high, tiles, configured }
 }
 
 /// Picks the leaves by the height of the tiles.

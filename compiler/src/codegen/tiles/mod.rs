@@ -30,7 +30,10 @@ mod right;
 use super::{
     function::FuncCtx,
     lanes,
-    leaf::contract::{MATRIX_ROWS, PANEL, Part, max_rows},
+    leaf::{
+        LeafKey,
+        contract::{MATRIX_ROWS, PANEL, Part, max_rows},
+    },
     split::{self, way},
 };
 use crate::{
@@ -154,10 +157,21 @@ fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan, range: Option<(Value, Value
     f.push_scope(exit);
     let rows = cut::rows(f, plan, count);
     by_parts(f, facts, plan, &rows, columns, range)?;
+    if plan.product().is_matrix() {
+        release(f)?;
+    }
     f.builder.ins().jump(done, &[]);
     f.pop_scope();
     f.builder.switch_to_block(done);
     f.builder.seal_block(done);
+    Ok(())
+}
+
+/// Ends the use of tile registers, which other code of the thread may be slowed by.
+fn release(f: &mut FuncCtx) -> Result<()> {
+    let leaf = f.unit.leaf(LeafKey::Release)?;
+    let (leaf, nothing) = (f.func_ref(leaf), f.int(0));
+    f.builder.ins().call(leaf, &[nothing]);
     Ok(())
 }
 

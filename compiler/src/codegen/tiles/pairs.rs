@@ -41,6 +41,7 @@ pub(super) fn run(
             let one = f.int(1);
             args.set(TileKey::TILES, one);
             args.set(TileKey::TILE_ROWS, rows.rows);
+            args.set(TileKey::READY, rows.ready(f, rows.rows));
             let words = args.values(f);
             // The block outlives those of the other iteration.
             let own = f.slot(8 * words.len(), 16);

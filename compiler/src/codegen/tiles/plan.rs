@@ -26,6 +26,9 @@ use symshape_runtime::DType;
 /// The part of the second-level cache that a block of rows may have: beside it there are panels of B.
 const BLOCK_PART: (i64, i64) = (3, 8);
 
+/// Part of the second-level cache that a right factor may take which is read again for each block of a few rows.
+const NEAR_PART: (i64, i64) = (1, 2);
+
 /// A right factor of so many elements is read from beyond the second-level cache.
 const LARGE_B_ELEMS: i64 = 1 << 18;
 
@@ -63,6 +66,8 @@ pub(super) struct Plan<'a> {
     pub(super) rhs: Rhs,
     /// B is larger than the second-level cache.
     pub(super) large: bool,
+    /// Blocks of few rows do: tile registers multiply them in no time, and B is near enough to be read again for each.
+    pub(super) low_blocks: bool,
     /// Whether the next panels of B are worth asking for.
     pub(super) ahead: Ahead,
     /// B's first element at column 0 and reduction index 0; `column` is from panel to panel or column to column.
@@ -177,6 +182,11 @@ pub(super) fn plan<'a>(
         (true, false) => Ahead::Each,
     };
     let is_matrix = layout.as_ref().is_some_and(|layout| layout.product.is_matrix());
+    let number_bytes = layout.as_ref().map_or(4, |layout| layout.product.right_bytes());
+    let near = (contract.depth() * &contract.n.extent * number_bytes)
+        .as_i64()
+        .is_some_and(|bytes| bytes <= isa.caches().l2_bytes * NEAR_PART.0 / NEAR_PART.1);
+    let low_blocks = is_matrix && near && !is_computed && outer.is_empty();
     let short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
     let right_buffer = rhs_stream.origin.buffer;
     let cuts = match layout {
@@ -193,6 +203,7 @@ pub(super) fn plan<'a>(
         lhs,
         rhs,
         large,
+        low_blocks,
         ahead,
         rhs_stream,
         streams,

@@ -63,6 +63,8 @@ impl Caches {
     pub const SMALL: Caches = Caches { l1_ways: 8, l2_bytes: 512 << 10, l3_bytes: 16 << 20 };
     /// Those of servers with 512-bit vectors.
     pub const LARGE: Caches = Caches { l1_ways: 8, l2_bytes: 1 << 20, l3_bytes: 16 << 20 };
+    /// Those of servers with tile registers.
+    pub const LARGEST: Caches = Caches { l1_ways: 12, l2_bytes: 2 << 20, l3_bytes: 16 << 20 };
 }
 
 /// A backend.
@@ -75,6 +77,9 @@ pub trait VectorIsa {
 
     /// What the loops around leaves must know.
     fn caches(&self) -> Caches;
+
+    /// Whether tile registers stay as they are configured from one leaf to the next.
+    fn keeps_tiles(&self) -> bool;
 
     /// Defines the declared function `func`, whose signature is `extern "C" fn(args: *const i64)`, and returns its
     /// size in bytes.

@@ -39,6 +39,15 @@ pub enum Product {
 }
 
 impl Product {
+    /// Bytes that a number of the right factor takes.
+    pub fn right_bytes(self) -> i64 {
+        match self {
+            Product::Floats | Product::Bf16x3 => 4,
+            Product::Pairs | Product::Bf16 => 2,
+            Product::Quads | Product::Bytes => 1,
+        }
+    }
+
     /// Whether tile registers multiply.
     pub fn is_matrix(self) -> bool {
         match self {
@@ -165,6 +174,10 @@ impl TileKey {
     /// Of a pair, another argument block, which says where A and the streams of the second half are; each half has
     /// [`TileKey::TILE_ROWS`] rows. Level 0 has no use for the place.
     pub const OTHER: usize = 9;
+
+    /// Whether tile registers have as many rows as [`TileKey::TILE_ROWS`] asks for already: 0 where they have to be
+    /// configured first, which takes as long as many products. Level 0 has no use for the place.
+    pub const READY: usize = 10;
 
     /// Stream `stream`: its address at the first row and column, bytes from row to row, bytes from column to column.
     pub fn stream(&self, stream: u32) -> usize {

@@ -25,12 +25,15 @@ use crate::codegen::vector::{
         Width,
     },
 };
+use crate::scalar::CompareOp;
 
 /// Bytes of a register, which is what a part of a panel takes.
 const BLOCK_BYTES: i32 = (TILE_ROWS * TILE_ROW_BYTES) as i32;
 
 /// Registers of sums: the first ones. Two of the left factor follow, then two of the right one.
 const SUMS: Register = 4;
+/// Registers from those of sums to those below them, where there are two heights.
+const BELOW: Register = 2;
 const LEFT: Register = SUMS;
 const RIGHT: Register = SUMS + 2;
 
@@ -42,7 +45,8 @@ pub(super) fn emit(key: &TileKey, shape: Shape) -> Code {
     let mut b = Builder::new(shape);
     let tile = Tile::for_matrix(&mut b, key);
     let matrix = Matrix::new(&mut b, key);
-    matrix.configure(&mut b);
+    let ready = b.arg(TileKey::READY);
+    b.when(CompareOp::Eq, ready, 0, |b| matrix.configure(b));
     let tiles = b.arg(TileKey::TILES);
     b.repeat(tiles, 1, |b| {
         matrix.sums(b, tile.a);
@@ -55,6 +59,12 @@ pub(super) fn emit(key: &TileKey, shape: Shape) -> Code {
         let next = b.int_op(IntOp::Mul, matrix.row, matrix.rows);
         b.advance(tile.a, next);
     });
+    b.finish()
+}
+
+/// The code of a leaf that ends the use of tile registers.
+pub fn release(shape: Shape) -> Code {
+    let mut b = Builder::new(shape);
     b.tile_release();
     b.finish()
 }
@@ -104,7 +114,8 @@ impl Matrix {
         }
     }
 
-    /// Gives the registers as many rows as there are.
+    /// Gives the registers as many rows as there are. What they get depends on [`TileKey::TILE_ROWS`] alone: a pair has no
+    /// more rows than a register, and so the registers of a tile of one.
     fn configure(&self, b: &mut Builder) {
         let (bytes, row_bytes_at, rows_at) = TILE_CONFIG;
         let config = Mem::from(self.place);
@@ -118,14 +129,13 @@ impl Matrix {
         let last = b.int_op(IntOp::Sub, self.rows, full as i32);
         for register in 0..TILES {
             b.store_int(config.plus(row_bytes_at + 2 * register), row_bytes, Width::I16);
-            let below = match register as Register {
-                0..RIGHT if self.pair => true,
-                sum @ 0..SUMS => usize::from(sum) / self.width + 1 == self.height,
-                // One height has low and high parts in the two registers.
-                left @ LEFT..RIGHT => usize::from(left - LEFT) + 1 >= self.height,
+            let is_last = match register as Register {
+                0..RIGHT if self.pair || self.height == 1 => true,
+                sum @ 0..SUMS => sum >= BELOW,
+                left @ LEFT..RIGHT => left > LEFT,
                 _ => false,
             };
-            let rows = if below { last } else { all };
+            let rows = if is_last { last } else { all };
             b.store_int(config.plus(rows_at + register), rows, Width::U8);
         }
         b.tile_config(self.place);
@@ -133,17 +143,21 @@ impl Matrix {
 
     /// Computes the sums of the tile whose rows begin at `a`.
     fn sums(&self, b: &mut Builder, a: Int) {
-        let sums = self.height * self.width;
         let left = self.left(b, a);
         let right: Vec<Int> = self.panels(b);
         self.start(b, &right);
         let stride = b.imm(TILE_ROW_BYTES as i64);
         self.level(b, self.levels - 1, (&left, &right), stride);
-        for sum in 0..sums {
-            let (below, beside) = (sum / self.width, sum % self.width);
+        for (below, beside) in self.places() {
             let at = (below * TILE_ROWS * self.width + beside) * TILE_ROW_BYTES;
-            b.tile_store(Mem::from(self.place).plus(at), self.sums_row, sum as Register);
+            b.tile_store(Mem::from(self.place).plus(at), self.sums_row, sum(below, beside));
         }
+    }
+
+    /// How far below and beside the first one the registers of sums stand.
+    fn places(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let width = self.width;
+        (0..self.height).flat_map(move |below| (0..width).map(move |beside| (below, beside)))
     }
 
     /// Loop `number` of the reduction; all pointers run on.
@@ -186,13 +200,12 @@ impl Matrix {
 
     /// Sets the sums to zero, or to the row that each panel begins with, which the pointers then stand behind.
     fn start(&self, b: &mut Builder, panels: &[Int]) {
-        let sums = 0..self.height * self.width;
         if self.product != Product::Bytes {
-            return sums.for_each(|sum| b.tile_zero(sum as Register));
+            return self.places().for_each(|(below, beside)| b.tile_zero(sum(below, beside)));
         }
         // All rows are the same one.
         let nowhere = b.imm(0);
-        sums.for_each(|sum| b.tile_load(sum as Register, panels[sum % self.width], nowhere));
+        self.places().for_each(|(below, beside)| b.tile_load(sum(below, beside), panels[beside], nowhere));
         panels.iter().for_each(|panel| b.advance(*panel, TILE_ROW_BYTES as i32));
     }
 
@@ -241,7 +254,7 @@ impl Matrix {
             b.tile_load(LEFT + part as Register, *pointer, self.row);
         }
         for (beside, panel) in right.iter().enumerate() {
-            let (sum, other) = (beside as Register, RIGHT + (beside % 2) as Register);
+            let (sum, other) = (sum(0, beside), RIGHT + (beside % 2) as Register);
             b.tile_load(other, *panel, stride);
             if left.len() > 1 {
                 b.tile_dot(unit, sum, LEFT + 1, other);
@@ -267,9 +280,9 @@ impl Matrix {
             }
         };
         let multiply = |b: &mut Builder| {
-            for sum in 0..self.height * self.width {
-                let (x, y) = (LEFT + (sum / self.width) as Register, RIGHT + (sum % self.width) as Register);
-                b.tile_dot(self.unit(), sum as Register, x, y);
+            for (below, beside) in self.places() {
+                let (x, y) = (LEFT + below as Register, RIGHT + beside as Register);
+                b.tile_dot(self.unit(), sum(below, beside), x, y);
             }
         };
         load_right(b, 0);
@@ -284,6 +297,11 @@ impl Matrix {
             multiply(b);
         }
     }
+}
+
+/// The register of sums that stands so far below and beside the first one.
+fn sum(below: usize, beside: usize) -> Register {
+    below as Register * BELOW + beside as Register
 }
 
 /// Most columns of a tile of so many rows.

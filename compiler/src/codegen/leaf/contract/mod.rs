@@ -17,7 +17,7 @@ mod key;
 mod matrix;
 
 pub use key::{Ahead, Columns, MATRIX_ROWS, PANEL, Part, Product, Rhs, TileKey};
-pub use matrix::matrix_columns;
+pub use matrix::{matrix_columns, release};
 
 use super::{body::Ty, memory};
 use crate::codegen::vector::{

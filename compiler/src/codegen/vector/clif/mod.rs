@@ -62,6 +62,11 @@ impl VectorIsa for Portable {
         Caches::SMALL
     }
 
+    /// What stands in for them belongs to one function.
+    fn keeps_tiles(&self) -> bool {
+        false
+    }
+
     fn define(&self, func: FuncId, code: &Code, module: &mut dyn Module) -> Result<u64> {
         let mut ctx = module.make_context();
         ctx.func.signature.params.push(AbiParam::new(types::I64));

@@ -66,8 +66,13 @@ impl VectorIsa for X86 {
     fn caches(&self) -> Caches {
         match self.level {
             Level::Avx2 => Caches::SMALL,
+            Level::Avx512 if self.tiles => Caches::LARGEST,
             Level::Avx512 => Caches::LARGE,
         }
+    }
+
+    fn keeps_tiles(&self) -> bool {
+        self.tiles
     }
 
     fn define(&self, func: FuncId, code: &Code, module: &mut dyn Module) -> Result<u64> {
