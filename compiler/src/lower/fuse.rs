@@ -24,6 +24,9 @@ const SPREAD: u32 = 2;
 /// A root's definition is cut where it would grow beyond this, to bound code size and recursion.
 const LARGEST: u32 = 160;
 
+/// Maps between a value and where all that reads it comes together, at most.
+const MOST_MAPS: usize = 16;
+
 /// The decisions of [`fuse`].
 pub(super) struct Fusion {
     roots: SecondaryMap<Value, bool>,
@@ -99,16 +102,44 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
         for result in &node.results {
             let readers = &users[*result];
             let of_sum = node.operands.iter().any(|operand| finishes[*operand]);
-            let (is_root, own) = judge(graph, node, *result, &roots, &cost, readers);
+            let together = rejoins(graph, users, &roots, *result);
+            let (is_root, own) = judge(graph, node, *result, (&roots, together), &cost, readers);
             // Such a contraction needs memory anyway: better for what it is finished to than for the bare sum.
-            let is_root = is_root || of_sum && readers.len() > 1 && matches!(node.op, Op::Map(_));
+            let is_root = is_root || of_sum && !together && matches!(node.op, Op::Map(_));
             roots[*result] = is_root;
-            cost[*result] = if is_root { 1 } else { own };
-            finishes[*result] =
-                readers.len() == 1 && matches!(node.op, Op::Contract { .. }) || of_sum && !is_root;
+            // All its readers together pay for it once.
+            let shared = if together { own.div_ceil(readers.len().max(1) as u32) } else { own };
+            cost[*result] = if is_root { 1 } else { shared };
+            finishes[*result] = together && matches!(node.op, Op::Contract { .. }) || of_sum && !is_root;
         }
     }
     roots
+}
+
+/// Whether what reads `value` leads by maps to a single one of them, as both factors of `x * sigmoid(x)` do, or is a single
+/// operator: wherever that is inlined, each element is computed once.
+fn rejoins(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, value: Value) -> bool {
+    let by_order = |user: &Value| (graph.values[*user].def, *user);
+    let mut open: BTreeSet<(NodeId, Value)> = users[value].iter().map(by_order).collect();
+    if open.len() < 2 {
+        return users[value].len() < 2 || open.iter().all(|(_, user)| matches!(graph.op(*user), Op::Map(_)));
+    }
+    for _ in 0..MOST_MAPS {
+        let is_inlined = |(_, user): &(NodeId, Value)| matches!(graph.op(*user), Op::Map(_));
+        if !open.iter().all(is_inlined) {
+            return false;
+        }
+        // What comes first can't be where the others lead to.
+        let Some((_, first)) = open.pop_first() else { return false };
+        if open.is_empty() {
+            return true;
+        }
+        if roots[first] || is_output(graph, first) {
+            return false;
+        }
+        open.extend(users[first].iter().map(by_order));
+    }
+    false
 }
 
 /// Operators that read each element of their operands many times, or not in a loop of ours.
@@ -146,7 +177,7 @@ fn judge(
     graph: &Graph,
     node: &Node,
     value: Value,
-    roots: &SecondaryMap<Value, bool>,
+    (roots, together): (&SecondaryMap<Value, bool>, bool),
     cost: &SecondaryMap<Value, u32>,
     users: &[Value],
 ) -> (bool, u32) {
@@ -162,7 +193,7 @@ fn judge(
     };
     let is_map = matches!(node.op, Op::Map(_) | Op::Gather { .. } | Op::Index { .. });
     let spread = users.iter().any(|user| repeats(graph, *user, value));
-    let dear = users.len() > 1 && own > CHEAP || spread && own > SPREAD;
+    let dear = !together && own > CHEAP || spread && own > SPREAD;
     let handed = users.iter().any(|user| steers(graph.op(*user)));
     let copied = is_map || node.op.folds();
     let wanted = roots[value] && (copied || handed || is_output(graph, value));
