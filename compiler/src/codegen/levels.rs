@@ -140,15 +140,7 @@ impl Machine {
         let word =
             unit.module.declare_data(&name, Linkage::Local, true, false).map_err(|e| internal(&name, e))?;
         unit.module.define_data(word, &data).map_err(|e| internal(&name, e))?;
-        let name = unit.symbol("detect");
-        let mut signature = unit.module.make_signature();
-        signature.returns.push(AbiParam::new(types::I64));
-        let ask = unit
-            .module
-            .declare_function(&name, Linkage::Local, &signature)
-            .map_err(|e| internal(&name, e))?;
-        let code = detect::detect(Grant::Refused)?;
-        unit.module.define_function_bytes(ask, 16, &code, &[]).map_err(|e| internal(&name, e))?;
+        let ask = Machine::question(unit, "detect", Grant::Refused)?;
         let machine = Machine { word, ask };
         if unit.levels().iter().any(|level| level.has_tiles()) {
             machine.when_loaded(unit)?;
@@ -156,18 +148,22 @@ impl Machine {
         Ok(machine)
     }
 
+    /// Emits a function that tells what the machine can do; it asks the system only where `grant` says so.
+    fn question(unit: &mut Unit, name: &str, grant: Grant) -> Result<FuncId> {
+        let name = unit.symbol(name);
+        let mut signature = unit.module.make_signature();
+        signature.returns.push(AbiParam::new(types::I64));
+        let declared = unit.module.declare_function(&name, Linkage::Local, &signature);
+        let function = declared.map_err(|e| internal(&name, e))?;
+        let code = detect::detect(grant)?;
+        unit.module.define_function_bytes(function, 16, &code, &[]).map_err(|e| internal(&name, e))?;
+        Ok(function)
+    }
+
     /// Emits what asks for everything when the artefact is loaded, and `uses_tiles`.
     fn when_loaded(&self, unit: &mut Unit) -> Result<()> {
         let linux = unit.module.isa().triple().operating_system == target_lexicon::OperatingSystem::Linux;
-        let code = detect::detect(if linux { Grant::Linux } else { Grant::Free })?;
-        let name = unit.symbol("request");
-        let mut signature = unit.module.make_signature();
-        signature.returns.push(AbiParam::new(types::I64));
-        let request = unit
-            .module
-            .declare_function(&name, Linkage::Local, &signature)
-            .map_err(|e| internal(&name, e))?;
-        unit.module.define_function_bytes(request, 16, &code, &[]).map_err(|e| internal(&name, e))?;
+        let request = Machine::question(unit, "request", if linux { Grant::Linux } else { Grant::Free })?;
         let word = self.word;
         let load = unit.define_local("load", &[], &[], |f, _| {
             let place = f.data_address(word);
