@@ -161,6 +161,16 @@ pub fn exp(b: &mut Builder, x: Vector) -> Vector {
     scale_by_power(b, value, n)
 }
 
+/// `e^x` as a number near `one`, which is 1, and the power of two that it is to be multiplied by; for `x` whose power is
+/// neither subnormal nor infinite.
+fn exp_in_two(b: &mut Builder, x: Vector, one: Vector) -> (Vector, Vector) {
+    let (n, r) = reduce_exp(b, x);
+    let near = expm1_near(b, r);
+    let near = b.op2(Op2::Add, near, one);
+    let n = b.op1(Op1::ToInt, n);
+    (near, power_of_two(b, n))
+}
+
 /// `x` within the bounds; NaN stays.
 fn clamp(b: &mut Builder, x: Vector, lo: f32, hi: f32) -> Vector {
     let (lo, hi) = (b.float(lo), b.float(hi));
@@ -284,11 +294,7 @@ pub fn tanh(b: &mut Builder, x: Vector) -> Vector {
     let (nine, one, minus_two) = (b.float(9.1), b.float(1.0), b.float(-2.0));
     let bounded = b.op2(Op2::Min, nine, magnitude);
     let double = b.op2(Op2::Add, bounded, bounded);
-    let (n, r) = reduce_exp(b, double);
-    let power = expm1_near(b, r);
-    let power = b.op2(Op2::Add, power, one);
-    let int = b.op1(Op1::ToInt, n);
-    let scale = power_of_two(b, int);
+    let (power, scale) = exp_in_two(b, double, one);
     let power = b.fma(power, scale, one);
     let quotient = b.op2(Op2::Div, minus_two, power);
     let far = b.op2(Op2::Add, quotient, one);
@@ -309,11 +315,7 @@ pub fn erf(b: &mut Builder, x: Vector) -> Vector {
     let bounded = b.op2(Op2::Min, four, magnitude);
     let exponent = polynomial(b, bounded, &ERF_FAR);
     let exponent = neg(b, exponent);
-    let (n, r) = reduce_exp(b, exponent);
-    let power = expm1_near(b, r);
-    let power = b.op2(Op2::Add, power, one);
-    let int = b.op1(Op1::ToInt, n);
-    let scale = power_of_two(b, int);
+    let (power, scale) = exp_in_two(b, exponent, one);
     let power = b.op2(Op2::Mul, power, scale);
     let far = b.op2(Op2::Sub, one, power);
     let far = with_sign(b, far, x);
