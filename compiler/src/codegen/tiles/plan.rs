@@ -172,20 +172,11 @@ pub(super) fn plan<'a>(
     let isa = f.unit.vector_isa();
     let (shape, tallest) = (isa.shape(), super::tallest(f, contract));
     let block_bytes = isa.caches().l2_bytes * BLOCK_PART.0 / BLOCK_PART.1;
-    let depth = contract.depth();
-    let has = |least: i64| (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= least);
-    let large = has(LARGE_B_ELEMS);
-    let is_far = has(AHEAD_B_ELEMS) && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
-    let ahead = match (is_far, f.unit.program.const_bytes() <= isa.caches().l3_bytes) {
-        (false, _) => Ahead::Nobody,
-        (true, true) => Ahead::First,
-        (true, false) => Ahead::Each,
-    };
+    let right_elems = (contract.depth() * &contract.n.extent).as_i64();
     let is_matrix = layout.as_ref().is_some_and(|layout| layout.product.is_matrix());
     let number_bytes = layout.as_ref().map_or(4, |layout| layout.product.right_bytes());
-    let near = (contract.depth() * &contract.n.extent * number_bytes)
-        .as_i64()
-        .is_some_and(|bytes| bytes <= isa.caches().l2_bytes * NEAR_PART.0 / NEAR_PART.1);
+    let most_near = isa.caches().l2_bytes * NEAR_PART.0 / NEAR_PART.1;
+    let near = right_elems.is_some_and(|elems| elems.saturating_mul(number_bytes) <= most_near);
     let low_blocks = is_matrix && near && !is_computed && outer.is_empty();
     let short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
     let right_buffer = rhs_stream.origin.buffer;
@@ -202,9 +193,9 @@ pub(super) fn plan<'a>(
         levels,
         lhs,
         rhs,
-        large,
+        large: right_elems.is_some_and(|elems| elems >= LARGE_B_ELEMS),
         low_blocks,
-        ahead,
+        ahead: ahead(f, contract),
         rhs_stream,
         streams,
         scalars,
@@ -216,6 +207,19 @@ pub(super) fn plan<'a>(
         right: computed,
         pairs: is_matrix && short && !outer.is_empty(),
     })
+}
+
+/// Which tiles ask for the next panels of B: none where these are near, or so deep that they would drive out what is
+/// multiplied with.
+fn ahead(f: &FuncCtx, contract: &Contract) -> Ahead {
+    let depth = contract.depth();
+    let is_large = (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= AHEAD_B_ELEMS);
+    let is_far = is_large && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
+    match (is_far, f.unit.program.const_bytes() <= f.unit.vector_isa().caches().l3_bytes) {
+        (false, _) => Ahead::Nobody,
+        (true, true) => Ahead::First,
+        (true, false) => Ahead::Each,
+    }
 }
 
 /// Left factor and loops of the reduction as the tiles see them, and as they are in memory.
