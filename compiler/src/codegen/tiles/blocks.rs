@@ -54,7 +54,7 @@ pub(super) fn blocks(
         Some(left) => left.steps(f, plan, rows)?,
         None => block_steps(f, plan, rows, cuts.len() > 1)?,
     };
-    let steps = if plan.low_blocks { low_steps(f, rows, steps) } else { steps };
+    let steps = if plan.low_blocks { low_steps(f, plan, rows, steps)? } else { steps };
     let padded = f.builder.ins().iadd(total, steps);
     let padded = f.builder.ins().iadd_imm_s(padded, -1);
     let n_blocks = f.builder.ins().udiv(padded, steps);
@@ -93,13 +93,16 @@ pub(super) fn blocks(
     })
 }
 
-/// The tiles of a block of which all columns are done before the next rows: then the result and what the epilogue reads
-/// are touched row by row, as they lie.
-fn low_steps(f: &mut FuncCtx, rows: &Rows, most: Value) -> Value {
-    let (height, one) = (f.int(LOW_ROWS), f.int(1));
-    let steps = f.builder.ins().udiv(height, rows.rows);
+/// Tiles, or iterations of the outer axes, of a block of which all columns are done before the next rows: then the result and
+/// what the epilogue reads are touched row by row, as they lie.
+fn low_steps(f: &mut FuncCtx, plan: &Plan, rows: &Rows, most: Value) -> Result<Value> {
+    let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let height = if outer.is_empty() { rows.rows } else { f.dim(&last.extent)? };
+    let (all, one) = (f.int(LOW_ROWS), f.int(1));
+    let height = f.builder.ins().smax(height, one);
+    let steps = f.builder.ins().udiv(all, height);
     let steps = f.builder.ins().smax(steps, one);
-    f.builder.ins().smin(steps, most)
+    Ok(f.builder.ins().smin(steps, most))
 }
 
 /// Tiles, or iterations of the outer axes, of a block whose left factor is read where it lies.

@@ -177,7 +177,9 @@ pub(super) fn plan<'a>(
     let number_bytes = layout.as_ref().map_or(4, |layout| layout.product.right_bytes());
     let most_near = isa.caches().l2_bytes * NEAR_PART.0 / NEAR_PART.1;
     let near = right_elems.is_some_and(|elems| elems.saturating_mul(number_bytes) <= most_near);
-    let low_blocks = is_matrix && near && !is_computed && outer.is_empty();
+    // Rows that share much of what they are made of are laid out in high blocks.
+    let apart = outer.is_empty() || levels.len() == 1;
+    let low_blocks = is_matrix && near && !is_computed && apart;
     let short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
     let right_buffer = rhs_stream.origin.buffer;
     let cuts = match layout {
