@@ -275,6 +275,48 @@ fn forgotten_dependencies_are_found() {
     assert!(verify::verify(&forward).is_err());
 }
 
+/// What is required of a size that is found stands between kernels that have nothing to do with it.
+const DEMANDING: &str = "graph demanding {
+  symbol A = 1..7
+  found M
+  require M <= A, \"element $0 of an axis of size A\"
+  input x: f32[A]
+  input scores: f32[A]
+  %0 = scan sum reverse axis 0 x
+  %1 = concat axis 0 %0, x
+  %2 = sign %1
+  %3 = reduce max [0] scores
+  %4 = cast i64 %3
+  %5 = const i64[] 1
+  %6 = index i64[] A
+  %7 = max %4, %5
+  %8 = min %7, %6
+  %9 = bind M from [1] to [A] %8
+  %10 = view [M] [$0] x
+  %11 = scan sum axis 0 scores
+  output y = %10
+  output z = %2
+  output w = %11
+}
+";
+
+#[test]
+fn demands_stand_between_what_comes_before_and_after() {
+    let graph = symshape_compiler::graph::text::parse(DEMANDING).expect("a graph");
+    let whole = model(&lowered(&graph, None, Policies::Any));
+    for count in 1..=5 {
+        let lowered = lowered(&graph, of(count), Policies::Any);
+        verify::verify(&lowered.program).unwrap_or_else(|error| panic!("in {count}: {error}"));
+        let parts = model(&lowered);
+        for dims in models::bindings(&graph) {
+            let inputs = models::inputs(&graph, &dims);
+            let bytes =
+                [&whole, &parts].map(|model| call(&mut Context::new(model).expect("memory"), &inputs));
+            assert_eq!(bytes[0], bytes[1], "in {count} at {dims:?}");
+        }
+    }
+}
+
 #[test]
 fn a_plan_for_one_order_is_refused_for_any() {
     let program = lowered(&towers(), Count::Auto, Policies::Any).program;

@@ -117,8 +117,9 @@ impl Uses {
         let bound = meets(&self.binds, &later.reads)
             || meets(&self.binds, &later.binds)
             || meets(&self.reads, &later.binds);
-        // A demand leans on what was found before it, and all that follows on the demand.
-        let demanded = self.demands || later.demands && !self.binds.is_empty();
+        // All that follows leans on a demand. Which kernels came before it can't be seen once partitions stand in another
+        // order: so it waits for all of them.
+        let demanded = self.demands || later.demands;
         bound || demanded || self.meets(later, program, |own, other| own.is_store || other.is_store)
     }
 
