@@ -4,5 +4,6 @@ mod bytes;
 mod encode;
 mod factors;
 mod jit;
+mod rounded;
 mod strips;
 mod tiles;

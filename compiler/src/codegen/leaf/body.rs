@@ -4,7 +4,7 @@
 //! [`Body::emit`] writes a body for one vector of iterations; where values come from and go to is the caller's
 //! [`Lanes`].
 
-use super::{math, memory};
+use super::{math, memory, rounded::Roundings};
 use crate::codegen::vector::{
     Builder,
     code::{Mask, MaskOp, Op1, Op2, ShiftOp, Vector},
@@ -140,7 +140,7 @@ impl Body {
         self.insts[reg as usize].1
     }
 
-    fn constant(&self, reg: u32) -> Option<f32> {
+    pub(super) fn constant(&self, reg: u32) -> Option<f32> {
         match self.insts[reg as usize] {
             (Op::Const(bits), Ty::F32) => Some(f32::from_bits(bits)),
             _ => None,
@@ -218,10 +218,15 @@ impl Body {
     /// Writes the body for one vector of iterations.
     pub fn emit(&self, b: &mut Builder, lanes: &mut dyn Lanes) {
         let products = if b.shape().fma { self.fusible() } else { vec![false; self.insts.len()] };
+        let roundings = Roundings::of(self, b.shape().fma);
         let mut values: Vec<Value> = Vec::with_capacity(self.insts.len());
         for (idx, &(op, ty)) in self.insts.iter().enumerate() {
             let value = match op {
-                _ if products[idx] => Value::Nothing,
+                _ if products[idx] || roundings.skips(idx) => Value::Nothing,
+                _ if let Some(other) = roundings.same(idx) => values[other as usize],
+                _ if let Some(value) = roundings.emit(b, idx, |reg| values[reg as usize].lanes()) => {
+                    Value::Lanes(value)
+                }
                 Op::Binary(BinaryOp::Add, x, y) if products[x as usize] || products[y as usize] => {
                     let (product, other) = if products[y as usize] { (y, x) } else { (x, y) };
                     Value::Lanes(self.fused(b, &values, product, other))
@@ -232,12 +237,18 @@ impl Body {
         }
     }
 
-    /// The products that are computed together with the one sum that they are a term of; of two terms, the second.
-    fn fusible(&self) -> Vec<bool> {
+    /// How many operands each value is.
+    pub(super) fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.insts.len()];
         for (op, _) in &self.insts {
             op.operands().for_each(|reg| uses[reg as usize] += 1);
         }
+        uses
+    }
+
+    /// The products that are computed together with the one sum that they are a term of; of two terms, the second.
+    fn fusible(&self) -> Vec<bool> {
+        let uses = self.uses();
         let mut fusible = vec![false; self.insts.len()];
         for &(op, ty) in &self.insts {
             let Op::Binary(BinaryOp::Add, x, y) = op else { continue };

@@ -181,6 +181,8 @@ pub enum Op1 {
     Trunc,
     /// Float to integer, toward zero; any value where it doesn't fit.
     ToInt,
+    /// Float to integer, to nearest, halves to even; any value where it doesn't fit.
+    ToNearest,
     /// Integer to float.
     ToFloat,
 }

@@ -385,6 +385,10 @@ impl Ctx<'_> {
             Op1::Nearest => self.b.ins().nearest(x),
             Op1::Trunc => self.b.ins().trunc(x),
             Op1::ToInt => self.b.ins().fcvt_to_sint_sat(types::I32X4, x),
+            Op1::ToNearest => {
+                let whole = self.b.ins().nearest(x);
+                self.b.ins().fcvt_to_sint_sat(types::I32X4, whole)
+            }
             Op1::ToFloat => {
                 let x = self.as_type(types::I32X4, x);
                 self.b.ins().fcvt_from_sint(types::F32X4, x)

@@ -139,11 +139,12 @@ impl Level {
             Op1::Floor => Some(9),
             Op1::Ceil => Some(10),
             Op1::Trunc => Some(11),
-            Op1::Sqrt | Op1::ToInt | Op1::ToFloat => None,
+            Op1::Sqrt | Op1::ToInt | Op1::ToNearest | Op1::ToFloat => None,
         };
         let (avx2, avx512) = match op {
             Op1::Sqrt => (VEX_Vsqrtps_ymm_ymmm256, EVEX_Vsqrtps_zmm_k1z_zmmm512b32_er),
             Op1::ToInt => (VEX_Vcvttps2dq_ymm_ymmm256, EVEX_Vcvttps2dq_zmm_k1z_zmmm512b32_sae),
+            Op1::ToNearest => (VEX_Vcvtps2dq_ymm_ymmm256, EVEX_Vcvtps2dq_zmm_k1z_zmmm512b32_er),
             Op1::ToFloat => (VEX_Vcvtdq2ps_ymm_ymmm256, EVEX_Vcvtdq2ps_zmm_k1z_zmmm512b32_er),
             Op1::Nearest | Op1::Floor | Op1::Ceil | Op1::Trunc => {
                 (VEX_Vroundps_ymm_ymmm256_imm8, EVEX_Vrndscaleps_zmm_k1z_zmmm512b32_imm8_sae)
