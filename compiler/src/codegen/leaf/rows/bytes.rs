@@ -69,8 +69,29 @@ impl Bytes {
     }
 }
 
+fn copy_word(b: &mut Builder, from: impl Into<Mem>, to: impl Into<Mem>) {
+    let word = b.load_int(from, Width::I64);
+    b.store_int(to, word, Width::I64);
+}
+
+/// So many words from the start and as many up to the end, which together are all bytes; both places move behind them.
+fn from_both_ends(b: &mut Builder, count: Int, words: usize, (from, to): (Int, Int)) {
+    let bytes = 8 * words;
+    let copy = |b: &mut Builder| {
+        for word in (0..bytes).step_by(8) {
+            copy_word(b, Mem::from(from).plus(word), Mem::from(to).plus(word));
+        }
+    };
+    copy(b);
+    let skipped = b.int_op(IntOp::Sub, count, bytes as i32);
+    [from, to].into_iter().for_each(|place| b.advance(place, skipped));
+    copy(b);
+    [from, to].into_iter().for_each(|place| b.advance(place, bytes as i32));
+}
+
 impl Writer for Bytes {
-    /// Whole vectors, the last of which may overlap; where there are fewer, words of 8 bytes alike.
+    /// Whole vectors, the last of which may overlap; where there are fewer, words of 8 bytes alike, a few of them without a
+    /// loop.
     fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let bytes = self.vector_bytes(b);
         let short = b.copy(count);
@@ -81,12 +102,14 @@ impl Writer for Bytes {
             if !self.quads || self.is_shifted() {
                 return self.one_by_one(b, count, from, to, 1);
             }
-            b.when(CompareOp::Ge, short, 8, |b| {
-                overlapping(b, count, self.numbers(8), (from, to), &|b| {
-                    let word = b.load_int(from, Width::I64);
-                    b.store_int(to, word, Width::I64);
-                });
+            b.when(CompareOp::Gt, short, 32, |b| {
+                overlapping(b, count, self.numbers(8), (from, to), &|b| copy_word(b, from, to));
             });
+            for (least, most, words) in [(8, 16, 1), (17, 32, 2)] {
+                b.when(CompareOp::Ge, short, least, |b| {
+                    b.when(CompareOp::Le, short, most, |b| from_both_ends(b, short, words, (from, to)));
+                });
+            }
             b.when(CompareOp::Lt, short, 8, |b| self.one_by_one(b, count, from, to, 1));
         });
     }
