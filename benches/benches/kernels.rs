@@ -53,8 +53,10 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
             ahead: Ahead::First,
             part: Part::Whole,
             pair: false,
+            lines: false,
             streams: vec![Columns::Unit; 2],
             scalars: 0,
+            still: 0,
             epilogue: epilogue.clone(),
         };
         let leaf = Leaf::new(isa, &LeafKey::Tile(key.clone()).code(isa));

@@ -7,6 +7,8 @@ use machine::Machine;
 use symshape::{Declaration, Dim, Symbol};
 use symshape_compiler::{
     Result,
+    codegen::Options,
+    emit,
     graph::{self, Graph, Value},
     kernel::Leaves,
     opt,
@@ -14,7 +16,7 @@ use symshape_compiler::{
     scalar::{ReduceOp, Scalar},
     tensor::{Bytes, Tensor},
 };
-use symshape_runtime::DType;
+use symshape_runtime::{Context, DType, TensorRef};
 
 fn graph(name: &str, symbols: &[(&str, i64, i64)]) -> Graph {
     let mut graph = Graph { name: name.to_string(), ..Graph::default() };
@@ -189,6 +191,22 @@ fn groups() -> Result<Graph> {
     Ok(g)
 }
 
+/// Convolutions whose windows lie as tile registers read them, over images of this width, with a rest of columns.
+fn lines(width: i64) -> Result<Graph> {
+    let mut g = graph("lines", &[("N", 1, 3)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 64.into(), 5.into(), width.into()])?;
+    let x = rounded(&mut g, x, 100, 0.015625, DType::U8)?;
+    let a = conv(&mut g, x, [64, 64], 3, 1)?;
+    let a = rounded(&mut g, a, 3, 4.0, DType::U8)?;
+    let b = conv(&mut g, a, [64, 64], 1, 1)?;
+    let b = g.add(a, b)?;
+    let b = rounded(&mut g, b, 0, 8.0, DType::U8)?;
+    let c = conv(&mut g, b, [64, 40], 3, 2)?;
+    let c = quantised(&mut g, c, -9, 16.0, DType::I8)?;
+    g.output("y", c)?;
+    Ok(g)
+}
+
 /// Values of the symbols: the smallest, next, an odd, the second largest and the largest of each.
 fn bindings(graph: &Graph) -> Vec<Vec<i64>> {
     let edges = |symbol: &Symbol| {
@@ -263,4 +281,33 @@ fn contractions_of_stored_integers_are_exact() {
             }
         }
     }
+}
+
+#[test]
+fn lines_of_any_width_are_exact() {
+    for width in [1, 2, 7, 14, 16, 17, 20, 33, 40, 64, 97] {
+        let graph = lines(width).expect("a valid graph");
+        let leaves = Leaves::Code { multiplies_bytes: true, tiles: true };
+        let settings = Settings { leaves, ..Settings::default() };
+        let lowered = pipeline::lower_with(&graph, &settings).expect("supported");
+        assert!(lowered.program.uses_tiles());
+        let options = Options { tiles_in_memory: true, ..Options::default() };
+        let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");
+        for (batch, threads) in [(1, 1), (3, 1), (3, 2), (1, 3)] {
+            let inputs = inputs(&graph, &[batch]);
+            let expected = graph::eval::eval(&graph, &inputs).expect("the oracle takes it");
+            let floats: Vec<f32> = inputs[0].bytes().chunks_exact(4).map(f32_of).collect();
+            let x = TensorRef::new(&[batch as usize, 64, 5, width as usize], &floats).expect("a tensor");
+            let mut context = Context::new(&model).expect("memory");
+            context.set_threads(threads).expect("threads");
+            let outputs = context.run_views(&[x]).expect("it runs");
+            let got: Vec<u8> =
+                outputs.get(0).elems::<i8>().expect("integers").iter().map(|n| *n as u8).collect();
+            assert!(got == expected[0].bytes(), "{batch} of width {width} on {threads} threads");
+        }
+    }
+}
+
+fn f32_of(bytes: &[u8]) -> f32 {
+    f32::from_le_bytes(bytes.try_into().expect("four bytes"))
 }

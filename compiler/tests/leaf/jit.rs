@@ -96,8 +96,10 @@ pub(crate) fn tile([rows, vectors]: [usize; 2], product: Product, streams: usize
         ahead: Ahead::Nobody,
         part: Part::Whole,
         pair: false,
+        lines: false,
         streams: vec![Columns::Unit; streams],
         scalars: 0,
+        still: 0,
         epilogue,
     }
 }

@@ -5,7 +5,7 @@ use super::{
     layout::Left,
     pairs,
     plan::Plan,
-    product,
+    product, runs,
 };
 use crate::{
     codegen::{
@@ -13,6 +13,7 @@ use crate::{
         lanes::{Args, split},
         leaf::contract::{PANEL, Rhs, TileKey},
         split::{self, way},
+        vector::code::TILE_ROW_BYTES,
     },
     error::Result,
     kernel::Axis,
@@ -26,8 +27,8 @@ const SMALL_B_ELEMS: i64 = 1 << 16;
 /// Rows of a block that are multiplied with so large a factor.
 const FEWEST_ROWS: i64 = 144;
 
-/// Rows of a low block.
-const LOW_ROWS: i64 = 64;
+/// Rows of a low block: so many that all but one of a few tiles are finished while the next one is multiplied.
+const LOW_ROWS: i64 = 128;
 
 /// A loop variable that no kernel uses.
 fn counter(name: &str, extent: &Dim) -> Axis {
@@ -80,6 +81,9 @@ pub(super) fn blocks(
                 }
                 if outer.is_empty() {
                     return call(f, plan, rows, &at, Some((first, end)), laid);
+                }
+                if let Some(lines) = &plan.runs {
+                    return runs::run(f, plan, lines, rows, &at, (first, end));
                 }
                 if plan.pairs {
                     return pairs::run(f, plan, rows, &at, (first, end));
@@ -171,7 +175,9 @@ fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
         Some(axis) => split(f.facts(), &plan.lhs.origin.at, Some(&axis.var)).map(|(step, _)| step),
     };
     let depth = plan.levels.iter().filter(|level| level.1.as_i64() != Some(0));
-    let depth = depth.fold(Dim::one(), |depth, level| depth * &level.0);
+    // Elements, of which tile registers count rows.
+    let group = if plan.product().is_matrix() { (TILE_ROW_BYTES / 4) as i64 } else { 1 };
+    let depth = depth.fold(Dim::from(group), |depth, level| depth * &level.0);
     // Windows overlap: what is new is what the address moves by. Where it doesn't move, the same bytes are read again.
     let n = &plan.contract.n.extent;
     let small = (&depth * n).as_i64().is_some_and(|elems| elems <= SMALL_B_ELEMS)

@@ -135,6 +135,16 @@ fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Res
             let leaf = f.unit.leaf(plan.key(rows, columns / lanes, tail, Part::Whole))?;
             Ok(function_address(f, leaf))
         };
+        if plan.runs.is_some() {
+            let vectors = columns.unwrap_or(widths[1]) / lanes;
+            let key = match plan.pairs {
+                true => plan.pair_key(vectors, tail),
+                false => plan.key(MATRIX_ROWS, vectors, tail, Part::Whole),
+            };
+            let leaf = f.unit.leaf(key)?;
+            leaves.extend([function_address(f, leaf); 2]);
+            continue;
+        }
         let small = leaf(f, few, columns.unwrap_or(widths[0]))?;
         if plan.pairs {
             let pair = f.unit.leaf(plan.pair_key(columns.unwrap_or(widths[0]) / lanes, tail))?;

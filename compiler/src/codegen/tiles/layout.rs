@@ -305,6 +305,14 @@ impl Left {
         }
     }
 
+    /// Bytes from one iteration of the innermost outer row axis, with so many rows, to the next.
+    pub(super) fn line_bytes(&self, rows: &Dim) -> Option<Dim> {
+        match self {
+            Left::Rows(laid) => Some(rows * &laid.step_bytes()),
+            Left::Line(line) => Some(line.pixels.outer.last()? * &line.step_bytes),
+        }
+    }
+
     /// Lays out the rows of tiles `first..end`, and returns where the row of number 0 would lie, as a distance in bytes from
     /// the room.
     pub(super) fn lay_tiles(

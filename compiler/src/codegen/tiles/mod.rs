@@ -26,6 +26,7 @@ mod packed;
 mod pairs;
 mod plan;
 mod right;
+mod runs;
 
 use super::{
     function::FuncCtx,

@@ -4,6 +4,7 @@
 use super::{
     layout::{self, Layout, Left},
     right::Right,
+    runs::Runs,
 };
 use crate::{
     codegen::{
@@ -83,6 +84,8 @@ pub(super) struct Plan<'a> {
     pub(super) left: Option<Left>,
     /// The right factor as it lies, where it is laid out while running.
     pub(super) right: Option<Right>,
+    /// Lines that one call goes through.
+    pub(super) runs: Option<Runs>,
     /// Two iterations of the outer row axes are one tile, see [`super::pairs`].
     pub(super) pairs: bool,
     /// Bytes of what A's steps count: elements, or bytes where groups of them are read as they lie.
@@ -152,15 +155,10 @@ pub(super) fn plan<'a>(
     if !binding.variables.is_empty() || levels.len() > 4 {
         return None;
     }
-    // Tile registers take one run of a row.
-    let runs = |layout: &Layout| !layout.product.is_matrix() || levels.len() == 1;
-    let is_direct = layout.as_ref().is_some_and(|layout| runs(layout) && layout.reads(&levels[0]));
+    let is_direct = layout.as_ref().is_some_and(|layout| layout.reads(&levels[0]));
     let (lhs, levels, left) = match &layout {
         Some(layout) if !is_direct && layout.is_ready() => return None,
-        Some(layout) if is_direct => {
-            levels[0] = (layout.grouped(&levels[0].0), Dim::one(), Dim::zero());
-            (lhs, levels, None)
-        }
+        Some(layout) if is_direct => (lhs, as_it_lies(layout, levels), None),
         Some(layout) => laid_out(layout, lhs, levels),
         None => (lhs, levels, None),
     };
@@ -181,6 +179,11 @@ pub(super) fn plan<'a>(
     let apart = outer.is_empty() || levels.len() == 1;
     let low_blocks = is_matrix && near && !is_computed && apart;
     let short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
+    let a_bytes = layout.as_ref().filter(|_| is_direct).map_or(4, Layout::number_bytes);
+    let has_runs = is_matrix && scalars.is_empty();
+    let runs = has_runs.then(|| Runs::of(facts, contract, (&lhs, &left, a_bytes), &streams)).flatten();
+    // On tile registers one call asks, which has all rows of a block.
+    let asks = is_matrix.then(|| !is_computed && (outer.is_empty() || runs.is_some()));
     let right_buffer = rhs_stream.origin.buffer;
     let cuts = match layout {
         None => cuts(&levels, rhs, &epilogue, &streams, &lhs, [lhs.origin.buffer, right_buffer]),
@@ -197,13 +200,14 @@ pub(super) fn plan<'a>(
         rhs,
         large: right_elems.is_some_and(|elems| elems >= LARGE_B_ELEMS),
         low_blocks,
-        ahead: ahead(f, contract),
+        ahead: ahead(f, contract, asks),
         rhs_stream,
         streams,
         scalars,
         epilogue,
         cuts,
-        a_bytes: layout.as_ref().filter(|_| is_direct).map_or(4, Layout::number_bytes),
+        a_bytes,
+        runs,
         layout,
         left,
         right: computed,
@@ -212,16 +216,34 @@ pub(super) fn plan<'a>(
 }
 
 /// Which tiles ask for the next panels of B: none where these are near, or so deep that they would drive out what is
-/// multiplied with.
-fn ahead(f: &FuncCtx, contract: &Contract) -> Ahead {
+/// multiplied with; on tile registers it is said whether they may ask.
+fn ahead(f: &FuncCtx, contract: &Contract, on_tiles: Option<bool>) -> Ahead {
     let depth = contract.depth();
     let is_large = (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= AHEAD_B_ELEMS);
+    if let Some(asks) = on_tiles {
+        return if asks && is_large { Ahead::First } else { Ahead::Nobody };
+    }
     let is_far = is_large && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
     match (is_far, f.unit.program.const_bytes() <= f.unit.vector_isa().caches().l3_bytes) {
         (false, _) => Ahead::Nobody,
         (true, true) => Ahead::First,
         (true, false) => Ahead::Each,
     }
+}
+
+/// The loops of the reduction over groups of a left factor that is read as it lies; see [`Layout::levels`] for what it moves by
+/// on tile registers.
+fn as_it_lies(layout: &Layout, levels: Vec<(Dim, Dim, Dim)>) -> Vec<(Dim, Dim, Dim)> {
+    let mut moved = Dim::zero();
+    let step = |(idx, (extent, step, other)): (usize, (Dim, Dim, Dim))| {
+        let inside = std::mem::replace(&mut moved, &step * &extent);
+        match idx {
+            0 => (layout.grouped(&extent), Dim::one(), Dim::zero()),
+            _ if layout.product.is_matrix() => (extent, step - inside, other),
+            _ => (extent, step, other),
+        }
+    };
+    levels.into_iter().enumerate().map(step).collect()
 }
 
 /// Left factor and loops of the reduction as the tiles see them, and as they are in memory.
@@ -344,10 +366,22 @@ impl Plan<'_> {
             ahead: self.ahead,
             part,
             pair: false,
+            lines: self.runs.is_some(),
             streams: self.streams.iter().map(|stream| columns(&stream.column)).collect(),
+            still: self.still(),
             scalars: self.scalars.len() as u32,
             epilogue: if is_left { Body::default() } else { self.epilogue.clone() },
         })
+    }
+
+    /// The epilogue's streams that tiles on tile registers need not move: those that neither rows nor lines do.
+    fn still(&self) -> u32 {
+        let is_still = |(idx, stream): (usize, &Stream)| {
+            let of_lines = self.runs.as_ref().is_none_or(|runs| runs.is_still(idx));
+            self.product().is_matrix() && stream.row.as_i64() == Some(0) && of_lines
+        };
+        let streams = self.streams.iter().take(32).enumerate();
+        streams.fold(0, |bits, stream| bits | u32::from(is_still(stream)) << stream.0)
     }
 
     /// The same for a pair of iterations of the outer row axes.

@@ -4,7 +4,7 @@ use super::{Tile, key::Columns};
 use crate::{
     codegen::{
         leaf::{
-            body::{Lanes, Ty},
+            body::{Lanes, Op, Ty},
             memory,
         },
         vector::{
@@ -76,8 +76,53 @@ impl Tile<'_> {
             }
         }
         for (stream, &pointer) in self.streams.iter().enumerate() {
-            let stride = b.arg(self.key.stream(stream as u32) + 1);
-            b.advance(pointer, stride);
+            if !self.key.is_still(stream as u32) {
+                let stride = b.arg(self.key.stream(stream as u32) + 1);
+                b.advance(pointer, stride);
+            }
+        }
+    }
+
+    /// Behind the last row of a line, lets the streams stand at the first row of the next.
+    pub(super) fn next_line(&self, b: &mut Builder) {
+        let slot = self.key.lines_slot() + 2;
+        for (stream, &pointer) in self.streams.iter().enumerate() {
+            if !self.key.is_still(stream as u32) {
+                let step = b.arg(slot + stream);
+                b.advance(pointer, step);
+            }
+        }
+    }
+
+    /// Registers for what the epilogue loads alike for all rows, where there are enough.
+    pub(super) fn keep(&mut self, b: &mut Builder) {
+        let (body, key) = (&self.key.epilogue, self.key);
+        let is_kept = |stream: u32| key.is_still(stream) && key.streams[stream as usize] == Columns::Unit;
+        let mut kept: Vec<(u32, Ty)> = Vec::new();
+        for &(op, ty) in &body.insts {
+            if let Op::Load(stream) = op
+                && is_kept(stream)
+                && !kept.contains(&(stream, ty))
+            {
+                kept.push((stream, ty));
+            }
+        }
+        let vectors = usize::from(key.vectors);
+        let needed = (kept.len() + 1) * vectors + body.pressure(&is_kept);
+        if self.parts.is_empty() && needed <= b.shape().registers {
+            let registers = |b: &mut Builder| (0..vectors).map(|_| b.vector()).collect();
+            self.kept = kept.into_iter().map(|(stream, ty)| (stream, ty, registers(b))).collect();
+        }
+    }
+
+    /// Loads them from where their streams are now.
+    pub(super) fn load_kept(&self, b: &mut Builder) {
+        for (stream, ty, registers) in &self.kept {
+            for (vector, &register) in registers.iter().enumerate() {
+                let at = At { tile: self, sum: register, vector };
+                let value = memory::load(b, at.unit(b, *stream, *ty), *ty);
+                b.set(register, value);
+            }
         }
     }
 }
@@ -104,6 +149,10 @@ impl At<'_> {
 
 impl Lanes for At<'_> {
     fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
+        let kept = self.tile.kept.iter().find(|kept| (kept.0, kept.1) == (stream, ty));
+        if let Some((.., registers)) = kept {
+            return registers[self.vector];
+        }
         match (self.tile.key.streams[stream as usize], self.tile.parts.get(self.vector)) {
             (Columns::Fixed, _) => memory::broadcast(b, self.tile.streams[stream as usize].into(), ty),
             (Columns::Unit, None) => memory::load(b, self.unit(b, stream, ty), ty),

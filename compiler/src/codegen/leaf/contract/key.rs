@@ -134,8 +134,13 @@ pub struct TileKey {
     pub part: Part,
     /// The second half of a tile on tile registers has rows of its own, see [`TileKey::OTHER`].
     pub pair: bool,
+    /// It computes the tiles of many lines, which are iterations of a loop around its rows, see [`TileKey::lines_slot`]; two
+    /// of them are one tile of a pair. For tile registers.
+    pub lines: bool,
     /// The epilogue's streams.
     pub streams: Vec<Columns>,
+    /// Those that are the same for all rows and lines: a bit for each of the first 32.
+    pub still: u32,
     /// Scalar arguments of the epilogue.
     pub scalars: u32,
     /// What is done with each sum that is finished.
@@ -189,8 +194,19 @@ impl TileKey {
         self.stream(self.streams.len() as u32) + scalar as usize
     }
 
+    /// Of a leaf for many lines: their number, at least one; bytes from line to line of A; bytes that each stream moves by
+    /// behind the last row of a line. [`TileKey::TILES`] are those of one line then.
+    pub fn lines_slot(&self) -> usize {
+        self.scalar(self.scalars)
+    }
+
+    /// Whether a stream is the same for all rows.
+    pub(super) fn is_still(&self, stream: u32) -> bool {
+        stream < u32::BITS && self.still >> stream & 1 == 1
+    }
+
     /// Length of the argument block.
     pub fn slots(&self) -> usize {
-        self.scalar(self.scalars)
+        self.lines_slot() + if self.lines { 2 + self.streams.len() } else { 0 }
     }
 }

@@ -11,12 +11,16 @@
 //! epilogue, row by row, on sums in memory
 //! ```
 //!
+//! The epilogue of a tile runs while the next one is multiplied, some rows in each step of the reduction: the two use
+//! different units of the machine.
+//!
 //! Every element's sum takes the same steps in this order, whichever tile it is in and however many rows a tile has: so
 //! its bits depend on the reduction alone. Registers have the rows that there are, so that few rows cost few.
 
 use super::{
-    PANEL, Product, Tile, TileKey,
-    key::{MATRIX_ROWS, Rhs},
+    LINE_BYTES, PANEL, Product, Tile, TileKey,
+    due::Due,
+    key::{Ahead, MATRIX_ROWS, Rhs},
 };
 use crate::codegen::vector::{
     Builder, Shape,
@@ -48,17 +52,10 @@ pub(super) fn emit(key: &TileKey, shape: Shape) -> Code {
     let ready = b.arg(TileKey::READY);
     b.when(CompareOp::Eq, ready, 0, |b| matrix.configure(b));
     let tiles = b.arg(TileKey::TILES);
-    b.repeat(tiles, 1, |b| {
-        matrix.sums(b, tile.a);
-        let rows = b.copy(matrix.rows);
-        let place = b.copy(matrix.place);
-        tile.epilogue_rows(b, place, rows);
-        if key.pair {
-            return matrix.second_half(b, key, &tile);
-        }
-        let next = b.int_op(IntOp::Mul, matrix.row, matrix.rows);
-        b.advance(tile.a, next);
-    });
+    match key.pair && !key.lines {
+        true => matrix.pair(&mut b, tiles, key, &tile),
+        false => matrix.tiles(&mut b, tiles, &tile),
+    }
     b.finish()
 }
 
@@ -74,6 +71,49 @@ pub(super) fn sums_bytes(key: &TileKey, lanes: usize) -> usize {
     usize::from(key.rows) * usize::from(key.vectors) * 4 * lanes + ALIGN
 }
 
+/// What is done beside multiplying.
+type Meanwhile<'a> = (&'a Due<'a>, &'a Option<Asked>);
+
+/// Lines that rows are in.
+#[derive(Clone, Copy)]
+struct Lines {
+    slot: usize,
+    /// Those that are left, where they are in pairs.
+    left: Int,
+}
+
+/// The panels of the next tile of columns, which are asked for once.
+struct Asked {
+    next: Int,
+    end: Int,
+}
+
+impl Asked {
+    /// None in a leaf that asks for nothing.
+    fn new(b: &mut Builder, key: &TileKey, width: usize) -> Option<Asked> {
+        if key.ahead == Ahead::Nobody || key.tail {
+            return None;
+        }
+        let (first, step) = (b.arg(TileKey::B), b.arg(TileKey::B_COLUMN));
+        let bytes = b.int_op(IntOp::Mul, step, width as i32);
+        let next = b.int_op(IntOp::Add, first, bytes);
+        Some(Asked { next, end: b.int_op(IntOp::Add, next, bytes) })
+    }
+
+    /// Asks for some more of them.
+    fn some(&self, b: &mut Builder) {
+        b.when(CompareOp::Lt, self.next, self.end, |b| {
+            for line in 0..LINES_MEANWHILE {
+                b.prefetch(Mem::from(self.next).plus(line * LINE_BYTES));
+            }
+            b.advance(self.next, (LINES_MEANWHILE * LINE_BYTES) as i32);
+        });
+    }
+}
+
+/// Lines of memory that are asked for while registers multiply once: about as many as come from the third-level cache.
+const LINES_MEANWHILE: usize = 8;
+
 struct Matrix {
     product: Product,
     /// Loops of the reduction.
@@ -84,6 +124,7 @@ struct Matrix {
     rows: Int,
     /// Both heights have as many, those of the second where the other argument block says.
     pair: bool,
+    lines: Option<Lines>,
     /// Distance of the left factor's rows.
     row: Int,
     /// Where the sums go, and the distance of their rows.
@@ -108,6 +149,7 @@ impl Matrix {
             width,
             rows,
             pair: key.pair,
+            lines: key.lines.then(|| Lines { slot: key.lines_slot(), left: b.arg(key.lines_slot()) }),
             row,
             place,
             sums_row,
@@ -141,13 +183,75 @@ impl Matrix {
         b.tile_config(self.place);
     }
 
-    /// Computes the sums of the tile whose rows begin at `a`.
-    fn sums(&self, b: &mut Builder, a: Int) {
+    /// All tiles, line by line where there are lines; a pair is of two lines, the last one perhaps of one.
+    fn tiles(&self, b: &mut Builder, tiles: Int, tile: &Tile) {
+        let half_bytes = TILE_ROWS * self.width * TILE_ROW_BYTES;
+        let due = Due::nothing(b, tile, self.place, (self.rows, half_bytes as i32));
+        tile.load_kept(b);
+        let asked = Asked::new(b, tile.key, self.width);
+        let lines = self.lines.map(|lines| {
+            let (left, line) = (b.copy(tiles), b.copy(tile.a));
+            let mut pairs = lines.left;
+            if self.pair {
+                pairs = b.int_op(IntOp::Add, pairs, 1);
+                pairs = b.int_op(IntOp::Shr, pairs, 1);
+            }
+            b.set_int_op(IntOp::Mul, tiles, pairs);
+            (left, line, lines)
+        });
+        // One round more, which multiplies nothing, for the last epilogue.
+        b.advance(tiles, 1);
+        b.repeat(tiles, 1, |b| {
+            b.when(CompareOp::Gt, tiles, 1, |b| self.sums(b, tile.a, Some((&due, &asked))));
+            due.all(b);
+            b.when(CompareOp::Gt, tiles, 1, |b| {
+                self.store(b);
+                due.begin(b, self.rows);
+                let next = b.int_op(IntOp::Mul, self.row, self.rows);
+                b.advance(tile.a, next);
+                let Some((left, line, lines)) = lines else { return };
+                b.advance(left, -1);
+                b.when(CompareOp::Eq, left, 0, |b| {
+                    let ends = b.imm(1);
+                    let step = b.arg(lines.slot + 1);
+                    b.advance(line, step);
+                    if self.pair {
+                        b.when(CompareOp::Gt, lines.left, 1, |b| b.advance(ends, 1));
+                        b.advance(line, step);
+                        b.advance(lines.left, -2);
+                    }
+                    due.end_lines(b, ends);
+                    b.set_copy(tile.a, line);
+                    let all = b.arg(TileKey::TILES);
+                    b.set_copy(left, all);
+                });
+            });
+        });
+    }
+
+    /// Tiles whose halves are apart.
+    fn pair(&self, b: &mut Builder, tiles: Int, key: &TileKey, tile: &Tile) {
+        b.repeat(tiles, 1, |b| {
+            self.sums(b, tile.a, None);
+            self.store(b);
+            let (rows, place) = (b.copy(self.rows), b.copy(self.place));
+            tile.load_kept(b);
+            tile.epilogue_rows(b, place, rows);
+            self.second_half(b, key, tile);
+        });
+    }
+
+    /// Computes the sums of the tile whose rows begin at `a`, and does something else meanwhile.
+    fn sums(&self, b: &mut Builder, a: Int, meanwhile: Option<Meanwhile>) {
         let left = self.left(b, a);
         let right: Vec<Int> = self.panels(b);
         self.start(b, &right);
         let stride = b.imm(TILE_ROW_BYTES as i64);
-        self.level(b, self.levels - 1, (&left, &right), stride);
+        self.level(b, self.levels - 1, (&left, &right), stride, meanwhile);
+    }
+
+    /// Puts the sums into memory.
+    fn store(&self, b: &mut Builder) {
         for (below, beside) in self.places() {
             let at = (below * TILE_ROWS * self.width + beside) * TILE_ROW_BYTES;
             b.tile_store(Mem::from(self.place).plus(at), self.sums_row, sum(below, beside));
@@ -161,12 +265,19 @@ impl Matrix {
     }
 
     /// Loop `number` of the reduction; all pointers run on.
-    fn level(&self, b: &mut Builder, number: u8, factors: (&[Vec<Int>], &[Int]), stride: Int) {
+    fn level(
+        &self,
+        b: &mut Builder,
+        number: u8,
+        factors: (&[Vec<Int>], &[Int]),
+        stride: Int,
+        meanwhile: Option<Meanwhile>,
+    ) {
         let (left, right) = factors;
         let count = b.arg(TileKey::level(number));
         if number > 0 {
             return b.repeat(count, 1, |b| {
-                self.level(b, number - 1, factors, stride);
+                self.level(b, number - 1, factors, stride, meanwhile);
                 let step = b.arg(TileKey::level(number) + 1);
                 left.iter().flatten().for_each(|pointer| b.advance(*pointer, step));
             });
@@ -181,6 +292,12 @@ impl Matrix {
                 b.advance(*pointer, TILE_ROW_BYTES as i32);
             }
             right.iter().for_each(|pointer| b.advance(*pointer, block));
+            if let Some((due, asked)) = meanwhile {
+                if let Some(asked) = asked {
+                    asked.some(b);
+                }
+                due.some(b);
+            }
         });
     }
 
@@ -195,6 +312,7 @@ impl Matrix {
         let bytes = TILE_ROWS * self.width * TILE_ROW_BYTES;
         let place = b.int_op(IntOp::Add, self.place, bytes as i32);
         let rows = b.copy(self.rows);
+        tile.load_kept(b);
         tile.epilogue_rows(b, place, rows);
     }
 
@@ -212,12 +330,20 @@ impl Matrix {
     /// Pointers to the left factor: for each register's height the high part, and the low part where there is one.
     fn left(&self, b: &mut Builder, a: Int) -> Vec<Vec<Int>> {
         let plane = (self.product == Product::Bf16x3).then(|| b.arg(TileKey::PLANE));
-        let second = match self.pair {
-            true => {
+        let second = match (self.pair, self.lines) {
+            (true, Some(lines)) => {
+                let second = b.copy(a);
+                b.when(CompareOp::Gt, lines.left, 1, |b| {
+                    let step = b.arg(lines.slot + 1);
+                    b.advance(second, step);
+                });
+                second
+            }
+            (true, None) => {
                 let other = b.arg(TileKey::OTHER);
                 b.load_int(Mem::from(other).plus(8 * TileKey::A), Width::I64)
             }
-            false => {
+            (false, _) => {
                 let skipped = b.int_op(IntOp::Mul, self.row, TILE_ROWS as i32);
                 b.int_op(IntOp::Add, a, skipped)
             }

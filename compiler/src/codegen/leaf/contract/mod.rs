@@ -12,6 +12,7 @@
 //! B is either packed in panels of [`PANEL`] columns, `k` after `k`, filled up with zeros, or rows in memory.
 //! [`PANEL`] is a multiple of every ISA's lanes, so all ISAs share one packed constant; wide tiles read several panels.
 
+mod due;
 mod epilogue;
 mod key;
 mod matrix;
@@ -103,6 +104,8 @@ struct Tile<'a> {
     ahead: Option<Asked>,
     /// Number of columns and their mask for each vector, in tail tiles.
     parts: Vec<(Int, Mask)>,
+    /// Streams that are the same for all rows, what their elements are, and the registers that hold them.
+    kept: Vec<(u32, Ty, Vec<Vector>)>,
 }
 
 impl<'a> Tile<'a> {
@@ -120,7 +123,7 @@ impl<'a> Tile<'a> {
         let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
         let parts = if key.tail { parts(b, key) } else { Vec::new() };
         let ahead = Asked::new(b, key, rhs);
-        Tile { key, a, multiples, b: rhs, sums, streams, ahead, parts }
+        Tile { key, a, multiples, b: rhs, sums, streams, ahead, parts, kept: Vec::new() }
     }
 
     /// A tile whose sums come from tile registers by way of memory.
@@ -128,7 +131,10 @@ impl<'a> Tile<'a> {
         let (a, rhs) = (b.arg(TileKey::A), b.arg(TileKey::B));
         let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
         let parts = if key.tail { parts(b, key) } else { Vec::new() };
-        Tile { key, a, multiples: Vec::new(), b: rhs, sums: Vec::new(), streams, ahead: None, parts }
+        let (multiples, sums, kept) = (Vec::new(), Vec::new(), Vec::new());
+        let mut tile = Tile { key, a, multiples, b: rhs, sums, streams, ahead: None, parts, kept };
+        tile.keep(b);
+        tile
     }
 
     /// Bytes of its own memory that the epilogue keeps sums in.

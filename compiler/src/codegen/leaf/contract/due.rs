@@ -1,0 +1,97 @@
+//! The epilogue of a tile on tile registers, some rows of which run in each step of the next tile's reduction: the two use
+//! different units of the machine.
+
+use super::Tile;
+use crate::{
+    codegen::vector::{
+        Builder,
+        code::{Int, IntOp},
+    },
+    scalar::CompareOp,
+};
+
+/// Vectors of sums that are finished while registers multiply once: about what takes as long.
+const VECTORS_MEANWHILE: i32 = 16;
+
+/// What is left to do of a tile that was multiplied.
+pub(super) struct Due<'a> {
+    tile: &'a Tile<'a>,
+    /// Where all sums are.
+    sums: Int,
+    /// Where those are from the first row on that is not finished, and how many rows are not; of a pair, rows of one half.
+    place: Int,
+    rows: Int,
+    lines: Option<Lines>,
+}
+
+/// What is done at the end of lines.
+struct Lines {
+    /// How many end with the rows that are left: with each half of a pair one.
+    ends: Int,
+    /// Rows of a half, and bytes of its sums.
+    half: Option<(Int, i32)>,
+}
+
+impl<'a> Due<'a> {
+    /// Nothing yet. A pair has so many rows in each half, whose sums take so many bytes.
+    pub(super) fn nothing(b: &mut Builder, tile: &'a Tile<'a>, sums: Int, half: (Int, i32)) -> Due<'a> {
+        let (lines, pair) = (tile.key.lines, tile.key.pair);
+        let lines = lines.then(|| Lines { ends: b.imm(0), half: pair.then_some(half) });
+        Due { tile, sums, place: b.copy(sums), rows: b.imm(0), lines }
+    }
+
+    /// So many rows of sums are due; nothing may have been left.
+    pub(super) fn begin(&self, b: &mut Builder, rows: Int) {
+        b.set_copy(self.place, self.sums);
+        b.set_copy(self.rows, rows);
+    }
+
+    /// So many lines end with them.
+    pub(super) fn end_lines(&self, b: &mut Builder, ends: Int) {
+        if let Some(lines) = &self.lines {
+            b.set_copy(lines.ends, ends);
+        }
+    }
+
+    /// Finishes some rows, if any are left.
+    pub(super) fn some(&self, b: &mut Builder) {
+        let vectors = i32::from(self.tile.key.vectors);
+        let most = (VECTORS_MEANWHILE / vectors).max(1);
+        b.when(CompareOp::Gt, self.rows, 0, |b| {
+            let rows = b.imm(i64::from(most));
+            b.when(CompareOp::Lt, self.rows, most, |b| b.set_copy(rows, self.rows));
+            b.set_int_op(IntOp::Sub, self.rows, rows);
+            self.tile.epilogue_rows(b, self.place, rows);
+            self.turn(b);
+        });
+    }
+
+    /// Finishes what is left.
+    pub(super) fn all(&self, b: &mut Builder) {
+        let all = |b: &mut Builder| {
+            self.tile.epilogue_rows(b, self.place, self.rows);
+            self.turn(b);
+        };
+        if self.lines.as_ref().is_none_or(|lines| lines.half.is_none()) {
+            return all(b);
+        }
+        let halves = b.imm(2);
+        b.repeat(halves, 1, all);
+    }
+
+    /// At the end of a line, goes on to the next one.
+    fn turn(&self, b: &mut Builder) {
+        let Some(lines) = &self.lines else { return };
+        let turn = |b: &mut Builder| {
+            self.tile.next_line(b);
+            b.advance(lines.ends, -1);
+            let Some((rows, bytes)) = lines.half else { return };
+            b.when(CompareOp::Gt, lines.ends, 0, |b| {
+                b.set_copy(self.rows, rows);
+                b.set_copy(self.place, self.sums);
+                b.advance(self.place, bytes);
+            });
+        };
+        b.when(CompareOp::Eq, self.rows, 0, |b| b.when(CompareOp::Gt, lines.ends, 0, turn));
+    }
+}
