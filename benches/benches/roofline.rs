@@ -130,7 +130,7 @@ impl Numbers {
     fn constant_bytes(self) -> f64 {
         match self {
             Numbers::Floats(Precision::F32 | Precision::Bf16x3) => 4.0,
-            Numbers::Floats(Precision::Bf16) => 2.0,
+            Numbers::Floats(Precision::Bf16 | Precision::Exact) => 2.0,
             Numbers::Bytes => 1.0,
         }
     }

@@ -293,13 +293,14 @@ fn rows_that_are_pages_apart_are_copied() {
     for (row, depth, n, copied) in
         [(1024, 1024, 130, true), (1024, 701, 128, true), (2048, 2048, 144, true), (1024, 1024, 40, false)]
     {
-        let w = numbers(depth * n, 5);
+        // Tile registers would multiply numbers of 8 bits.
+        let w = random(depth * n, 5, 10);
         let g = paged(row, depth, &w).expect("a valid graph");
         let program = pipeline::lower(&g).expect("supported").program;
         let has_room = program.buffers.values().any(|buffer| buffer.name.starts_with("rows of "));
         assert_eq!(has_room, copied, "{depth} by {n}");
         let machine = Machine::compile(program, false);
-        let all = inputs(50 * row, 6);
+        let all = random(50 * row, 6, 14);
         let mut rows: Option<Vec<f32>> = None;
         for m in (1..=50).rev() {
             let x = &all[..m * row];

@@ -3,7 +3,7 @@
 //! The code generator, the room that it needs and what artefacts say of themselves all ask here.
 
 use super::{BufferId, Contract, Program, Rhs, Space, Stmt};
-use crate::scalar::Precision;
+use crate::scalar::{Precision, precision::is_bf16};
 use symshape::Dim;
 use symshape_runtime::DType;
 
@@ -20,9 +20,10 @@ pub(crate) const ROW_BYTES: i64 = 64;
 pub(crate) const ROW_BF16: i64 = ROW_BYTES / 2;
 
 impl Contract {
-    /// Bf16 that stand for each number where tile registers multiply `f32`.
+    /// Bf16 that stand for each number of the left factor where tile registers multiply `f32`; a right factor that is
+    /// computed has as many.
     fn parts(&self) -> i64 {
-        if self.precision == Precision::Bf16x3 { 2 } else { 1 }
+        self.precision.parts().map_or(1, |parts| parts.left.into())
     }
 
     /// Bytes of so many numbers one behind the other, as rows of tile registers.
@@ -55,6 +56,22 @@ impl Program {
             _ => false,
         };
         self.leaves.have_tiles() && fits && types
+    }
+
+    /// Whether tile registers multiply a contraction of `f32` as it is, with nothing left out: its right factor is a constant
+    /// of bf16, and large enough.
+    pub(crate) fn is_exact(&self, contract: &Contract) -> bool {
+        let Rhs::Panels { buffer, .. } = &contract.rhs else { return false };
+        let buffer = &self.buffers[*buffer];
+        let Space::Const(tensor) = &buffer.space else { return false };
+        let many = |dim: &Dim| dim.as_i64().is_some_and(|extent| extent >= FEWEST);
+        let mut numbers = tensor.bytes().chunks_exact(4);
+        self.leaves.have_tiles()
+            && contract.dtype == DType::F32
+            && buffer.dtype == DType::F32
+            && many(&contract.depth())
+            && many(&contract.n.extent)
+            && numbers.all(|bytes| is_bf16(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])))
     }
 
     pub(super) fn is_const(&self, buffer: BufferId) -> bool {

@@ -1,4 +1,4 @@
-//! What the products of a contraction are made of: the factors as they are, or one or two bf16 for each.
+//! What the products of a contraction are made of: the factors as they are, or a few bf16 for each.
 //!
 //! This is the definition that the interpreters evaluate and that leaves on tile registers follow. A bf16 is the high half
 //! of an `f32`: 8 bits of significand and the same exponents. `high(x)` is `x` rounded to the nearest bf16, ties to even,
@@ -8,6 +8,10 @@
 //!
 //! One rounding is off by at most `2^-8 |x|`, and what `low` misses by at most `2^-16 |x|`. Of `x*y` the three products of
 //! [`Precision::Bf16x3`] leave out `low*low` and what both `low` miss: `3 * 2^-16 |x*y|` and a little.
+//!
+//! An `f32` has 24 bits of significand, so three bf16 are all of it. Where the other factor is a bf16 as it is, as integers
+//! of one byte are, three products of bf16 are that of the factors: [`Precision::Exact`] leaves out nothing but parts that
+//! are denormal.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -21,10 +25,22 @@ pub enum Precision {
     Bf16x3,
     /// `high(x) * high(y)`.
     Bf16,
+    /// `x * y`, where `y` is a bf16 and `x` becomes three that add up to it. Nobody asks for it: it takes the place of
+    /// [`Precision::F32`] where constants are such.
+    Exact,
+}
+
+/// Bf16 that the factors of a product become.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Parts {
+    /// Those of the left one.
+    pub left: u8,
+    /// Those of the right one.
+    pub right: u8,
 }
 
 impl Precision {
-    /// All of them, the most precise first.
+    /// All that a model may be compiled with, the most precise first.
     pub const ALL: [Precision; 3] = [Precision::F32, Precision::Bf16x3, Precision::Bf16];
 
     /// The name used on the command line and in text.
@@ -33,19 +49,30 @@ impl Precision {
             Precision::F32 => "f32",
             Precision::Bf16x3 => "bf16x3",
             Precision::Bf16 => "bf16",
+            Precision::Exact => "exact",
         }
     }
 
-    /// The precision of this name.
+    /// The precision of this name, in text.
     pub fn named(name: &str) -> Option<Precision> {
-        Precision::ALL.into_iter().find(|precision| precision.name() == name)
+        Precision::ALL.into_iter().chain([Precision::Exact]).find(|precision| precision.name() == name)
+    }
+
+    /// The bf16 that factors become; none of those that are multiplied as they are.
+    pub const fn parts(self) -> Option<Parts> {
+        match self {
+            Precision::F32 => None,
+            Precision::Bf16x3 => Some(Parts { left: 2, right: 2 }),
+            Precision::Bf16 => Some(Parts { left: 1, right: 1 }),
+            Precision::Exact => Some(Parts { left: 3, right: 1 }),
+        }
     }
 
     /// The most that one product is off, relative to its magnitude; sums round on top of it, as they do in `f32`.
     pub const fn bound(self) -> f64 {
         const HALF_STEP: f64 = 1.0 / 256.0;
         match self {
-            Precision::F32 => 0.0,
+            Precision::F32 | Precision::Exact => 0.0,
             // `(1 + u^2)(u^2 + u^2) + (u + ...)^2`, rounded up in the last place that is told.
             Precision::Bf16x3 => 3.02 * HALF_STEP * HALF_STEP,
             Precision::Bf16 => 2.01 * HALF_STEP,
@@ -55,7 +82,7 @@ impl Precision {
     /// The most that results of a whole model may be off, relative to the largest of an output, for `selfcheck` to pass.
     pub const fn of_models(self) -> f64 {
         match self {
-            Precision::F32 => 0.0,
+            Precision::F32 | Precision::Exact => 0.0,
             Precision::Bf16x3 => 5e-5,
             Precision::Bf16 => 5e-2,
         }
@@ -64,7 +91,7 @@ impl Precision {
     /// The factors that `x` becomes: high and low.
     pub fn factors(self, x: f32) -> [f64; 2] {
         match self {
-            Precision::F32 => [x.into(), 0.0],
+            Precision::F32 | Precision::Exact => [x.into(), 0.0],
             Precision::Bf16x3 => [high(x).into(), low(x).into()],
             Precision::Bf16 => [high(x).into(), 0.0],
         }
@@ -106,6 +133,19 @@ pub fn low(x: f32) -> f32 {
     if high.is_infinite() { 0.0 } else { self::high(x - high) }
 }
 
+/// Whether `x` is a bf16 as it is.
+pub fn is_bf16(x: f32) -> bool {
+    high(x).to_bits() == x.to_bits()
+}
+
+/// The three bf16 that `x` is the sum of: each is what the former ones leave, cut off behind its 8 bits. All of infinity and
+/// of NaN is in the first ones, and what is denormal counts as zero.
+pub fn thirds(x: f32) -> [f32; 3] {
+    let cut = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
+    let rest = if x.is_infinite() { 0.0 } else { x - cut(x) };
+    [cut(x), cut(rest), rest - cut(rest)].map(high)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +168,27 @@ mod tests {
         assert!(high(f32::from_bits(0x7f80_0001)).is_nan());
         assert_eq!(low(f32::INFINITY), 0.0);
         assert_eq!(low(f32::MAX), 0.0);
+    }
+
+    #[test]
+    fn thirds_are_all_of_a_number() {
+        let exponents = [24_u32, 127, 254];
+        for x in exponents.into_iter().flat_map(|exponent| {
+            let significands = (0..1_u32 << 23).step_by(41).chain([0x7fff, 0x8000, 0xffff, (1 << 23) - 1]);
+            significands.map(move |bits| f32::from_bits(exponent << 23 | bits))
+        }) {
+            for x in [x, -x] {
+                let [high, middle, low] = thirds(x);
+                assert!([high, middle, low].into_iter().all(is_bf16), "{x}");
+                assert_eq!(high + (middle + low), x);
+            }
+        }
+        assert_eq!(thirds(-f32::INFINITY), [-f32::INFINITY, 0.0, 0.0]);
+        for bits in [0x7fc0_0000, 0x7f80_0001, 0xff80_8000] {
+            assert!(thirds(f32::from_bits(bits)).iter().sum::<f32>().is_nan());
+        }
+        assert_eq!(thirds(f32::from_bits(0x007f_ffff)), [0.0; 3]);
+        assert!(is_bf16(-256.0) && !is_bf16(257.0) && !is_bf16(f32::from_bits(1)));
     }
 
     #[test]

@@ -75,6 +75,11 @@ fn stmts(program: &mut Program, facts: &Facts, body: &mut [Stmt]) {
                 stmts(program, facts, otherwise);
             }
             Stmt::Contract(contract) => {
+                // As fast as the one and more precise than the other.
+                let is_wanted = matches!(contract.precision, Precision::F32 | Precision::Bf16x3);
+                if is_wanted && program.is_exact(contract) {
+                    contract.precision = Precision::Exact;
+                }
                 // What no tile register takes is multiplied as `f32` on every machine.
                 if !program.fits_tiles(contract) {
                     contract.precision = Precision::F32;

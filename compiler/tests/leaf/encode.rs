@@ -10,7 +10,7 @@ use symshape_compiler::{
         },
         vector::{VectorIsa, X86},
     },
-    scalar::{BinaryOp, UnaryOp},
+    scalar::{BinaryOp, UnaryOp, precision::Parts},
 };
 
 /// `relu(sum + bias)`, or `erf(sum + bias)`.
@@ -86,9 +86,13 @@ fn count(bytes: &[u8], low_bits: u8, opcode: u8) -> usize {
 #[test]
 fn tile_registers_are_configured_multiplied_and_released() {
     let isa = X86::AVX512_AMX;
-    for (product, products, low_bits, opcode) in
-        [(Product::Bf16x3, 3, 2, 0x5c), (Product::Bf16, 1, 2, 0x5c), (Product::Bytes, 1, 1, 0x5e)]
-    {
+    let bf16 = |left: u8, right: u8| Product::Bf16(Parts { left, right });
+    for (product, products, low_bits, opcode) in [
+        (bf16(2, 2), 3, 2, 0x5c),
+        (bf16(1, 1), 1, 2, 0x5c),
+        (bf16(3, 1), 3, 2, 0x5c),
+        (Product::Bytes, 1, 1, 0x5e),
+    ] {
         for (rows, vectors, sums) in [(32, 2, 4), (32, 1, 2), (16, 4, 4), (16, 2, 2), (16, 1, 1)] {
             let epilogue = if product == Product::Bytes { requantised() } else { epilogue(false) };
             let key = tile([rows, vectors], product, 2, epilogue);

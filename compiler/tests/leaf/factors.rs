@@ -67,43 +67,46 @@ fn arguments<T>(
 }
 
 /// One shape of a row: a run of `inner` numbers, or numbers three apart, `outer` times.
-fn check(leaf: &Leaf, low: bool, dense: bool, (inner, outer): (usize, usize)) {
+fn check(leaf: &Leaf, parts: u8, dense: bool, (inner, outer): (usize, usize)) {
     let (step, rows) = (if dense { 1 } else { 3 }, 3);
     let (run, depth) = (inner * step + 5, inner * outer);
     let from_row = run * outer + 2;
     let from = values(from_row * rows);
     let plane = depth.div_ceil(32) * 32;
-    let row = plane * (1 + usize::from(low)) + 32;
+    let row = plane * usize::from(parts) + 32;
     let mut to = vec![CANARY; row * rows];
     let mut args = arguments(&from, from_row, &mut to, row, [(inner, step), (outer, run)]);
     args[RowsKey::PLANE] = 2 * plane as i64;
     leaf.call(&mut args);
-    let parts: &[fn(f32) -> f32] = if low { &[precision::high, precision::low] } else { &[precision::high] };
+    let parts_of = |x: f32| match parts {
+        3 => precision::thirds(x).to_vec(),
+        _ => vec![precision::high(x), precision::low(x)],
+    };
     for (number, got) in to.chunks(row).enumerate() {
         let x = |k: usize| from[number * from_row + k / inner * run + k % inner * step];
-        for (part, got) in parts.iter().zip(got.chunks(plane)) {
+        for (part, got) in got.chunks(plane).take(parts.into()).enumerate() {
             for (k, got) in got.iter().enumerate() {
-                let want = if k < depth { bits(part(x(k))) } else { 0 };
+                let want = if k < depth { bits(parts_of(x(k))[part]) } else { 0 };
                 let is_nan = |bits: u16| bits & 0x7fff > 0x7f80;
                 assert!(
                     *got == want || is_nan(*got) && is_nan(want),
-                    "row {number}, {k} of {inner} times {outer}, dense: {dense}, low: {low}: {got:#x}, not {want:#x}"
+                    "row {number}, {k} of {inner} times {outer}, dense: {dense}, part {part}: {got:#x}, not {want:#x}"
                 );
             }
         }
-        assert!(got[plane * parts.len()..].iter().all(|word| *word == CANARY), "behind row {number}");
+        assert!(got[plane * usize::from(parts)..].iter().all(|word| *word == CANARY), "behind row {number}");
     }
 }
 
 #[test]
 fn numbers_become_the_bf16_of_the_definition() {
     for (isa, fma) in isas_of_tiles() {
-        for (low, dense) in [(true, true), (true, false), (false, true), (false, false)] {
-            let leaf =
-                Leaf::new(&LeafKey::Rows(RowsKey { form: Form::Bf16 { low }, dense, levels: 2 }), &*isa, fma);
+        for (parts, dense) in [1, 2, 3].into_iter().flat_map(|parts| [(parts, true), (parts, false)]) {
+            let key = RowsKey { form: Form::Bf16 { parts }, dense, levels: 2 };
+            let leaf = Leaf::new(&LeafKey::Rows(key), &*isa, fma);
             for inner in (1..=20).chain([31, 32, 33, 64, 65]) {
                 for outer in [1, 2, 3] {
-                    check(&leaf, low, dense, (inner, outer));
+                    check(&leaf, parts, dense, (inner, outer));
                 }
             }
         }

@@ -45,8 +45,8 @@ pub(super) struct Layout {
     pub(super) room: BufferId,
     /// Where in it rows begin, behind a right factor that is laid out there too.
     first: Dim,
-    /// Elements of a row.
-    pub(super) row_elems: Dim,
+    /// Elements of one part of a row.
+    part_elems: Dim,
     /// Numbers of a row.
     depth: Dim,
     right: Right,
@@ -93,22 +93,18 @@ pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
     let on_tiles = f.unit.vector_isa().shape().tiles && f.unit.program.on_tiles(contract);
     if on_tiles && contract.dtype == DType::F32 {
         let room = contract.room?;
-        let rows = depth.ceil_div(ROW_BF16);
-        let (product, row_elems) = match contract.precision {
-            Precision::Bf16x3 => (Product::Bf16x3, rows * ROW_BF16),
-            Precision::Bf16 | Precision::F32 => (Product::Bf16, rows * (ROW_BF16 / 2)),
-        };
+        let product = Product::Bf16(contract.precision.parts()?);
         let right = match contract.rhs {
             Rhs::Panels { buffer, .. } if is_const(f, buffer) => Right::Packed(buffer),
             Rhs::Panels { .. } | Rhs::At(_) => Right::Computed,
         };
         let (first, from) = (f.unit.program.right_room(contract), Numbers::F32);
         let pixels = Pixels::of(f.unit.program, contract).map(Rc::new);
-        let row_elems = match &pixels {
-            None => row_elems,
-            Some(pixels) => (pixels.padded_run() / if product == Product::Bf16x3 { 1 } else { 2 }).into(),
+        let part_elems = match &pixels {
+            None => depth.ceil_div(ROW_BF16) * (ROW_BF16 / 2),
+            Some(pixels) => (pixels.padded_run() / 2).into(),
         };
-        return Some(Layout { product, room, first, row_elems, depth, right, from, pixels });
+        return Some(Layout { product, room, first, part_elems, depth, right, from, pixels });
     }
     let Rhs::Panels { buffer, width, .. } = contract.rhs else { return None };
     let right = Right::Packed(buffer);
@@ -117,8 +113,8 @@ pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
         // Others have room for tile registers, which this level lacks.
         (is_const(f, buffer) && depth.as_i64().is_some()).then_some(())?;
         let (product, from) = (Product::Floats, Numbers::F32);
-        let row_elems = depth.clone();
-        return Some(Layout { product, room, first, row_elems, depth, right, from, pixels: None });
+        let part_elems = depth.clone();
+        return Some(Layout { product, room, first, part_elems, depth, right, from, pixels: None });
     }
     let from = match dtype(contract.lhs.buffer) {
         DType::U8 => Narrow::U8,
@@ -140,25 +136,16 @@ pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
         (false, true) => Product::Quads,
         (false, false) => Product::Pairs,
     };
-    let row_elems = match product {
-        Product::Bytes => groups(product, &depth).ceil_div(LINE_ELEMS) * LINE_ELEMS,
-        _ => groups(product, &depth),
+    let groups = depth.ceil_div(product.group());
+    let part_elems = match product {
+        Product::Bytes => groups.ceil_div(LINE_ELEMS) * LINE_ELEMS,
+        _ => groups,
     };
-    Some(Layout { product, room, first, row_elems, depth, right, from: Numbers::Narrow(from), pixels: None })
+    Some(Layout { product, room, first, part_elems, depth, right, from: Numbers::Narrow(from), pixels: None })
 }
 
 fn is_const(f: &FuncCtx, buffer: BufferId) -> bool {
     matches!(f.unit.program.buffers[buffer].space, Space::Const(_))
-}
-
-/// Elements for so many numbers.
-fn groups(product: Product, depth: &Dim) -> Dim {
-    let group = match product {
-        Product::Floats => 1,
-        Product::Pairs | Product::Bf16x3 | Product::Bf16 => 2,
-        Product::Quads | Product::Bytes => 4,
-    };
-    depth.ceil_div(group)
 }
 
 impl Layout {
@@ -188,7 +175,7 @@ impl Layout {
     pub(super) fn grouped(&self, extent: &Dim) -> Dim {
         match self.product {
             Product::Bytes => extent.floor_div(TILE_ROW_BYTES as i64),
-            product => groups(product, extent),
+            product => extent.ceil_div(product.group()),
         }
     }
 
@@ -196,8 +183,8 @@ impl Layout {
     pub(super) fn left(&self, stream: Stream, levels: Vec<(Dim, Dim)>) -> Left {
         let (step_elems, plane_bytes) = (self.step_elems(), self.plane_bytes());
         if let Some(pixels) = &self.pixels {
-            let (pixels, room, low) = (Rc::clone(pixels), self.room, self.product == Product::Bf16x3);
-            return Left::Line(Line { pixels, room, low, step_bytes: step_elems * 4, plane_bytes });
+            let (pixels, room, parts) = (Rc::clone(pixels), self.room, self.product.parts().left);
+            return Left::Line(Line { pixels, room, parts, step_bytes: step_elems * 4, plane_bytes });
         }
         let (room, first, product, from) = (self.room, self.first.clone(), self.product, self.from);
         Left::Rows(LaidRows { room, first, step_elems, plane_bytes, from, product, stream, levels })
@@ -206,7 +193,7 @@ impl Layout {
     /// The loops of the reduction over what is laid out, innermost first, with what the left factor moves by behind what
     /// the loop inside has moved it: over registers' rows, and over the pixels of a row.
     pub(super) fn levels(&self) -> Vec<(Dim, Dim)> {
-        let row = if self.product.is_matrix() { self.blocks() } else { self.row_elems.clone() };
+        let row = if self.product.is_matrix() { self.blocks() } else { self.part_elems.clone() };
         let mut levels = vec![(row, Dim::one())];
         let mut moved = self.plane_bytes().floor_div(4);
         for (extent, step) in self.pixels.iter().flat_map(|pixels| &pixels.taps) {
@@ -222,9 +209,9 @@ impl Layout {
         self.pixels.iter().fold(self.step_elems(), |step, pixels| step * &pixels.row)
     }
 
-    /// Bytes of the high bf16 of a row, behind which low ones are.
+    /// Bytes of one part of a row, behind which the next one is.
     pub(super) fn plane_bytes(&self) -> Dim {
-        &self.row_elems * if self.product == Product::Bf16x3 { 2 } else { 4 }
+        &self.part_elems * 4
     }
 
     /// Where the first laid out row begins.
@@ -240,7 +227,7 @@ impl Layout {
     /// Elements from one laid out row to the next: an odd number of cache lines, so that the rows of a tile don't compete
     /// for the same few.
     pub(super) fn step_elems(&self) -> Dim {
-        let lines = self.row_elems.ceil_div(LINE_ELEMS);
+        let lines = (&self.part_elems * i64::from(self.product.parts().left)).ceil_div(LINE_ELEMS);
         (lines.floor_div(2) * 2 + 1) * LINE_ELEMS
     }
 
@@ -248,8 +235,8 @@ impl Layout {
     pub(super) fn panels(&self, base: &Dim) -> (Dim, Dim) {
         // Panels of bytes begin with a row of sums.
         let taps = self.pixels.as_ref().map_or(1, |pixels| pixels.taps_count());
-        let rows =
-            &self.row_elems * taps + i64::from(matches!(self.product, Product::Quads | Product::Bytes));
+        let rows = &self.part_elems * (taps * i64::from(self.product.parts().right))
+            + i64::from(matches!(self.product, Product::Quads | Product::Bytes));
         (base.floor_div(&self.depth) * &rows, rows * PANEL as i64)
     }
 
@@ -262,7 +249,7 @@ impl Layout {
     pub(super) fn right(&self, unit: &mut Unit) -> Result<DataId> {
         let fixed = |dim: &Dim| dim.as_i64().map(|value| value as usize);
         let (Right::Packed(right), Some(depth), Some(rows)) =
-            (self.right, fixed(&self.depth), fixed(&self.row_elems))
+            (self.right, fixed(&self.depth), fixed(&self.part_elems))
         else {
             return Err(Error::internal("a constant of no fixed size"));
         };
@@ -271,8 +258,8 @@ impl Layout {
         };
         let buffer = right.as_u32();
         match (self.product, self.from) {
-            (Product::Bf16x3 | Product::Bf16, _) => {
-                let low = self.product == Product::Bf16x3;
+            (Product::Bf16(parts), _) => {
+                let low = parts.right > 1;
                 let run = self.pixels.as_ref().map_or(depth, |pixels| pixels.run as usize);
                 let name = format!("const_{buffer}_{}_{run}", if low { "bf16x3" } else { "bf16" });
                 unit.constant_as(&name, || bf16(tensor, (depth, run), low))
@@ -405,7 +392,7 @@ impl LaidRows {
                 Form::Bytes { from, quads: matches!(self.product, Product::Quads | Product::Bytes) }
             }
             Numbers::F32 if self.product == Product::Floats => Form::Floats,
-            Numbers::F32 => Form::Bf16 { low: self.product == Product::Bf16x3 },
+            Numbers::F32 => Form::Bf16 { parts: self.product.parts().left },
         };
         let key = RowsKey { form, dense, levels };
         let mut args = Args::new(key.slots());

@@ -28,11 +28,11 @@ const BYTES: i64 = 4;
 pub(super) struct Line {
     pub(super) pixels: Rc<Pixels>,
     pub(super) room: BufferId,
-    /// There are low bf16 too.
-    pub(super) low: bool,
+    /// Bf16 that a number becomes.
+    pub(super) parts: u8,
     /// Bytes from one laid out pixel to the next.
     pub(super) step_bytes: Dim,
-    /// Bytes of a pixel's high bf16.
+    /// Bytes of one part of a pixel.
     pub(super) plane_bytes: Dim,
 }
 
@@ -133,7 +133,7 @@ impl Line {
 
     /// Lays out pixels from one on, where the room begins.
     fn lay(&self, f: &mut FuncCtx, first: Value, count: Value) -> Result<()> {
-        let key = RowsKey { form: Form::Bf16 { low: self.low }, dense: true, levels: 1 };
+        let key = RowsKey { form: Form::Bf16 { parts: self.parts }, dense: true, levels: 1 };
         let pitch = BYTES * self.pixels.pitch;
         let mut args = Args::new(key.slots());
         let from = f.address(&self.pixels.base)?;

@@ -9,11 +9,7 @@ use crate::{
     codegen::{
         function::FuncCtx,
         lanes::{Args, split},
-        leaf::{
-            LeafKey,
-            contract::{PANEL, Product},
-            panels::PanelsKey,
-        },
+        leaf::{LeafKey, contract::PANEL, panels::PanelsKey},
     },
     error::Result,
     kernel::{Access, Contract, Rhs},
@@ -65,7 +61,7 @@ impl Right {
 
     /// Lays out the panels of a tile of columns where the room begins.
     pub(super) fn lay(&self, f: &mut FuncCtx, plan: &Plan, at: &Position) -> Result<()> {
-        let key = PanelsKey { low: plan.product() == Product::Bf16x3 };
+        let key = PanelsKey { low: plan.product().parts().right > 1 };
         let mut args = Args::new(PanelsKey::SLOTS);
         let panel = f.dim(&(&self.panel * BYTES))?;
         let number = f.builder.ins().ushr_imm_u(at.column, i64::from(PANEL.trailing_zeros()));

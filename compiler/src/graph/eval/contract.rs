@@ -27,10 +27,12 @@ pub(super) fn contract(
     let (streamed, copied) = if a.0.elems() < b.0.elems() { (b, a) } else { (a, b) };
     let space = Space::new(streamed, copied, out, shape)?;
     let bytes = match dtype.is_float() {
-        true if precision != Precision::F32 && dtype == DType::F32 => match precision {
-            Precision::Bf16x3 => space.products::<Factors<true>>(streamed.0, copied.0, dtype),
-            Precision::Bf16 | Precision::F32 => space.products::<Factors<false>>(streamed.0, copied.0, dtype),
-        },
+        true if precision == Precision::Bf16x3 && dtype == DType::F32 => {
+            space.products::<Factors<true>>(streamed.0, copied.0, dtype)
+        }
+        true if precision == Precision::Bf16 && dtype == DType::F32 => {
+            space.products::<Factors<false>>(streamed.0, copied.0, dtype)
+        }
         true if rounding == Rounding::Each && dtype != DType::F64 => {
             space.products::<f32>(streamed.0, copied.0, dtype)
         }

@@ -1,6 +1,6 @@
 //! What a tile is, and where its arguments lie.
 
-use crate::codegen::leaf::body::Body;
+use crate::{codegen::leaf::body::Body, scalar::precision::Parts};
 
 /// Columns of a panel.
 pub const PANEL: usize = 16;
@@ -29,10 +29,8 @@ pub enum Product {
     /// Four bytes, those of A without a sign, those of B with one: the sum of all products, into 32 bits. Each panel begins
     /// with a row that the sums start from.
     Quads,
-    /// Pairs of bf16 on tile registers, high and low ones.
-    Bf16x3,
-    /// Pairs of bf16 on tile registers.
-    Bf16,
+    /// Pairs of bf16 on tile registers, of which numbers have so many parts.
+    Bf16(Parts),
     /// Four bytes on tile registers, those of A without a sign, those of B with one. Panels begin with a row as those of
     /// [`Product::Quads`] do.
     Bytes,
@@ -42,8 +40,9 @@ impl Product {
     /// Bytes that a number of the right factor takes.
     pub fn right_bytes(self) -> i64 {
         match self {
-            Product::Floats | Product::Bf16x3 => 4,
-            Product::Pairs | Product::Bf16 => 2,
+            Product::Floats => 4,
+            Product::Pairs => 2,
+            Product::Bf16(parts) => 2 * i64::from(parts.right),
             Product::Quads | Product::Bytes => 1,
         }
     }
@@ -51,8 +50,25 @@ impl Product {
     /// Whether tile registers multiply.
     pub fn is_matrix(self) -> bool {
         match self {
-            Product::Bf16x3 | Product::Bf16 | Product::Bytes => true,
+            Product::Bf16(_) | Product::Bytes => true,
             Product::Floats | Product::Pairs | Product::Quads => false,
+        }
+    }
+
+    /// Numbers that an element of 32 bits holds.
+    pub fn group(self) -> i64 {
+        match self {
+            Product::Floats => 1,
+            Product::Pairs | Product::Bf16(_) => 2,
+            Product::Quads | Product::Bytes => 4,
+        }
+    }
+
+    /// What numbers become of either factor; they are one part where they are no bf16.
+    pub fn parts(self) -> Parts {
+        match self {
+            Product::Bf16(parts) => parts,
+            _ => Parts { left: 1, right: 1 },
         }
     }
 }
@@ -161,7 +177,7 @@ impl TileKey {
     pub const B: usize = 3;
     /// From `k` to `k` of B, unless packed.
     pub const B_K: usize = 4;
-    /// From high to low bf16 of A, on tile registers, for which B is packed.
+    /// From part to part of A's numbers, on tile registers, for which B is packed.
     pub const PLANE: usize = TileKey::B_K;
     /// From column to column of a scattered B; from panel to panel of a packed one.
     pub const B_COLUMN: usize = 5;

@@ -7,7 +7,8 @@
 //! ```text
 //! sums = 0
 //! for each 64 bytes of the reduction
-//!   sums += low A * high B; sums += high A * high B; sums += high A * low B
+//!   for each part of A, the lowest first: sums += part of A * high B
+//!   where B has low ones: sums += high A * low B
 //! epilogue, row by row, on sums in memory
 //! ```
 //!
@@ -282,7 +283,7 @@ impl Matrix {
                 left.iter().flatten().for_each(|pointer| b.advance(*pointer, step));
             });
         }
-        let block = if self.product == Product::Bf16x3 { 2 * BLOCK_BYTES } else { BLOCK_BYTES };
+        let block = BLOCK_BYTES * i32::from(self.product.parts().right);
         b.repeat(count, 1, |b| {
             match self.height {
                 1 => self.flat(b, &left[0], right, stride),
@@ -327,9 +328,10 @@ impl Matrix {
         panels.iter().for_each(|panel| b.advance(*panel, TILE_ROW_BYTES as i32));
     }
 
-    /// Pointers to the left factor: for each register's height the high part, and the low part where there is one.
+    /// Pointers to the left factor: for each register's height the parts of its numbers, the highest first.
     fn left(&self, b: &mut Builder, a: Int) -> Vec<Vec<Int>> {
-        let plane = (self.product == Product::Bf16x3).then(|| b.arg(TileKey::PLANE));
+        let parts = self.product.parts().left;
+        let plane = (parts > 1).then(|| b.arg(TileKey::PLANE));
         let second = match (self.pair, self.lines) {
             (true, Some(lines)) => {
                 let second = b.copy(a);
@@ -351,8 +353,12 @@ impl Matrix {
         (0..self.height)
             .map(|below| {
                 let high = b.copy(if below == 0 { a } else { second });
-                let low = plane.map(|plane| b.int_op(IntOp::Add, high, plane));
-                std::iter::once(high).chain(low).collect()
+                let mut pointers = vec![high];
+                for part in 1..usize::from(parts) {
+                    let plane = plane.expect("there are several");
+                    pointers.push(b.int_op(IntOp::Add, pointers[part - 1], plane));
+                }
+                pointers
             })
             .collect()
     }
@@ -373,22 +379,21 @@ impl Matrix {
         if self.product == Product::Bytes { TileProduct::Bytes } else { TileProduct::Bf16 }
     }
 
-    /// Products of one register of rows with all panels.
+    /// Products of one register of rows with all panels; two parts of the rows at a time, as many as there are registers for.
     fn flat(&self, b: &mut Builder, left: &[Int], right: &[Int], stride: Int) {
-        let unit = self.unit();
-        for (part, pointer) in left.iter().enumerate() {
-            b.tile_load(LEFT + part as Register, *pointer, self.row);
-        }
-        for (beside, panel) in right.iter().enumerate() {
-            let (sum, other) = (sum(0, beside), RIGHT + (beside % 2) as Register);
-            b.tile_load(other, *panel, stride);
-            if left.len() > 1 {
-                b.tile_dot(unit, sum, LEFT + 1, other);
-            }
-            b.tile_dot(unit, sum, LEFT, other);
-            if left.len() > 1 {
-                b.tile_load(other, Mem::from(*panel).plus(BLOCK_BYTES as usize), stride);
-                b.tile_dot(unit, sum, LEFT, other);
+        let (unit, has_low) = (self.unit(), self.product.parts().right > 1);
+        let parts: Vec<usize> = (0..left.len()).rev().collect();
+        for two in parts.chunks(usize::from(RIGHT - LEFT)) {
+            let held = || (LEFT..).zip(two);
+            held().for_each(|(register, part)| b.tile_load(register, left[*part], self.row));
+            for (beside, panel) in right.iter().enumerate() {
+                let (sum, other) = (sum(0, beside), RIGHT + (beside % 2) as Register);
+                b.tile_load(other, *panel, stride);
+                held().for_each(|(register, _)| b.tile_dot(unit, sum, register, other));
+                if let Some((high, _)) = held().find(|(_, part)| has_low && **part == 0) {
+                    b.tile_load(other, Mem::from(*panel).plus(BLOCK_BYTES as usize), stride);
+                    b.tile_dot(unit, sum, high, other);
+                }
             }
         }
     }
@@ -412,13 +417,11 @@ impl Matrix {
             }
         };
         load_right(b, 0);
-        if left[0].len() > 1 {
-            load_left(b, 1);
+        for part in (0..left[0].len()).rev() {
+            load_left(b, part);
             multiply(b);
         }
-        load_left(b, 0);
-        multiply(b);
-        if left[0].len() > 1 {
+        if self.product.parts().right > 1 {
             load_right(b, BLOCK_BYTES as usize);
             multiply(b);
         }

@@ -295,7 +295,7 @@ impl<'a> Tile<'a> {
                 b.set_op2(Op2::AddInt, sum, both);
             }
             Product::Quads => b.set_dot_quads(sum, x, y),
-            Product::Bf16x3 | Product::Bf16 | Product::Bytes => unreachable!("tile registers multiply these"),
+            Product::Bf16(_) | Product::Bytes => unreachable!("tile registers multiply these"),
         }
     }
 

@@ -1,8 +1,8 @@
-//! Rows of `f32` for tile registers: each number as its high bf16 and, where the precision has it, its low one, see
-//! [`crate::scalar::precision`].
+//! Rows of `f32` for tile registers: each number as its high bf16 and, where the precision has it, its low one, or as the
+//! three that add up to it, see [`crate::scalar::precision`].
 //!
-//! A row becomes a plane of high bf16, filled up with zeros to whole rows of a tile register, and behind it a plane of low
-//! ones.
+//! A row becomes a plane of high bf16, filled up with zeros to whole rows of a tile register, and behind it a plane for each
+//! lower part.
 
 use super::{
     super::{body::Ty, memory},
@@ -19,7 +19,7 @@ const BYTES: i32 = 2;
 
 /// The form.
 pub(super) struct Bf16 {
-    pub(super) low: bool,
+    pub(super) parts: u8,
     /// Length of a plane.
     pub(super) plane: Int,
 }
@@ -27,17 +27,25 @@ pub(super) struct Bf16 {
 impl Bf16 {
     /// The planes of a place in the first one.
     fn planes(&self, to: Int) -> Vec<Mem> {
-        let low = Mem { base: to, index: Some((self.plane, 1)), disp: 0 };
-        std::iter::once(to.into()).chain(self.low.then_some(low)).collect()
+        let at = |part: u8| Mem { base: to, index: (part > 0).then_some((self.plane, part)), disp: 0 };
+        (0..self.parts).map(at).collect()
     }
 
-    /// Both parts of a vector in floats, which are rounded where they are stored.
+    /// The parts of a vector in floats, which are rounded where they are stored.
     fn parts(&self, b: &mut Builder, x: Vector) -> Vec<Vector> {
-        let low = self.low.then(|| {
-            let high = b.round_bf16(x);
-            missed(b, x, high)
-        });
-        std::iter::once(x).chain(low).collect()
+        match self.parts {
+            1 => vec![x],
+            2 => {
+                let high = b.round_bf16(x);
+                vec![x, missed(b, x, high, high)]
+            }
+            _ => {
+                let high = cut(b, x);
+                let rest = missed(b, x, x, high);
+                let middle = cut(b, rest);
+                vec![high, middle, b.op2(Op2::Sub, rest, middle)]
+            }
+        }
     }
 
     fn store(&self, b: &mut Builder, x: Vector, to: Int) {
@@ -119,17 +127,23 @@ impl Writer for Bf16 {
 pub(in super::super) fn parts(b: &mut Builder, x: Vector, with_low: bool) -> Vec<Vector> {
     let high = b.round_bf16(x);
     let low = with_low.then(|| {
-        let missed = missed(b, x, high);
+        let missed = missed(b, x, high, high);
         b.round_bf16(missed)
     });
     std::iter::once(high).chain(low).collect()
 }
 
-/// What `high` misses, which is a float exactly; 0 where `high` is infinite. Beside NaN it matters to no product.
-fn missed(b: &mut Builder, x: Vector, high: Vector) -> Vector {
+/// `x` without the bits that a bf16 has no room for.
+fn cut(b: &mut Builder, x: Vector) -> Vector {
+    let kept = b.bits(0xffff_0000);
+    b.op2(Op2::And, x, kept)
+}
+
+/// What `high` misses, which is a float exactly; 0 where `unless` is infinite.
+fn missed(b: &mut Builder, x: Vector, unless: Vector, high: Vector) -> Vector {
     let missed = b.op2(Op2::Sub, x, high);
     let (magnitude, infinite, zero) = (b.bits(0x7fff_ffff), b.bits(0x7f80_0000), b.bits(0));
-    let size = b.op2(Op2::And, high, magnitude);
+    let size = b.op2(Op2::And, unless, magnitude);
     let is_infinite = b.compare(CompareOp::Ge, size, infinite);
     b.select(is_infinite, zero, missed)
 }

@@ -29,10 +29,10 @@ pub enum Form {
     },
     /// `f32`, as they are.
     Floats,
-    /// `f32`, as high bf16.
+    /// `f32`, as bf16.
     Bf16 {
-        /// There are low bf16 too.
-        low: bool,
+        /// Of each, one to three.
+        parts: u8,
     },
 }
 
@@ -81,7 +81,7 @@ pub fn emit(key: &RowsKey, shape: Shape) -> Code {
     let writer: Box<dyn Writer> = match key.form {
         Form::Bytes { from, quads } => Box::new(Bytes { from, quads }),
         Form::Floats => Box::new(Floats),
-        Form::Bf16 { low } => Box::new(Bf16 { low, plane: b.arg(RowsKey::PLANE) }),
+        Form::Bf16 { parts } => Box::new(Bf16 { parts, plane: b.arg(RowsKey::PLANE) }),
     };
     b.repeat(rows, 1, |b| {
         let (inner, place) = (b.copy(from), b.copy(to));
