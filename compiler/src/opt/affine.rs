@@ -6,7 +6,11 @@
 //! contract(x, w) * s       = contract(x, w * s)
 //! (contract(x, w) + t) * s = contract(x, w * s) + t * s
 //! (y + t) + u              = y + (t + u)
+//! (y * t) * u              = y * (t * u)
 //! ```
+//!
+//! Weights that are bf16 stay such, so that they can be multiplied as
+//! [`Precision::Exact`](crate::scalar::Precision::Exact) says; what they are multiplied by stays behind the sum.
 //!
 //! These hold for real numbers. On floats they round differently, by no more than the contraction itself rounds, and an
 //! overflow may come sooner or later; so they are applied to floats only where each side was used once.
@@ -15,11 +19,12 @@ use super::rebuild::rebuild_by_uses;
 use crate::{
     error::Result,
     graph::{Graph, Node, Op, Value, axis},
-    scalar::{BinaryOp, Body, Reg, Scalar, Step, eval},
+    scalar::{BinaryOp, Body, Reg, Scalar, Step, eval, precision},
     tensor::Tensor,
 };
 use cranelift_entity::SecondaryMap;
 use symshape::Dim;
+use symshape_runtime::DType;
 
 /// The pass.
 ///
@@ -28,6 +33,9 @@ use symshape::Dim;
 pub fn affine(graph: &mut Graph) -> Result<()> {
     rebuild_by_uses(graph, rewritten)
 }
+
+/// Weights of fewer elements are not multiplied as bf16.
+const MANY: usize = 256;
 
 /// `x op vector`, the vector lying along axis `axis` of `x`.
 struct ByChannel {
@@ -46,6 +54,9 @@ fn rewritten(new: &mut Graph, node: &Node, used: &SecondaryMap<Value, u32>) -> R
         by_channel(new, new.op(outer.x), new.operands(outer.x)).filter(|inner| inner.axis == outer.axis);
     match (outer.op, inner) {
         (BinaryOp::Mul, None) => scaled(new, outer.x, outer.axis, &outer.vector, used),
+        (BinaryOp::Mul, Some(inner)) if inner.op == BinaryOp::Mul => {
+            scaled(new, outer.x, outer.axis, &outer.vector, used)
+        }
         (BinaryOp::Mul, Some(inner)) if inner.op == BinaryOp::Add && used[inner.x] == 1 => {
             let Some(x) = scaled(new, inner.x, outer.axis, &outer.vector, used)? else { return Ok(None) };
             let vector = combined(BinaryOp::Mul, &inner.vector, &outer.vector);
@@ -116,7 +127,8 @@ fn with_vector(new: &mut Graph, op: BinaryOp, x: Value, axis_: usize, vector: &[
     new.push(Op::Map(body), &[x, spread])
 }
 
-/// The contraction `x` with the vector multiplied into its constant operand, which has no other use.
+/// The contraction `x` with the vector multiplied into its constant operand, which has no other use, or into the vector that
+/// the contraction is multiplied by.
 fn scaled(
     new: &mut Graph,
     x: Value,
@@ -124,23 +136,42 @@ fn scaled(
     vector: &[Scalar],
     used: &SecondaryMap<Value, u32>,
 ) -> Result<Option<Value>> {
+    if let Some(inner) = by_channel(new, new.op(x), new.operands(x)) {
+        let fits = inner.op == BinaryOp::Mul && inner.axis == axis && used[inner.x] == 1;
+        let is_sum = matches!(new.op(inner.x), Op::Contract { .. });
+        return match fits && is_sum {
+            true => {
+                let vector = combined(BinaryOp::Mul, &inner.vector, vector);
+                with_vector(new, BinaryOp::Mul, inner.x, axis, &vector).map(Some)
+            }
+            false => Ok(None),
+        };
+    }
     let Op::Contract { lhs, rhs, out, dtype, precision } = new.op(x).clone() else { return Ok(None) };
     let mut operands = new.operands(x).to_vec();
     let side = [&lhs, &rhs].into_iter().enumerate().find_map(|(side, labels)| {
         let k = labels.iter().position(|label| *label == out[axis])?;
         let weights = operands[side];
-        let fits = is_fixed(new, weights) && new.dtype(weights) == dtype && used[weights] == 1;
-        fits.then_some((side, k))
+        let numbers = fixed(new, weights).filter(|_| new.dtype(weights) == dtype && used[weights] == 1)?;
+        (!is_bf16(numbers)).then_some((side, k))
     });
     let Some((side, k)) = side else { return Ok(None) };
     operands[side] = with_vector(new, BinaryOp::Mul, operands[side], k, vector)?;
     new.push(Op::Contract { lhs, rhs, out, dtype, precision }, &operands).map(Some)
 }
 
-fn is_fixed(graph: &Graph, value: Value) -> bool {
+/// The constant that a value shows.
+fn fixed(graph: &Graph, value: Value) -> Option<&Tensor> {
     match graph.op(value) {
-        Op::Const(_) => true,
-        Op::View { .. } => is_fixed(graph, graph.operands(value)[0]),
-        _ => false,
+        Op::Const(_) => graph.as_constant(value),
+        Op::View { .. } => fixed(graph, graph.operands(value)[0]),
+        _ => None,
     }
+}
+
+/// Whether all numbers of a constant of floats are bf16, and many.
+fn is_bf16(tensor: &Tensor) -> bool {
+    tensor.dtype() == DType::F32
+        && tensor.elems() >= MANY
+        && (0..tensor.elems()).all(|idx| precision::is_bf16(tensor.get(idx).as_f64() as f32))
 }

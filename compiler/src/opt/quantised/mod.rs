@@ -14,6 +14,7 @@
 //! The rest is exact on floats too: quantising what was dequantised alike gives the integer back, a maximum of
 //! dequantised numbers is the dequantised maximum, and a conversion that saturates needs no bounds in front of it.
 
+mod exact;
 mod real;
 mod requantise;
 
@@ -87,7 +88,7 @@ fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
             _ => factors.scaled(new, sum).map(Some),
         };
     }
-    Ok(None)
+    exact::contraction(new, node)
 }
 
 /// The constant factor as integers of one byte, if its scale is the same along the axes `gone` and no sum of products
@@ -139,19 +140,9 @@ struct Factors<'n> {
 }
 
 impl Factors<'_> {
-    /// The axes of the constant factor that the result has too.
-    fn kept(&self) -> Vec<usize> {
-        (0..self.labels.len()).filter(|k| !self.gone.contains(k)).collect()
-    }
-
     /// A value that has the kept axes, laid along the result.
     fn spread(&self, new: &mut Graph, value: Value, sum: Value) -> Result<Value> {
-        let place = |k: &usize| {
-            let place = self.out.iter().position(|label| *label == self.labels[*k]);
-            Dim::from(axis(place.expect("kept axes are the result's")))
-        };
-        let index = self.kept().iter().map(place).collect();
-        new.view(value, new.shape(sum).to_vec(), index)
+        spread(new, value, sum, (self.labels, &self.gone), self.out)
     }
 
     /// `sum - z Σ w`
@@ -179,7 +170,7 @@ impl Factors<'_> {
     /// `sum * s t`, as floats.
     fn scaled(&self, new: &mut Graph, sum: Value) -> Result<Value> {
         let wide = new.cast(DType::F32, sum)?;
-        let columns = self.weights.scale.map(|scale| self.columns(new, scale)).transpose()?;
+        let columns = self.weights.scale.map(|scale| columns(new, scale, &self.gone)).transpose()?;
         let factor = match (self.real.scale, columns) {
             (None, None) => return Ok(wide),
             (Some(scale), None) => scale,
@@ -195,13 +186,34 @@ impl Factors<'_> {
         };
         new.mul(wide, factor)
     }
+}
 
-    /// The scale of the constant factor, which is the same along the axes that are summed over, without these.
-    fn columns(&self, new: &mut Graph, scale: Value) -> Result<Value> {
-        let kept = self.kept();
-        let shape = kept.iter().map(|k| new.shape(scale)[*k].clone()).collect();
-        let mut index = vec![Dim::zero(); self.labels.len()];
-        kept.iter().enumerate().for_each(|(at, k)| index[*k] = axis(at).into());
-        new.view(scale, shape, index)
-    }
+/// The axes of a factor that the result has too, of so many all in all.
+fn kept(rank: usize, gone: &[usize]) -> impl Iterator<Item = usize> + '_ {
+    (0..rank).filter(|k| !gone.contains(k))
+}
+
+/// A value that has the kept axes of a factor with these labels, laid along the result `sum`.
+fn spread(
+    new: &mut Graph,
+    value: Value,
+    sum: Value,
+    (labels, gone): (&[Label], &[usize]),
+    out: &[Label],
+) -> Result<Value> {
+    let place = |k: usize| {
+        let place = out.iter().position(|label| *label == labels[k]);
+        Dim::from(axis(place.expect("kept axes are the result's")))
+    };
+    let index = kept(labels.len(), gone).map(place).collect();
+    new.view(value, new.shape(sum).to_vec(), index)
+}
+
+/// The scale of a constant factor, which is the same along the axes `gone`, without these.
+fn columns(new: &mut Graph, scale: Value, gone: &[usize]) -> Result<Value> {
+    let rank = new.rank(scale);
+    let shape = kept(rank, gone).map(|k| new.shape(scale)[k].clone()).collect();
+    let mut index = vec![Dim::zero(); rank];
+    kept(rank, gone).enumerate().for_each(|(at, k)| index[k] = axis(at).into());
+    new.view(scale, shape, index)
 }

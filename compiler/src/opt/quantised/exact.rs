@@ -1,0 +1,122 @@
+//! Constant factors that are numbers of few bits times a scale: the scale goes behind the sum.
+//!
+//! Where weights are stored as integers of one byte and multiplied with floats, as `x · (q s)`, the scale varies along axes of
+//! the result only. With `p`, the largest power of two that is no larger than `s`,
+//!
+//! ```text
+//! Σ x · (q s) = (Σ x · (q p)) · (s / p)
+//! ```
+//!
+//! and the constant `q p` is made of bf16, by which tile registers multiply floats without loss, see
+//! [`Precision::Exact`](crate::scalar::Precision::Exact). Sums stay within a factor of two of what they were, so none
+//! overflows that did not nearly do so before. On reals both sides are equal; on floats `q s` is no longer rounded, and the
+//! sum once more.
+
+use super::{columns, real, spread};
+use crate::{
+    error::Result,
+    graph::{Graph, Node, Op, Value},
+    scalar::{BinaryOp, Scalar, precision::is_bf16},
+    tensor::Tensor,
+};
+use symshape_runtime::DType;
+
+/// With fewer columns, or numbers to add up, nothing is gained.
+const FEWEST: i64 = 16;
+
+/// Numbers and their scale, both of the shape of a factor.
+struct Scaled {
+    numbers: Value,
+    scale: Value,
+}
+
+pub(super) fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
+    let Op::Contract { lhs, rhs, out, dtype: DType::F32, precision } = &node.op else { return Ok(None) };
+    let labels = [lhs, rhs];
+    for side in [0, 1] {
+        let (fixed, own, others) = (node.operands[side], labels[side], labels[1 - side]);
+        if real::is_fixed(new, node.operands[1 - side]) || !real::is_fixed(new, fixed) {
+            continue;
+        }
+        let gone: Vec<usize> = (0..own.len()).filter(|k| !out.contains(&own[*k])).collect();
+        let of_columns = (0..own.len()).filter(|k| !gone.contains(k) && !others.contains(&own[*k]));
+        let extent = |k: usize| new.shape(fixed)[k].as_i64().unwrap_or(0);
+        let many = [of_columns.map(extent).product::<i64>(), gone.iter().map(|k| extent(*k)).product()];
+        if many.into_iter().any(|extent| extent < FEWEST) {
+            continue;
+        }
+        let Some((weights, rest)) = parts(new, fixed, &gone)? else { continue };
+        let mut operands = node.operands.clone();
+        operands[side] = new.constant(weights)?;
+        let op = Op::Contract {
+            lhs: lhs.clone(),
+            rhs: rhs.clone(),
+            out: out.clone(),
+            dtype: DType::F32,
+            precision: *precision,
+        };
+        let sum = new.push(op, &operands)?;
+        let rest = new.constant(rest)?;
+        let scale = spread(new, rest, sum, (own, &gone), out)?;
+        return new.mul(sum, scale).map(Some);
+    }
+    Ok(None)
+}
+
+/// A fixed factor as bf16, and what remains of the scale, without the axes `gone`, along which it is the same.
+fn parts(new: &mut Graph, fixed: Value, gone: &[usize]) -> Result<Option<(Tensor, Tensor)>> {
+    for Scaled { numbers, scale } in scaled(new, fixed)? {
+        if gone.iter().any(|k| real::varies(new, scale, *k)) {
+            continue;
+        }
+        let rest = columns(new, scale, gone)?;
+        let [Some(numbers), Some(scale), Some(rest)] =
+            [numbers, scale, rest].map(|value| real::evaluated(new, value))
+        else {
+            continue;
+        };
+        let weights = map(&numbers, |idx, x| {
+            let x = x * power_of_two(number(&scale, idx))?;
+            (is_bf16(x) && x.is_finite()).then_some(x)
+        });
+        let rest = map(&rest, |_, scale| Some(scale / power_of_two(scale)?));
+        if let (Some(weights), Some(rest)) = (weights, rest) {
+            return Ok(Some((weights, rest)));
+        }
+    }
+    Ok(None)
+}
+
+fn number(tensor: &Tensor, idx: usize) -> f32 {
+    tensor.get(idx).as_f64() as f32
+}
+
+/// What becomes of all numbers of a tensor, unless something becomes of one.
+fn map(tensor: &Tensor, of: impl Fn(usize, f32) -> Option<f32>) -> Option<Tensor> {
+    let elems = (0..tensor.elems()).map(|idx| of(idx, number(tensor, idx)).map(Scalar::f32));
+    Tensor::from_scalars(DType::F32, tensor.shape().to_vec(), &elems.collect::<Option<Vec<_>>>()?)
+}
+
+/// The largest power of two in `scale`; none where that is no number as others are.
+fn power_of_two(scale: f32) -> Option<f32> {
+    scale.is_normal().then(|| f32::from_bits(scale.to_bits() & 0x7f80_0000))
+}
+
+/// The ways to see a product as numbers and their scale.
+fn scaled(new: &mut Graph, value: Value) -> Result<Vec<Scaled>> {
+    match new.op(value).clone() {
+        Op::View { shape, index } => {
+            let inner = scaled(new, new.operands(value)[0])?;
+            let mut seen = |value: Value| new.view(value, shape.clone(), index.clone());
+            let outer =
+                |Scaled { numbers, scale }| Ok(Scaled { numbers: seen(numbers)?, scale: seen(scale)? });
+            inner.into_iter().map(outer).collect()
+        }
+        _ => Ok(match real::binary(new, value) {
+            Some((BinaryOp::Mul, x, y)) => {
+                vec![Scaled { numbers: x, scale: y }, Scaled { numbers: y, scale: x }]
+            }
+            _ => Vec::new(),
+        }),
+    }
+}
