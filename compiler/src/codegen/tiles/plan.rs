@@ -175,13 +175,13 @@ pub(super) fn plan<'a>(
     let number_bytes = layout.as_ref().map_or(4, |layout| layout.product.right_bytes());
     let most_near = isa.caches().l2_bytes * NEAR_PART.0 / NEAR_PART.1;
     let near = right_elems.is_some_and(|elems| elems.saturating_mul(number_bytes) <= most_near);
-    // Rows that share much of what they are made of are laid out in high blocks.
-    let apart = outer.is_empty() || levels.len() == 1;
-    let low_blocks = is_matrix && near && !is_computed && apart;
     let short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
     let a_bytes = layout.as_ref().filter(|_| is_direct).map_or(4, Layout::number_bytes);
     let has_runs = is_matrix && scalars.is_empty();
     let runs = has_runs.then(|| Runs::of(facts, contract, (&lhs, &left, a_bytes), &streams)).flatten();
+    // Rows that share much of what they are made of are laid out in high blocks, and lines that lie ready are many in a call.
+    let apart = outer.is_empty() || levels.len() == 1 && (runs.is_none() || left.is_some());
+    let low_blocks = is_matrix && near && !is_computed && apart;
     // On tile registers one call asks, which has all rows of a block.
     let asks = is_matrix.then(|| !is_computed && (outer.is_empty() || runs.is_some()));
     let right_buffer = rhs_stream.origin.buffer;

@@ -1,4 +1,4 @@
-//! The epilogue of a tile on tile registers, some rows of which run in each step of the next tile's reduction: the two use
+//! The epilogue of a tile on tile registers, whose rows run in the first steps of the next tile's reduction: the two use
 //! different units of the machine.
 
 use super::Tile;
@@ -10,8 +10,8 @@ use crate::{
     scalar::CompareOp,
 };
 
-/// Vectors of sums that are finished while registers multiply once: about what takes as long.
-const VECTORS_MEANWHILE: i32 = 16;
+/// Vectors of sums that are finished in one go beside products. Fewer at a time take longer in all.
+const VECTORS_MEANWHILE: i32 = 64;
 
 /// What is left to do of a tile that was multiplied.
 pub(super) struct Due<'a> {
