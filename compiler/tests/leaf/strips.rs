@@ -8,7 +8,7 @@ use symshape_compiler::{
         math::MAX_ULP,
         strip::{Along, Phase, Stream, StripKey},
     },
-    scalar::{BinaryOp, ReduceOp, UnaryOp},
+    scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp},
 };
 
 /// The error function in double precision: its series, or the continued fraction of its complement.
@@ -122,6 +122,42 @@ fn math_stays_within_its_bound() {
                 _ => MAX_ULP,
             };
             assert!(error <= bound, "{}: {op:?}({x:e}) = {y:e}, {error} ulp off", isa.name());
+        }
+    }
+}
+
+/// All comparisons are made before the first of them is used.
+#[test]
+fn there_may_be_more_truths_than_registers_for_them() {
+    const LIMITS: u32 = 12;
+    let x: Vec<f32> = (0..37).map(|idx| idx as f32 / 2.0 - 2.0).collect();
+    let mut body = Body::default();
+    let mut push = |op, ty| body.push(op, ty).expect("supported");
+    let value = push(Op::Load(0), Ty::F32);
+    let truths: Vec<u32> = (0..LIMITS)
+        .map(|limit| {
+            let limit = push(Op::Const((limit as f32).to_bits()), Ty::F32);
+            push(Op::Compare(CompareOp::Lt, limit, value), Ty::Bool)
+        })
+        .collect();
+    let one = push(Op::Const(1f32.to_bits()), Ty::F32);
+    let mut sum = push(Op::Const(0), Ty::F32);
+    for truth in truths {
+        let more = push(Op::Binary(BinaryOp::Add, sum, one), Ty::F32);
+        sum = push(Op::Select(truth, more, sum), Ty::F32);
+    }
+    push(Op::Store(1, sum), Ty::F32);
+    let key = strip(vec![Phase::Loop { extent: 0, body }], vec![Along::Unit; 2]);
+    for (isa, fma) in isas() {
+        let mut y = vec![0f32; x.len()];
+        let mut args = vec![0; key.slots()];
+        args[key.extent(0)] = x.len() as i64;
+        set(&mut args, &key, 0, address(&x), 0, 4);
+        set(&mut args, &key, 1, address_mut(&mut y), 0, 4);
+        Leaf::new(&LeafKey::Strip(key.clone()), &*isa, fma).call(&mut args);
+        let below = |x: f32| (0..LIMITS).filter(|limit| (*limit as f32) < x).count() as f32;
+        for (x, y) in x.iter().zip(&y) {
+            assert_eq!(*y, below(*x), "{}: limits below {x}", isa.name());
         }
     }
 }

@@ -296,6 +296,10 @@ pub enum Step {
     Mask(MaskOp, Mask, Mask, Mask),
     /// The first `n` lanes; the vector register is clobbered.
     MaskFirst(Mask, Int, Vector),
+    /// A mask from memory, where masks are registers of their own.
+    LoadMask(Mask, Mem),
+    /// A mask to memory, as [`Step::LoadMask`] wants it.
+    StoreMask(Mem, Mask),
     /// `a` where the mask holds, else `b`.
     Select(Vector, Mask, Vector, Vector),
     /// Says how large tile registers are, see [`TILE_CONFIG`]; before it none is touched.

@@ -228,6 +228,9 @@ impl Ctx<'_> {
             }
             Step::Mask(op, dst, x, y) => self.mask_op(*op, *dst, *x, *y),
             Step::MaskFirst(dst, n, _) => self.mask_first(*dst, *n),
+            Step::LoadMask(..) | Step::StoreMask(..) => {
+                unreachable!("Cranelift allocates its registers itself")
+            }
             Step::Select(dst, mask, x, y) => {
                 let (mask, x, y) = (self.mask(*mask), self.ints_of(*x), self.ints_of(*y));
                 let value = self.b.ins().bitselect(mask, x, y);

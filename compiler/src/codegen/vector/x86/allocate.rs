@@ -9,7 +9,7 @@
 
 use super::legalize::Constants;
 use super::operands::{Reg, operands, rename};
-use crate::codegen::vector::code::{Code, Int, Mem, Step, Vector, Width};
+use crate::codegen::vector::code::{Code, Int, Mask, Mem, Step, Vector, Width};
 use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
 
@@ -191,7 +191,9 @@ fn hints(code: &Code, interval: &Interval) -> impl Iterator<Item = Reg> {
 fn victim(active: &[Interval], current: &Interval, files: Files, short: &HashSet<Reg>) -> Option<Reg> {
     let file = files.file(current.reg);
     let rivals = active.iter().filter(|other| files.file(other.reg) == file).chain([current]);
-    let can = rivals.filter(|other| !short.contains(&other.reg) && !matches!(other.reg, Reg::Mask(_)));
+    // Masks that are vectors stay, as vectors beside them can go.
+    let stays = |reg: Reg| short.contains(&reg) || matches!(reg, Reg::Mask(_)) && file != File::Masks;
+    let can = rivals.filter(|other| !stays(other.reg));
     let cost = |interval: &Interval| interval.weight / (interval.end - interval.start) as f64;
     can.min_by(|a, b| cost(a).total_cmp(&cost(b))).map(|interval| interval.reg)
 }
@@ -211,32 +213,62 @@ fn spill(code: &Code, spilled: Reg, offset: i32, short: &mut HashSet<Reg>) -> Co
             out.steps.push(step.clone());
             continue;
         }
-        let (int, vector) = (Int(out.ints), Vector(out.vectors));
+        let own = Own { int: Int(out.ints), vector: Vector(out.vectors), mask: Mask(out.masks) };
         match spilled {
             Reg::Int(_) => out.ints += 1,
-            _ => out.vectors += 1,
+            Reg::Vector(_) => out.vectors += 1,
+            Reg::Mask(_) => out.masks += 1,
         }
-        let renamed =
-            rename(step, &mut |old, _| if Reg::from(old) == spilled { int } else { old }, &mut |old, _| {
-                if Reg::from(old) == spilled { vector } else { old }
-            });
-        let is_int = matches!(spilled, Reg::Int(_));
-        short.insert(if is_int { int.into() } else { vector.into() });
+        short.insert(own.reg(spilled));
         if reads {
-            out.steps.push(if is_int {
-                Step::LoadInt(int, slot, Width::I64)
-            } else {
-                Step::Load(vector, slot)
-            });
+            out.steps.push(own.load(spilled, slot));
         }
-        out.steps.push(renamed);
+        out.steps.push(own.rename(step, spilled));
         if sets {
-            out.steps.push(if is_int {
-                Step::StoreInt(slot, int, Width::I64)
-            } else {
-                Step::Store(slot, vector)
-            });
+            out.steps.push(own.store(spilled, slot));
         }
     }
     out
+}
+
+/// A register of each class, of which one stands for a spilled one in one step.
+struct Own {
+    int: Int,
+    vector: Vector,
+    mask: Mask,
+}
+
+impl Own {
+    fn reg(&self, spilled: Reg) -> Reg {
+        match spilled {
+            Reg::Int(_) => self.int.into(),
+            Reg::Vector(_) => self.vector.into(),
+            Reg::Mask(_) => self.mask.into(),
+        }
+    }
+
+    fn load(&self, spilled: Reg, slot: Mem) -> Step {
+        match spilled {
+            Reg::Int(_) => Step::LoadInt(self.int, slot, Width::I64),
+            Reg::Vector(_) => Step::Load(self.vector, slot),
+            Reg::Mask(_) => Step::LoadMask(self.mask, slot),
+        }
+    }
+
+    fn store(&self, spilled: Reg, slot: Mem) -> Step {
+        match spilled {
+            Reg::Int(_) => Step::StoreInt(slot, self.int, Width::I64),
+            Reg::Vector(_) => Step::Store(slot, self.vector),
+            Reg::Mask(_) => Step::StoreMask(slot, self.mask),
+        }
+    }
+
+    fn rename(&self, step: &Step, spilled: Reg) -> Step {
+        rename(
+            step,
+            &mut |old, _| if Reg::from(old) == spilled { self.int } else { old },
+            &mut |old, _| if Reg::from(old) == spilled { self.vector } else { old },
+            &mut |old| if Reg::from(old) == spilled { self.mask } else { old },
+        )
+    }
 }

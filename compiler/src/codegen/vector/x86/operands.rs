@@ -111,6 +111,8 @@ pub(super) fn operands(step: &Step) -> Operands {
         Step::CompareInt(_, dst, a, b) => (vec![(*a).into(), (*b).into()], vec![], vec![(*dst).into()]),
         Step::Mask(_, dst, a, b) => (vec![(*a).into(), (*b).into()], vec![(*dst).into()], vec![]),
         Step::MaskFirst(dst, n, temp) => (vec![(*n).into()], vec![], vec![(*dst).into(), (*temp).into()]),
+        Step::LoadMask(dst, mem) => (of_mem(mem), vec![(*dst).into()], vec![]),
+        Step::StoreMask(mem, src) => ([of_mem(mem), vec![(*src).into()]].concat(), vec![], vec![]),
         Step::Select(dst, mask, a, b) => {
             (vec![(*mask).into(), (*a).into(), (*b).into()], vec![(*dst).into()], vec![])
         }
@@ -121,11 +123,12 @@ pub(super) fn operands(step: &Step) -> Operands {
     Operands { reads, sets, early }
 }
 
-/// The step with its vector and integer registers renamed; `set` says whether the register is set there.
+/// The step with its registers renamed; `set` says whether the register is set there.
 pub(super) fn rename(
     step: &Step,
     int: &mut dyn FnMut(Int, bool) -> Int,
     vector: &mut dyn FnMut(Vector, bool) -> Vector,
+    mask: &mut dyn FnMut(Mask) -> Mask,
 ) -> Step {
     let mut step = step.clone();
     let mem = |mem: &mut Mem, int: &mut dyn FnMut(Int, bool) -> Int| {
@@ -157,7 +160,8 @@ pub(super) fn rename(
             mem(at, int);
             *src = int(*src, false);
         }
-        Step::Constant(..) | Step::Loop | Step::EndIf | Step::Mask(..) => {}
+        Step::Constant(..) | Step::Loop | Step::EndIf => {}
+        Step::Mask(_, dst, a, b) => [dst, a, b].into_iter().for_each(|reg| *reg = mask(*reg)),
         Step::Move(dst, src)
         | Step::Op1(_, dst, src)
         | Step::RoundBf16(dst, src)
@@ -171,9 +175,13 @@ pub(super) fn rename(
         | Step::Broadcast(dst, at)
         | Step::LoadNarrow(dst, at, _)
         | Step::LoadHalves(dst, at, _)
-        | Step::BroadcastNarrow(dst, at, _)
-        | Step::LoadFirst(dst, at, ..) => {
+        | Step::BroadcastNarrow(dst, at, _) => {
             mem(at, int);
+            *dst = vector(*dst, true);
+        }
+        Step::LoadFirst(dst, at, _, first) => {
+            mem(at, int);
+            *first = mask(*first);
             *dst = vector(*dst, true);
         }
         Step::LoadLanes(dst, _, mems) => {
@@ -182,11 +190,19 @@ pub(super) fn rename(
         }
         Step::Store(at, src)
         | Step::StoreOne(at, src)
-        | Step::StoreFirst(at, src, ..)
         | Step::StoreNarrow(at, src, ..)
         | Step::StoreBf16(at, src, _) => {
             mem(at, int);
             *src = vector(*src, false);
+        }
+        Step::StoreFirst(at, src, _, first) => {
+            mem(at, int);
+            *src = vector(*src, false);
+            *first = mask(*first);
+        }
+        Step::LoadMask(reg, at) | Step::StoreMask(at, reg) => {
+            mem(at, int);
+            *reg = mask(*reg);
         }
         Step::StoreLanes(mems, src, _) => {
             mems.iter_mut().for_each(|at| mem(at, int));
@@ -196,14 +212,23 @@ pub(super) fn rename(
             [&mut *a, b, c].into_iter().for_each(|src| *src = vector(*src, false));
             *dst = vector(*dst, true);
         }
-        Step::Op2(_, dst, a, b) | Step::Select(dst, _, a, b) => {
+        Step::Op2(_, dst, a, b) => {
             [a, b].into_iter().for_each(|src| *src = vector(*src, false));
             *dst = vector(*dst, true);
         }
-        Step::Compare(_, _, a, b) | Step::CompareInt(_, _, a, b) => {
+        Step::Select(dst, chosen, a, b) => {
+            *chosen = mask(*chosen);
             [a, b].into_iter().for_each(|src| *src = vector(*src, false));
+            *dst = vector(*dst, true);
         }
-        Step::MaskFirst(_, n, _) => *n = int(*n, false),
+        Step::Compare(_, dst, a, b) | Step::CompareInt(_, dst, a, b) => {
+            [a, b].into_iter().for_each(|src| *src = vector(*src, false));
+            *dst = mask(*dst);
+        }
+        Step::MaskFirst(dst, n, _) => {
+            *n = int(*n, false);
+            *dst = mask(*dst);
+        }
         Step::EndLoop(cond) | Step::If(cond) => {
             cond.a = int(cond.a, false);
             if let Operand::Int(b) = &mut cond.b {

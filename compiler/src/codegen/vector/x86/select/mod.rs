@@ -149,6 +149,12 @@ impl Selector<'_> {
             Step::CompareInt(op, dst, a, b) => self.compare_int(*op, *dst, *a, *b),
             Step::Mask(op, dst, a, b) => self.mask_op(*op, *dst, *a, *b),
             Step::MaskFirst(dst, n, temp) => self.mask_first(*dst, *n, *temp),
+            Step::LoadMask(dst, mem) => {
+                self.asm.op(Code::VEX_Kmovw_kr_km16, &[self.mask(*dst).into(), self.mem(*mem).into()]);
+            }
+            Step::StoreMask(mem, src) => {
+                self.asm.op(Code::VEX_Kmovw_m16_kr, &[self.mem(*mem).into(), self.mask(*src).into()]);
+            }
             Step::Select(dst, mask, a, b) => self.choose(*dst, *mask, *a, *b),
             Step::Loop | Step::EndLoop(_) | Step::If(_) | Step::EndIf => self.control(step),
             Step::TileConfig(_)
