@@ -300,9 +300,48 @@ const DEMANDING: &str = "graph demanding {
 }
 ";
 
+/// Padding around padding, whose borders are told apart from what is inside by proofs that are found from one side only.
+const PADDED: &str = "graph padded {
+  symbol A = 2..12
+  symbol B = 1..11
+  symbol C = 1..11
+  found M
+  input x: f32[C, A, B]
+  %0 = sign x
+  %1 = cast bool %0
+  %2 = reduce max [0, 1, 2] %1
+  %3 = cast i64 %2
+  %4 = const i64[] 1
+  %5 = index i64[] A
+  %6 = max %3, %4
+  %7 = min %6, %5
+  %8 = bind M from [1] to [A] %7
+  %9 = view [C, M, B] [$0, $1, $2] %1
+  %10 = pad true [0, 2, 0] [2, 0, 0] %1
+  %11 = reduce max [2] %9
+  %12 = view [C, M, B] [$0, $1] %11
+  %13 = min %9, %12
+  %14 = pad true [0, 1, 0] [1, 0, 0] %10
+  %15 = pad true [0, 0, 2] [1, 0, 2] %14
+  %16 = scan min axis 1 %13
+  output y = %16
+  output z = %13
+  output w = %15
+}
+";
+
 #[test]
 fn demands_stand_between_what_comes_before_and_after() {
-    let graph = symshape_compiler::graph::text::parse(DEMANDING).expect("a graph");
+    any_number_of_parts(DEMANDING);
+}
+
+#[test]
+fn proofs_are_looked_for_from_both_sides() {
+    any_number_of_parts(PADDED);
+}
+
+fn any_number_of_parts(text: &str) {
+    let graph = symshape_compiler::graph::text::parse(text).expect("a graph");
     let whole = model(&lowered(&graph, None, Policies::Any));
     for count in 1..=5 {
         let lowered = lowered(&graph, of(count), Policies::Any);
