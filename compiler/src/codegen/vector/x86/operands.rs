@@ -131,6 +131,7 @@ pub(super) fn rename(
     mask: &mut dyn FnMut(Mask) -> Mask,
 ) -> Step {
     let mut step = step.clone();
+    masks(&mut step).into_iter().for_each(|reg| *reg = mask(*reg));
     let mem = |mem: &mut Mem, int: &mut dyn FnMut(Int, bool) -> Int| {
         mem.base = int(mem.base, false);
         mem.index = mem.index.map(|(index, scale)| (int(index, false), scale));
@@ -160,8 +161,7 @@ pub(super) fn rename(
             mem(at, int);
             *src = int(*src, false);
         }
-        Step::Constant(..) | Step::Loop | Step::EndIf => {}
-        Step::Mask(_, dst, a, b) => [dst, a, b].into_iter().for_each(|reg| *reg = mask(*reg)),
+        Step::Constant(..) | Step::Loop | Step::EndIf | Step::Mask(..) => {}
         Step::Move(dst, src)
         | Step::Op1(_, dst, src)
         | Step::RoundBf16(dst, src)
@@ -175,13 +175,9 @@ pub(super) fn rename(
         | Step::Broadcast(dst, at)
         | Step::LoadNarrow(dst, at, _)
         | Step::LoadHalves(dst, at, _)
-        | Step::BroadcastNarrow(dst, at, _) => {
+        | Step::BroadcastNarrow(dst, at, _)
+        | Step::LoadFirst(dst, at, ..) => {
             mem(at, int);
-            *dst = vector(*dst, true);
-        }
-        Step::LoadFirst(dst, at, _, first) => {
-            mem(at, int);
-            *first = mask(*first);
             *dst = vector(*dst, true);
         }
         Step::LoadLanes(dst, _, mems) => {
@@ -190,20 +186,13 @@ pub(super) fn rename(
         }
         Step::Store(at, src)
         | Step::StoreOne(at, src)
+        | Step::StoreFirst(at, src, ..)
         | Step::StoreNarrow(at, src, ..)
         | Step::StoreBf16(at, src, _) => {
             mem(at, int);
             *src = vector(*src, false);
         }
-        Step::StoreFirst(at, src, _, first) => {
-            mem(at, int);
-            *src = vector(*src, false);
-            *first = mask(*first);
-        }
-        Step::LoadMask(reg, at) | Step::StoreMask(at, reg) => {
-            mem(at, int);
-            *reg = mask(*reg);
-        }
+        Step::LoadMask(_, at) | Step::StoreMask(at, _) => mem(at, int),
         Step::StoreLanes(mems, src, _) => {
             mems.iter_mut().for_each(|at| mem(at, int));
             *src = vector(*src, false);
@@ -212,23 +201,14 @@ pub(super) fn rename(
             [&mut *a, b, c].into_iter().for_each(|src| *src = vector(*src, false));
             *dst = vector(*dst, true);
         }
-        Step::Op2(_, dst, a, b) => {
+        Step::Op2(_, dst, a, b) | Step::Select(dst, _, a, b) => {
             [a, b].into_iter().for_each(|src| *src = vector(*src, false));
             *dst = vector(*dst, true);
         }
-        Step::Select(dst, chosen, a, b) => {
-            *chosen = mask(*chosen);
+        Step::Compare(_, _, a, b) | Step::CompareInt(_, _, a, b) => {
             [a, b].into_iter().for_each(|src| *src = vector(*src, false));
-            *dst = vector(*dst, true);
         }
-        Step::Compare(_, dst, a, b) | Step::CompareInt(_, dst, a, b) => {
-            [a, b].into_iter().for_each(|src| *src = vector(*src, false));
-            *dst = mask(*dst);
-        }
-        Step::MaskFirst(dst, n, _) => {
-            *n = int(*n, false);
-            *dst = mask(*dst);
-        }
+        Step::MaskFirst(_, n, _) => *n = int(*n, false),
         Step::EndLoop(cond) | Step::If(cond) => {
             cond.a = int(cond.a, false);
             if let Operand::Int(b) = &mut cond.b {
@@ -237,4 +217,20 @@ pub(super) fn rename(
         }
     }
     step
+}
+
+/// The masks of a step.
+fn masks(step: &mut Step) -> Vec<&mut Mask> {
+    match step {
+        Step::LoadFirst(.., mask)
+        | Step::StoreFirst(.., mask)
+        | Step::Compare(_, mask, ..)
+        | Step::CompareInt(_, mask, ..)
+        | Step::MaskFirst(mask, ..)
+        | Step::Select(_, mask, ..)
+        | Step::LoadMask(mask, _)
+        | Step::StoreMask(_, mask) => vec![mask],
+        Step::Mask(_, dst, a, b) => vec![dst, a, b],
+        _ => Vec::new(),
+    }
 }
