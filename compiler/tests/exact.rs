@@ -103,11 +103,13 @@ fn convolution(channels: i64, taps: i64, stride: i64) -> Graph {
     build().expect("a valid graph")
 }
 
-/// Bf16 without a scale.
-fn bf16() -> Graph {
+/// Bf16 without a scale, the last of them this number.
+fn bf16(last: f32) -> Graph {
     product(45, |g| {
         let numbers = floats(&models::weights(&[45 * 33], 8));
-        let numbers: Vec<f32> = numbers.iter().map(|x| f32::from_bits(x.to_bits() & 0xffff_0000)).collect();
+        let mut numbers: Vec<f32> =
+            numbers.iter().map(|x| f32::from_bits(x.to_bits() & 0xffff_0000)).collect();
+        numbers[45 * 33 - 1] = last;
         g.constant(Tensor::from_f32(vec![45, 33], &numbers).expect("one each"))
     })
 }
@@ -153,7 +155,7 @@ fn exact(lowered: &Lowered) -> usize {
 fn stored_weights_are_multiplied_as_precisely_as_floats() {
     let models = [
         ("layers", layers(), 2),
-        ("bf16", bf16(), 1),
+        ("bf16", bf16(0.5), 1),
         ("1x1", convolution(24, 1, 1), 1),
         ("3x3 by 2", convolution(32, 3, 2), 1),
         ("3x3 of 3 channels by 2", convolution(3, 3, 2), 1),
@@ -227,6 +229,19 @@ fn one_precision_gains_and_another_stays() {
     assert_eq!(exact(&lowered(&graph, Precision::Bf16x3)), 2, "as fast, and more precise");
     let fast = lowered(&graph, Precision::Bf16);
     assert_eq!((exact(&fast), fast.program.on_tiles_count()), (0, 2));
+}
+
+#[test]
+fn infinite_weights_are_multiplied_as_floats() {
+    for weight in [f32::INFINITY, f32::NEG_INFINITY] {
+        let graph = bf16(weight);
+        let lowered = lowered(&graph, Precision::F32);
+        assert_eq!((exact(&lowered), lowered.program.on_tiles_count()), (0, 0));
+        for model in models(&lowered) {
+            let got = run(&model, 1, &[1, 45], &[1.0; 45]);
+            assert_eq!(got[32], weight, "a product with parts that are zero is no number");
+        }
+    }
 }
 
 #[test]

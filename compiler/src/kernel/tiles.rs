@@ -3,12 +3,12 @@
 //! The code generator, the room that it needs and what artefacts say of themselves all ask here.
 
 use super::{BufferId, Contract, Program, Rhs, Space, Stmt};
-use crate::scalar::{Precision, precision::is_bf16};
+use crate::scalar::{
+    Precision,
+    precision::{FEWEST, is_bf16},
+};
 use symshape::Dim;
 use symshape_runtime::DType;
-
-/// With fewer rows, columns, or numbers to add up, laying out both factors takes longer than multiplying them.
-const FEWEST: i64 = 16;
 
 /// Columns of the widest tile.
 const MOST_COLUMNS: i64 = 64;

@@ -34,9 +34,6 @@ pub fn affine(graph: &mut Graph) -> Result<()> {
     rebuild_by_uses(graph, rewritten)
 }
 
-/// Weights of fewer elements are not multiplied as bf16.
-const MANY: usize = 256;
-
 /// `x op vector`, the vector lying along axis `axis` of `x`.
 struct ByChannel {
     op: BinaryOp,
@@ -169,9 +166,9 @@ fn fixed(graph: &Graph, value: Value) -> Option<&Tensor> {
     }
 }
 
-/// Whether all numbers of a constant of floats are bf16, and many.
+/// Whether all numbers of a constant of floats are bf16, and so many that they may be multiplied as such.
 fn is_bf16(tensor: &Tensor) -> bool {
     tensor.dtype() == DType::F32
-        && tensor.elems() >= MANY
+        && tensor.elems() >= (precision::FEWEST * precision::FEWEST) as usize
         && (0..tensor.elems()).all(|idx| precision::is_bf16(tensor.get(idx).as_f64() as f32))
 }

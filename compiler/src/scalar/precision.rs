@@ -133,9 +133,14 @@ pub fn low(x: f32) -> f32 {
     if high.is_infinite() { 0.0 } else { self::high(x - high) }
 }
 
-/// Whether `x` is a bf16 as it is.
+/// Where numbers are multiplied in parts, fewer rows, columns, or numbers to add up take longer to be split and laid out than
+/// they gain.
+pub(crate) const FEWEST: i64 = 16;
+
+/// Whether `x` is a finite bf16 as it is. Infinity is none: its products with the parts of a number that are zero are no
+/// numbers.
 pub fn is_bf16(x: f32) -> bool {
-    high(x).to_bits() == x.to_bits()
+    x.is_finite() && high(x).to_bits() == x.to_bits()
 }
 
 /// The three bf16 that `x` is the sum of: each is what the former ones leave, cut off behind its 8 bits. All of infinity and
@@ -189,6 +194,7 @@ mod tests {
         }
         assert_eq!(thirds(f32::from_bits(0x007f_ffff)), [0.0; 3]);
         assert!(is_bf16(-256.0) && !is_bf16(257.0) && !is_bf16(f32::from_bits(1)));
+        assert!(!is_bf16(f32::INFINITY) && !is_bf16(f32::NAN));
     }
 
     #[test]

@@ -8,9 +8,7 @@ use crate::{
     },
     error::{Error, Result},
 };
-use cranelift_codegen::ir::{
-    BlockArg, InstBuilder, StackSlot, StackSlotData, StackSlotKind, Value, condcodes::IntCC, types,
-};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, StackSlot, Value, condcodes::IntCC, types};
 use cranelift_module::FuncId;
 use num_traits::ToPrimitive;
 use symshape::{Dim, Facts};
@@ -70,8 +68,7 @@ pub(super) fn rows(f: &mut FuncCtx, plan: &Plan, count: Value) -> Rows {
     let high = f.builder.ins().select(even, tiles, extra);
     let keeps = plan.product().is_matrix() && f.unit.vector_isa().keeps_tiles();
     let configured = keeps.then(|| {
-        let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8, 3);
-        let slot = f.builder.create_sized_stack_slot(data);
+        let slot = f.slot(8, 8);
         let none = f.int(0);
         f.builder.ins().stack_store(types::I64, none, slot, 0);
         slot

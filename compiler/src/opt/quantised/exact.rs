@@ -16,13 +16,13 @@ use super::{columns, real, spread};
 use crate::{
     error::Result,
     graph::{Graph, Node, Op, Value},
-    scalar::{BinaryOp, Scalar, precision::is_bf16},
+    scalar::{
+        BinaryOp, Scalar,
+        precision::{FEWEST, is_bf16},
+    },
     tensor::Tensor,
 };
 use symshape_runtime::DType;
-
-/// With fewer columns, or numbers to add up, nothing is gained.
-const FEWEST: i64 = 16;
 
 /// Numbers and their scale, both of the shape of a factor.
 struct Scaled {
@@ -77,7 +77,7 @@ fn parts(new: &mut Graph, fixed: Value, gone: &[usize]) -> Result<Option<(Tensor
         };
         let weights = map(&numbers, |idx, x| {
             let x = x * power_of_two(number(&scale, idx))?;
-            (is_bf16(x) && x.is_finite()).then_some(x)
+            is_bf16(x).then_some(x)
         });
         let rest = map(&rest, |_, scale| Some(scale / power_of_two(scale)?));
         if let (Some(weights), Some(rest)) = (weights, rest) {

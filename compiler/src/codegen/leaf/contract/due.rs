@@ -21,13 +21,13 @@ pub(super) struct Due<'a> {
     /// Where those are from the first row on that is not finished, and how many rows are not; of a pair, rows of one half.
     place: Int,
     rows: Int,
-    lines: Option<Lines>,
+    ends: Option<Ends>,
 }
 
 /// What is done at the end of lines.
-struct Lines {
-    /// How many end with the rows that are left: with each half of a pair one.
-    ends: Int,
+struct Ends {
+    /// How many lines end with the rows that are left: with each half of a pair one.
+    left: Int,
     /// Rows of a half, and bytes of its sums.
     half: Option<(Int, i32)>,
 }
@@ -36,8 +36,8 @@ impl<'a> Due<'a> {
     /// Nothing yet. A pair has so many rows in each half, whose sums take so many bytes.
     pub(super) fn nothing(b: &mut Builder, tile: &'a Tile<'a>, sums: Int, half: (Int, i32)) -> Due<'a> {
         let (lines, pair) = (tile.key.lines, tile.key.pair);
-        let lines = lines.then(|| Lines { ends: b.imm(0), half: pair.then_some(half) });
-        Due { tile, sums, place: b.copy(sums), rows: b.imm(0), lines }
+        let ends = lines.then(|| Ends { left: b.imm(0), half: pair.then_some(half) });
+        Due { tile, sums, place: b.copy(sums), rows: b.imm(0), ends }
     }
 
     /// So many rows of sums are due; nothing may have been left.
@@ -47,9 +47,9 @@ impl<'a> Due<'a> {
     }
 
     /// So many lines end with them.
-    pub(super) fn end_lines(&self, b: &mut Builder, ends: Int) {
-        if let Some(lines) = &self.lines {
-            b.set_copy(lines.ends, ends);
+    pub(super) fn end_lines(&self, b: &mut Builder, count: Int) {
+        if let Some(ends) = &self.ends {
+            b.set_copy(ends.left, count);
         }
     }
 
@@ -72,7 +72,7 @@ impl<'a> Due<'a> {
             self.tile.epilogue_rows(b, self.place, self.rows);
             self.turn(b);
         };
-        if self.lines.as_ref().is_none_or(|lines| lines.half.is_none()) {
+        if self.ends.as_ref().is_none_or(|ends| ends.half.is_none()) {
             return all(b);
         }
         let halves = b.imm(2);
@@ -81,17 +81,17 @@ impl<'a> Due<'a> {
 
     /// At the end of a line, goes on to the next one.
     fn turn(&self, b: &mut Builder) {
-        let Some(lines) = &self.lines else { return };
+        let Some(ends) = &self.ends else { return };
         let turn = |b: &mut Builder| {
             self.tile.next_line(b);
-            b.advance(lines.ends, -1);
-            let Some((rows, bytes)) = lines.half else { return };
-            b.when(CompareOp::Gt, lines.ends, 0, |b| {
+            b.advance(ends.left, -1);
+            let Some((rows, bytes)) = ends.half else { return };
+            b.when(CompareOp::Gt, ends.left, 0, |b| {
                 b.set_copy(self.rows, rows);
                 b.set_copy(self.place, self.sums);
                 b.advance(self.place, bytes);
             });
         };
-        b.when(CompareOp::Eq, self.rows, 0, |b| b.when(CompareOp::Gt, lines.ends, 0, turn));
+        b.when(CompareOp::Eq, self.rows, 0, |b| b.when(CompareOp::Gt, ends.left, 0, turn));
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn sums_bytes(key: &TileKey, lanes: usize) -> usize {
 }
 
 /// What is done beside multiplying.
-type Meanwhile<'a> = (&'a Due<'a>, &'a Option<Asked>);
+type Meanwhile<'a> = (&'a Due<'a>, &'a Option<Next>);
 
 /// Lines that rows are in.
 #[derive(Clone, Copy)]
@@ -84,30 +84,30 @@ struct Lines {
 }
 
 /// The panels of the next tile of columns, which are asked for once.
-struct Asked {
-    next: Int,
+struct Next {
+    at: Int,
     end: Int,
 }
 
-impl Asked {
+impl Next {
     /// None in a leaf that asks for nothing.
-    fn new(b: &mut Builder, key: &TileKey, width: usize) -> Option<Asked> {
+    fn new(b: &mut Builder, key: &TileKey, width: usize) -> Option<Next> {
         if key.ahead == Ahead::Nobody || key.tail {
             return None;
         }
         let (first, step) = (b.arg(TileKey::B), b.arg(TileKey::B_COLUMN));
         let bytes = b.int_op(IntOp::Mul, step, width as i32);
-        let next = b.int_op(IntOp::Add, first, bytes);
-        Some(Asked { next, end: b.int_op(IntOp::Add, next, bytes) })
+        let at = b.int_op(IntOp::Add, first, bytes);
+        Some(Next { at, end: b.int_op(IntOp::Add, at, bytes) })
     }
 
     /// Asks for some more of them.
     fn some(&self, b: &mut Builder) {
-        b.when(CompareOp::Lt, self.next, self.end, |b| {
+        b.when(CompareOp::Lt, self.at, self.end, |b| {
             for line in 0..LINES_MEANWHILE {
-                b.prefetch(Mem::from(self.next).plus(line * LINE_BYTES));
+                b.prefetch(Mem::from(self.at).plus(line * LINE_BYTES));
             }
-            b.advance(self.next, (LINES_MEANWHILE * LINE_BYTES) as i32);
+            b.advance(self.at, (LINES_MEANWHILE * LINE_BYTES) as i32);
         });
     }
 }
@@ -189,7 +189,7 @@ impl Matrix {
         let half_bytes = TILE_ROWS * self.width * TILE_ROW_BYTES;
         let due = Due::nothing(b, tile, self.place, (self.rows, half_bytes as i32));
         tile.load_kept(b);
-        let asked = Asked::new(b, tile.key, self.width);
+        let next = Next::new(b, tile.key, self.width);
         let lines = self.lines.map(|lines| {
             let (left, line) = (b.copy(tiles), b.copy(tile.a));
             let mut pairs = lines.left;
@@ -203,7 +203,7 @@ impl Matrix {
         // One round more, which multiplies nothing, for the last epilogue.
         b.advance(tiles, 1);
         b.repeat(tiles, 1, |b| {
-            b.when(CompareOp::Gt, tiles, 1, |b| self.sums(b, tile.a, Some((&due, &asked))));
+            b.when(CompareOp::Gt, tiles, 1, |b| self.sums(b, tile.a, Some((&due, &next))));
             due.all(b);
             b.when(CompareOp::Gt, tiles, 1, |b| {
                 self.store(b);
@@ -293,9 +293,9 @@ impl Matrix {
                 b.advance(*pointer, TILE_ROW_BYTES as i32);
             }
             right.iter().for_each(|pointer| b.advance(*pointer, block));
-            if let Some((due, asked)) = meanwhile {
-                if let Some(asked) = asked {
-                    asked.some(b);
+            if let Some((due, next)) = meanwhile {
+                if let Some(next) = next {
+                    next.some(b);
                 }
                 due.some(b);
             }
