@@ -99,7 +99,7 @@ fn binary(op: BinaryOp) -> i64 {
         BinaryOp::Div => 3,
         BinaryOp::Rem | BinaryOp::Mod => 100,
         BinaryOp::Atan2 => 1000,
-        BinaryOp::Pow => 3000,
+        BinaryOp::Pow => 80,
     }
 }
 

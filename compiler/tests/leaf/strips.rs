@@ -6,6 +6,7 @@ use symshape_compiler::{
         LeafKey,
         body::{Body, Op, Ty},
         math::MAX_ULP,
+        power::POWER_ULP,
         strip::{Along, Phase, Stream, StripKey},
     },
     scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp},
@@ -123,6 +124,61 @@ fn math_stays_within_its_bound() {
             };
             assert!(error <= bound, "{}: {op:?}({x:e}) = {y:e}, {error} ulp off", isa.name());
         }
+    }
+}
+
+/// Bases and exponents: special ones with each other, and powers of all sizes.
+fn powers() -> Vec<(f32, f32)> {
+    let special =
+        [0.0, 1.0, 2.0, 0.5, 3.0, 0.75, 1e-40, 1e10, f32::MIN_POSITIVE, 16_777_217.0, f32::INFINITY];
+    let special = special.iter().flat_map(|x| [*x, -*x]).chain([f32::NAN]);
+    let special: Vec<f32> =
+        special.chain([f32::from_bits(0x3f80_0001), f32::from_bits(0x3f7f_ffff)]).collect();
+    let mut pairs: Vec<_> = special.iter().flat_map(|&x| special.iter().map(move |&y| (x, y))).collect();
+    for (idx, bits) in (0..f32::INFINITY.to_bits()).step_by(20_011).enumerate() {
+        let x = f32::from_bits(bits);
+        let log = f64::from(x).log2();
+        let power = ((idx % 307) as f64 - 153.0) * 0.987;
+        pairs.extend([(x, (power / log) as f32), (x, -0.75), (x, 2.2), (-x, (idx % 9) as f32 - 4.0)]);
+    }
+    let near = (0..=200_000).map(|idx| f32::from_bits(0x3f00_0000 + idx * 0xc7));
+    pairs.extend(near.enumerate().map(|(idx, x)| {
+        let power = (idx % 251) as f64 - 125.0;
+        (x, (power / f64::from(x).log2()) as f32)
+    }));
+    pairs
+}
+
+#[test]
+fn powers_stay_within_their_bound() {
+    let (x, exponents): (Vec<f32>, Vec<f32>) = powers().into_iter().unzip();
+    let mut body = Body::default();
+    let mut push = |op, ty| body.push(op, ty).expect("supported");
+    let (base, exponent) = (push(Op::Load(0), Ty::F32), push(Op::Load(1), Ty::F32));
+    let power = push(Op::Binary(BinaryOp::Pow, base, exponent), Ty::F32);
+    push(Op::Store(2, power), Ty::F32);
+    let key = strip(vec![Phase::Loop { extent: 0, body }], vec![Along::Unit; 3]);
+    for (isa, fma) in isas() {
+        let mut y = vec![0f32; x.len()];
+        let mut args = vec![0; key.slots()];
+        args[key.extent(0)] = x.len() as i64;
+        set(&mut args, &key, 0, address(&x), 0, 4);
+        set(&mut args, &key, 1, address(&exponents), 0, 4);
+        set(&mut args, &key, 2, address_mut(&mut y), 0, 4);
+        Leaf::new(&LeafKey::Strip(key.clone()), &*isa, fma).call(&mut args);
+        let mut most = 0.0_f64;
+        for ((&x, &exponent), &y) in x.iter().zip(&exponents).zip(&y) {
+            let exact = f64::from(x).powf(f64::from(exponent));
+            let (error, same_sign) =
+                (ulp(y, exact), y.is_nan() || y.is_sign_negative() == exact.is_sign_negative());
+            let name = isa.name();
+            assert!(
+                error <= POWER_ULP && same_sign,
+                "{name}: {x:e} to the {exponent:e} = {y:e}, {error} ulp off"
+            );
+            most = most.max(error);
+        }
+        println!("{} fma {}: power {most:.2} ulp", isa.name(), isa.shape().fma);
     }
 }
 

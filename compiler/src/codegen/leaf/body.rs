@@ -4,7 +4,7 @@
 //! [`Body::emit`] writes a body for one vector of iterations; where values come from and go to is the caller's
 //! [`Lanes`].
 
-use super::{math, memory, rounded::Roundings};
+use super::{math, memory, power, rounded::Roundings};
 use crate::codegen::vector::{
     Builder,
     code::{Mask, MaskOp, Op1, Op2, ShiftOp, Vector},
@@ -166,7 +166,6 @@ impl Body {
     fn supports(&self, op: Op, ty: Ty) -> bool {
         match op {
             Op::Unary(op, x) => supports_unary(op, self.ty(x)),
-            Op::Binary(BinaryOp::Pow, _, y) => ty == Ty::F32 && self.constant(y).is_some_and(is_easy_power),
             Op::Binary(BinaryOp::Shr, x, y) => self.ty(x) == Ty::I32 && self.distance(y).is_some(),
             Op::Binary(op, x, _) => supports_binary(op, self.ty(x)),
             Op::Compare(_, x, _) => self.ty(x) != Ty::Bool,
@@ -188,6 +187,7 @@ impl Body {
         let cost = |op: &Op| match op {
             Op::Unary(UnaryOp::Exp | UnaryOp::Log | UnaryOp::Tanh | UnaryOp::Erf, _) => 20,
             Op::Unary(UnaryOp::Expm1 | UnaryOp::Log1p, _) => 40,
+            Op::Binary(BinaryOp::Pow, ..) => 80,
             Op::Const(_) => 0,
             _ => 1,
         };
@@ -347,7 +347,8 @@ impl Body {
             (BinaryOp::Max, Some(bound), _) => math::max_constant(b, y, bound),
             (BinaryOp::Min, ..) => math::min(b, x, y),
             (BinaryOp::Max, ..) => math::max(b, x, y),
-            (BinaryOp::Pow, _, Some(power)) => easy_power(b, x, power),
+            (BinaryOp::Pow, _, Some(power)) if is_easy_power(power) => easy_power(b, x, power),
+            (BinaryOp::Pow, ..) => power::pow(b, x, y),
             _ => unreachable!("refused when the body was made: {op:?}"),
         }
     }
@@ -385,7 +386,7 @@ fn supports_unary(op: UnaryOp, ty: Ty) -> bool {
 fn supports_binary(op: BinaryOp, ty: Ty) -> bool {
     use BinaryOp::*;
     match ty {
-        Ty::F32 => matches!(op, Add | Sub | Mul | Div | Min | Max),
+        Ty::F32 => matches!(op, Add | Sub | Mul | Div | Pow | Min | Max),
         Ty::I32 => matches!(op, Add | Sub | Mul | Min | Max | And | Or | Xor),
         Ty::U8 | Ty::I8 | Ty::I16 => matches!(op, Min | Max | And | Or | Xor),
         Ty::Bool => matches!(op, And | Or | Xor),

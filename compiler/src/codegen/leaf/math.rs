@@ -58,7 +58,7 @@ const ERF_FAR: [f32; 8] = [
 ];
 
 /// `Σ coefficients[i] * x^i`.
-fn polynomial(b: &mut Builder, x: Vector, coefficients: &[f32]) -> Vector {
+pub(super) fn polynomial(b: &mut Builder, x: Vector, coefficients: &[f32]) -> Vector {
     let (last, rest) = coefficients.split_last().expect("a polynomial has coefficients");
     let mut sum = b.float(*last);
     for &coefficient in rest.iter().rev() {
@@ -145,7 +145,7 @@ fn reduce_exp(b: &mut Builder, x: Vector) -> (Vector, Vector) {
 }
 
 /// `e^r - 1` for |r| <= ln 2 / 2.
-fn expm1_near(b: &mut Builder, r: Vector) -> Vector {
+pub(super) fn expm1_near(b: &mut Builder, r: Vector) -> Vector {
     let tail = polynomial(b, r, &EXP);
     let square = b.op2(Op2::Mul, r, r);
     b.fma(tail, square, r)
@@ -172,14 +172,14 @@ fn exp_in_two(b: &mut Builder, x: Vector, one: Vector) -> (Vector, Vector) {
 }
 
 /// `x` within the bounds; NaN stays.
-fn clamp(b: &mut Builder, x: Vector, lo: f32, hi: f32) -> Vector {
+pub(super) fn clamp(b: &mut Builder, x: Vector, lo: f32, hi: f32) -> Vector {
     let (lo, hi) = (b.float(lo), b.float(hi));
     let x = b.op2(Op2::Max, lo, x);
     b.op2(Op2::Min, hi, x)
 }
 
 /// `value * 2^n` in two steps, so that subnormal results and those near the largest float are reached.
-fn scale_by_power(b: &mut Builder, value: Vector, n: Vector) -> Vector {
+pub(super) fn scale_by_power(b: &mut Builder, value: Vector, n: Vector) -> Vector {
     let n = b.op1(Op1::ToInt, n);
     let half = b.shift(ShiftOp::RightSigned, n, 1);
     let rest = b.op2(Op2::SubInt, n, half);
@@ -215,25 +215,30 @@ pub fn expm1(b: &mut Builder, x: Vector) -> Vector {
     b.select(null, x, value)
 }
 
-/// `ln x`.
-pub fn log(b: &mut Builder, x: Vector) -> Vector {
+/// `m` in √½..√2 and an integer `e`, as a float, with `x = 2^e m`; for positive finite `x`.
+pub(super) fn mantissa_and_exponent(b: &mut Builder, x: Vector) -> (Vector, Vector) {
     let smallest = b.float(f32::MIN_POSITIVE);
     let subnormal = b.compare(CompareOp::Lt, x, smallest);
     let scale = b.float((1u32 << 23) as f32);
     let scaled = b.op2(Op2::Mul, x, scale);
     let normal = b.select(subnormal, scaled, x);
-    // The mantissa in √½..√2: subtract the bits of √½ and split.
+    // Subtracts the bits of √½ and splits.
     let root = b.bits(std::f32::consts::FRAC_1_SQRT_2.to_bits());
     let offset = b.op2(Op2::SubInt, normal, root);
     let exponent = b.shift(ShiftOp::RightSigned, offset, 23);
     let exponent_bits = b.shift(ShiftOp::Left, exponent, 23);
     let mantissa = b.op2(Op2::SubInt, normal, exponent_bits);
-    let one = b.float(1.0);
-    let f = b.op2(Op2::Sub, mantissa, one);
     let exponent = b.op1(Op1::ToFloat, exponent);
     let (less, zero) = (b.float(-23.0), b.float(0.0));
     let correction = b.select(subnormal, less, zero);
-    let exponent = b.op2(Op2::Add, exponent, correction);
+    (mantissa, b.op2(Op2::Add, exponent, correction))
+}
+
+/// `ln x`.
+pub fn log(b: &mut Builder, x: Vector) -> Vector {
+    let (mantissa, exponent) = mantissa_and_exponent(b, x);
+    let one = b.float(1.0);
+    let f = b.op2(Op2::Sub, mantissa, one);
     let value = log_near(b, f, exponent);
     log_limits(b, x, value)
 }

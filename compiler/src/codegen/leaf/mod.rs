@@ -9,6 +9,7 @@ pub mod contract;
 pub mod math;
 mod memory;
 pub mod panels;
+pub mod power;
 mod rounded;
 pub mod rows;
 pub mod strip;
