@@ -44,23 +44,56 @@ impl Real {
     }
 }
 
-/// Through one view or padding of `x`: what the same does to `inner`'s parts. Padding is by `blank`, which stands for
-/// the stored zero point, so this must be known.
+/// Through one view or padding of `x`: what the same does to `inner`'s parts. What is padded becomes the zero point.
 fn moved(graph: &mut Graph, value: Value, inner: Real) -> Result<Option<Real>> {
     let stored = match graph.op(value).clone() {
         Op::View { shape, index } => graph.view(inner.stored, shape, index)?,
         Op::Pad { lo, hi, .. } => {
-            let Zero::Number(zero) = inner.zero else { return Ok(None) };
-            let dtype = graph.dtype(inner.stored);
-            let blank = Scalar::from_i64(dtype, zero);
-            if blank.as_i64() != zero {
-                return Ok(None);
-            }
-            graph.pad(inner.stored, &lo, &hi, blank)?
+            let padded = match inner.zero {
+                Zero::Number(zero) => padded_with(graph, inner.stored, (&lo, &hi), zero)?,
+                Zero::Found(zero) => padded_with_found(graph, inner.stored, (&lo, &hi), zero)?,
+            };
+            let Some(padded) = padded else { return Ok(None) };
+            padded
         }
         _ => return Ok(None),
     };
     Ok(Some(Real { stored, ..inner }))
+}
+
+/// `stored` with a number around it, if it can be stored alike.
+fn padded_with(
+    graph: &mut Graph,
+    stored: Value,
+    (lo, hi): (&[Dim], &[Dim]),
+    number: i64,
+) -> Result<Option<Value>> {
+    let blank = Scalar::from_i64(graph.dtype(stored), number);
+    if blank.as_i64() != number {
+        return Ok(None);
+    }
+    graph.pad(stored, lo, hi, blank).map(Some)
+}
+
+/// `stored` with a number around it that is found while running, if it is known to be stored alike: differences to it, which
+/// take nine bits, are padded with zeros.
+fn padded_with_found(
+    graph: &mut Graph,
+    stored: Value,
+    (lo, hi): (&[Dim], &[Dim]),
+    number: Value,
+) -> Result<Option<Value>> {
+    let dtype = graph.dtype(stored);
+    if !cast(graph, number).is_some_and(|(_, x)| graph.dtype(x) == dtype) {
+        return Ok(None);
+    }
+    let wide = graph.cast(DType::I32, stored)?;
+    let differences = graph.sub(wide, number)?;
+    let differences = graph.cast(DType::I16, differences)?;
+    let padded = graph.pad(differences, lo, hi, Scalar::from_i64(DType::I16, 0))?;
+    let wide = graph.cast(DType::I32, padded)?;
+    let stored = graph.add(wide, number)?;
+    graph.cast(dtype, stored).map(Some)
 }
 
 /// Whether `value` moves its operand's elements only, and what it pads with.
