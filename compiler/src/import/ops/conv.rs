@@ -11,12 +11,11 @@ use symshape::{Dim, Relation};
 ops! {
     Conv 1 conv,
     ConvInteger 10 conv_integer,
-    ConvTranspose 1 conv_transpose,
 }
 
 /// Labels of the spatial axes of a contraction, and of those of the kernel.
-const SPACE: &[Label] = b"xyzw";
-const KERNEL: &[Label] = b"ijkl";
+pub(super) const SPACE: &[Label] = b"xyzw";
+pub(super) const KERNEL: &[Label] = b"ijkl";
 
 /// What the attributes say of a window, along each spatial axis.
 pub(super) struct Window {
@@ -86,6 +85,15 @@ impl Window {
         g.pad(x, &[&none[..], &self.lo].concat(), &[&none[..], &self.hi].concat(), value)
     }
 
+    /// [`Window::view`] of what must be as large as the window.
+    pub(super) fn look(&self, g: &mut Graph, x: Value) -> Result<Value> {
+        for i in 0..self.kernel.len() {
+            let (size, span) = (g.shape(x)[i + 2].clone(), self.span(i));
+            g.require(Relation::le(span, &size), &format!("axis {} has size {size}, its window {span}", i + 2))?;
+        }
+        self.view(g, x)
+    }
+
     /// `x` seen through the window: its axes, then the window's.
     pub(super) fn view(&self, g: &mut Graph, x: Value) -> Result<Value> {
         let axes: Vec<usize> = (2..2 + self.kernel.len()).collect();
@@ -149,11 +157,7 @@ pub(super) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
         return Err(Error::invalid(format!("kernels of {} axes for {count} spatial ones", g.rank(w))));
     }
     in_groups(g, w, group)?;
-    for i in 0..count {
-        let (size, span) = (g.shape(x)[i + 2].clone(), window.span(i));
-        g.require(Relation::le(span, &size), &format!("axis {} has size {size}, its window {span}", i + 2))?;
-    }
-    let seen = window.view(g, x)?;
+    let seen = window.look(g, x)?;
     let (space, kernel) = (&SPACE[..count], &KERNEL[..count]);
     if group == 1 {
         let (lhs, rhs) = ([b"nc", space, kernel].concat(), [b"mc", kernel].concat());
@@ -168,7 +172,8 @@ pub(super) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
     g.reshape(y, shape)
 }
 
-fn in_groups(g: &mut Graph, w: Value, group: i64) -> Result<()> {
+/// Requires kernels that can be divided into groups.
+pub(super) fn in_groups(g: &mut Graph, w: Value, group: i64) -> Result<()> {
     if !(1..=1 << 31).contains(&group) {
         return Err(Error::invalid(format!("{group} groups")));
     }
@@ -177,7 +182,7 @@ fn in_groups(g: &mut Graph, w: Value, group: i64) -> Result<()> {
 }
 
 /// `x` with axis `k` split into groups and what is in one.
-fn grouped(g: &mut Graph, x: Value, k: usize, group: i64) -> Result<Value> {
+pub(super) fn grouped(g: &mut Graph, x: Value, k: usize, group: i64) -> Result<Value> {
     let mut shape = g.shape(x).to_vec();
     let each = g.facts.simplify(&shape[k].floor_div(group));
     shape.splice(k..=k, [group.into(), each]);
@@ -194,111 +199,4 @@ fn conv_integer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let w = centred(g, w, n.optional(3), 0)?;
     let x = window.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
     convolve(g, x, w, &window, n.int_or("group", 1)?)
-}
-
-/// Transposed convolution: each element spreads over a window, weighted by the kernel (input 1, `[C, M/group, …]`). As the
-/// convolution of the input, with `stride - 1` zeros after each element, with the kernel turned around.
-///
-/// `ConvTranspose([[[1, 2]]], [[[1, 10]]]; strides=[2]) = [[[1, 10, 2, 20]]]`
-/// `ConvTranspose([[[1, 2]]], [[[1, 10]]]; pads=[1, 0]) = [[[12, 20]]]`
-fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, w) = (n.input(0)?, n.input(1)?);
-    let kernel = kernel_of(g, n, w)?;
-    let count = kernel.len();
-    if g.rank(x) != count + 2 {
-        return Err(Error::invalid(format!("a kernel of {count} axes on a tensor of {} axes", g.rank(x))));
-    }
-    let (stride, dilation) = (positive(n, "strides", count)?, positive(n, "dilations", count)?);
-    let mut window = Window { kernel, stride: vec![1; count], dilation, lo: Vec::new(), hi: Vec::new() };
-    let (cut_lo, cut_hi, extra) = transposed_pads(g, n, x, &window, &stride)?;
-    for i in 0..count {
-        let reach = window.span(i) - 1;
-        window.lo.push(g.facts.simplify(&(-&cut_lo[i] + reach)));
-        window.hi.push(g.facts.simplify(&(-&cut_hi[i] + reach + &extra[i])));
-    }
-    let x = with_gaps(g, x, &stride)?;
-    let x = window.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
-    let group = n.int_or("group", 1)?;
-    let w = turned(g, w, group)?;
-    let y = convolve(g, x, w, &window, group)?;
-    with_bias(g, y, n.optional(2))
-}
-
-/// What is cut off before and after each spatial axis, and what is added behind.
-fn transposed_pads(
-    g: &Graph,
-    n: &OnnxNode,
-    x: Value,
-    window: &Window,
-    stride: &[i64],
-) -> Result<(Vec<Dim>, Vec<Dim>, Vec<Dim>)> {
-    let count = stride.len();
-    let list = |name: &str, len: usize| -> Result<Option<Vec<Dim>>> {
-        match n.ints(name)? {
-            Some(list) if list.len() != len => Err(Error::invalid(format!("{name} {list:?} for {count} axes"))),
-            list => Ok(list.map(|list| list.into_iter().map(Dim::from).collect())),
-        }
-    };
-    let extra = list("output_padding", count)?.unwrap_or_else(|| vec![Dim::zero(); count]);
-    let pads = list("pads", 2 * count)?;
-    // Some exporters write the whole shape.
-    let wanted = match n.ints("output_shape")? {
-        Some(shape) if shape.len() == count + 2 => Some(shape[2..].iter().copied().map(Dim::from).collect()),
-        Some(_) => list("output_shape", count)?,
-        None => None,
-    };
-    let auto = n.string_or("auto_pad", "NOTSET")?;
-    let wanted: Vec<Dim> = match (wanted, auto) {
-        (Some(wanted), _) => wanted,
-        (None, "SAME_UPPER" | "SAME_LOWER") => (0..count).map(|i| &g.shape(x)[i + 2] * stride[i]).collect(),
-        (None, "NOTSET" | "" | "VALID") => {
-            let pads = pads.filter(|_| auto != "VALID").unwrap_or_else(|| vec![Dim::zero(); 2 * count]);
-            return Ok((pads[..count].to_vec(), pads[count..].to_vec(), extra));
-        }
-        (None, other) => return Err(Error::invalid(format!("auto_pad `{other}`"))),
-    };
-    let (mut lo, mut hi) = (Vec::new(), Vec::new());
-    for i in 0..count {
-        let full = (&g.shape(x)[i + 2] - 1) * stride[i] + &extra[i] + window.span(i);
-        let total = g.facts.simplify(&(full - &wanted[i]));
-        let (less, more) = (total.floor_div(2), total.ceil_div(2));
-        let (before, after) = if auto == "SAME_UPPER" { (less, more) } else { (more, less) };
-        lo.push(g.facts.simplify(&before));
-        hi.push(g.facts.simplify(&after));
-    }
-    Ok((lo, hi, extra))
-}
-
-/// `x` with `stride - 1` zeros between neighbours along each spatial axis.
-fn with_gaps(g: &mut Graph, mut x: Value, stride: &[i64]) -> Result<Value> {
-    for (i, stride) in stride.iter().enumerate().filter(|(_, stride)| **stride > 1) {
-        let k = i + 2;
-        let wide = g.unsqueeze(x, &[k + 1])?;
-        let (lo, mut hi) = (vec![Dim::zero(); g.rank(wide)], vec![Dim::zero(); g.rank(wide)]);
-        hi[k + 1] = (stride - 1).into();
-        let wide = g.pad(wide, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))?;
-        let mut shape = g.shape(x).to_vec();
-        let size = shape[k].clone();
-        shape[k] = &size * *stride;
-        let flat = g.reshape(wide, shape)?;
-        x = g.slice(flat, k, Dim::zero(), (size - 1) * *stride + 1, 1)?;
-    }
-    Ok(x)
-}
-
-/// Kernels `[C, M/group, …]` as `[M, C/group, …]`, turned around along the spatial axes.
-fn turned(g: &mut Graph, w: Value, group: i64) -> Result<Value> {
-    let mut w = w;
-    for k in 2..g.rank(w) {
-        w = g.reverse(w, k)?;
-    }
-    in_groups(g, w, group)?;
-    let mut shape = g.shape(w).to_vec();
-    let (inner, outer) = (g.facts.simplify(&shape[0].floor_div(group)), &shape[1] * group);
-    let w = grouped(g, w, 0, group)?;
-    let perm: Vec<usize> = [0, 2, 1].into_iter().chain(3..g.rank(w)).collect();
-    let w = g.transpose(w, &perm)?;
-    shape[0] = g.facts.simplify(&outer);
-    shape[1] = inner;
-    g.reshape(w, shape)
 }

@@ -1,0 +1,163 @@
+//! Transposed convolutions: a convolution for each place between two neighbours of the input.
+
+use super::{
+    super::node::OnnxNode,
+    conv::{KERNEL, SPACE, Window, grouped, in_groups, kernel_of, positive, with_bias},
+};
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Label, Value},
+    scalar::Scalar,
+};
+use symshape::Dim;
+
+ops! {
+    ConvTranspose 1 conv_transpose,
+}
+
+/// Labels of the places of a result between two neighbours of the input.
+const PLACE: &[Label] = b"pqrs";
+
+/// Transposed convolution: each element spreads over a window, weighted by the kernel (input 1, `[C, M/group, …]`).
+///
+/// Along each axis, `y[stride·a + r] = Σ x[a - j] w[stride·j + r]`: results at the same distance `r` behind an element of the
+/// input are a convolution with every `stride`-th element of the kernel, turned around. Kernels are filled up with zeros to
+/// whole strides.
+///
+/// `ConvTranspose([[[1, 2]]], [[[1, 10]]]; strides=[2]) = [[[1, 10, 2, 20]]]`
+/// `ConvTranspose([[[1, 2]]], [[[1, 10]]]; pads=[1, 0]) = [[[12, 20]]]`
+/// `ConvTranspose([[[1, 2]]], [[[1, 10, 100]]]; strides=[2], pads=[1, 0]) = [[[10, 102, 20, 200]]]`
+fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (mut x, w) = (n.input(0)?, n.input(1)?);
+    let kernel = kernel_of(g, n, w)?;
+    let count = kernel.len();
+    if g.rank(x) != count + 2 || kernel.contains(&0) {
+        return Err(Error::invalid(format!("a kernel {kernel:?} on a tensor of {} axes", g.rank(x))));
+    }
+    let (mut stride, dilation) = (positive(n, "strides", count)?, positive(n, "dilations", count)?);
+    let window = Window { kernel, stride: vec![1; count], dilation, lo: Vec::new(), hi: Vec::new() };
+    let (cut_lo, cut_hi, extra) = transposed_pads(g, n, x, &window, &stride)?;
+    let size = |i: usize| {
+        let full = (&g.shape(x)[i + 2] - 1) * stride[i] + window.span(i) + &extra[i];
+        g.facts.simplify(&(full - &cut_lo[i] - &cut_hi[i]))
+    };
+    let sizes: Vec<Dim> = (0..count).map(size).collect();
+    for i in 0..count {
+        // With elements of the kernel apart as well, places don't meet the same elements of it everywhere.
+        if stride[i] > 1 && window.dilation[i] > 1 {
+            x = with_gaps(g, x, i + 2, stride[i])?;
+            stride[i] = 1;
+        }
+    }
+    let group = n.int_or("group", 1)?;
+    let mut places = window;
+    places.kernel.iter_mut().zip(&stride).for_each(|(size, stride)| *size = (*size + stride - 1) / stride);
+    let mut begin = Vec::new();
+    for i in 0..count {
+        let (first, end) = (cut_lo[i].floor_div(stride[i]), (&cut_lo[i] + &sizes[i]).ceil_div(stride[i]));
+        begin.push(g.facts.simplify(&(&cut_lo[i] - &first * stride[i])));
+        places.lo.push(g.facts.simplify(&(Dim::from(places.span(i) - 1) - first)));
+        places.hi.push(g.facts.simplify(&(end - &g.shape(x)[i + 2])));
+    }
+    let x = places.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
+    let w = at_places(g, w, &places.kernel, &stride, group)?;
+    let mut y = between(g, x, w, &places, &stride, group)?;
+    for (i, (begin, size)) in begin.into_iter().zip(sizes).enumerate() {
+        y = g.slice(y, i + 2, begin, size, 1)?;
+    }
+    with_bias(g, y, n.optional(2))
+}
+
+/// Kernels `[C, M/group, …]` as `[group, C/group, M/group, …]`, each spatial axis as elements for windows, turned around, by
+/// places.
+fn at_places(g: &mut Graph, w: Value, kernel: &[i64], stride: &[i64], group: i64) -> Result<Value> {
+    in_groups(g, w, group)?;
+    let (lo, mut hi) = (vec![Dim::zero(); g.rank(w)], vec![Dim::zero(); g.rank(w)]);
+    let mut shape = g.shape(w)[..2].to_vec();
+    for (i, (size, stride)) in kernel.iter().zip(stride).enumerate() {
+        hi[i + 2] = g.facts.simplify(&(Dim::from(size * stride) - &g.shape(w)[i + 2]));
+        shape.extend([Dim::from(*size), Dim::from(*stride)]);
+    }
+    let w = g.pad(w, &lo, &hi, Scalar::from_i64(g.dtype(w), 0))?;
+    let mut w = g.reshape(w, shape)?;
+    for i in 0..kernel.len() {
+        w = g.reverse(w, 2 * i + 2)?;
+    }
+    grouped(g, w, 0, group)
+}
+
+/// The results at all places, side by side.
+fn between(g: &mut Graph, x: Value, w: Value, places: &Window, stride: &[i64], group: i64) -> Result<Value> {
+    let count = stride.len();
+    let seen = places.look(g, x)?;
+    let seen = grouped(g, seen, 1, group)?;
+    let paired = |one: &[Label], other: &[Label]| -> Vec<Label> {
+        one.iter().zip(other).take(count).flat_map(|(one, other)| [*one, *other]).collect()
+    };
+    let lhs = [b"ngc", &SPACE[..count], &KERNEL[..count]].concat();
+    let rhs = [&b"gcm"[..], &paired(KERNEL, PLACE)].concat();
+    let y = g.contract(seen, &lhs, w, &rhs, &[&b"ngm"[..], &paired(SPACE, PLACE)].concat())?;
+    let axes = g.shape(y).to_vec();
+    let mut shape = vec![axes[0].clone(), &axes[1] * &axes[2]];
+    shape.extend((0..count).map(|i| &axes[2 * i + 3] * stride[i]));
+    let shape = shape.iter().map(|dim| g.facts.simplify(dim)).collect();
+    g.reshape(y, shape)
+}
+
+/// What is cut off before and after each spatial axis, and what is added behind.
+fn transposed_pads(
+    g: &Graph,
+    n: &OnnxNode,
+    x: Value,
+    window: &Window,
+    stride: &[i64],
+) -> Result<(Vec<Dim>, Vec<Dim>, Vec<Dim>)> {
+    let count = stride.len();
+    let list = |name: &str, len: usize| -> Result<Option<Vec<Dim>>> {
+        match n.ints(name)? {
+            Some(list) if list.len() != len => Err(Error::invalid(format!("{name} {list:?} for {count} axes"))),
+            list => Ok(list.map(|list| list.into_iter().map(Dim::from).collect())),
+        }
+    };
+    let extra = list("output_padding", count)?.unwrap_or_else(|| vec![Dim::zero(); count]);
+    let pads = list("pads", 2 * count)?;
+    // Some exporters write the whole shape.
+    let wanted = match n.ints("output_shape")? {
+        Some(shape) if shape.len() == count + 2 => Some(shape[2..].iter().copied().map(Dim::from).collect()),
+        Some(_) => list("output_shape", count)?,
+        None => None,
+    };
+    let auto = n.string_or("auto_pad", "NOTSET")?;
+    let wanted: Vec<Dim> = match (wanted, auto) {
+        (Some(wanted), _) => wanted,
+        (None, "SAME_UPPER" | "SAME_LOWER") => (0..count).map(|i| &g.shape(x)[i + 2] * stride[i]).collect(),
+        (None, "NOTSET" | "" | "VALID") => {
+            let pads = pads.filter(|_| auto != "VALID").unwrap_or_else(|| vec![Dim::zero(); 2 * count]);
+            return Ok((pads[..count].to_vec(), pads[count..].to_vec(), extra));
+        }
+        (None, other) => return Err(Error::invalid(format!("auto_pad `{other}`"))),
+    };
+    let (mut lo, mut hi) = (Vec::new(), Vec::new());
+    for i in 0..count {
+        let full = (&g.shape(x)[i + 2] - 1) * stride[i] + &extra[i] + window.span(i);
+        let total = g.facts.simplify(&(full - &wanted[i]));
+        let (less, more) = (total.floor_div(2), total.ceil_div(2));
+        let (before, after) = if auto == "SAME_UPPER" { (less, more) } else { (more, less) };
+        lo.push(g.facts.simplify(&before));
+        hi.push(g.facts.simplify(&after));
+    }
+    Ok((lo, hi, extra))
+}
+
+/// `x` with `stride - 1` zeros between neighbours along axis `k`.
+fn with_gaps(g: &mut Graph, x: Value, k: usize, stride: i64) -> Result<Value> {
+    let wide = g.unsqueeze(x, &[k + 1])?;
+    let (lo, mut hi) = (vec![Dim::zero(); g.rank(wide)], vec![Dim::zero(); g.rank(wide)]);
+    hi[k + 1] = (stride - 1).into();
+    let wide = g.pad(wide, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))?;
+    let mut shape = g.shape(x).to_vec();
+    let size = shape[k].clone();
+    shape[k] = &size * stride;
+    let flat = g.reshape(wide, shape)?;
+    g.slice(flat, k, Dim::zero(), (size - 1) * stride + 1, 1)
+}
