@@ -9,6 +9,7 @@ use crate::{
     graph::{Graph, Value, axis},
     scalar::{CompareOp, ReduceOp, Scalar},
 };
+use num_traits::ToPrimitive;
 use symshape::Dim;
 use symshape_runtime::DType;
 
@@ -269,7 +270,7 @@ fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Resul
         {
             continue;
         }
-        if let Some(times) = whole_repeats(along, how) {
+        if let Some(times) = whole_repeats(g, along, how) {
             let mut shape = g.shape(x).to_vec();
             shape[along.k] = along.to.clone();
             let mut index: Vec<Dim> = (0..shape.len()).map(|k| axis(k).into()).collect();
@@ -301,13 +302,14 @@ fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Resul
 }
 
 /// The factor if nearest sampling repeats each element that many times: then it is an index map.
-fn whole_repeats(along: &Axis, how: &Sampling) -> Option<i64> {
+fn whole_repeats(g: &Graph, along: &Axis, how: &Sampling) -> Option<i64> {
+    let most = |dim: &Dim| g.facts.bounds(dim).hi?.to_i64();
     let times = match along.scale {
         Scale::Found(_) => return None,
         Scale::Number(scale) => (scale.fract() == 0.0).then_some(scale as i64)?,
-        Scale::Sizes => along.to.as_i64()?.checked_div(along.from.as_i64()?)?,
+        Scale::Sizes => most(&along.to)?.checked_div(most(&along.from)?)?,
     };
-    let exact = along.to == &along.from * times && times >= 1;
+    let exact = times >= 1 && g.facts.prove_eq(&along.to, &(&along.from * times)).is_yes();
     let repeats = matches!(
         (how.coordinates, how.nearest),
         ("asymmetric", "floor")
