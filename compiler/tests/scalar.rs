@@ -45,6 +45,8 @@ fn unary_operators() {
         (DType::F32, UnaryOp::Round, "2.5", "2.0"),
         (DType::F32, UnaryOp::Sign, "-0.0", "-0.0"),
         (DType::F32, UnaryOp::Erf, "0.5", "0.5204999"),
+        (DType::F32, UnaryOp::High, "1.0039063", "1.0"),
+        (DType::F32, UnaryOp::High, "1e-40", "0.0"),
         (DType::I8, UnaryOp::Abs, "-128", "-128"),
         (DType::U8, UnaryOp::Not, "1", "254"),
         (DType::Bool, UnaryOp::Not, "true", "false"),

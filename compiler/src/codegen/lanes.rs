@@ -65,6 +65,7 @@ pub(super) fn lane_type(dtype: DType) -> Option<Ty> {
         DType::U8 => Some(Ty::U8),
         DType::I8 => Some(Ty::I8),
         DType::I16 => Some(Ty::I16),
+        DType::BF16 => Some(Ty::Bf16),
         DType::Bool => Some(Ty::Bool),
         _ => None,
     }
@@ -101,6 +102,7 @@ impl Binding<'_> {
             Inst::Const(scalar) => {
                 let bits = match scalar.dtype() {
                     DType::I8 | DType::I16 => scalar.as_i64() as u32,
+                    DType::BF16 => (scalar.bits() as u32) << 16,
                     _ => scalar.bits() as u32,
                 };
                 body.push(Op::Const(bits), lane_type(scalar.dtype())?)

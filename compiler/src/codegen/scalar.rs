@@ -147,6 +147,13 @@ impl FuncCtx<'_, '_> {
                 let one = self.float_like(x, 1.0);
                 self.builder.ins().fdiv(one, x)
             }
+            UnaryOp::High => {
+                let (rounded, magnitude) = (self.rounded(DType::BF16, x), self.builder.ins().fabs(x));
+                let (zero, least) = (self.float_like(x, 0.0), self.float_like(x, f32::MIN_POSITIVE.into()));
+                let zero = self.builder.ins().fcopysign(zero, x);
+                let is_denormal = self.builder.ins().fcmp(FloatCC::LessThan, magnitude, least);
+                self.builder.ins().select(is_denormal, zero, rounded)
+            }
             UnaryOp::IsInf => {
                 let (magnitude, infinity) = (self.builder.ins().fabs(x), self.float_like(x, f64::INFINITY));
                 self.builder.ins().fcmp(FloatCC::Equal, magnitude, infinity)

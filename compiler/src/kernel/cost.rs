@@ -79,7 +79,7 @@ fn unary(op: UnaryOp) -> i64 {
     match op {
         UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil => 1,
         UnaryOp::Round | UnaryOp::Trunc | UnaryOp::Not | UnaryOp::IsNan | UnaryOp::IsInf => 1,
-        UnaryOp::Recip => 3,
+        UnaryOp::Recip | UnaryOp::High => 3,
         UnaryOp::Sqrt => 5,
         UnaryOp::Exp => 17,
         UnaryOp::Log => 26,

@@ -172,7 +172,13 @@ fn is_negative_zero(value: Scalar) -> bool {
 fn is_idempotent(op: UnaryOp) -> bool {
     matches!(
         op,
-        UnaryOp::Abs | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc | UnaryOp::Sign
+        UnaryOp::Abs
+            | UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::Round
+            | UnaryOp::Trunc
+            | UnaryOp::Sign
+            | UnaryOp::High
     )
 }
 

@@ -4,7 +4,7 @@
 //! `sqrt` of the shorter types is the correctly rounded result. Integers wrap to their width. Nothing here fails:
 //! types are checked where bodies are built.
 
-use super::{BinaryOp, Body, CompareOp, ReduceOp, Reg, Scalar, Step, UnaryOp};
+use super::{BinaryOp, Body, CompareOp, ReduceOp, Reg, Scalar, Step, UnaryOp, precision};
 use symshape_runtime::DType;
 
 /// See [`UnaryOp`].
@@ -51,6 +51,7 @@ fn float_unary(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Acosh => libm::acosh(x),
         UnaryOp::Atanh => libm::atanh(x),
         UnaryOp::Erf => libm::erf(x),
+        UnaryOp::High => precision::high(x as f32).into(),
         UnaryOp::Not | UnaryOp::IsNan | UnaryOp::IsInf => x,
     }
 }

@@ -67,6 +67,8 @@ pub enum UnaryOp {
     Atanh,
     /// The error function.
     Erf,
+    /// The nearest bf16 (`f32`), denormals zero, see [`precision::high`].
+    High,
     /// Logical not of a bool, bitwise not of an integer.
     Not,
     /// float → bool.

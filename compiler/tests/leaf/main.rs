@@ -3,6 +3,7 @@
 mod bytes;
 mod encode;
 mod factors;
+mod halves;
 mod jit;
 mod rounded;
 mod strips;

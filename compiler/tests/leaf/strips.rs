@@ -30,7 +30,7 @@ pub(crate) fn erf(x: f64) -> f64 {
     (1.0 - complement).copysign(x)
 }
 
-fn strip(phases: Vec<Phase>, pointers: Vec<Along>) -> StripKey {
+pub(crate) fn strip(phases: Vec<Phase>, pointers: Vec<Along>) -> StripKey {
     let streams = (0..pointers.len() as u32).map(|pointer| Stream { pointer, offset: 0 }).collect();
     StripKey {
         rows: false,
@@ -54,13 +54,13 @@ fn unary(op: UnaryOp) -> Body {
 }
 
 /// Sets a stream's address and its steps in bytes.
-fn set(args: &mut [i64], key: &StripKey, stream: u32, address: i64, row: usize, element: usize) {
+pub(crate) fn set(args: &mut [i64], key: &StripKey, stream: u32, address: i64, row: usize, element: usize) {
     let slot = key.pointer(stream);
     args[slot..slot + 3].copy_from_slice(&[address, row as i64, element as i64]);
 }
 
 /// Floats all over the line: every sign and exponent, and the special ones.
-fn sweep() -> Vec<f32> {
+pub(crate) fn sweep() -> Vec<f32> {
     let mut values =
         vec![0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MIN_POSITIVE];
     values.extend([f32::MAX, f32::MIN, 88.7, 88.8, -87.4, -103.9, -104.1, 0.625, 0.6250001, 0.92, 4.0]);

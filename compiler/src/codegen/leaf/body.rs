@@ -4,7 +4,11 @@
 //! [`Body::emit`] writes a body for one vector of iterations; where values come from and go to is the caller's
 //! [`Lanes`].
 
-use super::{math, memory, power, rounded::Roundings};
+use super::{
+    bf16::{self, Stored},
+    math, memory, power,
+    rounded::Roundings,
+};
 use crate::codegen::vector::{
     Builder,
     code::{Mask, MaskOp, Op1, Op2, ShiftOp, Vector},
@@ -24,6 +28,11 @@ pub enum Ty {
     I8,
     /// An integer in -32768..32768.
     I16,
+    /// A bf16, as the float that it is.
+    Bf16,
+    /// A float that becomes the nearest bf16 where it is stored, as of [`UnaryOp::High`]; only where there are tile registers,
+    /// and of no instruction's result.
+    Nearest,
     /// A truth value.
     Bool,
 }
@@ -174,10 +183,12 @@ impl Body {
                 Ty::F32 => true,
                 Ty::I32 => op != ReduceOp::Prod,
                 Ty::U8 | Ty::I8 | Ty::I16 => matches!(op, ReduceOp::Min | ReduceOp::Max),
-                Ty::Bool => false,
+                Ty::Bf16 | Ty::Nearest | Ty::Bool => false,
             },
             Op::Set(_, x) => matches!(self.ty(x), Ty::F32 | Ty::I32),
             Op::Splat(_) | Op::Get(_) => matches!(ty, Ty::F32 | Ty::I32),
+            // By way of a float, which would round large integers twice.
+            Op::Cast(x) if ty == Ty::Bf16 => self.ty(x) != Ty::I32,
             Op::Const(_) | Op::Sum | Op::Cast(_) | Op::Load(_) | Op::Store(..) => true,
         }
     }
@@ -219,10 +230,15 @@ impl Body {
     pub fn emit(&self, b: &mut Builder, lanes: &mut dyn Lanes) {
         let products = if b.shape().fma { self.fusible() } else { vec![false; self.insts.len()] };
         let roundings = Roundings::of(self, b.shape().fma);
+        let stored = if b.shape().tiles { Stored::of(self) } else { Stored::default() };
         let mut values: Vec<Value> = Vec::with_capacity(self.insts.len());
         for (idx, &(op, ty)) in self.insts.iter().enumerate() {
             let value = match op {
-                _ if products[idx] || roundings.skips(idx) => Value::Nothing,
+                _ if products[idx] || roundings.skips(idx) || stored.skips(idx) => Value::Nothing,
+                Op::Store(stream, x) if let Some(from) = stored.source(x) => {
+                    lanes.store(b, stream, Ty::Nearest, values[from as usize].lanes());
+                    Value::Nothing
+                }
                 _ if let Some(other) = roundings.same(idx) => values[other as usize],
                 _ if let Some(value) = roundings.emit(b, idx, |reg| values[reg as usize].lanes()) => {
                     Value::Lanes(value)
@@ -273,6 +289,8 @@ impl Body {
     fn emit_inst(&self, b: &mut Builder, lanes: &mut dyn Lanes, values: &[Value], op: Op, ty: Ty) -> Value {
         let at = |reg: u32| values[reg as usize];
         let value = match op {
+            // What is a bf16 already is cast as it is.
+            Op::Cast(x) if ty == Ty::Bf16 && bf16::is_high(self, x) => at(x).lanes(),
             Op::Const(bits) if ty == Ty::Bool => return constant_truth(b, bits != 0),
             Op::Const(bits) => b.bits(bits),
             Op::Load(stream) if ty == Ty::Bool => {
@@ -323,7 +341,7 @@ impl Body {
 
     fn compare(&self, b: &mut Builder, op: CompareOp, ty: Ty, x: Value, y: Value) -> Mask {
         match ty {
-            Ty::F32 => b.compare(op, x.lanes(), y.lanes()),
+            Ty::F32 | Ty::Bf16 => b.compare(op, x.lanes(), y.lanes()),
             _ => b.compare_int(op, x.lanes(), y.lanes()),
         }
     }
@@ -375,10 +393,12 @@ fn supports_unary(op: UnaryOp, ty: Ty) -> bool {
                 | Erf
                 | IsNan
                 | IsInf
+                | High
         ),
         Ty::I32 => matches!(op, Neg | Abs | Floor | Ceil | Round | Trunc | Not),
         // What leaves the range would have to be wrapped.
         Ty::U8 | Ty::I8 | Ty::I16 => matches!(op, Floor | Ceil | Round | Trunc),
+        Ty::Bf16 | Ty::Nearest => false,
         Ty::Bool => op == Not,
     }
 }
@@ -389,6 +409,7 @@ fn supports_binary(op: BinaryOp, ty: Ty) -> bool {
         Ty::F32 => matches!(op, Add | Sub | Mul | Div | Pow | Min | Max),
         Ty::I32 => matches!(op, Add | Sub | Mul | Min | Max | And | Or | Xor),
         Ty::U8 | Ty::I8 | Ty::I16 => matches!(op, Min | Max | And | Or | Xor),
+        Ty::Bf16 | Ty::Nearest => false,
         Ty::Bool => matches!(op, And | Or | Xor),
     }
 }
@@ -420,7 +441,7 @@ fn unary(b: &mut Builder, op: UnaryOp, ty: Ty, x: Value) -> Value {
     match ty {
         Ty::Bool => Value::Truth(math::not(b, x.truth())),
         Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16 => Value::Lanes(int_unary(b, op, x.lanes())),
-        Ty::F32 => match op {
+        Ty::F32 | Ty::Bf16 | Ty::Nearest => match op {
             UnaryOp::IsNan => Value::Truth(math::is_nan(b, x.lanes())),
             UnaryOp::IsInf => Value::Truth(math::is_inf(b, x.lanes())),
             _ => Value::Lanes(float_unary(b, op, x.lanes())),
@@ -448,6 +469,7 @@ fn float_unary(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
         UnaryOp::Log1p => math::log1p(b, x),
         UnaryOp::Tanh => math::tanh(b, x),
         UnaryOp::Erf => math::erf(b, x),
+        UnaryOp::High => bf16::high(b, x),
         _ => unreachable!("refused when the body was made: {op:?}"),
     }
 }
@@ -495,6 +517,14 @@ fn truth_binary(b: &mut Builder, op: BinaryOp, x: Mask, y: Mask) -> Value {
 
 fn cast(b: &mut Builder, from: Ty, to: Ty, x: Value) -> Value {
     match (from, to) {
+        _ if from == to => x,
+        (_, Ty::Bf16) => {
+            let number = cast(b, from, Ty::F32, x).lanes();
+            Value::Lanes(bf16::nearest(b, number))
+        }
+        (Ty::Bf16 | Ty::Nearest, Ty::F32) => x,
+        (Ty::Bf16 | Ty::Nearest, _) => cast(b, Ty::F32, to, x),
+        (_, Ty::Nearest) => unreachable!("no instruction's result"),
         (Ty::F32, Ty::I32) => Value::Lanes(math::to_int(b, x.lanes())),
         (Ty::F32, Ty::U8) => Value::Lanes(math::to_byte(b, x.lanes(), 0.0, 255.0)),
         (Ty::F32, Ty::I8) => Value::Lanes(math::to_byte(b, x.lanes(), -128.0, 127.0)),
@@ -515,13 +545,6 @@ fn cast(b: &mut Builder, from: Ty, to: Ty, x: Value) -> Value {
                 _ => b.compare_int(CompareOp::Ne, x.lanes(), zero),
             })
         }
-        (Ty::U8 | Ty::I8 | Ty::I16, Ty::I32)
-        | (Ty::U8 | Ty::I8, Ty::I16)
-        | (Ty::I16, Ty::I16)
-        | (Ty::F32, Ty::F32)
-        | (Ty::I32, Ty::I32)
-        | (Ty::U8, Ty::U8)
-        | (Ty::I8, Ty::I8)
-        | (Ty::Bool, Ty::Bool) => x,
+        _ => x,
     }
 }

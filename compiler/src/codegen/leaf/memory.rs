@@ -1,4 +1,5 @@
-//! Elements of streams in memory as lanes, and back, whatever their width: 32 bits, or fewer that a lane extends.
+//! Elements of streams in memory as lanes, and back, whatever their width: 32 bits, or fewer that a lane extends. A bf16 is
+//! the high half of a lane.
 //!
 //! There are no masked loads and stores of narrow elements on every ISA, and none of such that lie apart. Where the whole
 //! vector of them is not there, they go by way of the leaf's own memory, so no other byte is touched.
@@ -18,7 +19,7 @@ fn narrow(ty: Ty) -> Option<Narrow> {
         Ty::F32 | Ty::I32 => None,
         Ty::U8 | Ty::Bool => Some(Narrow::U8),
         Ty::I8 => Some(Narrow::I8),
-        Ty::I16 => Some(Narrow::I16),
+        Ty::I16 | Ty::Bf16 | Ty::Nearest => Some(Narrow::I16),
     }
 }
 
@@ -32,11 +33,31 @@ fn width(narrow: Narrow) -> Width {
     if narrow == Narrow::I16 { Width::I16 } else { Width::U8 }
 }
 
+/// What is loaded of narrow elements as lanes.
+fn loaded(b: &mut Builder, ty: Ty, value: Vector) -> Vector {
+    if ty == Ty::Bf16 { b.shift(ShiftOp::Left, value, 16) } else { value }
+}
+
+/// Lanes to consecutive elements of this width.
+fn store_narrow(b: &mut Builder, mem: impl Into<Mem>, (ty, narrow): (Ty, Narrow), value: Vector) {
+    match ty {
+        Ty::Nearest => b.store_bf16(mem, value),
+        Ty::Bf16 => {
+            let low = b.shift(ShiftOp::RightSigned, value, 16);
+            b.store_narrow(mem, low, narrow);
+        }
+        _ => b.store_narrow(mem, value, narrow),
+    }
+}
+
 /// All lanes from consecutive elements.
 pub(super) fn load(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
     match narrow(ty) {
         None => b.load(mem),
-        Some(narrow) => b.load_narrow(mem, narrow),
+        Some(narrow) => {
+            let value = b.load_narrow(mem, narrow);
+            loaded(b, ty, value)
+        }
     }
 }
 
@@ -47,14 +68,18 @@ pub(super) fn load_first(b: &mut Builder, mem: Mem, ty: Ty, n: Int, mask: Mask) 
     let lanes = b.lanes() as i32;
     b.when(CompareOp::Ge, n, lanes, |b| copy_bytes(b, mem, place.into(), lanes as usize * size));
     b.when(CompareOp::Lt, n, lanes, |b| copy_rest(b, mem, place.into(), n, size));
-    b.load_narrow(place, narrow)
+    let value = b.load_narrow(place, narrow);
+    loaded(b, ty, value)
 }
 
 /// One element in all lanes.
 pub(super) fn broadcast(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
     match narrow(ty) {
         None => b.broadcast(mem),
-        Some(narrow) => b.broadcast_narrow(mem, narrow),
+        Some(narrow) => {
+            let value = b.broadcast_narrow(mem, narrow);
+            loaded(b, ty, value)
+        }
     }
 }
 
@@ -62,7 +87,10 @@ pub(super) fn broadcast(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
 pub(super) fn load_one(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
     match narrow(ty) {
         None => b.load_one(mem),
-        Some(narrow) => b.broadcast_narrow(mem, narrow),
+        Some(narrow) => {
+            let value = b.broadcast_narrow(mem, narrow);
+            loaded(b, ty, value)
+        }
     }
 }
 
@@ -74,14 +102,15 @@ pub(super) fn load_lanes(b: &mut Builder, places: Vec<Mem>, ty: Ty) -> Vector {
         let elem = b.load_int(mem, width(narrow));
         b.store_int(Mem::from(place).plus(lane * narrow.bytes()), elem, width(narrow));
     }
-    b.load_narrow(place, narrow)
+    let value = b.load_narrow(place, narrow);
+    loaded(b, ty, value)
 }
 
 /// All lanes to consecutive elements.
 pub(super) fn store(b: &mut Builder, mem: Mem, ty: Ty, value: Vector) {
     match narrow(ty) {
         None => b.store(mem, value),
-        Some(narrow) => b.store_narrow(mem, value, narrow),
+        Some(narrow) => store_narrow(b, mem, (ty, narrow), value),
     }
 }
 
@@ -89,7 +118,7 @@ pub(super) fn store(b: &mut Builder, mem: Mem, ty: Ty, value: Vector) {
 pub(super) fn store_first(b: &mut Builder, mem: Mem, ty: Ty, value: Vector, n: Int, mask: Mask) {
     let Some(narrow) = narrow(ty) else { return b.store_first(mem, value, n, mask) };
     let (place, size) = (b.bytes(), narrow.bytes());
-    b.store_narrow(place, value, narrow);
+    store_narrow(b, place, (ty, narrow), value);
     let lanes = b.lanes() as i32;
     b.when(CompareOp::Ge, n, lanes, |b| copy_bytes(b, place.into(), mem, lanes as usize * size));
     b.when(CompareOp::Lt, n, lanes, |b| copy_rest(b, place.into(), mem, n, size));
@@ -107,7 +136,7 @@ pub(super) fn store_one(b: &mut Builder, mem: Mem, ty: Ty, value: Vector) {
 pub(super) fn store_lanes(b: &mut Builder, places: Vec<Mem>, ty: Ty, value: Vector) {
     let Some(narrow) = narrow(ty) else { return b.store_lanes(places, value) };
     let place = b.bytes();
-    b.store_narrow(place, value, narrow);
+    store_narrow(b, place, (ty, narrow), value);
     for (lane, mem) in places.into_iter().enumerate() {
         let elem = b.load_int(Mem::from(place).plus(lane * narrow.bytes()), width(narrow));
         b.store_int(mem, elem, width(narrow));

@@ -3,6 +3,7 @@
 //! A [`LeafKey`] says everything that a leaf's code depends on; equal keys share one function, across kernels and
 //! layers. What differs from call to call (addresses, strides, counts, scalar bits) is the argument block.
 
+mod bf16;
 pub mod body;
 mod columns;
 pub mod contract;

@@ -160,7 +160,7 @@ fn bounds(ty: Ty) -> Option<(f32, f32)> {
     match ty {
         Ty::U8 => Some((0.0, 255.0)),
         Ty::I8 => Some((-128.0, 127.0)),
-        Ty::F32 | Ty::I32 | Ty::I16 | Ty::Bool => None,
+        Ty::F32 | Ty::I32 | Ty::I16 | Ty::Bf16 | Ty::Nearest | Ty::Bool => None,
     }
 }
 

@@ -201,6 +201,12 @@ static inline uint16_t bf16_from_f32(float value) {
     return (uint16_t)((number.bits + 0x7fffu + ((number.bits >> 16) & 1)) >> 16);
 }
 
+/* The nearest bf16, denormals zero. */
+static inline float high_f32(float value) {
+    if (fabsf(value) < 0x1p-126f) return copysignf(0.0f, value);
+    return f32_from_bf16(bf16_from_f32(value));
+}
+
 /* An inexact double as the neighbour whose last bit is set: rounded once more, it is as if rounded once. */
 static inline float odd_from_f64(double value) {
     union { uint32_t bits; float value; } number;
