@@ -37,8 +37,8 @@ impl Scalar {
         let bits = match dtype {
             DType::F32 => u64::from((value as f32).to_bits()),
             DType::F64 => value.to_bits(),
-            DType::F16 => u64::from(f16::from_f64(value).to_bits()),
-            DType::BF16 => u64::from(bf16::from_f64(value).to_bits()),
+            DType::F16 => u64::from(f16::from_f32(to_odd(value)).to_bits()),
+            DType::BF16 => u64::from(bf16::from_f32(to_odd(value)).to_bits()),
             DType::Bool => u64::from(value != 0.0),
             DType::U8 => u64::from(value as u8),
             DType::I8 => value as i8 as u64,
@@ -117,4 +117,16 @@ impl Scalar {
     pub fn is_true(self) -> bool {
         if self.dtype.is_float() { self.as_f64() != 0.0 } else { self.bits != 0 }
     }
+}
+
+/// A double as a single, an inexact one as the neighbour whose last bit is set: rounding that once more gives what rounding
+/// the double does.
+fn to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    let bits = nearest.to_bits();
+    if value.is_nan() || f64::from(nearest) == value || bits & 1 == 1 {
+        return nearest;
+    }
+    let is_above = f64::from(nearest).abs() > value.abs();
+    f32::from_bits(if is_above { bits - 1 } else { bits + 1 })
 }
