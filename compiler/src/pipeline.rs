@@ -106,6 +106,7 @@ pub fn lower_on(graph: &Graph, targets: &Targets, settings: &Settings) -> Result
     }
     if settings.leaves.have_tiles() {
         graph.set_precision(settings.precision);
+        opt::halves::halves(&mut graph).at(|| "halves")?;
     }
     let mut program = lower::lower(&graph).at(|| "lower")?;
     offload::passes(&mut program, KernelPhase::Lowered, targets)?;

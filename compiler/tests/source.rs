@@ -13,6 +13,7 @@ use symshape_compiler::{
     kernel::{Leaves, Policies},
     partition::Count,
     pipeline, plan,
+    scalar::UnaryOp,
     tensor::{Bytes, Tensor},
 };
 use symshape_runtime::{Context, DType, TensorRef};
@@ -49,6 +50,20 @@ fn source_computes_what_graphs_say() {
         let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_computes(&compile(&graph), &graph);
     }
+}
+
+#[test]
+fn source_rounds_to_bf16() {
+    let mut g = models::graph("halves", &[("N", 1, 9)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("N")]).expect("a valid graph");
+    let high = g.unary(UnaryOp::High, x).expect("a valid graph");
+    let half = g.cast(DType::BF16, x).expect("a valid graph");
+    g.output("high", high).expect("a valid graph");
+    g.output("half", half).expect("a valid graph");
+    let numbers = [0x3f80_8000, 0x3f80_8001, 0x3f81_8000, 0x0000_ffff, 0x807f_ffff, 0x7f7f_ffff, 0xff80_0000];
+    let x = Tensor::from_f32(vec![7], &numbers.map(f32::from_bits)).expect("one each");
+    let want = graph::eval::eval(&g, std::slice::from_ref(&x)).expect("an oracle");
+    compile(&g).assert_gives("rounding", &[x], &want);
 }
 
 #[test]

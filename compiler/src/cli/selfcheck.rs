@@ -17,6 +17,7 @@ use super::{
 use crate::{
     error::{At, Error, ErrorKind, Result},
     graph::{Graph, Op, eval::eval},
+    opt,
     scalar::Precision,
     tensor::Tensor,
 };
@@ -56,7 +57,7 @@ pub(super) struct Args {
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let loaded = source::load(&args.model, &args.contract, args.arithmetic, &args.beside)?;
     let graph = loaded.graph.as_ref().ok_or_else(|| usage("selfcheck takes an ONNX model"))?;
-    let precision = Split::of(graph, args.arithmetic.precision);
+    let precision = Split::of(graph, args.arithmetic.precision)?;
     let model = &loaded.model;
     let bindings = match args.at.is_empty() {
         true => bindings(graph, model),
@@ -170,13 +171,23 @@ struct Split {
 }
 
 impl Split {
-    fn of(graph: &Graph, precision: Precision) -> Option<Split> {
+    fn of(graph: &Graph, precision: Precision) -> Result<Option<Split>> {
         if precision == Precision::F32 {
-            return None;
+            return Ok(None);
         }
         let mut graph = graph.clone();
+        if precision == Precision::Bf16 {
+            // What is stored as bf16 depends on what is a constant.
+            opt::optimize(&mut graph)?;
+        }
         graph.set_precision(precision);
-        Some(Split { precision, graph })
+        opt::halves::halves(&mut graph)?;
+        Ok(Some(Split { precision, graph }))
+    }
+
+    /// Whether an artefact loses something on this machine: where `f32` are multiplied it is what is stored as bf16.
+    fn loses(&self, model: &Model) -> bool {
+        model.uses_tiles() || self.precision == Precision::Bf16
     }
 
     /// How far each output may be off: so much of its largest element.
@@ -255,8 +266,7 @@ fn judge(outcome: &mut Outcome, model: &Model, split: Option<&Split>, results: &
     let Results { graph, inputs, want, got } = *results;
     let defined = split.map(|split| eval(&split.graph, inputs)).transpose()?;
     let promised = split.map(|split| split.allowed(want));
-    // Code that multiplies `f32` here loses nothing.
-    let allowed = promised.as_deref().filter(|_| model.uses_tiles());
+    let allowed = promised.as_deref().filter(|_| split.is_some_and(|split| split.loses(model)));
     let is_off = compare_all(outcome, model, want, got, allowed);
     let loses = match (&defined, &promised) {
         (Some(defined), Some(promised)) => exceeds(want, defined, promised),

@@ -40,7 +40,7 @@ impl Program {
     }
 
     /// Whether tile registers can multiply a contraction, given room: `f32` as bf16 where its precision is less, and bytes
-    /// with constants, which have a sign.
+    /// with constants, which have a sign. Left factors may be bf16 already where that is all of them that is multiplied.
     pub(crate) fn fits_tiles(&self, contract: &Contract) -> bool {
         let dtype = |buffer: BufferId| self.buffers[buffer].dtype;
         let (right, fits) = match &contract.rhs {
@@ -51,6 +51,9 @@ impl Program {
         };
         let factors = (dtype(contract.lhs.buffer), dtype(right));
         let types = match contract.dtype {
+            DType::F32 if factors.0 == DType::BF16 => {
+                contract.precision == Precision::Bf16 && self.takes_halves(contract)
+            }
             DType::F32 => contract.precision != Precision::F32 && factors == (DType::F32, DType::F32),
             DType::I32 => self.is_const(right) && matches!(factors, (DType::U8 | DType::I8, DType::I8)),
             _ => false,
@@ -72,6 +75,12 @@ impl Program {
             && many(&contract.depth())
             && many(&contract.n.extent)
             && numbers.all(|bytes| is_bf16(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])))
+    }
+
+    /// Whether the left factor of a contraction of `f32` may be of bf16: the right one is a constant.
+    pub(crate) fn takes_halves(&self, contract: &Contract) -> bool {
+        let Rhs::Panels { buffer, width: 16, .. } = &contract.rhs else { return false };
+        contract.dtype == DType::F32 && self.is_const(*buffer) && self.buffers[*buffer].dtype == DType::F32
     }
 
     pub(super) fn is_const(&self, buffer: BufferId) -> bool {

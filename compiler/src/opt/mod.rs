@@ -8,6 +8,7 @@ pub mod affine;
 pub mod bodies;
 pub mod dead;
 pub mod fold;
+pub mod halves;
 pub mod laws;
 pub mod quantised;
 pub mod rebuild;

@@ -8,6 +8,7 @@ mod neighbours;
 mod panels;
 mod room;
 mod rows;
+mod widen;
 mod winograd;
 
 use crate::{Result, kernel::Program};
@@ -23,6 +24,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("winograd", winograd::transform),
     ("jam", jam::jam),
     ("indices", indices::tabulate),
+    ("widen", widen::widen),
     ("room", room::reserve),
 ];
 

@@ -133,6 +133,13 @@ fn paged_row(program: &Program, contract: &Contract, depth: i64) -> Option<i64> 
     is_short.then_some((lines(4 * depth) | 1) * LINE_BYTES)
 }
 
+/// Of a row of bf16, which machines without tile registers copy out as `f32`.
+fn widened_row(program: &Program, contract: &Contract) -> Option<Dim> {
+    let is_half = program.buffers[contract.lhs.buffer].dtype == DType::BF16;
+    let depth = contract.depth().as_i64().filter(|depth| *depth > 0)?;
+    (is_half && program.takes_halves(contract)).then(|| Dim::from((lines(4 * depth) | 1) * LINE_BYTES))
+}
+
 /// Of a row of so many numbers as are known when compiling, where a contraction is one whose rows are copied.
 fn fixed_row(program: &Program, contract: &Contract) -> Option<Dim> {
     let bytes = |dtype: DType| matches!(dtype, DType::U8 | DType::I8);
@@ -168,26 +175,42 @@ fn needed(program: &Program, facts: &Facts, contract: &Contract) -> Option<Dim> 
     let bf16 = bf16_row(program, contract);
     let extents: Vec<Dim> =
         contract.m.iter().map(|axis| in_symbols(program, facts, &axis.extent)).collect::<Option<_>>()?;
+    let pixels = bf16.as_ref().and_then(|_| of_pixels(program, contract, &extents));
+    let row = widened_row(program, contract);
+    let row = if pixels.is_some() { row } else { row.or(bf16).or_else(|| fixed_row(program, contract)) };
+    let rows = row.and_then(|row| of_rows(program, contract, &extents, &row));
+    let room = match (pixels, rows) {
+        (Some(pixels), Some(rows)) => pixels.max(rows),
+        (pixels, rows) => pixels.or(rows)?,
+    };
+    in_model(program, room)
+}
+
+/// Bytes for a block of rows of so many bytes, and for the right factor where it is laid out too.
+fn of_rows(program: &Program, contract: &Contract, extents: &[Dim], row: &Dim) -> Option<Dim> {
     let (last, outer) = extents.split_last()?;
     let all = extents.iter().fold(Dim::one(), |all, extent| all * extent);
-    if let (true, Some(pixels)) = (bf16.is_some(), Pixels::of(program, contract)) {
-        let pixel = bf16_row_bytes(contract, &pixels.run.into());
-        let rows = if outer.is_empty() { last.clone().min(FAST_TALLEST.into()) } else { last.clone() };
-        let (all, least) = (pixels.all(outer, last) * &pixel, pixels.windows(&rows) * &pixel);
-        return in_model(program, all.min(FAST_BLOCK_BYTES.into()).max(least));
-    }
-    let row = bf16.or_else(|| fixed_row(program, contract))?;
     let (block, tallest) = match program.leaves.have_tiles() {
         true => (FAST_BLOCK_BYTES, FAST_TALLEST),
         false => (BLOCK_BYTES, TALLEST),
     };
     // A block is whole iterations of the outer row axes, or any number of tiles.
-    let least = if outer.is_empty() { Dim::from(tallest) * &row } else { last * &row };
+    let least = if outer.is_empty() { Dim::from(tallest) * row } else { last * row };
     let right = match program.fits_tiles(contract) {
         true => program.right_room(contract),
         false => Dim::zero(),
     };
-    in_model(program, (all * row).min(block.into()).max(least) + right)
+    Some((all * row).min(block.into()).max(least) + right)
+}
+
+/// Bytes for the pixels of a block of rows, where the left factor has such.
+fn of_pixels(program: &Program, contract: &Contract, extents: &[Dim]) -> Option<Dim> {
+    let pixels = Pixels::of(program, contract)?;
+    let (last, outer) = extents.split_last()?;
+    let pixel = bf16_row_bytes(contract, &pixels.run.into());
+    let rows = if outer.is_empty() { last.clone().min(FAST_TALLEST.into()) } else { last.clone() };
+    let (all, least) = (pixels.all(outer, last) * &pixel, pixels.windows(&rows) * &pixel);
+    Some(all.min(FAST_BLOCK_BYTES.into()).max(least))
 }
 
 /// A size, where the model's symbols tell it, as they must that of a place in memory.

@@ -5,6 +5,7 @@ use super::jit::{Leaf, address, address_mut, isas, isas_of_tiles, numbers};
 use symshape_compiler::{
     codegen::leaf::{
         LeafKey,
+        body::Ty,
         rows::{Form, RowsKey},
     },
     scalar::precision,
@@ -46,8 +47,8 @@ fn bits(x: f32) -> u16 {
 
 /// What lays out as many rows as `from` has, these many numbers apart on either side, each read in two loops of so many
 /// numbers and what they move by.
-fn arguments<T>(
-    from: &[f32],
+fn arguments<F, T>(
+    from: &[F],
     from_row: usize,
     to: &mut [T],
     to_row: usize,
@@ -55,13 +56,14 @@ fn arguments<T>(
 ) -> Vec<i64> {
     let mut args = vec![0; RowsKey::level(2)];
     args[RowsKey::FROM] = address(from);
-    args[RowsKey::FROM_ROW] = 4 * from_row as i64;
+    let bytes = size_of::<F>();
+    args[RowsKey::FROM_ROW] = (bytes * from_row) as i64;
     args[RowsKey::TO] = address_mut(to);
     args[RowsKey::TO_ROW] = (size_of::<T>() * to_row) as i64;
     args[RowsKey::ROWS] = (from.len() / from_row) as i64;
     for (level, (count, step)) in levels.into_iter().enumerate() {
         let slot = RowsKey::level(level as u8);
-        args[slot..slot + 2].copy_from_slice(&[count as i64, 4 * step as i64]);
+        args[slot..slot + 2].copy_from_slice(&[count as i64, (bytes * step) as i64]);
     }
     args
 }
@@ -102,7 +104,7 @@ fn check(leaf: &Leaf, parts: u8, dense: bool, (inner, outer): (usize, usize)) {
 fn numbers_become_the_bf16_of_the_definition() {
     for (isa, fma) in isas_of_tiles() {
         for (parts, dense) in [1, 2, 3].into_iter().flat_map(|parts| [(parts, true), (parts, false)]) {
-            let key = RowsKey { form: Form::Bf16 { parts }, dense, levels: 2 };
+            let key = RowsKey { form: Form::Bf16 { from: Ty::F32, parts }, dense, levels: 2 };
             let leaf = Leaf::new(&LeafKey::Rows(key), &*isa, fma);
             for inner in (1..=20).chain([31, 32, 33, 64, 65]) {
                 for outer in [1, 2, 3] {
@@ -117,7 +119,7 @@ fn numbers_become_the_bf16_of_the_definition() {
 fn floats_stay_as_they_are() {
     for (isa, fma) in isas() {
         for dense in [true, false] {
-            let key = RowsKey { form: Form::Floats, dense, levels: 2 };
+            let key = RowsKey { form: Form::Floats { from: Ty::F32 }, dense, levels: 2 };
             let leaf = Leaf::new(&LeafKey::Rows(key), &*isa, fma);
             for (inner, outer) in (1..=20).chain([31, 32, 33]).flat_map(|inner| [(inner, 1), (inner, 3)]) {
                 let (step, rows) = (if dense { 1 } else { 3 }, 3);
@@ -131,6 +133,53 @@ fn floats_stay_as_they_are() {
                     let at = number * from_row + k / inner * run + k % inner * step;
                     let want = if k < depth { from[at] } else { f32::MAX };
                     assert_eq!(got.to_bits(), want.to_bits(), "{inner} times {outer}, dense: {dense}: {idx}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bf16_stay_such_or_become_floats() {
+    let shapes = || (1..=20).chain([31, 32, 33, 64]).flat_map(|inner| [(inner, 1), (inner, 3)]);
+    for (isa, fma) in isas().into_iter().chain(isas_of_tiles()) {
+        for dense in [true, false] {
+            let keys = [Form::Floats { from: Ty::Bf16 }, Form::Bf16 { from: Ty::Bf16, parts: 1 }];
+            let [floats, halves] = keys.map(|form| LeafKey::Rows(RowsKey { form, dense, levels: 2 }));
+            let halves = isa.shape().tiles.then(|| Leaf::new(&halves, &*isa, fma));
+            let floats = Leaf::new(&floats, &*isa, fma);
+            for (inner, outer) in shapes() {
+                let (step, rows) = (if dense { 1 } else { 3 }, 3);
+                let (run, depth) = (inner * step + 5, inner * outer);
+                let from_row = run * outer + 2;
+                // The memory ends with the last number.
+                let from: Vec<u16> =
+                    values(from_row * rows).into_iter().map(|x| bits(precision::high(x))).collect();
+                let levels = [(inner, step), (outer, run)];
+                let at =
+                    |number: usize, k: usize| from[number * from_row + k / inner * run + k % inner * step];
+                let row = depth + 3;
+                let mut to = vec![f32::MAX; row * rows];
+                floats.call(&mut arguments(&from, from_row, &mut to, row, levels));
+                for (idx, got) in to.iter().enumerate() {
+                    let (number, k) = (idx / row, idx % row);
+                    let want = if k < depth { u32::from(at(number, k)) << 16 } else { f32::MAX.to_bits() };
+                    assert_eq!(got.to_bits(), want, "{} {inner} times {outer}, dense: {dense}", isa.name());
+                }
+                let Some(halves) = &halves else { continue };
+                let plane = depth.div_ceil(32) * 32;
+                let mut to = vec![CANARY; (plane + 32) * rows];
+                let mut args = arguments(&from, from_row, &mut to, plane + 32, levels);
+                args[RowsKey::PLANE] = 2 * plane as i64;
+                halves.call(&mut args);
+                for (idx, got) in to.iter().enumerate() {
+                    let (number, k) = (idx / (plane + 32), idx % (plane + 32));
+                    let want = match k {
+                        _ if k < depth => at(number, k),
+                        _ if k < plane => 0,
+                        _ => CANARY,
+                    };
+                    assert_eq!(*got, want, "{} {inner} times {outer}, dense: {dense}", isa.name());
                 }
             }
         }

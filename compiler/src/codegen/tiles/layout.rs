@@ -16,9 +16,10 @@ use super::{
 use crate::{
     codegen::{
         function::FuncCtx,
-        lanes::{Args, Stream},
+        lanes::{Args, Stream, split},
         leaf::{
             LeafKey,
+            body::Ty,
             contract::{PANEL, Product},
             rows::{Form, RowsKey},
         },
@@ -32,7 +33,7 @@ use crate::{
 use cranelift_codegen::ir::{InstBuilder, Value};
 use cranelift_module::DataId;
 use std::rc::Rc;
-use symshape::Dim;
+use symshape::{Dim, Facts};
 use symshape_runtime::DType;
 
 /// Elements of a cache line.
@@ -69,6 +70,7 @@ enum Right {
 enum Numbers {
     Narrow(Narrow),
     F32,
+    Bf16,
 }
 
 impl Numbers {
@@ -77,7 +79,22 @@ impl Numbers {
         match self {
             Numbers::Narrow(narrow) => narrow.bytes() as i64,
             Numbers::F32 => 4,
+            Numbers::Bf16 => 2,
         }
+    }
+
+    /// Those of a left factor of floats.
+    fn of_floats(dtype: DType) -> Option<Numbers> {
+        match dtype {
+            DType::F32 => Some(Numbers::F32),
+            DType::BF16 => Some(Numbers::Bf16),
+            _ => None,
+        }
+    }
+
+    /// How rows of floats are read.
+    fn lanes(self) -> Ty {
+        if self == Numbers::Bf16 { Ty::Bf16 } else { Ty::F32 }
     }
 }
 
@@ -87,7 +104,7 @@ pub(super) fn repacking(layout: &Option<Layout>) -> Option<&Layout> {
 }
 
 /// Whether a contraction's rows are laid out, and how.
-pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
+pub(super) fn layout(f: &FuncCtx, facts: &Facts, contract: &Contract) -> Option<Layout> {
     let dtype = |buffer: BufferId| f.unit.program.buffers[buffer].dtype;
     let (depth, first) = (contract.depth(), Dim::zero());
     let on_tiles = f.unit.vector_isa().shape().tiles && f.unit.program.on_tiles(contract);
@@ -98,8 +115,13 @@ pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
             Rhs::Panels { buffer, .. } if is_const(f, buffer) => Right::Packed(buffer),
             Rhs::Panels { .. } | Rhs::At(_) => Right::Computed,
         };
-        let (first, from) = (f.unit.program.right_room(contract), Numbers::F32);
-        let pixels = Pixels::of(f.unit.program, contract).map(Rc::new);
+        let (first, from) =
+            (f.unit.program.right_room(contract), Numbers::of_floats(dtype(contract.lhs.buffer))?);
+        // What lies in whole rows of registers is read from there.
+        let pixels = match from == Numbers::Bf16 && fills_rows(facts, contract) {
+            true => None,
+            false => Pixels::of(f.unit.program, contract).map(Rc::new),
+        };
         let part_elems = match &pixels {
             None => depth.ceil_div(ROW_BF16) * (ROW_BF16 / 2),
             Some(pixels) => (pixels.padded_run() / 2).into(),
@@ -109,10 +131,12 @@ pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
     let Rhs::Panels { buffer, width, .. } = contract.rhs else { return None };
     let right = Right::Packed(buffer);
     if contract.dtype == DType::F32 {
-        let room = contract.room.filter(|_| contract.precision == Precision::F32)?;
         // Others have room for tile registers, which this level lacks.
+        let from = Numbers::of_floats(dtype(contract.lhs.buffer))?;
+        let is_copied = |_: &BufferId| from == Numbers::Bf16 || contract.precision == Precision::F32;
+        let room = contract.room.filter(is_copied)?;
         (is_const(f, buffer) && depth.as_i64().is_some()).then_some(())?;
-        let (product, from) = (Product::Floats, Numbers::F32);
+        let product = Product::Floats;
         let part_elems = depth.clone();
         return Some(Layout { product, room, first, part_elems, depth, right, from, pixels: None });
     }
@@ -144,6 +168,19 @@ pub(super) fn layout(f: &FuncCtx, contract: &Contract) -> Option<Layout> {
     Some(Layout { product, room, first, part_elems, depth, right, from: Numbers::Narrow(from), pixels: None })
 }
 
+/// Whether the numbers of a row lie in runs that are whole rows of tile registers.
+fn fills_rows(facts: &Facts, contract: &Contract) -> bool {
+    contract.k.last().is_some_and(|axis| {
+        let step = split(facts, &contract.lhs.at, Some(&axis.var)).map(|(step, _)| step);
+        step.is_some_and(|step| is_run(&axis.extent, &step, ROW_BF16))
+    })
+}
+
+/// Whether numbers lie side by side, and are whole groups of so many.
+fn is_run(extent: &Dim, step: &Dim, group: i64) -> bool {
+    step.as_i64() == Some(1) && extent.as_i64().is_some_and(|extent| extent % group == 0)
+}
+
 fn is_const(f: &FuncCtx, buffer: BufferId) -> bool {
     matches!(f.unit.program.buffers[buffer].space, Space::Const(_))
 }
@@ -155,10 +192,11 @@ impl Layout {
         let group = match (self.product, self.from) {
             (Product::Quads, Numbers::Narrow(Narrow::U8)) => 4,
             (Product::Bytes, Numbers::Narrow(Narrow::U8)) => TILE_ROW_BYTES as i64,
+            (Product::Bf16(_), Numbers::Bf16) => ROW_BF16,
             (Product::Pairs, Numbers::Narrow(Narrow::I16)) => 2,
             _ => return false,
         };
-        step.as_i64() == Some(1) && extent.as_i64().is_some_and(|extent| extent % group == 0)
+        is_run(extent, step, group)
     }
 
     /// Whether rows must be as they lie, since nothing lays them out.
@@ -175,6 +213,7 @@ impl Layout {
     pub(super) fn grouped(&self, extent: &Dim) -> Dim {
         match self.product {
             Product::Bytes => extent.floor_div(TILE_ROW_BYTES as i64),
+            Product::Bf16(_) => extent.floor_div(ROW_BF16),
             product => extent.ceil_div(product.group()),
         }
     }
@@ -183,8 +222,10 @@ impl Layout {
     pub(super) fn left(&self, stream: Stream, levels: Vec<(Dim, Dim)>) -> Left {
         let (step_elems, plane_bytes) = (self.step_elems(), self.plane_bytes());
         if let Some(pixels) = &self.pixels {
-            let (pixels, room, parts) = (Rc::clone(pixels), self.room, self.product.parts().left);
-            return Left::Line(Line { pixels, room, parts, step_bytes: step_elems * 4, plane_bytes });
+            let (pixels, room) = (Rc::clone(pixels), self.room);
+            let form = Form::Bf16 { from: self.from.lanes(), parts: self.product.parts().left };
+            let (number_bytes, step_bytes) = (self.number_bytes(), step_elems * 4);
+            return Left::Line(Line { pixels, room, form, number_bytes, step_bytes, plane_bytes });
         }
         let (room, first, product, from) = (self.room, self.first.clone(), self.product, self.from);
         Left::Rows(LaidRows { room, first, step_elems, plane_bytes, from, product, stream, levels })
@@ -391,8 +432,8 @@ impl LaidRows {
             Numbers::Narrow(from) => {
                 Form::Bytes { from, quads: matches!(self.product, Product::Quads | Product::Bytes) }
             }
-            Numbers::F32 if self.product == Product::Floats => Form::Floats,
-            Numbers::F32 => Form::Bf16 { parts: self.product.parts().left },
+            from if self.product == Product::Floats => Form::Floats { from: from.lanes() },
+            from => Form::Bf16 { from: from.lanes(), parts: self.product.parts().left },
         };
         let key = RowsKey { form, dense, levels };
         let mut args = Args::new(key.slots());

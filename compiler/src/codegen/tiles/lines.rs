@@ -21,15 +21,13 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use std::rc::Rc;
 use symshape::Dim;
 
-/// Bytes of a number before it is laid out.
-const BYTES: i64 = 4;
-
 /// A left factor as a line of pixels.
 pub(super) struct Line {
     pub(super) pixels: Rc<Pixels>,
     pub(super) room: BufferId,
-    /// Bf16 that a number becomes.
-    pub(super) parts: u8,
+    /// What becomes of its numbers, and bytes of one before that.
+    pub(super) form: Form,
+    pub(super) number_bytes: i64,
     /// Bytes from one laid out pixel to the next.
     pub(super) step_bytes: Dim,
     /// Bytes of one part of a pixel.
@@ -133,8 +131,8 @@ impl Line {
 
     /// Lays out pixels from one on, where the room begins.
     fn lay(&self, f: &mut FuncCtx, first: Value, count: Value) -> Result<()> {
-        let key = RowsKey { form: Form::Bf16 { parts: self.parts }, dense: true, levels: 1 };
-        let pitch = BYTES * self.pixels.pitch;
+        let key = RowsKey { form: self.form, dense: true, levels: 1 };
+        let pitch = self.number_bytes * self.pixels.pitch;
         let mut args = Args::new(key.slots());
         let from = f.address(&self.pixels.base)?;
         let skipped = f.builder.ins().imul_imm_s(first, pitch);

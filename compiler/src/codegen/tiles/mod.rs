@@ -103,7 +103,9 @@ fn tallest(f: &FuncCtx, contract: &Contract) -> usize {
     let facts = Facts::default();
     let most = max_rows(isa.shape());
     // The left factor of other types is laid out anew, and of some that are multiplied as they are.
-    if contract.dtype != DType::F32 || contract.room.is_some() && contract.precision == Precision::F32 {
+    let of_floats = f.unit.program.buffers[contract.lhs.buffer].dtype == DType::F32;
+    let is_copied = contract.room.is_some() && contract.precision == Precision::F32;
+    if contract.dtype != DType::F32 || !of_floats || is_copied {
         return most;
     }
     let row = contract.m.last().and_then(|last| lanes::split(&facts, &contract.lhs.at, Some(&last.var)));

@@ -121,7 +121,7 @@ pub(super) fn plan<'a>(
     contract: &'a Contract,
 ) -> Option<Plan<'a>> {
     let (last, outer) = contract.m.split_last()?;
-    let layout = layout::layout(f, contract);
+    let layout = layout::layout(f, facts, contract);
     if layout.is_none() && (contract.dtype != DType::F32 || !is_f32(f, &contract.lhs)) {
         return None;
     }

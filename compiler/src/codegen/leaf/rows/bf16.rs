@@ -1,4 +1,4 @@
-//! Rows of `f32` for tile registers: each number as its high bf16 and, where the precision has it, its low one, or as the
+//! Rows of floats for tile registers: each number as its high bf16 and, where the precision has it, its low one, or as the
 //! three that add up to it, see [`crate::scalar::precision`].
 //!
 //! A row becomes a plane of high bf16, filled up with zeros to whole rows of a tile register, and behind it a plane for each
@@ -19,6 +19,7 @@ const BYTES: i32 = 2;
 
 /// The form.
 pub(super) struct Bf16 {
+    pub(super) from: Ty,
     pub(super) parts: u8,
     /// Length of a plane.
     pub(super) plane: Int,
@@ -91,15 +92,16 @@ impl Writer for Bf16 {
         let lanes = b.lanes() as i32;
         let all = b.copy(count);
         b.when(CompareOp::Ge, all, lanes, |b| {
-            let numbers = Numbers { each: lanes, from_bytes: 4, to_bytes: BYTES };
+            let numbers =
+                Numbers { each: lanes, from_bytes: memory::elem_bytes(self.from) as i32, to_bytes: BYTES };
             overlapping(b, count, numbers, (from, to), &|b| {
-                let x = b.load(from);
+                let x = memory::load(b, from.into(), self.from);
                 self.store(b, x, to);
             });
         });
         b.when(CompareOp::Lt, all, lanes, |b| {
             let mask = b.mask_first(all);
-            let x = b.load_first(from, all, mask);
+            let x = memory::load_first(b, from.into(), self.from, all, mask);
             self.store_few(b, x, all, to);
         });
     }
@@ -108,14 +110,14 @@ impl Writer for Bf16 {
         let lanes = b.lanes() as i32;
         b.repeat(count, lanes, |b| {
             let places = b.lane_places(from, step);
-            let x = memory::load_lanes(b, places, Ty::F32);
+            let x = memory::load_lanes(b, places, self.from);
             self.store(b, x, to);
             let bytes = b.int_op(IntOp::Mul, step, lanes);
             b.advance(from, bytes);
             b.advance(to, BYTES * lanes);
         });
         b.repeat(count, 1, |b| {
-            let x = b.load_one(from);
+            let x = memory::load_one(b, from.into(), self.from);
             let one = b.imm(1);
             self.store_few(b, x, one, to);
             b.advance(from, step);

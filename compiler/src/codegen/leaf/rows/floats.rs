@@ -1,4 +1,4 @@
-//! Rows of `f32` as they are, one behind the other: rows that are whole pages apart compete for the same few lines of a
+//! Rows of floats as `f32`, one behind the other: rows that are whole pages apart compete for the same few lines of a
 //! first-level cache.
 
 use super::{
@@ -11,11 +11,13 @@ use crate::codegen::vector::{
 };
 use crate::scalar::CompareOp;
 
-/// Bytes of a number.
+/// Bytes of a number that is laid out.
 const BYTES: i32 = 4;
 
 /// The form.
-pub(super) struct Floats;
+pub(super) struct Floats {
+    pub(super) from: Ty,
+}
 
 impl Writer for Floats {
     /// Whole vectors, the last of which may overlap the one before, or fewer numbers than that.
@@ -23,15 +25,16 @@ impl Writer for Floats {
         let lanes = b.lanes() as i32;
         let all = b.copy(count);
         b.when(CompareOp::Ge, all, lanes, |b| {
-            let numbers = Numbers { each: lanes, from_bytes: BYTES, to_bytes: BYTES };
+            let numbers =
+                Numbers { each: lanes, from_bytes: memory::elem_bytes(self.from) as i32, to_bytes: BYTES };
             overlapping(b, count, numbers, (from, to), &|b| {
-                let x = b.load(from);
+                let x = memory::load(b, from.into(), self.from);
                 b.store(to, x);
             });
         });
         b.when(CompareOp::Lt, all, lanes, |b| {
             let mask = b.mask_first(all);
-            let x = b.load_first(from, all, mask);
+            let x = memory::load_first(b, from.into(), self.from, all, mask);
             b.store_first(to, x, all, mask);
             let bytes = b.int_op(IntOp::Mul, all, BYTES);
             b.advance(to, bytes);
@@ -42,14 +45,14 @@ impl Writer for Floats {
         let lanes = b.lanes() as i32;
         b.repeat(count, lanes, |b| {
             let places = b.lane_places(from, step);
-            let x = memory::load_lanes(b, places, Ty::F32);
+            let x = memory::load_lanes(b, places, self.from);
             b.store(to, x);
             let bytes = b.int_op(IntOp::Mul, step, lanes);
             b.advance(from, bytes);
             b.advance(to, BYTES * lanes);
         });
         b.repeat(count, 1, |b| {
-            let x = b.load_one(from);
+            let x = memory::load_one(b, from.into(), self.from);
             b.store_one(to, x);
             b.advance(from, step);
             b.advance(to, BYTES);

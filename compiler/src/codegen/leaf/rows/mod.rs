@@ -8,6 +8,7 @@ pub(super) mod bf16;
 mod bytes;
 mod floats;
 
+use super::body::Ty;
 use crate::codegen::vector::{
     Builder, Shape,
     code::{Code, Int, IntOp, Narrow},
@@ -27,10 +28,15 @@ pub enum Form {
         /// They stay bytes, without a sign, else they get 16 bits.
         quads: bool,
     },
-    /// `f32`, as they are.
-    Floats,
-    /// `f32`, as bf16.
+    /// Floats, as `f32`.
+    Floats {
+        /// `f32` or bf16.
+        from: Ty,
+    },
+    /// Floats, as bf16.
     Bf16 {
+        /// `f32` or bf16.
+        from: Ty,
         /// Of each, one to three.
         parts: u8,
     },
@@ -80,8 +86,8 @@ pub fn emit(key: &RowsKey, shape: Shape) -> Code {
     let rows = b.arg(RowsKey::ROWS);
     let writer: Box<dyn Writer> = match key.form {
         Form::Bytes { from, quads } => Box::new(Bytes { from, quads }),
-        Form::Floats => Box::new(Floats),
-        Form::Bf16 { parts } => Box::new(Bf16 { parts, plane: b.arg(RowsKey::PLANE) }),
+        Form::Floats { from } => Box::new(Floats { from }),
+        Form::Bf16 { from, parts } => Box::new(Bf16 { from, parts, plane: b.arg(RowsKey::PLANE) }),
     };
     b.repeat(rows, 1, |b| {
         let (inner, place) = (b.copy(from), b.copy(to));

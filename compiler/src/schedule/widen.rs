@@ -1,0 +1,87 @@
+//! Factors of bf16 that no leaf multiplies as they lie become `f32` in front of a contraction of `f32`.
+//!
+//! Tile registers read left factors of bf16, and machines without them copy rows of those out as `f32`; both want a constant
+//! on the right. Of any other contraction a factor that is bf16 is copied whole, by a kernel of its own.
+
+use super::names::Names;
+use crate::{
+    Result,
+    kernel::{Access, Axis, Buffer, BufferId, Code, Contract, Inst, Kernel, Program, Rhs, Space, Stmt},
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+/// The pass.
+pub(super) fn widen(program: &mut Program) -> Result<()> {
+    if !program.leaves.are_code() {
+        return Ok(());
+    }
+    let mut names = Names::new(program);
+    for mut kernel in std::mem::take(&mut program.kernels) {
+        let mut copies = Vec::new();
+        stmts(program, &mut kernel.body, &mut copies);
+        for (from, to) in copies {
+            let axis = Axis { var: names.fresh(), extent: program.buffers[from].elems.clone() };
+            let copy = copy(program, axis, from, to);
+            program.kernels.push(copy);
+        }
+        program.kernels.push(kernel);
+    }
+    Ok(())
+}
+
+fn stmts(program: &mut Program, body: &mut [Stmt], copies: &mut Vec<(BufferId, BufferId)>) {
+    for stmt in body {
+        match stmt {
+            Stmt::For { body, .. } | Stmt::While { body, .. } => stmts(program, body, copies),
+            Stmt::If { then, otherwise, .. } => {
+                stmts(program, then, copies);
+                stmts(program, otherwise, copies);
+            }
+            Stmt::Contract(contract) => factors(program, contract, copies),
+            Stmt::Block(_) | Stmt::Strip { .. } => {}
+        }
+    }
+}
+
+/// Lets a contraction read copies of what no leaf of its reads.
+fn factors(program: &mut Program, contract: &mut Contract, copies: &mut Vec<(BufferId, BufferId)>) {
+    if contract.dtype != DType::F32 {
+        return;
+    }
+    let is_half = |program: &Program, buffer: BufferId| {
+        let buffer = &program.buffers[buffer];
+        buffer.dtype == DType::BF16 && matches!(buffer.space, Space::Arena | Space::Input(_))
+    };
+    if !program.takes_halves(contract) && is_half(program, contract.lhs.buffer) {
+        contract.lhs.buffer = copied(program, contract.lhs.buffer, copies);
+    }
+    if let Rhs::At(access) = &mut contract.rhs
+        && is_half(program, access.buffer)
+    {
+        access.buffer = copied(program, access.buffer, copies);
+    }
+}
+
+/// The copy of a buffer.
+fn copied(program: &mut Program, from: BufferId, copies: &mut Vec<(BufferId, BufferId)>) -> BufferId {
+    if let Some((_, to)) = copies.iter().find(|(known, _)| *known == from) {
+        return *to;
+    }
+    let Buffer { name, elems, .. } = &program.buffers[from];
+    let (name, elems) = (format!("{name} as f32"), elems.clone());
+    let to = program.buffers.push(Buffer { name, dtype: DType::F32, elems, space: Space::Arena });
+    copies.push((from, to));
+    to
+}
+
+/// The kernel that copies.
+fn copy(program: &Program, axis: Axis, from: BufferId, to: BufferId) -> Kernel {
+    let at = Dim::from(&axis.var);
+    let mut code = Code::default();
+    let half = code.push(Inst::Load(Access { buffer: from, at: at.clone() }));
+    let number = code.push(Inst::Cast(DType::F32, half));
+    code.push(Inst::Store(Access { buffer: to, at }, number));
+    let name = format!("copy {}", program.buffers[to].name);
+    Kernel { name, body: vec![Stmt::Strip { axis, code }], ..Kernel::default() }
+}
