@@ -4,7 +4,7 @@ mod protos;
 
 use protos::{float, node};
 use symshape_compiler::{
-    graph::eval::eval,
+    graph::{Op, eval::eval},
     import::{
         Bound, ImportOptions, Model, import, parse_dim, parse_input,
         proto::{
@@ -435,6 +435,68 @@ fn shapes_of_recurrent_layers_need_no_bounds() {
     let graph = import(&Model::from(proto), &options).expect("its shape is known");
     let shape: Vec<String> = graph.shape(graph.outputs[0].1).iter().map(ToString::to_string).collect();
     assert_eq!(shape, ["N", "1", "1", "2"]);
+}
+
+/// The sums of all rows of `x` so far, by a loop that ends where its counter, by this comparison, has met the number of rows.
+fn summed(comparison: &str) -> ModelProto {
+    let value = |name: &str| ValueInfoProto { name: name.into(), ty: None };
+    let compared = match comparison {
+        "Less" => ["next", "limit in"],
+        _ => ["limit in", "next"],
+    };
+    let body = GraphProto {
+        node: vec![
+            node("Add", &["at", "one"], &["next"]),
+            node("Gather", &["rows", "at"], &["row"]),
+            node("Add", &["so far", "row"], &["sum"]),
+            node("Identity", &["limit in"], &["limit out"]),
+            node(comparison, &compared, &["again"]),
+            node("Identity", &["sum"], &["slice"]),
+        ],
+        input: ["round", "goes on", "at", "limit in", "rows", "so far"].map(value).into(),
+        output: ["again", "next", "limit out", "rows", "sum", "slice"].map(value).into(),
+        ..Default::default()
+    };
+    let mut rounds = node("Loop", &["", "go", "zero", "limit", "x", "none"], &["a", "b", "c", "d", "sums"]);
+    rounds.attribute.push(AttributeProto {
+        name: "body".into(),
+        kind: 5,
+        g: Some(body),
+        ..Default::default()
+    });
+    let mut proto = model(vec![
+        node("Less", &["zero", "limit"], &["go"]),
+        node("Slice", &["x", "zero", "one"], &["first"]),
+        node("Sub", &["first", "first"], &["none"]),
+        rounds,
+        node("Squeeze", &["sums", "one"], &["y"]),
+    ]);
+    size_plus(&mut proto, 0, "limit");
+    proto.graph.as_mut().expect("there is one").initializer.extend([int("zero", &[0]), int("one", &[1])]);
+    proto
+}
+
+#[test]
+fn loops_that_count_need_no_bounds_and_carry_what_changes() {
+    for comparison in ["Less", "Greater"] {
+        let proto = summed(comparison);
+        assert_eq!(rows_of(&proto, 1), [1.0]);
+        assert_eq!(rows_of(&proto, 5), [1.0, 3.0, 6.0, 10.0, 15.0]);
+        assert_eq!(rows_of(&proto, 8).last(), Some(&36.0));
+        let graph = import(&Model::from(proto), &bounded()).expect("the number of rows bounds it");
+        let carried = graph.nodes.values().find_map(|node| match &node.op {
+            Op::Loop { carried, most, .. } => Some((*carried, most.to_string())),
+            _ => None,
+        });
+        assert_eq!(carried, Some((2, "N".to_string())), "the counter and the sum, for each row");
+    }
+    let mut endless = summed("Less");
+    let body =
+        endless.graph.as_mut().and_then(|graph| graph.node[3].attribute[0].g.as_mut()).expect("a body");
+    body.node[0].op_type = "Sub".into();
+    let expected = "node `the Loop`: `Loop0` is known only at run time, and nothing bounds it; declare, for example, --dim \
+                    Loop0=0..4096";
+    refused(endless, &bounded(), expected);
 }
 
 fn ints(name: &str, ints: &[i64]) -> AttributeProto {

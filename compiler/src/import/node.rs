@@ -6,7 +6,7 @@
 use super::{
     narrow::Narrow,
     proto::{AttributeProto, GraphProto, NodeProto},
-    scope::{Region, Scope},
+    scope::{Origin, Region, Scope},
     weights,
 };
 use crate::{
@@ -406,7 +406,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         &self,
         g: &mut Graph,
         name: &str,
-        inputs: impl FnOnce(&mut Graph) -> Result<Vec<Value>>,
+        inputs: impl FnOnce(&mut Graph) -> Result<Vec<Origin>>,
     ) -> Result<Region> {
         self.scope.region(g, self.graph(name)?, inputs).at(|| format!("{name} of {}", self.op))
     }

@@ -66,6 +66,14 @@ pub(super) struct Scope<'s, 'a> {
     pub(super) captured: RefCell<Captured>,
 }
 
+/// Where an input of a graph attribute comes from.
+pub(super) enum Origin {
+    /// It is a value in the graph itself.
+    Own(Value),
+    /// It is one of the graph around it.
+    Outer(Value),
+}
+
 /// A graph attribute as a region.
 pub(super) struct Region {
     pub(super) graph: Graph,
@@ -249,12 +257,12 @@ impl<'s, 'a> Scope<'s, 'a> {
         }
     }
 
-    /// `proto` as a graph of its own; `inputs` makes the values of its inputs there.
+    /// `proto` as a graph of its own; `inputs` makes where its inputs come from.
     pub(super) fn region(
         &self,
         g: &mut Graph,
         proto: &'a GraphProto,
-        inputs: impl FnOnce(&mut Graph) -> Result<Vec<Value>>,
+        inputs: impl FnOnce(&mut Graph) -> Result<Vec<Origin>>,
     ) -> Result<Region> {
         let own = initializers(proto)?;
         self.enclosed(g, &proto.name, own, |scope, graph| scope.fill(graph, proto, inputs))
@@ -282,14 +290,21 @@ impl<'s, 'a> Scope<'s, 'a> {
         &self,
         graph: &mut Graph,
         proto: &'a GraphProto,
-        inputs: impl FnOnce(&mut Graph) -> Result<Vec<Value>>,
+        inputs: impl FnOnce(&mut Graph) -> Result<Vec<Origin>>,
     ) -> Result<Vec<Value>> {
         let values = inputs(graph)?;
         if values.len() != proto.input.len() {
             let (has, given) = (proto.input.len(), values.len());
             return Err(Error::invalid(format!("a graph of {has} inputs is given {given}")));
         }
-        for (info, value) in proto.input.iter().zip(values) {
+        for (info, origin) in proto.input.iter().zip(values) {
+            let value = match (origin, &self.outer) {
+                (Origin::Own(value), _) => value,
+                (Origin::Outer(value), Some(outer)) => {
+                    self.captured.borrow_mut().take(&outer.borrow(), graph, value)?
+                }
+                (Origin::Outer(_), None) => return Err(Error::internal("a graph with none around it")),
+            };
             self.define(&info.name, value)?;
         }
         self.results(graph, proto)

@@ -104,6 +104,10 @@ fn fits(graph: &Graph, shape: &[Dim], at: &Dim, size: &Dim, needs: &mut Vec<Need
         return;
     }
     let mut facts = graph.facts.clone();
+    // Where an axis has no elements nothing is addressed, so all have some; what contradicts that is never addressed.
+    if !shape.iter().all(|extent| facts.assume(Relation::le(Dim::one(), extent), "an element").is_ok()) {
+        return;
+    }
     axes.iter().for_each(|k| facts.declare_index(&axis(*k), &shape[*k]));
     let (below, above) = (facts.prove_lt(at, size).is_yes(), facts.prove_le(&Dim::zero(), at).is_yes());
     if below && above {
@@ -158,6 +162,17 @@ mod tests {
         let [start, len] = [start, len].map(|dim| dim.parse().expect("a dim"));
         g.slice(x, 0, start, len, step).expect("it may fit");
         g.constraints.iter().map(|assumed| assumed.relation.to_string()).collect()
+    }
+
+    #[test]
+    fn what_has_no_elements_relies_on_nothing() {
+        let mut g = Graph::default();
+        let a = g.symbol("A", Declaration::range(0, 7)).expect("new");
+        let x = g.input("x", DType::F32, vec![a.clone(), 3.into()]).expect("new");
+        g.view(x, vec![a, 2.into()], vec![Dim::zero(), axis(1).into()]).expect("it fits, or is empty");
+        assert!(g.constraints.is_empty());
+        g.view(x, vec![2.into()], vec![Dim::zero(), axis(0).into()]).expect("it may fit");
+        assert_eq!(g.constraints[0].relation.to_string(), "1 <= A");
     }
 
     #[test]

@@ -1,6 +1,13 @@
 //! Branches and loops. What is decided while compiling leaves no trace; all else becomes a branch or loop of the graph.
 
-use super::super::{constant, node::OnnxNode, scope::Region};
+use super::{
+    super::{
+        constant,
+        node::OnnxNode,
+        scope::{Origin, Region},
+    },
+    rounds::Rounds,
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     graph::{
@@ -186,14 +193,19 @@ fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec
 /// More rounds than any machine runs: the bound where nothing depends on it.
 const ENDLESS: i64 = 1 << 40;
 
-/// The most rounds that a loop can have: by its trip count, or by what is declared of the stacked outputs.
-fn trips(g: &mut Graph, n: &OnnxNode, limit: Option<Value>, stacked: std::ops::Range<usize>) -> Result<Dim> {
+/// The most rounds that a loop can have: by its trip count, by its condition, or by what is declared of the stacked outputs.
+fn trips(g: &mut Graph, rounds: &Rounds, limit: Option<Value>) -> Result<Dim> {
+    let n = rounds.n;
+    let stacked = rounds.carried.len()..rounds.body.output.len().saturating_sub(1);
     if let Some([limit]) = limit.and_then(|limit| g.contents(limit)) {
         let limit = limit.clone();
         if g.facts.bounds(&limit).hi.is_some_and(|hi| hi < ENDLESS.into()) {
             let limit = super::larger(g, &limit, &Dim::zero());
             return Ok(g.facts.simplify(&limit));
         }
+    }
+    if let Some(most) = rounds.most(g)? {
+        return Ok(most);
     }
     if stacked.is_empty() {
         return Ok(ENDLESS.into());
@@ -218,16 +230,17 @@ pub(super) struct Growth {
     symbol: Symbol,
 }
 
-/// The body of a loop whose carried values have these types and growing sizes.
+/// The body of a loop whose carried values have these types and growing sizes. Of those that it could carry it takes `kept`
+/// from the graph around it.
 fn body(
     g: &mut Graph,
     n: &OnnxNode,
     counter: &Symbol,
     most: &Dim,
-    types: &[Type],
-    growths: &[Growth],
+    (types, growths): (&[Type], &[Growth]),
+    kept: &[Option<Value>],
 ) -> Result<Region> {
-    n.region(g, "body", |region| {
+    let mut made = n.region(g, "body", |region| {
         declare_counter(region, counter, most)?;
         let round = region.index(DType::I64, Vec::new(), counter.into())?;
         let goes_on = region.scalar(Scalar::bool(true))?;
@@ -246,8 +259,17 @@ fn body(
             region.require(Relation::le(next, &growth.most), "what a loop carries outgrows its bound")?;
             carried[growth.value] = region.slice(carried[growth.value], growth.axis, Dim::zero(), size, 1)?;
         }
-        Ok([vec![round, goes_on], carried].concat())
-    })
+        let mut carried = carried.into_iter();
+        let given = kept.iter().map(|kept| match kept {
+            Some(outer) => Ok(Origin::Outer(*outer)),
+            None => carried.next().map(Origin::Own).ok_or_else(|| Error::internal("a type for each carried value")),
+        });
+        [round, goes_on].map(|head| Ok(Origin::Own(head))).into_iter().chain(given).collect()
+    })?;
+    let is_kept = |k: &usize| k.checked_sub(1).and_then(|k| kept.get(k)).is_some_and(Option::is_some);
+    let left = (0..made.outputs.len()).filter(|k| !is_kept(k)).map(|k| made.outputs[k]);
+    made.outputs = left.collect();
+    Ok(made)
 }
 
 /// The sizes that a round changes.
@@ -291,12 +313,15 @@ fn region_knows(g: &Graph, symbol: &Symbol) -> bool {
 /// Rounds of a graph, at most as many as input 0 says and as long as the condition holds: values are carried from round
 /// to round, other outputs are stacked. A size that rounds change must grow by the same amount in each.
 ///
-/// Limits: with stacked outputs, the number of rounds is bounded by the trip count, the declared output or `--dim`.
+/// Limits: with stacked outputs, the number of rounds is bounded by the trip count, by a condition that compares a counter
+/// with a limit, by the declared output or by `--dim`.
 fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let (limit, condition) = (n.optional(0), n.optional(1));
-    let carried: Vec<Value> = (2..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
-    let outputs = n.graph("body")?.output.len();
-    let most = trips(g, n, limit, carried.len()..outputs.saturating_sub(1))?;
+    let all: Vec<Value> = (2..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
+    let rounds = Rounds { n, body: n.graph("body")?, carried: &all };
+    let most = trips(g, &rounds, limit)?;
+    let kept: Vec<Option<Value>> = (0..all.len()).map(|k| rounds.keep(k).then_some(all[k])).collect();
+    let carried: Vec<Value> = (0..all.len()).filter(|k| kept[*k].is_none()).map(|k| all[k]).collect();
     let limit = match limit {
         Some(limit) => {
             let limit = g.reshape(limit, Vec::new())?;
@@ -310,17 +335,19 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     };
     let types: Vec<Type> = carried.iter().map(|value| g.ty(*value).clone()).collect();
     let counter = n.fresh(g);
-    let mut region = body(g, n, &counter, &most, &types, &[])?;
+    let mut region = body(g, n, &counter, &most, (&types, &[]), &kept)?;
     let growths = growths(g, n, &region, &types, &most)?;
     if !growths.is_empty() {
-        region = body(g, n, &counter, &most, &types, &growths)?;
+        region = body(g, n, &counter, &most, (&types, &growths), &kept)?;
     }
     let rounds = run(g, region, [limit, condition], (&counter, &most), &carried, &growths)?;
-    let mut results = rounds[1..=carried.len()].to_vec();
+    let mut last = rounds[1..=carried.len()].to_vec();
     for (growth, size) in growths.iter().zip(&rounds[1 + carried.len()..]) {
         let size = n.found(g, *size, 0, growth.most.clone())?;
-        results[growth.value] = g.slice(results[growth.value], growth.axis, Dim::zero(), size, 1)?;
+        last[growth.value] = g.slice(last[growth.value], growth.axis, Dim::zero(), size, 1)?;
     }
+    let mut last = last.into_iter();
+    let mut results: Vec<Value> = kept.iter().filter_map(|kept| kept.or_else(|| last.next())).collect();
     let stacked = &rounds[1 + carried.len() + growths.len()..];
     if !stacked.is_empty() {
         let done = n.found(g, rounds[0], 0, most)?;

@@ -83,6 +83,7 @@ families! {
 mod dynamic;
 mod fourier;
 mod gates;
+mod rounds;
 mod trees;
 
 /// How version `opset` of `domain` defines the operator `name`.

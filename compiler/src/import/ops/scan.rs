@@ -4,7 +4,7 @@ use super::{
     super::{
         node::{OnnxNode, normal_axis},
         proto::GraphProto,
-        scope::Scope,
+        scope::{Origin, Scope},
     },
     control::run,
 };
@@ -117,7 +117,8 @@ fn rounds<'a>(
     let given: Vec<Type> = over.iter().map(|value| g.ty(*value).clone()).collect();
     let region = scope.region(g, body, |region| {
         declare_counter(region, &counter, &count)?;
-        let mut values: Vec<Value> = types.iter().map(|ty| region.region_input(ty.clone(), None)).collect();
+        let own = |ty: &Type| Origin::Own(region.region_input(ty.clone(), None));
+        let mut values: Vec<Origin> = types.iter().map(own).collect();
         for (k, ty) in given.iter().enumerate() {
             let whole = region.region_input(ty.clone(), None);
             let at = match ways.in_directions.get(k) {
@@ -125,7 +126,7 @@ fn rounds<'a>(
                 _ => Dim::from(&counter),
             };
             let slice = region.slice(whole, axes[k], at, Dim::one(), 1)?;
-            values.push(region.squeeze(slice, &[axes[k]])?);
+            values.push(Origin::Own(region.squeeze(slice, &[axes[k]])?));
         }
         Ok(values)
     });
