@@ -146,10 +146,12 @@ impl Graph {
         }
     }
 
-    /// Lets all contractions of `f32` multiply so precisely.
+    /// Lets all contractions of `f32` multiply so precisely, but for those that are [`Precision::Full`].
     pub fn set_precision(&mut self, wanted: Precision) {
         for node in self.nodes.values_mut() {
-            if let Op::Contract { dtype: DType::F32, precision, .. } = &mut node.op {
+            if let Op::Contract { dtype: DType::F32, precision, .. } = &mut node.op
+                && *precision != Precision::Full
+            {
                 *precision = wanted;
             }
             node.op.regions_mut().into_iter().for_each(|region| region.set_precision(wanted));

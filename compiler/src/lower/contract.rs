@@ -121,7 +121,8 @@ fn gather(lowering: &mut Lowering, scope: &mut Scope, root: Value, sum: Value) -
     exprs.extend(exprs_of(&epilogue));
     let [lhs, rhs] = <[Factor; 2]>::try_from(factors).map_err(|_| Error::internal("two factors"))?;
     let nest = Nest::new(kept, reduced, exprs);
-    Ok(Sum { root, nest, factors: [lhs, rhs], epilogue, dtype: *dtype, precision: *precision })
+    let precision = if *precision == Precision::Full { Precision::F32 } else { *precision };
+    Ok(Sum { root, nest, factors: [lhs, rhs], epilogue, dtype: *dtype, precision })
 }
 
 fn reduced_labels(lhs: &[Label], out: &[Label]) -> Vec<Label> {

@@ -28,6 +28,9 @@ pub enum Precision {
     /// `x * y`, where `y` is a bf16 and `x` becomes three that add up to it. Nobody asks for it: it takes the place of
     /// [`Precision::F32`] where constants are such.
     Exact,
+    /// `x * y` at whatever precision a model is compiled, as its definition asks for. Graphs alone have it: kernels have
+    /// [`Precision::F32`] in its place.
+    Full,
 }
 
 /// Bf16 that the factors of a product become.
@@ -50,18 +53,22 @@ impl Precision {
             Precision::Bf16x3 => "bf16x3",
             Precision::Bf16 => "bf16",
             Precision::Exact => "exact",
+            Precision::Full => "full",
         }
     }
 
     /// The precision of this name, in text.
     pub fn named(name: &str) -> Option<Precision> {
-        Precision::ALL.into_iter().chain([Precision::Exact]).find(|precision| precision.name() == name)
+        Precision::ALL
+            .into_iter()
+            .chain([Precision::Exact, Precision::Full])
+            .find(|precision| precision.name() == name)
     }
 
     /// The bf16 that factors become; none of those that are multiplied as they are.
     pub const fn parts(self) -> Option<Parts> {
         match self {
-            Precision::F32 => None,
+            Precision::F32 | Precision::Full => None,
             Precision::Bf16x3 => Some(Parts { left: 2, right: 2 }),
             Precision::Bf16 => Some(Parts { left: 1, right: 1 }),
             Precision::Exact => Some(Parts { left: 3, right: 1 }),
@@ -72,7 +79,7 @@ impl Precision {
     pub const fn bound(self) -> f64 {
         const HALF_STEP: f64 = 1.0 / 256.0;
         match self {
-            Precision::F32 | Precision::Exact => 0.0,
+            Precision::F32 | Precision::Exact | Precision::Full => 0.0,
             // `(1 + u^2)(u^2 + u^2) + (u + ...)^2`, rounded up in the last place that is told.
             Precision::Bf16x3 => 3.02 * HALF_STEP * HALF_STEP,
             Precision::Bf16 => 2.01 * HALF_STEP,
@@ -82,7 +89,7 @@ impl Precision {
     /// The most that results of a whole model may be off, relative to the largest of an output, for `selfcheck` to pass.
     pub const fn of_models(self) -> f64 {
         match self {
-            Precision::F32 | Precision::Exact => 0.0,
+            Precision::F32 | Precision::Exact | Precision::Full => 0.0,
             Precision::Bf16x3 => 5e-5,
             Precision::Bf16 => 5e-2,
         }
@@ -91,7 +98,7 @@ impl Precision {
     /// The factors that `x` becomes: high and low.
     pub fn factors(self, x: f32) -> [f64; 2] {
         match self {
-            Precision::F32 | Precision::Exact => [x.into(), 0.0],
+            Precision::F32 | Precision::Exact | Precision::Full => [x.into(), 0.0],
             Precision::Bf16x3 => [high(x).into(), low(x).into()],
             Precision::Bf16 => [high(x).into(), 0.0],
         }
