@@ -99,7 +99,7 @@ fn turned(g: &mut Graph, x: Pair, j: i64, p: i64, rest: i64, below: usize, back:
 }
 
 /// Cosine and sine of `k/n` of a circle; exact at its quarters, and of equal size at mirrored places.
-fn turn(k: i64, n: i64) -> (f64, f64) {
+pub(super) fn turn(k: i64, n: i64) -> (f64, f64) {
     let k = k.rem_euclid(n);
     let angle = |part: i64, of: i64| TAU * part as f64 / of as f64;
     let eighths = 8 * k;

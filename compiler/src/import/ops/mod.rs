@@ -77,7 +77,7 @@ macro_rules! families {
 mod examples;
 
 families! {
-    elementwise convert activation reduce shape pad create index matmul conv conv_transpose pool norm quant resize control scan rnn selection attention sampling unfold signal loss rest microsoft microsoft_attention microsoft_grouped microsoft_quantised learned svm optional sequence
+    elementwise convert activation reduce shape pad create index matmul conv conv_transpose pool norm quant resize control scan rnn selection attention sampling unfold signal stft loss rest microsoft microsoft_attention microsoft_grouped microsoft_quantised learned svm optional sequence
 }
 
 mod dynamic;

@@ -1,12 +1,13 @@
-//! Fourier transforms and what belongs to them: fast ones where the length is known ([`super::fourier`]), otherwise
-//! contractions with tables of sines and cosines in double precision.
+//! Fourier transforms and what belongs to them. Where the length is known they are contractions with constant tables of
+//! sines and cosines ([`super::stft`]), or fast ones ([`super::fourier`]) of signals that are very short or long;
+//! otherwise contractions with tables that each call computes, in double precision.
 
 use super::{
     super::{
         node::{OnnxNode, normal_axis},
         weights,
     },
-    fourier, smaller,
+    fourier, int, smaller, stft,
 };
 use crate::{
     error::{Error, Result},
@@ -19,19 +20,14 @@ use symshape_runtime::DType;
 ops! {
     DFT 17 dft,
     MelWeightMatrix 17 mel_weight_matrix,
-    STFT 17 stft,
 }
 
-fn int(g: &mut Graph, value: i64) -> Result<Value> {
-    g.scalar(Scalar::i64(value))
-}
-
-fn double(g: &mut Graph, value: f64) -> Result<Value> {
+pub(super) fn double(g: &mut Graph, value: f64) -> Result<Value> {
     g.number(DType::F64, value)
 }
 
 /// The angles `2πkj/n` for `k` below `rows` and `j` below `columns`; products are taken modulo `n`, so they are exact.
-fn angles(g: &mut Graph, rows: &Dim, columns: &Dim, n: Value) -> Result<Value> {
+pub(super) fn angles(g: &mut Graph, rows: &Dim, columns: &Dim, n: Value) -> Result<Value> {
     let product = Dim::from(axis(0)) * Dim::from(axis(1));
     let product = g.index(DType::I64, vec![rows.clone(), columns.clone()], product)?;
     let one = int(g, 1)?;
@@ -43,23 +39,40 @@ fn angles(g: &mut Graph, rows: &Dim, columns: &Dim, n: Value) -> Result<Value> {
     g.mul(turn, circle)
 }
 
+/// The parts of the elements of `x`, whose last axis holds them: 1 where they are real, 2 where they are complex.
+pub(super) fn count_parts(g: &Graph, x: Value) -> Result<i64> {
+    let last = g.shape(x).last().ok_or_else(|| Error::invalid("a signal without axes"))?;
+    let count = last.as_i64().filter(|count| [1, 2].contains(count));
+    count.ok_or_else(|| {
+        Error::invalid("the last axis of a signal has one element, or two for complex numbers")
+    })
+}
+
 /// The real and the imaginary part of `x`, whose last axis holds one or both.
-fn parts(g: &mut Graph, x: Value) -> Result<(Value, Option<Value>)> {
-    let last = g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("a signal without axes"))?;
-    let count = g.shape(x)[last].as_i64();
-    let part = |g: &mut Graph, k: i64| {
+pub(super) fn parts(g: &mut Graph, x: Value) -> Result<(Value, Option<Value>)> {
+    let (count, last) = (count_parts(g, x)?, g.rank(x) - 1);
+    let mut part = |k: i64| {
         let part = g.slice(x, last, k.into(), Dim::one(), 1)?;
         g.squeeze(part, &[last])
     };
-    match count {
-        Some(1) => Ok((part(g, 0)?, None)),
-        Some(2) => Ok((part(g, 0)?, Some(part(g, 1)?))),
-        _ => Err(Error::invalid("the last axis of a signal has one element, or two for complex numbers")),
-    }
+    Ok((part(0)?, if count == 2 { Some(part(1)?) } else { None }))
+}
+
+/// Both parts of `x`, zeros for the imaginary one of what is real, with as many elements along an axis as are taken.
+pub(super) fn filled(g: &mut Graph, x: Value, along: usize, taken: &Dim) -> Result<fourier::Pair> {
+    let (real, imaginary) = parts(g, x)?;
+    let imaginary = match imaginary {
+        Some(imaginary) => imaginary,
+        None => {
+            let (zero, shape) = (g.number(g.dtype(real), 0.0)?, g.shape(real).to_vec());
+            g.broadcast_to(zero, &shape)?
+        }
+    };
+    Ok([fitted(g, real, along, taken)?, fitted(g, imaginary, along, taken)?])
 }
 
 /// `Σ x[…, j, …] table[k, j]` along axis `along`.
-fn transformed(g: &mut Graph, x: Value, table: Value, along: usize) -> Result<Value> {
+pub(super) fn transformed(g: &mut Graph, x: Value, table: Value, along: usize) -> Result<Value> {
     let labels: Vec<u8> = (0..g.rank(x) as u8).map(|k| b'A' + k).collect();
     let mut out = labels.clone();
     out[along] = b'z';
@@ -111,6 +124,13 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
         }
     };
     let steps = points.as_ref().and_then(Dim::as_i64).and_then(fourier::factors);
+    if let (Some(points), false, true) = (points.as_ref().and_then(Dim::as_i64), inverse, dtype != DType::F64) {
+        let bins = if onesided { points / 2 + 1 } else { points };
+        let is_fitting = points >= SHORT && (points < stft::LONG || steps.is_none());
+        if is_fitting && stft::entries(points, count_parts(g, x)?, bins) <= stft::MAX_TABLE {
+            return contracted(g, x, along, points, bins);
+        }
+    }
     if let Some(factors) = steps {
         return fast(g, x, along, &factors, (inverse, onesided));
     }
@@ -162,21 +182,33 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
     joined(g, [re, im], dtype, inverse && onesided)
 }
 
+/// Below this length a transform runs in double precision, which is cheap there and leaves nothing of the rounding where the
+/// result is 0.
+const SHORT: i64 = 64;
+
+/// [`transform`] forwards of so many points, as a contraction of what there is of the signal.
+fn contracted(g: &mut Graph, x: Value, along: usize, points: i64, bins: i64) -> Result<Value> {
+    let (dtype, last) = (g.dtype(x), g.rank(x) - 1);
+    let x = g.cast(DType::F32, x)?;
+    let count = g.shape(x)[along].as_i64().map_or(points, |have| have.min(points));
+    let x = fitted(g, x, along, &count.into())?;
+    let parts = count_parts(g, x)?;
+    let table = stft::turns(g, points, (count, parts, bins))?;
+    let mut labels: Vec<u8> = (0..=last as u8).map(|k| b'A' + k).collect();
+    (labels[along], labels[last]) = (b'l', b'c');
+    let mut out = labels.clone();
+    (out[along], out[last]) = (b'k', b'p');
+    let y = stft::contracted(g, x, &labels, table, &out)?;
+    g.cast(dtype, y)
+}
+
 /// [`transform`] of as many points as the product of `factors`.
 fn fast(g: &mut Graph, x: Value, along: usize, factors: &[i64], (inverse, onesided): (bool, bool)) -> Result<Value> {
     let dtype = g.dtype(x);
     let points = factors.iter().product::<i64>();
     let x = g.cast(fourier::working_type(dtype, inverse), x)?;
-    let (real, imaginary) = parts(g, x)?;
-    let imaginary = match imaginary {
-        Some(imaginary) => imaginary,
-        None => {
-            let (zero, shape) = (g.number(g.dtype(real), 0.0)?, g.shape(real).to_vec());
-            g.broadcast_to(zero, &shape)?
-        }
-    };
     let taken = Dim::from(if inverse && onesided { points / 2 + 1 } else { points });
-    let mut x = [fitted(g, real, along, &taken)?, fitted(g, imaginary, along, &taken)?];
+    let mut x = filled(g, x, along, &taken)?;
     if inverse && onesided {
         // The other half is the mirror image, with the opposite imaginary part.
         let count = (points - 1) / 2;
@@ -197,18 +229,20 @@ fn fast(g: &mut Graph, x: Value, along: usize, factors: &[i64], (inverse, onesid
     joined(g, [re, im], dtype, inverse && onesided)
 }
 
-/// Real and imaginary parts side by side along a new last axis; without the latter, where it is known that there are none.
-fn joined(g: &mut Graph, [re, im]: [Value; 2], dtype: DType, is_real: bool) -> Result<Value> {
+/// Real and imaginary parts along a new last axis; without the latter, where it is known that there are none. In memory
+/// each part of the last axis is by itself, so that whatever reads both goes along memory.
+pub(super) fn joined(g: &mut Graph, [re, im]: [Value; 2], dtype: DType, is_real: bool) -> Result<Value> {
     let last = g.rank(re);
-    let re = g.unsqueeze(re, &[last])?;
-    let y = match is_real {
-        true => re,
-        false => {
-            let im = g.unsqueeze(im, &[last])?;
-            g.concat(&[re, im], last)?
-        }
-    };
-    g.cast(dtype, y)
+    let [re, im] = [g.cast(dtype, re)?, g.cast(dtype, im)?];
+    if is_real {
+        return g.unsqueeze(re, &[last]);
+    }
+    let before = last.saturating_sub(1);
+    let (re, im) = (g.unsqueeze(re, &[before])?, g.unsqueeze(im, &[before])?);
+    let y = g.concat(&[re, im], before)?;
+    let mut order: Vec<usize> = (0..=last).collect();
+    order.swap(before, last);
+    g.transpose(y, &order)
 }
 
 /// The first `size` elements along axis `k`, with zeros behind them where there are less.
@@ -218,91 +252,6 @@ fn fitted(g: &mut Graph, x: Value, k: usize, size: &Dim) -> Result<Value> {
     let (lo, mut hi) = (vec![Dim::zero(); g.rank(x)], vec![Dim::zero(); g.rank(x)]);
     hi[k] = g.facts.simplify(&(size - keep));
     g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))
-}
-
-/// Transforms of windows of the signal `[N, T, 1 or 2]`, every `frame_step` (input 1) elements, weighted by input 2; input
-/// 3 is their length.
-///
-/// `STFT([[[1], [2], [3], [4]]], i64:2, [1, 1]; onesided=0) = [[[[3, 0], [-1, 0]], [[7, 0], [-1, 0]]]]`
-fn stft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    // Exporters leave out the last axis of a real signal.
-    let x = match (n.input(0)?, g.rank(n.input(0)?)) {
-        (x, 3) => x,
-        (x, 2) => g.unsqueeze(x, &[2])?,
-        _ => return Err(Error::invalid("a signal has 3 axes, or 2 where it is real")),
-    };
-    let onesided = n.flag("onesided", true)?;
-    let dtype = g.dtype(x);
-    let size = g.shape(x)[1].clone();
-    let step = n.input(1)?;
-    let step = g.reshape(step, Vec::new())?;
-    let step = g.cast(DType::I64, step)?;
-    let window = n.optional(2);
-    let bins = n.declared_dim(g, 0, 2);
-    let (length, most) = match (n.optional(3), window) {
-        (Some(length), _) => {
-            let known = g.contents(length).and_then(|dims| dims.first()).cloned();
-            let length = g.reshape(length, Vec::new())?;
-            let length = g.cast(DType::I64, length)?;
-            let most = known.or_else(|| window.map(|window| g.shape(window)[0].clone()));
-            // Half a spectrum leaves open whether the length is even.
-            let most = most.or_else(|| bins.map(|bins| if onesided { bins * 2 - 1 } else { bins }));
-            (length, most.unwrap_or_else(|| size.clone()))
-        }
-        (None, Some(window)) => {
-            let most = g.shape(window)[0].clone();
-            (g.dim(DType::I64, most.clone())?, most)
-        }
-        (None, None) => (g.dim(DType::I64, size.clone())?, size.clone()),
-    };
-    let one = int(g, 1)?;
-    let all = g.dim(DType::I64, size.clone())?;
-    let rest = g.sub(all, length)?;
-    let stride = g.max(step, one)?;
-    let frames = g.div(rest, stride)?;
-    let frames = g.add(frames, one)?;
-    let frames = n.size(g, frames, 1, Some(size.clone()))?;
-    let rows = match onesided {
-        false => length,
-        true => {
-            let two = int(g, 2)?;
-            let half = g.div(length, two)?;
-            g.add(half, one)?
-        }
-    };
-    let rows = n.size(g, rows, 2, Some(most.clone()))?;
-    // [frames, most] places in the signal.
-    let frame = g.index(DType::I64, vec![frames, Dim::one()], axis(0).into())?;
-    let start = g.mul(frame, stride)?;
-    let inner = g.index(DType::I64, vec![most.clone()], axis(0).into())?;
-    let at = g.add(start, inner)?;
-    let (zero, last) = (int(g, 0)?, g.dim(DType::I64, &size - 1)?);
-    let at = g.max(at, zero)?;
-    let at = g.min(at, last)?;
-    let counts = g.compare(CompareOp::Lt, inner, length)?;
-    let (one, none) = (double(g, 1.0)?, double(g, 0.0)?);
-    let mut weight = g.select(counts, one, none)?;
-    if let Some(window) = window {
-        let window = g.cast(DType::F64, window)?;
-        weight = g.mul(weight, window)?;
-    }
-    let table = angles(g, &rows, &most, length)?;
-    let (cos, sin) = (g.cos(table)?, g.sin(table)?);
-    let (cos, sin) = (g.mul(cos, weight)?, g.mul(sin, weight)?);
-    let wide = g.cast(DType::F64, x)?;
-    let (real, imaginary) = parts(g, wide)?;
-    let framed = |g: &mut Graph, x: Value| g.gather(x, at, 1);
-    let real = framed(g, real)?;
-    let minus = g.neg(sin)?;
-    let (mut re, mut im) = (transformed(g, real, cos, 2)?, transformed(g, real, minus, 2)?);
-    if let Some(imaginary) = imaginary {
-        let imaginary = framed(g, imaginary)?;
-        let (a, b) = (transformed(g, imaginary, sin, 2)?, transformed(g, imaginary, cos, 2)?);
-        (re, im) = (g.add(re, a)?, g.add(im, b)?);
-    }
-    let (re, im) = (g.unsqueeze(re, &[3])?, g.unsqueeze(im, &[3])?);
-    let y = g.concat(&[re, im], 3)?;
-    g.cast(dtype, y)
 }
 
 /// Triangles over the bins of a spectrum, evenly spaced on the mel scale: number of triangles, length of the transform,
