@@ -2,28 +2,31 @@
 //!
 //! An order lists a value's axes from the outermost to the innermost. Contractions want their reduction axes innermost
 //! in the operand that changes from call to call, which for convolutions means channels last, and write their
-//! constant operand's columns innermost; everything else keeps the order of what it reads. So the layouts of a
-//! convolutional net are channels-last from end to end, and those of a transformer row-major, without any rule
-//! that names either.
+//! constant operand's columns innermost, a short axis that is reduced next outside of the others; everything else keeps
+//! the order of what it reads. So the layouts of a convolutional net are channels-last from end to end, and those of a
+//! transformer row-major, without any rule that names either.
 
 use super::fuse::{Fusion, substitute, sum_index, through_views};
 use crate::graph::{Coord, Graph, Label, Op, Value, axis};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use symshape::{Dim, Facts, Symbol};
+
+/// As many elements along an axis are few.
+const SHORT: i64 = 4;
 
 /// Axes from outermost to innermost.
 pub(super) type Order = Vec<usize>;
 
 /// The orders of all roots; inputs, outputs and constants are row-major.
 pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, Order> {
-    let demands = demands(graph);
+    let (demands, short) = (demands(graph), short_reductions(graph));
     let mut orders: HashMap<Value, Order> = HashMap::new();
     for value in graph.values.keys().filter(|value| fusion.is_root(*value)) {
         let parent = fusion.placed_in(value).map(|(parent, _)| parent);
         let demanded = parent.and_then(|parent| demands.get(&parent)).or_else(|| demands.get(&value));
         let order = match demanded {
             Some(order) => order.clone(),
-            None => inherited(graph, fusion, &orders, value),
+            None => inherited(graph, fusion, (&orders, &short), value),
         };
         orders.insert(value, order);
     }
@@ -134,15 +137,20 @@ fn demand(
 }
 
 /// The order that `value` takes over from what it is computed of.
-fn inherited(graph: &Graph, fusion: &Fusion, orders: &HashMap<Value, Order>, value: Value) -> Order {
+fn inherited(
+    graph: &Graph,
+    fusion: &Fusion,
+    (orders, short): (&HashMap<Value, Order>, &HashSet<(Value, usize)>),
+    value: Value,
+) -> Order {
     let shape = graph.shape(value);
     let natural: Order = (0..shape.len()).collect();
     if let Some(sum) = fusion.absorbed_by(value) {
         let Some(index) = sum_index(graph, fusion, value, sum) else { return natural };
-        return order_of_address(graph, shape, graph.shape(sum), &contract_order(graph, sum), &index);
+        return order_of_address(graph, shape, graph.shape(sum), &contract_order(graph, sum, short), &index);
     }
     match graph.op(value) {
-        Op::Contract { .. } => contract_order(graph, value),
+        Op::Contract { .. } => contract_order(graph, value, short),
         Op::Pad { .. } | Op::Concat { .. } | Op::Scan { .. } | Op::Scatter { .. } | Op::Sort { .. } => {
             orders.get(&graph.operands(value)[0]).cloned().unwrap_or(natural)
         }
@@ -166,8 +174,35 @@ fn inherited(graph: &Graph, fusion: &Fusion, orders: &HashMap<Value, Order>, val
     }
 }
 
+/// The axes of contractions that are short and reduced by what reads them, as the parts of complex numbers are whose squares
+/// are added. Where they lie innermost, each result is a sum along memory of next to nothing.
+fn short_reductions(graph: &Graph) -> HashSet<(Value, usize)> {
+    let mut short = HashSet::new();
+    for (_, node) in &graph.nodes {
+        let Op::Reduce { axes, .. } = &node.op else { continue };
+        let operand = node.operands[0];
+        let is_short = |k: &&usize| graph.shape(operand)[**k].as_i64().is_some_and(|n| n <= SHORT);
+        let reduced: Vec<Dim> = axes.iter().filter(is_short).map(|k| Dim::from(axis(*k))).collect();
+        let mut open: Vec<(Value, Vec<Dim>)> =
+            vec![(operand, (0..graph.rank(operand)).map(|k| Dim::from(axis(k))).collect())];
+        while let Some((value, index)) = open.pop().filter(|_| !reduced.is_empty()) {
+            let operands = graph.operands(value);
+            match graph.op(value) {
+                Op::Map(_) => open.extend(operands.first().map(|operand| (*operand, index))),
+                Op::View { index: map, .. } => open.push((operands[0], substitute(map, &index))),
+                Op::Contract { .. } => {
+                    let axes = index.iter().enumerate().filter(|(_, at)| reduced.contains(at));
+                    short.extend(axes.map(|(k, _)| (value, k)));
+                }
+                _ => {}
+            }
+        }
+    }
+    short
+}
+
 /// Rows first, then what only the constant operand (or the right one) has: its batch labels, its columns.
-fn contract_order(graph: &Graph, sum: Value) -> Order {
+fn contract_order(graph: &Graph, sum: Value, short: &HashSet<(Value, usize)>) -> Order {
     let Op::Contract { lhs, rhs, out, .. } = graph.op(sum) else { return (0..graph.rank(sum)).collect() };
     let operands = graph.operands(sum);
     let is_fixed = |operand: usize| graph.as_constant(through_views(graph, operands[operand])).is_some();
@@ -180,7 +215,8 @@ fn contract_order(graph: &Graph, sum: Value) -> Order {
     order.sort_by_key(|k| match (data.contains(&out[*k]), weights.contains(&out[*k])) {
         (_, false) => 0,
         (true, true) => 1,
-        (false, true) => 2,
+        (false, true) if short.contains(&(sum, *k)) => 2,
+        (false, true) => 3,
     });
     order
 }
