@@ -6,6 +6,7 @@
 
 pub mod affine;
 pub mod bodies;
+pub mod clamp;
 pub mod dead;
 pub mod fold;
 pub mod halves;
@@ -30,6 +31,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     // Constants first: what a model computes from its weights alone is computed here.
     ("fold", fold::fold),
     ("views", views::views),
+    ("clamp", clamp::clamp),
     ("bodies", bodies::bodies),
     ("affine", affine::affine),
     // The affine pass leaves products of constants behind, and bodies leaves views of what it inlined.
