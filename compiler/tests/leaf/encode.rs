@@ -51,7 +51,7 @@ fn sums_of_bytes_never_leave_the_registers() {
         for rows in 1..=max_rows(shape) {
             let vectors = wide_vectors(shape, rows, product);
             let key = tile([rows, vectors], product, 2, requantised());
-            let key = TileKey { ahead: Ahead::First, ..key };
+            let key = TileKey { ahead: Ahead::First, asks: true, ..key };
             let (_, spilled) = isa.encode(&LeafKey::Tile(key).code(&isa)).expect("it encodes");
             assert_eq!(spilled, 0, "{} {product:?} {rows}", isa.name());
         }

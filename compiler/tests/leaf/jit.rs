@@ -100,6 +100,7 @@ pub(crate) fn tile([rows, vectors]: [usize; 2], product: Product, streams: usize
         streams: vec![Columns::Unit; streams],
         scalars: 0,
         still: 0,
+        asks: false,
         epilogue,
     }
 }

@@ -369,6 +369,7 @@ impl Plan<'_> {
             lines: self.runs.is_some(),
             streams: self.streams.iter().map(|stream| columns(&stream.column)).collect(),
             still: self.still(),
+            asks: self.low_blocks,
             scalars: self.scalars.len() as u32,
             epilogue: if is_left { Body::default() } else { self.epilogue.clone() },
         })

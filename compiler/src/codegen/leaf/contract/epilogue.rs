@@ -1,6 +1,6 @@
 //! What is done with the sums of a tile, and how its streams are read and written.
 
-use super::{Tile, key::Columns};
+use super::{LINE_BYTES, Tile, key::Columns};
 use crate::{
     codegen::{
         leaf::{
@@ -75,10 +75,31 @@ impl Tile<'_> {
                 Some(&(n, _)) => b.when(CompareOp::Gt, n, 0, |b| self.key.epilogue.emit(b, &mut at)),
             }
         }
+        if self.key.asks {
+            self.ask_ahead(b);
+        }
         for (stream, &pointer) in self.streams.iter().enumerate() {
             if !self.key.is_still(stream as u32) {
                 let stride = b.arg(self.key.stream(stream as u32) + 1);
                 b.advance(pointer, stride);
+            }
+        }
+    }
+
+    /// Asks for what the next tile of columns reads and writes of this row.
+    fn ask_ahead(&self, b: &mut Builder) {
+        let mut asked = Vec::new();
+        for &(op, ty) in &self.key.epilogue.insts {
+            let (Op::Load(stream) | Op::Store(stream, _)) = op else { continue };
+            let is_wanted = !self.key.is_still(stream)
+                && self.key.streams[stream as usize] == Columns::Unit
+                && !asked.contains(&stream);
+            if is_wanted {
+                asked.push(stream);
+                let bytes = memory::elem_bytes(ty) * usize::from(self.key.vectors) * b.lanes();
+                for at in (0..bytes).step_by(LINE_BYTES) {
+                    b.prefetch(Mem::from(self.streams[stream as usize]).plus(bytes + at));
+                }
             }
         }
     }

@@ -157,6 +157,8 @@ pub struct TileKey {
     pub streams: Vec<Columns>,
     /// Those that are the same for all rows and lines: a bit for each of the first 32.
     pub still: u32,
+    /// The next tile of columns follows soon: the epilogue asks for what that reads and writes of its rows.
+    pub asks: bool,
     /// Scalar arguments of the epilogue.
     pub scalars: u32,
     /// What is done with each sum that is finished.
