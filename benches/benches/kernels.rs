@@ -57,6 +57,7 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
             streams: vec![Columns::Unit; 2],
             scalars: 0,
             still: 0,
+            asks: false,
             epilogue: epilogue.clone(),
         };
         let leaf = Leaf::new(isa, &LeafKey::Tile(key.clone()).code(isa));

@@ -42,11 +42,11 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         g.facts.simplify(&(full - &cut_lo[i] - &cut_hi[i]))
     };
     let sizes: Vec<Dim> = (0..count).map(size).collect();
-    for i in 0..count {
+    for (i, (stride, dilation)) in stride.iter_mut().zip(&window.dilation).enumerate() {
         // With elements of the kernel apart as well, places don't meet the same elements of it everywhere.
-        if stride[i] > 1 && window.dilation[i] > 1 {
-            x = with_gaps(g, x, i + 2, stride[i])?;
-            stride[i] = 1;
+        if *stride > 1 && *dilation > 1 {
+            x = with_gaps(g, x, i + 2, *stride)?;
+            *stride = 1;
         }
     }
     let group = n.int_or("group", 1)?;

@@ -84,7 +84,7 @@ fn padded_with_found(
     number: Value,
 ) -> Result<Option<Value>> {
     let dtype = graph.dtype(stored);
-    if !cast(graph, number).is_some_and(|(_, x)| graph.dtype(x) == dtype) {
+    if cast(graph, number).is_none_or(|(_, x)| graph.dtype(x) != dtype) {
         return Ok(None);
     }
     let wide = graph.cast(DType::I32, stored)?;
