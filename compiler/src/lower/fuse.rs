@@ -197,7 +197,9 @@ fn judge(
     let handed = users.iter().any(|user| steers(graph.op(*user)));
     let copied = is_map || node.op.folds();
     let wanted = roots[value] && (copied || handed || is_output(graph, value));
-    let is_root = wanted || is_map && dear || own > LARGEST;
+    // Addresses that mirror or clamp are computed once for each element too.
+    let folded = node.op.folds() && spread;
+    let is_root = wanted || folded || is_map && dear || own > LARGEST;
     (is_root, own)
 }
 
