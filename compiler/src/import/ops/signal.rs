@@ -193,6 +193,11 @@ fn contracted(g: &mut Graph, x: Value, along: usize, points: i64, bins: i64) -> 
     let count = g.shape(x)[along].as_i64().map_or(points, |have| have.min(points));
     let x = fitted(g, x, along, &count.into())?;
     let parts = count_parts(g, x)?;
+    if parts == 1 && stft::folds(points, count) {
+        let x = g.squeeze(x, &[last])?;
+        let y = stft::folded(g, x, along, points, bins)?;
+        return g.cast(dtype, y);
+    }
     let table = stft::turns(g, points, (count, parts, bins))?;
     let mut labels: Vec<u8> = (0..=last as u8).map(|k| b'A' + k).collect();
     (labels[along], labels[last]) = (b'l', b'c');
@@ -246,7 +251,7 @@ pub(super) fn joined(g: &mut Graph, [re, im]: [Value; 2], dtype: DType, is_real:
 }
 
 /// The first `size` elements along axis `k`, with zeros behind them where there are less.
-fn fitted(g: &mut Graph, x: Value, k: usize, size: &Dim) -> Result<Value> {
+pub(super) fn fitted(g: &mut Graph, x: Value, k: usize, size: &Dim) -> Result<Value> {
     let keep = g.facts.simplify(&smaller(g, &g.shape(x)[k].clone(), size));
     let x = g.slice(x, k, Dim::zero(), keep.clone(), 1)?;
     let (lo, mut hi) = (vec![Dim::zero(); g.rank(x)], vec![Dim::zero(); g.rank(x)]);

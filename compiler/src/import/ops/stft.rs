@@ -1,11 +1,12 @@
-//! Transforms of windows of a signal. Where length and step of the windows are numbers, they are seen in the signal where it
-//! lies, and contracted with a constant table of sines and cosines, in which the weights are; long ones go through the
-//! steps of [`super::fourier`]. What is found while running takes the general way, by tables that each call computes.
+//! Transforms of windows of a signal. Where length and step of the windows are numbers, they are seen in the signal where
+//! it lies, and contracted with a constant table of sines and cosines, in which the weights are, or folded before; long
+//! ones go through the steps of [`super::fourier`]. What is found while running takes the general way, by tables that each
+//! call computes.
 
 use super::{
     super::node::OnnxNode,
     fourier, int,
-    signal::{angles, count_parts, double, filled, joined, parts, transformed},
+    signal::{angles, count_parts, double, filled, fitted, joined, parts, transformed},
 };
 use crate::{
     error::{Error, Result},
@@ -20,11 +21,18 @@ ops! {
     STFT 17 stft,
 }
 
-/// From this length on the fast transform is the faster one.
-pub(super) const LONG: i64 = 1024;
+/// From this length on transforms go step by step. Products with a table are faster up to about twice as long, but the table
+/// grows with the square of the length, and takes megabytes.
+pub(super) const LONG: i64 = 2049;
+
+/// Windows shorter than this are not worth folding.
+const FOLDED: i64 = 128;
+
+/// Products of few bits would drown the quiet frequencies in the errors of the loud ones.
+const PRECISION: Precision = Precision::Full;
 
 /// Most turns of a table that is made while compiling.
-pub(super) const MAX_TABLE: i64 = 1 << 22;
+pub(super) const MAX_TABLE: i64 = 1 << 23;
 
 /// Transforms of windows of the signal `[N, T, 1 or 2]`, every `frame_step` (input 1) elements, weighted by input 2; input
 /// 3 is their length, that of the weights by default. Elements of a window beyond the weights count as zero.
@@ -77,9 +85,10 @@ impl Windows {
         }
         let taken = have.min(length);
         let bins = if onesided { length / 2 + 1 } else { length };
-        let factors = (length >= LONG).then(|| fourier::factors(length)).flatten();
         let parts = count_parts(g, x)?;
-        if factors.is_none() && entries(taken, parts, bins) > MAX_TABLE {
+        let is_large = entries(taken, parts, bins) > MAX_TABLE;
+        let factors = (length >= LONG || is_large).then(|| fourier::factors(length)).flatten();
+        if factors.is_none() && is_large {
             return Ok(None);
         }
         let weights = match weights {
@@ -103,6 +112,11 @@ impl Windows {
 
     /// Frames `[N, frames, 1 or 2, taken]`, contracted with weighted turns.
     fn contracted(&self, g: &mut Graph, seen: Value) -> Result<Value> {
+        if self.parts == 1 && folds(self.length, self.taken) {
+            let seen = g.squeeze(seen, &[2])?;
+            let seen = self.weighted(g, seen)?;
+            return folded(g, seen, 2, self.length, self.bins);
+        }
         let mut table = turns(g, self.length, (self.taken, self.parts, self.bins))?;
         if let Some(weights) = self.weights {
             let weights = g.cast(DType::F64, weights)?;
@@ -112,14 +126,17 @@ impl Windows {
         contracted(g, seen, b"nfcl", table, b"nfkp")
     }
 
+    /// Frames, whose last axis is that of the weights, times these.
+    fn weighted(&self, g: &mut Graph, seen: Value) -> Result<Value> {
+        let Some(weights) = self.weights else { return Ok(seen) };
+        let weights = g.cast(g.dtype(seen), weights)?;
+        g.mul(seen, weights)
+    }
+
     /// Frames `[N, frames, 1 or 2, taken]`, weighted and transformed in steps.
     fn fast(&self, g: &mut Graph, seen: Value, factors: &[i64]) -> Result<Value> {
         let working = g.dtype(seen);
-        let mut seen = seen;
-        if let Some(weights) = self.weights {
-            let weights = g.cast(working, weights)?;
-            seen = g.mul(seen, weights)?;
-        }
+        let seen = self.weighted(g, seen)?;
         let seen = g.transpose(seen, &[0, 1, 3, 2])?;
         let x = filled(g, seen, 2, &self.length.into())?;
         let y = fourier::transformed(g, x, 2, factors, false)?;
@@ -138,16 +155,14 @@ pub(super) fn entries(count: i64, parts: i64, bins: i64) -> i64 {
 /// What each of `(count, parts, bins)` first elements of a signal, of each of its parts, gives to each part of a frequency:
 /// `[count, parts, 2, bins]` turns by multiples of `1/length` of a circle, in double precision.
 pub(super) fn turns(g: &mut Graph, length: i64, (count, parts, bins): (i64, i64, i64)) -> Result<Value> {
-    let mut numbers = Vec::new();
-    for (j, row) in (0..count).flat_map(|j| (0..parts * 2).map(move |row| (j, row))) {
-        numbers.extend((0..bins).map(|k| {
+    let rows = (0..count).flat_map(|j| (0..parts * 2).map(move |row| (j, row)));
+    let numbers = rows.flat_map(|(j, row)| {
+        (0..bins).map(move |k| {
             let (cos, sin) = fourier::turn(j * k % length, length);
-            Scalar::from_f64(DType::F64, [cos, -sin, sin, cos][row as usize])
-        }));
-    }
-    let shape = [count, parts, 2, bins].map(|size| size as usize);
-    let table = Tensor::from_scalars(DType::F64, shape.to_vec(), &numbers);
-    g.constant(table.ok_or_else(|| Error::internal("a table has as many elements as it has"))?)
+            [cos, -sin, sin, cos][row as usize]
+        })
+    });
+    constant(g, vec![count, parts, 2, bins], numbers)
 }
 
 /// A signal, whose axes `c` and `l` are those of [`turns`], contracted with these to the axes `out`, of which `k` are the
@@ -155,10 +170,59 @@ pub(super) fn turns(g: &mut Graph, length: i64, (count, parts, bins): (i64, i64,
 pub(super) fn contracted(g: &mut Graph, x: Value, labels: &[Label], table: Value, out: &[Label]) -> Result<Value> {
     let dtype = g.dtype(x);
     let table = g.cast(dtype, table)?;
-    // Products of few bits would drown the quiet frequencies in the errors of the loud ones.
-    let precision = Precision::Full;
     let [lhs, rhs, out] = [labels, b"lcpk", out].map(<[Label]>::to_vec);
-    g.push(Op::Contract { lhs, rhs, out, dtype, precision }, &[x, table])
+    g.push(Op::Contract { lhs, rhs, out, dtype, precision: PRECISION }, &[x, table])
+}
+
+/// Whether a transform of `length` points, of which the first `taken` are there, takes fewer products folded: half of them
+/// where all points are there.
+pub(super) fn folds(length: i64, taken: i64) -> bool {
+    length >= FOLDED && length - taken < length / 4
+}
+
+/// The transform of real numbers, `length` points along an axis or some fewer, to `bins` frequencies: a new last axis has
+/// their parts. Points `j` and `length - j` have one cosine, and opposite sines, so their sums and differences are
+/// contracted, each with half a table; the points that are their own mirror images are added to what comes out.
+pub(super) fn folded(g: &mut Graph, x: Value, along: usize, length: i64, bins: i64) -> Result<Value> {
+    let dtype = g.dtype(x);
+    let x = fitted(g, x, along, &length.into())?;
+    let pairs = (length - 1) / 2;
+    let first = g.slice(x, along, Dim::one(), pairs.into(), 1)?;
+    let mirrored = g.slice(x, along, (length - 1).into(), pairs.into(), -1)?;
+    let (sums, differences) = (g.add(first, mirrored)?, g.sub(first, mirrored)?);
+    let half = |g: &mut Graph, x: Value, part: fn((f64, f64)) -> f64| {
+        let at = (1..=pairs).flat_map(|j| (0..bins).map(move |k| j * k % length));
+        let table = constant(g, [pairs, bins].to_vec(), at.map(|turns| part(fourier::turn(turns, length))))?;
+        let table = g.cast(dtype, table)?;
+        let mut labels: Vec<Label> = (0..g.rank(x) as u8).map(|k| b'A' + k).collect();
+        labels[along] = b'l';
+        let mut out = labels.clone();
+        out[along] = b'k';
+        let op = Op::Contract { lhs: labels, rhs: b"lk".to_vec(), out, dtype, precision: PRECISION };
+        g.push(op, &[x, table])
+    };
+    let mut re = half(g, sums, |(cos, _)| cos)?;
+    let im = half(g, differences, |(_, sin)| -sin)?;
+    let own = g.slice(x, along, Dim::zero(), Dim::one(), 1)?;
+    re = g.add(re, own)?;
+    if length % 2 == 0 {
+        // Half way around, a point changes its sign from frequency to frequency.
+        let own = g.slice(x, along, (length / 2).into(), Dim::one(), 1)?;
+        let signs = constant(g, vec![bins], (0..bins).map(|k| if k % 2 == 0 { 1.0 } else { -1.0 }))?;
+        let signs = g.cast(dtype, signs)?;
+        let signs = g.unsqueeze(signs, &(1..g.rank(x) - along).collect::<Vec<_>>())?;
+        let own = g.mul(own, signs)?;
+        re = g.add(re, own)?;
+    }
+    joined(g, [re, im], dtype, false)
+}
+
+/// A table in double precision.
+fn constant(g: &mut Graph, shape: Vec<i64>, numbers: impl Iterator<Item = f64>) -> Result<Value> {
+    let numbers: Vec<Scalar> = numbers.map(|number| Scalar::from_f64(DType::F64, number)).collect();
+    let shape = shape.into_iter().map(|size| size as usize).collect();
+    let table = Tensor::from_scalars(DType::F64, shape, &numbers);
+    g.constant(table.ok_or_else(|| Error::internal("a table has as many elements as it has"))?)
 }
 
 /// [`stft`] where length or step are found while running.
