@@ -129,7 +129,7 @@ impl Numbers {
     /// Of a constant as it is multiplied.
     fn constant_bytes(self) -> f64 {
         match self {
-            Numbers::Floats(Precision::F32 | Precision::Bf16x3) => 4.0,
+            Numbers::Floats(Precision::F32 | Precision::Full | Precision::Bf16x3) => 4.0,
             Numbers::Floats(Precision::Bf16 | Precision::Exact) => 2.0,
             Numbers::Bytes => 1.0,
         }
