@@ -22,9 +22,10 @@ const PLACE: &[Label] = b"pqrs";
 ///
 /// Along each axis, `y[stride·a + r] = Σ x[a - j] w[stride·j + r]`: results at the same distance `r` behind an element of the
 /// input are a convolution with every `stride`-th element of the kernel, turned around. Kernels are filled up with zeros to
-/// whole strides.
+/// whole strides; where a stride is longer than the kernel, zeros stand behind what the kernel reaches.
 ///
 /// `ConvTranspose([[[1, 2]]], [[[1, 10]]]; strides=[2]) = [[[1, 10, 2, 20]]]`
+/// `ConvTranspose([[[1, 2]]], [[[1, 10]]]; strides=[3]) = [[[1, 10, 0, 2, 20]]]`
 /// `ConvTranspose([[[1, 2]]], [[[1, 10]]]; pads=[1, 0]) = [[[12, 20]]]`
 /// `ConvTranspose([[[1, 2]]], [[[1, 10, 100]]]; strides=[2], pads=[1, 0]) = [[[10, 102, 20, 200]]]`
 fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -51,6 +52,8 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
     let group = n.int_or("group", 1)?;
     let mut places = window;
+    // Of a stride, as much as the kernel reaches.
+    let reached: Vec<i64> = stride.iter().zip(&places.kernel).map(|(stride, size)| *stride.min(size)).collect();
     places.kernel.iter_mut().zip(&stride).for_each(|(size, stride)| *size = (*size + stride - 1) / stride);
     let mut begin = Vec::new();
     for i in 0..count {
@@ -60,8 +63,8 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         places.hi.push(g.facts.simplify(&(end - &g.shape(x)[i + 2])));
     }
     let x = places.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
-    let w = at_places(g, w, &places.kernel, &stride, group)?;
-    let mut y = between(g, x, w, &places, &stride, group)?;
+    let w = at_places(g, w, &places.kernel, &reached, group)?;
+    let mut y = between(g, x, w, &places, (&reached, &stride), group)?;
     for (i, (begin, size)) in begin.into_iter().zip(sizes).enumerate() {
         y = g.slice(y, i + 2, begin, size, 1)?;
     }
@@ -70,13 +73,13 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 /// Kernels `[C, M/group, …]` as `[group, C/group, M/group, …]`, each spatial axis as elements for windows, turned around, by
 /// places.
-fn at_places(g: &mut Graph, w: Value, kernel: &[i64], stride: &[i64], group: i64) -> Result<Value> {
+fn at_places(g: &mut Graph, w: Value, kernel: &[i64], reached: &[i64], group: i64) -> Result<Value> {
     in_groups(g, w, group)?;
     let (lo, mut hi) = (vec![Dim::zero(); g.rank(w)], vec![Dim::zero(); g.rank(w)]);
     let mut shape = g.shape(w)[..2].to_vec();
-    for (i, (size, stride)) in kernel.iter().zip(stride).enumerate() {
-        hi[i + 2] = g.facts.simplify(&(Dim::from(size * stride) - &g.shape(w)[i + 2]));
-        shape.extend([Dim::from(*size), Dim::from(*stride)]);
+    for (i, (size, reached)) in kernel.iter().zip(reached).enumerate() {
+        hi[i + 2] = g.facts.simplify(&(Dim::from(size * reached) - &g.shape(w)[i + 2]));
+        shape.extend([Dim::from(*size), Dim::from(*reached)]);
     }
     let w = g.pad(w, &lo, &hi, Scalar::from_i64(g.dtype(w), 0))?;
     let mut w = g.reshape(w, shape)?;
@@ -87,7 +90,14 @@ fn at_places(g: &mut Graph, w: Value, kernel: &[i64], stride: &[i64], group: i64
 }
 
 /// The results at all places, side by side.
-fn between(g: &mut Graph, x: Value, w: Value, places: &Window, stride: &[i64], group: i64) -> Result<Value> {
+fn between(
+    g: &mut Graph,
+    x: Value,
+    w: Value,
+    places: &Window,
+    (reached, stride): (&[i64], &[i64]),
+    group: i64,
+) -> Result<Value> {
     let count = stride.len();
     let seen = places.look(g, x)?;
     let seen = grouped(g, seen, 1, group)?;
@@ -97,6 +107,9 @@ fn between(g: &mut Graph, x: Value, w: Value, places: &Window, stride: &[i64], g
     let lhs = [b"ngc", &SPACE[..count], &KERNEL[..count]].concat();
     let rhs = [&b"gcm"[..], &paired(KERNEL, PLACE)].concat();
     let y = g.contract(seen, &lhs, w, &rhs, &[&b"ngm"[..], &paired(SPACE, PLACE)].concat())?;
+    let (lo, mut hi) = (vec![Dim::zero(); g.rank(y)], vec![Dim::zero(); g.rank(y)]);
+    (0..count).for_each(|i| hi[2 * i + 4] = (stride[i] - reached[i]).into());
+    let y = g.pad(y, &lo, &hi, Scalar::from_i64(g.dtype(y), 0))?;
     let axes = g.shape(y).to_vec();
     let mut shape = vec![axes[0].clone(), &axes[1] * &axes[2]];
     shape.extend((0..count).map(|i| &axes[2 * i + 3] * stride[i]));
