@@ -249,10 +249,13 @@ fn absorb(graph: &Graph, users: &Users, fusion: &mut Fusion) {
         let mut reached = BTreeSet::new();
         reach_roots(users, &fusion.roots, sum, &mut reached);
         let [root] = reached.into_iter().collect::<Vec<_>>()[..] else { continue };
-        let taken = fusion.absorber.contains_key(&root);
-        let Some(root) = (if taken { narrower(graph, users, &fusion.roots, sum) } else { Some(root) }) else {
-            continue;
+        let root = match fusion.absorber.get(&root) {
+            None => Some(root),
+            // What the root's own sum goes through is finished with that sum, in the root.
+            Some(other) => narrower(graph, users, &fusion.roots, sum)
+                .filter(|narrow| !is_made_of(graph, fusion, *narrow, *other)),
         };
+        let Some(root) = root else { continue };
         let finishes = matches!(graph.op(root), Op::Map(_) | Op::View { .. });
         if finishes && sum_index(graph, fusion, root, sum).is_some() {
             fusion.roots[root] = true;
@@ -276,6 +279,14 @@ fn narrower(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, sum
         }
     }
     narrowest
+}
+
+/// Whether the definition of `value` down to what is in memory reads `sum`.
+fn is_made_of(graph: &Graph, fusion: &Fusion, value: Value, sum: Value) -> bool {
+    graph
+        .operands(value)
+        .iter()
+        .any(|operand| *operand == sum || !fusion.roots[*operand] && is_made_of(graph, fusion, *operand, sum))
 }
 
 fn reach_roots(
