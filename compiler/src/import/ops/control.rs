@@ -318,7 +318,7 @@ fn region_knows(g: &Graph, symbol: &Symbol) -> bool {
 fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let (limit, condition) = (n.optional(0), n.optional(1));
     let all: Vec<Value> = (2..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
-    let rounds = Rounds { n, body: n.graph("body")?, carried: &all };
+    let rounds = Rounds::new(n, n.graph("body")?, &all);
     let most = trips(g, &rounds, limit)?;
     let kept: Vec<Option<Value>> = (0..all.len()).map(|k| rounds.keep(k).then_some(all[k])).collect();
     let carried: Vec<Value> = (0..all.len()).filter(|k| kept[*k].is_none()).map(|k| all[k]).collect();

@@ -3,16 +3,21 @@
 use super::super::{
     node::OnnxNode,
     proto::{GraphProto, NodeProto},
+    scope::same_domain,
     weights,
 };
 use crate::{
     error::Result,
     graph::{Graph, Value},
 };
+use std::collections::HashMap;
 use symshape::Dim;
 
 /// Longest chain of nodes that only pass a value on.
 const MOST_STEPS: usize = 16;
+
+/// How deep conditions may stand inside of one another.
+const MOST_CONDITIONS: usize = 4;
 
 /// Inputs of a body in front of those that are carried: the round and the condition. Of its outputs, the condition only.
 const HEADS: usize = 2;
@@ -22,9 +27,21 @@ pub(super) struct Rounds<'r, 'n, 'a> {
     pub n: &'r OnnxNode<'n, 'a>,
     pub body: &'a GraphProto,
     pub carried: &'r [Value],
+    /// The nodes of the body by their first output.
+    producers: HashMap<&'a str, &'a NodeProto>,
 }
 
-impl<'a> Rounds<'_, '_, 'a> {
+impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
+    pub(super) fn new(
+        n: &'r OnnxNode<'n, 'a>,
+        body: &'a GraphProto,
+        carried: &'r [Value],
+    ) -> Rounds<'r, 'n, 'a> {
+        let own = body.node.iter().filter(|node| same_domain(&node.domain, ""));
+        let producers = own.filter_map(|node| Some((node.output.first()?.as_str(), node)));
+        Rounds { n, body, carried, producers: producers.filter(|(name, _)| !name.is_empty()).collect() }
+    }
+
     /// Whether each round leaves carried value `k` as it is.
     pub(super) fn keep(&self, k: usize) -> bool {
         let (input, output) = (self.body.input.get(HEADS + k), self.body.output.get(1 + k));
@@ -36,17 +53,17 @@ impl<'a> Rounds<'_, '_, 'a> {
     /// The most rounds there can be: the condition compares a number that each round raises with one that none changes.
     pub(super) fn most(&self, g: &mut Graph) -> Result<Option<Dim>> {
         let Some(condition) = self.body.output.first() else { return Ok(None) };
-        self.while_holds(g, &condition.name, MOST_STEPS)
+        self.while_holds(g, &condition.name, MOST_CONDITIONS)
     }
 
-    fn while_holds(&self, g: &mut Graph, condition: &'a str, steps: usize) -> Result<Option<Dim>> {
-        let Some(node) = self.producer(self.through(condition)).filter(|_| steps > 0) else {
+    fn while_holds(&self, g: &mut Graph, condition: &'a str, left: usize) -> Result<Option<Dim>> {
+        let Some(node) = self.producer(self.through(condition)).filter(|_| left > 0) else {
             return Ok(None);
         };
         let [a, b] = node.input.as_slice() else { return Ok(None) };
         match node.op_type.as_str() {
-            "And" => match self.while_holds(g, a, steps - 1)? {
-                None => self.while_holds(g, b, steps - 1),
+            "And" => match self.while_holds(g, a, left - 1)? {
+                None => self.while_holds(g, b, left - 1),
                 most => Ok(most),
             },
             "Less" => self.while_below(g, a, b, 0),
@@ -139,11 +156,6 @@ impl<'a> Rounds<'_, '_, 'a> {
     }
 
     fn producer(&self, name: &str) -> Option<&'a NodeProto> {
-        let own = |node: &&NodeProto| super::super::scope::same_domain(&node.domain, "") && !name.is_empty();
-        self.body
-            .node
-            .iter()
-            .filter(own)
-            .find(|node| node.output.first().is_some_and(|output| output == name))
+        self.producers.get(name).copied()
     }
 }
