@@ -20,7 +20,7 @@ use symshape_compiler::{
 #[test]
 fn filetests() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/filetests");
-    let bless = std::env::var_os("BLESS").is_some();
+    let bless = std::env::var_os("BLESS").is_some_and(|value| value == "1");
     let (mut files, mut wrong) = (Vec::new(), Vec::new());
     collect(&folder, &mut files);
     assert!(!files.is_empty(), "no filetests below {}", folder.display());

@@ -2,12 +2,15 @@
 
 use super::jit::{Leaf, address, address_mut, isas, numbers};
 use symshape_compiler::{
-    codegen::leaf::{
-        LeafKey,
-        body::{Body, Op, Ty},
-        math::MAX_ULP,
-        power::POWER_ULP,
-        strip::{Along, Phase, Stream, StripKey},
+    codegen::{
+        leaf::{
+            LeafKey,
+            body::{Body, Op, Ty},
+            math::MAX_ULP,
+            power::POWER_ULP,
+            strip::{Along, Phase, Stream, StripKey},
+        },
+        vector::VectorIsa,
     },
     scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp},
 };
@@ -59,6 +62,20 @@ pub(crate) fn set(args: &mut [i64], key: &StripKey, stream: u32, address: i64, r
     args[slot..slot + 3].copy_from_slice(&[address, row as i64, element as i64]);
 }
 
+/// What a loop over elements side by side makes of those of its first streams, in the one behind them.
+fn computed((isa, fma): (&dyn VectorIsa, bool), body: Body, operands: &[&[f32]]) -> Vec<f32> {
+    let key = strip(vec![Phase::Loop { extent: 0, body }], vec![Along::Unit; operands.len() + 1]);
+    let mut results = vec![0f32; operands[0].len()];
+    let mut args = vec![0; key.slots()];
+    args[key.extent(0)] = results.len() as i64;
+    for (stream, operand) in (0..).zip(operands) {
+        set(&mut args, &key, stream, address(operand), 0, 4);
+    }
+    set(&mut args, &key, operands.len() as u32, address_mut(&mut results), 0, 4);
+    Leaf::new(&LeafKey::Strip(key), isa, fma).call(&mut args);
+    results
+}
+
 /// Floats all over the line: every sign and exponent, and the special ones.
 pub(crate) fn sweep() -> Vec<f32> {
     let mut values =
@@ -106,13 +123,7 @@ fn math_stays_within_its_bound() {
     for (isa, fma) in isas() {
         for (op, exact) in exact {
             let body = unary(op);
-            let key = strip(vec![Phase::Loop { extent: 0, body }], vec![Along::Unit; 2]);
-            let mut y = vec![0f32; x.len()];
-            let mut args = vec![0; key.slots()];
-            args[key.extent(0)] = x.len() as i64;
-            set(&mut args, &key, 0, address(&x), 0, 4);
-            set(&mut args, &key, 1, address_mut(&mut y), 0, 4);
-            Leaf::new(&LeafKey::Strip(key), &*isa, fma).call(&mut args);
+            let y = computed((&*isa, fma), body, &[&x]);
             let errors = x.iter().zip(&y).map(|(&x, &y)| (ulp(y, exact(f64::from(x))), x, y));
             let (error, x, y) = errors.max_by(|a, b| a.0.total_cmp(&b.0)).expect("values");
             println!("{} fma {}: {op:?} {error:.2} ulp at {x:e}", isa.name(), isa.shape().fma);
@@ -157,15 +168,8 @@ fn powers_stay_within_their_bound() {
     let (base, exponent) = (push(Op::Load(0), Ty::F32), push(Op::Load(1), Ty::F32));
     let power = push(Op::Binary(BinaryOp::Pow, base, exponent), Ty::F32);
     push(Op::Store(2, power), Ty::F32);
-    let key = strip(vec![Phase::Loop { extent: 0, body }], vec![Along::Unit; 3]);
     for (isa, fma) in isas() {
-        let mut y = vec![0f32; x.len()];
-        let mut args = vec![0; key.slots()];
-        args[key.extent(0)] = x.len() as i64;
-        set(&mut args, &key, 0, address(&x), 0, 4);
-        set(&mut args, &key, 1, address(&exponents), 0, 4);
-        set(&mut args, &key, 2, address_mut(&mut y), 0, 4);
-        Leaf::new(&LeafKey::Strip(key.clone()), &*isa, fma).call(&mut args);
+        let y = computed((&*isa, fma), body.clone(), &[&x, &exponents]);
         let mut most = 0.0_f64;
         for ((&x, &exponent), &y) in x.iter().zip(&exponents).zip(&y) {
             let exact = f64::from(x).powf(f64::from(exponent));
@@ -203,14 +207,8 @@ fn there_may_be_more_truths_than_registers_for_them() {
         sum = push(Op::Select(truth, more, sum), Ty::F32);
     }
     push(Op::Store(1, sum), Ty::F32);
-    let key = strip(vec![Phase::Loop { extent: 0, body }], vec![Along::Unit; 2]);
     for (isa, fma) in isas() {
-        let mut y = vec![0f32; x.len()];
-        let mut args = vec![0; key.slots()];
-        args[key.extent(0)] = x.len() as i64;
-        set(&mut args, &key, 0, address(&x), 0, 4);
-        set(&mut args, &key, 1, address_mut(&mut y), 0, 4);
-        Leaf::new(&LeafKey::Strip(key.clone()), &*isa, fma).call(&mut args);
+        let y = computed((&*isa, fma), body.clone(), &[&x]);
         let below = |x: f32| (0..LIMITS).filter(|limit| (*limit as f32) < x).count() as f32;
         for (x, y) in x.iter().zip(&y) {
             assert_eq!(*y, below(*x), "{}: limits below {x}", isa.name());
@@ -255,14 +253,7 @@ fn minimum_and_maximum_know_nan_and_signed_zeros() {
                 let z =
                     body.push(Op::Binary(op, left, right.expect("supported")), Ty::F32).expect("supported");
                 body.push(Op::Store(2, z), Ty::F32).expect("supported");
-                let key = strip(vec![Phase::Loop { extent: 0, body }], vec![Along::Unit; 3]);
-                let mut z = vec![0f32; x.len()];
-                let mut args = vec![0; key.slots()];
-                args[key.extent(0)] = x.len() as i64;
-                set(&mut args, &key, 0, address(&x), 0, 4);
-                set(&mut args, &key, 1, address(&y), 0, 4);
-                set(&mut args, &key, 2, address_mut(&mut z), 0, 4);
-                Leaf::new(&LeafKey::Strip(key), &*isa, fma).call(&mut args);
+                let z = computed((&*isa, fma), body, &[&x, &y]);
                 for i in 0..x.len() {
                     let expected = scalar(op, x[i], constant.unwrap_or(y[i]));
                     let same = z[i].to_bits() == expected.to_bits() || z[i].is_nan() && expected.is_nan();

@@ -545,6 +545,7 @@ fn cast(b: &mut Builder, from: Ty, to: Ty, x: Value) -> Value {
                 _ => b.compare_int(CompareOp::Ne, x.lanes(), zero),
             })
         }
+        // Among integers: into one that holds all of the other.
         _ => x,
     }
 }

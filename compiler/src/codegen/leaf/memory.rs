@@ -33,8 +33,19 @@ fn width(narrow: Narrow) -> Width {
     if narrow == Narrow::I16 { Width::I16 } else { Width::U8 }
 }
 
-/// What is loaded of narrow elements as lanes.
-fn loaded(b: &mut Builder, ty: Ty, value: Vector) -> Vector {
+/// Lanes that consecutive elements of this width are.
+fn load_narrow(b: &mut Builder, mem: impl Into<Mem>, (ty, narrow): (Ty, Narrow)) -> Vector {
+    let value = b.load_narrow(mem, narrow);
+    extended(b, ty, value)
+}
+
+/// One element of this width in all lanes.
+fn broadcast_narrow(b: &mut Builder, mem: Mem, (ty, narrow): (Ty, Narrow)) -> Vector {
+    let value = b.broadcast_narrow(mem, narrow);
+    extended(b, ty, value)
+}
+
+fn extended(b: &mut Builder, ty: Ty, value: Vector) -> Vector {
     if ty == Ty::Bf16 { b.shift(ShiftOp::Left, value, 16) } else { value }
 }
 
@@ -54,10 +65,7 @@ fn store_narrow(b: &mut Builder, mem: impl Into<Mem>, (ty, narrow): (Ty, Narrow)
 pub(super) fn load(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
     match narrow(ty) {
         None => b.load(mem),
-        Some(narrow) => {
-            let value = b.load_narrow(mem, narrow);
-            loaded(b, ty, value)
-        }
+        Some(narrow) => load_narrow(b, mem, (ty, narrow)),
     }
 }
 
@@ -68,18 +76,14 @@ pub(super) fn load_first(b: &mut Builder, mem: Mem, ty: Ty, n: Int, mask: Mask) 
     let lanes = b.lanes() as i32;
     b.when(CompareOp::Ge, n, lanes, |b| copy_bytes(b, mem, place.into(), lanes as usize * size));
     b.when(CompareOp::Lt, n, lanes, |b| copy_rest(b, mem, place.into(), n, size));
-    let value = b.load_narrow(place, narrow);
-    loaded(b, ty, value)
+    load_narrow(b, place, (ty, narrow))
 }
 
 /// One element in all lanes.
 pub(super) fn broadcast(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
     match narrow(ty) {
         None => b.broadcast(mem),
-        Some(narrow) => {
-            let value = b.broadcast_narrow(mem, narrow);
-            loaded(b, ty, value)
-        }
+        Some(narrow) => broadcast_narrow(b, mem, (ty, narrow)),
     }
 }
 
@@ -87,10 +91,7 @@ pub(super) fn broadcast(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
 pub(super) fn load_one(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
     match narrow(ty) {
         None => b.load_one(mem),
-        Some(narrow) => {
-            let value = b.broadcast_narrow(mem, narrow);
-            loaded(b, ty, value)
-        }
+        Some(narrow) => broadcast_narrow(b, mem, (ty, narrow)),
     }
 }
 
@@ -102,8 +103,7 @@ pub(super) fn load_lanes(b: &mut Builder, places: Vec<Mem>, ty: Ty) -> Vector {
         let elem = b.load_int(mem, width(narrow));
         b.store_int(Mem::from(place).plus(lane * narrow.bytes()), elem, width(narrow));
     }
-    let value = b.load_narrow(place, narrow);
-    loaded(b, ty, value)
+    load_narrow(b, place, (ty, narrow))
 }
 
 /// All lanes to consecutive elements.

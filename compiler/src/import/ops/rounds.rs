@@ -129,7 +129,8 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
             None if self.producer(name).is_some() => None,
             None => match self.body.initializer.iter().find(|tensor| tensor.name == name) {
                 Some(tensor) => Some(g.constant(weights::tensor(tensor, self.n.scope.files())?)?),
-                None => Some(self.n.scope.value(g, name)?),
+                // What is no tensor is no number, and what is nowhere defined is told of where the body reads it.
+                None => self.n.scope.value(g, name).ok(),
             },
         };
         let contents = value.and_then(|value| g.contents(value));

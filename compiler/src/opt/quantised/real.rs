@@ -49,11 +49,7 @@ fn moved(graph: &mut Graph, value: Value, inner: Real) -> Result<Option<Real>> {
     let stored = match graph.op(value).clone() {
         Op::View { shape, index } => graph.view(inner.stored, shape, index)?,
         Op::Pad { lo, hi, .. } => {
-            let padded = match inner.zero {
-                Zero::Number(zero) => padded_with(graph, inner.stored, (&lo, &hi), zero)?,
-                Zero::Found(zero) => padded_with_found(graph, inner.stored, (&lo, &hi), zero)?,
-            };
-            let Some(padded) = padded else { return Ok(None) };
+            let Some(padded) = padded(graph, inner.stored, (&lo, &hi), inner.zero)? else { return Ok(None) };
             padded
         }
         _ => return Ok(None),
@@ -61,39 +57,26 @@ fn moved(graph: &mut Graph, value: Value, inner: Real) -> Result<Option<Real>> {
     Ok(Some(Real { stored, ..inner }))
 }
 
-/// `stored` with a number around it, if it can be stored alike.
-fn padded_with(
-    graph: &mut Graph,
-    stored: Value,
-    (lo, hi): (&[Dim], &[Dim]),
-    number: i64,
-) -> Result<Option<Value>> {
-    let blank = Scalar::from_i64(graph.dtype(stored), number);
-    if blank.as_i64() != number {
-        return Ok(None);
-    }
-    graph.pad(stored, lo, hi, blank).map(Some)
-}
-
-/// `stored` with a number around it that is found while running, if it is known to be stored alike: differences to it, which
-/// take nine bits, are padded with zeros.
-fn padded_with_found(
-    graph: &mut Graph,
-    stored: Value,
-    (lo, hi): (&[Dim], &[Dim]),
-    number: Value,
-) -> Result<Option<Value>> {
+/// `stored` with its zero point around it, if this can be stored alike. To one that is found while running the differences,
+/// which take nine bits, are padded with zeros.
+fn padded(graph: &mut Graph, stored: Value, (lo, hi): (&[Dim], &[Dim]), zero: Zero) -> Result<Option<Value>> {
     let dtype = graph.dtype(stored);
-    if cast(graph, number).is_none_or(|(_, x)| graph.dtype(x) != dtype) {
-        return Ok(None);
+    match zero {
+        Zero::Number(number) => {
+            let blank = Scalar::from_i64(dtype, number);
+            (blank.as_i64() == number).then(|| graph.pad(stored, lo, hi, blank)).transpose()
+        }
+        Zero::Found(number) if cast(graph, number).is_some_and(|(_, x)| graph.dtype(x) == dtype) => {
+            let wide = graph.cast(DType::I32, stored)?;
+            let differences = graph.sub(wide, number)?;
+            let differences = graph.cast(DType::I16, differences)?;
+            let padded = graph.pad(differences, lo, hi, Scalar::from_i64(DType::I16, 0))?;
+            let wide = graph.cast(DType::I32, padded)?;
+            let stored = graph.add(wide, number)?;
+            graph.cast(dtype, stored).map(Some)
+        }
+        Zero::Found(_) => Ok(None),
     }
-    let wide = graph.cast(DType::I32, stored)?;
-    let differences = graph.sub(wide, number)?;
-    let differences = graph.cast(DType::I16, differences)?;
-    let padded = graph.pad(differences, lo, hi, Scalar::from_i64(DType::I16, 0))?;
-    let wide = graph.cast(DType::I32, padded)?;
-    let stored = graph.add(wide, number)?;
-    graph.cast(dtype, stored).map(Some)
 }
 
 /// Whether `value` moves its operand's elements only, and what it pads with.
