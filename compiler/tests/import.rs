@@ -503,6 +503,21 @@ fn ints(name: &str, ints: &[i64]) -> AttributeProto {
     AttributeProto { name: name.into(), kind: 7, ints: ints.to_vec(), ..Default::default() }
 }
 
+/// Shapes of hundreds of axes would keep the compiler busy for minutes.
+#[test]
+fn tensors_have_a_limited_number_of_axes() {
+    let mut known = model(vec![node("Reshape", &["x", "to"], &["y"])]);
+    let axes: Vec<i64> = [vec![-1, 4], vec![1; 31]].concat();
+    known.graph.as_mut().expect("a graph").initializer.push(int("to", &axes));
+    let limit = "node `the Reshape`: a tensor of 33 axes; 32 are the most";
+    refused(known, &bounded(), limit);
+    let mut found = model(vec![node("Reshape", &["x", "to"], &["y"])]);
+    let mut to = float("to", &["96"]);
+    to.ty.as_mut().and_then(|ty| ty.tensor_type.as_mut()).expect("a tensor").elem_type = 7;
+    found.graph.as_mut().expect("a graph").input.push(to);
+    refused(found, &bounded(), limit);
+}
+
 #[test]
 fn pools_of_short_axes_are_empty() {
     let mut pool = node("MaxPool", &["image"], &["y"]);

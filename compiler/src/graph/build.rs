@@ -13,14 +13,22 @@ mod reshape;
 
 pub use control::{Captured, Round, Rounds, declare_counter, declare_found};
 
-use super::{Graph, Node, Op, Type, Value, ValueData, axis, infer};
+use super::{Graph, MAX_RANK, Node, Op, Type, Value, ValueData, axis, infer};
 use crate::{
-    error::{At, Error, Result},
+    error::{At, Error, ErrorKind, Result},
     scalar::Scalar,
     tensor::Tensor,
 };
 use symshape::{Assumption, Declaration, Dim, Facts, Relation};
 use symshape_runtime::DType;
+
+/// Refuses tensors of more than [`MAX_RANK`] axes.
+pub(crate) fn check_rank(rank: usize) -> Result<()> {
+    if rank <= MAX_RANK {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Limit, format!("a tensor of {rank} axes; {MAX_RANK} are the most")))
+}
 
 impl Graph {
     /// Appends a node and returns its first result.
@@ -51,6 +59,7 @@ impl Graph {
             self.require(need.relation, &need.what)?;
         }
         let types = infer::types(self, &op, operands)?;
+        types.iter().try_for_each(|ty| check_rank(ty.shape.len()))?;
         for need in infer::extents(self, &op, operands, &types) {
             self.require(need.relation, &need.what)?;
         }
@@ -181,6 +190,7 @@ impl Graph {
         if self.inputs.iter().any(|(other, _)| other == name) {
             return Err(Error::invalid(format!("two inputs are called `{name}`")));
         }
+        check_rank(shape.len()).at(|| format!("input `{name}`"))?;
         self.meet_symbols(&shape).at(|| format!("input `{name}`"))?;
         // Dims stay as declared: they say how a call binds the symbols.
         for (k, dim) in shape.iter().enumerate() {

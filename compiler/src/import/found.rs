@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::{At, Error, ErrorKind, Result},
-    graph::{Graph, Value},
+    graph::{Graph, Value, build::check_rank},
     scalar::{CompareOp, Scalar},
 };
 use num_bigint::BigInt;
@@ -78,6 +78,7 @@ impl OnnxNode<'_, '_> {
 
     /// `value` as the size of axis `axis` of output 0: what is declared, or at most `most`; it is checked while running.
     pub(super) fn size(&self, g: &mut Graph, value: Value, axis: usize, most: Option<Dim>) -> Result<Dim> {
+        check_rank(axis + 1)?;
         if let Some([dim]) = g.contents(value) {
             return Ok(dim.clone());
         }

@@ -203,7 +203,10 @@ fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if !inputs.iter().all(known) {
         return dynamic::range(g, n, inputs);
     }
-    let [start, limit, step] = inputs.map(|input| n.constant(g, input, "a bound").map(|t| t.get(0).as_f64()));
+    let [start, limit, step] = inputs.map(|input| {
+        let bound = n.constant(g, input, "a bound")?;
+        (bound.elems() == 1).then(|| bound.get(0).as_f64()).ok_or_else(|| Error::invalid("a bound of Range is no number"))
+    });
     let (start, limit, step) = (start?, limit?, step?);
     let count = ((limit - start) / step).ceil().max(0.0);
     if count.is_nan() || count >= 1e15 {

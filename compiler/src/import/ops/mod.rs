@@ -2,7 +2,7 @@
 //!
 //! A family's file starts with its part of the table. To add an operator, write a row and a function; its shape rule,
 //! its reference evaluation and its lowering are those of the core operators that it is composed of. The tests run
-//! the examples in the doc comments, and docs/operators.md is written from the same comments (see `examples.rs`).
+//! the examples in the doc comments, and docs/operators.md is written from the same comments (see `examples`), where each is also tried with what it does not want.
 
 use super::node::OnnxNode;
 use crate::{

@@ -55,7 +55,7 @@ fn tf_idf_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if g.rank(x) != 2 {
         return Err(Error::invalid("the input must have 1 or 2 axes"));
     }
-    let columns = indexes.iter().max().map_or(0, |most| most + 1);
+    let columns = indexes.iter().max().map_or(0, |most| most.saturating_add(1));
     let sizes = usize::try_from(columns).ok().filter(|size| *size > 0 && *size <= 1 << 24);
     let size = sizes.ok_or_else(|| Error::invalid("ngram_indexes must be there, and not be negative"))?;
     let x = g.cast(DType::I64, x)?;

@@ -1,6 +1,6 @@
 //! Sampling at positions that are computed, and its inverse: adding to such positions.
 
-use super::{super::node::OnnxNode, linear};
+use super::{super::node::OnnxNode, conv::positive, linear};
 use crate::{
     error::{Error, Result},
     graph::{Coord, Graph, Op, Value, axis},
@@ -18,7 +18,7 @@ ops! {
 
 /// Slice `k` of the last axis.
 fn entry(g: &mut Graph, x: Value, k: usize) -> Result<Value> {
-    let last = g.rank(x) - 1;
+    let last = g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("coordinates without an axis of their own"))?;
     let slice = g.slice(x, last, Dim::from(k), Dim::one(), 1)?;
     g.squeeze(slice, &[last])
 }
@@ -313,6 +313,9 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let mode = n.string_or("mode", "avg")?;
     let (rows, columns) = (n.int_or("output_height", 1)?, n.int_or("output_width", 1)?);
     let each = n.int_or("sampling_ratio", 0)?;
+    if g.rank(x) != 4 || g.rank(rois) != 2 || g.rank(images) != 1 {
+        return Err(Error::invalid("RoiAlign takes images of 4 axes, regions of 2, and one image number each"));
+    }
     let scale = n.float_or("spatial_scale", 1.0)?;
     if each <= 0 {
         return Err(Error::unsupported("RoiAlign whose number of samples depends on the regions (sampling_ratio=0)"));
@@ -402,12 +405,14 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn deform_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (x, w, offsets) = (n.input(0)?, n.input(1)?, n.input(2)?);
     let (bias, mask) = (n.optional(3), n.optional(4));
-    if g.rank(x) != 4 || g.rank(w) != 4 {
+    if [x, w, offsets].iter().chain(&mask).any(|value| g.rank(*value) != 4) {
         return Err(Error::unsupported("DeformConv of other than 2 spatial axes"));
     }
-    let numbers = |name: &str, default: Vec<i64>| Ok::<_, Error>(n.ints(name)?.unwrap_or(default));
-    let (strides, dilations) = (numbers("strides", vec![1, 1])?, numbers("dilations", vec![1, 1])?);
-    let pads = numbers("pads", vec![0; 4])?;
+    let (strides, dilations) = (positive(n, "strides", 2)?, positive(n, "dilations", 2)?);
+    let pads = n.ints("pads")?.unwrap_or_else(|| vec![0; 4]);
+    if pads.len() != 4 {
+        return Err(Error::invalid(format!("pads {pads:?} for 2 axes")));
+    }
     let (groups, parts) = (n.int_or("group", 1)?, n.int_or("offset_group", 1)?);
     n.ints("kernel_shape")?;
     let (shape, weights) = (g.shape(x).to_vec(), g.shape(w).to_vec());

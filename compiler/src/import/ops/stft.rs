@@ -45,6 +45,9 @@ fn stft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         (x, 2) => g.unsqueeze(x, &[2])?,
         _ => return Err(Error::invalid("a signal has 3 axes, or 2 where it is real")),
     };
+    if n.optional(2).is_some_and(|weights| g.rank(weights) != 1) {
+        return Err(Error::invalid("weights of windows have one axis"));
+    }
     let onesided = n.flag("onesided", true)?;
     match Windows::known(g, n, x, onesided)? {
         Some(windows) => windows.transformed(g, x),

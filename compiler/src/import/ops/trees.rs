@@ -100,11 +100,9 @@ impl Trees {
             return Err(bad("lists of different lengths"));
         }
         let place = |id: i64, is_leaf: bool| {
-            let (id, most) =
-                (usize::try_from(id).unwrap_or(usize::MAX), if is_leaf { weights.len() } else { count });
-            (id < most)
-                .then_some(if is_leaf { count + id } else { id })
-                .ok_or_else(|| bad("a node that isn't there"))
+            let (first, most) = if is_leaf { (count, weights.len()) } else { (0, count) };
+            let id = usize::try_from(id).ok().filter(|id| *id < most);
+            id.map(|id| first + id).ok_or_else(|| bad("a node that isn't there"))
         };
         let mut sets = sets(tensor(n, "membership_values")?.map_or(Vec::new(), |(_, values)| values));
         let mut nodes = Vec::new();

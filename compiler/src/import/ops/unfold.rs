@@ -29,7 +29,8 @@ fn max_unpool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
     let mut pooled = shape[..2].to_vec();
     for k in 0..count {
-        pooled.push(g.facts.simplify(&((&shape[2 + k] - 1) * strides[k] - (pads[k] + pads[count + k]) + kernel[k])));
+        let all = (&shape[2 + k] - 1) * strides[k] + kernel[k];
+        pooled.push(g.facts.simplify(&(all - pads[k] - pads[count + k])));
     }
     let total = g.facts.simplify(&Dim::product(pooled.iter().cloned()));
     let zero = g.scalar(Scalar::from_i64(g.dtype(x), 0))?;
