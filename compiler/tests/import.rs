@@ -518,6 +518,29 @@ fn tensors_have_a_limited_number_of_axes() {
     refused(found, &bounded(), limit);
 }
 
+/// What stands outside of a tensor is never read: sizes at which a mirror, an edge or a largest element would need it are
+/// outside the contract.
+#[test]
+fn elements_that_are_repeated_or_chosen_must_be_there() {
+    let required = |node: NodeProto, pads: &[i64]| -> Vec<String> {
+        let mut proto = model(vec![node]);
+        proto.graph.as_mut().expect("a graph").initializer.push(int("pads", pads));
+        let from_none = ImportOptions { dims: vec![parse_dim("N=0..64").unwrap()], ..Default::default() };
+        let graph = import(&Model::from(proto), &from_none).expect("it is taken");
+        graph.constraints.iter().map(|assumed| assumed.relation.to_string()).collect()
+    };
+    let pad = |mode: &str| {
+        let mut pad = node("Pad", &["x", "pads"], &["y"]);
+        pad.attribute = vec![AttributeProto { kind: 3, s: mode.to_string().into(), ..ints("mode", &[]) }];
+        pad
+    };
+    assert_eq!(required(pad("edge"), &[0, 0, 2, 0]), ["1 <= N"]);
+    assert_eq!(required(pad("wrap"), &[1, 0, 0, 0]), ["1 <= N"]);
+    assert_eq!(required(pad("reflect"), &[2, 0, 1, 0]), ["1 <= N", "3 <= N"]);
+    assert_eq!(required(pad("reflect"), &[0, 9, 0, 9]), [""; 0]);
+    assert_eq!(required(node("ArgMax", &["x"], &["y"]), &[]), ["1 <= N"]);
+}
+
 #[test]
 fn pools_of_short_axes_are_empty() {
     let mut pool = node("MaxPool", &["image"], &["y"]);

@@ -5,7 +5,7 @@ use crate::{
     error::{Error, Result},
     scalar::{Precision, ReduceOp},
 };
-use symshape::Dim;
+use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
 /// More axes than this run out of letters for their labels; no format allows so many.
@@ -49,10 +49,10 @@ impl Graph {
         self.div(powers, sum)
     }
 
-    /// Position of the largest ([`ReduceOp::Max`]) or smallest element along axis `k`.
+    /// Position of the largest ([`ReduceOp::Max`]) or smallest element along axis `k`, which must have some.
     ///
     /// # Errors
-    /// No such axis, or another combination.
+    /// No such axis, an empty one, or another combination.
     pub fn argreduce(
         &mut self,
         op: ReduceOp,
@@ -62,6 +62,8 @@ impl Graph {
         last: bool,
     ) -> Result<Value> {
         let found = self.push(Op::ArgReduce { op, axis: k, last }, &[x])?;
+        let size = self.shape(x)[k].clone();
+        self.require(Relation::le(Dim::one(), size), &format!("axis {k}, of which an element is chosen"))?;
         if keep_dims { self.unsqueeze(found, &[k]) } else { Ok(found) }
     }
 

@@ -185,10 +185,11 @@ pub(super) fn pad(g: &mut Graph, n: &OnnxNode, mut x: Value, mode: &str, fill: V
             "constant" | "edge" => at,
             "wrap" => g.binary(BinaryOp::Mod, at, size)?,
             "reflect" => {
-                let at = g.abs(at)?;
-                let from_end = g.sub(last, at)?;
-                let from_end = g.abs(from_end)?;
-                g.sub(last, from_end)?
+                let twice = g.add(last, last)?;
+                let period = g.max(twice, one)?;
+                let around = g.binary(BinaryOp::Mod, at, period)?;
+                let back = g.sub(twice, around)?;
+                g.min(around, back)?
             }
             other => return Err(Error::invalid(format!("mode `{other}`"))),
         };

@@ -2,7 +2,8 @@
 //!
 //! A family's file starts with its part of the table. To add an operator, write a row and a function; its shape rule,
 //! its reference evaluation and its lowering are those of the core operators that it is composed of. The tests run
-//! the examples in the doc comments, and docs/operators.md is written from the same comments (see `examples`), where each is also tried with what it does not want.
+//! the examples in the doc comments, and docs/operators.md is written from the same comments (see `examples`)
+//! which are also tried with all that the operators do not want.
 
 use super::node::OnnxNode;
 use crate::{

@@ -12,7 +12,7 @@ use crate::{
     graph::{Graph, Value},
     scalar::Scalar,
 };
-use symshape::Dim;
+use symshape::{Dim, Relation};
 
 ops! {
     Pad 1 pad_attributes,
@@ -38,6 +38,7 @@ fn pad_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `Pad([1, 2], i64[1, 2], 9) = [9, 1, 2, 9, 9]`
 /// `Pad([1, 2, 3], i64[2, 1]; mode="reflect") = [3, 2, 1, 2, 3, 2]`
+/// `Pad([1, 2], i64[3, 0]; mode="reflect") = [2, 1, 2, 1, 2]`
 /// `Pad([1, 2, 3], i64[1, 2]; mode="edge") = [1, 1, 2, 3, 3, 3]`
 /// `Pad([1, 2, 3], i64[1, 1]; mode="wrap") = [3, 1, 2, 3, 1]`
 fn pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -100,26 +101,37 @@ fn pad_by(g: &mut Graph, x: Value, mode: &str, axes: &[usize], pads: &[Dim], fil
 /// Padding whose new elements are copies of others: a view.
 fn mirror(g: &mut Graph, x: Value, mode: &str, lo: &[Dim], hi: &[Dim]) -> Result<Value> {
     let (mut shape, mut index) = (Vec::new(), Vec::new());
-    for (k, dim) in g.shape(x).iter().enumerate() {
+    for (k, dim) in g.shape(x).to_vec().into_iter().enumerate() {
         let position = Dim::from(crate::graph::axis(k)) - &lo[k];
-        let last = dim - 1;
-        shape.push(dim + &lo[k] + &hi[k]);
-        index.push(match (mode, lo[k].as_i64(), hi[k].as_i64()) {
-            (_, Some(0), Some(0)) => position,
-            ("edge", ..) => Dim::min(&Dim::max(&position, 0), last),
-            ("wrap", ..) => position.modulo(dim.clone()),
-            ("reflect", ..) => {
-                for pads in [&lo[k], &hi[k]] {
-                    if g.facts.prove_lt(dim, pads).is_yes() {
-                        return Err(Error::unsupported("reflection of more than the whole axis"));
-                    }
-                }
-                let from_start = Dim::max(&position, -&position);
-                let from_end = &last - from_start;
-                last - Dim::max(&from_end, -&from_end)
-            }
+        shape.push(&dim + &lo[k] + &hi[k]);
+        if (lo[k].as_i64(), hi[k].as_i64()) == (Some(0), Some(0)) {
+            index.push(position);
+            continue;
+        }
+        g.require(Relation::le(Dim::one(), &dim), &format!("axis {k}, of which elements are repeated"))?;
+        index.push(match mode {
+            "edge" => Dim::min(&Dim::max(&position, 0), dim - 1),
+            "wrap" => position.modulo(dim),
+            "reflect" => reflected(g, k, position, &dim, [&lo[k], &hi[k]])?,
             _ => return Err(Error::invalid(format!("mode `{mode}`"))),
         });
     }
     g.view(x, shape, index)
+}
+
+/// The place in axis `k` that a position before, in or behind it shows in mirrors at its first and its last element.
+fn reflected(g: &mut Graph, k: usize, position: Dim, dim: &Dim, pads: [&Dim; 2]) -> Result<Dim> {
+    let last = &(dim - 1);
+    if pads.iter().any(|pad| g.facts.prove_le(dim, pad).is_yes()) {
+        // There and back again, as often as it takes; a single element is everywhere.
+        let period = Dim::max(&(last * 2), 1);
+        let around = position.modulo(period);
+        return Ok(Dim::min(&around, last * 2 - &around));
+    }
+    for pad in pads {
+        g.require(Relation::le(pad + 1, dim), &format!("axis {k}, of which {pad} elements are mirrored"))?;
+    }
+    let from_start = Dim::max(&position, -&position);
+    let from_end = last - from_start;
+    Ok(last - Dim::max(&from_end, -&from_end))
 }
