@@ -105,8 +105,7 @@ pub fn lower_on(graph: &Graph, targets: &Targets, settings: &Settings) -> Result
         opt::optimize(&mut graph).at(|| "optimize")?;
     }
     if settings.leaves.have_tiles() {
-        graph.set_precision(settings.precision);
-        opt::halves::halves(&mut graph).at(|| "halves")?;
+        opt::lessen(&mut graph, settings.precision)?;
     }
     let mut program = lower::lower(&graph).at(|| "lower")?;
     offload::passes(&mut program, KernelPhase::Lowered, targets)?;

@@ -11,7 +11,7 @@ use symshape_compiler::{
     emit,
     graph::{self, Graph},
     kernel::{self, Leaves, Program},
-    lower,
+    lower, opt,
     pipeline::{self, Settings},
     scalar::{Precision, Scalar},
     schedule,
@@ -410,4 +410,35 @@ fn texts_name_the_precision() {
         assert_eq!(text.contains(&format!("contract f32 by {precision} {{")), precision != Precision::F32);
         assert_eq!(kernel::text::parse(&text).expect("it was printed").to_string(), text);
     }
+}
+
+/// Pixels `[N, P, 64]` times a matrix, the channels of each image weighted by a product of what they are on average.
+fn weighted() -> Graph {
+    let build = || {
+        let mut g = models::graph("weighted", &[("N", 1, 9), ("P", 64, 900)]);
+        let x = g.input("x", DType::F32, vec![Dim::symbol("N"), Dim::symbol("P"), 64.into()])?;
+        let matrix = |g: &mut Graph| g.constant(Tensor::from_f32(vec![64, 64], &[0.5; 4096]).expect("sized"));
+        let (w, v) = (matrix(&mut g)?, matrix(&mut g)?);
+        let y = g.matmul(x, w)?;
+        let average = g.mean(y, &[1], true)?;
+        let weight = g.matmul(average, v)?;
+        let y = g.mul(y, weight)?;
+        g.output("y", y)?;
+        Ok::<Graph, symshape_compiler::Error>(g)
+    };
+    build().expect("a valid graph")
+}
+
+#[test]
+fn products_that_take_next_to_no_time_are_not_split() {
+    for (wanted, count) in [(Precision::F32, 0), (Precision::Bf16x3, 1), (Precision::Bf16, 2)] {
+        let mut graph = weighted();
+        opt::optimize(&mut graph).expect("supported");
+        opt::lessen(&mut graph, wanted).expect("supported");
+        let text = graph.to_string();
+        assert_eq!(text.matches(&format!("contract f32 by {wanted} [")).count(), count, "{text}");
+    }
+    let mut graph = product();
+    opt::lessen(&mut graph, Precision::Bf16x3).expect("supported");
+    assert!(graph.to_string().contains("by bf16x3"), "all there is");
 }

@@ -176,12 +176,9 @@ impl Split {
             return Ok(None);
         }
         let mut graph = graph.clone();
-        if precision == Precision::Bf16 {
-            // What is stored as bf16 depends on what is a constant.
-            opt::optimize(&mut graph)?;
-        }
-        graph.set_precision(precision);
-        opt::halves::halves(&mut graph)?;
+        // What is less precise depends on what is a constant, and on how many products are left.
+        opt::optimize(&mut graph)?;
+        opt::lessen(&mut graph, precision)?;
         Ok(Some(Split { precision, graph }))
     }
 

@@ -11,6 +11,7 @@ pub mod dead;
 pub mod fold;
 pub mod halves;
 pub mod laws;
+pub mod minor;
 pub mod quantised;
 pub mod rebuild;
 pub mod share;
@@ -19,6 +20,7 @@ pub mod views;
 use crate::{
     error::{At, Result},
     graph::{Graph, verify},
+    scalar::Precision,
 };
 
 /// A pass over a graph.
@@ -55,4 +57,14 @@ pub fn optimize(graph: &mut Graph) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Gives an optimised graph the precision that is asked for, as machines with tile registers compute it.
+///
+/// # Errors
+/// None.
+pub fn lessen(graph: &mut Graph, precision: Precision) -> Result<()> {
+    graph.set_precision(precision);
+    minor::minor(graph);
+    halves::halves(graph).at(|| "halves")
 }
