@@ -363,9 +363,9 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let (batch, steps) = (g.shape(k)[0].clone(), g.shape(k)[2].clone());
     let decay = match n.optional(4) {
         Some(decay) => {
-            let width = g.shape(decay)[2].clone();
-            let decay = heads(g, decay, kv_heads)?;
-            g.require(Relation::divides(kv_heads, &width), "decay")?;
+            let by_head = heads(g, decay, kv_heads)?;
+            g.require(Relation::divides(kv_heads, g.shape(decay)[2].clone()), "decay")?;
+            let decay = by_head;
             let decay = g.cast(wide, decay)?;
             Some(g.exp(decay)?)
         }

@@ -349,6 +349,9 @@ fn dynamic_quantize_lstm(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 
 fn lstm_of(g: &mut Graph, n: &OnnxNode, layer: &Layer) -> Result<Vec<Value>> {
     let (h0, c0, peepholes) = (n.optional(5), n.optional(6), n.optional(7));
+    if peepholes.is_some_and(|weights| g.rank(weights) != 2) {
+        return Err(Error::invalid("the weights of peepholes must have 2 axes"));
+    }
     let coupled = n.flag("input_forget", false)?;
     let mut runs = Vec::new();
     for d in 0..layer.directions.len() {

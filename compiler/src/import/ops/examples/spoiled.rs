@@ -6,11 +6,15 @@ use crate::{
     graph::verify,
     import::{
         ImportOptions, Model, import,
-        proto::{AttributeProto, DimensionProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto},
+        proto::{
+            AttributeProto, DimensionProto, ModelProto, TensorProto, TensorShapeProto, TensorTypeProto,
+            TypeProto, ValueInfoProto,
+        },
     },
 };
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use symshape_runtime::DType;
 
 /// Shapes that operators are given in place of those they want; `-1` is a symbol.
 const SHAPES: [&[i64]; 13] = [
@@ -32,13 +36,19 @@ const SHAPES: [&[i64]; 13] = [
 /// Numbers that attributes and integer operands are given.
 const NUMBERS: [i64; 8] = [0, -1, 1, 3, -7, 1 << 31, i64::MAX, i64::MIN];
 
+/// As many operands are tried behind those of an example.
+const MORE_OPERANDS: usize = 8;
+
 #[test]
 fn wrong_models_are_refused() {
     let mut failed = Vec::new();
     for (family, row, doc) in rows() {
         for example in doc.examples.iter().filter(|text| text.split(['(', '@']).next() == Some(row.name)) {
             let example_model = model::parse(row, example, None).model;
-            let spoiled = spoiled(&example_model).into_iter().chain(with_attributes(&example_model, family));
+            let spoiled = spoiled(&example_model)
+                .into_iter()
+                .chain(with_attributes(&example_model, family))
+                .chain(with_operands(&example_model));
             for (what, spoiled) in spoiled {
                 let tried = catch_unwind(AssertUnwindSafe(|| {
                     let options = ImportOptions { unbounded: true, ..ImportOptions::default() };
@@ -116,6 +126,28 @@ fn with_attributes(model: &ModelProto, family: &str) -> Vec<(String, ModelProto)
             node.attribute.push(AttributeProto { name: name.to_string(), ..attribute });
             all.push((what, model));
         }
+    }
+    all
+}
+
+/// A model with an operand added that its example leaves out.
+fn with_operands(model: &ModelProto) -> Vec<(String, ModelProto)> {
+    let have = model.graph.as_ref().expect("a graph").node[0].input.len();
+    let mut all = Vec::new();
+    for (k, dtype, shape) in (have..have + MORE_OPERANDS).flat_map(|k| {
+        let types = [DType::F32, DType::I64, DType::Bool];
+        types.into_iter().flat_map(move |dtype| SHAPES.into_iter().map(move |shape| (k, dtype, shape)))
+    }) {
+        let mut model = model.clone();
+        let graph = model.graph.as_mut().expect("a graph");
+        graph.node[0].input.resize(k, String::new());
+        graph.node[0].input.push("more".to_string());
+        let tensor = TensorTypeProto { elem_type: dtype as i32, shape: None };
+        let ty = TypeProto { tensor_type: Some(tensor), ..Default::default() };
+        let mut info = ValueInfoProto { name: "more".to_string(), ty: Some(ty) };
+        reshape(&mut info, shape);
+        graph.input.push(info);
+        all.push((format!("operand {k} {dtype}{shape:?}"), model));
     }
     all
 }
