@@ -330,6 +330,44 @@ const PADDED: &str = "graph padded {
 }
 ";
 
+/// What is required of a size that is found, two elements for a window, keeps its windows from being less than none.
+const WINDOWS: &str = "graph windows {
+  symbol C = 0..7
+  found M
+  require 1 <= M, \"axis 1 has size M, its window 2 at stride 1\"
+  require 0 <= M - 1, \"axis 1 of size M - 1\"
+  input x: f32[C + 1, C]
+  %0 = reduce max [0, 1] x
+  %1 = cast i64 %0
+  %2 = const i64[] 0
+  %3 = index i64[] C
+  %4 = max %1, %2
+  %5 = min %4, %3
+  %6 = bind M from [0] to [C] %5
+  %7 = view [C + 1, M] [$0, $1] x
+  %8 = view [C + 1, M - 1, 2] [$0, $1 + $2] %7
+  %9 = index i64[M - 1] M - $0 - 2
+  %10 = gather [C + 1, M - 1, 2] [$0, @1[$1], $2] %8, %9
+  %11 = reduce max [2] %10
+  %12 = view [C + 1, M - 1, 1] [$0, $1] %11
+  %13 = view [C + 1, M - 1, 2] [$0, $1, 0] %12
+  %14 = add %13, %10
+  %15 = mul %14, %14
+  %16 = exp %15
+  output y = %16
+  output z = %15
+}
+";
+
+#[test]
+fn memory_is_no_less_than_nothing() {
+    let graph = symshape_compiler::graph::text::parse(WINDOWS).expect("a graph");
+    for count in 1..=3 {
+        let lowered = lowered(&graph, of(count), Policies::Any);
+        verify::verify(&lowered.program).unwrap_or_else(|error| panic!("in {count}: {error}"));
+    }
+}
+
 #[test]
 fn demands_stand_between_what_comes_before_and_after() {
     any_number_of_parts(DEMANDING);

@@ -12,7 +12,8 @@ pub struct Found {
 }
 
 /// An upper bound of `dim` over the model's symbols alone, as sizes of memory are: what is found while running stands at
-/// its own bound. `None` where there is no bound.
+/// its own bound. No less than 0, also where what is required of what is found keeps `dim` from being less. `None` where
+/// there is no bound.
 pub fn most(facts: &Facts, found: &[Found], dim: &Dim) -> Option<Dim> {
     if !found.iter().any(|found| dim.contains(&found.symbol)) {
         return Some(dim.clone());
@@ -22,8 +23,12 @@ pub fn most(facts: &Facts, found: &[Found], dim: &Dim) -> Option<Dim> {
     });
     let bound = facts.simplify(&bound);
     // Putting in the bounds is right where the dim grows with each symbol.
-    match facts.prove_le(dim, &bound).is_yes() {
+    let bound = match facts.prove_le(dim, &bound).is_yes() {
+        true => bound,
+        false => facts.bounds(dim).hi.map(Dim::from)?,
+    };
+    match facts.prove_le(&Dim::zero(), &bound).is_yes() {
         true => Some(bound),
-        false => facts.bounds(dim).hi.map(Dim::from),
+        false => Some(Dim::max(&bound, 0)),
     }
 }

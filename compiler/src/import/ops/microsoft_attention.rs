@@ -265,8 +265,8 @@ fn unpacked(g: &mut Graph, n: &OnnxNode) -> Result<[Value; 3]> {
     match (k, v) {
         (None, _) if g.rank(q) == 5 => Ok([one(g, q, 0)?, one(g, q, 1)?, one(g, q, 2)?]),
         (Some(k), None) if g.rank(k) == 5 => Ok([q, one(g, k, 0)?, one(g, k, 1)?]),
-        (Some(k), Some(v)) => Ok([q, k, v]),
-        _ => Err(Error::invalid("MultiHeadAttention without keys or values")),
+        (Some(k), Some(v)) if [q, k, v].iter().all(|x| [3, 4].contains(&g.rank(*x))) => Ok([q, k, v]),
+        _ => Err(Error::invalid("MultiHeadAttention takes queries, keys and values of 3 or 4 axes, or packed ones of 5")),
     }
 }
 
