@@ -339,23 +339,19 @@ const WINDOWS: &str = "graph windows {
   input x: f32[C + 1, C]
   %0 = reduce max [0, 1] x
   %1 = cast i64 %0
-  %2 = const i64[] 0
-  %3 = index i64[] C
-  %4 = max %1, %2
-  %5 = min %4, %3
-  %6 = bind M from [0] to [C] %5
-  %7 = view [C + 1, M] [$0, $1] x
-  %8 = view [C + 1, M - 1, 2] [$0, $1 + $2] %7
-  %9 = index i64[M - 1] M - $0 - 2
-  %10 = gather [C + 1, M - 1, 2] [$0, @1[$1], $2] %8, %9
-  %11 = reduce max [2] %10
-  %12 = view [C + 1, M - 1, 1] [$0, $1] %11
-  %13 = view [C + 1, M - 1, 2] [$0, $1, 0] %12
-  %14 = add %13, %10
-  %15 = mul %14, %14
-  %16 = exp %15
-  output y = %16
-  output z = %15
+  %2 = bind M from [0] to [C] %1
+  %3 = view [C + 1, M] [$0, $1] x
+  %4 = view [C + 1, M - 1, 2] [$0, $1 + $2] %3
+  %5 = index i64[M - 1] M - $0 - 2
+  %6 = gather [C + 1, M - 1, 2] [$0, @1[$1], $2] %4, %5
+  %7 = reduce max [2] %6
+  %8 = view [C + 1, M - 1, 1] [$0, $1] %7
+  %9 = view [C + 1, M - 1, 2] [$0, $1, 0] %8
+  %10 = add %9, %6
+  %11 = mul %10, %10
+  %12 = exp %11
+  output y = %12
+  output z = %11
 }
 ";
 

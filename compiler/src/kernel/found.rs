@@ -11,6 +11,13 @@ pub struct Found {
     pub most: Dim,
 }
 
+/// `dim` with what is found while running at its own bound.
+pub fn at_bounds(facts: &Facts, found: &[Found], dim: &Dim) -> Dim {
+    let value_of =
+        |symbol: &Symbol| found.iter().find(|found| found.symbol == *symbol).map(|found| found.most.clone());
+    facts.simplify(&dim.substitute(&value_of))
+}
+
 /// An upper bound of `dim` over the model's symbols alone, as sizes of memory are: what is found while running stands at
 /// its own bound. No less than 0, also where what is required of what is found keeps `dim` from being less. `None` where
 /// there is no bound.
@@ -18,10 +25,7 @@ pub fn most(facts: &Facts, found: &[Found], dim: &Dim) -> Option<Dim> {
     if !found.iter().any(|found| dim.contains(&found.symbol)) {
         return Some(dim.clone());
     }
-    let bound = dim.substitute(&|symbol| {
-        found.iter().find(|found| found.symbol == *symbol).map(|found| found.most.clone())
-    });
-    let bound = facts.simplify(&bound);
+    let bound = at_bounds(facts, found, dim);
     // Putting in the bounds is right where the dim grows with each symbol.
     let bound = match facts.prove_le(dim, &bound).is_yes() {
         true => bound,

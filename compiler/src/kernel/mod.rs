@@ -24,7 +24,7 @@ pub mod uses;
 pub mod verify;
 pub mod walk;
 
-pub use found::{Found, most};
+pub use found::{Found, at_bounds, most};
 pub use leaves::Leaves;
 pub use memory::{Buffer, Device, Space};
 pub use partition::{Partition, Policies};

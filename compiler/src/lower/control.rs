@@ -14,33 +14,18 @@ use super::{
 use crate::{
     Error, Result,
     graph::{Graph, Op, Value, build::declare_found},
-    kernel::{Buffer, BufferId, Control, Found, Inst, Kernel, Program, Space, Stmt},
+    kernel::{self, Buffer, BufferId, Control, Found, Inst, Kernel, Program, Space, Stmt},
     scalar::{BinaryOp, CompareOp, Scalar},
 };
 use std::collections::HashMap;
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
-/// An upper bound of `dim` over the model's symbols: what is found while running stands at its own bound. It is no less
-/// than 0, also where what is required of what is found keeps `dim` from being less.
+/// See [`kernel::most`]; where that finds no bound, it is for the planner to say so.
 pub(super) fn most(program: &Program, dim: &Dim) -> Dim {
-    let value_of = |symbol: &Symbol| {
-        program.found.iter().find(|found| found.symbol == *symbol).map(|found| found.most.clone())
-    };
-    let bound = program.facts.simplify(&dim.substitute(&value_of));
-    let dim = program.facts.simplify(dim);
-    if bound == dim {
-        return bound;
-    }
-    // Putting in the bounds is right where the dim grows with each symbol.
-    let bound = match program.facts.prove_le(&dim, &bound).is_yes() {
-        true => bound,
-        false => program.facts.bounds(&dim).hi.map_or(bound, Dim::from),
-    };
-    match program.facts.prove_le(&Dim::zero(), &bound).is_yes() {
-        true => bound,
-        false => Dim::max(&bound, 0),
-    }
+    let (facts, found) = (&program.facts, &program.found);
+    let dim = facts.simplify(dim);
+    kernel::most(facts, found, &dim).unwrap_or_else(|| kernel::at_bounds(facts, found, &dim))
 }
 
 /// Declares what is found while running in `lowering.graph`.
