@@ -20,8 +20,8 @@ use cranelift_entity::{PrimaryMap, entity_impl};
 use symshape::{Assumption, Dim, Facts, Symbol};
 use symshape_runtime::{DType, external::Function};
 
-/// Most axes of a tensor: models have eight at the most, and time and letters run out for hundreds.
-pub const MAX_RANK: usize = 32;
+/// Most axes of a tensor: with more, matrix products run out of letters for their labels. No format allows so many.
+pub const MAX_RANK: usize = 28;
 
 /// A node of a [`Graph`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,9 +8,6 @@ use crate::{
 use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
-/// More axes than this run out of letters for their labels; no format allows so many.
-const MAX_MATMUL_RANK: usize = 28;
-
 impl Graph {
     /// Combines along `axes`, which vanish, or stay with size 1.
     ///
@@ -154,9 +151,6 @@ impl Graph {
         let (a_rank, b_rank) = (self.rank(a), self.rank(b));
         if a_rank == 0 || b_rank == 0 {
             return Err(Error::invalid("matmul of a tensor without axes"));
-        }
-        if a_rank.max(b_rank) > MAX_MATMUL_RANK {
-            return Err(Error::unsupported(format!("matmul of more than {MAX_MATMUL_RANK} axes")));
         }
         let (a_batch, b_batch) = (a_rank.saturating_sub(2), b_rank.saturating_sub(2));
         let [a_shape, b_shape] = [self.shape(a)[..a_batch].to_vec(), self.shape(b)[..b_batch].to_vec()];

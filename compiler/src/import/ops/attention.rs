@@ -365,9 +365,8 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         Some(decay) => {
             let by_head = heads(g, decay, kv_heads)?;
             g.require(Relation::divides(kv_heads, g.shape(decay)[2].clone()), "decay")?;
-            let decay = by_head;
-            let decay = g.cast(wide, decay)?;
-            Some(g.exp(decay)?)
+            let by_head = g.cast(wide, by_head)?;
+            Some(g.exp(by_head)?)
         }
         None => None,
     };
