@@ -148,17 +148,18 @@ fn rows() -> impl Iterator<Item = (&'static str, &'static Row, Doc)> {
     })
 }
 
+/// A function can serve several rows; an example is written for one of them.
+fn is_of(row: &Row, example: &str) -> bool {
+    example.split(['(', '@']).next() == Some(row.name)
+}
+
 #[test]
 fn examples_hold() {
     let mut wrong = Vec::new();
     for (family, row, doc) in rows() {
         assert!(!doc.prose.is_empty(), "{family}: {} has no documentation", row.name);
-        for example in &doc.examples {
-            // A function can serve several rows; an example is written for one of them.
-            let name = example.split(['(', '@']).next().expect("a name");
-            if name == row.name {
-                wrong.extend(run(row, example).err());
-            }
+        for example in doc.examples.iter().filter(|example| is_of(row, example)) {
+            wrong.extend(run(row, example).err());
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -227,8 +228,7 @@ fn page() -> String {
 
 /// The types of elements that can stand in place of those of the first example's first input.
 fn types_of(row: &Row, doc: &Doc) -> String {
-    let own = |example: &&String| example.split(['(', '@']).next() == Some(row.name);
-    let Some(example) = doc.examples.iter().find(own) else { return String::new() };
+    let Some(example) = doc.examples.iter().find(|example| is_of(row, example)) else { return String::new() };
     let takes = |dtype: &DType| compute(row, example, Some(*dtype)).is_ok();
     let taken: Vec<DType> = DType::ALL.into_iter().filter(takes).collect();
     let all_of = |of: fn(&DType) -> bool| {
