@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
-/// The part of all multiplications that such products are together, at most, at any corner of the ranges.
+/// The part of all multiplications that such products are together, at most, at each corner of the ranges.
 const MOST: f64 = 1.0 / 64.0;
 
 /// The pass, for machines with tile registers. Products in the bodies of loops and branches are not looked at.
