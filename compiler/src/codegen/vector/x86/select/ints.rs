@@ -5,6 +5,11 @@ use super::Selector;
 use crate::codegen::vector::code::{Int, IntOp, Mem, Operand as Source, Width};
 use iced_x86::{Code, Register};
 
+/// The form of an instruction for a constant: the short one takes three bytes less.
+pub(super) fn by_width(value: i32, short: Code, long: Code) -> Code {
+    if i8::try_from(value).is_ok() { short } else { long }
+}
+
 impl Selector<'_> {
     pub(super) fn imm(&mut self, dst: Register, value: i64) {
         match i32::try_from(value) {
@@ -36,12 +41,13 @@ impl Selector<'_> {
     pub(super) fn int_op_imm(&mut self, op: IntOp, dst: Register, a: Register, value: i32) {
         let code = match op {
             IntOp::Mul => {
-                self.asm.op(Code::Imul_r64_rm64_imm32, &[dst.into(), a.into(), value.into()]);
+                let code = by_width(value, Code::Imul_r64_rm64_imm8, Code::Imul_r64_rm64_imm32);
+                self.asm.op(code, &[dst.into(), a.into(), value.into()]);
                 return;
             }
-            IntOp::Add => Code::Add_rm64_imm32,
-            IntOp::Sub => Code::Sub_rm64_imm32,
-            IntOp::And => Code::And_rm64_imm32,
+            IntOp::Add => by_width(value, Code::Add_rm64_imm8, Code::Add_rm64_imm32),
+            IntOp::Sub => by_width(value, Code::Sub_rm64_imm8, Code::Sub_rm64_imm32),
+            IntOp::And => by_width(value, Code::And_rm64_imm8, Code::And_rm64_imm32),
             IntOp::Shl => Code::Shl_rm64_imm8,
             IntOp::Shr => Code::Sar_rm64_imm8,
         };

@@ -199,7 +199,10 @@ impl Selector<'_> {
         let a = self.int(cond.a).into();
         match cond.b {
             Source::Int(b) => self.asm.op(Code::Cmp_rm64_r64, &[a, self.int(b).into()]),
-            Source::Imm(b) => self.asm.op(Code::Cmp_rm64_imm32, &[a, b.into()]),
+            Source::Imm(b) => {
+                let code = ints::by_width(b, Code::Cmp_rm64_imm8, Code::Cmp_rm64_imm32);
+                self.asm.op(code, &[a, b.into()]);
+            }
         }
     }
 
