@@ -11,7 +11,7 @@ use symshape_compiler::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Ahead, Columns, PANEL, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
+            contract::{Columns, PANEL, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
             strip::{Along, Phase, Stream, StripKey},
         },
         vector::{self, VectorIsa},
@@ -50,7 +50,7 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
             dense: true,
             levels: 1,
             rhs: Rhs::Panels(PANEL as u32),
-            ahead: Ahead::First,
+            ahead: true,
             part: Part::Whole,
             pair: false,
             lines: false,

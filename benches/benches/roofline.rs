@@ -5,12 +5,14 @@
 //! speeds are measured first, by leaves that do nothing else, on the same thread. Kernels run as compiled models, so a
 //! call's overhead is in their time. Products and convolutions run in each precision and in bytes, attention in each
 //! precision: what tile registers multiply is held against what these can do, and what needs them is left out on machines
-//! without. With `--test` everything runs once, to see that it does.
+//! without. The clock that a kernel ran at is printed as a part of that of the peak: heavy work is done at a lower one, and
+//! a share of the peak divided by it is the share of what the core can do in a cycle. With `--test` everything runs once,
+//! to see that it does.
 
 use cranelift_module::Module;
 use std::{cell::RefCell, collections::BTreeMap, hint::black_box, time::Instant};
 use symshape::{Declaration, Dim};
-use symshape_benches::leaf;
+use symshape_benches::{clock, leaf};
 use symshape_compiler::{
     Result,
     codegen::{
@@ -141,6 +143,8 @@ struct Bench {
     isa: Box<dyn VectorIsa>,
     /// Floating-point operations a second.
     peak: f64,
+    /// The clock at which the peak was reached, see [`clock::speed`].
+    clock: f64,
     /// Bytes a second by the size of the buffer that is read.
     speeds: RefCell<BTreeMap<usize, f64>>,
     /// Operations a second of tile registers, and of bytes on vectors.
@@ -165,25 +169,40 @@ impl Bench {
         let once = args.iter().any(|arg| arg == "--test");
         let filter = args.into_iter().find(|arg| !arg.starts_with('-')).unwrap_or_default();
         let isa = vector::for_target(None, leaf::module().isa());
-        let mut bench =
-            Bench { isa, peak: 1.0, speeds: RefCell::default(), peaks: RefCell::default(), filter, once };
+        let mut bench = Bench {
+            isa,
+            peak: 1.0,
+            clock: 1.0,
+            speeds: RefCell::default(),
+            peaks: RefCell::default(),
+            filter,
+            once,
+        };
         let chains = leaf::multiply_adds(&*bench.isa);
-        let seconds = bench.seconds(&mut || chains.call(&mut [ROUNDS, 0]));
+        let (seconds, clock) = bench.timed(&mut || chains.call(&mut [ROUNDS, 0]));
         bench.peak = ROUNDS as f64 * leaf::operations(&*bench.isa) as f64 / seconds;
+        bench.clock = clock;
         bench
     }
 
     /// The median time of a call.
     fn seconds(&self, call: &mut dyn FnMut()) -> f64 {
+        self.timed(call).0
+    }
+
+    /// The median time of a call, and the median clock behind calls.
+    fn timed(&self, call: &mut dyn FnMut()) -> (f64, f64) {
         call();
-        let (mut times, start) = (Vec::new(), Instant::now());
+        let (mut times, mut clocks, start) = (Vec::new(), Vec::new(), Instant::now());
         while times.is_empty() || !self.once && (times.len() < 5 || start.elapsed().as_millis() < 30) {
             let begin = Instant::now();
             call();
             times.push(begin.elapsed().as_secs_f64());
+            clocks.push(clock::speed());
         }
         times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
+        clocks.sort_by(f64::total_cmp);
+        (times[times.len() / 2], clocks[clocks.len() / 2])
     }
 
     /// How fast a buffer of about this size is read.
@@ -256,17 +275,18 @@ impl Bench {
                     Numbers::Bytes => TensorRef::new(shape, bytes).expect("sized"),
                 })
                 .collect();
-            let seconds =
-                self.seconds(&mut || _ = black_box(context.run_views(&inputs).expect("in range").len()));
+            let (seconds, clock) =
+                self.timed(&mut || _ = black_box(context.run_views(&inputs).expect("in range").len()));
             let (by_flops, by_bytes) = (case.flops / peak, case.bytes / self.speed(case.bytes));
             let bound = if by_flops > by_bytes { "peak" } else { "bytes" };
             println!(
-                "{:40} {:10.1} us {:8.1} GFLOP/s {:8.1} GB/s {:4.0} % of {bound}",
+                "{:40} {:10.1} us {:8.1} GFLOP/s {:8.1} GB/s {:4.0} % of {bound}, clock {:.2}",
                 case.name,
                 seconds * 1e6,
                 case.flops / seconds / 1e9,
                 case.bytes / seconds / 1e9,
                 100.0 * by_flops.max(by_bytes) / seconds,
+                clock / self.clock,
             );
         }
     }

@@ -1,5 +1,6 @@
 //! Models that the benchmarks share.
 
+pub mod clock;
 pub mod leaf;
 
 use std::path::Path;

@@ -6,7 +6,7 @@ use symshape_compiler::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Ahead, Product, TileKey, max_rows, wide_vectors},
+            contract::{Product, TileKey, max_rows, wide_vectors},
         },
         vector::{VectorIsa, X86},
     },
@@ -51,7 +51,7 @@ fn sums_of_bytes_never_leave_the_registers() {
         for rows in 1..=max_rows(shape) {
             let vectors = wide_vectors(shape, rows, product);
             let key = tile([rows, vectors], product, 2, requantised());
-            let key = TileKey { ahead: Ahead::First, asks: true, ..key };
+            let key = TileKey { ahead: true, asks: true, ..key };
             let (_, spilled) = isa.encode(&LeafKey::Tile(key).code(&isa)).expect("it encodes");
             assert_eq!(spilled, 0, "{} {product:?} {rows}", isa.name());
         }
@@ -66,7 +66,7 @@ fn sums_of_tiles_never_leave_the_registers() {
             for (vectors, erf) in [(wide_vectors(shape, rows, Product::Floats), false), (2, false), (2, true)]
             {
                 let key = tile([rows, vectors], Product::Floats, 2, epilogue(erf));
-                let key = TileKey { levels: 2, ahead: Ahead::First, ..key };
+                let key = TileKey { levels: 2, ahead: true, ..key };
                 let (bytes, spilled) = isa.encode(&LeafKey::Tile(key).code(&isa)).expect("it encodes");
                 assert_eq!(spilled, 0, "{} {rows}x{vectors}", isa.name());
                 assert!(bytes.len() < 4500, "{} {rows}x{vectors}: {} bytes", isa.name(), bytes.len());

@@ -6,7 +6,7 @@ use symshape_compiler::codegen::{
     leaf::{
         self, LeafKey,
         body::Body,
-        contract::{Ahead, Columns, Part, Product, Rhs, TileKey},
+        contract::{Columns, Part, Product, Rhs, TileKey},
     },
     vector::{VectorIsa, X86},
 };
@@ -93,7 +93,7 @@ pub(crate) fn tile([rows, vectors]: [usize; 2], product: Product, streams: usize
         dense: true,
         levels: 1,
         rhs: Rhs::Panels(16),
-        ahead: Ahead::Nobody,
+        ahead: false,
         part: Part::Whole,
         pair: false,
         lines: false,

@@ -6,7 +6,7 @@ use symshape_compiler::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Ahead, Columns, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
+            contract::{Columns, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
         },
         vector::VectorIsa,
     },
@@ -41,7 +41,7 @@ struct Case {
     stored: Columns,
     /// Each segment is a part of its own.
     in_parts: bool,
-    ahead: Ahead,
+    ahead: bool,
 }
 
 /// `B[k, n]` for the naive loop, and the memory that the leaf sees, from `at(k, n)`.
@@ -178,7 +178,7 @@ fn base(rows: usize, vectors: usize, lanes: usize) -> Case {
         dense: true,
         stored: Columns::Unit,
         in_parts: false,
-        ahead: Ahead::First,
+        ahead: true,
     }
 }
 
@@ -202,7 +202,7 @@ fn every_tile_of_packed_panels() {
         for rows in 1..=max_rows(shape) {
             for vectors in [wide_vectors(shape, rows, Product::Floats), 2, 1] {
                 for width in [16, 32] {
-                    for ahead in [Ahead::Nobody, Ahead::First, Ahead::Each] {
+                    for ahead in [false, true] {
                         let rhs = Rhs::Panels(width);
                         check(&Case { rhs, ahead, ..base(rows, vectors, shape.lanes) }, &*isa, fma);
                     }
@@ -285,7 +285,7 @@ fn activations_in_the_epilogue_leave_the_sums_alone() {
         let shape = isa.shape();
         let rows = max_rows(shape);
         let columns = 2 * shape.lanes;
-        let key = TileKey { ahead: Ahead::First, ..tile([rows, 2], Product::Floats, 1, body.clone()) };
+        let key = TileKey { ahead: true, ..tile([rows, 2], Product::Floats, 1, body.clone()) };
         let k = 5;
         let (a, b) = (numbers(rows * k, 1), numbers(32 * k, 2));
         let mut y = vec![0f32; rows * columns];

@@ -416,6 +416,8 @@ fn tiles(
     if key.product.is_matrix() {
         args.set(TileKey::TILE_ROWS, tiles.rows);
         args.set(TileKey::READY, rows.ready(f, tiles.rows));
+    } else if key.ahead {
+        args.set(TileKey::ROUNDS, count);
     }
     move_by(f, &mut args, TileKey::A, TileKey::A_ROW, tiles.first_row);
     for idx in 0..plan.streams.len() as u32 {

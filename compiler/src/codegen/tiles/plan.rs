@@ -13,7 +13,7 @@ use crate::{
         leaf::{
             LeafKey,
             body::{Body, Op, Ty},
-            contract::{Ahead, Columns, MATRIX_ROWS, PANEL, Part, Product, Rhs, TileKey, narrow_vectors},
+            contract::{Columns, MATRIX_ROWS, PANEL, Part, Product, Rhs, TileKey, narrow_vectors},
         },
         vector::{Shape, code::TILE_ROWS},
     },
@@ -70,7 +70,7 @@ pub(super) struct Plan<'a> {
     /// Blocks of few rows do: tile registers multiply them in no time, and B is near enough to be read again for each.
     pub(super) low_blocks: bool,
     /// Whether the next panels of B are worth asking for.
-    pub(super) ahead: Ahead,
+    pub(super) ahead: bool,
     /// B's first element at column 0 and reduction index 0; `column` is from panel to panel or column to column.
     pub(super) rhs_stream: Stream,
     pub(super) streams: Vec<Stream>,
@@ -200,7 +200,7 @@ pub(super) fn plan<'a>(
         rhs,
         large: right_elems.is_some_and(|elems| elems >= LARGE_B_ELEMS),
         low_blocks,
-        ahead: ahead(f, contract, asks),
+        ahead: is_far(contract, asks),
         rhs_stream,
         streams,
         scalars,
@@ -215,20 +215,12 @@ pub(super) fn plan<'a>(
     })
 }
 
-/// Which tiles ask for the next panels of B: none where these are near, or so deep that they would drive out what is
+/// Whether tiles ask for the next panels of B: not where these are near, or so deep that they would drive out what is
 /// multiplied with; on tile registers it is said whether they may ask.
-fn ahead(f: &FuncCtx, contract: &Contract, on_tiles: Option<bool>) -> Ahead {
+fn is_far(contract: &Contract, on_tiles: Option<bool>) -> bool {
     let depth = contract.depth();
     let is_large = (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= AHEAD_B_ELEMS);
-    if let Some(asks) = on_tiles {
-        return if asks && is_large { Ahead::First } else { Ahead::Nobody };
-    }
-    let is_far = is_large && depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD);
-    match (is_far, f.unit.program.const_bytes() <= f.unit.vector_isa().caches().l3_bytes) {
-        (false, _) => Ahead::Nobody,
-        (true, true) => Ahead::First,
-        (true, false) => Ahead::Each,
-    }
+    is_large && on_tiles.unwrap_or(depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD))
 }
 
 /// The loops of the reduction over groups of a left factor that is read as it lies; see [`Layout::levels`] for what it moves by

@@ -54,17 +54,15 @@ pub struct Caches {
     pub l1_ways: usize,
     /// Bytes of the second level.
     pub l2_bytes: i64,
-    /// Bytes of the third level that weights may count on from call to call.
-    pub l3_bytes: i64,
 }
 
 impl Caches {
     /// Those of the least machines.
-    pub const SMALL: Caches = Caches { l1_ways: 8, l2_bytes: 512 << 10, l3_bytes: 16 << 20 };
+    pub const SMALL: Caches = Caches { l1_ways: 8, l2_bytes: 512 << 10 };
     /// Those of servers with 512-bit vectors.
-    pub const LARGE: Caches = Caches { l1_ways: 8, l2_bytes: 1 << 20, l3_bytes: 16 << 20 };
+    pub const LARGE: Caches = Caches { l1_ways: 8, l2_bytes: 1 << 20 };
     /// Those of servers with tile registers.
-    pub const LARGEST: Caches = Caches { l1_ways: 12, l2_bytes: 2 << 20, l3_bytes: 16 << 20 };
+    pub const LARGEST: Caches = Caches { l1_ways: 12, l2_bytes: 2 << 20 };
 }
 
 /// A backend.

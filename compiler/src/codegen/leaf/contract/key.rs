@@ -116,17 +116,6 @@ impl Part {
     }
 }
 
-/// Who asks for the panels of the next tile of columns.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Ahead {
-    /// Nobody: they are near.
-    Nobody,
-    /// The first tile of rows, where they come from another cache.
-    First,
-    /// Each tile of rows, where they come from main memory: what the first asks for is not all there in time.
-    Each,
-}
-
 /// Everything that a tile's code depends on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TileKey {
@@ -145,7 +134,7 @@ pub struct TileKey {
     /// Where B comes from.
     pub rhs: Rhs,
     /// Whether to ask for the panels of the next tile of columns meanwhile.
-    pub ahead: Ahead,
+    pub ahead: bool,
     /// Which part of the reduction it does.
     pub part: Part,
     /// The second half of a tile on tile registers has rows of its own, see [`TileKey::OTHER`].
@@ -193,6 +182,10 @@ impl TileKey {
     pub fn level(level: u8) -> usize {
         8 + 3 * level as usize
     }
+
+    /// Unrolled rounds of the innermost loop in which a tile that asks for the next panels does so once: as many as there are
+    /// tiles, so that together they ask for all. Not on tile registers. Level 0 has no use for the place.
+    pub const ROUNDS: usize = 9;
 
     /// Of a pair, another argument block, which says where A and the streams of the second half are; each half has
     /// [`TileKey::TILE_ROWS`] rows. Level 0 has no use for the place.

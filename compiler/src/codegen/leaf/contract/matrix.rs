@@ -21,7 +21,7 @@
 use super::{
     LINE_BYTES, PANEL, Product, Tile, TileKey,
     due::Due,
-    key::{Ahead, MATRIX_ROWS, Rhs},
+    key::{MATRIX_ROWS, Rhs},
 };
 use crate::codegen::vector::{
     Builder, Shape,
@@ -92,7 +92,7 @@ struct Next {
 impl Next {
     /// None in a leaf that asks for nothing.
     fn new(b: &mut Builder, key: &TileKey, width: usize) -> Option<Next> {
-        if key.ahead == Ahead::Nobody || key.tail {
+        if !key.ahead || key.tail {
             return None;
         }
         let (first, step) = (b.arg(TileKey::B), b.arg(TileKey::B_COLUMN));

@@ -17,7 +17,7 @@ mod epilogue;
 mod key;
 mod matrix;
 
-pub use key::{Ahead, Columns, MATRIX_ROWS, PANEL, Part, Product, Rhs, TileKey};
+pub use key::{Columns, MATRIX_ROWS, PANEL, Part, Product, Rhs, TileKey};
 pub use matrix::{matrix_columns, release};
 
 use super::{body::Ty, memory};
@@ -76,16 +76,10 @@ pub fn emit(key: &TileKey, shape: Shape) -> Code {
         if let (Product::Quads, Rhs::Panels(width)) = (key.product, key.rhs) {
             b.advance(rhs, 4 * width as i32);
         }
-        if let Some(Asked { pointer, from }) = tile.ahead {
-            b.set_copy(pointer, from);
-        }
         tile.level(b, key.levels - 1, a, rhs);
         match key.part.left() {
             Some(stream) => tile.leave(b, stream),
             None => tile.epilogue(b),
-        }
-        if let (Some(Asked { from, .. }), Ahead::First) = (tile.ahead, key.ahead) {
-            b.set_copy(from, tile.b);
         }
         let next = b.int_op(IntOp::Mul, tile.multiples[1], i32::from(key.rows));
         b.advance(tile.a, next);
@@ -222,13 +216,8 @@ impl<'a> Tile<'a> {
                 if let Rhs::Panels(width) = self.key.rhs {
                     let bytes = 4 * width as i32 * block as i32;
                     b.advance(rhs, bytes);
-                    if let Some(Asked { pointer: ahead, .. }) = self.ahead {
-                        for line in (0..bytes as usize).step_by(LINE_BYTES) {
-                            for panel in 0..n_panels(self.key, width, b.lanes()) {
-                                b.prefetch(panel_mem(ahead, &panels, panel).plus(line));
-                            }
-                        }
-                        b.advance(ahead, bytes);
+                    if let Some(asked) = self.ahead.filter(|_| block == UNROLL) {
+                        asked.some(b, bytes, &panels);
                     }
                 }
             });
@@ -365,25 +354,45 @@ fn n_panels(key: &TileKey, width: u32, lanes: usize) -> usize {
     (key.vectors as usize * lanes).div_ceil(width as usize)
 }
 
-/// What is asked for along with the panels that are multiplied.
+/// The panels of the next tile of columns, of which each tile of rows asks for its part: they come from far away, and so
+/// have as long for it as all of these tiles take.
 #[derive(Clone, Copy)]
 struct Asked {
-    /// Runs through it.
-    pointer: Int,
-    /// Where it begins: with the panels of the next tile of columns, or, in tiles of rows that don't ask, with their own.
-    from: Int,
+    /// What is asked for next.
+    at: Int,
+    /// Unrolled rounds of the innermost loop until then.
+    rounds: Int,
+    /// Panels of a tile.
+    panels: usize,
 }
 
 impl Asked {
     /// None in a tile that asks for nothing.
     fn new(b: &mut Builder, key: &TileKey, rhs: Int) -> Option<Asked> {
         let Rhs::Panels(width) = key.rhs else { return None };
-        if key.ahead == Ahead::Nobody || key.rows < FEWEST_ROWS_AHEAD || key.tail {
+        if !key.ahead || key.rows < FEWEST_ROWS_AHEAD || key.tail {
             return None;
         }
+        let panels = n_panels(key, width, b.lanes());
         let stride = b.arg(TileKey::B_COLUMN);
-        let skip = b.int_op(IntOp::Mul, stride, n_panels(key, width, b.lanes()) as i32);
-        Some(Asked { pointer: b.imm(0), from: b.int_op(IntOp::Add, rhs, skip) })
+        let skip = b.int_op(IntOp::Mul, stride, panels as i32);
+        Some(Asked { at: b.int_op(IntOp::Add, rhs, skip), rounds: b.arg(TileKey::ROUNDS), panels })
+    }
+
+    /// An unrolled round goes by that reads so many bytes of each panel: in one of [`TileKey::ROUNDS`], asks for as many of
+    /// the next.
+    fn some(&self, b: &mut Builder, bytes: i32, offsets: &[Int]) {
+        b.advance(self.rounds, -1);
+        b.when(CompareOp::Le, self.rounds, 0, |b| {
+            for line in (0..bytes as usize).step_by(LINE_BYTES) {
+                for panel in 0..self.panels {
+                    b.prefetch(panel_mem(self.at, offsets, panel).plus(line));
+                }
+            }
+            b.advance(self.at, bytes);
+            let rounds = b.arg(TileKey::ROUNDS);
+            b.set_copy(self.rounds, rounds);
+        });
     }
 }
 

@@ -1,0 +1,15 @@
+//! The clock that a core runs at, which is lower where multiply-adds and loads together need more power: told by how long
+//! a chain of instructions takes that each wait for the one before.
+
+use std::{hint::black_box, time::Instant};
+
+/// Steps of the chain: a few microseconds, in which the clock of what ran before stays.
+const STEPS: u64 = 3000;
+
+/// Steps of the chain a second; what they are in cycles is the same for all readings on a machine.
+pub fn speed() -> f64 {
+    let factor = black_box(0x9e37_79b9_7f4a_7c15);
+    let begin = Instant::now();
+    black_box((0..STEPS).fold(black_box(1u64), |x, _| x.wrapping_mul(factor) ^ factor));
+    STEPS as f64 / begin.elapsed().as_secs_f64()
+}
