@@ -72,6 +72,7 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
                     args[TileKey::B] = b[column * k..].as_ptr() as i64;
                     args[TileKey::B_COLUMN] = (4 * PANEL * k) as i64;
                     args[TileKey::TILES] = tiles as i64;
+                    args[TileKey::ROUNDS] = tiles as i64;
                     args[TileKey::level(0)] = k as i64;
                     args[key.stream(0)] = bias[column..].as_ptr() as i64;
                     args[key.stream(1)] = y[column..].as_mut_ptr() as i64;

@@ -21,11 +21,20 @@ const BLOCK_BYTES: i64 = 160 << 10;
 /// that have them have second-level caches of two megabytes.
 const FAST_BLOCK_BYTES: i64 = 1 << 20;
 
+/// The same there where vectors multiply `f32`: such blocks, or [`FLOAT_ROWS`] if those take more, leave room for the result.
+const FLOAT_BLOCK_BYTES: i64 = 512 << 10;
+
+/// Rows for which the right factor is read once, at least.
+const FLOAT_ROWS: i64 = 84;
+
 /// What rows of `f32` that are worth copying are apart.
 const PAGE_BYTES: i64 = 4096;
 
 /// Longest rows of `f32` that are copied: the tiles of a block share what they are multiplied by.
 const MOST_FLOATS: i64 = 2048;
+
+/// The same on machines with tile registers, whose second-level caches are large enough for longer ones.
+const FAST_MOST_FLOATS: i64 = 3072;
 
 /// Columns that make copying a row cheap beside multiplying it.
 const MANY_COLUMNS: i64 = 128;
@@ -115,10 +124,11 @@ fn paged_row(program: &Program, contract: &Contract, depth: i64) -> Option<i64> 
     let Rhs::Panels { buffer, .. } = &contract.rhs else { return None };
     let right = &program.buffers[*buffer];
     let types = [contract.dtype, program.buffers[contract.lhs.buffer].dtype, right.dtype];
+    let most_floats = if program.leaves.have_tiles() { FAST_MOST_FLOATS } else { MOST_FLOATS };
     let fits = types == [DType::F32; 3]
         && matches!(right.space, Space::Const(_))
         && contract.precision == Precision::F32
-        && depth <= MOST_FLOATS
+        && depth <= most_floats
         && program.facts.prove_le(&MANY_COLUMNS.into(), &contract.n.extent).is_yes();
     let last = contract.m.last()?;
     let (step, _) = program.facts.linear_in(&contract.lhs.at, &last.var).filter(|_| fits)?;
@@ -191,8 +201,11 @@ fn of_rows(program: &Program, contract: &Contract, extents: &[Dim], row: &Dim) -
     let (last, outer) = extents.split_last()?;
     let all = extents.iter().fold(Dim::one(), |all, extent| all * extent);
     let (block, tallest) = match program.leaves.have_tiles() {
-        true => (FAST_BLOCK_BYTES, FAST_TALLEST),
-        false => (BLOCK_BYTES, TALLEST),
+        true if contract.precision == Precision::F32 => {
+            ((row * FLOAT_ROWS).max(FLOAT_BLOCK_BYTES.into()), FAST_TALLEST)
+        }
+        true => (FAST_BLOCK_BYTES.into(), FAST_TALLEST),
+        false => (BLOCK_BYTES.into(), TALLEST),
     };
     // A block is whole iterations of the outer row axes, or any number of tiles.
     let least = if outer.is_empty() { Dim::from(tallest) * row } else { last * row };
@@ -200,7 +213,7 @@ fn of_rows(program: &Program, contract: &Contract, extents: &[Dim], row: &Dim) -
         true => program.right_room(contract),
         false => Dim::zero(),
     };
-    Some((all * row).min(block.into()).max(least) + right)
+    Some((all * row).min(block).max(least) + right)
 }
 
 /// Bytes for the pixels of a block of rows, where the left factor has such.

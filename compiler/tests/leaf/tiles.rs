@@ -119,6 +119,8 @@ fn check(case: &Case, isa: &dyn VectorIsa, fma: bool) {
     args[TileKey::B_K] = bytes(matrix.strides.0);
     args[TileKey::B_COLUMN] = bytes(matrix.strides.1);
     args[TileKey::TILES] = case.tiles as i64;
+    args[TileKey::ROUNDS] = case.tiles as i64;
+    args[TileKey::SKIPPED] = 64;
     args[TileKey::COLUMNS] = case.columns as i64;
     args[TileKey::level(0)] = case.inner as i64;
     args[TileKey::level(1)] = case.outer as i64;

@@ -1,6 +1,7 @@
 //! The loops over blocks of rows, tiles of columns and outer row axes, and the calls of leaves in them.
 
 use super::{
+    ahead::Asking,
     cut::{Cut, Rows},
     layout::Left,
     pairs,
@@ -80,7 +81,7 @@ pub(super) fn blocks(
                     right.lay(f, plan, &at)?;
                 }
                 if outer.is_empty() {
-                    return call(f, plan, rows, &at, Some((first, end)), laid);
+                    return call(f, plan, rows, &at, Some((first, end)), laid, None);
                 }
                 if let Some(lines) = &plan.runs {
                     return runs::run(f, plan, lines, rows, &at, (first, end));
@@ -90,7 +91,9 @@ pub(super) fn blocks(
                 }
                 joint(f, plan, (first, end), &mut |f, number| {
                     let distance = distance(f, plan, first, number)?;
-                    call(f, plan, rows, &at, None, distance)
+                    let before = f.builder.ins().isub(number, first);
+                    let all = f.builder.ins().isub(end, first);
+                    call(f, plan, rows, &at, None, distance, Some((before, all)))
                 })
             })
         })
@@ -271,7 +274,7 @@ pub(super) struct Position {
     /// The leaves for its high and low tiles, or where rows are in pairs, for one alone and for a pair.
     pub(super) leaves: [Value; 2],
     /// The part of the reduction.
-    part: Option<Slice>,
+    pub(super) part: Option<Slice>,
 }
 
 impl Position {
@@ -321,7 +324,7 @@ fn rhs_offset(f: &mut FuncCtx, plan: &Plan, column: Value) -> Value {
 }
 
 /// Calls the leaves for tiles `range` of all (or for all) at one tile of columns; A lies at this distance from where its rows
-/// are counted from.
+/// are counted from. The call is one of several with the same columns, in the order that `turn` says.
 pub(super) fn call(
     f: &mut FuncCtx,
     plan: &Plan,
@@ -329,6 +332,7 @@ pub(super) fn call(
     at: &Position,
     range: Option<(Value, Value)>,
     distance: Option<Value>,
+    turn: Option<(Value, Value)>,
 ) -> Result<()> {
     let (key, args) = args(f, plan, at, distance)?;
     let zero = f.int(0);
@@ -336,19 +340,24 @@ pub(super) fn call(
     let (high_first, high_end) =
         (f.builder.ins().smin(first, rows.high), f.builder.ins().smin(end, rows.high));
     let (low_first, low_end) = (f.builder.ins().smax(first, rows.high), f.builder.ins().smax(end, rows.high));
+    let n_high = f.builder.ins().isub(high_end, high_first);
+    let n_low = f.builder.ins().isub(low_end, low_first);
+    let count = f.builder.ins().isub(end, first);
+    let asking = Asking::new(f, plan, at, &args, turn, count);
     let before = f.builder.ins().imul(high_first, rows.rows);
     let signature = f.unit.signature(&[types::I64], &[]);
     let signature = f.builder.import_signature(signature);
-    let high =
-        Tiles { first_row: before, rows: rows.rows, count: (high_first, high_end), leaf: at.leaves[0] };
-    tiles(f, plan, (rows, &key, &args), signature, &high)?;
+    let leaf = at.leaves[0];
+    let high = Tiles { first_row: before, rows: rows.rows, count: n_high, others: zero, leaf };
+    tiles(f, plan, (rows, &key, &args), signature, &high, &asking)?;
     let high_rows = f.builder.ins().imul(rows.high, rows.rows);
     let low_rows = f.builder.ins().iadd_imm_s(rows.rows, -1);
     let skipped = f.builder.ins().isub(low_first, rows.high);
     let skipped = f.builder.ins().imul(skipped, low_rows);
     let before = f.builder.ins().iadd(high_rows, skipped);
-    let low = Tiles { first_row: before, rows: low_rows, count: (low_first, low_end), leaf: at.leaves[1] };
-    tiles(f, plan, (rows, &key, &args), signature, &low)
+    let leaf = at.leaves[1];
+    let low = Tiles { first_row: before, rows: low_rows, count: n_low, others: n_high, leaf };
+    tiles(f, plan, (rows, &key, &args), signature, &low, &asking)
 }
 
 /// The arguments that all tiles of rows share at one tile of columns; A lies at this distance from where it is said to.
@@ -392,7 +401,9 @@ struct Tiles {
     first_row: Value,
     /// Of each.
     rows: Value,
-    count: (Value, Value),
+    count: Value,
+    /// Tiles of the same call before them.
+    others: Value,
     leaf: Value,
 }
 
@@ -403,21 +414,21 @@ fn tiles(
     (rows, key, args): (&Rows, &TileKey, &Args),
     signature: SigRef,
     tiles: &Tiles,
+    asking: &Option<Asking>,
 ) -> Result<()> {
-    let (first, end) = tiles.count;
-    let any = f.builder.ins().icmp(IntCC::SignedLessThan, first, end);
+    let any = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, tiles.count, 0);
     let (work, done) = (f.builder.create_block(), f.builder.create_block());
     f.builder.ins().brif(any, work, &[], done, &[]);
     f.builder.switch_to_block(work);
     f.builder.seal_block(work);
     let mut args = args.clone();
-    let count = f.builder.ins().isub(end, first);
-    args.set(TileKey::TILES, count);
+    args.set(TileKey::TILES, tiles.count);
     if key.product.is_matrix() {
         args.set(TileKey::TILE_ROWS, tiles.rows);
         args.set(TileKey::READY, rows.ready(f, tiles.rows));
-    } else if key.ahead {
-        args.set(TileKey::ROUNDS, count);
+    }
+    if let Some(asking) = asking {
+        asking.set(f, &mut args, tiles.others);
     }
     move_by(f, &mut args, TileKey::A, TileKey::A_ROW, tiles.first_row);
     for idx in 0..plan.streams.len() as u32 {

@@ -31,6 +31,13 @@ pub(super) struct Rows {
 }
 
 impl Rows {
+    /// The number of rows: low tiles have one less.
+    pub(super) fn all(&self, f: &mut FuncCtx) -> Value {
+        let low = f.builder.ins().isub(self.tiles, self.high);
+        let all = f.builder.ins().imul(self.tiles, self.rows);
+        f.builder.ins().isub(all, low)
+    }
+
     /// Whether tile registers stand ready for tiles of `height` rows, for the leaf that is called next and makes them so.
     pub(super) fn ready(&self, f: &mut FuncCtx, height: Value) -> Value {
         let Some(slot) = self.configured else { return f.int(0) };

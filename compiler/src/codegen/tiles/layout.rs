@@ -30,7 +30,7 @@ use crate::{
     kernel::{Access, BufferId, Contract, Pixels, Rhs, Space, tiles::ROW_BF16},
     scalar::Precision,
 };
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
 use cranelift_module::DataId;
 use std::rc::Rc;
 use symshape::{Dim, Facts};
@@ -395,7 +395,16 @@ impl LaidRows {
         let room = &f.unit.program.buffers[self.room].elems - &self.first;
         let budget = f.dim(&room)?;
         let steps = f.builder.ins().udiv(budget, bytes);
-        Ok(f.builder.ins().smax(steps, one))
+        let steps = f.builder.ins().smax(steps, one);
+        if !outer.is_empty() {
+            return Ok(steps);
+        }
+        // By high tiles, room for just all rows would be counted as too little where some tiles are low.
+        let all = rows.all(f);
+        let all = f.builder.ins().imul(all, step);
+        let has_room = f.builder.ins().icmp(IntCC::SignedLessThanOrEqual, all, budget);
+        let tiles = f.builder.ins().smax(rows.tiles, one);
+        Ok(f.builder.ins().select(has_room, tiles, steps))
     }
 
     /// Lays out rows `first..end`, and returns where that of number 0 would lie, as a distance in bytes from the room.

@@ -18,6 +18,7 @@
 //! Which leaves these are depends on the number of rows, which may be known at run time only: then a chain of
 //! compares picks the functions' addresses, once a contraction.
 
+mod ahead;
 mod blocks;
 mod cut;
 mod layout;

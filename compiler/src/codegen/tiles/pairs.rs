@@ -68,6 +68,6 @@ pub(super) fn run(
     let alone = f.builder.ins().iadd(first, whole);
     blocks::joint(f, plan, (alone, end), &mut |f, number| {
         let distance = blocks::distance(f, plan, first, number)?;
-        blocks::call(f, plan, rows, at, None, distance)
+        blocks::call(f, plan, rows, at, None, distance, None)
     })
 }

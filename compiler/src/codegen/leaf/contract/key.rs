@@ -187,6 +187,9 @@ impl TileKey {
     /// tiles, so that together they ask for all. Not on tile registers. Level 0 has no use for the place.
     pub const ROUNDS: usize = 9;
 
+    /// Bytes of each of the next panels that others have asked for. Not on tile registers. Level 0 has no use for the place.
+    pub const SKIPPED: usize = 10;
+
     /// Of a pair, another argument block, which says where A and the streams of the second half are; each half has
     /// [`TileKey::TILE_ROWS`] rows. Level 0 has no use for the place.
     pub const OTHER: usize = 9;

@@ -376,7 +376,10 @@ impl Asked {
         let panels = n_panels(key, width, b.lanes());
         let stride = b.arg(TileKey::B_COLUMN);
         let skip = b.int_op(IntOp::Mul, stride, panels as i32);
-        Some(Asked { at: b.int_op(IntOp::Add, rhs, skip), rounds: b.arg(TileKey::ROUNDS), panels })
+        let at = b.int_op(IntOp::Add, rhs, skip);
+        let skipped = b.arg(TileKey::SKIPPED);
+        b.advance(at, skipped);
+        Some(Asked { at, rounds: b.arg(TileKey::ROUNDS), panels })
     }
 
     /// An unrolled round goes by that reads so many bytes of each panel: in one of [`TileKey::ROUNDS`], asks for as many of
