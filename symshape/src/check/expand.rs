@@ -106,11 +106,11 @@ impl Replay<'_> {
     }
 
     /// The sum with `a - a//2` for every `(a + 1)//2` where `a//2` is an atom of the proof, in this sum or not.
-    fn without_raised_halves(&self, mut sum: Sum) -> Sum {
+    pub(super) fn without_raised_halves(&self, mut sum: Sum) -> Sum {
         for id in sum.0.keys().flatten().copied().collect::<std::collections::BTreeSet<AtomId>>() {
             let Some(floor) = self.half(id).map(|num| num.plus_int(-1)) else { continue };
             let found =
-                (0..self.atoms.len() as AtomId).find(|other| self.half(*other).as_ref() == Some(&floor));
+                (0..self.ranges.len() as AtomId).find(|other| self.half(*other).as_ref() == Some(&floor));
             if let Some(other) = found {
                 sum = sum.replace(id, &floor.plus(-1, &Sum::atom(other)));
             }

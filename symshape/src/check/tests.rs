@@ -26,6 +26,7 @@ const PROOFS: &[(&str, &str)] = &[
     ("x:-9..9 y:-9..9", "max(x//4, y//4) == max(x, y)//4"),
     ("x:-5..5 y:-5..5 n:0..3", "min(n*x, n*y) == n*min(x, y)"),
     ("x:0..5 y:6..9", "min(x, y) == x"),
+    ("y:0..9", "(y%2 + 1)%2 <= (y%2 + 1)%2 + y%2"),
 ];
 
 fn prove(symbols: &str, relation: &str) -> Proof {
