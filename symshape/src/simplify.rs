@@ -103,6 +103,9 @@ struct Session {
 /// A term of so few operations is not worth a second look.
 const FEW: u32 = 1;
 
+/// How often a form is looked at again; forms of equal cost could take turns.
+const MOST_ROUNDS: usize = 4;
+
 impl Session {
     fn new(facts: &Facts) -> Self {
         Session { engine: Engine::new(facts), renderer: Renderer::default(), done: Memo::default() }
@@ -110,9 +113,21 @@ impl Session {
 
     fn simplify(&mut self, dim: &Dim) -> Dim {
         match dim.is_tractable() {
-            true => crate::order::ordered(&self.best(dim)),
+            true => crate::order::ordered(&self.settled(dim)),
             false => dim.clone(),
         }
+    }
+
+    /// The best form, which is its own best form: another way to a value may show one that the first did not.
+    fn settled(&mut self, dim: &Dim) -> Dim {
+        let mut best = self.best(dim);
+        for _ in 0..MOST_ROUNDS {
+            match self.best(&best) {
+                next if next == best => break,
+                next => best = next,
+            }
+        }
+        best
     }
 
     fn best(&mut self, dim: &Dim) -> Dim {

@@ -27,3 +27,12 @@ fn minima_stay_within_their_quotients() {
         "64*(((384*N + min(S, 48))*S + 15)//16)"
     );
 }
+
+#[test]
+fn what_is_simple_stays_as_it_is() {
+    for text in ["min(max(-max(min(-S + 3, 1), -1), 0), 1)", "N + min(max(-max(min(-S + 3, 1), -1), 0), 1)"] {
+        let simple = simplified(text);
+        assert_eq!(simplified(&simple), simple);
+    }
+    assert_eq!(simplified("min(max(-max(min(-S + 3, 1), -1), 0), 1)"), "min(max(S - 3, 0), 1)");
+}
