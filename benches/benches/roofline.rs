@@ -6,9 +6,8 @@
 //! call's overhead is in their time. Products and convolutions run in each precision and in bytes, attention in each
 //! precision: what tile registers multiply is held against what these can do, and what needs them is left out on machines
 //! without. The clock that a kernel ran at is printed as a part of that of the peak: heavy work is done at a lower one, and
-//! a share of the peak divided by it is the share of what the core can do in a cycle. Calls of milliseconds are too few for a
-//! reading that can be relied on. With `--test` everything runs once,
-//! to see that it does.
+//! a share of the peak divided by it is the share of what the core can do in a cycle. Calls of milliseconds are too few for
+//! a reading that can be relied on. With `--test` everything runs once, to see that it does.
 
 use cranelift_module::Module;
 use std::{cell::RefCell, collections::BTreeMap, hint::black_box, time::Instant};

@@ -201,7 +201,7 @@ fn of_rows(program: &Program, contract: &Contract, extents: &[Dim], row: &Dim) -
     let (last, outer) = extents.split_last()?;
     let all = extents.iter().fold(Dim::one(), |all, extent| all * extent);
     let (block, tallest) = match program.leaves.have_tiles() {
-        true if contract.precision == Precision::F32 => {
+        true if contract.dtype == DType::F32 && contract.precision == Precision::F32 => {
             ((row * FLOAT_ROWS).max(FLOAT_BLOCK_BYTES.into()), FAST_TALLEST)
         }
         true => (FAST_BLOCK_BYTES.into(), FAST_TALLEST),
