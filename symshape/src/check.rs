@@ -289,7 +289,7 @@ impl<'e> Replay<'e> {
         self.non_negative(&scale.plus_int(-1), &Why::Interval)?;
         let claim = scale.times(&Sum::atom(id)).plus(-1, &bound);
         let claim = if upper { claim.neg() } else { claim };
-        ensure(self.reduce(self.given(given)?) == self.reduce(claim), "a side is not the fact it names")?;
+        ensure(self.same(&self.given(given)?, &claim), "a side is not the fact it names")?;
         self.sides[id as usize][usize::from(upper)].push((scale, bound));
         Ok(())
     }

@@ -29,17 +29,32 @@ impl Replay<'_> {
         if let [only] = list {
             return Ok(only.clone());
         }
-        if let Some((_, value)) = self.minima.iter().find(|entry| entry.0 == list) {
+        let exact = self.minima.iter().find(|entry| entry.0 == list);
+        if let Some((_, value)) = exact {
             return Ok(value.clone());
         }
-        let is_atom = |atom: &Atom| match &atom.kind {
-            Kind::Min(operands) => operands.iter().map(Sum::from).eq(list.iter().cloned()),
-            _ => false,
+        let operands = |atom: &Atom| match &atom.kind {
+            Kind::Min(operands) => Some(operands.iter().map(Sum::from).collect::<Vec<_>>()),
+            _ => None,
         };
-        match self.atoms[..self.ranges.len()].iter().enumerate().find(|(_, atom)| is_atom(atom)) {
+        let atoms = || self.atoms[..self.ranges.len()].iter().enumerate();
+        if let Some((id, _)) = atoms().find(|(_, atom)| operands(atom).is_some_and(|known| known == list)) {
+            return Ok(Sum::atom(id as AtomId));
+        }
+        if let Some((_, value)) = self.minima.iter().find(|entry| self.same_set(&entry.0, list)) {
+            return Ok(value.clone());
+        }
+        let same = |atom: &Atom| operands(atom).is_some_and(|known| self.same_set(&known, list));
+        match atoms().find(|(_, atom)| same(atom)) {
             Some((id, _)) => Ok(Sum::atom(id as AtomId)),
             None => flaw("a minimum was never derived"),
         }
+    }
+
+    /// Whether two lists have the same values, in any order.
+    pub(super) fn same_set(&self, a: &[Sum], b: &[Sum]) -> bool {
+        let all_in = |a: &[Sum], b: &[Sum]| a.iter().all(|x| b.iter().any(|y| self.same(x, y)));
+        all_in(a, b) && all_in(b, a)
     }
 
     /// The polynomial of a term.

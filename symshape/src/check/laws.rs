@@ -111,9 +111,7 @@ impl Replay<'_> {
                 self.non_negative(&scale, &Why::Interval)?;
                 let mapped: Vec<Sum> =
                     to.iter().map(|operand| operand.times(&scale).plus(1, &shift)).collect();
-                let same = mapped.iter().all(|sum| from.contains(sum))
-                    && from.iter().all(|sum| mapped.contains(sum));
-                ensure(same, "the operands are not in proportion")?;
+                ensure(self.same_set(&mapped, &from), "the operands are not in proportion")?;
                 value.times(&scale).plus(1, &shift)
             }
             MinimumLaw::Flatten { idx, id } => {
@@ -137,7 +135,7 @@ impl Replay<'_> {
                 signed(&self.quotient(&signed(&value), &divisor)?)
             }
         };
-        ensure(self.reduce(derived) == self.reduce(result.into()), "a minimum has another value")?;
+        ensure(self.same(&derived, &result.into()), "a minimum has another value")?;
         self.minima.push((from, result.into()));
         Ok(())
     }

@@ -27,6 +27,7 @@ const PROOFS: &[(&str, &str)] = &[
     ("x:-5..5 y:-5..5 n:0..3", "min(n*x, n*y) == n*min(x, y)"),
     ("x:0..5 y:6..9", "min(x, y) == x"),
     ("y:0..9", "(y%2 + 1)%2 <= (y%2 + 1)%2 + y%2"),
+    ("y:-9..9", "min(max(y, -7)%2%2, (y%2 - 1)%2) == min((1 - y)%2, max(y, -7)%2)"),
 ];
 
 fn prove(symbols: &str, relation: &str) -> Proof {
