@@ -257,9 +257,9 @@ fn constant(source: &mut Source<'_>) -> Dim {
     }
 }
 
-fn divisor(source: &mut Source<'_>) -> Dim {
+fn divisor(source: &mut Source<'_>, depth: u8) -> Dim {
     match source.below(8) {
-        0 => term(source, 1),
+        0 => term(source, depth.min(1)),
         1 => constant(source),
         2 => Dim::symbol(NAMES[source.below(3) as usize]),
         _ => source.between(1, 12).into(),
@@ -279,9 +279,9 @@ fn term(source: &mut Source<'_>, depth: u8) -> Dim {
         2 => operand - term(source, depth - 1),
         3 => operand * constant(source),
         4 => operand * term(source, depth - 1),
-        5 | 6 => operand.floor_div(divisor(source)),
-        7 => operand.modulo(divisor(source)),
-        8 => operand.ceil_div(divisor(source)),
+        5 | 6 => operand.floor_div(divisor(source, depth - 1)),
+        7 => operand.modulo(divisor(source, depth - 1)),
+        8 => operand.ceil_div(divisor(source, depth - 1)),
         9 => Dim::min(&operand, term(source, depth - 1)),
         _ => Dim::max(&operand, term(source, depth - 1)),
     }
