@@ -140,12 +140,8 @@ impl<'e> Replay<'e> {
         };
         let gap = self.reduce(gap);
         // One side alone may show a half that the engine's difference does not have.
-        let other = self.without_raised_halves(gap.clone());
-        let checked = self.check_gap(relation.comparison, goal, &gap);
-        checked.or_else(|flaw| match other == gap {
-            true => Err(flaw),
-            false => self.check_gap(relation.comparison, goal, &other),
-        })
+        self.check_gap(relation.comparison, goal, &gap)
+            .or_else(|_| self.check_gap(relation.comparison, goal, &self.without_raised_halves(gap)))
     }
 
     /// Whether the second side of a relation less the first one is what the goal says.

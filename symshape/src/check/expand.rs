@@ -29,26 +29,21 @@ impl Replay<'_> {
         if let [only] = list {
             return Ok(only.clone());
         }
-        let exact = self.minima.iter().find(|entry| entry.0 == list);
-        if let Some((_, value)) = exact {
-            return Ok(value.clone());
-        }
         let operands = |atom: &Atom| match &atom.kind {
             Kind::Min(operands) => Some(operands.iter().map(Sum::from).collect::<Vec<_>>()),
             _ => None,
         };
-        let atoms = || self.atoms[..self.ranges.len()].iter().enumerate();
-        if let Some((id, _)) = atoms().find(|(_, atom)| operands(atom).is_some_and(|known| known == list)) {
-            return Ok(Sum::atom(id as AtomId));
+        for exactly in [true, false] {
+            let is_it = |known: &[Sum]| if exactly { known == list } else { self.same_set(known, list) };
+            if let Some((_, value)) = self.minima.iter().find(|entry| is_it(&entry.0)) {
+                return Ok(value.clone());
+            }
+            let mut atoms = self.atoms[..self.ranges.len()].iter();
+            if let Some(id) = atoms.position(|atom| operands(atom).is_some_and(|known| is_it(&known))) {
+                return Ok(Sum::atom(id as AtomId));
+            }
         }
-        if let Some((_, value)) = self.minima.iter().find(|entry| self.same_set(&entry.0, list)) {
-            return Ok(value.clone());
-        }
-        let same = |atom: &Atom| operands(atom).is_some_and(|known| self.same_set(&known, list));
-        match atoms().find(|(_, atom)| same(atom)) {
-            Some((id, _)) => Ok(Sum::atom(id as AtomId)),
-            None => flaw("a minimum was never derived"),
-        }
+        flaw("a minimum was never derived")
     }
 
     /// Whether two lists have the same values, in any order.
