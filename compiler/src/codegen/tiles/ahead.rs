@@ -4,12 +4,9 @@ use super::{blocks::Position, plan::Plan};
 use crate::codegen::{
     function::FuncCtx,
     lanes::Args,
-    leaf::contract::{Rhs, TileKey},
+    leaf::contract::{LINE_BYTES, Rhs, TileKey},
 };
 use cranelift_codegen::ir::{InstBuilder, Value};
-
-/// Bytes that memory is fetched by.
-const LINE_BYTES: i64 = 64;
 
 /// The calls of leaves at one tile of columns.
 pub(super) struct Asking {
@@ -55,7 +52,7 @@ impl Asking {
         let before = f.builder.ins().imul(before, self.bytes);
         let skipped = f.builder.ins().udiv(before, self.all);
         // Whole lines of memory.
-        let skipped = f.builder.ins().band_imm_s(skipped, -LINE_BYTES);
+        let skipped = f.builder.ins().band_imm_s(skipped, -(LINE_BYTES as i64));
         args.set(TileKey::ROUNDS, self.all);
         args.set(TileKey::SKIPPED, skipped);
     }

@@ -28,7 +28,7 @@ use crate::codegen::vector::{
 use crate::scalar::CompareOp;
 
 /// Bytes that memory is fetched by.
-const LINE_BYTES: usize = 64;
+pub const LINE_BYTES: usize = 64;
 
 /// Tiles of fewer rows read so much of B for what they compute that asking for more would hold them up.
 const FEWEST_ROWS_AHEAD: u8 = 4;
