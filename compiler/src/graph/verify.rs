@@ -3,7 +3,7 @@
 //! 1. Nodes stand in an order in which they can run: operands are defined by earlier nodes.
 //! 2. A value is a result of exactly the node that it names, at one place.
 //! 3. Input number `i` is the one node `Input(i)`; outputs are values of the graph; names don't repeat.
-//! 4. The relations between dims that an operator needs hold under the graph's facts.
+//! 4. The relations between dims that an operator needs hold under the graph's facts and constraints.
 //! 5. Types are those that inference gives.
 //! 6. Graphs inside of operators are well-formed; what is bound is declared as found.
 //! 7. Known contents are as many as the shape says.
@@ -11,7 +11,7 @@
 use super::{Graph, Node, NodeId, Op, Value, infer};
 use crate::error::{At, Error, Result};
 use cranelift_entity::EntityRef;
-use symshape::Dim;
+use symshape::{Dim, Relation};
 
 /// Whether `graph` is well-formed.
 ///
@@ -63,8 +63,7 @@ fn verify_node(graph: &Graph, id: NodeId, node: &Node, defined: &[bool]) -> Resu
         ensure(graph.found.contains(symbol), || format!("{symbol} is not declared as found"))?;
     }
     for need in infer::needs(graph, &node.op, &node.operands)? {
-        let holds = graph.holds(&need.relation);
-        ensure(holds, || format!("{} is not known ({})", need.relation, need.what))?;
+        ensure(holds(graph, &need.relation), || format!("{} is not known ({})", need.relation, need.what))?;
     }
     let types = infer::types(graph, &node.op, &node.operands)?;
     ensure(types.len() == node.results.len(), || {
@@ -85,7 +84,20 @@ fn verify_node(graph: &Graph, id: NodeId, node: &Node, defined: &[bool]) -> Resu
 }
 
 fn same_shape(graph: &Graph, a: &[Dim], b: &[Dim]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || graph.facts.prove_eq(a, b).is_yes())
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || holds(graph, &Relation::eq(a, b)))
+}
+
+/// Whether the facts say that `relation` holds, or these and what is required of what is found while running.
+fn holds(graph: &Graph, relation: &Relation) -> bool {
+    if graph.holds(relation) {
+        return true;
+    }
+    let mut facts = graph.facts.clone();
+    let mut required = graph.constraints.iter();
+    // No call gets past demands that contradict each other.
+    let contradict =
+        required.any(|required| facts.assume(required.relation.clone(), &required.origin).is_err());
+    contradict || facts.prove(relation).is_yes()
 }
 
 fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<()> {
