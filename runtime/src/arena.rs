@@ -1,8 +1,9 @@
 //! Memory for a context: reserved at once, 64-byte aligned, zero until written.
 //!
 //! With `std` it is an anonymous mapping: the operating system commits pages as they are first touched, so a bound that
-//! is never reached costs address space only. The first few megabytes are committed at once and the rest comes in huge
-//! pages, because each touch of a new page interrupts the call for longer than a small model runs. Elsewhere (and under Miri) it comes from the allocator.
+//! is never reached costs address space only. The first few megabytes and the beginnings of outputs are committed at once
+//! and the rest comes in huge pages, because each touch of a new page interrupts the call for longer than a small model
+//! runs. Elsewhere (and under Miri) it comes from the allocator.
 
 use crate::OpenError;
 use core::ptr::NonNull;
@@ -32,20 +33,20 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Reserves `bytes` bytes.
+    /// Reserves `bytes` bytes; those at offset 0 and at `begins` will be written first.
     #[cfg(all(feature = "std", not(miri)))]
-    pub(crate) fn reserve(bytes: usize) -> Result<Arena, OpenError> {
+    pub(crate) fn reserve(bytes: usize, begins: &[usize]) -> Result<Arena, OpenError> {
         let mut options = memmap2::MmapOptions::new();
         let map = options.len(bytes.max(ALIGN_BYTES)).no_reserve_swap().map_anon();
         let mut map = map.map_err(|_| OpenError::Reserve { bytes })?;
-        prepare(&map);
+        prepare(&map, begins);
         let start = NonNull::from(&mut map[..]).cast();
         Ok(Arena { start, bytes, source: Source::Mapped(map) })
     }
 
     /// Reserves `bytes` bytes.
     #[cfg(any(not(feature = "std"), miri))]
-    pub(crate) fn reserve(bytes: usize) -> Result<Arena, OpenError> {
+    pub(crate) fn reserve(bytes: usize, _begins: &[usize]) -> Result<Arena, OpenError> {
         let layout = core::alloc::Layout::from_size_align(bytes.max(ALIGN_BYTES), ALIGN_BYTES)
             .map_err(|_| OpenError::Reserve { bytes })?;
         // SAFETY: the layout's size is not zero.
@@ -91,16 +92,26 @@ impl Arena {
 #[cfg(all(feature = "std", not(miri), target_os = "linux"))]
 const COMMIT_BYTES: usize = 8 << 20;
 
+/// Bytes that are committed then at each of the places that are written first, and of how many places.
+#[cfg(all(feature = "std", not(miri), target_os = "linux"))]
+const BEGIN_BYTES: usize = 64 << 10;
+#[cfg(all(feature = "std", not(miri), target_os = "linux"))]
+const MOST_BEGINS: usize = 8;
+
 /// Asks for huge pages, and for the first pages now. A kernel that knows neither serves all the same.
 #[cfg(all(feature = "std", not(miri)))]
-fn prepare(map: &memmap2::MmapMut) {
+fn prepare(map: &memmap2::MmapMut, begins: &[usize]) {
     #[cfg(target_os = "linux")]
     {
+        let commit = |at: usize, bytes: usize| {
+            let _ = map.advise_range(memmap2::Advice::PopulateWrite, at, bytes.min(map.len() - at));
+        };
         let _ = map.advise(memmap2::Advice::HugePage);
-        let _ = map.advise_range(memmap2::Advice::PopulateWrite, 0, map.len().min(COMMIT_BYTES));
+        commit(0, COMMIT_BYTES);
+        begins.iter().take(MOST_BEGINS).for_each(|at| commit(*at, BEGIN_BYTES));
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = map;
+    let _ = (map, begins);
 }
 
 impl Drop for Arena {

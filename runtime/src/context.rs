@@ -76,7 +76,7 @@ pub struct Context {
 
 impl Context {
     /// A context with memory of its own: the arena's and the outputs' bounds, reserved now, all but the first few
-    /// megabytes committed when touched. Of a model that grows it has none yet.
+    /// megabytes and the beginnings of outputs committed when touched. Of a model that grows it has none yet.
     ///
     /// # Errors
     /// When the system refuses the address space.
@@ -86,7 +86,7 @@ impl Context {
             false => Room::new(model.arena_max(), model.outputs().iter().map(|output| output.max_bytes())),
         };
         let room = room.ok_or(OpenError::Reserve { bytes: usize::MAX })?;
-        Ok(Context::over(model, Arena::reserve(room.bytes)?, room))
+        Ok(Context::over(model, Arena::reserve(room.bytes, &room.outputs_at)?, room))
     }
 
     /// A context whose arena is lent, a static array for instance; it has no memory for outputs, which go to the

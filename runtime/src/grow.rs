@@ -38,7 +38,8 @@ impl Context {
         });
         let room = Room::new(larger(arena, self.room.arena_bytes), wanted);
         let room = room.ok_or(CallError::NoMemory { bytes: usize::MAX })?;
-        self.memory = Arena::reserve(room.bytes).map_err(|_| CallError::NoMemory { bytes: room.bytes })?;
+        let memory = Arena::reserve(room.bytes, &room.outputs_at);
+        self.memory = memory.map_err(|_| CallError::NoMemory { bytes: room.bytes })?;
         self.room = room;
         self.growths += 1;
         Ok(())

@@ -30,30 +30,22 @@ pub(crate) fn open(path: &Path) -> Result<Model, OpenError> {
     unsafe { Model::from_desc(desc, Arc::new(library)) }
 }
 
-/// Bytes of an artefact whose pages are looked at when it is opened.
-const MOST_TOUCHED: usize = 256 << 20;
+/// Bytes of an artefact that are read when it is opened.
+const MOST_READ: usize = 256 << 20;
 
-/// Bytes of an artefact that are read when it is opened: what a cache of the machine may keep of it.
-const MOST_READ: usize = 16 << 20;
-
-/// Looks at the file that is mapped around this address, so that the first call takes no longer than others: at each
-/// page, so that it does not stop there for the kernel to map it, and at each line of the first ones, so that a small
-/// model lies in the caches. A system that does not say what is mapped serves all the same.
+/// Reads the file that is mapped around this address, so that the first call takes no longer than others: it does not
+/// stop at each page for the kernel to map it, and weights that a cache of the machine can keep lie there. A system that
+/// does not say what is mapped serves all the same.
 fn touch(inside: usize) {
-    const PAGE: usize = 4096;
     const LINE: usize = 64;
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
     let mappings: Vec<(core::ops::Range<usize>, &str)> = maps.lines().filter_map(mapping).collect();
     let Some((_, file)) = mappings.iter().find(|(range, _)| range.contains(&inside)) else { return };
     let own = mappings.iter().filter(|(_, other)| other == file);
-    let pages = own.flat_map(|(range, _)| range.clone().step_by(PAGE));
-    for (number, page) in pages.take(MOST_TOUCHED / PAGE).enumerate() {
-        let step = if number < MOST_READ / PAGE { LINE } else { PAGE };
-        for at in (page..page + PAGE).step_by(step) {
-            // SAFETY: the page is mapped for reading, stays so as long as the library is kept, and lies within its
-            // file, which was held against its headers before.
-            unsafe { core::ptr::with_exposed_provenance::<u8>(at).read_volatile() };
-        }
+    for at in own.flat_map(|(range, _)| range.clone().step_by(LINE)).take(MOST_READ / LINE) {
+        // SAFETY: the page is mapped for reading, stays so as long as the library is kept, and lies within its file, which
+        // was held against its headers before.
+        unsafe { core::ptr::with_exposed_provenance::<u8>(at).read_volatile() };
     }
 }
 

@@ -85,8 +85,11 @@ impl Layout {
     fn output_rows(&self) -> Result<Vec<Rows>, BatchError> {
         let mut context = Context::new(&self.model)?;
         let rows = self.padded(self.max_rows).unwrap_or(self.max_rows);
-        let memory: Vec<Arena> =
-            self.inputs.iter().map(|input| Arena::reserve(rows * input.bytes)).collect::<Result<_, _>>()?;
+        let memory: Vec<Arena> = self
+            .inputs
+            .iter()
+            .map(|input| Arena::reserve(rows * input.bytes, &[]))
+            .collect::<Result<_, _>>()?;
         context.bind(&self.refs(&memory, 0, rows)[..self.inputs.len()])?;
         let outputs = self.model.outputs().iter().enumerate();
         outputs.map(|(idx, info)| Rows::new(info.dtype(), &context.output_shape(idx)[1..])).collect()
@@ -159,7 +162,10 @@ impl Layout {
 /// Room for a batch, and for one request that is run alone.
 fn reserve(layout: &Layout, tensors: &[Rows]) -> Result<Vec<Arena>, BatchError> {
     let room = layout.room();
-    Ok(tensors.iter().map(|rows| Arena::reserve(2 * room * rows.bytes.max(1))).collect::<Result<_, _>>()?)
+    Ok(tensors
+        .iter()
+        .map(|rows| Arena::reserve(2 * room * rows.bytes.max(1), &[]))
+        .collect::<Result<_, _>>()?)
 }
 
 /// The inputs of a batch; the second half of the memory is for requests that are run alone.
