@@ -41,6 +41,9 @@ const AHEAD_B_ELEMS: i64 = 1 << 16;
 /// rows are multiplied with.
 const MOST_DEPTH_AHEAD: i64 = 3072;
 
+/// Points of the shortest reduction during which vectors ask for rows of the result.
+const FEWEST_POINTS_ASKING: i64 = 64;
+
 /// Reductions of so many points are cut where there are many rows, into parts of about so many: a panel of a part
 /// leaves room for the rows of a block in the second-level cache.
 const DEEP: (i64, i64) = (2048, 1024);
@@ -71,6 +74,8 @@ pub(super) struct Plan<'a> {
     pub(super) low_blocks: bool,
     /// Whether the next panels of B are worth asking for.
     pub(super) ahead: bool,
+    /// Whether what the next tile of columns reads and writes of each row is.
+    asks: bool,
     /// B's first element at column 0 and reduction index 0; `column` is from panel to panel or column to column.
     pub(super) rhs_stream: Stream,
     pub(super) streams: Vec<Stream>,
@@ -201,6 +206,7 @@ pub(super) fn plan<'a>(
         large: right_elems.is_some_and(|elems| elems >= LARGE_B_ELEMS),
         low_blocks,
         ahead: is_far(contract, asks),
+        asks: low_blocks || layout.is_none() && expands(contract),
         rhs_stream,
         streams,
         scalars,
@@ -221,6 +227,13 @@ fn is_far(contract: &Contract, on_tiles: Option<bool>) -> bool {
     let depth = contract.depth();
     let is_large = (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= AHEAD_B_ELEMS);
     is_large && on_tiles.unwrap_or(depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD))
+}
+
+/// Whether rows of the result are so much longer than those of A that reading and writing them takes as long as many of the
+/// multiplications, of which there are enough for a few more instructions not to be seen.
+fn expands(contract: &Contract) -> bool {
+    let sizes = contract.depth().as_i64().zip(contract.n.extent.as_i64());
+    sizes.is_some_and(|(depth, columns)| depth >= FEWEST_POINTS_ASKING && columns >= 2 * depth)
 }
 
 /// The loops of the reduction over groups of a left factor that is read as it lies; see [`Layout::levels`] for what it moves by
@@ -361,7 +374,7 @@ impl Plan<'_> {
             lines: self.runs.is_some(),
             streams: self.streams.iter().map(|stream| columns(&stream.column)).collect(),
             still: self.still(),
-            asks: self.low_blocks,
+            asks: self.asks,
             scalars: self.scalars.len() as u32,
             epilogue: if is_left { Body::default() } else { self.epilogue.clone() },
         })
