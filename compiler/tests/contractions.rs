@@ -257,6 +257,75 @@ const ATTENTION: &str = r#"program attention {
 }
 "#;
 
+/// `c[i, h, w, j] = max(Σ a[i, h, w, k] b[k, j], 0)` of images with more rows than a block has, into the middle of
+/// others with borders: one loop over rows of A where `joint`, else one for each axis.
+fn pixels(size: usize, k: usize, n: usize, joint: bool, b: &[f32]) -> String {
+    let panels: Vec<f32> =
+        (0..n / 16 * k * 16).map(|at| b[at / 16 % k * n + at / 16 / k * 16 + at % 16]).collect();
+    let (inside, whole) = (size * size, (size + 2) * (size + 2));
+    let (rows, left, right) = match joint {
+        true => (format!("row r in 0..{inside}*N"), format!("{k}*r + k"), format!("{n}*r + j")),
+        false => (
+            format!("row i in 0..N\n      row h in 0..{size}\n      row w in 0..{size}"),
+            format!("{}*i + {}*h + {k}*w + k", inside * k, size * k),
+            format!("{}*i + {}*h + {n}*w + j + {}", whole * n, (size + 2) * n, (size + 3) * n),
+        ),
+    };
+    let elems = if joint { inside * n } else { whole * n };
+    format!(
+        r#"program pixels {{
+  symbol N = 1..2
+  @0 a: f32[{from}*N] input 0
+  @1 b: f32[{count}] const [{count}] {panels}
+  @2 c: f32[{elems}*N] output 0
+  input a[N, {from}] = @0
+  output c[N, {elems}] = @2
+  kernel pixels {{
+    contract f32 {{
+      {rows}
+      column j in 0..{n}
+      sum k in 0..{k}
+      lhs @0[{left}]
+      rhs panels @1[0] width 16
+      %0 = sum
+      %1 = const f32 0.0
+      %2 = max %0, %1
+      store @2[{right}], %2
+    }}
+  }}
+}}
+"#,
+        from = inside * k,
+        count = panels.len(),
+        panels = list(&panels),
+    )
+}
+
+#[test]
+fn rows_of_several_blocks() {
+    let (size, k, n) = (57, 72, 48);
+    let b = numbers(k * n, 3);
+    let a = inputs(2 * size * size * k, 5);
+    for joint in [true, false] {
+        let machine = Machine::new(&pixels(size, k, n, joint, &b));
+        for images in [1, 2] {
+            let c = machine.run_f32(&[images as i64], &[a[..images * size * size * k].to_vec()]);
+            for pixel in 0..images * size * size {
+                let (image, h, w) = (pixel / (size * size), pixel / size % size, pixel % size);
+                let to = if joint { pixel } else { (image * (size + 2) + h + 1) * (size + 2) + w + 1 };
+                for column in [0, 17, n - 1] {
+                    let sum: f32 = (0..k).map(|depth| a[pixel * k + depth] * b[depth * n + column]).sum();
+                    assert_eq!(
+                        c[to * n + column],
+                        sum.max(0.0),
+                        "pixel {pixel} column {column}, joint {joint}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn attention_scores() {
     let machine = Machine::new(ATTENTION);
