@@ -8,7 +8,7 @@
 //!
 //! In the program:
 //!
-//! ```ignore
+//! ```text
 //! symshape_runtime::include_model!("model");
 //!
 //! let mut model = Model::new()?;                 // the arena, reserved once

@@ -40,15 +40,20 @@ fn list(values: &[f32]) -> String {
     text
 }
 
-/// `y[r, j] = max(Σ a[r, k] b[k, j] + bias[j], 0)`, B packed.
-fn dense(k: usize, n: usize, width: usize, b: &[f32], bias: &[f32]) -> String {
-    let panels = n.div_ceil(width);
-    let mut packed = vec![0.0; panels * k * width];
+/// A matrix of `k` rows and `n` columns as panels of `width` columns, the last one filled up with zeros.
+fn panels(k: usize, n: usize, width: usize, b: &[f32]) -> Vec<f32> {
+    let mut panels = vec![0.0; n.div_ceil(width) * k * width];
     for depth in 0..k {
         for column in 0..n {
-            packed[(column / width * k + depth) * width + column % width] = b[depth * n + column];
+            panels[(column / width * k + depth) * width + column % width] = b[depth * n + column];
         }
     }
+    panels
+}
+
+/// `y[r, j] = max(Σ a[r, k] b[k, j] + bias[j], 0)`, B packed.
+fn dense(k: usize, n: usize, width: usize, b: &[f32], bias: &[f32]) -> String {
+    let packed = panels(k, n, width, b);
     format!(
         r#"program dense {{
   symbol M = 0..64
@@ -260,8 +265,7 @@ const ATTENTION: &str = r#"program attention {
 /// `c[i, h, w, j] = max(Σ a[i, h, w, k] b[k, j], 0)` of images with more rows than a block has, into the middle of
 /// others with borders: one loop over rows of A where `joint`, else one for each axis.
 fn pixels(size: usize, k: usize, n: usize, joint: bool, b: &[f32]) -> String {
-    let panels: Vec<f32> =
-        (0..n / 16 * k * 16).map(|at| b[at / 16 % k * n + at / 16 / k * 16 + at % 16]).collect();
+    let panels = panels(k, n, 16, b);
     let (inside, whole) = (size * size, (size + 2) * (size + 2));
     let (rows, left, right) = match joint {
         true => (format!("row r in 0..{inside}*N"), format!("{k}*r + k"), format!("{n}*r + j")),

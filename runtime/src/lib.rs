@@ -89,7 +89,7 @@ pub use tensor::{MAX_AXES, TensorError, TensorMut, TensorRef};
 /// The module of a model that the build script compiled (`symshape_compiler::embed`): a type with the contract as
 /// constants and the function `run`.
 ///
-/// ```ignore
+/// ```text
 /// symshape_runtime::include_model!("block");
 /// ```
 #[macro_export]

@@ -10,6 +10,7 @@ use crate::{
     Result,
     kernel::{Buffer, Contract, Pixels, Program, Rhs, Space, Stmt},
     scalar::Precision,
+    target::LINE_BYTES,
 };
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
@@ -44,9 +45,6 @@ const TALLEST: i64 = 16;
 
 /// The same on tile registers.
 const FAST_TALLEST: i64 = 32;
-
-/// Bytes of a cache line, which a laid out row begins with.
-const LINE_BYTES: i64 = 64;
 
 /// Bytes from one laid out row of so many integers to the next, at most: two for each, whole cache lines, and one more.
 const fn row_bytes(depth: i64) -> i64 {

@@ -11,6 +11,9 @@ use cranelift_codegen::{
 use std::str::FromStr;
 use target_lexicon::{Architecture, Triple};
 
+/// Bytes that the caches of all levels move at a time.
+pub const LINE_BYTES: i64 = 64;
+
 /// An ISA level: a set of instructions that is asked for by one name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Level {

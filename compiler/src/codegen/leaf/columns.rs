@@ -13,7 +13,7 @@ use crate::codegen::vector::{
     Builder, Shape,
     code::{Int, IntOp, Mask, Mem, Vector},
 };
-use crate::scalar::CompareOp;
+use crate::{scalar::CompareOp, target::LINE_BYTES};
 
 /// With fewer streams to hold, rows one after another are kinder to the caches.
 const FEWEST_HELD: usize = 4;
@@ -23,9 +23,6 @@ const HELD_PART: (usize, usize) = (1, 3);
 
 /// Longest code, in steps, that is written out for each row of a square.
 const MOST_IN_SQUARE: usize = 12;
-
-/// Bytes that memory moves in.
-const LINE: usize = 64;
 
 /// A leaf's only phase, and what is gained by going down the rows.
 pub(super) struct Columns<'a> {
@@ -105,7 +102,7 @@ impl<'a> Columns<'a> {
         let lanes = b.lanes();
         // Squares side by side fill lines of memory before these leave the cache.
         let widths: &[usize] = match self.gain {
-            Gain::Squares(_) if 4 * lanes < LINE => &[2, 1],
+            Gain::Squares(_) if 4 * lanes < LINE_BYTES as usize => &[2, 1],
             _ => &[1],
         };
         for &vectors in widths {

@@ -4,8 +4,9 @@ use super::{blocks::Position, plan::Plan};
 use crate::codegen::{
     function::FuncCtx,
     lanes::Args,
-    leaf::contract::{LINE_BYTES, Rhs, TileKey},
+    leaf::contract::{Rhs, TileKey},
 };
+use crate::target::LINE_BYTES;
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 /// The calls of leaves at one tile of columns.
@@ -52,7 +53,7 @@ impl Asking {
         let before = f.builder.ins().imul(before, self.bytes);
         let skipped = f.builder.ins().udiv(before, self.all);
         // Whole lines of memory.
-        let skipped = f.builder.ins().band_imm_s(skipped, -(LINE_BYTES as i64));
+        let skipped = f.builder.ins().band_imm_s(skipped, -LINE_BYTES);
         args.set(TileKey::ROUNDS, self.all);
         args.set(TileKey::SKIPPED, skipped);
     }

@@ -42,6 +42,7 @@ use crate::{
     error::Result,
     kernel::{Axis, Contract, Kernel},
     scalar::Precision,
+    target::LINE_BYTES,
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
 use cut::{Cut, Rows};
@@ -53,8 +54,7 @@ use symshape_runtime::DType;
 /// Columns that stay together where there are many.
 const MANY_COLUMNS: i64 = 64;
 
-/// Bytes that memory is fetched by, and how many of them have different places in a first-level cache.
-const LINE_BYTES: i64 = 64;
+/// Lines that have different places in a first-level cache.
 const LINES_OF_PAGE: i64 = 64;
 
 /// Ways of the first-level cache that are left for B and the result.

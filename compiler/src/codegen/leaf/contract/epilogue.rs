@@ -1,6 +1,6 @@
 //! What is done with the sums of a tile, and how its streams are read and written.
 
-use super::{LINE_BYTES, Tile, key::Columns};
+use super::{Tile, key::Columns};
 use crate::{
     codegen::{
         leaf::{
@@ -13,6 +13,7 @@ use crate::{
         },
     },
     scalar::{CompareOp, ReduceOp},
+    target::LINE_BYTES,
 };
 
 /// Longest epilogue, in steps, that is repeated for each row of the tile.
@@ -97,7 +98,7 @@ impl Tile<'_> {
             if is_wanted {
                 asked.push(stream);
                 let bytes = memory::elem_bytes(ty) * usize::from(self.key.vectors) * b.lanes();
-                for at in (0..bytes).step_by(LINE_BYTES) {
+                for at in (0..bytes).step_by(LINE_BYTES as usize) {
                     b.prefetch(Mem::from(self.streams[stream as usize]).plus(bytes + at));
                 }
             }

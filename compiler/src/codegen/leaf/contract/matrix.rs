@@ -19,7 +19,7 @@
 //! its bits depend on the reduction alone. Registers have the rows that there are, so that few rows cost few.
 
 use super::{
-    LINE_BYTES, PANEL, Product, Tile, TileKey,
+    PANEL, Product, Tile, TileKey,
     due::Due,
     key::{MATRIX_ROWS, Rhs},
 };
@@ -31,6 +31,7 @@ use crate::codegen::vector::{
     },
 };
 use crate::scalar::CompareOp;
+use crate::target::LINE_BYTES;
 
 /// Bytes of a register, which is what a part of a panel takes.
 const BLOCK_BYTES: i32 = (TILE_ROWS * TILE_ROW_BYTES) as i32;
@@ -105,9 +106,9 @@ impl Next {
     fn some(&self, b: &mut Builder) {
         b.when(CompareOp::Lt, self.at, self.end, |b| {
             for line in 0..LINES_MEANWHILE {
-                b.prefetch(Mem::from(self.at).plus(line * LINE_BYTES));
+                b.prefetch(Mem::from(self.at).plus(line * LINE_BYTES as usize));
             }
-            b.advance(self.at, (LINES_MEANWHILE * LINE_BYTES) as i32);
+            b.advance(self.at, (LINES_MEANWHILE * LINE_BYTES as usize) as i32);
         });
     }
 }

@@ -25,10 +25,7 @@ use crate::codegen::vector::{
     Builder, Shape,
     code::{Code, Int, IntOp, Mask, Mem, Op2, Vector},
 };
-use crate::scalar::CompareOp;
-
-/// Bytes that memory is fetched by.
-pub const LINE_BYTES: usize = 64;
+use crate::{scalar::CompareOp, target::LINE_BYTES};
 
 /// Tiles of fewer rows read so much of B for what they compute that asking for more would hold them up.
 const FEWEST_ROWS_AHEAD: u8 = 4;
@@ -387,7 +384,7 @@ impl Asked {
     fn some(&self, b: &mut Builder, bytes: i32, offsets: &[Int]) {
         b.advance(self.rounds, -1);
         b.when(CompareOp::Le, self.rounds, 0, |b| {
-            for line in (0..bytes as usize).step_by(LINE_BYTES) {
+            for line in (0..bytes as usize).step_by(LINE_BYTES as usize) {
                 for panel in 0..self.panels {
                     b.prefetch(panel_mem(self.at, offsets, panel).plus(line));
                 }
