@@ -1,7 +1,7 @@
 //! The epilogue of a tile on tile registers, whose rows run in the first steps of the next tile's reduction: the two use
 //! different units of the machine.
 
-use super::Tile;
+use super::{Tile, TileKey};
 use crate::{
     codegen::vector::{
         Builder,
@@ -9,9 +9,6 @@ use crate::{
     },
     scalar::CompareOp,
 };
-
-/// Vectors of sums that are finished in one go beside products. Fewer at a time take longer in all.
-const VECTORS_MEANWHILE: i32 = 64;
 
 /// What is left to do of a tile that was multiplied.
 pub(super) struct Due<'a> {
@@ -21,6 +18,8 @@ pub(super) struct Due<'a> {
     /// Where those are from the first row on that is not finished, and how many rows are not; of a pair, rows of one half.
     place: Int,
     rows: Int,
+    /// How many are finished in each step of the reduction.
+    pace: Int,
     ends: Option<Ends>,
 }
 
@@ -37,7 +36,7 @@ impl<'a> Due<'a> {
     pub(super) fn nothing(b: &mut Builder, tile: &'a Tile<'a>, sums: Int, half: (Int, i32)) -> Due<'a> {
         let (lines, pair) = (tile.key.lines, tile.key.pair);
         let ends = lines.then(|| Ends { left: b.imm(0), half: pair.then_some(half) });
-        Due { tile, sums, place: b.copy(sums), rows: b.imm(0), ends }
+        Due { tile, sums, place: b.copy(sums), rows: b.imm(0), pace: pace(b, tile.key), ends }
     }
 
     /// So many rows of sums are due; nothing may have been left.
@@ -55,11 +54,9 @@ impl<'a> Due<'a> {
 
     /// Finishes some rows, if any are left.
     pub(super) fn some(&self, b: &mut Builder) {
-        let vectors = i32::from(self.tile.key.vectors);
-        let most = (VECTORS_MEANWHILE / vectors).max(1);
         b.when(CompareOp::Gt, self.rows, 0, |b| {
-            let rows = b.imm(i64::from(most));
-            b.when(CompareOp::Lt, self.rows, most, |b| b.set_copy(rows, self.rows));
+            let rows = b.copy(self.pace);
+            b.when(CompareOp::Lt, self.rows, rows, |b| b.set_copy(rows, self.rows));
             b.set_int_op(IntOp::Sub, self.rows, rows);
             self.tile.epilogue_rows(b, self.place, rows);
             self.turn(b);
@@ -94,4 +91,22 @@ impl<'a> Due<'a> {
         };
         b.when(CompareOp::Eq, self.rows, 0, |b| b.when(CompareOp::Gt, ends.left, 0, turn));
     }
+}
+
+/// As few rows as can be for all to be finished by the end of the reduction: products stand behind them in the window of what
+/// a machine looks at.
+fn pace(b: &mut Builder, key: &TileKey) -> Int {
+    let covered = b.arg(TileKey::level(0));
+    for level in 1..key.levels {
+        let count = b.arg(TileKey::level(level));
+        b.set_int_op(IntOp::Mul, covered, count);
+    }
+    let rows = b.imm(1);
+    for _ in 0..key.rows.ilog2() {
+        b.when(CompareOp::Lt, covered, i32::from(key.rows), |b| {
+            b.set_int_op(IntOp::Add, covered, covered);
+            b.set_int_op(IntOp::Add, rows, rows);
+        });
+    }
+    rows
 }
