@@ -1,8 +1,8 @@
 //! Writes leaf code: one method a step, results in fresh registers unless a method's name says `set`.
 
 use super::code::{
-    Code, Cond, Int, IntOp, Mask, MaskOp, Mem, Narrow, Op1, Op2, Operand, ShiftOp, Step, Tile, TileProduct,
-    Vector, Width,
+    Code, Cond, Half, Int, IntOp, Mask, MaskOp, Mem, Narrow, Op1, Op2, Operand, ShiftOp, Step, Tile,
+    TileProduct, Vector, Width,
 };
 use crate::scalar::CompareOp;
 use std::collections::HashMap;
@@ -295,7 +295,30 @@ impl Builder {
         dst
     }
 
-    /// The same to consecutive memory, 16 bits each.
+    /// The nearest bf16 of each float of two vectors side by side; only where there are tile registers.
+    pub fn pack_bf16(&mut self, [first, second]: [Vector; 2]) -> Vector {
+        let dst = self.vector();
+        self.push(Step::PackBf16(dst, first, second));
+        dst
+    }
+
+    /// The floats of such a vector; only where there are tile registers.
+    pub fn unpack_bf16(&mut self, packed: Vector) -> [Vector; 2] {
+        [Half::First, Half::Second].map(|half| {
+            let dst = self.vector();
+            self.push(Step::UnpackBf16(dst, packed, half));
+            dst
+        })
+    }
+
+    /// The lanes of `a`, or 0 where the float of `b` is infinite; only where there are tile registers.
+    pub fn unless_infinite(&mut self, a: Vector, b: Vector) -> Vector {
+        let dst = self.vector();
+        self.push(Step::UnlessInfinite(dst, a, b));
+        dst
+    }
+
+    /// The nearest bf16 of each float to consecutive memory, 16 bits each; only where there are tile registers.
     pub fn store_bf16(&mut self, mem: impl Into<Mem>, src: Vector) {
         let temp = self.vector();
         self.push(Step::StoreBf16(mem.into(), src, temp));

@@ -57,6 +57,15 @@ pub enum IntOp {
     Shr,
 }
 
+/// Which half of a vector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Half {
+    /// The one that lies first in memory.
+    First,
+    /// The other one.
+    Second,
+}
+
 /// How an integer lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Width {
@@ -261,8 +270,14 @@ pub enum Step {
     /// stored, lanes must be in their range.
     StoreNarrow(Mem, Vector, Vector, Narrow),
     /// The nearest bf16 of each float, ties to even, as the high half of the lane, whose low half is zero. NaN stays NaN,
-    /// denormals become zeros. This and the next one only where there are tile registers.
+    /// denormals become zeros. This and the next four only where there are tile registers.
     RoundBf16(Vector, Vector),
+    /// The bf16 of each float of two vectors side by side, those of the first one first.
+    PackBf16(Vector, Vector, Vector),
+    /// The floats of the first or of the second half of such a vector.
+    UnpackBf16(Vector, Vector, Half),
+    /// The lanes of the first vector, or 0 where the float of the second is infinite.
+    UnlessInfinite(Vector, Vector, Vector),
     /// The same, 16 bits each, to consecutive memory; the second register is clobbered.
     StoreBf16(Mem, Vector, Vector),
     /// All lanes to consecutive memory.

@@ -49,6 +49,24 @@ impl Bf16 {
         }
     }
 
+    /// The parts of two vectors, side by side.
+    fn packed(&self, b: &mut Builder, both: [Vector; 2]) -> Vec<Vector> {
+        if self.parts != 2 {
+            let [first, second] = both.map(|x| self.parts(b, x));
+            return first.into_iter().zip(second).map(|(x, y)| b.pack_bf16([x, y])).collect();
+        }
+        let high = b.pack_bf16(both);
+        let floats = b.unpack_bf16(high);
+        let missed = [0, 1].map(|idx| missed(b, both[idx], floats[idx], floats[idx]));
+        vec![high, b.pack_bf16(missed)]
+    }
+
+    fn store_two(&self, b: &mut Builder, both: [Vector; 2], to: Int) {
+        for (part, plane) in self.packed(b, both).into_iter().zip(self.planes(to)) {
+            b.store(plane, part);
+        }
+    }
+
     fn store(&self, b: &mut Builder, x: Vector, to: Int) {
         for (part, plane) in self.parts(b, x).into_iter().zip(self.planes(to)) {
             b.store_bf16(plane, part);
@@ -87,16 +105,25 @@ impl Writer for Bf16 {
         }
     }
 
-    /// Whole vectors, the last of which may overlap the one before, or fewer numbers than that.
+    /// Two vectors at a time or one, the last of which may overlap those before, or fewer numbers than that.
     fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let lanes = b.lanes() as i32;
         let all = b.copy(count);
+        let numbers =
+            |each: i32| Numbers { each, from_bytes: memory::elem_bytes(self.from) as i32, to_bytes: BYTES };
+        b.when(CompareOp::Ge, all, 2 * lanes, |b| {
+            overlapping(b, count, numbers(2 * lanes), (from, to), &|b| {
+                let second = lanes as usize * memory::elem_bytes(self.from);
+                let both = [0, second].map(|at| memory::load(b, Mem::from(from).plus(at), self.from));
+                self.store_two(b, both, to);
+            });
+        });
         b.when(CompareOp::Ge, all, lanes, |b| {
-            let numbers =
-                Numbers { each: lanes, from_bytes: memory::elem_bytes(self.from) as i32, to_bytes: BYTES };
-            overlapping(b, count, numbers, (from, to), &|b| {
-                let x = memory::load(b, from.into(), self.from);
-                self.store(b, x, to);
+            b.when(CompareOp::Lt, all, 2 * lanes, |b| {
+                overlapping(b, count, numbers(lanes), (from, to), &|b| {
+                    let x = memory::load(b, from.into(), self.from);
+                    self.store(b, x, to);
+                });
             });
         });
         b.when(CompareOp::Lt, all, lanes, |b| {
@@ -144,8 +171,5 @@ fn cut(b: &mut Builder, x: Vector) -> Vector {
 /// What `high` misses, which is a float exactly; 0 where `unless` is infinite.
 fn missed(b: &mut Builder, x: Vector, unless: Vector, high: Vector) -> Vector {
     let missed = b.op2(Op2::Sub, x, high);
-    let (magnitude, infinite, zero) = (b.bits(0x7fff_ffff), b.bits(0x7f80_0000), b.bits(0));
-    let size = b.op2(Op2::And, unless, magnitude);
-    let is_infinite = b.compare(CompareOp::Ge, size, infinite);
-    b.select(is_infinite, zero, missed)
+    b.unless_infinite(missed, unless)
 }

@@ -6,7 +6,7 @@
 mod memory;
 mod tiles;
 
-use super::code::{Code, Cond, Int, IntOp, Mask, MaskOp, Op1, Op2, Operand, ShiftOp, Step, Vector};
+use super::code::{Code, Cond, Half, Int, IntOp, Mask, MaskOp, Op1, Op2, Operand, ShiftOp, Step, Vector};
 use super::{Caches, Shape, VectorIsa};
 use crate::{
     error::{Error, Result},
@@ -212,6 +212,26 @@ impl Ctx<'_> {
             Step::Op1(op, dst, x) => self.op1(*op, *dst, *x),
             Step::RoundBf16(dst, x) => {
                 let value = self.bf16(*x);
+                self.set(*dst, value);
+            }
+            Step::PackBf16(dst, x, y) => {
+                let halves = [x, y].map(|x| self.bf16(*x));
+                let [x, y] = halves.map(|value| self.b.ins().sshr_imm_u(value, 16));
+                let value = self.b.ins().snarrow(x, y);
+                self.set(*dst, value);
+            }
+            Step::UnpackBf16(dst, x, half) => {
+                let value = self.vector(*x);
+                let value = self.as_type(types::I16X8, value);
+                let value = match half {
+                    Half::First => self.b.ins().uwiden_low(value),
+                    Half::Second => self.b.ins().uwiden_high(value),
+                };
+                let value = self.b.ins().ishl_imm_u(value, 16);
+                self.set(*dst, value);
+            }
+            Step::UnlessInfinite(dst, x, y) => {
+                let value = self.unless_infinite(*x, *y);
                 self.set(*dst, value);
             }
             Step::Shift(op, dst, x, by) => self.shift(*op, *dst, *x, *by),

@@ -38,6 +38,16 @@ impl Ctx<'_> {
         }
     }
 
+    /// The lanes of `x`, or 0 where `y` is infinite.
+    pub(super) fn unless_infinite(&mut self, x: Vector, y: Vector) -> Value {
+        let (bits, other) = (self.ints_of(x), self.ints_of(y));
+        let [sign, infinite] =
+            [1 << 31, 0x7f80_0000_u32].map(|bits| splat(&mut self.b, types::I32X4, bits as i32));
+        let size = self.b.ins().band_not(other, sign);
+        let is_infinite = self.b.ins().icmp(IntCC::Equal, size, infinite);
+        self.b.ins().band_not(bits, is_infinite)
+    }
+
     /// The nearest bf16 of each lane as the lane's high half, ties to even; denormals become zeros.
     pub(super) fn bf16(&mut self, x: Vector) -> Value {
         let bits = self.ints_of(x);

@@ -51,9 +51,12 @@ fn legal(out: &mut Code, constants: &Constants, mut step: Step) {
         Step::Compare(_, _, a, _) => moved.push(a),
         Step::CompareInt(_, _, a, b) => moved.extend([a, b]),
         Step::Select(_, _, _, b) => moved.push(b),
-        Step::Op1(_, _, a) | Step::RoundBf16(_, a) | Step::Shift(_, _, a, _) | Step::Butterfly(_, a, _) => {
-            moved.push(a)
-        }
+        Step::Op1(_, _, a)
+        | Step::RoundBf16(_, a)
+        | Step::UnpackBf16(_, a, _)
+        | Step::Shift(_, _, a, _)
+        | Step::Butterfly(_, a, _) => moved.push(a),
+        Step::PackBf16(_, a, b) | Step::UnlessInfinite(_, a, b) => moved.extend([a, b]),
         Step::Store(_, a)
         | Step::StoreOne(_, a)
         | Step::StoreFirst(_, a, ..)

@@ -71,6 +71,7 @@ pub(super) fn operands(step: &Step) -> Operands {
         Step::Move(dst, src)
         | Step::Op1(_, dst, src)
         | Step::RoundBf16(dst, src)
+        | Step::UnpackBf16(dst, src, _)
         | Step::Shift(_, dst, src, _)
         | Step::Butterfly(dst, src, _) => (vec![(*src).into()], vec![(*dst).into()], vec![]),
         Step::Load(dst, mem)
@@ -82,6 +83,7 @@ pub(super) fn operands(step: &Step) -> Operands {
         Step::StoreNarrow(mem, src, temp, _) | Step::StoreBf16(mem, src, temp) => {
             ([of_mem(mem), vec![(*src).into()]].concat(), vec![], vec![(*temp).into()])
         }
+        Step::UnlessInfinite(dst, a, b) => (vec![(*a).into(), (*b).into()], vec![], vec![(*dst).into()]),
         Step::LoadFirst(dst, mem, _, mask) => {
             ([of_mem(mem), vec![(*mask).into()]].concat(), vec![(*dst).into()], vec![])
         }
@@ -105,7 +107,9 @@ pub(super) fn operands(step: &Step) -> Operands {
         Step::DotQuads(dst, a, b, c) => {
             (vec![(*c).into(), (*a).into(), (*b).into()], vec![], vec![(*dst).into()])
         }
-        Step::Op2(_, dst, a, b) => (vec![(*a).into(), (*b).into()], vec![(*dst).into()], vec![]),
+        Step::Op2(_, dst, a, b) | Step::PackBf16(dst, a, b) => {
+            (vec![(*a).into(), (*b).into()], vec![(*dst).into()], vec![])
+        }
         Step::Compare(_, dst, a, b) => (vec![(*a).into(), (*b).into()], vec![(*dst).into()], vec![]),
         // Made of two instructions on some levels.
         Step::CompareInt(_, dst, a, b) => (vec![(*a).into(), (*b).into()], vec![], vec![(*dst).into()]),
@@ -165,6 +169,7 @@ pub(super) fn rename(
         Step::Move(dst, src)
         | Step::Op1(_, dst, src)
         | Step::RoundBf16(dst, src)
+        | Step::UnpackBf16(dst, src, _)
         | Step::Shift(_, dst, src, _)
         | Step::Butterfly(dst, src, _) => {
             *src = vector(*src, false);
@@ -201,7 +206,10 @@ pub(super) fn rename(
             [&mut *a, b, c].into_iter().for_each(|src| *src = vector(*src, false));
             *dst = vector(*dst, true);
         }
-        Step::Op2(_, dst, a, b) | Step::Select(dst, _, a, b) => {
+        Step::Op2(_, dst, a, b)
+        | Step::PackBf16(dst, a, b)
+        | Step::UnlessInfinite(dst, a, b)
+        | Step::Select(dst, _, a, b) => {
             [a, b].into_iter().for_each(|src| *src = vector(*src, false));
             *dst = vector(*dst, true);
         }

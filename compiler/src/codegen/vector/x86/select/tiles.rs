@@ -3,10 +3,14 @@
 
 use super::Selector;
 use crate::codegen::vector::{
-    code::{Mem, Step, Tile, TileProduct, Vector},
+    code::{Half, Mem, Step, Tile, TileProduct, Vector},
     x86::asm::Operand,
 };
 use iced_x86::{Code, Register};
+
+/// What a lane becomes by the class of another, four bits for each: no number quiet and signalling, zero, one, infinite below
+/// and above, negative, positive. 0 is what it was, 8 is zero.
+const ZERO_OF_INFINITE: u32 = 0x0088_0000;
 
 impl Selector<'_> {
     /// A step of tile registers.
@@ -35,10 +39,41 @@ impl Selector<'_> {
 
     /// The nearest bf16 of each lane as a lane's high half.
     pub(super) fn round_bf16(&mut self, dst: Vector, a: Vector) {
-        let (whole, half, from) = (self.vector(dst), self.half(dst), self.vector(a));
+        let (half, from) = (self.half(dst), self.vector(a));
         self.asm.op(Code::EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32, &[half.into(), from.into()]);
+        self.widen_bf16(dst, half);
+    }
+
+    /// Half a register of bf16 as floats.
+    fn widen_bf16(&mut self, dst: Vector, half: Register) {
+        let whole = self.vector(dst);
         self.asm.op(Code::EVEX_Vpmovzxwd_zmm_k1z_ymmm256, &[whole.into(), half.into()]);
         self.asm.op(Code::EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8, &[whole.into(), whole.into(), 16.into()]);
+    }
+
+    /// The nearest bf16 of the lanes of both side by side.
+    pub(super) fn pack_bf16(&mut self, dst: Vector, a: Vector, b: Vector) {
+        let [dst, a, b] = [dst, a, b].map(|vector| self.vector(vector).into());
+        self.asm.op(Code::EVEX_Vcvtne2ps2bf16_zmm_k1z_zmm_zmmm512b32, &[dst, b, a]);
+    }
+
+    /// Half of what is side by side, as floats.
+    pub(super) fn unpack_bf16(&mut self, dst: Vector, a: Vector, half: Half) {
+        if half == Half::First {
+            return self.widen_bf16(dst, self.half(a));
+        }
+        let (second, from) = (self.half(dst), self.vector(a));
+        self.asm.op(Code::EVEX_Vextracti64x4_ymmm256_k1z_zmm_imm8, &[second.into(), from.into(), 1.into()]);
+        self.widen_bf16(dst, second);
+    }
+
+    /// The lanes of `a`, or 0 where `b` is infinite.
+    pub(super) fn unless_infinite(&mut self, dst: Vector, a: Vector, b: Vector) {
+        let [dst, a, b] = [dst, a, b].map(|vector| self.vector(vector));
+        self.copy(dst, a);
+        let (code, table) =
+            (Code::EVEX_Vfixupimmps_zmm_k1z_zmm_zmmm512b32_imm8_sae, self.splat(ZERO_OF_INFINITE));
+        self.asm.op(code, &[dst.into(), b.into(), table, 0.into()]);
     }
 
     /// The nearest bf16 of each lane side by side in memory.
