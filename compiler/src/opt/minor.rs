@@ -1,6 +1,7 @@
-//! Products that take next to none of a model's time are `f32` at [`Precision::Bf16x3`], too.
+//! Products that take next to none of a model's time are `f32` at [`Precision::Bf16x3`], too, and those that would be no
+//! faster.
 //!
-//! What they give is often worth more than their time: a product of pooled pixels, as in squeeze and excitation, weights
+//! What the first give is often worth more than their time: a product of pooled pixels, as in squeeze and excitation, weights
 //! whole channels, and its error is that of all their elements at once, which does not average out in what adds them up.
 
 use crate::{
@@ -16,48 +17,71 @@ use symshape_runtime::DType;
 /// The part of all multiplications that such products are together, at most, at each corner of the ranges.
 const MOST: f64 = 1.0 / 64.0;
 
+/// Multiplications for each number of the factors and the result below which memory and splitting take as long as products
+/// of `f32`.
+const LEAST_WORK: f64 = 16.0;
+
 /// The pass, for machines with tile registers. Products in the bodies of loops and branches are not looked at.
 pub fn minor(graph: &mut Graph) {
-    let works: Vec<(NodeId, Dim)> =
-        graph.nodes.keys().filter_map(|id| Some((id, work(graph, id)?))).collect();
-    let symbols: BTreeSet<Symbol> = works.iter().flat_map(|(_, work)| work.symbols()).collect();
-    let mut shares: Vec<(NodeId, f64)> = works.iter().map(|(id, _)| (*id, 0.0)).collect();
+    let works: Vec<Work> = graph.nodes.keys().filter_map(|id| Work::of(graph, id)).collect();
+    let symbols: BTreeSet<Symbol> = works.iter().flat_map(Work::symbols).collect();
+    // The largest part of all multiplications, and multiplications for a number, at any corner.
+    let mut most = vec![(0.0_f64, 0.0_f64); works.len()];
     for corner in corners(graph, &symbols) {
-        let at = |work: &Dim| {
-            work.eval(&|symbol| corner.get(symbol).cloned())
-                .ok()
-                .and_then(|work| work.to_f64())
-                .unwrap_or(0.0)
+        let at = |count: &Dim| {
+            let count = count.eval(&|symbol| corner.get(symbol).cloned());
+            count.ok().and_then(|count| count.to_f64()).unwrap_or(0.0)
         };
-        let at_corner: Vec<f64> = works.iter().map(|(_, work)| at(work)).collect();
+        let at_corner: Vec<f64> = works.iter().map(|work| at(&work.multiplications)).collect();
         let all: f64 = at_corner.iter().sum();
-        for ((_, share), own) in shares.iter_mut().zip(at_corner).filter(|_| all > 0.0) {
-            *share = share.max(own / all);
+        for (idx, work) in works.iter().enumerate().filter(|_| all > 0.0) {
+            let (share, per_number) = most[idx];
+            let own = at_corner[idx];
+            most[idx] = (share.max(own / all), per_number.max(own / at(&work.numbers).max(1.0)));
         }
     }
-    shares.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+    let mut products: Vec<(&Work, (f64, f64))> = works.iter().zip(most).collect();
+    products.sort_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
     let mut left = MOST;
-    for (id, share) in shares {
-        left -= share;
-        if left < 0.0 {
-            break;
+    for (work, (share, per_number)) in products {
+        if per_number >= LEAST_WORK {
+            left -= share;
+            if left < 0.0 {
+                continue;
+            }
         }
-        if let Op::Contract { precision, .. } = &mut graph.nodes[id].op {
+        if let Op::Contract { precision, .. } = &mut graph.nodes[work.node].op {
             *precision = Precision::Full;
         }
     }
 }
 
-/// The multiplications of a product that may be less precise.
-fn work(graph: &Graph, id: NodeId) -> Option<Dim> {
-    let node = &graph.nodes[id];
-    let Op::Contract { lhs, rhs, dtype: DType::F32, precision: Precision::Bf16x3, .. } = &node.op else {
-        return None;
-    };
-    let labels = [lhs, rhs].into_iter().zip(&node.operands);
-    let extents = labels.flat_map(|(labels, operand)| labels.iter().zip(graph.shape(*operand)));
-    let extents: BTreeMap<_, _> = extents.collect();
-    Some(Dim::product(extents.into_values().cloned()))
+/// A product that may be less precise.
+struct Work {
+    node: NodeId,
+    multiplications: Dim,
+    /// Those of both factors and of the result.
+    numbers: Dim,
+}
+
+impl Work {
+    fn of(graph: &Graph, id: NodeId) -> Option<Work> {
+        let node = &graph.nodes[id];
+        let Op::Contract { lhs, rhs, dtype: DType::F32, precision: Precision::Bf16x3, .. } = &node.op else {
+            return None;
+        };
+        let labels = [lhs, rhs].into_iter().zip(&node.operands);
+        let extents = labels.flat_map(|(labels, operand)| labels.iter().zip(graph.shape(*operand)));
+        let extents: BTreeMap<_, _> = extents.collect();
+        let multiplications = Dim::product(extents.into_values().cloned());
+        let tensors = node.operands.iter().chain(&node.results);
+        let numbers = tensors.map(|tensor| Dim::product(graph.shape(*tensor).iter().cloned()));
+        Some(Work { node: id, multiplications, numbers: Dim::sum(numbers) })
+    }
+
+    fn symbols(&self) -> BTreeSet<Symbol> {
+        self.multiplications.symbols().into_iter().chain(self.numbers.symbols()).collect()
+    }
 }
 
 /// All symbols at their least and at their largest, and each at its largest with the others at their least.
