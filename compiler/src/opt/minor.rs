@@ -21,8 +21,9 @@ const MOST: f64 = 1.0 / 64.0;
 /// of `f32`.
 const LEAST_WORK: f64 = 16.0;
 
-/// The pass, for machines with tile registers. Products in the bodies of loops and branches are not looked at.
+/// The pass, for machines with tile registers. Loops and branches are taken each as a model of its own.
 pub fn minor(graph: &mut Graph) {
+    graph.nodes.values_mut().flat_map(|node| node.op.regions_mut()).for_each(minor);
     let works: Vec<Work> = graph.nodes.keys().filter_map(|id| Work::of(graph, id)).collect();
     let symbols: BTreeSet<Symbol> = works.iter().flat_map(Work::symbols).collect();
     // The largest part of all multiplications, and multiplications for a number, at any corner.
