@@ -7,6 +7,7 @@ mod models;
 use machine::Machine;
 use symshape::Dim;
 use symshape_compiler::{
+    Error,
     codegen::Options,
     emit,
     graph::{self, Graph},
@@ -116,12 +117,24 @@ fn dense_layers_follow_the_definition_at_every_number_of_rows() {
     }
 }
 
+/// A model all of whose products have this precision, those among them that would be no faster.
+fn all_split(graph: &Graph, precision: Precision) -> Result<Program, Error> {
+    let mut graph = graph.clone();
+    opt::optimize(&mut graph)?;
+    graph.set_precision(precision);
+    opt::halves::halves(&mut graph)?;
+    let program = lower::lower(&graph)?;
+    let mut program = Program { leaves: TILES, precision, workers: 1, ..program };
+    schedule::schedule(&mut program)?;
+    lower::drop_unread(&mut program);
+    kernel::verify::verify(&program)?;
+    Ok(program)
+}
+
 /// The model of this precision at these bindings against its program's own meaning; the number of kernels on tile
 /// registers.
 fn check_model(name: &str, graph: &Graph, precision: Precision, bindings: &[Vec<i64>]) -> usize {
-    let settings = Settings { precision, leaves: TILES, ..Settings::default() };
-    let lowered = pipeline::lower_with(graph, &settings).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let program = Program { workers: 1, ..lowered.program };
+    let program = all_split(graph, precision).unwrap_or_else(|error| panic!("{name}: {error}"));
     let machine = Machine::on_tiles(program.clone());
     for dims in bindings {
         let inputs = models::inputs(graph, dims);
@@ -172,7 +185,7 @@ fn attention() -> Graph {
         let probabilities = g.softmax(scores, 3)?;
         let y = g.matmul(probabilities, heads[2])?;
         g.output("y", y)?;
-        Ok::<Graph, symshape_compiler::Error>(g)
+        Ok::<Graph, Error>(g)
     };
     build().expect("a valid graph")
 }
@@ -191,7 +204,7 @@ fn products(batch: bool) -> Graph {
         let z = g.matmul(x, y)?;
         let z = g.relu(z)?;
         g.output("z", z)?;
-        Ok::<Graph, symshape_compiler::Error>(g)
+        Ok::<Graph, Error>(g)
     };
     build().expect("a valid graph")
 }
@@ -276,7 +289,7 @@ fn convolutions() -> Vec<(&'static str, Graph)> {
             let y = g.contract(x, b"nchwyx", w, b"ocyx", b"nohw")?;
             let y = g.relu(y)?;
             g.output("y", y)?;
-            Ok::<Graph, symshape_compiler::Error>(g)
+            Ok::<Graph, Error>(g)
         };
         (name, build().expect("a valid graph"))
     };
@@ -327,7 +340,7 @@ fn small_images(channels: usize, side: i64) -> Graph {
         let y = models::conv(&mut g, x, [channels, 50], 3, 1, 3)?;
         let y = g.relu(y)?;
         g.output("y", y)?;
-        Ok::<Graph, symshape_compiler::Error>(g)
+        Ok::<Graph, Error>(g)
     };
     build().expect("a valid graph")
 }
@@ -365,7 +378,7 @@ fn wide() -> Graph {
         let w = g.constant(models::weights(&[330, 72], 4))?;
         let y = g.matmul(hidden, w)?;
         g.output("y", y)?;
-        Ok::<Graph, symshape_compiler::Error>(g)
+        Ok::<Graph, Error>(g)
     };
     build().expect("a valid graph")
 }
@@ -393,7 +406,7 @@ fn product() -> Graph {
         let w = g.input("w", DType::F32, vec![3.into(), 5.into()])?;
         let y = g.matmul(x, w)?;
         g.output("y", y)?;
-        Ok::<Graph, symshape_compiler::Error>(g)
+        Ok::<Graph, Error>(g)
     };
     build().expect("a valid graph")
 }
@@ -424,7 +437,7 @@ fn weighted() -> Graph {
         let weight = g.matmul(average, v)?;
         let y = g.mul(y, weight)?;
         g.output("y", y)?;
-        Ok::<Graph, symshape_compiler::Error>(g)
+        Ok::<Graph, Error>(g)
     };
     build().expect("a valid graph")
 }
@@ -441,4 +454,25 @@ fn products_that_take_next_to_no_time_are_not_split() {
     let mut graph = product();
     opt::lessen(&mut graph, Precision::Bf16x3).expect("supported");
     assert!(graph.to_string().contains("by bf16x3"), "all there is");
+}
+
+/// `P` pixels of `channels` numbers times a constant matrix of 96 columns.
+fn expanded(channels: i64) -> Result<Graph, Error> {
+    let mut g = models::graph("expanded", &[("P", 1, 900)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("P"), channels.into()])?;
+    let w = g.constant(models::weights(&[channels as usize, 96], 3))?;
+    let y = g.matmul(x, w)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+#[test]
+fn products_that_would_be_no_faster_are_not_split() {
+    // Multiplications for each number read or written: 14 and 19.
+    for (channels, precision) in [(16, Precision::F32), (24, Precision::Bf16x3)] {
+        let graph = expanded(channels).expect("a valid graph");
+        let settings = Settings { precision: Precision::Bf16x3, leaves: TILES, ..Settings::default() };
+        let program = pipeline::lower_with(&graph, &settings).expect("supported").program;
+        assert_eq!(program.uses_tiles(), precision == Precision::Bf16x3, "{channels} channels");
+    }
 }

@@ -17,8 +17,8 @@ use symshape_runtime::DType;
 /// The part of all multiplications that such products are together, at most, at each corner of the ranges.
 const MOST: f64 = 1.0 / 64.0;
 
-/// Multiplications for each number of the factors and the result below which memory and splitting take as long as products
-/// of `f32`.
+/// Multiplications with constants for each number of the other factor and of the result, below which reading, splitting and
+/// writing these takes as long as products of `f32`.
 const LEAST_WORK: f64 = 16.0;
 
 /// The pass, for machines with tile registers. Loops and branches are taken each as a model of its own.
@@ -38,7 +38,9 @@ pub fn minor(graph: &mut Graph) {
         for (idx, work) in works.iter().enumerate().filter(|_| all > 0.0) {
             let (share, per_number) = most[idx];
             let own = at_corner[idx];
-            most[idx] = (share.max(own / all), per_number.max(own / at(&work.numbers).max(1.0)));
+            let own_per_number =
+                work.numbers.as_ref().map_or(f64::INFINITY, |numbers| own / at(numbers).max(1.0));
+            most[idx] = (share.max(own / all), per_number.max(own_per_number));
         }
     }
     let mut products: Vec<(&Work, (f64, f64))> = works.iter().zip(most).collect();
@@ -61,8 +63,8 @@ pub fn minor(graph: &mut Graph) {
 struct Work {
     node: NodeId,
     multiplications: Dim,
-    /// Those of both factors and of the result.
-    numbers: Dim,
+    /// Those of the other factor and of the result where one factor is constant.
+    numbers: Option<Dim>,
 }
 
 impl Work {
@@ -75,13 +77,16 @@ impl Work {
         let extents = labels.flat_map(|(labels, operand)| labels.iter().zip(graph.shape(*operand)));
         let extents: BTreeMap<_, _> = extents.collect();
         let multiplications = Dim::product(extents.into_values().cloned());
-        let tensors = node.operands.iter().chain(&node.results);
-        let numbers = tensors.map(|tensor| Dim::product(graph.shape(*tensor).iter().cloned()));
-        Some(Work { node: id, multiplications, numbers: Dim::sum(numbers) })
+        let constant = node.operands.iter().position(|operand| graph.as_constant(*operand).is_some());
+        let numbers = constant.map(|constant| {
+            let tensors = [node.operands[1 - constant], node.results[0]];
+            Dim::sum(tensors.map(|tensor| Dim::product(graph.shape(tensor).iter().cloned())))
+        });
+        Some(Work { node: id, multiplications, numbers })
     }
 
     fn symbols(&self) -> BTreeSet<Symbol> {
-        self.multiplications.symbols().into_iter().chain(self.numbers.symbols()).collect()
+        self.multiplications.symbols().into_iter().chain(self.numbers.iter().flat_map(Dim::symbols)).collect()
     }
 }
 

@@ -324,6 +324,12 @@ impl Builder {
         self.push(Step::StoreBf16(mem.into(), src, temp));
     }
 
+    /// The same of the first `n` lanes.
+    pub fn store_bf16_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Mask) {
+        let temp = self.vector();
+        self.push(Step::StoreBf16First(mem.into(), src, temp, n, mask));
+    }
+
     /// An integer to memory.
     pub fn store_int(&mut self, mem: impl Into<Mem>, src: Int, width: Width) {
         self.push(Step::StoreInt(mem.into(), src, width));

@@ -270,7 +270,7 @@ pub enum Step {
     /// stored, lanes must be in their range.
     StoreNarrow(Mem, Vector, Vector, Narrow),
     /// The nearest bf16 of each float, ties to even, as the high half of the lane, whose low half is zero. NaN stays NaN,
-    /// denormals become zeros. This and the next four only where there are tile registers.
+    /// denormals become zeros. This and the next five only where there are tile registers.
     RoundBf16(Vector, Vector),
     /// The bf16 of each float of two vectors side by side, those of the first one first.
     PackBf16(Vector, Vector, Vector),
@@ -280,6 +280,8 @@ pub enum Step {
     UnlessInfinite(Vector, Vector, Vector),
     /// The same, 16 bits each, to consecutive memory; the second register is clobbered.
     StoreBf16(Mem, Vector, Vector),
+    /// Of the first `n` lanes, see `LoadFirst`; the second register is clobbered.
+    StoreBf16First(Mem, Vector, Vector, Int, Mask),
     /// All lanes to consecutive memory.
     Store(Mem, Vector),
     /// The first `n` lanes, see `LoadFirst`.

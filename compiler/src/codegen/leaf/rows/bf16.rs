@@ -10,7 +10,7 @@ use super::{
 };
 use crate::codegen::vector::{
     Builder,
-    code::{Int, IntOp, Mem, Op2, TILE_ROW_BYTES, Vector, Width},
+    code::{Int, IntOp, Mask, Mem, Op2, TILE_ROW_BYTES, Vector},
 };
 use crate::scalar::CompareOp;
 
@@ -74,18 +74,9 @@ impl Bf16 {
     }
 
     /// The first `count` lanes, fewer than a vector has, and no more memory; `to` moves behind them.
-    fn store_few(&self, b: &mut Builder, x: Vector, count: Int, to: Int) {
-        let lanes_bytes = BYTES as usize * b.lanes();
+    fn store_few(&self, b: &mut Builder, x: Vector, count: Int, mask: Mask, to: Int) {
         for (part, plane) in self.parts(b, x).into_iter().zip(self.planes(to)) {
-            let own = b.scratch(lanes_bytes);
-            b.store_bf16(own, part);
-            let (place, left) = (b.address(plane), b.copy(count));
-            b.repeat(left, 1, |b| {
-                let one = b.load_int(own, Width::I16);
-                b.store_int(place, one, Width::I16);
-                b.advance(own, BYTES);
-                b.advance(place, BYTES);
-            });
+            b.store_bf16_first(plane, part, count, mask);
         }
         let bytes = b.int_op(IntOp::Mul, count, BYTES);
         b.advance(to, bytes);
@@ -129,7 +120,7 @@ impl Writer for Bf16 {
         b.when(CompareOp::Lt, all, lanes, |b| {
             let mask = b.mask_first(all);
             let x = memory::load_first(b, from.into(), self.from, all, mask);
-            self.store_few(b, x, all, to);
+            self.store_few(b, x, all, mask, to);
         });
     }
 
@@ -146,7 +137,8 @@ impl Writer for Bf16 {
         b.repeat(count, 1, |b| {
             let x = memory::load_one(b, from.into(), self.from);
             let one = b.imm(1);
-            self.store_few(b, x, one, to);
+            let mask = b.mask_first(one);
+            self.store_few(b, x, one, mask, to);
             b.advance(from, step);
         });
     }

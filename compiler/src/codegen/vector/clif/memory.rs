@@ -4,6 +4,9 @@ use super::{Ctx, LANES, flags};
 use crate::codegen::vector::code::{Int, Mem, Narrow, Step, Vector, Width};
 use cranelift_codegen::ir::{InstBuilder, Type, Value, condcodes::IntCC, types};
 
+/// Bytes of a bf16.
+const BF16_BYTES: usize = 2;
+
 impl Ctx<'_> {
     /// Base register and displacement of an address.
     pub(super) fn address(&mut self, mem: Mem) -> (Value, i32) {
@@ -106,6 +109,15 @@ impl Ctx<'_> {
                 let value = self.bf16(*src);
                 let value = self.b.ins().sshr_imm_u(value, 16);
                 self.store_halves(*mem, value);
+            }
+            Step::StoreBf16First(mem, src, _, n, _) => {
+                let value = self.bf16(*src);
+                let value = self.b.ins().ushr_imm_u(value, 16);
+                self.for_first(*n, |ctx, lane| {
+                    let one = ctx.b.ins().extractlane(value, lane as u8);
+                    let one = ctx.b.ins().ireduce(types::I16, one);
+                    ctx.store(mem.plus(BF16_BYTES * lane), one);
+                });
             }
             Step::Store(mem, src) => {
                 let value = self.vector(*src);

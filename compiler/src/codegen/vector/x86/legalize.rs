@@ -62,7 +62,8 @@ fn legal(out: &mut Code, constants: &Constants, mut step: Step) {
         | Step::StoreFirst(_, a, ..)
         | Step::StoreLanes(_, a, _)
         | Step::StoreNarrow(_, a, ..)
-        | Step::StoreBf16(_, a, _) => {
+        | Step::StoreBf16(_, a, _)
+        | Step::StoreBf16First(_, a, ..) => {
             moved.push(a);
         }
         _ => {}

@@ -96,6 +96,9 @@ pub(super) fn operands(step: &Step) -> Operands {
         Step::StoreFirst(mem, src, _, mask) => {
             ([of_mem(mem), vec![(*src).into(), (*mask).into()]].concat(), vec![], vec![])
         }
+        Step::StoreBf16First(mem, src, temp, _, mask) => {
+            ([of_mem(mem), vec![(*src).into(), (*mask).into()]].concat(), vec![], vec![(*temp).into()])
+        }
         Step::StoreLanes(mems, src, temp) => {
             let reads = mems.iter().flat_map(of_mem).chain([(*src).into()]).collect();
             (reads, vec![], vec![(*temp).into()])
@@ -193,7 +196,8 @@ pub(super) fn rename(
         | Step::StoreOne(at, src)
         | Step::StoreFirst(at, src, ..)
         | Step::StoreNarrow(at, src, ..)
-        | Step::StoreBf16(at, src, _) => {
+        | Step::StoreBf16(at, src, _)
+        | Step::StoreBf16First(at, src, ..) => {
             mem(at, int);
             *src = vector(*src, false);
         }
@@ -232,6 +236,7 @@ fn masks(step: &mut Step) -> Vec<&mut Mask> {
     match step {
         Step::LoadFirst(.., mask)
         | Step::StoreFirst(.., mask)
+        | Step::StoreBf16First(.., mask)
         | Step::Compare(_, mask, ..)
         | Step::CompareInt(_, mask, ..)
         | Step::MaskFirst(mask, ..)

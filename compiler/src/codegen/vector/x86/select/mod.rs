@@ -164,6 +164,9 @@ impl Selector<'_> {
             | Step::TileStore(..)
             | Step::TileDot(..) => self.tile(step),
             Step::RoundBf16(dst, a) => self.round_bf16(*dst, *a),
+            Step::StoreBf16First(mem, src, temp, _, mask) => {
+                self.store_bf16_first(*mem, *src, *temp, *mask);
+            }
             Step::PackBf16(dst, a, b) => self.pack_bf16(*dst, *a, *b),
             Step::UnpackBf16(dst, a, half) => self.unpack_bf16(*dst, *a, *half),
             Step::UnlessInfinite(dst, a, b) => self.unless_infinite(*dst, *a, *b),

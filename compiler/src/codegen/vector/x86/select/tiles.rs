@@ -3,7 +3,7 @@
 
 use super::Selector;
 use crate::codegen::vector::{
-    code::{Half, Mem, Step, Tile, TileProduct, Vector},
+    code::{Half, Mask, Mem, Step, Tile, TileProduct, Vector},
     x86::asm::Operand,
 };
 use iced_x86::{Code, Register};
@@ -42,6 +42,14 @@ impl Selector<'_> {
         let (half, from) = (self.half(dst), self.vector(a));
         self.asm.op(Code::EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32, &[half.into(), from.into()]);
         self.widen_bf16(dst, half);
+    }
+
+    /// The same of the lanes that the mask has.
+    pub(super) fn store_bf16_first(&mut self, mem: Mem, src: Vector, temp: Vector, mask: Mask) {
+        let (half, from, to) = (self.half(temp), self.vector(src), self.mem(mem));
+        self.asm.op(Code::EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32, &[half.into(), from.into()]);
+        let mask = self.mask(mask);
+        self.asm.op_masked(Code::EVEX_Vmovdqu16_ymmm256_k1z_ymm, &[to.into(), half.into()], mask, false);
     }
 
     /// Half a register of bf16 as floats.
