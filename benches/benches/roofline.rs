@@ -254,10 +254,8 @@ impl Bench {
         let (model, _) = jit.expect("supported");
         let on_tiles = model.uses_tiles();
         if numbers.precision() != Precision::F32 && !on_tiles {
-            return cases
-                .iter()
-                .filter(asked)
-                .for_each(|case| println!("{:40} no tiles on this machine", case.name));
+            let why = if lowered.program.uses_tiles() { "no tiles on this machine" } else { "as `f32`" };
+            return cases.iter().filter(asked).for_each(|case| println!("{:40} {why}", case.name));
         }
         let peak = self.peak_of(numbers, on_tiles);
         let mut context = Context::new(&model).expect("memory");

@@ -84,37 +84,59 @@ struct Lines {
     left: Int,
 }
 
-/// The panels of the next tile of columns, which are asked for once.
+/// The panels of the next tile of columns, which are asked for once, at an even pace while all tiles of rows are multiplied.
 struct Next {
     at: Int,
     end: Int,
+    /// Bytes from one line that is asked for to the next, unless that is the next line.
+    distance: Option<Int>,
 }
 
 impl Next {
-    /// None in a leaf that asks for nothing.
-    fn new(b: &mut Builder, key: &TileKey, width: usize) -> Option<Next> {
+    /// None in a leaf that asks for nothing. A single tile of rows waits for its own panels all the time.
+    fn new(b: &mut Builder, key: &TileKey, width: usize, tiles: Int) -> Option<Next> {
         if !key.ahead || key.tail {
             return None;
         }
         let (first, step) = (b.arg(TileKey::B), b.arg(TileKey::B_COLUMN));
-        let bytes = b.int_op(IntOp::Mul, step, width as i32);
-        let at = b.int_op(IntOp::Add, first, bytes);
-        Some(Next { at, end: b.int_op(IntOp::Add, at, bytes) })
+        let skipped = b.int_op(IntOp::Mul, step, width as i32);
+        let at = b.int_op(IntOp::Add, first, skipped);
+        // Three products of both parts take so long that half of the panels comes in time by itself.
+        let parts = i32::from(key.product.parts().right);
+        let panels = (width as i32 / parts).max(1);
+        let asked = b.int_op(IntOp::Mul, step, panels);
+        let end = b.int_op(IntOp::Add, at, asked);
+        b.when(CompareOp::Lt, tiles, 2, |b| b.set_copy(end, at));
+        // What a step multiplies with of a panel, divided among two or four tiles and the lines that it asks for.
+        let bytes = BLOCK_BYTES * parts / LINES_MEANWHILE / 2;
+        let distance = (bytes > LINE_BYTES as i32).then(|| {
+            let distance = b.imm(i64::from(bytes));
+            b.when(CompareOp::Ge, tiles, 4, |b| b.set_int_op(IntOp::Shr, distance, 1));
+            distance
+        });
+        Some(Next { at, end, distance })
     }
 
     /// Asks for some more of them.
     fn some(&self, b: &mut Builder) {
         b.when(CompareOp::Lt, self.at, self.end, |b| {
-            for line in 0..LINES_MEANWHILE {
-                b.prefetch(Mem::from(self.at).plus(line * LINE_BYTES as usize));
+            let Some(distance) = self.distance else {
+                for line in 0..LINES_MEANWHILE as usize {
+                    b.prefetch(Mem::from(self.at).plus(line * LINE_BYTES as usize));
+                }
+                return b.advance(self.at, LINES_MEANWHILE * LINE_BYTES as i32);
+            };
+            for _ in 0..LINES_MEANWHILE {
+                b.prefetch(self.at);
+                b.advance(self.at, distance);
             }
-            b.advance(self.at, (LINES_MEANWHILE * LINE_BYTES as usize) as i32);
         });
     }
 }
 
-/// Lines of memory that are asked for while registers multiply once: about as many as come from the third-level cache.
-const LINES_MEANWHILE: usize = 8;
+/// Lines that are asked for while registers multiply once. Where more are needed these are not all: the machine fetches
+/// what lies behind them by itself, and asking for all takes the buffers that loads of tiles wait for.
+const LINES_MEANWHILE: i32 = 8;
 
 struct Matrix {
     product: Product,
@@ -190,7 +212,6 @@ impl Matrix {
         let half_bytes = TILE_ROWS * self.width * TILE_ROW_BYTES;
         let due = Due::nothing(b, tile, self.place, (self.rows, half_bytes as i32));
         tile.load_kept(b);
-        let next = Next::new(b, tile.key, self.width);
         let lines = self.lines.map(|lines| {
             let (left, line) = (b.copy(tiles), b.copy(tile.a));
             let mut pairs = lines.left;
@@ -201,6 +222,7 @@ impl Matrix {
             b.set_int_op(IntOp::Mul, tiles, pairs);
             (left, line, lines)
         });
+        let next = Next::new(b, tile.key, self.width, tiles);
         // One round more, which multiplies nothing, for the last epilogue.
         b.advance(tiles, 1);
         b.repeat(tiles, 1, |b| {
