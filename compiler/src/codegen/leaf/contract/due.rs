@@ -1,7 +1,7 @@
 //! The epilogue of a tile on tile registers, whose rows run in the first steps of the next tile's reduction: the two use
 //! different units of the machine.
 
-use super::{Tile, TileKey};
+use super::{Product, Tile, TileKey};
 use crate::{
     codegen::vector::{
         Builder,
@@ -94,8 +94,11 @@ impl<'a> Due<'a> {
 }
 
 /// As few rows as can be for all to be finished by the end of the reduction: products stand behind them in the window of what
-/// a machine looks at.
+/// a machine looks at. Of bytes all rows: products of these are over so soon that the epilogue is what takes long.
 fn pace(b: &mut Builder, key: &TileKey) -> Int {
+    if key.product == Product::Bytes {
+        return b.imm(key.rows.into());
+    }
     let covered = b.arg(TileKey::level(0));
     for level in 1..key.levels {
         let count = b.arg(TileKey::level(level));
