@@ -10,7 +10,7 @@ use symshape_compiler::{
     Error,
     codegen::Options,
     emit,
-    graph::{self, Graph},
+    graph::{self, Graph, Op},
     kernel::{self, Leaves, Program},
     lower, opt,
     pipeline::{self, Settings},
@@ -454,6 +454,22 @@ fn products_that_take_next_to_no_time_are_not_split() {
     let mut graph = product();
     opt::lessen(&mut graph, Precision::Bf16x3).expect("supported");
     assert!(graph.to_string().contains("by bf16x3"), "all there is");
+}
+
+#[test]
+fn branches_are_models_of_their_own() {
+    let mut g = models::graph("branches", &[("N", 1, 9), ("P", 64, 900)]);
+    let which = g.input("which", DType::Bool, vec![]).expect("a name");
+    let shape = vec![Dim::symbol("N"), Dim::symbol("P"), 64.into()];
+    let x = g.input("x", DType::F32, shape).expect("a name");
+    let branch = || Box::new(weighted());
+    let op = Op::If { then: branch(), otherwise: branch() };
+    let y = g.push(op, &[which, x, x]).expect("two branches alike");
+    g.output("y", y).expect("a name");
+    opt::optimize(&mut g).expect("supported");
+    opt::lessen(&mut g, Precision::Bf16x3).expect("supported");
+    let text = g.to_string();
+    assert_eq!(text.matches("contract f32 by bf16x3 [").count(), 2, "one of each branch: {text}");
 }
 
 /// `P` pixels of `channels` numbers times a constant matrix of 96 columns.

@@ -1,8 +1,9 @@
 //! Writes leaf code: one method a step, results in fresh registers unless a method's name says `set`.
 
+mod tiles;
+
 use super::code::{
-    Code, Cond, Half, Int, IntOp, Mask, MaskOp, Mem, Narrow, Op1, Op2, Operand, ShiftOp, Step, Tile,
-    TileProduct, Vector, Width,
+    Code, Cond, Int, IntOp, Mask, MaskOp, Mem, Narrow, Op1, Op2, Operand, ShiftOp, Step, Vector, Width,
 };
 use crate::scalar::CompareOp;
 use std::collections::HashMap;
@@ -288,48 +289,6 @@ impl Builder {
         self.push(Step::StoreNarrow(mem.into(), src, temp, narrow));
     }
 
-    /// The nearest bf16 of each float as the high half of the lane; only where there are tile registers.
-    pub fn round_bf16(&mut self, a: Vector) -> Vector {
-        let dst = self.vector();
-        self.push(Step::RoundBf16(dst, a));
-        dst
-    }
-
-    /// The nearest bf16 of each float of two vectors side by side; only where there are tile registers.
-    pub fn pack_bf16(&mut self, [first, second]: [Vector; 2]) -> Vector {
-        let dst = self.vector();
-        self.push(Step::PackBf16(dst, first, second));
-        dst
-    }
-
-    /// The floats of such a vector; only where there are tile registers.
-    pub fn unpack_bf16(&mut self, packed: Vector) -> [Vector; 2] {
-        [Half::First, Half::Second].map(|half| {
-            let dst = self.vector();
-            self.push(Step::UnpackBf16(dst, packed, half));
-            dst
-        })
-    }
-
-    /// The lanes of `a`, or 0 where the float of `b` is infinite; only where there are tile registers.
-    pub fn unless_infinite(&mut self, a: Vector, b: Vector) -> Vector {
-        let dst = self.vector();
-        self.push(Step::UnlessInfinite(dst, a, b));
-        dst
-    }
-
-    /// The nearest bf16 of each float to consecutive memory, 16 bits each; only where there are tile registers.
-    pub fn store_bf16(&mut self, mem: impl Into<Mem>, src: Vector) {
-        let temp = self.vector();
-        self.push(Step::StoreBf16(mem.into(), src, temp));
-    }
-
-    /// The same of the first `n` lanes.
-    pub fn store_bf16_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Mask) {
-        let temp = self.vector();
-        self.push(Step::StoreBf16First(mem.into(), src, temp, n, mask));
-    }
-
     /// An integer to memory.
     pub fn store_int(&mut self, mem: impl Into<Mem>, src: Int, width: Width) {
         self.push(Step::StoreInt(mem.into(), src, width));
@@ -443,36 +402,6 @@ impl Builder {
         let dst = self.mask();
         self.push(Step::CompareInt(op, dst, a, b));
         dst
-    }
-
-    /// Says how large tile registers are.
-    pub fn tile_config(&mut self, mem: impl Into<Mem>) {
-        self.push(Step::TileConfig(mem.into()));
-    }
-
-    /// Ends the use of tile registers.
-    pub fn tile_release(&mut self) {
-        self.push(Step::TileRelease);
-    }
-
-    /// Zeros a tile register.
-    pub fn tile_zero(&mut self, tile: Tile) {
-        self.push(Step::TileZero(tile));
-    }
-
-    /// Rows that begin at `first` and are `stride` bytes apart.
-    pub fn tile_load(&mut self, tile: Tile, first: impl Into<Mem>, stride: Int) {
-        self.push(Step::TileLoad(tile, Mem { index: Some((stride, 1)), ..first.into() }));
-    }
-
-    /// Rows to where `first` begins, `stride` bytes apart.
-    pub fn tile_store(&mut self, first: impl Into<Mem>, stride: Int, tile: Tile) {
-        self.push(Step::TileStore(Mem { index: Some((stride, 1)), ..first.into() }, tile));
-    }
-
-    /// `sum += a * b`.
-    pub fn tile_dot(&mut self, product: TileProduct, sum: Tile, a: Tile, b: Tile) {
-        self.push(Step::TileDot(product, sum, a, b));
     }
 
     /// Combines masks.

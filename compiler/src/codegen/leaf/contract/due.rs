@@ -1,4 +1,4 @@
-//! The epilogue of a tile on tile registers, whose rows run in the first steps of the next tile's reduction: the two use
+//! The epilogue of a tile on tile registers, whose rows run in the steps of the next tile's reduction: the two use
 //! different units of the machine.
 
 use super::{Product, Tile, TileKey};
