@@ -14,14 +14,14 @@ use symshape_compiler::{
 };
 use symshape_runtime::{DType, abi::Code};
 
-/// `y[N, 24] = x[N, 40] w` for N in 1..=40.
+/// `y[N, 40] = x[N, 40] w` for N in 1..=40.
 fn dense() -> Graph {
     let build = || -> symshape_compiler::Result<Graph> {
         let mut g = Graph { name: "dense".into(), ..Graph::default() };
         let n = g.symbol("N", Declaration::range(1, 40))?;
         let x = g.input("x", DType::F32, vec![n, 40.into()])?;
-        let numbers: Vec<f32> = (0..960).map(|idx| (idx * 5807 % 1000) as f32 / 700.0 - 0.7).collect();
-        let w = g.constant(Tensor::from_f32(vec![40, 24], &numbers).expect("sized"))?;
+        let numbers: Vec<f32> = (0..1600).map(|idx| (idx * 5807 % 1000) as f32 / 700.0 - 0.7).collect();
+        let w = g.constant(Tensor::from_f32(vec![40, 40], &numbers).expect("sized"))?;
         let y = g.matmul(x, w)?;
         g.output("y", y)?;
         Ok(g)

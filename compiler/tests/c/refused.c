@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { REQUEST = 0x1023, ROWS = 3, IN = 40, OUT = 24 };
+enum { REQUEST = 0x1023, ROWS = 3, IN = 40, OUT = 40 };
 
 static int refuse(void) {
     struct sock_filter code[] = {
