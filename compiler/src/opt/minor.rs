@@ -24,31 +24,26 @@ const LEAST_WORK: f64 = 16.0;
 /// The pass, for machines with tile registers. Loops and branches are taken each as a model of its own.
 pub fn minor(graph: &mut Graph) {
     graph.nodes.values_mut().flat_map(|node| node.op.regions_mut()).for_each(minor);
-    let works: Vec<Work> = graph.nodes.keys().filter_map(|id| Work::of(graph, id)).collect();
+    let mut works: Vec<Work> = graph.nodes.keys().filter_map(|id| Work::of(graph, id)).collect();
     let symbols: BTreeSet<Symbol> = works.iter().flat_map(Work::symbols).collect();
-    // The largest part of all multiplications, and multiplications for a number, at any corner.
-    let mut most = vec![(0.0_f64, 0.0_f64); works.len()];
     for corner in corners(graph, &symbols) {
         let at = |count: &Dim| {
             let count = count.eval(&|symbol| corner.get(symbol).cloned());
             count.ok().and_then(|count| count.to_f64()).unwrap_or(0.0)
         };
-        let at_corner: Vec<f64> = works.iter().map(|work| at(&work.multiplications)).collect();
-        let all: f64 = at_corner.iter().sum();
-        for (idx, work) in works.iter().enumerate().filter(|_| all > 0.0) {
-            let (share, per_number) = most[idx];
-            let own = at_corner[idx];
-            let own_per_number =
-                work.numbers.as_ref().map_or(f64::INFINITY, |numbers| own / at(numbers).max(1.0));
-            most[idx] = (share.max(own / all), per_number.max(own_per_number));
+        let all: f64 = works.iter().map(|work| at(&work.multiplications)).sum();
+        for work in &mut works {
+            let own = at(&work.multiplications);
+            let numbers = work.numbers.as_ref().map_or(0.0, at);
+            work.share = work.share.max(own / all.max(1.0));
+            work.per_number = work.per_number.max(own / numbers.max(1.0));
         }
     }
-    let mut products: Vec<(&Work, (f64, f64))> = works.iter().zip(most).collect();
-    products.sort_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
+    works.sort_by(|a, b| a.share.total_cmp(&b.share));
     let mut left = MOST;
-    for (work, (share, per_number)) in products {
-        if per_number >= LEAST_WORK {
-            left -= share;
+    for work in works {
+        if work.numbers.is_none() || work.per_number >= LEAST_WORK {
+            left -= work.share;
             if left < 0.0 {
                 continue;
             }
@@ -65,6 +60,9 @@ struct Work {
     multiplications: Dim,
     /// Those of the other factor and of the result where one factor is constant.
     numbers: Option<Dim>,
+    /// The largest part of all multiplications, at any corner, and the most of its own for each of these numbers.
+    share: f64,
+    per_number: f64,
 }
 
 impl Work {
@@ -82,7 +80,7 @@ impl Work {
             let tensors = [node.operands[1 - constant], node.results[0]];
             Dim::sum(tensors.map(|tensor| Dim::product(graph.shape(tensor).iter().cloned())))
         });
-        Some(Work { node: id, multiplications, numbers })
+        Some(Work { node: id, multiplications, numbers, share: 0.0, per_number: 0.0 })
     }
 
     fn symbols(&self) -> BTreeSet<Symbol> {

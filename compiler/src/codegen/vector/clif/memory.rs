@@ -4,9 +4,6 @@ use super::{Ctx, LANES, flags};
 use crate::codegen::vector::code::{Int, Mem, Narrow, Step, Vector, Width};
 use cranelift_codegen::ir::{InstBuilder, Type, Value, condcodes::IntCC, types};
 
-/// Bytes of a bf16.
-const BF16_BYTES: usize = 2;
-
 impl Ctx<'_> {
     /// Base register and displacement of an address.
     pub(super) fn address(&mut self, mem: Mem) -> (Value, i32) {
@@ -116,7 +113,7 @@ impl Ctx<'_> {
                 self.for_first(*n, |ctx, lane| {
                     let one = ctx.b.ins().extractlane(value, lane as u8);
                     let one = ctx.b.ins().ireduce(types::I16, one);
-                    ctx.store(mem.plus(BF16_BYTES * lane), one);
+                    ctx.store(mem.plus(types::I16.bytes() as usize * lane), one);
                 });
             }
             Step::Store(mem, src) => {
