@@ -1,9 +1,10 @@
 //! How much of a difference the model itself makes out of rounding.
 //!
-//! A model may amplify the last bit of a sum to any size: a normalisation whose input hardly varies divides by almost
-//! nothing. No tolerance fits all models, so where a difference is too large for the usual one, the reference
-//! evaluator runs once more with each sum rounded at every step instead of once. Compiled code rounds as often, in
-//! another order; what it does is measured by the distance between these two.
+//! A model may amplify the last bit of a sum or of a function to any size: a normalisation whose input hardly varies
+//! divides by almost nothing, and what is quantised while running may become the integer beside it. No tolerance fits all
+//! models, so where a difference is too large for the usual one, the reference evaluator runs once more with each sum
+//! rounded at every step instead of once, and functions to the other side ([`Rounding::Each`]). Compiled code rounds as
+//! often, in another order; what it does is measured by the distance between these two.
 
 use crate::{
     error::Result,
@@ -59,6 +60,21 @@ mod tests {
         // 1 is lost beside 2^25 in single precision, whose steps are 4 there.
         let (want, found) = summed(&[33_554_432.0, 1.0, -33_554_432.0])?;
         assert_eq!((want[0].get(0).as_f64(), found), (1.0, vec![SAMPLES]));
+        Ok(())
+    }
+
+    #[test]
+    fn a_function_may_be_rounded_to_either_side() -> crate::Result<()> {
+        let mut graph = Graph::default();
+        let x = graph.input("x", DType::F32, vec![1.into()])?;
+        let third = graph.recip(x)?;
+        let exact = graph.mul(x, x)?;
+        graph.output("third", third)?;
+        graph.output("exact", exact)?;
+        let inputs = [Tensor::from_f32(vec![1], &[3.0]).expect("one element")];
+        let want = crate::graph::eval::eval(&graph, &inputs)?;
+        let step = f64::from(f32::EPSILON) / 4.0;
+        assert_eq!(sensitivity(&graph, &inputs, &want)?, [SAMPLES * step, 0.0]);
         Ok(())
     }
 

@@ -383,6 +383,11 @@ pub(super) fn internal(name: &str, error: ModuleError) -> Error {
         ModuleError::Compilation(CodegenError::Verifier(errors)) => {
             Error::internal(format!("{errors}")).at(name)
         }
+        ModuleError::Allocation { .. } => {
+            let message =
+                "the weights, as code reads them, take more memory than code in a process can reach";
+            Error::new(crate::ErrorKind::Limit, message).at(name)
+        }
         error => Error::internal(error.to_string()).at(name),
     }
 }

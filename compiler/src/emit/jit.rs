@@ -8,7 +8,6 @@ use crate::{
     kernel::{Control, Program, Space},
     plan::Plan,
     target::{Placement, Target},
-    tensor::Tensor,
 };
 use cranelift_jit::{ArenaMemoryProvider, JITBuilder, JITModule};
 use cranelift_module::default_libcall_names;
@@ -24,7 +23,7 @@ const CODE_BYTES: usize = 1 << 27;
 /// The model, ready to be called, and what was generated for it.
 ///
 /// # Errors
-/// When this machine is not supported, or the constants exceed 1.6 GB.
+/// When this machine is not supported, or the constants in the forms that code reads exceed 1.6 GB.
 pub fn jit(program: &Program, plan: &Plan, options: &Options) -> Result<(Model, Summary)> {
     let target = Target::host()?;
     let isa = target.isa(Placement::Jit)?;
@@ -64,29 +63,33 @@ fn functions(program: &Program) -> Vec<Function> {
     calls.collect()
 }
 
-/// Address space that holds everything: constants, a page for each object that may begin one, and code.
+/// Address space for constants, a page for each object that may begin one, and code. Constants count as often as there may
+/// be forms of them, up to all that code can reach: few models have all forms of all.
 fn reserve_bytes(program: &Program) -> Result<usize> {
-    // On tile registers short reductions are filled up to whole registers.
-    let filled = |tensor: &Tensor| {
-        if program.leaves.have_tiles() { (63 * tensor.bytes().len()).min(1 << 20) } else { 0 }
-    };
-    let constants = program.buffers.values().map(|buffer| match (&buffer.space, buffer.dtype) {
-        // Bytes may be there a second time, in the form that leaves want, which may be twice as long.
-        (Space::Const(tensor), DType::U8 | DType::I8) => 3 * tensor.bytes().len() + filled(tensor),
-        // And pairs of bf16, whose runs are filled up.
-        (Space::Const(tensor), DType::F32) if program.leaves.have_tiles() => {
-            3 * tensor.bytes().len() + filled(tensor)
-        }
-        (Space::Const(tensor), _) => tensor.bytes().len(),
-        _ => 0,
-    });
-    let constants: usize = constants.sum();
-    let slack = (program.buffers.len() + 4 * program.kernels.len()) * (2 << 12);
-    let bytes = constants + slack + CODE_BYTES;
-    match bytes <= MAX_BYTES {
-        true => Ok(bytes),
-        false => Err(Error::new(ErrorKind::Limit, format!("{constants} bytes of weights in one model"))),
+    let has_tiles = program.leaves.have_tiles();
+    let (mut once, mut in_all_forms) = (0, 0);
+    for buffer in program.buffers.values() {
+        let Space::Const(tensor) = &buffer.space else { continue };
+        let bytes = tensor.bytes().len();
+        once += bytes;
+        // On tile registers short reductions are filled up to whole registers.
+        let filled = if has_tiles { (63 * bytes).min(1 << 20) } else { 0 };
+        in_all_forms += match buffer.dtype {
+            // Bytes may be there a second time, in the form that leaves want, which may be twice as long.
+            DType::U8 | DType::I8 => 3 * bytes + filled,
+            // And pairs of bf16, whose runs are filled up.
+            DType::F32 if has_tiles => 3 * bytes + filled,
+            _ => bytes,
+        };
     }
+    let beside = (program.buffers.len() + 4 * program.kernels.len()) * (2 << 12) + CODE_BYTES;
+    if once + beside > MAX_BYTES {
+        let most = MAX_BYTES - CODE_BYTES;
+        let message =
+            format!("{once} bytes of weights; in memory {most} are possible, compiled to a file more");
+        return Err(Error::new(ErrorKind::Limit, message));
+    }
+    Ok((in_all_forms + beside).min(MAX_BYTES))
 }
 
 /// The module whose memory the code lives in, and the functions that it calls.

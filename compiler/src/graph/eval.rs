@@ -25,13 +25,15 @@ use symshape_runtime::DType;
 /// Values of the symbols.
 pub type Binding = BTreeMap<Symbol, i64>;
 
-/// Where sums and products of floats are rounded to their own type.
+/// How floats are rounded to their own type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// Once, at the end: they run in double precision.
+    /// To the nearest; sums and products run in double precision and are rounded once, at the end.
     Last,
-    /// At each step, in single precision at least, one term after the other. What comes out differs from [`Rounding::Last`] by what rounding does
-    /// to this graph on these inputs, so that the distance is a measure for any other order of the same sums.
+    /// Sums and products at each step, in single precision at least, one term after the other, and every other `f32` of
+    /// an elementwise operator to the neighbour behind the exact one. What comes out differs from [`Rounding::Last`] by
+    /// what rounding does to this graph on these inputs, so that the distance is a measure for any other order of the
+    /// same sums, and for other approximations of the same functions.
     Each,
 }
 
@@ -58,7 +60,7 @@ pub fn eval(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     eval_rounding(graph, inputs, Rounding::Last)
 }
 
-/// As [`eval`], with sums rounded as told.
+/// As [`eval`], rounded as told.
 ///
 /// # Errors
 /// As [`eval`].

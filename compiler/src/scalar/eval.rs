@@ -5,6 +5,7 @@
 //! types are checked where bodies are built.
 
 use super::{BinaryOp, Body, CompareOp, ReduceOp, Reg, Scalar, Step, UnaryOp, precision};
+use std::cmp::Ordering;
 use symshape_runtime::DType;
 
 /// See [`UnaryOp`].
@@ -260,6 +261,44 @@ impl Body {
         }
         regs[self.result.0 as usize]
     }
+
+    /// As [`Body::eval`], but each `f32` that is not exact is the other one of the two beside the exact result: as far off as
+    /// code may be that approximates a function, or rounds a product and its sum once.
+    ///
+    /// # Panics
+    /// As [`Body::eval`].
+    pub fn eval_on_the_other_side(&self, args: &[Scalar], regs: &mut Vec<Scalar>) -> Scalar {
+        regs.clear();
+        regs.extend_from_slice(args);
+        for step in &self.steps {
+            let nearest = eval_step(step, regs);
+            let value = exact(step, regs).map_or(nearest, |exact| other_side(nearest, exact));
+            regs.push(value);
+        }
+        regs[self.result.0 as usize]
+    }
+}
+
+/// The result of a step in double precision, where that is what an `f32` is rounded from.
+fn exact(step: &Step, regs: &[Scalar]) -> Option<f64> {
+    let of = |reg: &Reg| Some(regs[reg.0 as usize]).filter(|x| x.dtype() == DType::F32).map(Scalar::as_f64);
+    match step {
+        Step::Unary(UnaryOp::High | UnaryOp::IsNan | UnaryOp::IsInf, _) => None,
+        Step::Unary(op, x) => Some(float_unary(*op, of(x)?)),
+        Step::Binary(op, x, y) => Some(float_binary(*op, of(x)?, of(y)?)),
+        _ => None,
+    }
+}
+
+/// The neighbour of `nearest` behind `exact`; `nearest` where that is exact, or there is none.
+fn other_side(nearest: Scalar, exact: f64) -> Scalar {
+    let near = nearest.as_f64();
+    let other = match exact.partial_cmp(&near) {
+        Some(Ordering::Greater) => (near as f32).next_up(),
+        Some(Ordering::Less) => (near as f32).next_down(),
+        _ => return nearest,
+    };
+    if other.is_finite() && near.is_finite() { Scalar::f32(other) } else { nearest }
 }
 
 fn eval_step(step: &Step, regs: &[Scalar]) -> Scalar {

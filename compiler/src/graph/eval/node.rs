@@ -26,7 +26,7 @@ pub(super) fn eval(
         Op::Input(_) => return Err(Error::internal("an input is given, not computed")),
         Op::Const(tensor) => tensor.clone(),
         Op::Index { dtype, expr, .. } => index(*dtype, shape, expr, binding)?,
-        Op::Map(body) => map(body, operands, shape)?,
+        Op::Map(body) => map(body, operands, shape, rounding)?,
         Op::View { index, .. } => {
             let coords: Vec<Coord> = index.iter().cloned().map(Coord::At).collect();
             gather(&coords, operands, shape, binding)?
@@ -114,13 +114,16 @@ fn index(dtype: DType, shape: &[usize], expr: &Dim, binding: &Binding) -> Result
     out.finish(shape)
 }
 
-fn map(body: &Body, operands: &[Tensor], shape: &[usize]) -> Result<Tensor> {
+fn map(body: &Body, operands: &[Tensor], shape: &[usize], rounding: Rounding) -> Result<Tensor> {
     let mut out = Writer::new(body.dtype(), shape);
     let (mut args, mut regs) = (Vec::new(), Vec::new());
     for i in 0..shape.iter().product() {
         args.clear();
         args.extend(operands.iter().map(|operand| operand.get(i)));
-        out.push(body.eval(&args, &mut regs));
+        out.push(match rounding {
+            Rounding::Each if i % 2 == 0 => body.eval_on_the_other_side(&args, &mut regs),
+            _ => body.eval(&args, &mut regs),
+        });
     }
     out.finish(shape)
 }
