@@ -12,7 +12,7 @@
 use cranelift_module::Module;
 use std::{cell::RefCell, collections::BTreeMap, hint::black_box, time::Instant};
 use symshape::{Declaration, Dim};
-use symshape_benches::{clock, leaf};
+use symshape_benches::{clock, leaf, line::Line};
 use symshape_compiler::{
     Result,
     codegen::{
@@ -260,17 +260,19 @@ impl Bench {
         let peak = self.peak_of(numbers, on_tiles);
         let mut context = Context::new(&model).expect("memory");
         for case in cases.iter().filter(asked) {
-            let data: Vec<Vec<f32>> =
-                case.shapes.iter().map(|shape| leaf::numbers(shape.iter().product())).collect();
-            let bytes: Vec<Vec<u8>> =
-                data.iter().map(|data| data.iter().map(|x| (*x * 100.0 + 110.0) as u8).collect()).collect();
+            let data: Vec<Line<f32>> =
+                case.shapes.iter().map(|shape| Line::new(&leaf::numbers(shape.iter().product()))).collect();
+            let bytes = |line: &Line<f32>| -> Vec<u8> {
+                line.values().iter().map(|x| (*x * 100.0 + 110.0) as u8).collect()
+            };
+            let bytes: Vec<Line<u8>> = data.iter().map(|line| Line::new(&bytes(line))).collect();
             let inputs: Vec<TensorRef> = case
                 .shapes
                 .iter()
                 .zip(data.iter().zip(&bytes))
                 .map(|(shape, (data, bytes))| match numbers {
-                    Numbers::Floats(_) => TensorRef::new(shape, data).expect("sized"),
-                    Numbers::Bytes => TensorRef::new(shape, bytes).expect("sized"),
+                    Numbers::Floats(_) => TensorRef::new(shape, data.values()).expect("sized"),
+                    Numbers::Bytes => TensorRef::new(shape, bytes.values()).expect("sized"),
                 })
                 .collect();
             let (seconds, clock) =

@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod leaf;
+pub mod line;
 
 use std::path::Path;
 use symshape_compiler::{
