@@ -253,26 +253,39 @@ impl Body {
     /// # Panics
     /// On a body that [`crate::graph::infer::check_body`] refuses.
     pub fn eval(&self, args: &[Scalar], regs: &mut Vec<Scalar>) -> Scalar {
-        regs.clear();
-        regs.extend_from_slice(args);
-        for step in &self.steps {
-            let value = eval_step(step, regs);
-            regs.push(value);
-        }
-        regs[self.result.0 as usize]
+        self.eval_with(args, regs, eval_step)
     }
 
     /// As [`Body::eval`], but each `f32` that is not exact is the other one of the two beside the exact result: as far off as
     /// code may be that approximates a function, or rounds a product and its sum once.
     ///
+    /// ```
+    /// use symshape_compiler::scalar::{Body, Reg, Scalar, Step, UnaryOp};
+    /// use symshape_runtime::DType;
+    /// let body = Body { params: vec![DType::F32], steps: vec![Step::Unary(UnaryOp::Recip, Reg(0))], result: Reg(1) };
+    /// let third = body.eval_on_the_other_side(&[Scalar::f32(3.0)], &mut Vec::new());
+    /// assert_eq!(third, Scalar::f32((1.0_f32 / 3.0).next_down()));
+    /// ```
+    ///
     /// # Panics
     /// As [`Body::eval`].
     pub fn eval_on_the_other_side(&self, args: &[Scalar], regs: &mut Vec<Scalar>) -> Scalar {
+        self.eval_with(args, regs, |step, regs| {
+            let nearest = eval_step(step, regs);
+            exact(step, regs).map_or(nearest, |exact| other_side(nearest, exact))
+        })
+    }
+
+    fn eval_with(
+        &self,
+        args: &[Scalar],
+        regs: &mut Vec<Scalar>,
+        eval: impl Fn(&Step, &[Scalar]) -> Scalar,
+    ) -> Scalar {
         regs.clear();
         regs.extend_from_slice(args);
         for step in &self.steps {
-            let nearest = eval_step(step, regs);
-            let value = exact(step, regs).map_or(nearest, |exact| other_side(nearest, exact));
+            let value = eval(step, regs);
             regs.push(value);
         }
         regs[self.result.0 as usize]
