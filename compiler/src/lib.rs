@@ -20,6 +20,7 @@ pub mod schedule;
 pub mod target;
 pub mod tensor;
 mod text;
+pub mod trial;
 
 pub use error::{At, Error, ErrorKind, Result};
 

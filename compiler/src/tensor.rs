@@ -1,9 +1,12 @@
 //! Constant tensors: a type, a shape, and bytes that are owned or mapped from a file.
 
-use crate::scalar::Scalar;
+use crate::{
+    error::{Error, Result},
+    scalar::Scalar,
+};
 use memmap2::Mmap;
 use std::{fmt, ops::Range, sync::Arc};
-use symshape_runtime::DType;
+use symshape_runtime::{DType, Outputs, TensorRef};
 
 /// Shared immutable bytes.
 #[derive(Clone)]
@@ -101,6 +104,24 @@ impl Tensor {
     pub fn to_i64s(&self) -> Vec<i64> {
         (0..self.elems()).map(|idx| self.get(idx).as_i64()).collect()
     }
+}
+
+/// The tensors as a call takes them.
+pub(crate) fn refs(tensors: &[Tensor]) -> Result<Vec<TensorRef<'_>>> {
+    let refs = tensors.iter().map(|tensor| {
+        TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes())
+            .map_err(|error| Error::internal(error.to_string()))
+    });
+    refs.collect()
+}
+
+/// Copies of the outputs.
+pub(crate) fn copies(outputs: &Outputs<'_>) -> Vec<Tensor> {
+    let copy = |output: TensorRef<'_>| {
+        let bytes = Bytes::Owned(output.bytes().into());
+        Tensor::new(output.dtype(), output.shape().to_vec(), bytes).expect("outputs have their shape's size")
+    };
+    (0..outputs.len()).map(|idx| copy(outputs.get(idx))).collect()
 }
 
 impl fmt::Debug for Bytes {

@@ -508,6 +508,32 @@ fn precision_is_in_the_artefact_and_falls_back() {
 }
 
 #[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn a_model_that_a_trial_finds_far_off_stays_f32() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "tried.so");
+    let compile = |more: &[&str]| {
+        let levels = ["--cpu", "x86-64-v2,x86-64-v4-amx", "--precision", "bf16x3"];
+        let output = symc(&[&["compile", BLOCK, "-o", &out][..], &levels, &DIMS, more].concat());
+        let header = std::fs::read_to_string(folder.path().join("tried.h")).unwrap_or_default();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap(), header)
+    };
+    let (code, err, header) = compile(&["--within", "1e-9"]);
+    assert!(err.contains("of the largest output off in a trial at N="), "{err}");
+    assert!(err.contains("so contractions multiply f32; --within"), "{err}");
+    assert!(code == Some(0) && !header.contains("PRECISION"), "{header}");
+    for within in [&[][..], &["--within", "inf"]] {
+        let (code, err, header) = compile(within);
+        assert!(code == Some(0) && err.is_empty(), "{err}");
+        assert!(header.contains("#define BLOCK_PRECISION \"bf16x3\""), "{header}");
+    }
+    for wrong in ["-1", "nan", "much"] {
+        let (code, err, _) = compile(&[&format!("--within={wrong}")]);
+        assert!(code == Some(2) && err.contains("a number from 0 on, such as 1e-4, or inf"), "{err}");
+    }
+}
+
+#[test]
 fn selfcheck_says_what_a_precision_loses() {
     for (precision, least, most) in [("bf16x3", 1e-7, 5e-5), ("bf16", 1e-4, 5e-2)] {
         let args = [&["selfcheck", BLOCK, "--precision", precision, "--at", "N=2,S=5"][..], &DIMS].concat();

@@ -151,7 +151,8 @@ fn stages_use_only_what_stands_between_them() {
         let module = path.split('/').next().unwrap_or(path).trim_end_matches(".rs");
         let Some((_, allowed)) = EDGES.iter().find(|(name, _)| *name == module) else { return };
         for used in used_modules(source) {
-            let known = EDGES.iter().any(|(name, _)| *name == used) || used == "pipeline" || used == "cli";
+            let known = EDGES.iter().any(|(name, _)| *name == used)
+                || ["pipeline", "trial", "cli"].contains(&used.as_str());
             if known
                 && used != module
                 && !SHARED.contains(&used.as_str())

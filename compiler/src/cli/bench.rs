@@ -4,10 +4,11 @@
 //! it is full, and the clock is read through the vdso. Two runs of different lengths make the same number of heap
 //! calls, which an outside counter can check.
 
-use super::{Verdict, feed, seed, source, usage};
+use super::{Verdict, at, feed, source, usage};
 use crate::{
     error::{At, Error, ErrorKind, Result},
-    tensor::Tensor,
+    tensor::{self, Tensor},
+    trial::inputs,
 };
 use std::{
     fmt::Write,
@@ -74,7 +75,7 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     let mut samples = vec![0_u64; MAX_SAMPLES];
     let mut text = String::with_capacity(4096);
     for (at, inputs) in &cases {
-        let refs = feed::refs(inputs)?;
+        let refs = tensor::refs(inputs)?;
         let arena_bytes = {
             let dims = context.bind(&refs).map_err(|error| feed::refused(&error)).at(place)?;
             loaded.model.arena_bytes(dims).map_err(|error| usage(error.to_string()))?
@@ -92,21 +93,21 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
 fn cases(model: &Model, args: &Args) -> Result<Vec<(String, Vec<Tensor>)>> {
     if let Some(path) = &args.inputs {
         let inputs = feed::read(model, &[], Some(path))?;
-        let refs = feed::refs(&inputs)?;
+        let refs = tensor::refs(&inputs)?;
         let mut context =
             Context::new(model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
         let dims =
             context.bind(&refs).map_err(|error| feed::refused(&error)).at(|| path.display().to_string())?;
         for at in &args.at {
-            if seed::dims(model, at)? != dims {
-                let given = seed::binding(model, dims);
+            if at::dims(model, at)? != dims {
+                let given = inputs::binding(model, dims);
                 return Err(usage(format!("--at {at}: the inputs of {} give {given}", path.display())));
             }
         }
-        let at = seed::binding(model, dims);
+        let at = inputs::binding(model, dims);
         return Ok(vec![(at, inputs)]);
     }
-    let mut bindings = args.at.iter().map(|at| seed::dims(model, at)).collect::<Result<Vec<_>>>()?;
+    let mut bindings = args.at.iter().map(|at| at::dims(model, at)).collect::<Result<Vec<_>>>()?;
     if bindings.is_empty() {
         let end = |last: bool| -> Vec<i64> {
             let value = |symbol: &symshape_runtime::SymbolInfo| {
@@ -117,7 +118,10 @@ fn cases(model: &Model, args: &Args) -> Result<Vec<(String, Vec<Tensor>)>> {
         bindings = vec![end(false), end(true)];
         bindings.dedup();
     }
-    bindings.into_iter().map(|dims| Ok((seed::binding(model, &dims), seed::inputs(model, &dims)?))).collect()
+    bindings
+        .into_iter()
+        .map(|dims| Ok((inputs::binding(model, &dims), inputs::inputs(model, &dims)?)))
+        .collect()
 }
 
 /// Calls until `budget` is used up, at least three times.

@@ -5,6 +5,7 @@ use crate::{
     codegen::Options,
     emit,
     error::{At, Result},
+    graph::Graph,
     kernel::Policies,
     offload::Selection,
     partition,
@@ -106,14 +107,14 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if is_source && (machine.is_some() || args.cpu.is_some()) {
         return Err(usage("C source is for any machine: --target and --cpu are the C compiler's to choose"));
     }
-    let precision = args.arithmetic.precision;
+    let asked = args.arithmetic.precision;
     let choices = pipeline::Choices {
         grows: args.grow,
-        require_tiles: args.fallback == Fallback::None && precision != Precision::F32,
+        require_tiles: args.fallback == Fallback::None && asked != Precision::F32,
     };
     if choices.require_tiles && !target.has_tiles() {
         let message = format!(
-            "--precision {precision} --fallback none: no level has tile registers; --cpu x86-64-v4-amx does"
+            "--precision {asked} --fallback none: no level has tile registers; --cpu x86-64-v4-amx does"
         );
         return Err(usage(message));
     }
@@ -127,13 +128,15 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let place = || args.model.display().to_string();
     let options =
         crate::import::ImportOptions { name: args.name.clone(), ..args.contract.options(&args.model)? };
-    if is_source && precision != Precision::F32 {
+    if is_source && asked != Precision::F32 {
         return Err(usage("C source multiplies f32: leave --precision away"));
     }
     let settings = settings(args, is_source, &target);
     let (lowered, reach) = if args.grow {
         progress.say("looking for bounds");
-        let (lowered, reach) = super::grow::lowered(&args.model, &options, &beside, &settings)?;
+        let settle =
+            |graph: &Graph| args.arithmetic.settle((&args.model, graph), &beside, &settings, &progress);
+        let (lowered, reach) = super::grow::lowered(&args.model, &options, &beside, &settings, &settle)?;
         (lowered, Some(reach))
     } else {
         let graph = source::graph(&args.model, &options)?;
@@ -141,6 +144,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
             line(&graph.to_string());
             return Ok(Verdict::Yes);
         }
+        let precision = args.arithmetic.settle((&args.model, &graph), &beside, &settings, &progress)?;
+        let settings = Settings { precision, ..settings };
         progress.say("lowering");
         (pipeline::lower_on(&graph, &beside, &settings).at(place)?, None)
     };
@@ -148,6 +153,9 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         print(stage, &lowered, &target).at(place)?;
         return Ok(Verdict::Yes);
     }
+    let precision = lowered.program.precision;
+    let choices =
+        pipeline::Choices { require_tiles: choices.require_tiles && precision != Precision::F32, ..choices };
     let Some((path, kind)) = output else { return Err(usage("-o OUT is missing")) };
     // The artefact is the last to be written, and the first to get its name: where a file can't be written, none is there.
     let stage_report =

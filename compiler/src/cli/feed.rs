@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
 };
-use symshape_runtime::{CallError, Model, Outputs, TensorRef};
+use symshape_runtime::{CallError, Model};
 
 /// Tensors for each input, in the model's order, from `NAME=F.npy` arguments and an `.npz` with keys `NAME` or
 /// `in:NAME`.
@@ -71,28 +71,10 @@ fn names(model: &Model) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// The tensors as a call takes them.
-pub(super) fn refs(tensors: &[Tensor]) -> Result<Vec<TensorRef<'_>>> {
-    let refs = tensors.iter().map(|tensor| {
-        TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes())
-            .map_err(|error| Error::internal(error.to_string()))
-    });
-    refs.collect()
-}
-
 /// A copy whose memory is aligned for every element type.
 pub(super) fn aligned(tensor: Tensor) -> Tensor {
     let bytes = Bytes::Owned(tensor.bytes().into());
     Tensor::new(tensor.dtype(), tensor.shape().to_vec(), bytes).expect("of the same size")
-}
-
-/// Copies of the outputs.
-pub(super) fn copies(outputs: &Outputs<'_>) -> Vec<Tensor> {
-    let copy = |output: TensorRef<'_>| {
-        let bytes = Bytes::Owned(output.bytes().into());
-        Tensor::new(output.dtype(), output.shape().to_vec(), bytes).expect("outputs have their shape's size")
-    };
-    (0..outputs.len()).map(|idx| copy(outputs.get(idx))).collect()
 }
 
 /// A refused call as an error of the program's.

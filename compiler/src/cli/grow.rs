@@ -3,10 +3,12 @@
 use super::{source, usage};
 use crate::{
     error::{Error, ErrorKind, Result},
+    graph::Graph,
     import::ImportOptions,
     kernel::Program,
     offload::Targets,
     pipeline::{self, Lowered, Settings},
+    scalar::Precision,
 };
 use num_bigint::BigInt;
 use std::path::Path;
@@ -17,7 +19,8 @@ const CAPS: [i64; 7] = [1 << 32, 1 << 28, 1 << 24, 1 << 20, 1 << 16, 1 << 12, 1 
 /// An arena at these bounds takes no more address space than this.
 const MOST_BYTES: u64 = 1 << 44;
 
-/// The model at `path`, lowered with the largest of the bounds that it can be lowered with, and how far calls may go.
+/// The model at `path`, lowered with the largest of the bounds that it can be lowered with and the precision that
+/// `settle` gives it, and how far calls may go.
 ///
 /// # Errors
 /// When every symbol has an upper bound already, and what importing and lowering refuse.
@@ -26,14 +29,20 @@ pub(super) fn lowered(
     options: &ImportOptions,
     targets: &Targets,
     settings: &Settings,
+    settle: &dyn Fn(&Graph) -> Result<Precision>,
 ) -> Result<(Lowered, String)> {
     if source::graph(path, options).is_ok() {
         return Err(usage("--grow: every symbol has an upper bound, so there is nothing to grow"));
     }
+    let mut settled = None;
     for cap in CAPS {
         let options = ImportOptions { cap: Some(cap), ..options.clone() };
         let graph = source::graph(path, &options)?;
-        match pipeline::lower_on(&graph, targets, settings) {
+        // A trial takes small sizes, whatever the bound is.
+        let precision = settled.map_or_else(|| settle(&graph), Ok)?;
+        settled = Some(precision);
+        let settings = Settings { precision, ..*settings };
+        match pipeline::lower_on(&graph, targets, &settings) {
             Ok(lowered) if lowered.plan.arena_max <= MOST_BYTES => {
                 let reach = reach(&lowered.program, cap);
                 return Ok((lowered, reach));

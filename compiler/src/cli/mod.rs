@@ -4,6 +4,7 @@
 //! to standard error. Exit codes: 0 success, 1 the answer is no, 2 bad input, with an error that says what and where.
 
 mod asm;
+mod at;
 mod bench;
 mod compare;
 mod compile;
@@ -15,7 +16,6 @@ mod plan;
 mod progress;
 mod report;
 mod run;
-mod seed;
 mod selfcheck;
 mod sensitivity;
 mod shapes;

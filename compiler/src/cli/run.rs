@@ -1,7 +1,11 @@
 //! `symc run`: one call.
 
-use super::{Verdict, feed, line, npy, seed, source};
-use crate::error::{At, Error, ErrorKind, Result};
+use super::{Verdict, feed, line, npy, source};
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    tensor,
+    trial::inputs,
+};
 use serde_json::{Map, json};
 use std::{fs, path::PathBuf};
 use symshape_runtime::Context;
@@ -46,7 +50,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     context.set_threads(args.threads).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     context.set_policy(args.policy.into());
     let place = || args.model.display().to_string();
-    let refs = feed::refs(&inputs)?;
+    let refs = tensor::refs(&inputs)?;
     let dims: Vec<i64> = context.bind(&refs).map_err(|error| feed::refused(&error)).at(place)?.to_vec();
     let outputs = context.run_views(&refs).map_err(|error| feed::refused(&error)).at(place)?;
     if let Some(folder) = &args.output {
@@ -68,7 +72,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         line(&json!({"outputs": table, "dims": bound, "precision": precision}).to_string());
         return Ok(Verdict::Yes);
     }
-    line(&format!("dims: {}", seed::binding(&model, &dims)));
+    line(&format!("dims: {}", inputs::binding(&model, &dims)));
     if model.precision() != symshape_runtime::Precision::F32 {
         line(&format!("products of {}", source::used(&model)));
     }

@@ -6,20 +6,22 @@
 //! that out of rounding alone, this is what counts, see [`sensitivity`], and the line says so.
 
 use super::{
-    Verdict,
+    Verdict, at,
     compare::{self, Distance, Tolerance},
-    feed,
     progress::Progress,
-    seed,
-    sensitivity::{self, largest_difference},
-    source, usage,
+    sensitivity, source, usage,
 };
 use crate::{
     error::{At, Error, ErrorKind, Result},
-    graph::{Graph, Op, eval::eval},
+    graph::{Graph, eval::eval},
     opt,
     scalar::Precision,
-    tensor::Tensor,
+    tensor::{self, Tensor},
+    trial::{
+        distance::{largest, largest_difference, relative},
+        inputs,
+        work::{Found, Work, work},
+    },
 };
 use serde_json::json;
 use std::{
@@ -28,7 +30,6 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
     sync::mpsc::channel,
 };
-use symshape::Dim;
 use symshape_runtime::{Context, DType, Model, SymbolInfo};
 
 /// Combinations of sizes beyond those that every symbol needs are tried up to this many scalar operations.
@@ -57,11 +58,11 @@ pub(super) struct Args {
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let loaded = source::load(&args.model, &args.contract, args.arithmetic, &args.beside)?;
     let graph = loaded.graph.as_ref().ok_or_else(|| usage("selfcheck takes an ONNX model"))?;
-    let precision = Split::of(graph, args.arithmetic.precision)?;
+    let precision = Split::of(graph, loaded.precision)?;
     let model = &loaded.model;
     let bindings = match args.at.is_empty() {
         true => bindings(graph, model),
-        false => args.at.iter().map(|at| seed::dims(model, at)).collect::<Result<Vec<_>>>()?,
+        false => args.at.iter().map(|at| at::dims(model, at)).collect::<Result<Vec<_>>>()?,
     };
     let progress = Progress::new("checking", bindings.len() as u64);
     let mut verdict = Verdict::Yes;
@@ -69,7 +70,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         &bindings,
         |dims| check(graph, model, precision.as_ref(), dims),
         |dims, outcome| {
-            let at = seed::binding(model, dims);
+            let at = inputs::binding(model, dims);
             let outcome = outcome.at(|| args.model.display().to_string())?;
             if outcome.problem.is_some() {
                 verdict = Verdict::No;
@@ -90,8 +91,9 @@ fn describe(at: &str, outcome: Outcome, json: bool) -> String {
         // JSON has no infinity.
         let mut line =
             json!({"at": at, "max_abs": max_abs.min(f64::MAX), "max_ulp": max_ulp, "status": status});
-        if let Some([compiled, defined]) = outcome.lost {
-            (line["max_relative"], line["defined_relative"]) = (json!(compiled), json!(defined));
+        line["max_relative"] = json!(outcome.relative);
+        if let Some(defined) = outcome.defined {
+            line["defined_relative"] = json!(defined);
         }
         if let Some(refused) = &outcome.refused {
             line["refused"] = json!(refused);
@@ -107,10 +109,14 @@ fn describe(at: &str, outcome: Outcome, json: bool) -> String {
     let rounding = outcome.sensitivity.map_or_else(String::new, |rounding| {
         format!("; this model makes up to {rounding:e} out of rounding")
     });
-    let lost = outcome.lost.map_or_else(String::new, |[compiled, defined]| {
-        format!("; of the largest element {compiled:.1e} compiled, {defined:.1e} by definition")
-    });
-    format!("{at}: {status} (largest difference {max_abs:e}, {max_ulp} ulp{rounding}{lost})")
+    let compiled = outcome.relative;
+    let relative = match outcome.defined {
+        Some(defined) => format!("{compiled:.1e} compiled, {defined:.1e} by definition"),
+        None => format!("{compiled:.1e}"),
+    };
+    format!(
+        "{at}: {status} (largest difference {max_abs:e}, {max_ulp} ulp; of the largest element {relative}{rounding})"
+    )
 }
 
 /// Works on all jobs with as many threads as there are cores, and takes the results in the order of the jobs.
@@ -159,9 +165,10 @@ struct Outcome {
     refused: Option<String>,
     /// How far rounding may move the output that it moves farthest, where that was needed.
     sensitivity: Option<f64>,
-    /// Of another precision than `f32`: the largest error, relative to the largest element of its output, of the compiled
-    /// code and of the precision's definition.
-    lost: Option<[f64; 2]>,
+    /// The largest error, relative to the largest element of its output.
+    relative: f64,
+    /// That of the definition of another precision than `f32`.
+    defined: Option<f64>,
 }
 
 /// A model as another precision defines it.
@@ -204,32 +211,14 @@ fn exceeds(want: &[Tensor], got: &[Tensor], allowed: &[f64]) -> bool {
     want.iter().zip(got).zip(allowed).any(|((want, got), allowed)| largest_difference(want, got) > *allowed)
 }
 
-/// The largest magnitude of a tensor of floats.
-fn largest(tensor: &Tensor) -> f64 {
-    if !tensor.dtype().is_float() {
-        return 0.0;
-    }
-    let finite = (0..tensor.elems()).map(|idx| tensor.get(idx).as_f64().abs()).filter(|x| x.is_finite());
-    finite.fold(0.0, f64::max)
-}
-
-/// The largest difference of two lists of tensors, relative to the largest element of each.
-fn relative(want: &[Tensor], got: &[Tensor]) -> f64 {
-    let of = |(want, got)| match largest(want) {
-        0.0 => 0.0,
-        most => largest_difference(want, got) / most,
-    };
-    want.iter().zip(got).map(of).fold(0.0, f64::max)
-}
-
 /// Runs both and compares.
 fn check(graph: &Graph, model: &Model, split: Option<&Split>, dims: &[i64]) -> Result<Outcome> {
-    let at = || seed::binding(model, dims);
+    let at = || inputs::binding(model, dims);
     let mut context = Context::new(model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
-    let inputs = seed::inputs(model, dims)?;
+    let inputs = inputs::inputs(model, dims)?;
     let want = eval(graph, &inputs).at(|| format!("reference evaluator at {}", at()));
-    let refs = feed::refs(&inputs)?;
-    let got = context.run_guarded(&refs).map(|(outputs, whole)| (feed::copies(&outputs), whole));
+    let refs = tensor::refs(&inputs)?;
+    let got = context.run_guarded(&refs).map(|(outputs, whole)| (tensor::copies(&outputs), whole));
     let mut outcome = Outcome::default();
     match (want, got) {
         (Ok(want), Ok((got, whole))) => {
@@ -269,7 +258,8 @@ fn judge(outcome: &mut Outcome, model: &Model, split: Option<&Split>, results: &
         (Some(defined), Some(promised)) => exceeds(want, defined, promised),
         _ => false,
     };
-    outcome.lost = defined.as_ref().map(|defined| [relative(want, got), relative(want, defined)]);
+    outcome.relative = relative(want, got);
+    outcome.defined = defined.as_ref().map(|defined| relative(want, defined));
     if !is_off && !loses {
         return Ok(());
     }
@@ -386,21 +376,6 @@ fn combinations(edges: &[Vec<i64>]) -> Vec<Vec<i64>> {
 
 /// Roughly how many scalar operations the reference evaluator needs.
 fn operations(graph: &Graph, model: &Model, dims: &[i64]) -> f64 {
-    let value = |symbol: &symshape::Symbol| {
-        let position = model.symbols().iter().position(|info| info.name() == symbol.name())?;
-        dims.get(position).copied()
-    };
-    let size = |dim: &Dim| dim.eval_i64(&value).map_or(1.0, |size| size as f64);
-    let elems = |value: crate::graph::Value| graph.shape(value).iter().map(size).product::<f64>();
-    let node = |node: &crate::graph::Node| match &node.op {
-        Op::Const(_) | Op::Input(_) => 0.0,
-        Op::Contract { lhs, out, .. } => {
-            let lhs_shape = graph.shape(node.operands[0]);
-            let summed = lhs.iter().zip(lhs_shape).filter(|(label, _)| !out.contains(label));
-            elems(node.results[0]) * summed.map(|(_, dim)| size(dim)).product::<f64>()
-        }
-        Op::Reduce { .. } | Op::ArgReduce { .. } => elems(node.operands[0]),
-        _ => node.results.iter().map(|result| elems(*result)).sum(),
-    };
-    graph.nodes.values().map(node).sum()
+    let Work { products, others } = work(graph, model, dims, Found::Least);
+    products + others
 }

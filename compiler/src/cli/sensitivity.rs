@@ -13,6 +13,7 @@ use crate::{
         eval::{Rounding, eval_rounding},
     },
     tensor::Tensor,
+    trial::distance::largest_difference,
 };
 
 /// How many times that distance is allowed: it is one sample of what an order of summation does, and the largest over
@@ -30,15 +31,6 @@ pub(super) fn sensitivity(graph: &Graph, inputs: &[Tensor], want: &[Tensor]) -> 
         rounded => rounded?,
     };
     Ok(want.iter().zip(&rounded).map(|(want, rounded)| SAMPLES * largest_difference(want, rounded)).collect())
-}
-
-/// The largest difference of two tensors of floats where it is a number; 0 of others.
-pub(super) fn largest_difference(a: &Tensor, b: &Tensor) -> f64 {
-    let difference = |idx: usize| (a.get(idx).as_f64() - b.get(idx).as_f64()).abs();
-    match a.dtype().is_float() && a.shape() == b.shape() {
-        true => (0..a.elems()).map(difference).filter(|x| x.is_finite()).fold(0.0, f64::max),
-        false => 0.0,
-    }
 }
 
 #[cfg(test)]

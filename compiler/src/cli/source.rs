@@ -7,8 +7,9 @@ use crate::{
     graph::Graph,
     import::{self, Bound, ImportOptions},
     offload::{Selection, Targets},
-    pipeline,
+    pipeline::{self, Settings},
     scalar::Precision,
+    trial::{self, Trial},
 };
 use clap::{ValueEnum, builder::PossibleValue};
 use std::{
@@ -46,12 +47,67 @@ pub(super) struct Beside {
 }
 
 /// How contractions of a model multiply.
-#[derive(clap::Args, Clone, Copy, Debug, Default)]
+#[derive(clap::Args, Clone, Copy, Debug)]
 pub(super) struct Arithmetic {
     /// How contractions multiply on machines with tile registers: f32 as elsewhere, each f32 as two bf16 and three of
     /// their four products, or each as one bf16; others multiply f32
     #[arg(long, value_enum, default_value_t)]
     pub precision: Precision,
+    /// How far a trial at bf16x3 may be off, as a part of an output's largest element, before the model stays f32; `inf`
+    /// is for no trial
+    #[arg(long, value_name = "PART", default_value_t = trial::WITHIN, value_parser = part)]
+    pub within: f64,
+}
+
+/// A number of at least 0, or infinity.
+fn part(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part: &f64| *part >= 0.0);
+    part.ok_or_else(|| "a number from 0 on, such as 1e-4, or inf".into())
+}
+
+impl Arithmetic {
+    /// The precision that a model gets: what is asked for, or `f32` where a trial is off by more than allowed, which is
+    /// said then.
+    pub(super) fn settle(
+        self,
+        (path, graph): (&Path, &Graph),
+        beside: &Targets,
+        settings: &Settings,
+        progress: &Progress,
+    ) -> Result<Precision> {
+        let Arithmetic { precision, within } = self;
+        if precision != Precision::Bf16x3 || within == f64::INFINITY {
+            return Ok(precision);
+        }
+        progress.say("trying bf16x3");
+        let trial = match beside.is_empty() {
+            true => {
+                trial::trial(graph, &Settings { precision, ..*settings }).at(|| path.display().to_string())?
+            }
+            false => Trial::Untried(usage("other targets take parts of it")),
+        };
+        match trial {
+            Trial::Off { part, at } if part > within => {
+                let at = if at.is_empty() { at } else { format!(" at {at}") };
+                let far = match part.is_finite() {
+                    true => format!("{part:.1e} of the largest output off"),
+                    false => "other integers, infinities or shapes".into(),
+                };
+                eprintln!(
+                    "symc: {}: --precision bf16x3: {far} in a trial{at}, so contractions multiply f32; \
+                     --within {:.0e} allows that",
+                    path.display(),
+                    2.0 * part,
+                );
+                Ok(Precision::F32)
+            }
+            Trial::Untried(why) => {
+                eprintln!("symc: {}: --precision bf16x3: not tried: {why}", path.display());
+                Ok(precision)
+            }
+            Trial::Same | Trial::Off { .. } => Ok(precision),
+        }
+    }
 }
 
 /// What contractions of `f32` multiply when this model is called here.
@@ -132,6 +188,8 @@ pub(super) struct Loaded {
     pub model: Model,
     /// Its graph, unless it was compiled before.
     pub graph: Option<Graph>,
+    /// The precision that it was compiled with; `f32` for a shared object, which says itself what it has.
+    pub precision: Precision,
     /// How long import and compilation took; 0 for a shared object.
     pub compile_ms: f64,
 }
@@ -156,14 +214,14 @@ pub(super) fn load(
     if let Some(machine) = machine {
         return Err(usage(format!("--target {machine}: models run on this machine; compile for others")));
     }
-    let model =
-        compile(&graph, arithmetic.precision, &beside, &progress).at(|| path.display().to_string())?;
-    Ok(Loaded { model, graph: Some(graph), compile_ms: milliseconds(start) })
+    let precision = arithmetic.settle((path, &graph), &beside, &Settings::default(), &progress)?;
+    let model = compile(&graph, precision, &beside, &progress).at(|| path.display().to_string())?;
+    Ok(Loaded { model, graph: Some(graph), precision, compile_ms: milliseconds(start) })
 }
 
 /// The graph as callable code.
 fn compile(graph: &Graph, precision: Precision, beside: &Targets, progress: &Progress) -> Result<Model> {
-    let settings = pipeline::Settings { precision, ..pipeline::Settings::default() };
+    let settings = Settings { precision, ..Settings::default() };
     let lowered = pipeline::lower_on(graph, beside, &settings)?;
     progress.say("generating code");
     let options = crate::codegen::Options::default();
@@ -182,7 +240,7 @@ fn open(path: &Path, contract: &Contract) -> Result<Loaded> {
         let error = Error::new(ErrorKind::Io, text);
         if located { error } else { error.at(path.display().to_string()) }
     })?;
-    Ok(Loaded { model, graph: None, compile_ms: 0.0 })
+    Ok(Loaded { model, graph: None, precision: Precision::F32, compile_ms: 0.0 })
 }
 
 /// Milliseconds since `start`, to the microsecond.

@@ -12,7 +12,7 @@ use crate::{
     error::{At, Error, ErrorKind, Result},
     import::{self, Bound},
     pipeline,
-    tensor::Tensor,
+    tensor::{self, Tensor},
 };
 use serde_json::{Value, json};
 use std::{
@@ -251,14 +251,14 @@ fn run_set(
     let outputs: Vec<String> = compiled.model.outputs().iter().map(|info| info.name().to_string()).collect();
     let want = in_order(&outputs, tensors(path, "output")?);
     let inputs: Vec<Tensor> = compiled.taken.iter().filter_map(|idx| inputs.get(*idx).cloned()).collect();
-    let refs = feed::refs(&inputs)?;
+    let refs = tensor::refs(&inputs)?;
     let start = Instant::now();
     let outputs = match context.run_views(&refs) {
         Ok(outputs) => outputs,
         Err(error) => return Ok((Status::Error, error.to_string(), milliseconds(start))),
     };
     let run_ms = milliseconds(start);
-    let got = feed::copies(&outputs);
+    let got = tensor::copies(&outputs);
     if got.len() < want.len() {
         return Ok((Status::Fail, format!("{} outputs where {} are wanted", got.len(), want.len()), run_ms));
     }

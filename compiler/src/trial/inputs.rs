@@ -1,8 +1,7 @@
 //! Inputs where none are given: the same on every machine, and harmless as indices.
 
-use super::usage;
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     scalar::Scalar,
     tensor::Tensor,
 };
@@ -12,7 +11,7 @@ use symshape_runtime::{DType, Model, TensorInfo};
 /// A tensor for each input of the model at these dims: floats in -1..1, integers and bools 0 or 1, the first one 1.
 ///
 /// Zero and one are valid indices into anything that has two elements, and a mask of them is never all zero.
-pub(super) fn inputs(model: &Model, dims: &[i64]) -> Result<Vec<Tensor>> {
+pub(crate) fn inputs(model: &Model, dims: &[i64]) -> Result<Vec<Tensor>> {
     model.inputs().iter().enumerate().map(|(idx, info)| tensor(idx as u64, info, model, dims)).collect()
 }
 
@@ -20,7 +19,7 @@ fn tensor(seed: u64, info: &TensorInfo, model: &Model, dims: &[i64]) -> Result<T
     let shape = shape(info, model, dims)?;
     let elems = shape.iter().try_fold(1_usize, |size, dim| size.checked_mul(*dim));
     let elems = elems.filter(|elems| *elems <= isize::MAX as usize / info.dtype().size_bytes());
-    let elems = elems.ok_or_else(|| usage(format!("`{}` would exceed the memory", info.name())))?;
+    let elems = elems.ok_or_else(|| wrong(format!("`{}` would exceed the memory", info.name())))?;
     let mut state = seed;
     let data: Vec<Scalar> = (0..elems).map(|idx| element(info.dtype(), idx, next(&mut state))).collect();
     Tensor::from_scalars(info.dtype(), shape, &data).ok_or_else(|| Error::internal("elements were counted"))
@@ -45,37 +44,13 @@ fn next(state: &mut u64) -> u64 {
 }
 
 /// The dims as people write them: `N=8,S=128`.
-pub(super) fn binding(model: &Model, dims: &[i64]) -> String {
+pub(crate) fn binding(model: &Model, dims: &[i64]) -> String {
     let pairs = model.symbols().iter().zip(dims).map(|(symbol, dim)| format!("{}={dim}", symbol.name()));
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// One dim for each symbol from `N=8,S=128`.
-pub(super) fn dims(model: &Model, at: &str) -> Result<Vec<i64>> {
-    let mut dims: Vec<Option<i64>> = vec![None; model.symbols().len()];
-    for part in at.split(',').filter(|part| !part.trim().is_empty()) {
-        let parsed =
-            part.split_once('=').and_then(|(name, value)| Some((name.trim(), value.trim().parse().ok()?)));
-        let (name, value) = parsed.ok_or_else(|| usage(format!("--at {at}: expected NAME=SIZE,…")))?;
-        let position = model.symbols().iter().position(|symbol| symbol.name() == name).ok_or_else(|| {
-            let known: Vec<&str> = model.symbols().iter().map(|symbol| symbol.name()).collect();
-            usage(format!("--at {at}: the model has no symbol {name}; it has {}", known.join(", ")))
-        })?;
-        let symbol = &model.symbols()[position];
-        if !symbol.allows(value) {
-            return Err(usage(format!("--at {at}: {name} = {value}; {name} is declared {symbol}")));
-        }
-        dims[position] = Some(value);
-    }
-    let missing = model.symbols().iter().zip(&dims).find(|(_, dim)| dim.is_none());
-    match missing {
-        Some((symbol, _)) => Err(usage(format!("--at {at}: {} is missing", symbol.name()))),
-        None => Ok(dims.into_iter().flatten().collect()),
-    }
-}
-
 /// The shape of an input at these dims, which are one for each symbol.
-pub(super) fn shape(info: &TensorInfo, model: &Model, dims: &[i64]) -> Result<Vec<usize>> {
+pub(crate) fn shape(info: &TensorInfo, model: &Model, dims: &[i64]) -> Result<Vec<usize>> {
     let value = |symbol: &symshape::Symbol| {
         let position = model.symbols().iter().position(|info| info.name() == symbol.name())?;
         dims.get(position).copied()
@@ -83,7 +58,11 @@ pub(super) fn shape(info: &TensorInfo, model: &Model, dims: &[i64]) -> Result<Ve
     let sizes = info.dims().iter().map(|text| {
         let dim: Dim = text.parse().map_err(|error| Error::internal(format!("dim `{text}`: {error}")))?;
         let size = dim.eval_i64(&value).map_err(|error| Error::internal(format!("dim `{text}`: {error}")))?;
-        usize::try_from(size).map_err(|_| usage(format!("`{}` has a dim {size}", info.name())))
+        usize::try_from(size).map_err(|_| wrong(format!("`{}` has a dim {size}", info.name())))
     });
     sizes.collect()
+}
+
+fn wrong(message: String) -> Error {
+    Error::new(ErrorKind::Usage, message)
 }

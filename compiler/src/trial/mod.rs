@@ -1,0 +1,170 @@
+//! Whether a model stays near what it is at `f32`, at `bf16x3`: both are run, and compared.
+//!
+//! The error of one product is bounded, but what a model makes of it is not: a sigmoid far out, a difference of large
+//! numbers or a gate that is nearly shut enlarges it to any size, and which numbers there are the weights alone don't tell.
+//! So the model is tried, as `symc selfcheck` would: with its least sizes and with the largest that don't take long, and
+//! with seeded inputs, which are the same everywhere. Where this machine has no tile registers they stand in memory.
+
+pub(crate) mod distance;
+pub(crate) mod inputs;
+pub(crate) mod work;
+
+use self::work::{Found, Work};
+use crate::{
+    codegen::Options,
+    emit,
+    error::{Error, ErrorKind, Result},
+    graph::Graph,
+    kernel::Leaves,
+    pipeline::{self, Lowered, Settings},
+    scalar::Precision,
+    target::Target,
+    tensor::{self, Tensor},
+};
+use symshape_runtime::{Context, Model, SymbolInfo};
+
+/// How far a trial may be off, as a part of the largest element of an output, where nobody says otherwise: two thirds of
+/// what is promised of models ([`Precision::of_models`]), as other inputs and sizes may do worse.
+pub const WITHIN: f64 = 3.3e-5;
+
+/// Multiplications of a call, at most, but for the least sizes.
+const MOST_WORK: f64 = 8e9;
+
+/// Those of the call with the least sizes; a model that takes more is not tried.
+const MOST_LEAST_WORK: f64 = 1e11;
+
+/// Multiplications of contractions that take as long as another operation.
+const PRODUCTS: f64 = 16.0;
+
+/// Tile registers in memory are so many times slower.
+const IN_MEMORY: f64 = 8.0;
+
+/// What sizes of images often are multiples of.
+const ALIGNED: i64 = 32;
+
+/// What came of a trial.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Trial {
+    /// No product of it is less precise.
+    Same,
+    /// It differs.
+    Off {
+        /// The largest difference of all calls, as a part of the largest element of its output.
+        part: f64,
+        /// The sizes of that call: `N=8,S=128`.
+        at: String,
+    },
+    /// It can't be run here, or not in a moment.
+    Untried(Error),
+}
+
+/// Runs a graph at the precision of `settings`, as machines with tile registers do, and at `f32`.
+///
+/// # Errors
+/// As [`pipeline::lower_with`]; what else goes wrong leaves the model untried.
+pub fn trial(graph: &Graph, settings: &Settings) -> Result<Trial> {
+    if !settings.leaves.have_tiles() {
+        return Ok(Trial::Same);
+    }
+    let lowered = lowered(graph, settings.precision)?;
+    if settings.precision == Precision::F32 || lowered.program.on_tiles_count() == 0 {
+        return Ok(Trial::Same);
+    }
+    Ok(compared(graph, lowered).unwrap_or_else(Trial::Untried))
+}
+
+/// For a trial on this machine, with tile registers, whatever it has.
+fn lowered(graph: &Graph, precision: Precision) -> Result<Lowered> {
+    let multiplies_bytes = Settings::default().leaves.multiply_bytes();
+    let leaves = Leaves::Code { multiplies_bytes, tiles: true };
+    pipeline::lower_with(graph, &Settings { workers: 1, precision, leaves, ..Settings::default() })
+}
+
+fn compared(graph: &Graph, lowered: Lowered) -> Result<Trial> {
+    let (model, in_memory) = on_tiles(&lowered)?;
+    drop(lowered);
+    let slower = if in_memory { IN_MEMORY } else { 1.0 };
+    let calls = calls(graph, &model, slower)?;
+    // Only one of both is in memory at a time.
+    drop(model);
+    let Lowered { program, plan } = self::lowered(graph, Precision::F32)?;
+    let (model, _) = emit::jit::jit(&program, &plan, &Options::default())?;
+    let mut worst = (0.0, String::new());
+    for (dims, got) in &calls {
+        let part = distance::part(&outputs(&model, dims)?, got);
+        if part >= worst.0 {
+            worst = (part, inputs::binding(&model, dims));
+        }
+    }
+    let (part, at) = worst;
+    Ok(Trial::Off { part, at })
+}
+
+/// The model on tile registers, and whether these stand in memory.
+fn on_tiles(Lowered { program, plan }: &Lowered) -> Result<(Model, bool)> {
+    if Target::host()?.has_tiles() {
+        let options = Options { require_tiles: true, ..Options::default() };
+        let (model, _) = emit::jit::jit(program, plan, &options)?;
+        if model.uses_tiles() {
+            return Ok((model, false));
+        }
+    }
+    let options = Options { tiles_in_memory: true, ..Options::default() };
+    Ok((emit::jit::jit(program, plan, &options)?.0, true))
+}
+
+/// What the model gives for seeded inputs.
+fn outputs(model: &Model, dims: &[i64]) -> Result<Vec<Tensor>> {
+    let limit = |error: String| Error::new(ErrorKind::Limit, error);
+    let inputs = inputs::inputs(model, dims)?;
+    let mut context = Context::new(model).map_err(|error| limit(error.to_string()))?;
+    let outputs = context.run_views(&tensor::refs(&inputs)?).map_err(|error| limit(error.to_string()))?;
+    Ok(tensor::copies(&outputs))
+}
+
+/// Sizes and results of the calls that are tried: with the least sizes, with the largest that don't take long, and with
+/// about half of these. What the model refuses, as it may require more of its sizes than their ranges, is left out.
+///
+/// # Errors
+/// When a call takes long at any sizes, or all are refused.
+fn calls(graph: &Graph, model: &Model, slower: f64) -> Result<Vec<(Vec<i64>, Vec<Tensor>)>> {
+    let work = |dims: &Vec<i64>| {
+        let Work { products, others } = work::work(graph, model, dims, Found::Most);
+        slower * (products + PRODUCTS * others)
+    };
+    let mut refused = Error::new(ErrorKind::Limit, "a call at its least sizes takes long");
+    let mut calls: Vec<(Vec<i64>, Vec<Tensor>)> = Vec::new();
+    let mut call = |dims: Vec<i64>, most: f64| {
+        if work(&dims) <= most && calls.iter().all(|(tried, _)| *tried != dims) {
+            match outputs(model, &dims) {
+                Ok(outputs) => calls.push((dims, outputs)),
+                Err(error) => refused = error,
+            }
+        }
+        calls.len()
+    };
+    let least = call(halved(model, u64::BITS), MOST_LEAST_WORK);
+    for times in 0..u64::BITS {
+        let dims = halved(model, times);
+        if call(aligned(model, &dims), MOST_WORK) >= least + 2 || call(dims, MOST_WORK) >= least + 2 {
+            break;
+        }
+    }
+    if calls.is_empty() { Err(refused) } else { Ok(calls) }
+}
+
+/// The largest dims, whose distance from the least ones is halved so many times.
+fn halved(model: &Model, times: u32) -> Vec<i64> {
+    let place = |count: u64| count.saturating_sub(1).checked_shr(times).unwrap_or(0);
+    let dim = |symbol: &SymbolInfo| symbol.nth(place(symbol.count())).unwrap_or(symbol.lo());
+    model.symbols().iter().map(dim).collect()
+}
+
+/// These dims as multiples of [`ALIGNED`], where such are allowed: images are often halved several times.
+fn aligned(model: &Model, dims: &[i64]) -> Vec<i64> {
+    let dim = |(symbol, dim): (&SymbolInfo, &i64)| {
+        let rounded = dim - dim % ALIGNED;
+        if symbol.allows(rounded) { rounded } else { *dim }
+    };
+    model.symbols().iter().zip(dims).map(dim).collect()
+}
