@@ -34,16 +34,16 @@ pub(super) fn lowered(
     if source::graph(path, options).is_ok() {
         return Err(usage("--grow: every symbol has an upper bound, so there is nothing to grow"));
     }
-    let mut settled = None;
     for cap in CAPS {
         let options = ImportOptions { cap: Some(cap), ..options.clone() };
         let graph = source::graph(path, &options)?;
-        // A trial takes small sizes, whatever the bound is.
-        let precision = settled.map_or_else(|| settle(&graph), Ok)?;
-        settled = Some(precision);
-        let settings = Settings { precision, ..*settings };
-        match pipeline::lower_on(&graph, targets, &settings) {
+        match pipeline::lower_on(&graph, targets, settings) {
             Ok(lowered) if lowered.plan.arena_max <= MOST_BYTES => {
+                let precision = settle(&graph)?;
+                let lowered = match precision == settings.precision {
+                    true => lowered,
+                    false => pipeline::lower_on(&graph, targets, &Settings { precision, ..*settings })?,
+                };
                 let reach = reach(&lowered.program, cap);
                 return Ok((lowered, reach));
             }
