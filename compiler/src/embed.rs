@@ -24,7 +24,9 @@ use crate::{
     error::{At, Error, ErrorKind, Result},
     import::{self, ImportOptions},
     pipeline::{self, Artifact, Settings},
+    scalar::Precision,
     target::Target,
+    trial::{self, Settled},
 };
 use std::{
     env, fs, io,
@@ -40,6 +42,8 @@ pub struct Embed {
     binds: Vec<String>,
     name: Option<String>,
     cpu: Option<String>,
+    precision: Precision,
+    within: f64,
     customs: Vec<String>,
 }
 
@@ -53,6 +57,8 @@ impl Embed {
             binds: Vec::new(),
             name: None,
             cpu: None,
+            precision: Precision::F32,
+            within: trial::WITHIN,
             customs: Vec::new(),
         }
     }
@@ -89,9 +95,23 @@ impl Embed {
         self
     }
 
-    /// The instruction level, such as `x86-64-v3`; the default is this machine's when the program is built for it.
+    /// The instruction level, such as `x86-64-v3`, or several with commas between them; the default is this machine's when the program is built for it.
     pub fn cpu(mut self, level: impl Into<String>) -> Embed {
         self.cpu = Some(level.into());
+        self
+    }
+
+    /// How contractions multiply on machines with tile registers, which code for `cpu("x86-64-v3,x86-64-v4-amx")` uses where
+    /// they are; the default is `f32`, as elsewhere.
+    pub fn precision(mut self, precision: Precision) -> Embed {
+        self.precision = precision;
+        self
+    }
+
+    /// How far a trial at [`Precision::Bf16x3`] may be off, as a part of an output's largest element, before the model stays
+    /// `f32`, see [`trial::settle`]; the default is [`trial::WITHIN`].
+    pub fn within(mut self, part: f64) -> Embed {
+        self.within = part;
         self
     }
 
@@ -115,7 +135,12 @@ impl Embed {
         let graph = import::import(&model, &self.options(&bounds)?).at(place)?;
         model.external_files().iter().for_each(|file| watch(file));
         let target = Target::parse(env::var("TARGET").ok().as_deref(), self.cpu.as_deref())?;
-        let lowered = pipeline::lower_with(&graph, &Settings::of(&target)).at(place)?;
+        let settings = Settings { precision: self.precision, ..Settings::of(&target) };
+        let Settled { precision, note } = trial::settle(&graph, &settings, self.within).at(place)?;
+        if let Some(note) = note {
+            println!("cargo:warning=symshape: {}: {}: {note}", self.model.display(), self.precision);
+        }
+        let lowered = pipeline::lower_with(&graph, &Settings { precision, ..settings }).at(place)?;
         let compiled = pipeline::compile(&lowered, &target, Artifact::Archive).at(place)?;
         let name = &lowered.program.name;
         let archive = emit::archive(name, &compiled.object.into_bytes()?)?;

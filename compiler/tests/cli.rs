@@ -520,7 +520,7 @@ fn a_model_that_a_trial_finds_far_off_stays_f32() {
     };
     let (code, err, header) = compile(&["--within", "1e-9"]);
     assert!(err.contains("of the largest output off in a trial at N="), "{err}");
-    assert!(err.contains("so contractions multiply f32; --within"), "{err}");
+    assert!(err.contains("so contractions multiply f32; within"), "{err}");
     assert!(code == Some(0) && !header.contains("PRECISION"), "{header}");
     for within in [&[][..], &["--within", "inf"]] {
         let (code, err, header) = compile(within);

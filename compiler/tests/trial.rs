@@ -11,7 +11,7 @@ use symshape_compiler::{
     pipeline::Settings,
     scalar::Precision,
     tensor::Tensor,
-    trial::{self, Trial, WITHIN},
+    trial::{self, Settled, Trial, WITHIN},
 };
 use symshape_runtime::DType;
 
@@ -66,6 +66,21 @@ fn a_difference_of_products_is_off_by_much() {
         panic!("it is tried")
     };
     assert!(part > 2.0 * WITHIN, "{part}");
+}
+
+#[test]
+fn what_is_off_by_too_much_stays_f32() {
+    let graph = model((1, 8), Some(1.01));
+    let settings = Settings { precision: Precision::Bf16x3, leaves: TILES, ..Settings::default() };
+    let settle = |within: f64| trial::settle(&graph, &settings, within).expect("supported");
+    let settled = settle(WITHIN);
+    assert_eq!(settled.precision, Precision::F32);
+    let note = settled.note.expect("it is said");
+    assert!(note.contains(" of the largest output off in a trial at N="), "{note}");
+    assert!(note.contains(", so contractions multiply f32; within "), "{note}");
+    for within in [1.0, f64::INFINITY] {
+        assert_eq!(settle(within), Settled { precision: Precision::Bf16x3, note: None });
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::{
     kernel::Policies,
     offload::Selection,
     partition,
-    pipeline::{self, Artifact, Lowered, Settings},
+    pipeline::{self, Artifact, Choices, Lowered, Settings},
     scalar::Precision,
     target::Target,
 };
@@ -107,17 +107,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if is_source && (machine.is_some() || args.cpu.is_some()) {
         return Err(usage("C source is for any machine: --target and --cpu are the C compiler's to choose"));
     }
-    let asked = args.arithmetic.precision;
-    let choices = pipeline::Choices {
-        grows: args.grow,
-        require_tiles: args.fallback == Fallback::None && asked != Precision::F32,
-    };
-    if choices.require_tiles && !target.has_tiles() {
-        let message = format!(
-            "--precision {asked} --fallback none: no level has tile registers; --cpu x86-64-v4-amx does"
-        );
-        return Err(usage(message));
-    }
+
+    let choices = choices(args, &target)?;
     if let Some((path, _)) = output.filter(|_| args.emit.is_none()) {
         // What can't be written is said before the work is done.
         let files = [Some(path.to_path_buf()), Some(path.with_extension("h")), args.report.clone()];
@@ -128,7 +119,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let place = || args.model.display().to_string();
     let options =
         crate::import::ImportOptions { name: args.name.clone(), ..args.contract.options(&args.model)? };
-    if is_source && asked != Precision::F32 {
+    if is_source && args.arithmetic.precision != Precision::F32 {
         return Err(usage("C source multiplies f32: leave --precision away"));
     }
     let settings = settings(args, is_source, &target);
@@ -154,8 +145,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         return Ok(Verdict::Yes);
     }
     let precision = lowered.program.precision;
-    let choices =
-        pipeline::Choices { require_tiles: choices.require_tiles && precision != Precision::F32, ..choices };
+    let choices = Choices { require_tiles: choices.require_tiles && precision != Precision::F32, ..choices };
     let Some((path, kind)) = output else { return Err(usage("-o OUT is missing")) };
     // The artefact is the last to be written, and the first to get its name: where a file can't be written, none is there.
     let stage_report =
@@ -198,6 +188,19 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     }
     sizes.print(path, bytes, lowered.plan.arena_max, milliseconds(start), args.json);
     Ok(Verdict::Yes)
+}
+
+/// What the artefact is beside the model's code.
+fn choices(args: &Args, target: &Target) -> Result<Choices> {
+    let precision = args.arithmetic.precision;
+    let require_tiles = args.fallback == Fallback::None && precision != Precision::F32;
+    if require_tiles && !target.has_tiles() {
+        let message = format!(
+            "--precision {precision} --fallback none: no level has tile registers; --cpu x86-64-v4-amx does"
+        );
+        return Err(usage(message));
+    }
+    Ok(Choices { grows: args.grow, require_tiles })
 }
 
 /// How the model is lowered for the machine, or for C source.

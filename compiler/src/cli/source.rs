@@ -9,7 +9,7 @@ use crate::{
     offload::{Selection, Targets},
     pipeline::{self, Settings},
     scalar::Precision,
-    trial::{self, Trial},
+    trial::{self, Settled},
 };
 use clap::{ValueEnum, builder::PossibleValue};
 use std::{
@@ -59,15 +59,14 @@ pub(super) struct Arithmetic {
     pub within: f64,
 }
 
-/// A number of at least 0, or infinity.
+/// A number from 0 on, or infinity.
 fn part(text: &str) -> Result<f64, String> {
     let part = text.parse().ok().filter(|part: &f64| *part >= 0.0);
     part.ok_or_else(|| "a number from 0 on, such as 1e-4, or inf".into())
 }
 
 impl Arithmetic {
-    /// The precision that a model gets: what is asked for, or `f32` where a trial is off by more than allowed, which is
-    /// said then.
+    /// The precision that a model gets, see [`trial::settle`]; what is to be said of it is.
     pub(super) fn settle(
         self,
         (path, graph): (&Path, &Graph),
@@ -76,37 +75,19 @@ impl Arithmetic {
         progress: &Progress,
     ) -> Result<Precision> {
         let Arithmetic { precision, within } = self;
-        if precision != Precision::Bf16x3 || within == f64::INFINITY {
+        if precision != Precision::Bf16x3 {
             return Ok(precision);
         }
         progress.say("trying bf16x3");
-        let trial = match beside.is_empty() {
-            true => {
-                trial::trial(graph, &Settings { precision, ..*settings }).at(|| path.display().to_string())?
-            }
-            false => Trial::Untried(usage("other targets take parts of it")),
+        let Settled { precision, note } = match beside.is_empty() {
+            true => trial::settle(graph, &Settings { precision, ..*settings }, within)
+                .at(|| path.display().to_string())?,
+            false => Settled { precision, note: Some("not tried: other targets take parts of it".into()) },
         };
-        match trial {
-            Trial::Off { part, at } if part > within => {
-                let at = if at.is_empty() { at } else { format!(" at {at}") };
-                let far = match part.is_finite() {
-                    true => format!("{part:.1e} of the largest output off"),
-                    false => "other integers, infinities or shapes".into(),
-                };
-                eprintln!(
-                    "symc: {}: --precision bf16x3: {far} in a trial{at}, so contractions multiply f32; \
-                     --within {:.0e} allows that",
-                    path.display(),
-                    2.0 * part,
-                );
-                Ok(Precision::F32)
-            }
-            Trial::Untried(why) => {
-                eprintln!("symc: {}: --precision bf16x3: not tried: {why}", path.display());
-                Ok(precision)
-            }
-            Trial::Same | Trial::Off { .. } => Ok(precision),
+        if let Some(note) = note {
+            eprintln!("symc: {}: --precision bf16x3: {note}", path.display());
         }
+        Ok(precision)
     }
 }
 

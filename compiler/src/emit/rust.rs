@@ -52,7 +52,10 @@ fn write_module(out: &mut String, program: &Program, plan: &Plan) -> Result {
     let (ty, name) = (&names.ty, &program.name);
     writeln!(out, "{}", named(include_str!("descriptor.txt"), name))?;
     contract(out, program, plan)?;
-    writeln!(out, "pub struct {ty} {{\n    context: ::symshape_runtime::Context,\n}}\n\nimpl {ty} {{")?;
+    writeln!(
+        out,
+        "pub struct {ty} {{\n    context: ::symshape_runtime::Context,\n}}\n\n#[allow(dead_code)]\nimpl {ty} {{"
+    )?;
     constants(out, program, plan, &names)?;
     let constructors = filled(include_str!("module.txt"), &[("TYPE", ty), ("PREFIX", name)]);
     write!(out, "\n{constructors}\n")?;

@@ -58,6 +58,43 @@ pub enum Trial {
     Untried(Error),
 }
 
+/// What becomes of a precision.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settled {
+    /// What contractions of `f32` are to multiply.
+    pub precision: Precision,
+    /// Why that is not what was asked for, or not known to be near `f32`.
+    pub note: Option<String>,
+}
+
+/// The precision of `settings`, but [`Precision::F32`] for a graph that a trial at `bf16x3` finds farther off than `within`
+/// of the largest element of an output; infinity is for no trial. Other precisions are not tried.
+///
+/// # Errors
+/// As [`trial()`].
+pub fn settle(graph: &Graph, settings: &Settings, within: f64) -> Result<Settled> {
+    let asked = Settled { precision: settings.precision, note: None };
+    if settings.precision != Precision::Bf16x3 || within == f64::INFINITY {
+        return Ok(asked);
+    }
+    Ok(match trial(graph, settings)? {
+        Trial::Off { part, at } if part > within => {
+            let far = match part.is_finite() {
+                true => format!("{part:.1e} of the largest output off"),
+                false => "other integers, infinities or shapes".into(),
+            };
+            let at = if at.is_empty() { at } else { format!(" at {at}") };
+            let allowed = 2.0 * part;
+            let note = format!(
+                "{far} in a trial{at}, so contractions multiply f32; within {allowed:.0e} that is allowed"
+            );
+            Settled { precision: Precision::F32, note: Some(note) }
+        }
+        Trial::Untried(why) => Settled { note: Some(format!("not tried: {why}")), ..asked },
+        Trial::Same | Trial::Off { .. } => asked,
+    })
+}
+
 /// Runs a graph at the precision of `settings`, as machines with tile registers do, and at `f32`.
 ///
 /// # Errors

@@ -9,6 +9,7 @@ const CHANNELS: usize = 64;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut block = Block::new()?;
     println!("N up to {}, S up to {}, arena up to {} bytes", Block::N_MAX, Block::S_MAX, Block::ARENA_MAX);
+    println!("products on tile registers: {}", if Block::model()?.uses_tiles() { "yes" } else { "no" });
     let elems = Block::N_MAX * Block::S_MAX * CHANNELS;
     let x: Vec<f32> = (0..elems).map(|idx| (idx as f32 * 0.37).sin()).collect();
     let mut y = vec![0.0; elems];
