@@ -107,7 +107,6 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if is_source && (machine.is_some() || args.cpu.is_some()) {
         return Err(usage("C source is for any machine: --target and --cpu are the C compiler's to choose"));
     }
-
     let choices = choices(args, &target)?;
     if let Some((path, _)) = output.filter(|_| args.emit.is_none()) {
         // What can't be written is said before the work is done.
