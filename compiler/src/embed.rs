@@ -95,7 +95,8 @@ impl Embed {
         self
     }
 
-    /// The instruction level, such as `x86-64-v3`, or several with commas between them; the default is this machine's when the program is built for it.
+    /// The instruction level, such as `x86-64-v3`, or several with commas between them; the default is this machine's when
+    /// the program is built for it.
     pub fn cpu(mut self, level: impl Into<String>) -> Embed {
         self.cpu = Some(level.into());
         self
@@ -109,7 +110,7 @@ impl Embed {
     }
 
     /// How far a trial at [`Precision::Bf16x3`] may be off, as a part of an output's largest element, before the model stays
-    /// `f32`, see [`trial::settle`]; the default is [`trial::WITHIN`].
+    /// `f32`, see [`trial::settle`]; the default is [`trial::WITHIN`], and infinity is for no trial.
     pub fn within(mut self, part: f64) -> Embed {
         self.within = part;
         self

@@ -538,8 +538,19 @@ fn selfcheck_says_what_a_precision_loses() {
     for (precision, least, most) in [("bf16x3", 1e-7, 5e-5), ("bf16", 1e-4, 5e-2)] {
         let args = [&["selfcheck", BLOCK, "--precision", precision, "--at", "N=2,S=5"][..], &DIMS].concat();
         let said = &json(&args)[0];
-        assert_eq!(said["status"], "pass", "{said}");
+        assert!(said["status"] == "pass" && said["precision"] == precision, "{said}");
         let lost = said["defined_relative"].as_f64().unwrap();
         assert!(lost > least && lost < most, "{precision} loses {lost}");
     }
+}
+
+/// Whether this machine has tile registers or not.
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn selfcheck_checks_the_precision_that_a_trial_gives() {
+    let args =
+        [&["selfcheck", BLOCK, "--precision", "bf16x3", "--within", "1e-9", "--at", "N=2,S=5"][..], &DIMS];
+    let said = &json(&args.concat())[0];
+    assert!(said["status"] == "pass" && said["precision"] == "f32", "{said}");
+    assert!(said["defined_relative"].is_null(), "{said}");
 }

@@ -22,6 +22,13 @@ fn tried(graph: &Graph, precision: Precision, leaves: Leaves) -> Trial {
     trial::trial(graph, &Settings { precision, leaves, ..Settings::default() }).expect("supported")
 }
 
+/// A graph with these symbols.
+fn graph(symbols: &[(&str, i64, i64)], build: impl FnOnce(&mut Graph) -> Result<()>) -> Graph {
+    let mut g = models::graph("tried", symbols);
+    build(&mut g).expect("a valid graph");
+    g
+}
+
 fn input(g: &mut Graph, name: &str, rows: &str) -> Result<Value> {
     g.input(name, DType::F32, vec![Dim::symbol(rows), 64.into()])
 }
@@ -41,14 +48,11 @@ fn dense(g: &mut Graph, x: Value, less: Option<f32>) -> Result<Value> {
 
 /// Rows of `x`, of which there are these, through `dense`.
 fn model(rows: (i64, i64), less: Option<f32>) -> Graph {
-    let build = || -> Result<Graph> {
-        let mut g = models::graph("tried", &[("N", rows.0, rows.1)]);
-        let x = input(&mut g, "x", "N")?;
-        let y = dense(&mut g, x, less)?;
-        g.output("y", y)?;
-        Ok(g)
-    };
-    build().expect("a valid graph")
+    graph(&[("N", rows.0, rows.1)], |g| {
+        let x = input(g, "x", "N")?;
+        let y = dense(g, x, less)?;
+        g.output("y", y)
+    })
 }
 
 #[test]
@@ -84,6 +88,15 @@ fn what_is_off_by_too_much_stays_f32() {
 }
 
 #[test]
+fn parts_that_are_no_share_are_refused() {
+    for within in [-1.0, f64::NAN] {
+        let refused =
+            trial::settle(&model((1, 8), None), &Settings::default(), within).expect_err("no share");
+        assert!(refused.message().contains("expected a number from 0 on"), "{refused}");
+    }
+}
+
+#[test]
 fn what_multiplies_no_bf16_is_the_same() {
     let graph = model((1, 64), None);
     assert_eq!(tried(&graph, Precision::F32, TILES), Trial::Same);
@@ -93,15 +106,12 @@ fn what_multiplies_no_bf16_is_the_same() {
 
 /// A product of the sum of two inputs, whose rows must be as many, within these ranges.
 fn summed(a: (i64, i64), b: (i64, i64)) -> Graph {
-    let build = || -> Result<Graph> {
-        let mut g = models::graph("summed", &[("A", a.0, a.1), ("B", b.0, b.1)]);
-        let (x, y) = (input(&mut g, "x", "A")?, input(&mut g, "y", "B")?);
+    graph(&[("A", a.0, a.1), ("B", b.0, b.1)], |g| {
+        let (x, y) = (input(g, "x", "A")?, input(g, "y", "B")?);
         let sum = g.add(x, y)?;
-        let out = dense(&mut g, sum, None)?;
-        g.output("out", out)?;
-        Ok(g)
-    };
-    build().expect("a valid graph")
+        let out = dense(g, sum, None)?;
+        g.output("out", out)
+    })
 }
 
 #[test]

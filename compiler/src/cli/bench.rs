@@ -7,6 +7,7 @@
 use super::{Verdict, at, feed, source, usage};
 use crate::{
     error::{At, Error, ErrorKind, Result},
+    pipeline::Settings,
     tensor::{self, Tensor},
     trial::inputs,
 };
@@ -65,7 +66,8 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     if args.threads == 0 {
         return Err(usage("--threads: at least 1"));
     }
-    let loaded = source::load(&args.model, &args.contract, args.arithmetic, &args.beside)?;
+    let leaves = Settings::default().leaves;
+    let loaded = source::load(&args.model, &args.contract, args.arithmetic, &args.beside, leaves)?;
     let place = || args.model.display().to_string();
     let cases = cases(&loaded.model, args).at(place)?;
     let mut context =

@@ -3,6 +3,7 @@
 use super::{Verdict, feed, line, npy, source};
 use crate::{
     error::{At, Error, ErrorKind, Result},
+    pipeline::Settings,
     tensor,
     trial::inputs,
 };
@@ -43,7 +44,8 @@ pub(super) struct Args {
 
 /// Calls the model.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
-    let model = source::load(&args.model, &args.contract, args.arithmetic, &args.beside)?.model;
+    let leaves = Settings::default().leaves;
+    let model = source::load(&args.model, &args.contract, args.arithmetic, &args.beside, leaves)?.model;
     let inputs = feed::read(&model, &args.input_files, args.npz.as_deref())?;
     let mut context =
         Context::new(&model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;

@@ -6,6 +6,7 @@ use crate::{
     error::{At, Error, ErrorKind, Result},
     graph::Graph,
     import::{self, Bound, ImportOptions},
+    kernel::Leaves,
     offload::{Selection, Targets},
     pipeline::{self, Settings},
     scalar::Precision,
@@ -75,7 +76,7 @@ impl Arithmetic {
         progress: &Progress,
     ) -> Result<Precision> {
         let Arithmetic { precision, within } = self;
-        if precision != Precision::Bf16x3 {
+        if precision != Precision::Bf16x3 || within == f64::INFINITY {
             return Ok(precision);
         }
         progress.say("trying bf16x3");
@@ -167,20 +168,20 @@ pub(super) fn graph(path: &Path, options: &ImportOptions) -> Result<Graph> {
 pub(super) struct Loaded {
     /// The model.
     pub model: Model,
-    /// Its graph, unless it was compiled before.
-    pub graph: Option<Graph>,
-    /// The precision that it was compiled with; `f32` for a shared object, which says itself what it has.
-    pub precision: Precision,
+    /// The graph that it was compiled from, and the precision; none of a shared object.
+    pub source: Option<(Graph, Precision)>,
     /// How long import and compilation took; 0 for a shared object.
     pub compile_ms: f64,
 }
 
-/// Opens a shared object, or compiles an ONNX model into memory.
+/// Opens a shared object, or compiles an ONNX model into memory, with the precision that a trial gives it on machines
+/// whose kernels `leaves` describe.
 pub(super) fn load(
     path: &Path,
     contract: &Contract,
     arithmetic: Arithmetic,
     targets: &Beside,
+    leaves: Leaves,
 ) -> Result<Loaded> {
     if path.extension().is_none_or(|extension| extension != "onnx") {
         if arithmetic.precision != Precision::F32 {
@@ -195,9 +196,10 @@ pub(super) fn load(
     if let Some(machine) = machine {
         return Err(usage(format!("--target {machine}: models run on this machine; compile for others")));
     }
-    let precision = arithmetic.settle((path, &graph), &beside, &Settings::default(), &progress)?;
+    let settings = Settings { leaves, ..Settings::default() };
+    let precision = arithmetic.settle((path, &graph), &beside, &settings, &progress)?;
     let model = compile(&graph, precision, &beside, &progress).at(|| path.display().to_string())?;
-    Ok(Loaded { model, graph: Some(graph), precision, compile_ms: milliseconds(start) })
+    Ok(Loaded { model, source: Some((graph, precision)), compile_ms: milliseconds(start) })
 }
 
 /// The graph as callable code.
@@ -221,7 +223,7 @@ fn open(path: &Path, contract: &Contract) -> Result<Loaded> {
         let error = Error::new(ErrorKind::Io, text);
         if located { error } else { error.at(path.display().to_string()) }
     })?;
-    Ok(Loaded { model, graph: None, precision: Precision::F32, compile_ms: 0.0 })
+    Ok(Loaded { model, source: None, compile_ms: 0.0 })
 }
 
 /// Milliseconds since `start`, to the microsecond.

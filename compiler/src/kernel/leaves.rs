@@ -38,4 +38,12 @@ impl Leaves {
     pub fn have_tiles(self) -> bool {
         matches!(self, Leaves::Code { tiles: true, .. })
     }
+
+    /// As these, with code for tile registers where there is code.
+    pub fn with_tiles(self) -> Leaves {
+        match self {
+            Leaves::Loops => self,
+            Leaves::Code { multiplies_bytes, .. } => Leaves::Code { multiplies_bytes, tiles: true },
+        }
+    }
 }

@@ -3,7 +3,8 @@
 //! The error of one product is bounded, but what a model makes of it is not: a sigmoid far out, a difference of large
 //! numbers or a gate that is nearly shut enlarges it to any size, and which numbers there are the weights alone don't tell.
 //! So the model is tried, as `symc selfcheck` would: with its least sizes and with the largest that don't take long, and
-//! with seeded inputs, which are the same everywhere. Where this machine has no tile registers they stand in memory.
+//! with seeded inputs. Sizes and inputs are the same on every machine, so that a model gets the same precision wherever it
+//! is compiled; where there are no tile registers they stand in memory.
 
 pub(crate) mod distance;
 pub(crate) mod inputs;
@@ -15,7 +16,6 @@ use crate::{
     emit,
     error::{Error, ErrorKind, Result},
     graph::Graph,
-    kernel::Leaves,
     pipeline::{self, Lowered, Settings},
     scalar::Precision,
     target::Target,
@@ -35,9 +35,6 @@ const MOST_LEAST_WORK: f64 = 1e11;
 
 /// Multiplications of contractions that take as long as another operation.
 const PRODUCTS: f64 = 16.0;
-
-/// Tile registers in memory are so many times slower.
-const IN_MEMORY: f64 = 8.0;
 
 /// What sizes of images often are multiples of.
 const ALIGNED: i64 = 32;
@@ -71,8 +68,13 @@ pub struct Settled {
 /// of the largest element of an output; infinity is for no trial. Other precisions are not tried.
 ///
 /// # Errors
-/// As [`trial()`].
+/// When `within` is negative or no number, and as [`trial()`].
 pub fn settle(graph: &Graph, settings: &Settings, within: f64) -> Result<Settled> {
+    if within.is_nan() || within < 0.0 {
+        let message =
+            format!("a trial within {within}: expected a number from 0 on, such as 1e-4, or infinity");
+        return Err(Error::new(ErrorKind::Usage, message));
+    }
     let asked = Settled { precision: settings.precision, note: None };
     if settings.precision != Precision::Bf16x3 || within == f64::INFINITY {
         return Ok(asked);
@@ -100,11 +102,11 @@ pub fn settle(graph: &Graph, settings: &Settings, within: f64) -> Result<Settled
 /// # Errors
 /// As [`pipeline::lower_with`]; what else goes wrong leaves the model untried.
 pub fn trial(graph: &Graph, settings: &Settings) -> Result<Trial> {
-    if !settings.leaves.have_tiles() {
+    if settings.precision == Precision::F32 || !settings.leaves.have_tiles() {
         return Ok(Trial::Same);
     }
     let lowered = lowered(graph, settings.precision)?;
-    if settings.precision == Precision::F32 || lowered.program.on_tiles_count() == 0 {
+    if lowered.program.on_tiles_count() == 0 {
         return Ok(Trial::Same);
     }
     Ok(compared(graph, lowered).unwrap_or_else(Trial::Untried))
@@ -112,16 +114,15 @@ pub fn trial(graph: &Graph, settings: &Settings) -> Result<Trial> {
 
 /// For a trial on this machine, with tile registers, whatever it has.
 fn lowered(graph: &Graph, precision: Precision) -> Result<Lowered> {
-    let multiplies_bytes = Settings::default().leaves.multiply_bytes();
-    let leaves = Leaves::Code { multiplies_bytes, tiles: true };
-    pipeline::lower_with(graph, &Settings { workers: 1, precision, leaves, ..Settings::default() })
+    let settings = Settings::default();
+    let leaves = settings.leaves.with_tiles();
+    pipeline::lower_with(graph, &Settings { workers: 1, precision, leaves, ..settings })
 }
 
 fn compared(graph: &Graph, lowered: Lowered) -> Result<Trial> {
-    let (model, in_memory) = on_tiles(&lowered)?;
+    let model = on_tiles(&lowered)?;
     drop(lowered);
-    let slower = if in_memory { IN_MEMORY } else { 1.0 };
-    let calls = calls(graph, &model, slower)?;
+    let calls = calls(graph, &model)?;
     // Only one of both is in memory at a time.
     drop(model);
     let Lowered { program, plan } = self::lowered(graph, Precision::F32)?;
@@ -137,17 +138,17 @@ fn compared(graph: &Graph, lowered: Lowered) -> Result<Trial> {
     Ok(Trial::Off { part, at })
 }
 
-/// The model on tile registers, and whether these stand in memory.
-fn on_tiles(Lowered { program, plan }: &Lowered) -> Result<(Model, bool)> {
+/// The model on tile registers, or on what stands in memory for them.
+fn on_tiles(Lowered { program, plan }: &Lowered) -> Result<Model> {
     if Target::host()?.has_tiles() {
         let options = Options { require_tiles: true, ..Options::default() };
         let (model, _) = emit::jit::jit(program, plan, &options)?;
         if model.uses_tiles() {
-            return Ok((model, false));
+            return Ok(model);
         }
     }
     let options = Options { tiles_in_memory: true, ..Options::default() };
-    Ok((emit::jit::jit(program, plan, &options)?.0, true))
+    emit::jit::jit(program, plan, &options).map(|(model, _)| model)
 }
 
 /// What the model gives for seeded inputs.
@@ -164,10 +165,10 @@ fn outputs(model: &Model, dims: &[i64]) -> Result<Vec<Tensor>> {
 ///
 /// # Errors
 /// When a call takes long at any sizes, or all are refused.
-fn calls(graph: &Graph, model: &Model, slower: f64) -> Result<Vec<(Vec<i64>, Vec<Tensor>)>> {
+fn calls(graph: &Graph, model: &Model) -> Result<Vec<(Vec<i64>, Vec<Tensor>)>> {
     let work = |dims: &Vec<i64>| {
         let Work { products, others } = work::work(graph, model, dims, Found::Most);
-        slower * (products + PRODUCTS * others)
+        products + PRODUCTS * others
     };
     let mut refused = Error::new(ErrorKind::Limit, "a call at its least sizes takes long");
     let mut calls: Vec<(Vec<i64>, Vec<Tensor>)> = Vec::new();
