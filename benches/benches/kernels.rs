@@ -8,10 +8,10 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use symshape_benches::leaf::{self, Leaf, module, numbers};
 use symshape_compiler::{
     codegen::{
-        leaf::{
-            LeafKey,
+        microkernel::{
+            MicrokernelKey,
             body::{Body, Op, Ty},
-            contract::{Columns, PANEL, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
+            contraction::{Columns, PANEL, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
             strip::{Along, Phase, Stream, StripKey},
         },
         vector::{self, VectorIsa},
@@ -60,7 +60,7 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
             asks: false,
             epilogue: epilogue.clone(),
         };
-        let leaf = Leaf::new(isa, &LeafKey::Tile(key.clone()).code(isa));
+        let leaf = Leaf::new(isa, &MicrokernelKey::Tile(key.clone()).code(isa));
         let (a, mut y) = (numbers(m * k), vec![0f32; m * n]);
         group.throughput(Throughput::Elements((2 * rows * tiles * k * n) as u64));
         group.bench_function(BenchmarkId::from_parameter(m), |bench| {
@@ -106,7 +106,7 @@ fn math(c: &mut Criterion, isa: &dyn VectorIsa) {
             variables: 0,
             results: Vec::new(),
         };
-        let leaf = Leaf::new(isa, &LeafKey::Strip(key.clone()).code(isa));
+        let leaf = Leaf::new(isa, &MicrokernelKey::Strip(key.clone()).code(isa));
         group.bench_function(format!("{op:?}"), |bench| {
             bench.iter(|| {
                 let mut args = vec![0; key.slots()];

@@ -20,13 +20,13 @@
 //! bounds.json that is added later is read when the script runs next.
 
 use crate::{
+    accuracy::{self, Settled},
     emit,
     error::{At, Error, ErrorKind, Result},
     import::{self, ImportOptions},
     pipeline::{self, Artifact, Settings},
     scalar::Precision,
     target::Target,
-    trial::{self, Settled},
 };
 use std::{
     env, fs, io,
@@ -58,7 +58,7 @@ impl Embed {
             name: None,
             cpu: None,
             precision: Precision::F32,
-            within: trial::WITHIN,
+            within: accuracy::WITHIN,
             customs: Vec::new(),
         }
     }
@@ -137,7 +137,7 @@ impl Embed {
         model.external_files().iter().for_each(|file| watch(file));
         let target = Target::parse(env::var("TARGET").ok().as_deref(), self.cpu.as_deref())?;
         let settings = Settings { precision: self.precision, ..Settings::of(&target) };
-        let Settled { precision, note } = trial::settle(&graph, &settings, self.within).at(place)?;
+        let Settled { precision, note } = accuracy::settle(&graph, &settings, self.within).at(place)?;
         if let Some(note) = note {
             println!("cargo:warning=symshape: {}: {}: {note}", self.model.display(), self.precision);
         }

@@ -1,5 +1,6 @@
 //! Ahead-of-time compiler for neural networks whose dimensions are symbols.
 
+pub mod accuracy;
 pub mod cli;
 pub mod codegen;
 pub mod embed;
@@ -20,7 +21,6 @@ pub mod schedule;
 pub mod target;
 pub mod tensor;
 mod text;
-pub mod trial;
 
 pub use error::{At, Error, ErrorKind, Result};
 

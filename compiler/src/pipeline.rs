@@ -8,7 +8,7 @@ use crate::{
     emit,
     error::{At, Result},
     graph::Graph,
-    kernel::{self, Leaves, Policies, Program},
+    kernel::{self, MicrokernelSupport, Policies, Program},
     lower,
     offload::{self, KernelPhase, Targets},
     opt, partition, plan,
@@ -55,31 +55,31 @@ pub struct Settings {
     /// How contractions of `f32` multiply where the machine has tile registers.
     pub precision: Precision,
     /// What leaves will become.
-    pub leaves: Leaves,
+    pub microkernels: MicrokernelSupport,
 }
 
 impl Settings {
     /// For machine code.
     pub fn of(target: &Target) -> Settings {
         let (multiplies_bytes, tiles) = (target.multiplies_bytes(), target.has_tiles());
-        Settings::with(WORKERS, Leaves::Code { multiplies_bytes, tiles })
+        Settings::with(WORKERS, MicrokernelSupport::Code { multiplies_bytes, tiles })
     }
 
     /// For C source, which runs on one thread and has no leaves of our own.
     pub fn source() -> Settings {
-        Settings::with(1, Leaves::Loops)
+        Settings::with(1, MicrokernelSupport::Loops)
     }
 
-    fn with(workers: u32, leaves: Leaves) -> Settings {
+    fn with(workers: u32, microkernels: MicrokernelSupport) -> Settings {
         let (partitions, policies, precision) = (None, Policies::Serial, Precision::F32);
-        Settings { workers, partitions, policies, precision, leaves }
+        Settings { workers, partitions, policies, precision, microkernels }
     }
 }
 
 impl Default for Settings {
     /// For the machine that this runs on; one that code can't be made for has no preferences.
     fn default() -> Settings {
-        let nothing_known = |_| Settings::with(WORKERS, Leaves::default());
+        let nothing_known = |_| Settings::with(WORKERS, MicrokernelSupport::default());
         Target::host().map_or_else(nothing_known, |host| Settings::of(&host))
     }
 }
@@ -104,18 +104,18 @@ pub fn lower_on(graph: &Graph, targets: &Targets, settings: &Settings) -> Result
         // What targets do with constants is computed here too.
         opt::optimize(&mut graph).at(|| "optimize")?;
     }
-    if settings.leaves.have_tiles() {
-        opt::lessen(&mut graph, settings.precision)?;
+    if settings.microkernels.has_tiles() {
+        opt::apply_precision(&mut graph, settings.precision)?;
     }
     let mut program = lower::lower(&graph).at(|| "lower")?;
     offload::passes(&mut program, KernelPhase::Lowered, targets)?;
     verify(&program).at(|| "lower")?;
-    program.leaves = settings.leaves;
+    program.microkernels = settings.microkernels;
     program.precision = settings.precision;
     schedule::schedule(&mut program).at(|| "schedule")?;
     program.workers = settings.workers;
     offload::passes(&mut program, KernelPhase::Scheduled, targets)?;
-    lower::drop_unread(&mut program);
+    lower::eliminate_dead_stores(&mut program);
     verify(&program).at(|| "schedule")?;
     offload::emit(&mut program, targets)?;
     if let Some(count) = settings.partitions {

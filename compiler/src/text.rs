@@ -8,7 +8,9 @@ mod facts;
 mod tensor;
 
 pub(crate) use cursor::Cursor;
-pub(crate) use facts::{assumption, found, symbol, write_assumption, write_found, write_symbol};
+pub(crate) use facts::{
+    assumption, data_dependent, symbol, write_assumption, write_data_dependent, write_symbol,
+};
 pub(crate) use tensor::{Elems, TensorReader};
 
 use std::fmt::{self, Formatter, Write};

@@ -157,11 +157,11 @@ fn contractions_of_all_types() {
   input b[11] = @3
   output y[M, 11] = @2
   kernel dense {{
-    contract {dtype} {{
-      row m in 0..M
-      column n in 0..11
-      sum k in 0..2
-      sum l in 0..3
+    contraction {dtype} {{
+      m m in 0..M
+      n n in 0..11
+      k k in 0..2
+      k l in 0..3
       lhs @0[6*m + 3*k + l]
       rhs panels @1[0] width 8
       %0 = sum
@@ -194,10 +194,10 @@ fn contraction_with_batch_and_transposed_factor() {
   output y[B, M, 7] = @2
   kernel batched {
     for i in 0..B parallel {
-      contract f32 {
-        row m in 0..M
-        column n in 0..7
-        sum k in 0..K
+      contraction f32 {
+        m m in 0..M
+        n n in 0..7
+        k k in 0..K
         lhs @0[i*M*K + m*K + k]
         rhs @1[i*7*K + n*K + k]
         %0 = sum

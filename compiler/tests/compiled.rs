@@ -62,7 +62,7 @@ fn check_random(bytes: &[u8]) -> Result<(), String> {
     let expected = match graph::eval::eval(&graph, &inputs) {
         Ok(expected) => Some(expected),
         // A size that is found may be one that isn't allowed.
-        Err(error) if error.kind() == ErrorKind::Usage && !graph.found.is_empty() => None,
+        Err(error) if error.kind() == ErrorKind::Usage && !graph.data_dependent.is_empty() => None,
         Err(_) => return Ok(()),
     };
     let alike = Alike::of(&graph, &inputs);
@@ -275,7 +275,7 @@ fn loops_without_iterations_look_at_nothing() {
 /// Rows whose length is found while running: softmax over them, and sums and products across them in wider types.
 const FOUND_ROWS: &str = "graph found_rows {
   symbol N = 1..40
-  found M
+  data_dependent M
   input x: f32[5, N]
   input limit: i64[]
   %0 = bind M from [1] to [N] limit
@@ -325,7 +325,7 @@ fn scratch_has_room_for_what_is_found() {
 /// be another one, which says something of sizes that are known from the start.
 const LATE: &str = "graph late {
   symbol A = 0..7
-  found M
+  data_dependent M
   require M == 2*A, \"axes with label k\"
   input x: f32[6, 2*A]
   input limit: i64[]
@@ -335,7 +335,7 @@ const LATE: &str = "graph late {
   %3 = view [M] [$0] %1
   %4 = concat axis 0 %3, %1, %3
   %5 = view [M, 2*A] [$0, $1] x
-  %6 = contract f32 [mk, kn -> mn] %5, %5
+  %6 = contraction f32 [mk, kn -> mn] %5, %5
   output whole = %4
   output product = %6
 }";

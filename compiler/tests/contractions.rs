@@ -64,10 +64,10 @@ fn dense(k: usize, n: usize, width: usize, b: &[f32], bias: &[f32]) -> String {
   input a[M, {k}] = @0
   output c[M, {n}] = @2
   kernel dense {{
-    contract f32 {{
-      row r in 0..M
-      column j in 0..{n}
-      sum k in 0..{k}
+    contraction f32 {{
+      m r in 0..M
+      n j in 0..{n}
+      k k in 0..{k}
       lhs @0[{k}*r + k]
       rhs panels @1[0] width {width}
       %0 = sum
@@ -124,10 +124,10 @@ fn deep(k: usize, bias: &[f32]) -> String {
   input a[M, {k}] = @0
   output c[M, 20] = @2
   kernel deep {{
-    contract f32 {{
-      row r in 0..M
-      column j in 0..20
-      sum k in 0..{k}
+    contraction f32 {{
+      m r in 0..M
+      n j in 0..20
+      k k in 0..{k}
       lhs @0[{k}*r + k]
       rhs panels @1[0] width 16
       %0 = sum
@@ -177,13 +177,13 @@ const CONVOLUTION: &str = r#"program convolution {
   input w[3, 3, 4, 6] = @1
   output y[N, 6, 4, 5] = @2
   kernel conv {
-    contract f32 {
-      row n in 0..N
-      row i in 0..4
-      row j in 0..5
-      column o in 0..6
-      sum u in 0..3
-      sum c in 0..12
+    contraction f32 {
+      m n in 0..N
+      m i in 0..4
+      m j in 0..5
+      n o in 0..6
+      k u in 0..3
+      k c in 0..12
       lhs @0[396*n + 88*i + 8*j + 44*u + c]
       rhs @1[72*u + 6*c + o]
       %0 = sum
@@ -223,10 +223,10 @@ const ATTENTION: &str = r#"program attention {
   input k[S, 8] = @1
   output p[S, S] = @2
   kernel scores {
-    contract f32 {
-      row i in 0..S
-      column j in 0..S
-      sum d in 0..8
+    contraction f32 {
+      m i in 0..S
+      n j in 0..S
+      k d in 0..8
       lhs @0[8*i + d]
       rhs @1[8*j + d]
       %0 = sum
@@ -268,9 +268,9 @@ fn pixels(size: usize, k: usize, n: usize, joint: bool, b: &[f32]) -> String {
     let panels = panels(k, n, 16, b);
     let (inside, whole) = (size * size, (size + 2) * (size + 2));
     let (rows, left, right) = match joint {
-        true => (format!("row r in 0..{inside}*N"), format!("{k}*r + k"), format!("{n}*r + j")),
+        true => (format!("m r in 0..{inside}*N"), format!("{k}*r + k"), format!("{n}*r + j")),
         false => (
-            format!("row i in 0..N\n      row h in 0..{size}\n      row w in 0..{size}"),
+            format!("m i in 0..N\n      m h in 0..{size}\n      m w in 0..{size}"),
             format!("{}*i + {}*h + {k}*w + k", inside * k, size * k),
             format!("{}*i + {}*h + {n}*w + j + {}", whole * n, (size + 2) * n, (size + 3) * n),
         ),
@@ -285,10 +285,10 @@ fn pixels(size: usize, k: usize, n: usize, joint: bool, b: &[f32]) -> String {
   input a[N, {from}] = @0
   output c[N, {elems}] = @2
   kernel pixels {{
-    contract f32 {{
+    contraction f32 {{
       {rows}
-      column j in 0..{n}
-      sum k in 0..{k}
+      n j in 0..{n}
+      k k in 0..{k}
       lhs @0[{left}]
       rhs panels @1[0] width 16
       %0 = sum

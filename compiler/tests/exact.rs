@@ -10,7 +10,7 @@ use symshape_compiler::{
     codegen::Options,
     emit,
     graph::{self, Graph, Value},
-    kernel::{Leaves, Stmt},
+    kernel::{MicrokernelSupport, Stmt},
     opt,
     pipeline::{self, Lowered, Settings},
     scalar::Precision,
@@ -115,8 +115,9 @@ fn bf16(last: f32) -> Graph {
 }
 
 fn lowered(graph: &Graph, precision: Precision) -> Lowered {
-    let leaves = Leaves::Code { multiplies_bytes: true, tiles: true };
-    pipeline::lower_with(graph, &Settings { precision, leaves, ..Settings::default() }).expect("supported")
+    let microkernels = MicrokernelSupport::Code { multiplies_bytes: true, tiles: true };
+    pipeline::lower_with(graph, &Settings { precision, microkernels, ..Settings::default() })
+        .expect("supported")
 }
 
 /// With tile registers in memory, and of the machine where it has some.
@@ -144,7 +145,7 @@ fn exact(lowered: &Lowered) -> usize {
     fn of(stmt: &Stmt) -> bool {
         match stmt {
             Stmt::For { body, .. } => body.iter().any(of),
-            Stmt::Contract(contract) => contract.precision == Precision::Exact,
+            Stmt::Contraction(contract) => contract.precision == Precision::Exact,
             _ => false,
         }
     }

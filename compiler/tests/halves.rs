@@ -11,7 +11,7 @@ use symshape_compiler::{
     codegen::Options,
     emit,
     graph::{self, Graph, Value},
-    kernel::{self, BufferId, Leaves, Program, Rhs, Space, Stmt},
+    kernel::{self, BufferId, MicrokernelSupport, Program, Rhs, Space, Stmt},
     opt,
     pipeline::{self, Artifact, Lowered, Settings},
     scalar::{Precision, ReduceOp, Scalar},
@@ -78,9 +78,9 @@ fn rows(width: usize) -> Graph {
 }
 
 fn lowered(graph: &Graph) -> Lowered {
-    let leaves = Leaves::Code { multiplies_bytes: true, tiles: true };
+    let microkernels = MicrokernelSupport::Code { multiplies_bytes: true, tiles: true };
     let precision = Precision::Bf16;
-    let settings = Settings { precision, leaves, ..Settings::default() };
+    let settings = Settings { precision, microkernels, ..Settings::default() };
     let lowered = pipeline::lower_with(graph, &settings).expect("supported");
     let unproven = kernel::verify::verify(&lowered.program).expect("it is well-formed");
     assert!(unproven.is_empty(), "{unproven:?}");
@@ -135,7 +135,7 @@ fn as_floats(program: &Program) -> Program {
     fn of(stmt: &mut Stmt) {
         match stmt {
             Stmt::For { body, .. } => body.iter_mut().for_each(of),
-            Stmt::Contract(contract) => contract.precision = Precision::F32,
+            Stmt::Contraction(contract) => contract.precision = Precision::F32,
             _ => {}
         }
     }
@@ -169,7 +169,7 @@ fn halves(program: &Program) -> (usize, usize) {
     fn of(stmt: &Stmt, found: &mut Vec<BufferId>) {
         match stmt {
             Stmt::For { body, .. } => body.iter().for_each(|stmt| of(stmt, found)),
-            Stmt::Contract(contract) => found.push(contract.lhs.buffer),
+            Stmt::Contraction(contract) => found.push(contract.lhs.buffer),
             _ => {}
         }
     }
@@ -181,7 +181,7 @@ fn halves(program: &Program) -> (usize, usize) {
 
 #[test]
 fn images_follow_their_programs() {
-    // Pixels that are copied or not worth it, and such that fill registers.
+    // SlidingWindows that are copied or not worth it, and such that fill registers.
     for (channels, sizes) in [(20, 7), (32, 3), (48, 1), (64, 1)] {
         let graph = images(channels);
         let lowered = lowered(&graph);
@@ -237,7 +237,7 @@ fn rounded(graph: &Graph) -> usize {
     let mut graph = graph.clone();
     opt::optimize(&mut graph).expect("a valid graph");
     graph.set_precision(Precision::Bf16);
-    opt::halves::halves(&mut graph).expect("a valid graph");
+    opt::store_bf16::store_bf16(&mut graph).expect("a valid graph");
     graph::verify::verify(&graph).expect("it is well-formed");
     graph.to_string().matches("high").count()
 }
@@ -287,10 +287,10 @@ fn dense(k: usize, n: usize, by: &str, right: &str) -> Program {
   input a[M, {k}] = @0
   output c[M, {n}] = @2
   kernel dense {{
-    contract f32{by} {{
-      row r in 0..M
-      column j in 0..{n}
-      sum k in 0..{k}
+    contraction f32{by} {{
+      m r in 0..M
+      n j in 0..{n}
+      k k in 0..{k}
       lhs @0[{k}*r + k]
       rhs {right}
       %0 = sum
@@ -317,12 +317,12 @@ fn factors_that_no_leaf_reads_are_copied() {
         ("", "@1[20*k + j]".to_string(), false, 1),
     ] {
         let mut program = dense(24, 20, by, &right);
-        program.leaves = Leaves::Code { multiplies_bytes: false, tiles };
+        program.microkernels = MicrokernelSupport::Code { multiplies_bytes: false, tiles };
         symshape_compiler::schedule::schedule(&mut program).expect("it has a schedule");
         kernel::verify::verify(&program).expect("it is well-formed");
         assert_eq!(program.kernels.len(), 1 + copies, "{program}");
         let read = |stmt: &Stmt| match stmt {
-            Stmt::Contract(contract) => Some((contract.lhs.buffer, matches!(contract.rhs, Rhs::At(_)))),
+            Stmt::Contraction(contract) => Some((contract.lhs.buffer, matches!(contract.rhs, Rhs::At(_)))),
             _ => None,
         };
         let (left, _) = program.kernels[copies].body.iter().find_map(read).expect("a contraction");

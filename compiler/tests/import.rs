@@ -6,7 +6,7 @@ use protos::{float, node};
 use symshape_compiler::{
     graph::{Op, eval::eval},
     import::{
-        Bound, ImportOptions, Model, import, parse_dim, parse_input,
+        ImportOptions, InputConstant, Model, import, parse_dim, parse_input,
         proto::{
             AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
             TensorProto, ValueInfoProto,
@@ -104,7 +104,7 @@ fn inputs_are_redeclared_and_bound() {
     let shape: Vec<String> = graph.shape(graph.outputs[0].1).iter().map(ToString::to_string).collect();
     assert_eq!(shape, ["2*N", "M"]);
 
-    let binds = vec![("z".to_string(), Bound::Text("1".into()))];
+    let binds = vec![("z".to_string(), InputConstant::Text("1".into()))];
     let options = ImportOptions { binds, ..bounded() };
     refused(proto, &options, "the model has no input `z`; it has x");
 }

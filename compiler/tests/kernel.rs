@@ -56,10 +56,10 @@ const EVERYTHING: &str = r#"program everything {
   output c[M, 8] = @2
   kernel "dense + rélu" {
     local0: bool
-    contract f32 {
-      row r in 0..M
-      column j in 0..8
-      sum k in 0..4
+    contraction f32 {
+      m r in 0..M
+      n j in 0..8
+      k k in 0..4
       lhs @0[12*r + k]
       rhs panels @1[0] width 8
       %0 = sum

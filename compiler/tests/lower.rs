@@ -73,7 +73,7 @@ fn what_is_never_read_is_not_computed() {
     for (step, borders) in [(1, 2), (2, 1)] {
         let graph = windows(step);
         let mut program = lower::lower(&graph).expect("a program");
-        lower::drop_unread(&mut program);
+        lower::eliminate_dead_stores(&mut program);
         let count = program.kernels.iter().filter(|kernel| kernel.name.starts_with("border")).count();
         assert_eq!(count, borders, "{program}");
         assert_same("windows", &graph, &program);
@@ -82,7 +82,7 @@ fn what_is_never_read_is_not_computed() {
         let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
         let mut program = lower::lower(&graph).unwrap_or_else(|error| panic!("{name}: {error}"));
         schedule::schedule(&mut program).unwrap_or_else(|error| panic!("{name}: {error}"));
-        lower::drop_unread(&mut program);
+        lower::eliminate_dead_stores(&mut program);
         assert_same(name, &graph, &program);
     }
 }
@@ -105,7 +105,7 @@ fn no_innermost_loop_divides() {
     for (name, model) in models::MODELS {
         let mut program = lower::lower(&model().expect("a graph")).expect("a program");
         schedule::schedule(&mut program).expect("a schedule");
-        let left = kernel::inner::divisions(&program);
+        let left = kernel::inner_divisions::divisions(&program);
         assert!(left.is_empty(), "{name}: {left:?}\n{program}");
     }
 }

@@ -83,10 +83,10 @@ const WAYS: &str = r#"program ways {
   output y[N, 7, 640] = @6
   output z[N, 9, 640] = @7
   kernel product {
-    contract f32 {
-      row m in 0..9*N
-      column j in 0..640
-      sum k in 0..96
+    contraction f32 {
+      m m in 0..9*N
+      n j in 0..640
+      k k in 0..96
       lhs @0[96*m + k]
       rhs @1[640*k + j]
       %0 = sum
@@ -94,12 +94,12 @@ const WAYS: &str = r#"program ways {
     }
   }
   kernel windows {
-    contract f32 {
-      row n in 0..N
-      row h in 0..7
-      column j in 0..640
-      sum u in 0..3
-      sum k in 0..96
+    contraction f32 {
+      m n in 0..N
+      m h in 0..7
+      n j in 0..640
+      k u in 0..3
+      k k in 0..96
       lhs @0[864*n + 96*h + 96*u + k]
       rhs @1[640*k + j]
       %0 = sum

@@ -278,7 +278,7 @@ fn forgotten_dependencies_are_found() {
 /// What is required of a size that is found stands between kernels that have nothing to do with it.
 const DEMANDING: &str = "graph demanding {
   symbol A = 1..7
-  found M
+  data_dependent M
   require M <= A, \"element $0 of an axis of size A\"
   input x: f32[A]
   input scores: f32[A]
@@ -305,7 +305,7 @@ const PADDED: &str = "graph padded {
   symbol A = 2..12
   symbol B = 1..11
   symbol C = 1..11
-  found M
+  data_dependent M
   input x: f32[C, A, B]
   %0 = sign x
   %1 = cast bool %0
@@ -333,7 +333,7 @@ const PADDED: &str = "graph padded {
 /// What is required of a size that is found, two elements for a window, keeps its windows from being less than none.
 const WINDOWS: &str = "graph windows {
   symbol C = 0..7
-  found M
+  data_dependent M
   require 1 <= M, \"axis 1 has size M, its window 2 at stride 1\"
   require 0 <= M - 1, \"axis 1 of size M - 1\"
   input x: f32[C + 1, C]

@@ -8,7 +8,7 @@ use symshape_compiler::{
     kernel::{Access, Axis, Buffer, BufferId, Code, Device, Inst, Kernel, Program, Space, Stmt, text},
     plan::{
         self, Options, Plan, arena_formula,
-        instance::{Effort, Item, Solution, read_csv, solve},
+        problem::{Effort, Item, Solution, read_csv, solve},
         verify::verify,
     },
     scalar::Scalar,
@@ -338,7 +338,7 @@ fn the_verifier_keeps_devices_apart() {
     // The first and the last belong to one device, the second to the other.
     let program = on_devices(chain(&["16*N"; 6], &[&[0, 2, 5], &[1, 3], &[3, 4]]), 1 << 20);
     let plan = plan::plan(&program, &Options::default()).expect("a plan");
-    let room = |bytes| plan::Room { max: bytes, lower_bound: bytes };
+    let room = |bytes| plan::ArenaUsage { max: bytes, lower_bound: bytes };
     assert_eq!(plan.devices, [room(8192), room(4096)]);
     assert_eq!((plan.arena_max, plan.lower_bound), (20480, 20480));
     let broken = |change: &dyn Fn(&mut Plan)| {

@@ -11,7 +11,7 @@ use symshape_compiler::{
     codegen::Options,
     emit,
     graph::{self, Graph, Op},
-    kernel::{self, Leaves, Program},
+    kernel::{self, MicrokernelSupport, Program},
     lower, opt,
     pipeline::{self, Settings},
     scalar::{Precision, Scalar},
@@ -24,7 +24,7 @@ use symshape_runtime::{Context, DType, Model, TensorRef};
 const PRECISIONS: [Precision; 2] = [Precision::Bf16x3, Precision::Bf16];
 
 /// Code for machines with tile registers.
-const TILES: Leaves = Leaves::Code { multiplies_bytes: false, tiles: true };
+const TILES: MicrokernelSupport = MicrokernelSupport::Code { multiplies_bytes: false, tiles: true };
 
 /// How far outputs may be from those of sums in double precision, in parts of the largest: what rounding sums of a few
 /// hundred products loses, and that a factor of a second layer may become the bf16 beside it, in one of many products.
@@ -45,10 +45,10 @@ fn dense(precision: Precision, rows: i64, k: usize, n: usize) -> Program {
   input a[M, {k}] = @0
   output c[M, {n}] = @2
   kernel dense {{
-    contract f32 by {precision} {{
-      row r in 0..M
-      column j in 0..{n}
-      sum k in 0..{k}
+    contraction f32 by {precision} {{
+      m r in 0..M
+      n j in 0..{n}
+      k k in 0..{k}
       lhs @0[{k}*r + k]
       rhs panels @1[0] width 16
       %0 = sum
@@ -66,7 +66,7 @@ fn dense(precision: Precision, rows: i64, k: usize, n: usize) -> Program {
     let weights = kernel::Space::Const(models::weights(&[elems], 7));
     let id = program.buffers.keys().nth(1).expect("the weights");
     program.buffers[id].space = weights;
-    program.leaves = TILES;
+    program.microkernels = TILES;
     schedule::schedule(&mut program).expect("it has a schedule");
     kernel::verify::verify(&program).expect("it is well-formed");
     program
@@ -122,11 +122,11 @@ fn all_split(graph: &Graph, precision: Precision) -> Result<Program, Error> {
     let mut graph = graph.clone();
     opt::optimize(&mut graph)?;
     graph.set_precision(precision);
-    opt::halves::halves(&mut graph)?;
+    opt::store_bf16::store_bf16(&mut graph)?;
     let program = lower::lower(&graph)?;
-    let mut program = Program { leaves: TILES, precision, workers: 1, ..program };
+    let mut program = Program { microkernels: TILES, precision, workers: 1, ..program };
     schedule::schedule(&mut program)?;
-    lower::drop_unread(&mut program);
+    lower::eliminate_dead_stores(&mut program);
     kernel::verify::verify(&program)?;
     Ok(program)
 }
@@ -236,7 +236,7 @@ fn rows_of_computed_products_keep_their_bits() {
     let (k, j) = (45, 83);
     let (x, y) = (floats(&inputs(70 * k)), floats(&models::weights(&[k * j], 5)));
     for precision in PRECISIONS {
-        let settings = Settings { precision, leaves: TILES, ..Settings::default() };
+        let settings = Settings { precision, microkernels: TILES, ..Settings::default() };
         let lowered = pipeline::lower_with(&products(false), &settings).expect("supported");
         let options = Options { tiles_in_memory: true, ..Options::default() };
         let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");
@@ -312,7 +312,7 @@ fn windows_are_read_where_pixels_were_laid_out() {
             let bindings = [vec![1, 5, 5], vec![2, 6, 17], vec![1, 9, 21]];
             assert_eq!(check_model(name, &graph, precision, &bindings), 1, "{name}");
         }
-        let settings = Settings { precision: Precision::Bf16x3, leaves: TILES, ..Settings::default() };
+        let settings = Settings { precision: Precision::Bf16x3, microkernels: TILES, ..Settings::default() };
         let lowered = pipeline::lower_with(&graph, &settings).expect("supported");
         let machine = Machine::on_tiles(Program { workers: 1, ..lowered.program });
         // One loop of the reduction is in a pixel, more are in a row.
@@ -351,7 +351,7 @@ fn short_rows_are_multiplied_in_pairs() {
         let graph = small_images(channels, side);
         for precision in PRECISIONS {
             check_model("small images", &graph, precision, &[vec![1], vec![2], vec![3]]);
-            let settings = Settings { precision, leaves: TILES, ..Settings::default() };
+            let settings = Settings { precision, microkernels: TILES, ..Settings::default() };
             let lowered = pipeline::lower_with(&graph, &settings).expect("supported");
             let options = Options { clif: true, tiles_in_memory: true, ..Options::default() };
             let (model, summary) =
@@ -387,7 +387,7 @@ fn wide() -> Graph {
 fn rows_keep_their_bits_on_any_number_of_threads() {
     let x = floats(&inputs(150 * 200));
     for precision in PRECISIONS {
-        let settings = Settings { precision, leaves: TILES, ..Settings::default() };
+        let settings = Settings { precision, microkernels: TILES, ..Settings::default() };
         let lowered = pipeline::lower_with(&wide(), &settings).expect("supported");
         let options = Options { tiles_in_memory: true, ..Options::default() };
         let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");
@@ -417,15 +417,15 @@ fn texts_name_the_precision() {
         let mut graph = product();
         graph.set_precision(precision);
         let text = graph.to_string();
-        assert_eq!(text.contains(&format!("contract f32 by {precision} [")), precision != Precision::F32);
+        assert_eq!(text.contains(&format!("contraction f32 by {precision} [")), precision != Precision::F32);
         assert_eq!(graph::text::parse(&text).expect("it was printed").to_string(), text);
         let text = lower::lower(&graph).expect("supported").to_string();
-        assert_eq!(text.contains(&format!("contract f32 by {precision} {{")), precision != Precision::F32);
+        assert_eq!(text.contains(&format!("contraction f32 by {precision} {{")), precision != Precision::F32);
         assert_eq!(kernel::text::parse(&text).expect("it was printed").to_string(), text);
     }
 }
 
-/// Pixels `[N, P, 64]` times a matrix, the channels of each image weighted by a product of what they are on average.
+/// SlidingWindows `[N, P, 64]` times a matrix, the channels of each image weighted by a product of what they are on average.
 fn weighted() -> Graph {
     let build = || {
         let mut g = models::graph("weighted", &[("N", 1, 9), ("P", 64, 900)]);
@@ -447,12 +447,12 @@ fn products_that_take_next_to_no_time_are_not_split() {
     for (wanted, count) in [(Precision::F32, 0), (Precision::Bf16x3, 1), (Precision::Bf16, 2)] {
         let mut graph = weighted();
         opt::optimize(&mut graph).expect("supported");
-        opt::lessen(&mut graph, wanted).expect("supported");
+        opt::apply_precision(&mut graph, wanted).expect("supported");
         let text = graph.to_string();
-        assert_eq!(text.matches(&format!("contract f32 by {wanted} [")).count(), count, "{text}");
+        assert_eq!(text.matches(&format!("contraction f32 by {wanted} [")).count(), count, "{text}");
     }
     let mut graph = product();
-    opt::lessen(&mut graph, Precision::Bf16x3).expect("supported");
+    opt::apply_precision(&mut graph, Precision::Bf16x3).expect("supported");
     assert!(graph.to_string().contains("by bf16x3"), "all there is");
 }
 
@@ -467,9 +467,9 @@ fn branches_are_models_of_their_own() {
     let y = g.push(op, &[which, x, x]).expect("two branches alike");
     g.output("y", y).expect("a name");
     opt::optimize(&mut g).expect("supported");
-    opt::lessen(&mut g, Precision::Bf16x3).expect("supported");
+    opt::apply_precision(&mut g, Precision::Bf16x3).expect("supported");
     let text = g.to_string();
-    assert_eq!(text.matches("contract f32 by bf16x3 [").count(), 2, "one of each branch: {text}");
+    assert_eq!(text.matches("contraction f32 by bf16x3 [").count(), 2, "one of each branch: {text}");
 }
 
 /// `P` pixels of `channels` numbers times a constant matrix of 96 columns.
@@ -487,7 +487,7 @@ fn products_that_would_be_no_faster_are_not_split() {
     // Multiplications for each number read or written: 14 and 19.
     for (channels, precision) in [(16, Precision::F32), (24, Precision::Bf16x3)] {
         let graph = expanded(channels).expect("a valid graph");
-        let settings = Settings { precision: Precision::Bf16x3, leaves: TILES, ..Settings::default() };
+        let settings = Settings { precision: Precision::Bf16x3, microkernels: TILES, ..Settings::default() };
         let program = pipeline::lower_with(&graph, &settings).expect("supported").program;
         assert_eq!(program.uses_tiles(), precision == Precision::Bf16x3, "{channels} channels");
     }

@@ -10,7 +10,7 @@ use symshape_compiler::{
     codegen::Options,
     emit,
     graph::{self, Graph, Value},
-    kernel::{Leaves, Program, Stmt},
+    kernel::{MicrokernelSupport, Program, Stmt},
     opt,
     pipeline::{self, Settings},
     scalar::{ReduceOp, Scalar},
@@ -264,7 +264,7 @@ fn integer_contractions(graph: &Graph) -> usize {
     let mut graph = graph.clone();
     opt::optimize(&mut graph).expect("graphs are valid");
     let text = graph.to_string();
-    text.lines().filter(|line| line.contains("contract i32")).count()
+    text.lines().filter(|line| line.contains("contraction i32")).count()
 }
 
 /// Whether no contraction's left factor is wider than products of integers take it.
@@ -272,7 +272,7 @@ fn reads_bytes(program: &Program) -> bool {
     fn of(program: &Program, stmt: &Stmt) -> bool {
         match stmt {
             Stmt::For { body, .. } => body.iter().all(|stmt| of(program, stmt)),
-            Stmt::Contract(contract) => program.buffers[contract.lhs.buffer].dtype.size_bytes() <= 2,
+            Stmt::Contraction(contract) => program.buffers[contract.lhs.buffer].dtype.size_bytes() <= 2,
             _ => true,
         }
     }
@@ -292,14 +292,14 @@ fn contractions_of_stored_integers_are_exact() {
     for (name, model, contractions) in models {
         let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(integer_contractions(&graph), contractions, "{name}");
-        let settings = Settings { leaves: Leaves::default(), ..Settings::default() };
+        let settings = Settings { microkernels: MicrokernelSupport::default(), ..Settings::default() };
         let lowered =
             pipeline::lower_with(&graph, &settings).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(reads_bytes(&lowered.program), "{name}");
         let wide = lowered.program.buffers.values().any(|buffer| buffer.dtype == DType::I16);
         assert!(wide || name != "fewer_products", "integers of 16 bits are what tiles are in another basis");
-        let leaves = Leaves::Code { multiplies_bytes: true, tiles: true };
-        let settings = Settings { leaves, workers: 1, ..Settings::default() };
+        let microkernels = MicrokernelSupport::Code { multiplies_bytes: true, tiles: true };
+        let settings = Settings { microkernels, workers: 1, ..Settings::default() };
         let tiled = pipeline::lower_with(&graph, &settings).unwrap_or_else(|error| panic!("{name}: {error}"));
         // Weights that need nine bits are no bytes.
         assert!(tiled.program.uses_tiles() || ["groups", "padded"].contains(&name), "{name}");
@@ -325,8 +325,8 @@ fn contractions_of_stored_integers_are_exact() {
 fn lines_of_any_width_are_exact() {
     for width in [1, 2, 7, 14, 16, 17, 20, 33, 40, 64, 97] {
         let graph = lines(width).expect("a valid graph");
-        let leaves = Leaves::Code { multiplies_bytes: true, tiles: true };
-        let settings = Settings { leaves, ..Settings::default() };
+        let microkernels = MicrokernelSupport::Code { multiplies_bytes: true, tiles: true };
+        let settings = Settings { microkernels, ..Settings::default() };
         let lowered = pipeline::lower_with(&graph, &settings).expect("supported");
         assert!(lowered.program.uses_tiles());
         let options = Options { tiles_in_memory: true, ..Options::default() };

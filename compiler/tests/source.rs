@@ -10,7 +10,7 @@ use symshape_compiler::{
         self, Graph,
         arbitrary::{self, Source},
     },
-    kernel::{Leaves, Policies},
+    kernel::{MicrokernelSupport, Policies},
     partition::Count,
     pipeline, plan,
     scalar::UnaryOp,
@@ -159,7 +159,8 @@ fn source_has_the_filters_of_the_model() {
         pipeline::lower_with(&graph, settings).expect("supported").program.const_bytes()
     };
     assert_eq!(weights(&pipeline::Settings::source()), 4 * (9 * 16 * 16 + 16));
-    let code = pipeline::Settings { leaves: Leaves::default(), ..pipeline::Settings::default() };
+    let code =
+        pipeline::Settings { microkernels: MicrokernelSupport::default(), ..pipeline::Settings::default() };
     assert!(weights(&code) > 4 * 16 * 16 * 16, "in another basis they are larger");
     arenas(&graph);
 }

@@ -39,7 +39,7 @@ const UNSAFE: &[&str] = &[
     "runtime/src/abi.rs",
     "runtime/src/arena.rs",
     "runtime/src/call.rs",
-    "runtime/src/desc.rs",
+    "runtime/src/descriptor.rs",
     "runtime/src/element.rs",
     "runtime/src/external.rs",
     "runtime/src/linked.rs",

@@ -6,20 +6,20 @@ mod models;
 use symshape::Dim;
 use symshape_compiler::{
     Result,
+    accuracy::{self, Settled, Trial, WITHIN},
     graph::{Graph, Value},
-    kernel::Leaves,
+    kernel::MicrokernelSupport,
     pipeline::Settings,
     scalar::Precision,
     tensor::Tensor,
-    trial::{self, Settled, Trial, WITHIN},
 };
 use symshape_runtime::DType;
 
 /// For machines with tile registers.
-const TILES: Leaves = Leaves::Code { multiplies_bytes: false, tiles: true };
+const TILES: MicrokernelSupport = MicrokernelSupport::Code { multiplies_bytes: false, tiles: true };
 
-fn tried(graph: &Graph, precision: Precision, leaves: Leaves) -> Trial {
-    trial::trial(graph, &Settings { precision, leaves, ..Settings::default() }).expect("supported")
+fn tried(graph: &Graph, precision: Precision, microkernels: MicrokernelSupport) -> Trial {
+    accuracy::trial(graph, &Settings { precision, microkernels, ..Settings::default() }).expect("supported")
 }
 
 /// A graph with these symbols.
@@ -75,8 +75,8 @@ fn a_difference_of_products_is_off_by_much() {
 #[test]
 fn what_is_off_by_too_much_stays_f32() {
     let graph = model((1, 8), Some(1.01));
-    let settings = Settings { precision: Precision::Bf16x3, leaves: TILES, ..Settings::default() };
-    let settle = |within: f64| trial::settle(&graph, &settings, within).expect("supported");
+    let settings = Settings { precision: Precision::Bf16x3, microkernels: TILES, ..Settings::default() };
+    let settle = |within: f64| accuracy::settle(&graph, &settings, within).expect("supported");
     let settled = settle(WITHIN);
     assert_eq!(settled.precision, Precision::F32);
     let note = settled.note.expect("it is said");
@@ -91,7 +91,7 @@ fn what_is_off_by_too_much_stays_f32() {
 fn parts_that_are_no_share_are_refused() {
     for within in [-1.0, f64::NAN] {
         let refused =
-            trial::settle(&model((1, 8), None), &Settings::default(), within).expect_err("no share");
+            accuracy::settle(&model((1, 8), None), &Settings::default(), within).expect_err("no share");
         assert!(refused.message().contains("expected a number from 0 on"), "{refused}");
     }
 }
@@ -100,7 +100,7 @@ fn parts_that_are_no_share_are_refused() {
 fn what_multiplies_no_bf16_is_the_same() {
     let graph = model((1, 64), None);
     assert_eq!(tried(&graph, Precision::F32, TILES), Trial::Same);
-    let no_tiles = Leaves::Code { multiplies_bytes: false, tiles: false };
+    let no_tiles = MicrokernelSupport::Code { multiplies_bytes: false, tiles: false };
     assert_eq!(tried(&graph, Precision::Bf16x3, no_tiles), Trial::Same);
 }
 

@@ -278,7 +278,7 @@ pub struct ModelDesc {
     /// See [`RunFn`].
     pub run: RunFn,
     /// Sizes that are found while running: so many places follow the symbols in `dims`.
-    pub n_found: u64,
+    pub n_data_dependent: u64,
     /// What is special about the model: [`GROWS`], [`ANY_ORDER`], both or nothing.
     pub flags: u64,
     /// Entries of `partitions`; 0 where the model is in one piece.

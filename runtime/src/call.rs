@@ -3,7 +3,7 @@
 use crate::{
     CallError, Context, Steps, TensorRef,
     abi::{Error, Exec},
-    desc::{self, Broken},
+    descriptor::{self, Broken},
     pool,
 };
 
@@ -63,7 +63,7 @@ impl Context {
             }
             code => code,
         };
-        desc::outcome(code, error).map_err(|error| CallError::reported(Broken::new(&desc, error)))?;
+        descriptor::outcome(code, error).map_err(|error| CallError::reported(Broken::new(&desc, error)))?;
         if let Some(missing) = self.steps.missing() {
             return Err(CallError::NotRun { partition: desc.partitions[missing].name().into() });
         }

@@ -7,7 +7,7 @@
 use crate::{
     CallError, Model, OpenError, Policy, TensorMut, TensorRef,
     arena::{ALIGN_BYTES, Arena},
-    desc::{Broken, Slots},
+    descriptor::{Broken, Slots},
     error::TensorName,
     tensor,
 };

@@ -1,6 +1,6 @@
 //! What can go wrong, as types; making an error allocates nothing, its text is composed when it is shown.
 
-use crate::{DType, MAX_AXES, SymbolInfo, TensorError, desc::Broken, desc::Desc};
+use crate::{DType, MAX_AXES, SymbolInfo, TensorError, descriptor::Broken, descriptor::Desc};
 use alloc::{string::String, sync::Arc};
 use core::fmt;
 use thiserror::Error;

@@ -38,7 +38,7 @@ mod call;
 #[cfg(feature = "alloc")]
 mod context;
 #[cfg(feature = "alloc")]
-mod desc;
+mod descriptor;
 mod dtype;
 mod element;
 #[cfg(feature = "std")]
@@ -72,7 +72,7 @@ pub use batcher::{BatchError, BatchOptions, Batcher, Ticket};
 #[cfg(feature = "alloc")]
 pub use context::{Context, Outputs};
 #[cfg(feature = "alloc")]
-pub use desc::Broken;
+pub use descriptor::Broken;
 pub use dtype::DType;
 pub use element::Element;
 #[cfg(feature = "alloc")]

@@ -177,7 +177,7 @@ impl Linked {
         if desc.n_inputs as usize > MAX_TENSORS || desc.n_outputs as usize > MAX_TENSORS {
             return Err(LinkedError::TooLarge("its tensors"));
         }
-        if u64::from(desc.n_symbols).saturating_add(desc.n_found) > MAX_DIMS as u64 {
+        if u64::from(desc.n_symbols).saturating_add(desc.n_data_dependent) > MAX_DIMS as u64 {
             return Err(LinkedError::TooLarge("its symbols"));
         }
         let mut tensors = model.inputs().iter().chain(model.outputs());
@@ -223,7 +223,7 @@ impl Linked {
         for (pointer, shape) in pointers.iter_mut().zip(&shapes) {
             *pointer = shape.as_ptr();
         }
-        let len = self.desc.n_symbols as usize + self.desc.n_found as usize;
+        let len = self.desc.n_symbols as usize + self.desc.n_data_dependent as usize;
         let mut dims = Dims { values: [0; MAX_DIMS], len };
         let mut error = Error::NONE;
         // SAFETY: a pointer for each input, to as many dims as it has axes, a place for each dim, and an error to write.

@@ -3,7 +3,7 @@
 use crate::{
     DType, OpenError, QueryError,
     abi::{ModelDesc, NOT_FOUND, Precision},
-    desc::{Desc, Keep},
+    descriptor::{Desc, Keep},
 };
 use alloc::{string::String, sync::Arc, vec::Vec};
 use core::fmt;

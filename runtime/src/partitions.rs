@@ -1,7 +1,8 @@
 //! The table of a model's partitions, and calls that run them by a policy of the caller's own.
 
 use crate::{
-    CallError, Context, Model, QueryError, StepError, TensorMut, TensorRef, arena::ALIGN_BYTES, desc::Desc,
+    CallError, Context, Model, QueryError, StepError, TensorMut, TensorRef, arena::ALIGN_BYTES,
+    descriptor::Desc,
 };
 use alloc::{string::String, vec::Vec};
 use core::{

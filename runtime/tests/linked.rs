@@ -81,7 +81,7 @@ fn descriptors_are_looked_at_first() {
     assert!(matches!(spoiled(|desc| desc.abi_version += 1), LinkedError::Version { .. }));
     assert!(matches!(spoiled(|desc| desc.flags = GROWS), LinkedError::TooLarge(_)));
     assert!(matches!(spoiled(|desc| desc.n_inputs = 17), LinkedError::TooLarge(_)));
-    assert!(matches!(spoiled(|desc| desc.n_found = 31), LinkedError::TooLarge(_)));
+    assert!(matches!(spoiled(|desc| desc.n_data_dependent = 31), LinkedError::TooLarge(_)));
     assert!(matches!(
         spoiled(|desc| (desc.n_outputs, desc.outputs) = (1, &fake::wide()[1])),
         LinkedError::TooLarge(_)

@@ -64,6 +64,7 @@ mod dim;
 mod egraph;
 mod eval;
 mod int;
+mod loop_forms;
 mod memo;
 mod mono;
 mod normal;
@@ -78,7 +79,6 @@ mod rules;
 mod sample;
 mod simplify;
 mod text;
-mod together;
 
 pub use assume::{Assumption, Comparison, Declaration, FactError, Facts, Relation};
 pub use bounds::Bounds;

@@ -6,10 +6,10 @@
 
 use super::{Verdict, at, feed, source, usage};
 use crate::{
+    accuracy::inputs,
     error::{At, Error, ErrorKind, Result},
     pipeline::Settings,
     tensor::{self, Tensor},
-    trial::inputs,
 };
 use std::{
     fmt::Write,
@@ -66,7 +66,7 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     if args.threads == 0 {
         return Err(usage("--threads: at least 1"));
     }
-    let leaves = Settings::default().leaves;
+    let leaves = Settings::default().microkernels;
     let loaded = source::load(&args.model, &args.contract, args.arithmetic, &args.beside, leaves)?;
     let place = || args.model.display().to_string();
     let cases = cases(&loaded.model, args).at(place)?;

@@ -3,7 +3,7 @@
 use super::{Verdict, at_path, line, usage};
 use crate::{
     error::{At, Result},
-    plan::instance::{self, Effort},
+    plan::problem::{self, Effort},
 };
 use serde_json::json;
 use std::{fs, path::PathBuf, time::Instant};
@@ -24,7 +24,7 @@ pub(super) struct Args {
 /// Plans.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let text = at_path(fs::read_to_string(&args.file), &args.file)?;
-    let items = instance::read_csv(&text).at(|| args.file.display().to_string())?;
+    let items = problem::read_csv(&text).at(|| args.file.display().to_string())?;
     let effort = match args.seconds {
         Some(seconds) if seconds >= 0.0 && seconds.is_finite() => {
             Effort { seconds: Some(seconds), ..Effort::default() }
@@ -33,7 +33,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         None => Effort::default(),
     };
     let start = Instant::now();
-    let solution = instance::solve(&items, &effort);
+    let solution = problem::solve(&items, &effort);
     let seconds = start.elapsed().as_secs_f64();
     let (height, lower_bound, gap) = (solution.height, solution.lower_bound, solution.gap());
     if args.json {

@@ -12,17 +12,17 @@ use super::{
     sensitivity, source, usage,
 };
 use crate::{
+    accuracy::{
+        distance::{largest, largest_difference, relative},
+        inputs,
+        work::{Found, Work, work},
+    },
     error::{At, Error, ErrorKind, Result},
     graph::{Graph, eval::eval},
     opt,
     pipeline::Settings,
     scalar::Precision,
     tensor::{self, Tensor},
-    trial::{
-        distance::{largest, largest_difference, relative},
-        inputs,
-        work::{Found, Work, work},
-    },
 };
 use serde_json::json;
 use std::{
@@ -58,7 +58,7 @@ pub(super) struct Args {
 /// Compares.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     // What a precision loses is asked of machines with tile registers, also where this one has none.
-    let leaves = Settings::default().leaves.with_tiles();
+    let leaves = Settings::default().microkernels.with_tiles();
     let loaded = source::load(&args.model, &args.contract, args.arithmetic, &args.beside, leaves)?;
     let (graph, precision) = loaded.source.as_ref().ok_or_else(|| usage("selfcheck takes an ONNX model"))?;
     let split = Split::of(graph, *precision)?;
@@ -188,7 +188,7 @@ impl Split {
         let mut graph = graph.clone();
         // What is less precise depends on what is a constant, and on how many products are left.
         opt::optimize(&mut graph)?;
-        opt::lessen(&mut graph, precision)?;
+        opt::apply_precision(&mut graph, precision)?;
         Ok(Some(Split { precision, graph }))
     }
 

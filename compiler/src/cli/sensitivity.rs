@@ -7,13 +7,13 @@
 //! often, in another order; what it does is measured by the distance between these two.
 
 use crate::{
+    accuracy::distance::largest_difference,
     error::{ErrorKind, Result},
     graph::{
         Graph,
         eval::{Rounding, eval_rounding},
     },
     tensor::Tensor,
-    trial::distance::largest_difference,
 };
 
 /// How many times that distance is allowed: it is one sample of what an order of summation does, and the largest over

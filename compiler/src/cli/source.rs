@@ -2,15 +2,15 @@
 
 use super::{at_path, customs::Customs, npy, progress::Progress, usage};
 use crate::{
+    accuracy::{self, Settled},
     emit,
     error::{At, Error, ErrorKind, Result},
     graph::Graph,
-    import::{self, Bound, ImportOptions},
-    kernel::Leaves,
+    import::{self, ImportOptions, InputConstant},
+    kernel::MicrokernelSupport,
     offload::{Selection, Targets},
     pipeline::{self, Settings},
     scalar::Precision,
-    trial::{self, Settled},
 };
 use clap::{ValueEnum, builder::PossibleValue};
 use std::{
@@ -56,7 +56,7 @@ pub(super) struct Arithmetic {
     pub precision: Precision,
     /// How far a trial at bf16x3 may be off, as a part of an output's largest element, before the model stays f32; `inf`
     /// is for no trial
-    #[arg(long, value_name = "PART", default_value_t = trial::WITHIN, value_parser = part)]
+    #[arg(long, value_name = "PART", default_value_t = accuracy::WITHIN, value_parser = part)]
     pub within: f64,
 }
 
@@ -81,7 +81,7 @@ impl Arithmetic {
         }
         progress.say("trying bf16x3");
         let Settled { precision, note } = match beside.is_empty() {
-            true => trial::settle(graph, &Settings { precision, ..*settings }, within)
+            true => accuracy::settle(graph, &Settings { precision, ..*settings }, within)
                 .at(|| path.display().to_string())?,
             false => Settled { precision, note: Some("not tried: other targets take parts of it".into()) },
         };
@@ -145,10 +145,10 @@ impl Contract {
 }
 
 /// `NAME=VALUE` or `NAME=F.npy`.
-fn bind(text: &str) -> Result<(String, Bound)> {
+fn bind(text: &str) -> Result<(String, InputConstant)> {
     match text.split_once('=') {
         Some((name, file)) if file.ends_with(".npy") => {
-            Ok((name.to_string(), Bound::Tensor(npy::read(Path::new(file))?)))
+            Ok((name.to_string(), InputConstant::Tensor(npy::read(Path::new(file))?)))
         }
         _ => import::parse_bind(text),
     }
@@ -175,13 +175,13 @@ pub(super) struct Loaded {
 }
 
 /// Opens a shared object, or compiles an ONNX model into memory, with the precision that a trial gives it on machines
-/// whose kernels `leaves` describe.
+/// whose kernels `microkernels` describe.
 pub(super) fn load(
     path: &Path,
     contract: &Contract,
     arithmetic: Arithmetic,
     targets: &Beside,
-    leaves: Leaves,
+    microkernels: MicrokernelSupport,
 ) -> Result<Loaded> {
     if path.extension().is_none_or(|extension| extension != "onnx") {
         if arithmetic.precision != Precision::F32 {
@@ -196,7 +196,7 @@ pub(super) fn load(
     if let Some(machine) = machine {
         return Err(usage(format!("--target {machine}: models run on this machine; compile for others")));
     }
-    let settings = Settings { leaves, ..Settings::default() };
+    let settings = Settings { microkernels, ..Settings::default() };
     let precision = arithmetic.settle((path, &graph), &beside, &settings, &progress)?;
     let model = compile(&graph, precision, &beside, &progress).at(|| path.display().to_string())?;
     Ok(Loaded { model, source: Some((graph, precision)), compile_ms: milliseconds(start) })

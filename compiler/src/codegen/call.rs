@@ -5,7 +5,7 @@
 
 use super::{
     contract,
-    desc::Table,
+    descriptor::Table,
     function::{FuncCtx, frame},
     unit::Unit,
 };

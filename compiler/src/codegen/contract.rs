@@ -1,6 +1,6 @@
 //! `check`, from the steps of [`crate::kernel::contract`]: binds the symbols, or says what is wrong.
 
-use super::{fail, function::FuncCtx, unit::Unit};
+use super::{function::FuncCtx, report_error, unit::Unit};
 use crate::{
     error::{Error, ErrorKind, Result},
     kernel::contract::{self, Binding, Contract, Demand, Fact, Failure, Rule, Source},
@@ -27,7 +27,7 @@ pub(super) fn check(unit: &mut Unit) -> Result<FuncId> {
         }
         check_facts(f, report, &facts)?;
         let program = f.unit.program;
-        for idx in 0..program.found.len() {
+        for idx in 0..program.data_dependent.len() {
             let unknown = f.int(abi::NOT_FOUND);
             let at = 8 * (program.symbols.len() + idx) as i32;
             f.builder.ins().store(MemFlagsData::trusted(), unknown, params[1], at);
@@ -144,7 +144,7 @@ pub(super) fn require(
     f.builder.switch_to_block(bad);
     f.builder.seal_block(bad);
     let [value, lo, hi] = numbers;
-    fail::emit(f, report, failure, value, lo, hi)?;
+    report_error::emit(f, report, failure, value, lo, hi)?;
     let code = f.builder.ins().iconst(types::I32, failure.code as i64);
     f.builder.ins().return_(&[code]);
     f.builder.switch_to_block(next);

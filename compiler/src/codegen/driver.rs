@@ -5,7 +5,7 @@
 use super::{
     contract, control, estimate,
     function::{FuncCtx, frame},
-    loops, shape,
+    loops, sizes,
     split::{self, Part, Split, way},
     tiles,
     unit::Unit,
@@ -217,7 +217,7 @@ fn validate(f: &mut FuncCtx, frame: Value, dims: Value) -> Result<()> {
 /// Puts every buffer's address into the frame; constants are addressed by the kernels themselves.
 fn fill_frame(f: &mut FuncCtx, frame: Value, [inputs, outputs, arena]: [Value; 3]) -> Result<()> {
     let trusted = MemFlagsData::trusted();
-    let (offsets, _) = shape::offsets(f)?;
+    let (offsets, _) = sizes::offsets(f)?;
     for (id, buffer) in &f.unit.program.buffers {
         let address = match buffer.space {
             Space::Input(idx) => f.builder.ins().load(types::I64, trusted, inputs, 8 * idx as i32),

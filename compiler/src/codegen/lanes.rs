@@ -6,7 +6,7 @@
 
 use super::{
     function::FuncCtx,
-    leaf::body::{Body, Op, Ty},
+    microkernel::body::{Body, Op, Ty},
 };
 use crate::{
     error::Result,

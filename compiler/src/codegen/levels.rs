@@ -7,9 +7,10 @@
 //! them. Where nothing runs it, there are none.
 
 use super::{
-    driver, fail,
-    images::Images,
+    batch_blocking::Images,
+    driver,
     partitions::{self, Partitions},
+    report_error,
     unit::{Unit, internal},
     vector::x86::detect::{self, Grant},
 };
@@ -64,7 +65,7 @@ fn refuse(unit: &mut Unit) -> Result<FuncId> {
                    system refused";
         let failure = Failure { code: Code::NoTiles, why: Some(why.into()), ..Failure::default() };
         let zero = f.int(0);
-        fail::emit(f, frame, &failure, zero, zero, zero)?;
+        report_error::emit(f, frame, &failure, zero, zero, zero)?;
         let code = f.builder.ins().iconst(types::I32, Code::NoTiles as i64);
         f.builder.ins().return_(&[code]);
         Ok(())

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     kernel::{
-        Access, Axis, BufferId, Check, Code, Contract, Inst, Kernel, Local, Rhs, Stmt, contract::Failure,
+        Access, Axis, BufferId, Check, Code, Contraction, Inst, Kernel, Local, Rhs, Stmt, contract::Failure,
     },
     scalar::Reg,
 };
@@ -54,7 +54,7 @@ pub(super) fn part(f: &mut FuncCtx, kernel: &Kernel, part: &Part, params: &[Valu
             let end = f.builder.ins().smin(end, count);
             strip(f, kernel, axis, Some((begin, end)), code)?;
         }
-        Split::Contract(what) => can_share = contraction(f, kernel, what, Some((begin, end)))?,
+        Split::Contract(what) => can_share = emit_contraction(f, kernel, what, Some((begin, end)))?,
     }
     f.builder.ins().return_(&[]);
     Ok(can_share)
@@ -108,7 +108,7 @@ fn emit(f: &mut FuncCtx, kernel: &Kernel, stmt: &Stmt) -> Result<()> {
         Stmt::For { axis, body, .. } => repeated(f, kernel, axis, body),
         Stmt::Block(block) => code(f, kernel, block, &Around::default()),
         Stmt::Strip { axis, code } => strip(f, kernel, axis, None, code),
-        Stmt::Contract(contract) => contraction(f, kernel, contract, None).map(|_| ()),
+        Stmt::Contraction(contraction) => emit_contraction(f, kernel, contraction, None).map(|_| ()),
         Stmt::If { cond, then, otherwise } => branch(f, kernel, *cond, then, otherwise),
         Stmt::While { cond, body } => repeat(f, kernel, *cond, body),
     }
@@ -187,16 +187,16 @@ fn strip(
 }
 
 /// A contraction, or the part of it that the frame and `range` say; true when it took heed of them.
-fn contraction(
+fn emit_contraction(
     f: &mut FuncCtx,
     kernel: &Kernel,
-    contract: &Contract,
+    contraction: &Contraction,
     range: Option<(Value, Value)>,
 ) -> Result<bool> {
-    if !f.unit.options.scalar && tiles::contraction(f, kernel, contract, range)? {
+    if !f.unit.options.scalar && tiles::contraction(f, kernel, contraction, range)? {
         return Ok(true);
     }
-    nest(f, &contract.m, &mut |f| f.count(&contract.n, |f| element(f, kernel, contract)))?;
+    nest(f, &contraction.m, &mut |f| f.count(&contraction.n, |f| element(f, kernel, contraction)))?;
     Ok(false)
 }
 
@@ -208,16 +208,16 @@ fn nest(f: &mut FuncCtx, axes: &[Axis], inner: &mut dyn FnMut(&mut FuncCtx) -> R
 }
 
 /// One element of a contraction's result.
-fn element(f: &mut FuncCtx, kernel: &Kernel, contract: &Contract) -> Result<()> {
-    let ty = FuncCtx::reg_type(contract.dtype);
+fn element(f: &mut FuncCtx, kernel: &Kernel, contraction: &Contraction) -> Result<()> {
+    let ty = FuncCtx::reg_type(contraction.dtype);
     let acc = f.builder.declare_var(ty);
     let zero = f.zero(ty);
     f.builder.def_var(acc, zero);
-    let rhs = rhs_access(contract);
-    nest(f, &contract.k, &mut |f| {
-        let (a, b) = (factor(f, contract, &contract.lhs)?, factor(f, contract, &rhs)?);
+    let rhs = rhs_access(contraction);
+    nest(f, &contraction.k, &mut |f| {
+        let (a, b) = (factor(f, contraction, &contraction.lhs)?, factor(f, contraction, &rhs)?);
         let sum = f.builder.use_var(acc);
-        let sum = match contract.dtype.is_float() {
+        let sum = match contraction.dtype.is_float() {
             true => {
                 let product = f.builder.ins().fmul(a, b);
                 f.builder.ins().fadd(sum, product)
@@ -231,26 +231,26 @@ fn element(f: &mut FuncCtx, kernel: &Kernel, contract: &Contract) -> Result<()> 
         Ok(())
     })?;
     let sum = f.builder.use_var(acc);
-    let around = Around { sum: Some((sum, contract.dtype)), ..Around::default() };
-    code(f, kernel, &contract.epilogue, &around)
+    let around = Around { sum: Some((sum, contraction.dtype)), ..Around::default() };
+    code(f, kernel, &contraction.epilogue, &around)
 }
 
-fn factor(f: &mut FuncCtx, contract: &Contract, access: &Access) -> Result<Value> {
+fn factor(f: &mut FuncCtx, contraction: &Contraction, access: &Access) -> Result<Value> {
     let dtype = dtype_of(f, access.buffer);
     let address = f.address(access)?;
     let value = f.load(dtype, address, 0);
-    Ok(f.cast(dtype, contract.dtype, value))
+    Ok(f.cast(dtype, contraction.dtype, value))
 }
 
 /// Where the right factor lies, as one expression over the variables of the contraction.
-fn rhs_access(contract: &Contract) -> Access {
-    let (buffer, base, width) = match &contract.rhs {
+fn rhs_access(contraction: &Contraction) -> Access {
+    let (buffer, base, width) = match &contraction.rhs {
         Rhs::At(access) => return access.clone(),
         Rhs::Panels { buffer, base, width } => (*buffer, base, i64::from(*width)),
     };
-    let row = contract.k.iter().fold(Dim::zero(), |row, axis| row * &axis.extent + Dim::from(&axis.var));
-    let n = Dim::from(&contract.n.var);
-    let at = base + (n.floor_div(width) * contract.depth() + row) * width + n.modulo(width);
+    let row = contraction.k.iter().fold(Dim::zero(), |row, axis| row * &axis.extent + Dim::from(&axis.var));
+    let n = Dim::from(&contraction.n.var);
+    let at = base + (n.floor_div(width) * contraction.depth() + row) * width + n.modulo(width);
     Access { buffer, at }
 }
 
@@ -386,7 +386,7 @@ fn check(f: &mut FuncCtx, check: &Check, regs: &mut Regs) -> Result<()> {
     };
     let hi = f.builder.ins().iadd_imm_s(end, -1);
     let frame = f.frame()?;
-    super::fail::emit(f, frame, &failure, value, lo, hi)?;
+    super::report_error::emit(f, frame, &failure, value, lo, hi)?;
     f.builder.ins().return_(&[]);
     f.builder.switch_to_block(good);
     f.builder.seal_block(good);

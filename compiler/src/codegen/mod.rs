@@ -6,26 +6,26 @@
 //! instruction is used that the target would turn into a call of a library. The plan's sizes and every index stay
 //! within 64 bits for all allowed values of the symbols; what can't is refused here.
 
+mod batch_blocking;
 mod call;
 mod cast;
 mod contract;
 mod control;
-mod desc;
+mod descriptor;
 mod driver;
 mod estimate;
-pub mod fail;
 pub mod function;
-mod images;
 mod index;
 mod lanes;
-pub mod leaf;
 mod levels;
 pub mod loops;
 pub mod math;
+pub mod microkernel;
 mod partitions;
-mod policy;
+pub mod report_error;
 mod scalar;
-mod shape;
+mod scheduler;
+mod sizes;
 mod split;
 mod strips;
 mod tiles;
@@ -56,14 +56,14 @@ pub fn generate(
     let options = &Options { scalar, ..options.clone() };
     let mut unit = Unit::new(module, program, plan, options);
     let unit = &mut unit;
-    shape::require_bounds(program)?;
-    shape::require_axes(program)?;
-    let arena_bytes = shape::arena_bytes(unit)?;
+    sizes::require_bounds(program)?;
+    sizes::require_axes(program)?;
+    let arena_bytes = sizes::arena_bytes(unit)?;
     let (run, n_kernels, partitions) = levels::run(unit, arena_bytes)?;
     let check = contract::check(unit)?;
-    let output_shape = shape::output_shape(unit)?;
-    let functions = desc::Functions { check, arena_bytes, output_shape, run, partitions };
-    desc::summary(unit, &functions, n_kernels)
+    let output_shape = sizes::output_shape(unit)?;
+    let functions = descriptor::Functions { check, arena_bytes, output_shape, run, partitions };
+    descriptor::summary(unit, &functions, n_kernels)
 }
 
 /// Bytes of the frame that the partitions of one call share.

@@ -3,17 +3,17 @@
 //! [`super::policy`] emits the driver that reads the table.
 
 use super::{
-    desc::Table,
+    descriptor::Table,
     driver::{self, Host, Step},
     estimate,
     function::{FuncCtx, frame},
     levels::Machine,
-    policy, shape,
+    scheduler, sizes,
     unit::Unit,
 };
 use crate::{
     error::Result,
-    kernel::{BufferId, Partition, cost, partition::stages, uses::Uses},
+    kernel::{BufferId, Partition, cost, dependences::Footprint, partition::stages},
 };
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, types};
 use cranelift_module::{DataId, FuncId, Linkage};
@@ -58,7 +58,7 @@ pub(super) fn all(unit: &mut Unit, name: &str, linkage: Linkage) -> Result<(Func
     }
     let (begin, arena_slice) = (begin(unit)?, arena_slice(unit)?);
     let table = table(unit, &least)?;
-    let run = policy::run(unit, table, begin, name, linkage)?;
+    let run = scheduler::run(unit, table, begin, name, linkage)?;
     Ok((run, Partitions { table, begin, arena_slice }))
 }
 
@@ -114,7 +114,7 @@ fn arena_slice(unit: &mut Unit) -> Result<FuncId> {
     let id = unit.declare(&name, Linkage::Export, &params, &[types::I32])?;
     unit.define(id, |f, params| {
         f.set_dims(params[1], 0);
-        let (begins, ends) = shape::spans(f)?;
+        let (begins, ends) = sizes::spans(f)?;
         f.by_number(params[0], f.unit.program.partitions.len(), |f, number| {
             let spans = in_arena(f, number).into_iter().filter_map(|id| begins.get(&id).zip(ends.get(&id)));
             let slice = spans.map(|(begin, end)| (*begin, *end)).collect::<Vec<_>>().into_iter().reduce(
@@ -134,7 +134,7 @@ fn arena_slice(unit: &mut Unit) -> Result<FuncId> {
 /// The buffers of the arena that a partition touches.
 fn in_arena(f: &FuncCtx, number: usize) -> Vec<BufferId> {
     let program = f.unit.program;
-    let uses = Uses::of(program, program.partitions[number].kernels.clone());
+    let uses = Footprint::of(program, program.partitions[number].kernels.clone());
     let buffers = uses.buffers();
     buffers.filter(|id| program.buffers[*id].space.is_planned()).collect()
 }
@@ -147,7 +147,7 @@ fn table(unit: &mut Unit, functions: &[Emitted]) -> Result<DataId> {
     for (number, (partition, Emitted { run, cost })) in program.partitions.iter().zip(functions).enumerate() {
         let base = number * size_of::<PartitionDesc>();
         let Partition { name, kernels, after, target } = partition;
-        let uses = Uses::of(program, kernels.clone());
+        let uses = Footprint::of(program, kernels.clone());
         let work = program.kernels[kernels.clone()].iter().map(|kernel| cost::of(program, kernel));
         let formula = program.facts.simplify(&Dim::sum(work)).to_string();
         let used = |symbol: &&Symbol| uses.reads().contains(*symbol);

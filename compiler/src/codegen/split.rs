@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    kernel::{Axis, Code, Contract, Inst, Kernel, Program, Space, Stmt, walk},
+    kernel::{Axis, Code, Contraction, Inst, Kernel, Program, Space, Stmt, walk},
 };
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::FuncId;
@@ -51,13 +51,13 @@ pub(super) enum Split<'k> {
     /// The elements of a strip without reductions.
     Strip(&'k Axis, &'k Code),
     /// Rows or columns.
-    Contract(&'k Contract),
+    Contract(&'k Contraction),
 }
 
 /// The parts of a kernel.
 pub(super) fn parts<'k>(program: &Program, kernel: &'k Kernel) -> Vec<Part<'k>> {
     let body = &kernel.body[..];
-    let apart = |stmt: &Stmt| matches!(stmt, Stmt::For { .. } | Stmt::Strip { .. } | Stmt::Contract(_));
+    let apart = |stmt: &Stmt| matches!(stmt, Stmt::For { .. } | Stmt::Strip { .. } | Stmt::Contraction(_));
     let whole = body.len() < 2
         || !kernel.locals.is_empty()
         || !body.iter().all(apart)
@@ -92,7 +92,7 @@ fn split(body: &[Stmt]) -> Split<'_> {
             _ => Split::Loops(axis, None, body),
         },
         [Stmt::Strip { axis, code }] if is_free(code) => Split::Strip(axis, code),
-        [Stmt::Contract(contract)] => Split::Contract(contract),
+        [Stmt::Contraction(contraction)] => Split::Contract(contraction),
         _ => Split::Not,
     }
 }

@@ -3,8 +3,8 @@
 use super::{
     function::FuncCtx,
     lanes::{Args, Binding, Scalar, Stream, reads},
-    leaf::{
-        self, LeafKey,
+    microkernel::{
+        self, MicrokernelKey,
         body::Op,
         strip::{Along, Phase, StripKey},
     },
@@ -234,7 +234,7 @@ fn pointers(
     facts: &Facts,
     streams: &[Stream],
     extents: &[Dim],
-) -> (Vec<Pointer>, Vec<leaf::strip::Stream>) {
+) -> (Vec<Pointer>, Vec<microkernel::strip::Stream>) {
     let mut pointers: Vec<Pointer> = Vec::new();
     let mut packed: Option<(u32, Vec<u8>)> = None;
     let mut places = Vec::new();
@@ -244,7 +244,7 @@ fn pointers(
                 pointers.push(Pointer::Packed(Vec::new()));
                 (pointers.len() as u32 - 1, Vec::new())
             });
-            places.push(leaf::strip::Stream { pointer: *pointer, offset: all.len() as i32 });
+            places.push(microkernel::strip::Stream { pointer: *pointer, offset: all.len() as i32 });
             all.extend(bytes);
             continue;
         }
@@ -256,7 +256,7 @@ fn pointers(
             pointers.push(Pointer::Stream(stream.clone()));
             (pointers.len() as u32 - 1, 0)
         });
-        places.push(leaf::strip::Stream { pointer, offset });
+        places.push(microkernel::strip::Stream { pointer, offset });
     }
     if let Some((pointer, bytes)) = packed {
         pointers[pointer as usize] = Pointer::Packed(bytes);
@@ -318,7 +318,7 @@ fn all_insts(body: &[Stmt]) -> Vec<&Inst> {
     body.iter()
         .flat_map(|stmt| match stmt {
             Stmt::Block(code) | Stmt::Strip { code, .. } => code.insts.iter().collect(),
-            Stmt::Contract(contract) => contract.epilogue.insts.iter().collect(),
+            Stmt::Contraction(contraction) => contraction.epilogue.insts.iter().collect(),
             Stmt::For { body, .. } | Stmt::While { body, .. } => all_insts(body),
             Stmt::If { then, otherwise, .. } => [all_insts(then), all_insts(otherwise)].concat(),
         })
@@ -354,7 +354,7 @@ fn arguments(f: &mut FuncCtx, strip: &Strip) -> Result<Args> {
 fn call(f: &mut FuncCtx, kernel: &Kernel, strip: Strip, args: &Args) -> Result<()> {
     let block = args.place(f);
     let slots: Vec<usize> = (0..strip.results.len()).map(|result| strip.key.result(result)).collect();
-    let leaf = f.unit.leaf(LeafKey::Strip(strip.key))?;
+    let leaf = f.unit.leaf(MicrokernelKey::Strip(strip.key))?;
     f.call(leaf, &[block]);
     for (local, slot) in strip.results.into_iter().zip(slots) {
         let ty = FuncCtx::reg_type(kernel.locals[local]);

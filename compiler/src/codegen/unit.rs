@@ -3,8 +3,8 @@
 use super::{
     call,
     function::FuncCtx,
-    leaf::{self, LeafKey},
     levels::Tiles,
+    microkernel::{self, MicrokernelKey},
     vector::{self, Portable, VectorIsa},
 };
 use crate::{
@@ -117,7 +117,7 @@ pub struct Unit<'u> {
     tables: HashMap<String, DataId>,
     numbers: u32,
     vector_isa: Box<dyn VectorIsa>,
-    leaves: HashMap<LeafKey, FuncId>,
+    leaves: HashMap<MicrokernelKey, FuncId>,
     /// Where there is code for tile registers.
     pub(super) tiles: Option<Tiles>,
     /// Leaves of all levels so far.
@@ -185,7 +185,7 @@ impl<'u> Unit<'u> {
     }
 
     /// The leaf's function; defined on first use.
-    pub fn leaf(&mut self, key: LeafKey) -> Result<FuncId> {
+    pub fn leaf(&mut self, key: MicrokernelKey) -> Result<FuncId> {
         if let Some(id) = self.leaves.get(&key) {
             return Ok(*id);
         }
@@ -194,7 +194,7 @@ impl<'u> Unit<'u> {
             let code = key.code(&*self.vector_isa);
             self.clif.push_str(&format!("; {name} ({})\n{code}\n", self.vector_isa.name()));
         }
-        let (id, code_bytes) = leaf::emit(&key, &name, &*self.vector_isa, self.module)?;
+        let (id, code_bytes) = microkernel::emit(&key, &name, &*self.vector_isa, self.module)?;
         self.functions.push(FunctionSummary { name, code_bytes });
         self.leaves.insert(key, id);
         self.n_leaves += 1;

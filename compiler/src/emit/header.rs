@@ -88,7 +88,7 @@ fn constants(
         names.define(out, &format!("{}_MEMORY_MAX", macro_name(&device.target)), format!("{}u", room.max))?;
     }
     names.define(out, "N_SYMBOLS", program.symbols.len())?;
-    names.define(out, "N_FOUND", program.found.len())?;
+    names.define(out, "N_FOUND", program.data_dependent.len())?;
     names.define(out, "N_INPUTS", program.inputs.len())?;
     names.define(out, "N_OUTPUTS", program.outputs.len())?;
     if !program.partitions.is_empty() {

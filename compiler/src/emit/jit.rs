@@ -66,7 +66,7 @@ fn functions(program: &Program) -> Vec<Function> {
 /// Address space for constants, a page for each object that may begin one, and code. Constants count as often as there may
 /// be forms of them, up to all that code can reach: few models have all forms of all.
 fn reserve_bytes(program: &Program) -> Result<usize> {
-    let has_tiles = program.leaves.have_tiles();
+    let has_tiles = program.microkernels.has_tiles();
     let (mut once, mut in_all_forms) = (0, 0);
     for buffer in program.buffers.values() {
         let Space::Const(tensor) = &buffer.space else { continue };

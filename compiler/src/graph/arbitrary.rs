@@ -277,7 +277,7 @@ fn found(g: &mut Graph, x: Value, k: usize, source: &mut Source<'_>) -> Result<V
         count = g.max(count, ends[0])?;
         count = g.min(count, ends[1])?;
     }
-    let symbol = Symbol::new(&format!("M{}", g.found.len()));
+    let symbol = Symbol::new(&format!("M{}", g.data_dependent.len()));
     let len = g.bind(&symbol, count, least, most)?;
     g.slice(x, k, Dim::zero(), len, 1)
 }

@@ -116,7 +116,7 @@ impl Graph {
             | Op::Scatter { .. }
             | Op::Reduce { .. }
             | Op::ArgReduce { .. }
-            | Op::Contract { .. }
+            | Op::Contraction { .. }
             | Op::Sort { .. }
             | Op::Scan { .. }
             | Op::Bind { .. }

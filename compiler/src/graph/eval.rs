@@ -4,7 +4,7 @@
 //! double precision and are rounded at the end. Nothing is fused, shared or reordered, each value is computed once and
 //! dropped after its last use. Constant folding, `selfcheck` and all tests of optimisations rest on it.
 
-mod contract;
+mod contraction;
 mod control;
 mod index;
 mod node;

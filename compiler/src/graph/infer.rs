@@ -37,7 +37,7 @@ pub fn needs(graph: &Graph, op: &Op, operands: &[Value]) -> Result<Vec<Need>> {
     match op {
         Op::Map(_) => same_shape(graph, operands, None, &mut needs),
         Op::Concat { axis } => same_shape(graph, operands, Some(*axis), &mut needs),
-        Op::Contract { lhs, rhs, .. } => same_labels(graph, operands, lhs, rhs, &mut needs),
+        Op::Contraction { lhs, rhs, .. } => same_labels(graph, operands, lhs, rhs, &mut needs),
         Op::If { .. } | Op::Loop { .. } => control::needs(graph, op, operands, &mut needs),
         Op::Input(_)
         | Op::Const(_)
@@ -100,7 +100,7 @@ pub fn types(graph: &Graph, op: &Op, operands: &[Value]) -> Result<Vec<Type>> {
         Op::Scatter { .. } | Op::Scan { .. } => (dtype_of(0), shape_of(0)),
         Op::Reduce { axes, .. } => (dtype_of(0), without(&shape_of(0), axes)),
         Op::ArgReduce { axis, .. } => (DType::I64, without(&shape_of(0), &[*axis])),
-        Op::Contract { lhs, rhs, out, dtype, .. } => (*dtype, contracted(graph, operands, lhs, rhs, out)),
+        Op::Contraction { lhs, rhs, out, dtype, .. } => (*dtype, contracted(graph, operands, lhs, rhs, out)),
         Op::If { .. } | Op::Loop { .. } => return Ok(control::types(op)),
         Op::Call { results, .. } => return Ok(results.clone()),
         Op::Bind { .. } | Op::Fail { .. } => (DType::I64, Vec::new()),

@@ -75,7 +75,7 @@ pub struct Graph {
     /// The model's symbols in the order of the ABI's `dims`.
     pub symbols: Vec<Symbol>,
     /// The symbols whose values are found while running, each bound by one [`Op::Bind`].
-    pub found: Vec<Symbol>,
+    pub data_dependent: Vec<Symbol>,
     /// What is declared about them, and what follows from the graph.
     pub facts: Facts,
     /// Relations that the graph needs and that don't follow from the declarations: two inputs' dims that must be equal,
@@ -134,7 +134,7 @@ impl Graph {
 
     /// Whether `dim` depends on what is found while running.
     pub fn is_found(&self, dim: &Dim) -> bool {
-        self.found.iter().any(|symbol| dim.contains(symbol))
+        self.data_dependent.iter().any(|symbol| dim.contains(symbol))
     }
 
     /// Gives the functions outside of the compiler that it calls those of this process, by their C names; others stay.
@@ -152,7 +152,7 @@ impl Graph {
     /// Lets all contractions of `f32` multiply so precisely, but for those that are [`Precision::Full`].
     pub fn set_precision(&mut self, wanted: Precision) {
         for node in self.nodes.values_mut() {
-            if let Op::Contract { dtype: DType::F32, precision, .. } = &mut node.op
+            if let Op::Contraction { dtype: DType::F32, precision, .. } = &mut node.op
                 && *precision != Precision::Full
             {
                 *precision = wanted;

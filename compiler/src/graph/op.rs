@@ -116,7 +116,7 @@ pub enum Op {
     ///
     /// A label stands for one size. Each label of `lhs` or `rhs` that `out` lacks stands in both. No label repeats
     /// within an operand. The sum runs in `dtype`, which is the result's type.
-    Contract {
+    Contraction {
         /// Labels of operand 0's axes.
         lhs: Vec<Label>,
         /// Labels of operand 1's axes.
@@ -252,7 +252,7 @@ impl Op {
             Op::Scatter { .. } => "scatter",
             Op::Reduce { .. } => "reduce",
             Op::ArgReduce { .. } => "argreduce",
-            Op::Contract { .. } => "contract",
+            Op::Contraction { .. } => "contraction",
             Op::Sort { .. } => "sort",
             Op::Scan { .. } => "scan",
             Op::Bind { .. } => "bind",

@@ -3,7 +3,7 @@
 //! ```text
 //! graph    = 'graph' name '{' line* '}'                       a line a statement; '; …' is a comment
 //! line     = 'symbol' dim ['=' range] | 'assume' relation [',' string] | 'require' relation [',' string]
-//!          | 'found' dim                                          a symbol that is bound while running
+//!          | 'data_dependent' dim                                          a symbol that is bound while running
 //!          | 'input' name ':' dtype '[' dims ']' | 'output' name '=' value
 //!          | '%'N (',' '%'N)* '=' op
 //! value    = '%'N | name                                      a name is that of an input
@@ -18,7 +18,7 @@
 //!          | 'scatter' ('assign' | reduceop) '[' coords ']' values
 //!          | 'reduce' reduceop '[' ints ']' value
 //!          | 'argreduce' reduceop ['last'] 'axis' N value
-//!          | 'contract' dtype '[' labels ',' labels '->' labels ']' value ',' value
+//!          | 'contraction' dtype '[' labels ',' labels '->' labels ']' value ',' value
 //!          | 'sort' ['descending'] 'axis' N value
 //!          | 'scan' reduceop ['exclusive'] ['reverse'] 'axis' N value
 //!          | 'bind' dim 'from' '[' dim ']' 'to' '[' dim ']' value | 'fail' string

@@ -60,7 +60,7 @@ fn verify_node(graph: &Graph, id: NodeId, node: &Node, defined: &[bool]) -> Resu
         verify(region).at(|| format!("region {}", region.name))?;
     }
     if let Op::Bind { symbol, .. } = &node.op {
-        ensure(graph.found.contains(symbol), || format!("{symbol} is not declared as found"))?;
+        ensure(graph.data_dependent.contains(symbol), || format!("{symbol} is not declared as found"))?;
     }
     for need in infer::needs(graph, &node.op, &node.operands)? {
         ensure(holds(graph, &need.relation), || format!("{} is not known ({})", need.relation, need.what))?;

@@ -68,7 +68,7 @@ fn is_known(g: &Graph, value: Value) -> bool {
 
 fn depends_on_symbols(g: &Graph, op: &Op) -> bool {
     let has_symbol = |dims: &[Dim]| {
-        dims.iter().any(|dim| g.symbols.iter().chain(&g.found).any(|symbol| dim.contains(symbol)))
+        dims.iter().any(|dim| g.symbols.iter().chain(&g.data_dependent).any(|symbol| dim.contains(symbol)))
     };
     match op {
         Op::Input(_) => true,
@@ -85,7 +85,7 @@ fn depends_on_symbols(g: &Graph, op: &Op) -> bool {
         | Op::Concat { .. }
         | Op::Reduce { .. }
         | Op::ArgReduce { .. }
-        | Op::Contract { .. }
+        | Op::Contraction { .. }
         | Op::Sort { .. }
         | Op::Scan { .. } => false,
     }

@@ -5,12 +5,11 @@
 //! the file where possible), functions replaced by their bodies and decided branches taken. [`proto`] is the wire
 //! format, [`ops`] the table of operators, one documented function each.
 
-mod apart;
+mod branch_continuation;
 mod constant;
 mod custom;
+mod data_dependent;
 mod dims;
-mod found;
-mod narrow;
 mod node;
 mod ops;
 mod options;
@@ -19,19 +18,19 @@ mod order;
 pub mod proto;
 mod scope;
 mod sequences;
+mod storage_type;
 mod types;
 mod weights;
 
 pub use custom::Custom;
-pub use options::{Bound, ImportOptions, parse_bind, parse_bounds, parse_dim, parse_input};
+pub use options::{ImportOptions, InputConstant, parse_bind, parse_bounds, parse_dim, parse_input};
 
 use crate::{
     error::{At, Error, ErrorKind, Result},
     graph::{Graph, Value},
     tensor::Tensor,
 };
-use found::FoundBounds;
-use narrow::Narrow;
+use data_dependent::FoundBounds;
 use prost::bytes::Bytes;
 use proto::{GraphProto, ModelProto, TensorProto};
 use scope::{Context, Scope};
@@ -41,6 +40,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+use storage_type::Narrow;
 use types::Input;
 use weights::Files;
 

@@ -4,9 +4,9 @@
 //! Inputs of which an operator needs the value (shapes, axes, pads) are read as the symbolic contents of the value.
 
 use super::{
-    narrow::Narrow,
     proto::{AttributeProto, GraphProto, NodeProto},
     scope::{Origin, Region, Scope},
+    storage_type::Narrow,
     weights,
 };
 use crate::{

@@ -21,7 +21,7 @@ pub struct ImportOptions {
     /// Shapes of inputs in place of the model's, see [`parse_input`].
     pub inputs: Vec<(String, Vec<Dim>)>,
     /// Inputs that are constants, see [`parse_bind`].
-    pub binds: Vec<(String, Bound)>,
+    pub binds: Vec<(String, InputConstant)>,
     /// Operators that functions outside of the compiler compute; of two declarations of one, the last counts. They go
     /// before functions of the model, and before what symshape knows under that name.
     pub customs: Vec<Custom>,
@@ -35,18 +35,18 @@ pub struct ImportOptions {
 
 /// The value of an input that is a constant.
 #[derive(Clone, Debug)]
-pub enum Bound {
+pub enum InputConstant {
     /// As text: one number for all elements, or a list of them, which takes the input's type and shape.
     Text(String),
     /// As a tensor of the input's type; its shape must fit the input's.
     Tensor(Tensor),
 }
 
-impl Bound {
+impl InputConstant {
     pub(super) fn tensor(&self, dtype: DType, shape: &[Dim]) -> Result<Tensor> {
         match self {
-            Bound::Tensor(tensor) => Ok(tensor.clone()),
-            Bound::Text(text) => {
+            InputConstant::Tensor(tensor) => Ok(tensor.clone()),
+            InputConstant::Text(text) => {
                 let sizes: Option<Vec<usize>> =
                     shape.iter().map(|dim| dim.as_i64().and_then(|dim| usize::try_from(dim).ok())).collect();
                 let sizes = sizes.ok_or_else(|| {
@@ -134,9 +134,9 @@ pub fn parse_input(text: &str) -> Result<(String, Vec<Dim>)> {
 ///
 /// # Errors
 /// Any other text; whether the value fits the input shows when the model is imported.
-pub fn parse_bind(text: &str) -> Result<(String, Bound)> {
+pub fn parse_bind(text: &str) -> Result<(String, InputConstant)> {
     let (name, value) = split(text, "NAME=VALUE")?;
-    Ok((name.to_string(), Bound::Text(value.to_string())))
+    Ok((name.to_string(), InputConstant::Text(value.to_string())))
 }
 
 /// Reads a bounds.json: `{"N": [lo, hi], …}`.

@@ -6,9 +6,9 @@ mod nodes;
 
 use super::{
     custom::Custom,
-    found::FoundBounds,
-    narrow::Narrow,
+    data_dependent::FoundBounds,
     proto::{AttributeProto, FunctionProto, GraphProto, OperatorSetIdProto, TensorProto, TypeProto},
+    storage_type::Narrow,
     types,
     weights::{self, Files},
 };

@@ -2,9 +2,9 @@
 
 use super::{
     dims,
-    narrow::Narrow,
     options::ImportOptions,
     proto::{DimensionProto, TypeProto, ValueInfoProto},
+    storage_type::Narrow,
     weights,
 };
 use crate::{

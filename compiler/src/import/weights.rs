@@ -4,8 +4,8 @@
 //! Types that only storage knows ([`Narrow`]) are unpacked to a byte for each element.
 
 use super::{
-    narrow::Narrow,
     proto::{StringStringEntryProto, TensorProto},
+    storage_type::Narrow,
 };
 use crate::{
     error::{At, Error, ErrorKind, Result},

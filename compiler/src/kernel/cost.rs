@@ -4,7 +4,7 @@
 //! The unit is one multiplication with addition of a contraction's leaf. Everything else counts by how many of these
 //! fit into its time on a machine with vectors; the figures are rough, and no result depends on them.
 
-use super::{Call, Code, Contract, Control, Inst, Kernel, Program, Rhs, Space, Stmt};
+use super::{Call, Code, Contraction, Control, Inst, Kernel, Program, Rhs, Space, Stmt};
 use crate::scalar::{BinaryOp, UnaryOp};
 use symshape::{Dim, Symbol};
 
@@ -41,22 +41,22 @@ fn statement(program: &Program, stmt: &Stmt) -> Dim {
         Stmt::For { axis, body, .. } => times(program, many(body), &axis.extent),
         Stmt::Block(code) => Dim::from(steps(code) * IN_BLOCK),
         Stmt::Strip { axis, code } => times(program, Dim::from(steps(code)), &axis.extent),
-        Stmt::Contract(contract) => contraction(program, contract),
+        Stmt::Contraction(contraction) => of_contraction(program, contraction),
         Stmt::If { then, otherwise, .. } => many(then).max(many(otherwise)),
         Stmt::While { body, .. } => many(body),
     }
 }
 
-fn contraction(program: &Program, contract: &Contract) -> Dim {
-    let rows = contract.m.iter().fold(Dim::one(), |work, axis| times(program, work, &axis.extent));
-    let is_read_once = match &contract.rhs {
+fn of_contraction(program: &Program, contraction: &Contraction) -> Dim {
+    let rows = contraction.m.iter().fold(Dim::one(), |work, axis| times(program, work, &axis.extent));
+    let is_read_once = match &contraction.rhs {
         Rhs::Panels { buffer, .. } => matches!(program.buffers[*buffer].space, Space::Const(_)),
         Rhs::At(_) => false,
     };
     let multiplied = if is_read_once { rows.clone().max(ROWS_TO_HIDE_READING.into()) } else { rows.clone() };
-    let columns = [&contract.n].into_iter().chain(&contract.k);
+    let columns = [&contraction.n].into_iter().chain(&contraction.k);
     let sums = columns.fold(multiplied, |work, axis| times(program, work, &axis.extent));
-    sums + times(program, rows, &contract.n.extent) * steps(&contract.epilogue)
+    sums + times(program, rows, &contraction.n.extent) * steps(&contraction.epilogue)
 }
 
 /// What the instructions take for an element in a vector.

@@ -24,7 +24,7 @@ const MAX_ELEMS: usize = 1 << 28;
 
 /// The outputs of `program` for these values of its symbols and these inputs.
 ///
-/// The contract is the caller's to check: values outside of the declared ranges are run as well.
+/// The call contract is the caller's to check: values outside of the declared ranges are run as well.
 ///
 /// # Errors
 /// Arguments that do not fit the program, a check of the program's that fails, or one of this module's rules.

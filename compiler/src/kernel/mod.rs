@@ -2,7 +2,7 @@
 //!
 //! A [`Program`] is a list of kernels that run one after another. A kernel is a list of statements: loops with symbolic
 //! extents, straight-line scalar [`Code`], and the two leaves, [`Stmt::Strip`] (one inner loop over a straight-line
-//! body) and [`Stmt::Contract`] (a sum of products with an epilogue). Elements are addressed by flat element indices:
+//! body) and [`Stmt::Contraction`] (a sum of products with an epilogue). Elements are addressed by flat element indices:
 //! expressions over the model's symbols, the variables of the loops around, and symbols bound to integers that were
 //! loaded. Every loop variable has a name of its own within its kernel. Branches and loops over whole kernels are
 //! regions of the list, see [`Control`]; runs of kernels that are one step of the artefact's table are a [`Partition`].
@@ -11,24 +11,24 @@
 
 pub mod contract;
 pub mod cost;
+pub mod data_dependent;
+pub mod dependences;
 pub mod eval;
-pub mod found;
-pub mod inner;
-mod leaves;
+pub mod inner_divisions;
 mod memory;
+mod microkernels;
 pub mod partition;
-mod pixels;
+mod sliding_windows;
 pub mod text;
 pub mod tiles;
-pub mod uses;
 pub mod verify;
 pub mod walk;
 
-pub use found::{Found, at_bounds, most};
-pub use leaves::Leaves;
+pub use data_dependent::{DataDependent, at_upper_bounds, upper_bound};
 pub use memory::{Buffer, Device, Space};
+pub use microkernels::MicrokernelSupport;
 pub use partition::{Partition, Policies};
-pub(crate) use pixels::Pixels;
+pub(crate) use sliding_windows::SlidingWindows;
 
 use crate::{
     external::Callee,
@@ -202,7 +202,7 @@ pub enum Rhs {
 /// `for m, n { sum = Σ over k of lhs * rhs; epilogue }`: the sum runs over the axes `k` in row-major order, rows and
 /// columns in any order.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Contract {
+pub struct Contraction {
     /// Rows, outermost axis first; never empty. Tiles are cut along the last one.
     pub m: Vec<Axis>,
     /// Columns.
@@ -218,12 +218,12 @@ pub struct Contract {
     /// How `f32` are multiplied, at least so precisely, where the sum is one.
     pub precision: Precision,
     /// Scratch memory in which leaves may lay out parts of the factors as suits them.
-    pub room: Option<BufferId>,
+    pub pack_buffer: Option<BufferId>,
     /// What is done with [`Inst::Sum`] for each row and column; addressed by their variables.
     pub epilogue: Code,
 }
 
-impl Contract {
+impl Contraction {
     /// Numbers that are multiplied for each row and column.
     pub fn depth(&self) -> Dim {
         self.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent)
@@ -257,7 +257,7 @@ pub enum Stmt {
         code: Code,
     },
     /// A contraction.
-    Contract(Box<Contract>),
+    Contraction(Box<Contraction>),
     /// Two ways.
     If {
         /// A bool variable.
@@ -396,7 +396,7 @@ impl Program {
 
     /// All symbols that kernels may use: the model's, then those found while running, in the order of the frame.
     pub fn all_symbols(&self) -> impl Iterator<Item = &Symbol> {
-        self.symbols.iter().chain(self.found.iter().map(|found| &found.symbol))
+        self.symbols.iter().chain(self.data_dependent.iter().map(|found| &found.symbol))
     }
 
     /// For each `While` its place and that of its `End`, inner loops first.
@@ -427,7 +427,7 @@ pub struct Program {
     /// The model's symbols in the order of the ABI's `dims`.
     pub symbols: Vec<Symbol>,
     /// Symbols whose values are found while running; sizes of buffers don't depend on them.
-    pub found: Vec<Found>,
+    pub data_dependent: Vec<DataDependent>,
     /// What is known about all symbols.
     pub facts: Facts,
     /// Memories besides the machine's.
@@ -435,7 +435,7 @@ pub struct Program {
     /// All memory.
     pub buffers: PrimaryMap<BufferId, Buffer>,
     /// What its leaves will become.
-    pub leaves: Leaves,
+    pub microkernels: MicrokernelSupport,
     /// How contractions of `f32` multiply on machines that do better by it; others multiply `f32`.
     pub precision: Precision,
     /// Copies of each scratch buffer: how many shares of a kernel that uses any may run at once. Zero means one.

@@ -6,17 +6,17 @@
 //!          | 'assume' dim ('==' | '!=' | '<=' | '<' | 'divides') dim [',' string]
 //!          | '@'N [name] ':' dtype '[' dim ']' space           elements; numbered from 0
 //!          | ('input' | 'output') name '[' dims ']' '=' '@'N
-//!          | 'found' dim '<=' dim ['=' range]                   a symbol that is bound while running
+//!          | 'data_dependent' dim '<=' dim ['=' range]                   a symbol that is bound while running
 //!          | 'kernel' name '{' ('local'N ':' dtype)* stmt* '}'
-//!          | 'when' '@'N | 'otherwise' | 'while' '@'N | 'end' | 'require' relation
+//!          | 'if' '@'N | 'else' | 'while' '@'N | 'end' | 'require' relation
 //!          | 'call' callee '(' arguments ')' '->' '(' arguments ')' ['scratch' '@'N] ',' string
-//!          | 'bind' '@'N '->' dim 'from' dim 'below' dim ',' string | 'fail' string
+//!          | 'bind' dim '=' '@'N 'in' dim '..' dim ',' string | 'fail' string
 //! argument = access 'as' '[' dims ']'                         callees are those of the graphs' text
 //! space    = 'input' N | 'output' N | 'arena' | 'scratch'
 //!          | 'const' '[' ints ']' (literals | 'all' literal | 'elided' hash)
 //! stmt     = 'for' axis ['parallel'] '{' stmt* '}' | 'strip' axis '{' inst* '}' | 'block' '{' inst* '}'
 //!          | 'if' localN '{' stmt* '}' ['else' '{' stmt* '}'] | 'while' localN '{' stmt* '}'
-//!          | 'contract' dtype '{' ('row' axis)+ 'column' axis ('sum' axis)* 'lhs' access 'rhs' rhs inst* '}'
+//!          | 'contraction' dtype ['by' precision] '{' ('m' axis)+ 'n' axis ('k' axis)* 'lhs' access 'rhs' rhs ['pack' '@'N] inst* '}'
 //! axis     = dim 'in' '0..' dim
 //! access   = '@'N '[' dim ']'
 //! rhs      = access | 'panels' access 'width' N

@@ -2,7 +2,7 @@
 //!
 //! The code generator, the room that it needs and what artefacts say of themselves all ask here.
 
-use super::{BufferId, Contract, Program, Rhs, Space, Stmt};
+use super::{BufferId, Contraction, Program, Rhs, Space, Stmt};
 use crate::scalar::{
     Precision,
     precision::{FEWEST, is_bf16},
@@ -19,7 +19,7 @@ pub(crate) const ROW_BYTES: i64 = 64;
 /// Bf16 of such a row, two bytes each.
 pub(crate) const ROW_BF16: i64 = ROW_BYTES / 2;
 
-impl Contract {
+impl Contraction {
     /// Bf16 that stand for each number of the left factor where tile registers multiply `f32`; a right factor that is
     /// computed has as many.
     fn parts(&self) -> i64 {
@@ -35,52 +35,52 @@ impl Contract {
 impl Program {
     /// Whether tile registers multiply a contraction on machines that have them: one that fits them and has room for rows
     /// laid out anew.
-    pub fn on_tiles(&self, contract: &Contract) -> bool {
-        contract.room.is_some() && self.fits_tiles(contract)
+    pub fn on_tiles(&self, contraction: &Contraction) -> bool {
+        contraction.pack_buffer.is_some() && self.fits_tiles(contraction)
     }
 
     /// Whether tile registers can multiply a contraction, given room: `f32` as bf16 where its precision is less, and bytes
     /// with constants, which have a sign. Left factors may be bf16 already where that is all of them that is multiplied.
-    pub(crate) fn fits_tiles(&self, contract: &Contract) -> bool {
+    pub(crate) fn fits_tiles(&self, contraction: &Contraction) -> bool {
         let dtype = |buffer: BufferId| self.buffers[buffer].dtype;
-        let (right, fits) = match &contract.rhs {
+        let (right, fits) = match &contraction.rhs {
             Rhs::Panels { buffer, width: 16, .. } if self.is_const(*buffer) => (*buffer, true),
-            Rhs::Panels { buffer, width: 16, .. } => (*buffer, self.is_worth_laying_out(contract)),
+            Rhs::Panels { buffer, width: 16, .. } => (*buffer, self.is_worth_laying_out(contraction)),
             Rhs::Panels { .. } => return false,
-            Rhs::At(access) => (access.buffer, self.is_worth_laying_out(contract)),
+            Rhs::At(access) => (access.buffer, self.is_worth_laying_out(contraction)),
         };
-        let factors = (dtype(contract.lhs.buffer), dtype(right));
-        let types = match contract.dtype {
+        let factors = (dtype(contraction.lhs.buffer), dtype(right));
+        let types = match contraction.dtype {
             DType::F32 if factors.0 == DType::BF16 => {
-                contract.precision == Precision::Bf16 && self.takes_halves(contract)
+                contraction.precision == Precision::Bf16 && self.takes_halves(contraction)
             }
-            DType::F32 => contract.precision != Precision::F32 && factors == (DType::F32, DType::F32),
+            DType::F32 => contraction.precision != Precision::F32 && factors == (DType::F32, DType::F32),
             DType::I32 => self.is_const(right) && matches!(factors, (DType::U8 | DType::I8, DType::I8)),
             _ => false,
         };
-        self.leaves.have_tiles() && fits && types
+        self.microkernels.has_tiles() && fits && types
     }
 
     /// Whether tile registers multiply a contraction of `f32` as it is, with nothing left out: its right factor is a constant
     /// of bf16, and large enough.
-    pub(crate) fn is_exact(&self, contract: &Contract) -> bool {
-        let Rhs::Panels { buffer, .. } = &contract.rhs else { return false };
+    pub(crate) fn is_exact(&self, contraction: &Contraction) -> bool {
+        let Rhs::Panels { buffer, .. } = &contraction.rhs else { return false };
         let buffer = &self.buffers[*buffer];
         let Space::Const(tensor) = &buffer.space else { return false };
         let many = |dim: &Dim| dim.as_i64().is_some_and(|extent| extent >= FEWEST);
         let mut numbers = tensor.bytes().chunks_exact(4);
-        self.leaves.have_tiles()
-            && contract.dtype == DType::F32
+        self.microkernels.has_tiles()
+            && contraction.dtype == DType::F32
             && buffer.dtype == DType::F32
-            && many(&contract.depth())
-            && many(&contract.n.extent)
+            && many(&contraction.depth())
+            && many(&contraction.n.extent)
             && numbers.all(|bytes| is_bf16(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])))
     }
 
     /// Whether the left factor of a contraction of `f32` may be of bf16: the right one is a constant.
-    pub(crate) fn takes_halves(&self, contract: &Contract) -> bool {
-        let Rhs::Panels { buffer, width: 16, .. } = &contract.rhs else { return false };
-        contract.dtype == DType::F32 && self.is_const(*buffer) && self.buffers[*buffer].dtype == DType::F32
+    pub(crate) fn takes_halves(&self, contraction: &Contraction) -> bool {
+        let Rhs::Panels { buffer, width: 16, .. } = &contraction.rhs else { return false };
+        contraction.dtype == DType::F32 && self.is_const(*buffer) && self.buffers[*buffer].dtype == DType::F32
     }
 
     pub(super) fn is_const(&self, buffer: BufferId) -> bool {
@@ -90,31 +90,31 @@ impl Program {
     /// Whether a right factor that is computed is one that a leaf lays out for tile registers: columns side by side along one
     /// axis of the reduction, and enough rows for what that takes. Symbols decide by the most that they may be, so that a
     /// row's bits don't depend on their values.
-    fn is_worth_laying_out(&self, contract: &Contract) -> bool {
+    fn is_worth_laying_out(&self, contraction: &Contraction) -> bool {
         let mut facts = self.facts.clone();
-        for axis in contract.m.iter().chain(&contract.k).chain([&contract.n]) {
+        for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
             facts.declare_index(&axis.var, &axis.extent);
         }
-        let dense = match &contract.rhs {
-            Rhs::Panels { base, .. } => !contract.m.iter().any(|axis| base.contains(&axis.var)),
+        let dense = match &contraction.rhs {
+            Rhs::Panels { base, .. } => !contraction.m.iter().any(|axis| base.contains(&axis.var)),
             Rhs::At(access) => {
-                let step = facts.linear_in(&access.at, &contract.n.var);
-                contract.k.len() == 1
+                let step = facts.linear_in(&access.at, &contraction.n.var);
+                contraction.k.len() == 1
                     && step.is_some_and(|(step, _)| step.as_i64() == Some(1))
-                    && !contract.m.iter().any(|axis| access.at.contains(&axis.var))
+                    && !contraction.m.iter().any(|axis| access.at.contains(&axis.var))
             }
         };
-        let (rows, depth) = (contract.rows(), contract.depth());
+        let (rows, depth) = (contraction.rows(), contraction.depth());
         let many = |dim: &Dim| self.facts.bounds(dim).hi.is_none_or(|hi| hi >= FEWEST.into());
         let some = self.facts.prove_le(&Dim::one(), &depth).is_yes();
-        dense && some && [&rows, &contract.n.extent, &depth].into_iter().all(many)
+        dense && some && [&rows, &contraction.n.extent, &depth].into_iter().all(many)
     }
 
     /// Bytes of a contraction's room that hold its right factor, a tile of columns at a time, in front of its rows.
-    pub(crate) fn right_room(&self, contract: &Contract) -> Dim {
-        match &contract.rhs {
+    pub(crate) fn right_room(&self, contraction: &Contraction) -> Dim {
+        match &contraction.rhs {
             Rhs::Panels { buffer, .. } if self.is_const(*buffer) => Dim::zero(),
-            Rhs::Panels { .. } | Rhs::At(_) => contract.bf16_bytes(&contract.depth()) * MOST_COLUMNS,
+            Rhs::Panels { .. } | Rhs::At(_) => contraction.bf16_bytes(&contraction.depth()) * MOST_COLUMNS,
         }
     }
 
@@ -129,7 +129,7 @@ impl Program {
             body.iter().any(|stmt| match stmt {
                 Stmt::For { body, .. } | Stmt::While { body, .. } => of(program, body),
                 Stmt::If { then, otherwise, .. } => of(program, then) || of(program, otherwise),
-                Stmt::Contract(contract) => program.on_tiles(contract),
+                Stmt::Contraction(contraction) => program.on_tiles(contraction),
                 Stmt::Block(_) | Stmt::Strip { .. } => false,
             })
         }

@@ -22,7 +22,7 @@ mod control;
 mod devices;
 mod partitions;
 
-use super::{Access, Axis, Buffer, BufferId, Contract, Control, Kernel, Port, Program, Rhs, Space, Stmt};
+use super::{Access, Axis, Buffer, BufferId, Contraction, Control, Kernel, Port, Program, Rhs, Space, Stmt};
 use crate::error::{At, Error, Result};
 use code::Place;
 use std::{
@@ -53,11 +53,11 @@ impl fmt::Display for Unproven {
 pub fn verify(program: &Program) -> Result<Vec<Unproven>> {
     let own: BTreeSet<Symbol> = program.symbols.iter().cloned().collect();
     let symbols: BTreeSet<Symbol> = program.all_symbols().cloned().collect();
-    if symbols.len() != program.symbols.len() + program.found.len() {
+    if symbols.len() != program.symbols.len() + program.data_dependent.len() {
         return Err(Error::invalid("a symbol is listed twice"));
     }
-    for found in &program.found {
-        in_scope(&found.most, &own).at(|| format!("bound of {}", found.symbol))?;
+    for found in &program.data_dependent {
+        in_scope(&found.upper_bound, &own).at(|| format!("bound of {}", found.symbol))?;
     }
     for (id, buffer) in &program.buffers {
         verify_buffer(program, buffer, &own).at(|| format!("buffer {id:?} {}", buffer.name))?;
@@ -76,7 +76,7 @@ pub fn verify(program: &Program) -> Result<Vec<Unproven>> {
             _ => {}
         }
         // Whether a region is reached, and what was found before it is, the facts don't know.
-        let guarded = depth > 0 || !program.found.is_empty();
+        let guarded = depth > 0 || !program.data_dependent.is_empty();
         let list =
             verify_kernel(program, kernel, &symbols, guarded).at(|| format!("kernel {}", kernel.name))?;
         unproven.extend(list.into_iter().map(|what| Unproven { kernel: kernel.name.clone(), what }));
@@ -140,7 +140,7 @@ fn verify_ports(
         }
         let elems = Dim::product(port.shape.iter().cloned());
         // A buffer has room for the most that is found while running.
-        let fits = match program.found.iter().any(|found| elems.contains(&found.symbol)) {
+        let fits = match program.data_dependent.iter().any(|found| elems.contains(&found.symbol)) {
             true => program.facts.prove_le(&elems, &buffer.elems),
             false => program.facts.prove_eq(&elems, &buffer.elems),
         };
@@ -217,9 +217,9 @@ impl Checker<'_> {
                     .and_then(|()| self.code(code, Place::Strip, &mut inner))
                     .at(|| format!("strip {}", axis.var))
             }
-            Stmt::Contract(contract) => {
-                self.contract(contract, scope.clone()).at(|| format!("contract {}", contract.n.var))
-            }
+            Stmt::Contraction(contraction) => self
+                .contraction(contraction, scope.clone())
+                .at(|| format!("contraction {}", contraction.n.var)),
             Stmt::If { cond, then, otherwise } => {
                 self.condition(*cond)?;
                 let inner = Scope { guarded: true, ..scope.clone() };
@@ -243,45 +243,45 @@ impl Checker<'_> {
         self.stmts(body, inner).at(|| format!("for {}", axis.var))
     }
 
-    fn contract(&mut self, contract: &Contract, mut scope: Scope) -> Result<()> {
+    fn contraction(&mut self, contraction: &Contraction, mut scope: Scope) -> Result<()> {
         let outer = scope.symbols.clone();
-        if contract.m.is_empty() {
+        if contraction.m.is_empty() {
             return Err(Error::invalid("a contraction has at least one row axis"));
         }
-        contract.m.iter().try_for_each(|axis| self.axis(axis, &mut scope))?;
+        contraction.m.iter().try_for_each(|axis| self.axis(axis, &mut scope))?;
         let rows = scope.symbols.clone();
-        self.axis(&contract.n, &mut scope)?;
+        self.axis(&contraction.n, &mut scope)?;
         let mut epilogue = scope.clone();
-        contract.k.iter().try_for_each(|axis| self.axis(axis, &mut scope))?;
-        let summed = |symbol: &Symbol| contract.k.iter().any(|axis| axis.var == *symbol);
+        contraction.k.iter().try_for_each(|axis| self.axis(axis, &mut scope))?;
+        let summed = |symbol: &Symbol| contraction.k.iter().any(|axis| axis.var == *symbol);
         let of = |vars: &dyn Fn(&Symbol) -> bool| -> BTreeSet<Symbol> {
             scope.symbols.iter().filter(|symbol| vars(symbol) || summed(symbol)).cloned().collect()
         };
         let lhs_scope = of(&|symbol| rows.contains(symbol));
-        let rhs_scope = of(&|symbol| outer.contains(symbol) || *symbol == contract.n.var);
-        in_scope(&contract.lhs.at, &lhs_scope).at(|| "lhs")?;
-        self.access(&contract.lhs, &scope).at(|| "lhs")?;
-        match &contract.rhs {
+        let rhs_scope = of(&|symbol| outer.contains(symbol) || *symbol == contraction.n.var);
+        in_scope(&contraction.lhs.at, &lhs_scope).at(|| "lhs")?;
+        self.access(&contraction.lhs, &scope).at(|| "lhs")?;
+        match &contraction.rhs {
             Rhs::At(access) => {
                 in_scope(&access.at, &rhs_scope).at(|| "rhs")?;
                 self.access(access, &scope).at(|| "rhs")?;
             }
             Rhs::Panels { buffer, base, width } => {
                 in_scope(base, &outer).at(|| "rhs")?;
-                self.panels(contract, *buffer, base, *width, &scope).at(|| "rhs")?;
+                self.panels(contraction, *buffer, base, *width, &scope).at(|| "rhs")?;
             }
         }
         let is_scratch = |id: BufferId| matches!(self.program.buffers[id].space, Space::Scratch);
-        if contract.room.is_some_and(|room| !is_scratch(room)) {
+        if contraction.pack_buffer.is_some_and(|room| !is_scratch(room)) {
             return Err(Error::invalid("room is scratch memory"));
         }
-        self.code(&contract.epilogue, Place::Epilogue(contract.dtype), &mut epilogue)
+        self.code(&contraction.epilogue, Place::Epilogue(contraction.dtype), &mut epilogue)
     }
 
     /// The packed columns are a constant, or scratch memory, that holds them all.
     fn panels(
         &mut self,
-        contract: &Contract,
+        contraction: &Contraction,
         id: BufferId,
         base: &Dim,
         width: u32,
@@ -290,9 +290,9 @@ impl Checker<'_> {
         if !matches!(self.program.buffers[id].space, Space::Const(_) | Space::Scratch) || width == 0 {
             return Err(Error::invalid("panels are a constant or scratch, of some columns each"));
         }
-        let depth = contract.depth();
+        let depth = contraction.depth();
         let width = i64::from(width);
-        let elems = contract.n.extent.ceil_div(width) * &depth * width;
+        let elems = contraction.n.extent.ceil_div(width) * &depth * width;
         if scope.facts.simplify(&elems).as_i64() == Some(0) {
             return Ok(());
         }

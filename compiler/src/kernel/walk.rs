@@ -1,6 +1,6 @@
 //! Walks over statements: every access with the loops around it, and rewriting of names and expressions.
 
-use super::{Access, Axis, Check, Code, Contract, Inst, Local, Rhs, Stmt};
+use super::{Access, Axis, Check, Code, Contraction, Inst, Local, Rhs, Stmt};
 use symshape::{Dim, Symbol};
 
 /// An access, and in which loops it stands.
@@ -32,7 +32,7 @@ fn walk(body: &[Stmt], axes: &mut Vec<Axis>, see: &mut dyn FnMut(Site<'_>)) {
                 axes.push(axis.clone());
                 in_code(code, axes, see);
             }
-            Stmt::Contract(contract) => in_contract(contract, axes, see),
+            Stmt::Contraction(contraction) => in_contract(contraction, axes, see),
             Stmt::If { then, otherwise, .. } => {
                 walk(then, axes, see);
                 walk(otherwise, axes, see);
@@ -53,20 +53,20 @@ fn in_code(code: &Code, axes: &[Axis], see: &mut dyn FnMut(Site<'_>)) {
     }
 }
 
-fn in_contract(contract: &Contract, axes: &mut Vec<Axis>, see: &mut dyn FnMut(Site<'_>)) {
-    axes.extend(contract.m.iter().cloned());
-    axes.push(contract.n.clone());
-    in_code(&contract.epilogue, axes, see);
-    axes.extend(contract.k.iter().cloned());
-    see(Site { access: &contract.lhs, is_store: false, axes });
-    match &contract.rhs {
+fn in_contract(contraction: &Contraction, axes: &mut Vec<Axis>, see: &mut dyn FnMut(Site<'_>)) {
+    axes.extend(contraction.m.iter().cloned());
+    axes.push(contraction.n.clone());
+    in_code(&contraction.epilogue, axes, see);
+    axes.extend(contraction.k.iter().cloned());
+    see(Site { access: &contraction.lhs, is_store: false, axes });
+    match &contraction.rhs {
         Rhs::At(access) => see(Site { access, is_store: false, axes }),
         Rhs::Panels { buffer, base, .. } => {
             let access = Access { buffer: *buffer, at: base.clone() };
             see(Site { access: &access, is_store: false, axes });
         }
     }
-    if let Some(buffer) = contract.room {
+    if let Some(buffer) = contraction.pack_buffer {
         see(Site { access: &Access { buffer, at: Dim::zero() }, is_store: true, axes });
     }
 }
@@ -84,9 +84,14 @@ pub fn symbols(body: &[Stmt], see: &mut dyn FnMut(&Symbol)) {
                 see(&axis.var);
                 bound(code, see);
             }
-            Stmt::Contract(contract) => {
-                contract.m.iter().chain([&contract.n]).chain(&contract.k).for_each(|axis| see(&axis.var));
-                bound(&contract.epilogue, see);
+            Stmt::Contraction(contraction) => {
+                contraction
+                    .m
+                    .iter()
+                    .chain([&contraction.n])
+                    .chain(&contraction.k)
+                    .for_each(|axis| see(&axis.var));
+                bound(&contraction.epilogue, see);
             }
             Stmt::If { then, otherwise, .. } => {
                 symbols(then, see);
@@ -131,7 +136,7 @@ impl Rewrite<'_> {
             }
             Stmt::Block(code) => Stmt::Block(self.code(code)),
             Stmt::Strip { axis, code } => Stmt::Strip { axis: self.axis(axis), code: self.code(code) },
-            Stmt::Contract(contract) => Stmt::Contract(Box::new(self.contract(contract))),
+            Stmt::Contraction(contraction) => Stmt::Contraction(Box::new(self.contraction(contraction))),
             Stmt::If { cond, then, otherwise } => Stmt::If {
                 cond: (self.local)(*cond),
                 then: rewrite(then, self),
@@ -151,22 +156,22 @@ impl Rewrite<'_> {
         (self.access)(Access { buffer: access.buffer, at: (self.dim)(&access.at) })
     }
 
-    fn contract(&self, contract: &Contract) -> Contract {
-        Contract {
-            m: contract.m.iter().map(|axis| self.axis(axis)).collect(),
-            n: self.axis(&contract.n),
-            k: contract.k.iter().map(|axis| self.axis(axis)).collect(),
-            lhs: self.at(&contract.lhs),
-            rhs: match &contract.rhs {
+    fn contraction(&self, contraction: &Contraction) -> Contraction {
+        Contraction {
+            m: contraction.m.iter().map(|axis| self.axis(axis)).collect(),
+            n: self.axis(&contraction.n),
+            k: contraction.k.iter().map(|axis| self.axis(axis)).collect(),
+            lhs: self.at(&contraction.lhs),
+            rhs: match &contraction.rhs {
                 Rhs::At(access) => Rhs::At(self.at(access)),
                 Rhs::Panels { buffer, base, width } => {
                     Rhs::Panels { buffer: *buffer, base: (self.dim)(base), width: *width }
                 }
             },
-            dtype: contract.dtype,
-            precision: contract.precision,
-            room: contract.room,
-            epilogue: self.code(&contract.epilogue),
+            dtype: contraction.dtype,
+            precision: contraction.precision,
+            pack_buffer: contraction.pack_buffer,
+            epilogue: self.code(&contraction.epilogue),
         }
     }
 

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Error, Result,
     graph::{Graph, Op, Value, build::declare_found},
-    kernel::{self, Buffer, BufferId, Control, Found, Inst, Kernel, Program, Space, Stmt},
+    kernel::{self, Buffer, BufferId, Control, DataDependent, Inst, Kernel, Program, Space, Stmt},
     scalar::{BinaryOp, CompareOp, Scalar},
 };
 use std::collections::HashMap;
@@ -23,17 +23,17 @@ use symshape_runtime::DType;
 
 /// See [`kernel::most`]; where that finds no bound, it is for the planner to say so.
 pub(super) fn most(program: &Program, dim: &Dim) -> Dim {
-    let (facts, found) = (&program.facts, &program.found);
+    let (facts, found) = (&program.facts, &program.data_dependent);
     let dim = facts.simplify(dim);
-    kernel::most(facts, found, &dim).unwrap_or_else(|| kernel::at_bounds(facts, found, &dim))
+    kernel::upper_bound(facts, found, &dim).unwrap_or_else(|| kernel::at_upper_bounds(facts, found, &dim))
 }
 
 /// Declares what is found while running in `lowering.graph`.
 pub(super) fn declare_all(lowering: &mut Lowering) {
     for node in lowering.graph.nodes.values() {
         if let Op::Bind { symbol, hi, .. } = &node.op {
-            let most = most(&lowering.program, hi);
-            lowering.program.found.push(Found { symbol: symbol.clone(), most });
+            let upper_bound = most(&lowering.program, hi);
+            lowering.program.data_dependent.push(DataDependent { symbol: symbol.clone(), upper_bound });
         }
     }
 }
@@ -53,7 +53,7 @@ pub(super) fn bind(lowering: &mut Lowering, value: Value) -> Result<()> {
     for constraint in &graph.constraints {
         let relation = &constraint.relation;
         let uses = |symbol: &Symbol| relation.a.contains(symbol) || relation.b.contains(symbol);
-        let complete = graph.found.iter().all(|symbol| !uses(symbol) || bound.contains(&symbol));
+        let complete = graph.data_dependent.iter().all(|symbol| !uses(symbol) || bound.contains(&symbol));
         if uses(symbol) && complete {
             steer(lowering, value, Control::Require(constraint.clone()));
         }
@@ -71,7 +71,7 @@ fn bound_by(graph: &Graph, value: Value) -> Vec<&Symbol> {
         _ => None,
     };
     let names: Vec<Symbol> = nodes.filter_map(|(_, node)| symbol(&node.op)).collect();
-    graph.found.iter().filter(|found| names.contains(found)).collect()
+    graph.data_dependent.iter().filter(|found| names.contains(found)).collect()
 }
 
 /// The end of a call that left what its inputs allow.
@@ -127,7 +127,7 @@ pub(super) fn rounds(lowering: &mut Lowering, value: Value) -> Result<()> {
     start(lowering, value, &counted, &goes_on, operands[1])?;
 
     let last = most(&lowering.program, &(bound - 1));
-    lowering.program.found.push(Found { symbol: counter.clone(), most: last });
+    lowering.program.data_dependent.push(DataDependent { symbol: counter.clone(), upper_bound: last });
     steer(lowering, value, Control::While(goes_on.buffer));
     let what = super::node_name(graph, value);
     let (symbol, lo, end) = (counter.clone(), Dim::zero(), bound.clone());
@@ -243,14 +243,14 @@ fn region(
     lowering.program = inner.program;
     lowering.program.facts = facts;
     // Kernels of the region use its symbols; what is known of them everywhere is their range.
-    let known: Vec<Found> = lowering.program.found.clone();
-    for Found { symbol, most } in known {
+    let known: Vec<DataDependent> = lowering.program.data_dependent.clone();
+    for DataDependent { symbol, upper_bound } in known {
         if lowering.program.facts.declaration(&symbol).is_none() {
-            let most = match lowering.program.facts.prove_le(&Dim::zero(), &most).is_yes() {
-                true => most,
-                false => Dim::max(&most, 0),
+            let upper_bound = match lowering.program.facts.prove_le(&Dim::zero(), &upper_bound).is_yes() {
+                true => upper_bound,
+                false => Dim::max(&upper_bound, 0),
             };
-            declare_found(&mut lowering.program.facts, &symbol, &Dim::zero(), &most)?;
+            declare_found(&mut lowering.program.facts, &symbol, &Dim::zero(), &upper_bound)?;
         }
     }
     Ok(())

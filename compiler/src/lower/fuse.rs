@@ -84,7 +84,7 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
             if needs_memory(&node.op) {
                 roots[through_views(graph, *operand)] = true;
             }
-            if let (Op::Contract { .. }, Some(folded)) = (&node.op, folded_view(graph, *operand)) {
+            if let (Op::Contraction { .. }, Some(folded)) = (&node.op, folded_view(graph, *operand)) {
                 roots[folded] = true;
             }
             if steers(&node.op) {
@@ -110,7 +110,7 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
             // All its readers together pay for it once.
             let shared = if together { own.div_ceil(readers.len().max(1) as u32) } else { own };
             cost[*result] = if is_root { 1 } else { shared };
-            finishes[*result] = together && matches!(node.op, Op::Contract { .. }) || of_sum && !is_root;
+            finishes[*result] = together && matches!(node.op, Op::Contraction { .. }) || of_sum && !is_root;
         }
     }
     roots
@@ -144,7 +144,10 @@ fn rejoins(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, valu
 
 /// Operators that read each element of their operands many times, or not in a loop of ours.
 fn needs_memory(op: &Op) -> bool {
-    matches!(op, Op::Contract { .. } | Op::Sort { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Call { .. })
+    matches!(
+        op,
+        Op::Contraction { .. } | Op::Sort { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Call { .. }
+    )
 }
 
 /// The view behind `value`, through views, that mirrors or clamps, as padding by copies does: its addresses are such that no
@@ -242,7 +245,7 @@ fn absorb(graph: &Graph, users: &Users, fusion: &mut Fusion) {
     let sums: Vec<Value> = graph
         .values
         .keys()
-        .filter(|value| matches!(graph.op(*value), Op::Contract { .. }) && !is_output(graph, *value))
+        .filter(|value| matches!(graph.op(*value), Op::Contraction { .. }) && !is_output(graph, *value))
         .collect();
     // The last contraction of a root wins: the others are in memory by then.
     for sum in sums.into_iter().rev() {

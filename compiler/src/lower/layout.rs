@@ -85,7 +85,7 @@ pub(super) fn estimate(facts: &Facts, expr: &Dim) -> i64 {
 fn demands(graph: &Graph) -> HashMap<Value, Order> {
     let mut demands = HashMap::new();
     for (_, node) in &graph.nodes {
-        let Op::Contract { lhs, rhs, out, .. } = &node.op else { continue };
+        let Op::Contraction { lhs, rhs, out, .. } = &node.op else { continue };
         let lhs_is_fixed = graph.as_constant(through_views(graph, node.operands[0])).is_some();
         let (data, weights) = if lhs_is_fixed { (1, lhs) } else { (0, rhs) };
         let labels = if lhs_is_fixed { rhs } else { lhs };
@@ -150,7 +150,7 @@ fn inherited(
         return order_of_address(graph, shape, graph.shape(sum), &contract_order(graph, sum, short), &index);
     }
     match graph.op(value) {
-        Op::Contract { .. } => contract_order(graph, value, short),
+        Op::Contraction { .. } => contract_order(graph, value, short),
         Op::Pad { .. } | Op::Concat { .. } | Op::Scan { .. } | Op::Scatter { .. } | Op::Sort { .. } => {
             orders.get(&graph.operands(value)[0]).cloned().unwrap_or(natural)
         }
@@ -190,7 +190,7 @@ fn short_reductions(graph: &Graph) -> HashSet<(Value, usize)> {
             match graph.op(value) {
                 Op::Map(_) => open.extend(operands.first().map(|operand| (*operand, index))),
                 Op::View { index: map, .. } => open.push((operands[0], substitute(map, &index))),
-                Op::Contract { .. } => {
+                Op::Contraction { .. } => {
                     let axes = index.iter().enumerate().filter(|(_, at)| reduced.contains(at));
                     short.extend(axes.map(|(k, _)| (value, k)));
                 }
@@ -203,7 +203,7 @@ fn short_reductions(graph: &Graph) -> HashSet<(Value, usize)> {
 
 /// Rows first, then what only the constant operand (or the right one) has: its batch labels, its columns.
 fn contract_order(graph: &Graph, sum: Value, short: &HashSet<(Value, usize)>) -> Order {
-    let Op::Contract { lhs, rhs, out, .. } = graph.op(sum) else { return (0..graph.rank(sum)).collect() };
+    let Op::Contraction { lhs, rhs, out, .. } = graph.op(sum) else { return (0..graph.rank(sum)).collect() };
     let operands = graph.operands(sum);
     let is_fixed = |operand: usize| graph.as_constant(through_views(graph, operands[operand])).is_some();
     let (data, weights) = match (is_fixed(0), is_fixed(1)) {

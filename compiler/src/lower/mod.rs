@@ -9,8 +9,9 @@
 //! the list of kernels ([`control`]), functions outside of the compiler steps of their own ([`call`]).
 
 mod call;
-mod contract;
+mod contraction;
 mod control;
+mod dead_stores;
 mod fuse;
 mod inline;
 mod layout;
@@ -20,16 +21,15 @@ mod order;
 mod place;
 mod reduce;
 mod storage;
-mod unread;
 
-pub use unread::drop_unread;
+pub use dead_stores::eliminate_dead_stores;
 
 use crate::{
     Error, Result,
     error::At,
     external::Callee,
     graph::{Graph, Op, Value},
-    kernel::{BufferId, Kernel, Program, Stmt, most},
+    kernel::{BufferId, Kernel, Program, Stmt, upper_bound},
 };
 use fuse::Fusion;
 use std::collections::HashMap;
@@ -61,7 +61,7 @@ pub fn lower(graph: &Graph) -> Result<Program> {
 /// The room that `elems` elements need at most, as an expression over the model's symbols.
 fn room(lowering: &Lowering, elems: &Dim) -> Result<Dim> {
     let program = &lowering.program;
-    let bound = most(&program.facts, &program.found, elems);
+    let bound = upper_bound(&program.facts, &program.data_dependent, elems);
     bound.ok_or_else(|| {
         Error::unsupported(format!("{elems} elements of scratch memory, which nothing bounds"))
     })
@@ -121,10 +121,10 @@ impl<'g> Lowering<'g> {
     /// Writes the kernels of one root.
     fn root(&mut self, value: Value) -> Result<()> {
         if let Some(sum) = self.fusion.absorbed_by(value) {
-            return contract::lower(self, value, sum);
+            return contraction::lower(self, value, sum);
         }
         match self.graph.op(value) {
-            Op::Contract { .. } => contract::lower(self, value, value),
+            Op::Contraction { .. } => contraction::lower(self, value, value),
             Op::Map(_) | Op::View { .. } | Op::Index { .. } | Op::Gather { .. } => map::lower(self, value),
             Op::Input(_) | Op::Const(_) => Ok(()),
             Op::Pad { .. } => place::pad(self, value),

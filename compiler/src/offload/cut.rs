@@ -26,7 +26,7 @@ pub(super) fn replace(graph: &mut Graph, units: &[Unit], lower: Lower<'_>) -> Re
     let mut new = Graph {
         name: old.name.clone(),
         symbols: old.symbols.clone(),
-        found: old.found.clone(),
+        data_dependent: old.data_dependent.clone(),
         facts: old.facts.clone(),
         constraints: old.constraints.clone(),
         ..Graph::default()

@@ -156,7 +156,7 @@ fn may_be_claimed(graph: &Graph, node: &Node) -> bool {
         | Op::Scatter { .. }
         | Op::Reduce { .. }
         | Op::ArgReduce { .. }
-        | Op::Contract { .. }
+        | Op::Contraction { .. }
         | Op::Sort { .. }
         | Op::Scan { .. } => true,
     };

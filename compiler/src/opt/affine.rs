@@ -3,8 +3,8 @@
 //! For vectors `s`, `t`, `u` along one axis of the result and constant weights `w`:
 //!
 //! ```text
-//! contract(x, w) * s       = contract(x, w * s)
-//! (contract(x, w) + t) * s = contract(x, w * s) + t * s
+//! contraction(x, w) * s       = contraction(x, w * s)
+//! (contraction(x, w) + t) * s = contraction(x, w * s) + t * s
 //! (y + t) + u              = y + (t + u)
 //! (y * t) * u              = y * (t * u)
 //! ```
@@ -135,7 +135,7 @@ fn scaled(
 ) -> Result<Option<Value>> {
     if let Some(inner) = by_channel(new, new.op(x), new.operands(x)) {
         let fits = inner.op == BinaryOp::Mul && inner.axis == axis && used[inner.x] == 1;
-        let is_sum = matches!(new.op(inner.x), Op::Contract { .. });
+        let is_sum = matches!(new.op(inner.x), Op::Contraction { .. });
         return match fits && is_sum {
             true => {
                 let vector = combined(BinaryOp::Mul, &inner.vector, vector);
@@ -144,7 +144,7 @@ fn scaled(
             false => Ok(None),
         };
     }
-    let Op::Contract { lhs, rhs, out, dtype, precision } = new.op(x).clone() else { return Ok(None) };
+    let Op::Contraction { lhs, rhs, out, dtype, precision } = new.op(x).clone() else { return Ok(None) };
     let mut operands = new.operands(x).to_vec();
     let side = [&lhs, &rhs].into_iter().enumerate().find_map(|(side, labels)| {
         let k = labels.iter().position(|label| *label == out[axis])?;
@@ -154,7 +154,7 @@ fn scaled(
     });
     let Some((side, k)) = side else { return Ok(None) };
     operands[side] = with_vector(new, BinaryOp::Mul, operands[side], k, vector)?;
-    new.push(Op::Contract { lhs, rhs, out, dtype, precision }, &operands).map(Some)
+    new.push(Op::Contraction { lhs, rhs, out, dtype, precision }, &operands).map(Some)
 }
 
 /// The constant that a value shows.

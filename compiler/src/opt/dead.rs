@@ -1,4 +1,4 @@
-//! Drops nodes that no output depends on; inputs stay, they are part of the contract.
+//! Drops nodes that no output depends on; inputs stay, they are part of the call contract.
 
 use super::rebuild::rebuild;
 use crate::{

@@ -9,12 +9,12 @@ pub mod bodies;
 pub mod clamp;
 pub mod dead;
 pub mod fold;
-pub mod halves;
+pub mod keep_f32;
 pub mod laws;
-pub mod minor;
 pub mod quantised;
 pub mod rebuild;
 pub mod share;
+pub mod store_bf16;
 pub mod views;
 
 use crate::{
@@ -63,8 +63,8 @@ pub fn optimize(graph: &mut Graph) -> Result<()> {
 ///
 /// # Errors
 /// None.
-pub fn lessen(graph: &mut Graph, precision: Precision) -> Result<()> {
+pub fn apply_precision(graph: &mut Graph, precision: Precision) -> Result<()> {
     graph.set_precision(precision);
-    minor::minor(graph);
-    halves::halves(graph).at(|| "halves")
+    keep_f32::keep_f32(graph);
+    store_bf16::store_bf16(graph).at(|| "halves")
 }

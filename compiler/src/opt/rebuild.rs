@@ -20,7 +20,7 @@ pub fn rebuild(
     let mut new = Graph {
         name: old.name,
         symbols: old.symbols,
-        found: old.found,
+        data_dependent: old.data_dependent,
         facts: old.facts,
         constraints: old.constraints,
         ..Graph::default()

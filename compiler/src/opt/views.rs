@@ -21,7 +21,7 @@ pub fn views(graph: &mut Graph) -> Result<()> {
             view(new, node.operands[0], shape.clone(), index.clone(), used).map(Some)
         }
         Op::Gather { shape, coords } => gather(new, node, shape, coords),
-        Op::Contract { .. } => contract(new, node),
+        Op::Contraction { .. } => contraction(new, node),
         Op::Concat { axis } => concat(new, node, *axis),
         _ => Ok(None),
     })
@@ -100,7 +100,7 @@ fn transposed_contract(
     index: &[Dim],
     used: &SecondaryMap<Value, u32>,
 ) -> Result<Option<Value>> {
-    let (Op::Contract { lhs, rhs, out, dtype, precision }, 1) = (new.op(x).clone(), used[x]) else {
+    let (Op::Contraction { lhs, rhs, out, dtype, precision }, 1) = (new.op(x).clone(), used[x]) else {
         return Ok(None);
     };
     let Some(perm) = permutation(new, x, shape, index) else { return Ok(None) };
@@ -109,12 +109,12 @@ fn transposed_contract(
         labels[*to] = out[from];
     }
     let operands = new.operands(x).to_vec();
-    new.push(Op::Contract { lhs, rhs, out: labels, dtype, precision }, &operands).map(Some)
+    new.push(Op::Contraction { lhs, rhs, out: labels, dtype, precision }, &operands).map(Some)
 }
 
 /// Transposes of a contraction's operands become the order of their labels.
-fn contract(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
-    let Op::Contract { lhs, rhs, out, dtype, precision } = &node.op else { return Ok(None) };
+fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
+    let Op::Contraction { lhs, rhs, out, dtype, precision } = &node.op else { return Ok(None) };
     let mut changed = false;
     let (mut operands, mut labels) = (node.operands.clone(), [lhs.clone(), rhs.clone()]);
     for (operand, labels) in operands.iter_mut().zip(&mut labels) {
@@ -125,7 +125,7 @@ fn contract(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
         changed = true;
     }
     let [lhs, rhs] = labels;
-    let op = Op::Contract { lhs, rhs, out: out.clone(), dtype: *dtype, precision: *precision };
+    let op = Op::Contraction { lhs, rhs, out: out.clone(), dtype: *dtype, precision: *precision };
     if changed { new.push(op, &operands).map(Some) } else { Ok(None) }
 }
 

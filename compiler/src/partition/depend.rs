@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, Result},
-    kernel::{Control, Kernel, Partition, Program, cost, partition::waits, uses::Uses, walk},
+    kernel::{Control, Kernel, Partition, Program, cost, dependences::Footprint, partition::waits, walk},
 };
 use num_traits::ToPrimitive;
 use std::{collections::BTreeSet, ops::Range};
@@ -39,7 +39,8 @@ impl Graph {
     /// The dependencies of a program's kernels.
     pub(super) fn of(program: &Program) -> Result<Graph> {
         let ranges = with_fills(program, atoms(program)?);
-        let uses: Vec<Uses> = ranges.iter().map(|kernels| Uses::of(program, kernels.clone())).collect();
+        let uses: Vec<Footprint> =
+            ranges.iter().map(|kernels| Footprint::of(program, kernels.clone())).collect();
         let mut atoms: Vec<Atom> = Vec::with_capacity(uses.len());
         let mut before: Vec<BTreeSet<usize>> = Vec::with_capacity(uses.len());
         for (number, later) in uses.iter().enumerate() {
@@ -100,7 +101,7 @@ fn middle(program: &Program, dim: &Dim) -> f64 {
 }
 
 /// Bytes of the buffers that both touch.
-fn bytes_between(program: &Program, a: &Uses, b: &Uses) -> f64 {
+fn bytes_between(program: &Program, a: &Footprint, b: &Footprint) -> f64 {
     a.buffers()
         .filter(|buffer| b.touches(*buffer))
         .map(|id| middle(program, &program.buffers[id].bytes()))
@@ -150,7 +151,7 @@ fn fills(program: &Program, range: &Range<usize>, next: &Range<usize>) -> bool {
     if !is_plain || !program.kernels[range.clone()].iter().all(only_writes) {
         return false;
     }
-    let (own, other) = (Uses::of(program, range.clone()), Uses::of(program, next.clone()));
+    let (own, other) = (Footprint::of(program, range.clone()), Footprint::of(program, next.clone()));
     own.buffers().any(|buffer| other.touches(buffer))
 }
 

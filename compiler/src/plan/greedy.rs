@@ -1,6 +1,6 @@
 //! Placements found without search: items one by one, each into a gap between those placed before.
 
-use super::instance::Item;
+use super::problem::Item;
 
 /// How the gap for an item is chosen.
 #[derive(Clone, Copy)]

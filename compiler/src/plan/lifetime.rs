@@ -1,6 +1,6 @@
 //! When each buffer of the arena is needed: from the first kernel that touches it to the last.
 
-use crate::kernel::{BufferId, Code, Contract, Inst, Policies, Program, Rhs, Stmt, partition::waits};
+use crate::kernel::{BufferId, Code, Contraction, Inst, Policies, Program, Rhs, Stmt, partition::waits};
 use cranelift_entity::SecondaryMap;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -102,7 +102,7 @@ fn touched(stmts: &[Stmt], visit: &mut dyn FnMut(BufferId)) {
         match stmt {
             Stmt::For { body, .. } | Stmt::While { body, .. } => touched(body, visit),
             Stmt::Block(code) | Stmt::Strip { code, .. } => touched_by_code(code, visit),
-            Stmt::Contract(contract) => touched_by_contract(contract, visit),
+            Stmt::Contraction(contraction) => touched_by_contract(contraction, visit),
             Stmt::If { then, otherwise, .. } => {
                 touched(then, visit);
                 touched(otherwise, visit);
@@ -119,12 +119,12 @@ fn touched_by_code(code: &Code, visit: &mut dyn FnMut(BufferId)) {
     }
 }
 
-fn touched_by_contract(contract: &Contract, visit: &mut dyn FnMut(BufferId)) {
-    visit(contract.lhs.buffer);
-    match &contract.rhs {
+fn touched_by_contract(contraction: &Contraction, visit: &mut dyn FnMut(BufferId)) {
+    visit(contraction.lhs.buffer);
+    match &contraction.rhs {
         Rhs::At(access) => visit(access.buffer),
         Rhs::Panels { buffer, .. } => visit(*buffer),
     }
-    contract.room.into_iter().for_each(&mut *visit);
-    touched_by_code(&contract.epilogue, visit);
+    contraction.pack_buffer.into_iter().for_each(&mut *visit);
+    touched_by_code(&contraction.epilogue, visit);
 }

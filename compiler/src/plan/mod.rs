@@ -15,9 +15,9 @@
 
 mod formula;
 mod greedy;
-pub mod instance;
 mod lifetime;
 mod order;
+pub mod problem;
 mod search;
 pub(crate) mod size;
 pub mod verify;
@@ -30,7 +30,7 @@ use crate::{
     error::{At, Error, ErrorKind, Result},
     kernel::{BufferId, Device, Program},
 };
-use instance::{Effort, Item};
+use problem::{Effort, Item};
 use std::collections::{HashMap, HashSet};
 use symshape::Dim;
 
@@ -56,7 +56,7 @@ pub struct Plan {
     /// No plan can do with fewer at the symbols' upper bounds, each memory for itself.
     pub lower_bound: u64,
     /// How much of it is each device's.
-    pub devices: Vec<Room>,
+    pub devices: Vec<ArenaUsage>,
 }
 
 impl Plan {
@@ -69,7 +69,7 @@ impl Plan {
 
 /// What one memory takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Room {
+pub struct ArenaUsage {
     /// Bytes that suffice for every allowed value of the symbols.
     pub max: u64,
     /// No plan can do with fewer at the symbols' upper bounds.
@@ -109,8 +109,10 @@ pub fn plan(program: &Program, options: &Options) -> Result<Plan> {
         let in_it = |life: &&Lifetime| program.buffers[life.buffer].space.device() == memory;
         let lifetimes: Vec<Lifetime> = all.iter().filter(in_it).copied().collect();
         let placements = place(program, &lifetimes, &meetings, options)?;
-        let room =
-            Room { max: highest_end(program, &placements)?, lower_bound: lower_bound(program, &lifetimes)? };
+        let room = ArenaUsage {
+            max: highest_end(program, &placements)?,
+            lower_bound: lower_bound(program, &lifetimes)?,
+        };
         if let Some(number) = memory {
             fits(program, &program.devices[number as usize], room.max, &lifetimes)?;
             plan.devices.push(room);
@@ -151,7 +153,7 @@ fn place(
     }
     let meet = |a: usize, b: usize| meetings.meet(&lifetimes[a], &lifetimes[b]);
     let offsets = match meetings {
-        Meetings::InOrder => instance::solve(&items, &options.effort).offsets,
+        Meetings::InOrder => problem::solve(&items, &options.effort).offsets,
         Meetings::AnyOrder(..) => greedy::place(&items, &meet),
     };
     let (lowest_first, below) = order::order(&items, &offsets, &meet);

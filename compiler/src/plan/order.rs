@@ -1,6 +1,6 @@
 //! From offsets to an order: which buffers lie directly below which.
 
-use super::instance::Item;
+use super::problem::Item;
 
 /// For items of positive sizes, those that `meets` says are needed at some time together at disjoint offsets: the positions of all items, lowest first, and for each of these
 /// the items directly below it.

@@ -117,14 +117,14 @@ fn uses(program: &Program, kernel: &Kernel) -> BTreeSet<BufferId> {
             Stmt::For { body, .. } | Stmt::While { body, .. } => queue.extend(body),
             Stmt::If { then, otherwise, .. } => queue.extend(then.iter().chain(otherwise)),
             Stmt::Block(block) | Stmt::Strip { code: block, .. } => code = Some(block),
-            Stmt::Contract(contract) => {
-                found.insert(contract.lhs.buffer);
-                found.insert(match &contract.rhs {
+            Stmt::Contraction(contraction) => {
+                found.insert(contraction.lhs.buffer);
+                found.insert(match &contraction.rhs {
                     Rhs::At(access) => access.buffer,
                     Rhs::Panels { buffer, .. } => *buffer,
                 });
-                found.extend(contract.room);
-                code = Some(&contract.epilogue);
+                found.extend(contraction.pack_buffer);
+                code = Some(&contraction.epilogue);
             }
         }
         found.extend(code.into_iter().flat_map(|code| &code.insts).filter_map(|inst| match inst {
@@ -246,7 +246,7 @@ fn corners_of(program: &Program) -> Vec<Corner> {
     corners
 }
 
-/// Whether the corner is one that the contract allows; if so, the plan holds there.
+/// Whether the corner is one that the contraction allows; if so, the plan holds there.
 fn check_corner(
     program: &Program,
     plan: &Plan,
@@ -257,7 +257,8 @@ fn check_corner(
     for assumption in program.facts.assumptions() {
         let relation = &assumption.relation;
         // What is found while running says nothing about sizes.
-        let of_found = |dim: &symshape::Dim| program.found.iter().any(|found| dim.contains(&found.symbol));
+        let of_found =
+            |dim: &symshape::Dim| program.data_dependent.iter().any(|found| dim.contains(&found.symbol));
         if of_found(&relation.a) || of_found(&relation.b) {
             continue;
         }

@@ -15,7 +15,7 @@ use super::neighbours::{REACH, may_pass};
 use crate::{
     Result,
     kernel::{
-        Access, Axis, BufferId, Contract, Control, Kernel, Local, Program, Rhs, Space, Stmt, most,
+        Access, Axis, BufferId, Contraction, Control, Kernel, Local, Program, Rhs, Space, Stmt, upper_bound,
         walk::{self, Rewrite},
     },
     scalar::Precision,
@@ -30,7 +30,7 @@ const BLOCK_ROWS: i64 = 48;
 const FAST_BLOCK_ROWS: i64 = 192;
 
 fn block_rows(program: &Program) -> i64 {
-    if program.leaves.have_tiles() && program.precision != Precision::F32 {
+    if program.microkernels.has_tiles() && program.precision != Precision::F32 {
         FAST_BLOCK_ROWS
     } else {
         BLOCK_ROWS
@@ -60,7 +60,7 @@ struct Rows<'a> {
 }
 
 enum Work<'a> {
-    Contract(&'a Contract),
+    Contract(&'a Contraction),
     Plain(&'a [Stmt]),
 }
 
@@ -73,11 +73,11 @@ impl<'a> Rows<'a> {
             body = inner;
         }
         match body {
-            [Stmt::Contract(contract)] if contract.m.len() == 1 => {
-                let Rhs::At(rhs) = &contract.rhs else { return None };
+            [Stmt::Contraction(contraction)] if contraction.m.len() == 1 => {
+                let Rhs::At(rhs) = &contraction.rhs else { return None };
                 let changes = axes.iter().any(|axis| rhs.at.contains(&axis.var));
-                axes.push(contract.m[0].clone());
-                changes.then_some(Rows { axes, work: Work::Contract(contract) })
+                axes.push(contraction.m[0].clone());
+                changes.then_some(Rows { axes, work: Work::Contract(contraction) })
             }
             _ if axes.is_empty() || !body.iter().all(super::rows::is_plain) => None,
             _ => Some(Rows { axes, work: Work::Plain(body) }),
@@ -98,8 +98,8 @@ impl<'a> Rows<'a> {
 fn triple(program: &Program, last: usize) -> Option<(usize, usize)> {
     let kernels = &program.kernels;
     let after = Rows::of(&kernels[last])?;
-    let Work::Contract(contract) = after.work else { return None };
-    let middle = writer(kernels, last, contract.lhs.buffer)?;
+    let Work::Contract(contraction) = after.work else { return None };
+    let middle = writer(kernels, last, contraction.lhs.buffer)?;
     let plain = Rows::of(&kernels[middle])?;
     let Work::Plain(body) = plain.work else { return None };
     let mut read = BTreeSet::new();
@@ -238,7 +238,7 @@ fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kern
     for (buffer, stride) in &shared.strides {
         let block = row.extent.clone().min(rows.into()) * stride;
         // What the whole buffer has room for is enough for a block.
-        if let Some(elems) = most(&program.facts, &program.found, &block) {
+        if let Some(elems) = upper_bound(&program.facts, &program.data_dependent, &block) {
             program.buffers[*buffer].elems = elems;
         }
         program.buffers[*buffer].space = Space::Scratch;
@@ -289,8 +289,8 @@ fn part(block: &Block, names: &mut Names, kernel: &Kernel, shift: usize) -> Stmt
     };
     match &rows.work {
         Work::Plain(body) => walk::symbols(body, &mut rename),
-        Work::Contract(contract) => {
-            contract.k.iter().chain([&contract.n]).for_each(|axis| rename(&axis.var));
+        Work::Contract(contraction) => {
+            contraction.k.iter().chain([&contraction.n]).for_each(|axis| rename(&axis.var));
         }
     }
     let by = Rewrite {
@@ -304,10 +304,13 @@ fn part(block: &Block, names: &mut Names, kernel: &Kernel, shift: usize) -> Stmt
     };
     match rows.work {
         Work::Plain(body) => Stmt::For { axis: row, parallel: false, body: walk::rewrite(body, &by) },
-        Work::Contract(contract) => {
-            let stmt = by.stmt(&Stmt::Contract(Box::new(Contract { m: vec![], ..contract.clone() })));
+        Work::Contract(contraction) => {
+            let stmt =
+                by.stmt(&Stmt::Contraction(Box::new(Contraction { m: vec![], ..contraction.clone() })));
             match stmt {
-                Stmt::Contract(contract) => Stmt::Contract(Box::new(Contract { m: vec![row], ..*contract })),
+                Stmt::Contraction(contraction) => {
+                    Stmt::Contraction(Box::new(Contraction { m: vec![row], ..*contraction }))
+                }
                 other => other,
             }
         }

@@ -65,9 +65,9 @@ fn stmts(
                 enter(axis, vars);
                 rewrite(program, tables, &facts, vars, code);
             }
-            Stmt::Contract(contract) => {
-                contract.m.iter().chain([&contract.n]).for_each(|axis| enter(axis, vars));
-                rewrite(program, tables, &facts, vars, &mut contract.epilogue);
+            Stmt::Contraction(contraction) => {
+                contraction.m.iter().chain([&contraction.n]).for_each(|axis| enter(axis, vars));
+                rewrite(program, tables, &facts, vars, &mut contraction.epilogue);
             }
             Stmt::If { then, otherwise, .. } => {
                 stmts(program, tables, &facts, vars, then);

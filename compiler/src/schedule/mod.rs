@@ -2,12 +2,12 @@
 
 mod blocks;
 mod indices;
-mod jam;
 mod names;
 mod neighbours;
+mod pack_buffers;
 mod panels;
-mod room;
 mod rows;
+mod unroll_and_jam;
 mod widen;
 mod winograd;
 
@@ -22,10 +22,10 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("blocks", blocks::fuse),
     ("panels", panels::pack),
     ("winograd", winograd::transform),
-    ("jam", jam::jam),
+    ("jam", unroll_and_jam::unroll_and_jam),
     ("indices", indices::tabulate),
     ("widen", widen::widen),
-    ("room", room::reserve),
+    ("room", pack_buffers::reserve),
 ];
 
 /// Runs all passes.

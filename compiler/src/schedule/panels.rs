@@ -13,7 +13,7 @@
 use super::names::Names;
 use crate::{
     Result,
-    kernel::{Access, Axis, Buffer, BufferId, Code, Contract, Inst, Program, Rhs, Space, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, Program, Rhs, Space, Stmt},
 };
 use symshape::{Dim, Facts};
 use symshape_runtime::DType;
@@ -60,11 +60,11 @@ fn stmts(
                 Stmt::For { axis, parallel, body }
             }
             // Scratch memory belongs to one iteration of a parallel loop: outside of all loops there is none.
-            Stmt::Contract(mut contract) if around.is_some() => {
-                if let Some((at, stmt)) = packed(program, names, facts, &mut contract) {
+            Stmt::Contraction(mut contraction) if around.is_some() => {
+                if let Some((at, stmt)) = packed(program, names, facts, &mut contraction) {
                     copies.push((at, stmt));
                 }
-                Stmt::Contract(contract)
+                Stmt::Contraction(contraction)
             }
             other => other,
         };
@@ -84,18 +84,18 @@ fn packed(
     program: &mut Program,
     names: &mut Names,
     facts: &Facts,
-    contract: &mut Contract,
+    contraction: &mut Contraction,
 ) -> Option<(Dim, Stmt)> {
-    let Rhs::At(access) = &contract.rhs else { return None };
+    let Rhs::At(access) = &contraction.rhs else { return None };
     let mut facts = facts.clone();
-    for axis in contract.m.iter().chain([&contract.n]).chain(&contract.k) {
+    for axis in contraction.m.iter().chain([&contraction.n]).chain(&contraction.k) {
         facts.declare_index(&axis.var, &axis.extent);
     }
-    let (column, _) = facts.linear_in(&access.at, &contract.n.var)?;
-    let floats = contract.dtype == DType::F32 && program.buffers[access.buffer].dtype == DType::F32;
-    let many = facts.bounds(&contract.rows()).hi.is_none_or(|hi| hi >= FEWEST_ROWS.into());
-    let depth = contract.depth();
-    let elems = facts.simplify(&(contract.n.extent.ceil_div(WIDTH) * &depth * WIDTH));
+    let (column, _) = facts.linear_in(&access.at, &contraction.n.var)?;
+    let floats = contraction.dtype == DType::F32 && program.buffers[access.buffer].dtype == DType::F32;
+    let many = facts.bounds(&contraction.rows()).hi.is_none_or(|hi| hi >= FEWEST_ROWS.into());
+    let depth = contraction.depth();
+    let elems = facts.simplify(&(contraction.n.extent.ceil_div(WIDTH) * &depth * WIDTH));
     // A place in memory has a size that the model's symbols tell.
     let known = elems.symbols().iter().all(|symbol| program.symbols.contains(symbol));
     let small = program.facts.bounds(&elems).hi.is_some_and(|hi| hi <= MOST_ELEMS.into());
@@ -104,12 +104,12 @@ fn packed(
     }
     let name = format!("panels of {}", program.buffers[access.buffer].name);
     let buffer = program.buffers.push(Buffer { name, dtype: DType::F32, elems, space: Space::Scratch });
-    let stmt = copy(names, &facts, contract, access, buffer, &depth);
+    let stmt = copy(names, &facts, contraction, access, buffer, &depth);
     let origin = access.at.substitute(&|symbol| {
-        let own = contract.k.iter().chain([&contract.n]).any(|axis| axis.var == *symbol);
+        let own = contraction.k.iter().chain([&contraction.n]).any(|axis| axis.var == *symbol);
         own.then(Dim::zero)
     });
-    contract.rhs = Rhs::Panels { buffer, base: Dim::zero(), width: WIDTH as u32 };
+    contraction.rhs = Rhs::Panels { buffer, base: Dim::zero(), width: WIDTH as u32 };
     Some((origin, stmt))
 }
 
@@ -117,21 +117,21 @@ fn packed(
 fn copy(
     names: &mut Names,
     facts: &Facts,
-    contract: &Contract,
+    contraction: &Contraction,
     access: &Access,
     buffer: BufferId,
     depth: &Dim,
 ) -> Stmt {
-    let n = &contract.n;
+    let n = &contraction.n;
     let panel = Axis { var: names.fresh(), extent: facts.simplify(&n.extent.ceil_div(WIDTH)) };
     let first = Dim::from(&panel.var) * WIDTH;
     let column = Axis { var: names.fresh(), extent: facts.simplify(&(&n.extent - &first).min(WIDTH.into())) };
     let k: Vec<Axis> =
-        contract.k.iter().map(|axis| Axis { var: names.fresh(), extent: axis.extent.clone() }).collect();
+        contraction.k.iter().map(|axis| Axis { var: names.fresh(), extent: axis.extent.clone() }).collect();
     let mut facts = facts.clone();
     [&panel, &column].into_iter().chain(&k).for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
     let at = access.at.substitute(&|symbol| {
-        let inner = contract.k.iter().position(|axis| axis.var == *symbol);
+        let inner = contraction.k.iter().position(|axis| axis.var == *symbol);
         match inner {
             Some(idx) => Some(Dim::from(&k[idx].var)),
             None => (n.var == *symbol).then(|| &first + Dim::from(&column.var)),

@@ -15,7 +15,7 @@ use super::neighbours;
 use crate::{
     Result,
     kernel::{
-        Access, Axis, BufferId, Control, Kernel, Local, Program, Space, Stmt, most,
+        Access, Axis, BufferId, Control, Kernel, Local, Program, Space, Stmt, upper_bound,
         walk::{self, Rewrite},
     },
 };
@@ -63,7 +63,7 @@ pub(super) fn is_plain(stmt: &Stmt) -> bool {
     match stmt {
         Stmt::Block(_) | Stmt::Strip { .. } => true,
         Stmt::For { body, .. } => body.iter().all(is_plain),
-        Stmt::Contract(_) | Stmt::If { .. } | Stmt::While { .. } => false,
+        Stmt::Contraction(_) | Stmt::If { .. } | Stmt::While { .. } => false,
     }
 }
 
@@ -194,7 +194,7 @@ fn shrink(program: &mut Program) {
             let is_own =
                 matches!(program.buffers[buffer].space, Space::Arena) && users.get(&buffer) == Some(&1);
             if let (true, Some(stride)) = (is_own, touch.stride)
-                && let Some(elems) = most(&program.facts, &program.found, &stride)
+                && let Some(elems) = upper_bound(&program.facts, &program.data_dependent, &stride)
             {
                 rows_elems.insert(buffer, elems);
             }

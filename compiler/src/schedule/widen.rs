@@ -6,14 +6,14 @@
 use super::names::Names;
 use crate::{
     Result,
-    kernel::{Access, Axis, Buffer, BufferId, Code, Contract, Inst, Kernel, Program, Rhs, Space, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, Kernel, Program, Rhs, Space, Stmt},
 };
 use symshape::Dim;
 use symshape_runtime::DType;
 
 /// The pass.
 pub(super) fn widen(program: &mut Program) -> Result<()> {
-    if !program.leaves.are_code() {
+    if !program.microkernels.is_native() {
         return Ok(());
     }
     let mut names = Names::new(program);
@@ -38,25 +38,25 @@ fn stmts(program: &mut Program, body: &mut [Stmt], copies: &mut Vec<(BufferId, B
                 stmts(program, then, copies);
                 stmts(program, otherwise, copies);
             }
-            Stmt::Contract(contract) => factors(program, contract, copies),
+            Stmt::Contraction(contraction) => factors(program, contraction, copies),
             Stmt::Block(_) | Stmt::Strip { .. } => {}
         }
     }
 }
 
 /// Lets a contraction read copies of what no leaf of its reads.
-fn factors(program: &mut Program, contract: &mut Contract, copies: &mut Vec<(BufferId, BufferId)>) {
-    if contract.dtype != DType::F32 {
+fn factors(program: &mut Program, contraction: &mut Contraction, copies: &mut Vec<(BufferId, BufferId)>) {
+    if contraction.dtype != DType::F32 {
         return;
     }
     let is_half = |program: &Program, buffer: BufferId| {
         let buffer = &program.buffers[buffer];
         buffer.dtype == DType::BF16 && matches!(buffer.space, Space::Arena | Space::Input(_))
     };
-    if !program.takes_halves(contract) && is_half(program, contract.lhs.buffer) {
-        contract.lhs.buffer = copied(program, contract.lhs.buffer, copies);
+    if !program.takes_halves(contraction) && is_half(program, contraction.lhs.buffer) {
+        contraction.lhs.buffer = copied(program, contraction.lhs.buffer, copies);
     }
-    if let Rhs::At(access) = &mut contract.rhs
+    if let Rhs::At(access) = &mut contraction.rhs
         && is_half(program, access.buffer)
     {
         access.buffer = copied(program, access.buffer, copies);

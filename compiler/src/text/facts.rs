@@ -18,21 +18,21 @@ pub(crate) fn write_symbol(
     }
 }
 
-/// `  found NAME <= MOST = RANGE`
-pub(crate) fn write_found(
+/// `  data_dependent NAME <= MOST = RANGE`
+pub(crate) fn write_data_dependent(
     f: &mut Formatter<'_>,
     symbol: &Symbol,
     most: &Dim,
     declaration: Option<&Declaration>,
 ) -> fmt::Result {
     match declaration {
-        Some(declaration) => writeln!(f, "  found {symbol} <= {most} = {}", Range(declaration)),
-        None => writeln!(f, "  found {symbol} <= {most}"),
+        Some(declaration) => writeln!(f, "  data_dependent {symbol} <= {most} = {}", Range(declaration)),
+        None => writeln!(f, "  data_dependent {symbol} <= {most}"),
     }
 }
 
-/// The symbol, what it is at most, and its declaration if there is one, after the word `found`.
-pub(crate) fn found(cursor: &mut Cursor<'_>) -> Result<(Symbol, Dim, Option<Declaration>)> {
+/// The symbol, what it is at most, and its declaration if there is one, after the word `data_dependent`.
+pub(crate) fn data_dependent(cursor: &mut Cursor<'_>) -> Result<(Symbol, Dim, Option<Declaration>)> {
     let symbol = cursor.symbol(&["<="])?;
     cursor.expect("<=")?;
     let most = cursor.dim(&["="])?;

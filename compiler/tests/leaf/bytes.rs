@@ -4,10 +4,10 @@
 use super::jit::{Leaf, address, address_mut, isas, tile};
 use symshape_compiler::{
     codegen::{
-        leaf::{
-            LeafKey,
+        microkernel::{
+            MicrokernelKey,
             body::{Body, Op, Ty},
-            contract::{Product, TileKey},
+            contraction::{Product, TileKey},
             rows::{Form, RowsKey},
             strip::{Along, Phase, Stream, StripKey},
         },
@@ -69,7 +69,7 @@ fn conversions_are_those_of_the_definition() {
         for (from, to) in types.iter().flat_map(|from| types.map(|to| (*from, to))) {
             let (size, bytes) = (dtype(from).size_bytes(), dtype(to).size_bytes());
             for (along, step) in [(Along::Unit, 1), (Along::Stride, 3)] {
-                let leaf = Leaf::new(&LeafKey::Strip(convert(from, to, along)), &*isa, fma);
+                let leaf = Leaf::new(&MicrokernelKey::Strip(convert(from, to, along)), &*isa, fma);
                 for count in [values(from).len(), 1, 2, 7, 8, 13, 17, 31] {
                     let elems = &values(from)[..count];
                     let mut x = vec![0xa5_u8; count * step * size];
@@ -122,7 +122,7 @@ fn rows_are_laid_out_side_by_side() {
             .flat_map(|from| [(true, false), (true, true), (false, true)].map(|(a, b)| (from, a, b)))
         {
             let key = RowsKey { form: Form::Bytes { from, quads }, dense, levels: 2 };
-            let leaf = Leaf::new(&LeafKey::Rows(key.clone()), &*isa, fma);
+            let leaf = Leaf::new(&MicrokernelKey::Rows(key.clone()), &*isa, fma);
             for inner in [1, 3, 8, 11, 16, 31, 32, 33, 64, 70] {
                 let (rows, outer, step) = (3, 2, if dense { 1 } else { 5 });
                 let (segment, width) = (inner * step + 3, if quads { 1 } else { 2 });
@@ -177,7 +177,7 @@ fn sums_of_pairs_are_exact() {
             args[TileKey::level(0)] = pairs as i64;
             let slot = key.stream(0);
             args[slot..slot + 3].copy_from_slice(&[address_mut(&mut y), 4 * columns as i64, 4]);
-            Leaf::new(&LeafKey::Tile(key), &*isa, fma).call(&mut args);
+            Leaf::new(&MicrokernelKey::Tile(key), &*isa, fma).call(&mut args);
             for (at, got) in y[..rows * columns].iter().enumerate() {
                 let (row, column) = (at / columns, at % columns);
                 let product = |k: usize| {

@@ -3,10 +3,10 @@
 use super::jit::tile;
 use symshape_compiler::{
     codegen::{
-        leaf::{
-            LeafKey,
+        microkernel::{
+            MicrokernelKey,
             body::{Body, Op, Ty},
-            contract::{Product, TileKey, max_rows, wide_vectors},
+            contraction::{Product, TileKey, max_rows, wide_vectors},
         },
         vector::{VectorIsa, X86},
     },
@@ -52,7 +52,7 @@ fn sums_of_bytes_never_leave_the_registers() {
             let vectors = wide_vectors(shape, rows, product);
             let key = tile([rows, vectors], product, 2, requantised());
             let key = TileKey { ahead: true, asks: true, ..key };
-            let (_, spilled) = isa.encode(&LeafKey::Tile(key).code(&isa)).expect("it encodes");
+            let (_, spilled) = isa.encode(&MicrokernelKey::Tile(key).code(&isa)).expect("it encodes");
             assert_eq!(spilled, 0, "{} {product:?} {rows}", isa.name());
         }
     }
@@ -67,7 +67,7 @@ fn sums_of_tiles_never_leave_the_registers() {
             {
                 let key = tile([rows, vectors], Product::Floats, 2, epilogue(erf));
                 let key = TileKey { levels: 2, ahead: true, ..key };
-                let (bytes, spilled) = isa.encode(&LeafKey::Tile(key).code(&isa)).expect("it encodes");
+                let (bytes, spilled) = isa.encode(&MicrokernelKey::Tile(key).code(&isa)).expect("it encodes");
                 assert_eq!(spilled, 0, "{} {rows}x{vectors}", isa.name());
                 assert!(bytes.len() < 4500, "{} {rows}x{vectors}: {} bytes", isa.name(), bytes.len());
             }
@@ -97,7 +97,7 @@ fn tile_registers_are_configured_multiplied_and_released() {
             let epilogue = if product == Product::Bytes { requantised() } else { epilogue(false) };
             let key = tile([rows, vectors], product, 2, epilogue);
             let key = TileKey { tail: vectors == 1, ..key };
-            let (bytes, spilled) = isa.encode(&LeafKey::Tile(key).code(&isa)).expect("it encodes");
+            let (bytes, spilled) = isa.encode(&MicrokernelKey::Tile(key).code(&isa)).expect("it encodes");
             assert_eq!(spilled, 0, "{product:?} {rows}x{vectors}");
             assert_eq!(count(&bytes, low_bits, opcode), sums * products, "{product:?} {rows}x{vectors}");
             // Both configuring and releasing are opcode 49 without a prefix; only releasing names no memory.
@@ -105,7 +105,7 @@ fn tile_registers_are_configured_multiplied_and_released() {
             assert!(!releases(&bytes), "{product:?} {rows}x{vectors}: other tiles may follow");
         }
     }
-    let (bytes, _) = isa.encode(&LeafKey::Release.code(&isa)).expect("it encodes");
+    let (bytes, _) = isa.encode(&MicrokernelKey::Release.code(&isa)).expect("it encodes");
     assert!(releases(&bytes) && count(&bytes, 0, 0x49) == 1);
 }
 

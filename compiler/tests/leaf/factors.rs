@@ -3,8 +3,8 @@
 
 use super::jit::{Leaf, address, address_mut, isas, isas_of_tiles, numbers};
 use symshape_compiler::{
-    codegen::leaf::{
-        LeafKey,
+    codegen::microkernel::{
+        MicrokernelKey,
         body::Ty,
         rows::{Form, RowsKey},
     },
@@ -105,7 +105,7 @@ fn numbers_become_the_bf16_of_the_definition() {
     for (isa, fma) in isas_of_tiles() {
         for (parts, dense) in [1, 2, 3].into_iter().flat_map(|parts| [(parts, true), (parts, false)]) {
             let key = RowsKey { form: Form::Bf16 { from: Ty::F32, parts }, dense, levels: 2 };
-            let leaf = Leaf::new(&LeafKey::Rows(key), &*isa, fma);
+            let leaf = Leaf::new(&MicrokernelKey::Rows(key), &*isa, fma);
             for inner in (1..=20).chain([31, 32, 33, 64, 65]) {
                 for outer in [1, 2, 3] {
                     check(&leaf, parts, dense, (inner, outer));
@@ -120,7 +120,7 @@ fn floats_stay_as_they_are() {
     for (isa, fma) in isas() {
         for dense in [true, false] {
             let key = RowsKey { form: Form::Floats { from: Ty::F32 }, dense, levels: 2 };
-            let leaf = Leaf::new(&LeafKey::Rows(key), &*isa, fma);
+            let leaf = Leaf::new(&MicrokernelKey::Rows(key), &*isa, fma);
             for (inner, outer) in (1..=20).chain([31, 32, 33]).flat_map(|inner| [(inner, 1), (inner, 3)]) {
                 let (step, rows) = (if dense { 1 } else { 3 }, 3);
                 let (run, depth) = (inner * step + 5, inner * outer);
@@ -145,7 +145,7 @@ fn bf16_stay_such_or_become_floats() {
     for (isa, fma) in isas().into_iter().chain(isas_of_tiles()) {
         for dense in [true, false] {
             let keys = [Form::Floats { from: Ty::Bf16 }, Form::Bf16 { from: Ty::Bf16, parts: 1 }];
-            let [floats, halves] = keys.map(|form| LeafKey::Rows(RowsKey { form, dense, levels: 2 }));
+            let [floats, halves] = keys.map(|form| MicrokernelKey::Rows(RowsKey { form, dense, levels: 2 }));
             let halves = isa.shape().tiles.then(|| Leaf::new(&halves, &*isa, fma));
             let floats = Leaf::new(&floats, &*isa, fma);
             for (inner, outer) in shapes() {

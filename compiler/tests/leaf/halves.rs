@@ -6,8 +6,8 @@ use super::{
 };
 use symshape_compiler::{
     codegen::{
-        leaf::{
-            LeafKey,
+        microkernel::{
+            MicrokernelKey,
             body::{Body, Op, Ty},
             strip::{Along, Phase},
         },
@@ -59,7 +59,7 @@ fn sums_of_every_length_are_rounded() {
             for (along, step) in [(Along::Unit, 1), (Along::Stride, 3)] {
                 let phases = vec![Phase::Loop { extent: 0, body: sum(high) }];
                 let key = strip(phases, vec![along, along, along]);
-                let leaf = Leaf::new(&LeafKey::Strip(key.clone()), &*isa, fma);
+                let leaf = Leaf::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma);
                 for n in (0..40).chain([64, 127]) {
                     let x: Vec<f32> = (0..n * step).map(|at| (at as f32 - 31.0) * 1.7).collect();
                     let y: Vec<u16> = (0..n * step).map(|at| cast(1e-3 * at as f32)).collect();
@@ -94,7 +94,7 @@ fn rounded(isa: &dyn VectorIsa, fma: bool, high: bool, x: &[f32]) -> Vec<u16> {
     set(&mut args, &key, 0, address(x), 0, 4);
     set(&mut args, &key, 1, address(&zeros), 0, 0);
     set(&mut args, &key, 2, address_mut(&mut y), 0, 2);
-    Leaf::new(&LeafKey::Strip(key), isa, fma).call(&mut args);
+    Leaf::new(&MicrokernelKey::Strip(key), isa, fma).call(&mut args);
     y
 }
 
@@ -135,7 +135,7 @@ fn what_is_stored_may_be_read_before_it_is() {
         set(&mut args, &key, 1, address(&y), 0, 2);
         set(&mut args, &key, 2, address_mut(&mut z), 0, 2);
         set(&mut args, &key, 3, address_mut(&mut wide), 0, 4);
-        Leaf::new(&LeafKey::Strip(key.clone()), &*isa, fma).call(&mut args);
+        Leaf::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma).call(&mut args);
         for (z, wide) in z.iter().zip(&wide) {
             assert_eq!(float(*z), *wide, "{}", isa.name());
         }

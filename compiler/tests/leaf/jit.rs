@@ -3,10 +3,10 @@
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_jit::{JITBuilder, JITModule};
 use symshape_compiler::codegen::{
-    leaf::{
-        self, LeafKey,
+    microkernel::{
+        self, MicrokernelKey,
         body::Body,
-        contract::{Columns, Part, Product, Rhs, TileKey},
+        contraction::{Columns, Part, Product, Rhs, TileKey},
     },
     vector::{VectorIsa, X86},
 };
@@ -63,9 +63,9 @@ pub(crate) struct Leaf {
 
 impl Leaf {
     /// Compiles a leaf.
-    pub(crate) fn new(key: &LeafKey, isa: &dyn VectorIsa, fma: bool) -> Leaf {
+    pub(crate) fn new(key: &MicrokernelKey, isa: &dyn VectorIsa, fma: bool) -> Leaf {
         let mut module = module(fma);
-        let (func, _) = leaf::emit(key, "leaf", isa, &mut module).expect("leaves compile");
+        let (func, _) = microkernel::emit(key, "leaf", isa, &mut module).expect("leaves compile");
         module.finalize_definitions().expect("no undefined symbols");
         let entry = module.get_finalized_function(func);
         Leaf { _module: module, entry }

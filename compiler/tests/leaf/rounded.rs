@@ -2,8 +2,8 @@
 
 use super::jit::{Leaf, address, address_mut, isas};
 use symshape_compiler::{
-    codegen::leaf::{
-        LeafKey,
+    codegen::microkernel::{
+        MicrokernelKey,
         body::{Body, Op, Ty},
         strip::{Along, Phase, Stream, StripKey},
     },
@@ -72,7 +72,7 @@ fn quotients_are_rounded_as_defined() {
                 for (pointer, start) in [address(&x), address_mut(&mut y)].into_iter().enumerate() {
                     args[key.pointer(pointer as u32)..][..3].copy_from_slice(&[start, 0, 4]);
                 }
-                Leaf::new(&LeafKey::Strip(key), &*isa, fma).call(&mut args);
+                Leaf::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
                 for (x, y) in x.iter().zip(&y) {
                     let expected = defined(to, scale, zero, *x);
                     assert_eq!(*y, expected, "{} {x} / {scale:?} + {zero} as {to:?}", isa.name());

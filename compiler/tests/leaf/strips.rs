@@ -3,8 +3,8 @@
 use super::jit::{Leaf, address, address_mut, isas, numbers};
 use symshape_compiler::{
     codegen::{
-        leaf::{
-            LeafKey,
+        microkernel::{
+            MicrokernelKey,
             body::{Body, Op, Ty},
             math::MAX_ULP,
             power::POWER_ULP,
@@ -72,7 +72,7 @@ fn computed((isa, fma): (&dyn VectorIsa, bool), body: Body, operands: &[&[f32]])
         set(&mut args, &key, stream, address(operand), 0, 4);
     }
     set(&mut args, &key, operands.len() as u32, address_mut(&mut results), 0, 4);
-    Leaf::new(&LeafKey::Strip(key), isa, fma).call(&mut args);
+    Leaf::new(&MicrokernelKey::Strip(key), isa, fma).call(&mut args);
     results
 }
 
@@ -283,7 +283,7 @@ fn reductions_of_every_length() {
             args[key.extent(0)] = n as i64;
             set(&mut args, &key, 0, address(&x), 0, 4);
             let results: Vec<usize> = (0..4).map(|result| key.result(result)).collect();
-            Leaf::new(&LeafKey::Strip(key), &*isa, fma).call(&mut args);
+            Leaf::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
             let got = results.map_to_floats(&args);
             let sum: f64 = x.iter().map(|&x| f64::from(x)).sum();
             let product: f64 = x.iter().map(|&x| f64::from(x)).product();
@@ -324,7 +324,7 @@ fn strided_streams_of_every_length() {
             set(&mut args, &key, 0, address(&x), 0, 12);
             set(&mut args, &key, 1, address(&[3f32]), 0, 0);
             set(&mut args, &key, 2, address_mut(&mut y), 0, 8);
-            Leaf::new(&LeafKey::Strip(key), &*isa, fma).call(&mut args);
+            Leaf::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
             for i in 0..n {
                 assert_eq!(y[2 * i], x[3 * i] * 3.0);
                 assert!(y[2 * i + 1].is_nan());
@@ -362,7 +362,7 @@ fn softmax() -> StripKey {
 #[test]
 fn softmax_is_one_leaf() {
     for (isa, fma) in isas() {
-        let leaf = Leaf::new(&LeafKey::Strip(softmax()), &*isa, fma);
+        let leaf = Leaf::new(&MicrokernelKey::Strip(softmax()), &*isa, fma);
         for (rows, n) in [(1, 1), (3, 7), (5, 33), (2, 128), (0, 4)] {
             let x = numbers(rows * n, 21);
             let mut y = vec![0f32; rows * n];
@@ -417,7 +417,7 @@ fn taps_are_held_down_the_rows() {
                 set(&mut args, &key, 0, address(&x), 4 * width, 4);
                 set(&mut args, &key, 1, address(&w), 0, 4);
                 set(&mut args, &key, 2, address_mut(&mut y), 4 * columns, 4);
-                Leaf::new(&LeafKey::Strip(key), &*isa, fma).call(&mut args);
+                Leaf::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
                 for (at, got) in y[..rows * columns].iter().enumerate() {
                     let (row, column) = (at / columns, at % columns);
                     let factors = |tap: usize| (x[row * width + column + tap], w[tap * columns + column]);
@@ -447,7 +447,7 @@ fn columns_apart_are_read_in_squares() {
         let mut key = strip(phases, vec![Along::Stride, Along::Unit, Along::Unit]);
         key.streams[0].offset = 4;
         (key.rows, key.down) = (true, vec![Along::Unit, Along::Stride, Along::Stride]);
-        let leaf = Leaf::new(&LeafKey::Strip(key.clone()), &*isa, fma);
+        let leaf = Leaf::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma);
         for (rows, columns) in sizes().flat_map(|rows| sizes().map(move |columns| (rows, columns))) {
             // What is read ends with the memory.
             let (x, z) = (numbers(columns * (rows + 1), 5), numbers(rows * columns, 9));

@@ -3,10 +3,10 @@
 use super::jit::{Leaf, address, address_mut, isas, numbers, tile};
 use symshape_compiler::{
     codegen::{
-        leaf::{
-            LeafKey,
+        microkernel::{
+            MicrokernelKey,
             body::{Body, Op, Ty},
-            contract::{Columns, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
+            contraction::{Columns, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
         },
         vector::VectorIsa,
     },
@@ -140,7 +140,7 @@ fn check(case: &Case, isa: &dyn VectorIsa, fma: bool) {
         args[TileKey::A] += first as i64 * bytes(segment);
         args[TileKey::B] += first as i64 * bytes(matrix.strides.0 * case.inner);
         args[TileKey::level(1)] = count as i64;
-        Leaf::new(&LeafKey::Tile(TileKey { part, ..key.clone() }), isa, fma).call(&mut args);
+        Leaf::new(&MicrokernelKey::Tile(TileKey { part, ..key.clone() }), isa, fma).call(&mut args);
     }
 
     for row in 0..m {
@@ -301,7 +301,7 @@ fn activations_in_the_epilogue_leave_the_sums_alone() {
         let slot = key.stream(0);
         args[slot] = address_mut(&mut y);
         args[slot + 1] = 4 * columns as i64;
-        Leaf::new(&LeafKey::Tile(key), &*isa, fma).call(&mut args);
+        Leaf::new(&MicrokernelKey::Tile(key), &*isa, fma).call(&mut args);
         for row in 0..rows {
             for n in 0..columns {
                 let sum: f64 = (0..k)

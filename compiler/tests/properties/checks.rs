@@ -49,7 +49,7 @@ pub(crate) fn inferred_is_computed(bytes: &[u8]) -> Check {
     let tensors = match eval::values(&graph, &binding, &inputs, &values) {
         Ok(tensors) => tensors,
         // A size that is found may be one that isn't allowed.
-        Err(error) if error.kind() == ErrorKind::Usage && !graph.found.is_empty() => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::Usage && !graph.data_dependent.is_empty() => return Ok(()),
         Err(error) => return Err(format!("{error} at {binding:?}\n{graph}")),
     };
     for (value, tensor) in values.iter().zip(&tensors) {
@@ -91,7 +91,7 @@ pub(crate) fn optimised_computes_the_same(bytes: &[u8]) -> Check {
 pub(crate) fn computes_the_same(graph: &Graph, inputs: &[Tensor]) -> Check {
     let want = eval::eval(graph, inputs);
     // Together the demands on what is found may leave no value, which a pass may notice.
-    let may_contradict = want.is_err() && !graph.found.is_empty();
+    let may_contradict = want.is_err() && !graph.data_dependent.is_empty();
     let done = |result: Result<()>| match result {
         Err(error) if may_contradict && error.kind() == ErrorKind::Invalid => Ok(()),
         other => other,
@@ -108,7 +108,7 @@ pub(crate) fn computes_the_same(graph: &Graph, inputs: &[Tensor]) -> Check {
     }
     let got = eval::eval(&optimised, inputs);
     let (refused, wanted) = (got.as_ref().err(), want.as_ref().err());
-    match graph.found.is_empty() {
+    match graph.data_dependent.is_empty() {
         true => equal("error", refused, wanted, graph)?,
         // Sizes that contradict what is found later may be refused before it is.
         false => equal("error", refused.map(|error| error.kind()), wanted.map(|error| error.kind()), graph)?,

@@ -41,7 +41,7 @@ fn sizes_that_contradict_what_is_found_are_refused() {
     let graph = text::parse(
         "graph g {
           symbol A = {1, 3, 8}
-          found M0
+          data_dependent M0
           require A <= M0, \"element $2 of an axis of size M0\"
           input x: f32[2, A]
           input m: i64[]

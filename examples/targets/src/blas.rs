@@ -74,7 +74,7 @@ impl Target for Blas {
     }
 
     fn claim(&self, graph: &Graph, node: &Node) -> bool {
-        let Op::Contract { lhs, rhs, out, dtype: DType::F32, .. } = &node.op else { return false };
+        let Op::Contraction { lhs, rhs, out, dtype: DType::F32, .. } = &node.op else { return false };
         let is_float = node.operands.iter().all(|value| graph.dtype(*value) == DType::F32);
         // A label of both factors that stays is a batch, which the kernel lacks.
         is_float && !out.iter().any(|label| lhs.contains(label) && rhs.contains(label))
@@ -86,7 +86,7 @@ impl Target for Blas {
             let operands: Vec<Value> = node.operands.iter().map(|value| values[value]).collect();
             let result = match &node.op {
                 Op::Input(number) => part.operands[*number as usize],
-                Op::Contract { lhs, rhs, out, .. } => {
+                Op::Contraction { lhs, rhs, out, .. } => {
                     self.product(graph, (operands[0], lhs), (operands[1], rhs), out)?
                 }
                 // Constants, and what shows them.

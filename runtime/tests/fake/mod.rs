@@ -78,7 +78,7 @@ pub(crate) fn desc() -> ModelDesc {
         arena_bytes,
         output_shape,
         run,
-        n_found: 0,
+        n_data_dependent: 0,
         flags: 0,
         n_partitions: 0,
         partitions: core::ptr::null(),

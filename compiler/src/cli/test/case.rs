@@ -10,7 +10,7 @@ use crate::{
     codegen::Options,
     emit,
     error::{At, Error, ErrorKind, Result},
-    import::{self, Bound},
+    import::{self, InputConstant},
     pipeline,
     tensor::{self, Tensor},
 };
@@ -203,7 +203,7 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
     {
         for (name, tensor) in names.iter().zip(in_order(&names, tensors(first, "input")?)) {
             if !tensor.dtype().is_float() {
-                options.binds.push((name.clone(), Bound::Tensor(tensor)));
+                options.binds.push((name.clone(), InputConstant::Tensor(tensor)));
             }
         }
     }

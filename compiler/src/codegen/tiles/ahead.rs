@@ -4,7 +4,7 @@ use super::{blocks::Position, plan::Plan};
 use crate::codegen::{
     function::FuncCtx,
     lanes::Args,
-    leaf::contract::{Rhs, TileKey},
+    microkernel::contraction::{Rhs, TileKey},
 };
 use crate::target::LINE_BYTES;
 use cranelift_codegen::ir::{InstBuilder, Value};

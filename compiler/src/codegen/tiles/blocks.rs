@@ -12,7 +12,7 @@ use crate::{
     codegen::{
         function::FuncCtx,
         lanes::{Args, split},
-        leaf::contract::{PANEL, Rhs, TileKey},
+        microkernel::contraction::{PANEL, Rhs, TileKey},
         split::{self, way},
         vector::code::TILE_ROW_BYTES,
     },
@@ -45,7 +45,7 @@ pub(super) fn blocks(
     columns: (Value, Value),
     range: Option<(Value, Value)>,
 ) -> Result<()> {
-    let (_, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let (_, outer) = plan.contraction.m.split_last().expect("checked in plan");
     let total = if outer.is_empty() { rows.tiles } else { f.dim(&product(outer))? };
     let (begin, end) = match range {
         None => (f.int(0), total),
@@ -103,7 +103,7 @@ pub(super) fn blocks(
 /// Tiles, or iterations of the outer axes, of a block of which all columns are done before the next rows: then the result and
 /// what the epilogue reads are touched row by row, as they lie.
 fn low_steps(f: &mut FuncCtx, plan: &Plan, rows: &Rows, most: Value) -> Result<Value> {
-    let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let (last, outer) = plan.contraction.m.split_last().expect("checked in plan");
     let height = if outer.is_empty() { rows.rows } else { f.dim(&last.extent)? };
     let (all, one) = (f.int(LOW_ROWS), f.int(1));
     let height = f.builder.ins().smax(height, one);
@@ -161,7 +161,7 @@ fn fewest_steps(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
     if !plan.large {
         return Ok(one);
     }
-    let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let (last, outer) = plan.contraction.m.split_last().expect("checked in plan");
     let height = if outer.is_empty() { rows.rows } else { f.dim(&last.extent)? };
     let height = f.builder.ins().smax(height, one);
     let fewest = f.int(FEWEST_ROWS);
@@ -172,7 +172,7 @@ fn fewest_steps(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
 /// About the bytes that one more tile, or one more iteration of the outer axes, touches: those of A, and where B is
 /// small and the result wider than A those of the result, which then is written to in a few places at a time.
 fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
-    let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let (last, outer) = plan.contraction.m.split_last().expect("checked in plan");
     let distance = match outer.last() {
         None => Some(plan.lhs.row.clone()),
         Some(axis) => split(f.facts(), &plan.lhs.origin.at, Some(&axis.var)).map(|(step, _)| step),
@@ -182,7 +182,7 @@ fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
     let group = if plan.product().is_matrix() { (TILE_ROW_BYTES / 4) as i64 } else { 1 };
     let depth = depth.fold(Dim::from(group), |depth, level| depth * &level.0);
     // Windows overlap: what is new is what the address moves by. Where it doesn't move, the same bytes are read again.
-    let n = &plan.contract.n.extent;
+    let n = &plan.contraction.n.extent;
     let small = (&depth * n).as_i64().is_some_and(|elems| elems <= SMALL_B_ELEMS)
         && n.as_i64().zip(depth.as_i64()).is_some_and(|(n, depth)| n >= 2 * depth);
     let result = if small { n.clone() } else { Dim::zero() };
@@ -203,7 +203,7 @@ pub(super) fn joint(
     (first, end): (Value, Value),
     emit: &mut dyn FnMut(&mut FuncCtx, Value) -> Result<()>,
 ) -> Result<()> {
-    let (_, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let (_, outer) = plan.contraction.m.split_last().expect("checked in plan");
     if let [axis] = outer {
         return f.count_between(axis, first, end, |f| {
             let (number, _) = f.symbol(&axis.var)?;
@@ -233,7 +233,7 @@ pub(super) fn joint(
 /// what is laid out from where the block's first row would have it.
 fn lay_out(f: &mut FuncCtx, plan: &Plan, rows: &Rows, (first, end): (Value, Value)) -> Result<Option<Value>> {
     let Some(left) = &plan.left else { return Ok(None) };
-    let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let (last, outer) = plan.contraction.m.split_last().expect("checked in plan");
     if outer.is_empty() {
         return left.lay_tiles(f, rows, (first, end)).map(Some);
     }
@@ -243,20 +243,20 @@ fn lay_out(f: &mut FuncCtx, plan: &Plan, rows: &Rows, (first, end): (Value, Valu
             let distance = laid.distance(f, &last.extent, count)?;
             laid.lay_axis(f, &last.extent, distance)
         })?,
-        Left::Line(line) => line.lay_axes(f, plan.contract, (first, end))?,
+        Left::Line(line) => line.lay_axes(f, plan.contraction, (first, end))?,
     }
     Ok(None)
 }
 
 /// How far from its room what is laid out for joint iteration `number` lies, in a block that begins with `first`.
 pub(super) fn distance(f: &mut FuncCtx, plan: &Plan, first: Value, number: Value) -> Result<Option<Value>> {
-    let (Some(left), Some(last)) = (&plan.left, plan.contract.m.last()) else { return Ok(None) };
+    let (Some(left), Some(last)) = (&plan.left, plan.contraction.m.last()) else { return Ok(None) };
     let distance = match left {
         Left::Rows(laid) => {
             let count = f.builder.ins().isub(number, first);
             laid.distance(f, &last.extent, count)
         }
-        Left::Line(line) => line.distance(f, plan.contract, first, number),
+        Left::Line(line) => line.distance(f, plan.contraction, first, number),
     };
     distance.map(Some)
 }

@@ -4,7 +4,7 @@ use super::{plan::Plan, product};
 use crate::{
     codegen::{
         function::FuncCtx,
-        leaf::contract::{MATRIX_ROWS, PANEL, Part, matrix_columns, wide_vectors},
+        microkernel::contraction::{MATRIX_ROWS, PANEL, Part, matrix_columns, wide_vectors},
     },
     error::{Error, Result},
 };
@@ -111,8 +111,8 @@ pub(super) fn pick(
 /// The columns of a wide tile and the leaves, see [`Cut`], on tile registers: a leaf takes any number of rows up to those of
 /// one register or of two. Where rows are in pairs, the low leaf of each is that of a pair.
 fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Result<(Value, [Value; 6])> {
-    let m = &plan.contract.m.last().expect("checked in plan").extent;
-    let n = &plan.contract.n.extent;
+    let m = &plan.contraction.m.last().expect("checked in plan").extent;
+    let n = &plan.contraction.n.extent;
     let (few, lanes) = (MATRIX_ROWS / 2, plan.shape.lanes);
     let low = f.builder.ins().iadd_imm_s(rows.rows, -1);
     let heights = [rows.rows, low]
@@ -179,8 +179,8 @@ fn by_height(
     rows: &Rows,
     part: Part,
 ) -> Result<(Value, [Value; 6])> {
-    let m = &plan.contract.m.last().expect("checked in plan").extent;
-    let n = &plan.contract.n.extent;
+    let m = &plan.contraction.m.last().expect("checked in plan").extent;
+    let n = &plan.contraction.n.extent;
     let masked = !facts.divides(&Dim::from(PANEL), n).is_yes();
     let most = plan.tallest;
     let merge = f.builder.create_block();
@@ -221,7 +221,7 @@ pub(super) const TILES_TO_CUT: usize = 4;
 
 /// The least height of tiles where there are at least [`TILES_TO_CUT`] along one axis.
 fn least_height(plan: &Plan, most: usize) -> usize {
-    match &plan.contract.m[..] {
+    match &plan.contraction.m[..] {
         [_] => ((TILES_TO_CUT - 1) * most + 1).div_ceil(TILES_TO_CUT),
         _ => 1,
     }
@@ -236,7 +236,7 @@ fn leaves(
     masked: bool,
     part: Part,
 ) -> Result<Vec<Value>> {
-    let n = &plan.contract.n.extent;
+    let n = &plan.contraction.n.extent;
     let mut wide = wide_vectors(plan.shape, height, plan.product());
     // A tile wider than all columns is never called.
     while wide > plan.narrow() && upper(facts, n).is_some_and(|n| n < (wide * plan.shape.lanes) as i64) {
@@ -272,7 +272,7 @@ fn function_address(f: &mut FuncCtx, func: FuncId) -> Value {
 
 /// Whether there are always, or never, as many tiles of rows as make cutting a deep reduction worth it.
 pub(super) fn are_many(facts: &Facts, plan: &Plan) -> Option<bool> {
-    let rows = plan.contract.rows();
+    let rows = plan.contraction.rows();
     let limit = Dim::from(((TILES_TO_CUT - 1) * plan.tallest) as i64);
     if facts.prove_lt(&limit, &rows).is_yes() {
         return Some(true);
@@ -282,7 +282,7 @@ pub(super) fn are_many(facts: &Facts, plan: &Plan) -> Option<bool> {
 
 /// 1 where there are so many, else 0.
 pub(super) fn is_cut(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
-    let (_, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let (_, outer) = plan.contraction.m.split_last().expect("checked in plan");
     let outer = f.dim(&product(outer))?;
     let tiles = f.builder.ins().imul(rows.tiles, outer);
     let many = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, tiles, TILES_TO_CUT as i64);

@@ -17,17 +17,17 @@ use crate::{
     codegen::{
         function::FuncCtx,
         lanes::{Args, Stream, split},
-        leaf::{
-            LeafKey,
+        microkernel::{
+            MicrokernelKey,
             body::Ty,
-            contract::{PANEL, Product},
+            contraction::{PANEL, Product},
             rows::{Form, RowsKey},
         },
         unit::Unit,
         vector::code::{Narrow, TILE_ROW_BYTES},
     },
     error::{Error, Result},
-    kernel::{Access, BufferId, Contract, Pixels, Rhs, Space, tiles::ROW_BF16},
+    kernel::{Access, BufferId, Contraction, Rhs, SlidingWindows, Space, tiles::ROW_BF16},
     scalar::Precision,
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
@@ -53,7 +53,7 @@ pub(super) struct Layout {
     right: Right,
     from: Numbers,
     /// The left factor's pixels, where each is laid out once; rows of the room then are those.
-    pixels: Option<Rc<Pixels>>,
+    pixels: Option<Rc<SlidingWindows>>,
 }
 
 /// Where the right factor comes from.
@@ -104,23 +104,23 @@ pub(super) fn repacking(layout: &Option<Layout>) -> Option<&Layout> {
 }
 
 /// Whether a contraction's rows are laid out, and how.
-pub(super) fn layout(f: &FuncCtx, facts: &Facts, contract: &Contract) -> Option<Layout> {
+pub(super) fn layout(f: &FuncCtx, facts: &Facts, contraction: &Contraction) -> Option<Layout> {
     let dtype = |buffer: BufferId| f.unit.program.buffers[buffer].dtype;
-    let (depth, first) = (contract.depth(), Dim::zero());
-    let on_tiles = f.unit.vector_isa().shape().tiles && f.unit.program.on_tiles(contract);
-    if on_tiles && contract.dtype == DType::F32 {
-        let room = contract.room?;
-        let product = Product::Bf16(contract.precision.parts()?);
-        let right = match contract.rhs {
+    let (depth, first) = (contraction.depth(), Dim::zero());
+    let on_tiles = f.unit.vector_isa().shape().tiles && f.unit.program.on_tiles(contraction);
+    if on_tiles && contraction.dtype == DType::F32 {
+        let room = contraction.pack_buffer?;
+        let product = Product::Bf16(contraction.precision.parts()?);
+        let right = match contraction.rhs {
             Rhs::Panels { buffer, .. } if is_const(f, buffer) => Right::Packed(buffer),
             Rhs::Panels { .. } | Rhs::At(_) => Right::Computed,
         };
         let (first, from) =
-            (f.unit.program.right_room(contract), Numbers::of_floats(dtype(contract.lhs.buffer))?);
+            (f.unit.program.right_room(contraction), Numbers::of_floats(dtype(contraction.lhs.buffer))?);
         // What lies in whole rows of registers is read from there.
-        let pixels = match from == Numbers::Bf16 && fills_rows(facts, contract) {
+        let pixels = match from == Numbers::Bf16 && fills_rows(facts, contraction) {
             true => None,
-            false => Pixels::of(f.unit.program, contract).map(Rc::new),
+            false => SlidingWindows::of(f.unit.program, contraction).map(Rc::new),
         };
         let part_elems = match &pixels {
             None => depth.ceil_div(ROW_BF16) * (ROW_BF16 / 2),
@@ -128,30 +128,30 @@ pub(super) fn layout(f: &FuncCtx, facts: &Facts, contract: &Contract) -> Option<
         };
         return Some(Layout { product, room, first, part_elems, depth, right, from, pixels });
     }
-    let Rhs::Panels { buffer, width, .. } = contract.rhs else { return None };
+    let Rhs::Panels { buffer, width, .. } = contraction.rhs else { return None };
     let right = Right::Packed(buffer);
-    if contract.dtype == DType::F32 {
+    if contraction.dtype == DType::F32 {
         // Others have room for tile registers, which this level lacks.
-        let from = Numbers::of_floats(dtype(contract.lhs.buffer))?;
-        let is_copied = |_: &BufferId| from == Numbers::Bf16 || contract.precision == Precision::F32;
-        let room = contract.room.filter(is_copied)?;
+        let from = Numbers::of_floats(dtype(contraction.lhs.buffer))?;
+        let is_copied = |_: &BufferId| from == Numbers::Bf16 || contraction.precision == Precision::F32;
+        let room = contraction.pack_buffer.filter(is_copied)?;
         (is_const(f, buffer) && depth.as_i64().is_some()).then_some(())?;
         let product = Product::Floats;
         let part_elems = depth.clone();
         return Some(Layout { product, room, first, part_elems, depth, right, from, pixels: None });
     }
-    let from = match dtype(contract.lhs.buffer) {
+    let from = match dtype(contraction.lhs.buffer) {
         DType::U8 => Narrow::U8,
         DType::I8 => Narrow::I8,
         DType::I16 => Narrow::I16,
         _ => return None,
     };
     let packed = matches!(dtype(buffer), DType::U8 | DType::I8 | DType::I16);
-    (contract.dtype == DType::I32 && packed && width as usize == PANEL).then_some(())?;
+    (contraction.dtype == DType::I32 && packed && width as usize == PANEL).then_some(())?;
     // What is not laid out needs no room.
     let room = match from {
-        Narrow::I16 => contract.lhs.buffer,
-        Narrow::U8 | Narrow::I8 => contract.room?,
+        Narrow::I16 => contraction.lhs.buffer,
+        Narrow::U8 | Narrow::I8 => contraction.pack_buffer?,
     };
     depth.as_i64()?;
     let quads = f.unit.vector_isa().shape().quads && dtype(buffer) == DType::I8 && from != Narrow::I16;
@@ -169,9 +169,9 @@ pub(super) fn layout(f: &FuncCtx, facts: &Facts, contract: &Contract) -> Option<
 }
 
 /// Whether the numbers of a row lie in runs that are whole rows of tile registers.
-fn fills_rows(facts: &Facts, contract: &Contract) -> bool {
-    contract.k.last().is_some_and(|axis| {
-        let step = split(facts, &contract.lhs.at, Some(&axis.var)).map(|(step, _)| step);
+fn fills_rows(facts: &Facts, contraction: &Contraction) -> bool {
+    contraction.k.last().is_some_and(|axis| {
+        let step = split(facts, &contraction.lhs.at, Some(&axis.var)).map(|(step, _)| step);
         step.is_some_and(|step| is_run(&axis.extent, &step, ROW_BF16))
     })
 }
@@ -228,7 +228,7 @@ impl Layout {
             return Left::Line(Line { pixels, room, form, number_bytes, step_bytes, plane_bytes });
         }
         let (room, first, product, from) = (self.room, self.first.clone(), self.product, self.from);
-        Left::Rows(LaidRows { room, first, step_elems, plane_bytes, from, product, stream, levels })
+        Left::Rows(PackedRows { room, first, step_elems, plane_bytes, from, product, stream, levels })
     }
 
     /// The loops of the reduction over what is laid out, innermost first, with what the left factor moves by behind what
@@ -319,7 +319,7 @@ impl Layout {
 /// A left factor that is laid out.
 pub(super) enum Left {
     /// Row by row.
-    Rows(LaidRows),
+    Rows(PackedRows),
     /// Pixel by pixel.
     Line(Line),
 }
@@ -366,7 +366,7 @@ impl Left {
 }
 
 /// The left factor as it lies in memory.
-pub(super) struct LaidRows {
+pub(super) struct PackedRows {
     room: BufferId,
     first: Dim,
     step_elems: Dim,
@@ -378,7 +378,7 @@ pub(super) struct LaidRows {
     levels: Vec<(Dim, Dim)>,
 }
 
-impl LaidRows {
+impl PackedRows {
     /// Bytes from one laid out row to the next.
     fn step_bytes(&self) -> Dim {
         &self.step_elems * 4
@@ -386,7 +386,7 @@ impl LaidRows {
 
     /// Tiles, or iterations of the outer axes, that there is room for.
     fn steps(&self, f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
-        let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+        let (last, outer) = plan.contraction.m.split_last().expect("checked in plan");
         let height = if outer.is_empty() { rows.rows } else { f.dim(&last.extent)? };
         let step = f.dim(&self.step_bytes())?;
         let bytes = f.builder.ins().imul(height, step);
@@ -461,7 +461,7 @@ impl LaidRows {
             args.set(slot + 1, f.dim(&(step * number_bytes))?);
         }
         let block = args.place(f);
-        let leaf = f.unit.leaf(LeafKey::Rows(key))?;
+        let leaf = f.unit.leaf(MicrokernelKey::Rows(key))?;
         f.call(leaf, &[block]);
         Ok(())
     }

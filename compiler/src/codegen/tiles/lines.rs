@@ -1,4 +1,4 @@
-//! Left factors that are laid out once for each pixel instead of once for each row, see [`Pixels`].
+//! Left factors that are laid out once for each pixel instead of once for each row, see [`SlidingWindows`].
 //!
 //! A block of joint iterations of the outer axes reads one line of memory, from where the window of its first row begins to
 //! where that of its last one ends. The pixels of this line are split into the room, and rows, which may overlap, are read
@@ -9,13 +9,13 @@ use crate::{
     codegen::{
         function::FuncCtx,
         lanes::Args,
-        leaf::{
-            LeafKey,
+        microkernel::{
+            MicrokernelKey,
             rows::{Form, RowsKey},
         },
     },
     error::Result,
-    kernel::{Access, BufferId, Contract, Pixels},
+    kernel::{Access, BufferId, Contraction, SlidingWindows},
 };
 use cranelift_codegen::ir::{InstBuilder, Value};
 use std::rc::Rc;
@@ -23,7 +23,7 @@ use symshape::Dim;
 
 /// A left factor as a line of pixels.
 pub(super) struct Line {
-    pub(super) pixels: Rc<Pixels>,
+    pub(super) pixels: Rc<SlidingWindows>,
     pub(super) room: BufferId,
     /// What becomes of its numbers, and bytes of one before that.
     pub(super) form: Form,
@@ -37,7 +37,7 @@ pub(super) struct Line {
 impl Line {
     /// Tiles, or iterations of the outer axes, that there is room for.
     pub(super) fn steps(&self, f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
-        let (last, outer) = plan.contract.m.split_last().expect("checked in plan");
+        let (last, outer) = plan.contraction.m.split_last().expect("checked in plan");
         let (room, step) = (f.unit.program.buffers[self.room].elems.clone(), f.dim(&self.step_bytes)?);
         let room = f.dim(&room)?;
         let room = f.builder.ins().udiv(room, step);
@@ -86,13 +86,13 @@ impl Line {
     pub(super) fn lay_axes(
         &self,
         f: &mut FuncCtx,
-        contract: &Contract,
+        contraction: &Contraction,
         (first, end): (Value, Value),
     ) -> Result<()> {
         let last = f.builder.ins().iadd_imm_s(end, -1);
-        let (from, to) = (self.place(f, contract, first)?, self.place(f, contract, last)?);
+        let (from, to) = (self.place(f, contraction, first)?, self.place(f, contraction, last)?);
         let count = f.builder.ins().isub(to, from);
-        let (axis, _) = contract.m.split_last().expect("checked in plan");
+        let (axis, _) = contraction.m.split_last().expect("checked in plan");
         let windows = f.dim(&self.pixels.windows(&axis.extent))?;
         let count = f.builder.ins().iadd(count, windows);
         self.lay(f, from, count)
@@ -102,19 +102,19 @@ impl Line {
     pub(super) fn distance(
         &self,
         f: &mut FuncCtx,
-        contract: &Contract,
+        contraction: &Contraction,
         first: Value,
         number: Value,
     ) -> Result<Value> {
-        let (from, to) = (self.place(f, contract, first)?, self.place(f, contract, number)?);
+        let (from, to) = (self.place(f, contraction, first)?, self.place(f, contraction, number)?);
         let pixels = f.builder.ins().isub(to, from);
         let bytes = f.dim(&self.step_bytes)?;
         Ok(f.builder.ins().imul(pixels, bytes))
     }
 
     /// The pixel that a joint iteration of the outer axes begins with.
-    fn place(&self, f: &mut FuncCtx, contract: &Contract, number: Value) -> Result<Value> {
-        let (_, outer) = contract.m.split_last().expect("checked in plan");
+    fn place(&self, f: &mut FuncCtx, contraction: &Contraction, number: Value) -> Result<Value> {
+        let (_, outer) = contraction.m.split_last().expect("checked in plan");
         let ([_, axis], [around, step]) = (outer, &self.pixels.outer[..]) else {
             let step = self.pixels.outer.iter().fold(Dim::zero(), |step, other| step + other);
             let step = f.dim(&step)?;
@@ -144,7 +144,7 @@ impl Line {
         args.set(RowsKey::PLANE, f.dim(&self.plane_bytes)?);
         args.set(RowsKey::level(0), f.int(self.pixels.run));
         let block = args.place(f);
-        let leaf = f.unit.leaf(LeafKey::Rows(key))?;
+        let leaf = f.unit.leaf(MicrokernelKey::Rows(key))?;
         f.call(leaf, &[block]);
         Ok(())
     }

@@ -32,15 +32,15 @@ mod runs;
 use super::{
     function::FuncCtx,
     lanes,
-    leaf::{
-        LeafKey,
-        contract::{MATRIX_ROWS, PANEL, Part, max_rows},
+    microkernel::{
+        MicrokernelKey,
+        contraction::{MATRIX_ROWS, PANEL, Part, max_rows},
     },
     split::{self, way},
 };
 use crate::{
     error::Result,
-    kernel::{Axis, Contract, Kernel},
+    kernel::{Axis, Contraction, Kernel},
     scalar::Precision,
     target::LINE_BYTES,
 };
@@ -65,28 +65,28 @@ const FREE_WAYS: usize = 2;
 pub(super) fn contraction(
     f: &mut FuncCtx,
     kernel: &Kernel,
-    contract: &Contract,
+    contraction: &Contraction,
     range: Option<(Value, Value)>,
 ) -> Result<bool> {
     let mut facts = f.facts().clone();
-    for axis in contract.m.iter().chain(&contract.k).chain([&contract.n]) {
+    for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
         facts.declare_index(&axis.var, &axis.extent);
     }
-    let Some(plan) = plan::plan(f, kernel, &facts, contract) else { return Ok(false) };
+    let Some(plan) = plan::plan(f, kernel, &facts, contraction) else { return Ok(false) };
     emit(f, &facts, &plan, range)?;
     Ok(true)
 }
 
 /// Columns that are not divided among threads: cache lines of the result, and wide tiles where there are many.
-fn column_step(facts: &Facts, contract: &Contract) -> i64 {
-    let many = facts.bounds(&contract.n.extent).lo.is_some_and(|lo| lo >= (8 * MANY_COLUMNS).into());
+fn column_step(facts: &Facts, contraction: &Contraction) -> i64 {
+    let many = facts.bounds(&contraction.n.extent).lo.is_some_and(|lo| lo >= (8 * MANY_COLUMNS).into());
     if many { MANY_COLUMNS } else { PANEL as i64 }
 }
 
 /// Row units that can be divided among threads: tiles where there is one row axis, else the outer axes' iterations.
-fn row_units(f: &FuncCtx, contract: &Contract) -> Dim {
-    match contract.m.split_last() {
-        Some((last, [])) => last.extent.ceil_div(tallest(f, contract) as i64),
+fn row_units(f: &FuncCtx, contraction: &Contraction) -> Dim {
+    match contraction.m.split_last() {
+        Some((last, [])) => last.extent.ceil_div(tallest(f, contraction) as i64),
         Some((_, outer)) => product(outer),
         None => Dim::one(),
     }
@@ -96,20 +96,21 @@ fn row_units(f: &FuncCtx, contract: &Contract) -> Dim {
 /// each is multiplied by at once. Rows at a distance of a page, or of half a page, compete for the same lines of it.
 ///
 /// The driver and the kernel must agree on it, so it depends on nothing that is known only where it is asked for.
-fn tallest(f: &FuncCtx, contract: &Contract) -> usize {
+fn tallest(f: &FuncCtx, contraction: &Contraction) -> usize {
     let isa = f.unit.vector_isa();
-    if isa.shape().tiles && f.unit.program.on_tiles(contract) {
+    if isa.shape().tiles && f.unit.program.on_tiles(contraction) {
         return MATRIX_ROWS;
     }
     let facts = Facts::default();
     let most = max_rows(isa.shape());
     // The left factor of other types is laid out anew, and of some that are multiplied as they are.
-    let of_floats = f.unit.program.buffers[contract.lhs.buffer].dtype == DType::F32;
-    let is_copied = contract.room.is_some() && contract.precision == Precision::F32;
-    if contract.dtype != DType::F32 || !of_floats || is_copied {
+    let of_floats = f.unit.program.buffers[contraction.lhs.buffer].dtype == DType::F32;
+    let is_copied = contraction.pack_buffer.is_some() && contraction.precision == Precision::F32;
+    if contraction.dtype != DType::F32 || !of_floats || is_copied {
         return most;
     }
-    let row = contract.m.last().and_then(|last| lanes::split(&facts, &contract.lhs.at, Some(&last.var)));
+    let row =
+        contraction.m.last().and_then(|last| lanes::split(&facts, &contraction.lhs.at, Some(&last.var)));
     let Some(bytes) = row.and_then(|(step, _)| Some(4 * step.as_i64()?)) else { return most };
     if bytes == 0 || bytes % LINE_BYTES != 0 {
         return most;
@@ -123,13 +124,13 @@ fn product(axes: &[Axis]) -> Dim {
 }
 
 /// What of a contraction to divide among `threads`, see [`way`], and into how many units at most.
-pub(super) fn ways(f: &mut FuncCtx, contract: &Contract, threads: Value) -> Result<(Value, Value)> {
-    let step = column_step(f.facts(), contract);
-    let columns = f.dim(&contract.n.extent.ceil_div(step))?;
-    let rows = row_units(f, contract);
+pub(super) fn ways(f: &mut FuncCtx, contraction: &Contraction, threads: Value) -> Result<(Value, Value)> {
+    let step = column_step(f.facts(), contraction);
+    let columns = f.dim(&contraction.n.extent.ceil_div(step))?;
+    let rows = row_units(f, contraction);
     let rows = f.dim(&rows)?;
     // Of A and B, each thread reads the whole of one and a part of the other: let that be the larger one.
-    let (height, width) = (f.dim(&contract.rows())?, f.dim(&contract.n.extent)?);
+    let (height, width) = (f.dim(&contraction.rows())?, f.dim(&contraction.n.extent)?);
     let wide = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, width, height);
     let many_columns = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, columns, threads);
     let few_rows = f.builder.ins().icmp(IntCC::SignedLessThan, rows, threads);
@@ -141,13 +142,13 @@ pub(super) fn ways(f: &mut FuncCtx, contract: &Contract, threads: Value) -> Resu
 }
 
 fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan, range: Option<(Value, Value)>) -> Result<()> {
-    let m = plan.contract.m.last().expect("checked in plan");
-    let (count, columns) = (f.dim(&m.extent)?, f.dim(&plan.contract.n.extent)?);
+    let m = plan.contraction.m.last().expect("checked in plan");
+    let (count, columns) = (f.dim(&m.extent)?, f.dim(&plan.contraction.n.extent)?);
     let zero = f.int(0);
     let columns = match range {
         None => (zero, columns),
         Some(range) => {
-            let step = column_step(f.facts(), plan.contract);
+            let step = column_step(f.facts(), plan.contraction);
             split::range(f, range, way::COLUMNS, step, columns)?
         }
     };
@@ -173,7 +174,7 @@ fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan, range: Option<(Value, Value
 
 /// Ends the use of tile registers, which other code of the thread may be slowed by.
 fn release(f: &mut FuncCtx) -> Result<()> {
-    let leaf = f.unit.leaf(LeafKey::Release)?;
+    let leaf = f.unit.leaf(MicrokernelKey::Release)?;
     let (leaf, nothing) = (f.func_ref(leaf), f.int(0));
     f.builder.ins().call(leaf, &[nothing]);
     Ok(())

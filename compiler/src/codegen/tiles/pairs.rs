@@ -10,7 +10,7 @@ use super::{
     plan::Plan,
 };
 use crate::{
-    codegen::{function::FuncCtx, leaf::contract::TileKey},
+    codegen::{function::FuncCtx, microkernel::contraction::TileKey},
     error::Result,
     kernel::Axis,
 };

@@ -10,15 +10,15 @@ use crate::{
     codegen::{
         function::FuncCtx,
         lanes::{Args, Binding, Scalar, Stream, split},
-        leaf::{
-            LeafKey,
+        microkernel::{
+            MicrokernelKey,
             body::{Body, Op, Ty},
-            contract::{Columns, MATRIX_ROWS, PANEL, Part, Product, Rhs, TileKey, narrow_vectors},
+            contraction::{Columns, MATRIX_ROWS, PANEL, Part, Product, Rhs, TileKey, narrow_vectors},
         },
         vector::{Shape, code::TILE_ROWS},
     },
     error::Result,
-    kernel::{self, Access, Axis, BufferId, Contract, Kernel},
+    kernel::{self, Access, Axis, BufferId, Contraction, Kernel},
 };
 use cranelift_codegen::ir::{InstBuilder, Value};
 use symshape::{Dim, Facts, Symbol};
@@ -57,7 +57,7 @@ const PAGE_BYTES: i64 = 4096;
 
 /// What the leaves of a contraction have in common, and their arguments.
 pub(super) struct Plan<'a> {
-    pub(super) contract: &'a Contract,
+    pub(super) contraction: &'a Contraction,
     pub(super) shape: Shape,
     /// Most rows of a tile.
     pub(super) tallest: usize,
@@ -123,25 +123,25 @@ pub(super) fn plan<'a>(
     f: &FuncCtx,
     kernel: &Kernel,
     facts: &Facts,
-    contract: &'a Contract,
+    contraction: &'a Contraction,
 ) -> Option<Plan<'a>> {
-    let (last, outer) = contract.m.split_last()?;
-    let layout = layout::layout(f, facts, contract);
-    if layout.is_none() && (contract.dtype != DType::F32 || !is_f32(f, &contract.lhs)) {
+    let (last, outer) = contraction.m.split_last()?;
+    let layout = layout::layout(f, facts, contraction);
+    if layout.is_none() && (contraction.dtype != DType::F32 || !is_f32(f, &contraction.lhs)) {
         return None;
     }
-    let (lhs_steps, origin) = steps(facts, &contract.lhs.at, &contract.k)?;
+    let (lhs_steps, origin) = steps(facts, &contraction.lhs.at, &contraction.k)?;
     let (row, origin) = split(facts, &origin, Some(&last.var))?;
     let fixed = |step: &Dim| outer.iter().all(|axis| !step.contains(&axis.var));
-    if origin.contains(&contract.n.var) || !fixed(&row) || !lhs_steps.iter().all(fixed) {
+    if origin.contains(&contraction.n.var) || !fixed(&row) || !lhs_steps.iter().all(fixed) {
         return None;
     }
-    let lhs = Stream { origin: Access { at: origin, ..contract.lhs.clone() }, row, column: Dim::zero() };
+    let lhs = Stream { origin: Access { at: origin, ..contraction.lhs.clone() }, row, column: Dim::zero() };
     let is_computed = layout.as_ref().is_some_and(Layout::is_right_computed);
-    let computed = if is_computed { Some(Right::of(facts, contract)?) } else { None };
-    let (rhs, rhs_steps, rhs_stream) = right(f, facts, contract, layout::repacking(&layout))?;
+    let computed = if is_computed { Some(Right::of(facts, contraction)?) } else { None };
+    let (rhs, rhs_steps, rhs_stream) = right(f, facts, contraction, layout::repacking(&layout))?;
     let mut levels: Vec<(Dim, Dim, Dim)> = Vec::new();
-    for ((axis, a), b) in contract.k.iter().zip(lhs_steps).zip(rhs_steps).rev() {
+    for ((axis, a), b) in contraction.k.iter().zip(lhs_steps).zip(rhs_steps).rev() {
         levels.push((axis.extent.clone(), a, b));
     }
     let mut binding = Binding {
@@ -154,9 +154,9 @@ pub(super) fn plan<'a>(
         variables: Vec::new(),
         inner: Vec::new(),
         wide: Vec::new(),
-        sum: Some(if contract.dtype == DType::F32 { Ty::F32 } else { Ty::I32 }),
+        sum: Some(if contraction.dtype == DType::F32 { Ty::F32 } else { Ty::I32 }),
     };
-    let epilogue = binding.body(&contract.epilogue, Some(&contract.n.var))?;
+    let epilogue = binding.body(&contraction.epilogue, Some(&contraction.n.var))?;
     if !binding.variables.is_empty() || levels.len() > 4 {
         return None;
     }
@@ -173,9 +173,9 @@ pub(super) fn plan<'a>(
         return None;
     }
     let isa = f.unit.vector_isa();
-    let (shape, tallest) = (isa.shape(), super::tallest(f, contract));
+    let (shape, tallest) = (isa.shape(), super::tallest(f, contraction));
     let block_bytes = isa.caches().l2_bytes * BLOCK_PART.0 / BLOCK_PART.1;
-    let right_elems = (contract.depth() * &contract.n.extent).as_i64();
+    let right_elems = (contraction.depth() * &contraction.n.extent).as_i64();
     let is_matrix = layout.as_ref().is_some_and(|layout| layout.product.is_matrix());
     let number_bytes = layout.as_ref().map_or(4, |layout| layout.product.right_bytes());
     let most_near = isa.caches().l2_bytes * NEAR_PART.0 / NEAR_PART.1;
@@ -183,7 +183,7 @@ pub(super) fn plan<'a>(
     let short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
     let a_bytes = layout.as_ref().filter(|_| is_direct).map_or(4, Layout::number_bytes);
     let has_runs = is_matrix && scalars.is_empty();
-    let runs = has_runs.then(|| Runs::of(facts, contract, (&lhs, &left, a_bytes), &streams)).flatten();
+    let runs = has_runs.then(|| Runs::of(facts, contraction, (&lhs, &left, a_bytes), &streams)).flatten();
     // Rows that share much of what they are made of are laid out in high blocks, and lines that lie ready are many in a call.
     let apart = outer.is_empty() || levels.len() == 1 && (runs.is_none() || left.is_some());
     let low_blocks = is_matrix && near && !is_computed && apart;
@@ -195,7 +195,7 @@ pub(super) fn plan<'a>(
         Some(_) => None,
     };
     Some(Plan {
-        contract,
+        contraction,
         shape,
         tallest,
         block_bytes,
@@ -205,8 +205,8 @@ pub(super) fn plan<'a>(
         rhs,
         large: right_elems.is_some_and(|elems| elems >= LARGE_B_ELEMS),
         low_blocks,
-        ahead: is_far(contract, asks),
-        asks: low_blocks || layout.is_none() && expands(contract),
+        ahead: is_far(contraction, asks),
+        asks: low_blocks || layout.is_none() && expands(contraction),
         rhs_stream,
         streams,
         scalars,
@@ -223,16 +223,16 @@ pub(super) fn plan<'a>(
 
 /// Whether tiles ask for the next panels of B: not where these are near, or so deep that they would drive out what is
 /// multiplied with; on tile registers it is said whether they may ask.
-fn is_far(contract: &Contract, on_tiles: Option<bool>) -> bool {
-    let depth = contract.depth();
-    let is_large = (&depth * &contract.n.extent).as_i64().is_some_and(|elems| elems >= AHEAD_B_ELEMS);
+fn is_far(contraction: &Contraction, on_tiles: Option<bool>) -> bool {
+    let depth = contraction.depth();
+    let is_large = (&depth * &contraction.n.extent).as_i64().is_some_and(|elems| elems >= AHEAD_B_ELEMS);
     is_large && on_tiles.unwrap_or(depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD))
 }
 
 /// Whether rows of the result are so much longer than those of A that reading and writing them takes as long as many of the
 /// multiplications, of which there are enough for a few more instructions not to be seen.
-fn expands(contract: &Contract) -> bool {
-    let sizes = contract.depth().as_i64().zip(contract.n.extent.as_i64());
+fn expands(contraction: &Contraction) -> bool {
+    let sizes = contraction.depth().as_i64().zip(contraction.n.extent.as_i64());
     sizes.is_some_and(|(depth, columns)| depth >= FEWEST_POINTS_ASKING && columns >= 2 * depth)
 }
 
@@ -316,17 +316,17 @@ fn steps(facts: &Facts, expr: &Dim, axes: &[Axis]) -> Option<(Vec<Dim>, Dim)> {
 fn right(
     f: &FuncCtx,
     facts: &Facts,
-    contract: &Contract,
+    contraction: &Contraction,
     layout: Option<&Layout>,
 ) -> Option<(Rhs, Vec<Dim>, Stream)> {
-    let rows: Vec<&Symbol> = contract.m.iter().map(|axis| &axis.var).collect();
-    let still = || vec![Dim::zero(); contract.k.len()];
+    let rows: Vec<&Symbol> = contraction.m.iter().map(|axis| &axis.var).collect();
+    let still = || vec![Dim::zero(); contraction.k.len()];
     if let Some(layout) = layout.filter(|layout| layout.is_right_computed()) {
         let (_, column) = layout.panels(&Dim::zero());
         let origin = Access { buffer: layout.room, at: Dim::zero() };
         return Some((Rhs::Panels(PANEL as u32), still(), Stream { origin, row: Dim::zero(), column }));
     }
-    match &contract.rhs {
+    match &contraction.rhs {
         kernel::Rhs::Panels { buffer, base, width } => {
             if let Some(layout) = layout {
                 let (at, column) = layout.panels(base);
@@ -338,12 +338,12 @@ fn right(
                 return None;
             }
             let origin = Access { buffer: *buffer, at: base.clone() };
-            let column = contract.depth() * i64::from(*width);
+            let column = contraction.depth() * i64::from(*width);
             Some((Rhs::Panels(*width), still(), Stream { origin, row: Dim::zero(), column }))
         }
         kernel::Rhs::At(access) => {
-            let (steps, rest) = steps(facts, &access.at, &contract.k)?;
-            let (column, at) = split(facts, &rest, Some(&contract.n.var))?;
+            let (steps, rest) = steps(facts, &access.at, &contraction.k)?;
+            let (column, at) = split(facts, &rest, Some(&contraction.n.var))?;
             let moves = |expr: &Dim| rows.iter().any(|row| expr.contains(row));
             if !is_f32(f, access) || moves(&at) || moves(&column) || steps.iter().any(moves) {
                 return None;
@@ -358,9 +358,9 @@ fn right(
 }
 
 impl Plan<'_> {
-    pub(super) fn key(&self, rows: usize, vectors: usize, tail: bool, part: Part) -> LeafKey {
+    pub(super) fn key(&self, rows: usize, vectors: usize, tail: bool, part: Part) -> MicrokernelKey {
         let is_left = matches!(part, Part::First(_) | Part::Middle(_));
-        LeafKey::Tile(TileKey {
+        MicrokernelKey::Tile(TileKey {
             rows: rows as u8,
             vectors: vectors as u8,
             tail,
@@ -391,11 +391,11 @@ impl Plan<'_> {
     }
 
     /// The same for a pair of iterations of the outer row axes.
-    pub(super) fn pair_key(&self, vectors: usize, tail: bool) -> LeafKey {
-        let LeafKey::Tile(key) = self.key(MATRIX_ROWS, vectors, tail, Part::Whole) else {
+    pub(super) fn pair_key(&self, vectors: usize, tail: bool) -> MicrokernelKey {
+        let MicrokernelKey::Tile(key) = self.key(MATRIX_ROWS, vectors, tail, Part::Whole) else {
             unreachable!("made as a tile")
         };
-        LeafKey::Tile(TileKey { pair: true, ..key })
+        MicrokernelKey::Tile(TileKey { pair: true, ..key })
     }
 
     /// Where the right factor begins.
@@ -420,7 +420,9 @@ impl Plan<'_> {
 
     /// The arguments that stay the same for all tiles, at the current values of the outer row axes.
     pub(super) fn args(&self, f: &mut FuncCtx) -> Result<(TileKey, Args)> {
-        let LeafKey::Tile(key) = self.key(1, 1, false, Part::Whole) else { unreachable!("made as a tile") };
+        let MicrokernelKey::Tile(key) = self.key(1, 1, false, Part::Whole) else {
+            unreachable!("made as a tile")
+        };
         let mut args = Args::new(key.slots());
         args.set(TileKey::A, f.address(&self.lhs.origin)?);
         args.set(TileKey::A_ROW, f.dim(&(&self.lhs.row * self.a_bytes))?);

@@ -9,10 +9,10 @@ use crate::{
     codegen::{
         function::FuncCtx,
         lanes::{Args, split},
-        leaf::{LeafKey, contract::PANEL, panels::PanelsKey},
+        microkernel::{MicrokernelKey, contraction::PANEL, panels::PanelsKey},
     },
     error::Result,
-    kernel::{Access, Contract, Rhs},
+    kernel::{Access, Contraction, Rhs},
 };
 use cranelift_codegen::ir::InstBuilder;
 use symshape::{Dim, Facts};
@@ -34,9 +34,9 @@ pub(super) struct Right {
 
 impl Right {
     /// Of a contraction that [`crate::kernel::Program::on_tiles`] says fits.
-    pub(super) fn of(facts: &Facts, contract: &Contract) -> Option<Right> {
-        let depth = contract.depth();
-        match &contract.rhs {
+    pub(super) fn of(facts: &Facts, contraction: &Contraction) -> Option<Right> {
+        let depth = contraction.depth();
+        match &contraction.rhs {
             Rhs::Panels { buffer, base, width } => {
                 let origin = Access { buffer: *buffer, at: base.clone() };
                 Some(Right {
@@ -47,11 +47,11 @@ impl Right {
                 })
             }
             Rhs::At(access) => {
-                let [k] = &contract.k[..] else { return None };
+                let [k] = &contraction.k[..] else { return None };
                 let (step, rest) = split(facts, &access.at, Some(&k.var))?;
-                let (column, at) = split(facts, &rest, Some(&contract.n.var))?;
-                let fixed = |dim: &Dim| !contract.m.iter().any(|axis| dim.contains(&axis.var));
-                let is_dense = column.as_i64() == Some(1) && !step.contains(&contract.n.var);
+                let (column, at) = split(facts, &rest, Some(&contraction.n.var))?;
+                let fixed = |dim: &Dim| !contraction.m.iter().any(|axis| dim.contains(&axis.var));
+                let is_dense = column.as_i64() == Some(1) && !step.contains(&contraction.n.var);
                 (is_dense && fixed(&at) && fixed(&step)).then_some(())?;
                 let origin = Access { buffer: access.buffer, at };
                 Some(Right { origin, step, panel: (PANEL as i64).into(), depth })
@@ -74,7 +74,7 @@ impl Right {
         args.set(PanelsKey::COLUMNS, f.builder.ins().smin(at.left, at.width));
         args.set(PanelsKey::DEPTH, f.dim(&self.depth)?);
         let block = args.place(f);
-        let leaf = f.unit.leaf(LeafKey::Panels(key))?;
+        let leaf = f.unit.leaf(MicrokernelKey::Panels(key))?;
         f.call(leaf, &[block]);
         Ok(())
     }

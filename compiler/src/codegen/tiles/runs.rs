@@ -15,10 +15,10 @@ use crate::{
     codegen::{
         function::FuncCtx,
         lanes::{Stream, split},
-        leaf::contract::{MATRIX_ROWS, TileKey},
+        microkernel::contraction::{MATRIX_ROWS, TileKey},
     },
     error::Result,
-    kernel::{Axis, Contract},
+    kernel::{Axis, Contraction},
 };
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use symshape::{Dim, Facts, Symbol};
@@ -35,15 +35,15 @@ impl Runs {
     /// The runs of a contraction that has them.
     pub(super) fn of(
         facts: &Facts,
-        contract: &Contract,
+        contraction: &Contraction,
         (lhs, left, a_bytes): (&Stream, &Option<Left>, i64),
         streams: &[Stream],
     ) -> Option<Runs> {
-        let (last, outer) = contract.m.split_last()?;
+        let (last, outer) = contraction.m.split_last()?;
         let (line, rows) = (&outer.last()?.var, last.extent.as_i64().filter(|rows| *rows > 0)?);
         let tallest = MATRIX_ROWS as i64;
         let even = rows % ((rows + tallest - 1) / tallest) == 0;
-        let fixed = |step: &Dim| contract.m.iter().all(|axis| !step.contains(&axis.var));
+        let fixed = |step: &Dim| contraction.m.iter().all(|axis| !step.contains(&axis.var));
         let step = |at: &Dim| {
             let (step, _) = split(facts, at, Some(line))?;
             fixed(&step).then_some(step)
@@ -77,7 +77,7 @@ pub(super) fn run(
     at: &Position,
     (first, end): (Value, Value),
 ) -> Result<()> {
-    let (_, outer) = plan.contract.m.split_last().expect("checked in plan");
+    let (_, outer) = plan.contraction.m.split_last().expect("checked in plan");
     let lines = f.dim(&outer.last().expect("checked when the runs were made").extent)?;
     let one = f.int(1);
     let lines = f.builder.ins().smax(lines, one);

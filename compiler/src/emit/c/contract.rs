@@ -139,7 +139,7 @@ pub(super) fn check(out: &mut String, program: &Program, names: &Names) -> Resul
         let name = checks.symbol(symbol)?;
         checks.line(1, &format!("dims[{idx}] = {name};"));
     }
-    for idx in 0..program.found.len() {
+    for idx in 0..program.data_dependent.len() {
         checks.line(1, &format!("dims[{}] = INT64_MIN;", program.symbols.len() + idx));
     }
     let unused =

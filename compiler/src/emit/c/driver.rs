@@ -94,7 +94,7 @@ pub(super) fn read_found(program: &Program, names: &Names, body: &str, partition
     let used: BTreeSet<&str> = identifiers(body).collect();
     let own = &program.kernels[program.partitions[partition].kernels.clone()];
     let mut lines = String::new();
-    for (idx, entry) in program.found.iter().enumerate() {
+    for (idx, entry) in program.data_dependent.iter().enumerate() {
         let Some(name) = names.symbol(&entry.symbol).filter(|name| used.contains(name)) else { continue };
         let binds = |kernel: &Kernel| matches!(&kernel.control, Some(Control::Bind { symbol, .. }) if *symbol == entry.symbol);
         let _ = match own.iter().any(binds) {
@@ -132,8 +132,8 @@ fn output_shape(out: &mut String, program: &Program, names: &Names) -> Result<()
     checks.line(1, "}");
     // What was not found yet is at its bound.
     let mut found = String::new();
-    for (idx, entry) in program.found.iter().enumerate() {
-        let (name, most) = (checks.symbol(&entry.symbol)?, checks.dim(&entry.most)?);
+    for (idx, entry) in program.data_dependent.iter().enumerate() {
+        let (name, most) = (checks.symbol(&entry.symbol)?, checks.dim(&entry.upper_bound)?);
         if identifiers(&checks.body).chain(identifiers(&found)).any(|word| word == name) {
             let at = program.symbols.len() + idx;
             let _ =
@@ -163,7 +163,7 @@ fn run(
     let mut checks = Checks::new(program, names, "stopped".into());
     demands(&mut checks)?;
     let demands = std::mem::take(&mut checks.body);
-    for entry in &program.found {
+    for entry in &program.data_dependent {
         let name = checks.symbol(&entry.symbol)?;
         checks.line(1, &format!("int64_t {name} = 0;"));
     }

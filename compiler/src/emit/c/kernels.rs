@@ -11,7 +11,8 @@ use super::{
 use crate::{
     error::{At, Error, Result},
     kernel::{
-        Access, Axis, Check, Code, Contract, Inst, Kernel, Program, Rhs, Space, Stmt, contract::Failure, walk,
+        Access, Axis, Check, Code, Contraction, Inst, Kernel, Program, Rhs, Space, Stmt, contract::Failure,
+        walk,
     },
     scalar::{ReduceOp, Reg},
 };
@@ -214,7 +215,7 @@ impl<'p> Printer<'p> {
             Stmt::For { axis, body, .. } => self.counted(axis, |this| this.statements(body)),
             Stmt::Block(code) => self.code(code, None, &[]),
             Stmt::Strip { axis, code } => self.strip(axis, code),
-            Stmt::Contract(contract) => self.contraction(contract),
+            Stmt::Contraction(contraction) => self.contraction(contraction),
             Stmt::If { cond, then, otherwise } => {
                 self.open(&format!("if ({}) {{", names::local(*cond)));
                 self.statements(then)?;
@@ -252,28 +253,28 @@ impl<'p> Printer<'p> {
         Ok(())
     }
 
-    fn contraction(&mut self, contract: &Contract) -> Result<()> {
-        self.nested(&contract.m, &mut |this| this.columns(contract))
+    fn contraction(&mut self, contraction: &Contraction) -> Result<()> {
+        self.nested(&contraction.m, &mut |this| this.columns(contraction))
     }
 
     /// All columns of one row.
-    fn columns(&mut self, contract: &Contract) -> Result<()> {
-        let width = match &contract.rhs {
+    fn columns(&mut self, contraction: &Contraction) -> Result<()> {
+        let width = match &contraction.rhs {
             Rhs::At(_) => COLUMNS,
             Rhs::Panels { width, .. } => *width,
         };
-        let (ty, n) = (names::value_type(contract.dtype), self.symbol(&contract.n)?);
+        let (ty, n) = (names::value_type(contraction.dtype), self.symbol(&contraction.n)?);
         let (first, end, sum) = (self.fresh('n'), self.fresh('n'), self.fresh('s'));
-        let extent = self.dim(&contract.n.extent)?;
+        let extent = self.dim(&contraction.n.extent)?;
         self.open(&format!("for (int64_t {first} = 0; {first} < {extent}; {first} += {width}) {{"));
         self.line(&format!("const int64_t {end} = min_i64({first} + {width}, {extent});"));
         self.line(&format!("{ty} {sum}[{width}] = {{0}};"));
         let outside = self.facts.clone();
-        self.facts.declare_index(&contract.n.var, &contract.n.extent);
-        self.products(contract, [&first, &end, &sum])?;
+        self.facts.declare_index(&contraction.n.var, &contraction.n.extent);
+        self.products(contraction, [&first, &end, &sum])?;
         self.open(&format!("for (int64_t {n} = {first}; {n} < {end}; {n}++) {{"));
-        let value = Value::name(format!("{sum}[{n} - {first}]"), contract.dtype);
-        self.code(&contract.epilogue, Some(value), &[])?;
+        let value = Value::name(format!("{sum}[{n} - {first}]"), contraction.dtype);
+        self.code(&contraction.epilogue, Some(value), &[])?;
         self.close("}");
         self.facts = outside;
         self.close("}");
@@ -281,10 +282,10 @@ impl<'p> Printer<'p> {
     }
 
     /// The sums of products of one row and some columns.
-    fn products(&mut self, contract: &Contract, [first, end, sum]: [&str; 3]) -> Result<()> {
-        let (ty, factor) = (names::value_type(contract.dtype), self.fresh('a'));
-        let n = self.symbol(&contract.n)?;
-        let (panel, column, rhs, rhs_type, each) = match &contract.rhs {
+    fn products(&mut self, contraction: &Contraction, [first, end, sum]: [&str; 3]) -> Result<()> {
+        let (ty, factor) = (names::value_type(contraction.dtype), self.fresh('a'));
+        let n = self.symbol(&contraction.n)?;
+        let (panel, column, rhs, rhs_type, each) = match &contraction.rhs {
             Rhs::At(access) => {
                 let each = format!("for (int64_t {n} = {first}; {n} < {end}; {n}++) {{");
                 (None, format!("{n} - {first}"), None, self.dtype(access), each)
@@ -292,7 +293,7 @@ impl<'p> Printer<'p> {
             Rhs::Panels { buffer, base, width } => {
                 let (panel, idx) = (self.fresh('p'), self.fresh('j'));
                 let buffer_type = self.program.buffers[*buffer].dtype;
-                let depth = self.dim(&contract.depth())?;
+                let depth = self.dim(&contraction.depth())?;
                 let (name, base) = (names::buffer(self.program, *buffer), self.dim(base)?);
                 let memory = names::memory_type(buffer_type);
                 self.line(&format!("const {memory} *{panel} = {name} + {base} + {first}*({depth});"));
@@ -306,20 +307,20 @@ impl<'p> Printer<'p> {
                 )
             }
         };
-        self.nested(&contract.k, &mut |this| {
-            let lhs_type = this.dtype(&contract.lhs);
-            let lhs = scalars::load(lhs_type, &this.element(&contract.lhs)?);
-            let lhs = scalars::cast(lhs_type, contract.dtype, &lhs);
+        self.nested(&contraction.k, &mut |this| {
+            let lhs_type = this.dtype(&contraction.lhs);
+            let lhs = scalars::load(lhs_type, &this.element(&contraction.lhs)?);
+            let lhs = scalars::cast(lhs_type, contraction.dtype, &lhs);
             this.line(&format!("const {ty} {factor} = {lhs};"));
             this.open(&each);
-            let rhs = match (&rhs, &contract.rhs) {
+            let rhs = match (&rhs, &contraction.rhs) {
                 (Some(rhs), _) => rhs.clone(),
                 (None, Rhs::At(access)) => this.element(access)?,
                 (None, Rhs::Panels { .. }) => return Err(Error::internal("a panel without a name")),
             };
-            let rhs = scalars::cast(rhs_type, contract.dtype, &scalars::load(rhs_type, &rhs));
+            let rhs = scalars::cast(rhs_type, contraction.dtype, &scalars::load(rhs_type, &rhs));
             let sum = format!("{sum}[{column}]");
-            this.line(&accumulated(contract.dtype, &sum, &factor, &rhs)?);
+            this.line(&accumulated(contraction.dtype, &sum, &factor, &rhs)?);
             this.close("}");
             if let Some((panel, width)) = &panel {
                 this.line(&format!("{panel} += {width};"));

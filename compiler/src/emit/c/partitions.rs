@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    kernel::{Partition, Policies, Program, contract, cost, partition::stages, uses::Uses},
+    kernel::{Partition, Policies, Program, contract, cost, dependences::Footprint, partition::stages},
     plan::Plan,
 };
 use std::fmt::Write;
@@ -144,7 +144,7 @@ fn table(out: &mut String, program: &Program) {
     let stages = stages(&program.partitions);
     let mut entries = String::new();
     for (number, partition) in program.partitions.iter().enumerate() {
-        let uses = Uses::of(program, partition.kernels.clone());
+        let uses = Footprint::of(program, partition.kernels.clone());
         let symbols = program.symbols.iter().enumerate().filter(|(_, symbol)| uses.reads().contains(*symbol));
         let symbols: Vec<String> = symbols.map(|(idx, _)| idx.to_string()).collect();
         let after: Vec<String> = partition.after.iter().map(usize::to_string).collect();
@@ -206,7 +206,7 @@ fn arena_slice(out: &mut String, program: &Program, plan: &Plan, names: &Names) 
     let mut checks = Checks::new(program, names, "unused".into());
     checks.line(1, "switch (partition) {");
     for (number, partition) in program.partitions.iter().enumerate() {
-        let uses = Uses::of(program, partition.kernels.clone());
+        let uses = Footprint::of(program, partition.kernels.clone());
         let planned: Vec<_> = uses.buffers().filter(|id| program.buffers[*id].space.is_planned()).collect();
         let of = |name: &dyn Fn(&crate::kernel::BufferId) -> String, join: &str| {
             let places = planned.iter().map(name);

@@ -88,7 +88,7 @@ impl Graph {
         Ok((results[0], results[1]))
     }
 
-    /// Sum of products in Einstein's notation, in the operands' type; see [`Op::Contract`].
+    /// Sum of products in Einstein's notation, in the operands' type; see [`Op::Contraction`].
     ///
     /// ```
     /// use symshape_compiler::graph::Graph;
@@ -130,7 +130,7 @@ impl Graph {
     ) -> Result<Value> {
         let [lhs_labels, rhs_labels, out] = [lhs_labels, rhs_labels, out_labels].map(<[Label]>::to_vec);
         let precision = Precision::F32;
-        self.push(Op::Contract { lhs: lhs_labels, rhs: rhs_labels, out, dtype, precision }, &[lhs, rhs])
+        self.push(Op::Contraction { lhs: lhs_labels, rhs: rhs_labels, out, dtype, precision }, &[lhs, rhs])
     }
 
     /// NumPy's `matmul`: the last two axes are matrices, those before broadcast; a vector is a row on the left and a

@@ -47,7 +47,7 @@ impl Graph {
         let (lo, hi) = (self.facts.simplify(&lo.into()), self.facts.simplify(&hi.into()));
         if self.facts.prove_eq(&lo, &hi).is_yes() {
             declare_found(&mut self.facts, symbol, &lo, &hi)?;
-            self.found.push(symbol.clone());
+            self.data_dependent.push(symbol.clone());
             self.push(Op::Bind { symbol: symbol.clone(), lo: lo.clone(), hi }, &[value])?;
             return Ok(lo);
         }
@@ -55,7 +55,7 @@ impl Graph {
         let above =
             if self.facts.prove_le(&lo, &hi).is_yes() { hi.clone() } else { Dim::max(&lo, hi.clone()) };
         declare_found(&mut self.facts, symbol, &lo, &above)?;
-        self.found.push(symbol.clone());
+        self.data_dependent.push(symbol.clone());
         self.push(Op::Bind { symbol: symbol.clone(), lo, hi }, &[value])?;
         Ok(self.facts.simplify(&Dim::from(symbol)))
     }
@@ -87,7 +87,7 @@ impl Graph {
     pub fn region(&self, name: &str) -> Graph {
         Graph {
             name: name.to_string(),
-            symbols: self.symbols.iter().chain(&self.found).cloned().collect(),
+            symbols: self.symbols.iter().chain(&self.data_dependent).cloned().collect(),
             facts: self.facts.clone(),
             origin: self.origin.clone(),
             ..Graph::default()

@@ -1,7 +1,7 @@
 //! One match over the core operators: each evaluated from its definition.
 
 use super::{
-    Binding, Rounding, checked, contract,
+    Binding, Rounding, checked, contraction,
     index::{Index, each, strides},
     reduce, sizes, tensor,
 };
@@ -37,8 +37,8 @@ pub(super) fn eval(
         Op::Scatter { coords, mode } => scatter(coords, *mode, operands, binding)?,
         Op::Reduce { op, axes } => reduce::reduce(*op, axes, &operands[0], shape, rounding)?,
         Op::ArgReduce { op, axis, last } => reduce::argreduce(*op, *axis, *last, &operands[0], shape)?,
-        Op::Contract { lhs, rhs, out, dtype, precision } => {
-            contract::contract([lhs, rhs, out], (*dtype, *precision), operands, shape, rounding)?
+        Op::Contraction { lhs, rhs, out, dtype, precision } => {
+            contraction::contraction([lhs, rhs, out], (*dtype, *precision), operands, shape, rounding)?
         }
         Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => {
             return Err(Error::internal("regions are evaluated elsewhere"));
@@ -75,7 +75,7 @@ fn result_shape(op: &Op, operands: &[Tensor], binding: &Binding) -> Result<Vec<u
         }
         Op::Reduce { axes, .. } => Ok(without(axes)),
         Op::ArgReduce { axis, .. } => Ok(without(&[*axis])),
-        Op::Contract { lhs, rhs, out, .. } => {
+        Op::Contraction { lhs, rhs, out, .. } => {
             let all = || lhs.iter().chain(rhs).zip(operands.iter().flat_map(|operand| operand.shape()));
             let size = |label: &Label| all().find(|(other, _)| *other == label).map_or(1, |(_, size)| *size);
             checked(out.iter().map(size).collect())

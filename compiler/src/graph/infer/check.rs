@@ -24,7 +24,7 @@ pub(super) fn operands(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()>
         Op::Sort { .. } | Op::Scan { .. } => 1..=1,
         Op::Concat { .. } | Op::Gather { .. } => 1..=usize::MAX,
         Op::Scatter { .. } => 2..=usize::MAX,
-        Op::Contract { .. } => 2..=2,
+        Op::Contraction { .. } => 2..=2,
         Op::Bind { .. } => 1..=1,
         Op::Fail { .. } => 0..=0,
         Op::If { then, otherwise } => {
@@ -43,7 +43,7 @@ pub(super) fn operands(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()>
             ensure(ranks_agree(), || "operands of different ranks".into())?;
             ensure(*axis < rank, || format!("axis {axis} of a tensor of {rank} axes"))
         }
-        Op::Contract { lhs, rhs, .. } => {
+        Op::Contraction { lhs, rhs, .. } => {
             let fits = lhs.len() == rank && rhs.len() == graph.rank(operands[1]);
             ensure(fits, || "not one label for each axis".into())
         }
@@ -89,7 +89,7 @@ pub(super) fn attributes(graph: &Graph, op: &Op, operands: &[Value]) -> Result<(
             ensure(matches!(op, ReduceOp::Min | ReduceOp::Max), || "argreduce of a sum or product".into())?;
             has_axis(graph, operands[0], *axis)
         }
-        Op::Contract { lhs, rhs, out, dtype, .. } => {
+        Op::Contraction { lhs, rhs, out, dtype, .. } => {
             let number = |dtype: DType| dtype.is_float() == dtype_of(0).is_float() && dtype != DType::Bool;
             let fits = [*dtype, dtype_of(0), dtype_of(1)].into_iter().all(number);
             ensure(fits, || format!("contract of {} and {} as {dtype}", dtype_of(0), dtype_of(1)))?;

@@ -74,7 +74,7 @@ impl Reader<'_> {
         let shape = known_shape(&ty.shape)?;
         self.budget = self.budget.checked_sub(1 + shape.iter().product::<usize>())?;
         match op {
-            Op::Input(_) | Op::ArgReduce { .. } | Op::Contract { .. } | Op::Sort { .. } => None,
+            Op::Input(_) | Op::ArgReduce { .. } | Op::Contraction { .. } | Op::Sort { .. } => None,
             Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => None,
             Op::Bind { symbol, .. } => Some(vec![self.graph.facts.simplify(&symbol.into()).into()]),
             Op::Const(tensor) => constant(tensor),

@@ -26,7 +26,7 @@ pub fn reach(graph: &Graph, op: &Op, operands: &[Value]) -> Vec<Need> {
         | Op::Concat { .. }
         | Op::Reduce { .. }
         | Op::ArgReduce { .. }
-        | Op::Contract { .. }
+        | Op::Contraction { .. }
         | Op::Sort { .. }
         | Op::Scan { .. }
         | Op::Bind { .. }
@@ -73,7 +73,7 @@ pub fn extents(graph: &Graph, op: &Op, operands: &[Value], results: &[Type]) -> 
         | Op::Scatter { .. }
         | Op::Reduce { .. }
         | Op::ArgReduce { .. }
-        | Op::Contract { .. }
+        | Op::Contraction { .. }
         | Op::Sort { .. }
         | Op::Scan { .. }
         | Op::Bind { .. }

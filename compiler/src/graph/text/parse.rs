@@ -131,9 +131,9 @@ impl<'a> Reader<'a> {
         }
         match self.cursor.word() {
             "symbol" => self.symbol(),
-            "found" => {
+            "data_dependent" => {
                 let symbol = self.cursor.symbol(&[])?;
-                self.graph.found.push(symbol);
+                self.graph.data_dependent.push(symbol);
                 Ok(())
             }
             "assume" => {
@@ -256,7 +256,7 @@ impl<'a> Reader<'a> {
     fn plain_op(&mut self) -> Result<Option<Op>> {
         let cursor = &mut self.cursor;
         let word = cursor.peek_word();
-        if !["view", "concat", "gather", "scatter", "reduce", "argreduce", "contract", "sort", "scan"]
+        if !["view", "concat", "gather", "scatter", "reduce", "argreduce", "contraction", "sort", "scan"]
             .contains(&word)
         {
             return Ok(None);
@@ -272,7 +272,7 @@ impl<'a> Reader<'a> {
                 let op = self.reduce_op()?;
                 Op::ArgReduce { op, last: self.cursor.eat_word("last"), axis: self.axis()? }
             }
-            "contract" => self.contract()?,
+            "contraction" => self.contraction()?,
             "sort" => Op::Sort { descending: self.cursor.eat_word("descending"), axis: self.axis()? },
             _ => {
                 let op = self.reduce_op()?;
@@ -325,7 +325,7 @@ impl<'a> Reader<'a> {
         Ok(coords)
     }
 
-    fn contract(&mut self) -> Result<Op> {
+    fn contraction(&mut self) -> Result<Op> {
         let dtype = self.cursor.dtype()?;
         let precision = self.cursor.precision()?;
         self.cursor.expect("[")?;
@@ -335,7 +335,7 @@ impl<'a> Reader<'a> {
         self.cursor.expect("->")?;
         let out = self.labels();
         self.cursor.expect("]")?;
-        Ok(Op::Contract { lhs, rhs, out, dtype, precision })
+        Ok(Op::Contraction { lhs, rhs, out, dtype, precision })
     }
 
     fn labels(&mut self) -> Vec<Label> {

@@ -19,8 +19,8 @@ impl fmt::Display for Graph {
         for symbol in &self.symbols {
             write_symbol(f, symbol, self.facts.declaration(symbol))?;
         }
-        for symbol in &self.found {
-            writeln!(f, "  found {symbol}")?;
+        for symbol in &self.data_dependent {
+            writeln!(f, "  data_dependent {symbol}")?;
         }
         for assumption in self.facts.assumptions() {
             let required = self.constraints.iter().any(|other| other.relation == assumption.relation);
@@ -147,8 +147,8 @@ impl fmt::Display for Head<'_> {
             Op::ArgReduce { op, axis, last } => {
                 write!(f, "argreduce {op}{} axis {axis}", flag(*last, " last"))
             }
-            Op::Contract { lhs, rhs, out, dtype, precision } => {
-                write!(f, "contract {dtype}")?;
+            Op::Contraction { lhs, rhs, out, dtype, precision } => {
+                write!(f, "contraction {dtype}")?;
                 if *precision != Precision::F32 {
                     write!(f, " by {precision}")?;
                 }

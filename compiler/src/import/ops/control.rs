@@ -307,7 +307,7 @@ fn growths(
 }
 
 fn region_knows(g: &Graph, symbol: &Symbol) -> bool {
-    g.symbols.contains(symbol) || g.found.contains(symbol)
+    g.symbols.contains(symbol) || g.data_dependent.contains(symbol)
 }
 
 /// Rounds of a graph, at most as many as input 0 says and as long as the condition holds: values are carried from round

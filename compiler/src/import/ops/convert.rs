@@ -1,7 +1,7 @@
 //! Conversion between element types.
 
 use super::super::{
-    narrow::{Direction, Narrow, Rounding},
+    storage_type::{Direction, Narrow, Rounding},
     node::OnnxNode,
     weights,
 };

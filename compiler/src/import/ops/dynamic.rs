@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        found::{axis_values, by_axis, counted},
+        data_dependent::{axis_values, by_axis, counted},
         node::OnnxNode,
     },
     int,

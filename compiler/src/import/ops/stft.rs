@@ -174,7 +174,7 @@ pub(super) fn contracted(g: &mut Graph, x: Value, labels: &[Label], table: Value
     let dtype = g.dtype(x);
     let table = g.cast(dtype, table)?;
     let [lhs, rhs, out] = [labels, b"lcpk", out].map(<[Label]>::to_vec);
-    g.push(Op::Contract { lhs, rhs, out, dtype, precision: PRECISION }, &[x, table])
+    g.push(Op::Contraction { lhs, rhs, out, dtype, precision: PRECISION }, &[x, table])
 }
 
 /// Whether a transform of `length` points, of which the first `taken` are there, takes fewer products folded: half of them
@@ -201,7 +201,7 @@ pub(super) fn folded(g: &mut Graph, x: Value, along: usize, length: i64, bins: i
         labels[along] = b'l';
         let mut out = labels.clone();
         out[along] = b'k';
-        let op = Op::Contract { lhs: labels, rhs: b"lk".to_vec(), out, dtype, precision: PRECISION };
+        let op = Op::Contraction { lhs: labels, rhs: b"lk".to_vec(), out, dtype, precision: PRECISION };
         g.push(op, &[x, table])
     };
     let mut re = half(g, sums, |(cos, _)| cos)?;

@@ -10,11 +10,11 @@ use crate::{
     import::{
         constant,
         custom::{self, Custom},
-        narrow::Narrow,
         node::{Given, OnnxNode},
         ops,
         order::{order, title},
         proto::{AttributeProto, FunctionProto, NodeProto},
+        storage_type::Narrow,
         types,
     },
 };

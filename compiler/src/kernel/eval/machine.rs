@@ -4,7 +4,7 @@ use super::{accumulator::Accumulator, index::Env};
 use crate::{
     error::{At, Error, Result},
     kernel::{
-        Access, Argument, Axis, BufferId, Call, Check, Code, Contract, Inst, Kernel, Local, Program, Rhs,
+        Access, Argument, Axis, BufferId, Call, Check, Code, Contraction, Inst, Kernel, Local, Program, Rhs,
         Space, Stmt,
     },
     scalar::{ReduceOp, Reg, Scalar, eval as scalar},
@@ -158,7 +158,7 @@ impl<'a> Machine<'a> {
             Stmt::For { axis, parallel: true, body } => self.parallel(axis, body),
             Stmt::Block(code) => self.code(code, &mut Frame::default()),
             Stmt::Strip { axis, code } => self.strip(axis, code),
-            Stmt::Contract(contract) => self.contract(contract),
+            Stmt::Contraction(contraction) => self.contraction(contraction),
             Stmt::If { cond, then, otherwise } => {
                 let branch = if self.local(*cond)?.is_true() { then } else { otherwise };
                 self.stmts(branch)
@@ -208,33 +208,33 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn contract(&mut self, contract: &Contract) -> Result<()> {
-        self.rows(contract, &contract.m)
+    fn contraction(&mut self, contraction: &Contraction) -> Result<()> {
+        self.rows(contraction, &contraction.m)
     }
 
-    fn rows(&mut self, contract: &Contract, axes: &[Axis]) -> Result<()> {
+    fn rows(&mut self, contraction: &Contraction, axes: &[Axis]) -> Result<()> {
         match axes.split_first() {
-            Some((axis, rest)) => self.each(axis, |machine| machine.rows(contract, rest)),
-            None => self.each(&contract.n, |machine| machine.element(contract)),
+            Some((axis, rest)) => self.each(axis, |machine| machine.rows(contraction, rest)),
+            None => self.each(&contraction.n, |machine| machine.element(contraction)),
         }
     }
 
-    fn element(&mut self, contract: &Contract) -> Result<()> {
-        let panel = match &contract.rhs {
+    fn element(&mut self, contraction: &Contraction) -> Result<()> {
+        let panel = match &contraction.rhs {
             Rhs::At(_) => None,
-            Rhs::Panels { base, width, .. } => Some(self.panel(contract, base, i64::from(*width))?),
+            Rhs::Panels { base, width, .. } => Some(self.panel(contraction, base, i64::from(*width))?),
         };
-        let mut sum = Accumulator::new(ReduceOp::Sum, contract.dtype);
+        let mut sum = Accumulator::new(ReduceOp::Sum, contraction.dtype);
         let mut position = 0;
-        self.products(contract, &contract.k, panel, &mut position, &mut sum)?;
-        self.code(&contract.epilogue, &mut Frame { sum: Some(sum.finish()), ..Frame::default() })
+        self.products(contraction, &contraction.k, panel, &mut position, &mut sum)?;
+        self.code(&contraction.epilogue, &mut Frame { sum: Some(sum.finish()), ..Frame::default() })
     }
 
     /// Where the current column's first element lies in the panels.
-    fn panel(&mut self, contract: &Contract, base: &Dim, width: i64) -> Result<i64> {
-        let column = self.env.eval(&Dim::from(&contract.n.var))?;
+    fn panel(&mut self, contraction: &Contraction, base: &Dim, width: i64) -> Result<i64> {
+        let column = self.env.eval(&Dim::from(&contraction.n.var))?;
         let first = self.env.eval(base)?;
-        let depth = self.env.eval(&contract.depth())?;
+        let depth = self.env.eval(&contraction.depth())?;
         let at = column
             .checked_div(width)
             .and_then(|panel| panel.checked_mul(depth)?.checked_mul(width)?.checked_add(first))
@@ -245,17 +245,17 @@ impl<'a> Machine<'a> {
     /// Adds up the products for all values of `axes`; `position` counts them.
     fn products(
         &mut self,
-        contract: &Contract,
+        contraction: &Contraction,
         axes: &[Axis],
         panel: Option<i64>,
         position: &mut i64,
         sum: &mut Accumulator,
     ) -> Result<()> {
         if let Some((axis, rest)) = axes.split_first() {
-            return self.each(axis, |machine| machine.products(contract, rest, panel, position, sum));
+            return self.each(axis, |machine| machine.products(contraction, rest, panel, position, sum));
         }
-        let lhs = self.load(&contract.lhs)?;
-        let rhs = match (&contract.rhs, panel) {
+        let lhs = self.load(&contraction.lhs)?;
+        let rhs = match (&contraction.rhs, panel) {
             (Rhs::At(access), _) => self.load(access)?,
             (Rhs::Panels { buffer, width, .. }, at) => {
                 let at = at.unwrap_or(0).saturating_add(position.saturating_mul(i64::from(*width)));
@@ -263,7 +263,7 @@ impl<'a> Machine<'a> {
             }
         };
         *position += 1;
-        sum.push_product(lhs, rhs, contract.precision);
+        sum.push_product(lhs, rhs, contraction.precision);
         Ok(())
     }
 

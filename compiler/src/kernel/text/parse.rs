@@ -5,8 +5,8 @@ use crate::{
     error::Result,
     external,
     kernel::{
-        Access, Argument, Axis, Buffer, BufferId, Call, Code, Contract, Control, Device, Found, Kernel,
-        Local, Partition, Policies, Port, Program, Rhs, Space, Stmt,
+        Access, Argument, Axis, Buffer, BufferId, Call, Code, Contraction, Control, DataDependent, Device,
+        Kernel, Local, Partition, Policies, Port, Program, Rhs, Space, Stmt,
     },
     text::{self, Cursor, TensorReader},
 };
@@ -137,7 +137,7 @@ impl Reader<'_> {
                     let port = self.port()?;
                     self.program.outputs.push(port);
                 }
-                "found" => self.found()?,
+                "data_dependent" => self.data_dependent()?,
                 "kernel" => {
                     let kernel = self.kernel()?;
                     self.program.kernels.push(kernel);
@@ -162,9 +162,9 @@ impl Reader<'_> {
         declared.map_err(|error| self.cursor.error(error.to_string()))
     }
 
-    fn found(&mut self) -> Result<()> {
-        let (symbol, most, declaration) = text::found(&mut self.cursor)?;
-        self.program.found.push(Found { symbol: symbol.clone(), most });
+    fn data_dependent(&mut self) -> Result<()> {
+        let (symbol, upper_bound, declaration) = text::data_dependent(&mut self.cursor)?;
+        self.program.data_dependent.push(DataDependent { symbol: symbol.clone(), upper_bound });
         let Some(declaration) = declaration else { return Ok(()) };
         let declared = self.program.facts.declare(&symbol, declaration);
         declared.map_err(|error| self.cursor.error(error.to_string()))
@@ -173,20 +173,20 @@ impl Reader<'_> {
     fn control(&mut self, word: &str) -> Result<Control> {
         let cursor = &mut self.cursor;
         Ok(match word {
-            "when" => Control::If(buffer_id(cursor, &self.program.buffers)?),
-            "otherwise" => Control::Else,
+            "if" => Control::If(buffer_id(cursor, &self.program.buffers)?),
+            "else" => Control::Else,
             "while" => Control::While(buffer_id(cursor, &self.program.buffers)?),
             "end" => Control::End,
             "require" => Control::Require(text::assumption(cursor)?),
             "fail" => Control::Fail(cursor.string()?),
             "call" => Control::Call(Box::new(call(cursor, &self.program.buffers)?)),
             "bind" => {
+                let symbol = cursor.symbol(&["="])?;
+                cursor.expect("=")?;
                 let from = buffer_id(cursor, &self.program.buffers)?;
-                cursor.expect("->")?;
-                let symbol = cursor.symbol(&[" from "])?;
-                cursor.expect("from")?;
-                let lo = cursor.dim(&[" below "])?;
-                cursor.expect("below")?;
+                cursor.expect("in")?;
+                let lo = cursor.dim(&[".."])?;
+                cursor.expect("..")?;
                 let end = cursor.dim(&[","])?;
                 cursor.expect(",")?;
                 Control::Bind { symbol, from, lo, end, what: cursor.string()? }
@@ -295,7 +295,7 @@ impl Reader<'_> {
                 let axis = axis(&mut self.cursor, &["{"])?;
                 Stmt::Strip { axis, code: self.code(locals)? }
             }
-            "contract" => Stmt::Contract(Box::new(self.contract(locals)?)),
+            "contraction" => Stmt::Contraction(Box::new(self.contraction(locals)?)),
             "if" => {
                 let cond = local(&mut self.cursor, locals)?;
                 let then = self.stmts(locals, depth)?;
@@ -308,7 +308,7 @@ impl Reader<'_> {
                 Stmt::While { cond, body: self.stmts(locals, depth)? }
             }
             _ => {
-                let expected = "expected `for`, `block`, `strip`, `contract`, `if` or `while`";
+                let expected = "expected `for`, `block`, `strip`, `contraction`, `if` or `while`";
                 return Err(self.cursor.error(expected));
             }
         };
@@ -335,13 +335,13 @@ impl Reader<'_> {
         Ok(code.code)
     }
 
-    fn contract(&mut self, locals: &PrimaryMap<Local, DType>) -> Result<Contract> {
+    fn contraction(&mut self, locals: &PrimaryMap<Local, DType>) -> Result<Contraction> {
         let dtype = self.cursor.dtype()?;
         let precision = self.cursor.precision()?;
         self.open()?;
-        let m = self.axes("row")?;
-        let mut columns = self.axes("column")?;
-        let k = self.axes("sum")?;
+        let m = self.axes("m")?;
+        let mut columns = self.axes("n")?;
+        let k = self.axes("k")?;
         if m.is_empty() || columns.len() != 1 {
             return Err(self.cursor.error("a contraction has rows and one column axis"));
         }
@@ -360,12 +360,12 @@ impl Reader<'_> {
             Rhs::At(at)
         };
         self.cursor.end_line()?;
-        let mut room = None;
-        if self.cursor.next_line() && self.cursor.eat_word("room") {
-            room = Some(buffer_id(&mut self.cursor, &self.program.buffers)?);
+        let mut pack_buffer = None;
+        if self.cursor.next_line() && self.cursor.eat_word("pack") {
+            pack_buffer = Some(buffer_id(&mut self.cursor, &self.program.buffers)?);
             self.cursor.end_line()?;
         }
-        Ok(Contract { m, n, k, lhs, rhs, dtype, precision, room, epilogue: self.insts(locals)? })
+        Ok(Contraction { m, n, k, lhs, rhs, dtype, precision, pack_buffer, epilogue: self.insts(locals)? })
     }
 
     fn in_line(&mut self, keyword: &str) -> Result<()> {

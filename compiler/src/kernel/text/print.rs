@@ -2,11 +2,11 @@
 
 use crate::{
     kernel::{
-        Access, Argument, Axis, Buffer, Check, Code, Contract, Control, Device, Inst, Kernel, Partition,
+        Access, Argument, Axis, Buffer, Check, Code, Contraction, Control, Device, Inst, Kernel, Partition,
         Policies, Port, Program, Rhs, Space, Stmt,
     },
     scalar::{Precision, Reg},
-    text::{Elems, Name, Quoted, join, write_assumption, write_found, write_symbol},
+    text::{Elems, Name, Quoted, join, write_assumption, write_data_dependent, write_symbol},
 };
 use std::fmt::{self, Formatter};
 
@@ -16,8 +16,13 @@ impl fmt::Display for Program {
         for symbol in &self.symbols {
             write_symbol(f, symbol, self.facts.declaration(symbol))?;
         }
-        for found in &self.found {
-            write_found(f, &found.symbol, &found.most, self.facts.declaration(&found.symbol))?;
+        for found in &self.data_dependent {
+            write_data_dependent(
+                f,
+                &found.symbol,
+                &found.upper_bound,
+                self.facts.declaration(&found.symbol),
+            )?;
         }
         for assumption in self.facts.assumptions() {
             write_assumption(f, "assume", assumption)?;
@@ -105,12 +110,12 @@ fn write_kernel(f: &mut Formatter<'_>, kernel: &Kernel, depth: usize) -> fmt::Re
 
 fn write_control(f: &mut Formatter<'_>, control: &Control) -> fmt::Result {
     match control {
-        Control::If(cell) => writeln!(f, "  when {cell:?}"),
-        Control::Else => writeln!(f, "  otherwise"),
+        Control::If(cell) => writeln!(f, "  if {cell:?}"),
+        Control::Else => writeln!(f, "  else"),
         Control::While(cell) => writeln!(f, "  while {cell:?}"),
         Control::End => writeln!(f, "  end"),
         Control::Bind { symbol, from, lo, end, what } => {
-            writeln!(f, "  bind {from:?} -> {symbol} from {lo} below {end}, {}", Quoted(what))
+            writeln!(f, "  bind {symbol} = {from:?} in {lo}..{end}, {}", Quoted(what))
         }
         Control::Require(assumption) => write_assumption(f, "require", assumption),
         Control::Call(call) => {
@@ -154,7 +159,7 @@ fn write_stmt(f: &mut Formatter<'_>, stmt: &Stmt, depth: usize) -> fmt::Result {
             writeln!(f, "{pad}strip {} {{", Loop(axis))?;
             write_code(f, code, depth + 1)?;
         }
-        Stmt::Contract(contract) => write_contract(f, contract, depth)?,
+        Stmt::Contraction(contraction) => write_contraction(f, contraction, depth)?,
         Stmt::If { cond, then, otherwise } => {
             writeln!(f, "{pad}if {cond:?} {{")?;
             write_stmts(f, then, depth + 1)?;
@@ -171,16 +176,16 @@ fn write_stmt(f: &mut Formatter<'_>, stmt: &Stmt, depth: usize) -> fmt::Result {
     writeln!(f, "{pad}}}")
 }
 
-fn write_contract(f: &mut Formatter<'_>, contract: &Contract, depth: usize) -> fmt::Result {
-    let Contract { m, n, k, lhs, rhs, dtype, precision, room, epilogue } = contract;
+fn write_contraction(f: &mut Formatter<'_>, contraction: &Contraction, depth: usize) -> fmt::Result {
+    let Contraction { m, n, k, lhs, rhs, dtype, precision, pack_buffer, epilogue } = contraction;
     let inner = Indent(depth + 1);
     match precision {
-        Precision::F32 => writeln!(f, "{}contract {dtype} {{", Indent(depth))?,
-        _ => writeln!(f, "{}contract {dtype} by {precision} {{", Indent(depth))?,
+        Precision::F32 => writeln!(f, "{}contraction {dtype} {{", Indent(depth))?,
+        _ => writeln!(f, "{}contraction {dtype} by {precision} {{", Indent(depth))?,
     }
-    m.iter().try_for_each(|axis| writeln!(f, "{inner}row {}", Loop(axis)))?;
-    writeln!(f, "{inner}column {}", Loop(n))?;
-    k.iter().try_for_each(|axis| writeln!(f, "{inner}sum {}", Loop(axis)))?;
+    m.iter().try_for_each(|axis| writeln!(f, "{inner}m {}", Loop(axis)))?;
+    writeln!(f, "{inner}n {}", Loop(n))?;
+    k.iter().try_for_each(|axis| writeln!(f, "{inner}k {}", Loop(axis)))?;
     writeln!(f, "{inner}lhs {lhs}")?;
     match rhs {
         Rhs::At(access) => writeln!(f, "{inner}rhs {access}")?,
@@ -188,8 +193,8 @@ fn write_contract(f: &mut Formatter<'_>, contract: &Contract, depth: usize) -> f
             writeln!(f, "{inner}rhs panels {buffer:?}[{base}] width {width}")?;
         }
     }
-    if let Some(room) = room {
-        writeln!(f, "{inner}room {room:?}")?;
+    if let Some(pack_buffer) = pack_buffer {
+        writeln!(f, "{inner}pack {pack_buffer:?}")?;
     }
     write_code(f, epilogue, depth + 1)
 }

@@ -77,13 +77,13 @@ impl Walk {
                     self.enter(axis, &mut inner);
                     self.code(code, &inner);
                 }
-                Stmt::Contract(contract) => {
-                    let outer = contract.m.iter().chain([&contract.n]);
+                Stmt::Contraction(contraction) => {
+                    let outer = contraction.m.iter().chain([&contraction.n]);
                     outer.for_each(|axis| self.enter(axis, &mut inner));
-                    self.code(&contract.epilogue, &inner);
-                    contract.k.iter().for_each(|axis| self.enter(axis, &mut inner));
-                    self.site(&contract.lhs, false, &inner);
-                    if let Rhs::At(access) = &contract.rhs {
+                    self.code(&contraction.epilogue, &inner);
+                    contraction.k.iter().for_each(|axis| self.enter(axis, &mut inner));
+                    self.site(&contraction.lhs, false, &inner);
+                    if let Rhs::At(access) = &contraction.rhs {
                         self.site(access, false, &inner);
                     }
                 }

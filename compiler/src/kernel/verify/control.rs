@@ -21,7 +21,7 @@ pub(super) fn verify(program: &Program, symbols: &BTreeSet<Symbol>) -> Result<()
             Control::If(cell) | Control::While(cell) => is_cell(program, *cell, DType::Bool).at(at)?,
             Control::Bind { symbol, from, lo, end, .. } => {
                 is_cell(program, *from, DType::I64).at(at)?;
-                let known = program.found.iter().any(|found| found.symbol == *symbol);
+                let known = program.data_dependent.iter().any(|found| found.symbol == *symbol);
                 if !known {
                     return Err(Error::invalid(format!("{symbol} is not declared as found"))).at(at);
                 }

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, Result},
-    kernel::{Control, Partition, Policies, Program, partition::waits, uses::Uses},
+    kernel::{Control, Partition, Policies, Program, dependences::Footprint, partition::waits},
 };
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ fn cuts(program: &Program) -> BTreeSet<usize> {
 /// Of two partitions, one waits for the other, or they have nothing to do with each other.
 fn keep_apart(program: &Program) -> Result<()> {
     let cuts: Vec<usize> = cuts(program).into_iter().collect();
-    let uses: Vec<Uses> = cuts.windows(2).map(|ends| Uses::of(program, ends[0]..ends[1])).collect();
+    let uses: Vec<Footprint> = cuts.windows(2).map(|ends| Footprint::of(program, ends[0]..ends[1])).collect();
     let of = |partition: &Partition| {
         let position = |kernel: usize| cuts.partition_point(|cut| *cut < kernel);
         &uses[position(partition.kernels.start)..position(partition.kernels.end)]
@@ -67,7 +67,7 @@ fn keep_apart(program: &Program) -> Result<()> {
         for earlier in (0..later).filter(|earlier| !before.contains(earlier)) {
             let [first, second] = [&program.partitions[earlier], &program.partitions[later]];
             let meets =
-                |a: &Uses| of(second).iter().any(|b| a.holds_up(b, program) || b.holds_up(a, program));
+                |a: &Footprint| of(second).iter().any(|b| a.holds_up(b, program) || b.holds_up(a, program));
             if of(first).iter().any(meets) {
                 let message =
                     format!("partition {} does not wait for {}, as it must", second.name, first.name);

@@ -31,7 +31,7 @@ struct Scaled {
 }
 
 pub(super) fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
-    let Op::Contract { lhs, rhs, out, dtype: DType::F32, precision } = &node.op else { return Ok(None) };
+    let Op::Contraction { lhs, rhs, out, dtype: DType::F32, precision } = &node.op else { return Ok(None) };
     let labels = [lhs, rhs];
     for side in [0, 1] {
         let (fixed, own, others) = (node.operands[side], labels[side], labels[1 - side]);
@@ -48,7 +48,7 @@ pub(super) fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>>
         let Some((weights, rest)) = parts(new, fixed, &gone)? else { continue };
         let mut operands = node.operands.clone();
         operands[side] = new.constant(weights)?;
-        let op = Op::Contract {
+        let op = Op::Contraction {
             lhs: lhs.clone(),
             rhs: rhs.clone(),
             out: out.clone(),

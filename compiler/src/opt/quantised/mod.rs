@@ -35,7 +35,7 @@ use symshape_runtime::DType;
 /// None.
 pub fn quantised(graph: &mut Graph) -> Result<()> {
     rebuild_by_uses(graph, |new, node, used| match &node.op {
-        Op::Contract { .. } => contraction(new, node),
+        Op::Contraction { .. } => contraction(new, node),
         Op::Map(body) => requantise::map(new, body, &node.operands, used),
         Op::Reduce { op: ReduceOp::Max, axes } => requantise::maximum(new, node.operands[0], axes),
         _ => Ok(None),
@@ -57,7 +57,7 @@ const MOST_SUM: i64 = i32::MAX as i64;
 const REACH: i64 = 255;
 
 fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
-    let Op::Contract { lhs, rhs, out, dtype, precision } = &node.op else { return Ok(None) };
+    let Op::Contraction { lhs, rhs, out, dtype, precision } = &node.op else { return Ok(None) };
     let (dtype, labels) = (*dtype, [lhs, rhs]);
     if dtype != DType::F32 && dtype != DType::I32 {
         return Ok(None);
@@ -73,7 +73,7 @@ fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
         let Some(weights) = weights(new, fixed, dtype, &gone)? else { continue };
         let operands = if side == 0 { [real.stored, weights.stored] } else { [weights.stored, real.stored] };
         let (dtype_of_sum, precision) = (DType::I32, *precision);
-        let op = Op::Contract {
+        let op = Op::Contraction {
             lhs: lhs.clone(),
             rhs: rhs.clone(),
             out: out.clone(),

@@ -68,7 +68,7 @@ fn divided(new: &mut Graph, x: Value, c: Value, used: &SecondaryMap<Value, u32>)
 /// The sum of a contraction of integers as floats, with or without a constant taken off.
 fn is_sum(graph: &Graph, value: Value) -> bool {
     let Some((DType::F32, sum)) = cast(graph, value) else { return false };
-    let is_contraction = |value: Value| matches!(graph.op(value), Op::Contract { dtype: DType::I32, .. });
+    let is_contraction = |value: Value| matches!(graph.op(value), Op::Contraction { dtype: DType::I32, .. });
     match binary(graph, sum) {
         Some((BinaryOp::Sub | BinaryOp::Add, x, _)) => is_contraction(x),
         _ => is_contraction(sum),

@@ -10,7 +10,7 @@ use super::{
     recognise::Convolution,
 };
 use crate::{
-    kernel::{Access, Axis, Buffer, BufferId, Code, Contract, Inst, Program, Rhs, Space, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, Program, Rhs, Space, Stmt},
     scalar::{Precision, Reg},
 };
 use symshape::{Dim, Facts, Symbol};
@@ -290,7 +290,7 @@ impl Writer<'_> {
         let sum = epilogue.push(Inst::Sum);
         let to = Access { buffer: self.products, at: self.facts.simplify(&at(self.columns, &column)) };
         epilogue.push(Inst::Store(to, sum));
-        let contract = Contract {
+        let contraction = Contraction {
             m: vec![Axis { var: tile.clone(), extent: tiles }],
             n: Axis { var: column.clone(), extent: self.columns.into() },
             k: vec![Axis { var: channel.clone(), extent: channels.into() }],
@@ -302,11 +302,11 @@ impl Writer<'_> {
             },
             dtype: if self.convolution.is_whole { DType::I32 } else { DType::F32 },
             precision: Precision::F32,
-            room: None,
+            pack_buffer: None,
             epilogue,
         };
         let axis = Axis { var: point.clone(), extent: points.into() };
-        Stmt::For { axis, parallel: false, body: vec![Stmt::Contract(Box::new(contract))] }
+        Stmt::For { axis, parallel: false, body: vec![Stmt::Contraction(Box::new(contraction))] }
     }
 
     fn change_outputs(&self, tile: &Tile, names: &mut Names) -> Stmt {

@@ -33,13 +33,14 @@ use recognise::Convolution;
 
 /// Rewrites the convolutions that gain by it.
 pub(super) fn transform(program: &mut Program) -> Result<()> {
-    if !program.leaves.are_code() {
+    if !program.microkernels.is_native() {
         return Ok(());
     }
     let mut names = Names::new(program);
     for at in 0..program.kernels.len() {
         let Some(convolution) = Convolution::of(program, &program.kernels[at]) else { continue };
-        if convolution.is_whole && (program.leaves.multiply_bytes() || convolution.channels % 2 != 0) {
+        if convolution.is_whole && (program.microkernels.multiplies_bytes() || convolution.channels % 2 != 0)
+        {
             continue;
         }
         let Some(form) = cheapest(&convolution) else { continue };

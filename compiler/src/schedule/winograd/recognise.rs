@@ -2,7 +2,7 @@
 
 use super::form::{Form, TAPS};
 use crate::{
-    kernel::{Access, Axis, BufferId, Code, Contract, Inst, Kernel, Program, Rhs, Space, Stmt, walk},
+    kernel::{Access, Axis, BufferId, Code, Contraction, Inst, Kernel, Program, Rhs, Space, Stmt, walk},
     scalar::Precision,
     tensor::{Bytes, Tensor},
 };
@@ -40,37 +40,37 @@ pub(super) struct Convolution {
 impl Convolution {
     /// The convolution that this kernel is.
     pub(super) fn of(program: &Program, kernel: &Kernel) -> Option<Convolution> {
-        let [Stmt::Contract(contract)] = &kernel.body[..] else { return None };
-        let Rhs::Panels { buffer, base, width } = &contract.rhs else { return None };
+        let [Stmt::Contraction(contraction)] = &kernel.body[..] else { return None };
+        let Rhs::Panels { buffer, base, width } = &contraction.rhs else { return None };
         let is_plain = |inst: &Inst| !matches!(inst, Inst::Bind(..) | Inst::Check(_) | Inst::Index(..));
         let buffers = &program.buffers;
-        let types = [buffers[contract.lhs.buffer].dtype, buffers[*buffer].dtype, contract.dtype];
+        let types = [buffers[contraction.lhs.buffer].dtype, buffers[*buffer].dtype, contraction.dtype];
         let is_whole = matches!(types, [DType::U8 | DType::I8, DType::I8, DType::I32]);
         // What other bases add to the error would exceed what is promised of other precisions.
-        let is_float = types == [DType::F32; 3] && contract.precision == Precision::F32;
+        let is_float = types == [DType::F32; 3] && contraction.precision == Precision::F32;
         let wanted = (is_whole || is_float) && kernel.control.is_none() && base.as_i64() == Some(0);
-        if !wanted || !contract.epilogue.insts.iter().all(is_plain) {
+        if !wanted || !contraction.epilogue.insts.iter().all(is_plain) {
             return None;
         }
-        let (images, y, x) = match &contract.m[..] {
+        let (images, y, x) = match &contraction.m[..] {
             [y, x] => (None, y, x),
             [images, y, x] => (Some(images.clone()), y, x),
             _ => return None,
         };
         let mut facts = program.facts.clone();
-        for axis in contract.m.iter().chain(&contract.k).chain([&contract.n]) {
+        for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
             facts.declare_index(&axis.var, &axis.extent);
         }
-        let (channels, input, steps) = windows(&facts, contract, y, x)?;
+        let (channels, input, steps) = windows(&facts, contraction, y, x)?;
         let convolution = Convolution {
             images,
             size: [y.clone(), x.clone()],
             steps,
             input,
             channels,
-            columns: contract.n.extent.as_i64()?,
-            column: contract.n.var.clone(),
-            epilogue: contract.epilogue.clone(),
+            columns: contraction.n.extent.as_i64()?,
+            column: contraction.n.var.clone(),
+            epilogue: contraction.epilogue.clone(),
             is_whole,
             panels: (*buffer, i64::from(*width)),
             facts,
@@ -189,19 +189,20 @@ fn reads(kernel: &Kernel, buffer: BufferId) -> bool {
 
 /// The channels, where the input begins, and its steps from row to row and column to column, if the left factor is a
 /// window of taps that moves with the output.
-fn windows(facts: &Facts, contract: &Contract, y: &Axis, x: &Axis) -> Option<(i64, Access, [Dim; 2])> {
+fn windows(facts: &Facts, contraction: &Contraction, y: &Axis, x: &Axis) -> Option<(i64, Access, [Dim; 2])> {
     let taps = TAPS as i64;
-    let mut at = contract.lhs.at.clone();
+    let mut at = contraction.lhs.at.clone();
     let mut step = |axis: &Axis| {
         let (step, rest) = facts.linear_in(&at, &axis.var)?;
-        let open = [&contract.n, y, x].into_iter().chain(&contract.k).any(|axis| step.contains(&axis.var));
+        let open =
+            [&contraction.n, y, x].into_iter().chain(&contraction.k).any(|axis| step.contains(&axis.var));
         at = rest;
         (!open).then_some(step)
     };
     let steps = [step(y)?, step(x)?];
-    let inner = contract.k.last()?;
-    let (row, unit) = (step(contract.k.first()?)?, step(inner)?);
-    let channels = match &contract.k[..] {
+    let inner = contraction.k.last()?;
+    let (row, unit) = (step(contraction.k.first()?)?, step(inner)?);
+    let channels = match &contraction.k[..] {
         // Columns of a window whose channels are all there are follow one upon another.
         [_, inner] => {
             let elems = inner.extent.as_i64()?;
@@ -215,9 +216,9 @@ fn windows(facts: &Facts, contract: &Contract, y: &Axis, x: &Axis) -> Option<(i6
         }
         _ => return None,
     };
-    let alike = contract.k[0].extent.as_i64() == Some(taps)
+    let alike = contraction.k[0].extent.as_i64() == Some(taps)
         && unit.as_i64() == Some(1)
         && facts.prove_eq(&row, &steps[0]).is_yes()
-        && !at.contains(&contract.n.var);
-    alike.then(|| (channels, Access { buffer: contract.lhs.buffer, at }, steps))
+        && !at.contains(&contraction.n.var);
+    alike.then(|| (channels, Access { buffer: contraction.lhs.buffer, at }, steps))
 }

@@ -67,7 +67,7 @@ impl Target for Npu {
         let known = |value: Value| graph.as_constant(value).is_some();
         shapes
             && match &node.op {
-                Op::Contract { lhs, rhs, out, dtype: DType::F32, .. } => {
+                Op::Contraction { lhs, rhs, out, dtype: DType::F32, .. } => {
                     let plain = lhs[1] == rhs[0] && out[..] == [lhs[0], rhs[1]];
                     plain && lhs[0] != rhs[1] && known(node.operands[1]) && !known(node.operands[0])
                 }
@@ -163,7 +163,7 @@ impl Device<'_, '_> {
             Op::Input(number) => {
                 self.host.insert(result, self.part.operands[*number as usize]);
             }
-            Op::Contract { .. } => {
+            Op::Contraction { .. } => {
                 let (a, b) = (self.on_device(node.operands[0])?, self.on_device(node.operands[1])?);
                 let columns = self.columns(result);
                 let reg = self.listing.push(columns, &format!("gemm {a} {b}"));

@@ -41,7 +41,7 @@ const MOST_INSTS_TWICE: usize = 64;
 const MOST_DELAY: (usize, usize) = (1, 3);
 
 /// Rewrites all loops that gain by it.
-pub(super) fn jam(program: &mut Program) -> Result<()> {
+pub(super) fn unroll_and_jam(program: &mut Program) -> Result<()> {
     let mut names = Names::new(program);
     let facts = program.facts.clone();
     for kernel in &mut program.kernels {

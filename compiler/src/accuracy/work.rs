@@ -50,7 +50,7 @@ fn of_graph(graph: &Graph, value: &dyn Fn(&Symbol) -> Option<i64>, found: Found)
     let others = |others: f64| Work { others, ..Work::default() };
     let node = |node: &Node| match &node.op {
         Op::Const(_) | Op::Input(_) => Work::default(),
-        Op::Contract { lhs, out, .. } => {
+        Op::Contraction { lhs, out, .. } => {
             let lhs_shape = graph.shape(node.operands[0]);
             let summed = lhs.iter().zip(lhs_shape).filter(|(label, _)| !out.contains(label));
             let products = elems(node.results[0]) * summed.map(|(_, dim)| size(dim)).product::<f64>();

@@ -21,11 +21,11 @@ use symshape_runtime::DType;
 ///
 /// # Errors
 /// None.
-pub fn halves(graph: &mut Graph) -> Result<()> {
+pub fn store_bf16(graph: &mut Graph) -> Result<()> {
     let kept = kept(graph);
     rebuild(graph, |new, node| {
         let result = match &node.op {
-            Op::Contract { .. } => contraction(new, node)?,
+            Op::Contraction { .. } => contraction(new, node)?,
             op if is_movement(op) => moved(new, node)?,
             _ => None,
         };
@@ -92,7 +92,7 @@ fn is_movement(op: &Op) -> bool {
 
 /// The operand that a contraction with a constant multiplies it by, rounded to bf16; none where there are no columns.
 fn factor(graph: &Graph, node: &Node) -> Option<usize> {
-    let Op::Contract { lhs, rhs, out, dtype: DType::F32, precision: Precision::Bf16 } = &node.op else {
+    let Op::Contraction { lhs, rhs, out, dtype: DType::F32, precision: Precision::Bf16 } = &node.op else {
         return None;
     };
     let labels = [lhs, rhs];
@@ -127,7 +127,7 @@ struct Readers {
 fn kept(graph: &Graph) -> SecondaryMap<Value, bool> {
     let mut kept = SecondaryMap::new();
     for value in graph.values.keys() {
-        let is_computed = matches!(graph.op(value), Op::Map(_) | Op::Contract { .. });
+        let is_computed = matches!(graph.op(value), Op::Map(_) | Op::Contraction { .. });
         kept[value] = is_computed && graph.dtype(value) == DType::F32;
     }
     // What is laid beside others in a tensor is bf16 only if all of them are: fewer and fewer values are.

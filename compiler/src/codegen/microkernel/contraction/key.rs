@@ -1,6 +1,6 @@
 //! What a tile is, and where its arguments lie.
 
-use crate::{codegen::leaf::body::Body, scalar::precision::Parts};
+use crate::{codegen::microkernel::body::Body, scalar::precision::Parts};
 
 /// Columns of a panel.
 pub const PANEL: usize = 16;

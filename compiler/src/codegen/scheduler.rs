@@ -8,8 +8,9 @@
 //! frame; nothing is locked.
 
 use super::{
-    driver, estimate, fail,
+    driver, estimate,
     function::{FuncCtx, frame},
+    report_error,
     unit::Unit,
 };
 use crate::{
@@ -129,7 +130,7 @@ fn refuse(f: &mut FuncCtx, frame: Value, policy: Value) -> Result<()> {
     f.builder.switch_to_block(bad);
     let failure = contract::not_planned();
     let zero = f.int(0);
-    fail::emit(f, frame, &failure, zero, zero, zero)?;
+    report_error::emit(f, frame, &failure, zero, zero, zero)?;
     let code = f.builder.ins().iconst(types::I32, Code::NotPlanned as i64);
     f.builder.ins().return_(&[code]);
     f.builder.switch_to_block(next);

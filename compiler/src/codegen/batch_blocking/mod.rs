@@ -4,7 +4,7 @@
 //! a call for many is as good as several calls for a few, to the bit. It is faster where what passes between kernels is
 //! large and weights are small: the tensors of a few images stay in the caches from one kernel to the next, those of a
 //! whole batch don't. `run` then is a loop around the function that runs all kernels, with the caller's tensors moved on
-//! from group to group; the arena and the contract are those of the whole batch. Several threads take images of their own.
+//! from group to group; the arena and the contraction are those of the whole batch. Several threads take images of their own.
 
 mod run;
 
@@ -38,7 +38,8 @@ pub(super) struct Images {
 impl Images {
     /// How to cut the program's batches, if that can be done and is worth it.
     pub(super) fn of(program: &Program) -> Option<Images> {
-        let plain = program.found.is_empty() && program.kernels.iter().all(|kernel| kernel.control.is_none());
+        let plain = program.data_dependent.is_empty()
+            && program.kernels.iter().all(|kernel| kernel.control.is_none());
         let symbols = program.symbols.iter().enumerate().filter(|_| plain);
         symbols.into_iter().find_map(|(idx, symbol)| Images::along(program, idx, symbol))
     }
@@ -102,7 +103,7 @@ impl Strides<'_> {
         let head = match stmt {
             Stmt::For { axis, parallel: true, .. } => axis,
             Stmt::Strip { axis, code } if !reduces(code) => axis,
-            Stmt::Contract(contract) => contract.m.first()?,
+            Stmt::Contraction(contraction) => contraction.m.first()?,
             _ => return None,
         };
         // The head runs over so many steps of each image.
@@ -135,16 +136,16 @@ impl Strides<'_> {
                 extents(std::slice::from_ref(axis))
                     && body.iter().all(|stmt| self.mentions_no_more(stmt, head))
             }
-            Stmt::Contract(contract) => {
-                let base = match &contract.rhs {
+            Stmt::Contraction(contraction) => {
+                let base = match &contraction.rhs {
                     Rhs::Panels { base, .. } => base,
                     Rhs::At(access) => &access.at,
                 };
-                extents(&contract.m)
-                    && extents(&contract.k)
-                    && extents(std::slice::from_ref(&contract.n))
+                extents(&contraction.m)
+                    && extents(&contraction.k)
+                    && extents(std::slice::from_ref(&contraction.n))
                     && !by_image(base)
-                    && is_plain(&contract.epilogue)
+                    && is_plain(&contraction.epilogue)
             }
             Stmt::If { .. } | Stmt::While { .. } => false,
         }

@@ -1,12 +1,12 @@
 //! Leaves: the hot loops of kernels as functions `extern "C" fn(args: *const i64)`, written once over the vector ISA.
 //!
-//! A [`LeafKey`] says everything that a leaf's code depends on; equal keys share one function, across kernels and
+//! A [`MicrokernelKey`] says everything that a leaf's code depends on; equal keys share one function, across kernels and
 //! layers. What differs from call to call (addresses, strides, counts, scalar bits) is the argument block.
 
 mod bf16;
 pub mod body;
 mod columns;
-pub mod contract;
+pub mod contraction;
 pub mod math;
 mod memory;
 pub mod panels;
@@ -23,9 +23,9 @@ use cranelift_module::{FuncId, Linkage, Module};
 
 /// What a leaf is; equal keys are one function.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum LeafKey {
+pub enum MicrokernelKey {
     /// Tiles of a contraction.
-    Tile(contract::TileKey),
+    Tile(contraction::TileKey),
     /// A strip, or several in a row loop.
     Strip(strip::StripKey),
     /// Rows laid out for tiles.
@@ -36,40 +36,40 @@ pub enum LeafKey {
     Release,
 }
 
-impl LeafKey {
+impl MicrokernelKey {
     /// What it is, for people; part of a symbol.
     pub fn name(&self) -> String {
         match self {
-            LeafKey::Tile(key) => {
+            MicrokernelKey::Tile(key) => {
                 let rest = if key.tail { "_rest" } else { "" };
                 format!("tile_{}x{}{rest}", key.rows, key.vectors)
             }
-            LeafKey::Strip(key) => format!("strip_{}", key.phases.len()),
-            LeafKey::Rows(key) => format!("rows_{}", key.levels),
-            LeafKey::Panels(_) => "panels".to_string(),
-            LeafKey::Release => "release".to_string(),
+            MicrokernelKey::Strip(key) => format!("strip_{}", key.phases.len()),
+            MicrokernelKey::Rows(key) => format!("rows_{}", key.levels),
+            MicrokernelKey::Panels(_) => "panels".to_string(),
+            MicrokernelKey::Release => "release".to_string(),
         }
     }
 
     /// The leaf's code before it is machine code.
     pub fn code(&self, isa: &dyn VectorIsa) -> Code {
         match self {
-            LeafKey::Tile(key) => contract::emit(key, isa.shape()),
-            LeafKey::Strip(key) => strip::emit(key, isa.shape()),
-            LeafKey::Rows(key) => rows::emit(key, isa.shape()),
-            LeafKey::Panels(key) => panels::emit(key, isa.shape()),
-            LeafKey::Release => contract::release(isa.shape()),
+            MicrokernelKey::Tile(key) => contraction::emit(key, isa.shape()),
+            MicrokernelKey::Strip(key) => strip::emit(key, isa.shape()),
+            MicrokernelKey::Rows(key) => rows::emit(key, isa.shape()),
+            MicrokernelKey::Panels(key) => panels::emit(key, isa.shape()),
+            MicrokernelKey::Release => contraction::release(isa.shape()),
         }
     }
 
     /// Slots of the argument block.
     pub fn slots(&self) -> usize {
         match self {
-            LeafKey::Tile(key) => key.slots(),
-            LeafKey::Strip(key) => key.slots(),
-            LeafKey::Rows(key) => key.slots(),
-            LeafKey::Panels(_) => panels::PanelsKey::SLOTS,
-            LeafKey::Release => 0,
+            MicrokernelKey::Tile(key) => key.slots(),
+            MicrokernelKey::Strip(key) => key.slots(),
+            MicrokernelKey::Rows(key) => key.slots(),
+            MicrokernelKey::Panels(_) => panels::PanelsKey::SLOTS,
+            MicrokernelKey::Release => 0,
         }
     }
 }
@@ -79,7 +79,7 @@ impl LeafKey {
 /// # Errors
 /// `Internal` where the module refuses it: a bug.
 pub fn emit(
-    key: &LeafKey,
+    key: &MicrokernelKey,
     name: &str,
     isa: &dyn VectorIsa,
     module: &mut dyn Module,

@@ -97,11 +97,11 @@ pub(super) fn arena_bytes(unit: &mut Unit) -> Result<FuncId> {
 /// Binds what is found while running to the values behind the symbols in `dims`, or to its bounds where there are none.
 fn bind_found(f: &mut FuncCtx, dims: Value) -> Result<()> {
     let program = f.unit.program;
-    for (idx, found) in program.found.iter().enumerate() {
+    for (idx, found) in program.data_dependent.iter().enumerate() {
         let at = 8 * (program.symbols.len() + idx) as i32;
         let value = f.builder.ins().load(types::I64, MemFlagsData::trusted(), dims, at);
         let unknown = f.builder.ins().icmp_imm_s(IntCC::Equal, value, abi::NOT_FOUND);
-        let most = f.dim(&found.most)?;
+        let most = f.dim(&found.upper_bound)?;
         let value = f.builder.ins().select(unknown, most, value);
         f.bind(found.symbol.clone(), value);
     }

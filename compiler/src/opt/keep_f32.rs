@@ -22,8 +22,8 @@ const MOST: f64 = 1.0 / 64.0;
 const LEAST_WORK: f64 = 16.0;
 
 /// The pass, for machines with tile registers. Loops and branches are taken each as a model of its own.
-pub fn minor(graph: &mut Graph) {
-    graph.nodes.values_mut().flat_map(|node| node.op.regions_mut()).for_each(minor);
+pub fn keep_f32(graph: &mut Graph) {
+    graph.nodes.values_mut().flat_map(|node| node.op.regions_mut()).for_each(keep_f32);
     let mut works: Vec<Work> = graph.nodes.keys().filter_map(|id| Work::of(graph, id)).collect();
     let symbols: BTreeSet<Symbol> = works.iter().flat_map(Work::symbols).collect();
     for corner in corners(graph, &symbols) {
@@ -48,7 +48,7 @@ pub fn minor(graph: &mut Graph) {
                 continue;
             }
         }
-        if let Op::Contract { precision, .. } = &mut graph.nodes[work.node].op {
+        if let Op::Contraction { precision, .. } = &mut graph.nodes[work.node].op {
             *precision = Precision::Full;
         }
     }
@@ -68,7 +68,8 @@ struct Work {
 impl Work {
     fn of(graph: &Graph, id: NodeId) -> Option<Work> {
         let node = &graph.nodes[id];
-        let Op::Contract { lhs, rhs, dtype: DType::F32, precision: Precision::Bf16x3, .. } = &node.op else {
+        let Op::Contraction { lhs, rhs, dtype: DType::F32, precision: Precision::Bf16x3, .. } = &node.op
+        else {
             return None;
         };
         let labels = [lhs, rhs].into_iter().zip(&node.operands);

@@ -16,7 +16,7 @@ use crate::{
 use std::collections::BTreeMap;
 use symshape_runtime::DType;
 
-pub(super) fn contract(
+pub(super) fn contraction(
     [lhs, rhs, out]: [&[Label]; 3],
     (dtype, precision): (DType, Precision),
     operands: &[Tensor],

@@ -4,7 +4,7 @@
 //! them lie whole multiples of one distance apart, memory is a line of *pixels*: a leaf that lays out its left factor does
 //! so once for each pixel, and a row of it is where its window begins.
 
-use super::{Access, Contract, Program, Rhs, tiles::ROW_BF16};
+use super::{Access, Contraction, Program, Rhs, tiles::ROW_BF16};
 use crate::scalar::Precision;
 use num_integer::Integer;
 use symshape::{Dim, Facts, Symbol};
@@ -13,7 +13,7 @@ use symshape::{Dim, Facts, Symbol};
 const MOST_FILLED: i64 = 4;
 
 /// A left factor as pixels; distances but `pitch` are in pixels.
-pub(crate) struct Pixels {
+pub(crate) struct SlidingWindows {
     /// Where it is read with all its axes at zero.
     pub(crate) base: Access,
     /// Numbers from pixel to pixel.
@@ -28,18 +28,18 @@ pub(crate) struct Pixels {
     pub(crate) outer: Vec<Dim>,
 }
 
-impl Pixels {
+impl SlidingWindows {
     /// The pixels of a contraction with constants whose precision is less than `f32`, where there are such and more than one
     /// of them is read for a row.
-    pub(crate) fn of(program: &Program, contract: &Contract) -> Option<Pixels> {
-        let constant = matches!(&contract.rhs, Rhs::Panels { buffer, .. } if program.is_const(*buffer));
+    pub(crate) fn of(program: &Program, contraction: &Contraction) -> Option<SlidingWindows> {
+        let constant = matches!(&contraction.rhs, Rhs::Panels { buffer, .. } if program.is_const(*buffer));
         let mut facts = program.facts.clone();
-        for axis in contract.m.iter().chain(&contract.k) {
+        for axis in contraction.m.iter().chain(&contraction.k) {
             facts.declare_index(&axis.var, &axis.extent);
         }
         let (inner, loops) =
-            contract.k.split_last().filter(|_| constant && contract.precision != Precision::F32)?;
-        let mut at = contract.lhs.at.clone();
+            contraction.k.split_last().filter(|_| constant && contraction.precision != Precision::F32)?;
+        let mut at = contraction.lhs.at.clone();
         let mut step = |symbol: &Symbol| {
             let (step, rest) = facts.linear_in(&at, symbol)?;
             at = rest;
@@ -54,8 +54,8 @@ impl Pixels {
             .rev()
             .map(|axis| Some((axis.extent.as_i64()?, step(&axis.var)?)))
             .collect::<Option<_>>()?;
-        let rows: Vec<Dim> = contract.m.iter().map(|axis| step(&axis.var)).collect::<Option<_>>()?;
-        let own = |dim: &Dim| contract.m.iter().chain(&contract.k).any(|axis| dim.contains(&axis.var));
+        let rows: Vec<Dim> = contraction.m.iter().map(|axis| step(&axis.var)).collect::<Option<_>>()?;
+        let own = |dim: &Dim| contraction.m.iter().chain(&contraction.k).any(|axis| dim.contains(&axis.var));
         let steps = || loops.iter().map(|(_, step)| step).chain(&rows);
         if own(&at) || steps().any(own) {
             return None;
@@ -78,8 +78,8 @@ impl Pixels {
         let many = taps.iter().map(|(extent, _)| extent).product::<i64>() > 1;
         let (row, outer) = rows.split_last()?;
         let fits = length % run == 0 && filled * MOST_FILLED <= filled + run && many;
-        (fits && outer.len() <= 2 && ascends(&facts, contract, outer)).then(|| Pixels {
-            base: Access { buffer: contract.lhs.buffer, at: at.clone() },
+        (fits && outer.len() <= 2 && ascends(&facts, contraction, outer)).then(|| SlidingWindows {
+            base: Access { buffer: contraction.lhs.buffer, at: at.clone() },
             pitch,
             run,
             taps,
@@ -93,12 +93,12 @@ impl Pixels {
         (self.run + ROW_BF16 - 1) / ROW_BF16 * ROW_BF16
     }
 
-    /// Pixels that are laid out for one row.
+    /// SlidingWindows that are laid out for one row.
     pub(crate) fn taps_count(&self) -> i64 {
         self.taps.iter().map(|(extent, _)| extent).product()
     }
 
-    /// Pixels from the first to the last of a row, both counted.
+    /// SlidingWindows from the first to the last of a row, both counted.
     pub(crate) fn window(&self) -> Dim {
         self.taps.iter().fold(Dim::one(), |window, (extent, step)| window + step * (extent - 1))
     }
@@ -116,8 +116,8 @@ impl Pixels {
 }
 
 /// Whether joint iterations of the outer axes begin one behind the other.
-fn ascends(facts: &Facts, contract: &Contract, steps: &[Dim]) -> bool {
-    match (steps, &contract.m[..]) {
+fn ascends(facts: &Facts, contraction: &Contraction, steps: &[Dim]) -> bool {
+    match (steps, &contraction.m[..]) {
         ([outer, inner], [_, axis, _]) => {
             facts.prove_le(&((&axis.extent - 1).max(Dim::zero()) * inner), outer).is_yes()
         }

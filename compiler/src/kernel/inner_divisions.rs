@@ -4,7 +4,7 @@
 //! takes out of the loop. Lowering splits and merges loops until no such quotient or remainder is left, where shapes
 //! allow it; this is how tests see whether it did.
 
-use super::{Contract, Inst, Program, Rhs, Stmt, walk};
+use super::{Contraction, Inst, Program, Rhs, Stmt, walk};
 use symshape::{Dim, Node, Symbol};
 
 /// Every quotient and remainder that is computed anew in each iteration of an innermost loop: the kernel's name and
@@ -29,7 +29,7 @@ fn in_body(body: &[Stmt], see: &mut dyn FnMut(&Dim)) {
                 false => innermost(body, Vec::new(), see),
             },
             Stmt::Strip { axis, .. } => innermost(std::slice::from_ref(stmt), vec![axis.var.clone()], see),
-            Stmt::Contract(contract) => in_contract(contract, see),
+            Stmt::Contraction(contraction) => in_contract(contraction, see),
             Stmt::If { then, otherwise, .. } => {
                 in_body(then, see);
                 in_body(otherwise, see);
@@ -42,7 +42,7 @@ fn in_body(body: &[Stmt], see: &mut dyn FnMut(&Dim)) {
 
 fn has_loop(stmt: &Stmt) -> bool {
     match stmt {
-        Stmt::For { .. } | Stmt::While { .. } | Stmt::Strip { .. } | Stmt::Contract(_) => true,
+        Stmt::For { .. } | Stmt::While { .. } | Stmt::Strip { .. } | Stmt::Contraction(_) => true,
         Stmt::If { then, otherwise, .. } => then.iter().chain(otherwise).any(has_loop),
         Stmt::Block(_) => false,
     }
@@ -60,21 +60,21 @@ fn innermost(body: &[Stmt], mut vars: Vec<Symbol>, see: &mut dyn FnMut(&Dim)) {
                 innermost(then, vars.clone(), see);
                 innermost(otherwise, vars.clone(), see);
             }
-            Stmt::For { .. } | Stmt::While { .. } | Stmt::Contract(_) => {}
+            Stmt::For { .. } | Stmt::While { .. } | Stmt::Contraction(_) => {}
         }
     }
 }
 
 /// Tiles run along the last row axis, the columns and all reduction axes.
-fn in_contract(contract: &Contract, see: &mut dyn FnMut(&Dim)) {
-    let axes = contract.m.last().into_iter().chain([&contract.n]).chain(&contract.k);
+fn in_contract(contraction: &Contraction, see: &mut dyn FnMut(&Dim)) {
+    let axes = contraction.m.last().into_iter().chain([&contraction.n]).chain(&contraction.k);
     let mut vars: Vec<Symbol> = axes.map(|axis| axis.var.clone()).collect();
-    in_dim(&contract.lhs.at, &vars, see);
-    match &contract.rhs {
+    in_dim(&contraction.lhs.at, &vars, see);
+    match &contraction.rhs {
         Rhs::At(access) => in_dim(&access.at, &vars, see),
         Rhs::Panels { base, .. } => in_dim(base, &vars, see),
     }
-    for inst in &contract.epilogue.insts {
+    for inst in &contraction.epilogue.insts {
         if let Inst::Bind(symbol, _) = inst {
             vars.push(symbol.clone());
         }

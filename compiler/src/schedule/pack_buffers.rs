@@ -8,7 +8,7 @@
 
 use crate::{
     Result,
-    kernel::{Buffer, Contract, Pixels, Program, Rhs, Space, Stmt},
+    kernel::{Buffer, Contraction, Program, Rhs, SlidingWindows, Space, Stmt},
     scalar::Precision,
     target::LINE_BYTES,
 };
@@ -81,23 +81,23 @@ fn stmts(program: &mut Program, facts: &Facts, body: &mut [Stmt]) {
                 stmts(program, facts, then);
                 stmts(program, facts, otherwise);
             }
-            Stmt::Contract(contract) => {
+            Stmt::Contraction(contraction) => {
                 // As fast as the one and more precise than the other.
-                let is_wanted = matches!(contract.precision, Precision::F32 | Precision::Bf16x3);
-                if is_wanted && program.is_exact(contract) {
-                    contract.precision = Precision::Exact;
+                let is_wanted = matches!(contraction.precision, Precision::F32 | Precision::Bf16x3);
+                if is_wanted && program.is_exact(contraction) {
+                    contraction.precision = Precision::Exact;
                 }
                 // What no tile register takes is multiplied as `f32` on every machine.
-                if !program.fits_tiles(contract) {
-                    contract.precision = Precision::F32;
+                if !program.fits_tiles(contraction) {
+                    contraction.precision = Precision::F32;
                 }
-                if let Some(elems) = needed(program, facts, contract) {
-                    let name = format!("rows of {}", program.buffers[contract.lhs.buffer].name);
+                if let Some(elems) = needed(program, facts, contraction) {
+                    let name = format!("rows of {}", program.buffers[contraction.lhs.buffer].name);
                     let room = Buffer { name, dtype: DType::U8, elems, space: Space::Scratch };
-                    contract.room = Some(program.buffers.push(room));
+                    contraction.pack_buffer = Some(program.buffers.push(room));
                 }
-                if contract.room.is_none() {
-                    contract.precision = Precision::F32;
+                if contraction.pack_buffer.is_none() {
+                    contraction.precision = Precision::F32;
                 }
             }
             Stmt::Block(_) | Stmt::Strip { .. } => {}
@@ -106,59 +106,60 @@ fn stmts(program: &mut Program, facts: &Facts, body: &mut [Stmt]) {
 }
 
 /// Bytes from one row of so many numbers as bf16 to the next, at most: whole rows of tile registers, and one more line.
-fn bf16_row_bytes(contract: &Contract, numbers: &Dim) -> Dim {
-    contract.bf16_bytes(numbers) + LINE_BYTES
+fn bf16_row_bytes(contraction: &Contraction, numbers: &Dim) -> Dim {
+    contraction.bf16_bytes(numbers) + LINE_BYTES
 }
 
 /// Of a row, where a contraction is one that tile registers multiply as bf16.
-fn bf16_row(program: &Program, contract: &Contract) -> Option<Dim> {
-    let fits = contract.precision != Precision::F32 && program.fits_tiles(contract);
-    let some = program.facts.prove_le(&Dim::one(), &contract.depth()).is_yes();
-    (some && fits).then(|| bf16_row_bytes(contract, &contract.depth()))
+fn bf16_row(program: &Program, contraction: &Contraction) -> Option<Dim> {
+    let fits = contraction.precision != Precision::F32 && program.fits_tiles(contraction);
+    let some = program.facts.prove_le(&Dim::one(), &contraction.depth()).is_yes();
+    (some && fits).then(|| bf16_row_bytes(contraction, &contraction.depth()))
 }
 
 /// Of a row, where a contraction is one of `f32` whose rows are copied out of their pages.
-fn paged_row(program: &Program, contract: &Contract, depth: i64) -> Option<i64> {
-    let Rhs::Panels { buffer, .. } = &contract.rhs else { return None };
+fn paged_row(program: &Program, contraction: &Contraction, depth: i64) -> Option<i64> {
+    let Rhs::Panels { buffer, .. } = &contraction.rhs else { return None };
     let right = &program.buffers[*buffer];
-    let types = [contract.dtype, program.buffers[contract.lhs.buffer].dtype, right.dtype];
-    let most_floats = if program.leaves.have_tiles() { FAST_MOST_FLOATS } else { MOST_FLOATS };
+    let types = [contraction.dtype, program.buffers[contraction.lhs.buffer].dtype, right.dtype];
+    let most_floats = if program.microkernels.has_tiles() { FAST_MOST_FLOATS } else { MOST_FLOATS };
     let fits = types == [DType::F32; 3]
         && matches!(right.space, Space::Const(_))
-        && contract.precision == Precision::F32
+        && contraction.precision == Precision::F32
         && depth <= most_floats
-        && program.facts.prove_le(&MANY_COLUMNS.into(), &contract.n.extent).is_yes();
-    let last = contract.m.last()?;
-    let (step, _) = program.facts.linear_in(&contract.lhs.at, &last.var).filter(|_| fits)?;
+        && program.facts.prove_le(&MANY_COLUMNS.into(), &contraction.n.extent).is_yes();
+    let last = contraction.m.last()?;
+    let (step, _) = program.facts.linear_in(&contraction.lhs.at, &last.var).filter(|_| fits)?;
     let step_bytes = 4 * step.as_i64()?;
     if step_bytes == 0 || step_bytes % PAGE_BYTES != 0 {
         return None;
     }
     // Copied rows of the last axis are a block, with those around it or alone.
     let rows_bytes = &last.extent * (4 * depth);
-    let is_short = contract.m.len() == 1 || program.facts.prove_le(&rows_bytes, &BLOCK_BYTES.into()).is_yes();
+    let is_short =
+        contraction.m.len() == 1 || program.facts.prove_le(&rows_bytes, &BLOCK_BYTES.into()).is_yes();
     // Copied rows are an odd number of cache lines apart.
     is_short.then_some((lines(4 * depth) | 1) * LINE_BYTES)
 }
 
 /// Of a row of bf16, which machines without tile registers copy out as `f32`.
-fn widened_row(program: &Program, contract: &Contract) -> Option<Dim> {
-    let is_half = program.buffers[contract.lhs.buffer].dtype == DType::BF16;
-    let depth = contract.depth().as_i64().filter(|depth| *depth > 0)?;
-    (is_half && program.takes_halves(contract)).then(|| Dim::from((lines(4 * depth) | 1) * LINE_BYTES))
+fn widened_row(program: &Program, contraction: &Contraction) -> Option<Dim> {
+    let is_half = program.buffers[contraction.lhs.buffer].dtype == DType::BF16;
+    let depth = contraction.depth().as_i64().filter(|depth| *depth > 0)?;
+    (is_half && program.takes_halves(contraction)).then(|| Dim::from((lines(4 * depth) | 1) * LINE_BYTES))
 }
 
 /// Of a row of so many numbers as are known when compiling, where a contraction is one whose rows are copied.
-fn fixed_row(program: &Program, contract: &Contract) -> Option<Dim> {
+fn fixed_row(program: &Program, contraction: &Contraction) -> Option<Dim> {
     let bytes = |dtype: DType| matches!(dtype, DType::U8 | DType::I8);
-    let Rhs::Panels { buffer, .. } = &contract.rhs else { return None };
+    let Rhs::Panels { buffer, .. } = &contraction.rhs else { return None };
     let right = &program.buffers[*buffer];
-    let fits = contract.dtype == DType::I32
-        && bytes(program.buffers[contract.lhs.buffer].dtype)
+    let fits = contraction.dtype == DType::I32
+        && bytes(program.buffers[contraction.lhs.buffer].dtype)
         && matches!(right.space, Space::Const(_))
         && (bytes(right.dtype) || right.dtype == DType::I16);
-    let depth = contract.depth().as_i64().filter(|depth| *depth > 0)?;
-    paged_row(program, contract, depth).or_else(|| fits.then(|| row_bytes(depth))).map(Dim::from)
+    let depth = contraction.depth().as_i64().filter(|depth| *depth > 0)?;
+    paged_row(program, contraction, depth).or_else(|| fits.then(|| row_bytes(depth))).map(Dim::from)
 }
 
 /// An upper bound of an extent over the model's symbols: where variables of loops around are part of it, it is largest in
@@ -176,17 +177,17 @@ fn in_symbols(program: &Program, facts: &Facts, extent: &Dim) -> Option<Dim> {
 }
 
 /// Bytes for a block of rows, and for the right factor where it is laid out too, where a contraction is one that needs them.
-fn needed(program: &Program, facts: &Facts, contract: &Contract) -> Option<Dim> {
-    if !program.leaves.are_code() {
+fn needed(program: &Program, facts: &Facts, contraction: &Contraction) -> Option<Dim> {
+    if !program.microkernels.is_native() {
         return None;
     }
-    let bf16 = bf16_row(program, contract);
+    let bf16 = bf16_row(program, contraction);
     let extents: Vec<Dim> =
-        contract.m.iter().map(|axis| in_symbols(program, facts, &axis.extent)).collect::<Option<_>>()?;
-    let pixels = bf16.as_ref().and_then(|_| of_pixels(program, contract, &extents));
-    let row = widened_row(program, contract);
-    let row = if pixels.is_some() { row } else { row.or(bf16).or_else(|| fixed_row(program, contract)) };
-    let rows = row.and_then(|row| of_rows(program, contract, &extents, &row));
+        contraction.m.iter().map(|axis| in_symbols(program, facts, &axis.extent)).collect::<Option<_>>()?;
+    let pixels = bf16.as_ref().and_then(|_| of_pixels(program, contraction, &extents));
+    let row = widened_row(program, contraction);
+    let row = if pixels.is_some() { row } else { row.or(bf16).or_else(|| fixed_row(program, contraction)) };
+    let rows = row.and_then(|row| of_rows(program, contraction, &extents, &row));
     let room = match (pixels, rows) {
         (Some(pixels), Some(rows)) => pixels.max(rows),
         (pixels, rows) => pixels.or(rows)?,
@@ -195,11 +196,11 @@ fn needed(program: &Program, facts: &Facts, contract: &Contract) -> Option<Dim> 
 }
 
 /// Bytes for a block of rows of so many bytes, and for the right factor where it is laid out too.
-fn of_rows(program: &Program, contract: &Contract, extents: &[Dim], row: &Dim) -> Option<Dim> {
+fn of_rows(program: &Program, contraction: &Contraction, extents: &[Dim], row: &Dim) -> Option<Dim> {
     let (last, outer) = extents.split_last()?;
     let all = extents.iter().fold(Dim::one(), |all, extent| all * extent);
-    let (block, tallest) = match program.leaves.have_tiles() {
-        true if contract.dtype == DType::F32 && contract.precision == Precision::F32 => {
+    let (block, tallest) = match program.microkernels.has_tiles() {
+        true if contraction.dtype == DType::F32 && contraction.precision == Precision::F32 => {
             ((row * FLOAT_ROWS).max(FLOAT_BLOCK_BYTES.into()), FAST_TALLEST)
         }
         true => (FAST_BLOCK_BYTES.into(), FAST_TALLEST),
@@ -207,18 +208,18 @@ fn of_rows(program: &Program, contract: &Contract, extents: &[Dim], row: &Dim) -
     };
     // A block is whole iterations of the outer row axes, or any number of tiles.
     let least = if outer.is_empty() { Dim::from(tallest) * row } else { last * row };
-    let right = match program.fits_tiles(contract) {
-        true => program.right_room(contract),
+    let right = match program.fits_tiles(contraction) {
+        true => program.right_room(contraction),
         false => Dim::zero(),
     };
     Some((all * row).min(block).max(least) + right)
 }
 
 /// Bytes for the pixels of a block of rows, where the left factor has such.
-fn of_pixels(program: &Program, contract: &Contract, extents: &[Dim]) -> Option<Dim> {
-    let pixels = Pixels::of(program, contract)?;
+fn of_pixels(program: &Program, contraction: &Contraction, extents: &[Dim]) -> Option<Dim> {
+    let pixels = SlidingWindows::of(program, contraction)?;
     let (last, outer) = extents.split_last()?;
-    let pixel = bf16_row_bytes(contract, &pixels.run.into());
+    let pixel = bf16_row_bytes(contraction, &pixels.run.into());
     let rows = if outer.is_empty() { last.clone().min(FAST_TALLEST.into()) } else { last.clone() };
     let (all, least) = (pixels.all(outer, last) * &pixel, pixels.windows(&rows) * &pixel);
     Some(all.min(FAST_BLOCK_BYTES.into()).max(least))

@@ -62,7 +62,7 @@ impl Desc {
             let symbols = table(raw.symbols, raw.n_symbols)?;
             let inputs = table(raw.inputs, raw.n_inputs)?;
             let outputs = table(raw.outputs, raw.n_outputs)?;
-            if raw.n_found > u64::from(MAX_ENTRIES) {
+            if raw.n_data_dependent > u64::from(MAX_ENTRIES) {
                 return Err(OpenError::Malformed("a table has too many entries"));
             }
             let n_partitions = u32::try_from(raw.n_partitions).unwrap_or(u32::MAX);
@@ -89,12 +89,12 @@ impl Desc {
 
     /// Places in `dims`: the symbols, and what is found while running.
     pub(crate) fn n_dims(&self) -> usize {
-        self.symbols.len() + self.raw.n_found as usize
+        self.symbols.len() + self.raw.n_data_dependent as usize
     }
 
     /// Whether shapes of outputs can be smaller than they were before the call.
     pub(crate) fn finds(&self) -> bool {
-        self.raw.n_found > 0
+        self.raw.n_data_dependent > 0
     }
 
     /// Whether contexts take memory as calls need it.

@@ -122,7 +122,7 @@ fn model(unit: &mut Unit, functions: &Functions, uses_tiles: Option<FuncId>) -> 
     table.data.push((offset_of!(ModelDesc, symbols), symbols));
     table.data.push((offset_of!(ModelDesc, inputs), inputs));
     table.data.push((offset_of!(ModelDesc, outputs), outputs));
-    table.put_i64(offset_of!(ModelDesc, n_found), program.found.len() as i64);
+    table.put_i64(offset_of!(ModelDesc, n_data_dependent), program.data_dependent.len() as i64);
     let any = program.policies == Policies::Any && !program.partitions.is_empty();
     let flags = [(unit.options.grows, abi::GROWS), (any, abi::ANY_ORDER)];
     let flags = flags.iter().filter(|(is_so, _)| *is_so).fold(0, |all, (_, flag)| all | flag);

@@ -4,7 +4,7 @@
 //! of a tile register; 16 such rows are a register of high bf16, which one of low ones follows where there are any. What is
 //! missing of the last register, and columns behind the last, are zeros. No memory is read but the factor's own.
 
-use super::{contract::PANEL, rows::bf16};
+use super::{contraction::PANEL, rows::bf16};
 use crate::codegen::vector::{
     Builder, Shape,
     code::{Code, Int, IntOp, Mask, Mem, Op2, ShiftOp, TILE_ROW_BYTES, TILE_ROWS, Vector},

@@ -102,7 +102,7 @@ pub fn settle(graph: &Graph, settings: &Settings, within: f64) -> Result<Settled
 /// # Errors
 /// As [`pipeline::lower_with`]; what else goes wrong leaves the model untried.
 pub fn trial(graph: &Graph, settings: &Settings) -> Result<Trial> {
-    if settings.precision == Precision::F32 || !settings.leaves.have_tiles() {
+    if settings.precision == Precision::F32 || !settings.microkernels.has_tiles() {
         return Ok(Trial::Same);
     }
     let lowered = lowered(graph, settings.precision)?;
@@ -115,8 +115,8 @@ pub fn trial(graph: &Graph, settings: &Settings) -> Result<Trial> {
 /// For a trial on this machine, with tile registers, whatever it has.
 fn lowered(graph: &Graph, precision: Precision) -> Result<Lowered> {
     let settings = Settings::default();
-    let leaves = settings.leaves.with_tiles();
-    pipeline::lower_with(graph, &Settings { workers: 1, precision, leaves, ..settings })
+    let microkernels = settings.microkernels.with_tiles();
+    pipeline::lower_with(graph, &Settings { workers: 1, precision, microkernels, ..settings })
 }
 
 fn compared(graph: &Graph, lowered: Lowered) -> Result<Trial> {

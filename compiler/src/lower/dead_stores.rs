@@ -4,18 +4,19 @@
 //! its last rows. Which part of a buffer is read is known only when all kernels are there, so such kernels are dropped
 //! then, where it is proven that no address is both written by them and read by anybody.
 
-use crate::kernel::{BufferId, Code, Inst, Program, Space, Stmt, uses::Uses, walk};
+use crate::kernel::{BufferId, Code, Inst, Program, Space, Stmt, dependences::Footprint, walk};
 use std::collections::BTreeMap;
 
 /// Drops kernels whose results are never read. What is computed stays the same.
-pub fn drop_unread(program: &mut Program) {
+pub fn eliminate_dead_stores(program: &mut Program) {
     let writers = writers(program);
     let candidates: Vec<usize> =
         (0..program.kernels.len()).filter(|kernel| may_be_unread(program, *kernel, &writers)).collect();
     if candidates.is_empty() {
         return;
     }
-    let uses: Vec<Uses> = (0..program.kernels.len()).map(|idx| Uses::of(program, idx..idx + 1)).collect();
+    let uses: Vec<Footprint> =
+        (0..program.kernels.len()).map(|idx| Footprint::of(program, idx..idx + 1)).collect();
     let is_read = |kernel: usize| {
         let mut others = uses.iter().enumerate().filter(|(other, _)| *other != kernel);
         others.any(|(_, other)| uses[kernel].feeds(other, program))
@@ -64,7 +65,7 @@ fn checks(body: &[Stmt]) -> bool {
     body.iter().any(|stmt| match stmt {
         Stmt::For { body, .. } | Stmt::While { body, .. } => checks(body),
         Stmt::Block(code) | Stmt::Strip { code, .. } => in_code(code),
-        Stmt::Contract(contract) => in_code(&contract.epilogue),
+        Stmt::Contraction(contraction) => in_code(&contraction.epilogue),
         Stmt::If { then, otherwise, .. } => checks(then) || checks(otherwise),
     })
 }

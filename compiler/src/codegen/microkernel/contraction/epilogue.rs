@@ -3,7 +3,7 @@
 use super::{Tile, key::Columns};
 use crate::{
     codegen::{
-        leaf::{
+        microkernel::{
             body::{Lanes, Op, Ty},
             memory,
         },

@@ -29,11 +29,11 @@ pub(super) enum Float {
     /// No infinities.
     E4M3,
     /// No infinities, and the place of -0 is NaN.
-    E4M3Unsigned,
+    E4M3Fnuz,
     /// Infinities, as in IEEE 754.
     E5M2,
     /// No infinities, and the place of -0 is NaN.
-    E5M2Unsigned,
+    E5M2Fnuz,
     /// Four bits: neither infinities nor NaN, which becomes -0.
     E2M1,
 }
@@ -57,25 +57,25 @@ impl Float {
     fn format(self) -> Format {
         let (mantissa, bias, largest, above, nan, sign) = match self {
             Float::E4M3 => (3, 7, 0x7e, 0x7f, 0x7f, 0x80),
-            Float::E4M3Unsigned => (3, 8, 0x7f, 0x80, 0x80, 0x80),
+            Float::E4M3Fnuz => (3, 8, 0x7f, 0x80, 0x80, 0x80),
             Float::E5M2 => (2, 15, 0x7b, 0x7c, 0x7e, 0x80),
-            Float::E5M2Unsigned => (2, 16, 0x7f, 0x80, 0x80, 0x80),
+            Float::E5M2Fnuz => (2, 16, 0x7f, 0x80, 0x80, 0x80),
             Float::E2M1 => (1, 1, 7, 7, 8, 8),
         };
         Format { mantissa, bias, largest, above, nan, sign }
     }
 
     fn has_minus_zero(self) -> bool {
-        !matches!(self, Float::E4M3Unsigned | Float::E5M2Unsigned)
+        !matches!(self, Float::E4M3Fnuz | Float::E5M2Fnuz)
     }
 }
 
 /// The types by ONNX's codes and names.
 const TYPES: [(i32, &str, Narrow); 10] = [
     (17, "float8e4m3fn", Narrow::Float(Float::E4M3)),
-    (18, "float8e4m3fnuz", Narrow::Float(Float::E4M3Unsigned)),
+    (18, "float8e4m3fnuz", Narrow::Float(Float::E4M3Fnuz)),
     (19, "float8e5m2", Narrow::Float(Float::E5M2)),
-    (20, "float8e5m2fnuz", Narrow::Float(Float::E5M2Unsigned)),
+    (20, "float8e5m2fnuz", Narrow::Float(Float::E5M2Fnuz)),
     (21, "uint4", Narrow::Int { bits: 4, signed: false }),
     (22, "int4", Narrow::Int { bits: 4, signed: true }),
     (23, "float4e2m1", Narrow::Float(Float::E2M1)),
@@ -233,7 +233,7 @@ fn float_value(g: &mut Graph, x: Value, float: Float) -> Result<Value> {
     let value = g.select(negative, minus, value)?;
     let is_nan = match float {
         Float::E2M1 => return Ok(value),
-        Float::E4M3Unsigned | Float::E5M2Unsigned => equals(g, code, sign)?,
+        Float::E4M3Fnuz | Float::E5M2Fnuz => equals(g, code, sign)?,
         Float::E4M3 | Float::E5M2 => {
             let last = constant_like(g, size, largest + i64::from(float == Float::E5M2))?;
             g.compare(CompareOp::Gt, size, last)?

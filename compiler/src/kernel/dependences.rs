@@ -18,7 +18,7 @@ use symshape::{Bounds, Dim, Facts, Symbol};
 const MAX_PROOFS: usize = 64;
 
 /// What some kernels touch.
-pub struct Uses {
+pub struct Footprint {
     reaches: BTreeMap<BufferId, Vec<Reach>>,
     /// Symbols that it reads, and those that it gives values.
     reads: BTreeSet<Symbol>,
@@ -27,12 +27,16 @@ pub struct Uses {
     demands: bool,
 }
 
-impl Uses {
+impl Footprint {
     /// The uses of kernels that follow one another.
-    pub fn of(program: &Program, kernels: Range<usize>) -> Uses {
+    pub fn of(program: &Program, kernels: Range<usize>) -> Footprint {
         let mut depth = 0_usize;
-        let mut uses =
-            Uses { reaches: BTreeMap::new(), reads: BTreeSet::new(), binds: BTreeSet::new(), demands: false };
+        let mut uses = Footprint {
+            reaches: BTreeMap::new(),
+            reads: BTreeSet::new(),
+            binds: BTreeSet::new(),
+            demands: false,
+        };
         for kernel in &program.kernels[kernels] {
             match &kernel.control {
                 Some(Control::If(_) | Control::While(_)) => depth += 1,
@@ -112,7 +116,7 @@ impl Uses {
     }
 
     /// Whether kernels that come later must wait for these.
-    pub fn holds_up(&self, later: &Uses, program: &Program) -> bool {
+    pub fn holds_up(&self, later: &Footprint, program: &Program) -> bool {
         let meets = |a: &BTreeSet<Symbol>, b: &BTreeSet<Symbol>| a.intersection(b).next().is_some();
         let bound = meets(&self.binds, &later.reads)
             || meets(&self.binds, &later.binds)
@@ -124,12 +128,12 @@ impl Uses {
     }
 
     /// Whether others may read what these write.
-    pub fn feeds(&self, other: &Uses, program: &Program) -> bool {
+    pub fn feeds(&self, other: &Footprint, program: &Program) -> bool {
         self.meets(other, program, |own, other| own.is_store && !other.is_store)
     }
 
     /// Whether both may touch one element, in ways that matter.
-    fn meets(&self, other: &Uses, program: &Program, matters: impl Fn(&Reach, &Reach) -> bool) -> bool {
+    fn meets(&self, other: &Footprint, program: &Program, matters: impl Fn(&Reach, &Reach) -> bool) -> bool {
         self.reaches.iter().any(|(buffer, own)| {
             let other = other.reaches.get(buffer).into_iter().flatten();
             let pairs = own.iter().flat_map(|a| other.clone().map(move |b| (a, b)));
@@ -165,9 +169,14 @@ fn indices(body: &[Stmt], see: &mut dyn FnMut(&Dim)) {
                 see(&axis.extent);
                 in_code(&code.insts, see);
             }
-            Stmt::Contract(contract) => {
-                contract.m.iter().chain([&contract.n]).chain(&contract.k).for_each(|axis| see(&axis.extent));
-                in_code(&contract.epilogue.insts, see);
+            Stmt::Contraction(contraction) => {
+                contraction
+                    .m
+                    .iter()
+                    .chain([&contraction.n])
+                    .chain(&contraction.k)
+                    .for_each(|axis| see(&axis.extent));
+                in_code(&contraction.epilogue.insts, see);
             }
             Stmt::If { then, otherwise, .. } => {
                 indices(then, see);

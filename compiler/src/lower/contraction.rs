@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Error, Result,
     graph::{Graph, Label, Op, Value},
-    kernel::{Access, Axis, Buffer, BufferId, Code, Contract, Inst, Kernel, Rhs, Space, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, Kernel, Rhs, Space, Stmt},
     scalar::{BinaryOp, Precision, Reg, Scalar},
     tensor::{Bytes, Tensor},
 };
@@ -86,7 +86,7 @@ pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<
 /// Sets up the axes, the factors' addresses and the epilogue.
 fn gather(lowering: &mut Lowering, scope: &mut Scope, root: Value, sum: Value) -> Result<Sum> {
     let graph = lowering.graph;
-    let Op::Contract { lhs, rhs, out, dtype, precision } = graph.op(sum) else {
+    let Op::Contraction { lhs, rhs, out, dtype, precision } = graph.op(sum) else {
         return Err(Error::internal("not a contraction"));
     };
     let (kept, index) = axes_of(scope, graph.shape(root));
@@ -207,7 +207,7 @@ fn matrix(lowering: &mut Lowering, scope: &mut Scope, mut this: Sum) -> Result<(
         Some(packing) => packing.panels(lowering, scope, &this, &n, &rhs)?,
         None => Rhs::At(Access { buffer: this.factors[1].buffer(lowering)?, at: rhs }),
     };
-    let contract = Contract {
+    let contraction = Contraction {
         m,
         n,
         k,
@@ -215,11 +215,11 @@ fn matrix(lowering: &mut Lowering, scope: &mut Scope, mut this: Sum) -> Result<(
         rhs,
         dtype: this.dtype,
         precision: this.precision,
-        room: None,
+        pack_buffer: None,
         epilogue: with_exprs(&this.epilogue, &this.nest.exprs[2..]),
     };
-    let body = loops(&outer, true, vec![Stmt::Contract(Box::new(contract))]);
-    lowering.push(this.root, "contract", Kernel::default(), body);
+    let body = loops(&outer, true, vec![Stmt::Contraction(Box::new(contraction))]);
+    lowering.push(this.root, "contraction", Kernel::default(), body);
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! How leaves become code, as far as the kernels around them are made for it.
 
-/// What emits the two leaves, [`Stmt::Strip`](super::Stmt::Strip) and [`Stmt::Contract`](super::Stmt::Contract).
+/// What emits the two leaves, [`Stmt::Strip`](super::Stmt::Strip) and [`Stmt::Contraction`](super::Stmt::Contraction).
 ///
 /// A program means the same either way, and any emitter takes any program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Leaves {
+pub enum MicrokernelSupport {
     /// They are written as the loops that they stand for, as in C source: nobody lays out rows anew, and what the loops
     /// become is for another compiler to decide.
     Loops,
@@ -17,33 +17,35 @@ pub enum Leaves {
     },
 }
 
-impl Default for Leaves {
-    fn default() -> Leaves {
-        Leaves::Code { multiplies_bytes: false, tiles: false }
+impl Default for MicrokernelSupport {
+    fn default() -> MicrokernelSupport {
+        MicrokernelSupport::Code { multiplies_bytes: false, tiles: false }
     }
 }
 
-impl Leaves {
+impl MicrokernelSupport {
     /// Whether there is code of our own for them.
-    pub fn are_code(self) -> bool {
-        matches!(self, Leaves::Code { .. })
+    pub fn is_native(self) -> bool {
+        matches!(self, MicrokernelSupport::Code { .. })
     }
 
     /// Whether that code multiplies four bytes in one step.
-    pub fn multiply_bytes(self) -> bool {
-        matches!(self, Leaves::Code { multiplies_bytes: true, .. })
+    pub fn multiplies_bytes(self) -> bool {
+        matches!(self, MicrokernelSupport::Code { multiplies_bytes: true, .. })
     }
 
     /// Whether some of it is for tile registers.
-    pub fn have_tiles(self) -> bool {
-        matches!(self, Leaves::Code { tiles: true, .. })
+    pub fn has_tiles(self) -> bool {
+        matches!(self, MicrokernelSupport::Code { tiles: true, .. })
     }
 
     /// As these, with code for tile registers where there is code.
-    pub fn with_tiles(self) -> Leaves {
+    pub fn with_tiles(self) -> MicrokernelSupport {
         match self {
-            Leaves::Loops => self,
-            Leaves::Code { multiplies_bytes, .. } => Leaves::Code { multiplies_bytes, tiles: true },
+            MicrokernelSupport::Loops => self,
+            MicrokernelSupport::Code { multiplies_bytes, .. } => {
+                MicrokernelSupport::Code { multiplies_bytes, tiles: true }
+            }
         }
     }
 }
