@@ -14,7 +14,6 @@ use symshape_compiler::{
     opt,
     pipeline::{self, Lowered, Settings},
     scalar::Precision,
-    target::Target,
     tensor::{Bytes, Tensor},
 };
 use symshape_runtime::{Context, DType, Model, TensorRef};
@@ -120,15 +119,15 @@ fn lowered(graph: &Graph, precision: Precision) -> Lowered {
         .expect("supported")
 }
 
-/// With tile registers in memory, and of the machine where it has some.
+/// The program on emulated tile registers, and on those of this machine where the system grants them.
 fn models(lowered: &Lowered) -> Vec<Model> {
-    let has_tiles = Target::host().is_ok_and(|host| host.has_tiles());
-    let ways = [true, false].into_iter().take(1 + usize::from(has_tiles));
     let model = |tiles_in_memory: bool| {
         let options = Options { tiles_in_memory, ..Options::default() };
         emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported").0
     };
-    ways.map(model).collect()
+    let mut models = vec![model(true)];
+    models.extend(Some(model(false)).filter(Model::uses_tiles));
+    models
 }
 
 /// The output for one input of this shape.
