@@ -11,7 +11,7 @@ use symshape_compiler::{
     codegen::Options,
     emit,
     graph::{self, Graph, Value},
-    kernel::{self, BufferId, MicrokernelSupport, Program, Rhs, Space, Stmt},
+    kernel::{self, BufferId, MemorySpace, MicrokernelSupport, Program, Rhs, Stmt},
     opt,
     pipeline::{self, Artifact, Lowered, Settings},
     scalar::{Precision, ReduceOp, Scalar},
@@ -303,7 +303,7 @@ fn dense(k: usize, n: usize, by: &str, right: &str) -> Program {
     );
     let mut program = kernel::text::parse(&source).expect("a program");
     let id = program.buffers.keys().nth(1).expect("the weights");
-    program.buffers[id].space = Space::Const(models::weights(&[n.div_ceil(16) * 16 * k], 7));
+    program.buffers[id].space = MemorySpace::Const(models::weights(&[n.div_ceil(16) * 16 * k], 7));
     program
 }
 
@@ -322,7 +322,9 @@ fn factors_that_no_leaf_reads_are_copied() {
         kernel::verify::verify(&program).expect("it is well-formed");
         assert_eq!(program.kernels.len(), 1 + copies, "{program}");
         let read = |stmt: &Stmt| match stmt {
-            Stmt::Contraction(contract) => Some((contract.lhs.buffer, matches!(contract.rhs, Rhs::At(_)))),
+            Stmt::Contraction(contract) => {
+                Some((contract.lhs.buffer, matches!(contract.rhs, Rhs::Indexed(_))))
+            }
             _ => None,
         };
         let (left, _) = program.kernels[copies].body.iter().find_map(read).expect("a contraction");

@@ -5,23 +5,23 @@ use std::collections::BTreeMap;
 use symshape::{Declaration, Dim, Symbol};
 use symshape_compiler::{
     ErrorKind,
-    kernel::{Access, Axis, Buffer, BufferId, Code, Device, Inst, Kernel, Program, Space, Stmt, text},
+    kernel::{Access, Axis, Buffer, BufferId, Code, Device, Inst, Kernel, MemorySpace, Program, Stmt, text},
     plan::{
         self, Options, Plan, arena_formula,
-        problem::{Effort, Item, Solution, read_csv, solve},
+        problem::{Budget, BufferInterval, Solution, read_csv, solve},
         verify::verify,
     },
     scalar::Scalar,
 };
 use symshape_runtime::DType;
 
-fn assert_valid(items: &[Item], solution: &Solution) {
+fn assert_valid(items: &[BufferInterval], solution: &Solution) {
     let end = |idx: usize| solution.offsets[idx] + items[idx].size;
     for a in 0..items.len() {
         assert!(solution.offsets[a] >= 0 && end(a) <= solution.height);
         for b in 0..a {
             let apart = end(a) <= solution.offsets[b] || end(b) <= solution.offsets[a];
-            assert!(apart || !items[a].meets(&items[b]), "{:?} and {:?}", items[a], items[b]);
+            assert!(apart || !items[a].overlaps(&items[b]), "{:?} and {:?}", items[a], items[b]);
         }
     }
     let live = |time: i64| -> i64 {
@@ -32,7 +32,7 @@ fn assert_valid(items: &[Item], solution: &Solution) {
 }
 
 /// Items that fill `height` over `span` without a gap: a rectangle cut in two again and again, along time or size.
-fn cut(span: (i64, i64), height: i64, pieces: usize, seed: &mut u64, items: &mut Vec<Item>) {
+fn cut(span: (i64, i64), height: i64, pieces: usize, seed: &mut u64, items: &mut Vec<BufferInterval>) {
     let mut random = |below: i64| {
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((*seed >> 33) as i64) % below
@@ -40,7 +40,7 @@ fn cut(span: (i64, i64), height: i64, pieces: usize, seed: &mut u64, items: &mut
     let (length, along_time) = (span.1 - span.0, random(2) == 0);
     if pieces < 2 || length < 2 || height < 2 {
         let id = items.len().to_string();
-        items.push(Item { id, start: span.0, end: span.1, size: height });
+        items.push(BufferInterval { id, start: span.0, end: span.1, size: height });
         return;
     }
     let first = pieces / 2;
@@ -60,7 +60,7 @@ fn packings_without_a_gap_are_found() {
     for seed in 1..=8 {
         let (mut items, mut random) = (Vec::new(), seed);
         cut((0, 200), 1 << 20, 40, &mut random, &mut items);
-        let solution = solve(&items, &Effort { steps: 500_000, seconds: None });
+        let solution = solve(&items, &Budget { steps: 500_000, seconds: None });
         assert_valid(&items, &solution);
         assert_eq!(solution.lower_bound, 1 << 20);
         // The search is bounded: what it must not do is to end up far above what is known to be possible.
@@ -97,33 +97,33 @@ fn extreme_instances_are_placed() {
         "id,start,end,size\na,0,2,4611686018427387900\nb,1,3,1\nc,2,4,4611686018427387900\nd,0,4,1\n",
     ] {
         let items = read_csv(text).expect("items");
-        assert_valid(&items, &solve(&items, &Effort::default()));
+        assert_valid(&items, &solve(&items, &Budget::default()));
     }
 }
 
 #[test]
 fn no_time_is_enough_for_a_placement() {
     let items = vec![
-        Item { id: "a".into(), start: 0, end: 2, size: 3 },
-        Item { id: "b".into(), start: 1, end: 3, size: 5 },
+        BufferInterval { id: "a".into(), start: 0, end: 2, size: 3 },
+        BufferInterval { id: "b".into(), start: 1, end: 3, size: 5 },
     ];
     for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        assert_eq!(solve(&items, &Effort { steps: 0, seconds: Some(seconds) }).height, 8);
+        assert_eq!(solve(&items, &Budget { steps: 0, seconds: Some(seconds) }).height, 8);
     }
 }
 
 prop_compose! {
-    fn item()(start in 0..20i64, span in 1..8i64, size in 0..12i64) -> Item {
-        Item { id: String::new(), start, end: start + span, size }
+    fn item()(start in 0..20i64, span in 1..8i64, size in 0..12i64) -> BufferInterval {
+        BufferInterval { id: String::new(), start, end: start + span, size }
     }
 }
 
 /// The lowest height of all placements, by trying every order and dropping each item onto those before it.
-fn brute_force(items: &[Item], order: &mut Vec<usize>) -> i64 {
+fn brute_force(items: &[BufferInterval], order: &mut Vec<usize>) -> i64 {
     if order.len() == items.len() {
         let mut ends = vec![0; items.len()];
         for (position, &idx) in order.iter().enumerate() {
-            let below = order[..position].iter().filter(|other| items[idx].meets(&items[**other]));
+            let below = order[..position].iter().filter(|other| items[idx].overlaps(&items[**other]));
             ends[idx] = below.map(|other| ends[*other]).max().unwrap_or(0) + items[idx].size;
         }
         return ends.into_iter().max().unwrap_or(0);
@@ -142,7 +142,7 @@ fn brute_force(items: &[Item], order: &mut Vec<usize>) -> i64 {
 proptest! {
     #[test]
     fn small_instances_are_optimal(items in prop::collection::vec(item(), 1..7)) {
-        let solution = solve(&items, &Effort::default());
+        let solution = solve(&items, &Budget::default());
         assert_valid(&items, &solution);
         prop_assert_eq!(solution.height, brute_force(&items, &mut Vec::new()));
         prop_assert!(solution.is_optimal());
@@ -150,10 +150,10 @@ proptest! {
 
     #[test]
     fn instances_are_placed(items in prop::collection::vec(item(), 1..60)) {
-        let effort = Effort { steps: 3000, seconds: None };
-        let solution = solve(&items, &effort);
+        let budget = Budget { steps: 3000, seconds: None };
+        let solution = solve(&items, &budget);
         assert_valid(&items, &solution);
-        prop_assert_eq!(solution, solve(&items, &effort));
+        prop_assert_eq!(solution, solve(&items, &budget));
     }
 }
 
@@ -170,7 +170,7 @@ fn program(sizes: &[Dim], uses: &[Vec<usize>]) -> Program {
         program.symbols.push(symbol);
     }
     for (idx, elems) in sizes.iter().enumerate() {
-        let space = if idx % 5 == 4 { Space::Scratch } else { Space::Arena };
+        let space = if idx % 5 == 4 { MemorySpace::Scratch } else { MemorySpace::Arena };
         program.buffers.push(Buffer { name: String::new(), dtype: DType::F32, elems: elems.clone(), space });
     }
     for used in uses {
@@ -183,7 +183,7 @@ fn program(sizes: &[Dim], uses: &[Vec<usize>]) -> Program {
             };
             let mut code = Code::default();
             let value = code.push(Inst::Const(Scalar::f32(1.0)));
-            code.push(Inst::Store(Access { buffer, at: Dim::from(&axis.var) }, value));
+            code.push(Inst::Store(Access { buffer, index: Dim::from(&axis.var) }, value));
             kernel.body.push(Stmt::Strip { axis, code });
         }
         program.kernels.push(kernel);
@@ -197,7 +197,7 @@ fn bytes(program: &Program, id: BufferId, values: &BTreeMap<&str, i64>) -> i64 {
     (elems * buffer.dtype.size_bytes() as i64 + 63) / 64 * 64
 }
 
-/// Offsets at this binding; buffers that a kernel uses before and after another one does must not meet in it.
+/// Offsets at this binding; buffers that a kernel uses before and after another one does must not interferes in it.
 fn assert_disjoint(program: &Program, plan: &Plan, values: &BTreeMap<&str, i64>) {
     let mut spans: BTreeMap<BufferId, (i64, i64)> = BTreeMap::new();
     for placement in &plan.placements {
@@ -273,7 +273,7 @@ fn on_devices(mut program: Program, bytes: u64) -> Program {
     }
     for (id, buffer) in program.buffers.iter_mut() {
         if id.as_u32() % 5 < 2 {
-            buffer.space = Space::Device(id.as_u32() % 5);
+            buffer.space = MemorySpace::Device(id.as_u32() % 5);
         }
     }
     program

@@ -63,7 +63,7 @@ fn dense(precision: Precision, rows: i64, k: usize, n: usize) -> Program {
 "
     );
     let mut program = kernel::text::parse(&source).expect("a program");
-    let weights = kernel::Space::Const(models::weights(&[elems], 7));
+    let weights = kernel::MemorySpace::Const(models::weights(&[elems], 7));
     let id = program.buffers.keys().nth(1).expect("the weights");
     program.buffers[id].space = weights;
     program.microkernels = TILES;

@@ -3,7 +3,7 @@
 use super::{Verdict, at_path, line, usage};
 use crate::{
     error::{At, Result},
-    plan::problem::{self, Effort},
+    plan::problem::{self, Budget},
 };
 use serde_json::json;
 use std::{fs, path::PathBuf, time::Instant};
@@ -25,15 +25,15 @@ pub(super) struct Args {
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let text = at_path(fs::read_to_string(&args.file), &args.file)?;
     let items = problem::read_csv(&text).at(|| args.file.display().to_string())?;
-    let effort = match args.seconds {
+    let budget = match args.seconds {
         Some(seconds) if seconds >= 0.0 && seconds.is_finite() => {
-            Effort { seconds: Some(seconds), ..Effort::default() }
+            Budget { seconds: Some(seconds), ..Budget::default() }
         }
         Some(_) => return Err(usage("--seconds: expected a time")),
-        None => Effort::default(),
+        None => Budget::default(),
     };
     let start = Instant::now();
-    let solution = problem::solve(&items, &effort);
+    let solution = problem::solve(&items, &budget);
     let seconds = start.elapsed().as_secs_f64();
     let (height, lower_bound, gap) = (solution.height, solution.lower_bound, solution.gap());
     if args.json {

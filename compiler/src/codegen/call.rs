@@ -12,7 +12,7 @@ use super::{
 use crate::{
     error::{At, Error, Result},
     external::Callee,
-    kernel::{Argument, BufferId, Call, Control, Space, contract as kernel_contract},
+    kernel::{Argument, BufferId, Control, ExternalCall, MemorySpace, contract as kernel_contract},
 };
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, Value, condcodes::IntCC, types};
 use cranelift_module::{DataId, Linkage};
@@ -32,17 +32,17 @@ pub(super) fn room(f: &mut FuncCtx) -> StackSlot {
     f.slot(bytes, 16)
 }
 
-fn arguments(call: &Call) -> impl Iterator<Item = &Argument> {
+fn arguments(call: &ExternalCall) -> impl Iterator<Item = &Argument> {
     call.operands.iter().chain(&call.results)
 }
 
-fn bytes(call: &Call) -> usize {
+fn bytes(call: &ExternalCall) -> usize {
     let tensors = size_of::<CallTensor>() * arguments(call).count();
     size_of::<abi::Call>() + tensors + 8 * arguments(call).map(|one| one.shape.len()).sum::<usize>()
 }
 
 /// Emits a call, and the end of `run` where it fails.
-pub(super) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &Call) -> Result<()> {
+pub(super) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &ExternalCall) -> Result<()> {
     let base = f.builder.ins().stack_addr(types::I64, room, 0);
     let tensors = size_of::<abi::Call>();
     let mut shape = tensors + size_of::<CallTensor>() * arguments(call).count();
@@ -97,7 +97,7 @@ pub(super) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &Call) 
     ] {
         put_u32(f, base, at, count as u32);
     }
-    let code = transfer(f, &call.callee, base).at(|| call.what.clone())?;
+    let code = transfer(f, &call.callee, base).at(|| call.context.clone())?;
     let good = f.builder.ins().icmp_imm_s(IntCC::Equal, code, 0);
     let (value, zero) = (f.builder.ins().sextend(types::I64, code), f.int(0));
     contract::require(f, frame, good, &kernel_contract::callee_failed(call), [value, zero, zero])
@@ -130,13 +130,13 @@ fn tensor(
     let buffer = &f.unit.program.buffers[id];
     let dtype = buffer.dtype;
     let begin = match buffer.space {
-        Space::Const(_) => {
+        MemorySpace::Const(_) => {
             let data = f.unit.constant(id)?;
             f.data_address(data)
         }
         _ => slot(f, frame, f.frame_slot(id)),
     };
-    let distance = f.dim(&(&argument.first.at * dtype.size_bytes() as i64))?;
+    let distance = f.dim(&(&argument.first.index * dtype.size_bytes() as i64))?;
     let data = f.builder.ins().iadd(begin, distance);
     f.builder.ins().store(trusted, data, base, (at + offset_of!(CallTensor, data)) as i32);
     for (axis, dim) in argument.shape.iter().enumerate() {

@@ -3,7 +3,9 @@
 use super::{function::FuncCtx, report_error, unit::Unit};
 use crate::{
     error::{Error, ErrorKind, Result},
-    kernel::contract::{self, Binding, Contract, Demand, Fact, Failure, Rule, Source},
+    kernel::contract::{
+        Condition, Contract, Failure, RelationGuard, SymbolBinding, SymbolGuard, ValueSource,
+    },
 };
 use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
@@ -12,7 +14,7 @@ use symshape_runtime::abi;
 
 /// Emits `check(input_shapes, dims, err) -> code`.
 pub(super) fn check(unit: &mut Unit) -> Result<FuncId> {
-    let Contract { bindings, axes, facts } = contract::contract(unit.program)?;
+    let Contract { bindings, axes, relations, .. } = Contract::of(unit.program)?;
     let name = unit.symbol("check");
     let id = unit.declare(&name, Linkage::Export, &[types::I64; 3], &[types::I32])?;
     unit.define(id, |f, params| {
@@ -25,7 +27,7 @@ pub(super) fn check(unit: &mut Unit) -> Result<FuncId> {
             let equal = f.builder.ins().icmp(IntCC::Equal, met, expected);
             require(f, report, equal, &axis.failure, [met, expected, expected])?;
         }
-        check_facts(f, report, &facts)?;
+        check_relations(f, report, &relations)?;
         let program = f.unit.program;
         for idx in 0..program.data_dependent.len() {
             let unknown = f.int(abi::NOT_FOUND);
@@ -56,16 +58,16 @@ fn report(f: &mut FuncCtx, error: Value) -> Value {
     frame
 }
 
-fn bind(f: &mut FuncCtx, report: Value, shapes: Value, binding: &Binding) -> Result<()> {
+fn bind(f: &mut FuncCtx, report: Value, shapes: Value, binding: &SymbolBinding) -> Result<()> {
     let value = match &binding.source {
-        Source::Fixed(value) => f.int(*value),
-        Source::Axis { place, coefficient, rest, free, inexact } => {
+        ValueSource::Fixed(value) => f.int(*value),
+        ValueSource::Axis { place, coefficient, rest, free, inexact } => {
             let value = axis_value(f, shapes, *place);
             let solved = quotient(f, report, inexact, value, coefficient, rest)?;
             free_where_zero(f, *free, coefficient, solved)?
         }
     };
-    accept_symbol(f, report, &binding.symbol, value, &binding.demands)
+    accept_symbol(f, report, &binding.symbol, value, &binding.guards)
 }
 
 /// Checks a symbol's value, binds the symbol to it, and from there on counts on what is declared.
@@ -74,10 +76,10 @@ pub(super) fn accept_symbol(
     report: Value,
     symbol: &Symbol,
     value: Value,
-    demands: &[Demand],
+    guards: &[SymbolGuard],
 ) -> Result<()> {
-    for demand in demands {
-        check_demand(f, report, symbol, value, demand)?;
+    for guard in guards {
+        check_symbol_guard(f, report, symbol, value, guard)?;
     }
     f.bind(symbol.clone(), value);
     if let Some(declaration) = f.unit.program.facts.declaration(symbol).cloned() {
@@ -153,26 +155,26 @@ pub(super) fn require(
 }
 
 /// Emits the comparison of a symbol's value with one thing declared about it.
-fn check_demand(
+fn check_symbol_guard(
     f: &mut FuncCtx,
     report: Value,
     symbol: &Symbol,
     value: Value,
-    demand: &Demand,
+    guard: &SymbolGuard,
 ) -> Result<()> {
-    let (lo, hi) = (f.int(demand.range.0), f.int(demand.range.1));
-    let good = match &demand.rule {
-        Rule::InRange => {
+    let (lo, hi) = (f.int(guard.range.0), f.int(guard.range.1));
+    let good = match &guard.condition {
+        Condition::InRange => {
             let not_below = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, value, lo);
             let not_above = f.builder.ins().icmp(IntCC::SignedLessThanOrEqual, value, hi);
             f.builder.ins().band(not_below, not_above)
         }
-        Rule::OneOf(values) => {
+        Condition::OneOf(values) => {
             let idx = f.unit.program.symbols.iter().position(|known| known == symbol);
             let table = f.unit.table(&format!("values_{}", idx.unwrap_or_default()), values)?;
             is_listed(f, table, values.len(), value)
         }
-        Rule::StepOf(step) => {
+        Condition::StepOf(step) => {
             // The value is in range, so the difference is not negative.
             let distance = f.builder.ins().isub(value, lo);
             let step = f.int(*step);
@@ -180,7 +182,7 @@ fn check_demand(
             f.builder.ins().icmp_imm_s(IntCC::Equal, over, 0)
         }
     };
-    require(f, report, good, &demand.failure, [value, lo, hi])
+    require(f, report, good, &guard.failure, [value, lo, hi])
 }
 
 /// Whether a value is among the `len` ones of a table.
@@ -205,14 +207,14 @@ fn is_listed(f: &mut FuncCtx, table: cranelift_module::DataId, len: usize, value
     found
 }
 
-/// Emits the comparison of facts with the symbols' values.
-pub(super) fn check_facts(f: &mut FuncCtx, report: Value, facts: &[Fact]) -> Result<()> {
-    facts.iter().try_for_each(|fact| check_fact(f, report, fact))
+/// Emits the comparison of relations with the symbols' values.
+pub(super) fn check_relations(f: &mut FuncCtx, report: Value, guards: &[RelationGuard]) -> Result<()> {
+    guards.iter().try_for_each(|guard| check_relation(f, report, guard))
 }
 
-/// Emits the comparison of one fact with the symbols' values.
-pub(super) fn check_fact(f: &mut FuncCtx, report: Value, fact: &Fact) -> Result<()> {
-    let relation = &fact.relation;
+/// Emits the comparison of one relation with the symbols' values.
+pub(super) fn check_relation(f: &mut FuncCtx, report: Value, guard: &RelationGuard) -> Result<()> {
+    let relation = &guard.relation;
     let (a, b) = (f.dim(&relation.a)?, f.dim(&relation.b)?);
     let good = match relation.comparison {
         Comparison::Eq => f.builder.ins().icmp(IntCC::Equal, a, b),
@@ -224,5 +226,5 @@ pub(super) fn check_fact(f: &mut FuncCtx, report: Value, fact: &Fact) -> Result<
             f.builder.ins().icmp_imm_s(IntCC::Equal, over, 0)
         }
     };
-    require(f, report, good, &fact.failure, [a, b, b])
+    require(f, report, good, &guard.failure, [a, b, b])
 }

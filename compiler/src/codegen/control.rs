@@ -68,9 +68,11 @@ impl Regions {
                 Ok(())
             }
             Control::End => self.end(f),
-            Control::Bind { symbol, from, lo, end, what } => self.bind(f, symbol, *from, [lo, end], what),
+            Control::Bind { symbol, from, lo, end, context } => {
+                self.bind(f, symbol, *from, [lo, end], context)
+            }
             Control::Require(assumption) => {
-                contract::check_fact(f, self.frame, &kernel_contract::fact(assumption))
+                contract::check_relation(f, self.frame, &kernel_contract::RelationGuard::of(assumption))
             }
             Control::Call(call) => {
                 let room = *self.room.get_or_insert_with(|| call::room(f));
@@ -121,7 +123,7 @@ impl Regions {
         symbol: &Symbol,
         from: BufferId,
         [lo, end]: [&Dim; 2],
-        what: &str,
+        context: &str,
     ) -> Result<()> {
         let value = self.load(f, from, types::I64);
         let (lo, end) = (f.dim(lo)?, f.dim(end)?);
@@ -129,7 +131,7 @@ impl Regions {
         let below = f.builder.ins().icmp(IntCC::SignedLessThan, value, end);
         let inside = f.builder.ins().band(not_below, below);
         let hi = f.builder.ins().iadd_imm_s(end, -1);
-        let failure = kernel_contract::out_of_bounds(symbol, what);
+        let failure = kernel_contract::out_of_bounds(symbol, context);
         contract::require(f, self.frame, inside, &failure, [value, lo, hi])?;
         let position = f.unit.program.all_symbols().position(|known| known == symbol);
         let at = 8 * position.ok_or_else(|| Error::internal(format!("unknown symbol {symbol}")))? as i32;

@@ -157,7 +157,7 @@ fn symbols(unit: &mut Unit) -> Result<DataId> {
         table.put_text(unit, base + offset_of!(SymbolDesc, name), symbol.name())?;
         table.put_i64(base + offset_of!(SymbolDesc, step), 1);
         let Some(declaration) = program.facts.declaration(symbol) else { continue };
-        let (lo, hi) = kernel_contract::range(symbol, declaration)?;
+        let (lo, hi) = kernel_contract::declared_range(symbol, declaration)?;
         table.put_i64(base + offset_of!(SymbolDesc, lo), lo);
         table.put_i64(base + offset_of!(SymbolDesc, hi), hi);
         table.put_i64(base + offset_of!(SymbolDesc, step), declaration.step.to_i64().unwrap_or(1));

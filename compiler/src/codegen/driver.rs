@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::{At, Result},
-    kernel::{Control, Space, contract as kernel_contract, cost},
+    kernel::{Control, MemorySpace, contract as kernel_contract, cost},
 };
 use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
@@ -206,10 +206,10 @@ fn validate(f: &mut FuncCtx, frame: Value, dims: Value) -> Result<()> {
         let at = 8 * idx as i32;
         let value = f.builder.ins().load(types::I64, MemFlagsData::trusted(), dims, at);
         f.builder.ins().store(MemFlagsData::trusted(), value, frame, frame::DIMS + at);
-        let demands = kernel_contract::declared(program, symbol, None)?;
-        contract::accept_symbol(f, frame, symbol, value, &demands)?;
+        let guards = kernel_contract::symbol_guards(program, symbol, None)?;
+        contract::accept_symbol(f, frame, symbol, value, &guards)?;
     }
-    contract::check_facts(f, frame, &kernel_contract::facts(program))?;
+    contract::check_relations(f, frame, &kernel_contract::relation_guards(program))?;
     f.set_dims(frame, frame::DIMS);
     Ok(())
 }
@@ -220,14 +220,14 @@ fn fill_frame(f: &mut FuncCtx, frame: Value, [inputs, outputs, arena]: [Value; 3
     let (offsets, _) = sizes::offsets(f)?;
     for (id, buffer) in &f.unit.program.buffers {
         let address = match buffer.space {
-            Space::Input(idx) => f.builder.ins().load(types::I64, trusted, inputs, 8 * idx as i32),
-            Space::Output(idx) => f.builder.ins().load(types::I64, trusted, outputs, 8 * idx as i32),
-            Space::Arena | Space::Scratch | Space::Device(_) => match offsets.get(&id) {
+            MemorySpace::Input(idx) => f.builder.ins().load(types::I64, trusted, inputs, 8 * idx as i32),
+            MemorySpace::Output(idx) => f.builder.ins().load(types::I64, trusted, outputs, 8 * idx as i32),
+            MemorySpace::Arena | MemorySpace::Scratch | MemorySpace::Device(_) => match offsets.get(&id) {
                 Some(offset) => f.builder.ins().iadd(arena, *offset),
                 // A buffer without a place is one that nobody uses.
                 None => continue,
             },
-            Space::Const(_) => continue,
+            MemorySpace::Const(_) => continue,
         };
         let slot = f.frame_slot(id);
         f.builder.ins().store(trusted, address, frame, slot);

@@ -6,7 +6,7 @@
 use super::unit::Unit;
 use crate::{
     error::{Error, Result},
-    kernel::{Access, Axis, BufferId, Local, Space},
+    kernel::{Access, Axis, BufferId, Local, MemorySpace},
 };
 use cranelift_codegen::{
     cursor::{Cursor, FuncCursor},
@@ -215,9 +215,9 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         if let Some(value) = self.scopes[0].addresses.get(&key) {
             return Ok(*value);
         }
-        self.uses_scratch |= matches!(self.unit.program.buffers[buffer].space, Space::Scratch);
+        self.uses_scratch |= matches!(self.unit.program.buffers[buffer].space, MemorySpace::Scratch);
         let value = match self.unit.program.buffers[buffer].space {
-            Space::Const(_) => {
+            MemorySpace::Const(_) => {
                 let data = self.unit.constant(buffer)?;
                 self.data_address(data)
             }
@@ -234,7 +234,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     /// The function's own copy of a buffer, given where the first begins; computed at the function's top.
     fn copy_of(&mut self, buffer: BufferId, first: Value) -> Result<Value> {
         let program = self.unit.program;
-        let is_scratch = matches!(program.buffers[buffer].space, Space::Scratch);
+        let is_scratch = matches!(program.buffers[buffer].space, MemorySpace::Scratch);
         let (Some(copy), true) = (self.copy, is_scratch && program.workers > 1) else { return Ok(first) };
         let bytes = self.dim(&program.copy_bytes(buffer))?;
         Ok(match self.scopes[0].exit {
@@ -476,6 +476,6 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     pub fn address(&mut self, access: &Access) -> Result<Value> {
         let base = self.base(access.buffer)?;
         let size = self.unit.program.buffers[access.buffer].dtype.size_bytes() as i64;
-        self.element(access.buffer, base, &access.at, size)
+        self.element(access.buffer, base, &access.index, size)
     }
 }

@@ -179,13 +179,13 @@ impl Binding<'_> {
     /// The number of the stream that an access is, and the type of its lanes.
     fn stream(&mut self, access: &Access, column: Option<&Symbol>) -> Option<(u32, Ty)> {
         let ty = lane_type(self.program.buffers[access.buffer].dtype)?;
-        let (column, rest) = split(self.facts, &access.at, column)?;
+        let (column, rest) = split(self.facts, &access.index, column)?;
         let (row, origin) = split(self.facts, &rest, self.row)?;
         // A stride that moves with the row would have to be read anew for each.
         if self.row.is_some_and(|symbol| column.contains(symbol)) {
             return None;
         }
-        let origin = Access { buffer: access.buffer, at: origin };
+        let origin = Access { buffer: access.buffer, index: origin };
         Some((position(&mut self.streams, Stream { origin, row, column }), ty))
     }
 }

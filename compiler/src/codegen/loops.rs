@@ -245,13 +245,13 @@ fn factor(f: &mut FuncCtx, contraction: &Contraction, access: &Access) -> Result
 /// Where the right factor lies, as one expression over the variables of the contraction.
 fn rhs_access(contraction: &Contraction) -> Access {
     let (buffer, base, width) = match &contraction.rhs {
-        Rhs::At(access) => return access.clone(),
+        Rhs::Indexed(access) => return access.clone(),
         Rhs::Panels { buffer, base, width } => (*buffer, base, i64::from(*width)),
     };
     let row = contraction.k.iter().fold(Dim::zero(), |row, axis| row * &axis.extent + Dim::from(&axis.var));
     let n = Dim::from(&contraction.n.var);
     let at = base + (n.floor_div(width) * contraction.depth() + row) * width + n.modulo(width);
-    Access { buffer, at }
+    Access { buffer, index: at }
 }
 
 fn dtype_of(f: &FuncCtx, buffer: BufferId) -> DType {
@@ -381,7 +381,7 @@ fn check(f: &mut FuncCtx, check: &Check, regs: &mut Regs) -> Result<()> {
     f.builder.seal_block(bad);
     let failure = Failure {
         code: abi::Code::IndexOutOfBounds,
-        tensor_name: Some(check.what.clone()),
+        tensor_name: Some(check.context.clone()),
         ..Default::default()
     };
     let hi = f.builder.ins().iadd_imm_s(end, -1);

@@ -16,7 +16,7 @@ use symshape_runtime::{MAX_AXES, abi};
 
 /// Refuses buffers without a bound, and those that are too large: all sizes then fit in 64 bits.
 pub(super) fn require_bounds(program: &Program) -> Result<()> {
-    program.buffers.keys().try_for_each(|buffer| plan::size::at_most(program, buffer).map(|_| ()))
+    program.buffers.keys().try_for_each(|buffer| plan::size::upper_bound_bytes(program, buffer).map(|_| ()))
 }
 
 /// Refuses tensors with more axes than a call can be lent.

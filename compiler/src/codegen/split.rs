@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    kernel::{Axis, Code, Contraction, Inst, Kernel, Program, Space, Stmt, walk},
+    kernel::{Axis, Code, Contraction, Inst, Kernel, MemorySpace, Program, Stmt, walk},
 };
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::FuncId;
@@ -75,7 +75,7 @@ fn passes_scratch(program: &Program, body: &[Stmt]) -> bool {
         let begins_anew = matches!(stmt, Stmt::For { parallel: true, .. });
         walk::accesses(std::slice::from_ref(stmt), &mut |site| {
             let buffer = site.access.buffer;
-            let is_scratch = matches!(program.buffers[buffer].space, Space::Scratch);
+            let is_scratch = matches!(program.buffers[buffer].space, MemorySpace::Scratch);
             let is_known = *first.entry(buffer).or_insert(number) != number;
             passes |= is_scratch && is_known && !begins_anew;
         });

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    kernel::{Axis, Code, Inst, Kernel, Local, Program, Space, Stmt},
+    kernel::{Axis, Code, Inst, Kernel, Local, MemorySpace, Program, Stmt},
 };
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 use std::collections::BTreeSet;
@@ -267,7 +267,7 @@ fn pointers(
 /// Bytes from one stream to another that moves with it, if the code around never changes them.
 fn distance(program: &Program, facts: &Facts, from: &Stream, to: &Stream) -> Option<i32> {
     let alike = from.origin.buffer == to.origin.buffer && from.row == to.row && from.column == to.column;
-    let elems = alike.then(|| facts.simplify(&(&to.origin.at - &from.origin.at)).as_i64()).flatten()?;
+    let elems = alike.then(|| facts.simplify(&(&to.origin.index - &from.origin.index)).as_i64()).flatten()?;
     let size = program.buffers[to.origin.buffer].dtype.size_bytes() as i64;
     i32::try_from(elems.checked_mul(size)?).ok().filter(|bytes| bytes.abs() < MOST_DISTANCE)
 }
@@ -275,8 +275,8 @@ fn distance(program: &Program, facts: &Facts, from: &Stream, to: &Stream) -> Opt
 /// The elements of a stream of constants that lie apart, side by side; all extents must be one number.
 fn gathered(program: &Program, stream: &Stream, extents: &[Dim]) -> Option<Vec<u8>> {
     let [extent] = extents else { return None };
-    let (extent, step, first) = (extent.as_i64()?, stream.column.as_i64()?, stream.origin.at.as_i64()?);
-    let Space::Const(tensor) = &program.buffers[stream.origin.buffer].space else { return None };
+    let (extent, step, first) = (extent.as_i64()?, stream.column.as_i64()?, stream.origin.index.as_i64()?);
+    let MemorySpace::Const(tensor) = &program.buffers[stream.origin.buffer].space else { return None };
     let size = tensor.dtype().size_bytes();
     if size != 4
         || step == 0

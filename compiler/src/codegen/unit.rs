@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    kernel::{BufferId, Program, Space},
+    kernel::{BufferId, MemorySpace, Program},
     plan::{ALIGN_BYTES, Plan},
     target::Level,
     tensor::Bytes,
@@ -298,7 +298,7 @@ impl<'u> Unit<'u> {
         if let Some(id) = self.constants.get(&buffer) {
             return Ok(*id);
         }
-        let Space::Const(tensor) = &self.program.buffers[buffer].space else {
+        let MemorySpace::Const(tensor) = &self.program.buffers[buffer].space else {
             return Err(Error::internal(format!("{buffer} is no constant")));
         };
         let (bytes, name) = (tensor.bytes(), format!("const_{}", buffer.as_u32()));

@@ -5,7 +5,7 @@
 use crate::{
     codegen::{self, Options, Summary},
     error::{Error, ErrorKind, Result},
-    kernel::{Control, Program, Space},
+    kernel::{Control, MemorySpace, Program},
     plan::Plan,
     target::{Placement, Target},
 };
@@ -69,7 +69,7 @@ fn reserve_bytes(program: &Program) -> Result<usize> {
     let has_tiles = program.microkernels.has_tiles();
     let (mut once, mut in_all_forms) = (0, 0);
     for buffer in program.buffers.values() {
-        let Space::Const(tensor) = &buffer.space else { continue };
+        let MemorySpace::Const(tensor) = &buffer.space else { continue };
         let bytes = tensor.bytes().len();
         once += bytes;
         // On tile registers short reductions are filled up to whole registers.

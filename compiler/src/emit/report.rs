@@ -6,7 +6,7 @@
 
 use super::template::filled;
 use crate::{
-    kernel::{Partition, Port, Program, Space, cost, partition::stages},
+    kernel::{MemorySpace, Partition, Port, Program, cost, partition::stages},
     plan::{Plan, arena_formula, lifetimes, reserved_bytes},
 };
 use num_traits::ToPrimitive;
@@ -85,7 +85,7 @@ fn buffers(program: &Program, plan: &Plan) -> Vec<Json> {
             "id": id.to_string(), "name": buffer.name, "dtype": buffer.dtype.to_string(),
             "elems": buffer.elems.to_string(), "bytes": expression(&reserved_bytes(program, id)),
             "first": alive.get(&id).map(|life| life.first), "last": alive.get(&id).map(|life| life.last),
-            "scratch": matches!(buffer.space, Space::Scratch), "below": below,
+            "scratch": matches!(buffer.space, MemorySpace::Scratch), "below": below,
             "device": buffer.space.device().map(|number| &program.devices[number as usize].target),
         })
     };

@@ -40,27 +40,27 @@ impl Default for Failure {
 #[derive(Clone, Debug)]
 pub struct Contract {
     /// How each symbol gets its value; each needs only the ones before.
-    pub bindings: Vec<Binding>,
+    pub bindings: Vec<SymbolBinding>,
     /// What every axis must be.
-    pub axes: Vec<AxisDemand>,
+    pub axes: Vec<AxisGuard>,
     /// What must hold between symbols.
-    pub facts: Vec<Fact>,
+    pub relations: Vec<RelationGuard>,
 }
 
 /// How a symbol gets its value, and what that must fulfil.
 #[derive(Clone, Debug)]
-pub struct Binding {
+pub struct SymbolBinding {
     /// The symbol.
     pub symbol: Symbol,
     /// Where its value comes from.
-    pub source: Source,
+    pub source: ValueSource,
     /// What is declared about it.
-    pub demands: Vec<Demand>,
+    pub guards: Vec<SymbolGuard>,
 }
 
 /// Where a symbol's value comes from.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum ValueSource {
     /// Its declaration allows one value.
     Fixed(i64),
     /// The dim at an input's axis is `coefficient * symbol + rest`.
@@ -78,20 +78,20 @@ pub enum Source {
     },
 }
 
-/// A declaration's demand on a symbol's value; each counts on the ones before.
+/// A declaration's guard on a symbol's value; each counts on the ones before.
 #[derive(Clone, Debug)]
-pub struct Demand {
+pub struct SymbolGuard {
     /// What is demanded.
-    pub rule: Rule,
+    pub condition: Condition,
     /// The declared range, for the message.
     pub range: (i64, i64),
     /// It is not so.
     pub failure: Failure,
 }
 
-/// See [`Demand`].
+/// See [`SymbolGuard`].
 #[derive(Clone, Debug)]
-pub enum Rule {
+pub enum Condition {
     /// The value is in the declared range.
     InRange,
     /// It is one of these, which ascend.
@@ -102,7 +102,7 @@ pub enum Rule {
 
 /// What an axis of an input must be.
 #[derive(Clone, Debug)]
-pub struct AxisDemand {
+pub struct AxisGuard {
     /// Index of the input, and the axis.
     pub place: (u32, u32),
     /// Its size.
@@ -113,29 +113,35 @@ pub struct AxisDemand {
 
 /// A relation that must hold.
 #[derive(Clone, Debug)]
-pub struct Fact {
+pub struct RelationGuard {
     /// The relation.
     pub relation: Relation,
     /// It doesn't.
     pub failure: Failure,
 }
 
-/// The contract of `program`.
-///
-/// # Errors
-/// A symbol whose value the shapes of the inputs don't tell, or whose range is open or too large.
-pub fn contract(program: &Program) -> Result<Contract> {
-    Ok(Contract { bindings: bindings(program)?, axes: axis_demands(program), facts: facts(program) })
+impl Contract {
+    /// The contract of `program`.
+    ///
+    /// # Errors
+    /// A symbol whose value does not follow from the shapes of the inputs, or whose range is open or too large.
+    pub fn of(program: &Program) -> Result<Contract> {
+        Ok(Contract {
+            bindings: bindings(program)?,
+            axes: axis_guards(program),
+            relations: relation_guards(program),
+        })
+    }
 }
 
 /// How each symbol is found, in an order in which each step needs only the ones before.
-fn bindings(program: &Program) -> Result<Vec<Binding>> {
+fn bindings(program: &Program) -> Result<Vec<SymbolBinding>> {
     let mut bound: HashSet<Symbol> = HashSet::new();
     let mut list = Vec::new();
     for symbol in &program.symbols {
         if let Some(value) = program.facts.const_value(&symbol.into()).and_then(|value| value.to_i64()) {
-            let demands = declared(program, symbol, None)?;
-            list.push(Binding { symbol: symbol.clone(), source: Source::Fixed(value), demands });
+            let guards = symbol_guards(program, symbol, None)?;
+            list.push(SymbolBinding { symbol: symbol.clone(), source: ValueSource::Fixed(value), guards });
             bound.insert(symbol.clone());
         }
     }
@@ -144,9 +150,9 @@ fn bindings(program: &Program) -> Result<Vec<Binding>> {
         while let Some((symbol, place, source)) =
             axes(program).find_map(|(place, dim)| solve(program, &bound, place, dim, lone))
         {
-            let demands = declared(program, &symbol, Some(place))?;
+            let guards = symbol_guards(program, &symbol, Some(place))?;
             bound.insert(symbol.clone());
-            list.push(Binding { symbol, source, demands });
+            list.push(SymbolBinding { symbol, source, guards });
         }
     }
     match program.symbols.iter().find(|symbol| !bound.contains(*symbol)) {
@@ -174,7 +180,7 @@ fn solve(
     place: (u32, u32),
     dim: &Dim,
     lone: bool,
-) -> Option<(Symbol, (u32, u32), Source)> {
+) -> Option<(Symbol, (u32, u32), ValueSource)> {
     let mut missing = dim.symbols().into_iter().filter(|symbol| !bound.contains(symbol));
     let (symbol, None) = (missing.next()?, missing.next()) else { return None };
     if lone && dim.as_symbol().is_none() {
@@ -192,7 +198,7 @@ fn solve(
         why: Some(format!("declared as {dim}")),
         ..axis_failure(program, place, dim)
     };
-    Some((symbol, place, Source::Axis { place, coefficient, rest, free, inexact }))
+    Some((symbol, place, ValueSource::Axis { place, coefficient, rest, free, inexact }))
 }
 
 fn axis_failure(program: &Program, place: (u32, u32), dim: &Dim) -> Failure {
@@ -210,7 +216,11 @@ fn axis_failure(program: &Program, place: (u32, u32), dim: &Dim) -> Failure {
 ///
 /// # Errors
 /// Its range is open or too large.
-pub fn declared(program: &Program, symbol: &Symbol, place: Option<(u32, u32)>) -> Result<Vec<Demand>> {
+pub fn symbol_guards(
+    program: &Program,
+    symbol: &Symbol,
+    place: Option<(u32, u32)>,
+) -> Result<Vec<SymbolGuard>> {
     let Some(declaration) = program.facts.declaration(symbol) else { return Ok(Vec::new()) };
     let name = symbol.name();
     let idx = program.symbols.iter().position(|known| known == symbol);
@@ -222,25 +232,25 @@ pub fn declared(program: &Program, symbol: &Symbol, place: Option<(u32, u32)>) -
         tensor_name: place.map(|(tensor, _)| program.inputs[tensor as usize].name.clone()),
         why: Some(format!("{name} is declared {declaration}")),
     };
-    let range = range(symbol, declaration)?;
-    let demand = |rule, code| Demand { rule, range, failure: failure(code) };
-    let mut demands = vec![demand(Rule::InRange, Code::OutOfRange)];
+    let range = declared_range(symbol, declaration)?;
+    let guard = |condition, code| SymbolGuard { condition, range, failure: failure(code) };
+    let mut guards = vec![guard(Condition::InRange, Code::OutOfRange)];
     match (&declaration.values, declaration.step.to_i64()) {
         (Some(values), _) => {
             let values = values.iter().filter_map(ToPrimitive::to_i64).collect();
-            demands.push(demand(Rule::OneOf(values), Code::NotAllowed));
+            guards.push(guard(Condition::OneOf(values), Code::NotAllowed));
         }
-        (None, Some(step)) if step > 1 => demands.push(demand(Rule::StepOf(step), Code::NotAllowed)),
+        (None, Some(step)) if step > 1 => guards.push(guard(Condition::StepOf(step), Code::NotAllowed)),
         _ => {}
     }
-    Ok(demands)
+    Ok(guards)
 }
 
 /// The declared range in machine integers.
 ///
 /// # Errors
 /// It is open, or too large.
-pub fn range(symbol: &Symbol, declaration: &Declaration) -> Result<(i64, i64)> {
+pub fn declared_range(symbol: &Symbol, declaration: &Declaration) -> Result<(i64, i64)> {
     let name = symbol.name();
     let Some(hi) = &declaration.hi else {
         let message = format!("{name} has no upper bound; declare one with --dim {name}=LO..HI");
@@ -252,20 +262,20 @@ pub fn range(symbol: &Symbol, declaration: &Declaration) -> Result<(i64, i64)> {
     }
 }
 
-fn axis_demands(program: &Program) -> Vec<AxisDemand> {
-    let demand = |(place, dim): ((u32, u32), &Dim)| {
+fn axis_guards(program: &Program) -> Vec<AxisGuard> {
+    let guard = |(place, dim): ((u32, u32), &Dim)| {
         let why = match dim.as_int() {
             Some(_) => format!("declared as {dim}"),
             None => format!("declared as {dim}, whose value the other dims give"),
         };
         let failure = Failure { code: Code::Mismatch, why: Some(why), ..axis_failure(program, place, dim) };
-        AxisDemand { place, dim: dim.clone(), failure }
+        AxisGuard { place, dim: dim.clone(), failure }
     };
-    axes(program).map(demand).collect()
+    axes(program).map(guard).collect()
 }
 
 /// The facts about several symbols, all of them the model's own.
-pub fn facts(program: &Program) -> Vec<Fact> {
+pub fn relation_guards(program: &Program) -> Vec<RelationGuard> {
     let known = |assumption: &&Assumption| {
         let relation = &assumption.relation;
         relation
@@ -275,19 +285,21 @@ pub fn facts(program: &Program) -> Vec<Fact> {
             .chain(&relation.b.symbols())
             .all(|symbol| program.symbols.contains(symbol))
     };
-    program.facts.assumptions().iter().filter(known).map(fact).collect()
+    program.facts.assumptions().iter().filter(known).map(RelationGuard::of).collect()
 }
 
-/// An assumption as what is checked.
-pub fn fact(assumption: &Assumption) -> Fact {
-    let relation = assumption.relation.clone();
-    let failure = Failure {
-        code: Code::FactBroken,
-        symbol_name: Some(relation.to_string()),
-        why: Some(assumption.origin.to_string()),
-        ..Failure::default()
-    };
-    Fact { relation, failure }
+impl RelationGuard {
+    /// The guard that checks an assumption.
+    pub fn of(assumption: &Assumption) -> RelationGuard {
+        let relation = assumption.relation.clone();
+        let failure = Failure {
+            code: Code::FactBroken,
+            symbol_name: Some(relation.to_string()),
+            why: Some(assumption.origin.to_string()),
+            ..Failure::default()
+        };
+        RelationGuard { relation, failure }
+    }
 }
 
 /// What is reported where control gets to code that contradicts the inputs.
@@ -303,22 +315,22 @@ pub fn not_planned() -> Failure {
 }
 
 /// What is reported where a function outside of the compiler fails.
-pub fn callee_failed(call: &super::Call) -> Failure {
+pub fn callee_failed(call: &super::ExternalCall) -> Failure {
     Failure {
         code: Code::CalleeFailed,
         symbol_name: Some(call.callee.symbol.clone()),
-        tensor_name: Some(call.what.clone()),
+        tensor_name: Some(call.context.clone()),
         why: Some("it is no part of the model, and says what its codes mean".into()),
         ..Failure::default()
     }
 }
 
 /// What is reported where a size found while running is out of its bounds; `what` is the node.
-pub fn out_of_bounds(symbol: &Symbol, what: &str) -> Failure {
+pub fn out_of_bounds(symbol: &Symbol, context: &str) -> Failure {
     Failure {
         code: Code::IndexOutOfBounds,
         symbol_name: Some(symbol.name().into()),
-        tensor_name: Some(what.into()),
+        tensor_name: Some(context.into()),
         why: Some(format!("{} is found while running", symbol.name())),
         ..Failure::default()
     }

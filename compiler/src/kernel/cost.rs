@@ -4,7 +4,7 @@
 //! The unit is one multiplication with addition of a contraction's leaf. Everything else counts by how many of these
 //! fit into its time on a machine with vectors; the figures are rough, and no result depends on them.
 
-use super::{Call, Code, Contraction, Control, Inst, Kernel, Program, Rhs, Space, Stmt};
+use super::{Code, Contraction, Control, ExternalCall, Inst, Kernel, MemorySpace, Program, Rhs, Stmt};
 use crate::scalar::{BinaryOp, UnaryOp};
 use symshape::{Dim, Symbol};
 
@@ -15,7 +15,7 @@ const IN_BLOCK: i64 = 16;
 const ROWS_TO_HIDE_READING: i64 = 4;
 
 /// The work of a function that is called, of which nothing is known but what it is handed.
-pub fn call(program: &Program, call: &Call) -> Dim {
+pub fn call(program: &Program, call: &ExternalCall) -> Dim {
     let arguments = call.operands.iter().chain(&call.results);
     program.facts.simplify(&(Dim::sum(arguments.map(|argument| argument.elems())) * IN_BLOCK))
 }
@@ -50,8 +50,8 @@ fn statement(program: &Program, stmt: &Stmt) -> Dim {
 fn of_contraction(program: &Program, contraction: &Contraction) -> Dim {
     let rows = contraction.m.iter().fold(Dim::one(), |work, axis| times(program, work, &axis.extent));
     let is_read_once = match &contraction.rhs {
-        Rhs::Panels { buffer, .. } => matches!(program.buffers[*buffer].space, Space::Const(_)),
-        Rhs::At(_) => false,
+        Rhs::Panels { buffer, .. } => matches!(program.buffers[*buffer].space, MemorySpace::Const(_)),
+        Rhs::Indexed(_) => false,
     };
     let multiplied = if is_read_once { rows.clone().max(ROWS_TO_HIDE_READING.into()) } else { rows.clone() };
     let columns = [&contraction.n].into_iter().chain(&contraction.k);

@@ -6,7 +6,7 @@
 //! or they always leave different remainders. What is stored side by side, as the channels of a concatenation are, differs
 //! modulo the distance from row to row.
 
-use super::{Axis, BufferId, Control, Inst, Kernel, Program, Space, Stmt, walk};
+use super::{Axis, BufferId, Control, Inst, Kernel, MemorySpace, Program, Stmt, walk};
 use std::{
     cell::{OnceCell, RefCell},
     collections::{BTreeMap, BTreeSet},
@@ -19,12 +19,12 @@ const MAX_PROOFS: usize = 64;
 
 /// What some kernels touch.
 pub struct Footprint {
-    reaches: BTreeMap<BufferId, Vec<Reach>>,
+    ranges: BTreeMap<BufferId, Vec<AccessRange>>,
     /// Symbols that it reads, and those that it gives values.
     reads: BTreeSet<Symbol>,
     binds: BTreeSet<Symbol>,
     /// What comes after it leans on what it checks.
-    demands: bool,
+    guards: bool,
 }
 
 impl Footprint {
@@ -32,10 +32,10 @@ impl Footprint {
     pub fn of(program: &Program, kernels: Range<usize>) -> Footprint {
         let mut depth = 0_usize;
         let mut uses = Footprint {
-            reaches: BTreeMap::new(),
+            ranges: BTreeMap::new(),
             reads: BTreeSet::new(),
             binds: BTreeSet::new(),
-            demands: false,
+            guards: false,
         };
         for kernel in &program.kernels[kernels] {
             match &kernel.control {
@@ -50,7 +50,7 @@ impl Footprint {
 
     /// The buffers that are touched, but for constants and inputs.
     pub fn buffers(&self) -> impl Iterator<Item = BufferId> {
-        self.reaches.keys().copied()
+        self.ranges.keys().copied()
     }
 
     /// The symbols that are read, loop variables among them.
@@ -60,17 +60,17 @@ impl Footprint {
 
     /// Whether that buffer is among them.
     pub fn touches(&self, buffer: BufferId) -> bool {
-        self.reaches.contains_key(&buffer)
+        self.ranges.contains_key(&buffer)
     }
 
     fn add(&mut self, program: &Program, kernel: &Kernel, is_outermost: bool) {
         walk::accesses(&kernel.body, &mut |site| {
             let buffer = site.access.buffer;
-            if !matches!(program.buffers[buffer].space, Space::Const(_) | Space::Input(_)) {
-                let (at, axes) = (site.access.at.clone(), site.axes.to_vec());
-                self.reach(buffer, Reach::new(at, axes, site.is_store));
+            if !matches!(program.buffers[buffer].space, MemorySpace::Const(_) | MemorySpace::Input(_)) {
+                let (at, axes) = (site.access.index.clone(), site.axes.to_vec());
+                self.range(buffer, AccessRange::new(at, axes, site.is_store));
             }
-            self.reads.extend(site.access.at.symbols());
+            self.reads.extend(site.access.index.symbols());
             site.axes.iter().for_each(|axis| self.reads.extend(axis.extent.symbols()));
         });
         indices(&kernel.body, &mut |dim| self.reads.extend(dim.symbols()));
@@ -78,7 +78,7 @@ impl Footprint {
         for (buffer, is_store) in
             read.into_iter().map(|id| (id, false)).chain(written.into_iter().map(|id| (id, true)))
         {
-            self.touch_all(program, buffer, is_store);
+            self.access_all(program, buffer, is_store);
         }
         match &kernel.control {
             Some(Control::Bind { symbol, lo, end, .. }) => {
@@ -88,9 +88,9 @@ impl Footprint {
             Some(Control::Require(assumption)) => {
                 let relation = &assumption.relation;
                 self.reads.extend(relation.a.symbols().into_iter().chain(relation.b.symbols()));
-                self.demands |= is_outermost;
+                self.guards |= is_outermost;
             }
-            Some(Control::Fail(_)) => self.demands |= is_outermost,
+            Some(Control::Fail(_)) => self.guards |= is_outermost,
             Some(Control::Call(call)) => {
                 let shapes = call.operands.iter().chain(&call.results).flat_map(|argument| &argument.shape);
                 shapes.for_each(|dim| self.reads.extend(dim.symbols()));
@@ -100,59 +100,67 @@ impl Footprint {
     }
 
     /// The whole of a buffer.
-    fn touch_all(&mut self, program: &Program, buffer: BufferId, is_store: bool) {
-        if !matches!(program.buffers[buffer].space, Space::Const(_) | Space::Input(_)) {
+    fn access_all(&mut self, program: &Program, buffer: BufferId, is_store: bool) {
+        if !matches!(program.buffers[buffer].space, MemorySpace::Const(_) | MemorySpace::Input(_)) {
             let var = Symbol::new("any");
             let axis = Axis { var: var.clone(), extent: program.buffers[buffer].elems.clone() };
-            self.reach(buffer, Reach::new(var.into(), vec![axis], is_store));
+            self.range(buffer, AccessRange::new(var.into(), vec![axis], is_store));
         }
     }
 
-    fn reach(&mut self, buffer: BufferId, reach: Reach) {
-        let list = self.reaches.entry(buffer).or_default();
-        if !list.iter().any(|known| known.is_like(&reach)) {
-            list.push(reach);
+    fn range(&mut self, buffer: BufferId, range: AccessRange) {
+        let list = self.ranges.entry(buffer).or_default();
+        if !list.iter().any(|known| known.is_like(&range)) {
+            list.push(range);
         }
     }
 
     /// Whether kernels that come later must wait for these.
-    pub fn holds_up(&self, later: &Footprint, program: &Program) -> bool {
+    pub fn must_precede(&self, later: &Footprint, program: &Program) -> bool {
         let meets = |a: &BTreeSet<Symbol>, b: &BTreeSet<Symbol>| a.intersection(b).next().is_some();
         let bound = meets(&self.binds, &later.reads)
             || meets(&self.binds, &later.binds)
             || meets(&self.reads, &later.binds);
         // All that follows leans on a demand. Which kernels came before it can't be seen once partitions stand in another
         // order: so it waits for all of them.
-        let demanded = self.demands || later.demands;
-        bound || demanded || self.meets(later, program, |own, other| own.is_store || other.is_store)
+        let demanded = self.guards || later.guards;
+        bound || demanded || self.conflicts(later, program, |own, other| own.is_store || other.is_store)
     }
 
     /// Whether others may read what these write.
-    pub fn feeds(&self, other: &Footprint, program: &Program) -> bool {
-        self.meets(other, program, |own, other| own.is_store && !other.is_store)
+    pub fn flows_into(&self, other: &Footprint, program: &Program) -> bool {
+        self.conflicts(other, program, |own, other| own.is_store && !other.is_store)
     }
 
     /// Whether both may touch one element, in ways that matter.
-    fn meets(&self, other: &Footprint, program: &Program, matters: impl Fn(&Reach, &Reach) -> bool) -> bool {
-        self.reaches.iter().any(|(buffer, own)| {
-            let other = other.reaches.get(buffer).into_iter().flatten();
+    fn conflicts(
+        &self,
+        other: &Footprint,
+        program: &Program,
+        matters: impl Fn(&AccessRange, &AccessRange) -> bool,
+    ) -> bool {
+        self.ranges.iter().any(|(buffer, own)| {
+            let other = other.ranges.get(buffer).into_iter().flatten();
             let pairs = own.iter().flat_map(|a| other.clone().map(move |b| (a, b)));
-            can_meet(program, pairs.filter(|(a, b)| matters(a, b)))
+            may_overlap(program, pairs.filter(|(a, b)| matters(a, b)))
         })
     }
 }
 
 /// Whether the addresses of a pair may be the same.
-fn can_meet<'r>(program: &Program, mut pairs: impl Iterator<Item = (&'r Reach, &'r Reach)>) -> bool {
+fn may_overlap<'r>(
+    program: &Program,
+    mut pairs: impl Iterator<Item = (&'r AccessRange, &'r AccessRange)>,
+) -> bool {
     let mut proofs = 0;
     pairs.any(|(a, b)| {
-        if apart_in_numbers(program, a, b) {
+        if disjoint_by_bounds(program, a, b) {
             return false;
         }
         proofs += 1;
         // What is proven must not depend on which of both is asked about the other.
-        let apart = |a: &Reach, b: &Reach| apart(program, a, &b.renamed(program));
-        proofs > MAX_PROOFS || !(apart(a, b) || apart(b, a))
+        let disjoint = |a: &AccessRange, b: &AccessRange| disjoint(program, a, &b.renamed(program));
+        proofs > MAX_PROOFS || !(disjoint(a, b) || disjoint(b, a))
     })
 }
 
@@ -199,9 +207,9 @@ fn in_code(insts: &[Inst], see: &mut dyn FnMut(&Dim)) {
 
 /// Addresses within a buffer, and the loops around them.
 #[derive(Clone, Debug)]
-struct Reach {
+struct AccessRange {
     /// Flat index of an element.
-    at: Dim,
+    index: Dim,
     /// The loops, outermost first.
     axes: Vec<Axis>,
     /// Written rather than read.
@@ -212,13 +220,13 @@ struct Reach {
     steps: OnceCell<Vec<i64>>,
 }
 
-impl Reach {
-    fn new(at: Dim, axes: Vec<Axis>, is_store: bool) -> Reach {
-        Reach { at, axes, is_store, known: RefCell::default(), steps: OnceCell::new() }
+impl AccessRange {
+    fn new(index: Dim, axes: Vec<Axis>, is_store: bool) -> AccessRange {
+        AccessRange { index, axes, is_store, known: RefCell::default(), steps: OnceCell::new() }
     }
 
-    fn is_like(&self, other: &Reach) -> bool {
-        self.at == other.at && self.axes == other.axes && self.is_store == other.is_store
+    fn is_like(&self, other: &AccessRange) -> bool {
+        self.index == other.index && self.axes == other.axes && self.is_store == other.is_store
     }
 
     /// What is known within the loops.
@@ -234,7 +242,8 @@ impl Reach {
             return bounds.clone();
         }
         let facts = self.facts(program);
-        let term = if divisor == 0 { self.at.clone() } else { facts.simplify(&self.at.modulo(divisor)) };
+        let term =
+            if divisor == 0 { self.index.clone() } else { facts.simplify(&self.index.modulo(divisor)) };
         let bounds = facts.bounds(&term);
         self.known.borrow_mut().insert(divisor, bounds.clone());
         bounds
@@ -248,16 +257,16 @@ impl Reach {
     }
 
     /// The same addresses, with names that no other kernel uses.
-    fn renamed(&self, program: &Program) -> Reach {
+    fn renamed(&self, program: &Program) -> AccessRange {
         let rename = |symbol: &Symbol| Symbol::new(&format!("{}'", symbol.name()));
         let own = |symbol: &Symbol| (!program.symbols.contains(symbol)).then(|| rename(symbol).into());
         let axis = |axis: &Axis| Axis { var: rename(&axis.var), extent: axis.extent.substitute(&own) };
-        Reach::new(self.at.substitute(&own), self.axes.iter().map(axis).collect(), self.is_store)
+        AccessRange::new(self.index.substitute(&own), self.axes.iter().map(axis).collect(), self.is_store)
     }
 }
 
 /// Whether bounds of the addresses, or of their remainders, show that no element is reached by both.
-fn apart_in_numbers(program: &Program, a: &Reach, b: &Reach) -> bool {
+fn disjoint_by_bounds(program: &Program, a: &AccessRange, b: &AccessRange) -> bool {
     let below = |x: &Bounds, y: &Bounds| matches!((&x.hi, &y.lo), (Some(hi), Some(lo)) if hi < lo);
     let apart = |divisor: i64| {
         let (x, y) = (a.bounds(program, divisor), b.bounds(program, divisor));
@@ -266,25 +275,25 @@ fn apart_in_numbers(program: &Program, a: &Reach, b: &Reach) -> bool {
     apart(0) || a.steps(program).iter().chain(b.steps(program)).any(|step| apart(*step))
 }
 
-/// Whether it is proven that no element is reached by both; `b` is [renamed](Reach::renamed).
-fn apart(program: &Program, a: &Reach, b: &Reach) -> bool {
+/// Whether it is proven that no element is reached by both; `b` is [renamed](AccessRange::renamed).
+fn disjoint(program: &Program, a: &AccessRange, b: &AccessRange) -> bool {
     let mut facts = program.facts.clone();
     for axis in a.axes.iter().chain(&b.axes) {
         facts.declare_index(&axis.var, &axis.extent);
     }
     let ordered = |x: &Dim, y: &Dim| facts.prove_lt(x, y).is_yes() || facts.prove_lt(y, x).is_yes();
-    ordered(&a.at, &b.at)
+    ordered(&a.index, &b.index)
         || strides(&facts, &[a, b]).into_iter().any(|stride| {
             let rest = |at: &Dim| facts.simplify(&at.modulo(stride.clone()));
-            facts.prove_lt(&Dim::zero(), &stride).is_yes() && ordered(&rest(&a.at), &rest(&b.at))
+            facts.prove_lt(&Dim::zero(), &stride).is_yes() && ordered(&rest(&a.index), &rest(&b.index))
         })
 }
 
 /// The distances by which the loops move the addresses, without those of 1.
-fn strides(facts: &Facts, reaches: &[&Reach]) -> Vec<Dim> {
+fn strides(facts: &Facts, ranges: &[&AccessRange]) -> Vec<Dim> {
     let mut found: Vec<Dim> = Vec::new();
-    for (reach, axis) in reaches.iter().flat_map(|reach| reach.axes.iter().map(move |axis| (reach, axis))) {
-        if let Some((stride, _)) = facts.linear_in(&reach.at, &axis.var)
+    for (range, axis) in ranges.iter().flat_map(|range| range.axes.iter().map(move |axis| (range, axis))) {
+        if let Some((stride, _)) = facts.linear_in(&range.index, &axis.var)
             && !matches!(stride.as_i64(), Some(..=1))
             && !found.contains(&stride)
         {

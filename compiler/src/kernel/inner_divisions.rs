@@ -69,9 +69,9 @@ fn innermost(body: &[Stmt], mut vars: Vec<Symbol>, see: &mut dyn FnMut(&Dim)) {
 fn in_contract(contraction: &Contraction, see: &mut dyn FnMut(&Dim)) {
     let axes = contraction.m.last().into_iter().chain([&contraction.n]).chain(&contraction.k);
     let mut vars: Vec<Symbol> = axes.map(|axis| axis.var.clone()).collect();
-    in_dim(&contraction.lhs.at, &vars, see);
+    in_dim(&contraction.lhs.index, &vars, see);
     match &contraction.rhs {
-        Rhs::At(access) => in_dim(&access.at, &vars, see),
+        Rhs::Indexed(access) => in_dim(&access.index, &vars, see),
         Rhs::Panels { base, .. } => in_dim(base, &vars, see),
     }
     for inst in &contraction.epilogue.insts {
@@ -85,7 +85,7 @@ fn in_contract(contraction: &Contraction, see: &mut dyn FnMut(&Dim)) {
 fn in_inst(inst: &Inst, vars: &[Symbol], see: &mut dyn FnMut(&Dim)) {
     match inst {
         Inst::Index(_, dim) => in_dim(dim, vars, see),
-        Inst::Load(access) | Inst::Store(access, _) => in_dim(&access.at, vars, see),
+        Inst::Load(access) | Inst::Store(access, _) => in_dim(&access.index, vars, see),
         Inst::Check(check) => [&check.lo, &check.end].into_iter().for_each(|dim| in_dim(dim, vars, see)),
         _ => {}
     }

@@ -6,7 +6,7 @@ use symshape_runtime::DType;
 
 /// Where a buffer lives.
 #[derive(Clone, Debug)]
-pub enum Space {
+pub enum MemorySpace {
     /// The caller's input of this number; read only.
     Input(u32),
     /// The caller's output of this number.
@@ -21,20 +21,24 @@ pub enum Space {
     Device(u32),
 }
 
-impl Space {
+impl MemorySpace {
     /// Whether the plan says where it is.
     pub fn is_planned(&self) -> bool {
         match self {
-            Space::Arena | Space::Scratch | Space::Device(_) => true,
-            Space::Input(_) | Space::Output(_) | Space::Const(_) => false,
+            MemorySpace::Arena | MemorySpace::Scratch | MemorySpace::Device(_) => true,
+            MemorySpace::Input(_) | MemorySpace::Output(_) | MemorySpace::Const(_) => false,
         }
     }
 
     /// The device in whose memory it is.
     pub fn device(&self) -> Option<u32> {
         match self {
-            Space::Device(number) => Some(*number),
-            Space::Input(_) | Space::Output(_) | Space::Const(_) | Space::Arena | Space::Scratch => None,
+            MemorySpace::Device(number) => Some(*number),
+            MemorySpace::Input(_)
+            | MemorySpace::Output(_)
+            | MemorySpace::Const(_)
+            | MemorySpace::Arena
+            | MemorySpace::Scratch => None,
         }
     }
 }
@@ -49,7 +53,7 @@ pub struct Buffer {
     /// Their number.
     pub elems: Dim,
     /// Where it lives.
-    pub space: Space,
+    pub space: MemorySpace,
 }
 
 impl Buffer {

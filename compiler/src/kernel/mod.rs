@@ -25,7 +25,7 @@ pub mod verify;
 pub mod walk;
 
 pub use data_dependent::{DataDependent, at_upper_bounds, upper_bound};
-pub use memory::{Buffer, Device, Space};
+pub use memory::{Buffer, Device, MemorySpace};
 pub use microkernels::MicrokernelSupport;
 pub use partition::{Partition, Policies};
 pub(crate) use sliding_windows::SlidingWindows;
@@ -65,7 +65,7 @@ pub struct Access {
     /// Which buffer.
     pub buffer: BufferId,
     /// Flat index of the element.
-    pub at: Dim,
+    pub index: Dim,
 }
 
 /// A run-time condition that ends the call with a typed error when it is broken.
@@ -78,7 +78,7 @@ pub struct Check {
     /// Lowest value that is too large.
     pub end: Dim,
     /// The node and axis concerned, for the message.
-    pub what: String,
+    pub context: String,
 }
 
 /// One instruction of [`Code`]; operands are earlier instructions' results, `Reg(i)` being that of instruction `i`.
@@ -186,7 +186,7 @@ pub struct Axis {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rhs {
     /// Addressed by the column and reduction variables.
-    At(Access),
+    Indexed(Access),
     /// A constant, or scratch memory, packed into panels of `width` columns: element `(k, n)`, `k` being the row-major index over the
     /// reduction axes, lies at `base + ((n / width) * K + k) * width + n % width`; the last panel is filled up with anything.
     Panels {
@@ -294,7 +294,7 @@ impl Argument {
 
 /// A call of a function outside of the compiler.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct ExternalCall {
     /// The function.
     pub callee: Callee,
     /// What it reads.
@@ -304,7 +304,7 @@ pub struct Call {
     /// Memory that nobody else uses meanwhile.
     pub scratch: Option<BufferId>,
     /// The node concerned, for the message of a failure.
-    pub what: String,
+    pub context: String,
 }
 
 /// What steers the kernels around it, or leaves the program; regions nest.
@@ -330,12 +330,12 @@ pub enum Control {
         /// Lowest value that is too large.
         end: Dim,
         /// The node concerned, for the message.
-        what: String,
+        context: String,
     },
     /// A relation that must hold where control gets here.
     Require(Assumption),
     /// A function outside of the compiler runs; a failure of it ends the call with a typed error.
-    Call(Box<Call>),
+    Call(Box<ExternalCall>),
     /// Control never gets here but for the reason given: the call ends with a typed error.
     Fail(String),
 }
@@ -459,7 +459,7 @@ impl Program {
     /// Bytes of a buffer, all copies of it.
     pub fn bytes(&self, buffer: BufferId) -> Dim {
         match (&self.buffers[buffer].space, self.workers) {
-            (Space::Scratch, 2..) => self.copy_bytes(buffer) * i64::from(self.workers),
+            (MemorySpace::Scratch, 2..) => self.copy_bytes(buffer) * i64::from(self.workers),
             _ => self.buffers[buffer].bytes(),
         }
     }
@@ -467,7 +467,7 @@ impl Program {
     /// Bytes of all constants.
     pub fn const_bytes(&self) -> i64 {
         let bytes = self.buffers.values().map(|buffer| match &buffer.space {
-            Space::Const(tensor) => tensor.bytes().len() as i64,
+            MemorySpace::Const(tensor) => tensor.bytes().len() as i64,
             _ => 0,
         });
         bytes.sum()

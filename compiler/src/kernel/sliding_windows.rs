@@ -39,7 +39,7 @@ impl SlidingWindows {
         }
         let (inner, loops) =
             contraction.k.split_last().filter(|_| constant && contraction.precision != Precision::F32)?;
-        let mut at = contraction.lhs.at.clone();
+        let mut at = contraction.lhs.index.clone();
         let mut step = |symbol: &Symbol| {
             let (step, rest) = facts.linear_in(&at, symbol)?;
             at = rest;
@@ -79,7 +79,7 @@ impl SlidingWindows {
         let (row, outer) = rows.split_last()?;
         let fits = length % run == 0 && filled * MOST_FILLED <= filled + run && many;
         (fits && outer.len() <= 2 && ascends(&facts, contraction, outer)).then(|| SlidingWindows {
-            base: Access { buffer: contraction.lhs.buffer, at: at.clone() },
+            base: Access { buffer: contraction.lhs.buffer, index: at.clone() },
             pitch,
             run,
             taps,

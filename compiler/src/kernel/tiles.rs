@@ -2,7 +2,7 @@
 //!
 //! The code generator, the room that it needs and what artefacts say of themselves all ask here.
 
-use super::{BufferId, Contraction, Program, Rhs, Space, Stmt};
+use super::{BufferId, Contraction, MemorySpace, Program, Rhs, Stmt};
 use crate::scalar::{
     Precision,
     precision::{FEWEST, is_bf16},
@@ -47,7 +47,7 @@ impl Program {
             Rhs::Panels { buffer, width: 16, .. } if self.is_const(*buffer) => (*buffer, true),
             Rhs::Panels { buffer, width: 16, .. } => (*buffer, self.is_worth_laying_out(contraction)),
             Rhs::Panels { .. } => return false,
-            Rhs::At(access) => (access.buffer, self.is_worth_laying_out(contraction)),
+            Rhs::Indexed(access) => (access.buffer, self.is_worth_laying_out(contraction)),
         };
         let factors = (dtype(contraction.lhs.buffer), dtype(right));
         let types = match contraction.dtype {
@@ -66,7 +66,7 @@ impl Program {
     pub(crate) fn is_exact(&self, contraction: &Contraction) -> bool {
         let Rhs::Panels { buffer, .. } = &contraction.rhs else { return false };
         let buffer = &self.buffers[*buffer];
-        let Space::Const(tensor) = &buffer.space else { return false };
+        let MemorySpace::Const(tensor) = &buffer.space else { return false };
         let many = |dim: &Dim| dim.as_i64().is_some_and(|extent| extent >= FEWEST);
         let mut numbers = tensor.bytes().chunks_exact(4);
         self.microkernels.has_tiles()
@@ -84,7 +84,7 @@ impl Program {
     }
 
     pub(super) fn is_const(&self, buffer: BufferId) -> bool {
-        matches!(self.buffers[buffer].space, Space::Const(_))
+        matches!(self.buffers[buffer].space, MemorySpace::Const(_))
     }
 
     /// Whether a right factor that is computed is one that a leaf lays out for tile registers: columns side by side along one
@@ -97,11 +97,11 @@ impl Program {
         }
         let dense = match &contraction.rhs {
             Rhs::Panels { base, .. } => !contraction.m.iter().any(|axis| base.contains(&axis.var)),
-            Rhs::At(access) => {
-                let step = facts.linear_in(&access.at, &contraction.n.var);
+            Rhs::Indexed(access) => {
+                let step = facts.linear_in(&access.index, &contraction.n.var);
                 contraction.k.len() == 1
                     && step.is_some_and(|(step, _)| step.as_i64() == Some(1))
-                    && !contraction.m.iter().any(|axis| access.at.contains(&axis.var))
+                    && !contraction.m.iter().any(|axis| access.index.contains(&axis.var))
             }
         };
         let (rows, depth) = (contraction.rows(), contraction.depth());
@@ -114,7 +114,9 @@ impl Program {
     pub(crate) fn right_room(&self, contraction: &Contraction) -> Dim {
         match &contraction.rhs {
             Rhs::Panels { buffer, .. } if self.is_const(*buffer) => Dim::zero(),
-            Rhs::Panels { .. } | Rhs::At(_) => contraction.bf16_bytes(&contraction.depth()) * MOST_COLUMNS,
+            Rhs::Panels { .. } | Rhs::Indexed(_) => {
+                contraction.bf16_bytes(&contraction.depth()) * MOST_COLUMNS
+            }
         }
     }
 

@@ -22,7 +22,9 @@ mod control;
 mod devices;
 mod partitions;
 
-use super::{Access, Axis, Buffer, BufferId, Contraction, Control, Kernel, Port, Program, Rhs, Space, Stmt};
+use super::{
+    Access, Axis, Buffer, BufferId, Contraction, Control, Kernel, MemorySpace, Port, Program, Rhs, Stmt,
+};
 use crate::error::{At, Error, Result};
 use code::Place;
 use std::{
@@ -62,8 +64,8 @@ pub fn verify(program: &Program) -> Result<Vec<Unproven>> {
     for (id, buffer) in &program.buffers {
         verify_buffer(program, buffer, &own).at(|| format!("buffer {id:?} {}", buffer.name))?;
     }
-    verify_ports(program, &program.inputs, &own, Space::Input)?;
-    verify_ports(program, &program.outputs, &symbols, Space::Output)?;
+    verify_ports(program, &program.inputs, &own, MemorySpace::Input)?;
+    verify_ports(program, &program.outputs, &symbols, MemorySpace::Output)?;
     control::verify(program, &symbols)?;
     devices::verify(program)?;
     partitions::verify(program)?;
@@ -97,17 +99,17 @@ fn verify_buffer(program: &Program, buffer: &Buffer, symbols: &BTreeSet<Symbol>)
         return Err(Error::invalid(format!("its number of elements `{}` can be negative", buffer.elems)));
     }
     match &buffer.space {
-        Space::Input(idx) => belongs(buffer, *idx, &program.inputs, program),
-        Space::Output(idx) => belongs(buffer, *idx, &program.outputs, program),
-        Space::Const(tensor) => {
+        MemorySpace::Input(idx) => belongs(buffer, *idx, &program.inputs, program),
+        MemorySpace::Output(idx) => belongs(buffer, *idx, &program.outputs, program),
+        MemorySpace::Const(tensor) => {
             let fits = tensor.dtype() == buffer.dtype && buffer.elems == Dim::from(tensor.elems());
             match fits {
                 true => Ok(()),
                 false => Err(Error::invalid(format!("it holds {tensor:?}"))),
             }
         }
-        Space::Arena | Space::Scratch => Ok(()),
-        Space::Device(number) => match program.devices.get(*number as usize) {
+        MemorySpace::Arena | MemorySpace::Scratch => Ok(()),
+        MemorySpace::Device(number) => match program.devices.get(*number as usize) {
             Some(_) => Ok(()),
             None => Err(Error::invalid(format!("there is no device {number}"))),
         },
@@ -125,14 +127,15 @@ fn verify_ports(
     program: &Program,
     ports: &[Port],
     symbols: &BTreeSet<Symbol>,
-    space: impl Fn(u32) -> Space,
+    space: impl Fn(u32) -> MemorySpace,
 ) -> Result<()> {
     for (idx, port) in ports.iter().enumerate() {
         let at = || format!("port {}", port.name);
         port.shape.iter().try_for_each(|dim| in_scope(dim, symbols)).at(at)?;
         let buffer = &program.buffers[port.buffer];
         let same = match (&buffer.space, space(idx as u32)) {
-            (Space::Input(a), Space::Input(b)) | (Space::Output(a), Space::Output(b)) => *a == b,
+            (MemorySpace::Input(a), MemorySpace::Input(b))
+            | (MemorySpace::Output(a), MemorySpace::Output(b)) => *a == b,
             _ => false,
         };
         if !same {
@@ -259,11 +262,11 @@ impl Checker<'_> {
         };
         let lhs_scope = of(&|symbol| rows.contains(symbol));
         let rhs_scope = of(&|symbol| outer.contains(symbol) || *symbol == contraction.n.var);
-        in_scope(&contraction.lhs.at, &lhs_scope).at(|| "lhs")?;
+        in_scope(&contraction.lhs.index, &lhs_scope).at(|| "lhs")?;
         self.access(&contraction.lhs, &scope).at(|| "lhs")?;
         match &contraction.rhs {
-            Rhs::At(access) => {
-                in_scope(&access.at, &rhs_scope).at(|| "rhs")?;
+            Rhs::Indexed(access) => {
+                in_scope(&access.index, &rhs_scope).at(|| "rhs")?;
                 self.access(access, &scope).at(|| "rhs")?;
             }
             Rhs::Panels { buffer, base, width } => {
@@ -271,7 +274,7 @@ impl Checker<'_> {
                 self.panels(contraction, *buffer, base, *width, &scope).at(|| "rhs")?;
             }
         }
-        let is_scratch = |id: BufferId| matches!(self.program.buffers[id].space, Space::Scratch);
+        let is_scratch = |id: BufferId| matches!(self.program.buffers[id].space, MemorySpace::Scratch);
         if contraction.pack_buffer.is_some_and(|room| !is_scratch(room)) {
             return Err(Error::invalid("room is scratch memory"));
         }
@@ -287,7 +290,9 @@ impl Checker<'_> {
         width: u32,
         scope: &Scope,
     ) -> Result<()> {
-        if !matches!(self.program.buffers[id].space, Space::Const(_) | Space::Scratch) || width == 0 {
+        if !matches!(self.program.buffers[id].space, MemorySpace::Const(_) | MemorySpace::Scratch)
+            || width == 0
+        {
             return Err(Error::invalid("panels are a constant or scratch, of some columns each"));
         }
         let depth = contraction.depth();
@@ -297,20 +302,20 @@ impl Checker<'_> {
             return Ok(());
         }
         // The last element in use; where there is none, nothing is read.
-        let last = Access { buffer: id, at: base + elems - 1 };
-        let first = Access { buffer: id, at: base.clone() };
+        let last = Access { buffer: id, index: base + elems - 1 };
+        let first = Access { buffer: id, index: base.clone() };
         self.access(&first, scope)?;
         self.access(&last, scope)
     }
 
     /// `0 <= at < elems`.
     fn access(&mut self, access: &Access, scope: &Scope) -> Result<()> {
-        in_scope(&access.at, &scope.symbols)?;
+        in_scope(&access.index, &scope.symbols)?;
         if scope.idle {
             return Ok(());
         }
         let elems = &self.program.buffers[access.buffer].elems;
-        let at = scope.facts.simplify(&access.at);
+        let at = scope.facts.simplify(&access.index);
         let relations = [symshape::Relation::le(Dim::zero(), &at), symshape::Relation::lt(&at, elems)];
         for relation in relations {
             match scope.facts.prove(&relation) {

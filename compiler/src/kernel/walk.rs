@@ -60,14 +60,14 @@ fn in_contract(contraction: &Contraction, axes: &mut Vec<Axis>, see: &mut dyn Fn
     axes.extend(contraction.k.iter().cloned());
     see(Site { access: &contraction.lhs, is_store: false, axes });
     match &contraction.rhs {
-        Rhs::At(access) => see(Site { access, is_store: false, axes }),
+        Rhs::Indexed(access) => see(Site { access, is_store: false, axes }),
         Rhs::Panels { buffer, base, .. } => {
-            let access = Access { buffer: *buffer, at: base.clone() };
+            let access = Access { buffer: *buffer, index: base.clone() };
             see(Site { access: &access, is_store: false, axes });
         }
     }
     if let Some(buffer) = contraction.pack_buffer {
-        see(Site { access: &Access { buffer, at: Dim::zero() }, is_store: true, axes });
+        see(Site { access: &Access { buffer, index: Dim::zero() }, is_store: true, axes });
     }
 }
 
@@ -153,7 +153,7 @@ impl Rewrite<'_> {
     }
 
     fn at(&self, access: &Access) -> Access {
-        (self.access)(Access { buffer: access.buffer, at: (self.dim)(&access.at) })
+        (self.access)(Access { buffer: access.buffer, index: (self.dim)(&access.index) })
     }
 
     fn contraction(&self, contraction: &Contraction) -> Contraction {
@@ -163,7 +163,7 @@ impl Rewrite<'_> {
             k: contraction.k.iter().map(|axis| self.axis(axis)).collect(),
             lhs: self.at(&contraction.lhs),
             rhs: match &contraction.rhs {
-                Rhs::At(access) => Rhs::At(self.at(access)),
+                Rhs::Indexed(access) => Rhs::Indexed(self.at(access)),
                 Rhs::Panels { buffer, base, width } => {
                     Rhs::Panels { buffer: *buffer, base: (self.dim)(base), width: *width }
                 }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Error, Result,
     graph::{Graph, Op, Value, axis},
-    kernel::{Access, Argument, Buffer, BufferId, Call, Control, Kernel, Space},
+    kernel::{Access, Argument, Buffer, BufferId, Control, ExternalCall, Kernel, MemorySpace},
 };
 use symshape::Dim;
 use symshape_runtime::DType;
@@ -42,8 +42,8 @@ pub(super) fn call(lowering: &mut Lowering, value: Value) -> Result<()> {
         Some(0) => None,
         _ => Some(memory(lowering, format!("scratch of {name}"), DType::U8, scratch)),
     };
-    let what = super::node_name(graph, value);
-    let call = Call { callee: callee.clone(), operands, results, scratch, what };
+    let context = super::node_name(graph, value);
+    let call = ExternalCall { callee: callee.clone(), operands, results, scratch, context };
     lowering.program.kernels.push(Kernel::control(name, Control::Call(Box::new(call))));
     for (shape, from, to) in moves {
         control::move_to(lowering, value, shape, &from, &to);
@@ -76,24 +76,24 @@ fn argument(lowering: &mut Lowering, name: &str, operand: Value) -> Result<Argum
 /// The tensor of this shape whose element `[$0, $1, …]` lies at `element`, if that is dense and row-major.
 fn dense(graph: &Graph, shape: &[Dim], element: &Access) -> Option<Argument> {
     let facts = graph.index_facts(shape);
-    let mut rest = facts.simplify(&element.at);
+    let mut rest = facts.simplify(&element.index);
     for (k, (dim, stride)) in shape.iter().zip(row_major(shape)).enumerate() {
         let (step, others) = facts.linear_in(&rest, &axis(k))?;
         let fits = dim.as_i64() == Some(1) || facts.prove_eq(&step, &stride).is_yes();
         rest = fits.then_some(others)?;
     }
-    let first = Access { buffer: element.buffer, at: graph.facts.simplify(&rest) };
+    let first = Access { buffer: element.buffer, index: graph.facts.simplify(&rest) };
     Some(Argument { first, shape: shape.to_vec() })
 }
 
 /// Memory for a tensor of a call, dense and row-major.
 fn beside(lowering: &mut Lowering, name: &str, dtype: DType, shape: &[Dim]) -> (Argument, Storage) {
     let buffer = memory(lowering, format!("argument of {name}"), dtype, &elems(shape));
-    let first = Access { buffer, at: Dim::zero() };
+    let first = Access { buffer, index: Dim::zero() };
     (Argument { first, shape: shape.to_vec() }, Storage::dense(buffer, shape, &natural(shape.len())))
 }
 
 fn memory(lowering: &mut Lowering, name: String, dtype: DType, elems: &Dim) -> BufferId {
     let elems = control::most(&lowering.program, elems);
-    lowering.program.buffers.push(Buffer { name, dtype, elems, space: Space::Arena })
+    lowering.program.buffers.push(Buffer { name, dtype, elems, space: MemorySpace::Arena })
 }

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Error, Result,
     graph::{Graph, Label, Op, Value},
-    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, Kernel, Rhs, Space, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, Kernel, MemorySpace, Rhs, Stmt},
     scalar::{BinaryOp, Precision, Reg, Scalar},
     tensor::{Bytes, Tensor},
 };
@@ -146,7 +146,7 @@ fn factor(lowering: &Lowering, scope: &Scope, operand: Value, index: &[Dim]) -> 
     }
     let constant = graph.as_constant(value).cloned();
     let address = match lowering.storage.get(&value) {
-        Some(storage) => storage.clone().at(&index).at,
+        Some(storage) => storage.clone().at(&index).index,
         None => row_major(graph.shape(value))
             .iter()
             .zip(&index)
@@ -205,13 +205,13 @@ fn matrix(lowering: &mut Lowering, scope: &mut Scope, mut this: Sum) -> Result<(
     let (lhs, rhs) = (this.nest.exprs[0].clone(), this.nest.exprs[1].clone());
     let rhs = match &packing {
         Some(packing) => packing.panels(lowering, scope, &this, &n, &rhs)?,
-        None => Rhs::At(Access { buffer: this.factors[1].buffer(lowering)?, at: rhs }),
+        None => Rhs::Indexed(Access { buffer: this.factors[1].buffer(lowering)?, index: rhs }),
     };
     let contraction = Contraction {
         m,
         n,
         k,
-        lhs: Access { buffer: this.factors[0].buffer(lowering)?, at: lhs },
+        lhs: Access { buffer: this.factors[0].buffer(lowering)?, index: lhs },
         rhs,
         dtype: this.dtype,
         precision: this.precision,
@@ -385,14 +385,14 @@ fn along_strips(scope: &Scope, this: &Sum, side: usize) -> Option<(Tensor, Dim)>
 
 fn constant_buffer(lowering: &mut Lowering, name: String, tensor: Tensor) -> BufferId {
     let (dtype, elems) = (tensor.dtype(), Dim::from(tensor.elems()));
-    lowering.program.buffers.push(Buffer { name, dtype, elems, space: Space::Const(tensor) })
+    lowering.program.buffers.push(Buffer { name, dtype, elems, space: MemorySpace::Const(tensor) })
 }
 
 /// The product of the factors' elements at these addresses, in the type of the sum.
 fn product(this: &Sum, buffers: [BufferId; 2], code: &mut Code, addresses: &[Dim]) -> Reg {
     let [x, y] = [0, 1].map(|side| {
         let factor = &this.factors[side];
-        let access = Access { buffer: buffers[side], at: addresses[side].clone() };
+        let access = Access { buffer: buffers[side], index: addresses[side].clone() };
         let reg = code.push(Inst::Load(access));
         if factor.dtype == this.dtype { reg } else { code.push(Inst::Cast(this.dtype, reg)) }
     });
@@ -465,9 +465,9 @@ fn through_memory(
         name: format!("{} (sums)", super::node_name(lowering.graph, sum)),
         dtype: this.dtype,
         elems,
-        space: Space::Scratch,
+        space: MemorySpace::Scratch,
     });
-    let acc = Access { buffer, at: Dim::from(&inner.var) };
+    let acc = Access { buffer, index: Dim::from(&inner.var) };
     let mut first = Code::default();
     let zero = first.push(Inst::Const(Scalar::from_i64(this.dtype, 0)));
     first.push(Inst::Store(acc.clone(), zero));

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Error, Result,
     graph::{Graph, Op, Value, build::declare_found},
-    kernel::{self, Buffer, BufferId, Control, DataDependent, Inst, Kernel, Program, Space, Stmt},
+    kernel::{self, Buffer, BufferId, Control, DataDependent, Inst, Kernel, MemorySpace, Program, Stmt},
     scalar::{BinaryOp, CompareOp, Scalar},
 };
 use std::collections::HashMap;
@@ -46,8 +46,8 @@ pub(super) fn bind(lowering: &mut Lowering, value: Value) -> Result<()> {
     };
     let operand = graph.operands(value)[0];
     let from = cell(lowering, operand)?;
-    let what = super::node_name(graph, value);
-    let control = Control::Bind { symbol: symbol.clone(), from, lo: lo.clone(), end: hi + 1, what };
+    let context = super::node_name(graph, value);
+    let control = Control::Bind { symbol: symbol.clone(), from, lo: lo.clone(), end: hi + 1, context };
     steer(lowering, value, control);
     let bound: Vec<&Symbol> = bound_by(graph, value);
     for constraint in &graph.constraints {
@@ -129,9 +129,9 @@ pub(super) fn rounds(lowering: &mut Lowering, value: Value) -> Result<()> {
     let last = most(&lowering.program, &(bound - 1));
     lowering.program.data_dependent.push(DataDependent { symbol: counter.clone(), upper_bound: last });
     steer(lowering, value, Control::While(goes_on.buffer));
-    let what = super::node_name(graph, value);
+    let context = super::node_name(graph, value);
     let (symbol, lo, end) = (counter.clone(), Dim::zero(), bound.clone());
-    steer(lowering, value, Control::Bind { symbol, from: counted.buffer, lo, end, what });
+    steer(lowering, value, Control::Bind { symbol, from: counted.buffer, lo, end, context });
     let mut inputs = kept.to_vec();
     inputs.extend(stored_all(lowering, &operands[2 + carried..])?);
     let again = arena(lowering, "again", DType::Bool);
@@ -299,7 +299,7 @@ fn cell(lowering: &mut Lowering, value: Value) -> Result<BufferId> {
 
 /// Memory for one element.
 fn arena(lowering: &mut Lowering, name: &str, dtype: DType) -> Storage {
-    let buffer = Buffer { name: name.to_string(), dtype, elems: Dim::one(), space: Space::Arena };
+    let buffer = Buffer { name: name.to_string(), dtype, elems: Dim::one(), space: MemorySpace::Arena };
     Storage::dense(lowering.program.buffers.push(buffer), &[], &[])
 }
 
@@ -308,7 +308,7 @@ fn beside(lowering: &mut Lowering, region: &Graph, value: Value) -> Storage {
     let shape = region.shape(value);
     let elems = most(&lowering.program, &fuse::elems(shape));
     let name = "next".to_string();
-    let buffer = Buffer { name, dtype: region.dtype(value), elems, space: Space::Arena };
+    let buffer = Buffer { name, dtype: region.dtype(value), elems, space: MemorySpace::Arena };
     Storage::dense(lowering.program.buffers.push(buffer), shape, &natural(shape.len()))
 }
 
@@ -318,8 +318,8 @@ pub(super) fn move_to(lowering: &mut Lowering, value: Value, shape: &[Dim], from
     let (axes, index) = super::nest::axes_of(&mut scope, shape);
     let mut inliner = Inliner::new(lowering, &mut scope);
     let access = from.at(&index);
-    let at = inliner.scope.facts.simplify(&access.at);
-    let reg = inliner.code.push(Inst::Load(crate::kernel::Access { at, ..access }));
+    let at = inliner.scope.facts.simplify(&access.index);
+    let reg = inliner.code.push(Inst::Load(crate::kernel::Access { index: at, ..access }));
     inliner.store(to, &index, reg);
     let code = inliner.code;
     let body = map::pass(&mut scope, axes, &code);

@@ -4,7 +4,7 @@
 //! its last rows. Which part of a buffer is read is known only when all kernels are there, so such kernels are dropped
 //! then, where it is proven that no address is both written by them and read by anybody.
 
-use crate::kernel::{BufferId, Code, Inst, Program, Space, Stmt, dependences::Footprint, walk};
+use crate::kernel::{BufferId, Code, Inst, MemorySpace, Program, Stmt, dependences::Footprint, walk};
 use std::collections::BTreeMap;
 
 /// Drops kernels whose results are never read. What is computed stays the same.
@@ -19,7 +19,7 @@ pub fn eliminate_dead_stores(program: &mut Program) {
         (0..program.kernels.len()).map(|idx| Footprint::of(program, idx..idx + 1)).collect();
     let is_read = |kernel: usize| {
         let mut others = uses.iter().enumerate().filter(|(other, _)| *other != kernel);
-        others.any(|(_, other)| uses[kernel].feeds(other, program))
+        others.any(|(_, other)| uses[kernel].flows_into(other, program))
     };
     let unread: Vec<usize> = candidates.into_iter().filter(|kernel| !is_read(*kernel)).collect();
     let mut idx = 0;
@@ -54,8 +54,9 @@ fn stored(body: &[Stmt]) -> Vec<BufferId> {
 fn may_be_unread(program: &Program, kernel: usize, writers: &BTreeMap<BufferId, usize>) -> bool {
     let kernel = &program.kernels[kernel];
     let stored = stored(&kernel.body);
-    let is_part =
-        |buffer: &BufferId| matches!(program.buffers[*buffer].space, Space::Arena) && writers[buffer] > 1;
+    let is_part = |buffer: &BufferId| {
+        matches!(program.buffers[*buffer].space, MemorySpace::Arena) && writers[buffer] > 1
+    };
     kernel.control.is_none() && !stored.is_empty() && stored.iter().all(is_part) && !checks(&kernel.body)
 }
 

@@ -82,7 +82,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
     }
 
     fn simplified(&self, access: Access) -> Access {
-        Access { at: self.scope.facts.simplify(&access.at), ..access }
+        Access { index: self.scope.facts.simplify(&access.index), ..access }
     }
 
     fn compute(&mut self, value: Value, index: &[Dim]) -> Result<Reg> {
@@ -135,8 +135,8 @@ impl<'l, 'g> Inliner<'l, 'g> {
                 Coord::Load { operand, at } => {
                     let at = self.simplify_all(&substitute(at, index));
                     let loaded = self.load(operands[*operand], &at)?;
-                    let what = format!("{}, axis {axis}", super::node_name(graph, value));
-                    Dim::from(self.bind(loaded, graph.dtype(operands[*operand]), &extents[axis], what))
+                    let context = format!("{}, axis {axis}", super::node_name(graph, value));
+                    Dim::from(self.bind(loaded, graph.dtype(operands[*operand]), &extents[axis], context))
                 }
             });
         }
@@ -144,11 +144,11 @@ impl<'l, 'g> Inliner<'l, 'g> {
     }
 
     /// A symbol for the integer `reg`, after a check that `0 <= reg < extent`.
-    pub(super) fn bind(&mut self, reg: Reg, dtype: DType, extent: &Dim, what: String) -> symshape::Symbol {
+    pub(super) fn bind(&mut self, reg: Reg, dtype: DType, extent: &Dim, context: String) -> symshape::Symbol {
         let reg = if dtype == DType::I64 { reg } else { self.code.push(Inst::Cast(DType::I64, reg)) };
         let symbol = self.scope.fresh("at");
         self.scope.facts.declare_index(&symbol, extent);
-        self.code.push(Inst::Check(Check { value: reg, lo: Dim::zero(), end: extent.clone(), what }));
+        self.code.push(Inst::Check(Check { value: reg, lo: Dim::zero(), end: extent.clone(), context }));
         self.code.push(Inst::Bind(symbol.clone(), reg));
         symbol
     }

@@ -218,7 +218,7 @@ pub(super) fn exprs_of(code: &Code) -> Vec<Dim> {
     for inst in &code.insts {
         match inst {
             Inst::Index(_, dim) => exprs.push(dim.clone()),
-            Inst::Load(access) | Inst::Store(access, _) => exprs.push(access.at.clone()),
+            Inst::Load(access) | Inst::Store(access, _) => exprs.push(access.index.clone()),
             Inst::Check(check) => exprs.extend([check.lo.clone(), check.end.clone()]),
             _ => {}
         }
@@ -232,8 +232,8 @@ pub(super) fn with_exprs(code: &Code, exprs: &[Dim]) -> Code {
     let mut take = || next.next().expect("as many expressions as were taken out");
     let insts = code.insts.iter().map(|inst| match inst {
         Inst::Index(dtype, _) => Inst::Index(*dtype, take()),
-        Inst::Load(access) => Inst::Load(Access { buffer: access.buffer, at: take() }),
-        Inst::Store(access, reg) => Inst::Store(Access { buffer: access.buffer, at: take() }, *reg),
+        Inst::Load(access) => Inst::Load(Access { buffer: access.buffer, index: take() }),
+        Inst::Store(access, reg) => Inst::Store(Access { buffer: access.buffer, index: take() }, *reg),
         Inst::Check(check) => Inst::Check(Check { lo: take(), end: take(), ..check.clone() }),
         other => other.clone(),
     });
@@ -339,7 +339,7 @@ fn keep(code: &Code, keep: &dyn Fn(usize) -> bool) -> Code {
 fn dims(inst: &Inst) -> Vec<&Dim> {
     match inst {
         Inst::Index(_, dim) => vec![dim],
-        Inst::Load(access) | Inst::Store(access, _) => vec![&access.at],
+        Inst::Load(access) | Inst::Store(access, _) => vec![&access.index],
         Inst::Check(check) => vec![&check.lo, &check.end],
         _ => vec![],
     }

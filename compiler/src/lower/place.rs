@@ -73,8 +73,8 @@ fn fill_slab(lowering: &mut Lowering, value: Value, to: &Storage, shape: &[Dim],
     let mut code = Code::default();
     let reg = code.push(Inst::Const(fill));
     let access = to.at(&index);
-    let at = scope.facts.simplify(&access.at);
-    code.push(Inst::Store(crate::kernel::Access { at, ..access }, reg));
+    let at = scope.facts.simplify(&access.index);
+    code.push(Inst::Store(crate::kernel::Access { index: at, ..access }, reg));
     let body = map::pass(&mut scope, axes, &code);
     lowering.push(value, "border", Kernel::default(), body);
 }

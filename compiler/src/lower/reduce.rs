@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Error, Result,
     graph::{Op, Value},
-    kernel::{Access, Axis, Buffer, BufferId, Code, Inst, Kernel, Local, Space, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Code, Inst, Kernel, Local, MemorySpace, Stmt},
     scalar::{ReduceOp, Reg, Scalar},
 };
 use symshape::Dim;
@@ -77,7 +77,7 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
     let target = storage.at(&index);
 
     let mut exprs = exprs_of(&code);
-    exprs.push(target.at.clone());
+    exprs.push(target.index.clone());
     let mut nest = Nest::new(kept.clone(), reduced.clone(), exprs);
     nest.split(&mut scope);
     let main = main_address(&nest, &scope, &code);
@@ -92,7 +92,7 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
         }
         _ => {
             nest.merge(&mut scope);
-            let target = Access { buffer: storage.buffer, at: nest.exprs.pop().unwrap_or_else(Dim::zero) };
+            let target = Access { buffer: storage.buffer, index: nest.exprs.pop().unwrap_or_else(Dim::zero) };
             let code = with_exprs(&code, &nest.exprs);
             let mut kernel = Kernel::default();
             let body = if along && reduction.keeps_order() {
@@ -125,7 +125,7 @@ fn cast(code: &mut Code, reg: Reg, from: DType, to: DType) -> Reg {
 fn main_address(nest: &Nest, scope: &Scope, code: &Code) -> Option<Dim> {
     let with = with_exprs(code, &nest.exprs[..nest.exprs.len() - 1]);
     let loads = with.insts.iter().filter_map(|inst| match inst {
-        Inst::Load(access) => Some(access.at.clone()),
+        Inst::Load(access) => Some(access.index.clone()),
         _ => None,
     });
     let moves = |address: &Dim| {
@@ -305,7 +305,7 @@ fn across_memory(
     let inner = kept.pop().ok_or_else(|| Error::internal("a reduction across no axis"))?;
     let is_narrow = reduction.acc != reduction.dtype;
     let acc = if is_narrow {
-        Access { buffer: scratch(lowering, reduction, &inner.extent)?, at: Dim::from(&inner.var) }
+        Access { buffer: scratch(lowering, reduction, &inner.extent)?, index: Dim::from(&inner.var) }
     } else {
         target.clone()
     };
@@ -337,6 +337,6 @@ fn scratch(lowering: &mut Lowering, reduction: &Reduction, elems: &Dim) -> Resul
         name: format!("{name} (sums)"),
         dtype: reduction.acc,
         elems: super::room(lowering, elems)?,
-        space: Space::Scratch,
+        space: MemorySpace::Scratch,
     }))
 }

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Result,
     graph::{Op, Value},
-    kernel::{Access, Buffer, BufferId, Port, Space},
+    kernel::{Access, Buffer, BufferId, MemorySpace, Port},
 };
 use std::collections::HashMap;
 use symshape::Dim;
@@ -31,7 +31,7 @@ impl Storage {
     pub(super) fn at(&self, index: &[Dim]) -> Access {
         let terms = self.strides.iter().zip(index);
         let at = terms.fold(self.offset.clone(), |sum, (stride, at)| sum + stride * at);
-        Access { buffer: self.buffer, at }
+        Access { buffer: self.buffer, index: at }
     }
 
     /// The part that begins at `start` along `axis`.
@@ -44,7 +44,7 @@ impl Storage {
 pub(super) fn ports(lowering: &mut Lowering, orders: &HashMap<Value, Order>) {
     let graph = lowering.graph;
     for (number, (name, value)) in graph.inputs.iter().enumerate() {
-        let buffer = new_buffer(lowering, name, *value, Space::Input(number as u32));
+        let buffer = new_buffer(lowering, name, *value, MemorySpace::Input(number as u32));
         let storage = Storage::dense(buffer, graph.shape(*value), &natural(graph.rank(*value)));
         lowering.storage.insert(*value, storage);
         lowering.program.inputs.push(Port {
@@ -54,7 +54,7 @@ pub(super) fn ports(lowering: &mut Lowering, orders: &HashMap<Value, Order>) {
         });
     }
     for (number, (name, value)) in graph.outputs.iter().enumerate() {
-        let buffer = new_buffer(lowering, name, *value, Space::Output(number as u32));
+        let buffer = new_buffer(lowering, name, *value, MemorySpace::Output(number as u32));
         lowering.program.outputs.push(Port {
             name: name.clone(),
             shape: graph.shape(*value).to_vec(),
@@ -81,7 +81,7 @@ pub(super) fn roots(lowering: &mut Lowering, orders: &HashMap<Value, Order>) -> 
             Some((parent, position)) => piece(lowering, parent, position),
             None => {
                 let name = super::value_name(graph, value);
-                let buffer = new_buffer(lowering, &name, value, Space::Arena);
+                let buffer = new_buffer(lowering, &name, value, MemorySpace::Arena);
                 let order = orders.get(&value).cloned().unwrap_or_else(|| natural(graph.rank(value)));
                 Storage::dense(buffer, graph.shape(value), &order)
             }
@@ -106,7 +106,7 @@ pub(super) fn piece(lowering: &Lowering, parent: Value, position: usize) -> Stor
     }
 }
 
-pub(super) fn new_buffer(lowering: &mut Lowering, name: &str, value: Value, space: Space) -> BufferId {
+pub(super) fn new_buffer(lowering: &mut Lowering, name: &str, value: Value, space: MemorySpace) -> BufferId {
     let elems = super::fuse::elems(lowering.graph.shape(value));
     let elems = control::most(&lowering.program, &elems);
     let dtype = lowering.graph.dtype(value);
@@ -130,7 +130,7 @@ pub(super) fn constant(lowering: &mut Lowering, value: Value) -> Option<Storage>
         Some(buffer) => *buffer,
         None => {
             let name = super::node_name(lowering.graph, value);
-            let buffer = new_buffer(lowering, &name, value, Space::Const(tensor));
+            let buffer = new_buffer(lowering, &name, value, MemorySpace::Const(tensor));
             lowering.constants.insert(value, buffer);
             buffer
         }

@@ -1,7 +1,7 @@
 //! What is in the memory of a device: all that only its target's calls touch.
 
 use super::Targets;
-use crate::kernel::{BufferId, Control, Device, Program, Space, walk};
+use crate::kernel::{BufferId, Control, Device, MemorySpace, Program, walk};
 use std::collections::BTreeSet;
 
 /// Moves to the memories of the targets that have some what belongs there.
@@ -14,7 +14,7 @@ pub(super) fn assign(program: &mut Program, targets: &Targets) {
             continue;
         }
         program.devices.push(Device { target: target.name().into(), bytes });
-        own.into_iter().for_each(|id| program.buffers[id].space = Space::Device(number));
+        own.into_iter().for_each(|id| program.buffers[id].space = MemorySpace::Device(number));
     }
 }
 
@@ -28,6 +28,6 @@ fn touched_by(program: &Program, target: &str) -> BTreeSet<BufferId> {
         let (read, written) = control.touched();
         if is_own { &mut own } else { &mut others }.extend(read.into_iter().chain(written));
     }
-    own.retain(|id| !others.contains(id) && matches!(program.buffers[*id].space, Space::Arena));
+    own.retain(|id| !others.contains(id) && matches!(program.buffers[*id].space, MemorySpace::Arena));
     own
 }

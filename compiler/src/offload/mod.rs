@@ -17,7 +17,7 @@ use crate::{
     error::{At, Error, ErrorKind, Result},
     external::Callee,
     graph::{Graph, Node, Op, Value, verify},
-    kernel::{Call, Control, Program},
+    kernel::{Control, ExternalCall, Program},
 };
 use std::sync::Arc;
 use symshape::Dim;
@@ -100,7 +100,7 @@ pub trait Target: Send + Sync {
     ///
     /// # Errors
     /// Why there can be none.
-    fn emit(&self, call: &mut Call, program: &Program) -> Result<()> {
+    fn emit(&self, call: &mut ExternalCall, program: &Program) -> Result<()> {
         let _ = (call, program);
         Ok(())
     }
@@ -222,7 +222,7 @@ pub fn emit(program: &mut Program, targets: &Targets) -> Result<()> {
         let Some(Control::Call(call)) = &program.kernels[idx].control else { continue };
         let Some(target) = owner(&call.callee, targets) else { continue };
         let mut call = call.clone();
-        let what = call.what.clone();
+        let what = call.context.clone();
         target.emit(&mut call, program).at(|| what).at(|| format!("target {}", target.name()))?;
         program.kernels[idx].control = Some(Control::Call(call));
     }

@@ -49,7 +49,7 @@ impl Graph {
                 if known.contains(&from) {
                     continue;
                 }
-                if uses[from].holds_up(later, program) {
+                if uses[from].must_precede(later, program) {
                     after.push(Edge { from, bytes: bytes_between(program, &uses[from], later) });
                     known.insert(from);
                     known.extend(&before[from]);

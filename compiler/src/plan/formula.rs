@@ -25,7 +25,7 @@ fn alternatives(program: &Program, plan: &Plan) -> Option<Vec<Dim>> {
     let mut ends: HashMap<BufferId, Vec<Dim>> = HashMap::new();
     let mut total = Vec::new();
     for placement in &plan.placements {
-        let size = size::reserved(program, placement.buffer);
+        let size = size::reserved_bytes(program, placement.buffer);
         let mut begins = Vec::new();
         for below in &placement.below {
             for end in ends.get(below)? {

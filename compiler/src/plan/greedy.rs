@@ -1,6 +1,6 @@
 //! Placements found without search: items one by one, each into a gap between those placed before.
 
-use super::problem::Item;
+use super::problem::BufferInterval;
 
 /// How the gap for an item is chosen.
 #[derive(Clone, Copy)]
@@ -14,10 +14,10 @@ enum Fit {
 /// More items than this are tried in two orders only: each order takes time in the square of their number.
 const MANY: usize = 4000;
 
-/// The lowest placement that some orders of the items lead to; `meets` says of which two both are needed at some time.
-pub(super) fn place(items: &[Item], meets: &dyn Fn(usize, usize) -> bool) -> Vec<i64> {
-    let span = |item: &Item| i128::from(item.end) - i128::from(item.start);
-    let size = |item: &Item| i128::from(item.size);
+/// The lowest placement that some orders of the items lead to; `overlaps` says of which two both are needed at some time.
+pub(super) fn place(items: &[BufferInterval], overlaps: &dyn Fn(usize, usize) -> bool) -> Vec<i64> {
+    let span = |item: &BufferInterval| i128::from(item.end) - i128::from(item.start);
+    let size = |item: &BufferInterval| i128::from(item.size);
     type Key = fn(i128, i128, i128) -> (i128, i128);
     let keys: [Key; 5] = [
         |size, span, _| (-size, -span),
@@ -35,7 +35,7 @@ pub(super) fn place(items: &[Item], meets: &dyn Fn(usize, usize) -> bool) -> Vec
             (key(size(item), span(item), i128::from(item.start)), *idx)
         });
         for fit in [Fit::Best, Fit::First] {
-            let offsets = in_order(items, meets, &order, fit);
+            let offsets = in_order(items, overlaps, &order, fit);
             let height = height(items, &offsets);
             if best.as_ref().is_none_or(|(lowest, _)| height < *lowest) {
                 best = Some((height, offsets));
@@ -46,17 +46,22 @@ pub(super) fn place(items: &[Item], meets: &dyn Fn(usize, usize) -> bool) -> Vec
 }
 
 /// The highest end.
-pub(super) fn height(items: &[Item], offsets: &[i64]) -> i64 {
+pub(super) fn height(items: &[BufferInterval], offsets: &[i64]) -> i64 {
     items.iter().zip(offsets).map(|(item, offset)| offset + item.size).max().unwrap_or(0)
 }
 
-fn in_order(items: &[Item], meets: &dyn Fn(usize, usize) -> bool, order: &[usize], fit: Fit) -> Vec<i64> {
+fn in_order(
+    items: &[BufferInterval],
+    overlaps: &dyn Fn(usize, usize) -> bool,
+    order: &[usize],
+    fit: Fit,
+) -> Vec<i64> {
     let mut offsets = vec![0; items.len()];
     // Placed items as (offset, item), lowest first.
     let mut placed: Vec<(i64, usize)> = Vec::with_capacity(items.len());
     for &idx in order {
         let item = &items[idx];
-        let beside = placed.iter().filter(|(_, other)| meets(idx, *other));
+        let beside = placed.iter().filter(|(_, other)| overlaps(idx, *other));
         let offset =
             gap(item.size, beside.map(|(offset, other)| (*offset, offset + items[*other].size)), fit);
         offsets[idx] = offset;

@@ -45,18 +45,18 @@ fn within(program: &Program, kernels: Range<usize>) -> Vec<Lifetime> {
 }
 
 /// Which buffers can be needed at one time.
-pub(super) enum Meetings {
+pub(super) enum Interference {
     /// Those whose lifetimes have a kernel in common.
     InOrder,
     /// For each buffer its lifetime in every partition that touches it, and for each partition those before it.
     AnyOrder(BTreeMap<BufferId, Vec<(usize, Lifetime)>>, Vec<BTreeSet<usize>>),
 }
 
-impl Meetings {
+impl Interference {
     /// Those of a program under all policies that its memory is planned for.
-    pub(super) fn of(program: &Program) -> Meetings {
+    pub(super) fn of(program: &Program) -> Interference {
         if program.policies == Policies::Serial {
-            return Meetings::InOrder;
+            return Interference::InOrder;
         }
         let mut uses: BTreeMap<BufferId, Vec<(usize, Lifetime)>> = BTreeMap::new();
         for (number, partition) in program.partitions.iter().enumerate() {
@@ -64,14 +64,14 @@ impl Meetings {
                 uses.entry(lifetime.buffer).or_default().push((number, lifetime));
             }
         }
-        Meetings::AnyOrder(uses, waits(&program.partitions))
+        Interference::AnyOrder(uses, waits(&program.partitions))
     }
 
     /// Whether both can be needed at one time.
-    pub(super) fn meet(&self, a: &Lifetime, b: &Lifetime) -> bool {
+    pub(super) fn interferes(&self, a: &Lifetime, b: &Lifetime) -> bool {
         match self {
-            Meetings::InOrder => a.first <= b.last && b.first <= a.last,
-            Meetings::AnyOrder(uses, before) => {
+            Interference::InOrder => a.first <= b.last && b.first <= a.last,
+            Interference::AnyOrder(uses, before) => {
                 let is_over = |a: &Lifetime, b: &Lifetime| {
                     let pairs =
                         uses[&a.buffer].iter().flat_map(|x| uses[&b.buffer].iter().map(move |y| (x, y)));
@@ -122,7 +122,7 @@ fn touched_by_code(code: &Code, visit: &mut dyn FnMut(BufferId)) {
 fn touched_by_contract(contraction: &Contraction, visit: &mut dyn FnMut(BufferId)) {
     visit(contraction.lhs.buffer);
     match &contraction.rhs {
-        Rhs::At(access) => visit(access.buffer),
+        Rhs::Indexed(access) => visit(access.buffer),
         Rhs::Panels { buffer, .. } => visit(*buffer),
     }
     contraction.pack_buffer.into_iter().for_each(&mut *visit);

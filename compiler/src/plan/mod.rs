@@ -24,13 +24,13 @@ pub mod verify;
 
 pub use formula::arena_formula;
 pub(crate) use lifetime::lifetimes;
-use lifetime::{Lifetime, Meetings};
+use lifetime::{Interference, Lifetime};
 
 use crate::{
     error::{At, Error, ErrorKind, Result},
     kernel::{BufferId, Device, Program},
 };
-use problem::{Effort, Item};
+use problem::{Budget, BufferInterval};
 use std::collections::{HashMap, HashSet};
 use symshape::Dim;
 
@@ -80,19 +80,19 @@ pub struct ArenaUsage {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
     /// How long to search for a lower placement than the greedy ones.
-    pub effort: Effort,
+    pub budget: Budget,
 }
 
 impl Default for Options {
-    /// An effort that a compile hardly notices; most networks are placed optimally without any.
+    /// An budget that a compile hardly notices; most networks are placed optimally without any.
     fn default() -> Self {
-        Options { effort: Effort { steps: 10_000, seconds: None } }
+        Options { budget: Budget { steps: 10_000, seconds: None } }
     }
 }
 
 /// Bytes that a buffer takes in the arena, at any values of the symbols.
 pub(crate) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
-    size::reserved(program, buffer)
+    size::reserved_bytes(program, buffer)
 }
 
 /// Plans the arena of a program.
@@ -102,13 +102,13 @@ pub(crate) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
 /// memory.
 pub fn plan(program: &Program, options: &Options) -> Result<Plan> {
     let all = lifetimes(program);
-    let meetings = Meetings::of(program);
+    let interference = Interference::of(program);
     let mut plan = Plan::default();
     let devices = (0..program.devices.len() as u32).map(Some);
     for memory in [None].into_iter().chain(devices) {
         let in_it = |life: &&Lifetime| program.buffers[life.buffer].space.device() == memory;
         let lifetimes: Vec<Lifetime> = all.iter().filter(in_it).copied().collect();
-        let placements = place(program, &lifetimes, &meetings, options)?;
+        let placements = place(program, &lifetimes, &interference, options)?;
         let room = ArenaUsage {
             max: highest_end(program, &placements)?,
             lower_bound: lower_bound(program, &lifetimes)?,
@@ -134,29 +134,29 @@ pub fn plan(program: &Program, options: &Options) -> Result<Plan> {
 fn place(
     program: &Program,
     lifetimes: &[Lifetime],
-    meetings: &Meetings,
+    interference: &Interference,
     options: &Options,
 ) -> Result<Vec<Placement>> {
     let mut items = Vec::with_capacity(lifetimes.len());
     for lifetime in lifetimes {
-        items.push(Item {
+        items.push(BufferInterval {
             id: lifetime.buffer.to_string(),
             start: lifetime.first as i64,
             end: lifetime.last as i64 + 1,
             // A buffer that is always empty is planned like any other.
-            size: size::at_most(program, lifetime.buffer)?.max(ALIGN_BYTES) / ALIGN_BYTES,
+            size: size::upper_bound_bytes(program, lifetime.buffer)?.max(ALIGN_BYTES) / ALIGN_BYTES,
         });
     }
     let total = items.iter().try_fold(0i64, |total, item| total.checked_add(item.size));
     if total.is_none() {
         return Err(too_large(program, lifetimes));
     }
-    let meet = |a: usize, b: usize| meetings.meet(&lifetimes[a], &lifetimes[b]);
-    let offsets = match meetings {
-        Meetings::InOrder => problem::solve(&items, &options.effort).offsets,
-        Meetings::AnyOrder(..) => greedy::place(&items, &meet),
+    let interferes = |a: usize, b: usize| interference.interferes(&lifetimes[a], &lifetimes[b]);
+    let offsets = match interference {
+        Interference::InOrder => problem::solve(&items, &options.budget).offsets,
+        Interference::AnyOrder(..) => greedy::place(&items, &interferes),
     };
-    let (lowest_first, below) = order::order(&items, &offsets, &meet);
+    let (lowest_first, below) = order::order(&items, &offsets, &interferes);
     let buffer = |idx: &usize| lifetimes[*idx].buffer;
     let placed = lowest_first.iter().zip(&below);
     Ok(placed
@@ -195,7 +195,7 @@ fn highest_end(program: &Program, placements: &[Placement]) -> Result<u64> {
     let mut highest = 0;
     for Placement { buffer, below } in placements {
         let begin = below.iter().filter_map(|other| ends.get(other)).copied().max().unwrap_or(0);
-        let end = begin.saturating_add(size::at_most(program, *buffer)? as u64);
+        let end = begin.saturating_add(size::upper_bound_bytes(program, *buffer)? as u64);
         highest = highest.max(end);
         ends.insert(*buffer, end);
     }
@@ -206,7 +206,7 @@ fn highest_end(program: &Program, placements: &[Placement]) -> Result<u64> {
 fn lower_bound(program: &Program, lifetimes: &[Lifetime]) -> Result<u64> {
     let mut live = vec![0u64; program.kernels.len()];
     for lifetime in lifetimes {
-        let size = size::at_most(program, lifetime.buffer)? as u64;
+        let size = size::upper_bound_bytes(program, lifetime.buffer)? as u64;
         live[lifetime.first..=lifetime.last].iter_mut().for_each(|live| *live = live.saturating_add(size));
     }
     Ok(live.into_iter().max().unwrap_or(0))
@@ -218,7 +218,7 @@ fn too_large(program: &Program, lifetimes: &[Lifetime]) -> Error {
 
 /// Names the largest of some buffers.
 fn largest(program: &Program, lifetimes: &[Lifetime]) -> String {
-    let size = |lifetime: &&Lifetime| size::at_most(program, lifetime.buffer).unwrap_or(i64::MAX);
+    let size = |lifetime: &&Lifetime| size::upper_bound_bytes(program, lifetime.buffer).unwrap_or(i64::MAX);
     let Some(lifetime) = lifetimes.iter().max_by_key(size) else { return String::new() };
     let (id, buffer) = (lifetime.buffer, &program.buffers[lifetime.buffer]);
     let (bytes, most) = (program.bytes(id), size(&lifetime));

@@ -1,16 +1,16 @@
 //! From offsets to an order: which buffers lie directly below which.
 
-use super::problem::Item;
+use super::problem::BufferInterval;
 
-/// For items of positive sizes, those that `meets` says are needed at some time together at disjoint offsets: the positions of all items, lowest first, and for each of these
+/// For items of positive sizes, those that `overlaps` says are needed at some time together at disjoint offsets: the positions of all items, lowest first, and for each of these
 /// the items directly below it.
 ///
 /// Two items that are alive at once are always connected, directly or through others, and no connection follows from
 /// the remaining ones.
 pub(super) fn order(
-    items: &[Item],
+    items: &[BufferInterval],
     offsets: &[i64],
-    meets: &dyn Fn(usize, usize) -> bool,
+    overlaps: &dyn Fn(usize, usize) -> bool,
 ) -> (Vec<usize>, Vec<Vec<usize>>) {
     let mut lowest_first: Vec<usize> = (0..items.len()).collect();
     lowest_first.sort_by_key(|idx| (offsets[*idx], *idx));
@@ -22,7 +22,7 @@ pub(super) fn order(
         let mut row = vec![0u64; words];
         // Highest first: what is already below a direct neighbour needs no connection of its own.
         let mut lower: Vec<usize> =
-            lowest_first[..position].iter().copied().filter(|other| meets(idx, *other)).collect();
+            lowest_first[..position].iter().copied().filter(|other| overlaps(idx, *other)).collect();
         lower.sort_by_key(|other| std::cmp::Reverse((offsets[*other], *other)));
         for other in lower {
             if row[other / 64] & (1 << (other % 64)) != 0 {

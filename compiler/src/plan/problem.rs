@@ -2,18 +2,18 @@
 //!
 //! Greedy placements come first. Where they leave a gap to the largest sum of sizes alive at once, a [search](super)
 //! tries capacities between the two, the lowest one first, in runs that grow longer round by round. Without a time
-//! limit the effort is counted in steps, and results never depend on the machine.
+//! limit the budget is counted in steps, and results never depend on the machine.
 
 use super::{
     greedy,
-    search::{Block, Outcome, Search, Tie},
+    search::{Outcome, Rectangle, Search, TieBreak},
 };
 use crate::error::{At, Error, ErrorKind, Result};
 use std::time::{Duration, Instant};
 
 /// Memory of a fixed size, needed for some time.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Item {
+pub struct BufferInterval {
     /// For people.
     pub id: String,
     /// When it is needed first.
@@ -24,25 +24,25 @@ pub struct Item {
     pub size: i64,
 }
 
-impl Item {
+impl BufferInterval {
     /// Whether both are needed at some time.
-    pub fn meets(&self, other: &Item) -> bool {
+    pub fn overlaps(&self, other: &BufferInterval) -> bool {
         self.start < other.end && other.start < self.end
     }
 }
 
 /// How long to search.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Effort {
+pub struct Budget {
     /// Steps of the search, a few microseconds each.
     pub steps: u64,
     /// Seconds, in place of steps; results then depend on the machine.
     pub seconds: Option<f64>,
 }
 
-impl Default for Effort {
+impl Default for Budget {
     fn default() -> Self {
-        Effort { steps: 300_000, seconds: None }
+        Budget { steps: 300_000, seconds: None }
     }
 }
 
@@ -79,33 +79,33 @@ const MAX_SEARCHED: usize = 2000;
 const RUN_STEPS: u64 = 500;
 
 /// Places the items; the sizes together fit in an `i64`, see [`read_csv`].
-pub fn solve(items: &[Item], effort: &Effort) -> Solution {
-    let mut offsets = greedy::place(items, &|a, b| items[a].meets(&items[b]));
-    // Items of no size meet nobody at the bottom.
+pub fn solve(items: &[BufferInterval], budget: &Budget) -> Solution {
+    let mut offsets = greedy::place(items, &|a, b| items[a].overlaps(&items[b]));
+    // Items of no size interferes nobody at the bottom.
     items.iter().zip(&mut offsets).filter(|(item, _)| item.size == 0).for_each(|(_, offset)| *offset = 0);
     let height = greedy::height(items, &offsets);
-    let (blocks, sections) = blocks(items);
-    let mut solution = Solution { height, lower_bound: max_live(&blocks, sections), offsets };
+    let (rectangles, sections) = rectangles(items);
+    let mut solution = Solution { height, lower_bound: max_live(&rectangles, sections), offsets };
     if !solution.is_optimal() && items.len() <= MAX_SEARCHED {
-        improve(items, &blocks, sections, effort, &mut solution);
+        improve(items, &rectangles, sections, budget, &mut solution);
     }
     solution
 }
 
 /// The largest sum of sizes in one section.
-fn max_live(blocks: &[Block], sections: usize) -> i64 {
+fn max_live(rectangles: &[Rectangle], sections: usize) -> i64 {
     let mut live = vec![0; sections];
-    for block in blocks {
-        live[block.first..=block.last].iter_mut().for_each(|live| *live += block.size);
+    for rectangle in rectangles {
+        live[rectangle.first..=rectangle.last].iter_mut().for_each(|live| *live += rectangle.size);
     }
     live.into_iter().max().unwrap_or(0)
 }
 
-/// The items' blocks, and the number of sections.
+/// The items' rectangles, and the number of sections.
 ///
 /// A section stands for a moment just before an item ends for the first time after one started: the sets of items
 /// alive at these moments are the largest ones.
-fn blocks(items: &[Item]) -> (Vec<Block>, usize) {
+fn rectangles(items: &[BufferInterval]) -> (Vec<Rectangle>, usize) {
     // Of one time, ends (`false`) come before starts.
     let mut events: Vec<(i64, bool)> = items.iter().flat_map(|i| [(i.start, true), (i.end, false)]).collect();
     events.sort_unstable();
@@ -118,32 +118,41 @@ fn blocks(items: &[Item]) -> (Vec<Block>, usize) {
         }
     }
     let section = |time| moments.partition_point(|moment| *moment < time);
-    let block =
-        |item: &Item| Block { first: section(item.start), last: section(item.end) - 1, size: item.size };
-    (items.iter().map(block).collect(), moments.len())
+    let rectangle = |item: &BufferInterval| Rectangle {
+        first: section(item.start),
+        last: section(item.end) - 1,
+        size: item.size,
+    };
+    (items.iter().map(rectangle).collect(), moments.len())
 }
 
 /// One capacity that is searched for, until it is found or refuted.
 struct Attempt {
     capacity: i64,
     search: Search,
-    guesses: Guesses,
+    seeds: Seeds,
 }
 
-fn improve(items: &[Item], blocks: &[Block], sections: usize, effort: &Effort, solution: &mut Solution) {
+fn improve(
+    items: &[BufferInterval],
+    rectangles: &[Rectangle],
+    sections: usize,
+    budget: &Budget,
+    solution: &mut Solution,
+) {
     let searched: Vec<usize> = (0..items.len()).filter(|idx| items[*idx].size > 0).collect();
-    let blocks: Vec<Block> = searched.iter().map(|idx| blocks[*idx]).collect();
+    let rectangles: Vec<Rectangle> = searched.iter().map(|idx| rectangles[*idx]).collect();
     // A NaN is no time at all.
     let within = |seconds: f64| if seconds.is_nan() { 0.0 } else { seconds.clamp(0.0, 1e9) };
-    let seconds = effort.seconds.map(|seconds| Duration::from_secs_f64(within(seconds)));
+    let seconds = budget.seconds.map(|seconds| Duration::from_secs_f64(within(seconds)));
     let deadline = seconds.map(|seconds| Instant::now() + seconds);
-    let unit = blocks.iter().fold(0, |unit, block| num_integer::gcd(unit, block.size)).max(1);
-    let mut left = if deadline.is_some() { u64::MAX } else { effort.steps };
-    let guesses = Guesses::new(&blocks, sections);
+    let unit = rectangles.iter().fold(0, |unit, rectangle| num_integer::gcd(unit, rectangle.size)).max(1);
+    let mut left = if deadline.is_some() { u64::MAX } else { budget.steps };
+    let seeds = Seeds::new(&rectangles, sections);
     let mut attempts: Vec<Attempt> = Vec::new();
     let (mut turn, mut ease) = (0, EASE);
     // One step for each item, and some for ways back.
-    let least = (blocks.len() + blocks.len() / 8) as u64;
+    let least = (rectangles.len() + rectangles.len() / 8) as u64;
     while left > 0 && !solution.is_optimal() {
         turn += 1;
         // Where the bound can be reached, easier capacities are a waste, unless they are easy indeed.
@@ -154,14 +163,14 @@ fn improve(items: &[Item], blocks: &[Block], sections: usize, effort: &Effort, s
             }
             let position = attempts.iter().position(|attempt| attempt.capacity == capacity);
             let position = position.unwrap_or_else(|| {
-                let search = Search::new(&blocks, sections, capacity, deadline);
-                attempts.push(Attempt { capacity, search, guesses: guesses.clone() });
+                let search = Search::new(&rectangles, sections, capacity, deadline);
+                attempts.push(Attempt { capacity, search, seeds: seeds.clone() });
                 attempts.len() - 1
             });
-            let Attempt { search, guesses, .. } = &mut attempts[position];
-            let steps = RUN_STEPS.max(least) * guesses.next_round();
+            let Attempt { search, seeds, .. } = &mut attempts[position];
+            let steps = RUN_STEPS.max(least) * seeds.next_round();
             let before = search.steps();
-            let outcome = search.run(guesses.tie(), guesses.rank(), steps.min(left));
+            let outcome = search.run(seeds.tie_break(), seeds.rank(), steps.min(left));
             left = left.saturating_sub(search.steps() - before);
             ease += i64::from(outcome == Outcome::Limit && capacity != solution.lower_bound);
             match outcome {
@@ -192,33 +201,37 @@ fn capacities(bound: i64, height: i64, unit: i64, ease: i64) -> Vec<i64> {
     }
 }
 
-/// The guesses of one run after the other.
+/// The seeds of one run after the other.
 #[derive(Clone)]
-struct Guesses {
+struct Seeds {
     /// For each item: a few ideas of what to place first, lowest first.
     ranks: Vec<Vec<f64>>,
     round: u64,
     random: u64,
 }
 
-impl Guesses {
-    fn new(blocks: &[Block], sections: usize) -> Guesses {
+impl Seeds {
+    fn new(rectangles: &[Rectangle], sections: usize) -> Seeds {
         let mut live = vec![0i64; sections];
-        for block in blocks {
-            live[block.first..=block.last].iter_mut().for_each(|live| *live += block.size);
+        for rectangle in rectangles {
+            live[rectangle.first..=rectangle.last].iter_mut().for_each(|live| *live += rectangle.size);
         }
-        let crowd = |block: &Block| live[block.first..=block.last].iter().copied().max().unwrap_or(0) as f64;
-        let span = |block: &Block| (block.last - block.first + 1) as f64;
-        let size = |block: &Block| block.size as f64;
-        let largest = blocks.iter().map(size).fold(1.0, f64::max);
-        let rank = |value: &dyn Fn(&Block) -> f64| blocks.iter().map(|block| -value(block)).collect();
+        let crowd = |rectangle: &Rectangle| {
+            live[rectangle.first..=rectangle.last].iter().copied().max().unwrap_or(0) as f64
+        };
+        let span = |rectangle: &Rectangle| (rectangle.last - rectangle.first + 1) as f64;
+        let size = |rectangle: &Rectangle| rectangle.size as f64;
+        let largest = rectangles.iter().map(size).fold(1.0, f64::max);
+        let rank = |value: &dyn Fn(&Rectangle) -> f64| {
+            rectangles.iter().map(|rectangle| -value(rectangle)).collect()
+        };
         let ranks = vec![
-            rank(&|block| size(block) * span(block)),
+            rank(&|rectangle| size(rectangle) * span(rectangle)),
             rank(&size),
-            rank(&|block| span(block) + size(block) / (2.0 * largest)),
-            rank(&|block| crowd(block) / largest * sections as f64 + span(block)),
+            rank(&|rectangle| span(rectangle) + size(rectangle) / (2.0 * largest)),
+            rank(&|rectangle| crowd(rectangle) / largest * sections as f64 + span(rectangle)),
         ];
-        Guesses { ranks, round: 0, random: 0x2545_f491_4f6c_dd1d }
+        Seeds { ranks, round: 0, random: 0x2545_f491_4f6c_dd1d }
     }
 
     /// Goes on to the next round; how long its runs are, in units: 1 1 2 1 1 2 4 …, and each as often as there are ranks.
@@ -239,8 +252,8 @@ impl Guesses {
         (self.round - 1) / self.ranks.len() as u64
     }
 
-    fn tie(&self) -> Tie {
-        [Tie::FewestWays, Tie::LeastSlack, Tie::MostBlamed][self.turn() as usize % 3]
+    fn tie_break(&self) -> TieBreak {
+        [TieBreak::FewestWays, TieBreak::LeastSlack, TieBreak::MostBlamed][self.turn() as usize % 3]
     }
 
     /// A rank, disturbed in all but the first turn.
@@ -267,7 +280,7 @@ impl Guesses {
 ///
 /// # Errors
 /// What is wrong, and in which line.
-pub fn read_csv(text: &str) -> Result<Vec<Item>> {
+pub fn read_csv(text: &str) -> Result<Vec<BufferInterval>> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let (_, head) = lines.next().ok_or_else(|| Error::invalid("the file is empty"))?;
     let names: Vec<String> = head.split(',').map(|name| name.trim().to_ascii_lowercase()).collect();
@@ -281,7 +294,7 @@ pub fn read_csv(text: &str) -> Result<Vec<Item>> {
         column(&["end", "upper"])?,
         column(&["size"])?,
     ];
-    let mut items: Vec<Item> = Vec::new();
+    let mut items: Vec<BufferInterval> = Vec::new();
     let mut total = 0i64;
     for (idx, line) in lines {
         let item = read_line(line, &columns).at(|| format!("line {}", idx + 1))?;
@@ -293,7 +306,7 @@ pub fn read_csv(text: &str) -> Result<Vec<Item>> {
     Ok(items)
 }
 
-fn read_line(line: &str, [id, start, end, size]: &[usize; 4]) -> Result<Item> {
+fn read_line(line: &str, [id, start, end, size]: &[usize; 4]) -> Result<BufferInterval> {
     let fields: Vec<&str> = line.split(',').map(str::trim).collect();
     let field = |idx: usize| {
         fields.get(idx).copied().ok_or_else(|| Error::invalid(format!("there is no column {}", idx + 1)))
@@ -302,7 +315,7 @@ fn read_line(line: &str, [id, start, end, size]: &[usize; 4]) -> Result<Item> {
         let text = field(idx)?;
         text.parse().map_err(|_| Error::invalid(format!("`{text}` is not an integer in 64 bits")))
     };
-    let item = Item {
+    let item = BufferInterval {
         id: field(*id)?.to_string(),
         start: number(*start)?,
         end: number(*end)?,

@@ -17,8 +17,8 @@
 //! nothing is lost below it. A placement pushed down as far as it goes has every item standing on the floor or on
 //! another one, which bounds how far the floor rises in the second case.
 //!
-//! Which section, of equally low ones, and which item first are guesses, so a run has a limit of steps, after which
-//! another run makes other guesses; the failed states remain known.
+//! Which section, of equally low ones, and which item first are seeds, so a run has a limit of steps, after which
+//! another run makes other seeds; the failed states remain known.
 
 use std::{collections::HashSet, time::Instant};
 
@@ -35,7 +35,7 @@ pub(super) enum Outcome {
 
 /// Which of the lowest sections is filled first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Tie {
+pub(super) enum TieBreak {
     /// The one with the fewest items to choose from.
     FewestWays,
     /// The one with the least room to waste.
@@ -46,7 +46,7 @@ pub(super) enum Tie {
 
 /// An item: the first and the last section that it spans, and its size.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
+pub(super) struct Rectangle {
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) size: i64,
@@ -59,11 +59,11 @@ const MAX_FAILED: usize = 1 << 21;
 const CLOCK_STEPS: u64 = 1 << 10;
 
 pub(super) struct Search {
-    blocks: Vec<Block>,
+    rectangles: Vec<Rectangle>,
     capacity: i64,
     /// The items of each section, placed or not.
     live: Vec<Vec<usize>>,
-    /// For each item, the others that it meets.
+    /// For each item, the others that it overlaps.
     beside: Vec<Vec<u32>>,
     /// One bit pattern for each item, for hashes of sets.
     keys: Vec<u64>,
@@ -88,7 +88,7 @@ pub(super) struct Search {
     queue: Vec<(i64, i64)>,
     failed: HashSet<(u64, u64)>,
     rank: Vec<f64>,
-    tie: Tie,
+    tie_break: TieBreak,
     steps: u64,
     limit: u64,
     deadline: Option<Instant>,
@@ -108,28 +108,35 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The blocks that this one has a section in common with, by their positions.
-fn met(blocks: &[Block], block: &Block) -> Vec<u32> {
-    let meets = |other: &Block| block.first <= other.last && other.first <= block.last;
+/// The rectangles that this one has a section in common with, by their positions.
+fn met(rectangles: &[Rectangle], rectangle: &Rectangle) -> Vec<u32> {
+    let overlaps = |other: &Rectangle| rectangle.first <= other.last && other.first <= rectangle.last;
     (0..)
-        .zip(blocks)
-        .filter(|(_, other)| meets(other) && !std::ptr::eq(*other, block))
+        .zip(rectangles)
+        .filter(|(_, other)| overlaps(other) && !std::ptr::eq(*other, rectangle))
         .map(|(idx, _)| idx)
         .collect()
 }
 
 impl Search {
-    /// `sections` is more than every block's last one; sizes are positive and together fit in an `i64`.
-    pub(super) fn new(blocks: &[Block], sections: usize, capacity: i64, deadline: Option<Instant>) -> Search {
+    /// `sections` is more than every rectangle's last one; sizes are positive and together fit in an `i64`.
+    pub(super) fn new(
+        rectangles: &[Rectangle],
+        sections: usize,
+        capacity: i64,
+        deadline: Option<Instant>,
+    ) -> Search {
         let mut search = Search {
-            blocks: blocks.to_vec(),
+            rectangles: rectangles.to_vec(),
             capacity,
             live: vec![Vec::new(); sections],
-            beside: blocks.iter().map(|block| met(blocks, block)).collect(),
-            keys: (1..=blocks.len() as u64).map(|idx| mix(idx.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect(),
-            placed: vec![false; blocks.len()],
-            offsets: vec![0; blocks.len()],
-            base: vec![0; blocks.len()],
+            beside: rectangles.iter().map(|rectangle| met(rectangles, rectangle)).collect(),
+            keys: (1..=rectangles.len() as u64)
+                .map(|idx| mix(idx.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+                .collect(),
+            placed: vec![false; rectangles.len()],
+            offsets: vec![0; rectangles.len()],
+            base: vec![0; rectangles.len()],
             floor: vec![0; sections],
             rest: vec![0; sections],
             bridges: vec![0; sections],
@@ -140,22 +147,22 @@ impl Search {
             is_dirty: vec![false; sections],
             queue: Vec::new(),
             failed: HashSet::new(),
-            rank: vec![0.0; blocks.len()],
-            tie: Tie::FewestWays,
+            rank: vec![0.0; rectangles.len()],
+            tie_break: TieBreak::FewestWays,
             steps: 0,
             limit: 0,
             deadline,
         };
-        for (idx, block) in blocks.iter().enumerate() {
-            (block.first..=block.last).for_each(|section| search.live[section].push(idx));
+        for (idx, rectangle) in rectangles.iter().enumerate() {
+            (rectangle.first..=rectangle.last).for_each(|section| search.live[section].push(idx));
             search.put_back(idx);
         }
         search
     }
 
     /// Tries for `steps`; of the items that fit, one of low rank is tried first.
-    pub(super) fn run(&mut self, tie: Tie, rank: Vec<f64>, steps: u64) -> Outcome {
-        (self.tie, self.rank) = (tie, rank);
+    pub(super) fn run(&mut self, tie_break: TieBreak, rank: Vec<f64>, steps: u64) -> Outcome {
+        (self.tie_break, self.rank) = (tie_break, rank);
         self.limit = self.steps.saturating_add(steps);
         // Old failures count for less than recent ones.
         self.blame.iter_mut().for_each(|blame| *blame = *blame * 9 / 10);
@@ -191,7 +198,7 @@ impl Search {
     }
 
     fn put_back(&mut self, idx: usize) {
-        let Block { first, last, size } = self.blocks[idx];
+        let Rectangle { first, last, size } = self.rectangles[idx];
         self.placed[idx] = false;
         self.starts[first] ^= self.keys[idx];
         self.rest[first..=last].iter_mut().for_each(|rest| *rest += size);
@@ -199,7 +206,7 @@ impl Search {
     }
 
     fn place(&mut self, idx: usize, offset: i64) {
-        let Block { first, last, size } = self.blocks[idx];
+        let Rectangle { first, last, size } = self.rectangles[idx];
         self.placed[idx] = true;
         self.offsets[idx] = offset;
         self.trail.push(Change::Placed(idx));
@@ -220,7 +227,7 @@ impl Search {
     }
 
     fn is_left(&self, idx: usize, section: usize) -> bool {
-        !self.placed[idx] && self.blocks[idx].first <= section && section <= self.blocks[idx].last
+        !self.placed[idx] && self.rectangles[idx].first <= section && section <= self.rectangles[idx].last
     }
 
     /// Draws the conclusions of this module's head from the sections touched; `false` when they contradict.
@@ -259,7 +266,7 @@ impl Search {
             }
             self.trail.push(Change::Base(idx, self.base[idx]));
             self.base[idx] = floor;
-            let Block { first, last, size } = self.blocks[idx];
+            let Rectangle { first, last, size } = self.rectangles[idx];
             if floor + size > self.capacity {
                 return false;
             }
@@ -287,7 +294,7 @@ impl Search {
             return true;
         }
         self.queue.clear();
-        self.queue.extend(left.map(|idx| (self.base[*idx], self.blocks[*idx].size)));
+        self.queue.extend(left.map(|idx| (self.base[*idx], self.rectangles[*idx].size)));
         self.queue.sort_unstable();
         let end = self.queue.iter().fold(0, |end: i64, (base, size)| end.max(*base) + size);
         if end > self.capacity {
@@ -381,10 +388,10 @@ impl Search {
         let chosen = sections.min_by_key(|section| {
             let ways = self.live[*section].iter().filter(|idx| self.begins(**idx, lowest)).count() as i64;
             let slack = self.capacity - lowest - self.rest[*section];
-            match self.tie {
-                Tie::FewestWays => (ways + i64::from(slack > 0), slack),
-                Tie::LeastSlack => (slack, ways),
-                Tie::MostBlamed => (-self.blame[*section], slack),
+            match self.tie_break {
+                TieBreak::FewestWays => (ways + i64::from(slack > 0), slack),
+                TieBreak::LeastSlack => (slack, ways),
+                TieBreak::MostBlamed => (-self.blame[*section], slack),
             }
         });
         chosen.unwrap_or(begin)
@@ -400,7 +407,8 @@ impl Search {
         let mut choices: Vec<usize> =
             self.live[section].iter().copied().filter(|idx| self.begins(*idx, floor)).collect();
         choices.sort_by(|a, b| self.rank[*a].total_cmp(&self.rank[*b]).then(a.cmp(b)));
-        let shape = |idx: usize| (self.blocks[idx].first, self.blocks[idx].last, self.blocks[idx].size);
+        let shape =
+            |idx: usize| (self.rectangles[idx].first, self.rectangles[idx].last, self.rectangles[idx].size);
         let mut seen = Vec::new();
         choices.retain(|idx| {
             let new = !seen.contains(&shape(*idx));
@@ -425,10 +433,10 @@ impl Search {
         lowest.min().filter(|next| *next <= floor + slack)
     }
 
-    /// The lowest end of the items left that meet `idx`, but not in this section.
+    /// The lowest end of the items left that interferes `idx`, but not in this section.
     fn lowest_end_beside(&self, idx: usize, section: usize) -> Option<i64> {
         let beside = self.beside[idx].iter().map(|other| *other as usize);
         let beside = beside.filter(|other| !self.placed[*other] && !self.is_left(*other, section));
-        beside.map(|other| self.base[other] + self.blocks[other].size).min()
+        beside.map(|other| self.base[other] + self.rectangles[other].size).min()
     }
 }

@@ -12,8 +12,8 @@ use symshape::Dim;
 /// No memory may be larger than what a process can address.
 pub(super) const MAX_BYTES: i64 = 1 << 47;
 
-/// Bytes of a buffer as they are reserved: rounded up to [`ALIGN_BYTES`], and 0 where the formula is negative.
-pub(super) fn reserved(program: &Program, buffer: BufferId) -> Dim {
+/// Bytes of a buffer as they are reserved_bytes: rounded up to [`ALIGN_BYTES`], and 0 where the formula is negative.
+pub(super) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
     let facts = &program.facts;
     let mut bytes = facts.simplify(&program.bytes(buffer));
     if facts.bounds(&bytes).lo.is_none_or(|lo| lo.is_negative()) {
@@ -29,7 +29,7 @@ pub(super) fn reserved(program: &Program, buffer: BufferId) -> Dim {
 ///
 /// # Errors
 /// Its formula has no upper bound, or one beyond what can be addressed.
-pub(crate) fn at_most(program: &Program, id: BufferId) -> Result<i64> {
+pub(crate) fn upper_bound_bytes(program: &Program, id: BufferId) -> Result<i64> {
     let buffer = &program.buffers[id];
     let bytes = program.facts.simplify(&program.bytes(id));
     let name = if buffer.name.is_empty() { id.to_string() } else { format!("`{}`", buffer.name) };

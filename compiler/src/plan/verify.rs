@@ -9,7 +9,7 @@
 use super::{ALIGN_BYTES, Plan};
 use crate::{
     error::{Error, Result},
-    kernel::{BufferId, Control, Inst, Kernel, Policies, Program, Rhs, Space, Stmt},
+    kernel::{BufferId, Control, Inst, Kernel, MemorySpace, Policies, Program, Rhs, Stmt},
 };
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -120,7 +120,7 @@ fn uses(program: &Program, kernel: &Kernel) -> BTreeSet<BufferId> {
             Stmt::Contraction(contraction) => {
                 found.insert(contraction.lhs.buffer);
                 found.insert(match &contraction.rhs {
-                    Rhs::At(access) => access.buffer,
+                    Rhs::Indexed(access) => access.buffer,
                     Rhs::Panels { buffer, .. } => *buffer,
                 });
                 found.extend(contraction.pack_buffer);
@@ -304,7 +304,7 @@ fn check_corner(
 
 /// How often a buffer is in the arena.
 fn copies(program: &Program, buffer: BufferId) -> u32 {
-    if matches!(program.buffers[buffer].space, Space::Scratch) { program.workers.max(1) } else { 1 }
+    if matches!(program.buffers[buffer].space, MemorySpace::Scratch) { program.workers.max(1) } else { 1 }
 }
 
 /// The most bytes alive at once, added up over memories; each device has as much, and the plan says so.

@@ -11,11 +11,15 @@
 //! `X` and `P` are touched row by row, `row-major(o, m) * stride + rest`, and by nobody else, so they shrink to scratch
 //! of one block.
 
-use super::neighbours::{REACH, may_pass};
+use super::{
+    fresh_symbols::FreshSymbols,
+    neighbours::{REACH, may_pass},
+};
 use crate::{
     Result,
     kernel::{
-        Access, Axis, BufferId, Contraction, Control, Kernel, Local, Program, Rhs, Space, Stmt, upper_bound,
+        Access, Axis, BufferId, Contraction, Control, Kernel, Local, MemorySpace, Program, Rhs, Stmt,
+        upper_bound,
         walk::{self, Rewrite},
     },
     scalar::Precision,
@@ -54,18 +58,18 @@ pub(super) fn fuse(program: &mut Program) -> Result<()> {
 }
 
 /// A kernel as rows: the loops around, the row axis last.
-struct Rows<'a> {
+struct RowKernel<'a> {
     axes: Vec<Axis>,
-    work: Work<'a>,
+    work: RowBody<'a>,
 }
 
-enum Work<'a> {
-    Contract(&'a Contraction),
+enum RowBody<'a> {
+    Contraction(&'a Contraction),
     Plain(&'a [Stmt]),
 }
 
-impl<'a> Rows<'a> {
-    fn of(kernel: &'a Kernel) -> Option<Rows<'a>> {
+impl<'a> RowKernel<'a> {
+    fn of(kernel: &'a Kernel) -> Option<RowKernel<'a>> {
         let mut axes = Vec::new();
         let mut body = &kernel.body[..];
         while let [Stmt::For { axis, body: inner, .. }] = body {
@@ -74,13 +78,13 @@ impl<'a> Rows<'a> {
         }
         match body {
             [Stmt::Contraction(contraction)] if contraction.m.len() == 1 => {
-                let Rhs::At(rhs) = &contraction.rhs else { return None };
-                let changes = axes.iter().any(|axis| rhs.at.contains(&axis.var));
+                let Rhs::Indexed(rhs) = &contraction.rhs else { return None };
+                let changes = axes.iter().any(|axis| rhs.index.contains(&axis.var));
                 axes.push(contraction.m[0].clone());
-                changes.then_some(Rows { axes, work: Work::Contract(contraction) })
+                changes.then_some(RowKernel { axes, work: RowBody::Contraction(contraction) })
             }
             _ if axes.is_empty() || !body.iter().all(super::rows::is_plain) => None,
-            _ => Some(Rows { axes, work: Work::Plain(body) }),
+            _ => Some(RowKernel { axes, work: RowBody::Plain(body) }),
         }
     }
 
@@ -97,19 +101,19 @@ impl<'a> Rows<'a> {
 /// The two kernels that can be fused with the contraction at `last`.
 fn triple(program: &Program, last: usize) -> Option<(usize, usize)> {
     let kernels = &program.kernels;
-    let after = Rows::of(&kernels[last])?;
-    let Work::Contract(contraction) = after.work else { return None };
+    let after = RowKernel::of(&kernels[last])?;
+    let RowBody::Contraction(contraction) = after.work else { return None };
     let middle = writer(kernels, last, contraction.lhs.buffer)?;
-    let plain = Rows::of(&kernels[middle])?;
-    let Work::Plain(body) = plain.work else { return None };
+    let plain = RowKernel::of(&kernels[middle])?;
+    let RowBody::Plain(body) = plain.work else { return None };
     let mut read = BTreeSet::new();
     walk::accesses(body, &mut |site| _ = read.insert(site.access.buffer));
     let first = read.iter().find_map(|buffer| {
         let first = writer(kernels, middle, *buffer)?;
-        let rows = Rows::of(&kernels[first])?;
-        matches!(rows.work, Work::Contract(_)).then_some(first)
+        let rows = RowKernel::of(&kernels[first])?;
+        matches!(rows.work, RowBody::Contraction(_)).then_some(first)
     })?;
-    let before = Rows::of(&kernels[first])?;
+    let before = RowKernel::of(&kernels[first])?;
     let alike = same_axes(&program.facts, &before.axes, &after.axes)
         && (program.facts.prove_eq(&before.count(), &plain.count()).is_yes() && plain.axes.len() == 1
             || same_axes(&program.facts, &before.axes, &plain.axes));
@@ -154,7 +158,7 @@ fn touch_by_rows(program: &Program, kernels: [&Kernel; 3]) -> Option<BTreeMap<Bu
     let mut strides: BTreeMap<BufferId, Dim> = BTreeMap::new();
     let mut fits = true;
     for kernel in kernels {
-        let rows = Rows::of(kernel)?;
+        let rows = RowKernel::of(kernel)?;
         let number = rows.number();
         walk::accesses(&kernel.body, &mut |site| {
             let buffer = site.access.buffer;
@@ -164,7 +168,7 @@ fn touch_by_rows(program: &Program, kernels: [&Kernel; 3]) -> Option<BTreeMap<Bu
             }
             let mut facts = program.facts.clone();
             site.axes.iter().for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
-            let Some(stride) = stride(&facts, &rows, &number, &site.access.at) else {
+            let Some(stride) = stride(&facts, &rows, &number, &site.access.index) else {
                 fits = false;
                 return;
             };
@@ -179,13 +183,13 @@ fn touch_by_rows(program: &Program, kernels: [&Kernel; 3]) -> Option<BTreeMap<Bu
             walk::accesses(&kernel.body, &mut |site| uses |= site.access.buffer == *buffer);
             uses
         });
-        matches!(program.buffers[*buffer].space, Space::Arena) && others.count() == users[buffer].len()
+        matches!(program.buffers[*buffer].space, MemorySpace::Arena) && others.count() == users[buffer].len()
     };
     (fits && !strides.is_empty() && strides.keys().all(is_private)).then_some(strides)
 }
 
 /// `address = number * stride + rest` with `0 <= rest < stride`, `rest` the same for all rows.
-fn stride(facts: &Facts, rows: &Rows, number: &Dim, address: &Dim) -> Option<Dim> {
+fn stride(facts: &Facts, rows: &RowKernel, number: &Dim, address: &Dim) -> Option<Dim> {
     let row = rows.axes.last()?;
     let (stride, _) = facts.linear_in(address, &row.var)?;
     let rest = facts.simplify(&(address - number * &stride));
@@ -196,7 +200,7 @@ fn stride(facts: &Facts, rows: &Rows, number: &Dim, address: &Dim) -> Option<Dim
 }
 
 /// What the parts of a fused kernel share.
-struct Block {
+struct RowBlock {
     strides: BTreeMap<BufferId, Dim>,
     outer: Vec<Axis>,
     /// First row of the block, within the row axis.
@@ -211,17 +215,17 @@ struct Block {
 fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kernel {
     let kernels = [first, middle, last].map(|at| program.kernels[at].clone());
     let strides = touch_by_rows(program, kernels.each_ref()).unwrap_or_default();
-    let mut names = Names::new(program);
-    let mut outer = Rows::of(&kernels[0]).map(|rows| rows.axes).unwrap_or_default();
+    let mut symbols = FreshSymbols::for_one_kernel(program);
+    let mut outer = RowKernel::of(&kernels[0]).map(|rows| rows.axes).unwrap_or_default();
     let Some(row) = outer.pop() else { return kernels[2].clone() };
-    outer.iter().for_each(|axis| _ = names.taken.insert(axis.var.clone()));
+    outer.iter().for_each(|axis| symbols.reserve(axis.var.clone()));
     let rows = block_rows(program);
-    let block = Axis { var: names.fresh(), extent: program.facts.simplify(&row.extent.ceil_div(rows)) };
+    let block = Axis { var: symbols.fresh(), extent: program.facts.simplify(&row.extent.ceil_div(rows)) };
     let start = Dim::from(&block.var) * rows;
     let mut facts = program.facts.clone();
     outer.iter().chain([&block]).for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
     let number = outer.iter().fold(Dim::zero(), |number, axis| number * &axis.extent + Dim::from(&axis.var));
-    let shared = Block {
+    let shared = RowBlock {
         extent: facts.simplify(&(&row.extent - &start).min(rows.into())),
         origin: number * &row.extent + &start,
         strides,
@@ -232,7 +236,7 @@ fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kern
     let mut fused = Kernel::default();
     let mut body = Vec::new();
     for kernel in &kernels {
-        body.push(part(&shared, &mut names, kernel, fused.locals.len()));
+        body.push(part(&shared, &mut symbols, kernel, fused.locals.len()));
         kernel.locals.values().for_each(|dtype| _ = fused.locals.push(*dtype));
     }
     for (buffer, stride) in &shared.strides {
@@ -241,7 +245,7 @@ fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kern
         if let Some(elems) = upper_bound(&program.facts, &program.data_dependent, &block) {
             program.buffers[*buffer].elems = elems;
         }
-        program.buffers[*buffer].space = Space::Scratch;
+        program.buffers[*buffer].space = MemorySpace::Scratch;
     }
     // Blocks share what is computed once for all of them.
     let n_parallel = outer.len().max(1);
@@ -255,15 +259,15 @@ fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kern
 }
 
 /// The part of one kernel in a block.
-fn part(block: &Block, names: &mut Names, kernel: &Kernel, shift: usize) -> Stmt {
-    let Some(rows) = Rows::of(kernel) else {
+fn part(block: &RowBlock, symbols: &mut FreshSymbols, kernel: &Kernel, shift: usize) -> Stmt {
+    let Some(rows) = RowKernel::of(kernel) else {
         return Stmt::For {
-            axis: Axis { var: names.fresh(), extent: Dim::zero() },
+            axis: Axis { var: symbols.fresh(), extent: Dim::zero() },
             parallel: false,
             body: vec![],
         };
     };
-    let row = Axis { var: names.fresh(), extent: block.extent.clone() };
+    let row = Axis { var: symbols.fresh(), extent: block.extent.clone() };
     let at_row = &block.start + Dim::from(&row.var);
     let mut values: BTreeMap<Symbol, Dim> = BTreeMap::new();
     match &rows.axes[..] {
@@ -283,28 +287,30 @@ fn part(block: &Block, names: &mut Names, kernel: &Kernel, shift: usize) -> Stmt
     facts.declare_index(&row.var, &row.extent);
     let mut renamed = BTreeMap::new();
     let mut rename = |symbol: &Symbol| {
-        let fresh = names.fresh();
+        let fresh = symbols.fresh();
         values.insert(symbol.clone(), Dim::from(&fresh));
         renamed.insert(symbol.clone(), fresh);
     };
     match &rows.work {
-        Work::Plain(body) => walk::symbols(body, &mut rename),
-        Work::Contract(contraction) => {
+        RowBody::Plain(body) => walk::symbols(body, &mut rename),
+        RowBody::Contraction(contraction) => {
             contraction.k.iter().chain([&contraction.n]).for_each(|axis| rename(&axis.var));
         }
     }
     let by = Rewrite {
         dim: &|dim| dim.substitute(&|symbol| values.get(symbol).cloned()),
         access: &|access| match block.strides.get(&access.buffer) {
-            Some(stride) => Access { at: facts.simplify(&(access.at - &block.origin * stride)), ..access },
-            None => Access { at: facts.simplify(&access.at), ..access },
+            Some(stride) => {
+                Access { index: facts.simplify(&(access.index - &block.origin * stride)), ..access }
+            }
+            None => Access { index: facts.simplify(&access.index), ..access },
         },
         symbol: &|symbol| renamed.get(symbol).unwrap_or(symbol).clone(),
         local: &|local| Local::from_u32(local.as_u32() + shift as u32),
     };
     match rows.work {
-        Work::Plain(body) => Stmt::For { axis: row, parallel: false, body: walk::rewrite(body, &by) },
-        Work::Contract(contraction) => {
+        RowBody::Plain(body) => Stmt::For { axis: row, parallel: false, body: walk::rewrite(body, &by) },
+        RowBody::Contraction(contraction) => {
             let stmt =
                 by.stmt(&Stmt::Contraction(Box::new(Contraction { m: vec![], ..contraction.clone() })));
             match stmt {
@@ -314,24 +320,5 @@ fn part(block: &Block, names: &mut Names, kernel: &Kernel, shift: usize) -> Stmt
                 other => other,
             }
         }
-    }
-}
-
-/// Loop variables that nothing else uses.
-struct Names {
-    taken: BTreeSet<Symbol>,
-}
-
-impl Names {
-    fn new(program: &Program) -> Names {
-        Names { taken: program.all_symbols().cloned().collect() }
-    }
-
-    fn fresh(&mut self) -> Symbol {
-        let symbol = (0..=self.taken.len()).map(|n| Symbol::new(&format!("i{n}")));
-        let symbol = symbol.into_iter().find(|symbol| !self.taken.contains(symbol));
-        let symbol = symbol.expect("more names than are taken");
-        self.taken.insert(symbol.clone());
-        symbol
     }
 }

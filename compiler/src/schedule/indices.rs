@@ -7,7 +7,7 @@
 
 use crate::{
     Result,
-    kernel::{Access, Axis, Buffer, BufferId, Code, Inst, Program, Space, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Code, Inst, MemorySpace, Program, Stmt},
     scalar::Scalar,
     tensor::Tensor,
 };
@@ -35,7 +35,7 @@ pub(super) fn tabulate(program: &mut Program) -> Result<()> {
         let numbers: Vec<Scalar> = (lo..lo + len).map(|n| Scalar::from_i64(DType::I32, n)).collect();
         if let Some(tensor) = Tensor::from_scalars(DType::I32, vec![numbers.len()], &numbers) {
             program.buffers[buffer].elems = Dim::from(len);
-            program.buffers[buffer].space = Space::Const(tensor);
+            program.buffers[buffer].space = MemorySpace::Const(tensor);
         }
     }
     Ok(())
@@ -146,8 +146,8 @@ fn table(program: &mut Program, tables: &mut Tables, facts: &Facts, dim: &Dim) -
     let len = if lo == 0 { hi + 1 } else { len };
     let (buffer, longest) = tables.entry(lo).or_insert_with(|| {
         let (name, elems) = (format!("integers from {lo}"), Dim::zero());
-        (program.buffers.push(Buffer { name, dtype: DType::I32, elems, space: Space::Arena }), 0)
+        (program.buffers.push(Buffer { name, dtype: DType::I32, elems, space: MemorySpace::Arena }), 0)
     });
     *longest = len.max(*longest);
-    Some(Access { buffer: *buffer, at: facts.simplify(&(dim - lo)) })
+    Some(Access { buffer: *buffer, index: facts.simplify(&(dim - lo)) })
 }

@@ -1,8 +1,8 @@
 //! Kernels → kernels: what runs in one loop, once it is known what runs at all.
 
 mod blocks;
+mod fresh_symbols;
 mod indices;
-mod names;
 mod neighbours;
 mod pack_buffers;
 mod panels;

@@ -40,26 +40,26 @@ pub(super) fn may_pass(others: &[Kernel], kernel: &Kernel) -> bool {
     if others.iter().any(|other| other.control.is_some()) {
         return false;
     }
-    let own = Touched::by(kernel);
-    others.iter().map(Touched::by).all(|other| {
+    let own = BufferUse::by(kernel);
+    others.iter().map(BufferUse::by).all(|other| {
         own.written.is_disjoint(&other.written)
             && own.written.is_disjoint(&other.read)
             && own.read.is_disjoint(&other.written)
     })
 }
 
-struct Touched {
+struct BufferUse {
     read: BTreeSet<BufferId>,
     written: BTreeSet<BufferId>,
 }
 
-impl Touched {
-    fn by(kernel: &Kernel) -> Touched {
-        let mut touched = Touched { read: BTreeSet::new(), written: BTreeSet::new() };
+impl BufferUse {
+    fn by(kernel: &Kernel) -> BufferUse {
+        let mut used = BufferUse { read: BTreeSet::new(), written: BTreeSet::new() };
         walk::accesses(&kernel.body, &mut |site| {
-            let set = if site.is_store { &mut touched.written } else { &mut touched.read };
+            let set = if site.is_store { &mut used.written } else { &mut used.read };
             set.insert(site.access.buffer);
         });
-        touched
+        used
     }
 }

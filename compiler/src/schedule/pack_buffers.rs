@@ -8,7 +8,7 @@
 
 use crate::{
     Result,
-    kernel::{Buffer, Contraction, Program, Rhs, SlidingWindows, Space, Stmt},
+    kernel::{Buffer, Contraction, MemorySpace, Program, Rhs, SlidingWindows, Stmt},
     scalar::Precision,
     target::LINE_BYTES,
 };
@@ -93,7 +93,7 @@ fn stmts(program: &mut Program, facts: &Facts, body: &mut [Stmt]) {
                 }
                 if let Some(elems) = needed(program, facts, contraction) {
                     let name = format!("rows of {}", program.buffers[contraction.lhs.buffer].name);
-                    let room = Buffer { name, dtype: DType::U8, elems, space: Space::Scratch };
+                    let room = Buffer { name, dtype: DType::U8, elems, space: MemorySpace::Scratch };
                     contraction.pack_buffer = Some(program.buffers.push(room));
                 }
                 if contraction.pack_buffer.is_none() {
@@ -124,12 +124,12 @@ fn paged_row(program: &Program, contraction: &Contraction, depth: i64) -> Option
     let types = [contraction.dtype, program.buffers[contraction.lhs.buffer].dtype, right.dtype];
     let most_floats = if program.microkernels.has_tiles() { FAST_MOST_FLOATS } else { MOST_FLOATS };
     let fits = types == [DType::F32; 3]
-        && matches!(right.space, Space::Const(_))
+        && matches!(right.space, MemorySpace::Const(_))
         && contraction.precision == Precision::F32
         && depth <= most_floats
         && program.facts.prove_le(&MANY_COLUMNS.into(), &contraction.n.extent).is_yes();
     let last = contraction.m.last()?;
-    let (step, _) = program.facts.linear_in(&contraction.lhs.at, &last.var).filter(|_| fits)?;
+    let (step, _) = program.facts.linear_in(&contraction.lhs.index, &last.var).filter(|_| fits)?;
     let step_bytes = 4 * step.as_i64()?;
     if step_bytes == 0 || step_bytes % PAGE_BYTES != 0 {
         return None;
@@ -156,7 +156,7 @@ fn fixed_row(program: &Program, contraction: &Contraction) -> Option<Dim> {
     let right = &program.buffers[*buffer];
     let fits = contraction.dtype == DType::I32
         && bytes(program.buffers[contraction.lhs.buffer].dtype)
-        && matches!(right.space, Space::Const(_))
+        && matches!(right.space, MemorySpace::Const(_))
         && (bytes(right.dtype) || right.dtype == DType::I16);
     let depth = contraction.depth().as_i64().filter(|depth| *depth > 0)?;
     paged_row(program, contraction, depth).or_else(|| fits.then(|| row_bytes(depth))).map(Dim::from)

@@ -10,10 +10,10 @@
 //!
 //! The lanes behind the last column are never written and what comes of them is never stored.
 
-use super::names::Names;
+use super::fresh_symbols::FreshSymbols;
 use crate::{
     Result,
-    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, Program, Rhs, Space, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, MemorySpace, Program, Rhs, Stmt},
 };
 use symshape::{Dim, Facts};
 use symshape_runtime::DType;
@@ -29,12 +29,12 @@ const FEWEST_ROWS: i64 = 8;
 
 /// Packs all factors that are worth it.
 pub(super) fn pack(program: &mut Program) -> Result<()> {
-    let mut names = Names::new(program);
+    let mut symbols = FreshSymbols::new(program);
     let mut kernels = std::mem::take(&mut program.kernels);
     for kernel in &mut kernels {
         let facts = program.facts.clone();
         let body = std::mem::take(&mut kernel.body);
-        kernel.body = stmts(program, &mut names, &facts, None, body).0;
+        kernel.body = stmts(program, &mut symbols, &facts, None, body).0;
     }
     program.kernels = kernels;
     Ok(())
@@ -43,7 +43,7 @@ pub(super) fn pack(program: &mut Program) -> Result<()> {
 /// Rewrites statements inside the loop `around`; also returns what is to stand before that loop.
 fn stmts(
     program: &mut Program,
-    names: &mut Names,
+    symbols: &mut FreshSymbols,
     facts: &Facts,
     around: Option<(&Axis, bool)>,
     body: Vec<Stmt>,
@@ -55,13 +55,13 @@ fn stmts(
             Stmt::For { axis, parallel, body } => {
                 let mut facts = facts.clone();
                 facts.declare_index(&axis.var, &axis.extent);
-                let (body, outside) = stmts(program, names, &facts, Some((&axis, parallel)), body);
+                let (body, outside) = stmts(program, symbols, &facts, Some((&axis, parallel)), body);
                 copies = outside;
                 Stmt::For { axis, parallel, body }
             }
             // Scratch memory belongs to one iteration of a parallel loop: outside of all loops there is none.
             Stmt::Contraction(mut contraction) if around.is_some() => {
-                if let Some((at, stmt)) = packed(program, names, facts, &mut contraction) {
+                if let Some((at, stmt)) = packed(program, symbols, facts, &mut contraction) {
                     copies.push((at, stmt));
                 }
                 Stmt::Contraction(contraction)
@@ -82,16 +82,16 @@ fn stmts(
 /// Lets a contraction read panels, and returns the statement that makes them, with the address that it reads.
 fn packed(
     program: &mut Program,
-    names: &mut Names,
+    symbols: &mut FreshSymbols,
     facts: &Facts,
     contraction: &mut Contraction,
 ) -> Option<(Dim, Stmt)> {
-    let Rhs::At(access) = &contraction.rhs else { return None };
+    let Rhs::Indexed(access) = &contraction.rhs else { return None };
     let mut facts = facts.clone();
     for axis in contraction.m.iter().chain([&contraction.n]).chain(&contraction.k) {
         facts.declare_index(&axis.var, &axis.extent);
     }
-    let (column, _) = facts.linear_in(&access.at, &contraction.n.var)?;
+    let (column, _) = facts.linear_in(&access.index, &contraction.n.var)?;
     let floats = contraction.dtype == DType::F32 && program.buffers[access.buffer].dtype == DType::F32;
     let many = facts.bounds(&contraction.rows()).hi.is_none_or(|hi| hi >= FEWEST_ROWS.into());
     let depth = contraction.depth();
@@ -103,9 +103,9 @@ fn packed(
         return None;
     }
     let name = format!("panels of {}", program.buffers[access.buffer].name);
-    let buffer = program.buffers.push(Buffer { name, dtype: DType::F32, elems, space: Space::Scratch });
-    let stmt = copy(names, &facts, contraction, access, buffer, &depth);
-    let origin = access.at.substitute(&|symbol| {
+    let buffer = program.buffers.push(Buffer { name, dtype: DType::F32, elems, space: MemorySpace::Scratch });
+    let stmt = copy(symbols, &facts, contraction, access, buffer, &depth);
+    let origin = access.index.substitute(&|symbol| {
         let own = contraction.k.iter().chain([&contraction.n]).any(|axis| axis.var == *symbol);
         own.then(Dim::zero)
     });
@@ -115,7 +115,7 @@ fn packed(
 
 /// `for panel { for k… { for column of the panel { strip k { panel[k][column] = B } } } }`
 fn copy(
-    names: &mut Names,
+    symbols: &mut FreshSymbols,
     facts: &Facts,
     contraction: &Contraction,
     access: &Access,
@@ -123,14 +123,15 @@ fn copy(
     depth: &Dim,
 ) -> Stmt {
     let n = &contraction.n;
-    let panel = Axis { var: names.fresh(), extent: facts.simplify(&n.extent.ceil_div(WIDTH)) };
+    let panel = Axis { var: symbols.fresh(), extent: facts.simplify(&n.extent.ceil_div(WIDTH)) };
     let first = Dim::from(&panel.var) * WIDTH;
-    let column = Axis { var: names.fresh(), extent: facts.simplify(&(&n.extent - &first).min(WIDTH.into())) };
+    let column =
+        Axis { var: symbols.fresh(), extent: facts.simplify(&(&n.extent - &first).min(WIDTH.into())) };
     let k: Vec<Axis> =
-        contraction.k.iter().map(|axis| Axis { var: names.fresh(), extent: axis.extent.clone() }).collect();
+        contraction.k.iter().map(|axis| Axis { var: symbols.fresh(), extent: axis.extent.clone() }).collect();
     let mut facts = facts.clone();
     [&panel, &column].into_iter().chain(&k).for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
-    let at = access.at.substitute(&|symbol| {
+    let at = access.index.substitute(&|symbol| {
         let inner = contraction.k.iter().position(|axis| axis.var == *symbol);
         match inner {
             Some(idx) => Some(Dim::from(&k[idx].var)),
@@ -140,10 +141,10 @@ fn copy(
     let flat = k.iter().fold(Dim::zero(), |flat, axis| flat * &axis.extent + Dim::from(&axis.var));
     let place = (Dim::from(&panel.var) * depth + flat) * WIDTH + Dim::from(&column.var);
     let mut code = Code::default();
-    let value = code.push(Inst::Load(Access { buffer: access.buffer, at: facts.simplify(&at) }));
-    code.push(Inst::Store(Access { buffer, at: facts.simplify(&place) }, value));
+    let value = code.push(Inst::Load(Access { buffer: access.buffer, index: facts.simplify(&at) }));
+    code.push(Inst::Store(Access { buffer, index: facts.simplify(&place) }, value));
     let mut k = k.into_iter();
-    let last = k.next_back().unwrap_or_else(|| Axis { var: names.fresh(), extent: Dim::one() });
+    let last = k.next_back().unwrap_or_else(|| Axis { var: symbols.fresh(), extent: Dim::one() });
     let strip = Stmt::For { axis: column, parallel: false, body: vec![Stmt::Strip { axis: last, code }] };
     k.rev().chain([panel]).fold(strip, |body, axis| Stmt::For { axis, parallel: false, body: vec![body] })
 }

@@ -15,7 +15,7 @@ use super::neighbours;
 use crate::{
     Result,
     kernel::{
-        Access, Axis, BufferId, Control, Kernel, Local, Program, Space, Stmt, upper_bound,
+        Access, Axis, BufferId, Control, Kernel, Local, MemorySpace, Program, Stmt, upper_bound,
         walk::{self, Rewrite},
     },
 };
@@ -67,37 +67,37 @@ pub(super) fn is_plain(stmt: &Stmt) -> bool {
     }
 }
 
-/// How a loop over rows touches a buffer.
-struct Touch {
+/// How a loop over rows accesses a buffer.
+struct RowAccess {
     is_read: bool,
     is_written: bool,
     /// Elements from one row to the next, when it is touched row by row.
     stride: Option<Dim>,
 }
 
-type Touches = BTreeMap<BufferId, Touch>;
+type RowAccesses = BTreeMap<BufferId, RowAccess>;
 
-fn touches(facts: &Facts, row: &Axis, body: &[Stmt]) -> Touches {
-    let mut touches = Touches::new();
+fn accesses(facts: &Facts, row: &Axis, body: &[Stmt]) -> RowAccesses {
+    let mut accesses = RowAccesses::new();
     walk::accesses(body, &mut |site| {
         let mut facts = facts.clone();
         for axis in [row].into_iter().chain(site.axes) {
             facts.declare_index(&axis.var, &axis.extent);
         }
-        let stride = stride(&facts, row, &site.access.at);
-        let touch = touches.entry(site.access.buffer).or_insert_with(|| Touch {
+        let stride = stride(&facts, row, &site.access.index);
+        let access = accesses.entry(site.access.buffer).or_insert_with(|| RowAccess {
             is_read: false,
             is_written: false,
             stride: stride.clone(),
         });
-        touch.is_read |= !site.is_store;
-        touch.is_written |= site.is_store;
-        let same = touch.stride.as_ref().zip(stride.as_ref());
+        access.is_read |= !site.is_store;
+        access.is_written |= site.is_store;
+        let same = access.stride.as_ref().zip(stride.as_ref());
         if !same.is_some_and(|(old, new)| facts.prove_eq(old, new).is_yes()) {
-            touch.stride = None;
+            access.stride = None;
         }
     });
-    touches
+    accesses
 }
 
 /// The row stride of an address that stays within its row.
@@ -128,18 +128,19 @@ fn can_join(program: &Program, shared: &BTreeSet<BufferId>, before: &Kernel, aft
     if !program.facts.prove_eq(&row.extent, &next_row.extent).is_yes() {
         return false;
     }
-    let (first, second) = (touches(&program.facts, row, body), touches(&program.facts, next_row, next_body));
+    let (first, second) =
+        (accesses(&program.facts, row, body), accesses(&program.facts, next_row, next_body));
     let mut flows = false;
-    for (buffer, touch) in &first {
+    for (buffer, access) in &first {
         let Some(next) = second.get(buffer) else { continue };
-        if !touch.is_written && !next.is_written {
+        if !access.is_written && !next.is_written {
             continue;
         }
-        let strides = touch.stride.as_ref().zip(next.stride.as_ref());
+        let strides = access.stride.as_ref().zip(next.stride.as_ref());
         if !strides.is_some_and(|(old, new)| program.facts.prove_eq(old, new).is_yes()) {
             return false;
         }
-        flows |= touch.is_written && next.is_read && !shared.contains(buffer);
+        flows |= access.is_written && next.is_read && !shared.contains(buffer);
     }
     flows
 }
@@ -176,7 +177,7 @@ fn join(program: &Program, before: &mut Kernel, after: Kernel) {
     }
 }
 
-/// Turns arena buffers that one kernel touches row by row, and no other touches, into scratch of one row.
+/// Turns arena buffers that one kernel accesses row by row, and no other accesses, into scratch of one row.
 fn shrink(program: &mut Program) {
     let mut users: BTreeMap<BufferId, usize> = BTreeMap::new();
     for kernel in &program.kernels {
@@ -190,10 +191,10 @@ fn shrink(program: &mut Program) {
     for kernel in &mut program.kernels {
         let Some((row, body)) = rows(kernel) else { continue };
         let mut rows_elems = BTreeMap::new();
-        for (buffer, touch) in touches(&program.facts, row, body) {
+        for (buffer, access) in accesses(&program.facts, row, body) {
             let is_own =
-                matches!(program.buffers[buffer].space, Space::Arena) && users.get(&buffer) == Some(&1);
-            if let (true, Some(stride)) = (is_own, touch.stride)
+                matches!(program.buffers[buffer].space, MemorySpace::Arena) && users.get(&buffer) == Some(&1);
+            if let (true, Some(stride)) = (is_own, access.stride)
                 && let Some(elems) = upper_bound(&program.facts, &program.data_dependent, &stride)
             {
                 rows_elems.insert(buffer, elems);
@@ -206,7 +207,7 @@ fn shrink(program: &mut Program) {
             &Rewrite {
                 dim: &Dim::clone,
                 access: &|access| match rows_elems.contains_key(&access.buffer) {
-                    true => Access { at: without_row(facts, &access.at, &row), ..access },
+                    true => Access { index: without_row(facts, &access.index, &row), ..access },
                     false => access,
                 },
                 symbol: &Symbol::clone,
@@ -216,7 +217,7 @@ fn shrink(program: &mut Program) {
         kernel.body = body;
         for (buffer, elems) in rows_elems {
             program.buffers[buffer].elems = elems;
-            program.buffers[buffer].space = Space::Scratch;
+            program.buffers[buffer].space = MemorySpace::Scratch;
         }
     }
 }

@@ -13,7 +13,7 @@
 //! little later what another one reads, it is held back by so much: then an element is used by all as soon as it was
 //! loaded, and few registers are taken. Every output is computed by the same instructions as before.
 
-use super::names::Names;
+use super::fresh_symbols::FreshSymbols;
 use crate::{
     Result,
     kernel::{Access, Axis, BufferId, Code, Inst, Program, Stmt, walk::Rewrite},
@@ -42,33 +42,39 @@ const MOST_DELAY: (usize, usize) = (1, 3);
 
 /// Rewrites all loops that gain by it.
 pub(super) fn unroll_and_jam(program: &mut Program) -> Result<()> {
-    let mut names = Names::new(program);
+    let mut symbols = FreshSymbols::new(program);
     let facts = program.facts.clone();
     for kernel in &mut program.kernels {
-        kernel.body = stmts(&mut names, &facts, std::mem::take(&mut kernel.body));
+        kernel.body = stmts(&mut symbols, &facts, std::mem::take(&mut kernel.body));
     }
     Ok(())
 }
 
-fn stmts(names: &mut Names, facts: &Facts, body: Vec<Stmt>) -> Vec<Stmt> {
+fn stmts(symbols: &mut FreshSymbols, facts: &Facts, body: Vec<Stmt>) -> Vec<Stmt> {
     body.into_iter()
         .flat_map(|stmt| match stmt {
-            Stmt::For { axis, parallel, body } => looped(names, facts, axis, parallel, body),
+            Stmt::For { axis, parallel, body } => looped(symbols, facts, axis, parallel, body),
             other => vec![other],
         })
         .collect()
 }
 
 /// A loop, or those that it becomes.
-fn looped(names: &mut Names, facts: &Facts, axis: Axis, parallel: bool, body: Vec<Stmt>) -> Vec<Stmt> {
+fn looped(
+    symbols: &mut FreshSymbols,
+    facts: &Facts,
+    axis: Axis,
+    parallel: bool,
+    body: Vec<Stmt>,
+) -> Vec<Stmt> {
     let nest = Nest::of(&axis, parallel, &body);
     if let Some(shape) = nest.as_ref().and_then(|nest| nest.shape(facts)) {
-        return nest.expect("it has a shape").jammed(names, facts, shape);
+        return nest.expect("it has a shape").jammed(symbols, facts, shape);
     }
     let mut facts = facts.clone();
     facts.declare_index(&axis.var, &axis.extent);
     let was_one = body.len() == 1;
-    let body = stmts(names, &facts, body);
+    let body = stmts(symbols, &facts, body);
     if !(parallel && was_one) {
         return vec![Stmt::For { axis, parallel, body }];
     }
@@ -76,7 +82,7 @@ fn looped(names: &mut Names, facts: &Facts, axis: Axis, parallel: bool, body: Ve
     let apart = body.into_iter().enumerate();
     apart
         .map(|(number, stmt)| {
-            let var = if number == 0 { axis.var.clone() } else { names.fresh() };
+            let var = if number == 0 { axis.var.clone() } else { symbols.fresh() };
             let stmt = renamed(&stmt, &axis.var, &var);
             Stmt::For { axis: Axis { var, extent: axis.extent.clone() }, parallel, body: vec![stmt] }
         })
@@ -106,7 +112,7 @@ struct Nest<'a> {
 }
 
 /// A neighbour, by its distance along the outer and the inner loop.
-type Place = [i64; 2];
+type Offsets = [i64; 2];
 
 impl<'a> Nest<'a> {
     fn of(axis: &'a Axis, parallel: bool, body: &'a [Stmt]) -> Option<Nest<'a>> {
@@ -125,7 +131,7 @@ impl<'a> Nest<'a> {
     }
 
     /// How many neighbours along both loops to compute side by side, if that is worth it.
-    fn shape(&self, facts: &Facts) -> Option<Place> {
+    fn shape(&self, facts: &Facts) -> Option<Offsets> {
         if !self.is_free() || self.code.insts.len() > MOST_INSTS {
             return None;
         }
@@ -144,7 +150,7 @@ impl<'a> Nest<'a> {
             return None;
         }
         // Windows must overlap: what does not move at all is shared by any two iterations.
-        let overlap = |shape: Place, axis: &Axis| {
+        let overlap = |shape: Offsets, axis: &Axis| {
             let [distinct, all] = self.loads(facts, shape, Some(&axis.var));
             distinct < all
         };
@@ -171,16 +177,16 @@ impl<'a> Nest<'a> {
 
     /// How many different elements neighbours load, and how many elements: of all loads, or of those that move with a
     /// loop.
-    fn loads(&self, facts: &Facts, shape: Place, moving: Option<&Symbol>) -> [usize; 2] {
+    fn loads(&self, facts: &Facts, shape: Offsets, moving: Option<&Symbol>) -> [usize; 2] {
         let facts = self.declared(facts);
         let loads = self.code.insts.iter().filter_map(|inst| match inst {
-            Inst::Load(access) if moving.is_none_or(|var| access.at.contains(var)) => Some(access),
+            Inst::Load(access) if moving.is_none_or(|var| access.index.contains(var)) => Some(access),
             _ => None,
         });
         let (mut distinct, mut all) = (BTreeSet::<(BufferId, String)>::new(), 0);
         for access in loads {
-            for place in places(shape) {
-                let at = facts.simplify(&self.shifted(&access.at, place));
+            for offsets in neighbours(shape) {
+                let at = facts.simplify(&self.shifted(&access.index, offsets));
                 distinct.insert((access.buffer, at.to_string()));
                 all += 1;
             }
@@ -197,9 +203,9 @@ impl<'a> Nest<'a> {
     }
 
     /// An expression at a neighbour.
-    fn shifted(&self, dim: &Dim, place: Place) -> Dim {
+    fn shifted(&self, dim: &Dim, offsets: Offsets) -> Dim {
         let mut dim = dim.clone();
-        for (axis, by) in self.axes().into_iter().zip(place) {
+        for (axis, by) in self.axes().into_iter().zip(offsets) {
             if let (Some(axis), true) = (axis, by != 0) {
                 dim = moved(&dim, &axis.var, &(Dim::from(&axis.var) + by));
             }
@@ -212,36 +218,43 @@ impl<'a> Nest<'a> {
     }
 
     /// Loops of as many neighbours as there can be, then those of what is left.
-    fn jammed(&self, names: &mut Names, facts: &Facts, [rows, columns]: Place) -> Vec<Stmt> {
+    fn jammed(&self, symbols: &mut FreshSymbols, facts: &Facts, [rows, columns]: Offsets) -> Vec<Stmt> {
         let Some((outer, parallel)) = self.outer else {
-            return self.columns(names, facts, columns, 1, &Dim::zero());
+            return self.columns(symbols, facts, columns, 1, &Dim::zero());
         };
         let mut loops = Vec::new();
         for (first, extent, height) in runs(facts, &outer.extent, rows) {
-            let axis = Axis { var: names.fresh(), extent };
+            let axis = Axis { var: symbols.fresh(), extent };
             let mut facts = facts.clone();
             facts.declare_index(&axis.var, &axis.extent);
             let row = Dim::from(&axis.var) * height + first;
-            let body = self.columns(names, &facts, columns, height, &row);
+            let body = self.columns(symbols, &facts, columns, height, &row);
             loops.push(Stmt::For { axis, parallel, body });
         }
         loops
     }
 
     /// The loops along the inner axis, for `height` rows from `row` on.
-    fn columns(&self, names: &mut Names, facts: &Facts, most: i64, height: i64, row: &Dim) -> Vec<Stmt> {
+    fn columns(
+        &self,
+        symbols: &mut FreshSymbols,
+        facts: &Facts,
+        most: i64,
+        height: i64,
+        row: &Dim,
+    ) -> Vec<Stmt> {
         let (axis, parallel) = self.inner;
         let mut loops = Vec::new();
         for (first, extent, width) in runs(facts, &axis.extent, most) {
-            let inner = Axis { var: names.fresh(), extent };
+            let inner = Axis { var: symbols.fresh(), extent };
             let mut facts = facts.clone();
             facts.declare_index(&inner.var, &inner.extent);
-            let along = Axis { var: names.fresh(), extent: self.along.extent.clone() };
+            let along = Axis { var: symbols.fresh(), extent: self.along.extent.clone() };
             let column = Dim::from(&inner.var) * width + first;
-            let at = |dim: &Dim, place: Place| {
-                let mut to = moved(dim, &axis.var, &(&column + place[1]));
+            let at = |dim: &Dim, offsets: Offsets| {
+                let mut to = moved(dim, &axis.var, &(&column + offsets[1]));
                 if let Some((outer, _)) = self.outer {
-                    to = moved(&to, &outer.var, &(row + place[0]));
+                    to = moved(&to, &outer.var, &(row + offsets[0]));
                 }
                 facts.simplify(&moved(&to, &self.along.var, &Dim::from(&along.var)))
             };
@@ -269,31 +282,32 @@ fn runs(facts: &Facts, extent: &Dim, most: i64) -> Vec<(Dim, Dim, i64)> {
 }
 
 /// All neighbours of a group.
-fn places([rows, columns]: Place) -> impl Iterator<Item = Place> {
+fn neighbours([rows, columns]: Offsets) -> impl Iterator<Item = Offsets> {
     (0..rows).flat_map(move |row| (0..columns).map(move |column| [row, column]))
 }
 
 /// The code of each neighbour, instruction by instruction, loads and constants shared.
-fn side_by_side(code: &Code, shape: Place, at: &dyn Fn(&Dim, Place) -> Dim) -> Code {
-    let places: Vec<Place> = places(shape).collect();
+fn side_by_side(code: &Code, shape: Offsets, at: &dyn Fn(&Dim, Offsets) -> Dim) -> Code {
+    let neighbours: Vec<Offsets> = neighbours(shape).collect();
     let steps = steps(code);
     let delays = [0, 1].map(|axis| delay(code, &steps, shape, axis, at));
     let mut order: Vec<(usize, usize, usize)> = Vec::new();
-    for (neighbour, place) in places.iter().enumerate() {
-        let delay = delays[0] * place[0] as usize + delays[1] * place[1] as usize;
+    for (neighbour, offsets) in neighbours.iter().enumerate() {
+        let delay = delays[0] * offsets[0] as usize + delays[1] * offsets[1] as usize;
         order.extend(steps.iter().enumerate().map(|(idx, step)| (step + delay, neighbour, idx)));
     }
     order.sort_unstable();
     let mut joint = Code::default();
-    let mut regs = vec![vec![Reg(0); code.insts.len()]; places.len()];
+    let mut regs = vec![vec![Reg(0); code.insts.len()]; neighbours.len()];
     let mut known: Vec<(Inst, Reg)> = Vec::new();
     for (_, neighbour, idx) in order {
         let of = |reg: Reg| regs[neighbour][reg.0 as usize];
-        let access = |access: &Access| Access { at: at(&access.at, places[neighbour]), ..access.clone() };
+        let access =
+            |access: &Access| Access { index: at(&access.index, neighbours[neighbour]), ..access.clone() };
         let new = match &code.insts[idx] {
             Inst::Load(from) => Inst::Load(access(from)),
             Inst::Store(to, reg) => Inst::Store(access(to), of(*reg)),
-            Inst::Index(dtype, dim) => Inst::Index(*dtype, at(dim, places[neighbour])),
+            Inst::Index(dtype, dim) => Inst::Index(*dtype, at(dim, neighbours[neighbour])),
             other => other.with_operands(&of),
         };
         let is_same = matches!(new, Inst::Load(_) | Inst::Const(_) | Inst::Index(..));
@@ -330,15 +344,21 @@ fn steps(code: &Code) -> Vec<usize> {
 
 /// After how many steps a neighbour along this axis reads what the one before it reads, if all of them can be held back
 /// by so much.
-fn delay(code: &Code, steps: &[usize], shape: Place, axis: usize, at: &dyn Fn(&Dim, Place) -> Dim) -> usize {
+fn delay(
+    code: &Code,
+    steps: &[usize],
+    shape: Offsets,
+    axis: usize,
+    at: &dyn Fn(&Dim, Offsets) -> Dim,
+) -> usize {
     if shape[axis] < 2 {
         return 0;
     }
     let mut next = [0; 2];
     next[axis] = 1;
-    let loads = |place: Place| -> Vec<(usize, BufferId, Dim)> {
+    let loads = |offsets: Offsets| -> Vec<(usize, BufferId, Dim)> {
         let load = |(idx, inst): (usize, &Inst)| match inst {
-            Inst::Load(access) => Some((steps[idx], access.buffer, at(&access.at, place))),
+            Inst::Load(access) => Some((steps[idx], access.buffer, at(&access.index, offsets))),
             _ => None,
         };
         code.insts.iter().enumerate().filter_map(load).collect()

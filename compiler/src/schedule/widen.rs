@@ -3,10 +3,12 @@
 //! Tile registers read left factors of bf16, and machines without them copy rows of those out as `f32`; both want a constant
 //! on the right. Of any other contraction a factor that is bf16 is copied whole, by a kernel of its own.
 
-use super::names::Names;
+use super::fresh_symbols::FreshSymbols;
 use crate::{
     Result,
-    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, Kernel, Program, Rhs, Space, Stmt},
+    kernel::{
+        Access, Axis, Buffer, BufferId, Code, Contraction, Inst, Kernel, MemorySpace, Program, Rhs, Stmt,
+    },
 };
 use symshape::Dim;
 use symshape_runtime::DType;
@@ -16,12 +18,12 @@ pub(super) fn widen(program: &mut Program) -> Result<()> {
     if !program.microkernels.is_native() {
         return Ok(());
     }
-    let mut names = Names::new(program);
+    let mut symbols = FreshSymbols::new(program);
     for mut kernel in std::mem::take(&mut program.kernels) {
         let mut copies = Vec::new();
         stmts(program, &mut kernel.body, &mut copies);
         for (from, to) in copies {
-            let axis = Axis { var: names.fresh(), extent: program.buffers[from].elems.clone() };
+            let axis = Axis { var: symbols.fresh(), extent: program.buffers[from].elems.clone() };
             let copy = copy(program, axis, from, to);
             program.kernels.push(copy);
         }
@@ -51,12 +53,12 @@ fn factors(program: &mut Program, contraction: &mut Contraction, copies: &mut Ve
     }
     let is_half = |program: &Program, buffer: BufferId| {
         let buffer = &program.buffers[buffer];
-        buffer.dtype == DType::BF16 && matches!(buffer.space, Space::Arena | Space::Input(_))
+        buffer.dtype == DType::BF16 && matches!(buffer.space, MemorySpace::Arena | MemorySpace::Input(_))
     };
     if !program.takes_halves(contraction) && is_half(program, contraction.lhs.buffer) {
         contraction.lhs.buffer = copied(program, contraction.lhs.buffer, copies);
     }
-    if let Rhs::At(access) = &mut contraction.rhs
+    if let Rhs::Indexed(access) = &mut contraction.rhs
         && is_half(program, access.buffer)
     {
         access.buffer = copied(program, access.buffer, copies);
@@ -70,7 +72,7 @@ fn copied(program: &mut Program, from: BufferId, copies: &mut Vec<(BufferId, Buf
     }
     let Buffer { name, elems, .. } = &program.buffers[from];
     let (name, elems) = (format!("{name} as f32"), elems.clone());
-    let to = program.buffers.push(Buffer { name, dtype: DType::F32, elems, space: Space::Arena });
+    let to = program.buffers.push(Buffer { name, dtype: DType::F32, elems, space: MemorySpace::Arena });
     copies.push((from, to));
     to
 }
@@ -79,9 +81,9 @@ fn copied(program: &mut Program, from: BufferId, copies: &mut Vec<(BufferId, Buf
 fn copy(program: &Program, axis: Axis, from: BufferId, to: BufferId) -> Kernel {
     let at = Dim::from(&axis.var);
     let mut code = Code::default();
-    let half = code.push(Inst::Load(Access { buffer: from, at: at.clone() }));
+    let half = code.push(Inst::Load(Access { buffer: from, index: at.clone() }));
     let number = code.push(Inst::Cast(DType::F32, half));
-    code.push(Inst::Store(Access { buffer: to, at }, number));
+    code.push(Inst::Store(Access { buffer: to, index: at }, number));
     let name = format!("copy {}", program.buffers[to].name);
     Kernel { name, body: vec![Stmt::Strip { axis, code }], ..Kernel::default() }
 }

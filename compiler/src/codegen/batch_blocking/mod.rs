@@ -8,7 +8,7 @@
 
 mod run;
 
-use crate::kernel::{Access, Axis, BufferId, Code, Inst, Kernel, Program, Rhs, Space, Stmt, walk};
+use crate::kernel::{Access, Axis, BufferId, Code, Inst, Kernel, MemorySpace, Program, Rhs, Stmt, walk};
 use num_traits::ToPrimitive;
 use std::collections::{BTreeMap, BTreeSet};
 use symshape::{Dim, Facts, Symbol};
@@ -67,7 +67,7 @@ impl Images {
         if !pays || group == most && !at_once {
             return None;
         }
-        let ports = |space: &dyn Fn(&Space) -> bool| -> Option<i64> {
+        let ports = |space: &dyn Fn(&MemorySpace) -> bool| -> Option<i64> {
             let (id, buffer) = program.buffers.iter().find(|(_, buffer)| space(&buffer.space))?;
             let elems = strides.of.get(&id).copied().unwrap_or(0);
             let whole = Dim::from(symbol) * elems;
@@ -76,10 +76,10 @@ impl Images {
             fits.then(|| elems * buffer.dtype.size_bytes() as i64)
         };
         let inputs = (0..program.inputs.len() as u32)
-            .map(|number| ports(&|space| matches!(space, Space::Input(other) if *other == number)))
+            .map(|number| ports(&|space| matches!(space, MemorySpace::Input(other) if *other == number)))
             .collect::<Option<_>>()?;
         let outputs = (0..program.outputs.len() as u32)
-            .map(|number| ports(&|space| matches!(space, Space::Output(other) if *other == number)))
+            .map(|number| ports(&|space| matches!(space, MemorySpace::Output(other) if *other == number)))
             .collect::<Option<_>>()?;
         Some(Images { symbol: idx, most, group, at_once, inputs, outputs })
     }
@@ -139,7 +139,7 @@ impl Strides<'_> {
             Stmt::Contraction(contraction) => {
                 let base = match &contraction.rhs {
                     Rhs::Panels { base, .. } => base,
-                    Rhs::At(access) => &access.at,
+                    Rhs::Indexed(access) => &access.index,
                 };
                 extents(&contraction.m)
                     && extents(&contraction.k)
@@ -154,19 +154,19 @@ impl Strides<'_> {
     /// An access is within the image that the head stands at, at a distance from image to image that all share.
     fn access(&mut self, head: &Axis, steps: i64, access: &Access, axes: &[Axis]) -> Option<()> {
         let space = &self.program.buffers[access.buffer].space;
-        if access.at.contains(self.symbol) {
+        if access.index.contains(self.symbol) {
             return None;
         }
-        if matches!(space, Space::Const(_) | Space::Scratch) {
-            return (!access.at.contains(&head.var)).then_some(());
+        if matches!(space, MemorySpace::Const(_) | MemorySpace::Scratch) {
+            return (!access.index.contains(&head.var)).then_some(());
         }
         let mut facts: Facts = self.program.facts.clone();
         axes.iter().for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
         // What does not move is the same for all images.
-        if !access.at.contains(&head.var) {
+        if !access.index.contains(&head.var) {
             return (*self.of.entry(access.buffer).or_insert(0) == 0).then_some(());
         }
-        let (step, rest) = facts.linear_in(&access.at, &head.var)?;
+        let (step, rest) = facts.linear_in(&access.index, &head.var)?;
         let step = step.as_i64()?;
         let inside =
             facts.prove_le(&Dim::zero(), &rest).is_yes() && facts.prove_lt(&rest, &step.into()).is_yes();
@@ -193,7 +193,7 @@ impl Strides<'_> {
 /// Bytes of constants.
 fn weights(program: &Program) -> i64 {
     let weights = program.buffers.values().filter_map(|buffer| match &buffer.space {
-        Space::Const(tensor) => Some(tensor.bytes().len() as i64),
+        MemorySpace::Const(tensor) => Some(tensor.bytes().len() as i64),
         _ => None,
     });
     weights.sum()

@@ -175,7 +175,7 @@ fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
     let (last, outer) = plan.contraction.m.split_last().expect("checked in plan");
     let distance = match outer.last() {
         None => Some(plan.lhs.row.clone()),
-        Some(axis) => split(f.facts(), &plan.lhs.origin.at, Some(&axis.var)).map(|(step, _)| step),
+        Some(axis) => split(f.facts(), &plan.lhs.origin.index, Some(&axis.var)).map(|(step, _)| step),
     };
     let depth = plan.levels.iter().filter(|level| level.1.as_i64() != Some(0));
     // Elements, of which tile registers count rows.

@@ -27,7 +27,7 @@ use crate::{
         vector::code::{Narrow, TILE_ROW_BYTES},
     },
     error::{Error, Result},
-    kernel::{Access, BufferId, Contraction, Rhs, SlidingWindows, Space, tiles::ROW_BF16},
+    kernel::{Access, BufferId, Contraction, MemorySpace, Rhs, SlidingWindows, tiles::ROW_BF16},
     scalar::Precision,
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
@@ -113,7 +113,7 @@ pub(super) fn layout(f: &FuncCtx, facts: &Facts, contraction: &Contraction) -> O
         let product = Product::Bf16(contraction.precision.parts()?);
         let right = match contraction.rhs {
             Rhs::Panels { buffer, .. } if is_const(f, buffer) => Right::Packed(buffer),
-            Rhs::Panels { .. } | Rhs::At(_) => Right::Computed,
+            Rhs::Panels { .. } | Rhs::Indexed(_) => Right::Computed,
         };
         let (first, from) =
             (f.unit.program.right_room(contraction), Numbers::of_floats(dtype(contraction.lhs.buffer))?);
@@ -171,7 +171,7 @@ pub(super) fn layout(f: &FuncCtx, facts: &Facts, contraction: &Contraction) -> O
 /// Whether the numbers of a row lie in runs that are whole rows of tile registers.
 fn fills_rows(facts: &Facts, contraction: &Contraction) -> bool {
     contraction.k.last().is_some_and(|axis| {
-        let step = split(facts, &contraction.lhs.at, Some(&axis.var)).map(|(step, _)| step);
+        let step = split(facts, &contraction.lhs.index, Some(&axis.var)).map(|(step, _)| step);
         step.is_some_and(|step| is_run(&axis.extent, &step, ROW_BF16))
     })
 }
@@ -182,7 +182,7 @@ fn is_run(extent: &Dim, step: &Dim, group: i64) -> bool {
 }
 
 fn is_const(f: &FuncCtx, buffer: BufferId) -> bool {
-    matches!(f.unit.program.buffers[buffer].space, Space::Const(_))
+    matches!(f.unit.program.buffers[buffer].space, MemorySpace::Const(_))
 }
 
 impl Layout {
@@ -257,7 +257,7 @@ impl Layout {
 
     /// Where the first laid out row begins.
     pub(super) fn origin(&self) -> Access {
-        Access { buffer: self.room, at: self.first.clone() }
+        Access { buffer: self.room, index: self.first.clone() }
     }
 
     /// Rows of tile registers that a row is.
@@ -294,7 +294,7 @@ impl Layout {
         else {
             return Err(Error::internal("a constant of no fixed size"));
         };
-        let Space::Const(tensor) = &unit.program.buffers[right].space else {
+        let MemorySpace::Const(tensor) = &unit.program.buffers[right].space else {
             return Err(Error::internal("panels that are no constant"));
         };
         let buffer = right.as_u32();
@@ -448,7 +448,7 @@ impl PackedRows {
         let mut args = Args::new(key.slots());
         args.set(RowsKey::FROM, from);
         args.set(RowsKey::FROM_ROW, f.dim(&(&self.stream.row * number_bytes))?);
-        let room = f.address(&Access { buffer: self.room, at: self.first.clone() })?;
+        let room = f.address(&Access { buffer: self.room, index: self.first.clone() })?;
         args.set(RowsKey::TO, f.builder.ins().iadd(room, distance));
         args.set(RowsKey::TO_ROW, f.dim(&self.step_bytes())?);
         args.set(RowsKey::ROWS, count);

@@ -138,7 +138,7 @@ impl Line {
         let skipped = f.builder.ins().imul_imm_s(first, pitch);
         args.set(RowsKey::FROM, f.builder.ins().iadd(from, skipped));
         args.set(RowsKey::FROM_ROW, f.int(pitch));
-        args.set(RowsKey::TO, f.address(&Access { buffer: self.room, at: Dim::zero() })?);
+        args.set(RowsKey::TO, f.address(&Access { buffer: self.room, index: Dim::zero() })?);
         args.set(RowsKey::TO_ROW, f.dim(&self.step_bytes)?);
         args.set(RowsKey::ROWS, count);
         args.set(RowsKey::PLANE, f.dim(&self.plane_bytes)?);

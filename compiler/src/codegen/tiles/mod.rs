@@ -110,7 +110,7 @@ fn tallest(f: &FuncCtx, contraction: &Contraction) -> usize {
         return most;
     }
     let row =
-        contraction.m.last().and_then(|last| lanes::split(&facts, &contraction.lhs.at, Some(&last.var)));
+        contraction.m.last().and_then(|last| lanes::split(&facts, &contraction.lhs.index, Some(&last.var)));
     let Some(bytes) = row.and_then(|(step, _)| Some(4 * step.as_i64()?)) else { return most };
     if bytes == 0 || bytes % LINE_BYTES != 0 {
         return most;

@@ -130,13 +130,14 @@ pub(super) fn plan<'a>(
     if layout.is_none() && (contraction.dtype != DType::F32 || !is_f32(f, &contraction.lhs)) {
         return None;
     }
-    let (lhs_steps, origin) = steps(facts, &contraction.lhs.at, &contraction.k)?;
+    let (lhs_steps, origin) = steps(facts, &contraction.lhs.index, &contraction.k)?;
     let (row, origin) = split(facts, &origin, Some(&last.var))?;
     let fixed = |step: &Dim| outer.iter().all(|axis| !step.contains(&axis.var));
     if origin.contains(&contraction.n.var) || !fixed(&row) || !lhs_steps.iter().all(fixed) {
         return None;
     }
-    let lhs = Stream { origin: Access { at: origin, ..contraction.lhs.clone() }, row, column: Dim::zero() };
+    let lhs =
+        Stream { origin: Access { index: origin, ..contraction.lhs.clone() }, row, column: Dim::zero() };
     let is_computed = layout.as_ref().is_some_and(Layout::is_right_computed);
     let computed = if is_computed { Some(Right::of(facts, contraction)?) } else { None };
     let (rhs, rhs_steps, rhs_stream) = right(f, facts, contraction, layout::repacking(&layout))?;
@@ -323,33 +324,33 @@ fn right(
     let still = || vec![Dim::zero(); contraction.k.len()];
     if let Some(layout) = layout.filter(|layout| layout.is_right_computed()) {
         let (_, column) = layout.panels(&Dim::zero());
-        let origin = Access { buffer: layout.room, at: Dim::zero() };
+        let origin = Access { buffer: layout.room, index: Dim::zero() };
         return Some((Rhs::Panels(PANEL as u32), still(), Stream { origin, row: Dim::zero(), column }));
     }
     match &contraction.rhs {
         kernel::Rhs::Panels { buffer, base, width } => {
             if let Some(layout) = layout {
                 let (at, column) = layout.panels(base);
-                let origin = Access { buffer: *buffer, at };
+                let origin = Access { buffer: *buffer, index: at };
                 return Some((Rhs::Panels(*width), still(), Stream { origin, row: Dim::zero(), column }));
             }
             if f.unit.program.buffers[*buffer].dtype != DType::F32 || !(*width as usize).is_multiple_of(PANEL)
             {
                 return None;
             }
-            let origin = Access { buffer: *buffer, at: base.clone() };
+            let origin = Access { buffer: *buffer, index: base.clone() };
             let column = contraction.depth() * i64::from(*width);
             Some((Rhs::Panels(*width), still(), Stream { origin, row: Dim::zero(), column }))
         }
-        kernel::Rhs::At(access) => {
-            let (steps, rest) = steps(facts, &access.at, &contraction.k)?;
+        kernel::Rhs::Indexed(access) => {
+            let (steps, rest) = steps(facts, &access.index, &contraction.k)?;
             let (column, at) = split(facts, &rest, Some(&contraction.n.var))?;
             let moves = |expr: &Dim| rows.iter().any(|row| expr.contains(row));
             if !is_f32(f, access) || moves(&at) || moves(&column) || steps.iter().any(moves) {
                 return None;
             }
             let form = if column.as_i64() == Some(1) { Rhs::Rows } else { Rhs::Scattered };
-            let origin = Access { buffer: access.buffer, at };
+            let origin = Access { buffer: access.buffer, index: at };
             // The innermost step stands where a stream has its row step.
             let row = steps.last()?.clone();
             Some((form, steps, Stream { origin, row, column }))
@@ -405,7 +406,7 @@ impl Plan<'_> {
             return f.address(&self.rhs_stream.origin);
         };
         let data = layout.right(f.unit)?;
-        let (address, at) = (f.data_address(data), f.dim(&(&self.rhs_stream.origin.at * 4))?);
+        let (address, at) = (f.data_address(data), f.dim(&(&self.rhs_stream.origin.index * 4))?);
         Ok(f.builder.ins().iadd(address, at))
     }
 

@@ -38,7 +38,7 @@ impl Right {
         let depth = contraction.depth();
         match &contraction.rhs {
             Rhs::Panels { buffer, base, width } => {
-                let origin = Access { buffer: *buffer, at: base.clone() };
+                let origin = Access { buffer: *buffer, index: base.clone() };
                 Some(Right {
                     origin,
                     step: i64::from(*width).into(),
@@ -46,14 +46,14 @@ impl Right {
                     depth,
                 })
             }
-            Rhs::At(access) => {
+            Rhs::Indexed(access) => {
                 let [k] = &contraction.k[..] else { return None };
-                let (step, rest) = split(facts, &access.at, Some(&k.var))?;
+                let (step, rest) = split(facts, &access.index, Some(&k.var))?;
                 let (column, at) = split(facts, &rest, Some(&contraction.n.var))?;
                 let fixed = |dim: &Dim| !contraction.m.iter().any(|axis| dim.contains(&axis.var));
                 let is_dense = column.as_i64() == Some(1) && !step.contains(&contraction.n.var);
                 (is_dense && fixed(&at) && fixed(&step)).then_some(())?;
-                let origin = Access { buffer: access.buffer, at };
+                let origin = Access { buffer: access.buffer, index: at };
                 Some(Right { origin, step, panel: (PANEL as i64).into(), depth })
             }
         }

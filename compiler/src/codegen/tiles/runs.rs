@@ -49,11 +49,11 @@ impl Runs {
             fixed(&step).then_some(step)
         };
         let a = match left {
-            None => step(&lhs.origin.at)? * a_bytes,
+            None => step(&lhs.origin.index)? * a_bytes,
             Some(left) => left.line_bytes(&last.extent)?,
         };
         let streams = streams.iter().map(|stream| {
-            let step = step(&stream.origin.at)?;
+            let step = step(&stream.origin.index)?;
             let behind = &step - &stream.row * rows;
             Some((step, behind))
         });

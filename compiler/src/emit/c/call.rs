@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    kernel::{Argument, Call, Control, Kernel, Program, contract},
+    kernel::{Argument, Control, ExternalCall, Kernel, Program, contract},
 };
 use std::fmt::Write;
 use symshape_runtime::external::{Attribute, AttributeValue};
@@ -48,7 +48,7 @@ fn without_strings(text: &str) -> String {
 }
 
 /// Prints a call, and the end of `run` where it fails.
-pub(super) fn call(checks: &mut Checks, depth: usize, call: &Call) -> Result<()> {
+pub(super) fn call(checks: &mut Checks, depth: usize, call: &ExternalCall) -> Result<()> {
     checks.line(depth, "{");
     let depth = depth + 1;
     let (inputs, outputs) = (
@@ -98,9 +98,9 @@ fn tensors(checks: &mut Checks, depth: usize, name: &str, arguments: &[Argument]
             }
         };
         let at = names::buffer(checks.program, argument.first.buffer);
-        let at = match argument.first.at.as_i64() {
+        let at = match argument.first.index.as_i64() {
             Some(0) => at,
-            _ => format!("({at} + ({}))", checks.dim(&argument.first.at)?),
+            _ => format!("({at} + ({}))", checks.dim(&argument.first.index)?),
         };
         list.push(format!("{{(void *){at}, {shape}, {}, {}}}", buffer.dtype as u32, dims.len()));
     }

@@ -3,7 +3,7 @@
 
 use super::names;
 use crate::{
-    kernel::{Program, Space},
+    kernel::{MemorySpace, Program},
     scalar::Scalar,
     tensor::Tensor,
 };
@@ -16,7 +16,7 @@ const LINE: usize = 100;
 /// What the constant buffers hold, and are called in C and by the compiler.
 fn arrays(program: &Program) -> impl Iterator<Item = (&Tensor, String, &str)> {
     program.buffers.iter().filter_map(|(id, buffer)| {
-        let Space::Const(tensor) = &buffer.space else { return None };
+        let MemorySpace::Const(tensor) = &buffer.space else { return None };
         let (ty, name) = (names::memory_type(buffer.dtype), names::buffer(program, id));
         // C has no arrays without elements.
         let array = format!("static const {ty} {name}[{}]", tensor.elems().max(1));

@@ -8,7 +8,7 @@ use crate::{
     error::{Error, Result},
     kernel::{
         Program,
-        contract::{self, Contract, Demand, Fact, Failure, Rule, Source},
+        contract::{Condition, Contract, Failure, RelationGuard, SymbolGuard, ValueSource},
     },
 };
 use std::fmt::Write;
@@ -62,28 +62,28 @@ impl<'p> Checks<'p> {
     }
 
     /// Holds a symbol against what is declared.
-    pub(super) fn demands(&mut self, symbol: &Symbol, demands: &[Demand]) -> Result<()> {
+    pub(super) fn guards(&mut self, symbol: &Symbol, guards: &[SymbolGuard]) -> Result<()> {
         let value = self.symbol(symbol)?;
-        for demand in demands {
-            let (lo, hi) = (demand.range.0.to_string(), demand.range.1.to_string());
-            let bad = match &demand.rule {
-                Rule::InRange => format!("{value} < {lo} || {value} > {hi}"),
-                Rule::OneOf(values) => {
+        for guard in guards {
+            let (lo, hi) = (guard.range.0.to_string(), guard.range.1.to_string());
+            let bad = match &guard.condition {
+                Condition::InRange => format!("{value} < {lo} || {value} > {hi}"),
+                Condition::OneOf(values) => {
                     let list: Vec<String> = values.iter().map(i64::to_string).collect();
                     let table = format!("{}_values_{}", self.prefix, self.count);
                     let _ =
                         writeln!(self.objects, "static const int64_t {table}[] = {{{}}};", list.join(", "));
                     format!("!is_listed({value}, {table}, {})", values.len())
                 }
-                Rule::StepOf(step) => format!("({value} - {lo}) % {step} != 0"),
+                Condition::StepOf(step) => format!("({value} - {lo}) % {step} != 0"),
             };
-            self.refuse(1, &bad, &demand.failure, [value, &lo, &hi]);
+            self.refuse(1, &bad, &guard.failure, [value, &lo, &hi]);
         }
         Ok(())
     }
 
-    pub(super) fn fact(&mut self, depth: usize, fact: &Fact) -> Result<()> {
-        let relation = &fact.relation;
+    pub(super) fn relation(&mut self, depth: usize, guard: &RelationGuard) -> Result<()> {
+        let relation = &guard.relation;
         let (a, b) = (self.dim(&relation.a)?, self.dim(&relation.b)?);
         let bad = match relation.comparison {
             Comparison::Eq => format!("{a} != {b}"),
@@ -93,7 +93,7 @@ impl<'p> Checks<'p> {
             // What is divided by 0 has no remainder to speak of.
             Comparison::Divides => format!("floor_mod({b}, {a}) != 0"),
         };
-        self.refuse(depth, &bad, &fact.failure, [&a, &b, &b]);
+        self.refuse(depth, &bad, &guard.failure, [&a, &b, &b]);
         Ok(())
     }
 }
@@ -115,25 +115,25 @@ pub(super) fn object(name: &str, failure: &Failure) -> String {
 
 /// Prints `check`.
 pub(super) fn check(out: &mut String, program: &Program, names: &Names) -> Result<()> {
-    let Contract { bindings, axes, facts } = contract::contract(program)?;
+    let Contract { bindings, axes, relations, .. } = Contract::of(program)?;
     let mut checks = Checks::new(program, names, "refused".into());
     let axis = |(tensor, axis): (u32, u32)| format!("input_shapes[{tensor}][{axis}]");
     for binding in &bindings {
         let name = checks.symbol(&binding.symbol)?;
         match &binding.source {
-            Source::Fixed(value) => checks.line(1, &format!("const int64_t {name} = {value};")),
-            Source::Axis { place, coefficient, rest, free, inexact } => {
+            ValueSource::Fixed(value) => checks.line(1, &format!("const int64_t {name} = {value};")),
+            ValueSource::Axis { place, coefficient, rest, free, inexact } => {
                 solve(&mut checks, name, &axis(*place), [coefficient, rest], *free, inexact)?;
             }
         }
-        checks.demands(&binding.symbol, &binding.demands)?;
+        checks.guards(&binding.symbol, &binding.guards)?;
     }
-    for demand in &axes {
-        let (met, wanted) = (axis(demand.place), checks.dim(&demand.dim)?);
-        checks.refuse(1, &format!("{met} != {wanted}"), &demand.failure, [&met, &wanted, &wanted]);
+    for guard in &axes {
+        let (met, wanted) = (axis(guard.place), checks.dim(&guard.dim)?);
+        checks.refuse(1, &format!("{met} != {wanted}"), &guard.failure, [&met, &wanted, &wanted]);
     }
-    for fact in &facts {
-        checks.fact(1, fact)?;
+    for guard in &relations {
+        checks.relation(1, guard)?;
     }
     for (idx, symbol) in program.symbols.iter().enumerate() {
         let name = checks.symbol(symbol)?;

@@ -9,7 +9,10 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    kernel::{Buffer, BufferId, Control, Kernel, Program, Space, contract},
+    kernel::{
+        Buffer, BufferId, Control, Kernel, MemorySpace, Program,
+        contract::{self, RelationGuard},
+    },
     plan::{self, Plan},
 };
 use std::{collections::BTreeSet, fmt::Write, ops::Range};
@@ -161,15 +164,15 @@ fn run(
     calls: &[Option<Call>],
 ) -> Result<()> {
     let mut checks = Checks::new(program, names, "stopped".into());
-    demands(&mut checks)?;
-    let demands = std::mem::take(&mut checks.body);
+    guards(&mut checks)?;
+    let guards = std::mem::take(&mut checks.body);
     for entry in &program.data_dependent {
         let name = checks.symbol(&entry.symbol)?;
         checks.line(1, &format!("int64_t {name} = 0;"));
     }
     steps(&mut checks, 0..program.kernels.len(), calls)?;
     checks.line(1, "return SYMSHAPE_OK;");
-    let body = with_definitions(&checks, plan, &demands)?;
+    let body = with_definitions(&checks, plan, &guards)?;
     let used: Vec<&str> = identifiers(&body).collect();
     let mut head = String::from(match error_of(&body) {
         "" => "    (void)exec;\n",
@@ -190,12 +193,12 @@ fn run(
 }
 
 /// Holds the dims of a call against what is declared.
-pub(super) fn demands(checks: &mut Checks) -> Result<()> {
+pub(super) fn guards(checks: &mut Checks) -> Result<()> {
     let program = checks.program;
     for symbol in &program.symbols {
-        checks.demands(symbol, &contract::declared(program, symbol, None)?)?;
+        checks.guards(symbol, &contract::symbol_guards(program, symbol, None)?)?;
     }
-    contract::facts(program).iter().try_for_each(|fact| checks.fact(1, fact))
+    contract::relation_guards(program).iter().try_for_each(|guard| checks.relation(1, guard))
 }
 
 /// What a checked body needs to be called with an error to write, if it writes one.
@@ -221,10 +224,10 @@ fn pointers(program: &Program) -> Vec<Definition> {
     let pointer = |(id, buffer): (BufferId, &Buffer)| {
         let (ty, name) = (names::memory_type(buffer.dtype), names::buffer(program, id));
         let line = match buffer.space {
-            Space::Const(_) => return None,
-            Space::Input(idx) => format!("const {ty} *const {name} = inputs[{idx}];"),
-            Space::Output(idx) => format!("{ty} *const {name} = outputs[{idx}];"),
-            Space::Arena | Space::Scratch | Space::Device(_) => {
+            MemorySpace::Const(_) => return None,
+            MemorySpace::Input(idx) => format!("const {ty} *const {name} = inputs[{idx}];"),
+            MemorySpace::Output(idx) => format!("{ty} *const {name} = outputs[{idx}];"),
+            MemorySpace::Arena | MemorySpace::Scratch | MemorySpace::Device(_) => {
                 format!("{ty} *const {name} = ({ty} *)((unsigned char *)arena + {});", begin(id))
             }
         };
@@ -277,17 +280,17 @@ fn steer(checks: &mut Checks, depth: usize, control: &Control) -> Result<usize> 
             checks.line(depth - 1, "}");
             return Ok(depth - 1);
         }
-        Control::Bind { symbol, from, lo, end, what } => {
+        Control::Bind { symbol, from, lo, end, context } => {
             let name = checks.symbol(symbol)?;
             checks.line(depth, &format!("{name} = {}[0];", names::buffer(program, *from)));
             let (lo, end) = (checks.dim(lo)?, checks.dim(end)?);
-            let failure = contract::out_of_bounds(symbol, what);
+            let failure = contract::out_of_bounds(symbol, context);
             let hi = format!("{end} - 1");
             checks.refuse(depth, &format!("{name} < {lo} || {name} >= {end}"), &failure, [name, &lo, &hi]);
             let at = program.all_symbols().position(|known| known == symbol).unwrap_or_default();
             checks.line(depth, &format!("dims[{at}] = {name};"));
         }
-        Control::Require(assumption) => checks.fact(depth, &contract::fact(assumption))?,
+        Control::Require(assumption) => checks.relation(depth, &RelationGuard::of(assumption))?,
         Control::Call(call) => super::call::call(checks, depth, call)?,
         Control::Fail(why) => checks.refuse(depth, "1", &contract::contradiction(why), ["0", "0", "0"]),
     }

@@ -11,8 +11,8 @@ use super::{
 use crate::{
     error::{At, Error, Result},
     kernel::{
-        Access, Axis, Check, Code, Contraction, Inst, Kernel, Program, Rhs, Space, Stmt, contract::Failure,
-        walk,
+        Access, Axis, Check, Code, Contraction, Inst, Kernel, MemorySpace, Program, Rhs, Stmt,
+        contract::Failure, walk,
     },
     scalar::{ReduceOp, Reg},
 };
@@ -132,7 +132,7 @@ impl<'p> Printer<'p> {
         });
         for (id, buffer) in &self.program.buffers {
             let name = names::buffer(self.program, id);
-            if matches!(buffer.space, Space::Const(_)) || !used.contains(name.as_str()) {
+            if matches!(buffer.space, MemorySpace::Const(_)) || !used.contains(name.as_str()) {
                 continue;
             }
             let constant = if written.contains(&id) { "" } else { "const " };
@@ -169,7 +169,7 @@ impl<'p> Printer<'p> {
     }
 
     fn element(&self, access: &Access) -> Result<String> {
-        Ok(format!("{}[{}]", names::buffer(self.program, access.buffer), self.dim(&access.at)?))
+        Ok(format!("{}[{}]", names::buffer(self.program, access.buffer), self.dim(&access.index)?))
     }
 
     fn dtype(&self, access: &Access) -> DType {
@@ -260,7 +260,7 @@ impl<'p> Printer<'p> {
     /// All columns of one row.
     fn columns(&mut self, contraction: &Contraction) -> Result<()> {
         let width = match &contraction.rhs {
-            Rhs::At(_) => COLUMNS,
+            Rhs::Indexed(_) => COLUMNS,
             Rhs::Panels { width, .. } => *width,
         };
         let (ty, n) = (names::value_type(contraction.dtype), self.symbol(&contraction.n)?);
@@ -286,7 +286,7 @@ impl<'p> Printer<'p> {
         let (ty, factor) = (names::value_type(contraction.dtype), self.fresh('a'));
         let n = self.symbol(&contraction.n)?;
         let (panel, column, rhs, rhs_type, each) = match &contraction.rhs {
-            Rhs::At(access) => {
+            Rhs::Indexed(access) => {
                 let each = format!("for (int64_t {n} = {first}; {n} < {end}; {n}++) {{");
                 (None, format!("{n} - {first}"), None, self.dtype(access), each)
             }
@@ -315,7 +315,7 @@ impl<'p> Printer<'p> {
             this.open(&each);
             let rhs = match (&rhs, &contraction.rhs) {
                 (Some(rhs), _) => rhs.clone(),
-                (None, Rhs::At(access)) => this.element(access)?,
+                (None, Rhs::Indexed(access)) => this.element(access)?,
                 (None, Rhs::Panels { .. }) => return Err(Error::internal("a panel without a name")),
             };
             let rhs = scalars::cast(rhs_type, contraction.dtype, &scalars::load(rhs_type, &rhs));
@@ -453,7 +453,7 @@ impl<'p> Printer<'p> {
     fn check(&mut self, check: &Check, value: &Value) -> Result<()> {
         let failure = Failure {
             code: abi::Code::IndexOutOfBounds,
-            tensor_name: Some(check.what.clone()),
+            tensor_name: Some(check.context.clone()),
             ..Failure::default()
         };
         let error = format!("error_{}", self.errors);

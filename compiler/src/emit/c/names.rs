@@ -1,6 +1,6 @@
 //! Identifiers: what symbols, buffers and types are called in C.
 
-use crate::kernel::{BufferId, Local, Program, Space};
+use crate::kernel::{BufferId, Local, MemorySpace, Program};
 use std::collections::{HashMap, HashSet};
 use symshape::Symbol;
 use symshape_runtime::DType;
@@ -47,7 +47,7 @@ pub(super) fn device(number: usize) -> String {
 /// The pointer to a buffer, or the array that is one.
 pub(super) fn buffer(program: &Program, id: BufferId) -> String {
     let letter = match program.buffers[id].space {
-        Space::Const(_) => 'c',
+        MemorySpace::Const(_) => 'c',
         _ => 'b',
     };
     format!("{letter}{}", id.as_u32())

@@ -177,7 +177,7 @@ fn table(out: &mut String, program: &Program) {
 
 fn begin_function(out: &mut String, program: &Program, names: &Names) -> Result<()> {
     let mut checks = Checks::new(program, names, "stopped".into());
-    driver::demands(&mut checks)?;
+    driver::guards(&mut checks)?;
     for name in ["inputs", "outputs", "dims", "arena", "exec"] {
         checks.line(1, &format!("call->{name} = {name};"));
     }

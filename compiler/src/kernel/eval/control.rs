@@ -65,18 +65,18 @@ fn cell_of(machine: &Machine<'_>, cell: BufferId) -> Result<Scalar> {
 
 fn step(machine: &mut Machine<'_>, control: &Control) -> Result<()> {
     match control {
-        Control::Bind { symbol, from, lo, end, what } => {
+        Control::Bind { symbol, from, lo, end, context } => {
             let value = cell_of(machine, *from)?.as_i64();
             let (lo, end) = (machine.number(lo)?, machine.number(end)?);
             if !(lo..end).contains(&value) {
-                let message = format!("{what}: {symbol} = {value}, allowed is {lo} to {}", end - 1);
+                let message = format!("{context}: {symbol} = {value}, allowed is {lo} to {}", end - 1);
                 return Err(Error::new(ErrorKind::Usage, message));
             }
             machine.bind(symbol, value);
             Ok(())
         }
         Control::Require(assumption) => require(machine, assumption),
-        Control::Call(call) => machine.call(call).at(|| call.what.clone()),
+        Control::Call(call) => machine.call(call).at(|| call.context.clone()),
         Control::Fail(why) => Err(Error::new(ErrorKind::Usage, why.clone())),
         Control::If(_) | Control::Else | Control::While(_) | Control::End => Ok(()),
     }

@@ -4,8 +4,8 @@ use super::{accumulator::Accumulator, index::Env};
 use crate::{
     error::{At, Error, Result},
     kernel::{
-        Access, Argument, Axis, BufferId, Call, Check, Code, Contraction, Inst, Kernel, Local, Program, Rhs,
-        Space, Stmt,
+        Access, Argument, Axis, BufferId, Check, Code, Contraction, ExternalCall, Inst, Kernel, Local,
+        MemorySpace, Program, Rhs, Stmt,
     },
     scalar::{ReduceOp, Reg, Scalar, eval as scalar},
     tensor::Tensor,
@@ -57,7 +57,7 @@ impl<'a> Machine<'a> {
 
     pub(super) fn allocate(&mut self, id: BufferId, elems: usize) {
         self.memory[id] = match &self.program.buffers[id].space {
-            Space::Const(tensor) => Memory::Const(tensor.clone()),
+            MemorySpace::Const(tensor) => Memory::Const(tensor.clone()),
             _ => Memory::Cells(vec![None; elems]),
         };
     }
@@ -89,7 +89,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Runs a function outside of the compiler.
-    pub(super) fn call(&mut self, call: &Call) -> Result<()> {
+    pub(super) fn call(&mut self, call: &ExternalCall) -> Result<()> {
         let operands = call.operands.iter().map(|argument| {
             let (dtype, shape, first) = self.extent(argument)?;
             let elems = (0..shape.iter().product::<usize>() as i64)
@@ -111,7 +111,7 @@ impl<'a> Machine<'a> {
         for ((argument, (_, _, first)), tensor) in call.results.iter().zip(&results).zip(&tensors) {
             for idx in 0..tensor.elems() {
                 let at = Dim::from(first + idx as i64);
-                self.store(&Access { buffer: argument.first.buffer, at }, tensor.get(idx))?;
+                self.store(&Access { buffer: argument.first.buffer, index: at }, tensor.get(idx))?;
             }
         }
         Ok(())
@@ -119,7 +119,7 @@ impl<'a> Machine<'a> {
 
     /// Element type, shape and first element of an argument.
     fn extent(&mut self, argument: &Argument) -> Result<(DType, Vec<usize>, i64)> {
-        let first = self.env.eval(&argument.first.at)?;
+        let first = self.env.eval(&argument.first.index)?;
         let dims = argument.shape.iter().map(|dim| {
             let value = self.env.eval(dim)?;
             usize::try_from(value).map_err(|_| Error::invalid(format!("`{dim}` = {value} is negative")))
@@ -142,7 +142,7 @@ impl<'a> Machine<'a> {
 
     fn forget_scratch(&mut self) {
         for (id, buffer) in &self.program.buffers {
-            if let (Space::Scratch, Memory::Cells(cells)) = (&buffer.space, &mut self.memory[id]) {
+            if let (MemorySpace::Scratch, Memory::Cells(cells)) = (&buffer.space, &mut self.memory[id]) {
                 cells.fill(None);
             }
         }
@@ -221,7 +221,7 @@ impl<'a> Machine<'a> {
 
     fn element(&mut self, contraction: &Contraction) -> Result<()> {
         let panel = match &contraction.rhs {
-            Rhs::At(_) => None,
+            Rhs::Indexed(_) => None,
             Rhs::Panels { base, width, .. } => Some(self.panel(contraction, base, i64::from(*width))?),
         };
         let mut sum = Accumulator::new(ReduceOp::Sum, contraction.dtype);
@@ -256,7 +256,7 @@ impl<'a> Machine<'a> {
         }
         let lhs = self.load(&contraction.lhs)?;
         let rhs = match (&contraction.rhs, panel) {
-            (Rhs::At(access), _) => self.load(access)?,
+            (Rhs::Indexed(access), _) => self.load(access)?,
             (Rhs::Panels { buffer, width, .. }, at) => {
                 let at = at.unwrap_or(0).saturating_add(position.saturating_mul(i64::from(*width)));
                 self.load_at(*buffer, at)?
@@ -279,7 +279,7 @@ impl<'a> Machine<'a> {
     }
 
     fn load(&mut self, access: &Access) -> Result<Scalar> {
-        let at = self.env.eval(&access.at)?;
+        let at = self.env.eval(&access.index)?;
         self.load_at(access.buffer, at).at(|| format!("load {access}"))
     }
 
@@ -299,7 +299,7 @@ impl<'a> Machine<'a> {
     }
 
     fn store(&mut self, access: &Access, value: Scalar) -> Result<()> {
-        let at = self.env.eval(&access.at)?;
+        let at = self.env.eval(&access.index)?;
         let outside =
             |elems| Error::invalid(format!("element {at} of {elems}")).at(format!("store {access}"));
         match &mut self.memory[access.buffer] {
@@ -374,7 +374,7 @@ impl<'a> Machine<'a> {
         let (lo, end) = (self.env.eval(&check.lo)?, self.env.eval(&check.end)?);
         match (lo..end).contains(&value.as_i64()) {
             true => Ok(()),
-            false => Err(Error::invalid(format!("{value} is not in {lo}..{end}")).at(check.what.clone())),
+            false => Err(Error::invalid(format!("{value} is not in {lo}..{end}")).at(check.context.clone())),
         }
     }
 }

@@ -106,8 +106,8 @@ impl<'a> CodeReader<'a> {
         let value = self.reg(cursor)?;
         cursor.expect("<")?;
         let end = cursor.dim(&[","])?;
-        let what = if cursor.eat(",") { cursor.string()? } else { String::new() };
-        Ok(Check { value, lo, end, what })
+        let context = if cursor.eat(",") { cursor.string()? } else { String::new() };
+        Ok(Check { value, lo, end, context })
     }
 
     fn next_reg(&mut self, cursor: &mut Cursor<'_>) -> Result<Reg> {

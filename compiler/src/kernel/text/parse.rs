@@ -5,8 +5,8 @@ use crate::{
     error::Result,
     external,
     kernel::{
-        Access, Argument, Axis, Buffer, BufferId, Call, Code, Contraction, Control, DataDependent, Device,
-        Kernel, Local, Partition, Policies, Port, Program, Rhs, Space, Stmt,
+        Access, Argument, Axis, Buffer, BufferId, Code, Contraction, Control, DataDependent, Device,
+        ExternalCall, Kernel, Local, MemorySpace, Partition, Policies, Port, Program, Rhs, Stmt,
     },
     text::{self, Cursor, TensorReader},
 };
@@ -36,7 +36,7 @@ pub(super) fn access(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buf
     cursor.expect("[")?;
     let at = cursor.dim(&["]"])?;
     cursor.expect("]")?;
-    Ok(Access { buffer, at })
+    Ok(Access { buffer, index: at })
 }
 
 fn buffer_id(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buffer>) -> Result<BufferId> {
@@ -62,7 +62,7 @@ fn axis(cursor: &mut Cursor<'_>, stops: &[&str]) -> Result<Axis> {
 }
 
 /// What stands behind the word `call`.
-fn call(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buffer>) -> Result<Call> {
+fn call(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buffer>) -> Result<ExternalCall> {
     let callee = external::read(cursor)?;
     let operands = arguments(cursor, buffers)?;
     cursor.expect("->")?;
@@ -72,7 +72,7 @@ fn call(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buffer>) -> Resu
         false => None,
     };
     cursor.expect(",")?;
-    Ok(Call { callee, operands, results, scratch, what: cursor.string()? })
+    Ok(ExternalCall { callee, operands, results, scratch, context: cursor.string()? })
 }
 
 fn arguments(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buffer>) -> Result<Vec<Argument>> {
@@ -189,7 +189,7 @@ impl Reader<'_> {
                 cursor.expect("..")?;
                 let end = cursor.dim(&[","])?;
                 cursor.expect(",")?;
-                Control::Bind { symbol, from, lo, end, what: cursor.string()? }
+                Control::Bind { symbol, from, lo, end, context: cursor.string()? }
             }
             _ => return Err(cursor.error("expected a symbol, assumption, buffer, port, kernel or region")),
         })
@@ -213,12 +213,12 @@ impl Reader<'_> {
         let elems = self.cursor.dim(&["]"])?;
         self.cursor.expect("]")?;
         let space = match self.cursor.word() {
-            "input" => Space::Input(self.cursor.number()?),
-            "output" => Space::Output(self.cursor.number()?),
-            "arena" => Space::Arena,
-            "scratch" => Space::Scratch,
-            "device" => Space::Device(self.cursor.number()?),
-            "const" => Space::Const(self.consts.tensor(&mut self.cursor, dtype)?),
+            "input" => MemorySpace::Input(self.cursor.number()?),
+            "output" => MemorySpace::Output(self.cursor.number()?),
+            "arena" => MemorySpace::Arena,
+            "scratch" => MemorySpace::Scratch,
+            "device" => MemorySpace::Device(self.cursor.number()?),
+            "const" => MemorySpace::Const(self.consts.tensor(&mut self.cursor, dtype)?),
             _ => {
                 return Err(self
                     .cursor
@@ -355,9 +355,9 @@ impl Reader<'_> {
         let rhs = if packed {
             self.cursor.expect("width")?;
             let width = self.cursor.number()?;
-            Rhs::Panels { buffer: at.buffer, base: at.at, width }
+            Rhs::Panels { buffer: at.buffer, base: at.index, width }
         } else {
-            Rhs::At(at)
+            Rhs::Indexed(at)
         };
         self.cursor.end_line()?;
         let mut pack_buffer = None;

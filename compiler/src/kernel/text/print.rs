@@ -2,8 +2,8 @@
 
 use crate::{
     kernel::{
-        Access, Argument, Axis, Buffer, Check, Code, Contraction, Control, Device, Inst, Kernel, Partition,
-        Policies, Port, Program, Rhs, Space, Stmt,
+        Access, Argument, Axis, Buffer, Check, Code, Contraction, Control, Device, Inst, Kernel, MemorySpace,
+        Partition, Policies, Port, Program, Rhs, Stmt,
     },
     scalar::{Precision, Reg},
     text::{Elems, Name, Quoted, join, write_assumption, write_data_dependent, write_symbol},
@@ -68,12 +68,12 @@ fn write_buffer(f: &mut Formatter<'_>, buffer: &Buffer) -> fmt::Result {
     }
     write!(f, ": {}[{}] ", buffer.dtype, buffer.elems)?;
     match &buffer.space {
-        Space::Input(idx) => writeln!(f, "input {idx}"),
-        Space::Output(idx) => writeln!(f, "output {idx}"),
-        Space::Arena => writeln!(f, "arena"),
-        Space::Scratch => writeln!(f, "scratch"),
-        Space::Device(number) => writeln!(f, "device {number}"),
-        Space::Const(tensor) => writeln!(f, "const [{}] {}", join(tensor.shape()), Elems(tensor)),
+        MemorySpace::Input(idx) => writeln!(f, "input {idx}"),
+        MemorySpace::Output(idx) => writeln!(f, "output {idx}"),
+        MemorySpace::Arena => writeln!(f, "arena"),
+        MemorySpace::Scratch => writeln!(f, "scratch"),
+        MemorySpace::Device(number) => writeln!(f, "device {number}"),
+        MemorySpace::Const(tensor) => writeln!(f, "const [{}] {}", join(tensor.shape()), Elems(tensor)),
     }
 }
 
@@ -114,8 +114,8 @@ fn write_control(f: &mut Formatter<'_>, control: &Control) -> fmt::Result {
         Control::Else => writeln!(f, "  else"),
         Control::While(cell) => writeln!(f, "  while {cell:?}"),
         Control::End => writeln!(f, "  end"),
-        Control::Bind { symbol, from, lo, end, what } => {
-            writeln!(f, "  bind {symbol} = {from:?} in {lo}..{end}, {}", Quoted(what))
+        Control::Bind { symbol, from, lo, end, context } => {
+            writeln!(f, "  bind {symbol} = {from:?} in {lo}..{end}, {}", Quoted(context))
         }
         Control::Require(assumption) => write_assumption(f, "require", assumption),
         Control::Call(call) => {
@@ -124,7 +124,7 @@ fn write_control(f: &mut Formatter<'_>, control: &Control) -> fmt::Result {
             if let Some(scratch) = call.scratch {
                 write!(f, " scratch {scratch:?}")?;
             }
-            writeln!(f, ", {}", Quoted(&call.what))
+            writeln!(f, ", {}", Quoted(&call.context))
         }
         Control::Fail(why) => writeln!(f, "  fail {}", Quoted(why)),
     }
@@ -188,7 +188,7 @@ fn write_contraction(f: &mut Formatter<'_>, contraction: &Contraction, depth: us
     k.iter().try_for_each(|axis| writeln!(f, "{inner}k {}", Loop(axis)))?;
     writeln!(f, "{inner}lhs {lhs}")?;
     match rhs {
-        Rhs::At(access) => writeln!(f, "{inner}rhs {access}")?,
+        Rhs::Indexed(access) => writeln!(f, "{inner}rhs {access}")?,
         Rhs::Panels { buffer, base, width } => {
             writeln!(f, "{inner}rhs panels {buffer:?}[{base}] width {width}")?;
         }
@@ -210,7 +210,7 @@ impl fmt::Display for Loop<'_> {
 
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}[{}]", self.buffer, self.at)
+        write!(f, "{:?}[{}]", self.buffer, self.index)
     }
 }
 
@@ -251,11 +251,11 @@ fn write_inst(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
         Inst::Bits(dtype, x) => write!(f, "bits {dtype} {}", R(*x)),
         Inst::Store(access, reg) => write!(f, "store {access}, {}", R(*reg)),
         Inst::Reduce(op, reg, local) => write!(f, "reduce {op} {} -> {local:?}", R(*reg)),
-        Inst::Check(Check { value, lo, end, what }) => {
+        Inst::Check(Check { value, lo, end, context }) => {
             write!(f, "check {lo} <= {} < {end}", R(*value))?;
-            match what.as_str() {
+            match context.as_str() {
                 "" => Ok(()),
-                what => write!(f, ", {}", Quoted(what)),
+                context => write!(f, ", {}", Quoted(context)),
             }
         }
     }

@@ -4,7 +4,7 @@
 //! and one `base` for all of them, and `0 <= r < c`: then every iteration has a window of its own. Scratch is exempt,
 //! because each worker has a copy.
 
-use crate::kernel::{Access, Axis, Code, Inst, Program, Rhs, Space, Stmt};
+use crate::kernel::{Access, Axis, Code, Inst, MemorySpace, Program, Rhs, Stmt};
 use std::collections::BTreeSet;
 use symshape::{Dim, Facts, Symbol};
 
@@ -23,7 +23,7 @@ pub(super) fn conflicts(program: &Program, axis: &Axis, body: &[Stmt], facts: &F
         walk.sites.iter().filter(|site| site.stores).map(|site| site.access.buffer).collect();
     let mut conflicts = Vec::new();
     for buffer in written {
-        if matches!(program.buffers[buffer].space, Space::Scratch) {
+        if matches!(program.buffers[buffer].space, MemorySpace::Scratch) {
             continue;
         }
         let sites: Vec<&Site> = walk.sites.iter().filter(|site| site.access.buffer == buffer).collect();
@@ -49,7 +49,7 @@ fn windows(var: &Symbol, sites: &[&Site], inner: &BTreeSet<Symbol>) -> bool {
 }
 
 fn linear(site: &Site, var: &Symbol) -> Option<(Dim, Dim)> {
-    site.facts.linear_in(&site.access.at, var)
+    site.facts.linear_in(&site.access.index, var)
 }
 
 /// Gathers the accesses under some statements, and the variables of the loops there.
@@ -83,7 +83,7 @@ impl Walk {
                     self.code(&contraction.epilogue, &inner);
                     contraction.k.iter().for_each(|axis| self.enter(axis, &mut inner));
                     self.site(&contraction.lhs, false, &inner);
-                    if let Rhs::At(access) = &contraction.rhs {
+                    if let Rhs::Indexed(access) = &contraction.rhs {
                         self.site(access, false, &inner);
                     }
                 }

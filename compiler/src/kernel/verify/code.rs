@@ -3,7 +3,7 @@
 use super::{Checker, Scope, in_scope};
 use crate::{
     error::{At, Error, Result},
-    kernel::{Access, Check, Code, Inst, Local, Space},
+    kernel::{Access, Check, Code, Inst, Local, MemorySpace},
     scalar::{BinaryOp, Reg, UnaryOp},
 };
 use symshape::Symbol;
@@ -119,7 +119,7 @@ impl Checker<'_> {
 
     fn store(&mut self, access: &Access, dtype: DType, scope: &Scope) -> Result<()> {
         let buffer = &self.program.buffers[access.buffer];
-        let read_only = matches!(buffer.space, Space::Input(_) | Space::Const(_));
+        let read_only = matches!(buffer.space, MemorySpace::Input(_) | MemorySpace::Const(_));
         demand(!read_only, || format!("{:?} is read only", access.buffer))?;
         demand(buffer.dtype == dtype, || format!("{dtype} is stored as {}", buffer.dtype))?;
         self.access(access, scope)

@@ -4,7 +4,7 @@ use super::in_scope;
 use crate::{
     error::{At, Error, Result},
     external,
-    kernel::{Argument, BufferId, Call, Control, Kernel, Program, Space},
+    kernel::{Argument, BufferId, Control, ExternalCall, Kernel, MemorySpace, Program},
 };
 use std::collections::BTreeSet;
 use symshape::{Answer, Dim, Relation, Symbol};
@@ -79,21 +79,22 @@ fn is_cell(program: &Program, cell: BufferId, dtype: DType) -> Result<()> {
     }
 }
 
-fn verify_call(program: &Program, call: &Call, symbols: &BTreeSet<Symbol>) -> Result<()> {
+fn verify_call(program: &Program, call: &ExternalCall, symbols: &BTreeSet<Symbol>) -> Result<()> {
     external::check_symbol(&call.callee.symbol)?;
     if call.results.is_empty() {
         return Err(Error::invalid("a call gives something"));
     }
     for argument in call.operands.iter().chain(&call.results) {
-        in_scope(&argument.first.at, symbols)?;
+        in_scope(&argument.first.index, symbols)?;
         argument.shape.iter().try_for_each(|dim| in_scope(dim, symbols))?;
     }
-    let fixed = |id: BufferId| matches!(program.buffers[id].space, Space::Const(_) | Space::Input(_));
+    let fixed =
+        |id: BufferId| matches!(program.buffers[id].space, MemorySpace::Const(_) | MemorySpace::Input(_));
     let written = call.results.iter().map(|result| result.first.buffer).chain(call.scratch);
     if let Some(id) = written.clone().find(|id| fixed(*id)) {
         return Err(Error::invalid(format!("{id:?} is never written")));
     }
-    let lent = |id: &BufferId| matches!(program.buffers[*id].space, Space::Scratch);
+    let lent = |id: &BufferId| matches!(program.buffers[*id].space, MemorySpace::Scratch);
     let (read, _) = Control::Call(Box::new(call.clone())).touched();
     if let Some(id) = read.into_iter().chain(written).find(lent) {
         return Err(Error::invalid(format!("{id:?} lives within one kernel with a body")));
@@ -105,12 +106,12 @@ fn verify_call(program: &Program, call: &Call, symbols: &BTreeSet<Symbol>) -> Re
 ///
 /// # Errors
 /// An argument that lies outside of its buffer.
-pub(super) fn arguments(program: &Program, call: &Call, guarded: bool) -> Result<Vec<String>> {
+pub(super) fn arguments(program: &Program, call: &ExternalCall, guarded: bool) -> Result<Vec<String>> {
     let mut unproven = Vec::new();
     for argument in call.operands.iter().chain(&call.results) {
         let room = &program.buffers[argument.first.buffer].elems;
-        let end = &argument.first.at + argument.elems();
-        for relation in [Relation::le(Dim::zero(), &argument.first.at), Relation::le(&end, room)] {
+        let end = &argument.first.index + argument.elems();
+        for relation in [Relation::le(Dim::zero(), &argument.first.index), Relation::le(&end, room)] {
             match program.facts.prove(&relation) {
                 Answer::Yes(_) => {}
                 Answer::No(_) if !guarded => {
@@ -137,8 +138,8 @@ pub(super) fn arguments(program: &Program, call: &Call, guarded: bool) -> Result
 
 fn apart(program: &Program, a: &Argument, b: &Argument) -> bool {
     let before = |a: &Argument, b: &Argument| {
-        let end = &a.first.at + a.elems();
-        program.facts.prove_le(&end, &b.first.at).is_yes()
+        let end = &a.first.index + a.elems();
+        program.facts.prove_le(&end, &b.first.index).is_yes()
     };
     before(a, b) || before(b, a)
 }

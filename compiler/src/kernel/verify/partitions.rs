@@ -66,8 +66,9 @@ fn keep_apart(program: &Program) -> Result<()> {
     for (later, before) in waits(&program.partitions).iter().enumerate() {
         for earlier in (0..later).filter(|earlier| !before.contains(earlier)) {
             let [first, second] = [&program.partitions[earlier], &program.partitions[later]];
-            let meets =
-                |a: &Footprint| of(second).iter().any(|b| a.holds_up(b, program) || b.holds_up(a, program));
+            let meets = |a: &Footprint| {
+                of(second).iter().any(|b| a.must_precede(b, program) || b.must_precede(a, program))
+            };
             if of(first).iter().any(meets) {
                 let message =
                     format!("partition {} does not wait for {}, as it must", second.name, first.name);

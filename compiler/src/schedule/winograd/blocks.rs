@@ -5,12 +5,12 @@
 //! half of the columns is a block of its own, so that two threads share the work on a single image.
 
 use super::{
-    super::names::Names,
+    super::fresh_symbols::FreshSymbols,
     form::{Form, TAPS},
     recognise::Convolution,
 };
 use crate::{
-    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, Program, Rhs, Space, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, MemorySpace, Program, Rhs, Stmt},
     scalar::{Precision, Reg},
 };
 use symshape::{Dim, Facts, Symbol};
@@ -28,14 +28,14 @@ const LARGE_FILTERS: i64 = 1 << 14;
 
 /// Tiles of one size along an axis: the first one, how many there are, and the outputs of each.
 #[derive(Clone)]
-struct Run {
+struct TileRun {
     first: Dim,
     count: Dim,
     outputs: usize,
 }
 
 /// What all blocks share.
-struct Writer<'a> {
+struct KernelBuilder<'a> {
     convolution: &'a Convolution,
     form: &'a Form,
     facts: Facts,
@@ -54,20 +54,20 @@ struct Writer<'a> {
 }
 
 /// The images and rows of tiles of a block.
-struct Block {
+struct TileBlock {
     /// The loop over its images, and the first of them.
     images: Option<(Axis, Dim)>,
     /// Its first row of tiles and their number.
     first: Dim,
     rows: Dim,
     /// Runs of rows.
-    runs: Vec<Run>,
+    runs: Vec<TileRun>,
 }
 
 /// The body of the kernel.
 pub(super) fn write(
     program: &mut Program,
-    names: &mut Names,
+    symbols: &mut FreshSymbols,
     convolution: &Convolution,
     form: &Form,
     filters: (BufferId, i64),
@@ -85,12 +85,12 @@ pub(super) fn write(
     let is_divided = by_images.is_some()
         && convolution.columns % (2 * convolution.panel_width()) == 0
         && convolution.channels * convolution.columns >= LARGE_FILTERS;
-    let share = is_divided.then(|| Axis { var: names.fresh(), extent: Dim::from(2) });
+    let share = is_divided.then(|| Axis { var: symbols.fresh(), extent: Dim::from(2) });
     let columns = convolution.columns / if is_divided { 2 } else { 1 };
     let points = (form.inputs() * form.inputs()) as i64;
     let mut room = |name: &str, channels: i64, dtype: DType| {
         let elems = Dim::from(points * most_tiles * channels);
-        program.buffers.push(Buffer { name: name.into(), dtype, elems, space: Space::Scratch })
+        program.buffers.push(Buffer { name: name.into(), dtype, elems, space: MemorySpace::Scratch })
     };
     let (narrow, wide) = match convolution.is_whole {
         true => (DType::I16, DType::I32),
@@ -98,14 +98,24 @@ pub(super) fn write(
     };
     let inputs = room("tiles of inputs", convolution.channels, narrow);
     let products = room("products", columns, wide);
-    let mut writer =
-        Writer { convolution, form, facts, across, most_tiles, columns, share, inputs, products, filters };
-    writer.share.iter().for_each(|axis| writer.facts.declare_index(&axis.var, &axis.extent));
-    let body = match by_images {
-        Some(_) => writer.by_images(names, group),
-        None => writer.by_rows(names, rows),
+    let mut builder = KernelBuilder {
+        convolution,
+        form,
+        facts,
+        across,
+        most_tiles,
+        columns,
+        share,
+        inputs,
+        products,
+        filters,
     };
-    in_loop(writer.share.clone(), true, body)
+    builder.share.iter().for_each(|axis| builder.facts.declare_index(&axis.var, &axis.extent));
+    let body = match by_images {
+        Some(_) => builder.by_images(symbols, group),
+        None => builder.by_rows(symbols, rows),
+    };
+    in_loop(builder.share.clone(), true, body)
 }
 
 /// Rows of tiles of a block: a divisor of those of an image, where that is known.
@@ -122,84 +132,88 @@ fn in_loop(axis: Option<Axis>, parallel: bool, body: Vec<Stmt>) -> Vec<Stmt> {
     }
 }
 
-impl Writer<'_> {
+impl KernelBuilder<'_> {
     /// The runs of tiles along an axis.
-    fn runs(&self, axis: usize) -> Vec<Run> {
+    fn runs(&self, axis: usize) -> Vec<TileRun> {
         let m = self.form.outputs();
         let extent = &self.convolution.size[axis].extent;
         let whole = self.facts.simplify(&extent.floor_div(m));
         let rest = self.convolution.rest(axis, self.form).unwrap_or(0) as usize;
-        let full = Run { first: Dim::zero(), count: whole.clone(), outputs: m };
-        let last = (rest > 0).then(|| Run { first: whole, count: Dim::one(), outputs: rest });
-        let is_none = |run: &Run| run.count.as_i64() == Some(0);
+        let full = TileRun { first: Dim::zero(), count: whole.clone(), outputs: m };
+        let last = (rest > 0).then(|| TileRun { first: whole, count: Dim::one(), outputs: rest });
+        let is_none = |run: &TileRun| run.count.as_i64() == Some(0);
         [full].into_iter().chain(last).filter(|run| !is_none(run)).collect()
     }
 
     /// Blocks of whole images, so many in each.
-    fn by_images(&mut self, names: &mut Names, group: i64) -> Vec<Stmt> {
+    fn by_images(&mut self, symbols: &mut FreshSymbols, group: i64) -> Vec<Stmt> {
         let runs = self.runs(0);
         let down = &self.convolution.size[0].extent;
         let rows = self.facts.simplify(&down.ceil_div(self.form.outputs()));
         let Some(images) = self.convolution.images.clone() else {
-            let block = Block { images: None, first: Dim::zero(), rows, runs };
-            return self.block(names, &block);
+            let block = TileBlock { images: None, first: Dim::zero(), rows, runs };
+            return self.block(symbols, &block);
         };
-        let number = Axis { var: names.fresh(), extent: self.facts.simplify(&images.extent.ceil_div(group)) };
+        let number =
+            Axis { var: symbols.fresh(), extent: self.facts.simplify(&images.extent.ceil_div(group)) };
         self.facts.declare_index(&number.var, &number.extent);
         let start = Dim::from(&number.var) * group;
         let extent = self.facts.simplify(&(&images.extent - &start).min(group.into()));
-        let inner = Axis { var: names.fresh(), extent };
-        let block = Block { images: Some((inner, start)), first: Dim::zero(), rows, runs };
-        let body = self.block(names, &block);
+        let inner = Axis { var: symbols.fresh(), extent };
+        let block = TileBlock { images: Some((inner, start)), first: Dim::zero(), rows, runs };
+        let body = self.block(symbols, &block);
         in_loop(Some(number), true, body)
     }
 
     /// Blocks of rows of tiles, so many in each, and one of the smaller last row. They are loops of their own, so that
     /// threads share the rows of a single image.
-    fn by_rows(&mut self, names: &mut Names, rows: i64) -> Vec<Stmt> {
+    fn by_rows(&mut self, symbols: &mut FreshSymbols, rows: i64) -> Vec<Stmt> {
         let mut body = Vec::new();
         for run in self.runs(0) {
             let image = self.convolution.images.as_ref().map(|images| {
-                let axis = Axis { var: names.fresh(), extent: images.extent.clone() };
+                let axis = Axis { var: symbols.fresh(), extent: images.extent.clone() };
                 self.facts.declare_index(&axis.var, &axis.extent);
                 axis
             });
-            let mut only = || Axis { var: names.fresh(), extent: Dim::one() };
+            let mut only = || Axis { var: symbols.fresh(), extent: Dim::one() };
             let images = image.as_ref().map(|axis| (only(), Dim::from(&axis.var)));
             let is_last = run.outputs < self.form.outputs();
             let rows = if is_last { 1 } else { rows };
-            let number = Axis { var: names.fresh(), extent: self.facts.simplify(&run.count.floor_div(rows)) };
+            let number =
+                Axis { var: symbols.fresh(), extent: self.facts.simplify(&run.count.floor_div(rows)) };
             self.facts.declare_index(&number.var, &number.extent);
             let first = self.facts.simplify(&(run.first + Dim::from(&number.var) * rows));
-            let runs = vec![Run { first: first.clone(), count: rows.into(), outputs: run.outputs }];
-            let block = Block { images, first, rows: rows.into(), runs };
-            let inner = self.block(names, &block);
+            let runs = vec![TileRun { first: first.clone(), count: rows.into(), outputs: run.outputs }];
+            let block = TileBlock { images, first, rows: rows.into(), runs };
+            let inner = self.block(symbols, &block);
             body.extend(in_loop(image, true, in_loop(Some(number), true, inner)));
         }
         body
     }
 
-    fn block(&self, names: &mut Names, block: &Block) -> Vec<Stmt> {
+    fn block(&self, symbols: &mut FreshSymbols, block: &TileBlock) -> Vec<Stmt> {
         let mut body = Vec::new();
-        self.tiles(names, block, &mut body, &|writer, tile, names| writer.change_inputs(tile, names));
-        body.push(self.multiply(names, block));
-        self.tiles(names, block, &mut body, &|writer, tile, names| writer.change_outputs(tile, names));
+        self.tiles(symbols, block, &mut body, &|builder, tile, symbols| builder.change_inputs(tile, symbols));
+        body.push(self.multiply(symbols, block));
+        self.tiles(symbols, block, &mut body, &|builder, tile, symbols| {
+            builder.change_outputs(tile, symbols)
+        });
         body
     }
 
     /// A statement for each tile of a block, those of one size in loops.
     fn tiles(
         &self,
-        names: &mut Names,
-        block: &Block,
+        symbols: &mut FreshSymbols,
+        block: &TileBlock,
         body: &mut Vec<Stmt>,
-        write: &dyn Fn(&Self, &Tile, &mut Names) -> Stmt,
+        write: &dyn Fn(&Self, &OutputTile, &mut FreshSymbols) -> Stmt,
     ) {
         for down in &block.runs {
             for across in self.runs(1) {
                 let mut facts = self.facts.clone();
                 let mut fresh = |extent: &Dim| {
-                    let axis = Axis { var: names.fresh(), extent: extent.clone() };
+                    let axis = Axis { var: symbols.fresh(), extent: extent.clone() };
                     facts.declare_index(&axis.var, &axis.extent);
                     axis
                 };
@@ -210,14 +224,14 @@ impl Writer<'_> {
                 let x = &across.first + Dim::from(&column.var);
                 let in_image = (&y - &block.first) * &self.across + &x;
                 let number = image.as_ref().map_or(Dim::zero(), |(axis, _)| Dim::from(&axis.var));
-                let tile = Tile {
+                let tile = OutputTile {
                     image: image.as_ref().map(|(axis, start)| *start + Dim::from(&axis.var)),
                     corner: [y, x].map(|at| facts.simplify(&(at * self.form.outputs() as i64))),
                     outputs: [down.outputs, across.outputs],
                     number: facts.simplify(&(number * &block.rows * &self.across + in_image)),
                     facts,
                 };
-                let stmt = write(self, &tile, names);
+                let stmt = write(self, &tile, symbols);
                 let axes = image.map(|(axis, _)| axis).into_iter().chain([row, column]);
                 body.extend(axes.rev().fold(vec![stmt], |body, axis| in_loop(Some(axis), false, body)));
             }
@@ -225,18 +239,18 @@ impl Writer<'_> {
     }
 
     /// The element of point `point` of a tile in a buffer with so many channels.
-    fn place(&self, tile: &Tile, point: usize, channels: i64, channel: &Symbol) -> Dim {
+    fn place(&self, tile: &OutputTile, point: usize, channels: i64, channel: &Symbol) -> Dim {
         let at = &tile.number * channels + point as i64 * self.most_tiles * channels + Dim::from(channel);
         tile.facts.simplify(&at)
     }
 
-    fn change_inputs(&self, tile: &Tile, names: &mut Names) -> Stmt {
+    fn change_inputs(&self, tile: &OutputTile, symbols: &mut FreshSymbols) -> Stmt {
         let convolution = self.convolution;
-        let channel = Axis { var: names.fresh(), extent: convolution.channels.into() };
+        let channel = Axis { var: symbols.fresh(), extent: convolution.channels.into() };
         let image = convolution.images.as_ref().map(|axis| &axis.var);
         let origin = convolution
             .input
-            .at
+            .index
             .substitute(&|symbol| image.filter(|var| *var == symbol).and(tile.image.clone()));
         let inputs = self.form.inputs();
         let mut code = Code::default();
@@ -247,7 +261,7 @@ impl Writer<'_> {
                 let [y, x] = [(0, i), (1, j)]
                     .map(|(axis, k)| (&tile.corner[axis] + k as i64) * &convolution.steps[axis]);
                 let at = tile.facts.simplify(&(&origin + y + x + Dim::from(&channel.var)));
-                let load = Inst::Load(Access { buffer: convolution.input.buffer, at });
+                let load = Inst::Load(Access { buffer: convolution.input.buffer, index: at });
                 exists.then(|| {
                     let loaded = code.push(load);
                     match convolution.is_whole {
@@ -268,15 +282,15 @@ impl Writer<'_> {
                     false => value,
                 };
                 let at = self.place(tile, i * inputs + j, convolution.channels, &channel.var);
-                code.push(Inst::Store(Access { buffer: self.inputs, at }, value));
+                code.push(Inst::Store(Access { buffer: self.inputs, index: at }, value));
             }
         }
         Stmt::Strip { axis: channel, code }
     }
 
     /// The products at all points.
-    fn multiply(&self, names: &mut Names, block: &Block) -> Stmt {
-        let [point, tile, column, channel] = [(); 4].map(|()| names.fresh());
+    fn multiply(&self, symbols: &mut FreshSymbols, block: &TileBlock) -> Stmt {
+        let [point, tile, column, channel] = [(); 4].map(|()| symbols.fresh());
         let points = self.form.inputs() * self.form.inputs();
         let images = block.images.as_ref().map_or(Dim::one(), |(axis, _)| axis.extent.clone());
         let tiles = self.facts.simplify(&(images * &block.rows * &self.across));
@@ -288,13 +302,13 @@ impl Writer<'_> {
         let share = self.share.as_ref().map_or(Dim::zero(), |axis| Dim::from(&axis.var));
         let mut epilogue = Code::default();
         let sum = epilogue.push(Inst::Sum);
-        let to = Access { buffer: self.products, at: self.facts.simplify(&at(self.columns, &column)) };
+        let to = Access { buffer: self.products, index: self.facts.simplify(&at(self.columns, &column)) };
         epilogue.push(Inst::Store(to, sum));
         let contraction = Contraction {
             m: vec![Axis { var: tile.clone(), extent: tiles }],
             n: Axis { var: column.clone(), extent: self.columns.into() },
             k: vec![Axis { var: channel.clone(), extent: channels.into() }],
-            lhs: Access { buffer: self.inputs, at: self.facts.simplify(&at(channels, &channel)) },
+            lhs: Access { buffer: self.inputs, index: self.facts.simplify(&at(channels, &channel)) },
             rhs: Rhs::Panels {
                 buffer: filters,
                 base: Dim::from(&point) * point_elems + share * (channels * self.columns),
@@ -309,8 +323,8 @@ impl Writer<'_> {
         Stmt::For { axis, parallel: false, body: vec![Stmt::Contraction(Box::new(contraction))] }
     }
 
-    fn change_outputs(&self, tile: &Tile, names: &mut Names) -> Stmt {
-        let column = Axis { var: names.fresh(), extent: self.columns.into() };
+    fn change_outputs(&self, tile: &OutputTile, symbols: &mut FreshSymbols) -> Stmt {
+        let column = Axis { var: symbols.fresh(), extent: self.columns.into() };
         let inputs = self.form.inputs();
         let [height, width] = tile.outputs;
         let mut code = Code::default();
@@ -318,7 +332,7 @@ impl Writer<'_> {
         for j in 0..inputs {
             let load = |i: usize| {
                 let at = self.place(tile, i * inputs + j, self.columns, &column.var);
-                code.push(Inst::Load(Access { buffer: self.products, at }))
+                code.push(Inst::Load(Access { buffer: self.products, index: at }))
             };
             let loaded: Vec<Reg> = (0..inputs).map(load).collect();
             columns.push(self.form.change_outputs(&mut code, &loaded, height));
@@ -334,7 +348,7 @@ impl Writer<'_> {
     }
 
     /// Appends the epilogue of one output of a tile.
-    fn finish(&self, tile: &Tile, output: [usize; 2], column: &Symbol, code: &mut Code, sum: Reg) {
+    fn finish(&self, tile: &OutputTile, output: [usize; 2], column: &Symbol, code: &mut Code, sum: Reg) {
         let convolution = self.convolution;
         let first = self.share.as_ref().map_or(Dim::zero(), |axis| Dim::from(&axis.var) * self.columns);
         let value = |symbol: &Symbol| {
@@ -349,7 +363,7 @@ impl Writer<'_> {
         };
         let moved = |access: &Access| Access {
             buffer: access.buffer,
-            at: tile.facts.simplify(&access.at.substitute(&value)),
+            index: tile.facts.simplify(&access.index.substitute(&value)),
         };
         let mut regs: Vec<Reg> = Vec::with_capacity(convolution.epilogue.insts.len());
         for inst in &convolution.epilogue.insts {
@@ -365,7 +379,7 @@ impl Writer<'_> {
 }
 
 /// A tile within its loops.
-struct Tile {
+struct OutputTile {
     /// Its image.
     image: Option<Dim>,
     /// Its first output's row and column.

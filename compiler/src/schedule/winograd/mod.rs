@@ -26,7 +26,7 @@ mod blocks;
 mod form;
 mod recognise;
 
-use super::names::Names;
+use super::fresh_symbols::FreshSymbols;
 use crate::{Result, kernel::Program};
 use form::Form;
 use recognise::Convolution;
@@ -36,7 +36,7 @@ pub(super) fn transform(program: &mut Program) -> Result<()> {
     if !program.microkernels.is_native() {
         return Ok(());
     }
-    let mut names = Names::new(program);
+    let mut symbols = FreshSymbols::new(program);
     for at in 0..program.kernels.len() {
         let Some(convolution) = Convolution::of(program, &program.kernels[at]) else { continue };
         if convolution.is_whole && (program.microkernels.multiplies_bytes() || convolution.channels % 2 != 0)
@@ -45,7 +45,7 @@ pub(super) fn transform(program: &mut Program) -> Result<()> {
         }
         let Some(form) = cheapest(&convolution) else { continue };
         let Some(filters) = convolution.filters(program, form) else { continue };
-        program.kernels[at].body = blocks::write(program, &mut names, &convolution, form, filters);
+        program.kernels[at].body = blocks::write(program, &mut symbols, &convolution, form, filters);
     }
     Ok(())
 }

@@ -2,7 +2,9 @@
 
 use super::form::{Form, TAPS};
 use crate::{
-    kernel::{Access, Axis, BufferId, Code, Contraction, Inst, Kernel, Program, Rhs, Space, Stmt, walk},
+    kernel::{
+        Access, Axis, BufferId, Code, Contraction, Inst, Kernel, MemorySpace, Program, Rhs, Stmt, walk,
+    },
     scalar::Precision,
     tensor::{Bytes, Tensor},
 };
@@ -109,7 +111,7 @@ impl Convolution {
     /// The filters' taps as they are packed, and whether no sum of products with them is beyond what the form restores.
     fn taps(&self, program: &Program, form: &Form) -> Option<Vec<f32>> {
         let (buffer, width) = self.panels;
-        let Space::Const(packed) = &program.buffers[buffer].space else { return None };
+        let MemorySpace::Const(packed) = &program.buffers[buffer].space else { return None };
         if !self.is_whole {
             let four = packed.bytes().chunks_exact(4);
             return four.map(|four| Some(f32::from_le_bytes(four.try_into().ok()?))).collect();
@@ -169,7 +171,7 @@ impl Convolution {
                 program.buffers.push(copy)
             }
         };
-        program.buffers[new].space = Space::Const(tensor);
+        program.buffers[new].space = MemorySpace::Const(tensor);
         program.buffers[new].elems = elems;
         program.buffers[new].dtype = dtype;
         Some((new, point_elems as i64))
@@ -191,7 +193,7 @@ fn reads(kernel: &Kernel, buffer: BufferId) -> bool {
 /// window of taps that moves with the output.
 fn windows(facts: &Facts, contraction: &Contraction, y: &Axis, x: &Axis) -> Option<(i64, Access, [Dim; 2])> {
     let taps = TAPS as i64;
-    let mut at = contraction.lhs.at.clone();
+    let mut at = contraction.lhs.index.clone();
     let mut step = |axis: &Axis| {
         let (step, rest) = facts.linear_in(&at, &axis.var)?;
         let open =
@@ -220,5 +222,5 @@ fn windows(facts: &Facts, contraction: &Contraction, y: &Axis, x: &Axis) -> Opti
         && unit.as_i64() == Some(1)
         && facts.prove_eq(&row, &steps[0]).is_yes()
         && !at.contains(&contraction.n.var);
-    alike.then(|| (channels, Access { buffer: contraction.lhs.buffer, at }, steps))
+    alike.then(|| (channels, Access { buffer: contraction.lhs.buffer, index: at }, steps))
 }

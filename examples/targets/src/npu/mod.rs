@@ -21,7 +21,7 @@ use symshape_compiler::{
     Error, Result,
     external::Callee,
     graph::{Graph, Node, Op, Type, Value},
-    kernel::{Call, Program},
+    kernel::{ExternalCall, Program},
     offload::{GraphPhase, Part, Target},
     scalar::{BinaryOp, Body, Scalar, Step},
 };
@@ -95,7 +95,7 @@ impl Target for Npu {
         Some(self.memory_bytes)
     }
 
-    fn emit(&self, call: &mut Call, _program: &Program) -> Result<()> {
+    fn emit(&self, call: &mut ExternalCall, _program: &Program) -> Result<()> {
         for attribute in &mut call.callee.attributes {
             if let (true, AttributeValue::Bytes(text)) = (attribute.name == "listing", &attribute.value) {
                 let text = String::from_utf8_lossy(text).into_owned();

@@ -1,0 +1,43 @@
+//! Symbols for new loop variables: `i0`, `i1`, … without those that are taken.
+
+use crate::kernel::{Program, walk};
+use std::collections::BTreeSet;
+use symshape::Symbol;
+
+/// A supply of unused symbols.
+pub(super) struct FreshSymbols {
+    taken: BTreeSet<Symbol>,
+    next: usize,
+}
+
+impl FreshSymbols {
+    /// Symbols that neither the model nor any kernel uses.
+    pub(super) fn new(program: &Program) -> FreshSymbols {
+        let mut symbols = FreshSymbols::for_one_kernel(program);
+        for kernel in &program.kernels {
+            walk::symbols(&kernel.body, &mut |symbol| symbols.reserve(symbol.clone()));
+        }
+        symbols
+    }
+
+    /// Symbols that the model does not use; other kernels may.
+    pub(super) fn for_one_kernel(program: &Program) -> FreshSymbols {
+        FreshSymbols { taken: program.all_symbols().cloned().collect(), next: 0 }
+    }
+
+    /// Never returns this symbol.
+    pub(super) fn reserve(&mut self, symbol: Symbol) {
+        self.taken.insert(symbol);
+    }
+
+    /// An unused symbol, which is taken from now on.
+    pub(super) fn fresh(&mut self) -> Symbol {
+        loop {
+            let symbol = Symbol::new(&format!("i{}", self.next));
+            self.next += 1;
+            if self.taken.insert(symbol.clone()) {
+                return symbol;
+            }
+        }
+    }
+}
