@@ -5,14 +5,14 @@
 
 use cranelift_module::Module;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use symshape_benches::leaf::{self, Leaf, module, numbers};
+use symshape_benches::microkernel::{self, Compiled, elements, module};
 use symshape_compiler::{
     codegen::{
         microkernel::{
             MicrokernelKey,
-            body::{Body, Op, Ty},
-            contraction::{Columns, PANEL, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
-            strip::{Along, Phase, Stream, StripKey},
+            contraction::{DotOp, PANEL, ReductionPart, Rhs, TileKey, max_rows, wide_vectors},
+            op::{Body, Op, StreamStep, Ty},
+            strip::{Phase, Stream, StripKey},
         },
         vector::{self, VectorIsa},
     },
@@ -22,18 +22,18 @@ use symshape_compiler::{
 /// Twelve independent chains of multiply-adds.
 fn peak(c: &mut Criterion, isa: &dyn VectorIsa) {
     const ROUNDS: i64 = 10_000;
-    let leaf = leaf::multiply_adds(isa);
+    let compiled = microkernel::multiply_adds(isa);
     let mut group = c.benchmark_group("bound");
-    group.throughput(Throughput::Elements(ROUNDS as u64 * leaf::operations(isa)));
-    group.bench_function("fma", |bench| bench.iter(|| leaf.call(&mut [ROUNDS, 0])));
+    group.throughput(Throughput::Elements(ROUNDS as u64 * microkernel::operations(isa)));
+    group.bench_function("fma", |bench| bench.iter(|| compiled.call(&mut [ROUNDS, 0])));
 }
 
 /// `y = a b + bias` with B packed, by tiles of equal height.
 fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
     let (k, n) = (1024, 1024);
-    let (b, bias) = (numbers(k * n), numbers(n));
+    let (b, bias) = (elements(k * n), elements(n));
     let mut epilogue = Body::default();
-    let sum = epilogue.push(Op::Sum, Ty::F32).expect("supported");
+    let sum = epilogue.push(Op::Accumulator, Ty::F32).expect("supported");
     let column = epilogue.push(Op::Load(0), Ty::F32).expect("supported");
     let y = epilogue.push(Op::Binary(BinaryOp::Add, sum, column), Ty::F32).expect("supported");
     epilogue.push(Op::Store(1, y), Ty::F32).expect("supported");
@@ -41,43 +41,43 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
     for m in [1usize, 2, 3, 4, 6, 12, 24, 96] {
         let tiles = m.div_ceil(max_rows(isa.shape()));
         let rows = m / tiles;
-        let vectors = wide_vectors(isa.shape(), rows, Product::Floats);
+        let vectors = wide_vectors(isa.shape(), rows, DotOp::F32);
         let key = TileKey {
             rows: rows as u8,
             vectors: vectors as u8,
-            product: Product::Floats,
+            dot: DotOp::F32,
             tail: false,
             dense: true,
             levels: 1,
             rhs: Rhs::Panels(PANEL as u32),
-            ahead: true,
-            part: Part::Whole,
-            pair: false,
-            lines: false,
-            streams: vec![Columns::Unit; 2],
+            prefetch_panels: true,
+            part: ReductionPart::Whole,
+            paired: false,
+            line_batch: false,
+            streams: vec![StreamStep::Unit; 2],
             scalars: 0,
-            still: 0,
-            asks: false,
+            row_invariant: 0,
+            prefetch_epilogue: false,
             epilogue: epilogue.clone(),
         };
-        let leaf = Leaf::new(isa, &MicrokernelKey::Tile(key.clone()).code(isa));
-        let (a, mut y) = (numbers(m * k), vec![0f32; m * n]);
+        let compiled = Compiled::new(isa, &MicrokernelKey::Tile(key.clone()).code(isa));
+        let (a, mut y) = (elements(m * k), vec![0f32; m * n]);
         group.throughput(Throughput::Elements((2 * rows * tiles * k * n) as u64));
         group.bench_function(BenchmarkId::from_parameter(m), |bench| {
             bench.iter(|| {
                 for column in (0..n).step_by(vectors * isa.shape().lanes) {
                     let mut args = vec![0; key.slots()];
-                    args[TileKey::A] = a.as_ptr() as i64;
-                    args[TileKey::A_ROW] = 4 * k as i64;
-                    args[TileKey::B] = b[column * k..].as_ptr() as i64;
-                    args[TileKey::B_COLUMN] = (4 * PANEL * k) as i64;
+                    args[TileKey::LHS] = a.as_ptr() as i64;
+                    args[TileKey::LHS_ROW] = 4 * k as i64;
+                    args[TileKey::RHS] = b[column * k..].as_ptr() as i64;
+                    args[TileKey::RHS_COLUMN] = (4 * PANEL * k) as i64;
                     args[TileKey::TILES] = tiles as i64;
-                    args[TileKey::ROUNDS] = tiles as i64;
+                    args[TileKey::PREFETCH_ROUNDS] = tiles as i64;
                     args[TileKey::level(0)] = k as i64;
                     args[key.stream(0)] = bias[column..].as_ptr() as i64;
                     args[key.stream(1)] = y[column..].as_mut_ptr() as i64;
                     args[key.stream(1) + 1] = 4 * n as i64;
-                    leaf.call(&mut args);
+                    compiled.call(&mut args);
                 }
             });
         });
@@ -87,7 +87,7 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
 /// Functions of vectors that lie in the first-level cache; elements are results.
 fn math(c: &mut Criterion, isa: &dyn VectorIsa) {
     const COUNT: usize = 2048;
-    let (x, mut y) = (numbers(COUNT), vec![0f32; COUNT]);
+    let (x, mut y) = (elements(COUNT), vec![0f32; COUNT]);
     let mut group = c.benchmark_group("math");
     group.throughput(Throughput::Elements(COUNT as u64));
     for op in [UnaryOp::Sqrt, UnaryOp::Exp, UnaryOp::Log, UnaryOp::Tanh, UnaryOp::Erf] {
@@ -98,22 +98,22 @@ fn math(c: &mut Criterion, isa: &dyn VectorIsa) {
         let key = StripKey {
             rows: false,
             phases: vec![Phase::Loop { extent: 0, body }],
-            pointers: vec![Along::Unit; 2],
-            down: vec![Along::Stride; 2],
+            pointers: vec![StreamStep::Unit; 2],
+            row_steps: vec![StreamStep::Stride; 2],
             streams: [0, 1].map(|pointer| Stream { pointer, offset: 0 }).to_vec(),
             extents: 1,
             scalars: 0,
             variables: 0,
             results: Vec::new(),
         };
-        let leaf = Leaf::new(isa, &MicrokernelKey::Strip(key.clone()).code(isa));
+        let compiled = Compiled::new(isa, &MicrokernelKey::Strip(key.clone()).code(isa));
         group.bench_function(format!("{op:?}"), |bench| {
             bench.iter(|| {
                 let mut args = vec![0; key.slots()];
                 args[key.extent(0)] = COUNT as i64;
                 args[key.pointer(0)] = x.as_ptr() as i64;
                 args[key.pointer(1)] = y.as_mut_ptr() as i64;
-                leaf.call(&mut args);
+                compiled.call(&mut args);
             });
         });
     }

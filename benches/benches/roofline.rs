@@ -12,12 +12,12 @@
 use cranelift_module::Module;
 use std::{cell::RefCell, collections::BTreeMap, hint::black_box, time::Instant};
 use symshape::{Declaration, Dim};
-use symshape_benches::{clock, leaf, line::Line};
+use symshape_benches::{clock, line::Line, microkernel};
 use symshape_compiler::{
     Result,
     codegen::{
         Options,
-        vector::{self, VectorIsa, X86, code::TileProduct},
+        vector::{self, VectorIsa, X86, vcode::TileDot},
     },
     emit,
     graph::{Graph, Value},
@@ -168,7 +168,7 @@ impl Bench {
         let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
         let once = args.iter().any(|arg| arg == "--test");
         let filter = args.into_iter().find(|arg| !arg.starts_with('-')).unwrap_or_default();
-        let isa = vector::for_target(None, leaf::module().isa());
+        let isa = vector::for_target(None, microkernel::module().isa());
         let mut bench = Bench {
             isa,
             peak: 1.0,
@@ -178,9 +178,9 @@ impl Bench {
             filter,
             once,
         };
-        let chains = leaf::multiply_adds(&*bench.isa);
+        let chains = microkernel::multiply_adds(&*bench.isa);
         let (seconds, clock) = bench.timed(&mut || chains.call(&mut [ROUNDS, 0]));
-        bench.peak = ROUNDS as f64 * leaf::operations(&*bench.isa) as f64 / seconds;
+        bench.peak = ROUNDS as f64 * microkernel::operations(&*bench.isa) as f64 / seconds;
         bench.clock = clock;
         bench
     }
@@ -211,8 +211,8 @@ impl Bench {
         if let Some(speed) = self.speeds.borrow().get(&size) {
             return *speed;
         }
-        let (reads, memory) = (leaf::reads(&*self.isa), vec![1u8; size + 64]);
-        let rounds = (size / leaf::read_bytes(&*self.isa)) as i64;
+        let (reads, memory) = (microkernel::reads(&*self.isa), vec![1u8; size + 64]);
+        let rounds = (size / microkernel::read_bytes(&*self.isa)) as i64;
         let seconds = self.seconds(&mut || reads.call(&mut [memory.as_ptr() as i64, rounds, 0]));
         black_box(&memory);
         self.speeds.borrow_mut().insert(size, size as f64 / seconds);
@@ -228,11 +228,11 @@ impl Bench {
             return *peak;
         }
         let (chains, operations) = match (on_tiles, numbers) {
-            (false, _) => (leaf::byte_products(&*self.isa), leaf::byte_operations(&*self.isa)),
+            (false, _) => (microkernel::byte_products(&*self.isa), microkernel::byte_operations(&*self.isa)),
             (true, _) => {
                 let bytes = numbers == Numbers::Bytes;
-                let product = if bytes { TileProduct::Bytes } else { TileProduct::Bf16 };
-                (leaf::tile_products(&X86::AVX512_AMX, product), leaf::tile_operations(product))
+                let product = if bytes { TileDot::Bytes } else { TileDot::Bf16 };
+                (microkernel::tile_products(&X86::AVX512_AMX, product), microkernel::tile_operations(product))
             }
         };
         let products = if numbers == Numbers::Floats(Precision::Bf16x3) { 3.0 } else { 1.0 };
@@ -260,8 +260,11 @@ impl Bench {
         let peak = self.peak_of(numbers, on_tiles);
         let mut context = Context::new(&model).expect("memory");
         for case in cases.iter().filter(asked) {
-            let data: Vec<Line<f32>> =
-                case.shapes.iter().map(|shape| Line::new(&leaf::numbers(shape.iter().product()))).collect();
+            let data: Vec<Line<f32>> = case
+                .shapes
+                .iter()
+                .map(|shape| Line::new(&microkernel::elements(shape.iter().product())))
+                .collect();
             let bytes = |line: &Line<f32>| -> Vec<u8> {
                 line.values().iter().map(|x| (*x * 100.0 + 110.0) as u8).collect()
             };
@@ -294,7 +297,7 @@ impl Bench {
 
 fn weights(g: &mut Graph, shape: &[i64]) -> Result<Value> {
     let shape: Vec<usize> = shape.iter().map(|dim| *dim as usize).collect();
-    let values = leaf::numbers(shape.iter().product());
+    let values = microkernel::elements(shape.iter().product());
     g.constant(Tensor::from_f32(shape, &values).expect("sized"))
 }
 
@@ -314,7 +317,7 @@ fn weights_of(g: &mut Graph, numbers: Numbers, shape: &[i64]) -> Result<Value> {
     let Numbers::Bytes = numbers else { return weights(g, shape) };
     let shape: Vec<usize> = shape.iter().map(|dim| *dim as usize).collect();
     let values: Vec<u8> =
-        leaf::numbers(shape.iter().product()).iter().map(|x| (*x * 100.0) as i8 as u8).collect();
+        microkernel::elements(shape.iter().product()).iter().map(|x| (*x * 100.0) as i8 as u8).collect();
     let w = g.constant(Tensor::new(DType::I8, shape, Bytes::Owned(values.into())).expect("sized"))?;
     g.cast(DType::I32, w)
 }

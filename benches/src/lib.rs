@@ -1,8 +1,8 @@
 //! Models that the benchmarks share.
 
 pub mod clock;
-pub mod leaf;
 pub mod line;
+pub mod microkernel;
 
 use std::path::Path;
 use symshape_compiler::{

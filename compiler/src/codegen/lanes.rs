@@ -6,7 +6,7 @@
 
 use super::{
     function::FuncCtx,
-    microkernel::body::{Body, Op, Ty},
+    microkernel::op::{Body, Op, Ty},
 };
 use crate::{
     error::Result,
@@ -121,7 +121,7 @@ impl Binding<'_> {
                 let (stream, ty) = self.stream(access, column)?;
                 body.push(Op::Load(stream), ty)
             }
-            Inst::Sum => body.push(Op::Sum, self.sum?),
+            Inst::Sum => body.push(Op::Accumulator, self.sum?),
             Inst::Get(local) => {
                 let ty = lane_type(self.kernel.locals[*local])?;
                 if self.inner.contains(local) {

@@ -5,8 +5,8 @@ use super::{
     lanes::{Args, Binding, Scalar, Stream, reads},
     microkernel::{
         self, MicrokernelKey,
-        body::Op,
-        strip::{Along, Phase, StripKey},
+        op::{Op, StreamStep},
+        strip::{Phase, StripKey},
     },
 };
 use crate::{
@@ -174,9 +174,9 @@ fn recognise(
         rows: row.is_some(),
         phases,
         pointers: pointers.iter().map(Pointer::along).collect(),
-        down: pointers
+        row_steps: pointers
             .iter()
-            .map(|pointer| if apart { pointer.down(f.unit.program) } else { Along::Stride })
+            .map(|pointer| if apart { pointer.down(f.unit.program) } else { StreamStep::Stride })
             .collect(),
         streams,
         extents: extents.len() as u32,
@@ -206,22 +206,24 @@ fn reads_apart(phases: &[Phase], streams: &[Stream]) -> bool {
 
 impl Pointer {
     /// How it moves from row to row, as far as leaves distinguish.
-    fn down(&self, program: &Program) -> Along {
+    fn down(&self, program: &Program) -> StreamStep {
         match self {
-            Pointer::Packed(_) => Along::Fixed,
+            Pointer::Packed(_) => StreamStep::Fixed,
             Pointer::Stream(stream) => {
                 let is_word = program.buffers[stream.origin.buffer].dtype.size_bytes() == 4;
                 match along(&stream.row) {
-                    Along::Unit if !is_word || along(&stream.column) != Along::Stride => Along::Stride,
+                    StreamStep::Unit if !is_word || along(&stream.column) != StreamStep::Stride => {
+                        StreamStep::Stride
+                    }
                     other => other,
                 }
             }
         }
     }
 
-    fn along(&self) -> Along {
+    fn along(&self) -> StreamStep {
         match self {
-            Pointer::Packed(_) => Along::Unit,
+            Pointer::Packed(_) => StreamStep::Unit,
             Pointer::Stream(stream) => along(&stream.column),
         }
     }
@@ -294,11 +296,11 @@ fn gathered(program: &Program, stream: &Stream, extents: &[Dim]) -> Option<Vec<u
     Some(elements.concat())
 }
 
-fn along(column: &Dim) -> Along {
+fn along(column: &Dim) -> StreamStep {
     match column.as_i64() {
-        Some(0) => Along::Fixed,
-        Some(1) => Along::Unit,
-        _ => Along::Stride,
+        Some(0) => StreamStep::Fixed,
+        Some(1) => StreamStep::Unit,
+        _ => StreamStep::Stride,
     }
 }
 

@@ -4,13 +4,13 @@
 //! with tile registers, one step.
 
 use super::{
-    body::{Body, Op, Ty},
     math,
+    op::{Body, Op, Ty},
 };
 use crate::{
     codegen::vector::{
         Builder,
-        code::{Op2, ShiftOp, Vector},
+        vcode::{ShiftOp, VBinary, Vector},
     },
     scalar::{CompareOp, UnaryOp},
 };
@@ -23,10 +23,10 @@ const HALF: u32 = 0xffff_0000;
 fn rounded(b: &mut Builder, x: Vector) -> Vector {
     let (one, below, half) = (b.bits(1), b.bits(0x7fff), b.bits(HALF));
     let above = b.shift(ShiftOp::Right, x, 16);
-    let odd = b.op2(Op2::And, above, one);
-    let moved = b.op2(Op2::AddInt, x, below);
-    let moved = b.op2(Op2::AddInt, moved, odd);
-    b.op2(Op2::And, moved, half)
+    let odd = b.binary(VBinary::And, above, one);
+    let moved = b.binary(VBinary::AddInt, x, below);
+    let moved = b.binary(VBinary::AddInt, moved, odd);
+    b.binary(VBinary::And, moved, half)
 }
 
 /// See [`UnaryOp::High`].
@@ -36,7 +36,7 @@ pub(super) fn high(b: &mut Builder, x: Vector) -> Vector {
     }
     let rounded = rounded(b, x);
     let (sign, least, nan) = (b.bits(SIGN), b.bits(f32::MIN_POSITIVE.to_bits()), b.bits(0x7fc0_0000));
-    let (size, zero) = (math::abs(b, x), b.op2(Op2::And, x, sign));
+    let (size, zero) = (math::abs(b, x), b.binary(VBinary::And, x, sign));
     let is_denormal = b.compare_int(CompareOp::Lt, size, least);
     let number = b.select(is_denormal, zero, rounded);
     let is_nan = math::is_nan(b, x);
@@ -47,8 +47,8 @@ pub(super) fn high(b: &mut Builder, x: Vector) -> Vector {
 pub(super) fn nearest(b: &mut Builder, x: Vector) -> Vector {
     let rounded = rounded(b, x);
     let (quiet, half) = (b.bits(0x0040_0000), b.bits(HALF));
-    let nan = b.op2(Op2::Or, x, quiet);
-    let nan = b.op2(Op2::And, nan, half);
+    let nan = b.binary(VBinary::Or, x, quiet);
+    let nan = b.binary(VBinary::And, nan, half);
     let is_nan = math::is_nan(b, x);
     b.select(is_nan, nan, rounded)
 }

@@ -7,11 +7,11 @@
 //! and columns as a vector has lanes, which are transposed in registers: so a matrix is transposed with whole vectors
 //! on both sides. Each element is computed by the same instructions either way.
 
-use super::body::{Body, Op, Ty};
-use super::strip::{Along, At, Leaf, Part, Phase, Position, StripKey};
+use super::op::{Body, Op, StreamStep, Ty};
+use super::strip::{ActiveLanes, At, Leaf, Phase, Position, StripKey};
 use crate::codegen::vector::{
-    Builder, Shape,
-    code::{Int, IntOp, Mask, Mem, Vector},
+    Builder, VectorShape,
+    vcode::{Int, IntOp, Mask, Mem, Vector},
 };
 use crate::{scalar::CompareOp, target::LINE_BYTES};
 
@@ -40,28 +40,29 @@ enum Gain {
 
 impl<'a> Columns<'a> {
     /// None where rows had better come one after another.
-    pub(super) fn of(key: &'a StripKey, shape: Shape) -> Option<Columns<'a>> {
+    pub(super) fn of(key: &'a StripKey, shape: VectorShape) -> Option<Columns<'a>> {
         let [Phase::Loop { extent, body }] = &key.phases[..] else { return None };
         let pointer = |stream: u32| key.streams[stream as usize].pointer as usize;
         let (mut held, mut apart) = (Vec::new(), Vec::new());
         for &(op, ty) in &body.insts {
             match op {
-                Op::Load(stream) if key.pointers[pointer(stream)] == Along::Stride => {
+                Op::Load(stream) if key.pointers[pointer(stream)] == StreamStep::Stride => {
                     let is_word = matches!(ty, Ty::F32 | Ty::I32);
-                    if !is_word || key.down[pointer(stream)] != Along::Unit {
+                    if !is_word || key.row_steps[pointer(stream)] != StreamStep::Unit {
                         return None;
                     }
                     apart.push(stream);
                 }
                 Op::Load(stream)
-                    if key.down[pointer(stream)] == Along::Fixed && !held.contains(&(stream, ty)) =>
+                    if key.row_steps[pointer(stream)] == StreamStep::Fixed
+                        && !held.contains(&(stream, ty)) =>
                 {
                     held.push((stream, ty));
                 }
                 // What is stored in each row anew must not be taken for the same.
                 Op::Store(stream, _)
-                    if key.pointers[pointer(stream)] == Along::Stride
-                        || key.down[pointer(stream)] == Along::Fixed =>
+                    if key.pointers[pointer(stream)] == StreamStep::Stride
+                        || key.row_steps[pointer(stream)] == StreamStep::Fixed =>
                 {
                     return None;
                 }
@@ -79,7 +80,7 @@ impl<'a> Columns<'a> {
         (key.rows && columns.pays(shape)).then_some(columns)
     }
 
-    fn pays(&self, shape: Shape) -> bool {
+    fn pays(&self, shape: VectorShape) -> bool {
         match &self.gain {
             Gain::Held(held) => {
                 let is_held = |stream: u32| held.iter().any(|(other, _)| *other == stream);
@@ -107,18 +108,18 @@ impl<'a> Columns<'a> {
         };
         for &vectors in widths {
             b.repeat(count, (vectors * lanes) as i32, |b| {
-                self.down(leaf, b, &position, Part::Full, vectors);
+                self.down(leaf, b, &position, ActiveLanes::Full, vectors);
                 position.advance(b, vectors * lanes);
             });
         }
         b.when(CompareOp::Gt, count, 0, |b| {
             let mask = b.mask_first(count);
-            self.down(leaf, b, &position, Part::First(count, mask), 1);
+            self.down(leaf, b, &position, ActiveLanes::First(count, mask), 1);
         });
     }
 
     /// So many vectors of columns down all rows.
-    fn down(&self, leaf: &Leaf<'_>, b: &mut Builder, position: &Position, part: Part, vectors: usize) {
+    fn down(&self, leaf: &Leaf<'_>, b: &mut Builder, position: &Position, part: ActiveLanes, vectors: usize) {
         match &self.gain {
             Gain::Held(held) => {
                 let top = at(leaf, position, part, 0, &[]);
@@ -141,7 +142,7 @@ impl<'a> Columns<'a> {
         b: &mut Builder,
         stream: u32,
         position: &Position,
-        part: Part,
+        part: ActiveLanes,
         vectors: usize,
     ) {
         let place = leaf.key.streams[stream as usize];
@@ -190,7 +191,7 @@ impl<'a> Columns<'a> {
 fn at<'a>(
     leaf: &'a Leaf<'a>,
     position: &'a Position,
-    part: Part,
+    part: ActiveLanes,
     ahead: usize,
     held: &'a [(u32, Vector)],
 ) -> At<'a> {
@@ -207,8 +208,9 @@ struct Row<'a> {
 impl<'a> Row<'a> {
     fn first(leaf: &Leaf<'a>, b: &mut Builder) -> Row<'a> {
         let pointers: Vec<Int> = leaf.pointers.iter().map(|pointer| b.copy(*pointer)).collect();
-        let is_moving =
-            |idx: &usize| leaf.key.pointers[*idx] != Along::Stride && leaf.key.down[*idx] != Along::Fixed;
+        let is_moving = |idx: &usize| {
+            leaf.key.pointers[*idx] != StreamStep::Stride && leaf.key.row_steps[*idx] != StreamStep::Fixed
+        };
         let moving = (0..pointers.len()).filter(is_moving);
         let steps = moving.map(|idx| (pointers[idx], b.arg(leaf.key.pointer(idx as u32) + 1))).collect();
         Row { leaf: Leaf { key: leaf.key, pointers, variables: Vec::new() }, steps }
@@ -236,7 +238,7 @@ struct Square {
     /// Bytes from column to column.
     stride: Int,
     /// Which columns there are.
-    part: Part,
+    part: ActiveLanes,
 }
 
 impl Square {
@@ -250,8 +252,8 @@ impl Square {
         let columns = places.into_iter().enumerate().map(|(column, place)| {
             let mem = Mem { disp: self.disp, ..place };
             match self.part {
-                Part::Full => along(b, mem),
-                Part::First(count, _) => {
+                ActiveLanes::Full => along(b, mem),
+                ActiveLanes::First(count, _) => {
                     let zero = b.bits(0);
                     let vector = b.variable(zero);
                     b.when(CompareOp::Gt, count, column as i32, |b| {
@@ -260,7 +262,7 @@ impl Square {
                     });
                     vector
                 }
-                Part::One(_) => unreachable!("columns come as vectors"),
+                ActiveLanes::One(_) => unreachable!("columns come as vectors"),
             }
         });
         let columns = columns.collect();

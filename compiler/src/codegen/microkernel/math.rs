@@ -6,7 +6,7 @@
 
 use crate::codegen::vector::{
     Builder,
-    code::{Mask, MaskOp, Op1, Op2, ShiftOp, Vector},
+    vcode::{Mask, MaskOp, ShiftOp, VBinary, VUnary, Vector},
 };
 use crate::scalar::CompareOp;
 
@@ -71,20 +71,20 @@ pub(super) fn polynomial(b: &mut Builder, x: Vector, coefficients: &[f32]) -> Ve
 /// `|x|`.
 pub fn abs(b: &mut Builder, x: Vector) -> Vector {
     let mask = b.bits(0x7fff_ffff);
-    b.op2(Op2::And, x, mask)
+    b.binary(VBinary::And, x, mask)
 }
 
 /// `-x`.
 pub fn neg(b: &mut Builder, x: Vector) -> Vector {
     let sign = b.bits(0x8000_0000);
-    b.op2(Op2::Xor, x, sign)
+    b.binary(VBinary::Xor, x, sign)
 }
 
 /// `magnitude` with the sign of `x`; the magnitude must not be negative.
 fn with_sign(b: &mut Builder, magnitude: Vector, x: Vector) -> Vector {
     let sign = b.bits(0x8000_0000);
-    let sign = b.op2(Op2::And, x, sign);
-    b.op2(Op2::Or, magnitude, sign)
+    let sign = b.binary(VBinary::And, x, sign);
+    b.binary(VBinary::Or, magnitude, sign)
 }
 
 /// NaN lanes.
@@ -103,19 +103,19 @@ pub fn max(b: &mut Builder, x: Vector, y: Vector) -> Vector {
 /// Smaller one; NaN if either is, and `-0 < 0`.
 pub fn min(b: &mut Builder, x: Vector, y: Vector) -> Vector {
     // Both orders differ only where an operand is NaN or both are zero: there, or-ing keeps the NaN and the sign.
-    let (one, other) = (b.op2(Op2::Min, x, y), b.op2(Op2::Min, y, x));
-    b.op2(Op2::Or, one, other)
+    let (one, other) = (b.binary(VBinary::Min, x, y), b.binary(VBinary::Min, y, x));
+    b.binary(VBinary::Or, one, other)
 }
 
 /// [`max`] of `x` and a constant that is not NaN.
 pub fn max_constant(b: &mut Builder, x: Vector, constant: f32) -> Vector {
     let bound = b.float(constant);
-    let largest = b.op2(Op2::Max, bound, x);
+    let largest = b.binary(VBinary::Max, bound, x);
     if constant.to_bits() != 0 {
         return largest;
     }
     // Of two zeros the step returns `x`; adding 0 turns -0 into 0 and nothing else.
-    b.op2(Op2::Add, largest, bound)
+    b.binary(VBinary::Add, largest, bound)
 }
 
 /// [`min`] of `x` and a constant that is not NaN.
@@ -124,21 +124,21 @@ pub fn min_constant(b: &mut Builder, x: Vector, constant: f32) -> Vector {
     if constant.to_bits() == 0x8000_0000 {
         return min(b, x, bound);
     }
-    b.op2(Op2::Min, bound, x)
+    b.binary(VBinary::Min, bound, x)
 }
 
 /// `2^n` for integers `n` in -126..=127.
 fn power_of_two(b: &mut Builder, n: Vector) -> Vector {
     let bias = b.bits(127);
-    let biased = b.op2(Op2::AddInt, n, bias);
+    let biased = b.binary(VBinary::AddInt, n, bias);
     b.shift(ShiftOp::Left, biased, 23)
 }
 
 /// `n` (an integer as float) and `r` with `x = n ln 2 + r`, |r| <= ln 2 / 2.
 fn reduce_exp(b: &mut Builder, x: Vector) -> (Vector, Vector) {
     let scale = b.float(std::f32::consts::LOG2_E);
-    let n = b.op2(Op2::Mul, x, scale);
-    let n = b.op1(Op1::Nearest, n);
+    let n = b.binary(VBinary::Mul, x, scale);
+    let n = b.unary(VUnary::Nearest, n);
     let (hi, lo) = (b.float(-LN2_HI), b.float(-LN2_LO));
     let r = b.fma(n, hi, x);
     (n, b.fma(n, lo, r))
@@ -147,7 +147,7 @@ fn reduce_exp(b: &mut Builder, x: Vector) -> (Vector, Vector) {
 /// `e^r - 1` for |r| <= ln 2 / 2.
 pub(super) fn expm1_near(b: &mut Builder, r: Vector) -> Vector {
     let tail = polynomial(b, r, &EXP);
-    let square = b.op2(Op2::Mul, r, r);
+    let square = b.binary(VBinary::Mul, r, r);
     b.fma(tail, square, r)
 }
 
@@ -157,7 +157,7 @@ pub fn exp(b: &mut Builder, x: Vector) -> Vector {
     let (n, r) = reduce_exp(b, x);
     let near = expm1_near(b, r);
     let one = b.float(1.0);
-    let value = b.op2(Op2::Add, near, one);
+    let value = b.binary(VBinary::Add, near, one);
     scale_by_power(b, value, n)
 }
 
@@ -166,26 +166,26 @@ pub fn exp(b: &mut Builder, x: Vector) -> Vector {
 fn exp_in_two(b: &mut Builder, x: Vector, one: Vector) -> (Vector, Vector) {
     let (n, r) = reduce_exp(b, x);
     let near = expm1_near(b, r);
-    let near = b.op2(Op2::Add, near, one);
-    let n = b.op1(Op1::ToInt, n);
+    let near = b.binary(VBinary::Add, near, one);
+    let n = b.unary(VUnary::ToInt, n);
     (near, power_of_two(b, n))
 }
 
 /// `x` within the bounds; NaN stays.
 pub(super) fn clamp(b: &mut Builder, x: Vector, lo: f32, hi: f32) -> Vector {
     let (lo, hi) = (b.float(lo), b.float(hi));
-    let x = b.op2(Op2::Max, lo, x);
-    b.op2(Op2::Min, hi, x)
+    let x = b.binary(VBinary::Max, lo, x);
+    b.binary(VBinary::Min, hi, x)
 }
 
 /// `value * 2^n` in two steps, so that subnormal results and those near the largest float are reached.
 pub(super) fn scale_by_power(b: &mut Builder, value: Vector, n: Vector) -> Vector {
-    let n = b.op1(Op1::ToInt, n);
+    let n = b.unary(VUnary::ToInt, n);
     let half = b.shift(ShiftOp::RightSigned, n, 1);
-    let rest = b.op2(Op2::SubInt, n, half);
+    let rest = b.binary(VBinary::SubInt, n, half);
     let (first, second) = (power_of_two(b, half), power_of_two(b, rest));
-    let value = b.op2(Op2::Mul, value, first);
-    b.op2(Op2::Mul, value, second)
+    let value = b.binary(VBinary::Mul, value, first);
+    b.binary(VBinary::Mul, value, second)
 }
 
 /// `e^x - 1`.
@@ -194,16 +194,16 @@ pub fn expm1(b: &mut Builder, x: Vector) -> Vector {
     let (n, r) = reduce_exp(b, clamped);
     let near = expm1_near(b, r);
     // 2^n (near + 1) - 1, with 2^(n - 1) because 2^128 is no float.
-    let int = b.op1(Op1::ToInt, n);
+    let int = b.unary(VUnary::ToInt, n);
     let minus_one = b.bits(u32::MAX);
-    let less = b.op2(Op2::AddInt, int, minus_one);
+    let less = b.binary(VBinary::AddInt, int, minus_one);
     let floor = b.bits((-126i32) as u32);
-    let less = b.op2(Op2::MaxInt, less, floor);
+    let less = b.binary(VBinary::MaxInt, less, floor);
     let half_power = power_of_two(b, less);
     let half = b.float(0.5);
-    let rest = b.op2(Op2::Sub, half_power, half);
+    let rest = b.binary(VBinary::Sub, half_power, half);
     let value = b.fma(near, half_power, rest);
-    let value = b.op2(Op2::Add, value, value);
+    let value = b.binary(VBinary::Add, value, value);
     // Above, the result is infinite; an exact -0 must stay.
     let (limit, infinity, zero) = (b.float(88.7), b.float(f32::INFINITY), b.float(0.0));
     let over = b.compare(CompareOp::Gt, x, limit);
@@ -220,25 +220,25 @@ pub(super) fn mantissa_and_exponent(b: &mut Builder, x: Vector) -> (Vector, Vect
     let smallest = b.float(f32::MIN_POSITIVE);
     let subnormal = b.compare(CompareOp::Lt, x, smallest);
     let scale = b.float((1u32 << 23) as f32);
-    let scaled = b.op2(Op2::Mul, x, scale);
+    let scaled = b.binary(VBinary::Mul, x, scale);
     let normal = b.select(subnormal, scaled, x);
     // Subtracts the bits of √½ and splits.
     let root = b.bits(std::f32::consts::FRAC_1_SQRT_2.to_bits());
-    let offset = b.op2(Op2::SubInt, normal, root);
+    let offset = b.binary(VBinary::SubInt, normal, root);
     let exponent = b.shift(ShiftOp::RightSigned, offset, 23);
     let exponent_bits = b.shift(ShiftOp::Left, exponent, 23);
-    let mantissa = b.op2(Op2::SubInt, normal, exponent_bits);
-    let exponent = b.op1(Op1::ToFloat, exponent);
+    let mantissa = b.binary(VBinary::SubInt, normal, exponent_bits);
+    let exponent = b.unary(VUnary::ToFloat, exponent);
     let (less, zero) = (b.float(-23.0), b.float(0.0));
     let correction = b.select(subnormal, less, zero);
-    (mantissa, b.op2(Op2::Add, exponent, correction))
+    (mantissa, b.binary(VBinary::Add, exponent, correction))
 }
 
 /// `ln x`.
 pub fn log(b: &mut Builder, x: Vector) -> Vector {
     let (mantissa, exponent) = mantissa_and_exponent(b, x);
     let one = b.float(1.0);
-    let f = b.op2(Op2::Sub, mantissa, one);
+    let f = b.binary(VBinary::Sub, mantissa, one);
     let value = log_near(b, f, exponent);
     log_limits(b, x, value)
 }
@@ -246,13 +246,13 @@ pub fn log(b: &mut Builder, x: Vector) -> Vector {
 /// `ln(1 + f) + exponent * ln 2` for 1 + f in √½..√2.
 fn log_near(b: &mut Builder, f: Vector, exponent: Vector) -> Vector {
     let tail = polynomial(b, f, &LOG);
-    let square = b.op2(Op2::Mul, f, f);
-    let cube = b.op2(Op2::Mul, square, f);
+    let square = b.binary(VBinary::Mul, f, f);
+    let cube = b.binary(VBinary::Mul, square, f);
     let (hi, lo, minus_half) = (b.float(LN2_HI), b.float(LN2_LO), b.float(-0.5));
-    let low = b.op2(Op2::Mul, exponent, lo);
+    let low = b.binary(VBinary::Mul, exponent, lo);
     let low = b.fma(tail, cube, low);
     let low = b.fma(square, minus_half, low);
-    let low = b.op2(Op2::Add, low, f);
+    let low = b.binary(VBinary::Add, low, f);
     b.fma(exponent, hi, low)
 }
 
@@ -272,13 +272,13 @@ fn log_limits(b: &mut Builder, x: Vector, value: Vector) -> Vector {
 /// `ln(1 + x)`.
 pub fn log1p(b: &mut Builder, x: Vector) -> Vector {
     let one = b.float(1.0);
-    let u = b.op2(Op2::Add, x, one);
+    let u = b.binary(VBinary::Add, x, one);
     let value = log(b, u);
     // What was lost in rounding 1 + x, relative to it: ln(u + d) = ln u + d / u.
-    let kept = b.op2(Op2::Sub, u, one);
-    let lost = b.op2(Op2::Sub, x, kept);
-    let correction = b.op2(Op2::Div, lost, u);
-    let corrected = b.op2(Op2::Add, value, correction);
+    let kept = b.binary(VBinary::Sub, u, one);
+    let lost = b.binary(VBinary::Sub, x, kept);
+    let correction = b.binary(VBinary::Div, lost, u);
+    let corrected = b.binary(VBinary::Add, value, correction);
     // Infinite results have no correction, and what rounds to 1 has itself as its logarithm.
     let (infinity, zero) = (b.float(f32::INFINITY), b.float(0.0));
     let magnitude = abs(b, value);
@@ -290,19 +290,19 @@ pub fn log1p(b: &mut Builder, x: Vector) -> Vector {
 
 /// Hyperbolic tangent.
 pub fn tanh(b: &mut Builder, x: Vector) -> Vector {
-    let square = b.op2(Op2::Mul, x, x);
+    let square = b.binary(VBinary::Mul, x, x);
     let tail = polynomial(b, square, &TANH);
-    let cube = b.op2(Op2::Mul, square, x);
+    let cube = b.binary(VBinary::Mul, square, x);
     let near = b.fma(tail, cube, x);
     // 1 - 2 / (e^2|x| + 1).
     let magnitude = abs(b, x);
     let (nine, one, minus_two) = (b.float(9.1), b.float(1.0), b.float(-2.0));
-    let bounded = b.op2(Op2::Min, nine, magnitude);
-    let double = b.op2(Op2::Add, bounded, bounded);
+    let bounded = b.binary(VBinary::Min, nine, magnitude);
+    let double = b.binary(VBinary::Add, bounded, bounded);
     let (power, scale) = exp_in_two(b, double, one);
     let power = b.fma(power, scale, one);
-    let quotient = b.op2(Op2::Div, minus_two, power);
-    let far = b.op2(Op2::Add, quotient, one);
+    let quotient = b.binary(VBinary::Div, minus_two, power);
+    let far = b.binary(VBinary::Add, quotient, one);
     let far = with_sign(b, far, x);
     let limit = b.float(0.625);
     let large = b.compare(CompareOp::Gt, magnitude, limit);
@@ -311,18 +311,18 @@ pub fn tanh(b: &mut Builder, x: Vector) -> Vector {
 
 /// The error function.
 pub fn erf(b: &mut Builder, x: Vector) -> Vector {
-    let square = b.op2(Op2::Mul, x, x);
+    let square = b.binary(VBinary::Mul, x, x);
     let factor = polynomial(b, square, &ERF_NEAR);
     let near = b.fma(factor, x, x);
     // 1 - e^-p(|x|).
     let magnitude = abs(b, x);
     let (four, one) = (b.float(4.0), b.float(1.0));
-    let bounded = b.op2(Op2::Min, four, magnitude);
+    let bounded = b.binary(VBinary::Min, four, magnitude);
     let exponent = polynomial(b, bounded, &ERF_FAR);
     let exponent = neg(b, exponent);
     let (power, scale) = exp_in_two(b, exponent, one);
-    let power = b.op2(Op2::Mul, power, scale);
-    let far = b.op2(Op2::Sub, one, power);
+    let power = b.binary(VBinary::Mul, power, scale);
+    let far = b.binary(VBinary::Sub, one, power);
     let far = with_sign(b, far, x);
     let limit = b.float(0.92);
     let large = b.compare(CompareOp::Gt, magnitude, limit);
@@ -331,7 +331,7 @@ pub fn erf(b: &mut Builder, x: Vector) -> Vector {
 
 /// Float to integer toward zero, saturating; NaN gives 0.
 pub fn to_int(b: &mut Builder, x: Vector) -> Vector {
-    let value = b.op1(Op1::ToInt, x);
+    let value = b.unary(VUnary::ToInt, x);
     // Where it is too low all ISAs agree on the least integer; -2^31 itself fits.
     let (limit, most, least) = (b.float(2_147_483_648.0), b.bits(i32::MAX as u32), b.bits(i32::MIN as u32));
     let over = b.compare(CompareOp::Ge, x, limit);
@@ -354,9 +354,9 @@ pub fn to_byte(b: &mut Builder, x: Vector, lo: f32, hi: f32) -> Vector {
         }
     };
     // Where `x` is NaN the step returns the bound, which is 0 then.
-    let x = b.op2(Op2::Max, x, least);
-    let x = b.op2(Op2::Min, x, most);
-    b.op1(Op1::ToInt, x)
+    let x = b.binary(VBinary::Max, x, least);
+    let x = b.binary(VBinary::Min, x, most);
+    b.unary(VUnary::ToInt, x)
 }
 
 /// -1, 0 or 1; NaN and zeros stay.

@@ -4,43 +4,43 @@
 //! There are no masked loads and stores of narrow elements on every ISA, and none of such that lie apart. Where the whole
 //! vector of them is not there, they go by way of the leaf's own memory, so no other byte is touched.
 
-use super::body::Ty;
+use super::op::Ty;
 use crate::{
     codegen::vector::{
         Builder,
-        code::{Int, IntOp, Mask, Mem, Narrow, ShiftOp, Vector, Width},
+        vcode::{Int, IntOp, IntWidth, Mask, Mem, NarrowInt, ShiftOp, Vector},
     },
     scalar::CompareOp,
 };
 
 /// What an element of this type is in memory, if it is narrower than a lane.
-fn narrow(ty: Ty) -> Option<Narrow> {
+fn narrow(ty: Ty) -> Option<NarrowInt> {
     match ty {
         Ty::F32 | Ty::I32 => None,
-        Ty::U8 | Ty::Bool => Some(Narrow::U8),
-        Ty::I8 => Some(Narrow::I8),
-        Ty::I16 | Ty::Bf16 | Ty::Nearest => Some(Narrow::I16),
+        Ty::U8 | Ty::Bool => Some(NarrowInt::U8),
+        Ty::I8 => Some(NarrowInt::I8),
+        Ty::I16 | Ty::Bf16 | Ty::Nearest => Some(NarrowInt::I16),
     }
 }
 
 /// Bytes of an element in memory.
 pub(super) fn elem_bytes(ty: Ty) -> usize {
-    narrow(ty).map_or(4, Narrow::bytes)
+    narrow(ty).map_or(4, NarrowInt::bytes)
 }
 
 /// How one element is read and written as an integer.
-fn width(narrow: Narrow) -> Width {
-    if narrow == Narrow::I16 { Width::I16 } else { Width::U8 }
+fn width(narrow: NarrowInt) -> IntWidth {
+    if narrow == NarrowInt::I16 { IntWidth::I16 } else { IntWidth::U8 }
 }
 
 /// Lanes that consecutive elements of this width are.
-fn load_narrow(b: &mut Builder, mem: impl Into<Mem>, (ty, narrow): (Ty, Narrow)) -> Vector {
+fn load_narrow(b: &mut Builder, mem: impl Into<Mem>, (ty, narrow): (Ty, NarrowInt)) -> Vector {
     let value = b.load_narrow(mem, narrow);
     extended(b, ty, value)
 }
 
 /// One element of this width in all lanes.
-fn broadcast_narrow(b: &mut Builder, mem: Mem, (ty, narrow): (Ty, Narrow)) -> Vector {
+fn broadcast_narrow(b: &mut Builder, mem: Mem, (ty, narrow): (Ty, NarrowInt)) -> Vector {
     let value = b.broadcast_narrow(mem, narrow);
     extended(b, ty, value)
 }
@@ -50,7 +50,7 @@ fn extended(b: &mut Builder, ty: Ty, value: Vector) -> Vector {
 }
 
 /// Lanes to consecutive elements of this width.
-fn store_narrow(b: &mut Builder, mem: impl Into<Mem>, (ty, narrow): (Ty, Narrow), value: Vector) {
+fn store_narrow(b: &mut Builder, mem: impl Into<Mem>, (ty, narrow): (Ty, NarrowInt), value: Vector) {
     match ty {
         Ty::Nearest => b.store_bf16(mem, value),
         Ty::Bf16 => {
@@ -154,7 +154,7 @@ pub(super) fn wrapped(b: &mut Builder, value: Vector, ty: Ty) -> Vector {
 /// A constant number of bytes, a multiple of 4.
 fn copy_bytes(b: &mut Builder, from: Mem, to: Mem, bytes: usize) {
     for at in (0..bytes).step_by(8) {
-        let width = if bytes - at >= 8 { Width::I64 } else { Width::I32 };
+        let width = if bytes - at >= 8 { IntWidth::I64 } else { IntWidth::I32 };
         let word = b.load_int(from.plus(at), width);
         b.store_int(to.plus(at), word, width);
     }
@@ -169,10 +169,10 @@ fn copy_rest(b: &mut Builder, from: Mem, to: Mem, n: Int, size: usize) {
         b.when(CompareOp::Ne, part, 0, |b| {
             let bytes = elems * size;
             let (width, step) = match bytes {
-                8 | 16 => (Width::I64, 8),
-                4 => (Width::I32, 4),
-                _ if size == 2 => (Width::I16, 2),
-                _ => (Width::U8, 1),
+                8 | 16 => (IntWidth::I64, 8),
+                4 => (IntWidth::I32, 4),
+                _ if size == 2 => (IntWidth::I16, 2),
+                _ => (IntWidth::U8, 1),
             };
             for at in (0..bytes).step_by(step) {
                 let word = b.load_int(Mem::from(from).plus(at), width);

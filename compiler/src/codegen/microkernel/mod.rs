@@ -4,19 +4,19 @@
 //! layers. What differs from call to call (addresses, strides, counts, scalar bits) is the argument block.
 
 mod bf16;
-pub mod body;
 mod columns;
 pub mod contraction;
 pub mod math;
 mod memory;
-pub mod panels;
+pub mod op;
+pub mod pack_panels;
+pub mod pack_rows;
 pub mod power;
 mod rounded;
-pub mod rows;
 pub mod strip;
 mod sum;
 
-use super::vector::{VectorIsa, code::Code};
+use super::vector::{VectorIsa, vcode::VCode};
 use crate::error::{Error, Result};
 use cranelift_codegen::ir::{AbiParam, types};
 use cranelift_module::{FuncId, Linkage, Module};
@@ -29,11 +29,11 @@ pub enum MicrokernelKey {
     /// A strip, or several in a row loop.
     Strip(strip::StripKey),
     /// Rows laid out for tiles.
-    Rows(rows::RowsKey),
+    PackRows(pack_rows::PackRowsKey),
     /// Columns laid out for tile registers.
-    Panels(panels::PanelsKey),
+    PackPanels(pack_panels::PackPanelsKey),
     /// The end of the use of tile registers, without arguments.
-    Release,
+    ReleaseTiles,
 }
 
 impl MicrokernelKey {
@@ -45,20 +45,20 @@ impl MicrokernelKey {
                 format!("tile_{}x{}{rest}", key.rows, key.vectors)
             }
             MicrokernelKey::Strip(key) => format!("strip_{}", key.phases.len()),
-            MicrokernelKey::Rows(key) => format!("rows_{}", key.levels),
-            MicrokernelKey::Panels(_) => "panels".to_string(),
-            MicrokernelKey::Release => "release".to_string(),
+            MicrokernelKey::PackRows(key) => format!("rows_{}", key.levels),
+            MicrokernelKey::PackPanels(_) => "panels".to_string(),
+            MicrokernelKey::ReleaseTiles => "release".to_string(),
         }
     }
 
     /// The leaf's code before it is machine code.
-    pub fn code(&self, isa: &dyn VectorIsa) -> Code {
+    pub fn code(&self, isa: &dyn VectorIsa) -> VCode {
         match self {
             MicrokernelKey::Tile(key) => contraction::emit(key, isa.shape()),
             MicrokernelKey::Strip(key) => strip::emit(key, isa.shape()),
-            MicrokernelKey::Rows(key) => rows::emit(key, isa.shape()),
-            MicrokernelKey::Panels(key) => panels::emit(key, isa.shape()),
-            MicrokernelKey::Release => contraction::release(isa.shape()),
+            MicrokernelKey::PackRows(key) => pack_rows::emit(key, isa.shape()),
+            MicrokernelKey::PackPanels(key) => pack_panels::emit(key, isa.shape()),
+            MicrokernelKey::ReleaseTiles => contraction::release(isa.shape()),
         }
     }
 
@@ -67,9 +67,9 @@ impl MicrokernelKey {
         match self {
             MicrokernelKey::Tile(key) => key.slots(),
             MicrokernelKey::Strip(key) => key.slots(),
-            MicrokernelKey::Rows(key) => key.slots(),
-            MicrokernelKey::Panels(_) => panels::PanelsKey::SLOTS,
-            MicrokernelKey::Release => 0,
+            MicrokernelKey::PackRows(key) => key.slots(),
+            MicrokernelKey::PackPanels(_) => pack_panels::PackPanelsKey::SLOTS,
+            MicrokernelKey::ReleaseTiles => 0,
         }
     }
 }

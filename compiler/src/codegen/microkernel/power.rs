@@ -12,7 +12,7 @@
 use super::math::{abs, clamp, expm1_near, is_nan, mantissa_and_exponent, polynomial, scale_by_power};
 use crate::codegen::vector::{
     Builder,
-    code::{Mask, MaskOp, Op1, Op2, Vector},
+    vcode::{Mask, MaskOp, VBinary, VUnary, Vector},
 };
 use crate::scalar::CompareOp;
 
@@ -39,48 +39,48 @@ const LARGEST_POWER: f32 = 200.0;
 /// `x` cut, and what is left of it.
 fn cut(b: &mut Builder, x: Vector) -> (Vector, Vector) {
     let mask = b.bits(CUT);
-    let high = b.op2(Op2::And, x, mask);
-    (high, b.op2(Op2::Sub, x, high))
+    let high = b.binary(VBinary::And, x, mask);
+    (high, b.binary(VBinary::Sub, x, high))
 }
 
 /// `log2 a` in two floats, for positive finite `a`.
 fn log2(b: &mut Builder, a: Vector) -> (Vector, Vector) {
     let (m, exponent) = mantissa_and_exponent(b, a);
     let one = b.float(1.0);
-    let (f, d) = (b.op2(Op2::Sub, m, one), b.op2(Op2::Add, m, one));
+    let (f, d) = (b.binary(VBinary::Sub, m, one), b.binary(VBinary::Add, m, one));
     // m + 1 exactly.
     let (d_high, _) = cut(b, d);
-    let below = b.op2(Op2::Sub, one, d_high);
-    let d_low = b.op2(Op2::Add, below, m);
-    let r = b.op2(Op2::Div, f, d);
+    let below = b.binary(VBinary::Sub, one, d_high);
+    let d_low = b.binary(VBinary::Add, below, m);
+    let r = b.binary(VBinary::Div, f, d);
     let (r_high, r_rest) = cut(b, r);
-    let taken = b.op2(Op2::Mul, r_high, d_high);
-    let left = b.op2(Op2::Sub, f, taken);
-    let taken = b.op2(Op2::Mul, r_high, d_low);
-    let left = b.op2(Op2::Sub, left, taken);
-    let r_low = b.op2(Op2::Div, left, d);
-    let square = b.op2(Op2::Mul, r, r);
+    let taken = b.binary(VBinary::Mul, r_high, d_high);
+    let left = b.binary(VBinary::Sub, f, taken);
+    let taken = b.binary(VBinary::Mul, r_high, d_low);
+    let left = b.binary(VBinary::Sub, left, taken);
+    let r_low = b.binary(VBinary::Div, left, d);
+    let square = b.binary(VBinary::Mul, r, r);
     let tail = polynomial(b, square, &LOG2);
-    let tail = b.op2(Op2::Mul, square, tail);
+    let tail = b.binary(VBinary::Mul, square, tail);
     let (slope_high, slope_low) = (b.float(SLOPE_HI), b.float(SLOPE_LO));
-    let low = b.op2(Op2::Mul, r, slope_low);
+    let low = b.binary(VBinary::Mul, r, slope_low);
     let low = b.fma(r_low, slope_high, low);
     // What rounding changed r by changes its cube three times as much.
-    let (missing, three) = (b.op2(Op2::Sub, r_low, r_rest), b.float(3.0));
-    let missing = b.op2(Op2::Mul, missing, three);
+    let (missing, three) = (b.binary(VBinary::Sub, r_low, r_rest), b.float(3.0));
+    let missing = b.binary(VBinary::Mul, missing, three);
     let low = b.fma(missing, tail, low);
     let low = b.fma(r, tail, low);
-    let steep = b.op2(Op2::Mul, r_high, slope_high);
+    let steep = b.binary(VBinary::Mul, r_high, slope_high);
     let (high, lost) = sum(b, exponent, steep);
-    let low = b.op2(Op2::Add, low, lost);
+    let low = b.binary(VBinary::Add, low, lost);
     sum(b, high, low)
 }
 
 /// `x + y`, and what is lost in rounding it, where `x` is 0 or no smaller than `y`.
 fn sum(b: &mut Builder, x: Vector, y: Vector) -> (Vector, Vector) {
-    let sum = b.op2(Op2::Add, x, y);
-    let kept = b.op2(Op2::Sub, sum, x);
-    (sum, b.op2(Op2::Sub, y, kept))
+    let sum = b.binary(VBinary::Add, x, y);
+    let kept = b.binary(VBinary::Sub, sum, x);
+    (sum, b.binary(VBinary::Sub, y, kept))
 }
 
 /// `a^y` for positive finite `a`.
@@ -88,22 +88,22 @@ fn magnitude(b: &mut Builder, a: Vector, y: Vector) -> Vector {
     let (log, log_low) = log2(b, a);
     let y = clamp(b, y, -MOST, MOST);
     let ((y_high, y_low), (log_high, rest)) = (cut(b, y), cut(b, log));
-    let log_low = b.op2(Op2::Add, rest, log_low);
-    let high = b.op2(Op2::Mul, y_high, log_high);
-    let low = b.op2(Op2::Mul, y_high, log_low);
+    let log_low = b.binary(VBinary::Add, rest, log_low);
+    let high = b.binary(VBinary::Mul, y_high, log_high);
+    let low = b.binary(VBinary::Mul, y_high, log_low);
     let low = b.fma(y_low, log, low);
     let (size, limit, zero) = (abs(b, high), b.float(LARGEST_POWER), b.float(0.0));
     let is_far = b.compare(CompareOp::Gt, size, limit);
     let low = b.select(is_far, zero, low);
     let high = clamp(b, high, -LARGEST_POWER, LARGEST_POWER);
-    let power = b.op2(Op2::Add, high, low);
-    let n = b.op1(Op1::Nearest, power);
-    let rest = b.op2(Op2::Sub, high, n);
-    let rest = b.op2(Op2::Add, rest, low);
+    let power = b.binary(VBinary::Add, high, low);
+    let n = b.unary(VUnary::Nearest, power);
+    let rest = b.binary(VBinary::Sub, high, n);
+    let rest = b.binary(VBinary::Add, rest, low);
     let (ln2, one) = (b.float(std::f32::consts::LN_2), b.float(1.0));
-    let rest = b.op2(Op2::Mul, rest, ln2);
+    let rest = b.binary(VBinary::Mul, rest, ln2);
     let near = expm1_near(b, rest);
-    let value = b.op2(Op2::Add, near, one);
+    let value = b.binary(VBinary::Add, near, one);
     scale_by_power(b, value, n)
 }
 
@@ -133,12 +133,12 @@ pub fn pow(b: &mut Builder, x: Vector, y: Vector) -> Vector {
 /// Powers of a negative number: none but integral ones, of which the odd ones are negative.
 fn signed(b: &mut Builder, (x, a): (Vector, Vector), y: Vector, value: Vector) -> Vector {
     let (zero, half, infinity) = (b.float(0.0), b.float(0.5), b.float(f32::INFINITY));
-    let (halved, nan) = (b.op2(Op2::Mul, y, half), b.float(f32::NAN));
+    let (halved, nan) = (b.binary(VBinary::Mul, y, half), b.float(f32::NAN));
     let integral = is_integral(b, y);
     let even = is_integral(b, halved);
     let bits = b.bits(0x8000_0000);
-    let sign = b.op2(Op2::And, x, bits);
-    let negative = b.op2(Op2::Or, value, sign);
+    let sign = b.binary(VBinary::And, x, bits);
+    let negative = b.binary(VBinary::Or, value, sign);
     let odd = b.mask_op(MaskOp::Xor, integral, even);
     let value = b.select(odd, negative, value);
     let below = b.compare(CompareOp::Lt, x, zero);
@@ -149,6 +149,6 @@ fn signed(b: &mut Builder, (x, a): (Vector, Vector), y: Vector, value: Vector) -
 }
 
 fn is_integral(b: &mut Builder, x: Vector) -> Mask {
-    let nearest = b.op1(Op1::Nearest, x);
+    let nearest = b.unary(VUnary::Nearest, x);
     b.compare(CompareOp::Eq, x, nearest)
 }

@@ -8,13 +8,13 @@
 //! near those halfway between two integers.
 
 use super::{
-    body::{Body, Op, Ty},
     math,
+    op::{Body, Op, Ty},
 };
 use crate::{
     codegen::vector::{
         Builder,
-        code::{Op1, Op2, Vector},
+        vcode::{VBinary, VUnary, Vector},
     },
     scalar::{BinaryOp, UnaryOp},
 };
@@ -138,20 +138,20 @@ impl Rounded {
             }
         };
         // Where `x` is NaN the step returns the bound.
-        let x = b.op2(Op2::Max, x, least);
-        let mut x = b.op2(Op2::Min, x, most);
+        let x = b.binary(VBinary::Max, x, least);
+        let mut x = b.binary(VBinary::Min, x, most);
         if self.scale.is_some() {
             let (high, low) = reciprocal(scale);
             let (high, low) = (b.float(high), b.float(low));
-            let rest = b.op2(Op2::Mul, x, low);
+            let rest = b.binary(VBinary::Mul, x, low);
             x = b.fma(x, high, rest);
         }
-        let rounded = b.op1(Op1::ToNearest, x);
+        let rounded = b.unary(VUnary::ToNearest, x);
         if self.zero == 0 || self.is_bare {
             return rounded;
         }
         let zero = b.bits(self.zero as u32);
-        b.op2(Op2::AddInt, rounded, zero)
+        b.binary(VBinary::AddInt, rounded, zero)
     }
 }
 

@@ -10,13 +10,13 @@
 //! Sums run over [`ACCUMULATORS`] vectors in turn where the code is short, over [`together`] where it is a long chain, else
 //! over one; those are added pairwise, then lanes by halves. So the order of a sum depends on its length, the code and the ISA, and on nothing else.
 
-use super::body::{Body, Lanes, Op, Ty};
 use super::columns::Columns;
 use super::memory;
+use super::op::{Body, Lanes, Op, StreamStep, Ty};
 use super::sum::Sum;
 use crate::codegen::vector::{
-    Builder, Shape,
-    code::{Code, Int, IntOp, Mask, Mem, Vector},
+    Builder, VectorShape,
+    vcode::{Int, IntOp, Mask, Mem, VCode, Vector},
 };
 use crate::scalar::{CompareOp, ReduceOp, UnaryOp};
 
@@ -25,12 +25,12 @@ pub const ACCUMULATORS: usize = 4;
 
 /// Vectors that are computed side by side where the code is one long chain of dependent steps, as functions of
 /// `math` are: as many as registers allow.
-pub fn together(shape: Shape) -> usize {
+pub fn together(shape: VectorShape) -> usize {
     match shape {
         // Loops for several vectors make leaves long, and branches of small machines don't reach far.
-        Shape { lanes: ..8, .. } => 1,
-        Shape { registers: 32.., .. } => 4,
-        Shape { .. } => 2,
+        VectorShape { lanes: ..8, .. } => 1,
+        VectorShape { registers: 32.., .. } => 4,
+        VectorShape { .. } => 2,
     }
 }
 
@@ -39,17 +39,6 @@ const MOST_TOGETHER: usize = 24;
 
 /// Longest code, in steps, that is unrolled for a reduction.
 const UNROLL_COST: usize = 16;
-
-/// How a stream moves with the phase's loop.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Along {
-    /// Not at all.
-    Fixed,
-    /// By one element.
-    Unit,
-    /// By any number of bytes.
-    Stride,
-}
 
 /// A stream: elements at a fixed distance from a pointer that streams with the same steps share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -82,9 +71,9 @@ pub struct StripKey {
     /// In order.
     pub phases: Vec<Phase>,
     /// How the pointers move.
-    pub pointers: Vec<Along>,
+    pub pointers: Vec<StreamStep>,
     /// How the pointers move from row to row: not at all, by one element of 32 bits, or by anything.
-    pub down: Vec<Along>,
+    pub row_steps: Vec<StreamStep>,
     /// The streams of all phases.
     pub streams: Vec<Stream>,
     /// Number of extents.
@@ -129,7 +118,7 @@ impl StripKey {
 }
 
 /// The leaf's code on an ISA of this shape.
-pub fn emit(key: &StripKey, shape: Shape) -> Code {
+pub fn emit(key: &StripKey, shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
     let pointers =
         (0..key.pointers.len()).map(|pointer| b.arg(key.pointer(pointer as u32))).collect::<Vec<_>>();
@@ -172,7 +161,7 @@ pub(super) struct Leaf<'a> {
 
 /// Which lanes of a vector count.
 #[derive(Clone, Copy)]
-pub(super) enum Part {
+pub(super) enum ActiveLanes {
     /// All.
     Full,
     /// The first ones.
@@ -197,7 +186,7 @@ impl Leaf<'_> {
                     let mut lanes = At {
                         leaf: self,
                         position: None,
-                        part: Part::Full,
+                        part: ActiveLanes::Full,
                         sums: &[],
                         unroll: 0,
                         ahead: 0,
@@ -210,12 +199,12 @@ impl Leaf<'_> {
         }
     }
 
-    pub(super) fn along(&self, stream: u32) -> Along {
+    pub(super) fn along(&self, stream: u32) -> StreamStep {
         self.key.pointers[self.key.streams[stream as usize].pointer as usize]
     }
 
     /// The pointers that move so and that a body uses.
-    fn touched(&self, body: &Body, along: Along) -> Vec<u32> {
+    fn touched(&self, body: &Body, along: StreamStep) -> Vec<u32> {
         let mut pointers: Vec<u32> = body
             .insts
             .iter()
@@ -239,7 +228,7 @@ impl Leaf<'_> {
                 _ => None,
             })
             .collect();
-        let is_plain = self.touched(body, Along::Stride).is_empty();
+        let is_plain = self.touched(body, StreamStep::Stride).is_empty();
         let together = if is_plain && is_chain(body) { together(b.shape()) } else { 1 };
         let unroll = match body.cost() {
             _ if together > 1 => together,
@@ -254,7 +243,7 @@ impl Leaf<'_> {
         let at = |unroll: usize, ahead: usize| At {
             leaf: self,
             position: Some(&position),
-            part: Part::Full,
+            part: ActiveLanes::Full,
             sums: &sums,
             unroll,
             ahead,
@@ -285,7 +274,7 @@ impl Leaf<'_> {
 
     pub(super) fn start(&self, b: &mut Builder, body: &Body) -> Position {
         let mut strided = vec![None; self.key.pointers.len()];
-        for idx in self.touched(body, Along::Stride) {
+        for idx in self.touched(body, StreamStep::Stride) {
             let pointer = b.copy(self.pointers[idx as usize]);
             let stride = b.arg(self.key.pointer(idx) + 2);
             strided[idx as usize] = Some((pointer, stride));
@@ -295,19 +284,19 @@ impl Leaf<'_> {
 
     fn tail(&self, b: &mut Builder, body: &Body, count: Int, position: &Position, sums: &[Sum]) {
         let masked = position.strided.iter().all(Option::is_none);
-        let emit = |b: &mut Builder, part: Part| {
+        let emit = |b: &mut Builder, part: ActiveLanes| {
             let position = Some(position);
             body.emit(b, &mut At { leaf: self, position, part, sums, unroll: 0, ahead: 0, held: &[] });
         };
         b.when(CompareOp::Gt, count, 0, |b| {
             if masked {
                 let mask = b.mask_first(count);
-                emit(b, Part::First(count, mask));
+                emit(b, ActiveLanes::First(count, mask));
             } else {
                 let one = b.imm(1);
                 let mask = b.mask_first(one);
                 b.repeat(count, 1, |b| {
-                    emit(b, Part::One(mask));
+                    emit(b, ActiveLanes::One(mask));
                     position.advance(b, 1);
                 });
             }
@@ -330,7 +319,7 @@ pub(super) struct At<'a> {
     pub(super) leaf: &'a Leaf<'a>,
     /// None in scalar phases.
     pub(super) position: Option<&'a Position>,
-    pub(super) part: Part,
+    pub(super) part: ActiveLanes,
     pub(super) sums: &'a [Sum],
     pub(super) unroll: usize,
     /// Elements from the position on.
@@ -356,7 +345,7 @@ impl At<'_> {
         let position = self.position.expect("scalar phases touch fixed streams only");
         let Stream { pointer, offset: disp } = self.leaf.key.streams[stream as usize];
         let (pointer, stride) = position.strided[pointer as usize].expect("started with the phase");
-        if matches!(self.part, Part::One(_)) {
+        if matches!(self.part, ActiveLanes::One(_)) {
             return vec![Mem { base: pointer, index: None, disp }];
         }
         b.lane_places(pointer, stride).into_iter().map(|place| Mem { disp, ..place }).collect()
@@ -365,15 +354,17 @@ impl At<'_> {
     /// The elements of a stream from memory.
     pub(super) fn fetch(&self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
         match (self.leaf.along(stream), self.part) {
-            (Along::Fixed, _) => memory::broadcast(b, self.fixed(stream), ty),
-            (Along::Unit, Part::Full) => memory::load(b, self.unit(stream, ty), ty),
-            (Along::Unit, Part::First(n, mask)) => memory::load_first(b, self.unit(stream, ty), ty, n, mask),
-            (Along::Unit, Part::One(_)) => memory::load_one(b, self.unit(stream, ty), ty),
-            (Along::Stride, Part::Full) => {
+            (StreamStep::Fixed, _) => memory::broadcast(b, self.fixed(stream), ty),
+            (StreamStep::Unit, ActiveLanes::Full) => memory::load(b, self.unit(stream, ty), ty),
+            (StreamStep::Unit, ActiveLanes::First(n, mask)) => {
+                memory::load_first(b, self.unit(stream, ty), ty, n, mask)
+            }
+            (StreamStep::Unit, ActiveLanes::One(_)) => memory::load_one(b, self.unit(stream, ty), ty),
+            (StreamStep::Stride, ActiveLanes::Full) => {
                 let mems = self.strided(b, stream);
                 memory::load_lanes(b, mems, ty)
             }
-            (Along::Stride, _) => {
+            (StreamStep::Stride, _) => {
                 let mems = self.strided(b, stream);
                 memory::load_one(b, mems[0], ty)
             }
@@ -389,17 +380,17 @@ impl Lanes for At<'_> {
 
     fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector) {
         match (self.leaf.along(stream), self.part) {
-            (Along::Fixed, _) => memory::store_one(b, self.fixed(stream), ty, value),
-            (Along::Unit, Part::Full) => memory::store(b, self.unit(stream, ty), ty, value),
-            (Along::Unit, Part::First(n, mask)) => {
+            (StreamStep::Fixed, _) => memory::store_one(b, self.fixed(stream), ty, value),
+            (StreamStep::Unit, ActiveLanes::Full) => memory::store(b, self.unit(stream, ty), ty, value),
+            (StreamStep::Unit, ActiveLanes::First(n, mask)) => {
                 memory::store_first(b, self.unit(stream, ty), ty, value, n, mask);
             }
-            (Along::Unit, Part::One(_)) => memory::store_one(b, self.unit(stream, ty), ty, value),
-            (Along::Stride, Part::Full) => {
+            (StreamStep::Unit, ActiveLanes::One(_)) => memory::store_one(b, self.unit(stream, ty), ty, value),
+            (StreamStep::Stride, ActiveLanes::Full) => {
                 let mems = self.strided(b, stream);
                 memory::store_lanes(b, mems, ty, value);
             }
-            (Along::Stride, _) => {
+            (StreamStep::Stride, _) => {
                 let mems = self.strided(b, stream);
                 memory::store_one(b, mems[0], ty, value);
             }

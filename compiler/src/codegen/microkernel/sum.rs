@@ -1,11 +1,11 @@
 //! Running reductions of strip leaves: several vectors of partial results, combined at the end.
 
-use super::body::Ty;
 use super::math;
-use super::strip::Part;
+use super::op::Ty;
+use super::strip::ActiveLanes;
 use crate::codegen::vector::{
     Builder,
-    code::{Op2, Vector},
+    vcode::{VBinary, Vector},
 };
 use crate::scalar::ReduceOp;
 use std::ops::RangeInclusive;
@@ -53,20 +53,20 @@ impl Sum {
 
     fn combine(&self, b: &mut Builder, x: Vector, y: Vector) -> Vector {
         match (self.op, self.ty) {
-            (ReduceOp::Sum, Ty::F32) => b.op2(Op2::Add, x, y),
-            (ReduceOp::Prod, _) => b.op2(Op2::Mul, x, y),
+            (ReduceOp::Sum, Ty::F32) => b.binary(VBinary::Add, x, y),
+            (ReduceOp::Prod, _) => b.binary(VBinary::Mul, x, y),
             (ReduceOp::Min | ReduceOp::Max, Ty::F32) => math::min(b, x, y),
-            (ReduceOp::Sum, _) => b.op2(Op2::AddInt, x, y),
-            (ReduceOp::Min, _) => b.op2(Op2::MinInt, x, y),
-            (ReduceOp::Max, _) => b.op2(Op2::MaxInt, x, y),
+            (ReduceOp::Sum, _) => b.binary(VBinary::AddInt, x, y),
+            (ReduceOp::Min, _) => b.binary(VBinary::MinInt, x, y),
+            (ReduceOp::Max, _) => b.binary(VBinary::MaxInt, x, y),
         }
     }
 
-    pub(super) fn add(&self, b: &mut Builder, value: Vector, part: Part, unroll: usize) {
+    pub(super) fn add(&self, b: &mut Builder, value: Vector, part: ActiveLanes, unroll: usize) {
         let value = if self.is_turned() { math::neg(b, value) } else { value };
         let value = match part {
-            Part::Full => value,
-            Part::First(_, mask) | Part::One(mask) => b.select(mask, value, self.neutral),
+            ActiveLanes::Full => value,
+            ActiveLanes::First(_, mask) | ActiveLanes::One(mask) => b.select(mask, value, self.neutral),
         };
         let sum = self.combine(b, self.parts[unroll], value);
         b.set(self.parts[unroll], sum);

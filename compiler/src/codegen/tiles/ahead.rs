@@ -29,14 +29,14 @@ impl Asking {
         tiles: Value,
     ) -> Option<Asking> {
         let Rhs::Panels(width) = plan.rhs else { return None };
-        if !plan.ahead || plan.product().is_matrix() {
+        if !plan.ahead || plan.product().is_amx() {
             return None;
         }
         let bytes = match (at.part, &plan.cuts) {
             (Some((_, count)), Some(cuts)) => {
                 f.builder.ins().imul_imm_s(count, cuts.inner * i64::from(width) * 4)
             }
-            _ => args.get(TileKey::B_COLUMN)?,
+            _ => args.get(TileKey::RHS_COLUMN)?,
         };
         let (before, all) = match turn {
             None => (f.int(0), tiles),
@@ -54,7 +54,7 @@ impl Asking {
         let skipped = f.builder.ins().udiv(before, self.all);
         // Whole lines of memory.
         let skipped = f.builder.ins().band_imm_s(skipped, -LINE_BYTES);
-        args.set(TileKey::ROUNDS, self.all);
-        args.set(TileKey::SKIPPED, skipped);
+        args.set(TileKey::PREFETCH_ROUNDS, self.all);
+        args.set(TileKey::PREFETCH_SKIP, skipped);
     }
 }

@@ -14,7 +14,7 @@ use crate::{
         lanes::{Args, split},
         microkernel::contraction::{PANEL, Rhs, TileKey},
         split::{self, way},
-        vector::code::TILE_ROW_BYTES,
+        vector::vcode::TILE_ROW_BYTES,
     },
     error::Result,
     kernel::Axis,
@@ -179,7 +179,7 @@ fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
     };
     let depth = plan.levels.iter().filter(|level| level.1.as_i64() != Some(0));
     // Elements, of which tile registers count rows.
-    let group = if plan.product().is_matrix() { (TILE_ROW_BYTES / 4) as i64 } else { 1 };
+    let group = if plan.product().is_amx() { (TILE_ROW_BYTES / 4) as i64 } else { 1 };
     let depth = depth.fold(Dim::from(group), |depth, level| depth * &level.0);
     // Windows overlap: what is new is what the address moves by. Where it doesn't move, the same bytes are read again.
     let n = &plan.contraction.n.extent;
@@ -368,11 +368,11 @@ pub(super) fn args(
     distance: Option<Value>,
 ) -> Result<(TileKey, Args)> {
     let (key, mut args) = plan.args(f)?;
-    if let (Some(a), Some(distance)) = (args.get(TileKey::A), distance) {
-        args.set(TileKey::A, f.builder.ins().iadd(a, distance));
+    if let (Some(a), Some(distance)) = (args.get(TileKey::LHS), distance) {
+        args.set(TileKey::LHS, f.builder.ins().iadd(a, distance));
     }
     let rhs = plan.rhs_address(f)?;
-    args.set(TileKey::B, f.builder.ins().iadd(rhs, at.rhs_offset));
+    args.set(TileKey::RHS, f.builder.ins().iadd(rhs, at.rhs_offset));
     args.set(TileKey::COLUMNS, at.left);
     if let (Some(part), Some(depth)) = (at.part, &plan.cuts) {
         take(f, plan, &mut args, depth.inner, part);
@@ -389,10 +389,10 @@ fn take(f: &mut FuncCtx, plan: &Plan, args: &mut Args, inner: i64, (from, count)
     let level = plan.levels.len() - 1;
     let slot = TileKey::level(level as u8);
     args.set(slot, count);
-    move_by(f, args, TileKey::A, if level == 0 { TileKey::A_K } else { slot + 1 }, from);
-    if let (Rhs::Panels(width), Some(panel)) = (plan.rhs, args.get(TileKey::B)) {
+    move_by(f, args, TileKey::LHS, if level == 0 { TileKey::LHS_K } else { slot + 1 }, from);
+    if let (Rhs::Panels(width), Some(panel)) = (plan.rhs, args.get(TileKey::RHS)) {
         let skipped = f.builder.ins().imul_imm_s(from, inner * i64::from(width) * 4);
-        args.set(TileKey::B, f.builder.ins().iadd(panel, skipped));
+        args.set(TileKey::RHS, f.builder.ins().iadd(panel, skipped));
     }
 }
 
@@ -423,14 +423,14 @@ fn tiles(
     f.builder.seal_block(work);
     let mut args = args.clone();
     args.set(TileKey::TILES, tiles.count);
-    if key.product.is_matrix() {
+    if key.dot.is_amx() {
         args.set(TileKey::TILE_ROWS, tiles.rows);
-        args.set(TileKey::READY, rows.ready(f, tiles.rows));
+        args.set(TileKey::CONFIGURED, rows.ready(f, tiles.rows));
     }
     if let Some(asking) = asking {
         asking.set(f, &mut args, tiles.others);
     }
-    move_by(f, &mut args, TileKey::A, TileKey::A_ROW, tiles.first_row);
+    move_by(f, &mut args, TileKey::LHS, TileKey::LHS_ROW, tiles.first_row);
     for idx in 0..plan.streams.len() as u32 {
         let slot = key.stream(idx);
         move_by(f, &mut args, slot, slot + 1, tiles.first_row);

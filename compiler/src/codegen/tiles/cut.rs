@@ -4,7 +4,7 @@ use super::{plan::Plan, product};
 use crate::{
     codegen::{
         function::FuncCtx,
-        microkernel::contraction::{MATRIX_ROWS, PANEL, Part, matrix_columns, wide_vectors},
+        microkernel::contraction::{AMX_ROWS, PANEL, ReductionPart, amx_columns, wide_vectors},
     },
     error::{Error, Result},
 };
@@ -73,7 +73,7 @@ pub(super) fn rows(f: &mut FuncCtx, plan: &Plan, count: Value) -> Rows {
     let higher = f.builder.ins().iadd_imm_s(low, 1);
     let rows = f.builder.ins().select(even, low, higher);
     let high = f.builder.ins().select(even, tiles, extra);
-    let keeps = plan.product().is_matrix() && f.unit.vector_isa().keeps_tiles();
+    let keeps = plan.product().is_amx() && f.unit.vector_isa().keeps_tiles();
     let configured = keeps.then(|| {
         let slot = f.slot(8, 8);
         let none = f.int(0);
@@ -90,10 +90,10 @@ pub(super) fn pick(
     plan: &Plan,
     rows: &Rows,
     (first, end): (Value, Value),
-    part: Part,
+    part: ReductionPart,
 ) -> Result<Cut> {
     let columns = f.builder.ins().isub(end, first);
-    let (wide, leaves) = match plan.product().is_matrix() {
+    let (wide, leaves) = match plan.product().is_amx() {
         true => of_registers(f, facts, plan, rows)?,
         false => by_height(f, facts, plan, rows, part)?,
     };
@@ -113,13 +113,13 @@ pub(super) fn pick(
 fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Result<(Value, [Value; 6])> {
     let m = &plan.contraction.m.last().expect("checked in plan").extent;
     let n = &plan.contraction.n.extent;
-    let (few, lanes) = (MATRIX_ROWS / 2, plan.shape.lanes);
+    let (few, lanes) = (AMX_ROWS / 2, plan.shape.lanes);
     let low = f.builder.ins().iadd_imm_s(rows.rows, -1);
     let heights = [rows.rows, low]
         .map(|height| f.builder.ins().icmp_imm_s(IntCC::SignedLessThanOrEqual, height, few as i64));
     let is_small = upper(facts, m).is_some_and(|hi| hi <= few as i64);
-    let widths = [few, MATRIX_ROWS].map(|rows| {
-        let mut wide = matrix_columns(if plan.pairs { MATRIX_ROWS } else { rows });
+    let widths = [few, AMX_ROWS].map(|rows| {
+        let mut wide = amx_columns(if plan.pairs { AMX_ROWS } else { rows });
         // A tile wider than all columns is never called.
         while wide > PANEL && upper(facts, n).is_some_and(|n| n < wide as i64) {
             wide /= 2;
@@ -136,14 +136,14 @@ fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Res
             continue;
         }
         let leaf = |f: &mut FuncCtx, rows: usize, columns: usize| -> Result<Value> {
-            let leaf = f.unit.leaf(plan.key(rows, columns / lanes, tail, Part::Whole))?;
+            let leaf = f.unit.leaf(plan.key(rows, columns / lanes, tail, ReductionPart::Whole))?;
             Ok(function_address(f, leaf))
         };
         if plan.runs.is_some() {
             let vectors = columns.unwrap_or(widths[1]) / lanes;
             let key = match plan.pairs {
                 true => plan.pair_key(vectors, tail),
-                false => plan.key(MATRIX_ROWS, vectors, tail, Part::Whole),
+                false => plan.key(AMX_ROWS, vectors, tail, ReductionPart::Whole),
             };
             let leaf = f.unit.leaf(key)?;
             leaves.extend([function_address(f, leaf); 2]);
@@ -159,7 +159,7 @@ fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Res
             leaves.extend([small; 2]);
             continue;
         }
-        let large = leaf(f, MATRIX_ROWS, columns.unwrap_or(widths[1]))?;
+        let large = leaf(f, AMX_ROWS, columns.unwrap_or(widths[1]))?;
         let beside = leaf(f, few, columns.unwrap_or(widths[1]))?;
         let low = f.builder.ins().select(heights[1], beside, large);
         leaves.push(f.builder.ins().select(heights[0], small, large));
@@ -177,7 +177,7 @@ fn by_height(
     facts: &Facts,
     plan: &Plan,
     rows: &Rows,
-    part: Part,
+    part: ReductionPart,
 ) -> Result<(Value, [Value; 6])> {
     let m = &plan.contraction.m.last().expect("checked in plan").extent;
     let n = &plan.contraction.n.extent;
@@ -188,7 +188,7 @@ fn by_height(
     let heights: Vec<usize> = match m.as_i64() {
         Some(m) => vec![(m as usize).div_ceil((m as usize).div_ceil(most).max(1)).max(1)],
         None => {
-            let least = if part == Part::Whole { 1 } else { least_height(plan, most) };
+            let least = if part == ReductionPart::Whole { 1 } else { least_height(plan, most) };
             (least..=upper(facts, m).map_or(most, |hi| most.min(hi.max(1) as usize))).collect()
         }
     };
@@ -234,7 +234,7 @@ fn leaves(
     plan: &Plan,
     (height, even): (usize, bool),
     masked: bool,
-    part: Part,
+    part: ReductionPart,
 ) -> Result<Vec<Value>> {
     let n = &plan.contraction.n.extent;
     let mut wide = wide_vectors(plan.shape, height, plan.product());

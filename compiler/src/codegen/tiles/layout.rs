@@ -19,12 +19,12 @@ use crate::{
         lanes::{Args, Stream, split},
         microkernel::{
             MicrokernelKey,
-            body::Ty,
-            contraction::{PANEL, Product},
-            rows::{Form, RowsKey},
+            contraction::{DotOp, PANEL},
+            op::Ty,
+            pack_rows::{PackRowsKey, RowForm},
         },
         unit::Unit,
-        vector::code::{Narrow, TILE_ROW_BYTES},
+        vector::vcode::{NarrowInt, TILE_ROW_BYTES},
     },
     error::{Error, Result},
     kernel::{Access, BufferId, Contraction, MemorySpace, Rhs, SlidingWindows, tiles::ROW_BF16},
@@ -41,7 +41,7 @@ const LINE_ELEMS: i64 = 16;
 
 /// How a factor becomes elements that tiles multiply.
 pub(super) struct Layout {
-    pub(super) product: Product,
+    pub(super) product: DotOp,
     /// Where rows are laid out.
     pub(super) room: BufferId,
     /// Where in it rows begin, behind a right factor that is laid out there too.
@@ -68,7 +68,7 @@ enum Right {
 /// What the left factor's numbers are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Numbers {
-    Narrow(Narrow),
+    Narrow(NarrowInt),
     F32,
     Bf16,
 }
@@ -100,7 +100,7 @@ impl Numbers {
 
 /// The layout by which a right factor is packed anew, unless it stays as other contractions have it.
 pub(super) fn repacking(layout: &Option<Layout>) -> Option<&Layout> {
-    layout.as_ref().filter(|layout| layout.product != Product::Floats)
+    layout.as_ref().filter(|layout| layout.product != DotOp::F32)
 }
 
 /// Whether a contraction's rows are laid out, and how.
@@ -110,7 +110,7 @@ pub(super) fn layout(f: &FuncCtx, facts: &Facts, contraction: &Contraction) -> O
     let on_tiles = f.unit.vector_isa().shape().tiles && f.unit.program.on_tiles(contraction);
     if on_tiles && contraction.dtype == DType::F32 {
         let room = contraction.pack_buffer?;
-        let product = Product::Bf16(contraction.precision.parts()?);
+        let product = DotOp::AmxBf16(contraction.precision.parts()?);
         let right = match contraction.rhs {
             Rhs::Panels { buffer, .. } if is_const(f, buffer) => Right::Packed(buffer),
             Rhs::Panels { .. } | Rhs::Indexed(_) => Right::Computed,
@@ -136,33 +136,33 @@ pub(super) fn layout(f: &FuncCtx, facts: &Facts, contraction: &Contraction) -> O
         let is_copied = |_: &BufferId| from == Numbers::Bf16 || contraction.precision == Precision::F32;
         let room = contraction.pack_buffer.filter(is_copied)?;
         (is_const(f, buffer) && depth.as_i64().is_some()).then_some(())?;
-        let product = Product::Floats;
+        let product = DotOp::F32;
         let part_elems = depth.clone();
         return Some(Layout { product, room, first, part_elems, depth, right, from, pixels: None });
     }
     let from = match dtype(contraction.lhs.buffer) {
-        DType::U8 => Narrow::U8,
-        DType::I8 => Narrow::I8,
-        DType::I16 => Narrow::I16,
+        DType::U8 => NarrowInt::U8,
+        DType::I8 => NarrowInt::I8,
+        DType::I16 => NarrowInt::I16,
         _ => return None,
     };
     let packed = matches!(dtype(buffer), DType::U8 | DType::I8 | DType::I16);
     (contraction.dtype == DType::I32 && packed && width as usize == PANEL).then_some(())?;
     // What is not laid out needs no room.
     let room = match from {
-        Narrow::I16 => contraction.lhs.buffer,
-        Narrow::U8 | Narrow::I8 => contraction.pack_buffer?,
+        NarrowInt::I16 => contraction.lhs.buffer,
+        NarrowInt::U8 | NarrowInt::I8 => contraction.pack_buffer?,
     };
     depth.as_i64()?;
-    let quads = f.unit.vector_isa().shape().quads && dtype(buffer) == DType::I8 && from != Narrow::I16;
+    let quads = f.unit.vector_isa().shape().vnni && dtype(buffer) == DType::I8 && from != NarrowInt::I16;
     let product = match (on_tiles, quads) {
-        (true, _) => Product::Bytes,
-        (false, true) => Product::Quads,
-        (false, false) => Product::Pairs,
+        (true, _) => DotOp::AmxBytes,
+        (false, true) => DotOp::Vnni,
+        (false, false) => DotOp::I16Pairs,
     };
     let groups = depth.ceil_div(product.group());
     let part_elems = match product {
-        Product::Bytes => groups.ceil_div(LINE_ELEMS) * LINE_ELEMS,
+        DotOp::AmxBytes => groups.ceil_div(LINE_ELEMS) * LINE_ELEMS,
         _ => groups,
     };
     Some(Layout { product, room, first, part_elems, depth, right, from: Numbers::Narrow(from), pixels: None })
@@ -190,10 +190,10 @@ impl Layout {
     /// cut off.
     pub(super) fn reads(&self, (extent, step, _): &(Dim, Dim, Dim)) -> bool {
         let group = match (self.product, self.from) {
-            (Product::Quads, Numbers::Narrow(Narrow::U8)) => 4,
-            (Product::Bytes, Numbers::Narrow(Narrow::U8)) => TILE_ROW_BYTES as i64,
-            (Product::Bf16(_), Numbers::Bf16) => ROW_BF16,
-            (Product::Pairs, Numbers::Narrow(Narrow::I16)) => 2,
+            (DotOp::Vnni, Numbers::Narrow(NarrowInt::U8)) => 4,
+            (DotOp::AmxBytes, Numbers::Narrow(NarrowInt::U8)) => TILE_ROW_BYTES as i64,
+            (DotOp::AmxBf16(_), Numbers::Bf16) => ROW_BF16,
+            (DotOp::I16Pairs, Numbers::Narrow(NarrowInt::I16)) => 2,
             _ => return false,
         };
         is_run(extent, step, group)
@@ -201,7 +201,7 @@ impl Layout {
 
     /// Whether rows must be as they lie, since nothing lays them out.
     pub(super) fn is_ready(&self) -> bool {
-        self.from == Numbers::Narrow(Narrow::I16)
+        self.from == Numbers::Narrow(NarrowInt::I16)
     }
 
     /// Bytes of a number of the left factor.
@@ -212,8 +212,8 @@ impl Layout {
     /// Elements for so many numbers of a row; rows of tile registers where these multiply.
     pub(super) fn grouped(&self, extent: &Dim) -> Dim {
         match self.product {
-            Product::Bytes => extent.floor_div(TILE_ROW_BYTES as i64),
-            Product::Bf16(_) => extent.floor_div(ROW_BF16),
+            DotOp::AmxBytes => extent.floor_div(TILE_ROW_BYTES as i64),
+            DotOp::AmxBf16(_) => extent.floor_div(ROW_BF16),
             product => extent.ceil_div(product.group()),
         }
     }
@@ -223,7 +223,7 @@ impl Layout {
         let (step_elems, plane_bytes) = (self.step_elems(), self.plane_bytes());
         if let Some(pixels) = &self.pixels {
             let (pixels, room) = (Rc::clone(pixels), self.room);
-            let form = Form::Bf16 { from: self.from.lanes(), parts: self.product.parts().left };
+            let form = RowForm::Bf16 { from: self.from.lanes(), parts: self.product.parts().left };
             let (number_bytes, step_bytes) = (self.number_bytes(), step_elems * 4);
             return Left::Line(Line { pixels, room, form, number_bytes, step_bytes, plane_bytes });
         }
@@ -234,7 +234,7 @@ impl Layout {
     /// The loops of the reduction over what is laid out, innermost first, with what the left factor moves by behind what
     /// the loop inside has moved it: over registers' rows, and over the pixels of a row.
     pub(super) fn levels(&self) -> Vec<(Dim, Dim)> {
-        let row = if self.product.is_matrix() { self.blocks() } else { self.part_elems.clone() };
+        let row = if self.product.is_amx() { self.blocks() } else { self.part_elems.clone() };
         let mut levels = vec![(row, Dim::one())];
         let mut moved = self.plane_bytes().floor_div(4);
         for (extent, step) in self.pixels.iter().flat_map(|pixels| &pixels.taps) {
@@ -277,7 +277,7 @@ impl Layout {
         // Panels of bytes begin with a row of sums.
         let taps = self.pixels.as_ref().map_or(1, |pixels| pixels.taps_count());
         let rows = &self.part_elems * (taps * i64::from(self.product.parts().right))
-            + i64::from(matches!(self.product, Product::Quads | Product::Bytes));
+            + i64::from(matches!(self.product, DotOp::Vnni | DotOp::AmxBytes));
         (base.floor_div(&self.depth) * &rows, rows * PANEL as i64)
     }
 
@@ -299,15 +299,15 @@ impl Layout {
         };
         let buffer = right.as_u32();
         match (self.product, self.from) {
-            (Product::Bf16(parts), _) => {
+            (DotOp::AmxBf16(parts), _) => {
                 let low = parts.right > 1;
                 let run = self.pixels.as_ref().map_or(depth, |pixels| pixels.run as usize);
                 let name = format!("const_{buffer}_{}_{run}", if low { "bf16x3" } else { "bf16" });
                 unit.constant_as(&name, || bf16(tensor, (depth, run), low))
             }
-            (Product::Quads | Product::Bytes, from) => {
+            (DotOp::Vnni | DotOp::AmxBytes, from) => {
                 let (shift, kind) =
-                    if from == Numbers::Narrow(Narrow::U8) { (0, "quads") } else { (128, "shifted") };
+                    if from == Numbers::Narrow(NarrowInt::U8) { (0, "quads") } else { (128, "shifted") };
                 let name = format!("const_{buffer}_{kind}_{rows}");
                 unit.constant_as(&name, || quads(tensor, depth, rows, shift))
             }
@@ -372,7 +372,7 @@ pub(super) struct PackedRows {
     step_elems: Dim,
     plane_bytes: Dim,
     from: Numbers,
-    product: Product,
+    product: DotOp,
     stream: Stream,
     /// Extents of the reduction's loops and what the factor moves by, innermost first.
     levels: Vec<(Dim, Dim)>,
@@ -439,29 +439,29 @@ impl PackedRows {
         let number_bytes = self.from.bytes();
         let form = match self.from {
             Numbers::Narrow(from) => {
-                Form::Bytes { from, quads: matches!(self.product, Product::Quads | Product::Bytes) }
+                RowForm::Bytes { from, quads: matches!(self.product, DotOp::Vnni | DotOp::AmxBytes) }
             }
-            from if self.product == Product::Floats => Form::Floats { from: from.lanes() },
-            from => Form::Bf16 { from: from.lanes(), parts: self.product.parts().left },
+            from if self.product == DotOp::F32 => RowForm::Floats { from: from.lanes() },
+            from => RowForm::Bf16 { from: from.lanes(), parts: self.product.parts().left },
         };
-        let key = RowsKey { form, dense, levels };
+        let key = PackRowsKey { form, dense, levels };
         let mut args = Args::new(key.slots());
-        args.set(RowsKey::FROM, from);
-        args.set(RowsKey::FROM_ROW, f.dim(&(&self.stream.row * number_bytes))?);
+        args.set(PackRowsKey::FROM, from);
+        args.set(PackRowsKey::FROM_ROW, f.dim(&(&self.stream.row * number_bytes))?);
         let room = f.address(&Access { buffer: self.room, index: self.first.clone() })?;
-        args.set(RowsKey::TO, f.builder.ins().iadd(room, distance));
-        args.set(RowsKey::TO_ROW, f.dim(&self.step_bytes())?);
-        args.set(RowsKey::ROWS, count);
-        if matches!(form, Form::Bf16 { .. }) {
-            args.set(RowsKey::PLANE, f.dim(&self.plane_bytes)?);
+        args.set(PackRowsKey::TO, f.builder.ins().iadd(room, distance));
+        args.set(PackRowsKey::TO_ROW, f.dim(&self.step_bytes())?);
+        args.set(PackRowsKey::ROWS, count);
+        if matches!(form, RowForm::Bf16 { .. }) {
+            args.set(PackRowsKey::PLANE, f.dim(&self.plane_bytes)?);
         }
         for (level, (extent, step)) in self.levels.iter().enumerate() {
-            let slot = RowsKey::level(level as u8);
+            let slot = PackRowsKey::level(level as u8);
             args.set(slot, f.dim(extent)?);
             args.set(slot + 1, f.dim(&(step * number_bytes))?);
         }
         let block = args.place(f);
-        let leaf = f.unit.leaf(MicrokernelKey::Rows(key))?;
+        let leaf = f.unit.leaf(MicrokernelKey::PackRows(key))?;
         f.call(leaf, &[block]);
         Ok(())
     }

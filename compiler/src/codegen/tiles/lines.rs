@@ -11,7 +11,7 @@ use crate::{
         lanes::Args,
         microkernel::{
             MicrokernelKey,
-            rows::{Form, RowsKey},
+            pack_rows::{PackRowsKey, RowForm},
         },
     },
     error::Result,
@@ -26,7 +26,7 @@ pub(super) struct Line {
     pub(super) pixels: Rc<SlidingWindows>,
     pub(super) room: BufferId,
     /// What becomes of its numbers, and bytes of one before that.
-    pub(super) form: Form,
+    pub(super) form: RowForm,
     pub(super) number_bytes: i64,
     /// Bytes from one laid out pixel to the next.
     pub(super) step_bytes: Dim,
@@ -131,20 +131,20 @@ impl Line {
 
     /// Lays out pixels from one on, where the room begins.
     fn lay(&self, f: &mut FuncCtx, first: Value, count: Value) -> Result<()> {
-        let key = RowsKey { form: self.form, dense: true, levels: 1 };
+        let key = PackRowsKey { form: self.form, dense: true, levels: 1 };
         let pitch = self.number_bytes * self.pixels.pitch;
         let mut args = Args::new(key.slots());
         let from = f.address(&self.pixels.base)?;
         let skipped = f.builder.ins().imul_imm_s(first, pitch);
-        args.set(RowsKey::FROM, f.builder.ins().iadd(from, skipped));
-        args.set(RowsKey::FROM_ROW, f.int(pitch));
-        args.set(RowsKey::TO, f.address(&Access { buffer: self.room, index: Dim::zero() })?);
-        args.set(RowsKey::TO_ROW, f.dim(&self.step_bytes)?);
-        args.set(RowsKey::ROWS, count);
-        args.set(RowsKey::PLANE, f.dim(&self.plane_bytes)?);
-        args.set(RowsKey::level(0), f.int(self.pixels.run));
+        args.set(PackRowsKey::FROM, f.builder.ins().iadd(from, skipped));
+        args.set(PackRowsKey::FROM_ROW, f.int(pitch));
+        args.set(PackRowsKey::TO, f.address(&Access { buffer: self.room, index: Dim::zero() })?);
+        args.set(PackRowsKey::TO_ROW, f.dim(&self.step_bytes)?);
+        args.set(PackRowsKey::ROWS, count);
+        args.set(PackRowsKey::PLANE, f.dim(&self.plane_bytes)?);
+        args.set(PackRowsKey::level(0), f.int(self.pixels.run));
         let block = args.place(f);
-        let leaf = f.unit.leaf(MicrokernelKey::Rows(key))?;
+        let leaf = f.unit.leaf(MicrokernelKey::PackRows(key))?;
         f.call(leaf, &[block]);
         Ok(())
     }

@@ -34,7 +34,7 @@ use super::{
     lanes,
     microkernel::{
         MicrokernelKey,
-        contraction::{MATRIX_ROWS, PANEL, Part, max_rows},
+        contraction::{AMX_ROWS, PANEL, ReductionPart, max_rows},
     },
     split::{self, way},
 };
@@ -99,7 +99,7 @@ fn row_units(f: &FuncCtx, contraction: &Contraction) -> Dim {
 fn tallest(f: &FuncCtx, contraction: &Contraction) -> usize {
     let isa = f.unit.vector_isa();
     if isa.shape().tiles && f.unit.program.on_tiles(contraction) {
-        return MATRIX_ROWS;
+        return AMX_ROWS;
     }
     let facts = Facts::default();
     let most = max_rows(isa.shape());
@@ -162,7 +162,7 @@ fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan, range: Option<(Value, Value
     f.push_scope(exit);
     let rows = cut::rows(f, plan, count);
     by_parts(f, facts, plan, &rows, columns, range)?;
-    if plan.product().is_matrix() {
+    if plan.product().is_amx() {
         release(f)?;
     }
     f.builder.ins().jump(done, &[]);
@@ -174,7 +174,7 @@ fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan, range: Option<(Value, Value
 
 /// Ends the use of tile registers, which other code of the thread may be slowed by.
 fn release(f: &mut FuncCtx) -> Result<()> {
-    let leaf = f.unit.leaf(MicrokernelKey::Release)?;
+    let leaf = f.unit.leaf(MicrokernelKey::ReleaseTiles)?;
     let (leaf, nothing) = (f.func_ref(leaf), f.int(0));
     f.builder.ins().call(leaf, &[nothing]);
     Ok(())
@@ -202,15 +202,18 @@ fn by_parts(
     if many != Some(true) {
         let end = f.builder.ins().isub(one, is_many);
         f.count_between(&branch, zero, end, |f| {
-            let cut = cut::pick(f, facts, plan, rows, columns, Part::Whole)?;
+            let cut = cut::pick(f, facts, plan, rows, columns, ReductionPart::Whole)?;
             blocks::blocks(f, plan, rows, &[cut], columns, range)
         })?;
     }
     let (Some(depth), true) = (&plan.cuts, many != Some(false)) else { return Ok(()) };
-    let between = (depth.parts() > 2).then_some(Part::Middle(depth.stream));
+    let between = (depth.parts() > 2).then_some(ReductionPart::Middle(depth.stream));
     let branch = Axis { var: Symbol::new("rows are many"), extent: Dim::one() };
     f.count_between(&branch, zero, is_many, |f| {
-        let parts = [Part::First(depth.stream)].into_iter().chain(between).chain([Part::Last(depth.stream)]);
+        let parts = [ReductionPart::First(depth.stream)]
+            .into_iter()
+            .chain(between)
+            .chain([ReductionPart::Last(depth.stream)]);
         let cuts: Vec<Cut> =
             parts.map(|part| cut::pick(f, facts, plan, rows, columns, part)).collect::<Result<_>>()?;
         blocks::blocks(f, plan, rows, &cuts, columns, range)

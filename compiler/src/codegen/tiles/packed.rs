@@ -1,7 +1,7 @@
 //! Constant right factors as tiles of bytes and of bf16 want them, packed when compiling.
 
 use crate::{
-    codegen::{microkernel::contraction::PANEL, vector::code::TILE_ROWS},
+    codegen::{microkernel::contraction::PANEL, vector::vcode::TILE_ROWS},
     scalar::precision,
     tensor::Tensor,
 };

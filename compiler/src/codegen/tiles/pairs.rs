@@ -41,7 +41,7 @@ pub(super) fn run(
             let one = f.int(1);
             args.set(TileKey::TILES, one);
             args.set(TileKey::TILE_ROWS, rows.rows);
-            args.set(TileKey::READY, rows.ready(f, rows.rows));
+            args.set(TileKey::CONFIGURED, rows.ready(f, rows.rows));
             let words = args.values(f);
             // The block outlives those of the other iteration.
             let own = f.slot(8 * words.len(), 16);
@@ -56,7 +56,7 @@ pub(super) fn run(
             let distance = blocks::distance(f, plan, first, number)?;
             let (_, args) = blocks::args(f, plan, at, distance)?;
             let other = args.place(f);
-            f.builder.ins().stack_store(types::I64, other, slot, 8 * TileKey::OTHER as i32);
+            f.builder.ins().stack_store(types::I64, other, slot, 8 * TileKey::PAIR_ARGS as i32);
             let block = f.builder.ins().stack_addr(types::I64, slot, 0);
             let signature = f.unit.signature(&[types::I64], &[]);
             let signature = f.builder.import_signature(signature);

@@ -12,10 +12,10 @@ use crate::{
         lanes::{Args, Binding, Scalar, Stream, split},
         microkernel::{
             MicrokernelKey,
-            body::{Body, Op, Ty},
-            contraction::{Columns, MATRIX_ROWS, PANEL, Part, Product, Rhs, TileKey, narrow_vectors},
+            contraction::{AMX_ROWS, DotOp, PANEL, ReductionPart, Rhs, TileKey, narrow_vectors},
+            op::{Body, Op, StreamStep, Ty},
         },
-        vector::{Shape, code::TILE_ROWS},
+        vector::{VectorShape, vcode::TILE_ROWS},
     },
     error::Result,
     kernel::{self, Access, Axis, BufferId, Contraction, Kernel},
@@ -27,7 +27,7 @@ use symshape_runtime::DType;
 /// The part of the second-level cache that a block of rows may have: beside it there are panels of B.
 const BLOCK_PART: (i64, i64) = (3, 8);
 
-/// Part of the second-level cache that a right factor may take which is read again for each block of a few rows.
+/// ReductionPart of the second-level cache that a right factor may take which is read again for each block of a few rows.
 const NEAR_PART: (i64, i64) = (1, 2);
 
 /// A right factor of so many elements is read from beyond the second-level cache.
@@ -58,7 +58,7 @@ const PAGE_BYTES: i64 = 4096;
 /// What the leaves of a contraction have in common, and their arguments.
 pub(super) struct Plan<'a> {
     pub(super) contraction: &'a Contraction,
-    pub(super) shape: Shape,
+    pub(super) shape: VectorShape,
     /// Most rows of a tile.
     pub(super) tallest: usize,
     /// Bytes of A that a block of rows may have.
@@ -177,19 +177,19 @@ pub(super) fn plan<'a>(
     let (shape, tallest) = (isa.shape(), super::tallest(f, contraction));
     let block_bytes = isa.caches().l2_bytes * BLOCK_PART.0 / BLOCK_PART.1;
     let right_elems = (contraction.depth() * &contraction.n.extent).as_i64();
-    let is_matrix = layout.as_ref().is_some_and(|layout| layout.product.is_matrix());
-    let number_bytes = layout.as_ref().map_or(4, |layout| layout.product.right_bytes());
+    let is_amx = layout.as_ref().is_some_and(|layout| layout.product.is_amx());
+    let number_bytes = layout.as_ref().map_or(4, |layout| layout.product.rhs_bytes());
     let most_near = isa.caches().l2_bytes * NEAR_PART.0 / NEAR_PART.1;
     let near = right_elems.is_some_and(|elems| elems.saturating_mul(number_bytes) <= most_near);
     let short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
     let a_bytes = layout.as_ref().filter(|_| is_direct).map_or(4, Layout::number_bytes);
-    let has_runs = is_matrix && scalars.is_empty();
+    let has_runs = is_amx && scalars.is_empty();
     let runs = has_runs.then(|| Runs::of(facts, contraction, (&lhs, &left, a_bytes), &streams)).flatten();
     // Rows that share much of what they are made of are laid out in high blocks, and lines that lie ready are many in a call.
     let apart = outer.is_empty() || levels.len() == 1 && (runs.is_none() || left.is_some());
-    let low_blocks = is_matrix && near && !is_computed && apart;
+    let low_blocks = is_amx && near && !is_computed && apart;
     // On tile registers one call asks, which has all rows of a block.
-    let asks = is_matrix.then(|| !is_computed && (outer.is_empty() || runs.is_some()));
+    let asks = is_amx.then(|| !is_computed && (outer.is_empty() || runs.is_some()));
     let right_buffer = rhs_stream.origin.buffer;
     let cuts = match layout {
         None => cuts(&levels, rhs, &epilogue, &streams, &lhs, [lhs.origin.buffer, right_buffer]),
@@ -218,7 +218,7 @@ pub(super) fn plan<'a>(
         layout,
         left,
         right: computed,
-        pairs: is_matrix && short && !outer.is_empty(),
+        pairs: is_amx && short && !outer.is_empty(),
     })
 }
 
@@ -245,7 +245,7 @@ fn as_it_lies(layout: &Layout, levels: Vec<(Dim, Dim, Dim)>) -> Vec<(Dim, Dim, D
         let inside = std::mem::replace(&mut moved, &step * &extent);
         match idx {
             0 => (layout.grouped(&extent), Dim::one(), Dim::zero()),
-            _ if layout.product.is_matrix() => (extent, step - inside, other),
+            _ if layout.product.is_amx() => (extent, step - inside, other),
             _ => (extent, step, other),
         }
     };
@@ -290,7 +290,7 @@ fn cuts(
         Op::Store(stream, value) if epilogue.insts[*value as usize].1 == Ty::F32 => Some(*stream),
         _ => None,
     })?;
-    let waits = columns(&streams[stream as usize].column) == Columns::Unit
+    let waits = columns(&streams[stream as usize].column) == StreamStep::Unit
         && !loads(stream)
         && !others.contains(&buffer(stream));
     let parts = (extent * inner + part_depth - 1) / part_depth;
@@ -359,23 +359,23 @@ fn right(
 }
 
 impl Plan<'_> {
-    pub(super) fn key(&self, rows: usize, vectors: usize, tail: bool, part: Part) -> MicrokernelKey {
-        let is_left = matches!(part, Part::First(_) | Part::Middle(_));
+    pub(super) fn key(&self, rows: usize, vectors: usize, tail: bool, part: ReductionPart) -> MicrokernelKey {
+        let is_left = matches!(part, ReductionPart::First(_) | ReductionPart::Middle(_));
         MicrokernelKey::Tile(TileKey {
             rows: rows as u8,
             vectors: vectors as u8,
             tail,
-            product: self.product(),
+            dot: self.product(),
             dense: self.dense,
             levels: self.levels.len() as u8,
             rhs: self.rhs,
-            ahead: self.ahead,
+            prefetch_panels: self.ahead,
             part,
-            pair: false,
-            lines: self.runs.is_some(),
+            paired: false,
+            line_batch: self.runs.is_some(),
             streams: self.streams.iter().map(|stream| columns(&stream.column)).collect(),
-            still: self.still(),
-            asks: self.asks,
+            row_invariant: self.still(),
+            prefetch_epilogue: self.asks,
             scalars: self.scalars.len() as u32,
             epilogue: if is_left { Body::default() } else { self.epilogue.clone() },
         })
@@ -385,7 +385,7 @@ impl Plan<'_> {
     fn still(&self) -> u32 {
         let is_still = |(idx, stream): (usize, &Stream)| {
             let of_lines = self.runs.as_ref().is_none_or(|runs| runs.is_still(idx));
-            self.product().is_matrix() && stream.row.as_i64() == Some(0) && of_lines
+            self.product().is_amx() && stream.row.as_i64() == Some(0) && of_lines
         };
         let streams = self.streams.iter().take(32).enumerate();
         streams.fold(0, |bits, stream| bits | u32::from(is_still(stream)) << stream.0)
@@ -393,10 +393,10 @@ impl Plan<'_> {
 
     /// The same for a pair of iterations of the outer row axes.
     pub(super) fn pair_key(&self, vectors: usize, tail: bool) -> MicrokernelKey {
-        let MicrokernelKey::Tile(key) = self.key(MATRIX_ROWS, vectors, tail, Part::Whole) else {
+        let MicrokernelKey::Tile(key) = self.key(AMX_ROWS, vectors, tail, ReductionPart::Whole) else {
             unreachable!("made as a tile")
         };
-        MicrokernelKey::Tile(TileKey { pair: true, ..key })
+        MicrokernelKey::Tile(TileKey { paired: true, ..key })
     }
 
     /// Where the right factor begins.
@@ -411,8 +411,8 @@ impl Plan<'_> {
     }
 
     /// What elements are.
-    pub(super) fn product(&self) -> Product {
-        self.layout.as_ref().map_or(Product::Floats, |layout| layout.product)
+    pub(super) fn product(&self) -> DotOp {
+        self.layout.as_ref().map_or(DotOp::F32, |layout| layout.product)
     }
 
     pub(super) fn narrow(&self) -> usize {
@@ -421,18 +421,18 @@ impl Plan<'_> {
 
     /// The arguments that stay the same for all tiles, at the current values of the outer row axes.
     pub(super) fn args(&self, f: &mut FuncCtx) -> Result<(TileKey, Args)> {
-        let MicrokernelKey::Tile(key) = self.key(1, 1, false, Part::Whole) else {
+        let MicrokernelKey::Tile(key) = self.key(1, 1, false, ReductionPart::Whole) else {
             unreachable!("made as a tile")
         };
         let mut args = Args::new(key.slots());
-        args.set(TileKey::A, f.address(&self.lhs.origin)?);
-        args.set(TileKey::A_ROW, f.dim(&(&self.lhs.row * self.a_bytes))?);
-        args.set(TileKey::A_K, f.dim(&(&self.levels[0].1 * 4))?);
-        args.set(TileKey::B_K, f.dim(&(&self.rhs_stream.row * 4))?);
-        if let Some(layout) = self.layout.as_ref().filter(|layout| layout.product.is_matrix()) {
-            args.set(TileKey::PLANE, f.dim(&layout.plane_bytes())?);
+        args.set(TileKey::LHS, f.address(&self.lhs.origin)?);
+        args.set(TileKey::LHS_ROW, f.dim(&(&self.lhs.row * self.a_bytes))?);
+        args.set(TileKey::LHS_K, f.dim(&(&self.levels[0].1 * 4))?);
+        args.set(TileKey::RHS_K, f.dim(&(&self.rhs_stream.row * 4))?);
+        if let Some(layout) = self.layout.as_ref().filter(|layout| layout.product.is_amx()) {
+            args.set(TileKey::LHS_PLANE, f.dim(&layout.plane_bytes())?);
         }
-        args.set(TileKey::B_COLUMN, f.dim(&(&self.rhs_stream.column * 4))?);
+        args.set(TileKey::RHS_COLUMN, f.dim(&(&self.rhs_stream.column * 4))?);
         for (level, (extent, a, b)) in self.levels.iter().enumerate() {
             let slot = TileKey::level(level as u8);
             args.set(slot, f.dim(extent)?);
@@ -451,10 +451,10 @@ impl Plan<'_> {
     }
 }
 
-fn columns(column: &Dim) -> Columns {
+fn columns(column: &Dim) -> StreamStep {
     match column.as_i64() {
-        Some(0) => Columns::Fixed,
-        Some(1) => Columns::Unit,
-        _ => Columns::Stride,
+        Some(0) => StreamStep::Fixed,
+        Some(1) => StreamStep::Unit,
+        _ => StreamStep::Stride,
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     codegen::{
         function::FuncCtx,
         lanes::{Args, split},
-        microkernel::{MicrokernelKey, contraction::PANEL, panels::PanelsKey},
+        microkernel::{MicrokernelKey, contraction::PANEL, pack_panels::PackPanelsKey},
     },
     error::Result,
     kernel::{Access, Contraction, Rhs},
@@ -61,20 +61,20 @@ impl Right {
 
     /// Lays out the panels of a tile of columns where the room begins.
     pub(super) fn lay(&self, f: &mut FuncCtx, plan: &Plan, at: &Position) -> Result<()> {
-        let key = PanelsKey { low: plan.product().parts().right > 1 };
-        let mut args = Args::new(PanelsKey::SLOTS);
+        let key = PackPanelsKey { low: plan.product().parts().right > 1 };
+        let mut args = Args::new(PackPanelsKey::SLOTS);
         let panel = f.dim(&(&self.panel * BYTES))?;
         let number = f.builder.ins().ushr_imm_u(at.column, i64::from(PANEL.trailing_zeros()));
         let skipped = f.builder.ins().imul(number, panel);
         let from = f.address(&self.origin)?;
-        args.set(PanelsKey::FROM, f.builder.ins().iadd(from, skipped));
-        args.set(PanelsKey::FROM_STEP, f.dim(&(&self.step * BYTES))?);
-        args.set(PanelsKey::FROM_PANEL, panel);
-        args.set(PanelsKey::TO, f.address(&plan.rhs_stream.origin)?);
-        args.set(PanelsKey::COLUMNS, f.builder.ins().smin(at.left, at.width));
-        args.set(PanelsKey::DEPTH, f.dim(&self.depth)?);
+        args.set(PackPanelsKey::FROM, f.builder.ins().iadd(from, skipped));
+        args.set(PackPanelsKey::FROM_STEP, f.dim(&(&self.step * BYTES))?);
+        args.set(PackPanelsKey::FROM_PANEL, panel);
+        args.set(PackPanelsKey::TO, f.address(&plan.rhs_stream.origin)?);
+        args.set(PackPanelsKey::COLUMNS, f.builder.ins().smin(at.left, at.width));
+        args.set(PackPanelsKey::DEPTH, f.dim(&self.depth)?);
         let block = args.place(f);
-        let leaf = f.unit.leaf(MicrokernelKey::Panels(key))?;
+        let leaf = f.unit.leaf(MicrokernelKey::PackPanels(key))?;
         f.call(leaf, &[block]);
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::{
     codegen::{
         function::FuncCtx,
         lanes::{Stream, split},
-        microkernel::contraction::{MATRIX_ROWS, TileKey},
+        microkernel::contraction::{AMX_ROWS, TileKey},
     },
     error::Result,
     kernel::{Axis, Contraction},
@@ -41,7 +41,7 @@ impl Runs {
     ) -> Option<Runs> {
         let (last, outer) = contraction.m.split_last()?;
         let (line, rows) = (&outer.last()?.var, last.extent.as_i64().filter(|rows| *rows > 0)?);
-        let tallest = MATRIX_ROWS as i64;
+        let tallest = AMX_ROWS as i64;
         let even = rows % ((rows + tallest - 1) / tallest) == 0;
         let fixed = |step: &Dim| contraction.m.iter().all(|axis| !step.contains(&axis.var));
         let step = |at: &Dim| {
@@ -97,8 +97,8 @@ pub(super) fn run(
             let (key, mut args) = blocks::args(f, plan, at, distance)?;
             args.set(TileKey::TILES, rows.tiles);
             args.set(TileKey::TILE_ROWS, rows.rows);
-            args.set(TileKey::READY, rows.ready(f, rows.rows));
-            let slot = key.lines_slot();
+            args.set(TileKey::CONFIGURED, rows.ready(f, rows.rows));
+            let slot = key.line_batch_slot();
             args.set(slot, count);
             args.set(slot + 1, f.dim(&runs.a)?);
             for (idx, (stream, (_, behind))) in plan.streams.iter().zip(&runs.streams).enumerate() {

@@ -1,16 +1,16 @@
 //! The vector ISA: what leaves are written over, and the backends that turn leaf code into machine code.
 //!
-//! A leaf is recorded once as [`code::Code`] through a [`build::Builder`] that knows the ISA's [`Shape`] (lanes,
+//! A leaf is recorded once as [`vcode::VCode`] through a [`builder::Builder`] that knows the ISA's [`VectorShape`] (lanes,
 //! registers, fused multiply-add). A [`VectorIsa`] then defines it as a function `extern "C" fn(args: *const i64)` of
 //! the Cranelift module that holds everything else, for the JIT and for objects alike.
 
-pub mod build;
+pub mod builder;
 mod clif;
-pub mod code;
 mod text;
+pub mod vcode;
 pub mod x86;
 
-pub use build::{Builder, Shape};
+pub use builder::{Builder, VectorShape};
 pub use clif::Portable;
 pub use x86::X86;
 
@@ -71,7 +71,7 @@ pub trait VectorIsa {
     fn name(&self) -> &'static str;
 
     /// What leaf writers must know.
-    fn shape(&self) -> Shape;
+    fn shape(&self) -> VectorShape;
 
     /// What the loops around leaves must know.
     fn caches(&self) -> Caches;
@@ -84,5 +84,5 @@ pub trait VectorIsa {
     ///
     /// # Errors
     /// `Internal` where the code can't be encoded: a bug.
-    fn define(&self, func: FuncId, code: &code::Code, module: &mut dyn Module) -> Result<u64>;
+    fn define(&self, func: FuncId, code: &vcode::VCode, module: &mut dyn Module) -> Result<u64>;
 }

@@ -1,7 +1,7 @@
 //! Leaf code as text: a step a line, indented by loops and branches; registers are `i3`, `v3` and `m3`, addresses
 //! `[i1 + i2*4 + 8]`.
 
-use super::code::{Code, Int, Mask, Mem, Step, Vector};
+use super::vcode::{Int, Mask, Mem, VCode, VInst, Vector};
 use std::fmt::{self, Debug, Display, Formatter};
 
 impl Debug for Int {
@@ -35,15 +35,15 @@ impl Debug for Mem {
     }
 }
 
-impl Display for Code {
+impl Display for VCode {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut depth = 1;
         for step in &self.steps {
-            if matches!(step, Step::EndLoop(_) | Step::EndIf) {
+            if matches!(step, VInst::EndLoop(_) | VInst::EndIf) {
                 depth -= 1;
             }
             writeln!(f, "{:width$}{step:?}", "", width = 2 * depth)?;
-            if matches!(step, Step::Loop | Step::If(_)) {
+            if matches!(step, VInst::Loop | VInst::If(_)) {
                 depth += 1;
             }
         }

@@ -1,15 +1,15 @@
 //! What is done with the sums of a tile, and how its streams are read and written.
 
-use super::{Tile, key::Columns};
+use super::Tile;
 use crate::{
     codegen::{
         microkernel::{
-            body::{Lanes, Op, Ty},
             memory,
+            op::{Lanes, Op, StreamStep, Ty},
         },
         vector::{
             Builder,
-            code::{Int, IntOp, Mem, Vector},
+            vcode::{Int, IntOp, Mem, Vector},
         },
     },
     scalar::{CompareOp, ReduceOp},
@@ -76,11 +76,11 @@ impl Tile<'_> {
                 Some(&(n, _)) => b.when(CompareOp::Gt, n, 0, |b| self.key.epilogue.emit(b, &mut at)),
             }
         }
-        if self.key.asks {
+        if self.key.prefetch_epilogue {
             self.ask_ahead(b);
         }
         for (stream, &pointer) in self.streams.iter().enumerate() {
-            if !self.key.is_still(stream as u32) {
+            if !self.key.is_row_invariant(stream as u32) {
                 let stride = b.arg(self.key.stream(stream as u32) + 1);
                 b.advance(pointer, stride);
             }
@@ -92,8 +92,8 @@ impl Tile<'_> {
         let mut asked = Vec::new();
         for &(op, ty) in &self.key.epilogue.insts {
             let (Op::Load(stream) | Op::Store(stream, _)) = op else { continue };
-            let is_wanted = !self.key.is_still(stream)
-                && self.key.streams[stream as usize] == Columns::Unit
+            let is_wanted = !self.key.is_row_invariant(stream)
+                && self.key.streams[stream as usize] == StreamStep::Unit
                 && !asked.contains(&stream);
             if is_wanted {
                 asked.push(stream);
@@ -107,9 +107,9 @@ impl Tile<'_> {
 
     /// Behind the last row of a line, lets the streams stand at the first row of the next.
     pub(super) fn next_line(&self, b: &mut Builder) {
-        let slot = self.key.lines_slot() + 2;
+        let slot = self.key.line_batch_slot() + 2;
         for (stream, &pointer) in self.streams.iter().enumerate() {
-            if !self.key.is_still(stream as u32) {
+            if !self.key.is_row_invariant(stream as u32) {
                 let step = b.arg(slot + stream);
                 b.advance(pointer, step);
             }
@@ -119,7 +119,8 @@ impl Tile<'_> {
     /// Registers for what the epilogue loads alike for all rows, where there are enough.
     pub(super) fn keep(&mut self, b: &mut Builder) {
         let (body, key) = (&self.key.epilogue, self.key);
-        let is_kept = |stream: u32| key.is_still(stream) && key.streams[stream as usize] == Columns::Unit;
+        let is_kept =
+            |stream: u32| key.is_row_invariant(stream) && key.streams[stream as usize] == StreamStep::Unit;
         let mut kept: Vec<(u32, Ty)> = Vec::new();
         for &(op, ty) in &body.insts {
             if let Op::Load(stream) = op
@@ -176,10 +177,12 @@ impl Lanes for At<'_> {
             return registers[self.vector];
         }
         match (self.tile.key.streams[stream as usize], self.tile.parts.get(self.vector)) {
-            (Columns::Fixed, _) => memory::broadcast(b, self.tile.streams[stream as usize].into(), ty),
-            (Columns::Unit, None) => memory::load(b, self.unit(b, stream, ty), ty),
-            (Columns::Unit, Some(&(n, mask))) => memory::load_first(b, self.unit(b, stream, ty), ty, n, mask),
-            (Columns::Stride, _) => {
+            (StreamStep::Fixed, _) => memory::broadcast(b, self.tile.streams[stream as usize].into(), ty),
+            (StreamStep::Unit, None) => memory::load(b, self.unit(b, stream, ty), ty),
+            (StreamStep::Unit, Some(&(n, mask))) => {
+                memory::load_first(b, self.unit(b, stream, ty), ty, n, mask)
+            }
+            (StreamStep::Stride, _) => {
                 let (first, stride) = self.first(b, stream);
                 self.tile.apart(b, self.vector, (first, stride), ty)
             }
@@ -188,19 +191,19 @@ impl Lanes for At<'_> {
 
     fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector) {
         match (self.tile.key.streams[stream as usize], self.tile.parts.get(self.vector)) {
-            (Columns::Fixed, _) => {
+            (StreamStep::Fixed, _) => {
                 memory::store_one(b, self.tile.streams[stream as usize].into(), ty, value);
             }
-            (Columns::Unit, None) => memory::store(b, self.unit(b, stream, ty), ty, value),
-            (Columns::Unit, Some(&(n, mask))) => {
+            (StreamStep::Unit, None) => memory::store(b, self.unit(b, stream, ty), ty, value),
+            (StreamStep::Unit, Some(&(n, mask))) => {
                 memory::store_first(b, self.unit(b, stream, ty), ty, value, n, mask);
             }
-            (Columns::Stride, None) => {
+            (StreamStep::Stride, None) => {
                 let (first, stride) = self.first(b, stream);
                 let places = b.lane_places(first, stride);
                 memory::store_lanes(b, places, ty, value);
             }
-            (Columns::Stride, Some(&(n, _))) => {
+            (StreamStep::Stride, Some(&(n, _))) => {
                 let (first, stride) = self.first(b, stream);
                 store_existing(b, (first, stride), ty, value, n);
             }

@@ -1,12 +1,15 @@
 //! What a tile is, and where its arguments lie.
 
-use crate::{codegen::microkernel::body::Body, scalar::precision::Parts};
+use crate::{
+    codegen::microkernel::op::{Body, StreamStep},
+    scalar::precision::Parts,
+};
 
 /// Columns of a panel.
 pub const PANEL: usize = 16;
 
 /// Most rows of a tile on tile registers.
-pub const MATRIX_ROWS: usize = 32;
+pub const AMX_ROWS: usize = 32;
 
 /// Where B comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -21,73 +24,62 @@ pub enum Rhs {
 
 /// What is multiplied and summed: each lane of the sums gets the product of two 32-bit elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Product {
+pub enum DotOp {
     /// Floats.
-    Floats,
+    F32,
     /// Pairs of signed 16-bit integers: the sum of both products, into 32 bits.
-    Pairs,
+    I16Pairs,
     /// Four bytes, those of A without a sign, those of B with one: the sum of all products, into 32 bits. Each panel begins
     /// with a row that the sums start from.
-    Quads,
+    Vnni,
     /// Pairs of bf16 on tile registers, of which numbers have so many parts.
-    Bf16(Parts),
+    AmxBf16(Parts),
     /// Four bytes on tile registers, those of A without a sign, those of B with one. Panels begin with a row as those of
-    /// [`Product::Quads`] do.
-    Bytes,
+    /// [`DotOp::Vnni`] do.
+    AmxBytes,
 }
 
-impl Product {
+impl DotOp {
     /// Bytes that a number of the right factor takes.
-    pub fn right_bytes(self) -> i64 {
+    pub fn rhs_bytes(self) -> i64 {
         match self {
-            Product::Floats => 4,
-            Product::Pairs => 2,
-            Product::Bf16(parts) => 2 * i64::from(parts.right),
-            Product::Quads | Product::Bytes => 1,
+            DotOp::F32 => 4,
+            DotOp::I16Pairs => 2,
+            DotOp::AmxBf16(parts) => 2 * i64::from(parts.right),
+            DotOp::Vnni | DotOp::AmxBytes => 1,
         }
     }
 
     /// Whether tile registers multiply.
-    pub fn is_matrix(self) -> bool {
+    pub fn is_amx(self) -> bool {
         match self {
-            Product::Bf16(_) | Product::Bytes => true,
-            Product::Floats | Product::Pairs | Product::Quads => false,
+            DotOp::AmxBf16(_) | DotOp::AmxBytes => true,
+            DotOp::F32 | DotOp::I16Pairs | DotOp::Vnni => false,
         }
     }
 
     /// Numbers that an element of 32 bits holds.
     pub fn group(self) -> i64 {
         match self {
-            Product::Floats => 1,
-            Product::Pairs | Product::Bf16(_) => 2,
-            Product::Quads | Product::Bytes => 4,
+            DotOp::F32 => 1,
+            DotOp::I16Pairs | DotOp::AmxBf16(_) => 2,
+            DotOp::Vnni | DotOp::AmxBytes => 4,
         }
     }
 
     /// What numbers become of either factor; they are one part where they are no bf16.
     pub fn parts(self) -> Parts {
         match self {
-            Product::Bf16(parts) => parts,
+            DotOp::AmxBf16(parts) => parts,
             _ => Parts { left: 1, right: 1 },
         }
     }
 }
 
-/// How an epilogue stream moves along the columns.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Columns {
-    /// Not at all.
-    Fixed,
-    /// Consecutive.
-    Unit,
-    /// By any number of bytes.
-    Stride,
-}
-
 /// Which part of the reduction a tile does. Sums that are not finished wait in a stream that the epilogue stores to in
 /// the end, so they need no memory of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Part {
+pub enum ReductionPart {
     /// All of it.
     Whole,
     /// The first part; sums wait in this stream.
@@ -98,20 +90,20 @@ pub enum Part {
     Last(u32),
 }
 
-impl Part {
+impl ReductionPart {
     /// The stream that sums are taken up from.
     pub(super) fn resumed(self) -> Option<u32> {
         match self {
-            Part::Middle(stream) | Part::Last(stream) => Some(stream),
-            Part::Whole | Part::First(_) => None,
+            ReductionPart::Middle(stream) | ReductionPart::Last(stream) => Some(stream),
+            ReductionPart::Whole | ReductionPart::First(_) => None,
         }
     }
 
     /// The stream that sums are left in.
     pub(super) fn left(self) -> Option<u32> {
         match self {
-            Part::First(stream) | Part::Middle(stream) => Some(stream),
-            Part::Whole | Part::Last(_) => None,
+            ReductionPart::First(stream) | ReductionPart::Middle(stream) => Some(stream),
+            ReductionPart::Whole | ReductionPart::Last(_) => None,
         }
     }
 }
@@ -126,7 +118,7 @@ pub struct TileKey {
     /// Only the first [`TileKey::COLUMNS`] columns exist.
     pub tail: bool,
     /// What elements are.
-    pub product: Product,
+    pub dot: DotOp,
     /// Consecutive `k` are consecutive in A's memory.
     pub dense: bool,
     /// Loops of the reduction, at least one.
@@ -134,20 +126,20 @@ pub struct TileKey {
     /// Where B comes from.
     pub rhs: Rhs,
     /// Whether to ask for the panels of the next tile of columns meanwhile.
-    pub ahead: bool,
+    pub prefetch_panels: bool,
     /// Which part of the reduction it does.
-    pub part: Part,
-    /// The second half of a tile on tile registers has rows of its own, see [`TileKey::OTHER`].
-    pub pair: bool,
-    /// It computes the tiles of many lines, which are iterations of a loop around its rows, see [`TileKey::lines_slot`]; two
+    pub part: ReductionPart,
+    /// The second half of a tile on tile registers has rows of its own, see [`TileKey::PAIR_ARGS`].
+    pub paired: bool,
+    /// It computes the tiles of many lines, which are iterations of a loop around its rows, see [`TileKey::line_batch_slot`]; two
     /// of them are one tile of a pair. For tile registers.
-    pub lines: bool,
+    pub line_batch: bool,
     /// The epilogue's streams.
-    pub streams: Vec<Columns>,
+    pub streams: Vec<StreamStep>,
     /// Those that are the same for all rows and lines: a bit for each of the first 32.
-    pub still: u32,
+    pub row_invariant: u32,
     /// The next tile of columns follows soon: the epilogue asks for what that reads and writes of its rows.
-    pub asks: bool,
+    pub prefetch_epilogue: bool,
     /// Scalar arguments of the epilogue.
     pub scalars: u32,
     /// What is done with each sum that is finished.
@@ -157,21 +149,21 @@ pub struct TileKey {
 /// Where a tile leaf's arguments lie in the argument block; strides are in bytes.
 impl TileKey {
     /// A at the first row and `k` 0.
-    pub const A: usize = 0;
+    pub const LHS: usize = 0;
     /// From row to row of A.
-    pub const A_ROW: usize = 1;
+    pub const LHS_ROW: usize = 1;
     /// From `k` to `k` of A, unless dense.
-    pub const A_K: usize = 2;
+    pub const LHS_K: usize = 2;
     /// Rows of a tile on tile registers, which are dense.
-    pub const TILE_ROWS: usize = TileKey::A_K;
+    pub const TILE_ROWS: usize = TileKey::LHS_K;
     /// B at `k` 0 and the tile's first column.
-    pub const B: usize = 3;
+    pub const RHS: usize = 3;
     /// From `k` to `k` of B, unless packed.
-    pub const B_K: usize = 4;
+    pub const RHS_K: usize = 4;
     /// From part to part of A's numbers, on tile registers, for which B is packed.
-    pub const PLANE: usize = TileKey::B_K;
+    pub const LHS_PLANE: usize = TileKey::RHS_K;
     /// From column to column of a scattered B; from panel to panel of a packed one.
-    pub const B_COLUMN: usize = 5;
+    pub const RHS_COLUMN: usize = 5;
     /// Number of tiles.
     pub const TILES: usize = 6;
     /// Number of columns, in tail tiles.
@@ -185,18 +177,18 @@ impl TileKey {
 
     /// Unrolled rounds of the innermost loop in which a tile that asks for the next panels does so once: as many as there are
     /// tiles, so that together they ask for all. Not on tile registers. Level 0 has no use for the place.
-    pub const ROUNDS: usize = 9;
+    pub const PREFETCH_ROUNDS: usize = 9;
 
     /// Bytes of each of the next panels that others have asked for. Not on tile registers. Level 0 has no use for the place.
-    pub const SKIPPED: usize = 10;
+    pub const PREFETCH_SKIP: usize = 10;
 
     /// Of a pair, another argument block, which says where A and the streams of the second half are; each half has
     /// [`TileKey::TILE_ROWS`] rows. Level 0 has no use for the place.
-    pub const OTHER: usize = 9;
+    pub const PAIR_ARGS: usize = 9;
 
     /// Whether tile registers have as many rows as [`TileKey::TILE_ROWS`] asks for already: 0 where they have to be
     /// configured first, which takes as long as many products. Level 0 has no use for the place.
-    pub const READY: usize = 10;
+    pub const CONFIGURED: usize = 10;
 
     /// Stream `stream`: its address at the first row and column, bytes from row to row, bytes from column to column.
     pub fn stream(&self, stream: u32) -> usize {
@@ -210,17 +202,17 @@ impl TileKey {
 
     /// Of a leaf for many lines: their number, at least one; bytes from line to line of A; bytes that each stream moves by
     /// behind the last row of a line. [`TileKey::TILES`] are those of one line then.
-    pub fn lines_slot(&self) -> usize {
+    pub fn line_batch_slot(&self) -> usize {
         self.scalar(self.scalars)
     }
 
     /// Whether a stream is the same for all rows.
-    pub(super) fn is_still(&self, stream: u32) -> bool {
-        stream < u32::BITS && self.still >> stream & 1 == 1
+    pub(super) fn is_row_invariant(&self, stream: u32) -> bool {
+        stream < u32::BITS && self.row_invariant >> stream & 1 == 1
     }
 
     /// Length of the argument block.
     pub fn slots(&self) -> usize {
-        self.lines_slot() + if self.lines { 2 + self.streams.len() } else { 0 }
+        self.line_batch_slot() + if self.line_batch { 2 + self.streams.len() } else { 0 }
     }
 }

@@ -7,23 +7,23 @@
 //!
 //! Every element's sum runs over `k` in the one order that the nest gives, one fused step after another, from zero: so
 //! its bits depend neither on the tile's shape nor on how many rows there are. A deep reduction may be cut in parts that
-//! run one after another over many tiles, see [`Part`]; sums that wait are stored and loaded as they are.
+//! run one after another over many tiles, see [`ReductionPart`]; sums that wait are stored and loaded as they are.
 //!
 //! B is either packed in panels of [`PANEL`] columns, `k` after `k`, filled up with zeros, or rows in memory.
 //! [`PANEL`] is a multiple of every ISA's lanes, so all ISAs share one packed constant; wide tiles read several panels.
 
-mod due;
+mod amx;
+mod deferred_epilogue;
 mod epilogue;
 mod key;
-mod matrix;
 
-pub use key::{Columns, MATRIX_ROWS, PANEL, Part, Product, Rhs, TileKey};
-pub use matrix::{matrix_columns, release};
+pub use amx::{amx_columns, release};
+pub use key::{AMX_ROWS, DotOp, PANEL, ReductionPart, Rhs, TileKey};
 
-use super::{body::Ty, memory};
+use super::{memory, op::Ty};
 use crate::codegen::vector::{
-    Builder, Shape,
-    code::{Code, Int, IntOp, Mask, Mem, Op2, Vector},
+    Builder, VectorShape,
+    vcode::{Int, IntOp, Mask, Mem, VBinary, VCode, Vector},
 };
 use crate::{scalar::CompareOp, target::LINE_BYTES};
 
@@ -34,23 +34,23 @@ const FEWEST_ROWS_AHEAD: u8 = 4;
 const UNROLL: usize = 4;
 
 /// Most rows of a tile on an ISA of this shape.
-pub fn max_rows(shape: Shape) -> usize {
+pub fn max_rows(shape: VectorShape) -> usize {
     // Beside the sums there are vectors of B and of A.
     (shape.registers - 4) / narrow_vectors(shape).max(2)
 }
 
 /// Vectors of columns of a tile of one panel.
-pub fn narrow_vectors(shape: Shape) -> usize {
+pub fn narrow_vectors(shape: VectorShape) -> usize {
     PANEL / shape.lanes
 }
 
 /// Vectors of columns of the widest tile with so many rows: enough independent sums to hide the latency of a
 /// multiplication and addition, as registers allow.
-pub fn wide_vectors(shape: Shape, rows: usize, product: Product) -> usize {
+pub fn wide_vectors(shape: VectorShape, rows: usize, product: DotOp) -> usize {
     let wide = match (shape.registers, rows) {
         (16, 1) => 8,
         // Products that are added in a step of their own need a register.
-        (16, 3) if product == Product::Pairs => 2,
+        (16, 3) if product == DotOp::I16Pairs => 2,
         (16, 2..=3) => 4,
         (32, 1) => 8,
         (32, 2..=6) => 4,
@@ -60,9 +60,9 @@ pub fn wide_vectors(shape: Shape, rows: usize, product: Product) -> usize {
 }
 
 /// The leaf's code on an ISA of this shape.
-pub fn emit(key: &TileKey, shape: Shape) -> Code {
-    if key.product.is_matrix() {
-        return matrix::emit(key, shape);
+pub fn emit(key: &TileKey, shape: VectorShape) -> VCode {
+    if key.dot.is_amx() {
+        return amx::emit(key, shape);
     }
     let mut b = Builder::new(shape);
     let tile = Tile::new(&mut b, key);
@@ -70,7 +70,7 @@ pub fn emit(key: &TileKey, shape: Shape) -> Code {
     b.repeat(tiles, 1, |b| {
         tile.start(b);
         let (a, rhs) = (b.copy(tile.a), b.copy(tile.b));
-        if let (Product::Quads, Rhs::Panels(width)) = (key.product, key.rhs) {
+        if let (DotOp::Vnni, Rhs::Panels(width)) = (key.dot, key.rhs) {
             b.advance(rhs, 4 * width as i32);
         }
         tile.level(b, key.levels - 1, a, rhs);
@@ -101,7 +101,7 @@ struct Tile<'a> {
 
 impl<'a> Tile<'a> {
     fn new(b: &mut Builder, key: &'a TileKey) -> Tile<'a> {
-        let (a, row, rhs) = (b.arg(TileKey::A), b.arg(TileKey::A_ROW), b.arg(TileKey::B));
+        let (a, row, rhs) = (b.arg(TileKey::LHS), b.arg(TileKey::LHS_ROW), b.arg(TileKey::RHS));
         let mut multiples = vec![row; 2];
         for odd in (3..key.rows as usize).step_by(2) {
             let previous = multiples[odd - 2];
@@ -119,7 +119,7 @@ impl<'a> Tile<'a> {
 
     /// A tile whose sums come from tile registers by way of memory.
     fn for_matrix(b: &mut Builder, key: &'a TileKey) -> Tile<'a> {
-        let (a, rhs) = (b.arg(TileKey::A), b.arg(TileKey::B));
+        let (a, rhs) = (b.arg(TileKey::LHS), b.arg(TileKey::RHS));
         let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
         let parts = if key.tail { parts(b, key) } else { Vec::new() };
         let (multiples, sums, kept) = (Vec::new(), Vec::new(), Vec::new());
@@ -130,8 +130,8 @@ impl<'a> Tile<'a> {
 
     /// Bytes of its own memory that the epilogue keeps sums in.
     fn kept_bytes(&self, lanes: usize) -> usize {
-        match self.key.product.is_matrix() {
-            true => matrix::sums_bytes(self.key, lanes),
+        match self.key.dot.is_amx() {
+            true => amx::sums_bytes(self.key, lanes),
             false => self.key.rows as usize * self.key.vectors as usize * 4 * lanes,
         }
     }
@@ -139,7 +139,7 @@ impl<'a> Tile<'a> {
     /// Sets the sums to zero, or to what an earlier part left of them.
     fn start(&self, b: &mut Builder) {
         let Some(stream) = self.key.part.resumed() else {
-            if self.key.product == Product::Quads {
+            if self.key.dot == DotOp::Vnni {
                 return self.start_from_panels(b);
             }
             let zero = b.float(0.0);
@@ -191,9 +191,9 @@ impl<'a> Tile<'a> {
     }
 
     fn innermost(&self, b: &mut Builder, count: Int, a: Int, rhs: Int) {
-        let a_step = (!self.key.dense).then(|| b.arg(TileKey::A_K));
-        let b_step = (!matches!(self.key.rhs, Rhs::Panels(_))).then(|| b.arg(TileKey::B_K));
-        let column = matches!(self.key.rhs, Rhs::Scattered).then(|| b.arg(TileKey::B_COLUMN));
+        let a_step = (!self.key.dense).then(|| b.arg(TileKey::LHS_K));
+        let b_step = (!matches!(self.key.rhs, Rhs::Panels(_))).then(|| b.arg(TileKey::RHS_K));
+        let column = matches!(self.key.rhs, Rhs::Scattered).then(|| b.arg(TileKey::RHS_COLUMN));
         let panels = self.panels(b, rhs);
         for block in [UNROLL, 1] {
             b.repeat(count, block as i32, |b| {
@@ -227,7 +227,7 @@ impl<'a> Tile<'a> {
         let count = n_panels(self.key, width, b.lanes());
         let mut offsets = Vec::new();
         if count > 1 {
-            let stride = b.arg(TileKey::B_COLUMN);
+            let stride = b.arg(TileKey::RHS_COLUMN);
             offsets.push(stride);
             // A fourth is the second from the second by scaling; only odd multiples need a register.
             for odd in (3..count).step_by(2) {
@@ -274,14 +274,14 @@ impl<'a> Tile<'a> {
 
     /// Adds the products of two vectors to a sum.
     fn accumulate(&self, b: &mut Builder, sum: Vector, x: Vector, y: Vector) {
-        match self.key.product {
-            Product::Floats => b.set_fma(sum, x, y),
-            Product::Pairs => {
-                let both = b.op2(Op2::DotPairs, x, y);
-                b.set_op2(Op2::AddInt, sum, both);
+        match self.key.dot {
+            DotOp::F32 => b.set_fma(sum, x, y),
+            DotOp::I16Pairs => {
+                let both = b.binary(VBinary::DotPairs, x, y);
+                b.set_binary(VBinary::AddInt, sum, both);
             }
-            Product::Quads => b.set_dot_quads(sum, x, y),
-            Product::Bf16(_) | Product::Bytes => unreachable!("tile registers multiply these"),
+            DotOp::Vnni => b.set_dot_bytes(sum, x, y),
+            DotOp::AmxBf16(_) | DotOp::AmxBytes => unreachable!("tile registers multiply these"),
         }
     }
 
@@ -367,19 +367,19 @@ impl Asked {
     /// None in a tile that asks for nothing.
     fn new(b: &mut Builder, key: &TileKey, rhs: Int) -> Option<Asked> {
         let Rhs::Panels(width) = key.rhs else { return None };
-        if !key.ahead || key.rows < FEWEST_ROWS_AHEAD || key.tail {
+        if !key.prefetch_panels || key.rows < FEWEST_ROWS_AHEAD || key.tail {
             return None;
         }
         let panels = n_panels(key, width, b.lanes());
-        let stride = b.arg(TileKey::B_COLUMN);
+        let stride = b.arg(TileKey::RHS_COLUMN);
         let skip = b.int_op(IntOp::Mul, stride, panels as i32);
         let at = b.int_op(IntOp::Add, rhs, skip);
-        let skipped = b.arg(TileKey::SKIPPED);
+        let skipped = b.arg(TileKey::PREFETCH_SKIP);
         b.advance(at, skipped);
-        Some(Asked { at, rounds: b.arg(TileKey::ROUNDS), panels })
+        Some(Asked { at, rounds: b.arg(TileKey::PREFETCH_ROUNDS), panels })
     }
 
-    /// An unrolled round goes by that reads so many bytes of each panel: in one of [`TileKey::ROUNDS`], asks for as many of
+    /// An unrolled round goes by that reads so many bytes of each panel: in one of [`TileKey::PREFETCH_ROUNDS`], asks for as many of
     /// the next.
     fn some(&self, b: &mut Builder, bytes: i32, offsets: &[Int]) {
         b.advance(self.rounds, -1);
@@ -390,7 +390,7 @@ impl Asked {
                 }
             }
             b.advance(self.at, bytes);
-            let rounds = b.arg(TileKey::ROUNDS);
+            let rounds = b.arg(TileKey::PREFETCH_ROUNDS);
             b.set_copy(self.rounds, rounds);
         });
     }

@@ -1,7 +1,7 @@
 //! Loads and stores: of integers, and of vectors whole, in part, narrow, and lane by lane.
 
 use super::{Ctx, LANES, flags};
-use crate::codegen::vector::code::{Int, Mem, Narrow, Step, Vector, Width};
+use crate::codegen::vector::vcode::{Int, IntWidth, Mem, NarrowInt, VInst, Vector};
 use cranelift_codegen::ir::{InstBuilder, Type, Value, condcodes::IntCC, types};
 
 impl Ctx<'_> {
@@ -39,13 +39,13 @@ impl Ctx<'_> {
         self.b.switch_to_block(end);
     }
 
-    pub(super) fn memory(&mut self, step: &Step) {
+    pub(super) fn memory(&mut self, step: &VInst) {
         match step {
-            Step::Load(dst, mem) => {
+            VInst::Load(dst, mem) => {
                 let value = self.load(types::F32X4, *mem);
                 self.set(*dst, value);
             }
-            Step::LoadFirst(dst, mem, n, _) => {
+            VInst::LoadFirst(dst, mem, n, _) => {
                 let zero = self.constant(types::F32X4, [0; LANES]);
                 self.set(*dst, zero);
                 self.for_first(*n, |ctx, lane| {
@@ -53,7 +53,7 @@ impl Ctx<'_> {
                     ctx.insert(*dst, value, lane);
                 });
             }
-            Step::LoadLanes(dst, _, mems) => {
+            VInst::LoadLanes(dst, _, mems) => {
                 for (lane, mem) in mems.iter().enumerate() {
                     let value = self.load(types::F32, *mem);
                     match lane {
@@ -65,49 +65,49 @@ impl Ctx<'_> {
                     }
                 }
             }
-            Step::LoadOne(dst, mem) => {
+            VInst::LoadOne(dst, mem) => {
                 let value = self.load(types::F32, *mem);
                 let value = self.b.ins().scalar_to_vector(types::F32X4, value);
                 self.set(*dst, value);
             }
-            Step::Broadcast(dst, mem) => {
+            VInst::Broadcast(dst, mem) => {
                 let value = self.load(types::F32, *mem);
                 let value = self.b.ins().splat(types::F32X4, value);
                 self.set(*dst, value);
             }
-            Step::LoadNarrow(dst, mem, narrow) => {
-                let dtype = if *narrow == Narrow::I16 { types::I64 } else { types::I32 };
+            VInst::LoadNarrow(dst, mem, narrow) => {
+                let dtype = if *narrow == NarrowInt::I16 { types::I64 } else { types::I32 };
                 let value = self.load(dtype, *mem);
                 self.extend(*dst, value, *narrow);
             }
-            Step::LoadHalves(dst, mem, narrow) => {
+            VInst::LoadHalves(dst, mem, narrow) => {
                 let value = self.load(types::I64, *mem);
                 let value = self.b.ins().scalar_to_vector(types::I64X2, value);
                 let value = self.as_type(types::I8X16, value);
                 let value = match narrow {
-                    Narrow::U8 => self.b.ins().uwiden_low(value),
-                    Narrow::I8 => self.b.ins().swiden_low(value),
-                    Narrow::I16 => unreachable!("16 bits are half a lane already"),
+                    NarrowInt::U8 => self.b.ins().uwiden_low(value),
+                    NarrowInt::I8 => self.b.ins().swiden_low(value),
+                    NarrowInt::I16 => unreachable!("16 bits are half a lane already"),
                 };
                 self.set(*dst, value);
             }
-            Step::BroadcastNarrow(dst, mem, narrow) => {
-                let dtype = if *narrow == Narrow::I16 { types::I16 } else { types::I8 };
+            VInst::BroadcastNarrow(dst, mem, narrow) => {
+                let dtype = if *narrow == NarrowInt::I16 { types::I16 } else { types::I8 };
                 let value = self.load(dtype, *mem);
                 let value = match narrow {
-                    Narrow::U8 => self.b.ins().uextend(types::I32, value),
-                    Narrow::I8 | Narrow::I16 => self.b.ins().sextend(types::I32, value),
+                    NarrowInt::U8 => self.b.ins().uextend(types::I32, value),
+                    NarrowInt::I8 | NarrowInt::I16 => self.b.ins().sextend(types::I32, value),
                 };
                 let value = self.b.ins().splat(types::I32X4, value);
                 self.set(*dst, value);
             }
-            Step::StoreNarrow(mem, src, _, narrow) => self.store_narrow(*mem, *src, *narrow),
-            Step::StoreBf16(mem, src, _) => {
+            VInst::StoreNarrow(mem, src, _, narrow) => self.store_narrow(*mem, *src, *narrow),
+            VInst::StoreBf16(mem, src, _) => {
                 let value = self.bf16(*src);
                 let value = self.b.ins().sshr_imm_u(value, 16);
                 self.store_halves(*mem, value);
             }
-            Step::StoreBf16First(mem, src, _, n, _) => {
+            VInst::StoreBf16First(mem, src, _, n, _) => {
                 let value = self.bf16(*src);
                 let value = self.b.ins().ushr_imm_u(value, 16);
                 self.for_first(*n, |ctx, lane| {
@@ -116,40 +116,40 @@ impl Ctx<'_> {
                     ctx.store(mem.plus(types::I16.bytes() as usize * lane), one);
                 });
             }
-            Step::Store(mem, src) => {
+            VInst::Store(mem, src) => {
                 let value = self.vector(*src);
                 self.store(*mem, value);
             }
-            Step::StoreFirst(mem, src, n, _) => {
+            VInst::StoreFirst(mem, src, n, _) => {
                 self.for_first(*n, |ctx, lane| ctx.store_lane(mem.plus(4 * lane), *src, lane));
             }
-            Step::StoreLanes(mems, src, _) => {
+            VInst::StoreLanes(mems, src, _) => {
                 for (lane, mem) in mems.iter().enumerate() {
                     self.store_lane(*mem, *src, lane);
                 }
             }
-            Step::StoreOne(mem, src) => self.store_lane(*mem, *src, 0),
-            Step::Prefetch(_) => {}
+            VInst::StoreOne(mem, src) => self.store_lane(*mem, *src, 0),
+            VInst::Prefetch(_) => {}
             _ => unreachable!("not a memory step: {step:?}"),
         }
     }
 
     /// Four narrow integers as lanes.
-    pub(super) fn extend(&mut self, dst: Vector, packed: Value, narrow: Narrow) {
-        let wide = if narrow == Narrow::I16 { types::I64X2 } else { types::I32X4 };
+    pub(super) fn extend(&mut self, dst: Vector, packed: Value, narrow: NarrowInt) {
+        let wide = if narrow == NarrowInt::I16 { types::I64X2 } else { types::I32X4 };
         let value = self.b.ins().scalar_to_vector(wide, packed);
         let value = match narrow {
-            Narrow::U8 => {
+            NarrowInt::U8 => {
                 let bytes = self.as_type(types::I8X16, value);
                 let wide = self.b.ins().uwiden_low(bytes);
                 self.b.ins().uwiden_low(wide)
             }
-            Narrow::I8 => {
+            NarrowInt::I8 => {
                 let bytes = self.as_type(types::I8X16, value);
                 let wide = self.b.ins().swiden_low(bytes);
                 self.b.ins().swiden_low(wide)
             }
-            Narrow::I16 => {
+            NarrowInt::I16 => {
                 let halves = self.as_type(types::I16X8, value);
                 self.b.ins().swiden_low(halves)
             }
@@ -157,9 +157,9 @@ impl Ctx<'_> {
         self.set(dst, value);
     }
 
-    pub(super) fn store_narrow(&mut self, mem: Mem, src: Vector, narrow: Narrow) {
+    pub(super) fn store_narrow(&mut self, mem: Mem, src: Vector, narrow: NarrowInt) {
         let value = self.ints_of(src);
-        if narrow == Narrow::I16 {
+        if narrow == NarrowInt::I16 {
             return self.store_halves(mem, value);
         }
         let low = self.constant(types::I32X4, [255; LANES]);
@@ -191,26 +191,26 @@ impl Ctx<'_> {
         self.store(mem, value);
     }
 
-    pub(super) fn load_int(&mut self, dst: Int, mem: Mem, width: Width) {
+    pub(super) fn load_int(&mut self, dst: Int, mem: Mem, width: IntWidth) {
         let (base, disp) = self.address(mem);
         let value = match width {
-            Width::I64 => self.b.ins().load(types::I64, flags(), base, disp),
-            Width::I32 => self.b.ins().sload32(flags(), base, disp),
-            Width::I16 => self.b.ins().sload16(types::I64, flags(), base, disp),
-            Width::U8 => self.b.ins().uload8(types::I64, flags(), base, disp),
-            Width::I8 => self.b.ins().sload8(types::I64, flags(), base, disp),
+            IntWidth::I64 => self.b.ins().load(types::I64, flags(), base, disp),
+            IntWidth::I32 => self.b.ins().sload32(flags(), base, disp),
+            IntWidth::I16 => self.b.ins().sload16(types::I64, flags(), base, disp),
+            IntWidth::U8 => self.b.ins().uload8(types::I64, flags(), base, disp),
+            IntWidth::I8 => self.b.ins().sload8(types::I64, flags(), base, disp),
         };
         self.set_int(dst, value);
     }
 
-    pub(super) fn store_int(&mut self, mem: Mem, src: Int, width: Width) {
+    pub(super) fn store_int(&mut self, mem: Mem, src: Int, width: IntWidth) {
         let (base, disp) = self.address(mem);
         let value = self.int(src);
         match width {
-            Width::I64 => self.b.ins().store(flags(), value, base, disp),
-            Width::I32 => self.b.ins().istore32(flags(), value, base, disp),
-            Width::I16 => self.b.ins().istore16(flags(), value, base, disp),
-            Width::U8 | Width::I8 => self.b.ins().istore8(flags(), value, base, disp),
+            IntWidth::I64 => self.b.ins().store(flags(), value, base, disp),
+            IntWidth::I32 => self.b.ins().istore32(flags(), value, base, disp),
+            IntWidth::I16 => self.b.ins().istore16(flags(), value, base, disp),
+            IntWidth::U8 | IntWidth::I8 => self.b.ins().istore8(flags(), value, base, disp),
         };
     }
 }

@@ -6,8 +6,10 @@
 mod memory;
 mod tiles;
 
-use super::code::{Code, Cond, Half, Int, IntOp, Mask, MaskOp, Op1, Op2, Operand, ShiftOp, Step, Vector};
-use super::{Caches, Shape, VectorIsa};
+use super::vcode::{
+    Cond, Int, IntOp, IntOperand, Mask, MaskOp, ShiftOp, VBinary, VCode, VInst, VUnary, Vector, VectorHalf,
+};
+use super::{Caches, VectorIsa, VectorShape};
 use crate::{
     error::{Error, Result},
     scalar::CompareOp,
@@ -54,8 +56,8 @@ impl VectorIsa for Portable {
         "portable"
     }
 
-    fn shape(&self) -> Shape {
-        Shape { lanes: LANES, registers: self.registers, fma: self.fma, quads: false, tiles: self.tiles }
+    fn shape(&self) -> VectorShape {
+        VectorShape { lanes: LANES, registers: self.registers, fma: self.fma, vnni: false, tiles: self.tiles }
     }
 
     fn caches(&self) -> Caches {
@@ -67,7 +69,7 @@ impl VectorIsa for Portable {
         false
     }
 
-    fn define(&self, func: FuncId, code: &Code, module: &mut dyn Module) -> Result<u64> {
+    fn define(&self, func: FuncId, code: &VCode, module: &mut dyn Module) -> Result<u64> {
         let mut ctx = module.make_context();
         ctx.func.signature.params.push(AbiParam::new(types::I64));
         ctx.func.name = UserFuncName::user(0, func.as_u32());
@@ -83,7 +85,7 @@ impl VectorIsa for Portable {
 fn translate(
     func: &mut Function,
     frontend: &mut FunctionBuilderContext,
-    code: &Code,
+    code: &VCode,
     fma: bool,
     config: TargetFrontendConfig,
 ) {
@@ -150,10 +152,10 @@ impl Ctx<'_> {
         self.b.use_var(self.masks[mask.0 as usize])
     }
 
-    fn operand(&mut self, operand: Operand) -> Value {
+    fn operand(&mut self, operand: IntOperand) -> Value {
         match operand {
-            Operand::Int(int) => self.int(int),
-            Operand::Imm(value) => self.b.ins().iconst(types::I64, i64::from(value)),
+            IntOperand::Int(int) => self.int(int),
+            IntOperand::Imm(value) => self.b.ins().iconst(types::I64, i64::from(value)),
         }
     }
 
@@ -179,90 +181,90 @@ impl Ctx<'_> {
         self.b.def_var(self.masks[mask.0 as usize], value);
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &VInst) {
         match step {
-            Step::Imm(dst, value) => {
+            VInst::Imm(dst, value) => {
                 let value = self.b.ins().iconst(types::I64, *value);
                 self.set_int(*dst, value);
             }
-            Step::Copy(dst, src) => {
+            VInst::Copy(dst, src) => {
                 let value = self.int(*src);
                 self.set_int(*dst, value);
             }
-            Step::Int(op, dst, a, operand) => self.int_op(*op, *dst, *a, *operand),
-            Step::Address(dst, mem) => {
+            VInst::Int(op, dst, a, operand) => self.int_op(*op, *dst, *a, *operand),
+            VInst::Address(dst, mem) => {
                 let (base, disp) = self.address(*mem);
                 let value = self.b.ins().iadd_imm_s(base, i64::from(disp));
                 self.set_int(*dst, value);
             }
-            Step::Scratch(dst) => {
+            VInst::Scratch(dst) => {
                 let value = self.b.ins().stack_addr(types::I64, self.scratch, 0);
                 self.set_int(*dst, value);
             }
-            Step::LoadInt(dst, mem, width) => self.load_int(*dst, *mem, *width),
-            Step::StoreInt(mem, src, width) => self.store_int(*mem, *src, *width),
-            Step::Constant(dst, bits) => self.constants[dst.0 as usize] = Some(*bits),
-            Step::Move(dst, src) => {
+            VInst::LoadInt(dst, mem, width) => self.load_int(*dst, *mem, *width),
+            VInst::StoreInt(mem, src, width) => self.store_int(*mem, *src, *width),
+            VInst::Constant(dst, bits) => self.constants[dst.0 as usize] = Some(*bits),
+            VInst::Move(dst, src) => {
                 let value = self.vector(*src);
                 self.set(*dst, value);
             }
-            Step::Fma(dst, x, y, z) => self.fma(*dst, *x, *y, *z),
-            Step::DotQuads(..) => unreachable!("the shape has no such step"),
-            Step::Op2(op, dst, x, y) => self.op2(*op, *dst, *x, *y),
-            Step::Op1(op, dst, x) => self.op1(*op, *dst, *x),
-            Step::RoundBf16(dst, x) => {
+            VInst::Fma(dst, x, y, z) => self.fma(*dst, *x, *y, *z),
+            VInst::DotBytes(..) => unreachable!("the shape has no such step"),
+            VInst::Binary(op, dst, x, y) => self.binary(*op, *dst, *x, *y),
+            VInst::Unary(op, dst, x) => self.unary(*op, *dst, *x),
+            VInst::RoundBf16(dst, x) => {
                 let value = self.bf16(*x);
                 self.set(*dst, value);
             }
-            Step::PackBf16(dst, x, y) => {
+            VInst::PackBf16(dst, x, y) => {
                 let halves = [x, y].map(|x| self.bf16(*x));
                 let [x, y] = halves.map(|value| self.b.ins().sshr_imm_u(value, 16));
                 let value = self.b.ins().snarrow(x, y);
                 self.set(*dst, value);
             }
-            Step::UnpackBf16(dst, x, half) => {
+            VInst::UnpackBf16(dst, x, half) => {
                 let value = self.vector(*x);
                 let value = self.as_type(types::I16X8, value);
                 let value = match half {
-                    Half::First => self.b.ins().uwiden_low(value),
-                    Half::Second => self.b.ins().uwiden_high(value),
+                    VectorHalf::First => self.b.ins().uwiden_low(value),
+                    VectorHalf::Second => self.b.ins().uwiden_high(value),
                 };
                 let value = self.b.ins().ishl_imm_u(value, 16);
                 self.set(*dst, value);
             }
-            Step::UnlessInfinite(dst, x, y) => {
+            VInst::UnlessInfinite(dst, x, y) => {
                 let value = self.unless_infinite(*x, *y);
                 self.set(*dst, value);
             }
-            Step::Shift(op, dst, x, by) => self.shift(*op, *dst, *x, *by),
-            Step::Butterfly(dst, x, distance) => self.butterfly(*dst, *x, *distance),
-            Step::Compare(op, dst, x, y) => {
+            VInst::Shift(op, dst, x, by) => self.shift(*op, *dst, *x, *by),
+            VInst::Butterfly(dst, x, distance) => self.butterfly(*dst, *x, *distance),
+            VInst::Compare(op, dst, x, y) => {
                 let (x, y) = (self.vector(*x), self.vector(*y));
                 let value = self.b.ins().fcmp(float_cc(*op), x, y);
                 self.set_mask(*dst, value);
             }
-            Step::CompareInt(op, dst, x, y) => {
+            VInst::CompareInt(op, dst, x, y) => {
                 let (x, y) = (self.ints_of(*x), self.ints_of(*y));
                 let value = self.b.ins().icmp(int_cc(*op), x, y);
                 self.set_mask(*dst, value);
             }
-            Step::Mask(op, dst, x, y) => self.mask_op(*op, *dst, *x, *y),
-            Step::MaskFirst(dst, n, _) => self.mask_first(*dst, *n),
-            Step::LoadMask(..) | Step::StoreMask(..) => {
+            VInst::Mask(op, dst, x, y) => self.mask_op(*op, *dst, *x, *y),
+            VInst::MaskFirst(dst, n, _) => self.mask_first(*dst, *n),
+            VInst::LoadMask(..) | VInst::StoreMask(..) => {
                 unreachable!("Cranelift allocates its registers itself")
             }
-            Step::Select(dst, mask, x, y) => {
+            VInst::Select(dst, mask, x, y) => {
                 let (mask, x, y) = (self.mask(*mask), self.ints_of(*x), self.ints_of(*y));
                 let value = self.b.ins().bitselect(mask, x, y);
                 self.set(*dst, value);
             }
-            Step::Loop | Step::EndLoop(_) | Step::If(_) | Step::EndIf => self.control(step),
-            Step::TileConfig(_)
-            | Step::TileRelease
-            | Step::TileZero(_)
-            | Step::TileLoad(..)
-            | Step::TileStore(..)
-            | Step::TileDot(..) => self.tile(step),
+            VInst::Loop | VInst::EndLoop(_) | VInst::If(_) | VInst::EndIf => self.control(step),
+            VInst::TileConfig(_)
+            | VInst::TileRelease
+            | VInst::TileZero(_)
+            | VInst::TileLoad(..)
+            | VInst::TileStore(..)
+            | VInst::TileDot(..) => self.tile(step),
             _ => self.memory(step),
         }
     }
@@ -276,29 +278,29 @@ impl Ctx<'_> {
         self.b.ins().iadd_pairwise(low, high)
     }
 
-    fn control(&mut self, step: &Step) {
+    fn control(&mut self, step: &VInst) {
         match step {
-            Step::Loop => {
+            VInst::Loop => {
                 let head = self.b.create_block();
                 self.b.ins().jump(head, &[]);
                 self.b.switch_to_block(head);
                 self.open.push(head);
             }
-            Step::EndLoop(cond) => {
+            VInst::EndLoop(cond) => {
                 let head = self.open.pop().expect("loops are closed where they were opened");
                 let done = self.b.create_block();
                 let again = self.cond(*cond);
                 self.b.ins().brif(again, head, &[], done, &[]);
                 self.b.switch_to_block(done);
             }
-            Step::If(cond) => {
+            VInst::If(cond) => {
                 let (then, end) = (self.b.create_block(), self.b.create_block());
                 let holds = self.cond(*cond);
                 self.b.ins().brif(holds, then, &[], end, &[]);
                 self.b.switch_to_block(then);
                 self.open.push(end);
             }
-            Step::EndIf => {
+            VInst::EndIf => {
                 let end = self.open.pop().expect("branches are closed where they were opened");
                 self.b.ins().jump(end, &[]);
                 self.b.switch_to_block(end);
@@ -312,7 +314,7 @@ impl Ctx<'_> {
         self.b.ins().icmp(int_cc(cond.op), a, b)
     }
 
-    fn int_op(&mut self, op: IntOp, dst: Int, a: Int, operand: Operand) {
+    fn int_op(&mut self, op: IntOp, dst: Int, a: Int, operand: IntOperand) {
         let (x, y) = (self.int(a), self.operand(operand));
         let value = match op {
             IntOp::Add => self.b.ins().iadd(x, y),
@@ -336,29 +338,29 @@ impl Ctx<'_> {
         self.set(dst, value);
     }
 
-    fn op2(&mut self, op: Op2, dst: Vector, x: Vector, y: Vector) {
+    fn binary(&mut self, op: VBinary, dst: Vector, x: Vector, y: Vector) {
         let value = match op {
-            Op2::Add | Op2::Sub | Op2::Mul | Op2::Div | Op2::Min | Op2::Max => {
+            VBinary::Add | VBinary::Sub | VBinary::Mul | VBinary::Div | VBinary::Min | VBinary::Max => {
                 let (x, y) = (self.vector(x), self.vector(y));
-                self.float_op2(op, x, y)
+                self.float_binary(op, x, y)
             }
             _ => {
                 let (x, y) = (self.ints_of(x), self.ints_of(y));
-                self.int_op2(op, x, y)
+                self.int_binary(op, x, y)
             }
         };
         self.set(dst, value);
     }
 
-    fn float_op2(&mut self, op: Op2, x: Value, y: Value) -> Value {
+    fn float_binary(&mut self, op: VBinary, x: Value, y: Value) -> Value {
         match op {
-            Op2::Add => self.b.ins().fadd(x, y),
-            Op2::Sub => self.b.ins().fsub(x, y),
-            Op2::Mul => self.b.ins().fmul(x, y),
-            Op2::Div => self.b.ins().fdiv(x, y),
+            VBinary::Add => self.b.ins().fadd(x, y),
+            VBinary::Sub => self.b.ins().fsub(x, y),
+            VBinary::Mul => self.b.ins().fmul(x, y),
+            VBinary::Div => self.b.ins().fdiv(x, y),
             // The forms that Cranelift knows as one x86 instruction.
-            Op2::Min | Op2::Max => {
-                let (a, b) = if op == Op2::Min { (x, y) } else { (y, x) };
+            VBinary::Min | VBinary::Max => {
+                let (a, b) = if op == VBinary::Min { (x, y) } else { (y, x) };
                 let less = self.b.ins().fcmp(FloatCC::LessThan, a, b);
                 let less = self.as_type(types::F32X4, less);
                 self.b.ins().bitselect(less, x, y)
@@ -367,19 +369,19 @@ impl Ctx<'_> {
         }
     }
 
-    fn int_op2(&mut self, op: Op2, x: Value, y: Value) -> Value {
+    fn int_binary(&mut self, op: VBinary, x: Value, y: Value) -> Value {
         match op {
-            Op2::And => self.b.ins().band(x, y),
-            Op2::AndNot => self.b.ins().band_not(y, x),
-            Op2::Or => self.b.ins().bor(x, y),
-            Op2::Xor => self.b.ins().bxor(x, y),
-            Op2::AddInt => self.b.ins().iadd(x, y),
-            Op2::SubInt => self.b.ins().isub(x, y),
-            Op2::MulInt => self.b.ins().imul(x, y),
-            Op2::MinInt => self.b.ins().smin(x, y),
-            Op2::MaxInt => self.b.ins().smax(x, y),
-            Op2::DotPairs => self.dot_pairs(x, y),
-            Op2::Exchange { stage, second } => self.exchange(stage, second, x, y),
+            VBinary::And => self.b.ins().band(x, y),
+            VBinary::AndNot => self.b.ins().band_not(y, x),
+            VBinary::Or => self.b.ins().bor(x, y),
+            VBinary::Xor => self.b.ins().bxor(x, y),
+            VBinary::AddInt => self.b.ins().iadd(x, y),
+            VBinary::SubInt => self.b.ins().isub(x, y),
+            VBinary::MulInt => self.b.ins().imul(x, y),
+            VBinary::MinInt => self.b.ins().smin(x, y),
+            VBinary::MaxInt => self.b.ins().smax(x, y),
+            VBinary::DotPairs => self.dot_pairs(x, y),
+            VBinary::Exchange { stage, second } => self.exchange(stage, second, x, y),
             _ => unreachable!("not an integer operation: {op:?}"),
         }
     }
@@ -399,20 +401,20 @@ impl Ctx<'_> {
         self.b.ins().shuffle(x, y, order)
     }
 
-    fn op1(&mut self, op: Op1, dst: Vector, x: Vector) {
+    fn unary(&mut self, op: VUnary, dst: Vector, x: Vector) {
         let x = self.vector(x);
         let value = match op {
-            Op1::Sqrt => self.b.ins().sqrt(x),
-            Op1::Floor => self.b.ins().floor(x),
-            Op1::Ceil => self.b.ins().ceil(x),
-            Op1::Nearest => self.b.ins().nearest(x),
-            Op1::Trunc => self.b.ins().trunc(x),
-            Op1::ToInt => self.b.ins().fcvt_to_sint_sat(types::I32X4, x),
-            Op1::ToNearest => {
+            VUnary::Sqrt => self.b.ins().sqrt(x),
+            VUnary::Floor => self.b.ins().floor(x),
+            VUnary::Ceil => self.b.ins().ceil(x),
+            VUnary::Nearest => self.b.ins().nearest(x),
+            VUnary::Trunc => self.b.ins().trunc(x),
+            VUnary::ToInt => self.b.ins().fcvt_to_sint_sat(types::I32X4, x),
+            VUnary::ToNearest => {
                 let whole = self.b.ins().nearest(x);
                 self.b.ins().fcvt_to_sint_sat(types::I32X4, whole)
             }
-            Op1::ToFloat => {
+            VUnary::ToFloat => {
                 let x = self.as_type(types::I32X4, x);
                 self.b.ins().fcvt_from_sint(types::F32X4, x)
             }

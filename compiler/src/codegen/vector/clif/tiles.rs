@@ -1,11 +1,11 @@
-//! Tile registers in memory, as Cranelift IR: what stands in for them on machines that have none.
+//! TileReg registers in memory, as Cranelift IR: what stands in for them on machines that have none.
 //!
-//! Sums are added up in the order and with the roundings that [`TileProduct`] tells, so results are bit by bit those of a
+//! Sums are added up in the order and with the roundings that [`TileDot`] tells, so results are bit by bit those of a
 //! machine that has the registers, but for sums that are denormal on the way.
 
 use super::Ctx;
-use crate::codegen::vector::code::{
-    Mem, Step, TILE_CONFIG, TILE_ROW_BYTES, TILE_ROWS, TILES, Tile, TileProduct, Vector,
+use crate::codegen::vector::vcode::{
+    Mem, TILE_CONFIG, TILE_ROW_BYTES, TILE_ROWS, TILES, TileDot, TileReg, VInst, Vector,
 };
 use cranelift_codegen::ir::{
     BlockArg, Endianness, InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Type, Value,
@@ -16,24 +16,24 @@ use cranelift_frontend::FunctionBuilder;
 
 impl Ctx<'_> {
     /// A step of tile registers.
-    pub(super) fn tile(&mut self, step: &Step) {
+    pub(super) fn tile(&mut self, step: &VInst) {
         let registers = *self.tiles.get_or_insert_with(|| Registers::new(&mut self.b));
         match step {
-            Step::TileConfig(mem) => {
+            VInst::TileConfig(mem) => {
                 let at = self.place(*mem);
                 registers.configure(&mut self.b, at);
             }
-            Step::TileRelease => {}
-            Step::TileZero(tile) => registers.zero(&mut self.b, *tile),
-            Step::TileLoad(tile, mem) => {
+            VInst::TileRelease => {}
+            VInst::TileZero(tile) => registers.zero(&mut self.b, *tile),
+            VInst::TileLoad(tile, mem) => {
                 let (at, stride) = self.rows(*mem);
                 registers.load(&mut self.b, *tile, at, stride);
             }
-            Step::TileStore(mem, tile) => {
+            VInst::TileStore(mem, tile) => {
                 let (at, stride) = self.rows(*mem);
                 registers.store(&mut self.b, at, stride, *tile);
             }
-            Step::TileDot(product, sum, x, y) => registers.dot(&mut self.b, *product, *sum, [*x, *y]),
+            VInst::TileDot(product, sum, x, y) => registers.dot(&mut self.b, *product, *sum, [*x, *y]),
             _ => unreachable!("not a step of tiles: {step:?}"),
         }
     }
@@ -110,16 +110,16 @@ impl Registers {
         }
     }
 
-    fn place(&self, b: &mut FunctionBuilder, tile: Tile) -> Value {
+    fn place(&self, b: &mut FunctionBuilder, tile: TileReg) -> Value {
         b.ins().stack_addr(types::I64, self.all, (usize::from(tile) * BYTES) as i32)
     }
 
-    fn rows(&self, b: &mut FunctionBuilder, tile: Tile) -> Value {
+    fn rows(&self, b: &mut FunctionBuilder, tile: TileReg) -> Value {
         let at = b.ins().stack_addr(types::I64, self.config, (TILE_CONFIG.2 + usize::from(tile)) as i32);
         b.ins().uload8(types::I64, flags(), at, 0)
     }
 
-    pub(super) fn zero(&self, b: &mut FunctionBuilder, tile: Tile) {
+    pub(super) fn zero(&self, b: &mut FunctionBuilder, tile: TileReg) {
         let (place, rows) = (self.place(b, tile), self.rows(b, tile));
         let zero = splat(b, types::I32X4, 0);
         each(b, rows, |b, row| {
@@ -130,30 +130,30 @@ impl Registers {
         });
     }
 
-    pub(super) fn load(&self, b: &mut FunctionBuilder, tile: Tile, from: Value, stride: Value) {
+    pub(super) fn load(&self, b: &mut FunctionBuilder, tile: TileReg, from: Value, stride: Value) {
         let (place, rows) = (self.place(b, tile), self.rows(b, tile));
         let bytes = b.ins().iconst(types::I64, TILE_ROW_BYTES as i64);
         copy(b, rows, (from, stride), (place, bytes));
     }
 
-    pub(super) fn store(&self, b: &mut FunctionBuilder, to: Value, stride: Value, tile: Tile) {
+    pub(super) fn store(&self, b: &mut FunctionBuilder, to: Value, stride: Value, tile: TileReg) {
         let (place, rows) = (self.place(b, tile), self.rows(b, tile));
         let bytes = b.ins().iconst(types::I64, TILE_ROW_BYTES as i64);
         copy(b, rows, (place, bytes), (to, stride));
     }
 
     /// Adds the product of two registers to a third.
-    pub(super) fn dot(&self, b: &mut FunctionBuilder, product: TileProduct, sum: Tile, factors: [Tile; 2]) {
+    pub(super) fn dot(&self, b: &mut FunctionBuilder, product: TileDot, sum: TileReg, factors: [TileReg; 2]) {
         let [x, y] = factors.map(|tile| self.place(b, tile));
         let (to, rows) = (self.place(b, sum), self.rows(b, sum));
         let elems = b.ins().iconst(types::I64, TILE_ROWS as i64);
         let parts = match product {
-            TileProduct::Bf16 => 2,
-            TileProduct::Bytes => 1,
+            TileDot::Bf16 => 2,
+            TileDot::Bytes => 1,
         };
         each(b, rows, |b, row| {
             let (x, to) = (step(b, x, row, TILE_ROW_BYTES), step(b, to, row, TILE_ROW_BYTES));
-            let dtype = if product == TileProduct::Bf16 { types::F32X4 } else { types::I32X4 };
+            let dtype = if product == TileDot::Bf16 { types::F32X4 } else { types::I32X4 };
             let zero = splat(b, types::I32X4, 0);
             let zero = cast(b, dtype, zero);
             let sums: Vec<_> = (0..parts * VECTORS).map(|_| b.declare_var(dtype)).collect();
@@ -169,8 +169,8 @@ impl Registers {
                         let variable = sums[part * VECTORS + vector];
                         let before = b.use_var(variable);
                         let after = match product {
-                            TileProduct::Bf16 => bf16(b, before, [x, y], part),
-                            TileProduct::Bytes => bytes(b, before, [x, y]),
+                            TileDot::Bf16 => bf16(b, before, [x, y], part),
+                            TileDot::Bytes => bytes(b, before, [x, y]),
                         };
                         b.def_var(variable, after);
                     }
@@ -180,12 +180,12 @@ impl Registers {
                 let before = b.ins().load(dtype, flags(), to, 16 * vector as i32);
                 let first = b.use_var(sums[vector]);
                 let after = match product {
-                    TileProduct::Bf16 => {
+                    TileDot::Bf16 => {
                         let second = b.use_var(sums[VECTORS + vector]);
                         let both = b.ins().fadd(first, second);
                         b.ins().fadd(before, both)
                     }
-                    TileProduct::Bytes => b.ins().iadd(before, first),
+                    TileDot::Bytes => b.ins().iadd(before, first),
                 };
                 b.ins().store(flags(), after, to, 16 * vector as i32);
             }

@@ -8,8 +8,8 @@
 //! behind the step, and the scan starts anew.
 
 use super::legalize::Constants;
-use super::operands::{Reg, operands, rename};
-use crate::codegen::vector::code::{Code, Int, Mask, Mem, Step, Vector, Width};
+use super::operands::{VReg, operands, rename};
+use crate::codegen::vector::vcode::{Int, IntWidth, Mask, Mem, VCode, VInst, Vector};
 use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
 
@@ -31,10 +31,10 @@ pub(super) struct Files {
     pub(super) masks: Option<usize>,
 }
 
-/// Code whose registers all have a place.
+/// VCode whose registers all have a place.
 pub(super) struct Allocated {
-    pub(super) code: Code,
-    places: HashMap<Reg, usize>,
+    pub(super) code: VCode,
+    places: HashMap<VReg, usize>,
     /// Bytes of spill slots.
     pub(super) frame_bytes: i32,
     /// Vector registers that went to memory.
@@ -43,20 +43,20 @@ pub(super) struct Allocated {
 
 impl Allocated {
     /// The number of the machine register within its class.
-    pub(super) fn place(&self, reg: impl Into<Reg>) -> usize {
+    pub(super) fn place(&self, reg: impl Into<VReg>) -> usize {
         self.places[&reg.into()]
     }
 
     /// The machine integer registers in use.
     pub(super) fn ints(&self) -> HashSet<usize> {
-        let of_ints = self.places.iter().filter(|(reg, _)| matches!(reg, Reg::Int(_)));
+        let of_ints = self.places.iter().filter(|(reg, _)| matches!(reg, VReg::Int(_)));
         of_ints.map(|(_, place)| *place).collect()
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Interval {
-    reg: Reg,
+    reg: VReg,
     start: usize,
     end: usize,
     weight: f64,
@@ -71,12 +71,12 @@ enum File {
 }
 
 impl Files {
-    fn file(self, reg: Reg) -> File {
+    fn file(self, reg: VReg) -> File {
         match reg {
-            Reg::Int(_) => File::Ints,
-            Reg::Vector(_) => File::Vectors,
-            Reg::Mask(_) if self.masks.is_none() => File::Vectors,
-            Reg::Mask(_) => File::Masks,
+            VReg::Int(_) => File::Ints,
+            VReg::Vector(_) => File::Vectors,
+            VReg::Mask(_) if self.masks.is_none() => File::Vectors,
+            VReg::Mask(_) => File::Masks,
         }
     }
 
@@ -90,8 +90,8 @@ impl Files {
 }
 
 /// Gives every register of the code a place.
-pub(super) fn allocate(mut code: Code, constants: &Constants, files: Files) -> Result<Allocated> {
-    let mut short: HashSet<Reg> = HashSet::new();
+pub(super) fn allocate(mut code: VCode, constants: &Constants, files: Files) -> Result<Allocated> {
+    let mut short: HashSet<VReg> = HashSet::new();
     let (mut slots, mut spills) = (0, 0);
     for _ in 0..MOST_ROUNDS {
         let intervals = intervals(&code, constants);
@@ -102,7 +102,7 @@ pub(super) fn allocate(mut code: Code, constants: &Constants, files: Files) -> R
             Err(Some(spilled)) => {
                 code = spill(&code, spilled, slots * SLOT_BYTES, &mut short);
                 slots += 1;
-                spills += usize::from(matches!(spilled, Reg::Vector(_)));
+                spills += usize::from(matches!(spilled, VReg::Vector(_)));
             }
             Err(None) => break,
         }
@@ -111,22 +111,22 @@ pub(super) fn allocate(mut code: Code, constants: &Constants, files: Files) -> R
 }
 
 /// The intervals by where they begin.
-fn intervals(code: &Code, constants: &Constants) -> Vec<Interval> {
-    let mut known: HashMap<Reg, Interval> = HashMap::new();
-    let args = Reg::Int(0);
+fn intervals(code: &VCode, constants: &Constants) -> Vec<Interval> {
+    let mut known: HashMap<VReg, Interval> = HashMap::new();
+    let args = VReg::Int(0);
     known.insert(args, Interval { reg: args, start: 0, end: 0, weight: 0.0 });
     let (mut open, mut loops) = (Vec::new(), Vec::new());
     for (idx, step) in code.steps.iter().enumerate() {
         match step {
-            Step::Loop => open.push(idx),
-            Step::EndLoop(_) => loops.push((open.pop().expect("structured"), idx)),
+            VInst::Loop => open.push(idx),
+            VInst::EndLoop(_) => loops.push((open.pop().expect("structured"), idx)),
             _ => {}
         }
         let weight = 10f64.powi(open.len() as i32);
         let found = operands(step);
-        let mut touch = |reg: Reg, from: usize, to: usize| {
-            let is_constant = matches!(reg, Reg::Vector(v) if constants.contains_key(&Vector(v)));
-            if is_constant || reg == Reg::from(STACK) {
+        let mut touch = |reg: VReg, from: usize, to: usize| {
+            let is_constant = matches!(reg, VReg::Vector(v) if constants.contains_key(&Vector(v)));
+            if is_constant || reg == VReg::from(STACK) {
                 return;
             }
             let interval = known.entry(reg).or_insert(Interval { reg, start: from, end: to, weight: 0.0 });
@@ -152,12 +152,12 @@ fn intervals(code: &Code, constants: &Constants) -> Vec<Interval> {
 
 /// Places for all intervals, or the register to spill; `Err(None)` when there is none that could be.
 fn scan(
-    code: &Code,
+    code: &VCode,
     intervals: &[Interval],
     files: Files,
-    short: &HashSet<Reg>,
-) -> Result<HashMap<Reg, usize>, Option<Reg>> {
-    let mut places: HashMap<Reg, usize> = HashMap::new();
+    short: &HashSet<VReg>,
+) -> Result<HashMap<VReg, usize>, Option<VReg>> {
+    let mut places: HashMap<VReg, usize> = HashMap::new();
     let mut active: Vec<Interval> = Vec::new();
     for interval in intervals {
         active.retain(|other| other.end > interval.start);
@@ -182,28 +182,28 @@ fn scan(
 }
 
 /// Registers that the interval would best share a place with: what the step that begins it reads.
-fn hints(code: &Code, interval: &Interval) -> impl Iterator<Item = Reg> {
+fn hints(code: &VCode, interval: &Interval) -> impl Iterator<Item = VReg> {
     let late = interval.start % 2 == 1;
     let reads = if late { operands(&code.steps[interval.start / 2]).reads } else { Vec::new() };
     reads.into_iter()
 }
 
-fn victim(active: &[Interval], current: &Interval, files: Files, short: &HashSet<Reg>) -> Option<Reg> {
+fn victim(active: &[Interval], current: &Interval, files: Files, short: &HashSet<VReg>) -> Option<VReg> {
     let file = files.file(current.reg);
     let rivals = active.iter().filter(|other| files.file(other.reg) == file).chain([current]);
     // Masks that are vectors stay, as vectors beside them can go.
-    let stays = |reg: Reg| short.contains(&reg) || matches!(reg, Reg::Mask(_)) && file != File::Masks;
+    let stays = |reg: VReg| short.contains(&reg) || matches!(reg, VReg::Mask(_)) && file != File::Masks;
     let can = rivals.filter(|other| !stays(other.reg));
     let cost = |interval: &Interval| interval.weight / (interval.end - interval.start) as f64;
     can.min_by(|a, b| cost(a).total_cmp(&cost(b))).map(|interval| interval.reg)
 }
 
 /// The code with every mention of a register loaded before its step and stored behind it.
-fn spill(code: &Code, spilled: Reg, offset: i32, short: &mut HashSet<Reg>) -> Code {
+fn spill(code: &VCode, spilled: VReg, offset: i32, short: &mut HashSet<VReg>) -> VCode {
     let slot = Mem { base: STACK, index: None, disp: offset };
-    let mut out = Code { steps: Vec::with_capacity(code.steps.len()), ..*code };
-    if spilled == Reg::Int(0) {
-        out.steps.push(Step::StoreInt(slot, Int(0), Width::I64));
+    let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };
+    if spilled == VReg::Int(0) {
+        out.steps.push(VInst::StoreInt(slot, Int(0), IntWidth::I64));
     }
     for step in &code.steps {
         let found = operands(step);
@@ -215,9 +215,9 @@ fn spill(code: &Code, spilled: Reg, offset: i32, short: &mut HashSet<Reg>) -> Co
         }
         let own = Own { int: Int(out.ints), vector: Vector(out.vectors), mask: Mask(out.masks) };
         match spilled {
-            Reg::Int(_) => out.ints += 1,
-            Reg::Vector(_) => out.vectors += 1,
-            Reg::Mask(_) => out.masks += 1,
+            VReg::Int(_) => out.ints += 1,
+            VReg::Vector(_) => out.vectors += 1,
+            VReg::Mask(_) => out.masks += 1,
         }
         short.insert(own.reg(spilled));
         if reads {
@@ -239,36 +239,36 @@ struct Own {
 }
 
 impl Own {
-    fn reg(&self, spilled: Reg) -> Reg {
+    fn reg(&self, spilled: VReg) -> VReg {
         match spilled {
-            Reg::Int(_) => self.int.into(),
-            Reg::Vector(_) => self.vector.into(),
-            Reg::Mask(_) => self.mask.into(),
+            VReg::Int(_) => self.int.into(),
+            VReg::Vector(_) => self.vector.into(),
+            VReg::Mask(_) => self.mask.into(),
         }
     }
 
-    fn load(&self, spilled: Reg, slot: Mem) -> Step {
+    fn load(&self, spilled: VReg, slot: Mem) -> VInst {
         match spilled {
-            Reg::Int(_) => Step::LoadInt(self.int, slot, Width::I64),
-            Reg::Vector(_) => Step::Load(self.vector, slot),
-            Reg::Mask(_) => Step::LoadMask(self.mask, slot),
+            VReg::Int(_) => VInst::LoadInt(self.int, slot, IntWidth::I64),
+            VReg::Vector(_) => VInst::Load(self.vector, slot),
+            VReg::Mask(_) => VInst::LoadMask(self.mask, slot),
         }
     }
 
-    fn store(&self, spilled: Reg, slot: Mem) -> Step {
+    fn store(&self, spilled: VReg, slot: Mem) -> VInst {
         match spilled {
-            Reg::Int(_) => Step::StoreInt(slot, self.int, Width::I64),
-            Reg::Vector(_) => Step::Store(slot, self.vector),
-            Reg::Mask(_) => Step::StoreMask(slot, self.mask),
+            VReg::Int(_) => VInst::StoreInt(slot, self.int, IntWidth::I64),
+            VReg::Vector(_) => VInst::Store(slot, self.vector),
+            VReg::Mask(_) => VInst::StoreMask(slot, self.mask),
         }
     }
 
-    fn rename(&self, step: &Step, spilled: Reg) -> Step {
+    fn rename(&self, step: &VInst, spilled: VReg) -> VInst {
         rename(
             step,
-            &mut |old, _| if Reg::from(old) == spilled { self.int } else { old },
-            &mut |old, _| if Reg::from(old) == spilled { self.vector } else { old },
-            &mut |old| if Reg::from(old) == spilled { self.mask } else { old },
+            &mut |old, _| if VReg::from(old) == spilled { self.int } else { old },
+            &mut |old, _| if VReg::from(old) == spilled { self.vector } else { old },
+            &mut |old| if VReg::from(old) == spilled { self.mask } else { old },
         )
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::asm::Operand;
 use super::Selector;
-use crate::codegen::vector::code::{Int, IntOp, Mem, Operand as Source, Width};
+use crate::codegen::vector::vcode::{Int, IntOp, IntOperand, IntWidth, Mem};
 use iced_x86::{Code, Register};
 
 /// The form of an instruction for a constant: the short one takes three bytes less.
@@ -31,10 +31,10 @@ impl Selector<'_> {
         }
     }
 
-    pub(super) fn int_op(&mut self, op: IntOp, dst: Register, a: Register, b: Source) {
+    pub(super) fn int_op(&mut self, op: IntOp, dst: Register, a: Register, b: IntOperand) {
         match b {
-            Source::Imm(value) => self.int_op_imm(op, dst, a, value),
-            Source::Int(b) => self.int_op_reg(op, dst, a, self.int(b)),
+            IntOperand::Imm(value) => self.int_op_imm(op, dst, a, value),
+            IntOperand::Int(b) => self.int_op_reg(op, dst, a, self.int(b)),
         }
     }
 
@@ -72,24 +72,24 @@ impl Selector<'_> {
         }
     }
 
-    pub(super) fn load_int(&mut self, dst: Int, mem: Mem, width: Width) {
+    pub(super) fn load_int(&mut self, dst: Int, mem: Mem, width: IntWidth) {
         let (dst, mem) = (self.int(dst), self.mem(mem).into());
         match width {
-            Width::I64 => self.asm.op(Code::Mov_r64_rm64, &[dst.into(), mem]),
-            Width::I32 => self.asm.op(Code::Movsxd_r64_rm32, &[dst.into(), mem]),
-            Width::I16 => self.asm.op(Code::Movsx_r64_rm16, &[dst.into(), mem]),
-            Width::U8 => self.asm.op(Code::Movzx_r32_rm8, &[low_half(dst).into(), mem]),
-            Width::I8 => self.asm.op(Code::Movsx_r64_rm8, &[dst.into(), mem]),
+            IntWidth::I64 => self.asm.op(Code::Mov_r64_rm64, &[dst.into(), mem]),
+            IntWidth::I32 => self.asm.op(Code::Movsxd_r64_rm32, &[dst.into(), mem]),
+            IntWidth::I16 => self.asm.op(Code::Movsx_r64_rm16, &[dst.into(), mem]),
+            IntWidth::U8 => self.asm.op(Code::Movzx_r32_rm8, &[low_half(dst).into(), mem]),
+            IntWidth::I8 => self.asm.op(Code::Movsx_r64_rm8, &[dst.into(), mem]),
         }
     }
 
-    pub(super) fn store_int(&mut self, mem: Mem, src: Int, width: Width) {
+    pub(super) fn store_int(&mut self, mem: Mem, src: Int, width: IntWidth) {
         let (src, mem) = (self.int(src), self.mem(mem).into());
         match width {
-            Width::I64 => self.asm.op(Code::Mov_rm64_r64, &[mem, src.into()]),
-            Width::I32 => self.asm.op(Code::Mov_rm32_r32, &[mem, low_half(src).into()]),
-            Width::I16 => self.asm.op(Code::Mov_rm16_r16, &[mem, low_word(src).into()]),
-            Width::U8 | Width::I8 => self.asm.op(Code::Mov_rm8_r8, &[mem, low_byte(src).into()]),
+            IntWidth::I64 => self.asm.op(Code::Mov_rm64_r64, &[mem, src.into()]),
+            IntWidth::I32 => self.asm.op(Code::Mov_rm32_r32, &[mem, low_half(src).into()]),
+            IntWidth::I16 => self.asm.op(Code::Mov_rm16_r16, &[mem, low_word(src).into()]),
+            IntWidth::U8 | IntWidth::I8 => self.asm.op(Code::Mov_rm8_r8, &[mem, low_byte(src).into()]),
         }
     }
 }

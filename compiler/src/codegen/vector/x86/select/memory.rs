@@ -1,111 +1,111 @@
 //! Loads and stores of vectors: whole, in part, narrow, and lane by lane.
 
 use super::super::asm::Operand;
-use super::super::level::Level;
+use super::super::simd::Simd;
 use super::Selector;
-use crate::codegen::vector::code::{Mask, Mem, Narrow, Step, Vector};
+use crate::codegen::vector::vcode::{Mask, Mem, NarrowInt, VInst, Vector};
 use iced_x86::{Code, Register};
 
 impl Selector<'_> {
-    pub(super) fn memory(&mut self, step: &Step) {
+    pub(super) fn memory(&mut self, step: &VInst) {
         match step {
-            Step::Load(dst, mem) => {
-                self.asm.op(self.level.load(), &[self.vector(*dst).into(), self.mem(*mem).into()]);
+            VInst::Load(dst, mem) => {
+                self.asm.op(self.simd.load(), &[self.vector(*dst).into(), self.mem(*mem).into()]);
             }
-            Step::LoadFirst(dst, mem, _, mask) => self.load_first(*dst, *mem, *mask),
-            Step::LoadLanes(dst, temp, mems) => self.load_lanes(*dst, *temp, mems),
-            Step::LoadOne(dst, mem) => self.load_one(self.low(*dst), *mem),
-            Step::Broadcast(dst, mem) => {
-                self.asm.op(self.level.broadcast(), &[self.vector(*dst).into(), self.mem(*mem).into()]);
+            VInst::LoadFirst(dst, mem, _, mask) => self.load_first(*dst, *mem, *mask),
+            VInst::LoadLanes(dst, temp, mems) => self.load_lanes(*dst, *temp, mems),
+            VInst::LoadOne(dst, mem) => self.load_one(self.low(*dst), *mem),
+            VInst::Broadcast(dst, mem) => {
+                self.asm.op(self.simd.broadcast(), &[self.vector(*dst).into(), self.mem(*mem).into()]);
             }
-            Step::LoadNarrow(dst, mem, narrow) => {
-                let code = self.level.extend(*narrow);
+            VInst::LoadNarrow(dst, mem, narrow) => {
+                let code = self.simd.extend(*narrow);
                 self.asm.op(code, &[self.vector(*dst).into(), self.mem(*mem).into()]);
             }
-            Step::LoadHalves(dst, mem, narrow) => {
-                let code = self.level.extend_to_half(*narrow);
+            VInst::LoadHalves(dst, mem, narrow) => {
+                let code = self.simd.extend_to_half(*narrow);
                 self.asm.op(code, &[self.vector(*dst).into(), self.mem(*mem).into()]);
             }
-            Step::BroadcastNarrow(dst, mem, narrow) => self.broadcast_narrow(*dst, *mem, *narrow),
-            Step::StoreNarrow(mem, src, temp, narrow) => self.store_narrow(*mem, *src, *temp, *narrow),
-            Step::Store(mem, src) => {
-                self.asm.op(self.level.store(), &[self.mem(*mem).into(), self.vector(*src).into()]);
+            VInst::BroadcastNarrow(dst, mem, narrow) => self.broadcast_narrow(*dst, *mem, *narrow),
+            VInst::StoreNarrow(mem, src, temp, narrow) => self.store_narrow(*mem, *src, *temp, *narrow),
+            VInst::Store(mem, src) => {
+                self.asm.op(self.simd.store(), &[self.mem(*mem).into(), self.vector(*src).into()]);
             }
-            Step::StoreFirst(mem, src, _, mask) => self.store_first(*mem, *src, *mask),
-            Step::StoreLanes(mems, src, temp) => self.store_lanes(mems, *src, *temp),
-            Step::StoreOne(mem, src) => self.store_one(*mem, self.low(*src)),
-            Step::Prefetch(mem) => self.asm.op(Code::Prefetcht1_m8, &[self.mem(*mem).into()]),
+            VInst::StoreFirst(mem, src, _, mask) => self.store_first(*mem, *src, *mask),
+            VInst::StoreLanes(mems, src, temp) => self.store_lanes(mems, *src, *temp),
+            VInst::StoreOne(mem, src) => self.store_one(*mem, self.low(*src)),
+            VInst::Prefetch(mem) => self.asm.op(Code::Prefetcht1_m8, &[self.mem(*mem).into()]),
             _ => unreachable!("not a memory step: {step:?}"),
         }
     }
 
     pub(super) fn load_first(&mut self, dst: Vector, mem: Mem, mask: Mask) {
         let (dst, mem, mask) = (self.vector(dst).into(), self.mem(mem).into(), self.mask(mask));
-        match self.level {
-            Level::Avx2 => self.asm.op(Code::VEX_Vmaskmovps_ymm_ymm_m256, &[dst, mask.into(), mem]),
-            Level::Avx512 => self.asm.op_masked(self.level.load(), &[dst, mem], mask, true),
+        match self.simd {
+            Simd::Avx2 => self.asm.op(Code::VEX_Vmaskmovps_ymm_ymm_m256, &[dst, mask.into(), mem]),
+            Simd::Avx512 => self.asm.op_masked(self.simd.load(), &[dst, mem], mask, true),
         }
     }
 
     pub(super) fn store_first(&mut self, mem: Mem, src: Vector, mask: Mask) {
         let (src, mem, mask) = (self.vector(src).into(), self.mem(mem).into(), self.mask(mask));
-        match self.level {
-            Level::Avx2 => self.asm.op(Code::VEX_Vmaskmovps_m256_ymm_ymm, &[mem, mask.into(), src]),
-            Level::Avx512 => self.asm.op_masked(self.level.store(), &[mem, src], mask, false),
+        match self.simd {
+            Simd::Avx2 => self.asm.op(Code::VEX_Vmaskmovps_m256_ymm_ymm, &[mem, mask.into(), src]),
+            Simd::Avx512 => self.asm.op_masked(self.simd.store(), &[mem, src], mask, false),
         }
     }
 
     pub(super) fn load_one(&mut self, dst: Register, mem: Mem) {
-        let code = self.level.pick(Code::VEX_Vmovss_xmm_m32, Code::EVEX_Vmovss_xmm_k1z_m32);
+        let code = self.simd.pick(Code::VEX_Vmovss_xmm_m32, Code::EVEX_Vmovss_xmm_k1z_m32);
         self.asm.op(code, &[dst.into(), self.mem(mem).into()]);
     }
 
     pub(super) fn store_one(&mut self, mem: Mem, src: Register) {
-        let code = self.level.pick(Code::VEX_Vmovss_m32_xmm, Code::EVEX_Vmovss_m32_k1_xmm);
+        let code = self.simd.pick(Code::VEX_Vmovss_m32_xmm, Code::EVEX_Vmovss_m32_k1_xmm);
         self.asm.op(code, &[self.mem(mem).into(), src.into()]);
     }
 
-    pub(super) fn broadcast_narrow(&mut self, dst: Vector, mem: Mem, narrow: Narrow) {
+    pub(super) fn broadcast_narrow(&mut self, dst: Vector, mem: Mem, narrow: NarrowInt) {
         let low = self.low(dst).into();
         let spread = match narrow {
-            Narrow::U8 | Narrow::I8 => {
-                self.level.pick(Code::VEX_Vpbroadcastb_xmm_xmmm8, Code::EVEX_Vpbroadcastb_xmm_k1z_xmmm8)
+            NarrowInt::U8 | NarrowInt::I8 => {
+                self.simd.pick(Code::VEX_Vpbroadcastb_xmm_xmmm8, Code::EVEX_Vpbroadcastb_xmm_k1z_xmmm8)
             }
-            Narrow::I16 => {
-                self.level.pick(Code::VEX_Vpbroadcastw_xmm_xmmm16, Code::EVEX_Vpbroadcastw_xmm_k1z_xmmm16)
+            NarrowInt::I16 => {
+                self.simd.pick(Code::VEX_Vpbroadcastw_xmm_xmmm16, Code::EVEX_Vpbroadcastw_xmm_k1z_xmmm16)
             }
         };
         self.asm.op(spread, &[low, self.mem(mem).into()]);
         // Of an extended half, lanes are the same whichever half of the vector they come from.
-        let source = match (narrow, self.level) {
-            (Narrow::I16, Level::Avx512) => {
+        let source = match (narrow, self.simd) {
+            (NarrowInt::I16, Simd::Avx512) => {
                 let half = Register::YMM0 + (self.low(dst) as u32 - Register::XMM0 as u32);
                 self.asm.op(Code::EVEX_Vpbroadcastw_ymm_k1z_xmmm16, &[half.into(), low]);
                 half.into()
             }
             _ => low,
         };
-        self.asm.op(self.level.extend(narrow), &[self.vector(dst).into(), source]);
+        self.asm.op(self.simd.extend(narrow), &[self.vector(dst).into(), source]);
     }
 
-    pub(super) fn store_narrow(&mut self, mem: Mem, src: Vector, temp: Vector, narrow: Narrow) {
+    pub(super) fn store_narrow(&mut self, mem: Mem, src: Vector, temp: Vector, narrow: NarrowInt) {
         let (whole, to) = (self.vector(src), self.mem(mem));
-        if self.level == Level::Avx512 {
+        if self.simd == Simd::Avx512 {
             let code = match narrow {
-                Narrow::U8 | Narrow::I8 => Code::EVEX_Vpmovdb_xmmm128_k1z_zmm,
-                Narrow::I16 => Code::EVEX_Vpmovdw_ymmm256_k1z_zmm,
+                NarrowInt::U8 | NarrowInt::I8 => Code::EVEX_Vpmovdb_xmmm128_k1z_zmm,
+                NarrowInt::I16 => Code::EVEX_Vpmovdw_ymmm256_k1z_zmm,
             };
             return self.asm.op(code, &[to.into(), whole.into()]);
         }
         // The low ends of each half's lanes, side by side.
         let (gathered, low) = (self.vector(temp), self.low(temp));
         let (store, bytes) = match narrow {
-            Narrow::U8 | Narrow::I8 => {
+            NarrowInt::U8 | NarrowInt::I8 => {
                 let order = self.splat(0x0c08_0400);
                 self.asm.op(Code::VEX_Vpshufb_ymm_ymm_ymmm256, &[gathered.into(), whole.into(), order]);
                 (Code::VEX_Vmovd_rm32_xmm, 4)
             }
-            Narrow::I16 => {
+            NarrowInt::I16 => {
                 let pack = Code::VEX_Vpackssdw_ymm_ymm_ymmm256;
                 self.asm.op(pack, &[gathered.into(), whole.into(), whole.into()]);
                 (Code::VEX_Vmovq_xmmm64_xmm, 8)
@@ -118,10 +118,9 @@ impl Selector<'_> {
 
     /// Four lanes at a time, each four put into their quarter or half.
     pub(super) fn load_lanes(&mut self, dst: Vector, temp: Vector, mems: &[Mem]) {
-        let insert = self
-            .level
-            .pick(Code::VEX_Vinsertps_xmm_xmm_xmmm32_imm8, Code::EVEX_Vinsertps_xmm_xmm_xmmm32_imm8);
-        let join = self.level.pick(
+        let insert =
+            self.simd.pick(Code::VEX_Vinsertps_xmm_xmm_xmmm32_imm8, Code::EVEX_Vinsertps_xmm_xmm_xmmm32_imm8);
+        let join = self.simd.pick(
             Code::VEX_Vinsertf128_ymm_ymm_xmmm128_imm8,
             Code::EVEX_Vinsertf32x4_zmm_k1z_zmm_xmmm128_imm8,
         );
@@ -144,10 +143,9 @@ impl Selector<'_> {
     }
 
     pub(super) fn store_lanes(&mut self, mems: &[Mem], src: Vector, temp: Vector) {
-        let extract =
-            self.level.pick(Code::VEX_Vextractps_rm32_xmm_imm8, Code::EVEX_Vextractps_rm32_xmm_imm8);
+        let extract = self.simd.pick(Code::VEX_Vextractps_rm32_xmm_imm8, Code::EVEX_Vextractps_rm32_xmm_imm8);
         let split = self
-            .level
+            .simd
             .pick(Code::VEX_Vextractf128_xmmm128_ymm_imm8, Code::EVEX_Vextractf32x4_xmmm128_k1z_zmm_imm8);
         for (part, four) in mems.chunks(4).enumerate() {
             let low = if part == 0 { self.low(src) } else { self.low(temp) };

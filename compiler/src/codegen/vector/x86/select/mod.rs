@@ -7,9 +7,9 @@ mod tiles;
 use super::allocate::{Allocated, STACK};
 use super::asm::{Assembler, Label, Operand};
 use super::legalize::Constants;
-use super::level::{FIRST_SAVED, INTS, Level};
-use crate::codegen::vector::code::{
-    Cond, Int, Mask, MaskOp, Mem, Op1, Op2, Operand as Source, ShiftOp, Step, Vector,
+use super::simd::{FIRST_SAVED, INTS, Simd};
+use crate::codegen::vector::vcode::{
+    Cond, Int, IntOperand, Mask, MaskOp, Mem, ShiftOp, VBinary, VInst, VUnary, Vector,
 };
 use crate::{error::Result, scalar::CompareOp};
 use iced_x86::{Code, MemoryOperand, Register};
@@ -19,15 +19,15 @@ use ints::low_half;
 const LOOP_ALIGN: usize = 32;
 
 /// The machine code of allocated leaf code.
-pub(super) fn select(allocated: &Allocated, constants: &Constants, level: Level) -> Result<Vec<u8>> {
-    let mut s = Selector { allocated, constants, level, asm: Assembler::default(), open: Vec::new() };
+pub(super) fn select(allocated: &Allocated, constants: &Constants, simd: Simd) -> Result<Vec<u8>> {
+    let mut s = Selector { allocated, constants, simd, asm: Assembler::default(), open: Vec::new() };
     let used = allocated.ints();
     let saved: Vec<Register> =
         (FIRST_SAVED..INTS.len()).filter(|place| used.contains(place)).map(|place| INTS[place]).collect();
     s.enter(&saved);
     let steps = &allocated.code.steps;
     for (idx, step) in steps.iter().enumerate() {
-        let innermost = matches!(step, Step::Loop) && is_innermost(&steps[idx + 1..]);
+        let innermost = matches!(step, VInst::Loop) && is_innermost(&steps[idx + 1..]);
         if innermost {
             s.asm.align(LOOP_ALIGN);
         }
@@ -38,15 +38,15 @@ pub(super) fn select(allocated: &Allocated, constants: &Constants, level: Level)
 }
 
 /// Whether the loop whose inside begins here has no loop in it.
-fn is_innermost(inside: &[Step]) -> bool {
-    let next = inside.iter().find(|step| matches!(step, Step::Loop | Step::EndLoop(_)));
-    matches!(next, Some(Step::EndLoop(_)))
+fn is_innermost(inside: &[VInst]) -> bool {
+    let next = inside.iter().find(|step| matches!(step, VInst::Loop | VInst::EndLoop(_)));
+    matches!(next, Some(VInst::EndLoop(_)))
 }
 
 struct Selector<'a> {
     allocated: &'a Allocated,
     constants: &'a Constants,
-    level: Level,
+    simd: Simd,
     asm: Assembler,
     /// Heads of open loops and ends of open branches.
     open: Vec<Label>,
@@ -85,15 +85,15 @@ impl Selector<'_> {
     }
 
     fn vector(&self, vector: Vector) -> Register {
-        self.level.vector(self.allocated.place(vector))
+        self.simd.vector(self.allocated.place(vector))
     }
 
     fn low(&self, vector: Vector) -> Register {
-        self.level.low(self.allocated.place(vector))
+        self.simd.low(self.allocated.place(vector))
     }
 
     fn mask(&self, mask: Mask) -> Register {
-        self.level.mask(self.allocated.place(mask))
+        self.simd.mask(self.allocated.place(mask))
     }
 
     /// A vector as the last source operand: a register, or the pool.
@@ -105,9 +105,9 @@ impl Selector<'_> {
     }
 
     fn splat(&mut self, bits: u32) -> Operand {
-        match self.level {
-            Level::Avx2 => Operand::Pool(self.asm.constant(bits.to_le_bytes().repeat(8))),
-            Level::Avx512 => Operand::Splat(self.asm.constant(bits.to_le_bytes().to_vec())),
+        match self.simd {
+            Simd::Avx2 => Operand::Pool(self.asm.constant(bits.to_le_bytes().repeat(8))),
+            Simd::Avx512 => Operand::Splat(self.asm.constant(bits.to_le_bytes().to_vec())),
         }
     }
 
@@ -123,77 +123,77 @@ impl Selector<'_> {
         MemoryOperand::new(base, index, scale, disp, u32::from(needs), false, Register::None)
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &VInst) {
         match step {
-            Step::Imm(dst, value) => self.imm(self.int(*dst), *value),
-            Step::Copy(dst, src) => self.move_int(self.int(*dst), self.int(*src)),
-            Step::Int(op, dst, a, b) => self.int_op(*op, self.int(*dst), self.int(*a), *b),
-            Step::Address(dst, mem) => {
+            VInst::Imm(dst, value) => self.imm(self.int(*dst), *value),
+            VInst::Copy(dst, src) => self.move_int(self.int(*dst), self.int(*src)),
+            VInst::Int(op, dst, a, b) => self.int_op(*op, self.int(*dst), self.int(*a), *b),
+            VInst::Address(dst, mem) => {
                 self.asm.op(Code::Lea_r64_m, &[self.int(*dst).into(), self.mem(*mem).into()]);
             }
-            Step::Scratch(dst) => {
+            VInst::Scratch(dst) => {
                 let at = MemoryOperand::with_base_displ(Register::RSP, i64::from(self.allocated.frame_bytes));
                 self.asm.op(Code::Lea_r64_m, &[self.int(*dst).into(), at.into()]);
             }
-            Step::LoadInt(dst, mem, width) => self.load_int(*dst, *mem, *width),
-            Step::StoreInt(mem, src, width) => self.store_int(*mem, *src, *width),
-            Step::Constant(..) => {}
-            Step::Move(dst, src) => self.move_vector(*dst, *src),
-            Step::Fma(dst, a, b, c) => self.fma(*dst, *a, *b, *c),
-            Step::DotQuads(dst, a, b, c) => self.dot_quads(*dst, *a, *b, *c),
-            Step::Op2(op, dst, a, b) => self.op2(*op, *dst, *a, *b),
-            Step::Op1(op, dst, a) => self.op1(*op, *dst, *a),
-            Step::Shift(op, dst, a, by) => self.shift(*op, *dst, *a, *by),
-            Step::Butterfly(dst, a, distance) => self.butterfly(*dst, *a, *distance),
-            Step::Compare(op, dst, a, b) => self.compare(*op, *dst, *a, *b),
-            Step::CompareInt(op, dst, a, b) => self.compare_int(*op, *dst, *a, *b),
-            Step::Mask(op, dst, a, b) => self.mask_op(*op, *dst, *a, *b),
-            Step::MaskFirst(dst, n, temp) => self.mask_first(*dst, *n, *temp),
-            Step::LoadMask(dst, mem) => {
+            VInst::LoadInt(dst, mem, width) => self.load_int(*dst, *mem, *width),
+            VInst::StoreInt(mem, src, width) => self.store_int(*mem, *src, *width),
+            VInst::Constant(..) => {}
+            VInst::Move(dst, src) => self.move_vector(*dst, *src),
+            VInst::Fma(dst, a, b, c) => self.fma(*dst, *a, *b, *c),
+            VInst::DotBytes(dst, a, b, c) => self.dot_bytes(*dst, *a, *b, *c),
+            VInst::Binary(op, dst, a, b) => self.binary(*op, *dst, *a, *b),
+            VInst::Unary(op, dst, a) => self.unary(*op, *dst, *a),
+            VInst::Shift(op, dst, a, by) => self.shift(*op, *dst, *a, *by),
+            VInst::Butterfly(dst, a, distance) => self.butterfly(*dst, *a, *distance),
+            VInst::Compare(op, dst, a, b) => self.compare(*op, *dst, *a, *b),
+            VInst::CompareInt(op, dst, a, b) => self.compare_int(*op, *dst, *a, *b),
+            VInst::Mask(op, dst, a, b) => self.mask_op(*op, *dst, *a, *b),
+            VInst::MaskFirst(dst, n, temp) => self.mask_first(*dst, *n, *temp),
+            VInst::LoadMask(dst, mem) => {
                 self.asm.op(Code::VEX_Kmovw_kr_km16, &[self.mask(*dst).into(), self.mem(*mem).into()]);
             }
-            Step::StoreMask(mem, src) => {
+            VInst::StoreMask(mem, src) => {
                 self.asm.op(Code::VEX_Kmovw_m16_kr, &[self.mem(*mem).into(), self.mask(*src).into()]);
             }
-            Step::Select(dst, mask, a, b) => self.choose(*dst, *mask, *a, *b),
-            Step::Loop | Step::EndLoop(_) | Step::If(_) | Step::EndIf => self.control(step),
-            Step::TileConfig(_)
-            | Step::TileRelease
-            | Step::TileZero(_)
-            | Step::TileLoad(..)
-            | Step::TileStore(..)
-            | Step::TileDot(..) => self.tile(step),
-            Step::RoundBf16(dst, a) => self.round_bf16(*dst, *a),
-            Step::StoreBf16First(mem, src, temp, _, mask) => {
+            VInst::Select(dst, mask, a, b) => self.choose(*dst, *mask, *a, *b),
+            VInst::Loop | VInst::EndLoop(_) | VInst::If(_) | VInst::EndIf => self.control(step),
+            VInst::TileConfig(_)
+            | VInst::TileRelease
+            | VInst::TileZero(_)
+            | VInst::TileLoad(..)
+            | VInst::TileStore(..)
+            | VInst::TileDot(..) => self.tile(step),
+            VInst::RoundBf16(dst, a) => self.round_bf16(*dst, *a),
+            VInst::StoreBf16First(mem, src, temp, _, mask) => {
                 self.store_bf16_first(*mem, *src, *temp, *mask);
             }
-            Step::PackBf16(dst, a, b) => self.pack_bf16(*dst, *a, *b),
-            Step::UnpackBf16(dst, a, half) => self.unpack_bf16(*dst, *a, *half),
-            Step::UnlessInfinite(dst, a, b) => self.unless_infinite(*dst, *a, *b),
-            Step::StoreBf16(mem, src, temp) => self.store_bf16(*mem, *src, *temp),
+            VInst::PackBf16(dst, a, b) => self.pack_bf16(*dst, *a, *b),
+            VInst::UnpackBf16(dst, a, half) => self.unpack_bf16(*dst, *a, *half),
+            VInst::UnlessInfinite(dst, a, b) => self.unless_infinite(*dst, *a, *b),
+            VInst::StoreBf16(mem, src, temp) => self.store_bf16(*mem, *src, *temp),
             _ => self.memory(step),
         }
     }
 
-    fn control(&mut self, step: &Step) {
+    fn control(&mut self, step: &VInst) {
         match step {
-            Step::Loop => {
+            VInst::Loop => {
                 let head = self.asm.label();
                 self.asm.place(head);
                 self.open.push(head);
             }
-            Step::EndLoop(cond) => {
+            VInst::EndLoop(cond) => {
                 let head = self.open.pop().expect("loops are closed where they were opened");
                 self.compare_ints(*cond);
                 self.asm.branch(jump_if(cond.op), head);
             }
-            Step::If(cond) => {
+            VInst::If(cond) => {
                 let end = self.asm.label();
                 self.compare_ints(*cond);
                 self.asm.branch(jump_if(opposite(cond.op)), end);
                 self.open.push(end);
             }
-            Step::EndIf => {
+            VInst::EndIf => {
                 let end = self.open.pop().expect("branches are closed where they were opened");
                 self.asm.place(end);
             }
@@ -204,8 +204,8 @@ impl Selector<'_> {
     fn compare_ints(&mut self, cond: Cond) {
         let a = self.int(cond.a).into();
         match cond.b {
-            Source::Int(b) => self.asm.op(Code::Cmp_rm64_r64, &[a, self.int(b).into()]),
-            Source::Imm(b) => {
+            IntOperand::Int(b) => self.asm.op(Code::Cmp_rm64_r64, &[a, self.int(b).into()]),
+            IntOperand::Imm(b) => {
                 let code = ints::by_width(b, Code::Cmp_rm64_imm8, Code::Cmp_rm64_imm32);
                 self.asm.op(code, &[a, b.into()]);
             }
@@ -216,12 +216,12 @@ impl Selector<'_> {
         let dst = self.vector(dst);
         match self.constants.get(&src) {
             Some(0) => {
-                let (code, _) = self.level.op2(Op2::Xor);
+                let (code, _) = self.simd.binary(VBinary::Xor);
                 self.asm.op(code, &[dst.into(), dst.into(), dst.into()]);
             }
             Some(bits) => {
                 let entry = self.asm.constant(bits.to_le_bytes().to_vec());
-                self.asm.op(self.level.broadcast(), &[dst.into(), Operand::Pool(entry)]);
+                self.asm.op(self.simd.broadcast(), &[dst.into(), Operand::Pool(entry)]);
             }
             None => self.copy(dst, self.vector(src)),
         }
@@ -229,12 +229,12 @@ impl Selector<'_> {
 
     fn copy(&mut self, dst: Register, src: Register) {
         if dst != src {
-            self.asm.op(self.level.copy(), &[dst.into(), src.into()]);
+            self.asm.op(self.simd.copy(), &[dst.into(), src.into()]);
         }
     }
 
     fn fma(&mut self, dst: Vector, a: Vector, b: Vector, c: Vector) {
-        let [order132, order213, order231] = self.level.fma();
+        let [order132, order213, order231] = self.simd.fma();
         let (to, x, y, z) = (self.vector(dst), self.source(a), self.source(b), self.source(c));
         let is_dst = |operand: &Operand| matches!(operand, Operand::Reg(reg) if *reg == to);
         // `a` is never a constant, and `b` and `c` not both: see `legalize`.
@@ -256,15 +256,15 @@ impl Selector<'_> {
         }
     }
 
-    fn dot_quads(&mut self, dst: Vector, a: Vector, b: Vector, c: Vector) {
+    fn dot_bytes(&mut self, dst: Vector, a: Vector, b: Vector, c: Vector) {
         let (to, from) = (self.vector(dst), self.vector(c));
         self.copy(to, from);
-        let code = self.level.dot_quads();
+        let code = self.simd.dot_bytes();
         self.asm.op(code, &[to.into(), self.vector(a).into(), self.vector(b).into()]);
     }
 
-    fn op2(&mut self, op: Op2, dst: Vector, a: Vector, b: Vector) {
-        let (code, groups) = self.level.op2(op);
+    fn binary(&mut self, op: VBinary, dst: Vector, a: Vector, b: Vector) {
+        let (code, groups) = self.simd.binary(op);
         let (dst, a, b) = (self.vector(dst).into(), self.vector(a).into(), self.source(b));
         match groups {
             Some(groups) => self.asm.op(code, &[dst, a, b, groups.into()]),
@@ -272,8 +272,8 @@ impl Selector<'_> {
         }
     }
 
-    fn op1(&mut self, op: Op1, dst: Vector, a: Vector) {
-        let (code, mode) = self.level.op1(op);
+    fn unary(&mut self, op: VUnary, dst: Vector, a: Vector) {
+        let (code, mode) = self.simd.unary(op);
         let (dst, a) = (self.vector(dst).into(), self.vector(a).into());
         match mode {
             Some(mode) => self.asm.op(code, &[dst, a, mode.into()]),
@@ -282,7 +282,7 @@ impl Selector<'_> {
     }
 
     fn shift(&mut self, op: ShiftOp, dst: Vector, a: Vector, by: u8) {
-        let code = self.level.shift(op);
+        let code = self.simd.shift(op);
         self.asm.op(code, &[self.vector(dst).into(), self.vector(a).into(), i32::from(by).into()]);
     }
 
@@ -290,11 +290,11 @@ impl Selector<'_> {
         use Code::{EVEX_Vpermilps_zmm_k1z_zmmm512b32_imm8, EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8};
         let (dst, a): (Operand, Operand) = (self.vector(dst).into(), self.vector(a).into());
         let inside =
-            self.level.pick(Code::VEX_Vpermilps_ymm_ymmm256_imm8, EVEX_Vpermilps_zmm_k1z_zmmm512b32_imm8);
-        match (distance, self.level) {
+            self.simd.pick(Code::VEX_Vpermilps_ymm_ymmm256_imm8, EVEX_Vpermilps_zmm_k1z_zmmm512b32_imm8);
+        match (distance, self.simd) {
             (1, _) => self.asm.op(inside, &[dst, a, 0xb1.into()]),
             (2, _) => self.asm.op(inside, &[dst, a, 0x4e.into()]),
-            (_, Level::Avx2) => {
+            (_, Simd::Avx2) => {
                 self.asm.op(Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, &[dst, a, a, 1.into()]);
             }
             (4, _) => self.asm.op(EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8, &[dst, a, a, 0xb1.into()]),
@@ -312,7 +312,7 @@ impl Selector<'_> {
             CompareOp::Gt => 14,
         };
         let code = self
-            .level
+            .simd
             .pick(Code::VEX_Vcmpps_ymm_ymm_ymmm256_imm8, Code::EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae);
         let b = self.source(b);
         self.asm.op(code, &[self.mask(dst).into(), self.vector(a).into(), b, predicate.into()]);
@@ -321,7 +321,7 @@ impl Selector<'_> {
     fn compare_int(&mut self, op: CompareOp, dst: Mask, a: Vector, b: Vector) {
         let (dst, a, b): (Operand, Operand, Operand) =
             (self.mask(dst).into(), self.vector(a).into(), self.vector(b).into());
-        if self.level == Level::Avx512 {
+        if self.simd == Simd::Avx512 {
             let predicate = match op {
                 CompareOp::Eq => 0,
                 CompareOp::Lt => 1,
@@ -354,22 +354,22 @@ impl Selector<'_> {
             MaskOp::Or => (Code::VEX_Vorps_ymm_ymm_ymmm256, Code::VEX_Korw_kr_kr_kr),
             MaskOp::Xor => (Code::VEX_Vxorps_ymm_ymm_ymmm256, Code::VEX_Kxorw_kr_kr_kr),
         };
-        let code = self.level.pick(avx2, avx512);
+        let code = self.simd.pick(avx2, avx512);
         self.asm.op(code, &[self.mask(dst).into(), self.mask(a).into(), self.mask(b).into()]);
     }
 
     fn mask_first(&mut self, dst: Mask, n: Int, temp: Vector) {
-        let lanes: Vec<u8> = (0..self.level.lanes() as u32).flat_map(u32::to_le_bytes).collect();
+        let lanes: Vec<u8> = (0..self.simd.lanes() as u32).flat_map(u32::to_le_bytes).collect();
         let lanes = Operand::Pool(self.asm.constant(lanes));
         let n = low_half(self.int(n)).into();
         let (dst, low, temp) = (self.mask(dst).into(), self.low(temp).into(), self.vector(temp).into());
-        match self.level {
-            Level::Avx2 => {
+        match self.simd {
+            Simd::Avx2 => {
                 self.asm.op(Code::VEX_Vmovd_xmm_rm32, &[low, n]);
                 self.asm.op(Code::VEX_Vpbroadcastd_ymm_xmmm32, &[temp, low]);
                 self.asm.op(Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256, &[dst, temp, lanes]);
             }
-            Level::Avx512 => {
+            Simd::Avx512 => {
                 self.asm.op(Code::EVEX_Vpbroadcastd_zmm_k1z_r32, &[temp, n]);
                 self.asm.op(Code::EVEX_Vpcmpgtd_kr_k1_zmm_zmmm512b32, &[dst, temp, lanes]);
             }
@@ -379,9 +379,9 @@ impl Selector<'_> {
     fn choose(&mut self, dst: Vector, mask: Mask, a: Vector, b: Vector) {
         let a = self.source(a);
         let (dst, b, mask) = (self.vector(dst).into(), self.vector(b).into(), self.mask(mask));
-        match self.level {
-            Level::Avx2 => self.asm.op(Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm, &[dst, b, a, mask.into()]),
-            Level::Avx512 => {
+        match self.simd {
+            Simd::Avx2 => self.asm.op(Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm, &[dst, b, a, mask.into()]),
+            Simd::Avx512 => {
                 self.asm.op_masked(Code::EVEX_Vblendmps_zmm_k1z_zmm_zmmm512b32, &[dst, b, a], mask, false);
             }
         }

@@ -3,7 +3,7 @@
 
 use super::Selector;
 use crate::codegen::vector::{
-    code::{Half, Mask, Mem, Step, Tile, TileProduct, Vector},
+    vcode::{Mask, Mem, TileDot, TileReg, VInst, Vector, VectorHalf},
     x86::asm::Operand,
 };
 use iced_x86::{Code, Register};
@@ -14,22 +14,22 @@ const ZERO_OF_INFINITE: u32 = 0x0088_0000;
 
 impl Selector<'_> {
     /// A step of tile registers.
-    pub(super) fn tile(&mut self, step: &Step) {
-        let tile = |tile: &Tile| Operand::from(Register::TMM0 + u32::from(*tile));
+    pub(super) fn tile(&mut self, step: &VInst) {
+        let tile = |tile: &TileReg| Operand::from(Register::TMM0 + u32::from(*tile));
         match step {
-            Step::TileConfig(mem) => self.asm.op(Code::VEX_Ldtilecfg_m512, &[self.mem(*mem).into()]),
-            Step::TileRelease => self.asm.op(Code::VEX_Tilerelease, &[]),
-            Step::TileZero(dst) => self.asm.op(Code::VEX_Tilezero_tmm, &[tile(dst)]),
-            Step::TileLoad(dst, mem) => {
+            VInst::TileConfig(mem) => self.asm.op(Code::VEX_Ldtilecfg_m512, &[self.mem(*mem).into()]),
+            VInst::TileRelease => self.asm.op(Code::VEX_Tilerelease, &[]),
+            VInst::TileZero(dst) => self.asm.op(Code::VEX_Tilezero_tmm, &[tile(dst)]),
+            VInst::TileLoad(dst, mem) => {
                 self.asm.op(Code::VEX_Tileloadd_tmm_sibmem, &[tile(dst), self.mem(*mem).into()]);
             }
-            Step::TileStore(mem, src) => {
+            VInst::TileStore(mem, src) => {
                 self.asm.op(Code::VEX_Tilestored_sibmem_tmm, &[self.mem(*mem).into(), tile(src)]);
             }
-            Step::TileDot(product, sum, a, b) => {
+            VInst::TileDot(product, sum, a, b) => {
                 let code = match product {
-                    TileProduct::Bf16 => Code::VEX_Tdpbf16ps_tmm_tmm_tmm,
-                    TileProduct::Bytes => Code::VEX_Tdpbusd_tmm_tmm_tmm,
+                    TileDot::Bf16 => Code::VEX_Tdpbf16ps_tmm_tmm_tmm,
+                    TileDot::Bytes => Code::VEX_Tdpbusd_tmm_tmm_tmm,
                 };
                 self.asm.op(code, &[tile(sum), tile(a), tile(b)]);
             }
@@ -52,7 +52,7 @@ impl Selector<'_> {
         self.asm.op_masked(Code::EVEX_Vmovdqu16_ymmm256_k1z_ymm, &[to.into(), half.into()], mask, false);
     }
 
-    /// Half a register of bf16 as floats.
+    /// VectorHalf a register of bf16 as floats.
     fn widen_bf16(&mut self, dst: Vector, half: Register) {
         let whole = self.vector(dst);
         self.asm.op(Code::EVEX_Vpmovzxwd_zmm_k1z_ymmm256, &[whole.into(), half.into()]);
@@ -65,9 +65,9 @@ impl Selector<'_> {
         self.asm.op(Code::EVEX_Vcvtne2ps2bf16_zmm_k1z_zmm_zmmm512b32, &[dst, b, a]);
     }
 
-    /// Half of what is side by side, as floats.
-    pub(super) fn unpack_bf16(&mut self, dst: Vector, a: Vector, half: Half) {
-        if half == Half::First {
+    /// VectorHalf of what is side by side, as floats.
+    pub(super) fn unpack_bf16(&mut self, dst: Vector, a: Vector, half: VectorHalf) {
+        if half == VectorHalf::First {
             return self.widen_bf16(dst, self.half(a));
         }
         let (second, from) = (self.half(dst), self.vector(a));

@@ -1,15 +1,15 @@
 //! Strips over bf16, bit by bit as the scalar semantics have them.
 
 use super::{
-    jit::{Leaf, address, address_mut, isas, isas_of_tiles},
+    jit::{Compiled, address, address_mut, isas, isas_of_tiles},
     strips::{set, strip, sweep},
 };
 use symshape_compiler::{
     codegen::{
         microkernel::{
             MicrokernelKey,
-            body::{Body, Op, Ty},
-            strip::{Along, Phase},
+            op::{Body, Op, StreamStep, Ty},
+            strip::Phase,
         },
         vector::VectorIsa,
     },
@@ -56,10 +56,10 @@ fn sum(high: bool) -> Body {
 fn sums_of_every_length_are_rounded() {
     for (isa, fma) in all_isas() {
         for high in [true, false] {
-            for (along, step) in [(Along::Unit, 1), (Along::Stride, 3)] {
+            for (along, step) in [(StreamStep::Unit, 1), (StreamStep::Stride, 3)] {
                 let phases = vec![Phase::Loop { extent: 0, body: sum(high) }];
                 let key = strip(phases, vec![along, along, along]);
-                let leaf = Leaf::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma);
+                let compiled = Compiled::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma);
                 for n in (0..40).chain([64, 127]) {
                     let x: Vec<f32> = (0..n * step).map(|at| (at as f32 - 31.0) * 1.7).collect();
                     let y: Vec<u16> = (0..n * step).map(|at| cast(1e-3 * at as f32)).collect();
@@ -69,7 +69,7 @@ fn sums_of_every_length_are_rounded() {
                     set(&mut args, &key, 0, address(&x), 0, 4 * step);
                     set(&mut args, &key, 1, address(&y), 0, 2 * step);
                     set(&mut args, &key, 2, address_mut(&mut z), 0, 2 * step);
-                    leaf.call(&mut args);
+                    compiled.call(&mut args);
                     for (at, got) in z.iter().enumerate() {
                         let wanted = match at % step == 0 && at < n * step {
                             true => cast(x[at] + float(y[at])),
@@ -86,15 +86,17 @@ fn sums_of_every_length_are_rounded() {
 /// The bits of a strip `y = body(x)` whose last instruction is what is stored, of a type.
 fn rounded(isa: &dyn VectorIsa, fma: bool, high: bool, x: &[f32]) -> Vec<u16> {
     let zeros = vec![0x8000_u16];
-    let key =
-        strip(vec![Phase::Loop { extent: 0, body: sum(high) }], vec![Along::Unit, Along::Fixed, Along::Unit]);
+    let key = strip(
+        vec![Phase::Loop { extent: 0, body: sum(high) }],
+        vec![StreamStep::Unit, StreamStep::Fixed, StreamStep::Unit],
+    );
     let mut y = vec![0; x.len()];
     let mut args = vec![0; key.slots()];
     args[key.extent(0)] = x.len() as i64;
     set(&mut args, &key, 0, address(x), 0, 4);
     set(&mut args, &key, 1, address(&zeros), 0, 0);
     set(&mut args, &key, 2, address_mut(&mut y), 0, 2);
-    Leaf::new(&MicrokernelKey::Strip(key), isa, fma).call(&mut args);
+    Compiled::new(&MicrokernelKey::Strip(key), isa, fma).call(&mut args);
     y
 }
 
@@ -125,7 +127,7 @@ fn what_is_stored_may_be_read_before_it_is() {
     let at = body.insts.len() as u32 - 2;
     let wide = body.push(Op::Cast(at), Ty::F32).expect("supported");
     body.push(Op::Store(3, wide), Ty::F32).expect("supported");
-    let key = strip(vec![Phase::Loop { extent: 0, body }], vec![Along::Unit; 4]);
+    let key = strip(vec![Phase::Loop { extent: 0, body }], vec![StreamStep::Unit; 4]);
     for (isa, fma) in all_isas() {
         let x: Vec<f32> = (0..37).map(|at| at as f32 * 1.003).collect();
         let (y, mut z, mut wide) = (vec![cast(0.3); 37], vec![0_u16; 37], vec![0_f32; 37]);
@@ -135,7 +137,7 @@ fn what_is_stored_may_be_read_before_it_is() {
         set(&mut args, &key, 1, address(&y), 0, 2);
         set(&mut args, &key, 2, address_mut(&mut z), 0, 2);
         set(&mut args, &key, 3, address_mut(&mut wide), 0, 4);
-        Leaf::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma).call(&mut args);
+        Compiled::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma).call(&mut args);
         for (z, wide) in z.iter().zip(&wide) {
             assert_eq!(float(*z), *wide, "{}", isa.name());
         }

@@ -8,21 +8,21 @@ use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Linkage, Module};
 use symshape_compiler::codegen::vector::{
     Builder, VectorIsa,
-    code::{Code, Mem, Op2, TILE_CONFIG, TILE_ROW_BYTES, TILE_ROWS, TILES, Tile, TileProduct, Width},
+    vcode::{IntWidth, Mem, TILE_CONFIG, TILE_ROW_BYTES, TILE_ROWS, TILES, TileDot, TileReg, VBinary, VCode},
 };
 
 /// A leaf in executable memory.
-pub struct Leaf {
+pub struct Compiled {
     module: JITModule,
     entry: *const u8,
 }
 
-impl Leaf {
+impl Compiled {
     /// Compiles a leaf.
     ///
     /// # Panics
     /// When it does not compile: a bug.
-    pub fn new(isa: &dyn VectorIsa, code: &Code) -> Leaf {
+    pub fn new(isa: &dyn VectorIsa, code: &VCode) -> Compiled {
         let mut module = module();
         let mut signature = module.make_signature();
         signature.params.push(AbiParam::new(types::I64));
@@ -30,7 +30,7 @@ impl Leaf {
         isa.define(func, code, &mut module).expect("leaves compile");
         module.finalize_definitions().expect("no undefined symbols");
         let entry = module.get_finalized_function(func);
-        Leaf { module, entry }
+        Compiled { module, entry }
     }
 
     /// Calls it; the arguments must cover what it touches.
@@ -60,7 +60,7 @@ pub fn module() -> JITModule {
 }
 
 /// Numbers that look random.
-pub fn numbers(count: usize) -> Vec<f32> {
+pub fn elements(count: usize) -> Vec<f32> {
     (0..count).map(|idx| (idx * 7919 % 1000) as f32 / 500.0 - 1.0).collect()
 }
 
@@ -68,7 +68,7 @@ pub fn numbers(count: usize) -> Vec<f32> {
 const CHAINED: usize = 48;
 
 /// A leaf that runs twelve independent chains of multiply-adds: arguments are the rounds, and a place of 8 bytes.
-pub fn multiply_adds(isa: &dyn VectorIsa) -> Leaf {
+pub fn multiply_adds(isa: &dyn VectorIsa) -> Compiled {
     let mut b = Builder::new(isa.shape());
     let (rounds, zero) = (b.arg(0), b.float(0.0));
     let factor = b.broadcast(b.arg_mem(1));
@@ -77,7 +77,7 @@ pub fn multiply_adds(isa: &dyn VectorIsa) -> Leaf {
         sums.iter().cycle().take(CHAINED).for_each(|sum| b.set_fma(*sum, factor, factor));
     });
     sums.iter().for_each(|sum| b.store_one(b.arg_mem(1), *sum));
-    Leaf::new(isa, &b.finish())
+    Compiled::new(isa, &b.finish())
 }
 
 /// Floating-point operations of a round of [`multiply_adds`].
@@ -86,29 +86,29 @@ pub fn operations(isa: &dyn VectorIsa) -> u64 {
 }
 
 /// A leaf that multiplies bytes by vectors in twelve independent sums: arguments are those of [`multiply_adds`].
-pub fn byte_products(isa: &dyn VectorIsa) -> Leaf {
+pub fn byte_products(isa: &dyn VectorIsa) -> Compiled {
     let mut b = Builder::new(isa.shape());
     let (rounds, zero) = (b.arg(0), b.bits(0));
     let factor = b.broadcast(b.arg_mem(1));
     let sums: Vec<_> = (0..12).map(|_| b.variable(zero)).collect();
-    let quads = isa.shape().quads;
+    let vnni = isa.shape().vnni;
     b.repeat(rounds, 1, |b| {
         for sum in sums.iter().cycle().take(CHAINED) {
-            if quads {
-                b.set_dot_quads(*sum, factor, factor);
+            if vnni {
+                b.set_dot_bytes(*sum, factor, factor);
             } else {
-                let pairs = b.op2(Op2::DotPairs, factor, factor);
-                b.set_op2(Op2::AddInt, *sum, pairs);
+                let pairs = b.binary(VBinary::DotPairs, factor, factor);
+                b.set_binary(VBinary::AddInt, *sum, pairs);
             }
         }
     });
     sums.iter().for_each(|sum| b.store_one(b.arg_mem(1), *sum));
-    Leaf::new(isa, &b.finish())
+    Compiled::new(isa, &b.finish())
 }
 
 /// Operations of a round of [`byte_products`].
 pub fn byte_operations(isa: &dyn VectorIsa) -> u64 {
-    operations(isa) * if isa.shape().quads { 4 } else { 2 }
+    operations(isa) * if isa.shape().vnni { 4 } else { 2 }
 }
 
 /// Products of tile registers in a round of [`tile_products`].
@@ -116,35 +116,35 @@ const TILE_PRODUCTS: usize = 16;
 
 /// A leaf that multiplies full tile registers into four independent sums: its argument are the rounds. The machine must
 /// have them, and the system have granted them.
-pub fn tile_products(isa: &dyn VectorIsa, product: TileProduct) -> Leaf {
+pub fn tile_products(isa: &dyn VectorIsa, product: TileDot) -> Compiled {
     let (bytes, row_bytes_at, rows_at) = TILE_CONFIG;
     let mut b = Builder::new(isa.shape());
     let (rounds, config) = (b.arg(0), b.scratch(bytes));
     let (zero, one) = (b.imm(0), b.imm(1));
-    (0..bytes).step_by(8).for_each(|at| b.store_int(Mem::from(config).plus(at), zero, Width::I64));
-    b.store_int(config, one, Width::U8);
+    (0..bytes).step_by(8).for_each(|at| b.store_int(Mem::from(config).plus(at), zero, IntWidth::I64));
+    b.store_int(config, one, IntWidth::U8);
     let (row_bytes, rows) = (b.imm(TILE_ROW_BYTES as i64), b.imm(TILE_ROWS as i64));
     for register in 0..TILES {
-        b.store_int(Mem::from(config).plus(row_bytes_at + 2 * register), row_bytes, Width::I16);
-        b.store_int(Mem::from(config).plus(rows_at + register), rows, Width::U8);
+        b.store_int(Mem::from(config).plus(row_bytes_at + 2 * register), row_bytes, IntWidth::I16);
+        b.store_int(Mem::from(config).plus(rows_at + register), rows, IntWidth::U8);
     }
     b.tile_config(config);
-    (0..TILES as Tile).for_each(|register| b.tile_zero(register));
+    (0..TILES as TileReg).for_each(|register| b.tile_zero(register));
     b.repeat(rounds, 1, |b| {
-        for number in 0..TILE_PRODUCTS as Tile {
+        for number in 0..TILE_PRODUCTS as TileReg {
             let sum = number % 4;
             b.tile_dot(product, sum, 4 + sum / 2, 6 + sum % 2);
         }
     });
     b.tile_release();
-    Leaf::new(isa, &b.finish())
+    Compiled::new(isa, &b.finish())
 }
 
 /// Operations of a round of [`tile_products`].
-pub fn tile_operations(product: TileProduct) -> u64 {
+pub fn tile_operations(product: TileDot) -> u64 {
     let depth = match product {
-        TileProduct::Bf16 => TILE_ROW_BYTES / 2,
-        TileProduct::Bytes => TILE_ROW_BYTES,
+        TileDot::Bf16 => TILE_ROW_BYTES / 2,
+        TileDot::Bytes => TILE_ROW_BYTES,
     };
     (2 * TILE_PRODUCTS * TILE_ROWS * TILE_ROWS * depth) as u64
 }
@@ -153,7 +153,7 @@ pub fn tile_operations(product: TileProduct) -> u64 {
 const LOADED: usize = 8;
 
 /// A leaf that reads memory: arguments are its address, the rounds of [`read_bytes`] each, and a place of 8 bytes.
-pub fn reads(isa: &dyn VectorIsa) -> Leaf {
+pub fn reads(isa: &dyn VectorIsa) -> Compiled {
     let mut b = Builder::new(isa.shape());
     let (from, rounds, zero) = (b.arg(0), b.arg(1), b.bits(0));
     let sums: Vec<_> = (0..LOADED).map(|_| b.variable(zero)).collect();
@@ -161,13 +161,13 @@ pub fn reads(isa: &dyn VectorIsa) -> Leaf {
     b.repeat(rounds, 1, |b| {
         for (idx, sum) in sums.iter().enumerate() {
             let value = b.load(Mem::from(from).plus(idx * bytes));
-            let both = b.op2(Op2::Or, *sum, value);
+            let both = b.binary(VBinary::Or, *sum, value);
             b.set(*sum, both);
         }
         b.advance(from, (LOADED * bytes) as i32);
     });
     sums.iter().for_each(|sum| b.store_one(b.arg_mem(2), *sum));
-    Leaf::new(isa, &b.finish())
+    Compiled::new(isa, &b.finish())
 }
 
 /// Bytes that a round of [`reads`] reads.

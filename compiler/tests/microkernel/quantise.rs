@@ -1,11 +1,11 @@
 //! Quantisation, which rounds a quotient and brings it between bounds: the same integers as by its definition, step by step.
 
-use super::jit::{Leaf, address, address_mut, isas};
+use super::jit::{Compiled, address, address_mut, isas};
 use symshape_compiler::{
     codegen::microkernel::{
         MicrokernelKey,
-        body::{Body, Op, Ty},
-        strip::{Along, Phase, Stream, StripKey},
+        op::{Body, Op, StreamStep, Ty},
+        strip::{Phase, Stream, StripKey},
     },
     scalar::{BinaryOp, UnaryOp},
 };
@@ -30,8 +30,8 @@ fn key(to: Ty, scale: Option<f32>, zero: i32) -> StripKey {
     StripKey {
         rows: false,
         phases: vec![Phase::Loop { extent: 0, body }],
-        down: vec![Along::Stride; 2],
-        pointers: vec![Along::Unit; 2],
+        row_steps: vec![StreamStep::Stride; 2],
+        pointers: vec![StreamStep::Unit; 2],
         streams: [0, 1].map(|pointer| Stream { pointer, offset: 0 }).to_vec(),
         extents: 1,
         scalars: 0,
@@ -72,7 +72,7 @@ fn quotients_are_rounded_as_defined() {
                 for (pointer, start) in [address(&x), address_mut(&mut y)].into_iter().enumerate() {
                     args[key.pointer(pointer as u32)..][..3].copy_from_slice(&[start, 0, 4]);
                 }
-                Leaf::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
+                Compiled::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
                 for (x, y) in x.iter().zip(&y) {
                     let expected = defined(to, scale, zero, *x);
                     assert_eq!(*y, expected, "{} {x} / {scale:?} + {zero} as {to:?}", isa.name());

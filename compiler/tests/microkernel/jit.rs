@@ -5,8 +5,8 @@ use cranelift_jit::{JITBuilder, JITModule};
 use symshape_compiler::codegen::{
     microkernel::{
         self, MicrokernelKey,
-        body::Body,
-        contraction::{Columns, Part, Product, Rhs, TileKey},
+        contraction::{DotOp, ReductionPart, Rhs, TileKey},
+        op::{Body, StreamStep},
     },
     vector::{VectorIsa, X86},
 };
@@ -55,20 +55,20 @@ pub(crate) fn isas_of_tiles() -> Vec<(Box<dyn VectorIsa>, bool)> {
 }
 
 /// A leaf in executable memory.
-pub(crate) struct Leaf {
+pub(crate) struct Compiled {
     /// Keeps the memory.
     _module: JITModule,
     entry: *const u8,
 }
 
-impl Leaf {
+impl Compiled {
     /// Compiles a leaf.
-    pub(crate) fn new(key: &MicrokernelKey, isa: &dyn VectorIsa, fma: bool) -> Leaf {
+    pub(crate) fn new(key: &MicrokernelKey, isa: &dyn VectorIsa, fma: bool) -> Compiled {
         let mut module = module(fma);
         let (func, _) = microkernel::emit(key, "leaf", isa, &mut module).expect("leaves compile");
         module.finalize_definitions().expect("no undefined symbols");
         let entry = module.get_finalized_function(func);
-        Leaf { _module: module, entry }
+        Compiled { _module: module, entry }
     }
 
     /// Calls it with these arguments, which it may write results into.
@@ -84,23 +84,23 @@ impl Leaf {
 
 /// A tile of `f32` or bytes with a reduction of one dense loop over packed panels, which asks for none ahead; its epilogue
 /// has so many streams along the columns.
-pub(crate) fn tile([rows, vectors]: [usize; 2], product: Product, streams: usize, epilogue: Body) -> TileKey {
+pub(crate) fn tile([rows, vectors]: [usize; 2], product: DotOp, streams: usize, epilogue: Body) -> TileKey {
     TileKey {
         rows: rows as u8,
         vectors: vectors as u8,
-        product,
+        dot: product,
         tail: false,
         dense: true,
         levels: 1,
         rhs: Rhs::Panels(16),
-        ahead: false,
-        part: Part::Whole,
-        pair: false,
-        lines: false,
-        streams: vec![Columns::Unit; streams],
+        prefetch_panels: false,
+        part: ReductionPart::Whole,
+        paired: false,
+        line_batch: false,
+        streams: vec![StreamStep::Unit; streams],
         scalars: 0,
-        still: 0,
-        asks: false,
+        row_invariant: 0,
+        prefetch_epilogue: false,
         epilogue,
     }
 }
@@ -116,7 +116,7 @@ pub(crate) fn address_mut<T>(slice: &mut [T]) -> i64 {
 }
 
 /// A stream of numbers that looks random: the same at every run.
-pub(crate) fn numbers(count: usize, seed: u64) -> Vec<f32> {
+pub(crate) fn elements(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;

@@ -1,12 +1,12 @@
 //! What differs between AVX2 and AVX-512: register files and instruction codes.
 
 use super::allocate::Files;
-use crate::codegen::vector::code::{Narrow, Op1, Op2, ShiftOp};
+use crate::codegen::vector::vcode::{NarrowInt, ShiftOp, VBinary, VUnary};
 use iced_x86::{Code, Register};
 
 /// A set of vector instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Level {
+pub(super) enum Simd {
     Avx2,
     Avx512,
 }
@@ -34,34 +34,34 @@ pub(super) const INTS: [Register; 15] = [
 /// The first of [`INTS`] that must be restored.
 pub(super) const FIRST_SAVED: usize = 9;
 
-impl Level {
+impl Simd {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Level::Avx2 => "avx2",
-            Level::Avx512 => "avx512",
+            Simd::Avx2 => "avx2",
+            Simd::Avx512 => "avx512",
         }
     }
 
     pub(super) fn lanes(self) -> usize {
         match self {
-            Level::Avx2 => 8,
-            Level::Avx512 => 16,
+            Simd::Avx2 => 8,
+            Simd::Avx512 => 16,
         }
     }
 
     pub(super) fn files(self) -> Files {
         match self {
-            Level::Avx2 => Files { ints: INTS.len(), vectors: 16, masks: None },
+            Simd::Avx2 => Files { ints: INTS.len(), vectors: 16, masks: None },
             // Mask register 0 stands for no mask.
-            Level::Avx512 => Files { ints: INTS.len(), vectors: 32, masks: Some(7) },
+            Simd::Avx512 => Files { ints: INTS.len(), vectors: 32, masks: Some(7) },
         }
     }
 
     /// The whole vector register.
     pub(super) fn vector(self, place: usize) -> Register {
         match self {
-            Level::Avx2 => Register::YMM0 + place as u32,
-            Level::Avx512 => Register::ZMM0 + place as u32,
+            Simd::Avx2 => Register::YMM0 + place as u32,
+            Simd::Avx512 => Register::ZMM0 + place as u32,
         }
     }
 
@@ -72,81 +72,81 @@ impl Level {
 
     pub(super) fn mask(self, place: usize) -> Register {
         match self {
-            Level::Avx2 => self.vector(place),
-            Level::Avx512 => Register::K1 + place as u32,
+            Simd::Avx2 => self.vector(place),
+            Simd::Avx512 => Register::K1 + place as u32,
         }
     }
 
     /// The AVX2 code or the AVX-512 code.
     pub(super) fn pick(self, avx2: Code, avx512: Code) -> Code {
         match self {
-            Level::Avx2 => avx2,
-            Level::Avx512 => avx512,
+            Simd::Avx2 => avx2,
+            Simd::Avx512 => avx512,
         }
     }
 
     /// The code of an operation on two vectors, and its immediate where it has one.
-    pub(super) fn op2(self, op: Op2) -> (Code, Option<i32>) {
+    pub(super) fn binary(self, op: VBinary) -> (Code, Option<i32>) {
         use Code::*;
         let groups = match op {
-            Op2::Exchange { stage: 2.., second: false } => Some([0x20, 0x88]),
-            Op2::Exchange { stage: 2.., second: true } => Some([0x31, 0xdd]),
+            VBinary::Exchange { stage: 2.., second: false } => Some([0x20, 0x88]),
+            VBinary::Exchange { stage: 2.., second: true } => Some([0x31, 0xdd]),
             _ => None,
         };
         let (avx2, avx512) = match op {
-            Op2::Add => (VEX_Vaddps_ymm_ymm_ymmm256, EVEX_Vaddps_zmm_k1z_zmm_zmmm512b32_er),
-            Op2::Sub => (VEX_Vsubps_ymm_ymm_ymmm256, EVEX_Vsubps_zmm_k1z_zmm_zmmm512b32_er),
-            Op2::Mul => (VEX_Vmulps_ymm_ymm_ymmm256, EVEX_Vmulps_zmm_k1z_zmm_zmmm512b32_er),
-            Op2::Div => (VEX_Vdivps_ymm_ymm_ymmm256, EVEX_Vdivps_zmm_k1z_zmm_zmmm512b32_er),
-            Op2::Min => (VEX_Vminps_ymm_ymm_ymmm256, EVEX_Vminps_zmm_k1z_zmm_zmmm512b32_sae),
-            Op2::Max => (VEX_Vmaxps_ymm_ymm_ymmm256, EVEX_Vmaxps_zmm_k1z_zmm_zmmm512b32_sae),
-            Op2::And => (VEX_Vandps_ymm_ymm_ymmm256, EVEX_Vpandd_zmm_k1z_zmm_zmmm512b32),
-            Op2::AndNot => (VEX_Vandnps_ymm_ymm_ymmm256, EVEX_Vpandnd_zmm_k1z_zmm_zmmm512b32),
-            Op2::Or => (VEX_Vorps_ymm_ymm_ymmm256, EVEX_Vpord_zmm_k1z_zmm_zmmm512b32),
-            Op2::Xor => (VEX_Vxorps_ymm_ymm_ymmm256, EVEX_Vpxord_zmm_k1z_zmm_zmmm512b32),
-            Op2::AddInt => (VEX_Vpaddd_ymm_ymm_ymmm256, EVEX_Vpaddd_zmm_k1z_zmm_zmmm512b32),
-            Op2::SubInt => (VEX_Vpsubd_ymm_ymm_ymmm256, EVEX_Vpsubd_zmm_k1z_zmm_zmmm512b32),
-            Op2::MulInt => (VEX_Vpmulld_ymm_ymm_ymmm256, EVEX_Vpmulld_zmm_k1z_zmm_zmmm512b32),
-            Op2::MinInt => (VEX_Vpminsd_ymm_ymm_ymmm256, EVEX_Vpminsd_zmm_k1z_zmm_zmmm512b32),
-            Op2::MaxInt => (VEX_Vpmaxsd_ymm_ymm_ymmm256, EVEX_Vpmaxsd_zmm_k1z_zmm_zmmm512b32),
-            Op2::DotPairs => (VEX_Vpmaddwd_ymm_ymm_ymmm256, EVEX_Vpmaddwd_zmm_k1z_zmm_zmmm512),
-            Op2::Exchange { stage: 0, second: false } => {
+            VBinary::Add => (VEX_Vaddps_ymm_ymm_ymmm256, EVEX_Vaddps_zmm_k1z_zmm_zmmm512b32_er),
+            VBinary::Sub => (VEX_Vsubps_ymm_ymm_ymmm256, EVEX_Vsubps_zmm_k1z_zmm_zmmm512b32_er),
+            VBinary::Mul => (VEX_Vmulps_ymm_ymm_ymmm256, EVEX_Vmulps_zmm_k1z_zmm_zmmm512b32_er),
+            VBinary::Div => (VEX_Vdivps_ymm_ymm_ymmm256, EVEX_Vdivps_zmm_k1z_zmm_zmmm512b32_er),
+            VBinary::Min => (VEX_Vminps_ymm_ymm_ymmm256, EVEX_Vminps_zmm_k1z_zmm_zmmm512b32_sae),
+            VBinary::Max => (VEX_Vmaxps_ymm_ymm_ymmm256, EVEX_Vmaxps_zmm_k1z_zmm_zmmm512b32_sae),
+            VBinary::And => (VEX_Vandps_ymm_ymm_ymmm256, EVEX_Vpandd_zmm_k1z_zmm_zmmm512b32),
+            VBinary::AndNot => (VEX_Vandnps_ymm_ymm_ymmm256, EVEX_Vpandnd_zmm_k1z_zmm_zmmm512b32),
+            VBinary::Or => (VEX_Vorps_ymm_ymm_ymmm256, EVEX_Vpord_zmm_k1z_zmm_zmmm512b32),
+            VBinary::Xor => (VEX_Vxorps_ymm_ymm_ymmm256, EVEX_Vpxord_zmm_k1z_zmm_zmmm512b32),
+            VBinary::AddInt => (VEX_Vpaddd_ymm_ymm_ymmm256, EVEX_Vpaddd_zmm_k1z_zmm_zmmm512b32),
+            VBinary::SubInt => (VEX_Vpsubd_ymm_ymm_ymmm256, EVEX_Vpsubd_zmm_k1z_zmm_zmmm512b32),
+            VBinary::MulInt => (VEX_Vpmulld_ymm_ymm_ymmm256, EVEX_Vpmulld_zmm_k1z_zmm_zmmm512b32),
+            VBinary::MinInt => (VEX_Vpminsd_ymm_ymm_ymmm256, EVEX_Vpminsd_zmm_k1z_zmm_zmmm512b32),
+            VBinary::MaxInt => (VEX_Vpmaxsd_ymm_ymm_ymmm256, EVEX_Vpmaxsd_zmm_k1z_zmm_zmmm512b32),
+            VBinary::DotPairs => (VEX_Vpmaddwd_ymm_ymm_ymmm256, EVEX_Vpmaddwd_zmm_k1z_zmm_zmmm512),
+            VBinary::Exchange { stage: 0, second: false } => {
                 (VEX_Vunpcklps_ymm_ymm_ymmm256, EVEX_Vunpcklps_zmm_k1z_zmm_zmmm512b32)
             }
-            Op2::Exchange { stage: 0, second: true } => {
+            VBinary::Exchange { stage: 0, second: true } => {
                 (VEX_Vunpckhps_ymm_ymm_ymmm256, EVEX_Vunpckhps_zmm_k1z_zmm_zmmm512b32)
             }
-            Op2::Exchange { stage: 1, second: false } => {
+            VBinary::Exchange { stage: 1, second: false } => {
                 (VEX_Vunpcklpd_ymm_ymm_ymmm256, EVEX_Vunpcklpd_zmm_k1z_zmm_zmmm512b64)
             }
-            Op2::Exchange { stage: 1, second: true } => {
+            VBinary::Exchange { stage: 1, second: true } => {
                 (VEX_Vunpckhpd_ymm_ymm_ymmm256, EVEX_Vunpckhpd_zmm_k1z_zmm_zmmm512b64)
             }
-            Op2::Exchange { .. } => {
+            VBinary::Exchange { .. } => {
                 (VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8)
             }
         };
-        let groups = groups.map(|[avx2, avx512]| if self == Level::Avx2 { avx2 } else { avx512 });
+        let groups = groups.map(|[avx2, avx512]| if self == Simd::Avx2 { avx2 } else { avx512 });
         (self.pick(avx2, avx512), groups)
     }
 
     /// The code of an operation on one vector, and its immediate where it has one.
-    pub(super) fn op1(self, op: Op1) -> (Code, Option<i32>) {
+    pub(super) fn unary(self, op: VUnary) -> (Code, Option<i32>) {
         use Code::*;
         // The rounding modes, without the inexact exception.
         let mode = match op {
-            Op1::Nearest => Some(8),
-            Op1::Floor => Some(9),
-            Op1::Ceil => Some(10),
-            Op1::Trunc => Some(11),
-            Op1::Sqrt | Op1::ToInt | Op1::ToNearest | Op1::ToFloat => None,
+            VUnary::Nearest => Some(8),
+            VUnary::Floor => Some(9),
+            VUnary::Ceil => Some(10),
+            VUnary::Trunc => Some(11),
+            VUnary::Sqrt | VUnary::ToInt | VUnary::ToNearest | VUnary::ToFloat => None,
         };
         let (avx2, avx512) = match op {
-            Op1::Sqrt => (VEX_Vsqrtps_ymm_ymmm256, EVEX_Vsqrtps_zmm_k1z_zmmm512b32_er),
-            Op1::ToInt => (VEX_Vcvttps2dq_ymm_ymmm256, EVEX_Vcvttps2dq_zmm_k1z_zmmm512b32_sae),
-            Op1::ToNearest => (VEX_Vcvtps2dq_ymm_ymmm256, EVEX_Vcvtps2dq_zmm_k1z_zmmm512b32_er),
-            Op1::ToFloat => (VEX_Vcvtdq2ps_ymm_ymmm256, EVEX_Vcvtdq2ps_zmm_k1z_zmmm512b32_er),
-            Op1::Nearest | Op1::Floor | Op1::Ceil | Op1::Trunc => {
+            VUnary::Sqrt => (VEX_Vsqrtps_ymm_ymmm256, EVEX_Vsqrtps_zmm_k1z_zmmm512b32_er),
+            VUnary::ToInt => (VEX_Vcvttps2dq_ymm_ymmm256, EVEX_Vcvttps2dq_zmm_k1z_zmmm512b32_sae),
+            VUnary::ToNearest => (VEX_Vcvtps2dq_ymm_ymmm256, EVEX_Vcvtps2dq_zmm_k1z_zmmm512b32_er),
+            VUnary::ToFloat => (VEX_Vcvtdq2ps_ymm_ymmm256, EVEX_Vcvtdq2ps_zmm_k1z_zmmm512b32_er),
+            VUnary::Nearest | VUnary::Floor | VUnary::Ceil | VUnary::Trunc => {
                 (VEX_Vroundps_ymm_ymmm256_imm8, EVEX_Vrndscaleps_zmm_k1z_zmmm512b32_imm8_sae)
             }
         };
@@ -179,28 +179,28 @@ impl Level {
         self.pick(Code::VEX_Vbroadcastss_ymm_m32, Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32)
     }
 
-    /// Narrow integers from memory, or from the low end of a register, each extended to a lane.
-    pub(super) fn extend(self, narrow: Narrow) -> Code {
+    /// NarrowInt integers from memory, or from the low end of a register, each extended to a lane.
+    pub(super) fn extend(self, narrow: NarrowInt) -> Code {
         use Code::*;
         match narrow {
-            Narrow::U8 => self.pick(VEX_Vpmovzxbd_ymm_xmmm64, EVEX_Vpmovzxbd_zmm_k1z_xmmm128),
-            Narrow::I8 => self.pick(VEX_Vpmovsxbd_ymm_xmmm64, EVEX_Vpmovsxbd_zmm_k1z_xmmm128),
-            Narrow::I16 => self.pick(VEX_Vpmovsxwd_ymm_xmmm128, EVEX_Vpmovsxwd_zmm_k1z_ymmm256),
+            NarrowInt::U8 => self.pick(VEX_Vpmovzxbd_ymm_xmmm64, EVEX_Vpmovzxbd_zmm_k1z_xmmm128),
+            NarrowInt::I8 => self.pick(VEX_Vpmovsxbd_ymm_xmmm64, EVEX_Vpmovsxbd_zmm_k1z_xmmm128),
+            NarrowInt::I16 => self.pick(VEX_Vpmovsxwd_ymm_xmmm128, EVEX_Vpmovsxwd_zmm_k1z_ymmm256),
         }
     }
 
-    /// Narrow integers from memory, each extended to half a lane.
-    pub(super) fn extend_to_half(self, narrow: Narrow) -> Code {
+    /// NarrowInt integers from memory, each extended to half a lane.
+    pub(super) fn extend_to_half(self, narrow: NarrowInt) -> Code {
         use Code::*;
         match narrow {
-            Narrow::U8 => self.pick(VEX_Vpmovzxbw_ymm_xmmm128, EVEX_Vpmovzxbw_zmm_k1z_ymmm256),
-            Narrow::I8 => self.pick(VEX_Vpmovsxbw_ymm_xmmm128, EVEX_Vpmovsxbw_zmm_k1z_ymmm256),
-            Narrow::I16 => self.load(),
+            NarrowInt::U8 => self.pick(VEX_Vpmovzxbw_ymm_xmmm128, EVEX_Vpmovzxbw_zmm_k1z_ymmm256),
+            NarrowInt::I8 => self.pick(VEX_Vpmovsxbw_ymm_xmmm128, EVEX_Vpmovsxbw_zmm_k1z_ymmm256),
+            NarrowInt::I16 => self.load(),
         }
     }
 
     /// Sums of products of four bytes, added to the destination; not every machine of the level has it.
-    pub(super) fn dot_quads(self) -> Code {
+    pub(super) fn dot_bytes(self) -> Code {
         self.pick(Code::VEX_Vpdpbusd_ymm_ymm_ymmm256, Code::EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32)
     }
 
@@ -208,12 +208,12 @@ impl Level {
     pub(super) fn fma(self) -> [Code; 3] {
         use Code::*;
         match self {
-            Level::Avx2 => [
+            Simd::Avx2 => [
                 VEX_Vfmadd132ps_ymm_ymm_ymmm256,
                 VEX_Vfmadd213ps_ymm_ymm_ymmm256,
                 VEX_Vfmadd231ps_ymm_ymm_ymmm256,
             ],
-            Level::Avx512 => [
+            Simd::Avx512 => [
                 EVEX_Vfmadd132ps_zmm_k1z_zmm_zmmm512b32_er,
                 EVEX_Vfmadd213ps_zmm_k1z_zmm_zmmm512b32_er,
                 EVEX_Vfmadd231ps_zmm_k1z_zmm_zmmm512b32_er,

@@ -19,15 +19,14 @@
 //! its bits depend on the reduction alone. Registers have the rows that there are, so that few rows cost few.
 
 use super::{
-    PANEL, Product, Tile, TileKey,
-    due::Due,
-    key::{MATRIX_ROWS, Rhs},
+    DotOp, PANEL, Tile, TileKey,
+    deferred_epilogue::DeferredEpilogue,
+    key::{AMX_ROWS, Rhs},
 };
 use crate::codegen::vector::{
-    Builder, Shape,
-    code::{
-        Code, Int, IntOp, Mem, TILE_CONFIG, TILE_ROW_BYTES, TILE_ROWS, TILES, Tile as Register, TileProduct,
-        Width,
+    Builder, VectorShape,
+    vcode::{
+        Int, IntOp, IntWidth, Mem, TILE_CONFIG, TILE_ROW_BYTES, TILE_ROWS, TILES, TileDot, TileReg, VCode,
     },
 };
 use crate::scalar::CompareOp;
@@ -37,24 +36,24 @@ use crate::target::LINE_BYTES;
 const BLOCK_BYTES: i32 = (TILE_ROWS * TILE_ROW_BYTES) as i32;
 
 /// Registers of sums: the first ones. Two of the left factor follow, then two of the right one.
-const SUMS: Register = 4;
+const SUMS: TileReg = 4;
 /// Registers from those of sums to those below them, where there are two heights.
-const BELOW: Register = 2;
-const LEFT: Register = SUMS;
-const RIGHT: Register = SUMS + 2;
+const BELOW: TileReg = 2;
+const LEFT: TileReg = SUMS;
+const RIGHT: TileReg = SUMS + 2;
 
 /// What the sums lie aligned to in memory.
 const ALIGN: usize = 64;
 
 /// The leaf's code on an ISA of this shape.
-pub(super) fn emit(key: &TileKey, shape: Shape) -> Code {
+pub(super) fn emit(key: &TileKey, shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
     let tile = Tile::for_matrix(&mut b, key);
     let matrix = Matrix::new(&mut b, key);
-    let ready = b.arg(TileKey::READY);
+    let ready = b.arg(TileKey::CONFIGURED);
     b.when(CompareOp::Eq, ready, 0, |b| matrix.configure(b));
     let tiles = b.arg(TileKey::TILES);
-    match key.pair && !key.lines {
+    match key.paired && !key.line_batch {
         true => matrix.pair(&mut b, tiles, key, &tile),
         false => matrix.tiles(&mut b, tiles, &tile),
     }
@@ -62,7 +61,7 @@ pub(super) fn emit(key: &TileKey, shape: Shape) -> Code {
 }
 
 /// The code of a leaf that ends the use of tile registers.
-pub fn release(shape: Shape) -> Code {
+pub fn release(shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
     b.tile_release();
     b.finish()
@@ -74,7 +73,7 @@ pub(super) fn sums_bytes(key: &TileKey, lanes: usize) -> usize {
 }
 
 /// What is done beside multiplying.
-type Meanwhile<'a> = (&'a Due<'a>, &'a Option<Next>);
+type Meanwhile<'a> = (&'a DeferredEpilogue<'a>, &'a Option<Next>);
 
 /// Lines that rows are in.
 #[derive(Clone, Copy)]
@@ -95,14 +94,14 @@ struct Next {
 impl Next {
     /// None in a leaf that asks for nothing. A single tile of rows waits for its own panels all the time.
     fn new(b: &mut Builder, key: &TileKey, width: usize, tiles: Int) -> Option<Next> {
-        if !key.ahead || key.tail {
+        if !key.prefetch_panels || key.tail {
             return None;
         }
-        let (first, step) = (b.arg(TileKey::B), b.arg(TileKey::B_COLUMN));
+        let (first, step) = (b.arg(TileKey::RHS), b.arg(TileKey::RHS_COLUMN));
         let skipped = b.int_op(IntOp::Mul, step, width as i32);
         let at = b.int_op(IntOp::Add, first, skipped);
         // Three products of both parts take so long that half of the panels comes in time by itself.
-        let parts = i32::from(key.product.parts().right);
+        let parts = i32::from(key.dot.parts().right);
         let panels = (width as i32 / parts).max(1);
         let asked = b.int_op(IntOp::Mul, step, panels);
         let end = b.int_op(IntOp::Add, at, asked);
@@ -139,7 +138,7 @@ impl Next {
 const LINES_MEANWHILE: i32 = 8;
 
 struct Matrix {
-    product: Product,
+    product: DotOp,
     /// Loops of the reduction.
     levels: u8,
     /// Registers of sums below and beside one another.
@@ -161,19 +160,21 @@ impl Matrix {
         let width = key.vectors as usize * b.lanes() / PANEL;
         let height = usize::from(key.rows).div_ceil(TILE_ROWS);
         debug_assert!(width * height <= usize::from(SUMS) && matches!(key.rhs, Rhs::Panels(_)));
-        let (rows, row) = (b.arg(TileKey::TILE_ROWS), b.arg(TileKey::A_ROW));
+        let (rows, row) = (b.arg(TileKey::TILE_ROWS), b.arg(TileKey::LHS_ROW));
         let start = b.scratch(sums_bytes(key, b.lanes()));
         b.advance(start, ALIGN as i32 - 1);
         let place = b.int_op(IntOp::And, start, -(ALIGN as i32));
         let sums_row = b.imm((width * TILE_ROW_BYTES) as i64);
         Matrix {
-            product: key.product,
+            product: key.dot,
             levels: key.levels,
             height,
             width,
             rows,
-            pair: key.pair,
-            lines: key.lines.then(|| Lines { slot: key.lines_slot(), left: b.arg(key.lines_slot()) }),
+            pair: key.paired,
+            lines: key
+                .line_batch
+                .then(|| Lines { slot: key.line_batch_slot(), left: b.arg(key.line_batch_slot()) }),
             row,
             place,
             sums_row,
@@ -187,22 +188,22 @@ impl Matrix {
         let config = Mem::from(self.place);
         let zero = b.imm(0);
         for at in (0..bytes).step_by(8) {
-            b.store_int(config.plus(at), zero, Width::I64);
+            b.store_int(config.plus(at), zero, IntWidth::I64);
         }
         let (one, row_bytes, all) = (b.imm(1), b.imm(TILE_ROW_BYTES as i64), b.imm(TILE_ROWS as i64));
-        b.store_int(config, one, Width::U8);
+        b.store_int(config, one, IntWidth::U8);
         let full = if self.pair { 0 } else { TILE_ROWS * (self.height - 1) };
         let last = b.int_op(IntOp::Sub, self.rows, full as i32);
         for register in 0..TILES {
-            b.store_int(config.plus(row_bytes_at + 2 * register), row_bytes, Width::I16);
-            let is_last = match register as Register {
+            b.store_int(config.plus(row_bytes_at + 2 * register), row_bytes, IntWidth::I16);
+            let is_last = match register as TileReg {
                 0..RIGHT if self.pair || self.height == 1 => true,
                 sum @ 0..SUMS => sum >= BELOW,
                 left @ LEFT..RIGHT => left > LEFT,
                 _ => false,
             };
             let rows = if is_last { last } else { all };
-            b.store_int(config.plus(rows_at + register), rows, Width::U8);
+            b.store_int(config.plus(rows_at + register), rows, IntWidth::U8);
         }
         b.tile_config(self.place);
     }
@@ -210,7 +211,7 @@ impl Matrix {
     /// All tiles, line by line where there are lines; a pair is of two lines, the last one perhaps of one.
     fn tiles(&self, b: &mut Builder, tiles: Int, tile: &Tile) {
         let half_bytes = TILE_ROWS * self.width * TILE_ROW_BYTES;
-        let due = Due::nothing(b, tile, self.place, (self.rows, half_bytes as i32));
+        let due = DeferredEpilogue::nothing(b, tile, self.place, (self.rows, half_bytes as i32));
         tile.load_kept(b);
         let lines = self.lines.map(|lines| {
             let (left, line) = (b.copy(tiles), b.copy(tile.a));
@@ -327,10 +328,10 @@ impl Matrix {
 
     /// The epilogue of the rows that the other argument block speaks of.
     fn second_half(&self, b: &mut Builder, key: &TileKey, tile: &Tile) {
-        let other = b.arg(TileKey::OTHER);
+        let other = b.arg(TileKey::PAIR_ARGS);
         for (stream, &pointer) in tile.streams.iter().enumerate() {
             let place = Mem::from(other).plus(8 * key.stream(stream as u32));
-            let first = b.load_int(place, Width::I64);
+            let first = b.load_int(place, IntWidth::I64);
             b.set_copy(pointer, first);
         }
         let bytes = TILE_ROWS * self.width * TILE_ROW_BYTES;
@@ -342,7 +343,7 @@ impl Matrix {
 
     /// Sets the sums to zero, or to the row that each panel begins with, which the pointers then stand behind.
     fn start(&self, b: &mut Builder, panels: &[Int]) {
-        if self.product != Product::Bytes {
+        if self.product != DotOp::AmxBytes {
             return self.places().for_each(|(below, beside)| b.tile_zero(sum(below, beside)));
         }
         // All rows are the same one.
@@ -354,7 +355,7 @@ impl Matrix {
     /// Pointers to the left factor: for each register's height the parts of its numbers, the highest first.
     fn left(&self, b: &mut Builder, a: Int) -> Vec<Vec<Int>> {
         let parts = self.product.parts().left;
-        let plane = (parts > 1).then(|| b.arg(TileKey::PLANE));
+        let plane = (parts > 1).then(|| b.arg(TileKey::LHS_PLANE));
         let second = match (self.pair, self.lines) {
             (true, Some(lines)) => {
                 let second = b.copy(a);
@@ -365,8 +366,8 @@ impl Matrix {
                 second
             }
             (true, None) => {
-                let other = b.arg(TileKey::OTHER);
-                b.load_int(Mem::from(other).plus(8 * TileKey::A), Width::I64)
+                let other = b.arg(TileKey::PAIR_ARGS);
+                b.load_int(Mem::from(other).plus(8 * TileKey::LHS), IntWidth::I64)
             }
             (false, _) => {
                 let skipped = b.int_op(IntOp::Mul, self.row, TILE_ROWS as i32);
@@ -388,7 +389,7 @@ impl Matrix {
 
     /// Pointers to the panels.
     fn panels(&self, b: &mut Builder) -> Vec<Int> {
-        let (first, step) = (b.arg(TileKey::B), b.arg(TileKey::B_COLUMN));
+        let (first, step) = (b.arg(TileKey::RHS), b.arg(TileKey::RHS_COLUMN));
         let mut panels = vec![first];
         for beside in 1..self.width {
             let next = b.int_op(IntOp::Add, panels[beside - 1], step);
@@ -398,8 +399,8 @@ impl Matrix {
     }
 
     /// What machines multiply.
-    fn unit(&self) -> TileProduct {
-        if self.product == Product::Bytes { TileProduct::Bytes } else { TileProduct::Bf16 }
+    fn unit(&self) -> TileDot {
+        if self.product == DotOp::AmxBytes { TileDot::Bytes } else { TileDot::Bf16 }
     }
 
     /// Products of one register of rows with all panels; two parts of the rows at a time, as many as there are registers for.
@@ -410,7 +411,7 @@ impl Matrix {
             let held = || (LEFT..).zip(two);
             held().for_each(|(register, part)| b.tile_load(register, left[*part], self.row));
             for (beside, panel) in right.iter().enumerate() {
-                let (sum, other) = (sum(0, beside), RIGHT + (beside % 2) as Register);
+                let (sum, other) = (sum(0, beside), RIGHT + (beside % 2) as TileReg);
                 b.tile_load(other, *panel, stride);
                 held().for_each(|(register, _)| b.tile_dot(unit, sum, register, other));
                 if let Some((high, _)) = held().find(|(_, part)| has_low && **part == 0) {
@@ -425,17 +426,17 @@ impl Matrix {
     fn square(&self, b: &mut Builder, left: &[Vec<Int>], right: &[Int], stride: Int) {
         let load_left = |b: &mut Builder, part: usize| {
             for (below, pointers) in left.iter().enumerate() {
-                b.tile_load(LEFT + below as Register, pointers[part], self.row);
+                b.tile_load(LEFT + below as TileReg, pointers[part], self.row);
             }
         };
         let load_right = |b: &mut Builder, bytes: usize| {
             for (beside, panel) in right.iter().enumerate() {
-                b.tile_load(RIGHT + beside as Register, Mem::from(*panel).plus(bytes), stride);
+                b.tile_load(RIGHT + beside as TileReg, Mem::from(*panel).plus(bytes), stride);
             }
         };
         let multiply = |b: &mut Builder| {
             for (below, beside) in self.places() {
-                let (x, y) = (LEFT + below as Register, RIGHT + beside as Register);
+                let (x, y) = (LEFT + below as TileReg, RIGHT + beside as TileReg);
                 b.tile_dot(self.unit(), sum(below, beside), x, y);
             }
         };
@@ -452,11 +453,11 @@ impl Matrix {
 }
 
 /// The register of sums that stands so far below and beside the first one.
-fn sum(below: usize, beside: usize) -> Register {
-    below as Register * BELOW + beside as Register
+fn sum(below: usize, beside: usize) -> TileReg {
+    below as TileReg * BELOW + beside as TileReg
 }
 
 /// Most columns of a tile of so many rows.
-pub fn matrix_columns(rows: usize) -> usize {
-    if rows > MATRIX_ROWS / 2 { 2 * PANEL } else { 4 * PANEL }
+pub fn amx_columns(rows: usize) -> usize {
+    if rows > AMX_ROWS / 2 { 2 * PANEL } else { 4 * PANEL }
 }

@@ -1,10 +1,10 @@
 //! Leaves on every vector ISA that this machine runs, against loops that are too simple to be wrong.
 
+mod bf16;
 mod bytes;
 mod encode;
-mod factors;
-mod halves;
 mod jit;
-mod rounded;
+mod pack_rows;
+mod quantise;
 mod strips;
 mod tiles;

@@ -6,20 +6,20 @@
 use super::{Numbers, Writer, overlapping};
 use crate::codegen::vector::{
     Builder,
-    code::{Int, IntOp, Mem, Narrow, Op2, Operand, Width},
+    vcode::{Int, IntOp, IntOperand, IntWidth, Mem, NarrowInt, VBinary},
 };
 use crate::scalar::CompareOp;
 
 /// The form.
 pub(super) struct Bytes {
-    pub(super) from: Narrow,
+    pub(super) from: NarrowInt,
     pub(super) quads: bool,
 }
 
 impl Bytes {
     /// Whether bytes lose their sign.
     fn is_shifted(&self) -> bool {
-        self.quads && self.from == Narrow::I8
+        self.quads && self.from == NarrowInt::I8
     }
 
     /// Bytes that one becomes.
@@ -33,12 +33,12 @@ impl Bytes {
 
     /// One byte.
     fn byte(&self, b: &mut Builder, from: Int, to: Int) {
-        let width = if self.from == Narrow::I8 { Width::I8 } else { Width::U8 };
+        let width = if self.from == NarrowInt::I8 { IntWidth::I8 } else { IntWidth::U8 };
         let mut byte = b.load_int(Mem::from(from), width);
         if self.is_shifted() {
             byte = b.int_op(IntOp::Add, byte, 128);
         }
-        b.store_int(Mem::from(to), byte, if self.quads { Width::U8 } else { Width::I16 });
+        b.store_int(Mem::from(to), byte, if self.quads { IntWidth::U8 } else { IntWidth::I16 });
     }
 
     /// Bytes that a vector is made of.
@@ -53,14 +53,21 @@ impl Bytes {
             (true, false) => b.load(from),
             (true, true) => {
                 let (bytes, signs) = (b.load(from), b.bits(0x8080_8080));
-                b.op2(Op2::Xor, bytes, signs)
+                b.binary(VBinary::Xor, bytes, signs)
             }
         };
         b.store(to, vector);
     }
 
     /// Bytes at this distance, one at a time.
-    fn one_by_one(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: impl Into<Operand> + Copy) {
+    fn one_by_one(
+        &self,
+        b: &mut Builder,
+        count: Int,
+        from: Int,
+        to: Int,
+        step: impl Into<IntOperand> + Copy,
+    ) {
         b.repeat(count, 1, |b| {
             self.byte(b, from, to);
             b.advance(from, step);
@@ -70,8 +77,8 @@ impl Bytes {
 }
 
 fn copy_word(b: &mut Builder, from: impl Into<Mem>, to: impl Into<Mem>) {
-    let word = b.load_int(from, Width::I64);
-    b.store_int(to, word, Width::I64);
+    let word = b.load_int(from, IntWidth::I64);
+    b.store_int(to, word, IntWidth::I64);
 }
 
 /// So many words from the start and as many up to the end, which together are all bytes; both places move behind them.

@@ -1,14 +1,14 @@
 //! The strip leaf: math within its bound, reductions, tails, strides, and phases of a row loop.
 
-use super::jit::{Leaf, address, address_mut, isas, numbers};
+use super::jit::{Compiled, address, address_mut, elements, isas};
 use symshape_compiler::{
     codegen::{
         microkernel::{
             MicrokernelKey,
-            body::{Body, Op, Ty},
             math::MAX_ULP,
+            op::{Body, Op, StreamStep, Ty},
             power::POWER_ULP,
-            strip::{Along, Phase, Stream, StripKey},
+            strip::{Phase, Stream, StripKey},
         },
         vector::VectorIsa,
     },
@@ -33,12 +33,12 @@ pub(crate) fn erf(x: f64) -> f64 {
     (1.0 - complement).copysign(x)
 }
 
-pub(crate) fn strip(phases: Vec<Phase>, pointers: Vec<Along>) -> StripKey {
+pub(crate) fn strip(phases: Vec<Phase>, pointers: Vec<StreamStep>) -> StripKey {
     let streams = (0..pointers.len() as u32).map(|pointer| Stream { pointer, offset: 0 }).collect();
     StripKey {
         rows: false,
         phases,
-        down: vec![Along::Stride; pointers.len()],
+        row_steps: vec![StreamStep::Stride; pointers.len()],
         pointers,
         streams,
         extents: 1,
@@ -64,7 +64,7 @@ pub(crate) fn set(args: &mut [i64], key: &StripKey, stream: u32, address: i64, r
 
 /// What a loop over elements side by side makes of those of its first streams, in the one behind them.
 fn computed((isa, fma): (&dyn VectorIsa, bool), body: Body, operands: &[&[f32]]) -> Vec<f32> {
-    let key = strip(vec![Phase::Loop { extent: 0, body }], vec![Along::Unit; operands.len() + 1]);
+    let key = strip(vec![Phase::Loop { extent: 0, body }], vec![StreamStep::Unit; operands.len() + 1]);
     let mut results = vec![0f32; operands[0].len()];
     let mut args = vec![0; key.slots()];
     args[key.extent(0)] = results.len() as i64;
@@ -72,7 +72,7 @@ fn computed((isa, fma): (&dyn VectorIsa, bool), body: Body, operands: &[&[f32]])
         set(&mut args, &key, stream, address(operand), 0, 4);
     }
     set(&mut args, &key, operands.len() as u32, address_mut(&mut results), 0, 4);
-    Leaf::new(&MicrokernelKey::Strip(key), isa, fma).call(&mut args);
+    Compiled::new(&MicrokernelKey::Strip(key), isa, fma).call(&mut args);
     results
 }
 
@@ -268,7 +268,7 @@ fn minimum_and_maximum_know_nan_and_signed_zeros() {
 fn reductions_of_every_length() {
     for (isa, fma) in isas() {
         for n in 0..70 {
-            let x = numbers(n, 5);
+            let x = elements(n, 5);
             let mut body = Body::default();
             let value = body.push(Op::Load(0), Ty::F32).expect("supported");
             for (var, op) in
@@ -278,12 +278,12 @@ fn reductions_of_every_length() {
             }
             let phases = vec![Phase::Loop { extent: 0, body }];
             let key =
-                StripKey { variables: 4, results: vec![0, 1, 2, 3], ..strip(phases, vec![Along::Unit]) };
+                StripKey { variables: 4, results: vec![0, 1, 2, 3], ..strip(phases, vec![StreamStep::Unit]) };
             let mut args = vec![0; key.slots()];
             args[key.extent(0)] = n as i64;
             set(&mut args, &key, 0, address(&x), 0, 4);
             let results: Vec<usize> = (0..4).map(|result| key.result(result)).collect();
-            Leaf::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
+            Compiled::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
             let got = results.map_to_floats(&args);
             let sum: f64 = x.iter().map(|&x| f64::from(x)).sum();
             let product: f64 = x.iter().map(|&x| f64::from(x)).product();
@@ -310,13 +310,13 @@ impl MapToFloats for Vec<usize> {
 fn strided_streams_of_every_length() {
     for (isa, fma) in isas() {
         for n in 0..40 {
-            let x = numbers(3 * n + 1, 9);
+            let x = elements(3 * n + 1, 9);
             let mut body = Body::default();
             let value = body.push(Op::Load(0), Ty::F32).expect("supported");
             let scale = body.push(Op::Load(1), Ty::F32).expect("supported");
             let product = body.push(Op::Binary(BinaryOp::Mul, value, scale), Ty::F32).expect("supported");
             body.push(Op::Store(2, product), Ty::F32).expect("supported");
-            let streams = vec![Along::Stride, Along::Fixed, Along::Stride];
+            let streams = vec![StreamStep::Stride, StreamStep::Fixed, StreamStep::Stride];
             let key = strip(vec![Phase::Loop { extent: 0, body }], streams);
             let mut y = vec![f32::NAN; 2 * n + 1];
             let mut args = vec![0; key.slots()];
@@ -324,7 +324,7 @@ fn strided_streams_of_every_length() {
             set(&mut args, &key, 0, address(&x), 0, 12);
             set(&mut args, &key, 1, address(&[3f32]), 0, 0);
             set(&mut args, &key, 2, address_mut(&mut y), 0, 8);
-            Leaf::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
+            Compiled::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
             for i in 0..n {
                 assert_eq!(y[2 * i], x[3 * i] * 3.0);
                 assert!(y[2 * i + 1].is_nan());
@@ -356,15 +356,15 @@ fn softmax() -> StripKey {
     scaled.push(Op::Store(1, x), Ty::F32).expect("supported");
     let looped = |body| Phase::Loop { extent: 0, body };
     let phases = vec![looped(largest), looped(powers), Phase::Scalar(inverse), looped(scaled)];
-    StripKey { rows: true, variables: 2, ..strip(phases, vec![Along::Unit; 2]) }
+    StripKey { rows: true, variables: 2, ..strip(phases, vec![StreamStep::Unit; 2]) }
 }
 
 #[test]
 fn softmax_is_one_leaf() {
     for (isa, fma) in isas() {
-        let leaf = Leaf::new(&MicrokernelKey::Strip(softmax()), &*isa, fma);
+        let compiled = Compiled::new(&MicrokernelKey::Strip(softmax()), &*isa, fma);
         for (rows, n) in [(1, 1), (3, 7), (5, 33), (2, 128), (0, 4)] {
-            let x = numbers(rows * n, 21);
+            let x = elements(rows * n, 21);
             let mut y = vec![0f32; rows * n];
             let key = softmax();
             let mut args = vec![0; key.slots()];
@@ -372,7 +372,7 @@ fn softmax_is_one_leaf() {
             args[key.extent(0)] = n as i64;
             set(&mut args, &key, 0, address(&x), 4 * n, 4);
             set(&mut args, &key, 1, address_mut(&mut y), 4 * n, 4);
-            leaf.call(&mut args);
+            compiled.call(&mut args);
             for row in 0..rows {
                 let powers: Vec<f64> = x[row * n..][..n].iter().map(|&x| f64::from(x).exp()).collect();
                 let sum: f64 = powers.iter().sum();
@@ -402,22 +402,23 @@ fn taps_are_held_down_the_rows() {
         for columns in [1, 7, 8, 16, 33] {
             for rows in [0, 1, 5] {
                 let width = columns + TAPS;
-                let (x, w) = (numbers(rows * width + 1, 5), numbers(TAPS * columns, 9));
+                let (x, w) = (elements(rows * width + 1, 5), elements(TAPS * columns, 9));
                 let mut y = vec![f32::NAN; rows * columns + 1];
                 let phases = vec![Phase::Loop { extent: 0, body: body.clone() }];
-                let mut key = strip(phases, vec![Along::Unit; 3]);
+                let mut key = strip(phases, vec![StreamStep::Unit; 3]);
                 let stream = |pointer, elems: usize| Stream { pointer, offset: 4 * elems as i32 };
                 key.streams = (0..TAPS).map(|tap| stream(0, tap)).collect();
                 key.streams.extend((0..TAPS).map(|tap| stream(1, tap * columns)));
                 key.streams.push(stream(2, 0));
-                (key.rows, key.down) = (true, vec![Along::Stride, Along::Fixed, Along::Stride]);
+                (key.rows, key.row_steps) =
+                    (true, vec![StreamStep::Stride, StreamStep::Fixed, StreamStep::Stride]);
                 let mut args = vec![0; key.slots()];
                 args[StripKey::ROWS] = rows as i64;
                 args[key.extent(0)] = columns as i64;
                 set(&mut args, &key, 0, address(&x), 4 * width, 4);
                 set(&mut args, &key, 1, address(&w), 0, 4);
                 set(&mut args, &key, 2, address_mut(&mut y), 4 * columns, 4);
-                Leaf::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
+                Compiled::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
                 for (at, got) in y[..rows * columns].iter().enumerate() {
                     let (row, column) = (at / columns, at % columns);
                     let factors = |tap: usize| (x[row * width + column + tap], w[tap * columns + column]);
@@ -444,13 +445,13 @@ fn columns_apart_are_read_in_squares() {
     let sizes = || (0..20).chain([31, 32, 33, 50]);
     for (isa, fma) in isas() {
         let phases = vec![Phase::Loop { extent: 0, body: body.clone() }];
-        let mut key = strip(phases, vec![Along::Stride, Along::Unit, Along::Unit]);
+        let mut key = strip(phases, vec![StreamStep::Stride, StreamStep::Unit, StreamStep::Unit]);
         key.streams[0].offset = 4;
-        (key.rows, key.down) = (true, vec![Along::Unit, Along::Stride, Along::Stride]);
-        let leaf = Leaf::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma);
+        (key.rows, key.row_steps) = (true, vec![StreamStep::Unit, StreamStep::Stride, StreamStep::Stride]);
+        let compiled = Compiled::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma);
         for (rows, columns) in sizes().flat_map(|rows| sizes().map(move |columns| (rows, columns))) {
             // What is read ends with the memory.
-            let (x, z) = (numbers(columns * (rows + 1), 5), numbers(rows * columns, 9));
+            let (x, z) = (elements(columns * (rows + 1), 5), elements(rows * columns, 9));
             let mut y = vec![f32::NAN; rows * columns + 1];
             let mut args = vec![0; key.slots()];
             args[StripKey::ROWS] = rows as i64;
@@ -458,7 +459,7 @@ fn columns_apart_are_read_in_squares() {
             set(&mut args, &key, 0, address(&x), 4, 4 * (rows + 1));
             set(&mut args, &key, 1, address(&z), 4 * columns, 4);
             set(&mut args, &key, 2, address_mut(&mut y), 4 * columns, 4);
-            leaf.call(&mut args);
+            compiled.call(&mut args);
             for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
                 let wanted = x[column * (rows + 1) + row + 1] + z[row * columns + column];
                 assert_eq!(y[row * columns + column], wanted, "{rows} rows, {columns} columns");

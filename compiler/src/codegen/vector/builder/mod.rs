@@ -2,44 +2,45 @@
 
 mod tiles;
 
-use super::code::{
-    Code, Cond, Int, IntOp, Mask, MaskOp, Mem, Narrow, Op1, Op2, Operand, ShiftOp, Step, Vector, Width,
+use super::vcode::{
+    Cond, Int, IntOp, IntOperand, IntWidth, Mask, MaskOp, Mem, NarrowInt, ShiftOp, VBinary, VCode, VInst,
+    VUnary, Vector,
 };
 use crate::scalar::CompareOp;
 use std::collections::HashMap;
 
 /// What leaf writers must know of an ISA.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Shape {
+pub struct VectorShape {
     /// 32-bit lanes of a vector.
     pub lanes: usize,
     /// Vector registers.
     pub registers: usize,
     /// `a * b + c` is one step with one rounding.
     pub fma: bool,
-    /// There is [`Step::DotQuads`].
-    pub quads: bool,
+    /// There is [`VInst::DotBytes`].
+    pub vnni: bool,
     /// There are tile registers.
     pub tiles: bool,
 }
 
 /// Records code.
 pub struct Builder {
-    shape: Shape,
-    code: Code,
+    shape: VectorShape,
+    code: VCode,
     constants: HashMap<u32, Vector>,
-    hoisted: Vec<Step>,
+    hoisted: Vec<VInst>,
 }
 
-impl From<Int> for Operand {
-    fn from(int: Int) -> Operand {
-        Operand::Int(int)
+impl From<Int> for IntOperand {
+    fn from(int: Int) -> IntOperand {
+        IntOperand::Int(int)
     }
 }
 
-impl From<i32> for Operand {
-    fn from(value: i32) -> Operand {
-        Operand::Imm(value)
+impl From<i32> for IntOperand {
+    fn from(value: i32) -> IntOperand {
+        IntOperand::Imm(value)
     }
 }
 
@@ -58,20 +59,20 @@ impl Mem {
 
 impl Builder {
     /// Empty code for an ISA of this shape.
-    pub fn new(shape: Shape) -> Builder {
-        let code = Code { ints: 1, ..Code::default() };
+    pub fn new(shape: VectorShape) -> Builder {
+        let code = VCode { ints: 1, ..VCode::default() };
         Builder { shape, code, constants: HashMap::new(), hoisted: Vec::new() }
     }
 
     /// The code; constants stand before everything else.
-    pub fn finish(mut self) -> Code {
+    pub fn finish(mut self) -> VCode {
         self.hoisted.append(&mut self.code.steps);
         self.code.steps = self.hoisted;
         self.code
     }
 
     /// The ISA's shape.
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> VectorShape {
         self.shape
     }
 
@@ -101,50 +102,50 @@ impl Builder {
         Mask(self.code.masks - 1)
     }
 
-    fn push(&mut self, step: Step) {
+    fn push(&mut self, step: VInst) {
         self.code.steps.push(step);
     }
 
     /// A constant.
     pub fn imm(&mut self, value: i64) -> Int {
         let dst = self.int();
-        self.push(Step::Imm(dst, value));
+        self.push(VInst::Imm(dst, value));
         dst
     }
 
     /// A fresh register with the value of another.
     pub fn copy(&mut self, src: Int) -> Int {
         let dst = self.int();
-        self.push(Step::Copy(dst, src));
+        self.push(VInst::Copy(dst, src));
         dst
     }
 
     /// Sets a register to another's value.
     pub fn set_copy(&mut self, dst: Int, src: Int) {
-        self.push(Step::Copy(dst, src));
+        self.push(VInst::Copy(dst, src));
     }
 
     /// Integer arithmetic.
-    pub fn int_op(&mut self, op: IntOp, a: Int, b: impl Into<Operand>) -> Int {
+    pub fn int_op(&mut self, op: IntOp, a: Int, b: impl Into<IntOperand>) -> Int {
         let dst = self.int();
-        self.push(Step::Int(op, dst, a, b.into()));
+        self.push(VInst::Int(op, dst, a, b.into()));
         dst
     }
 
     /// `dst = dst op b`.
-    pub fn set_int_op(&mut self, op: IntOp, dst: Int, b: impl Into<Operand>) {
-        self.push(Step::Int(op, dst, dst, b.into()));
+    pub fn set_int_op(&mut self, op: IntOp, dst: Int, b: impl Into<IntOperand>) {
+        self.push(VInst::Int(op, dst, dst, b.into()));
     }
 
     /// `dst += b`.
-    pub fn advance(&mut self, dst: Int, b: impl Into<Operand>) {
+    pub fn advance(&mut self, dst: Int, b: impl Into<IntOperand>) {
         self.set_int_op(IntOp::Add, dst, b);
     }
 
     /// Argument number `slot`.
     pub fn arg(&mut self, slot: usize) -> Int {
         let mem = self.arg_mem(slot);
-        self.load_int(mem, Width::I64)
+        self.load_int(mem, IntWidth::I64)
     }
 
     /// Where argument number `slot` lies.
@@ -155,7 +156,7 @@ impl Builder {
     /// An address as a number.
     pub fn address(&mut self, mem: Mem) -> Int {
         let dst = self.int();
-        self.push(Step::Address(dst, mem));
+        self.push(VInst::Address(dst, mem));
         dst
     }
 
@@ -188,14 +189,14 @@ impl Builder {
     fn own(&mut self, bytes: usize) -> Int {
         self.code.scratch_bytes = self.code.scratch_bytes.max(bytes as u32);
         let dst = self.int();
-        self.push(Step::Scratch(dst));
+        self.push(VInst::Scratch(dst));
         dst
     }
 
     /// An integer from memory.
-    pub fn load_int(&mut self, mem: impl Into<Mem>, width: Width) -> Int {
+    pub fn load_int(&mut self, mem: impl Into<Mem>, width: IntWidth) -> Int {
         let dst = self.int();
-        self.push(Step::LoadInt(dst, mem.into(), width));
+        self.push(VInst::LoadInt(dst, mem.into(), width));
         dst
     }
 
@@ -205,7 +206,7 @@ impl Builder {
             return known;
         }
         let dst = self.vector();
-        self.hoisted.push(Step::Constant(dst, bits));
+        self.hoisted.push(VInst::Constant(dst, bits));
         self.constants.insert(bits, dst);
         dst
     }
@@ -217,7 +218,7 @@ impl Builder {
 
     /// `dst = src`.
     pub fn set(&mut self, dst: Vector, src: Vector) {
-        self.push(Step::Move(dst, src));
+        self.push(VInst::Move(dst, src));
     }
 
     /// A fresh register with the value of another.
@@ -230,143 +231,143 @@ impl Builder {
     /// All lanes from memory.
     pub fn load(&mut self, mem: impl Into<Mem>) -> Vector {
         let dst = self.vector();
-        self.push(Step::Load(dst, mem.into()));
+        self.push(VInst::Load(dst, mem.into()));
         dst
     }
 
     /// The first `n` lanes from memory, the others zero.
     pub fn load_first(&mut self, mem: impl Into<Mem>, n: Int, mask: Mask) -> Vector {
         let dst = self.vector();
-        self.push(Step::LoadFirst(dst, mem.into(), n, mask));
+        self.push(VInst::LoadFirst(dst, mem.into(), n, mask));
         dst
     }
 
     /// Lane by lane from memory.
     pub fn load_lanes(&mut self, mems: Vec<Mem>) -> Vector {
         let (dst, temp) = (self.vector(), self.vector());
-        self.push(Step::LoadLanes(dst, temp, mems));
+        self.push(VInst::LoadLanes(dst, temp, mems));
         dst
     }
 
     /// Lane 0 from memory, the others zero.
     pub fn load_one(&mut self, mem: impl Into<Mem>) -> Vector {
         let dst = self.vector();
-        self.push(Step::LoadOne(dst, mem.into()));
+        self.push(VInst::LoadOne(dst, mem.into()));
         dst
     }
 
     /// One element in all lanes.
     pub fn broadcast(&mut self, mem: impl Into<Mem>) -> Vector {
         let dst = self.vector();
-        self.push(Step::Broadcast(dst, mem.into()));
+        self.push(VInst::Broadcast(dst, mem.into()));
         dst
     }
 
     /// As many bytes as there are lanes, each extended to a lane.
-    pub fn load_narrow(&mut self, mem: impl Into<Mem>, narrow: Narrow) -> Vector {
+    pub fn load_narrow(&mut self, mem: impl Into<Mem>, narrow: NarrowInt) -> Vector {
         let dst = self.vector();
-        self.push(Step::LoadNarrow(dst, mem.into(), narrow));
+        self.push(VInst::LoadNarrow(dst, mem.into(), narrow));
         dst
     }
 
     /// Twice as many bytes as there are lanes, each extended to half a lane.
-    pub fn load_halves(&mut self, mem: impl Into<Mem>, narrow: Narrow) -> Vector {
+    pub fn load_halves(&mut self, mem: impl Into<Mem>, narrow: NarrowInt) -> Vector {
         let dst = self.vector();
-        self.push(Step::LoadHalves(dst, mem.into(), narrow));
+        self.push(VInst::LoadHalves(dst, mem.into(), narrow));
         dst
     }
 
     /// One byte, extended, in all lanes.
-    pub fn broadcast_narrow(&mut self, mem: impl Into<Mem>, narrow: Narrow) -> Vector {
+    pub fn broadcast_narrow(&mut self, mem: impl Into<Mem>, narrow: NarrowInt) -> Vector {
         let dst = self.vector();
-        self.push(Step::BroadcastNarrow(dst, mem.into(), narrow));
+        self.push(VInst::BroadcastNarrow(dst, mem.into(), narrow));
         dst
     }
 
     /// The low end of each lane to memory.
-    pub fn store_narrow(&mut self, mem: impl Into<Mem>, src: Vector, narrow: Narrow) {
+    pub fn store_narrow(&mut self, mem: impl Into<Mem>, src: Vector, narrow: NarrowInt) {
         let temp = self.vector();
-        self.push(Step::StoreNarrow(mem.into(), src, temp, narrow));
+        self.push(VInst::StoreNarrow(mem.into(), src, temp, narrow));
     }
 
     /// An integer to memory.
-    pub fn store_int(&mut self, mem: impl Into<Mem>, src: Int, width: Width) {
-        self.push(Step::StoreInt(mem.into(), src, width));
+    pub fn store_int(&mut self, mem: impl Into<Mem>, src: Int, width: IntWidth) {
+        self.push(VInst::StoreInt(mem.into(), src, width));
     }
 
     /// All lanes to memory.
     pub fn store(&mut self, mem: impl Into<Mem>, src: Vector) {
-        self.push(Step::Store(mem.into(), src));
+        self.push(VInst::Store(mem.into(), src));
     }
 
     /// Asks for memory that will be read before long.
     pub fn prefetch(&mut self, mem: impl Into<Mem>) {
-        self.push(Step::Prefetch(mem.into()));
+        self.push(VInst::Prefetch(mem.into()));
     }
 
     /// The first `n` lanes to memory.
     pub fn store_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Mask) {
-        self.push(Step::StoreFirst(mem.into(), src, n, mask));
+        self.push(VInst::StoreFirst(mem.into(), src, n, mask));
     }
 
     /// Lane by lane to memory.
     pub fn store_lanes(&mut self, mems: Vec<Mem>, src: Vector) {
         let temp = self.vector();
-        self.push(Step::StoreLanes(mems, src, temp));
+        self.push(VInst::StoreLanes(mems, src, temp));
     }
 
     /// Lane 0 to memory.
     pub fn store_one(&mut self, mem: impl Into<Mem>, src: Vector) {
-        self.push(Step::StoreOne(mem.into(), src));
+        self.push(VInst::StoreOne(mem.into(), src));
     }
 
     /// `a * b + c`.
     pub fn fma(&mut self, a: Vector, b: Vector, c: Vector) -> Vector {
         let dst = self.vector();
-        self.push(Step::Fma(dst, a, b, c));
+        self.push(VInst::Fma(dst, a, b, c));
         dst
     }
 
     /// `dst = a * b + dst`.
     pub fn set_fma(&mut self, dst: Vector, a: Vector, b: Vector) {
-        self.push(Step::Fma(dst, a, b, dst));
+        self.push(VInst::Fma(dst, a, b, dst));
     }
 
     /// `dst += a · b`, four bytes of each lane without a sign times four with one; only where the shape has it.
-    pub fn set_dot_quads(&mut self, dst: Vector, a: Vector, b: Vector) {
-        self.push(Step::DotQuads(dst, a, b, dst));
+    pub fn set_dot_bytes(&mut self, dst: Vector, a: Vector, b: Vector) {
+        self.push(VInst::DotBytes(dst, a, b, dst));
     }
 
     /// Lane by lane arithmetic.
-    pub fn op2(&mut self, op: Op2, a: Vector, b: Vector) -> Vector {
+    pub fn binary(&mut self, op: VBinary, a: Vector, b: Vector) -> Vector {
         let dst = self.vector();
-        self.push(Step::Op2(op, dst, a, b));
+        self.push(VInst::Binary(op, dst, a, b));
         dst
     }
 
     /// `dst = dst op b`.
-    pub fn set_op2(&mut self, op: Op2, dst: Vector, b: Vector) {
-        self.push(Step::Op2(op, dst, dst, b));
+    pub fn set_binary(&mut self, op: VBinary, dst: Vector, b: Vector) {
+        self.push(VInst::Binary(op, dst, dst, b));
     }
 
     /// Lane by lane arithmetic.
-    pub fn op1(&mut self, op: Op1, a: Vector) -> Vector {
+    pub fn unary(&mut self, op: VUnary, a: Vector) -> Vector {
         let dst = self.vector();
-        self.push(Step::Op1(op, dst, a));
+        self.push(VInst::Unary(op, dst, a));
         dst
     }
 
     /// Shifts integer lanes.
     pub fn shift(&mut self, op: ShiftOp, a: Vector, by: u8) -> Vector {
         let dst = self.vector();
-        self.push(Step::Shift(op, dst, a, by));
+        self.push(VInst::Shift(op, dst, a, by));
         dst
     }
 
     /// Lane `i` gets lane `i ^ distance`.
     pub fn butterfly(&mut self, a: Vector, distance: u8) -> Vector {
         let dst = self.vector();
-        self.push(Step::Butterfly(dst, a, distance));
+        self.push(VInst::Butterfly(dst, a, distance));
         dst
     }
 
@@ -381,8 +382,8 @@ impl Builder {
             let bit = 1 << stage;
             for first in (0..lanes).filter(|row| row & bit == 0) {
                 let (a, b) = (rows[first], rows[first | bit]);
-                rows[first] = self.op2(Op2::Exchange { stage, second: false }, a, b);
-                rows[first | bit] = self.op2(Op2::Exchange { stage, second: true }, a, b);
+                rows[first] = self.binary(VBinary::Exchange { stage, second: false }, a, b);
+                rows[first | bit] = self.binary(VBinary::Exchange { stage, second: true }, a, b);
             }
         }
         // Stage 0 tells lanes apart by bit 1 of their number, stage 1 by bit 0.
@@ -393,35 +394,35 @@ impl Builder {
     /// Compares floats.
     pub fn compare(&mut self, op: CompareOp, a: Vector, b: Vector) -> Mask {
         let dst = self.mask();
-        self.push(Step::Compare(op, dst, a, b));
+        self.push(VInst::Compare(op, dst, a, b));
         dst
     }
 
     /// Compares signed integers.
     pub fn compare_int(&mut self, op: CompareOp, a: Vector, b: Vector) -> Mask {
         let dst = self.mask();
-        self.push(Step::CompareInt(op, dst, a, b));
+        self.push(VInst::CompareInt(op, dst, a, b));
         dst
     }
 
     /// Combines masks.
     pub fn mask_op(&mut self, op: MaskOp, a: Mask, b: Mask) -> Mask {
         let dst = self.mask();
-        self.push(Step::Mask(op, dst, a, b));
+        self.push(VInst::Mask(op, dst, a, b));
         dst
     }
 
     /// The mask of the first `n` lanes.
     pub fn mask_first(&mut self, n: Int) -> Mask {
         let (dst, temp) = (self.mask(), self.vector());
-        self.push(Step::MaskFirst(dst, n, temp));
+        self.push(VInst::MaskFirst(dst, n, temp));
         dst
     }
 
     /// `a` where the mask holds, else `b`.
     pub fn select(&mut self, mask: Mask, a: Vector, b: Vector) -> Vector {
         let dst = self.vector();
-        self.push(Step::Select(dst, mask, a, b));
+        self.push(VInst::Select(dst, mask, a, b));
         dst
     }
 
@@ -429,7 +430,7 @@ impl Builder {
     /// loop or branch.
     pub fn alternate(&mut self, count: usize, body: &mut dyn FnMut(&mut Builder, usize)) {
         let start = self.code.steps.len();
-        let mut parts: Vec<std::vec::IntoIter<Step>> = Vec::new();
+        let mut parts: Vec<std::vec::IntoIter<VInst>> = Vec::new();
         for number in 0..count {
             body(self, number);
             parts.push(self.code.steps.split_off(start).into_iter());
@@ -445,19 +446,19 @@ impl Builder {
     }
 
     /// Runs `body` if the condition holds.
-    pub fn when(&mut self, op: CompareOp, a: Int, b: impl Into<Operand>, body: impl FnOnce(&mut Builder)) {
-        self.push(Step::If(Cond { op, a, b: b.into() }));
+    pub fn when(&mut self, op: CompareOp, a: Int, b: impl Into<IntOperand>, body: impl FnOnce(&mut Builder)) {
+        self.push(VInst::If(Cond { op, a, b: b.into() }));
         body(self);
-        self.push(Step::EndIf);
+        self.push(VInst::EndIf);
     }
 
     /// Runs `body` as long as `count`, from which each round takes `by`, is at least `by`; `count` is left at the rest.
     pub fn repeat(&mut self, count: Int, by: i32, body: impl FnOnce(&mut Builder)) {
         self.when(CompareOp::Ge, count, by, |b| {
-            b.push(Step::Loop);
+            b.push(VInst::Loop);
             body(b);
             b.set_int_op(IntOp::Sub, count, by);
-            b.push(Step::EndLoop(Cond { op: CompareOp::Ge, a: count, b: by.into() }));
+            b.push(VInst::EndLoop(Cond { op: CompareOp::Ge, a: count, b: by.into() }));
         });
     }
 }

@@ -1,28 +1,28 @@
 //! Steps that only machines with tile registers have: on these registers, and on bf16.
 
 use super::Builder;
-use crate::codegen::vector::code::{Half, Int, Mask, Mem, Step, Tile, TileProduct, Vector};
+use crate::codegen::vector::vcode::{Int, Mask, Mem, TileDot, TileReg, VInst, Vector, VectorHalf};
 
 impl Builder {
     /// The nearest bf16 of each float as the high half of the lane.
     pub fn round_bf16(&mut self, a: Vector) -> Vector {
         let dst = self.vector();
-        self.push(Step::RoundBf16(dst, a));
+        self.push(VInst::RoundBf16(dst, a));
         dst
     }
 
     /// The nearest bf16 of each float of two vectors side by side.
     pub fn pack_bf16(&mut self, [first, second]: [Vector; 2]) -> Vector {
         let dst = self.vector();
-        self.push(Step::PackBf16(dst, first, second));
+        self.push(VInst::PackBf16(dst, first, second));
         dst
     }
 
     /// The floats of such a vector.
     pub fn unpack_bf16(&mut self, packed: Vector) -> [Vector; 2] {
-        [Half::First, Half::Second].map(|half| {
+        [VectorHalf::First, VectorHalf::Second].map(|half| {
             let dst = self.vector();
-            self.push(Step::UnpackBf16(dst, packed, half));
+            self.push(VInst::UnpackBf16(dst, packed, half));
             dst
         })
     }
@@ -30,49 +30,49 @@ impl Builder {
     /// The lanes of `a`, or 0 where the float of `b` is infinite.
     pub fn unless_infinite(&mut self, a: Vector, b: Vector) -> Vector {
         let dst = self.vector();
-        self.push(Step::UnlessInfinite(dst, a, b));
+        self.push(VInst::UnlessInfinite(dst, a, b));
         dst
     }
 
     /// The nearest bf16 of each float to consecutive memory, 16 bits each.
     pub fn store_bf16(&mut self, mem: impl Into<Mem>, src: Vector) {
         let temp = self.vector();
-        self.push(Step::StoreBf16(mem.into(), src, temp));
+        self.push(VInst::StoreBf16(mem.into(), src, temp));
     }
 
     /// The same of the first `n` lanes.
     pub fn store_bf16_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Mask) {
         let temp = self.vector();
-        self.push(Step::StoreBf16First(mem.into(), src, temp, n, mask));
+        self.push(VInst::StoreBf16First(mem.into(), src, temp, n, mask));
     }
 
     /// Says how large tile registers are.
     pub fn tile_config(&mut self, mem: impl Into<Mem>) {
-        self.push(Step::TileConfig(mem.into()));
+        self.push(VInst::TileConfig(mem.into()));
     }
 
     /// Ends the use of tile registers.
     pub fn tile_release(&mut self) {
-        self.push(Step::TileRelease);
+        self.push(VInst::TileRelease);
     }
 
     /// Zeros a tile register.
-    pub fn tile_zero(&mut self, tile: Tile) {
-        self.push(Step::TileZero(tile));
+    pub fn tile_zero(&mut self, tile: TileReg) {
+        self.push(VInst::TileZero(tile));
     }
 
     /// Rows that begin at `first` and are `stride` bytes apart.
-    pub fn tile_load(&mut self, tile: Tile, first: impl Into<Mem>, stride: Int) {
-        self.push(Step::TileLoad(tile, Mem { index: Some((stride, 1)), ..first.into() }));
+    pub fn tile_load(&mut self, tile: TileReg, first: impl Into<Mem>, stride: Int) {
+        self.push(VInst::TileLoad(tile, Mem { index: Some((stride, 1)), ..first.into() }));
     }
 
     /// Rows to where `first` begins, `stride` bytes apart.
-    pub fn tile_store(&mut self, first: impl Into<Mem>, stride: Int, tile: Tile) {
-        self.push(Step::TileStore(Mem { index: Some((stride, 1)), ..first.into() }, tile));
+    pub fn tile_store(&mut self, first: impl Into<Mem>, stride: Int, tile: TileReg) {
+        self.push(VInst::TileStore(Mem { index: Some((stride, 1)), ..first.into() }, tile));
     }
 
     /// `sum += a * b`.
-    pub fn tile_dot(&mut self, product: TileProduct, sum: Tile, a: Tile, b: Tile) {
-        self.push(Step::TileDot(product, sum, a, b));
+    pub fn tile_dot(&mut self, product: TileDot, sum: TileReg, a: TileReg, b: TileReg) {
+        self.push(VInst::TileDot(product, sum, a, b));
     }
 }

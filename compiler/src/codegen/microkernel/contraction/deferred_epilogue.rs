@@ -1,17 +1,17 @@
 //! The epilogue of a tile on tile registers, whose rows run in the steps of the next tile's reduction: the two use
 //! different units of the machine.
 
-use super::{Product, Tile, TileKey};
+use super::{DotOp, Tile, TileKey};
 use crate::{
     codegen::vector::{
         Builder,
-        code::{Int, IntOp},
+        vcode::{Int, IntOp},
     },
     scalar::CompareOp,
 };
 
 /// What is left to do of a tile that was multiplied.
-pub(super) struct Due<'a> {
+pub(super) struct DeferredEpilogue<'a> {
     tile: &'a Tile<'a>,
     /// Where all sums are.
     sums: Int,
@@ -31,12 +31,17 @@ struct Ends {
     half: Option<(Int, i32)>,
 }
 
-impl<'a> Due<'a> {
+impl<'a> DeferredEpilogue<'a> {
     /// Nothing yet. A pair has so many rows in each half, whose sums take so many bytes.
-    pub(super) fn nothing(b: &mut Builder, tile: &'a Tile<'a>, sums: Int, half: (Int, i32)) -> Due<'a> {
-        let (lines, pair) = (tile.key.lines, tile.key.pair);
+    pub(super) fn nothing(
+        b: &mut Builder,
+        tile: &'a Tile<'a>,
+        sums: Int,
+        half: (Int, i32),
+    ) -> DeferredEpilogue<'a> {
+        let (lines, pair) = (tile.key.line_batch, tile.key.paired);
         let ends = lines.then(|| Ends { left: b.imm(0), half: pair.then_some(half) });
-        Due { tile, sums, place: b.copy(sums), rows: b.imm(0), pace: pace(b, tile.key), ends }
+        DeferredEpilogue { tile, sums, place: b.copy(sums), rows: b.imm(0), pace: pace(b, tile.key), ends }
     }
 
     /// So many rows of sums are due; nothing may have been left.
@@ -96,7 +101,7 @@ impl<'a> Due<'a> {
 /// As few rows as can be for all to be finished by the end of the reduction: products stand behind them in the window of what
 /// a machine looks at. Of bytes all rows: products of these are over so soon that the epilogue is what takes long.
 fn pace(b: &mut Builder, key: &TileKey) -> Int {
-    if key.product == Product::Bytes {
+    if key.dot == DotOp::AmxBytes {
         return b.imm(key.rows.into());
     }
     let covered = b.arg(TileKey::level(0));

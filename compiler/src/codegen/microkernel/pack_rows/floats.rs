@@ -2,12 +2,12 @@
 //! first-level cache.
 
 use super::{
-    super::{body::Ty, memory},
+    super::{memory, op::Ty},
     Numbers, Writer, overlapping,
 };
 use crate::codegen::vector::{
     Builder,
-    code::{Int, IntOp},
+    vcode::{Int, IntOp},
 };
 use crate::scalar::CompareOp;
 

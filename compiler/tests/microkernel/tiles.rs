@@ -1,12 +1,12 @@
 //! The contraction tile: bit for bit the sum over `k` in order, for every tile, right-hand side, tail and epilogue.
 
-use super::jit::{Leaf, address, address_mut, isas, numbers, tile};
+use super::jit::{Compiled, address, address_mut, elements, isas, tile};
 use symshape_compiler::{
     codegen::{
         microkernel::{
             MicrokernelKey,
-            body::{Body, Op, Ty},
-            contraction::{Columns, Part, Product, Rhs, TileKey, max_rows, wide_vectors},
+            contraction::{DotOp, ReductionPart, Rhs, TileKey, max_rows, wide_vectors},
+            op::{Body, Op, StreamStep, Ty},
         },
         vector::VectorIsa,
     },
@@ -17,7 +17,7 @@ use symshape_compiler::{
 fn epilogue() -> Body {
     let mut body = Body::default();
     let mut push = |op, ty| body.push(op, ty).expect("supported");
-    let sum = push(Op::Sum, Ty::F32);
+    let sum = push(Op::Accumulator, Ty::F32);
     let bias = push(Op::Load(0), Ty::F32);
     let biased = push(Op::Binary(BinaryOp::Add, sum, bias), Ty::F32);
     let zero = push(Op::Const(0), Ty::F32);
@@ -38,10 +38,10 @@ struct Case {
     outer: usize,
     rhs: Rhs,
     dense: bool,
-    stored: Columns,
+    stored: StreamStep,
     /// Each segment is a part of its own.
     in_parts: bool,
-    ahead: bool,
+    prefetch: bool,
 }
 
 /// `B[k, n]` for the naive loop, and the memory that the leaf sees, from `at(k, n)`.
@@ -52,7 +52,7 @@ struct Matrix {
 
 fn rhs(case: &Case, lanes: usize) -> (Vec<f32>, Matrix) {
     let k = case.inner * case.outer;
-    let plain = numbers(k * case.columns, 7);
+    let plain = elements(k * case.columns, 7);
     let matrix = match case.rhs {
         Rhs::Panels(width) => {
             let width = width as usize;
@@ -85,8 +85,8 @@ fn key(case: &Case, lanes: usize) -> TileKey {
         dense: case.dense,
         levels: 2,
         rhs: case.rhs,
-        ahead: case.ahead,
-        ..tile([case.rows, case.vectors], Product::Floats, 3, epilogue())
+        prefetch_panels: case.prefetch,
+        ..tile([case.rows, case.vectors], DotOp::F32, 3, epilogue())
     };
     key.streams[2] = case.stored;
     key
@@ -101,26 +101,26 @@ fn check(case: &Case, isa: &dyn VectorIsa, fma: bool) {
     let spread = if case.dense { 1 } else { 3 };
     let segment = case.inner * spread + 5;
     let a_row = segment * case.outer + 2;
-    let a = numbers(m * a_row, 3);
-    let (bias, residual) = (numbers(case.columns, 11), numbers(m * (case.columns + 3), 13));
+    let a = elements(m * a_row, 3);
+    let (bias, residual) = (elements(case.columns, 11), elements(m * (case.columns + 3), 13));
     let mut y = vec![f32::NAN; m * case.columns + 1];
     let (y_row, y_column) = match case.stored {
-        Columns::Stride => (1, m),
+        StreamStep::Stride => (1, m),
         _ => (case.columns, 1),
     };
 
     let key = key(case, lanes);
     let mut args = vec![0; key.slots()];
     let bytes = |elems: usize| 4 * elems as i64;
-    args[TileKey::A] = address(&a);
-    args[TileKey::A_ROW] = bytes(a_row);
-    args[TileKey::A_K] = bytes(spread);
-    args[TileKey::B] = address(&matrix.memory);
-    args[TileKey::B_K] = bytes(matrix.strides.0);
-    args[TileKey::B_COLUMN] = bytes(matrix.strides.1);
+    args[TileKey::LHS] = address(&a);
+    args[TileKey::LHS_ROW] = bytes(a_row);
+    args[TileKey::LHS_K] = bytes(spread);
+    args[TileKey::RHS] = address(&matrix.memory);
+    args[TileKey::RHS_K] = bytes(matrix.strides.0);
+    args[TileKey::RHS_COLUMN] = bytes(matrix.strides.1);
     args[TileKey::TILES] = case.tiles as i64;
-    args[TileKey::ROUNDS] = case.tiles as i64;
-    args[TileKey::SKIPPED] = 64;
+    args[TileKey::PREFETCH_ROUNDS] = case.tiles as i64;
+    args[TileKey::PREFETCH_SKIP] = 64;
     args[TileKey::COLUMNS] = case.columns as i64;
     args[TileKey::level(0)] = case.inner as i64;
     args[TileKey::level(1)] = case.outer as i64;
@@ -137,10 +137,10 @@ fn check(case: &Case, isa: &dyn VectorIsa, fma: bool) {
     }
     for (part, first, count) in parts(case) {
         let mut args = args.clone();
-        args[TileKey::A] += first as i64 * bytes(segment);
-        args[TileKey::B] += first as i64 * bytes(matrix.strides.0 * case.inner);
+        args[TileKey::LHS] += first as i64 * bytes(segment);
+        args[TileKey::RHS] += first as i64 * bytes(matrix.strides.0 * case.inner);
         args[TileKey::level(1)] = count as i64;
-        Leaf::new(&MicrokernelKey::Tile(TileKey { part, ..key.clone() }), isa, fma).call(&mut args);
+        Compiled::new(&MicrokernelKey::Tile(TileKey { part, ..key.clone() }), isa, fma).call(&mut args);
     }
 
     for row in 0..m {
@@ -178,21 +178,21 @@ fn base(rows: usize, vectors: usize, lanes: usize) -> Case {
         outer: 2,
         rhs: Rhs::Panels(16),
         dense: true,
-        stored: Columns::Unit,
+        stored: StreamStep::Unit,
         in_parts: false,
-        ahead: true,
+        prefetch: true,
     }
 }
 
 /// The parts of the reduction, with their first segments and how many these are; sums wait in `y`.
-fn parts(case: &Case) -> Vec<(Part, usize, usize)> {
+fn parts(case: &Case) -> Vec<(ReductionPart, usize, usize)> {
     if !case.in_parts {
-        return vec![(Part::Whole, 0, case.outer)];
+        return vec![(ReductionPart::Whole, 0, case.outer)];
     }
     let part = |segment: usize| match segment {
-        0 => Part::First(2),
-        last if last + 1 == case.outer => Part::Last(2),
-        _ => Part::Middle(2),
+        0 => ReductionPart::First(2),
+        last if last + 1 == case.outer => ReductionPart::Last(2),
+        _ => ReductionPart::Middle(2),
     };
     (0..case.outer).map(|segment| (part(segment), segment, 1)).collect()
 }
@@ -202,11 +202,11 @@ fn every_tile_of_packed_panels() {
     for (isa, fma) in isas() {
         let shape = isa.shape();
         for rows in 1..=max_rows(shape) {
-            for vectors in [wide_vectors(shape, rows, Product::Floats), 2, 1] {
+            for vectors in [wide_vectors(shape, rows, DotOp::F32), 2, 1] {
                 for width in [16, 32] {
-                    for ahead in [false, true] {
+                    for prefetch in [false, true] {
                         let rhs = Rhs::Panels(width);
-                        check(&Case { rhs, ahead, ..base(rows, vectors, shape.lanes) }, &*isa, fma);
+                        check(&Case { rhs, prefetch, ..base(rows, vectors, shape.lanes) }, &*isa, fma);
                     }
                 }
             }
@@ -250,7 +250,7 @@ fn every_tail_of_columns() {
             for rhs in [Rhs::Panels(16), Rhs::Rows, Rhs::Scattered] {
                 check(&Case { columns, rhs, ..base(2, 2, lanes) }, &*isa, fma);
             }
-            check(&Case { columns, stored: Columns::Stride, ..base(2, 2, lanes) }, &*isa, fma);
+            check(&Case { columns, stored: StreamStep::Stride, ..base(2, 2, lanes) }, &*isa, fma);
         }
     }
 }
@@ -261,7 +261,7 @@ fn run_time_right_hand_sides_and_columns_far_apart() {
         let shape = isa.shape();
         for rows in 1..=max_rows(shape) {
             for rhs in [Rhs::Rows, Rhs::Scattered] {
-                for stored in [Columns::Unit, Columns::Stride] {
+                for stored in [StreamStep::Unit, StreamStep::Stride] {
                     check(&Case { rhs, stored, ..base(rows, 2, shape.lanes) }, &*isa, fma);
                 }
             }
@@ -279,7 +279,7 @@ fn no_reduction_gives_the_epilogue_of_zero() {
 #[test]
 fn activations_in_the_epilogue_leave_the_sums_alone() {
     let mut body = Body::default();
-    let sum = body.push(Op::Sum, Ty::F32).expect("supported");
+    let sum = body.push(Op::Accumulator, Ty::F32).expect("supported");
     let erf = body.push(Op::Unary(UnaryOp::Erf, sum), Ty::F32).expect("supported");
     let tanh = body.push(Op::Unary(UnaryOp::Tanh, erf), Ty::F32).expect("supported");
     body.push(Op::Store(0, tanh), Ty::F32).expect("supported");
@@ -287,21 +287,21 @@ fn activations_in_the_epilogue_leave_the_sums_alone() {
         let shape = isa.shape();
         let rows = max_rows(shape);
         let columns = 2 * shape.lanes;
-        let key = TileKey { ahead: true, ..tile([rows, 2], Product::Floats, 1, body.clone()) };
+        let key = TileKey { prefetch_panels: true, ..tile([rows, 2], DotOp::F32, 1, body.clone()) };
         let k = 5;
-        let (a, b) = (numbers(rows * k, 1), numbers(32 * k, 2));
+        let (a, b) = (elements(rows * k, 1), elements(32 * k, 2));
         let mut y = vec![0f32; rows * columns];
         let mut args = vec![0; key.slots()];
-        args[TileKey::A] = address(&a);
-        args[TileKey::A_ROW] = 4 * k as i64;
-        args[TileKey::B] = address(&b);
-        args[TileKey::B_COLUMN] = 64 * k as i64;
+        args[TileKey::LHS] = address(&a);
+        args[TileKey::LHS_ROW] = 4 * k as i64;
+        args[TileKey::RHS] = address(&b);
+        args[TileKey::RHS_COLUMN] = 64 * k as i64;
         args[TileKey::TILES] = 1;
         args[TileKey::level(0)] = k as i64;
         let slot = key.stream(0);
         args[slot] = address_mut(&mut y);
         args[slot + 1] = 4 * columns as i64;
-        Leaf::new(&MicrokernelKey::Tile(key), &*isa, fma).call(&mut args);
+        Compiled::new(&MicrokernelKey::Tile(key), &*isa, fma).call(&mut args);
         for row in 0..rows {
             for n in 0..columns {
                 let sum: f64 = (0..k)

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::codegen::vector::{
     Builder,
-    code::{Mask, MaskOp, Op1, Op2, ShiftOp, Vector},
+    vcode::{Mask, MaskOp, ShiftOp, VBinary, VUnary, Vector},
 };
 use crate::scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
 
@@ -37,6 +37,17 @@ pub enum Ty {
     Bool,
 }
 
+/// How a stream moves with a loop, from element to element or from row to row.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StreamStep {
+    /// It does not move: all iterations read the same element.
+    Fixed,
+    /// By one element.
+    Unit,
+    /// By a number of bytes that is an argument.
+    Stride,
+}
+
 /// One instruction; operands are numbers of earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
@@ -47,7 +58,7 @@ pub enum Op {
     /// 32 bits of the argument block in all lanes, by position among the leaf's scalar arguments.
     Splat(u32),
     /// The sum of a contraction.
-    Sum,
+    Accumulator,
     /// A scalar variable of the leaf.
     Get(u32),
     /// Sets it; all lanes are equal.
@@ -72,7 +83,7 @@ impl Op {
     /// The registers that it reads.
     fn operands(self) -> impl Iterator<Item = u32> {
         let (x, y, z) = match self {
-            Op::Const(_) | Op::Load(_) | Op::Splat(_) | Op::Sum | Op::Get(_) => (None, None, None),
+            Op::Const(_) | Op::Load(_) | Op::Splat(_) | Op::Accumulator | Op::Get(_) => (None, None, None),
             Op::Set(_, x) | Op::Unary(_, x) | Op::Cast(x) | Op::Store(_, x) | Op::Reduce(_, x, _) => {
                 (Some(x), None, None)
             }
@@ -189,7 +200,7 @@ impl Body {
             Op::Splat(_) | Op::Get(_) => matches!(ty, Ty::F32 | Ty::I32),
             // By way of a float, which would round large integers twice.
             Op::Cast(x) if ty == Ty::Bf16 => self.ty(x) != Ty::I32,
-            Op::Const(_) | Op::Sum | Op::Cast(_) | Op::Load(_) | Op::Store(..) => true,
+            Op::Const(_) | Op::Accumulator | Op::Cast(_) | Op::Load(_) | Op::Store(..) => true,
         }
     }
 
@@ -299,7 +310,7 @@ impl Body {
             }
             Op::Load(stream) => lanes.load(b, stream, ty),
             Op::Splat(slot) => lanes.splat(b, slot),
-            Op::Sum => lanes.sum(b),
+            Op::Accumulator => lanes.sum(b),
             Op::Get(var) => lanes.variable(var),
             Op::Set(var, x) => {
                 let var = lanes.variable(var);
@@ -355,10 +366,10 @@ impl Body {
     ) -> Vector {
         let number = |reg: u32| self.constant(reg).filter(|value| !value.is_nan());
         match (op, number(x_reg), number(y_reg)) {
-            (BinaryOp::Add, ..) => b.op2(Op2::Add, x, y),
-            (BinaryOp::Sub, ..) => b.op2(Op2::Sub, x, y),
-            (BinaryOp::Mul, ..) => b.op2(Op2::Mul, x, y),
-            (BinaryOp::Div, ..) => b.op2(Op2::Div, x, y),
+            (BinaryOp::Add, ..) => b.binary(VBinary::Add, x, y),
+            (BinaryOp::Sub, ..) => b.binary(VBinary::Sub, x, y),
+            (BinaryOp::Mul, ..) => b.binary(VBinary::Mul, x, y),
+            (BinaryOp::Div, ..) => b.binary(VBinary::Div, x, y),
             (BinaryOp::Min, _, Some(bound)) => math::min_constant(b, x, bound),
             (BinaryOp::Min, Some(bound), _) => math::min_constant(b, y, bound),
             (BinaryOp::Max, _, Some(bound)) => math::max_constant(b, x, bound),
@@ -425,10 +436,10 @@ fn easy_power(b: &mut Builder, x: Vector, power: f32) -> Vector {
     }
     if power == -1.0 {
         let one = b.float(1.0);
-        return b.op2(Op2::Div, one, x);
+        return b.binary(VBinary::Div, one, x);
     }
-    let square = b.op2(Op2::Mul, x, x);
-    if power == 2.0 { square } else { b.op2(Op2::Mul, square, x) }
+    let square = b.binary(VBinary::Mul, x, x);
+    if power == 2.0 { square } else { b.binary(VBinary::Mul, square, x) }
 }
 
 fn constant_truth(b: &mut Builder, value: bool) -> Value {
@@ -454,14 +465,14 @@ fn float_unary(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
         UnaryOp::Neg => math::neg(b, x),
         UnaryOp::Abs => math::abs(b, x),
         UnaryOp::Sign => math::sign(b, x),
-        UnaryOp::Floor => b.op1(Op1::Floor, x),
-        UnaryOp::Ceil => b.op1(Op1::Ceil, x),
-        UnaryOp::Round => b.op1(Op1::Nearest, x),
-        UnaryOp::Trunc => b.op1(Op1::Trunc, x),
-        UnaryOp::Sqrt => b.op1(Op1::Sqrt, x),
+        UnaryOp::Floor => b.unary(VUnary::Floor, x),
+        UnaryOp::Ceil => b.unary(VUnary::Ceil, x),
+        UnaryOp::Round => b.unary(VUnary::Nearest, x),
+        UnaryOp::Trunc => b.unary(VUnary::Trunc, x),
+        UnaryOp::Sqrt => b.unary(VUnary::Sqrt, x),
         UnaryOp::Recip => {
             let one = b.float(1.0);
-            b.op2(Op2::Div, one, x)
+            b.binary(VBinary::Div, one, x)
         }
         UnaryOp::Exp => math::exp(b, x),
         UnaryOp::Expm1 => math::expm1(b, x),
@@ -477,14 +488,14 @@ fn float_unary(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
 fn int_unary(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
     let zero = b.bits(0);
     match op {
-        UnaryOp::Neg => b.op2(Op2::SubInt, zero, x),
+        UnaryOp::Neg => b.binary(VBinary::SubInt, zero, x),
         UnaryOp::Abs => {
-            let opposite = b.op2(Op2::SubInt, zero, x);
-            b.op2(Op2::MaxInt, x, opposite)
+            let opposite = b.binary(VBinary::SubInt, zero, x);
+            b.binary(VBinary::MaxInt, x, opposite)
         }
         UnaryOp::Not => {
             let all = b.bits(u32::MAX);
-            b.op2(Op2::Xor, x, all)
+            b.binary(VBinary::Xor, x, all)
         }
         _ => x,
     }
@@ -492,17 +503,17 @@ fn int_unary(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
 
 fn int_binary(b: &mut Builder, op: BinaryOp, x: Vector, y: Vector) -> Vector {
     let op = match op {
-        BinaryOp::Add => Op2::AddInt,
-        BinaryOp::Sub => Op2::SubInt,
-        BinaryOp::Mul => Op2::MulInt,
-        BinaryOp::Min => Op2::MinInt,
-        BinaryOp::Max => Op2::MaxInt,
-        BinaryOp::And => Op2::And,
-        BinaryOp::Or => Op2::Or,
-        BinaryOp::Xor => Op2::Xor,
+        BinaryOp::Add => VBinary::AddInt,
+        BinaryOp::Sub => VBinary::SubInt,
+        BinaryOp::Mul => VBinary::MulInt,
+        BinaryOp::Min => VBinary::MinInt,
+        BinaryOp::Max => VBinary::MaxInt,
+        BinaryOp::And => VBinary::And,
+        BinaryOp::Or => VBinary::Or,
+        BinaryOp::Xor => VBinary::Xor,
         _ => unreachable!("refused when the body was made: {op:?}"),
     };
-    b.op2(op, x, y)
+    b.binary(op, x, y)
 }
 
 fn truth_binary(b: &mut Builder, op: BinaryOp, x: Mask, y: Mask) -> Value {
@@ -532,7 +543,7 @@ fn cast(b: &mut Builder, from: Ty, to: Ty, x: Value) -> Value {
         (Ty::I32 | Ty::I8 | Ty::I16, Ty::U8) | (Ty::I32 | Ty::U8 | Ty::I16, Ty::I8) | (Ty::I32, Ty::I16) => {
             Value::Lanes(memory::wrapped(b, x.lanes(), to))
         }
-        (Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16, Ty::F32) => Value::Lanes(b.op1(Op1::ToFloat, x.lanes())),
+        (Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16, Ty::F32) => Value::Lanes(b.unary(VUnary::ToFloat, x.lanes())),
         (Ty::Bool, Ty::F32 | Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16) => {
             let one = if to == Ty::F32 { 1f32.to_bits() } else { 1 };
             let (one, zero) = (b.bits(one), b.bits(0));

@@ -5,8 +5,8 @@ use symshape_compiler::{
     codegen::{
         microkernel::{
             MicrokernelKey,
-            body::{Body, Op, Ty},
-            contraction::{Product, TileKey, max_rows, wide_vectors},
+            contraction::{DotOp, TileKey, max_rows, wide_vectors},
+            op::{Body, Op, Ty},
         },
         vector::{VectorIsa, X86},
     },
@@ -17,7 +17,7 @@ use symshape_compiler::{
 fn epilogue(erf: bool) -> Body {
     let mut body = Body::default();
     let mut push = |op| body.push(op, Ty::F32).expect("supported");
-    let (sum, bias) = (push(Op::Sum), push(Op::Load(0)));
+    let (sum, bias) = (push(Op::Accumulator), push(Op::Load(0)));
     let biased = push(Op::Binary(BinaryOp::Add, sum, bias));
     let zero = push(Op::Const(0));
     let y = push(if erf { Op::Unary(UnaryOp::Erf, biased) } else { Op::Binary(BinaryOp::Max, biased, zero) });
@@ -28,7 +28,7 @@ fn epilogue(erf: bool) -> Body {
 /// A sum of bytes, scaled and stored as a byte.
 fn requantised() -> Body {
     let mut body = Body::default();
-    let sum = body.push(Op::Sum, Ty::I32).expect("supported");
+    let sum = body.push(Op::Accumulator, Ty::I32).expect("supported");
     let float = body.push(Op::Cast(sum), Ty::F32).expect("supported");
     let scale = body.push(Op::Load(0), Ty::F32).expect("supported");
     let scaled = body.push(Op::Binary(BinaryOp::Mul, float, scale), Ty::F32).expect("supported");
@@ -41,17 +41,17 @@ fn requantised() -> Body {
 #[test]
 fn sums_of_bytes_never_leave_the_registers() {
     let products = [
-        (X86::AVX2, Product::Pairs),
-        (X86::AVX512, Product::Pairs),
-        (X86::AVX512_VNNI, Product::Pairs),
-        (X86::AVX512_VNNI, Product::Quads),
+        (X86::AVX2, DotOp::I16Pairs),
+        (X86::AVX512, DotOp::I16Pairs),
+        (X86::AVX512_VNNI, DotOp::I16Pairs),
+        (X86::AVX512_VNNI, DotOp::Vnni),
     ];
     for (isa, product) in products {
         let shape = isa.shape();
         for rows in 1..=max_rows(shape) {
             let vectors = wide_vectors(shape, rows, product);
             let key = tile([rows, vectors], product, 2, requantised());
-            let key = TileKey { ahead: true, asks: true, ..key };
+            let key = TileKey { prefetch_panels: true, prefetch_epilogue: true, ..key };
             let (_, spilled) = isa.encode(&MicrokernelKey::Tile(key).code(&isa)).expect("it encodes");
             assert_eq!(spilled, 0, "{} {product:?} {rows}", isa.name());
         }
@@ -63,10 +63,9 @@ fn sums_of_tiles_never_leave_the_registers() {
     for isa in [X86::AVX2, X86::AVX512] {
         let shape = isa.shape();
         for rows in 1..=max_rows(shape) {
-            for (vectors, erf) in [(wide_vectors(shape, rows, Product::Floats), false), (2, false), (2, true)]
-            {
-                let key = tile([rows, vectors], Product::Floats, 2, epilogue(erf));
-                let key = TileKey { levels: 2, ahead: true, ..key };
+            for (vectors, erf) in [(wide_vectors(shape, rows, DotOp::F32), false), (2, false), (2, true)] {
+                let key = tile([rows, vectors], DotOp::F32, 2, epilogue(erf));
+                let key = TileKey { levels: 2, prefetch_panels: true, ..key };
                 let (bytes, spilled) = isa.encode(&MicrokernelKey::Tile(key).code(&isa)).expect("it encodes");
                 assert_eq!(spilled, 0, "{} {rows}x{vectors}", isa.name());
                 assert!(bytes.len() < 4500, "{} {rows}x{vectors}: {} bytes", isa.name(), bytes.len());
@@ -86,15 +85,15 @@ fn count(bytes: &[u8], low_bits: u8, opcode: u8) -> usize {
 #[test]
 fn tile_registers_are_configured_multiplied_and_released() {
     let isa = X86::AVX512_AMX;
-    let bf16 = |left: u8, right: u8| Product::Bf16(Parts { left, right });
+    let bf16 = |left: u8, right: u8| DotOp::AmxBf16(Parts { left, right });
     for (product, products, low_bits, opcode) in [
         (bf16(2, 2), 3, 2, 0x5c),
         (bf16(1, 1), 1, 2, 0x5c),
         (bf16(3, 1), 3, 2, 0x5c),
-        (Product::Bytes, 1, 1, 0x5e),
+        (DotOp::AmxBytes, 1, 1, 0x5e),
     ] {
         for (rows, vectors, sums) in [(32, 2, 4), (32, 1, 2), (16, 4, 4), (16, 2, 2), (16, 1, 1)] {
-            let epilogue = if product == Product::Bytes { requantised() } else { epilogue(false) };
+            let epilogue = if product == DotOp::AmxBytes { requantised() } else { epilogue(false) };
             let key = tile([rows, vectors], product, 2, epilogue);
             let key = TileKey { tail: vectors == 1, ..key };
             let (bytes, spilled) = isa.encode(&MicrokernelKey::Tile(key).code(&isa)).expect("it encodes");
@@ -105,7 +104,7 @@ fn tile_registers_are_configured_multiplied_and_released() {
             assert!(!releases(&bytes), "{product:?} {rows}x{vectors}: other tiles may follow");
         }
     }
-    let (bytes, _) = isa.encode(&MicrokernelKey::Release.code(&isa)).expect("it encodes");
+    let (bytes, _) = isa.encode(&MicrokernelKey::ReleaseTiles.code(&isa)).expect("it encodes");
     assert!(releases(&bytes) && count(&bytes, 0, 0x49) == 1);
 }
 

@@ -8,10 +8,10 @@ pub(super) mod bf16;
 mod bytes;
 mod floats;
 
-use super::body::Ty;
+use super::op::Ty;
 use crate::codegen::vector::{
-    Builder, Shape,
-    code::{Code, Int, IntOp, Narrow},
+    Builder, VectorShape,
+    vcode::{Int, IntOp, NarrowInt, VCode},
 };
 use crate::scalar::CompareOp;
 use bf16::Bf16;
@@ -20,11 +20,11 @@ use floats::Floats;
 
 /// What rows are made of, and what they become.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Form {
+pub enum RowForm {
     /// Bytes, as they are or as 16 bits each.
     Bytes {
         /// What bytes mean.
-        from: Narrow,
+        from: NarrowInt,
         /// They stay bytes, without a sign, else they get 16 bits.
         quads: bool,
     },
@@ -44,9 +44,9 @@ pub enum Form {
 
 /// Everything that the leaf's code depends on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct RowsKey {
+pub struct PackRowsKey {
     /// What becomes of numbers.
-    pub form: Form,
+    pub form: RowForm,
     /// The numbers of the innermost loop lie side by side.
     pub dense: bool,
     /// Loops of the reduction, at least one.
@@ -54,7 +54,7 @@ pub struct RowsKey {
 }
 
 /// Where the arguments lie in the argument block; strides are in bytes.
-impl RowsKey {
+impl PackRowsKey {
     /// The factor at the first row.
     pub const FROM: usize = 0;
     /// From row to row of it.
@@ -75,25 +75,25 @@ impl RowsKey {
 
     /// Length of the argument block.
     pub fn slots(&self) -> usize {
-        RowsKey::level(self.levels)
+        PackRowsKey::level(self.levels)
     }
 }
 
 /// The leaf's code on an ISA of this shape.
-pub fn emit(key: &RowsKey, shape: Shape) -> Code {
+pub fn emit(key: &PackRowsKey, shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
-    let (from, to) = (b.arg(RowsKey::FROM), b.arg(RowsKey::TO));
-    let rows = b.arg(RowsKey::ROWS);
+    let (from, to) = (b.arg(PackRowsKey::FROM), b.arg(PackRowsKey::TO));
+    let rows = b.arg(PackRowsKey::ROWS);
     let writer: Box<dyn Writer> = match key.form {
-        Form::Bytes { from, quads } => Box::new(Bytes { from, quads }),
-        Form::Floats { from } => Box::new(Floats { from }),
-        Form::Bf16 { from, parts } => Box::new(Bf16 { from, parts, plane: b.arg(RowsKey::PLANE) }),
+        RowForm::Bytes { from, quads } => Box::new(Bytes { from, quads }),
+        RowForm::Floats { from } => Box::new(Floats { from }),
+        RowForm::Bf16 { from, parts } => Box::new(Bf16 { from, parts, plane: b.arg(PackRowsKey::PLANE) }),
     };
     b.repeat(rows, 1, |b| {
         let (inner, place) = (b.copy(from), b.copy(to));
         writer.begin(b, place);
         level(key, &*writer, b, key.levels - 1, inner, place);
-        let (step, place_step) = (b.arg(RowsKey::FROM_ROW), b.arg(RowsKey::TO_ROW));
+        let (step, place_step) = (b.arg(PackRowsKey::FROM_ROW), b.arg(PackRowsKey::TO_ROW));
         b.advance(from, step);
         b.advance(to, place_step);
     });
@@ -101,19 +101,19 @@ pub fn emit(key: &RowsKey, shape: Shape) -> Code {
 }
 
 /// Loop `number` from here on, after which `to` stands behind what was written.
-fn level(key: &RowsKey, writer: &dyn Writer, b: &mut Builder, number: u8, from: Int, to: Int) {
-    let count = b.arg(RowsKey::level(number));
+fn level(key: &PackRowsKey, writer: &dyn Writer, b: &mut Builder, number: u8, from: Int, to: Int) {
+    let count = b.arg(PackRowsKey::level(number));
     if number == 0 {
         if key.dense {
             return writer.run(b, count, from, to);
         }
-        let step = b.arg(RowsKey::level(0) + 1);
+        let step = b.arg(PackRowsKey::level(0) + 1);
         return writer.apart(b, count, from, to, step);
     }
     b.repeat(count, 1, |b| {
         let inner = b.copy(from);
         level(key, writer, b, number - 1, inner, to);
-        let step = b.arg(RowsKey::level(number) + 1);
+        let step = b.arg(PackRowsKey::level(number) + 1);
         b.advance(from, step);
     });
 }

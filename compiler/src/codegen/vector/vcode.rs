@@ -33,7 +33,7 @@ pub struct Mem {
 
 /// Second operand of an integer step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operand {
+pub enum IntOperand {
     /// A register.
     Int(Int),
     /// A constant.
@@ -59,7 +59,7 @@ pub enum IntOp {
 
 /// Which half of a vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Half {
+pub enum VectorHalf {
     /// The one that lies first in memory.
     First,
     /// The other one.
@@ -68,7 +68,7 @@ pub enum Half {
 
 /// How an integer lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Width {
+pub enum IntWidth {
     /// 64 bits.
     I64,
     /// 32 bits, sign-extended by loads.
@@ -83,7 +83,7 @@ pub enum Width {
 
 /// An integer that is narrower than a lane, as it lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Narrow {
+pub enum NarrowInt {
     /// A byte without a sign.
     U8,
     /// A byte with a sign.
@@ -92,12 +92,12 @@ pub enum Narrow {
     I16,
 }
 
-impl Narrow {
+impl NarrowInt {
     /// Its bytes.
     pub fn bytes(self) -> usize {
         match self {
-            Narrow::U8 | Narrow::I8 => 1,
-            Narrow::I16 => 2,
+            NarrowInt::U8 | NarrowInt::I8 => 1,
+            NarrowInt::I16 => 2,
         }
     }
 }
@@ -105,7 +105,7 @@ impl Narrow {
 /// What a product of tile registers multiplies: 32-bit elements of rows of one with those of the other, which holds 16
 /// of them for each of its 16 columns, one below the other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum TileProduct {
+pub enum TileDot {
     /// Elements are pairs of bf16. Over the elements of a row the products of the first of each pair add up, and those of
     /// the second, each step rounded once to `f32`; then both, then the sum that was there. Denormals are zeros.
     Bf16,
@@ -114,7 +114,7 @@ pub enum TileProduct {
 }
 
 /// A tile register: up to 16 rows of 64 bytes.
-pub type Tile = u8;
+pub type TileReg = u8;
 
 /// Number of tile registers.
 pub const TILES: usize = 8;
@@ -125,13 +125,13 @@ pub const TILE_ROWS: usize = 16;
 /// Bytes of a tile register's row.
 pub const TILE_ROW_BYTES: usize = tiles::ROW_BYTES as usize;
 
-/// Bytes of what [`Step::TileConfig`] reads, and where in it the bytes of rows, two for each register, and the numbers of
+/// Bytes of what [`VInst::TileConfig`] reads, and where in it the bytes of rows, two for each register, and the numbers of
 /// rows, one for each, begin. Byte 0 is 1, all others are zero.
 pub const TILE_CONFIG: (usize, usize, usize) = (64, 16, 48);
 
 /// Lane by lane arithmetic on two vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Op2 {
+pub enum VBinary {
     /// Float sum.
     Add,
     /// Float difference.
@@ -177,7 +177,7 @@ pub enum Op2 {
 
 /// Lane by lane arithmetic on one vector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Op1 {
+pub enum VUnary {
     /// Square root.
     Sqrt,
     /// Rounds down.
@@ -226,26 +226,26 @@ pub struct Cond {
     /// Left side.
     pub a: Int,
     /// Right side.
-    pub b: Operand,
+    pub b: IntOperand,
 }
 
 /// One step; the first register named is the one that is set, unless the step stores.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Step {
+pub enum VInst {
     /// A constant.
     Imm(Int, i64),
     /// A copy.
     Copy(Int, Int),
     /// Arithmetic.
-    Int(IntOp, Int, Int, Operand),
+    Int(IntOp, Int, Int, IntOperand),
     /// The address itself.
     Address(Int, Mem),
-    /// The address of the leaf's own memory, of [`Code::scratch_bytes`].
+    /// The address of the leaf's own memory, of [`VCode::scratch_bytes`].
     Scratch(Int),
     /// An integer from memory.
-    LoadInt(Int, Mem, Width),
+    LoadInt(Int, Mem, IntWidth),
     /// An integer to memory.
-    StoreInt(Mem, Int, Width),
+    StoreInt(Mem, Int, IntWidth),
     /// The same 32 bits in all lanes.
     Constant(Vector, u32),
     /// A copy.
@@ -261,21 +261,21 @@ pub enum Step {
     /// One 32-bit element in all lanes.
     Broadcast(Vector, Mem),
     /// As many narrow integers as there are lanes, each extended to a lane.
-    LoadNarrow(Vector, Mem, Narrow),
+    LoadNarrow(Vector, Mem, NarrowInt),
     /// Twice as many bytes as there are lanes, each extended to half a lane.
-    LoadHalves(Vector, Mem, Narrow),
+    LoadHalves(Vector, Mem, NarrowInt),
     /// One narrow integer, extended, in all lanes.
-    BroadcastNarrow(Vector, Mem, Narrow),
+    BroadcastNarrow(Vector, Mem, NarrowInt),
     /// The low end of each lane, so many bits, to consecutive memory; the second register is clobbered. Where 16 bits are
     /// stored, lanes must be in their range.
-    StoreNarrow(Mem, Vector, Vector, Narrow),
+    StoreNarrow(Mem, Vector, Vector, NarrowInt),
     /// The nearest bf16 of each float, ties to even, as the high half of the lane, whose low half is zero. NaN stays NaN,
     /// denormals become zeros. This and the next five only where there are tile registers.
     RoundBf16(Vector, Vector),
     /// The bf16 of each float of two vectors side by side, those of the first one first.
     PackBf16(Vector, Vector, Vector),
     /// The floats of the first or of the second half of such a vector.
-    UnpackBf16(Vector, Vector, Half),
+    UnpackBf16(Vector, Vector, VectorHalf),
     /// The lanes of the first vector, or 0 where the float of the second is infinite.
     UnlessInfinite(Vector, Vector, Vector),
     /// The same, 16 bits each, to consecutive memory; the second register is clobbered.
@@ -296,11 +296,11 @@ pub enum Step {
     Fma(Vector, Vector, Vector, Vector),
     /// `a · b + c`, the sum of the products of four unsigned bytes of each lane of `a` with four signed ones of `b`; the
     /// result's register is none of those of `a` and `b`.
-    DotQuads(Vector, Vector, Vector, Vector),
-    /// See [`Op2`].
-    Op2(Op2, Vector, Vector, Vector),
-    /// See [`Op1`].
-    Op1(Op1, Vector, Vector),
+    DotBytes(Vector, Vector, Vector, Vector),
+    /// See [`VBinary`].
+    Binary(VBinary, Vector, Vector, Vector),
+    /// See [`VUnary`].
+    Unary(VUnary, Vector, Vector),
     /// See [`ShiftOp`].
     Shift(ShiftOp, Vector, Vector, u8),
     /// Lane `i` gets lane `i ^ distance`; the distance is a power of two below the number of lanes.
@@ -315,22 +315,22 @@ pub enum Step {
     MaskFirst(Mask, Int, Vector),
     /// A mask from memory, where masks are registers of their own.
     LoadMask(Mask, Mem),
-    /// A mask to memory, as [`Step::LoadMask`] wants it.
+    /// A mask to memory, as [`VInst::LoadMask`] wants it.
     StoreMask(Mem, Mask),
     /// `a` where the mask holds, else `b`.
     Select(Vector, Mask, Vector, Vector),
     /// Says how large tile registers are, see [`TILE_CONFIG`]; before it none is touched.
     TileConfig(Mem),
-    /// Tile registers are not touched any more.
+    /// TileReg registers are not touched any more.
     TileRelease,
     /// Zeros in all rows.
-    TileZero(Tile),
+    TileZero(TileReg),
     /// Rows from memory, as far apart as the index register says, whose scale is 1.
-    TileLoad(Tile, Mem),
+    TileLoad(TileReg, Mem),
     /// Rows to memory, as far apart as the index register says, whose scale is 1.
-    TileStore(Mem, Tile),
+    TileStore(Mem, TileReg),
     /// The first register plus the product of the others, three different ones.
-    TileDot(TileProduct, Tile, Tile, Tile),
+    TileDot(TileDot, TileReg, TileReg, TileReg),
     /// Start of a loop that runs at least once.
     Loop,
     /// Its end: once more if the condition holds.
@@ -343,9 +343,9 @@ pub enum Step {
 
 /// Recorded code with the number of registers of each class; register 0 of the integers is the pointer to the arguments.
 #[derive(Clone, Default, Debug)]
-pub struct Code {
+pub struct VCode {
     /// In order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<VInst>,
     /// Integer registers used.
     pub ints: u32,
     /// Vector registers used.

@@ -1,12 +1,12 @@
 //! Rows of numbers laid out anew: as they are, and as bf16 for tile registers, bit by bit those of the definition, in planes
 //! filled up with zeros.
 
-use super::jit::{Leaf, address, address_mut, isas, isas_of_tiles, numbers};
+use super::jit::{Compiled, address, address_mut, elements, isas, isas_of_tiles};
 use symshape_compiler::{
     codegen::microkernel::{
         MicrokernelKey,
-        body::Ty,
-        rows::{Form, RowsKey},
+        op::Ty,
+        pack_rows::{PackRowsKey, RowForm},
     },
     scalar::precision,
 };
@@ -38,7 +38,7 @@ fn values(count: usize) -> Vec<f32> {
         0x3f80_8080,
     ];
     let special = bits.into_iter().map(f32::from_bits);
-    special.chain(numbers(count, 5)).cycle().take(count).collect()
+    special.chain(elements(count, 5)).cycle().take(count).collect()
 }
 
 fn bits(x: f32) -> u16 {
@@ -54,22 +54,22 @@ fn arguments<F, T>(
     to_row: usize,
     levels: [(usize, usize); 2],
 ) -> Vec<i64> {
-    let mut args = vec![0; RowsKey::level(2)];
-    args[RowsKey::FROM] = address(from);
+    let mut args = vec![0; PackRowsKey::level(2)];
+    args[PackRowsKey::FROM] = address(from);
     let bytes = size_of::<F>();
-    args[RowsKey::FROM_ROW] = (bytes * from_row) as i64;
-    args[RowsKey::TO] = address_mut(to);
-    args[RowsKey::TO_ROW] = (size_of::<T>() * to_row) as i64;
-    args[RowsKey::ROWS] = (from.len() / from_row) as i64;
+    args[PackRowsKey::FROM_ROW] = (bytes * from_row) as i64;
+    args[PackRowsKey::TO] = address_mut(to);
+    args[PackRowsKey::TO_ROW] = (size_of::<T>() * to_row) as i64;
+    args[PackRowsKey::ROWS] = (from.len() / from_row) as i64;
     for (level, (count, step)) in levels.into_iter().enumerate() {
-        let slot = RowsKey::level(level as u8);
+        let slot = PackRowsKey::level(level as u8);
         args[slot..slot + 2].copy_from_slice(&[count as i64, (bytes * step) as i64]);
     }
     args
 }
 
 /// One shape of a row: a run of `inner` numbers, or numbers three apart, `outer` times.
-fn check(leaf: &Leaf, parts: u8, dense: bool, (inner, outer): (usize, usize)) {
+fn check(compiled: &Compiled, parts: u8, dense: bool, (inner, outer): (usize, usize)) {
     let (step, rows) = (if dense { 1 } else { 3 }, 3);
     let (run, depth) = (inner * step + 5, inner * outer);
     let from_row = run * outer + 2;
@@ -78,8 +78,8 @@ fn check(leaf: &Leaf, parts: u8, dense: bool, (inner, outer): (usize, usize)) {
     let row = plane * usize::from(parts) + 32;
     let mut to = vec![CANARY; row * rows];
     let mut args = arguments(&from, from_row, &mut to, row, [(inner, step), (outer, run)]);
-    args[RowsKey::PLANE] = 2 * plane as i64;
-    leaf.call(&mut args);
+    args[PackRowsKey::PLANE] = 2 * plane as i64;
+    compiled.call(&mut args);
     let parts_of = |x: f32| match parts {
         3 => precision::thirds(x).to_vec(),
         _ => vec![precision::high(x), precision::low(x)],
@@ -104,11 +104,11 @@ fn check(leaf: &Leaf, parts: u8, dense: bool, (inner, outer): (usize, usize)) {
 fn numbers_become_the_bf16_of_the_definition() {
     for (isa, fma) in isas_of_tiles() {
         for (parts, dense) in [1, 2, 3].into_iter().flat_map(|parts| [(parts, true), (parts, false)]) {
-            let key = RowsKey { form: Form::Bf16 { from: Ty::F32, parts }, dense, levels: 2 };
-            let leaf = Leaf::new(&MicrokernelKey::Rows(key), &*isa, fma);
+            let key = PackRowsKey { form: RowForm::Bf16 { from: Ty::F32, parts }, dense, levels: 2 };
+            let compiled = Compiled::new(&MicrokernelKey::PackRows(key), &*isa, fma);
             for inner in (1..=20).chain([31, 32, 33, 64, 65]) {
                 for outer in [1, 2, 3] {
-                    check(&leaf, parts, dense, (inner, outer));
+                    check(&compiled, parts, dense, (inner, outer));
                 }
             }
         }
@@ -119,15 +119,15 @@ fn numbers_become_the_bf16_of_the_definition() {
 fn floats_stay_as_they_are() {
     for (isa, fma) in isas() {
         for dense in [true, false] {
-            let key = RowsKey { form: Form::Floats { from: Ty::F32 }, dense, levels: 2 };
-            let leaf = Leaf::new(&MicrokernelKey::Rows(key), &*isa, fma);
+            let key = PackRowsKey { form: RowForm::Floats { from: Ty::F32 }, dense, levels: 2 };
+            let compiled = Compiled::new(&MicrokernelKey::PackRows(key), &*isa, fma);
             for (inner, outer) in (1..=20).chain([31, 32, 33]).flat_map(|inner| [(inner, 1), (inner, 3)]) {
                 let (step, rows) = (if dense { 1 } else { 3 }, 3);
                 let (run, depth) = (inner * step + 5, inner * outer);
                 let from_row = run * outer + 2;
                 let (from, row) = (values(from_row * rows), depth + 3);
                 let mut to = vec![f32::MAX; row * rows];
-                leaf.call(&mut arguments(&from, from_row, &mut to, row, [(inner, step), (outer, run)]));
+                compiled.call(&mut arguments(&from, from_row, &mut to, row, [(inner, step), (outer, run)]));
                 for (idx, got) in to.iter().enumerate() {
                     let (number, k) = (idx / row, idx % row);
                     let at = number * from_row + k / inner * run + k % inner * step;
@@ -144,10 +144,11 @@ fn bf16_stay_such_or_become_floats() {
     let shapes = || (1..=20).chain([31, 32, 33, 64]).flat_map(|inner| [(inner, 1), (inner, 3)]);
     for (isa, fma) in isas().into_iter().chain(isas_of_tiles()) {
         for dense in [true, false] {
-            let keys = [Form::Floats { from: Ty::Bf16 }, Form::Bf16 { from: Ty::Bf16, parts: 1 }];
-            let [floats, halves] = keys.map(|form| MicrokernelKey::Rows(RowsKey { form, dense, levels: 2 }));
-            let halves = isa.shape().tiles.then(|| Leaf::new(&halves, &*isa, fma));
-            let floats = Leaf::new(&floats, &*isa, fma);
+            let keys = [RowForm::Floats { from: Ty::Bf16 }, RowForm::Bf16 { from: Ty::Bf16, parts: 1 }];
+            let [floats, halves] =
+                keys.map(|form| MicrokernelKey::PackRows(PackRowsKey { form, dense, levels: 2 }));
+            let halves = isa.shape().tiles.then(|| Compiled::new(&halves, &*isa, fma));
+            let floats = Compiled::new(&floats, &*isa, fma);
             for (inner, outer) in shapes() {
                 let (step, rows) = (if dense { 1 } else { 3 }, 3);
                 let (run, depth) = (inner * step + 5, inner * outer);
@@ -170,7 +171,7 @@ fn bf16_stay_such_or_become_floats() {
                 let plane = depth.div_ceil(32) * 32;
                 let mut to = vec![CANARY; (plane + 32) * rows];
                 let mut args = arguments(&from, from_row, &mut to, plane + 32, levels);
-                args[RowsKey::PLANE] = 2 * plane as i64;
+                args[PackRowsKey::PLANE] = 2 * plane as i64;
                 halves.call(&mut args);
                 for (idx, got) in to.iter().enumerate() {
                     let (number, k) = (idx / (plane + 32), idx % (plane + 32));

@@ -1,24 +1,24 @@
 //! Elements of one byte: conversions against their definition, tails and strides that touch no other byte, and rows laid
 //! out for tiles.
 
-use super::jit::{Leaf, address, address_mut, isas, tile};
+use super::jit::{Compiled, address, address_mut, isas, tile};
 use symshape_compiler::{
     codegen::{
         microkernel::{
             MicrokernelKey,
-            body::{Body, Op, Ty},
-            contraction::{Product, TileKey},
-            rows::{Form, RowsKey},
-            strip::{Along, Phase, Stream, StripKey},
+            contraction::{DotOp, TileKey},
+            op::{Body, Op, StreamStep, Ty},
+            pack_rows::{PackRowsKey, RowForm},
+            strip::{Phase, Stream, StripKey},
         },
-        vector::code::Narrow,
+        vector::vcode::NarrowInt,
     },
     scalar::{Scalar, eval},
 };
 use symshape_runtime::DType;
 
 /// `y = x as to` for `count` elements, of which `x` lies `step` elements apart.
-fn convert(from: Ty, to: Ty, along: Along) -> StripKey {
+fn convert(from: Ty, to: Ty, along: StreamStep) -> StripKey {
     let mut body = Body::default();
     let x = body.push(Op::Load(0), from).expect("supported");
     let y = body.push(Op::Cast(x), to).expect("supported");
@@ -26,7 +26,7 @@ fn convert(from: Ty, to: Ty, along: Along) -> StripKey {
     StripKey {
         rows: false,
         phases: vec![Phase::Loop { extent: 0, body }],
-        down: vec![Along::Stride; 2],
+        row_steps: vec![StreamStep::Stride; 2],
         pointers: vec![along; 2],
         streams: [0, 1].map(|pointer| Stream { pointer, offset: 0 }).to_vec(),
         extents: 1,
@@ -68,8 +68,8 @@ fn conversions_are_those_of_the_definition() {
     for (isa, fma) in isas() {
         for (from, to) in types.iter().flat_map(|from| types.map(|to| (*from, to))) {
             let (size, bytes) = (dtype(from).size_bytes(), dtype(to).size_bytes());
-            for (along, step) in [(Along::Unit, 1), (Along::Stride, 3)] {
-                let leaf = Leaf::new(&MicrokernelKey::Strip(convert(from, to, along)), &*isa, fma);
+            for (along, step) in [(StreamStep::Unit, 1), (StreamStep::Stride, 3)] {
+                let compiled = Compiled::new(&MicrokernelKey::Strip(convert(from, to, along)), &*isa, fma);
                 for count in [values(from).len(), 1, 2, 7, 8, 13, 17, 31] {
                     let elems = &values(from)[..count];
                     let mut x = vec![0xa5_u8; count * step * size];
@@ -87,7 +87,7 @@ fn conversions_are_those_of_the_definition() {
                         let slot = key.pointer(pointer as u32);
                         args[slot..slot + 3].copy_from_slice(&[start, 0, (step * size) as i64]);
                     }
-                    leaf.call(&mut args);
+                    compiled.call(&mut args);
                     let mut expected = vec![0xa5_u8; y.len()];
                     for (idx, bits) in elems.iter().enumerate() {
                         let value = Scalar::from_bits(dtype(from), u64::from(*bits));
@@ -106,23 +106,23 @@ fn bytes(count: usize, seed: u32) -> Vec<u8> {
     (0..count as u32).map(|idx| ((idx ^ seed).wrapping_mul(0x9e37_79b9) >> 21) as u8).collect()
 }
 
-fn number(from: Narrow, byte: u8) -> i32 {
+fn number(from: NarrowInt, byte: u8) -> i32 {
     match from {
-        Narrow::U8 => i32::from(byte),
-        Narrow::I8 => i32::from(byte as i8),
-        Narrow::I16 => unreachable!("rows are of bytes"),
+        NarrowInt::U8 => i32::from(byte),
+        NarrowInt::I8 => i32::from(byte as i8),
+        NarrowInt::I16 => unreachable!("rows are of bytes"),
     }
 }
 
 #[test]
 fn rows_are_laid_out_side_by_side() {
     for (isa, fma) in isas() {
-        for (from, dense, quads) in [Narrow::U8, Narrow::I8]
+        for (from, dense, quads) in [NarrowInt::U8, NarrowInt::I8]
             .into_iter()
             .flat_map(|from| [(true, false), (true, true), (false, true)].map(|(a, b)| (from, a, b)))
         {
-            let key = RowsKey { form: Form::Bytes { from, quads }, dense, levels: 2 };
-            let leaf = Leaf::new(&MicrokernelKey::Rows(key.clone()), &*isa, fma);
+            let key = PackRowsKey { form: RowForm::Bytes { from, quads }, dense, levels: 2 };
+            let compiled = Compiled::new(&MicrokernelKey::PackRows(key.clone()), &*isa, fma);
             for inner in [1, 3, 8, 11, 16, 31, 32, 33, 64, 70] {
                 let (rows, outer, step) = (3, 2, if dense { 1 } else { 5 });
                 let (segment, width) = (inner * step + 3, if quads { 1 } else { 2 });
@@ -130,20 +130,20 @@ fn rows_are_laid_out_side_by_side() {
                 let row_bytes = inner * outer * width + 2;
                 let mut y = vec![0xa5_u8; rows * row_bytes];
                 let mut args = vec![0; key.slots()];
-                args[RowsKey::FROM] = address(&x);
-                args[RowsKey::FROM_ROW] = (outer * segment) as i64;
-                args[RowsKey::TO] = address_mut(&mut y);
-                args[RowsKey::TO_ROW] = row_bytes as i64;
-                args[RowsKey::ROWS] = rows as i64;
+                args[PackRowsKey::FROM] = address(&x);
+                args[PackRowsKey::FROM_ROW] = (outer * segment) as i64;
+                args[PackRowsKey::TO] = address_mut(&mut y);
+                args[PackRowsKey::TO_ROW] = row_bytes as i64;
+                args[PackRowsKey::ROWS] = rows as i64;
                 for (level, (count, step)) in [(inner, step), (outer, segment)].into_iter().enumerate() {
-                    let slot = RowsKey::level(level as u8);
+                    let slot = PackRowsKey::level(level as u8);
                     args[slot..slot + 2].copy_from_slice(&[count as i64, step as i64]);
                 }
-                leaf.call(&mut args);
+                compiled.call(&mut args);
                 let mut expected = vec![0xa5_u8; y.len()];
                 for (row, k) in (0..rows).flat_map(|row| (0..outer * inner).map(move |k| (row, k))) {
                     let at = (row * outer + k / inner) * segment + k % inner * step;
-                    let value = number(from, x[at]) + if quads && from == Narrow::I8 { 128 } else { 0 };
+                    let value = number(from, x[at]) + if quads && from == NarrowInt::I8 { 128 } else { 0 };
                     expected[row * row_bytes + k * width..][..width]
                         .copy_from_slice(&value.to_le_bytes()[..width]);
                 }
@@ -163,21 +163,21 @@ fn sums_of_pairs_are_exact() {
             let b: Vec<i16> = bytes(pairs * 32, 5).into_iter().map(|byte| i16::from(byte) - 200).collect();
             let mut y = vec![-1_i32; rows * columns + 1];
             let mut epilogue = Body::default();
-            let sum = epilogue.push(Op::Sum, Ty::I32).expect("supported");
+            let sum = epilogue.push(Op::Accumulator, Ty::I32).expect("supported");
             epilogue.push(Op::Store(0, sum), Ty::I32).expect("supported");
-            let key = tile([rows, 16 / lanes], Product::Pairs, 1, epilogue);
+            let key = tile([rows, 16 / lanes], DotOp::I16Pairs, 1, epilogue);
             let key = TileKey { tail: columns != 16, ..key };
             let mut args = vec![0; key.slots()];
-            args[TileKey::A] = address(&a);
-            args[TileKey::A_ROW] = 4 * pairs as i64;
-            args[TileKey::B] = address(&b);
-            args[TileKey::B_COLUMN] = 64 * pairs as i64;
+            args[TileKey::LHS] = address(&a);
+            args[TileKey::LHS_ROW] = 4 * pairs as i64;
+            args[TileKey::RHS] = address(&b);
+            args[TileKey::RHS_COLUMN] = 64 * pairs as i64;
             args[TileKey::TILES] = 1;
             args[TileKey::COLUMNS] = columns as i64;
             args[TileKey::level(0)] = pairs as i64;
             let slot = key.stream(0);
             args[slot..slot + 3].copy_from_slice(&[address_mut(&mut y), 4 * columns as i64, 4]);
-            Leaf::new(&MicrokernelKey::Tile(key), &*isa, fma).call(&mut args);
+            Compiled::new(&MicrokernelKey::Tile(key), &*isa, fma).call(&mut args);
             for (at, got) in y[..rows * columns].iter().enumerate() {
                 let (row, column) = (at / columns, at % columns);
                 let product = |k: usize| {

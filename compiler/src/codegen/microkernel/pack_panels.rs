@@ -4,22 +4,22 @@
 //! of a tile register; 16 such rows are a register of high bf16, which one of low ones follows where there are any. What is
 //! missing of the last register, and columns behind the last, are zeros. No memory is read but the factor's own.
 
-use super::{contraction::PANEL, rows::bf16};
+use super::{contraction::PANEL, pack_rows::bf16};
 use crate::codegen::vector::{
-    Builder, Shape,
-    code::{Code, Int, IntOp, Mask, Mem, Op2, ShiftOp, TILE_ROW_BYTES, TILE_ROWS, Vector},
+    Builder, VectorShape,
+    vcode::{Int, IntOp, Mask, Mem, ShiftOp, TILE_ROW_BYTES, TILE_ROWS, VBinary, VCode, Vector},
 };
 use crate::scalar::CompareOp;
 
 /// Everything that the leaf's code depends on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct PanelsKey {
+pub struct PackPanelsKey {
     /// There are low bf16 too.
     pub low: bool,
 }
 
 /// Where the arguments lie in the argument block; distances are in bytes.
-impl PanelsKey {
+impl PackPanelsKey {
     /// The factor at the first column.
     pub const FROM: usize = 0;
     /// From number to number of a column.
@@ -40,15 +40,15 @@ impl PanelsKey {
 const REGISTER_BYTES: i32 = (TILE_ROWS * TILE_ROW_BYTES) as i32;
 
 /// The leaf's code on an ISA of this shape.
-pub fn emit(key: &PanelsKey, shape: Shape) -> Code {
+pub fn emit(key: &PackPanelsKey, shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
-    let (panel, to) = (b.arg(PanelsKey::FROM), b.arg(PanelsKey::TO));
-    let (step, columns) = (b.arg(PanelsKey::FROM_STEP), b.arg(PanelsKey::COLUMNS));
+    let (panel, to) = (b.arg(PackPanelsKey::FROM), b.arg(PackPanelsKey::TO));
+    let (step, columns) = (b.arg(PackPanelsKey::FROM_STEP), b.arg(PackPanelsKey::COLUMNS));
     let rounded = b.int_op(IntOp::Add, columns, PANEL as i32 - 1);
     b.repeat(rounded, PANEL as i32, |b| {
         let parts = parts(b, columns);
         let writer = Writer { low: key.low, step, parts };
-        let (from, depth) = (b.copy(panel), b.arg(PanelsKey::DEPTH));
+        let (from, depth) = (b.copy(panel), b.arg(PackPanelsKey::DEPTH));
         b.repeat(depth, 2 * TILE_ROWS as i32, |b| {
             let pairs = b.imm(TILE_ROWS as i64);
             writer.pairs(b, pairs, from, to);
@@ -64,7 +64,7 @@ pub fn emit(key: &PanelsKey, shape: Shape) -> Code {
             b.set_copy(to, end);
         });
         b.advance(columns, -(PANEL as i32));
-        let next = b.arg(PanelsKey::FROM_PANEL);
+        let next = b.arg(PackPanelsKey::FROM_PANEL);
         b.advance(panel, next);
     });
     b.finish()
@@ -135,5 +135,5 @@ impl Writer {
 /// The high half of `x` below that of `y`.
 fn joined(b: &mut Builder, x: Vector, y: Option<Vector>) -> Vector {
     let x = b.shift(ShiftOp::Right, x, 16);
-    y.map_or(x, |y| b.op2(Op2::Or, x, y))
+    y.map_or(x, |y| b.binary(VBinary::Or, x, y))
 }

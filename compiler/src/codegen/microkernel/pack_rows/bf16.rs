@@ -5,12 +5,12 @@
 //! lower part.
 
 use super::{
-    super::{body::Ty, memory},
+    super::{memory, op::Ty},
     Numbers, Writer, overlapping,
 };
 use crate::codegen::vector::{
     Builder,
-    code::{Int, IntOp, Mask, Mem, Op2, TILE_ROW_BYTES, Vector},
+    vcode::{Int, IntOp, Mask, Mem, TILE_ROW_BYTES, VBinary, Vector},
 };
 use crate::scalar::CompareOp;
 
@@ -44,7 +44,7 @@ impl Bf16 {
                 let high = cut(b, x);
                 let rest = missed(b, x, x, high);
                 let middle = cut(b, rest);
-                vec![high, middle, b.op2(Op2::Sub, rest, middle)]
+                vec![high, middle, b.binary(VBinary::Sub, rest, middle)]
             }
         }
     }
@@ -157,11 +157,11 @@ pub(in super::super) fn parts(b: &mut Builder, x: Vector, with_low: bool) -> Vec
 /// `x` without the bits that a bf16 has no room for.
 fn cut(b: &mut Builder, x: Vector) -> Vector {
     let kept = b.bits(0xffff_0000);
-    b.op2(Op2::And, x, kept)
+    b.binary(VBinary::And, x, kept)
 }
 
 /// What `high` misses, which is a float exactly; 0 where `unless` is infinite.
 fn missed(b: &mut Builder, x: Vector, unless: Vector, high: Vector) -> Vector {
-    let missed = b.op2(Op2::Sub, x, high);
+    let missed = b.binary(VBinary::Sub, x, high);
     b.unless_infinite(missed, unless)
 }
