@@ -4,6 +4,8 @@
 //! `BLESS=1 cargo test --test filetests` writes them. In a `run` test the comments `; run NAME = TENSOR; …` are calls,
 //! and each is followed by its outputs.
 
+#[path = "it/machine.rs"]
+#[allow(dead_code, reason = "the runner needs the plan only")]
 mod machine;
 
 use std::{fmt::Write, fs, path::Path, path::PathBuf};

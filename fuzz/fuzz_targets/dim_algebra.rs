@@ -1,10 +1,10 @@
 //! Everything that the symbolic engine says about random terms, against brute force.
 //!
-//! The cases and their checks are those of symshape/tests/oracle.rs; here the fuzzer picks the bytes.
+//! The cases and their checks are those of symshape/tests/it/oracle.rs; here the fuzzer picks the bytes.
 
 #![no_main]
 
-#[path = "../../symshape/tests/cases/mod.rs"]
+#[path = "../../symshape/tests/it/cases.rs"]
 mod cases;
 
 use libfuzzer_sys::fuzz_target;

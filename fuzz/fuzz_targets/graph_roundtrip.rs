@@ -1,7 +1,7 @@
 //! Graphs are read as they were printed, and no text makes the reader panic.
 #![no_main]
 
-#[path = "../../compiler/tests/properties/checks.rs"]
+#[path = "../../compiler/tests/it/properties/checks.rs"]
 #[allow(dead_code, reason = "each target runs one of the checks")]
 mod checks;
 

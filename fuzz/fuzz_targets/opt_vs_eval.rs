@@ -1,7 +1,7 @@
 //! Optimised graphs against the oracle on what they were before.
 #![no_main]
 
-#[path = "../../compiler/tests/properties/checks.rs"]
+#[path = "../../compiler/tests/it/properties/checks.rs"]
 #[allow(dead_code, reason = "each target runs one of the checks")]
 mod checks;
 

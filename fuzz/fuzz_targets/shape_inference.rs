@@ -1,7 +1,7 @@
 //! Graphs with symbolic dims: inferred shapes and contents, at a binding, against the oracle's concrete ones.
 #![no_main]
 
-#[path = "../../compiler/tests/properties/checks.rs"]
+#[path = "../../compiler/tests/it/properties/checks.rs"]
 #[allow(dead_code, reason = "each target runs one of the checks")]
 mod checks;
 

@@ -1,5 +1,6 @@
 //! A call allocates nothing, at sizes met before or not, and neither does a refusal.
 
+#[path = "it/fake.rs"]
 mod fake;
 
 use std::{

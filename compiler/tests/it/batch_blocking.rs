@@ -1,0 +1,149 @@
+//! Batches that are computed a few images at a time, by one thread or several: the bits of calls for one image, errors of
+//! the whole contract.
+
+use crate::machine;
+
+use machine::Machine;
+use std::{
+    ffi::c_void,
+    ptr,
+    sync::atomic::{AtomicI64, Ordering},
+};
+use symshape::{Declaration, Dim};
+use symshape_compiler::{Result, codegen::Options, emit, graph::Graph, pipeline};
+use symshape_runtime::{
+    Context, DType, TensorRef,
+    abi::{Exec, Task},
+};
+
+const MOST: usize = 6;
+const ROWS: usize = 600;
+const COLUMNS: usize = 700;
+
+/// `softmax(x + shift)` along the last axis, and the largest of each row; `shift` is the same for all images.
+fn graph(g: &mut Graph) -> Result<()> {
+    let n = g.symbol("N", Declaration::range(0, MOST as i64))?;
+    let shape: Vec<Dim> = vec![n, ROWS.into(), COLUMNS.into()];
+    let x = g.input("x", DType::F32, shape.clone())?;
+    let shift = g.input("shift", DType::F32, vec![COLUMNS.into()])?;
+    let shift = g.broadcast_to(shift, &shape)?;
+    let sum = g.add(x, shift)?;
+    let y = g.softmax(sum, 2)?;
+    g.output("y", y)?;
+    let most = g.reduce(symshape_compiler::scalar::ReduceOp::Max, y, &[2], false)?;
+    g.output("most", most)
+}
+
+#[test]
+fn groups_of_images_have_the_bits_of_single_ones() {
+    let mut g = Graph { name: "images".into(), ..Graph::default() };
+    graph(&mut g).expect("valid");
+    let lowered = pipeline::lower(&g).expect("supported");
+    let (model, summary) =
+        emit::jit::jit(&lowered.program, &lowered.plan, &Options::default()).expect("supported");
+    assert!(summary.functions.iter().any(|function| function.name.contains("run_images")));
+
+    let mut context = Context::new(&model).expect("memory");
+    let image = ROWS * COLUMNS;
+    let x: Vec<f32> = (0..MOST * image).map(|at| (at * 7919 % 1013) as f32 / 100.0).collect();
+    let shift: Vec<f32> = (0..COLUMNS).map(|at| (at % 17) as f32 / 8.0).collect();
+    let mut run = |from: usize, count: usize| -> [Vec<f32>; 2] {
+        let shape = [count, ROWS, COLUMNS];
+        let x = TensorRef::new(&shape, &x[from * image..(from + count) * image]).expect("sized");
+        let shift = TensorRef::new(&[COLUMNS], &shift).expect("sized");
+        let outputs = context.run_views(&[x, shift]).expect("in range");
+        [0, 1].map(|output| outputs.get(output).elems::<f32>().expect("floats").to_vec())
+    };
+    let single: Vec<[Vec<f32>; 2]> = (0..MOST).map(|at| run(at, 1)).collect();
+    for count in 0..=MOST {
+        let together = run(0, count);
+        for output in 0..2 {
+            let apart: Vec<f32> = single[..count].iter().flat_map(|one| one[output].clone()).collect();
+            assert!(
+                together[output].iter().map(|x| x.to_bits()).eq(apart.iter().map(|x| x.to_bits())),
+                "output {output} of {count} images"
+            );
+        }
+    }
+    let shape = [MOST + 1, ROWS, COLUMNS];
+    let large = vec![0.0; (MOST + 1) * image];
+    let inputs =
+        [TensorRef::new(&shape, &large).expect("sized"), TensorRef::new(&[COLUMNS], &shift).expect("sized")];
+    assert!(context.run_views(&inputs).is_err());
+}
+
+/// Two steps with a tensor between them; the second has scratch memory for each of three workers.
+const STEPS: &str = r#"program steps {
+  symbol N = 0..16
+  workers 3
+  @0 x: f32[N*3000] input 0
+  @1 t: f32[N*3000] arena
+  @2 s: f32[300] scratch
+  @3 y: f32[N*3000] output 0
+  input x[N, 3000] = @0
+  output y[N, 3000] = @3
+  kernel first {
+    strip i in 0..3000*N {
+      %0 = load @0[i]
+      %1 = tanh %0
+      store @1[i], %1
+    }
+  }
+  kernel second {
+    for n in 0..N parallel {
+      for h in 0..10 parallel {
+        strip i in 0..300 {
+          %0 = load @1[3000*n + 300*h + i]
+          %1 = exp %0
+          store @2[i], %1
+        }
+        strip j in 0..300 {
+          %0 = load @2[j]
+          %1 = tanh %0
+          store @3[3000*n + 300*h + j], %1
+        }
+      }
+    }
+  }
+}
+"#;
+
+/// Runs a task as so many threads do, one after another, the last share first; `host` gets the sum of the counts.
+unsafe extern "C" fn one_by_one(host: *mut c_void, count: i64, task: Task, data: *mut c_void) {
+    // SAFETY: the test passes a counter.
+    unsafe { &*host.cast::<AtomicI64>() }.fetch_add(count, Ordering::Relaxed);
+    for share in (0..count).rev() {
+        // SAFETY: the ranges are disjoint and cover the count.
+        unsafe { task(data, share, share + 1, 0) };
+    }
+}
+
+#[test]
+fn threads_take_images_of_their_own() {
+    let machine = Machine::new(STEPS);
+    assert!(machine.summary.functions.iter().any(|function| function.name.contains("share_images")));
+    for n in 0..=16_i64 {
+        let x =
+            (0..n * 3000).flat_map(|at| ((at * 7919 % 1013) as f32 / 500.0 - 1.0).to_le_bytes()).collect();
+        let inputs = [x];
+        let alone = machine.run(&[n], &inputs).expect("a run");
+        for threads in [2, 3, 4, 7] {
+            let handed = AtomicI64::new(0);
+            let exec = Exec {
+                host: ptr::from_ref(&handed).cast_mut().cast(),
+                threads,
+                policy: 0,
+                parallel_for: Some(one_by_one),
+                error: ptr::null_mut(),
+            };
+            assert_eq!(
+                machine.run_with(&[n], &inputs, &exec),
+                Ok(alone.clone()),
+                "N = {n}, {threads} threads"
+            );
+            // One share for each thread, and nothing else, where no image is left over.
+            let even = n >= 12 && n % i64::from(threads) == 0;
+            assert!(!even || handed.into_inner() == i64::from(threads), "N = {n}, {threads} threads");
+        }
+    }
+}

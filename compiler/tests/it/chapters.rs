@@ -1,0 +1,98 @@
+//! What the chapters for users show is what works: every C snippet compiles against the header of the bundled model, and
+//! the Rust ones that need a build script stand in the example that has one.
+
+use crate::foreign;
+
+use symshape_compiler::{
+    import,
+    pipeline::{self, Settings},
+    target::Target,
+};
+
+/// The snippets in this language.
+fn snippets<'c>(chapter: &'c str, language: &str) -> Vec<&'c str> {
+    let fence = format!("```{language}\n");
+    chapter.split(&fence).skip(1).filter_map(|rest| rest.split("```").next()).collect()
+}
+
+/// The model that the chapters speak of.
+fn lowered(settings: &Settings) -> pipeline::Lowered {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/block.onnx");
+    let range = symshape::Declaration::range;
+    let options = import::ImportOptions {
+        dims: [("N".into(), range(1, 16)), ("S".into(), range(1, 128))].into(),
+        ..Default::default()
+    };
+    let model = import::Model::open(std::path::Path::new(path)).expect("the bundled model");
+    let graph = import::import(&model, &options).expect("the bundled model");
+    pipeline::lower_with(&graph, settings).expect("supported")
+}
+
+/// Compiles each C snippet of a chapter in a folder that has this header.
+fn check(chapter: &str, header: &str, folder: &std::path::Path) {
+    std::fs::write(folder.join("block.h"), header).expect("a header");
+    let list = snippets(chapter, "c");
+    assert!(list.len() >= 2, "the chapter shows how to call the model");
+    for snippet in list {
+        let include = if snippet.contains("#include \"block.h\"") { "" } else { "#include \"block.h\"\n" };
+        std::fs::write(folder.join("snippet.c"), format!("{include}{snippet}")).expect("a file");
+        foreign::compile(folder, "cc", "snippet.c", &[]);
+    }
+}
+
+#[test]
+fn source_is_called_as_its_chapter_says() {
+    let source = pipeline::source(&lowered(&Settings::source()), "block.h").expect("supported");
+    let folder = tempfile::tempdir().expect("a folder");
+    check(include_str!("../../../docs/c-source.md"), &source.header, folder.path());
+    std::fs::write(folder.path().join("block.c"), source.code).expect("a source");
+    foreign::compile(folder.path(), "cc", "block.c", &[]);
+    foreign::compile(folder.path(), "cc", "block.c", &["-DBLOCK_STATIC_ARENA"]);
+}
+
+#[test]
+fn objects_are_called_as_their_chapter_says() {
+    let target = Target::host().expect("this machine");
+    let compiled = pipeline::compile(&lowered(&Settings::default()), &target, pipeline::Artifact::Object)
+        .expect("supported");
+    let folder = tempfile::tempdir().expect("a folder");
+    check(include_str!("../../../docs/embedding-c.md"), &compiled.header, folder.path());
+}
+
+#[test]
+fn the_chapter_on_build_scripts_shows_the_example() {
+    let example = [
+        include_str!("../../../examples/embed/build.rs"),
+        include_str!("../../../examples/embed/src/main.rs"),
+    ];
+    let list = snippets(include_str!("../../../docs/build-rs.md"), "rust");
+    assert_eq!(list.len(), 4);
+    for snippet in list {
+        assert!(example.iter().any(|program| program.contains(snippet)), "not in the example:\n{snippet}");
+    }
+}
+
+#[test]
+fn the_readme_shows_what_works() {
+    let readme = include_str!("../../../README.md");
+    // What stands in a documented example is compiled there.
+    let code = |text: &str| text.split("//").next().unwrap_or_default().trim().to_string();
+    let example: Vec<String> = include_str!("../../src/pipeline.rs")
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("///").map(code))
+        .collect();
+    for line in snippets(readme, "rust")[0].lines().map(code) {
+        assert!(example.contains(&line), "not in the example of `pipeline::jit`: {line}");
+    }
+    let target = Target::host().expect("this machine");
+    let compiled = pipeline::compile(&lowered(&Settings::default()), &target, pipeline::Artifact::Object)
+        .expect("supported");
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("block.h"), compiled.header).expect("a header");
+    let (include, body) = snippets(readme, "c")[0].split_once("\n\n").expect("an include and statements");
+    let program = format!(
+        "{include}\nvoid call(const float *, float *, void *);\nvoid call(const float *x, float *y, void *arena) {{\n{body}}}\n"
+    );
+    std::fs::write(folder.path().join("snippet.c"), program).expect("a file");
+    foreign::compile(folder.path(), "cc", "snippet.c", &[]);
+}

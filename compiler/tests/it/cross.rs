@@ -1,0 +1,164 @@
+//! Objects for other machines, linked by their C compilers and run in an emulator.
+//!
+//! Needs Debian's `gcc-aarch64-linux-gnu`, `gcc-riscv64-linux-gnu` and `qemu-user`, so it runs where it is asked for
+//! with `--ignored`; `.ci/run` does.
+
+use crate::foreign;
+use crate::models;
+use crate::networks;
+
+use foreign::Program;
+use symshape_compiler::{
+    codegen::Options,
+    emit,
+    graph::{self, Graph},
+    pipeline::{self, Artifact, Lowered},
+    target::Target,
+    tensor::{Bytes, Tensor},
+};
+use symshape_runtime::{Context, TensorRef, external::Function};
+
+/// Compiles `graph` for `triple` and links it with what its platform has.
+fn compile(graph: &Graph, (triple, level): (&str, &str), compiler: &str, emulator: &[&str]) -> Program {
+    let lowered = pipeline::lower(graph).unwrap_or_else(|error| panic!("{}: {error}", graph.name));
+    link(&lowered, (triple, level), compiler, emulator)
+}
+
+/// The same of kernels that were made already.
+fn link(lowered: &Lowered, machine: (&str, &str), compiler: &str, emulator: &[&str]) -> Program {
+    link_with(lowered, machine, compiler, emulator, &[])
+}
+
+/// The same with C files of the tests' own.
+fn link_with(
+    lowered: &Lowered,
+    (triple, level): (&str, &str),
+    compiler: &str,
+    emulator: &[&str],
+    files: &[&str],
+) -> Program {
+    let target = Target::parse(Some(triple), Some(level)).unwrap_or_else(|error| panic!("{triple}: {error}"));
+    let name = &lowered.program.name;
+    let compiled = pipeline::compile(lowered, &target, Artifact::Object)
+        .unwrap_or_else(|error| panic!("{name} for {triple}: {error}"));
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join(format!("{name}.h")), compiled.header).expect("a header");
+    std::fs::write(folder.path().join(format!("{name}.o")), compiled.object.into_bytes().expect("an object"))
+        .expect("a file");
+    let object = format!("{name}.o");
+    Program::link(folder, compiler, emulator, name, &[&[object.as_str()], files].concat())
+}
+
+/// A model that calls a C function, which `c/acme.c` has.
+fn check_call(machine: (&str, &str), compiler: &str, emulator: &[&str]) {
+    let text = "graph acme {\n  symbol N = 1..5\n  input x: f32[N, 3]\n  \
+                %0 = call acme_soft {\"alpha\" = floats [1.5]} -> (f32[N, 3]) x\n  %1 = neg %0\n  output y = %1\n}\n";
+    let mut graph = graph::text::parse(text).expect("a graph");
+    graph.register(&|_| {
+        Some(Function::new(|call| {
+            let x = call.inputs[0].elems::<f32>().map_err(|_| 1)?;
+            let y = call.outputs[0].elems_mut::<f32>().map_err(|_| 2)?;
+            y.iter_mut().zip(x).for_each(|(y, x)| *y = 1.5 * x / (1.0 + x.abs()));
+            Ok(())
+        }))
+    });
+    let lowered = pipeline::lower(&graph).expect("supported");
+    let functions = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/acme.c");
+    let program = link_with(&lowered, machine, compiler, emulator, &[functions]);
+    for dims in models::bindings(&graph) {
+        let inputs = models::inputs(&graph, &dims);
+        let expected = graph::eval::eval(&graph, &inputs).expect("the function succeeds");
+        program.assert_gives(&format!("a call at {dims:?}"), &inputs, &expected);
+    }
+}
+
+#[test]
+#[ignore = "needs a cross compiler and qemu"]
+fn functions_of_the_user_are_called_there() {
+    check_call(("aarch64-unknown-linux-gnu", "aarch64"), "aarch64-linux-gnu-gcc", &["qemu-aarch64"]);
+    check_call(("riscv64gc-unknown-linux-gnu", "riscv64"), "riscv64-linux-gnu-gcc", &["qemu-riscv64"]);
+}
+
+fn check((triple, level): (&str, &str), compiler: &str, emulator: &[&str]) {
+    for (name, model) in models::MODELS {
+        let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let program = compile(&graph, (triple, level), compiler, emulator);
+        for dims in models::bindings(&graph) {
+            let inputs = models::inputs(&graph, &dims);
+            let expected =
+                graph::eval::eval(&graph, &inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
+            program.assert_gives(&format!("{name} on {triple} at {dims:?}"), &inputs, &expected);
+        }
+    }
+}
+
+/// A tensor as a call takes it.
+fn lend(tensor: &Tensor) -> TensorRef<'_> {
+    let lent = TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes());
+    lent.expect("memory of the heap is aligned")
+}
+
+/// What this machine computes.
+fn here(lowered: &Lowered, inputs: &[Tensor]) -> Vec<Tensor> {
+    let options = Options::default();
+    let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported here");
+    let mut context = Context::new(&model).expect("memory");
+    let lent: Vec<TensorRef> = inputs.iter().map(lend).collect();
+    let outputs = context.run_views(&lent).expect("in range");
+    let tensor = |idx: usize| {
+        let output = outputs.get(idx);
+        let bytes = Bytes::Owned(output.bytes().into());
+        Tensor::new(output.dtype(), output.shape().to_vec(), bytes).expect("as many bytes as the shape")
+    };
+    (0..outputs.len()).map(tensor).collect()
+}
+
+/// Whole networks compute there what they compute here, at the least and the greatest sizes.
+fn check_networks(machines: &[((&str, &str), &str, &[&str])]) {
+    for (name, network) in networks::NETWORKS {
+        let graph = network().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let lowered = pipeline::lower(&graph).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let bindings = models::bindings(&graph);
+        let cases: Vec<(Vec<i64>, Vec<Tensor>, Vec<Tensor>)> = [&bindings[0], &bindings[4]]
+            .map(|dims| {
+                let inputs = models::inputs(&graph, dims);
+                let expected = here(&lowered, &inputs);
+                (dims.clone(), inputs, expected)
+            })
+            .into();
+        for (machine, compiler, emulator) in machines {
+            let program = link(&lowered, *machine, compiler, emulator);
+            for (dims, inputs, expected) in &cases {
+                program.assert_gives(&format!("{name} on {} at {dims:?}", machine.0), inputs, expected);
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a cross compiler and qemu"]
+fn networks_compute_there_what_they_compute_here() {
+    check_networks(&[
+        (("aarch64-unknown-linux-gnu", "aarch64"), "aarch64-linux-gnu-gcc", &["qemu-aarch64"]),
+        (("riscv64gc-unknown-linux-gnu", "riscv64"), "riscv64-linux-gnu-gcc", &["qemu-riscv64"]),
+    ]);
+}
+
+#[test]
+#[ignore = "needs a cross compiler and qemu"]
+fn aarch64_computes_what_graphs_say() {
+    check(("aarch64-unknown-linux-gnu", "aarch64"), "aarch64-linux-gnu-gcc", &["qemu-aarch64"]);
+}
+
+#[test]
+#[ignore = "needs a cross compiler and qemu"]
+fn riscv64_computes_what_graphs_say() {
+    check(("riscv64gc-unknown-linux-gnu", "riscv64"), "riscv64-linux-gnu-gcc", &["qemu-riscv64"]);
+}
+
+#[test]
+#[ignore = "needs a cross compiler and qemu"]
+fn riscv64_with_vectors_computes_what_graphs_say() {
+    let emulator = ["qemu-riscv64", "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0"];
+    check(("riscv64gc-unknown-linux-gnu", "riscv64v"), "riscv64-linux-gnu-gcc", &emulator);
+}

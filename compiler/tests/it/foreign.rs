@@ -1,0 +1,137 @@
+//! Models in programs of their own: C source and objects, linked with `c/call.c`, on this machine or an emulated one.
+
+use std::{
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
+use symshape_compiler::tensor::{Bytes, Tensor};
+use tempfile::TempDir;
+
+/// Compiles a file in `folder` without linking it; a warning fails the test.
+pub(crate) fn compile(folder: &Path, compiler: &str, file: &str, flags: &[&str]) {
+    let output = Command::new(compiler)
+        .current_dir(folder)
+        .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I.", "-c", file, "-o", "out.o"])
+        .args(flags)
+        .output()
+        .unwrap_or_else(|error| panic!("{compiler} is needed by this test: {error}"));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.is_empty(), "{file}: {compiler}: {}\n{text}", output.status);
+}
+
+/// A compiled program.
+pub(crate) struct Program {
+    folder: TempDir,
+    /// The command that runs programs of that machine; empty where it is this one.
+    emulator: Vec<String>,
+}
+
+impl Program {
+    /// Compiles `c/call.c` with the model's file, a source or an object, in the folder where its header is too.
+    pub(crate) fn compile(
+        folder: TempDir,
+        compiler: &str,
+        emulator: &[&str],
+        prefix: &str,
+        model: &str,
+    ) -> Program {
+        Program::link(folder, compiler, emulator, prefix, &[model])
+    }
+
+    /// As [`Program::compile`], with several files.
+    pub(crate) fn link(
+        folder: TempDir,
+        compiler: &str,
+        emulator: &[&str],
+        prefix: &str,
+        files: &[&str],
+    ) -> Program {
+        let call = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/call.c");
+        let upper = prefix.to_uppercase();
+        let output = Command::new(compiler)
+            .current_dir(&folder)
+            .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-static", "-I."])
+            .args([&format!("-DMODEL={prefix}"), "-include", &format!("{prefix}.h")])
+            .args([&format!("-DN_INPUTS={upper}_N_INPUTS"), &format!("-DN_OUTPUTS={upper}_N_OUTPUTS")])
+            .arg(call)
+            .args(files)
+            .args(["-o", "program", "-lm"])
+            .output()
+            .unwrap_or_else(|error| panic!("{compiler} is needed by this test: {error}"));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && text.is_empty(),
+            "{prefix}: {compiler}: {}\n{text}",
+            output.status
+        );
+        Program { folder, emulator: emulator.iter().map(|word| word.to_string()).collect() }
+    }
+
+    /// The code of the contract's check.
+    pub(crate) fn check(&self, inputs: &[Tensor]) -> i64 {
+        let sizes = vec![0; 16];
+        number(&self.call(inputs, &sizes), 0)
+    }
+
+    /// Holds the outputs against `expected`.
+    pub(crate) fn assert_gives(&self, what: &str, inputs: &[Tensor], expected: &[Tensor]) {
+        let sizes: Vec<usize> = expected.iter().map(|tensor| tensor.bytes().len()).collect();
+        let answer = self.call(inputs, &sizes);
+        assert_eq!(number(&answer, 0), 0, "{what}: refused");
+        assert_eq!(number(&answer, 2), 0, "{what}: failed");
+        let mut rest = &answer[24..];
+        for (idx, expected) in expected.iter().enumerate() {
+            let (bytes, tail) = rest.split_at(expected.bytes().len());
+            rest = tail;
+            let got = Tensor::new(expected.dtype(), expected.shape().to_vec(), Bytes::Owned(bytes.into()))
+                .expect("as many bytes as expected");
+            for elem in 0..expected.elems() {
+                let (a, b) = (got.get(elem).as_f64(), expected.get(elem).as_f64());
+                let step = match expected.dtype() {
+                    symshape_runtime::DType::F16 => 2e-3,
+                    symshape_runtime::DType::BF16 => 2e-2,
+                    _ => 2e-5,
+                };
+                let close = a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= step * (1.0 + b.abs());
+                assert!(close, "{what}: output {idx} [{elem}]: {a}, not {b}");
+            }
+        }
+    }
+
+    /// What the program answers.
+    fn call(&self, inputs: &[Tensor], outputs: &[usize]) -> Vec<u8> {
+        let mut request = Vec::new();
+        for input in inputs {
+            let data = input.bytes();
+            for value in [input.shape().len()].iter().chain(input.shape()).chain([&data.len()]) {
+                request.extend((*value as i64).to_le_bytes());
+            }
+            request.extend_from_slice(data);
+        }
+        outputs.iter().for_each(|size| request.extend((*size as i64).to_le_bytes()));
+        let path = self.folder.path().join("program");
+        let mut command = match self.emulator.split_first() {
+            Some((emulator, args)) => {
+                let mut command = Command::new(emulator);
+                command.args(args).arg(&path);
+                command
+            }
+            None => Command::new(&path),
+        };
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        // The program reads everything before it writes.
+        stdin.write_all(&request).expect("the program reads its inputs");
+        drop(stdin);
+        let output = child.wait_with_output().expect("the program ends");
+        assert!(output.status.success(), "the program ends with {}", output.status);
+        output.stdout
+    }
+}
+
+fn number(answer: &[u8], idx: usize) -> i64 {
+    let bytes = answer.get(8 * idx..8 * idx + 8).expect("an answer of that length");
+    i64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+}

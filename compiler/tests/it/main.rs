@@ -1,0 +1,42 @@
+//! The integration tests of the compiler, as one program: a folder of tests is linked once.
+//!
+//! `cargo test -p symshape-compiler --test it NAME` runs those whose path contains NAME. The first block holds what several
+//! of them share.
+
+mod foreign;
+mod machine;
+mod models;
+mod networks;
+mod protos;
+
+mod accuracy;
+mod artifact;
+mod bare_metal;
+mod batch_blocking;
+mod bf16_storage;
+mod chapters;
+mod cli;
+mod codegen;
+mod compiled;
+mod contract;
+mod contractions;
+mod cross;
+mod custom_ops;
+mod exact;
+mod import;
+mod kernel;
+mod lower;
+mod math;
+mod microkernel;
+mod parallel;
+mod partitions;
+mod plan;
+mod precision;
+mod properties;
+mod quantised;
+mod refused_tiles;
+mod scalar;
+mod signals;
+mod source;
+mod tidy;
+mod winograd;

@@ -1,0 +1,366 @@
+//! Small graphs that the tests of several stages share: one for each way in which values can be fused, laid out and
+//! moved, each with symbols.
+
+use symshape::{Declaration, Dim, Symbol};
+use symshape_compiler::{
+    Result,
+    graph::{Coord, Graph, Op, ScatterMode, Value, axis},
+    scalar::{ReduceOp, Scalar},
+    tensor::Tensor,
+};
+use symshape_runtime::DType;
+
+/// Makes a model.
+pub(crate) type Make = fn() -> Result<Graph>;
+
+/// Every model by name.
+pub(crate) const MODELS: &[(&str, Make)] = &[
+    ("mlp", mlp),
+    ("conv_residual", conv_residual),
+    ("depthwise", depthwise),
+    ("grouped", grouped),
+    ("pools", pools),
+    ("attention", attention),
+    ("layer_norm", layer_norm),
+    ("embedding", embedding),
+    ("concat", concat),
+    ("channels_concat", channels_concat),
+    ("pixel_shuffle", pixel_shuffle),
+    ("transposed_product", transposed_product),
+    ("reductions", reductions),
+    ("orders", orders),
+    ("scatter", scatter),
+    ("passed_through", passed_through),
+];
+
+/// A graph with symbols in these ranges.
+pub(crate) fn graph(name: &str, symbols: &[(&str, i64, i64)]) -> Graph {
+    let mut graph = Graph { name: name.to_string(), ..Graph::default() };
+    for (name, lo, hi) in symbols {
+        let symbol = Symbol::new(name);
+        graph.facts.declare(&symbol, Declaration::range(*lo, *hi)).expect("a range");
+        graph.symbols.push(symbol);
+    }
+    graph
+}
+
+fn sym(name: &str) -> Dim {
+    Dim::symbol(name)
+}
+
+/// Numbers in -1..1 that look random and are always the same.
+pub(crate) fn weights(shape: &[usize], seed: u32) -> Tensor {
+    let count = shape.iter().product::<usize>() as u32;
+    let number = |idx: u32| {
+        let mixed = (idx ^ seed.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);
+        let mixed = (mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35);
+        ((mixed >> 16) as f32 / 32768.0) - 1.0
+    };
+    Tensor::from_f32(shape.to_vec(), &(0..count).map(number).collect::<Vec<_>>())
+        .expect("as many as the shape")
+}
+
+/// Values of the symbols: the smallest, next, an odd, the second largest and the largest of each, the same choice for
+/// all symbols at once, and mixed.
+pub(crate) fn bindings(graph: &Graph) -> Vec<Vec<i64>> {
+    let edges = |symbol: &Symbol| {
+        let declared = graph.facts.declaration(symbol).expect("a declared symbol");
+        let lo = i64::try_from(&declared.lo).expect("a small bound");
+        let hi = i64::try_from(declared.hi.as_ref().expect("a bound")).expect("a small bound");
+        [lo, (lo + 1).min(hi), (((lo + hi) / 2) | 1).min(hi), (hi - 1).max(lo), hi]
+    };
+    let choices: Vec<[i64; 5]> = graph.symbols.iter().map(edges).collect();
+    let pick = |round: usize| {
+        choices.iter().enumerate().map(move |(k, edges)| edges[(round + (round / 5) * k * 2) % 5]).collect()
+    };
+    (0..10).map(pick).collect()
+}
+
+/// Inputs for these values of the symbols: small integers, and numbers in -1..1.
+pub(crate) fn inputs(graph: &Graph, dims: &[i64]) -> Vec<Tensor> {
+    let value_of =
+        |symbol: &Symbol| graph.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx]);
+    let make = |(number, (_, input)): (usize, &(String, Value))| {
+        let shape = graph.shape(*input).iter();
+        let shape: Vec<usize> = shape.map(|dim| dim.eval_i64(&value_of).expect("a size") as usize).collect();
+        match graph.dtype(*input) {
+            DType::I64 => {
+                let elems: Vec<i64> =
+                    (0..shape.iter().product::<usize>() as i64).map(|idx| idx % 3).collect();
+                Tensor::from_i64(shape, &elems).expect("as many as the shape")
+            }
+            _ => weights(&shape, 7 + number as u32),
+        }
+    };
+    graph.inputs.iter().enumerate().map(make).collect()
+}
+
+fn constant(g: &mut Graph, shape: &[usize], seed: u32) -> Result<Value> {
+    g.constant(weights(shape, seed))
+}
+
+/// `x · w + b` with constants.
+pub(crate) fn dense(g: &mut Graph, x: Value, inputs: usize, outputs: usize, seed: u32) -> Result<Value> {
+    let w = constant(g, &[inputs, outputs], seed)?;
+    let b = constant(g, &[outputs], seed + 1)?;
+    let y = g.matmul(x, w)?;
+    g.add(y, b)
+}
+
+/// `conv2d` with padding 1 for 3×3 kernels; labels n, c, h, w → n, o, h, w.
+pub(crate) fn conv(
+    g: &mut Graph,
+    x: Value,
+    channels: [usize; 2],
+    kernel: usize,
+    stride: i64,
+    seed: u32,
+) -> Result<Value> {
+    let pad = Dim::from((kernel as i64 - 1) / 2);
+    let side = [Dim::zero(), Dim::zero(), pad.clone(), pad];
+    let x = g.pad(x, &side, &side, Scalar::f32(0.0))?;
+    let k = kernel as i64;
+    let x = g.window(x, &[2, 3], &[k, k], &[stride, stride], &[1, 1])?;
+    let w = constant(g, &[channels[1], channels[0], kernel, kernel], seed)?;
+    let y = g.contract(x, b"nchwyx", w, b"ocyx", b"nohw")?;
+    let b = constant(g, &[channels[1], 1, 1], seed + 1)?;
+    g.add(y, b)
+}
+
+fn mlp() -> Result<Graph> {
+    let mut g = graph("mlp", &[("N", 0, 9)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 12.into()])?;
+    let h = dense(&mut g, x, 12, 40, 1)?;
+    let h = g.relu(h)?;
+    let y = dense(&mut g, h, 40, 7, 3)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+fn conv_residual() -> Result<Graph> {
+    let mut g = graph("conv_residual", &[("N", 0, 3), ("H", 1, 9)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 3.into(), sym("H"), 8.into()])?;
+    let a = conv(&mut g, x, [3, 8], 3, 1, 1)?;
+    let a = g.relu(a)?;
+    let b = conv(&mut g, a, [8, 8], 3, 1, 3)?;
+    let b = g.relu(b)?;
+    let c = conv(&mut g, b, [8, 8], 1, 1, 5)?;
+    let c = g.add(c, a)?;
+    let c = g.relu(c)?;
+    let d = conv(&mut g, c, [8, 5], 3, 2, 7)?;
+    g.output("y", d)?;
+    Ok(g)
+}
+
+fn depthwise() -> Result<Graph> {
+    let mut g = graph("depthwise", &[("N", 0, 3), ("H", 1, 7)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 4.into(), sym("H"), 6.into()])?;
+    let x = conv(&mut g, x, [4, 9], 1, 1, 1)?;
+    let side = [Dim::zero(), Dim::zero(), Dim::one(), Dim::one()];
+    let x = g.pad(x, &side, &side, Scalar::f32(0.0))?;
+    let x = g.window(x, &[2, 3], &[3, 3], &[1, 2], &[1, 1])?;
+    let w = constant(&mut g, &[9, 3, 3], 9)?;
+    let y = g.contract(x, b"nchwyx", w, b"cyx", b"nchw")?;
+    let y = g.relu(y)?;
+    let y = conv(&mut g, y, [9, 5], 1, 1, 11)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+fn grouped() -> Result<Graph> {
+    let mut g = graph("grouped", &[("N", 0, 3), ("L", 5, 11)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 6.into(), sym("L")])?;
+    let x = g.window(x, &[2], &[3], &[1], &[2])?;
+    let len = &sym("L") - 4;
+    let x = g.reshape(x, vec![sym("N"), 2.into(), 3.into(), len.clone(), 3.into()])?;
+    let w = constant(&mut g, &[2, 5, 3, 3], 1)?;
+    let y = g.contract(x, b"ngclx", w, b"gocx", b"ngol")?;
+    let y = g.reshape(y, vec![sym("N"), 10.into(), len])?;
+    let b = constant(&mut g, &[10, 1], 2)?;
+    let y = g.add(y, b)?;
+    let y = g.tanh(y)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+fn pools() -> Result<Graph> {
+    let mut g = graph("pools", &[("N", 0, 3), ("H", 3, 8)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 3.into(), sym("H"), sym("H")])?;
+    let x = conv(&mut g, x, [3, 6], 1, 1, 1)?;
+    let side = [Dim::zero(), Dim::zero(), Dim::one(), Dim::one()];
+    let padded = g.pad(x, &side, &side, Scalar::f32(f32::NEG_INFINITY))?;
+    let windows = g.window(padded, &[2, 3], &[3, 3], &[2, 2], &[1, 1])?;
+    let pooled = g.reduce(ReduceOp::Max, windows, &[4, 5], false)?;
+    let mean = g.mean(pooled, &[2, 3], false)?;
+    let y = dense(&mut g, mean, 6, 4, 3)?;
+    g.output("y", y)?;
+    g.output("pooled", pooled)?;
+    Ok(g)
+}
+
+fn attention() -> Result<Graph> {
+    let mut g = graph("attention", &[("N", 0, 3), ("S", 1, 101)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), sym("S"), 12.into()])?;
+    let mask = g.input("mask", DType::F32, vec![sym("N"), sym("S")])?;
+    let heads = |g: &mut Graph, seed: u32| -> Result<Value> {
+        let y = dense(g, x, 12, 12, seed)?;
+        let y = g.reshape(y, vec![sym("N"), sym("S"), 3.into(), 4.into()])?;
+        g.transpose(y, &[0, 2, 1, 3])
+    };
+    let (q, k, v) = (heads(&mut g, 1)?, heads(&mut g, 3)?, heads(&mut g, 5)?);
+    let kt = g.transpose(k, &[0, 1, 3, 2])?;
+    let scores = g.matmul(q, kt)?;
+    let half = g.number(DType::F32, 0.5)?;
+    let scores = g.mul(scores, half)?;
+    let mask = g.unsqueeze(mask, &[1, 2])?;
+    let scores = g.add(scores, mask)?;
+    let probs = g.softmax(scores, 3)?;
+    let y = g.matmul(probs, v)?;
+    let y = g.transpose(y, &[0, 2, 1, 3])?;
+    let y = g.reshape(y, vec![sym("N"), sym("S"), 12.into()])?;
+    let y = dense(&mut g, y, 12, 12, 7)?;
+    let y = g.add(y, x)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+fn layer_norm() -> Result<Graph> {
+    let mut g = graph("layer_norm", &[("N", 0, 3), ("S", 0, 5)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), sym("S"), 10.into()])?;
+    let mean = g.mean(x, &[2], true)?;
+    let centred = g.sub(x, mean)?;
+    let squares = g.mul(centred, centred)?;
+    let variance = g.mean(squares, &[2], true)?;
+    let epsilon = g.number(DType::F32, 1e-5)?;
+    let variance = g.add(variance, epsilon)?;
+    let deviation = g.sqrt(variance)?;
+    let y = g.div(centred, deviation)?;
+    let scale = constant(&mut g, &[10], 1)?;
+    let y = g.mul(y, scale)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+fn embedding() -> Result<Graph> {
+    let mut g = graph("embedding", &[("N", 0, 3), ("S", 1, 5)]);
+    let ids = g.input("ids", DType::I64, vec![sym("N"), sym("S")])?;
+    let table = constant(&mut g, &[4, 6], 1)?;
+    let words = g.gather(table, ids, 0)?;
+    let positions = g.index(DType::I64, vec![sym("S")], Dim::from(axis(0)))?;
+    let table = constant(&mut g, &[5, 6], 2)?;
+    let places = g.gather(table, positions, 0)?;
+    let sum = g.add(words, places)?;
+    let last = g.slice(sum, 1, &sym("S") - 1, Dim::one(), 1)?;
+    let last = g.squeeze(last, &[1])?;
+    let y = dense(&mut g, last, 6, 3, 5)?;
+    g.output("sum", sum)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+fn concat() -> Result<Graph> {
+    let mut g = graph("concat", &[("N", 0, 4), ("M", 0, 4)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 3.into()])?;
+    let y = g.input("y", DType::F32, vec![sym("M"), 3.into()])?;
+    let a = g.exp(x)?;
+    let both = g.concat(&[a, y, a], 0)?;
+    let wide = g.concat(&[both, both], 1)?;
+    let twice = g.add(wide, wide)?;
+    g.output("both", both)?;
+    g.output("twice", twice)?;
+    Ok(g)
+}
+
+fn channels_concat() -> Result<Graph> {
+    let mut g = graph("channels_concat", &[("N", 0, 3), ("W", 1, 5)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 3.into(), 4.into(), sym("W")])?;
+    let a = conv(&mut g, x, [3, 4], 1, 1, 1)?;
+    let a = g.relu(a)?;
+    let b = conv(&mut g, a, [4, 6], 3, 1, 3)?;
+    let b = g.relu(b)?;
+    let both = g.concat(&[a, b], 1)?;
+    let y = conv(&mut g, both, [10, 4], 3, 1, 5)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+fn pixel_shuffle() -> Result<Graph> {
+    let mut g = graph("pixel_shuffle", &[("N", 0, 3), ("H", 1, 5)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 8.into(), sym("H"), 3.into()])?;
+    let y = g.reshape(x, vec![sym("N"), 2.into(), 2.into(), 2.into(), sym("H"), 3.into()])?;
+    let y = g.transpose(y, &[0, 1, 4, 2, 5, 3])?;
+    let y = g.reshape(y, vec![sym("N"), 2.into(), &sym("H") * 2, 6.into()])?;
+    let y = g.relu(y)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+fn transposed_product() -> Result<Graph> {
+    let mut g = graph("transposed_product", &[("N", 0, 5), ("K", 0, 6)]);
+    let a = g.input("a", DType::F32, vec![sym("K"), sym("N")])?;
+    let b = g.input("b", DType::F32, vec![sym("K"), 4.into()])?;
+    let gram = g.contract(a, b"kn", b, b"km", b"mn")?;
+    let vector = g.contract(a, b"kn", a, b"kn", b"n")?;
+    g.output("gram", gram)?;
+    g.output("vector", vector)?;
+    Ok(g)
+}
+
+fn reductions() -> Result<Graph> {
+    let mut g = graph("reductions", &[("N", 0, 4), ("S", 1, 6)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), sym("S"), 5.into()])?;
+    let squares = g.mul(x, x)?;
+    for (name, op, axes) in [
+        ("last", ReduceOp::Sum, &[2][..]),
+        ("middle", ReduceOp::Max, &[1]),
+        ("first", ReduceOp::Min, &[0]),
+        ("outer", ReduceOp::Sum, &[0, 1]),
+        ("ends", ReduceOp::Sum, &[0, 2]),
+        ("all", ReduceOp::Prod, &[0, 1, 2]),
+    ] {
+        let y = g.reduce(op, squares, axes, false)?;
+        g.output(name, y)?;
+    }
+    Ok(g)
+}
+
+fn orders() -> Result<Graph> {
+    let mut g = graph("orders", &[("N", 0, 4), ("S", 1, 6)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), sym("S"), 3.into()])?;
+    let (values, positions) = g.sort(x, 1, true)?;
+    let sums = g.scan(ReduceOp::Sum, x, 1, true, true)?;
+    let best = g.argreduce(ReduceOp::Max, x, 1, false, false)?;
+    g.output("values", values)?;
+    g.output("positions", positions)?;
+    g.output("sums", sums)?;
+    g.output("best", best)?;
+    Ok(g)
+}
+
+fn scatter() -> Result<Graph> {
+    let mut g = graph("scatter", &[("N", 0, 4)]);
+    let base = g.input("base", DType::F32, vec![5.into(), 3.into()])?;
+    let updates = g.input("updates", DType::F32, vec![sym("N"), 3.into()])?;
+    let ids = g.input("ids", DType::I64, vec![sym("N")])?;
+    let coords =
+        vec![Coord::Load { operand: 2, at: vec![Dim::from(axis(0))] }, Coord::At(Dim::from(axis(1)))];
+    let mode = ScatterMode::Combine(ReduceOp::Sum);
+    let y = g.push(Op::Scatter { coords, mode }, &[base, updates, ids])?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+fn passed_through() -> Result<Graph> {
+    let mut g = graph("passed_through", &[("N", 0, 4)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 2.into(), 3.into()])?;
+    let flat = g.reshape(x, vec![sym("N"), 6.into()])?;
+    let turned = g.transpose(x, &[2, 0, 1])?;
+    let fixed = constant(&mut g, &[3, 2], 1)?;
+    let count = g.dims(&[sym("N"), &sym("N") * 6])?;
+    for (name, value) in
+        [("x", x), ("flat", flat), ("turned", turned), ("fixed", fixed), ("count", count), ("again", flat)]
+    {
+        g.output(name, value)?;
+    }
+    Ok(g)
+}

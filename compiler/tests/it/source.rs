@@ -1,0 +1,186 @@
+//! C source: it compiles without warnings, and computes what the graphs say.
+
+use crate::foreign;
+use crate::models;
+
+use foreign::Program;
+use symshape::Dim;
+use symshape_compiler::{
+    graph::{
+        self, Graph,
+        arbitrary::{self, Source},
+    },
+    kernel::{MicrokernelSupport, Policies},
+    partition::Count,
+    pipeline, plan,
+    scalar::UnaryOp,
+    tensor::{Bytes, Tensor},
+};
+use symshape_runtime::{Context, DType, TensorRef};
+
+/// Writes the source of `graph` into a folder and compiles the program around it.
+fn compile(graph: &Graph) -> Program {
+    compile_with(graph, &pipeline::Settings::source())
+}
+
+fn compile_with(graph: &Graph, settings: &pipeline::Settings) -> Program {
+    let lowered =
+        pipeline::lower_with(graph, settings).unwrap_or_else(|error| panic!("{}: {error}", graph.name));
+    let name = &lowered.program.name;
+    let source =
+        pipeline::source(&lowered, &format!("{name}.h")).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join(format!("{name}.h")), source.header).expect("a header");
+    std::fs::write(folder.path().join(format!("{name}.c")), source.code).expect("a source");
+    Program::compile(folder, "cc", &[], name, &format!("{name}.c"))
+}
+
+/// At all sizes that are tried, `program` computes what `graph` says.
+fn assert_computes(program: &Program, graph: &Graph) {
+    for dims in models::bindings(graph) {
+        let (at, inputs) = (format!("{} at {dims:?}", graph.name), models::inputs(graph, &dims));
+        let expected = graph::eval::eval(graph, &inputs).unwrap_or_else(|error| panic!("{at}: {error}"));
+        program.assert_gives(&at, &inputs, &expected);
+    }
+}
+
+#[test]
+fn source_computes_what_graphs_say() {
+    for (name, model) in models::MODELS {
+        let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_computes(&compile(&graph), &graph);
+    }
+}
+
+#[test]
+fn source_rounds_to_bf16() {
+    let mut g = models::graph("halves", &[("N", 1, 9)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("N")]).expect("a valid graph");
+    let high = g.unary(UnaryOp::High, x).expect("a valid graph");
+    let half = g.cast(DType::BF16, x).expect("a valid graph");
+    g.output("high", high).expect("a valid graph");
+    g.output("half", half).expect("a valid graph");
+    let numbers = [0x3f80_8000, 0x3f80_8001, 0x3f81_8000, 0x0000_ffff, 0x807f_ffff, 0x7f7f_ffff, 0xff80_0000];
+    let x = Tensor::from_f32(vec![7], &numbers.map(f32::from_bits)).expect("one each");
+    let want = graph::eval::eval(&g, std::slice::from_ref(&x)).expect("an oracle");
+    compile(&g).assert_gives("rounding", &[x], &want);
+}
+
+#[test]
+fn source_in_partitions_computes_what_graphs_say() {
+    for (idx, (name, model)) in models::MODELS.iter().enumerate() {
+        let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let settings = pipeline::Settings {
+            partitions: Some(if idx % 3 == 0 { Count::Auto } else { "4".parse().expect("a number") }),
+            policies: if idx % 2 == 0 { Policies::Any } else { Policies::Serial },
+            ..pipeline::Settings::source()
+        };
+        assert_computes(&compile_with(&graph, &settings), &graph);
+    }
+}
+
+#[test]
+fn source_of_random_graphs_computes_what_they_say() {
+    let mut tried = 0;
+    for seed in 0..400u32 {
+        // A fixed mixture: every run tries the same graphs.
+        let bytes: Vec<u8> = (0..160u32)
+            .map(|idx| ((idx + 1).wrapping_mul(seed.wrapping_mul(2_654_435_761) | 1) >> 13) as u8)
+            .collect();
+        let graph = arbitrary::graph(&mut Source::new(&bytes));
+        let mut source = Source::new(&bytes[80..]);
+        let Some(binding) = arbitrary::binding(&graph, &mut source) else { continue };
+        let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { continue };
+        let Ok(expected) = graph::eval::eval(&graph, &inputs) else { continue };
+        let bound_by_inputs = pipeline::lower_with(&graph, &pipeline::Settings::source())
+            .is_ok_and(|lowered| pipeline::source(&lowered, "h").is_ok());
+        if !bound_by_inputs || inputs.is_empty() {
+            continue;
+        }
+        compile(&graph).assert_gives(&format!("{binding:?} of\n{graph}"), &inputs, &expected);
+        tried += 1;
+        if tried == 40 {
+            break;
+        }
+    }
+    assert!(tried >= 20, "only {tried} graphs could be tried");
+}
+
+/// The arenas of C source and of code for this machine on one thread; both compute what the graph says.
+fn arenas(graph: &Graph) -> [u64; 2] {
+    let source = pipeline::lower_with(graph, &pipeline::Settings::source()).expect("supported");
+    plan::verify::verify(&source.program, &source.plan).expect("a plan");
+    let settings = pipeline::Settings { workers: 1, ..pipeline::Settings::default() };
+    let code = pipeline::lower_with(graph, &settings).expect("supported");
+    let program = compile(graph);
+    assert_computes(&program, graph);
+    let model = pipeline::jit(graph).expect("supported");
+    let mut context = Context::new(&model).expect("an arena");
+    for dims in models::bindings(graph) {
+        let inputs = models::inputs(graph, &dims);
+        let views: Vec<TensorRef<'_>> = inputs
+            .iter()
+            .map(|x| TensorRef::from_bytes(x.dtype(), x.shape(), x.bytes()).expect("as many as the shape"))
+            .collect();
+        let outputs = context.run_views(&views).expect("in contract");
+        let tensor = |y: TensorRef<'_>| {
+            let bytes = Bytes::Owned(y.bytes().into());
+            Tensor::new(y.dtype(), y.shape().to_vec(), bytes).expect("as many as the shape")
+        };
+        let outputs: Vec<Tensor> = (0..outputs.len()).map(|idx| tensor(outputs.get(idx))).collect();
+        program.assert_gives(&format!("{} at {dims:?}, as this machine", graph.name), &inputs, &outputs);
+    }
+    [source.plan.arena_max, code.plan.arena_max]
+}
+
+#[test]
+fn source_has_no_room_that_only_machine_code_uses() {
+    let mut graph = models::graph("pages", &[("N", 1, 8)]);
+    let x = graph.input("x", DType::F32, vec![Dim::symbol("N"), 1024.into()]).expect("an input");
+    let small = graph.constant(Tensor::from_f32(vec![], &[0.01]).expect("one number")).expect("a constant");
+    let h = models::dense(&mut graph, x, 1024, 128, 3).expect("a layer");
+    let h = graph.mul(h, small).expect("a layer");
+    let h = graph.relu(h).expect("a layer");
+    let y = models::dense(&mut graph, h, 128, 16, 5).expect("a layer");
+    graph.output("y", y).expect("an output");
+    let [source, code] = arenas(&graph);
+    assert_eq!(source, 8 * 128 * 4, "what passes between the layers, and nothing else");
+    assert!(code > source, "rows that are pages apart are copied");
+}
+
+#[test]
+fn source_has_the_filters_of_the_model() {
+    let mut graph = models::graph("plain", &[("N", 1, 3)]);
+    let shape = vec![Dim::symbol("N"), 16.into(), 8.into(), 8.into()];
+    let x = graph.input("x", DType::F32, shape).expect("an input");
+    let y = models::conv(&mut graph, x, [16, 16], 3, 1, 5).expect("a convolution");
+    graph.output("y", y).expect("an output");
+    let weights = |settings: &pipeline::Settings| {
+        pipeline::lower_with(&graph, settings).expect("supported").program.const_bytes()
+    };
+    assert_eq!(weights(&pipeline::Settings::source()), 4 * (9 * 16 * 16 + 16));
+    let code =
+        pipeline::Settings { microkernels: MicrokernelSupport::default(), ..pipeline::Settings::default() };
+    assert!(weights(&code) > 4 * 16 * 16 * 16, "in another basis they are larger");
+    arenas(&graph);
+}
+
+#[test]
+fn source_of_partial_tiles_has_no_variables_that_nobody_uses() {
+    let mut graph = models::graph("edges", &[("N", 1, 2)]);
+    let shape = vec![Dim::symbol("N"), 16.into(), 7.into(), 7.into()];
+    let x = graph.input("x", DType::F32, shape).expect("an input");
+    let y = models::conv(&mut graph, x, [16, 16], 3, 1, 5).expect("a convolution");
+    graph.output("y", y).expect("an output");
+    // Tiles are for machine code, but any emitter takes any program.
+    let settings = pipeline::Settings { workers: 1, ..pipeline::Settings::default() };
+    assert_computes(&compile_with(&graph, &settings), &graph);
+}
+
+#[test]
+fn source_refuses_what_breaks_the_contract() {
+    let (_, model) = models::MODELS[0];
+    let program = compile(&model().expect("a graph"));
+    let input = Tensor::from_f32(vec![100_000, 1], &vec![0.0; 100_000]).expect("as many as the shape");
+    assert_ne!(program.check(&[input]), 0);
+}

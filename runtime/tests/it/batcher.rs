@@ -1,0 +1,234 @@
+//! The batcher: results of every request are its own, whoever else was in the batch, and nothing is allocated.
+
+use crate::fake;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    ffi::c_void,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use symshape_runtime::{
+    BatchError, BatchOptions, Batcher, CallError, TensorMut, TensorRef,
+    abi::{Exec, ModelDesc},
+};
+
+/// Counts the calls of the allocator in all threads.
+struct Counting;
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is left to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn options(max_rows: usize, deadline: Duration) -> BatchOptions {
+    BatchOptions { max_rows, deadline, threads: 1, calls: None }
+}
+
+fn batcher(max_rows: usize, deadline: Duration) -> Batcher {
+    Batcher::new(&fake::rows(), "N", &[&[4], &[]], options(max_rows, deadline)).expect("a model of rows")
+}
+
+/// A request of so many rows that are all about `seed`, and whether its answer is right.
+fn ask(batcher: &Batcher, rows: usize, seed: f32) -> Result<bool, BatchError> {
+    let (x, y) = ([seed; 4 * 8], [0.5 * seed; 8]);
+    let mut z = [f32::NAN; 4 * 8];
+    let inputs = [
+        TensorRef::new(&[rows, 4], &x[..4 * rows]).expect("that many"),
+        TensorRef::new(&[rows], &y[..rows]).expect("that many"),
+    ];
+    batcher.call(&inputs, &mut [TensorMut::new(&mut z[..4 * rows])])?;
+    Ok(z[..4 * rows].iter().all(|z| *z == 2.5 * seed) && z[4 * rows..].iter().all(|z| z.is_nan()))
+}
+
+#[test]
+fn many_threads_get_their_own_results() {
+    let batcher = batcher(16, Duration::from_micros(100));
+    std::thread::scope(|scope| {
+        for thread in 0..24 {
+            let batcher = &batcher;
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let rows = 1 + (thread + round) % 8;
+                    let seed = (thread * 1000 + round) as f32;
+                    assert!(ask(batcher, rows, seed).expect("in contract"), "thread {thread}, round {round}");
+                }
+            });
+        }
+    });
+}
+
+/// Calls that run, the most that ran at once, and how long one waits for another.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+static PATIENCE_MS: AtomicU64 = AtomicU64::new(0);
+
+/// Waits for another call beside it.
+unsafe extern "C" fn run_with_another(
+    _: *const *const c_void,
+    _: *const *mut c_void,
+    _: *mut i64,
+    _: *mut c_void,
+    _: *const Exec,
+) -> i32 {
+    MOST.fetch_max(RUNNING.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+    let (start, patience) = (Instant::now(), Duration::from_millis(PATIENCE_MS.load(Ordering::SeqCst)));
+    while MOST.load(Ordering::SeqCst) < 2 && start.elapsed() < patience {
+        thread::yield_now();
+    }
+    RUNNING.fetch_sub(1, Ordering::SeqCst);
+    0
+}
+
+#[test]
+fn as_many_batches_run_at_once_as_are_asked_for() {
+    let desc = ModelDesc { n_outputs: 1, run: run_with_another, ..fake::desc() };
+    let model = fake::open(desc).expect("well-formed");
+    let (x, y) = ([0f32; 4], [0f32; 1]);
+    let inputs = [TensorRef::new(&[1, 4], &x).expect("4"), TensorRef::new(&[1], &y).expect("1")];
+    // A second call that must come is waited for as long as it takes on any machine, one that must not come is not.
+    for (calls, patience_ms) in [(1, 50), (2, 20_000)] {
+        MOST.store(0, Ordering::SeqCst);
+        PATIENCE_MS.store(patience_ms, Ordering::SeqCst);
+        let calls_at_once = BatchOptions { calls: Some(calls), ..options(1, Duration::ZERO) };
+        let batcher = Batcher::new(&model, "N", &[&[4], &[]], calls_at_once).expect("a model of rows");
+        let tickets = [0; 2].map(|_| batcher.submit(&inputs).expect("in contract"));
+        for ticket in tickets {
+            ticket.wait(&mut [TensorMut::new(&mut [0f32; 4])]).expect("run");
+        }
+        assert_eq!(MOST.load(Ordering::SeqCst), calls);
+    }
+}
+
+#[test]
+fn a_full_batch_does_not_wait_for_the_deadline() {
+    for deadline in [Duration::from_secs(3600), Duration::MAX] {
+        let batcher = batcher(4, deadline);
+        std::thread::scope(|scope| {
+            for seed in 0..2 {
+                let batcher = &batcher;
+                scope.spawn(move || assert!(ask(batcher, 2, seed as f32).expect("in contract")));
+            }
+        });
+    }
+}
+
+#[test]
+fn only_the_request_with_bad_data_fails() {
+    let batcher = batcher(8, Duration::from_millis(20));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let batcher = &batcher;
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let bad = (thread + round) % 4 == 0;
+                    let seed = if bad { f32::INFINITY } else { 3.0 };
+                    match ask(batcher, 2, seed) {
+                        Ok(right) => assert!(!bad && right),
+                        Err(BatchError::Call(CallError::IndexOutOfBounds(_))) => assert!(bad),
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn dropped_tickets_harm_nobody() {
+    let batcher = batcher(4, Duration::from_micros(50));
+    let (x, y) = ([1f32; 4], [1f32]);
+    let inputs = [TensorRef::new(&[1, 4], &x).expect("4"), TensorRef::new(&[1], &y).expect("1")];
+    for round in 0..100 {
+        drop(batcher.submit(&inputs).expect("in contract"));
+        if round % 3 == 0 {
+            assert!(ask(&batcher, 1 + round % 4, round as f32).expect("in contract"));
+        }
+    }
+    let last = batcher.submit(&inputs).expect("in contract");
+    drop(batcher);
+    let mut z = [0f32; 4];
+    last.wait(&mut [TensorMut::new(&mut z)]).expect("run before the batcher stopped");
+    assert_eq!(z, [3.0; 4]);
+}
+
+#[test]
+fn results_of_two_batches_may_wait() {
+    let batcher = batcher(1, Duration::ZERO);
+    for round in 0..50 {
+        let seeds: Vec<f32> = (0..8).map(|k| (8 * round + k) as f32).collect();
+        let tickets: Vec<_> = seeds
+            .iter()
+            .map(|seed| {
+                let (x, y) = ([*seed; 4], [0.5 * seed]);
+                let inputs = [TensorRef::new(&[1, 4], &x).expect("4"), TensorRef::new(&[1], &y).expect("1")];
+                (*seed, batcher.submit(&inputs).expect("in contract"))
+            })
+            .collect();
+        for (k, (seed, ticket)) in tickets.into_iter().rev().enumerate() {
+            let mut z = [0f32; 4];
+            if (k + round) % 3 > 0 {
+                ticket.wait(&mut [TensorMut::new(&mut z)]).expect("run");
+                assert_eq!(z, [2.5 * seed; 4]);
+            }
+        }
+    }
+}
+
+#[test]
+fn refusals_say_what_is_wrong() {
+    let options = options(4, Duration::ZERO);
+    let refused = |model, symbol: &str, rows: &[&[usize]], options| {
+        Batcher::new(model, symbol, rows, options).expect_err("no batch").to_string()
+    };
+    let (rows, model) = (fake::rows(), fake::model());
+    assert_eq!(
+        refused(&model, "N", &[&[4], &[]], options),
+        "`rows` has the shape []; to be batched, its first axis must be N, and no other"
+    );
+    assert_eq!(refused(&rows, "K", &[&[4], &[]], options), "the model has no symbol K");
+    assert_eq!(refused(&rows, "N", &[&[4]], options), "1 inputs for a model that has 2");
+    assert_eq!(
+        refused(&rows, "N", &[&[3], &[]], options),
+        "`x` axis 1 gives S = 3; S is declared one of 2, 4, 8"
+    );
+    let large = BatchOptions { max_rows: 65, ..options };
+    assert_eq!(refused(&rows, "N", &[&[4], &[]], large), "65 rows; a batch has 1 to 64");
+    let batcher = batcher(4, Duration::ZERO);
+    assert_eq!(ask(&batcher, 5, 0.0).expect_err("too many").to_string(), "5 rows; a batch has 1 to 4");
+    let (x, y) = ([1f32; 8], [1f32]);
+    let uneven = [TensorRef::new(&[2, 4], &x).expect("8"), TensorRef::new(&[1], &y).expect("1")];
+    assert_eq!(batcher.submit(&uneven).expect_err("uneven").to_string(), "input 1 has 1 rows, input 0 has 2");
+}
+
+#[test]
+fn nothing_is_allocated_in_steady_state() {
+    let batcher = batcher(8, Duration::ZERO);
+    for round in 0..20 {
+        assert!(ask(&batcher, 1 + round % 8, 1.0).expect("in contract"));
+    }
+    // Other tests of this binary run beside this one: a stretch without their calls must come.
+    let quiet = (0..2000).any(|_| {
+        let before = CALLS.load(Ordering::Relaxed);
+        for round in 0..20 {
+            assert!(ask(&batcher, 1 + round % 8, 1.0).expect("in contract"));
+        }
+        CALLS.load(Ordering::Relaxed) == before
+    });
+    assert!(quiet, "requests allocate");
+}

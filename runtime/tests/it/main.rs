@@ -1,0 +1,9 @@
+//! The integration tests of the runtime, as one program; `fake` stands in for generated code.
+
+mod batcher;
+mod call;
+mod fake;
+mod grow;
+mod linked;
+mod query;
+mod stream;
