@@ -1,7 +1,7 @@
 //! Families whose terms are random trees: obfuscated terms, polynomials, bounds and proofs without a pattern.
 
-use crate::random::Random;
-use crate::truth::{Expected, Query};
+use super::random::Random;
+use super::truth::{Expected, Query};
 
 pub(crate) fn query(symbols: &str, expression: String, kind: &'static str, expected: Expected) -> Query {
     Query { symbols: symbols.to_string(), expression, kind, expected }
@@ -149,7 +149,7 @@ pub(crate) fn random_relation(random: &mut Random) -> Query {
     let operator = random.pick(&["<", "<=", "==", "!="]);
     let expression = format!("({operator} {a} {b})");
     let query = |expected| query(&symbols, expression.clone(), "prove_true", expected);
-    match crate::truth::Truth::of(&query(Expected::Proven)) {
+    match super::truth::Truth::of(&query(Expected::Proven)) {
         Ok(_) => query(Expected::Proven),
         Err(_) => query(Expected::Disproven),
     }

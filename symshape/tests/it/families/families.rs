@@ -2,9 +2,9 @@
 
 use num_bigint::BigInt;
 
-use crate::expressions::{deobf, poly, prove, query, random_relation, rbounds, simplify};
-use crate::random::Random;
-use crate::truth::{Expected, Query, Truth};
+use super::expressions::{deobf, poly, prove, query, random_relation, rbounds, simplify};
+use super::random::Random;
+use super::truth::{Expected, Query, Truth};
 
 type Make = fn(&mut Random) -> Query;
 

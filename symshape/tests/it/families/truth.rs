@@ -7,7 +7,7 @@ use num_integer::Integer;
 use symshape::query::parse_dim;
 use symshape::{Dim, Symbol};
 
-use crate::random::Random;
+use super::random::Random;
 
 /// What a good engine answers.
 pub(crate) enum Expected {
