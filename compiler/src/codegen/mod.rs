@@ -6,38 +6,20 @@
 //! instruction is used that the target would turn into a call of a library. The plan's sizes and every index stay
 //! within 64 bits for all allowed values of the symbols; what can't is refused here.
 
-mod batch_blocking;
-mod call;
-mod cast;
-mod contract;
-mod control;
-mod descriptor;
-mod driver;
-mod estimate;
+mod artefact;
+mod body;
 pub mod function;
-mod index;
-mod lanes;
-mod levels;
-pub mod loops;
-pub mod math;
 pub mod microkernel;
-mod partitions;
-pub mod report_error;
-mod scalar;
-mod scheduler;
-mod sizes;
-mod split;
-mod strips;
-mod tiles;
-pub mod unit;
+mod run;
 pub mod vector;
 
-pub use function::FuncCtx;
-pub use unit::{Options, Summary, Unit};
+pub use artefact::Summary;
+pub use function::{FuncCtx, Unit, module::Options};
 
 use crate::{error::Result, kernel::Program, plan::Plan};
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_module::Module;
+use run::{contract, levels, sizes};
 use target_lexicon::Architecture;
 
 /// Emits a program and its contract into `module`.
@@ -59,11 +41,11 @@ pub fn generate(
     sizes::require_bounds(program)?;
     sizes::require_axes(program)?;
     let arena_bytes = sizes::arena_bytes(unit)?;
-    let (run, n_kernels, partitions) = levels::run(unit, arena_bytes)?;
+    let run = levels::run(unit, arena_bytes)?;
     let check = contract::check(unit)?;
     let output_shape = sizes::output_shape(unit)?;
-    let functions = descriptor::Functions { check, arena_bytes, output_shape, run, partitions };
-    descriptor::summary(unit, &functions, n_kernels)
+    let functions = artefact::Functions { check, arena_bytes, output_shape, run };
+    artefact::summary(unit, &functions)
 }
 
 /// Bytes of the frame that the partitions of one call share.

@@ -1,0 +1,7 @@
+//! The bodies of kernels: loops, strips and contractions as code of one function.
+
+pub(crate) mod lanes;
+pub(crate) mod loops;
+pub(crate) mod split;
+pub(crate) mod strips;
+pub(crate) mod tiles;

@@ -1,0 +1,468 @@
+//! Contractions of bytes, of bf16 on tile registers, and of floats whose rows are whole pages apart: their left factor is
+//! laid out anew a block of rows at a time, their right one, but for such floats, when compiling.
+//!
+//! Tiles multiply 32-bit elements. For bytes, an element is a group of neighbours along the reduction: a pair of 16-bit
+//! integers, whose products add up in 32 bits without loss, or four bytes where the ISA multiplies these. Rows of the left
+//! factor are copied into room that the contraction has for it, dense, whatever nest of loops the reduction was; the
+//! packed columns of the right factor become groups with zeros where the last group has no more numbers. On tile registers an
+//! element is a pair of bf16, and a row of so many as a register has is the least that is multiplied.
+
+use super::{
+    cut::Rows,
+    lines::Line,
+    packed::{bf16, pairs, quads},
+    plan::Plan,
+};
+use crate::{
+    codegen::{
+        body::lanes::{Args, Stream, split},
+        function::FuncCtx,
+        function::Unit,
+        microkernel::{
+            MicrokernelKey,
+            contraction::{DotOp, PANEL},
+            op::Ty,
+            pack_rows::{PackRowsKey, RowForm},
+        },
+        vector::vcode::{NarrowInt, TILE_ROW_BYTES},
+    },
+    error::{Error, Result},
+    kernel::{Access, BufferId, Contraction, MemorySpace, Rhs, SlidingWindows, tiles::ROW_BF16},
+    scalar::Precision,
+};
+use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
+use cranelift_module::DataId;
+use std::rc::Rc;
+use symshape::{Dim, Facts};
+use symshape_runtime::DType;
+
+/// Elements of a cache line.
+const LINE_ELEMS: i64 = 16;
+
+/// How a factor becomes elements that tiles multiply.
+pub(super) struct Layout {
+    pub(super) product: DotOp,
+    /// Where rows are laid out.
+    pub(super) room: BufferId,
+    /// Where in it rows begin, behind a right factor that is laid out there too.
+    first: Dim,
+    /// Elements of one part of a row.
+    part_elems: Dim,
+    /// Numbers of a row.
+    depth: Dim,
+    right: Right,
+    from: Numbers,
+    /// The left factor's pixels, where each is laid out once; rows of the room then are those.
+    pixels: Option<Rc<SlidingWindows>>,
+}
+
+/// Where the right factor comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Right {
+    /// A constant, which is packed anew when compiling.
+    Packed(BufferId),
+    /// It is computed, and laid out a tile of columns at a time.
+    Computed,
+}
+
+/// What the left factor's numbers are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Numbers {
+    Narrow(NarrowInt),
+    F32,
+    Bf16,
+}
+
+impl Numbers {
+    /// Of one.
+    fn bytes(self) -> i64 {
+        match self {
+            Numbers::Narrow(narrow) => narrow.bytes() as i64,
+            Numbers::F32 => 4,
+            Numbers::Bf16 => 2,
+        }
+    }
+
+    /// Those of a left factor of floats.
+    fn of_floats(dtype: DType) -> Option<Numbers> {
+        match dtype {
+            DType::F32 => Some(Numbers::F32),
+            DType::BF16 => Some(Numbers::Bf16),
+            _ => None,
+        }
+    }
+
+    /// How rows of floats are read.
+    fn lanes(self) -> Ty {
+        if self == Numbers::Bf16 { Ty::Bf16 } else { Ty::F32 }
+    }
+}
+
+/// The layout by which a right factor is packed anew, unless it stays as other contractions have it.
+pub(super) fn repacking(layout: &Option<Layout>) -> Option<&Layout> {
+    layout.as_ref().filter(|layout| layout.product != DotOp::F32)
+}
+
+/// Whether a contraction's rows are laid out, and how.
+pub(super) fn layout(f: &FuncCtx, facts: &Facts, contraction: &Contraction) -> Option<Layout> {
+    let dtype = |buffer: BufferId| f.unit.program.buffers[buffer].dtype;
+    let (depth, first) = (contraction.depth(), Dim::zero());
+    let on_tiles = f.unit.vector_isa().shape().tiles && f.unit.program.on_tiles(contraction);
+    if on_tiles && contraction.dtype == DType::F32 {
+        let room = contraction.pack_buffer?;
+        let product = DotOp::AmxBf16(contraction.precision.parts()?);
+        let right = match contraction.rhs {
+            Rhs::Panels { buffer, .. } if is_const(f, buffer) => Right::Packed(buffer),
+            Rhs::Panels { .. } | Rhs::Indexed(_) => Right::Computed,
+        };
+        let (first, from) =
+            (f.unit.program.right_room(contraction), Numbers::of_floats(dtype(contraction.lhs.buffer))?);
+        // What lies in whole rows of registers is read from there.
+        let pixels = match from == Numbers::Bf16 && fills_rows(facts, contraction) {
+            true => None,
+            false => SlidingWindows::of(f.unit.program, contraction).map(Rc::new),
+        };
+        let part_elems = match &pixels {
+            None => depth.ceil_div(ROW_BF16) * (ROW_BF16 / 2),
+            Some(pixels) => (pixels.padded_run() / 2).into(),
+        };
+        return Some(Layout { product, room, first, part_elems, depth, right, from, pixels });
+    }
+    let Rhs::Panels { buffer, width, .. } = contraction.rhs else { return None };
+    let right = Right::Packed(buffer);
+    if contraction.dtype == DType::F32 {
+        // Others have room for tile registers, which this level lacks.
+        let from = Numbers::of_floats(dtype(contraction.lhs.buffer))?;
+        let is_copied = |_: &BufferId| from == Numbers::Bf16 || contraction.precision == Precision::F32;
+        let room = contraction.pack_buffer.filter(is_copied)?;
+        (is_const(f, buffer) && depth.as_i64().is_some()).then_some(())?;
+        let product = DotOp::F32;
+        let part_elems = depth.clone();
+        return Some(Layout { product, room, first, part_elems, depth, right, from, pixels: None });
+    }
+    let from = match dtype(contraction.lhs.buffer) {
+        DType::U8 => NarrowInt::U8,
+        DType::I8 => NarrowInt::I8,
+        DType::I16 => NarrowInt::I16,
+        _ => return None,
+    };
+    let packed = matches!(dtype(buffer), DType::U8 | DType::I8 | DType::I16);
+    (contraction.dtype == DType::I32 && packed && width as usize == PANEL).then_some(())?;
+    // What is not laid out needs no room.
+    let room = match from {
+        NarrowInt::I16 => contraction.lhs.buffer,
+        NarrowInt::U8 | NarrowInt::I8 => contraction.pack_buffer?,
+    };
+    depth.as_i64()?;
+    let quads = f.unit.vector_isa().shape().vnni && dtype(buffer) == DType::I8 && from != NarrowInt::I16;
+    let product = match (on_tiles, quads) {
+        (true, _) => DotOp::AmxBytes,
+        (false, true) => DotOp::Vnni,
+        (false, false) => DotOp::I16Pairs,
+    };
+    let groups = depth.ceil_div(product.group());
+    let part_elems = match product {
+        DotOp::AmxBytes => groups.ceil_div(LINE_ELEMS) * LINE_ELEMS,
+        _ => groups,
+    };
+    Some(Layout { product, room, first, part_elems, depth, right, from: Numbers::Narrow(from), pixels: None })
+}
+
+/// Whether the numbers of a row lie in runs that are whole rows of tile registers.
+fn fills_rows(facts: &Facts, contraction: &Contraction) -> bool {
+    contraction.k.last().is_some_and(|axis| {
+        let step = split(facts, &contraction.lhs.index, Some(&axis.var)).map(|(step, _)| step);
+        step.is_some_and(|step| is_run(&axis.extent, &step, ROW_BF16))
+    })
+}
+
+/// Whether numbers lie side by side, and are whole groups of so many.
+fn is_run(extent: &Dim, step: &Dim, group: i64) -> bool {
+    step.as_i64() == Some(1) && extent.as_i64().is_some_and(|extent| extent % group == 0)
+}
+
+fn is_const(f: &FuncCtx, buffer: BufferId) -> bool {
+    matches!(f.unit.program.buffers[buffer].space, MemorySpace::Const(_))
+}
+
+impl Layout {
+    /// Whether rows can be read as they lie: groups of four bytes without a sign or of two numbers of 16 bits, none of them
+    /// cut off.
+    pub(super) fn reads(&self, (extent, step, _): &(Dim, Dim, Dim)) -> bool {
+        let group = match (self.product, self.from) {
+            (DotOp::Vnni, Numbers::Narrow(NarrowInt::U8)) => 4,
+            (DotOp::AmxBytes, Numbers::Narrow(NarrowInt::U8)) => TILE_ROW_BYTES as i64,
+            (DotOp::AmxBf16(_), Numbers::Bf16) => ROW_BF16,
+            (DotOp::I16Pairs, Numbers::Narrow(NarrowInt::I16)) => 2,
+            _ => return false,
+        };
+        is_run(extent, step, group)
+    }
+
+    /// Whether rows must be as they lie, since nothing lays them out.
+    pub(super) fn is_ready(&self) -> bool {
+        self.from == Numbers::Narrow(NarrowInt::I16)
+    }
+
+    /// Bytes of a number of the left factor.
+    pub(super) fn number_bytes(&self) -> i64 {
+        self.from.bytes()
+    }
+
+    /// Elements for so many numbers of a row; rows of tile registers where these multiply.
+    pub(super) fn grouped(&self, extent: &Dim) -> Dim {
+        match self.product {
+            DotOp::AmxBytes => extent.floor_div(TILE_ROW_BYTES as i64),
+            DotOp::AmxBf16(_) => extent.floor_div(ROW_BF16),
+            product => extent.ceil_div(product.group()),
+        }
+    }
+
+    /// A left factor that is to be laid out.
+    pub(super) fn left(&self, stream: Stream, levels: Vec<(Dim, Dim)>) -> Left {
+        let (step_elems, plane_bytes) = (self.step_elems(), self.plane_bytes());
+        if let Some(pixels) = &self.pixels {
+            let (pixels, room) = (Rc::clone(pixels), self.room);
+            let form = RowForm::Bf16 { from: self.from.lanes(), parts: self.product.parts().left };
+            let (number_bytes, step_bytes) = (self.number_bytes(), step_elems * 4);
+            return Left::Line(Line { pixels, room, form, number_bytes, step_bytes, plane_bytes });
+        }
+        let (room, first, product, from) = (self.room, self.first.clone(), self.product, self.from);
+        Left::Rows(PackedRows { room, first, step_elems, plane_bytes, from, product, stream, levels })
+    }
+
+    /// The loops of the reduction over what is laid out, innermost first, with what the left factor moves by behind what
+    /// the loop inside has moved it: over registers' rows, and over the pixels of a row.
+    pub(super) fn levels(&self) -> Vec<(Dim, Dim)> {
+        let row = if self.product.is_amx() { self.blocks() } else { self.part_elems.clone() };
+        let mut levels = vec![(row, Dim::one())];
+        let mut moved = self.plane_bytes().floor_div(4);
+        for (extent, step) in self.pixels.iter().flat_map(|pixels| &pixels.taps) {
+            let step = step * self.step_elems();
+            levels.push(((*extent).into(), &step - &moved));
+            moved = step * *extent;
+        }
+        levels
+    }
+
+    /// From row to row of what is laid out, in elements.
+    pub(super) fn row_step(&self) -> Dim {
+        self.pixels.iter().fold(self.step_elems(), |step, pixels| step * &pixels.row)
+    }
+
+    /// Bytes of one part of a row, behind which the next one is.
+    pub(super) fn plane_bytes(&self) -> Dim {
+        &self.part_elems * 4
+    }
+
+    /// Where the first laid out row begins.
+    pub(super) fn origin(&self) -> Access {
+        Access { buffer: self.room, index: self.first.clone() }
+    }
+
+    /// Rows of tile registers that a row is.
+    pub(super) fn blocks(&self) -> Dim {
+        self.plane_bytes().floor_div(TILE_ROW_BYTES as i64)
+    }
+
+    /// Elements from one laid out row to the next: an odd number of cache lines, so that the rows of a tile don't compete
+    /// for the same few.
+    pub(super) fn step_elems(&self) -> Dim {
+        let lines = (&self.part_elems * i64::from(self.product.parts().left)).ceil_div(LINE_ELEMS);
+        (lines.floor_div(2) * 2 + 1) * LINE_ELEMS
+    }
+
+    /// The origin of the right factor's panels in elements, given the constant's, and elements of a panel.
+    pub(super) fn panels(&self, base: &Dim) -> (Dim, Dim) {
+        // Panels of bytes begin with a row of sums.
+        let taps = self.pixels.as_ref().map_or(1, |pixels| pixels.taps_count());
+        let rows = &self.part_elems * (taps * i64::from(self.product.parts().right))
+            + i64::from(matches!(self.product, DotOp::Vnni | DotOp::AmxBytes));
+        (base.floor_div(&self.depth) * &rows, rows * PANEL as i64)
+    }
+
+    /// Whether the right factor is laid out while running.
+    pub(super) fn is_right_computed(&self) -> bool {
+        self.right == Right::Computed
+    }
+
+    /// The right factor as groups.
+    pub(super) fn right(&self, unit: &mut Unit) -> Result<DataId> {
+        let fixed = |dim: &Dim| dim.as_i64().map(|value| value as usize);
+        let (Right::Packed(right), Some(depth), Some(rows)) =
+            (self.right, fixed(&self.depth), fixed(&self.part_elems))
+        else {
+            return Err(Error::internal("a constant of no fixed size"));
+        };
+        let MemorySpace::Const(tensor) = &unit.program.buffers[right].space else {
+            return Err(Error::internal("panels that are no constant"));
+        };
+        let buffer = right.as_u32();
+        match (self.product, self.from) {
+            (DotOp::AmxBf16(parts), _) => {
+                let low = parts.right > 1;
+                let run = self.pixels.as_ref().map_or(depth, |pixels| pixels.run as usize);
+                let name = format!("const_{buffer}_{}_{run}", if low { "bf16x3" } else { "bf16" });
+                unit.constant_as(&name, || bf16(tensor, (depth, run), low))
+            }
+            (DotOp::Vnni | DotOp::AmxBytes, from) => {
+                let (shift, kind) =
+                    if from == Numbers::Narrow(NarrowInt::U8) { (0, "quads") } else { (128, "shifted") };
+                let name = format!("const_{buffer}_{kind}_{rows}");
+                unit.constant_as(&name, || quads(tensor, depth, rows, shift))
+            }
+            _ => unit.constant_as(&format!("const_{buffer}_pairs"), || pairs(tensor, depth)),
+        }
+    }
+}
+
+/// A left factor that is laid out.
+pub(super) enum Left {
+    /// Row by row.
+    Rows(PackedRows),
+    /// Pixel by pixel.
+    Line(Line),
+}
+
+impl Left {
+    /// Tiles, or iterations of the outer axes, that there is room for.
+    pub(super) fn steps(&self, f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
+        match self {
+            Left::Rows(laid) => laid.steps(f, plan, rows),
+            Left::Line(line) => line.steps(f, plan, rows),
+        }
+    }
+
+    /// Bytes from one iteration of the innermost outer row axis, with so many rows, to the next.
+    pub(super) fn line_bytes(&self, rows: &Dim) -> Option<Dim> {
+        match self {
+            Left::Rows(laid) => Some(rows * &laid.step_bytes()),
+            Left::Line(line) => Some(line.pixels.outer.last()? * &line.step_bytes),
+        }
+    }
+
+    /// Lays out the rows of tiles `first..end`, and returns where the row of number 0 would lie, as a distance in bytes from
+    /// the room.
+    pub(super) fn lay_tiles(
+        &self,
+        f: &mut FuncCtx,
+        rows: &Rows,
+        (first, end): (Value, Value),
+    ) -> Result<Value> {
+        let before = |f: &mut FuncCtx, tile: Value| {
+            // Low tiles have one row less.
+            let zero = f.int(0);
+            let low = f.builder.ins().isub(tile, rows.high);
+            let low = f.builder.ins().smax(low, zero);
+            let all = f.builder.ins().imul(tile, rows.rows);
+            f.builder.ins().isub(all, low)
+        };
+        let range = (before(f, first), before(f, end));
+        match self {
+            Left::Rows(laid) => laid.lay_rows(f, range),
+            Left::Line(line) => line.lay_tiles(f, range),
+        }
+    }
+}
+
+/// The left factor as it lies in memory.
+pub(super) struct PackedRows {
+    room: BufferId,
+    first: Dim,
+    step_elems: Dim,
+    plane_bytes: Dim,
+    from: Numbers,
+    product: DotOp,
+    stream: Stream,
+    /// Extents of the reduction's loops and what the factor moves by, innermost first.
+    levels: Vec<(Dim, Dim)>,
+}
+
+impl PackedRows {
+    /// Bytes from one laid out row to the next.
+    fn step_bytes(&self) -> Dim {
+        &self.step_elems * 4
+    }
+
+    /// Tiles, or iterations of the outer axes, that there is room for.
+    fn steps(&self, f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
+        let (last, outer) = plan.contraction.m.split_last().expect("checked in plan");
+        let height = if outer.is_empty() { rows.rows } else { f.dim(&last.extent)? };
+        let step = f.dim(&self.step_bytes())?;
+        let bytes = f.builder.ins().imul(height, step);
+        let one = f.int(1);
+        let bytes = f.builder.ins().smax(bytes, one);
+        let room = &f.unit.program.buffers[self.room].elems - &self.first;
+        let budget = f.dim(&room)?;
+        let steps = f.builder.ins().udiv(budget, bytes);
+        let steps = f.builder.ins().smax(steps, one);
+        if !outer.is_empty() {
+            return Ok(steps);
+        }
+        // By high tiles, room for just all rows would be counted as too little where some tiles are low.
+        let all = rows.all(f);
+        let all = f.builder.ins().imul(all, step);
+        let has_room = f.builder.ins().icmp(IntCC::SignedLessThanOrEqual, all, budget);
+        let tiles = f.builder.ins().smax(rows.tiles, one);
+        Ok(f.builder.ins().select(has_room, tiles, steps))
+    }
+
+    /// Lays out rows `first..end`, and returns where that of number 0 would lie, as a distance in bytes from the room.
+    fn lay_rows(&self, f: &mut FuncCtx, (first, end): (Value, Value)) -> Result<Value> {
+        let count = f.builder.ins().isub(end, first);
+        let from = f.address(&self.stream.origin)?;
+        let step = f.dim(&(&self.stream.row * self.from.bytes()))?;
+        let skipped = f.builder.ins().imul(first, step);
+        let from = f.builder.ins().iadd(from, skipped);
+        let zero = f.int(0);
+        self.lay(f, from, zero, count)?;
+        let step = f.dim(&self.step_bytes())?;
+        let skipped = f.builder.ins().imul(first, step);
+        Ok(f.builder.ins().ineg(skipped))
+    }
+
+    /// Lays out all rows of the last axis, at this distance from the room.
+    pub(super) fn lay_axis(&self, f: &mut FuncCtx, extent: &Dim, distance: Value) -> Result<()> {
+        let (from, count) = (f.address(&self.stream.origin)?, f.dim(extent)?);
+        self.lay(f, from, distance, count)
+    }
+
+    /// Bytes of so many iterations of the outer axes.
+    pub(super) fn distance(&self, f: &mut FuncCtx, extent: &Dim, count: Value) -> Result<Value> {
+        let bytes = f.dim(&(extent * &self.step_bytes()))?;
+        Ok(f.builder.ins().imul(count, bytes))
+    }
+
+    fn lay(&self, f: &mut FuncCtx, from: Value, distance: Value, count: Value) -> Result<()> {
+        let dense = self.levels[0].1.as_i64() == Some(1);
+        let levels = self.levels.len() as u8;
+        let number_bytes = self.from.bytes();
+        let form = match self.from {
+            Numbers::Narrow(from) => {
+                RowForm::Bytes { from, quads: matches!(self.product, DotOp::Vnni | DotOp::AmxBytes) }
+            }
+            from if self.product == DotOp::F32 => RowForm::Floats { from: from.lanes() },
+            from => RowForm::Bf16 { from: from.lanes(), parts: self.product.parts().left },
+        };
+        let key = PackRowsKey { form, dense, levels };
+        let mut args = Args::new(key.slots());
+        args.set(PackRowsKey::FROM, from);
+        args.set(PackRowsKey::FROM_ROW, f.dim(&(&self.stream.row * number_bytes))?);
+        let room = f.address(&Access { buffer: self.room, index: self.first.clone() })?;
+        args.set(PackRowsKey::TO, f.builder.ins().iadd(room, distance));
+        args.set(PackRowsKey::TO_ROW, f.dim(&self.step_bytes())?);
+        args.set(PackRowsKey::ROWS, count);
+        if matches!(form, RowForm::Bf16 { .. }) {
+            args.set(PackRowsKey::PLANE, f.dim(&self.plane_bytes)?);
+        }
+        for (level, (extent, step)) in self.levels.iter().enumerate() {
+            let slot = PackRowsKey::level(level as u8);
+            args.set(slot, f.dim(extent)?);
+            args.set(slot + 1, f.dim(&(step * number_bytes))?);
+        }
+        let block = args.place(f);
+        let leaf = f.unit.leaf(MicrokernelKey::PackRows(key))?;
+        f.call(leaf, &[block]);
+        Ok(())
+    }
+}

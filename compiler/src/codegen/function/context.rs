@@ -1,0 +1,482 @@
+//! [`FuncCtx`]: one function while it is emitted: scopes of loop variables, locals, buffers and calls.
+//!
+//! Scopes nest as the loops do. What depends on outer symbols only is computed where its innermost symbol is bound,
+//! just before control leaves for the inner loop, and only once: see [`FuncCtx::dim`] and [`FuncCtx::address`].
+
+use super::{
+    frame,
+    module::{FunctionSummary, Unit, internal},
+};
+use crate::{
+    error::{Error, Result},
+    kernel::{Access, Axis, BufferId, Local, MemorySpace},
+};
+use cranelift_codegen::{
+    cursor::{Cursor, FuncCursor},
+    ir::{
+        self, BlockArg, ExtFuncData, ExternalName, GlobalValueData, Inst, InstBuilder, MemFlagsData,
+        StackSlotData, StackSlotKind, Type, UserExternalName, Value, condcodes::IntCC, types,
+    },
+};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
+use cranelift_module::{DataId, FuncId, Linkage};
+use std::collections::HashMap;
+use symshape::{Dim, Facts, Symbol};
+use symshape_runtime::{DType, abi::Code};
+
+/// The values that depend on the symbols bound in one loop body (or at the top), and on those around it.
+#[derive(Default)]
+pub(crate) struct Scope {
+    pub(crate) facts: Facts,
+    bound: HashMap<Symbol, Value>,
+    pub(crate) dims: HashMap<Dim, Value>,
+    pub(crate) addresses: HashMap<(BufferId, Dim), Value>,
+    /// The branch by which control left this scope for the one inside it.
+    pub(crate) exit: Option<Inst>,
+}
+
+/// A function that is being emitted.
+pub struct FuncCtx<'f, 'u> {
+    /// Where instructions go.
+    pub builder: FunctionBuilder<'f>,
+    /// What all functions share.
+    pub unit: &'f mut Unit<'u>,
+    pub(crate) scopes: Vec<Scope>,
+    /// Where the values of the program's symbols lie: a pointer and an offset.
+    dims: Option<(Value, i32)>,
+    frame: Option<Value>,
+    /// Which copy of the scratch buffers is this function's.
+    copy: Option<Value>,
+    locals: HashMap<Local, Variable>,
+    args: Option<(ir::StackSlot, usize)>,
+    functions: HashMap<FuncId, ir::FuncRef>,
+    /// The function may report an error.
+    pub fails: bool,
+    /// The function uses memory that a worker has for itself.
+    pub uses_scratch: bool,
+}
+
+impl<'f, 'u> FuncCtx<'f, 'u> {
+    /// A context at the beginning of an empty function, and the function's parameters.
+    pub fn new(unit: &'f mut Unit<'u>, mut builder: FunctionBuilder<'f>) -> (FuncCtx<'f, 'u>, Vec<Value>) {
+        let entry = builder.create_block();
+        builder.append_block_params_for_function_params(entry);
+        builder.switch_to_block(entry);
+        builder.seal_block(entry);
+        let params = builder.block_params(entry).to_vec();
+        let ctx = FuncCtx {
+            builder,
+            unit,
+            scopes: vec![Scope::default()],
+            dims: None,
+            frame: None,
+            copy: None,
+            locals: HashMap::new(),
+            args: None,
+            functions: HashMap::new(),
+            fails: false,
+            uses_scratch: false,
+        };
+        (ctx, params)
+    }
+
+    /// Says that the program's symbols lie in the array at `dims` and have passed the contract's check.
+    pub fn set_dims(&mut self, dims: Value, offset: i32) {
+        self.dims = Some((dims, offset));
+        self.scopes[0].facts = self.unit.program.facts.clone();
+    }
+
+    /// Says that `frame` is the frame, see [`frame`].
+    pub fn set_frame(&mut self, frame: Value) {
+        self.frame = Some(frame);
+        self.set_dims(frame, frame::DIMS);
+    }
+
+    /// Says which copy of the scratch buffers this function uses; a value of the function's top.
+    pub fn set_copy(&mut self, copy: Value) {
+        self.copy = Some(copy);
+    }
+
+    /// The frame's address.
+    pub fn frame(&self) -> Result<Value> {
+        self.frame.ok_or_else(|| Error::internal("this function has no frame"))
+    }
+
+    /// Offset of a buffer's pointer within the frame.
+    pub fn frame_slot(&self, buffer: BufferId) -> i32 {
+        frame::DIMS + 8 * (self.unit.program.all_symbols().count() as i32 + buffer.as_u32() as i32)
+    }
+
+    /// A constant.
+    pub fn int(&mut self, value: i64) -> Value {
+        self.builder.ins().iconst(types::I64, value)
+    }
+
+    /// From here on `symbol` stands for this `i64`, until the loop body around ends.
+    pub fn bind(&mut self, symbol: Symbol, value: Value) {
+        for scope in &mut self.scopes {
+            scope.bound.remove(&symbol);
+            scope.dims.retain(|dim, _| !dim.contains(&symbol));
+            scope.addresses.retain(|(_, at), _| !at.contains(&symbol));
+        }
+        self.innermost().bound.insert(symbol, value);
+    }
+
+    /// What is known about the symbols bound here, loop variables among them.
+    pub fn facts(&self) -> &Facts {
+        &self.scopes[self.scopes.len() - 1].facts
+    }
+
+    /// Adds to what is known until the scope ends.
+    pub fn facts_mut(&mut self) -> &mut Facts {
+        &mut self.innermost().facts
+    }
+
+    pub(crate) fn innermost(&mut self) -> &mut Scope {
+        self.scopes.last_mut().expect("the function's own scope is never left")
+    }
+
+    /// The value of a symbol, and the scope in which it is bound.
+    pub(crate) fn symbol(&mut self, symbol: &Symbol) -> Result<(Value, usize)> {
+        for (depth, scope) in self.scopes.iter().enumerate().rev() {
+            if let Some(value) = scope.bound.get(symbol) {
+                return Ok((*value, depth));
+            }
+        }
+        let position = self.unit.program.all_symbols().position(|known| known == symbol);
+        let (Some((base, offset)), Some(idx)) = (self.dims, position) else {
+            return Err(Error::internal(format!("symbol {} is not bound here", symbol.name())));
+        };
+        let value = self.load_fixed(types::I64, base, offset + 8 * idx as i32);
+        self.scopes[0].bound.insert(symbol.clone(), value);
+        Ok((value, 0))
+    }
+
+    /// Loads from memory that stays the same during the whole function, at the function's top.
+    pub(crate) fn load_fixed(&mut self, ty: Type, base: Value, offset: i32) -> Value {
+        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
+        match self.scopes[0].exit {
+            Some(exit) => self.before(exit).ins().load(ty, flags, base, offset),
+            None => self.builder.ins().load(ty, flags, base, offset),
+        }
+    }
+
+    /// A cursor that inserts before an instruction that is already there.
+    pub(crate) fn before(&mut self, inst: Inst) -> FuncCursor<'_> {
+        FuncCursor::new(self.builder.func).at_inst(inst)
+    }
+
+    /// The address of the first element of a buffer; bound at the function's top.
+    pub fn base(&mut self, buffer: BufferId) -> Result<Value> {
+        let key = (buffer, Dim::zero());
+        if let Some(value) = self.scopes[0].addresses.get(&key) {
+            return Ok(*value);
+        }
+        self.uses_scratch |= matches!(self.unit.program.buffers[buffer].space, MemorySpace::Scratch);
+        let value = match self.unit.program.buffers[buffer].space {
+            MemorySpace::Const(_) => {
+                let data = self.unit.constant(buffer)?;
+                self.data_address(data)
+            }
+            _ => {
+                let (frame, offset) = (self.frame()?, self.frame_slot(buffer));
+                let first = self.load_fixed(types::I64, frame, offset);
+                self.copy_of(buffer, first)?
+            }
+        };
+        self.scopes[0].addresses.insert(key, value);
+        Ok(value)
+    }
+
+    /// The function's own copy of a buffer, given where the first begins; computed at the function's top.
+    fn copy_of(&mut self, buffer: BufferId, first: Value) -> Result<Value> {
+        let program = self.unit.program;
+        let is_scratch = matches!(program.buffers[buffer].space, MemorySpace::Scratch);
+        let (Some(copy), true) = (self.copy, is_scratch && program.workers > 1) else { return Ok(first) };
+        let bytes = self.dim(&program.copy_bytes(buffer))?;
+        Ok(match self.scopes[0].exit {
+            Some(exit) => {
+                let distance = self.before(exit).ins().imul(copy, bytes);
+                self.before(exit).ins().iadd(first, distance)
+            }
+            None => {
+                let distance = self.builder.ins().imul(copy, bytes);
+                self.builder.ins().iadd(first, distance)
+            }
+        })
+    }
+
+    /// The address of a data object, computed at the function's top.
+    pub fn data_address(&mut self, data: DataId) -> Value {
+        let global = self.global(data);
+        match self.scopes[0].exit {
+            Some(exit) => self.before(exit).ins().symbol_value(types::I64, global),
+            None => self.builder.ins().symbol_value(types::I64, global),
+        }
+    }
+
+    /// The reference to a data object within this function.
+    pub fn global(&mut self, data: DataId) -> ir::GlobalValue {
+        let name = self
+            .builder
+            .func
+            .declare_imported_user_function(UserExternalName { namespace: 1, index: data.as_u32() });
+        let symbol = GlobalValueData::Symbol {
+            name: ExternalName::user(name),
+            offset: 0.into(),
+            colocated: self.is_near(),
+            tls: false,
+        };
+        self.builder.create_global_value(symbol)
+    }
+
+    /// Whether everything of the module is in reach of a relative address: a linker sees to it, while the pieces of
+    /// memory that a JIT gets may lie anywhere.
+    fn is_near(&self) -> bool {
+        self.unit.module.isa().flags().is_pic()
+    }
+
+    /// The reference to a function of the module within this function.
+    pub fn func_ref(&mut self, func: FuncId) -> ir::FuncRef {
+        if let Some(known) = self.functions.get(&func) {
+            return *known;
+        }
+        let declared = self.unit.module.declarations().get_function_decl(func);
+        let imported = declared.linkage == Linkage::Import;
+        let signature = self.builder.import_signature(declared.signature.clone());
+        let name = self
+            .builder
+            .func
+            .declare_imported_user_function(UserExternalName { namespace: 0, index: func.as_u32() });
+        // Nobody knows where a function of somebody else's will lie.
+        let colocated = self.is_near() && !imported;
+        let name = ExternalName::user(name);
+        let data = ExtFuncData { name, signature, colocated, patchable: false };
+        let reference = self.builder.import_function(data);
+        self.functions.insert(func, reference);
+        reference
+    }
+
+    /// Calls a function of the module; the result is its first one, if it has any.
+    pub fn call(&mut self, func: FuncId, args: &[Value]) -> Option<Value> {
+        let func = self.func_ref(func);
+        let call = self.builder.ins().call(func, args);
+        self.builder.inst_results(call).first().copied()
+    }
+
+    /// Memory on the stack that nothing else of this function uses, at a multiple of `align_bytes`, a power of two.
+    pub(crate) fn slot(&mut self, bytes: usize, align_bytes: u32) -> ir::StackSlot {
+        let align = align_bytes.trailing_zeros() as u8;
+        let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes as u32, align);
+        self.builder.create_sized_stack_slot(data)
+    }
+
+    /// The address of so many 64-bit words on the stack, or of one where there are none.
+    pub(crate) fn words(&mut self, count: usize) -> Value {
+        let slot = self.slot(8 * count.max(1), 8);
+        self.builder.ins().stack_addr(types::I64, slot, 0)
+    }
+
+    /// The address of a block of 64-bit words on the stack that holds `args`; valid until the next such block.
+    pub fn args(&mut self, args: &[Value]) -> Value {
+        let slot = match self.args {
+            Some((slot, words)) if words >= args.len() => slot,
+            _ => {
+                let words = args.len().max(16);
+                let slot = self.slot(8 * words, 16);
+                self.args = Some((slot, words));
+                slot
+            }
+        };
+        for (idx, arg) in args.iter().enumerate() {
+            self.builder.ins().stack_store(types::I64, *arg, slot, 8 * idx as i32);
+        }
+        self.builder.ins().stack_addr(types::I64, slot, 0)
+    }
+
+    /// The type in which registers hold elements of this type: halves are computed in single precision.
+    pub fn reg_type(dtype: DType) -> Type {
+        match dtype {
+            DType::F32 | DType::F16 | DType::BF16 => types::F32,
+            DType::F64 => types::F64,
+            DType::Bool | DType::U8 | DType::I8 => types::I8,
+            DType::U16 | DType::I16 => types::I16,
+            DType::U32 | DType::I32 => types::I32,
+            DType::U64 | DType::I64 => types::I64,
+        }
+    }
+
+    /// The value of a scalar variable of the kernel.
+    pub fn local(&mut self, local: Local) -> Result<Value> {
+        let variable = self.variable(local)?;
+        Ok(self.builder.use_var(variable))
+    }
+
+    /// Sets a scalar variable of the kernel.
+    pub fn set_local(&mut self, local: Local, value: Value) -> Result<()> {
+        let variable = self.variable(local)?;
+        self.builder.def_var(variable, value);
+        Ok(())
+    }
+
+    fn variable(&self, local: Local) -> Result<Variable> {
+        self.locals.get(&local).copied().ok_or_else(|| Error::internal(format!("{local} is not declared")))
+    }
+
+    /// Declares a kernel's scalar variables; they begin as zero.
+    pub fn declare_locals(&mut self, locals: impl Iterator<Item = (Local, DType)>) {
+        for (local, dtype) in locals {
+            let ty = Self::reg_type(dtype);
+            let variable = self.builder.declare_var(ty);
+            let zero = self.zero(ty);
+            self.builder.def_var(variable, zero);
+            self.locals.insert(local, variable);
+        }
+    }
+
+    /// Zero of a scalar type.
+    pub fn zero(&mut self, ty: Type) -> Value {
+        match ty {
+            types::F32 => self.builder.ins().f32const(0.0),
+            types::F64 => self.builder.ins().f64const(0.0),
+            _ => self.builder.ins().iconst(ty, 0),
+        }
+    }
+
+    /// `for var in 0..extent { body }`.
+    pub fn count(&mut self, axis: &Axis, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let end = self.dim(&axis.extent)?;
+        let begin = self.int(0);
+        self.count_between(axis, begin, end, body)
+    }
+
+    /// `for var in begin..end { body }`, a part of the axis.
+    pub fn count_between(
+        &mut self,
+        axis: &Axis,
+        begin: Value,
+        end: Value,
+        body: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        self.each(begin, end, |f, var| {
+            f.facts_mut().declare_index(&axis.var, &axis.extent);
+            f.bind(axis.var.clone(), var);
+            body(f)
+        })
+    }
+
+    /// `for var in begin..end { body }`, where no expression speaks of the variable.
+    pub fn each(
+        &mut self,
+        begin: Value,
+        end: Value,
+        body: impl FnOnce(&mut Self, Value) -> Result<()>,
+    ) -> Result<()> {
+        let (inside, after) = (self.builder.create_block(), self.builder.create_block());
+        let var = self.builder.append_block_param(inside, types::I64);
+        let any = self.builder.ins().icmp(IntCC::SignedLessThan, begin, end);
+        let exit = self.builder.ins().brif(any, inside, &[BlockArg::Value(begin)], after, &[]);
+        self.push_scope(exit);
+        self.builder.switch_to_block(inside);
+        body(self, var)?;
+        let next = self.builder.ins().iadd_imm_s(var, 1);
+        let more = self.builder.ins().icmp(IntCC::SignedLessThan, next, end);
+        self.builder.ins().brif(more, inside, &[BlockArg::Value(next)], after, &[]);
+        self.builder.seal_block(inside);
+        self.builder.seal_block(after);
+        self.pop_scope();
+        self.builder.switch_to_block(after);
+        Ok(())
+    }
+
+    /// Enters a scope inside the present one, which control leaves by `exit`: the branch just emitted, which must be
+    /// the only way into the new scope.
+    pub fn push_scope(&mut self, exit: Inst) {
+        self.innermost().exit = Some(exit);
+        let facts = self.facts().clone();
+        self.scopes.push(Scope { facts, ..Scope::default() });
+    }
+
+    /// Leaves the innermost scope.
+    pub fn pop_scope(&mut self) {
+        debug_assert!(self.scopes.len() > 1, "the function's own scope is never left");
+        self.scopes.pop();
+        self.innermost().exit = None;
+    }
+
+    /// Ends a function that answers by number: `answer` emits what is done for each below `count`, then 0 is returned;
+    /// for any other number the code of [`Code::OutOfRange`].
+    pub fn by_number(
+        &mut self,
+        asked: Value,
+        count: usize,
+        mut answer: impl FnMut(&mut Self, usize) -> Result<()>,
+    ) -> Result<()> {
+        for number in 0..count {
+            let (this, next) = (self.builder.create_block(), self.builder.create_block());
+            let is_this = self.builder.ins().icmp_imm_u(IntCC::Equal, asked, number as i64);
+            let exit = self.builder.ins().brif(is_this, this, &[], next, &[]);
+            self.builder.switch_to_block(this);
+            self.push_scope(exit);
+            answer(self, number)?;
+            let ok = self.builder.ins().iconst(types::I32, 0);
+            self.builder.ins().return_(&[ok]);
+            self.pop_scope();
+            self.builder.switch_to_block(next);
+        }
+        let code = self.builder.ins().iconst(types::I32, Code::OutOfRange as i64);
+        self.builder.ins().return_(&[code]);
+        Ok(())
+    }
+
+    /// The byte address of an element, see [`FuncCtx::dim`].
+    pub fn address(&mut self, access: &Access) -> Result<Value> {
+        let base = self.base(access.buffer)?;
+        let size = self.unit.program.buffers[access.buffer].dtype.size_bytes() as i64;
+        self.element(access.buffer, base, &access.index, size)
+    }
+}
+
+impl<'u> Unit<'u> {
+    /// Emits the body of a declared function; `emit` gets the parameters and ends with a return.
+    pub fn define(
+        &mut self,
+        id: FuncId,
+        emit: impl FnOnce(&mut FuncCtx<'_, 'u>, &[Value]) -> Result<()>,
+    ) -> Result<()> {
+        let mut context = self.module.make_context();
+        let declaration = self.module.declarations().get_function_decl(id);
+        let name = declaration.linkage_name(id).into_owned();
+        context.func.signature = declaration.signature.clone();
+        let config = self.module.target_config();
+        let mut buffers = FunctionBuilderContext::new();
+        {
+            let builder = FunctionBuilder::new(&mut context.func, &mut buffers);
+            let (mut f, params) = FuncCtx::new(self, builder);
+            emit(&mut f, &params)?;
+            f.builder.seal_all_blocks();
+            f.builder.finalize(config);
+        }
+        if self.options.clif {
+            self.clif.push_str(&format!("; {name}\n{}\n", context.func.display()));
+        }
+        self.module.define_function(id, &mut context).map_err(|e| internal(&name, e))?;
+        let code_bytes = context.compiled_code().map_or(0, |code| u64::from(code.code_info().total_size));
+        self.functions.push(FunctionSummary { name, code_bytes });
+        Ok(())
+    }
+
+    /// Declares and defines a function of this program that nobody outside calls.
+    pub fn define_local(
+        &mut self,
+        name: &str,
+        params: &[Type],
+        returns: &[Type],
+        emit: impl FnOnce(&mut FuncCtx<'_, 'u>, &[Value]) -> Result<()>,
+    ) -> Result<FuncId> {
+        let symbol = self.symbol(name);
+        let id = self.declare(&symbol, Linkage::Local, params, returns)?;
+        self.define(id, emit)?;
+        Ok(id)
+    }
+}

@@ -1,0 +1,162 @@
+//! Mathematical functions as local functions of the artefact, defined on first use: nothing is left to a library.
+//!
+//! All are computed in double precision, which for the shorter types is rounded once: half an ulp and a bit.
+//! Vector code has its own forms, see `leaf`.
+
+mod erf;
+mod exact;
+mod exp;
+mod pow;
+mod trig;
+mod value;
+
+use super::FuncCtx;
+use crate::{
+    error::{Error, Result},
+    scalar::UnaryOp,
+};
+use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
+use cranelift_module::FuncId;
+use std::cell::RefCell;
+use symshape_runtime::DType;
+use value::{Emit, V};
+
+/// A function that no instruction computes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Math {
+    /// One argument.
+    Unary(UnaryOp),
+    /// Power.
+    Pow,
+    /// Remainder with the sign of the dividend.
+    Fmod,
+    /// Remainder with the sign of the divisor.
+    Mod,
+    /// Angle.
+    Atan2,
+}
+
+impl Math {
+    /// The function behind an operator, if it takes one.
+    pub fn unary(op: UnaryOp) -> Option<Math> {
+        use UnaryOp::{
+            Acos, Acosh, Asin, Asinh, Atan, Atanh, Cos, Cosh, Erf, Exp, Expm1, Log, Log1p, Sin, Sinh, Tan,
+            Tanh,
+        };
+        matches!(
+            op,
+            Exp | Expm1
+                | Log
+                | Log1p
+                | Sin
+                | Cos
+                | Tan
+                | Asin
+                | Acos
+                | Atan
+                | Sinh
+                | Cosh
+                | Tanh
+                | Asinh
+                | Acosh
+                | Atanh
+                | Erf
+        )
+        .then_some(Math::Unary(op))
+    }
+
+    fn name(self, ty: Type, signed: bool) -> String {
+        let name = match self {
+            Math::Unary(op) => format!("{op:?}").to_lowercase(),
+            Math::Pow if ty == types::I64 && !signed => "pow_unsigned".into(),
+            Math::Pow if ty == types::I64 => "pow_signed".into(),
+            Math::Pow => "pow".into(),
+            Math::Fmod => "fmod".into(),
+            Math::Mod => "mod".into(),
+            Math::Atan2 => "atan2".into(),
+        };
+        format!("math_{name}")
+    }
+}
+
+impl FuncCtx<'_, '_> {
+    /// Calls a mathematical function on registers of this type.
+    pub fn math(&mut self, math: Math, dtype: DType, args: &[Value]) -> Result<Value> {
+        let (ty, signed) = (if dtype.is_float() { types::F64 } else { types::I64 }, dtype.is_signed_int());
+        if ty == types::I64 && math != Math::Pow {
+            return Err(Error::internal(format!("{math:?} of {dtype}")));
+        }
+        let func = self.math_function(math, ty, signed, args.len())?;
+        let wide: Vec<Value> = args.iter().map(|arg| self.wide(dtype, *arg)).collect();
+        let result = self.call(func, &wide).ok_or_else(|| Error::internal("a function without a result"))?;
+        Ok(match (ty, Self::reg_type(dtype)) {
+            (from, to) if from == to => result,
+            (types::F64, to) => self.builder.ins().fdemote(to, result),
+            (_, to) => self.builder.ins().ireduce(to, result),
+        })
+    }
+
+    fn wide(&mut self, dtype: DType, value: Value) -> Value {
+        match Self::reg_type(dtype) {
+            types::F64 => value,
+            types::F32 => self.builder.ins().fpromote(types::F64, value),
+            _ => self.widened(value, types::I64, dtype.is_signed_int()),
+        }
+    }
+
+    fn math_function(&mut self, math: Math, ty: Type, signed: bool, arity: usize) -> Result<FuncId> {
+        let name = math.name(ty, signed);
+        if let Some(id) = self.unit.on_demand.get(&name) {
+            return Ok(*id);
+        }
+        let id = self.unit.define_local(&name, &vec![ty; arity], &[ty], |f, params| {
+            let result = body(f, math, ty, signed, params)?;
+            f.builder.ins().return_(&[result]);
+            Ok(())
+        })?;
+        self.unit.on_demand.insert(name, id);
+        Ok(id)
+    }
+}
+
+fn body(f: &mut FuncCtx, math: Math, ty: Type, signed: bool, params: &[Value]) -> Result<Value> {
+    match (math, params) {
+        (Math::Pow, [x, y]) if ty == types::I64 => Ok(exact::int_pow(f, *x, *y, signed)),
+        (Math::Fmod, [x, y]) => Ok(exact::fmod(f, *x, *y)),
+        (Math::Mod, [x, y]) => Ok(exact::modulo(f, *x, *y)),
+        (_, [x]) => formula(f, math, *x, *x),
+        (_, [x, y]) => formula(f, math, *x, *y),
+        _ => Err(Error::internal(format!("{math:?} of {} arguments", params.len()))),
+    }
+}
+
+fn formula(f: &mut FuncCtx, math: Math, x: Value, y: Value) -> Result<Value> {
+    let emit = Emit(RefCell::new(f));
+    let (x, y) = (V { sink: &emit, value: x }, V { sink: &emit, value: y });
+    let result = match math {
+        Math::Pow => pow::pow(x, y),
+        Math::Atan2 => trig::atan2(x, y),
+        Math::Unary(op) => match op {
+            UnaryOp::Exp => exp::exp(x),
+            UnaryOp::Expm1 => exp::expm1(x),
+            UnaryOp::Log => exp::log(x),
+            UnaryOp::Log1p => exp::log1p(x),
+            UnaryOp::Sinh => exp::sinh(x),
+            UnaryOp::Cosh => exp::cosh(x),
+            UnaryOp::Tanh => exp::tanh(x),
+            UnaryOp::Asinh => exp::asinh(x),
+            UnaryOp::Acosh => exp::acosh(x),
+            UnaryOp::Atanh => exp::atanh(x),
+            UnaryOp::Erf => erf::erf(x),
+            UnaryOp::Sin => trig::sin(x)?,
+            UnaryOp::Cos => trig::cos(x)?,
+            UnaryOp::Tan => trig::tan(x)?,
+            UnaryOp::Asin => trig::asin(x),
+            UnaryOp::Acos => trig::acos(x),
+            UnaryOp::Atan => trig::atan(x),
+            _ => return Err(Error::internal(format!("{op:?} is no function"))),
+        },
+        Math::Fmod | Math::Mod => return Err(Error::internal(format!("{math:?} has no formula"))),
+    };
+    Ok(result.value)
+}

@@ -1,0 +1,314 @@
+//! What the functions of one program share while they are emitted: the module, the program, and the data objects.
+
+use crate::{
+    codegen::{
+        microkernel::{self, MicrokernelKey},
+        vector::{self, Portable, VectorIsa},
+    },
+    error::{Error, Result},
+    kernel::{BufferId, MemorySpace, Program},
+    plan::{ALIGN_BYTES, Plan},
+    target::Level,
+    tensor::Bytes,
+};
+use cranelift_codegen::{
+    CodegenError,
+    ir::{AbiParam, Signature, Type},
+};
+use cranelift_module::{DataDescription, DataId, FuncId, FuncOrDataId, Linkage, Module, ModuleError};
+use std::collections::{HashMap, HashSet};
+
+/// Constants of so many bytes are weights that may be lent.
+const LENT_BYTES: usize = 4096;
+
+/// What the caller of [`super::generate`] wants.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The artefact becomes a shared object: the descriptor gets the name that loaders look for.
+    pub shared: bool,
+    /// Keep the text of every function.
+    pub clif: bool,
+    /// The module's own level, where the code generator's flags don't tell it.
+    pub level: Option<Level>,
+    /// Levels above the module's own that there is code for too; which is used is decided at the first call.
+    pub levels: Vec<Level>,
+    /// Contexts take memory as calls need it, see [`symshape_runtime::abi::GROWS`].
+    pub grows: bool,
+    /// Functions outside of the compiler are called where they are in this process, not by name.
+    pub in_process: bool,
+    /// Where contractions are for tile registers there is no code for machines without: calls fail there.
+    pub require_tiles: bool,
+    /// Weights are not put into the module, see [`Summary::lent`].
+    pub lends_weights: bool,
+    /// Leaves as for a machine with tile registers, which stand in memory: slow, and what those are compared with.
+    pub tiles_in_memory: bool,
+    /// Loops over single elements in place of vector leaves: slow, and what the leaves are compared with.
+    pub scalar: bool,
+}
+
+/// One emitted function.
+#[derive(Clone, Debug)]
+pub struct FunctionSummary {
+    /// Its symbol.
+    pub name: String,
+    /// Size of its machine code.
+    pub code_bytes: u64,
+}
+
+/// The state of one [`super::generate`] call.
+pub struct Unit<'u> {
+    /// Where everything goes.
+    pub module: &'u mut dyn Module,
+    /// What is compiled.
+    pub program: &'u Program,
+    /// Where its buffers lie.
+    pub plan: &'u Plan,
+    /// What was asked for.
+    pub options: &'u Options,
+    /// Functions that were defined on first use, by a name that says everything about them.
+    pub on_demand: HashMap<String, FuncId>,
+    pub(crate) functions: Vec<FunctionSummary>,
+    pub(crate) clif: String,
+    pub(crate) const_bytes: u64,
+    pub(crate) lent: Vec<(DataId, Bytes)>,
+    constants: HashMap<BufferId, DataId>,
+    strings: HashMap<String, DataId>,
+    tables: HashMap<String, DataId>,
+    numbers: u32,
+    vector_isa: Box<dyn VectorIsa>,
+    leaves: HashMap<MicrokernelKey, FuncId>,
+    /// Leaves of all levels so far.
+    n_leaves: usize,
+    /// Functions that somebody else defines.
+    callees: HashSet<String>,
+}
+
+impl<'u> Unit<'u> {
+    /// A unit in which nothing is defined yet.
+    pub fn new(
+        module: &'u mut dyn Module,
+        program: &'u Program,
+        plan: &'u Plan,
+        options: &'u Options,
+    ) -> Unit<'u> {
+        let vector_isa = match options.tiles_in_memory {
+            true => Box::new(Portable::new(module.isa()).with_tiles()),
+            false => vector::for_target(options.level, module.isa()),
+        };
+        Unit {
+            module,
+            program,
+            plan,
+            options,
+            on_demand: HashMap::new(),
+            functions: Vec::new(),
+            clif: String::new(),
+            const_bytes: 0,
+            lent: Vec::new(),
+            constants: HashMap::new(),
+            strings: HashMap::new(),
+            tables: HashMap::new(),
+            numbers: 0,
+            vector_isa,
+            leaves: HashMap::new(),
+            n_leaves: 0,
+            callees: program.callees().into_iter().map(|callee| callee.symbol.clone()).collect(),
+        }
+    }
+
+    /// `name` behind the program's name: the symbol of something of this program.
+    pub fn symbol(&self, name: &str) -> String {
+        format!("{}_{name}", self.program.name)
+    }
+
+    /// The vector ISA that leaves are made for.
+    pub fn vector_isa(&self) -> &dyn VectorIsa {
+        &*self.vector_isa
+    }
+
+    /// From here on leaves are made for this level, which is at or above the module's.
+    pub fn set_level(&mut self, level: Level) {
+        self.vector_isa = vector::for_level(level, self.module.isa());
+        self.leaves.clear();
+    }
+
+    /// The levels above the module's own that there is code for: those with tile registers only where something uses them,
+    /// and where loaders can ask for them.
+    pub fn levels(&self) -> Vec<Level> {
+        let elf = self.module.isa().triple().binary_format == target_lexicon::BinaryFormat::Elf;
+        let tiles = elf && self.program.uses_tiles();
+        self.options.levels.iter().copied().filter(|level| tiles || !level.has_tiles()).collect()
+    }
+
+    /// The leaf's function; defined on first use.
+    pub fn leaf(&mut self, key: MicrokernelKey) -> Result<FuncId> {
+        if let Some(id) = self.leaves.get(&key) {
+            return Ok(*id);
+        }
+        let name = self.symbol(&format!("leaf_{}_{}", self.n_leaves, key.name()));
+        if self.options.clif {
+            let code = key.code(&*self.vector_isa);
+            self.clif.push_str(&format!("; {name} ({})\n{code}\n", self.vector_isa.name()));
+        }
+        let (id, code_bytes) = microkernel::emit(&key, &name, &*self.vector_isa, self.module)?;
+        self.functions.push(FunctionSummary { name, code_bytes });
+        self.leaves.insert(key, id);
+        self.n_leaves += 1;
+        Ok(id)
+    }
+
+    /// A number that was not given out before, for names.
+    pub fn next_number(&mut self) -> u32 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// A signature in the target's C calling convention.
+    pub fn signature(&self, params: &[Type], returns: &[Type]) -> Signature {
+        let mut signature = self.module.make_signature();
+        signature.params.extend(params.iter().copied().map(AbiParam::new));
+        signature.returns.extend(returns.iter().copied().map(AbiParam::new));
+        signature
+    }
+
+    /// Declares a function of this name.
+    pub fn declare(
+        &mut self,
+        name: &str,
+        linkage: Linkage,
+        params: &[Type],
+        returns: &[Type],
+    ) -> Result<FuncId> {
+        self.refuse_callee(name, linkage)?;
+        let signature = self.signature(params, returns);
+        self.module.declare_function(name, linkage, &signature).map_err(|e| internal(name, e))
+    }
+
+    /// Whether what is declared under a name is a function that somebody else defines.
+    pub(crate) fn is_callee(&self, known: FuncOrDataId) -> bool {
+        let declarations = self.module.declarations();
+        matches!(known, FuncOrDataId::Func(id) if declarations.get_function_decl(id).linkage == Linkage::Import)
+    }
+
+    /// Refuses to define what the program expects somebody else to define.
+    fn refuse_callee(&self, name: &str, linkage: Linkage) -> Result<()> {
+        match linkage != Linkage::Import && self.callees.contains(name) {
+            true => Err(own_name(name)),
+            false => Ok(()),
+        }
+    }
+
+    /// Puts machine code made elsewhere into the module: position-independent, without relocations.
+    pub fn define_bytes(&mut self, name: &str, params: &[Type], code: &[u8]) -> Result<FuncId> {
+        let symbol = self.symbol(name);
+        let id = self.declare(&symbol, Linkage::Local, params, &[])?;
+        self.module.define_function_bytes(id, 64, code, &[]).map_err(|e| internal(&symbol, e))?;
+        self.functions.push(FunctionSummary { name: symbol, code_bytes: code.len() as u64 });
+        Ok(id)
+    }
+
+    /// The data object that holds a buffer of space `Const`.
+    pub fn constant(&mut self, buffer: BufferId) -> Result<DataId> {
+        if let Some(id) = self.constants.get(&buffer) {
+            return Ok(*id);
+        }
+        let MemorySpace::Const(tensor) = &self.program.buffers[buffer].space else {
+            return Err(Error::internal(format!("{buffer} is no constant")));
+        };
+        let (bytes, name) = (tensor.bytes(), format!("const_{}", buffer.as_u32()));
+        self.const_bytes += bytes.len() as u64;
+        let id = if self.options.lends_weights && bytes.len() >= LENT_BYTES {
+            let id = self.data(&name, [0].into(), 1)?;
+            self.lent.push((id, tensor.shared_bytes()));
+            id
+        } else {
+            self.data(&name, bytes.into(), ALIGN_BYTES as u64)?
+        };
+        self.constants.insert(buffer, id);
+        Ok(id)
+    }
+
+    /// A constant in another form, made once for each name.
+    pub fn constant_as(&mut self, name: &str, bytes: impl FnOnce() -> Vec<u8>) -> Result<DataId> {
+        if let Some(id) = self.tables.get(name) {
+            return Ok(*id);
+        }
+        let bytes = bytes();
+        self.const_bytes += bytes.len() as u64;
+        let id = self.data(name, bytes.into(), ALIGN_BYTES as u64)?;
+        self.tables.insert(name.into(), id);
+        Ok(id)
+    }
+
+    /// A string that ends with a zero byte.
+    pub fn string(&mut self, text: &str) -> Result<DataId> {
+        if let Some(id) = self.strings.get(text) {
+            return Ok(*id);
+        }
+        // A zero byte inside would cut the string off for C.
+        let bytes: Vec<u8> = text.bytes().filter(|byte| *byte != 0).chain([0]).collect();
+        let id = self.data(&format!("string_{}", self.strings.len()), bytes.into(), 1)?;
+        self.strings.insert(text.into(), id);
+        Ok(id)
+    }
+
+    /// A local read-only array, made once for each name.
+    pub fn table(&mut self, name: &str, words: &[i64]) -> Result<DataId> {
+        if let Some(id) = self.tables.get(name) {
+            return Ok(*id);
+        }
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let id = self.data(name, bytes.into(), 8)?;
+        self.tables.insert(name.into(), id);
+        Ok(id)
+    }
+
+    /// A local read-only object with these bytes.
+    pub fn data(&mut self, name: &str, bytes: Box<[u8]>, align: u64) -> Result<DataId> {
+        let mut data = DataDescription::new();
+        match bytes.is_empty() {
+            // Not every object format has symbols for nothing.
+            true => data.define([0].into()),
+            false => data.define(bytes),
+        }
+        data.set_align(align);
+        let symbol = self.symbol(name);
+        self.define_data(&symbol, Linkage::Local, &data)
+    }
+
+    /// Declares and defines a read-only data object.
+    pub fn define_data(&mut self, name: &str, linkage: Linkage, data: &DataDescription) -> Result<DataId> {
+        self.refuse_callee(name, linkage)?;
+        let id = self.module.declare_data(name, linkage, false, false).map_err(|e| internal(name, e))?;
+        self.module.define_data(id, data).map_err(|e| internal(name, e))?;
+        Ok(id)
+    }
+}
+
+/// The error of a function whose name the artefact has for something of its own.
+pub(crate) fn own_name(symbol: &str) -> Error {
+    Error::invalid(format!(
+        "`{symbol}` is to be called, and is a name of the model's own: rename the function, or the model (--name)"
+    ))
+}
+
+/// An error of the code generator below us, which takes everything that we may give it.
+pub(crate) fn internal(name: &str, error: ModuleError) -> Error {
+    match error {
+        ModuleError::Compilation(CodegenError::Unsupported(what)) => {
+            Error::unsupported(format!("{what} on this target")).at(name)
+        }
+        ModuleError::Compilation(CodegenError::CodeTooLarge) => {
+            Error::new(crate::ErrorKind::Limit, "more code than one function can hold").at(name)
+        }
+        ModuleError::Compilation(CodegenError::Verifier(errors)) => {
+            Error::internal(format!("{errors}")).at(name)
+        }
+        ModuleError::Allocation { .. } => {
+            let message =
+                "the weights, as code reads them, take more memory than code in a process can reach";
+            Error::new(crate::ErrorKind::Limit, message).at(name)
+        }
+        error => Error::internal(error.to_string()).at(name),
+    }
+}

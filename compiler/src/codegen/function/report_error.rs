@@ -1,0 +1,86 @@
+//! Errors that generated code reports: templates in the artefact, filled in with the value that was met.
+
+use super::{FuncCtx, Unit, frame};
+use crate::{error::Result, kernel::contract::Failure};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
+use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
+use std::mem::offset_of;
+use symshape_runtime::abi;
+
+/// The error with everything but its numbers, as a data object.
+fn define(failure: &Failure, unit: &mut Unit) -> Result<DataId> {
+    let mut bytes = vec![0; size_of::<abi::Error>()];
+    let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    put(offset_of!(abi::Error, code), failure.code as u32);
+    put(offset_of!(abi::Error, tensor), failure.place.map_or(u32::MAX, |(tensor, _)| tensor));
+    put(offset_of!(abi::Error, axis), failure.place.map_or(0, |(_, axis)| axis));
+    put(offset_of!(abi::Error, symbol), failure.symbol.unwrap_or(u32::MAX));
+    let mut data = DataDescription::new();
+    data.define(bytes.into());
+    data.set_align(align_of::<abi::Error>() as u64);
+    for (at, text) in [
+        (offset_of!(abi::Error, symbol_name), &failure.symbol_name),
+        (offset_of!(abi::Error, tensor_name), &failure.tensor_name),
+        (offset_of!(abi::Error, why), &failure.why),
+    ] {
+        if let Some(text) = text {
+            let string = unit.string(text)?;
+            let string = unit.module.declare_data_in_data(string, &mut data);
+            data.write_data_addr(at as u32, string, 0);
+        }
+    }
+    let number = unit.next_number();
+    let name = unit.symbol(&format!("error_{number}"));
+    unit.define_data(&name, Linkage::Local, &data)
+}
+
+/// Emits the report of an error to the frame's error slot; `frame` may be any memory that begins like a frame.
+pub(crate) fn emit(
+    f: &mut FuncCtx,
+    frame: Value,
+    failure: &Failure,
+    value: Value,
+    lo: Value,
+    hi: Value,
+) -> Result<()> {
+    let (fail, data) = (function(f.unit)?, define(failure, f.unit)?);
+    // Here, not at the function's top: errors are rare.
+    let global = f.global(data);
+    let template = f.builder.ins().symbol_value(types::I64, global);
+    f.fails = true;
+    f.call(fail, &[frame, template, value, lo, hi]);
+    Ok(())
+}
+
+/// `fail(frame, template, value, lo, hi)`: the first caller sets the frame's code and fills the error.
+fn function(unit: &mut Unit) -> Result<FuncId> {
+    if let Some(id) = unit.on_demand.get("fail") {
+        return Ok(*id);
+    }
+    let id = unit.define_local("fail", &[types::I64; 5], &[], |f, params| {
+        let [frame, template, value, lo, hi] = params else { return Ok(()) };
+        let trusted = MemFlagsData::trusted();
+        let (fill, done) = (f.builder.create_block(), f.builder.create_block());
+        let code = f.builder.ins().sload32(trusted, *template, offset_of!(abi::Error, code) as i32);
+        let slot = f.builder.ins().iadd_imm_s(*frame, i64::from(frame::FAILED));
+        let none = f.int(0);
+        let old = f.builder.ins().atomic_cas(trusted, slot, none, code);
+        let first = f.builder.ins().icmp_imm_s(IntCC::Equal, old, 0);
+        f.builder.ins().brif(first, fill, &[] as &[BlockArg], done, &[]);
+        f.builder.switch_to_block(fill);
+        let error = f.builder.ins().load(types::I64, trusted, *frame, frame::ERROR);
+        for at in (0..size_of::<abi::Error>() as i32).step_by(8) {
+            let word = f.builder.ins().load(types::I64, trusted, *template, at);
+            f.builder.ins().store(trusted, word, error, at);
+        }
+        f.builder.ins().store(trusted, *value, error, offset_of!(abi::Error, value) as i32);
+        f.builder.ins().store(trusted, *lo, error, offset_of!(abi::Error, lo) as i32);
+        f.builder.ins().store(trusted, *hi, error, offset_of!(abi::Error, hi) as i32);
+        f.builder.ins().jump(done, &[]);
+        f.builder.switch_to_block(done);
+        f.builder.ins().return_(&[]);
+        Ok(())
+    })?;
+    unit.on_demand.insert("fail".into(), id);
+    Ok(id)
+}

@@ -1,0 +1,229 @@
+//! `check`, from the steps of [`crate::kernel::contract`]: binds the symbols, or says what is wrong.
+
+use crate::{
+    codegen::function::{FuncCtx, Unit, frame, report_error},
+    error::{Error, ErrorKind, Result},
+    kernel::contract::{
+        Condition, Contract, Failure, RelationGuard, SymbolBinding, SymbolGuard, ValueSource,
+    },
+};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
+use cranelift_module::{FuncId, Linkage};
+use symshape::{Comparison, Dim, Symbol};
+use symshape_runtime::abi;
+
+/// Emits `check(input_shapes, dims, err) -> code`.
+pub(crate) fn check(unit: &mut Unit) -> Result<FuncId> {
+    let Contract { bindings, axes, relations, .. } = Contract::of(unit.program)?;
+    let name = unit.symbol("check");
+    let id = unit.declare(&name, Linkage::Export, &[types::I64; 3], &[types::I32])?;
+    unit.define(id, |f, params| {
+        let report = report(f, params[2]);
+        for binding in &bindings {
+            bind(f, report, params[0], binding)?;
+        }
+        for axis in &axes {
+            let (met, expected) = (axis_value(f, params[0], axis.place), f.dim(&axis.dim)?);
+            let equal = f.builder.ins().icmp(IntCC::Equal, met, expected);
+            require(f, report, equal, &axis.failure, [met, expected, expected])?;
+        }
+        check_relations(f, report, &relations)?;
+        let program = f.unit.program;
+        for idx in 0..program.data_dependent.len() {
+            let unknown = f.int(abi::NOT_FOUND);
+            let at = 8 * (program.symbols.len() + idx) as i32;
+            f.builder.ins().store(MemFlagsData::trusted(), unknown, params[1], at);
+        }
+        for (idx, symbol) in program.symbols.iter().enumerate() {
+            let value = f.dim(&Dim::from(symbol))?;
+            f.builder.ins().store(MemFlagsData::trusted(), value, params[1], 8 * idx as i32);
+        }
+        let ok = f.builder.ins().iconst(types::I32, 0);
+        f.builder.ins().return_(&[ok]);
+        Ok(())
+    })?;
+    Ok(id)
+}
+
+/// The beginning of a frame for [`fail::emit`], with room for an error that nobody wants to see.
+fn report(f: &mut FuncCtx, error: Value) -> Value {
+    let slot = f.slot(16 + size_of::<abi::Error>(), 16);
+    let (frame, unseen) =
+        (f.builder.ins().stack_addr(types::I64, slot, 0), f.builder.ins().stack_addr(types::I64, slot, 16));
+    let error = f.builder.ins().select(error, error, unseen);
+    let zero = f.int(0);
+    f.builder.ins().store(MemFlagsData::trusted(), error, frame, frame::ERROR);
+    f.builder.ins().store(MemFlagsData::trusted(), zero, frame, frame::FAILED);
+    frame
+}
+
+fn bind(f: &mut FuncCtx, report: Value, shapes: Value, binding: &SymbolBinding) -> Result<()> {
+    let value = match &binding.source {
+        ValueSource::Fixed(value) => f.int(*value),
+        ValueSource::Axis { place, coefficient, rest, free, inexact } => {
+            let value = axis_value(f, shapes, *place);
+            let solved = quotient(f, report, inexact, value, coefficient, rest)?;
+            free_where_zero(f, *free, coefficient, solved)?
+        }
+    };
+    accept_symbol(f, report, &binding.symbol, value, &binding.guards)
+}
+
+/// Checks a symbol's value, binds the symbol to it, and from there on counts on what is declared.
+pub(crate) fn accept_symbol(
+    f: &mut FuncCtx,
+    report: Value,
+    symbol: &Symbol,
+    value: Value,
+    guards: &[SymbolGuard],
+) -> Result<()> {
+    for guard in guards {
+        check_symbol_guard(f, report, symbol, value, guard)?;
+    }
+    f.bind(symbol.clone(), value);
+    if let Some(declaration) = f.unit.program.facts.declaration(symbol).cloned() {
+        let known = f.facts_mut().declare(symbol, declaration);
+        known.map_err(|error| Error::new(ErrorKind::Contract, error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// The value that the symbol has where its coefficient is zero, if it has one, else what was solved for.
+fn free_where_zero(f: &mut FuncCtx, free: Option<i64>, coefficient: &Dim, solved: Value) -> Result<Value> {
+    let Some(free) = free else { return Ok(solved) };
+    let (free, coefficient) = (f.int(free), f.dim(coefficient)?);
+    let is_zero = f.builder.ins().icmp_imm_s(IntCC::Equal, coefficient, 0);
+    Ok(f.builder.ins().select(is_zero, free, solved))
+}
+
+/// `(value - rest) / coefficient`, which must be exact; the dividend's own value where the coefficient is zero.
+fn quotient(
+    f: &mut FuncCtx,
+    report: Value,
+    failure: &Failure,
+    value: Value,
+    coefficient: &Dim,
+    rest: &Dim,
+) -> Result<Value> {
+    let rest = f.dim(rest)?;
+    let difference = f.builder.ins().isub(value, rest);
+    if coefficient.as_i64() == Some(1) {
+        return Ok(difference);
+    }
+    let divisor = f.dim(coefficient)?;
+    let one = f.int(1);
+    let is_zero = f.builder.ins().icmp_imm_s(IntCC::Equal, divisor, 0);
+    let safe = f.builder.ins().select(is_zero, one, divisor);
+    // The least integer divided by -1 would trap; no dim comes near it.
+    let least = f.int(-i64::MAX);
+    let difference = f.builder.ins().smax(difference, least);
+    let quotient = f.builder.ins().sdiv(difference, safe);
+    let back = f.builder.ins().imul(quotient, safe);
+    let exact = f.builder.ins().icmp(IntCC::Equal, back, difference);
+    let below = f.builder.ins().iadd(back, rest);
+    require(f, report, exact, failure, [value, below, below])?;
+    Ok(quotient)
+}
+
+fn axis_value(f: &mut FuncCtx, shapes: Value, (tensor, axis): (u32, u32)) -> Value {
+    let trusted = MemFlagsData::trusted();
+    let shape = f.builder.ins().load(types::I64, trusted, shapes, 8 * tensor as i32);
+    f.builder.ins().load(types::I64, trusted, shape, 8 * axis as i32)
+}
+
+/// Leaves the function with the failure where `good` does not hold; `numbers`: value, lo, hi.
+pub(crate) fn require(
+    f: &mut FuncCtx,
+    report: Value,
+    good: Value,
+    failure: &Failure,
+    numbers: [Value; 3],
+) -> Result<()> {
+    let (bad, next) = (f.builder.create_block(), f.builder.create_block());
+    f.builder.set_cold_block(bad);
+    f.builder.ins().brif(good, next, &[], bad, &[]);
+    f.builder.switch_to_block(bad);
+    f.builder.seal_block(bad);
+    let [value, lo, hi] = numbers;
+    report_error::emit(f, report, failure, value, lo, hi)?;
+    let code = f.builder.ins().iconst(types::I32, failure.code as i64);
+    f.builder.ins().return_(&[code]);
+    f.builder.switch_to_block(next);
+    f.builder.seal_block(next);
+    Ok(())
+}
+
+/// Emits the comparison of a symbol's value with one thing declared about it.
+fn check_symbol_guard(
+    f: &mut FuncCtx,
+    report: Value,
+    symbol: &Symbol,
+    value: Value,
+    guard: &SymbolGuard,
+) -> Result<()> {
+    let (lo, hi) = (f.int(guard.range.0), f.int(guard.range.1));
+    let good = match &guard.condition {
+        Condition::InRange => {
+            let not_below = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, value, lo);
+            let not_above = f.builder.ins().icmp(IntCC::SignedLessThanOrEqual, value, hi);
+            f.builder.ins().band(not_below, not_above)
+        }
+        Condition::OneOf(values) => {
+            let idx = f.unit.program.symbols.iter().position(|known| known == symbol);
+            let table = f.unit.table(&format!("values_{}", idx.unwrap_or_default()), values)?;
+            is_listed(f, table, values.len(), value)
+        }
+        Condition::StepOf(step) => {
+            // The value is in range, so the difference is not negative.
+            let distance = f.builder.ins().isub(value, lo);
+            let step = f.int(*step);
+            let over = f.builder.ins().urem(distance, step);
+            f.builder.ins().icmp_imm_s(IntCC::Equal, over, 0)
+        }
+    };
+    require(f, report, good, &guard.failure, [value, lo, hi])
+}
+
+/// Whether a value is among the `len` ones of a table.
+fn is_listed(f: &mut FuncCtx, table: cranelift_module::DataId, len: usize, value: Value) -> Value {
+    let global = f.global(table);
+    let base = f.builder.ins().symbol_value(types::I64, global);
+    let (head, after) = (f.builder.create_block(), f.builder.create_block());
+    let at = f.builder.append_block_param(head, types::I64);
+    let found = f.builder.append_block_param(after, types::I8);
+    let end = f.builder.ins().iadd_imm_s(base, 8 * len as i64);
+    f.builder.ins().jump(head, &[BlockArg::Value(base)]);
+    f.builder.switch_to_block(head);
+    let item = f.builder.ins().load(types::I64, MemFlagsData::trusted(), at, 0);
+    let equal = f.builder.ins().icmp(IntCC::Equal, item, value);
+    let next = f.builder.ins().iadd_imm_s(at, 8);
+    let last = f.builder.ins().icmp(IntCC::Equal, next, end);
+    let stop = f.builder.ins().bor(equal, last);
+    f.builder.ins().brif(stop, after, &[BlockArg::Value(equal)], head, &[BlockArg::Value(next)]);
+    f.builder.seal_block(head);
+    f.builder.seal_block(after);
+    f.builder.switch_to_block(after);
+    found
+}
+
+/// Emits the comparison of relations with the symbols' values.
+pub(crate) fn check_relations(f: &mut FuncCtx, report: Value, guards: &[RelationGuard]) -> Result<()> {
+    guards.iter().try_for_each(|guard| check_relation(f, report, guard))
+}
+
+/// Emits the comparison of one relation with the symbols' values.
+pub(crate) fn check_relation(f: &mut FuncCtx, report: Value, guard: &RelationGuard) -> Result<()> {
+    let relation = &guard.relation;
+    let (a, b) = (f.dim(&relation.a)?, f.dim(&relation.b)?);
+    let good = match relation.comparison {
+        Comparison::Eq => f.builder.ins().icmp(IntCC::Equal, a, b),
+        Comparison::Ne => f.builder.ins().icmp(IntCC::NotEqual, a, b),
+        Comparison::Lt => f.builder.ins().icmp(IntCC::SignedLessThan, a, b),
+        Comparison::Le => f.builder.ins().icmp(IntCC::SignedLessThanOrEqual, a, b),
+        Comparison::Divides => {
+            let over = f.dim(&relation.b.modulo(&relation.a))?;
+            f.builder.ins().icmp_imm_s(IntCC::Equal, over, 0)
+        }
+    };
+    require(f, report, good, &guard.failure, [a, b, b])
+}

@@ -1,0 +1,151 @@
+//! Branches and loops over whole kernels, as blocks of `run`; symbols whose values are found while running; calls.
+//!
+//! Such a symbol has a slot of the frame, where the kernels find it as they find the model's symbols, and one behind
+//! the caller's dims, from which the shapes of outputs follow after the call.
+
+use super::{contract, external};
+use crate::{
+    codegen::function::{FuncCtx, frame},
+    error::{Error, Result},
+    kernel::{BufferId, Control, contract as kernel_contract},
+};
+use cranelift_codegen::ir::{
+    Block, Inst, InstBuilder, MemFlagsData, StackSlot, Value, condcodes::IntCC, types,
+};
+use symshape::{Dim, Symbol};
+
+/// A region that is being emitted.
+enum Region {
+    Then { branch: Inst, otherwise: Block, after: Block },
+    Otherwise { after: Block },
+    Round { cell: BufferId, body: Block, after: Block },
+}
+
+/// The regions around the kernel that is called next.
+pub(crate) struct Regions {
+    frame: Value,
+    /// The caller's dims.
+    dims: Value,
+    open: Vec<Region>,
+    /// What calls of functions outside of the compiler write their arguments to.
+    room: Option<StackSlot>,
+}
+
+impl Regions {
+    pub(crate) fn new(frame: Value, dims: Value) -> Regions {
+        Regions { frame, dims, open: Vec::new(), room: None }
+    }
+
+    /// Emits what `control` asks for.
+    pub(crate) fn step(&mut self, f: &mut FuncCtx, control: &Control) -> Result<()> {
+        match control {
+            Control::If(cell) => {
+                let [then, otherwise, after] = [0; 3].map(|_| f.builder.create_block());
+                let cond = self.load(f, *cell, types::I8);
+                let branch = f.builder.ins().brif(cond, then, &[], otherwise, &[]);
+                enter(f, branch, then);
+                self.open.push(Region::Then { branch, otherwise, after });
+                Ok(())
+            }
+            Control::Else => match self.open.pop() {
+                Some(Region::Then { branch, otherwise, after }) => {
+                    f.builder.ins().jump(after, &[]);
+                    f.pop_scope();
+                    enter(f, branch, otherwise);
+                    self.open.push(Region::Otherwise { after });
+                    Ok(())
+                }
+                _ => Err(Error::internal("a region that is no branch has an `else`")),
+            },
+            Control::While(cell) => {
+                let [body, after] = [0; 2].map(|_| f.builder.create_block());
+                let cond = self.load(f, *cell, types::I8);
+                let branch = f.builder.ins().brif(cond, body, &[], after, &[]);
+                enter(f, branch, body);
+                self.open.push(Region::Round { cell: *cell, body, after });
+                Ok(())
+            }
+            Control::End => self.end(f),
+            Control::Bind { symbol, from, lo, end, context } => {
+                self.bind(f, symbol, *from, [lo, end], context)
+            }
+            Control::Require(assumption) => {
+                contract::check_relation(f, self.frame, &kernel_contract::RelationGuard::of(assumption))
+            }
+            Control::Call(call) => {
+                let room = *self.room.get_or_insert_with(|| external::room(f));
+                external::call(f, self.frame, room, call)
+            }
+            Control::Fail(why) => {
+                let never = f.builder.ins().iconst(types::I8, 0);
+                let zero = f.int(0);
+                contract::require(f, self.frame, never, &kernel_contract::contradiction(why), [zero; 3])
+            }
+        }
+    }
+
+    fn end(&mut self, f: &mut FuncCtx) -> Result<()> {
+        let after = match self.open.pop() {
+            Some(Region::Then { otherwise, after, .. }) => {
+                f.builder.ins().jump(after, &[]);
+                f.builder.switch_to_block(otherwise);
+                f.builder.ins().jump(after, &[]);
+                after
+            }
+            Some(Region::Otherwise { after }) => {
+                f.builder.ins().jump(after, &[]);
+                after
+            }
+            Some(Region::Round { cell, body, after }) => {
+                let cond = self.load(f, cell, types::I8);
+                f.builder.ins().brif(cond, body, &[], after, &[]);
+                after
+            }
+            None => return Err(Error::internal("a region ends that was never begun")),
+        };
+        f.pop_scope();
+        f.builder.switch_to_block(after);
+        Ok(())
+    }
+
+    /// Element 0 of a buffer.
+    fn load(&self, f: &mut FuncCtx, cell: BufferId, ty: types::Type) -> Value {
+        let slot = f.frame_slot(cell);
+        let at = f.builder.ins().load(types::I64, MemFlagsData::trusted(), self.frame, slot);
+        f.builder.ins().load(ty, MemFlagsData::trusted(), at, 0)
+    }
+
+    fn bind(
+        &self,
+        f: &mut FuncCtx,
+        symbol: &Symbol,
+        from: BufferId,
+        [lo, end]: [&Dim; 2],
+        context: &str,
+    ) -> Result<()> {
+        let value = self.load(f, from, types::I64);
+        let (lo, end) = (f.dim(lo)?, f.dim(end)?);
+        let not_below = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, value, lo);
+        let below = f.builder.ins().icmp(IntCC::SignedLessThan, value, end);
+        let inside = f.builder.ins().band(not_below, below);
+        let hi = f.builder.ins().iadd_imm_s(end, -1);
+        let failure = kernel_contract::out_of_bounds(symbol, context);
+        contract::require(f, self.frame, inside, &failure, [value, lo, hi])?;
+        let position = f.unit.program.all_symbols().position(|known| known == symbol);
+        let at = 8 * position.ok_or_else(|| Error::internal(format!("unknown symbol {symbol}")))? as i32;
+        f.builder.ins().store(MemFlagsData::trusted(), value, self.frame, frame::DIMS + at);
+        f.builder.ins().store(MemFlagsData::trusted(), value, self.dims, at);
+        f.bind(symbol.clone(), value);
+        if let Some(declaration) = f.unit.program.facts.declaration(symbol).cloned() {
+            let known = f.facts_mut().declare(symbol, declaration);
+            known.map_err(|error| Error::internal(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Goes on in `block`, into which only `branch` leads, within a scope of its own.
+fn enter(f: &mut FuncCtx, branch: Inst, block: Block) {
+    f.push_scope(branch);
+    f.builder.switch_to_block(block);
+}

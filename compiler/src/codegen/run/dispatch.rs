@@ -1,0 +1,142 @@
+//! Which level of the instruction set a call uses: asked once, kept in a word of the artefact.
+
+use super::entries::Tiles;
+use crate::{
+    codegen::{
+        function::{Unit, module::internal},
+        vector::x86::detect::{self, Grant},
+    },
+    error::Result,
+    target::Level,
+};
+use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder, MemFlagsData, Type, condcodes::IntCC, types};
+use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
+
+/// What [`detect::detect`] must say at least for a level to run.
+fn rank(level: Level) -> i64 {
+    match level {
+        Level::X86V3 => detect::AVX2,
+        Level::X86V4 => detect::AVX512,
+        Level::X86V4Vnni => detect::AVX512_VNNI,
+        Level::X86V4Amx => detect::AVX512_AMX,
+        Level::X86V2 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => detect::BASE,
+    }
+}
+
+/// The exported function that says whether calls use tile registers.
+pub(crate) const USES_TILES: &str = "uses_tiles";
+
+/// Emits it where there is no code for them, so that it is there for every artefact that might.
+pub(crate) fn no_tiles(unit: &mut Unit) -> Result<FuncId> {
+    let name = unit.symbol(USES_TILES);
+    let uses = unit.declare(&name, Linkage::Export, &[], &[types::I32])?;
+    unit.define(uses, |f, _| {
+        let no = f.builder.ins().iconst(types::I32, 0);
+        f.builder.ins().return_(&[no]);
+        Ok(())
+    })?;
+    Ok(uses)
+}
+
+/// The function that asks the machine, and the word that keeps its answer.
+pub(crate) struct Machine {
+    word: DataId,
+    ask: FuncId,
+    /// Present where there is code for tile registers.
+    pub(crate) tiles: Option<Tiles>,
+}
+
+impl Machine {
+    /// Emits both.
+    pub(crate) fn ask(unit: &mut Unit) -> Result<Machine> {
+        let name = unit.symbol("level");
+        let mut data = DataDescription::new();
+        data.define(vec![0; 8].into());
+        data.set_align(8);
+        let word =
+            unit.module.declare_data(&name, Linkage::Local, true, false).map_err(|e| internal(&name, e))?;
+        unit.module.define_data(word, &data).map_err(|e| internal(&name, e))?;
+        let ask = Machine::question(unit, "detect", Grant::Refused)?;
+        let has_tiles = unit.levels().iter().any(|level| level.has_tiles());
+        let tiles = has_tiles.then(|| Machine::when_loaded(unit, word)).transpose()?;
+        Ok(Machine { word, ask, tiles })
+    }
+
+    /// Emits a function that tells what the machine can do; it asks the system only where `grant` says so.
+    fn question(unit: &mut Unit, name: &str, grant: Grant) -> Result<FuncId> {
+        let name = unit.symbol(name);
+        let mut signature = unit.module.make_signature();
+        signature.returns.push(AbiParam::new(types::I64));
+        let declared = unit.module.declare_function(&name, Linkage::Local, &signature);
+        let function = declared.map_err(|e| internal(&name, e))?;
+        let code = detect::detect(grant)?;
+        unit.module.define_function_bytes(function, 16, &code, &[]).map_err(|e| internal(&name, e))?;
+        Ok(function)
+    }
+
+    /// Emits what asks for everything when the artefact is loaded, and `uses_tiles`.
+    fn when_loaded(unit: &mut Unit, word: DataId) -> Result<Tiles> {
+        let linux = unit.module.isa().triple().operating_system == target_lexicon::OperatingSystem::Linux;
+        let request = Machine::question(unit, "request", if linux { Grant::Linux } else { Grant::Free })?;
+        let load = unit.define_local("load", &[], &[], |f, _| {
+            let place = f.data_address(word);
+            if let Some(found) = f.call(request, &[]) {
+                f.builder.ins().store(MemFlagsData::trusted(), found, place, 0);
+            }
+            f.builder.ins().return_(&[]);
+            Ok(())
+        })?;
+        let name = unit.symbol(USES_TILES);
+        let uses = unit.declare(&name, Linkage::Export, &[], &[types::I32])?;
+        unit.define(uses, |f, _| {
+            let place = f.data_address(word);
+            let level = f.builder.ins().load(types::I64, MemFlagsData::trusted(), place, 0);
+            let wanted = detect::AVX512_AMX;
+            let uses = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, wanted);
+            let uses = f.builder.ins().uextend(types::I32, uses);
+            f.builder.ins().return_(&[uses]);
+            Ok(())
+        })?;
+        Ok(Tiles { load, uses })
+    }
+
+    /// The function that goes to one of `runs`, which stand from the lowest level to the highest, or to `least`.
+    pub(crate) fn dispatch(
+        &self,
+        unit: &mut Unit,
+        least: FuncId,
+        runs: &[(Level, FuncId)],
+        name: &str,
+        linkage: Linkage,
+        params: &[Type],
+    ) -> Result<FuncId> {
+        let name = unit.symbol(name);
+        let id = unit.declare(&name, linkage, params, &[types::I32])?;
+        unit.define(id, |f, params| {
+            let place = f.data_address(self.word);
+            let known = f.builder.ins().load(types::I64, MemFlagsData::trusted(), place, 0);
+            let (first, next) = (f.builder.create_block(), f.builder.create_block());
+            let level = f.builder.append_block_param(next, types::I64);
+            f.builder.set_cold_block(first);
+            f.builder.ins().brif(known, next, &[BlockArg::Value(known)], first, &[]);
+            f.builder.switch_to_block(first);
+            let found = f.call(self.ask, &[]).unwrap_or(known);
+            f.builder.ins().store(MemFlagsData::trusted(), found, place, 0);
+            f.builder.ins().jump(next, &[BlockArg::Value(found)]);
+            f.builder.switch_to_block(next);
+            for (wanted, run) in runs.iter().rev() {
+                let (this, other) = (f.builder.create_block(), f.builder.create_block());
+                let can = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, rank(*wanted));
+                f.builder.ins().brif(can, this, &[], other, &[]);
+                f.builder.switch_to_block(this);
+                let result = f.call(*run, params);
+                f.builder.ins().return_(&Vec::from_iter(result));
+                f.builder.switch_to_block(other);
+            }
+            let result = f.call(least, params);
+            f.builder.ins().return_(&Vec::from_iter(result));
+            Ok(())
+        })?;
+        Ok(id)
+    }
+}
