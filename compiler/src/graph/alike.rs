@@ -15,7 +15,7 @@ const HUGE: f64 = 1e30;
 const ROUNDINGS: f64 = 8.0 / (1 << 24) as f64;
 
 /// How results of one call of a graph are compared.
-pub struct Alike {
+pub struct RoundingTolerance {
     /// The largest float that is not huge, of all that the graph computes.
     largest: f64,
 }
@@ -35,7 +35,7 @@ impl Alike {
             .unwrap_or_default();
         let floats = tensors.iter().filter(|tensor| tensor.dtype().is_float());
         let all = floats.flat_map(|tensor| (0..tensor.elems()).map(|elem| tensor.get(elem).as_f64()));
-        Alike { largest: all.map(f64::abs).filter(|x| *x <= HUGE).fold(0.0, f64::max) }
+        RoundingTolerance { largest: all.map(f64::abs).filter(|x| *x <= HUGE).fold(0.0, f64::max) }
     }
 
     /// Whether `found` is `wanted`.

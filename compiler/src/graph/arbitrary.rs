@@ -19,14 +19,14 @@ use symshape::{Declaration, Dim, Symbol};
 use symshape_runtime::DType;
 
 /// A stream of choices; after its end all choices are the first.
-pub struct Source<'a> {
+pub struct RandomSource<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Source<'a> {
     /// The choices that these bytes make.
     pub fn new(bytes: &'a [u8]) -> Source<'a> {
-        Source { bytes }
+        RandomSource { bytes }
     }
 
     /// Whether all bytes are used up.

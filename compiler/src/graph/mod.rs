@@ -133,7 +133,7 @@ impl Graph {
     }
 
     /// Whether `dim` depends on what is found while running.
-    pub fn is_found(&self, dim: &Dim) -> bool {
+    pub fn is_data_dependent(&self, dim: &Dim) -> bool {
         self.data_dependent.iter().any(|symbol| dim.contains(symbol))
     }
 

@@ -42,7 +42,7 @@ pub enum KernelPhase {
 
 /// A part of a graph that a target claimed.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct Subgraph {
     /// What is to be computed: a graph of its own, which knows the symbols and facts around it. Constants are in it.
     pub graph: Graph,
     /// The values of its inputs, in the graph that the part was cut out of.

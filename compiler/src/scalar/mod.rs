@@ -68,7 +68,7 @@ pub enum UnaryOp {
     /// The error function.
     Erf,
     /// The nearest bf16 (`f32`), denormals zero, see [`precision::high`].
-    High,
+    RoundBf16,
     /// Logical not of a bool, bitwise not of an integer.
     Not,
     /// float → bool.

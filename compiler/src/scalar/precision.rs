@@ -35,11 +35,11 @@ pub enum Precision {
 
 /// Bf16 that the factors of a product become.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Parts {
+pub struct Bf16Parts {
     /// Those of the left one.
-    pub left: u8,
+    pub lhs: u8,
     /// Those of the right one.
-    pub right: u8,
+    pub rhs: u8,
 }
 
 impl Precision {
@@ -58,7 +58,7 @@ impl Precision {
     }
 
     /// The precision of this name, in text.
-    pub fn named(name: &str) -> Option<Precision> {
+    pub fn from_name(name: &str) -> Option<Precision> {
         Precision::ALL
             .into_iter()
             .chain([Precision::Exact, Precision::Full])
@@ -76,7 +76,7 @@ impl Precision {
     }
 
     /// The most that one product is off, relative to its magnitude; sums round on top of it, as they do in `f32`.
-    pub const fn bound(self) -> f64 {
+    pub const fn max_product_error(self) -> f64 {
         const HALF_STEP: f64 = 1.0 / 256.0;
         match self {
             Precision::F32 | Precision::Exact | Precision::Full => 0.0,
@@ -87,7 +87,7 @@ impl Precision {
     }
 
     /// The most that results of a whole model may be off, relative to the largest of an output, for `selfcheck` to pass.
-    pub const fn of_models(self) -> f64 {
+    pub const fn max_model_error(self) -> f64 {
         match self {
             Precision::F32 | Precision::Exact | Precision::Full => 0.0,
             Precision::Bf16x3 => 5e-5,
@@ -96,7 +96,7 @@ impl Precision {
     }
 
     /// The factors that `x` becomes: high and low.
-    pub fn factors(self, x: f32) -> [f64; 2] {
+    pub fn operand_parts(self, x: f32) -> [f64; 2] {
         match self {
             Precision::F32 | Precision::Exact | Precision::Full => [x.into(), 0.0],
             Precision::Bf16x3 => [high(x).into(), low(x).into()],
@@ -117,7 +117,7 @@ impl Display for Precision {
 }
 
 /// The product of two numbers by their factors.
-pub fn multiplied(x: [f64; 2], y: [f64; 2]) -> f64 {
+pub fn multiply_parts(x: [f64; 2], y: [f64; 2]) -> f64 {
     x[0] * y[0] + (x[1] * y[0] + x[0] * y[1])
 }
 
@@ -142,7 +142,7 @@ pub fn low(x: f32) -> f32 {
 
 /// Where numbers are multiplied in parts, fewer rows, columns, or numbers to add up take longer to be split and laid out than
 /// they gain.
-pub(crate) const FEWEST: i64 = 16;
+pub(crate) const MIN_SPLIT_EXTENT: i64 = 16;
 
 /// Whether `x` is a finite bf16 as it is. Infinity is none: its products with the parts of a number that are zero are no
 /// numbers.
@@ -152,7 +152,7 @@ pub fn is_bf16(x: f32) -> bool {
 
 /// The three bf16 that `x` is the sum of: each is what the former ones leave, cut off behind its 8 bits. All of infinity and
 /// of NaN is in the first ones, and what is denormal counts as zero.
-pub fn thirds(x: f32) -> [f32; 3] {
+pub fn split_in_three(x: f32) -> [f32; 3] {
     let cut = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
     let rest = if x.is_infinite() { 0.0 } else { x - cut(x) };
     [cut(x), cut(rest), rest - cut(rest)].map(high)

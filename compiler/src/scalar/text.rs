@@ -42,7 +42,7 @@ names! {
         Neg "neg", Abs "abs", Sign "sign", Floor "floor", Ceil "ceil", Round "round", Trunc "trunc", Sqrt "sqrt",
         Recip "recip", Exp "exp", Expm1 "expm1", Log "log", Log1p "log1p", Sin "sin", Cos "cos", Tan "tan",
         Asin "asin", Acos "acos", Atan "atan", Sinh "sinh", Cosh "cosh", Tanh "tanh", Asinh "asinh",
-        Acosh "acosh", Atanh "atanh", Erf "erf", High "high", Not "not", IsNan "isnan", IsInf "isinf",
+        Acosh "acosh", Atanh "atanh", Erf "erf", RoundBf16 "round_bf16", Not "not", IsNan "isnan", IsInf "isinf",
     }
     BinaryOp {
         Add "add", Sub "sub", Mul "mul", Div "div", Rem "rem", Mod "mod", Pow "pow", Min "min", Max "max",

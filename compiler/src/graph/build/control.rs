@@ -14,7 +14,7 @@ use symshape_runtime::DType;
 ///
 /// # Errors
 /// The symbol is declared already.
-pub fn declare_found(facts: &mut Facts, symbol: &Symbol, lo: &Dim, hi: &Dim) -> Result<()> {
+pub fn declare_data_dependent(facts: &mut Facts, symbol: &Symbol, lo: &Dim, hi: &Dim) -> Result<()> {
     let least = facts.bounds(lo).lo.unwrap_or(BigInt::ZERO);
     let declaration = match facts.bounds(hi).hi {
         Some(most) => Declaration::range(least.clone(), most.max(least)),
@@ -46,7 +46,7 @@ impl Graph {
         let value = self.cast(DType::I64, value)?;
         let (lo, hi) = (self.facts.simplify(&lo.into()), self.facts.simplify(&hi.into()));
         if self.facts.prove_eq(&lo, &hi).is_yes() {
-            declare_found(&mut self.facts, symbol, &lo, &hi)?;
+            declare_data_dependent(&mut self.facts, symbol, &lo, &hi)?;
             self.data_dependent.push(symbol.clone());
             self.push(Op::Bind { symbol: symbol.clone(), lo: lo.clone(), hi }, &[value])?;
             return Ok(lo);
@@ -54,7 +54,7 @@ impl Graph {
         // Past the check, the range is not empty.
         let above =
             if self.facts.prove_le(&lo, &hi).is_yes() { hi.clone() } else { Dim::max(&lo, hi.clone()) };
-        declare_found(&mut self.facts, symbol, &lo, &above)?;
+        declare_data_dependent(&mut self.facts, symbol, &lo, &above)?;
         self.data_dependent.push(symbol.clone());
         self.push(Op::Bind { symbol: symbol.clone(), lo, hi }, &[value])?;
         Ok(self.facts.simplify(&Dim::from(symbol)))
@@ -62,7 +62,7 @@ impl Graph {
 
     /// An upper bound of `dim` that depends on the model's symbols only: what is found while running stands at its own
     /// bound. `None` where there is none.
-    pub fn most(&self, dim: &Dim) -> Option<Dim> {
+    pub fn upper_bound(&self, dim: &Dim) -> Option<Dim> {
         let mut bound = dim.clone();
         // Bounds can refer to what was found before.
         for node in self.nodes.values().rev() {
@@ -111,7 +111,7 @@ impl Graph {
     ///
     /// # Errors
     /// Those of `body`, and values that change their types from round to round.
-    pub fn rounds(
+    pub fn iterate(
         &mut self,
         counter: &Symbol,
         most: &Dim,
@@ -148,7 +148,7 @@ impl Graph {
 
 /// What a round gives.
 #[derive(Default)]
-pub struct Round {
+pub struct LoopBody {
     /// Whether there is another one, within the bound; always, if absent.
     pub again: Option<Value>,
     /// The carried values for the next round.
@@ -158,7 +158,7 @@ pub struct Round {
 }
 
 /// What a loop gives.
-pub struct Rounds {
+pub struct LoopResults {
     /// The number of rounds that were run.
     pub rounds: Value,
     /// The carried values after the last one.
@@ -172,7 +172,7 @@ pub struct Rounds {
 /// # Errors
 /// The bound has no upper bound.
 pub fn declare_counter(region: &mut Graph, counter: &Symbol, most: &Dim) -> Result<()> {
-    declare_found(&mut region.facts, counter, &Dim::zero(), &(most - 1))?;
+    declare_data_dependent(&mut region.facts, counter, &Dim::zero(), &(most - 1))?;
     region.symbols.push(counter.clone());
     Ok(())
 }
