@@ -93,7 +93,7 @@ const DEPTHWISE: [[i64; 3]; 10] = [
     [7, 960, 1],
 ];
 
-/// What is multiplied.
+/// What is multiply_parts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Numbers {
     Floats(Precision),
@@ -128,7 +128,7 @@ impl Numbers {
         if self == Numbers::Bytes { 1.0 } else { 4.0 }
     }
 
-    /// Of a constant as it is multiplied.
+    /// Of a constant as it is multiply_parts.
     fn constant_bytes(self) -> f64 {
         match self {
             Numbers::Floats(Precision::F32 | Precision::Full | Precision::Bf16x3) => 4.0,

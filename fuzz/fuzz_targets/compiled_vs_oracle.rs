@@ -8,8 +8,8 @@ use symshape_compiler::{
     codegen::Options,
     emit::jit::jit,
     graph::{
-        alike::Alike,
-        arbitrary::{self, Source},
+        tolerance::RoundingTolerance,
+        arbitrary::{self, RandomSource},
         eval::eval,
     },
     kernel::Policies,
@@ -49,14 +49,14 @@ fn backwards(context: &mut Context, inputs: &[TensorRef<'_>]) -> Result<Vec<Vec<
 }
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let graph = arbitrary::graph(&mut Source::new(bytes));
+    let graph = arbitrary::graph(&mut RandomSource::new(bytes));
     // The binding reads the bytes from behind: the graph has used those in front up.
     let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
-    let mut source = Source::new(&reversed);
+    let mut source = RandomSource::new(&reversed);
     let Some(binding) = arbitrary::binding(&graph, &mut source) else { return };
     let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { return };
     let Ok(wanted) = eval(&graph, &inputs) else { return };
-    let alike = Alike::of(&graph, &inputs);
+    let tolerance = RoundingTolerance::of(&graph, &inputs);
     let count = NonZeroU32::new(bytes.len() as u32 / 2 % 4);
     let settings =
         Settings { partitions: count.map(Count::Of), policies: Policies::Any, ..Settings::default() };
@@ -82,7 +82,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let memory = Bytes::Owned(view.bytes().into());
         let found =
             Tensor::new(view.dtype(), view.shape().to_vec(), memory).expect("an output fits its shape");
-        if let Err(why) = alike.check(wanted, &found) {
+        if let Err(why) = tolerance.check(wanted, &found) {
             panic!("output {idx}: {found}, not {wanted}, {why}, at {binding:?}\n{graph}\n{program}");
         }
     }

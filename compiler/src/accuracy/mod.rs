@@ -24,7 +24,7 @@ use crate::{
 use symshape_runtime::{Context, Model, SymbolInfo};
 
 /// How far a trial may be off, as a part of the largest element of an output, where nobody says otherwise: half of what is
-/// promised of models ([`Precision::of_models`]), as other inputs and sizes do up to 1.6 times worse in models seen.
+/// promised of models ([`Precision::max_model_error`]), as other inputs and sizes do up to 1.6 times worse in models seen.
 pub const WITHIN: f64 = 2.5e-5;
 
 /// Multiplications of a call, at most, but for the least sizes.

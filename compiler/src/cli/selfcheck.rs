@@ -192,14 +192,14 @@ impl Split {
         Ok(Some(Split { precision, graph }))
     }
 
-    /// Whether an artefact loses something on this machine: where `f32` are multiplied it is what is stored as bf16.
+    /// Whether an artefact loses something on this machine: where `f32` are multiply_parts it is what is stored as bf16.
     fn loses(&self, model: &Model) -> bool {
         model.uses_tiles() || self.precision == Precision::Bf16
     }
 
     /// How far each output may be off: so much of its largest element.
     fn allowed(&self, want: &[Tensor]) -> Vec<f64> {
-        want.iter().map(|want| self.precision.of_models() * largest(want)).collect()
+        want.iter().map(|want| self.precision.max_model_error() * largest(want)).collect()
     }
 }
 
@@ -275,7 +275,7 @@ fn judge(outcome: &mut Outcome, model: &Model, split: Option<&Split>, results: &
     if let (Some(split), Some(defined)) = (split, defined)
         && exceeds(want, &defined, &wider(&rounding, promised.as_deref()))
     {
-        let most = split.precision.of_models();
+        let most = split.precision.max_model_error();
         let problem = format!("fail: {} loses more than {most:e}", split.precision);
         outcome.problem.get_or_insert(problem);
     }

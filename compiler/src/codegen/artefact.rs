@@ -134,7 +134,10 @@ fn model(unit: &mut Unit, functions: &Functions, uses_tiles: Option<FuncId>) -> 
         table.functions.push((offset_of!(ModelDesc, arena_slice), arena_slice));
     }
     table.put_u32(offset_of!(ModelDesc, precision), program.precision as u32);
-    table.put_i64(offset_of!(ModelDesc, product_error), program.precision.bound().to_bits() as i64);
+    table.put_i64(
+        offset_of!(ModelDesc, product_error),
+        program.precision.max_product_error().to_bits() as i64,
+    );
     if let Some(uses) = uses_tiles {
         table.functions.push((offset_of!(ModelDesc, uses_tiles), uses));
     }

@@ -112,7 +112,7 @@ fn constants(
              * its magnitude. Sums round as those of f32 do. */"
         )?;
         names.define(out, "PRECISION", format!("\"{}\"", program.precision))?;
-        names.define(out, "PRODUCT_ERROR", format!("{:.2e}", program.precision.bound()))?;
+        names.define(out, "PRODUCT_ERROR", format!("{:.2e}", program.precision.max_product_error()))?;
     }
     for (idx, symbol) in program.symbols.iter().enumerate() {
         let name = macro_name(symbol.name());

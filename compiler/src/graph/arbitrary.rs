@@ -23,9 +23,9 @@ pub struct RandomSource<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Source<'a> {
+impl<'a> RandomSource<'a> {
     /// The choices that these bytes make.
-    pub fn new(bytes: &'a [u8]) -> Source<'a> {
+    pub fn new(bytes: &'a [u8]) -> RandomSource<'a> {
         RandomSource { bytes }
     }
 
@@ -61,7 +61,7 @@ const MAX_STEPS: usize = 16;
 const MAX_ELEMS: i64 = 20_000;
 
 /// A well-formed graph.
-pub fn graph(source: &mut Source<'_>) -> Graph {
+pub fn graph(source: &mut RandomSource<'_>) -> Graph {
     let mut g = Graph { name: "random".into(), ..Graph::default() };
     let count = 1 + source.below(3);
     for name in ["A", "B", "C"].into_iter().take(count) {
@@ -107,7 +107,7 @@ fn fits(g: &Graph, value: Value) -> bool {
     g.facts.bounds(&elems).hi.and_then(|hi| hi.to_i64()).is_some_and(|hi| hi <= MAX_ELEMS)
 }
 
-fn dim(g: &Graph, source: &mut Source<'_>) -> Dim {
+fn dim(g: &Graph, source: &mut RandomSource<'_>) -> Dim {
     let symbol = Dim::from(source.pick(&g.symbols));
     match source.below(8) {
         0 => 1.into(),
@@ -120,7 +120,7 @@ fn dim(g: &Graph, source: &mut Source<'_>) -> Dim {
 }
 
 /// One more value out of `x` and others.
-fn step(g: &mut Graph, x: Value, values: &[Value], source: &mut Source<'_>) -> Result<Value> {
+fn step(g: &mut Graph, x: Value, values: &[Value], source: &mut RandomSource<'_>) -> Result<Value> {
     let rank = g.rank(x);
     let (k, k2) = (source.below(rank), source.below(rank));
     match source.below(26) {
@@ -175,12 +175,12 @@ fn step(g: &mut Graph, x: Value, values: &[Value], source: &mut Source<'_>) -> R
     }
 }
 
-fn number(g: &mut Graph, like: Value, source: &mut Source<'_>) -> Result<Value> {
+fn number(g: &mut Graph, like: Value, source: &mut RandomSource<'_>) -> Result<Value> {
     let value = f64::from(source.pick(&[0.0f32, 1.0, -1.0, 2.0, 0.5, -0.0, 3.0]));
     g.number(g.dtype(like), value)
 }
 
-fn unary(g: &mut Graph, x: Value, source: &mut Source<'_>) -> Result<Value> {
+fn unary(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value> {
     let op = source.pick(&[
         UnaryOp::Neg,
         UnaryOp::Abs,
@@ -197,7 +197,7 @@ fn unary(g: &mut Graph, x: Value, source: &mut Source<'_>) -> Result<Value> {
 }
 
 /// `x` and another value, a number, or what broadcasts along its axes.
-fn partner(g: &mut Graph, x: Value, values: &[Value], source: &mut Source<'_>) -> Result<Value> {
+fn partner(g: &mut Graph, x: Value, values: &[Value], source: &mut RandomSource<'_>) -> Result<Value> {
     match source.below(4) {
         0 => number(g, x, source),
         1 => {
@@ -209,7 +209,7 @@ fn partner(g: &mut Graph, x: Value, values: &[Value], source: &mut Source<'_>) -
     }
 }
 
-fn binary(g: &mut Graph, x: Value, values: &[Value], source: &mut Source<'_>) -> Result<Value> {
+fn binary(g: &mut Graph, x: Value, values: &[Value], source: &mut RandomSource<'_>) -> Result<Value> {
     let op = source.pick(&[
         BinaryOp::Add,
         BinaryOp::Sub,
@@ -226,14 +226,14 @@ fn binary(g: &mut Graph, x: Value, values: &[Value], source: &mut Source<'_>) ->
     if source.coin() { g.binary(op, x, y) } else { g.binary(op, y, x) }
 }
 
-fn select(g: &mut Graph, x: Value, values: &[Value], source: &mut Source<'_>) -> Result<Value> {
+fn select(g: &mut Graph, x: Value, values: &[Value], source: &mut RandomSource<'_>) -> Result<Value> {
     let y = partner(g, x, values, source)?;
     let op = source.pick(&[CompareOp::Lt, CompareOp::Eq, CompareOp::Ge]);
     let condition = g.compare(op, x, y)?;
     g.select(condition, y, x)
 }
 
-fn slice(g: &mut Graph, x: Value, k: usize, source: &mut Source<'_>) -> Result<Value> {
+fn slice(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Result<Value> {
     g.check_axis(x, k)?;
     let size = g.shape(x)[k].clone();
     match source.below(3) {
@@ -253,7 +253,7 @@ fn merge(g: &mut Graph, x: Value, k: usize) -> Result<Value> {
 }
 
 /// Axis `k` as two, one of them of size 2 or 3, where that is known to divide it.
-fn split(g: &mut Graph, x: Value, k: usize, source: &mut Source<'_>) -> Result<Value> {
+fn split(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Result<Value> {
     g.check_axis(x, k)?;
     let part = Dim::from(2 + source.below(2));
     let mut shape = g.shape(x).to_vec();
@@ -267,7 +267,7 @@ fn split(g: &mut Graph, x: Value, k: usize, source: &mut Source<'_>) -> Result<V
 }
 
 /// As many elements along axis `k` as the largest element of `x` says: mostly no more than there are.
-fn found(g: &mut Graph, x: Value, k: usize, source: &mut Source<'_>) -> Result<Value> {
+fn found(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Result<Value> {
     g.check_axis(x, k)?;
     let (least, most) = (Dim::from(source.below(2)), g.shape(x)[k].clone());
     let largest = g.reduce(ReduceOp::Max, x, &(0..g.rank(x)).collect::<Vec<_>>(), false)?;
@@ -282,18 +282,18 @@ fn found(g: &mut Graph, x: Value, k: usize, source: &mut Source<'_>) -> Result<V
     g.slice(x, k, Dim::zero(), len, 1)
 }
 
-fn pad(g: &mut Graph, x: Value, source: &mut Source<'_>) -> Result<Value> {
+fn pad(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value> {
     let mut amounts = || (0..g.rank(x)).map(|_| Dim::from(source.below(3) as i64)).collect::<Vec<_>>();
     let (lo, hi) = (amounts(), amounts());
     g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 1))
 }
 
-fn reduce_op(source: &mut Source<'_>) -> ReduceOp {
+fn reduce_op(source: &mut RandomSource<'_>) -> ReduceOp {
     source.pick(&[ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Prod])
 }
 
 /// A product with constant weights, and an affine map of the result's last axis behind it.
-fn dense(g: &mut Graph, x: Value, source: &mut Source<'_>) -> Result<Value> {
+fn dense(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value> {
     g.check_axis(x, 0)?;
     // Weights stay so small that their text isn't elided.
     let Some(inner) = g.shape(x)[g.rank(x) - 1].as_i64().filter(|inner| *inner <= 16) else { return Ok(x) };
@@ -320,7 +320,7 @@ fn dense(g: &mut Graph, x: Value, source: &mut Source<'_>) -> Result<Value> {
 }
 
 /// Indices that are known, or computed from the tensor's own size.
-fn gather(g: &mut Graph, x: Value, k: usize, source: &mut Source<'_>) -> Result<Value> {
+fn gather(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Result<Value> {
     g.check_axis(x, k)?;
     let size = g.shape(x)[k].clone();
     let idx = match size.as_i64() {
@@ -336,7 +336,7 @@ fn gather(g: &mut Graph, x: Value, k: usize, source: &mut Source<'_>) -> Result<
 }
 
 /// The first axis of `x` scattered into a copy of `x`, back to front.
-fn scatter(g: &mut Graph, x: Value, source: &mut Source<'_>) -> Result<Value> {
+fn scatter(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value> {
     g.check_axis(x, 0)?;
     let size = g.shape(x)[0].clone();
     let idx = g.index(DType::I64, vec![size.clone()], (size - 1 - Dim::from(axis(0))).floor_div(2))?;
@@ -347,7 +347,7 @@ fn scatter(g: &mut Graph, x: Value, source: &mut Source<'_>) -> Result<Value> {
 }
 
 /// Values of the symbols within the contract of `graph`, if some are found: a fair draw now and then misses.
-pub fn binding(graph: &Graph, source: &mut Source<'_>) -> Option<Binding> {
+pub fn binding(graph: &Graph, source: &mut RandomSource<'_>) -> Option<Binding> {
     (0..32).find_map(|attempt| {
         let mut binding = Binding::new();
         for symbol in &graph.symbols {
@@ -364,7 +364,7 @@ pub fn binding(graph: &Graph, source: &mut Source<'_>) -> Option<Binding> {
 ///
 /// # Errors
 /// The binding doesn't bind all symbols.
-pub fn inputs(graph: &Graph, binding: &Binding, source: &mut Source<'_>) -> Result<Vec<Tensor>> {
+pub fn inputs(graph: &Graph, binding: &Binding, source: &mut RandomSource<'_>) -> Result<Vec<Tensor>> {
     let mut seed = u64::from(source.byte());
     let mut tensors = Vec::new();
     for (_, value) in &graph.inputs {

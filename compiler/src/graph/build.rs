@@ -11,7 +11,7 @@ mod elementwise;
 mod movement;
 mod reshape;
 
-pub use control::{Captured, Round, Rounds, declare_counter, declare_found};
+pub use control::{Captured, LoopBody, LoopResults, declare_counter, declare_data_dependent};
 
 use super::{Graph, MAX_RANK, Node, Op, Type, Value, ValueData, axis, infer};
 use crate::{
@@ -164,7 +164,7 @@ impl Graph {
         // A refused assumption must leave no trace.
         let mut facts = self.facts.clone();
         facts.assume(relation.clone(), &origin).map_err(|error| Error::invalid(error.to_string()))?;
-        if !self.is_found(&relation.a) && !self.is_found(&relation.b) {
+        if !self.is_data_dependent(&relation.a) && !self.is_data_dependent(&relation.b) {
             self.facts = facts;
         }
         self.constraints.push(Assumption { relation, origin: origin.into() });

@@ -146,7 +146,7 @@ pub fn check_binding(graph: &Graph, binding: &Binding) -> Result<()> {
         }
     }
     // Those about what is found while running are checked when it is found.
-    check_constraints(graph, &|dim| !graph.is_found(dim), binding)
+    check_constraints(graph, &|dim| !graph.is_data_dependent(dim), binding)
 }
 
 /// Whether the constraints on dims that are `known` hold.

@@ -4,13 +4,13 @@
 //! [`build`] appends nodes and infers types on the spot; [`verify`] says what a well-formed graph is; [`text`] prints
 //! and reads it; [`eval`] is the slow, obvious interpreter that everything else is tested against.
 
-pub mod alike;
 pub mod arbitrary;
 pub mod build;
 pub mod eval;
 pub mod infer;
 mod op;
 pub mod text;
+pub mod tolerance;
 pub mod verify;
 
 pub use op::{Coord, Label, Op, ScatterMode, axis};

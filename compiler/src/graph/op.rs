@@ -125,7 +125,7 @@ pub enum Op {
         out: Vec<Label>,
         /// Type of the sum.
         dtype: DType,
-        /// How `f32` are multiplied, where the sum is one.
+        /// How `f32` are multiply_parts, where the sum is one.
         precision: Precision,
     },
     /// Operand sorted along `axis`, stable; results: the values, and their positions as `i64`.

@@ -53,9 +53,10 @@ fn of_contraction(program: &Program, contraction: &Contraction) -> Dim {
         Rhs::Panels { buffer, .. } => matches!(program.buffers[*buffer].space, MemorySpace::Const(_)),
         Rhs::Indexed(_) => false,
     };
-    let multiplied = if is_read_once { rows.clone().max(ROWS_TO_HIDE_READING.into()) } else { rows.clone() };
+    let multiply_parts =
+        if is_read_once { rows.clone().max(ROWS_TO_HIDE_READING.into()) } else { rows.clone() };
     let columns = [&contraction.n].into_iter().chain(&contraction.k);
-    let sums = columns.fold(multiplied, |work, axis| times(program, work, &axis.extent));
+    let sums = columns.fold(multiply_parts, |work, axis| times(program, work, &axis.extent));
     sums + times(program, rows, &contraction.n.extent) * steps(&contraction.epilogue)
 }
 
@@ -79,7 +80,7 @@ fn unary(op: UnaryOp) -> i64 {
     match op {
         UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil => 1,
         UnaryOp::Round | UnaryOp::Trunc | UnaryOp::Not | UnaryOp::IsNan | UnaryOp::IsInf => 1,
-        UnaryOp::Recip | UnaryOp::High => 3,
+        UnaryOp::Recip | UnaryOp::RoundBf16 => 3,
         UnaryOp::Sqrt => 5,
         UnaryOp::Exp => 17,
         UnaryOp::Log => 26,

@@ -5,7 +5,7 @@
 use super::{BufferId, Contraction, MemorySpace, Program, Rhs, Stmt};
 use crate::scalar::{
     Precision,
-    precision::{FEWEST, is_bf16},
+    precision::{MIN_SPLIT_EXTENT, is_bf16},
 };
 use symshape::Dim;
 use symshape_runtime::DType;
@@ -23,7 +23,7 @@ impl Contraction {
     /// Bf16 that stand for each number of the left factor where tile registers multiply `f32`; a right factor that is
     /// computed has as many.
     fn parts(&self) -> i64 {
-        self.precision.parts().map_or(1, |parts| parts.left.into())
+        self.precision.parts().map_or(1, |parts| parts.lhs.into())
     }
 
     /// Bytes of so many numbers one behind the other, as rows of tile registers.
@@ -40,7 +40,7 @@ impl Program {
     }
 
     /// Whether tile registers can multiply a contraction, given room: `f32` as bf16 where its precision is less, and bytes
-    /// with constants, which have a sign. Left factors may be bf16 already where that is all of them that is multiplied.
+    /// with constants, which have a sign. Left factors may be bf16 already where that is all of them that is multiply_parts.
     pub(crate) fn fits_tiles(&self, contraction: &Contraction) -> bool {
         let dtype = |buffer: BufferId| self.buffers[buffer].dtype;
         let (right, fits) = match &contraction.rhs {
@@ -67,7 +67,7 @@ impl Program {
         let Rhs::Panels { buffer, .. } = &contraction.rhs else { return false };
         let buffer = &self.buffers[*buffer];
         let MemorySpace::Const(tensor) = &buffer.space else { return false };
-        let many = |dim: &Dim| dim.as_i64().is_some_and(|extent| extent >= FEWEST);
+        let many = |dim: &Dim| dim.as_i64().is_some_and(|extent| extent >= MIN_SPLIT_EXTENT);
         let mut numbers = tensor.bytes().chunks_exact(4);
         self.microkernels.has_tiles()
             && contraction.dtype == DType::F32
@@ -105,7 +105,7 @@ impl Program {
             }
         };
         let (rows, depth) = (contraction.rows(), contraction.depth());
-        let many = |dim: &Dim| self.facts.bounds(dim).hi.is_none_or(|hi| hi >= FEWEST.into());
+        let many = |dim: &Dim| self.facts.bounds(dim).hi.is_none_or(|hi| hi >= MIN_SPLIT_EXTENT.into());
         let some = self.facts.prove_le(&Dim::one(), &depth).is_yes();
         dense && some && [&rows, &contraction.n.extent, &depth].into_iter().all(many)
     }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    graph::{Graph, Op, Value, build::declare_found},
+    graph::{Graph, Op, Value, build::declare_data_dependent},
     kernel::{self, Buffer, BufferId, Control, DataDependent, Inst, Kernel, MemorySpace, Program, Stmt},
     scalar::{BinaryOp, CompareOp, Scalar},
 };
@@ -216,7 +216,7 @@ fn region(
     let mut inner = Lowering::new(graph, &fusion, program);
     declare_all(&mut inner);
     for constraint in graph.constraints.iter().filter(|constraint| {
-        !graph.is_found(&constraint.relation.a) && !graph.is_found(&constraint.relation.b)
+        !graph.is_data_dependent(&constraint.relation.a) && !graph.is_data_dependent(&constraint.relation.b)
     }) {
         let control = Control::Require(constraint.clone());
         inner.program.kernels.push(Kernel::control(super::node_name(lowering.graph, value), control));
@@ -250,7 +250,7 @@ fn region(
                 true => upper_bound,
                 false => Dim::max(&upper_bound, 0),
             };
-            declare_found(&mut lowering.program.facts, &symbol, &Dim::zero(), &upper_bound)?;
+            declare_data_dependent(&mut lowering.program.facts, &symbol, &Dim::zero(), &upper_bound)?;
         }
     }
     Ok(())

@@ -232,7 +232,7 @@ fn body_cost(body: &Body) -> u32 {
         Step::Const(_) => 0,
         Step::Unary(UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not, _) => 1,
         Step::Unary(UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc, _) => 1,
-        Step::Unary(UnaryOp::IsNan | UnaryOp::IsInf | UnaryOp::Sign | UnaryOp::High, _) => 2,
+        Step::Unary(UnaryOp::IsNan | UnaryOp::IsInf | UnaryOp::Sign | UnaryOp::RoundBf16, _) => 2,
         Step::Unary(UnaryOp::Sqrt | UnaryOp::Recip, _) | Step::Binary(BinaryOp::Div, ..) => 5,
         Step::Unary(..) => 12,
         Step::Binary(BinaryOp::Pow | BinaryOp::Atan2 | BinaryOp::Rem | BinaryOp::Mod, ..) => 12,

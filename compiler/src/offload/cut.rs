@@ -1,6 +1,6 @@
 //! Cuts parts out of a graph, and puts what a target makes of them in their place.
 
-use super::{Part, parts::Unit};
+use super::{Subgraph, parts::Unit};
 use crate::{
     error::{At, Error, Result},
     graph::{Graph, Node, NodeId, Op, Value, build::Captured},
@@ -9,7 +9,7 @@ use cranelift_entity::SecondaryMap;
 use std::collections::BTreeMap;
 
 /// What a target makes of a part in the new graph.
-type Lower<'a> = &'a mut dyn FnMut(&mut Part, &mut Graph) -> Result<Vec<Value>>;
+type Lower<'a> = &'a mut dyn FnMut(&mut Subgraph, &mut Graph) -> Result<Vec<Value>>;
 
 /// The nodes that read each value.
 type Readers = SecondaryMap<Value, Vec<NodeId>>;
@@ -106,7 +106,7 @@ fn part(
     }
     let operands: Option<Vec<Value>> = captured.operands.iter().map(|value| moved[*value]).collect();
     let operands = operands.ok_or_else(|| Error::internal("an operand of a part is computed later"))?;
-    let mut part = Part { graph: inner, operands };
+    let mut part = Subgraph { graph: inner, operands };
     new.origin.clone_from(&title);
     let results = lower(&mut part, new).at(|| title)?;
     for (from, to) in outputs.into_iter().zip(results) {

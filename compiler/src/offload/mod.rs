@@ -75,7 +75,7 @@ pub trait Target: Send + Sync {
     ///
     /// # Errors
     /// Why a claim can't be honoured; compiling ends with it, and with the names of the target and of the nodes.
-    fn lower(&self, part: &Part, graph: &mut Graph) -> Result<Vec<Value>>;
+    fn lower(&self, part: &Subgraph, graph: &mut Graph) -> Result<Vec<Value>>;
 
     /// How many bytes of memory it has, if it has a memory of its own: whatever only its calls touch is planned there,
     /// what calls hand to one another and what they ask for as scratch. A model that needs more at once is refused.
@@ -161,8 +161,8 @@ fn may_be_claimed(graph: &Graph, node: &Node) -> bool {
         | Op::Scan { .. } => true,
     };
     let values = node.operands.iter().chain(&node.results);
-    let is_found = |dim: &Dim| graph.is_found(dim);
-    plain && !values.into_iter().any(|value| graph.shape(*value).iter().any(is_found))
+    let is_data_dependent = |dim: &Dim| graph.is_data_dependent(dim);
+    plain && !values.into_iter().any(|value| graph.shape(*value).iter().any(is_data_dependent))
 }
 
 /// The calls among the nodes from number `first` on are the target's.
@@ -175,7 +175,7 @@ fn own(graph: &mut Graph, first: usize, target: &str) {
 }
 
 /// The results have the types of the part's outputs.
-fn fits(part: &Part, graph: &Graph, results: &[Value]) -> Result<()> {
+fn fits(part: &Subgraph, graph: &Graph, results: &[Value]) -> Result<()> {
     if results.len() != part.graph.outputs.len() {
         let (has, wants) = (results.len(), part.graph.outputs.len());
         return Err(Error::new(

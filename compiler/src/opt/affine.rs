@@ -9,8 +9,8 @@
 //! (y * t) * u              = y * (t * u)
 //! ```
 //!
-//! Weights that are bf16 stay such, so that they can be multiplied as
-//! [`Precision::Exact`](crate::scalar::Precision::Exact) says; what they are multiplied by stays behind the sum.
+//! Weights that are bf16 stay such, so that they can be multiply_parts as
+//! [`Precision::Exact`](crate::scalar::Precision::Exact) says; what they are multiply_parts by stays behind the sum.
 //!
 //! These hold for real numbers. On floats they round differently, by no more than the contraction itself rounds, and an
 //! overflow may come sooner or later; so they are applied to floats only where each side was used once.
@@ -124,8 +124,8 @@ fn with_vector(new: &mut Graph, op: BinaryOp, x: Value, axis_: usize, vector: &[
     new.push(Op::Map(body), &[x, spread])
 }
 
-/// The contraction `x` with the vector multiplied into its constant operand, which has no other use, or into the vector that
-/// the contraction is multiplied by.
+/// The contraction `x` with the vector multiply_parts into its constant operand, which has no other use, or into the vector that
+/// the contraction is multiply_parts by.
 fn scaled(
     new: &mut Graph,
     x: Value,
@@ -166,9 +166,9 @@ fn fixed(graph: &Graph, value: Value) -> Option<&Tensor> {
     }
 }
 
-/// Whether all numbers of a constant of floats are bf16, and so many that they may be multiplied as such.
+/// Whether all numbers of a constant of floats are bf16, and so many that they may be multiply_parts as such.
 fn is_bf16(tensor: &Tensor) -> bool {
     tensor.dtype() == DType::F32
-        && tensor.elems() >= (precision::FEWEST * precision::FEWEST) as usize
+        && tensor.elems() >= (precision::MIN_SPLIT_EXTENT * precision::MIN_SPLIT_EXTENT) as usize
         && (0..tensor.elems()).all(|idx| precision::is_bf16(tensor.get(idx).as_f64() as f32))
 }

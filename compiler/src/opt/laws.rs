@@ -178,7 +178,7 @@ fn is_idempotent(op: UnaryOp) -> bool {
             | UnaryOp::Round
             | UnaryOp::Trunc
             | UnaryOp::Sign
-            | UnaryOp::High
+            | UnaryOp::RoundBf16
     )
 }
 

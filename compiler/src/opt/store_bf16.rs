@@ -36,7 +36,7 @@ pub fn store_bf16(graph: &mut Graph) -> Result<()> {
             Some(value) => value,
             None => new.push(node.op.clone(), &node.operands)?,
         };
-        let high = new.unary(UnaryOp::High, value)?;
+        let high = new.unary(UnaryOp::RoundBf16, value)?;
         let half = new.cast(DType::BF16, high)?;
         Ok(Some(vec![new.cast(DType::F32, half)?]))
     })?;

@@ -52,7 +52,7 @@ fn float_unary(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Acosh => libm::acosh(x),
         UnaryOp::Atanh => libm::atanh(x),
         UnaryOp::Erf => libm::erf(x),
-        UnaryOp::High => precision::high(x as f32).into(),
+        UnaryOp::RoundBf16 => precision::high(x as f32).into(),
         UnaryOp::Not | UnaryOp::IsNan | UnaryOp::IsInf => x,
     }
 }
@@ -296,7 +296,7 @@ impl Body {
 fn exact(step: &Step, regs: &[Scalar]) -> Option<f64> {
     let of = |reg: &Reg| Some(regs[reg.0 as usize]).filter(|x| x.dtype() == DType::F32).map(Scalar::as_f64);
     match step {
-        Step::Unary(UnaryOp::High | UnaryOp::IsNan | UnaryOp::IsInf, _) => None,
+        Step::Unary(UnaryOp::RoundBf16 | UnaryOp::IsNan | UnaryOp::IsInf, _) => None,
         Step::Unary(op, x) => Some(float_unary(*op, of(x)?)),
         Step::Binary(op, x, y) => Some(float_binary(*op, of(x)?, of(y)?)),
         _ => None,

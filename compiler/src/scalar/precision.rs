@@ -65,13 +65,13 @@ impl Precision {
             .find(|precision| precision.name() == name)
     }
 
-    /// The bf16 that factors become; none of those that are multiplied as they are.
-    pub const fn parts(self) -> Option<Parts> {
+    /// The bf16 that factors become; none of those that are multiply_parts as they are.
+    pub const fn parts(self) -> Option<Bf16Parts> {
         match self {
             Precision::F32 | Precision::Full => None,
-            Precision::Bf16x3 => Some(Parts { left: 2, right: 2 }),
-            Precision::Bf16 => Some(Parts { left: 1, right: 1 }),
-            Precision::Exact => Some(Parts { left: 3, right: 1 }),
+            Precision::Bf16x3 => Some(Bf16Parts { lhs: 2, rhs: 2 }),
+            Precision::Bf16 => Some(Bf16Parts { lhs: 1, rhs: 1 }),
+            Precision::Exact => Some(Bf16Parts { lhs: 3, rhs: 1 }),
         }
     }
 
@@ -106,7 +106,7 @@ impl Precision {
 
     /// The product of two numbers, without further rounding.
     pub fn product(self, x: f32, y: f32) -> f64 {
-        multiplied(self.factors(x), self.factors(y))
+        multiply_parts(self.operand_parts(x), self.operand_parts(y))
     }
 }
 
@@ -140,7 +140,7 @@ pub fn low(x: f32) -> f32 {
     if high.is_infinite() { 0.0 } else { self::high(x - high) }
 }
 
-/// Where numbers are multiplied in parts, fewer rows, columns, or numbers to add up take longer to be split and laid out than
+/// Where numbers are multiply_parts in parts, fewer rows, columns, or numbers to add up take longer to be split and laid out than
 /// they gain.
 pub(crate) const MIN_SPLIT_EXTENT: i64 = 16;
 
@@ -190,16 +190,16 @@ mod tests {
             significands.map(move |bits| f32::from_bits(exponent << 23 | bits))
         }) {
             for x in [x, -x] {
-                let [high, middle, low] = thirds(x);
+                let [high, middle, low] = split_in_three(x);
                 assert!([high, middle, low].into_iter().all(is_bf16), "{x}");
                 assert_eq!(high + (middle + low), x);
             }
         }
-        assert_eq!(thirds(-f32::INFINITY), [-f32::INFINITY, 0.0, 0.0]);
+        assert_eq!(split_in_three(-f32::INFINITY), [-f32::INFINITY, 0.0, 0.0]);
         for bits in [0x7fc0_0000, 0x7f80_0001, 0xff80_8000] {
-            assert!(thirds(f32::from_bits(bits)).iter().sum::<f32>().is_nan());
+            assert!(split_in_three(f32::from_bits(bits)).iter().sum::<f32>().is_nan());
         }
-        assert_eq!(thirds(f32::from_bits(0x007f_ffff)), [0.0; 3]);
+        assert_eq!(split_in_three(f32::from_bits(0x007f_ffff)), [0.0; 3]);
         assert!(is_bf16(-256.0) && !is_bf16(257.0) && !is_bf16(f32::from_bits(1)));
         assert!(!is_bf16(f32::INFINITY) && !is_bf16(f32::NAN));
     }
@@ -214,7 +214,10 @@ mod tests {
                 let exact = f64::from(x) * f64::from(y);
                 for precision in Precision::ALL {
                     let off = (precision.product(x, y) - exact).abs();
-                    assert!(off <= precision.bound() * exact.abs(), "{precision}: {x} * {y} is off by {off}");
+                    assert!(
+                        off <= precision.max_product_error() * exact.abs(),
+                        "{precision}: {x} * {y} is off by {off}"
+                    );
                 }
             }
         }

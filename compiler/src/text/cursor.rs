@@ -229,7 +229,7 @@ impl<'a> Cursor<'a> {
     /// `by PRECISION`, or nothing.
     pub(crate) fn precision(&mut self) -> Result<Precision> {
         match self.eat_word("by") {
-            true => self.parsed("a precision", Precision::named),
+            true => self.parsed("a precision", Precision::from_name),
             false => Ok(Precision::F32),
         }
     }

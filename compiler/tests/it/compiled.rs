@@ -10,8 +10,8 @@ use symshape_compiler::{
     emit::jit::jit,
     graph::{
         self, Graph,
-        alike::Alike,
-        arbitrary::{self, Source},
+        arbitrary::{self, RandomSource},
+        tolerance::RoundingTolerance,
     },
     lower,
     pipeline::{self, Lowered},
@@ -53,10 +53,10 @@ fn machine_code_computes_what_graphs_say() {
 
 /// A random graph at a random binding, through all stages, against the oracle.
 fn check_random(bytes: &[u8]) -> Result<(), String> {
-    let graph = arbitrary::graph(&mut Source::new(bytes));
+    let graph = arbitrary::graph(&mut RandomSource::new(bytes));
     // The binding reads the bytes from behind: the graph has used those in front up.
     let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
-    let mut source = Source::new(&reversed);
+    let mut source = RandomSource::new(&reversed);
     let Some(binding) = arbitrary::binding(&graph, &mut source) else { return Ok(()) };
     let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { return Ok(()) };
     let expected = match graph::eval::eval(&graph, &inputs) {
@@ -65,7 +65,7 @@ fn check_random(bytes: &[u8]) -> Result<(), String> {
         Err(error) if error.kind() == ErrorKind::Usage && !graph.data_dependent.is_empty() => None,
         Err(_) => return Ok(()),
     };
-    let alike = Alike::of(&graph, &inputs);
+    let tolerance = RoundingTolerance::of(&graph, &inputs);
     let Lowered { program, plan } = match pipeline::lower(&graph) {
         Ok(lowered) => lowered,
         // Together the demands on what is found may leave no value.
@@ -100,13 +100,13 @@ fn check_random(bytes: &[u8]) -> Result<(), String> {
             let shape = expected.shape().to_vec();
             let got = Tensor::new(expected.dtype(), shape, Bytes::Owned(got.into()))
                 .ok_or_else(|| format!("output {idx} has another size at {at}"))?;
-            alike.check(expected, &got).map_err(|why| format!("output {idx}, {why} at {at}"))?;
+            tolerance.check(expected, &got).map_err(|why| format!("output {idx}, {why} at {at}"))?;
         }
     }
     Ok(())
 }
 
-/// Products whose factors overflow, vanish or give no number unless they are multiplied in order and without rounding:
+/// Products whose factors overflow, vanish or give no number unless they are multiply_parts in order and without rounding:
 /// along memory, across it, over several axes in another order than memory's, of few elements and running.
 const PRODUCTS: &str = "graph products {
   symbol N = 1..5
@@ -186,15 +186,16 @@ fn reductions_of_nothing_are_those_of_the_definition() {
             for dims in [[0, 0], [1, 0], [3, 0], [0, 7], [1, 1], [3, 33]] {
                 let binding = graph.symbols.iter().cloned().zip(dims).collect();
                 let bytes: Vec<u8> = (0..255).collect();
-                let input = arbitrary::inputs(&graph, &binding, &mut Source::new(&bytes)).expect("small");
-                let alike = Alike::of(&graph, &input);
+                let input =
+                    arbitrary::inputs(&graph, &binding, &mut RandomSource::new(&bytes)).expect("small");
+                let tolerance = RoundingTolerance::of(&graph, &input);
                 let expected = graph::eval::eval(&graph, &input).expect("it can be evaluated");
                 let got = machine.run(&dims, &[input[0].bytes().to_vec()]).expect("within the contract");
                 for ((name, _), (expected, got)) in graph.outputs.iter().zip(expected.iter().zip(got)) {
                     let got =
                         Tensor::new(expected.dtype(), expected.shape().to_vec(), Bytes::Owned(got.into()))
                             .expect("an output fits its shape");
-                    alike
+                    tolerance
                         .check(expected, &got)
                         .unwrap_or_else(|why| panic!("{kind}, {name} at {dims:?}, scalar {scalar}: {why}"));
                 }
@@ -229,7 +230,7 @@ fn wide_indices_reduce_to_wide_numbers() {
     }
 }
 
-/// What is looked up for all elements alike is looked up for none where there are none.
+/// What is looked up for all elements tolerance is looked up for none where there are none.
 const EMPTY: &str = "graph empty {
   symbol A = 0..7
   symbol B = 1..7
@@ -310,12 +311,12 @@ fn scratch_has_room_for_what_is_found() {
             TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes()).expect("aligned")
         });
         let found = context.run_views(&lent).expect("within the contract");
-        let alike = Alike::of(&graph, &inputs);
+        let tolerance = RoundingTolerance::of(&graph, &inputs);
         for (idx, expected) in expected.iter().enumerate() {
             let view = found.get(idx);
             assert_eq!(view.shape(), expected.shape(), "output {idx} at {n}, {m}");
             let got = Tensor::new(view.dtype(), view.shape().to_vec(), Bytes::Owned(view.bytes().into()));
-            let check = alike.check(expected, &got.expect("it fits"));
+            let check = tolerance.check(expected, &got.expect("it fits"));
             check.unwrap_or_else(|why| panic!("{why} at {n}, {m}"));
         }
     }
@@ -353,10 +354,10 @@ fn what_is_found_late_moves_nothing_that_runs_before() {
         assert_eq!(expected.is_ok(), m == 2 * a as i64);
         assert_eq!(got.is_ok(), expected.is_ok(), "at {a}, {m}");
         let (Ok(expected), Ok(got)) = (expected, got) else { continue };
-        let alike = Alike::of(&graph, &inputs);
+        let tolerance = RoundingTolerance::of(&graph, &inputs);
         for (expected, got) in expected.iter().zip(got) {
             let got = Tensor::new(expected.dtype(), expected.shape().to_vec(), Bytes::Owned(got.into()));
-            let check = alike.check(expected, &got.expect("an output fits its shape"));
+            let check = tolerance.check(expected, &got.expect("an output fits its shape"));
             check.unwrap_or_else(|why| panic!("{why} at {a}, {m}"));
         }
     }

@@ -88,7 +88,7 @@ fn artefacts_do_without_tile_registers_where_the_system_refuses_them() {
         );
         let number = |bits: &String| f32::from_bits(u32::from_str_radix(bits, 16).expect("bits"));
         // The magnitudes of the products of a sum add up to less than 8.
-        let most = 8.0 * precision.bound() as f32 + 1e-5;
+        let most = 8.0 * precision.max_product_error() as f32 + 1e-5;
         assert_eq!(allowed.len(), expected.len(), "{precision}");
         for (got, want) in allowed.iter().map(number).zip(expected.iter().map(number)) {
             assert!((got - want).abs() <= most, "{precision}: {got}, not {want}");

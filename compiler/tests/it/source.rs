@@ -8,7 +8,7 @@ use symshape::Dim;
 use symshape_compiler::{
     graph::{
         self, Graph,
-        arbitrary::{self, Source},
+        arbitrary::{self, RandomSource},
     },
     kernel::{MicrokernelSupport, Policies},
     partition::Count,
@@ -56,7 +56,7 @@ fn source_computes_what_graphs_say() {
 fn source_rounds_to_bf16() {
     let mut g = models::graph("halves", &[("N", 1, 9)]);
     let x = g.input("x", DType::F32, vec![Dim::symbol("N")]).expect("a valid graph");
-    let high = g.unary(UnaryOp::High, x).expect("a valid graph");
+    let high = g.unary(UnaryOp::RoundBf16, x).expect("a valid graph");
     let half = g.cast(DType::BF16, x).expect("a valid graph");
     g.output("high", high).expect("a valid graph");
     g.output("half", half).expect("a valid graph");
@@ -87,8 +87,8 @@ fn source_of_random_graphs_computes_what_they_say() {
         let bytes: Vec<u8> = (0..160u32)
             .map(|idx| ((idx + 1).wrapping_mul(seed.wrapping_mul(2_654_435_761) | 1) >> 13) as u8)
             .collect();
-        let graph = arbitrary::graph(&mut Source::new(&bytes));
-        let mut source = Source::new(&bytes[80..]);
+        let graph = arbitrary::graph(&mut RandomSource::new(&bytes));
+        let mut source = RandomSource::new(&bytes[80..]);
         let Some(binding) = arbitrary::binding(&graph, &mut source) else { continue };
         let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { continue };
         let Ok(expected) = graph::eval::eval(&graph, &inputs) else { continue };

@@ -10,7 +10,7 @@ use symshape_compiler::{
     Error, Result,
     external::Callee,
     graph::{Graph, Label, Node, Op, Type, Value},
-    offload::{Part, Target},
+    offload::{Subgraph, Target},
 };
 use symshape_runtime::{DType, external::Function};
 
@@ -80,7 +80,7 @@ impl Target for Blas {
         is_float && !out.iter().any(|label| lhs.contains(label) && rhs.contains(label))
     }
 
-    fn lower(&self, part: &Part, graph: &mut Graph) -> Result<Vec<Value>> {
+    fn lower(&self, part: &Subgraph, graph: &mut Graph) -> Result<Vec<Value>> {
         let mut values: HashMap<Value, Value> = HashMap::new();
         for node in part.graph.nodes.values() {
             let operands: Vec<Value> = node.operands.iter().map(|value| values[value]).collect();

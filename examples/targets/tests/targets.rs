@@ -8,7 +8,7 @@ use symshape_compiler::{
     emit,
     graph::{Graph, Node, Value, eval::eval},
     kernel::{Argument, Control, Policies, walk},
-    offload::{Part, Selection, Target, Targets, select},
+    offload::{Selection, Subgraph, Target, Targets, select},
     partition::Count,
     pipeline::{self, Artifact, Lowered, Settings},
     tensor::Tensor,
@@ -258,7 +258,7 @@ impl Target for Wrong {
         Blas::default().claim(graph, node)
     }
 
-    fn lower(&self, part: &Part, graph: &mut Graph) -> Result<Vec<Value>> {
+    fn lower(&self, part: &Subgraph, graph: &mut Graph) -> Result<Vec<Value>> {
         let value = graph.slice(part.operands[0], 1, Dim::zero(), Dim::one(), 1)?;
         Ok(vec![value; part.graph.outputs.len()])
     }

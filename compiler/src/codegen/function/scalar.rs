@@ -147,7 +147,7 @@ impl FuncCtx<'_, '_> {
                 let one = self.float_like(x, 1.0);
                 self.builder.ins().fdiv(one, x)
             }
-            UnaryOp::High => {
+            UnaryOp::RoundBf16 => {
                 let (rounded, magnitude) = (self.rounded(DType::BF16, x), self.builder.ins().fabs(x));
                 let (zero, least) = (self.float_like(x, 0.0), self.float_like(x, f32::MIN_POSITIVE.into()));
                 let zero = self.builder.ins().fcopysign(zero, x);

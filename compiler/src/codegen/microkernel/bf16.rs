@@ -29,7 +29,7 @@ fn rounded(b: &mut Builder, x: Vector) -> Vector {
     b.binary(VBinary::And, moved, half)
 }
 
-/// See [`UnaryOp::High`].
+/// See [`UnaryOp::RoundBf16`].
 pub(super) fn high(b: &mut Builder, x: Vector) -> Vector {
     if b.shape().tiles {
         return b.round_bf16(x);
@@ -55,7 +55,7 @@ pub(super) fn nearest(b: &mut Builder, x: Vector) -> Vector {
 
 /// Whether the value of an instruction is a bf16, whatever its type.
 pub(super) fn is_high(body: &Body, reg: u32) -> bool {
-    matches!(body.insts[reg as usize].0, Op::Unary(UnaryOp::High, _))
+    matches!(body.insts[reg as usize].0, Op::Unary(UnaryOp::RoundBf16, _))
 }
 
 /// The instructions of a body that are part of a store which rounds.
@@ -74,7 +74,7 @@ impl Stored {
         for &(op, ty) in &body.insts {
             let Op::Store(_, cast) = op else { continue };
             let (Op::Cast(high), Ty::Bf16) = (body.insts[cast as usize].0, ty) else { continue };
-            let Op::Unary(UnaryOp::High, from) = body.insts[high as usize].0 else { continue };
+            let Op::Unary(UnaryOp::RoundBf16, from) = body.insts[high as usize].0 else { continue };
             if uses[cast as usize] == 1 && uses[high as usize] == 1 {
                 stored.skipped.extend([high, cast]);
                 stored.sources.push((cast, from));

@@ -161,7 +161,7 @@ pub fn exp(b: &mut Builder, x: Vector) -> Vector {
     scale_by_power(b, value, n)
 }
 
-/// `e^x` as a number near `one`, which is 1, and the power of two that it is to be multiplied by; for `x` whose power is
+/// `e^x` as a number near `one`, which is 1, and the power of two that it is to be multiply_parts by; for `x` whose power is
 /// neither subnormal nor infinite.
 fn exp_in_two(b: &mut Builder, x: Vector, one: Vector) -> (Vector, Vector) {
     let (n, r) = reduce_exp(b, x);

@@ -30,7 +30,7 @@ pub enum Ty {
     I16,
     /// A bf16, as the float that it is.
     Bf16,
-    /// A float that becomes the nearest bf16 where it is stored, as of [`UnaryOp::High`]; only where there are tile registers,
+    /// A float that becomes the nearest bf16 where it is stored, as of [`UnaryOp::RoundBf16`]; only where there are tile registers,
     /// and of no instruction's result.
     Nearest,
     /// A truth value.
@@ -404,7 +404,7 @@ fn supports_unary(op: UnaryOp, ty: Ty) -> bool {
                 | Erf
                 | IsNan
                 | IsInf
-                | High
+                | RoundBf16
         ),
         Ty::I32 => matches!(op, Neg | Abs | Floor | Ceil | Round | Trunc | Not),
         // What leaves the range would have to be wrapped.
@@ -480,7 +480,7 @@ fn float_unary(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
         UnaryOp::Log1p => math::log1p(b, x),
         UnaryOp::Tanh => math::tanh(b, x),
         UnaryOp::Erf => math::erf(b, x),
-        UnaryOp::High => bf16::high(b, x),
+        UnaryOp::RoundBf16 => bf16::high(b, x),
         _ => unreachable!("refused when the body was made: {op:?}"),
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn unary(op: UnaryOp, dtype: DType, x: &str) -> Result<String> {
         UnaryOp::Recip if dtype == DType::F64 => return Ok(format!("1.0 / {x}")),
         UnaryOp::Recip => return Ok(format!("1.0f / {x}")),
         UnaryOp::Sign => return Ok(format!("sign_{}({x})", float_suffix(dtype))),
-        UnaryOp::High => return Ok(format!("high_f32({x})")),
+        UnaryOp::RoundBf16 => return Ok(format!("high_f32({x})")),
         UnaryOp::IsNan => return Ok(format!("{x} != {x}")),
         UnaryOp::IsInf => return Ok(format!("{}({x}) == INFINITY", math("fabs", dtype))),
         UnaryOp::Abs => "fabs",

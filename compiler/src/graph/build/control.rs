@@ -116,8 +116,8 @@ impl Graph {
         counter: &Symbol,
         most: &Dim,
         [carried, given]: [&[Value]; 2],
-        body: impl FnOnce(&mut Graph, &[Value], &[Value]) -> Result<Round>,
-    ) -> Result<Rounds> {
+        body: impl FnOnce(&mut Graph, &[Value], &[Value]) -> Result<LoopBody>,
+    ) -> Result<LoopResults> {
         let mut region = self.region("body");
         declare_counter(&mut region, counter, most)?;
         let inputs: Vec<Value> =
@@ -142,7 +142,7 @@ impl Graph {
         let mut results = self.push_multi(op, &operands)?;
         let slices = results.split_off(1 + count);
         let rounds = results.remove(0);
-        Ok(Rounds { rounds, carried: results, slices })
+        Ok(LoopResults { rounds, carried: results, slices })
     }
 }
 

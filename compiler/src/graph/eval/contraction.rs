@@ -10,7 +10,7 @@ use super::{
 use crate::{
     error::Result,
     graph::Label,
-    scalar::{Precision, Scalar, precision::multiplied},
+    scalar::{Precision, Scalar, precision::multiply_parts},
     tensor::Tensor,
 };
 use std::collections::BTreeMap;
@@ -93,12 +93,12 @@ impl<const BOTH: bool> Number for Factors<BOTH> {
     fn reader(_: DType) -> fn(&Tensor, usize) -> Self {
         |x, idx| {
             let precision = if BOTH { Precision::Bf16x3 } else { Precision::Bf16 };
-            Factors(precision.factors(x.get(idx).as_f64() as f32))
+            Factors(precision.operand_parts(x.get(idx).as_f64() as f32))
         }
     }
 
     fn multiply_add(self, x: Self, y: Self) -> Self {
-        Factors([self.0[0] + multiplied(x.0, y.0), 0.0])
+        Factors([self.0[0] + multiply_parts(x.0, y.0), 0.0])
     }
 
     fn scalar(self, dtype: DType) -> Scalar {
@@ -216,7 +216,7 @@ fn positions<const N: usize>(
     Ok(all)
 }
 
-/// Rows of the copied operand that are multiplied with the streamed row side by side.
+/// Rows of the copied operand that are multiply_parts with the streamed row side by side.
 const COLUMNS: usize = 16;
 
 /// `x` times a panel of rows, which lie interleaved.

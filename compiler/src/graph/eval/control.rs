@@ -48,7 +48,7 @@ pub(super) fn eval(
 }
 
 fn region(graph: &Graph, binding: &Binding, inputs: &[Tensor], rounding: Rounding) -> Result<Vec<Tensor>> {
-    check_constraints(graph, &|dim| !graph.is_found(dim), binding)?;
+    check_constraints(graph, &|dim| !graph.is_data_dependent(dim), binding)?;
     outputs(graph, binding, inputs, rounding)
 }
 

@@ -238,7 +238,7 @@ fn unary_takes(op: UnaryOp, dtype: DType) -> bool {
         Not => !dtype.is_float(),
         Sqrt | Recip | Exp | Expm1 | Log | Log1p | Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh
         | Tanh | Asinh | Acosh | Atanh | Erf | IsNan | IsInf => dtype.is_float(),
-        High => dtype == DType::F32,
+        RoundBf16 => dtype == DType::F32,
     }
 }
 

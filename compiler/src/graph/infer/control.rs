@@ -84,7 +84,7 @@ pub(super) fn check(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
                 region.dtype(*input) == graph.dtype(*operand) && region.rank(*input) == graph.rank(*operand);
             ensure(fits, || format!("what is given for `{name}` has another type or rank"))?;
         }
-        let hidden = |dim: &Dim| region.is_found(dim);
+        let hidden = |dim: &Dim| region.is_data_dependent(dim);
         let outputs = region.outputs.iter().flat_map(|(_, value)| region.shape(*value));
         let escapes = outputs.clone().find(|dim| hidden(dim));
         ensure(escapes.is_none(), || "a shape depends on what is found within a region only".into())?;

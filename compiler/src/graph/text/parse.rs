@@ -3,7 +3,7 @@
 use crate::{
     error::{At, Result},
     external,
-    graph::{Coord, Graph, Label, Op, ScatterMode, Type, Value, build::declare_found},
+    graph::{Coord, Graph, Label, Op, ScatterMode, Type, Value, build::declare_data_dependent},
     scalar::{BinaryOp, Body, CompareOp, ReduceOp, Reg, Step, UnaryOp},
     text::{Cursor, TensorReader, assumption, symbol},
 };
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
                 self.cursor.expect("to")?;
                 let hi = self.bracketed()?;
                 let place = self.cursor.place();
-                declare_found(&mut self.graph.facts, &symbol, &lo, &Dim::max(&lo, hi.clone()))
+                declare_data_dependent(&mut self.graph.facts, &symbol, &lo, &Dim::max(&lo, hi.clone()))
                     .at(|| place)?;
                 Ok((Op::Bind { symbol, lo, hi }, vec![self.value()?]))
             }

@@ -162,7 +162,7 @@ fn flex_attention(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.contract(shares, b"bhst", v, b"bhtd", b"bhsd")
 }
 
-/// The square root of the scale, by which queries and keys are multiplied both; by default it is `1 / sqrt(D)`.
+/// The square root of the scale, by which queries and keys are multiply_parts both; by default it is `1 / sqrt(D)`.
 fn root_of_scale(g: &mut Graph, q: Value, scale: Option<f64>) -> Result<Value> {
     let factor = match scale {
         Some(scale) => {
@@ -401,7 +401,7 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let counter = n.fresh(g);
     let given: Vec<Value> = [q, k, v].into_iter().chain(decay).chain(beta).collect();
     let (has_decay, has_beta) = (decay.is_some(), beta.is_some());
-    let rounds = g.rounds(&counter, &steps, [&[state], &given], |g, states, given| {
+    let rounds = g.iterate(&counter, &steps, [&[state], &given], |g, states, given| {
         let t = Dim::from(&counter);
         let mut now = Vec::new();
         for x in given {
@@ -429,7 +429,7 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         let y = g.contract(q, b"bhgd", state, b"bhde", b"bhge")?;
         let width = g.shape(y)[3].clone();
         let y = g.reshape(y, vec![shape[0].clone(), width * q_heads])?;
-        Ok(crate::graph::build::Round { again: None, next: vec![state], slices: vec![y] })
+        Ok(crate::graph::build::LoopBody { again: None, next: vec![state], slices: vec![y] })
     })?;
     let y = g.transpose(rounds.slices[0], &[1, 0, 2])?;
     Ok(vec![g.cast(dtype, y)?, g.cast(state_type, rounds.carried[0])?])

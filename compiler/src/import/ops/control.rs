@@ -149,7 +149,7 @@ fn failing(g: &Graph, other: &Region, why: String) -> Result<Region> {
     let mut outputs = Vec::new();
     for value in &other.outputs {
         let Type { dtype, shape } = other.graph.ty(*value).clone();
-        let shape: Option<Vec<Dim>> = shape.iter().map(|dim| other.graph.most(dim)).collect();
+        let shape: Option<Vec<Dim>> = shape.iter().map(|dim| other.graph.upper_bound(dim)).collect();
         let shape = shape.ok_or_else(|| Error::unsupported("a branch with a size that has no bound"))?;
         let one = graph.cast(dtype, zero)?;
         outputs.push(graph.broadcast_to(one, &shape)?);
@@ -167,11 +167,11 @@ fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec
     }
     let mut padded = Vec::new();
     for (i, (x, y)) in have.shape.iter().zip(&other.shape).enumerate() {
-        let hidden = then.graph.is_found(x) || otherwise.graph.is_found(y);
+        let hidden = then.graph.is_data_dependent(x) || otherwise.graph.is_data_dependent(y);
         if !hidden && (x == y || g.facts.prove_eq(x, y).is_yes()) {
             continue;
         }
-        let bound = then.graph.most(x).zip(otherwise.graph.most(y));
+        let bound = then.graph.upper_bound(x).zip(otherwise.graph.upper_bound(y));
         let (x_most, y_most) =
             bound.ok_or_else(|| Error::unsupported("branches with a size that has no bound"))?;
         let most = g.facts.simplify(&super::larger(g, &x_most, &y_most));
@@ -293,7 +293,7 @@ fn growths(
                 continue;
             }
             let step = region.graph.facts.simplify(&(to - from));
-            let hidden = region.graph.is_found(&step) || step.symbols().iter().any(|s| !region_knows(g, s));
+            let hidden = region.graph.is_data_dependent(&step) || step.symbols().iter().any(|s| !region_knows(g, s));
             let bounded = most.as_i64() != Some(ENDLESS);
             if hidden || !bounded || !g.facts.prove_le(&Dim::zero(), &step).is_yes() {
                 let what = format!("a Loop whose carried value {value} changes its size from {from} to {to}");

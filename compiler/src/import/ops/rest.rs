@@ -3,7 +3,7 @@
 use super::super::node::{OnnxNode, normal_axes, normal_axis};
 use crate::{
     error::{Error, Result},
-    graph::{Coord, Graph, Op, ScatterMode, Value, axis, build::Round},
+    graph::{Coord, Graph, Op, ScatterMode, Value, axis, build::LoopBody},
     scalar::{BinaryOp, CompareOp, ReduceOp, Scalar},
 };
 use symshape::{Dim, Relation};
@@ -119,7 +119,7 @@ fn eliminated(g: &mut Graph, n: &OnnxNode, x: Value, size: &Dim) -> Result<Value
     let one = g.number(DType::F64, 1.0)?;
     let det = g.broadcast_to(one, &[batch])?;
     let counter = n.fresh(g);
-    let rounds = g.rounds(&counter, size, [&[x, det], &[]], |g, carried, _| {
+    let rounds = g.iterate(&counter, size, [&[x, det], &[]], |g, carried, _| {
         let (x, now) = (carried[0], Dim::from(&counter));
         let here = g.dim(DType::I64, now.clone())?;
         let place = g.index(DType::I64, vec![size.clone()], axis(0).into())?;
@@ -153,7 +153,7 @@ fn eliminated(g: &mut Graph, n: &OnnxNode, x: Value, size: &Dim) -> Result<Value
         let stays = g.compare(CompareOp::Eq, largest, here)?;
         let minus = g.neg(pivot)?;
         let pivot = g.select(stays, pivot, minus)?;
-        Ok(Round { next: vec![next, g.mul(carried[1], pivot)?], ..Round::default() })
+        Ok(LoopBody { next: vec![next, g.mul(carried[1], pivot)?], ..LoopBody::default() })
     })?;
     let det = g.reshape(rounds.carried[1], outer)?;
     g.cast(dtype, det)

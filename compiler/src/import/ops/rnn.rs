@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    graph::{Graph, Value, build::Round},
+    graph::{Graph, Value, build::LoopBody},
     scalar::{CompareOp, Scalar},
 };
 use symshape::Dim;
@@ -157,7 +157,7 @@ impl Layer {
     ) -> Result<(Value, Vec<Value>)> {
         let counter = n.fresh(g);
         let all = [&self.lens.into_iter().collect::<Vec<_>>()[..], given].concat();
-        let rounds = g.rounds(&counter, &self.steps, [states, &all], |body, states, given| {
+        let rounds = g.iterate(&counter, &self.steps, [states, &all], |body, states, given| {
             let (lens, given) = given.split_at(usize::from(self.lens.is_some()));
             let t = Dim::from(&counter);
             let now = body.slice(given[0], 0, t.clone(), Dim::one(), 1)?;
@@ -174,7 +174,7 @@ impl Layer {
                 let zero = body.number(body.dtype(output), 0.0)?;
                 output = body.select(active, output, zero)?;
             }
-            Ok(Round { again: None, next, slices: vec![output] })
+            Ok(LoopBody { again: None, next, slices: vec![output] })
         })?;
         let y = rounds.slices[0];
         let y = if self.directions[d] { self.backwards(g, y)? } else { y };

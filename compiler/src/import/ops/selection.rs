@@ -3,7 +3,7 @@
 use super::{super::node::OnnxNode, int, positions};
 use crate::{
     error::{Error, Result},
-    graph::{Coord, Graph, Op, ScatterMode, Value, axis, build::Round},
+    graph::{Coord, Graph, Op, ScatterMode, Value, axis, build::LoopBody},
     scalar::{CompareOp, ReduceOp, Scalar},
 };
 use symshape::{Dim, Relation};
@@ -129,9 +129,9 @@ fn sorted_rows(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
         return (0..columns).rev().try_fold(order, |order, column| sorted_by(g, x, order, column.into()));
     }
     let counter = n.fresh(g);
-    let sorted = g.rounds(&counter, &columns, [&[order], &[x]], |g, order, given| {
+    let sorted = g.iterate(&counter, &columns, [&[order], &[x]], |g, order, given| {
         let column = &columns - 1 - Dim::from(&counter);
-        Ok(Round { next: vec![sorted_by(g, given[0], order[0], column)?], ..Round::default() })
+        Ok(LoopBody { next: vec![sorted_by(g, given[0], order[0], column)?], ..LoopBody::default() })
     })?;
     Ok(sorted.carried[0])
 }
@@ -283,7 +283,7 @@ fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let chosen = g.broadcast_to(zero, &[batch, classes])?;
     let counter = n.fresh(g);
     let given = [&sides[..], &[wanted, overlap, limit]].concat();
-    let rounds = g.rounds(&counter, &count, [&[nobody, chosen], &given], |body, carried, given| {
+    let rounds = g.iterate(&counter, &count, [&[nobody, chosen], &given], |body, carried, given| {
         choose(body, &counter.clone().into(), carried, given)
     })?;
     let kept = flat(g, rounds.carried[0])?;
@@ -301,7 +301,7 @@ fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// One round: the next box of each class is chosen unless it overlaps one that was.
-fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result<Round> {
+fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result<LoopBody> {
     let [kept, chosen] = [carried[0], carried[1]];
     let [y1, x1, y2, x2] = [given[0], given[1], given[2], given[3]];
     let (wanted, overlap, limit) = (given[4], given[5], given[6]);
@@ -345,5 +345,5 @@ fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result
     let open = g.cast(DType::U8, open)?;
     let open = g.reduce(ReduceOp::Max, open, &[0, 1], false)?;
     let again = g.compare(CompareOp::Gt, open, none)?;
-    Ok(Round { again: Some(again), next: vec![kept, chosen], slices: Vec::new() })
+    Ok(LoopBody { again: Some(again), next: vec![kept, chosen], slices: Vec::new() })
 }

@@ -6,7 +6,7 @@
 use super::super::node::OnnxNode;
 use crate::{
     error::{Error, Result},
-    graph::{Graph, Value, axis, build::Round},
+    graph::{Graph, Value, axis, build::LoopBody},
     scalar::{CompareOp, ReduceOp, Scalar, UnaryOp},
     tensor::Tensor,
 };
@@ -331,7 +331,7 @@ impl Trees {
             (0..MODES.len()).filter(|mode| self.nodes.iter().any(|node| node.mode == *mode)).collect();
         let counter = n.fresh(g);
         let given: Vec<Value> = [x, features, splits, modes, nan, yes, no].into_iter().chain(sets).collect();
-        let rounds = g.rounds(&counter, &self.depth.into(), [&[start], &given], |g, states, given| {
+        let rounds = g.iterate(&counter, &self.depth.into(), [&[start], &given], |g, states, given| {
             let at = states[0];
             let [feature, split, mode, nan_passes, yes, no] = {
                 let mut found = Vec::new();
@@ -369,7 +369,7 @@ impl Trees {
                 holds = g.or(holds, passes)?;
             }
             let next = g.select(holds, yes, no)?;
-            Ok(Round { again: None, next: vec![next], slices: Vec::new() })
+            Ok(LoopBody { again: None, next: vec![next], slices: Vec::new() })
         })?;
         Ok(rounds.carried[0])
     }

@@ -152,7 +152,7 @@ fn unary(op: UnaryOp, dtype: DType) -> Result<DType> {
     let fits = match op {
         Neg | Abs | Sign | Floor | Ceil | Round | Trunc => dtype != DType::Bool,
         Not => !dtype.is_float(),
-        High => dtype == DType::F32,
+        RoundBf16 => dtype == DType::F32,
         _ => dtype.is_float(),
     };
     demand(fits, || format!("`{op}` of {dtype}"))?;

@@ -1,6 +1,6 @@
 //! Constant factors that are numbers of few bits times a scale: the scale goes behind the sum.
 //!
-//! Where weights are stored as integers of one byte and multiplied with floats, as `x · (q s)`, the scale varies along axes of
+//! Where weights are stored as integers of one byte and multiply_parts with floats, as `x · (q s)`, the scale varies along axes of
 //! the result only. With `p`, the largest power of two that is no larger than `s`,
 //!
 //! ```text
@@ -18,7 +18,7 @@ use crate::{
     graph::{Graph, Node, Op, Value},
     scalar::{
         BinaryOp, Scalar,
-        precision::{FEWEST, is_bf16},
+        precision::{MIN_SPLIT_EXTENT, is_bf16},
     },
     tensor::Tensor,
 };
@@ -42,7 +42,7 @@ pub(super) fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>>
         let of_columns = (0..own.len()).filter(|k| !gone.contains(k) && !others.contains(&own[*k]));
         let extent = |k: usize| new.shape(fixed)[k].as_i64().unwrap_or(0);
         let many = [of_columns.map(extent).product::<i64>(), gone.iter().map(|k| extent(*k)).product()];
-        if many.into_iter().any(|extent| extent < FEWEST) {
+        if many.into_iter().any(|extent| extent < MIN_SPLIT_EXTENT) {
             continue;
         }
         let Some((weights, rest)) = parts(new, fixed, &gone)? else { continue };

@@ -46,7 +46,7 @@ pub fn quantised(graph: &mut Graph) -> Result<()> {
 struct Weights {
     /// Its integers, as stored.
     stored: Value,
-    /// What they are multiplied by, of the same shape; none means 1.
+    /// What they are multiply_parts by, of the same shape; none means 1.
     scale: Option<Value>,
 }
 
@@ -152,7 +152,7 @@ impl Factors<'_> {
         }
         let wide = new.cast(DType::I32, self.weights.stored)?;
         let columns = new.reduce(ReduceOp::Sum, wide, &self.gone, false)?;
-        // A zero point that is found while running is multiplied there, a constant one here.
+        // A zero point that is found while running is multiply_parts there, a constant one here.
         let columns = match self.real.zero {
             Zero::Number(zero) => {
                 let zero = new.number(DType::I32, zero as f64)?;

@@ -45,7 +45,7 @@ fn sum(high: bool) -> Body {
     let y = push(Op::Cast(y), Ty::F32);
     let mut z = push(Op::Binary(BinaryOp::Add, x, y), Ty::F32);
     if high {
-        z = push(Op::Unary(UnaryOp::High, z), Ty::F32);
+        z = push(Op::Unary(UnaryOp::RoundBf16, z), Ty::F32);
     }
     let z = push(Op::Cast(z), Ty::Bf16);
     push(Op::Store(2, z), Ty::Bf16);

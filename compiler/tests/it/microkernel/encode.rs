@@ -10,7 +10,7 @@ use symshape_compiler::{
         },
         vector::{VectorIsa, X86},
     },
-    scalar::{BinaryOp, UnaryOp, precision::Parts},
+    scalar::{BinaryOp, UnaryOp, precision::Bf16Parts},
 };
 
 /// `relu(sum + bias)`, or `erf(sum + bias)`.
@@ -85,7 +85,7 @@ fn count(bytes: &[u8], low_bits: u8, opcode: u8) -> usize {
 #[test]
 fn tile_registers_are_configured_multiplied_and_released() {
     let isa = X86::AVX512_AMX;
-    let bf16 = |left: u8, right: u8| DotOp::AmxBf16(Parts { left, right });
+    let bf16 = |left: u8, right: u8| DotOp::AmxBf16(Bf16Parts { lhs: left, rhs: right });
     for (product, products, low_bits, opcode) in [
         (bf16(2, 2), 3, 2, 0x5c),
         (bf16(1, 1), 1, 2, 0x5c),

@@ -81,7 +81,7 @@ fn check(compiled: &Compiled, parts: u8, dense: bool, (inner, outer): (usize, us
     args[PackRowsKey::PLANE] = 2 * plane as i64;
     compiled.call(&mut args);
     let parts_of = |x: f32| match parts {
-        3 => precision::thirds(x).to_vec(),
+        3 => precision::split_in_three(x).to_vec(),
         _ => vec![precision::high(x), precision::low(x)],
     };
     for (number, got) in to.chunks(row).enumerate() {

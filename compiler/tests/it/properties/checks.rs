@@ -6,10 +6,11 @@ use symshape_compiler::{
     ErrorKind, Result,
     graph::{
         Graph, Op, Value,
-        alike::Alike,
-        arbitrary::{self, Source},
+        arbitrary::{self, RandomSource},
         eval::{self, Binding},
-        text, verify,
+        text,
+        tolerance::RoundingTolerance,
+        verify,
     },
     opt,
     tensor::Tensor,
@@ -25,10 +26,10 @@ struct Case {
 }
 
 fn case(bytes: &[u8]) -> Option<Case> {
-    let graph = arbitrary::graph(&mut Source::new(bytes));
+    let graph = arbitrary::graph(&mut RandomSource::new(bytes));
     // The binding reads the bytes from behind: the graph has used those in front up.
     let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
-    let mut source = Source::new(&reversed);
+    let mut source = RandomSource::new(&reversed);
     let binding = arbitrary::binding(&graph, &mut source)?;
     let inputs = arbitrary::inputs(&graph, &binding, &mut source).ok()?;
     Some(Case { graph, binding, inputs })
@@ -70,7 +71,7 @@ pub(crate) fn inferred_is_computed(bytes: &[u8]) -> Check {
 
 /// Text is read as it was printed.
 pub(crate) fn text_is_read_as_printed(bytes: &[u8]) -> Check {
-    let graph = arbitrary::graph(&mut Source::new(bytes));
+    let graph = arbitrary::graph(&mut RandomSource::new(bytes));
     let printed = graph.to_string();
     let again = text::parse(&printed);
     // What was required late is known from the start when it is read, and may simplify what stands before, or show that
@@ -114,7 +115,7 @@ pub(crate) fn computes_the_same(graph: &Graph, inputs: &[Tensor]) -> Check {
         false => equal("error", refused.map(|error| error.kind()), wanted.map(|error| error.kind()), graph)?,
     }
     for (want, got) in want.unwrap_or_default().iter().zip(got.unwrap_or_default()) {
-        let check = Alike::of(graph, inputs).check(want, &got);
+        let check = RoundingTolerance::of(graph, inputs).check(want, &got);
         check.map_err(|why| format!("{why}: {want} became {got}\n{graph}\n{optimised}"))?;
     }
     Ok(())

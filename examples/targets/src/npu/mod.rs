@@ -22,7 +22,7 @@ use symshape_compiler::{
     external::Callee,
     graph::{Graph, Node, Op, Type, Value},
     kernel::{ExternalCall, Program},
-    offload::{GraphPhase, Part, Target},
+    offload::{GraphPhase, Subgraph, Target},
     scalar::{BinaryOp, Body, Scalar, Step},
 };
 use symshape_runtime::{
@@ -76,7 +76,7 @@ impl Target for Npu {
             }
     }
 
-    fn lower(&self, part: &Part, graph: &mut Graph) -> Result<Vec<Value>> {
+    fn lower(&self, part: &Subgraph, graph: &mut Graph) -> Result<Vec<Value>> {
         let mut device = Device {
             part,
             graph,
@@ -145,7 +145,7 @@ fn without_differences(node: &mut Node) {
 
 /// A part on its way to the device.
 struct Device<'p, 'g> {
-    part: &'p Part,
+    part: &'p Subgraph,
     graph: &'g mut Graph,
     /// Values of the part that the host has.
     host: HashMap<Value, Value>,

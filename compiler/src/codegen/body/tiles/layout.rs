@@ -5,7 +5,7 @@
 //! integers, whose products add up in 32 bits without loss, or four bytes where the ISA multiplies these. Rows of the left
 //! factor are copied into room that the contraction has for it, dense, whatever nest of loops the reduction was; the
 //! packed columns of the right factor become groups with zeros where the last group has no more numbers. On tile registers an
-//! element is a pair of bf16, and a row of so many as a register has is the least that is multiplied.
+//! element is a pair of bf16, and a row of so many as a register has is the least that is multiply_parts.
 
 use super::{
     cut::Rows,
@@ -223,7 +223,7 @@ impl Layout {
         let (step_elems, plane_bytes) = (self.step_elems(), self.plane_bytes());
         if let Some(pixels) = &self.pixels {
             let (pixels, room) = (Rc::clone(pixels), self.room);
-            let form = RowForm::Bf16 { from: self.from.lanes(), parts: self.product.parts().left };
+            let form = RowForm::Bf16 { from: self.from.lanes(), parts: self.product.parts().lhs };
             let (number_bytes, step_bytes) = (self.number_bytes(), step_elems * 4);
             return Left::Line(Line { pixels, room, form, number_bytes, step_bytes, plane_bytes });
         }
@@ -268,7 +268,7 @@ impl Layout {
     /// Elements from one laid out row to the next: an odd number of cache lines, so that the rows of a tile don't compete
     /// for the same few.
     pub(super) fn step_elems(&self) -> Dim {
-        let lines = (&self.part_elems * i64::from(self.product.parts().left)).ceil_div(LINE_ELEMS);
+        let lines = (&self.part_elems * i64::from(self.product.parts().lhs)).ceil_div(LINE_ELEMS);
         (lines.floor_div(2) * 2 + 1) * LINE_ELEMS
     }
 
@@ -276,7 +276,7 @@ impl Layout {
     pub(super) fn panels(&self, base: &Dim) -> (Dim, Dim) {
         // Panels of bytes begin with a row of sums.
         let taps = self.pixels.as_ref().map_or(1, |pixels| pixels.taps_count());
-        let rows = &self.part_elems * (taps * i64::from(self.product.parts().right))
+        let rows = &self.part_elems * (taps * i64::from(self.product.parts().rhs))
             + i64::from(matches!(self.product, DotOp::Vnni | DotOp::AmxBytes));
         (base.floor_div(&self.depth) * &rows, rows * PANEL as i64)
     }
@@ -300,7 +300,7 @@ impl Layout {
         let buffer = right.as_u32();
         match (self.product, self.from) {
             (DotOp::AmxBf16(parts), _) => {
-                let low = parts.right > 1;
+                let low = parts.rhs > 1;
                 let run = self.pixels.as_ref().map_or(depth, |pixels| pixels.run as usize);
                 let name = format!("const_{buffer}_{}_{run}", if low { "bf16x3" } else { "bf16" });
                 unit.constant_as(&name, || bf16(tensor, (depth, run), low))
@@ -442,7 +442,7 @@ impl PackedRows {
                 RowForm::Bytes { from, quads: matches!(self.product, DotOp::Vnni | DotOp::AmxBytes) }
             }
             from if self.product == DotOp::F32 => RowForm::Floats { from: from.lanes() },
-            from => RowForm::Bf16 { from: from.lanes(), parts: self.product.parts().left },
+            from => RowForm::Bf16 { from: from.lanes(), parts: self.product.parts().lhs },
         };
         let key = PackRowsKey { form, dense, levels };
         let mut args = Args::new(key.slots());

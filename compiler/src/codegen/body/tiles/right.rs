@@ -1,5 +1,5 @@
 //! Right factors that are computed, for tile registers: the panels of a tile of columns are split and laid out in the room
-//! before the rows of a block are multiplied with them.
+//! before the rows of a block are multiply_parts with them.
 //!
 //! They stay in the second-level cache, and are split once for a block of rows, whose own part of the room is as large as
 //! that of any other contraction.
@@ -61,7 +61,7 @@ impl Right {
 
     /// Lays out the panels of a tile of columns where the room begins.
     pub(super) fn lay(&self, f: &mut FuncCtx, plan: &Plan, at: &Position) -> Result<()> {
-        let key = PackPanelsKey { low: plan.product().parts().right > 1 };
+        let key = PackPanelsKey { low: plan.product().parts().rhs > 1 };
         let mut args = Args::new(PackPanelsKey::SLOTS);
         let panel = f.dim(&(&self.panel * BYTES))?;
         let number = f.builder.ins().ushr_imm_u(at.column, i64::from(PANEL.trailing_zeros()));

@@ -12,7 +12,7 @@
 //! epilogue, row by row, on sums in memory
 //! ```
 //!
-//! The epilogue of a tile runs while the next one is multiplied, some rows in each step of the reduction: the two use
+//! The epilogue of a tile runs while the next one is multiply_parts, some rows in each step of the reduction: the two use
 //! different units of the machine.
 //!
 //! Every element's sum takes the same steps in this order, whichever tile it is in and however many rows a tile has: so
@@ -83,7 +83,7 @@ struct Lines {
     left: Int,
 }
 
-/// The panels of the next tile of columns, which are asked for once, at an even pace while all tiles of rows are multiplied.
+/// The panels of the next tile of columns, which are asked for once, at an even pace while all tiles of rows are multiply_parts.
 struct Next {
     at: Int,
     end: Int,
@@ -101,7 +101,7 @@ impl Next {
         let skipped = b.int_op(IntOp::Mul, step, width as i32);
         let at = b.int_op(IntOp::Add, first, skipped);
         // Three products of both parts take so long that half of the panels comes in time by itself.
-        let parts = i32::from(key.dot.parts().right);
+        let parts = i32::from(key.dot.parts().rhs);
         let panels = (width as i32 / parts).max(1);
         let asked = b.int_op(IntOp::Mul, step, panels);
         let end = b.int_op(IntOp::Add, at, asked);
@@ -307,7 +307,7 @@ impl Matrix {
                 left.iter().flatten().for_each(|pointer| b.advance(*pointer, step));
             });
         }
-        let block = BLOCK_BYTES * i32::from(self.product.parts().right);
+        let block = BLOCK_BYTES * i32::from(self.product.parts().rhs);
         b.repeat(count, 1, |b| {
             match self.height {
                 1 => self.flat(b, &left[0], right, stride),
@@ -354,7 +354,7 @@ impl Matrix {
 
     /// Pointers to the left factor: for each register's height the parts of its numbers, the highest first.
     fn left(&self, b: &mut Builder, a: Int) -> Vec<Vec<Int>> {
-        let parts = self.product.parts().left;
+        let parts = self.product.parts().lhs;
         let plane = (parts > 1).then(|| b.arg(TileKey::LHS_PLANE));
         let second = match (self.pair, self.lines) {
             (true, Some(lines)) => {
@@ -405,7 +405,7 @@ impl Matrix {
 
     /// Products of one register of rows with all panels; two parts of the rows at a time, as many as there are registers for.
     fn flat(&self, b: &mut Builder, left: &[Int], right: &[Int], stride: Int) {
-        let (unit, has_low) = (self.unit(), self.product.parts().right > 1);
+        let (unit, has_low) = (self.unit(), self.product.parts().rhs > 1);
         let parts: Vec<usize> = (0..left.len()).rev().collect();
         for two in parts.chunks(usize::from(RIGHT - LEFT)) {
             let held = || (LEFT..).zip(two);
@@ -445,7 +445,7 @@ impl Matrix {
             load_left(b, part);
             multiply(b);
         }
-        if self.product.parts().right > 1 {
+        if self.product.parts().rhs > 1 {
             load_right(b, BLOCK_BYTES as usize);
             multiply(b);
         }

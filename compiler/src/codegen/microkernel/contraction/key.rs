@@ -2,7 +2,7 @@
 
 use crate::{
     codegen::microkernel::op::{Body, StreamStep},
-    scalar::precision::Parts,
+    scalar::precision::Bf16Parts,
 };
 
 /// Columns of a panel.
@@ -22,7 +22,7 @@ pub enum Rhs {
     Scattered,
 }
 
-/// What is multiplied and summed: each lane of the sums gets the product of two 32-bit elements.
+/// What is multiply_parts and summed: each lane of the sums gets the product of two 32-bit elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DotOp {
     /// Floats.
@@ -33,7 +33,7 @@ pub enum DotOp {
     /// with a row that the sums start from.
     Vnni,
     /// Pairs of bf16 on tile registers, of which numbers have so many parts.
-    AmxBf16(Parts),
+    AmxBf16(Bf16Parts),
     /// Four bytes on tile registers, those of A without a sign, those of B with one. Panels begin with a row as those of
     /// [`DotOp::Vnni`] do.
     AmxBytes,
@@ -45,7 +45,7 @@ impl DotOp {
         match self {
             DotOp::F32 => 4,
             DotOp::I16Pairs => 2,
-            DotOp::AmxBf16(parts) => 2 * i64::from(parts.right),
+            DotOp::AmxBf16(parts) => 2 * i64::from(parts.rhs),
             DotOp::Vnni | DotOp::AmxBytes => 1,
         }
     }
@@ -68,10 +68,10 @@ impl DotOp {
     }
 
     /// What numbers become of either factor; they are one part where they are no bf16.
-    pub fn parts(self) -> Parts {
+    pub fn parts(self) -> Bf16Parts {
         match self {
             DotOp::AmxBf16(parts) => parts,
-            _ => Parts { left: 1, right: 1 },
+            _ => Bf16Parts { lhs: 1, rhs: 1 },
         }
     }
 }

@@ -20,9 +20,9 @@ pub struct RoundingTolerance {
     largest: f64,
 }
 
-impl Alike {
+impl RoundingTolerance {
     /// Comparison of results for these inputs.
-    pub fn of(graph: &Graph, inputs: &[Tensor]) -> Alike {
+    pub fn of(graph: &Graph, inputs: &[Tensor]) -> RoundingTolerance {
         // Sizes that are found while running are wanted for the shapes of others.
         let counts =
             |value: &Value| graph.dtype(*value).is_float() || matches!(graph.op(*value), Op::Bind { .. });
