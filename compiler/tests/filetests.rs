@@ -1,42 +1,74 @@
-//! Runs `tests/filetests/**/*.ir`: a graph (for `codegen` a program of kernels) in text, and behind it as comments all that the stage says about it.
+//! Runs `tests/filetests/**/*.ir`, one test a file: `cargo test -p symshape-compiler --test filetests depthwise` runs those
+//! whose path contains `depthwise`.
 //!
-//! The first line is `test STAGE`. What the stage prints must be the trailing comment lines, to the letter;
-//! `BLESS=1 cargo test --test filetests` writes them. In a `run` test the comments `; run NAME = TENSOR; …` are calls,
-//! and each is followed by its outputs.
+//! A file is a graph in text (a program of kernels for `codegen`), and after it, as comments, the output of one stage, to the
+//! letter. `BLESS=1` rewrites the comments. The first line is `test STAGE [PASS]`, and a line of flags may follow:
+//!
+//! ```text
+//! test schedule unroll_and_jam
+//! set precision=bf16x3 cpu=x86-64-v4-amx
+//! ```
+//!
+//! | stage | output |
+//! |---|---|
+//! | `infer`, `error` | the graph as it is printed, with its types, or the error |
+//! | `opt [PASS]` | the graph after all passes, or after one |
+//! | `lower` | the kernels |
+//! | `schedule [PASS]` | the kernels after all passes, or after one |
+//! | `partition` | the table of partitions; flag `partitions=K` |
+//! | `plan` | the arena's order and bound |
+//! | `codegen` | the functions of the kernels as CLIF, without microkernels |
+//! | `microkernel` | the vector code of the microkernels at the level of the flag `cpu` |
+//! | `c` | the functions of the kernels as C source |
+//! | `run` | the outputs of the calls `; run NAME = TENSOR; …` by the reference evaluator; the optimised graph, the kernels' interpreter and compiled code must agree |
+//!
+//! Lists of more than eight elements are printed as a hash.
 
-#[path = "it/machine.rs"]
-#[allow(dead_code, reason = "the runner needs the plan only")]
-mod machine;
-
-use std::{fmt::Write, fs, path::Path, path::PathBuf};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 use symshape_compiler::{
-    Result,
+    Error, ErrorKind, Result,
     codegen::{self, Options},
     graph::{Graph, eval, text, verify},
-    kernel::{self, Program},
-    lower, opt, schedule,
+    kernel::{self, MicrokernelSupport, Policies, Program},
+    lower, opt, partition,
+    pipeline::{self, Lowered, Settings},
+    plan, schedule,
     target::{Placement, Target},
-    tensor::Tensor,
+    tensor::{Bytes, Tensor},
 };
+use symshape_runtime::{Context, TensorRef};
 
-#[test]
-fn filetests() {
+/// Longer lists of elements are printed as a hash.
+const MAX_ELEMS: usize = 8;
+
+/// Relative to the largest element of an output: how far compiled code may be from the reference evaluator.
+const TOLERANCE: f64 = 1e-5;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/filetests");
-    let bless = std::env::var_os("BLESS").is_some_and(|value| value == "1");
-    let (mut files, mut wrong) = (Vec::new(), Vec::new());
+    let mut files = Vec::new();
     collect(&folder, &mut files);
-    assert!(!files.is_empty(), "no filetests below {}", folder.display());
-    for file in &files {
-        let name = file.strip_prefix(&folder).unwrap_or(file).display();
-        let Ok(found) = fs::read_to_string(file) else { panic!("{name}: not readable") };
-        let want = expected(&found);
-        if found != want && bless {
-            fs::write(file, &want).unwrap_or_else(|error| panic!("{name}: {error}"));
-        } else if found != want {
-            wrong.push(format!("{name}\n{}", difference(&found, &want)));
-        }
-    }
-    assert!(wrong.is_empty(), "{} of {} differ (BLESS=1):\n{}", wrong.len(), files.len(), wrong.join("\n"));
+    assert!(!files.is_empty(), "there are no filetests below {}", folder.display());
+
+    let bless = std::env::var_os("BLESS").is_some_and(|value| value == "1");
+    let mut tests: Vec<Trial> = files
+        .into_iter()
+        .map(|file| {
+            let name = file.strip_prefix(&folder).unwrap_or(&file).with_extension("");
+            let name = name.to_string_lossy().replace('\\', "/");
+            Trial::test(name, move || check(&file, bless))
+        })
+        .collect();
+    tests.push(Trial::test("docs/ir.md", documented_texts_are_printed_texts));
+    libtest_mimic::run(&arguments, tests).exit_code()
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -52,19 +84,78 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The lines that differ, both ways.
+/// Compares the file with its expected form, or rewrites it.
+fn check(file: &Path, bless: bool) -> Result<(), Failed> {
+    let found = fs::read_to_string(file)?;
+    let want = expected(&found);
+    if found == want {
+        return Ok(());
+    }
+    if bless {
+        fs::write(file, &want)?;
+        return Ok(());
+    }
+    Err(format!("the output differs (BLESS=1 accepts it):\n{}", difference(&found, &want)).into())
+}
+
+/// The lines that differ, from the file and from the stage.
 fn difference(found: &str, want: &str) -> String {
     let mut out = String::new();
-    let (mut old, mut new) = (found.lines(), want.lines());
+    let mut old = found.lines();
+    let mut new = want.lines();
     loop {
         match (old.next(), new.next()) {
             (None, None) => return out,
             (a, b) if a == b => {}
             (a, b) => {
-                a.into_iter().for_each(|line| _ = writeln!(out, "  is      {line}"));
-                b.into_iter().for_each(|line| _ = writeln!(out, "  wanted  {line}"));
+                a.into_iter().for_each(|line| _ = writeln!(out, "  file    {line}"));
+                b.into_iter().for_each(|line| _ = writeln!(out, "  output  {line}"));
             }
         }
+    }
+}
+
+/// A test's head: `test STAGE [PASS]`, and the flags of a line `set KEY=VALUE …`.
+struct Head<'a> {
+    stage: &'a str,
+    pass: Option<&'a str>,
+    flags: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Head<'a> {
+    fn read(lines: &[&'a str]) -> Head<'a> {
+        let mut words = lines.first().and_then(|line| line.strip_prefix("test ")).unwrap_or("").split(' ');
+        let flags = lines.get(1).and_then(|line| line.strip_prefix("set ")).unwrap_or("");
+        Head {
+            stage: words.next().unwrap_or(""),
+            pass: words.next(),
+            flags: flags.split(' ').filter_map(|flag| flag.split_once('=')).collect(),
+        }
+    }
+
+    fn flag<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>> {
+        let parse = |value: &&str| {
+            value.parse().map_err(|_| Error::invalid(format!("flag `{name}`: `{value}` is not valid")))
+        };
+        self.flags.get(name).map(parse).transpose()
+    }
+
+    fn target(&self) -> Result<Target> {
+        let cpu = self.flags.get("cpu").copied().unwrap_or("x86-64-v3");
+        Target::parse(Some("x86_64-unknown-linux-gnu"), Some(cpu))
+    }
+
+    /// Options of the whole pipeline for the target of the flags.
+    fn settings(&self) -> Result<Settings> {
+        let settings = Settings::of(&self.target()?);
+        let partitions: Option<usize> = self.flag("partitions")?;
+        Ok(Settings {
+            precision: self.flag("precision")?.unwrap_or(settings.precision),
+            workers: self.flag("workers")?.unwrap_or(1),
+            partitions: partitions.map(partition::Count::Exactly),
+            policies: if partitions.is_some() { Policies::Any } else { Policies::Serial },
+            ..settings
+        })
     }
 }
 
@@ -72,63 +163,115 @@ fn difference(found: &str, want: &str) -> String {
 fn expected(file: &str) -> String {
     let lines: Vec<&str> = file.lines().collect();
     let code = lines.iter().rposition(|line| !line.trim().is_empty() && !line.starts_with(';'));
-    let (head, tail) = lines.split_at(code.map_or(0, |last| last + 1));
-    let stage = head.first().and_then(|line| line.strip_prefix("test ")).unwrap_or("");
-    let source = std::iter::once("").chain(head.iter().skip(1).copied()).collect::<Vec<_>>().join("\n");
-    let answer = match answer(stage, &source, tail) {
-        Ok(answer) => answer,
-        Err(error) => format!("error: {error}\n"),
-    };
-    let mut out = head.join("\n") + "\n\n";
+    let (source, tail) = lines.split_at(code.map_or(0, |last| last + 1));
+    let head = Head::read(source);
+    // Errors name lines of the file.
+    let n_head = 1 + usize::from(!head.flags.is_empty());
+    let text = "\n".repeat(n_head) + &source[n_head.min(source.len())..].join("\n");
+
+    let answer = answer(&head, &text, tail).unwrap_or_else(|error| format!("error: {error}\n"));
+    let mut out = source.join("\n") + "\n\n";
     for line in answer.lines() {
         let space = if line.is_empty() { "" } else { " " };
-        _ = writeln!(out, ";{space}{line}");
+        _ = writeln!(out, ";{space}{}", elided(line));
     }
     out
 }
 
-fn answer(stage: &str, source: &str, tail: &[&str]) -> Result<String> {
-    if stage == "codegen" {
-        return clif(&checked(kernel::text::parse(source)?)?);
+/// The line with a long list of elements as its hash.
+fn elided(line: &str) -> String {
+    let Some(at) = line.find("const ") else { return line.to_string() };
+    let Some(begin) = line[at..].find("] ").map(|end| at + end + 2) else { return line.to_string() };
+    let (list, comment) = line[begin..].split_once(" ;").map_or((&line[begin..], ""), |(list, rest)| (list, rest));
+    if list.split(", ").count() <= MAX_ELEMS {
+        return line.to_string();
+    }
+    let hash = list
+        .trim_end()
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let comment = if comment.is_empty() { String::new() } else { format!(" ;{comment}") };
+    format!("{}elided {hash:#018x}{comment}", &line[..begin])
+}
+
+fn answer(head: &Head<'_>, source: &str, tail: &[&str]) -> Result<String> {
+    if head.stage == "codegen" {
+        return clif(&verified(kernel::text::parse(source)?)?, head, true, "_kernel_");
     }
     let mut graph = text::parse(source)?;
     verify::verify(&graph)?;
-    match stage {
-        // The oracle of a text is its reading: printing must not change it.
+    match head.stage {
+        // Printing and reading a text must not change it.
         "infer" | "error" => {
             let printed = graph.to_string();
             let again = text::parse(&printed)?.to_string();
             Ok(if again == printed { printed } else { format!("{printed}is read as\n{again}") })
         }
         "opt" => {
-            opt::optimize(&mut graph)?;
+            match head.pass {
+                Some(pass) => find(opt::PASSES, pass)?(&mut graph)?,
+                None => opt::optimize(&mut graph)?,
+            }
+            verify::verify(&graph)?;
             Ok(graph.to_string())
         }
-        "lower" => Ok(checked(lower::lower(&graph)?)?.to_string()),
+        "lower" => Ok(verified(lower::lower(&graph)?)?.to_string()),
         "schedule" => {
             let mut program = lower::lower(&graph)?;
-            schedule::schedule(&mut program)?;
-            Ok(checked(program)?.to_string())
+            program.microkernels = head.settings()?.microkernels;
+            match head.pass {
+                Some(pass) => find(schedule::PASSES, pass)?(&mut program)?,
+                None => schedule::schedule(&mut program)?,
+            }
+            Ok(verified(program)?.to_string())
+        }
+        "partition" => {
+            let program = pipeline::lower_with(&graph, &head.settings()?)?.program;
+            let is_row = |line: &&str| line.trim_start().starts_with("partition ");
+            Ok(program.to_string().lines().filter(is_row).map(|line| format!("{line}\n")).collect())
+        }
+        "plan" => {
+            let lowered = pipeline::lower_with(&graph, &head.settings()?)?;
+            Ok(plan::text::text(&lowered.program, &lowered.plan))
+        }
+        "microkernel" => clif(&pipeline::lower_with(&graph, &head.settings()?)?.program, head, false, "tile_"),
+        "c" => {
+            let lowered = pipeline::lower_with(&graph, &Settings::source())?;
+            Ok(kernels_in_c(&pipeline::source(&lowered, "model.h")?.text))
         }
         "run" => run(&graph, tail),
-        _ => Ok(format!("there is no stage `{stage}`\n")),
+        stage => Err(Error::invalid(format!("there is no stage `{stage}`"))),
     }
 }
 
-/// The kernels' functions, without vector leaves.
-fn clif(program: &Program) -> Result<String> {
-    let target = Target::parse(Some("x86_64-unknown-linux-gnu"), Some("x86-64-v3"))?;
+/// The pass of this name.
+fn find<F: Copy>(passes: &[(&str, F)], name: &str) -> Result<F> {
+    let found = passes.iter().find(|(other, _)| *other == name).map(|(_, pass)| *pass);
+    found.ok_or_else(|| Error::invalid(format!("there is no pass `{name}`")))
+}
+
+fn verified(program: Program) -> Result<Program> {
+    kernel::verify::verify(&program)?;
+    Ok(program)
+}
+
+/// The generated functions whose names contain `wanted`.
+fn clif(program: &Program, head: &Head<'_>, scalar: bool, wanted: &str) -> Result<String> {
     let libcalls = cranelift_module::default_libcall_names();
-    let builder = cranelift_object::ObjectBuilder::new(target.isa(Placement::Object)?, "test", libcalls);
+    let isa = head.target()?.isa(Placement::Object)?;
+    let builder = cranelift_object::ObjectBuilder::new(isa, "test", libcalls);
     let mut module = cranelift_object::ObjectModule::new(builder.expect("a builder"));
-    let options = Options { clif: true, scalar: true, ..Options::default() };
-    let summary = codegen::generate(program, &machine::stacked(program), &options, &mut module)?;
-    let mut wanted = false;
+    let plan = plan::plan(program, &plan::Options::default())?;
+    let options = Options { clif: true, scalar, ..Options::default() };
+    let summary = codegen::generate(program, &plan, &options, &mut module)?;
+
+    let mut is_wanted = false;
     let mut out = String::new();
     for line in summary.clif.lines() {
         if let Some(name) = line.strip_prefix("; ") {
-            wanted = name.contains("_kernel_");
-        } else if wanted {
+            is_wanted = name.contains(wanted);
+        }
+        if is_wanted && !(scalar && line.starts_with("; ")) {
             out += line;
             out.push('\n');
         }
@@ -136,64 +279,128 @@ fn clif(program: &Program) -> Result<String> {
     Ok(out)
 }
 
-fn checked(program: Program) -> Result<Program> {
-    kernel::verify::verify(&program)?;
-    Ok(program)
+/// The functions of the kernels in a C source.
+fn kernels_in_c(source: &str) -> String {
+    let mut out = String::new();
+    let mut is_wanted = false;
+    for line in source.lines() {
+        is_wanted |= line.starts_with("static") && line.contains("kernel");
+        if is_wanted {
+            _ = writeln!(out, "{line}");
+        }
+        is_wanted &= line != "}";
+    }
+    out
 }
 
+/// The outputs of each call by the reference evaluator, and a line where another way to run the graph disagrees.
 fn run(graph: &Graph, tail: &[&str]) -> Result<String> {
     let mut optimized = graph.clone();
     opt::optimize(&mut optimized)?;
+    let lowered = pipeline::lower_with(graph, &Settings::default())?;
+    let model = pipeline::jit(graph)?;
+
     let mut out = String::new();
     for call in tail.iter().filter_map(|line| line.strip_prefix("; run")) {
         _ = writeln!(out, "run{call}");
-        match outputs(graph, call) {
-            Ok(lines) => {
-                out += &lines;
-                let again = outputs(&optimized, call);
-                if again.as_ref() != Ok(&lines) {
-                    _ = writeln!(out, "but optimized: {again:?}");
+        let inputs = inputs(graph, call)?;
+        let want = eval::eval(graph, &inputs);
+        match &want {
+            Ok(results) => {
+                for ((name, _), tensor) in graph.outputs.iter().zip(results) {
+                    _ = writeln!(out, "  {name} = {tensor}");
                 }
             }
-            Err(error) => _ = writeln!(out, "error: {error}"),
+            Err(error) => _ = writeln!(out, "  error: {error}"),
+        }
+        let others = [
+            ("optimised", eval::eval(&optimized, &inputs)),
+            ("interpreted", interpreted(graph, &lowered, &inputs)),
+            ("compiled", compiled(&model, &inputs)),
+        ];
+        for (name, got) in others {
+            if !agree(&want, &got) {
+                _ = writeln!(out, "  but {name}: {got:?}");
+            }
         }
     }
     Ok(out)
 }
 
-fn outputs(graph: &Graph, call: &str) -> Result<String> {
-    let mut given: Vec<(&str, Tensor)> = Vec::new();
+/// The inputs of a call `NAME = TENSOR; …`, in the order of the graph.
+fn inputs(graph: &Graph, call: &str) -> Result<Vec<Tensor>> {
+    let mut given: BTreeMap<&str, Tensor> = BTreeMap::new();
     for part in call.split(';').filter(|part| !part.trim().is_empty()) {
         let (name, tensor) = part.split_once('=').unwrap_or((part, ""));
-        given.push((name.trim(), tensor.trim().parse()?));
+        given.insert(name.trim(), tensor.trim().parse()?);
     }
-    let input =
-        |name: &String| given.iter().find(|(other, _)| other == name).map(|(_, tensor)| tensor.clone());
-    let inputs: Vec<Tensor> = graph.inputs.iter().filter_map(|(name, _)| input(name)).collect();
-    let results = eval::eval(graph, &inputs)?;
-    let mut out = String::new();
-    for ((name, _), tensor) in graph.outputs.iter().zip(results) {
-        _ = writeln!(out, "  {name} = {tensor}");
-    }
-    Ok(out)
+    Ok(graph.inputs.iter().filter_map(|(name, _)| given.remove(name.as_str())).collect())
 }
 
-#[test]
-fn the_texts_in_the_documentation_are_printed_graphs_and_kernels() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ir.md");
-    let doc = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+/// The outputs by the kernels' interpreter.
+fn interpreted(graph: &Graph, lowered: &Lowered, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let binding = eval::bind(graph, inputs)?;
+    let dims: Vec<i64> = lowered.program.symbols.iter().map(|symbol| binding[symbol]).collect();
+    kernel::eval::eval(&lowered.program, &dims, inputs)
+}
+
+/// The outputs by machine code.
+fn compiled(model: &symshape_runtime::Model, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    let failed = |error: &dyn std::fmt::Display| Error::new(ErrorKind::Invalid, error.to_string());
+    let mut context = Context::new(model).map_err(|error| failed(&error))?;
+    let views: Vec<TensorRef<'_>> = inputs
+        .iter()
+        .map(|tensor| TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes()))
+        .collect::<Result<_, _>>()
+        .map_err(|error| failed(&error))?;
+    let outputs = context.run_views(&views).map_err(|error| failed(&error))?;
+    let tensor = |idx: usize| {
+        let output = outputs.get(idx);
+        let bytes = Bytes::Owned(output.bytes().to_vec().into());
+        Tensor::new(output.dtype(), output.shape().to_vec(), bytes).expect("an output has its shape's bytes")
+    };
+    Ok((0..outputs.len()).map(tensor).collect())
+}
+
+/// Whether both fail, or give the same within rounding.
+fn agree(want: &Result<Vec<Tensor>>, got: &Result<Vec<Tensor>>) -> bool {
+    match (want, got) {
+        (Ok(want), Ok(got)) => want.len() == got.len() && want.iter().zip(got).all(|(want, got)| close(want, got)),
+        (Err(_), Err(_)) => true,
+        _ => false,
+    }
+}
+
+fn close(want: &Tensor, got: &Tensor) -> bool {
+    let elems = || (0..want.elems()).map(|idx| want.get(idx).as_f64());
+    let largest = elems().filter(|elem| elem.is_finite()).fold(0.0, |largest: f64, elem| largest.max(elem.abs()));
+    (want.dtype(), want.shape()) == (got.dtype(), got.shape())
+        && elems().zip((0..got.elems()).map(|idx| got.get(idx).as_f64())).all(|(want, got)| {
+            want == got || want.is_nan() && got.is_nan() || (want - got).abs() <= TOLERANCE * largest
+        })
+}
+
+fn documented_texts_are_printed_texts() -> Result<(), Failed> {
+    let doc = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ir.md"))?;
     let blocks: Vec<&str> =
         doc.split("```text\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     let n_programs = blocks.iter().filter(|block| block.starts_with("program ")).count();
     assert!(0 < n_programs && n_programs < blocks.len(), "docs/ir.md shows no kernels, or no graph");
     for block in blocks {
-        if block.starts_with("program ") {
-            let program = kernel::text::parse(block).unwrap_or_else(|error| panic!("{error}"));
-            let unproven = kernel::verify::verify(&program).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!((program.to_string(), unproven.len()), (block.to_string(), 0));
+        let printed = if block.starts_with("program ") {
+            let program = kernel::text::parse(block)?;
+            let unproven = kernel::verify::verify(&program)?;
+            assert!(unproven.is_empty(), "{unproven:?}");
+            program.to_string()
         } else {
-            let printed = text::parse(block).map(|graph| graph.to_string());
-            assert_eq!(printed.as_deref(), Ok(block));
+            text::parse(block)?.to_string()
+        };
+        if printed != block {
+            return Err(format!("docs/ir.md:\n{}", difference(block, &printed)).into());
         }
     }
+    Ok(())
 }
+
+/// The scalar code generator of filetests has no use for other support than the default.
+const _: fn() -> MicrokernelSupport = MicrokernelSupport::default;
