@@ -36,10 +36,12 @@ use symshape_compiler::{
     Error, ErrorKind, Result,
     codegen::{self, Options},
     graph::{Graph, eval, text, verify},
-    kernel::{self, MicrokernelSupport, Policies, Program},
+    kernel::{self, Policies, Program},
     lower, opt, partition,
     pipeline::{self, Lowered, Settings},
-    plan, schedule,
+    plan,
+    scalar::Precision,
+    schedule,
     target::{Placement, Target},
     tensor::{Bytes, Tensor},
 };
@@ -148,11 +150,11 @@ impl<'a> Head<'a> {
     /// Options of the whole pipeline for the target of the flags.
     fn settings(&self) -> Result<Settings> {
         let settings = Settings::of(&self.target()?);
-        let partitions: Option<usize> = self.flag("partitions")?;
+        let partitions: Option<partition::Count> = self.flag("partitions")?;
         Ok(Settings {
-            precision: self.flag("precision")?.unwrap_or(settings.precision),
+            precision: self.flags.get("precision").and_then(|name| Precision::named(name)).unwrap_or_default(),
             workers: self.flag("workers")?.unwrap_or(1),
-            partitions: partitions.map(partition::Count::Exactly),
+            partitions,
             policies: if partitions.is_some() { Policies::Any } else { Policies::Serial },
             ..settings
         })
@@ -237,7 +239,7 @@ fn answer(head: &Head<'_>, source: &str, tail: &[&str]) -> Result<String> {
         "microkernel" => clif(&pipeline::lower_with(&graph, &head.settings()?)?.program, head, false, "tile_"),
         "c" => {
             let lowered = pipeline::lower_with(&graph, &Settings::source())?;
-            Ok(kernels_in_c(&pipeline::source(&lowered, "model.h")?.text))
+            Ok(kernels_in_c(&pipeline::source(&lowered, "model.h")?.code))
         }
         "run" => run(&graph, tail),
         stage => Err(Error::invalid(format!("there is no stage `{stage}`"))),
@@ -339,7 +341,8 @@ fn inputs(graph: &Graph, call: &str) -> Result<Vec<Tensor>> {
 
 /// The outputs by the kernels' interpreter.
 fn interpreted(graph: &Graph, lowered: &Lowered, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-    let binding = eval::bind(graph, inputs)?;
+    let shapes: Vec<&[usize]> = inputs.iter().map(Tensor::shape).collect();
+    let binding = eval::bind(graph, &shapes)?;
     let dims: Vec<i64> = lowered.program.symbols.iter().map(|symbol| binding[symbol]).collect();
     kernel::eval::eval(&lowered.program, &dims, inputs)
 }
@@ -401,6 +404,3 @@ fn documented_texts_are_printed_texts() -> Result<(), Failed> {
     }
     Ok(())
 }
-
-/// The scalar code generator of filetests has no use for other support than the default.
-const _: fn() -> MicrokernelSupport = MicrokernelSupport::default;

@@ -10,6 +10,7 @@ use crate::{
     offload::Selection,
     partition,
     pipeline::{self, Artifact, Choices, Lowered, Settings},
+    plan,
     scalar::Precision,
     target::Target,
 };
@@ -346,7 +347,7 @@ fn print(stage: Stage, lowered: &Lowered, target: &Target) -> Result<()> {
     let Lowered { program, plan } = lowered;
     match stage {
         Stage::Graph | Stage::Kernel => line(&program.to_string()),
-        Stage::Plan => line(&plan_text(lowered)),
+        Stage::Plan => line(&plan::text::text(&lowered.program, &lowered.plan)),
         Stage::Clif => {
             let options = Options { clif: true, ..Options::default() };
             line(&emit::object::object(program, plan, target, &options)?.1.clif);
@@ -362,25 +363,4 @@ fn print(stage: Stage, lowered: &Lowered, target: &Target) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The plan: a line for each buffer, from the bottom up.
-fn plan_text(Lowered { program, plan }: &Lowered) -> String {
-    let mut text = format!("arena_max {} lower_bound {}\n", plan.arena_max, plan.lower_bound);
-    for (device, room) in program.devices.iter().zip(&plan.devices) {
-        let (target, bytes) = (&device.target, device.bytes);
-        text.push_str(&format!(
-            "device {target} max {} of {bytes} lower_bound {}\n",
-            room.max, room.lower_bound
-        ));
-    }
-    for placement in &plan.placements {
-        let buffer = &program.buffers[placement.buffer];
-        let below: Vec<String> = placement.below.iter().map(|id| id.to_string()).collect();
-        let (id, name, dtype, elems) = (placement.buffer, &buffer.name, buffer.dtype, &buffer.elems);
-        let device = buffer.space.device().map_or("arena", |number| &program.devices[number as usize].target);
-        let below = below.join(", ");
-        text.push_str(&format!("{id} {dtype}[{elems}] in {device} above [{below}]  ; {name}\n"));
-    }
-    text.trim_end().to_string()
 }

@@ -20,6 +20,7 @@ mod order;
 pub mod problem;
 mod search;
 pub(crate) mod size;
+pub mod text;
 pub mod verify;
 
 pub use formula::arena_formula;

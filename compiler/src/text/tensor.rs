@@ -1,4 +1,5 @@
-//! The elements of constants: `[2, 3] 0.5, -0.0, …`, `[10, 10] all 0`, or elided.
+//! The elements of constants: `[2, 3] 0.5, -0.0, …`, `[10, 10] all 0`, or elided. Texts that people write may also say
+//! `[4] iota` (0, 1, 2, 3) and `[64, 3] random SEED`.
 
 use super::{Cursor, join};
 use crate::{
@@ -66,9 +67,14 @@ impl TensorReader {
         if cursor.eat_word("elided") {
             return Err(cursor.error("this text leaves the elements of the constant out"));
         }
-        let elems = match cursor.eat_word("all") {
-            true => vec![cursor.literal(dtype)?; count],
-            false => literals(cursor, dtype)?,
+        let elems = if cursor.eat_word("all") {
+            vec![cursor.literal(dtype)?; count]
+        } else if cursor.eat_word("iota") {
+            (0..count).map(|idx| Scalar::from_i64(dtype, idx as i64)).collect()
+        } else if cursor.eat_word("random") {
+            random(dtype, cursor.number()?, count)
+        } else {
+            literals(cursor, dtype)?
         };
         if elems.len() != count {
             return Err(cursor.error(format!("{count} elements expected, {} found", elems.len())));
@@ -79,6 +85,28 @@ impl TensorReader {
             .collect();
         Tensor::new(dtype, shape, Bytes::Owned(bytes.into())).ok_or_else(|| cursor.error("odd shape"))
     }
+}
+
+/// Multiples of 1/64 in `[-2, 2)` for floats, integers in `-8..8` (`0..16` without a sign) for integers: small tests multiply
+/// and add them exactly. The generator is SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators").
+fn random(dtype: DType, seed: u64, count: usize) -> Vec<Scalar> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    let elem = |bits: u64| {
+        if dtype.is_float() {
+            Scalar::from_f64(dtype, (bits % 256) as f64 / 64.0 - 2.0)
+        } else if dtype.is_signed_int() {
+            Scalar::from_i64(dtype, (bits % 16) as i64 - 8)
+        } else {
+            Scalar::from_i64(dtype, (bits % 16) as i64)
+        }
+    };
+    (0..count).map(|_| elem(next())).collect()
 }
 
 fn literals(cursor: &mut Cursor<'_>, dtype: DType) -> Result<Vec<Scalar>> {
