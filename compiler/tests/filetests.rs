@@ -152,7 +152,11 @@ impl<'a> Head<'a> {
         let settings = Settings::of(&self.target()?);
         let partitions: Option<partition::Count> = self.flag("partitions")?;
         Ok(Settings {
-            precision: self.flags.get("precision").and_then(|name| Precision::named(name)).unwrap_or_default(),
+            precision: self
+                .flags
+                .get("precision")
+                .and_then(|name| Precision::from_name(name))
+                .unwrap_or_default(),
             workers: self.flag("workers")?.unwrap_or(1),
             partitions,
             policies: if partitions.is_some() { Policies::Any } else { Policies::Serial },
@@ -184,7 +188,8 @@ fn expected(file: &str) -> String {
 fn elided(line: &str) -> String {
     let Some(at) = line.find("const ") else { return line.to_string() };
     let Some(begin) = line[at..].find("] ").map(|end| at + end + 2) else { return line.to_string() };
-    let (list, comment) = line[begin..].split_once(" ;").map_or((&line[begin..], ""), |(list, rest)| (list, rest));
+    let (list, comment) =
+        line[begin..].split_once(" ;").map_or((&line[begin..], ""), |(list, rest)| (list, rest));
     if list.split(", ").count() <= MAX_ELEMS {
         return line.to_string();
     }
@@ -236,7 +241,9 @@ fn answer(head: &Head<'_>, source: &str, tail: &[&str]) -> Result<String> {
             let lowered = pipeline::lower_with(&graph, &head.settings()?)?;
             Ok(plan::text::text(&lowered.program, &lowered.plan))
         }
-        "microkernel" => clif(&pipeline::lower_with(&graph, &head.settings()?)?.program, head, false, "tile_"),
+        "microkernel" => {
+            clif(&pipeline::lower_with(&graph, &head.settings()?)?.program, head, false, "tile_")
+        }
         "c" => {
             let lowered = pipeline::lower_with(&graph, &Settings::source())?;
             Ok(kernels_in_c(&pipeline::source(&lowered, "model.h")?.code))
@@ -368,7 +375,9 @@ fn compiled(model: &symshape_runtime::Model, inputs: &[Tensor]) -> Result<Vec<Te
 /// Whether both fail, or give the same within rounding.
 fn agree(want: &Result<Vec<Tensor>>, got: &Result<Vec<Tensor>>) -> bool {
     match (want, got) {
-        (Ok(want), Ok(got)) => want.len() == got.len() && want.iter().zip(got).all(|(want, got)| close(want, got)),
+        (Ok(want), Ok(got)) => {
+            want.len() == got.len() && want.iter().zip(got).all(|(want, got)| close(want, got))
+        }
         (Err(_), Err(_)) => true,
         _ => false,
     }
@@ -376,7 +385,8 @@ fn agree(want: &Result<Vec<Tensor>>, got: &Result<Vec<Tensor>>) -> bool {
 
 fn close(want: &Tensor, got: &Tensor) -> bool {
     let elems = || (0..want.elems()).map(|idx| want.get(idx).as_f64());
-    let largest = elems().filter(|elem| elem.is_finite()).fold(0.0, |largest: f64, elem| largest.max(elem.abs()));
+    let largest =
+        elems().filter(|elem| elem.is_finite()).fold(0.0, |largest: f64, elem| largest.max(elem.abs()));
     (want.dtype(), want.shape()) == (got.dtype(), got.shape())
         && elems().zip((0..got.elems()).map(|idx| got.get(idx).as_f64())).all(|(want, got)| {
             want == got || want.is_nan() && got.is_nan() || (want - got).abs() <= TOLERANCE * largest

@@ -22,10 +22,10 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("blocks", blocks::fuse),
     ("panels", panels::pack),
     ("winograd", winograd::transform),
-    ("jam", unroll_and_jam::unroll_and_jam),
+    ("unroll_and_jam", unroll_and_jam::unroll_and_jam),
     ("indices", indices::tabulate),
     ("widen", widen::widen),
-    ("room", pack_buffers::reserve),
+    ("pack_buffers", pack_buffers::reserve),
 ];
 
 /// Runs all passes.
