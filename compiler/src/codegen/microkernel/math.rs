@@ -1,8 +1,8 @@
 //! Elementary functions of f32 vectors, as polynomials written over the vector builder.
 //!
-//! Each is within [`MAX_ULP`] of the exact result, subnormal results included, and has the limits that
-//! `scalar::eval` defines: NaN stays NaN, infinities and zeros go where the function goes. The coefficients are minimax
-//! fits (least squares with Lawson's weights) to the interval named beside them.
+//! Each is within [`MAX_ULP`] of the exact result, subnormal results included. NaN, infinities and zeros give the limits that
+//! `scalar::eval` defines. The coefficients are minimax fits (min squares with Lawson's weights) to the interval in their
+//! comment.
 
 use crate::codegen::vector::{
     Builder,
@@ -10,15 +10,14 @@ use crate::codegen::vector::{
 };
 use crate::scalar::CompareOp;
 
-/// Largest error of the functions here, in units in the last place of the exact result, on ISAs with fused multiply-add and
-/// on those without.
+/// Largest error of these functions in units in the last place of the exact result, with or without fused multiply-add.
 pub const MAX_ULP: f64 = 2.0;
 
-/// `ln 2` in two parts; the first has so few bits that its product with an exponent is exact.
+/// `ln 2` as the sum of two floats. The first has few enough bits for an exact product with an exponent.
 const LN2_HI: f32 = 0.693_359_4;
 const LN2_LO: f32 = -2.121_944_4e-4;
 
-/// `(e^r - 1 - r) / r²` on |r| <= ln 2 / 2, error relative to `r`.
+/// `(e^r - 1 - r) / r²` on |r| <= ln 2 / 2; the error is relative to `r`.
 const EXP: [f32; 6] = [0.5, 1.666_666_7e-1, 4.166_635_5e-2, 8.333_273e-3, 1.394_105e-3, 1.991_422_9e-4];
 /// `(ln(1 + f) - f + f² / 2) / f³` on 1 + f in √½..√2.
 const LOG: [f32; 9] = [
@@ -45,7 +44,7 @@ const ERF_NEAR: [f32; 7] = [
     -8.105_966e-4,
     8.215_426e-5,
 ];
-/// `-ln(1 - erf x)` on 0.9..4, error weighted by `1 - erf x`.
+/// `-ln(1 - erf x)` on 0.9..4; the error is weighted by `1 - erf x`.
 const ERF_FAR: [f32; 8] = [
     -1.692_039_5e-4,
     1.129_488_3,
@@ -69,57 +68,59 @@ pub(super) fn polynomial(b: &mut Builder, x: Vector, coefficients: &[f32]) -> Ve
 }
 
 /// `|x|`.
-pub fn abs(b: &mut Builder, x: Vector) -> Vector {
+pub(super) fn abs(b: &mut Builder, x: Vector) -> Vector {
     let mask = b.bits(0x7fff_ffff);
     b.binary(VBinary::And, x, mask)
 }
 
 /// `-x`.
-pub fn neg(b: &mut Builder, x: Vector) -> Vector {
+pub(super) fn neg(b: &mut Builder, x: Vector) -> Vector {
     let sign = b.bits(0x8000_0000);
     b.binary(VBinary::Xor, x, sign)
 }
 
-/// `magnitude` with the sign of `x`; the magnitude must not be negative.
+/// `magnitude`, which is not negative, with the sign of `x`.
 fn with_sign(b: &mut Builder, magnitude: Vector, x: Vector) -> Vector {
     let sign = b.bits(0x8000_0000);
     let sign = b.binary(VBinary::And, x, sign);
     b.binary(VBinary::Or, magnitude, sign)
 }
 
-/// NaN lanes.
-pub fn is_nan(b: &mut Builder, x: Vector) -> Mask {
+/// The lanes that are NaN.
+pub(super) fn is_nan(b: &mut Builder, x: Vector) -> Mask {
     b.compare(CompareOp::Ne, x, x)
 }
 
-/// Larger one; NaN if either is, and `-0 < 0`.
-pub fn max(b: &mut Builder, x: Vector, y: Vector) -> Vector {
+/// The larger operand, with `-0 < 0`; NaN if either operand is NaN.
+pub(super) fn max(b: &mut Builder, x: Vector, y: Vector) -> Vector {
     // max(x, y) = -min(-x, -y), and min is cheap to make exact.
-    let (x, y) = (neg(b, x), neg(b, y));
-    let least = min(b, x, y);
-    neg(b, least)
+    let x = neg(b, x);
+    let y = neg(b, y);
+    let smaller = min(b, x, y);
+    neg(b, smaller)
 }
 
-/// Smaller one; NaN if either is, and `-0 < 0`.
-pub fn min(b: &mut Builder, x: Vector, y: Vector) -> Vector {
-    // Both orders differ only where an operand is NaN or both are zero: there, or-ing keeps the NaN and the sign.
-    let (one, other) = (b.binary(VBinary::Min, x, y), b.binary(VBinary::Min, y, x));
+/// The smaller operand, with `-0 < 0`; NaN if either operand is NaN.
+pub(super) fn min(b: &mut Builder, x: Vector, y: Vector) -> Vector {
+    // The two orders differ only where an operand is NaN or both are zero. There, `Or` keeps the NaN and the sign.
+    let one = b.binary(VBinary::Min, x, y);
+    let other = b.binary(VBinary::Min, y, x);
     b.binary(VBinary::Or, one, other)
 }
 
 /// [`max`] of `x` and a constant that is not NaN.
-pub fn max_constant(b: &mut Builder, x: Vector, constant: f32) -> Vector {
+pub(super) fn max_constant(b: &mut Builder, x: Vector, constant: f32) -> Vector {
     let bound = b.float(constant);
     let largest = b.binary(VBinary::Max, bound, x);
     if constant.to_bits() != 0 {
         return largest;
     }
-    // Of two zeros the step returns `x`; adding 0 turns -0 into 0 and nothing else.
+    // Of two zeros `Max` returns `x`. Adding 0 turns -0 into 0 and changes no other value.
     b.binary(VBinary::Add, largest, bound)
 }
 
 /// [`min`] of `x` and a constant that is not NaN.
-pub fn min_constant(b: &mut Builder, x: Vector, constant: f32) -> Vector {
+pub(super) fn min_constant(b: &mut Builder, x: Vector, constant: f32) -> Vector {
     let bound = b.float(constant);
     if constant.to_bits() == 0x8000_0000 {
         return min(b, x, bound);
@@ -134,12 +135,13 @@ fn power_of_two(b: &mut Builder, n: Vector) -> Vector {
     b.shift(ShiftOp::Left, biased, 23)
 }
 
-/// `n` (an integer as float) and `r` with `x = n ln 2 + r`, |r| <= ln 2 / 2.
+/// Splits `x = n ln 2 + r` into `n`, an integer as float, and `r` with |r| <= ln 2 / 2.
 fn reduce_exp(b: &mut Builder, x: Vector) -> (Vector, Vector) {
     let scale = b.float(std::f32::consts::LOG2_E);
     let n = b.binary(VBinary::Mul, x, scale);
     let n = b.unary(VUnary::Nearest, n);
-    let (hi, lo) = (b.float(-LN2_HI), b.float(-LN2_LO));
+    let hi = b.float(-LN2_HI);
+    let lo = b.float(-LN2_LO);
     let r = b.fma(n, hi, x);
     (n, b.fma(n, lo, r))
 }
@@ -152,7 +154,7 @@ pub(super) fn expm1_near(b: &mut Builder, r: Vector) -> Vector {
 }
 
 /// `e^x`.
-pub fn exp(b: &mut Builder, x: Vector) -> Vector {
+pub(super) fn exp(b: &mut Builder, x: Vector) -> Vector {
     let x = clamp(b, x, -104.0, 89.0);
     let (n, r) = reduce_exp(b, x);
     let near = expm1_near(b, r);
@@ -161,8 +163,7 @@ pub fn exp(b: &mut Builder, x: Vector) -> Vector {
     scale_by_power(b, value, n)
 }
 
-/// `e^x` as a number near `one`, which is 1, and the power of two that it is to be multiply_parts by; for `x` whose power is
-/// neither subnormal nor infinite.
+/// `e^x` as a float near 1 and a power of two to multiply it by. `e^x` must be neither subnormal nor infinite, and `one` is 1.
 fn exp_in_two(b: &mut Builder, x: Vector, one: Vector) -> (Vector, Vector) {
     let (n, r) = reduce_exp(b, x);
     let near = expm1_near(b, r);
@@ -171,29 +172,32 @@ fn exp_in_two(b: &mut Builder, x: Vector, one: Vector) -> (Vector, Vector) {
     (near, power_of_two(b, n))
 }
 
-/// `x` within the bounds; NaN stays.
+/// `x` clamped to the bounds; NaN stays NaN.
 pub(super) fn clamp(b: &mut Builder, x: Vector, lo: f32, hi: f32) -> Vector {
-    let (lo, hi) = (b.float(lo), b.float(hi));
+    let lo = b.float(lo);
+    let hi = b.float(hi);
     let x = b.binary(VBinary::Max, lo, x);
     b.binary(VBinary::Min, hi, x)
 }
 
-/// `value * 2^n` in two steps, so that subnormal results and those near the largest float are reached.
+/// `value * 2^n` as two multiplications, which reach subnormal results and results near the largest float.
 pub(super) fn scale_by_power(b: &mut Builder, value: Vector, n: Vector) -> Vector {
     let n = b.unary(VUnary::ToInt, n);
     let half = b.shift(ShiftOp::RightSigned, n, 1);
     let rest = b.binary(VBinary::SubInt, n, half);
-    let (first, second) = (power_of_two(b, half), power_of_two(b, rest));
+    let first = power_of_two(b, half);
+    let second = power_of_two(b, rest);
     let value = b.binary(VBinary::Mul, value, first);
     b.binary(VBinary::Mul, value, second)
 }
 
 /// `e^x - 1`.
-pub fn expm1(b: &mut Builder, x: Vector) -> Vector {
+pub(super) fn expm1(b: &mut Builder, x: Vector) -> Vector {
     let clamped = clamp(b, x, -104.0, 88.7);
     let (n, r) = reduce_exp(b, clamped);
     let near = expm1_near(b, r);
-    // 2^n (near + 1) - 1, with 2^(n - 1) because 2^128 is no float.
+
+    // 2^n (near + 1) - 1, computed with 2^(n - 1) because 2^128 is not a float.
     let int = b.unary(VUnary::ToInt, n);
     let minus_one = b.bits(u32::MAX);
     let less = b.binary(VBinary::AddInt, int, minus_one);
@@ -204,8 +208,11 @@ pub fn expm1(b: &mut Builder, x: Vector) -> Vector {
     let rest = b.binary(VBinary::Sub, half_power, half);
     let value = b.fma(near, half_power, rest);
     let value = b.binary(VBinary::Add, value, value);
-    // Above, the result is infinite; an exact -0 must stay.
-    let (limit, infinity, zero) = (b.float(88.7), b.float(f32::INFINITY), b.float(0.0));
+
+    // Larger arguments have infinite results. -0 stays -0.
+    let limit = b.float(88.7);
+    let infinity = b.float(f32::INFINITY);
+    let zero = b.float(0.0);
     let over = b.compare(CompareOp::Gt, x, limit);
     let full = exp(b, x);
     let value = b.select(over, full, value);
@@ -215,27 +222,29 @@ pub fn expm1(b: &mut Builder, x: Vector) -> Vector {
     b.select(null, x, value)
 }
 
-/// `m` in √½..√2 and an integer `e`, as a float, with `x = 2^e m`; for positive finite `x`.
+/// Splits a positive finite `x = 2^e m` into `m` in √½..√2 and `e`, an integer as float.
 pub(super) fn mantissa_and_exponent(b: &mut Builder, x: Vector) -> (Vector, Vector) {
     let smallest = b.float(f32::MIN_POSITIVE);
     let subnormal = b.compare(CompareOp::Lt, x, smallest);
     let scale = b.float((1u32 << 23) as f32);
     let scaled = b.binary(VBinary::Mul, x, scale);
     let normal = b.select(subnormal, scaled, x);
-    // Subtracts the bits of √½ and splits.
+
+    // With the bits of √½ subtracted, the exponent field is `e`.
     let root = b.bits(std::f32::consts::FRAC_1_SQRT_2.to_bits());
     let offset = b.binary(VBinary::SubInt, normal, root);
     let exponent = b.shift(ShiftOp::RightSigned, offset, 23);
     let exponent_bits = b.shift(ShiftOp::Left, exponent, 23);
     let mantissa = b.binary(VBinary::SubInt, normal, exponent_bits);
     let exponent = b.unary(VUnary::ToFloat, exponent);
-    let (less, zero) = (b.float(-23.0), b.float(0.0));
+    let less = b.float(-23.0);
+    let zero = b.float(0.0);
     let correction = b.select(subnormal, less, zero);
     (mantissa, b.binary(VBinary::Add, exponent, correction))
 }
 
 /// `ln x`.
-pub fn log(b: &mut Builder, x: Vector) -> Vector {
+pub(super) fn log(b: &mut Builder, x: Vector) -> Vector {
     let (mantissa, exponent) = mantissa_and_exponent(b, x);
     let one = b.float(1.0);
     let f = b.binary(VBinary::Sub, mantissa, one);
@@ -248,7 +257,9 @@ fn log_near(b: &mut Builder, f: Vector, exponent: Vector) -> Vector {
     let tail = polynomial(b, f, &LOG);
     let square = b.binary(VBinary::Mul, f, f);
     let cube = b.binary(VBinary::Mul, square, f);
-    let (hi, lo, minus_half) = (b.float(LN2_HI), b.float(LN2_LO), b.float(-0.5));
+    let hi = b.float(LN2_HI);
+    let lo = b.float(LN2_LO);
+    let minus_half = b.float(-0.5);
     let low = b.binary(VBinary::Mul, exponent, lo);
     let low = b.fma(tail, cube, low);
     let low = b.fma(square, minus_half, low);
@@ -256,31 +267,36 @@ fn log_near(b: &mut Builder, f: Vector, exponent: Vector) -> Vector {
     b.fma(exponent, hi, low)
 }
 
-/// The limits of a logarithm of `x`: -inf at 0, NaN below, inf and NaN as they are.
+/// The limits of a logarithm of `x`: -inf at 0, NaN for negative `x`; inf and NaN stay.
 fn log_limits(b: &mut Builder, x: Vector, value: Vector) -> Vector {
-    let (zero, infinity) = (b.float(0.0), b.float(f32::INFINITY));
-    let (nan, minus_infinity) = (b.float(f32::NAN), b.float(f32::NEG_INFINITY));
+    let zero = b.float(0.0);
+    let infinity = b.float(f32::INFINITY);
+    let nan = b.float(f32::NAN);
+    let minus_infinity = b.float(f32::NEG_INFINITY);
     let below = b.compare(CompareOp::Lt, x, zero);
     let value = b.select(below, nan, value);
     let null = b.compare(CompareOp::Eq, x, zero);
     let value = b.select(null, minus_infinity, value);
-    // Unordered or infinite: the operand itself.
+    // NaN and infinity are their own logarithm.
     let finite = b.compare(CompareOp::Lt, x, infinity);
     b.select(finite, value, x)
 }
 
 /// `ln(1 + x)`.
-pub fn log1p(b: &mut Builder, x: Vector) -> Vector {
+pub(super) fn log1p(b: &mut Builder, x: Vector) -> Vector {
     let one = b.float(1.0);
     let u = b.binary(VBinary::Add, x, one);
     let value = log(b, u);
-    // What was lost in rounding 1 + x, relative to it: ln(u + d) = ln u + d / u.
+
+    // The rounding error d of 1 + x enters as ln(u + d) = ln u + d / u.
     let kept = b.binary(VBinary::Sub, u, one);
     let lost = b.binary(VBinary::Sub, x, kept);
     let correction = b.binary(VBinary::Div, lost, u);
     let corrected = b.binary(VBinary::Add, value, correction);
-    // Infinite results have no correction, and what rounds to 1 has itself as its logarithm.
-    let (infinity, zero) = (b.float(f32::INFINITY), b.float(0.0));
+
+    // Infinite results have no correction. Where 1 + x rounds to 1, the result is x.
+    let infinity = b.float(f32::INFINITY);
+    let zero = b.float(0.0);
     let magnitude = abs(b, value);
     let endless = b.compare(CompareOp::Eq, magnitude, infinity);
     let value = b.select(endless, value, corrected);
@@ -289,14 +305,17 @@ pub fn log1p(b: &mut Builder, x: Vector) -> Vector {
 }
 
 /// Hyperbolic tangent.
-pub fn tanh(b: &mut Builder, x: Vector) -> Vector {
+pub(super) fn tanh(b: &mut Builder, x: Vector) -> Vector {
     let square = b.binary(VBinary::Mul, x, x);
     let tail = polynomial(b, square, &TANH);
     let cube = b.binary(VBinary::Mul, square, x);
     let near = b.fma(tail, cube, x);
+
     // 1 - 2 / (e^2|x| + 1).
     let magnitude = abs(b, x);
-    let (nine, one, minus_two) = (b.float(9.1), b.float(1.0), b.float(-2.0));
+    let nine = b.float(9.1);
+    let one = b.float(1.0);
+    let minus_two = b.float(-2.0);
     let bounded = b.binary(VBinary::Min, nine, magnitude);
     let double = b.binary(VBinary::Add, bounded, bounded);
     let (power, scale) = exp_in_two(b, double, one);
@@ -304,19 +323,22 @@ pub fn tanh(b: &mut Builder, x: Vector) -> Vector {
     let quotient = b.binary(VBinary::Div, minus_two, power);
     let far = b.binary(VBinary::Add, quotient, one);
     let far = with_sign(b, far, x);
+
     let limit = b.float(0.625);
     let large = b.compare(CompareOp::Gt, magnitude, limit);
     b.select(large, far, near)
 }
 
 /// The error function.
-pub fn erf(b: &mut Builder, x: Vector) -> Vector {
+pub(super) fn erf(b: &mut Builder, x: Vector) -> Vector {
     let square = b.binary(VBinary::Mul, x, x);
     let factor = polynomial(b, square, &ERF_NEAR);
     let near = b.fma(factor, x, x);
+
     // 1 - e^-p(|x|).
     let magnitude = abs(b, x);
-    let (four, one) = (b.float(4.0), b.float(1.0));
+    let four = b.float(4.0);
+    let one = b.float(1.0);
     let bounded = b.binary(VBinary::Min, four, magnitude);
     let exponent = polynomial(b, bounded, &ERF_FAR);
     let exponent = neg(b, exponent);
@@ -324,58 +346,64 @@ pub fn erf(b: &mut Builder, x: Vector) -> Vector {
     let power = b.binary(VBinary::Mul, power, scale);
     let far = b.binary(VBinary::Sub, one, power);
     let far = with_sign(b, far, x);
+
     let limit = b.float(0.92);
     let large = b.compare(CompareOp::Gt, magnitude, limit);
     b.select(large, far, near)
 }
 
-/// Float to integer toward zero, saturating; NaN gives 0.
-pub fn to_int(b: &mut Builder, x: Vector) -> Vector {
+/// Converts floats to integers toward zero, saturating; NaN gives 0.
+pub(super) fn to_int(b: &mut Builder, x: Vector) -> Vector {
     let value = b.unary(VUnary::ToInt, x);
-    // Where it is too low all ISAs agree on the least integer; -2^31 itself fits.
-    let (limit, most, least) = (b.float(2_147_483_648.0), b.bits(i32::MAX as u32), b.bits(i32::MIN as u32));
+    // -2^31 itself fits.
+    let limit = b.float(2_147_483_648.0);
+    let max = b.bits(i32::MAX as u32);
+    let min = b.bits(i32::MIN as u32);
     let over = b.compare(CompareOp::Ge, x, limit);
-    let value = b.select(over, most, value);
+    let value = b.select(over, max, value);
     let bottom = b.float(-2_147_483_648.0);
     let under = b.compare(CompareOp::Lt, x, bottom);
-    let value = b.select(under, least, value);
-    let (nan, zero) = (is_nan(b, x), b.bits(0));
+    let value = b.select(under, min, value);
+    let nan = is_nan(b, x);
+    let zero = b.bits(0);
     b.select(nan, zero, value)
 }
 
-/// Float to integer toward zero, brought between the bounds, of which the lower is not positive; NaN gives 0.
-pub fn to_byte(b: &mut Builder, x: Vector, lo: f32, hi: f32) -> Vector {
-    let (least, most, zero) = (b.float(lo), b.float(hi), b.float(0.0));
-    let x = match lo == 0.0 {
-        true => x,
-        false => {
-            let nan = is_nan(b, x);
-            b.select(nan, zero, x)
-        }
-    };
-    // Where `x` is NaN the step returns the bound, which is 0 then.
-    let x = b.binary(VBinary::Max, x, least);
-    let x = b.binary(VBinary::Min, x, most);
+/// Converts floats to integers toward zero, clamped to the bounds; NaN gives 0. `lo` is not positive.
+pub(super) fn to_byte(b: &mut Builder, x: Vector, lo: f32, hi: f32) -> Vector {
+    let min = b.float(lo);
+    let max = b.float(hi);
+    let zero = b.float(0.0);
+    let mut x = x;
+    if lo != 0.0 {
+        let nan = is_nan(b, x);
+        x = b.select(nan, zero, x);
+    }
+    // For NaN `Max` returns `lo`, which is 0 here.
+    let x = b.binary(VBinary::Max, x, min);
+    let x = b.binary(VBinary::Min, x, max);
     b.unary(VUnary::ToInt, x)
 }
 
-/// -1, 0 or 1; NaN and zeros stay.
-pub fn sign(b: &mut Builder, x: Vector) -> Vector {
-    let (one, zero) = (b.float(1.0), b.float(0.0));
+/// -1 or 1 with the sign of `x`; NaN and zeros stay.
+pub(super) fn sign(b: &mut Builder, x: Vector) -> Vector {
+    let one = b.float(1.0);
+    let zero = b.float(0.0);
     let unit = with_sign(b, one, x);
     let magnitude = abs(b, x);
     let nonzero = b.compare(CompareOp::Gt, magnitude, zero);
     b.select(nonzero, unit, x)
 }
 
-/// Lanes that are infinite.
-pub fn is_inf(b: &mut Builder, x: Vector) -> Mask {
-    let (magnitude, infinity) = (abs(b, x), b.float(f32::INFINITY));
+/// The lanes that are infinite.
+pub(super) fn is_inf(b: &mut Builder, x: Vector) -> Mask {
+    let magnitude = abs(b, x);
+    let infinity = b.float(f32::INFINITY);
     b.compare(CompareOp::Eq, magnitude, infinity)
 }
 
-/// The opposite mask.
-pub fn not(b: &mut Builder, mask: Mask) -> Mask {
+/// The complement of a mask.
+pub(super) fn not(b: &mut Builder, mask: Mask) -> Mask {
     let zero = b.bits(0);
     let all = b.compare_int(CompareOp::Eq, zero, zero);
     b.mask_op(MaskOp::Xor, mask, all)

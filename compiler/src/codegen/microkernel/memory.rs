@@ -1,8 +1,9 @@
-//! Elements of streams in memory as lanes, and back, whatever their width: 32 bits, or fewer that a lane extends. A bf16 is
-//! the high half of a lane.
+//! Loads and stores of stream elements as lanes, for elements of any width up to 32 bits.
 //!
-//! There are no masked loads and stores of narrow elements on every ISA, and none of such that lie apart. Where the whole
-//! vector of them is not there, they go by way of the leaf's own memory, so no other byte is touched.
+//! A lane extends a narrower element. A bf16 is the high half of its lane.
+//!
+//! Not every ISA has masked loads and stores of narrow elements, and none has strided ones. Partial and strided accesses of
+//! narrow elements go through scratch memory on the stack, so that no other byte is touched.
 
 use super::op::Ty;
 use crate::{
@@ -13,34 +14,34 @@ use crate::{
     scalar::CompareOp,
 };
 
-/// What an element of this type is in memory, if it is narrower than a lane.
-fn narrow(ty: Ty) -> Option<NarrowInt> {
+/// The integer that stores an element of this type, if it is narrower than a lane.
+fn narrow_int(ty: Ty) -> Option<NarrowInt> {
     match ty {
         Ty::F32 | Ty::I32 => None,
         Ty::U8 | Ty::Bool => Some(NarrowInt::U8),
         Ty::I8 => Some(NarrowInt::I8),
-        Ty::I16 | Ty::Bf16 | Ty::Nearest => Some(NarrowInt::I16),
+        Ty::I16 | Ty::Bf16 | Ty::RoundToBf16 => Some(NarrowInt::I16),
     }
 }
 
 /// Bytes of an element in memory.
 pub(super) fn elem_bytes(ty: Ty) -> usize {
-    narrow(ty).map_or(4, NarrowInt::bytes)
+    narrow_int(ty).map_or(4, NarrowInt::bytes)
 }
 
-/// How one element is read and written as an integer.
-fn width(narrow: NarrowInt) -> IntWidth {
+/// The access that copies one narrow element.
+fn int_width(narrow: NarrowInt) -> IntWidth {
     if narrow == NarrowInt::I16 { IntWidth::I16 } else { IntWidth::U8 }
 }
 
-/// Lanes that consecutive elements of this width are.
-fn load_narrow(b: &mut Builder, mem: impl Into<Mem>, (ty, narrow): (Ty, NarrowInt)) -> Vector {
+/// All lanes from consecutive narrow elements.
+fn load_narrow(b: &mut Builder, mem: impl Into<Mem>, ty: Ty, narrow: NarrowInt) -> Vector {
     let value = b.load_narrow(mem, narrow);
     extended(b, ty, value)
 }
 
-/// One element of this width in all lanes.
-fn broadcast_narrow(b: &mut Builder, mem: Mem, (ty, narrow): (Ty, NarrowInt)) -> Vector {
+/// One narrow element in all lanes.
+fn broadcast_narrow(b: &mut Builder, mem: Mem, ty: Ty, narrow: NarrowInt) -> Vector {
     let value = b.broadcast_narrow(mem, narrow);
     extended(b, ty, value)
 }
@@ -49,13 +50,13 @@ fn extended(b: &mut Builder, ty: Ty, value: Vector) -> Vector {
     if ty == Ty::Bf16 { b.shift(ShiftOp::Left, value, 16) } else { value }
 }
 
-/// Lanes to consecutive elements of this width.
-fn store_narrow(b: &mut Builder, mem: impl Into<Mem>, (ty, narrow): (Ty, NarrowInt), value: Vector) {
+/// All lanes to consecutive narrow elements.
+fn store_narrow(b: &mut Builder, mem: impl Into<Mem>, ty: Ty, narrow: NarrowInt, value: Vector) {
     match ty {
-        Ty::Nearest => b.store_bf16(mem, value),
+        Ty::RoundToBf16 => b.store_bf16(mem, value),
         Ty::Bf16 => {
-            let low = b.shift(ShiftOp::RightSigned, value, 16);
-            b.store_narrow(mem, low, narrow);
+            let high_half = b.shift(ShiftOp::RightSigned, value, 16);
+            b.store_narrow(mem, high_half, narrow);
         }
         _ => b.store_narrow(mem, value, narrow),
     }
@@ -63,87 +64,91 @@ fn store_narrow(b: &mut Builder, mem: impl Into<Mem>, (ty, narrow): (Ty, NarrowI
 
 /// All lanes from consecutive elements.
 pub(super) fn load(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
-    match narrow(ty) {
+    match narrow_int(ty) {
         None => b.load(mem),
-        Some(narrow) => load_narrow(b, mem, (ty, narrow)),
+        Some(narrow) => load_narrow(b, mem, ty, narrow),
     }
 }
 
-/// The first `n` lanes from consecutive elements; the others are anything.
+/// The first `n` lanes from consecutive elements; the other lanes are undefined.
 pub(super) fn load_first(b: &mut Builder, mem: Mem, ty: Ty, n: Int, mask: Mask) -> Vector {
-    let Some(narrow) = narrow(ty) else { return b.load_first(mem, n, mask) };
-    let (place, size) = (b.bytes(), narrow.bytes());
+    let Some(narrow) = narrow_int(ty) else { return b.load_first(mem, n, mask) };
+    let scratch = b.narrow_scratch();
+    let size = narrow.bytes();
     let lanes = b.lanes() as i32;
-    b.when(CompareOp::Ge, n, lanes, |b| copy_bytes(b, mem, place.into(), lanes as usize * size));
-    b.when(CompareOp::Lt, n, lanes, |b| copy_rest(b, mem, place.into(), n, size));
-    load_narrow(b, place, (ty, narrow))
+
+    b.when(CompareOp::Ge, n, lanes, |b| copy_bytes(b, mem, scratch.into(), lanes as usize * size));
+    b.when(CompareOp::Lt, n, lanes, |b| copy_first(b, mem, scratch.into(), n, size));
+    load_narrow(b, scratch, ty, narrow)
 }
 
 /// One element in all lanes.
 pub(super) fn broadcast(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
-    match narrow(ty) {
+    match narrow_int(ty) {
         None => b.broadcast(mem),
-        Some(narrow) => broadcast_narrow(b, mem, (ty, narrow)),
+        Some(narrow) => broadcast_narrow(b, mem, ty, narrow),
     }
 }
 
-/// Lane 0 from memory; the others are anything.
+/// Lane 0 from memory; the other lanes are undefined.
 pub(super) fn load_one(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
-    match narrow(ty) {
+    match narrow_int(ty) {
         None => b.load_one(mem),
-        Some(narrow) => broadcast_narrow(b, mem, (ty, narrow)),
+        Some(narrow) => broadcast_narrow(b, mem, ty, narrow),
     }
 }
 
-/// Lane by lane.
-pub(super) fn load_lanes(b: &mut Builder, places: Vec<Mem>, ty: Ty) -> Vector {
-    let Some(narrow) = narrow(ty) else { return b.load_lanes(places) };
-    let place = b.bytes();
-    for (lane, mem) in places.into_iter().enumerate() {
-        let elem = b.load_int(mem, width(narrow));
-        b.store_int(Mem::from(place).plus(lane * narrow.bytes()), elem, width(narrow));
+/// Each lane from its own address.
+pub(super) fn load_lanes(b: &mut Builder, addresses: Vec<Mem>, ty: Ty) -> Vector {
+    let Some(narrow) = narrow_int(ty) else { return b.load_lanes(addresses) };
+    let scratch = b.narrow_scratch();
+    for (lane, mem) in addresses.into_iter().enumerate() {
+        let elem = b.load_int(mem, int_width(narrow));
+        b.store_int(Mem::from(scratch).plus(lane * narrow.bytes()), elem, int_width(narrow));
     }
-    load_narrow(b, place, (ty, narrow))
+    load_narrow(b, scratch, ty, narrow)
 }
 
 /// All lanes to consecutive elements.
 pub(super) fn store(b: &mut Builder, mem: Mem, ty: Ty, value: Vector) {
-    match narrow(ty) {
+    match narrow_int(ty) {
         None => b.store(mem, value),
-        Some(narrow) => store_narrow(b, mem, (ty, narrow), value),
+        Some(narrow) => store_narrow(b, mem, ty, narrow, value),
     }
 }
 
 /// The first `n` lanes to consecutive elements.
 pub(super) fn store_first(b: &mut Builder, mem: Mem, ty: Ty, value: Vector, n: Int, mask: Mask) {
-    let Some(narrow) = narrow(ty) else { return b.store_first(mem, value, n, mask) };
-    let (place, size) = (b.bytes(), narrow.bytes());
-    store_narrow(b, place, (ty, narrow), value);
+    let Some(narrow) = narrow_int(ty) else { return b.store_first(mem, value, n, mask) };
+    let scratch = b.narrow_scratch();
+    let size = narrow.bytes();
     let lanes = b.lanes() as i32;
-    b.when(CompareOp::Ge, n, lanes, |b| copy_bytes(b, place.into(), mem, lanes as usize * size));
-    b.when(CompareOp::Lt, n, lanes, |b| copy_rest(b, place.into(), mem, n, size));
+
+    store_narrow(b, scratch, ty, narrow, value);
+    b.when(CompareOp::Ge, n, lanes, |b| copy_bytes(b, scratch.into(), mem, lanes as usize * size));
+    b.when(CompareOp::Lt, n, lanes, |b| copy_first(b, scratch.into(), mem, n, size));
 }
 
-/// Lane 0.
+/// Lane 0 to memory.
 pub(super) fn store_one(b: &mut Builder, mem: Mem, ty: Ty, value: Vector) {
-    match narrow(ty) {
+    match narrow_int(ty) {
         None => b.store_one(mem, value),
         Some(_) => store_lanes(b, vec![mem], ty, value),
     }
 }
 
-/// Lane by lane, as many as there are places.
-pub(super) fn store_lanes(b: &mut Builder, places: Vec<Mem>, ty: Ty, value: Vector) {
-    let Some(narrow) = narrow(ty) else { return b.store_lanes(places, value) };
-    let place = b.bytes();
-    store_narrow(b, place, (ty, narrow), value);
-    for (lane, mem) in places.into_iter().enumerate() {
-        let elem = b.load_int(Mem::from(place).plus(lane * narrow.bytes()), width(narrow));
-        b.store_int(mem, elem, width(narrow));
+/// Each lane to its own address, from lane 0 on; there may be fewer addresses than lanes.
+pub(super) fn store_lanes(b: &mut Builder, addresses: Vec<Mem>, ty: Ty, value: Vector) {
+    let Some(narrow) = narrow_int(ty) else { return b.store_lanes(addresses, value) };
+    let scratch = b.narrow_scratch();
+    store_narrow(b, scratch, ty, narrow, value);
+    for (lane, mem) in addresses.into_iter().enumerate() {
+        let elem = b.load_int(Mem::from(scratch).plus(lane * narrow.bytes()), int_width(narrow));
+        b.store_int(mem, elem, int_width(narrow));
     }
 }
 
-/// The low end of each lane, extended as the type says.
+/// Wraps each lane to the range of a narrow integer type.
 pub(super) fn wrapped(b: &mut Builder, value: Vector, ty: Ty) -> Vector {
     let distance = 32 - 8 * elem_bytes(ty) as u8;
     let up = b.shift(ShiftOp::Left, value, distance);
@@ -151,7 +156,7 @@ pub(super) fn wrapped(b: &mut Builder, value: Vector, ty: Ty) -> Vector {
     b.shift(down, up, distance)
 }
 
-/// A constant number of bytes, a multiple of 4.
+/// Copies a constant number of bytes, a multiple of 4.
 fn copy_bytes(b: &mut Builder, from: Mem, to: Mem, bytes: usize) {
     for at in (0..bytes).step_by(8) {
         let width = if bytes - at >= 8 { IntWidth::I64 } else { IntWidth::I32 };
@@ -160,13 +165,17 @@ fn copy_bytes(b: &mut Builder, from: Mem, to: Mem, bytes: usize) {
     }
 }
 
-/// The first `n` elements of so many bytes, which are fewer than lanes.
-fn copy_rest(b: &mut Builder, from: Mem, to: Mem, n: Int, size: usize) {
-    let (from, to) = (b.address(from), b.address(to));
+/// Copies `n` elements of `size` bytes each; `n` is smaller than the number of lanes.
+///
+/// Each set bit of `n` copies that many elements.
+fn copy_first(b: &mut Builder, from: Mem, to: Mem, n: Int, size: usize) {
+    let from = b.address(from);
+    let to = b.address(to);
     let lanes = b.lanes();
+
     for elems in [8, 4, 2, 1].into_iter().filter(|elems| *elems < lanes) {
-        let part = b.int_op(IntOp::And, n, elems as i32);
-        b.when(CompareOp::Ne, part, 0, |b| {
+        let bit = b.int_op(IntOp::And, n, elems as i32);
+        b.when(CompareOp::Ne, bit, 0, |b| {
             let bytes = elems * size;
             let (width, step) = match bytes {
                 8 | 16 => (IntWidth::I64, 8),

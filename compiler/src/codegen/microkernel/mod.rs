@@ -4,7 +4,7 @@
 //! layers. What differs from call to call (addresses, strides, counts, scalar bits) is the argument block.
 
 mod bf16;
-mod columns;
+mod body;
 pub mod contraction;
 pub mod math;
 mod memory;
@@ -12,9 +12,8 @@ pub mod op;
 pub mod pack_panels;
 pub mod pack_rows;
 pub mod power;
-mod rounded;
+mod quantise;
 pub mod strip;
-mod sum;
 
 use super::vector::{VectorIsa, vcode::VCode};
 use crate::error::{Error, Result};

@@ -4,7 +4,7 @@
 //! of a tile register; 16 such rows are a register of high bf16, which one of low ones follows where there are any. What is
 //! missing of the last register, and columns behind the last, are zeros. No memory is read but the factor's own.
 
-use super::{contraction::PANEL, pack_rows::bf16};
+use super::{bf16, contraction::PANEL};
 use crate::codegen::vector::{
     Builder, VectorShape,
     vcode::{Int, IntOp, Mask, Mem, ShiftOp, TILE_ROW_BYTES, TILE_ROWS, VBinary, VCode, Vector},
@@ -118,10 +118,10 @@ impl Writer {
             let at = 4 * vector * b.lanes();
             let second = Mem { base: from, index: Some((self.step, 1)), disp: 0 };
             let first = b.load_first(Mem::from(from).plus(at), left, mask);
-            let first = bf16::parts(b, first, self.low);
+            let first = bf16::split(b, first, self.low);
             let second = both.then(|| {
                 let second = b.load_first(second.plus(at), left, mask);
-                bf16::parts(b, second, self.low)
+                bf16::split(b, second, self.low)
             });
             for (part, x) in first.into_iter().enumerate() {
                 let y = second.as_ref().map(|parts| parts[part]);

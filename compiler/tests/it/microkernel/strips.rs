@@ -360,7 +360,7 @@ fn softmax() -> StripKey {
 }
 
 #[test]
-fn softmax_is_one_leaf() {
+fn softmax_is_one_strip() {
     for (isa, fma) in isas() {
         let compiled = Compiled::new(&MicrokernelKey::Strip(softmax()), &*isa, fma);
         for (rows, n) in [(1, 1), (3, 7), (5, 33), (2, 128), (0, 4)] {

@@ -12,7 +12,7 @@
 //! epilogue, row by row, on sums in memory
 //! ```
 //!
-//! The epilogue of a tile runs while the next one is multiply_parts, some rows in each step of the reduction: the two use
+//! The epilogue of a tile runs while the next one is multiplied, some rows in each step of the reduction: the two use
 //! different units of the machine.
 //!
 //! Every element's sum takes the same steps in this order, whichever tile it is in and however many rows a tile has: so
@@ -83,7 +83,7 @@ struct Lines {
     left: Int,
 }
 
-/// The panels of the next tile of columns, which are asked for once, at an even pace while all tiles of rows are multiply_parts.
+/// The panels of the next tile of columns, which are asked for once, at an even pace while all tiles of rows are multiplied.
 struct Next {
     at: Int,
     end: Int,

@@ -10,7 +10,7 @@ use crate::{
     scalar::CompareOp,
 };
 
-/// What is left to do of a tile that was multiply_parts.
+/// What is left to do of a tile that was multiplied.
 pub(super) struct DeferredEpilogue<'a> {
     tile: &'a Tile<'a>,
     /// Where all sums are.

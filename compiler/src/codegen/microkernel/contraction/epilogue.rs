@@ -4,8 +4,9 @@ use super::Tile;
 use crate::{
     codegen::{
         microkernel::{
+            body::{self, LaneAccess},
             memory,
-            op::{Lanes, Op, StreamStep, Ty},
+            op::{Op, StreamStep, Ty},
         },
         vector::{
             Builder,
@@ -72,8 +73,8 @@ impl Tile<'_> {
         for (vector, &sum) in sums.iter().enumerate() {
             let mut at = At { tile: self, sum, vector };
             match self.parts.get(vector) {
-                None => self.key.epilogue.emit(b, &mut at),
-                Some(&(n, _)) => b.when(CompareOp::Gt, n, 0, |b| self.key.epilogue.emit(b, &mut at)),
+                None => body::emit(&self.key.epilogue, b, &mut at),
+                Some(&(n, _)) => b.when(CompareOp::Gt, n, 0, |b| body::emit(&self.key.epilogue, b, &mut at)),
             }
         }
         if self.key.prefetch_epilogue {
@@ -170,7 +171,7 @@ impl At<'_> {
     }
 }
 
-impl Lanes for At<'_> {
+impl LaneAccess for At<'_> {
     fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
         let kept = self.tile.kept.iter().find(|kept| (kept.0, kept.1) == (stream, ty));
         if let Some((.., registers)) = kept {
@@ -200,7 +201,7 @@ impl Lanes for At<'_> {
             }
             (StreamStep::Stride, None) => {
                 let (first, stride) = self.first(b, stream);
-                let places = b.lane_places(first, stride);
+                let places = b.lane_addresses(first, stride);
                 memory::store_lanes(b, places, ty, value);
             }
             (StreamStep::Stride, Some(&(n, _))) => {
@@ -214,7 +215,7 @@ impl Lanes for At<'_> {
         b.broadcast(b.arg_mem(self.tile.key.scalar(slot)))
     }
 
-    fn sum(&mut self, _: &mut Builder) -> Vector {
+    fn accumulator(&mut self, _: &mut Builder) -> Vector {
         self.sum
     }
 

@@ -22,7 +22,7 @@ pub enum Rhs {
     Scattered,
 }
 
-/// What is multiply_parts and summed: each lane of the sums gets the product of two 32-bit elements.
+/// What is multiplied and summed: each lane of the sums gets the product of two 32-bit elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DotOp {
     /// Floats.

@@ -326,7 +326,7 @@ impl<'a> Tile<'a> {
     /// The lanes of a vector of columns that are `stride` bytes apart; those beyond the last column are zero.
     fn apart(&self, b: &mut Builder, vector: usize, (first, stride): (Int, Int), ty: Ty) -> Vector {
         let Some(&(n, _)) = self.parts.get(vector) else {
-            let places = b.lane_places(first, stride);
+            let places = b.lane_addresses(first, stride);
             return memory::load_lanes(b, places, ty);
         };
         // By way of memory, behind what the epilogue keeps there.

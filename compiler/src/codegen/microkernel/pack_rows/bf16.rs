@@ -5,7 +5,7 @@
 //! lower part.
 
 use super::{
-    super::{memory, op::Ty},
+    super::{bf16, memory, op::Ty},
     Numbers, Writer, overlapping,
 };
 use crate::codegen::vector::{
@@ -38,11 +38,11 @@ impl Bf16 {
             1 => vec![x],
             2 => {
                 let high = b.round_bf16(x);
-                vec![x, missed(b, x, high, high)]
+                vec![x, bf16::remainder(b, x, high, high)]
             }
             _ => {
                 let high = cut(b, x);
-                let rest = missed(b, x, x, high);
+                let rest = bf16::remainder(b, x, x, high);
                 let middle = cut(b, rest);
                 vec![high, middle, b.binary(VBinary::Sub, rest, middle)]
             }
@@ -57,7 +57,7 @@ impl Bf16 {
         }
         let high = b.pack_bf16(both);
         let floats = b.unpack_bf16(high);
-        let missed = [0, 1].map(|idx| missed(b, both[idx], floats[idx], floats[idx]));
+        let missed = [0, 1].map(|idx| bf16::remainder(b, both[idx], floats[idx], floats[idx]));
         vec![high, b.pack_bf16(missed)]
     }
 
@@ -127,7 +127,7 @@ impl Writer for Bf16 {
     fn apart(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int) {
         let lanes = b.lanes() as i32;
         b.repeat(count, lanes, |b| {
-            let places = b.lane_places(from, step);
+            let places = b.lane_addresses(from, step);
             let x = memory::load_lanes(b, places, self.from);
             self.store(b, x, to);
             let bytes = b.int_op(IntOp::Mul, step, lanes);
@@ -144,24 +144,8 @@ impl Writer for Bf16 {
     }
 }
 
-/// The high bf16 of a vector and, on request, the low ones, as the high half of each lane, the low half zero.
-pub(in super::super) fn parts(b: &mut Builder, x: Vector, with_low: bool) -> Vec<Vector> {
-    let high = b.round_bf16(x);
-    let low = with_low.then(|| {
-        let missed = missed(b, x, high, high);
-        b.round_bf16(missed)
-    });
-    std::iter::once(high).chain(low).collect()
-}
-
 /// `x` without the bits that a bf16 has no room for.
 fn cut(b: &mut Builder, x: Vector) -> Vector {
     let kept = b.bits(0xffff_0000);
     b.binary(VBinary::And, x, kept)
-}
-
-/// What `high` misses, which is a float exactly; 0 where `unless` is infinite.
-fn missed(b: &mut Builder, x: Vector, unless: Vector, high: Vector) -> Vector {
-    let missed = b.binary(VBinary::Sub, x, high);
-    b.unless_infinite(missed, unless)
 }

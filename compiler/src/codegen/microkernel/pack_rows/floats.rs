@@ -44,7 +44,7 @@ impl Writer for Floats {
     fn apart(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int) {
         let lanes = b.lanes() as i32;
         b.repeat(count, lanes, |b| {
-            let places = b.lane_places(from, step);
+            let places = b.lane_addresses(from, step);
             let x = memory::load_lanes(b, places, self.from);
             b.store(to, x);
             let bytes = b.int_op(IntOp::Mul, step, lanes);

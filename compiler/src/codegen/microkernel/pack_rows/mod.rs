@@ -4,7 +4,7 @@
 //! side by side or apart. What becomes of them is the form's: [`bytes`], [`floats`], or [`bf16`] for tile registers. No
 //! memory is touched but the factor's own.
 
-pub(super) mod bf16;
+mod bf16;
 mod bytes;
 mod floats;
 

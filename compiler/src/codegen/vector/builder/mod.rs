@@ -161,7 +161,7 @@ impl Builder {
     }
 
     /// Where the lanes of a vector lie that are `stride` bytes apart; few registers hold them all.
-    pub fn lane_places(&mut self, first: Int, stride: Int) -> Vec<Mem> {
+    pub fn lane_addresses(&mut self, first: Int, stride: Int) -> Vec<Mem> {
         let thrice = self.address(Mem { base: stride, index: Some((stride, 2)), disp: 0 });
         let mut base = first;
         let mut places = Vec::with_capacity(self.lanes());
@@ -182,7 +182,7 @@ impl Builder {
     }
 
     /// The address of memory of the leaf's own for the bytes of one vector of narrow elements, apart from `scratch`.
-    pub fn bytes(&mut self) -> Int {
+    pub fn narrow_scratch(&mut self) -> Int {
         self.own(4 * self.lanes())
     }
 
@@ -375,7 +375,7 @@ impl Builder {
     ///
     /// A stage pairs vectors whose numbers differ in one bit; this bit becomes one of the lane's number, which in turn
     /// becomes the bit that tells both results apart.
-    pub fn transposed(&mut self, mut rows: Vec<Vector>) -> Vec<Vector> {
+    pub fn transpose(&mut self, mut rows: Vec<Vector>) -> Vec<Vector> {
         let lanes = self.lanes();
         debug_assert_eq!(rows.len(), lanes, "a square");
         for stage in 0..lanes.trailing_zeros() as u8 {
@@ -428,7 +428,7 @@ impl Builder {
 
     /// Runs `body` for each number below `count`, and lets the steps alternate. None may look at what another one sets, nor
     /// loop or branch.
-    pub fn alternate(&mut self, count: usize, body: &mut dyn FnMut(&mut Builder, usize)) {
+    pub fn interleave(&mut self, count: usize, body: &mut dyn FnMut(&mut Builder, usize)) {
         let start = self.code.steps.len();
         let mut parts: Vec<std::vec::IntoIter<VInst>> = Vec::new();
         for number in 0..count {

@@ -1,0 +1,363 @@
+//! Emission of a [`Body`] for one vector of iterations, through the caller's [`LaneAccess`].
+
+use super::{
+    bf16::{self, RoundingStores},
+    math, memory,
+    op::{Body, Op, Ty},
+    power,
+    quantise::Quantisations,
+};
+use crate::codegen::vector::{
+    Builder,
+    vcode::{Mask, MaskOp, ShiftOp, VBinary, VUnary, Vector},
+};
+use crate::scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
+
+/// The value of a body's instruction in registers.
+#[derive(Clone, Copy, Debug)]
+enum BodyValue {
+    /// Floats or integers.
+    Lanes(Vector),
+    /// Bools.
+    Truth(Mask),
+    /// The instruction has no result, or its value is part of a later instruction's.
+    None,
+}
+
+impl BodyValue {
+    /// The vector of an instruction whose type is numeric.
+    fn lanes(self) -> Vector {
+        match self {
+            BodyValue::Lanes(vector) => vector,
+            _ => unreachable!("`Body::push` checked the types"),
+        }
+    }
+
+    /// The mask of an instruction whose type is bool.
+    fn truth(self) -> Mask {
+        match self {
+            BodyValue::Truth(mask) => mask,
+            _ => unreachable!("`Body::push` checked the types"),
+        }
+    }
+}
+
+/// Loads and stores of one vector of iterations.
+pub(super) trait LaneAccess {
+    /// The next elements of a stream, whose type in memory is `ty`; bools are 0 or 1.
+    fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector;
+    /// Stores the next elements of a stream, whose type in memory is `ty`.
+    fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector);
+    /// A scalar argument in all lanes.
+    fn splat(&mut self, b: &mut Builder, slot: u32) -> Vector;
+    /// The accumulators of a contraction.
+    fn accumulator(&mut self, b: &mut Builder) -> Vector;
+    /// The register of a scalar variable.
+    fn variable(&mut self, var: u32) -> Vector;
+    /// Reduces values into a scalar variable.
+    fn reduce(&mut self, b: &mut Builder, op: ReduceOp, value: Vector, var: u32);
+}
+
+/// Emits `body` for one vector of iterations.
+pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
+    let fused_products = if b.shape().fma { fusible_products(body) } else { vec![false; body.insts.len()] };
+    let quantisations = Quantisations::of(body, b.shape().fma);
+    let rounding_stores = if b.shape().tiles { RoundingStores::of(body) } else { RoundingStores::default() };
+    let mut emitter = Emitter { body, values: Vec::with_capacity(body.insts.len()) };
+
+    for (idx, &(op, ty)) in body.insts.iter().enumerate() {
+        let value = match op {
+            _ if fused_products[idx] || quantisations.skips(idx) || rounding_stores.skips(idx) => {
+                BodyValue::None
+            }
+            Op::Store(stream, x) if let Some(unrounded) = rounding_stores.unrounded(x) => {
+                lanes.store(b, stream, Ty::RoundToBf16, emitter.lanes(unrounded));
+                BodyValue::None
+            }
+            _ if let Some(other) = quantisations.same_value(idx) => emitter.value(other),
+            _ if let Some(value) = quantisations.emit(b, idx, |reg| emitter.lanes(reg)) => {
+                BodyValue::Lanes(value)
+            }
+            Op::Binary(BinaryOp::Add, x, y) if fused_products[y as usize] => {
+                BodyValue::Lanes(emitter.fused(b, y, x))
+            }
+            Op::Binary(BinaryOp::Add, x, y) if fused_products[x as usize] => {
+                BodyValue::Lanes(emitter.fused(b, x, y))
+            }
+            _ => emitter.inst(b, lanes, op, ty),
+        };
+        emitter.values.push(value);
+    }
+}
+
+/// The products that are fused with the one sum that they are a term of. Of two such terms, the second is fused.
+fn fusible_products(body: &Body) -> Vec<bool> {
+    let uses = body.use_counts();
+    let mut fusible = vec![false; body.insts.len()];
+
+    for &(op, ty) in &body.insts {
+        let Op::Binary(BinaryOp::Add, x, y) = op else { continue };
+        let is_product = |reg: u32| {
+            let product = matches!(body.op(reg), Op::Binary(BinaryOp::Mul, ..));
+            product && ty == Ty::F32 && uses[reg as usize] == 1
+        };
+        if let Some(reg) = [y, x].into_iter().find(|reg| is_product(*reg)) {
+            fusible[reg as usize] = true;
+        }
+    }
+    fusible
+}
+
+/// The instructions of a body that are emitted so far.
+struct Emitter<'a> {
+    body: &'a Body,
+    values: Vec<BodyValue>,
+}
+
+impl Emitter<'_> {
+    fn value(&self, reg: u32) -> BodyValue {
+        self.values[reg as usize]
+    }
+
+    fn lanes(&self, reg: u32) -> Vector {
+        self.value(reg).lanes()
+    }
+
+    /// `product + other` with one rounding.
+    fn fused(&self, b: &mut Builder, product: u32, other: u32) -> Vector {
+        let Op::Binary(_, x, y) = self.body.op(product) else { unreachable!("it is a product") };
+        b.fma(self.lanes(x), self.lanes(y), self.lanes(other))
+    }
+
+    fn inst(&self, b: &mut Builder, lanes: &mut dyn LaneAccess, op: Op, ty: Ty) -> BodyValue {
+        match op {
+            Op::Const(bits) if ty == Ty::Bool => constant_truth(b, bits != 0),
+            Op::Const(bits) => BodyValue::Lanes(b.bits(bits)),
+            Op::Load(stream) if ty == Ty::Bool => {
+                let byte = lanes.load(b, stream, ty);
+                let zero = b.bits(0);
+                BodyValue::Truth(b.compare_int(CompareOp::Ne, byte, zero))
+            }
+            Op::Load(stream) => BodyValue::Lanes(lanes.load(b, stream, ty)),
+            Op::Store(stream, x) => self.store(b, lanes, stream, x),
+            Op::Splat(slot) => BodyValue::Lanes(lanes.splat(b, slot)),
+            Op::Accumulator => BodyValue::Lanes(lanes.accumulator(b)),
+            Op::Get(var) => BodyValue::Lanes(lanes.variable(var)),
+            Op::Set(var, x) => {
+                let var = lanes.variable(var);
+                b.set(var, self.lanes(x));
+                BodyValue::None
+            }
+            Op::Reduce(op, x, var) => {
+                lanes.reduce(b, op, self.lanes(x), var);
+                BodyValue::None
+            }
+            Op::Unary(op, x) => unary(b, op, self.body.ty(x), self.value(x)),
+            Op::Binary(op, x, y) => self.binary(b, op, ty, x, y),
+            Op::Compare(op, x, y) => BodyValue::Truth(self.compare(b, op, x, y)),
+            Op::Select(mask, x, y) => {
+                BodyValue::Lanes(b.select(self.value(mask).truth(), self.lanes(x), self.lanes(y)))
+            }
+            // The operand is a bf16 already.
+            Op::Cast(x) if ty == Ty::Bf16 && bf16::is_high(self.body, x) => BodyValue::Lanes(self.lanes(x)),
+            Op::Cast(x) => cast(b, self.body.ty(x), ty, self.value(x)),
+        }
+    }
+
+    fn store(&self, b: &mut Builder, lanes: &mut dyn LaneAccess, stream: u32, x: u32) -> BodyValue {
+        let ty = self.body.ty(x);
+        let value = match ty {
+            Ty::Bool => cast(b, Ty::Bool, Ty::I32, self.value(x)).lanes(),
+            _ => self.lanes(x),
+        };
+        lanes.store(b, stream, ty, value);
+        BodyValue::None
+    }
+
+    fn binary(&self, b: &mut Builder, op: BinaryOp, ty: Ty, x: u32, y: u32) -> BodyValue {
+        if ty == Ty::Bool {
+            return truth_binary(b, op, self.value(x).truth(), self.value(y).truth());
+        }
+        let value = match op {
+            BinaryOp::Shr => {
+                let distance = self.body.shift_distance(y).expect("`Body::push` checked the distance");
+                b.shift(ShiftOp::RightSigned, self.lanes(x), distance)
+            }
+            BinaryOp::Mul
+                if ty == Ty::I32
+                    && let Some(exponent) = self.body.power_of_two(y) =>
+            {
+                b.shift(ShiftOp::Left, self.lanes(x), exponent)
+            }
+            _ if ty != Ty::F32 => int_binary(b, op, self.lanes(x), self.lanes(y)),
+            _ => self.float_binary(b, op, x, y),
+        };
+        BodyValue::Lanes(value)
+    }
+
+    fn compare(&self, b: &mut Builder, op: CompareOp, x: u32, y: u32) -> Mask {
+        match self.body.ty(x) {
+            Ty::F32 | Ty::Bf16 => b.compare(op, self.lanes(x), self.lanes(y)),
+            _ => b.compare_int(op, self.lanes(x), self.lanes(y)),
+        }
+    }
+
+    fn float_binary(&self, b: &mut Builder, op: BinaryOp, x_reg: u32, y_reg: u32) -> Vector {
+        let x = self.lanes(x_reg);
+        let y = self.lanes(y_reg);
+        let constant = |reg: u32| self.body.constant(reg).filter(|value| !value.is_nan());
+        match (op, constant(x_reg), constant(y_reg)) {
+            (BinaryOp::Add, ..) => b.binary(VBinary::Add, x, y),
+            (BinaryOp::Sub, ..) => b.binary(VBinary::Sub, x, y),
+            (BinaryOp::Mul, ..) => b.binary(VBinary::Mul, x, y),
+            (BinaryOp::Div, ..) => b.binary(VBinary::Div, x, y),
+            (BinaryOp::Min, _, Some(bound)) => math::min_constant(b, x, bound),
+            (BinaryOp::Min, Some(bound), _) => math::min_constant(b, y, bound),
+            (BinaryOp::Max, _, Some(bound)) => math::max_constant(b, x, bound),
+            (BinaryOp::Max, Some(bound), _) => math::max_constant(b, y, bound),
+            (BinaryOp::Min, ..) => math::min(b, x, y),
+            (BinaryOp::Max, ..) => math::max(b, x, y),
+            (BinaryOp::Pow, _, Some(power)) if is_easy_power(power) => easy_power(b, x, power),
+            (BinaryOp::Pow, ..) => power::pow(b, x, y),
+            _ => unreachable!("`Body::push` refuses {op:?}"),
+        }
+    }
+}
+
+/// Whether the power is a few multiplications or a division.
+fn is_easy_power(power: f32) -> bool {
+    [2.0, 3.0, 1.0, -1.0].contains(&power)
+}
+
+fn easy_power(b: &mut Builder, x: Vector, power: f32) -> Vector {
+    if power == 1.0 {
+        return x;
+    }
+    if power == -1.0 {
+        let one = b.float(1.0);
+        return b.binary(VBinary::Div, one, x);
+    }
+    let square = b.binary(VBinary::Mul, x, x);
+    if power == 2.0 { square } else { b.binary(VBinary::Mul, square, x) }
+}
+
+fn constant_truth(b: &mut Builder, value: bool) -> BodyValue {
+    let zero = b.bits(0);
+    let op = if value { CompareOp::Eq } else { CompareOp::Ne };
+    BodyValue::Truth(b.compare_int(op, zero, zero))
+}
+
+fn unary(b: &mut Builder, op: UnaryOp, ty: Ty, x: BodyValue) -> BodyValue {
+    match ty {
+        Ty::Bool => BodyValue::Truth(math::not(b, x.truth())),
+        Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16 => BodyValue::Lanes(int_unary(b, op, x.lanes())),
+        Ty::F32 | Ty::Bf16 | Ty::RoundToBf16 => match op {
+            UnaryOp::IsNan => BodyValue::Truth(math::is_nan(b, x.lanes())),
+            UnaryOp::IsInf => BodyValue::Truth(math::is_inf(b, x.lanes())),
+            _ => BodyValue::Lanes(float_unary(b, op, x.lanes())),
+        },
+    }
+}
+
+fn float_unary(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
+    match op {
+        UnaryOp::Neg => math::neg(b, x),
+        UnaryOp::Abs => math::abs(b, x),
+        UnaryOp::Sign => math::sign(b, x),
+        UnaryOp::Floor => b.unary(VUnary::Floor, x),
+        UnaryOp::Ceil => b.unary(VUnary::Ceil, x),
+        UnaryOp::Round => b.unary(VUnary::Nearest, x),
+        UnaryOp::Trunc => b.unary(VUnary::Trunc, x),
+        UnaryOp::Sqrt => b.unary(VUnary::Sqrt, x),
+        UnaryOp::Recip => {
+            let one = b.float(1.0);
+            b.binary(VBinary::Div, one, x)
+        }
+        UnaryOp::Exp => math::exp(b, x),
+        UnaryOp::Expm1 => math::expm1(b, x),
+        UnaryOp::Log => math::log(b, x),
+        UnaryOp::Log1p => math::log1p(b, x),
+        UnaryOp::Tanh => math::tanh(b, x),
+        UnaryOp::Erf => math::erf(b, x),
+        UnaryOp::RoundBf16 => bf16::high(b, x),
+        _ => unreachable!("`Body::push` refuses {op:?}"),
+    }
+}
+
+fn int_unary(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
+    let zero = b.bits(0);
+    match op {
+        UnaryOp::Neg => b.binary(VBinary::SubInt, zero, x),
+        UnaryOp::Abs => {
+            let opposite = b.binary(VBinary::SubInt, zero, x);
+            b.binary(VBinary::MaxInt, x, opposite)
+        }
+        UnaryOp::Not => {
+            let all = b.bits(u32::MAX);
+            b.binary(VBinary::Xor, x, all)
+        }
+        _ => x,
+    }
+}
+
+fn int_binary(b: &mut Builder, op: BinaryOp, x: Vector, y: Vector) -> Vector {
+    let op = match op {
+        BinaryOp::Add => VBinary::AddInt,
+        BinaryOp::Sub => VBinary::SubInt,
+        BinaryOp::Mul => VBinary::MulInt,
+        BinaryOp::Min => VBinary::MinInt,
+        BinaryOp::Max => VBinary::MaxInt,
+        BinaryOp::And => VBinary::And,
+        BinaryOp::Or => VBinary::Or,
+        BinaryOp::Xor => VBinary::Xor,
+        _ => unreachable!("`Body::push` refuses {op:?}"),
+    };
+    b.binary(op, x, y)
+}
+
+fn truth_binary(b: &mut Builder, op: BinaryOp, x: Mask, y: Mask) -> BodyValue {
+    let op = match op {
+        BinaryOp::And => MaskOp::And,
+        BinaryOp::Or => MaskOp::Or,
+        BinaryOp::Xor => MaskOp::Xor,
+        _ => unreachable!("`Body::push` refuses {op:?}"),
+    };
+    BodyValue::Truth(b.mask_op(op, x, y))
+}
+
+fn cast(b: &mut Builder, from: Ty, to: Ty, x: BodyValue) -> BodyValue {
+    match (from, to) {
+        _ if from == to => x,
+        (_, Ty::Bf16) => {
+            let float = cast(b, from, Ty::F32, x).lanes();
+            BodyValue::Lanes(bf16::nearest(b, float))
+        }
+        (Ty::Bf16 | Ty::RoundToBf16, Ty::F32) => x,
+        (Ty::Bf16 | Ty::RoundToBf16, _) => cast(b, Ty::F32, to, x),
+        (_, Ty::RoundToBf16) => unreachable!("no instruction has this type"),
+        (Ty::F32, Ty::I32) => BodyValue::Lanes(math::to_int(b, x.lanes())),
+        (Ty::F32, Ty::U8) => BodyValue::Lanes(math::to_byte(b, x.lanes(), 0.0, 255.0)),
+        (Ty::F32, Ty::I8) => BodyValue::Lanes(math::to_byte(b, x.lanes(), -128.0, 127.0)),
+        (Ty::F32, Ty::I16) => BodyValue::Lanes(math::to_byte(b, x.lanes(), -32768.0, 32767.0)),
+        (Ty::I32 | Ty::I8 | Ty::I16, Ty::U8) | (Ty::I32 | Ty::U8 | Ty::I16, Ty::I8) | (Ty::I32, Ty::I16) => {
+            BodyValue::Lanes(memory::wrapped(b, x.lanes(), to))
+        }
+        (Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16, Ty::F32) => {
+            BodyValue::Lanes(b.unary(VUnary::ToFloat, x.lanes()))
+        }
+        (Ty::Bool, Ty::F32 | Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16) => {
+            let one = if to == Ty::F32 { 1f32.to_bits() } else { 1 };
+            let (one, zero) = (b.bits(one), b.bits(0));
+            BodyValue::Lanes(b.select(x.truth(), one, zero))
+        }
+        (Ty::F32 | Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16, Ty::Bool) => {
+            let zero = b.bits(0);
+            BodyValue::Truth(match from {
+                Ty::F32 => b.compare(CompareOp::Ne, x.lanes(), zero),
+                _ => b.compare_int(CompareOp::Ne, x.lanes(), zero),
+            })
+        }
+        // The integer type holds all values of the other.
+        _ => x,
+    }
+}

@@ -1,0 +1,236 @@
+//! Quantisation: floats rounded to an integer of few bits, `cast(round(x / scale) + zero_point)`.
+//!
+//! The cast clamps to integer bounds. So the quotient can be clamped to the bounds minus `zero_point`, or `x` to `scale`
+//! times those limits. The conversion to an integer then rounds, in one instruction.
+//!
+//! Division by a constant becomes multiplication by its reciprocal, which is split into two floats:
+//! `x * high + x * low`, rounded once. This replaces the division only where every `x` gives the same integer. Integers can
+//! differ only near the midpoints between two integers, so all floats near each midpoint are tried.
+
+use super::{
+    math,
+    op::{Body, Op, Ty},
+};
+use crate::{
+    codegen::vector::{
+        Builder,
+        vcode::{VBinary, VUnary, Vector},
+    },
+    scalar::{BinaryOp, UnaryOp},
+};
+
+/// Largest zero point: its sum with a bound is exact.
+const MAX_ZERO_POINT: f32 = 65536.0;
+
+/// Products of scales between this and its reciprocal lose no bits to underflow or overflow.
+const MIN_SCALE: f32 = 1e-15;
+
+/// A closed interval of floats.
+#[derive(Clone, Copy)]
+struct Limits {
+    lo: f32,
+    hi: f32,
+}
+
+/// One quantising cast.
+#[derive(Clone, Copy)]
+struct Quantisation {
+    /// The dividend.
+    x: u32,
+    /// The constant divisor, if a reciprocal replaces it.
+    scale: Option<f32>,
+    zero_point: i32,
+    /// The range of the integer type.
+    bounds: Limits,
+    /// The reader subtracts the zero point again, so it is not added.
+    cancels_zero_point: bool,
+}
+
+/// A cast with the instructions that only it reads.
+struct Match {
+    quantisation: Quantisation,
+    absorbed: Vec<u32>,
+}
+
+/// The quantisations of a body.
+pub(super) struct Quantisations {
+    /// At the index of each quantising cast.
+    casts: Vec<Option<Quantisation>>,
+    /// The instructions that quantisations absorb.
+    skipped: Vec<bool>,
+    /// For differences that cancel a zero point: the minuend, whose value they have.
+    same_value: Vec<Option<u32>>,
+}
+
+impl Quantisations {
+    /// Finds them in a body. `fma` says whether the ISA has a fused multiply-add.
+    pub(super) fn of(body: &Body, fma: bool) -> Quantisations {
+        let uses = body.use_counts();
+        let mut casts = Vec::with_capacity(body.insts.len());
+        let mut skipped = vec![false; body.insts.len()];
+        for idx in 0..body.insts.len() {
+            let found = Quantisation::of(body, idx, fma, &uses);
+            for reg in found.iter().flat_map(|found| &found.absorbed) {
+                skipped[*reg as usize] = true;
+            }
+            casts.push(found.map(|found| found.quantisation));
+        }
+
+        let mut same_value = vec![None; body.insts.len()];
+        for idx in 0..body.insts.len() {
+            same_value[idx] = cancel_zero_point(body, idx, &uses, &mut casts);
+        }
+        Quantisations { casts, skipped, same_value }
+    }
+
+    /// Whether no emitted instruction needs the value of this one.
+    pub(super) fn skips(&self, idx: usize) -> bool {
+        self.skipped[idx]
+    }
+
+    /// The earlier instruction that has the same value.
+    pub(super) fn same_value(&self, idx: usize) -> Option<u32> {
+        self.same_value[idx]
+    }
+
+    /// Emits the cast at `idx` if it quantises. `value` gives the values of earlier instructions.
+    pub(super) fn emit(&self, b: &mut Builder, idx: usize, value: impl Fn(u32) -> Vector) -> Option<Vector> {
+        self.casts[idx].map(|quantisation| quantisation.emit(b, value(quantisation.x)))
+    }
+}
+
+/// If instruction `idx` subtracts the zero point of a quantisation that only it reads, lets the quantisation leave its zero
+/// point out, and returns the minuend.
+fn cancel_zero_point(
+    body: &Body,
+    idx: usize,
+    uses: &[usize],
+    casts: &mut [Option<Quantisation>],
+) -> Option<u32> {
+    let (Op::Binary(BinaryOp::Sub, minuend, subtrahend), Ty::I32) = body.insts[idx] else { return None };
+
+    // There may be widening casts between the quantisation and the difference.
+    let mut cast = minuend;
+    while let Op::Cast(inner) = body.op(cast)
+        && uses[cast as usize] == 1
+    {
+        if let Some(quantisation) = &mut casts[cast as usize] {
+            let zero_point = (Op::Const(quantisation.zero_point as u32), Ty::I32);
+            if body.insts[subtrahend as usize] != zero_point {
+                return None;
+            }
+            quantisation.cancels_zero_point = true;
+            return Some(minuend);
+        }
+        cast = inner;
+    }
+    None
+}
+
+impl Quantisation {
+    /// Matches the cast at `idx`.
+    fn of(body: &Body, idx: usize, fma: bool, uses: &[usize]) -> Option<Match> {
+        let (Op::Cast(sum), ty) = body.insts[idx] else { return None };
+        let bounds = bounds(ty)?;
+        let (round, zero_point) = match body.insts[sum as usize] {
+            (Op::Binary(BinaryOp::Add, x, y), Ty::F32) => match (body.constant(x), body.constant(y)) {
+                (None, Some(zero_point)) => (x, zero_point),
+                (Some(zero_point), None) => (y, zero_point),
+                _ => return None,
+            },
+            _ => (sum, 0.0),
+        };
+        let (Op::Unary(UnaryOp::Round, x), Ty::F32) = body.insts[round as usize] else { return None };
+
+        let is_used_once = |reg: u32| uses[reg as usize] == 1;
+        let is_exact_zero_point = zero_point == zero_point.round() && zero_point.abs() <= MAX_ZERO_POINT;
+        if !is_used_once(sum) || !is_used_once(round) || !is_exact_zero_point {
+            return None;
+        }
+
+        let mut quantisation =
+            Quantisation { x, scale: None, zero_point: zero_point as i32, bounds, cancels_zero_point: false };
+        let mut absorbed = vec![sum, round];
+        if let Op::Binary(BinaryOp::Div, dividend, divisor) = body.op(x)
+            && fma
+            && is_used_once(x)
+            && let Some(scale) = body.constant(divisor)
+            && has_exact_reciprocal(scale, quantisation.limits())
+        {
+            absorbed.push(x);
+            quantisation.x = dividend;
+            quantisation.scale = Some(scale);
+        }
+        Some(Match { quantisation, absorbed })
+    }
+
+    /// The interval that the quotient is clamped to.
+    fn limits(self) -> Limits {
+        let zero_point = self.zero_point as f32;
+        Limits { lo: self.bounds.lo - zero_point, hi: self.bounds.hi - zero_point }
+    }
+
+    /// The integer; 0 for NaN.
+    fn emit(self, b: &mut Builder, x: Vector) -> Vector {
+        let scale = self.scale.unwrap_or(1.0);
+        let limits = self.limits();
+        let lo = b.float(limits.lo * scale);
+        let hi = b.float(limits.hi * scale);
+
+        // `Max` returns `lo` for NaN, which is the right value where the type's lower bound is 0.
+        let mut x = x;
+        if self.bounds.lo != 0.0 {
+            let nan = math::is_nan(b, x);
+            let zero = b.float(-self.zero_point as f32 * scale);
+            x = b.select(nan, zero, x);
+        }
+        let x = b.binary(VBinary::Max, x, lo);
+        let mut quotient = b.binary(VBinary::Min, x, hi);
+
+        if self.scale.is_some() {
+            let (high, low) = reciprocal(scale);
+            let high = b.float(high);
+            let low = b.float(low);
+            let rest = b.binary(VBinary::Mul, quotient, low);
+            quotient = b.fma(quotient, high, rest);
+        }
+
+        let rounded = b.unary(VUnary::ToNearest, quotient);
+        if self.zero_point == 0 || self.cancels_zero_point {
+            return rounded;
+        }
+        let zero_point = b.bits(self.zero_point as u32);
+        b.binary(VBinary::AddInt, rounded, zero_point)
+    }
+}
+
+/// The range of an integer type that quantisation supports.
+fn bounds(ty: Ty) -> Option<Limits> {
+    match ty {
+        Ty::U8 => Some(Limits { lo: 0.0, hi: 255.0 }),
+        Ty::I8 => Some(Limits { lo: -128.0, hi: 127.0 }),
+        Ty::F32 | Ty::I32 | Ty::I16 | Ty::Bf16 | Ty::RoundToBf16 | Ty::Bool => None,
+    }
+}
+
+/// `1 / scale` as the sum of two floats, the larger one first.
+fn reciprocal(scale: f32) -> (f32, f32) {
+    let exact = 1.0 / f64::from(scale);
+    let high = exact as f32;
+    (high, (exact - f64::from(high)) as f32)
+}
+
+/// Whether the product with the reciprocal rounds to the same integer as the quotient for all `x` within the limits.
+fn has_exact_reciprocal(scale: f32, limits: Limits) -> bool {
+    if !(MIN_SCALE..1.0 / MIN_SCALE).contains(&scale) {
+        return false;
+    }
+    let (high, low) = reciprocal(scale);
+    let agree = |x: f32| (x / scale).round_ties_even() == x.mul_add(high, x * low).round_ties_even();
+
+    // The product is within two units in the last place of the quotient, so floats farther from the midpoint agree.
+    let near = |x: f32| {
+        std::iter::successors(Some(x.next_down().next_down().next_down().next_down()), |x| Some(x.next_up()))
+    };
+    (limits.lo as i32..limits.hi as i32).all(|below| near((below as f32 + 0.5) * scale).take(9).all(agree))
+}

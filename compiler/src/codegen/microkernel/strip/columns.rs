@@ -1,0 +1,302 @@
+//! Strips whose loops are interchanged: for each vector of columns, a loop down the rows.
+//!
+//! Streams that are the same for all rows, as the taps of a depthwise convolution are for all pixels, are loaded once and
+//! held in registers.
+//!
+//! A stream whose rows are contiguous, but whose columns are strided, is read along the rows. Squares of as many rows and
+//! columns as a vector has lanes are transpose in registers. So a matrix transposition uses whole vectors on both sides.
+//!
+//! Each element is computed by the same instructions as without the interchange.
+
+use super::{
+    key::{Phase, StripKey},
+    position::{ActiveLanes, HeldStream, Position, StridedPointer, StripRegisters, VectorAccess},
+};
+use crate::codegen::{
+    microkernel::{
+        body,
+        op::{Body, Op, StreamStep, Ty},
+    },
+    vector::{
+        Builder, VectorShape,
+        vcode::{Int, IntOp, Mask, Mem, Vector},
+    },
+};
+use crate::{scalar::CompareOp, target::LINE_BYTES};
+
+/// With fewer held streams, the cache behaviour of rows one after another is worth more.
+const MIN_HELD: usize = 4;
+
+/// At least one load in this many must be held. Otherwise it is better to read memory in its order.
+const LOADS_PER_HELD: usize = 3;
+
+/// Longest body, by [`Body::cost`], that is repeated for each row of a square.
+const MAX_SQUARE_COST: usize = 12;
+
+/// The only phase of a strip, to be run down the rows.
+pub(super) struct Columns<'a> {
+    extent: u32,
+    body: &'a Body,
+    gain: Gain,
+}
+
+/// The reason to interchange the loops.
+enum Gain {
+    /// These streams, of these element types, stay in registers.
+    Held(Vec<(u32, Ty)>),
+    /// This stream is read in squares.
+    Squares(u32),
+}
+
+/// The loads of a body by how the interchange treats them.
+#[derive(Default)]
+struct Loads {
+    /// The streams that are the same for all rows.
+    held: Vec<(u32, Ty)>,
+    /// The streams whose columns are strided and whose rows are contiguous.
+    strided: Vec<u32>,
+}
+
+impl Loads {
+    /// `None` where the loops can't be interchanged.
+    fn of(key: &StripKey, body: &Body) -> Option<Loads> {
+        let row_step = |stream: u32| key.row_steps[key.streams[stream as usize].pointer as usize];
+        let mut loads = Loads::default();
+
+        for &(op, ty) in &body.insts {
+            match op {
+                Op::Load(stream) if key.step(stream) == StreamStep::Stride => {
+                    let is_word = matches!(ty, Ty::F32 | Ty::I32);
+                    if !is_word || row_step(stream) != StreamStep::Unit {
+                        return None;
+                    }
+                    loads.strided.push(stream);
+                }
+                Op::Load(stream)
+                    if row_step(stream) == StreamStep::Fixed && !loads.held.contains(&(stream, ty)) =>
+                {
+                    loads.held.push((stream, ty));
+                }
+                // A stream that each row stores to is not the same for all rows.
+                Op::Store(stream, _)
+                    if key.step(stream) == StreamStep::Stride || row_step(stream) == StreamStep::Fixed =>
+                {
+                    return None;
+                }
+                Op::Set(..) | Op::Get(_) | Op::Reduce(..) => return None,
+                _ => {}
+            }
+        }
+        loads.strided.dedup();
+        Some(loads)
+    }
+}
+
+impl<'a> Columns<'a> {
+    /// `None` where the loops stay as they are.
+    pub(super) fn of(key: &'a StripKey, shape: VectorShape) -> Option<Columns<'a>> {
+        let [Phase::Loop { extent, body }] = &key.phases[..] else { return None };
+        if !key.rows {
+            return None;
+        }
+        let loads = Loads::of(key, body)?;
+        let gain = match loads.strided[..] {
+            [] => Gain::Held(loads.held),
+            [stream] => Gain::Squares(stream),
+            _ => return None,
+        };
+        let columns = Columns { extent: *extent, body, gain };
+        columns.is_profitable(shape).then_some(columns)
+    }
+
+    fn is_profitable(&self, shape: VectorShape) -> bool {
+        match &self.gain {
+            Gain::Held(held) => {
+                let is_held = |stream: u32| held.iter().any(|(other, _)| *other == stream);
+                let loads = self.body.insts.iter().filter(|(op, _)| matches!(op, Op::Load(_))).count();
+                held.len() * LOADS_PER_HELD >= loads
+                    && held.len() >= MIN_HELD
+                    && held.len() + self.body.pressure(&is_held) <= shape.registers
+            }
+            Gain::Squares(stream) => {
+                let pressure = self.body.pressure(&|other| other == *stream);
+                self.body.cost() <= MAX_SQUARE_COST && shape.lanes + pressure < shape.registers
+            }
+        }
+    }
+
+    /// Emits all rows, a vector of columns at a time.
+    pub(super) fn emit(&self, strip: &StripRegisters<'_>, b: &mut Builder) {
+        let count = b.arg(strip.key.extent(self.extent));
+        let position = strip.row_start(b, self.body);
+        let lanes = b.lanes();
+
+        // Adjacent squares fill cache lines of the result before these are evicted.
+        let widths: &[usize] = match self.gain {
+            Gain::Squares(_) if 4 * lanes < LINE_BYTES as usize => &[2, 1],
+            _ => &[1],
+        };
+        for &vectors in widths {
+            b.repeat(count, (vectors * lanes) as i32, |b| {
+                self.emit_down(b, VectorAccess::at(strip, &position, ActiveLanes::All), &position, vectors);
+                position.advance(b, vectors * lanes);
+            });
+        }
+        b.when(CompareOp::Gt, count, 0, |b| {
+            let mask = b.mask_first(count);
+            let tail = ActiveLanes::First(count, mask);
+            self.emit_down(b, VectorAccess::at(strip, &position, tail), &position, 1);
+        });
+    }
+
+    /// Emits `vectors` vectors of columns, all rows of them.
+    fn emit_down(&self, b: &mut Builder, access: VectorAccess<'_>, position: &Position, vectors: usize) {
+        match &self.gain {
+            Gain::Held(held) => self.emit_held(b, access, held),
+            Gain::Squares(stream) => self.emit_squares(b, access, position, *stream, vectors),
+        }
+    }
+
+    fn emit_held(&self, b: &mut Builder, access: VectorAccess<'_>, streams: &[(u32, Ty)]) {
+        let mut held = Vec::new();
+        for &(stream, ty) in streams {
+            held.push(HeldStream { stream, elements: access.load_from_memory(b, stream, ty) });
+        }
+        let row = Row::first(access.strip, b);
+        let rows = b.arg(StripKey::ROWS);
+        b.repeat(rows, 1, |b| {
+            body::emit(self.body, b, &mut VectorAccess { strip: &row.strip, held: &held, ..access });
+            row.advance(b);
+        });
+    }
+
+    fn emit_squares(
+        &self,
+        b: &mut Builder,
+        access: VectorAccess<'_>,
+        position: &Position,
+        stream: u32,
+        vectors: usize,
+    ) {
+        let place = access.strip.key.streams[stream as usize];
+        let StridedPointer { pointer, stride } =
+            position.strided[place.pointer as usize].expect("the stream is strided");
+        let row = Row::first(access.strip, b);
+        let rows = b.arg(StripKey::ROWS);
+        let lanes = b.lanes();
+
+        let square_bytes = b.int_op(IntOp::Mul, stride, lanes as i32);
+        let mut first = pointer;
+        let mut squares = Vec::with_capacity(vectors);
+        for _ in 0..vectors {
+            let this = b.copy(first);
+            first = b.address(Mem { base: this, index: Some((square_bytes, 1)), disp: 0 });
+            squares.push(Square { first: this, disp: place.offset, stride, lanes: access.lanes });
+        }
+
+        let emit_row = |b: &mut Builder, square: usize, elements: Vector| {
+            let held = [HeldStream { stream, elements }];
+            let offset = square * lanes;
+            body::emit(self.body, b, &mut VectorAccess { strip: &row.strip, held: &held, offset, ..access });
+        };
+        b.repeat(rows, lanes as i32, |b| {
+            for (idx, square) in squares.iter().enumerate() {
+                if idx > 0 {
+                    row.go_back(b, lanes);
+                }
+                for vector in square.load(b, None) {
+                    emit_row(b, idx, vector);
+                    row.advance(b);
+                }
+                b.advance(square.first, 4 * lanes as i32);
+            }
+        });
+        b.when(CompareOp::Gt, rows, 0, |b| {
+            let mask = b.mask_first(rows);
+            for (idx, square) in squares.iter().enumerate() {
+                if idx > 0 {
+                    row.go_back(b, lanes);
+                }
+                for (below, vector) in square.load(b, Some((rows, mask))).into_iter().enumerate() {
+                    b.when(CompareOp::Gt, rows, below as i32, |b| emit_row(b, idx, vector));
+                    row.advance(b);
+                }
+            }
+        });
+    }
+}
+
+/// The current row.
+struct Row<'a> {
+    strip: StripRegisters<'a>,
+    /// The pointers that move from row to row, with the bytes that they move by.
+    steps: Vec<(Int, Int)>,
+}
+
+impl<'a> Row<'a> {
+    fn first(strip: &StripRegisters<'a>, b: &mut Builder) -> Row<'a> {
+        let key = strip.key;
+        let pointers: Vec<Int> = strip.pointers.iter().map(|pointer| b.copy(*pointer)).collect();
+        let mut steps = Vec::new();
+        for (idx, &pointer) in pointers.iter().enumerate() {
+            if key.pointers[idx] != StreamStep::Stride && key.row_steps[idx] != StreamStep::Fixed {
+                steps.push((pointer, b.arg(key.pointer(idx as u32) + 1)));
+            }
+        }
+        Row { strip: StripRegisters { key, pointers, variables: Vec::new() }, steps }
+    }
+
+    /// Moves to the next row.
+    fn advance(&self, b: &mut Builder) {
+        self.steps.iter().for_each(|(pointer, step)| b.advance(*pointer, *step));
+    }
+
+    /// Moves back by `rows` rows.
+    fn go_back(&self, b: &mut Builder, rows: usize) {
+        for (pointer, step) in &self.steps {
+            let up = b.int_op(IntOp::Mul, *step, -(rows as i32));
+            b.advance(*pointer, up);
+        }
+    }
+}
+
+/// A square of a stream, as many rows and columns as a vector has lanes.
+struct Square {
+    /// The pointer at its first row and column.
+    first: Int,
+    /// Bytes from there to the stream.
+    disp: i32,
+    /// Bytes from column to column.
+    stride: Int,
+    /// The columns that exist.
+    lanes: ActiveLanes,
+}
+
+impl Square {
+    /// Loads a vector for each row. `rows` are the number and mask of the rows that exist, if not all do.
+    fn load(&self, b: &mut Builder, rows: Option<(Int, Mask)>) -> Vec<Vector> {
+        let load_column = |b: &mut Builder, mem: Mem| match rows {
+            None => b.load(mem),
+            Some((rows, mask)) => b.load_first(mem, rows, mask),
+        };
+        let addresses = b.lane_addresses(self.first, self.stride);
+        let mut columns = Vec::with_capacity(addresses.len());
+        for (column, address) in addresses.into_iter().enumerate() {
+            let mem = Mem { disp: self.disp, ..address };
+            columns.push(match self.lanes {
+                ActiveLanes::All => load_column(b, mem),
+                ActiveLanes::First(count, _) => {
+                    let zero = b.bits(0);
+                    let vector = b.variable(zero);
+                    b.when(CompareOp::Gt, count, column as i32, |b| {
+                        let loaded = load_column(b, mem);
+                        b.set(vector, loaded);
+                    });
+                    vector
+                }
+                ActiveLanes::One(_) => unreachable!("columns come as vectors"),
+            });
+        }
+        b.transpose(columns)
+    }
+}

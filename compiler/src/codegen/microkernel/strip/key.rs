@@ -1,0 +1,85 @@
+//! The key of a strip and the layout of its argument block.
+
+use crate::codegen::microkernel::op::{Body, StreamStep};
+
+/// A stream: elements at a fixed distance from a pointer. Streams that move by the same steps share a pointer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Stream {
+    /// Index of its pointer.
+    pub pointer: u32,
+    /// Bytes from the pointer.
+    pub offset: i32,
+}
+
+/// One phase of a row.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Phase {
+    /// Code that runs once a row.
+    Scalar(Body),
+    /// A loop over the elements of the row.
+    Loop {
+        /// Index of the argument that is the number of elements.
+        extent: u32,
+        /// The code for one element.
+        body: Body,
+    },
+}
+
+/// Everything that the code of a strip depends on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct StripKey {
+    /// Whether there is a row loop.
+    pub rows: bool,
+    /// The phases of a row, in order of execution.
+    pub phases: Vec<Phase>,
+    /// How each pointer moves from element to element.
+    pub pointers: Vec<StreamStep>,
+    /// How each pointer moves from row to row. A unit step is an element of 32 bits.
+    pub row_steps: Vec<StreamStep>,
+    /// The streams of all phases.
+    pub streams: Vec<Stream>,
+    /// Number of extent arguments.
+    pub extents: u32,
+    /// Number of scalar arguments.
+    pub scalars: u32,
+    /// Number of scalar variables.
+    pub variables: u32,
+    /// The variables that are stored to the argument block at the end. Strips with a row loop have none.
+    pub results: Vec<u32>,
+}
+
+/// Slots of the argument block.
+impl StripKey {
+    /// Number of rows.
+    pub const ROWS: usize = 0;
+
+    /// An extent argument.
+    pub fn extent(&self, extent: u32) -> usize {
+        1 + extent as usize
+    }
+
+    /// The first of a pointer's three slots: its address, bytes from row to row, bytes from element to element.
+    pub fn pointer(&self, pointer: u32) -> usize {
+        1 + self.extents as usize + 3 * pointer as usize
+    }
+
+    /// A scalar argument, of which the low 32 bits count.
+    pub fn scalar(&self, scalar: u32) -> usize {
+        self.pointer(self.pointers.len() as u32) + scalar as usize
+    }
+
+    /// A result, of which the strip writes the low 32 bits.
+    pub fn result(&self, result: usize) -> usize {
+        self.scalar(self.scalars) + result
+    }
+
+    /// Length of the argument block.
+    pub fn slots(&self) -> usize {
+        self.result(self.results.len())
+    }
+
+    /// How a stream moves from element to element.
+    pub(super) fn step(&self, stream: u32) -> StreamStep {
+        self.pointers[self.streams[stream as usize].pointer as usize]
+    }
+}

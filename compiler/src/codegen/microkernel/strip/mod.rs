@@ -1,0 +1,59 @@
+//! The strip: phases over the rows of a row loop. Each phase is scalar code or one strip-mined loop over straight-line code.
+//!
+//! ```text
+//! for row { phase; phase; … }
+//! ```
+//!
+//! A loop phase covers `extent` elements: vectors of them, then a tail. Scalar code runs with the same value in all lanes.
+//! Scalar variables live in vector registers whose lanes are all equal, so one phase reads the maximum that another found
+//! without leaving the vector unit: softmax and layer norm are one strip each.
+//!
+//! Where it saves memory accesses, the loops are interchanged, see [`columns`].
+//!
+//! A reduction keeps [`rows::ACCUMULATORS`] vectors of partial results where the body is short, [`rows::unroll_factor`] where
+//! it is a long chain, else one. The vectors are combined pairwise, then lanes by halves. So the order of a sum depends on its
+//! length, the body and the ISA, and on nothing else.
+
+mod columns;
+mod key;
+mod position;
+mod reduction;
+mod rows;
+
+pub use key::{Phase, Stream, StripKey};
+
+use crate::codegen::vector::{Builder, VectorShape, vcode::VCode};
+use columns::Columns;
+use position::StripRegisters;
+
+/// The code of a strip on an ISA of this shape.
+pub(super) fn emit(key: &StripKey, shape: VectorShape) -> VCode {
+    let mut b = Builder::new(shape);
+    let pointers = (0..key.pointers.len()).map(|pointer| b.arg(key.pointer(pointer as u32))).collect();
+    let zero = b.bits(0);
+    let variables = (0..key.variables).map(|_| b.variable(zero)).collect();
+    let strip = StripRegisters { key, pointers, variables };
+
+    if let Some(columns) = Columns::of(key, shape) {
+        columns.emit(&strip, &mut b);
+    } else if key.rows {
+        emit_rows(&strip, &mut b);
+    } else {
+        rows::emit_phases(&strip, &mut b);
+        for (index, &var) in key.results.iter().enumerate() {
+            b.store_one(b.arg_mem(key.result(index)), strip.variables[var as usize]);
+        }
+    }
+    b.finish()
+}
+
+fn emit_rows(strip: &StripRegisters<'_>, b: &mut Builder) {
+    let rows = b.arg(StripKey::ROWS);
+    b.repeat(rows, 1, |b| {
+        rows::emit_phases(strip, b);
+        for (idx, &pointer) in strip.pointers.iter().enumerate() {
+            let stride = b.arg(strip.key.pointer(idx as u32) + 1);
+            b.advance(pointer, stride);
+        }
+    });
+}

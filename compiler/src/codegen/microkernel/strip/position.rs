@@ -1,0 +1,240 @@
+//! The place of one vector of iterations in the streams of a strip.
+
+use super::{
+    key::{Stream, StripKey},
+    reduction::Reduction,
+};
+use crate::{
+    codegen::{
+        microkernel::{
+            body::LaneAccess,
+            memory,
+            op::{Body, Op, StreamStep, Ty},
+        },
+        vector::{
+            Builder,
+            vcode::{Int, IntOp, Mask, Mem, Vector},
+        },
+    },
+    scalar::ReduceOp,
+};
+
+/// The lanes of a vector that are iterations.
+#[derive(Clone, Copy)]
+pub(super) enum ActiveLanes {
+    All,
+    /// The first ones: their number and mask.
+    First(Int, Mask),
+    /// Lane 0, whose mask this is.
+    One(Mask),
+}
+
+/// The registers of a strip.
+pub(super) struct StripRegisters<'a> {
+    pub(super) key: &'a StripKey,
+    /// The address of the current row, for each pointer.
+    pub(super) pointers: Vec<Int>,
+    pub(super) variables: Vec<Vector>,
+}
+
+impl StripRegisters<'_> {
+    /// The position of the first element of a row, in the streams of `body`.
+    pub(super) fn row_start(&self, b: &mut Builder, body: &Body) -> Position {
+        let mut strided = vec![None; self.key.pointers.len()];
+        for idx in self.strided_pointers(body) {
+            let pointer = b.copy(self.pointers[idx as usize]);
+            let stride = b.arg(self.key.pointer(idx) + 2);
+            strided[idx as usize] = Some(StridedPointer { pointer, stride });
+        }
+        Position { elements: b.imm(0), strided }
+    }
+
+    /// The pointers that `body` uses and that move by a stride, in ascending order.
+    pub(super) fn strided_pointers(&self, body: &Body) -> Vec<u32> {
+        let mut pointers: Vec<u32> = body
+            .insts
+            .iter()
+            .filter_map(|(op, _)| match op {
+                Op::Load(stream) | Op::Store(stream, _) => Some(self.key.streams[*stream as usize].pointer),
+                _ => None,
+            })
+            .filter(|pointer| self.key.pointers[*pointer as usize] == StreamStep::Stride)
+            .collect();
+        pointers.sort_unstable();
+        pointers.dedup();
+        pointers
+    }
+}
+
+/// A pointer at the current element.
+#[derive(Clone, Copy)]
+pub(super) struct StridedPointer {
+    pub(super) pointer: Int,
+    /// Bytes from element to element.
+    pub(super) stride: Int,
+}
+
+/// The current element of a loop phase.
+pub(super) struct Position {
+    /// Elements before it in the row; the offset in streams of unit steps.
+    elements: Int,
+    /// The pointers that move by strides, at their indices.
+    pub(super) strided: Vec<Option<StridedPointer>>,
+}
+
+impl Position {
+    pub(super) fn advance(&self, b: &mut Builder, elements: usize) {
+        b.advance(self.elements, elements as i32);
+        for &StridedPointer { pointer, stride } in self.strided.iter().flatten() {
+            let step = b.int_op(IntOp::Mul, stride, elements as i32);
+            b.advance(pointer, step);
+        }
+    }
+}
+
+/// A stream whose elements are in a register.
+#[derive(Clone, Copy)]
+pub(super) struct HeldStream {
+    pub(super) stream: u32,
+    pub(super) elements: Vector,
+}
+
+/// The memory and registers of one vector of iterations of a phase.
+#[derive(Clone, Copy)]
+pub(super) struct VectorAccess<'a> {
+    pub(super) strip: &'a StripRegisters<'a>,
+    /// `None` in scalar phases.
+    pub(super) position: Option<&'a Position>,
+    pub(super) lanes: ActiveLanes,
+    pub(super) reductions: &'a [Reduction],
+    /// The partial results of reductions that this vector adds to.
+    pub(super) partial: usize,
+    /// Elements from the position to the first lane.
+    pub(super) offset: usize,
+    pub(super) held: &'a [HeldStream],
+}
+
+impl<'a> VectorAccess<'a> {
+    /// The access of a scalar phase.
+    pub(super) fn scalar(strip: &'a StripRegisters<'a>) -> VectorAccess<'a> {
+        VectorAccess {
+            strip,
+            position: None,
+            lanes: ActiveLanes::All,
+            reductions: &[],
+            partial: 0,
+            offset: 0,
+            held: &[],
+        }
+    }
+
+    /// The access at a position of a loop phase.
+    pub(super) fn at(
+        strip: &'a StripRegisters<'a>,
+        position: &'a Position,
+        lanes: ActiveLanes,
+    ) -> VectorAccess<'a> {
+        VectorAccess { position: Some(position), lanes, ..VectorAccess::scalar(strip) }
+    }
+
+    fn position(&self) -> &'a Position {
+        self.position.expect("scalar phases access fixed streams only")
+    }
+
+    /// The address of a stream's first lane, for unit steps.
+    fn unit(&self, stream: u32, ty: Ty) -> Mem {
+        let elements = self.position().elements;
+        let bytes = memory::elem_bytes(ty);
+        Mem { index: Some((elements, bytes as u8)), ..self.fixed(stream).plus(bytes * self.offset) }
+    }
+
+    /// The address of a stream's element, where it does not move.
+    fn fixed(&self, stream: u32) -> Mem {
+        let Stream { pointer, offset } = self.strip.key.streams[stream as usize];
+        Mem { base: self.strip.pointers[pointer as usize], index: None, disp: offset }
+    }
+
+    /// The addresses of a stream's lanes, for strided steps.
+    fn strided(&self, b: &mut Builder, stream: u32) -> Vec<Mem> {
+        let Stream { pointer, offset: disp } = self.strip.key.streams[stream as usize];
+        let StridedPointer { pointer, stride } =
+            self.position().strided[pointer as usize].expect("the position has the pointers of its body");
+        if matches!(self.lanes, ActiveLanes::One(_)) {
+            return vec![Mem { base: pointer, index: None, disp }];
+        }
+        b.lane_addresses(pointer, stride).into_iter().map(|address| Mem { disp, ..address }).collect()
+    }
+
+    /// The elements of a stream, from memory.
+    pub(super) fn load_from_memory(&self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
+        match (self.strip.key.step(stream), self.lanes) {
+            (StreamStep::Fixed, _) => memory::broadcast(b, self.fixed(stream), ty),
+            (StreamStep::Unit, ActiveLanes::All) => memory::load(b, self.unit(stream, ty), ty),
+            (StreamStep::Unit, ActiveLanes::First(n, mask)) => {
+                memory::load_first(b, self.unit(stream, ty), ty, n, mask)
+            }
+            (StreamStep::Unit, ActiveLanes::One(_)) => memory::load_one(b, self.unit(stream, ty), ty),
+            (StreamStep::Stride, ActiveLanes::All) => {
+                let addresses = self.strided(b, stream);
+                memory::load_lanes(b, addresses, ty)
+            }
+            (StreamStep::Stride, _) => {
+                let addresses = self.strided(b, stream);
+                memory::load_one(b, addresses[0], ty)
+            }
+        }
+    }
+}
+
+impl LaneAccess for VectorAccess<'_> {
+    fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
+        match self.held.iter().find(|held| held.stream == stream) {
+            Some(held) => held.elements,
+            None => self.load_from_memory(b, stream, ty),
+        }
+    }
+
+    fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector) {
+        match (self.strip.key.step(stream), self.lanes) {
+            (StreamStep::Fixed, _) => memory::store_one(b, self.fixed(stream), ty, value),
+            (StreamStep::Unit, ActiveLanes::All) => memory::store(b, self.unit(stream, ty), ty, value),
+            (StreamStep::Unit, ActiveLanes::First(n, mask)) => {
+                memory::store_first(b, self.unit(stream, ty), ty, value, n, mask);
+            }
+            (StreamStep::Unit, ActiveLanes::One(_)) => {
+                memory::store_one(b, self.unit(stream, ty), ty, value);
+            }
+            (StreamStep::Stride, ActiveLanes::All) => {
+                let addresses = self.strided(b, stream);
+                memory::store_lanes(b, addresses, ty, value);
+            }
+            (StreamStep::Stride, _) => {
+                let addresses = self.strided(b, stream);
+                memory::store_one(b, addresses[0], ty, value);
+            }
+        }
+    }
+
+    fn splat(&mut self, b: &mut Builder, slot: u32) -> Vector {
+        b.broadcast(b.arg_mem(self.strip.key.scalar(slot)))
+    }
+
+    fn accumulator(&mut self, _: &mut Builder) -> Vector {
+        unreachable!("strips have no contraction")
+    }
+
+    fn variable(&mut self, var: u32) -> Vector {
+        self.strip.variables[var as usize]
+    }
+
+    fn reduce(&mut self, b: &mut Builder, op: ReduceOp, value: Vector, var: u32) {
+        let mut reductions = self.reductions.iter();
+        let reduction = reductions.find(|reduction| reduction.var == var && reduction.op == op);
+        let reduction = reduction.expect("the phase has the reductions of its body");
+        let mask = match self.lanes {
+            ActiveLanes::All => None,
+            ActiveLanes::First(_, mask) | ActiveLanes::One(mask) => Some(mask),
+        };
+        reduction.add(b, value, mask, self.partial);
+    }
+}

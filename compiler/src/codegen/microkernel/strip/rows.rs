@@ -1,0 +1,126 @@
+//! Strips row by row: each phase is a loop of vectors along the row, and a tail.
+
+use super::{
+    key::Phase,
+    position::{ActiveLanes, Position, StripRegisters, VectorAccess},
+    reduction::Reduction,
+};
+use crate::{
+    codegen::{
+        microkernel::{
+            body,
+            op::{Body, Op},
+        },
+        vector::{Builder, VectorShape, vcode::Int},
+    },
+    scalar::{CompareOp, UnaryOp},
+};
+
+/// Longest body of a reduction, by [`Body::cost`], that is unrolled.
+const MAX_UNROLLED_COST: usize = 16;
+
+/// Longest body, in instructions, that is unrolled around an elementary function: it leaves registers for the function.
+const MAX_CHAIN_INSTS: usize = 24;
+
+/// Vectors of partial results of a short reduction.
+const ACCUMULATORS: usize = 4;
+
+/// Vectors whose instructions are interleaved to hide latency where the body is one long chain of dependent instructions, as
+/// elementary functions are: as many as registers allow.
+fn unroll_factor(shape: VectorShape) -> usize {
+    match shape {
+        // Unrolled loops are long, and conditional branches of small machines don't reach far.
+        VectorShape { lanes: ..8, .. } => 1,
+        VectorShape { registers: 32.., .. } => 4,
+        VectorShape { .. } => 2,
+    }
+}
+
+/// Emits all phases of the current row.
+pub(super) fn emit_phases(strip: &StripRegisters<'_>, b: &mut Builder) {
+    for phase in &strip.key.phases {
+        match phase {
+            Phase::Scalar(body) => body::emit(body, b, &mut VectorAccess::scalar(strip)),
+            Phase::Loop { extent, body } => emit_loop(strip, b, *extent, body),
+        }
+    }
+}
+
+/// Whether the body is a long chain of dependent instructions: an elementary function and little else.
+fn is_chain(body: &Body) -> bool {
+    use UnaryOp::{Erf, Exp, Expm1, Log, Log1p, Tanh};
+    let is_function = |op: &Op| matches!(op, Op::Unary(Exp | Expm1 | Log | Log1p | Tanh | Erf, _));
+    body.insts.len() <= MAX_CHAIN_INSTS && body.insts.iter().any(|(op, _)| is_function(op))
+}
+
+fn emit_loop(strip: &StripRegisters<'_>, b: &mut Builder, extent: u32, body: &Body) {
+    let is_contiguous = strip.strided_pointers(body).is_empty();
+    let has_reductions = body.insts.iter().any(|(op, _)| matches!(op, Op::Reduce(..)));
+    let interleaved = if is_contiguous && is_chain(body) { unroll_factor(b.shape()) } else { 1 };
+    let partials = match body.cost() {
+        _ if interleaved > 1 => interleaved,
+        cost if cost <= MAX_UNROLLED_COST && has_reductions => ACCUMULATORS,
+        _ => 1,
+    };
+    let reductions = start_reductions(b, body, partials);
+
+    let count = b.arg(strip.key.extent(extent));
+    let position = strip.row_start(b, body);
+    let lanes = b.lanes();
+    let access =
+        VectorAccess { reductions: &reductions, ..VectorAccess::at(strip, &position, ActiveLanes::All) };
+
+    // Several vectors whose instructions alternate.
+    for vectors in [4, 2].into_iter().filter(|vectors| *vectors <= interleaved) {
+        b.repeat(count, (lanes * vectors) as i32, |b| {
+            b.interleave(vectors, &mut |b, vector| {
+                body::emit(body, b, &mut VectorAccess { partial: vector, offset: vector * lanes, ..access });
+            });
+            position.advance(b, vectors * lanes);
+        });
+    }
+
+    // Vectors one after another, in blocks that take turns with the partial results.
+    let blocks: &[usize] = if partials > interleaved { &[ACCUMULATORS, 1] } else { &[1] };
+    for &block in blocks {
+        b.repeat(count, (lanes * block) as i32, |b| {
+            for partial in 0..block {
+                body::emit(body, b, &mut VectorAccess { partial, ..access });
+                position.advance(b, lanes);
+            }
+        });
+    }
+
+    emit_tail(b, body, count, &position, access);
+    for reduction in &reductions {
+        reduction.finish(b, strip.variables[reduction.var as usize]);
+    }
+}
+
+fn start_reductions(b: &mut Builder, body: &Body, partials: usize) -> Vec<Reduction> {
+    let mut reductions = Vec::new();
+    for (op, _) in &body.insts {
+        if let Op::Reduce(op, x, var) = *op {
+            reductions.push(Reduction::start(b, op, body.ty(x), var, partials));
+        }
+    }
+    reductions
+}
+
+/// The last elements, fewer than a vector: under a mask, or one by one where a stream is strided.
+fn emit_tail(b: &mut Builder, body: &Body, count: Int, position: &Position, access: VectorAccess<'_>) {
+    let is_contiguous = position.strided.iter().all(Option::is_none);
+    b.when(CompareOp::Gt, count, 0, |b| {
+        if is_contiguous {
+            let mask = b.mask_first(count);
+            body::emit(body, b, &mut VectorAccess { lanes: ActiveLanes::First(count, mask), ..access });
+        } else {
+            let one = b.imm(1);
+            let mask = b.mask_first(one);
+            b.repeat(count, 1, |b| {
+                body::emit(body, b, &mut VectorAccess { lanes: ActiveLanes::One(mask), ..access });
+                position.advance(b, 1);
+            });
+        }
+    });
+}
