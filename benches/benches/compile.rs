@@ -2,23 +2,22 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use symshape_compiler::{
-    codegen::Options,
-    emit,
-    pipeline::{self, Artifact},
+    CompileOptions, emit,
+    pipeline::{Artifact, Pipeline},
     target::Target,
 };
 
 fn stages(c: &mut Criterion) {
     let graph = symshape_benches::block();
-    let lowered = pipeline::lower(&graph).expect("supported");
+    let lowered = Pipeline::new(&graph).lower().expect("supported");
     let target = Target::host().expect("a supported machine");
     let mut group = c.benchmark_group("compile");
     group.sample_size(10);
     group.bench_function("import", |b| b.iter(symshape_benches::block));
-    group.bench_function("lower", |b| b.iter(|| pipeline::lower(&graph)));
-    group.bench_function("object", |b| b.iter(|| pipeline::compile(&lowered, &target, Artifact::Object)));
+    group.bench_function("lower", |b| b.iter(|| Pipeline::new(&graph).lower()));
+    group.bench_function("object", |b| b.iter(|| lowered.compile(&target, Artifact::Object)));
     group.bench_function("jit", |b| {
-        b.iter(|| emit::jit::jit(&lowered.program, &lowered.plan, &Options::default()));
+        b.iter(|| emit::jit::jit(&lowered.program, &lowered.plan, &CompileOptions::default()));
     });
     group.finish();
 }

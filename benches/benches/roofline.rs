@@ -14,14 +14,10 @@ use std::{cell::RefCell, collections::BTreeMap, hint::black_box, time::Instant};
 use symshape::{Declaration, Dim};
 use symshape_benches::{clock, line::Line, microkernel};
 use symshape_compiler::{
-    Result,
-    codegen::{
-        Options,
-        vector::{self, VectorIsa, X86, vcode::TileDot},
-    },
-    emit,
+    CompileOptions, Result,
+    codegen::vector::{self, VectorIsa, X86, vcode::TileDot},
     graph::{Graph, Value},
-    pipeline::{self, Settings},
+    pipeline::Pipeline,
     scalar::{Precision, ReduceOp, Scalar},
     tensor::{Bytes, Tensor},
 };
@@ -248,10 +244,9 @@ impl Bench {
         let Some(numbers) = cases.iter().find(asked).map(|case| case.numbers) else { return };
         let mut g = Graph { name: "kernel".into(), ..Graph::default() };
         graph(&mut g).expect("a valid graph");
-        let settings = Settings { precision: numbers.precision(), ..Settings::default() };
-        let lowered = pipeline::lower_with(&g, &settings).expect("supported");
-        let jit = emit::jit::jit(&lowered.program, &lowered.plan, &Options::default());
-        let (model, _) = jit.expect("supported");
+        let options = CompileOptions::default().precision(numbers.precision());
+        let lowered = Pipeline::new(&g).options(options).lower().expect("supported");
+        let model = lowered.jit().expect("supported");
         let on_tiles = model.uses_tiles();
         if numbers.precision() != Precision::F32 && !on_tiles {
             let why = if lowered.program.uses_tiles() { "no tiles on this machine" } else { "as `f32`" };

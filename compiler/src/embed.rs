@@ -24,7 +24,8 @@ use crate::{
     emit,
     error::{At, Error, ErrorKind, Result},
     import::{self, ImportOptions},
-    pipeline::{self, Artifact, Settings},
+    options::CompileOptions,
+    pipeline::{Artifact, Pipeline},
     scalar::Precision,
     target::Target,
 };
@@ -119,7 +120,7 @@ impl Embed {
     /// Compiles, and tells Cargo what to link and what to watch.
     ///
     /// # Errors
-    /// As [`crate::import::import`] and [`crate::pipeline::compile`]; when this is no build script; when `OUT_DIR`
+    /// As [`crate::import::import`] and [`Pipeline::lower`]; when this is no build script; when `OUT_DIR`
     /// can't be written.
     pub fn compile(&self) -> Result<()> {
         let folder = PathBuf::from(variable("OUT_DIR")?);
@@ -136,13 +137,13 @@ impl Embed {
         let graph = import::import(&model, &self.options(&bounds)?).at(place)?;
         model.external_files().iter().for_each(|file| watch(file));
         let target = Target::parse(env::var("TARGET").ok().as_deref(), self.cpu.as_deref())?;
-        let settings = Settings { precision: self.precision, ..Settings::of(&target) };
-        let Settled { precision, note } = accuracy::settle(&graph, &settings, self.within).at(place)?;
+        let options = CompileOptions::for_target(&target).precision(self.precision);
+        let Settled { precision, note } = accuracy::settle(&graph, &options, self.within).at(place)?;
         if let Some(note) = note {
             println!("cargo:warning=symshape: {}: {}: {note}", self.model.display(), self.precision);
         }
-        let lowered = pipeline::lower_with(&graph, &Settings { precision, ..settings }).at(place)?;
-        let compiled = pipeline::compile(&lowered, &target, Artifact::Archive).at(place)?;
+        let lowered = Pipeline::new(&graph).options(options.precision(precision)).lower().at(place)?;
+        let compiled = lowered.compile(&target, Artifact::Archive).at(place)?;
         let name = &lowered.program.name;
         let archive = emit::archive(name, &compiled.object.into_bytes()?)?;
         emit::write_atomically(&folder.join(format!("lib{name}_symshape.a")), &archive)?;

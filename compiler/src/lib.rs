@@ -13,6 +13,7 @@ pub mod kernel;
 pub mod lower;
 pub mod offload;
 pub mod opt;
+pub mod options;
 pub mod partition;
 pub mod pipeline;
 pub mod plan;
@@ -23,6 +24,7 @@ pub mod tensor;
 mod text;
 
 pub use error::{At, Error, ErrorKind, Result};
+pub use options::{CompileOptions, Microkernels};
 
 /// The snippets of the chapter on operators of the user's compile.
 #[cfg(doctest)]

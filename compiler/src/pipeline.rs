@@ -1,138 +1,29 @@
-//! The stages in order: graph → better graph → kernels → partitions → plan → machine code → artefact.
+//! The stages in order: graph → optimised graph → kernels → partitions → plan → machine code → artefact.
 //!
-//! In debug builds every stage's result is verified by code that did not make it. The names of the stages are those of
-//! `symc compile --emit`.
+//! In debug builds the result of each stage is verified by code that does not share its assumptions. The names of the
+//! stages are those of [`Pipeline::observe`].
 
 use crate::{
-    codegen::{Options, Summary},
+    codegen::{ModuleKind, Summary},
     emit,
     error::{At, Result},
     graph::Graph,
-    kernel::{self, MicrokernelSupport, Policies, Program},
+    kernel::{self, Program},
     lower,
     offload::{self, KernelPhase, Targets},
-    opt, partition, plan,
+    opt,
+    options::CompileOptions,
+    partition, plan,
     plan::Plan,
-    scalar::Precision,
     schedule,
     target::Target,
 };
 use symshape_runtime::Model;
 
-/// A model on its way: lowered to kernels, its arena planned.
-#[derive(Clone, Debug)]
-pub struct Lowered {
-    /// The kernels.
-    pub program: Program,
-    /// Where their buffers lie.
-    pub plan: Plan,
-}
-
-/// Copies of scratch memory where nobody says how many threads there will be; beyond that many threads, kernels that
-/// need such memory use only so many of them.
-pub const WORKERS: u32 = 4;
-
-/// The graph as kernels with a plan, for up to [`WORKERS`] threads.
-///
-/// # Errors
-/// When the graph asks for what the compiler can't do, or a size has no bound.
-pub fn lower(graph: &Graph) -> Result<Lowered> {
-    lower_with(graph, &Settings::default())
-}
-
-/// The name of the target that machine code is made for.
+/// Name of the partition target that machine code is generated for.
 pub const CPU: &str = "cpu";
 
-/// How a graph is lowered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settings {
-    /// Threads that calls can use in full.
-    pub workers: u32,
-    /// Partitions of the network; none: it stays in one piece and has no table.
-    pub partitions: Option<partition::Count>,
-    /// The orders in which partitions may run.
-    pub policies: Policies,
-    /// How contractions of `f32` multiply where the machine has tile registers.
-    pub precision: Precision,
-    /// What leaves will become.
-    pub microkernels: MicrokernelSupport,
-}
-
-impl Settings {
-    /// For machine code.
-    pub fn of(target: &Target) -> Settings {
-        let (multiplies_bytes, tiles) = (target.multiplies_bytes(), target.has_tiles());
-        Settings::with(WORKERS, MicrokernelSupport::Code { multiplies_bytes, tiles })
-    }
-
-    /// For C source, which runs on one thread and has no leaves of our own.
-    pub fn source() -> Settings {
-        Settings::with(1, MicrokernelSupport::Loops)
-    }
-
-    fn with(workers: u32, microkernels: MicrokernelSupport) -> Settings {
-        let (partitions, policies, precision) = (None, Policies::Serial, Precision::F32);
-        Settings { workers, partitions, policies, precision, microkernels }
-    }
-}
-
-impl Default for Settings {
-    /// For the machine that this runs on; one that code can't be made for has no preferences.
-    fn default() -> Settings {
-        let nothing_known = |_| Settings::with(WORKERS, MicrokernelSupport::default());
-        Target::host().map_or_else(nothing_known, |host| Settings::of(&host))
-    }
-}
-
-/// The graph as kernels with a plan.
-///
-/// # Errors
-/// As [`lower()`].
-pub fn lower_with(graph: &Graph, settings: &Settings) -> Result<Lowered> {
-    lower_on(graph, &[], settings)
-}
-
-/// As [`lower_with`], with targets beside the machine in the order in which they are asked, see [`offload`].
-///
-/// # Errors
-/// As [`lower()`], and what a target refuses.
-pub fn lower_on(graph: &Graph, targets: &Targets, settings: &Settings) -> Result<Lowered> {
-    let mut graph = graph.clone();
-    opt::optimize(&mut graph).at(|| "optimize")?;
-    if !targets.is_empty() {
-        offload::offload(&mut graph, targets)?;
-        // What targets do with constants is computed here too.
-        opt::optimize(&mut graph).at(|| "optimize")?;
-    }
-    if settings.microkernels.has_tiles() {
-        opt::apply_precision(&mut graph, settings.precision)?;
-    }
-    let mut program = lower::lower(&graph).at(|| "lower")?;
-    offload::passes(&mut program, KernelPhase::Lowered, targets)?;
-    verify(&program).at(|| "lower")?;
-    program.microkernels = settings.microkernels;
-    program.precision = settings.precision;
-    schedule::schedule(&mut program).at(|| "schedule")?;
-    program.workers = settings.workers;
-    offload::passes(&mut program, KernelPhase::Scheduled, targets)?;
-    lower::eliminate_dead_stores(&mut program);
-    verify(&program).at(|| "schedule")?;
-    offload::emit(&mut program, targets)?;
-    if let Some(count) = settings.partitions {
-        partition::partition(&mut program, count, settings.policies, CPU).at(|| "partition")?;
-        verify(&program).at(|| "partition")?;
-    }
-    let plan = plan::plan(&program, &plan::Options::default()).at(|| "plan")?;
-    plan::verify::verify(&program, &plan).at(|| "plan")?;
-    Ok(Lowered { program, plan })
-}
-
-/// Holds a program against the rules of its language, in debug builds; what can't be proven is no error.
-fn verify(program: &Program) -> Result<()> {
-    if cfg!(debug_assertions) { kernel::verify::verify(program).map(|_| ()) } else { Ok(()) }
-}
-
-/// The graph as a model that this process can call.
+/// Compiles `graph` for this machine with the default options.
 ///
 /// ```
 /// use symshape_compiler::{graph::Graph, pipeline};
@@ -153,21 +44,212 @@ fn verify(program: &Program) -> Result<()> {
 /// ```
 ///
 /// # Errors
-/// As [`lower()`], and on machines that the code generator does not know.
+/// As [`Pipeline::jit`].
 pub fn jit(graph: &Graph) -> Result<Model> {
-    jit_on(graph, &[])
+    Pipeline::new(graph).jit()
 }
 
-/// As [`jit`], with targets beside the machine, see [`lower_on`].
+/// The compilation of one graph.
 ///
-/// # Errors
-/// As [`jit`], and what a target refuses.
-pub fn jit_on(graph: &Graph, targets: &Targets) -> Result<Model> {
-    let Lowered { program, plan } = lower_on(graph, targets, &Settings::default())?;
-    emit::jit::jit(&program, &plan, &Options::default()).map(|(model, _)| model)
+/// ```
+/// use symshape_compiler::{CompileOptions, graph::Graph, pipeline::{Artifact, Pipeline}, target::Target};
+///
+/// # fn compile(graph: &Graph) -> symshape_compiler::Result<()> {
+/// let target = Target::host()?;
+/// let options = CompileOptions::for_target(&target).threads(2);
+/// let compiled = Pipeline::new(graph).options(options).lower()?.compile(&target, Artifact::Object)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Pipeline<'p> {
+    graph: &'p Graph,
+    offload_targets: &'p Targets,
+    options: CompileOptions,
+    observer: Option<&'p mut Observer>,
 }
 
-/// What `-o OUT` asks for.
+/// A function that sees the name and the result of each stage.
+pub type Observer = dyn FnMut(&'static str, Ir<'_>);
+
+/// The result of a stage.
+#[derive(Clone, Copy, Debug)]
+pub enum Ir<'p> {
+    /// Of a stage before lowering.
+    Graph(&'p Graph),
+    /// Of lowering, and of a stage after it.
+    Kernels(&'p Program),
+    /// Of the plan.
+    Plan(&'p Program, &'p Plan),
+}
+
+impl<'p> Pipeline<'p> {
+    /// Compiles `graph` without offload targets and with the default options.
+    pub fn new(graph: &'p Graph) -> Pipeline<'p> {
+        Pipeline { graph, offload_targets: &[], options: CompileOptions::default(), observer: None }
+    }
+
+    /// Offers the graph to these offload targets, in order of preference; see [`offload`].
+    pub fn targets(self, offload_targets: &'p Targets) -> Pipeline<'p> {
+        Pipeline { offload_targets, ..self }
+    }
+
+    /// Sets the options.
+    pub fn options(self, options: CompileOptions) -> Pipeline<'p> {
+        Pipeline { options, ..self }
+    }
+
+    /// Calls `observer` after each stage.
+    pub fn observe(self, observer: &'p mut Observer) -> Pipeline<'p> {
+        Pipeline { observer: Some(observer), ..self }
+    }
+
+    /// Runs all stages before code generation.
+    ///
+    /// # Errors
+    /// When the graph needs something that the compiler does not support, a size has no upper bound, or an offload target
+    /// returns an error.
+    pub fn lower(self) -> Result<Lowered> {
+        let Pipeline { graph, offload_targets: targets, options, observer } = self;
+        let mut stages = Stages { observer };
+
+        let mut graph = graph.clone();
+        stages.graph("optimize", &mut graph, opt::optimize)?;
+        if !targets.is_empty() {
+            stages.graph("offload", &mut graph, |graph| offload::offload(graph, targets))?;
+            // Layout conversions of constants, which targets add, are folded.
+            stages.graph("optimize", &mut graph, opt::optimize)?;
+        }
+        if options.support.has_tiles() {
+            stages.graph("precision", &mut graph, |graph| opt::apply_precision(graph, options.precision))?;
+        }
+
+        let mut program = lower::lower(&graph).at(|| "lower")?;
+        stages.kernels("lower", &mut program, |program| {
+            offload::passes(program, KernelPhase::Lowered, targets)
+        })?;
+
+        program.microkernels = options.support;
+        program.precision = options.precision;
+        stages.kernels("schedule", &mut program, |program| {
+            schedule::schedule(program)?;
+            program.workers = options.threads;
+            offload::passes(program, KernelPhase::Scheduled, targets)?;
+            lower::eliminate_dead_stores(program);
+            Ok(())
+        })?;
+
+        offload::emit(&mut program, targets)?;
+        if let Some(count) = options.partitions {
+            stages.kernels("partition", &mut program, |program| {
+                partition::partition(program, count, options.policies, CPU)
+            })?;
+        }
+
+        let plan = stages.plan(&program, |program| plan::plan(program, &options.budget))?;
+        Ok(Lowered { program, plan, options })
+    }
+
+    /// Compiles the graph into a model that this process can call.
+    ///
+    /// # Errors
+    /// As [`Pipeline::lower`], and on machines without a code generator.
+    pub fn jit(self) -> Result<Model> {
+        self.lower()?.jit()
+    }
+}
+
+/// Runs stages: each names its errors, is verified in debug builds, and is shown to the observer.
+struct Stages<'p> {
+    observer: Option<&'p mut Observer>,
+}
+
+impl Stages<'_> {
+    fn graph(
+        &mut self,
+        name: &'static str,
+        graph: &mut Graph,
+        stage: impl FnOnce(&mut Graph) -> Result<()>,
+    ) -> Result<()> {
+        stage(graph).at(|| name)?;
+        self.report(name, Ir::Graph(graph));
+        Ok(())
+    }
+
+    fn kernels(
+        &mut self,
+        name: &'static str,
+        program: &mut Program,
+        stage: impl FnOnce(&mut Program) -> Result<()>,
+    ) -> Result<()> {
+        stage(program).at(|| name)?;
+        // Addresses that can't be proven to be in bounds are not errors.
+        if cfg!(debug_assertions) {
+            kernel::verify::verify(program).at(|| name)?;
+        }
+        self.report(name, Ir::Kernels(program));
+        Ok(())
+    }
+
+    fn plan(&mut self, program: &Program, stage: impl FnOnce(&Program) -> Result<Plan>) -> Result<Plan> {
+        let name = "plan";
+        let plan = stage(program).at(|| name)?;
+        plan::verify::verify(program, &plan).at(|| name)?;
+        self.report(name, Ir::Plan(program, &plan));
+        Ok(plan)
+    }
+
+    fn report(&mut self, name: &'static str, result: Ir<'_>) {
+        if let Some(observer) = &mut self.observer {
+            observer(name, result);
+        }
+    }
+}
+
+/// A model that is ready for code generation.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// The kernels.
+    pub program: Program,
+    /// The order of their buffers in the arena.
+    pub plan: Plan,
+    /// The options that it was lowered with.
+    pub options: CompileOptions,
+}
+
+impl Lowered {
+    /// Generates code in memory.
+    ///
+    /// # Errors
+    /// On machines without a code generator.
+    pub fn jit(&self) -> Result<Model> {
+        emit::jit::jit(&self.program, &self.plan, &self.options).map(|(model, _)| model)
+    }
+
+    /// Generates an object file for `target` and its C header.
+    ///
+    /// # Errors
+    /// When the target lacks an instruction that the model needs.
+    pub fn compile(&self, target: &Target, artifact: Artifact) -> Result<Compiled> {
+        let Lowered { program, plan, options } = self;
+        let kind = match artifact {
+            Artifact::Shared => ModuleKind::SharedObject,
+            Artifact::Object | Artifact::Archive => ModuleKind::Object,
+        };
+        let (object, summary) = emit::object::object(program, plan, target, kind, options)?;
+        Ok(Compiled { object, header: emit::header::header(program, plan), summary })
+    }
+
+    /// Generates C source, see [`emit::c`]. The model must be lowered with [`CompileOptions::for_c_source`]. The source
+    /// includes its header by the file name `header`.
+    ///
+    /// # Errors
+    /// When a size does not fit in 64 bits, or the shapes of the inputs don't determine a symbol.
+    pub fn source(&self, header: &str) -> Result<emit::c::Source> {
+        emit::c::source(&self.program, &self.plan, header)
+    }
+}
+
+/// Format of an artefact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Artifact {
     /// `.o`
@@ -178,56 +260,13 @@ pub enum Artifact {
     Shared,
 }
 
-/// The artefact's object file, its C header, and what is in it.
+/// An artefact in memory.
 #[derive(Debug)]
 pub struct Compiled {
-    /// The object file; what a shared object is linked from, and an archive made of.
+    /// The object file, from which an archive or a shared object is made.
     pub object: emit::Object,
-    /// The header.
+    /// Text of the C header.
     pub header: String,
-    /// What was generated.
+    /// Functions and sizes of the generated code.
     pub summary: Summary,
-}
-
-/// Lowered kernels as an object file and its header.
-///
-/// # Errors
-/// When the target lacks what the model needs.
-pub fn compile(lowered: &Lowered, target: &Target, artifact: Artifact) -> Result<Compiled> {
-    compile_with(lowered, target, artifact, &Choices::default())
-}
-
-/// What else an artefact may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Choices {
-    /// Contexts take memory as calls need it.
-    pub grows: bool,
-    /// There is no code for machines without tile registers where contractions are for these: calls fail there.
-    pub require_tiles: bool,
-}
-
-/// As [`compile`], with these choices.
-///
-/// # Errors
-/// As [`compile`].
-pub fn compile_with(
-    lowered: &Lowered,
-    target: &Target,
-    artifact: Artifact,
-    choices: &Choices,
-) -> Result<Compiled> {
-    let shared = artifact == Artifact::Shared;
-    let Choices { grows, require_tiles } = *choices;
-    let levels = target.wider.clone();
-    let options = Options { shared, levels, grows, require_tiles, ..Options::default() };
-    let (object, summary) = emit::object::object(&lowered.program, &lowered.plan, target, &options)?;
-    Ok(Compiled { object, header: emit::header::header(&lowered.program, &lowered.plan), summary })
-}
-
-/// Kernels, lowered for it ([`Settings::source`]), as C source, see [`emit::c`]; the file finds its header under the name `header`.
-///
-/// # Errors
-/// A size that does not fit in 64 bits, or symbols that the shapes of the inputs don't tell.
-pub fn source(lowered: &Lowered, header: &str) -> Result<emit::c::Source> {
-    emit::c::source(&lowered.program, &lowered.plan, header)
 }

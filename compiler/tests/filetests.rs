@@ -33,12 +33,14 @@ use std::{
     process::ExitCode,
 };
 use symshape_compiler::{
-    Error, ErrorKind, Result,
-    codegen::{self, Options},
+    CompileOptions, Error, ErrorKind, Result,
+    codegen::{self, ModuleForm, ModuleKind},
     graph::{Graph, eval, text, verify},
     kernel::{self, Policies, Program},
-    lower, opt, partition,
-    pipeline::{self, Lowered, Settings},
+    lower, opt,
+    options::Microkernels,
+    partition,
+    pipeline::{self, Lowered, Pipeline},
     plan,
     scalar::Precision,
     schedule,
@@ -148,20 +150,14 @@ impl<'a> Head<'a> {
     }
 
     /// Options of the whole pipeline for the target of the flags.
-    fn settings(&self) -> Result<Settings> {
-        let settings = Settings::of(&self.target()?);
+    fn options(&self) -> Result<CompileOptions> {
         let partitions: Option<partition::Count> = self.flag("partitions")?;
-        Ok(Settings {
-            precision: self
-                .flags
-                .get("precision")
-                .and_then(|name| Precision::from_name(name))
-                .unwrap_or_default(),
-            workers: self.flag("workers")?.unwrap_or(1),
-            partitions,
-            policies: if partitions.is_some() { Policies::Any } else { Policies::Serial },
-            ..settings
-        })
+        let precision = self.flags.get("precision").and_then(|name| Precision::from_name(name));
+        Ok(CompileOptions::for_target(&self.target()?)
+            .precision(precision.unwrap_or_default())
+            .threads(self.flag("threads")?.unwrap_or(1))
+            .policies(if partitions.is_some() { Policies::Any } else { Policies::Serial })
+            .partitions(partitions))
     }
 }
 
@@ -225,7 +221,7 @@ fn answer(head: &Head<'_>, source: &str, tail: &[&str]) -> Result<String> {
         "lower" => Ok(verified(lower::lower(&graph)?)?.to_string()),
         "schedule" => {
             let mut program = lower::lower(&graph)?;
-            program.microkernels = head.settings()?.microkernels;
+            program.microkernels = head.options()?.support;
             match head.pass {
                 Some(pass) => find(schedule::PASSES, pass)?(&mut program)?,
                 None => schedule::schedule(&mut program)?,
@@ -233,20 +229,20 @@ fn answer(head: &Head<'_>, source: &str, tail: &[&str]) -> Result<String> {
             Ok(verified(program)?.to_string())
         }
         "partition" => {
-            let program = pipeline::lower_with(&graph, &head.settings()?)?.program;
+            let program = Pipeline::new(&graph).options(head.options()?).lower()?.program;
             let is_row = |line: &&str| line.trim_start().starts_with("partition ");
             Ok(program.to_string().lines().filter(is_row).map(|line| format!("{line}\n")).collect())
         }
         "plan" => {
-            let lowered = pipeline::lower_with(&graph, &head.settings()?)?;
+            let lowered = Pipeline::new(&graph).options(head.options()?).lower()?;
             Ok(plan::text::text(&lowered.program, &lowered.plan))
         }
         "microkernel" => {
-            clif(&pipeline::lower_with(&graph, &head.settings()?)?.program, head, false, "tile_")
+            clif(&Pipeline::new(&graph).options(head.options()?).lower()?.program, head, false, "tile_")
         }
         "c" => {
-            let lowered = pipeline::lower_with(&graph, &Settings::source())?;
-            Ok(kernels_in_c(&pipeline::source(&lowered, "model.h")?.code))
+            let lowered = Pipeline::new(&graph).options(CompileOptions::for_c_source()).lower()?;
+            Ok(kernels_in_c(&lowered.source("model.h")?.code))
         }
         "run" => run(&graph, tail),
         stage => Err(Error::invalid(format!("there is no stage `{stage}`"))),
@@ -270,9 +266,14 @@ fn clif(program: &Program, head: &Head<'_>, scalar: bool, wanted: &str) -> Resul
     let isa = head.target()?.isa(Placement::Object)?;
     let builder = cranelift_object::ObjectBuilder::new(isa, "test", libcalls);
     let mut module = cranelift_object::ObjectModule::new(builder.expect("a builder"));
-    let plan = plan::plan(program, &plan::Options::default())?;
-    let options = Options { clif: true, scalar, ..Options::default() };
-    let summary = codegen::generate(program, &plan, &options, &mut module)?;
+    let options = CompileOptions::default().listing(true).microkernels(if scalar {
+        Microkernels::ScalarLoops
+    } else {
+        Microkernels::Native
+    });
+    let plan = plan::plan(program, &options.budget)?;
+    let form = ModuleForm::new(ModuleKind::Object);
+    let summary = codegen::generate(program, &plan, &form, &options, &mut module)?;
 
     let mut is_wanted = false;
     let mut out = String::new();
@@ -306,7 +307,7 @@ fn kernels_in_c(source: &str) -> String {
 fn run(graph: &Graph, tail: &[&str]) -> Result<String> {
     let mut optimized = graph.clone();
     opt::optimize(&mut optimized)?;
-    let lowered = pipeline::lower_with(graph, &Settings::default())?;
+    let lowered = Pipeline::new(graph).lower()?;
     let model = pipeline::jit(graph)?;
 
     let mut out = String::new();

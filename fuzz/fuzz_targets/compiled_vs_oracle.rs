@@ -4,9 +4,7 @@
 
 use std::num::NonZeroU32;
 use symshape_compiler::{
-    ErrorKind,
-    codegen::Options,
-    emit::jit::jit,
+    CompileOptions, ErrorKind, Microkernels,
     graph::{
         tolerance::RoundingTolerance,
         arbitrary::{self, RandomSource},
@@ -14,7 +12,7 @@ use symshape_compiler::{
     },
     kernel::Policies,
     partition::Count,
-    pipeline::{self, Lowered, Settings},
+    pipeline::Pipeline,
     tensor::{Bytes, Tensor},
 };
 use symshape_runtime::{CallError, Context, TensorInfo, TensorMut, TensorRef};
@@ -58,13 +56,15 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(wanted) = eval(&graph, &inputs) else { return };
     let tolerance = RoundingTolerance::of(&graph, &inputs);
     let count = NonZeroU32::new(bytes.len() as u32 / 2 % 4);
-    let settings =
-        Settings { partitions: count.map(Count::Of), policies: Policies::Any, ..Settings::default() };
-    let Lowered { program, plan } =
-        pipeline::lower_with(&graph, &settings).unwrap_or_else(|error| panic!("{error}\n{graph}"));
-    let options = Options { scalar: bytes.len() % 2 == 1, ..Options::default() };
-    let model = match jit(&program, &plan, &options) {
-        Ok((model, _)) => model,
+    let microkernels = if bytes.len() % 2 == 1 { Microkernels::ScalarLoops } else { Microkernels::Native };
+    let options = CompileOptions::default()
+        .partitions(count.map(Count::Of))
+        .policies(Policies::Any)
+        .microkernels(microkernels);
+    let lowered =
+        Pipeline::new(&graph).options(options).lower().unwrap_or_else(|error| panic!("{error}\n{graph}"));
+    let model = match lowered.jit() {
+        Ok(model) => model,
         // A symbol that no input's shape determines can't be bound.
         Err(error) if error.kind() == ErrorKind::Contract => return,
         Err(error) => panic!("{error}\n{graph}"),

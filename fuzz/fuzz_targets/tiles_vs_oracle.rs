@@ -6,12 +6,10 @@ use libfuzzer_sys::arbitrary::{self, Unstructured};
 use std::collections::BTreeMap;
 use symshape::{Declaration, Dim, Symbol};
 use symshape_compiler::{
-    Error,
-    codegen::Options,
-    emit::jit::jit,
+    CompileOptions, Error, Microkernels,
     graph::{Graph, Value, eval::eval},
-    kernel::Leaves,
-    pipeline::{self, Settings},
+    kernel::MicrokernelSupport,
+    pipeline::Pipeline,
     scalar::{Precision, Scalar},
     tensor::Tensor,
 };
@@ -209,15 +207,15 @@ fn floats(tensor: &Tensor) -> Vec<f32> {
 /// One run. The error is that the bytes are used up.
 fn check(choices: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let precision = *choices.choose(&[Precision::Bf16x3, Precision::Bf16])?;
-    let (tiles_in_memory, threads) = (choices.arbitrary()?, choices.int_in_range(1..=2)?);
+    let emulated = choices.arbitrary()?;
+    let threads = choices.int_in_range(1..=2)?;
     // What doesn't fit is refused by the builder.
     let Ok(graph) = layers(choices, precision) else { return Ok(()) };
-    let leaves = Leaves::Code { multiplies_bytes: choices.arbitrary()?, tiles: true };
-    let settings = Settings { precision, leaves, ..Settings::default() };
-    let lowered = pipeline::lower_with(&graph, &settings).unwrap_or_else(|error| panic!("{error}\n{graph}"));
-    let options = Options { tiles_in_memory, ..Options::default() };
-    let compiled = jit(&lowered.program, &lowered.plan, &options);
-    let (model, _) = compiled.unwrap_or_else(|error| panic!("{error}\n{graph}"));
+    let support = MicrokernelSupport::Code { multiplies_bytes: choices.arbitrary()?, tiles: true };
+    let microkernels = if emulated { Microkernels::EmulatedTiles } else { Microkernels::Native };
+    let options = CompileOptions::default().precision(precision).support(support).microkernels(microkernels);
+    let model =
+        Pipeline::new(&graph).options(options).jit().unwrap_or_else(|error| panic!("{error}\n{graph}"));
     let mut context = Context::new(&model).expect("small models have small arenas");
     context.set_threads(threads).expect("a machine has two");
     for _ in 0..3 {

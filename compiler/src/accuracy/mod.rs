@@ -12,11 +12,11 @@ pub(crate) mod work;
 
 use self::work::{Found, Work};
 use crate::{
-    codegen::Options,
     emit,
     error::{Error, ErrorKind, Result},
     graph::Graph,
-    pipeline::{self, Lowered, Settings},
+    options::{CompileOptions, Microkernels},
+    pipeline::{Lowered, Pipeline},
     scalar::Precision,
     target::Target,
     tensor::{self, Tensor},
@@ -64,22 +64,22 @@ pub struct Settled {
     pub note: Option<String>,
 }
 
-/// The precision of `settings`, but [`Precision::F32`] for a graph that a trial at `bf16x3` finds farther off than `within`
+/// The precision of `options`, but [`Precision::F32`] for a graph that a trial at `bf16x3` finds farther off than `within`
 /// of the largest element of an output; infinity is for no trial. Other precisions are not tried.
 ///
 /// # Errors
 /// When `within` is negative or no number, and as [`trial()`].
-pub fn settle(graph: &Graph, settings: &Settings, within: f64) -> Result<Settled> {
+pub fn settle(graph: &Graph, options: &CompileOptions, within: f64) -> Result<Settled> {
     if within.is_nan() || within < 0.0 {
         let message =
             format!("a trial within {within}: expected a number from 0 on, such as 1e-4, or infinity");
         return Err(Error::new(ErrorKind::Usage, message));
     }
-    let asked = Settled { precision: settings.precision, note: None };
-    if settings.precision != Precision::Bf16x3 || within == f64::INFINITY {
+    let asked = Settled { precision: options.precision, note: None };
+    if options.precision != Precision::Bf16x3 || within == f64::INFINITY {
         return Ok(asked);
     }
-    Ok(match trial(graph, settings)? {
+    Ok(match trial(graph, options)? {
         Trial::Off { part, at } if part > within => {
             let far = match part.is_finite() {
                 true => format!("{part:.1e} of the largest output off"),
@@ -97,15 +97,15 @@ pub fn settle(graph: &Graph, settings: &Settings, within: f64) -> Result<Settled
     })
 }
 
-/// Runs a graph at the precision of `settings`, as machines with tile registers do, and at `f32`.
+/// Runs a graph at the precision of `options`, as machines with tile registers do, and at `f32`.
 ///
 /// # Errors
-/// As [`pipeline::lower_with`]; what else goes wrong leaves the model untried.
-pub fn trial(graph: &Graph, settings: &Settings) -> Result<Trial> {
-    if settings.precision == Precision::F32 || !settings.microkernels.has_tiles() {
+/// As [`Pipeline::lower`]; what else goes wrong leaves the model untried.
+pub fn trial(graph: &Graph, options: &CompileOptions) -> Result<Trial> {
+    if options.precision == Precision::F32 || !options.support.has_tiles() {
         return Ok(Trial::Same);
     }
-    let lowered = lowered(graph, settings.precision)?;
+    let lowered = lowered(graph, options.precision)?;
     if lowered.program.on_tiles_count() == 0 {
         return Ok(Trial::Same);
     }
@@ -114,9 +114,9 @@ pub fn trial(graph: &Graph, settings: &Settings) -> Result<Trial> {
 
 /// For a trial on this machine, with tile registers, whatever it has.
 fn lowered(graph: &Graph, precision: Precision) -> Result<Lowered> {
-    let settings = Settings::default();
-    let microkernels = settings.microkernels.with_tiles();
-    pipeline::lower_with(graph, &Settings { workers: 1, precision, microkernels, ..settings })
+    let options = CompileOptions::default();
+    let options = options.threads(1).precision(precision).support(options.support.with_tiles());
+    Pipeline::new(graph).options(options).lower()
 }
 
 fn compared(graph: &Graph, lowered: Lowered) -> Result<Trial> {
@@ -125,8 +125,7 @@ fn compared(graph: &Graph, lowered: Lowered) -> Result<Trial> {
     let calls = calls(graph, &model)?;
     // Only one of both is in memory at a time.
     drop(model);
-    let Lowered { program, plan } = self::lowered(graph, Precision::F32)?;
-    let (model, _) = emit::jit::jit(&program, &plan, &Options::default())?;
+    let model = self::lowered(graph, Precision::F32)?.jit()?;
     let mut worst = (0.0, String::new());
     for (dims, got) in &calls {
         let part = distance::part(&outputs(&model, dims)?, got);
@@ -139,15 +138,14 @@ fn compared(graph: &Graph, lowered: Lowered) -> Result<Trial> {
 }
 
 /// The model on tile registers, or on what stands in memory for them.
-fn on_tiles(Lowered { program, plan }: &Lowered) -> Result<Model> {
+fn on_tiles(Lowered { program, plan, options }: &Lowered) -> Result<Model> {
     if Target::host()?.has_tiles() {
-        let options = Options { require_tiles: true, ..Options::default() };
-        let (model, _) = emit::jit::jit(program, plan, &options)?;
+        let (model, _) = emit::jit::jit(program, plan, &options.require_tiles(true))?;
         if model.uses_tiles() {
             return Ok(model);
         }
     }
-    let options = Options { tiles_in_memory: true, ..Options::default() };
+    let options = options.microkernels(Microkernels::EmulatedTiles);
     emit::jit::jit(program, plan, &options).map(|(model, _)| model)
 }
 

@@ -8,7 +8,7 @@ use super::{Verdict, at, feed, source, usage};
 use crate::{
     accuracy::inputs,
     error::{At, Error, ErrorKind, Result},
-    pipeline::Settings,
+    options::CompileOptions,
     tensor::{self, Tensor},
 };
 use std::{
@@ -66,7 +66,7 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     if args.threads == 0 {
         return Err(usage("--threads: at least 1"));
     }
-    let leaves = Settings::default().microkernels;
+    let leaves = CompileOptions::default().support;
     let loaded = source::load(&args.model, &args.contract, args.arithmetic, &args.beside, leaves)?;
     let place = || args.model.display().to_string();
     let cases = cases(&loaded.model, args).at(place)?;

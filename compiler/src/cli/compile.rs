@@ -2,14 +2,15 @@
 
 use super::{Verdict, at_path, line, progress::Progress, source, source::milliseconds, usage};
 use crate::{
-    codegen::Options,
+    codegen::ModuleKind,
     emit,
     error::{At, Result},
     graph::Graph,
     kernel::Policies,
     offload::Selection,
+    options::{CompileOptions, DEFAULT_THREADS},
     partition,
-    pipeline::{self, Artifact, Choices, Lowered, Settings},
+    pipeline::{self, Artifact, Lowered, Pipeline},
     plan,
     scalar::Precision,
     target::Target,
@@ -43,7 +44,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "LEVEL")]
     cpu: Option<String>,
     /// Threads that calls can use in full; more of them share what memory there is
-    #[arg(long, value_name = "T", default_value_t = pipeline::WORKERS)]
+    #[arg(long, value_name = "T", default_value_t = DEFAULT_THREADS)]
     threads: u32,
     /// Cut the network into so many partitions, entries of a table that callers can run in an order of their own; `auto`
     /// cuts where branches can run at once
@@ -108,7 +109,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if is_source && (machine.is_some() || args.cpu.is_some()) {
         return Err(usage("C source is for any machine: --target and --cpu are the C compiler's to choose"));
     }
-    let choices = choices(args, &target)?;
+    let settings = compile_options(args, is_source, &target)?;
     if let Some((path, _)) = output.filter(|_| args.emit.is_none()) {
         // What can't be written is said before the work is done.
         let files = [Some(path.to_path_buf()), Some(path.with_extension("h")), args.report.clone()];
@@ -122,7 +123,6 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if is_source && args.arithmetic.precision != Precision::F32 {
         return Err(usage("C source multiplies f32: leave --precision away"));
     }
-    let settings = settings(args, is_source, &target);
     let (lowered, reach) = if args.grow {
         progress.say("looking for bounds");
         let settle =
@@ -135,17 +135,16 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
             line(&graph.to_string());
             return Ok(Verdict::Yes);
         }
-        let precision = args.arithmetic.settle((&args.model, &graph), &beside, &settings, &progress)?;
-        let settings = Settings { precision, ..settings };
+        let settings = args.arithmetic.settle((&args.model, &graph), &beside, &settings, &progress)?;
         progress.say("lowering");
-        (pipeline::lower_on(&graph, &beside, &settings).at(place)?, None)
+        let pipeline = Pipeline::new(&graph).targets(&beside).options(settings);
+        (pipeline.lower().at(place)?, None)
     };
     if let Some(stage) = args.emit {
         print(stage, &lowered, &target).at(place)?;
         return Ok(Verdict::Yes);
     }
     let precision = lowered.program.precision;
-    let choices = Choices { require_tiles: choices.require_tiles && precision != Precision::F32, ..choices };
     let Some((path, kind)) = output else { return Err(usage("-o OUT is missing")) };
     // The artefact is the last to be written, and the first to get its name: where a file can't be written, none is there.
     let stage_report =
@@ -154,7 +153,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     progress.say("generating code");
     let sizes = match kind {
         Kind::Artifact(artifact) => {
-            let compiled = pipeline::compile_with(&lowered, &target, artifact, &choices).at(place)?;
+            let compiled = lowered.compile(&target, artifact).at(place)?;
             progress.say("writing");
             let summary = &compiled.summary;
             let sizes = Sizes {
@@ -190,8 +189,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// What the artefact is beside the model's code.
-fn choices(args: &Args, target: &Target) -> Result<Choices> {
+/// The options for the machine, or for C source.
+fn compile_options(args: &Args, is_source: bool, target: &Target) -> Result<CompileOptions> {
     let precision = args.arithmetic.precision;
     let require_tiles = args.fallback == Fallback::None && precision != Precision::F32;
     if require_tiles && !target.has_tiles() {
@@ -200,23 +199,21 @@ fn choices(args: &Args, target: &Target) -> Result<Choices> {
         );
         return Err(usage(message));
     }
-    Ok(Choices { grows: args.grow, require_tiles })
-}
 
-/// How the model is lowered for the machine, or for C source.
-fn settings(args: &Args, is_source: bool, target: &Target) -> Settings {
     let policies = match args.policies {
         Orders::Serial => Policies::Serial,
         Orders::Any => Policies::Any,
     };
-    let base = match is_source {
-        true => Settings::source(),
-        false => {
-            let (workers, precision) = (args.threads, args.arithmetic.precision);
-            Settings { workers, precision, ..Settings::of(target) }
-        }
+    let base = if is_source {
+        CompileOptions::for_c_source()
+    } else {
+        CompileOptions::for_target(target).threads(args.threads).precision(precision)
     };
-    Settings { partitions: args.partitions, policies, ..base }
+    Ok(base
+        .partitions(args.partitions)
+        .policies(policies)
+        .dynamic_memory(args.grow)
+        .require_tiles(require_tiles))
 }
 
 /// What is said about an artefact, in bytes.
@@ -330,7 +327,7 @@ fn write(
 fn write_source(path: &Path, lowered: &Lowered) -> Result<Sizes> {
     let header = path.with_extension("h");
     let name = header.file_name().unwrap_or_default().to_string_lossy();
-    let source = pipeline::source(lowered, &name)?;
+    let source = lowered.source(&name)?;
     let header = emit::stage(&header, source.header.as_bytes())?;
     emit::write_atomically(path, source.code.as_bytes())?;
     header.commit()?;
@@ -344,21 +341,18 @@ fn write_source(path: &Path, lowered: &Lowered) -> Result<Sizes> {
 
 /// Prints a stage behind lowering.
 fn print(stage: Stage, lowered: &Lowered, target: &Target) -> Result<()> {
-    let Lowered { program, plan } = lowered;
+    let Lowered { program, plan, .. } = lowered;
     match stage {
         Stage::Graph | Stage::Kernel => line(&program.to_string()),
         Stage::Plan => line(&plan::text::text(&lowered.program, &lowered.plan)),
         Stage::Clif => {
-            let options = Options { clif: true, ..Options::default() };
-            line(&emit::object::object(program, plan, target, &options)?.1.clif);
+            let target = Target { wider: Vec::new(), ..target.clone() };
+            let options = CompileOptions::default().listing(true);
+            line(&emit::object::object(program, plan, &target, ModuleKind::Object, &options)?.1.clif);
         }
         Stage::Asm => {
-            let (object, _) = emit::object::object(
-                program,
-                plan,
-                target,
-                &Options { levels: target.wider.clone(), ..Options::default() },
-            )?;
+            let options = CompileOptions::default();
+            let (object, _) = emit::object::object(program, plan, target, ModuleKind::Object, &options)?;
             line(&super::asm::listing(&object.into_bytes()?)?);
         }
     }

@@ -7,8 +7,8 @@ use crate::{
     import::ImportOptions,
     kernel::Program,
     offload::Targets,
-    pipeline::{self, Lowered, Settings},
-    scalar::Precision,
+    options::CompileOptions,
+    pipeline::{Lowered, Pipeline},
 };
 use num_bigint::BigInt;
 use std::path::Path;
@@ -28,8 +28,8 @@ pub(super) fn lowered(
     path: &Path,
     options: &ImportOptions,
     targets: &Targets,
-    settings: &Settings,
-    settle: &dyn Fn(&Graph) -> Result<Precision>,
+    compile_options: &CompileOptions,
+    settle: &dyn Fn(&Graph) -> Result<CompileOptions>,
 ) -> Result<(Lowered, String)> {
     if source::graph(path, options).is_ok() {
         return Err(usage("--grow: every symbol has an upper bound, so there is nothing to grow"));
@@ -37,13 +37,11 @@ pub(super) fn lowered(
     for cap in CAPS {
         let options = ImportOptions { cap: Some(cap), ..options.clone() };
         let graph = source::graph(path, &options)?;
-        match pipeline::lower_on(&graph, targets, settings) {
+        let lower = |options: CompileOptions| Pipeline::new(&graph).targets(targets).options(options).lower();
+        match lower(*compile_options) {
             Ok(lowered) if lowered.plan.arena_max <= MOST_BYTES => {
-                let precision = settle(&graph)?;
-                let lowered = match precision == settings.precision {
-                    true => lowered,
-                    false => pipeline::lower_on(&graph, targets, &Settings { precision, ..*settings })?,
-                };
+                let settled = settle(&graph)?;
+                let lowered = if settled == *compile_options { lowered } else { lower(settled)? };
                 let reach = reach(&lowered.program, cap);
                 return Ok((lowered, reach));
             }

@@ -4,7 +4,8 @@ use super::{Verdict, line, progress::Progress, source};
 use crate::{
     emit,
     error::{At, Result},
-    pipeline::{self, Lowered},
+    options::CompileOptions,
+    pipeline::{Lowered, Pipeline},
 };
 use serde_json::json;
 use std::path::PathBuf;
@@ -31,10 +32,9 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
     let graph = source::graph(&args.model, &args.contract.options(&args.model)?)?;
     progress.say("lowering");
-    let settings =
-        pipeline::Settings { precision: args.arithmetic.precision, ..pipeline::Settings::default() };
-    let Lowered { program, plan } =
-        pipeline::lower_with(&graph, &settings).at(|| args.model.display().to_string())?;
+    let options = CompileOptions::default().precision(args.arithmetic.precision);
+    let Lowered { program, plan, .. } =
+        Pipeline::new(&graph).options(options).lower().at(|| args.model.display().to_string())?;
     let page = emit::report::report(&program, &plan);
     emit::write_atomically(&args.output, page.as_bytes())?;
     drop(progress);

@@ -4,7 +4,7 @@ use super::{Verdict, feed, line, npy, source};
 use crate::{
     accuracy::inputs,
     error::{At, Error, ErrorKind, Result},
-    pipeline::Settings,
+    options::CompileOptions,
     tensor,
 };
 use serde_json::{Map, json};
@@ -44,7 +44,7 @@ pub(super) struct Args {
 
 /// Calls the model.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
-    let leaves = Settings::default().microkernels;
+    let leaves = CompileOptions::default().support;
     let model = source::load(&args.model, &args.contract, args.arithmetic, &args.beside, leaves)?.model;
     let inputs = feed::read(&model, &args.input_files, args.npz.as_deref())?;
     let mut context =

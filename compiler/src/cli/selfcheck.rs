@@ -20,7 +20,7 @@ use crate::{
     error::{At, Error, ErrorKind, Result},
     graph::{Graph, eval::eval},
     opt,
-    pipeline::Settings,
+    options::CompileOptions,
     scalar::Precision,
     tensor::{self, Tensor},
 };
@@ -58,7 +58,7 @@ pub(super) struct Args {
 /// Compares.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     // What a precision loses is asked of machines with tile registers, also where this one has none.
-    let leaves = Settings::default().microkernels.with_tiles();
+    let leaves = CompileOptions::default().support.with_tiles();
     let loaded = source::load(&args.model, &args.contract, args.arithmetic, &args.beside, leaves)?;
     let (graph, precision) = loaded.source.as_ref().ok_or_else(|| usage("selfcheck takes an ONNX model"))?;
     let split = Split::of(graph, *precision)?;

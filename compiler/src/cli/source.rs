@@ -3,13 +3,13 @@
 use super::{at_path, customs::Customs, npy, progress::Progress, usage};
 use crate::{
     accuracy::{self, Settled},
-    emit,
     error::{At, Error, ErrorKind, Result},
     graph::Graph,
     import::{self, ImportOptions, InputConstant},
     kernel::MicrokernelSupport,
     offload::{Selection, Targets},
-    pipeline::{self, Settings},
+    options::CompileOptions,
+    pipeline::Pipeline,
     scalar::Precision,
 };
 use clap::{ValueEnum, builder::PossibleValue};
@@ -72,23 +72,27 @@ impl Arithmetic {
         self,
         (path, graph): (&Path, &Graph),
         beside: &Targets,
-        settings: &Settings,
+        options: &CompileOptions,
         progress: &Progress,
-    ) -> Result<Precision> {
+    ) -> Result<CompileOptions> {
         let Arithmetic { precision, within } = self;
+        let options = options.precision(precision);
         if precision != Precision::Bf16x3 || within == f64::INFINITY {
-            return Ok(precision);
+            return Ok(options);
         }
+
         progress.say("trying bf16x3");
         let Settled { precision, note } = match beside.is_empty() {
-            true => accuracy::settle(graph, &Settings { precision, ..*settings }, within)
-                .at(|| path.display().to_string())?,
+            true => accuracy::settle(graph, &options, within).at(|| path.display().to_string())?,
             false => Settled { precision, note: Some("not tried: other targets take parts of it".into()) },
         };
         if let Some(note) = note {
             eprintln!("symc: {}: --precision bf16x3: {note}", path.display());
         }
-        Ok(precision)
+
+        // In a model that stays `f32`, no contraction of `f32` needs tile registers.
+        let require_tiles = options.require_tiles && precision != Precision::F32;
+        Ok(options.precision(precision).require_tiles(require_tiles))
     }
 }
 
@@ -196,19 +200,18 @@ pub(super) fn load(
     if let Some(machine) = machine {
         return Err(usage(format!("--target {machine}: models run on this machine; compile for others")));
     }
-    let settings = Settings { microkernels, ..Settings::default() };
-    let precision = arithmetic.settle((path, &graph), &beside, &settings, &progress)?;
+    let options = CompileOptions::default().support(microkernels);
+    let precision = arithmetic.settle((path, &graph), &beside, &options, &progress)?.precision;
     let model = compile(&graph, precision, &beside, &progress).at(|| path.display().to_string())?;
     Ok(Loaded { model, source: Some((graph, precision)), compile_ms: milliseconds(start) })
 }
 
 /// The graph as callable code.
 fn compile(graph: &Graph, precision: Precision, beside: &Targets, progress: &Progress) -> Result<Model> {
-    let settings = Settings { precision, ..Settings::default() };
-    let lowered = pipeline::lower_on(graph, beside, &settings)?;
+    let options = CompileOptions::default().precision(precision);
+    let lowered = Pipeline::new(graph).targets(beside).options(options).lower()?;
     progress.say("generating code");
-    let options = crate::codegen::Options::default();
-    emit::jit::jit(&lowered.program, &lowered.plan, &options).map(|(model, _)| model)
+    lowered.jit()
 }
 
 fn open(path: &Path, contract: &Contract) -> Result<Loaded> {

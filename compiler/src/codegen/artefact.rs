@@ -3,7 +3,7 @@
 use super::{
     function::{
         Unit, frame,
-        module::{FunctionSummary, Options},
+        module::{FunctionSummary, ModuleKind},
         table::Table,
     },
     run::{
@@ -103,8 +103,8 @@ pub(crate) fn summary(unit: &mut Unit, functions: &Functions) -> Result<Summary>
     })
 }
 
-fn desc_name(unit: &Unit, options: &Options) -> String {
-    if options.shared { abi::DESC_SYMBOL.into() } else { unit.symbol("model") }
+fn desc_name(unit: &Unit) -> String {
+    if unit.form.kind == ModuleKind::SharedObject { abi::DESC_SYMBOL.into() } else { unit.symbol("model") }
 }
 
 fn model(unit: &mut Unit, functions: &Functions, uses_tiles: Option<FuncId>) -> Result<(DataId, String)> {
@@ -123,7 +123,7 @@ fn model(unit: &mut Unit, functions: &Functions, uses_tiles: Option<FuncId>) -> 
     table.data.push((offset_of!(ModelDesc, outputs), outputs));
     table.put_i64(offset_of!(ModelDesc, n_data_dependent), program.data_dependent.len() as i64);
     let any = program.policies == Policies::Any && !program.partitions.is_empty();
-    let flags = [(unit.options.grows, abi::GROWS), (any, abi::ANY_ORDER)];
+    let flags = [(unit.options.dynamic_memory, abi::GROWS), (any, abi::ANY_ORDER)];
     let flags = flags.iter().filter(|(is_so, _)| *is_so).fold(0, |all, (_, flag)| all | flag);
     table.put_i64(offset_of!(ModelDesc, flags), flags as i64);
     if let Some(Partitions { table: list, begin, arena_slice }) = functions.run.partitions {
@@ -147,7 +147,7 @@ fn model(unit: &mut Unit, functions: &Functions, uses_tiles: Option<FuncId>) -> 
     table.functions.push((offset_of!(ModelDesc, arena_bytes), functions.arena_bytes));
     table.functions.push((offset_of!(ModelDesc, output_shape), functions.output_shape));
     table.functions.push((offset_of!(ModelDesc, run), functions.run.function));
-    let name = desc_name(unit, unit.options);
+    let name = desc_name(unit);
     Ok((table.define(unit, &name, Linkage::Export)?, name))
 }
 

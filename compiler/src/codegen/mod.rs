@@ -14,9 +14,17 @@ mod run;
 pub mod vector;
 
 pub use artefact::Summary;
-pub use function::{FuncCtx, Unit, module::Options};
+pub use function::{
+    FuncCtx, Unit,
+    module::{ModuleForm, ModuleKind},
+};
 
-use crate::{error::Result, kernel::Program, plan::Plan};
+use crate::{
+    error::Result,
+    kernel::Program,
+    options::{CompileOptions, Microkernels},
+    plan::Plan,
+};
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_module::Module;
 use run::{contract, levels, sizes};
@@ -31,12 +39,13 @@ use target_lexicon::Architecture;
 pub fn generate(
     program: &Program,
     plan: &Plan,
-    options: &Options,
+    form: &ModuleForm,
+    options: &CompileOptions,
     module: &mut dyn Module,
 ) -> Result<Summary> {
-    let scalar = options.scalar || !has_vectors(module.isa());
-    let options = &Options { scalar, ..options.clone() };
-    let mut unit = Unit::new(module, program, plan, options);
+    let options =
+        if has_vectors(module.isa()) { options } else { &options.microkernels(Microkernels::ScalarLoops) };
+    let mut unit = Unit::new(module, program, plan, form, options);
     let unit = &mut unit;
     sizes::require_bounds(program)?;
     sizes::require_axes(program)?;

@@ -3,9 +3,10 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    codegen::{self, Options, Summary},
+    codegen::{self, ModuleForm, ModuleKind, Summary},
     error::{Error, ErrorKind, Result},
     kernel::{Control, MemorySpace, Program},
+    options::CompileOptions,
     plan::Plan,
     target::{Placement, Target},
 };
@@ -24,7 +25,7 @@ const CODE_BYTES: usize = 1 << 27;
 ///
 /// # Errors
 /// When this machine is not supported, or the constants in the forms that code reads exceed 1.6 GB.
-pub fn jit(program: &Program, plan: &Plan, options: &Options) -> Result<(Model, Summary)> {
+pub fn jit(program: &Program, plan: &Plan, options: &CompileOptions) -> Result<(Model, Summary)> {
     let target = Target::host()?;
     let isa = target.isa(Placement::Jit)?;
     let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
@@ -37,9 +38,8 @@ pub fn jit(program: &Program, plan: &Plan, options: &Options) -> Result<(Model, 
     let functions = functions(program);
     let mut pages = Pages { module: Some(JITModule::new(builder)), functions };
     let module = pages.module.as_mut().expect("just put there");
-    let levels = if options.levels.is_empty() { target.wider } else { options.levels.clone() };
-    let options = Options { in_process: true, level: Some(target.level), levels, ..options.clone() };
-    let summary = codegen::generate(program, plan, &options, module)?;
+    let form = ModuleForm { kind: ModuleKind::InProcess, level: Some(target.level), wider: target.wider };
+    let summary = codegen::generate(program, plan, &form, options, module)?;
     module.finalize_definitions().map_err(|error| Error::internal(format!("jit: {error}")))?;
     if let Some(load) = summary.load {
         let load = module.get_finalized_function(load);

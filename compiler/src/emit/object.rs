@@ -1,9 +1,10 @@
 //! A program as an object file: position-independent, importing nothing but the functions that the model calls by name.
 
 use crate::{
-    codegen::{self, Options, Summary},
+    codegen::{self, ModuleForm, ModuleKind, Summary},
     error::{Error, Result},
     kernel::Program,
+    options::CompileOptions,
     plan::{ALIGN_BYTES, Plan},
     target::{Placement, Target},
     tensor::Bytes,
@@ -103,14 +104,15 @@ pub fn object(
     program: &Program,
     plan: &Plan,
     target: &Target,
-    options: &Options,
+    kind: ModuleKind,
+    options: &CompileOptions,
 ) -> Result<(Object, Summary)> {
     let isa = target.isa(Placement::Object)?;
     let builder = ObjectBuilder::new(isa, program.name.as_str(), default_libcall_names())
         .map_err(|error| Error::unsupported(error.to_string()))?;
     let mut module = ObjectModule::new(builder);
-    let options = Options { level: Some(target.level), lends_weights: true, ..options.clone() };
-    let mut summary = codegen::generate(program, plan, &options, &mut module)?;
+    let form = ModuleForm { kind, level: Some(target.level), wider: target.wider.clone() };
+    let mut summary = codegen::generate(program, plan, &form, options, &mut module)?;
     let mut product = module.finish();
     if let Some(load) = summary.load {
         run_when_loaded(&mut product, load)?;

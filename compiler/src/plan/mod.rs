@@ -77,20 +77,6 @@ pub struct ArenaUsage {
     pub lower_bound: u64,
 }
 
-/// How to plan.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Options {
-    /// How long to search for a lower placement than the greedy ones.
-    pub budget: Budget,
-}
-
-impl Default for Options {
-    /// An budget that a compile hardly notices; most networks are placed optimally without any.
-    fn default() -> Self {
-        Options { budget: Budget { steps: 10_000, seconds: None } }
-    }
-}
-
 /// Bytes that a buffer takes in the arena, at any values of the symbols.
 pub(crate) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
     size::reserved_bytes(program, buffer)
@@ -101,7 +87,7 @@ pub(crate) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
 /// # Errors
 /// A buffer, or all of them together, can become larger than memory, or has no upper bound at all; a device has too little
 /// memory.
-pub fn plan(program: &Program, options: &Options) -> Result<Plan> {
+pub fn plan(program: &Program, budget: &Budget) -> Result<Plan> {
     let all = lifetimes(program);
     let interference = Interference::of(program);
     let mut plan = Plan::default();
@@ -109,7 +95,7 @@ pub fn plan(program: &Program, options: &Options) -> Result<Plan> {
     for memory in [None].into_iter().chain(devices) {
         let in_it = |life: &&Lifetime| program.buffers[life.buffer].space.device() == memory;
         let lifetimes: Vec<Lifetime> = all.iter().filter(in_it).copied().collect();
-        let placements = place(program, &lifetimes, &interference, options)?;
+        let placements = place(program, &lifetimes, &interference, budget)?;
         let room = ArenaUsage {
             max: highest_end(program, &placements)?,
             lower_bound: lower_bound(program, &lifetimes)?,
@@ -136,7 +122,7 @@ fn place(
     program: &Program,
     lifetimes: &[Lifetime],
     interference: &Interference,
-    options: &Options,
+    budget: &Budget,
 ) -> Result<Vec<Placement>> {
     let mut items = Vec::with_capacity(lifetimes.len());
     for lifetime in lifetimes {
@@ -154,7 +140,7 @@ fn place(
     }
     let interferes = |a: usize, b: usize| interference.interferes(&lifetimes[a], &lifetimes[b]);
     let offsets = match interference {
-        Interference::InOrder => problem::solve(&items, &options.budget).offsets,
+        Interference::InOrder => problem::solve(&items, budget).offsets,
         Interference::AnyOrder(..) => greedy::place(&items, &interferes),
     };
     let (lowest_first, below) = order::order(&items, &offsets, &interferes);

@@ -40,6 +40,11 @@ pub struct Budget {
     pub seconds: Option<f64>,
 }
 
+impl Budget {
+    /// A compilation hardly notices this effort; most networks are placed optimally without a search.
+    pub const COMPILE: Budget = Budget { steps: 10_000, seconds: None };
+}
+
 impl Default for Budget {
     fn default() -> Self {
         Budget { steps: 300_000, seconds: None }

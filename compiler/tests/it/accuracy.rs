@@ -4,11 +4,10 @@ use crate::models;
 
 use symshape::Dim;
 use symshape_compiler::{
-    Result,
+    CompileOptions, Result,
     accuracy::{self, Settled, Trial, WITHIN},
     graph::{Graph, Value},
     kernel::MicrokernelSupport,
-    pipeline::Settings,
     scalar::Precision,
     tensor::Tensor,
 };
@@ -18,7 +17,8 @@ use symshape_runtime::DType;
 const TILES: MicrokernelSupport = MicrokernelSupport::Code { multiplies_bytes: false, tiles: true };
 
 fn tried(graph: &Graph, precision: Precision, microkernels: MicrokernelSupport) -> Trial {
-    accuracy::trial(graph, &Settings { precision, microkernels, ..Settings::default() }).expect("supported")
+    accuracy::trial(graph, &CompileOptions::default().precision(precision).support(microkernels))
+        .expect("supported")
 }
 
 /// A graph with these symbols.
@@ -74,8 +74,8 @@ fn a_difference_of_products_is_off_by_much() {
 #[test]
 fn what_is_off_by_too_much_stays_f32() {
     let graph = model((1, 8), Some(1.01));
-    let settings = Settings { precision: Precision::Bf16x3, microkernels: TILES, ..Settings::default() };
-    let settle = |within: f64| accuracy::settle(&graph, &settings, within).expect("supported");
+    let options = CompileOptions::default().precision(Precision::Bf16x3).support(TILES);
+    let settle = |within: f64| accuracy::settle(&graph, &options, within).expect("supported");
     let settled = settle(WITHIN);
     assert_eq!(settled.precision, Precision::F32);
     let note = settled.note.expect("it is said");
@@ -90,7 +90,7 @@ fn what_is_off_by_too_much_stays_f32() {
 fn parts_that_are_no_share_are_refused() {
     for within in [-1.0, f64::NAN] {
         let refused =
-            accuracy::settle(&model((1, 8), None), &Settings::default(), within).expect_err("no share");
+            accuracy::settle(&model((1, 8), None), &CompileOptions::default(), within).expect_err("no share");
         assert!(refused.message().contains("expected a number from 0 on"), "{refused}");
     }
 }

@@ -9,7 +9,7 @@ use symshape::Declaration;
 use symshape_compiler::{
     emit,
     graph::Graph,
-    pipeline::{self, Artifact, Lowered},
+    pipeline::{self, Artifact, Lowered, Pipeline},
     scalar::ReduceOp,
     target::Target,
     tensor::Tensor,
@@ -33,12 +33,12 @@ fn blend() -> Graph {
 }
 
 fn lowered() -> Lowered {
-    pipeline::lower(&blend()).expect("supported")
+    Pipeline::new(&blend()).lower().expect("supported")
 }
 
 /// Compiles to a file in `folder`, with the header beside it.
 fn compile(folder: &Path, artifact: Artifact) {
-    let compiled = pipeline::compile(&lowered(), &Target::host().unwrap(), artifact).expect("supported");
+    let compiled = lowered().compile(&Target::host().unwrap(), artifact).expect("supported");
     match artifact {
         Artifact::Object => {
             std::fs::write(folder.join("blend.o"), compiled.object.into_bytes().unwrap()).unwrap()
@@ -150,9 +150,8 @@ fn driver_and_contract_are_small() {
         x = g.relu(x).unwrap();
     }
     g.output("y", x).unwrap();
-    let lowered = pipeline::lower(&g).expect("supported");
-    let compiled =
-        pipeline::compile(&lowered, &Target::host().unwrap(), Artifact::Object).expect("supported");
+    let lowered = Pipeline::new(&g).lower().expect("supported");
+    let compiled = lowered.compile(&Target::host().unwrap(), Artifact::Object).expect("supported");
     let driver = compiled.summary.driver_bytes();
     assert!((500..10_000).contains(&driver), "{driver} bytes of driver, contract check and shape functions");
 }
@@ -205,9 +204,8 @@ fn heavy() -> Graph {
 #[test]
 fn weights_are_where_the_code_looks_for_them_in_every_kind_of_file() {
     let folder = tempfile::tempdir().unwrap();
-    let lowered = pipeline::lower(&heavy()).expect("supported");
-    let compiled =
-        |artifact| pipeline::compile(&lowered, &Target::host().unwrap(), artifact).expect("supported").object;
+    let lowered = Pipeline::new(&heavy()).lower().expect("supported");
+    let compiled = |artifact| lowered.compile(&Target::host().unwrap(), artifact).expect("supported").object;
     let (own, other) = (folder.path().join("own.so"), folder.path().join("other.so"));
     emit::shared::shared(compiled(Artifact::Shared), &[], &own).unwrap();
     let object = compiled(Artifact::Shared).into_bytes().unwrap();
@@ -232,7 +230,7 @@ fn an_artefact_of_several_levels_uses_the_highest_that_runs() {
     let highest = Target::host().unwrap().level.min(symshape_compiler::target::Level::X86V4);
     let outputs = ["x86-64-v4,x86-64-v2,x86-64-v3", highest.name(), "x86-64-v2"].map(|levels| {
         let target = Target::parse(None, Some(levels)).unwrap();
-        let compiled = pipeline::compile(&lowered(), &target, Artifact::Shared).expect("supported");
+        let compiled = lowered().compile(&target, Artifact::Shared).expect("supported");
         let path = folder.path().join(format!("{levels}.so"));
         emit::shared::shared(compiled.object, &[], &path).unwrap();
         let mut context = Context::new(&Model::open(path).unwrap()).unwrap();

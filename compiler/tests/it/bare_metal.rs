@@ -7,8 +7,9 @@ use crate::models;
 
 use std::{fmt::Write, path::Path, process::Command};
 use symshape_compiler::{
+    CompileOptions,
     graph::{self, Graph},
-    pipeline,
+    pipeline::Pipeline,
     tensor::Tensor,
 };
 
@@ -52,8 +53,8 @@ fn run(folder: &Path, tool: &str, args: &[&str]) {
 fn cortex_m_computes_what_graphs_say() {
     let graph =
         models::MODELS.iter().find(|(name, _)| *name == "mlp").expect("the model").1().expect("a graph");
-    let lowered = pipeline::lower_with(&graph, &pipeline::Settings::source()).expect("supported");
-    let source = pipeline::source(&lowered, "mlp.h").expect("supported");
+    let lowered = Pipeline::new(&graph).options(CompileOptions::for_c_source()).lower().expect("supported");
+    let source = lowered.source("mlp.h").expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     std::fs::write(folder.join("mlp.h"), source.header).expect("a header");

@@ -10,7 +10,7 @@ use std::{
     sync::atomic::{AtomicI64, Ordering},
 };
 use symshape::{Declaration, Dim};
-use symshape_compiler::{Result, codegen::Options, emit, graph::Graph, pipeline};
+use symshape_compiler::{CompileOptions, Result, emit, graph::Graph, pipeline::Pipeline};
 use symshape_runtime::{
     Context, DType, TensorRef,
     abi::{Exec, Task},
@@ -38,9 +38,9 @@ fn graph(g: &mut Graph) -> Result<()> {
 fn groups_of_images_have_the_bits_of_single_ones() {
     let mut g = Graph { name: "images".into(), ..Graph::default() };
     graph(&mut g).expect("valid");
-    let lowered = pipeline::lower(&g).expect("supported");
+    let lowered = Pipeline::new(&g).lower().expect("supported");
     let (model, summary) =
-        emit::jit::jit(&lowered.program, &lowered.plan, &Options::default()).expect("supported");
+        emit::jit::jit(&lowered.program, &lowered.plan, &CompileOptions::default()).expect("supported");
     assert!(summary.functions.iter().any(|function| function.name.contains("run_images")));
 
     let mut context = Context::new(&model).expect("memory");

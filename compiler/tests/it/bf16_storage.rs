@@ -6,13 +6,12 @@ use crate::models;
 
 use symshape::Dim;
 use symshape_compiler::{
-    Result,
-    codegen::Options,
-    emit,
+    CompileOptions, Microkernels, Result, emit,
     graph::{self, Graph, Value},
     kernel::{self, BufferId, MemorySpace, MicrokernelSupport, Program, Rhs, Stmt},
     opt,
-    pipeline::{self, Artifact, Lowered, Settings},
+    pipeline::{Artifact, Lowered, Pipeline},
+    plan::problem::Budget,
     scalar::{Precision, ReduceOp, Scalar},
     target::{Level, Target},
     tensor::{Bytes, Tensor},
@@ -79,8 +78,8 @@ fn rows(width: usize) -> Graph {
 fn lowered(graph: &Graph) -> Lowered {
     let microkernels = MicrokernelSupport::Code { multiplies_bytes: true, tiles: true };
     let precision = Precision::Bf16;
-    let settings = Settings { precision, microkernels, ..Settings::default() };
-    let lowered = pipeline::lower_with(graph, &settings).expect("supported");
+    let options = CompileOptions::default().precision(precision).support(microkernels);
+    let lowered = Pipeline::new(graph).options(options).lower().expect("supported");
     let unproven = kernel::verify::verify(&lowered.program).expect("it is well-formed");
     assert!(unproven.is_empty(), "{unproven:?}");
     lowered
@@ -88,13 +87,13 @@ fn lowered(graph: &Graph) -> Lowered {
 
 /// The program on emulated tile registers, and on those of this machine where the system grants them.
 fn on_tiles(lowered: &Lowered) -> Vec<(String, Model)> {
-    let model = |tiles_in_memory: bool| {
-        let options = Options { tiles_in_memory, ..Options::default() };
+    let model = |microkernels: Microkernels| {
+        let options = CompileOptions::default().microkernels(microkernels);
         let model = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported").0;
-        (format!("tiles, in memory: {tiles_in_memory}"), model)
+        (format!("{microkernels:?}"), model)
     };
-    let mut models = vec![model(true)];
-    models.extend(Some(model(false)).filter(|(_, model)| model.uses_tiles()));
+    let mut models = vec![model(Microkernels::EmulatedTiles)];
+    models.extend(Some(model(Microkernels::Native)).filter(|(_, model)| model.uses_tiles()));
     models
 }
 
@@ -108,7 +107,7 @@ fn without_tiles(lowered: &Lowered) -> Vec<(String, Model)> {
     let levels = [Level::X86V2, Level::X86V3, Level::X86V4].into_iter().filter(|level| *level <= host);
     let model = |level: Level| {
         let target = Target::parse(None, Some(level.name())).expect("a level");
-        let compiled = pipeline::compile(lowered, &target, Artifact::Shared).expect("supported");
+        let compiled = lowered.compile(&target, Artifact::Shared).expect("supported");
         let path = folder.path().join(format!("{}.so", level.name()));
         emit::shared::shared(compiled.object, &[], &path).expect("a file");
         (level.name().to_string(), Model::open(path).expect("an artefact"))
@@ -329,8 +328,8 @@ fn factors_that_no_leaf_reads_are_copied() {
         let (left, _) = program.kernels[copies].body.iter().find_map(read).expect("a contraction");
         let is_half = program.buffers[left].dtype == DType::BF16;
         assert_eq!(is_half, copies == 0);
-        let plan = symshape_compiler::plan::plan(&program, &Default::default()).expect("a plan");
-        let lowered = Lowered { program, plan };
+        let plan = symshape_compiler::plan::plan(&program, &Budget::COMPILE).expect("a plan");
+        let lowered = Lowered { program, plan, options: CompileOptions::default() };
         let dims = [17];
         let numbers = floats(&models::weights(&[17 * 24], 3));
         let bytes: Vec<u8> =
@@ -339,8 +338,8 @@ fn factors_that_no_leaf_reads_are_copied() {
         let want = kernel::eval::eval(&lowered.program, &dims, &[input]).expect("it can be evaluated");
         // Tile registers round the weights as well, which the definition says too; others don't.
         let bound = if by.is_empty() { 1e-5 } else { 4e-2 };
-        for tiles_in_memory in [true, false] {
-            let options = Options { tiles_in_memory, ..Options::default() };
+        for microkernels in [Microkernels::EmulatedTiles, Microkernels::Native] {
+            let options = CompileOptions::default().microkernels(microkernels);
             let model = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported").0;
             let mut context = Context::new(&model).expect("memory");
             let input = TensorRef::from_bytes(DType::BF16, &[17, 24], &bytes).expect("a tensor");

@@ -4,8 +4,8 @@
 use crate::foreign;
 
 use symshape_compiler::{
-    import,
-    pipeline::{self, Settings},
+    CompileOptions, import,
+    pipeline::{Artifact, Lowered, Pipeline},
     target::Target,
 };
 
@@ -16,16 +16,16 @@ fn snippets<'c>(chapter: &'c str, language: &str) -> Vec<&'c str> {
 }
 
 /// The model that the chapters speak of.
-fn lowered(settings: &Settings) -> pipeline::Lowered {
+fn lowered(options: CompileOptions) -> Lowered {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/block.onnx");
     let range = symshape::Declaration::range;
-    let options = import::ImportOptions {
+    let import_options = import::ImportOptions {
         dims: [("N".into(), range(1, 16)), ("S".into(), range(1, 128))].into(),
         ..Default::default()
     };
     let model = import::Model::open(std::path::Path::new(path)).expect("the bundled model");
-    let graph = import::import(&model, &options).expect("the bundled model");
-    pipeline::lower_with(&graph, settings).expect("supported")
+    let graph = import::import(&model, &import_options).expect("the bundled model");
+    Pipeline::new(&graph).options(options).lower().expect("supported")
 }
 
 /// Compiles each C snippet of a chapter in a folder that has this header.
@@ -42,7 +42,7 @@ fn check(chapter: &str, header: &str, folder: &std::path::Path) {
 
 #[test]
 fn source_is_called_as_its_chapter_says() {
-    let source = pipeline::source(&lowered(&Settings::source()), "block.h").expect("supported");
+    let source = lowered(CompileOptions::for_c_source()).source("block.h").expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
     check(include_str!("../../../docs/c-source.md"), &source.header, folder.path());
     std::fs::write(folder.path().join("block.c"), source.code).expect("a source");
@@ -53,8 +53,7 @@ fn source_is_called_as_its_chapter_says() {
 #[test]
 fn objects_are_called_as_their_chapter_says() {
     let target = Target::host().expect("this machine");
-    let compiled = pipeline::compile(&lowered(&Settings::default()), &target, pipeline::Artifact::Object)
-        .expect("supported");
+    let compiled = lowered(CompileOptions::default()).compile(&target, Artifact::Object).expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
     check(include_str!("../../../docs/embedding-c.md"), &compiled.header, folder.path());
 }
@@ -85,8 +84,7 @@ fn the_readme_shows_what_works() {
         assert!(example.contains(&line), "not in the example of `pipeline::jit`: {line}");
     }
     let target = Target::host().expect("this machine");
-    let compiled = pipeline::compile(&lowered(&Settings::default()), &target, pipeline::Artifact::Object)
-        .expect("supported");
+    let compiled = lowered(CompileOptions::default()).compile(&target, Artifact::Object).expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("block.h"), compiled.header).expect("a header");
     let (include, body) = snippets(readme, "c")[0].split_once("\n\n").expect("an include and statements");

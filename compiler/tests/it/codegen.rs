@@ -6,7 +6,8 @@ use machine::{Machine, stacked};
 use std::io::Write;
 use symshape::Symbol;
 use symshape_compiler::{
-    codegen::{self, Options},
+    CompileOptions,
+    codegen::{self, ModuleForm, ModuleKind},
     kernel::{eval, text},
     scalar::Scalar,
     target::{Placement, Target},
@@ -390,8 +391,14 @@ fn objects_import_nothing() {
             let libcalls = cranelift_module::default_libcall_names();
             let builder = cranelift_object::ObjectBuilder::new(isa, name, libcalls).expect("a builder");
             let mut module = cranelift_object::ObjectModule::new(builder);
-            codegen::generate(&program, &stacked(&program), &Options::default(), &mut module)
-                .unwrap_or_else(|error| panic!("{error}"));
+            codegen::generate(
+                &program,
+                &stacked(&program),
+                &ModuleForm::new(ModuleKind::Object),
+                &CompileOptions::default(),
+                &mut module,
+            )
+            .unwrap_or_else(|error| panic!("{error}"));
             let bytes = module.finish().emit().expect("an object");
             let file = object::File::parse(&*bytes).expect("an object");
             use object::{Object, ObjectSymbol};

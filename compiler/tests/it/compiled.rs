@@ -6,7 +6,7 @@ use crate::models;
 use machine::{Machine, Refusal};
 use proptest::prelude::*;
 use symshape_compiler::{
-    ErrorKind, codegen,
+    CompileOptions, ErrorKind,
     emit::jit::jit,
     graph::{
         self, Graph,
@@ -14,7 +14,7 @@ use symshape_compiler::{
         tolerance::RoundingTolerance,
     },
     lower,
-    pipeline::{self, Lowered},
+    pipeline::{Lowered, Pipeline},
     schedule,
     tensor::{Bytes, Tensor},
 };
@@ -66,7 +66,7 @@ fn check_random(bytes: &[u8]) -> Result<(), String> {
         Err(_) => return Ok(()),
     };
     let tolerance = RoundingTolerance::of(&graph, &inputs);
-    let Lowered { program, plan } = match pipeline::lower(&graph) {
+    let Lowered { program, plan, .. } = match Pipeline::new(&graph).lower() {
         Ok(lowered) => lowered,
         // Together the demands on what is found may leave no value.
         Err(error) if error.kind() == ErrorKind::Invalid && expected.is_none() => return Ok(()),
@@ -133,7 +133,7 @@ const PRODUCTS: &str = "graph products {
 #[test]
 fn products_of_any_size_are_those_of_the_definition() {
     let graph = graph::text::parse(PRODUCTS).expect("well-formed");
-    let Lowered { program, plan } = pipeline::lower(&graph).expect("all of it can be compiled");
+    let Lowered { program, plan, .. } = Pipeline::new(&graph).lower().expect("all of it can be compiled");
     let factors = [1e30f32, 1e-30, 3.0, -1e38, 1e-38, 0.5, 1e38, 1e38, -1e-38, 1e-38, 7.0];
     for (n, k, zero) in [(1, 1, 0), (2, 7, 0), (3, 12, 17), (5, 33, 40), (2, 70, 99), (5, 70, 0)] {
         let count = n * k * 3;
@@ -179,7 +179,7 @@ fn reductions_of_nothing_are_those_of_the_definition() {
             "graph ends {{\n  symbol N = 0..3\n  symbol K = 0..40\n  input x: {kind}[N, K]\n{reduces}}}"
         );
         let graph = graph::text::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        let Lowered { program, plan } = pipeline::lower(&graph).expect("all of it can be compiled");
+        let Lowered { program, plan, .. } = Pipeline::new(&graph).lower().expect("all of it can be compiled");
         for scalar in [true, false] {
             let machine =
                 Machine::assemble(program.clone(), &plan, scalar).expect("all of it can be compiled");
@@ -252,7 +252,7 @@ const EMPTY: &str = "graph empty {
 #[test]
 fn loops_without_iterations_look_at_nothing() {
     let graph = graph::text::parse(EMPTY).expect("well-formed");
-    let Lowered { program, plan } = pipeline::lower(&graph).expect("all of it can be compiled");
+    let Lowered { program, plan, .. } = Pipeline::new(&graph).lower().expect("all of it can be compiled");
     for scalar in [true, false] {
         let machine = Machine::assemble(program.clone(), &plan, scalar).expect("all of it can be compiled");
         for (a, b, place) in [(0, 1, 0), (0, 3, 99), (0, 1, -7), (1, 1, 0), (7, 7, 6), (5, 2, -1), (5, 2, 2)]
@@ -299,8 +299,8 @@ const FOUND_ROWS: &str = "graph found_rows {
 #[test]
 fn scratch_has_room_for_what_is_found() {
     let graph = graph::text::parse(FOUND_ROWS).expect("well-formed");
-    let Lowered { program, plan } = pipeline::lower(&graph).expect("memory is bounded by N");
-    let (model, _) = jit(&program, &plan, &codegen::Options::default()).expect("all of it can be compiled");
+    let Lowered { program, plan, .. } = Pipeline::new(&graph).lower().expect("memory is bounded by N");
+    let (model, _) = jit(&program, &plan, &CompileOptions::default()).expect("all of it can be compiled");
     let mut context = Context::new(&model).expect("little memory");
     for (n, m) in [(1, 1), (7, 3), (40, 1), (40, 40), (33, 17)] {
         let x = models::weights(&[5, n], 7);
@@ -366,7 +366,7 @@ fn what_is_found_late_moves_nothing_that_runs_before() {
 /// The graph of this text, and machine code for it.
 fn built(text: &str) -> (Graph, Machine) {
     let graph = graph::text::parse(text).expect("well-formed");
-    let Lowered { program, plan } = pipeline::lower(&graph).expect("all of it can be compiled");
+    let Lowered { program, plan, .. } = Pipeline::new(&graph).lower().expect("all of it can be compiled");
     let machine = Machine::assemble(program, &plan, false).expect("all of it can be compiled");
     (graph, machine)
 }

@@ -5,7 +5,7 @@ use crate::machine;
 use machine::Machine;
 use std::fmt::Write;
 use symshape::Declaration;
-use symshape_compiler::{graph::Graph, pipeline, tensor::Tensor};
+use symshape_compiler::{graph::Graph, pipeline::Pipeline, tensor::Tensor};
 use symshape_runtime::DType;
 
 /// Numbers in -2..2 that look random, of so many bits, the same at every run.
@@ -369,7 +369,7 @@ fn rows_that_are_pages_apart_are_copied() {
         // Tile registers would multiply numbers of 8 bits.
         let w = random(depth * n, 5, 10);
         let g = paged(row, depth, &w).expect("a valid graph");
-        let program = pipeline::lower(&g).expect("supported").program;
+        let program = Pipeline::new(&g).lower().expect("supported").program;
         let has_room = program.buffers.values().any(|buffer| buffer.name.starts_with("rows of "));
         assert_eq!(has_room, copied, "{depth} by {n}");
         let machine = Machine::compile(program, false);

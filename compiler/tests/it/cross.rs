@@ -9,10 +9,9 @@ use crate::networks;
 
 use foreign::Program;
 use symshape_compiler::{
-    codegen::Options,
-    emit,
+    CompileOptions, emit,
     graph::{self, Graph},
-    pipeline::{self, Artifact, Lowered},
+    pipeline::{Artifact, Lowered, Pipeline},
     target::Target,
     tensor::{Bytes, Tensor},
 };
@@ -20,7 +19,7 @@ use symshape_runtime::{Context, TensorRef, external::Function};
 
 /// Compiles `graph` for `triple` and links it with what its platform has.
 fn compile(graph: &Graph, (triple, level): (&str, &str), compiler: &str, emulator: &[&str]) -> Program {
-    let lowered = pipeline::lower(graph).unwrap_or_else(|error| panic!("{}: {error}", graph.name));
+    let lowered = Pipeline::new(graph).lower().unwrap_or_else(|error| panic!("{}: {error}", graph.name));
     link(&lowered, (triple, level), compiler, emulator)
 }
 
@@ -39,7 +38,8 @@ fn link_with(
 ) -> Program {
     let target = Target::parse(Some(triple), Some(level)).unwrap_or_else(|error| panic!("{triple}: {error}"));
     let name = &lowered.program.name;
-    let compiled = pipeline::compile(lowered, &target, Artifact::Object)
+    let compiled = lowered
+        .compile(&target, Artifact::Object)
         .unwrap_or_else(|error| panic!("{name} for {triple}: {error}"));
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join(format!("{name}.h")), compiled.header).expect("a header");
@@ -62,7 +62,7 @@ fn check_call(machine: (&str, &str), compiler: &str, emulator: &[&str]) {
             Ok(())
         }))
     });
-    let lowered = pipeline::lower(&graph).expect("supported");
+    let lowered = Pipeline::new(&graph).lower().expect("supported");
     let functions = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/acme.c");
     let program = link_with(&lowered, machine, compiler, emulator, &[functions]);
     for dims in models::bindings(&graph) {
@@ -100,7 +100,7 @@ fn lend(tensor: &Tensor) -> TensorRef<'_> {
 
 /// What this machine computes.
 fn here(lowered: &Lowered, inputs: &[Tensor]) -> Vec<Tensor> {
-    let options = Options::default();
+    let options = CompileOptions::default();
     let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported here");
     let mut context = Context::new(&model).expect("memory");
     let lent: Vec<TensorRef> = inputs.iter().map(lend).collect();
@@ -117,7 +117,7 @@ fn here(lowered: &Lowered, inputs: &[Tensor]) -> Vec<Tensor> {
 fn check_networks(machines: &[((&str, &str), &str, &[&str])]) {
     for (name, network) in networks::NETWORKS {
         let graph = network().unwrap_or_else(|error| panic!("{name}: {error}"));
-        let lowered = pipeline::lower(&graph).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let lowered = Pipeline::new(&graph).lower().unwrap_or_else(|error| panic!("{name}: {error}"));
         let bindings = models::bindings(&graph);
         let cases: Vec<(Vec<i64>, Vec<Tensor>, Vec<Tensor>)> = [&bindings[0], &bindings[4]]
             .map(|dims| {

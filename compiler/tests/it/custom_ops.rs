@@ -9,7 +9,7 @@ use foreign::Program;
 use protos::{float, node};
 use std::{path::Path, process::Command};
 use symshape_compiler::{
-    ErrorKind, Result, emit,
+    CompileOptions, ErrorKind, Result, emit,
     graph::{self, Graph, eval::eval, text},
     import::{
         self, Custom, ImportOptions, parse_dim,
@@ -19,7 +19,7 @@ use symshape_compiler::{
         },
     },
     kernel, lower,
-    pipeline::{self, Artifact},
+    pipeline::{self, Artifact, Pipeline},
     target::Target,
 };
 use symshape_runtime::{CallError, Context, DType, Model, TensorRef, external::Function};
@@ -190,8 +190,8 @@ fn without_a_function_in_this_process_objects_can_be_made_and_nothing_else() {
     let dims = vec![1, 2];
     let error = eval(&graph, &models::inputs(&graph, &dims)).expect_err("nothing to call");
     assert!(error.to_string().contains("none is registered in this process"), "{error}");
-    let lowered = pipeline::lower(&graph).expect("supported");
-    let compiled = pipeline::compile(&lowered, &Target::host().expect("known"), Artifact::Object);
+    let lowered = Pipeline::new(&graph).lower().expect("supported");
+    let compiled = lowered.compile(&Target::host().expect("known"), Artifact::Object);
     let imports =
         emit::object::imports(&compiled.expect("supported").object.into_bytes().expect("an object"))
             .expect("an object");
@@ -216,10 +216,10 @@ fn check_linked(graph: &Graph, program: &Program) {
 #[test]
 fn objects_are_linked_with_c_functions() {
     let graph = mixed_graph();
-    let lowered = pipeline::lower(&graph).expect("supported");
+    let lowered = Pipeline::new(&graph).lower().expect("supported");
     for target in [(None, None), (None, Some("x86-64-v2,x86-64-v3"))] {
         let Ok(target) = Target::parse(target.0, target.1) else { continue };
-        let compiled = pipeline::compile(&lowered, &target, Artifact::Object).expect("supported");
+        let compiled = lowered.compile(&target, Artifact::Object).expect("supported");
         let folder = tempfile::tempdir().expect("a folder");
         assert!(compiled.header.contains("int32_t acme_pick(const symshape_call *call);"));
         std::fs::write(folder.path().join("acme_model.o"), compiled.object.into_bytes().expect("an object"))
@@ -238,8 +238,8 @@ fn objects_are_linked_with_c_functions() {
 #[test]
 fn c_source_calls_c_functions() {
     let graph = mixed_graph();
-    let lowered = pipeline::lower_with(&graph, &pipeline::Settings::source()).expect("supported");
-    let source = pipeline::source(&lowered, "acme.h").expect("supported");
+    let lowered = Pipeline::new(&graph).options(CompileOptions::for_c_source()).lower().expect("supported");
+    let source = lowered.source("acme.h").expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("acme.h"), source.header).expect("a header");
     std::fs::write(folder.path().join("model.c"), source.code).expect("a source");
@@ -252,7 +252,7 @@ fn c_source_calls_c_functions() {
 fn library(folder: &Path) -> (String, String) {
     use prost::Message;
     let path = |name: &str| folder.join(name).to_str().expect("UTF-8").to_string();
-    let header = pipeline::lower(&mixed_graph()).expect("supported");
+    let header = Pipeline::new(&mixed_graph()).lower().expect("supported");
     let header = emit::header::header(&header.program, &header.plan);
     std::fs::write(folder.join("mixed.h"), header).expect("a header");
     functions(folder, "mixed");
@@ -480,7 +480,7 @@ graph body {
     graph.register(&|symbol| (symbol == "soft").then(soft));
     let model = pipeline::jit(&graph).expect("supported");
     let mut context = Context::new(&model).expect("memory");
-    let program = pipeline::lower(&graph).expect("supported").program;
+    let program = Pipeline::new(&graph).lower().expect("supported").program;
     let printed = program.to_string();
     assert_eq!(kernel::text::parse(&printed).expect("what is printed is read").to_string(), printed);
     for dims in models::bindings(&graph) {
@@ -507,16 +507,17 @@ graph body {
 #[test]
 fn names_of_the_model_are_its_own() {
     let text = "graph m {\n  symbol N = 1..5\n  input x: f32[N]\n  %0 = call m_run -> (f32[N]) x\n  output y = %0\n}\n";
-    let lowered = pipeline::lower(&text::parse(text).expect("a graph")).expect("supported");
-    let error = pipeline::compile(&lowered, &Target::host().expect("known"), Artifact::Object)
+    let lowered = Pipeline::new(&text::parse(text).expect("a graph")).lower().expect("supported");
+    let error = lowered
+        .compile(&Target::host().expect("known"), Artifact::Object)
         .expect_err("two functions of one name");
     assert!(
         error.to_string().contains("`m_run` is to be called, and is a name of the model's own"),
         "{error}"
     );
     let text = text.replace("m_run", "expf");
-    let lowered = pipeline::lower(&text::parse(&text).expect("a graph")).expect("supported");
-    let error = pipeline::source(&lowered, "m.h").expect_err("math.h has one too");
+    let lowered = Pipeline::new(&text::parse(&text).expect("a graph")).lower().expect("supported");
+    let error = lowered.source("m.h").expect_err("math.h has one too");
     assert!(error.to_string().contains("`expf` is to be called, and means something else in C"), "{error}");
 }
 
@@ -526,7 +527,7 @@ fn c_snippets_of_the_docs_compile() {
     let snippets: Vec<&str> =
         docs.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(!snippets.is_empty(), "the chapter shows a function");
-    let lowered = pipeline::lower(&mixed_graph()).expect("supported");
+    let lowered = Pipeline::new(&mixed_graph()).lower().expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
     let header = emit::header::header(&lowered.program, &lowered.plan);
     std::fs::write(folder.path().join("model.h"), header).expect("a header");

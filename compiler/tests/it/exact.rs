@@ -5,13 +5,11 @@ use crate::models;
 
 use symshape::Dim;
 use symshape_compiler::{
-    Result,
-    codegen::Options,
-    emit,
+    CompileOptions, Microkernels, Result, emit,
     graph::{self, Graph, Value},
     kernel::{MicrokernelSupport, Stmt},
     opt,
-    pipeline::{self, Lowered, Settings},
+    pipeline::{Lowered, Pipeline},
     scalar::Precision,
     tensor::{Bytes, Tensor},
 };
@@ -114,18 +112,20 @@ fn bf16(last: f32) -> Graph {
 
 fn lowered(graph: &Graph, precision: Precision) -> Lowered {
     let microkernels = MicrokernelSupport::Code { multiplies_bytes: true, tiles: true };
-    pipeline::lower_with(graph, &Settings { precision, microkernels, ..Settings::default() })
+    Pipeline::new(graph)
+        .options(CompileOptions::default().precision(precision).support(microkernels))
+        .lower()
         .expect("supported")
 }
 
 /// The program on emulated tile registers, and on those of this machine where the system grants them.
 fn models(lowered: &Lowered) -> Vec<Model> {
-    let model = |tiles_in_memory: bool| {
-        let options = Options { tiles_in_memory, ..Options::default() };
+    let model = |microkernels: Microkernels| {
+        let options = CompileOptions::default().microkernels(microkernels);
         emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported").0
     };
-    let mut models = vec![model(true)];
-    models.extend(Some(model(false)).filter(Model::uses_tiles));
+    let mut models = vec![model(Microkernels::EmulatedTiles)];
+    models.extend(Some(model(Microkernels::Native)).filter(Model::uses_tiles));
     models
 }
 

@@ -4,8 +4,8 @@ use cranelift_jit::{JITBuilder, JITModule};
 use std::{ffi::CStr, ffi::c_char, ptr};
 use symshape::Symbol;
 use symshape_compiler::{
-    Error,
-    codegen::{self, Options, Summary},
+    CompileOptions, Error, Microkernels,
+    codegen::{self, ModuleForm, ModuleKind, Summary},
     kernel::{Program, text, verify},
     plan::{Placement, Plan},
     target::{self, Target},
@@ -52,19 +52,22 @@ impl Machine {
     /// The same with tile registers in memory.
     pub(crate) fn on_tiles(program: Program) -> Machine {
         let plan = stacked(&program);
-        let options = Options { clif: true, tiles_in_memory: true, ..Options::default() };
+        let options = CompileOptions::default().listing(true).microkernels(Microkernels::EmulatedTiles);
         Machine::with(program, &plan, &options).unwrap_or_else(|error| panic!("{error}"))
     }
 
     pub(crate) fn assemble(program: Program, plan: &Plan, scalar: bool) -> Result<Machine, Error> {
-        Machine::with(program, plan, &Options { clif: true, scalar, ..Options::default() })
+        let microkernels = if scalar { Microkernels::ScalarLoops } else { Microkernels::Native };
+        let options = CompileOptions::default().listing(true).microkernels(microkernels);
+        Machine::with(program, plan, &options)
     }
 
-    fn with(program: Program, plan: &Plan, options: &Options) -> Result<Machine, Error> {
+    fn with(program: Program, plan: &Plan, options: &CompileOptions) -> Result<Machine, Error> {
         let isa = Target::host().and_then(|host| host.isa(target::Placement::Jit)).expect("this machine");
         let builder = JITBuilder::with_isa(isa, cranelift_module::default_libcall_names());
         let mut module = JITModule::new(builder);
-        let summary = codegen::generate(&program, plan, options, &mut module)?;
+        let summary =
+            codegen::generate(&program, plan, &ModuleForm::new(ModuleKind::InProcess), options, &mut module)?;
         module.finalize_definitions().expect("memory");
         let (desc, bytes) = module.get_finalized_data(summary.desc);
         assert_eq!(bytes, size_of::<ModelDesc>());

@@ -9,13 +9,12 @@ use std::{
 };
 use symshape::Dim;
 use symshape_compiler::{
-    codegen::Options,
-    emit,
+    CompileOptions,
     graph::{Graph, Value},
     kernel::{Partition, Policies, Program, partition::stages, text, verify},
     partition::Count,
-    pipeline::{self, Lowered, Settings},
-    plan,
+    pipeline::{Artifact, Lowered, Pipeline},
+    plan::{self, problem::Budget},
     scalar::{ReduceOp, Scalar},
     target::Target,
     tensor::Tensor,
@@ -25,15 +24,17 @@ use symshape_runtime::{
 };
 
 fn lowered(graph: &Graph, partitions: impl Into<Option<Count>>, policies: Policies) -> Lowered {
-    let settings = Settings { partitions: partitions.into(), policies, ..Settings::default() };
-    let lowered =
-        pipeline::lower_with(graph, &settings).unwrap_or_else(|error| panic!("{}: {error}", graph.name));
+    let options = CompileOptions::default().partitions(partitions.into()).policies(policies);
+    let lowered = Pipeline::new(graph)
+        .options(options)
+        .lower()
+        .unwrap_or_else(|error| panic!("{}: {error}", graph.name));
     plan::verify::verify(&lowered.program, &lowered.plan).expect("a good plan");
     lowered
 }
 
 fn model(lowered: &Lowered) -> Model {
-    emit::jit::jit(&lowered.program, &lowered.plan, &Options::default()).expect("supported").0
+    lowered.jit().expect("supported")
 }
 
 fn of(count: u32) -> Count {
@@ -263,9 +264,8 @@ fn forgotten_dependencies_are_found() {
             let spoiled = spoiled(|list| _ = list[number].after.remove(at));
             let error = verify::verify(&spoiled).expect_err("it waits for less than it must");
             assert!(error.to_string().contains("does not wait for"), "{error}");
-            let settings = plan::Options::default();
             let serial = Program { policies: Policies::Serial, ..spoiled.clone() };
-            let plan = plan::plan(&serial, &settings).expect("a plan");
+            let plan = plan::plan(&serial, &Budget::COMPILE).expect("a plan");
             plan::verify::verify(&serial, &plan).expect("good for one after another");
         }
     }
@@ -394,7 +394,7 @@ fn any_number_of_parts(text: &str) {
 fn a_plan_for_one_order_is_refused_for_any() {
     let program = lowered(&towers(), Count::Auto, Policies::Any).program;
     let serial = Program { policies: Policies::Serial, ..program.clone() };
-    let plan = plan::plan(&serial, &plan::Options::default()).expect("a plan");
+    let plan = plan::plan(&serial, &Budget::COMPILE).expect("a plan");
     let error = plan::verify::verify(&program, &plan).expect_err("towers share memory");
     assert!(error.to_string().contains("alive at once"), "{error}");
 }
@@ -469,7 +469,7 @@ fn tool(folder: &Path, name: &str, args: &[&str]) -> String {
 fn compile(graph: &Graph, folder: &Path) -> usize {
     let lowered = lowered(graph, Count::Auto, Policies::Any);
     let target = Target::host().expect("this machine");
-    let compiled = pipeline::compile(&lowered, &target, pipeline::Artifact::Object).expect("supported");
+    let compiled = lowered.compile(&target, Artifact::Object).expect("supported");
     std::fs::write(
         folder.join(format!("{}.o", graph.name)),
         compiled.object.into_bytes().expect("an object"),
@@ -500,9 +500,9 @@ fn a_c_program_reads_the_table_with_a_policy_of_its_own() {
 #[test]
 fn c_source_has_the_same_table() {
     let folder = tempfile::tempdir().expect("a folder");
-    let settings = Settings { partitions: Some(Count::Auto), policies: Policies::Any, ..Settings::source() };
-    let lowered = pipeline::lower_with(&towers(), &settings).expect("supported");
-    let source = pipeline::source(&lowered, "towers.h").expect("supported");
+    let options = CompileOptions::for_c_source().partitions(Some(Count::Auto)).policies(Policies::Any);
+    let lowered = Pipeline::new(&towers()).options(options).lower().expect("supported");
+    let source = lowered.source("towers.h").expect("supported");
     std::fs::write(folder.path().join("towers.c"), source.code).expect("written");
     std::fs::write(folder.path().join("towers.h"), source.header).expect("written");
     assert_eq!(run_steps(folder.path(), "towers.c"), lowered.program.partitions.len());
@@ -535,12 +535,12 @@ fn of_two_failures_at_once_code_and_error_are_those_of_one() {
     let lowered = lowered(&graph, of(2), Policies::Any);
     assert_eq!(stages(&lowered.program.partitions), [0, 0]);
     let target = Target::host().expect("this machine");
-    let compiled = pipeline::compile(&lowered, &target, pipeline::Artifact::Object).expect("supported");
+    let compiled = lowered.compile(&target, Artifact::Object).expect("supported");
     std::fs::write(folder.path().join("torn.o"), compiled.object.into_bytes().expect("an object"))
         .expect("written");
     std::fs::write(folder.path().join("torn.h"), compiled.header).expect("written");
     assert_eq!(codes_of_torn(folder.path(), "torn.o").len(), 2);
-    let source = pipeline::source(&lowered, "torn.h").expect("supported");
+    let source = lowered.source("torn.h").expect("supported");
     std::fs::write(folder.path().join("torn.c"), source.code).expect("written");
     std::fs::write(folder.path().join("torn.h"), source.header).expect("written");
     let codes = codes_of_torn(folder.path(), "torn.c");

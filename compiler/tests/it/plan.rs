@@ -7,7 +7,7 @@ use symshape_compiler::{
     ErrorKind,
     kernel::{Access, Axis, Buffer, BufferId, Code, Device, Inst, Kernel, MemorySpace, Program, Stmt, text},
     plan::{
-        self, Options, Plan, arena_formula,
+        self, Plan, arena_formula,
         problem::{Budget, BufferInterval, Solution, read_csv, solve},
         verify::verify,
     },
@@ -257,7 +257,7 @@ proptest! {
         bindings in prop::collection::vec((0..=64i64, 1..=64i64, 0..3usize), 6),
     ) {
         let program = program(&sizes, &uses);
-        let plan = plan::plan(&program, &Options::default()).expect("a plan");
+        let plan = plan::plan(&program, &Budget::COMPILE).expect("a plan");
         let certificate = verify(&program, &plan).expect("a right plan");
         prop_assert!(certificate.max_live <= plan.arena_max);
         for (n, s, m) in bindings {
@@ -288,16 +288,16 @@ proptest! {
         bindings in prop::collection::vec((0..=64i64, 1..=64i64, 0..3usize), 6),
     ) {
         let program = on_devices(program(&sizes, &uses), 1 << 40);
-        let plan = plan::plan(&program, &Options::default()).expect("a plan");
+        let plan = plan::plan(&program, &Budget::COMPILE).expect("a plan");
         verify(&program, &plan).expect("a right plan");
         for (n, s, m) in bindings {
             assert_disjoint(&program, &plan, &BTreeMap::from([("N", n), ("S", 8 * s), ("M", [1, 5, 9][m])]));
         }
         let largest = plan.devices.iter().map(|room| room.max).max().unwrap_or(0);
         let exact = Program { devices: Vec::new(), ..program.clone() };
-        prop_assert!(plan::plan(&on_devices(exact.clone(), largest), &Options::default()).is_ok());
+        prop_assert!(plan::plan(&on_devices(exact.clone(), largest), &Budget::COMPILE).is_ok());
         if largest > 0 {
-            let error = plan::plan(&on_devices(exact, largest - 1), &Options::default()).expect_err("too little");
+            let error = plan::plan(&on_devices(exact, largest - 1), &Budget::COMPILE).expect_err("too little");
             prop_assert!(error.to_string().contains(&format!("its memory has {}", largest - 1)), "{error}");
         }
     }
@@ -312,7 +312,7 @@ fn chain(sizes: &[&str], uses: &[&[usize]]) -> Program {
 #[test]
 fn the_verifier_finds_what_is_wrong() {
     let program = chain(&["16*N", "16*N", "16*N", "S"], &[&[0, 1], &[1, 2], &[2, 3]]);
-    let plan = plan::plan(&program, &Options::default()).expect("a plan");
+    let plan = plan::plan(&program, &Budget::COMPILE).expect("a plan");
     assert_eq!((plan.arena_max, plan.lower_bound), (8192, 8192));
     let broken = |change: &dyn Fn(&mut Plan)| {
         let mut plan = plan.clone();
@@ -337,7 +337,7 @@ fn the_verifier_finds_what_is_wrong() {
 fn the_verifier_keeps_devices_apart() {
     // The first and the last belong to one device, the second to the other.
     let program = on_devices(chain(&["16*N"; 6], &[&[0, 2, 5], &[1, 3], &[3, 4]]), 1 << 20);
-    let plan = plan::plan(&program, &Options::default()).expect("a plan");
+    let plan = plan::plan(&program, &Budget::COMPILE).expect("a plan");
     let room = |bytes| plan::ArenaUsage { max: bytes, lower_bound: bytes };
     assert_eq!(plan.devices, [room(8192), room(4096)]);
     assert_eq!((plan.arena_max, plan.lower_bound), (20480, 20480));
@@ -382,7 +382,7 @@ fn formulas_are_short() {
         (chain(&[], &[]), "0"),
     ];
     for (program, expected) in cases {
-        let plan = plan::plan(&program, &Options::default()).expect("a plan");
+        let plan = plan::plan(&program, &Budget::COMPILE).expect("a plan");
         assert_eq!(arena_formula(&program, &plan), expected);
     }
 }
@@ -417,11 +417,11 @@ fn sizes_beyond_memory_are_refused() {
     ];
     for (elems, range, kind, message) in cases {
         let program = text::parse(&source(elems, range)).expect("a program");
-        let error = plan::plan(&program, &Options::default()).expect_err("it is too large");
+        let error = plan::plan(&program, &Budget::COMPILE).expect_err("it is too large");
         assert_eq!((error.kind(), error.message()), (kind, message));
     }
     let many: Vec<&str> = std::iter::repeat_n("N*10000000000", 99).collect();
     let program = chain(&many, &[&(0..99).collect::<Vec<_>>()]);
-    let error = plan::plan(&program, &Options::default()).expect_err("it is too large");
+    let error = plan::plan(&program, &Budget::COMPILE).expect_err("it is too large");
     assert!(error.message().starts_with("the arena can exceed 2^47 bytes; the largest buffer, @"), "{error}");
 }

@@ -7,13 +7,11 @@ use crate::models;
 use machine::Machine;
 use symshape::Dim;
 use symshape_compiler::{
-    Error,
-    codegen::Options,
-    emit,
+    CompileOptions, Error, Microkernels, emit,
     graph::{self, Graph, Op},
     kernel::{self, MicrokernelSupport, Program},
     lower, opt,
-    pipeline::{self, Settings},
+    pipeline::Pipeline,
     scalar::{Precision, Scalar},
     schedule,
     tensor::{Bytes, Tensor},
@@ -236,10 +234,12 @@ fn rows_of_computed_products_keep_their_bits() {
     let (k, j) = (45, 83);
     let (x, y) = (floats(&inputs(70 * k)), floats(&models::weights(&[k * j], 5)));
     for precision in PRECISIONS {
-        let settings = Settings { precision, microkernels: TILES, ..Settings::default() };
-        let lowered = pipeline::lower_with(&products(false), &settings).expect("supported");
-        let options = Options { tiles_in_memory: true, ..Options::default() };
-        let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");
+        let options = CompileOptions::default()
+            .precision(precision)
+            .support(TILES)
+            .microkernels(Microkernels::EmulatedTiles);
+        let lowered = Pipeline::new(&products(false)).options(options).lower().expect("supported");
+        let model = lowered.jit().expect("supported");
         let calls = [(70, 1), (70, 2), (69, 3), (64, 1), (33, 2), (31, 1), (17, 2), (16, 1), (2, 1), (1, 2)];
         assert_rows_keep_their_bits(&format!("{precision}"), &model, &calls, &|rows| {
             let left = TensorRef::new(&[rows, k], &x[..rows * k]).expect("a tensor");
@@ -312,8 +312,8 @@ fn windows_are_read_where_pixels_were_laid_out() {
             let bindings = [vec![1, 5, 5], vec![2, 6, 17], vec![1, 9, 21]];
             assert_eq!(check_model(name, &graph, precision, &bindings), 1, "{name}");
         }
-        let settings = Settings { precision: Precision::Bf16x3, microkernels: TILES, ..Settings::default() };
-        let lowered = pipeline::lower_with(&graph, &settings).expect("supported");
+        let options = CompileOptions::default().precision(Precision::Bf16x3).support(TILES);
+        let lowered = Pipeline::new(&graph).options(options).lower().expect("supported");
         let machine = Machine::on_tiles(Program { workers: 1, ..lowered.program });
         // One loop of the reduction is in a pixel, more are in a row.
         let by_pixels = machine.summary.clif.contains("rows_1");
@@ -351,9 +351,9 @@ fn short_rows_are_multiplied_in_pairs() {
         let graph = small_images(channels, side);
         for precision in PRECISIONS {
             check_model("small images", &graph, precision, &[vec![1], vec![2], vec![3]]);
-            let settings = Settings { precision, microkernels: TILES, ..Settings::default() };
-            let lowered = pipeline::lower_with(&graph, &settings).expect("supported");
-            let options = Options { clif: true, tiles_in_memory: true, ..Options::default() };
+            let settings = CompileOptions::default().precision(precision).support(TILES);
+            let lowered = Pipeline::new(&graph).options(settings).lower().expect("supported");
+            let options = CompileOptions::default().listing(true).microkernels(Microkernels::EmulatedTiles);
             let (model, summary) =
                 emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");
             assert_eq!(summary.clif.contains("tile_32x"), side > 1, "{channels} channels, {side}²");
@@ -387,10 +387,12 @@ fn wide() -> Graph {
 fn rows_keep_their_bits_on_any_number_of_threads() {
     let x = floats(&inputs(150 * 200));
     for precision in PRECISIONS {
-        let settings = Settings { precision, microkernels: TILES, ..Settings::default() };
-        let lowered = pipeline::lower_with(&wide(), &settings).expect("supported");
-        let options = Options { tiles_in_memory: true, ..Options::default() };
-        let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");
+        let options = CompileOptions::default()
+            .precision(precision)
+            .support(TILES)
+            .microkernels(Microkernels::EmulatedTiles);
+        let lowered = Pipeline::new(&wide()).options(options).lower().expect("supported");
+        let model = lowered.jit().expect("supported");
         let calls = [(150, 1), (150, 2), (150, 3), (149, 4), (33, 2), (32, 3), (17, 1), (16, 2), (1, 4)];
         assert_rows_keep_their_bits(&format!("{precision}"), &model, &calls, &|rows| {
             vec![TensorRef::new(&[rows, 200], &x[..rows * 200]).expect("a tensor")]
@@ -487,8 +489,8 @@ fn products_that_would_be_no_faster_are_not_split() {
     // Multiplications for each number read or written: 14 and 19.
     for (channels, precision) in [(16, Precision::F32), (24, Precision::Bf16x3)] {
         let graph = expanded(channels).expect("a valid graph");
-        let settings = Settings { precision: Precision::Bf16x3, microkernels: TILES, ..Settings::default() };
-        let program = pipeline::lower_with(&graph, &settings).expect("supported").program;
+        let options = CompileOptions::default().precision(Precision::Bf16x3).support(TILES);
+        let program = Pipeline::new(&graph).options(options).lower().expect("supported").program;
         assert_eq!(program.uses_tiles(), precision == Precision::Bf16x3, "{channels} channels");
     }
 }

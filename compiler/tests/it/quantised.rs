@@ -6,13 +6,11 @@ use crate::machine;
 use machine::Machine;
 use symshape::{Declaration, Dim, Symbol};
 use symshape_compiler::{
-    Result,
-    codegen::Options,
-    emit,
+    CompileOptions, Microkernels, Result,
     graph::{self, Graph, Value},
     kernel::{MicrokernelSupport, Program, Stmt},
     opt,
-    pipeline::{self, Settings},
+    pipeline::Pipeline,
     scalar::{ReduceOp, Scalar},
     tensor::{Bytes, Tensor},
 };
@@ -292,15 +290,16 @@ fn contractions_of_stored_integers_are_exact() {
     for (name, model, contractions) in models {
         let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(integer_contractions(&graph), contractions, "{name}");
-        let settings = Settings { microkernels: MicrokernelSupport::default(), ..Settings::default() };
+        let options = CompileOptions::default().support(MicrokernelSupport::default());
         let lowered =
-            pipeline::lower_with(&graph, &settings).unwrap_or_else(|error| panic!("{name}: {error}"));
+            Pipeline::new(&graph).options(options).lower().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(reads_bytes(&lowered.program), "{name}");
         let wide = lowered.program.buffers.values().any(|buffer| buffer.dtype == DType::I16);
         assert!(wide || name != "fewer_products", "integers of 16 bits are what tiles are in another basis");
         let microkernels = MicrokernelSupport::Code { multiplies_bytes: true, tiles: true };
-        let settings = Settings { microkernels, workers: 1, ..Settings::default() };
-        let tiled = pipeline::lower_with(&graph, &settings).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let options = CompileOptions::default().support(microkernels).threads(1);
+        let tiled =
+            Pipeline::new(&graph).options(options).lower().unwrap_or_else(|error| panic!("{name}: {error}"));
         // Weights that need nine bits are no bytes.
         assert!(tiled.program.uses_tiles() || ["groups", "padded"].contains(&name), "{name}");
         let assemble = |scalar| Machine::assemble(lowered.program.clone(), &lowered.plan, scalar);
@@ -326,11 +325,11 @@ fn lines_of_any_width_are_exact() {
     for width in [1, 2, 7, 14, 16, 17, 20, 33, 40, 64, 97] {
         let graph = lines(width).expect("a valid graph");
         let microkernels = MicrokernelSupport::Code { multiplies_bytes: true, tiles: true };
-        let settings = Settings { microkernels, ..Settings::default() };
-        let lowered = pipeline::lower_with(&graph, &settings).expect("supported");
+        let options =
+            CompileOptions::default().support(microkernels).microkernels(Microkernels::EmulatedTiles);
+        let lowered = Pipeline::new(&graph).options(options).lower().expect("supported");
         assert!(lowered.program.uses_tiles());
-        let options = Options { tiles_in_memory: true, ..Options::default() };
-        let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported");
+        let model = lowered.jit().expect("supported");
         for (batch, threads) in [(1, 1), (3, 1), (3, 2), (1, 3)] {
             let inputs = inputs(&graph, &[batch]);
             let expected = graph::eval::eval(&graph, &inputs).expect("the oracle takes it");

@@ -5,9 +5,9 @@
 use std::{path::Path, process::Command};
 use symshape::Declaration;
 use symshape_compiler::{
-    emit,
+    CompileOptions, emit,
     graph::Graph,
-    pipeline::{self, Artifact, Choices, Settings},
+    pipeline::{Artifact, Pipeline},
     scalar::Precision,
     target::Target,
     tensor::Tensor,
@@ -34,10 +34,9 @@ fn compile(path: &Path, precision: Precision, tiles: bool, require_tiles: bool) 
     let host = Target::host().expect("this machine").level;
     let levels = if tiles { format!("{},x86-64-v4-amx", host.name()) } else { host.name().to_string() };
     let target = Target::parse(None, Some(&levels)).expect("known levels");
-    let settings = Settings { precision, ..Settings::of(&target) };
-    let lowered = pipeline::lower_with(&dense(), &settings).expect("supported");
-    let choices = Choices { require_tiles, ..Choices::default() };
-    let compiled = pipeline::compile_with(&lowered, &target, Artifact::Shared, &choices).expect("supported");
+    let options = CompileOptions::for_target(&target).precision(precision).require_tiles(require_tiles);
+    let lowered = Pipeline::new(&dense()).options(options).lower().expect("supported");
+    let compiled = lowered.compile(&target, Artifact::Shared).expect("supported");
     emit::shared::shared(compiled.object, &[], path).expect("a file");
 }
 

@@ -15,7 +15,7 @@ use symshape_compiler::{
             ValueInfoProto,
         },
     },
-    pipeline::{self, Lowered},
+    pipeline::{Lowered, Pipeline},
     scalar::Precision,
     tensor::{Bytes, Tensor},
 };
@@ -86,7 +86,7 @@ fn check(graph: &Graph, machine: &Machine, dims: &[i64], x: &Tensor, shape: &[us
 }
 
 fn machine(graph: &Graph) -> Machine {
-    let Lowered { program, plan } = pipeline::lower(graph).expect("all of it can be compiled");
+    let Lowered { program, plan, .. } = Pipeline::new(graph).lower().expect("all of it can be compiled");
     Machine::assemble(program, &plan, false).expect("all of it can be compiled")
 }
 

@@ -6,13 +6,15 @@ use crate::models;
 use foreign::Program;
 use symshape::Dim;
 use symshape_compiler::{
+    CompileOptions,
     graph::{
         self, Graph,
         arbitrary::{self, RandomSource},
     },
     kernel::{MicrokernelSupport, Policies},
     partition::Count,
-    pipeline, plan,
+    pipeline::{self, Pipeline},
+    plan,
     scalar::UnaryOp,
     tensor::{Bytes, Tensor},
 };
@@ -20,15 +22,16 @@ use symshape_runtime::{Context, DType, TensorRef};
 
 /// Writes the source of `graph` into a folder and compiles the program around it.
 fn compile(graph: &Graph) -> Program {
-    compile_with(graph, &pipeline::Settings::source())
+    compile_with(graph, &CompileOptions::for_c_source())
 }
 
-fn compile_with(graph: &Graph, settings: &pipeline::Settings) -> Program {
-    let lowered =
-        pipeline::lower_with(graph, settings).unwrap_or_else(|error| panic!("{}: {error}", graph.name));
+fn compile_with(graph: &Graph, options: &CompileOptions) -> Program {
+    let lowered = Pipeline::new(graph)
+        .options(*options)
+        .lower()
+        .unwrap_or_else(|error| panic!("{}: {error}", graph.name));
     let name = &lowered.program.name;
-    let source =
-        pipeline::source(&lowered, &format!("{name}.h")).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let source = lowered.source(&format!("{name}.h")).unwrap_or_else(|error| panic!("{name}: {error}"));
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join(format!("{name}.h")), source.header).expect("a header");
     std::fs::write(folder.path().join(format!("{name}.c")), source.code).expect("a source");
@@ -70,12 +73,10 @@ fn source_rounds_to_bf16() {
 fn source_in_partitions_computes_what_graphs_say() {
     for (idx, (name, model)) in models::MODELS.iter().enumerate() {
         let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
-        let settings = pipeline::Settings {
-            partitions: Some(if idx % 3 == 0 { Count::Auto } else { "4".parse().expect("a number") }),
-            policies: if idx % 2 == 0 { Policies::Any } else { Policies::Serial },
-            ..pipeline::Settings::source()
-        };
-        assert_computes(&compile_with(&graph, &settings), &graph);
+        let options = CompileOptions::for_c_source()
+            .partitions(Some(if idx % 3 == 0 { Count::Auto } else { "4".parse().expect("a number") }))
+            .policies(if idx % 2 == 0 { Policies::Any } else { Policies::Serial });
+        assert_computes(&compile_with(&graph, &options), &graph);
     }
 }
 
@@ -92,8 +93,10 @@ fn source_of_random_graphs_computes_what_they_say() {
         let Some(binding) = arbitrary::binding(&graph, &mut source) else { continue };
         let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { continue };
         let Ok(expected) = graph::eval::eval(&graph, &inputs) else { continue };
-        let bound_by_inputs = pipeline::lower_with(&graph, &pipeline::Settings::source())
-            .is_ok_and(|lowered| pipeline::source(&lowered, "h").is_ok());
+        let bound_by_inputs = Pipeline::new(&graph)
+            .options(CompileOptions::for_c_source())
+            .lower()
+            .is_ok_and(|lowered| lowered.source("h").is_ok());
         if !bound_by_inputs || inputs.is_empty() {
             continue;
         }
@@ -108,10 +111,10 @@ fn source_of_random_graphs_computes_what_they_say() {
 
 /// The arenas of C source and of code for this machine on one thread; both compute what the graph says.
 fn arenas(graph: &Graph) -> [u64; 2] {
-    let source = pipeline::lower_with(graph, &pipeline::Settings::source()).expect("supported");
+    let source = Pipeline::new(graph).options(CompileOptions::for_c_source()).lower().expect("supported");
     plan::verify::verify(&source.program, &source.plan).expect("a plan");
-    let settings = pipeline::Settings { workers: 1, ..pipeline::Settings::default() };
-    let code = pipeline::lower_with(graph, &settings).expect("supported");
+    let options = CompileOptions::default().threads(1);
+    let code = Pipeline::new(graph).options(options).lower().expect("supported");
     let program = compile(graph);
     assert_computes(&program, graph);
     let model = pipeline::jit(graph).expect("supported");
@@ -155,12 +158,11 @@ fn source_has_the_filters_of_the_model() {
     let x = graph.input("x", DType::F32, shape).expect("an input");
     let y = models::conv(&mut graph, x, [16, 16], 3, 1, 5).expect("a convolution");
     graph.output("y", y).expect("an output");
-    let weights = |settings: &pipeline::Settings| {
-        pipeline::lower_with(&graph, settings).expect("supported").program.const_bytes()
+    let weights = |options: &CompileOptions| {
+        Pipeline::new(&graph).options(*options).lower().expect("supported").program.const_bytes()
     };
-    assert_eq!(weights(&pipeline::Settings::source()), 4 * (9 * 16 * 16 + 16));
-    let code =
-        pipeline::Settings { microkernels: MicrokernelSupport::default(), ..pipeline::Settings::default() };
+    assert_eq!(weights(&CompileOptions::for_c_source()), 4 * (9 * 16 * 16 + 16));
+    let code = CompileOptions::default().support(MicrokernelSupport::default());
     assert!(weights(&code) > 4 * 16 * 16 * 16, "in another basis they are larger");
     arenas(&graph);
 }
@@ -173,8 +175,8 @@ fn source_of_partial_tiles_has_no_variables_that_nobody_uses() {
     let y = models::conv(&mut graph, x, [16, 16], 3, 1, 5).expect("a convolution");
     graph.output("y", y).expect("an output");
     // Tiles are for machine code, but any emitter takes any program.
-    let settings = pipeline::Settings { workers: 1, ..pipeline::Settings::default() };
-    assert_computes(&compile_with(&graph, &settings), &graph);
+    let options = CompileOptions::default().threads(1);
+    assert_computes(&compile_with(&graph, &options), &graph);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use symshape_compiler::{
     Result,
     graph::Graph,
     kernel::{Program, verify},
-    pipeline,
+    pipeline::{self, Pipeline},
     scalar::Scalar,
     tensor::Tensor,
 };
@@ -79,7 +79,7 @@ fn is_transformed(program: &Program) -> bool {
 
 fn check(size: [usize; 4], g: &Graph) {
     let [height, width, cin, _] = size;
-    let lowered = pipeline::lower(g).expect("supported");
+    let lowered = Pipeline::new(g).lower().expect("supported");
     assert!(is_transformed(&lowered.program), "{size:?}");
     let unproven = verify::verify(&lowered.program).expect("verified");
     assert!(unproven.is_empty(), "{size:?}: {unproven:?}\n{}", lowered.program);
@@ -130,5 +130,5 @@ fn sizes_that_may_end_anywhere_stay_plain() {
     let mut g = Graph { name: "convolution".into(), ..Graph::default() };
     let w = g.symbol("W", Declaration::range(1, 24)).expect("new");
     graph([8, 0, 16, 16], &w, &mut g).expect("valid");
-    assert!(!is_transformed(&pipeline::lower(&g).expect("supported").program));
+    assert!(!is_transformed(&Pipeline::new(&g).lower().expect("supported").program));
 }

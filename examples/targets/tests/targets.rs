@@ -3,14 +3,12 @@
 use std::{path::Path, process::Command, sync::Arc};
 use symshape::{Declaration, Dim};
 use symshape_compiler::{
-    ErrorKind, Result,
-    codegen::Options,
-    emit,
+    CompileOptions, ErrorKind, Result, emit,
     graph::{Graph, Node, Value, eval::eval},
     kernel::{Argument, Control, Policies, walk},
     offload::{Selection, Subgraph, Target, Targets, select},
     partition::Count,
-    pipeline::{self, Artifact, Lowered, Settings},
+    pipeline::{Artifact, Lowered, Pipeline},
     tensor::Tensor,
 };
 use symshape_example_targets::{blas::Blas, npu::Npu};
@@ -67,7 +65,7 @@ fn known() -> Vec<Arc<dyn Target>> {
 }
 
 fn lowered(targets: &Targets) -> Lowered {
-    pipeline::lower_on(&net(), targets, &Settings::default()).expect("supported")
+    Pipeline::new(&net()).targets(targets).lower().expect("supported")
 }
 
 /// Targets and functions of the calls, in order.
@@ -93,7 +91,7 @@ fn assert_close(what: &str, got: &[f32], expected: &Tensor) {
 fn check_in_process(names: &str) {
     let Selection { targets, machine } = select(names, &known()).expect("all known");
     assert_eq!(machine, Some("cpu"));
-    let model = pipeline::jit_on(&net(), &targets).expect("supported");
+    let model = Pipeline::new(&net()).targets(&targets).jit().expect("supported");
     let mut context = Context::new(&model).expect("memory");
     for rows in [1, 2, 5, ROWS - 1, ROWS] {
         let x = input(rows);
@@ -172,8 +170,8 @@ fn what_one_leaves_goes_to_the_next() {
 
 #[test]
 fn partitions_keep_to_one_target() {
-    let settings = Settings { partitions: Some(Count::Auto), ..Settings::default() };
-    let lowered = pipeline::lower_on(&net(), &known(), &settings).expect("supported");
+    let options = CompileOptions::default().partitions(Some(Count::Auto));
+    let lowered = Pipeline::new(&net()).targets(&known()).options(options).lower().expect("supported");
     let targets: Vec<&str> = lowered.program.partitions.iter().map(|part| part.target.as_str()).collect();
     for name in ["npu", "blas", "cpu"] {
         assert!(targets.contains(&name), "{targets:?}");
@@ -190,9 +188,10 @@ fn partitions_keep_to_one_target() {
 
 #[test]
 fn partitions_give_the_same_bits_under_every_policy() {
-    let settings = Settings { partitions: Some(Count::Auto), policies: Policies::Any, ..Settings::default() };
-    let lowered = pipeline::lower_on(&net(), &known(), &settings).expect("supported");
-    let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &Options::default()).expect("supported");
+    let options = CompileOptions::default().partitions(Some(Count::Auto)).policies(Policies::Any);
+    let lowered = Pipeline::new(&net()).targets(&known()).options(options).lower().expect("supported");
+    let (model, _) =
+        emit::jit::jit(&lowered.program, &lowered.plan, &CompileOptions::default()).expect("supported");
     let mut context = Context::new(&model).expect("memory");
     context.set_threads(2).expect("a thread");
     for rows in [1, 2, ROWS] {
@@ -225,7 +224,7 @@ fn names_are_those_of_targets_and_at_the_end_of_the_machine() {
 #[test]
 fn claims_that_can_not_be_honoured_are_errors_with_a_place() {
     let small: Vec<Arc<dyn Target>> = vec![Arc::new(Npu { memory_bytes: 1024 })];
-    let error = pipeline::lower_on(&net(), &small, &Settings::default()).expect_err("too small");
+    let error = Pipeline::new(&net()).targets(&small).lower().expect_err("too small");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let start = "plan: target npu: unsupported: what passes between its steps takes up to ";
     assert!(error.to_string().starts_with(start), "{error}");
@@ -241,7 +240,7 @@ fn claims_that_can_not_be_honoured_are_errors_with_a_place() {
     g.origin = "node `dense`".into();
     let y = g.matmul(x, w).expect("a product");
     g.output("y", y).expect("an output");
-    let error = pipeline::lower_on(&g, &known()[1..], &Settings::default()).expect_err("too long for it");
+    let error = Pipeline::new(&g).targets(&known()[1..]).lower().expect_err("too long for it");
     let expected = "target blas: node `dense`: unsupported: the kernel counts in 32 bits; N can be larger";
     assert_eq!(error.to_string(), expected);
 }
@@ -267,8 +266,7 @@ impl Target for Wrong {
 #[test]
 fn what_a_target_gives_is_checked() {
     let wrong: Vec<Arc<dyn Target>> = vec![Arc::new(Wrong)];
-    let error =
-        pipeline::lower_on(&net(), &wrong, &Settings::default()).expect_err("other shapes").to_string();
+    let error = Pipeline::new(&net()).targets(&wrong).lower().expect_err("other shapes").to_string();
     assert!(error.starts_with("target wrong: first: it gives Type"), "{error}");
 }
 
@@ -290,7 +288,7 @@ fn objects_are_linked_with_the_targets_functions() {
         let targets = select(names, &known()).expect("all known").targets;
         let lowered = lowered(&targets);
         let machine = symshape_compiler::target::Target::host().expect("a known machine");
-        let compiled = pipeline::compile(&lowered, &machine, Artifact::Object).expect("supported");
+        let compiled = lowered.compile(&machine, Artifact::Object).expect("supported");
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("model.o"), compiled.object.into_bytes().expect("an object"))
             .expect("a file");

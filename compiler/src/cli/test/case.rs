@@ -7,8 +7,6 @@ use crate::{
         feed, line,
         source::{Contract, milliseconds},
     },
-    codegen::Options,
-    emit,
     error::{At, Error, ErrorKind, Result},
     import::{self, InputConstant},
     pipeline,
@@ -210,8 +208,7 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
     let is_bound = |name: &String| options.binds.iter().any(|(bound, _)| bound == name);
     let taken = (0..names.len()).filter(|idx| !is_bound(&names[*idx])).collect();
     let graph = import::import(&model, &options)?;
-    let lowered = pipeline::lower(&graph)?;
-    let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &Options::default())?;
+    let model = pipeline::jit(&graph)?;
     Ok(Compiled { model, names, taken })
 }
 

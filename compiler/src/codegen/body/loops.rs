@@ -68,7 +68,7 @@ fn between(
     (begin, end): (Value, Value),
     body: &[Stmt],
 ) -> Result<()> {
-    if !f.unit.options.scalar && strips::rows(f, kernel, axis, (begin, end), body)? {
+    if f.unit.has_microkernels() && strips::rows(f, kernel, axis, (begin, end), body)? {
         return Ok(());
     }
     f.count_between(axis, begin, end, |f| stmts(f, kernel, body))
@@ -160,7 +160,7 @@ fn strip(
     range: Option<(Value, Value)>,
     body: &Code,
 ) -> Result<()> {
-    if !f.unit.options.scalar && strips::strip(f, kernel, axis, range, body)? {
+    if f.unit.has_microkernels() && strips::strip(f, kernel, axis, range, body)? {
         return Ok(());
     }
     let mut around = Around::default();
@@ -193,7 +193,7 @@ fn emit_contraction(
     contraction: &Contraction,
     range: Option<(Value, Value)>,
 ) -> Result<bool> {
-    if !f.unit.options.scalar && tiles::contraction(f, kernel, contraction, range)? {
+    if f.unit.has_microkernels() && tiles::contraction(f, kernel, contraction, range)? {
         return Ok(true);
     }
     nest(f, &contraction.m, &mut |f| f.count(&contraction.n, |f| element(f, kernel, contraction)))?;

@@ -457,7 +457,7 @@ impl<'u> Unit<'u> {
             f.builder.seal_all_blocks();
             f.builder.finalize(config);
         }
-        if self.options.clif {
+        if self.options.listing {
             self.clif.push_str(&format!("; {name}\n{}\n", context.func.display()));
         }
         self.module.define_function(id, &mut context).map_err(|e| internal(&name, e))?;

@@ -7,6 +7,7 @@ use crate::{
     },
     error::{Error, Result},
     kernel::{BufferId, MemorySpace, Program},
+    options::{CompileOptions, Microkernels},
     plan::{ALIGN_BYTES, Plan},
     target::Level,
     tensor::Bytes,
@@ -21,29 +22,33 @@ use std::collections::{HashMap, HashSet};
 /// Constants of so many bytes are weights that may be lent.
 const LENT_BYTES: usize = 4096;
 
-/// What the caller of [`super::generate`] wants.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The artefact becomes a shared object: the descriptor gets the name that loaders look for.
-    pub shared: bool,
-    /// Keep the text of every function.
-    pub clif: bool,
-    /// The module's own level, where the code generator's flags don't tell it.
+/// The module that code is generated into.
+#[derive(Clone, Debug)]
+pub struct ModuleForm {
+    /// Its kind.
+    pub kind: ModuleKind,
+    /// Its ISA level, where the code generator's flags don't tell it.
     pub level: Option<Level>,
-    /// Levels above the module's own that there is code for too; which is used is decided at the first call.
-    pub levels: Vec<Level>,
-    /// Contexts take memory as calls need it, see [`symshape_runtime::abi::GROWS`].
-    pub grows: bool,
-    /// Functions outside of the compiler are called where they are in this process, not by name.
-    pub in_process: bool,
-    /// Where contractions are for tile registers there is no code for machines without: calls fail there.
-    pub require_tiles: bool,
-    /// Weights are not put into the module, see [`Summary::lent`].
-    pub lends_weights: bool,
-    /// Leaves as for a machine with tile registers, which stand in memory: slow, and what those are compared with.
-    pub tiles_in_memory: bool,
-    /// Loops over single elements in place of vector leaves: slow, and what the leaves are compared with.
-    pub scalar: bool,
+    /// Higher levels that it has code for too; which code is used is decided at the first call.
+    pub wider: Vec<Level>,
+}
+
+impl ModuleForm {
+    /// Code for one level only, which the flags of the code generator tell.
+    pub fn new(kind: ModuleKind) -> ModuleForm {
+        ModuleForm { kind, level: None, wider: Vec::new() }
+    }
+}
+
+/// Kind of a module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ModuleKind {
+    /// Memory of this process: external functions are called by address.
+    InProcess,
+    /// An object file: large weights are left to its writer, see [`Summary::lent`].
+    Object,
+    /// An object file that becomes a shared object: the descriptor gets the name that loaders look for.
+    SharedObject,
 }
 
 /// One emitted function.
@@ -64,7 +69,9 @@ pub struct Unit<'u> {
     /// Where its buffers lie.
     pub plan: &'u Plan,
     /// What was asked for.
-    pub options: &'u Options,
+    pub options: &'u CompileOptions,
+    /// What it is for.
+    pub form: &'u ModuleForm,
     /// Functions that were defined on first use, by a name that says everything about them.
     pub on_demand: HashMap<String, FuncId>,
     pub(crate) functions: Vec<FunctionSummary>,
@@ -89,17 +96,19 @@ impl<'u> Unit<'u> {
         module: &'u mut dyn Module,
         program: &'u Program,
         plan: &'u Plan,
-        options: &'u Options,
+        form: &'u ModuleForm,
+        options: &'u CompileOptions,
     ) -> Unit<'u> {
-        let vector_isa = match options.tiles_in_memory {
-            true => Box::new(Portable::new(module.isa()).with_tiles()),
-            false => vector::for_target(options.level, module.isa()),
+        let vector_isa = match options.microkernels {
+            Microkernels::EmulatedTiles => Box::new(Portable::new(module.isa()).with_tiles()),
+            Microkernels::Native | Microkernels::ScalarLoops => vector::for_target(form.level, module.isa()),
         };
         Unit {
             module,
             program,
             plan,
             options,
+            form,
             on_demand: HashMap::new(),
             functions: Vec::new(),
             clif: String::new(),
@@ -132,12 +141,17 @@ impl<'u> Unit<'u> {
         self.leaves.clear();
     }
 
+    /// Whether inner loops are microkernels, or loops over single elements.
+    pub(crate) fn has_microkernels(&self) -> bool {
+        self.options.microkernels != Microkernels::ScalarLoops
+    }
+
     /// The levels above the module's own that there is code for: those with tile registers only where something uses them,
     /// and where loaders can ask for them.
     pub fn levels(&self) -> Vec<Level> {
         let elf = self.module.isa().triple().binary_format == target_lexicon::BinaryFormat::Elf;
         let tiles = elf && self.program.uses_tiles();
-        self.options.levels.iter().copied().filter(|level| tiles || !level.has_tiles()).collect()
+        self.form.wider.iter().copied().filter(|level| tiles || !level.has_tiles()).collect()
     }
 
     /// The leaf's function; defined on first use.
@@ -146,7 +160,7 @@ impl<'u> Unit<'u> {
             return Ok(*id);
         }
         let name = self.symbol(&format!("leaf_{}_{}", self.n_leaves, key.name()));
-        if self.options.clif {
+        if self.options.listing {
             let code = key.code(&*self.vector_isa);
             self.clif.push_str(&format!("; {name} ({})\n{code}\n", self.vector_isa.name()));
         }
@@ -217,7 +231,7 @@ impl<'u> Unit<'u> {
         };
         let (bytes, name) = (tensor.bytes(), format!("const_{}", buffer.as_u32()));
         self.const_bytes += bytes.len() as u64;
-        let id = if self.options.lends_weights && bytes.len() >= LENT_BYTES {
+        let id = if self.form.kind != ModuleKind::InProcess && bytes.len() >= LENT_BYTES {
             let id = self.data(&name, [0].into(), 1)?;
             self.lent.push((id, tensor.shared_bytes()));
             id

@@ -5,7 +5,11 @@
 
 use super::contract;
 use crate::{
-    codegen::function::{FuncCtx, Unit, frame, module::own_name, table::Table},
+    codegen::function::{
+        FuncCtx, Unit, frame,
+        module::{ModuleKind, own_name},
+        table::Table,
+    },
     error::{At, Error, Result},
     external::Callee,
     kernel::{Argument, BufferId, Control, ExternalCall, MemorySpace, contract as kernel_contract},
@@ -65,8 +69,8 @@ pub(crate) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &Extern
         Some(buffer) => slot(f, frame, f.frame_slot(buffer)),
         None => f.int(0),
     };
-    let data = match (&call.callee.function, f.unit.options.in_process) {
-        (Some(function), true) => f.int(function.data() as i64),
+    let data = match (&call.callee.function, f.unit.form.kind) {
+        (Some(function), ModuleKind::InProcess) => f.int(function.data() as i64),
         _ => f.int(0),
     };
     let exec = slot(f, frame, frame::EXEC);
@@ -148,7 +152,7 @@ fn tensor(
 
 /// Goes to the function; its code.
 fn transfer(f: &mut FuncCtx, callee: &Callee, call: Value) -> Result<Value> {
-    if f.unit.options.in_process {
+    if f.unit.form.kind == ModuleKind::InProcess {
         let function = callee.function.as_ref().ok_or_else(|| callee.unregistered())?;
         let address = f.int(function.address() as usize as i64);
         let signature = f.unit.signature(&[types::I64], &[types::I32]);
