@@ -1,27 +1,26 @@
-//! Tiles of a contraction on tile registers: up to 32 rows by 32 columns, or 16 by 64.
+//! Tiles of a contraction on AMX tile registers: up to 32 rows by 32 columns, or 16 by 64.
 //!
-//! The left factor is laid out by [`crate::codegen::leaf::factors`], or lies as bytes; the right one is packed in panels of
-//! 16 columns: for each 64 bytes of a row of the left factor 16 rows of 64 bytes, a 32-bit element for each column, and
-//! where there are low bf16 as many rows of them behind.
+//! Lhs is packed by [`crate::codegen::microkernel::pack_rows`], or is bytes as they are stored. Rhs is packed in panels of 16
+//! columns. For each 64 bytes of a row of lhs, a panel has 16 rows of 64 bytes, with a 32-bit element for each column. Where
+//! rhs has low bf16 parts, as many rows of these follow.
 //!
 //! ```text
-//! sums = 0
+//! accumulators = 0
 //! for each 64 bytes of the reduction
-//!   for each part of A, the lowest first: sums += part of A * high B
-//!   where B has low ones: sums += high A * low B
-//! epilogue, row by row, on sums in memory
+//!   for each part of lhs, the lowest first: accumulators += part of lhs * high rhs
+//!   where rhs has low parts: accumulators += high lhs * low rhs
+//! epilogue, row by row, on accumulators in memory
 //! ```
 //!
-//! The epilogue of a tile runs while the next one is multiplied, some rows in each step of the reduction: the two use
-//! different units of the machine.
+//! The epilogue of a tile runs between the multiplications of the next one, see [`DeferredEpilogue`].
 //!
-//! Every element's sum takes the same steps in this order, whichever tile it is in and however many rows a tile has: so
-//! its bits depend on the reduction alone. Registers have the rows that there are, so that few rows cost few.
+//! Every element takes the same steps in this order, whichever tile it is in and however many rows a tile has. So its bits
+//! depend on the reduction alone. Registers are configured with the rows that exist, so few rows cost little.
 
 use super::{
-    DotOp, PANEL, Tile, TileKey,
-    deferred_epilogue::DeferredEpilogue,
-    key::{AMX_ROWS, Rhs},
+    deferred_epilogue::{DeferredEpilogue, Half},
+    key::{AMX_ROWS, DotOp, PANEL, Rhs, TileKey},
+    tile::{AMX_ALIGN, Tile, amx_accumulator_bytes},
 };
 use crate::codegen::vector::{
     Builder, VectorShape,
@@ -32,100 +31,93 @@ use crate::codegen::vector::{
 use crate::scalar::CompareOp;
 use crate::target::LINE_BYTES;
 
-/// Bytes of a register, which is what a part of a panel takes.
+/// Bytes of a tile register, which holds 16 rows of a panel.
 const BLOCK_BYTES: i32 = (TILE_ROWS * TILE_ROW_BYTES) as i32;
 
-/// Registers of sums: the first ones. Two of the left factor follow, then two of the right one.
-const SUMS: TileReg = 4;
-/// Registers from those of sums to those below them, where there are two heights.
+/// Number of accumulators, which are the first registers. Two registers of lhs follow, then two of rhs.
+const ACCUMULATORS: TileReg = 4;
+/// Distance of an accumulator and the one below it, where a tile is two registers high.
 const BELOW: TileReg = 2;
-const LEFT: TileReg = SUMS;
-const RIGHT: TileReg = SUMS + 2;
+const LEFT: TileReg = ACCUMULATORS;
+const RIGHT: TileReg = ACCUMULATORS + 2;
 
-/// What the sums lie aligned to in memory.
-const ALIGN: usize = 64;
-
-/// The leaf's code on an ISA of this shape.
+/// The code of a tile on an ISA of this shape.
 pub(super) fn emit(key: &TileKey, shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
-    let tile = Tile::for_matrix(&mut b, key);
-    let matrix = Matrix::new(&mut b, key);
+    let tile = Tile::for_amx(&mut b, key);
+    let amx = AmxTile::new(&mut b, key);
     let ready = b.arg(TileKey::CONFIGURED);
-    b.when(CompareOp::Eq, ready, 0, |b| matrix.configure(b));
+    b.when(CompareOp::Eq, ready, 0, |b| amx.configure(b));
     let tiles = b.arg(TileKey::TILES);
     match key.paired && !key.line_batch {
-        true => matrix.pair(&mut b, tiles, key, &tile),
-        false => matrix.tiles(&mut b, tiles, &tile),
+        true => amx.pair(&mut b, tiles, key, &tile),
+        false => amx.tiles(&mut b, tiles, &tile),
     }
     b.finish()
 }
 
-/// The code of a leaf that ends the use of tile registers.
+/// The code of a microkernel that releases the tile registers.
 pub fn release(shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
     b.tile_release();
     b.finish()
 }
 
-/// Bytes of memory that the sums of a tile take, wherever they begin.
-pub(super) fn sums_bytes(key: &TileKey, lanes: usize) -> usize {
-    usize::from(key.rows) * usize::from(key.vectors) * 4 * lanes + ALIGN
-}
+/// The work between multiplications.
+type Meanwhile<'a> = (&'a DeferredEpilogue<'a>, &'a Option<PanelPrefetch>);
 
-/// What is done beside multiplying.
-type Meanwhile<'a> = (&'a DeferredEpilogue<'a>, &'a Option<Next>);
-
-/// Lines that rows are in.
+/// A batch of lines of rows.
 #[derive(Clone, Copy)]
 struct Lines {
     slot: usize,
-    /// Those that are left, where they are in pairs.
+    /// Lines left, where two are one paired tile.
     left: Int,
 }
 
-/// The panels of the next tile of columns, which are asked for once, at an even pace while all tiles of rows are multiplied.
-struct Next {
+/// The prefetch of the panels of the next tile of columns, spread over the multiplications of all tiles of rows.
+struct PanelPrefetch {
     at: Int,
     end: Int,
-    /// Bytes from one line that is asked for to the next, unless that is the next line.
+    /// Bytes between prefetches, unless they are of consecutive cache lines.
     distance: Option<Int>,
 }
 
-impl Next {
-    /// None in a leaf that asks for nothing. A single tile of rows waits for its own panels all the time.
-    fn new(b: &mut Builder, key: &TileKey, width: usize, tiles: Int) -> Option<Next> {
+impl PanelPrefetch {
+    /// `None` where the tile prefetches no panels. A single tile of rows waits for its own panels all the time, so it prefetches
+    /// none.
+    fn new(b: &mut Builder, key: &TileKey, width: usize, tiles: Int) -> Option<PanelPrefetch> {
         if !key.prefetch_panels || key.tail {
             return None;
         }
         let (first, step) = (b.arg(TileKey::RHS), b.arg(TileKey::RHS_COLUMN));
         let skipped = b.int_op(IntOp::Mul, step, width as i32);
         let at = b.int_op(IntOp::Add, first, skipped);
-        // Three products of both parts take so long that half of the panels comes in time by itself.
+        // Three multiplications of both parts take so long that half of the panels needs no prefetch.
         let parts = i32::from(key.dot.parts().rhs);
         let panels = (width as i32 / parts).max(1);
         let asked = b.int_op(IntOp::Mul, step, panels);
         let end = b.int_op(IntOp::Add, at, asked);
         b.when(CompareOp::Lt, tiles, 2, |b| b.set_copy(end, at));
-        // What a step multiplies with of a panel, divided among two or four tiles and the lines that it asks for.
-        let bytes = BLOCK_BYTES * parts / LINES_MEANWHILE / 2;
+        // The bytes of a panel that a step reads, divided by two or four tiles and by the prefetches of a step.
+        let bytes = BLOCK_BYTES * parts / LINES_PER_STEP / 2;
         let distance = (bytes > LINE_BYTES as i32).then(|| {
             let distance = b.imm(i64::from(bytes));
             b.when(CompareOp::Ge, tiles, 4, |b| b.set_int_op(IntOp::Shr, distance, 1));
             distance
         });
-        Some(Next { at, end, distance })
+        Some(PanelPrefetch { at, end, distance })
     }
 
-    /// Asks for some more of them.
-    fn some(&self, b: &mut Builder) {
+    /// Prefetches the share of one step.
+    fn advance(&self, b: &mut Builder) {
         b.when(CompareOp::Lt, self.at, self.end, |b| {
             let Some(distance) = self.distance else {
-                for line in 0..LINES_MEANWHILE as usize {
+                for line in 0..LINES_PER_STEP as usize {
                     b.prefetch(Mem::from(self.at).plus(line * LINE_BYTES as usize));
                 }
-                return b.advance(self.at, LINES_MEANWHILE * LINE_BYTES as i32);
+                return b.advance(self.at, LINES_PER_STEP * LINE_BYTES as i32);
             };
-            for _ in 0..LINES_MEANWHILE {
+            for _ in 0..LINES_PER_STEP {
                 b.prefetch(self.at);
                 b.advance(self.at, distance);
             }
@@ -133,39 +125,39 @@ impl Next {
     }
 }
 
-/// Lines that are asked for while registers multiply once. Where more are needed these are not all: the machine fetches
-/// what lies behind them by itself, and asking for all takes the buffers that loads of tiles wait for.
-const LINES_MEANWHILE: i32 = 8;
+/// Cache lines to prefetch in one step of the reduction. Where more are needed, the hardware prefetcher fetches the lines that
+/// follow. More prefetches would take the fill buffers that tile loads wait for.
+const LINES_PER_STEP: i32 = 8;
 
-struct Matrix {
+struct AmxTile {
     product: DotOp,
     /// Loops of the reduction.
     levels: u8,
-    /// Registers of sums below and beside one another.
+    /// Accumulators from top to bottom and from left to right.
     height: usize,
     width: usize,
     rows: Int,
-    /// Both heights have as many, those of the second where the other argument block says.
+    /// Both heights have as many rows; [`TileKey::PAIR_ARGS`] locates those of the second.
     pair: bool,
     lines: Option<Lines>,
-    /// Distance of the left factor's rows.
+    /// Bytes from row to row of lhs.
     row: Int,
-    /// Where the sums go, and the distance of their rows.
+    /// The accumulators in memory, and the bytes from row to row of them.
     place: Int,
     sums_row: Int,
 }
 
-impl Matrix {
-    fn new(b: &mut Builder, key: &TileKey) -> Matrix {
+impl AmxTile {
+    fn new(b: &mut Builder, key: &TileKey) -> AmxTile {
         let width = key.vectors as usize * b.lanes() / PANEL;
         let height = usize::from(key.rows).div_ceil(TILE_ROWS);
-        debug_assert!(width * height <= usize::from(SUMS) && matches!(key.rhs, Rhs::Panels(_)));
+        debug_assert!(width * height <= usize::from(ACCUMULATORS) && matches!(key.rhs, Rhs::Panels(_)));
         let (rows, row) = (b.arg(TileKey::TILE_ROWS), b.arg(TileKey::LHS_ROW));
-        let start = b.scratch(sums_bytes(key, b.lanes()));
-        b.advance(start, ALIGN as i32 - 1);
-        let place = b.int_op(IntOp::And, start, -(ALIGN as i32));
+        let start = b.scratch(amx_accumulator_bytes(key, b.lanes()));
+        b.advance(start, AMX_ALIGN as i32 - 1);
+        let place = b.int_op(IntOp::And, start, -(AMX_ALIGN as i32));
         let sums_row = b.imm((width * TILE_ROW_BYTES) as i64);
-        Matrix {
+        AmxTile {
             product: key.dot,
             levels: key.levels,
             height,
@@ -181,8 +173,8 @@ impl Matrix {
         }
     }
 
-    /// Gives the registers as many rows as there are. What they get depends on [`TileKey::TILE_ROWS`] alone: a pair has no
-    /// more rows than a register, and so the registers of a tile of one.
+    /// Configures the registers with the rows that exist. The configuration depends on [`TileKey::TILE_ROWS`] alone: each half
+    /// of a paired tile has at most the rows of one register.
     fn configure(&self, b: &mut Builder) {
         let (bytes, row_bytes_at, rows_at) = TILE_CONFIG;
         let config = Mem::from(self.place);
@@ -198,7 +190,7 @@ impl Matrix {
             b.store_int(config.plus(row_bytes_at + 2 * register), row_bytes, IntWidth::I16);
             let is_last = match register as TileReg {
                 0..RIGHT if self.pair || self.height == 1 => true,
-                sum @ 0..SUMS => sum >= BELOW,
+                sum @ 0..ACCUMULATORS => sum >= BELOW,
                 left @ LEFT..RIGHT => left > LEFT,
                 _ => false,
             };
@@ -208,13 +200,14 @@ impl Matrix {
         b.tile_config(self.place);
     }
 
-    /// All tiles, line by line where there are lines; a pair is of two lines, the last one perhaps of one.
+    /// All tiles, line by line where there are lines. A paired tile has two lines, the last one perhaps one.
     fn tiles(&self, b: &mut Builder, tiles: Int, tile: &Tile) {
         let half_bytes = TILE_ROWS * self.width * TILE_ROW_BYTES;
-        let due = DeferredEpilogue::nothing(b, tile, self.place, (self.rows, half_bytes as i32));
-        tile.load_kept(b);
+        let deferred =
+            DeferredEpilogue::new(b, tile, self.place, Half { rows: self.rows, bytes: half_bytes as i32 });
+        tile.load_held(b);
         let lines = self.lines.map(|lines| {
-            let (left, line) = (b.copy(tiles), b.copy(tile.a));
+            let (left, line) = (b.copy(tiles), b.copy(tile.lhs));
             let mut pairs = lines.left;
             if self.pair {
                 pairs = b.int_op(IntOp::Add, pairs, 1);
@@ -223,17 +216,18 @@ impl Matrix {
             b.set_int_op(IntOp::Mul, tiles, pairs);
             (left, line, lines)
         });
-        let next = Next::new(b, tile.key, self.width, tiles);
-        // One round more, which multiplies nothing, for the last epilogue.
+        let next = PanelPrefetch::new(b, tile.key, self.width, tiles);
+
+        // One more iteration, without multiplications, runs the last epilogue.
         b.advance(tiles, 1);
         b.repeat(tiles, 1, |b| {
-            b.when(CompareOp::Gt, tiles, 1, |b| self.sums(b, tile.a, Some((&due, &next))));
-            due.all(b);
+            b.when(CompareOp::Gt, tiles, 1, |b| self.sums(b, tile.lhs, Some((&deferred, &next))));
+            deferred.flush(b);
             b.when(CompareOp::Gt, tiles, 1, |b| {
                 self.store(b);
-                due.begin(b, self.rows);
+                deferred.begin(b, self.rows);
                 let next = b.int_op(IntOp::Mul, self.row, self.rows);
-                b.advance(tile.a, next);
+                b.advance(tile.lhs, next);
                 let Some((left, line, lines)) = lines else { return };
                 b.advance(left, -1);
                 b.when(CompareOp::Eq, left, 0, |b| {
@@ -245,8 +239,8 @@ impl Matrix {
                         b.advance(line, step);
                         b.advance(lines.left, -2);
                     }
-                    due.end_lines(b, ends);
-                    b.set_copy(tile.a, line);
+                    deferred.end_lines(b, ends);
+                    b.set_copy(tile.lhs, line);
                     let all = b.arg(TileKey::TILES);
                     b.set_copy(left, all);
                 });
@@ -254,19 +248,19 @@ impl Matrix {
         });
     }
 
-    /// Tiles whose halves are apart.
+    /// Paired tiles.
     fn pair(&self, b: &mut Builder, tiles: Int, key: &TileKey, tile: &Tile) {
         b.repeat(tiles, 1, |b| {
-            self.sums(b, tile.a, None);
+            self.sums(b, tile.lhs, None);
             self.store(b);
             let (rows, place) = (b.copy(self.rows), b.copy(self.place));
-            tile.load_kept(b);
+            tile.load_held(b);
             tile.epilogue_rows(b, place, rows);
             self.second_half(b, key, tile);
         });
     }
 
-    /// Computes the sums of the tile whose rows begin at `a`, and does something else meanwhile.
+    /// Multiplies the tile whose rows begin at `a`, with other work in between.
     fn sums(&self, b: &mut Builder, a: Int, meanwhile: Option<Meanwhile>) {
         let left = self.left(b, a);
         let right: Vec<Int> = self.panels(b);
@@ -275,7 +269,7 @@ impl Matrix {
         self.level(b, self.levels - 1, (&left, &right), stride, meanwhile);
     }
 
-    /// Puts the sums into memory.
+    /// Stores the accumulators to memory.
     fn store(&self, b: &mut Builder) {
         for (below, beside) in self.places() {
             let at = (below * TILE_ROWS * self.width + beside) * TILE_ROW_BYTES;
@@ -283,13 +277,13 @@ impl Matrix {
         }
     }
 
-    /// How far below and beside the first one the registers of sums stand.
+    /// The rows and columns of the accumulators.
     fn places(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let width = self.width;
         (0..self.height).flat_map(move |below| (0..width).map(move |beside| (below, beside)))
     }
 
-    /// Loop `number` of the reduction; all pointers run on.
+    /// Loop `number` of the reduction; all pointers advance.
     fn level(
         &self,
         b: &mut Builder,
@@ -317,16 +311,16 @@ impl Matrix {
                 b.advance(*pointer, TILE_ROW_BYTES as i32);
             }
             right.iter().for_each(|pointer| b.advance(*pointer, block));
-            if let Some((due, next)) = meanwhile {
+            if let Some((deferred, next)) = meanwhile {
                 if let Some(next) = next {
-                    next.some(b);
+                    next.advance(b);
                 }
-                due.some(b);
+                deferred.advance(b);
             }
         });
     }
 
-    /// The epilogue of the rows that the other argument block speaks of.
+    /// The epilogue of the second half of a paired tile.
     fn second_half(&self, b: &mut Builder, key: &TileKey, tile: &Tile) {
         let other = b.arg(TileKey::PAIR_ARGS);
         for (stream, &pointer) in tile.streams.iter().enumerate() {
@@ -337,11 +331,11 @@ impl Matrix {
         let bytes = TILE_ROWS * self.width * TILE_ROW_BYTES;
         let place = b.int_op(IntOp::Add, self.place, bytes as i32);
         let rows = b.copy(self.rows);
-        tile.load_kept(b);
+        tile.load_held(b);
         tile.epilogue_rows(b, place, rows);
     }
 
-    /// Sets the sums to zero, or to the row that each panel begins with, which the pointers then stand behind.
+    /// Sets the accumulators to zero, or to the first row of each panel, which the pointers then skip.
     fn start(&self, b: &mut Builder, panels: &[Int]) {
         if self.product != DotOp::AmxBytes {
             return self.places().for_each(|(below, beside)| b.tile_zero(sum(below, beside)));
@@ -352,7 +346,7 @@ impl Matrix {
         panels.iter().for_each(|panel| b.advance(*panel, TILE_ROW_BYTES as i32));
     }
 
-    /// Pointers to the left factor: for each register's height the parts of its numbers, the highest first.
+    /// Pointers to lhs: for each height the parts of its elements, the highest first.
     fn left(&self, b: &mut Builder, a: Int) -> Vec<Vec<Int>> {
         let parts = self.product.parts().lhs;
         let plane = (parts > 1).then(|| b.arg(TileKey::LHS_PLANE));
@@ -398,12 +392,12 @@ impl Matrix {
         panels
     }
 
-    /// What machines multiply.
+    /// The instruction that multiplies.
     fn unit(&self) -> TileDot {
         if self.product == DotOp::AmxBytes { TileDot::Bytes } else { TileDot::Bf16 }
     }
 
-    /// Products of one register of rows with all panels; two parts of the rows at a time, as many as there are registers for.
+    /// Multiplies one register of rows with all panels. Lhs has two registers, so two of its parts are loaded at a time.
     fn flat(&self, b: &mut Builder, left: &[Int], right: &[Int], stride: Int) {
         let (unit, has_low) = (self.unit(), self.product.parts().rhs > 1);
         let parts: Vec<usize> = (0..left.len()).rev().collect();
@@ -422,7 +416,7 @@ impl Matrix {
         }
     }
 
-    /// Products of two registers of rows with the panels.
+    /// Multiplies two registers of rows with two panels.
     fn square(&self, b: &mut Builder, left: &[Vec<Int>], right: &[Int], stride: Int) {
         let load_left = |b: &mut Builder, part: usize| {
             for (below, pointers) in left.iter().enumerate() {
@@ -452,12 +446,12 @@ impl Matrix {
     }
 }
 
-/// The register of sums that stands so far below and beside the first one.
+/// The accumulator at this row and column.
 fn sum(below: usize, beside: usize) -> TileReg {
     below as TileReg * BELOW + beside as TileReg
 }
 
-/// Most columns of a tile of so many rows.
+/// Largest number of columns of a tile of `rows` rows.
 pub fn amx_columns(rows: usize) -> usize {
     if rows > AMX_ROWS / 2 { 2 * PANEL } else { 4 * PANEL }
 }

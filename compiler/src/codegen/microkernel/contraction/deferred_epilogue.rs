@@ -1,7 +1,10 @@
-//! The epilogue of a tile on tile registers, whose rows run in the steps of the next tile's reduction: the two use
-//! different units of the machine.
+//! The deferred epilogue of a tile on tile registers: its rows run between the multiplications of the next tile, since the
+//! two use different units of the machine.
 
-use super::{DotOp, Tile, TileKey};
+use super::{
+    key::{DotOp, TileKey},
+    tile::Tile,
+};
 use crate::{
     codegen::vector::{
         Builder,
@@ -10,97 +13,113 @@ use crate::{
     scalar::CompareOp,
 };
 
-/// What is left to do of a tile that was multiplied.
+/// The rows of the previous tile whose epilogue has not run yet.
 pub(super) struct DeferredEpilogue<'a> {
     tile: &'a Tile<'a>,
-    /// Where all sums are.
-    sums: Int,
-    /// Where those are from the first row on that is not finished, and how many rows are not; of a pair, rows of one half.
-    place: Int,
+    /// The accumulators of the tile in memory.
+    accumulators: Int,
+    /// The accumulators of the next row.
+    next: Int,
+    /// Rows left, of one half in a paired tile.
     rows: Int,
-    /// How many are finished in each step of the reduction.
-    pace: Int,
-    ends: Option<Ends>,
+    /// Rows that each step of the reduction finishes.
+    rows_per_step: Int,
+    lines: Option<LineEnds>,
 }
 
-/// What is done at the end of lines.
-struct Ends {
-    /// How many lines end with the rows that are left: with each half of a pair one.
+/// The ends of lines in a batch of lines.
+struct LineEnds {
+    /// Number of lines that end with the rows left: one for each half of a paired tile.
     left: Int,
-    /// Rows of a half, and bytes of its sums.
-    half: Option<(Int, i32)>,
+    /// The halves of a paired tile.
+    half: Option<Half>,
+}
+
+/// A half of a paired tile.
+#[derive(Clone, Copy)]
+pub(super) struct Half {
+    pub(super) rows: Int,
+    /// Bytes of its accumulators.
+    pub(super) bytes: i32,
 }
 
 impl<'a> DeferredEpilogue<'a> {
-    /// Nothing yet. A pair has so many rows in each half, whose sums take so many bytes.
-    pub(super) fn nothing(
+    /// No rows yet. `half` describes the halves of a paired tile.
+    pub(super) fn new(
         b: &mut Builder,
         tile: &'a Tile<'a>,
-        sums: Int,
-        half: (Int, i32),
+        accumulators: Int,
+        half: Half,
     ) -> DeferredEpilogue<'a> {
-        let (lines, pair) = (tile.key.line_batch, tile.key.paired);
-        let ends = lines.then(|| Ends { left: b.imm(0), half: pair.then_some(half) });
-        DeferredEpilogue { tile, sums, place: b.copy(sums), rows: b.imm(0), pace: pace(b, tile.key), ends }
+        let key = tile.key;
+        let lines = key.line_batch.then(|| LineEnds { left: b.imm(0), half: key.paired.then_some(half) });
+        DeferredEpilogue {
+            tile,
+            accumulators,
+            next: b.copy(accumulators),
+            rows: b.imm(0),
+            rows_per_step: rows_per_step(b, key),
+            lines,
+        }
     }
 
-    /// So many rows of sums are due; nothing may have been left.
+    /// Defers the epilogue of `rows` rows. No rows may be left of an earlier tile.
     pub(super) fn begin(&self, b: &mut Builder, rows: Int) {
-        b.set_copy(self.place, self.sums);
+        b.set_copy(self.next, self.accumulators);
         b.set_copy(self.rows, rows);
     }
 
-    /// So many lines end with them.
+    /// Sets how many lines end with the deferred rows.
     pub(super) fn end_lines(&self, b: &mut Builder, count: Int) {
-        if let Some(ends) = &self.ends {
-            b.set_copy(ends.left, count);
+        if let Some(lines) = &self.lines {
+            b.set_copy(lines.left, count);
         }
     }
 
-    /// Finishes some rows, if any are left.
-    pub(super) fn some(&self, b: &mut Builder) {
+    /// Finishes the rows of one step of the reduction, if any are left.
+    pub(super) fn advance(&self, b: &mut Builder) {
         b.when(CompareOp::Gt, self.rows, 0, |b| {
-            let rows = b.copy(self.pace);
+            let rows = b.copy(self.rows_per_step);
             b.when(CompareOp::Lt, self.rows, rows, |b| b.set_copy(rows, self.rows));
             b.set_int_op(IntOp::Sub, self.rows, rows);
-            self.tile.epilogue_rows(b, self.place, rows);
-            self.turn(b);
+            self.tile.epilogue_rows(b, self.next, rows);
+            self.next_line(b);
         });
     }
 
-    /// Finishes what is left.
-    pub(super) fn all(&self, b: &mut Builder) {
-        let all = |b: &mut Builder| {
-            self.tile.epilogue_rows(b, self.place, self.rows);
-            self.turn(b);
+    /// Finishes all rows that are left.
+    pub(super) fn flush(&self, b: &mut Builder) {
+        let flush_half = |b: &mut Builder| {
+            self.tile.epilogue_rows(b, self.next, self.rows);
+            self.next_line(b);
         };
-        if self.ends.as_ref().is_none_or(|ends| ends.half.is_none()) {
-            return all(b);
+        if self.lines.as_ref().is_none_or(|lines| lines.half.is_none()) {
+            return flush_half(b);
         }
         let halves = b.imm(2);
-        b.repeat(halves, 1, all);
+        b.repeat(halves, 1, flush_half);
     }
 
-    /// At the end of a line, goes on to the next one.
-    fn turn(&self, b: &mut Builder) {
-        let Some(ends) = &self.ends else { return };
-        let turn = |b: &mut Builder| {
+    /// At the end of a line, moves on to the next one.
+    fn next_line(&self, b: &mut Builder) {
+        let Some(lines) = &self.lines else { return };
+        let move_on = |b: &mut Builder| {
             self.tile.next_line(b);
-            b.advance(ends.left, -1);
-            let Some((rows, bytes)) = ends.half else { return };
-            b.when(CompareOp::Gt, ends.left, 0, |b| {
-                b.set_copy(self.rows, rows);
-                b.set_copy(self.place, self.sums);
-                b.advance(self.place, bytes);
+            b.advance(lines.left, -1);
+            let Some(half) = lines.half else { return };
+            b.when(CompareOp::Gt, lines.left, 0, |b| {
+                b.set_copy(self.rows, half.rows);
+                b.set_copy(self.next, self.accumulators);
+                b.advance(self.next, half.bytes);
             });
         };
-        b.when(CompareOp::Eq, self.rows, 0, |b| b.when(CompareOp::Gt, ends.left, 0, turn));
+        b.when(CompareOp::Eq, self.rows, 0, |b| b.when(CompareOp::Gt, lines.left, 0, move_on));
     }
 }
 
-/// As few rows as can be for all to be finished by the end of the reduction: products stand behind them in the window of what
-/// a machine looks at. Of bytes all rows: products of these are over so soon that the epilogue is what takes long.
-fn pace(b: &mut Builder, key: &TileKey) -> Int {
+/// The smallest number of rows a step that finishes the epilogue by the end of the reduction: the machine's out-of-order
+/// window then also holds multiplications. Multiplications of bytes end so soon that all rows run in one step.
+fn rows_per_step(b: &mut Builder, key: &TileKey) -> Int {
     if key.dot == DotOp::AmxBytes {
         return b.imm(key.rows.into());
     }
@@ -109,6 +128,7 @@ fn pace(b: &mut Builder, key: &TileKey) -> Int {
         let count = b.arg(TileKey::level(level));
         b.set_int_op(IntOp::Mul, covered, count);
     }
+
     let rows = b.imm(1);
     for _ in 0..key.rows.ilog2() {
         b.when(CompareOp::Lt, covered, i32::from(key.rows), |b| {

@@ -1,6 +1,6 @@
 //! What is done with the sums of a tile, and how its streams are read and written.
 
-use super::Tile;
+use super::tile::Tile;
 use crate::{
     codegen::{
         microkernel::{
@@ -22,11 +22,11 @@ const UNROLLED_COST: usize = 12;
 
 impl Tile<'_> {
     /// Stores the sums as they are, after which the stream stands at the next tile.
-    pub(super) fn leave(&self, b: &mut Builder, stream: u32) {
+    pub(super) fn store_partial_sums(&self, b: &mut Builder, stream: u32) {
         let stride = b.arg(self.key.stream(stream) + 1);
-        for sums in &self.sums {
+        for sums in &self.accumulators {
             for (vector, &sum) in sums.iter().enumerate() {
-                At { tile: self, sum, vector }.store(b, stream, Ty::F32, sum);
+                VectorAccess { tile: self, sum, vector }.store(b, stream, Ty::F32, sum);
             }
             b.advance(self.streams[stream as usize], stride);
         }
@@ -39,7 +39,7 @@ impl Tile<'_> {
         }
         // Copies, so that what the epilogue lacks registers for is not taken from the reduction.
         let copies: Vec<Vec<Vector>> =
-            self.sums.iter().map(|row| row.iter().map(|sum| b.variable(*sum)).collect()).collect();
+            self.accumulators.iter().map(|row| row.iter().map(|sum| b.variable(*sum)).collect()).collect();
         for row in &copies {
             self.epilogue_row(b, row);
         }
@@ -50,7 +50,7 @@ impl Tile<'_> {
         let bytes = 4 * b.lanes();
         let vectors = self.key.vectors as usize;
         let place = b.scratch(self.key.rows as usize * vectors * bytes);
-        for (idx, sum) in self.sums.iter().flatten().enumerate() {
+        for (idx, sum) in self.accumulators.iter().flatten().enumerate() {
             b.store(Mem::from(place).plus(idx * bytes), *sum);
         }
         let rows = b.imm(i64::from(self.key.rows));
@@ -71,14 +71,14 @@ impl Tile<'_> {
     /// The epilogue of one row, after which the streams stand at the next.
     fn epilogue_row(&self, b: &mut Builder, sums: &[Vector]) {
         for (vector, &sum) in sums.iter().enumerate() {
-            let mut at = At { tile: self, sum, vector };
-            match self.parts.get(vector) {
+            let mut at = VectorAccess { tile: self, sum, vector };
+            match self.tail.get(vector) {
                 None => body::emit(&self.key.epilogue, b, &mut at),
                 Some(&(n, _)) => b.when(CompareOp::Gt, n, 0, |b| body::emit(&self.key.epilogue, b, &mut at)),
             }
         }
         if self.key.prefetch_epilogue {
-            self.ask_ahead(b);
+            self.prefetch_next_columns(b);
         }
         for (stream, &pointer) in self.streams.iter().enumerate() {
             if !self.key.is_row_invariant(stream as u32) {
@@ -89,7 +89,7 @@ impl Tile<'_> {
     }
 
     /// Asks for what the next tile of columns reads and writes of this row.
-    fn ask_ahead(&self, b: &mut Builder) {
+    fn prefetch_next_columns(&self, b: &mut Builder) {
         let mut asked = Vec::new();
         for &(op, ty) in &self.key.epilogue.insts {
             let (Op::Load(stream) | Op::Store(stream, _)) = op else { continue };
@@ -118,7 +118,7 @@ impl Tile<'_> {
     }
 
     /// Registers for what the epilogue loads alike for all rows, where there are enough.
-    pub(super) fn keep(&mut self, b: &mut Builder) {
+    pub(super) fn hold_row_invariant(&mut self, b: &mut Builder) {
         let (body, key) = (&self.key.epilogue, self.key);
         let is_kept =
             |stream: u32| key.is_row_invariant(stream) && key.streams[stream as usize] == StreamStep::Unit;
@@ -133,17 +133,17 @@ impl Tile<'_> {
         }
         let vectors = usize::from(key.vectors);
         let needed = (kept.len() + 1) * vectors + body.pressure(&is_kept);
-        if self.parts.is_empty() && needed <= b.shape().registers {
+        if self.tail.is_empty() && needed <= b.shape().registers {
             let registers = |b: &mut Builder| (0..vectors).map(|_| b.vector()).collect();
-            self.kept = kept.into_iter().map(|(stream, ty)| (stream, ty, registers(b))).collect();
+            self.held = kept.into_iter().map(|(stream, ty)| (stream, ty, registers(b))).collect();
         }
     }
 
     /// Loads them from where their streams are now.
-    pub(super) fn load_kept(&self, b: &mut Builder) {
-        for (stream, ty, registers) in &self.kept {
+    pub(super) fn load_held(&self, b: &mut Builder) {
+        for (stream, ty, registers) in &self.held {
             for (vector, &register) in registers.iter().enumerate() {
-                let at = At { tile: self, sum: register, vector };
+                let at = VectorAccess { tile: self, sum: register, vector };
                 let value = memory::load(b, at.unit(b, *stream, *ty), *ty);
                 b.set(register, value);
             }
@@ -152,13 +152,13 @@ impl Tile<'_> {
 }
 
 /// One vector of sums in the epilogue.
-struct At<'a> {
+struct VectorAccess<'a> {
     tile: &'a Tile<'a>,
     sum: Vector,
     vector: usize,
 }
 
-impl At<'_> {
+impl VectorAccess<'_> {
     fn unit(&self, b: &Builder, stream: u32, ty: Ty) -> Mem {
         Mem::from(self.tile.streams[stream as usize]).plus(memory::elem_bytes(ty) * self.vector * b.lanes())
     }
@@ -171,13 +171,13 @@ impl At<'_> {
     }
 }
 
-impl LaneAccess for At<'_> {
+impl LaneAccess for VectorAccess<'_> {
     fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
-        let kept = self.tile.kept.iter().find(|kept| (kept.0, kept.1) == (stream, ty));
+        let kept = self.tile.held.iter().find(|kept| (kept.0, kept.1) == (stream, ty));
         if let Some((.., registers)) = kept {
             return registers[self.vector];
         }
-        match (self.tile.key.streams[stream as usize], self.tile.parts.get(self.vector)) {
+        match (self.tile.key.streams[stream as usize], self.tile.tail.get(self.vector)) {
             (StreamStep::Fixed, _) => memory::broadcast(b, self.tile.streams[stream as usize].into(), ty),
             (StreamStep::Unit, None) => memory::load(b, self.unit(b, stream, ty), ty),
             (StreamStep::Unit, Some(&(n, mask))) => {
@@ -185,13 +185,13 @@ impl LaneAccess for At<'_> {
             }
             (StreamStep::Stride, _) => {
                 let (first, stride) = self.first(b, stream);
-                self.tile.apart(b, self.vector, (first, stride), ty)
+                self.tile.load_strided(b, self.vector, first, stride, ty)
             }
         }
     }
 
     fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector) {
-        match (self.tile.key.streams[stream as usize], self.tile.parts.get(self.vector)) {
+        match (self.tile.key.streams[stream as usize], self.tile.tail.get(self.vector)) {
             (StreamStep::Fixed, _) => {
                 memory::store_one(b, self.tile.streams[stream as usize].into(), ty, value);
             }

@@ -91,7 +91,7 @@ pub enum ReductionPart {
 }
 
 impl ReductionPart {
-    /// The stream that sums are taken up from.
+    /// The stream that partial sums are loaded from.
     pub(super) fn resumed(self) -> Option<u32> {
         match self {
             ReductionPart::Middle(stream) | ReductionPart::Last(stream) => Some(stream),
@@ -99,8 +99,8 @@ impl ReductionPart {
         }
     }
 
-    /// The stream that sums are left in.
-    pub(super) fn left(self) -> Option<u32> {
+    /// The stream that partial sums are stored to.
+    pub(super) fn stored(self) -> Option<u32> {
         match self {
             ReductionPart::First(stream) | ReductionPart::Middle(stream) => Some(stream),
             ReductionPart::Whole | ReductionPart::Last(_) => None,

@@ -1,0 +1,75 @@
+//! Prefetch of the panels of the next tile of columns, by tiles on vector registers.
+
+use super::key::{Rhs, TileKey};
+use crate::{
+    codegen::vector::{
+        Builder,
+        vcode::{Int, IntOp, Mem},
+    },
+    scalar::CompareOp,
+    target::LINE_BYTES,
+};
+
+/// Smaller tiles read so much of rhs for their work that a prefetch would delay them.
+const MIN_ROWS: u8 = 4;
+
+/// Number of panels of `width` columns that a tile reads.
+pub(super) fn n_panels(key: &TileKey, width: u32, lanes: usize) -> usize {
+    (key.vectors as usize * lanes).div_ceil(width as usize)
+}
+
+/// The prefetch of the panels of the next tile of columns.
+///
+/// Each tile of rows prefetches a share of them, which spreads the memory traffic over the time of all these tiles.
+#[derive(Clone, Copy)]
+pub(super) struct PanelPrefetch {
+    /// The next address to prefetch, in the first panel.
+    next: Int,
+    /// Unrolled iterations of the innermost loop until then.
+    rounds: Int,
+    /// Number of panels of a tile.
+    panels: usize,
+}
+
+impl PanelPrefetch {
+    /// `None` where the tile prefetches no panels.
+    pub(super) fn new(b: &mut Builder, key: &TileKey, rhs: Int) -> Option<PanelPrefetch> {
+        let Rhs::Panels(width) = key.rhs else { return None };
+        if !key.prefetch_panels || key.rows < MIN_ROWS || key.tail {
+            return None;
+        }
+        let panels = n_panels(key, width, b.lanes());
+        let stride = b.arg(TileKey::RHS_COLUMN);
+        let skip = b.int_op(IntOp::Mul, stride, panels as i32);
+        let next = b.int_op(IntOp::Add, rhs, skip);
+        let skipped = b.arg(TileKey::PREFETCH_SKIP);
+        b.advance(next, skipped);
+
+        Some(PanelPrefetch { next, rounds: b.arg(TileKey::PREFETCH_ROUNDS), panels })
+    }
+
+    /// Counts an unrolled iteration that reads `bytes` bytes of each panel. Every [`TileKey::PREFETCH_ROUNDS`] of them, it
+    /// prefetches as much of the next panels.
+    pub(super) fn advance(&self, b: &mut Builder, bytes: i32, offsets: &[Int]) {
+        b.advance(self.rounds, -1);
+        b.when(CompareOp::Le, self.rounds, 0, |b| {
+            for line in (0..bytes as usize).step_by(LINE_BYTES as usize) {
+                for panel in 0..self.panels {
+                    b.prefetch(panel_mem(self.next, offsets, panel).plus(line));
+                }
+            }
+            b.advance(self.next, bytes);
+            let rounds = b.arg(TileKey::PREFETCH_ROUNDS);
+            b.set_copy(self.rounds, rounds);
+        });
+    }
+}
+
+/// `base + panel * stride`, given the odd multiples of the stride.
+pub(super) fn panel_mem(base: Int, offsets: &[Int], panel: usize) -> Mem {
+    if panel == 0 {
+        return base.into();
+    }
+    let shift = panel.trailing_zeros();
+    Mem { base, index: Some((offsets[(panel >> shift) / 2], 1 << shift)), disp: 0 }
+}

@@ -1,0 +1,336 @@
+//! A tile of a contraction: its registers, and the reduction on vector registers.
+
+use super::{
+    key::{DotOp, Rhs, TileKey},
+    prefetch::{PanelPrefetch, n_panels, panel_mem},
+};
+use crate::{
+    codegen::{
+        microkernel::{memory, op::Ty},
+        vector::{
+            Builder,
+            vcode::{Int, IntOp, Mask, Mem, VBinary, Vector},
+        },
+    },
+    scalar::CompareOp,
+};
+
+/// Iterations of the innermost loop that are unrolled.
+const UNROLL: usize = 4;
+
+/// The registers of a tile.
+pub(super) struct Tile<'a> {
+    pub(super) key: &'a TileKey,
+    /// Address of the first row of lhs.
+    pub(super) lhs: Int,
+    /// `multiples[i]` is `i` times the row stride of lhs, for 1 and every odd `i` that some row needs.
+    pub(super) multiples: Vec<Int>,
+    /// Address of the first column of rhs.
+    pub(super) rhs: Int,
+    /// The accumulators: a row of vectors for each row. Empty on tile registers.
+    pub(super) accumulators: Vec<Vec<Vector>>,
+    /// The current row of each epilogue stream.
+    pub(super) streams: Vec<Int>,
+    prefetch: Option<PanelPrefetch>,
+    /// In tail tiles, for each vector the number of columns from it on, and the mask of those in it.
+    pub(super) tail: Vec<(Int, Mask)>,
+    /// The streams that are the same for all rows, with their element types and the registers that hold them.
+    pub(super) held: Vec<(u32, Ty, Vec<Vector>)>,
+}
+
+impl<'a> Tile<'a> {
+    pub(super) fn new(b: &mut Builder, key: &'a TileKey) -> Tile<'a> {
+        let lhs = b.arg(TileKey::LHS);
+        let row = b.arg(TileKey::LHS_ROW);
+        let rhs = b.arg(TileKey::RHS);
+        let mut multiples = vec![row; 2];
+        for odd in (3..key.rows as usize).step_by(2) {
+            let previous = multiples[odd - 2];
+            let twice = Mem { base: previous, index: Some((row, 2)), disp: 0 };
+            let multiple = b.address(twice);
+            multiples.push(row);
+            multiples.push(multiple);
+        }
+
+        let accumulators = (0..key.rows).map(|_| (0..key.vectors).map(|_| b.vector()).collect()).collect();
+        let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
+        let tail = if key.tail { tail_lanes(b, key) } else { Vec::new() };
+        let prefetch = PanelPrefetch::new(b, key, rhs);
+        Tile { key, lhs, multiples, rhs, accumulators, streams, prefetch, tail, held: Vec::new() }
+    }
+
+    /// A tile whose accumulators are tile registers; its epilogue reads them from memory.
+    pub(super) fn for_amx(b: &mut Builder, key: &'a TileKey) -> Tile<'a> {
+        let lhs = b.arg(TileKey::LHS);
+        let rhs = b.arg(TileKey::RHS);
+        let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
+        let tail = if key.tail { tail_lanes(b, key) } else { Vec::new() };
+        let mut tile = Tile {
+            key,
+            lhs,
+            multiples: Vec::new(),
+            rhs,
+            accumulators: Vec::new(),
+            streams,
+            prefetch: None,
+            tail,
+            held: Vec::new(),
+        };
+        tile.hold_row_invariant(b);
+        tile
+    }
+
+    /// Bytes of scratch memory in which the epilogue keeps accumulators.
+    fn accumulator_bytes(&self, lanes: usize) -> usize {
+        if self.key.dot.is_amx() {
+            amx_accumulator_bytes(self.key, lanes)
+        } else {
+            self.key.rows as usize * self.key.vectors as usize * 4 * lanes
+        }
+    }
+
+    /// Sets the accumulators to zero, or to the partial sums that an earlier part of the reduction stored.
+    pub(super) fn start(&self, b: &mut Builder) {
+        let Some(stream) = self.key.part.resumed() else {
+            if self.key.dot == DotOp::Vnni {
+                return self.start_from_panels(b);
+            }
+            let zero = b.float(0.0);
+            self.accumulators.iter().flatten().for_each(|sum| b.set(*sum, zero));
+            return;
+        };
+        let row = b.copy(self.streams[stream as usize]);
+        let stride = b.arg(self.key.stream(stream) + 1);
+        for sums in &self.accumulators {
+            for (vector, &sum) in sums.iter().enumerate() {
+                let mem = Mem::from(row).plus(4 * vector * b.lanes());
+                let left = match self.tail.get(vector) {
+                    None => b.load(mem),
+                    Some(&(n, mask)) => b.load_first(mem, n, mask),
+                };
+                b.set(sum, left);
+            }
+            b.advance(row, stride);
+        }
+    }
+
+    /// Sets the accumulators to the row that each panel begins with.
+    fn start_from_panels(&self, b: &mut Builder) {
+        let panels = self.panels(b);
+        for vector in 0..self.key.vectors as usize {
+            let first = self.load_rhs(b, vector, self.rhs, 0, &panels, None);
+            self.accumulators.iter().for_each(|sums| b.set(sums[vector], first));
+        }
+    }
+
+    /// Loop `level` of the reduction from these addresses on. The pointer to packed panels runs through all levels.
+    pub(super) fn level(&self, b: &mut Builder, level: u8, lhs: Int, rhs: Int) {
+        let count = b.arg(TileKey::level(level));
+        if level == 0 {
+            return self.innermost(b, count, lhs, rhs);
+        }
+        let packed = matches!(self.key.rhs, Rhs::Panels(_));
+        b.repeat(count, 1, |b| {
+            let inner_lhs = b.copy(lhs);
+            let inner_rhs = if packed { rhs } else { b.copy(rhs) };
+            self.level(b, level - 1, inner_lhs, inner_rhs);
+            let step = b.arg(TileKey::level(level) + 1);
+            b.advance(lhs, step);
+            if !packed {
+                let step = b.arg(TileKey::level(level) + 2);
+                b.advance(rhs, step);
+            }
+        });
+    }
+
+    fn innermost(&self, b: &mut Builder, count: Int, lhs: Int, rhs: Int) {
+        let lhs_step = (!self.key.dense).then(|| b.arg(TileKey::LHS_K));
+        let rhs_step = (!matches!(self.key.rhs, Rhs::Panels(_))).then(|| b.arg(TileKey::RHS_K));
+        let column = matches!(self.key.rhs, Rhs::Scattered).then(|| b.arg(TileKey::RHS_COLUMN));
+        let panels = self.panels(b);
+        for block in [UNROLL, 1] {
+            b.repeat(count, block as i32, |b| {
+                for k in 0..block {
+                    let lhs_offset = if self.key.dense { 4 * k } else { 0 };
+                    self.step(b, lhs, lhs_offset, rhs, k, &panels, column);
+                    if let Some(step) = lhs_step {
+                        b.advance(lhs, step);
+                    }
+                    if let Some(step) = rhs_step {
+                        b.advance(rhs, step);
+                    }
+                }
+                if self.key.dense {
+                    b.advance(lhs, 4 * block as i32);
+                }
+                if let Rhs::Panels(width) = self.key.rhs {
+                    let bytes = 4 * width as i32 * block as i32;
+                    b.advance(rhs, bytes);
+                    if let Some(prefetch) = self.prefetch.filter(|_| block == UNROLL) {
+                        prefetch.advance(b, bytes, &panels);
+                    }
+                }
+            });
+        }
+    }
+
+    /// Offsets of the panels that the tile reads from the first one, which is not listed: multiples of the panel stride.
+    fn panels(&self, b: &mut Builder) -> Vec<Int> {
+        let Rhs::Panels(width) = self.key.rhs else { return Vec::new() };
+        let count = n_panels(self.key, width, b.lanes());
+        let mut offsets = Vec::new();
+        if count > 1 {
+            let stride = b.arg(TileKey::RHS_COLUMN);
+            offsets.push(stride);
+            // Addressing scales offsets by powers of two, so only odd multiples need a register.
+            for odd in (3..count).step_by(2) {
+                let previous = *offsets.last().expect("the stride itself is there");
+                debug_assert!(odd < 2 * offsets.len() + 2);
+                offsets.push(b.address(Mem { base: previous, index: Some((stride, 2)), disp: 0 }));
+            }
+        }
+        offsets
+    }
+
+    fn step(
+        &self,
+        b: &mut Builder,
+        lhs: Int,
+        lhs_offset: usize,
+        rhs: Int,
+        k: usize,
+        panels: &[Int],
+        column: Option<Int>,
+    ) {
+        let (rows, vectors) = (self.key.rows as usize, self.key.vectors as usize);
+        let free = b.shape().registers - rows * vectors;
+        if vectors < free || vectors <= rows {
+            let rhs_row: Vec<Vector> =
+                (0..vectors).map(|vector| self.load_rhs(b, vector, rhs, k, panels, column)).collect();
+            for row in 0..rows {
+                let lhs_element = b.broadcast(self.lhs_mem(lhs, row).plus(lhs_offset));
+                for (sum, &rhs_vector) in self.accumulators[row].iter().zip(&rhs_row) {
+                    self.accumulate(b, *sum, lhs_element, rhs_vector);
+                }
+            }
+            return;
+        }
+        let lhs_elements: Vec<Vector> =
+            (0..rows).map(|row| b.broadcast(self.lhs_mem(lhs, row).plus(lhs_offset))).collect();
+        for vector in 0..vectors {
+            let rhs_vector = self.load_rhs(b, vector, rhs, k, panels, column);
+            for (row, &lhs_element) in lhs_elements.iter().enumerate() {
+                self.accumulate(b, self.accumulators[row][vector], lhs_element, rhs_vector);
+            }
+        }
+    }
+
+    /// Adds the products of two vectors to an accumulator.
+    fn accumulate(&self, b: &mut Builder, sum: Vector, x: Vector, y: Vector) {
+        match self.key.dot {
+            DotOp::F32 => b.set_fma(sum, x, y),
+            DotOp::I16Pairs => {
+                let both = b.binary(VBinary::DotPairs, x, y);
+                b.set_binary(VBinary::AddInt, sum, both);
+            }
+            DotOp::Vnni => b.set_dot_bytes(sum, x, y),
+            DotOp::AmxBf16(_) | DotOp::AmxBytes => unreachable!("these run on tile registers"),
+        }
+    }
+
+    fn lhs_mem(&self, lhs: Int, row: usize) -> Mem {
+        scaled(lhs, &self.multiples, row)
+    }
+
+    fn load_rhs(
+        &self,
+        b: &mut Builder,
+        vector: usize,
+        rhs: Int,
+        k: usize,
+        panels: &[Int],
+        column: Option<Int>,
+    ) -> Vector {
+        let first = vector * b.lanes();
+        match self.key.rhs {
+            Rhs::Panels(width) => {
+                let width = width as usize;
+                let offset = 4 * (first % width) + 4 * width * k;
+                b.load(panel_mem(rhs, panels, first / width).plus(offset))
+            }
+            Rhs::Rows => {
+                let mem = Mem::from(rhs).plus(4 * first);
+                match self.tail.get(vector) {
+                    None => b.load(mem),
+                    Some(&(n, mask)) => b.load_first(mem, n, mask),
+                }
+            }
+            Rhs::Scattered => self.gather(b, vector, rhs, column.expect("read with the strides")),
+        }
+    }
+
+    /// Loads a vector of scattered columns lane by lane; columns beyond the last are zero.
+    fn gather(&self, b: &mut Builder, vector: usize, rhs: Int, column: Int) -> Vector {
+        let skip = b.int_op(IntOp::Mul, column, (vector * b.lanes()) as i32);
+        let first = b.int_op(IntOp::Add, rhs, skip);
+        self.load_strided(b, vector, first, column, Ty::F32)
+    }
+
+    /// Loads a vector of columns that are `stride` bytes apart; columns beyond the last are zero.
+    pub(super) fn load_strided(
+        &self,
+        b: &mut Builder,
+        vector: usize,
+        first: Int,
+        stride: Int,
+        ty: Ty,
+    ) -> Vector {
+        let Some(&(n, _)) = self.tail.get(vector) else {
+            let addresses = b.lane_addresses(first, stride);
+            return memory::load_lanes(b, addresses, ty);
+        };
+        // The lanes go through scratch memory, after the accumulators of the epilogue.
+        let bytes = 4 * b.lanes();
+        let accumulators = self.accumulator_bytes(b.lanes());
+        let lanes = Mem::from(b.scratch(accumulators + bytes)).plus(accumulators);
+        let zero = b.bits(0);
+        b.store(lanes, zero);
+        for lane in 0..b.lanes() {
+            b.when(CompareOp::Gt, n, lane as i32, |b| {
+                let one = memory::load_one(b, first.into(), ty);
+                b.store_one(lanes.plus(4 * lane), one);
+                b.advance(first, stride);
+            });
+        }
+        b.load(lanes)
+    }
+}
+
+/// For each vector of a tail tile the number of columns from it on, and the mask of those in it.
+fn tail_lanes(b: &mut Builder, key: &TileKey) -> Vec<(Int, Mask)> {
+    let columns = b.arg(TileKey::COLUMNS);
+    (0..key.vectors as usize)
+        .map(|vector| {
+            let left = b.int_op(IntOp::Sub, columns, (vector * b.lanes()) as i32);
+            (left, b.mask_first(left))
+        })
+        .collect()
+}
+
+/// Alignment of the accumulators of tile registers in memory.
+pub(super) const AMX_ALIGN: usize = 64;
+
+/// Bytes of scratch memory for the accumulators of tile registers, with space to align them.
+pub(super) fn amx_accumulator_bytes(key: &TileKey, lanes: usize) -> usize {
+    usize::from(key.rows) * usize::from(key.vectors) * 4 * lanes + AMX_ALIGN
+}
+
+/// `base + row * stride`, given the odd multiples of the stride.
+fn scaled(base: Int, multiples: &[Int], row: usize) -> Mem {
+    if row == 0 {
+        return base.into();
+    }
+    let shift = row.trailing_zeros().min(3);
+    let scale = 1u8 << shift;
+    Mem { base, index: Some((multiples[row >> shift], scale)), disp: 0 }
+}
