@@ -1,61 +1,69 @@
-//! Calls of functions outside of the compiler: operands and results dense and row-major, in place where they lie so.
+//! Calls of external functions. Operands and results are dense and row-major, in place where their memory is.
 
 use super::{
-    Lowering, control,
-    fuse::{elems, substitute},
-    layout::row_major,
+    buffers,
+    index::{identity, row_major, substitute},
+    lowering::{Lowering, call_name, node_name, static_bound},
     map,
-    storage::{self, Storage, natural},
+    storage::Storage,
 };
 use crate::{
     Error, Result,
     graph::{Graph, Op, Value, axis},
-    kernel::{Access, Argument, Buffer, BufferId, Control, ExternalCall, Kernel, MemorySpace},
+    kernel::{Access, Argument, Buffer, Control, ExternalCall, Kernel, MemorySpace},
 };
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// The kernels of a call: copies of the operands that lie otherwise, the call, copies of such results.
+/// Appends the kernels of a call: copies of the operands that are stored otherwise, the call, copies of such results.
 pub(super) fn call(lowering: &mut Lowering, value: Value) -> Result<()> {
     let graph = lowering.graph;
     let node = &graph.nodes[graph.values[value].def];
     let Op::Call { callee, scratch, .. } = &node.op else { return Err(Error::internal("not a call")) };
-    let name = super::call_name(callee, &node.origin);
+    let name = call_name(callee, &node.origin);
     let operands = node.operands.iter().map(|operand| argument(lowering, &name, *operand));
     let operands = operands.collect::<Result<Vec<_>>>()?;
+
     let mut moves = Vec::new();
     let mut results = Vec::new();
     for result in &node.results {
         let storage = lowering.storage[result].clone();
         let shape = graph.shape(*result);
-        let index: Vec<Dim> = (0..shape.len()).map(|k| Dim::from(axis(k))).collect();
-        results.push(match dense(graph, shape, &storage.at(&index)) {
+        results.push(match dense(graph, shape, &storage.at(&identity(shape.len()))) {
             Some(place) => place,
             None => {
-                let (place, from) = beside(lowering, &name, graph.dtype(*result), shape);
+                let from = new_argument(lowering, &name, graph.dtype(*result), shape);
+                let place = whole(&from, shape);
                 moves.push((shape, from, storage));
                 place
             }
         });
     }
+
     let scratch = match scratch.as_i64() {
         Some(0) => None,
-        _ => Some(memory(lowering, format!("scratch of {name}"), DType::U8, scratch)),
+        _ => {
+            let elems = static_bound(&lowering.program, scratch);
+            let name = format!("scratch of {name}");
+            let buffer = Buffer { name, dtype: DType::U8, elems, space: MemorySpace::Arena };
+            Some(lowering.program.buffers.push(buffer))
+        }
     };
-    let context = super::node_name(graph, value);
+    let context = node_name(graph, value);
     let call = ExternalCall { callee: callee.clone(), operands, results, scratch, context };
     lowering.program.kernels.push(Kernel::control(name, Control::Call(Box::new(call))));
+
     for (shape, from, to) in moves {
-        control::move_to(lowering, value, shape, &from, &to);
+        map::move_to(lowering, value, shape, &from, &to);
     }
     Ok(())
 }
 
-/// Where an operand lies as the call of this name wants it; it is copied there if it lies otherwise.
+/// The operand as the call of this name takes it. It is copied if it is stored otherwise.
 fn argument(lowering: &mut Lowering, name: &str, operand: Value) -> Result<Argument> {
     let graph = lowering.graph;
     let shape = graph.shape(operand);
-    let mut index: Vec<Dim> = (0..shape.len()).map(|k| Dim::from(axis(k))).collect();
+    let mut index = identity(shape.len());
     let mut shown = operand;
     while !lowering.storage.contains_key(&shown)
         && let Op::View { index: map, .. } = graph.op(shown)
@@ -63,17 +71,18 @@ fn argument(lowering: &mut Lowering, name: &str, operand: Value) -> Result<Argum
         index = substitute(map, &index);
         shown = graph.operands(shown)[0];
     }
+
     let stored = lowering.storage.get(&shown).cloned();
-    let stored = stored.or_else(|| storage::constant(lowering, shown));
+    let stored = stored.or_else(|| buffers::constant(lowering, shown));
     if let Some(place) = stored.and_then(|storage| dense(graph, shape, &storage.at(&index))) {
         return Ok(place);
     }
-    let (place, to) = beside(lowering, name, graph.dtype(operand), shape);
+    let to = new_argument(lowering, name, graph.dtype(operand), shape);
     map::copy(lowering, operand, &to, "argument")?;
-    Ok(place)
+    Ok(whole(&to, shape))
 }
 
-/// The tensor of this shape whose element `[$0, $1, …]` lies at `element`, if that is dense and row-major.
+/// The tensor of this shape whose element `[$0, $1, …]` is at `element`, if that is dense and row-major.
 fn dense(graph: &Graph, shape: &[Dim], element: &Access) -> Option<Argument> {
     let facts = graph.index_facts(shape);
     let mut rest = facts.simplify(&element.index);
@@ -86,14 +95,13 @@ fn dense(graph: &Graph, shape: &[Dim], element: &Access) -> Option<Argument> {
     Some(Argument { first, shape: shape.to_vec() })
 }
 
-/// Memory for a tensor of a call, dense and row-major.
-fn beside(lowering: &mut Lowering, name: &str, dtype: DType, shape: &[Dim]) -> (Argument, Storage) {
-    let buffer = memory(lowering, format!("argument of {name}"), dtype, &elems(shape));
-    let first = Access { buffer, index: Dim::zero() };
-    (Argument { first, shape: shape.to_vec() }, Storage::dense(buffer, shape, &natural(shape.len())))
+/// The argument that fills the memory `storage`.
+fn whole(storage: &Storage, shape: &[Dim]) -> Argument {
+    let first = Access { buffer: storage.buffer, index: Dim::zero() };
+    Argument { first, shape: shape.to_vec() }
 }
 
-fn memory(lowering: &mut Lowering, name: String, dtype: DType, elems: &Dim) -> BufferId {
-    let elems = control::most(&lowering.program, elems);
-    lowering.program.buffers.push(Buffer { name, dtype, elems, space: MemorySpace::Arena })
+/// New memory for an argument of the call of this name, dense and row-major.
+fn new_argument(lowering: &mut Lowering, name: &str, dtype: DType, shape: &[Dim]) -> Storage {
+    buffers::new_tensor(lowering, &format!("argument of {name}"), dtype, shape)
 }

@@ -7,14 +7,14 @@
 //! multiply as matrices, and the products are summed by strips along it.
 
 use super::{
-    Lowering, Scope,
-    fuse::{substitute, sum_index},
+    buffers,
+    fuse::sum_index,
+    index::{address, row_major, substitute},
     inline::Inliner,
-    layout::row_major,
+    lowering::{KernelScope, Lowering, node_name},
     map,
-    nest::{Nest, Role, append, axes_of, exprs_of, loops, renamed, step, with_exprs},
+    nest::{AxisRole, Nest, append, axes_of, exprs_of, loops, renamed, step, with_exprs},
     reduce::points,
-    storage::{self, Storage},
 };
 use crate::{
     Error, Result,
@@ -33,34 +33,20 @@ pub(super) const PANEL_WIDTH: u32 = 16;
 const MOST_UNROLLED: i64 = 64;
 
 /// Everything about one contraction that the loops are chosen from. Expressions 0 and 1 of the nest are the addresses
-/// of the two factors, the rest are those of the epilogue, the result's own address last.
-struct Sum {
+/// of the two operands, the rest are those of the epilogue, the result's own address last.
+struct ContractionNest {
     root: Value,
     nest: Nest,
-    factors: [Factor; 2],
+    operands: [Operand; 2],
     epilogue: Code,
     dtype: DType,
     precision: Precision,
 }
 
-struct Factor {
+struct Operand {
     value: Value,
     dtype: DType,
     constant: Option<Tensor>,
-}
-
-impl Factor {
-    /// Its memory; constants get it here, since packed ones need none.
-    fn buffer(&self, lowering: &mut Lowering) -> Result<BufferId> {
-        Ok(memory(lowering, self.value)?.buffer)
-    }
-}
-
-fn memory(lowering: &mut Lowering, value: Value) -> Result<Storage> {
-    match lowering.storage.get(&value) {
-        Some(storage) => Ok(storage.clone()),
-        None => storage::constant(lowering, value).ok_or_else(|| Error::internal("a factor without memory")),
-    }
 }
 
 /// The kernel of `root`, which finishes the contraction `sum`; both may be one value.
@@ -69,22 +55,27 @@ pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<
     let mut this = gather(lowering, &mut scope, root, sum)?;
     this.nest.split(&mut scope);
     let target = this.nest.exprs[this.nest.exprs.len() - 1].clone();
-    this.nest.order_by(&scope.facts, Role::Kept, &target);
+    this.nest.order_by(&scope.facts, AxisRole::Kept, &target);
     let roles = Roles::of(&this, &scope, &target);
     if !roles.is_matrix {
         return by_strips(lowering, &mut scope, sum, this);
     }
     if roles.swapped {
-        this.factors.swap(0, 1);
+        this.operands.swap(0, 1);
         this.nest.exprs.swap(0, 1);
     }
     let lhs = this.nest.exprs[0].clone();
-    this.nest.order_by(&scope.facts, Role::Reduced, &lhs);
+    this.nest.order_by(&scope.facts, AxisRole::Reduced, &lhs);
     matrix(lowering, &mut scope, this)
 }
 
-/// Sets up the axes, the factors' addresses and the epilogue.
-fn gather(lowering: &mut Lowering, scope: &mut Scope, root: Value, sum: Value) -> Result<Sum> {
+/// Sets up the axes, the operands' addresses and the epilogue.
+fn gather(
+    lowering: &mut Lowering,
+    scope: &mut KernelScope,
+    root: Value,
+    sum: Value,
+) -> Result<ContractionNest> {
     let graph = lowering.graph;
     let Op::Contraction { lhs, rhs, out, dtype, precision } = graph.op(sum) else {
         return Err(Error::internal("not a contraction"));
@@ -96,20 +87,20 @@ fn gather(lowering: &mut Lowering, scope: &mut Scope, root: Value, sum: Value) -
         let map = sum_index(graph, lowering.fusion, root, sum);
         substitute(&map.ok_or_else(|| Error::internal("an epilogue without its sum"))?, &index)
     };
-    let operands = [graph.operands(sum)[0], graph.operands(sum)[1]];
+    let values = [graph.operands(sum)[0], graph.operands(sum)[1]];
     let gone = reduced_labels(lhs, out);
-    let extents: Vec<Dim> = gone.iter().map(|label| extent(graph, operands[0], lhs, *label)).collect();
+    let extents: Vec<Dim> = gone.iter().map(|label| extent(graph, values[0], lhs, *label)).collect();
     let (reduced, at_gone) = axes_of(scope, &extents);
     let at = |label: &Label| match out.iter().position(|other| other == label) {
         Some(k) => at_sum[k].clone(),
         None => gone.iter().position(|other| other == label).map_or_else(Dim::zero, |k| at_gone[k].clone()),
     };
     let mut exprs = Vec::new();
-    let mut factors = Vec::new();
-    for (operand, labels) in operands.into_iter().zip([lhs, rhs]) {
+    let mut operands = Vec::new();
+    for (value, labels) in values.into_iter().zip([lhs, rhs]) {
         let at: Vec<Dim> = labels.iter().map(at).collect();
-        let (factor, address) = factor(lowering, scope, operand, &at)?;
-        factors.push(factor);
+        let (operand, address) = operand_at(lowering, scope, value, &at)?;
+        operands.push(operand);
         exprs.push(address);
     }
     let target = lowering.storage[&root].clone();
@@ -119,10 +110,10 @@ fn gather(lowering: &mut Lowering, scope: &mut Scope, root: Value, sum: Value) -
     inliner.store(&target, &index, reg);
     let epilogue = inliner.code;
     exprs.extend(exprs_of(&epilogue));
-    let [lhs, rhs] = <[Factor; 2]>::try_from(factors).map_err(|_| Error::internal("two factors"))?;
+    let [lhs, rhs] = <[Operand; 2]>::try_from(operands).map_err(|_| Error::internal("two operands"))?;
     let nest = Nest::new(kept, reduced, exprs);
     let precision = if *precision == Precision::Full { Precision::F32 } else { *precision };
-    Ok(Sum { root, nest, factors: [lhs, rhs], epilogue, dtype: *dtype, precision })
+    Ok(ContractionNest { root, nest, operands: [lhs, rhs], epilogue, dtype: *dtype, precision })
 }
 
 fn reduced_labels(lhs: &[Label], out: &[Label]) -> Vec<Label> {
@@ -135,7 +126,12 @@ fn extent(graph: &Graph, operand: Value, labels: &[Label], label: Label) -> Dim 
 }
 
 /// The memory behind an operand, and the address of its element at `index`.
-fn factor(lowering: &Lowering, scope: &Scope, operand: Value, index: &[Dim]) -> Result<(Factor, Dim)> {
+fn operand_at(
+    lowering: &Lowering,
+    scope: &KernelScope,
+    operand: Value,
+    index: &[Dim],
+) -> Result<(Operand, Dim)> {
     let graph = lowering.graph;
     let (mut value, mut index) = (operand, index.to_vec());
     while !lowering.storage.contains_key(&value)
@@ -145,15 +141,12 @@ fn factor(lowering: &Lowering, scope: &Scope, operand: Value, index: &[Dim]) -> 
         value = graph.operands(value)[0];
     }
     let constant = graph.as_constant(value).cloned();
-    let address = match lowering.storage.get(&value) {
-        Some(storage) => storage.clone().at(&index).index,
-        None => row_major(graph.shape(value))
-            .iter()
-            .zip(&index)
-            .fold(Dim::zero(), |sum, (stride, at)| sum + stride * at),
+    let at = match lowering.storage.get(&value) {
+        Some(storage) => storage.at(&index).index,
+        None => address(Dim::zero(), &row_major(graph.shape(value)), &index),
     };
-    let address = scope.facts.simplify(&address);
-    Ok((Factor { value, dtype: graph.dtype(value), constant }, address))
+    let address = scope.facts.simplify(&at);
+    Ok((Operand { value, dtype: graph.dtype(value), constant }, address))
 }
 
 /// Which axes move which factor.
@@ -163,9 +156,9 @@ struct Roles {
 }
 
 impl Roles {
-    fn of(this: &Sum, scope: &Scope, target: &Dim) -> Roles {
+    fn of(this: &ContractionNest, scope: &KernelScope, target: &Dim) -> Roles {
         let [lhs, rhs] = [&this.nest.exprs[0], &this.nest.exprs[1]];
-        let kept = this.nest.axes(Role::Kept);
+        let kept = this.nest.axes(AxisRole::Kept);
         let unit = kept.iter().rev().find(|axis| step(&scope.facts, target, axis) == 1).or(kept.last());
         let Some(unit) = unit else { return Roles { is_matrix: true, swapped: false } };
         match (lhs.contains(&unit.var), rhs.contains(&unit.var)) {
@@ -178,7 +171,7 @@ impl Roles {
 }
 
 /// A batch of matrix products.
-fn matrix(lowering: &mut Lowering, scope: &mut Scope, mut this: Sum) -> Result<()> {
+fn matrix(lowering: &mut Lowering, scope: &mut KernelScope, mut this: ContractionNest) -> Result<()> {
     // Batch axes go outside, and rows outside columns, whatever order memory has them in: merging looks at neighbours.
     let class = classes(&this);
     this.nest.sort_kept_by(class);
@@ -190,7 +183,7 @@ fn matrix(lowering: &mut Lowering, scope: &mut Scope, mut this: Sum) -> Result<(
 
     let class = classes(&this);
     let (mut outer, mut m, mut columns) = (Vec::new(), Vec::new(), Vec::new());
-    for axis in this.nest.axes(Role::Kept) {
+    for axis in this.nest.axes(AxisRole::Kept) {
         [&mut outer, &mut m, &mut columns][class(&axis) as usize].push(axis);
     }
     let n = columns.pop().unwrap_or_else(|| single(scope));
@@ -198,20 +191,23 @@ fn matrix(lowering: &mut Lowering, scope: &mut Scope, mut this: Sum) -> Result<(
     if m.is_empty() {
         m.push(single(scope));
     }
-    let mut k = this.nest.axes(Role::Reduced);
+    let mut k = this.nest.axes(AxisRole::Reduced);
     if k.is_empty() {
         k.push(single(scope));
     }
     let (lhs, rhs) = (this.nest.exprs[0].clone(), this.nest.exprs[1].clone());
     let rhs = match &packing {
         Some(packing) => packing.panels(lowering, scope, &this, &n, &rhs)?,
-        None => Rhs::Indexed(Access { buffer: this.factors[1].buffer(lowering)?, index: rhs }),
+        None => Rhs::Indexed(Access {
+            buffer: buffers::stored(lowering, this.operands[1].value)?.buffer,
+            index: rhs,
+        }),
     };
     let contraction = Contraction {
         m,
         n,
         k,
-        lhs: Access { buffer: this.factors[0].buffer(lowering)?, index: lhs },
+        lhs: Access { buffer: buffers::stored(lowering, this.operands[0].value)?.buffer, index: lhs },
         rhs,
         dtype: this.dtype,
         precision: this.precision,
@@ -224,7 +220,7 @@ fn matrix(lowering: &mut Lowering, scope: &mut Scope, mut this: Sum) -> Result<(
 }
 
 /// 0 for batch axes, 1 for rows, 2 for columns.
-fn classes(this: &Sum) -> impl Fn(&Axis) -> i32 + use<> {
+fn classes(this: &ContractionNest) -> impl Fn(&Axis) -> i32 + use<> {
     let (lhs, rhs) = (this.nest.exprs[0].clone(), this.nest.exprs[1].clone());
     move |axis| match (lhs.contains(&axis.var), rhs.contains(&axis.var)) {
         (true, true) => 0,
@@ -234,7 +230,7 @@ fn classes(this: &Sum) -> impl Fn(&Axis) -> i32 + use<> {
 }
 
 /// An axis of one iteration.
-fn single(scope: &mut Scope) -> Axis {
+fn single(scope: &mut KernelScope) -> Axis {
     let var = scope.fresh("i");
     scope.facts.declare_index(&var, &Dim::one());
     Axis { var, extent: Dim::one() }
@@ -252,9 +248,9 @@ struct Packing {
 
 impl Packing {
     /// `None` when the right factor is no constant, or its address is not linear in axes with constant extents.
-    fn of(this: &Sum, scope: &Scope) -> Option<Packing> {
+    fn of(this: &ContractionNest, scope: &KernelScope) -> Option<Packing> {
         let address = &this.nest.exprs[1];
-        let tensor = this.factors[1].constant.clone()?;
+        let tensor = this.operands[1].constant.clone()?;
         let class = classes(this);
         let linear = |axes: &[Axis]| -> Option<Vec<(i64, i64)>> {
             let of = |axis: &Axis| {
@@ -264,11 +260,11 @@ impl Packing {
             axes.iter().map(of).collect()
         };
         let moving = |wanted: i32| -> Vec<Axis> {
-            this.nest.axes(Role::Kept).into_iter().filter(|axis| class(axis) == wanted).collect()
+            this.nest.axes(AxisRole::Kept).into_iter().filter(|axis| class(axis) == wanted).collect()
         };
         let (batch_axes, column_axes) = (moving(0), moving(2));
         let (batch, columns) = (linear(&batch_axes)?, linear(&column_axes)?);
-        let k = linear(&this.nest.axes(Role::Reduced))?;
+        let k = linear(&this.nest.axes(AxisRole::Reduced))?;
         let origin = address.eval_i64(&|_| Some(0)).ok()?;
         let batch = offsets(&batch).into_iter().map(|offset| origin + offset).collect();
         let flat = batch_axes.iter().chain(&column_axes);
@@ -282,8 +278,8 @@ impl Packing {
     fn panels(
         &self,
         lowering: &mut Lowering,
-        scope: &Scope,
-        this: &Sum,
+        scope: &KernelScope,
+        this: &ContractionNest,
         n: &Axis,
         flat: &Dim,
     ) -> Result<Rhs> {
@@ -314,7 +310,7 @@ impl Packing {
         }
         let packed = Tensor::new(self.tensor.dtype(), vec![bytes.len() / size], Bytes::Owned(bytes.into()));
         let packed = packed.ok_or_else(wrong)?;
-        let name = format!("{} (packed)", super::node_name(lowering.graph, this.root));
+        let name = format!("{} (packed)", node_name(lowering.graph, this.root));
         let buffer = constant_buffer(lowering, name, packed);
         let first = flat.substitute(&|symbol| (*symbol == n.var).then(Dim::zero));
         let base = scope.facts.simplify(&(first.floor_div(n_extent.max(1)) * Dim::from(block_elems)));
@@ -335,15 +331,20 @@ fn offsets(axes: &[(i64, i64)]) -> Vec<i64> {
 }
 
 /// Strips along a batch axis: every product is of two streams.
-fn by_strips(lowering: &mut Lowering, scope: &mut Scope, sum: Value, mut this: Sum) -> Result<()> {
+fn by_strips(
+    lowering: &mut Lowering,
+    scope: &mut KernelScope,
+    sum: Value,
+    mut this: ContractionNest,
+) -> Result<()> {
     let buffers = [streamed(lowering, scope, &mut this, 0)?, streamed(lowering, scope, &mut this, 1)?];
     let this = &this;
-    let reduced = this.nest.axes(Role::Reduced);
+    let reduced = this.nest.axes(AxisRole::Reduced);
     let extents: Option<Vec<i64>> = reduced.iter().map(|axis| axis.extent.as_i64()).collect();
     match extents {
         Some(extents) if extents.iter().product::<i64>() <= MOST_UNROLLED => {
             let code = unrolled(scope, this, buffers, &reduced, &extents);
-            let body = map::pass(scope, this.nest.axes(Role::Kept), &code);
+            let body = map::pass(scope, this.nest.axes(AxisRole::Kept), &code);
             lowering.push(this.root, "products", Kernel::default(), body);
             Ok(())
         }
@@ -352,20 +353,25 @@ fn by_strips(lowering: &mut Lowering, scope: &mut Scope, sum: Value, mut this: S
 }
 
 /// The memory of a factor, as strips read it: a constant is laid out anew so that it lies along the strips.
-fn streamed(lowering: &mut Lowering, scope: &Scope, this: &mut Sum, side: usize) -> Result<BufferId> {
+fn streamed(
+    lowering: &mut Lowering,
+    scope: &KernelScope,
+    this: &mut ContractionNest,
+    side: usize,
+) -> Result<BufferId> {
     let Some((tensor, address)) = along_strips(scope, this, side) else {
-        return this.factors[side].buffer(lowering);
+        return Ok(buffers::stored(lowering, this.operands[side].value)?.buffer);
     };
     this.nest.exprs[side] = address;
-    let name = format!("{} (laid out)", super::node_name(lowering.graph, this.root));
+    let name = format!("{} (laid out)", node_name(lowering.graph, this.root));
     Ok(constant_buffer(lowering, name, tensor))
 }
 
 /// A constant factor with the reduction axes outside and the result's axes inside, and the address of its elements.
-fn along_strips(scope: &Scope, this: &Sum, side: usize) -> Option<(Tensor, Dim)> {
-    let tensor = this.factors[side].constant.as_ref()?;
+fn along_strips(scope: &KernelScope, this: &ContractionNest, side: usize) -> Option<(Tensor, Dim)> {
+    let tensor = this.operands[side].constant.as_ref()?;
     let old = &this.nest.exprs[side];
-    let axes = [this.nest.axes(Role::Reduced), this.nest.axes(Role::Kept)].concat();
+    let axes = [this.nest.axes(AxisRole::Reduced), this.nest.axes(AxisRole::Kept)].concat();
     let axes: Vec<Axis> = axes.into_iter().filter(|axis| old.contains(&axis.var)).collect();
     let steps: Option<Vec<(i64, i64)>> = axes
         .iter()
@@ -388,10 +394,10 @@ fn constant_buffer(lowering: &mut Lowering, name: String, tensor: Tensor) -> Buf
     lowering.program.buffers.push(Buffer { name, dtype, elems, space: MemorySpace::Const(tensor) })
 }
 
-/// The product of the factors' elements at these addresses, in the type of the sum.
-fn product(this: &Sum, buffers: [BufferId; 2], code: &mut Code, addresses: &[Dim]) -> Reg {
+/// The product of the operands' elements at these addresses, in the type of the sum.
+fn product(this: &ContractionNest, buffers: [BufferId; 2], code: &mut Code, addresses: &[Dim]) -> Reg {
     let [x, y] = [0, 1].map(|side| {
-        let factor = &this.factors[side];
+        let factor = &this.operands[side];
         let access = Access { buffer: buffers[side], index: addresses[side].clone() };
         let reg = code.push(Inst::Load(access));
         if factor.dtype == this.dtype { reg } else { code.push(Inst::Cast(this.dtype, reg)) }
@@ -400,7 +406,13 @@ fn product(this: &Sum, buffers: [BufferId; 2], code: &mut Code, addresses: &[Dim
 }
 
 /// All products summed in registers, then the epilogue.
-fn unrolled(scope: &Scope, this: &Sum, buffers: [BufferId; 2], reduced: &[Axis], extents: &[i64]) -> Code {
+fn unrolled(
+    scope: &KernelScope,
+    this: &ContractionNest,
+    buffers: [BufferId; 2],
+    reduced: &[Axis],
+    extents: &[i64],
+) -> Code {
     let mut code = Code::default();
     let mut epilogue = with_exprs(&this.epilogue, &this.nest.exprs[2..]);
     let mut total = None;
@@ -453,16 +465,16 @@ fn take_addend(epilogue: &mut Code) -> Option<Inst> {
 /// Products summed in scratch memory, one strip for each point of the reduction.
 fn through_memory(
     lowering: &mut Lowering,
-    scope: &mut Scope,
+    scope: &mut KernelScope,
     buffers: [BufferId; 2],
     sum: Value,
-    this: &Sum,
+    this: &ContractionNest,
 ) -> Result<()> {
-    let mut kept = this.nest.axes(Role::Kept);
+    let mut kept = this.nest.axes(AxisRole::Kept);
     let inner = kept.pop().ok_or_else(|| Error::internal("a batch without an axis"))?;
-    let elems = super::room(lowering, &scope.facts.simplify(&inner.extent))?;
+    let elems = lowering.upper_bound_elems(&scope.facts.simplify(&inner.extent))?;
     let buffer = lowering.program.buffers.push(Buffer {
-        name: format!("{} (sums)", super::node_name(lowering.graph, sum)),
+        name: format!("{} (sums)", node_name(lowering.graph, sum)),
         dtype: this.dtype,
         elems,
         space: MemorySpace::Scratch,
@@ -482,7 +494,7 @@ fn through_memory(
 
     let strip = |code: Code| Stmt::Strip { axis: inner.clone(), code };
     let mut body = vec![renamed(scope, &strip(first))];
-    body.extend(loops(&this.nest.axes(Role::Reduced), false, vec![strip(round)]));
+    body.extend(loops(&this.nest.axes(AxisRole::Reduced), false, vec![strip(round)]));
     body.push(renamed(scope, &strip(last)));
     lowering.push(this.root, "products", Kernel::default(), loops(&kept, true, body));
     Ok(())

@@ -6,56 +6,53 @@
 //! that each round binds its symbol from.
 
 use super::{
-    Lowering, fuse,
+    buffers::{self, stored},
+    fuse,
+    index::is_row_major,
     inline::Inliner,
-    layout, map,
-    storage::{self, Storage, natural},
+    layout,
+    lowering::{LowerRoot, Lowering, node_name, static_bound},
+    map,
+    storage::Storage,
 };
 use crate::{
     Error, Result,
     graph::{Graph, Op, Value, build::declare_data_dependent},
-    kernel::{self, Buffer, BufferId, Control, DataDependent, Inst, Kernel, MemorySpace, Program, Stmt},
+    kernel::{Buffer, BufferId, Control, DataDependent, Inst, Kernel, MemorySpace, Stmt},
     scalar::{BinaryOp, CompareOp, Scalar},
 };
 use std::collections::HashMap;
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
-/// See [`kernel::most`]; where that finds no bound, it is for the planner to say so.
-pub(super) fn most(program: &Program, dim: &Dim) -> Dim {
-    let (facts, found) = (&program.facts, &program.data_dependent);
-    let dim = facts.simplify(dim);
-    kernel::upper_bound(facts, found, &dim).unwrap_or_else(|| kernel::at_upper_bounds(facts, found, &dim))
-}
-
 /// Declares what is found while running in `lowering.graph`.
 pub(super) fn declare_all(lowering: &mut Lowering) {
     for node in lowering.graph.nodes.values() {
         if let Op::Bind { symbol, hi, .. } = &node.op {
-            let upper_bound = most(&lowering.program, hi);
+            let upper_bound = static_bound(&lowering.program, hi);
             lowering.program.data_dependent.push(DataDependent { symbol: symbol.clone(), upper_bound });
         }
     }
 }
 
 /// The kernels of a symbol that is found: the check of its value, and of the constraints on it.
-pub(super) fn bind(lowering: &mut Lowering, value: Value) -> Result<()> {
+pub(super) fn lower_bind(lowering: &mut Lowering, value: Value) -> Result<()> {
     let graph = lowering.graph;
     let Op::Bind { symbol, lo, hi } = graph.op(value) else {
         return Err(Error::internal("not a binding"));
     };
     let operand = graph.operands(value)[0];
     let from = cell(lowering, operand)?;
-    let context = super::node_name(graph, value);
+    let context = node_name(graph, value);
     let control = Control::Bind { symbol: symbol.clone(), from, lo: lo.clone(), end: hi + 1, context };
-    steer(lowering, value, control);
+    push_control(lowering, value, control);
     let bound: Vec<&Symbol> = bound_by(graph, value);
     for constraint in &graph.constraints {
         let relation = &constraint.relation;
         let uses = |symbol: &Symbol| relation.a.contains(symbol) || relation.b.contains(symbol);
         let complete = graph.data_dependent.iter().all(|symbol| !uses(symbol) || bound.contains(&symbol));
         if uses(symbol) && complete {
-            steer(lowering, value, Control::Require(constraint.clone()));
+            push_control(lowering, value, Control::Require(constraint.clone()));
         }
     }
     let storage = lowering.storage[&value].clone();
@@ -75,11 +72,11 @@ fn bound_by(graph: &Graph, value: Value) -> Vec<&Symbol> {
 }
 
 /// The end of a call that left what its inputs allow.
-pub(super) fn fail(lowering: &mut Lowering, value: Value) -> Result<()> {
+pub(super) fn lower_fail(lowering: &mut Lowering, value: Value) -> Result<()> {
     let Op::Fail { why } = lowering.graph.op(value) else {
         return Err(Error::internal("not a failure"));
     };
-    steer(lowering, value, Control::Fail(why.clone()));
+    push_control(lowering, value, Control::Fail(why.clone()));
     let storage = lowering.storage[&value].clone();
     let mut scope = lowering.scope();
     let mut inliner = Inliner::new(lowering, &mut scope);
@@ -91,7 +88,7 @@ pub(super) fn fail(lowering: &mut Lowering, value: Value) -> Result<()> {
 }
 
 /// Both branches, each into the memory of the results.
-pub(super) fn branch(lowering: &mut Lowering, value: Value) -> Result<()> {
+pub(super) fn lower_if(lowering: &mut Lowering, value: Value, lower_root: LowerRoot) -> Result<()> {
     let graph = lowering.graph;
     let Op::If { then, otherwise } = graph.op(value) else {
         return Err(Error::internal("not a branch"));
@@ -101,16 +98,16 @@ pub(super) fn branch(lowering: &mut Lowering, value: Value) -> Result<()> {
     let results = results(lowering, value);
     let (first, second) = operands[1..].split_at(then.inputs.len());
     let (first, second) = (stored_all(lowering, first)?, stored_all(lowering, second)?);
-    steer(lowering, value, Control::If(cond));
-    region(lowering, value, then, first, &results)?;
-    steer(lowering, value, Control::Else);
-    region(lowering, value, otherwise, second, &results)?;
-    steer(lowering, value, Control::End);
+    push_control(lowering, value, Control::If(cond));
+    region(lowering, value, then, first, &results, lower_root)?;
+    push_control(lowering, value, Control::Else);
+    region(lowering, value, otherwise, second, &results, lower_root)?;
+    push_control(lowering, value, Control::End);
     Ok(())
 }
 
 /// A loop, see the module.
-pub(super) fn rounds(lowering: &mut Lowering, value: Value) -> Result<()> {
+pub(super) fn lower_loop(lowering: &mut Lowering, value: Value, lower_root: LowerRoot) -> Result<()> {
     let graph = lowering.graph;
     let Op::Loop { counter, most: bound, carried, body } = graph.op(value) else {
         return Err(Error::internal("not a loop"));
@@ -126,26 +123,31 @@ pub(super) fn rounds(lowering: &mut Lowering, value: Value) -> Result<()> {
     let limit = stored(lowering, operands[0])?;
     start(lowering, value, &counted, &goes_on, operands[1])?;
 
-    let last = most(&lowering.program, &(bound - 1));
+    let last = static_bound(&lowering.program, &(bound - 1));
     lowering.program.data_dependent.push(DataDependent { symbol: counter.clone(), upper_bound: last });
-    steer(lowering, value, Control::While(goes_on.buffer));
-    let context = super::node_name(graph, value);
+    push_control(lowering, value, Control::While(goes_on.buffer));
+    let context = node_name(graph, value);
     let (symbol, lo, end) = (counter.clone(), Dim::zero(), bound.clone());
-    steer(lowering, value, Control::Bind { symbol, from: counted.buffer, lo, end, context });
+    push_control(lowering, value, Control::Bind { symbol, from: counted.buffer, lo, end, context });
     let mut inputs = kept.to_vec();
     inputs.extend(stored_all(lowering, &operands[2 + carried..])?);
     let again = arena(lowering, "again", DType::Bool);
-    let next: Vec<Storage> = (0..*carried).map(|k| beside(lowering, body, body.outputs[1 + k].1)).collect();
+    let next: Vec<Storage> = (0..*carried)
+        .map(|k| {
+            let (_, output) = body.outputs[1 + k];
+            buffers::new_tensor(lowering, "next", body.dtype(output), body.shape(output))
+        })
+        .collect();
     let slices = slices.iter().map(|slice| slice_at(slice, counter));
     let outputs: Vec<Storage> =
         [again.clone()].into_iter().chain(next.iter().cloned()).chain(slices).collect();
-    region(lowering, value, body, inputs, &outputs)?;
+    region(lowering, value, body, inputs, &outputs, lower_root)?;
     for ((_, output), (from, to)) in body.outputs[1..].iter().zip(next.iter().zip(kept)) {
-        move_to(lowering, value, body.shape(*output), from, to);
+        map::move_to(lowering, value, body.shape(*output), from, to);
     }
     finish(lowering, value, &counted, &goes_on, &again, &limit);
-    steer(lowering, value, Control::End);
-    move_to(lowering, value, &[], &counted, count);
+    push_control(lowering, value, Control::End);
+    map::move_to(lowering, value, &[], &counted, count);
     Ok(())
 }
 
@@ -208,6 +210,7 @@ fn region(
     graph: &Graph,
     inputs: Vec<Storage>,
     outputs: &[Storage],
+    lower_root: LowerRoot,
 ) -> Result<()> {
     let fusion = fuse::fuse(graph);
     let orders = layout::orders(graph, &fusion);
@@ -219,7 +222,7 @@ fn region(
         !graph.is_data_dependent(&constraint.relation.a) && !graph.is_data_dependent(&constraint.relation.b)
     }) {
         let control = Control::Require(constraint.clone());
-        inner.program.kernels.push(Kernel::control(super::node_name(lowering.graph, value), control));
+        inner.program.kernels.push(Kernel::control(node_name(lowering.graph, value), control));
     }
     for ((_, input), storage) in graph.inputs.iter().zip(inputs) {
         inner.storage.insert(*input, storage);
@@ -227,14 +230,14 @@ fn region(
     let mut in_place = HashMap::new();
     for (position, ((_, output), storage)) in graph.outputs.iter().zip(outputs).enumerate() {
         let order = orders.get(output);
-        let dense = order.is_some_and(|order| storage::is_row_major(graph.shape(*output), order));
+        let dense = order.is_some_and(|order| is_row_major(graph.shape(*output), order));
         if dense && fusion.is_root(*output) && !inner.storage.contains_key(output) {
             inner.storage.insert(*output, storage.clone());
             in_place.insert(*output, position);
         }
     }
-    storage::roots(&mut inner, &orders)?;
-    inner.nodes()?;
+    buffers::roots(&mut inner, &orders);
+    inner.lower_roots(lower_root)?;
     for (position, ((_, output), storage)) in graph.outputs.iter().zip(outputs).enumerate() {
         if in_place.get(output) != Some(&position) {
             map::copy(&mut inner, *output, storage, "output")?;
@@ -256,8 +259,8 @@ fn region(
     Ok(())
 }
 
-fn steer(lowering: &mut Lowering, value: Value, control: Control) {
-    let name = super::node_name(lowering.graph, value);
+fn push_control(lowering: &mut Lowering, value: Value, control: Control) {
+    let name = node_name(lowering.graph, value);
     lowering.program.kernels.push(Kernel::control(name, control));
 }
 
@@ -273,16 +276,6 @@ fn results(lowering: &Lowering, value: Value) -> Vec<Storage> {
 
 fn stored_all(lowering: &mut Lowering, values: &[Value]) -> Result<Vec<Storage>> {
     values.iter().map(|value| stored(lowering, *value)).collect()
-}
-
-/// Where `value`, which was made to have memory, lies.
-fn stored(lowering: &mut Lowering, value: Value) -> Result<Storage> {
-    match lowering.storage.get(&value) {
-        Some(storage) => Ok(storage.clone()),
-        None => {
-            storage::constant(lowering, value).ok_or_else(|| Error::internal("an operand without memory"))
-        }
-    }
 }
 
 /// A buffer whose element 0 is `value`, of rank 0.
@@ -301,27 +294,4 @@ fn cell(lowering: &mut Lowering, value: Value) -> Result<BufferId> {
 fn arena(lowering: &mut Lowering, name: &str, dtype: DType) -> Storage {
     let buffer = Buffer { name: name.to_string(), dtype, elems: Dim::one(), space: MemorySpace::Arena };
     Storage::dense(lowering.program.buffers.push(buffer), &[], &[])
-}
-
-/// Memory like that of a value of a region.
-fn beside(lowering: &mut Lowering, region: &Graph, value: Value) -> Storage {
-    let shape = region.shape(value);
-    let elems = most(&lowering.program, &fuse::elems(shape));
-    let name = "next".to_string();
-    let buffer = Buffer { name, dtype: region.dtype(value), elems, space: MemorySpace::Arena };
-    Storage::dense(lowering.program.buffers.push(buffer), shape, &natural(shape.len()))
-}
-
-/// A kernel that copies memory of this shape.
-pub(super) fn move_to(lowering: &mut Lowering, value: Value, shape: &[Dim], from: &Storage, to: &Storage) {
-    let mut scope = lowering.scope();
-    let (axes, index) = super::nest::axes_of(&mut scope, shape);
-    let mut inliner = Inliner::new(lowering, &mut scope);
-    let access = from.at(&index);
-    let at = inliner.scope.facts.simplify(&access.index);
-    let reg = inliner.code.push(Inst::Load(crate::kernel::Access { index: at, ..access }));
-    inliner.store(to, &index, reg);
-    let code = inliner.code;
-    let body = map::pass(&mut scope, axes, &code);
-    lowering.push(value, "move", Kernel::default(), body);
 }

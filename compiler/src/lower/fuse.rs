@@ -7,9 +7,9 @@
 //! A contraction is *absorbed* by a root when everything that reads it leads to that root, through views and maps
 //! that visit each of its elements exactly once: then bias, residual and activation are the contraction's epilogue.
 
-use super::layout::{mixed_radix, row_major};
+use super::index::{address, elems, identity, mixed_radix, row_major, substitute};
 use crate::{
-    graph::{Coord, Graph, Node, NodeId, Op, Value, axis},
+    graph::{Coord, Graph, Node, NodeId, Op, Value},
     scalar::{BinaryOp, Body, Step, UnaryOp},
 };
 use cranelift_entity::SecondaryMap;
@@ -222,11 +222,6 @@ fn repeats(graph: &Graph, user: Value, value: Value) -> bool {
     }
 }
 
-/// Number of elements of a shape.
-pub(super) fn elems(shape: &[Dim]) -> Dim {
-    shape.iter().fold(Dim::one(), |product, dim| product * dim)
-}
-
 fn body_cost(body: &Body) -> u32 {
     let cost = |step: &Step| match step {
         Step::Const(_) => 0,
@@ -311,17 +306,11 @@ fn reach_roots(
 /// `sum` is read.
 pub(super) fn sum_index(graph: &Graph, fusion: &Fusion, root: Value, sum: Value) -> Option<Vec<Dim>> {
     let mut found = None;
-    let index: Vec<Dim> = (0..graph.rank(root)).map(|k| Dim::from(axis(k))).collect();
+    let index = identity(graph.rank(root));
     find_sum(graph, fusion, root, &index, sum, true, &mut found).then_some(())?;
     let found = found?;
-    let mut facts = graph.facts.clone();
-    for (k, dim) in graph.shape(root).iter().enumerate() {
-        facts.declare_index(&axis(k), dim);
-    }
-    let flat = row_major(graph.shape(sum))
-        .iter()
-        .zip(&found)
-        .fold(Dim::zero(), |sum, (stride, at)| sum + stride * at);
+    let facts = graph.index_facts(graph.shape(root));
+    let flat = address(Dim::zero(), &row_major(graph.shape(sum)), &found);
     mixed_radix(&facts, &facts.simplify(&flat), graph.shape(root)).then_some(found)
 }
 
@@ -359,14 +348,6 @@ fn find_sum(
         }
         _ => true,
     }
-}
-
-/// The expressions `map` over the axes `$k`, taken at `index`.
-pub(super) fn substitute(map: &[Dim], index: &[Dim]) -> Vec<Dim> {
-    let axes: Vec<_> = (0..index.len()).map(axis).collect();
-    let at =
-        |symbol: &symshape::Symbol| axes.iter().position(|axis| axis == symbol).map(|k| index[k].clone());
-    map.iter().map(|expr| expr.substitute(&at)).collect()
 }
 
 /// Lets roots be computed straight into the padded or concatenated tensor that reads them, unless they are computed

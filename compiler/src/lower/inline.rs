@@ -1,9 +1,10 @@
 //! The value of a definition at an index, as straight-line code: everything between roots is inlined by this.
 
 use super::{
-    Lowering, Scope,
-    fuse::substitute,
-    storage::{self, Storage},
+    buffers,
+    index::substitute,
+    lowering::{KernelScope, Lowering, node_name},
+    storage::Storage,
 };
 use crate::{
     Error, Result,
@@ -18,7 +19,7 @@ use symshape_runtime::DType;
 /// Writes the code of one kernel body.
 pub(super) struct Inliner<'l, 'g> {
     pub(super) lowering: &'l mut Lowering<'g>,
-    pub(super) scope: &'l mut Scope,
+    pub(super) scope: &'l mut KernelScope,
     pub(super) code: Code,
     /// The contraction whose epilogue this code is.
     pub(super) sum: Option<Value>,
@@ -26,7 +27,7 @@ pub(super) struct Inliner<'l, 'g> {
 }
 
 impl<'l, 'g> Inliner<'l, 'g> {
-    pub(super) fn new(lowering: &'l mut Lowering<'g>, scope: &'l mut Scope) -> Self {
+    pub(super) fn new(lowering: &'l mut Lowering<'g>, scope: &'l mut KernelScope) -> Self {
         Inliner { lowering, scope, code: Code::default(), sum: None, memo: HashMap::new() }
     }
 
@@ -67,7 +68,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
         if splat(tensor).is_some() {
             return None;
         }
-        storage::constant(self.lowering, value)
+        buffers::constant(self.lowering, value)
     }
 
     fn fetch(&mut self, storage: &Storage, index: &[Dim]) -> Reg {
@@ -135,7 +136,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
                 Coord::Load { operand, at } => {
                     let at = self.simplify_all(&substitute(at, index));
                     let loaded = self.load(operands[*operand], &at)?;
-                    let context = format!("{}, axis {axis}", super::node_name(graph, value));
+                    let context = format!("{}, axis {axis}", node_name(graph, value));
                     Dim::from(self.bind(loaded, graph.dtype(operands[*operand]), &extents[axis], context))
                 }
             });

@@ -6,21 +6,21 @@
 //! the order of what it reads. So the layouts of a convolutional net are channels-last from end to end, and those of a
 //! transformer row-major, without any rule that names either.
 
-use super::fuse::{Fusion, substitute, sum_index, through_views};
+use super::{
+    fuse::{Fusion, sum_index, through_views},
+    index::{AxisOrder, address, elems, estimate, identity, natural, strides, substitute},
+};
 use crate::graph::{Coord, Graph, Label, Op, Value, axis};
 use std::collections::{HashMap, HashSet};
-use symshape::{Dim, Facts, Symbol};
+use symshape::{Dim, Symbol};
 
 /// As many elements along an axis are few.
 const SHORT: i64 = 4;
 
-/// Axes from outermost to innermost.
-pub(super) type Order = Vec<usize>;
-
 /// The orders of all roots; inputs, outputs and constants are row-major.
-pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, Order> {
+pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, AxisOrder> {
     let (demands, short) = (demands(graph), short_reductions(graph));
-    let mut orders: HashMap<Value, Order> = HashMap::new();
+    let mut orders: HashMap<Value, AxisOrder> = HashMap::new();
     for value in graph.values.keys().filter(|value| fusion.is_root(*value)) {
         let parent = fusion.placed_in(value).map(|(parent, _)| parent);
         let demanded = parent.and_then(|parent| demands.get(&parent)).or_else(|| demands.get(&value));
@@ -33,56 +33,8 @@ pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, Order> {
     orders
 }
 
-/// Row-major strides of a shape, in elements.
-pub(super) fn row_major(shape: &[Dim]) -> Vec<Dim> {
-    strides(shape, &(0..shape.len()).collect::<Vec<_>>())
-}
-
-/// Strides of a dense tensor whose axes lie in this order.
-pub(super) fn strides(shape: &[Dim], order: &[usize]) -> Vec<Dim> {
-    let mut strides = vec![Dim::one(); shape.len()];
-    let mut stride = Dim::one();
-    for axis in order.iter().rev() {
-        strides[*axis] = stride.clone();
-        stride = stride * &shape[*axis];
-    }
-    strides
-}
-
-/// True when `address` over the axes `$k` of `shape` is linear, and in some order of the axes each coefficient is the
-/// product of the extents further in: then it visits `0..product` once each.
-pub(super) fn mixed_radix(facts: &Facts, address: &Dim, shape: &[Dim]) -> bool {
-    let mut rest = address.clone();
-    let mut terms = Vec::new();
-    for (k, extent) in shape.iter().enumerate() {
-        let Some((coef, without)) = facts.linear_in(&rest, &axis(k)) else { return false };
-        rest = without;
-        if extent.as_i64() != Some(1) {
-            terms.push((estimate(facts, &coef), coef, extent));
-        }
-    }
-    terms.sort_by_key(|(size, ..)| *size);
-    let mut product = Dim::one();
-    for (_, coef, extent) in terms {
-        if !facts.prove_eq(&coef, &product).is_yes() {
-            return false;
-        }
-        product = facts.simplify(&(product * extent));
-    }
-    true
-}
-
-/// A value that `expr` takes at a typical binding: only for choices that need no proof.
-pub(super) fn estimate(facts: &Facts, expr: &Dim) -> i64 {
-    let typical = |symbol: &Symbol| {
-        let hi = facts.declaration(symbol).and_then(|declared| declared.hi.clone());
-        Some(hi.and_then(|hi| i64::try_from(hi).ok()).unwrap_or(97).clamp(2, 4096))
-    };
-    expr.eval_i64(&typical).unwrap_or(i64::MAX)
-}
-
 /// What contractions ask of the values that they read through views as their changing operand.
-fn demands(graph: &Graph) -> HashMap<Value, Order> {
+fn demands(graph: &Graph) -> HashMap<Value, AxisOrder> {
     let mut demands = HashMap::new();
     for (_, node) in &graph.nodes {
         let Op::Contraction { lhs, rhs, out, .. } = &node.op else { continue };
@@ -108,9 +60,9 @@ fn demand(
     labels: &[Label],
     weights: &[Label],
     out: &[Label],
-) -> Option<(Value, Order)> {
+) -> Option<(Value, AxisOrder)> {
     let mut base = operand;
-    let mut index: Vec<Dim> = (0..labels.len()).map(|k| Dim::from(axis(k))).collect();
+    let mut index: Vec<Dim> = identity(labels.len());
     while let Op::View { index: map, .. } = graph.op(base) {
         index = substitute(map, &index);
         base = graph.operands(base)[0];
@@ -130,7 +82,7 @@ fn demand(
             (false, _) => 2,
         }
     };
-    let mut order: Order = (0..index.len()).collect();
+    let mut order = natural(index.len());
     // An axis of extent 1 has no index expression to judge by, and its place doesn't matter.
     order.sort_by_key(|k| if index[*k].as_i64().is_some() { 0 } else { class(&index[*k]) });
     Some((base, order))
@@ -140,37 +92,37 @@ fn demand(
 fn inherited(
     graph: &Graph,
     fusion: &Fusion,
-    (orders, short): (&HashMap<Value, Order>, &HashSet<(Value, usize)>),
+    (orders, short): (&HashMap<Value, AxisOrder>, &HashSet<(Value, usize)>),
     value: Value,
-) -> Order {
+) -> AxisOrder {
     let shape = graph.shape(value);
-    let natural: Order = (0..shape.len()).collect();
+    let row_major = natural(shape.len());
     if let Some(sum) = fusion.absorbed_by(value) {
-        let Some(index) = sum_index(graph, fusion, value, sum) else { return natural };
+        let Some(index) = sum_index(graph, fusion, value, sum) else { return row_major };
         return order_of_address(graph, shape, graph.shape(sum), &contract_order(graph, sum, short), &index);
     }
     match graph.op(value) {
         Op::Contraction { .. } => contract_order(graph, value, short),
         Op::Pad { .. } | Op::Concat { .. } | Op::Scan { .. } | Op::Scatter { .. } | Op::Sort { .. } => {
-            orders.get(&graph.operands(value)[0]).cloned().unwrap_or(natural)
+            orders.get(&graph.operands(value)[0]).cloned().unwrap_or(row_major)
         }
         Op::Reduce { axes, .. } => reduced_order(graph, orders, value, axes),
         Op::ArgReduce { axis, .. } => reduced_order(graph, orders, value, &[*axis]),
         Op::Map(_) | Op::View { .. } | Op::Gather { .. } => {
-            let index: Vec<Dim> = (0..shape.len()).map(|k| Dim::from(axis(k))).collect();
+            let index: Vec<Dim> = identity(shape.len());
             let mut main = None;
             main_operand(graph, orders, value, &index, true, &mut main);
             match main {
                 Some((_, source, index)) => {
                     let order = orders.get(&source).cloned();
-                    let order = order.unwrap_or_else(|| (0..graph.rank(source)).collect());
+                    let order = order.unwrap_or_else(|| natural(graph.rank(source)));
                     order_of_address(graph, shape, graph.shape(source), &order, &index)
                 }
-                None => natural,
+                None => row_major,
             }
         }
-        Op::Input(_) | Op::Const(_) | Op::Index { .. } => natural,
-        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => natural,
+        Op::Input(_) | Op::Const(_) | Op::Index { .. } => row_major,
+        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => row_major,
     }
 }
 
@@ -183,8 +135,7 @@ fn short_reductions(graph: &Graph) -> HashSet<(Value, usize)> {
         let operand = node.operands[0];
         let is_short = |k: &&usize| graph.shape(operand)[**k].as_i64().is_some_and(|n| n <= SHORT);
         let reduced: Vec<Dim> = axes.iter().filter(is_short).map(|k| Dim::from(axis(*k))).collect();
-        let mut open: Vec<(Value, Vec<Dim>)> =
-            vec![(operand, (0..graph.rank(operand)).map(|k| Dim::from(axis(k))).collect())];
+        let mut open: Vec<(Value, Vec<Dim>)> = vec![(operand, identity(graph.rank(operand)))];
         while let Some((value, index)) = open.pop().filter(|_| !reduced.is_empty()) {
             let operands = graph.operands(value);
             match graph.op(value) {
@@ -202,16 +153,16 @@ fn short_reductions(graph: &Graph) -> HashSet<(Value, usize)> {
 }
 
 /// Rows first, then what only the constant operand (or the right one) has: its batch labels, its columns.
-fn contract_order(graph: &Graph, sum: Value, short: &HashSet<(Value, usize)>) -> Order {
-    let Op::Contraction { lhs, rhs, out, .. } = graph.op(sum) else { return (0..graph.rank(sum)).collect() };
+fn contract_order(graph: &Graph, sum: Value, short: &HashSet<(Value, usize)>) -> AxisOrder {
+    let Op::Contraction { lhs, rhs, out, .. } = graph.op(sum) else { return natural(graph.rank(sum)) };
     let operands = graph.operands(sum);
     let is_fixed = |operand: usize| graph.as_constant(through_views(graph, operands[operand])).is_some();
     let (data, weights) = match (is_fixed(0), is_fixed(1)) {
         (true, false) => (rhs, lhs),
         (false, true) => (lhs, rhs),
-        _ => return (0..out.len()).collect(),
+        _ => return natural(out.len()),
     };
-    let mut order: Order = (0..out.len()).collect();
+    let mut order = natural(out.len());
     order.sort_by_key(|k| match (data.contains(&out[*k]), weights.contains(&out[*k])) {
         (_, false) => 0,
         (true, true) => 1,
@@ -222,18 +173,23 @@ fn contract_order(graph: &Graph, sum: Value, short: &HashSet<(Value, usize)>) ->
 }
 
 /// The operand's order without the axes that vanish.
-fn reduced_order(graph: &Graph, orders: &HashMap<Value, Order>, value: Value, axes: &[usize]) -> Order {
+fn reduced_order(
+    graph: &Graph,
+    orders: &HashMap<Value, AxisOrder>,
+    value: Value,
+    axes: &[usize],
+) -> AxisOrder {
     let operand = graph.operands(value)[0];
     let rank = graph.rank(operand);
-    let index: Vec<Dim> = (0..rank).map(|k| Dim::from(axis(k))).collect();
+    let index: Vec<Dim> = identity(rank);
     let mut main = None;
     main_operand(graph, orders, operand, &index, !orders.contains_key(&operand), &mut main);
     let inner = match main {
         Some((_, source, index)) => {
-            let order = orders.get(&source).cloned().unwrap_or_else(|| (0..graph.rank(source)).collect());
+            let order = orders.get(&source).cloned().unwrap_or_else(|| natural(graph.rank(source)));
             order_of_address(graph, graph.shape(operand), graph.shape(source), &order, &index)
         }
-        None => (0..rank).collect(),
+        None => natural(rank),
     };
     let left: Vec<usize> = (0..rank).filter(|k| !axes.contains(k)).collect();
     inner.iter().filter_map(|k| left.iter().position(|kept| kept == k)).collect()
@@ -242,7 +198,7 @@ fn reduced_order(graph: &Graph, orders: &HashMap<Value, Order>, value: Value, ax
 /// Finds the stored value with the most elements that the definition of `value` reads, and at which index.
 fn main_operand(
     graph: &Graph,
-    orders: &HashMap<Value, Order>,
+    orders: &HashMap<Value, AxisOrder>,
     value: Value,
     index: &[Dim],
     is_start: bool,
@@ -250,7 +206,7 @@ fn main_operand(
 ) {
     let is_stored = orders.contains_key(&value) || matches!(graph.op(value), Op::Input(_));
     if is_stored && !is_start {
-        let size = estimate(&graph.facts, &super::fuse::elems(graph.shape(value)));
+        let size = estimate(&graph.facts, &elems(graph.shape(value)));
         if main.as_ref().is_none_or(|(largest, ..)| size > *largest) {
             *main = Some((size, value, index.to_vec()));
         }
@@ -281,13 +237,19 @@ fn main_operand(
 }
 
 /// The order of the axes `$k` of `shape` by how far apart their neighbours lie in `source`, read at `index`.
-fn order_of_address(graph: &Graph, shape: &[Dim], source: &[Dim], order: &[usize], index: &[Dim]) -> Order {
+fn order_of_address(
+    graph: &Graph,
+    shape: &[Dim],
+    source: &[Dim],
+    order: &[usize],
+    index: &[Dim],
+) -> AxisOrder {
     let mut facts = graph.facts.clone();
     for (k, dim) in shape.iter().enumerate() {
         facts.declare_index(&axis(k), dim);
     }
     let strides = strides(source, order);
-    let address = strides.iter().zip(index).fold(Dim::zero(), |sum, (stride, at)| sum + stride * at);
+    let address = address(Dim::zero(), &strides, index);
     let at = |moved: Option<usize>| {
         let value = |symbol: &Symbol| {
             let k = (0..shape.len()).find(|k| axis(*k) == *symbol);

@@ -8,7 +8,7 @@
 //! 3. *merge*: neighbours `(o, i)` whose addresses all move along `o` by `extent(i)` times the step along `i` become
 //!    one axis; divisions that are left take forms that share work between addresses and leave the inner loops.
 
-use super::{Scope, layout::estimate};
+use super::{index::estimate, lowering::KernelScope};
 use crate::{
     kernel::{Access, Axis, Check, Code, Inst, Stmt, walk},
     scalar::Reg,
@@ -23,7 +23,7 @@ const FEWEST_IN_STRIP: i64 = 8;
 
 /// What an axis is for; axes are ordered and merged within their role only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Role {
+pub(super) enum AxisRole {
     /// An axis of the result.
     Kept,
     /// An axis that is combined away.
@@ -33,12 +33,12 @@ pub(super) enum Role {
 /// The axes that some code is run for each point of, and the index expressions in that code.
 #[derive(Clone)]
 pub(super) struct Nest {
-    axes: Vec<(Role, Axis)>,
+    axes: Vec<(AxisRole, Axis)>,
     pub(super) exprs: Vec<Dim>,
 }
 
 /// Fresh axes for a shape, and the index that they make; axes of extent 1 need no loop.
-pub(super) fn axes_of(scope: &mut Scope, shape: &[Dim]) -> (Vec<Axis>, Vec<Dim>) {
+pub(super) fn axes_of(scope: &mut KernelScope, shape: &[Dim]) -> (Vec<Axis>, Vec<Dim>) {
     let mut axes = Vec::new();
     let mut index = Vec::new();
     for extent in shape {
@@ -57,17 +57,17 @@ pub(super) fn axes_of(scope: &mut Scope, shape: &[Dim]) -> (Vec<Axis>, Vec<Dim>)
 impl Nest {
     /// A nest over axes of the result.
     pub(super) fn new(kept: Vec<Axis>, reduced: Vec<Axis>, exprs: Vec<Dim>) -> Nest {
-        let kept = kept.into_iter().map(|axis| (Role::Kept, axis));
-        Nest { axes: kept.chain(reduced.into_iter().map(|axis| (Role::Reduced, axis))).collect(), exprs }
+        let kept = kept.into_iter().map(|axis| (AxisRole::Kept, axis));
+        Nest { axes: kept.chain(reduced.into_iter().map(|axis| (AxisRole::Reduced, axis))).collect(), exprs }
     }
 
     /// The axes in this role, outermost first.
-    pub(super) fn axes(&self, role: Role) -> Vec<Axis> {
+    pub(super) fn axes(&self, role: AxisRole) -> Vec<Axis> {
         self.axes.iter().filter(|(of, _)| *of == role).map(|(_, axis)| axis.clone()).collect()
     }
 
     /// Splits axes as long as that removes a division or remainder.
-    pub(super) fn split(&mut self, scope: &mut Scope) {
+    pub(super) fn split(&mut self, scope: &mut KernelScope) {
         for _ in 0..MOST_SPLITS {
             let Some((position, factor)) = self.find_split(&scope.facts) else { return };
             let (role, axis) = self.axes[position].clone();
@@ -124,8 +124,8 @@ impl Nest {
 
     /// Orders the axes in this role by how far they move `address`, the largest step first; other roles stay behind
     /// or before them.
-    pub(super) fn order_by(&mut self, facts: &Facts, role: Role, address: &Dim) {
-        let step = |(of, axis): &(Role, Axis)| {
+    pub(super) fn order_by(&mut self, facts: &Facts, role: AxisRole, address: &Dim) {
+        let step = |(of, axis): &(AxisRole, Axis)| {
             if *of != role {
                 return (*of, std::cmp::Reverse(0));
             }
@@ -136,12 +136,12 @@ impl Nest {
 
     /// Orders the axes of the result by a class, keeping the order within each.
     pub(super) fn sort_kept_by(&mut self, class: impl Fn(&Axis) -> i32) {
-        self.axes.sort_by_key(|(role, axis)| (*role, if *role == Role::Kept { class(axis) } else { 0 }));
+        self.axes.sort_by_key(|(role, axis)| (*role, if *role == AxisRole::Kept { class(axis) } else { 0 }));
     }
 
     /// Merges neighbours wherever all expressions allow it. The axes are final then, so the expressions that still
     /// divide take the forms that are cheapest together in these loops.
-    pub(super) fn merge(&mut self, scope: &mut Scope) {
+    pub(super) fn merge(&mut self, scope: &mut KernelScope) {
         // From the inside out: what was merged meets its next neighbour outside.
         for position in (1..self.axes.len()).rev() {
             self.try_merge(scope, position - 1);
@@ -165,7 +165,7 @@ impl Nest {
     }
 
     /// Merges the axes at `position` and after it, if that can be done; true when it was.
-    fn try_merge(&mut self, scope: &mut Scope, position: usize) -> bool {
+    fn try_merge(&mut self, scope: &mut KernelScope, position: usize) -> bool {
         let ((role, outer), (other, inner)) = (self.axes[position].clone(), self.axes[position + 1].clone());
         if role != other {
             return false;
@@ -255,7 +255,7 @@ pub(super) fn append(code: &mut Code, more: &Code, sum: Reg) {
 /// A strip of `code` along `axis`, after what it takes only once: addresses that don't change along the axis are loaded,
 /// checked and bound before it. A strip that may have no iteration keeps them: it must neither look at memory nor refuse
 /// what it finds there.
-pub(super) fn strip(scope: &Scope, axis: Axis, code: Code) -> Vec<Stmt> {
+pub(super) fn strip(scope: &KernelScope, axis: Axis, code: Code) -> Vec<Stmt> {
     let runs = scope.around.prove_le(&Dim::one(), &axis.extent).is_yes();
     let (before, code) = if runs { hoist(code, &axis.var) } else { (None, code) };
     before.map(Stmt::Block).into_iter().chain([Stmt::Strip { axis, code }]).collect()
@@ -346,7 +346,7 @@ fn dims(inst: &Inst) -> Vec<&Dim> {
 }
 
 /// `stmt` with fresh names for all that it introduces: a loop that stands twice in one kernel needs two.
-pub(super) fn renamed(scope: &mut Scope, stmt: &Stmt) -> Stmt {
+pub(super) fn renamed(scope: &mut KernelScope, stmt: &Stmt) -> Stmt {
     let mut names = Vec::new();
     walk::symbols(std::slice::from_ref(stmt), &mut |symbol| names.push((symbol.clone(), scope.fresh("i"))));
     let name = |symbol: &Symbol| names.iter().find(|(old, _)| old == symbol).map(|(_, new)| new.clone());

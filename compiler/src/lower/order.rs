@@ -3,8 +3,9 @@
 //! They become scalar loops; rows are independent, so the loops around them are parallel.
 
 use super::{
-    Lowering, Scope,
     inline::Inliner,
+    lowering::{KernelScope, Lowering},
+    map,
     nest::{axes_of, loops},
     reduce::{accumulator, interleave, set},
 };
@@ -18,7 +19,7 @@ use symshape::Dim;
 use symshape_runtime::DType;
 
 /// An axis that is walked along, even where its extent is 1.
-fn walk(scope: &mut Scope, extent: &Dim) -> (Axis, Dim) {
+fn walk(scope: &mut KernelScope, extent: &Dim) -> (Axis, Dim) {
     let var = scope.fresh("i");
     scope.facts.declare_index(&var, extent);
     let at = Dim::from(&var);
@@ -26,7 +27,7 @@ fn walk(scope: &mut Scope, extent: &Dim) -> (Axis, Dim) {
 }
 
 /// Axes and index of everything but `axis`.
-fn others(scope: &mut Scope, shape: &[Dim], axis: usize) -> (Vec<Axis>, Vec<Dim>) {
+fn others(scope: &mut KernelScope, shape: &[Dim], axis: usize) -> (Vec<Axis>, Vec<Dim>) {
     let mut rest = shape.to_vec();
     rest.remove(axis);
     axes_of(scope, &rest)
@@ -202,7 +203,7 @@ pub(super) fn scatter(lowering: &mut Lowering, value: Value) -> Result<()> {
     };
     let storage = lowering.storage[&value].clone();
     let operands = graph.operands(value);
-    super::map::copy(lowering, operands[0], &storage, "scatter")?;
+    map::copy(lowering, operands[0], &storage, "scatter")?;
 
     let mut scope = lowering.scope();
     let (axes, index) = axes_of(&mut scope, graph.shape(operands[1]));

@@ -3,15 +3,11 @@
 //! A piece that has a kernel of its own is computed in place by that kernel; the others are copied here, elementwise
 //! definitions inlined into the copy.
 
-use super::{
-    Lowering, map,
-    nest::axes_of,
-    storage::{Storage, piece},
-};
+use super::{buffers::piece, lowering::Lowering, map, nest::axes_of, storage::Storage};
 use crate::{
     Error, Result,
     graph::{Op, Value},
-    kernel::{Code, Inst, Kernel},
+    kernel::{Access, Code, Inst, Kernel},
     scalar::Scalar,
 };
 use symshape::Dim;
@@ -74,7 +70,7 @@ fn fill_slab(lowering: &mut Lowering, value: Value, to: &Storage, shape: &[Dim],
     let reg = code.push(Inst::Const(fill));
     let access = to.at(&index);
     let at = scope.facts.simplify(&access.index);
-    code.push(Inst::Store(crate::kernel::Access { index: at, ..access }, reg));
+    code.push(Inst::Store(Access { index: at, ..access }, reg));
     let body = map::pass(&mut scope, axes, &code);
     lowering.push(value, "border", Kernel::default(), body);
 }

@@ -10,10 +10,10 @@
 //! definition don't.
 
 use super::{
-    Lowering, Scope,
     inline::Inliner,
+    lowering::{KernelScope, Lowering, node_name},
     map,
-    nest::{Nest, Role, axes_of, exprs_of, loops, renamed, step, strip, with_exprs},
+    nest::{AxisRole, Nest, axes_of, exprs_of, loops, renamed, step, strip, with_exprs},
     storage::Storage,
 };
 use crate::{
@@ -122,38 +122,38 @@ fn cast(code: &mut Code, reg: Reg, from: DType, to: DType) -> Reg {
 }
 
 /// The address in `code` that moves along the most axes: the tensor that is reduced.
-fn main_address(nest: &Nest, scope: &Scope, code: &Code) -> Option<Dim> {
+fn main_address(nest: &Nest, scope: &KernelScope, code: &Code) -> Option<Dim> {
     let with = with_exprs(code, &nest.exprs[..nest.exprs.len() - 1]);
     let loads = with.insts.iter().filter_map(|inst| match inst {
         Inst::Load(access) => Some(access.index.clone()),
         _ => None,
     });
     let moves = |address: &Dim| {
-        let axes = [Role::Kept, Role::Reduced].map(|role| nest.axes(role)).concat();
+        let axes = [AxisRole::Kept, AxisRole::Reduced].map(|role| nest.axes(role)).concat();
         axes.iter().filter(|axis| step(&scope.facts, address, axis) != 0).count()
     };
     loads.max_by_key(moves)
 }
 
-fn order(nest: &mut Nest, scope: &Scope, reduction: &Reduction, main: Option<&Dim>) {
+fn order(nest: &mut Nest, scope: &KernelScope, reduction: &Reduction, main: Option<&Dim>) {
     if let Some(target) = nest.exprs.last().cloned() {
-        nest.order_by(&scope.facts, Role::Kept, &target);
+        nest.order_by(&scope.facts, AxisRole::Kept, &target);
     }
     if let Some(main) = main.filter(|_| !reduction.keeps_order()) {
-        nest.order_by(&scope.facts, Role::Reduced, main);
+        nest.order_by(&scope.facts, AxisRole::Reduced, main);
     }
 }
 
-fn innermost_is_reduced(nest: &Nest, scope: &Scope, main: Option<&Dim>) -> bool {
-    match (innermost(nest, Role::Kept, scope, main), innermost(nest, Role::Reduced, scope, main)) {
+fn innermost_is_reduced(nest: &Nest, scope: &KernelScope, main: Option<&Dim>) -> bool {
+    match (innermost(nest, AxisRole::Kept, scope, main), innermost(nest, AxisRole::Reduced, scope, main)) {
         (Some((kept, _)), Some((reduced, _))) => reduced <= kept,
         (kept, _) => kept.is_none(),
     }
 }
 
 /// Whether results that are neighbours in memory share elements: their windows overlap.
-fn slides(nest: &Nest, scope: &Scope, main: Option<&Dim>) -> bool {
-    match (innermost(nest, Role::Kept, scope, main), innermost(nest, Role::Reduced, scope, main)) {
+fn slides(nest: &Nest, scope: &KernelScope, main: Option<&Dim>) -> bool {
+    match (innermost(nest, AxisRole::Kept, scope, main), innermost(nest, AxisRole::Reduced, scope, main)) {
         (Some((kept, _)), Some((reduced, window))) => window
             .extent
             .as_i64()
@@ -164,7 +164,7 @@ fn slides(nest: &Nest, scope: &Scope, main: Option<&Dim>) -> bool {
 }
 
 /// The axis along which `main` moves least, and how far one iteration moves it.
-fn innermost(nest: &Nest, role: Role, scope: &Scope, main: Option<&Dim>) -> Option<(i64, Axis)> {
+fn innermost(nest: &Nest, role: AxisRole, scope: &KernelScope, main: Option<&Dim>) -> Option<(i64, Axis)> {
     let main = main?;
     let steps = nest.axes(role).into_iter().map(|axis| (step(&scope.facts, main, &axis), axis));
     steps.filter(|(step, _)| *step != 0).min_by_key(|(step, _)| *step)
@@ -173,7 +173,7 @@ fn innermost(nest: &Nest, role: Role, scope: &Scope, main: Option<&Dim>) -> Opti
 /// Code that combines all elements of one result and stores it.
 fn unrolled(
     lowering: &mut Lowering,
-    scope: &mut Scope,
+    scope: &mut KernelScope,
     reduction: &Reduction,
     storage: &Storage,
     axes: &[usize],
@@ -216,19 +216,19 @@ pub(super) fn points(extents: &[i64]) -> Vec<Vec<i64>> {
 /// One strip for each result, or several that are combined one after another.
 fn along_memory(
     kernel: &mut Kernel,
-    scope: &Scope,
+    scope: &KernelScope,
     reduction: &Reduction,
     nest: &Nest,
     mut code: Code,
     reg: Reg,
     target: &Access,
 ) -> Vec<Stmt> {
-    let mut reduced = nest.axes(Role::Reduced);
+    let mut reduced = nest.axes(AxisRole::Reduced);
     let part = kernel.locals.push(reduction.acc);
     let Some(inner) = reduced.pop() else {
         let reg = cast(&mut code, reg, reduction.acc, reduction.dtype);
         code.push(Inst::Store(target.clone(), reg));
-        return loops(&nest.axes(Role::Kept), true, vec![Stmt::Block(code)]);
+        return loops(&nest.axes(AxisRole::Kept), true, vec![Stmt::Block(code)]);
     };
     code.push(Inst::Reduce(reduction.op, reg, part));
     let mut body = strip(scope, inner, code);
@@ -242,7 +242,7 @@ fn along_memory(
         total
     };
     body.push(finish(reduction, result, target));
-    loops(&nest.axes(Role::Kept), true, body)
+    loops(&nest.axes(AxisRole::Kept), true, body)
 }
 
 /// One element after another, for each result.
@@ -259,9 +259,9 @@ fn in_order(
     let new = code.push(Inst::Binary(reduction.op.binary(), old, reg));
     code.push(Inst::Set(total, new));
     let mut body = vec![set(total, reduction.op.neutral(reduction.acc))];
-    body.extend(loops(&nest.axes(Role::Reduced), false, vec![Stmt::Block(code)]));
+    body.extend(loops(&nest.axes(AxisRole::Reduced), false, vec![Stmt::Block(code)]));
     body.push(finish(reduction, total, target));
-    loops(&nest.axes(Role::Kept), true, body)
+    loops(&nest.axes(AxisRole::Kept), true, body)
 }
 
 /// Stores what was combined.
@@ -294,14 +294,14 @@ fn combine(op: ReduceOp, total: Local, part: Local) -> Stmt {
 /// Strips along the innermost kept axis, combining into memory: the result's own, or wider scratch.
 fn across_memory(
     lowering: &mut Lowering,
-    scope: &mut Scope,
+    scope: &mut KernelScope,
     reduction: &Reduction,
     nest: &Nest,
     mut code: Code,
     reg: Reg,
     target: &Access,
 ) -> Result<Vec<Stmt>> {
-    let mut kept = nest.axes(Role::Kept);
+    let mut kept = nest.axes(AxisRole::Kept);
     let inner = kept.pop().ok_or_else(|| Error::internal("a reduction across no axis"))?;
     let is_narrow = reduction.acc != reduction.dtype;
     let acc = if is_narrow {
@@ -320,7 +320,7 @@ fn across_memory(
     let first = Stmt::Strip { axis: inner.clone(), code: first };
     let mut body = vec![renamed(scope, &first)];
     let round = strip(scope, inner.clone(), code);
-    body.extend(loops(&nest.axes(Role::Reduced), false, round));
+    body.extend(loops(&nest.axes(AxisRole::Reduced), false, round));
     if is_narrow {
         let mut last = Code::default();
         let wide = last.push(Inst::Load(acc));
@@ -332,11 +332,11 @@ fn across_memory(
 }
 
 fn scratch(lowering: &mut Lowering, reduction: &Reduction, elems: &Dim) -> Result<BufferId> {
-    let name = super::node_name(lowering.graph, reduction.value);
+    let name = node_name(lowering.graph, reduction.value);
     Ok(lowering.program.buffers.push(Buffer {
         name: format!("{name} (sums)"),
         dtype: reduction.acc,
-        elems: super::room(lowering, elems)?,
+        elems: lowering.upper_bound_elems(elems)?,
         space: MemorySpace::Scratch,
     }))
 }

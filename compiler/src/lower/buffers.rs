@@ -1,0 +1,120 @@
+//! Chooses the memory of inputs, outputs, roots and constants.
+
+use super::{
+    index::{AxisOrder, elems, is_row_major, natural, row_major},
+    lowering::{Lowering, node_name, static_bound, value_name},
+    storage::Storage,
+};
+use crate::{
+    Error, Result,
+    graph::{Op, Value},
+    kernel::{Buffer, BufferId, MemorySpace, Port},
+};
+use std::collections::HashMap;
+use symshape::Dim;
+use symshape_runtime::DType;
+
+/// Stores the inputs and outputs of the model.
+pub(super) fn ports(lowering: &mut Lowering, orders: &HashMap<Value, AxisOrder>) {
+    let graph = lowering.graph;
+    for (number, (name, value)) in graph.inputs.iter().enumerate() {
+        let buffer = new_buffer(lowering, name, *value, MemorySpace::Input(number as u32));
+        let storage = Storage::dense(buffer, graph.shape(*value), &natural(graph.rank(*value)));
+        lowering.storage.insert(*value, storage);
+
+        let port = Port { name: name.clone(), shape: graph.shape(*value).to_vec(), buffer };
+        lowering.program.inputs.push(port);
+    }
+
+    for (number, (name, value)) in graph.outputs.iter().enumerate() {
+        let buffer = new_buffer(lowering, name, *value, MemorySpace::Output(number as u32));
+        let port = Port { name: name.clone(), shape: graph.shape(*value).to_vec(), buffer };
+        lowering.program.outputs.push(port);
+
+        // A root that wants the caller's layout is computed in place.
+        let is_dense = orders.get(value).is_some_and(|order| is_row_major(graph.shape(*value), order));
+        if is_dense && !lowering.storage.contains_key(value) {
+            let storage = Storage::dense(buffer, graph.shape(*value), &natural(graph.rank(*value)));
+            lowering.storage.insert(*value, storage);
+        }
+    }
+}
+
+/// Stores all roots that have no memory yet.
+pub(super) fn roots(lowering: &mut Lowering, orders: &HashMap<Value, AxisOrder>) {
+    let graph = lowering.graph;
+    let roots: Vec<Value> = graph.values.keys().filter(|value| lowering.fusion.is_root(*value)).collect();
+    // A padded or concatenated tensor is defined after its pieces, and must be stored before them.
+    for value in roots.into_iter().rev() {
+        if lowering.storage.contains_key(&value) {
+            continue;
+        }
+        let storage = match lowering.fusion.placed_in(value) {
+            Some((parent, position)) => piece(lowering, parent, position),
+            None => {
+                let name = value_name(graph, value);
+                let buffer = new_buffer(lowering, &name, value, MemorySpace::Arena);
+                let order = orders.get(&value).cloned().unwrap_or_else(|| natural(graph.rank(value)));
+                Storage::dense(buffer, graph.shape(value), &order)
+            }
+        };
+        lowering.storage.insert(value, storage);
+    }
+}
+
+/// The memory of operand `position` of a `Pad` or `Concat` within its result.
+pub(super) fn piece(lowering: &Lowering, parent: Value, position: usize) -> Storage {
+    let graph = lowering.graph;
+    let whole = &lowering.storage[&parent];
+    match graph.op(parent) {
+        Op::Pad { lo, .. } => lo.iter().enumerate().fold(whole.clone(), |part, (k, lo)| part.from(k, lo)),
+        Op::Concat { axis } => {
+            let before =
+                graph.operands(parent)[..position].iter().map(|operand| &graph.shape(*operand)[*axis]);
+            whole.from(*axis, &before.fold(Dim::zero(), |sum, dim| sum + dim))
+        }
+        _ => whole.clone(),
+    }
+}
+
+/// A new buffer as large as `value` can be.
+pub(super) fn new_buffer(lowering: &mut Lowering, name: &str, value: Value, space: MemorySpace) -> BufferId {
+    let elems = elems(lowering.graph.shape(value));
+    let elems = static_bound(&lowering.program, &elems);
+    let dtype = lowering.graph.dtype(value);
+    lowering.program.buffers.push(Buffer { name: name.to_string(), dtype, elems, space })
+}
+
+/// A new dense row-major tensor in the arena, as large as this shape can be.
+pub(super) fn new_tensor(lowering: &mut Lowering, name: &str, dtype: DType, shape: &[Dim]) -> Storage {
+    let elems = static_bound(&lowering.program, &elems(shape));
+    let buffer = Buffer { name: name.to_string(), dtype, elems, space: MemorySpace::Arena };
+    Storage::dense(lowering.program.buffers.push(buffer), shape, &natural(shape.len()))
+}
+
+/// The memory of `value`, a root, an input or a constant.
+///
+/// # Errors
+/// `Internal` for any other value: only fused values have no memory.
+pub(super) fn stored(lowering: &mut Lowering, value: Value) -> Result<Storage> {
+    match lowering.storage.get(&value) {
+        Some(storage) => Ok(storage.clone()),
+        None => constant(lowering, value).ok_or_else(|| Error::internal("an operand has no memory")),
+    }
+}
+
+/// The buffer of a constant that kernels read element by element.
+pub(super) fn constant(lowering: &mut Lowering, value: Value) -> Option<Storage> {
+    let tensor = lowering.graph.as_constant(value)?.clone();
+    let strides = row_major(lowering.graph.shape(value));
+    let buffer = match lowering.constants.get(&value) {
+        Some(buffer) => *buffer,
+        None => {
+            let name = node_name(lowering.graph, value);
+            let buffer = new_buffer(lowering, &name, value, MemorySpace::Const(tensor));
+            lowering.constants.insert(value, buffer);
+            buffer
+        }
+    };
+    Some(Storage { buffer, offset: Dim::zero(), strides })
+}
