@@ -1,7 +1,7 @@
-//! Leaves: the hot loops of kernels as functions `extern "C" fn(args: *const i64)`, written once over the vector ISA.
+//! Microkernels: the hot loops of kernels as functions `extern "C" fn(args: *const i64)`, written once over the vector ISA.
 //!
-//! A [`MicrokernelKey`] says everything that a leaf's code depends on; equal keys share one function, across kernels and
-//! layers. What differs from call to call (addresses, strides, counts, scalar bits) is the argument block.
+//! A [`MicrokernelKey`] is everything that the code depends on. Equal keys share one function, across kernels and layers. The
+//! argument block has the values that differ from call to call: addresses, strides, counts and scalars.
 
 mod bf16;
 mod body;
@@ -20,23 +20,23 @@ use crate::error::{Error, Result};
 use cranelift_codegen::ir::{AbiParam, types};
 use cranelift_module::{FuncId, Linkage, Module};
 
-/// What a leaf is; equal keys are one function.
+/// The key of a microkernel; equal keys are one function.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum MicrokernelKey {
     /// Tiles of a contraction.
     Tile(contraction::TileKey),
     /// A strip, or several in a row loop.
     Strip(strip::StripKey),
-    /// Rows laid out for tiles.
+    /// Packs rows of lhs for tiles.
     PackRows(pack_rows::PackRowsKey),
-    /// Columns laid out for tile registers.
+    /// Packs columns of rhs for tile registers.
     PackPanels(pack_panels::PackPanelsKey),
-    /// The end of the use of tile registers, without arguments.
+    /// Releases the tile registers; takes no arguments.
     ReleaseTiles,
 }
 
 impl MicrokernelKey {
-    /// What it is, for people; part of a symbol.
+    /// A readable name, which is part of the function's symbol.
     pub fn name(&self) -> String {
         match self {
             MicrokernelKey::Tile(key) => {
@@ -50,7 +50,7 @@ impl MicrokernelKey {
         }
     }
 
-    /// The leaf's code before it is machine code.
+    /// The code before instruction selection.
     pub fn code(&self, isa: &dyn VectorIsa) -> VCode {
         match self {
             MicrokernelKey::Tile(key) => contraction::emit(key, isa.shape()),
@@ -73,10 +73,10 @@ impl MicrokernelKey {
     }
 }
 
-/// Declares and defines the leaf as a local function of this name; also returns its size in bytes.
+/// Declares and defines the microkernel as a local function of this name; also returns its size in bytes.
 ///
 /// # Errors
-/// `Internal` where the module refuses it: a bug.
+/// `Internal` if the module refuses the function: a bug.
 pub fn emit(
     key: &MicrokernelKey,
     name: &str,
@@ -87,7 +87,7 @@ pub fn emit(
     signature.params.push(AbiParam::new(types::I64));
     let func = module
         .declare_function(name, Linkage::Local, &signature)
-        .map_err(|error| Error::internal(format!("leaf {name}: {error}")))?;
+        .map_err(|error| Error::internal(format!("microkernel {name}: {error}")))?;
     let code_bytes = isa.define(func, &key.code(isa), module)?;
     Ok((func, code_bytes))
 }

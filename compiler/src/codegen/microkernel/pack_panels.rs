@@ -1,8 +1,8 @@
-//! The leaf that lays out panels of a right factor for tile registers: pairs of bf16, one below the other.
+//! The microkernel that packs panels of rhs for tile registers: pairs of bf16.
 //!
-//! Two numbers of a column that follow one another become a pair, the first in the low half, and pairs of 16 columns a row
-//! of a tile register; 16 such rows are a register of high bf16, which one of low ones follows where there are any. What is
-//! missing of the last register, and columns behind the last, are zeros. No memory is read but the factor's own.
+//! Two consecutive elements of a column become a pair, the first in the low half. Pairs of 16 columns are a row of a tile
+//! register, and 16 rows are a register of high bf16. A register of low bf16 follows it if the key says so. The rest of the
+//! last register, and columns after the last, are zeros. Only memory of rhs is read.
 
 use super::{bf16, contraction::PANEL};
 use crate::codegen::vector::{
@@ -11,26 +11,26 @@ use crate::codegen::vector::{
 };
 use crate::scalar::CompareOp;
 
-/// Everything that the leaf's code depends on.
+/// Everything that the code depends on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PackPanelsKey {
-    /// There are low bf16 too.
+    /// Whether there are low bf16 too.
     pub low: bool,
 }
 
-/// Where the arguments lie in the argument block; distances are in bytes.
+/// Slots of the argument block; distances are in bytes.
 impl PackPanelsKey {
-    /// The factor at the first column.
+    /// Address of the first column of rhs.
     pub const FROM: usize = 0;
-    /// From number to number of a column.
+    /// From element to element of a column.
     pub const FROM_STEP: usize = 1;
     /// From panel to panel.
     pub const FROM_PANEL: usize = 2;
-    /// Where panels go, one behind the other.
+    /// Address of the first packed panel; the others follow it.
     pub const TO: usize = 3;
-    /// Columns, which lie side by side; at least one.
+    /// Number of columns, which are contiguous; at least one.
     pub const COLUMNS: usize = 4;
-    /// Numbers of a column.
+    /// Elements of a column.
     pub const DEPTH: usize = 5;
     /// Length of the argument block.
     pub const SLOTS: usize = 6;
@@ -39,7 +39,7 @@ impl PackPanelsKey {
 /// Bytes of a tile register.
 const REGISTER_BYTES: i32 = (TILE_ROWS * TILE_ROW_BYTES) as i32;
 
-/// The leaf's code on an ISA of this shape.
+/// The code on an ISA of this shape.
 pub fn emit(key: &PackPanelsKey, shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
     let (panel, to) = (b.arg(PackPanelsKey::FROM), b.arg(PackPanelsKey::TO));
@@ -70,7 +70,7 @@ pub fn emit(key: &PackPanelsKey, shape: VectorShape) -> VCode {
     b.finish()
 }
 
-/// For each vector of a panel the columns from it on, and the mask of those that it holds.
+/// For each vector of a panel the number of columns from it on, and the mask of those in it.
 fn parts(b: &mut Builder, columns: Int) -> Vec<(Int, Mask)> {
     let lanes = b.lanes();
     (0..PANEL / lanes)
@@ -89,12 +89,12 @@ struct Writer {
 }
 
 impl Writer {
-    /// Bytes of low bf16 behind a register of high ones.
+    /// Bytes of low bf16 after a register of high ones.
     fn skipped(&self) -> i32 {
         if self.low { REGISTER_BYTES } else { 0 }
     }
 
-    /// Zeros in the registers that begin here.
+    /// Fills the registers that begin at `to` with zeros.
     fn clear(&self, b: &mut Builder, to: Int) {
         let zero = b.bits(0);
         for at in (0..(REGISTER_BYTES + self.skipped()) as usize).step_by(4 * b.lanes()) {
@@ -102,7 +102,7 @@ impl Writer {
         }
     }
 
-    /// So many pairs; both places move behind them.
+    /// Packs `pairs` pairs of each column; both pointers advance.
     fn pairs(&self, b: &mut Builder, pairs: Int, from: Int, to: Int) {
         b.repeat(pairs, 1, |b| {
             self.pair(b, from, to, true);
@@ -112,7 +112,7 @@ impl Writer {
         });
     }
 
-    /// One pair of each column, or the first of one.
+    /// Packs one pair of each column, or only its first element.
     fn pair(&self, b: &mut Builder, from: Int, to: Int, both: bool) {
         for (vector, &(left, mask)) in self.parts.iter().enumerate() {
             let at = 4 * vector * b.lanes();

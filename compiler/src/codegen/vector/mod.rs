@@ -1,6 +1,6 @@
-//! The vector ISA: what leaves are written over, and the backends that turn leaf code into machine code.
+//! The vector ISA that microkernels are written for, and the backends that compile it to machine code.
 //!
-//! A leaf is recorded once as [`vcode::VCode`] through a [`builder::Builder`] that knows the ISA's [`VectorShape`] (lanes,
+//! A microkernel is recorded once as [`vcode::VCode`] through a [`builder::Builder`] that knows the ISA's [`VectorShape`] (lanes,
 //! registers, fused multiply-add). A [`VectorIsa`] then defines it as a function `extern "C" fn(args: *const i64)` of
 //! the Cranelift module that holds everything else, for the JIT and for objects alike.
 
@@ -22,7 +22,7 @@ use cranelift_module::{FuncId, Module};
 pub fn for_target(level: Option<Level>, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
     let has =
         |name: &str| isa.isa_flags().iter().any(|flag| flag.name == name && flag.as_bool() == Some(true));
-    // Leaves take their argument as System V passes it.
+    // Microkernels take their argument as System V passes it.
     let unix = isa.triple().operating_system != target_lexicon::OperatingSystem::Windows;
     if unix && ["has_avx512f", "has_avx512dq", "has_avx512vl"].into_iter().all(has) {
         return match level {
@@ -47,7 +47,7 @@ pub fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
     }
 }
 
-/// The caches of the machines that have an ISA, the smallest that are common; what is chosen by them changes no result.
+/// The smallest common caches of the machines that have an ISA. They affect no result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caches {
     /// Lines of the first level that addresses a page apart compete for.
@@ -57,26 +57,26 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// Those of the least machines.
+    /// The caches of the smallest machines.
     pub const SMALL: Caches = Caches { l1_ways: 8, l2_bytes: 512 << 10 };
-    /// Those of servers with 512-bit vectors.
+    /// The caches of servers with 512-bit vectors.
     pub const LARGE: Caches = Caches { l1_ways: 8, l2_bytes: 1 << 20 };
-    /// Those of servers with tile registers.
+    /// The caches of servers with tile registers.
     pub const LARGEST: Caches = Caches { l1_ways: 12, l2_bytes: 2 << 20 };
 }
 
 /// A backend.
 pub trait VectorIsa {
-    /// For people and for the names of leaf functions.
+    /// A readable name, which is part of the symbols of microkernels.
     fn name(&self) -> &'static str;
 
-    /// What leaf writers must know.
+    /// The properties that microkernels depend on.
     fn shape(&self) -> VectorShape;
 
-    /// What the loops around leaves must know.
+    /// The caches that the loops around microkernels are tiled for.
     fn caches(&self) -> Caches;
 
-    /// Whether tile registers stay as they are configured from one leaf to the next.
+    /// Whether the configuration of tile registers persists from one microkernel to the next.
     fn keeps_tiles(&self) -> bool;
 
     /// Defines the declared function `func`, whose signature is `extern "C" fn(args: *const i64)`, and returns its

@@ -1,4 +1,4 @@
-//! Leaf code as text: a step a line, indented by loops and branches; registers are `i3`, `v3` and `m3`, addresses
+//! [`VCode`] as text: an instruction a line, indented by loops and branches; registers are `i3`, `v3` and `m3`, addresses
 //! `[i1 + i2*4 + 8]`.
 
 use super::vcode::{Int, Mask, Mem, VCode, VInst, Vector};

@@ -1,10 +1,10 @@
-//! Leaf code: a linear list of steps on typed virtual registers, with structured loops and branches.
+//! The code of a microkernel: a linear list of instructions on typed virtual registers, with structured loops and branches.
 //!
-//! A register is a variable: a step may set it again, which is how accumulators and running pointers are written.
+//! A register is a variable: an instruction may set it again, which is how accumulators and running pointers are written.
 //! A register that a loop reads before it sets it in the loop must have been set before that loop; one that is set only
 //! under a condition must not be read outside of it. Backends rely on both.
 //!
-//! Vectors are `lanes` times 32 bits, floats or integers by the step that looks at them. Memory may be unaligned.
+//! Vectors are `lanes` times 32 bits, floats or integers depending on the instruction. Memory may be unaligned.
 
 use crate::{kernel::tiles, scalar::CompareOp};
 
@@ -23,15 +23,15 @@ pub struct Mask(pub u32);
 /// The address `base + index * scale + disp` in bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Mem {
-    /// Where it starts.
+    /// The base register.
     pub base: Int,
-    /// A register and 1, 2, 4 or 8.
+    /// The index register and its scale: 1, 2, 4 or 8.
     pub index: Option<(Int, u8)>,
-    /// What is added.
+    /// The displacement in bytes.
     pub disp: i32,
 }
 
-/// Second operand of an integer step.
+/// The second operand of an integer instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IntOperand {
     /// A register.
@@ -229,7 +229,7 @@ pub struct Cond {
     pub b: IntOperand,
 }
 
-/// One step; the first register named is the one that is set, unless the step stores.
+/// One instruction. The first register is set, unless the instruction stores.
 #[derive(Clone, PartialEq, Debug)]
 pub enum VInst {
     /// A constant.
@@ -240,7 +240,7 @@ pub enum VInst {
     Int(IntOp, Int, Int, IntOperand),
     /// The address itself.
     Address(Int, Mem),
-    /// The address of the leaf's own memory, of [`VCode::scratch_bytes`].
+    /// The address of the scratch memory, of [`VCode::scratch_bytes`] bytes.
     Scratch(Int),
     /// An integer from memory.
     LoadInt(Int, Mem, IntWidth),
@@ -290,7 +290,7 @@ pub enum VInst {
     StoreLanes(Vec<Mem>, Vector, Vector),
     /// Lane 0.
     StoreOne(Mem, Vector),
-    /// Says that this memory will be read before long; it need not exist.
+    /// Prefetches memory, which need not exist.
     Prefetch(Mem),
     /// `a * b + c`, rounded once where the ISA can.
     Fma(Vector, Vector, Vector, Vector),
@@ -344,7 +344,7 @@ pub enum VInst {
 /// Recorded code with the number of registers of each class; register 0 of the integers is the pointer to the arguments.
 #[derive(Clone, Default, Debug)]
 pub struct VCode {
-    /// In order.
+    /// The instructions, in order of execution.
     pub steps: Vec<VInst>,
     /// Integer registers used.
     pub ints: u32,
@@ -352,6 +352,6 @@ pub struct VCode {
     pub vectors: u32,
     /// Mask registers used.
     pub masks: u32,
-    /// Memory on the stack that the leaf may use.
+    /// Bytes of scratch memory on the stack.
     pub scratch_bytes: u32,
 }

@@ -1,4 +1,4 @@
-//! What a tile is, and where its arguments lie.
+//! The key of a tile and the layout of its argument block.
 
 use crate::{
     codegen::microkernel::op::{Body, StreamStep},
@@ -8,10 +8,10 @@ use crate::{
 /// Columns of a panel.
 pub const PANEL: usize = 16;
 
-/// Most rows of a tile on tile registers.
+/// Largest number of rows of a tile on tile registers.
 pub const AMX_ROWS: usize = 32;
 
-/// Where B comes from.
+/// The form of rhs in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rhs {
     /// Packed panels of this many columns, see [`PANEL`].
@@ -22,7 +22,7 @@ pub enum Rhs {
     Scattered,
 }
 
-/// What is multiplied and summed: each lane of the sums gets the product of two 32-bit elements.
+/// The multiplication of two 32-bit lanes and its accumulation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DotOp {
     /// Floats.
@@ -40,7 +40,7 @@ pub enum DotOp {
 }
 
 impl DotOp {
-    /// Bytes that a number of the right factor takes.
+    /// Bytes of an element of rhs.
     pub fn rhs_bytes(self) -> i64 {
         match self {
             DotOp::F32 => 4,
@@ -58,7 +58,7 @@ impl DotOp {
         }
     }
 
-    /// Numbers that an element of 32 bits holds.
+    /// Elements that 32 bits hold.
     pub fn group(self) -> i64 {
         match self {
             DotOp::F32 => 1,
@@ -67,7 +67,7 @@ impl DotOp {
         }
     }
 
-    /// What numbers become of either factor; they are one part where they are no bf16.
+    /// The bf16 parts of an element of each operand; one part for other types.
     pub fn parts(self) -> Bf16Parts {
         match self {
             DotOp::AmxBf16(parts) => parts,
@@ -76,8 +76,8 @@ impl DotOp {
     }
 }
 
-/// Which part of the reduction a tile does. Sums that are not finished wait in a stream that the epilogue stores to in
-/// the end, so they need no memory of their own.
+/// The part of the reduction that a tile computes. Partial sums are kept in a stream that the last part's epilogue stores to,
+/// so they need no extra memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReductionPart {
     /// All of it.
@@ -119,13 +119,13 @@ pub struct TileKey {
     pub tail: bool,
     /// What elements are.
     pub dot: DotOp,
-    /// Consecutive `k` are consecutive in A's memory.
+    /// Whether consecutive `k` are consecutive in lhs.
     pub dense: bool,
     /// Loops of the reduction, at least one.
     pub levels: u8,
-    /// Where B comes from.
+    /// The form of rhs.
     pub rhs: Rhs,
-    /// Whether to ask for the panels of the next tile of columns meanwhile.
+    /// Whether to prefetch the panels of the next tile of columns.
     pub prefetch_panels: bool,
     /// Which part of the reduction it does.
     pub part: ReductionPart,
@@ -138,31 +138,31 @@ pub struct TileKey {
     pub streams: Vec<StreamStep>,
     /// Those that are the same for all rows and lines: a bit for each of the first 32.
     pub row_invariant: u32,
-    /// The next tile of columns follows soon: the epilogue asks for what that reads and writes of its rows.
+    /// Whether the epilogue prefetches the memory that the next tile of columns reads and writes in its rows.
     pub prefetch_epilogue: bool,
     /// Scalar arguments of the epilogue.
     pub scalars: u32,
-    /// What is done with each sum that is finished.
+    /// The code for each finished sum.
     pub epilogue: Body,
 }
 
-/// Where a tile leaf's arguments lie in the argument block; strides are in bytes.
+/// Slots of the argument block; strides are in bytes.
 impl TileKey {
-    /// A at the first row and `k` 0.
+    /// Address of lhs at the first row and `k` 0.
     pub const LHS: usize = 0;
-    /// From row to row of A.
+    /// From row to row of lhs.
     pub const LHS_ROW: usize = 1;
-    /// From `k` to `k` of A, unless dense.
+    /// From `k` to `k` of lhs, unless dense.
     pub const LHS_K: usize = 2;
     /// Rows of a tile on tile registers, which are dense.
     pub const TILE_ROWS: usize = TileKey::LHS_K;
-    /// B at `k` 0 and the tile's first column.
+    /// Address of rhs at `k` 0 and the tile's first column.
     pub const RHS: usize = 3;
-    /// From `k` to `k` of B, unless packed.
+    /// From `k` to `k` of rhs, unless packed.
     pub const RHS_K: usize = 4;
-    /// From part to part of A's numbers, on tile registers, for which B is packed.
+    /// From plane to plane of lhs, whose planes are the parts of its elements. For tile registers, for which rhs is packed.
     pub const LHS_PLANE: usize = TileKey::RHS_K;
-    /// From column to column of a scattered B; from panel to panel of a packed one.
+    /// From column to column of scattered rhs; from panel to panel of packed rhs.
     pub const RHS_COLUMN: usize = 5;
     /// Number of tiles.
     pub const TILES: usize = 6;
@@ -179,7 +179,7 @@ impl TileKey {
     /// tiles, so that together they ask for all. Not on tile registers. Level 0 has no use for the place.
     pub const PREFETCH_ROUNDS: usize = 9;
 
-    /// Bytes of each of the next panels that others have asked for. Not on tile registers. Level 0 has no use for the place.
+    /// Bytes of each of the next panels that other calls prefetch. Not on tile registers. Level 0 has no use for the place.
     pub const PREFETCH_SKIP: usize = 10;
 
     /// Of a pair, another argument block, which says where A and the streams of the second half are; each half has
@@ -200,8 +200,8 @@ impl TileKey {
         self.stream(self.streams.len() as u32) + scalar as usize
     }
 
-    /// Of a leaf for many lines: their number, at least one; bytes from line to line of A; bytes that each stream moves by
-    /// behind the last row of a line. [`TileKey::TILES`] are those of one line then.
+    /// For a batch of lines: their number, at least one; bytes from line to line of lhs; bytes that each stream moves by after
+    /// the last row of a line. [`TileKey::TILES`] counts the tiles of one line then.
     pub fn line_batch_slot(&self) -> usize {
         self.scalar(self.scalars)
     }

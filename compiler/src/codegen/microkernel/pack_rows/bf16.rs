@@ -1,8 +1,7 @@
-//! Rows of floats for tile registers: each number as its high bf16 and, where the precision has it, its low one, or as the
-//! three that add up to it, see [`crate::scalar::precision`].
+//! Rows of floats for tile registers: each element as its high bf16, as high and low bf16, or as three bf16 whose sum it is,
+//! see [`crate::scalar::precision`].
 //!
-//! A row becomes a plane of high bf16, filled up with zeros to whole rows of a tile register, and behind it a plane for each
-//! lower part.
+//! A row becomes a plane of high bf16, padded with zeros to whole rows of a tile register. A plane for each lower part follows.
 
 use super::{
     super::{bf16, memory, op::Ty},
@@ -26,13 +25,13 @@ pub(super) struct Bf16 {
 }
 
 impl Bf16 {
-    /// The planes of a place in the first one.
+    /// The addresses in all planes of an address in the first one.
     fn planes(&self, to: Int) -> Vec<Mem> {
         let at = |part: u8| Mem { base: to, index: (part > 0).then_some((self.plane, part)), disp: 0 };
         (0..self.parts).map(at).collect()
     }
 
-    /// The parts of a vector in floats, which are rounded where they are stored.
+    /// The parts of a vector as floats, which the store rounds.
     fn parts(&self, b: &mut Builder, x: Vector) -> Vec<Vector> {
         match self.parts {
             1 => vec![x],
@@ -49,7 +48,7 @@ impl Bf16 {
         }
     }
 
-    /// The parts of two vectors, side by side.
+    /// The parts of two vectors, packed side by side.
     fn packed(&self, b: &mut Builder, both: [Vector; 2]) -> Vec<Vector> {
         if self.parts != 2 {
             let [first, second] = both.map(|x| self.parts(b, x));
@@ -73,7 +72,7 @@ impl Bf16 {
         }
     }
 
-    /// The first `count` lanes, fewer than a vector has, and no more memory; `to` moves behind them.
+    /// Stores the first `count` lanes, fewer than a vector has, and no other memory; `to` advances past them.
     fn store_few(&self, b: &mut Builder, x: Vector, count: Int, mask: Mask, to: Int) {
         for (part, plane) in self.parts(b, x).into_iter().zip(self.planes(to)) {
             b.store_bf16_first(plane, part, count, mask);
@@ -84,7 +83,7 @@ impl Bf16 {
 }
 
 impl Writer for Bf16 {
-    /// Zeros in the last row of a register of each plane; what is there is written after it.
+    /// Clears the last register row of each plane, before the elements in it are stored.
     fn begin(&self, b: &mut Builder, row: Int) {
         let end = b.int_op(IntOp::Add, row, self.plane);
         b.advance(end, -(TILE_ROW_BYTES as i32));
@@ -96,7 +95,7 @@ impl Writer for Bf16 {
         }
     }
 
-    /// Two vectors at a time or one, the last of which may overlap those before, or fewer numbers than that.
+    /// Two vectors at a time or one, the last of which may overlap those before, or fewer elements than one vector.
     fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let lanes = b.lanes() as i32;
         let all = b.copy(count);
@@ -144,7 +143,7 @@ impl Writer for Bf16 {
     }
 }
 
-/// `x` without the bits that a bf16 has no room for.
+/// `x` truncated to bf16.
 fn cut(b: &mut Builder, x: Vector) -> Vector {
     let kept = b.bits(0xffff_0000);
     b.binary(VBinary::And, x, kept)

@@ -1,7 +1,7 @@
-//! Rows of bytes: each byte as one of 16 bits, or as one without a sign, 128 more than one with a sign.
+//! Rows of bytes: each becomes 16 bits, or an unsigned byte, to which a signed one adds 128.
 //!
-//! Runs are copied in vectors, the last of which may overlap the one before. What stands behind the end of a row's bytes
-//! is anything: the right factor is zero there.
+//! Runs are copied in vectors, the last of which may overlap the one before. The bytes after the end of a row are undefined:
+//! rhs is zero there.
 
 use super::{Numbers, Writer, overlapping};
 use crate::codegen::vector::{
@@ -17,7 +17,7 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    /// Whether bytes lose their sign.
+    /// Whether signed bytes become unsigned.
     fn is_shifted(&self) -> bool {
         self.quads && self.from == NarrowInt::I8
     }
@@ -81,7 +81,7 @@ fn copy_word(b: &mut Builder, from: impl Into<Mem>, to: impl Into<Mem>) {
     b.store_int(to, word, IntWidth::I64);
 }
 
-/// So many words from the start and as many up to the end, which together are all bytes; both places move behind them.
+/// Copies `words` words from the start and as many up to the end, which together cover all bytes. Both pointers advance.
 fn from_both_ends(b: &mut Builder, count: Int, words: usize, (from, to): (Int, Int)) {
     let bytes = 8 * words;
     let copy = |b: &mut Builder| {
@@ -97,8 +97,8 @@ fn from_both_ends(b: &mut Builder, count: Int, words: usize, (from, to): (Int, I
 }
 
 impl Writer for Bytes {
-    /// Whole vectors, the last of which may overlap; where there are fewer, words of 8 bytes alike, a few of them without a
-    /// loop.
+    /// Whole vectors, the last of which may overlap the one before. Shorter runs are copied in words of 8 bytes the same way,
+    /// a few of them without a loop.
     fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let bytes = self.vector_bytes(b);
         let short = b.copy(count);

@@ -1,4 +1,4 @@
-//! Rows of floats as `f32`, one behind the other: rows that are whole pages apart compete for the same few lines of a
+//! Rows of floats as contiguous `f32`. Unpacked rows that are whole pages apart would compete for the same few lines of the
 //! first-level cache.
 
 use super::{
@@ -11,7 +11,7 @@ use crate::codegen::vector::{
 };
 use crate::scalar::CompareOp;
 
-/// Bytes of a number that is laid out.
+/// Bytes of a packed element.
 const BYTES: i32 = 4;
 
 /// The form.
@@ -20,7 +20,7 @@ pub(super) struct Floats {
 }
 
 impl Writer for Floats {
-    /// Whole vectors, the last of which may overlap the one before, or fewer numbers than that.
+    /// Whole vectors, the last of which may overlap the one before, or fewer elements than one vector.
     fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let lanes = b.lanes() as i32;
         let all = b.copy(count);

@@ -1,8 +1,7 @@
-//! The leaf that lays out rows of a left factor: one behind the other, as the product of a tile wants them.
+//! The microkernel that packs rows of lhs contiguously, in the form that a tile multiplies.
 //!
-//! A row is a nest of reduction loops in memory, as in the contraction leaf, whose innermost runs over numbers that lie
-//! side by side or apart. What becomes of them is the form's: [`bytes`], [`floats`], or [`bf16`] for tile registers. No
-//! memory is touched but the factor's own.
+//! A row is a nest of reduction loops, as in the contraction tile. Its innermost loop runs over contiguous or strided
+//! elements. The form is [`bytes`], [`floats`], or [`bf16`] for tile registers. Only memory of lhs is read.
 
 mod bf16;
 mod bytes;
@@ -18,7 +17,7 @@ use bf16::Bf16;
 use bytes::Bytes;
 use floats::Floats;
 
-/// What rows are made of, and what they become.
+/// The elements of rows before and after packing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RowForm {
     /// Bytes, as they are or as 16 bits each.
@@ -42,26 +41,26 @@ pub enum RowForm {
     },
 }
 
-/// Everything that the leaf's code depends on.
+/// Everything that the code depends on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PackRowsKey {
-    /// What becomes of numbers.
+    /// The form of the elements.
     pub form: RowForm,
-    /// The numbers of the innermost loop lie side by side.
+    /// Whether the elements of the innermost loop are contiguous.
     pub dense: bool,
-    /// Loops of the reduction, at least one.
+    /// Number of reduction loops, at least one.
     pub levels: u8,
 }
 
-/// Where the arguments lie in the argument block; strides are in bytes.
+/// Slots of the argument block; strides are in bytes.
 impl PackRowsKey {
-    /// The factor at the first row.
+    /// Address of the first row of lhs.
     pub const FROM: usize = 0;
-    /// From row to row of it.
+    /// From row to row of lhs.
     pub const FROM_ROW: usize = 1;
-    /// Where the first row goes.
+    /// Address of the first packed row.
     pub const TO: usize = 2;
-    /// From row to row there.
+    /// From row to row of the packed rows.
     pub const TO_ROW: usize = 3;
     /// Number of rows.
     pub const ROWS: usize = 4;
@@ -79,7 +78,7 @@ impl PackRowsKey {
     }
 }
 
-/// The leaf's code on an ISA of this shape.
+/// The code on an ISA of this shape.
 pub fn emit(key: &PackRowsKey, shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
     let (from, to) = (b.arg(PackRowsKey::FROM), b.arg(PackRowsKey::TO));
@@ -100,7 +99,7 @@ pub fn emit(key: &PackRowsKey, shape: VectorShape) -> VCode {
     b.finish()
 }
 
-/// Loop `number` from here on, after which `to` stands behind what was written.
+/// Loop `number` of the reduction from `from` on; `to` advances past the packed elements.
 fn level(key: &PackRowsKey, writer: &dyn Writer, b: &mut Builder, number: u8, from: Int, to: Int) {
     let count = b.arg(PackRowsKey::level(number));
     if number == 0 {
@@ -118,27 +117,27 @@ fn level(key: &PackRowsKey, writer: &dyn Writer, b: &mut Builder, number: u8, fr
     });
 }
 
-/// Writes the numbers of a row; `to` moves behind what was written.
+/// Packs the elements of a row; `to` advances past them.
 trait Writer {
-    /// What is to be done before the row that begins here.
+    /// Prepares the packed row that begins at `_to`.
     fn begin(&self, _b: &mut Builder, _to: Int) {}
 
-    /// Numbers side by side; all registers are used up.
+    /// Packs contiguous elements; all registers are clobbered.
     fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int);
 
-    /// Numbers `step` bytes apart; all registers but `step` are used up.
+    /// Packs elements `step` bytes apart; all registers but `step` are clobbered.
     fn apart(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int);
 }
 
-/// How many numbers are written at a time, and the bytes of one before and after.
+/// Elements that are packed at a time, and the bytes of one before and after.
 struct Numbers {
     each: i32,
     from_bytes: i32,
     to_bytes: i32,
 }
 
-/// At least `numbers.each` numbers side by side, so many at a time by `copy`, the last of which may overlap those before;
-/// both places move behind them.
+/// Packs contiguous elements, at least `numbers.each` of them, by calls of `copy` for that many. The last copy may overlap
+/// the one before. Both pointers advance past the elements.
 fn overlapping(
     b: &mut Builder,
     count: Int,

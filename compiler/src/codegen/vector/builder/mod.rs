@@ -1,4 +1,4 @@
-//! Writes leaf code: one method a step, results in fresh registers unless a method's name says `set`.
+//! Records vector code: one method for each instruction. Results are in fresh registers unless the method's name says `set`.
 
 mod tiles;
 
@@ -9,7 +9,7 @@ use super::vcode::{
 use crate::scalar::CompareOp;
 use std::collections::HashMap;
 
-/// What leaf writers must know of an ISA.
+/// The properties of an ISA that microkernels depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct VectorShape {
     /// 32-bit lanes of a vector.
@@ -53,7 +53,7 @@ impl From<Int> for Mem {
 impl Mem {
     /// The place `bytes` further on.
     pub fn plus(self, bytes: usize) -> Mem {
-        Mem { disp: self.disp + i32::try_from(bytes).expect("leaves address a few KB"), ..self }
+        Mem { disp: self.disp + i32::try_from(bytes).expect("microkernels address a few KB"), ..self }
     }
 }
 
@@ -175,13 +175,13 @@ impl Builder {
         places
     }
 
-    /// The address of `bytes` of memory of the leaf's own; the same at every call.
+    /// The address of `bytes` of scratch memory; the same at every call.
     pub fn scratch(&mut self, bytes: usize) -> Int {
         let start = self.own(4 * self.lanes() + bytes);
         self.address(Mem::from(start).plus(4 * self.lanes()))
     }
 
-    /// The address of memory of the leaf's own for the bytes of one vector of narrow elements, apart from `scratch`.
+    /// The address of scratch memory for one vector of narrow elements, disjoint from `scratch`.
     pub fn narrow_scratch(&mut self) -> Int {
         self.own(4 * self.lanes())
     }
@@ -300,7 +300,7 @@ impl Builder {
         self.push(VInst::Store(mem.into(), src));
     }
 
-    /// Asks for memory that will be read before long.
+    /// Prefetches memory that will be read soon.
     pub fn prefetch(&mut self, mem: impl Into<Mem>) {
         self.push(VInst::Prefetch(mem.into()));
     }

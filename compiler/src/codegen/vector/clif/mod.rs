@@ -1,4 +1,4 @@
-//! The portable backend: leaf code as Cranelift IR on 128-bit vectors.
+//! The portable backend: vector code as Cranelift IR on 128-bit vectors.
 //!
 //! Registers become variables of the function builder, steps one to five instructions. Fused multiply-add is used only
 //! where the target has the instruction; elsewhere Cranelift would call a library.
@@ -38,7 +38,7 @@ impl Portable {
     pub fn new(isa: &dyn TargetIsa) -> Portable {
         use target_lexicon::Architecture;
         let x86 = isa.triple().architecture == Architecture::X86_64;
-        // RISC-V has 32, but its conditional branches reach 4 KB: tiles of half as many sums keep a leaf within.
+        // RISC-V has 32, but its conditional branches reach 4 KB: tiles with half as many accumulators stay within that range.
         let few = x86 || matches!(isa.triple().architecture, Architecture::Riscv64(_));
         let fma =
             !x86 || isa.isa_flags().iter().any(|flag| flag.name == "has_fma" && flag.as_bool() == Some(true));
@@ -77,7 +77,7 @@ impl VectorIsa for Portable {
         translate(&mut ctx.func, &mut frontend, code, self.fma, module.target_config());
         module
             .define_function(func, &mut ctx)
-            .map_err(|error| Error::internal(format!("leaf: {error:?}")))?;
+            .map_err(|error| Error::internal(format!("microkernel: {error:?}")))?;
         Ok(ctx.compiled_code().map_or(0, |code| u64::from(code.code_info().total_size)))
     }
 }

@@ -19,7 +19,7 @@ pub(super) const STACK: Int = Int(u32::MAX);
 /// Bytes of a spill slot: the widest vector.
 const SLOT_BYTES: i32 = 64;
 
-/// More rounds than there can be spills in any leaf.
+/// More rounds than any microkernel has spills.
 const MOST_ROUNDS: usize = 1024;
 
 /// How many registers there are of each class.
@@ -107,7 +107,7 @@ pub(super) fn allocate(mut code: VCode, constants: &Constants, files: Files) -> 
             Err(None) => break,
         }
     }
-    Err(Error::internal("a leaf needs more registers than there are"))
+    Err(Error::internal("a microkernel needs more registers than the machine has, even after spills"))
 }
 
 /// The intervals by where they begin.

@@ -1,6 +1,6 @@
 //! The x86 backends: AVX2 with FMA, and AVX-512 (F, BW, DQ, VL), encoded by iced-x86.
 //!
-//! Leaf code goes through [`legalize`] (constants where memory operands may be), [`allocate`] (linear scan) and
+//! Vector code goes through [`legalize`] (constants where memory operands may be), [`allocate`] (linear scan) and
 //! [`select`] (one to ten instructions a step, from the tables of [`simd`]) into the list of [`asm`]. The bytes are
 //! position-independent, constants included, and refer to nothing outside.
 
@@ -37,7 +37,7 @@ impl X86 {
     /// AVX-512 with VNNI and AMX.
     pub const AVX512_AMX: X86 = X86 { simd: Simd::Avx512, vnni: true, tiles: true };
 
-    /// The machine code of a leaf, and how many of its vector registers live in memory.
+    /// The machine code of a microkernel, and the number of vector registers that are spilled.
     ///
     /// # Errors
     /// `Internal` where an instruction can't be encoded: a bug.
@@ -78,7 +78,7 @@ impl VectorIsa for X86 {
     fn define(&self, func: FuncId, code: &VCode, module: &mut dyn Module) -> Result<u64> {
         let (bytes, _) = self.encode(code)?;
         let defined = module.define_function_bytes(func, 64, &bytes, &[]);
-        defined.map_err(|error| Error::internal(format!("leaf: {error:?}")))?;
+        defined.map_err(|error| Error::internal(format!("microkernel: {error:?}")))?;
         Ok(bytes.len() as u64)
     }
 }

@@ -61,7 +61,7 @@ impl Selector<'_> {
             IntOp::Sub => Code::Sub_r64_rm64,
             IntOp::Mul => Code::Imul_r64_rm64,
             IntOp::And => Code::And_r64_rm64,
-            IntOp::Shl | IntOp::Shr => unreachable!("leaves shift by constants"),
+            IntOp::Shl | IntOp::Shr => unreachable!("microkernels shift by constants"),
         };
         // The destination may be the second operand's register.
         let (first, second) = if dst == b { (b, a) } else { (a, b) };

@@ -18,7 +18,7 @@ use ints::low_half;
 /// Alignment of the innermost loops.
 const LOOP_ALIGN: usize = 32;
 
-/// The machine code of allocated leaf code.
+/// The machine code of a microkernel whose registers are allocated.
 pub(super) fn select(allocated: &Allocated, constants: &Constants, simd: Simd) -> Result<Vec<u8>> {
     let mut s = Selector { allocated, constants, simd, asm: Assembler::default(), open: Vec::new() };
     let used = allocated.ints();
@@ -53,7 +53,7 @@ struct Selector<'a> {
 }
 
 impl Selector<'_> {
-    /// Spill slots, and the leaf's own memory above them.
+    /// Spill slots, and the scratch memory above them.
     fn frame_bytes(&self) -> i32 {
         self.allocated.frame_bytes + self.allocated.code.scratch_bytes as i32
     }
