@@ -49,6 +49,14 @@ pub fn jit(graph: &Graph) -> Result<Model> {
     Pipeline::new(graph).jit()
 }
 
+/// The names of the passes and stages that an [`Observer`] sees.
+pub fn steps() -> impl Iterator<Item = &'static str> {
+    let passes = opt::PASSES.iter().map(|(name, _)| *name);
+    let stages = ["optimize", "offload", "precision", "lower"].into_iter();
+    let schedule_passes = schedule::PASSES.iter().map(|(name, _)| *name);
+    passes.chain(stages).chain(schedule_passes).chain(["schedule", "partition", "plan"])
+}
+
 /// The compilation of one graph.
 ///
 /// ```
@@ -65,11 +73,11 @@ pub struct Pipeline<'p> {
     graph: &'p Graph,
     offload_targets: &'p Targets,
     options: CompileOptions,
-    observer: Option<&'p mut Observer>,
+    observer: Option<&'p mut Observer<'p>>,
 }
 
-/// A function that sees the name and the result of each stage.
-pub type Observer = dyn FnMut(&'static str, Ir<'_>);
+/// A function that sees the name and the result of each pass and each stage; [`steps`] lists the names.
+pub type Observer<'o> = dyn FnMut(&'static str, Ir<'_>) + 'o;
 
 /// The result of a stage.
 #[derive(Clone, Copy, Debug)]
@@ -98,8 +106,8 @@ impl<'p> Pipeline<'p> {
         Pipeline { options, ..self }
     }
 
-    /// Calls `observer` after each stage.
-    pub fn observe(self, observer: &'p mut Observer) -> Pipeline<'p> {
+    /// Calls `observer` after each pass and each stage.
+    pub fn observe(self, observer: &'p mut Observer<'p>) -> Pipeline<'p> {
         Pipeline { observer: Some(observer), ..self }
     }
 
@@ -113,25 +121,26 @@ impl<'p> Pipeline<'p> {
         let mut stages = Stages { observer };
 
         let mut graph = graph.clone();
-        stages.graph("optimize", &mut graph, opt::optimize)?;
+        stages.optimize(&mut graph)?;
         if !targets.is_empty() {
             stages.graph("offload", &mut graph, |graph| offload::offload(graph, targets))?;
             // Layout conversions of constants, which targets add, are folded.
-            stages.graph("optimize", &mut graph, opt::optimize)?;
+            stages.optimize(&mut graph)?;
         }
         if options.support.has_tiles() {
             stages.graph("precision", &mut graph, |graph| opt::apply_precision(graph, options.precision))?;
         }
 
         let mut program = lower::lower(&graph).at(|| "lower")?;
-        stages.kernels("lower", &mut program, |program| {
+        stages.kernels("lower", &mut program, |program, _| {
             offload::passes(program, KernelPhase::Lowered, targets)
         })?;
 
         program.microkernels = options.support;
         program.precision = options.precision;
-        stages.kernels("schedule", &mut program, |program| {
-            schedule::schedule(program)?;
+        stages.kernels("schedule", &mut program, |program, stages| {
+            let observer = &mut |pass, program: &Program| stages.report(pass, Ir::Kernels(program));
+            schedule::schedule_observed(program, observer)?;
             program.workers = options.threads;
             offload::passes(program, KernelPhase::Scheduled, targets)?;
             lower::eliminate_dead_stores(program);
@@ -140,7 +149,7 @@ impl<'p> Pipeline<'p> {
 
         offload::emit(&mut program, targets)?;
         if let Some(count) = options.partitions {
-            stages.kernels("partition", &mut program, |program| {
+            stages.kernels("partition", &mut program, |program, _| {
                 partition::partition(program, count, options.policies, CPU)
             })?;
         }
@@ -160,7 +169,7 @@ impl<'p> Pipeline<'p> {
 
 /// Runs stages: each names its errors, is verified in debug builds, and is shown to the observer.
 struct Stages<'p> {
-    observer: Option<&'p mut Observer>,
+    observer: Option<&'p mut Observer<'p>>,
 }
 
 impl Stages<'_> {
@@ -175,13 +184,21 @@ impl Stages<'_> {
         Ok(())
     }
 
+    fn optimize(&mut self, graph: &mut Graph) -> Result<()> {
+        let name = "optimize";
+        let observer = &mut |pass, graph: &Graph| self.report(pass, Ir::Graph(graph));
+        opt::optimize_observed(graph, observer).at(|| name)?;
+        self.report(name, Ir::Graph(graph));
+        Ok(())
+    }
+
     fn kernels(
         &mut self,
         name: &'static str,
         program: &mut Program,
-        stage: impl FnOnce(&mut Program) -> Result<()>,
+        stage: impl FnOnce(&mut Program, &mut Self) -> Result<()>,
     ) -> Result<()> {
-        stage(program).at(|| name)?;
+        stage(program, self).at(|| name)?;
         // Addresses that can't be proven to be in bounds are not errors.
         if cfg!(debug_assertions) {
             kernel::verify::verify(program).at(|| name)?;

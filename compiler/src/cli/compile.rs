@@ -1,6 +1,6 @@
 //! `symc compile`: a model into an artefact, or a stage's text.
 
-use super::{Verdict, at_path, line, progress::Progress, source, source::milliseconds, usage};
+use super::{Verdict, at_path, line, passes, progress::Progress, source, source::milliseconds, usage};
 use crate::{
     codegen::ModuleKind,
     emit,
@@ -10,7 +10,7 @@ use crate::{
     offload::Selection,
     options::{CompileOptions, DEFAULT_THREADS},
     partition,
-    pipeline::{self, Artifact, Lowered, Pipeline},
+    pipeline::{self, Artifact, Ir, Lowered, Pipeline},
     plan,
     scalar::Precision,
     target::Target,
@@ -67,6 +67,8 @@ pub(super) struct Args {
     /// Also write a page that shows the contract, the arena at any size, and the kernels
     #[arg(long, value_name = "R.html", conflicts_with = "emit")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    passes: passes::Args,
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,
@@ -115,6 +117,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         let files = [Some(path.to_path_buf()), Some(path.with_extension("h")), args.report.clone()];
         files.iter().flatten().try_for_each(|file| emit::stage(file, &[]).map(drop))?;
     }
+    let mut watch = passes::Watch::new(&args.passes)?;
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
     let start = Instant::now();
     let place = || args.model.display().to_string();
@@ -137,7 +140,9 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         }
         let settings = args.arithmetic.settle((&args.model, &graph), &beside, &settings, &progress)?;
         progress.say("lowering");
-        let pipeline = Pipeline::new(&graph).targets(&beside).options(settings);
+        watch.restart();
+        let observer = &mut |name, result: Ir<'_>| watch.step(name, result);
+        let pipeline = Pipeline::new(&graph).targets(&beside).options(settings).observe(observer);
         (pipeline.lower().at(place)?, None)
     };
     if let Some(stage) = args.emit {
@@ -185,6 +190,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         };
         eprintln!("symc: --precision {precision}: {why}, so contractions multiply f32");
     }
+    watch.finish();
     sizes.print(path, bytes, lowered.plan.arena_max, milliseconds(start), args.json);
     Ok(Verdict::Yes)
 }

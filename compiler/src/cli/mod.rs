@@ -12,6 +12,7 @@ mod customs;
 mod feed;
 mod grow;
 mod npy;
+mod passes;
 mod plan;
 mod progress;
 mod report;

@@ -47,14 +47,24 @@ pub const PASSES: &[(&str, Pass)] = &[
 /// # Errors
 /// A bug in a pass.
 pub fn optimize(graph: &mut Graph) -> Result<()> {
+    optimize_observed(graph, &mut |_, _| {})
+}
+
+/// Runs all passes, and calls `observer` with the pass's name and the graph after each pass over the outermost graph.
+///
+/// # Errors
+/// A bug in a pass.
+pub fn optimize_observed(graph: &mut Graph, observer: &mut dyn FnMut(&'static str, &Graph)) -> Result<()> {
     for node in graph.nodes.values_mut() {
         node.op.regions_mut().into_iter().try_for_each(optimize)?;
     }
+
     for (name, pass) in PASSES {
         pass(graph).at(|| *name)?;
         if cfg!(debug_assertions) {
             verify::verify(graph).at(|| format!("after pass {name}"))?;
         }
+        observer(name, graph);
     }
     Ok(())
 }

@@ -33,5 +33,20 @@ pub const PASSES: &[(&str, Pass)] = &[
 /// # Errors
 /// The first error of a pass.
 pub fn schedule(program: &mut Program) -> Result<()> {
-    PASSES.iter().try_for_each(|(_, pass)| pass(program))
+    schedule_observed(program, &mut |_, _| {})
+}
+
+/// Runs all passes, and calls `observer` with the pass's name and the program after each.
+///
+/// # Errors
+/// The first error of a pass.
+pub fn schedule_observed(
+    program: &mut Program,
+    observer: &mut dyn FnMut(&'static str, &Program),
+) -> Result<()> {
+    for (name, pass) in PASSES {
+        pass(program)?;
+        observer(name, program);
+    }
+    Ok(())
 }

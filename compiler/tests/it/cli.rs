@@ -554,3 +554,24 @@ fn selfcheck_checks_the_precision_that_a_trial_gives() {
     assert!(said["status"] == "pass" && said["precision"] == "f32", "{said}");
     assert!(said["defined_relative"].is_null(), "{said}");
 }
+
+#[test]
+fn passes_are_printed_and_timed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("block.o").display().to_string();
+    let args = ["compile", BLOCK, "--dim", "N=1..4", "--dim", "S=1..4", "-o", &out];
+    let observed = ["--print-after", "views", "--print-after", "plan", "--time-passes", "--json"];
+    let output = symc(&[&args[..], &observed].concat());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(stdout.lines().count(), 1, "standard output holds the JSON object alone: {stdout}");
+    for expected in
+        ["; after views\ngraph block {", "; after plan\narena_max ", " ms  schedule\n", " ms  total\n"]
+    {
+        assert!(stderr.contains(expected), "`{expected}` is missing in {stderr}");
+    }
+
+    let unknown = refusal(&[&args[..], &["--print-after", "vews"]].concat());
+    assert!(unknown.contains("--print-after vews") && unknown.contains("views"), "{unknown}");
+}

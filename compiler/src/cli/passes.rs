@@ -1,0 +1,77 @@
+//! `--print-after` and `--time-passes`: what each pass made of the model, and how long it took.
+
+use super::usage;
+use crate::{
+    Result,
+    pipeline::{self, Ir},
+    plan,
+};
+use std::time::{Duration, Instant};
+
+/// Flags for people who debug the compiler.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Print the model to standard error after this pass or stage, such as `views` or `schedule`; may be repeated
+    #[arg(long, value_name = "PASS")]
+    print_after: Vec<String>,
+    /// Print the time of each pass and stage to standard error
+    #[arg(long)]
+    time_passes: bool,
+}
+
+/// An observer of the pipeline, as the flags ask for it.
+pub(super) struct Watch<'a> {
+    args: &'a Args,
+    times: Vec<(&'static str, Duration)>,
+    last: Instant,
+}
+
+impl Watch<'_> {
+    /// Starts the clock.
+    ///
+    /// # Errors
+    /// `Usage` when a flag names a pass that does not exist.
+    pub(super) fn new(args: &Args) -> Result<Watch<'_>> {
+        for name in &args.print_after {
+            if !pipeline::steps().any(|step| step == name) {
+                let known: Vec<&str> = pipeline::steps().collect();
+                return Err(usage(format!(
+                    "--print-after {name}: there is no such pass; the passes are {}",
+                    known.join(", ")
+                )));
+            }
+        }
+        Ok(Watch { args, times: Vec::new(), last: Instant::now() })
+    }
+
+    /// Starts the clock of the next pass.
+    pub(super) fn restart(&mut self) {
+        self.last = Instant::now();
+    }
+
+    /// Takes the time since the pass before, and prints the model if a flag asks for it.
+    pub(super) fn step(&mut self, name: &'static str, result: Ir<'_>) {
+        self.times.push((name, self.last.elapsed()));
+        if self.args.print_after.iter().any(|wanted| wanted == name) {
+            let text = match result {
+                Ir::Graph(graph) => graph.to_string(),
+                Ir::Kernels(program) => program.to_string(),
+                Ir::Plan(program, plan) => plan::text::text(program, plan),
+            };
+            eprintln!("; after {name}\n{}", text.trim_end());
+        }
+        self.last = Instant::now();
+    }
+
+    /// Prints the times, the last of which is that of code generation.
+    pub(super) fn finish(mut self) {
+        if !self.args.time_passes {
+            return;
+        }
+        self.times.push(("code", self.last.elapsed()));
+        let total: Duration = self.times.iter().map(|(_, time)| *time).sum();
+        for (name, time) in self.times.iter().chain([&("total", total)]) {
+            eprintln!("{:>10.3} ms  {name}", time.as_secs_f64() * 1e3);
+        }
+    }
+}
