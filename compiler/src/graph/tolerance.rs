@@ -1,4 +1,4 @@
-//! Whether results are those of a graph, up to rounding: what tests of random graphs compare by.
+//! Compares results with those of the oracle up to rounding, for tests of random graphs.
 //!
 //! Code may take sums in another order than the oracle, and its functions are some units in the last place off. What that
 //! does to a result depends on what the result was made of: of a difference of large numbers little is left but their
@@ -8,7 +8,7 @@ use super::{Graph, Op, Value, eval};
 use crate::tensor::Tensor;
 use symshape_runtime::DType;
 
-/// Numbers from here on, and what is no finite number, count as equal: whether a sum overflows depends on its order.
+/// Elements beyond this magnitude, infinities and NaN compare as equal: whether a sum overflows depends on its order.
 const HUGE: f64 = 1e30;
 
 /// What of the largest number on the way a result may be off by: eight roundings.

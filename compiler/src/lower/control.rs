@@ -1,9 +1,9 @@
 //! Branches and loops: the graphs inside are lowered into the same program, between the marks of a region.
 //!
-//! What goes into a region is read where it lies. What comes out of a branch is computed into the result's memory. A
-//! loop's carried values live in the memory of its results: a round reads them there, computes the next ones beside
-//! them and copies these at its end; slices that are collected are computed in place. The counter is a cell of memory
-//! that each round binds its symbol from.
+//! A region reads its inputs in place. The outputs of a branch are computed into the memory of the results. The carried
+//! values of a loop are stored in the memory of its results: an iteration reads them there, computes the next values in
+//! separate memory, and copies them at its end. Collected slices are computed in place. The counter is a cell of memory from
+//! which each iteration binds its symbol.
 
 use super::{
     buffers::{self, stored},
@@ -71,7 +71,7 @@ fn bound_by(graph: &Graph, value: Value) -> Vec<&Symbol> {
     graph.data_dependent.iter().filter(|found| names.contains(found)).collect()
 }
 
-/// The end of a call that left what its inputs allow.
+/// Ends a call whose values contradict the model's declarations.
 pub(super) fn lower_fail(lowering: &mut Lowering, value: Value) -> Result<()> {
     let Op::Fail { why } = lowering.graph.op(value) else {
         return Err(Error::internal("not a failure"));
@@ -106,7 +106,7 @@ pub(super) fn lower_if(lowering: &mut Lowering, value: Value, lower_root: LowerR
     Ok(())
 }
 
-/// A loop, see the module.
+/// Lowers a loop, see the module's description.
 pub(super) fn lower_loop(lowering: &mut Lowering, value: Value, lower_root: LowerRoot) -> Result<()> {
     let graph = lowering.graph;
     let Op::Loop { counter, most: bound, carried, body } = graph.op(value) else {

@@ -1,13 +1,13 @@
-//! Kernels that nobody needs: no kernel reads what they write.
+//! Dead-store elimination: drops kernels whose stores no kernel reads.
 //!
-//! A padded tensor has its border all around, and windows that move by more than one element may end before they get to
-//! its last rows. Which part of a buffer is read is known only when all kernels are there, so such kernels are dropped
-//! then, where it is proven that no address is both written by them and read by anybody.
+//! A padded tensor has a border on all sides, and windows with a stride may end before its last rows. The parts of a buffer
+//! that are read are known only when all kernels exist. A kernel is dropped if it is proven that no other kernel reads an
+//! address that it writes.
 
 use crate::kernel::{BufferId, Code, Inst, MemorySpace, Program, Stmt, dependences::Footprint, walk};
 use std::collections::BTreeMap;
 
-/// Drops kernels whose results are never read. What is computed stays the same.
+/// Drops kernels whose results are never read. The program's outputs stay the same.
 pub fn eliminate_dead_stores(program: &mut Program) {
     let writers = writers(program);
     let candidates: Vec<usize> =
@@ -29,7 +29,7 @@ pub fn eliminate_dead_stores(program: &mut Program) {
     });
 }
 
-/// How many kernels write each buffer.
+/// The number of kernels that write each buffer.
 fn writers(program: &Program) -> BTreeMap<BufferId, usize> {
     let mut writers = BTreeMap::new();
     for kernel in &program.kernels {
@@ -49,8 +49,8 @@ fn stored(body: &[Stmt]) -> Vec<BufferId> {
     buffers
 }
 
-/// Whether a kernel does nothing but write parts of buffers in the arena that others write parts of: what is alone in its
-/// buffer is there because it is read.
+/// Whether a kernel only writes parts of arena buffers of which other kernels write parts too. The only writer of a buffer is
+/// there because the buffer is read.
 fn may_be_unread(program: &Program, kernel: usize, writers: &BTreeMap<BufferId, usize>) -> bool {
     let kernel = &program.kernels[kernel];
     let stored = stored(&kernel.body);

@@ -1,6 +1,6 @@
-//! Padding and concatenation: tensors that are filled in pieces.
+//! Padding and concatenation: tensors that are filled piece by piece.
 //!
-//! A piece that has a kernel of its own is computed in place by that kernel; the others are copied here, elementwise
+//! A piece that is a root is computed in place by its own kernel. The other pieces are copied here, with elementwise
 //! definitions inlined into the copy.
 
 use super::{buffers::piece, lowering::Lowering, map, nest::axes_of, storage::Storage};

@@ -1,10 +1,10 @@
-//! What is in the memory of a device: all that only its target's calls touch.
+//! Device memory: moves buffers that only a target's calls touch into the memory of that target.
 
 use super::Targets;
 use crate::kernel::{BufferId, Control, Device, MemorySpace, Program, walk};
 use std::collections::BTreeSet;
 
-/// Moves to the memories of the targets that have some what belongs there.
+/// Moves buffers into the device memories of the targets that have one.
 pub(super) fn assign(program: &mut Program, targets: &Targets) {
     for target in targets {
         let Some(bytes) = target.memory_bytes() else { continue };
@@ -18,7 +18,7 @@ pub(super) fn assign(program: &mut Program, targets: &Targets) {
     }
 }
 
-/// The buffers in the arena that nothing but calls of this target touches.
+/// The arena buffers that only calls of this target touch.
 fn touched_by(program: &Program, target: &str) -> BTreeSet<BufferId> {
     let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
     for kernel in &program.kernels {
