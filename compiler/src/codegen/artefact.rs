@@ -2,7 +2,7 @@
 
 use super::{
     function::{
-        Unit, frame,
+        ModuleBuilder, frame,
         module::{FunctionSummary, ModuleKind},
         table::Table,
     },
@@ -68,7 +68,7 @@ pub(crate) struct Functions {
 }
 
 /// Emits the tables and sums up what was generated.
-pub(crate) fn summary(unit: &mut Unit, functions: &Functions) -> Result<Summary> {
+pub(crate) fn summary(unit: &mut ModuleBuilder, functions: &Functions) -> Result<Summary> {
     let mut arena_max = Table::new(8);
     arena_max.put_i64(0, unit.plan.arena_max as i64);
     let name = unit.symbol("arena_max");
@@ -103,11 +103,15 @@ pub(crate) fn summary(unit: &mut Unit, functions: &Functions) -> Result<Summary>
     })
 }
 
-fn desc_name(unit: &Unit) -> String {
+fn desc_name(unit: &ModuleBuilder) -> String {
     if unit.form.kind == ModuleKind::SharedObject { abi::DESC_SYMBOL.into() } else { unit.symbol("model") }
 }
 
-fn model(unit: &mut Unit, functions: &Functions, uses_tiles: Option<FuncId>) -> Result<(DataId, String)> {
+fn model(
+    unit: &mut ModuleBuilder,
+    functions: &Functions,
+    uses_tiles: Option<FuncId>,
+) -> Result<(DataId, String)> {
     let program = unit.program;
     let (symbols, inputs) = (symbols(unit)?, tensors(unit, "inputs", &program.inputs)?);
     let outputs = tensors(unit, "outputs", &program.outputs)?;
@@ -151,7 +155,7 @@ fn model(unit: &mut Unit, functions: &Functions, uses_tiles: Option<FuncId>) -> 
     Ok((table.define(unit, &name, Linkage::Export)?, name))
 }
 
-fn symbols(unit: &mut Unit) -> Result<DataId> {
+fn symbols(unit: &mut ModuleBuilder) -> Result<DataId> {
     let program = unit.program;
     let mut table = Table::new(size_of::<SymbolDesc>() * program.symbols.len());
     for (idx, symbol) in program.symbols.iter().enumerate() {
@@ -175,7 +179,7 @@ fn symbols(unit: &mut Unit) -> Result<DataId> {
     table.define(unit, &name, Linkage::Local)
 }
 
-fn tensors(unit: &mut Unit, what: &str, ports: &[Port]) -> Result<DataId> {
+fn tensors(unit: &mut ModuleBuilder, what: &str, ports: &[Port]) -> Result<DataId> {
     let mut table = Table::new(size_of::<TensorDesc>() * ports.len());
     for (idx, port) in ports.iter().enumerate() {
         let base = idx * size_of::<TensorDesc>();

@@ -15,7 +15,7 @@ pub mod vector;
 
 pub use artefact::Summary;
 pub use function::{
-    FuncCtx, Unit,
+    FuncCtx, ModuleBuilder,
     module::{ModuleForm, ModuleKind},
 };
 
@@ -45,7 +45,7 @@ pub fn generate(
 ) -> Result<Summary> {
     let options =
         if has_vectors(module.isa()) { options } else { &options.microkernels(Microkernels::ScalarLoops) };
-    let mut unit = Unit::new(module, program, plan, form, options);
+    let mut unit = ModuleBuilder::new(module, program, plan, form, options);
     let unit = &mut unit;
     sizes::require_bounds(program)?;
     sizes::require_axes(program)?;

@@ -71,7 +71,7 @@ fn between(
     if f.unit.has_microkernels() && strips::rows(f, kernel, axis, (begin, end), body)? {
         return Ok(());
     }
-    f.count_between(axis, begin, end, |f| stmts(f, kernel, body))
+    f.for_axis_range(axis, begin, end, |f| stmts(f, kernel, body))
 }
 
 /// Joint iterations `begin..end` of two nested loops, counted from the inner one.
@@ -89,7 +89,7 @@ fn joint(
     let padded = f.builder.ins().iadd(end, safe);
     let padded = f.builder.ins().iadd_imm_s(padded, -1);
     let last = f.builder.ins().udiv(padded, safe);
-    f.count_between(axis, first, last, |f| {
+    f.for_axis_range(axis, first, last, |f| {
         let (at, _) = f.symbol(&axis.var)?;
         let skipped = f.builder.ins().imul(at, extent);
         let (from, to) = (f.builder.ins().isub(begin, skipped), f.builder.ins().isub(end, skipped));
@@ -178,7 +178,7 @@ fn strip(
         Some(range) => range,
         None => (f.int(0), f.dim(&axis.extent)?),
     };
-    f.count_between(axis, begin, end, |f| code(f, kernel, body, &around))?;
+    f.for_axis_range(axis, begin, end, |f| code(f, kernel, body, &around))?;
     for (local, acc) in results {
         let value = f.builder.use_var(acc);
         f.set_local(local, value)?;
@@ -196,14 +196,14 @@ fn emit_contraction(
     if f.unit.has_microkernels() && tiles::contraction(f, kernel, contraction, range)? {
         return Ok(true);
     }
-    nest(f, &contraction.m, &mut |f| f.count(&contraction.n, |f| element(f, kernel, contraction)))?;
+    nest(f, &contraction.m, &mut |f| f.for_axis(&contraction.n, |f| element(f, kernel, contraction)))?;
     Ok(false)
 }
 
 fn nest(f: &mut FuncCtx, axes: &[Axis], inner: &mut dyn FnMut(&mut FuncCtx) -> Result<()>) -> Result<()> {
     match axes {
         [] => inner(f),
-        [axis, rest @ ..] => f.count(axis, |f| nest(f, rest, inner)),
+        [axis, rest @ ..] => f.for_axis(axis, |f| nest(f, rest, inner)),
     }
 }
 

@@ -26,16 +26,16 @@ impl FuncCtx<'_, '_> {
         let bits = match from {
             DType::F16 => self.f16_from_f32(x),
             DType::BF16 => self.bf16_from_f32(x),
-            DType::F32 => self.builder.ins().bitcast(types::I32, MemFlagsData::new(), x),
-            DType::F64 => self.builder.ins().bitcast(types::I64, MemFlagsData::new(), x),
+            DType::F32 => self.ins().bitcast(types::I32, MemFlagsData::new(), x),
+            DType::F64 => self.ins().bitcast(types::I64, MemFlagsData::new(), x),
             _ => x,
         };
         match to {
             DType::F16 => self.f32_from_f16(bits),
             DType::BF16 => self.f32_from_bf16(bits),
-            DType::F32 => self.builder.ins().bitcast(types::F32, MemFlagsData::new(), bits),
-            DType::F64 => self.builder.ins().bitcast(types::F64, MemFlagsData::new(), bits),
-            DType::Bool => self.builder.ins().band_imm_u(bits, 1),
+            DType::F32 => self.ins().bitcast(types::F32, MemFlagsData::new(), bits),
+            DType::F64 => self.ins().bitcast(types::F64, MemFlagsData::new(), bits),
+            DType::Bool => self.ins().band_imm_u(bits, 1),
             _ => bits,
         }
     }
@@ -43,15 +43,15 @@ impl FuncCtx<'_, '_> {
     fn is_true(&mut self, from: DType, x: Value) -> Value {
         if from.is_float() {
             let zero = self.float_like(x, 0.0);
-            return self.builder.ins().fcmp(FloatCC::NotEqual, x, zero);
+            return self.ins().fcmp(FloatCC::NotEqual, x, zero);
         }
-        self.builder.ins().icmp_imm_u(IntCC::NotEqual, x, 0)
+        self.ins().icmp_imm_u(IntCC::NotEqual, x, 0)
     }
 
     fn float_to_float(&mut self, from: DType, to: DType, x: Value) -> Value {
         match (from, to) {
-            (_, DType::F64) => self.builder.ins().fpromote(types::F64, x),
-            (DType::F64, DType::F32) => self.builder.ins().fdemote(types::F32, x),
+            (_, DType::F64) => self.ins().fpromote(types::F64, x),
+            (DType::F64, DType::F32) => self.ins().fdemote(types::F32, x),
             (DType::F64, _) => {
                 let odd = self.demote_to_odd(x);
                 self.rounded(to, odd)
@@ -80,48 +80,47 @@ impl FuncCtx<'_, '_> {
     /// A double as a single, an inexact one as the neighbour whose last bit is set: rounding that once more gives
     /// what rounding the double directly would.
     fn demote_to_odd(&mut self, x: Value) -> Value {
-        let nearest = self.builder.ins().fdemote(types::F32, x);
-        let back = self.builder.ins().fpromote(types::F64, nearest);
-        let bits = self.builder.ins().bitcast(types::I32, MemFlagsData::new(), nearest);
-        let (above, below) =
-            (self.builder.ins().iadd_imm_s(bits, 1), self.builder.ins().iadd_imm_s(bits, -1));
-        let (magnitude, wanted) = (self.builder.ins().fabs(back), self.builder.ins().fabs(x));
-        let too_large = self.builder.ins().fcmp(FloatCC::GreaterThan, magnitude, wanted);
-        let other = self.builder.ins().select(too_large, below, above);
-        let last = self.builder.ins().band_imm_u(bits, 1);
-        let even = self.builder.ins().icmp_imm_u(IntCC::Equal, last, 0);
-        let inexact = self.builder.ins().fcmp(FloatCC::OrderedNotEqual, back, x);
-        let moves = self.builder.ins().band(even, inexact);
-        let result = self.builder.ins().select(moves, other, bits);
-        self.builder.ins().bitcast(types::F32, MemFlagsData::new(), result)
+        let nearest = self.ins().fdemote(types::F32, x);
+        let back = self.ins().fpromote(types::F64, nearest);
+        let bits = self.ins().bitcast(types::I32, MemFlagsData::new(), nearest);
+        let (above, below) = (self.ins().iadd_imm_s(bits, 1), self.ins().iadd_imm_s(bits, -1));
+        let (magnitude, wanted) = (self.ins().fabs(back), self.ins().fabs(x));
+        let too_large = self.ins().fcmp(FloatCC::GreaterThan, magnitude, wanted);
+        let other = self.ins().select(too_large, below, above);
+        let last = self.ins().band_imm_u(bits, 1);
+        let even = self.ins().icmp_imm_u(IntCC::Equal, last, 0);
+        let inexact = self.ins().fcmp(FloatCC::OrderedNotEqual, back, x);
+        let moves = self.ins().band(even, inexact);
+        let result = self.ins().select(moves, other, bits);
+        self.ins().bitcast(types::F32, MemFlagsData::new(), result)
     }
 
     fn float_to_int(&mut self, to: DType, x: Value) -> Value {
         let (lo, hi) = match to {
-            DType::I64 => return self.builder.ins().fcvt_to_sint_sat(types::I64, x),
-            DType::I32 => return self.builder.ins().fcvt_to_sint_sat(types::I32, x),
-            DType::U64 => return self.builder.ins().fcvt_to_uint_sat(types::I64, x),
-            DType::U32 => return self.builder.ins().fcvt_to_uint_sat(types::I32, x),
+            DType::I64 => return self.ins().fcvt_to_sint_sat(types::I64, x),
+            DType::I32 => return self.ins().fcvt_to_sint_sat(types::I32, x),
+            DType::U64 => return self.ins().fcvt_to_uint_sat(types::I64, x),
+            DType::U32 => return self.ins().fcvt_to_uint_sat(types::I32, x),
             DType::I8 => (i64::from(i8::MIN), i64::from(i8::MAX)),
             DType::I16 => (i64::from(i16::MIN), i64::from(i16::MAX)),
             DType::U8 => (0, i64::from(u8::MAX)),
             _ => (0, i64::from(u16::MAX)),
         };
-        let wide = self.builder.ins().fcvt_to_sint_sat(types::I32, x);
-        let (lo, hi) = (self.builder.ins().iconst(types::I32, lo), self.builder.ins().iconst(types::I32, hi));
-        let wide = self.builder.ins().smax(wide, lo);
-        let wide = self.builder.ins().smin(wide, hi);
-        self.builder.ins().ireduce(Self::reg_type(to), wide)
+        let wide = self.ins().fcvt_to_sint_sat(types::I32, x);
+        let (lo, hi) = (self.ins().iconst(types::I32, lo), self.ins().iconst(types::I32, hi));
+        let wide = self.ins().smax(wide, lo);
+        let wide = self.ins().smin(wide, hi);
+        self.ins().ireduce(Self::reg_type(to), wide)
     }
 
     fn int_to_float(&mut self, from: DType, to: DType, x: Value) -> Value {
         let ty = Self::reg_type(to);
         let value = match from {
-            DType::U64 => self.builder.ins().fcvt_from_uint(ty, x),
-            DType::I64 => self.builder.ins().fcvt_from_sint(ty, x),
+            DType::U64 => self.ins().fcvt_from_uint(ty, x),
+            DType::I64 => self.ins().fcvt_from_sint(ty, x),
             _ => {
                 let wide = self.widened(x, types::I64, from.is_signed_int());
-                self.builder.ins().fcvt_from_sint(ty, wide)
+                self.ins().fcvt_from_sint(ty, wide)
             }
         };
         self.rounded(to, value)
@@ -132,7 +131,7 @@ impl FuncCtx<'_, '_> {
         match old.bits().cmp(&new.bits()) {
             std::cmp::Ordering::Equal => x,
             std::cmp::Ordering::Less => self.widened(x, new, from.is_signed_int()),
-            std::cmp::Ordering::Greater => self.builder.ins().ireduce(new, x),
+            std::cmp::Ordering::Greater => self.ins().ireduce(new, x),
         }
     }
 }

@@ -5,24 +5,24 @@
 
 use super::{
     frame,
-    module::{FunctionSummary, Unit, internal},
+    module::{FunctionSummary, ModuleBuilder, internal},
 };
 use crate::{
     error::{Error, Result},
-    kernel::{Access, Axis, BufferId, Local, MemorySpace},
+    kernel::{Access, BufferId, Local, MemorySpace},
 };
 use cranelift_codegen::{
     cursor::{Cursor, FuncCursor},
     ir::{
-        self, BlockArg, ExtFuncData, ExternalName, GlobalValueData, Inst, InstBuilder, MemFlagsData,
-        StackSlotData, StackSlotKind, Type, UserExternalName, Value, condcodes::IntCC, types,
+        self, ExtFuncData, ExternalName, GlobalValueData, Inst, InstBuilder, MemFlagsData, StackSlotData,
+        StackSlotKind, Type, UserExternalName, Value, types,
     },
 };
-use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
+use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{DataId, FuncId, Linkage};
 use std::collections::HashMap;
 use symshape::{Dim, Facts, Symbol};
-use symshape_runtime::{DType, abi::Code};
+use symshape_runtime::DType;
 
 /// The values that depend on the symbols bound in one loop body (or at the top), and on those around it.
 #[derive(Default)]
@@ -40,7 +40,7 @@ pub struct FuncCtx<'f, 'u> {
     /// Where instructions go.
     pub builder: FunctionBuilder<'f>,
     /// What all functions share.
-    pub unit: &'f mut Unit<'u>,
+    pub unit: &'f mut ModuleBuilder<'u>,
     pub(crate) scopes: Vec<Scope>,
     /// Where the values of the program's symbols lie: a pointer and an offset.
     dims: Option<(Value, i32)>,
@@ -58,7 +58,10 @@ pub struct FuncCtx<'f, 'u> {
 
 impl<'f, 'u> FuncCtx<'f, 'u> {
     /// A context at the beginning of an empty function, and the function's parameters.
-    pub fn new(unit: &'f mut Unit<'u>, mut builder: FunctionBuilder<'f>) -> (FuncCtx<'f, 'u>, Vec<Value>) {
+    pub fn new(
+        unit: &'f mut ModuleBuilder<'u>,
+        mut builder: FunctionBuilder<'f>,
+    ) -> (FuncCtx<'f, 'u>, Vec<Value>) {
         let entry = builder.create_block();
         builder.append_block_params_for_function_params(entry);
         builder.switch_to_block(entry);
@@ -107,9 +110,14 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         frame::DIMS + 8 * (self.unit.program.all_symbols().count() as i32 + buffer.as_u32() as i32)
     }
 
+    /// Appends an instruction to the current block.
+    pub fn ins(&mut self) -> FuncInstBuilder<'_, 'f> {
+        self.builder.ins()
+    }
+
     /// A constant.
     pub fn int(&mut self, value: i64) -> Value {
-        self.builder.ins().iconst(types::I64, value)
+        self.ins().iconst(types::I64, value)
     }
 
     /// From here on `symbol` stands for this `i64`, until the loop body around ends.
@@ -157,7 +165,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         let flags = MemFlagsData::trusted().with_readonly().with_can_move();
         match self.scopes[0].exit {
             Some(exit) => self.before(exit).ins().load(ty, flags, base, offset),
-            None => self.builder.ins().load(ty, flags, base, offset),
+            None => self.ins().load(ty, flags, base, offset),
         }
     }
 
@@ -200,8 +208,8 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
                 self.before(exit).ins().iadd(first, distance)
             }
             None => {
-                let distance = self.builder.ins().imul(copy, bytes);
-                self.builder.ins().iadd(first, distance)
+                let distance = self.ins().imul(copy, bytes);
+                self.ins().iadd(first, distance)
             }
         })
     }
@@ -211,7 +219,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         let global = self.global(data);
         match self.scopes[0].exit {
             Some(exit) => self.before(exit).ins().symbol_value(types::I64, global),
-            None => self.builder.ins().symbol_value(types::I64, global),
+            None => self.ins().symbol_value(types::I64, global),
         }
     }
 
@@ -260,7 +268,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     /// Calls a function of the module; the result is its first one, if it has any.
     pub fn call(&mut self, func: FuncId, args: &[Value]) -> Option<Value> {
         let func = self.func_ref(func);
-        let call = self.builder.ins().call(func, args);
+        let call = self.ins().call(func, args);
         self.builder.inst_results(call).first().copied()
     }
 
@@ -274,7 +282,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     /// The address of so many 64-bit words on the stack, or of one where there are none.
     pub(crate) fn words(&mut self, count: usize) -> Value {
         let slot = self.slot(8 * count.max(1), 8);
-        self.builder.ins().stack_addr(types::I64, slot, 0)
+        self.ins().stack_addr(types::I64, slot, 0)
     }
 
     /// The address of a block of 64-bit words on the stack that holds `args`; valid until the next such block.
@@ -289,9 +297,9 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
             }
         };
         for (idx, arg) in args.iter().enumerate() {
-            self.builder.ins().stack_store(types::I64, *arg, slot, 8 * idx as i32);
+            self.ins().stack_store(types::I64, *arg, slot, 8 * idx as i32);
         }
-        self.builder.ins().stack_addr(types::I64, slot, 0)
+        self.ins().stack_addr(types::I64, slot, 0)
     }
 
     /// The type in which registers hold elements of this type: halves are computed in single precision.
@@ -337,56 +345,10 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     /// Zero of a scalar type.
     pub fn zero(&mut self, ty: Type) -> Value {
         match ty {
-            types::F32 => self.builder.ins().f32const(0.0),
-            types::F64 => self.builder.ins().f64const(0.0),
-            _ => self.builder.ins().iconst(ty, 0),
+            types::F32 => self.ins().f32const(0.0),
+            types::F64 => self.ins().f64const(0.0),
+            _ => self.ins().iconst(ty, 0),
         }
-    }
-
-    /// `for var in 0..extent { body }`.
-    pub fn count(&mut self, axis: &Axis, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        let end = self.dim(&axis.extent)?;
-        let begin = self.int(0);
-        self.count_between(axis, begin, end, body)
-    }
-
-    /// `for var in begin..end { body }`, a part of the axis.
-    pub fn count_between(
-        &mut self,
-        axis: &Axis,
-        begin: Value,
-        end: Value,
-        body: impl FnOnce(&mut Self) -> Result<()>,
-    ) -> Result<()> {
-        self.each(begin, end, |f, var| {
-            f.facts_mut().declare_index(&axis.var, &axis.extent);
-            f.bind(axis.var.clone(), var);
-            body(f)
-        })
-    }
-
-    /// `for var in begin..end { body }`, where no expression speaks of the variable.
-    pub fn each(
-        &mut self,
-        begin: Value,
-        end: Value,
-        body: impl FnOnce(&mut Self, Value) -> Result<()>,
-    ) -> Result<()> {
-        let (inside, after) = (self.builder.create_block(), self.builder.create_block());
-        let var = self.builder.append_block_param(inside, types::I64);
-        let any = self.builder.ins().icmp(IntCC::SignedLessThan, begin, end);
-        let exit = self.builder.ins().brif(any, inside, &[BlockArg::Value(begin)], after, &[]);
-        self.push_scope(exit);
-        self.builder.switch_to_block(inside);
-        body(self, var)?;
-        let next = self.builder.ins().iadd_imm_s(var, 1);
-        let more = self.builder.ins().icmp(IntCC::SignedLessThan, next, end);
-        self.builder.ins().brif(more, inside, &[BlockArg::Value(next)], after, &[]);
-        self.builder.seal_block(inside);
-        self.builder.seal_block(after);
-        self.pop_scope();
-        self.builder.switch_to_block(after);
-        Ok(())
     }
 
     /// Enters a scope inside the present one, which control leaves by `exit`: the branch just emitted, which must be
@@ -404,31 +366,6 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         self.innermost().exit = None;
     }
 
-    /// Ends a function that answers by number: `answer` emits what is done for each below `count`, then 0 is returned;
-    /// for any other number the code of [`Code::OutOfRange`].
-    pub fn by_number(
-        &mut self,
-        asked: Value,
-        count: usize,
-        mut answer: impl FnMut(&mut Self, usize) -> Result<()>,
-    ) -> Result<()> {
-        for number in 0..count {
-            let (this, next) = (self.builder.create_block(), self.builder.create_block());
-            let is_this = self.builder.ins().icmp_imm_u(IntCC::Equal, asked, number as i64);
-            let exit = self.builder.ins().brif(is_this, this, &[], next, &[]);
-            self.builder.switch_to_block(this);
-            self.push_scope(exit);
-            answer(self, number)?;
-            let ok = self.builder.ins().iconst(types::I32, 0);
-            self.builder.ins().return_(&[ok]);
-            self.pop_scope();
-            self.builder.switch_to_block(next);
-        }
-        let code = self.builder.ins().iconst(types::I32, Code::OutOfRange as i64);
-        self.builder.ins().return_(&[code]);
-        Ok(())
-    }
-
     /// The byte address of an element, see [`FuncCtx::dim`].
     pub fn address(&mut self, access: &Access) -> Result<Value> {
         let base = self.base(access.buffer)?;
@@ -437,7 +374,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 }
 
-impl<'u> Unit<'u> {
+impl<'u> ModuleBuilder<'u> {
     /// Emits the body of a declared function; `emit` gets the parameters and ends with a return.
     pub fn define(
         &mut self,

@@ -2,6 +2,7 @@
 
 mod cast;
 mod context;
+mod control_flow;
 pub(crate) mod frame;
 mod index;
 pub mod math;
@@ -11,4 +12,4 @@ mod scalar;
 pub(crate) mod table;
 
 pub use context::FuncCtx;
-pub use module::Unit;
+pub use module::ModuleBuilder;

@@ -61,7 +61,7 @@ pub struct FunctionSummary {
 }
 
 /// The state of one [`super::generate`] call.
-pub struct Unit<'u> {
+pub struct ModuleBuilder<'u> {
     /// Where everything goes.
     pub module: &'u mut dyn Module,
     /// What is compiled.
@@ -90,7 +90,7 @@ pub struct Unit<'u> {
     callees: HashSet<String>,
 }
 
-impl<'u> Unit<'u> {
+impl<'u> ModuleBuilder<'u> {
     /// A unit in which nothing is defined yet.
     pub fn new(
         module: &'u mut dyn Module,
@@ -98,12 +98,12 @@ impl<'u> Unit<'u> {
         plan: &'u Plan,
         form: &'u ModuleForm,
         options: &'u CompileOptions,
-    ) -> Unit<'u> {
+    ) -> ModuleBuilder<'u> {
         let vector_isa = match options.microkernels {
             Microkernels::EmulatedTiles => Box::new(Portable::new(module.isa()).with_tiles()),
             Microkernels::Native | Microkernels::ScalarLoops => vector::for_target(form.level, module.isa()),
         };
-        Unit {
+        ModuleBuilder {
             module,
             program,
             plan,

@@ -1,6 +1,6 @@
 //! Errors that generated code reports: templates in the artefact, filled in with the value that was met.
 
-use super::{FuncCtx, Unit, frame};
+use super::{FuncCtx, ModuleBuilder, frame};
 use crate::{error::Result, kernel::contract::Failure};
 use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use symshape_runtime::abi;
 
 /// The error with everything but its numbers, as a data object.
-fn define(failure: &Failure, unit: &mut Unit) -> Result<DataId> {
+fn define(failure: &Failure, unit: &mut ModuleBuilder) -> Result<DataId> {
     let mut bytes = vec![0; size_of::<abi::Error>()];
     let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     put(offset_of!(abi::Error, code), failure.code as u32);
@@ -46,39 +46,39 @@ pub(crate) fn emit(
     let (fail, data) = (function(f.unit)?, define(failure, f.unit)?);
     // Here, not at the function's top: errors are rare.
     let global = f.global(data);
-    let template = f.builder.ins().symbol_value(types::I64, global);
+    let template = f.ins().symbol_value(types::I64, global);
     f.fails = true;
     f.call(fail, &[frame, template, value, lo, hi]);
     Ok(())
 }
 
 /// `fail(frame, template, value, lo, hi)`: the first caller sets the frame's code and fills the error.
-fn function(unit: &mut Unit) -> Result<FuncId> {
+fn function(unit: &mut ModuleBuilder) -> Result<FuncId> {
     if let Some(id) = unit.on_demand.get("fail") {
         return Ok(*id);
     }
     let id = unit.define_local("fail", &[types::I64; 5], &[], |f, params| {
         let [frame, template, value, lo, hi] = params else { return Ok(()) };
         let trusted = MemFlagsData::trusted();
-        let (fill, done) = (f.builder.create_block(), f.builder.create_block());
-        let code = f.builder.ins().sload32(trusted, *template, offset_of!(abi::Error, code) as i32);
-        let slot = f.builder.ins().iadd_imm_s(*frame, i64::from(frame::FAILED));
+        let (fill, done) = (f.create_block(), f.create_block());
+        let code = f.ins().sload32(trusted, *template, offset_of!(abi::Error, code) as i32);
+        let slot = f.ins().iadd_imm_s(*frame, i64::from(frame::FAILED));
         let none = f.int(0);
-        let old = f.builder.ins().atomic_cas(trusted, slot, none, code);
-        let first = f.builder.ins().icmp_imm_s(IntCC::Equal, old, 0);
-        f.builder.ins().brif(first, fill, &[] as &[BlockArg], done, &[]);
-        f.builder.switch_to_block(fill);
-        let error = f.builder.ins().load(types::I64, trusted, *frame, frame::ERROR);
+        let old = f.ins().atomic_cas(trusted, slot, none, code);
+        let first = f.ins().icmp_imm_s(IntCC::Equal, old, 0);
+        f.ins().brif(first, fill, &[] as &[BlockArg], done, &[]);
+        f.switch_to_block(fill);
+        let error = f.load_word(*frame, frame::ERROR);
         for at in (0..size_of::<abi::Error>() as i32).step_by(8) {
-            let word = f.builder.ins().load(types::I64, trusted, *template, at);
-            f.builder.ins().store(trusted, word, error, at);
+            let word = f.load_word(*template, at);
+            f.store_at(word, error, at);
         }
-        f.builder.ins().store(trusted, *value, error, offset_of!(abi::Error, value) as i32);
-        f.builder.ins().store(trusted, *lo, error, offset_of!(abi::Error, lo) as i32);
-        f.builder.ins().store(trusted, *hi, error, offset_of!(abi::Error, hi) as i32);
-        f.builder.ins().jump(done, &[]);
-        f.builder.switch_to_block(done);
-        f.builder.ins().return_(&[]);
+        f.store_at(*value, error, offset_of!(abi::Error, value) as i32);
+        f.store_at(*lo, error, offset_of!(abi::Error, lo) as i32);
+        f.store_at(*hi, error, offset_of!(abi::Error, hi) as i32);
+        f.ins().jump(done, &[]);
+        f.switch_to_block(done);
+        f.ins().return_(&[]);
         Ok(())
     })?;
     unit.on_demand.insert("fail".into(), id);

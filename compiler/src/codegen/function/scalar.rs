@@ -19,9 +19,9 @@ impl FuncCtx<'_, '_> {
     /// A constant in a register.
     pub fn constant(&mut self, scalar: Scalar) -> Value {
         match Self::reg_type(scalar.dtype()) {
-            types::F32 => self.builder.ins().f32const(scalar.as_f64() as f32),
-            types::F64 => self.builder.ins().f64const(scalar.as_f64()),
-            ty => self.builder.ins().iconst(ty, narrowed(scalar.bits(), ty)),
+            types::F32 => self.ins().f32const(scalar.as_f64() as f32),
+            types::F64 => self.ins().f64const(scalar.as_f64()),
+            ty => self.ins().iconst(ty, narrowed(scalar.bits(), ty)),
         }
     }
 
@@ -30,14 +30,14 @@ impl FuncCtx<'_, '_> {
         let flags = MemFlagsData::new().with_notrap();
         match dtype {
             DType::F16 => {
-                let bits = self.builder.ins().load(types::I16, flags, address, offset);
+                let bits = self.ins().load(types::I16, flags, address, offset);
                 self.f32_from_f16(bits)
             }
             DType::BF16 => {
-                let bits = self.builder.ins().load(types::I16, flags, address, offset);
+                let bits = self.ins().load(types::I16, flags, address, offset);
                 self.f32_from_bf16(bits)
             }
-            _ => self.builder.ins().load(Self::reg_type(dtype), flags, address, offset),
+            _ => self.ins().load(Self::reg_type(dtype), flags, address, offset),
         }
     }
 
@@ -48,75 +48,74 @@ impl FuncCtx<'_, '_> {
             DType::BF16 => self.bf16_from_f32(value),
             _ => value,
         };
-        self.builder.ins().store(MemFlagsData::new().with_notrap(), value, address, offset);
+        self.ins().store(MemFlagsData::new().with_notrap(), value, address, offset);
     }
 
     pub(crate) fn f32_from_bf16(&mut self, bits: Value) -> Value {
-        let wide = self.builder.ins().uextend(types::I32, bits);
-        let wide = self.builder.ins().ishl_imm_u(wide, 16);
-        self.builder.ins().bitcast(types::F32, MemFlagsData::new(), wide)
+        let wide = self.ins().uextend(types::I32, bits);
+        let wide = self.ins().ishl_imm_u(wide, 16);
+        self.ins().bitcast(types::F32, MemFlagsData::new(), wide)
     }
 
     pub(crate) fn bf16_from_f32(&mut self, value: Value) -> Value {
-        let bits = self.builder.ins().bitcast(types::I32, MemFlagsData::new(), value);
-        let high = self.builder.ins().ushr_imm_u(bits, 16);
-        let odd = self.builder.ins().band_imm_u(high, 1);
-        let biased = self.builder.ins().iadd_imm_u(bits, 0x7fff);
-        let sum = self.builder.ins().iadd(biased, odd);
-        let rounded = self.builder.ins().ushr_imm_u(sum, 16);
-        let quiet = self.builder.ins().bor_imm_u(high, 0x40);
-        let nan = self.builder.ins().fcmp(FloatCC::Unordered, value, value);
-        let result = self.builder.ins().select(nan, quiet, rounded);
-        self.builder.ins().ireduce(types::I16, result)
+        let bits = self.ins().bitcast(types::I32, MemFlagsData::new(), value);
+        let high = self.ins().ushr_imm_u(bits, 16);
+        let odd = self.ins().band_imm_u(high, 1);
+        let biased = self.ins().iadd_imm_u(bits, 0x7fff);
+        let sum = self.ins().iadd(biased, odd);
+        let rounded = self.ins().ushr_imm_u(sum, 16);
+        let quiet = self.ins().bor_imm_u(high, 0x40);
+        let nan = self.ins().fcmp(FloatCC::Unordered, value, value);
+        let result = self.ins().select(nan, quiet, rounded);
+        self.ins().ireduce(types::I16, result)
     }
 
     /// The exponent is rebiased by a multiplication, which is exact and takes care of subnormals.
     pub(crate) fn f32_from_f16(&mut self, bits: Value) -> Value {
-        let wide = self.builder.ins().uextend(types::I32, bits);
-        let magnitude = self.builder.ins().band_imm_u(wide, 0x7fff);
-        let shifted = self.builder.ins().ishl_imm_u(magnitude, 13);
-        let small = self.builder.ins().bitcast(types::F32, MemFlagsData::new(), shifted);
-        let scale = self.builder.ins().f32const(f32::from_bits((112 + 127) << 23));
-        let finite = self.builder.ins().fmul(small, scale);
-        let finite = self.builder.ins().bitcast(types::I32, MemFlagsData::new(), finite);
-        let special = self.builder.ins().bor_imm_u(shifted, 0x7f80_0000);
-        let is_special = self.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThanOrEqual, magnitude, 0x7c00);
-        let unsigned = self.builder.ins().select(is_special, special, finite);
-        let sign = self.builder.ins().band_imm_u(wide, 0x8000);
-        let sign = self.builder.ins().ishl_imm_u(sign, 16);
-        let result = self.builder.ins().bor(unsigned, sign);
-        self.builder.ins().bitcast(types::F32, MemFlagsData::new(), result)
+        let wide = self.ins().uextend(types::I32, bits);
+        let magnitude = self.ins().band_imm_u(wide, 0x7fff);
+        let shifted = self.ins().ishl_imm_u(magnitude, 13);
+        let small = self.ins().bitcast(types::F32, MemFlagsData::new(), shifted);
+        let scale = self.ins().f32const(f32::from_bits((112 + 127) << 23));
+        let finite = self.ins().fmul(small, scale);
+        let finite = self.ins().bitcast(types::I32, MemFlagsData::new(), finite);
+        let special = self.ins().bor_imm_u(shifted, 0x7f80_0000);
+        let is_special = self.ins().icmp_imm_u(IntCC::UnsignedGreaterThanOrEqual, magnitude, 0x7c00);
+        let unsigned = self.ins().select(is_special, special, finite);
+        let sign = self.ins().band_imm_u(wide, 0x8000);
+        let sign = self.ins().ishl_imm_u(sign, 16);
+        let result = self.ins().bor(unsigned, sign);
+        self.ins().bitcast(types::F32, MemFlagsData::new(), result)
     }
 
     /// Rounds to nearest even: normal results by an addition to the bits, subnormal ones by adding a number so large
     /// that the last bit kept is the last bit of the sum.
     pub(crate) fn f16_from_f32(&mut self, value: Value) -> Value {
-        let bits = self.builder.ins().bitcast(types::I32, MemFlagsData::new(), value);
-        let sign = self.builder.ins().ushr_imm_u(bits, 16);
-        let sign = self.builder.ins().band_imm_u(sign, 0x8000);
-        let magnitude = self.builder.ins().band_imm_u(bits, 0x7fff_ffff);
-        let odd = self.builder.ins().ushr_imm_u(magnitude, 13);
-        let odd = self.builder.ins().band_imm_u(odd, 1);
+        let bits = self.ins().bitcast(types::I32, MemFlagsData::new(), value);
+        let sign = self.ins().ushr_imm_u(bits, 16);
+        let sign = self.ins().band_imm_u(sign, 0x8000);
+        let magnitude = self.ins().band_imm_u(bits, 0x7fff_ffff);
+        let odd = self.ins().ushr_imm_u(magnitude, 13);
+        let odd = self.ins().band_imm_u(odd, 1);
         let rebias = 0xfff - (112i64 << 23);
-        let sum = self.builder.ins().iadd_imm_s(magnitude, rebias);
-        let sum = self.builder.ins().iadd(sum, odd);
-        let normal = self.builder.ins().ushr_imm_u(sum, 13);
-        let half = self.builder.ins().f32const(0.5);
-        let absolute = self.builder.ins().fabs(value);
-        let aligned = self.builder.ins().fadd(absolute, half);
-        let aligned = self.builder.ins().bitcast(types::I32, MemFlagsData::new(), aligned);
-        let subnormal = self.builder.ins().iadd_imm_s(aligned, -0x3f00_0000);
-        let is_small = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, magnitude, 0x3880_0000);
-        let finite = self.builder.ins().select(is_small, subnormal, normal);
-        let infinity = self.builder.ins().iconst(types::I32, 0x7c00);
-        let overflows =
-            self.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThanOrEqual, magnitude, 0x477f_f000);
-        let result = self.builder.ins().select(overflows, infinity, finite);
-        let nan = self.builder.ins().iconst(types::I32, 0x7e00);
-        let is_nan = self.builder.ins().fcmp(FloatCC::Unordered, value, value);
-        let result = self.builder.ins().select(is_nan, nan, result);
-        let result = self.builder.ins().bor(result, sign);
-        self.builder.ins().ireduce(types::I16, result)
+        let sum = self.ins().iadd_imm_s(magnitude, rebias);
+        let sum = self.ins().iadd(sum, odd);
+        let normal = self.ins().ushr_imm_u(sum, 13);
+        let half = self.ins().f32const(0.5);
+        let absolute = self.ins().fabs(value);
+        let aligned = self.ins().fadd(absolute, half);
+        let aligned = self.ins().bitcast(types::I32, MemFlagsData::new(), aligned);
+        let subnormal = self.ins().iadd_imm_s(aligned, -0x3f00_0000);
+        let is_small = self.ins().icmp_imm_u(IntCC::UnsignedLessThan, magnitude, 0x3880_0000);
+        let finite = self.ins().select(is_small, subnormal, normal);
+        let infinity = self.ins().iconst(types::I32, 0x7c00);
+        let overflows = self.ins().icmp_imm_u(IntCC::UnsignedGreaterThanOrEqual, magnitude, 0x477f_f000);
+        let result = self.ins().select(overflows, infinity, finite);
+        let nan = self.ins().iconst(types::I32, 0x7e00);
+        let is_nan = self.ins().fcmp(FloatCC::Unordered, value, value);
+        let result = self.ins().select(is_nan, nan, result);
+        let result = self.ins().bor(result, sign);
+        self.ins().ireduce(types::I16, result)
     }
 
     /// The operator applied to a register of this type.
@@ -129,34 +128,34 @@ impl FuncCtx<'_, '_> {
 
     fn unary_float(&mut self, op: UnaryOp, x: Value) -> Result<Value> {
         Ok(match op {
-            UnaryOp::Neg => self.builder.ins().fneg(x),
-            UnaryOp::Abs => self.builder.ins().fabs(x),
-            UnaryOp::Floor => self.builder.ins().floor(x),
-            UnaryOp::Ceil => self.builder.ins().ceil(x),
-            UnaryOp::Round => self.builder.ins().nearest(x),
-            UnaryOp::Trunc => self.builder.ins().trunc(x),
-            UnaryOp::Sqrt => self.builder.ins().sqrt(x),
-            UnaryOp::IsNan => self.builder.ins().fcmp(FloatCC::Unordered, x, x),
+            UnaryOp::Neg => self.ins().fneg(x),
+            UnaryOp::Abs => self.ins().fabs(x),
+            UnaryOp::Floor => self.ins().floor(x),
+            UnaryOp::Ceil => self.ins().ceil(x),
+            UnaryOp::Round => self.ins().nearest(x),
+            UnaryOp::Trunc => self.ins().trunc(x),
+            UnaryOp::Sqrt => self.ins().sqrt(x),
+            UnaryOp::IsNan => self.ins().fcmp(FloatCC::Unordered, x, x),
             UnaryOp::Sign => {
                 let (one, zero) = (self.float_like(x, 1.0), self.float_like(x, 0.0));
-                let unit = self.builder.ins().fcopysign(one, x);
-                let signed = self.builder.ins().fcmp(FloatCC::OrderedNotEqual, x, zero);
-                self.builder.ins().select(signed, unit, x)
+                let unit = self.ins().fcopysign(one, x);
+                let signed = self.ins().fcmp(FloatCC::OrderedNotEqual, x, zero);
+                self.ins().select(signed, unit, x)
             }
             UnaryOp::Recip => {
                 let one = self.float_like(x, 1.0);
-                self.builder.ins().fdiv(one, x)
+                self.ins().fdiv(one, x)
             }
             UnaryOp::RoundBf16 => {
-                let (rounded, magnitude) = (self.rounded(DType::BF16, x), self.builder.ins().fabs(x));
+                let (rounded, magnitude) = (self.rounded(DType::BF16, x), self.ins().fabs(x));
                 let (zero, least) = (self.float_like(x, 0.0), self.float_like(x, f32::MIN_POSITIVE.into()));
-                let zero = self.builder.ins().fcopysign(zero, x);
-                let is_denormal = self.builder.ins().fcmp(FloatCC::LessThan, magnitude, least);
-                self.builder.ins().select(is_denormal, zero, rounded)
+                let zero = self.ins().fcopysign(zero, x);
+                let is_denormal = self.ins().fcmp(FloatCC::LessThan, magnitude, least);
+                self.ins().select(is_denormal, zero, rounded)
             }
             UnaryOp::IsInf => {
-                let (magnitude, infinity) = (self.builder.ins().fabs(x), self.float_like(x, f64::INFINITY));
-                self.builder.ins().fcmp(FloatCC::Equal, magnitude, infinity)
+                let (magnitude, infinity) = (self.ins().fabs(x), self.float_like(x, f64::INFINITY));
+                self.ins().fcmp(FloatCC::Equal, magnitude, infinity)
             }
             _ => return Err(Error::internal(format!("{op:?} of a float"))),
         })
@@ -165,23 +164,23 @@ impl FuncCtx<'_, '_> {
     fn unary_int(&mut self, op: UnaryOp, dtype: DType, x: Value) -> Result<Value> {
         let ty = Self::reg_type(dtype);
         Ok(match op {
-            UnaryOp::Neg => self.builder.ins().ineg(x),
-            UnaryOp::Abs if dtype.is_signed_int() => self.builder.ins().iabs(x),
+            UnaryOp::Neg => self.ins().ineg(x),
+            UnaryOp::Abs if dtype.is_signed_int() => self.ins().iabs(x),
             UnaryOp::Abs | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc => x,
-            UnaryOp::Not if dtype == DType::Bool => self.builder.ins().bxor_imm_u(x, 1),
-            UnaryOp::Not => self.builder.ins().bnot(x),
+            UnaryOp::Not if dtype == DType::Bool => self.ins().bxor_imm_u(x, 1),
+            UnaryOp::Not => self.ins().bnot(x),
             UnaryOp::IsNan | UnaryOp::IsInf => self.zero(types::I8),
             UnaryOp::Sign => {
                 let zero = self.zero(ty);
                 let above = if dtype.is_signed_int() { IntCC::SignedGreaterThan } else { IntCC::NotEqual };
-                let positive = self.builder.ins().icmp(above, x, zero);
+                let positive = self.ins().icmp(above, x, zero);
                 let positive = self.widened(positive, ty, false);
                 if !dtype.is_signed_int() {
                     return Ok(positive);
                 }
-                let negative = self.builder.ins().icmp(IntCC::SignedLessThan, x, zero);
+                let negative = self.ins().icmp(IntCC::SignedLessThan, x, zero);
                 let negative = self.widened(negative, ty, false);
-                self.builder.ins().isub(positive, negative)
+                self.ins().isub(positive, negative)
             }
             _ => return Err(Error::internal(format!("{op:?} of {dtype}"))),
         })
@@ -195,23 +194,23 @@ impl FuncCtx<'_, '_> {
         let unsigned = !dtype.is_signed_int();
         Ok(match op {
             // Sums and products of bools stay bools, as NumPy has it.
-            BinaryOp::Add if dtype == DType::Bool => self.builder.ins().bor(a, b),
-            BinaryOp::Mul if dtype == DType::Bool => self.builder.ins().band(a, b),
-            BinaryOp::Sub if dtype == DType::Bool => self.builder.ins().bxor(a, b),
-            BinaryOp::Add => self.builder.ins().iadd(a, b),
-            BinaryOp::Sub => self.builder.ins().isub(a, b),
-            BinaryOp::Mul => self.builder.ins().imul(a, b),
+            BinaryOp::Add if dtype == DType::Bool => self.ins().bor(a, b),
+            BinaryOp::Mul if dtype == DType::Bool => self.ins().band(a, b),
+            BinaryOp::Sub if dtype == DType::Bool => self.ins().bxor(a, b),
+            BinaryOp::Add => self.ins().iadd(a, b),
+            BinaryOp::Sub => self.ins().isub(a, b),
+            BinaryOp::Mul => self.ins().imul(a, b),
             BinaryOp::Div => self.divide(dtype, a, b),
             BinaryOp::Rem => self.remainder(dtype, a, b),
             BinaryOp::Mod => self.modulo(dtype, a, b),
             BinaryOp::Pow => return self.math(Math::Pow, dtype, &[a, b]),
-            BinaryOp::Min if unsigned => self.builder.ins().umin(a, b),
-            BinaryOp::Min => self.builder.ins().smin(a, b),
-            BinaryOp::Max if unsigned => self.builder.ins().umax(a, b),
-            BinaryOp::Max => self.builder.ins().smax(a, b),
-            BinaryOp::And => self.builder.ins().band(a, b),
-            BinaryOp::Or => self.builder.ins().bor(a, b),
-            BinaryOp::Xor => self.builder.ins().bxor(a, b),
+            BinaryOp::Min if unsigned => self.ins().umin(a, b),
+            BinaryOp::Min => self.ins().smin(a, b),
+            BinaryOp::Max if unsigned => self.ins().umax(a, b),
+            BinaryOp::Max => self.ins().smax(a, b),
+            BinaryOp::And => self.ins().band(a, b),
+            BinaryOp::Or => self.ins().bor(a, b),
+            BinaryOp::Xor => self.ins().bxor(a, b),
             BinaryOp::Shl | BinaryOp::Shr => self.shift(op, dtype, a, b),
             BinaryOp::Atan2 => return Err(Error::internal(format!("{op:?} of {dtype}"))),
         })
@@ -219,12 +218,12 @@ impl FuncCtx<'_, '_> {
 
     fn binary_float(&mut self, op: BinaryOp, dtype: DType, a: Value, b: Value) -> Result<Value> {
         Ok(match op {
-            BinaryOp::Add => self.builder.ins().fadd(a, b),
-            BinaryOp::Sub => self.builder.ins().fsub(a, b),
-            BinaryOp::Mul => self.builder.ins().fmul(a, b),
-            BinaryOp::Div => self.builder.ins().fdiv(a, b),
-            BinaryOp::Min => self.builder.ins().fmin(a, b),
-            BinaryOp::Max => self.builder.ins().fmax(a, b),
+            BinaryOp::Add => self.ins().fadd(a, b),
+            BinaryOp::Sub => self.ins().fsub(a, b),
+            BinaryOp::Mul => self.ins().fmul(a, b),
+            BinaryOp::Div => self.ins().fdiv(a, b),
+            BinaryOp::Min => self.ins().fmin(a, b),
+            BinaryOp::Max => self.ins().fmax(a, b),
             BinaryOp::Rem => return self.math(Math::Fmod, dtype, &[a, b]),
             BinaryOp::Mod => return self.math(Math::Mod, dtype, &[a, b]),
             BinaryOp::Pow => return self.math(Math::Pow, dtype, &[a, b]),
@@ -237,36 +236,36 @@ impl FuncCtx<'_, '_> {
     /// gives the wrapped quotient and the remainder.
     fn safe_divisor(&mut self, dtype: DType, a: Value, b: Value) -> (Value, Value) {
         let ty = Self::reg_type(dtype);
-        let one = self.builder.ins().iconst(ty, 1);
-        let by_zero = self.builder.ins().icmp_imm_u(IntCC::Equal, b, 0);
-        let safe = self.builder.ins().select(by_zero, one, b);
+        let one = self.ins().iconst(ty, 1);
+        let by_zero = self.ins().icmp_imm_u(IntCC::Equal, b, 0);
+        let safe = self.ins().select(by_zero, one, b);
         if !dtype.is_signed_int() {
             return (safe, by_zero);
         }
-        let least = self.builder.ins().icmp_imm_s(IntCC::Equal, a, i64::MIN >> (64 - ty.bits()));
-        let minus = self.builder.ins().icmp_imm_s(IntCC::Equal, b, -1);
-        let overflows = self.builder.ins().band(least, minus);
-        (self.builder.ins().select(overflows, one, safe), by_zero)
+        let least = self.ins().icmp_imm_s(IntCC::Equal, a, i64::MIN >> (64 - ty.bits()));
+        let minus = self.ins().icmp_imm_s(IntCC::Equal, b, -1);
+        let overflows = self.ins().band(least, minus);
+        (self.ins().select(overflows, one, safe), by_zero)
     }
 
     fn divide(&mut self, dtype: DType, a: Value, b: Value) -> Value {
         let (safe, by_zero) = self.safe_divisor(dtype, a, b);
         let quotient = match dtype.is_signed_int() {
-            true => self.builder.ins().sdiv(a, safe),
-            false => self.builder.ins().udiv(a, safe),
+            true => self.ins().sdiv(a, safe),
+            false => self.ins().udiv(a, safe),
         };
         let zero = self.zero(Self::reg_type(dtype));
-        self.builder.ins().select(by_zero, zero, quotient)
+        self.ins().select(by_zero, zero, quotient)
     }
 
     fn remainder(&mut self, dtype: DType, a: Value, b: Value) -> Value {
         let (safe, by_zero) = self.safe_divisor(dtype, a, b);
         let remainder = match dtype.is_signed_int() {
-            true => self.builder.ins().srem(a, safe),
-            false => self.builder.ins().urem(a, safe),
+            true => self.ins().srem(a, safe),
+            false => self.ins().urem(a, safe),
         };
         let zero = self.zero(Self::reg_type(dtype));
-        self.builder.ins().select(by_zero, zero, remainder)
+        self.ins().select(by_zero, zero, remainder)
     }
 
     fn modulo(&mut self, dtype: DType, a: Value, b: Value) -> Value {
@@ -274,29 +273,29 @@ impl FuncCtx<'_, '_> {
         if !dtype.is_signed_int() {
             return remainder;
         }
-        let signs = self.builder.ins().bxor(remainder, b);
-        let differ = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, signs, 0);
-        let inexact = self.builder.ins().icmp_imm_s(IntCC::NotEqual, remainder, 0);
-        let wrong = self.builder.ins().band(differ, inexact);
-        let shifted = self.builder.ins().iadd(remainder, b);
-        self.builder.ins().select(wrong, shifted, remainder)
+        let signs = self.ins().bxor(remainder, b);
+        let differ = self.ins().icmp_imm_s(IntCC::SignedLessThan, signs, 0);
+        let inexact = self.ins().icmp_imm_s(IntCC::NotEqual, remainder, 0);
+        let wrong = self.ins().band(differ, inexact);
+        let shifted = self.ins().iadd(remainder, b);
+        self.ins().select(wrong, shifted, remainder)
     }
 
     fn shift(&mut self, op: BinaryOp, dtype: DType, a: Value, b: Value) -> Value {
         let ty = Self::reg_type(dtype);
         let last = i64::from(ty.bits()) - 1;
-        let beyond = self.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, b, last);
+        let beyond = self.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, b, last);
         if op == BinaryOp::Shr && dtype.is_signed_int() {
-            let all = self.builder.ins().iconst(ty, last);
-            let by = self.builder.ins().select(beyond, all, b);
-            return self.builder.ins().sshr(a, by);
+            let all = self.ins().iconst(ty, last);
+            let by = self.ins().select(beyond, all, b);
+            return self.ins().sshr(a, by);
         }
         let shifted = match op {
-            BinaryOp::Shl => self.builder.ins().ishl(a, b),
-            _ => self.builder.ins().ushr(a, b),
+            BinaryOp::Shl => self.ins().ishl(a, b),
+            _ => self.ins().ushr(a, b),
         };
         let zero = self.zero(ty);
-        self.builder.ins().select(beyond, zero, shifted)
+        self.ins().select(beyond, zero, shifted)
     }
 
     /// The comparison of two registers of this type, as a bool.
@@ -310,7 +309,7 @@ impl FuncCtx<'_, '_> {
                 CompareOp::Gt => FloatCC::GreaterThan,
                 CompareOp::Ge => FloatCC::GreaterThanOrEqual,
             };
-            return self.builder.ins().fcmp(cc, a, b);
+            return self.ins().fcmp(cc, a, b);
         }
         let cc = match op {
             CompareOp::Eq => IntCC::Equal,
@@ -321,12 +320,12 @@ impl FuncCtx<'_, '_> {
             CompareOp::Ge => IntCC::SignedGreaterThanOrEqual,
         };
         let cc = if dtype.is_signed_int() { cc } else { cc.unsigned() };
-        self.builder.ins().icmp(cc, a, b)
+        self.ins().icmp(cc, a, b)
     }
 
     /// The second where the bool holds, else the third.
     pub fn select(&mut self, cond: Value, yes: Value, no: Value) -> Value {
-        self.builder.ins().select(cond, yes, no)
+        self.ins().select(cond, yes, no)
     }
 
     /// Combines a value into an accumulator.
@@ -362,8 +361,8 @@ impl FuncCtx<'_, '_> {
     /// A float constant of the type of `x`.
     pub fn float_like(&mut self, x: Value, value: f64) -> Value {
         match self.builder.func.dfg.value_type(x) {
-            types::F32 => self.builder.ins().f32const(value as f32),
-            _ => self.builder.ins().f64const(value),
+            types::F32 => self.ins().f32const(value as f32),
+            _ => self.ins().f64const(value),
         }
     }
 
@@ -371,8 +370,8 @@ impl FuncCtx<'_, '_> {
     pub fn widened(&mut self, x: Value, to: Type, signed: bool) -> Value {
         match self.builder.func.dfg.value_type(x) {
             from if from == to => x,
-            _ if signed => self.builder.ins().sextend(to, x),
-            _ => self.builder.ins().uextend(to, x),
+            _ if signed => self.ins().sextend(to, x),
+            _ => self.ins().uextend(to, x),
         }
     }
 }

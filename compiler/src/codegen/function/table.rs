@@ -1,6 +1,6 @@
 //! Structs of the artefact, and arrays of them, as read-only data objects.
 
-use super::module::Unit;
+use super::module::ModuleBuilder;
 use crate::error::Result;
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 
@@ -24,12 +24,12 @@ impl Table {
         self.bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
     }
 
-    pub(crate) fn put_text(&mut self, unit: &mut Unit, at: usize, text: &str) -> Result<()> {
+    pub(crate) fn put_text(&mut self, unit: &mut ModuleBuilder, at: usize, text: &str) -> Result<()> {
         self.data.push((at, unit.string(text)?));
         Ok(())
     }
 
-    pub(crate) fn define(self, unit: &mut Unit, name: &str, linkage: Linkage) -> Result<DataId> {
+    pub(crate) fn define(self, unit: &mut ModuleBuilder, name: &str, linkage: Linkage) -> Result<DataId> {
         let mut data = DataDescription::new();
         for (at, id) in self.data {
             let value = unit.module.declare_data_in_data(id, &mut data);

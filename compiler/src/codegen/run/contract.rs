@@ -1,19 +1,19 @@
 //! `check`, from the steps of [`crate::kernel::contract`]: binds the symbols, or says what is wrong.
 
 use crate::{
-    codegen::function::{FuncCtx, Unit, frame, report_error},
+    codegen::function::{FuncCtx, ModuleBuilder, frame, report_error},
     error::{Error, ErrorKind, Result},
     kernel::contract::{
         Condition, Contract, Failure, RelationGuard, SymbolBinding, SymbolGuard, ValueSource,
     },
 };
-use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
 use symshape::{Comparison, Dim, Symbol};
 use symshape_runtime::abi;
 
 /// Emits `check(input_shapes, dims, err) -> code`.
-pub(crate) fn check(unit: &mut Unit) -> Result<FuncId> {
+pub(crate) fn check(unit: &mut ModuleBuilder) -> Result<FuncId> {
     let Contract { bindings, axes, relations, .. } = Contract::of(unit.program)?;
     let name = unit.symbol("check");
     let id = unit.declare(&name, Linkage::Export, &[types::I64; 3], &[types::I32])?;
@@ -24,7 +24,7 @@ pub(crate) fn check(unit: &mut Unit) -> Result<FuncId> {
         }
         for axis in &axes {
             let (met, expected) = (axis_value(f, params[0], axis.place), f.dim(&axis.dim)?);
-            let equal = f.builder.ins().icmp(IntCC::Equal, met, expected);
+            let equal = f.ins().icmp(IntCC::Equal, met, expected);
             require(f, report, equal, &axis.failure, [met, expected, expected])?;
         }
         check_relations(f, report, &relations)?;
@@ -32,14 +32,13 @@ pub(crate) fn check(unit: &mut Unit) -> Result<FuncId> {
         for idx in 0..program.data_dependent.len() {
             let unknown = f.int(abi::NOT_FOUND);
             let at = 8 * (program.symbols.len() + idx) as i32;
-            f.builder.ins().store(MemFlagsData::trusted(), unknown, params[1], at);
+            f.store_at(unknown, params[1], at);
         }
         for (idx, symbol) in program.symbols.iter().enumerate() {
             let value = f.dim(&Dim::from(symbol))?;
-            f.builder.ins().store(MemFlagsData::trusted(), value, params[1], 8 * idx as i32);
+            f.store_at(value, params[1], 8 * idx as i32);
         }
-        let ok = f.builder.ins().iconst(types::I32, 0);
-        f.builder.ins().return_(&[ok]);
+        f.return_ok();
         Ok(())
     })?;
     Ok(id)
@@ -48,12 +47,11 @@ pub(crate) fn check(unit: &mut Unit) -> Result<FuncId> {
 /// The beginning of a frame for [`fail::emit`], with room for an error that nobody wants to see.
 fn report(f: &mut FuncCtx, error: Value) -> Value {
     let slot = f.slot(16 + size_of::<abi::Error>(), 16);
-    let (frame, unseen) =
-        (f.builder.ins().stack_addr(types::I64, slot, 0), f.builder.ins().stack_addr(types::I64, slot, 16));
-    let error = f.builder.ins().select(error, error, unseen);
+    let (frame, unseen) = (f.ins().stack_addr(types::I64, slot, 0), f.ins().stack_addr(types::I64, slot, 16));
+    let error = f.ins().select(error, error, unseen);
     let zero = f.int(0);
-    f.builder.ins().store(MemFlagsData::trusted(), error, frame, frame::ERROR);
-    f.builder.ins().store(MemFlagsData::trusted(), zero, frame, frame::FAILED);
+    f.store_at(error, frame, frame::ERROR);
+    f.store_at(zero, frame, frame::FAILED);
     frame
 }
 
@@ -92,8 +90,8 @@ pub(crate) fn accept_symbol(
 fn free_where_zero(f: &mut FuncCtx, free: Option<i64>, coefficient: &Dim, solved: Value) -> Result<Value> {
     let Some(free) = free else { return Ok(solved) };
     let (free, coefficient) = (f.int(free), f.dim(coefficient)?);
-    let is_zero = f.builder.ins().icmp_imm_s(IntCC::Equal, coefficient, 0);
-    Ok(f.builder.ins().select(is_zero, free, solved))
+    let is_zero = f.ins().icmp_imm_s(IntCC::Equal, coefficient, 0);
+    Ok(f.ins().select(is_zero, free, solved))
 }
 
 /// `(value - rest) / coefficient`, which must be exact; the dividend's own value where the coefficient is zero.
@@ -106,29 +104,28 @@ fn quotient(
     rest: &Dim,
 ) -> Result<Value> {
     let rest = f.dim(rest)?;
-    let difference = f.builder.ins().isub(value, rest);
+    let difference = f.ins().isub(value, rest);
     if coefficient.as_i64() == Some(1) {
         return Ok(difference);
     }
     let divisor = f.dim(coefficient)?;
     let one = f.int(1);
-    let is_zero = f.builder.ins().icmp_imm_s(IntCC::Equal, divisor, 0);
-    let safe = f.builder.ins().select(is_zero, one, divisor);
+    let is_zero = f.ins().icmp_imm_s(IntCC::Equal, divisor, 0);
+    let safe = f.ins().select(is_zero, one, divisor);
     // The least integer divided by -1 would trap; no dim comes near it.
     let least = f.int(-i64::MAX);
-    let difference = f.builder.ins().smax(difference, least);
-    let quotient = f.builder.ins().sdiv(difference, safe);
-    let back = f.builder.ins().imul(quotient, safe);
-    let exact = f.builder.ins().icmp(IntCC::Equal, back, difference);
-    let below = f.builder.ins().iadd(back, rest);
+    let difference = f.ins().smax(difference, least);
+    let quotient = f.ins().sdiv(difference, safe);
+    let back = f.ins().imul(quotient, safe);
+    let exact = f.ins().icmp(IntCC::Equal, back, difference);
+    let below = f.ins().iadd(back, rest);
     require(f, report, exact, failure, [value, below, below])?;
     Ok(quotient)
 }
 
 fn axis_value(f: &mut FuncCtx, shapes: Value, (tensor, axis): (u32, u32)) -> Value {
-    let trusted = MemFlagsData::trusted();
-    let shape = f.builder.ins().load(types::I64, trusted, shapes, 8 * tensor as i32);
-    f.builder.ins().load(types::I64, trusted, shape, 8 * axis as i32)
+    let shape = f.load_word(shapes, 8 * tensor as i32);
+    f.load_word(shape, 8 * axis as i32)
 }
 
 /// Leaves the function with the failure where `good` does not hold; `numbers`: value, lo, hi.
@@ -139,16 +136,15 @@ pub(crate) fn require(
     failure: &Failure,
     numbers: [Value; 3],
 ) -> Result<()> {
-    let (bad, next) = (f.builder.create_block(), f.builder.create_block());
+    let (bad, next) = (f.create_block(), f.create_block());
     f.builder.set_cold_block(bad);
-    f.builder.ins().brif(good, next, &[], bad, &[]);
-    f.builder.switch_to_block(bad);
+    f.ins().brif(good, next, &[], bad, &[]);
+    f.switch_to_block(bad);
     f.builder.seal_block(bad);
     let [value, lo, hi] = numbers;
     report_error::emit(f, report, failure, value, lo, hi)?;
-    let code = f.builder.ins().iconst(types::I32, failure.code as i64);
-    f.builder.ins().return_(&[code]);
-    f.builder.switch_to_block(next);
+    f.return_code(failure.code as i64);
+    f.switch_to_block(next);
     f.builder.seal_block(next);
     Ok(())
 }
@@ -164,9 +160,9 @@ fn check_symbol_guard(
     let (lo, hi) = (f.int(guard.range.0), f.int(guard.range.1));
     let good = match &guard.condition {
         Condition::InRange => {
-            let not_below = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, value, lo);
-            let not_above = f.builder.ins().icmp(IntCC::SignedLessThanOrEqual, value, hi);
-            f.builder.ins().band(not_below, not_above)
+            let not_below = f.ins().icmp(IntCC::SignedGreaterThanOrEqual, value, lo);
+            let not_above = f.ins().icmp(IntCC::SignedLessThanOrEqual, value, hi);
+            f.ins().band(not_below, not_above)
         }
         Condition::OneOf(values) => {
             let idx = f.unit.program.symbols.iter().position(|known| known == symbol);
@@ -175,10 +171,10 @@ fn check_symbol_guard(
         }
         Condition::StepOf(step) => {
             // The value is in range, so the difference is not negative.
-            let distance = f.builder.ins().isub(value, lo);
+            let distance = f.ins().isub(value, lo);
             let step = f.int(*step);
-            let over = f.builder.ins().urem(distance, step);
-            f.builder.ins().icmp_imm_s(IntCC::Equal, over, 0)
+            let over = f.ins().urem(distance, step);
+            f.ins().icmp_imm_s(IntCC::Equal, over, 0)
         }
     };
     require(f, report, good, &guard.failure, [value, lo, hi])
@@ -187,22 +183,22 @@ fn check_symbol_guard(
 /// Whether a value is among the `len` ones of a table.
 fn is_listed(f: &mut FuncCtx, table: cranelift_module::DataId, len: usize, value: Value) -> Value {
     let global = f.global(table);
-    let base = f.builder.ins().symbol_value(types::I64, global);
-    let (head, after) = (f.builder.create_block(), f.builder.create_block());
+    let base = f.ins().symbol_value(types::I64, global);
+    let (head, after) = (f.create_block(), f.create_block());
     let at = f.builder.append_block_param(head, types::I64);
     let found = f.builder.append_block_param(after, types::I8);
-    let end = f.builder.ins().iadd_imm_s(base, 8 * len as i64);
-    f.builder.ins().jump(head, &[BlockArg::Value(base)]);
-    f.builder.switch_to_block(head);
-    let item = f.builder.ins().load(types::I64, MemFlagsData::trusted(), at, 0);
-    let equal = f.builder.ins().icmp(IntCC::Equal, item, value);
-    let next = f.builder.ins().iadd_imm_s(at, 8);
-    let last = f.builder.ins().icmp(IntCC::Equal, next, end);
-    let stop = f.builder.ins().bor(equal, last);
-    f.builder.ins().brif(stop, after, &[BlockArg::Value(equal)], head, &[BlockArg::Value(next)]);
+    let end = f.ins().iadd_imm_s(base, 8 * len as i64);
+    f.ins().jump(head, &[BlockArg::Value(base)]);
+    f.switch_to_block(head);
+    let item = f.load_word(at, 0);
+    let equal = f.ins().icmp(IntCC::Equal, item, value);
+    let next = f.ins().iadd_imm_s(at, 8);
+    let last = f.ins().icmp(IntCC::Equal, next, end);
+    let stop = f.ins().bor(equal, last);
+    f.ins().brif(stop, after, &[BlockArg::Value(equal)], head, &[BlockArg::Value(next)]);
     f.builder.seal_block(head);
     f.builder.seal_block(after);
-    f.builder.switch_to_block(after);
+    f.switch_to_block(after);
     found
 }
 
@@ -216,13 +212,13 @@ pub(crate) fn check_relation(f: &mut FuncCtx, report: Value, guard: &RelationGua
     let relation = &guard.relation;
     let (a, b) = (f.dim(&relation.a)?, f.dim(&relation.b)?);
     let good = match relation.comparison {
-        Comparison::Eq => f.builder.ins().icmp(IntCC::Equal, a, b),
-        Comparison::Ne => f.builder.ins().icmp(IntCC::NotEqual, a, b),
-        Comparison::Lt => f.builder.ins().icmp(IntCC::SignedLessThan, a, b),
-        Comparison::Le => f.builder.ins().icmp(IntCC::SignedLessThanOrEqual, a, b),
+        Comparison::Eq => f.ins().icmp(IntCC::Equal, a, b),
+        Comparison::Ne => f.ins().icmp(IntCC::NotEqual, a, b),
+        Comparison::Lt => f.ins().icmp(IntCC::SignedLessThan, a, b),
+        Comparison::Le => f.ins().icmp(IntCC::SignedLessThanOrEqual, a, b),
         Comparison::Divides => {
             let over = f.dim(&relation.b.modulo(&relation.a))?;
-            f.builder.ins().icmp_imm_s(IntCC::Equal, over, 0)
+            f.ins().icmp_imm_s(IntCC::Equal, over, 0)
         }
     };
     require(f, report, good, &guard.failure, [a, b, b])

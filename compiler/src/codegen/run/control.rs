@@ -40,16 +40,16 @@ impl Regions {
     pub(crate) fn step(&mut self, f: &mut FuncCtx, control: &Control) -> Result<()> {
         match control {
             Control::If(cell) => {
-                let [then, otherwise, after] = [0; 3].map(|_| f.builder.create_block());
+                let [then, otherwise, after] = [0; 3].map(|_| f.create_block());
                 let cond = self.load(f, *cell, types::I8);
-                let branch = f.builder.ins().brif(cond, then, &[], otherwise, &[]);
+                let branch = f.ins().brif(cond, then, &[], otherwise, &[]);
                 enter(f, branch, then);
                 self.open.push(Region::Then { branch, otherwise, after });
                 Ok(())
             }
             Control::Else => match self.open.pop() {
                 Some(Region::Then { branch, otherwise, after }) => {
-                    f.builder.ins().jump(after, &[]);
+                    f.ins().jump(after, &[]);
                     f.pop_scope();
                     enter(f, branch, otherwise);
                     self.open.push(Region::Otherwise { after });
@@ -58,9 +58,9 @@ impl Regions {
                 _ => Err(Error::internal("a region that is no branch has an `else`")),
             },
             Control::While(cell) => {
-                let [body, after] = [0; 2].map(|_| f.builder.create_block());
+                let [body, after] = [0; 2].map(|_| f.create_block());
                 let cond = self.load(f, *cell, types::I8);
-                let branch = f.builder.ins().brif(cond, body, &[], after, &[]);
+                let branch = f.ins().brif(cond, body, &[], after, &[]);
                 enter(f, branch, body);
                 self.open.push(Region::Round { cell: *cell, body, after });
                 Ok(())
@@ -77,7 +77,7 @@ impl Regions {
                 external::call(f, self.frame, room, call)
             }
             Control::Fail(why) => {
-                let never = f.builder.ins().iconst(types::I8, 0);
+                let never = f.ins().iconst(types::I8, 0);
                 let zero = f.int(0);
                 contract::require(f, self.frame, never, &kernel_contract::contradiction(why), [zero; 3])
             }
@@ -87,32 +87,32 @@ impl Regions {
     fn end(&mut self, f: &mut FuncCtx) -> Result<()> {
         let after = match self.open.pop() {
             Some(Region::Then { otherwise, after, .. }) => {
-                f.builder.ins().jump(after, &[]);
-                f.builder.switch_to_block(otherwise);
-                f.builder.ins().jump(after, &[]);
+                f.ins().jump(after, &[]);
+                f.switch_to_block(otherwise);
+                f.ins().jump(after, &[]);
                 after
             }
             Some(Region::Otherwise { after }) => {
-                f.builder.ins().jump(after, &[]);
+                f.ins().jump(after, &[]);
                 after
             }
             Some(Region::Round { cell, body, after }) => {
                 let cond = self.load(f, cell, types::I8);
-                f.builder.ins().brif(cond, body, &[], after, &[]);
+                f.ins().brif(cond, body, &[], after, &[]);
                 after
             }
             None => return Err(Error::internal("a region ends that was never begun")),
         };
         f.pop_scope();
-        f.builder.switch_to_block(after);
+        f.switch_to_block(after);
         Ok(())
     }
 
     /// Element 0 of a buffer.
     fn load(&self, f: &mut FuncCtx, cell: BufferId, ty: types::Type) -> Value {
         let slot = f.frame_slot(cell);
-        let at = f.builder.ins().load(types::I64, MemFlagsData::trusted(), self.frame, slot);
-        f.builder.ins().load(ty, MemFlagsData::trusted(), at, 0)
+        let at = f.load_word(self.frame, slot);
+        f.ins().load(ty, MemFlagsData::trusted(), at, 0)
     }
 
     fn bind(
@@ -125,16 +125,16 @@ impl Regions {
     ) -> Result<()> {
         let value = self.load(f, from, types::I64);
         let (lo, end) = (f.dim(lo)?, f.dim(end)?);
-        let not_below = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, value, lo);
-        let below = f.builder.ins().icmp(IntCC::SignedLessThan, value, end);
-        let inside = f.builder.ins().band(not_below, below);
-        let hi = f.builder.ins().iadd_imm_s(end, -1);
+        let not_below = f.ins().icmp(IntCC::SignedGreaterThanOrEqual, value, lo);
+        let below = f.ins().icmp(IntCC::SignedLessThan, value, end);
+        let inside = f.ins().band(not_below, below);
+        let hi = f.ins().iadd_imm_s(end, -1);
         let failure = kernel_contract::out_of_bounds(symbol, context);
         contract::require(f, self.frame, inside, &failure, [value, lo, hi])?;
         let position = f.unit.program.all_symbols().position(|known| known == symbol);
         let at = 8 * position.ok_or_else(|| Error::internal(format!("unknown symbol {symbol}")))? as i32;
-        f.builder.ins().store(MemFlagsData::trusted(), value, self.frame, frame::DIMS + at);
-        f.builder.ins().store(MemFlagsData::trusted(), value, self.dims, at);
+        f.store_at(value, self.frame, frame::DIMS + at);
+        f.store_at(value, self.dims, at);
         f.bind(symbol.clone(), value);
         if let Some(declaration) = f.unit.program.facts.declaration(symbol).cloned() {
             let known = f.facts_mut().declare(symbol, declaration);
@@ -147,5 +147,5 @@ impl Regions {
 /// Goes on in `block`, into which only `branch` leads, within a scope of its own.
 fn enter(f: &mut FuncCtx, branch: Inst, block: Block) {
     f.push_scope(branch);
-    f.builder.switch_to_block(block);
+    f.switch_to_block(block);
 }

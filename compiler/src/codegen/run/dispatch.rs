@@ -3,13 +3,13 @@
 use super::entries::Tiles;
 use crate::{
     codegen::{
-        function::{Unit, module::internal},
+        function::{ModuleBuilder, module::internal},
         vector::x86::detect::{self, Grant},
     },
     error::Result,
     target::Level,
 };
-use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder, MemFlagsData, Type, condcodes::IntCC, types};
+use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder, Type, condcodes::IntCC, types};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 
 /// What [`detect::detect`] must say at least for a level to run.
@@ -27,12 +27,11 @@ fn rank(level: Level) -> i64 {
 pub(crate) const USES_TILES: &str = "uses_tiles";
 
 /// Emits it where there is no code for them, so that it is there for every artefact that might.
-pub(crate) fn no_tiles(unit: &mut Unit) -> Result<FuncId> {
+pub(crate) fn no_tiles(unit: &mut ModuleBuilder) -> Result<FuncId> {
     let name = unit.symbol(USES_TILES);
     let uses = unit.declare(&name, Linkage::Export, &[], &[types::I32])?;
     unit.define(uses, |f, _| {
-        let no = f.builder.ins().iconst(types::I32, 0);
-        f.builder.ins().return_(&[no]);
+        f.return_ok();
         Ok(())
     })?;
     Ok(uses)
@@ -48,7 +47,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Emits both.
-    pub(crate) fn ask(unit: &mut Unit) -> Result<Machine> {
+    pub(crate) fn ask(unit: &mut ModuleBuilder) -> Result<Machine> {
         let name = unit.symbol("level");
         let mut data = DataDescription::new();
         data.define(vec![0; 8].into());
@@ -63,7 +62,7 @@ impl Machine {
     }
 
     /// Emits a function that tells what the machine can do; it asks the system only where `grant` says so.
-    fn question(unit: &mut Unit, name: &str, grant: Grant) -> Result<FuncId> {
+    fn question(unit: &mut ModuleBuilder, name: &str, grant: Grant) -> Result<FuncId> {
         let name = unit.symbol(name);
         let mut signature = unit.module.make_signature();
         signature.returns.push(AbiParam::new(types::I64));
@@ -75,26 +74,26 @@ impl Machine {
     }
 
     /// Emits what asks for everything when the artefact is loaded, and `uses_tiles`.
-    fn when_loaded(unit: &mut Unit, word: DataId) -> Result<Tiles> {
+    fn when_loaded(unit: &mut ModuleBuilder, word: DataId) -> Result<Tiles> {
         let linux = unit.module.isa().triple().operating_system == target_lexicon::OperatingSystem::Linux;
         let request = Machine::question(unit, "request", if linux { Grant::Linux } else { Grant::Free })?;
         let load = unit.define_local("load", &[], &[], |f, _| {
             let place = f.data_address(word);
             if let Some(found) = f.call(request, &[]) {
-                f.builder.ins().store(MemFlagsData::trusted(), found, place, 0);
+                f.store_at(found, place, 0);
             }
-            f.builder.ins().return_(&[]);
+            f.ins().return_(&[]);
             Ok(())
         })?;
         let name = unit.symbol(USES_TILES);
         let uses = unit.declare(&name, Linkage::Export, &[], &[types::I32])?;
         unit.define(uses, |f, _| {
             let place = f.data_address(word);
-            let level = f.builder.ins().load(types::I64, MemFlagsData::trusted(), place, 0);
+            let level = f.load_word(place, 0);
             let wanted = detect::AVX512_AMX;
-            let uses = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, wanted);
-            let uses = f.builder.ins().uextend(types::I32, uses);
-            f.builder.ins().return_(&[uses]);
+            let uses = f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, wanted);
+            let uses = f.ins().uextend(types::I32, uses);
+            f.ins().return_(&[uses]);
             Ok(())
         })?;
         Ok(Tiles { load, uses })
@@ -103,7 +102,7 @@ impl Machine {
     /// The function that goes to one of `runs`, which stand from the lowest level to the highest, or to `least`.
     pub(crate) fn dispatch(
         &self,
-        unit: &mut Unit,
+        unit: &mut ModuleBuilder,
         least: FuncId,
         runs: &[(Level, FuncId)],
         name: &str,
@@ -114,27 +113,27 @@ impl Machine {
         let id = unit.declare(&name, linkage, params, &[types::I32])?;
         unit.define(id, |f, params| {
             let place = f.data_address(self.word);
-            let known = f.builder.ins().load(types::I64, MemFlagsData::trusted(), place, 0);
-            let (first, next) = (f.builder.create_block(), f.builder.create_block());
+            let known = f.load_word(place, 0);
+            let (first, next) = (f.create_block(), f.create_block());
             let level = f.builder.append_block_param(next, types::I64);
             f.builder.set_cold_block(first);
-            f.builder.ins().brif(known, next, &[BlockArg::Value(known)], first, &[]);
-            f.builder.switch_to_block(first);
+            f.ins().brif(known, next, &[BlockArg::Value(known)], first, &[]);
+            f.switch_to_block(first);
             let found = f.call(self.ask, &[]).unwrap_or(known);
-            f.builder.ins().store(MemFlagsData::trusted(), found, place, 0);
-            f.builder.ins().jump(next, &[BlockArg::Value(found)]);
-            f.builder.switch_to_block(next);
+            f.store_at(found, place, 0);
+            f.ins().jump(next, &[BlockArg::Value(found)]);
+            f.switch_to_block(next);
             for (wanted, run) in runs.iter().rev() {
-                let (this, other) = (f.builder.create_block(), f.builder.create_block());
-                let can = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, rank(*wanted));
-                f.builder.ins().brif(can, this, &[], other, &[]);
-                f.builder.switch_to_block(this);
+                let (this, other) = (f.create_block(), f.create_block());
+                let can = f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, rank(*wanted));
+                f.ins().brif(can, this, &[], other, &[]);
+                f.switch_to_block(this);
                 let result = f.call(*run, params);
-                f.builder.ins().return_(&Vec::from_iter(result));
-                f.builder.switch_to_block(other);
+                f.ins().return_(&Vec::from_iter(result));
+                f.switch_to_block(other);
             }
             let result = f.call(least, params);
-            f.builder.ins().return_(&Vec::from_iter(result));
+            f.ins().return_(&Vec::from_iter(result));
             Ok(())
         })?;
         Ok(id)

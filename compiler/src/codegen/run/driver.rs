@@ -14,19 +14,24 @@ use crate::{
             split::{self, Split, way},
             tiles,
         },
-        function::{FuncCtx, Unit, frame},
+        function::{FuncCtx, ModuleBuilder, frame},
     },
     error::Result,
     kernel::{MemorySpace, contract as kernel_contract},
 };
-use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
 use std::mem::offset_of;
 use symshape::Dim;
 use symshape_runtime::abi;
 
 /// Emits `run(inputs, outputs, dims, arena, exec) -> code` under a name.
-pub(crate) fn run(unit: &mut Unit, kernels: &[Step], name: &str, linkage: Linkage) -> Result<FuncId> {
+pub(crate) fn run(
+    unit: &mut ModuleBuilder,
+    kernels: &[Step],
+    name: &str,
+    linkage: Linkage,
+) -> Result<FuncId> {
     let name = unit.symbol(name);
     let id = unit.declare(&name, linkage, &[types::I64; 5], &[types::I32])?;
     unit.define(id, |f, params| {
@@ -34,8 +39,7 @@ pub(crate) fn run(unit: &mut Unit, kernels: &[Step], name: &str, linkage: Linkag
         let frame = frame_on_stack(f);
         let host = open(f, frame, [inputs, outputs, dims, arena, exec])?;
         steps(f, frame, &host, dims, kernels)?;
-        let ok = f.builder.ins().iconst(types::I32, 0);
-        f.builder.ins().return_(&[ok]);
+        f.return_ok();
         Ok(())
     })?;
     Ok(id)
@@ -56,7 +60,7 @@ pub(crate) fn steps(f: &mut FuncCtx, frame: Value, host: &Host, dims: Value, ker
 /// Memory for a frame.
 pub(crate) fn frame_on_stack(f: &mut FuncCtx) -> Value {
     let slot = f.slot(frame::bytes(f.unit.program) as usize, 64);
-    f.builder.ins().stack_addr(types::I64, slot, 0)
+    f.ins().stack_addr(types::I64, slot, 0)
 }
 
 /// Prepares the frame of a call; the function returns where the contract is broken.
@@ -66,7 +70,7 @@ pub(crate) fn open(
     [inputs, outputs, dims, arena, exec]: [Value; 5],
 ) -> Result<Host> {
     let host = open_frame(f, frame, exec);
-    f.builder.ins().store(MemFlagsData::trusted(), dims, frame, frame::CALLER_DIMS);
+    f.store_at(dims, frame, frame::CALLER_DIMS);
     validate(f, frame, dims)?;
     fill_frame(f, frame, [inputs, outputs, arena])?;
     Ok(host)
@@ -74,21 +78,21 @@ pub(crate) fn open(
 
 /// Sets the frame's error slot and executor.
 fn open_frame(f: &mut FuncCtx, base: Value, exec: Value) -> Host {
-    let trusted = MemFlagsData::trusted();
-    let unseen = f.builder.ins().iadd_imm_s(base, i64::from(frame::unseen(f.unit.program)));
-    let (some, next) = (f.builder.create_block(), f.builder.create_block());
+    let offset = i64::from(frame::unseen(f.unit.program));
+    let unseen = f.ins().iadd_imm_s(base, offset);
+    let (some, next) = (f.create_block(), f.create_block());
     let [error, parallel_for, data, threads] = [0; 4].map(|_| f.builder.append_block_param(next, types::I64));
     let zero = f.int(0);
     let absent = [unseen.into(), zero.into(), zero.into(), zero.into()];
-    f.builder.ins().brif(exec, some, &[], next, &absent);
-    f.builder.switch_to_block(some);
-    let wanted = f.builder.ins().load(types::I64, trusted, exec, offset_of!(abi::Exec, error) as i32);
-    let wanted = f.builder.ins().select(wanted, wanted, unseen);
+    f.ins().brif(exec, some, &[], next, &absent);
+    f.switch_to_block(some);
+    let wanted = f.load_word(exec, offset_of!(abi::Exec, error) as i32);
+    let wanted = f.ins().select(wanted, wanted, unseen);
     let offered = Host::offered(f, exec);
     let told = [wanted, offered.parallel_for, offered.data, offered.threads].map(BlockArg::Value);
-    f.builder.ins().jump(next, &told);
+    f.ins().jump(next, &told);
     f.builder.seal_block(some);
-    f.builder.switch_to_block(next);
+    f.switch_to_block(next);
     f.builder.seal_block(next);
     let all = f.int(way::ALL);
     for (value, slot) in [
@@ -100,7 +104,7 @@ fn open_frame(f: &mut FuncCtx, base: Value, exec: Value) -> Host {
         (data, frame::HOST),
         (threads, frame::THREADS),
     ] {
-        f.builder.ins().store(trusted, value, base, slot);
+        f.store_at(value, base, slot);
     }
     Host { parallel_for, data, threads }
 }
@@ -110,8 +114,8 @@ fn validate(f: &mut FuncCtx, frame: Value, dims: Value) -> Result<()> {
     let program = f.unit.program;
     for (idx, symbol) in program.symbols.iter().enumerate() {
         let at = 8 * idx as i32;
-        let value = f.builder.ins().load(types::I64, MemFlagsData::trusted(), dims, at);
-        f.builder.ins().store(MemFlagsData::trusted(), value, frame, frame::DIMS + at);
+        let value = f.load_word(dims, at);
+        f.store_at(value, frame, frame::DIMS + at);
         let guards = kernel_contract::symbol_guards(program, symbol, None)?;
         contract::accept_symbol(f, frame, symbol, value, &guards)?;
     }
@@ -122,21 +126,20 @@ fn validate(f: &mut FuncCtx, frame: Value, dims: Value) -> Result<()> {
 
 /// Puts every buffer's address into the frame; constants are addressed by the kernels themselves.
 fn fill_frame(f: &mut FuncCtx, frame: Value, [inputs, outputs, arena]: [Value; 3]) -> Result<()> {
-    let trusted = MemFlagsData::trusted();
     let (offsets, _) = sizes::offsets(f)?;
     for (id, buffer) in &f.unit.program.buffers {
         let address = match buffer.space {
-            MemorySpace::Input(idx) => f.builder.ins().load(types::I64, trusted, inputs, 8 * idx as i32),
-            MemorySpace::Output(idx) => f.builder.ins().load(types::I64, trusted, outputs, 8 * idx as i32),
+            MemorySpace::Input(idx) => f.load_word(inputs, 8 * idx as i32),
+            MemorySpace::Output(idx) => f.load_word(outputs, 8 * idx as i32),
             MemorySpace::Arena | MemorySpace::Scratch | MemorySpace::Device(_) => match offsets.get(&id) {
-                Some(offset) => f.builder.ins().iadd(arena, *offset),
+                Some(offset) => f.ins().iadd(arena, *offset),
                 // A buffer without a place is one that nobody uses.
                 None => continue,
             },
             MemorySpace::Const(_) => continue,
         };
         let slot = f.frame_slot(id);
-        f.builder.ins().store(trusted, address, frame, slot);
+        f.store_at(address, frame, slot);
     }
     Ok(())
 }
@@ -155,7 +158,7 @@ fn call_part(f: &mut FuncCtx, frame: Value, host: &Host, emitted: &Emitted) -> R
 
 /// Runs all of a part at once.
 fn call_alone(f: &mut FuncCtx, frame: Value, emitted: &Emitted) -> Result<()> {
-    let (begin, first) = (f.int(0), f.builder.ins().iconst(types::I32, 0));
+    let (begin, first) = (f.int(0), f.ins().iconst(types::I32, 0));
     let end = match split::iterations(emitted.part.split) {
         Some(iterations) => f.dim(&iterations)?,
         None => begin,
@@ -166,52 +169,51 @@ fn call_alone(f: &mut FuncCtx, frame: Value, emitted: &Emitted) -> Result<()> {
 
 /// Splits the part over the host's threads where that pays.
 fn call_shared(f: &mut FuncCtx, frame: Value, host: &Host, emitted: &Emitted) -> Result<()> {
-    let [serial, many, shared, after] = [0; 4].map(|_| f.builder.create_block());
-    let exit = f.builder.ins().brif(host.parallel_for, many, &[], serial, &[]);
-    f.builder.switch_to_block(many);
+    let [serial, many, shared, after] = [0; 4].map(|_| f.create_block());
+    let exit = f.ins().brif(host.parallel_for, many, &[], serial, &[]);
+    f.switch_to_block(many);
     f.push_scope(exit);
     let enough = estimate::is_enough(f, &emitted.work)?;
     let (way, count) = match emitted.part.split {
         Split::Contract(contract) => tiles::ways(f, contract, host.threads)?,
         split => (f.int(way::ALL), f.dim(&split::iterations(split).unwrap_or_else(Dim::one))?),
     };
-    let mut shares = f.builder.ins().smin(host.threads, count);
+    let mut shares = f.ins().smin(host.threads, count);
     if emitted.uses_scratch {
         let copies = f.int(i64::from(f.unit.program.workers));
-        shares = f.builder.ins().smin(shares, copies);
+        shares = f.ins().smin(shares, copies);
     }
-    let several = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, shares, 1);
-    let pays = f.builder.ins().band(enough, several);
-    f.builder.ins().brif(pays, shared, &[], serial, &[]);
-    f.builder.switch_to_block(shared);
-    let trusted = MemFlagsData::trusted();
+    let several = f.ins().icmp_imm_s(IntCC::SignedGreaterThan, shares, 1);
+    let pays = f.ins().band(enough, several);
+    f.ins().brif(pays, shared, &[], serial, &[]);
+    f.switch_to_block(shared);
     let body = f.func_ref(emitted.func);
-    let body = f.builder.ins().func_addr(types::I64, body);
+    let body = f.ins().func_addr(types::I64, body);
     for (value, slot) in
         [(body, frame::BODY), (count, frame::COUNT), (shares, frame::SHARES), (way, frame::WAY)]
     {
-        f.builder.ins().store(trusted, value, frame, slot);
+        f.store_at(value, frame, slot);
     }
     let task = share::share(f.unit)?;
-    host.hand_out(f, shares, task, frame);
+    host.parallel_for(f, shares, task, frame);
     let all = f.int(way::ALL);
-    f.builder.ins().store(trusted, all, frame, frame::WAY);
-    f.builder.ins().jump(after, &[]);
+    f.store_at(all, frame, frame::WAY);
+    f.ins().jump(after, &[]);
     f.pop_scope();
-    f.builder.switch_to_block(serial);
+    f.switch_to_block(serial);
     call_alone(f, frame, emitted)?;
-    f.builder.ins().jump(after, &[]);
-    f.builder.switch_to_block(after);
+    f.ins().jump(after, &[]);
+    f.switch_to_block(after);
     Ok(())
 }
 
 pub(crate) fn leave_on_error(f: &mut FuncCtx, frame: Value) {
-    let (bad, next) = (f.builder.create_block(), f.builder.create_block());
+    let (bad, next) = (f.create_block(), f.create_block());
     f.builder.set_cold_block(bad);
-    let code = f.builder.ins().load(types::I64, MemFlagsData::trusted(), frame, frame::FAILED);
-    f.builder.ins().brif(code, bad, &[], next, &[]);
-    f.builder.switch_to_block(bad);
-    let code = f.builder.ins().ireduce(types::I32, code);
-    f.builder.ins().return_(&[code]);
-    f.builder.switch_to_block(next);
+    let code = f.load_word(frame, frame::FAILED);
+    f.ins().brif(code, bad, &[], next, &[]);
+    f.switch_to_block(bad);
+    let code = f.ins().ireduce(types::I32, code);
+    f.ins().return_(&[code]);
+    f.switch_to_block(next);
 }

@@ -28,22 +28,22 @@ const MOST: f64 = (1_u64 << 52) as f64;
 /// Whether so much work is worth several threads.
 pub(crate) fn is_enough(f: &mut FuncCtx, work: &Dim) -> Result<Value> {
     let work = float(f, work)?;
-    let enough = f.builder.ins().f64const(MIN_PARALLEL);
-    Ok(f.builder.ins().fcmp(FloatCC::GreaterThanOrEqual, work, enough))
+    let enough = f.ins().f64const(MIN_PARALLEL);
+    Ok(f.ins().fcmp(FloatCC::GreaterThanOrEqual, work, enough))
 }
 
 /// The work of all steps when each runs on so many threads (an `i32`), as an `i64`.
 pub(crate) fn on_threads(f: &mut FuncCtx, steps: &[Step], threads: Value) -> Result<Value> {
-    let several = f.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, threads, 1);
-    let count = f.builder.ins().fcvt_from_uint(types::F64, threads);
+    let several = f.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, threads, 1);
+    let count = f.ins().fcvt_from_uint(types::F64, threads);
     let workers = f.unit.program.workers;
-    let mut total = f.builder.ins().f64const(0.0);
+    let mut total = f.ins().f64const(0.0);
     for step in steps {
         let emitted = match step {
             Step::Part(emitted) => emitted,
             Step::Control(Control::Call(call)) => {
                 let cost = float(f, &cost::call(f.unit.program, call))?;
-                total = f.builder.ins().fadd(total, cost);
+                total = f.ins().fadd(total, cost);
                 continue;
             }
             Step::Control(_) => continue,
@@ -52,27 +52,27 @@ pub(crate) fn on_threads(f: &mut FuncCtx, steps: &[Step], threads: Value) -> Res
         let mut cost = float(f, work)?;
         if can_share {
             let enough = is_enough(f, work)?;
-            let shared = f.builder.ins().band(several, enough);
+            let shared = f.ins().band(several, enough);
             let shares = match split::iterations(emitted.split()) {
                 Some(iterations) => {
                     let iterations = float(f, &iterations)?;
-                    f.builder.ins().fmin(count, iterations)
+                    f.ins().fmin(count, iterations)
                 }
                 None => count,
             };
-            let uneven = f.builder.ins().f64const(UNEVEN);
-            let split = f.builder.ins().fmul(cost, uneven);
-            let split = f.builder.ins().fdiv(split, shares);
-            let hand_out = f.builder.ins().f64const(HAND_OUT);
-            let split = f.builder.ins().fadd(split, hand_out);
-            cost = f.builder.ins().select(shared, split, cost);
+            let uneven = f.ins().f64const(UNEVEN);
+            let split = f.ins().fmul(cost, uneven);
+            let split = f.ins().fdiv(split, shares);
+            let hand_out = f.ins().f64const(HAND_OUT);
+            let split = f.ins().fadd(split, hand_out);
+            cost = f.ins().select(shared, split, cost);
         }
-        total = f.builder.ins().fadd(total, cost);
+        total = f.ins().fadd(total, cost);
     }
-    let (most, least) = (f.builder.ins().f64const(MOST), f.builder.ins().f64const(0.0));
-    let total = f.builder.ins().fmin(total, most);
-    let total = f.builder.ins().fmax(total, least);
-    Ok(f.builder.ins().fcvt_to_sint_sat(types::I64, total))
+    let (most, least) = (f.ins().f64const(MOST), f.ins().f64const(0.0));
+    let total = f.ins().fmin(total, most);
+    let total = f.ins().fmax(total, least);
+    Ok(f.ins().fcvt_to_sint_sat(types::I64, total))
 }
 
 /// The value of an expression over the model's symbols.
@@ -83,26 +83,26 @@ fn float(f: &mut FuncCtx, dim: &Dim) -> Result<Value> {
         joined.ok_or_else(|| Error::internal("an expression without operands"))
     };
     match dim.node() {
-        Node::Int(value) => Ok(f.builder.ins().f64const(value.to_f64().unwrap_or(MOST))),
+        Node::Int(value) => Ok(f.ins().f64const(value.to_f64().unwrap_or(MOST))),
         Node::Symbol(_) => {
             let value = f.dim(dim)?;
-            Ok(f.builder.ins().fcvt_from_sint(types::F64, value))
+            Ok(f.ins().fcvt_from_sint(types::F64, value))
         }
-        Node::Add(terms) => fold(f, terms, |f, a, b| f.builder.ins().fadd(a, b)),
-        Node::Mul(factors) => fold(f, factors, |f, a, b| f.builder.ins().fmul(a, b)),
-        Node::Min(list) => fold(f, list, |f, a, b| f.builder.ins().fmin(a, b)),
-        Node::Max(list) => fold(f, list, |f, a, b| f.builder.ins().fmax(a, b)),
+        Node::Add(terms) => fold(f, terms, |f, a, b| f.ins().fadd(a, b)),
+        Node::Mul(factors) => fold(f, factors, |f, a, b| f.ins().fmul(a, b)),
+        Node::Min(list) => fold(f, list, |f, a, b| f.ins().fmin(a, b)),
+        Node::Max(list) => fold(f, list, |f, a, b| f.ins().fmax(a, b)),
         Node::FloorDiv(a, b) => quotient(f, a, b),
         Node::Mod(a, b) => {
             let (quotient, whole, divisor) = (quotient(f, a, b)?, float(f, a)?, float(f, b)?);
-            let less = f.builder.ins().fmul(quotient, divisor);
-            Ok(f.builder.ins().fsub(whole, less))
+            let less = f.ins().fmul(quotient, divisor);
+            Ok(f.ins().fsub(whole, less))
         }
     }
 }
 
 fn quotient(f: &mut FuncCtx, a: &Dim, b: &Dim) -> Result<Value> {
     let (a, b) = (float(f, a)?, float(f, b)?);
-    let quotient = f.builder.ins().fdiv(a, b);
-    Ok(f.builder.ins().floor(quotient))
+    let quotient = f.ins().fdiv(a, b);
+    Ok(f.ins().floor(quotient))
 }

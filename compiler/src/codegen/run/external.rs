@@ -6,7 +6,7 @@
 use super::contract;
 use crate::{
     codegen::function::{
-        FuncCtx, Unit, frame,
+        FuncCtx, ModuleBuilder, frame,
         module::{ModuleKind, own_name},
         table::Table,
     },
@@ -14,7 +14,7 @@ use crate::{
     external::Callee,
     kernel::{Argument, BufferId, Control, ExternalCall, MemorySpace, contract as kernel_contract},
 };
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, Value, condcodes::IntCC, types};
+use cranelift_codegen::ir::{InstBuilder, StackSlot, Value, condcodes::IntCC, types};
 use cranelift_module::{DataId, Linkage};
 use std::mem::offset_of;
 use symshape_runtime::{
@@ -43,7 +43,7 @@ fn bytes(call: &ExternalCall) -> usize {
 
 /// Emits a call, and the end of `run` where it fails.
 pub(crate) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &ExternalCall) -> Result<()> {
-    let base = f.builder.ins().stack_addr(types::I64, room, 0);
+    let base = f.ins().stack_addr(types::I64, room, 0);
     let tensors = size_of::<abi::Call>();
     let mut shape = tensors + size_of::<CallTensor>() * arguments(call).count();
     for (idx, argument) in arguments(call).enumerate() {
@@ -74,9 +74,9 @@ pub(crate) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &Extern
         _ => f.int(0),
     };
     let exec = slot(f, frame, frame::EXEC);
-    let inputs = f.builder.ins().iadd_imm_s(base, tensors as i64);
+    let inputs = f.ins().iadd_imm_s(base, tensors as i64);
     let before = size_of::<CallTensor>() * call.operands.len();
-    let outputs = f.builder.ins().iadd_imm_s(base, (tensors + before) as i64);
+    let outputs = f.ins().iadd_imm_s(base, (tensors + before) as i64);
     for (value, at) in [
         (inputs, offset_of!(abi::Call, inputs)),
         (outputs, offset_of!(abi::Call, outputs)),
@@ -87,7 +87,7 @@ pub(crate) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &Extern
         (exec, offset_of!(abi::Call, exec)),
         (memory, offset_of!(abi::Call, memory)),
     ] {
-        f.builder.ins().store(MemFlagsData::trusted(), value, base, at as i32);
+        f.store_at(value, base, at as i32);
     }
     for (count, at) in [
         (call.operands.len(), offset_of!(abi::Call, n_inputs)),
@@ -98,24 +98,24 @@ pub(crate) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &Extern
         put_u32(f, base, at, count as u32);
     }
     let code = transfer(f, &call.callee, base).at(|| call.context.clone())?;
-    let good = f.builder.ins().icmp_imm_s(IntCC::Equal, code, 0);
-    let (value, zero) = (f.builder.ins().sextend(types::I64, code), f.int(0));
+    let good = f.ins().icmp_imm_s(IntCC::Equal, code, 0);
+    let (value, zero) = (f.ins().sextend(types::I64, code), f.int(0));
     contract::require(f, frame, good, &kernel_contract::callee_failed(call), [value, zero, zero])
 }
 
 /// The buffer with which the memory of the callee's device begins, if there is such a memory.
-fn device(unit: &Unit, callee: &Callee) -> Option<BufferId> {
+fn device(unit: &ModuleBuilder, callee: &Callee) -> Option<BufferId> {
     let number = unit.program.devices.iter().position(|device| device.target == callee.target)?;
     unit.plan.lowest_of(unit.program, number as u32)
 }
 
 fn slot(f: &mut FuncCtx, frame: Value, at: i32) -> Value {
-    f.builder.ins().load(types::I64, MemFlagsData::trusted(), frame, at)
+    f.load_word(frame, at)
 }
 
 fn put_u32(f: &mut FuncCtx, base: Value, at: usize, value: u32) {
-    let value = f.builder.ins().iconst(types::I32, i64::from(value));
-    f.builder.ins().store(MemFlagsData::trusted(), value, base, at as i32);
+    let value = f.ins().iconst(types::I32, i64::from(value));
+    f.store_at(value, base, at as i32);
 }
 
 /// Writes an argument's description at `at`, and its shape at `shape`, from `base` on.
@@ -126,7 +126,7 @@ fn tensor(
     (at, shape): (usize, usize),
     argument: &Argument,
 ) -> Result<()> {
-    let (id, trusted) = (argument.first.buffer, MemFlagsData::trusted());
+    let id = argument.first.buffer;
     let buffer = &f.unit.program.buffers[id];
     let dtype = buffer.dtype;
     let begin = match buffer.space {
@@ -137,14 +137,14 @@ fn tensor(
         _ => slot(f, frame, f.frame_slot(id)),
     };
     let distance = f.dim(&(&argument.first.index * dtype.size_bytes() as i64))?;
-    let data = f.builder.ins().iadd(begin, distance);
-    f.builder.ins().store(trusted, data, base, (at + offset_of!(CallTensor, data)) as i32);
+    let data = f.ins().iadd(begin, distance);
+    f.store_at(data, base, (at + offset_of!(CallTensor, data)) as i32);
     for (axis, dim) in argument.shape.iter().enumerate() {
         let dim = f.dim(dim)?;
-        f.builder.ins().store(trusted, dim, base, (shape + 8 * axis) as i32);
+        f.store_at(dim, base, (shape + 8 * axis) as i32);
     }
-    let dims = f.builder.ins().iadd_imm_s(base, shape as i64);
-    f.builder.ins().store(trusted, dims, base, (at + offset_of!(CallTensor, shape)) as i32);
+    let dims = f.ins().iadd_imm_s(base, shape as i64);
+    f.store_at(dims, base, (at + offset_of!(CallTensor, shape)) as i32);
     put_u32(f, base, at + offset_of!(CallTensor, dtype), dtype as u32);
     put_u32(f, base, at + offset_of!(CallTensor, rank), argument.shape.len() as u32);
     Ok(())
@@ -157,7 +157,7 @@ fn transfer(f: &mut FuncCtx, callee: &Callee, call: Value) -> Result<Value> {
         let address = f.int(function.address() as usize as i64);
         let signature = f.unit.signature(&[types::I64], &[types::I32]);
         let signature = f.builder.import_signature(signature);
-        let call = f.builder.ins().call_indirect(signature, address, &[call]);
+        let call = f.ins().call_indirect(signature, address, &[call]);
         return Ok(f.builder.inst_results(call)[0]);
     }
     let taken = f.unit.module.declarations().get_name(&callee.symbol);
@@ -169,7 +169,7 @@ fn transfer(f: &mut FuncCtx, callee: &Callee, call: Value) -> Result<Value> {
 }
 
 /// The table of a callee's constants.
-fn attributes(unit: &mut Unit, callee: &Callee) -> Result<DataId> {
+fn attributes(unit: &mut ModuleBuilder, callee: &Callee) -> Result<DataId> {
     let mut table = Table::new(size_of::<CallAttribute>() * callee.attributes.len());
     for (idx, attribute) in callee.attributes.iter().enumerate() {
         let base = idx * size_of::<CallAttribute>();

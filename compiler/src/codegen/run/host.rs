@@ -19,30 +19,30 @@ pub(crate) struct Host {
 impl Host {
     /// What the frame says.
     pub(crate) fn of(f: &mut FuncCtx, frame: Value) -> Host {
-        let [parallel_for, threads, data] = [frame::PARALLEL_FOR, frame::THREADS, frame::HOST]
-            .map(|slot| f.builder.ins().load(types::I64, MemFlagsData::trusted(), frame, slot));
+        let [parallel_for, threads, data] =
+            [frame::PARALLEL_FOR, frame::THREADS, frame::HOST].map(|slot| f.load_word(frame, slot));
         Host { parallel_for, threads, data }
     }
 
     /// What an [`abi::Exec`] says, which must not be null.
     pub(crate) fn offered(f: &mut FuncCtx, exec: Value) -> Host {
         let trusted = MemFlagsData::trusted();
-        let word = |f: &mut FuncCtx, at: usize| f.builder.ins().load(types::I64, trusted, exec, at as i32);
+        let word = |f: &mut FuncCtx, at: usize| f.load_word(exec, at as i32);
         let (parallel_for, data) =
             (word(f, offset_of!(abi::Exec, parallel_for)), word(f, offset_of!(abi::Exec, host)));
-        let threads = f.builder.ins().uload32(trusted, exec, offset_of!(abi::Exec, threads) as i32);
-        let many = f.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, threads, 1);
+        let threads = f.ins().uload32(trusted, exec, offset_of!(abi::Exec, threads) as i32);
+        let many = f.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, threads, 1);
         let none = f.int(0);
-        let parallel_for = f.builder.ins().select(many, parallel_for, none);
+        let parallel_for = f.ins().select(many, parallel_for, none);
         Host { parallel_for, threads, data }
     }
 
     /// Calls `parallel_for`, which must not be zero: `task` is `(data, begin, end, worker)`, for all of `0..count`.
-    pub(crate) fn hand_out(&self, f: &mut FuncCtx, count: Value, task: FuncId, data: Value) {
+    pub(crate) fn parallel_for(&self, f: &mut FuncCtx, count: Value, task: FuncId, data: Value) {
         let task = f.func_ref(task);
-        let task = f.builder.ins().func_addr(types::I64, task);
+        let task = f.ins().func_addr(types::I64, task);
         let signature = f.unit.signature(&[types::I64; 4], &[]);
         let signature = f.builder.import_signature(signature);
-        f.builder.ins().call_indirect(signature, self.parallel_for, &[self.data, count, task, data]);
+        f.ins().call_indirect(signature, self.parallel_for, &[self.data, count, task, data]);
     }
 }

@@ -6,7 +6,7 @@ use crate::{
             loops,
             split::{self, Part, Split},
         },
-        function::Unit,
+        function::ModuleBuilder,
     },
     error::{At, Result},
     kernel::{Control, cost},
@@ -46,7 +46,11 @@ pub(crate) enum Step<'k> {
 }
 
 /// Emits the functions of these kernels; `level` stands in their names.
-pub(crate) fn emit<'u>(unit: &mut Unit<'u>, range: Range<usize>, level: &str) -> Result<Vec<Step<'u>>> {
+pub(crate) fn emit<'u>(
+    unit: &mut ModuleBuilder<'u>,
+    range: Range<usize>,
+    level: &str,
+) -> Result<Vec<Step<'u>>> {
     let program = unit.program;
     let mut list = Vec::with_capacity(range.len());
     for idx in range {

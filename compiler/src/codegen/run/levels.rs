@@ -8,17 +8,17 @@
 
 use super::{batch_blocking::Images, dispatch::Machine, driver, entries::Run, kernels, partitions};
 use crate::{
-    codegen::function::{Unit, report_error},
+    codegen::function::{ModuleBuilder, report_error},
     error::Result,
     kernel::contract::Failure,
     target::Level,
 };
-use cranelift_codegen::ir::{InstBuilder, types};
+use cranelift_codegen::ir::types;
 use cranelift_module::{FuncId, Linkage};
 use symshape_runtime::abi::Code;
 
 /// Emits `run`. `arena_bytes` is the exported function.
-pub(crate) fn run(unit: &mut Unit, arena_bytes: FuncId) -> Result<Run> {
+pub(crate) fn run(unit: &mut ModuleBuilder, arena_bytes: FuncId) -> Result<Run> {
     let Some(images) = Images::of(unit.program) else {
         return all(unit, "run", Linkage::Export);
     };
@@ -28,7 +28,7 @@ pub(crate) fn run(unit: &mut Unit, arena_bytes: FuncId) -> Result<Run> {
 }
 
 /// The function of this name that runs all kernels.
-fn all(unit: &mut Unit, name: &str, linkage: Linkage) -> Result<Run> {
+fn all(unit: &mut ModuleBuilder, name: &str, linkage: Linkage) -> Result<Run> {
     if !unit.program.partitions.is_empty() {
         return partitions::all(unit, name, linkage);
     }
@@ -50,7 +50,7 @@ fn all(unit: &mut Unit, name: &str, linkage: Linkage) -> Result<Run> {
 }
 
 /// The function that ends every call, since the machine has no tile registers.
-fn refuse(unit: &mut Unit) -> Result<FuncId> {
+fn refuse(unit: &mut ModuleBuilder) -> Result<FuncId> {
     unit.define_local("run_least", &[types::I64; 5], &[types::I32], |f, params| {
         let [inputs, outputs, dims, arena, exec] = *params else { return Ok(()) };
         let frame = driver::frame_on_stack(f);
@@ -60,15 +60,14 @@ fn refuse(unit: &mut Unit) -> Result<FuncId> {
         let failure = Failure { code: Code::NoTiles, why: Some(why.into()), ..Failure::default() };
         let zero = f.int(0);
         report_error::emit(f, frame, &failure, zero, zero, zero)?;
-        let code = f.builder.ins().iconst(types::I32, Code::NoTiles as i64);
-        f.builder.ins().return_(&[code]);
+        f.return_code(Code::NoTiles as i64);
         Ok(())
     })
 }
 
 /// The function of this name that runs all kernels at the highest of these levels that the machine can do, or calls `least`.
 fn dispatched(
-    unit: &mut Unit,
+    unit: &mut ModuleBuilder,
     least: FuncId,
     levels: Vec<Level>,
     name: &str,

@@ -12,11 +12,11 @@ use super::{
     scheduler, sizes,
 };
 use crate::{
-    codegen::function::{FuncCtx, Unit, frame, table::Table},
+    codegen::function::{FuncCtx, ModuleBuilder, frame, table::Table},
     error::Result,
     kernel::{BufferId, Partition, cost, dependences::Footprint, partition::stages},
 };
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, types};
+use cranelift_codegen::ir::{InstBuilder, types};
 use cranelift_module::{DataId, FuncId, Linkage};
 use std::mem::offset_of;
 use symshape::{Dim, Symbol};
@@ -29,7 +29,7 @@ struct Emitted {
 }
 
 /// Emits everything; the function of this name runs all partitions.
-pub(crate) fn all(unit: &mut Unit, name: &str, linkage: Linkage) -> Result<Run> {
+pub(crate) fn all(unit: &mut ModuleBuilder, name: &str, linkage: Linkage) -> Result<Run> {
     let mut least = Vec::new();
     for number in 0..unit.program.partitions.len() {
         least.push(partition(unit, number, "")?);
@@ -60,34 +60,33 @@ pub(crate) fn all(unit: &mut Unit, name: &str, linkage: Linkage) -> Result<Run> 
 }
 
 /// Emits `partition(frame) -> code` and `cost(dims, threads) -> work`.
-fn partition(unit: &mut Unit, number: usize, level: &str) -> Result<Emitted> {
+fn partition(unit: &mut ModuleBuilder, number: usize, level: &str) -> Result<Emitted> {
     let kernels = kernels::emit(unit, unit.program.partitions[number].kernels.clone(), level)?;
     let name = format!("partition_{number}{level}");
     let run = unit.define_local(&name, &[types::I64], &[types::I32], |f, params| {
         let frame = params[0];
         f.set_frame(frame);
         let host = Host::of(f, frame);
-        let dims = f.builder.ins().load(types::I64, MemFlagsData::trusted(), frame, frame::CALLER_DIMS);
+        let dims = f.load_word(frame, frame::CALLER_DIMS);
         driver::steps(f, frame, &host, dims, &kernels)?;
-        let ok = f.builder.ins().iconst(types::I32, 0);
-        f.builder.ins().return_(&[ok]);
+        f.return_ok();
         Ok(())
     })?;
     let cost = cost_function(unit, &kernels, &format!("cost_{number}{level}"))?;
     Ok(Emitted { run, cost })
 }
 
-fn cost_function(unit: &mut Unit, kernels: &[Step], name: &str) -> Result<FuncId> {
+fn cost_function(unit: &mut ModuleBuilder, kernels: &[Step], name: &str) -> Result<FuncId> {
     unit.define_local(name, &[types::I64, types::I32], &[types::I64], |f, params| {
         f.set_dims(params[0], 0);
         let cost = estimate::on_threads(f, kernels, params[1])?;
-        f.builder.ins().return_(&[cost]);
+        f.ins().return_(&[cost]);
         Ok(())
     })
 }
 
 /// Emits `begin(inputs, outputs, dims, arena, exec, frame) -> code`.
-fn begin(unit: &mut Unit) -> Result<FuncId> {
+fn begin(unit: &mut ModuleBuilder) -> Result<FuncId> {
     let name = unit.symbol("begin");
     let id = unit.declare(&name, Linkage::Export, &[types::I64; 6], &[types::I32])?;
     unit.define(id, |f, params| {
@@ -95,33 +94,32 @@ fn begin(unit: &mut Unit) -> Result<FuncId> {
         driver::open(f, frame, [inputs, outputs, dims, arena, exec])?;
         let (states, zero) = (frame::states(f.unit.program), f.int(0));
         for number in 0..f.unit.program.partitions.len() as i32 {
-            f.builder.ins().store(MemFlagsData::trusted(), zero, frame, states + 8 * number);
+            f.store_at(zero, frame, states + 8 * number);
         }
-        let ok = f.builder.ins().iconst(types::I32, 0);
-        f.builder.ins().return_(&[ok]);
+        f.return_ok();
         Ok(())
     })?;
     Ok(id)
 }
 
 /// Emits `arena_slice(partition, dims, slice) -> code`.
-fn arena_slice(unit: &mut Unit) -> Result<FuncId> {
+fn arena_slice(unit: &mut ModuleBuilder) -> Result<FuncId> {
     let name = unit.symbol("arena_slice");
     let params = [types::I32, types::I64, types::I64];
     let id = unit.declare(&name, Linkage::Export, &params, &[types::I32])?;
     unit.define(id, |f, params| {
         f.set_dims(params[1], 0);
         let (begins, ends) = sizes::spans(f)?;
-        f.by_number(params[0], f.unit.program.partitions.len(), |f, number| {
+        f.switch(params[0], f.unit.program.partitions.len(), |f, number| {
             let spans = in_arena(f, number).into_iter().filter_map(|id| begins.get(&id).zip(ends.get(&id)));
-            let slice = spans.map(|(begin, end)| (*begin, *end)).collect::<Vec<_>>().into_iter().reduce(
-                |(low, high), (begin, end)| {
-                    (f.builder.ins().smin(low, begin), f.builder.ins().smax(high, end))
-                },
-            );
+            let slice = spans
+                .map(|(begin, end)| (*begin, *end))
+                .collect::<Vec<_>>()
+                .into_iter()
+                .reduce(|(low, high), (begin, end)| (f.ins().smin(low, begin), f.ins().smax(high, end)));
             let (begin, end) = slice.unwrap_or_else(|| (f.int(0), f.int(0)));
-            f.builder.ins().store(MemFlagsData::trusted(), begin, params[2], 0);
-            f.builder.ins().store(MemFlagsData::trusted(), end, params[2], 8);
+            f.store_at(begin, params[2], 0);
+            f.store_at(end, params[2], 8);
             Ok(())
         })
     })?;
@@ -137,7 +135,7 @@ fn in_arena(f: &FuncCtx, number: usize) -> Vec<BufferId> {
 }
 
 /// The table: an array of [`PartitionDesc`].
-fn table(unit: &mut Unit, functions: &[Emitted]) -> Result<DataId> {
+fn table(unit: &mut ModuleBuilder, functions: &[Emitted]) -> Result<DataId> {
     let program = unit.program;
     let stages = stages(&program.partitions);
     let mut table = Table::new(size_of::<PartitionDesc>() * program.partitions.len());

@@ -9,7 +9,7 @@
 
 use super::{driver, estimate, host::Host};
 use crate::{
-    codegen::function::{FuncCtx, Unit, frame, report_error},
+    codegen::function::{FuncCtx, ModuleBuilder, frame, report_error},
     error::Result,
     kernel::{Policies, contract, partition::stages},
 };
@@ -33,7 +33,7 @@ const TAKE: i64 = 20_000;
 
 /// Emits `run(inputs, outputs, dims, arena, exec) -> code`.
 pub(crate) fn run(
-    unit: &mut Unit,
+    unit: &mut ModuleBuilder,
     table: DataId,
     begin: FuncId,
     name: &str,
@@ -80,8 +80,7 @@ fn ranges(stages: &[usize]) -> Vec<Range<usize>> {
 
 fn end(f: &mut FuncCtx, frame: Value, in_order: FuncId, rest: Range<usize>) -> Result<()> {
     call_in_order(f, frame, in_order, rest);
-    let ok = f.builder.ins().iconst(types::I32, 0);
-    f.builder.ins().return_(&[ok]);
+    f.return_ok();
     Ok(())
 }
 
@@ -95,86 +94,83 @@ fn call_in_order(f: &mut FuncCtx, frame: Value, in_order: FuncId, range: Range<u
 
 fn return_unless_ok(f: &mut FuncCtx, code: Option<Value>) {
     let Some(code) = code else { return };
-    let (bad, next) = (f.builder.create_block(), f.builder.create_block());
+    let (bad, next) = (f.create_block(), f.create_block());
     f.builder.set_cold_block(bad);
-    f.builder.ins().brif(code, bad, &[], next, &[]);
-    f.builder.switch_to_block(bad);
-    f.builder.ins().return_(&[code]);
-    f.builder.switch_to_block(next);
+    f.ins().brif(code, bad, &[], next, &[]);
+    f.switch_to_block(bad);
+    f.ins().return_(&[code]);
+    f.switch_to_block(next);
 }
 
 /// The policy that the caller asks for.
 fn policy(f: &mut FuncCtx, exec: Value) -> Value {
-    let (some, next) = (f.builder.create_block(), f.builder.create_block());
+    let (some, next) = (f.create_block(), f.create_block());
     let policy = f.builder.append_block_param(next, types::I32);
-    let auto = f.builder.ins().iconst(types::I32, Policy::Auto as i64);
-    f.builder.ins().brif(exec, some, &[], next, &[BlockArg::Value(auto)]);
-    f.builder.switch_to_block(some);
+    let auto = f.ins().iconst(types::I32, Policy::Auto as i64);
+    f.ins().brif(exec, some, &[], next, &[BlockArg::Value(auto)]);
+    f.switch_to_block(some);
     let at = offset_of!(Exec, policy) as i32;
-    let asked = f.builder.ins().load(types::I32, MemFlagsData::trusted(), exec, at);
-    f.builder.ins().jump(next, &[BlockArg::Value(asked)]);
-    f.builder.switch_to_block(next);
+    let asked = f.ins().load(types::I32, MemFlagsData::trusted(), exec, at);
+    f.ins().jump(next, &[BlockArg::Value(asked)]);
+    f.switch_to_block(next);
     policy
 }
 
 /// Ends the call where partitions are to run at once and must not.
 fn refuse(f: &mut FuncCtx, frame: Value, policy: Value) -> Result<()> {
-    let (bad, next) = (f.builder.create_block(), f.builder.create_block());
+    let (bad, next) = (f.create_block(), f.create_block());
     f.builder.set_cold_block(bad);
-    let wanted = f.builder.ins().icmp_imm_u(IntCC::Equal, policy, Policy::Parallel as i64);
-    f.builder.ins().brif(wanted, bad, &[], next, &[]);
-    f.builder.switch_to_block(bad);
+    let wanted = f.ins().icmp_imm_u(IntCC::Equal, policy, Policy::Parallel as i64);
+    f.ins().brif(wanted, bad, &[], next, &[]);
+    f.switch_to_block(bad);
     let failure = contract::not_planned();
     let zero = f.int(0);
     report_error::emit(f, frame, &failure, zero, zero, zero)?;
-    let code = f.builder.ins().iconst(types::I32, Code::NotPlanned as i64);
-    f.builder.ins().return_(&[code]);
-    f.builder.switch_to_block(next);
+    f.return_code(Code::NotPlanned as i64);
+    f.switch_to_block(next);
     Ok(())
 }
 
 /// Runs the partitions of a stage in order or at once.
 fn either(f: &mut FuncCtx, frame: Value, policy: Value, stage: Range<usize>, functions: [FuncId; 3]) {
     let [in_order, worker, is_faster] = functions;
-    let trusted = MemFlagsData::trusted();
-    let [many, ask, at_once, serial, after] = [0; 5].map(|_| f.builder.create_block());
+    let [many, ask, at_once, serial, after] = [0; 5].map(|_| f.create_block());
     let host = Host::of(f, frame);
-    let exec = f.builder.ins().load(types::I64, trusted, frame, frame::EXEC);
-    f.builder.ins().brif(host.parallel_for, many, &[], serial, &[]);
-    f.builder.switch_to_block(many);
-    let is =
-        |f: &mut FuncCtx, wanted: Policy| f.builder.ins().icmp_imm_u(IntCC::Equal, policy, wanted as i64);
+    let exec = f.load_word(frame, frame::EXEC);
+    f.ins().brif(host.parallel_for, many, &[], serial, &[]);
+    f.switch_to_block(many);
+    let is = |f: &mut FuncCtx, wanted: Policy| f.ins().icmp_imm_u(IntCC::Equal, policy, wanted as i64);
     let forced = is(f, Policy::Parallel);
-    let next = f.builder.create_block();
-    f.builder.ins().brif(forced, at_once, &[], next, &[]);
-    f.builder.switch_to_block(next);
+    let next = f.create_block();
+    f.ins().brif(forced, at_once, &[], next, &[]);
+    f.switch_to_block(next);
     let open = is(f, Policy::Auto);
-    f.builder.ins().brif(open, ask, &[], serial, &[]);
-    f.builder.switch_to_block(ask);
+    f.ins().brif(open, ask, &[], serial, &[]);
+    f.switch_to_block(ask);
     let (first, last) = (f.int(stage.start as i64), f.int(stage.end as i64));
     if let Some(faster) = f.call(is_faster, &[frame, first, last]) {
-        f.builder.ins().brif(faster, at_once, &[], serial, &[]);
+        f.ins().brif(faster, at_once, &[], serial, &[]);
     }
-    f.builder.switch_to_block(at_once);
+    f.switch_to_block(at_once);
     let (first, last, zero) = (f.int(stage.start as i64), f.int(stage.end as i64), f.int(0));
     // Nobody but the driver uses the host's threads meanwhile, functions that partitions call included.
     for (value, slot) in
         [(first, frame::COUNT), (last, frame::SHARES), (zero, frame::PARALLEL_FOR), (zero, frame::EXEC)]
     {
-        f.builder.ins().store(trusted, value, frame, slot);
+        f.store_at(value, frame, slot);
     }
     let most = f.int(stage.len() as i64);
-    let count = f.builder.ins().smin(host.threads, most);
-    host.hand_out(f, count, worker, frame);
+    let count = f.ins().smin(host.threads, most);
+    host.parallel_for(f, count, worker, frame);
     for (value, slot) in [(host.parallel_for, frame::PARALLEL_FOR), (exec, frame::EXEC)] {
-        f.builder.ins().store(trusted, value, frame, slot);
+        f.store_at(value, frame, slot);
     }
     driver::leave_on_error(f, frame);
-    f.builder.ins().jump(after, &[]);
-    f.builder.switch_to_block(serial);
+    f.ins().jump(after, &[]);
+    f.switch_to_block(serial);
     call_in_order(f, frame, in_order, stage);
-    f.builder.ins().jump(after, &[]);
-    f.builder.switch_to_block(after);
+    f.ins().jump(after, &[]);
+    f.switch_to_block(after);
 }
 
 /// An entry of the table.
@@ -182,12 +178,12 @@ struct Entry(Value);
 
 impl Entry {
     fn at(f: &mut FuncCtx, table: Value, number: Value) -> Entry {
-        let offset = f.builder.ins().imul_imm_s(number, size_of::<PartitionDesc>() as i64);
-        Entry(f.builder.ins().iadd(table, offset))
+        let offset = f.ins().imul_imm_s(number, size_of::<PartitionDesc>() as i64);
+        Entry(f.ins().iadd(table, offset))
     }
 
     fn word(&self, f: &mut FuncCtx, at: usize) -> Value {
-        f.builder.ins().load(types::I64, MemFlagsData::trusted(), self.0, at as i32)
+        f.load_word(self.0, at as i32)
     }
 
     /// Calls its function.
@@ -195,7 +191,7 @@ impl Entry {
         let function = self.word(f, offset_of!(PartitionDesc, run));
         let signature = f.unit.signature(&[types::I64], &[types::I32]);
         let signature = f.builder.import_signature(signature);
-        let call = f.builder.ins().call_indirect(signature, function, &[frame]);
+        let call = f.ins().call_indirect(signature, function, &[frame]);
         f.builder.inst_results(call)[0]
     }
 
@@ -204,7 +200,7 @@ impl Entry {
         let function = self.word(f, offset_of!(PartitionDesc, cost));
         let signature = f.unit.signature(&[types::I64, types::I32], &[types::I64]);
         let signature = f.builder.import_signature(signature);
-        let call = f.builder.ins().call_indirect(signature, function, &[dims, threads]);
+        let call = f.ins().call_indirect(signature, function, &[dims, threads]);
         f.builder.inst_results(call)[0]
     }
 
@@ -217,184 +213,182 @@ impl Entry {
         let trusted = MemFlagsData::trusted();
         let list = self.word(f, offset_of!(PartitionDesc, after));
         let at = offset_of!(PartitionDesc, n_after) as i32;
-        let count = f.builder.ins().uload32(trusted, self.0, at);
+        let count = f.ins().uload32(trusted, self.0, at);
         let zero = f.int(0);
-        f.each(zero, count, |f, idx| {
-            let offset = f.builder.ins().imul_imm_s(idx, 4);
-            let place = f.builder.ins().iadd(list, offset);
-            let other = f.builder.ins().uload32(trusted, place, 0);
+        f.for_range(zero, count, |f, idx| {
+            let offset = f.ins().imul_imm_s(idx, 4);
+            let place = f.ins().iadd(list, offset);
+            let other = f.ins().uload32(trusted, place, 0);
             body(f, other)
         })
     }
 }
 
 /// Emits `in_order(frame, first, last) -> code`.
-fn in_order(unit: &mut Unit, table: DataId) -> Result<FuncId> {
+fn in_order(unit: &mut ModuleBuilder, table: DataId) -> Result<FuncId> {
     unit.define_local("in_order", &[types::I64; 3], &[types::I32], |f, params| {
         let [frame, first, last] = *params else { return Ok(()) };
         let table = f.data_address(table);
-        f.each(first, last, |f, number| {
+        f.for_range(first, last, |f, number| {
             let code = Entry::at(f, table, number).run(f, frame);
             return_unless_ok(f, Some(code));
             Ok(())
         })?;
-        let ok = f.builder.ins().iconst(types::I32, 0);
-        f.builder.ins().return_(&[ok]);
+        f.return_ok();
         Ok(())
     })
 }
 
 /// Emits the task that the host calls on each thread: `(frame, begin, end, worker)`.
-fn worker(unit: &mut Unit, table: DataId) -> Result<FuncId> {
+fn worker(unit: &mut ModuleBuilder, table: DataId) -> Result<FuncId> {
     let params = [types::I64, types::I64, types::I64, types::I32];
     unit.define_local("worker", &params, &[], |f, params| {
         let frame = params[0];
         let trusted = MemFlagsData::trusted();
         let table = f.data_address(table);
-        let states = f.builder.ins().iadd_imm_s(frame, i64::from(frame::states(f.unit.program)));
-        let [first, last] =
-            [frame::COUNT, frame::SHARES].map(|slot| f.builder.ins().load(types::I64, trusted, frame, slot));
-        let (look, leave) = (f.builder.create_block(), f.builder.create_block());
+        let offset = i64::from(frame::states(f.unit.program));
+        let states = f.ins().iadd_imm_s(frame, offset);
+        let [first, last] = [frame::COUNT, frame::SHARES].map(|slot| f.load_word(frame, slot));
+        let (look, leave) = (f.create_block(), f.create_block());
         let open = f.builder.declare_var(types::I64);
-        f.builder.ins().jump(look, &[]);
-        f.builder.switch_to_block(look);
+        f.ins().jump(look, &[]);
+        f.switch_to_block(look);
         let zero = f.int(0);
         f.builder.def_var(open, zero);
-        f.each(first, last, |f, number| {
-            let next = f.builder.create_block();
+        f.for_range(first, last, |f, number| {
+            let next = f.create_block();
             let place = state_at(f, states, number);
-            let own = f.builder.ins().atomic_load(types::I64, trusted, place);
+            let own = f.ins().atomic_load(types::I64, trusted, place);
             skip_unless_equal(f, own, state::FREE, next);
             let one = f.int(1);
             f.builder.def_var(open, one);
             let entry = Entry::at(f, table, number);
             entry.each_before(f, |f, other| {
                 // What belongs to an earlier stage is done.
-                let (asked, ready) = (f.builder.create_block(), f.builder.create_block());
-                let here = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, other, first);
-                f.builder.ins().brif(here, asked, &[], ready, &[]);
-                f.builder.switch_to_block(asked);
+                let (asked, ready) = (f.create_block(), f.create_block());
+                let here = f.ins().icmp(IntCC::SignedGreaterThanOrEqual, other, first);
+                f.ins().brif(here, asked, &[], ready, &[]);
+                f.switch_to_block(asked);
                 let place = state_at(f, states, other);
-                let state = f.builder.ins().atomic_load(types::I64, trusted, place);
+                let state = f.ins().atomic_load(types::I64, trusted, place);
                 skip_unless_equal(f, state, state::DONE, next);
-                f.builder.ins().jump(ready, &[]);
-                f.builder.switch_to_block(ready);
+                f.ins().jump(ready, &[]);
+                f.switch_to_block(ready);
                 Ok(())
             })?;
             let (free, taken) = (f.int(state::FREE), f.int(state::TAKEN));
-            let old = f.builder.ins().atomic_cas(trusted, place, free, taken);
+            let old = f.ins().atomic_cas(trusted, place, free, taken);
             skip_unless_equal(f, old, state::FREE, next);
             let code = entry.run(f, frame);
-            let good = f.builder.create_block();
-            f.builder.ins().brif(code, leave, &[], good, &[]);
-            f.builder.switch_to_block(good);
+            let good = f.create_block();
+            f.ins().brif(code, leave, &[], good, &[]);
+            f.switch_to_block(good);
             let done = f.int(state::DONE);
-            f.builder.ins().atomic_store(trusted, done, place);
-            f.builder.ins().jump(look, &[]);
-            f.builder.switch_to_block(next);
+            f.ins().atomic_store(trusted, done, place);
+            f.ins().jump(look, &[]);
+            f.switch_to_block(next);
             Ok(())
         })?;
         // What is not ready waits for a partition that runs elsewhere, unless that one failed.
-        let (wait, again) = (f.builder.use_var(open), f.builder.create_block());
-        f.builder.ins().brif(wait, again, &[], leave, &[]);
-        f.builder.switch_to_block(again);
-        let slot = f.builder.ins().iadd_imm_s(frame, i64::from(frame::FAILED));
-        let failed = f.builder.ins().atomic_load(types::I64, trusted, slot);
-        f.builder.ins().brif(failed, leave, &[], look, &[]);
-        f.builder.switch_to_block(leave);
-        f.builder.ins().return_(&[]);
+        let (wait, again) = (f.builder.use_var(open), f.create_block());
+        f.ins().brif(wait, again, &[], leave, &[]);
+        f.switch_to_block(again);
+        let slot = f.ins().iadd_imm_s(frame, i64::from(frame::FAILED));
+        let failed = f.ins().atomic_load(types::I64, trusted, slot);
+        f.ins().brif(failed, leave, &[], look, &[]);
+        f.switch_to_block(leave);
+        f.ins().return_(&[]);
         Ok(())
     })
 }
 
 fn state_at(f: &mut FuncCtx, states: Value, number: Value) -> Value {
-    let offset = f.builder.ins().imul_imm_s(number, 8);
-    f.builder.ins().iadd(states, offset)
+    let offset = f.ins().imul_imm_s(number, 8);
+    f.ins().iadd(states, offset)
 }
 
 /// Goes on in a new block if the value is the one wanted, and else to `next`.
 fn skip_unless_equal(f: &mut FuncCtx, value: Value, wanted: i64, next: cranelift_codegen::ir::Block) {
-    let good = f.builder.create_block();
-    let is = f.builder.ins().icmp_imm_s(IntCC::Equal, value, wanted);
-    f.builder.ins().brif(is, good, &[], next, &[]);
-    f.builder.switch_to_block(good);
+    let good = f.create_block();
+    let is = f.ins().icmp_imm_s(IntCC::Equal, value, wanted);
+    f.ins().brif(is, good, &[], next, &[]);
+    f.switch_to_block(good);
 }
 
 /// Emits `is_faster(frame, first, last) -> bool`: whether the partitions of a stage are estimated to be done earlier at
 /// once than one after another. It plays the workers' game: each partition in turn goes to the thread that is free first.
-fn is_faster(unit: &mut Unit, table: DataId) -> Result<FuncId> {
+fn is_faster(unit: &mut ModuleBuilder, table: DataId) -> Result<FuncId> {
     unit.define_local("is_faster", &[types::I64; 3], &[types::I8], |f, params| {
         let [frame, first, last] = *params else { return Ok(()) };
-        let trusted = MemFlagsData::trusted();
         let table = f.data_address(table);
-        let dims = f.builder.ins().iadd_imm_s(frame, i64::from(frame::DIMS));
-        let count = f.builder.ins().load(types::I64, trusted, frame, frame::THREADS);
+        let dims = f.ins().iadd_imm_s(frame, i64::from(frame::DIMS));
+        let count = f.load_word(frame, frame::THREADS);
         let most = f.int(MAX_THREADS);
-        let count = f.builder.ins().smin(count, most);
-        let threads = f.builder.ins().ireduce(types::I32, count);
-        let one = f.builder.ins().iconst(types::I32, 1);
+        let count = f.ins().smin(count, most);
+        let threads = f.ins().ireduce(types::I32, count);
+        let one = f.ins().iconst(types::I32, 1);
         let (clocks, ends) = (f.words(MAX_THREADS as usize), f.words(f.unit.program.partitions.len()));
         let [zero, start] = [0; 2].map(|_| f.int(0));
-        f.each(start, count, |f, thread| {
+        f.for_range(start, count, |f, thread| {
             let clock = state_at(f, clocks, thread);
-            f.builder.ins().store(trusted, zero, clock, 0);
+            f.store_at(zero, clock, 0);
             Ok(())
         })?;
         let vars = [0; 5].map(|_| f.builder.declare_var(types::I64));
         let [shared, latest, ready, least, place] = vars;
         vars.into_iter().for_each(|var| f.builder.def_var(var, zero));
-        f.each(first, last, |f, number| {
+        f.for_range(first, last, |f, number| {
             let entry = Entry::at(f, table, number);
             let (alone, split) = (entry.cost(f, dims, one), entry.cost(f, dims, threads));
             let total = f.builder.use_var(shared);
-            let total = f.builder.ins().iadd(total, split);
+            let total = f.ins().iadd(total, split);
             f.builder.def_var(shared, total);
             f.builder.def_var(ready, zero);
             entry.each_before(f, |f, other| {
-                let (asked, next) = (f.builder.create_block(), f.builder.create_block());
-                let here = f.builder.ins().icmp(IntCC::SignedGreaterThanOrEqual, other, first);
-                f.builder.ins().brif(here, asked, &[], next, &[]);
-                f.builder.switch_to_block(asked);
+                let (asked, next) = (f.create_block(), f.create_block());
+                let here = f.ins().icmp(IntCC::SignedGreaterThanOrEqual, other, first);
+                f.ins().brif(here, asked, &[], next, &[]);
+                f.switch_to_block(asked);
                 let end = state_at(f, ends, other);
-                let end = f.builder.ins().load(types::I64, trusted, end, 0);
+                let end = f.load_word(end, 0);
                 let known = f.builder.use_var(ready);
-                let later = f.builder.ins().smax(known, end);
+                let later = f.ins().smax(known, end);
                 f.builder.def_var(ready, later);
-                f.builder.ins().jump(next, &[]);
-                f.builder.switch_to_block(next);
+                f.ins().jump(next, &[]);
+                f.switch_to_block(next);
                 Ok(())
             })?;
             let never = f.int(i64::MAX);
             f.builder.def_var(least, never);
             let none = f.int(0);
-            f.each(none, count, |f, thread| {
+            f.for_range(none, count, |f, thread| {
                 let clock = state_at(f, clocks, thread);
-                let time = f.builder.ins().load(types::I64, trusted, clock, 0);
+                let time = f.load_word(clock, 0);
                 let (known, at) = (f.builder.use_var(least), f.builder.use_var(place));
-                let earlier = f.builder.ins().icmp(IntCC::SignedLessThan, time, known);
-                let time = f.builder.ins().select(earlier, time, known);
-                let at = f.builder.ins().select(earlier, clock, at);
+                let earlier = f.ins().icmp(IntCC::SignedLessThan, time, known);
+                let time = f.ins().select(earlier, time, known);
+                let at = f.ins().select(earlier, clock, at);
                 f.builder.def_var(least, time);
                 f.builder.def_var(place, at);
                 Ok(())
             })?;
             let (free, ready, clock) =
                 (f.builder.use_var(least), f.builder.use_var(ready), f.builder.use_var(place));
-            let begin = f.builder.ins().smax(free, ready);
-            let end = f.builder.ins().iadd(begin, alone);
-            let end = f.builder.ins().iadd_imm_s(end, TAKE);
-            f.builder.ins().store(trusted, end, clock, 0);
+            let begin = f.ins().smax(free, ready);
+            let end = f.ins().iadd(begin, alone);
+            let end = f.ins().iadd_imm_s(end, TAKE);
+            f.store_at(end, clock, 0);
             let own = state_at(f, ends, number);
-            f.builder.ins().store(trusted, end, own, 0);
+            f.store_at(end, own, 0);
             let known = f.builder.use_var(latest);
-            let end = f.builder.ins().smax(known, end);
+            let end = f.ins().smax(known, end);
             f.builder.def_var(latest, end);
             Ok(())
         })?;
         let (latest, shared) = (f.builder.use_var(latest), f.builder.use_var(shared));
-        let latest = f.builder.ins().iadd_imm_s(latest, estimate::HAND_OUT as i64);
-        let faster = f.builder.ins().icmp(IntCC::SignedLessThan, latest, shared);
-        f.builder.ins().return_(&[faster]);
+        let latest = f.ins().iadd_imm_s(latest, estimate::HAND_OUT as i64);
+        let faster = f.ins().icmp(IntCC::SignedLessThan, latest, shared);
+        f.ins().return_(&[faster]);
         Ok(())
     })
 }

@@ -3,12 +3,12 @@
 //! The offset of a buffer is the largest end of those that it lies above, see [`crate::plan`].
 
 use crate::{
-    codegen::function::{FuncCtx, Unit},
+    codegen::function::{FuncCtx, ModuleBuilder},
     error::{Error, ErrorKind, Result},
     kernel::{BufferId, Program},
     plan::{self, ALIGN_BYTES},
 };
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
+use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
 use num_traits::Signed;
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ pub(crate) fn offsets(f: &mut FuncCtx) -> Result<(Places, Value)> {
     let (begins, ends) = spans(f)?;
     let mut total = f.int(0);
     for placement in &f.unit.plan.placements {
-        total = f.builder.ins().smax(total, ends[&placement.buffer]);
+        total = f.ins().smax(total, ends[&placement.buffer]);
     }
     Ok((begins, total))
 }
@@ -59,10 +59,10 @@ pub(crate) fn spans(f: &mut FuncCtx) -> Result<(Places, Places)> {
             let end: Value = *ends.get(below).ok_or_else(|| {
                 Error::internal(format!("{} is placed before {below}, which lies below it", placement.buffer))
             })?;
-            begin = if idx == 0 { end } else { f.builder.ins().smax(begin, end) };
+            begin = if idx == 0 { end } else { f.ins().smax(begin, end) };
         }
         let size = rounded_size(f, placement.buffer)?;
-        let end = f.builder.ins().iadd(begin, size);
+        let end = f.ins().iadd(begin, size);
         begins.insert(placement.buffer, begin);
         ends.insert(placement.buffer, end);
     }
@@ -75,20 +75,20 @@ fn rounded_size(f: &mut FuncCtx, buffer: BufferId) -> Result<Value> {
     let mut value = f.dim(&size)?;
     if negative {
         let zero = f.int(0);
-        value = f.builder.ins().smax(value, zero);
+        value = f.ins().smax(value, zero);
     }
-    let value = f.builder.ins().iadd_imm_s(value, ALIGN_BYTES - 1);
-    Ok(f.builder.ins().band_imm_s(value, -ALIGN_BYTES))
+    let value = f.ins().iadd_imm_s(value, ALIGN_BYTES - 1);
+    Ok(f.ins().band_imm_s(value, -ALIGN_BYTES))
 }
 
 /// Emits `arena_bytes(dims) -> size_t`.
-pub(crate) fn arena_bytes(unit: &mut Unit) -> Result<FuncId> {
+pub(crate) fn arena_bytes(unit: &mut ModuleBuilder) -> Result<FuncId> {
     let name = unit.symbol("arena_bytes");
     let id = unit.declare(&name, Linkage::Export, &[types::I64], &[types::I64])?;
     unit.define(id, |f, params| {
         f.set_dims(params[0], 0);
         let (_, total) = offsets(f)?;
-        f.builder.ins().return_(&[total]);
+        f.ins().return_(&[total]);
         Ok(())
     })?;
     Ok(id)
@@ -99,17 +99,17 @@ fn bind_found(f: &mut FuncCtx, dims: Value) -> Result<()> {
     let program = f.unit.program;
     for (idx, found) in program.data_dependent.iter().enumerate() {
         let at = 8 * (program.symbols.len() + idx) as i32;
-        let value = f.builder.ins().load(types::I64, MemFlagsData::trusted(), dims, at);
-        let unknown = f.builder.ins().icmp_imm_s(IntCC::Equal, value, abi::NOT_FOUND);
+        let value = f.load_word(dims, at);
+        let unknown = f.ins().icmp_imm_s(IntCC::Equal, value, abi::NOT_FOUND);
         let most = f.dim(&found.upper_bound)?;
-        let value = f.builder.ins().select(unknown, most, value);
+        let value = f.ins().select(unknown, most, value);
         f.bind(found.symbol.clone(), value);
     }
     Ok(())
 }
 
 /// Emits `output_shape(output, dims, shape) -> code`.
-pub(crate) fn output_shape(unit: &mut Unit) -> Result<FuncId> {
+pub(crate) fn output_shape(unit: &mut ModuleBuilder) -> Result<FuncId> {
     let name = unit.symbol("output_shape");
     let params = [types::I32, types::I64, types::I64];
     let id = unit.declare(&name, Linkage::Export, &params, &[types::I32])?;
@@ -117,10 +117,10 @@ pub(crate) fn output_shape(unit: &mut Unit) -> Result<FuncId> {
         f.set_dims(params[1], 0);
         bind_found(f, params[1])?;
         let outputs = &f.unit.program.outputs;
-        f.by_number(params[0], outputs.len(), |f, idx| {
+        f.switch(params[0], outputs.len(), |f, idx| {
             for (axis, dim) in outputs[idx].shape.iter().enumerate() {
                 let value = f.dim(dim)?;
-                f.builder.ins().store(MemFlagsData::trusted(), value, params[2], 8 * axis as i32);
+                f.store_at(value, params[2], 8 * axis as i32);
             }
             Ok(())
         })

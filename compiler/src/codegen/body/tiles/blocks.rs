@@ -62,7 +62,7 @@ pub(super) fn blocks(
     let n_blocks = f.builder.ins().udiv(padded, steps);
     let zero = f.int(0);
     let axis = counter("row block", &Dim::from(i64::MAX));
-    f.count_between(&axis, zero, n_blocks, |f| {
+    f.for_axis_range(&axis, zero, n_blocks, |f| {
         let (block, _) = f.symbol(&axis.var)?;
         let next = f.builder.ins().iadd_imm_s(block, 1);
         let [first, end] = [block, next].map(|number| {
@@ -74,7 +74,7 @@ pub(super) fn blocks(
         parts(f, plan, cuts, &mut |f, cut, part| {
             let tiles = counter("column tile", &Dim::from(i64::MAX));
             let zero = f.int(0);
-            f.count_between(&tiles, zero, cut.n_tiles, |f| {
+            f.for_axis_range(&tiles, zero, cut.n_tiles, |f| {
                 let (tile, _) = f.symbol(&tiles.var)?;
                 let at = Position::new(f, plan, cut, tile, columns, part);
                 if let Some(right) = &plan.right {
@@ -143,7 +143,7 @@ fn parts(f: &mut FuncCtx, plan: &Plan, cuts: &[Cut], emit: &mut EmitPart<'_>) ->
     for cut in between {
         let number = counter("part", &Dim::from(i64::MAX));
         let one = f.int(1);
-        f.count_between(&number, one, end, |f| {
+        f.for_axis_range(&number, one, end, |f| {
             let (number, _) = f.symbol(&number.var)?;
             let from = f.builder.ins().imul_imm_s(number, depth.step);
             emit(f, cut, Some((from, step)))
@@ -205,14 +205,14 @@ pub(super) fn joint(
 ) -> Result<()> {
     let (_, outer) = plan.contraction.m.split_last().expect("checked in plan");
     if let [axis] = outer {
-        return f.count_between(axis, first, end, |f| {
+        return f.for_axis_range(axis, first, end, |f| {
             let (number, _) = f.symbol(&axis.var)?;
             emit(f, number)
         });
     }
     let extents: Vec<Value> = outer.iter().map(|axis| f.dim(&axis.extent)).collect::<Result<_>>()?;
     let all = counter("row", &Dim::from(i64::MAX));
-    f.count_between(&all, first, end, |f| {
+    f.for_axis_range(&all, first, end, |f| {
         let (joint, _) = f.symbol(&all.var)?;
         let mut number = joint;
         for (axis, extent) in outer.iter().zip(extents).skip(1).rev() {

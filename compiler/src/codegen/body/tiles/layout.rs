@@ -17,7 +17,7 @@ use crate::{
     codegen::{
         body::lanes::{Args, Stream, split},
         function::FuncCtx,
-        function::Unit,
+        function::ModuleBuilder,
         microkernel::{
             MicrokernelKey,
             contraction::{DotOp, PANEL},
@@ -287,7 +287,7 @@ impl Layout {
     }
 
     /// The right factor as groups.
-    pub(super) fn right(&self, unit: &mut Unit) -> Result<DataId> {
+    pub(super) fn right(&self, unit: &mut ModuleBuilder) -> Result<DataId> {
         let fixed = |dim: &Dim| dim.as_i64().map(|value| value as usize);
         let (Right::Packed(right), Some(depth), Some(rows)) =
             (self.right, fixed(&self.depth), fixed(&self.part_elems))

@@ -203,7 +203,7 @@ fn by_parts(
     let branch = Axis { var: Symbol::new("rows are few"), extent: Dim::one() };
     if many != Some(true) {
         let end = f.builder.ins().isub(one, is_many);
-        f.count_between(&branch, zero, end, |f| {
+        f.for_axis_range(&branch, zero, end, |f| {
             let cut = cut::pick(f, facts, plan, rows, columns, ReductionPart::Whole)?;
             blocks::blocks(f, plan, rows, &[cut], columns, range)
         })?;
@@ -211,7 +211,7 @@ fn by_parts(
     let (Some(depth), true) = (&plan.cuts, many != Some(false)) else { return Ok(()) };
     let between = (depth.parts() > 2).then_some(ReductionPart::Middle(depth.stream));
     let branch = Axis { var: Symbol::new("rows are many"), extent: Dim::one() };
-    f.count_between(&branch, zero, is_many, |f| {
+    f.for_axis_range(&branch, zero, is_many, |f| {
         let parts = [ReductionPart::First(depth.stream)]
             .into_iter()
             .chain(between)

@@ -28,7 +28,7 @@ pub(super) fn run(
     let count = f.builder.ins().isub(end, first);
     let (zero, pairs) = (f.int(0), f.builder.ins().ushr_imm_u(count, 1));
     let axis = Axis { var: Symbol::new("pair of rows"), extent: Dim::from(i64::MAX) };
-    f.count_between(&axis, zero, pairs, |f| {
+    f.for_axis_range(&axis, zero, pairs, |f| {
         let (pair, _) = f.symbol(&axis.var)?;
         let before = f.builder.ins().ishl_imm_u(pair, 1);
         let upper = f.builder.ins().iadd(first, before);

@@ -85,7 +85,7 @@ pub(super) fn run(
     let padded = f.builder.ins().iadd_imm_s(padded, -1);
     let (before, behind) = (f.builder.ins().udiv(first, lines), f.builder.ins().udiv(padded, lines));
     let around = Axis { var: Symbol::new("run of lines"), extent: Dim::from(i64::MAX) };
-    f.count_between(&around, before, behind, |f| {
+    f.for_axis_range(&around, before, behind, |f| {
         let (number, _) = f.symbol(&around.var)?;
         let start = f.builder.ins().imul(number, lines);
         let stop = f.builder.ins().iadd(start, lines);

@@ -91,15 +91,15 @@ impl FuncCtx<'_, '_> {
         let result = self.call(func, &wide).ok_or_else(|| Error::internal("a function without a result"))?;
         Ok(match (ty, Self::reg_type(dtype)) {
             (from, to) if from == to => result,
-            (types::F64, to) => self.builder.ins().fdemote(to, result),
-            (_, to) => self.builder.ins().ireduce(to, result),
+            (types::F64, to) => self.ins().fdemote(to, result),
+            (_, to) => self.ins().ireduce(to, result),
         })
     }
 
     fn wide(&mut self, dtype: DType, value: Value) -> Value {
         match Self::reg_type(dtype) {
             types::F64 => value,
-            types::F32 => self.builder.ins().fpromote(types::F64, value),
+            types::F32 => self.ins().fpromote(types::F64, value),
             _ => self.widened(value, types::I64, dtype.is_signed_int()),
         }
     }
@@ -111,7 +111,7 @@ impl FuncCtx<'_, '_> {
         }
         let id = self.unit.define_local(&name, &vec![ty; arity], &[ty], |f, params| {
             let result = body(f, math, ty, signed, params)?;
-            f.builder.ins().return_(&[result]);
+            f.ins().return_(&[result]);
             Ok(())
         })?;
         self.unit.on_demand.insert(name, id);

@@ -1,0 +1,162 @@
+//! Control flow of a function: loops, branches and returns; and words of memory.
+//!
+//! Blocks are created and filled in a fixed order, so equal calls emit equal code.
+
+use super::FuncCtx;
+use crate::{error::Result, kernel::Axis};
+use cranelift_codegen::ir::{
+    Block, BlockArg, InstBuilder, MemFlagsData, Type, Value, condcodes::IntCC, types,
+};
+use symshape_runtime::abi::Code;
+
+impl FuncCtx<'_, '_> {
+    /// A new block, which is not filled yet.
+    pub fn create_block(&mut self) -> Block {
+        self.builder.create_block()
+    }
+
+    /// Continues in `block`: later instructions are appended to it.
+    pub fn switch_to_block(&mut self, block: Block) {
+        self.builder.switch_to_block(block);
+    }
+
+    /// Loads an `i64` from memory that is valid and aligned.
+    pub fn load_word(&mut self, base: Value, offset: i32) -> Value {
+        self.ins().load(types::I64, MemFlagsData::trusted(), base, offset)
+    }
+
+    /// Stores a value of any type to memory that is valid and aligned.
+    pub fn store_at(&mut self, value: Value, base: Value, offset: i32) {
+        self.ins().store(MemFlagsData::trusted(), value, base, offset);
+    }
+
+    /// Stores a constant of 32 bits, see [`FuncCtx::store_at`].
+    pub fn store_u32(&mut self, value: u32, base: Value, offset: i32) {
+        let value = self.ins().iconst(types::I32, i64::from(value));
+        self.store_at(value, base, offset);
+    }
+
+    /// Returns a code from a function that returns an `i32`.
+    pub fn return_code(&mut self, code: i64) {
+        let code = self.ins().iconst(types::I32, code);
+        self.ins().return_(&[code]);
+    }
+
+    /// Returns 0, the code of success.
+    pub fn return_ok(&mut self) {
+        self.return_code(0);
+    }
+
+    /// Returns from the function by `leave` where `condition` is not zero. `leave` is in a cold block, which it must
+    /// end by a return.
+    pub fn exit_if(&mut self, condition: Value, leave: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let exit = self.create_block();
+        let next = self.create_block();
+        self.builder.set_cold_block(exit);
+        self.ins().brif(condition, exit, &[], next, &[]);
+
+        self.switch_to_block(exit);
+        leave(self)?;
+
+        self.switch_to_block(next);
+        Ok(())
+    }
+
+    /// Returns `code`, an `i32`, where it is not 0.
+    pub fn return_if(&mut self, code: Value) {
+        let leave = |f: &mut Self| {
+            f.ins().return_(&[code]);
+            Ok(())
+        };
+        self.exit_if(code, leave).expect("a return is always emitted");
+    }
+
+    /// Calls the function at an address, with the target's C calling convention; its result, if it has one.
+    pub fn call_pointer(
+        &mut self,
+        address: Value,
+        args: &[Value],
+        params: &[Type],
+        returns: &[Type],
+    ) -> Option<Value> {
+        let signature = self.unit.signature(params, returns);
+        let signature = self.builder.import_signature(signature);
+        let call = self.ins().call_indirect(signature, address, args);
+        self.builder.inst_results(call).first().copied()
+    }
+
+    /// `for var in 0..extent { body }`.
+    pub fn for_axis(&mut self, axis: &Axis, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let end = self.dim(&axis.extent)?;
+        let begin = self.int(0);
+        self.for_axis_range(axis, begin, end, body)
+    }
+
+    /// `for var in begin..end { body }`, for a range within the axis.
+    pub fn for_axis_range(
+        &mut self,
+        axis: &Axis,
+        begin: Value,
+        end: Value,
+        body: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        self.for_range(begin, end, |f, var| {
+            f.facts_mut().declare_index(&axis.var, &axis.extent);
+            f.bind(axis.var.clone(), var);
+            body(f)
+        })
+    }
+
+    /// `for var in begin..end { body }`, where no symbol is bound to the variable.
+    pub fn for_range(
+        &mut self,
+        begin: Value,
+        end: Value,
+        body: impl FnOnce(&mut Self, Value) -> Result<()>,
+    ) -> Result<()> {
+        let inside = self.create_block();
+        let after = self.create_block();
+        let var = self.builder.append_block_param(inside, types::I64);
+        let is_not_empty = self.ins().icmp(IntCC::SignedLessThan, begin, end);
+        let exit = self.ins().brif(is_not_empty, inside, &[BlockArg::Value(begin)], after, &[]);
+        self.push_scope(exit);
+
+        self.switch_to_block(inside);
+        body(self, var)?;
+        let next = self.ins().iadd_imm_s(var, 1);
+        let more = self.ins().icmp(IntCC::SignedLessThan, next, end);
+        self.ins().brif(more, inside, &[BlockArg::Value(next)], after, &[]);
+
+        self.builder.seal_block(inside);
+        self.builder.seal_block(after);
+        self.pop_scope();
+        self.switch_to_block(after);
+        Ok(())
+    }
+
+    /// Ends a function by a case for each index below `count`: `emit_case` emits it, then 0 is returned. For any other
+    /// index, [`Code::OutOfRange`] is returned.
+    pub fn switch(
+        &mut self,
+        index: Value,
+        count: usize,
+        mut emit_case: impl FnMut(&mut Self, usize) -> Result<()>,
+    ) -> Result<()> {
+        for number in 0..count {
+            let this = self.create_block();
+            let next = self.create_block();
+            let is_this = self.ins().icmp_imm_u(IntCC::Equal, index, number as i64);
+            let exit = self.ins().brif(is_this, this, &[], next, &[]);
+
+            self.switch_to_block(this);
+            self.push_scope(exit);
+            emit_case(self, number)?;
+            self.return_ok();
+            self.pop_scope();
+
+            self.switch_to_block(next);
+        }
+        self.return_code(Code::OutOfRange as i64);
+        Ok(())
+    }
+}
