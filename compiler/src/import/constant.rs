@@ -15,7 +15,7 @@ const MAX_ELEMS: i64 = 1 << 16;
 const MAX_STEPS: usize = 256;
 
 /// The tensor that `value` is at every call, if it depends on neither inputs nor symbols and is cheap to compute.
-pub(super) fn value_of(g: &Graph, value: Value) -> Result<Option<Tensor>> {
+pub(crate) fn value_of(g: &Graph, value: Value) -> Result<Option<Tensor>> {
     if let Op::Const(tensor) = g.op(value) {
         return Ok(Some(tensor.clone()));
     }
@@ -28,7 +28,7 @@ pub(super) fn value_of(g: &Graph, value: Value) -> Result<Option<Tensor>> {
 
 /// `value`, or the constant that it is, where it may decide about a shape: a few integers that were computed from constants
 /// in ways that contents don't follow, such as a square root that is cast.
-pub(super) fn settled(g: &mut Graph, value: Value) -> Result<Value> {
+pub(crate) fn settled(g: &mut Graph, value: Value) -> Result<Value> {
     let count =
         |g: &Graph| g.shape(value).iter().try_fold(1_i64, |product, dim| product.checked_mul(dim.as_i64()?));
     if !g.dtype(value).is_int() || g.rank(value) > 1 || g.contents(value).is_some() {

@@ -5,131 +5,36 @@
 //! the file where possible), functions replaced by their bodies and decided branches taken. [`proto`] is the wire
 //! format, [`ops`] the table of operators, one documented function each.
 
-mod branch_continuation;
 mod constant;
 mod custom;
-mod data_dependent;
-mod dims;
+mod model;
 mod node;
 mod ops;
-mod options;
-mod order;
-#[expect(missing_docs, reason = "the fields are those of onnx.proto, under its names")]
-pub mod proto;
 mod scope;
-mod sequences;
-mod storage_type;
-mod types;
-mod weights;
 
-pub use custom::Custom;
-pub use options::{ImportOptions, InputConstant, parse_bind, parse_bounds, parse_dim, parse_input};
+pub use custom::declaration::Custom;
+pub use model::{
+    Model,
+    options::{ImportOptions, InputConstant, parse_bind, parse_bounds, parse_dim, parse_input},
+    proto, read_tensor,
+};
 
 use crate::{
     error::{At, Error, ErrorKind, Result},
     graph::{Graph, Value},
     tensor::Tensor,
 };
-use data_dependent::FoundBounds;
-use prost::bytes::Bytes;
-use proto::{GraphProto, ModelProto, TensorProto};
-use scope::{Context, Scope};
+use model::{
+    given_inputs,
+    proto::GraphProto,
+    storage_type::Narrow,
+    types::{self, Input},
+};
+use scope::{Context, Scope, bounds::FoundBounds};
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
-    path::{Path, PathBuf},
-    sync::Arc,
 };
-use storage_type::Narrow;
-use types::Input;
-use weights::Files;
-
-/// A decoded ONNX model; its large tensors stay in the file.
-#[derive(Debug)]
-pub struct Model {
-    proto: ModelProto,
-    files: Files,
-    name: String,
-}
-
-/// Keeps a mapped file alive as long as decoded fields refer to it.
-struct Owner(Arc<memmap2::Mmap>);
-
-impl AsRef<[u8]> for Owner {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl Model {
-    /// The model in the file at `path`.
-    ///
-    /// # Errors
-    /// The file can't be read, or is no ONNX model.
-    pub fn open(path: &Path) -> Result<Model> {
-        let place = || path.display().to_string();
-        let map = Arc::new(map_file(path)?);
-        let proto = proto::decode(Bytes::from_owner(Owner(map.clone()))).at(place)?;
-        let folder = path.parent().map(|folder| match folder.as_os_str().is_empty() {
-            true => Path::new(".").to_path_buf(),
-            false => folder.to_path_buf(),
-        });
-        let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-        Ok(Model { proto, files: Files { model: Some(map), folder, ..Files::default() }, name })
-    }
-
-    /// The model that `bytes` hold; it can have no external data.
-    ///
-    /// # Errors
-    /// The bytes are no ONNX model.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Model> {
-        let proto: ModelProto = proto::decode(Bytes::copy_from_slice(bytes))?;
-        Ok(Model::from(proto))
-    }
-
-    /// The files with external data that an import has read so far.
-    pub fn external_files(&self) -> Vec<PathBuf> {
-        let Some(folder) = &self.files.folder else { return Vec::new() };
-        self.files.external.borrow().keys().map(|location| folder.join(location)).collect()
-    }
-
-    /// Names of the inputs that a caller has to give, in order.
-    pub fn input_names(&self) -> Vec<&str> {
-        self.proto.graph.iter().flat_map(given_inputs).map(|info| info.name.as_str()).collect()
-    }
-}
-
-impl From<ModelProto> for Model {
-    fn from(proto: ModelProto) -> Model {
-        Model { proto, files: Files::default(), name: "model".to_string() }
-    }
-}
-
-fn map_file(path: &Path) -> Result<memmap2::Mmap> {
-    let error = |error| Error::new(ErrorKind::Io, format!("{}: {error}", path.display()));
-    symshape_runtime::map_file(path).map_err(error)
-}
-
-/// The inputs that no initializer makes a constant.
-fn given_inputs(graph: &GraphProto) -> impl Iterator<Item = &proto::ValueInfoProto> {
-    let constants: std::collections::HashSet<&str> =
-        graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
-    graph.input.iter().filter(move |input| !constants.contains(input.name.as_str()))
-}
-
-/// The tensor in a `.pb` file, and its name.
-///
-/// # Errors
-/// The file can't be read, holds no tensor, or one of an unsupported type.
-pub fn read_tensor(path: &Path) -> Result<(String, Tensor)> {
-    let place = || path.display().to_string();
-    let map = Arc::new(map_file(path)?);
-    let proto: TensorProto = proto::decode(Bytes::from_owner(Owner(map.clone()))).at(place)?;
-    let folder = path.parent().map(Path::to_path_buf);
-    let tensor =
-        weights::tensor(&proto, &Files { model: Some(map), folder, ..Files::default() }).at(place)?;
-    Ok((proto.name, tensor))
-}
 
 /// The graph of `model` under the contract that its inputs and `options` declare.
 ///

@@ -1,11 +1,14 @@
 //! A node of an operator of the user's as a call in the graph: the declaration's names take their meaning from the node.
 
-use super::{AttributeKind, Axis, Custom, Declared, Element, Shaped};
 use crate::{
     error::{At, Error, Result},
     external::Callee,
     graph::{Graph, Op, Type, Value},
-    import::{node::OnnxNode, ops::Outputs},
+    import::{
+        custom::declaration::{AttributeKind, Axis, Custom, Declared, Element, Shaped},
+        node::OnnxNode,
+        ops::table::Outputs,
+    },
     text::join,
 };
 use std::collections::HashMap;
@@ -24,7 +27,7 @@ struct Meaning {
 }
 
 /// The node's results.
-pub(in crate::import) fn apply(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<Outputs> {
+pub(crate) fn apply(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<Outputs> {
     call(g, node, custom).at(|| format!("as {} is declared", custom.name()))
 }
 

@@ -1,9 +1,9 @@
 //! Reading declarations: the text, then whether every name in it can be known.
 
-use super::{AttributeKind, Axis, Custom, Declared, Element, Shaped};
 use crate::{
-    error::{Error, Result},
+    error::{At, Error, Result},
     external,
+    import::custom::declaration::{AttributeKind, Axis, Custom, Declared, Element, Shaped},
     text::Cursor,
 };
 use std::collections::BTreeSet;
@@ -13,7 +13,41 @@ use symshape_runtime::{DType, external::AttributeValue};
 /// Longer texts are no declaration that anybody meant.
 const MAX_BYTES: usize = 1 << 14;
 
-pub(super) fn declaration(text: &str) -> Result<Custom> {
+impl Custom {
+    /// Reads a declaration.
+    ///
+    /// ```
+    /// use symshape_compiler::import::Custom;
+    /// let swish = Custom::parse("com.acme:Swish(x: f32[A, B]) -> f32[A, B] = acme_swish")?;
+    /// assert_eq!((swish.name().as_str(), swish.symbol()), ("com.acme:Swish", "acme_swish"));
+    /// let error = Custom::parse("Swish(x: f32[A]) -> f32[B] = swish").unwrap_err();
+    /// assert!(error.to_string().contains("B stands in no operand as it is"), "{error}");
+    /// # Ok::<(), symshape_compiler::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What is wrong with the text, and where.
+    pub fn parse(text: &str) -> Result<Custom> {
+        declaration(text)
+    }
+
+    /// Reads a file of declarations, one on a line; `#` begins a comment.
+    ///
+    /// # Errors
+    /// As [`Custom::parse`], with the line.
+    pub fn parse_all(text: &str) -> Result<Vec<Custom>> {
+        let mut list = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default();
+            if !line.trim().is_empty() {
+                list.push(Custom::parse(line).at(|| format!("declaration on line {}", number + 1))?);
+            }
+        }
+        Ok(list)
+    }
+}
+
+fn declaration(text: &str) -> Result<Custom> {
     if text.len() > MAX_BYTES || text.contains('\0') {
         return Err(Error::invalid(format!(
             "a declaration has at most {MAX_BYTES} bytes, none of them zero"

@@ -1,9 +1,9 @@
 //! Activation functions.
 
-use super::super::node::OnnxNode;
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
+    import::{node::OnnxNode, ops::shared::arithmetic::positions},
     scalar::{CompareOp, ReduceOp},
 };
 
@@ -57,7 +57,7 @@ fn where_negative(g: &mut Graph, x: Value, otherwise: Value) -> Result<Value> {
 }
 
 /// `1 / (1 + e^-x)`.
-pub(super) fn logistic(g: &mut Graph, x: Value) -> Result<Value> {
+pub(crate) fn logistic(g: &mut Graph, x: Value) -> Result<Value> {
     let minus = g.neg(x)?;
     let power = g.exp(minus)?;
     let sum = plus(g, power, 1.0)?;
@@ -198,7 +198,7 @@ fn hardmax_flattened(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 fn one_at_largest(g: &mut Graph, x: Value, axis: usize) -> Result<Value> {
     let best = g.argreduce(ReduceOp::Max, x, axis, true, false)?;
-    let position = super::positions(g, x, axis)?;
+    let position = positions(g, x, axis)?;
     let found = g.compare(CompareOp::Eq, position, best)?;
     g.cast(g.dtype(x), found)
 }
@@ -238,11 +238,7 @@ fn log_of_softmax(g: &mut Graph, x: Value, axis: usize) -> Result<Value> {
 }
 
 /// `f` along the second axis of the input as a matrix, whose columns are all axes from `axis` (1 by default) on.
-fn flattened(
-    g: &mut Graph,
-    n: &OnnxNode,
-    f: fn(&mut Graph, Value, usize) -> Result<Value>,
-) -> Result<Value> {
+fn flattened(g: &mut Graph, n: &OnnxNode, f: fn(&mut Graph, Value, usize) -> Result<Value>) -> Result<Value> {
     let x = n.input(0)?;
     let axis = n.axis(g, x, Some(1))?;
     let shape = g.shape(x).to_vec();

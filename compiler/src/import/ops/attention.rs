@@ -1,9 +1,9 @@
 //! Attention, and what belongs to it.
 
-use super::super::{node::OnnxNode, weights};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value, axis},
+    import::{model::weights, node::OnnxNode},
     scalar::{CompareOp, ReduceOp, Scalar},
 };
 use symshape::{Dim, Relation};
@@ -17,7 +17,7 @@ ops! {
 }
 
 /// `[B, S, H*D]` as `[B, H, S, D]`.
-pub(super) fn heads(g: &mut Graph, x: Value, count: i64) -> Result<Value> {
+pub(crate) fn heads(g: &mut Graph, x: Value, count: i64) -> Result<Value> {
     let [batch, steps, width] = three(g, x)?;
     if count <= 0 {
         return Err(Error::invalid(format!("{count} heads")));
@@ -34,14 +34,14 @@ fn three(g: &Graph, x: Value) -> Result<[Dim; 3]> {
 }
 
 /// `[B, H, S, D]` as `[B, S, H*D]`.
-pub(super) fn joined(g: &mut Graph, x: Value) -> Result<Value> {
+pub(crate) fn joined(g: &mut Graph, x: Value) -> Result<Value> {
     let x = g.transpose(x, &[0, 2, 1, 3])?;
     let shape = g.shape(x).to_vec();
     g.reshape(x, vec![shape[0].clone(), shape[1].clone(), &shape[2] * &shape[3]])
 }
 
 /// Each head of `x`, `[B, H, S, D]`, as often as the query has heads for it.
-pub(super) fn shared(g: &mut Graph, x: Value, count: &Dim) -> Result<Value> {
+pub(crate) fn shared(g: &mut Graph, x: Value, count: &Dim) -> Result<Value> {
     let mut shape = g.shape(x).to_vec();
     if g.facts.prove_eq(&shape[1], count).is_yes() {
         return Ok(x);
@@ -162,7 +162,7 @@ fn flex_attention(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.contract(shares, b"bhst", v, b"bhtd", b"bhsd")
 }
 
-/// The square root of the scale, by which queries and keys are multiply_parts both; by default it is `1 / sqrt(D)`.
+/// The square root of the scale, by which queries and keys are multiplied both; by default it is `1 / sqrt(D)`.
 fn root_of_scale(g: &mut Graph, q: Value, scale: Option<f64>) -> Result<Value> {
     let factor = match scale {
         Some(scale) => {
@@ -196,7 +196,13 @@ fn softmax_or_none(g: &mut Graph, x: Value) -> Result<Value> {
 }
 
 /// What is added to the scores, and where they count at all; both broadcast with `[B, H, S, T]`.
-fn mask(g: &mut Graph, n: &OnnxNode, q: Value, k: Value, past: &Dim) -> Result<(Option<Value>, Option<Value>)> {
+fn mask(
+    g: &mut Graph,
+    n: &OnnxNode,
+    q: Value,
+    k: Value,
+    past: &Dim,
+) -> Result<(Option<Value>, Option<Value>)> {
     let dtype = g.dtype(q);
     let (rows, columns) = (g.shape(q)[2].clone(), g.shape(k)[2].clone());
     let (mut bias, mut allowed) = (None, None);
@@ -229,7 +235,11 @@ fn mask(g: &mut Graph, n: &OnnxNode, q: Value, k: Value, past: &Dim) -> Result<(
     let mut limits = Vec::new();
     if causal || left >= 0 || right >= 0 {
         // Where each query stands among the keys, less the key's place.
-        let distance = g.index(DType::I64, vec![rows.clone(), columns.clone()], Dim::from(axis(0)) - Dim::from(axis(1)))?;
+        let distance = g.index(
+            DType::I64,
+            vec![rows.clone(), columns.clone()],
+            Dim::from(axis(0)) - Dim::from(axis(1)),
+        )?;
         let offset = match lens {
             Some(lens) => {
                 let rows = g.dim(DType::I64, rows.clone())?;
@@ -283,7 +293,7 @@ fn rotary_embedding(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// The input turned by the angles whose cosines and sines are given for each of its words.
-pub(super) fn rotated(g: &mut Graph, n: &OnnxNode, input: Value, [cos, sin]: [Value; 2]) -> Result<Value> {
+pub(crate) fn rotated(g: &mut Graph, n: &OnnxNode, input: Value, [cos, sin]: [Value; 2]) -> Result<Value> {
     let interleaved = n.flag("interleaved", false)?;
     let count = n.int_or("num_heads", 0)?;
     let part = n.int_or("rotary_embedding_dim", 0)?;
@@ -306,15 +316,25 @@ pub(super) fn rotated(g: &mut Graph, n: &OnnxNode, input: Value, [cos, sin]: [Va
 }
 
 /// `x: [B, H, S, D]` with its first `part` features turned by the angles with these cosines and sines, `[B, S, part / 2]`.
-pub(super) fn turned(g: &mut Graph, x: Value, [cos, sin]: [Value; 2], interleaved: bool, part: Dim) -> Result<Value> {
+pub(crate) fn turned(
+    g: &mut Graph,
+    x: Value,
+    [cos, sin]: [Value; 2],
+    interleaved: bool,
+    part: Dim,
+) -> Result<Value> {
     let size = g.shape(x)[3].clone();
     let half = g.facts.simplify(&part.floor_div(2));
     let (cos, sin) = (g.unsqueeze(cos, &[1])?, g.unsqueeze(sin, &[1])?);
     let (first, second) = match interleaved {
         true => (g.slice(x, 3, Dim::zero(), half.clone(), 2)?, g.slice(x, 3, Dim::one(), half.clone(), 2)?),
-        false => (g.slice(x, 3, Dim::zero(), half.clone(), 1)?, g.slice(x, 3, half.clone(), half.clone(), 1)?),
+        false => {
+            (g.slice(x, 3, Dim::zero(), half.clone(), 1)?, g.slice(x, 3, half.clone(), half.clone(), 1)?)
+        }
     };
-    let turn = |g: &mut Graph, a: Value, b: Value| -> Result<(Value, Value)> { Ok((g.mul(cos, a)?, g.mul(sin, b)?)) };
+    let turn = |g: &mut Graph, a: Value, b: Value| -> Result<(Value, Value)> {
+        Ok((g.mul(cos, a)?, g.mul(sin, b)?))
+    };
     let (a, b) = turn(g, first, second)?;
     let real = g.sub(a, b)?;
     let (b, a) = turn(g, second, first)?;
@@ -343,7 +363,9 @@ pub(super) fn turned(g: &mut Graph, x: Value, [cos, sin]: [Value; 2], interleave
 fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let (q, k, v) = (n.input(0)?, n.input(1)?, n.input(2)?);
     let need = |count: Option<i64>| {
-        count.filter(|count| *count > 0).ok_or_else(|| Error::invalid("LinearAttention needs its numbers of heads"))
+        count
+            .filter(|count| *count > 0)
+            .ok_or_else(|| Error::invalid("LinearAttention needs its numbers of heads"))
     };
     let (q_heads, kv_heads) = (need(n.int("q_num_heads")?)?, need(n.int("kv_num_heads")?)?);
     n.int("chunk_size")?;

@@ -1,18 +1,16 @@
 //! Branches and loops. What is decided while compiling leaves no trace; all else becomes a branch or loop of the graph.
 
-use super::{
-    super::{
-        constant,
-        node::OnnxNode,
-        scope::{Origin, Region},
-    },
-    rounds::Rounds,
-};
 use crate::{
-    error::{Error, ErrorKind, Result},
-    graph::{
-        Graph, Op, Type, Value,
-        build::declare_counter,
+    error::{Error, Result},
+    graph::{Graph, Op, Type, Value, build::declare_counter},
+    import::{
+        constant,
+        node::{OnnxNode, axes::larger},
+        ops::shared::{
+            branches::{branch, contradiction, refuse_rank},
+            loop_body::Rounds,
+        },
+        scope::regions::{Origin, Region},
     },
     scalar::Scalar,
 };
@@ -63,133 +61,6 @@ fn decided(g: &Graph, condition: Value) -> Result<Option<bool>> {
     }
 }
 
-/// A region, or why it can't be run: its shapes contradict what is declared.
-pub(in crate::import) fn contradiction(region: Result<Region>) -> Result<Result<Region, String>> {
-    match region {
-        Ok(region) => Ok(Ok(region)),
-        Err(error) if error.kind() == ErrorKind::Invalid => Ok(Err(error.to_string())),
-        Err(error) => Err(error),
-    }
-}
-
-/// Where the branches disagree about the rank of output `k`, the one that contradicts the declared rank is never run.
-/// Without such a declaration, why there can be no such output.
-pub(in crate::import) fn refuse_rank(
-    branches: &mut [Result<Region, String>],
-    k: usize,
-    declared: Option<usize>,
-) -> Option<String> {
-    let rank = |branch: &Result<Region, String>| {
-        branch.as_ref().ok().and_then(|region| region.outputs.get(k).map(|value| region.graph.rank(*value)))
-    };
-    let (a, b) = (rank(&branches[0])?, rank(&branches[1])?);
-    if a == b {
-        return None;
-    }
-    let Some(declared) = declared.filter(|rank| *rank == a || *rank == b) else {
-        let what = "branches that give";
-        return Some(format!("{what} {a} and {b} axes as output {k}, by a condition known only at run time"));
-    };
-    let wrong = usize::from(declared == a);
-    branches[wrong] = Err(format!("output {k} of the branch is declared with {declared} axes"));
-    None
-}
-
-/// The outputs of one of two regions, by `condition`.
-pub(in crate::import) fn branch(
-    g: &mut Graph,
-    n: &OnnxNode,
-    condition: Value,
-    branches: Vec<Result<Region, String>>,
-) -> Result<Vec<Value>> {
-    let [mut then, mut otherwise] = match <[_; 2]>::try_from(branches) {
-        Ok([Err(why), Err(_)]) => return Err(Error::invalid(why)),
-        Ok([Ok(then), Err(why)]) => {
-            let other = failing(g, &then, why)?;
-            [then, other]
-        }
-        Ok([Err(why), Ok(otherwise)]) => {
-            let other = failing(g, &otherwise, why)?;
-            [other, otherwise]
-        }
-        Ok([Ok(then), Ok(otherwise)]) => [then, otherwise],
-        Err(_) => return Err(Error::internal("an If has two branches")),
-    };
-    if then.outputs.len() != otherwise.outputs.len() {
-        return Err(Error::invalid("the branches have different numbers of outputs"));
-    }
-    let mut unequal = Vec::new();
-    for k in 0..then.outputs.len() {
-        unequal.push(level(g, [&mut then, &mut otherwise], k)?);
-    }
-    for region in [&mut then, &mut otherwise] {
-        for (k, value) in region.outputs.clone().into_iter().enumerate() {
-            region.graph.output(&format!("out{k}"), value)?;
-        }
-    }
-    let operands = [&[condition], &then.captured[..], &otherwise.captured[..]].concat();
-    let op = Op::If { then: Box::new(then.graph), otherwise: Box::new(otherwise.graph) };
-    let results = g.push_multi(op, &operands)?;
-    let count = unequal.len();
-    let (mut outputs, mut sizes) = (results[..count].to_vec(), results[count..].iter());
-    for (output, axes) in outputs.iter_mut().zip(unequal) {
-        for (k, most) in axes {
-            let size = *sizes.next().ok_or_else(|| Error::internal("a size for each unequal axis"))?;
-            let size = n.found(g, size, 0, most)?;
-            *output = g.slice(*output, k, Dim::zero(), size, 1)?;
-        }
-    }
-    Ok(outputs)
-}
-
-/// A branch that ends the call, with outputs like those of `other`.
-fn failing(g: &Graph, other: &Region, why: String) -> Result<Region> {
-    let mut graph = g.region("contradiction");
-    let zero = graph.push(Op::Fail { why }, &[])?;
-    let mut outputs = Vec::new();
-    for value in &other.outputs {
-        let Type { dtype, shape } = other.graph.ty(*value).clone();
-        let shape: Option<Vec<Dim>> = shape.iter().map(|dim| other.graph.upper_bound(dim)).collect();
-        let shape = shape.ok_or_else(|| Error::unsupported("a branch with a size that has no bound"))?;
-        let one = graph.cast(dtype, zero)?;
-        outputs.push(graph.broadcast_to(one, &shape)?);
-    }
-    Ok(Region { graph, outputs, captured: Vec::new() })
-}
-
-/// Makes output `k` of both branches the same size, the larger one; the axes that were padded and their new sizes. For
-/// each, both get one more output, the size that it had.
-fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec<(usize, Dim)>> {
-    let (a, b) = (then.outputs[k], otherwise.outputs[k]);
-    let (have, other) = (then.graph.ty(a).clone(), otherwise.graph.ty(b).clone());
-    if have.dtype != other.dtype {
-        return Err(Error::invalid(format!("output {k} is {} or {}", have.dtype, other.dtype)));
-    }
-    let mut padded = Vec::new();
-    for (i, (x, y)) in have.shape.iter().zip(&other.shape).enumerate() {
-        let hidden = then.graph.is_data_dependent(x) || otherwise.graph.is_data_dependent(y);
-        if !hidden && (x == y || g.facts.prove_eq(x, y).is_yes()) {
-            continue;
-        }
-        let bound = then.graph.upper_bound(x).zip(otherwise.graph.upper_bound(y));
-        let (x_most, y_most) =
-            bound.ok_or_else(|| Error::unsupported("branches with a size that has no bound"))?;
-        let most = g.facts.simplify(&super::larger(g, &x_most, &y_most));
-        for (region, size) in [(&mut *then, x), (&mut *otherwise, y)] {
-            let value = region.outputs[k];
-            let mut hi = vec![Dim::zero(); region.graph.rank(value)];
-            hi[i] = &most - size;
-            let lo = vec![Dim::zero(); hi.len()];
-            let fill = Scalar::from_i64(region.graph.dtype(value), 0);
-            region.outputs[k] = region.graph.pad(value, &lo, &hi, fill)?;
-            let size = region.graph.dim(DType::I64, size.clone())?;
-            region.outputs.push(size);
-        }
-        padded.push((i, most));
-    }
-    Ok(padded)
-}
-
 /// More rounds than any machine runs: the bound where nothing depends on it.
 const ENDLESS: i64 = 1 << 40;
 
@@ -200,7 +71,7 @@ fn trips(g: &mut Graph, rounds: &Rounds, limit: Option<Value>) -> Result<Dim> {
     if let Some([limit]) = limit.and_then(|limit| g.contents(limit)) {
         let limit = limit.clone();
         if g.facts.bounds(&limit).hi.is_some_and(|hi| hi < ENDLESS.into()) {
-            let limit = super::larger(g, &limit, &Dim::zero());
+            let limit = larger(g, &limit, &Dim::zero());
             return Ok(g.facts.simplify(&limit));
         }
     }
@@ -218,7 +89,7 @@ fn trips(g: &mut Graph, rounds: &Rounds, limit: Option<Value>) -> Result<Dim> {
 
 /// A carried value whose size along an axis grows in every round: it is kept at its largest size, with the present one
 /// beside it.
-pub(super) struct Growth {
+pub(crate) struct Growth {
     /// Number of the carried value.
     value: usize,
     axis: usize,
@@ -262,7 +133,10 @@ fn body(
         let mut carried = carried.into_iter();
         let given = kept.iter().map(|kept| match kept {
             Some(outer) => Ok(Origin::Outer(*outer)),
-            None => carried.next().map(Origin::Own).ok_or_else(|| Error::internal("a type for each carried value")),
+            None => carried
+                .next()
+                .map(Origin::Own)
+                .ok_or_else(|| Error::internal("a type for each carried value")),
         });
         [round, goes_on].map(|head| Ok(Origin::Own(head))).into_iter().chain(given).collect()
     })?;
@@ -273,16 +147,11 @@ fn body(
 }
 
 /// The sizes that a round changes.
-fn growths(
-    g: &Graph,
-    n: &OnnxNode,
-    region: &Region,
-    types: &[Type],
-    most: &Dim,
-) -> Result<Vec<Growth>> {
+fn growths(g: &Graph, n: &OnnxNode, region: &Region, types: &[Type], most: &Dim) -> Result<Vec<Growth>> {
     let mut growths = Vec::new();
     for (value, ty) in types.iter().enumerate() {
-        let output = *region.outputs.get(1 + value).ok_or_else(|| Error::invalid("the body lacks outputs"))?;
+        let output =
+            *region.outputs.get(1 + value).ok_or_else(|| Error::invalid("the body lacks outputs"))?;
         let next = region.graph.ty(output);
         if next.dtype != ty.dtype || next.shape.len() != ty.shape.len() {
             let what = format!("a Loop whose carried value {value} changes its rank or element type");
@@ -359,7 +228,7 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 }
 
 /// The core loop over a body that was imported.
-pub(super) fn run(
+pub(crate) fn run(
     g: &mut Graph,
     region: Region,
     heads: [Value; 2],
@@ -396,12 +265,8 @@ pub(super) fn run(
     for (k, value) in outputs.iter().enumerate() {
         graph.output(&format!("out{k}"), *value)?;
     }
-    let op = Op::Loop {
-        counter: counter.clone(),
-        most: most.clone(),
-        carried: init.len(),
-        body: Box::new(graph),
-    };
+    let op =
+        Op::Loop { counter: counter.clone(), most: most.clone(), carried: init.len(), body: Box::new(graph) };
     let operands = [&heads[..], &init[..], &captured[..]].concat();
     g.push_multi(op, &operands)
 }

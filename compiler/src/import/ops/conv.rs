@@ -1,24 +1,28 @@
 //! Convolutions: pad, view through a window, contract.
 
-use super::{super::node::OnnxNode, matmul::centred};
 use crate::{
     error::{Error, Result},
-    graph::{Graph, Label, Value},
+    graph::{Graph, Label, Value, axis},
+    import::{
+        node::{OnnxNode, axes::larger},
+        ops::{activation::logistic, matmul::centred},
+    },
     scalar::Scalar,
 };
 use symshape::{Dim, Relation};
 
 ops! {
+    CausalConvWithState 27 causal_conv_with_state,
     Conv 1 conv,
     ConvInteger 10 conv_integer,
 }
 
 /// Labels of the spatial axes of a contraction, and of those of the kernel.
-pub(super) const SPACE: &[Label] = b"xyzw";
-pub(super) const KERNEL: &[Label] = b"ijkl";
+pub(crate) const SPACE: &[Label] = b"xyzw";
+pub(crate) const KERNEL: &[Label] = b"ijkl";
 
 /// What the attributes say of a window, along each spatial axis.
-pub(super) struct Window {
+pub(crate) struct Window {
     pub kernel: Vec<i64>,
     pub stride: Vec<i64>,
     pub dilation: Vec<i64>,
@@ -28,10 +32,13 @@ pub(super) struct Window {
 
 impl Window {
     /// Reads strides, dilations and pads for windows of size `kernel` on the axes of `x` after the first two.
-    pub(super) fn read(g: &Graph, n: &OnnxNode, x: Value, kernel: Vec<i64>) -> Result<Window> {
+    pub(crate) fn read(g: &Graph, n: &OnnxNode, x: Value, kernel: Vec<i64>) -> Result<Window> {
         let count = kernel.len();
         if g.rank(x) != count + 2 {
-            return Err(Error::invalid(format!("a window of {count} axes on a tensor of {} axes", g.rank(x))));
+            return Err(Error::invalid(format!(
+                "a window of {count} axes on a tensor of {} axes",
+                g.rank(x)
+            )));
         }
         let stride = positive(n, "strides", count)?;
         let dilation = positive(n, "dilations", count)?;
@@ -44,7 +51,7 @@ impl Window {
     }
 
     /// Elements from the first to the last of a window along spatial axis `i`.
-    pub(super) fn span(&self, i: usize) -> i64 {
+    pub(crate) fn span(&self, i: usize) -> i64 {
         (self.kernel[i] - 1) * self.dilation[i] + 1
     }
 
@@ -70,7 +77,7 @@ impl Window {
             let size = &g.shape(x)[i + 2];
             let windows = size.ceil_div(self.stride[i]);
             let total = g.facts.simplify(&((windows - 1) * self.stride[i] + self.span(i) - size));
-            let total = super::larger(g, &total, &Dim::zero());
+            let total = larger(g, &total, &Dim::zero());
             let (less, more) = (total.floor_div(2), total.ceil_div(2));
             let (before, after) = if same_upper { (less, more) } else { (more, less) };
             lo.push(g.facts.simplify(&before));
@@ -80,29 +87,32 @@ impl Window {
     }
 
     /// `x` with `value` put around its spatial axes.
-    pub(super) fn pad(&self, g: &mut Graph, x: Value, value: Scalar) -> Result<Value> {
+    pub(crate) fn pad(&self, g: &mut Graph, x: Value, value: Scalar) -> Result<Value> {
         let none = [Dim::zero(), Dim::zero()];
         g.pad(x, &[&none[..], &self.lo].concat(), &[&none[..], &self.hi].concat(), value)
     }
 
     /// [`Window::view`] of what must be as large as the window.
-    pub(super) fn look(&self, g: &mut Graph, x: Value) -> Result<Value> {
+    pub(crate) fn look(&self, g: &mut Graph, x: Value) -> Result<Value> {
         for i in 0..self.kernel.len() {
             let (size, span) = (g.shape(x)[i + 2].clone(), self.span(i));
-            g.require(Relation::le(span, &size), &format!("axis {} has size {size}, its window {span}", i + 2))?;
+            g.require(
+                Relation::le(span, &size),
+                &format!("axis {} has size {size}, its window {span}", i + 2),
+            )?;
         }
         self.view(g, x)
     }
 
     /// `x` seen through the window: its axes, then the window's.
-    pub(super) fn view(&self, g: &mut Graph, x: Value) -> Result<Value> {
+    pub(crate) fn view(&self, g: &mut Graph, x: Value) -> Result<Value> {
         let axes: Vec<usize> = (2..2 + self.kernel.len()).collect();
         g.window(x, &axes, &self.kernel, &self.stride, &self.dilation)
     }
 }
 
 /// An attribute of one positive number for each of `count` axes, 1 by default.
-pub(super) fn positive(n: &OnnxNode, name: &str, count: usize) -> Result<Vec<i64>> {
+pub(crate) fn positive(n: &OnnxNode, name: &str, count: usize) -> Result<Vec<i64>> {
     let list = n.ints(name)?.unwrap_or_else(|| vec![1; count]);
     match list.len() == count && list.iter().all(|value| (1..=1 << 31).contains(value)) {
         true => Ok(list),
@@ -111,7 +121,7 @@ pub(super) fn positive(n: &OnnxNode, name: &str, count: usize) -> Result<Vec<i64
 }
 
 /// The spatial dims of a kernel, which must be numbers and fit `kernel_shape`.
-pub(super) fn kernel_of(g: &Graph, n: &OnnxNode, w: Value) -> Result<Vec<i64>> {
+pub(crate) fn kernel_of(g: &Graph, n: &OnnxNode, w: Value) -> Result<Vec<i64>> {
     let dims = g.shape(w).get(2..).unwrap_or_default();
     let kernel: Option<Vec<i64>> = dims.iter().map(Dim::as_i64).collect();
     let kernel = kernel.ok_or_else(|| Error::unsupported("a kernel whose size is a symbol"))?;
@@ -144,14 +154,14 @@ fn conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// The channels' bias added.
-pub(super) fn with_bias(g: &mut Graph, y: Value, bias: Option<Value>) -> Result<Value> {
+pub(crate) fn with_bias(g: &mut Graph, y: Value, bias: Option<Value>) -> Result<Value> {
     let Some(bias) = bias else { return Ok(y) };
     let bias = g.unsqueeze(bias, &(1..g.rank(y) - 1).collect::<Vec<_>>())?;
     g.add(y, bias)
 }
 
 /// The contraction of `x`, padded already, seen through the window, with the kernels `w`; groups are a batch label.
-pub(super) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group: i64) -> Result<Value> {
+pub(crate) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group: i64) -> Result<Value> {
     let count = window.kernel.len();
     if g.rank(w) != count + 2 {
         return Err(Error::invalid(format!("kernels of {} axes for {count} spatial ones", g.rank(w))));
@@ -173,7 +183,7 @@ pub(super) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
 }
 
 /// Requires kernels that can be divided into groups.
-pub(super) fn in_groups(g: &mut Graph, w: Value, group: i64) -> Result<()> {
+pub(crate) fn in_groups(g: &mut Graph, w: Value, group: i64) -> Result<()> {
     if !(1..=1 << 31).contains(&group) {
         return Err(Error::invalid(format!("{group} groups")));
     }
@@ -182,7 +192,7 @@ pub(super) fn in_groups(g: &mut Graph, w: Value, group: i64) -> Result<()> {
 }
 
 /// `x` with axis `k` split into groups and what is in one.
-pub(super) fn grouped(g: &mut Graph, x: Value, k: usize, group: i64) -> Result<Value> {
+pub(crate) fn grouped(g: &mut Graph, x: Value, k: usize, group: i64) -> Result<Value> {
     let mut shape = g.shape(x).to_vec();
     let each = g.facts.simplify(&shape[k].floor_div(group));
     shape.splice(k..=k, [group.into(), each]);
@@ -199,4 +209,43 @@ fn conv_integer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let w = centred(g, w, n.optional(3), 0)?;
     let x = window.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
     convolve(g, x, w, &window, n.int_or("group", 1)?)
+}
+
+/// A depthwise convolution of `[N, C, T]` whose windows end at each element; what came before the first one is the state
+/// (input 3), zeros by default. The second output is the state for what follows.
+///
+/// `CausalConvWithState([[[1, 2]]], [[[10, 1]]]) = [[[1, 12]]], [[[2]]]`
+fn causal_conv_with_state(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let (x, w) = (n.input(0)?, n.input(1)?);
+    if g.rank(x) != 3 || g.rank(w) != 3 {
+        return Err(Error::invalid("input and weights must have 3 axes"));
+    }
+    let (shape, taps) = (g.shape(x).to_vec(), g.shape(w)[2].clone());
+    let taps = taps.as_i64().ok_or_else(|| Error::unsupported("a kernel of unknown size"))?;
+    let padded = match n.optional(3) {
+        Some(state) => g.concat(&[state, x], 2)?,
+        None => {
+            let lo = [Dim::zero(), Dim::zero(), (taps - 1).into()];
+            g.pad(x, &lo, &[Dim::zero(), Dim::zero(), Dim::zero()], Scalar::from_i64(g.dtype(x), 0))?
+        }
+    };
+    let windows = vec![shape[0].clone(), shape[1].clone(), shape[2].clone(), taps.into()];
+    let index = vec![axis(0).into(), axis(1).into(), Dim::from(axis(2)) + Dim::from(axis(3))];
+    let windows = g.view(padded, windows, index)?;
+    let w = g.squeeze(w, &[1])?;
+    let mut y = g.contract(windows, b"nctk", w, b"ck", b"nct")?;
+    if let Some(bias) = n.optional(2) {
+        let bias = g.unsqueeze(bias, &[1])?;
+        y = g.add(y, bias)?;
+    }
+    match n.string_or("activation", "none")? {
+        "none" => {}
+        "silu" | "swish" => {
+            let gate = logistic(g, y)?;
+            y = g.mul(y, gate)?;
+        }
+        other => return Err(Error::invalid(format!("activation `{other}`"))),
+    }
+    let state = g.slice(padded, 2, shape[2].clone(), (taps - 1).into(), 1)?;
+    Ok(vec![y, state])
 }

@@ -1,12 +1,12 @@
 //! Transposed convolutions: a convolution for each place between two neighbours of the input.
 
-use super::{
-    super::node::OnnxNode,
-    conv::{KERNEL, SPACE, Window, grouped, in_groups, kernel_of, positive, with_bias},
-};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Label, Value},
+    import::{
+        node::OnnxNode,
+        ops::conv::{KERNEL, SPACE, Window, grouped, in_groups, kernel_of, positive, with_bias},
+    },
     scalar::Scalar,
 };
 use symshape::Dim;
@@ -53,7 +53,8 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let group = n.int_or("group", 1)?;
     let mut places = window;
     // Of a stride, as much as the kernel reaches.
-    let reached: Vec<i64> = stride.iter().zip(&places.kernel).map(|(stride, size)| *stride.min(size)).collect();
+    let reached: Vec<i64> =
+        stride.iter().zip(&places.kernel).map(|(stride, size)| *stride.min(size)).collect();
     places.kernel.iter_mut().zip(&stride).for_each(|(size, stride)| *size = (*size + stride - 1) / stride);
     let mut begin = Vec::new();
     for i in 0..count {
@@ -128,7 +129,9 @@ fn transposed_pads(
     let count = stride.len();
     let list = |name: &str, len: usize| -> Result<Option<Vec<Dim>>> {
         match n.ints(name)? {
-            Some(list) if list.len() != len => Err(Error::invalid(format!("{name} {list:?} for {count} axes"))),
+            Some(list) if list.len() != len => {
+                Err(Error::invalid(format!("{name} {list:?} for {count} axes")))
+            }
             list => Ok(list.map(|list| list.into_iter().map(Dim::from).collect())),
         }
     };

@@ -1,13 +1,15 @@
 //! Conversion between element types.
 
-use super::super::{
-    storage_type::{Direction, Narrow, Rounding},
-    node::OnnxNode,
-    weights,
-};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
+    import::{
+        model::{
+            storage_type::{Direction, Narrow, Rounding},
+            weights,
+        },
+        node::OnnxNode,
+    },
 };
 use symshape_runtime::DType;
 
@@ -19,14 +21,14 @@ ops! {
 
 /// An element type as models name it.
 #[derive(Clone, Copy)]
-pub(super) enum Element {
+pub(crate) enum Element {
     Plain(DType),
     Narrow(Narrow),
 }
 
 impl Element {
     /// The type that an attribute names.
-    pub(super) fn from_attribute(code: i64) -> Result<Element> {
+    pub(crate) fn from_attribute(code: i64) -> Result<Element> {
         match Narrow::from_attribute(code) {
             Some(narrow) => Ok(Element::Narrow(narrow)),
             None => weights::dtype(i32::try_from(code).unwrap_or(-1)).map(Element::Plain),
@@ -34,14 +36,14 @@ impl Element {
     }
 
     /// The type of input `k`, which is there.
-    pub(super) fn of_input(g: &Graph, n: &OnnxNode, k: usize) -> Result<Element> {
+    pub(crate) fn of_input(g: &Graph, n: &OnnxNode, k: usize) -> Result<Element> {
         let value = n.input(k)?;
         Ok(n.narrow(k).map_or(Element::Plain(g.dtype(value)), Element::Narrow))
     }
 }
 
 /// The values of input `k`, to compute with.
-pub(super) fn widened(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Value> {
+pub(crate) fn widened(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Value> {
     let value = n.input(k)?;
     match n.narrow(k) {
         Some(narrow) => narrow.widened(g, value),
@@ -50,7 +52,7 @@ pub(super) fn widened(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Value> {
 }
 
 /// `x` as elements of this type, which is what the node makes.
-pub(super) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> Result<Value> {
+pub(crate) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> Result<Value> {
     let saturate = n.flag("saturate", true)?;
     let direction = match n.string_or("round_mode", "up")? {
         "up" => Direction::Up,

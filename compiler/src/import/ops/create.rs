@@ -1,15 +1,17 @@
 //! Tensors from nothing but numbers and shapes.
 
-use super::{
-    super::{
-        node::{OnnxNode, normal_axis},
-        weights,
-    },
-    dynamic,
-};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value, axis},
+    import::{
+        constant,
+        model::weights,
+        node::{
+            OnnxNode,
+            axes::{larger, normal_axis},
+        },
+        ops::shared::dynamic,
+    },
     scalar::{CompareOp, Scalar},
     tensor::Tensor,
 };
@@ -143,7 +145,7 @@ fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (at, values) = (n.input(0)?, n.input(2)?);
     let depth_value = n.input(1)?;
     let place = normal_axis(n.int_or("axis", -1)?, g.rank(at) + 1)?;
-    let is_constant = super::super::constant::value_of(g, depth_value)?.is_some();
+    let is_constant = constant::value_of(g, depth_value)?.is_some();
     let depth = match g.dtype(depth_value).is_float() {
         _ if !is_constant && !n.is_known(g, 1) => {
             let depth = g.cast(DType::I64, depth_value)?;
@@ -193,19 +195,21 @@ fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let step = step.as_i64().filter(|step| *step != 0 && *step != i64::MIN);
         let step = step.ok_or_else(|| Error::unsupported("a step of Range that is 0 or no number"))?;
         let span = if step > 0 { limit - start } else { start - limit };
-        let span = super::larger(g, &g.facts.simplify(&span), &Dim::zero());
+        let span = larger(g, &g.facts.simplify(&span), &Dim::zero());
         let count = g.facts.simplify(&span.ceil_div(step.abs()));
         let wide = if dtype.is_float() { DType::I64 } else { dtype };
         let numbers = g.index(wide, vec![count], start + Dim::from(axis(0)) * step)?;
         return g.cast(dtype, numbers);
     }
-    let known = |input: &Value| super::super::constant::value_of(g, *input).is_ok_and(|value| value.is_some());
+    let known = |input: &Value| constant::value_of(g, *input).is_ok_and(|value| value.is_some());
     if !inputs.iter().all(known) {
         return dynamic::range(g, n, inputs);
     }
     let [start, limit, step] = inputs.map(|input| {
         let bound = n.constant(g, input, "a bound")?;
-        (bound.elems() == 1).then(|| bound.get(0).as_f64()).ok_or_else(|| Error::invalid("a bound of Range is no number"))
+        (bound.elems() == 1)
+            .then(|| bound.get(0).as_f64())
+            .ok_or_else(|| Error::invalid("a bound of Range is no number"))
     });
     let (start, limit, step) = (start?, limit?, step?);
     let count = ((limit - start) / step).ceil().max(0.0);

@@ -1,12 +1,12 @@
 //! Arithmetic, comparison, logic and conversion, element by element.
 
-use super::super::{
-    constant::value_of,
-    node::{OnnxNode, normal_axis},
-};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
+    import::{
+        constant::value_of,
+        node::{OnnxNode, axes::normal_axis},
+    },
     scalar::{BinaryOp, CompareOp, Scalar, UnaryOp},
 };
 use symshape_runtime::DType;

@@ -1,15 +1,16 @@
 //! Elements addressed by other tensors' values.
 
-use super::{
-    super::node::{OnnxNode, normal_axis},
-    positions,
-};
 use crate::{
     error::{Error, Result},
     graph::{Coord, Graph, Op, ScatterMode, Value, axis},
-    scalar::{CompareOp, ReduceOp, Scalar},
+    import::{
+        node::{OnnxNode, axes::normal_axis},
+        ops::shared::arithmetic::positions,
+    },
+    scalar::{BinaryOp, CompareOp, ReduceOp, Scalar},
 };
 use symshape::{Dim, Relation};
+use symshape_runtime::DType;
 
 ops! {
     Gather 1 gather,
@@ -19,10 +20,11 @@ ops! {
     Scatter 9 scatter_elements,
     ScatterElements 11 scatter_elements,
     ScatterND 11 scatter_nd,
+    TensorScatter 24 tensor_scatter,
 }
 
 /// Positions counted from the start: `sizes` (one, or one for each element of the last axis) is added to negative ones.
-pub(super) fn from_start(g: &mut Graph, at: Value, sizes: &[Dim]) -> Result<Value> {
+pub(crate) fn from_start(g: &mut Graph, at: Value, sizes: &[Dim]) -> Result<Value> {
     let not_negative = |dim: &Dim| g.facts.prove_le(&Dim::zero(), dim).is_yes();
     if g.contents(at).is_some_and(|dims| dims.iter().all(not_negative)) || not_negative_const(g, at) {
         return Ok(at);
@@ -42,7 +44,8 @@ pub(super) fn from_start(g: &mut Graph, at: Value, sizes: &[Dim]) -> Result<Valu
 }
 
 fn not_negative_const(g: &Graph, at: Value) -> bool {
-    g.as_constant(at).is_some_and(|tensor| tensor.elems() <= 1 << 16 && tensor.to_i64s().iter().all(|at| *at >= 0))
+    g.as_constant(at)
+        .is_some_and(|tensor| tensor.elems() <= 1 << 16 && tensor.to_i64s().iter().all(|at| *at >= 0))
 }
 
 fn along(k: usize) -> Dim {
@@ -167,7 +170,7 @@ fn reverse_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// The first elements along the axis `time` in reverse order, `lens` of them for each index along `batch`.
-pub(super) fn reversed(g: &mut Graph, x: Value, lens: Value, time: usize, batch: usize) -> Result<Value> {
+pub(crate) fn reversed(g: &mut Graph, x: Value, lens: Value, time: usize, batch: usize) -> Result<Value> {
     let rank = g.rank(x);
     let other: Vec<usize> = (0..rank).filter(|k| *k != batch).collect();
     let lens = g.unsqueeze(lens, &other)?;
@@ -221,7 +224,10 @@ fn scatter_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (rank, depth, mode) = (g.rank(x), depth_of(g, at)?, mode_of(n)?);
     let outer = g.rank(at) - 1;
     if depth > rank || g.rank(updates) != outer + rank - depth {
-        return Err(Error::invalid(format!("{depth} indices into {rank} axes, updates of {} axes", g.rank(updates))));
+        return Err(Error::invalid(format!(
+            "{depth} indices into {rank} axes, updates of {} axes",
+            g.rank(updates)
+        )));
     }
     let expected = [&g.shape(at)[..outer], &g.shape(x)[depth..]].concat();
     for (k, dim) in expected.iter().enumerate() {
@@ -231,4 +237,42 @@ fn scatter_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let sizes = g.shape(x)[..depth].to_vec();
     let at = from_start(g, at, &sizes)?;
     g.push(Op::Scatter { coords: nd_coords(rank, 0, depth, outer, 2), mode }, &[x, updates, at])
+}
+
+/// The cache (input 0) with slices written along `axis` from the place in input 2 on, one for each batch; `mode` `circular`
+/// goes on at the beginning.
+///
+/// `TensorScatter([[[1], [2], [3]]], [[[9]]], i64[1]; axis=1) = [[[1], [9], [3]]]`
+fn tensor_scatter(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (cache, update) = (n.input(0)?, n.input(1)?);
+    let rank = g.rank(cache);
+    let k = normal_axis(n.int_or("axis", -2)?, rank)?;
+    if g.rank(update) != rank || k == 0 {
+        return Err(Error::invalid("cache and update don't fit, or the axis is that of the batch"));
+    }
+    let (batch, count) = (g.shape(update)[0].clone(), g.shape(update)[k].clone());
+    let start = match n.optional(2) {
+        Some(start) => g.cast(DType::I64, start)?,
+        None => {
+            let zero = g.scalar(Scalar::i64(0))?;
+            g.broadcast_to(zero, std::slice::from_ref(&batch))?
+        }
+    };
+    let start = g.unsqueeze(start, &[1])?;
+    let place = g.index(DType::I64, vec![count], axis(0).into())?;
+    let mut at = g.add(start, place)?;
+    match n.string_or("mode", "linear")? {
+        "linear" => {}
+        "circular" => {
+            let size = g.dim(DType::I64, g.shape(cache)[k].clone())?;
+            at = g.binary(BinaryOp::Mod, at, size)?;
+        }
+        other => return Err(Error::invalid(format!("mode `{other}`"))),
+    }
+    let coord = |i: usize| match i == k {
+        true => Coord::Load { operand: 2, at: vec![axis(0).into(), axis(k).into()] },
+        false => Coord::At(axis(i).into()),
+    };
+    let coords = (0..rank).map(coord).collect();
+    g.push(Op::Scatter { coords, mode: ScatterMode::Assign }, &[cache, update, at])
 }

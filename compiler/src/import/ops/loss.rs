@@ -1,9 +1,9 @@
 //! Loss functions.
 
-use super::super::node::OnnxNode;
 use crate::{
     error::{Error, Result},
     graph::{Coord, Graph, Op, Value, axis},
+    import::node::OnnxNode,
     scalar::{CompareOp, ReduceOp, Scalar},
 };
 use symshape::Dim;
@@ -83,8 +83,10 @@ fn loss(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
         ("mean", None) => g.mean(losses, &axes, false),
         ("mean", Some(weight)) => {
             let weight = g.broadcast_to(weight, &shape)?;
-            let (losses, weights) =
-                (g.reduce(ReduceOp::Sum, losses, &axes, false)?, g.reduce(ReduceOp::Sum, weight, &axes, false)?);
+            let (losses, weights) = (
+                g.reduce(ReduceOp::Sum, losses, &axes, false)?,
+                g.reduce(ReduceOp::Sum, weight, &axes, false)?,
+            );
             g.div(losses, weights)
         }
         (other, _) => Err(Error::invalid(format!("reduction `{other}`"))),

@@ -1,9 +1,9 @@
 //! Products of matrices and of tensors in Einstein's notation.
 
-use super::super::node::OnnxNode;
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value, axis},
+    import::node::OnnxNode,
     scalar::ReduceOp,
 };
 use symshape::{Dim, Relation};
@@ -32,7 +32,11 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let inputs = n.all()?;
     let terms: Vec<&str> = left.split(',').collect();
     if terms.len() != inputs.len() {
-        return Err(Error::invalid(format!("`{equation}` has {} terms for {} inputs", terms.len(), inputs.len())));
+        return Err(Error::invalid(format!(
+            "`{equation}` has {} terms for {} inputs",
+            terms.len(),
+            inputs.len()
+        )));
     }
     let mut operands = Vec::new();
     for (term, input) in terms.iter().zip(&inputs) {
@@ -92,7 +96,8 @@ fn contract_all(g: &mut Graph, terms: Vec<Term>, out: &[u8]) -> Result<Value> {
         first = summed(g, first, &|label| later(label) || b.contains(&label))?;
         second = summed(g, second, &|label| later(label) || a.contains(&label))?;
         broadcast_dots(g, &mut first, &mut second)?;
-        let both = first.labels.iter().chain(second.labels.iter().filter(|label| !first.labels.contains(label)));
+        let both =
+            first.labels.iter().chain(second.labels.iter().filter(|label| !first.labels.contains(label)));
         let kept: Vec<u8> = both.copied().filter(|label| later(*label)).collect();
         let value = g.contract(first.value, &first.labels, second.value, &second.labels, &kept)?;
         first = Term { labels: kept, value };
@@ -116,7 +121,8 @@ fn diagonal(g: &mut Graph, term: Term) -> Result<Term> {
         return Ok(term);
     }
     let from = g.shape(term.value).to_vec();
-    let place = |label: &u8| labels.iter().position(|other| other == label).expect("every label was collected");
+    let place =
+        |label: &u8| labels.iter().position(|other| other == label).expect("every label was collected");
     let mut shape = vec![Dim::one(); labels.len()];
     for (dim, label) in from.iter().zip(&term.labels).rev() {
         let slot = &mut shape[place(label)];
@@ -157,7 +163,7 @@ fn broadcast_dots(g: &mut Graph, a: &mut Term, b: &mut Term) -> Result<()> {
 /// `alpha * A * B + beta * C`, where `transA` and `transB` transpose and `C` is optional and broadcast.
 ///
 /// `Gemm([[1, 2]], [[3, 4]], [10]; transB=1, alpha=2.0) = [[32]]`
-pub(super) fn gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+pub(crate) fn gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (a, b) = (n.input(0)?, n.input(1)?);
     let labels = |transposed: bool, plain: &'static [u8; 2], turned: &'static [u8; 2]| match transposed {
         true => turned,
@@ -219,7 +225,7 @@ fn fused_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// `x` as `i32`, less its zero point; a zero point of one axis belongs to axis `k` of `x`.
-pub(super) fn centred(g: &mut Graph, x: Value, zero: Option<Value>, k: usize) -> Result<Value> {
+pub(crate) fn centred(g: &mut Graph, x: Value, zero: Option<Value>, k: usize) -> Result<Value> {
     let rank = g.rank(x);
     let x = g.cast(DType::I32, x)?;
     let Some(zero) = zero else { return Ok(x) };

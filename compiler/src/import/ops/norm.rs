@@ -1,12 +1,12 @@
 //! Normalisations.
 
-use super::{
-    super::node::{OnnxNode, normal_axes},
-    pool::norm,
-};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
+    import::{
+        node::{OnnxNode, axes::normal_axes},
+        ops::pool::norm,
+    },
     scalar::{ReduceOp, Scalar},
 };
 use symshape::{Dim, Relation};
@@ -42,7 +42,7 @@ fn inverse_deviation(g: &mut Graph, variance: Value, epsilon: f64) -> Result<Val
 }
 
 /// `x` less its mean over `axes`, and `1 / sqrt(variance + epsilon)`, and the mean.
-pub(super) fn standardised(g: &mut Graph, x: Value, axes: &[usize], epsilon: f64) -> Result<[Value; 3]> {
+pub(crate) fn standardised(g: &mut Graph, x: Value, axes: &[usize], epsilon: f64) -> Result<[Value; 3]> {
     let mean = g.mean(x, axes, true)?;
     let centred = g.sub(x, mean)?;
     let squares = g.mul(centred, centred)?;
@@ -182,7 +182,8 @@ fn instance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `LRN([[[1], [2]]]; size=1, alpha=1.0, beta=1.0) = [[[0.5], [0.4]]]`
 fn lrn(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
-    let (alpha, beta, bias) = (n.float_or("alpha", 1e-4)?, n.float_or("beta", 0.75)?, n.float_or("bias", 1.0)?);
+    let (alpha, beta, bias) =
+        (n.float_or("alpha", 1e-4)?, n.float_or("beta", 0.75)?, n.float_or("bias", 1.0)?);
     let size = n.int("size")?.filter(|size| *size > 0 && *size < 1 << 31);
     let size = size.ok_or_else(|| Error::invalid("LRN needs a positive `size`"))?;
     let (rank, dtype) = (g.rank(x), g.dtype(x));

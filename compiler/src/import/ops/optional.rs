@@ -1,9 +1,9 @@
 //! Optional values, which here are tensors that are there or not, and text as numbers.
 
-use super::super::node::OnnxNode;
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value, axis},
+    import::node::OnnxNode,
     scalar::{CompareOp, ReduceOp, Scalar},
     tensor::Tensor,
 };
@@ -44,8 +44,10 @@ fn tf_idf_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if n.has("pool_strings") {
         return Err(Error::unsupported("TfIdfVectorizer of strings"));
     }
-    let need = |name: &str| n.int(name)?.ok_or_else(|| Error::invalid(format!("TfIdfVectorizer needs `{name}`")));
-    let list = |name: &str| n.ints(name)?.ok_or_else(|| Error::invalid(format!("TfIdfVectorizer needs `{name}`")));
+    let need =
+        |name: &str| n.int(name)?.ok_or_else(|| Error::invalid(format!("TfIdfVectorizer needs `{name}`")));
+    let list =
+        |name: &str| n.ints(name)?.ok_or_else(|| Error::invalid(format!("TfIdfVectorizer needs `{name}`")));
     let (least, most, skips) = (need("min_gram_length")?, need("max_gram_length")?, need("max_skip_count")?);
     let (counts, indexes, pool) = (list("ngram_counts")?, list("ngram_indexes")?, list("pool_int64s")?);
     if !(1..=64).contains(&least) || !(least..=64).contains(&most) || !(0..=64).contains(&skips) {
@@ -70,12 +72,14 @@ fn tf_idf_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let grams = part.and_then(|(start, end)| pool.get(start..end)).filter(|part| part.len() % len == 0);
         let grams = grams.ok_or_else(|| Error::invalid("ngram_counts don't divide the pool"))?;
         let count = grams.len() / len;
-        let own = indexes.get(first..first + count).ok_or_else(|| Error::invalid("ngram_indexes are too few"))?;
+        let own =
+            indexes.get(first..first + count).ok_or_else(|| Error::invalid("ngram_indexes are too few"))?;
         first += count;
         if count == 0 || !(least..=most).contains(&(len as i64)) {
             continue;
         }
-        let grams = Tensor::from_i64(vec![count, len], grams).ok_or_else(|| Error::internal("whole sequences"))?;
+        let grams =
+            Tensor::from_i64(vec![count, len], grams).ok_or_else(|| Error::internal("whole sequences"))?;
         let grams = g.constant(grams)?;
         // One element has nothing between.
         let skips = if len == 1 { 0 } else { skips };
@@ -110,7 +114,8 @@ fn tf_idf_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             for (place, weight) in indexes.iter().zip(&weights) {
                 by_column[*place as usize] = *weight as f32;
             }
-            let weights = Tensor::from_f32(vec![size], &by_column).ok_or_else(|| Error::internal("a vector"))?;
+            let weights =
+                Tensor::from_f32(vec![size], &by_column).ok_or_else(|| Error::internal("a vector"))?;
             let weights = g.constant(weights)?;
             y = g.mul(y, weights)?;
         }

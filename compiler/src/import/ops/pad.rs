@@ -1,20 +1,22 @@
 //! Padding: elements put around others.
 
-use super::{
-    super::{
-        constant::value_of,
-        node::{OnnxNode, normal_axes},
-    },
-    dynamic,
-};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
+    import::{
+        constant::value_of,
+        node::{
+            OnnxNode,
+            axes::{normal_axes, smaller},
+        },
+        ops::shared::dynamic,
+    },
     scalar::Scalar,
 };
 use symshape::{Dim, Relation};
 
 ops! {
+    CenterCropPad 18 center_crop_pad,
     Pad 1 pad_attributes,
     Pad 11 pad,
 }
@@ -60,7 +62,9 @@ fn pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         None => Fill::Known(Scalar::from_i64(dtype, 0)),
         Some(value) => match value_of(g, value)? {
             Some(tensor) if tensor.elems() == 1 && tensor.dtype() == dtype => Fill::Known(tensor.get(0)),
-            Some(_) => return Err(Error::invalid("the padding value is not one element of the input's type")),
+            Some(_) => {
+                return Err(Error::invalid("the padding value is not one element of the input's type"));
+            }
             None => Fill::Computed(value),
         },
     };
@@ -134,4 +138,36 @@ fn reflected(g: &mut Graph, k: usize, position: Dim, dim: &Dim, pads: [&Dim; 2])
     let from_start = Dim::max(&position, -&position);
     let from_end = last - from_start;
     Ok(last - Dim::max(&from_end, -&from_end))
+}
+
+/// The input cut or padded with zeros to the size in input 1, for `axes`, evenly on both sides; what is left over goes to
+/// the end.
+///
+/// `CenterCropPad([1, 2, 3, 4], i64[2]) = [2, 3]`
+/// `CenterCropPad([1, 2], i64[5]) = [0, 1, 2, 0, 0]`
+fn center_crop_pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let mut x = n.input(0)?;
+    let rank = g.rank(x);
+    let axes = match n.ints("axes")? {
+        Some(axes) => normal_axes(&axes, rank)?,
+        None => (0..rank).collect(),
+    };
+    let sizes = n.elements(g, 1)?;
+    if sizes.len() != axes.len() {
+        return Err(Error::invalid(format!("{} sizes for {} axes", sizes.len(), axes.len())));
+    }
+    for (size, k) in sizes.into_iter().zip(axes) {
+        let (have, want) = (g.shape(x)[k].clone(), n.size(g, size, k, None)?);
+        // Cut to what both have room for, then padded to what is wanted; one of the two does nothing.
+        let keep = g.facts.simplify(&smaller(g, &have, &want));
+        let start = g.facts.simplify(&(&have - &keep).floor_div(2));
+        x = g.slice(x, k, start, keep.clone(), 1)?;
+        let missing = g.facts.simplify(&(&want - &keep));
+        let before = g.facts.simplify(&missing.floor_div(2));
+        let (mut lo, mut hi) = (vec![Dim::zero(); rank], vec![Dim::zero(); rank]);
+        hi[k] = g.facts.simplify(&(missing - &before));
+        lo[k] = before;
+        x = g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))?;
+    }
+    Ok(x)
 }

@@ -1,9 +1,12 @@
 //! Pooling: reductions of what is seen through a window, or of all spatial axes.
 
-use super::{super::node::OnnxNode, conv::Window};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value, axis},
+    import::{
+        node::{OnnxNode, axes::larger},
+        ops::conv::Window,
+    },
     scalar::{BinaryOp, ReduceOp, Scalar},
 };
 use symshape::Dim;
@@ -20,11 +23,14 @@ ops! {
 
 /// The window of a pooling node, and how much is padded behind for windows that `ceil_mode` lets reach over the end.
 fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> {
-    let kernel = n.ints("kernel_shape")?.ok_or_else(|| Error::invalid("pooling needs the attribute `kernel_shape`"))?;
+    let kernel = n
+        .ints("kernel_shape")?
+        .ok_or_else(|| Error::invalid("pooling needs the attribute `kernel_shape`"))?;
     let count = kernel.len();
     let window = Window::read(g, n, x, kernel)?;
     // With automatic padding there is nothing left over.
-    let ceil = n.flag("ceil_mode", false)? && matches!(n.string_or("auto_pad", "NOTSET")?, "NOTSET" | "" | "VALID");
+    let ceil =
+        n.flag("ceil_mode", false)? && matches!(n.string_or("auto_pad", "NOTSET")?, "NOTSET" | "" | "VALID");
     let mut over = vec![Dim::zero(); count];
     for (i, over) in over.iter_mut().enumerate().filter(|_| ceil) {
         let (stride, span) = (window.stride[i], window.span(i));
@@ -33,9 +39,10 @@ fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> 
         let rounded = g.facts.simplify(&((&padded - span).ceil_div(stride) + 1));
         // A window that would start in the padding behind is left out.
         let starts = g.facts.simplify(&before.ceil_div(stride));
-        let windows = if g.facts.prove_le(&rounded, &starts).is_yes() { rounded } else { Dim::min(&rounded, starts) };
+        let windows =
+            if g.facts.prove_le(&rounded, &starts).is_yes() { rounded } else { Dim::min(&rounded, starts) };
         let more = g.facts.simplify(&((windows - 1) * stride + span - padded));
-        *over = super::larger(g, &more, &Dim::zero());
+        *over = larger(g, &more, &Dim::zero());
     }
     Ok((window, over))
 }
@@ -43,11 +50,13 @@ fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> 
 /// `x` padded with `value` and seen through the window of the node.
 fn seen(g: &mut Graph, x: Value, window: &Window, over: &[Dim], value: Scalar) -> Result<Value> {
     let none = [Dim::zero(), Dim::zero()];
-    let mut hi: Vec<Dim> = window.hi.iter().zip(over).map(|(hi, over)| g.facts.simplify(&(hi + over))).collect();
+    let mut hi: Vec<Dim> =
+        window.hi.iter().zip(over).map(|(hi, over)| g.facts.simplify(&(hi + over))).collect();
     for (i, hi) in hi.iter_mut().enumerate() {
         // Where there is no window, there may be less than none without this.
-        let missing = Dim::from(window.span(i) - window.stride[i]) - (&g.shape(x)[i + 2] + &window.lo[i] + &*hi);
-        let missing = super::larger(g, &g.facts.simplify(&missing), &Dim::zero());
+        let missing =
+            Dim::from(window.span(i) - window.stride[i]) - (&g.shape(x)[i + 2] + &window.lo[i] + &*hi);
+        let missing = larger(g, &g.facts.simplify(&missing), &Dim::zero());
         *hi = g.facts.simplify(&(&*hi + missing));
     }
     let padded = g.pad(x, &[&none[..], &window.lo].concat(), &[&none[..], &hi].concat(), value)?;
@@ -71,7 +80,7 @@ fn average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// The means of the windows of `x` that the node's attributes describe.
-pub(super) fn average(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
+pub(crate) fn average(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let (window, over) = pool_window(g, n, x)?;
     let with_pads = n.flag("count_include_pad", false)?;
     let through = seen(g, x, &window, &over, Scalar::from_i64(g.dtype(x), 0))?;
@@ -126,7 +135,7 @@ fn global_max_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// The axes after the first two.
-pub(super) fn space(g: &Graph, x: Value) -> Result<Vec<usize>> {
+pub(crate) fn space(g: &Graph, x: Value) -> Result<Vec<usize>> {
     match g.rank(x) {
         0 | 1 => Err(Error::invalid("global pooling needs at least 2 axes")),
         rank => Ok((2..rank).collect()),
@@ -155,7 +164,7 @@ fn lp_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// `(Σ |x|^p)^(1/p)` over `axes`.
-pub(super) fn norm(g: &mut Graph, x: Value, axes: &[usize], p: i64, keep: bool) -> Result<Value> {
+pub(crate) fn norm(g: &mut Graph, x: Value, axes: &[usize], p: i64, keep: bool) -> Result<Value> {
     let dtype = g.dtype(x);
     let powers = match p {
         1 => g.abs(x)?,

@@ -1,14 +1,17 @@
 //! Quantised numbers: an integer less a zero point, times a scale.
 
-use super::{
-    super::{node::OnnxNode, weights},
-    conv::{Window, convolve, kernel_of},
-    convert::{Element, converted, widened},
-    matmul::centred,
-};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
+    import::{
+        model::weights,
+        node::OnnxNode,
+        ops::{
+            conv::{Window, convolve, kernel_of, with_bias},
+            convert::{Element, converted, widened},
+            matmul::centred,
+        },
+    },
     scalar::{CompareOp, ReduceOp, Scalar},
 };
 use symshape::Dim;
@@ -93,7 +96,7 @@ fn dequantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// `round(x) + zero`, brought into the range of `dtype`.
-pub(super) fn saturated(g: &mut Graph, x: Value, zero: Option<Value>, dtype: DType) -> Result<Value> {
+pub(crate) fn saturated(g: &mut Graph, x: Value, zero: Option<Value>, dtype: DType) -> Result<Value> {
     let bits = 8 * dtype.size_bytes() as u32;
     if !dtype.is_int() || bits > 16 {
         return Err(Error::unsupported(format!("quantisation to {dtype}")));
@@ -173,7 +176,7 @@ fn dynamic_quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 }
 
 /// `x` as `u8`, its scale and zero point.
-pub(super) fn dynamically_quantised(g: &mut Graph, x: Value) -> Result<[Value; 3]> {
+pub(crate) fn dynamically_quantised(g: &mut Graph, x: Value) -> Result<[Value; 3]> {
     let axes: Vec<usize> = (0..g.rank(x)).collect();
     let zero = g.scalar(Scalar::f32(0.0))?;
     let (lo, hi) = (g.reduce(ReduceOp::Min, x, &axes, false)?, g.reduce(ReduceOp::Max, x, &axes, false)?);
@@ -193,7 +196,7 @@ pub(super) fn dynamically_quantised(g: &mut Graph, x: Value) -> Result<[Value; 3
 }
 
 /// The product of integer matrices less their zero points, exact, times both scales.
-pub(super) fn requantised_product(
+pub(crate) fn requantised_product(
     g: &mut Graph,
     [a, b]: [Value; 2],
     zeros: [Option<Value>; 2],
@@ -210,7 +213,7 @@ pub(super) fn requantised_product(
 }
 
 /// A scale of one axis laid along axis `k` counted from the end; of one element, a number.
-pub(super) fn scale_at(g: &mut Graph, scale: Value, behind: usize) -> Result<Value> {
+pub(crate) fn scale_at(g: &mut Graph, scale: Value, behind: usize) -> Result<Value> {
     let scale = g.cast(DType::F32, scale)?;
     match g.rank(scale) {
         1 if g.is_one(&g.shape(scale)[0]) => g.squeeze(scale, &[0]),
@@ -258,8 +261,9 @@ fn qlinear_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let w = centred(g, w, Some(n.input(5)?), 0)?;
     let x = window.pad(g, x, Scalar::from_i64(DType::I32, 0))?;
     let acc = convolve(g, x, w, &window, n.int_or("group", 1)?)?;
-    let acc = super::conv::with_bias(g, acc, n.optional(8))?;
+    let acc = with_bias(g, acc, n.optional(8))?;
     let behind = window.kernel.len();
-    let scales = [scale_at(g, n.input(1)?, 0)?, scale_at(g, n.input(4)?, behind)?, scale_at(g, n.input(6)?, 0)?];
+    let scales =
+        [scale_at(g, n.input(1)?, 0)?, scale_at(g, n.input(4)?, behind)?, scale_at(g, n.input(6)?, 0)?];
     requantised(g, acc, scales, n.input(7)?)
 }

@@ -1,12 +1,12 @@
 //! Reductions, running combinations, and orders along axes.
 
-use super::{
-    super::node::{OnnxNode, normal_axis},
-    shape::may_be,
-};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
+    import::{
+        node::{OnnxNode, axes::normal_axis},
+        ops::shared::dynamic::may_be,
+    },
     scalar::{ReduceOp, UnaryOp},
 };
 use symshape::{Dim, Relation};
@@ -75,10 +75,16 @@ fn cumulate(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
         let axis = normal_axis(axis, g.rank(x))?;
         return g.scan(op, x, axis, exclusive, reverse);
     }
-    n.by_axes(g, 1, g.rank(x), |_, _| true, |g, axes| {
-        let axis = *axes.unwrap_or_default().first().ok_or_else(|| Error::invalid("no axis is given"))?;
-        g.scan(op, x, axis, exclusive, reverse)
-    })
+    n.by_axes(
+        g,
+        1,
+        g.rank(x),
+        |_, _| true,
+        |g, axes| {
+            let axis = *axes.unwrap_or_default().first().ok_or_else(|| Error::invalid("no axis is given"))?;
+            g.scan(op, x, axis, exclusive, reverse)
+        },
+    )
 }
 
 /// The result of `f` over the axes of a reduction node, and whether they stay with size 1.

@@ -1,12 +1,15 @@
 //! Resampling: each axis by itself, as a sum of a few gathered neighbours, weighted.
 
-use super::super::{
-    constant,
-    node::{OnnxNode, normal_axes},
-};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value, axis},
+    import::{
+        constant,
+        node::{
+            OnnxNode,
+            axes::{larger, normal_axes},
+        },
+    },
     scalar::{CompareOp, ReduceOp, Scalar},
 };
 use num_traits::ToPrimitive;
@@ -66,7 +69,8 @@ struct Sampling<'a> {
 ///
 /// `Upsample@8([1, 2]; scales=[2.0], mode="nearest") = [1, 1, 2, 2]`
 fn upsample_attribute(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let scales = n.floats("scales")?.ok_or_else(|| Error::invalid("Upsample needs the attribute `scales`"))?;
+    let scales =
+        n.floats("scales")?.ok_or_else(|| Error::invalid("Upsample needs the attribute `scales`"))?;
     by_scales(g, n, scales.into_iter().map(|scale| Scale::Number(f64::from(scale))).collect())
 }
 
@@ -163,7 +167,13 @@ fn resize(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     resample(g, x, &axes, &sampling)
 }
 
-fn scaled_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], scales: &[Scale]) -> Result<Vec<Axis>> {
+fn scaled_axes(
+    g: &mut Graph,
+    n: &OnnxNode,
+    x: Value,
+    which: &[usize],
+    scales: &[Scale],
+) -> Result<Vec<Axis>> {
     if scales.len() != which.len() {
         return Err(Error::invalid(format!("{} scales for {} axes", scales.len(), which.len())));
     }
@@ -185,7 +195,9 @@ fn scaled_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], scales: &
         // A float is a fraction with a power of two below: the size is exact.
         let den = (0..40).map(|bits| 1_i64 << bits).find(|den| (scale * *den as f64).fract() == 0.0);
         let num = den.map(|den| scale * den as f64).filter(|num| (1.0..1e15).contains(num));
-        let (Some(num), Some(den)) = (num, den) else { return Err(Error::invalid(format!("a scale of {scale}"))) };
+        let (Some(num), Some(den)) = (num, den) else {
+            return Err(Error::invalid(format!("a scale of {scale}")));
+        };
         let to = g.facts.simplify(&(&from * (num as i64)).floor_div(den));
         Ok(Axis { k: *k, from, to, scale: Scale::Number(*scale), roi: None })
     };
@@ -199,9 +211,11 @@ fn sized_axes(g: &Graph, x: Value, which: &[usize], sizes: Vec<Dim>, policy: &st
     let common = match policy {
         "stretch" => None,
         "not_larger" | "not_smaller" => {
-            let ratio = |(k, size): (&usize, &Dim)| Some(size.as_i64()? as f64 / g.shape(x)[*k].as_i64()? as f64);
+            let ratio =
+                |(k, size): (&usize, &Dim)| Some(size.as_i64()? as f64 / g.shape(x)[*k].as_i64()? as f64);
             let ratios: Option<Vec<f64>> = which.iter().zip(&sizes).map(ratio).collect();
-            let ratios = ratios.ok_or_else(|| Error::unsupported(format!("{policy} of sizes with symbols")))?;
+            let ratios =
+                ratios.ok_or_else(|| Error::unsupported(format!("{policy} of sizes with symbols")))?;
             let pick = if policy == "not_larger" { f64::min } else { f64::max };
             ratios.into_iter().reduce(pick)
         }
@@ -266,8 +280,7 @@ fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Resul
             Scale::Number(scale) => scale == 1.0,
             Scale::Found(_) => false,
         };
-        if along.from == along.to && same && how.coordinates != "tf_crop_and_resize"
-        {
+        if along.from == along.to && same && how.coordinates != "tf_crop_and_resize" {
             continue;
         }
         if let Some(times) = whole_repeats(g, along, how) {
@@ -417,9 +430,9 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling
         (true, Some(scale)) => ((reach as f64 / scale.min(1.0)).ceil().min(1e4) as i64).into(),
         // A scale that is no number is at least the ratio of the sizes: so many neighbours suffice.
         (true, None) => {
-            let to = super::larger(g, &along.to, &Dim::one());
+            let to = larger(g, &along.to, &Dim::one());
             let wide = g.facts.simplify(&(&along.from * reach).ceil_div(to));
-            g.facts.simplify(&super::larger(g, &wide, &reach.into()))
+            g.facts.simplify(&larger(g, &wide, &reach.into()))
         }
     };
     let taps = g.facts.simplify(&(&support * 2));
@@ -449,7 +462,8 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling
         }
     };
     let distance = g.abs(distance)?;
-    let mut weight = if how.mode == "cubic" { cubic(g, distance, how.cubic)? } else { triangle(g, distance)? };
+    let mut weight =
+        if how.mode == "cubic" { cubic(g, distance, how.cubic)? } else { triangle(g, distance)? };
     if how.exclude_outside {
         let (zero, last) = (g.number(DType::F64, 0.0)?, g.dim(DType::F64, &along.from - 1)?);
         let (above, below) = (g.compare(CompareOp::Ge, place, zero)?, g.compare(CompareOp::Le, place, last)?);
@@ -492,7 +506,8 @@ fn cubic(g: &mut Graph, d: Value, a: f64) -> Result<Value> {
     };
     let near = horner([a + 2.0, -(a + 3.0), 0.0, 1.0])?;
     let far = horner([a, -5.0 * a, 8.0 * a, -4.0 * a])?;
-    let (one, two, zero) = (g.number(DType::F64, 1.0)?, g.number(DType::F64, 2.0)?, g.number(DType::F64, 0.0)?);
+    let (one, two, zero) =
+        (g.number(DType::F64, 1.0)?, g.number(DType::F64, 2.0)?, g.number(DType::F64, 0.0)?);
     let (is_near, is_far) = (g.compare(CompareOp::Le, d, one)?, g.compare(CompareOp::Lt, d, two)?);
     let far = g.select(is_far, far, zero)?;
     g.select(is_near, near, far)

@@ -1,14 +1,16 @@
 //! Recurrent layers: what a step takes from the inputs is one contraction over all steps, the steps are a loop.
 
-use super::{
-    super::node::OnnxNode,
-    gates::{Activation, activate, activations},
-    index::reversed,
-    quant::{dynamically_quantised, requantised_product},
-};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value, build::LoopBody},
+    import::{
+        node::OnnxNode,
+        ops::{
+            index::reversed,
+            quant::{dynamically_quantised, requantised_product},
+            shared::gates::{Activation, activate, activations},
+        },
+    },
     scalar::{CompareOp, Scalar},
 };
 use symshape::Dim;
@@ -233,7 +235,14 @@ fn gate(g: &mut Graph, x: Value, k: i64, hidden: &Dim) -> Result<Value> {
 }
 
 /// `h·Rᵀ` for the rows of the gates `from..to`.
-fn recur(g: &mut Graph, h: Value, r: Value, d: usize, gates: std::ops::Range<i64>, hidden: &Dim) -> Result<Value> {
+fn recur(
+    g: &mut Graph,
+    h: Value,
+    r: Value,
+    d: usize,
+    gates: std::ops::Range<i64>,
+    hidden: &Dim,
+) -> Result<Value> {
     let r = part(g, r, d)?;
     let r = g.slice(r, 0, hidden * gates.start, hidden * (gates.end - gates.start), 1)?;
     g.contract(h, b"nh", r, b"gh", b"ng")

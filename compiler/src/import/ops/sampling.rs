@@ -1,9 +1,12 @@
 //! Sampling at positions that are computed, and its inverse: adding to such positions.
 
-use super::{super::node::OnnxNode, conv::positive, linear};
 use crate::{
     error::{Error, Result},
     graph::{Coord, Graph, Op, Value, axis},
+    import::{
+        node::OnnxNode,
+        ops::{conv::positive, shared::arithmetic::linear},
+    },
     scalar::{CompareOp, ReduceOp, UnaryOp},
 };
 use symshape::Dim;
@@ -18,7 +21,8 @@ ops! {
 
 /// Slice `k` of the last axis.
 fn entry(g: &mut Graph, x: Value, k: usize) -> Result<Value> {
-    let last = g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("coordinates without an axis of their own"))?;
+    let last =
+        g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("coordinates without an axis of their own"))?;
     let slice = g.slice(x, last, Dim::from(k), Dim::one(), 1)?;
     g.squeeze(slice, &[last])
 }
@@ -58,7 +62,13 @@ fn reflect(g: &mut Graph, x: Value, lo: Value, hi: Value) -> Result<Value> {
 }
 
 /// The positions `at` as indices of an axis of `size`, and where they are read at all.
-fn place(g: &mut Graph, at: Value, size: &Dim, outside: Outside, corners: bool) -> Result<(Value, Option<Value>)> {
+fn place(
+    g: &mut Graph,
+    at: Value,
+    size: &Dim,
+    outside: Outside,
+    corners: bool,
+) -> Result<(Value, Option<Value>)> {
     let dtype = g.dtype(at);
     let at = match outside {
         Outside::Reflection => {
@@ -91,7 +101,14 @@ fn ends(g: &mut Graph, dtype: DType, size: &Dim, corners: bool) -> Result<(Value
 }
 
 /// The neighbours of `at` along an axis of `size`.
-fn taps(g: &mut Graph, mut at: Value, size: &Dim, mode: &str, outside: Outside, corners: bool) -> Result<Vec<Tap>> {
+fn taps(
+    g: &mut Graph,
+    mut at: Value,
+    size: &Dim,
+    mode: &str,
+    outside: Outside,
+    corners: bool,
+) -> Result<Vec<Tap>> {
     let dtype = g.dtype(at);
     if mode == "nearest" {
         at = g.unary(UnaryOp::Round, at)?;
@@ -143,8 +160,7 @@ fn taps(g: &mut Graph, mut at: Value, size: &Dim, mode: &str, outside: Outside, 
 /// Keys' cubic kernel with the coefficient -0.75: its part below 1, or that from 1 to 2.
 fn cubic(g: &mut Graph, d: Value, near: bool) -> Result<Value> {
     let a = -0.75;
-    let coefficients =
-        if near { [a + 2.0, -(a + 3.0), 0.0, 1.0] } else { [a, -5.0 * a, 8.0 * a, -4.0 * a] };
+    let coefficients = if near { [a + 2.0, -(a + 3.0), 0.0, 1.0] } else { [a, -5.0 * a, 8.0 * a, -4.0 * a] };
     let dtype = g.dtype(d);
     let mut sum = g.number(dtype, coefficients[0])?;
     for coefficient in &coefficients[1..] {
@@ -163,7 +179,8 @@ fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
     let positions = g.shape(taps[0][0].at).to_vec();
     let shape = [&[batch, channels], &positions[1..]].concat();
     // The axes of the result at which a position is found.
-    let found: Vec<Dim> = [Dim::from(axis(0))].into_iter().chain((2..shape.len()).map(|k| axis(k).into())).collect();
+    let found: Vec<Dim> =
+        [Dim::from(axis(0))].into_iter().chain((2..shape.len()).map(|k| axis(k).into())).collect();
     let mut sum: Option<Value> = None;
     let combinations: usize = taps.iter().map(Vec::len).product();
     for combination in 0..combinations {
@@ -314,11 +331,15 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (rows, columns) = (n.int_or("output_height", 1)?, n.int_or("output_width", 1)?);
     let each = n.int_or("sampling_ratio", 0)?;
     if g.rank(x) != 4 || g.rank(rois) != 2 || g.rank(images) != 1 {
-        return Err(Error::invalid("RoiAlign takes images of 4 axes, regions of 2, and one image number each"));
+        return Err(Error::invalid(
+            "RoiAlign takes images of 4 axes, regions of 2, and one image number each",
+        ));
     }
     let scale = n.float_or("spatial_scale", 1.0)?;
     if each <= 0 {
-        return Err(Error::unsupported("RoiAlign whose number of samples depends on the regions (sampling_ratio=0)"));
+        return Err(Error::unsupported(
+            "RoiAlign whose number of samples depends on the regions (sampling_ratio=0)",
+        ));
     }
     let dtype = g.dtype(rois);
     let shift = if half { -0.5 } else { 0.0 };
@@ -442,12 +463,14 @@ fn deform_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = g.reshape(x, vec![folded.clone(), each.clone(), shape[2].clone(), shape[3].clone()])?;
     let mut samples = sampled(g, x, &all)?;
     if let Some(mask) = mask {
-        let mask = g.reshape(mask, vec![folded, Dim::one(), taps_count.into(), out[0].clone(), out[1].clone()])?;
+        let mask =
+            g.reshape(mask, vec![folded, Dim::one(), taps_count.into(), out[0].clone(), out[1].clone()])?;
         let mask = g.cast(dtype, mask)?;
         samples = g.mul(samples, mask)?;
     }
     let inner = g.facts.simplify(&channels.floor_div(groups));
-    let split = vec![batch.clone(), groups.into(), inner.clone(), taps_count.into(), out[0].clone(), out[1].clone()];
+    let split =
+        vec![batch.clone(), groups.into(), inner.clone(), taps_count.into(), out[0].clone(), out[1].clone()];
     let samples = g.reshape(samples, split)?;
     let outer = g.facts.simplify(&weights[0].floor_div(groups));
     let w = g.reshape(w, vec![groups.into(), outer, inner, taps_count.into()])?;

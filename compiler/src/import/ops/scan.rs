@@ -1,16 +1,14 @@
 //! Loops over slices: `Scan`, in its present form and in that with a batch.
 
-use super::{
-    super::{
-        node::{OnnxNode, normal_axis},
-        proto::GraphProto,
-        scope::{Origin, Scope},
-    },
-    control::run,
-};
 use crate::{
     error::{At, Error, Result},
     graph::{Graph, Type, Value, build::declare_counter},
+    import::{
+        model::proto::GraphProto,
+        node::{OnnxNode, axes::normal_axis},
+        ops::control::run,
+        scope::{Scope, regions::Origin},
+    },
     scalar::Scalar,
 };
 use symshape::{Dim, Relation};

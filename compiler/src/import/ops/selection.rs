@@ -1,9 +1,15 @@
 //! Elements that are selected by their values: how many there are is found while running, and bounded before.
 
-use super::{super::node::OnnxNode, int, positions};
 use crate::{
     error::{Error, Result},
     graph::{Coord, Graph, Op, ScatterMode, Value, axis, build::LoopBody},
+    import::{
+        node::{
+            OnnxNode,
+            axes::{larger, normal_axis},
+        },
+        ops::shared::arithmetic::{int, positions},
+    },
     scalar::{CompareOp, ReduceOp, Scalar},
 };
 use symshape::{Dim, Relation};
@@ -102,7 +108,7 @@ fn unravel(g: &mut Graph, places: Value, shape: &[Dim], k: usize) -> Result<Valu
 fn compress(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (mut x, condition) = (n.input(0)?, n.input(1)?);
     let k = match n.int("axis")? {
-        Some(k) => super::super::node::normal_axis(k, g.rank(x))?,
+        Some(k) => normal_axis(k, g.rank(x))?,
         None => {
             x = flat(g, x)?;
             0
@@ -157,7 +163,7 @@ fn unique(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let mut x = n.input(0)?;
     let sorted = n.flag("sorted", true)?;
     let k = match n.int("axis")? {
-        Some(k) => super::super::node::normal_axis(k, g.rank(x))?,
+        Some(k) => normal_axis(k, g.rank(x))?,
         None => {
             x = flat(g, x)?;
             0
@@ -288,7 +294,7 @@ fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     })?;
     let kept = flat(g, rounds.carried[0])?;
     let most = each.map(|each| {
-        let each = super::larger(g, &each, &Dim::zero());
+        let each = larger(g, &each, &Dim::zero());
         &shape[0] * &shape[1] * each
     });
     let places = places(g, n, kept, n.declared_dim(g, 0, 0).or(most))?;

@@ -1,10 +1,12 @@
-//! Sequences of tensors, taken apart and put together while compiling (see [`super::super::sequences`]).
+//! Sequences of tensors, taken apart and put together while compiling (see `scope::sequences`).
 
-use super::{super::node::OnnxNode, Outputs, index::from_start};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
-    import::node::normal_axis,
+    import::{
+        node::{OnnxNode, axes::normal_axis},
+        ops::{index::from_start, table::Outputs},
+    },
     scalar::Scalar,
 };
 use symshape::Dim;
@@ -131,7 +133,8 @@ fn concat_from_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let list = n.list(0)?;
     let Some(first) = list.first() else { return Err(Error::invalid("a sequence without elements")) };
     let is_new = n.flag("new_axis", false)?;
-    let axis = n.int("axis")?.ok_or_else(|| Error::invalid("ConcatFromSequence needs the attribute `axis`"))?;
+    let axis =
+        n.int("axis")?.ok_or_else(|| Error::invalid("ConcatFromSequence needs the attribute `axis`"))?;
     let axis = normal_axis(axis, g.rank(*first) + usize::from(is_new))?;
     if is_new { stacked(g, &list, axis) } else { g.concat(&list, axis) }
 }

@@ -1,12 +1,16 @@
 //! Movement: the same elements in another arrangement, and the shapes themselves as values.
 
-use super::{
-    super::node::{OnnxNode, normal_axes, normal_axis},
-    dynamic,
-};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
+    import::{
+        constant,
+        node::{
+            OnnxNode,
+            axes::{larger, normal_axes, normal_axis},
+        },
+        ops::shared::dynamic::{self, may_be},
+    },
     scalar::Scalar,
 };
 use symshape::{Dim, Relation};
@@ -56,8 +60,14 @@ fn depth_to_space(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let depth = c.floor_div(b * b);
     let b = Dim::from(b);
     let (split, perm) = match n.string_or("mode", "DCR")? {
-        "DCR" => (vec![batch.clone(), b.clone(), b.clone(), depth.clone(), h.clone(), w.clone()], [0, 3, 4, 1, 5, 2]),
-        "CRD" => (vec![batch.clone(), depth.clone(), b.clone(), b.clone(), h.clone(), w.clone()], [0, 1, 4, 2, 5, 3]),
+        "DCR" => (
+            vec![batch.clone(), b.clone(), b.clone(), depth.clone(), h.clone(), w.clone()],
+            [0, 3, 4, 1, 5, 2],
+        ),
+        "CRD" => (
+            vec![batch.clone(), depth.clone(), b.clone(), b.clone(), h.clone(), w.clone()],
+            [0, 1, 4, 2, 5, 3],
+        ),
         other => return Err(Error::invalid(format!("mode `{other}`"))),
     };
     let x = g.reshape(x, split)?;
@@ -110,7 +120,8 @@ fn dropout_input(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
         let on = n.constant(g, training, "training_mode")?;
         let zero = match ratio {
             None => false,
-            Some(ratio) => super::super::constant::value_of(g, ratio)?.is_some_and(|ratio| ratio.elems() == 1 && !ratio.get(0).is_true()),
+            Some(ratio) => constant::value_of(g, ratio)?
+                .is_some_and(|ratio| ratio.elems() == 1 && !ratio.get(0).is_true()),
         };
         if on.elems() != 1 || (on.get(0).is_true() && !zero) {
             return Err(Error::unsupported("Dropout in training"));
@@ -195,14 +206,19 @@ fn reshape_to(g: &mut Graph, x: Value, shape: &[Dim], allow_zero: bool) -> Resul
     for (k, dim) in shape.iter().enumerate() {
         match dim.as_i64() {
             Some(0) if !allow_zero => to.push(from.get(k).cloned().ok_or_else(|| {
-                Error::invalid(format!("dim {k} of the new shape is 0, but the input has {} axes", from.len()))
+                Error::invalid(format!(
+                    "dim {k} of the new shape is 0, but the input has {} axes",
+                    from.len()
+                ))
             })?),
             Some(-1) if rest.is_some() => return Err(Error::invalid("two dims of the new shape are -1")),
             Some(-1) => {
                 rest = Some(k);
                 to.push(Dim::one());
             }
-            Some(size) if size < 0 => return Err(Error::invalid(format!("dim {k} of the new shape is {size}"))),
+            Some(size) if size < 0 => {
+                return Err(Error::invalid(format!("dim {k} of the new shape is {size}")));
+            }
             _ => to.push(dim.clone()),
         }
     }
@@ -267,7 +283,8 @@ fn size(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `Slice([1, 2, 3, 4]; starts=[1], ends=[-1]) = [2, 3]`
 fn slice_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let dims = |name: &str| -> Result<Vec<Dim>> {
-        let list = n.ints(name)?.ok_or_else(|| Error::invalid(format!("Slice needs the attribute `{name}`")))?;
+        let list =
+            n.ints(name)?.ok_or_else(|| Error::invalid(format!("Slice needs the attribute `{name}`")))?;
         Ok(list.into_iter().map(Dim::from).collect())
     };
     let (starts, ends) = (dims("starts")?, dims("ends")?);
@@ -324,7 +341,7 @@ fn slice_by(
         let start = inside(g, &starts[i], &dim, &if step > 0 { low.clone() } else { Dim::zero() }, &high);
         let end = inside(g, &ends[i], &dim, &low, &high);
         let span = if step > 0 { &end - &start } else { &start - &end };
-        let span = super::larger(g, &g.facts.simplify(&span), &Dim::zero());
+        let span = larger(g, &g.facts.simplify(&span), &Dim::zero());
         let len = g.facts.simplify(&span.ceil_div(step.abs()));
         x = g.slice(x, axes[i], start, len, step)?;
     }
@@ -341,7 +358,7 @@ fn inside(g: &Graph, at: &Dim, dim: &Dim, low: &Dim, high: &Dim) -> Dim {
         let is_negative = Dim::min(&Dim::max(&-at, 0), 1);
         g.facts.simplify(&(at + dim * is_negative))
     };
-    let at_least = super::larger(g, &from_start, low);
+    let at_least = larger(g, &from_start, low);
     let inside = match g.facts.prove_le(&at_least, high).is_yes() {
         true => at_least,
         false if g.facts.prove_le(high, &at_least).is_yes() => high.clone(),
@@ -369,7 +386,12 @@ fn split(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let asked = n.int("num_outputs")?;
     let sizes = match sizes {
         Some(sizes) => sizes,
-        None => equal_parts(g, &g.shape(x)[axis].clone(), asked.unwrap_or(n.output_count() as i64), asked.is_some())?,
+        None => equal_parts(
+            g,
+            &g.shape(x)[axis].clone(),
+            asked.unwrap_or(n.output_count() as i64),
+            asked.is_some(),
+        )?,
     };
     g.split(x, axis, &sizes)
 }
@@ -407,15 +429,6 @@ fn squeeze(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.squeeze(x, &axes)
 }
 
-/// Whether a shape can be the declared one.
-pub(super) fn may_be(g: &Graph, shape: &[Dim], declared: Option<&[Option<Dim>]>) -> bool {
-    let Some(declared) = declared else { return true };
-    let differs = |(dim, other): (&Dim, &Option<Dim>)| {
-        other.as_ref().is_some_and(|other| dim != other && !g.facts.prove_eq(dim, other).is_yes())
-    };
-    shape.len() == declared.len() && !shape.iter().zip(declared).any(differs)
-}
-
 /// The input repeated along one axis.
 ///
 /// `Tile([1, 2], i64:2, i64:0) = [1, 2, 1, 2]`
@@ -445,7 +458,8 @@ fn tile(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn repeat(g: &mut Graph, x: Value, repeats: &[Dim]) -> Result<Value> {
     let shape = g.shape(x).to_vec();
     let apart = g.unsqueeze(x, &(0..shape.len()).map(|k| 2 * k).collect::<Vec<_>>())?;
-    let pairs: Vec<Dim> = repeats.iter().zip(&shape).flat_map(|(times, dim)| [times.clone(), dim.clone()]).collect();
+    let pairs: Vec<Dim> =
+        repeats.iter().zip(&shape).flat_map(|(times, dim)| [times.clone(), dim.clone()]).collect();
     let repeated = g.broadcast_to(apart, &pairs)?;
     g.reshape(repeated, repeats.iter().zip(&shape).map(|(times, dim)| times * dim).collect())
 }

@@ -1,9 +1,9 @@
 //! Inverses of windows: elements put back where windows took them from.
 
-use super::{super::node::OnnxNode, int};
 use crate::{
     error::{Error, Result},
     graph::{Coord, Graph, Op, ScatterMode, Value, axis},
+    import::{node::OnnxNode, ops::shared::arithmetic::int},
     scalar::{BinaryOp, CompareOp, ReduceOp, Scalar},
 };
 use symshape::{Dim, Relation};
@@ -65,7 +65,11 @@ fn col2im(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let count = sizes.len();
     let list = |name: &str, default: i64, len: usize| -> Result<Vec<i64>> {
         let list = n.ints(name)?.unwrap_or_else(|| vec![default; len]);
-        if list.len() == len { Ok(list) } else { Err(Error::invalid(format!("{name} has {} entries", list.len()))) }
+        if list.len() == len {
+            Ok(list)
+        } else {
+            Err(Error::invalid(format!("{name} has {} entries", list.len())))
+        }
     };
     let (dilations, strides) = (list("dilations", 1, count)?, list("strides", 1, count)?);
     let pads = list("pads", 0, 2 * count)?;
@@ -135,7 +139,8 @@ fn col2im(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let end = g.dim(DType::I64, stride.clone())?;
     let flat = g.select(inside, flat, end)?;
     let zero = g.scalar(Scalar::from_i64(g.dtype(x), 0))?;
-    let room = g.broadcast_to(zero, &[shape[0].clone(), channels.clone(), g.facts.simplify(&(&stride + 1))])?;
+    let room =
+        g.broadcast_to(zero, &[shape[0].clone(), channels.clone(), g.facts.simplify(&(&stride + 1))])?;
     let at = vec![axis(2).into(), axis(3).into()];
     let coords = vec![Coord::At(axis(0).into()), Coord::At(axis(1).into()), Coord::Load { operand: 2, at }];
     let mode = ScatterMode::Combine(ReduceOp::Sum);

@@ -3,19 +3,22 @@
 //!
 //! Nodes are imported in an order in which every name is defined before it is used, whatever order the file has them in.
 
-use super::{Scope, same_domain};
 use crate::{
     error::{At, Error, ErrorKind, Result},
     graph::{Graph, Value},
     import::{
         constant,
-        custom::{self, Custom},
+        custom::{apply::apply, declaration::Custom},
+        model::{
+            domain::same_domain,
+            order::{order, title},
+            proto::{AttributeProto, FunctionProto, NodeProto},
+            storage_type::Narrow,
+            types,
+        },
         node::{Given, OnnxNode},
         ops,
-        order::{order, title},
-        proto::{AttributeProto, FunctionProto, NodeProto},
-        storage_type::Narrow,
-        types,
+        scope::Scope,
     },
 };
 
@@ -41,7 +44,7 @@ impl Made {
 
 impl<'a> Scope<'_, 'a> {
     /// Imports nodes in this order; the values called `outputs`.
-    pub(in crate::import) fn sequence(
+    pub(crate) fn sequence(
         &self,
         g: &mut Graph,
         nodes: &[&'a NodeProto],
@@ -59,7 +62,7 @@ impl<'a> Scope<'_, 'a> {
     }
 
     /// The nodes with every name defined before it is used.
-    pub(in crate::import) fn order(&self, nodes: &'a [NodeProto]) -> Result<Vec<&'a NodeProto>> {
+    pub(crate) fn order(&self, nodes: &'a [NodeProto]) -> Result<Vec<&'a NodeProto>> {
         order(nodes, &|name| self.initializers.contains_key(name))
     }
 
@@ -138,12 +141,12 @@ impl<'a> Scope<'_, 'a> {
 
     fn custom(&self, g: &mut Graph, proto: &'a NodeProto, custom: &Custom) -> Result<Vec<Made>> {
         let node = OnnxNode::new(proto, self.opset(&proto.domain)?, self, g)?;
-        let outputs = custom::apply(g, &node, custom)?;
+        let outputs = apply(g, &node, custom)?;
         node.finish()?;
         Ok(outputs.0.into_iter().map(|value| Made::new(value, None)).collect())
     }
 
-    pub(in crate::import) fn opset(&self, domain: &str) -> Result<i64> {
+    pub(crate) fn opset(&self, domain: &str) -> Result<i64> {
         let found = self.opsets.iter().find(|opset| same_domain(&opset.domain, domain));
         match found {
             Some(opset) if same_domain(domain, "") && opset.version > NEWEST_OPSET => Err(
@@ -194,7 +197,7 @@ impl<'a> Scope<'_, 'a> {
     }
 
     /// Imports nodes in an order that works; the values called `outputs`.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         g: &mut Graph,
         nodes: &'a [NodeProto],

@@ -1,10 +1,12 @@
 //! Examples as models.
 
-use super::super::{Row, TABLES};
 use crate::{
-    import::proto::{
-        AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
-        TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+    import::{
+        model::proto::{
+            AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+            TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+        },
+        ops::{TABLES, table::Row},
     },
     scalar::{Scalar, eval::cast},
     tensor::Tensor,
@@ -12,13 +14,13 @@ use crate::{
 use symshape_runtime::DType;
 
 /// An example of an operator.
-pub(super) struct Example {
+pub(crate) struct Example {
     /// A model of the operator alone.
-    pub(super) model: ModelProto,
+    pub(crate) model: ModelProto,
     /// Its inputs.
-    pub(super) given: Vec<Tensor>,
+    pub(crate) given: Vec<Tensor>,
     /// What it gives.
-    pub(super) wanted: Vec<Tensor>,
+    pub(crate) wanted: Vec<Tensor>,
 }
 
 /// Cuts `text` at `separator` outside brackets and quotes.
@@ -112,7 +114,7 @@ fn declared(name: &str, tensor: &Tensor) -> ValueInfoProto {
 }
 
 /// What an example says, with `dtype` in place of the first input's type.
-pub(super) fn parse(row: &Row, example: &str, dtype: Option<DType>) -> Example {
+pub(crate) fn parse(row: &Row, example: &str, dtype: Option<DType>) -> Example {
     let (call, results) = example.split_once(") = ").expect("an example");
     let (name, body) = call.split_once('(').expect("a call");
     let number = |opset: &str| opset.parse().expect("a version");
@@ -233,7 +235,7 @@ fn newest_of(row: &Row) -> i64 {
 }
 
 /// The version after which another row of the same operator takes over.
-pub(super) fn last_of(row: &Row) -> Option<i64> {
+pub(crate) fn last_of(row: &Row) -> Option<i64> {
     let later =
         |other: &&Row| other.name == row.name && other.domain == row.domain && other.since > row.since;
     let next = TABLES.iter().copied().flatten().filter(later).map(|other| other.since).min();

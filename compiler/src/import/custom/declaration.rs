@@ -1,0 +1,104 @@
+//! Declarations of custom operators.
+
+use crate::import::model::domain::same_domain;
+use symshape::Dim;
+use symshape_runtime::{
+    DType,
+    external::{AttributeValue, Function},
+};
+
+/// An operator that a function outside of the compiler computes.
+#[derive(Clone, Debug)]
+pub struct Custom {
+    pub(crate) domain: String,
+    pub(crate) operator: String,
+    pub(crate) operands: Vec<(String, Shaped)>,
+    pub(crate) attributes: Vec<Declared>,
+    pub(crate) results: Vec<Shaped>,
+    pub(crate) symbol: String,
+    pub(crate) scratch: Dim,
+    pub(crate) function: Option<Function>,
+}
+
+/// An element type and a shape, in the declaration's own names.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Shaped {
+    pub(crate) element: Element,
+    pub(crate) axes: Vec<Axis>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Element {
+    Fixed(DType),
+    Any(String),
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Axis {
+    One(Dim),
+    /// Any number of axes.
+    Rest(String),
+}
+
+/// An attribute of the operator.
+#[derive(Clone, Debug)]
+pub(crate) struct Declared {
+    pub(crate) name: String,
+    pub(crate) kind: AttributeKind,
+    pub(crate) default: Option<AttributeValue>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum AttributeKind {
+    Int,
+    Float,
+    String,
+    Ints,
+    Floats,
+}
+
+impl Custom {
+    /// The same operator, computed by `function` in this process: by models compiled into memory, and by the reference
+    /// evaluator. Objects call the symbol.
+    #[must_use]
+    pub fn function(self, function: Function) -> Custom {
+        Custom { function: Some(function), ..self }
+    }
+
+    /// Domain and operator.
+    pub fn name(&self) -> String {
+        match self.domain.is_empty() {
+            true => self.operator.clone(),
+            false => format!("{}:{}", self.domain, self.operator),
+        }
+    }
+
+    /// The C name of the function.
+    pub fn symbol(&self) -> &str {
+        &self.symbol
+    }
+
+    /// Whether there is a function in this process.
+    pub fn is_registered(&self) -> bool {
+        self.function.is_some()
+    }
+
+    /// Whether it computes this operator.
+    pub(crate) fn is(&self, domain: &str, operator: &str) -> bool {
+        same_domain(&self.domain, domain) && self.operator == operator
+    }
+}
+
+impl std::fmt::Display for Shaped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let axis = |axis: &Axis| match axis {
+            Axis::One(dim) => dim.to_string(),
+            Axis::Rest(name) => format!("{name}..."),
+        };
+        let axes: Vec<String> = self.axes.iter().map(axis).collect();
+        match &self.element {
+            Element::Fixed(dtype) => write!(f, "{dtype}[{}]", axes.join(", ")),
+            Element::Any(name) => write!(f, "{name}[{}]", axes.join(", ")),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What a caller says about a model beyond its file: ranges of symbols, shapes of inputs, inputs that are constants.
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    import::{
+        custom::declaration::Custom,
+        model::{dims, weights},
+    },
+    tensor::Tensor,
+};
+use serde_json::Value as Json;
+use symshape::{Declaration, Dim};
+use symshape_runtime::DType;
+
+/// The contract and the constants that a caller adds to a model.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// The graph's name; otherwise the model file's.
+    pub name: Option<String>,
+    /// Declarations of symbols, see [`parse_dim`]. A name that the model lacks is an error.
+    pub dims: Vec<(String, Declaration)>,
+    /// Declarations for symbols that `dims` leaves out, as a bounds.json gives them; other names are ignored.
+    pub bounds: Vec<(String, Declaration)>,
+    /// Shapes of inputs in place of the model's, see [`parse_input`].
+    pub inputs: Vec<(String, Vec<Dim>)>,
+    /// Inputs that are constants, see [`parse_bind`].
+    pub binds: Vec<(String, InputConstant)>,
+    /// Operators that functions outside of the compiler compute; of two declarations of one, the last counts. They go
+    /// before functions of the model, and before what symshape knows under that name.
+    pub customs: Vec<Custom>,
+    /// The bound of sizes that are found while running and that nothing bounds; without it, they are an error.
+    pub found_most: Option<i64>,
+    /// Symbols without an upper bound are no error. Such a graph can be looked at, not compiled.
+    pub unbounded: bool,
+    /// The upper bound of symbols that are declared without one.
+    pub cap: Option<i64>,
+}
+
+/// The value of an input that is a constant.
+#[derive(Clone, Debug)]
+pub enum InputConstant {
+    /// As text: one number for all elements, or a list of them, which takes the input's type and shape.
+    Text(String),
+    /// As a tensor of the input's type; its shape must fit the input's.
+    Tensor(Tensor),
+}
+
+impl InputConstant {
+    pub(crate) fn tensor(&self, dtype: DType, shape: &[Dim]) -> Result<Tensor> {
+        match self {
+            InputConstant::Tensor(tensor) => Ok(tensor.clone()),
+            InputConstant::Text(text) => {
+                let sizes: Option<Vec<usize>> =
+                    shape.iter().map(|dim| dim.as_i64().and_then(|dim| usize::try_from(dim).ok())).collect();
+                let sizes = sizes.ok_or_else(|| {
+                    usage("an input with symbols in its shape can't be bound to a number; re-declare it with --input")
+                })?;
+                weights::parse_elements(text, dtype, &sizes)
+            }
+        }
+    }
+}
+
+fn usage(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Usage, message)
+}
+
+fn split<'a>(text: &'a str, form: &str) -> Result<(&'a str, &'a str)> {
+    let parts = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+    parts.ok_or_else(|| usage(format!("`{text}` is not of the form {form}")))
+}
+
+/// Reads `NAME=LO..HI` (inclusive), `NAME=LO..HI/STEP`, `NAME=V1,V2,…`; without `HI` there is no upper bound.
+///
+/// # Errors
+/// Any other text, and empty ranges.
+///
+/// ```
+/// let (name, declaration) = symshape_compiler::import::parse_dim("N=8..64/8")?;
+/// assert_eq!(name, "N");
+/// assert!(declaration.contains(&16.into()) && !declaration.contains(&17.into()));
+/// # Ok::<(), symshape_compiler::Error>(())
+/// ```
+pub fn parse_dim(text: &str) -> Result<(String, Declaration)> {
+    let form = "NAME=LO..HI, NAME=LO..HI/STEP or NAME=V1,V2,…";
+    let (name, values) = split(text, form)?;
+    let number = |word: &str| {
+        let value = word.trim().parse::<i64>().ok().filter(|value| *value >= 0);
+        value.ok_or_else(|| usage(format!("`{text}`: `{word}` is no size; wanted {form}")))
+    };
+    let empty = || usage(format!("`{text}` leaves no value for {name}"));
+    let Some((lo, rest)) = values.split_once("..") else {
+        let values = values.split(',').map(number).collect::<Result<Vec<i64>>>()?;
+        return Ok((name.to_string(), Declaration::values(values)));
+    };
+    let (hi, step) = match rest.split_once('/') {
+        None => (rest, None),
+        Some((hi, step)) => (hi, Some(number(step)?)),
+    };
+    let lo = number(lo)?;
+    let range = match hi.trim() {
+        "" => Declaration::at_least(lo),
+        hi => match number(hi)? {
+            hi if hi < lo => return Err(empty()),
+            hi => Declaration::range(lo, hi),
+        },
+    };
+    if step == Some(0) {
+        return Err(empty());
+    }
+    Ok((name.to_string(), step.map_or(range.clone(), |step| range.step(step, lo % step))))
+}
+
+/// Reads `NAME=D0,D1,…`: symbols, numbers, expressions; `NAME=` is not a scalar, `NAME=()` is.
+///
+/// # Errors
+/// Any other text.
+///
+/// ```
+/// let (name, shape) = symshape_compiler::import::parse_input("x=N,3,2*H,W")?;
+/// assert_eq!((name.as_str(), shape[2].to_string().as_str()), ("x", "2*H"));
+/// # Ok::<(), symshape_compiler::Error>(())
+/// ```
+pub fn parse_input(text: &str) -> Result<(String, Vec<Dim>)> {
+    let (name, shape) = split(text, "NAME=D0,D1,…")?;
+    if shape == "()" {
+        return Ok((name.to_string(), Vec::new()));
+    }
+    let dim = |word: &str| match word.trim() {
+        "" => Err(usage(format!("`{text}` has an empty dim"))),
+        word => dims::expression(word).ok_or_else(|| usage(format!("`{text}`: `{word}` is no dim"))),
+    };
+    Ok((name.to_string(), shape.split(',').map(dim).collect::<Result<_>>()?))
+}
+
+/// Reads `NAME=VALUE`, where the value is a number or a list of them.
+///
+/// # Errors
+/// Any other text; whether the value fits the input shows when the model is imported.
+pub fn parse_bind(text: &str) -> Result<(String, InputConstant)> {
+    let (name, value) = split(text, "NAME=VALUE")?;
+    Ok((name.to_string(), InputConstant::Text(value.to_string())))
+}
+
+/// Reads a bounds.json: `{"N": [lo, hi], …}`.
+///
+/// # Errors
+/// Any other text.
+pub fn parse_bounds(text: &str) -> Result<Vec<(String, Declaration)>> {
+    let form = || usage("bounds must be a JSON object of the form {\"N\": [lo, hi]}");
+    let json: Json = serde_json::from_str(text).map_err(|_| form())?;
+    let range = |(name, range): (&String, &Json)| {
+        let pair = range.as_array().filter(|pair| pair.len() == 2).ok_or_else(form)?;
+        match (pair[0].as_i64(), pair[1].as_i64()) {
+            (Some(lo), Some(hi)) if 0 <= lo && lo <= hi => Ok((name.clone(), Declaration::range(lo, hi))),
+            _ => Err(form()),
+        }
+    };
+    json.as_object().ok_or_else(form)?.iter().map(range).collect()
+}

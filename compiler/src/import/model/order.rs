@@ -1,0 +1,89 @@
+//! The order in which nodes are imported, and their names in messages.
+
+use crate::{
+    error::{Error, Result},
+    import::model::proto::NodeProto,
+};
+use std::collections::{HashMap, HashSet};
+
+/// The nodes with every name defined before it is used; the file's order wherever that holds already. `known` says which
+/// names are defined from the start.
+///
+/// # Errors
+/// A name is defined twice, or depends on itself.
+pub(crate) fn order<'a>(nodes: &'a [NodeProto], known: &dyn Fn(&str) -> bool) -> Result<Vec<&'a NodeProto>> {
+    let mut makers: HashMap<&str, usize> = HashMap::new();
+    for (k, node) in nodes.iter().enumerate() {
+        for name in node.output.iter().filter(|name| !name.is_empty()) {
+            if makers.insert(name, k).is_some() || known(name) {
+                return Err(Error::invalid(format!("`{name}` is defined twice")).at(title(node)));
+            }
+        }
+    }
+    let mut order = Vec::new();
+    let mut state = vec![Order::New; nodes.len()];
+    for root in 0..nodes.len() {
+        // A path of nodes, each with those it still waits for.
+        let mut path = vec![(root, needs(&nodes[root], &makers))];
+        while let Some((k, waiting)) = path.last_mut() {
+            let k = *k;
+            if state[k] != Order::Done {
+                state[k] = Order::Open;
+                if let Some(need) = waiting.pop() {
+                    match state[need] {
+                        Order::Done => {}
+                        Order::New => path.push((need, needs(&nodes[need], &makers))),
+                        Order::Open => return Err(cyclic(&nodes[need])),
+                    }
+                    continue;
+                }
+                state[k] = Order::Done;
+                order.push(&nodes[k]);
+            }
+            path.pop();
+        }
+    }
+    Ok(order)
+}
+
+/// How far a node is on its way into the order.
+#[derive(Clone, Copy, PartialEq)]
+enum Order {
+    New,
+    Open,
+    Done,
+}
+
+/// The nodes that `node` takes something from, the last input's first.
+fn needs(node: &NodeProto, makers: &HashMap<&str, usize>) -> Vec<usize> {
+    let mut names = Vec::new();
+    uses(node, &mut names);
+    let mut met = HashSet::new();
+    let makers = names.iter().filter_map(|name| makers.get(name).copied());
+    let mut needs: Vec<usize> = makers.filter(|maker| met.insert(*maker)).collect();
+    needs.reverse();
+    needs
+}
+
+/// The names that `node` and the graphs in its attributes use.
+fn uses<'a>(node: &'a NodeProto, names: &mut Vec<&'a str>) {
+    names.extend(node.input.iter().map(String::as_str).filter(|name| !name.is_empty()));
+    for graph in node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs)) {
+        names.extend(graph.output.iter().map(|output| output.name.as_str()));
+        graph.node.iter().for_each(|node| uses(node, names));
+    }
+}
+
+fn cyclic(node: &NodeProto) -> Error {
+    let output = node.output.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
+    Error::invalid(format!("cyclic: its inputs depend on its output `{output}`")).at(title(node))
+}
+
+/// How messages name a node.
+pub(crate) fn title(node: &NodeProto) -> String {
+    let output = node.output.iter().find(|name| !name.is_empty());
+    match (node.name.as_str(), output) {
+        ("", Some(output)) => format!("node of `{output}`"),
+        (name, _) => format!("node `{name}`"),
+    }
+}

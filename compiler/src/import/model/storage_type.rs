@@ -1,0 +1,418 @@
+//! Element types that are stored and converted, not computed with: floats of 8 and 4 bits, integers of 4 and 2 bits.
+//!
+//! A tensor of such a type is one of bytes, one for each element: an integer's value (`i8` or `u8`), or a float's bits
+//! (`u8`). In a model's files, elements of less than 8 bits are packed; in inputs and outputs of the artefact they are
+//! not. Which values of a model are of such a type is known by their names (`scope`); an operator that doesn't
+//! ask for it is refused.
+
+use crate::{
+    error::Result,
+    graph::{Graph, Value},
+    scalar::{BinaryOp, CompareOp, Scalar, UnaryOp},
+};
+use symshape_runtime::DType;
+
+/// A type that is stored only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Narrow {
+    /// A float of a sign, exponent and mantissa.
+    Float(Float),
+    /// `2^(byte - 127)`, NaN for 255.
+    Power,
+    /// An integer of so many bits.
+    Int { bits: u32, signed: bool },
+}
+
+/// Floats with a sign bit, by what is special about them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Float {
+    /// No infinities.
+    E4M3,
+    /// No infinities, and the place of -0 is NaN.
+    E4M3Fnuz,
+    /// Infinities, as in IEEE 754.
+    E5M2,
+    /// No infinities, and the place of -0 is NaN.
+    E5M2Fnuz,
+    /// Four bits: neither infinities nor NaN, which becomes -0.
+    E2M1,
+}
+
+/// How a float is laid out.
+struct Format {
+    /// Bits of the mantissa.
+    mantissa: i64,
+    bias: i64,
+    /// Bits of the largest number.
+    largest: i64,
+    /// Bits of what is larger than that and is not to be saturated.
+    above: i64,
+    /// Bits of NaN.
+    nan: i64,
+    /// The sign bit.
+    sign: i64,
+}
+
+impl Float {
+    fn format(self) -> Format {
+        let (mantissa, bias, largest, above, nan, sign) = match self {
+            Float::E4M3 => (3, 7, 0x7e, 0x7f, 0x7f, 0x80),
+            Float::E4M3Fnuz => (3, 8, 0x7f, 0x80, 0x80, 0x80),
+            Float::E5M2 => (2, 15, 0x7b, 0x7c, 0x7e, 0x80),
+            Float::E5M2Fnuz => (2, 16, 0x7f, 0x80, 0x80, 0x80),
+            Float::E2M1 => (1, 1, 7, 7, 8, 8),
+        };
+        Format { mantissa, bias, largest, above, nan, sign }
+    }
+
+    fn has_minus_zero(self) -> bool {
+        !matches!(self, Float::E4M3Fnuz | Float::E5M2Fnuz)
+    }
+}
+
+/// The types by ONNX's codes and names.
+const TYPES: [(i32, &str, Narrow); 10] = [
+    (17, "float8e4m3fn", Narrow::Float(Float::E4M3)),
+    (18, "float8e4m3fnuz", Narrow::Float(Float::E4M3Fnuz)),
+    (19, "float8e5m2", Narrow::Float(Float::E5M2)),
+    (20, "float8e5m2fnuz", Narrow::Float(Float::E5M2Fnuz)),
+    (21, "uint4", Narrow::Int { bits: 4, signed: false }),
+    (22, "int4", Narrow::Int { bits: 4, signed: true }),
+    (23, "float4e2m1", Narrow::Float(Float::E2M1)),
+    (24, "float8e8m0", Narrow::Power),
+    (25, "uint2", Narrow::Int { bits: 2, signed: false }),
+    (26, "int2", Narrow::Int { bits: 2, signed: true }),
+];
+
+/// What a conversion does with what the type can't hold, and between two of its values.
+#[derive(Clone, Copy)]
+pub(crate) struct Rounding {
+    /// The largest number in place of what is larger.
+    pub saturate: bool,
+    /// For [`Narrow::Power`].
+    pub direction: Direction,
+}
+
+/// To which of two powers of two a number between them is rounded.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Direction {
+    Up,
+    Down,
+    Nearest,
+}
+
+impl Narrow {
+    /// The type with ONNX's code `code`, if it is one of these.
+    pub(crate) fn from_code(code: i32) -> Option<Narrow> {
+        TYPES.iter().find(|(known, ..)| *known == code).map(|(.., narrow)| *narrow)
+    }
+
+    /// As [`Narrow::from_code`], for an attribute.
+    pub(crate) fn from_attribute(code: i64) -> Option<Narrow> {
+        i32::try_from(code).ok().and_then(Narrow::from_code)
+    }
+
+    /// ONNX's code and name.
+    fn known_as(self) -> (i32, &'static str) {
+        let found = TYPES.iter().find(|(.., narrow)| *narrow == self);
+        found.map_or((0, "a narrow type"), |(code, name, _)| (*code, name))
+    }
+
+    /// ONNX's code.
+    pub(crate) fn code(self) -> i32 {
+        self.known_as().0
+    }
+
+    /// ONNX's name.
+    pub(crate) fn name(self) -> &'static str {
+        self.known_as().1
+    }
+
+    /// Bits of an element in a file.
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Narrow::Float(Float::E2M1) => 4,
+            Narrow::Float(_) | Narrow::Power => 8,
+            Narrow::Int { bits, .. } => bits,
+        }
+    }
+
+    /// The type that holds an element.
+    pub(crate) fn held(self) -> DType {
+        match self {
+            Narrow::Int { signed: true, .. } => DType::I8,
+            Narrow::Int { .. } | Narrow::Float(_) | Narrow::Power => DType::U8,
+        }
+    }
+
+    /// The byte that holds an element whose bits are `bits`.
+    pub(crate) fn byte(self, bits: u8) -> u8 {
+        match self {
+            Narrow::Int { bits: width, signed: true } => ((bits << (8 - width)) as i8 >> (8 - width)) as u8,
+            Narrow::Int { .. } | Narrow::Float(_) | Narrow::Power => bits,
+        }
+    }
+
+    /// The lowest and highest integer of an integer type.
+    pub(crate) fn range(self) -> Option<(i64, i64)> {
+        match self {
+            Narrow::Int { bits, signed: true } => Some((-(1 << (bits - 1)), (1 << (bits - 1)) - 1)),
+            Narrow::Int { bits, signed: false } => Some((0, (1 << bits) - 1)),
+            Narrow::Float(_) | Narrow::Power => None,
+        }
+    }
+
+    /// The values that `x`, a tensor of bytes, holds: integers as they are, floats as `f32`.
+    pub(crate) fn widened(self, g: &mut Graph, x: Value) -> Result<Value> {
+        match self {
+            Narrow::Int { .. } => Ok(x),
+            Narrow::Float(float) => float_value(g, x, float),
+            Narrow::Power => {
+                let code = g.cast(DType::U32, x)?;
+                let bits = shift(g, BinaryOp::Shl, code, 23)?;
+                let power = g.bits(DType::F32, bits)?;
+                let (zero, last) = (equals(g, code, 0)?, equals(g, code, 255)?);
+                let smallest = g.scalar(Scalar::f32(f32::from_bits(1 << 22)))?;
+                let power = g.select(zero, smallest, power)?;
+                let nan = g.scalar(Scalar::f32(f32::NAN))?;
+                g.select(last, nan, power)
+            }
+        }
+    }
+
+    /// `x` converted to this type, as bytes. Integers wrap.
+    pub(crate) fn narrowed(self, g: &mut Graph, x: Value, rounding: Rounding) -> Result<Value> {
+        match self {
+            Narrow::Int { bits, signed } => {
+                let wide = g.cast(DType::I32, x)?;
+                let left = shift(g, BinaryOp::Shl, wide, i64::from(32 - bits))?;
+                let left = if signed { left } else { g.cast(DType::U32, left)? };
+                let value = shift(g, BinaryOp::Shr, left, i64::from(32 - bits))?;
+                g.cast(self.held(), value)
+            }
+            Narrow::Float(float) => float_bits(g, x, float, rounding.saturate),
+            Narrow::Power => power_bits(g, x, rounding),
+        }
+    }
+}
+
+fn constant_like(g: &mut Graph, x: Value, value: i64) -> Result<Value> {
+    g.scalar(Scalar::from_i64(g.dtype(x), value))
+}
+
+fn shift(g: &mut Graph, op: BinaryOp, x: Value, by: i64) -> Result<Value> {
+    let by = constant_like(g, x, by)?;
+    g.binary(op, x, by)
+}
+
+fn equals(g: &mut Graph, x: Value, value: i64) -> Result<Value> {
+    let value = constant_like(g, x, value)?;
+    g.compare(CompareOp::Eq, x, value)
+}
+
+/// The numbers whose bits are the bytes `x`. The bits without the sign, moved to where a single has exponent and mantissa,
+/// are off by a power of two, whatever they are; a product is exact, below the normal numbers too.
+fn float_value(g: &mut Graph, x: Value, float: Float) -> Result<Value> {
+    let Format { mantissa, bias, largest, sign, .. } = float.format();
+    let code = g.cast(DType::U32, x)?;
+    let mask = constant_like(g, code, sign - 1)?;
+    let size = g.and(code, mask)?;
+    let bits = shift(g, BinaryOp::Shl, size, 23 - mantissa)?;
+    let small = g.bits(DType::F32, bits)?;
+    let scale = g.scalar(Scalar::f32(f32::from_bits(((254 - bias) as u32) << 23)))?;
+    let mut value = g.mul(small, scale)?;
+    if float == Float::E5M2 {
+        let above = equals(g, size, largest + 1)?;
+        let infinity = g.scalar(Scalar::f32(f32::INFINITY))?;
+        value = g.select(above, infinity, value)?;
+    }
+    let bit = constant_like(g, code, sign)?;
+    let bit = g.and(code, bit)?;
+    let negative = equals(g, bit, sign)?;
+    let minus = g.neg(value)?;
+    let value = g.select(negative, minus, value)?;
+    let is_nan = match float {
+        Float::E2M1 => return Ok(value),
+        Float::E4M3Fnuz | Float::E5M2Fnuz => equals(g, code, sign)?,
+        Float::E4M3 | Float::E5M2 => {
+            let last = constant_like(g, size, largest + i64::from(float == Float::E5M2))?;
+            g.compare(CompareOp::Gt, size, last)?
+        }
+    };
+    let nan = g.scalar(Scalar::f32(f32::NAN))?;
+    g.select(is_nan, nan, value)
+}
+
+/// The bits of `x` in the format, rounded to nearest, halves to even. Normal numbers are rounded by adding just under
+/// half of the last place to the bits of the single; below them, adding a number whose last place is that of the
+/// format's smallest number makes the machine round.
+fn float_bits(g: &mut Graph, x: Value, float: Float, saturate: bool) -> Result<Value> {
+    let Format { mantissa, bias, largest, above, nan, sign } = float.format();
+    let x = g.cast(DType::F32, x)?;
+    let size = g.abs(x)?;
+    let bits = g.bits(DType::U32, size)?;
+
+    let dropped = 23 - mantissa;
+    let last = shift(g, BinaryOp::Shr, bits, dropped)?;
+    let one = constant_like(g, bits, 1)?;
+    let odd = g.and(last, one)?;
+    let half = constant_like(g, bits, (1 << (dropped - 1)) - 1)?;
+    let sum = g.add(bits, half)?;
+    let sum = g.add(sum, odd)?;
+    let rounded = shift(g, BinaryOp::Shr, sum, dropped)?;
+    let rebias = constant_like(g, bits, (127 - bias) << mantissa)?;
+    let normal = g.sub(rounded, rebias)?;
+
+    let grid = f32::from_bits(((127 + 24 - bias - mantissa) as u32) << 23);
+    let magic = g.scalar(Scalar::f32(grid))?;
+    let moved = g.add(size, magic)?;
+    let moved = g.bits(DType::U32, moved)?;
+    let origin = constant_like(g, bits, i64::from(grid.to_bits()))?;
+    let subnormal = g.sub(moved, origin)?;
+
+    let smallest = g.scalar(Scalar::f32(f32::from_bits(((128 - bias) as u32) << 23)))?;
+    let is_small = g.compare(CompareOp::Lt, size, smallest)?;
+    let code = g.select(is_small, subnormal, normal)?;
+
+    let most = constant_like(g, code, largest)?;
+    let too_large = g.compare(CompareOp::Gt, code, most)?;
+    let end = constant_like(g, code, if saturate { largest } else { above })?;
+    let code = g.select(too_large, end, code)?;
+
+    let top = {
+        let bits = g.bits(DType::U32, x)?;
+        shift(g, BinaryOp::Shr, bits, 31)?
+    };
+    let top = shift(g, BinaryOp::Shl, top, i64::from(sign.trailing_zeros()))?;
+    let mut signed = g.or(code, top)?;
+    if !float.has_minus_zero() {
+        let zero = equals(g, code, 0)?;
+        signed = g.select(zero, code, signed)?;
+    }
+    let is_nan = g.unary(UnaryOp::IsNan, x)?;
+    let nan = constant_like(g, code, nan)?;
+    let nan = if float.has_minus_zero() && float != Float::E2M1 { g.or(nan, top)? } else { nan };
+    let code = g.select(is_nan, nan, signed)?;
+    g.cast(DType::U8, code)
+}
+
+/// The exponent of `x` as a power of two, or the next one. What is no positive number is NaN, but zero is the smallest.
+fn power_bits(g: &mut Graph, x: Value, rounding: Rounding) -> Result<Value> {
+    let x = g.cast(DType::F32, x)?;
+    let bits = g.bits(DType::U32, x)?;
+    let exponent = shift(g, BinaryOp::Shr, bits, 23)?;
+    let mask = constant_like(g, bits, (1 << 23) - 1)?;
+    let rest = g.and(bits, mask)?;
+    // The smallest power is below the normal singles: half a unit of the exponent.
+    let (over, over_smallest) = match rounding.direction {
+        Direction::Up => (0, 1 << 22),
+        Direction::Down => ((1 << 23) - 1, (1 << 23) - 1),
+        Direction::Nearest => ((1 << 22) - 1, 3 * (1 << 21) - 1),
+    };
+    let small = equals(g, exponent, 0)?;
+    let (over, over_smallest) = (constant_like(g, bits, over)?, constant_like(g, bits, over_smallest)?);
+    let limit = g.select(small, over_smallest, over)?;
+    let up = g.compare(CompareOp::Gt, rest, limit)?;
+    let up = g.cast(DType::U32, up)?;
+    let code = g.add(exponent, up)?;
+    let most = constant_like(g, code, 254)?;
+    let nan = constant_like(g, code, 255)?;
+    let code = if rounding.saturate { g.min(code, most)? } else { g.min(code, nan)? };
+    let zero = g.scalar(Scalar::f32(0.0))?;
+    let negative = g.compare(CompareOp::Lt, x, zero)?;
+    let is_nan = g.unary(UnaryOp::IsNan, x)?;
+    let none = g.or(negative, is_nan)?;
+    let code = g.select(none, nan, code)?;
+    // -0 has the sign bit where an exponent's ninth bit would be.
+    let is_zero = g.compare(CompareOp::Eq, x, zero)?;
+    let first = constant_like(g, code, 0)?;
+    let code = g.select(is_zero, first, code)?;
+    g.cast(DType::U8, code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Direction, Narrow, Rounding, TYPES};
+    use crate::{
+        graph::{Graph, Value, eval::eval},
+        tensor::{Bytes, Tensor},
+    };
+    use symshape_runtime::DType;
+
+    const SATURATE: Rounding = Rounding { saturate: true, direction: Direction::Nearest };
+
+    /// The value of a byte by the definition of its format.
+    fn value(narrow: Narrow, byte: u8) -> f64 {
+        let Narrow::Float(float) = narrow else {
+            return if byte == 255 { f64::NAN } else { 2f64.powi(i32::from(byte) - 127) };
+        };
+        let format = float.format();
+        let size = i64::from(byte) & (format.sign - 1);
+        let sign = if i64::from(byte) & format.sign == 0 { 1.0 } else { -1.0 };
+        if i64::from(byte) == format.nan && narrow.name() != "float4e2m1"
+            || size > format.largest.max(format.above)
+        {
+            return f64::NAN;
+        }
+        if size > format.largest {
+            return if narrow.name() == "float8e5m2" { sign * f64::INFINITY } else { f64::NAN };
+        }
+        let (exponent, rest) = (size >> format.mantissa, size & ((1 << format.mantissa) - 1));
+        let unit = 2f64.powi((exponent.max(1) - format.bias - format.mantissa) as i32);
+        let lead = if exponent > 0 { 1 << format.mantissa } else { 0 };
+        sign * (lead + rest) as f64 * unit
+    }
+
+    fn run(input: Tensor, f: impl Fn(&mut Graph, Value) -> Value) -> Tensor {
+        let mut g = Graph::default();
+        let shape = input.shape().iter().map(|dim| (*dim).into()).collect();
+        let x = g.input("x", input.dtype(), shape).expect("an input");
+        let y = f(&mut g, x);
+        g.output("y", y).expect("an output");
+        eval(&g, &[input]).expect("it computes").remove(0)
+    }
+
+    #[test]
+    fn bytes_hold_what_their_formats_say() {
+        for (_, name, narrow) in TYPES.iter().filter(|(_, _, narrow)| narrow.range().is_none()) {
+            let bytes: Vec<u8> = (0..=((1u32 << narrow.bits()) - 1) as u8).collect();
+            let input =
+                Tensor::new(DType::U8, vec![bytes.len()], Bytes::Owned(bytes.clone().into())).expect("bytes");
+            let wide = run(input, |g, x| narrow.widened(g, x).expect("widened"));
+            for (k, byte) in bytes.iter().enumerate() {
+                let (found, wanted) = (wide.get(k).as_f64(), value(*narrow, *byte));
+                let same = found == wanted && found.is_sign_negative() == wanted.is_sign_negative();
+                assert!(same || found.is_nan() && wanted.is_nan(), "{name} {byte:#x}: {found} for {wanted}");
+            }
+        }
+    }
+
+    /// Of all values, the nearest one; of two, the one with an even byte.
+    #[test]
+    fn conversions_round_to_the_nearest() {
+        for (_, name, narrow) in TYPES.iter().filter(|(_, _, narrow)| matches!(narrow, Narrow::Float(_))) {
+            let all: Vec<(u8, f64)> = (0..=((1u32 << (narrow.bits() - 1)) - 1) as u8)
+                .map(|byte| (byte, value(*narrow, byte)))
+                .filter(|(_, value)| value.is_finite())
+                .collect();
+            let mut numbers: Vec<f32> = all.iter().map(|(_, value)| *value as f32).collect();
+            for pair in all.windows(2) {
+                let middle = ((pair[0].1 + pair[1].1) / 2.0) as f32;
+                numbers.extend([
+                    middle,
+                    f32::from_bits(middle.to_bits() - 1),
+                    f32::from_bits(middle.to_bits() + 1),
+                ]);
+            }
+            let input = Tensor::from_f32(vec![numbers.len()], &numbers).expect("numbers");
+            let codes = run(input, |g, x| narrow.narrowed(g, x, SATURATE).expect("narrowed"));
+            for (k, number) in numbers.iter().enumerate() {
+                let distance = |value: f64| (value - f64::from(*number)).abs();
+                let nearest = all
+                    .iter()
+                    .min_by(|a, b| distance(a.1).total_cmp(&distance(b.1)).then((a.0 & 1).cmp(&(b.0 & 1))));
+                assert_eq!(codes.get(k).as_i64() as u8, nearest.expect("values").0, "{name} of {number}");
+            }
+        }
+    }
+}

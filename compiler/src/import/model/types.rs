@@ -1,0 +1,224 @@
+//! Declared types: those of inputs make the contract, those of other values are checked against what is inferred.
+
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    graph::{Graph, Value},
+    import::model::{
+        dims,
+        options::ImportOptions,
+        proto::{DimensionProto, TypeProto, ValueInfoProto},
+        storage_type::Narrow,
+        weights,
+    },
+};
+use std::collections::HashSet;
+use symshape::{Declaration, Dim, Symbol};
+use symshape_runtime::DType;
+
+/// An input of the model.
+pub(crate) struct Input<'a> {
+    pub name: &'a str,
+    pub dtype: DType,
+    /// The type of its elements, if they are stored only.
+    pub narrow: Option<Narrow>,
+    pub shape: Vec<Dim>,
+}
+
+/// The type that the model and the caller give an input.
+pub(crate) fn input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<Input<'a>> {
+    let name = info.name.as_str();
+    read_input(info, options).at(|| format!("input `{name}`"))
+}
+
+fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<Input<'a>> {
+    let name = info.name.as_str();
+    let ty = info.ty.as_ref().ok_or_else(|| Error::invalid("it has no type"))?;
+    refuse_others(ty)?;
+    let tensor = ty.tensor_type.as_ref().ok_or_else(|| Error::invalid("it has no type"))?;
+    let narrow = Narrow::from_code(tensor.elem_type);
+    let dtype = match narrow {
+        Some(narrow) => narrow.held(),
+        None => weights::dtype(tensor.elem_type)?,
+    };
+    let given = options.inputs.iter().find(|(given, _)| given == name);
+    let declared = tensor.shape.as_ref().map(|shape| shape.dim.as_slice());
+    let shape = match (given, declared) {
+        (Some((_, shape)), Some(dims)) if dims.len() != shape.len() => {
+            let what = format!("it has {} axes, --input gives it {}", dims.len(), shape.len());
+            return Err(Error::new(ErrorKind::Usage, what));
+        }
+        (Some((_, shape)), _) => shape.clone(),
+        (None, Some(dims)) => dims.iter().enumerate().map(|(k, dim)| input_dim(name, k, dim)).collect(),
+        (None, None) => {
+            let what = format!("its shape is not declared; give one with --input {name}=D0,D1,…");
+            return Err(Error::new(ErrorKind::Contract, what));
+        }
+    };
+    Ok(Input { name, dtype, narrow, shape })
+}
+
+fn refuse_others(ty: &TypeProto) -> Result<()> {
+    let kinds = [
+        (ty.sequence_type.is_some(), "a sequence"),
+        (ty.map_type.is_some(), "a map"),
+        (ty.opaque_type.is_some(), "an opaque type"),
+        (ty.sparse_tensor_type.is_some(), "a sparse tensor"),
+        (ty.optional_type.is_some(), "an optional"),
+    ];
+    match kinds.iter().find(|(is, _)| *is) {
+        Some((_, kind)) => Err(Error::unsupported(format!("{kind} as input or output"))),
+        None => Ok(()),
+    }
+}
+
+/// The dim of axis `k` of an input; without a usable name it gets one.
+fn input_dim(input: &str, k: usize, dim: &DimensionProto) -> Dim {
+    match (dim.dim_value, dim.dim_param.as_deref()) {
+        (Some(value), _) if value >= 0 => value.into(),
+        (_, Some(text)) if !matches!(text.trim(), "" | "?" | "None" | "-1") => dims::parse(text.trim()),
+        _ => {
+            let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+            Dim::symbol(&format!("{}_dim{k}", input.chars().map(plain).collect::<String>()))
+        }
+    }
+}
+
+/// A declared dim that is a number, or an expression over the model's symbols.
+pub(crate) fn known_dim(g: &Graph, dim: &DimensionProto) -> Option<Dim> {
+    let dim = match (dim.dim_value, dim.dim_param.as_deref()) {
+        (Some(value), _) if value >= 0 => value.into(),
+        (None, Some(text)) => dims::expression(text.trim())?,
+        _ => return None,
+    };
+    let known = |symbol: &Symbol| g.symbols.contains(symbol);
+    dim.symbols().iter().all(known).then_some(dim)
+}
+
+/// The symbol that a declared dim is, if it is no more than a name.
+pub(crate) fn plain_symbol(dim: &DimensionProto) -> Option<Symbol> {
+    let text = dim.dim_param.as_deref()?.trim();
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_name = text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(plain);
+    (dim.dim_value.is_none() && is_name && text != "None").then(|| Symbol::new(text))
+}
+
+/// Declares the symbols of all inputs, in the order of their first appearance.
+///
+/// # Errors
+/// Symbols without an upper bound, with the flags to add; declarations of symbols that no input has.
+pub(crate) fn declare_symbols(g: &mut Graph, inputs: &[Input], options: &ImportOptions) -> Result<()> {
+    let mut missing: Vec<(Symbol, String)> = Vec::new();
+    let mut met: Vec<Symbol> = Vec::new();
+    for input in inputs {
+        for (k, dim) in input.shape.iter().enumerate() {
+            for symbol in dim.symbols() {
+                if met.contains(&symbol) {
+                    continue;
+                }
+                let of = |list: &[(String, Declaration)]| {
+                    list.iter()
+                        .rev()
+                        .find(|(name, _)| name == symbol.name())
+                        .map(|(_, declared)| declared.clone())
+                };
+                let mut declared = of(&options.dims).or_else(|| of(&options.bounds));
+                if let (Some(cap), None) =
+                    (options.cap, declared.as_ref().and_then(|declared| declared.hi.clone()))
+                {
+                    let open = declared.unwrap_or_else(|| Declaration::at_least(1));
+                    declared = Some(Declaration { hi: Some(cap.into()), ..open });
+                }
+                if declared.as_ref().is_none_or(|declared| declared.hi.is_none()) && !options.unbounded {
+                    missing.push((symbol.clone(), format!("input `{}` axis {k}", input.name)));
+                }
+                let declared = declared.unwrap_or_else(|| Declaration::at_least(1));
+                g.facts.declare(&symbol, declared).map_err(|error| contract(error.to_string()))?;
+                met.push(symbol);
+            }
+        }
+    }
+    if !missing.is_empty() {
+        return Err(contract(no_bound(&missing)));
+    }
+    Ok(())
+}
+
+/// Refuses declarations of what neither an input nor a value that is found while running is called.
+///
+/// # Errors
+/// There is one, with the names that are known.
+pub(crate) fn refuse_unknown(g: &Graph, options: &ImportOptions, found: &HashSet<String>) -> Result<()> {
+    let known = |name: &str| g.symbols.iter().any(|symbol| symbol.name() == name) || found.contains(name);
+    let Some((name, _)) = options.dims.iter().find(|(name, _)| !known(name)) else { return Ok(()) };
+    let mut names: Vec<&str> = g.symbols.iter().map(Symbol::name).collect();
+    let mut others: Vec<&str> = found.iter().map(String::as_str).collect();
+    others.sort_unstable();
+    names.extend(others);
+    let known = if names.is_empty() { "none".to_string() } else { names.join(", ") };
+    let what = format!("--dim {name}: no input has a symbol `{name}`; known: {known}");
+    Err(Error::new(ErrorKind::Usage, what))
+}
+
+fn contract(message: String) -> Error {
+    Error::new(ErrorKind::Contract, message)
+}
+
+fn no_bound(missing: &[(Symbol, String)]) -> String {
+    let places: Vec<String> =
+        missing.iter().map(|(symbol, place)| format!("`{}` ({place})", symbol.name())).collect();
+    let flags: Vec<String> = missing
+        .iter()
+        .map(|(symbol, _)| match symbol.to_string() == symbol.name() {
+            true => format!("--dim {}=1..64", symbol.name()),
+            false => format!("--dim '{}=1..64'", symbol.name()),
+        })
+        .collect();
+    let verb = if missing.len() == 1 { "has" } else { "have" };
+    format!(
+        "{} {verb} no upper bound; declare, for example, {}, or compile with --grow",
+        places.join(", "),
+        flags.join(" ")
+    )
+}
+
+/// Compares an inferred type with a declared one.
+///
+/// Names of dims are no evidence: exporters invent them. Numbers are. A wrong number of axes is an error only where
+/// shapes are what is asked for (`strict`): exporters get it wrong, and code can be generated all the same.
+///
+/// # Errors
+/// The two can't both be right.
+pub(crate) fn check(
+    g: &Graph,
+    value: Value,
+    narrow: Option<Narrow>,
+    declared: &TypeProto,
+    strict: bool,
+) -> Result<()> {
+    refuse_others(declared)?;
+    let Some(tensor) = &declared.tensor_type else { return Ok(()) };
+    let inferred = g.ty(value);
+    let code = narrow.map_or(inferred.dtype as i32, Narrow::code);
+    if tensor.elem_type != 0 && tensor.elem_type != code {
+        let declared = weights::dtype(tensor.elem_type)
+            .map_or_else(|_| weights::type_name(tensor.elem_type), |d| d.to_string());
+        let have = narrow.map_or_else(|| inferred.dtype.to_string(), |narrow| narrow.name().to_string());
+        return Err(Error::invalid(format!("it is declared as {declared}, but its elements are {have}")));
+    }
+    let Some(shape) = &tensor.shape else { return Ok(()) };
+    let show = |dims: &[Dim]| dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ");
+    if shape.dim.len() != inferred.shape.len() {
+        if !strict {
+            return Ok(());
+        }
+        let (have, axes) = (show(&inferred.shape), shape.dim.len());
+        return Err(Error::invalid(format!("it is declared with {axes} axes, but its shape is [{have}]")));
+    }
+    for (k, (declared, dim)) in shape.dim.iter().zip(&inferred.shape).enumerate() {
+        let Some(size) = declared.dim_value.filter(|size| *size >= 0) else { continue };
+        if g.facts.prove_ne(dim, &size.into()).is_yes() {
+            return Err(Error::invalid(format!("axis {k} is declared as {size}, but it is {dim}")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! Constant tensors of a model: decoded from the message, or mapped from the files beside it.
+//!
+//! Elements that already lie in little-endian order in the model's file or in an external one are not copied.
+//! Types that only storage knows ([`Narrow`]) are unpacked to a byte for each element.
+
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    import::model::{
+        proto::{StringStringEntryProto, TensorProto},
+        storage_type::Narrow,
+    },
+    scalar::Scalar,
+    tensor::{Bytes, Tensor},
+};
+use memmap2::Mmap;
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+use symshape_runtime::DType;
+
+/// The files that a model consists of: its own, if it was read from one, and those with external data.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    /// The mapped model.
+    pub model: Option<Arc<Mmap>>,
+    /// The folder of the model; without one there is no external data.
+    pub folder: Option<PathBuf>,
+    /// External files by the name under which tensors refer to them.
+    pub external: RefCell<HashMap<String, Arc<Mmap>>>,
+}
+
+/// How the elements of a tensor are stored.
+#[derive(Clone, Copy)]
+enum Storage {
+    Plain(DType),
+    /// Packed into bytes, the first element in the lowest bits.
+    Narrow(Narrow),
+}
+
+impl Storage {
+    fn dtype(self) -> DType {
+        match self {
+            Storage::Plain(dtype) => dtype,
+            Storage::Narrow(narrow) => narrow.held(),
+        }
+    }
+
+    /// Bytes in a file.
+    fn bytes(self, elems: usize) -> Option<usize> {
+        match self {
+            Storage::Plain(dtype) => elems.checked_mul(dtype.size_bytes()),
+            Storage::Narrow(narrow) => Some(elems.div_ceil(8 / narrow.bits() as usize)),
+        }
+    }
+}
+
+/// ONNX's name of the element type `code`, for messages.
+pub(crate) fn type_name(code: i32) -> String {
+    let name = match code {
+        8 => Some("string"),
+        14 => Some("complex64"),
+        15 => Some("complex128"),
+        _ => Narrow::from_code(code).map(Narrow::name),
+    };
+    name.map_or_else(|| format!("number {code}"), str::to_string)
+}
+
+/// The element type with ONNX's code `code`.
+///
+/// # Errors
+/// There is none, or tensors of it can't be computed with.
+pub(crate) fn dtype(code: i32) -> Result<DType> {
+    let known = u32::try_from(code).ok().and_then(DType::from_code);
+    known.ok_or_else(|| match code {
+        0 => Error::invalid("the element type is missing"),
+        _ => Error::unsupported(format!("element type {}", type_name(code))),
+    })
+}
+
+fn storage(code: i32) -> Result<Storage> {
+    match Narrow::from_code(code) {
+        Some(narrow) => Ok(Storage::Narrow(narrow)),
+        None => dtype(code).map(Storage::Plain),
+    }
+}
+
+/// The tensor that `proto` holds or refers to.
+///
+/// # Errors
+/// Its type is not supported, or its shape, its elements and its file don't fit together.
+pub(crate) fn tensor(proto: &TensorProto, files: &Files) -> Result<Tensor> {
+    decode(proto, files).at(|| match proto.name.as_str() {
+        "" => "a tensor".to_string(),
+        name => format!("tensor `{name}`"),
+    })
+}
+
+fn decode(proto: &TensorProto, files: &Files) -> Result<Tensor> {
+    let storage = storage(proto.data_type)?;
+    if proto.segment.is_some() {
+        return Err(Error::unsupported("a tensor in segments"));
+    }
+    let shape = shape(&proto.dims)?;
+    let elems = shape.iter().try_fold(1_usize, |product, dim| product.checked_mul(*dim));
+    let size = elems.and_then(|elems| storage.bytes(elems)).filter(|size| *size <= isize::MAX as usize);
+    let (Some(elems), Some(size)) = (elems, size) else {
+        return Err(Error::new(ErrorKind::Limit, format!("shape {:?} is too large", proto.dims)));
+    };
+    let bytes = match (proto.data_location, &proto.raw_data) {
+        (0, Some(raw)) if !raw.is_empty() => files.share(raw),
+        (0, _) => listed(proto, storage, elems)?,
+        (1, _) => files.external(&proto.external_data, size)?,
+        (other, _) => return Err(Error::invalid(format!("data_location {other}"))),
+    };
+    if bytes.len() != size {
+        let (have, dims) = (bytes.len(), &proto.dims);
+        return Err(Error::invalid(format!("{have} bytes of data where shape {dims:?} needs {size}")));
+    }
+    let bytes = match storage {
+        Storage::Plain(DType::Bool) => normal_bools(bytes),
+        Storage::Plain(_) => bytes,
+        Storage::Narrow(narrow) => unpacked(bytes, elems, narrow),
+    };
+    Tensor::new(storage.dtype(), shape, bytes)
+        .ok_or_else(|| Error::internal("a tensor's bytes were counted wrongly"))
+}
+
+fn shape(dims: &[i64]) -> Result<Vec<usize>> {
+    let dim = |dim: &i64| {
+        usize::try_from(*dim).map_err(|_| Error::invalid(format!("negative dim in shape {dims:?}")))
+    };
+    dims.iter().map(dim).collect()
+}
+
+/// The elements listed in the field that ONNX prescribes for the type, as little-endian bytes.
+fn listed(proto: &TensorProto, storage: Storage, elems: usize) -> Result<Bytes> {
+    let packed = match storage {
+        Storage::Plain(_) => elems,
+        Storage::Narrow(narrow) => elems.div_ceil(8 / narrow.bits() as usize),
+    };
+    let from_ints = |dtype: DType| -> Vec<u8> {
+        let width = dtype.size_bytes();
+        proto.int32_data.iter().flat_map(|x| i64::from(*x).to_le_bytes().into_iter().take(width)).collect()
+    };
+    let (count, bytes): (usize, Vec<u8>) = match storage {
+        Storage::Plain(DType::F32) => {
+            (proto.float_data.len(), proto.float_data.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
+        Storage::Plain(DType::F64) => {
+            (proto.double_data.len(), proto.double_data.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
+        Storage::Plain(DType::I64) => {
+            (proto.int64_data.len(), proto.int64_data.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
+        Storage::Plain(dtype @ (DType::U64 | DType::U32)) => {
+            let width = dtype.size_bytes();
+            let bytes = proto.uint64_data.iter().flat_map(|x| x.to_le_bytes().into_iter().take(width));
+            (proto.uint64_data.len(), bytes.collect())
+        }
+        Storage::Plain(dtype) => (proto.int32_data.len(), from_ints(dtype)),
+        Storage::Narrow(_) => (proto.int32_data.len(), from_ints(DType::U8)),
+    };
+    if count != packed {
+        return Err(Error::invalid(format!(
+            "{count} elements of data where shape {:?} needs {packed}",
+            proto.dims
+        )));
+    }
+    Ok(Bytes::Owned(bytes.into()))
+}
+
+/// Bytes other than 0 and 1 count as true.
+fn normal_bools(bytes: Bytes) -> Bytes {
+    match bytes.iter().all(|byte| *byte <= 1) {
+        true => bytes,
+        false => Bytes::Owned(bytes.iter().map(|byte| u8::from(*byte != 0)).collect()),
+    }
+}
+
+fn unpacked(bytes: Bytes, elems: usize, narrow: Narrow) -> Bytes {
+    let bits = narrow.bits();
+    if bits == 8 {
+        return bytes;
+    }
+    let mask = (1_u8 << bits) - 1;
+    let each = bytes.iter().flat_map(|byte| (0..8 / bits).map(move |k| byte >> (k * bits) & mask));
+    Bytes::Owned(each.take(elems).map(|bits| narrow.byte(bits)).collect())
+}
+
+impl Files {
+    /// `part` of the decoded model, as a part of the mapped file where it is one.
+    fn share(&self, part: &[u8]) -> Bytes {
+        if let Some(map) = &self.model {
+            let start = (part.as_ptr() as usize).wrapping_sub(map.as_ptr() as usize);
+            if start.checked_add(part.len()).is_some_and(|end| end <= map.len()) {
+                return Bytes::Mapped(map.clone(), start..start + part.len());
+            }
+        }
+        Bytes::Owned(part.into())
+    }
+
+    /// `size` bytes of the external file that `entries` name.
+    fn external(&self, entries: &[StringStringEntryProto], size: usize) -> Result<Bytes> {
+        let entry =
+            |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str());
+        let number = |key: &str| match entry(key) {
+            None => Ok(None),
+            Some(text) => {
+                let bad = |_| Error::invalid(format!("external data: `{text}` is no {key}"));
+                text.parse::<usize>().map(Some).map_err(bad)
+            }
+        };
+        let location = entry("location").ok_or_else(|| Error::invalid("external data without a location"))?;
+        let offset = number("offset")?.unwrap_or(0);
+        if let Some(length) = number("length")?.filter(|length| *length != size) {
+            return Err(Error::invalid(format!(
+                "external data: length {length} where the shape needs {size}"
+            )));
+        }
+        if size == 0 {
+            return Ok(Bytes::Owned(Arc::new([])));
+        }
+        let map = self.open(location)?;
+        match offset.checked_add(size).filter(|end| *end <= map.len()) {
+            Some(end) => Ok(Bytes::Mapped(map, offset..end)),
+            None => Err(Error::invalid(format!(
+                "external data: {size} bytes at offset {offset} leave `{location}`, which has {}",
+                map.len()
+            ))),
+        }
+    }
+
+    fn open(&self, location: &str) -> Result<Arc<Mmap>> {
+        if let Some(map) = self.external.borrow().get(location) {
+            return Ok(map.clone());
+        }
+        let path = self.path_of(location)?;
+        let io = |error: std::io::Error| Error::new(ErrorKind::Io, format!("{}: {error}", path.display()));
+        let map = Arc::new(symshape_runtime::map_file(&path).map_err(io)?);
+        self.external.borrow_mut().insert(location.to_string(), map.clone());
+        Ok(map)
+    }
+
+    /// Where `location` is, which must not leave the model's folder, by no link either.
+    fn path_of(&self, location: &str) -> Result<PathBuf> {
+        let Some(folder) = &self.folder else {
+            return Err(Error::invalid("external data in a model that was not read from a file"));
+        };
+        let inside = Path::new(location)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let leaves = || Error::invalid(format!("external data: `{location}` leaves the model's folder"));
+        if !inside {
+            return Err(leaves());
+        }
+        let path = folder.join(location);
+        let io = |error: std::io::Error| Error::new(ErrorKind::Io, format!("{}: {error}", path.display()));
+        let folder = folder.canonicalize().map_err(io)?;
+        let target = path.canonicalize().map_err(io)?;
+        if target.starts_with(folder) { Ok(path) } else { Err(leaves()) }
+    }
+}
+
+/// A tensor of `shape` whose elements are given by `text`: one number for all of them, or as many as the shape needs,
+/// separated by commas, in brackets or not.
+///
+/// # Errors
+/// Elements that are no numbers of the type, or another number of them.
+pub(crate) fn parse_elements(text: &str, dtype: DType, shape: &[usize]) -> Result<Tensor> {
+    let bad = |what: &str| Error::new(ErrorKind::Usage, format!("`{text}` {what}"));
+    let scalar = |word: &str| parse_scalar(word.trim(), dtype).ok_or_else(|| bad(&format!("is no {dtype}")));
+    let words: Vec<&str> = text.trim().trim_start_matches('[').trim_end_matches(']').split(',').collect();
+    let elems: usize = shape.iter().product();
+    let scalars: Vec<Scalar> = match words.as_slice() {
+        [one] if elems <= 1 << 20 => vec![scalar(one)?; elems],
+        _ => words.iter().map(|word| scalar(word)).collect::<Result<_>>()?,
+    };
+    Tensor::from_scalars(dtype, shape.to_vec(), &scalars)
+        .ok_or_else(|| bad(&format!("has {} elements where shape {shape:?} needs {elems}", scalars.len())))
+}
+
+fn parse_scalar(word: &str, dtype: DType) -> Option<Scalar> {
+    match (word, dtype) {
+        ("true", DType::Bool) => Some(Scalar::bool(true)),
+        ("false", DType::Bool) => Some(Scalar::bool(false)),
+        (_, DType::U64) => word.parse::<u64>().ok().map(|x| Scalar::from_bits(dtype, x)),
+        _ if dtype.is_float() => word.parse::<f64>().ok().map(|x| Scalar::from_f64(dtype, x)),
+        _ => {
+            let value = word.parse::<i64>().ok()?;
+            let scalar = Scalar::from_i64(dtype, value);
+            (scalar.as_i64() == value).then_some(scalar)
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Shapes, axes and sizes that are known only while running.
+//!
+//! A value that decides about a shape becomes a symbol with a bound ([`Graph::bind`]); where the model declares the size
+//! of the output, that is what the value must give, and it is checked. A value that decides about the structure (axes)
+//! selects among the choices that fit what is declared.
+
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    graph::{Graph, Value, build::check_rank},
+    import::node::{
+        OnnxNode,
+        axes::{counted, larger},
+    },
+    scalar::{CompareOp, Scalar},
+};
+use symshape::{Dim, Symbol};
+use symshape_runtime::DType;
+
+/// More choices of axes than this are not compiled.
+const MAX_CHOICES: usize = 64;
+
+impl OnnxNode<'_, '_> {
+    /// The elements of input `k`, an integer tensor of at most one axis whose length is a number: each an `i64` of rank 0.
+    pub(crate) fn elements(&self, g: &mut Graph, k: usize) -> Result<Vec<Value>> {
+        let value = self.input(k)?;
+        let count = match g.shape(value) {
+            [] => 1,
+            [len] => len.as_i64().ok_or_else(|| {
+                Error::unsupported(format!("{}: input {k} has {len} elements: not a number", self.op))
+            })?,
+            _ => return Err(Error::invalid(format!("input {k} has more than one axis"))),
+        };
+        let value = g.cast(DType::I64, value)?;
+        let value = g.reshape(value, vec![count.into()])?;
+        (0..count)
+            .map(|i| {
+                let one = g.slice(value, 0, i.into(), Dim::one(), 1)?;
+                g.squeeze(one, &[0])
+            })
+            .collect()
+    }
+
+    /// Whether the elements of input `k` are known while compiling, as expressions over the symbols.
+    pub(crate) fn is_known(&self, g: &Graph, k: usize) -> bool {
+        self.optional(k).is_none_or(|value| g.contents(value).is_some())
+    }
+
+    /// The declared dim `axis` of output `output`, which a value that is found while running must give.
+    pub(crate) fn declared_dim(&self, g: &Graph, output: usize, axis: usize) -> Option<Dim> {
+        self.declared(g, output)?.get(axis)?.clone()
+    }
+
+    /// `value` as the size of axis `axis` of output 0: what is declared, or at most `most`; it is checked while running.
+    pub(crate) fn size(&self, g: &mut Graph, value: Value, axis: usize, most: Option<Dim>) -> Result<Dim> {
+        check_rank(axis + 1)?;
+        if let Some([dim]) = g.contents(value) {
+            return Ok(dim.clone());
+        }
+        if let Some(dim) = self.declared_dim(g, 0, axis) {
+            return self.found(g, value, dim.clone(), dim);
+        }
+        let symbol = self.declared_symbol(g, axis).unwrap_or_else(|| self.fresh(g));
+        self.found_as(g, &symbol, value, (Dim::zero(), most)).at(|| format!("axis {axis} of {}", self.op))
+    }
+
+    /// `value` as a dim in `lo..=hi`; a symbol, checked while running, if it is not known before.
+    pub(crate) fn found(
+        &self,
+        g: &mut Graph,
+        value: Value,
+        lo: impl Into<Dim>,
+        hi: impl Into<Dim>,
+    ) -> Result<Dim> {
+        let symbol = self.fresh(g);
+        self.found_as(g, &symbol, value, (lo.into(), Some(hi.into())))
+    }
+
+    /// As [`OnnxNode::found`], with the symbol, and within what the caller says of it.
+    fn found_as(
+        &self,
+        g: &mut Graph,
+        symbol: &Symbol,
+        value: Value,
+        (mut lo, mut hi): (Dim, Option<Dim>),
+    ) -> Result<Dim> {
+        let bounds = self.scope.bounds();
+        if let Some((least, most)) = bounds.of(symbol)? {
+            lo = g.facts.simplify(&Dim::max(&lo, least));
+            hi = match (hi, most) {
+                (Some(hi), Some(most)) => Some(g.facts.simplify(&Dim::min(&hi, most))),
+                (hi, most) => hi.or(most),
+            };
+        }
+        let hi = hi.or(bounds.most.map(Dim::from)).ok_or_else(|| unbounded(symbol))?;
+        g.bind(symbol, value, lo, hi)
+    }
+
+    /// The bound that the caller gives of a number which nothing else bounds.
+    pub(crate) fn open_bound(&self, g: &Graph) -> Result<Dim> {
+        let (symbol, bounds) = (self.fresh(g), self.scope.bounds());
+        let declared = bounds.of(&symbol)?.and_then(|(_, most)| most);
+        declared.or(bounds.most.map(Dim::from)).ok_or_else(|| unbounded(&symbol))
+    }
+
+    /// The result of `f` for the axes that the attribute `axes` or input `k` names (`None`: there are none given). Axes
+    /// that are known only while running select among those for which `fits` says that the result is as declared.
+    pub(crate) fn by_axes(
+        &self,
+        g: &mut Graph,
+        k: usize,
+        rank: usize,
+        fits: impl Fn(&Graph, &[usize]) -> bool,
+        mut f: impl FnMut(&mut Graph, Option<Vec<usize>>) -> Result<Value>,
+    ) -> Result<Value> {
+        let input = self.optional(k);
+        let empty = input.is_some_and(|value| g.shape(value).first().and_then(Dim::as_i64) == Some(0));
+        if self.is_known(g, k) || empty || self.has("axes") {
+            let axes = match empty {
+                true => Some(Vec::new()),
+                false => self.axes(g, k, rank)?,
+            };
+            return f(g, axes);
+        }
+        let given = self.elements(g, k)?;
+        let choices: Vec<Vec<usize>> =
+            subsets(rank, given.len()).into_iter().filter(|axes| fits(g, axes)).collect();
+        if choices.len() > MAX_CHOICES || choices.is_empty() {
+            let what = format!("{}: the axes are known only at run time, {} choices", self.op, choices.len());
+            return Err(Error::unsupported(what));
+        }
+        let mask = axes_mask(g, &given, rank)?;
+        let number = |axes: &[usize]| axes.iter().map(|axis| 1_i64 << axis).sum::<i64>();
+        let mut results = Vec::new();
+        let mut known = g.scalar(Scalar::bool(false))?;
+        for axes in &choices {
+            let value = f(g, Some(axes.clone()))?;
+            let code = g.scalar(Scalar::i64(number(axes)))?;
+            let here = g.compare(CompareOp::Eq, mask, code)?;
+            known = g.or(known, here)?;
+            results.push((here, value));
+        }
+        let known = g.cast(DType::I64, known)?;
+        self.found(g, known, 1, 1)?;
+        self.chosen(g, results)
+    }
+
+    /// The value whose condition holds. Where their sizes differ, all are brought to the largest, and the result has the
+    /// size of the one that was chosen.
+    fn chosen(&self, g: &mut Graph, choices: Vec<(Value, Value)>) -> Result<Value> {
+        let shapes: Vec<Vec<Dim>> = choices.iter().map(|(_, value)| g.shape(*value).to_vec()).collect();
+        let first = shapes.first().ok_or_else(|| Error::internal("at least one choice of axes"))?;
+        let mut most = first.clone();
+        for shape in &shapes {
+            if shape.len() != most.len() {
+                let what = format!("{}: the axes are known only at run time and decide the rank", self.op);
+                return Err(Error::unsupported(what));
+            }
+            for (most, dim) in most.iter_mut().zip(shape) {
+                *most = g.facts.simplify(&larger(g, most, dim));
+            }
+        }
+        let mut sizes = Vec::new();
+        for k in 0..most.len() {
+            if shapes.iter().all(|shape| shape[k] == most[k]) {
+                continue;
+            }
+            let mut size = g.dim(DType::I64, shapes[0][k].clone())?;
+            for ((here, _), shape) in choices.iter().zip(&shapes) {
+                let own = g.dim(DType::I64, shape[k].clone())?;
+                size = g.select(*here, own, size)?;
+            }
+            sizes.push((k, self.found(g, size, 0, most[k].clone())?));
+        }
+        let mut result = None;
+        for ((here, value), shape) in choices.into_iter().zip(shapes) {
+            let room: Vec<Dim> = most.iter().zip(&shape).map(|(most, dim)| most - dim).collect();
+            let fill = Scalar::from_i64(g.dtype(value), 0);
+            let value = g.pad(value, &vec![Dim::zero(); room.len()], &room, fill)?;
+            result = Some(match result {
+                None => value,
+                Some(other) => g.select(here, value, other)?,
+            });
+        }
+        let mut result = result.ok_or_else(|| Error::internal("at least one choice of axes"))?;
+        for (k, size) in sizes {
+            result = g.slice(result, k, Dim::zero(), size, 1)?;
+        }
+        Ok(result)
+    }
+}
+
+fn unbounded(symbol: &Symbol) -> Error {
+    let what = format!("`{symbol}` is known only at run time, and nothing bounds it; declare, for example,");
+    Error::new(ErrorKind::Contract, format!("{what} --dim {symbol}=0..4096"))
+}
+
+/// The sum of `2^axis` over axes that may be counted from the end.
+fn axes_mask(g: &mut Graph, axes: &[Value], rank: usize) -> Result<Value> {
+    let (zero, one) = (g.scalar(Scalar::i64(0))?, g.scalar(Scalar::i64(1))?);
+    let rank = g.scalar(Scalar::i64(rank as i64))?;
+    let mut mask = zero;
+    for axis in axes {
+        let axis = counted(g, *axis, rank)?;
+        let bit = g.binary(crate::scalar::BinaryOp::Shl, one, axis)?;
+        mask = g.add(mask, bit)?;
+    }
+    Ok(mask)
+}
+
+/// All ascending choices of `count` of the first `rank` numbers.
+fn subsets(rank: usize, count: usize) -> Vec<Vec<usize>> {
+    let all = 1_u32 << rank.min(20);
+    let chosen = |mask: u32| (0..rank).filter(|k| mask >> k & 1 == 1).collect::<Vec<usize>>();
+    (0..all).filter(|mask| mask.count_ones() as usize == count).map(chosen).collect()
+}

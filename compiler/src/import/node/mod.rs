@@ -1,0 +1,265 @@
+//! One ONNX node as operator functions see it: typed inputs and attributes, and a record of what was read.
+//!
+//! An attribute or input that is there and that nobody reads is an error: it would change the meaning unnoticed.
+//! Inputs of which an operator needs the value (shapes, axes, pads) are read as the symbolic contents of the value.
+
+mod attributes;
+pub(crate) mod axes;
+mod contents;
+mod data_dependent;
+mod sequences;
+
+use crate::{
+    error::{At, Error, Result},
+    graph::{Graph, Value},
+    import::{
+        model::{
+            proto::{AttributeProto, NodeProto},
+            storage_type::Narrow,
+        },
+        scope::{
+            Scope,
+            regions::{Origin, Region},
+        },
+    },
+};
+use std::cell::{Cell, RefCell};
+use symshape::{Dim, Symbol};
+
+/// Attributes that say nothing: an optimisation hint of operator set 1.
+const IGNORED: [&str; 1] = ["consumed_inputs"];
+
+/// Operators that move elements, whatever type they have: the results are of the inputs' type.
+const MOVERS: [&str; 15] = [
+    "Concat",
+    "DepthToSpace",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Identity",
+    "Reshape",
+    "Slice",
+    "SpaceToDepth",
+    "Split",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+];
+/// Operators that don't look at elements at all.
+const SHAPES: [&str; 2] = ["Shape", "Size"];
+
+/// What a call is given: a value, if there is one, and the type of its elements if they are stored only.
+pub(crate) type Given = Option<(Value, Option<Narrow>)>;
+
+/// A node being imported.
+pub(crate) struct OnnxNode<'s, 'a> {
+    /// The operator's name.
+    pub op: &'a str,
+    /// Version of the operator set of the node's domain.
+    pub opset: i64,
+    /// The names around the node, for its subgraphs.
+    pub(crate) scope: &'s Scope<'s, 'a>,
+    pub(crate) inputs: Vec<Input>,
+    outputs: &'a [String],
+    attributes: Vec<Attribute<'a>>,
+    makes: Cell<Option<Narrow>>,
+    /// The elements of output 0, if it is a sequence.
+    pub(crate) makes_list: RefCell<Option<Vec<Value>>>,
+}
+
+pub(crate) struct Input {
+    value: Option<Value>,
+    /// The elements, if it is a sequence.
+    pub(crate) list: Option<Vec<Value>>,
+    pub(crate) read: Cell<bool>,
+    /// The type of what the value holds, where that is not its own.
+    narrow: Option<Narrow>,
+    /// The operator has asked for that.
+    known: Cell<bool>,
+}
+
+struct Attribute<'a> {
+    name: &'a str,
+    proto: &'a AttributeProto,
+    read: Cell<bool>,
+}
+
+impl<'s, 'a> OnnxNode<'s, 'a> {
+    /// The node `proto` inside `scope`, all of whose names are looked up.
+    pub(crate) fn new(
+        proto: &'a NodeProto,
+        opset: i64,
+        scope: &'s Scope<'s, 'a>,
+        g: &mut Graph,
+    ) -> Result<OnnxNode<'s, 'a>> {
+        let mut inputs = Vec::new();
+        for name in &proto.input {
+            let list = scope.list(g, name)?;
+            let is_tensor = !name.is_empty() && list.is_none();
+            let value = if is_tensor { Some(scope.value(g, name)?) } else { None };
+            let narrow = value.and_then(|_| scope.narrow(name));
+            inputs.push(Input { value, list, read: Cell::new(false), narrow, known: Cell::new(false) });
+        }
+        while inputs.last().is_some_and(|input| input.value.is_none() && input.list.is_none()) {
+            inputs.pop();
+        }
+        let mut attributes: Vec<Attribute> = Vec::new();
+        for proto in &proto.attribute {
+            // Inside a function, an attribute may stand for one of the call's; if the call lacks it, it is absent.
+            let Some(value) = scope.attribute(proto) else { continue };
+            if attributes.iter().any(|other| other.name == proto.name) {
+                return Err(Error::invalid(format!("two attributes are called `{}`", proto.name)));
+            }
+            let read = IGNORED.contains(&proto.name.as_str());
+            attributes.push(Attribute { name: &proto.name, proto: value, read: Cell::new(read) });
+        }
+        let outputs = &proto.output;
+        let (makes, makes_list) = (Cell::new(None), RefCell::new(None));
+        Ok(OnnxNode { op: &proto.op_type, opset, scope, inputs, outputs, attributes, makes, makes_list })
+    }
+
+    /// Everything that the node says has been read.
+    pub(crate) fn finish(&self) -> Result<()> {
+        if let Some(attribute) = self.attributes.iter().find(|attribute| !attribute.read.get()) {
+            return Err(Error::invalid(format!(
+                "attribute `{}` means nothing to {} (opset {})",
+                attribute.name, self.op, self.opset
+            )));
+        }
+        self.refuse_lists()?;
+        let unread = |input: &Input| input.value.is_some() && !input.read.get();
+        if let Some(k) = self.inputs.iter().position(unread) {
+            return Err(Error::invalid(format!(
+                "{} (opset {}) has no use for its input {k}; it has {} inputs",
+                self.op,
+                self.opset,
+                self.inputs.len()
+            )));
+        }
+        self.pass_narrow()
+    }
+
+    /// Results of operators that move elements are of the inputs' type; others must have asked for it.
+    fn pass_narrow(&self) -> Result<()> {
+        let unknown =
+            || self.inputs.iter().filter(|input| !input.known.get()).filter_map(|input| input.narrow);
+        let Some(first) = unknown().next() else { return Ok(()) };
+        let moves = MOVERS.contains(&self.op);
+        if !moves && !SHAPES.contains(&self.op) {
+            return Err(Error::unsupported(format!("{} of {}", self.op, first.name())));
+        }
+        if unknown().any(|narrow| narrow != first) {
+            return Err(Error::invalid(format!("{} of two element types", self.op)));
+        }
+        if moves {
+            self.makes.set(Some(first));
+        }
+        Ok(())
+    }
+
+    /// The type of input `k` if its elements are stored in another form than they are computed with.
+    pub(crate) fn narrow(&self, k: usize) -> Option<Narrow> {
+        let input = self.inputs.get(k)?;
+        input.known.set(true);
+        input.narrow
+    }
+
+    /// The results hold elements of this type.
+    pub(crate) fn make(&self, narrow: Narrow) {
+        self.makes.set(Some(narrow));
+    }
+
+    /// The type that the results hold, if it is not their own.
+    pub(crate) fn made(&self) -> Option<Narrow> {
+        self.makes.get()
+    }
+
+    /// The attributes as they stand, for calls of functions; they count as read.
+    pub(crate) fn take_attributes(&self) -> Vec<(&'a str, &'a AttributeProto)> {
+        self.attributes
+            .iter()
+            .inspect(|attribute| attribute.read.set(true))
+            .map(|a| (a.name, a.proto))
+            .collect()
+    }
+
+    /// The inputs as they stand, for calls of functions; they count as read.
+    pub(crate) fn take_inputs(&self) -> Result<Vec<Given>> {
+        self.refuse_lists()?;
+        Ok((0..self.inputs.len()).map(|k| Some((self.optional(k)?, self.narrow(k)))).collect())
+    }
+
+    /// Input `k`, which must be there.
+    pub(crate) fn input(&self, k: usize) -> Result<Value> {
+        let missing = || match self.refuse_lists() {
+            Ok(()) => Error::invalid(format!("{} needs an input {k}", self.op)),
+            Err(refused) => refused,
+        };
+        self.optional(k).ok_or_else(missing)
+    }
+
+    /// Input `k` if it is there.
+    pub(crate) fn optional(&self, k: usize) -> Option<Value> {
+        let input = self.inputs.get(k)?;
+        input.read.set(input.list.is_none());
+        input.value
+    }
+
+    /// All inputs, at least one and each there.
+    pub(crate) fn all(&self) -> Result<Vec<Value>> {
+        (0..self.inputs.len().max(1)).map(|k| self.input(k)).collect()
+    }
+
+    /// Number of inputs up to the last one that is there.
+    pub(crate) fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Number of outputs that the node lists, unused ones included.
+    pub(crate) fn output_count(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// Whether the node names its output `k`.
+    pub(crate) fn wants(&self, k: usize) -> bool {
+        self.outputs.get(k).is_some_and(|name| !name.is_empty())
+    }
+
+    /// The dims that the model declares for output `k`, see [`Scope::declared`].
+    pub(crate) fn declared(&self, g: &Graph, k: usize) -> Option<Vec<Option<Dim>>> {
+        self.scope.declared(g, self.outputs.get(k)?)
+    }
+
+    /// A symbol for what this node finds while running.
+    pub(crate) fn fresh(&self, g: &Graph) -> Symbol {
+        self.scope.fresh(g, self.op)
+    }
+
+    /// The symbol that the model names as the size of axis `axis` of output 0, if it is of no other use.
+    pub(crate) fn declared_symbol(&self, g: &Graph, axis: usize) -> Option<Symbol> {
+        self.scope.declared_symbol(g, self.outputs.first()?, axis)
+    }
+
+    /// The graph attribute `name` as a region; `inputs` makes the values of its inputs.
+    pub(crate) fn region(
+        &self,
+        g: &mut Graph,
+        name: &str,
+        inputs: impl FnOnce(&mut Graph) -> Result<Vec<Origin>>,
+    ) -> Result<Region> {
+        self.scope.region(g, self.graph(name)?, inputs).at(|| format!("{name} of {}", self.op))
+    }
+
+    /// The result of the graph attribute `name`, a function of one value, in place.
+    pub(crate) fn applied(&self, g: &mut Graph, name: &str, x: Value) -> Result<Value> {
+        let results = self.scope.applied(g, self.graph(name)?, x).at(|| format!("{name} of {}", self.op))?;
+        results.first().copied().ok_or_else(|| Error::invalid(format!("`{name}` gives nothing")))
+    }
+
+    /// The results of the graph attribute `name`, imported in place.
+    pub(crate) fn branch(&self, g: &mut Graph, name: &str) -> Result<Vec<Value>> {
+        self.scope.branch(g, self.graph(name)?).at(|| format!("{name} of {}", self.op))
+    }
+}

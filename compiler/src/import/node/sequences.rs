@@ -1,0 +1,44 @@
+//! Sequences of tensors, as long as their lengths are known while importing: names for lists of values.
+//!
+//! Exporters take tensors apart and put them together by way of sequences (`SplitToSequence`, `SequenceAt`,
+//! `ConcatFromSequence`). Here a sequence is nothing but the list of its elements, so that nothing is left of it in the
+//! graph. It can't be an input or output of the model, nor be handed from round to round of a loop.
+
+use crate::{
+    error::{Error, Result},
+    graph::Value,
+    import::node::OnnxNode,
+};
+
+impl OnnxNode<'_, '_> {
+    /// The elements of input `k`, if that is a sequence.
+    pub(crate) fn list_if(&self, k: usize) -> Option<Vec<Value>> {
+        let input = self.inputs.get(k)?;
+        let list = input.list.clone()?;
+        input.read.set(true);
+        Some(list)
+    }
+
+    /// The elements of input `k`, which must be a sequence.
+    pub(crate) fn list(&self, k: usize) -> Result<Vec<Value>> {
+        self.list_if(k).ok_or_else(|| Error::invalid(format!("input {k} of {} must be a sequence", self.op)))
+    }
+
+    /// Output 0 is the sequence of these elements.
+    pub(crate) fn make_list(&self, list: Vec<Value>) {
+        *self.makes_list.borrow_mut() = Some(list);
+    }
+
+    /// The elements of output 0, if it is a sequence.
+    pub(crate) fn made_list(&self) -> Option<Vec<Value>> {
+        self.makes_list.take()
+    }
+
+    /// An input that is a sequence, and that nobody has asked for as such, is an error.
+    pub(crate) fn refuse_lists(&self) -> Result<()> {
+        match self.inputs.iter().find(|input| input.list.is_some() && !input.read.get()) {
+            Some(_) => Err(Error::unsupported(format!("{} of a sequence", self.op))),
+            None => Ok(()),
+        }
+    }
+}

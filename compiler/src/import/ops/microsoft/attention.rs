@@ -1,0 +1,303 @@
+//! Attention as ONNX Runtime's own operators define it: projections, masks and past keys in one.
+
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value, axis},
+    import::{
+        node::OnnxNode,
+        ops::{
+            attention::{heads, joined, rotated},
+            quant::requantised_product,
+        },
+    },
+    scalar::{CompareOp, Scalar},
+};
+use symshape::{Dim, Relation};
+use symshape_runtime::DType;
+
+ops! {
+    "com.microsoft" Attention 1 attention,
+    "com.microsoft" MultiHeadAttention 1 multi_head_attention,
+    "com.microsoft" QAttention 1 quantised_attention,
+    "com.microsoft" RotaryEmbedding 1 rotary_embedding,
+}
+
+/// What is added to the scores `[B, H, S, T]` and how these are scaled.
+struct Scores {
+    scale: Option<f64>,
+    summands: Vec<Value>,
+    /// Keys behind a query's own place don't count; so many keys are past ones.
+    causal: Option<Dim>,
+}
+
+/// `softmax(Q·Kᵀ * scale + summands)·V`, all `[B, H, S, D]`; the heads joined.
+fn attend(g: &mut Graph, [q, k, v]: [Value; 3], scores: &Scores) -> Result<Value> {
+    let dtype = g.dtype(q);
+    let product = g.contract(q, b"bhsd", k, b"bhtd", b"bhst")?;
+    let scale = match scores.scale {
+        Some(scale) => g.number(dtype, scale)?,
+        None => {
+            let size = g.dim(DType::F64, g.shape(q)[3].clone())?;
+            let root = g.sqrt(size)?;
+            let scale = g.recip(root)?;
+            g.cast(dtype, scale)?
+        }
+    };
+    let mut sum = g.mul(product, scale)?;
+    for summand in &scores.summands {
+        sum = g.add(sum, *summand)?;
+    }
+    if let Some(past) = &scores.causal {
+        let shape = g.shape(sum)[2..].to_vec();
+        let ahead = g.index(DType::I64, shape, Dim::from(axis(1)) - Dim::from(axis(0)) - past)?;
+        let zero = g.scalar(Scalar::i64(0))?;
+        let seen = g.compare(CompareOp::Le, ahead, zero)?;
+        let low = g.number(dtype, f64::NEG_INFINITY)?;
+        sum = g.select(seen, sum, low)?;
+    }
+    let shares = g.softmax(sum, 3)?;
+    let y = g.contract(shares, b"bhst", v, b"bhtd", b"bhsd")?;
+    joined(g, y)
+}
+
+/// A mask as what is added to the scores: for each of the `batch` the end of its keys (or ends, then starts), or for each
+/// key, or for each query and key, whether it counts. What doesn't gets `filter`.
+fn masked(g: &mut Graph, mask: Value, batch: &Dim, keys: &Dim, filter: Value) -> Result<Value> {
+    let zero = g.number(g.dtype(filter), 0.0)?;
+    let counts = match g.rank(mask) {
+        1 => {
+            let size = g.shape(mask)[0].clone();
+            let mask = g.cast(DType::I64, mask)?;
+            let place = g.index(DType::I64, vec![keys.clone()], axis(0).into())?;
+            let part = |g: &mut Graph, from: Dim| {
+                let part = g.slice(mask, 0, from, batch.clone(), 1)?;
+                g.unsqueeze(part, &[1, 2, 3])
+            };
+            let end = part(g, Dim::zero())?;
+            let before = g.compare(CompareOp::Lt, place, end)?;
+            if g.facts.prove_eq(&size, batch).is_yes() {
+                before
+            } else if g.facts.prove_eq(&size, &(batch * 2)).is_yes() {
+                let start = part(g, batch.clone())?;
+                let behind = g.compare(CompareOp::Ge, place, start)?;
+                g.and(before, behind)?
+            } else {
+                return Err(Error::unsupported(format!("a mask of {size} numbers for {batch} sequences")));
+            }
+        }
+        rank @ (2 | 3) => {
+            let zero = g.scalar(Scalar::from_i64(g.dtype(mask), 0))?;
+            let counts = g.compare(CompareOp::Gt, mask, zero)?;
+            g.unsqueeze(counts, if rank == 2 { &[1, 2] } else { &[1] })?
+        }
+        rank => return Err(Error::unsupported(format!("an attention mask of {rank} axes"))),
+    };
+    g.select(counts, zero, filter)
+}
+
+/// The parts of the last axis of `x` for queries, keys and values.
+fn three_parts(g: &mut Graph, x: Value, sizes: &[Dim; 3]) -> Result<[Value; 3]> {
+    let parts = g.split(x, g.rank(x) - 1, sizes)?;
+    parts.try_into().map_err(|_| Error::internal("three parts"))
+}
+
+/// Widths of queries, keys and values in a projection to `width` numbers.
+fn widths(g: &mut Graph, n: &OnnxNode, width: &Dim) -> Result<[Dim; 3]> {
+    let sizes = match n.ints("qkv_hidden_sizes")? {
+        Some(sizes) => sizes.into_iter().map(Dim::from).collect(),
+        None => {
+            g.require(Relation::divides(3, width), "queries, keys and values")?;
+            vec![g.facts.simplify(&width.floor_div(3)); 3]
+        }
+    };
+    sizes.try_into().map_err(|_| Error::invalid("qkv_hidden_sizes must hold three sizes"))
+}
+
+/// Attention over the projected inputs `[B, S, Dq + Dk + Dv]`, with the mask, past and summand in these inputs.
+fn over_projection(
+    g: &mut Graph,
+    n: &OnnxNode,
+    projected: Value,
+    [mask, past, summand]: [Option<Value>; 3],
+) -> Result<Vec<Option<Value>>> {
+    let count = n.int_or("num_heads", 0)?;
+    let causal = n.flag("unidirectional", false)?;
+    let scale = n.float("scale")?.map(f64::from);
+    let filter = n.float_or("mask_filter_value", -10000.0)?;
+    if n.flag("do_rotary", false)? || n.flag("past_present_share_buffer", false)? {
+        return Err(Error::unsupported(format!("{} with rotation or a shared buffer of past keys", n.op)));
+    }
+    n.int_or("rotary_embedding_dim", 0)?;
+    if g.rank(projected) != 3 {
+        return Err(Error::invalid("the input must have 3 axes"));
+    }
+    let sizes = widths(g, n, &g.shape(projected)[2].clone())?;
+    let mut parts = three_parts(g, projected, &sizes)?;
+    for part in &mut parts {
+        *part = heads(g, *part, count)?;
+    }
+    let [q, mut k, mut v] = parts;
+    let mut before = Dim::zero();
+    if let Some(past) = past {
+        before = g.shape(past).get(3).cloned().ok_or_else(|| Error::invalid("past needs 5 axes"))?;
+        let mut own = Vec::new();
+        for i in 0..2 {
+            let one = g.slice(past, 0, Dim::from(i), Dim::one(), 1)?;
+            own.push(g.squeeze(one, &[0])?);
+        }
+        (k, v) = (g.concat(&[own[0], k], 2)?, g.concat(&[own[1], v], 2)?);
+    }
+    let (batch, keys) = (g.shape(k)[0].clone(), g.shape(k)[2].clone());
+    let mut summands = Vec::new();
+    if let Some(mask) = mask {
+        let filter = g.number(g.dtype(q), filter)?;
+        summands.push(masked(g, mask, &batch, &keys, filter)?);
+    }
+    summands.extend(summand);
+    let scores =
+        Scores { scale: scale.filter(|scale| *scale != 0.0), summands, causal: causal.then_some(before) };
+    let y = attend(g, [q, k, v], &scores)?;
+    let present = match n.wants(1) {
+        true => {
+            let (k, v) = (g.unsqueeze(k, &[0])?, g.unsqueeze(v, &[0])?);
+            Some(g.concat(&[k, v], 0)?)
+        }
+        false => None,
+    };
+    Ok(vec![Some(y), present])
+}
+
+/// Attention of the input to itself: queries, keys and values are its product with the weights (input 1) plus a bias
+/// (input 2). Input 3 is a mask, input 4 past keys and values (the second output gives what they are now), input 5 is added
+/// to the scores.
+///
+/// Limits: no rotation, no shared buffer of past keys, no mask of 4 axes.
+///
+/// `Attention([[[1], [1]]], [[0, 0, 2]], [0, 0, 1]; num_heads=1) = [[[3], [3]]]`
+fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
+    let mut projected = g.matmul(n.input(0)?, n.input(1)?)?;
+    if let Some(bias) = n.optional(2) {
+        projected = g.add(projected, bias)?;
+    }
+    if n.optional(6).is_some() {
+        return Err(Error::unsupported("Attention with a shared buffer of past keys"));
+    }
+    over_projection(g, n, projected, [n.optional(3), n.optional(4), n.optional(5)])
+}
+
+/// `Attention` of 8-bit integers: input and weights with scales (inputs 3 and 4) and zero points (6 and 7), mask and past in
+/// inputs 5 and 8.
+///
+/// `QAttention(u8[[[3], [3]]], u8[[1, 1, 3]], [0, 0, 1], 0.5, 2, _, u8:1, u8:1; num_heads=1) = [[[5], [5]]]`
+fn quantised_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
+    let factors = [n.input(3)?, n.input(4)?];
+    let projected =
+        requantised_product(g, [n.input(0)?, n.input(1)?], [n.optional(6), n.optional(7)], factors)?;
+    let projected = match n.optional(2) {
+        Some(bias) => g.add(projected, bias)?,
+        None => projected,
+    };
+    over_projection(g, n, projected, [n.optional(5), n.optional(8), None])
+}
+
+/// Attention of queries to keys and values (inputs 0 to 2: `[B, S, D]`, keys and values also `[B, H, T, D]`, or packed into
+/// one input), plus a bias for all three (input 3). Input 4 is a mask, input 5 is added to the scores, inputs 6 and 7 are
+/// past keys and values; outputs 1 and 2 what they are now.
+///
+/// Limits: no shared buffer of past keys.
+///
+/// `MultiHeadAttention([[[0, 0]]], [[[1, 2], [3, 4]]], [[[1], [3]]]; num_heads=1) = [[[2]]]`
+fn multi_head_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
+    let count = n.int_or("num_heads", 0)?;
+    let scale = n.float("scale")?.map(f64::from).filter(|scale| *scale != 0.0);
+    let filter = n.float_or("mask_filter_value", -10000.0)?;
+    let causal = n.flag("unidirectional", false)?;
+    if (8..n.input_count()).any(|k| n.optional(k).is_some()) {
+        return Err(Error::unsupported("MultiHeadAttention with a shared buffer of past keys"));
+    }
+    let inputs = unpacked(g, n)?;
+    let mut parts = Vec::new();
+    let mut at = Dim::zero();
+    for (i, input) in inputs.into_iter().enumerate() {
+        let mut part = input;
+        if let Some(bias) = n.optional(3) {
+            // Keys that come by heads have been projected already, with their bias.
+            let width = match g.rank(part) {
+                3 => g.shape(part)[2].clone(),
+                _ => g.facts.simplify(&(&g.shape(part)[3] * count)),
+            };
+            if g.rank(part) == 3 {
+                let own = g.slice(bias, 0, at.clone(), width.clone(), 1)?;
+                part = g.add(part, own)?;
+            }
+            at = g.facts.simplify(&(at + width));
+        }
+        parts.push(match (g.rank(part), i) {
+            (3, _) => heads(g, part, count)?,
+            (4, 1 | 2) => part,
+            (rank, _) => return Err(Error::invalid(format!("input {i} has {rank} axes"))),
+        });
+    }
+    let [q, mut k, mut v] = <[Value; 3]>::try_from(parts).map_err(|_| Error::internal("three inputs"))?;
+    let mut before = Dim::zero();
+    if let (Some(past_k), Some(past_v)) = (n.optional(6), n.optional(7)) {
+        before = g.shape(past_k).get(2).cloned().ok_or_else(|| Error::invalid("past keys need 4 axes"))?;
+        (k, v) = (g.concat(&[past_k, k], 2)?, g.concat(&[past_v, v], 2)?);
+    }
+    let (batch, keys) = (g.shape(k)[0].clone(), g.shape(k)[2].clone());
+    let mut summands = Vec::new();
+    if let Some(mask) = n.optional(4) {
+        let filter = g.number(g.dtype(q), filter)?;
+        summands.push(masked(g, mask, &batch, &keys, filter)?);
+    }
+    summands.extend(n.optional(5));
+    let y = attend(g, [q, k, v], &Scores { scale, summands, causal: causal.then_some(before) })?;
+    Ok(vec![Some(y), Some(k), Some(v)])
+}
+
+/// Queries, keys and values, which may be packed: all three in input 0 (`[B, S, H, 3, D]`), or keys and values in input 1
+/// (`[B, T, H, 2, D]`).
+fn unpacked(g: &mut Graph, n: &OnnxNode) -> Result<[Value; 3]> {
+    let one = |g: &mut Graph, x: Value, k: usize| -> Result<Value> {
+        let one = g.slice(x, 3, Dim::from(k), Dim::one(), 1)?;
+        let one = g.squeeze(one, &[3])?;
+        let shape = g.shape(one).to_vec();
+        let width = g.facts.simplify(&(&shape[2] * &shape[3]));
+        g.reshape(one, vec![shape[0].clone(), shape[1].clone(), width])
+    };
+    let (q, k, v) = (n.input(0)?, n.optional(1), n.optional(2));
+    match (k, v) {
+        (None, _) if g.rank(q) == 5 => Ok([one(g, q, 0)?, one(g, q, 1)?, one(g, q, 2)?]),
+        (Some(k), None) if g.rank(k) == 5 => Ok([q, one(g, k, 0)?, one(g, k, 1)?]),
+        (Some(k), Some(v)) if [q, k, v].iter().all(|x| [3, 4].contains(&g.rank(*x))) => Ok([q, k, v]),
+        _ => Err(Error::invalid(
+            "MultiHeadAttention takes queries, keys and values of 3 or 4 axes, or packed ones of 5",
+        )),
+    }
+}
+
+/// `RotaryEmbedding` with the positions (input 1: one for each word, or that of the first) before the caches.
+///
+/// `RotaryEmbedding([[[[1, 2]]]], i64[0], [[0]], [[1]]) = [[[[-2, 1]]]]`
+fn rotary_embedding(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, places) = (n.input(0)?, n.input(1)?);
+    if n.float_or("scale", 1.0)? != 1.0 || n.flag("is_packed_batching", false)? {
+        return Err(Error::unsupported("RotaryEmbedding with a scale or packed batches"));
+    }
+    let steps = match g.shape(x) {
+        [_, steps, _] | [_, _, steps, _] => steps.clone(),
+        _ => return Err(Error::invalid("the input must have 3 or 4 axes")),
+    };
+    let batch = g.shape(x)[0].clone();
+    let places = match g.rank(places) {
+        2 => places,
+        _ => {
+            let first = g.reshape(places, vec![Dim::one(), Dim::one()])?;
+            let place = g.index(DType::I64, vec![batch, steps], axis(1).into())?;
+            let first = g.cast(DType::I64, first)?;
+            g.add(place, first)?
+        }
+    };
+    let (cos, sin) = (g.gather(n.input(2)?, places, 0)?, g.gather(n.input(3)?, places, 0)?);
+    rotated(g, n, x, [cos, sin])
+}

@@ -1,0 +1,183 @@
+//! Operators of ONNX Runtime's own domain that its optimiser and exporters write: several standard ones in one.
+
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value, axis},
+    import::{
+        node::OnnxNode,
+        ops::{
+            conv::{Window, convolve, kernel_of, with_bias},
+            matmul::gemm,
+            norm::standardised,
+            shared::gates::{Activation, activate},
+        },
+    },
+    scalar::{BinaryOp, ReduceOp, Scalar},
+};
+use symshape::{Dim, Relation};
+use symshape_runtime::DType;
+
+ops! {
+    "com.microsoft" EmbedLayerNormalization 1 embed_layer_normalization,
+    "com.microsoft" FusedConv 1 fused_conv,
+    "com.microsoft" FusedGemm 1 fused_gemm,
+    "com.microsoft" MatMulNBits 1 matmul_n_bits,
+}
+
+/// The layer normalisation of the sum of a word's (input 0 in input 2), a place's (in input 3) and a segment's embedding
+/// (input 1 in input 4), with scale and bias in inputs 5 and 6; the number of words that the mask (input 7) counts; and the
+/// sum. Places are those in input 8, or counted from 0.
+///
+/// `EmbedLayerNormalization(i64[[1]], _, [[0, 0], [1, 2]], [[0, 1]], _, [1, 1], [0, 1]; epsilon=0.0) = [[[-1, 2]]], i32[0], [[[1, 3]]]`
+fn embed_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let (words, table) = (n.input(0)?, n.input(2)?);
+    let epsilon = n.float_or("epsilon", 1e-12)?;
+    n.int_or("mask_index_type", 0)?;
+    let [batch, steps] = <[Dim; 2]>::try_from(g.shape(words).to_vec())
+        .map_err(|_| Error::invalid("the words must have 2 axes"))?;
+    let mut sum = g.gather(table, words, 0)?;
+    let places = match n.optional(8) {
+        Some(places) => places,
+        None => g.index(DType::I64, vec![Dim::one(), steps], axis(1).into())?,
+    };
+    let place = g.gather(n.input(3)?, places, 0)?;
+    sum = g.add(sum, place)?;
+    if let (Some(segments), Some(table)) = (n.optional(1), n.optional(4)) {
+        let segment = g.gather(table, segments, 0)?;
+        sum = g.add(sum, segment)?;
+    }
+    let [centred, inverse, _] = standardised(g, sum, &[2], epsilon)?;
+    let normal = g.mul(centred, inverse)?;
+    let scaled = g.mul(normal, n.input(5)?)?;
+    let y = g.add(scaled, n.input(6)?)?;
+    let count = match n.optional(7) {
+        Some(mask) => {
+            let mask = g.cast(DType::I32, mask)?;
+            g.reduce(ReduceOp::Sum, mask, &[1], false)?
+        }
+        None => {
+            let zero = g.scalar(Scalar::from_i64(DType::I32, 0))?;
+            g.broadcast_to(zero, &[batch])?
+        }
+    };
+    Ok(vec![y, count, sum])
+}
+
+/// The function that the attribute `activation` names, of `x`, with the numbers that it takes.
+fn activated(g: &mut Graph, x: Value, name: &str, numbers: &[f64]) -> Result<Value> {
+    let number = |k: usize, default: f64| numbers.get(k).copied().unwrap_or(default);
+    let (alpha, beta) = match name {
+        "" => return Ok(x),
+        "Clip" => {
+            let (lo, hi) =
+                (g.number(g.dtype(x), number(0, f64::MIN))?, g.number(g.dtype(x), number(1, f64::MAX))?);
+            let x = g.max(x, lo)?;
+            return g.min(x, hi);
+        }
+        "LeakyRelu" => (0.01, 0.0),
+        "HardSigmoid" => (0.2, 0.5),
+        "Relu" | "Tanh" | "Sigmoid" => (0.0, 0.0),
+        other => return Err(Error::unsupported(format!("activation `{other}`"))),
+    };
+    let (alpha, beta) = (number(0, alpha), number(1, beta));
+    activate(g, &Activation { name: name.to_lowercase(), alpha, beta }, x)
+}
+
+/// `Conv`, then the sum with input 3 if there is one, then the function `activation` with `activation_params`.
+///
+/// `FusedConv([[[1, 2, 3]]], [[[1, -2]]], [4]; activation="Relu") = [[[1, 0]]]`
+fn fused_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (x, w) = (n.input(0)?, n.input(1)?);
+    let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
+    let x = window.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
+    let y = convolve(g, x, w, &window, n.int_or("group", 1)?)?;
+    let mut y = with_bias(g, y, n.optional(2))?;
+    if let Some(other) = n.optional(3) {
+        y = g.add(y, other)?;
+    }
+    let numbers: Vec<f64> =
+        n.floats("activation_params")?.unwrap_or_default().into_iter().map(f64::from).collect();
+    activated(g, y, n.string_or("activation", "")?, &numbers)
+}
+
+/// `Gemm`, then the function `activation` with `activation_alpha`, `activation_beta`.
+///
+/// `FusedGemm([[1, 2]], [[3, -3], [0, 0]]; activation="Relu") = [[3, 0]]`
+fn fused_gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let y = gemm(g, n)?;
+    let numbers = [n.float("activation_alpha")?, n.float("activation_beta")?];
+    n.float("activation_gamma")?;
+    let numbers: Vec<f64> = numbers.into_iter().flatten().map(f64::from).collect();
+    activated(g, y, n.string_or("activation", "")?, &numbers)
+}
+
+/// The numbers of `bits` bits that the bytes in the last axis of `x` hold, the first in the lowest bits; as many as `count`.
+fn unpacked(g: &mut Graph, x: Value, bits: i64, count: &Dim) -> Result<Value> {
+    let mut shape = g.shape(x).to_vec();
+    let last = shape.len() - 1;
+    let each = 8 / bits;
+    let mut values = x;
+    if each > 1 {
+        let apart = g.unsqueeze(x, &[last + 1])?;
+        let place = g.index(DType::U8, vec![each.into()], Dim::from(axis(0)) * bits)?;
+        let shifted = g.binary(BinaryOp::Shr, apart, place)?;
+        let mask = g.scalar(Scalar::from_i64(DType::U8, (1 << bits) - 1))?;
+        let parts = g.and(shifted, mask)?;
+        shape[last] = g.facts.simplify(&(&shape[last] * each));
+        values = g.reshape(parts, shape)?;
+    }
+    g.slice(values, last, Dim::zero(), count.clone(), 1)
+}
+
+/// `A·Bᵀ`, where the rows of `B` are stored as integers of `bits` bits in blocks of `block_size`, each with a scale (input
+/// 2) and a zero point (input 3, packed alike or of the scales' type; half of the range by default); plus a bias (input 5).
+///
+/// Limits: no `g_idx`; activations are not quantised, whatever `accuracy_level` allows.
+///
+/// `MatMulNBits([[1, 2]], u8[[[57, 136, 136, 136, 136, 136, 136, 136]]], [10]; K=2, N=1, bits=4, block_size=16) = [[-90]]`
+fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (a, b, scales) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let need = |name: &str| n.int(name)?.ok_or_else(|| Error::invalid(format!("MatMulNBits needs `{name}`")));
+    let (k, columns, bits, block) = (need("K")?, need("N")?, n.int_or("bits", 4)?, need("block_size")?);
+    n.int_or("accuracy_level", 0)?;
+    if n.optional(4).is_some() {
+        return Err(Error::unsupported("MatMulNBits with g_idx"));
+    }
+    let fits = [2, 4, 8].contains(&bits) && block > 0 && block <= 1 << 20 && k > 0 && columns > 0;
+    if !fits || block % (8 / bits) != 0 || g.dtype(b) != DType::U8 || k > 1 << 31 {
+        return Err(Error::invalid(format!("{columns} x {k} numbers of {bits} bits in blocks of {block}")));
+    }
+    let blocks = (k + block - 1) / block;
+    let b = g.reshape(b, vec![columns.into(), blocks.into(), (block * bits / 8).into()])?;
+    let numbers = unpacked(g, b, bits, &block.into())?;
+    let dtype = g.dtype(scales);
+    let numbers = g.cast(dtype, numbers)?;
+    let zero = match n.optional(3) {
+        None => g.number(dtype, f64::from(1 << (bits - 1)))?,
+        Some(zero) if g.dtype(zero).is_float() => {
+            let zero = g.cast(dtype, zero)?;
+            g.reshape(zero, vec![columns.into(), blocks.into(), 1.into()])?
+        }
+        Some(zero) => {
+            let bytes = (blocks * bits + 7) / 8;
+            let zero = g.reshape(zero, vec![columns.into(), bytes.into()])?;
+            let zero = unpacked(g, zero, bits, &blocks.into())?;
+            let zero = g.cast(dtype, zero)?;
+            g.unsqueeze(zero, &[2])?
+        }
+    };
+    let centred = g.sub(numbers, zero)?;
+    let scales = g.reshape(scales, vec![columns.into(), blocks.into(), 1.into()])?;
+    let weights = g.mul(centred, scales)?;
+    let weights = g.reshape(weights, vec![columns.into(), (blocks * block).into()])?;
+    let weights = g.slice(weights, 1, Dim::zero(), k.into(), 1)?;
+    let weights = g.cast(g.dtype(a), weights)?;
+    let width = g.shape(a).last().cloned().unwrap_or(Dim::one());
+    g.require(Relation::eq(width, k), "K of MatMulNBits")?;
+    let turned = g.transpose(weights, &[1, 0])?;
+    let y = g.matmul(a, turned)?;
+    match n.optional(5) {
+        Some(bias) => g.add(y, bias),
+        None => Ok(y),
+    }
+}

@@ -1,0 +1,247 @@
+//! Attention with a cache of keys and values, as decoders of language models are exported with it.
+//!
+//! Each sequence of a batch has its own length; the cache has room for the longest, or for any that may come. New keys are
+//! put behind the past ones of their sequence.
+
+use crate::{
+    error::{Error, Result},
+    graph::{Coord, Graph, Op, Value, axis},
+    import::{
+        node::{OnnxNode, axes::larger},
+        ops::attention::{heads, joined, shared, turned},
+    },
+    scalar::{BinaryOp, CompareOp, Scalar},
+};
+use symshape::{Dim, Relation};
+use symshape_runtime::DType;
+
+ops! {
+    "com.microsoft" GroupQueryAttention 1 group_query_attention,
+}
+
+/// Attention of queries to past and new keys and values, of which several queries' heads share one. Queries, keys and
+/// values are inputs 0 to 2 (`[B, S, D]`, or packed in input 0), past ones inputs 3 and 4 (`[B, H, P, D]`); input 5 has the
+/// index of each sequence's last key, input 6 their largest number. Inputs 7 and 8 are cosines and sines by which queries
+/// and keys are turned with `do_rotary`, at the positions in input 9 (from the first one on, where sequences begin) or behind
+/// the past ones; input 10 is added to the scores. A query sees its own key and those before it, with `local_window_size`
+/// only so many of them. Outputs 1 and 2 are keys and values as they are now.
+///
+/// Limits: no quantised caches, no sinks, no smooth softmax.
+///
+/// `GroupQueryAttention([[[0, 0]]], [[[1, 2]]], [[[3, 4]]], _, _, i32[0], i32:1; num_heads=1, kv_num_heads=1) = [[[3, 4]]], [[[[1, 2]]]], [[[[3, 4]]]]`
+fn group_query_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    refuse(n)?;
+    let need = |name: &str| {
+        let count = n.int(name)?.filter(|count| *count > 0);
+        count.ok_or_else(|| Error::invalid(format!("GroupQueryAttention needs the attribute `{name}`")))
+    };
+    let (count, kv_count) = (need("num_heads")?, need("kv_num_heads")?);
+    let [mut q, mut k, v] = inputs(g, n, count, kv_count)?;
+    let places = Places::of(g, n, q)?;
+    let interleaved = n.flag("rotary_interleaved", false)?;
+    let given = [n.optional(7), n.optional(8), n.optional(9)];
+    if n.flag("do_rotary", false)? {
+        let [Some(cos), Some(sin), at] = given else {
+            return Err(Error::invalid("a rotation needs cosines and sines"));
+        };
+        let at = match at {
+            Some(at) => places.given(g, at)?,
+            None => places.of_queries,
+        };
+        let angles = [g.gather(cos, at, 0)?, g.gather(sin, at, 0)?];
+        let part = g.shape(cos).last().map(|half| half * 2);
+        let part = g.facts.simplify(&part.ok_or_else(|| Error::invalid("cosines without axes"))?);
+        (q, k) = (turned(g, q, angles, interleaved, part.clone())?, turned(g, k, angles, interleaved, part)?);
+    }
+    let k = places.appended(g, n.optional(3), k)?;
+    let v = places.appended(g, n.optional(4), v)?;
+    let heads = g.shape(q)[1].clone();
+    let (all_k, all_v) = (shared(g, k, &heads)?, shared(g, v, &heads)?);
+    let scores = scores(g, n, q, all_k)?;
+    let seen = places.seen(g, n)?;
+    let low = g.number(g.dtype(q), f64::NEG_INFINITY)?;
+    let scores = g.select(seen, scores, low)?;
+    let shares = g.softmax(scores, 3)?;
+    let y = g.contract(shares, b"bhst", all_v, b"bhtd", b"bhsd")?;
+    Ok(vec![joined(g, y)?, k, v])
+}
+
+/// Refuses what changes the meaning in ways that are not known here.
+fn refuse(n: &OnnxNode) -> Result<()> {
+    let is_quantised = ["k_quant_type", "v_quant_type"].into_iter().try_fold(false, |found, name| {
+        n.string_or(name, "NONE").map(|quantised| found || quantised != "NONE")
+    })?;
+    n.int("kv_cache_bit_width")?;
+    let is_smooth = n.int_or("smooth_softmax", 0)? > 0;
+    let shows_products = n.int_or("qk_output", 0)? > 0;
+    if is_quantised || is_smooth || shows_products || (11..n.input_count()).any(|k| n.optional(k).is_some()) {
+        return Err(Error::unsupported(
+            "GroupQueryAttention with a quantised cache, sinks, or smooth softmax",
+        ));
+    }
+    Ok(())
+}
+
+/// Queries, keys and values by heads, `[B, H, S, D]`.
+fn inputs(g: &mut Graph, n: &OnnxNode, count: i64, kv_count: i64) -> Result<[Value; 3]> {
+    let q = n.input(0)?;
+    if g.rank(q) != 3 {
+        return Err(Error::invalid("the input must have 3 axes"));
+    }
+    let (k, v) = match (n.optional(1), n.optional(2)) {
+        (Some(k), Some(v)) => (k, v),
+        (None, None) => {
+            let all = count + 2 * kv_count;
+            let width = g.shape(q)[2].clone();
+            g.require(Relation::divides(all, &width), "heads of queries, keys and values")?;
+            let size = g.facts.simplify(&width.floor_div(all));
+            let sizes = [&size * count, &size * kv_count, &size * kv_count];
+            let parts = g.split(q, 2, &sizes)?;
+            return Ok([
+                heads(g, parts[0], count)?,
+                heads(g, parts[1], kv_count)?,
+                heads(g, parts[2], kv_count)?,
+            ]);
+        }
+        _ => return Err(Error::invalid("keys without values")),
+    };
+    Ok([heads(g, q, count)?, heads(g, k, kv_count)?, heads(g, v, kv_count)?])
+}
+
+/// What is added up before softmax.
+fn scores(g: &mut Graph, n: &OnnxNode, q: Value, k: Value) -> Result<Value> {
+    let dtype = g.dtype(q);
+    let scale = match n.float("scale")?.filter(|scale| *scale != 0.0) {
+        Some(scale) => g.number(dtype, f64::from(scale))?,
+        None => {
+            let size = g.dim(DType::F64, g.shape(q)[3].clone())?;
+            let root = g.sqrt(size)?;
+            let scale = g.recip(root)?;
+            g.cast(dtype, scale)?
+        }
+    };
+    let product = g.contract(q, b"bhsd", k, b"bhtd", b"bhst")?;
+    let mut scores = g.mul(product, scale)?;
+    let softcap = n.float_or("softcap", 0.0)?;
+    if softcap > 0.0 {
+        let cap = g.number(dtype, softcap)?;
+        let small = g.div(scores, cap)?;
+        let small = g.tanh(small)?;
+        scores = g.mul(small, cap)?;
+    }
+    match n.optional(10) {
+        Some(bias) => g.add(scores, bias),
+        None => Ok(scores),
+    }
+}
+
+/// Where queries and keys stand in their sequences.
+struct Places {
+    batch: Dim,
+    /// Number of new keys.
+    steps: Dim,
+    /// Size of the cache.
+    keys: Dim,
+    /// Whether no sequence has past keys, a bool.
+    begins: Value,
+    /// Number of past keys of each sequence, `[B, 1]`.
+    past: Value,
+    /// The queries in order, `[S]`.
+    step: Value,
+    /// `[B, S]`
+    of_queries: Value,
+}
+
+impl Places {
+    fn of(g: &mut Graph, n: &OnnxNode, q: Value) -> Result<Places> {
+        let (batch, steps) = (g.shape(q)[0].clone(), g.shape(q)[2].clone());
+        let total = g.reshape(n.input(6)?, Vec::new())?;
+        let total = g.cast(DType::I64, total)?;
+        let all = match g.contents(total) {
+            Some([all]) => all.clone(),
+            _ => {
+                let most = match n.declared_dim(g, 1, 2) {
+                    Some(declared) => declared,
+                    None => n.open_bound(g)?,
+                };
+                n.found(g, total, 0, most)?
+            }
+        };
+        let room = n.optional(3).map_or(Ok(Dim::zero()), |past| match g.shape(past) {
+            [_, _, room, _] => Ok(room.clone()),
+            _ => Err(Error::invalid("past keys must have 4 axes")),
+        })?;
+        let keys = larger(g, &room, &all);
+        let keys = g.facts.simplify(&keys);
+        // Sequences that begin have no past, however long they are.
+        let last = g.reshape(n.input(5)?, vec![batch.clone(), Dim::one()])?;
+        let last = g.cast(DType::I64, last)?;
+        let new = g.dim(DType::I64, &steps - 1)?;
+        let before = g.sub(last, new)?;
+        let all = g.dim(DType::I64, all)?;
+        let count = g.dim(DType::I64, steps.clone())?;
+        let begins = g.compare(CompareOp::Eq, count, all)?;
+        let zero = g.scalar(Scalar::i64(0))?;
+        let past = g.select(begins, zero, before)?;
+        let past = g.broadcast_to(past, &[batch.clone(), Dim::one()])?;
+        let step = g.index(DType::I64, vec![steps.clone()], axis(0).into())?;
+        let of_queries = g.add(past, step)?;
+        Ok(Places { batch, steps, keys, begins, past, step, of_queries })
+    }
+
+    /// The positions that the model gives its queries: where sequences begin, those from the first on.
+    fn given(&self, g: &mut Graph, at: Value) -> Result<Value> {
+        let at = g.cast(DType::I64, at)?;
+        let mut first = at;
+        for k in 0..g.rank(at) {
+            first = g.slice(first, k, Dim::zero(), Dim::one(), 1)?;
+        }
+        let first = g.add(first, self.step)?;
+        g.select(self.begins, first, at)
+    }
+
+    /// `past` with the keys or values `new` behind those of each sequence.
+    fn appended(&self, g: &mut Graph, past: Option<Value>, new: Value) -> Result<Value> {
+        let mut shape = g.shape(new).to_vec();
+        shape[2] = self.keys.clone();
+        let place = g.index(DType::I64, vec![self.keys.clone()], axis(0).into())?;
+        let from = g.sub(place, self.past)?;
+        let zero = g.scalar(Scalar::i64(0))?;
+        let end = g.dim(DType::I64, self.steps.clone())?;
+        let (behind, before) = (g.compare(CompareOp::Ge, from, zero)?, g.compare(CompareOp::Lt, from, end)?);
+        let is_new = g.and(behind, before)?;
+        let is_new = g.unsqueeze(is_new, &[1, 3])?;
+        let last = g.dim(DType::I64, &self.steps - 1)?;
+        let from = g.binary(BinaryOp::Min, from, last)?;
+        let from = g.binary(BinaryOp::Max, from, zero)?;
+        let at = |k: usize| Coord::At(axis(k).into());
+        let loaded = Coord::Load { operand: 1, at: vec![axis(0).into(), axis(2).into()] };
+        let coords = vec![at(0), at(1), loaded, at(3)];
+        let moved = g.push(Op::Gather { shape, coords }, &[new, from])?;
+        let old = match past {
+            Some(past) => {
+                let mut hi = vec![Dim::zero(); 4];
+                hi[2] = g.facts.simplify(&(&self.keys - &g.shape(past)[2]));
+                g.pad(past, &vec![Dim::zero(); 4], &hi, Scalar::from_i64(g.dtype(past), 0))?
+            }
+            None => g.number(g.dtype(new), 0.0)?,
+        };
+        g.select(is_new, moved, old)
+    }
+
+    /// Whether a query sees a key, `[B, 1, S, T]`.
+    fn seen(&self, g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+        let shape = [self.batch.clone(), Dim::one(), self.steps.clone(), Dim::one()];
+        let query = g.reshape(self.of_queries, shape.to_vec())?;
+        let key = g.index(DType::I64, vec![self.keys.clone()], axis(0).into())?;
+        let seen = g.compare(CompareOp::Le, key, query)?;
+        let window = n.int_or("local_window_size", -1)?;
+        if window < 0 {
+            return Ok(seen);
+        }
+        let window = g.scalar(Scalar::i64(window))?;
+        let first = g.sub(query, window)?;
+        let near = g.compare(CompareOp::Gt, key, first)?;
+        g.and(seen, near)
+    }
+}

@@ -1,0 +1,217 @@
+//! Quantised operators of ONNX Runtime's own domain.
+
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    import::{
+        node::{OnnxNode, axes::normal_axis},
+        ops::{
+            activation::logistic,
+            matmul::centred,
+            pool::{average, space},
+            quant::{dynamically_quantised, requantised_product, saturated, scale_at},
+        },
+    },
+    scalar::CompareOp,
+};
+use symshape_runtime::DType;
+
+ops! {
+    "com.microsoft" DynamicQuantizeMatMul 1 dynamic_quantize_matmul,
+    "com.microsoft" MatMulIntegerToFloat 1 matmul_integer_to_float,
+    "com.microsoft" QGemm 1 q_gemm,
+    "com.microsoft" QLinearAdd 1 qlinear_add,
+    "com.microsoft" QLinearAveragePool 1 qlinear_average_pool,
+    "com.microsoft" QLinearConcat 1 qlinear_concat,
+    "com.microsoft" QLinearGlobalAveragePool 1 qlinear_global_average_pool,
+    "com.microsoft" QLinearLeakyRelu 1 qlinear_leaky_relu,
+    "com.microsoft" QLinearMul 1 qlinear_mul,
+    "com.microsoft" QLinearSigmoid 1 qlinear_sigmoid,
+    "com.microsoft" QLinearSoftmax 1 qlinear_softmax,
+}
+
+/// What the integers of input `k` stand for, by the scale and zero point behind it.
+fn real(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Value> {
+    let centred = centred(g, n.input(k)?, n.optional(k + 2), 0)?;
+    let wide = g.cast(DType::F32, centred)?;
+    let scale = scale_at(g, n.input(k + 1)?, 0)?;
+    g.mul(wide, scale)
+}
+
+/// `y` by the scale and zero point in inputs `k` and `k + 1`, of type `dtype`.
+fn quantised(g: &mut Graph, n: &OnnxNode, y: Value, k: usize, dtype: DType) -> Result<Value> {
+    let scale = scale_at(g, n.input(k)?, 0)?;
+    let y = g.div(y, scale)?;
+    let zero = match n.optional(k + 1) {
+        Some(zero) if g.rank(zero) == 1 => Some(g.squeeze(zero, &[0])?),
+        zero => zero,
+    };
+    saturated(g, y, zero, dtype)
+}
+
+/// `f` of the numbers that input 0 stands for (scale and zero point in inputs 1 and 2), quantised by inputs 3 and 4.
+fn of_one(g: &mut Graph, n: &OnnxNode, f: impl FnOnce(&mut Graph, Value) -> Result<Value>) -> Result<Value> {
+    let dtype = g.dtype(n.input(0)?);
+    let x = real(g, n, 0)?;
+    let y = f(g, x)?;
+    quantised(g, n, y, 3, dtype)
+}
+
+/// Sum of quantised tensors, each with scale and zero point (`a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero`).
+///
+/// `QLinearAdd(u8[[3]], 0.5, u8:1, u8[[2]], 2, u8:0, 1, u8:10) = u8[[15]]`
+fn qlinear_add(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let dtype = g.dtype(n.input(0)?);
+    let (a, b) = (real(g, n, 0)?, real(g, n, 3)?);
+    let y = g.add(a, b)?;
+    quantised(g, n, y, 6, dtype)
+}
+
+/// Product of quantised tensors, as `QLinearAdd`.
+///
+/// `QLinearMul(u8[[3]], 0.5, u8:1, u8[[2]], 2, u8:0, 1, u8:10) = u8[[14]]`
+fn qlinear_mul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let dtype = g.dtype(n.input(0)?);
+    let (a, b) = (real(g, n, 0)?, real(g, n, 3)?);
+    let y = g.mul(a, b)?;
+    quantised(g, n, y, 6, dtype)
+}
+
+/// `1 / (1 + e^-x)` of a quantised tensor (`x, x_scale, x_zero, y_scale, y_zero`).
+///
+/// `QLinearSigmoid(u8[[128]], 1, u8:128, 0.01, u8:0) = u8[[50]]`
+fn qlinear_sigmoid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    of_one(g, n, logistic)
+}
+
+/// `x` where positive, else `alpha * x`, of a quantised tensor (`x, x_scale, x_zero, y_scale, y_zero`).
+///
+/// `QLinearLeakyRelu(u8[[28, 130]], 1, u8:128, 1, u8:128; alpha=0.1) = u8[[118, 130]]`
+fn qlinear_leaky_relu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let alpha = n.float_or("alpha", 0.01)?;
+    of_one(g, n, |g, x| {
+        let (alpha, zero) = (g.number(DType::F32, alpha)?, g.number(DType::F32, 0.0)?);
+        let below = g.mul(x, alpha)?;
+        let negative = g.compare(CompareOp::Lt, x, zero)?;
+        g.select(negative, below, x)
+    })
+}
+
+/// Softmax along `axis` (with `opset` below 13 over all axes from it on) of a quantised tensor (`x, x_scale, x_zero,
+/// y_scale, y_zero`).
+///
+/// `QLinearSoftmax(u8[[7, 7]], 1, u8:0, 0.01, u8:0; opset=13) = u8[[50, 50]]`
+fn qlinear_softmax(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let axis = normal_axis(n.int_or("axis", -1)?, g.rank(x))?;
+    let late = n.int_or("opset", 13)? >= 13;
+    if !late && axis + 1 != g.rank(x) {
+        return Err(Error::unsupported("QLinearSoftmax over several axes"));
+    }
+    of_one(g, n, |g, x| g.softmax(x, axis))
+}
+
+/// Mean over all spatial axes of a quantised tensor (`x, x_scale, x_zero, y_scale, y_zero`).
+///
+/// Limits: channels first.
+///
+/// `QLinearGlobalAveragePool(u8[[[1, 3]]], 1, u8:0, 1, u8:0) = u8[[[2]]]`
+fn qlinear_global_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    channels_first(n)?;
+    let axes = space(g, n.input(0)?)?;
+    of_one(g, n, |g, x| g.mean(x, &axes, true))
+}
+
+fn channels_first(n: &OnnxNode) -> Result<()> {
+    match n.flag("channels_last", false)? {
+        false => Ok(()),
+        true => Err(Error::unsupported(format!("{} with channels_last", n.op))),
+    }
+}
+
+/// `AveragePool` of a quantised tensor (`x, x_scale, x_zero, y_scale, y_zero`).
+///
+/// Limits: channels first.
+///
+/// `QLinearAveragePool(u8[[[1, 3, 5]]], 1, u8:0, 1, u8:0; kernel_shape=[2]) = u8[[[2, 4]]]`
+fn qlinear_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    channels_first(n)?;
+    of_one(g, n, |g, x| average(g, n, x))
+}
+
+/// Quantised tensors end to end along `axis`: scale and zero point of the result, then each tensor with its own.
+///
+/// `QLinearConcat(1, u8:0, u8[[1]], 2, u8:0, u8[[3]], 1, u8:1; axis=1) = u8[[2, 2]]`
+fn qlinear_concat(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let (count, rest) = ((n.input_count().max(2) - 2) / 3, n.input_count().max(2) - 2);
+    if count == 0 || rest % 3 != 0 {
+        return Err(Error::invalid(format!("QLinearConcat of {} inputs", n.input_count())));
+    }
+    let dtype = g.dtype(n.input(2)?);
+    let axis = n.axis(g, n.input(2)?, None)?;
+    let parts: Vec<Value> = (0..count).map(|k| real(g, n, 2 + 3 * k)).collect::<Result<_>>()?;
+    let y = g.concat(&parts, axis)?;
+    quantised(g, n, y, 0, dtype)
+}
+
+/// `Gemm` of quantised matrices (`a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero`), summed exactly in 32 bits,
+/// with `c` in units of both scales; without a scale for the result it is `f32`.
+///
+/// `QGemm(u8[[3, 1]], 0.5, u8:1, u8[[2], [1]], 2, u8:0, _, 1, u8:10) = u8[[14]]`
+fn q_gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let operand = |g: &mut Graph, k: usize, name: &str| -> Result<Value> {
+        let x = n.input(k)?;
+        match n.flag(name, false)? {
+            false => Ok(x),
+            true => g.transpose(x, &[1, 0]),
+        }
+    };
+    let (a, b) = (operand(g, 0, "transA")?, operand(g, 3, "transB")?);
+    if g.rank(a) != 2 || g.rank(b) != 2 {
+        return Err(Error::invalid("QGemm of tensors that are no matrices"));
+    }
+    let dtype = g.dtype(a);
+    let a = centred(g, a, n.optional(2), 0)?;
+    let b = centred(g, b, n.optional(5), 1)?;
+    let mut sum = g.matmul(a, b)?;
+    if let Some(c) = n.optional(6) {
+        sum = g.add(sum, c)?;
+    }
+    let sum = g.cast(DType::F32, sum)?;
+    let scales = [scale_at(g, n.input(1)?, 0)?, scale_at(g, n.input(4)?, 0)?];
+    let factor = g.mul(scales[0], scales[1])?;
+    let alpha = g.number(DType::F32, n.float_or("alpha", 1.0)?)?;
+    let factor = g.mul(factor, alpha)?;
+    let y = g.mul(sum, factor)?;
+    match n.optional(7) {
+        Some(_) => quantised(g, n, y, 7, dtype),
+        None => Ok(y),
+    }
+}
+
+/// `A·B`, where `A` is quantised by its own range first, and `B` is stored with scale and zero point (inputs 2 and 3, one or
+/// one for each column); plus a bias (input 4).
+///
+/// `DynamicQuantizeMatMul([[0, 255]], u8[[7], [3]], [0.5], u8[1]) = [[255]]`
+fn dynamic_quantize_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let [a, scale, zero] = dynamically_quantised(g, n.input(0)?)?;
+    let zeros = [Some(zero), n.optional(3)];
+    let y = requantised_product(g, [a, n.input(1)?], zeros, [scale, n.input(2)?])?;
+    match n.optional(4) {
+        Some(bias) => g.add(y, bias),
+        None => Ok(y),
+    }
+}
+
+/// `MatMulInteger` times both scales (`a, b, a_scale, b_scale, a_zero, b_zero`), plus a bias (input 6).
+///
+/// `MatMulIntegerToFloat(u8[[3, 1]], u8[[2], [1]], 0.5, 2, u8:1) = [[4]]`
+fn matmul_integer_to_float(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let zeros = [n.optional(4), n.optional(5)];
+    let scales = [n.input(2)?, n.input(3)?];
+    let y = requantised_product(g, [n.input(0)?, n.input(1)?], zeros, scales)?;
+    match n.optional(6) {
+        Some(bias) => g.add(y, bias),
+        None => Ok(y),
+    }
+}

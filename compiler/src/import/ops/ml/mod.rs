@@ -1,0 +1,8 @@
+//! Classical machine learning (`ai.onnx.ml`), as far as it computes with numbers.
+
+pub(crate) mod features;
+pub(crate) mod linear;
+pub(crate) mod scores;
+pub(crate) mod svm;
+pub(crate) mod tree_ensemble;
+pub(crate) mod trees;

@@ -1,0 +1,34 @@
+//! Scores of classical models: constants, and the function after them.
+
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    import::ops::activation::logistic,
+    scalar::CompareOp,
+    tensor::Tensor,
+};
+
+/// These numbers as a constant.
+pub(crate) fn vector(g: &mut Graph, numbers: &[f32]) -> Result<Value> {
+    let tensor = Tensor::from_f32(vec![numbers.len()], numbers);
+    g.constant(tensor.ok_or_else(|| Error::internal("a vector has as many elements as it has"))?)
+}
+
+/// `y` after the function that the attribute `post_transform` names.
+pub(crate) fn transformed(g: &mut Graph, y: Value, name: &str) -> Result<Value> {
+    let last = g.rank(y) - 1;
+    match name {
+        "NONE" => Ok(y),
+        "SOFTMAX" => g.softmax(y, last),
+        "LOGISTIC" => logistic(g, y),
+        "SOFTMAX_ZERO" => {
+            let zero = g.number(g.dtype(y), 0.0)?;
+            let none = g.compare(CompareOp::Eq, y, zero)?;
+            let low = g.number(g.dtype(y), f64::NEG_INFINITY)?;
+            let kept = g.select(none, low, y)?;
+            let shares = g.softmax(kept, last)?;
+            g.select(none, zero, shares)
+        }
+        other => Err(Error::unsupported(format!("post_transform `{other}`"))),
+    }
+}

@@ -1,0 +1,247 @@
+//! Support vector machines (`ai.onnx.ml`): how similar rows are to vectors, weighted.
+
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    import::{
+        node::OnnxNode,
+        ops::{
+            ml::scores::{transformed, vector},
+            shared::arithmetic::linear,
+        },
+    },
+    scalar::{BinaryOp, CompareOp, ReduceOp},
+    tensor::Tensor,
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+ops! {
+    "ai.onnx.ml" SVMClassifier 1 svm_classifier,
+    "ai.onnx.ml" SVMRegressor 1 svm_regressor,
+}
+
+/// The sum of the similarities of each row to `n_supports` vectors, weighted by `coefficients`, plus `rho`; without such
+/// vectors, the product with the coefficients. `kernel_type` is `LINEAR` (the product), `POLY`, `RBF` or
+/// `SIGMOID`, whose parameters are γ, a summand and an exponent; with `one_class` the result is 1 or -1 by its sign.
+///
+/// Limits: no `PROBIT`.
+///
+/// `SVMRegressor([[1, 2]]; n_supports=2, support_vectors=[1.0, 0.0, 0.0, 1.0], coefficients=[3.0, 5.0], rho=[0.5]) = [[13.5]]`
+/// `SVMRegressor([[1, 2]]; n_supports=1, support_vectors=[1.0, 2.0], coefficients=[3.0], rho=[0.0], kernel_type="RBF", kernel_params=[0.5, 0.0, 0.0]) = [[3]]`
+fn svm_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    if g.rank(x) != 2 {
+        return Err(Error::invalid("the input must have 2 axes"));
+    }
+    let x = g.cast(DType::F32, x)?;
+    let coefficients = n.floats("coefficients")?.unwrap_or_default();
+    let vectors = n.floats("support_vectors")?.unwrap_or_default();
+    let count = n.int_or("n_supports", 0)?;
+    let count = usize::try_from(count).map_err(|_| Error::invalid(format!("n_supports is {count}")))?;
+    let y = match count {
+        0 => {
+            // Without vectors there is nothing to compare with, whatever the kernel.
+            n.floats("kernel_params")?;
+            n.string_or("kernel_type", "LINEAR")?;
+            let weights = vector(g, &coefficients)?;
+            let weights = g.reshape(weights, vec![coefficients.len().into(), Dim::one()])?;
+            g.matmul(x, weights)?
+        }
+        _ => {
+            if coefficients.len() != count {
+                return Err(Error::invalid(format!(
+                    "{} coefficients for {count} vectors",
+                    coefficients.len()
+                )));
+            }
+            let alike = similarity(g, n, x, &vectors, count)?;
+            let weights = vector(g, &coefficients)?;
+            let weights = g.reshape(weights, vec![count.into(), Dim::one()])?;
+            g.matmul(alike, weights)?
+        }
+    };
+    let rho = n.floats("rho")?.and_then(|rho| rho.first().copied()).unwrap_or(0.0);
+    let rho = g.number(DType::F32, f64::from(rho))?;
+    let y = g.add(y, rho)?;
+    if !n.flag("one_class", false)? {
+        return transformed(g, y, n.string_or("post_transform", "NONE")?);
+    }
+    n.string_or("post_transform", "NONE")?;
+    let [zero, one, minus] = [0.0, 1.0, -1.0].map(|number| g.number(DType::F32, number));
+    let inside = g.compare(CompareOp::Gt, y, zero?)?;
+    g.select(inside, one?, minus?)
+}
+
+/// The class that wins most comparisons with one other class, the first of several, and the scores of all comparisons; of two
+/// classes the opposite score too. A score is `rho` plus the similarities, as in `SVMRegressor`, to the support vectors
+/// of both classes, weighted by `coefficients`: a row for each other class. Above 0 the first class wins.
+///
+/// Limits: classes are integers, with support vectors; no probabilities (`prob_a`); no `PROBIT`, and of two classes
+/// `NONE` and `LOGISTIC` only.
+///
+/// `SVMClassifier([[1, 2]]; classlabels_ints=[7, 8], vectors_per_class=[1, 1], support_vectors=[1.0, 0.0, 0.0, 1.0], coefficients=[1.0, -1.0], rho=[0.5]) = i64[8], [[0.5, -0.5]]`
+/// `SVMClassifier([[1, 2]]; classlabels_ints=[7, 8, 9], vectors_per_class=[1, 1, 1], support_vectors=[1.0, 0.0, 0.0, 1.0, 1.0, 1.0], coefficients=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], rho=[-5.0, -10.0, -20.0]) = i64[8], [[0, 3, 8]]`
+fn svm_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let x = n.input(0)?;
+    if g.rank(x) != 2 {
+        return Err(Error::invalid("the input must have 2 axes"));
+    }
+    if n.has("classlabels_strings") {
+        return Err(Error::unsupported("SVMClassifier with classes that are strings"));
+    }
+    if [n.floats("prob_a")?, n.floats("prob_b")?].into_iter().flatten().any(|numbers| !numbers.is_empty()) {
+        return Err(Error::unsupported("SVMClassifier with probabilities (prob_a)"));
+    }
+    let labels = n.ints("classlabels_ints")?.unwrap_or_default();
+    let Some(duels) = Duels::read(n, labels.len())? else {
+        return Err(Error::unsupported("SVMClassifier without support vectors"));
+    };
+    let name = n.string_or("post_transform", "NONE")?;
+    let x = g.cast(DType::F32, x)?;
+    let vectors = n.floats("support_vectors")?.unwrap_or_default();
+    let alike = similarity(g, n, x, &vectors, duels.vectors)?;
+    let weights = matrix(g, &duels.weights, duels.vectors)?;
+    let scores = g.matmul(alike, weights)?;
+    let rho = vector(g, &duels.rho)?;
+    let scores = g.add(scores, rho)?;
+    let labels = Tensor::from_i64(vec![labels.len()], &labels);
+    let labels = g.constant(labels.ok_or_else(|| Error::internal("a vector of integers"))?)?;
+    let choice = duels.won(g, scores)?;
+    let scores = match duels.rho.len() {
+        1 if !matches!(name, "NONE" | "LOGISTIC") => {
+            return Err(Error::unsupported(format!(
+                "SVMClassifier of two classes with post_transform `{name}`"
+            )));
+        }
+        1 => {
+            let other = g.neg(scores)?;
+            g.concat(&[other, scores], 1)?
+        }
+        _ => scores,
+    };
+    Ok(vec![g.gather(labels, choice, 0)?, transformed(g, scores, name)?])
+}
+
+/// The comparisons of each class with each later one.
+struct Duels {
+    classes: usize,
+    /// Support vectors of all classes.
+    vectors: usize,
+    /// What each vector weighs in each comparison: a row for each vector.
+    weights: Vec<f32>,
+    /// What is added in each comparison.
+    rho: Vec<f32>,
+}
+
+/// Larger tables of weights are refused: comparisons grow with the square of the classes.
+const MAX_WEIGHTS: usize = 1 << 24;
+
+impl Duels {
+    /// What the attributes say; `None` without support vectors.
+    fn read(n: &OnnxNode, classes: usize) -> Result<Option<Duels>> {
+        let counts = n.ints("vectors_per_class")?.unwrap_or_default();
+        let coefficients = n.floats("coefficients")?.unwrap_or_default();
+        let rho = n.floats("rho")?.unwrap_or_default();
+        let counts = counts.iter().map(|count| usize::try_from(*count).ok()).collect::<Option<Vec<_>>>();
+        let counts = counts.ok_or_else(|| Error::invalid("vectors_per_class holds a negative number"))?;
+        let vectors = counts.iter().try_fold(0_usize, |sum, count| sum.checked_add(*count));
+        let vectors = vectors.ok_or_else(|| Error::invalid("vectors_per_class is beyond all bounds"))?;
+        if vectors == 0 {
+            return Ok(None);
+        }
+        let pairs = classes * classes.saturating_sub(1) / 2;
+        let fits = classes > 1
+            && counts.len() == classes
+            && rho.len() == pairs
+            && (classes - 1).checked_mul(vectors) == Some(coefficients.len());
+        if !fits {
+            return Err(Error::invalid(format!(
+                "{classes} classes, vectors for {}, {} coefficients for {vectors} vectors, {} numbers of rho",
+                counts.len(),
+                coefficients.len(),
+                rho.len()
+            )));
+        }
+        if pairs.checked_mul(vectors).is_none_or(|count| count > MAX_WEIGHTS) {
+            return Err(Error::unsupported(format!(
+                "SVMClassifier of {classes} classes with {vectors} vectors"
+            )));
+        }
+        let owners: Vec<usize> =
+            counts.iter().enumerate().flat_map(|(class, count)| std::iter::repeat_n(class, *count)).collect();
+        let weight = |vector: usize, (i, j): (usize, usize)| match owners[vector] {
+            owner if owner == i => coefficients[(j - 1) * vectors + vector],
+            owner if owner == j => coefficients[i * vectors + vector],
+            _ => 0.0,
+        };
+        let weights = (0..vectors).flat_map(|vector| duels(classes).map(move |pair| (vector, pair)));
+        let weights = weights.map(|(vector, pair)| weight(vector, pair)).collect();
+        Ok(Some(Duels { classes, vectors, weights, rho }))
+    }
+
+    /// The number of the class that wins, by row of `scores`.
+    fn won(&self, g: &mut Graph, scores: Value) -> Result<Value> {
+        let zero = g.number(DType::F32, 0.0)?;
+        let won = g.compare(CompareOp::Gt, scores, zero)?;
+        let won = g.cast(DType::F32, won)?;
+        // Each comparison is a vote for the later class, unless it is won: then it moves to the earlier one.
+        let mut sure = vec![0.0; self.classes];
+        let mut moves = vec![0.0; self.rho.len() * self.classes];
+        for (k, (i, j)) in duels(self.classes).enumerate() {
+            sure[j] += 1.0;
+            moves[k * self.classes + i] = 1.0;
+            moves[k * self.classes + j] = -1.0;
+        }
+        let (sure, moves) = (vector(g, &sure)?, matrix(g, &moves, self.rho.len())?);
+        let votes = g.matmul(won, moves)?;
+        let votes = g.add(votes, sure)?;
+        g.argreduce(ReduceOp::Max, votes, 1, false, false)
+    }
+}
+
+/// Each class with each later one, in the order of their scores.
+fn duels(classes: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..classes).flat_map(move |i| (i + 1..classes).map(move |j| (i, j)))
+}
+
+/// So many rows of numbers.
+fn matrix(g: &mut Graph, numbers: &[f32], rows: usize) -> Result<Value> {
+    let flat = vector(g, numbers)?;
+    g.reshape(flat, vec![rows.into(), (numbers.len() / rows.max(1)).into()])
+}
+
+/// How similar each row of `x` is to each of `count` vectors that lie one after another.
+fn similarity(g: &mut Graph, n: &OnnxNode, x: Value, vectors: &[f32], count: usize) -> Result<Value> {
+    if vectors.is_empty() || !vectors.len().is_multiple_of(count) {
+        return Err(Error::invalid(format!("{} numbers for {count} vectors", vectors.len())));
+    }
+    let params = n.floats("kernel_params")?.unwrap_or_default();
+    let param = |k: usize| f64::from(params.get(k).copied().unwrap_or(0.0));
+    let table = vector(g, vectors)?;
+    let table = g.reshape(table, vec![count.into(), (vectors.len() / count).into()])?;
+    let kind = n.string_or("kernel_type", "LINEAR")?;
+    if kind == "RBF" {
+        let apart = g.unsqueeze(x, &[1])?;
+        let way = g.sub(apart, table)?;
+        let squares = g.mul(way, way)?;
+        let squares = g.reduce(ReduceOp::Sum, squares, &[2], false)?;
+        let scale = g.number(DType::F32, -param(0))?;
+        let scaled = g.mul(squares, scale)?;
+        return g.exp(scaled);
+    }
+    let columns = g.transpose(table, &[1, 0])?;
+    let product = g.matmul(x, columns)?;
+    if kind == "LINEAR" {
+        return Ok(product);
+    }
+    let inner = linear(g, product, param(0), param(1))?;
+    match kind {
+        "POLY" => {
+            let exponent = g.number(DType::F32, param(2))?;
+            g.binary(BinaryOp::Pow, inner, exponent)
+        }
+        "SIGMOID" => g.tanh(inner),
+        other => Err(Error::invalid(format!("kernel_type `{other}`"))),
+    }
+}

@@ -1,0 +1,94 @@
+//! Ensembles of decision trees (`ai.onnx.ml`).
+
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    import::{
+        node::OnnxNode,
+        ops::ml::{scores::transformed, trees::Trees},
+    },
+    scalar::{CompareOp, ReduceOp},
+    tensor::Tensor,
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+ops! {
+    "ai.onnx.ml" TreeEnsembleRegressor 1 tree_ensemble_regressor,
+    "ai.onnx.ml" TreeEnsembleClassifier 1 tree_ensemble_classifier,
+    "ai.onnx.ml" TreeEnsemble 5 tree_ensemble,
+}
+
+/// What the leaves that the trees lead each row of the input to add up to, by target: their sum, mean, least or largest,
+/// then `post_transform`.
+///
+/// Limits: no `PROBIT`; the least or largest only of trees whose leaves speak of every target.
+///
+/// `TreeEnsemble([[1], [9]]; n_targets=1, aggregate_function=1, post_transform=0, tree_roots=[0], nodes_featureids=[0], nodes_modes=u8[0], nodes_splits=f32[5.0], nodes_truenodeids=[0], nodes_trueleafs=[1], nodes_falsenodeids=[1], nodes_falseleafs=[1], leaf_targetids=[0, 0], leaf_weights=f32[10.0, 20.0]) = [[10], [20]]`
+fn tree_ensemble(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let trees = Trees::read(n)?;
+    let y = trees.grown(g, n, x)?;
+    let name = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"];
+    let at = usize::try_from(n.int_or("post_transform", 0)?).unwrap_or(usize::MAX);
+    transformed(g, y, name.get(at).copied().unwrap_or("?"))
+}
+
+/// The class with the highest score (integers only), and the scores by class, which are made as in
+/// `TreeEnsembleRegressor`. Where all leaves vote for one of two classes, the other's score is what is missing to 1, or with
+/// negative votes the opposite.
+///
+/// Limits: classes are integers; no `PROBIT`.
+///
+/// `TreeEnsembleClassifier([[1], [9]]; classlabels_int64s=[7, 8], nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values=[5.0, 0.0, 0.0], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0], class_treeids=[0, 0], class_nodeids=[1, 2], class_ids=[0, 1], class_weights=[1.0, 1.0]) = i64[7, 8], [[1, 0], [0, 1]]`
+fn tree_ensemble_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let x = n.input(0)?;
+    if n.has("classlabels_strings") {
+        return Err(Error::unsupported("TreeEnsembleClassifier with classes that are strings"));
+    }
+    let labels = n.ints("classlabels_int64s")?.filter(|labels| !labels.is_empty());
+    let labels = labels.ok_or_else(|| Error::invalid("TreeEnsembleClassifier without classes"))?;
+    let count = labels.len() as i64;
+    let trees = Trees::read_by_tree(n, "class", count)?;
+    let name = n.string_or("post_transform", "NONE")?;
+    let scores = trees.grown(g, n, x)?;
+    let scores = g.cast(DType::F32, scores)?;
+    let (lone, positive) = trees.votes();
+    let labels = g.constant(
+        Tensor::from_i64(vec![labels.len()], &labels)
+            .ok_or_else(|| Error::internal("a vector of integers"))?,
+    )?;
+    let (choice, scores) = match lone.filter(|_| count == 2) {
+        None => {
+            let choice = g.argreduce(ReduceOp::Max, scores, 1, false, false)?;
+            (choice, transformed(g, scores, name)?)
+        }
+        Some(class) => {
+            let score = g.slice(scores, 1, class.into(), Dim::one(), 1)?;
+            let limit = g.number(DType::F32, if positive { 0.5 } else { 0.0 })?;
+            let won = g.compare(CompareOp::Gt, score, limit)?;
+            let won = g.squeeze(won, &[1])?;
+            let other = match positive {
+                true => {
+                    let one = g.number(DType::F32, 1.0)?;
+                    g.sub(one, score)?
+                }
+                false => g.neg(score)?,
+            };
+            let pair = g.concat(&[other, score], 1)?;
+            (g.cast(DType::I64, won)?, transformed(g, pair, name)?)
+        }
+    };
+    Ok(vec![g.gather(labels, choice, 0)?, scores])
+}
+
+/// As `TreeEnsemble`, with the trees in the form of the first versions, in `f32`.
+///
+/// `TreeEnsembleRegressor([[1], [9]]; n_targets=1, nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values=[5.0, 0.0, 0.0], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0], target_treeids=[0, 0], target_nodeids=[1, 2], target_ids=[0, 0], target_weights=[10.0, 20.0]) = [[10], [20]]`
+fn tree_ensemble_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let trees = Trees::read_by_tree(n, "target", n.int_or("n_targets", 1)?)?;
+    let y = trees.grown(g, n, x)?;
+    let y = g.cast(DType::F32, y)?;
+    transformed(g, y, n.string_or("post_transform", "NONE")?)
+}

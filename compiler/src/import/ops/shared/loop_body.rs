@@ -1,0 +1,164 @@
+//! What the text of a loop's body says of its rounds: which values they never change, and how many there can be.
+
+use crate::{
+    error::Result,
+    graph::{Graph, Value},
+    import::{
+        model::{
+            domain::same_domain,
+            proto::{GraphProto, NodeProto},
+            weights,
+        },
+        node::{OnnxNode, axes::larger},
+    },
+};
+use std::collections::HashMap;
+use symshape::Dim;
+
+/// Longest chain of nodes that only pass a value on.
+const MOST_STEPS: usize = 16;
+
+/// How deep conditions may stand inside of one another.
+const MOST_CONDITIONS: usize = 4;
+
+/// Inputs of a body in front of those that are carried: the round and the condition. Of its outputs, the condition only.
+const HEADS: usize = 2;
+
+/// A loop's body, with what the loop is given to carry.
+pub(crate) struct Rounds<'r, 'n, 'a> {
+    pub n: &'r OnnxNode<'n, 'a>,
+    pub body: &'a GraphProto,
+    pub carried: &'r [Value],
+    /// The nodes of the body by their first output.
+    producers: HashMap<&'a str, &'a NodeProto>,
+}
+
+impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
+    pub(crate) fn new(
+        n: &'r OnnxNode<'n, 'a>,
+        body: &'a GraphProto,
+        carried: &'r [Value],
+    ) -> Rounds<'r, 'n, 'a> {
+        let own = body.node.iter().filter(|node| same_domain(&node.domain, ""));
+        let producers = own.filter_map(|node| Some((node.output.first()?.as_str(), node)));
+        Rounds { n, body, carried, producers: producers.filter(|(name, _)| !name.is_empty()).collect() }
+    }
+
+    /// Whether each round leaves carried value `k` as it is.
+    pub(crate) fn keep(&self, k: usize) -> bool {
+        let (input, output) = (self.body.input.get(HEADS + k), self.body.output.get(1 + k));
+        input
+            .zip(output)
+            .is_some_and(|(input, output)| self.origin(&output.name, &["Identity"]) == input.name)
+    }
+
+    /// The most rounds there can be: the condition compares a number that each round raises with one that none changes.
+    pub(crate) fn most(&self, g: &mut Graph) -> Result<Option<Dim>> {
+        let Some(condition) = self.body.output.first() else { return Ok(None) };
+        self.while_holds(g, &condition.name, MOST_CONDITIONS)
+    }
+
+    fn while_holds(&self, g: &mut Graph, condition: &'a str, left: usize) -> Result<Option<Dim>> {
+        let Some(node) = self.producer(self.through(condition)).filter(|_| left > 0) else {
+            return Ok(None);
+        };
+        let [a, b] = node.input.as_slice() else { return Ok(None) };
+        match node.op_type.as_str() {
+            "And" => match self.while_holds(g, a, left - 1)? {
+                None => self.while_holds(g, b, left - 1),
+                most => Ok(most),
+            },
+            "Less" => self.while_below(g, a, b, 0),
+            "LessOrEqual" => self.while_below(g, a, b, 1),
+            "Greater" => self.while_below(g, b, a, 0),
+            "GreaterOrEqual" => self.while_below(g, b, a, 1),
+            _ => Ok(None),
+        }
+    }
+
+    /// The rounds while `number < limit + more`.
+    fn while_below(&self, g: &mut Graph, number: &'a str, limit: &'a str, more: i64) -> Result<Option<Dim>> {
+        let Some(limit) = self.fixed(g, limit)? else { return Ok(None) };
+        let number = self.through(number);
+        let round = self.body.input.first().is_some_and(|input| input.name == number);
+        let (start, step, raised) = match round {
+            true => (Dim::zero(), 1, false),
+            false => match self.counter(g, number)? {
+                Some(counter) => counter,
+                None => return Ok(None),
+            },
+        };
+        let rounds = (limit + more - start).ceil_div(step);
+        // What is compared before it is raised lets one round more begin.
+        let rounds = if raised { rounds } else { rounds + 1 };
+        Ok(Some(g.facts.simplify(&larger(g, &rounds, &Dim::one()))))
+    }
+
+    /// Where a carried number starts, by how much each round raises it, and whether `name` is what it is raised to.
+    fn counter(&self, g: &mut Graph, name: &'a str) -> Result<Option<(Dim, i64, bool)>> {
+        for (k, value) in self.carried.iter().enumerate() {
+            let (Some(input), Some(output)) = (self.body.input.get(HEADS + k), self.body.output.get(1 + k))
+            else {
+                return Ok(None);
+            };
+            let raised = self.through(&output.name);
+            if name != raised && name != input.name {
+                continue;
+            }
+            let Some(sum) = self.producer(raised).filter(|node| node.op_type == "Add") else { continue };
+            let [a, b] = sum.input.as_slice() else { continue };
+            let step = match (self.through(a) == input.name, self.through(b) == input.name) {
+                (true, false) => self.fixed(g, b)?,
+                (false, true) => self.fixed(g, a)?,
+                _ => None,
+            };
+            let step = step.and_then(|step| step.as_i64()).filter(|step| *step > 0);
+            if let (Some(step), Some([start])) = (step, g.contents(*value)) {
+                return Ok(Some((start.clone(), step, name == raised)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// An integer that is the same in all rounds.
+    fn fixed(&self, g: &mut Graph, name: &'a str) -> Result<Option<Dim>> {
+        let name = self.through(name);
+        let value = match self.body.input.iter().position(|input| input.name == name) {
+            Some(place) => match place.checked_sub(HEADS).filter(|k| self.keep(*k)) {
+                Some(k) => self.carried.get(k).copied(),
+                None => None,
+            },
+            None if self.producer(name).is_some() => None,
+            None => match self.body.initializer.iter().find(|tensor| tensor.name == name) {
+                Some(tensor) => Some(g.constant(weights::tensor(tensor, self.n.scope.files())?)?),
+                // What is no tensor is no number, and what is nowhere defined is told of where the body reads it.
+                None => self.n.scope.value(g, name).ok(),
+            },
+        };
+        let contents = value.and_then(|value| g.contents(value));
+        Ok(contents.filter(|contents| contents.len() == 1).map(|contents| contents[0].clone()))
+    }
+
+    /// What `name` is, seen through conversions too.
+    fn through(&self, name: &'a str) -> &'a str {
+        self.origin(name, &["Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"])
+    }
+
+    /// What `name` is, seen through nodes of these operators.
+    fn origin(&self, name: &'a str, operators: &[&str]) -> &'a str {
+        let mut name = name;
+        for _ in 0..MOST_STEPS {
+            match self.producer(name) {
+                Some(node) if operators.contains(&node.op_type.as_str()) && !node.input.is_empty() => {
+                    name = &node.input[0];
+                }
+                _ => break,
+            }
+        }
+        name
+    }
+
+    fn producer(&self, name: &str) -> Option<&'a NodeProto> {
+        self.producers.get(name).copied()
+    }
+}

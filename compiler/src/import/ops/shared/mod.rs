@@ -1,0 +1,7 @@
+//! Parts that several families of operators share.
+
+pub(crate) mod arithmetic;
+pub(crate) mod branches;
+pub(crate) mod dynamic;
+pub(crate) mod gates;
+pub(crate) mod loop_body;

@@ -1,0 +1,95 @@
+//! Real and imaginary parts of signals and spectra.
+
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value, axis},
+    import::{
+        node::axes::smaller,
+        ops::{shared::arithmetic::int, signal::fourier},
+    },
+    scalar::{BinaryOp, Scalar},
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+pub(crate) fn double(g: &mut Graph, value: f64) -> Result<Value> {
+    g.number(DType::F64, value)
+}
+
+/// The angles `2πkj/n` for `k` below `rows` and `j` below `columns`; products are taken modulo `n`, so they are exact.
+pub(crate) fn angles(g: &mut Graph, rows: &Dim, columns: &Dim, n: Value) -> Result<Value> {
+    let product = Dim::from(axis(0)) * Dim::from(axis(1));
+    let product = g.index(DType::I64, vec![rows.clone(), columns.clone()], product)?;
+    let one = int(g, 1)?;
+    let n = g.max(n, one)?;
+    let turn = g.binary(BinaryOp::Mod, product, n)?;
+    let (turn, n) = (g.cast(DType::F64, turn)?, g.cast(DType::F64, n)?);
+    let turn = g.div(turn, n)?;
+    let circle = double(g, std::f64::consts::TAU)?;
+    g.mul(turn, circle)
+}
+
+/// The parts of the elements of `x`, whose last axis holds them: 1 where they are real, 2 where they are complex.
+pub(crate) fn count_parts(g: &Graph, x: Value) -> Result<i64> {
+    let last = g.shape(x).last().ok_or_else(|| Error::invalid("a signal without axes"))?;
+    let count = last.as_i64().filter(|count| [1, 2].contains(count));
+    count.ok_or_else(|| {
+        Error::invalid("the last axis of a signal has one element, or two for complex numbers")
+    })
+}
+
+/// The real and the imaginary part of `x`, whose last axis holds one or both.
+pub(crate) fn parts(g: &mut Graph, x: Value) -> Result<(Value, Option<Value>)> {
+    let (count, last) = (count_parts(g, x)?, g.rank(x) - 1);
+    let mut part = |k: i64| {
+        let part = g.slice(x, last, k.into(), Dim::one(), 1)?;
+        g.squeeze(part, &[last])
+    };
+    Ok((part(0)?, if count == 2 { Some(part(1)?) } else { None }))
+}
+
+/// Both parts of `x`, zeros for the imaginary one of what is real, with as many elements along an axis as are taken.
+pub(crate) fn filled(g: &mut Graph, x: Value, along: usize, taken: &Dim) -> Result<fourier::Pair> {
+    let (real, imaginary) = parts(g, x)?;
+    let imaginary = match imaginary {
+        Some(imaginary) => imaginary,
+        None => {
+            let (zero, shape) = (g.number(g.dtype(real), 0.0)?, g.shape(real).to_vec());
+            g.broadcast_to(zero, &shape)?
+        }
+    };
+    Ok([fitted(g, real, along, taken)?, fitted(g, imaginary, along, taken)?])
+}
+
+/// `Σ x[…, j, …] table[k, j]` along axis `along`.
+pub(crate) fn transformed(g: &mut Graph, x: Value, table: Value, along: usize) -> Result<Value> {
+    let labels: Vec<u8> = (0..g.rank(x) as u8).map(|k| b'A' + k).collect();
+    let mut out = labels.clone();
+    out[along] = b'z';
+    g.contract(x, &labels, table, &[b'z', labels[along]], &out)
+}
+
+/// Real and imaginary parts along a new last axis; without the latter, where it is known that there are none. In memory
+/// each part of the last axis is by itself, so that whatever reads both goes along memory.
+pub(crate) fn joined(g: &mut Graph, [re, im]: [Value; 2], dtype: DType, is_real: bool) -> Result<Value> {
+    let last = g.rank(re);
+    let [re, im] = [g.cast(dtype, re)?, g.cast(dtype, im)?];
+    if is_real {
+        return g.unsqueeze(re, &[last]);
+    }
+    let before = last.saturating_sub(1);
+    let (re, im) = (g.unsqueeze(re, &[before])?, g.unsqueeze(im, &[before])?);
+    let y = g.concat(&[re, im], before)?;
+    let mut order: Vec<usize> = (0..=last).collect();
+    order.swap(before, last);
+    g.transpose(y, &order)
+}
+
+/// The first `size` elements along axis `k`, with zeros behind them where there are less.
+pub(crate) fn fitted(g: &mut Graph, x: Value, k: usize, size: &Dim) -> Result<Value> {
+    let keep = g.facts.simplify(&smaller(g, &g.shape(x)[k].clone(), size));
+    let x = g.slice(x, k, Dim::zero(), keep.clone(), 1)?;
+    let (lo, mut hi) = (vec![Dim::zero(); g.rank(x)], vec![Dim::zero(); g.rank(x)]);
+    hi[k] = g.facts.simplify(&(size - keep));
+    g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))
+}

@@ -1,0 +1,216 @@
+//! Transforms of windows of a signal. Where length and step of the windows are numbers, they are seen in the signal where
+//! it lies, and contracted with a constant table of sines and cosines, in which the weights are, or folded before; long
+//! ones go through the steps of [`fourier`]. What is found while running takes the general way, by tables that each
+//! call computes.
+
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value, axis},
+    import::{
+        node::OnnxNode,
+        ops::{
+            shared::arithmetic::int,
+            signal::{
+                fourier,
+                spectrum::{angles, count_parts, double, filled, joined, parts, transformed},
+                tables::{LONG, MAX_TABLE, contracted, entries, folded, folds, turns},
+            },
+        },
+    },
+    scalar::CompareOp,
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+ops! {
+    STFT 17 stft,
+}
+
+/// Transforms of windows of the signal `[N, T, 1 or 2]`, every `frame_step` (input 1) elements, weighted by input 2; input
+/// 3 is their length, that of the weights by default. Elements of a window beyond the weights count as zero.
+///
+/// `STFT([[[1], [2], [3], [4]]], i64:2, [1, 1]; onesided=0) = [[[[3, 0], [-1, 0]], [[7, 0], [-1, 0]]]]`
+fn stft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    // Exporters leave out the last axis of a real signal.
+    let x = match (n.input(0)?, g.rank(n.input(0)?)) {
+        (x, 3) => x,
+        (x, 2) => g.unsqueeze(x, &[2])?,
+        _ => return Err(Error::invalid("a signal has 3 axes, or 2 where it is real")),
+    };
+    if n.optional(2).is_some_and(|weights| g.rank(weights) != 1) {
+        return Err(Error::invalid("weights of windows have one axis"));
+    }
+    let onesided = n.flag("onesided", true)?;
+    match Windows::known(g, n, x, onesided)? {
+        Some(windows) => windows.transformed(g, x),
+        None => general(g, n, x, onesided),
+    }
+}
+
+/// Windows whose length and step are numbers.
+struct Windows {
+    length: i64,
+    step: i64,
+    /// How many elements of a window count: as many as there are weights.
+    taken: i64,
+    /// Frequencies that come out.
+    bins: i64,
+    /// As many as are taken; all are 1 where there are none.
+    weights: Option<Value>,
+    /// 1 of a real signal, 2 of a complex one.
+    parts: i64,
+    /// The steps of the fast transform, where it is the faster one.
+    factors: Option<Vec<i64>>,
+}
+
+impl Windows {
+    fn known(g: &mut Graph, n: &OnnxNode, x: Value, onesided: bool) -> Result<Option<Windows>> {
+        let number = |value: Value| g.contents(value).and_then(|dims| dims.first()?.as_i64());
+        let weights = n.optional(2);
+        let have = weights.map(|weights| g.shape(weights).first().and_then(Dim::as_i64));
+        let length = match (n.optional(3), have) {
+            (Some(length), _) => number(length),
+            (None, Some(have)) => have,
+            (None, None) => g.shape(x)[1].as_i64(),
+        };
+        let (Some(length), Some(step)) = (length, number(n.input(1)?)) else { return Ok(None) };
+        let Some(have) = have.unwrap_or(Some(length)) else { return Ok(None) };
+        if length < 1 || step < 1 {
+            return Err(Error::invalid(format!("windows of {length} elements, every {step}")));
+        }
+        let taken = have.min(length);
+        let bins = if onesided { length / 2 + 1 } else { length };
+        let parts = count_parts(g, x)?;
+        let is_large = entries(taken, parts, bins) > MAX_TABLE;
+        let factors = (length >= LONG || is_large).then(|| fourier::factors(length)).flatten();
+        if factors.is_none() && is_large {
+            return Ok(None);
+        }
+        let weights = match weights {
+            Some(weights) => Some(g.slice(weights, 0, Dim::zero(), taken.into(), 1)?),
+            None => None,
+        };
+        Ok(Some(Windows { length, step, taken, bins, weights, parts, factors }))
+    }
+
+    fn transformed(&self, g: &mut Graph, x: Value) -> Result<Value> {
+        let dtype = g.dtype(x);
+        let x = g.cast(if dtype == DType::F64 { DType::F64 } else { DType::F32 }, x)?;
+        let seen = g.window(x, &[1], &[self.length], &[self.step], &[1])?;
+        let seen = g.slice(seen, 3, Dim::zero(), self.taken.into(), 1)?;
+        let y = match &self.factors {
+            Some(factors) => self.fast(g, seen, factors)?,
+            None => self.contracted(g, seen)?,
+        };
+        g.cast(dtype, y)
+    }
+
+    /// Frames `[N, frames, 1 or 2, taken]`, contracted with weighted turns.
+    fn contracted(&self, g: &mut Graph, seen: Value) -> Result<Value> {
+        if self.parts == 1 && folds(self.length, self.taken) {
+            let seen = g.squeeze(seen, &[2])?;
+            let seen = self.weighted(g, seen)?;
+            return folded(g, seen, 2, self.length, self.bins);
+        }
+        let mut table = turns(g, self.length, (self.taken, self.parts, self.bins))?;
+        if let Some(weights) = self.weights {
+            let weights = g.cast(DType::F64, weights)?;
+            let weights = g.unsqueeze(weights, &[1, 2, 3])?;
+            table = g.mul(table, weights)?;
+        }
+        contracted(g, seen, b"nfcl", table, b"nfkp")
+    }
+
+    /// Frames, whose last axis is that of the weights, times these.
+    fn weighted(&self, g: &mut Graph, seen: Value) -> Result<Value> {
+        let Some(weights) = self.weights else { return Ok(seen) };
+        let weights = g.cast(g.dtype(seen), weights)?;
+        g.mul(seen, weights)
+    }
+
+    /// Frames `[N, frames, 1 or 2, taken]`, weighted and transformed in steps.
+    fn fast(&self, g: &mut Graph, seen: Value, factors: &[i64]) -> Result<Value> {
+        let working = g.dtype(seen);
+        let seen = self.weighted(g, seen)?;
+        let seen = g.transpose(seen, &[0, 1, 3, 2])?;
+        let x = filled(g, seen, 2, &self.length.into())?;
+        let y = fourier::transformed(g, x, 2, factors, false)?;
+        let bins = Dim::from(self.bins);
+        let re = g.slice(y[0], 2, Dim::zero(), bins.clone(), 1)?;
+        let im = g.slice(y[1], 2, Dim::zero(), bins, 1)?;
+        joined(g, [re, im], working, false)
+    }
+}
+
+/// [`stft`] where length or step are found while running.
+fn general(g: &mut Graph, n: &OnnxNode, x: Value, onesided: bool) -> Result<Value> {
+    let dtype = g.dtype(x);
+    let size = g.shape(x)[1].clone();
+    let step = n.input(1)?;
+    let step = g.reshape(step, Vec::new())?;
+    let step = g.cast(DType::I64, step)?;
+    let window = n.optional(2);
+    let bins = n.declared_dim(g, 0, 2);
+    let (length, most) = match (n.optional(3), window) {
+        (Some(length), _) => {
+            let known = g.contents(length).and_then(|dims| dims.first()).cloned();
+            let length = g.reshape(length, Vec::new())?;
+            let length = g.cast(DType::I64, length)?;
+            let most = known.or_else(|| window.map(|window| g.shape(window)[0].clone()));
+            // Half a spectrum leaves open whether the length is even.
+            let most = most.or_else(|| bins.map(|bins| if onesided { bins * 2 - 1 } else { bins }));
+            (length, most.unwrap_or_else(|| size.clone()))
+        }
+        (None, Some(window)) => {
+            let most = g.shape(window)[0].clone();
+            (g.dim(DType::I64, most.clone())?, most)
+        }
+        (None, None) => (g.dim(DType::I64, size.clone())?, size.clone()),
+    };
+    let one = int(g, 1)?;
+    let all = g.dim(DType::I64, size.clone())?;
+    let rest = g.sub(all, length)?;
+    let stride = g.max(step, one)?;
+    let frames = g.div(rest, stride)?;
+    let frames = g.add(frames, one)?;
+    let frames = n.size(g, frames, 1, Some(size.clone()))?;
+    let rows = match onesided {
+        false => length,
+        true => {
+            let two = int(g, 2)?;
+            let half = g.div(length, two)?;
+            g.add(half, one)?
+        }
+    };
+    let rows = n.size(g, rows, 2, Some(most.clone()))?;
+    // [frames, most] places in the signal.
+    let frame = g.index(DType::I64, vec![frames, Dim::one()], axis(0).into())?;
+    let start = g.mul(frame, stride)?;
+    let inner = g.index(DType::I64, vec![most.clone()], axis(0).into())?;
+    let at = g.add(start, inner)?;
+    let (zero, last) = (int(g, 0)?, g.dim(DType::I64, &size - 1)?);
+    let at = g.max(at, zero)?;
+    let at = g.min(at, last)?;
+    let counts = g.compare(CompareOp::Lt, inner, length)?;
+    let (one, none) = (double(g, 1.0)?, double(g, 0.0)?);
+    let mut weight = g.select(counts, one, none)?;
+    if let Some(window) = window {
+        let window = g.cast(DType::F64, window)?;
+        weight = g.mul(weight, window)?;
+    }
+    let table = angles(g, &rows, &most, length)?;
+    let (cos, sin) = (g.cos(table)?, g.sin(table)?);
+    let (cos, sin) = (g.mul(cos, weight)?, g.mul(sin, weight)?);
+    let wide = g.cast(DType::F64, x)?;
+    let (real, imaginary) = parts(g, wide)?;
+    let framed = |g: &mut Graph, x: Value| g.gather(x, at, 1);
+    let real = framed(g, real)?;
+    let minus = g.neg(sin)?;
+    let (mut re, mut im) = (transformed(g, real, cos, 2)?, transformed(g, real, minus, 2)?);
+    if let Some(imaginary) = imaginary {
+        let imaginary = framed(g, imaginary)?;
+        let (a, b) = (transformed(g, imaginary, sin, 2)?, transformed(g, imaginary, cos, 2)?);
+        (re, im) = (g.add(re, a)?, g.add(im, b)?);
+    }
+    joined(g, [re, im], dtype, false)
+}

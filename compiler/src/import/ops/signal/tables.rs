@@ -1,0 +1,111 @@
+//! Transforms as contractions with constant tables of sines and cosines.
+
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Label, Op, Value},
+    import::ops::signal::{
+        fourier,
+        spectrum::{fitted, joined},
+    },
+    scalar::{Precision, Scalar},
+    tensor::Tensor,
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+/// From this length on transforms go step by step. Products with a table are faster up to about twice as long, but the table
+/// grows with the square of the length, and takes megabytes.
+pub(crate) const LONG: i64 = 2049;
+
+/// Windows shorter than this are not worth folding.
+const FOLDED: i64 = 128;
+
+/// Products of few bits would drown the quiet frequencies in the errors of the loud ones.
+const PRECISION: Precision = Precision::Full;
+
+/// Most turns of a table that is made while compiling.
+pub(crate) const MAX_TABLE: i64 = 1 << 23;
+
+/// How many numbers a table of turns holds.
+pub(crate) fn entries(count: i64, parts: i64, bins: i64) -> i64 {
+    count.saturating_mul(2 * parts).saturating_mul(bins)
+}
+
+/// What each of `(count, parts, bins)` first elements of a signal, of each of its parts, gives to each part of a frequency:
+/// `[count, parts, 2, bins]` turns by multiples of `1/length` of a circle, in double precision.
+pub(crate) fn turns(g: &mut Graph, length: i64, (count, parts, bins): (i64, i64, i64)) -> Result<Value> {
+    let rows = (0..count).flat_map(|j| (0..parts * 2).map(move |row| (j, row)));
+    let numbers = rows.flat_map(|(j, row)| {
+        (0..bins).map(move |k| {
+            let (cos, sin) = fourier::turn(j * k % length, length);
+            [cos, -sin, sin, cos][row as usize]
+        })
+    });
+    constant(g, vec![count, parts, 2, bins], numbers)
+}
+
+/// A signal, whose axes `c` and `l` are those of [`turns`], contracted with these to the axes `out`, of which `k` are the
+/// frequencies and `p` their parts.
+pub(crate) fn contracted(
+    g: &mut Graph,
+    x: Value,
+    labels: &[Label],
+    table: Value,
+    out: &[Label],
+) -> Result<Value> {
+    let dtype = g.dtype(x);
+    let table = g.cast(dtype, table)?;
+    let [lhs, rhs, out] = [labels, b"lcpk", out].map(<[Label]>::to_vec);
+    g.push(Op::Contraction { lhs, rhs, out, dtype, precision: PRECISION }, &[x, table])
+}
+
+/// Whether a transform of `length` points, of which the first `taken` are there, takes fewer products folded: half of them
+/// where all points are there.
+pub(crate) fn folds(length: i64, taken: i64) -> bool {
+    length >= FOLDED && length - taken < length / 4
+}
+
+/// The transform of real numbers, `length` points along an axis or some fewer, to `bins` frequencies: a new last axis has
+/// their parts. Points `j` and `length - j` have one cosine, and opposite sines, so their sums and differences are
+/// contracted, each with half a table; the points that are their own mirror images are added to what comes out.
+pub(crate) fn folded(g: &mut Graph, x: Value, along: usize, length: i64, bins: i64) -> Result<Value> {
+    let dtype = g.dtype(x);
+    let x = fitted(g, x, along, &length.into())?;
+    let pairs = (length - 1) / 2;
+    let first = g.slice(x, along, Dim::one(), pairs.into(), 1)?;
+    let mirrored = g.slice(x, along, (length - 1).into(), pairs.into(), -1)?;
+    let (sums, differences) = (g.add(first, mirrored)?, g.sub(first, mirrored)?);
+    let half = |g: &mut Graph, x: Value, part: fn((f64, f64)) -> f64| {
+        let at = (1..=pairs).flat_map(|j| (0..bins).map(move |k| j * k % length));
+        let table = constant(g, [pairs, bins].to_vec(), at.map(|turns| part(fourier::turn(turns, length))))?;
+        let table = g.cast(dtype, table)?;
+        let mut labels: Vec<Label> = (0..g.rank(x) as u8).map(|k| b'A' + k).collect();
+        labels[along] = b'l';
+        let mut out = labels.clone();
+        out[along] = b'k';
+        let op = Op::Contraction { lhs: labels, rhs: b"lk".to_vec(), out, dtype, precision: PRECISION };
+        g.push(op, &[x, table])
+    };
+    let mut re = half(g, sums, |(cos, _)| cos)?;
+    let im = half(g, differences, |(_, sin)| -sin)?;
+    let own = g.slice(x, along, Dim::zero(), Dim::one(), 1)?;
+    re = g.add(re, own)?;
+    if length % 2 == 0 {
+        // Half way around, a point changes its sign from frequency to frequency.
+        let own = g.slice(x, along, (length / 2).into(), Dim::one(), 1)?;
+        let signs = constant(g, vec![bins], (0..bins).map(|k| if k % 2 == 0 { 1.0 } else { -1.0 }))?;
+        let signs = g.cast(dtype, signs)?;
+        let signs = g.unsqueeze(signs, &(1..g.rank(x) - along).collect::<Vec<_>>())?;
+        let own = g.mul(own, signs)?;
+        re = g.add(re, own)?;
+    }
+    joined(g, [re, im], dtype, false)
+}
+
+/// A table in double precision.
+fn constant(g: &mut Graph, shape: Vec<i64>, numbers: impl Iterator<Item = f64>) -> Result<Value> {
+    let numbers: Vec<Scalar> = numbers.map(|number| Scalar::from_f64(DType::F64, number)).collect();
+    let shape = shape.into_iter().map(|size| size as usize).collect();
+    let table = Tensor::from_scalars(DType::F64, shape, &numbers);
+    g.constant(table.ok_or_else(|| Error::internal("a table has as many elements as it has"))?)
+}

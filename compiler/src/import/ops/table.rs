@@ -1,0 +1,56 @@
+//! Rows of the operator table, and what an operator function returns.
+
+use crate::{
+    error::Result,
+    graph::{Graph, Value},
+    import::node::OnnxNode,
+};
+
+/// The results of an operator; optional ones that were not computed are `None`.
+pub(crate) struct Outputs(pub Vec<Option<Value>>);
+
+impl From<Value> for Outputs {
+    fn from(value: Value) -> Outputs {
+        Outputs(vec![Some(value)])
+    }
+}
+
+impl From<Vec<Value>> for Outputs {
+    fn from(values: Vec<Value>) -> Outputs {
+        Outputs(values.into_iter().map(Some).collect())
+    }
+}
+
+impl From<Vec<Option<Value>>> for Outputs {
+    fn from(values: Vec<Option<Value>>) -> Outputs {
+        Outputs(values)
+    }
+}
+
+/// Composes a node of core operators.
+pub(crate) type Import = fn(&mut Graph, &OnnxNode) -> Result<Outputs>;
+
+/// A row of the table: from version `since` of its domain on, an operator is imported by a function.
+pub(crate) struct Row {
+    pub domain: &'static str,
+    pub name: &'static str,
+    pub since: i64,
+    pub import: Import,
+    /// Name of the function, by which its documentation is found.
+    #[cfg(test)]
+    pub function: &'static str,
+}
+
+/// Rows `[domain] operator since function`; functions return anything that is [`Outputs`].
+macro_rules! ops {
+    ($($($domain:literal)? $name:ident $since:literal $function:ident,)*) => {
+        pub(crate) const TABLE: &[crate::import::ops::table::Row] = &[$(crate::import::ops::table::Row {
+            domain: concat!("" $(, $domain)?),
+            name: stringify!($name),
+            since: $since,
+            import: |g, n| $function(g, n).map(crate::import::ops::table::Outputs::from),
+            #[cfg(test)]
+            function: stringify!($function),
+        },)*];
+    };
+}

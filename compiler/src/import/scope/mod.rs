@@ -1,0 +1,158 @@
+//! The names that a node can see: those of its graph, of the graphs around it, and of the function it stands in.
+//!
+//! Initializers become constants when they are first used. What nodes become is in [`nodes`].
+
+pub(crate) mod bounds;
+mod branch_continuation;
+mod names;
+mod nodes;
+pub(crate) mod regions;
+mod sequences;
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    graph::{Graph, Value, build::Captured},
+    import::{
+        custom::declaration::Custom,
+        model::{
+            proto::{AttributeProto, FunctionProto, GraphProto, OperatorSetIdProto, TensorProto, TypeProto},
+            storage_type::Narrow,
+            weights::Files,
+        },
+        scope::bounds::FoundBounds,
+    },
+};
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+};
+
+/// Graphs and functions inside one another; a function that calls itself would never end.
+const MAX_DEPTH: usize = 64;
+
+/// What is the same in all scopes of a model.
+pub(crate) struct Context<'a> {
+    pub files: &'a Files,
+    pub functions: &'a [FunctionProto],
+    /// Operators of the caller's.
+    pub customs: &'a [Custom],
+    /// Declared types of intermediate values and outputs of the main graph; empty when inputs are re-declared.
+    pub declared: HashMap<&'a str, &'a TypeProto>,
+    /// Whether a wrong number of axes in these is an error.
+    pub strict: bool,
+    /// Nodes imported so far.
+    pub nodes: Cell<usize>,
+    /// For values that one node turns into another of the same shape: the name of that one.
+    pub alike: HashMap<&'a str, &'a str>,
+    /// Symbols made so far for what is found while running.
+    pub found: Cell<usize>,
+    /// The bounds of these.
+    pub bounds: FoundBounds<'a>,
+    /// A node failed because what its branches give has no common type, see `branch_continuation`.
+    pub diverged: Cell<bool>,
+}
+
+/// The names of one graph or function body.
+pub(crate) struct Scope<'s, 'a> {
+    context: &'s Context<'a>,
+    pub(crate) parent: Option<&'s Scope<'s, 'a>>,
+    opsets: &'a [OperatorSetIdProto],
+    /// The attributes of the call, in a function's body.
+    attributes: Vec<(&'a str, &'a AttributeProto)>,
+    initializers: HashMap<&'a str, &'a TensorProto>,
+    values: RefCell<HashMap<&'a str, Value>>,
+    /// The types of those whose elements are stored only.
+    narrows: RefCell<HashMap<&'a str, Narrow>>,
+    /// The elements of those that are sequences, see `sequences`.
+    pub(crate) lists: RefCell<HashMap<&'a str, Vec<Value>>>,
+    depth: usize,
+    /// In the graph of a branch or loop: the graph around it, and what is taken from there.
+    pub(crate) outer: Option<RefCell<Graph>>,
+    pub(crate) captured: RefCell<Captured>,
+}
+
+impl<'s, 'a> Scope<'s, 'a> {
+    /// The scope of the main graph.
+    pub(crate) fn new(
+        context: &'s Context<'a>,
+        opsets: &'a [OperatorSetIdProto],
+        graph: &'a GraphProto,
+    ) -> Result<Scope<'s, 'a>> {
+        let scope = Scope {
+            context,
+            parent: None,
+            opsets,
+            attributes: Vec::new(),
+            initializers: initializers(graph)?,
+            values: RefCell::default(),
+            narrows: RefCell::default(),
+            lists: RefCell::default(),
+            depth: 0,
+            outer: None,
+            captured: RefCell::default(),
+        };
+        Ok(scope)
+    }
+
+    fn inner<'t>(&'t self) -> Result<Scope<'t, 'a>>
+    where
+        's: 't,
+    {
+        if self.depth == MAX_DEPTH {
+            let what = format!("graphs and functions nested deeper than {MAX_DEPTH}");
+            return Err(Error::new(ErrorKind::Limit, what));
+        }
+        Ok(Scope {
+            context: self.context,
+            parent: Some(self),
+            opsets: self.opsets,
+            attributes: self.attributes.clone(),
+            initializers: HashMap::new(),
+            values: RefCell::default(),
+            narrows: RefCell::default(),
+            lists: RefCell::default(),
+            depth: self.depth + 1,
+            outer: None,
+            captured: RefCell::default(),
+        })
+    }
+
+    /// A scope inside this one with these initializers.
+    pub(crate) fn within<'t>(
+        &'t self,
+        initializers: HashMap<&'a str, &'a TensorProto>,
+    ) -> Result<Scope<'t, 'a>>
+    where
+        's: 't,
+    {
+        Ok(Scope { initializers, ..self.inner()? })
+    }
+
+    /// Whether there is a graph around this one.
+    pub(crate) fn has_parent(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// Says that the node at hand failed because its branches give values without a common type.
+    pub(crate) fn diverged(&self) {
+        self.context.diverged.set(true);
+    }
+
+    /// The files of the model.
+    pub(crate) fn files(&self) -> &Files {
+        self.context.files
+    }
+}
+
+pub(crate) fn initializers(graph: &GraphProto) -> Result<HashMap<&str, &TensorProto>> {
+    if !graph.sparse_initializer.is_empty() {
+        return Err(Error::unsupported("sparse initializers"));
+    }
+    let mut found = HashMap::new();
+    for tensor in &graph.initializer {
+        if found.insert(tensor.name.as_str(), tensor).is_some() {
+            return Err(Error::invalid(format!("two initializers are called `{}`", tensor.name)));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,129 @@
+//! Names of values, and what the model declares of them.
+
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    import::{
+        model::{proto::AttributeProto, storage_type::Narrow, types, weights},
+        scope::{MAX_DEPTH, Scope, bounds::FoundBounds},
+    },
+};
+use symshape::{Dim, Symbol};
+
+impl<'a> Scope<'_, 'a> {
+    /// Gives `value` a name.
+    pub(crate) fn define(&self, name: &'a str, value: Value) -> Result<()> {
+        if self.is_defined(name) {
+            return Err(Error::invalid(format!("`{name}` is defined twice")));
+        }
+        self.values.borrow_mut().insert(name, value);
+        Ok(())
+    }
+
+    /// Whether the name is one of this very scope.
+    pub(crate) fn is_defined(&self, name: &str) -> bool {
+        self.initializers.contains_key(name)
+            || self.values.borrow().contains_key(name)
+            || self.lists.borrow().contains_key(name)
+    }
+
+    /// The value called `name`.
+    pub(crate) fn value(&self, g: &mut Graph, name: &str) -> Result<Value> {
+        if let Some(value) = self.values.borrow().get(name) {
+            return Ok(*value);
+        }
+        if let Some((name, proto)) = self.initializers.get_key_value(name) {
+            let value = g.constant(weights::tensor(proto, self.files())?)?;
+            self.values.borrow_mut().insert(name, value);
+            return Ok(value);
+        }
+        if self.lists.borrow().contains_key(name) {
+            return Err(Error::unsupported(format!("`{name}` is a sequence: it can leave no graph")));
+        }
+        match (&self.outer, self.parent) {
+            (None, Some(parent)) => parent.value(g, name),
+            (Some(outer), Some(parent)) => {
+                let mut outer = outer.borrow_mut();
+                let value = parent.value(&mut outer, name)?;
+                self.captured.borrow_mut().take(&outer, g, value)
+            }
+            (_, None) => Err(Error::invalid(format!("`{name}` is used and nowhere defined"))),
+        }
+    }
+
+    /// The type of the elements of what is called `name`, if they are stored only.
+    pub(crate) fn narrow(&self, name: &str) -> Option<Narrow> {
+        if let Some(narrow) = self.narrows.borrow().get(name) {
+            return Some(*narrow);
+        }
+        if let Some(proto) = self.initializers.get(name) {
+            return Narrow::from_code(proto.data_type);
+        }
+        match self.values.borrow().contains_key(name) {
+            true => None,
+            false => self.parent?.narrow(name),
+        }
+    }
+
+    /// Says what the elements of `name` are, if they are stored only.
+    pub(crate) fn hold(&self, name: &'a str, narrow: Option<Narrow>) {
+        if let Some(narrow) = narrow {
+            self.narrows.borrow_mut().insert(name, narrow);
+        }
+    }
+
+    /// All names defined here so far, in alphabetical order, and their values.
+    pub(crate) fn names(&self) -> Vec<(String, Value)> {
+        let mut names: Vec<(String, Value)> =
+            self.values.borrow().iter().map(|(name, value)| (name.to_string(), *value)).collect();
+        names.sort();
+        names
+    }
+
+    /// The attribute that `proto` is or, in a function, stands for.
+    pub(crate) fn attribute(&self, proto: &'a AttributeProto) -> Option<&'a AttributeProto> {
+        match proto.ref_attr_name.as_str() {
+            "" => Some(proto),
+            name => self.attributes.iter().find(|(known, _)| *known == name).map(|(_, value)| *value),
+        }
+    }
+
+    /// A name that no symbol has yet.
+    pub(crate) fn fresh(&self, g: &Graph, stem: &str) -> Symbol {
+        loop {
+            let number = self.context.found.get();
+            self.context.found.set(number + 1);
+            let symbol = Symbol::new(&format!("{stem}{number}"));
+            if g.facts.declaration(&symbol).is_none() {
+                return symbol;
+            }
+        }
+    }
+
+    /// The bounds of what is found while running.
+    pub(crate) fn bounds(&self) -> &FoundBounds<'a> {
+        &self.context.bounds
+    }
+
+    /// The name that the model gives axis `axis` of the value `name`, as a symbol for what is found while running.
+    pub(crate) fn declared_symbol(&self, g: &Graph, name: &str, axis: usize) -> Option<Symbol> {
+        let declared = self.context.declared.get(name).filter(|_| self.parent.is_none())?;
+        let dims = &declared.tensor_type.as_ref()?.shape.as_ref()?.dim;
+        let symbol = types::plain_symbol(dims.get(axis)?)?;
+        g.facts.declaration(&symbol).is_none().then_some(symbol)
+    }
+
+    /// The dims that the model declares for the value `name`, where they are numbers or expressions over its symbols.
+    pub(crate) fn declared(&self, g: &Graph, name: &str) -> Option<Vec<Option<Dim>>> {
+        let mut name = name;
+        for _ in 0..MAX_DEPTH {
+            match self.context.alike.get(name) {
+                Some(next) if !self.context.declared.contains_key(name) => name = next,
+                _ => break,
+            }
+        }
+        let declared = self.context.declared.get(name).filter(|_| self.parent.is_none())?;
+        let shape = declared.tensor_type.as_ref()?.shape.as_ref()?;
+        Some(shape.dim.iter().map(|dim| types::known_dim(g, dim)).collect())
+    }
+}

@@ -1,0 +1,108 @@
+//! Graphs in attributes: in place, or as regions with captured values.
+
+use crate::{
+    error::{Error, Result},
+    graph::{Graph, Value},
+    import::{
+        model::proto::{GraphProto, TensorProto},
+        scope::{Scope, initializers},
+    },
+};
+use std::{cell::RefCell, collections::HashMap};
+
+/// Where an input of a graph attribute comes from.
+pub(crate) enum Origin {
+    /// It is a value in the graph itself.
+    Own(Value),
+    /// It is one of the graph around it.
+    Outer(Value),
+}
+
+/// A graph attribute as a region.
+pub(crate) struct Region {
+    pub(crate) graph: Graph,
+    /// The values of its outputs; the graph's own list is empty yet.
+    pub(crate) outputs: Vec<Value>,
+    /// What it takes from the graph around it, behind the inputs that it was given.
+    pub(crate) captured: Vec<Value>,
+}
+
+impl<'a> Scope<'_, 'a> {
+    /// The results of `graph`, a branch without inputs, in place.
+    pub(crate) fn branch(&self, g: &mut Graph, graph: &'a GraphProto) -> Result<Vec<Value>> {
+        self.within(initializers(graph)?)?.results(g, graph)
+    }
+
+    /// The results of `graph`, a function of one value, in place.
+    pub(crate) fn applied(&self, g: &mut Graph, graph: &'a GraphProto, x: Value) -> Result<Vec<Value>> {
+        let scope = self.within(initializers(graph)?)?;
+        match graph.input.as_slice() {
+            [input] => scope.define(&input.name, x)?,
+            inputs => return Err(Error::invalid(format!("a graph of {} inputs is given 1", inputs.len()))),
+        }
+        scope.results(g, graph)
+    }
+
+    /// The results of a branch or body.
+    pub(crate) fn results(&self, g: &mut Graph, graph: &'a GraphProto) -> Result<Vec<Value>> {
+        let outputs = || graph.output.iter().map(|output| output.name.as_str());
+        let values = self.run(g, &graph.node, outputs())?;
+        match outputs().find_map(|name| self.narrow(name)) {
+            Some(narrow) => Err(Error::unsupported(format!("a branch or loop that gives {}", narrow.name()))),
+            None => Ok(values),
+        }
+    }
+
+    /// `proto` as a graph of its own; `inputs` makes where its inputs come from.
+    pub(crate) fn region(
+        &self,
+        g: &mut Graph,
+        proto: &'a GraphProto,
+        inputs: impl FnOnce(&mut Graph) -> Result<Vec<Origin>>,
+    ) -> Result<Region> {
+        let own = initializers(proto)?;
+        self.enclosed(g, &proto.name, own, |scope, graph| scope.fill(graph, proto, inputs))
+    }
+
+    /// What `import` makes in a scope and graph of its own, which takes from here what it needs.
+    pub(crate) fn enclosed(
+        &self,
+        g: &mut Graph,
+        name: &str,
+        initializers: HashMap<&'a str, &'a TensorProto>,
+        import: impl FnOnce(&Scope<'_, 'a>, &mut Graph) -> Result<Vec<Value>>,
+    ) -> Result<Region> {
+        let mut graph = g.region(name);
+        let inner = self.inner()?;
+        let outer = Some(RefCell::new(std::mem::take(g)));
+        let scope = Scope { initializers, outer, ..inner };
+        let outputs = import(&scope, &mut graph);
+        let Scope { outer, captured, .. } = scope;
+        *g = outer.map(RefCell::into_inner).unwrap_or_default();
+        Ok(Region { graph, outputs: outputs?, captured: captured.into_inner().operands })
+    }
+
+    fn fill(
+        &self,
+        graph: &mut Graph,
+        proto: &'a GraphProto,
+        inputs: impl FnOnce(&mut Graph) -> Result<Vec<Origin>>,
+    ) -> Result<Vec<Value>> {
+        let values = inputs(graph)?;
+        if values.len() != proto.input.len() {
+            let (has, given) = (proto.input.len(), values.len());
+            return Err(Error::invalid(format!("a graph of {has} inputs is given {given}")));
+        }
+        for (info, origin) in proto.input.iter().zip(values) {
+            let value = match (origin, &self.outer) {
+                (Origin::Own(value), _) => value,
+                (Origin::Outer(value), Some(outer)) => {
+                    self.captured.borrow_mut().take(&outer.borrow(), graph, value)?
+                }
+                (Origin::Outer(_), None) => return Err(Error::internal("a graph with none around it")),
+            };
+            self.define(&info.name, value)?;
+        }
+        self.results(graph, proto)
+    }
+}
