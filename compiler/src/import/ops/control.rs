@@ -162,7 +162,8 @@ fn growths(g: &Graph, n: &OnnxNode, region: &Region, types: &[Type], most: &Dim)
                 continue;
             }
             let step = region.graph.facts.simplify(&(to - from));
-            let hidden = region.graph.is_data_dependent(&step) || step.symbols().iter().any(|s| !region_knows(g, s));
+            let hidden =
+                region.graph.is_data_dependent(&step) || step.symbols().iter().any(|s| !region_knows(g, s));
             let bounded = most.as_i64() != Some(ENDLESS);
             if hidden || !bounded || !g.facts.prove_le(&Dim::zero(), &step).is_yes() {
                 let what = format!("a Loop whose carried value {value} changes its size from {from} to {to}");
