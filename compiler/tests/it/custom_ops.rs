@@ -319,14 +319,14 @@ fn declarations_that_say_nothing_clear_are_refused() {
         ("Op(x: f33[A]) -> f32[A] = f", "expected an element type such as f32"),
         ("Op(x: f32[A], x: f32[A]) -> f32[A] = f", "two parameters are called `x`"),
         ("Op(x: f32[A) -> f32[A] = f", "line 1, column 12: unexpected text"),
-        ("Op(x: f32[A]) -> f32[B] = f", "B stands in no operand as it is"),
-        ("Op(x: f32[2*B]) -> f32[B] = f", "B stands in no operand as it is"),
-        ("Op(x: f32[A...]) -> f32[A] = f", "A stands in no operand as it is"),
-        ("Op(x: f32[A, A...]) -> f32[A] = f", "A stands for one axis, and for any number of them"),
+        ("Op(x: f32[A]) -> f32[B] = f", "unknown name B in `B`"),
+        ("Op(x: f32[2*B]) -> f32[B] = f", "unknown name B in `2*B`"),
+        ("Op(x: f32[A...]) -> f32[A] = f", "unknown name A in `A`"),
+        ("Op(x: f32[A, A...]) -> f32[A] = f", "A is used both for one axis and for any number of axes"),
         ("Op(x: f32[A..., B...]) -> f32[A...] = f", "`...` stands once in a shape"),
-        ("Op(x: f32[A]) -> f32[C...] = f", "C... stands in no operand"),
-        ("Op(x: f32[A]) -> T[A] = f", "T is the element type of no operand"),
-        ("Op(x: f32[A]) -> f32[-1] = f", "a size of -1"),
+        ("Op(x: f32[A]) -> f32[C...] = f", "C... is not in an operand"),
+        ("Op(x: f32[A]) -> T[A] = f", "T is not the element type of an operand"),
+        ("Op(x: f32[A]) -> f32[-1] = f", "the size -1 must not be negative"),
         ("Op(x: f32[A]) -> f32[A] = 7f", "expected the name of a C function"),
         ("Op(x: f32[A]) -> f32[A] = int", "`int` can't be the name of a C function of yours"),
         ("Op(x: f32[A]) -> f32[A] = symshape_run", "can't be the name"),
@@ -367,28 +367,28 @@ fn nodes_that_do_not_fit_their_declaration_are_refused_by_name() {
     let op = |inputs: &[&str]| node("com.acme:Op", inputs, &["y"]);
     let two = "com.acme:Op(a: f32[A, B], b: f32[A]) -> f32[A] = f";
     let at = "node `the Op`: as com.acme:Op is declared: ";
-    refused(two, op(&["x"]), &format!("{at}the node has 1 inputs, not 2 (a, b)"));
+    refused(two, op(&["x"]), &format!("{at}the node has 1 inputs, but 2 are declared (a, b)"));
     refused(
         two,
         op(&["x", "v"]),
-        &format!("{at}input 0 (`a`): it has 3 axes, [N, S, 4]; f32[A, B] is declared, which has 2"),
+        &format!("{at}input 0 (`a`): it has 3 axes, [N, S, 4], but f32[A, B] is declared, which has 2"),
     );
     refused(
         "com.acme:Op(a: f32[N..., A, B, C, D]) -> f32[A] = f",
         op(&["x"]),
         &format!(
-            "{at}input 0 (`a`): it has 3 axes, [N, S, 4]; f32[N..., A, B, C, D] is declared, which has 4 or more"
+            "{at}input 0 (`a`): it has 3 axes, [N, S, 4], but f32[N..., A, B, C, D] is declared, which has 4 or more"
         ),
     );
     refused(
         "com.acme:Op(a: i32[D...]) -> f32[D...] = f",
         op(&["x"]),
-        &format!("{at}input 0 (`a`): it holds f32; i32[D...] is declared, which is i32 here"),
+        &format!("{at}input 0 (`a`): its element type is f32, but i32[D...] is declared, which is i32 here"),
     );
     refused(
         "com.acme:Op(a: T[D...], b: T[D...]) -> T[D...] = f",
         op(&["x", "v"]),
-        &format!("{at}input 1 (`b`): D... is 1 axes here, and 3 in an earlier operand"),
+        &format!("{at}input 1 (`b`): D... has 1 axes here, but 3 in an earlier operand"),
     );
     refused(
         "com.acme:Op(a: f32[A, B, 5]) -> f32[A] = f",
@@ -405,7 +405,7 @@ fn nodes_that_do_not_fit_their_declaration_are_refused_by_name() {
     refused(
         "com.acme:Op(a: f32[D...]) -> f32[D...] = f",
         with(op(&["x"]), ints("k", &[2])),
-        "node `the Op`: attribute `k` means nothing to Op (opset 1)",
+        "node `the Op`: unknown attribute `k` for Op (opset 1)",
     );
     refused(
         "com.acme:Op(a: f32[A, B, C], k: int) -> f32[A - k] = f",
@@ -415,7 +415,7 @@ fn nodes_that_do_not_fit_their_declaration_are_refused_by_name() {
     refused(
         "com.acme:Op(a: f32[D...]) -> f32[D...] = f",
         node("com.acme:Op", &["x"], &["y", "z"]),
-        "node `the Op`: Op has 1 outputs, 2 are named",
+        "node `the Op`: Op has 1 outputs, but the node names 2",
     );
 }
 

@@ -43,12 +43,12 @@ fn names_must_be_defined_once_and_without_cycles() {
     refused(
         model(vec![node("Relu", &["z"], &["y"])]),
         &bounded(),
-        "node `the Relu`: `z` is used and nowhere defined",
+        "node `the Relu`: `z` is used but not defined",
     );
     refused(
         model(vec![node("Relu", &["z"], &["y"]), node("Abs", &["y"], &["z"])]),
         &bounded(),
-        "node `the Relu`: cyclic: its inputs depend on its output `y`",
+        "node `the Relu`: cycle: its inputs depend on its output `y`",
     );
     refused(
         model(vec![node("Relu", &["x"], &["y"]), node("Abs", &["x"], &["y"])]),
@@ -74,10 +74,10 @@ fn what_is_unknown_is_named() {
 
     let mut odd = node("Relu", &["x"], &["y"]);
     odd.attribute.push(AttributeProto { name: "slope".into(), kind: 2, ..Default::default() });
-    let expected = "node `the Relu`: attribute `slope` means nothing to Relu (opset 21)";
+    let expected = "node `the Relu`: unknown attribute `slope` for Relu (opset 21)";
     refused(model(vec![odd]), &bounded(), expected);
 
-    let expected = "node `the Relu`: Relu (opset 21) has no use for its input 1; it has 2 inputs";
+    let expected = "node `the Relu`: Relu (opset 21) takes at most 1 input, got 2";
     refused(model(vec![node("Relu", &["x", "x"], &["y"])]), &bounded(), expected);
 }
 
@@ -140,14 +140,18 @@ fn support_vectors_are_counted() {
         proto
     };
     let count = AttributeProto { name: "n_supports".into(), kind: 2, i: -1, ..Default::default() };
-    refused(machine("SVMRegressor", count), &bounded(), "node `the SVMRegressor`: n_supports is -1");
+    refused(
+        machine("SVMRegressor", count),
+        &bounded(),
+        "node `the SVMRegressor`: n_supports must not be negative, but it is -1",
+    );
     let counts = |ints: &[i64]| {
         let name = "vectors_per_class".into();
         AttributeProto { name, kind: 7, ints: ints.into(), ..Default::default() }
     };
     let expected = "node `the SVMClassifier`: vectors_per_class holds a negative number";
     refused(machine("SVMClassifier", counts(&[-1, 2])), &bounded(), expected);
-    let expected = "node `the SVMClassifier`: vectors_per_class is beyond all bounds";
+    let expected = "node `the SVMClassifier`: the sum of vectors_per_class is too large";
     refused(machine("SVMClassifier", counts(&[i64::MAX; 3])), &bounded(), expected);
     let expected = "node `the SVMClassifier`: unsupported: SVMClassifier without support vectors";
     refused(machine("SVMClassifier", counts(&[])), &bounded(), expected);
@@ -171,7 +175,7 @@ fn external_data_stays_in_its_folder() {
         let path = folder.path().join("model.onnx");
         std::fs::write(&path, prost::Message::encode_to_vec(&proto)).unwrap();
         let error = import(&Model::open(&path).unwrap(), &bounded()).expect_err("the data is elsewhere");
-        let expected = format!("external data: `{location}` leaves the model's folder");
+        let expected = format!("external data: `{location}` is outside the model's folder");
         assert_eq!(error.message(), expected);
     }
 }
@@ -251,7 +255,7 @@ fn what_follows_branches_of_two_ranks_moves_into_both() {
     // The other branch contradicts what follows: it is compiled, and ends the call.
     let x = Tensor::from_f32(vec![1, 3], &[1.0, 2.0, 3.0]).expect("three elements");
     let error = eval(&graph, &[x]).expect_err("no vector");
-    assert!(error.to_string().contains("the term `i` does not fit 2 axes"), "{error}");
+    assert!(error.to_string().contains("the term `i` does not fit an input with 2 axes"), "{error}");
 }
 
 /// An input of so many integers.
@@ -279,7 +283,7 @@ fn sizes_found_while_running_are_declared_by_name() {
     refused(
         repeated(),
         &known(&[]),
-        "node `the Tile`: axis 0 of Tile: `rows` is known only at run time, and nothing bounds it; declare, for example, \
+        "node `the Tile`: axis 0 of Tile: `rows` is known only at run time and has no upper bound; declare, for example, \
          --dim rows=0..4096",
     );
     let graph =
@@ -361,7 +365,7 @@ fn sequences_stay_inside_of_the_model() {
     refused(
         model(vec![node("SequenceConstruct", &["x", "x"], &["y"])]),
         &bounded(),
-        "outputs: unsupported: `y` is a sequence: it can leave no graph",
+        "outputs: unsupported: `y` is a sequence: a graph can't return it",
     );
     refused(
         model(vec![node("SequenceConstruct", &["x", "x"], &["pair"]), node("Relu", &["pair"], &["y"])]),
@@ -371,7 +375,7 @@ fn sequences_stay_inside_of_the_model() {
     refused(
         model(vec![node("SplitToSequence", &["x"], &["rows"]), node("SequenceLength", &["rows"], &["y"])]),
         &bounded(),
-        "node `the SplitToSequence`: unsupported: a sequence of N elements",
+        "node `the SplitToSequence`: unsupported: a sequence whose length N is not a constant",
     );
 }
 
@@ -498,7 +502,7 @@ fn loops_that_count_need_no_bounds_and_carry_what_changes() {
     let body =
         endless.graph.as_mut().and_then(|graph| graph.node[3].attribute[0].g.as_mut()).expect("a body");
     body.node[0].op_type = "Sub".into();
-    let expected = "node `the Loop`: `Loop0` is known only at run time, and nothing bounds it; declare, for example, --dim \
+    let expected = "node `the Loop`: `Loop0` is known only at run time and has no upper bound; declare, for example, --dim \
                     Loop0=0..4096";
     refused(endless, &bounded(), expected);
 }

@@ -35,7 +35,10 @@ fn call(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<Outputs> {
     let names = || join(custom.operands.iter().map(|(name, _)| name));
     if node.input_count() != custom.operands.len() {
         let (has, wants) = (node.input_count(), custom.operands.len());
-        return Err(Error::invalid(format!("the node has {has} inputs, not {wants} ({})", names())));
+        return Err(Error::invalid(format!(
+            "the node has {has} inputs, but {wants} are declared ({})",
+            names()
+        )));
     }
     let mut meaning = Meaning::default();
     let attributes = custom.attributes.iter().map(|declared| attribute(node, declared, &mut meaning));
@@ -88,14 +91,14 @@ fn meet(g: &Graph, declared: &Shaped, operand: Value, meaning: &mut Meaning) -> 
     };
     if wanted != dtype {
         return Err(Error::invalid(format!(
-            "it holds {dtype}; {declared} is declared, which is {wanted} here"
+            "its element type is {dtype}, but {declared} is declared, which is {wanted} here"
         )));
     }
     let singles = declared.axes.iter().filter(|axis| matches!(axis, Axis::One(_))).count();
     let has_rest = singles < declared.axes.len();
     if shape.len() < singles || !has_rest && shape.len() > singles {
         return Err(Error::invalid(format!(
-            "it has {} axes, [{}]; {declared} is declared, which has {singles}{}",
+            "it has {} axes, [{}], but {declared} is declared, which has {singles}{}",
             shape.len(),
             join(&shape),
             if has_rest { " or more" } else { "" }
@@ -116,7 +119,7 @@ fn meet(g: &Graph, declared: &Shaped, operand: Value, meaning: &mut Meaning) -> 
                 if known.len() != own.len() {
                     let (has, wants) = (own.len(), known.len());
                     return Err(Error::invalid(format!(
-                        "{name}... is {has} axes here, and {wants} in an earlier operand"
+                        "{name}... has {has} axes here, but {wants} in an earlier operand"
                     )));
                 }
                 rest = others;

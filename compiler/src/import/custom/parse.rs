@@ -21,7 +21,7 @@ impl Custom {
     /// let swish = Custom::parse("com.acme:Swish(x: f32[A, B]) -> f32[A, B] = acme_swish")?;
     /// assert_eq!((swish.name().as_str(), swish.symbol()), ("com.acme:Swish", "acme_swish"));
     /// let error = Custom::parse("Swish(x: f32[A]) -> f32[B] = swish").unwrap_err();
-    /// assert!(error.to_string().contains("B stands in no operand as it is"), "{error}");
+    /// assert!(error.to_string().contains("unknown name B in `B`"), "{error}");
     /// # Ok::<(), symshape_compiler::Error>(())
     /// ```
     ///
@@ -50,7 +50,7 @@ impl Custom {
 fn declaration(text: &str) -> Result<Custom> {
     if text.len() > MAX_BYTES || text.contains('\0') {
         return Err(Error::invalid(format!(
-            "a declaration has at most {MAX_BYTES} bytes, none of them zero"
+            "a declaration must have at most {MAX_BYTES} bytes and no zero byte"
         )));
     }
     let mut reader = Reader { cursor: Cursor::new(text) };
@@ -215,7 +215,7 @@ fn check(custom: &Custom) -> Result<()> {
         }
     }
     if let Some(name) = rests.iter().find(|name| known.contains(&Symbol::new(name))) {
-        return Err(Error::invalid(format!("{name} stands for one axis, and for any number of them")));
+        return Err(Error::invalid(format!("{name} is used both for one axis and for any number of axes")));
     }
     let results = || custom.results.iter().flat_map(|shaped| &shaped.axes);
     let scratch = [Axis::One(custom.scratch.clone())];
@@ -224,15 +224,15 @@ fn check(custom: &Custom) -> Result<()> {
             Axis::One(dim) => {
                 if let Some(unknown) = dim.symbols().into_iter().find(|symbol| !known.contains(symbol)) {
                     return Err(Error::invalid(format!(
-                        "{unknown} stands in no operand as it is, and is no attribute of kind int: what is it in `{dim}`?"
+                        "unknown name {unknown} in `{dim}`: it must be an axis of an operand or an int attribute"
                     )));
                 }
                 if dim.as_i64().is_some_and(|size| size < 0) {
-                    return Err(Error::invalid(format!("a size of {dim}")));
+                    return Err(Error::invalid(format!("the size {dim} must not be negative")));
                 }
             }
             Axis::Rest(name) if !rests.contains(name.as_str()) => {
-                return Err(Error::invalid(format!("{name}... stands in no operand")));
+                return Err(Error::invalid(format!("{name}... is not in an operand")));
             }
             Axis::Rest(_) => {}
         }
@@ -242,7 +242,7 @@ fn check(custom: &Custom) -> Result<()> {
     let unknown = custom.results.iter().filter_map(|shaped| variable(&shaped.element));
     match unknown.into_iter().find(|name| !elements.contains(name)) {
         None => Ok(()),
-        Some(name) => Err(Error::invalid(format!("{name} is the element type of no operand"))),
+        Some(name) => Err(Error::invalid(format!("{name} is not the element type of an operand"))),
     }
 }
 

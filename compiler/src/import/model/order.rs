@@ -76,7 +76,7 @@ fn uses<'a>(node: &'a NodeProto, names: &mut Vec<&'a str>) {
 
 fn cyclic(node: &NodeProto) -> Error {
     let output = node.output.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
-    Error::invalid(format!("cyclic: its inputs depend on its output `{output}`")).at(title(node))
+    Error::invalid(format!("cycle: its inputs depend on its output `{output}`")).at(title(node))
 }
 
 /// How messages name a node.

@@ -44,7 +44,7 @@ fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<I
     let declared = tensor.shape.as_ref().map(|shape| shape.dim.as_slice());
     let shape = match (given, declared) {
         (Some((_, shape)), Some(dims)) if dims.len() != shape.len() => {
-            let what = format!("it has {} axes, --input gives it {}", dims.len(), shape.len());
+            let what = format!("it has {} axes, but --input declares {}", dims.len(), shape.len());
             return Err(Error::new(ErrorKind::Usage, what));
         }
         (Some((_, shape)), _) => shape.clone(),

@@ -101,7 +101,7 @@ pub(crate) fn tensor(proto: &TensorProto, files: &Files) -> Result<Tensor> {
 fn decode(proto: &TensorProto, files: &Files) -> Result<Tensor> {
     let storage = storage(proto.data_type)?;
     if proto.segment.is_some() {
-        return Err(Error::unsupported("a tensor in segments"));
+        return Err(Error::unsupported("tensors stored in segments"));
     }
     let shape = shape(&proto.dims)?;
     let elems = shape.iter().try_fold(1_usize, |product, dim| product.checked_mul(*dim));
@@ -113,11 +113,13 @@ fn decode(proto: &TensorProto, files: &Files) -> Result<Tensor> {
         (0, Some(raw)) if !raw.is_empty() => files.share(raw),
         (0, _) => listed(proto, storage, elems)?,
         (1, _) => files.external(&proto.external_data, size)?,
-        (other, _) => return Err(Error::invalid(format!("data_location {other}"))),
+        (other, _) => return Err(Error::invalid(format!("unknown data_location {other}"))),
     };
     if bytes.len() != size {
         let (have, dims) = (bytes.len(), &proto.dims);
-        return Err(Error::invalid(format!("{have} bytes of data where shape {dims:?} needs {size}")));
+        return Err(Error::invalid(format!(
+            "shape {dims:?} needs {size} bytes of data, but there are {have}"
+        )));
     }
     let bytes = match storage {
         Storage::Plain(DType::Bool) => normal_bools(bytes),
@@ -125,7 +127,7 @@ fn decode(proto: &TensorProto, files: &Files) -> Result<Tensor> {
         Storage::Narrow(narrow) => unpacked(bytes, elems, narrow),
     };
     Tensor::new(storage.dtype(), shape, bytes)
-        .ok_or_else(|| Error::internal("a tensor's bytes were counted wrongly"))
+        .ok_or_else(|| Error::internal("the number of bytes of a tensor must match its shape"))
 }
 
 fn shape(dims: &[i64]) -> Result<Vec<usize>> {
@@ -209,11 +211,11 @@ impl Files {
         let number = |key: &str| match entry(key) {
             None => Ok(None),
             Some(text) => {
-                let bad = |_| Error::invalid(format!("external data: `{text}` is no {key}"));
+                let bad = |_| Error::invalid(format!("external data: `{text}` is not a valid {key}"));
                 text.parse::<usize>().map(Some).map_err(bad)
             }
         };
-        let location = entry("location").ok_or_else(|| Error::invalid("external data without a location"))?;
+        let location = entry("location").ok_or_else(|| Error::invalid("external data needs a location"))?;
         let offset = number("offset")?.unwrap_or(0);
         if let Some(length) = number("length")?.filter(|length| *length != size) {
             return Err(Error::invalid(format!(
@@ -252,7 +254,7 @@ impl Files {
         let inside = Path::new(location)
             .components()
             .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        let leaves = || Error::invalid(format!("external data: `{location}` leaves the model's folder"));
+        let leaves = || Error::invalid(format!("external data: `{location}` is outside the model's folder"));
         if !inside {
             return Err(leaves());
         }
@@ -271,7 +273,8 @@ impl Files {
 /// Elements that are no numbers of the type, or another number of them.
 pub(crate) fn parse_elements(text: &str, dtype: DType, shape: &[usize]) -> Result<Tensor> {
     let bad = |what: &str| Error::new(ErrorKind::Usage, format!("`{text}` {what}"));
-    let scalar = |word: &str| parse_scalar(word.trim(), dtype).ok_or_else(|| bad(&format!("is no {dtype}")));
+    let scalar =
+        |word: &str| parse_scalar(word.trim(), dtype).ok_or_else(|| bad(&format!("is not a valid {dtype}")));
     let words: Vec<&str> = text.trim().trim_start_matches('[').trim_end_matches(']').split(',').collect();
     let elems: usize = shape.iter().product();
     let scalars: Vec<Scalar> = match words.as_slice() {

@@ -110,8 +110,10 @@ impl<'a> OnnxNode<'_, 'a> {
     /// A tensor attribute; what is of its elements is of its type.
     pub(crate) fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
         let Some(proto) = self.attribute(name, TENSOR)? else { return Ok(None) };
-        let proto =
-            proto.t.as_ref().ok_or_else(|| Error::invalid(format!("attribute `{name}` holds no tensor")))?;
+        let proto = proto
+            .t
+            .as_ref()
+            .ok_or_else(|| Error::invalid(format!("attribute `{name}` has no tensor value")))?;
         self.makes.set(Narrow::from_code(proto.data_type));
         weights::tensor(proto, self.scope.files()).map(Some)
     }
@@ -119,6 +121,6 @@ impl<'a> OnnxNode<'_, 'a> {
     /// A graph attribute, which must be there.
     pub(crate) fn graph(&self, name: &str) -> Result<&'a GraphProto> {
         let proto = self.attribute(name, GRAPH)?.and_then(|proto| proto.g.as_ref());
-        proto.ok_or_else(|| Error::invalid(format!("{} needs the graph `{name}`", self.op)))
+        proto.ok_or_else(|| Error::invalid(format!("{} needs the graph attribute `{name}`", self.op)))
     }
 }

@@ -14,7 +14,7 @@ use symshape::Dim;
 pub(crate) fn normal_axis(axis: i64, rank: usize) -> Result<usize> {
     let from_start = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
     let found = from_start.and_then(|axis| usize::try_from(axis).ok()).filter(|axis| *axis < rank);
-    found.ok_or_else(|| Error::invalid(format!("axis {axis} of a tensor of {rank} axes")))
+    found.ok_or_else(|| Error::invalid(format!("axis {axis} is out of range: the tensor has {rank} axes")))
 }
 
 /// Distinct axes counted from the start, in the given order.

@@ -28,7 +28,9 @@ impl OnnxNode<'_, '_> {
             (Some(axes), None) => axes,
             (None, Some(_)) => self.numbers(g, k)?,
             (None, None) => return Ok(None),
-            (Some(_), Some(_)) => return Err(Error::invalid("axes are given twice")),
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid("axes are given both as an attribute and as an input"));
+            }
         };
         normal_axes(&axes, rank).map(Some)
     }
@@ -40,7 +42,7 @@ impl OnnxNode<'_, '_> {
     pub(crate) fn dims(&self, g: &Graph, k: usize) -> Result<Vec<Dim>> {
         let value = self.input(k)?;
         if g.rank(value) > 1 {
-            return Err(Error::invalid(format!("input {k} has {} axes where 1 is meant", g.rank(value))));
+            return Err(Error::invalid(format!("input {k} must have 1 axis, but it has {}", g.rank(value))));
         }
         g.contents(value).map(<[Dim]>::to_vec).ok_or_else(|| {
             Error::unsupported(format!("{}: the value of input {k} is known only at run time", self.op))
@@ -51,7 +53,7 @@ impl OnnxNode<'_, '_> {
     pub(crate) fn numbers(&self, g: &Graph, k: usize) -> Result<Vec<i64>> {
         let number = |dim: &Dim| {
             dim.as_i64().ok_or_else(|| {
-                Error::unsupported(format!("{}: input {k} holds {dim}, not a number", self.op))
+                Error::unsupported(format!("{}: input {k} must be a constant, but it is {dim}", self.op))
             })
         };
         self.dims(g, k)?.iter().map(number).collect()
@@ -61,7 +63,9 @@ impl OnnxNode<'_, '_> {
     pub(crate) fn dim(&self, g: &Graph, k: usize) -> Result<Dim> {
         match self.dims(g, k)?.as_slice() {
             [dim] => Ok(dim.clone()),
-            other => Err(Error::invalid(format!("input {k} has {} elements where 1 is meant", other.len()))),
+            other => {
+                Err(Error::invalid(format!("input {k} must have 1 element, but it has {}", other.len())))
+            }
         }
     }
 

@@ -26,9 +26,12 @@ impl OnnxNode<'_, '_> {
         let count = match g.shape(value) {
             [] => 1,
             [len] => len.as_i64().ok_or_else(|| {
-                Error::unsupported(format!("{}: input {k} has {len} elements: not a number", self.op))
+                Error::unsupported(format!(
+                    "{}: the number of elements of input {k} must be a constant, but it is {len}",
+                    self.op
+                ))
             })?,
-            _ => return Err(Error::invalid(format!("input {k} has more than one axis"))),
+            _ => return Err(Error::invalid(format!("input {k} must have at most 1 axis"))),
         };
         let value = g.cast(DType::I64, value)?;
         let value = g.reshape(value, vec![count.into()])?;
@@ -148,7 +151,8 @@ impl OnnxNode<'_, '_> {
     /// size of the one that was chosen.
     fn chosen(&self, g: &mut Graph, choices: Vec<(Value, Value)>) -> Result<Value> {
         let shapes: Vec<Vec<Dim>> = choices.iter().map(|(_, value)| g.shape(*value).to_vec()).collect();
-        let first = shapes.first().ok_or_else(|| Error::internal("at least one choice of axes"))?;
+        let first =
+            shapes.first().ok_or_else(|| Error::internal("there must be at least one choice of axes"))?;
         let mut most = first.clone();
         for shape in &shapes {
             if shape.len() != most.len() {
@@ -181,7 +185,8 @@ impl OnnxNode<'_, '_> {
                 Some(other) => g.select(here, value, other)?,
             });
         }
-        let mut result = result.ok_or_else(|| Error::internal("at least one choice of axes"))?;
+        let mut result =
+            result.ok_or_else(|| Error::internal("there must be at least one choice of axes"))?;
         for (k, size) in sizes {
             result = g.slice(result, k, Dim::zero(), size, 1)?;
         }
@@ -190,7 +195,7 @@ impl OnnxNode<'_, '_> {
 }
 
 fn unbounded(symbol: &Symbol) -> Error {
-    let what = format!("`{symbol}` is known only at run time, and nothing bounds it; declare, for example,");
+    let what = format!("`{symbol}` is known only at run time and has no upper bound; declare, for example,");
     Error::new(ErrorKind::Contract, format!("{what} --dim {symbol}=0..4096"))
 }
 

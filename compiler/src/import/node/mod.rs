@@ -110,7 +110,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
             // Inside a function, an attribute may stand for one of the call's; if the call lacks it, it is absent.
             let Some(value) = scope.attribute(proto) else { continue };
             if attributes.iter().any(|other| other.name == proto.name) {
-                return Err(Error::invalid(format!("two attributes are called `{}`", proto.name)));
+                return Err(Error::invalid(format!("attribute `{}` is given twice", proto.name)));
             }
             let read = IGNORED.contains(&proto.name.as_str());
             attributes.push(Attribute { name: &proto.name, proto: value, read: Cell::new(read) });
@@ -124,21 +124,29 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     pub(crate) fn finish(&self) -> Result<()> {
         if let Some(attribute) = self.attributes.iter().find(|attribute| !attribute.read.get()) {
             return Err(Error::invalid(format!(
-                "attribute `{}` means nothing to {} (opset {})",
+                "unknown attribute `{}` for {} (opset {})",
                 attribute.name, self.op, self.opset
             )));
         }
         self.refuse_lists()?;
         let unread = |input: &Input| input.value.is_some() && !input.read.get();
         if let Some(k) = self.inputs.iter().position(unread) {
-            return Err(Error::invalid(format!(
-                "{} (opset {}) has no use for its input {k}; it has {} inputs",
-                self.op,
-                self.opset,
-                self.inputs.len()
-            )));
+            return Err(self.surplus_input(k));
         }
         self.pass_narrow()
+    }
+
+    /// Input `k` is the first one that the operator has not read.
+    fn surplus_input(&self, k: usize) -> Error {
+        let (op, opset, count) = (self.op, self.opset, self.inputs.len());
+        let rest_is_unread = self.inputs[k..].iter().all(|input| input.value.is_none() || !input.read.get());
+
+        if rest_is_unread {
+            let inputs = if k == 1 { "input" } else { "inputs" };
+            Error::invalid(format!("{op} (opset {opset}) takes at most {k} {inputs}, got {count}"))
+        } else {
+            Error::invalid(format!("{op} (opset {opset}) does not take an input {k} here"))
+        }
     }
 
     /// Results of operators that move elements are of the inputs' type; others must have asked for it.
@@ -151,7 +159,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
             return Err(Error::unsupported(format!("{} of {}", self.op, first.name())));
         }
         if unknown().any(|narrow| narrow != first) {
-            return Err(Error::invalid(format!("{} of two element types", self.op)));
+            return Err(Error::invalid(format!("the inputs of {} must have the same element type", self.op)));
         }
         if moves {
             self.makes.set(Some(first));
@@ -194,7 +202,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     /// Input `k`, which must be there.
     pub(crate) fn input(&self, k: usize) -> Result<Value> {
         let missing = || match self.refuse_lists() {
-            Ok(()) => Error::invalid(format!("{} needs an input {k}", self.op)),
+            Ok(()) => Error::invalid(format!("{} needs input {k}, which is missing", self.op)),
             Err(refused) => refused,
         };
         self.optional(k).ok_or_else(missing)
@@ -255,7 +263,10 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     /// The result of the graph attribute `name`, a function of one value, in place.
     pub(crate) fn applied(&self, g: &mut Graph, name: &str, x: Value) -> Result<Value> {
         let results = self.scope.applied(g, self.graph(name)?, x).at(|| format!("{name} of {}", self.op))?;
-        results.first().copied().ok_or_else(|| Error::invalid(format!("`{name}` gives nothing")))
+        results
+            .first()
+            .copied()
+            .ok_or_else(|| Error::invalid(format!("the graph `{name}` must have an output")))
     }
 
     /// The results of the graph attribute `name`, imported in place.

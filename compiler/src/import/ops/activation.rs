@@ -94,7 +94,7 @@ fn gelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     match n.string_or("approximate", "none")? {
         "none" => by_erf(g, x),
         "tanh" => by_tanh(g, x),
-        other => Err(Error::invalid(format!("approximate `{other}`"))),
+        other => Err(Error::invalid(format!("unknown approximate `{other}`"))),
     }
 }
 

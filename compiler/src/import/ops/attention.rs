@@ -20,7 +20,7 @@ ops! {
 pub(crate) fn heads(g: &mut Graph, x: Value, count: i64) -> Result<Value> {
     let [batch, steps, width] = three(g, x)?;
     if count <= 0 {
-        return Err(Error::invalid(format!("{count} heads")));
+        return Err(Error::invalid(format!("the number of heads must be positive, but it is {count}")));
     }
     g.require(Relation::divides(count, &width), "heads")?;
     let size = g.facts.simplify(&width.floor_div(count));
@@ -30,7 +30,7 @@ pub(crate) fn heads(g: &mut Graph, x: Value, count: i64) -> Result<Value> {
 
 fn three(g: &Graph, x: Value) -> Result<[Dim; 3]> {
     let shape: Result<[Dim; 3], _> = g.shape(x).to_vec().try_into();
-    shape.map_err(|_| Error::invalid("an input must have 3 axes"))
+    shape.map_err(|_| Error::invalid("the inputs must have 3 axes"))
 }
 
 /// `[B, H, S, D]` as `[B, S, H*D]`.
@@ -64,7 +64,8 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     let flat = g.rank(q) == 3;
     let (q_heads, kv_heads) = (n.int("q_num_heads")?, n.int("kv_num_heads")?);
     if flat {
-        let missing = || Error::invalid("inputs of 3 axes need q_num_heads and kv_num_heads");
+        let missing =
+            || Error::invalid("inputs with 3 axes need the attributes `q_num_heads` and `kv_num_heads`");
         let (q_heads, kv_heads) = (q_heads.ok_or_else(missing)?, kv_heads.ok_or_else(missing)?);
         (q, k, v) = (heads(g, q, q_heads)?, heads(g, k, kv_heads)?, heads(g, v, kv_heads)?);
     }
@@ -125,7 +126,7 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
         1 => capped,
         2 => masked,
         3 => shares,
-        other => return Err(Error::invalid(format!("qk_matmul_output_mode {other}"))),
+        other => return Err(Error::invalid(format!("unknown qk_matmul_output_mode {other}"))),
     };
     let shown = g.cast(own, shown)?;
     Ok(vec![Some(y), Some(present[0]), Some(present[1]), n.wants(3).then_some(shown)])
@@ -210,7 +211,7 @@ fn mask(
         let mut given = given;
         let rank = g.rank(given);
         if rank == 0 {
-            return Err(Error::invalid("a mask without axes"));
+            return Err(Error::invalid("the mask must have at least 1 axis"));
         }
         let width = g.shape(given)[rank - 1].clone();
         // A mask may end early; a symbol says nothing of it, so it is taken to.
@@ -363,15 +364,15 @@ pub(crate) fn turned(
 fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let (q, k, v) = (n.input(0)?, n.input(1)?, n.input(2)?);
     let need = |count: Option<i64>| {
-        count
-            .filter(|count| *count > 0)
-            .ok_or_else(|| Error::invalid("LinearAttention needs its numbers of heads"))
+        count.filter(|count| *count > 0).ok_or_else(|| {
+            Error::invalid("LinearAttention needs the attributes `q_num_heads` and `kv_num_heads`")
+        })
     };
     let (q_heads, kv_heads) = (need(n.int("q_num_heads")?)?, need(n.int("kv_num_heads")?)?);
     n.int("chunk_size")?;
     let rule = n.string_or("update_rule", "gated_delta")?;
     if !["linear", "gated", "delta", "gated_delta"].contains(&rule) {
-        return Err(Error::invalid(format!("update_rule `{rule}`")));
+        return Err(Error::invalid(format!("unknown update_rule `{rule}`")));
     }
     let dtype = g.dtype(q);
     let wide = DType::F32;

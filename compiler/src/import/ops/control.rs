@@ -136,7 +136,7 @@ fn body(
             None => carried
                 .next()
                 .map(Origin::Own)
-                .ok_or_else(|| Error::internal("a type for each carried value")),
+                .ok_or_else(|| Error::internal("each carried value must have a type")),
         });
         [round, goes_on].map(|head| Ok(Origin::Own(head))).into_iter().chain(given).collect()
     })?;
@@ -151,7 +151,7 @@ fn growths(g: &Graph, n: &OnnxNode, region: &Region, types: &[Type], most: &Dim)
     let mut growths = Vec::new();
     for (value, ty) in types.iter().enumerate() {
         let output =
-            *region.outputs.get(1 + value).ok_or_else(|| Error::invalid("the body lacks outputs"))?;
+            *region.outputs.get(1 + value).ok_or_else(|| Error::invalid("the body has too few outputs"))?;
         let next = region.graph.ty(output);
         if next.dtype != ty.dtype || next.shape.len() != ty.shape.len() {
             let what = format!("a Loop whose carried value {value} changes its rank or element type");
@@ -255,7 +255,7 @@ pub(crate) fn run(
         let size = graph.shape(output)[growth.axis].clone();
         let expected = Dim::from(&growth.symbol) + &growth.step;
         if !graph.facts.prove_eq(&size, &expected).is_yes() {
-            return Err(Error::unsupported(format!("a Loop that carries a size which becomes {size}")));
+            return Err(Error::unsupported(format!("a Loop whose carried size becomes {size}")));
         }
         outputs[1 + growth.value] = pad(&mut graph, output, &size)?;
         next.push(graph.dim(DType::I64, size)?);

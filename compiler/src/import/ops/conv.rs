@@ -36,14 +36,14 @@ impl Window {
         let count = kernel.len();
         if g.rank(x) != count + 2 {
             return Err(Error::invalid(format!(
-                "a window of {count} axes on a tensor of {} axes",
+                "a window with {count} axes does not fit an input with {} axes",
                 g.rank(x)
             )));
         }
         let stride = positive(n, "strides", count)?;
         let dilation = positive(n, "dilations", count)?;
         if kernel.iter().any(|size| !(1..=1 << 31).contains(size)) {
-            return Err(Error::invalid(format!("a window of size {kernel:?}")));
+            return Err(Error::invalid(format!("the window {kernel:?} must have positive sizes")));
         }
         let mut window = Window { kernel, stride, dilation, lo: Vec::new(), hi: Vec::new() };
         (window.lo, window.hi) = window.pads(g, n, x)?;
@@ -62,7 +62,10 @@ impl Window {
             "NOTSET" | "" => {
                 let pads = given.unwrap_or_else(|| vec![0; 2 * count]);
                 if pads.len() != 2 * count {
-                    return Err(Error::invalid(format!("{} pads for {count} axes", pads.len())));
+                    return Err(Error::invalid(format!(
+                        "{} pads are given for {count} axes; each axis needs 2",
+                        pads.len()
+                    )));
                 }
                 let dims: Vec<Dim> = pads.into_iter().map(Dim::from).collect();
                 return Ok((dims[..count].to_vec(), dims[count..].to_vec()));
@@ -70,7 +73,7 @@ impl Window {
             "VALID" => return Ok((vec![Dim::zero(); count], vec![Dim::zero(); count])),
             "SAME_UPPER" => true,
             "SAME_LOWER" => false,
-            other => return Err(Error::invalid(format!("auto_pad `{other}`"))),
+            other => return Err(Error::invalid(format!("unknown auto_pad `{other}`"))),
         };
         let (mut lo, mut hi) = (Vec::new(), Vec::new());
         for i in 0..count {
@@ -116,7 +119,7 @@ pub(crate) fn positive(n: &OnnxNode, name: &str, count: usize) -> Result<Vec<i64
     let list = n.ints(name)?.unwrap_or_else(|| vec![1; count]);
     match list.len() == count && list.iter().all(|value| (1..=1 << 31).contains(value)) {
         true => Ok(list),
-        false => Err(Error::invalid(format!("{name} {list:?} for {count} axes"))),
+        false => Err(Error::invalid(format!("`{name}` is {list:?}, but it needs {count} positive values"))),
     }
 }
 
@@ -124,10 +127,10 @@ pub(crate) fn positive(n: &OnnxNode, name: &str, count: usize) -> Result<Vec<i64
 pub(crate) fn kernel_of(g: &Graph, n: &OnnxNode, w: Value) -> Result<Vec<i64>> {
     let dims = g.shape(w).get(2..).unwrap_or_default();
     let kernel: Option<Vec<i64>> = dims.iter().map(Dim::as_i64).collect();
-    let kernel = kernel.ok_or_else(|| Error::unsupported("a kernel whose size is a symbol"))?;
+    let kernel = kernel.ok_or_else(|| Error::unsupported("a kernel whose size is not a constant"))?;
     match n.ints("kernel_shape")? {
         Some(declared) if declared != kernel => {
-            Err(Error::invalid(format!("kernel_shape is {declared:?}, the weights' {kernel:?}")))
+            Err(Error::invalid(format!("kernel_shape is {declared:?}, but the weights have {kernel:?}")))
         }
         _ if kernel.is_empty() || kernel.len() > SPACE.len() => {
             Err(Error::unsupported(format!("a convolution over {} axes", kernel.len())))
@@ -164,7 +167,10 @@ pub(crate) fn with_bias(g: &mut Graph, y: Value, bias: Option<Value>) -> Result<
 pub(crate) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group: i64) -> Result<Value> {
     let count = window.kernel.len();
     if g.rank(w) != count + 2 {
-        return Err(Error::invalid(format!("kernels of {} axes for {count} spatial ones", g.rank(w))));
+        return Err(Error::invalid(format!(
+            "the kernel has {} axes, the input {count} spatial axes",
+            g.rank(w)
+        )));
     }
     in_groups(g, w, group)?;
     let seen = window.look(g, x)?;
@@ -185,7 +191,7 @@ pub(crate) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
 /// Requires kernels that can be divided into groups.
 pub(crate) fn in_groups(g: &mut Graph, w: Value, group: i64) -> Result<()> {
     if !(1..=1 << 31).contains(&group) {
-        return Err(Error::invalid(format!("{group} groups")));
+        return Err(Error::invalid(format!("`group` must be positive, but it is {group}")));
     }
     let kernels = g.shape(w)[0].clone();
     g.require(Relation::divides(group, &kernels), &format!("{kernels} kernels in {group} groups"))
@@ -221,7 +227,7 @@ fn causal_conv_with_state(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         return Err(Error::invalid("input and weights must have 3 axes"));
     }
     let (shape, taps) = (g.shape(x).to_vec(), g.shape(w)[2].clone());
-    let taps = taps.as_i64().ok_or_else(|| Error::unsupported("a kernel of unknown size"))?;
+    let taps = taps.as_i64().ok_or_else(|| Error::unsupported("a kernel whose size is not a constant"))?;
     let padded = match n.optional(3) {
         Some(state) => g.concat(&[state, x], 2)?,
         None => {
@@ -244,7 +250,7 @@ fn causal_conv_with_state(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             let gate = logistic(g, y)?;
             y = g.mul(y, gate)?;
         }
-        other => return Err(Error::invalid(format!("activation `{other}`"))),
+        other => return Err(Error::invalid(format!("unknown activation `{other}`"))),
     }
     let state = g.slice(padded, 2, shape[2].clone(), (taps - 1).into(), 1)?;
     Ok(vec![y, state])

@@ -33,7 +33,10 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let kernel = kernel_of(g, n, w)?;
     let count = kernel.len();
     if g.rank(x) != count + 2 || kernel.contains(&0) {
-        return Err(Error::invalid(format!("a kernel {kernel:?} on a tensor of {} axes", g.rank(x))));
+        return Err(Error::invalid(format!(
+            "the kernel {kernel:?} does not fit an input with {} axes",
+            g.rank(x)
+        )));
     }
     let (mut stride, dilation) = (positive(n, "strides", count)?, positive(n, "dilations", count)?);
     let window = Window { kernel, stride: vec![1; count], dilation, lo: Vec::new(), hi: Vec::new() };
@@ -130,7 +133,7 @@ fn transposed_pads(
     let list = |name: &str, len: usize| -> Result<Option<Vec<Dim>>> {
         match n.ints(name)? {
             Some(list) if list.len() != len => {
-                Err(Error::invalid(format!("{name} {list:?} for {count} axes")))
+                Err(Error::invalid(format!("`{name}` is {list:?}, but it needs {len} values")))
             }
             list => Ok(list.map(|list| list.into_iter().map(Dim::from).collect())),
         }
@@ -151,7 +154,7 @@ fn transposed_pads(
             let pads = pads.filter(|_| auto != "VALID").unwrap_or_else(|| vec![Dim::zero(); 2 * count]);
             return Ok((pads[..count].to_vec(), pads[count..].to_vec(), extra));
         }
-        (None, other) => return Err(Error::invalid(format!("auto_pad `{other}`"))),
+        (None, other) => return Err(Error::invalid(format!("unknown auto_pad `{other}`"))),
     };
     let (mut lo, mut hi) = (Vec::new(), Vec::new());
     for i in 0..count {

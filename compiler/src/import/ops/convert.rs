@@ -58,7 +58,7 @@ pub(crate) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> R
         "up" => Direction::Up,
         "down" => Direction::Down,
         "nearest" => Direction::Nearest,
-        other => return Err(Error::invalid(format!("round_mode `{other}`"))),
+        other => return Err(Error::invalid(format!("unknown round_mode `{other}`"))),
     };
     match to {
         Element::Plain(dtype) => g.cast(dtype, x),

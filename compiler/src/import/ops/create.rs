@@ -52,7 +52,7 @@ fn constant(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     } else {
         None
     };
-    g.constant(tensor.ok_or_else(|| Error::invalid("Constant without a value"))?)
+    g.constant(tensor.ok_or_else(|| Error::invalid("Constant needs a value"))?)
 }
 
 /// The one element of the attribute `value` (`[0.0]` by default) in the shape that the input holds.
@@ -66,7 +66,7 @@ fn constant_of_shape(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         Some(_) => return Err(Error::invalid("the attribute `value` must have one element")),
     };
     if let Some(dim) = shape.iter().find(|dim| g.facts.prove_lt(dim, &Dim::zero()).is_yes()) {
-        return Err(Error::invalid(format!("a shape with the dim {dim}")));
+        return Err(Error::invalid(format!("the dim {dim} of the shape must not be negative")));
     }
     let value = g.scalar(value)?;
     g.broadcast_to(value, &shape)
@@ -84,7 +84,7 @@ fn eye_like(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let k = n.int_or("k", 0)?;
     let shape = g.shape(x).to_vec();
     if shape.len() != 2 {
-        return Err(Error::invalid("EyeLike of a tensor that is no matrix"));
+        return Err(Error::invalid("the input of EyeLike must have 2 axes"));
     }
     let distance = g.index(DType::I64, shape, Dim::from(axis(1)) - Dim::from(axis(0)))?;
     let k = g.scalar(Scalar::i64(k))?;
@@ -176,7 +176,7 @@ fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         g.squeeze(one, &[0])
     };
     if g.rank(values) != 1 || g.shape(values)[0].as_i64() != Some(2) {
-        return Err(Error::invalid("OneHot needs two values"));
+        return Err(Error::invalid("the values of OneHot must have 2 elements"));
     }
     let (off, on) = (pick(g, 0)?, pick(g, 1)?);
     g.select(hit, on, off)
@@ -193,7 +193,7 @@ fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         inputs.iter().map(|input| whole_number(g, *input)).collect::<Result<Option<_>>>()?;
     if let Some([start, limit, step]) = whole.as_deref() {
         let step = step.as_i64().filter(|step| *step != 0 && *step != i64::MIN);
-        let step = step.ok_or_else(|| Error::unsupported("a step of Range that is 0 or no number"))?;
+        let step = step.ok_or_else(|| Error::unsupported("a step of Range that is 0 or not a constant"))?;
         let span = if step > 0 { limit - start } else { start - limit };
         let span = larger(g, &g.facts.simplify(&span), &Dim::zero());
         let count = g.facts.simplify(&span.ceil_div(step.abs()));
@@ -209,12 +209,12 @@ fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let bound = n.constant(g, input, "a bound")?;
         (bound.elems() == 1)
             .then(|| bound.get(0).as_f64())
-            .ok_or_else(|| Error::invalid("a bound of Range is no number"))
+            .ok_or_else(|| Error::invalid("a bound of Range is not a number"))
     });
     let (start, limit, step) = (start?, limit?, step?);
     let count = ((limit - start) / step).ceil().max(0.0);
     if count.is_nan() || count >= 1e15 {
-        return Err(Error::invalid(format!("Range({start}, {limit}, {step}) has no end")));
+        return Err(Error::invalid(format!("Range({start}, {limit}, {step}) is not finite")));
     }
     let position = g.index(DType::I64, vec![(count as i64).into()], axis(0).into())?;
     let position = g.cast(dtype, position)?;
@@ -243,7 +243,7 @@ fn trilu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let rank = g.rank(x);
     if rank < 2 {
-        return Err(Error::invalid("Trilu of a tensor with less than two axes"));
+        return Err(Error::invalid("the input of Trilu must have at least 2 axes"));
     }
     let k = match n.optional(1) {
         Some(k) => g.reshape(k, Vec::new())?,

@@ -25,7 +25,7 @@ fn det(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let rank = g.rank(x);
     if rank < 2 {
-        return Err(Error::invalid("a matrix has two axes"));
+        return Err(Error::invalid("the input must have at least 2 axes"));
     }
     let [rows, size] = [2, 1].map(|k| g.shape(x)[rank - k].clone());
     g.require(Relation::eq(rows, &size), "rows of Det")?;
@@ -108,5 +108,5 @@ fn minor(g: &mut Graph, x: Value, row: i64, columns: &[i64]) -> Result<Value> {
             Some(sum) => g.sub(sum, term)?,
         });
     }
-    sum.ok_or_else(|| Error::internal("a matrix without columns"))
+    sum.ok_or_else(|| Error::internal("a matrix must have columns"))
 }

@@ -172,7 +172,7 @@ fn bit_shift(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     match n.string_or("direction", "")? {
         "LEFT" => binary(g, n, BinaryOp::Shl),
         "RIGHT" => binary(g, n, BinaryOp::Shr),
-        other => Err(Error::invalid(format!("direction `{other}`"))),
+        other => Err(Error::invalid(format!("unknown direction `{other}`"))),
     }
 }
 

@@ -107,7 +107,11 @@ fn element_coords(rank: usize, k: usize, operand: usize) -> Vec<Coord> {
 fn same_rank(g: &Graph, x: Value, at: Value) -> Result<()> {
     match g.rank(x) == g.rank(at) {
         true => Ok(()),
-        false => Err(Error::invalid(format!("positions of {} axes into {} axes", g.rank(at), g.rank(x)))),
+        false => Err(Error::invalid(format!(
+            "the indices have {} axes, the input {}; they must have the same number of axes",
+            g.rank(at),
+            g.rank(x)
+        ))),
     }
 }
 
@@ -121,7 +125,9 @@ fn gather_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let batch = usize::try_from(n.int_or("batch_dims", 0)?).unwrap_or(usize::MAX);
     let (rank, depth) = (g.rank(x), depth_of(g, at)?);
     if batch.checked_add(depth).is_none_or(|used| used > rank) || batch >= g.rank(at) {
-        return Err(Error::invalid(format!("{depth} indices after {batch} batch axes into {rank} axes")));
+        return Err(Error::invalid(format!(
+            "{depth} indices after {batch} batch axes are too many for {rank} axes"
+        )));
     }
     for k in 0..batch {
         let (a, b) = (g.shape(x)[k].clone(), g.shape(at)[k].clone());
@@ -150,9 +156,11 @@ fn nd_coords(rank: usize, batch: usize, depth: usize, outer: usize, operand: usi
 
 /// Length of the last axis, which must be a number.
 fn depth_of(g: &Graph, at: Value) -> Result<usize> {
-    let last = g.shape(at).last().ok_or_else(|| Error::invalid("positions without an axis"))?;
+    let last = g.shape(at).last().ok_or_else(|| Error::invalid("the indices must have at least 1 axis"))?;
     let depth = last.as_i64().and_then(|depth| usize::try_from(depth).ok());
-    depth.ok_or_else(|| Error::unsupported(format!("{last} indices to a position: not a number")))
+    depth.ok_or_else(|| {
+        Error::unsupported(format!("indices whose last axis has size {last}, which is not a constant"))
+    })
 }
 
 /// The first elements along `time_axis` in reverse order, as many as input 1 says for each index along `batch_axis`.
@@ -164,7 +172,7 @@ fn reverse_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let time = normal_axis(n.int_or("time_axis", 0)?, rank)?;
     let batch = normal_axis(n.int_or("batch_axis", 1)?, rank)?;
     if time == batch {
-        return Err(Error::invalid("time_axis and batch_axis are the same"));
+        return Err(Error::invalid("time_axis and batch_axis must differ"));
     }
     reversed(g, x, lens, time, batch)
 }
@@ -192,7 +200,7 @@ fn mode_of(n: &OnnxNode) -> Result<ScatterMode> {
         "mul" => Ok(ScatterMode::Combine(ReduceOp::Prod)),
         "min" => Ok(ScatterMode::Combine(ReduceOp::Min)),
         "max" => Ok(ScatterMode::Combine(ReduceOp::Max)),
-        other => Err(Error::invalid(format!("reduction `{other}`"))),
+        other => Err(Error::invalid(format!("unknown reduction `{other}`"))),
     }
 }
 
@@ -225,7 +233,7 @@ fn scatter_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let outer = g.rank(at) - 1;
     if depth > rank || g.rank(updates) != outer + rank - depth {
         return Err(Error::invalid(format!(
-            "{depth} indices into {rank} axes, updates of {} axes",
+            "{depth} indices into {rank} axes don't fit updates of {} axes",
             g.rank(updates)
         )));
     }
@@ -248,7 +256,9 @@ fn tensor_scatter(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let rank = g.rank(cache);
     let k = normal_axis(n.int_or("axis", -2)?, rank)?;
     if g.rank(update) != rank || k == 0 {
-        return Err(Error::invalid("cache and update don't fit, or the axis is that of the batch"));
+        return Err(Error::invalid(
+            "the update must have the axes of the cache, and the axis can't be the batch axis",
+        ));
     }
     let (batch, count) = (g.shape(update)[0].clone(), g.shape(update)[k].clone());
     let start = match n.optional(2) {
@@ -267,7 +277,7 @@ fn tensor_scatter(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             let size = g.dim(DType::I64, g.shape(cache)[k].clone())?;
             at = g.binary(BinaryOp::Mod, at, size)?;
         }
-        other => return Err(Error::invalid(format!("mode `{other}`"))),
+        other => return Err(Error::invalid(format!("unknown mode `{other}`"))),
     }
     let coord = |i: usize| match i == k {
         true => Coord::Load { operand: 2, at: vec![axis(0).into(), axis(k).into()] },

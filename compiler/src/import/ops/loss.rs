@@ -28,7 +28,7 @@ fn negative_log_likelihood_loss(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn softmax_cross_entropy_loss(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let x = n.input(0)?;
     if g.rank(x) < 2 {
-        return Err(Error::invalid("scores must have 2 axes or more"));
+        return Err(Error::invalid("the scores must have at least 2 axes"));
     }
     let most = g.reduce(ReduceOp::Max, x, &[1], true)?;
     let shifted = g.sub(x, most)?;
@@ -43,7 +43,7 @@ fn loss(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let target = n.input(1)?;
     let rank = g.rank(target);
     if rank == 0 || g.rank(x) != rank + 1 {
-        return Err(Error::invalid("scores must have one axis more than the classes"));
+        return Err(Error::invalid("the scores must have one axis more than the classes"));
     }
     let shape = g.shape(target).to_vec();
     let dtype = g.dtype(x);
@@ -89,6 +89,6 @@ fn loss(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
             );
             g.div(losses, weights)
         }
-        (other, _) => Err(Error::invalid(format!("reduction `{other}`"))),
+        (other, _) => Err(Error::invalid(format!("unknown reduction `{other}`"))),
     }
 }

@@ -52,7 +52,7 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     };
     let known = |label: &u8| operands.iter().any(|term| term.labels.contains(label));
     if !out.iter().all(known) {
-        return Err(Error::invalid(format!("`{equation}` asks for a label that no input has")));
+        return Err(Error::invalid(format!("the result of `{equation}` has a label that is in no input")));
     }
     contract_all(g, operands, &out)
 }
@@ -64,7 +64,7 @@ struct Term {
 }
 
 fn labels(term: &str, rank: usize) -> Result<Vec<u8>> {
-    let bad = || Error::invalid(format!("the term `{term}` does not fit {rank} axes"));
+    let bad = || Error::invalid(format!("the term `{term}` does not fit an input with {rank} axes"));
     let (head, tail) = term.split_once("...").unwrap_or((term, ""));
     if !head.chars().chain(tail.chars()).all(|c| c.is_ascii_alphabetic()) {
         return Err(bad());
@@ -106,7 +106,10 @@ fn contract_all(g: &mut Graph, terms: Vec<Term>, out: &[u8]) -> Result<Value> {
     let place = |label: &u8| first.labels.iter().position(|other| other == label);
     let perm: Option<Vec<usize>> = out.iter().map(place).collect();
     let perm = perm.filter(|perm| perm.len() == first.labels.len());
-    g.transpose(first.value, &perm.ok_or_else(|| Error::invalid("the result repeats or lacks a label"))?)
+    g.transpose(
+        first.value,
+        &perm.ok_or_else(|| Error::invalid("the result must name each label at most once"))?,
+    )
 }
 
 /// The term with each label once: repeated ones stand for a diagonal.
@@ -175,7 +178,11 @@ pub(crate) fn gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     // Before version 7 a flag allows C to be broadcast; here it always may be.
     n.int("broadcast")?;
     if g.rank(a) != 2 || g.rank(b) != 2 {
-        return Err(Error::invalid(format!("Gemm of tensors with {} and {} axes", g.rank(a), g.rank(b))));
+        return Err(Error::invalid(format!(
+            "the operands of Gemm must have 2 axes, but they have {} and {}",
+            g.rank(a),
+            g.rank(b)
+        )));
     }
     let mut y = g.contract(a, lhs, b, rhs, b"mn")?;
     if alpha != 1.0 {
@@ -206,7 +213,7 @@ fn matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `FusedMatMul([[1, 2]], [[3, 4]]; transB=1, alpha=2.0) = [[22]]`
 fn fused_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if n.flag("transBatchA", false)? || n.flag("transBatchB", false)? {
-        return Err(Error::unsupported("transposed batches in FusedMatMul"));
+        return Err(Error::unsupported("FusedMatMul with transposed batch axes"));
     }
     let operand = |g: &mut Graph, k: usize, name: &str| -> Result<Value> {
         let (x, turned) = (n.input(k)?, n.flag(name, false)?);

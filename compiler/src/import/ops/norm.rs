@@ -55,7 +55,7 @@ fn stash(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     match (n.int_or("stash_type", 1)?, g.dtype(x)) {
         (1, DType::F16 | DType::BF16) => g.cast(DType::F32, x),
         (0 | 1 | 10 | 11 | 16, _) => Ok(x),
-        (other, _) => Err(Error::invalid(format!("stash_type {other}"))),
+        (other, _) => Err(Error::invalid(format!("unknown stash_type {other}"))),
     }
 }
 
@@ -150,7 +150,9 @@ fn groups(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let count = n.int_or("num_groups", 0)?;
     let mut shape = g.shape(x).to_vec();
     if shape.len() < 2 || count < 1 {
-        return Err(Error::invalid(format!("{count} groups of channels")));
+        return Err(Error::invalid(format!(
+            "`num_groups` must be positive, but it is {count}; the input needs at least 2 axes"
+        )));
     }
     g.require(Relation::divides(count, &shape[1]), &format!("{count} groups of channels"))?;
     let each = g.facts.simplify(&shape[1].floor_div(count));
@@ -185,7 +187,7 @@ fn lrn(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (alpha, beta, bias) =
         (n.float_or("alpha", 1e-4)?, n.float_or("beta", 0.75)?, n.float_or("bias", 1.0)?);
     let size = n.int("size")?.filter(|size| *size > 0 && *size < 1 << 31);
-    let size = size.ok_or_else(|| Error::invalid("LRN needs a positive `size`"))?;
+    let size = size.ok_or_else(|| Error::invalid("LRN needs a positive attribute `size`"))?;
     let (rank, dtype) = (g.rank(x), g.dtype(x));
     if rank < 2 {
         return Err(Error::invalid("LRN needs at least 2 axes"));

@@ -51,7 +51,9 @@ fn tf_idf_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (least, most, skips) = (need("min_gram_length")?, need("max_gram_length")?, need("max_skip_count")?);
     let (counts, indexes, pool) = (list("ngram_counts")?, list("ngram_indexes")?, list("pool_int64s")?);
     if !(1..=64).contains(&least) || !(least..=64).contains(&most) || !(0..=64).contains(&skips) {
-        return Err(Error::invalid(format!("sequences of {least} to {most} elements with {skips} left out")));
+        return Err(Error::invalid(format!(
+            "n-grams of {least} to {most} elements with at most {skips} skipped are not valid"
+        )));
     }
     let x = if g.rank(input) == 1 { g.unsqueeze(input, &[0])? } else { input };
     if g.rank(x) != 2 {
@@ -59,7 +61,7 @@ fn tf_idf_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
     let columns = indexes.iter().max().map_or(0, |most| most.saturating_add(1));
     let sizes = usize::try_from(columns).ok().filter(|size| *size > 0 && *size <= 1 << 24);
-    let size = sizes.ok_or_else(|| Error::invalid("ngram_indexes must be there, and not be negative"))?;
+    let size = sizes.ok_or_else(|| Error::invalid("ngram_indexes must be given and must not be negative"))?;
     let x = g.cast(DType::I64, x)?;
     let mut totals = Vec::new();
     // Of the sequences in `totals`, the columns.
@@ -70,16 +72,17 @@ fn tf_idf_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let end = counts.get(k + 1).copied().unwrap_or(pool.len() as i64);
         let part = usize::try_from(*start).ok().zip(usize::try_from(end).ok());
         let grams = part.and_then(|(start, end)| pool.get(start..end)).filter(|part| part.len() % len == 0);
-        let grams = grams.ok_or_else(|| Error::invalid("ngram_counts don't divide the pool"))?;
+        let grams = grams.ok_or_else(|| Error::invalid("ngram_counts don't fit the pool"))?;
         let count = grams.len() / len;
-        let own =
-            indexes.get(first..first + count).ok_or_else(|| Error::invalid("ngram_indexes are too few"))?;
+        let own = indexes
+            .get(first..first + count)
+            .ok_or_else(|| Error::invalid("ngram_indexes has too few elements"))?;
         first += count;
         if count == 0 || !(least..=most).contains(&(len as i64)) {
             continue;
         }
-        let grams =
-            Tensor::from_i64(vec![count, len], grams).ok_or_else(|| Error::internal("whole sequences"))?;
+        let grams = Tensor::from_i64(vec![count, len], grams)
+            .ok_or_else(|| Error::internal("the elements of a matrix must match its shape"))?;
         let grams = g.constant(grams)?;
         // One element has nothing between.
         let skips = if len == 1 { 0 } else { skips };
@@ -98,7 +101,10 @@ fn tf_idf_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let slot = from.get_mut(*place).ok_or_else(|| Error::invalid("a negative index in ngram_indexes"))?;
         *slot = k as i64 + 1;
     }
-    let from = g.constant(Tensor::from_i64(vec![size], &from).ok_or_else(|| Error::internal("a vector"))?)?;
+    let from = g.constant(
+        Tensor::from_i64(vec![size], &from)
+            .ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?,
+    )?;
     let mut y = g.gather(all, from, 1)?;
     let mode = n.string_or("mode", "")?;
     if mode == "IDF" {
@@ -114,12 +120,12 @@ fn tf_idf_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             for (place, weight) in indexes.iter().zip(&weights) {
                 by_column[*place as usize] = *weight as f32;
             }
-            let weights =
-                Tensor::from_f32(vec![size], &by_column).ok_or_else(|| Error::internal("a vector"))?;
+            let weights = Tensor::from_f32(vec![size], &by_column)
+                .ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?;
             let weights = g.constant(weights)?;
             y = g.mul(y, weights)?;
         }
-        other => return Err(Error::invalid(format!("mode `{other}`"))),
+        other => return Err(Error::invalid(format!("unknown mode `{other}`"))),
     }
     if g.rank(input) == 1 { g.squeeze(y, &[0]) } else { Ok(y) }
 }
@@ -149,5 +155,5 @@ fn occurrences(g: &mut Graph, x: Value, grams: Value, len: i64, skips: i64) -> R
             Some(other) => g.add(other, sum)?,
         });
     }
-    total.ok_or_else(|| Error::internal("at least one step"))
+    total.ok_or_else(|| Error::internal("there must be at least one step"))
 }

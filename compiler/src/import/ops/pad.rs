@@ -80,7 +80,11 @@ enum Fill {
 
 fn pad_by(g: &mut Graph, x: Value, mode: &str, axes: &[usize], pads: &[Dim], fill: Fill) -> Result<Value> {
     if pads.len() != 2 * axes.len() {
-        return Err(Error::invalid(format!("{} pads for {} axes", pads.len(), axes.len())));
+        return Err(Error::invalid(format!(
+            "{} pads are given for {} axes; each axis needs 2",
+            pads.len(),
+            axes.len()
+        )));
     }
     let (mut lo, mut hi) = (vec![Dim::zero(); g.rank(x)], vec![Dim::zero(); g.rank(x)]);
     for (i, axis) in axes.iter().enumerate() {
@@ -117,7 +121,7 @@ fn mirror(g: &mut Graph, x: Value, mode: &str, lo: &[Dim], hi: &[Dim]) -> Result
             "edge" => Dim::min(&Dim::max(&position, 0), dim - 1),
             "wrap" => position.modulo(dim),
             "reflect" => reflected(g, k, position, &dim, [&lo[k], &hi[k]])?,
-            _ => return Err(Error::invalid(format!("mode `{mode}`"))),
+            _ => return Err(Error::invalid(format!("unknown mode `{mode}`"))),
         });
     }
     g.view(x, shape, index)
@@ -154,7 +158,7 @@ fn center_crop_pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     };
     let sizes = n.elements(g, 1)?;
     if sizes.len() != axes.len() {
-        return Err(Error::invalid(format!("{} sizes for {} axes", sizes.len(), axes.len())));
+        return Err(Error::invalid(format!("{} sizes are given for {} axes", sizes.len(), axes.len())));
     }
     for (size, k) in sizes.into_iter().zip(axes) {
         let (have, want) = (g.shape(x)[k].clone(), n.size(g, size, k, None)?);

@@ -25,7 +25,7 @@ ops! {
 fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> {
     let kernel = n
         .ints("kernel_shape")?
-        .ok_or_else(|| Error::invalid("pooling needs the attribute `kernel_shape`"))?;
+        .ok_or_else(|| Error::invalid(format!("{} needs the attribute `kernel_shape`", n.op)))?;
     let count = kernel.len();
     let window = Window::read(g, n, x, kernel)?;
     // With automatic padding there is nothing left over.

@@ -60,7 +60,7 @@ fn laid(g: &mut Graph, s: Value, x: Value, lie: &Lie) -> Result<Value> {
             let size = g.shape(x)[k].clone();
             g.slice(whole, k, Dim::zero(), size, 1)
         }
-        rank => Err(Error::invalid(format!("scales of {rank} axes in blocks of {}", lie.block))),
+        rank => Err(Error::invalid(format!("the scales have {rank} axes, in blocks of {}", lie.block))),
     }
 }
 

@@ -71,7 +71,7 @@ fn cumulate(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
     let x = n.input(0)?;
     let (exclusive, reverse) = (n.flag("exclusive", false)?, n.flag("reverse", false)?);
     if let Some(axis) = n.is_known(g, 1).then(|| n.dim(g, 1)).transpose()? {
-        let axis = axis.as_i64().ok_or_else(|| Error::unsupported("an axis that is no number"))?;
+        let axis = axis.as_i64().ok_or_else(|| Error::unsupported("an axis that is not a constant"))?;
         let axis = normal_axis(axis, g.rank(x))?;
         return g.scan(op, x, axis, exclusive, reverse);
     }
@@ -81,7 +81,10 @@ fn cumulate(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
         g.rank(x),
         |_, _| true,
         |g, axes| {
-            let axis = *axes.unwrap_or_default().first().ok_or_else(|| Error::invalid("no axis is given"))?;
+            let axis = *axes
+                .unwrap_or_default()
+                .first()
+                .ok_or_else(|| Error::invalid("ArgMin and ArgMax need an axis"))?;
             g.scan(op, x, axis, exclusive, reverse)
         },
     )
@@ -251,7 +254,7 @@ fn top_k(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     // Unsorted results may come in any order, so also in this one.
     n.flag("sorted", true)?;
     if g.facts.prove_lt(&g.shape(x)[axis], &k).is_yes() {
-        return Err(Error::invalid(format!("{k} of {} elements", g.shape(x)[axis])));
+        return Err(Error::invalid(format!("k is {k}, but the axis has {} elements", g.shape(x)[axis])));
     }
     let size = g.shape(x)[axis].clone();
     g.require(Relation::le(&k, size), "k of TopK")?;

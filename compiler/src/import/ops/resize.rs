@@ -93,7 +93,8 @@ fn scales_of(g: &mut Graph, n: &OnnxNode, scales: Value) -> Result<Vec<Scale>> {
 /// The elements of a vector, as doubles of rank 0.
 fn doubles(g: &mut Graph, n: &OnnxNode, list: Value) -> Result<Vec<Value>> {
     let count = g.shape(list).first().and_then(Dim::as_i64);
-    let count = count.ok_or_else(|| Error::unsupported(format!("{}: a list of unknown length", n.op)))?;
+    let count = count
+        .ok_or_else(|| Error::unsupported(format!("{}: a list whose length is not a constant", n.op)))?;
     let list = g.cast(DType::F64, list)?;
     (0..count)
         .map(|k| {
@@ -154,10 +155,10 @@ fn resize(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     };
     let roi = n.optional(1);
     if sampling.coordinates == "tf_crop_and_resize" {
-        let roi = roi.ok_or_else(|| Error::invalid("tf_crop_and_resize needs a region"))?;
+        let roi = roi.ok_or_else(|| Error::invalid("tf_crop_and_resize needs the input `roi`"))?;
         let roi = doubles(g, n, roi)?;
         if roi.len() != 2 * axes.len() {
-            return Err(Error::invalid("the region does not fit the axes"));
+            return Err(Error::invalid("`roi` must have 2 elements per axis"));
         }
         let count = axes.len();
         for (i, axis) in axes.iter_mut().enumerate() {
@@ -175,7 +176,7 @@ fn scaled_axes(
     scales: &[Scale],
 ) -> Result<Vec<Axis>> {
     if scales.len() != which.len() {
-        return Err(Error::invalid(format!("{} scales for {} axes", scales.len(), which.len())));
+        return Err(Error::invalid(format!("{} scales are given for {} axes", scales.len(), which.len())));
     }
     let axis = |(k, scale): (&usize, &Scale)| {
         let from = g.shape(x)[*k].clone();
@@ -189,14 +190,14 @@ fn scaled_axes(
                 return Ok(Axis { k: *k, from, to, scale: *scale, roi: None });
             }
             Scale::Number(number) => number,
-            Scale::Sizes => return Err(Error::internal("a scale that is none")),
+            Scale::Sizes => return Err(Error::internal("scales must be resolved before sizes")),
         };
         let scale = number;
         // A float is a fraction with a power of two below: the size is exact.
         let den = (0..40).map(|bits| 1_i64 << bits).find(|den| (scale * *den as f64).fract() == 0.0);
         let num = den.map(|den| scale * den as f64).filter(|num| (1.0..1e15).contains(num));
         let (Some(num), Some(den)) = (num, den) else {
-            return Err(Error::invalid(format!("a scale of {scale}")));
+            return Err(Error::invalid(format!("the scale {scale} is out of range")));
         };
         let to = g.facts.simplify(&(&from * (num as i64)).floor_div(den));
         Ok(Axis { k: *k, from, to, scale: Scale::Number(*scale), roi: None })
@@ -206,7 +207,7 @@ fn scaled_axes(
 
 fn sized_axes(g: &Graph, x: Value, which: &[usize], sizes: Vec<Dim>, policy: &str) -> Result<Vec<Axis>> {
     if sizes.len() != which.len() {
-        return Err(Error::invalid(format!("{} sizes for {} axes", sizes.len(), which.len())));
+        return Err(Error::invalid(format!("{} sizes are given for {} axes", sizes.len(), which.len())));
     }
     let common = match policy {
         "stretch" => None,
@@ -214,12 +215,13 @@ fn sized_axes(g: &Graph, x: Value, which: &[usize], sizes: Vec<Dim>, policy: &st
             let ratio =
                 |(k, size): (&usize, &Dim)| Some(size.as_i64()? as f64 / g.shape(x)[*k].as_i64()? as f64);
             let ratios: Option<Vec<f64>> = which.iter().zip(&sizes).map(ratio).collect();
-            let ratios =
-                ratios.ok_or_else(|| Error::unsupported(format!("{policy} of sizes with symbols")))?;
+            let ratios = ratios.ok_or_else(|| {
+                Error::unsupported(format!("keep_aspect_ratio_policy `{policy}` with symbolic sizes"))
+            })?;
             let pick = if policy == "not_larger" { f64::min } else { f64::max };
             ratios.into_iter().reduce(pick)
         }
-        other => return Err(Error::invalid(format!("keep_aspect_ratio_policy `{other}`"))),
+        other => return Err(Error::invalid(format!("unknown keep_aspect_ratio_policy `{other}`"))),
     };
     let axis = |(k, to): (&usize, Dim)| {
         let from = g.shape(x)[*k].clone();
@@ -238,7 +240,7 @@ fn sized_axes(g: &Graph, x: Value, which: &[usize], sizes: Vec<Dim>, policy: &st
 fn found_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], policy: &str) -> Result<Vec<Axis>> {
     let sizes = n.elements(g, 3)?;
     if sizes.len() != which.len() {
-        return Err(Error::invalid(format!("{} sizes for {} axes", sizes.len(), which.len())));
+        return Err(Error::invalid(format!("{} sizes are given for {} axes", sizes.len(), which.len())));
     }
     let mut common: Option<Value> = None;
     if policy != "stretch" {
@@ -249,7 +251,7 @@ fn found_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], policy: &s
                 (None, _) => ratio,
                 (Some(other), "not_larger") => g.min(other, ratio)?,
                 (Some(other), "not_smaller") => g.max(other, ratio)?,
-                _ => return Err(Error::invalid(format!("keep_aspect_ratio_policy `{policy}`"))),
+                _ => return Err(Error::invalid(format!("unknown keep_aspect_ratio_policy `{policy}`"))),
             });
         }
     }
@@ -306,7 +308,7 @@ fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Resul
                 g.gather(x, at, along.k)?
             }
             "linear" | "cubic" => interpolated(g, x, at, along, how)?,
-            other => return Err(Error::invalid(format!("mode `{other}`"))),
+            other => return Err(Error::invalid(format!("unknown mode `{other}`"))),
         };
     }
     let Some(outside) = outside else { return Ok(x) };
@@ -374,7 +376,7 @@ fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
             g.add(offset, at)
         }
         "tf_crop_and_resize" => {
-            let [start, end] = along.roi.ok_or_else(|| Error::internal("an axis without its region"))?;
+            let [start, end] = along.roi.ok_or_else(|| Error::internal("each axis must have a region"))?;
             let span = g.sub(end, start)?;
             let (first, span) = (g.mul(start, last)?, g.mul(span, last)?);
             let way = g.mul(position, span)?;
@@ -385,7 +387,7 @@ fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
             let middle = g.mul(middle, last)?;
             g.select(single, middle, at)
         }
-        other => Err(Error::invalid(format!("coordinate_transformation_mode `{other}`"))),
+        other => Err(Error::invalid(format!("unknown coordinate_transformation_mode `{other}`"))),
     }
 }
 
@@ -410,7 +412,7 @@ fn nearest(g: &mut Graph, at: Value, how: &str) -> Result<Value> {
             let shifted = g.add(at, half)?;
             g.floor(shifted)
         }
-        other => Err(Error::invalid(format!("nearest_mode `{other}`"))),
+        other => Err(Error::invalid(format!("unknown nearest_mode `{other}`"))),
     }
 }
 

@@ -69,7 +69,7 @@ impl Layer {
             "forward" => vec![false],
             "reverse" => vec![true],
             "bidirectional" => vec![false, true],
-            other => return Err(Error::invalid(format!("direction `{other}`"))),
+            other => return Err(Error::invalid(format!("unknown direction `{other}`"))),
         };
         let hidden = g.shape(r)[2].clone();
         if let Some(size) = n.int("hidden_size")? {
@@ -359,7 +359,7 @@ fn dynamic_quantize_lstm(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 fn lstm_of(g: &mut Graph, n: &OnnxNode, layer: &Layer) -> Result<Vec<Value>> {
     let (h0, c0, peepholes) = (n.optional(5), n.optional(6), n.optional(7));
     if peepholes.is_some_and(|weights| g.rank(weights) != 2) {
-        return Err(Error::invalid("the weights of peepholes must have 2 axes"));
+        return Err(Error::invalid("the peephole weights must have 2 axes"));
     }
     let coupled = n.flag("input_forget", false)?;
     let mut runs = Vec::new();

@@ -21,8 +21,10 @@ ops! {
 
 /// Slice `k` of the last axis.
 fn entry(g: &mut Graph, x: Value, k: usize) -> Result<Value> {
-    let last =
-        g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("coordinates without an axis of their own"))?;
+    let last = g
+        .rank(x)
+        .checked_sub(1)
+        .ok_or_else(|| Error::invalid("the coordinates must have at least 1 axis"))?;
     let slice = g.slice(x, last, Dim::from(k), Dim::one(), 1)?;
     g.squeeze(slice, &[last])
 }
@@ -201,7 +203,7 @@ fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
             });
         }
         let value = g.push(Op::Gather { shape: shape.clone(), coords }, &operands)?;
-        let weight = weight.ok_or_else(|| Error::invalid("sampling without spatial axes"))?;
+        let weight = weight.ok_or_else(|| Error::invalid("sampling needs at least 1 spatial axis"))?;
         let weight = g.broadcast_to(weight, &positions)?;
         let weight = g.unsqueeze(weight, &[1])?;
         let weight = g.cast(dtype, weight)?;
@@ -211,7 +213,7 @@ fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
             Some(sum) => g.add(sum, term)?,
         });
     }
-    sum.ok_or_else(|| Error::invalid("sampling without spatial axes"))
+    sum.ok_or_else(|| Error::invalid("sampling needs at least 1 spatial axis"))
 }
 
 /// The input at the positions in input 1, which run from -1 to 1 over each axis, the last axis' first: `mode` `nearest`,
@@ -226,17 +228,17 @@ fn grid_sample(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         "bilinear" | "linear" => "linear",
         "bicubic" | "cubic" => "cubic",
         "nearest" => "nearest",
-        other => return Err(Error::invalid(format!("mode `{other}`"))),
+        other => return Err(Error::invalid(format!("unknown mode `{other}`"))),
     };
     let outside = match n.string_or("padding_mode", "zeros")? {
         "zeros" => Outside::Zeros,
         "border" => Outside::Border,
         "reflection" => Outside::Reflection,
-        other => return Err(Error::invalid(format!("padding_mode `{other}`"))),
+        other => return Err(Error::invalid(format!("unknown padding_mode `{other}`"))),
     };
     let corners = n.flag("align_corners", false)?;
     let count = g.rank(x).checked_sub(2).filter(|count| (1..=3).contains(count) && g.rank(grid) == count + 2);
-    let count = count.ok_or_else(|| Error::unsupported("GridSample of other than 1 to 3 spatial axes"))?;
+    let count = count.ok_or_else(|| Error::unsupported("GridSample with other than 1 to 3 spatial axes"))?;
     let mut all = Vec::new();
     for k in 0..count {
         let at = entry(g, grid, count - 1 - k)?;
@@ -314,7 +316,7 @@ fn affine_grid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             Some(sum) => g.add(sum, term)?,
         });
     }
-    sum.ok_or_else(|| Error::internal("a map without columns"))
+    sum.ok_or_else(|| Error::internal("a map must have columns"))
 }
 
 /// For each region (input 1: corners in the input's coordinates over `spatial_scale`, input 2: its image), the mean or
@@ -332,7 +334,7 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let each = n.int_or("sampling_ratio", 0)?;
     if g.rank(x) != 4 || g.rank(rois) != 2 || g.rank(images) != 1 {
         return Err(Error::invalid(
-            "RoiAlign takes images of 4 axes, regions of 2, and one image number each",
+            "RoiAlign needs an input with 4 axes, regions with 2 axes and 1 batch index per region",
         ));
     }
     let scale = n.float_or("spatial_scale", 1.0)?;
@@ -409,11 +411,11 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             });
         }
     }
-    let samples = samples.ok_or_else(|| Error::internal("there are four neighbours"))?;
+    let samples = samples.ok_or_else(|| Error::internal("there must be four neighbours"))?;
     match mode {
         "max" => g.reduce(ReduceOp::Max, samples, &[4, 5], false),
         "avg" => g.mean(samples, &[4, 5], false),
-        other => Err(Error::invalid(format!("mode `{other}`"))),
+        other => Err(Error::invalid(format!("unknown mode `{other}`"))),
     }
 }
 
@@ -427,18 +429,19 @@ fn deform_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (x, w, offsets) = (n.input(0)?, n.input(1)?, n.input(2)?);
     let (bias, mask) = (n.optional(3), n.optional(4));
     if [x, w, offsets].iter().chain(&mask).any(|value| g.rank(*value) != 4) {
-        return Err(Error::unsupported("DeformConv of other than 2 spatial axes"));
+        return Err(Error::unsupported("DeformConv with other than 2 spatial axes"));
     }
     let (strides, dilations) = (positive(n, "strides", 2)?, positive(n, "dilations", 2)?);
     let pads = n.ints("pads")?.unwrap_or_else(|| vec![0; 4]);
     if pads.len() != 4 {
-        return Err(Error::invalid(format!("pads {pads:?} for 2 axes")));
+        return Err(Error::invalid(format!("pads {pads:?} don't fit 2 axes")));
     }
     let (groups, parts) = (n.int_or("group", 1)?, n.int_or("offset_group", 1)?);
     n.ints("kernel_shape")?;
     let (shape, weights) = (g.shape(x).to_vec(), g.shape(w).to_vec());
     let kernel: Option<Vec<i64>> = weights[2..].iter().map(Dim::as_i64).collect();
-    let kernel = kernel.ok_or_else(|| Error::unsupported("DeformConv with a kernel of unknown size"))?;
+    let kernel =
+        kernel.ok_or_else(|| Error::unsupported("DeformConv with a kernel whose size is not a constant"))?;
     let out = g.shape(offsets)[2..].to_vec();
     let taps_count = kernel[0] * kernel[1];
     let (batch, channels) = (shape[0].clone(), shape[1].clone());

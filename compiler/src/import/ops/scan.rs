@@ -32,7 +32,7 @@ struct Ways {
 fn sliced(n: &OnnxNode, count: usize) -> Result<usize> {
     let sliced = n.int("num_scan_inputs")?.and_then(|count| usize::try_from(count).ok());
     let sliced = sliced.filter(|sliced| (1..=count).contains(sliced));
-    sliced.ok_or_else(|| Error::invalid("num_scan_inputs must be there and fit the inputs"))
+    sliced.ok_or_else(|| Error::invalid("`num_scan_inputs` must be given and fit the inputs"))
 }
 
 /// Rounds of a graph over the slices of inputs along an axis: states go from round to round, other outputs are stacked.
@@ -62,7 +62,7 @@ fn scan_batch(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let states = inputs.len() - sliced(n, inputs.len())?;
     let ways = Ways { in_directions: n.ints("directions")?.unwrap_or_default(), ..Ways::default() };
     let first = |g: &Graph, value: Value| {
-        g.shape(value).first().cloned().ok_or_else(|| Error::invalid("an input of Scan without a batch"))
+        g.shape(value).first().cloned().ok_or_else(|| Error::invalid("the inputs of Scan need a batch axis"))
     };
     let batch = first(g, inputs[0])?;
     for value in &inputs {

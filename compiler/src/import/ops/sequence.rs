@@ -37,7 +37,7 @@ fn made(n: &OnnxNode, list: Vec<Value>) -> Result<Outputs> {
 fn sequence_construct(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
     let list = n.all()?;
     if list.iter().any(|value| g.dtype(*value) != g.dtype(list[0])) {
-        return Err(Error::invalid("a sequence of tensors of two element types"));
+        return Err(Error::invalid("the tensors of a sequence must have the same element type"));
     }
     made(n, list)
 }
@@ -57,11 +57,13 @@ fn position(g: &Graph, n: &OnnxNode, k: usize, len: usize, end: i64) -> Result<u
         Some(_) => match n.numbers(g, k)?.as_slice() {
             [at] if *at < 0 => at + len as i64,
             [at] => *at,
-            _ => return Err(Error::invalid("a position must be one number")),
+            _ => return Err(Error::invalid("a position must have 1 element")),
         },
     };
     let inside = usize::try_from(at).ok().filter(|_| at <= end);
-    inside.ok_or_else(|| Error::invalid(format!("position {at} of a sequence of {len}")))
+    inside.ok_or_else(|| {
+        Error::invalid(format!("position {at} is out of range: the sequence has {len} tensors"))
+    })
 }
 
 /// The sequence with input 1 put in front of the element at the position in input 2, or behind the last.
@@ -73,7 +75,7 @@ fn position(g: &Graph, n: &OnnxNode, k: usize, len: usize, end: i64) -> Result<u
 fn sequence_insert(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
     let (mut list, value) = (n.list(0)?, n.input(1)?);
     if list.iter().any(|other| g.dtype(*other) != g.dtype(value)) {
-        return Err(Error::invalid("a sequence of tensors of two element types"));
+        return Err(Error::invalid("the tensors of a sequence must have the same element type"));
     }
     let at = position(g, n, 2, list.len(), list.len() as i64)?;
     list.insert(at, value);
@@ -103,7 +105,7 @@ fn sequence_at(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         return Ok(list[position(g, n, 1, list.len(), list.len() as i64 - 1)?]);
     }
     if list.is_empty() {
-        return Err(Error::invalid("a position of a sequence of 0"));
+        return Err(Error::invalid("the sequence is empty"));
     }
     let at = g.reshape(n.input(1)?, Vec::new())?;
     let at = from_start(g, at, &[Dim::from(list.len())])?;
@@ -131,7 +133,7 @@ fn sequence_length(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `ConcatFromSequence({[1, 2], [3, 4]}; axis=-1, new_axis=1) = [[1, 3], [2, 4]]`
 fn concat_from_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let list = n.list(0)?;
-    let Some(first) = list.first() else { return Err(Error::invalid("a sequence without elements")) };
+    let Some(first) = list.first() else { return Err(Error::invalid("the sequence is empty")) };
     let is_new = n.flag("new_axis", false)?;
     let axis =
         n.int("axis")?.ok_or_else(|| Error::invalid("ConcatFromSequence needs the attribute `axis`"))?;
@@ -173,7 +175,8 @@ fn equal_parts(g: &Graph, size: &Dim, part: &Dim) -> Result<Vec<Dim>> {
     }
     let count = g.facts.simplify(&size.ceil_div(part));
     let known = count.as_i64().filter(|count| *count <= MOST_ELEMENTS);
-    let count = known.ok_or_else(|| Error::unsupported(format!("a sequence of {count} elements")))?;
+    let count = known
+        .ok_or_else(|| Error::unsupported(format!("a sequence whose length {count} is not a constant")))?;
     let last = g.facts.simplify(&(size - part * (count - 1).max(0)));
     let mut sizes = vec![part.clone(); usize::try_from(count - 1).unwrap_or(0)];
     sizes.extend((count > 0).then_some(last));

@@ -68,7 +68,7 @@ fn depth_to_space(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             vec![batch.clone(), depth.clone(), b.clone(), b.clone(), h.clone(), w.clone()],
             [0, 1, 4, 2, 5, 3],
         ),
-        other => return Err(Error::invalid(format!("mode `{other}`"))),
+        other => return Err(Error::invalid(format!("unknown mode `{other}`"))),
     };
     let x = g.reshape(x, split)?;
     let x = g.transpose(x, &perm)?;
@@ -92,7 +92,7 @@ fn space_to_depth(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 fn blocks(g: &Graph, n: &OnnxNode, x: Value) -> Result<([Dim; 4], i64)> {
     let b = n.int("blocksize")?.filter(|b| (1..=1 << 15).contains(b));
-    let b = b.ok_or_else(|| Error::invalid("blocksize must be there and positive"))?;
+    let b = b.ok_or_else(|| Error::invalid("`blocksize` must be given and positive"))?;
     let shape: Result<[Dim; 4], _> = g.shape(x).to_vec().try_into();
     Ok((shape.map_err(|_| Error::invalid("the input must have 4 axes"))?, b))
 }
@@ -240,7 +240,7 @@ fn quotient(g: &Graph, from: &[Dim], to: &[Dim]) -> Result<Dim> {
     }
     let [above, below] = [above, below].map(|dims| g.facts.simplify(&Dim::product(dims)));
     if below.as_i64() == Some(0) {
-        return Err(Error::invalid("-1 beside a dim of 0 in the new shape says nothing"));
+        return Err(Error::invalid("-1 in the new shape is ambiguous, because another dim is 0"));
     }
     Ok(g.facts.simplify(&above.floor_div(below)))
 }
@@ -329,12 +329,12 @@ fn slice_by(
 ) -> Result<Value> {
     let count = starts.len();
     if ends.len() != count || axes.len() != count || steps.len() != count || count > g.rank(x) {
-        return Err(Error::invalid("starts, ends, axes and steps of a slice differ in number"));
+        return Err(Error::invalid("starts, ends, axes and steps must have the same length"));
     }
     for i in 0..count {
         let (dim, step) = (g.shape(x)[axes[i]].clone(), steps[i]);
         if step == 0 || step == i64::MIN {
-            return Err(Error::invalid(format!("a slice has step {step}")));
+            return Err(Error::invalid(format!("the step of a slice must not be {step}")));
         }
         // Backwards, positions run from the last element to just before the first.
         let (low, high) = if step > 0 { (Dim::zero(), dim.clone()) } else { (Dim::from(-1), &dim - 1) };
@@ -381,7 +381,9 @@ fn split(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         (Some(sizes), None) => Some(sizes.into_iter().map(Dim::from).collect()),
         (None, Some(_)) => Some(n.dims(g, 1)?),
         (None, None) => None,
-        (Some(_), Some(_)) => return Err(Error::invalid("split is given twice")),
+        (Some(_), Some(_)) => {
+            return Err(Error::invalid("split is given both as an attribute and as an input"));
+        }
     };
     let asked = n.int("num_outputs")?;
     let sizes = match sizes {
@@ -399,7 +401,7 @@ fn split(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 /// `count` parts of `dim`; the last one may be smaller if `uneven`.
 fn equal_parts(g: &mut Graph, dim: &Dim, count: i64, uneven: bool) -> Result<Vec<Dim>> {
     if !(1..=1 << 16).contains(&count) {
-        return Err(Error::invalid(format!("a split into {count} parts")));
+        return Err(Error::invalid(format!("the number of parts must be positive, but it is {count}")));
     }
     if !uneven {
         g.require(Relation::divides(count, dim), &format!("a split into {count} equal parts"))?;
@@ -435,7 +437,7 @@ fn squeeze(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn tile_axis(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let mut repeats = vec![Dim::one(); g.rank(x)];
-    let axis = n.dim(g, 2)?.as_i64().ok_or_else(|| Error::unsupported("an axis that is no number"))?;
+    let axis = n.dim(g, 2)?.as_i64().ok_or_else(|| Error::unsupported("an axis that is not a constant"))?;
     repeats[normal_axis(axis, g.rank(x))?] = n.dim(g, 1)?;
     repeat(g, x, &repeats)
 }
@@ -450,7 +452,7 @@ fn tile(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
     let repeats = n.dims(g, 1)?;
     if repeats.len() != g.rank(x) {
-        return Err(Error::invalid(format!("{} repeats for {} axes", repeats.len(), g.rank(x))));
+        return Err(Error::invalid(format!("{} repeats are given for {} axes", repeats.len(), g.rank(x))));
     }
     repeat(g, x, &repeats)
 }
@@ -501,7 +503,7 @@ fn unsqueeze(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         may_be(g, &shape, declared.as_deref())
     };
     n.by_axes(g, 1, g.rank(x) + count, fits, |g, axes| {
-        let axes = axes.ok_or_else(|| Error::invalid("Unsqueeze needs axes"))?;
+        let axes = axes.ok_or_else(|| Error::invalid("Unsqueeze needs the attribute `axes`"))?;
         g.unsqueeze(x, &axes)
     })
 }

@@ -19,7 +19,9 @@ ops! {
 /// `MaxUnpool([[[5]]], i64[[[1]]]; kernel_shape=[2], strides=[2]) = [[[0, 5]]]`
 fn max_unpool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (x, at) = (n.input(0)?, n.input(1)?);
-    let kernel = n.ints("kernel_shape")?.ok_or_else(|| Error::invalid("MaxUnpool needs kernel_shape"))?;
+    let kernel = n
+        .ints("kernel_shape")?
+        .ok_or_else(|| Error::invalid("MaxUnpool needs the attribute `kernel_shape`"))?;
     let count = kernel.len();
     let strides = n.ints("strides")?.unwrap_or_else(|| vec![1; count]);
     let pads = n.ints("pads")?.unwrap_or_else(|| vec![0; 2 * count]);
@@ -68,14 +70,14 @@ fn col2im(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         if list.len() == len {
             Ok(list)
         } else {
-            Err(Error::invalid(format!("{name} has {} entries", list.len())))
+            Err(Error::invalid(format!("`{name}` has the wrong length {}", list.len())))
         }
     };
     let (dilations, strides) = (list("dilations", 1, count)?, list("strides", 1, count)?);
     let pads = list("pads", 0, 2 * count)?;
     let shape = g.shape(x).to_vec();
     if kernel.len() != count || shape.len() != 3 || count == 0 {
-        return Err(Error::invalid("the image, the window and the columns don't fit"));
+        return Err(Error::invalid("image_shape and block_shape don't fit the input"));
     }
     let mut image = Vec::new();
     for (k, size) in sizes.into_iter().enumerate() {

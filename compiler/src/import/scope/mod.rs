@@ -151,7 +151,7 @@ pub(crate) fn initializers(graph: &GraphProto) -> Result<HashMap<&str, &TensorPr
     let mut found = HashMap::new();
     for tensor in &graph.initializer {
         if found.insert(tensor.name.as_str(), tensor).is_some() {
-            return Err(Error::invalid(format!("two initializers are called `{}`", tensor.name)));
+            return Err(Error::invalid(format!("initializer `{}` is given twice", tensor.name)));
         }
     }
     Ok(found)

@@ -38,7 +38,7 @@ impl<'a> Scope<'_, 'a> {
             return Ok(value);
         }
         if self.lists.borrow().contains_key(name) {
-            return Err(Error::unsupported(format!("`{name}` is a sequence: it can leave no graph")));
+            return Err(Error::unsupported(format!("`{name}` is a sequence: a graph can't return it")));
         }
         match (&self.outer, self.parent) {
             (None, Some(parent)) => parent.value(g, name),
@@ -47,7 +47,7 @@ impl<'a> Scope<'_, 'a> {
                 let value = parent.value(&mut outer, name)?;
                 self.captured.borrow_mut().take(&outer, g, value)
             }
-            (_, None) => Err(Error::invalid(format!("`{name}` is used and nowhere defined"))),
+            (_, None) => Err(Error::invalid(format!("`{name}` is used but not defined"))),
         }
     }
 

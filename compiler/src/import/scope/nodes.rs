@@ -90,7 +90,10 @@ impl<'a> Scope<'_, 'a> {
             && proto.output[outputs.len()..].iter().any(|name| !name.is_empty())
         {
             let (has, named) = (outputs.len(), proto.output.len());
-            return Err(Error::invalid(format!("{} has {has} outputs, {named} are named", proto.op_type)));
+            return Err(Error::invalid(format!(
+                "{} has {has} outputs, but the node names {named}",
+                proto.op_type
+            )));
         }
         for (name, made) in proto.output.iter().zip(outputs).filter(|(name, _)| !name.is_empty()) {
             let (value, narrow) = match made {
@@ -175,7 +178,7 @@ impl<'a> Scope<'_, 'a> {
         if inputs.len() > function.input.len() {
             let (most, have) = (function.input.len(), inputs.len());
             return Err(Error::invalid(format!(
-                "function {} takes {most} inputs, not {have}",
+                "function {} takes at most {most} inputs, got {have}",
                 function.name
             )));
         }

@@ -38,7 +38,12 @@ impl<'a> Scope<'_, 'a> {
         let scope = self.within(initializers(graph)?)?;
         match graph.input.as_slice() {
             [input] => scope.define(&input.name, x)?,
-            inputs => return Err(Error::invalid(format!("a graph of {} inputs is given 1", inputs.len()))),
+            inputs => {
+                return Err(Error::invalid(format!(
+                    "the graph takes {} inputs, but 1 is given",
+                    inputs.len()
+                )));
+            }
         }
         scope.results(g, graph)
     }
@@ -48,7 +53,9 @@ impl<'a> Scope<'_, 'a> {
         let outputs = || graph.output.iter().map(|output| output.name.as_str());
         let values = self.run(g, &graph.node, outputs())?;
         match outputs().find_map(|name| self.narrow(name)) {
-            Some(narrow) => Err(Error::unsupported(format!("a branch or loop that gives {}", narrow.name()))),
+            Some(narrow) => {
+                Err(Error::unsupported(format!("a branch or loop with results of {}", narrow.name())))
+            }
             None => Ok(values),
         }
     }
@@ -91,7 +98,7 @@ impl<'a> Scope<'_, 'a> {
         let values = inputs(graph)?;
         if values.len() != proto.input.len() {
             let (has, given) = (proto.input.len(), values.len());
-            return Err(Error::invalid(format!("a graph of {has} inputs is given {given}")));
+            return Err(Error::invalid(format!("the graph takes {has} inputs, but {given} are given")));
         }
         for (info, origin) in proto.input.iter().zip(values) {
             let value = match (origin, &self.outer) {
@@ -99,7 +106,9 @@ impl<'a> Scope<'_, 'a> {
                 (Origin::Outer(value), Some(outer)) => {
                     self.captured.borrow_mut().take(&outer.borrow(), graph, value)?
                 }
-                (Origin::Outer(_), None) => return Err(Error::internal("a graph with none around it")),
+                (Origin::Outer(_), None) => {
+                    return Err(Error::internal("an outer value must have a graph around it"));
+                }
             };
             self.define(&info.name, value)?;
         }

@@ -82,7 +82,7 @@ fn masked(g: &mut Graph, mask: Value, batch: &Dim, keys: &Dim, filter: Value) ->
                 let behind = g.compare(CompareOp::Ge, place, start)?;
                 g.and(before, behind)?
             } else {
-                return Err(Error::unsupported(format!("a mask of {size} numbers for {batch} sequences")));
+                return Err(Error::unsupported(format!("a mask of {size} elements for {batch} sequences")));
             }
         }
         rank @ (2 | 3) => {
@@ -98,7 +98,7 @@ fn masked(g: &mut Graph, mask: Value, batch: &Dim, keys: &Dim, filter: Value) ->
 /// The parts of the last axis of `x` for queries, keys and values.
 fn three_parts(g: &mut Graph, x: Value, sizes: &[Dim; 3]) -> Result<[Value; 3]> {
     let parts = g.split(x, g.rank(x) - 1, sizes)?;
-    parts.try_into().map_err(|_| Error::internal("three parts"))
+    parts.try_into().map_err(|_| Error::internal("there must be three parts"))
 }
 
 /// Widths of queries, keys and values in a projection to `width` numbers.
@@ -125,7 +125,10 @@ fn over_projection(
     let scale = n.float("scale")?.map(f64::from);
     let filter = n.float_or("mask_filter_value", -10000.0)?;
     if n.flag("do_rotary", false)? || n.flag("past_present_share_buffer", false)? {
-        return Err(Error::unsupported(format!("{} with rotation or a shared buffer of past keys", n.op)));
+        return Err(Error::unsupported(format!(
+            "{} with rotary embedding or a shared buffer of past keys",
+            n.op
+        )));
     }
     n.int_or("rotary_embedding_dim", 0)?;
     if g.rank(projected) != 3 {
@@ -139,7 +142,7 @@ fn over_projection(
     let [q, mut k, mut v] = parts;
     let mut before = Dim::zero();
     if let Some(past) = past {
-        before = g.shape(past).get(3).cloned().ok_or_else(|| Error::invalid("past needs 5 axes"))?;
+        before = g.shape(past).get(3).cloned().ok_or_else(|| Error::invalid("past must have 5 axes"))?;
         let mut own = Vec::new();
         for i in 0..2 {
             let one = g.slice(past, 0, Dim::from(i), Dim::one(), 1)?;
@@ -238,10 +241,12 @@ fn multi_head_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>
             (rank, _) => return Err(Error::invalid(format!("input {i} has {rank} axes"))),
         });
     }
-    let [q, mut k, mut v] = <[Value; 3]>::try_from(parts).map_err(|_| Error::internal("three inputs"))?;
+    let [q, mut k, mut v] =
+        <[Value; 3]>::try_from(parts).map_err(|_| Error::internal("there must be three inputs"))?;
     let mut before = Dim::zero();
     if let (Some(past_k), Some(past_v)) = (n.optional(6), n.optional(7)) {
-        before = g.shape(past_k).get(2).cloned().ok_or_else(|| Error::invalid("past keys need 4 axes"))?;
+        before =
+            g.shape(past_k).get(2).cloned().ok_or_else(|| Error::invalid("past keys must have 4 axes"))?;
         (k, v) = (g.concat(&[past_k, k], 2)?, g.concat(&[past_v, v], 2)?);
     }
     let (batch, keys) = (g.shape(k)[0].clone(), g.shape(k)[2].clone());
@@ -271,7 +276,7 @@ fn unpacked(g: &mut Graph, n: &OnnxNode) -> Result<[Value; 3]> {
         (Some(k), None) if g.rank(k) == 5 => Ok([q, one(g, k, 0)?, one(g, k, 1)?]),
         (Some(k), Some(v)) if [q, k, v].iter().all(|x| [3, 4].contains(&g.rank(*x))) => Ok([q, k, v]),
         _ => Err(Error::invalid(
-            "MultiHeadAttention takes queries, keys and values of 3 or 4 axes, or packed ones of 5",
+            "queries, keys and values must have 3 or 4 axes, or 5 axes if they are packed",
         )),
     }
 }

@@ -34,7 +34,7 @@ fn embed_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> 
     let epsilon = n.float_or("epsilon", 1e-12)?;
     n.int_or("mask_index_type", 0)?;
     let [batch, steps] = <[Dim; 2]>::try_from(g.shape(words).to_vec())
-        .map_err(|_| Error::invalid("the words must have 2 axes"))?;
+        .map_err(|_| Error::invalid("the word ids must have 2 axes"))?;
     let mut sum = g.gather(table, words, 0)?;
     let places = match n.optional(8) {
         Some(places) => places,
@@ -145,7 +145,7 @@ fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
     let fits = [2, 4, 8].contains(&bits) && block > 0 && block <= 1 << 20 && k > 0 && columns > 0;
     if !fits || block % (8 / bits) != 0 || g.dtype(b) != DType::U8 || k > 1 << 31 {
-        return Err(Error::invalid(format!("{columns} x {k} numbers of {bits} bits in blocks of {block}")));
+        return Err(Error::invalid(format!("{columns} x {k} elements of {bits} bits in blocks of {block}")));
     }
     let blocks = (k + block - 1) / block;
     let b = g.reshape(b, vec![columns.into(), blocks.into(), (block * bits / 8).into()])?;

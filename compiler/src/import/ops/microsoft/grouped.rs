@@ -42,7 +42,7 @@ fn group_query_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let given = [n.optional(7), n.optional(8), n.optional(9)];
     if n.flag("do_rotary", false)? {
         let [Some(cos), Some(sin), at] = given else {
-            return Err(Error::invalid("a rotation needs cosines and sines"));
+            return Err(Error::invalid("rotary embedding needs both cosines and sines"));
         };
         let at = match at {
             Some(at) => places.given(g, at)?,
@@ -50,7 +50,8 @@ fn group_query_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         };
         let angles = [g.gather(cos, at, 0)?, g.gather(sin, at, 0)?];
         let part = g.shape(cos).last().map(|half| half * 2);
-        let part = g.facts.simplify(&part.ok_or_else(|| Error::invalid("cosines without axes"))?);
+        let part =
+            g.facts.simplify(&part.ok_or_else(|| Error::invalid("the cosines must have at least 1 axis"))?);
         (q, k) = (turned(g, q, angles, interleaved, part.clone())?, turned(g, k, angles, interleaved, part)?);
     }
     let k = places.appended(g, n.optional(3), k)?;
@@ -103,7 +104,7 @@ fn inputs(g: &mut Graph, n: &OnnxNode, count: i64, kv_count: i64) -> Result<[Val
                 heads(g, parts[2], kv_count)?,
             ]);
         }
-        _ => return Err(Error::invalid("keys without values")),
+        _ => return Err(Error::invalid("keys need values")),
     };
     Ok([heads(g, q, count)?, heads(g, k, kv_count)?, heads(g, v, kv_count)?])
 }

@@ -168,7 +168,7 @@ fn q_gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     };
     let (a, b) = (operand(g, 0, "transA")?, operand(g, 3, "transB")?);
     if g.rank(a) != 2 || g.rank(b) != 2 {
-        return Err(Error::invalid("QGemm of tensors that are no matrices"));
+        return Err(Error::invalid("the operands of QGemm must have 2 axes"));
     }
     let dtype = g.dtype(a);
     let a = centred(g, a, n.optional(2), 0)?;

@@ -26,7 +26,8 @@ ops! {
 /// `ArrayFeatureExtractor([[1, 2, 3]], i64[2, 0]) = [[3, 1]]`
 fn array_feature_extractor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (x, places) = (n.input(0)?, n.input(1)?);
-    let last = g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("the input has no axis"))?;
+    let last =
+        g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("the input must have at least 1 axis"))?;
     let count = g.facts.simplify(&Dim::product(g.shape(places).iter().cloned()));
     let places = g.reshape(places, vec![count])?;
     let y = g.gather(x, places, last)?;
@@ -57,9 +58,9 @@ fn imputer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         (Some(floats), _) if dtype.is_float() => vector(g, &floats)?,
         (_, Some(ints)) => g.constant(
             Tensor::from_i64(vec![ints.len()], &ints)
-                .ok_or_else(|| Error::internal("a vector of integers"))?,
+                .ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?,
         )?,
-        _ => return Err(Error::invalid("Imputer without numbers of the input's type")),
+        _ => return Err(Error::invalid("Imputer without values of the input's type")),
     };
     let values = g.cast(dtype, values)?;
     let gone = match dtype.is_float() {
@@ -100,7 +101,7 @@ fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let needed = || Error::invalid("LabelEncoder needs keys and values");
     let (keys, values) = (numbers(n, "keys")?.ok_or_else(needed)?, numbers(n, "values")?.ok_or_else(needed)?);
     if keys.elems() != values.elems() || keys.elems() == 0 {
-        return Err(Error::invalid(format!("{} keys for {} values", keys.elems(), values.elems())));
+        return Err(Error::invalid(format!("{} keys are given for {} values", keys.elems(), values.elems())));
     }
     let (float, int) = (n.float_or("default_float", -0.0)?, n.int_or("default_int64", -1)?);
     n.string_or("default_string", "_Unused")?;
@@ -113,7 +114,7 @@ fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let count = keys.elems();
     let [keys, values] =
         [keys, values].map(|list| Tensor::new(list.dtype(), vec![count], Bytes::Owned(list.bytes().into())));
-    let missing = || Error::internal("a list has as many elements as it has");
+    let missing = || Error::internal("the elements of a list must match its shape");
     let (keys, values) = (g.constant(keys.ok_or_else(missing)?)?, g.constant(values.ok_or_else(missing)?)?);
     let keys = g.cast(g.dtype(x), keys)?;
     let last = g.rank(x);
@@ -165,14 +166,12 @@ fn feature_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `OneHotEncoder(i64[[5], [9]]; cats_int64s=[4, 5]) = [[[0, 1]], [[0, 0]]]`
 fn one_hot_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if !n.flag("zeros", true)? {
-        return Err(Error::unsupported(
-            "OneHotEncoder that fails where an element is none of its categories",
-        ));
+        return Err(Error::unsupported("OneHotEncoder with zeros=0"));
     }
     let cats = n.ints("cats_int64s")?.filter(|cats| !cats.is_empty());
     let cats = cats.ok_or_else(|| Error::unsupported("OneHotEncoder of strings"))?;
-    let cats =
-        Tensor::from_i64(vec![cats.len()], &cats).ok_or_else(|| Error::internal("a vector of integers"))?;
+    let cats = Tensor::from_i64(vec![cats.len()], &cats)
+        .ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?;
     let cats = g.constant(cats)?;
     let x = n.input(0)?;
     let x = g.cast(DType::I64, x)?;
@@ -187,7 +186,8 @@ fn one_hot_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn normalizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let x = g.cast(DType::F32, x)?;
-    let last = g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("the input has no axis"))?;
+    let last =
+        g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("the input must have at least 1 axis"))?;
     let size = match n.string_or("norm", "MAX")? {
         "MAX" => g.reduce(ReduceOp::Max, x, &[last], true)?,
         "L1" => {
@@ -199,7 +199,7 @@ fn normalizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             let sum = g.reduce(ReduceOp::Sum, squares, &[last], true)?;
             g.sqrt(sum)?
         }
-        other => return Err(Error::invalid(format!("norm `{other}`"))),
+        other => return Err(Error::invalid(format!("unknown norm `{other}`"))),
     };
     let zero = g.number(DType::F32, 0.0)?;
     let none = g.compare(CompareOp::Eq, size, zero)?;

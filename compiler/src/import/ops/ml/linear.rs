@@ -22,7 +22,7 @@ fn linear(g: &mut Graph, n: &OnnxNode, x: Value, targets: i64) -> Result<Value> 
     let coefficients = n.floats("coefficients")?.unwrap_or_default();
     let count = usize::try_from(targets).ok().filter(|count| *count > 0 && coefficients.len() % count == 0);
     let count = count.ok_or_else(|| {
-        Error::invalid(format!("{} coefficients for {targets} targets", coefficients.len()))
+        Error::invalid(format!("{} coefficients are given for {targets} targets", coefficients.len()))
     })?;
     let width = coefficients.len() / count;
     let weights = vector(g, &coefficients)?;
@@ -48,20 +48,21 @@ fn linear(g: &mut Graph, n: &OnnxNode, x: Value, targets: i64) -> Result<Value> 
 /// `LinearClassifier([[1, 2]]; classlabels_ints=[7, 8], coefficients=[3.0, 4.0], intercepts=[1.0]) = i64[8], [[-11, 12]]`
 fn linear_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     if n.has("classlabels_strings") {
-        return Err(Error::unsupported("LinearClassifier with classes that are strings"));
+        return Err(Error::unsupported("LinearClassifier with string classes"));
     }
     n.int("multi_class")?;
     let labels = n.ints("classlabels_ints")?.unwrap_or_default();
     let classes = n.floats("intercepts")?.map_or(labels.len(), |intercepts| intercepts.len());
     if labels.len() != classes && (labels.len(), classes) != (2, 1) {
-        return Err(Error::invalid(format!("{} classes with {classes} scores", labels.len())));
+        return Err(Error::invalid(format!("{} classes are given for {classes} scores", labels.len())));
     }
     let name = n.string_or("post_transform", "NONE")?;
     let x = n.input(0)?;
     let x = g.cast(DType::F32, x)?;
     let scores = linear(g, n, x, classes as i64)?;
     let labels = Tensor::from_i64(vec![labels.len()], &labels);
-    let labels = g.constant(labels.ok_or_else(|| Error::internal("a vector of integers"))?)?;
+    let labels =
+        g.constant(labels.ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?)?;
     let (choice, scores) = match classes {
         1 => {
             let zero = g.number(DType::F32, 0.0)?;

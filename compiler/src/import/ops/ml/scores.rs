@@ -11,7 +11,7 @@ use crate::{
 /// These numbers as a constant.
 pub(crate) fn vector(g: &mut Graph, numbers: &[f32]) -> Result<Value> {
     let tensor = Tensor::from_f32(vec![numbers.len()], numbers);
-    g.constant(tensor.ok_or_else(|| Error::internal("a vector has as many elements as it has"))?)
+    g.constant(tensor.ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?)
 }
 
 /// `y` after the function that the attribute `post_transform` names.

@@ -38,7 +38,8 @@ fn svm_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let coefficients = n.floats("coefficients")?.unwrap_or_default();
     let vectors = n.floats("support_vectors")?.unwrap_or_default();
     let count = n.int_or("n_supports", 0)?;
-    let count = usize::try_from(count).map_err(|_| Error::invalid(format!("n_supports is {count}")))?;
+    let count = usize::try_from(count)
+        .map_err(|_| Error::invalid(format!("n_supports must not be negative, but it is {count}")))?;
     let y = match count {
         0 => {
             // Without vectors there is nothing to compare with, whatever the kernel.
@@ -51,7 +52,7 @@ fn svm_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         _ => {
             if coefficients.len() != count {
                 return Err(Error::invalid(format!(
-                    "{} coefficients for {count} vectors",
+                    "{} coefficients are given for {count} vectors",
                     coefficients.len()
                 )));
             }
@@ -88,7 +89,7 @@ fn svm_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         return Err(Error::invalid("the input must have 2 axes"));
     }
     if n.has("classlabels_strings") {
-        return Err(Error::unsupported("SVMClassifier with classes that are strings"));
+        return Err(Error::unsupported("SVMClassifier with string classes"));
     }
     if [n.floats("prob_a")?, n.floats("prob_b")?].into_iter().flatten().any(|numbers| !numbers.is_empty()) {
         return Err(Error::unsupported("SVMClassifier with probabilities (prob_a)"));
@@ -106,7 +107,8 @@ fn svm_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let rho = vector(g, &duels.rho)?;
     let scores = g.add(scores, rho)?;
     let labels = Tensor::from_i64(vec![labels.len()], &labels);
-    let labels = g.constant(labels.ok_or_else(|| Error::internal("a vector of integers"))?)?;
+    let labels =
+        g.constant(labels.ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?)?;
     let choice = duels.won(g, scores)?;
     let scores = match duels.rho.len() {
         1 if !matches!(name, "NONE" | "LOGISTIC") => {
@@ -146,7 +148,7 @@ impl Duels {
         let counts = counts.iter().map(|count| usize::try_from(*count).ok()).collect::<Option<Vec<_>>>();
         let counts = counts.ok_or_else(|| Error::invalid("vectors_per_class holds a negative number"))?;
         let vectors = counts.iter().try_fold(0_usize, |sum, count| sum.checked_add(*count));
-        let vectors = vectors.ok_or_else(|| Error::invalid("vectors_per_class is beyond all bounds"))?;
+        let vectors = vectors.ok_or_else(|| Error::invalid("the sum of vectors_per_class is too large"))?;
         if vectors == 0 {
             return Ok(None);
         }
@@ -157,7 +159,7 @@ impl Duels {
             && (classes - 1).checked_mul(vectors) == Some(coefficients.len());
         if !fits {
             return Err(Error::invalid(format!(
-                "{classes} classes, vectors for {}, {} coefficients for {vectors} vectors, {} numbers of rho",
+                "{classes} classes, vectors for {}, {} coefficients for {vectors} vectors and {} elements of rho don't fit",
                 counts.len(),
                 coefficients.len(),
                 rho.len()
@@ -214,7 +216,7 @@ fn matrix(g: &mut Graph, numbers: &[f32], rows: usize) -> Result<Value> {
 /// How similar each row of `x` is to each of `count` vectors that lie one after another.
 fn similarity(g: &mut Graph, n: &OnnxNode, x: Value, vectors: &[f32], count: usize) -> Result<Value> {
     if vectors.is_empty() || !vectors.len().is_multiple_of(count) {
-        return Err(Error::invalid(format!("{} numbers for {count} vectors", vectors.len())));
+        return Err(Error::invalid(format!("{} elements are given for {count} vectors", vectors.len())));
     }
     let params = n.floats("kernel_params")?.unwrap_or_default();
     let param = |k: usize| f64::from(params.get(k).copied().unwrap_or(0.0));
@@ -242,6 +244,6 @@ fn similarity(g: &mut Graph, n: &OnnxNode, x: Value, vectors: &[f32], count: usi
             g.binary(BinaryOp::Pow, inner, exponent)
         }
         "SIGMOID" => g.tanh(inner),
-        other => Err(Error::invalid(format!("kernel_type `{other}`"))),
+        other => Err(Error::invalid(format!("unknown kernel_type `{other}`"))),
     }
 }

@@ -44,7 +44,7 @@ fn tree_ensemble(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn tree_ensemble_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let x = n.input(0)?;
     if n.has("classlabels_strings") {
-        return Err(Error::unsupported("TreeEnsembleClassifier with classes that are strings"));
+        return Err(Error::unsupported("TreeEnsembleClassifier with string classes"));
     }
     let labels = n.ints("classlabels_int64s")?.filter(|labels| !labels.is_empty());
     let labels = labels.ok_or_else(|| Error::invalid("TreeEnsembleClassifier without classes"))?;
@@ -56,7 +56,7 @@ fn tree_ensemble_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let (lone, positive) = trees.votes();
     let labels = g.constant(
         Tensor::from_i64(vec![labels.len()], &labels)
-            .ok_or_else(|| Error::internal("a vector of integers"))?,
+            .ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?,
     )?;
     let (choice, scores) = match lone.filter(|_| count == 2) {
         None => {

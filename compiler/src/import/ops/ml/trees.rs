@@ -102,7 +102,7 @@ impl Trees {
         let place = |id: i64, is_leaf: bool| {
             let (first, most) = if is_leaf { (count, weights.len()) } else { (0, count) };
             let id = usize::try_from(id).ok().filter(|id| *id < most);
-            id.map(|id| first + id).ok_or_else(|| bad("a node that isn't there"))
+            id.map(|id| first + id).ok_or_else(|| bad("a node that does not exist"))
         };
         let mut sets = sets(tensor(n, "membership_values")?.map_or(Vec::new(), |(_, values)| values));
         let mut nodes = Vec::new();
@@ -164,7 +164,7 @@ impl Trees {
         let places: HashMap<(i64, i64), usize> =
             all.map(|(place, k)| ((trees[*k], ids[*k]), place)).collect();
         let place = |tree: i64, id: i64| {
-            places.get(&(tree, id)).copied().ok_or_else(|| bad("a node that isn't there"))
+            places.get(&(tree, id)).copied().ok_or_else(|| bad("a node that does not exist"))
         };
         let mut nodes = Vec::new();
         for k in inner.iter().copied() {
@@ -189,7 +189,7 @@ impl Trees {
             };
             let leaf = place(*tree, *node)?
                 .checked_sub(nodes.len())
-                .ok_or_else(|| bad("a weight of a node that is no leaf"))?;
+                .ok_or_else(|| bad("a weight of a node that is not a leaf"))?;
             leaves[leaf].push((within(*target, targets)?, *weight));
         }
         // A tree begins with the first of its nodes in the lists.
@@ -232,7 +232,7 @@ impl Trees {
             next.retain(|place| *place < self.nodes.len());
             self.depth += 1;
             if self.depth > self.nodes.len() + 1 {
-                return Err(bad("a tree in which a way leads back"));
+                return Err(bad("a tree with a cycle"));
             }
             level = next;
         }
@@ -255,7 +255,7 @@ impl Trees {
             })
             .collect();
         let tensor = Tensor::from_scalars(dtype, vec![scalars.len()], &scalars);
-        g.constant(tensor.ok_or_else(|| Error::internal("a table has as many entries as places"))?)
+        g.constant(tensor.ok_or_else(|| Error::internal("the elements of a table must match its shape"))?)
     }
 
     /// What the trees say of each row of `x`, `[N, features]`: `[N, targets]`.
@@ -266,7 +266,8 @@ impl Trees {
         let x = g.cast(self.dtype, x)?;
         let rows = g.shape(x)[0].clone();
         let roots: Vec<i64> = self.roots.iter().map(|root| *root as i64).collect();
-        let roots = Tensor::from_i64(vec![roots.len()], &roots).ok_or_else(|| Error::internal("a vector"))?;
+        let roots = Tensor::from_i64(vec![roots.len()], &roots)
+            .ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?;
         let roots = g.constant(roots)?;
         let start = g.broadcast_to(roots, &[rows, self.roots.len().into()])?;
         let arrived = match self.nodes.is_empty() {
@@ -275,8 +276,8 @@ impl Trees {
         };
         let leaves: Vec<Scalar> = self.weights();
         let shape = vec![self.leaves.len(), self.targets];
-        let weights =
-            Tensor::from_scalars(self.dtype, shape, &leaves).ok_or_else(|| Error::internal("a matrix"))?;
+        let weights = Tensor::from_scalars(self.dtype, shape, &leaves)
+            .ok_or_else(|| Error::internal("the elements of a matrix must match its shape"))?;
         let weights = g.constant(weights)?;
         let first = g.scalar(Scalar::i64(self.nodes.len() as i64))?;
         let leaf = g.sub(arrived, first)?;
@@ -285,7 +286,7 @@ impl Trees {
             Combine::Sum | Combine::Mean => g.reduce(ReduceOp::Sum, votes, &[1], false)?,
             Combine::Min | Combine::Max if self.leaves.iter().any(|leaf| leaf.len() != self.targets) => {
                 return Err(Error::unsupported(
-                    "the least or largest of trees that don't speak of every target",
+                    "aggregate_function MIN or MAX of trees that don't have every target",
                 ));
             }
             Combine::Min => g.reduce(ReduceOp::Min, votes, &[1], false)?,
@@ -300,7 +301,7 @@ impl Trees {
         }
         let base: Vec<Scalar> = self.base.iter().map(|x| Scalar::from_f64(self.dtype, *x)).collect();
         let base = Tensor::from_scalars(self.dtype, vec![base.len()], &base)
-            .ok_or_else(|| Error::internal("a vector"))?;
+            .ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?;
         let base = g.constant(base)?;
         g.add(y, base)
     }
@@ -338,7 +339,7 @@ impl Trees {
                 for table in &given[1..7] {
                     found.push(g.gather(*table, at, 0)?);
                 }
-                <[Value; 6]>::try_from(found).map_err(|_| Error::internal("six tables"))?
+                <[Value; 6]>::try_from(found).map_err(|_| Error::internal("there must be six tables"))?
             };
             let value = picked(g, given[0], feature)?;
             let mut holds = None;
@@ -362,7 +363,7 @@ impl Trees {
                     Some(other) => g.or(other, test)?,
                 });
             }
-            let mut holds = holds.ok_or_else(|| Error::internal("trees of no mode"))?;
+            let mut holds = holds.ok_or_else(|| Error::internal("trees must have a mode"))?;
             if self.nodes.iter().any(|node| node.nan_passes) {
                 let none = g.unary(UnaryOp::IsNan, value)?;
                 let passes = g.and(none, nan_passes)?;
@@ -379,7 +380,7 @@ impl Trees {
         let ways = self.nodes.iter().map(|node| node.next[way] as i64);
         let all: Vec<i64> = ways.chain((0..self.leaves.len()).map(|leaf| (count + leaf) as i64)).collect();
         let tensor = Tensor::from_i64(vec![all.len()], &all);
-        g.constant(tensor.ok_or_else(|| Error::internal("a table has as many entries as places"))?)
+        g.constant(tensor.ok_or_else(|| Error::internal("the elements of a table must match its shape"))?)
     }
 
     /// The sets of the nodes that test for membership, filled up with NaN, which equals nothing.
@@ -400,7 +401,8 @@ impl Trees {
         let scalars: Vec<Scalar> = all.map(|x| Scalar::from_f64(self.dtype, x)).collect();
         let shape = vec![self.nodes.len() + self.leaves.len(), width];
         let tensor = Tensor::from_scalars(self.dtype, shape, &scalars);
-        g.constant(tensor.ok_or_else(|| Error::internal("a matrix of sets"))?).map(Some)
+        g.constant(tensor.ok_or_else(|| Error::internal("the elements of a matrix must match its shape"))?)
+            .map(Some)
     }
 }
 
@@ -409,7 +411,7 @@ const COMPARISONS: [CompareOp; 6] =
 
 /// The sets at these places, the last of what a round is given.
 fn sets_at(g: &mut Graph, given: &[Value], at: Value) -> Result<Value> {
-    let sets = given.get(7).ok_or_else(|| Error::internal("a test for membership without sets"))?;
+    let sets = given.get(7).ok_or_else(|| Error::internal("membership tests need sets"))?;
     g.gather(*sets, at, 0)
 }
 

@@ -62,10 +62,10 @@ pub(crate) fn branch(
             [other, otherwise]
         }
         Ok([Ok(then), Ok(otherwise)]) => [then, otherwise],
-        Err(_) => return Err(Error::internal("an If has two branches")),
+        Err(_) => return Err(Error::internal("If must have two branches")),
     };
     if then.outputs.len() != otherwise.outputs.len() {
-        return Err(Error::invalid("the branches have different numbers of outputs"));
+        return Err(Error::invalid("the branches must have the same number of outputs"));
     }
     let mut unequal = Vec::new();
     for k in 0..then.outputs.len() {
@@ -83,7 +83,7 @@ pub(crate) fn branch(
     let (mut outputs, mut sizes) = (results[..count].to_vec(), results[count..].iter());
     for (output, axes) in outputs.iter_mut().zip(unequal) {
         for (k, most) in axes {
-            let size = *sizes.next().ok_or_else(|| Error::internal("a size for each unequal axis"))?;
+            let size = *sizes.next().ok_or_else(|| Error::internal("each unequal axis must have a size"))?;
             let size = n.found(g, size, 0, most)?;
             *output = g.slice(*output, k, Dim::zero(), size, 1)?;
         }
@@ -99,7 +99,8 @@ fn failing(g: &Graph, other: &Region, why: String) -> Result<Region> {
     for value in &other.outputs {
         let Type { dtype, shape } = other.graph.ty(*value).clone();
         let shape: Option<Vec<Dim>> = shape.iter().map(|dim| other.graph.upper_bound(dim)).collect();
-        let shape = shape.ok_or_else(|| Error::unsupported("a branch with a size that has no bound"))?;
+        let shape =
+            shape.ok_or_else(|| Error::unsupported("a branch with a size that has no upper bound"))?;
         let one = graph.cast(dtype, zero)?;
         outputs.push(graph.broadcast_to(one, &shape)?);
     }
@@ -112,7 +113,10 @@ fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec
     let (a, b) = (then.outputs[k], otherwise.outputs[k]);
     let (have, other) = (then.graph.ty(a).clone(), otherwise.graph.ty(b).clone());
     if have.dtype != other.dtype {
-        return Err(Error::invalid(format!("output {k} is {} or {}", have.dtype, other.dtype)));
+        return Err(Error::invalid(format!(
+            "output {k} is {} in one branch and {} in the other",
+            have.dtype, other.dtype
+        )));
     }
     let mut padded = Vec::new();
     for (i, (x, y)) in have.shape.iter().zip(&other.shape).enumerate() {
@@ -122,7 +126,7 @@ fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec
         }
         let bound = then.graph.upper_bound(x).zip(otherwise.graph.upper_bound(y));
         let (x_most, y_most) =
-            bound.ok_or_else(|| Error::unsupported("branches with a size that has no bound"))?;
+            bound.ok_or_else(|| Error::unsupported("branches with a size that has no upper bound"))?;
         let most = g.facts.simplify(&larger(g, &x_most, &y_most));
         for (region, size) in [(&mut *then, x), (&mut *otherwise, y)] {
             let value = region.outputs[k];

@@ -109,7 +109,7 @@ pub(crate) fn slice(g: &mut Graph, n: &OnnxNode, mut x: Value) -> Result<Value> 
         None => (0..starts.len()).map(|_| int(g, 1)).collect::<Result<_>>()?,
     };
     if [ends.len(), axes.len(), steps.len()].iter().any(|count| *count != starts.len()) {
-        return Err(Error::invalid("starts, ends, axes and steps of a slice differ in number"));
+        return Err(Error::invalid("starts, ends, axes and steps must have the same length"));
     }
     let (zero, one) = (int(g, 0)?, int(g, 1)?);
     let sizes: Vec<Value> =
@@ -161,7 +161,11 @@ pub(crate) fn pad(g: &mut Graph, n: &OnnxNode, mut x: Value, mode: &str, fill: V
     let pads = n.elements(g, 1)?;
     let axes = axis_values(g, n, 3, pads.len() / 2, rank)?;
     if pads.len() != 2 * axes.len() {
-        return Err(Error::invalid(format!("{} pads for {} axes", pads.len(), axes.len())));
+        return Err(Error::invalid(format!(
+            "{} pads are given for {} axes; each axis needs 2",
+            pads.len(),
+            axes.len()
+        )));
     }
     let zero = int(g, 0)?;
     let (before, after) = pads.split_at(axes.len());
@@ -190,7 +194,7 @@ pub(crate) fn pad(g: &mut Graph, n: &OnnxNode, mut x: Value, mode: &str, fill: V
                 let back = g.sub(twice, around)?;
                 g.min(around, back)?
             }
-            other => return Err(Error::invalid(format!("mode `{other}`"))),
+            other => return Err(Error::invalid(format!("unknown mode `{other}`"))),
         };
         let source = g.max(source, zero)?;
         let source = g.min(source, last)?;
@@ -210,7 +214,7 @@ pub(crate) fn tile(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let repeats = n.elements(g, 1)?;
     let shape = g.shape(x).to_vec();
     if repeats.len() != shape.len() {
-        return Err(Error::invalid(format!("{} repeats for {} axes", repeats.len(), shape.len())));
+        return Err(Error::invalid(format!("{} repeats are given for {} axes", repeats.len(), shape.len())));
     }
     let (mut to, mut index) = (Vec::new(), Vec::new());
     for (k, (times, dim)) in repeats.into_iter().zip(shape).enumerate() {

@@ -24,7 +24,10 @@ pub(crate) fn activations(n: &OnnxNode, defaults: &[&str], directions: usize) ->
     let names = match n.strings("activations")? {
         Some(names) if names.len() == count => names,
         Some(names) => {
-            return Err(Error::invalid(format!("{} activations where {count} are needed", names.len())));
+            return Err(Error::invalid(format!(
+                "{} activations are given, but {count} are needed",
+                names.len()
+            )));
         }
         None => (0..count).map(|k| defaults[k % defaults.len()].to_string()).collect(),
     };

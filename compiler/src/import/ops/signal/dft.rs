@@ -56,7 +56,7 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
     let rank = g.rank(x);
     let (inverse, onesided) = (n.flag("inverse", false)?, n.flag("onesided", false)?);
     if along + 1 == rank {
-        return Err(Error::invalid("the transform runs along the axis of real and imaginary parts"));
+        return Err(Error::invalid("the transform can't run along the axis of real and imaginary parts"));
     }
     let dtype = g.dtype(x);
     let have = g.shape(x)[along].clone();

@@ -88,7 +88,7 @@ fn turned(g: &mut Graph, x: Pair, j: i64, p: i64, rest: i64, below: usize, back:
         let mut shape = vec![numbers.len()];
         shape.resize(1 + below, 1);
         let table = Tensor::from_scalars(dtype, shape, &numbers);
-        g.constant(table.ok_or_else(|| Error::internal("a table has as many elements as it has"))?)
+        g.constant(table.ok_or_else(|| Error::internal("the elements of a table must match its shape"))?)
     };
     let cos = table(turns.iter().map(|turn| turn.0).collect())?;
     let sin = table(turns.iter().map(|turn| if back { turn.1 } else { -turn.1 }).collect())?;

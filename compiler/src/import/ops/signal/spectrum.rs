@@ -31,10 +31,10 @@ pub(crate) fn angles(g: &mut Graph, rows: &Dim, columns: &Dim, n: Value) -> Resu
 
 /// The parts of the elements of `x`, whose last axis holds them: 1 where they are real, 2 where they are complex.
 pub(crate) fn count_parts(g: &Graph, x: Value) -> Result<i64> {
-    let last = g.shape(x).last().ok_or_else(|| Error::invalid("a signal without axes"))?;
+    let last = g.shape(x).last().ok_or_else(|| Error::invalid("the signal must have at least 1 axis"))?;
     let count = last.as_i64().filter(|count| [1, 2].contains(count));
     count.ok_or_else(|| {
-        Error::invalid("the last axis of a signal has one element, or two for complex numbers")
+        Error::invalid("the last axis of the signal must have 1 element (real) or 2 elements (complex)")
     })
 }
 

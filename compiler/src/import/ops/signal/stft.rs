@@ -35,10 +35,10 @@ fn stft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = match (n.input(0)?, g.rank(n.input(0)?)) {
         (x, 3) => x,
         (x, 2) => g.unsqueeze(x, &[2])?,
-        _ => return Err(Error::invalid("a signal has 3 axes, or 2 where it is real")),
+        _ => return Err(Error::invalid("the signal must have 3 axes, or 2 if it is real")),
     };
     if n.optional(2).is_some_and(|weights| g.rank(weights) != 1) {
-        return Err(Error::invalid("weights of windows have one axis"));
+        return Err(Error::invalid("the window must have 1 axis"));
     }
     let onesided = n.flag("onesided", true)?;
     match Windows::known(g, n, x, onesided)? {
@@ -76,7 +76,9 @@ impl Windows {
         let (Some(length), Some(step)) = (length, number(n.input(1)?)) else { return Ok(None) };
         let Some(have) = have.unwrap_or(Some(length)) else { return Ok(None) };
         if length < 1 || step < 1 {
-            return Err(Error::invalid(format!("windows of {length} elements, every {step}")));
+            return Err(Error::invalid(format!(
+                "frame_length {length} and frame_step {step} must be positive"
+            )));
         }
         let taken = have.min(length);
         let bins = if onesided { length / 2 + 1 } else { length };

@@ -107,5 +107,5 @@ fn constant(g: &mut Graph, shape: Vec<i64>, numbers: impl Iterator<Item = f64>) 
     let numbers: Vec<Scalar> = numbers.map(|number| Scalar::from_f64(DType::F64, number)).collect();
     let shape = shape.into_iter().map(|size| size as usize).collect();
     let table = Tensor::from_scalars(DType::F64, shape, &numbers);
-    g.constant(table.ok_or_else(|| Error::internal("a table has as many elements as it has"))?)
+    g.constant(table.ok_or_else(|| Error::internal("the elements of a table must match its shape"))?)
 }
