@@ -1,4 +1,4 @@
-//! Affine maps by channel behind a contraction go into its weights: what batch normalisation leaves after folding.
+//! Folds per-channel affine maps that follow a contraction into its weights. Batch normalisation leaves such maps.
 //!
 //! For vectors `s`, `t`, `u` along one axis of the result and constant weights `w`:
 //!
@@ -9,11 +9,11 @@
 //! (y * t) * u              = y * (t * u)
 //! ```
 //!
-//! Weights that are bf16 stay such, so that they can be multiply_parts as
-//! [`Precision::Exact`](crate::scalar::Precision::Exact) says; what they are multiply_parts by stays behind the sum.
+//! Weights that are bf16 stay bf16, so that [`Precision::Exact`](crate::scalar::Precision::Exact) can multiply them.
+//! The vector that multiplies them stays after the sum.
 //!
-//! These hold for real numbers. On floats they round differently, by no more than the contraction itself rounds, and an
-//! overflow may come sooner or later; so they are applied to floats only where each side was used once.
+//! The laws hold for real numbers. On floats they round differently, by no more than the contraction itself rounds, and
+//! an overflow may occur sooner or later. So they are applied to floats only where each side has one use.
 
 use super::rebuild::rebuild_by_uses;
 use crate::{
@@ -26,7 +26,7 @@ use cranelift_entity::SecondaryMap;
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// The pass.
+/// Runs the pass.
 ///
 /// # Errors
 /// None.
@@ -34,7 +34,7 @@ pub fn affine(graph: &mut Graph) -> Result<()> {
     rebuild_by_uses(graph, rewritten)
 }
 
-/// `x op vector`, the vector lying along axis `axis` of `x`.
+/// An operation `x op vector`, where the vector varies along axis `axis` of `x`.
 struct ByChannel {
     op: BinaryOp,
     x: Value,
@@ -67,7 +67,7 @@ fn rewritten(new: &mut Graph, node: &Node, used: &SecondaryMap<Value, u32>) -> R
     }
 }
 
-/// An `Op::Map` that is a product or sum with a vector; a difference is the sum with the negated vector.
+/// Matches an `Op::Map` that is a product or sum with a vector. A difference is a sum with the negated vector.
 fn by_channel(graph: &Graph, op: &Op, operands: &[Value]) -> Option<ByChannel> {
     let (Op::Map(body), &[a, b]) = (op, operands) else { return None };
     let &[Step::Binary(op, left, right)] = body.steps.as_slice() else { return None };
@@ -92,7 +92,7 @@ fn by_channel(graph: &Graph, op: &Op, operands: &[Value]) -> Option<ByChannel> {
     }
 }
 
-/// The axis along which alone a view of a constant varies, and its elements there.
+/// The only axis along which a view of a constant varies, and the elements along it.
 fn channel(graph: &Graph, value: Value) -> Option<(usize, Vec<Scalar>)> {
     let Op::View { shape, index } = graph.op(value) else { return None };
     let tensor = graph.as_constant(graph.operands(value)[0])?;
@@ -114,7 +114,7 @@ fn combined(op: BinaryOp, a: &[Scalar], b: &[Scalar]) -> Vec<Scalar> {
     a.iter().zip(b).map(|(a, b)| eval::binary(op, *a, *b)).collect()
 }
 
-/// `x op vector`, the vector repeated along all axes but one.
+/// Emits `x op vector`, with the vector repeated along all other axes.
 fn with_vector(new: &mut Graph, op: BinaryOp, x: Value, axis_: usize, vector: &[Scalar]) -> Result<Value> {
     let dtype = new.dtype(x);
     let tensor = Tensor::from_scalars(dtype, vec![vector.len()], vector).expect("one element for each");
@@ -124,8 +124,8 @@ fn with_vector(new: &mut Graph, op: BinaryOp, x: Value, axis_: usize, vector: &[
     new.push(Op::Map(body), &[x, spread])
 }
 
-/// The contraction `x` with the vector multiply_parts into its constant operand, which has no other use, or into the vector that
-/// the contraction is multiply_parts by.
+/// The contraction `x` with the vector multiplied into its constant operand, if that has no other use. Otherwise the
+/// vector is multiplied into the vector that already scales the contraction.
 fn scaled(
     new: &mut Graph,
     x: Value,
@@ -157,7 +157,7 @@ fn scaled(
     new.push(Op::Contraction { lhs, rhs, out, dtype, precision }, &operands).map(Some)
 }
 
-/// The constant that a value shows.
+/// The constant that a value shows through views.
 fn fixed(graph: &Graph, value: Value) -> Option<&Tensor> {
     match graph.op(value) {
         Op::Const(_) => graph.as_constant(value),
@@ -166,7 +166,7 @@ fn fixed(graph: &Graph, value: Value) -> Option<&Tensor> {
     }
 }
 
-/// Whether all numbers of a constant of floats are bf16, and so many that they may be multiply_parts as such.
+/// Whether a constant of floats holds bf16 values only, and is large enough to be multiplied as bf16.
 fn is_bf16(tensor: &Tensor) -> bool {
     tensor.dtype() == DType::F32
         && tensor.elems() >= (precision::MIN_SPLIT_EXTENT * precision::MIN_SPLIT_EXTENT) as usize

@@ -1,5 +1,5 @@
-//! Elementwise bodies: operands that are one number repeated become constants of the body, steps of constants are
-//! computed, the laws of `laws.rs` are applied, and a body that returns a parameter vanishes.
+//! Simplifies elementwise bodies. Operands that repeat one element become constants of the body, steps of constants are
+//! computed, the laws of `laws.rs` are applied, and a body that returns a parameter is removed.
 
 use super::{laws, rebuild::rebuild};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     scalar::{Body, Reg, Scalar, Step},
 };
 
-/// The pass.
+/// Runs the pass.
 ///
 /// # Errors
 /// None.
@@ -29,7 +29,7 @@ pub fn bodies(graph: &mut Graph) -> Result<()> {
     super::dead::dead(graph)
 }
 
-/// The number that all elements of `value` are.
+/// The value of all elements of `value`, if they are equal.
 pub fn number(graph: &Graph, value: Value) -> Option<Scalar> {
     match graph.op(value) {
         Op::Const(tensor) => {
@@ -42,7 +42,7 @@ pub fn number(graph: &Graph, value: Value) -> Option<Scalar> {
     }
 }
 
-/// Takes the bodies of producers in where laws then apply, so that the result is no longer than `body` was.
+/// Inlines the bodies of producers where laws then apply, so that the result is no longer than `body` was.
 fn through_producers(graph: &Graph, mut body: Body, mut operands: Vec<Value>) -> (Body, Vec<Value>) {
     let mut i = 0;
     while i < operands.len() {
@@ -62,7 +62,8 @@ fn through_producers(graph: &Graph, mut body: Body, mut operands: Vec<Value>) ->
     (body, operands)
 }
 
-/// Laws look at two operators, which constants may accompany; longer producers could not vanish.
+/// The maximum length of an inlined producer. Laws look at two operators and their constants; a longer one would
+/// remain.
 const MAX_TAKEN_IN: usize = 3;
 
 /// `body` with its parameter `i` computed by `producer` from `inputs`.
@@ -94,7 +95,7 @@ fn inline(
     (Body { params, steps, result: outer[body.result.0 as usize] }, values)
 }
 
-/// Turns operands that are one number into constants of the body, as long as one operand is left.
+/// Turns operands that repeat one element into constants of the body, as long as one operand is left.
 fn inline_numbers(graph: &Graph, body: &Body, node: &Node) -> (Body, Vec<Value>) {
     let mut numbers: Vec<Option<Scalar>> = node.operands.iter().map(|value| number(graph, *value)).collect();
     if numbers.iter().all(Option::is_some) {
@@ -118,7 +119,7 @@ fn inline_numbers(graph: &Graph, body: &Body, node: &Node) -> (Body, Vec<Value>)
     (Body { params, steps, result: regs[body.result.0 as usize] }, operands)
 }
 
-/// `step` reading `regs[i]` in place of register `i`.
+/// `step` with `regs[i]` in place of register `i`.
 fn renamed(step: &Step, regs: &[Reg]) -> Step {
     let operands: Vec<Reg> = step.operands().iter().map(|reg| regs[reg.0 as usize]).collect();
     step.with(&operands).expect("as many operands as before")
@@ -141,7 +142,7 @@ pub fn simplify(body: &Body) -> Body {
     without_unused_steps(&out)
 }
 
-/// The register of `step`, which may have been emitted before.
+/// Returns the register of `step`, which is emitted unless an equal step exists.
 fn emit(body: &mut Body, step: Step) -> Reg {
     let position = body.steps.iter().position(|other| *other == step);
     let position = position.unwrap_or_else(|| {
@@ -185,7 +186,7 @@ fn without_unused_steps(body: &Body) -> Body {
     out
 }
 
-/// Drops parameters that are not read, and merges those that are the same value.
+/// Drops parameters that are not read, and merges parameters that have the same value.
 fn drop_unused(body: Body, operands: &[Value]) -> (Body, Vec<Value>) {
     let mut read: Vec<bool> = vec![false; body.params.len()];
     for reg in body.steps.iter().flat_map(Step::operands).chain([body.result]) {
@@ -209,7 +210,7 @@ fn drop_unused(body: Body, operands: &[Value]) -> (Body, Vec<Value>) {
     (Body { params, steps, result }, kept.iter().map(|i| operands[*i]).collect())
 }
 
-/// A body without parameters: its number in the shape of `like`.
+/// Replaces a body without parameters by its constant, in the shape of `like`.
 fn spread(graph: &mut Graph, body: &Body, like: Value) -> Result<Option<Value>> {
     let value = body.eval(&[], &mut Vec::new());
     let shape = graph.shape(like).to_vec();

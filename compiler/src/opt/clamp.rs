@@ -1,8 +1,9 @@
-//! Comparisons of indices with integers of 64 bits, as masks of padded sequences make them, in 32 bits, which lanes have.
+//! Narrows comparisons of indices with 64-bit integers to 32 bits, which vector lanes have. Masks of padded sequences
+//! contain such comparisons.
 //!
-//! An index `i` lies within known bounds, `lo <= i <= hi`. Whatever it is compared with may as well be brought between
-//! `lo - 1` and `hi + 1`: no comparison comes out otherwise, and all of it fits 32 bits if the bounds do. That is done for
-//! each element of what is compared, which a view then spreads: where it is not spread, nothing would be gained.
+//! An index `i` has known bounds, `lo <= i <= hi`. Clamping the other side to `lo - 1..=hi + 1` changes the result of
+//! no comparison, and both sides then fit 32 bits if the bounds do. The clamp is applied to the elements before a view
+//! repeats them. Without such a view nothing would be gained.
 
 use super::rebuild::rebuild;
 use crate::{
@@ -14,7 +15,7 @@ use num_traits::ToPrimitive;
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// The pass.
+/// Runs the pass.
 ///
 /// # Errors
 /// None.
@@ -44,7 +45,7 @@ fn compared(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
     new.compare(*op, x, y).map(Some)
 }
 
-/// One less than an index can be, and one more, if both fit 32 bits.
+/// The smallest index less one, and the largest plus one, if both fit 32 bits.
 fn bounds(graph: &Graph, value: Value) -> Option<(i64, i64)> {
     let Op::Index { shape, expr, .. } = graph.op(value) else { return None };
     let bounds = graph.index_facts(shape).bounds(expr);
@@ -52,7 +53,8 @@ fn bounds(graph: &Graph, value: Value) -> Option<(i64, i64)> {
     (i32::try_from(lo).is_ok() && i32::try_from(hi).is_ok()).then_some((lo, hi))
 }
 
-/// What `value` spreads, between `lo` and `hi`, in 32 bits and spread in the same way, if it is computed.
+/// The source of the view `value`, if it is computed: clamped to `lo` and `hi`, in 32 bits, and repeated by the same
+/// view.
 fn within(new: &mut Graph, value: Value, lo: i64, hi: i64) -> Result<Option<Value>> {
     let Op::View { shape, index } = new.op(value).clone() else { return Ok(None) };
     let base = new.operands(value)[0];

@@ -1,4 +1,4 @@
-//! Drops nodes that no output depends on; inputs stay, they are part of the call contract.
+//! Drops nodes that no output depends on. Inputs stay, because they are part of the call contract.
 
 use super::rebuild::rebuild;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 use cranelift_entity::SecondaryMap;
 
-/// The pass. What may end the call stays, and so does what gives a symbol its value.
+/// Runs the pass. Nodes that may end the call stay, and so do nodes that give a symbol its value.
 ///
 /// # Errors
 /// None.

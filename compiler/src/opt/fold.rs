@@ -1,8 +1,9 @@
-//! Constant folding: what depends on constants alone is computed by the oracle, as long as the result is no larger
-//! than what it is computed from.
+//! Constant folding. The evaluator computes nodes that depend only on constants, as long as the result is no larger
+//! than the operands.
 //!
-//! A view of a constant costs nothing at run time but would be a second copy of it: it is folded only when it is small
-//! or the last use of its source. Functions outside of the compiler are not called here. Values whose contents are known numbers are constants too.
+//! A view of a constant costs nothing at run time, and folding it would copy the constant. It is folded only when it
+//! is small or the last use of its source. External functions are not called here. Values whose contents are known
+//! integers count as constants.
 
 use super::rebuild::{rebuild, uses};
 use crate::{
@@ -17,22 +18,22 @@ use crate::{
 use cranelift_entity::SecondaryMap;
 use symshape::Dim;
 
-/// Results up to this size are folded whatever they are computed from.
+/// Results up to this size are folded, whatever the size of the operands.
 pub const SMALL_BYTES: usize = 4096;
 
-/// Larger results are left to run time: folding must not dominate the time of compiling.
+/// Larger results are left to run time, so that folding does not dominate the compile time.
 pub const MAX_BYTES: usize = 1 << 30;
 
-/// The pass.
+/// Runs the pass.
 ///
 /// # Errors
-/// None: what the oracle refuses (an index out of bounds) is left for run time to report.
+/// None. An error of the evaluator (an index out of bounds) is left for run time to report.
 pub fn fold(graph: &mut Graph) -> Result<()> {
     let uses = uses(graph);
     let by_result: SecondaryMap<Value, u32> = uses;
-    // Whether a value of the new graph depends on constants alone.
+    // Whether a value of the new graph depends only on constants.
     let mut fixed: SecondaryMap<Value, bool> = SecondaryMap::new();
-    // For each value of the new graph, the number of uses that its counterpart had.
+    // The number of uses that the counterpart of each value of the new graph had.
     let mut used: SecondaryMap<Value, u32> = SecondaryMap::new();
     rebuild(graph, |new, node| {
         let is_fixed = !matches!(node.op, Op::Index { .. } | Op::Call { .. })
@@ -57,7 +58,7 @@ pub fn fold(graph: &mut Graph) -> Result<()> {
     super::dead::dead(graph)
 }
 
-/// The tensor of contents that are numbers.
+/// The tensor of contents that are all known integers.
 fn known(graph: &Graph, value: Value) -> Option<Tensor> {
     let numbers: Vec<i64> = graph.contents(value)?.iter().map(Dim::as_i64).collect::<Option<_>>()?;
     let elems: Vec<Scalar> =
@@ -76,7 +77,7 @@ fn computed(graph: &Graph, node: &Node, value: Value, used: &SecondaryMap<Value,
         _ if bytes > MAX_BYTES => false,
         _ if bytes <= SMALL_BYTES => true,
         Op::View { .. } => used[node.operands[0]] <= 1 && bytes <= bytes_of(graph, node.operands[0])?,
-        // Operands that are views count as what they show.
+        // An operand that is a view counts as its source.
         _ => bytes <= node.operands.iter().filter_map(|operand| bytes_of(graph, *operand)).sum(),
     };
     if !worth || is_spread(graph, value) {
@@ -90,7 +91,7 @@ fn bytes_of(graph: &Graph, value: Value) -> Option<usize> {
     elems.checked_mul(graph.dtype(value).size_bytes())
 }
 
-/// Whether the value is one element repeated: as a view it can be inlined into its users as a number.
+/// Whether the value repeats one element. As a view it can be inlined into its users as a constant.
 fn is_spread(graph: &Graph, value: Value) -> bool {
     match graph.op(value) {
         Op::View { .. } => {

@@ -1,8 +1,9 @@
-//! Products that take next to none of a model's time are `f32` at [`Precision::Bf16x3`], too, and those that would be no
-//! faster.
+//! Keeps contractions in `f32` at [`Precision::Bf16x3`] where bf16 would save next to no time.
 //!
-//! What the first give is often worth more than their time: a product of pooled pixels, as in squeeze and excitation, weights
-//! whole channels, and its error is that of all their elements at once, which does not average out in what adds them up.
+//! This holds for contractions that take a negligible part of a model's time, and for those that bf16 would not speed
+//! up. The precision of the former is often worth more than their time. For example, the product of pooled pixels in a
+//! squeeze-and-excitation block scales whole channels. Its error affects all elements of a channel alike, and does not
+//! average out in the sums that follow.
 
 use crate::{
     graph::{Graph, NodeId, Op},
@@ -14,14 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
-/// The part of all multiplications that such products are together, at most, at each corner of the ranges.
+/// The largest fraction of all multiplications that these contractions make up together, at each corner of the ranges.
 const MOST: f64 = 1.0 / 64.0;
 
-/// Multiplications with constants for each number of the other factor and of the result, below which reading, splitting and
-/// writing these takes as long as products of `f32`.
+/// Multiplications by constants per element of the other operand and of the result. Below this, reading, splitting and
+/// writing these elements takes as long as the contraction in `f32`.
 const LEAST_WORK: f64 = 16.0;
 
-/// The pass, for machines with tile registers. Loops and branches are taken each as a model of its own.
+/// Runs the pass, for machines with tile registers. Each loop body and branch is treated as a model.
 pub fn keep_f32(graph: &mut Graph) {
     graph.nodes.values_mut().flat_map(|node| node.op.regions_mut()).for_each(keep_f32);
     let mut works: Vec<Work> = graph.nodes.keys().filter_map(|id| Work::of(graph, id)).collect();
@@ -54,13 +55,14 @@ pub fn keep_f32(graph: &mut Graph) {
     }
 }
 
-/// A product that may be less precise.
+/// A contraction that may have a lower precision.
 struct Work {
     node: NodeId,
     multiplications: Dim,
-    /// Those of the other factor and of the result where one factor is constant.
+    /// Elements of the other operand and of the result, if one operand is constant.
     numbers: Option<Dim>,
-    /// The largest part of all multiplications, at any corner, and the most of its own for each of these numbers.
+    /// The largest fraction of all multiplications at any corner, and the largest number of multiplications per
+    /// element.
     share: f64,
     per_number: f64,
 }
@@ -89,7 +91,7 @@ impl Work {
     }
 }
 
-/// All symbols at their least and at their largest, and each at its largest with the others at their least.
+/// All symbols at their minimum, all at their maximum, and each at its maximum with the others at their minimum.
 fn corners(graph: &Graph, symbols: &BTreeSet<Symbol>) -> Vec<BTreeMap<Symbol, BigInt>> {
     let end = |symbol: &Symbol, is_high: bool| {
         let bounds = graph.facts.bounds(&symbol.into());

@@ -1,14 +1,16 @@
-//! Algebraic laws of scalar operators, as a list: each says what it replaces, on which types, and why it is exact.
+//! The algebraic laws of scalar operators, as a list. Each law says which step it replaces, on which types, and why it
+//! is exact.
 //!
-//! A law holds bit for bit for every value of its domain, NaNs (as NaNs) and negative zeros included; a test checks each
-//! against the oracle on a box of such values. So `x * 1 = x` holds for floats and `x + 0 = x` does not: `-0 + 0` is 0.
+//! A law holds bit for bit for every value of its domain, including NaNs (as NaNs) and negative zeros. A test checks
+//! each law against the evaluator on a box of such values. So `x * 1 = x` holds for floats, and `x + 0 = x` does not,
+//! because `-0 + 0` is 0.
 
 use crate::scalar::{BinaryOp, Body, CompareOp, Reg, Scalar, Step, UnaryOp};
 use symshape_runtime::DType;
 
 /// A rewrite of one step to a register that exists already.
 pub struct Law {
-    /// The law, for people.
+    /// The law as a formula, for messages.
     pub law: &'static str,
     /// The types on which it holds.
     pub domain: fn(DType) -> bool,
@@ -28,7 +30,7 @@ fn numbers(dtype: DType) -> bool {
     dtype != DType::Bool
 }
 
-/// All laws; the first that applies is taken.
+/// All laws. The first that applies is used.
 pub const LAWS: &[Law] = &[
     Law {
         law: "x * 1 = x",
@@ -133,7 +135,7 @@ pub fn apply(body: &Body, step: &Step) -> Option<Reg> {
     LAWS.iter().filter(|law| (law.domain)(dtype)).find_map(|law| (law.apply)(body, step))
 }
 
-/// The constant that a register holds.
+/// The constant in a register.
 pub fn constant(body: &Body, reg: Reg) -> Option<Scalar> {
     match made_by(body, reg)? {
         Step::Const(value) => Some(*value),
@@ -149,7 +151,7 @@ fn type_of(body: &Body, reg: Reg) -> DType {
     body.types()[reg.0 as usize]
 }
 
-/// `x op c` gives `x`.
+/// Replaces `x op c` by `x`.
 fn right(body: &Body, step: &Step, op: BinaryOp, neutral: fn(Scalar) -> bool) -> Option<Reg> {
     match step {
         Step::Binary(found, x, c) if *found == op && constant(body, *c).is_some_and(neutral) => Some(*x),
@@ -157,7 +159,7 @@ fn right(body: &Body, step: &Step, op: BinaryOp, neutral: fn(Scalar) -> bool) ->
     }
 }
 
-/// `x op c` and `c op x` give `x`.
+/// Replaces `x op c` and `c op x` by `x`.
 fn either(body: &Body, step: &Step, op: BinaryOp, neutral: fn(Scalar) -> bool) -> Option<Reg> {
     right(body, step, op, neutral).or_else(|| match step {
         Step::Binary(found, c, x) if *found == op && constant(body, *c).is_some_and(neutral) => Some(*x),
@@ -189,7 +191,7 @@ fn holds_all(wide: DType, narrow: DType) -> bool {
         DType::F32 => wide == DType::F64,
         DType::F16 | DType::BF16 => matches!(wide, DType::F32 | DType::F64),
         DType::F64 => false,
-        // Wrapping there and back is exact at any width that isn't narrower.
+        // Wrapping to a type of at least the same width and back is exact.
         _ if wide.is_int() => wide.size_bytes() >= narrow.size_bytes(),
         DType::U8 | DType::I8 => wide.is_float() && wide != DType::BF16,
         DType::U16 | DType::I16 => matches!(wide, DType::F32 | DType::F64),

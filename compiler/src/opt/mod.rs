@@ -1,8 +1,8 @@
-//! Rewrites of graphs into better ones that compute the same: each pass is a function, listed once in [`PASSES`].
+//! Graph rewrites that preserve the result and reduce the work. Each pass is a function, listed once in [`PASSES`].
 //!
-//! A pass rebuilds the graph node by node ([`rebuild`]); what it emits goes through the builder and is inferred anew,
-//! and in debug builds the verifier runs after each pass. No rule makes a graph larger to compute. Elementwise chains
-//! are not fused here: `lower` inlines them into their consumers.
+//! A pass rebuilds the graph node by node ([`rebuild`]). The nodes it emits go through the builder, which infers their
+//! types again, and in debug builds the verifier runs after each pass. No rule makes a graph more expensive to compute.
+//! Elementwise chains are not fused here: `lower` inlines them into their consumers.
 
 pub mod affine;
 pub mod bodies;
@@ -28,15 +28,15 @@ pub type Pass = fn(&mut Graph) -> Result<()>;
 
 /// The passes in order, by name.
 pub const PASSES: &[(&str, Pass)] = &[
-    // Stored integers before constants: folding would make floats of them.
+    // Stored integers come before constants, because folding would turn them into floats.
     ("quantised", quantised::quantised),
-    // Constants first: what a model computes from its weights alone is computed here.
+    // Constants come next: expressions over the weights alone are computed here.
     ("fold", fold::fold),
     ("views", views::views),
     ("clamp", clamp::clamp),
     ("bodies", bodies::bodies),
     ("affine", affine::affine),
-    // The affine pass leaves products of constants behind, and bodies leaves views of what it inlined.
+    // The affine pass leaves products of constants, and `bodies` leaves views of the operands that it inlined.
     ("fold again", fold::fold),
     ("share", share::share),
     ("dead", dead::dead),
@@ -69,7 +69,7 @@ pub fn optimize_observed(graph: &mut Graph, observer: &mut dyn FnMut(&'static st
     Ok(())
 }
 
-/// Gives an optimised graph the precision that is asked for, as machines with tile registers compute it.
+/// Gives an optimised graph the requested precision, as machines with tile registers compute it.
 ///
 /// # Errors
 /// None.

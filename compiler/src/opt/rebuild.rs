@@ -1,4 +1,4 @@
-//! The frame of all passes: a graph is copied node by node, and a rule may emit something else in a node's place.
+//! The frame of all passes. It copies a graph node by node, and a rule may emit a replacement for a node.
 
 use crate::{
     error::Result,
@@ -6,9 +6,9 @@ use crate::{
 };
 use cranelift_entity::SecondaryMap;
 
-/// Copies `graph`, offering each node to `rule`: with operands in the new graph, and followed by its results in the
-/// old one. The rule emits into the new graph and returns the values that take the results' place, or `None` to have
-/// the node copied. Inputs are always copied.
+/// Copies `graph` and offers each node to `rule`, with its operands in the new graph and its results in the old one.
+/// The rule emits into the new graph and returns the values that replace the results, or `None` to have the node
+/// copied. Inputs are always copied.
 ///
 /// # Errors
 /// Those of the rule.
@@ -28,7 +28,7 @@ pub fn rebuild(
     let mut moved: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
     for node in old.nodes.values() {
         new.origin.clone_from(&node.origin);
-        // A node that was dropped has dead users only, which the same rule drops.
+        // A dropped node has only dead users, which the same rule drops.
         let operands: Option<Vec<Value>> = node.operands.iter().map(|value| moved[*value]).collect();
         let Some(operands) = operands else { continue };
         let node = Node {
@@ -63,8 +63,8 @@ pub fn rebuild(
     Ok(())
 }
 
-/// As [`rebuild`] for rules that put one value in the place of a node's only result, and that ask how often a value of
-/// the new graph is used: as often as the old values were whose place it took. What nothing uses then is dropped.
+/// Like [`rebuild`], for rules that replace the only result of a node by one value and that need use counts. A value of
+/// the new graph has as many uses as the old values that it replaced. Unused nodes are dropped at the end.
 ///
 /// # Errors
 /// Those of the rule.

@@ -1,4 +1,4 @@
-//! Common subexpressions: of nodes with equal operators and operands only the first stays.
+//! Common subexpression elimination: of nodes with equal operators and operands, only the first stays.
 
 use super::rebuild::rebuild;
 use crate::{
@@ -10,7 +10,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-/// The pass.
+/// Runs the pass.
 ///
 /// # Errors
 /// None.
@@ -31,7 +31,7 @@ pub fn share(graph: &mut Graph) -> Result<()> {
     })
 }
 
-/// Equal for equal nodes.
+/// A hash that is equal for equal nodes.
 fn key(node: &Node) -> u64 {
     let mut hasher = DefaultHasher::new();
     std::mem::discriminant(&node.op).hash(&mut hasher);
@@ -55,7 +55,7 @@ fn same_op(a: &Op, b: &Op) -> bool {
             (a.dtype(), a.shape()) == (b.dtype(), b.shape()) && a.bytes() == b.bytes()
         }
         (Op::Const(_), _) | (_, Op::Const(_)) => false,
-        // All other operators are small and print all that they hold.
+        // All other operators are small, and their debug output is complete.
         _ => format!("{a:?}") == format!("{b:?}"),
     }
 }

@@ -1,12 +1,13 @@
-//! Values that tile registers multiply as bf16 are stored as bf16.
+//! Stores values as bf16 where tile registers multiply them as bf16.
 //!
-//! A contraction of [`Precision::Bf16`] rounds its factors to bf16 anyway. Where what it multiplies a constant by is computed
-//! for such contractions, it is rounded where it is computed, `cast f32 (cast bf16 (high x))`, and memory holds half of the
-//! bytes, which tile registers read as they lie. The definition of such a model is the one with the casts in it.
+//! A contraction of [`Precision::Bf16`] rounds its operands to bf16 anyway. An operand that is multiplied by a
+//! constant can therefore be rounded where it is computed: `cast f32 (cast bf16 (high x))`. This halves its bytes in
+//! memory, and tile registers read them without a conversion. Such a model is defined by the graph with the casts in
+//! it.
 //!
-//! What other elementwise definitions read too, as a residual sum reads what the convolution beside it does, is rounded once
-//! for all. What outputs, sums along axes (of norms, say), or contractions without constants read stays as it is. Movement and
-//! maxima of bf16 are bf16.
+//! A value that other elementwise definitions read too (a residual sum reads the input of a convolution) is rounded
+//! once for all readers. A value keeps its type if it is read by an output, a sum along axes (of a norm, say) or a
+//! contraction without a constant. Movement and maxima of bf16 values are bf16.
 
 use super::{dead::dead, rebuild::rebuild};
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
 use cranelift_entity::SecondaryMap;
 use symshape_runtime::DType;
 
-/// The pass, for machines with tile registers.
+/// Runs the pass, for machines with tile registers.
 ///
 /// # Errors
 /// None.
@@ -43,7 +44,7 @@ pub fn store_bf16(graph: &mut Graph) -> Result<()> {
     dead(graph)
 }
 
-/// The contraction of a bf16 itself where its changing factor is one that was cast.
+/// The contraction of the bf16 value itself, if its varying operand was cast.
 fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
     let mut operands = node.operands.clone();
     let Some(half) = factor(new, node).and_then(|side| Some((side, half(new, operands[side])?))) else {
@@ -53,7 +54,7 @@ fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
     new.push(node.op.clone(), &operands).map(Some)
 }
 
-/// The movement of what was cast, and then the cast.
+/// Moves the value before the cast, and casts the result.
 fn moved(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
     let halves: Option<Vec<Value>> = node.operands.iter().map(|operand| half(new, *operand)).collect();
     let Some(halves) = halves else { return Ok(None) };
@@ -68,7 +69,7 @@ fn moved(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
     new.cast(DType::F32, moved).map(Some)
 }
 
-/// The bf16 that a value is the cast of.
+/// The bf16 value that a value is the cast of.
 fn half(graph: &Graph, value: Value) -> Option<Value> {
     let Op::Map(body) = graph.op(value) else { return None };
     let operand = *graph.operands(value).first()?;
@@ -76,7 +77,7 @@ fn half(graph: &Graph, value: Value) -> Option<Value> {
     (is_cast && graph.dtype(operand) == DType::BF16).then_some(operand)
 }
 
-/// Whether a result has no numbers but those of its operands, and which ones does not depend on rounding these.
+/// Whether the result consists of operand elements only, and their selection does not depend on rounding.
 fn is_movement(op: &Op) -> bool {
     match op {
         Op::View { .. } | Op::Concat { .. } | Op::Reduce { op: ReduceOp::Max | ReduceOp::Min, .. } => true,
@@ -90,7 +91,7 @@ fn is_movement(op: &Op) -> bool {
     }
 }
 
-/// The operand that a contraction with a constant multiplies it by, rounded to bf16; none where there are no columns.
+/// The operand that a contraction multiplies by a constant and rounds to bf16. `None` if there are no columns.
 fn factor(graph: &Graph, node: &Node) -> Option<usize> {
     let Op::Contraction { lhs, rhs, out, dtype: DType::F32, precision: Precision::Bf16 } = &node.op else {
         return None;
@@ -106,7 +107,7 @@ fn factor(graph: &Graph, node: &Node) -> Option<usize> {
     has_columns.then_some(side)
 }
 
-/// The value that a value shows through views.
+/// The source of a value behind its views.
 fn shown(graph: &Graph, mut value: Value) -> Value {
     while let Op::View { .. } = graph.op(value) {
         value = graph.operands(value)[0];
@@ -114,12 +115,12 @@ fn shown(graph: &Graph, mut value: Value) -> Value {
     value
 }
 
-/// What the readers of a value say.
+/// The requirement of a value's readers.
 #[derive(Clone, Copy, Default)]
 struct Readers {
-    /// A contraction rounds it anyway.
+    /// A contraction rounds the value anyway.
     round: bool,
-    /// Another one must have it as it is.
+    /// Another reader needs the value unrounded.
     need_all: bool,
 }
 
@@ -130,7 +131,7 @@ fn kept(graph: &Graph) -> SecondaryMap<Value, bool> {
         let is_computed = matches!(graph.op(value), Op::Map(_) | Op::Contraction { .. });
         kept[value] = is_computed && graph.dtype(value) == DType::F32;
     }
-    // What is laid beside others in a tensor is bf16 only if all of them are: fewer and fewer values are.
+    // A part of a concatenation is bf16 only if all its parts are, so the set shrinks until it is stable.
     loop {
         let readers = readers(graph, &all_halves(graph, &kept));
         let mut stays = true;
@@ -145,7 +146,7 @@ fn kept(graph: &Graph) -> SecondaryMap<Value, bool> {
     }
 }
 
-/// The values that are bf16 where these are: they themselves, and what is moved of them.
+/// Extends these bf16 values by the values that are moved copies of them.
 fn all_halves(graph: &Graph, kept: &SecondaryMap<Value, bool>) -> SecondaryMap<Value, bool> {
     let mut halves = kept.clone();
     for node in graph.nodes.values().filter(|node| is_movement(&node.op)) {
@@ -154,7 +155,7 @@ fn all_halves(graph: &Graph, kept: &SecondaryMap<Value, bool>) -> SecondaryMap<V
     halves
 }
 
-/// What is said by the readers of each value, where these are bf16.
+/// The requirement of the readers of each value, where these values are bf16.
 fn readers(graph: &Graph, halves: &SecondaryMap<Value, bool>) -> SecondaryMap<Value, Readers> {
     let mut readers: SecondaryMap<Value, Readers> = SecondaryMap::new();
     for (_, output) in &graph.outputs {

@@ -1,7 +1,8 @@
-//! Movement: views of views become one, views that move nothing vanish, and what can be a view becomes one.
+//! Simplifies movement: views of views are merged, views that move nothing are removed, and other movement becomes a
+//! view where it can.
 //!
-//! A view is a substitution: `view g (view f x)` has the index map `f` with `g`'s expressions put for its axes,
-//! simplified under the facts of the outer shape. Transposes next to a contraction become its labels.
+//! A view is a substitution. `view g (view f x)` has the index map `f` with the expressions of `g` in place of its
+//! axes, simplified under the facts of the outer shape. Transposes next to a contraction become its labels.
 
 use super::rebuild::rebuild_by_uses;
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
 use cranelift_entity::SecondaryMap;
 use symshape::{Dim, Symbol};
 
-/// The pass.
+/// Runs the pass.
 ///
 /// # Errors
 /// None.
@@ -42,7 +43,7 @@ fn view(
 ) -> Result<Value> {
     let (mut x, mut index) = (x, index);
     while let Op::View { shape: between, index: inner } = new.op(x) {
-        // What mirrors or clamps is better computed once for each of its elements than for each that is shown.
+        // A mirrored or clamped index is computed once per element of the inner view rather than of the outer one.
         let more = || !new.facts.prove_le(&elems(&shape), &elems(between)).is_yes();
         if new.op(x).folds() && more() {
             break;
@@ -54,7 +55,7 @@ fn view(
     let index: Vec<Dim> = index
         .iter()
         .zip(new.shape(x))
-        // There is one index into an axis of size 1.
+        // An axis of size 1 has only one index.
         .map(|(expr, dim)| if dim.as_i64() == Some(1) { Dim::zero() } else { facts.simplify(expr) })
         .collect();
     if moves_nothing(new, x, &shape, &index) {
@@ -80,7 +81,7 @@ fn moves_nothing(graph: &Graph, x: Value, shape: &[Dim], index: &[Dim]) -> bool 
         && index.iter().enumerate().all(|(k, expr)| *expr == Dim::from(axis(k)) || one(&shape[k]))
 }
 
-/// `perm[k]` is the axis of the view that shows axis `k` of the operand `x`, when the view is a transpose.
+/// If the view is a transpose, `perm[k]` is the axis of the view that shows axis `k` of the operand `x`.
 fn permutation(graph: &Graph, x: Value, shape: &[Dim], index: &[Dim]) -> Option<Vec<usize>> {
     let perm: Vec<usize> = index
         .iter()
@@ -92,7 +93,7 @@ fn permutation(graph: &Graph, x: Value, shape: &[Dim], index: &[Dim]) -> Option<
     (whole && sorted == (0..shape.len()).collect::<Vec<_>>()).then_some(perm)
 }
 
-/// A transpose of a contraction with no other use is the contraction with its result's labels in another order.
+/// Replaces a transpose of a contraction without other uses by the contraction with its result's labels reordered.
 fn transposed_contract(
     new: &mut Graph,
     x: Value,
@@ -112,7 +113,7 @@ fn transposed_contract(
     new.push(Op::Contraction { lhs, rhs, out: labels, dtype, precision }, &operands).map(Some)
 }
 
-/// Transposes of a contraction's operands become the order of their labels.
+/// Moves transposes of a contraction's operands into the order of their labels.
 fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
     let Op::Contraction { lhs, rhs, out, dtype, precision } = &node.op else { return Ok(None) };
     let mut changed = false;
@@ -129,7 +130,7 @@ fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
     if changed { new.push(op, &operands).map(Some) } else { Ok(None) }
 }
 
-/// A gather whose coordinates are known to be one index each, or that loads none, is a view.
+/// Replaces a gather by a view, if its coordinates are each one known index or if it has none.
 fn gather(new: &mut Graph, node: &Node, shape: &[Dim], coords: &[Coord]) -> Result<Option<Value>> {
     let mut index = Vec::new();
     for coord in coords {
@@ -146,14 +147,14 @@ fn gather(new: &mut Graph, node: &Node, shape: &[Dim], coords: &[Coord]) -> Resu
     let inside = |(expr, dim): (&Dim, &Dim)| {
         facts.prove_le(&Dim::zero(), expr).is_yes() && facts.prove_lt(expr, dim).is_yes()
     };
-    // Elsewhere the compiled code checks the index and reports it; a view would not.
+    // Otherwise the compiled code must check the index and report it, which a view would not do.
     if !index.iter().zip(new.shape(x)).all(inside) {
         return Ok(None);
     }
     view(new, x, shape.to_vec(), index, &SecondaryMap::new()).map(Some)
 }
 
-/// What is loaded from `value` at `at`, as an expression: a single known element, or a rule for all of them.
+/// The elements of `value` at `at` as an index expression: one known element, or a formula for all of them.
 fn known_coord(graph: &Graph, value: Value, at: &[Dim]) -> Option<Dim> {
     if let Op::Index { expr, .. } = graph.op(value) {
         return Some(compose(std::slice::from_ref(expr), at).remove(0));
@@ -171,7 +172,7 @@ fn known_coord(graph: &Graph, value: Value, at: &[Dim]) -> Option<Dim> {
     }
 }
 
-/// A concatenation without its empty operands.
+/// Drops the empty operands of a concatenation.
 fn concat(new: &mut Graph, node: &Node, axis: usize) -> Result<Option<Value>> {
     let full: Vec<Value> =
         node.operands.iter().copied().filter(|value| new.shape(*value)[axis].as_i64() != Some(0)).collect();

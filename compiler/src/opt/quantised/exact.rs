@@ -1,16 +1,16 @@
-//! Constant factors that are numbers of few bits times a scale: the scale goes behind the sum.
+//! Moves the scale of quantised constant operands after the sum.
 //!
-//! Where weights are stored as integers of one byte and multiply_parts with floats, as `x · (q s)`, the scale varies along axes of
-//! the result only. With `p`, the largest power of two that is no larger than `s`,
+//! Such weights are stored as one-byte integers and multiplied with floats, as `x · (q s)`, where the scale `s` varies
+//! along axes of the result only. With `p`, the largest power of two that is not larger than `s`,
 //!
 //! ```text
 //! Σ x · (q s) = (Σ x · (q p)) · (s / p)
 //! ```
 //!
-//! and the constant `q p` is made of bf16, by which tile registers multiply floats without loss, see
-//! [`Precision::Exact`](crate::scalar::Precision::Exact). Sums stay within a factor of two of what they were, so none
-//! overflows that did not nearly do so before. On reals both sides are equal; on floats `q s` is no longer rounded, and the
-//! sum once more.
+//! and the constant `q p` is bf16, by which tile registers multiply floats without loss, see
+//! [`Precision::Exact`](crate::scalar::Precision::Exact). Sums stay within a factor of two of their old values, so
+//! none overflows unless it nearly did before. On reals both sides are equal. On floats `q s` is no longer rounded,
+//! and the sum is rounded once more.
 
 use super::{columns, real, spread};
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
 };
 use symshape_runtime::DType;
 
-/// Numbers and their scale, both of the shape of a factor.
+/// Integers and their scale, both of the shape of the operand.
 struct Scaled {
     numbers: Value,
     scale: Value,
@@ -63,7 +63,7 @@ pub(super) fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>>
     Ok(None)
 }
 
-/// A fixed factor as bf16, and what remains of the scale, without the axes `gone`, along which it is the same.
+/// A fixed operand as bf16, and the rest of the scale without the axes `gone`, along which it is constant.
 fn parts(new: &mut Graph, fixed: Value, gone: &[usize]) -> Result<Option<(Tensor, Tensor)>> {
     for Scaled { numbers, scale } in scaled(new, fixed)? {
         if gone.iter().any(|k| real::varies(new, scale, *k)) {
@@ -91,18 +91,18 @@ fn number(tensor: &Tensor, idx: usize) -> f32 {
     tensor.get(idx).as_f64() as f32
 }
 
-/// What becomes of all numbers of a tensor, unless something becomes of one.
+/// Maps all elements of a tensor. `None` if the function returns `None` for one of them.
 fn map(tensor: &Tensor, of: impl Fn(usize, f32) -> Option<f32>) -> Option<Tensor> {
     let elems = (0..tensor.elems()).map(|idx| of(idx, number(tensor, idx)).map(Scalar::f32));
     Tensor::from_scalars(DType::F32, tensor.shape().to_vec(), &elems.collect::<Option<Vec<_>>>()?)
 }
 
-/// The largest power of two in `scale`; none where that is no number as others are.
+/// The largest power of two in `scale`. `None` unless `scale` is a normal number.
 fn power_of_two(scale: f32) -> Option<f32> {
     scale.is_normal().then(|| f32::from_bits(scale.to_bits() & 0x7f80_0000))
 }
 
-/// The ways to see a product as numbers and their scale.
+/// The ways to read a product as integers and their scale.
 fn scaled(new: &mut Graph, value: Value) -> Result<Vec<Scaled>> {
     match new.op(value).clone() {
         Op::View { shape, index } => {

@@ -1,18 +1,21 @@
-//! Contractions of numbers that are stored as integers of one byte become contractions of these integers.
+//! Turns contractions of quantised values into contractions of their one-byte integers.
 //!
-//! A number stands there as `(q - z) * s`: an integer less its zero point, times a scale. Where the left factor has one
-//! zero point and one scale, and the right one is a constant whose scale varies along axes of the result only,
+//! A quantised value is `(q - z) * s`: an integer less its zero point, times a scale. The left operand must have one
+//! zero point and one scale, and the right one must be a constant whose scale varies along axes of the result only.
+//! Then
 //!
 //! ```text
-//! Σ (q - z) s · w t   = (Σ q w  -  z Σ w) · s t        sums over k, w the right factor's integers less their zero points
+//! Σ (q - z) s · w t   = (Σ q w  -  z Σ w) · s t
 //! (Σ q w · f + b) / c = Σ q w · (f / c) + b / c
 //! ```
 //!
-//! `Σ q w` is exact, and `z Σ w` is a constant of each column. On reals both sides are equal; on floats the right one
-//! rounds less often. A rewrite that could overflow 32 bits where the original could not is not done.
+//! Here `Σ` sums over k, and `w` is the right operand's integers less their zero points. `Σ q w` is exact, and `z Σ w`
+//! is a constant of each column. On reals both sides are equal; on floats the right one rounds less often. A rewrite
+//! is not applied if it could overflow 32 bits where the original could not.
 //!
-//! The rest is exact on floats too: quantising what was dequantised alike gives the integer back, a maximum of
-//! dequantised numbers is the dequantised maximum, and a conversion that saturates needs no bounds in front of it.
+//! The other rewrites are exact on floats too. Quantising a value that was dequantised with the same scale gives the
+//! integer back. A maximum of dequantised values is the dequantised maximum. A saturating conversion needs no clamp
+//! before it.
 
 mod exact;
 mod real;
@@ -29,7 +32,7 @@ use real::{Real, Zero};
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// The pass.
+/// Runs the pass.
 ///
 /// # Errors
 /// None.
@@ -42,18 +45,18 @@ pub fn quantised(graph: &mut Graph) -> Result<()> {
     })
 }
 
-/// The constant factor of a contraction.
+/// The constant operand of a contraction.
 struct Weights {
-    /// Its integers, as stored.
+    /// The integers, as stored.
     stored: Value,
-    /// What they are multiply_parts by, of the same shape; none means 1.
+    /// The scale of each integer, of the same shape. `None` means 1.
     scale: Option<Value>,
 }
 
-/// Largest magnitude of a sum of 32 bits.
+/// The largest magnitude of a 32-bit sum.
 const MOST_SUM: i64 = i32::MAX as i64;
 
-/// Largest magnitude of a stored integer, and of one less its zero point.
+/// The largest magnitudes of a stored integer, and of one less its zero point.
 const REACH: i64 = 255;
 
 fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
@@ -91,8 +94,8 @@ fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
     exact::contraction(new, node)
 }
 
-/// The constant factor as integers of one byte, if its scale is the same along the axes `gone` and no sum of products
-/// leaves 32 bits.
+/// The constant operand as one-byte integers, if its scale is constant along the axes `gone` and no sum of products can
+/// overflow 32 bits.
 fn weights(new: &mut Graph, fixed: Value, dtype: DType, gone: &[usize]) -> Result<Option<Weights>> {
     let parts = match dtype {
         DType::I32 => Some((fixed, None)),
@@ -106,7 +109,7 @@ fn weights(new: &mut Graph, fixed: Value, dtype: DType, gone: &[usize]) -> Resul
     let Some(stored) = narrowed(&tensor) else { return Ok(None) };
     let largest = tensor.to_i64s().into_iter().map(i64::abs).max().unwrap_or(0);
     let depth: i64 = gone.iter().map(|k| tensor.shape()[*k] as i64).product();
-    // Sums of integers wrap around wherever they are computed; floats don't.
+    // Integer sums wrap around in any order of evaluation; float sums do not.
     let fits = depth.checked_mul(REACH).and_then(|most| most.checked_mul(largest));
     if dtype != DType::I32 && fits.is_none_or(|most| most > MOST_SUM) {
         return Ok(None);
@@ -114,7 +117,7 @@ fn weights(new: &mut Graph, fixed: Value, dtype: DType, gone: &[usize]) -> Resul
     Ok(Some(Weights { stored: new.constant(stored)?, scale }))
 }
 
-/// The tensor in one byte an element, or in two where its numbers need them.
+/// The tensor with one byte per element, or with two where its values need them.
 fn narrowed(tensor: &Tensor) -> Option<Tensor> {
     let numbers = tensor.to_i64s();
     let within = |lo: i64, hi: i64| numbers.iter().all(|number| (lo..=hi).contains(number));
@@ -128,31 +131,31 @@ fn narrowed(tensor: &Tensor) -> Option<Tensor> {
     Tensor::new(dtype, tensor.shape().to_vec(), Bytes::Owned(bytes.into()))
 }
 
-/// Both factors of a contraction, with what is needed to go from the sum of stored integers to the result.
+/// Both operands of a contraction, and the values that turn the sum of stored integers into the result.
 struct Factors<'n> {
     real: Real,
     weights: Weights,
-    /// Axes of the constant factor that are summed over.
+    /// Axes of the constant operand that are summed over.
     gone: Vec<usize>,
-    /// Labels of the constant factor's axes.
+    /// Labels of the constant operand's axes.
     labels: &'n [Label],
     out: &'n [Label],
 }
 
 impl Factors<'_> {
-    /// A value that has the kept axes, laid along the result.
+    /// Repeats a value that has the kept axes along the other axes of the result.
     fn spread(&self, new: &mut Graph, value: Value, sum: Value) -> Result<Value> {
         spread(new, value, sum, (self.labels, &self.gone), self.out)
     }
 
-    /// `sum - z Σ w`
+    /// Emits `sum - z Σ w`.
     fn less_zero_point(&self, new: &mut Graph, sum: Value) -> Result<Value> {
         if matches!(self.real.zero, Zero::Number(0)) {
             return Ok(sum);
         }
         let wide = new.cast(DType::I32, self.weights.stored)?;
         let columns = new.reduce(ReduceOp::Sum, wide, &self.gone, false)?;
-        // A zero point that is found while running is multiply_parts there, a constant one here.
+        // A data-dependent zero point is multiplied at run time, a constant one here.
         let columns = match self.real.zero {
             Zero::Number(zero) => {
                 let zero = new.number(DType::I32, zero as f64)?;
@@ -167,7 +170,7 @@ impl Factors<'_> {
         new.sub(sum, columns)
     }
 
-    /// `sum * s t`, as floats.
+    /// Emits `sum * s t` as floats.
     fn scaled(&self, new: &mut Graph, sum: Value) -> Result<Value> {
         let wide = new.cast(DType::F32, sum)?;
         let columns = self.weights.scale.map(|scale| columns(new, scale, &self.gone)).transpose()?;
@@ -188,12 +191,12 @@ impl Factors<'_> {
     }
 }
 
-/// The axes of a factor that the result has too, of so many all in all.
+/// The axes of an operand of rank `rank` that the result has too.
 fn kept(rank: usize, gone: &[usize]) -> impl Iterator<Item = usize> + '_ {
     (0..rank).filter(|k| !gone.contains(k))
 }
 
-/// A value that has the kept axes of a factor with these labels, laid along the result `sum`.
+/// Repeats a value that has the kept axes of an operand with these labels along the other axes of `sum`.
 fn spread(
     new: &mut Graph,
     value: Value,
@@ -209,7 +212,7 @@ fn spread(
     new.view(value, new.shape(sum).to_vec(), index)
 }
 
-/// The scale of a constant factor, which is the same along the axes `gone`, without these.
+/// The scale of a constant operand without the axes `gone`, along which it is constant.
 fn columns(new: &mut Graph, scale: Value, gone: &[usize]) -> Result<Value> {
     let rank = new.rank(scale);
     let shape = kept(rank, gone).map(|k| new.shape(scale)[k].clone()).collect();

@@ -1,4 +1,4 @@
-//! What a value says about numbers that are stored as integers: recognised through views and padding.
+//! Recognises values that represent quantised numbers, through views and padding.
 
 use crate::{
     error::Result,
@@ -13,29 +13,29 @@ use crate::{
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// Longest chain of definitions that is followed.
+/// The longest chain of definitions that is followed.
 const MOST_STEPS: usize = 64;
 
-/// Numbers `(stored - zero) * scale`.
+/// The quantised numbers `(stored - zero) * scale`.
 pub(super) struct Real {
-    /// Integers of one byte.
+    /// One-byte integers.
     pub(super) stored: Value,
     pub(super) zero: Zero,
-    /// A number; none means 1.
+    /// A scalar. `None` means 1.
     pub(super) scale: Option<Value>,
 }
 
 /// A zero point.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Zero {
-    /// Known when compiling.
+    /// Known at compile time.
     Number(i64),
     /// An `i32` of rank 0.
     Found(Value),
 }
 
 impl Real {
-    /// The numbers that `value` is, which is of type `dtype`; without a scale if they are integers.
+    /// The quantised form of `value`, which has the type `dtype`. It has no scale if the elements are integers.
     pub(super) fn of(graph: &mut Graph, value: Value, dtype: DType) -> Result<Option<Real>> {
         match dtype {
             DType::I32 => integers(graph, value),
@@ -44,7 +44,7 @@ impl Real {
     }
 }
 
-/// Through one view or padding of `x`: what the same does to `inner`'s parts. What is padded becomes the zero point.
+/// Applies one view or padding of `x` to the parts of `inner`. Padding becomes the zero point.
 fn moved(graph: &mut Graph, value: Value, inner: Real) -> Result<Option<Real>> {
     let stored = match graph.op(value).clone() {
         Op::View { shape, index } => graph.view(inner.stored, shape, index)?,
@@ -57,8 +57,8 @@ fn moved(graph: &mut Graph, value: Value, inner: Real) -> Result<Option<Real>> {
     Ok(Some(Real { stored, ..inner }))
 }
 
-/// `stored` with its zero point around it, if this can be stored alike. To one that is found while running the differences,
-/// which take nine bits, are padded with zeros.
+/// Pads `stored` with its zero point, if the zero point fits the stored type. With a data-dependent zero point, the
+/// differences (which take nine bits) are padded with zeros instead.
 fn padded(graph: &mut Graph, stored: Value, (lo, hi): (&[Dim], &[Dim]), zero: Zero) -> Result<Option<Value>> {
     let dtype = graph.dtype(stored);
     match zero {
@@ -79,7 +79,7 @@ fn padded(graph: &mut Graph, stored: Value, (lo, hi): (&[Dim], &[Dim]), zero: Ze
     }
 }
 
-/// Whether `value` moves its operand's elements only, and what it pads with.
+/// Whether `value` only moves the elements of its operand, and the padding it adds.
 fn is_movement(graph: &Graph, value: Value) -> bool {
     match graph.op(value) {
         Op::View { .. } => true,
@@ -132,7 +132,7 @@ fn zero_point(graph: &mut Graph, value: Value) -> Result<Option<Zero>> {
     if is_fixed(graph, value) {
         let known = evaluated(graph, value).map(|tensor| tensor.to_i64s());
         let Some([first, rest @ ..]) = known.as_deref() else {
-            // Spread over symbolic axes: its source decides.
+            // Repeated along symbolic axes: the source decides.
             let Some(source) = uniform(graph, value)? else { return Ok(None) };
             let known = evaluated(graph, source);
             return Ok(known.map(|tensor| Zero::Number(tensor.get(0).as_i64())));
@@ -142,7 +142,7 @@ fn zero_point(graph: &mut Graph, value: Value) -> Result<Option<Zero>> {
     Ok(uniform(graph, value)?.map(Zero::Found))
 }
 
-/// The one number that all elements of `value` are, as a value of rank 0.
+/// A rank-0 value equal to all elements of `value`, if they are known to be equal.
 pub(super) fn uniform(graph: &mut Graph, value: Value) -> Result<Option<Value>> {
     if let Some(number) = number(graph, value) {
         return graph.scalar(number).map(Some);
@@ -164,7 +164,7 @@ pub(super) fn uniform(graph: &mut Graph, value: Value) -> Result<Option<Value>> 
     Ok(None)
 }
 
-/// The integers and their scale that a constant of floats is the product of; both have its shape.
+/// The integers and the scale whose product is this constant of floats. Both have its shape.
 pub(super) fn scaled_integer(graph: &mut Graph, value: Value) -> Result<Option<(Value, Option<Value>)>> {
     if let Op::View { shape, index } = graph.op(value).clone() {
         let operand = graph.operands(value)[0];
@@ -181,7 +181,7 @@ pub(super) fn scaled_integer(graph: &mut Graph, value: Value) -> Result<Option<(
     Ok(whole.map(|(_, whole)| (whole, Some(scale))))
 }
 
-/// Whether elements of `value` differ along its axis `k`, for all that is known.
+/// Whether elements of `value` may differ along its axis `k`.
 pub(super) fn varies(graph: &Graph, value: Value, k: usize) -> bool {
     let mut index: Vec<Dim> = (0..graph.rank(value)).map(|k| Dim::from(crate::graph::axis(k))).collect();
     let mut source = value;
@@ -194,7 +194,7 @@ pub(super) fn varies(graph: &Graph, value: Value, k: usize) -> bool {
         && index.iter().enumerate().any(|(at, expr)| !one(at) && expr.contains(&crate::graph::axis(k)))
 }
 
-/// True of values that constants alone decide.
+/// Whether the value depends only on constants.
 pub(super) fn is_fixed(graph: &Graph, value: Value) -> bool {
     let mut left = MOST_STEPS;
     fixed_within(graph, value, &mut left)
@@ -211,7 +211,7 @@ fn fixed_within(graph: &Graph, value: Value, left: &mut usize) -> bool {
     graph.operands(value).iter().all(|operand| fixed_within(graph, *operand, left))
 }
 
-/// What a fixed value of a known shape is.
+/// The contents of a fixed value of known shape.
 pub(super) fn evaluated(graph: &Graph, value: Value) -> Option<Tensor> {
     let known = graph.shape(value).iter().all(|dim| dim.as_i64().is_some());
     if !known || !is_fixed(graph, value) {
@@ -228,7 +228,7 @@ pub(super) fn step(body: &Body) -> Option<Step> {
     }
 }
 
-/// The operator and operands of a value that is an operator of two.
+/// The binary operator that defines a value, and its operands.
 pub(super) fn binary(graph: &Graph, value: Value) -> Option<(BinaryOp, Value, Value)> {
     let Op::Map(body) = graph.op(value) else { return None };
     let Step::Binary(op, x, y) = step(body)? else { return None };
@@ -236,14 +236,14 @@ pub(super) fn binary(graph: &Graph, value: Value) -> Option<(BinaryOp, Value, Va
     Some((op, of(x), of(y)))
 }
 
-/// What a value is converted to, and from.
+/// The target type and the operand of a conversion.
 pub(super) fn cast(graph: &Graph, value: Value) -> Option<(DType, Value)> {
     let Op::Map(body) = graph.op(value) else { return None };
     let Step::Cast(to, _) = step(body)? else { return None };
     Some((to, graph.operands(value)[0]))
 }
 
-/// The factors of a product of floats, a conversion from integers first.
+/// The operands of a product of floats, with a conversion from integers first.
 fn product(graph: &Graph, value: Value) -> Option<(Value, Value)> {
     let (BinaryOp::Mul, x, y) = binary(graph, value)? else { return None };
     let is_cast = |value: Value| cast(graph, value).is_some_and(|(_, x)| graph.dtype(x).is_int());

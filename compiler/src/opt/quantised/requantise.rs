@@ -1,4 +1,4 @@
-//! What stands between contractions of integers: divisions by a scale, quantising anew, pooling.
+//! Simplifies the nodes between contractions of integers: division by a scale, requantisation and pooling.
 
 use super::real::{self, Real, Zero, binary, cast, is_fixed};
 use crate::{
@@ -11,7 +11,7 @@ use cranelift_entity::SecondaryMap;
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// Scales whose quotients are normal numbers for all that occurs.
+/// Scales whose quotients are normal numbers for all stored integers.
 const USUAL: std::ops::Range<f64> = 1e-12..1e12;
 
 /// Rewrites of elementwise nodes.
@@ -36,7 +36,8 @@ pub(super) fn map(
     }
 }
 
-/// `x / c` for a positive `c`, where that is a product with other constants: `x` is made of a contraction's sum.
+/// Rewrites `x / c` for a positive `c` to a product with other constants, where `x` is computed from a contraction's
+/// sum.
 fn divided(new: &mut Graph, x: Value, c: Value, used: &SecondaryMap<Value, u32>) -> Result<Option<Value>> {
     let Some((op, a, b)) = binary(new, x) else { return Ok(None) };
     if used[x] != 1 {
@@ -65,7 +66,7 @@ fn divided(new: &mut Graph, x: Value, c: Value, used: &SecondaryMap<Value, u32>)
     }
 }
 
-/// The sum of a contraction of integers as floats, with or without a constant taken off.
+/// The sum of an integer contraction as floats, possibly less a constant.
 fn is_sum(graph: &Graph, value: Value) -> bool {
     let Some((DType::F32, sum)) = cast(graph, value) else { return false };
     let is_contraction = |value: Value| matches!(graph.op(value), Op::Contraction { dtype: DType::I32, .. });
@@ -75,7 +76,7 @@ fn is_sum(graph: &Graph, value: Value) -> bool {
     }
 }
 
-/// `x / c`, divided before it is spread.
+/// Divides `x / c` before a view repeats the elements.
 fn quotient(new: &mut Graph, x: Value, c: Value) -> Result<Value> {
     match new.op(x).clone() {
         Op::View { shape, index } => {
@@ -92,8 +93,8 @@ fn quotient(new: &mut Graph, x: Value, c: Value) -> Result<Value> {
     }
 }
 
-/// A float as an integer of one byte: bounds in front of the conversion are its own, and what was dequantised alike
-/// is the integer itself.
+/// Simplifies the conversion of a float to a one-byte integer. A clamp to the bounds of the conversion is dropped, and
+/// a value that was dequantised with the same scale becomes the integer itself.
 fn narrowed(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
     let (lo, hi) = match to {
         DType::I8 => (-128.0, 127.0),
@@ -115,7 +116,7 @@ fn narrowed(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
     }
 }
 
-/// `x` of `x + 0`: the sign of a zero is lost in what integers it becomes.
+/// Returns `x` for `x + 0`. The sign of a zero is lost in the conversion to integers.
 fn without_zero(graph: &Graph, value: Value) -> Value {
     let is_zero = |value: Value| number(graph, value).is_some_and(|number| number.as_f64() == 0.0);
     match binary(graph, value) {
@@ -140,7 +141,7 @@ fn requantised(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
         return Ok(None);
     };
     let own = real.scale.and_then(|own| number(new, own));
-    // A product with a normal scale, and its quotient by it, are within a unit in the last place of the integer.
+    // A product with a normal scale, divided by it again, is within one unit in the last place of the integer.
     let alike = USUAL.contains(&scale.as_f64())
         && own == Some(scale)
         && matches!(real.zero, Zero::Number(own) if own as f64 == zero)
@@ -148,9 +149,9 @@ fn requantised(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
     Ok(alike.then_some(real.stored))
 }
 
-/// The maximum of dequantised numbers.
+/// Takes the maximum of the stored integers instead of the dequantised numbers.
 pub(super) fn maximum(new: &mut Graph, x: Value, axes: &[usize]) -> Result<Option<Value>> {
-    // The maximum of nothing is no stored number.
+    // The maximum of an empty set is not a stored integer.
     let some = axes.iter().all(|k| new.facts.prove_le(&Dim::one(), &new.shape(x)[*k]).is_yes());
     if new.dtype(x) != DType::F32 || !some {
         return Ok(None);
@@ -172,8 +173,8 @@ pub(super) fn maximum(new: &mut Graph, x: Value, axes: &[usize]) -> Result<Optio
     }
 }
 
-/// The stored integers that a maximum is taken of: without padding, or windows of a padded tensor each of which shows
-/// some element of what was padded; padding is by the least integer then.
+/// The stored integers that a maximum reduces. They have no padding, or each window of the padded tensor shows at
+/// least one element of the original; the padding is then the smallest integer.
 fn windows(new: &mut Graph, x: Value) -> Result<Option<(Value, Real)>> {
     if let Some(real) = Real::of(new, x, DType::F32)? {
         return Ok(Some((real.stored, real)));
@@ -199,13 +200,13 @@ fn windows(new: &mut Graph, x: Value) -> Result<Option<(Value, Real)>> {
     Ok(Some((stored, real)))
 }
 
-/// Whether an index `a*$i + $k` meets `lo..lo + size` for some `$k`, whatever `$i` is.
+/// Whether an index `a*$i + $k` is in `lo..lo + size` for some `$k`, for every `$i`.
 fn shows_some(facts: &symshape::Facts, index: &Dim, shape: &[Dim], lo: &Dim, size: &Dim) -> bool {
     let mut taps = (0..shape.len()).filter(|k| {
         index.contains(&axis(*k))
             && facts.linear_in(index, &axis(*k)).is_some_and(|(by, _)| by.as_i64() == Some(1))
     });
-    // The last axis that moves by one is the window's own.
+    // The last axis with coefficient one is the axis within the window.
     let Some(tap) = taps.next_back() else { return false };
     let at = |value: Dim| index.substitute(&|symbol| (*symbol == axis(tap)).then(|| value.clone()));
     let (first, last) = (at(Dim::zero()), at(&shape[tap] - 1));
