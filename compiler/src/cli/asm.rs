@@ -3,7 +3,7 @@
 //! x86-64 is disassembled here, function by function, with the names that relocations bring; leaves end with the
 //! constants that they load, which are listed as instructions too. Other architectures need the system's `objdump`.
 
-use super::at_path;
+use super::errors::at_path;
 use crate::error::{Error, Result};
 use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
 use object::{Architecture, Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};

@@ -1,6 +1,6 @@
 //! `--at`: sizes as people write them.
 
-use super::usage;
+use super::errors::usage;
 use crate::error::Result;
 use symshape_runtime::Model;
 

@@ -4,7 +4,13 @@
 //! it is full, and the clock is read through the vdso. Two runs of different lengths make the same number of heap
 //! calls, which an outside counter can check.
 
-use super::{Verdict, at, feed, source, usage};
+use super::{
+    args, at,
+    errors::usage,
+    feed,
+    output::{Verdict, print_line},
+    source,
+};
 use crate::{
     accuracy::inputs,
     error::{At, Error, ErrorKind, Result},
@@ -27,11 +33,11 @@ pub(super) struct Args {
     /// The model: an ONNX file, or a shared object that `symc compile` made
     model: PathBuf,
     #[command(flatten)]
-    contract: source::Contract,
+    dims: args::DimArgs,
     #[command(flatten)]
-    arithmetic: source::Arithmetic,
+    precision: args::PrecisionArgs,
     #[command(flatten)]
-    beside: source::Beside,
+    offload: args::OffloadArgs,
     /// Sizes to time, in order; the default is the least and the greatest
     #[arg(long, value_name = "N=8[,S=128]", num_args = 1..)]
     at: Vec<String>,
@@ -42,8 +48,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "T", default_value_t = 1)]
     threads: u32,
     /// How the partitions of a model that has some are run
-    #[arg(long, value_enum, default_value_t = super::Policy::Auto)]
-    policy: super::Policy,
+    #[arg(long, value_enum, default_value_t = super::args::Policy::Auto)]
+    policy: super::args::Policy,
     /// Time spent at each size
     #[arg(long, value_name = "MS", default_value_t = 60)]
     min_ms: u64,
@@ -67,7 +73,7 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
         return Err(usage("--threads: at least 1"));
     }
     let leaves = CompileOptions::default().support;
-    let loaded = source::load(&args.model, &args.contract, args.arithmetic, &args.beside, leaves)?;
+    let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, leaves)?;
     let place = || args.model.display().to_string();
     let cases = cases(&loaded.model, args).at(place)?;
     let mut context =
@@ -86,7 +92,7 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
         let timing = time(&mut context, &refs, budget, &mut samples, allocations).at(place)?;
         text.clear();
         print(&mut text, args, at, &timing, arena_bytes, &loaded);
-        super::line(&text);
+        print_line(&text);
     }
     Ok(Verdict::Yes)
 }

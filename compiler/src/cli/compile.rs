@@ -1,6 +1,14 @@
 //! `symc compile`: a model into an artefact, or a stage's text.
 
-use super::{Verdict, at_path, line, passes, progress::Progress, source, source::milliseconds, usage};
+use super::{
+    args,
+    errors::{at_path, usage},
+    output::{Verdict, print_line},
+    passes,
+    progress::Progress,
+    source,
+    source::milliseconds,
+};
 use crate::{
     codegen::ModuleKind,
     emit,
@@ -28,7 +36,7 @@ pub(super) struct Args {
     /// The ONNX model
     model: PathBuf,
     #[command(flatten)]
-    contract: source::Contract,
+    dims: args::DimArgs,
     /// The artefact: a name that ends with .o, .a, .so or .c; its header gets the same name with .h
     #[arg(short, long, value_name = "OUT", required_unless_present = "emit")]
     output: Option<PathBuf>,
@@ -57,7 +65,7 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "emit")]
     grow: bool,
     #[command(flatten)]
-    arithmetic: source::Arithmetic,
+    precision: args::PrecisionArgs,
     /// What machines without tile registers do, of which --precision speaks: multiply f32, or fail
     #[arg(long, value_enum, default_value_t = Fallback::F32, conflicts_with = "partitions")]
     fallback: Fallback,
@@ -104,7 +112,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if args.threads == 0 {
         return Err(usage("--threads: at least 1"));
     }
-    let Selection { targets: beside, machine } = super::targets(args.target.as_deref())?;
+    let Selection { targets, machine } = args::select_targets(args.target.as_deref())?;
     let target = Target::parse(machine, args.cpu.as_deref())?;
     let output = args.output.as_deref().map(|path| Ok((path, kind(path)?))).transpose()?;
     let is_source = output.is_some_and(|(_, kind)| kind == Kind::Source);
@@ -121,28 +129,27 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
     let start = Instant::now();
     let place = || args.model.display().to_string();
-    let options =
-        crate::import::ImportOptions { name: args.name.clone(), ..args.contract.options(&args.model)? };
-    if is_source && args.arithmetic.precision != Precision::F32 {
+    let options = crate::import::ImportOptions { name: args.name.clone(), ..args.dims.options(&args.model)? };
+    if is_source && args.precision.precision != Precision::F32 {
         return Err(usage("C source multiplies f32: leave --precision away"));
     }
     let (lowered, reach) = if args.grow {
         progress.say("looking for bounds");
         let settle =
-            |graph: &Graph| args.arithmetic.settle((&args.model, graph), &beside, &settings, &progress);
-        let (lowered, reach) = super::grow::lowered(&args.model, &options, &beside, &settings, &settle)?;
+            |graph: &Graph| args.precision.settle((&args.model, graph), &targets, &settings, &progress);
+        let (lowered, reach) = super::grow::lowered(&args.model, &options, &targets, &settings, &settle)?;
         (lowered, Some(reach))
     } else {
         let graph = source::graph(&args.model, &options)?;
         if args.emit == Some(Stage::Graph) {
-            line(&graph.to_string());
+            print_line(&graph.to_string());
             return Ok(Verdict::Yes);
         }
-        let settings = args.arithmetic.settle((&args.model, &graph), &beside, &settings, &progress)?;
+        let settings = args.precision.settle((&args.model, &graph), &targets, &settings, &progress)?;
         progress.say("lowering");
         watch.restart();
         let observer = &mut |name, result: Ir<'_>| watch.step(name, result);
-        let pipeline = Pipeline::new(&graph).targets(&beside).options(settings).observe(observer);
+        let pipeline = Pipeline::new(&graph).targets(&targets).options(settings).observe(observer);
         (pipeline.lower().at(place)?, None)
     };
     if let Some(stage) = args.emit {
@@ -170,7 +177,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
                 on_tiles: lowered.program.on_tiles_count(),
                 calls: calls(&lowered),
             };
-            let libraries = &args.contract.customs.libraries;
+            let libraries = &args.dims.customs.libraries;
             write((path, artifact), &lowered, compiled, &target, libraries)?;
             sizes
         }
@@ -197,7 +204,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
 
 /// The options for the machine, or for C source.
 fn compile_options(args: &Args, is_source: bool, target: &Target) -> Result<CompileOptions> {
-    let precision = args.arithmetic.precision;
+    let precision = args.precision.precision;
     let require_tiles = args.fallback == Fallback::None && precision != Precision::F32;
     if require_tiles && !target.has_tiles() {
         let message = format!(
@@ -240,7 +247,7 @@ struct Sizes {
 impl Sizes {
     fn print(&self, path: &Path, bytes: u64, arena_max: u64, compile_ms: f64, json: bool) {
         let Sizes { code, driver, weights, kernels, partitions, on_tiles, calls } = self;
-        line(&match json {
+        print_line(&match json {
             true => json!({
                 "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": code, "driver_bytes": driver,
                 "weight_bytes": weights,
@@ -349,17 +356,17 @@ fn write_source(path: &Path, lowered: &Lowered) -> Result<Sizes> {
 fn print(stage: Stage, lowered: &Lowered, target: &Target) -> Result<()> {
     let Lowered { program, plan, .. } = lowered;
     match stage {
-        Stage::Graph | Stage::Kernel => line(&program.to_string()),
-        Stage::Plan => line(&plan::text::text(&lowered.program, &lowered.plan)),
+        Stage::Graph | Stage::Kernel => print_line(&program.to_string()),
+        Stage::Plan => print_line(&plan::text::text(&lowered.program, &lowered.plan)),
         Stage::Clif => {
             let target = Target { wider: Vec::new(), ..target.clone() };
             let options = CompileOptions::default().listing(true);
-            line(&emit::object::object(program, plan, &target, ModuleKind::Object, &options)?.1.clif);
+            print_line(&emit::object::object(program, plan, &target, ModuleKind::Object, &options)?.1.clif);
         }
         Stage::Asm => {
             let options = CompileOptions::default();
             let (object, _) = emit::object::object(program, plan, target, ModuleKind::Object, &options)?;
-            line(&super::asm::listing(&object.into_bytes()?)?);
+            print_line(&super::asm::listing(&object.into_bytes()?)?);
         }
     }
     Ok(())

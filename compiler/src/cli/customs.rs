@@ -1,6 +1,6 @@
 //! Operators of the user's on the command line: their declarations, and the libraries that compute them.
 
-use super::{at_path, usage};
+use super::errors::{at_path, usage};
 use crate::{
     error::{At, Error, ErrorKind, Result},
     import::Custom,

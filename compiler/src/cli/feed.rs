@@ -1,6 +1,6 @@
 //! Inputs from files to a call, and its outputs as tensors.
 
-use super::{npy, usage};
+use super::{errors::usage, npy};
 use crate::{
     error::{At, Error, ErrorKind, Result},
     tensor::{Bytes, Tensor},

@@ -1,6 +1,6 @@
 //! `--grow`: symbols without an upper bound get one that no call reaches, as large as the arena's address space allows.
 
-use super::{source, usage};
+use super::{errors::usage, source};
 use crate::{
     error::{Error, ErrorKind, Result},
     graph::Graph,

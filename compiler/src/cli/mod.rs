@@ -3,15 +3,18 @@
 //! Results go to standard output, with `--json` as one JSON object a line and nothing else; messages and progress go
 //! to standard error. Exit codes: 0 success, 1 the answer is no, 2 bad input, with an error that says what and where.
 
+mod args;
 mod asm;
 mod at;
 mod bench;
 mod compare;
 mod compile;
 mod customs;
+mod errors;
 mod feed;
 mod grow;
 mod npy;
+mod output;
 mod passes;
 mod plan;
 mod progress;
@@ -24,15 +27,10 @@ mod source;
 mod sym;
 mod test;
 
-use crate::{
-    error::Result,
-    offload::{self, Selection, Target},
-};
-use clap::{Parser, Subcommand, ValueEnum};
-use std::{
-    process::ExitCode,
-    sync::{Arc, OnceLock},
-};
+use self::output::Verdict;
+use crate::offload::Target;
+use clap::{Parser, Subcommand};
+use std::{process::ExitCode, sync::Arc};
 
 /// Ahead-of-time compiler for neural networks whose dimensions are symbols.
 #[derive(Parser)]
@@ -67,54 +65,10 @@ enum Command {
     Case(test::CaseArgs),
 }
 
-/// What a command found: yes, or no (exit code 1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verdict {
-    Yes,
-    No,
-}
-
-/// How the partitions of a model that has some are run.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Policy {
-    /// Whatever is estimated to be faster
-    Auto,
-    /// One after another, the kernels of each on all threads
-    Serial,
-    /// Those that don't wait for each other at once, each on one thread
-    Parallel,
-}
-
-impl From<Policy> for symshape_runtime::Policy {
-    fn from(policy: Policy) -> symshape_runtime::Policy {
-        match policy {
-            Policy::Auto => symshape_runtime::Policy::Auto,
-            Policy::Serial => symshape_runtime::Policy::Serial,
-            Policy::Parallel => symshape_runtime::Policy::Parallel,
-        }
-    }
-}
-
-/// The targets beside the machine that this program has.
-static TARGETS: OnceLock<Vec<Arc<dyn Target>>> = OnceLock::new();
-
-/// As [`main`], with targets that `--target` can name, see [`crate::offload`].
+/// As [`main`], with offload targets that `--target` can name, see [`crate::offload`].
 pub fn main_with(targets: Vec<Arc<dyn Target>>, allocations: fn() -> u64) -> ExitCode {
-    // A second call in one process would find the first one's.
-    let _ = TARGETS.set(targets);
+    args::register_targets(targets);
     main(allocations)
-}
-
-/// The targets that `--target` asks for, and the name of the machine if it names one.
-fn targets(names: Option<&str>) -> Result<Selection<'_>> {
-    if let Some(names) = names.filter(|names| names.split(',').any(|name| name.trim().is_empty())) {
-        return Err(usage(format!("--target {names}: a name is missing")));
-    }
-    let known = TARGETS.get().map_or(&[][..], Vec::as_slice);
-    let Selection { targets, machine } =
-        names.map_or(Ok(Selection::default()), |names| offload::select(names, known))?;
-    let own = |name: &&str| !matches!(*name, "cpu" | "native") && *name != std::env::consts::ARCH;
-    Ok(Selection { targets, machine: machine.filter(own) })
 }
 
 /// Runs the command line; `allocations` counts the heap calls of this process so far.
@@ -139,30 +93,6 @@ pub fn main(allocations: fn() -> u64) -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-/// Prints a line to standard output; a reader that went away ends the program quietly, any other failure does not.
-fn line(text: &str) {
-    use std::io::{ErrorKind, Write};
-    let mut out = std::io::stdout().lock();
-    let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) else { return };
-    if error.kind() == ErrorKind::BrokenPipe {
-        std::process::exit(0);
-    }
-    eprintln!("symc: standard output: {error}");
-    std::process::exit(2);
-}
-
-/// The error of a wrong command line.
-fn usage(message: impl Into<String>) -> crate::Error {
-    crate::Error::new(crate::ErrorKind::Usage, message)
-}
-
-/// Adds the path to an error of the file system.
-fn at_path<T>(result: std::io::Result<T>, path: &std::path::Path) -> Result<T> {
-    result.map_err(|error| {
-        crate::Error::new(crate::ErrorKind::Io, error.to_string()).at(path.display().to_string())
-    })
 }
 
 #[cfg(test)]

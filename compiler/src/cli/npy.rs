@@ -1,6 +1,6 @@
 //! Tensors from and to NumPy's files: `.npy`, and `.npz`, a ZIP of them.
 
-use super::at_path;
+use super::errors::at_path;
 use crate::{
     emit::write_atomically,
     error::{At, Error, Result},

@@ -1,6 +1,6 @@
 //! `--print-after` and `--time-passes`: what each pass made of the model, and how long it took.
 
-use super::usage;
+use super::errors::usage;
 use crate::{
     Result,
     pipeline::{self, Ir},

@@ -1,6 +1,9 @@
 //! `symc plan`: places buffers of fixed sizes and lifetimes.
 
-use super::{Verdict, at_path, line, usage};
+use super::{
+    errors::{at_path, usage},
+    output::{Verdict, print_line},
+};
 use crate::{
     error::{At, Result},
     plan::problem::{self, Budget},
@@ -37,7 +40,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let seconds = start.elapsed().as_secs_f64();
     let (height, lower_bound, gap) = (solution.height, solution.lower_bound, solution.gap());
     if args.json {
-        line(
+        print_line(
             &json!({
                 "height": height, "lower_bound": lower_bound, "gap": gap, "optimal": solution.is_optimal(),
                 "seconds": seconds, "offsets": solution.offsets,
@@ -47,8 +50,11 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         return Ok(Verdict::Yes);
     }
     for (item, offset) in items.iter().zip(&solution.offsets) {
-        line(&format!("{} {offset}", item.id));
+        print_line(&format!("{} {offset}", item.id));
     }
-    line(&format!("height {height}, lower bound {lower_bound}, gap {:.2} %, {seconds:.3} s", 100.0 * gap));
+    print_line(&format!(
+        "height {height}, lower bound {lower_bound}, gap {:.2} %, {seconds:.3} s",
+        100.0 * gap
+    ));
     Ok(Verdict::Yes)
 }

@@ -1,5 +1,6 @@
 //! A spinner on standard error for whatever takes longer than a second, on a terminal only.
 
+use super::output::print_line;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{
     io::IsTerminal,
@@ -51,8 +52,8 @@ impl Progress {
     /// Prints a result without disturbing the display.
     pub(super) fn line(&self, text: &str) {
         match &self.bar {
-            Some((bar, _)) => bar.suspend(|| super::line(text)),
-            None => super::line(text),
+            Some((bar, _)) => bar.suspend(|| print_line(text)),
+            None => print_line(text),
         }
     }
 }

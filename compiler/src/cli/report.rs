@@ -1,6 +1,11 @@
 //! `symc report`: a page for a browser about a model, see [`crate::emit::report`].
 
-use super::{Verdict, line, progress::Progress, source};
+use super::{
+    args,
+    output::{Verdict, print_line},
+    progress::Progress,
+    source,
+};
 use crate::{
     emit,
     error::{At, Result},
@@ -16,9 +21,9 @@ pub(super) struct Args {
     /// The ONNX model
     model: PathBuf,
     #[command(flatten)]
-    contract: source::Contract,
+    dims: args::DimArgs,
     #[command(flatten)]
-    arithmetic: source::Arithmetic,
+    precision: args::PrecisionArgs,
     /// The page
     #[arg(short, long, value_name = "R.html")]
     output: PathBuf,
@@ -30,16 +35,16 @@ pub(super) struct Args {
 /// Lowers the model and writes the page.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
-    let graph = source::graph(&args.model, &args.contract.options(&args.model)?)?;
+    let graph = source::graph(&args.model, &args.dims.options(&args.model)?)?;
     progress.say("lowering");
-    let options = CompileOptions::default().precision(args.arithmetic.precision);
+    let options = CompileOptions::default().precision(args.precision.precision);
     let Lowered { program, plan, .. } =
         Pipeline::new(&graph).options(options).lower().at(|| args.model.display().to_string())?;
     let page = emit::report::report(&program, &plan);
     emit::write_atomically(&args.output, page.as_bytes())?;
     drop(progress);
     let (path, kernels) = (args.output.display().to_string(), program.kernels.len());
-    line(&match args.json {
+    print_line(&match args.json {
         true => json!({"report": path, "bytes": page.len(), "kernels": kernels, "arena_max": plan.arena_max})
             .to_string(),
         false => format!("{path}: {kernels} kernels, arena at most {} bytes", plan.arena_max),

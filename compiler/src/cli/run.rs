@@ -1,6 +1,12 @@
 //! `symc run`: one call.
 
-use super::{Verdict, feed, line, npy, source};
+use super::{
+    args,
+    errors::at_path,
+    feed, npy,
+    output::{Verdict, print_line},
+    source,
+};
 use crate::{
     accuracy::inputs,
     error::{At, Error, ErrorKind, Result},
@@ -17,11 +23,11 @@ pub(super) struct Args {
     /// The model: an ONNX file, or a shared object that `symc compile` made
     model: PathBuf,
     #[command(flatten)]
-    contract: source::Contract,
+    dims: args::DimArgs,
     #[command(flatten)]
-    arithmetic: source::Arithmetic,
+    precision: args::PrecisionArgs,
     #[command(flatten)]
-    beside: source::Beside,
+    offload: args::OffloadArgs,
     /// An input from a file
     #[arg(short, long = "in", value_name = "NAME=F.npy")]
     input_files: Vec<String>,
@@ -35,8 +41,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "T", default_value_t = 1)]
     threads: u32,
     /// How the partitions of a model that has some are run
-    #[arg(long, value_enum, default_value_t = super::Policy::Auto)]
-    policy: super::Policy,
+    #[arg(long, value_enum, default_value_t = super::args::Policy::Auto)]
+    policy: super::args::Policy,
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,
@@ -45,7 +51,7 @@ pub(super) struct Args {
 /// Calls the model.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let leaves = CompileOptions::default().support;
-    let model = source::load(&args.model, &args.contract, args.arithmetic, &args.beside, leaves)?.model;
+    let model = source::load(&args.model, &args.dims, args.precision, &args.offload, leaves)?.model;
     let inputs = feed::read(&model, &args.input_files, args.npz.as_deref())?;
     let mut context =
         Context::new(&model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
@@ -56,7 +62,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let dims: Vec<i64> = context.bind(&refs).map_err(|error| feed::refused(&error)).at(place)?.to_vec();
     let outputs = context.run_views(&refs).map_err(|error| feed::refused(&error)).at(place)?;
     if let Some(folder) = &args.output {
-        super::at_path(fs::create_dir_all(folder), folder)?;
+        at_path(fs::create_dir_all(folder), folder)?;
         for (idx, info) in model.outputs().iter().enumerate() {
             let output = outputs.get(idx);
             let path = folder.join(npy::file_name(info.name()));
@@ -71,15 +77,15 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         model.symbols().iter().zip(&dims).map(|(symbol, dim)| (symbol.name().into(), json!(dim))).collect();
     if args.json {
         let precision = source::used(&model);
-        line(&json!({"outputs": table, "dims": bound, "precision": precision}).to_string());
+        print_line(&json!({"outputs": table, "dims": bound, "precision": precision}).to_string());
         return Ok(Verdict::Yes);
     }
-    line(&format!("dims: {}", inputs::binding(&model, &dims)));
+    print_line(&format!("dims: {}", inputs::binding(&model, &dims)));
     if model.precision() != symshape_runtime::Precision::F32 {
-        line(&format!("products of {}", source::used(&model)));
+        print_line(&format!("products of {}", source::used(&model)));
     }
     for (idx, info) in model.outputs().iter().enumerate() {
-        line(&format!("{}: {}{:?}", info.name(), info.dtype(), outputs.get(idx).shape()));
+        print_line(&format!("{}: {}{:?}", info.name(), info.dtype(), outputs.get(idx).shape()));
     }
     Ok(Verdict::Yes)
 }

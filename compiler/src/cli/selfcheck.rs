@@ -6,10 +6,12 @@
 //! that out of rounding alone, this is what counts, see [`sensitivity`], and the line says so.
 
 use super::{
-    Verdict, at,
+    args, at,
     compare::{self, Distance, Tolerance},
+    errors::usage,
+    output::Verdict,
     progress::Progress,
-    sensitivity, source, usage,
+    sensitivity, source,
 };
 use crate::{
     accuracy::{
@@ -42,11 +44,11 @@ pub(super) struct Args {
     /// The ONNX model
     model: PathBuf,
     #[command(flatten)]
-    contract: source::Contract,
+    dims: args::DimArgs,
     #[command(flatten)]
-    arithmetic: source::Arithmetic,
+    precision: args::PrecisionArgs,
     #[command(flatten)]
-    beside: source::Beside,
+    offload: args::OffloadArgs,
     /// Sizes to check, in place of the edges of the ranges
     #[arg(long, value_name = "N=8[,S=128]", num_args = 1..)]
     at: Vec<String>,
@@ -59,7 +61,7 @@ pub(super) struct Args {
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     // What a precision loses is asked of machines with tile registers, also where this one has none.
     let leaves = CompileOptions::default().support.with_tiles();
-    let loaded = source::load(&args.model, &args.contract, args.arithmetic, &args.beside, leaves)?;
+    let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, leaves)?;
     let (graph, precision) = loaded.source.as_ref().ok_or_else(|| usage("selfcheck takes an ONNX model"))?;
     let split = Split::of(graph, *precision)?;
     let model = &loaded.model;

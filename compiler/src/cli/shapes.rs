@@ -2,7 +2,10 @@
 //!
 //! Symbols need no upper bound here. A model that contradicts itself is an answer (exit code 1), not bad input.
 
-use super::{Verdict, line, source};
+use super::{
+    args,
+    output::{Verdict, print_line},
+};
 use crate::{
     error::{At, ErrorKind, Result},
     graph::Graph,
@@ -19,7 +22,7 @@ pub(super) struct Args {
     /// The ONNX model
     model: PathBuf,
     #[command(flatten)]
-    contract: source::Contract,
+    dims: args::DimArgs,
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,
@@ -28,7 +31,7 @@ pub(super) struct Args {
 /// Infers.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let model = import::Model::open(&args.model)?;
-    let options = ImportOptions { unbounded: true, ..args.contract.options(&args.model)? };
+    let options = ImportOptions { unbounded: true, ..args.dims.options(&args.model)? };
     let (graph, names) = match import::import_named(&model, &options).at(|| args.model.display().to_string())
     {
         Ok(inferred) => inferred,
@@ -39,20 +42,20 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         Err(error) => return Err(error),
     };
     if args.json {
-        line(&report(&graph, &names).to_string());
+        print_line(&report(&graph, &names).to_string());
         return Ok(Verdict::Yes);
     }
     for symbol in &graph.symbols {
         if let Some(declared) = graph.facts.declaration(symbol) {
-            line(&format!("{symbol} in {declared}"));
+            print_line(&format!("{symbol} in {declared}"));
         }
     }
     for constraint in constraints(&graph) {
-        line(&format!("{constraint} is required"));
+        print_line(&format!("{constraint} is required"));
     }
     for Named { name, value, dtype } in &names {
         let dims: Vec<String> = graph.shape(*value).iter().map(Dim::to_string).collect();
-        line(&format!("{name}: {dtype}[{}]", dims.join(", ")));
+        print_line(&format!("{name}: {dtype}[{}]", dims.join(", ")));
     }
     Ok(Verdict::Yes)
 }

@@ -1,6 +1,9 @@
 //! `symc sym`: the symbolic engine on a batch of queries, one a line.
 
-use super::{Verdict, at_path, line};
+use super::{
+    errors::at_path,
+    output::{Verdict, print_line},
+};
 use crate::error::Result;
 use std::{
     fs::File,
@@ -38,6 +41,6 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
             continue;
         }
         let reply = answer_line(&text);
-        line(&if args.json { reply.to_json() } else { reply.to_string() });
+        print_line(&if args.json { reply.to_json() } else { reply.to_string() });
     }
 }

@@ -7,7 +7,11 @@ mod case;
 
 pub(super) use case::{CaseArgs, case_main};
 
-use super::{Verdict, at_path, progress::Progress, usage};
+use super::{
+    errors::{at_path, usage},
+    output::{Verdict, print_line},
+    progress::Progress,
+};
 use crate::error::Result;
 use case::{Report, Status};
 use serde_json::{Map, Value, json};
@@ -80,7 +84,7 @@ fn finish(args: &Args, results: &[(String, Report)]) -> Result<Verdict> {
     let passed = count(&|status| status == Status::Pass);
     let skipped = count(&|status| status == Status::Unsupported);
     let failed = results.len() - passed - skipped;
-    super::line(&format!("{passed} passed, {failed} failed, {skipped} skipped"));
+    print_line(&format!("{passed} passed, {failed} failed, {skipped} skipped"));
     if let Some(path) = &args.json {
         let table: Map<String, Value> =
             results.iter().map(|(name, report)| (name.clone(), report.to_json())).collect();

@@ -2,10 +2,12 @@
 
 use crate::{
     cli::{
-        Verdict,
+        args::{DimArgs, default_bounds},
         compare::{self, Tolerance},
-        feed, line,
-        source::{Contract, milliseconds},
+        errors::at_path,
+        feed,
+        output::{Verdict, print_line},
+        source::milliseconds,
     },
     error::{At, Error, ErrorKind, Result},
     import::{self, InputConstant},
@@ -89,7 +91,7 @@ impl Report {
     fn print(&self) {
         let sets: Vec<Value> =
             self.sets.iter().map(|(set, status)| json!([set, status.to_string()])).collect();
-        line(
+        print_line(
             &json!({"status": self.status.to_string(), "detail": self.detail, "compile_ms": self.compile_ms,
             "run_ms": self.run_ms, "sets": sets})
             .to_string(),
@@ -191,11 +193,10 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
     let path = args.folder.join("model.onnx");
     let model = import::Model::open(&path)?;
     let names: Vec<String> = model.input_names().iter().map(|name| name.to_string()).collect();
-    // Nobody is there to declare what a model leaves open.
-    let mut options = import::ImportOptions {
-        found_most: Some(found_most(&args.folder)?),
-        ..Contract::default().options(&path)?
-    };
+    let dims = DimArgs { bounds: default_bounds(&path), ..DimArgs::default() };
+    // Without a command line, only the data sets can bound data-dependent sizes.
+    let mut options =
+        import::ImportOptions { found_most: Some(found_most(&args.folder)?), ..dims.options(&path)? };
     if args.bind_inputs == BindInputs::Int
         && let Some((_, first)) = sets(&args.folder)?.first()
     {
@@ -273,8 +274,8 @@ fn run_set(
 /// The data sets of a case by their numbers, which may have gaps.
 fn sets(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut sets = Vec::new();
-    for entry in crate::cli::at_path(fs::read_dir(folder), folder)? {
-        let path = crate::cli::at_path(entry, folder)?.path();
+    for entry in at_path(fs::read_dir(folder), folder)? {
+        let path = at_path(entry, folder)?.path();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if let Some(number) = name.strip_prefix("test_data_set_") {
             sets.push((number.to_string(), path));
@@ -310,7 +311,7 @@ fn read_tolerance(folder: &Path) -> Result<Tolerance> {
     let path = folder.join("data.json");
     let value: Value = match path.is_file() {
         true => {
-            let text = crate::cli::at_path(fs::read_to_string(&path), &path)?;
+            let text = at_path(fs::read_to_string(&path), &path)?;
             serde_json::from_str(&text)
                 .map_err(|error| Error::invalid(error.to_string()))
                 .at(|| path.display().to_string())?
