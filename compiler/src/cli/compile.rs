@@ -76,7 +76,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "R.html", conflicts_with = "emit")]
     report: Option<PathBuf>,
     #[command(flatten)]
-    passes: passes::Args,
+    passes: passes::PassFlags,
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,

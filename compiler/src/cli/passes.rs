@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Flags for people who debug the compiler.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct PassFlags {
     /// Print the model to standard error after this pass or stage, such as `views` or `schedule`; may be repeated
     #[arg(long, value_name = "PASS")]
     print_after: Vec<String>,
@@ -21,7 +21,7 @@ pub(super) struct Args {
 
 /// An observer of the pipeline, as the flags ask for it.
 pub(super) struct Watch<'a> {
-    args: &'a Args,
+    args: &'a PassFlags,
     times: Vec<(&'static str, Duration)>,
     last: Instant,
 }
@@ -31,7 +31,7 @@ impl Watch<'_> {
     ///
     /// # Errors
     /// `Usage` when a flag names a pass that does not exist.
-    pub(super) fn new(args: &Args) -> Result<Watch<'_>> {
+    pub(super) fn new(args: &PassFlags) -> Result<Watch<'_>> {
         for name in &args.print_after {
             if !pipeline::steps().any(|step| step == name) {
                 let known: Vec<&str> = pipeline::steps().collect();

@@ -33,8 +33,8 @@ pub(super) fn used(model: &Model) -> &'static str {
 pub(super) fn graph(path: &Path, options: &ImportOptions) -> Result<Graph> {
     let model = import::Model::open(path)?;
     let graph = import::import(&model, options).at(|| path.display().to_string())?;
-    for doubt in import::doubts(&model, options, &graph) {
-        eprintln!("symc: {}: {doubt}", path.display());
+    for warning in import::warnings(&model, options, &graph) {
+        eprintln!("symc: {}: {warning}", path.display());
     }
     Ok(graph)
 }

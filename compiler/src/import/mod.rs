@@ -27,10 +27,10 @@ use crate::{
 use model::{
     given_inputs,
     proto::GraphProto,
-    storage_type::Narrow,
+    storage_type::StorageType,
     types::{self, Input},
 };
-use scope::{Context, Scope, bounds::FoundBounds};
+use scope::{Context, Scope, bounds::DataDependentBounds};
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
@@ -70,15 +70,15 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
         customs: &options.customs,
         declared: if redeclared { HashMap::new() } else { declared_types(proto) },
         strict: options.unbounded,
-        alike: alike(proto),
+        same_shape: same_shape(proto),
         nodes: Cell::new(0),
         found: Cell::new(0),
-        bounds: FoundBounds {
+        bounds: DataDependentBounds {
             declared: &options.dims,
             met: RefCell::default(),
-            most: options.found_most.or(options.unbounded.then_some(i64::from(i32::MAX))),
+            most: options.data_dependent_max.or(options.unbounded.then_some(i64::from(i32::MAX))),
         },
-        diverged: Cell::new(false),
+        needs_split: Cell::new(false),
     };
     let scope = Scope::new(&context, &model.proto.opset_import, proto)?;
     define_inputs(&mut g, &scope, proto, options)?;
@@ -91,14 +91,14 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
     g.origin.clear();
     for (info, value) in proto.output.iter().zip(values) {
         if let Some(declared) = info.ty.as_ref().filter(|_| !redeclared) {
-            let narrow = scope.narrow(&info.name);
-            types::check(&g, value, narrow, declared, options.unbounded)
+            let storage_type = scope.storage_type(&info.name);
+            types::check(&g, value, storage_type, declared, options.unbounded)
                 .at(|| format!("output `{}`", info.name))?;
         }
         g.output(&info.name, value)?;
     }
     let named = |(name, value): (String, Value)| {
-        let dtype = scope.narrow(&name).map_or(g.dtype(value).numpy_name(), Narrow::name);
+        let dtype = scope.storage_type(&name).map_or(g.dtype(value).numpy_name(), StorageType::name);
         Named { name, value, dtype }
     };
     let names = scope.names().into_iter().map(named).collect();
@@ -107,12 +107,12 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
 
 /// What the model declares of its outputs that can't be so, though code can be generated all the same: numbers of axes,
 /// which exporters get wrong. Nothing is known of a model whose inputs were declared anew.
-pub fn doubts(model: &Model, options: &ImportOptions, graph: &Graph) -> Vec<String> {
+pub fn warnings(model: &Model, options: &ImportOptions, graph: &Graph) -> Vec<String> {
     if !options.inputs.is_empty() || !options.binds.is_empty() {
         return Vec::new();
     }
     let outputs = model.proto.graph.iter().flat_map(|graph| &graph.output).zip(&graph.outputs);
-    let doubt = |(info, (name, value)): (&proto::ValueInfoProto, &(String, Value))| {
+    let warning = |(info, (name, value)): (&proto::ValueInfoProto, &(String, Value))| {
         let axes = info.ty.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?.dim.len();
         let shape: Vec<String> = graph.shape(*value).iter().map(ToString::to_string).collect();
         let differs = axes != shape.len();
@@ -120,7 +120,7 @@ pub fn doubts(model: &Model, options: &ImportOptions, graph: &Graph) -> Vec<Stri
             format!("output `{name}` is declared with {axes} axes, but its shape is [{}]", shape.join(", "))
         })
     };
-    outputs.filter_map(doubt).collect()
+    outputs.filter_map(warning).collect()
 }
 
 fn define_inputs<'a>(
@@ -146,7 +146,7 @@ fn define_inputs<'a>(
     for input in free {
         let value = g.input(input.name, input.dtype, input.shape)?;
         scope.define(input.name, value)?;
-        scope.hold(input.name, input.narrow);
+        scope.set_storage_type(input.name, input.storage_type);
     }
     for input in constants {
         let (_, value) = bound(&input).expect("the partition above found it");
@@ -154,7 +154,7 @@ fn define_inputs<'a>(
         fits(&tensor, &input).at(|| format!("--bind {}", input.name))?;
         let value = g.constant(tensor)?;
         scope.define(input.name, value)?;
-        scope.hold(input.name, input.narrow);
+        scope.set_storage_type(input.name, input.storage_type);
     }
     Ok(())
 }
@@ -179,7 +179,7 @@ fn declared_types(graph: &GraphProto) -> HashMap<&str, &proto::TypeProto> {
 
 /// For each value that an elementwise node reads, the name of the node's result: what is declared of that one says what
 /// the value's size must be, where nothing else does.
-fn alike(graph: &GraphProto) -> HashMap<&str, &str> {
+fn same_shape(graph: &GraphProto) -> HashMap<&str, &str> {
     const ELEMENTWISE: [&str; 16] = [
         "Abs", "Add", "Cast", "CastLike", "Cos", "Div", "Exp", "Identity", "Log", "Mul", "Neg", "Relu",
         "Sigmoid", "Sin", "Sqrt", "Sub",

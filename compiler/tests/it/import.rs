@@ -117,17 +117,17 @@ fn declared_outputs_are_checked() {
 }
 
 #[test]
-fn outputs_declared_with_another_number_of_axes_are_doubted() {
+fn outputs_declared_with_another_number_of_axes_give_a_warning() {
     let mut proto = model(vec![node("Identity", &["x"], &["y"])]);
     proto.graph.as_mut().expect("there is one").output = vec![float("y", &["N"])];
-    let doubts = |proto: &ModelProto| {
+    let warnings = |proto: &ModelProto| {
         let model = Model::from(proto.clone());
         let graph = import(&model, &bounded()).expect("code can be generated");
-        symshape_compiler::import::doubts(&model, &bounded(), &graph)
+        symshape_compiler::import::warnings(&model, &bounded(), &graph)
     };
-    assert_eq!(doubts(&proto), ["output `y` is declared with 1 axes, but its shape is [N, 4]"]);
+    assert_eq!(warnings(&proto), ["output `y` is declared with 1 axes, but its shape is [N, 4]"]);
     proto.graph.as_mut().expect("there is one").output = vec![float("y", &["N", "4"])];
-    assert!(doubts(&proto).is_empty());
+    assert!(warnings(&proto).is_empty());
 }
 
 #[test]
@@ -534,7 +534,7 @@ fn pad(mode: &str) -> NodeProto {
 fn reflections_longer_than_the_axis_go_back_and_forth() {
     let mut found = model(vec![pad("reflect")]);
     found.graph.as_mut().expect("a graph").input.push(found_ints("pads", "4"));
-    let options = ImportOptions { found_most: Some(100), ..bounded() };
+    let options = ImportOptions { data_dependent_max: Some(100), ..bounded() };
     let graph = import(&Model::from(found), &options).expect("it is bounded");
     let rows = |n: usize, before: i64, after: i64| -> Vec<f64> {
         let x = Tensor::from_f32(vec![n, 4], &(0..n * 4).map(|k| (k / 4 + 1) as f32).collect::<Vec<_>>());

@@ -196,7 +196,7 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
     let dims = DimArgs { bounds: default_bounds(&path), ..DimArgs::default() };
     // Without a command line, only the data sets can bound data-dependent sizes.
     let mut options =
-        import::ImportOptions { found_most: Some(found_most(&args.folder)?), ..dims.options(&path)? };
+        import::ImportOptions { data_dependent_max: Some(found_most(&args.folder)?), ..dims.options(&path)? };
     if args.bind_inputs == BindInputs::Int
         && let Some((_, first)) = sets(&args.folder)?.first()
     {

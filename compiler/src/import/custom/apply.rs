@@ -5,7 +5,7 @@ use crate::{
     external::Callee,
     graph::{Graph, Op, Type, Value},
     import::{
-        custom::declaration::{AttributeKind, Axis, Custom, Declared, Element, Shaped},
+        custom::declaration::{AttributeKind, Axis, Custom, Declared, Element, TensorPattern},
         node::OnnxNode,
         ops::table::Outputs,
     },
@@ -20,7 +20,7 @@ use symshape_runtime::{
 
 /// What the names of a declaration stand for at one node.
 #[derive(Default)]
-struct Meaning {
+struct Bindings {
     elements: HashMap<String, DType>,
     dims: HashMap<Symbol, Dim>,
     rests: HashMap<String, Vec<Dim>>,
@@ -40,25 +40,25 @@ fn call(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<Outputs> {
             names()
         )));
     }
-    let mut meaning = Meaning::default();
-    let attributes = custom.attributes.iter().map(|declared| attribute(node, declared, &mut meaning));
+    let mut bindings = Bindings::default();
+    let attributes = custom.attributes.iter().map(|declared| attribute(node, declared, &mut bindings));
     let attributes = attributes.collect::<Result<Vec<_>>>()?;
     let operands = (0..custom.operands.len()).map(|k| node.input(k)).collect::<Result<Vec<Value>>>()?;
     let what = |k: usize| format!("input {k} (`{}`)", custom.operands[k].0);
     for (k, ((_, declared), operand)) in custom.operands.iter().zip(&operands).enumerate() {
-        meet(g, declared, *operand, &mut meaning).at(|| what(k))?;
+        meet(g, declared, *operand, &mut bindings).at(|| what(k))?;
     }
     for (k, ((_, declared), operand)) in custom.operands.iter().zip(&operands).enumerate() {
-        compare(g, declared, *operand, &meaning, &what(k))?;
+        compare(g, declared, *operand, &bindings, &what(k))?;
     }
-    let results = custom.results.iter().map(|declared| meaning.ty(declared)).collect();
+    let results = custom.results.iter().map(|declared| bindings.ty(declared)).collect();
     let callee =
         Callee { function: custom.function.clone(), attributes, ..Callee::new(custom.symbol.clone()) };
-    let scratch = meaning.dim(&custom.scratch);
+    let scratch = bindings.dim(&custom.scratch);
     Ok(g.push_multi(Op::Call { callee, results, scratch }, &operands)?.into())
 }
 
-impl Meaning {
+impl Bindings {
     fn dim(&self, dim: &Dim) -> Dim {
         dim.substitute(&|symbol| self.dims.get(symbol).cloned())
     }
@@ -72,7 +72,7 @@ impl Meaning {
         axes.iter().flat_map(dims).collect()
     }
 
-    fn ty(&self, declared: &Shaped) -> Type {
+    fn ty(&self, declared: &TensorPattern) -> Type {
         let dtype = match &declared.element {
             Element::Fixed(dtype) => *dtype,
             // Declarations whose results have a type of their own are refused.
@@ -83,11 +83,11 @@ impl Meaning {
 }
 
 /// Holds type and rank of an operand against what is declared; names that were not met before take their meaning.
-fn meet(g: &Graph, declared: &Shaped, operand: Value, meaning: &mut Meaning) -> Result<()> {
+fn meet(g: &Graph, declared: &TensorPattern, operand: Value, bindings: &mut Bindings) -> Result<()> {
     let Type { dtype, shape } = g.ty(operand).clone();
     let wanted = match &declared.element {
         Element::Fixed(wanted) => *wanted,
-        Element::Any(name) => *meaning.elements.entry(name.clone()).or_insert(dtype),
+        Element::Any(name) => *bindings.elements.entry(name.clone()).or_insert(dtype),
     };
     if wanted != dtype {
         return Err(Error::invalid(format!(
@@ -109,13 +109,13 @@ fn meet(g: &Graph, declared: &Shaped, operand: Value, meaning: &mut Meaning) -> 
         match axis {
             Axis::One(dim) => {
                 if let Some(symbol) = dim.as_symbol() {
-                    meaning.dims.entry(symbol.clone()).or_insert_with(|| rest[0].clone());
+                    bindings.dims.entry(symbol.clone()).or_insert_with(|| rest[0].clone());
                 }
                 rest = &rest[1..];
             }
             Axis::Rest(name) => {
                 let (own, others) = rest.split_at(shape.len() - singles);
-                let known = meaning.rests.entry(name.clone()).or_insert_with(|| own.to_vec());
+                let known = bindings.rests.entry(name.clone()).or_insert_with(|| own.to_vec());
                 if known.len() != own.len() {
                     let (has, wants) = (own.len(), known.len());
                     return Err(Error::invalid(format!(
@@ -130,9 +130,15 @@ fn meet(g: &Graph, declared: &Shaped, operand: Value, meaning: &mut Meaning) -> 
 }
 
 /// Makes sure that an operand's dims are those declared.
-fn compare(g: &mut Graph, declared: &Shaped, operand: Value, meaning: &Meaning, what: &str) -> Result<()> {
+fn compare(
+    g: &mut Graph,
+    declared: &TensorPattern,
+    operand: Value,
+    bindings: &Bindings,
+    what: &str,
+) -> Result<()> {
     let shape = g.shape(operand).to_vec();
-    for (axis, (dim, wanted)) in shape.iter().zip(meaning.shape(&declared.axes)).enumerate() {
+    for (axis, (dim, wanted)) in shape.iter().zip(bindings.shape(&declared.axes)).enumerate() {
         if *dim != wanted {
             let what = format!("axis {axis} of {what}, declared as {declared}");
             g.require(Relation::eq(dim, &wanted), &what)?;
@@ -142,7 +148,7 @@ fn compare(g: &mut Graph, declared: &Shaped, operand: Value, meaning: &Meaning, 
 }
 
 /// The attribute's value at this node.
-fn attribute(node: &OnnxNode, declared: &Declared, meaning: &mut Meaning) -> Result<Attribute> {
+fn attribute(node: &OnnxNode, declared: &Declared, bindings: &mut Bindings) -> Result<Attribute> {
     let name = &declared.name;
     let given = match declared.kind {
         AttributeKind::Int => node.int(name)?.map(|value| AttributeValue::Ints(vec![value])),
@@ -157,7 +163,7 @@ fn attribute(node: &OnnxNode, declared: &Declared, meaning: &mut Meaning) -> Res
         && let [value] = values[..]
     {
         // Where a dim has the attribute's name too, they are compared.
-        meaning.dims.insert(Symbol::new(name), Dim::from(value));
+        bindings.dims.insert(Symbol::new(name), Dim::from(value));
     }
     Ok(Attribute { name: name.clone(), value })
 }

@@ -12,9 +12,9 @@ use symshape_runtime::{
 pub struct Custom {
     pub(crate) domain: String,
     pub(crate) operator: String,
-    pub(crate) operands: Vec<(String, Shaped)>,
+    pub(crate) operands: Vec<(String, TensorPattern)>,
     pub(crate) attributes: Vec<Declared>,
-    pub(crate) results: Vec<Shaped>,
+    pub(crate) results: Vec<TensorPattern>,
     pub(crate) symbol: String,
     pub(crate) scratch: Dim,
     pub(crate) function: Option<Function>,
@@ -22,7 +22,7 @@ pub struct Custom {
 
 /// An element type and a shape, in the declaration's own names.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Shaped {
+pub(crate) struct TensorPattern {
     pub(crate) element: Element,
     pub(crate) axes: Vec<Axis>,
 }
@@ -89,7 +89,7 @@ impl Custom {
     }
 }
 
-impl std::fmt::Display for Shaped {
+impl std::fmt::Display for TensorPattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let axis = |axis: &Axis| match axis {
             Axis::One(dim) => dim.to_string(),

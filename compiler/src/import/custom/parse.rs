@@ -3,7 +3,7 @@
 use crate::{
     error::{At, Error, Result},
     external,
-    import::custom::declaration::{AttributeKind, Axis, Custom, Declared, Element, Shaped},
+    import::custom::declaration::{AttributeKind, Axis, Custom, Declared, Element, TensorPattern},
     text::Cursor,
 };
 use std::collections::BTreeSet;
@@ -53,35 +53,35 @@ fn declaration(text: &str) -> Result<Custom> {
             "a declaration must have at most {MAX_BYTES} bytes and no zero byte"
         )));
     }
-    let mut reader = Reader { cursor: Cursor::new(text) };
-    let (domain, operator) = reader.head()?;
+    let mut parser = Parser { cursor: Cursor::new(text) };
+    let (domain, operator) = parser.head()?;
     let (mut operands, mut attributes) = (Vec::new(), Vec::new());
-    while !reader.cursor.eat(")") {
+    while !parser.cursor.eat(")") {
         if !operands.is_empty() || !attributes.is_empty() {
-            reader.cursor.expect(",")?;
+            parser.cursor.expect(",")?;
         }
-        reader.param(&mut operands, &mut attributes)?;
+        parser.param(&mut operands, &mut attributes)?;
     }
-    reader.cursor.expect("->")?;
-    let results = reader.results()?;
-    reader.cursor.expect("=")?;
-    let symbol = reader.word("the name of a C function")?;
+    parser.cursor.expect("->")?;
+    let results = parser.results()?;
+    parser.cursor.expect("=")?;
+    let symbol = parser.word("the name of a C function")?;
     external::check_symbol(&symbol)?;
-    let scratch = match reader.cursor.eat_word("scratch") {
-        true => reader.cursor.dim(&[])?,
+    let scratch = match parser.cursor.eat_word("scratch") {
+        true => parser.cursor.dim(&[])?,
         false => Dim::zero(),
     };
-    reader.cursor.end_line()?;
+    parser.cursor.end_line()?;
     let custom = Custom { domain, operator, operands, attributes, results, symbol, scratch, function: None };
     check(&custom)?;
     Ok(custom)
 }
 
-struct Reader<'a> {
+struct Parser<'a> {
     cursor: Cursor<'a>,
 }
 
-impl Reader<'_> {
+impl Parser<'_> {
     /// `domain:operator(`
     fn head(&mut self) -> Result<(String, String)> {
         let head = self.cursor.until(&["("]);
@@ -103,7 +103,11 @@ impl Reader<'_> {
         })
     }
 
-    fn param(&mut self, operands: &mut Vec<(String, Shaped)>, attributes: &mut Vec<Declared>) -> Result<()> {
+    fn param(
+        &mut self,
+        operands: &mut Vec<(String, TensorPattern)>,
+        attributes: &mut Vec<Declared>,
+    ) -> Result<()> {
         let name = self.word("a parameter's name, or `)`")?;
         let taken = operands.iter().map(|(name, _)| name).chain(attributes.iter().map(|one| &one.name));
         if taken.into_iter().any(|other| *other == name) {
@@ -117,7 +121,7 @@ impl Reader<'_> {
             "ints" => AttributeKind::Ints,
             "floats" => AttributeKind::Floats,
             _ => {
-                operands.push((name, self.shaped()?));
+                operands.push((name, self.tensor_pattern()?));
                 return Ok(());
             }
         };
@@ -154,19 +158,19 @@ impl Reader<'_> {
         Ok(list)
     }
 
-    fn results(&mut self) -> Result<Vec<Shaped>> {
+    fn results(&mut self) -> Result<Vec<TensorPattern>> {
         if !self.cursor.eat("(") {
-            return Ok(vec![self.shaped()?]);
+            return Ok(vec![self.tensor_pattern()?]);
         }
-        let mut results = vec![self.shaped()?];
+        let mut results = vec![self.tensor_pattern()?];
         while !self.cursor.eat(")") {
             self.cursor.expect(",")?;
-            results.push(self.shaped()?);
+            results.push(self.tensor_pattern()?);
         }
         Ok(results)
     }
 
-    fn shaped(&mut self) -> Result<Shaped> {
+    fn tensor_pattern(&mut self) -> Result<TensorPattern> {
         let what = "an element type such as f32, or a name that begins with a capital letter";
         let element = self.cursor.parsed(what, |word| match DType::from_name(word) {
             Some(dtype) => Some(Element::Fixed(dtype)),
@@ -185,7 +189,7 @@ impl Reader<'_> {
         if axes.iter().filter(|axis| matches!(axis, Axis::Rest(_))).count() > 1 {
             return Err(self.cursor.error("`...` stands once in a shape"));
         }
-        Ok(Shaped { element, axes })
+        Ok(TensorPattern { element, axes })
     }
 
     fn axis(&mut self) -> Result<Axis> {
@@ -204,7 +208,7 @@ impl Reader<'_> {
 
 /// Every name in the results and in expressions is given a meaning by an operand or attribute.
 fn check(custom: &Custom) -> Result<()> {
-    let axes = || custom.operands.iter().flat_map(|(_, shaped)| &shaped.axes);
+    let axes = || custom.operands.iter().flat_map(|(_, tensor_pattern)| &tensor_pattern.axes);
     let ints = custom.attributes.iter().filter(|one| one.kind == AttributeKind::Int);
     let mut known: BTreeSet<Symbol> = ints.map(|one| Symbol::new(&one.name)).collect();
     let mut rests: BTreeSet<&str> = BTreeSet::new();
@@ -217,7 +221,7 @@ fn check(custom: &Custom) -> Result<()> {
     if let Some(name) = rests.iter().find(|name| known.contains(&Symbol::new(name))) {
         return Err(Error::invalid(format!("{name} is used both for one axis and for any number of axes")));
     }
-    let results = || custom.results.iter().flat_map(|shaped| &shaped.axes);
+    let results = || custom.results.iter().flat_map(|tensor_pattern| &tensor_pattern.axes);
     let scratch = [Axis::One(custom.scratch.clone())];
     for axis in axes().chain(results()).chain(&scratch) {
         match axis {
@@ -238,8 +242,8 @@ fn check(custom: &Custom) -> Result<()> {
         }
     }
     let elements: BTreeSet<&str> =
-        custom.operands.iter().filter_map(|(_, shaped)| variable(&shaped.element)).collect();
-    let unknown = custom.results.iter().filter_map(|shaped| variable(&shaped.element));
+        custom.operands.iter().filter_map(|(_, tensor_pattern)| variable(&tensor_pattern.element)).collect();
+    let unknown = custom.results.iter().filter_map(|tensor_pattern| variable(&tensor_pattern.element));
     match unknown.into_iter().find(|name| !elements.contains(name)) {
         None => Ok(()),
         Some(name) => Err(Error::invalid(format!("{name} is not the element type of an operand"))),

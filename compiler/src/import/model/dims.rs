@@ -25,9 +25,9 @@ pub(crate) fn parse(text: &str) -> Dim {
 
 /// The expression that `text` is, if it is one.
 pub(crate) fn expression(text: &str) -> Option<Dim> {
-    let mut reader = Reader { rest: text.trim(), depth: 0 };
-    let value = reader.sum()?;
-    (reader.rest.is_empty()).then(|| value.whole())?
+    let mut parser = Parser { rest: text.trim(), depth: 0 };
+    let value = parser.sum()?;
+    (parser.rest.is_empty()).then(|| value.whole())?
 }
 
 /// Names with dashes, `batch-size`: a difference of symbols has spaces around its sign.
@@ -91,12 +91,12 @@ impl From<Dim> for Fraction {
     }
 }
 
-struct Reader<'a> {
+struct Parser<'a> {
     rest: &'a str,
     depth: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Parser<'a> {
     fn eat(&mut self, token: &str) -> bool {
         let found = self.rest.strip_prefix(token);
         if let Some(rest) = found {

@@ -29,7 +29,7 @@ pub struct ImportOptions {
     /// before functions of the model, and before what symshape knows under that name.
     pub customs: Vec<Custom>,
     /// The bound of sizes that are found while running and that nothing bounds; without it, they are an error.
-    pub found_most: Option<i64>,
+    pub data_dependent_max: Option<i64>,
     /// Symbols without an upper bound are no error. Such a graph can be looked at, not compiled.
     pub unbounded: bool,
     /// The upper bound of symbols that are declared without one.

@@ -14,7 +14,7 @@ use symshape_runtime::DType;
 
 /// A type that is stored only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Narrow {
+pub(crate) enum StorageType {
     /// A float of a sign, exponent and mantissa.
     Float(Float),
     /// `2^(byte - 127)`, NaN for 255.
@@ -71,17 +71,17 @@ impl Float {
 }
 
 /// The types by ONNX's codes and names.
-const TYPES: [(i32, &str, Narrow); 10] = [
-    (17, "float8e4m3fn", Narrow::Float(Float::E4M3)),
-    (18, "float8e4m3fnuz", Narrow::Float(Float::E4M3Fnuz)),
-    (19, "float8e5m2", Narrow::Float(Float::E5M2)),
-    (20, "float8e5m2fnuz", Narrow::Float(Float::E5M2Fnuz)),
-    (21, "uint4", Narrow::Int { bits: 4, signed: false }),
-    (22, "int4", Narrow::Int { bits: 4, signed: true }),
-    (23, "float4e2m1", Narrow::Float(Float::E2M1)),
-    (24, "float8e8m0", Narrow::Power),
-    (25, "uint2", Narrow::Int { bits: 2, signed: false }),
-    (26, "int2", Narrow::Int { bits: 2, signed: true }),
+const TYPES: [(i32, &str, StorageType); 10] = [
+    (17, "float8e4m3fn", StorageType::Float(Float::E4M3)),
+    (18, "float8e4m3fnuz", StorageType::Float(Float::E4M3Fnuz)),
+    (19, "float8e5m2", StorageType::Float(Float::E5M2)),
+    (20, "float8e5m2fnuz", StorageType::Float(Float::E5M2Fnuz)),
+    (21, "uint4", StorageType::Int { bits: 4, signed: false }),
+    (22, "int4", StorageType::Int { bits: 4, signed: true }),
+    (23, "float4e2m1", StorageType::Float(Float::E2M1)),
+    (24, "float8e8m0", StorageType::Power),
+    (25, "uint2", StorageType::Int { bits: 2, signed: false }),
+    (26, "int2", StorageType::Int { bits: 2, signed: true }),
 ];
 
 /// What a conversion does with what the type can't hold, and between two of its values.
@@ -89,7 +89,7 @@ const TYPES: [(i32, &str, Narrow); 10] = [
 pub(crate) struct Rounding {
     /// The largest number in place of what is larger.
     pub saturate: bool,
-    /// For [`Narrow::Power`].
+    /// For [`StorageType::Power`].
     pub direction: Direction,
 }
 
@@ -101,20 +101,20 @@ pub(crate) enum Direction {
     Nearest,
 }
 
-impl Narrow {
+impl StorageType {
     /// The type with ONNX's code `code`, if it is one of these.
-    pub(crate) fn from_code(code: i32) -> Option<Narrow> {
-        TYPES.iter().find(|(known, ..)| *known == code).map(|(.., narrow)| *narrow)
+    pub(crate) fn from_code(code: i32) -> Option<StorageType> {
+        TYPES.iter().find(|(known, ..)| *known == code).map(|(.., storage_type)| *storage_type)
     }
 
-    /// As [`Narrow::from_code`], for an attribute.
-    pub(crate) fn from_attribute(code: i64) -> Option<Narrow> {
-        i32::try_from(code).ok().and_then(Narrow::from_code)
+    /// As [`StorageType::from_code`], for an attribute.
+    pub(crate) fn from_attribute(code: i64) -> Option<StorageType> {
+        i32::try_from(code).ok().and_then(StorageType::from_code)
     }
 
     /// ONNX's code and name.
     fn known_as(self) -> (i32, &'static str) {
-        let found = TYPES.iter().find(|(.., narrow)| *narrow == self);
+        let found = TYPES.iter().find(|(.., storage_type)| *storage_type == self);
         found.map_or((0, "a narrow type"), |(code, name, _)| (*code, name))
     }
 
@@ -131,43 +131,45 @@ impl Narrow {
     /// Bits of an element in a file.
     pub(crate) fn bits(self) -> u32 {
         match self {
-            Narrow::Float(Float::E2M1) => 4,
-            Narrow::Float(_) | Narrow::Power => 8,
-            Narrow::Int { bits, .. } => bits,
+            StorageType::Float(Float::E2M1) => 4,
+            StorageType::Float(_) | StorageType::Power => 8,
+            StorageType::Int { bits, .. } => bits,
         }
     }
 
     /// The type that holds an element.
     pub(crate) fn held(self) -> DType {
         match self {
-            Narrow::Int { signed: true, .. } => DType::I8,
-            Narrow::Int { .. } | Narrow::Float(_) | Narrow::Power => DType::U8,
+            StorageType::Int { signed: true, .. } => DType::I8,
+            StorageType::Int { .. } | StorageType::Float(_) | StorageType::Power => DType::U8,
         }
     }
 
     /// The byte that holds an element whose bits are `bits`.
     pub(crate) fn byte(self, bits: u8) -> u8 {
         match self {
-            Narrow::Int { bits: width, signed: true } => ((bits << (8 - width)) as i8 >> (8 - width)) as u8,
-            Narrow::Int { .. } | Narrow::Float(_) | Narrow::Power => bits,
+            StorageType::Int { bits: width, signed: true } => {
+                ((bits << (8 - width)) as i8 >> (8 - width)) as u8
+            }
+            StorageType::Int { .. } | StorageType::Float(_) | StorageType::Power => bits,
         }
     }
 
     /// The lowest and highest integer of an integer type.
     pub(crate) fn range(self) -> Option<(i64, i64)> {
         match self {
-            Narrow::Int { bits, signed: true } => Some((-(1 << (bits - 1)), (1 << (bits - 1)) - 1)),
-            Narrow::Int { bits, signed: false } => Some((0, (1 << bits) - 1)),
-            Narrow::Float(_) | Narrow::Power => None,
+            StorageType::Int { bits, signed: true } => Some((-(1 << (bits - 1)), (1 << (bits - 1)) - 1)),
+            StorageType::Int { bits, signed: false } => Some((0, (1 << bits) - 1)),
+            StorageType::Float(_) | StorageType::Power => None,
         }
     }
 
     /// The values that `x`, a tensor of bytes, holds: integers as they are, floats as `f32`.
     pub(crate) fn widened(self, g: &mut Graph, x: Value) -> Result<Value> {
         match self {
-            Narrow::Int { .. } => Ok(x),
-            Narrow::Float(float) => float_value(g, x, float),
-            Narrow::Power => {
+            StorageType::Int { .. } => Ok(x),
+            StorageType::Float(float) => float_value(g, x, float),
+            StorageType::Power => {
                 let code = g.cast(DType::U32, x)?;
                 let bits = shift(g, BinaryOp::Shl, code, 23)?;
                 let power = g.bits(DType::F32, bits)?;
@@ -183,15 +185,15 @@ impl Narrow {
     /// `x` converted to this type, as bytes. Integers wrap.
     pub(crate) fn narrowed(self, g: &mut Graph, x: Value, rounding: Rounding) -> Result<Value> {
         match self {
-            Narrow::Int { bits, signed } => {
+            StorageType::Int { bits, signed } => {
                 let wide = g.cast(DType::I32, x)?;
                 let left = shift(g, BinaryOp::Shl, wide, i64::from(32 - bits))?;
                 let left = if signed { left } else { g.cast(DType::U32, left)? };
                 let value = shift(g, BinaryOp::Shr, left, i64::from(32 - bits))?;
                 g.cast(self.held(), value)
             }
-            Narrow::Float(float) => float_bits(g, x, float, rounding.saturate),
-            Narrow::Power => power_bits(g, x, rounding),
+            StorageType::Float(float) => float_bits(g, x, float, rounding.saturate),
+            StorageType::Power => power_bits(g, x, rounding),
         }
     }
 }
@@ -332,7 +334,7 @@ fn power_bits(g: &mut Graph, x: Value, rounding: Rounding) -> Result<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Direction, Narrow, Rounding, TYPES};
+    use super::{Direction, Rounding, StorageType, TYPES};
     use crate::{
         graph::{Graph, Value, eval::eval},
         tensor::{Bytes, Tensor},
@@ -342,20 +344,20 @@ mod tests {
     const SATURATE: Rounding = Rounding { saturate: true, direction: Direction::Nearest };
 
     /// The value of a byte by the definition of its format.
-    fn value(narrow: Narrow, byte: u8) -> f64 {
-        let Narrow::Float(float) = narrow else {
+    fn value(storage_type: StorageType, byte: u8) -> f64 {
+        let StorageType::Float(float) = storage_type else {
             return if byte == 255 { f64::NAN } else { 2f64.powi(i32::from(byte) - 127) };
         };
         let format = float.format();
         let size = i64::from(byte) & (format.sign - 1);
         let sign = if i64::from(byte) & format.sign == 0 { 1.0 } else { -1.0 };
-        if i64::from(byte) == format.nan && narrow.name() != "float4e2m1"
+        if i64::from(byte) == format.nan && storage_type.name() != "float4e2m1"
             || size > format.largest.max(format.above)
         {
             return f64::NAN;
         }
         if size > format.largest {
-            return if narrow.name() == "float8e5m2" { sign * f64::INFINITY } else { f64::NAN };
+            return if storage_type.name() == "float8e5m2" { sign * f64::INFINITY } else { f64::NAN };
         }
         let (exponent, rest) = (size >> format.mantissa, size & ((1 << format.mantissa) - 1));
         let unit = 2f64.powi((exponent.max(1) - format.bias - format.mantissa) as i32);
@@ -374,13 +376,15 @@ mod tests {
 
     #[test]
     fn bytes_hold_what_their_formats_say() {
-        for (_, name, narrow) in TYPES.iter().filter(|(_, _, narrow)| narrow.range().is_none()) {
-            let bytes: Vec<u8> = (0..=((1u32 << narrow.bits()) - 1) as u8).collect();
+        for (_, name, storage_type) in
+            TYPES.iter().filter(|(_, _, storage_type)| storage_type.range().is_none())
+        {
+            let bytes: Vec<u8> = (0..=((1u32 << storage_type.bits()) - 1) as u8).collect();
             let input =
                 Tensor::new(DType::U8, vec![bytes.len()], Bytes::Owned(bytes.clone().into())).expect("bytes");
-            let wide = run(input, |g, x| narrow.widened(g, x).expect("widened"));
+            let wide = run(input, |g, x| storage_type.widened(g, x).expect("widened"));
             for (k, byte) in bytes.iter().enumerate() {
-                let (found, wanted) = (wide.get(k).as_f64(), value(*narrow, *byte));
+                let (found, wanted) = (wide.get(k).as_f64(), value(*storage_type, *byte));
                 let same = found == wanted && found.is_sign_negative() == wanted.is_sign_negative();
                 assert!(same || found.is_nan() && wanted.is_nan(), "{name} {byte:#x}: {found} for {wanted}");
             }
@@ -390,9 +394,11 @@ mod tests {
     /// Of all values, the nearest one; of two, the one with an even byte.
     #[test]
     fn conversions_round_to_the_nearest() {
-        for (_, name, narrow) in TYPES.iter().filter(|(_, _, narrow)| matches!(narrow, Narrow::Float(_))) {
-            let all: Vec<(u8, f64)> = (0..=((1u32 << (narrow.bits() - 1)) - 1) as u8)
-                .map(|byte| (byte, value(*narrow, byte)))
+        for (_, name, storage_type) in
+            TYPES.iter().filter(|(_, _, storage_type)| matches!(storage_type, StorageType::Float(_)))
+        {
+            let all: Vec<(u8, f64)> = (0..=((1u32 << (storage_type.bits() - 1)) - 1) as u8)
+                .map(|byte| (byte, value(*storage_type, byte)))
                 .filter(|(_, value)| value.is_finite())
                 .collect();
             let mut numbers: Vec<f32> = all.iter().map(|(_, value)| *value as f32).collect();
@@ -405,7 +411,7 @@ mod tests {
                 ]);
             }
             let input = Tensor::from_f32(vec![numbers.len()], &numbers).expect("numbers");
-            let codes = run(input, |g, x| narrow.narrowed(g, x, SATURATE).expect("narrowed"));
+            let codes = run(input, |g, x| storage_type.narrowed(g, x, SATURATE).expect("narrowed"));
             for (k, number) in numbers.iter().enumerate() {
                 let distance = |value: f64| (value - f64::from(*number)).abs();
                 let nearest = all

@@ -7,7 +7,7 @@ use crate::{
         dims,
         options::ImportOptions,
         proto::{DimensionProto, TypeProto, ValueInfoProto},
-        storage_type::Narrow,
+        storage_type::StorageType,
         weights,
     },
 };
@@ -20,7 +20,7 @@ pub(crate) struct Input<'a> {
     pub name: &'a str,
     pub dtype: DType,
     /// The type of its elements, if they are stored only.
-    pub narrow: Option<Narrow>,
+    pub storage_type: Option<StorageType>,
     pub shape: Vec<Dim>,
 }
 
@@ -35,9 +35,9 @@ fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<I
     let ty = info.ty.as_ref().ok_or_else(|| Error::invalid("it has no type"))?;
     refuse_others(ty)?;
     let tensor = ty.tensor_type.as_ref().ok_or_else(|| Error::invalid("it has no type"))?;
-    let narrow = Narrow::from_code(tensor.elem_type);
-    let dtype = match narrow {
-        Some(narrow) => narrow.held(),
+    let storage_type = StorageType::from_code(tensor.elem_type);
+    let dtype = match storage_type {
+        Some(storage_type) => storage_type.held(),
         None => weights::dtype(tensor.elem_type)?,
     };
     let given = options.inputs.iter().find(|(given, _)| given == name);
@@ -54,7 +54,7 @@ fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<I
             return Err(Error::new(ErrorKind::Contract, what));
         }
     };
-    Ok(Input { name, dtype, narrow, shape })
+    Ok(Input { name, dtype, storage_type, shape })
 }
 
 fn refuse_others(ty: &TypeProto) -> Result<()> {
@@ -191,18 +191,19 @@ fn no_bound(missing: &[(Symbol, String)]) -> String {
 pub(crate) fn check(
     g: &Graph,
     value: Value,
-    narrow: Option<Narrow>,
+    storage_type: Option<StorageType>,
     declared: &TypeProto,
     strict: bool,
 ) -> Result<()> {
     refuse_others(declared)?;
     let Some(tensor) = &declared.tensor_type else { return Ok(()) };
     let inferred = g.ty(value);
-    let code = narrow.map_or(inferred.dtype as i32, Narrow::code);
+    let code = storage_type.map_or(inferred.dtype as i32, StorageType::code);
     if tensor.elem_type != 0 && tensor.elem_type != code {
         let declared = weights::dtype(tensor.elem_type)
             .map_or_else(|_| weights::type_name(tensor.elem_type), |d| d.to_string());
-        let have = narrow.map_or_else(|| inferred.dtype.to_string(), |narrow| narrow.name().to_string());
+        let have = storage_type
+            .map_or_else(|| inferred.dtype.to_string(), |storage_type| storage_type.name().to_string());
         return Err(Error::invalid(format!("it is declared as {declared}, but its elements are {have}")));
     }
     let Some(shape) = &tensor.shape else { return Ok(()) };

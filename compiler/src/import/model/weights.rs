@@ -1,13 +1,13 @@
 //! Constant tensors of a model: decoded from the message, or mapped from the files beside it.
 //!
 //! Elements that already lie in little-endian order in the model's file or in an external one are not copied.
-//! Types that only storage knows ([`Narrow`]) are unpacked to a byte for each element.
+//! Types that only storage knows ([`StorageType`]) are unpacked to a byte for each element.
 
 use crate::{
     error::{At, Error, ErrorKind, Result},
     import::model::{
         proto::{StringStringEntryProto, TensorProto},
-        storage_type::Narrow,
+        storage_type::StorageType,
     },
     scalar::Scalar,
     tensor::{Bytes, Tensor},
@@ -37,14 +37,14 @@ pub(crate) struct Files {
 enum Storage {
     Plain(DType),
     /// Packed into bytes, the first element in the lowest bits.
-    Narrow(Narrow),
+    Widened(StorageType),
 }
 
 impl Storage {
     fn dtype(self) -> DType {
         match self {
             Storage::Plain(dtype) => dtype,
-            Storage::Narrow(narrow) => narrow.held(),
+            Storage::Widened(storage_type) => storage_type.held(),
         }
     }
 
@@ -52,7 +52,7 @@ impl Storage {
     fn bytes(self, elems: usize) -> Option<usize> {
         match self {
             Storage::Plain(dtype) => elems.checked_mul(dtype.size_bytes()),
-            Storage::Narrow(narrow) => Some(elems.div_ceil(8 / narrow.bits() as usize)),
+            Storage::Widened(storage_type) => Some(elems.div_ceil(8 / storage_type.bits() as usize)),
         }
     }
 }
@@ -63,7 +63,7 @@ pub(crate) fn type_name(code: i32) -> String {
         8 => Some("string"),
         14 => Some("complex64"),
         15 => Some("complex128"),
-        _ => Narrow::from_code(code).map(Narrow::name),
+        _ => StorageType::from_code(code).map(StorageType::name),
     };
     name.map_or_else(|| format!("number {code}"), str::to_string)
 }
@@ -81,8 +81,8 @@ pub(crate) fn dtype(code: i32) -> Result<DType> {
 }
 
 fn storage(code: i32) -> Result<Storage> {
-    match Narrow::from_code(code) {
-        Some(narrow) => Ok(Storage::Narrow(narrow)),
+    match StorageType::from_code(code) {
+        Some(storage_type) => Ok(Storage::Widened(storage_type)),
         None => dtype(code).map(Storage::Plain),
     }
 }
@@ -124,7 +124,7 @@ fn decode(proto: &TensorProto, files: &Files) -> Result<Tensor> {
     let bytes = match storage {
         Storage::Plain(DType::Bool) => normal_bools(bytes),
         Storage::Plain(_) => bytes,
-        Storage::Narrow(narrow) => unpacked(bytes, elems, narrow),
+        Storage::Widened(storage_type) => unpacked(bytes, elems, storage_type),
     };
     Tensor::new(storage.dtype(), shape, bytes)
         .ok_or_else(|| Error::internal("the number of bytes of a tensor must match its shape"))
@@ -141,7 +141,7 @@ fn shape(dims: &[i64]) -> Result<Vec<usize>> {
 fn listed(proto: &TensorProto, storage: Storage, elems: usize) -> Result<Bytes> {
     let packed = match storage {
         Storage::Plain(_) => elems,
-        Storage::Narrow(narrow) => elems.div_ceil(8 / narrow.bits() as usize),
+        Storage::Widened(storage_type) => elems.div_ceil(8 / storage_type.bits() as usize),
     };
     let from_ints = |dtype: DType| -> Vec<u8> {
         let width = dtype.size_bytes();
@@ -163,7 +163,7 @@ fn listed(proto: &TensorProto, storage: Storage, elems: usize) -> Result<Bytes> 
             (proto.uint64_data.len(), bytes.collect())
         }
         Storage::Plain(dtype) => (proto.int32_data.len(), from_ints(dtype)),
-        Storage::Narrow(_) => (proto.int32_data.len(), from_ints(DType::U8)),
+        Storage::Widened(_) => (proto.int32_data.len(), from_ints(DType::U8)),
     };
     if count != packed {
         return Err(Error::invalid(format!(
@@ -182,14 +182,14 @@ fn normal_bools(bytes: Bytes) -> Bytes {
     }
 }
 
-fn unpacked(bytes: Bytes, elems: usize, narrow: Narrow) -> Bytes {
-    let bits = narrow.bits();
+fn unpacked(bytes: Bytes, elems: usize, storage_type: StorageType) -> Bytes {
+    let bits = storage_type.bits();
     if bits == 8 {
         return bytes;
     }
     let mask = (1_u8 << bits) - 1;
     let each = bytes.iter().flat_map(|byte| (0..8 / bits).map(move |k| byte >> (k * bits) & mask));
-    Bytes::Owned(each.take(elems).map(|bits| narrow.byte(bits)).collect())
+    Bytes::Owned(each.take(elems).map(|bits| storage_type.byte(bits)).collect())
 }
 
 impl Files {

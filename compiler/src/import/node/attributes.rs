@@ -5,7 +5,7 @@ use crate::{
     import::{
         model::{
             proto::{AttributeProto, GraphProto},
-            storage_type::Narrow,
+            storage_type::StorageType,
             weights,
         },
         node::OnnxNode,
@@ -114,7 +114,7 @@ impl<'a> OnnxNode<'_, 'a> {
             .t
             .as_ref()
             .ok_or_else(|| Error::invalid(format!("attribute `{name}` has no tensor value")))?;
-        self.makes.set(Narrow::from_code(proto.data_type));
+        self.output_type.set(StorageType::from_code(proto.data_type));
         weights::tensor(proto, self.scope.files()).map(Some)
     }
 

@@ -60,14 +60,15 @@ impl OnnxNode<'_, '_> {
             return Ok(dim.clone());
         }
         if let Some(dim) = self.declared_dim(g, 0, axis) {
-            return self.found(g, value, dim.clone(), dim);
+            return self.data_dependent(g, value, dim.clone(), dim);
         }
         let symbol = self.declared_symbol(g, axis).unwrap_or_else(|| self.fresh(g));
-        self.found_as(g, &symbol, value, (Dim::zero(), most)).at(|| format!("axis {axis} of {}", self.op))
+        self.data_dependent_as(g, &symbol, value, (Dim::zero(), most))
+            .at(|| format!("axis {axis} of {}", self.op))
     }
 
     /// `value` as a dim in `lo..=hi`; a symbol, checked while running, if it is not known before.
-    pub(crate) fn found(
+    pub(crate) fn data_dependent(
         &self,
         g: &mut Graph,
         value: Value,
@@ -75,11 +76,11 @@ impl OnnxNode<'_, '_> {
         hi: impl Into<Dim>,
     ) -> Result<Dim> {
         let symbol = self.fresh(g);
-        self.found_as(g, &symbol, value, (lo.into(), Some(hi.into())))
+        self.data_dependent_as(g, &symbol, value, (lo.into(), Some(hi.into())))
     }
 
-    /// As [`OnnxNode::found`], with the symbol, and within what the caller says of it.
-    fn found_as(
+    /// As [`OnnxNode::data_dependent`], with the symbol, and within what the caller says of it.
+    fn data_dependent_as(
         &self,
         g: &mut Graph,
         symbol: &Symbol,
@@ -143,7 +144,7 @@ impl OnnxNode<'_, '_> {
             results.push((here, value));
         }
         let known = g.cast(DType::I64, known)?;
-        self.found(g, known, 1, 1)?;
+        self.data_dependent(g, known, 1, 1)?;
         self.chosen(g, results)
     }
 
@@ -173,7 +174,7 @@ impl OnnxNode<'_, '_> {
                 let own = g.dim(DType::I64, shape[k].clone())?;
                 size = g.select(*here, own, size)?;
             }
-            sizes.push((k, self.found(g, size, 0, most[k].clone())?));
+            sizes.push((k, self.data_dependent(g, size, 0, most[k].clone())?));
         }
         let mut result = None;
         for ((here, value), shape) in choices.into_iter().zip(shapes) {

@@ -15,7 +15,7 @@ use crate::{
     import::{
         model::{
             proto::{AttributeProto, NodeProto},
-            storage_type::Narrow,
+            storage_type::StorageType,
         },
         scope::{
             Scope,
@@ -51,7 +51,7 @@ const MOVERS: [&str; 15] = [
 const SHAPES: [&str; 2] = ["Shape", "Size"];
 
 /// What a call is given: a value, if there is one, and the type of its elements if they are stored only.
-pub(crate) type Given = Option<(Value, Option<Narrow>)>;
+pub(crate) type NodeInput = Option<(Value, Option<StorageType>)>;
 
 /// A node being imported.
 pub(crate) struct OnnxNode<'s, 'a> {
@@ -64,9 +64,9 @@ pub(crate) struct OnnxNode<'s, 'a> {
     pub(crate) inputs: Vec<Input>,
     outputs: &'a [String],
     attributes: Vec<Attribute<'a>>,
-    makes: Cell<Option<Narrow>>,
+    output_type: Cell<Option<StorageType>>,
     /// The elements of output 0, if it is a sequence.
-    pub(crate) makes_list: RefCell<Option<Vec<Value>>>,
+    pub(crate) output_list: RefCell<Option<Vec<Value>>>,
 }
 
 pub(crate) struct Input {
@@ -74,10 +74,10 @@ pub(crate) struct Input {
     /// The elements, if it is a sequence.
     pub(crate) list: Option<Vec<Value>>,
     pub(crate) read: Cell<bool>,
-    /// The type of what the value holds, where that is not its own.
-    narrow: Option<Narrow>,
-    /// The operator has asked for that.
-    known: Cell<bool>,
+    /// The ONNX element type, where the value stores it in another type.
+    storage_type: Option<StorageType>,
+    /// The operator has read that type, and so handles it.
+    is_checked: Cell<bool>,
 }
 
 struct Attribute<'a> {
@@ -99,8 +99,14 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
             let list = scope.list(g, name)?;
             let is_tensor = !name.is_empty() && list.is_none();
             let value = if is_tensor { Some(scope.value(g, name)?) } else { None };
-            let narrow = value.and_then(|_| scope.narrow(name));
-            inputs.push(Input { value, list, read: Cell::new(false), narrow, known: Cell::new(false) });
+            let storage_type = value.and_then(|_| scope.storage_type(name));
+            inputs.push(Input {
+                value,
+                list,
+                read: Cell::new(false),
+                storage_type,
+                is_checked: Cell::new(false),
+            });
         }
         while inputs.last().is_some_and(|input| input.value.is_none() && input.list.is_none()) {
             inputs.pop();
@@ -116,8 +122,17 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
             attributes.push(Attribute { name: &proto.name, proto: value, read: Cell::new(read) });
         }
         let outputs = &proto.output;
-        let (makes, makes_list) = (Cell::new(None), RefCell::new(None));
-        Ok(OnnxNode { op: &proto.op_type, opset, scope, inputs, outputs, attributes, makes, makes_list })
+        let (output_type, output_list) = (Cell::new(None), RefCell::new(None));
+        Ok(OnnxNode {
+            op: &proto.op_type,
+            opset,
+            scope,
+            inputs,
+            outputs,
+            attributes,
+            output_type,
+            output_list,
+        })
     }
 
     /// Everything that the node says has been read.
@@ -133,7 +148,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         if let Some(k) = self.inputs.iter().position(unread) {
             return Err(self.surplus_input(k));
         }
-        self.pass_narrow()
+        self.pass_storage_type()
     }
 
     /// Input `k` is the first one that the operator has not read.
@@ -150,38 +165,39 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     }
 
     /// Results of operators that move elements are of the inputs' type; others must have asked for it.
-    fn pass_narrow(&self) -> Result<()> {
-        let unknown =
-            || self.inputs.iter().filter(|input| !input.known.get()).filter_map(|input| input.narrow);
+    fn pass_storage_type(&self) -> Result<()> {
+        let unknown = || {
+            self.inputs.iter().filter(|input| !input.is_checked.get()).filter_map(|input| input.storage_type)
+        };
         let Some(first) = unknown().next() else { return Ok(()) };
         let moves = MOVERS.contains(&self.op);
         if !moves && !SHAPES.contains(&self.op) {
             return Err(Error::unsupported(format!("{} of {}", self.op, first.name())));
         }
-        if unknown().any(|narrow| narrow != first) {
+        if unknown().any(|storage_type| storage_type != first) {
             return Err(Error::invalid(format!("the inputs of {} must have the same element type", self.op)));
         }
         if moves {
-            self.makes.set(Some(first));
+            self.output_type.set(Some(first));
         }
         Ok(())
     }
 
     /// The type of input `k` if its elements are stored in another form than they are computed with.
-    pub(crate) fn narrow(&self, k: usize) -> Option<Narrow> {
+    pub(crate) fn storage_type(&self, k: usize) -> Option<StorageType> {
         let input = self.inputs.get(k)?;
-        input.known.set(true);
-        input.narrow
+        input.is_checked.set(true);
+        input.storage_type
     }
 
     /// The results hold elements of this type.
-    pub(crate) fn make(&self, narrow: Narrow) {
-        self.makes.set(Some(narrow));
+    pub(crate) fn set_output_type(&self, storage_type: StorageType) {
+        self.output_type.set(Some(storage_type));
     }
 
     /// The type that the results hold, if it is not their own.
-    pub(crate) fn made(&self) -> Option<Narrow> {
-        self.makes.get()
+    pub(crate) fn output_type(&self) -> Option<StorageType> {
+        self.output_type.get()
     }
 
     /// The attributes as they stand, for calls of functions; they count as read.
@@ -194,9 +210,9 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     }
 
     /// The inputs as they stand, for calls of functions; they count as read.
-    pub(crate) fn take_inputs(&self) -> Result<Vec<Given>> {
+    pub(crate) fn take_inputs(&self) -> Result<Vec<NodeInput>> {
         self.refuse_lists()?;
-        Ok((0..self.inputs.len()).map(|k| Some((self.optional(k)?, self.narrow(k)))).collect())
+        Ok((0..self.inputs.len()).map(|k| Some((self.optional(k)?, self.storage_type(k)))).collect())
     }
 
     /// Input `k`, which must be there.

@@ -25,13 +25,13 @@ impl OnnxNode<'_, '_> {
     }
 
     /// Output 0 is the sequence of these elements.
-    pub(crate) fn make_list(&self, list: Vec<Value>) {
-        *self.makes_list.borrow_mut() = Some(list);
+    pub(crate) fn set_output_list(&self, list: Vec<Value>) {
+        *self.output_list.borrow_mut() = Some(list);
     }
 
     /// The elements of output 0, if it is a sequence.
-    pub(crate) fn made_list(&self) -> Option<Vec<Value>> {
-        self.makes_list.take()
+    pub(crate) fn take_output_list(&self) -> Option<Vec<Value>> {
+        self.output_list.take()
     }
 
     /// An input that is a sequence, and that nobody has asked for as such, is an error.

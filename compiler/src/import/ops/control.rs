@@ -40,7 +40,7 @@ fn if_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     for k in 0..n.output_count() {
         let declared = n.declared(g, k).map(|dims| dims.len());
         if let Some(why) = refuse_rank(&mut branches, k, declared) {
-            return Err(n.scope.diverge(why));
+            return Err(n.scope.needs_split(why));
         }
     }
     let condition = g.reshape(condition, Vec::new())?;
@@ -213,14 +213,14 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let rounds = run(g, region, [limit, condition], (&counter, &most), &carried, &growths)?;
     let mut last = rounds[1..=carried.len()].to_vec();
     for (growth, size) in growths.iter().zip(&rounds[1 + carried.len()..]) {
-        let size = n.found(g, *size, 0, growth.most.clone())?;
+        let size = n.data_dependent(g, *size, 0, growth.most.clone())?;
         last[growth.value] = g.slice(last[growth.value], growth.axis, Dim::zero(), size, 1)?;
     }
     let mut last = last.into_iter();
     let mut results: Vec<Value> = kept.iter().filter_map(|kept| kept.or_else(|| last.next())).collect();
     let stacked = &rounds[1 + carried.len() + growths.len()..];
     if !stacked.is_empty() {
-        let done = n.found(g, rounds[0], 0, most)?;
+        let done = n.data_dependent(g, rounds[0], 0, most)?;
         for slices in stacked {
             results.push(g.slice(*slices, 0, Dim::zero(), done.clone(), 1)?);
         }

@@ -5,7 +5,7 @@ use crate::{
     graph::{Graph, Value},
     import::{
         model::{
-            storage_type::{Direction, Narrow, Rounding},
+            storage_type::{Direction, Rounding, StorageType},
             weights,
         },
         node::OnnxNode,
@@ -23,14 +23,14 @@ ops! {
 #[derive(Clone, Copy)]
 pub(crate) enum Element {
     Plain(DType),
-    Narrow(Narrow),
+    Widened(StorageType),
 }
 
 impl Element {
     /// The type that an attribute names.
     pub(crate) fn from_attribute(code: i64) -> Result<Element> {
-        match Narrow::from_attribute(code) {
-            Some(narrow) => Ok(Element::Narrow(narrow)),
+        match StorageType::from_attribute(code) {
+            Some(storage_type) => Ok(Element::Widened(storage_type)),
             None => weights::dtype(i32::try_from(code).unwrap_or(-1)).map(Element::Plain),
         }
     }
@@ -38,15 +38,15 @@ impl Element {
     /// The type of input `k`, which is there.
     pub(crate) fn of_input(g: &Graph, n: &OnnxNode, k: usize) -> Result<Element> {
         let value = n.input(k)?;
-        Ok(n.narrow(k).map_or(Element::Plain(g.dtype(value)), Element::Narrow))
+        Ok(n.storage_type(k).map_or(Element::Plain(g.dtype(value)), Element::Widened))
     }
 }
 
 /// The values of input `k`, to compute with.
 pub(crate) fn widened(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Value> {
     let value = n.input(k)?;
-    match n.narrow(k) {
-        Some(narrow) => narrow.widened(g, value),
+    match n.storage_type(k) {
+        Some(storage_type) => storage_type.widened(g, value),
         None => Ok(value),
     }
 }
@@ -62,9 +62,9 @@ pub(crate) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> R
     };
     match to {
         Element::Plain(dtype) => g.cast(dtype, x),
-        Element::Narrow(narrow) => {
-            n.make(narrow);
-            narrow.narrowed(g, x, Rounding { saturate, direction })
+        Element::Widened(storage_type) => {
+            n.set_output_type(storage_type);
+            storage_type.narrowed(g, x, Rounding { saturate, direction })
         }
     }
 }
@@ -77,15 +77,16 @@ pub(crate) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> R
 fn bit_cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let to = n.int("to")?.ok_or_else(|| Error::invalid("BitCast needs the attribute `to`"))?;
     let (from, to) = (Element::of_input(g, n, 0)?, Element::from_attribute(to)?);
-    let packed = |element: Element| matches!(element, Element::Narrow(narrow) if narrow.bits() < 8);
+    let packed =
+        |element: Element| matches!(element, Element::Widened(storage_type) if storage_type.bits() < 8);
     if packed(from) || packed(to) {
         return Err(Error::unsupported("BitCast of elements of less than 8 bits"));
     }
     let dtype = match to {
         Element::Plain(dtype) => dtype,
-        Element::Narrow(narrow) => {
-            n.make(narrow);
-            narrow.held()
+        Element::Widened(storage_type) => {
+            n.set_output_type(storage_type);
+            storage_type.held()
         }
     };
     g.bits(dtype, n.input(0)?)

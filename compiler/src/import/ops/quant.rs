@@ -28,31 +28,31 @@ ops! {
 }
 
 /// Along which axis of `x` scales and zero points lie, and in blocks of which size.
-struct Lie {
+struct QuantAxis {
     axis: usize,
     block: i64,
 }
 
-fn lie(g: &Graph, n: &OnnxNode, x: Value) -> Result<Lie> {
+fn quant_axis(g: &Graph, n: &OnnxNode, x: Value) -> Result<QuantAxis> {
     let block = n.int_or("block_size", 0)?;
     // The axis of a single scale means nothing, not even that there is such an axis.
     let axis = n.int_or("axis", 1)?;
     let rank = g.rank(x) as i64;
     let axis = if axis < 0 { axis.saturating_add(rank) } else { axis }.clamp(0, rank.max(1) - 1);
-    Ok(Lie { axis: axis as usize, block })
+    Ok(QuantAxis { axis: axis as usize, block })
 }
 
 /// A scale or zero point brought to a shape that broadcasts with `x`.
-fn laid(g: &mut Graph, s: Value, x: Value, lie: &Lie) -> Result<Value> {
+fn broadcast_scale(g: &mut Graph, s: Value, x: Value, quant_axis: &QuantAxis) -> Result<Value> {
     match g.rank(s) {
         0 => Ok(s),
         1 if g.is_one(&g.shape(s)[0]) => g.squeeze(s, &[0]),
-        1 => g.unsqueeze(s, &(1..g.rank(x) - lie.axis).collect::<Vec<_>>()),
-        rank if rank == g.rank(x) && lie.block > 0 => {
-            let k = lie.axis;
+        1 => g.unsqueeze(s, &(1..g.rank(x) - quant_axis.axis).collect::<Vec<_>>()),
+        rank if rank == g.rank(x) && quant_axis.block > 0 => {
+            let k = quant_axis.axis;
             let mut shape = g.shape(s).to_vec();
             let apart = g.unsqueeze(s, &[k + 1])?;
-            shape.insert(k + 1, lie.block.into());
+            shape.insert(k + 1, quant_axis.block.into());
             let repeated = g.broadcast_to(apart, &shape)?;
             let blocks = shape.remove(k + 1) * &shape[k];
             shape[k] = g.facts.simplify(&blocks);
@@ -60,7 +60,9 @@ fn laid(g: &mut Graph, s: Value, x: Value, lie: &Lie) -> Result<Value> {
             let size = g.shape(x)[k].clone();
             g.slice(whole, k, Dim::zero(), size, 1)
         }
-        rank => Err(Error::invalid(format!("the scales have {rank} axes, in blocks of {}", lie.block))),
+        rank => {
+            Err(Error::invalid(format!("the scales have {rank} axes, in blocks of {}", quant_axis.block)))
+        }
     }
 }
 
@@ -71,9 +73,9 @@ fn laid(g: &mut Graph, s: Value, x: Value, lie: &Lie) -> Result<Value> {
 /// `DequantizeLinear(i8[[1, 2], [3, 4]], [1, 10]; axis=0) = [[1, 2], [30, 40]]`
 fn dequantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (x, scale) = (n.input(0)?, n.input(1)?);
-    let lie = lie(g, n, x)?;
+    let quant_axis = quant_axis(g, n, x)?;
     let to = match n.int_or("output_dtype", 0)? {
-        0 if n.narrow(1).is_some() => DType::F32,
+        0 if n.storage_type(1).is_some() => DType::F32,
         0 => g.dtype(scale),
         code => weights::dtype(i32::try_from(code).unwrap_or(-1))?,
     };
@@ -84,11 +86,11 @@ fn dequantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if n.optional(2).is_some() {
         let zero = widened(g, n, 2)?;
         let zero = exact(g, zero)?;
-        let zero = laid(g, zero, x, &lie)?;
+        let zero = broadcast_scale(g, zero, x, &quant_axis)?;
         centred = g.sub(centred, zero)?;
     }
     let scale = widened(g, n, 1)?;
-    let scale = laid(g, scale, x, &lie)?;
+    let scale = broadcast_scale(g, scale, x, &quant_axis)?;
     let wide = g.cast(DType::F32, centred)?;
     let scale = g.cast(DType::F32, scale)?;
     let y = g.mul(wide, scale)?;
@@ -133,7 +135,7 @@ fn saturated_to(
 /// `QuantizeLinear([0, 3, 1000], 2, u8:128) = u8[128, 130, 255]`
 fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (x, scale, zero) = (n.input(0)?, n.input(1)?, n.optional(2));
-    let lie = lie(g, n, x)?;
+    let quant_axis = quant_axis(g, n, x)?;
     n.flag("saturate", true)?;
     n.int_or("precision", 0)?;
     let to = match (n.int_or("output_dtype", 0)?, zero) {
@@ -141,17 +143,17 @@ fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         (0, Some(_)) => Element::of_input(g, n, 2)?,
         (code, _) => Element::from_attribute(code)?,
     };
-    let zero_type = n.narrow(2);
-    let scale = laid(g, scale, x, &lie)?;
-    let zero = zero.map(|zero| laid(g, zero, x, &lie)).transpose()?;
+    let zero_type = n.storage_type(2);
+    let scale = broadcast_scale(g, scale, x, &quant_axis)?;
+    let zero = zero.map(|zero| broadcast_scale(g, zero, x, &quant_axis)).transpose()?;
     let (x, scale) = (g.cast(DType::F32, x)?, g.cast(DType::F32, scale)?);
     let y = g.div(x, scale)?;
     match to {
         Element::Plain(dtype) => saturated(g, y, zero, dtype),
-        Element::Narrow(narrow) => match narrow.range() {
+        Element::Widened(storage_type) => match storage_type.range() {
             Some(range) => {
-                n.make(narrow);
-                saturated_to(g, y, zero, range, narrow.held())
+                n.set_output_type(storage_type);
+                saturated_to(g, y, zero, range, storage_type.held())
             }
             None => {
                 let y = match (zero, zero_type) {

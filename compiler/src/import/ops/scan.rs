@@ -21,7 +21,7 @@ ops! {
 
 /// The axes along which inputs and outputs are sliced and stacked, and which of them run backwards.
 #[derive(Default)]
-struct Ways {
+struct ScanAxes {
     in_axes: Vec<i64>,
     in_directions: Vec<i64>,
     out_axes: Vec<i64>,
@@ -41,13 +41,13 @@ fn scan(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let inputs: Vec<Value> = (0..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
     let (states, over) = inputs.split_at(inputs.len() - sliced(n, inputs.len())?);
     let lists = |name: &str| Ok::<_, Error>(n.ints(name)?.unwrap_or_default());
-    let ways = Ways {
+    let scan_axes = ScanAxes {
         in_axes: lists("scan_input_axes")?,
         in_directions: lists("scan_input_directions")?,
         out_axes: lists("scan_output_axes")?,
         out_directions: lists("scan_output_directions")?,
     };
-    rounds(g, n.scope, n.graph("body")?, [states, over], &ways)
+    rounds(g, n.scope, n.graph("body")?, [states, over], &scan_axes)
 }
 
 /// As from version 9 on, for each element of a batch, which is the first axis of all inputs and outputs; slices are taken
@@ -60,7 +60,8 @@ fn scan_batch(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     }
     let inputs: Vec<Value> = (1..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
     let states = inputs.len() - sliced(n, inputs.len())?;
-    let ways = Ways { in_directions: n.ints("directions")?.unwrap_or_default(), ..Ways::default() };
+    let scan_axes =
+        ScanAxes { in_directions: n.ints("directions")?.unwrap_or_default(), ..ScanAxes::default() };
     let first = |g: &Graph, value: Value| {
         g.shape(value).first().cloned().ok_or_else(|| Error::invalid("the inputs of Scan need a batch axis"))
     };
@@ -81,7 +82,7 @@ fn scan_batch(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             own.push(region.squeeze(one, &[0])?);
         }
         let (states, over) = own.split_at(states);
-        let mut results = rounds(region, scope, body, [states, over], &ways)?;
+        let mut results = rounds(region, scope, body, [states, over], &scan_axes)?;
         results.insert(0, region.scalar(Scalar::bool(true))?);
         Ok(results)
     })?;
@@ -99,11 +100,11 @@ fn rounds<'a>(
     scope: &Scope<'_, 'a>,
     body: &'a GraphProto,
     [states, over]: [&[Value]; 2],
-    ways: &Ways,
+    scan_axes: &ScanAxes,
 ) -> Result<Vec<Value>> {
     let mut axes = Vec::new();
     for (k, value) in over.iter().enumerate() {
-        axes.push(normal_axis(ways.in_axes.get(k).copied().unwrap_or(0), g.rank(*value))?);
+        axes.push(normal_axis(scan_axes.in_axes.get(k).copied().unwrap_or(0), g.rank(*value))?);
     }
     let count = g.shape(over[0])[axes[0]].clone();
     for (value, k) in over.iter().zip(&axes) {
@@ -119,7 +120,7 @@ fn rounds<'a>(
         let mut values: Vec<Origin> = types.iter().map(own).collect();
         for (k, ty) in given.iter().enumerate() {
             let whole = region.region_input(ty.clone(), None);
-            let at = match ways.in_directions.get(k) {
+            let at = match scan_axes.in_directions.get(k) {
                 Some(1) => &count - 1 - Dim::from(&counter),
                 _ => Dim::from(&counter),
             };
@@ -137,10 +138,10 @@ fn rounds<'a>(
     let mut results = run(g, region, [limit, yes], (&counter, &count), states, &[])?;
     results.remove(0);
     for (k, value) in results[states.len()..].iter_mut().enumerate() {
-        if ways.out_directions.get(k) == Some(&1) {
+        if scan_axes.out_directions.get(k) == Some(&1) {
             *value = g.reverse(*value, 0)?;
         }
-        let to = normal_axis(ways.out_axes.get(k).copied().unwrap_or(0), g.rank(*value))?;
+        let to = normal_axis(scan_axes.out_axes.get(k).copied().unwrap_or(0), g.rank(*value))?;
         let mut perm: Vec<usize> = (1..g.rank(*value)).collect();
         perm.insert(to, 0);
         *value = g.transpose(*value, &perm)?;

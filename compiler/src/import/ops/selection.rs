@@ -49,7 +49,7 @@ fn places(g: &mut Graph, n: &OnnxNode, mask: Value, most: Option<Dim>) -> Result
         Some(most) => Dim::min(&size, most),
         None => size,
     };
-    let count = n.found(g, count, 0, most)?;
+    let count = n.data_dependent(g, count, 0, most)?;
     g.slice(found, 0, Dim::zero(), count, 1)
 }
 

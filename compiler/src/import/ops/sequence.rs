@@ -27,7 +27,7 @@ const MOST_ELEMENTS: i64 = 1 << 12;
 
 /// Output 0 is this sequence.
 fn made(n: &OnnxNode, list: Vec<Value>) -> Result<Outputs> {
-    n.make_list(list);
+    n.set_output_list(list);
     Ok(Outputs(Vec::new()))
 }
 

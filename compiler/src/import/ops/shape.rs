@@ -171,7 +171,7 @@ fn flatten(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `Identity([1, 2]) = [1, 2]`
 fn identity(_: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     if let Some(list) = n.list_if(0) {
-        n.make_list(list);
+        n.set_output_list(list);
         return Ok(Vec::new());
     }
     n.input(0).map(|x| vec![x])

@@ -6,7 +6,7 @@ use std::{cell::RefCell, collections::HashSet};
 use symshape::{Declaration, Dim, Symbol};
 
 /// What the caller says about sizes that are found while running.
-pub(crate) struct FoundBounds<'a> {
+pub(crate) struct DataDependentBounds<'a> {
     /// Ranges by the symbols' names.
     pub declared: &'a [(String, Declaration)],
     /// The names that were met.
@@ -15,7 +15,7 @@ pub(crate) struct FoundBounds<'a> {
     pub most: Option<i64>,
 }
 
-impl FoundBounds<'_> {
+impl DataDependentBounds<'_> {
     /// What is declared about `symbol`.
     pub(crate) fn of(&self, symbol: &Symbol) -> Result<Option<(Dim, Option<Dim>)>> {
         self.met.borrow_mut().insert(symbol.name().to_string());

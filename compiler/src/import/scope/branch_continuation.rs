@@ -18,8 +18,8 @@ use crate::{
 
 impl<'a> Scope<'_, 'a> {
     /// An error that makes [`Scope::sequence`] try again with what follows the node in both of its branches.
-    pub(crate) fn diverge(&self, why: String) -> Error {
-        self.diverged();
+    pub(crate) fn needs_split(&self, why: String) -> Error {
+        self.set_needs_split();
         Error::unsupported(why)
     }
 
@@ -43,7 +43,7 @@ impl<'a> Scope<'_, 'a> {
         for (k, name) in outputs.iter().enumerate() {
             let declared = self.declared(g, name).map(|dims| dims.len());
             if let Some(why) = refuse_rank(&mut branches, k, declared) {
-                return Err(if self.has_parent() { self.diverge(why) } else { Error::unsupported(why) });
+                return Err(if self.has_parent() { self.needs_split(why) } else { Error::unsupported(why) });
             }
         }
         let condition = g.reshape(condition, Vec::new())?;

@@ -16,10 +16,10 @@ use crate::{
         custom::declaration::Custom,
         model::{
             proto::{AttributeProto, FunctionProto, GraphProto, OperatorSetIdProto, TensorProto, TypeProto},
-            storage_type::Narrow,
+            storage_type::StorageType,
             weights::Files,
         },
-        scope::bounds::FoundBounds,
+        scope::bounds::DataDependentBounds,
     },
 };
 use std::{
@@ -43,13 +43,13 @@ pub(crate) struct Context<'a> {
     /// Nodes imported so far.
     pub nodes: Cell<usize>,
     /// For values that one node turns into another of the same shape: the name of that one.
-    pub alike: HashMap<&'a str, &'a str>,
+    pub same_shape: HashMap<&'a str, &'a str>,
     /// Symbols made so far for what is found while running.
     pub found: Cell<usize>,
     /// The bounds of these.
-    pub bounds: FoundBounds<'a>,
+    pub bounds: DataDependentBounds<'a>,
     /// A node failed because what its branches give has no common type, see `branch_continuation`.
-    pub diverged: Cell<bool>,
+    pub needs_split: Cell<bool>,
 }
 
 /// The names of one graph or function body.
@@ -62,7 +62,7 @@ pub(crate) struct Scope<'s, 'a> {
     initializers: HashMap<&'a str, &'a TensorProto>,
     values: RefCell<HashMap<&'a str, Value>>,
     /// The types of those whose elements are stored only.
-    narrows: RefCell<HashMap<&'a str, Narrow>>,
+    narrows: RefCell<HashMap<&'a str, StorageType>>,
     /// The elements of those that are sequences, see `sequences`.
     pub(crate) lists: RefCell<HashMap<&'a str, Vec<Value>>>,
     depth: usize,
@@ -134,8 +134,8 @@ impl<'s, 'a> Scope<'s, 'a> {
     }
 
     /// Says that the node at hand failed because its branches give values without a common type.
-    pub(crate) fn diverged(&self) {
-        self.context.diverged.set(true);
+    pub(crate) fn set_needs_split(&self) {
+        self.context.needs_split.set(true);
     }
 
     /// The files of the model.

@@ -4,8 +4,8 @@ use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
     import::{
-        model::{proto::AttributeProto, storage_type::Narrow, types, weights},
-        scope::{MAX_DEPTH, Scope, bounds::FoundBounds},
+        model::{proto::AttributeProto, storage_type::StorageType, types, weights},
+        scope::{MAX_DEPTH, Scope, bounds::DataDependentBounds},
     },
 };
 use symshape::{Dim, Symbol};
@@ -52,23 +52,23 @@ impl<'a> Scope<'_, 'a> {
     }
 
     /// The type of the elements of what is called `name`, if they are stored only.
-    pub(crate) fn narrow(&self, name: &str) -> Option<Narrow> {
-        if let Some(narrow) = self.narrows.borrow().get(name) {
-            return Some(*narrow);
+    pub(crate) fn storage_type(&self, name: &str) -> Option<StorageType> {
+        if let Some(storage_type) = self.narrows.borrow().get(name) {
+            return Some(*storage_type);
         }
         if let Some(proto) = self.initializers.get(name) {
-            return Narrow::from_code(proto.data_type);
+            return StorageType::from_code(proto.data_type);
         }
         match self.values.borrow().contains_key(name) {
             true => None,
-            false => self.parent?.narrow(name),
+            false => self.parent?.storage_type(name),
         }
     }
 
     /// Says what the elements of `name` are, if they are stored only.
-    pub(crate) fn hold(&self, name: &'a str, narrow: Option<Narrow>) {
-        if let Some(narrow) = narrow {
-            self.narrows.borrow_mut().insert(name, narrow);
+    pub(crate) fn set_storage_type(&self, name: &'a str, storage_type: Option<StorageType>) {
+        if let Some(storage_type) = storage_type {
+            self.narrows.borrow_mut().insert(name, storage_type);
         }
     }
 
@@ -101,7 +101,7 @@ impl<'a> Scope<'_, 'a> {
     }
 
     /// The bounds of what is found while running.
-    pub(crate) fn bounds(&self) -> &FoundBounds<'a> {
+    pub(crate) fn bounds(&self) -> &DataDependentBounds<'a> {
         &self.context.bounds
     }
 
@@ -117,7 +117,7 @@ impl<'a> Scope<'_, 'a> {
     pub(crate) fn declared(&self, g: &Graph, name: &str) -> Option<Vec<Option<Dim>>> {
         let mut name = name;
         for _ in 0..MAX_DEPTH {
-            match self.context.alike.get(name) {
+            match self.context.same_shape.get(name) {
                 Some(next) if !self.context.declared.contains_key(name) => name = next,
                 _ => break,
             }

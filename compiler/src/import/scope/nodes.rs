@@ -13,10 +13,10 @@ use crate::{
             domain::same_domain,
             order::{order, title},
             proto::{AttributeProto, FunctionProto, NodeProto},
-            storage_type::Narrow,
+            storage_type::StorageType,
             types,
         },
-        node::{Given, OnnxNode},
+        node::{NodeInput, OnnxNode},
         ops,
         scope::Scope,
     },
@@ -28,17 +28,17 @@ const MAX_NODES: usize = 1 << 20;
 const NEWEST_OPSET: i64 = 27;
 
 /// A result of a node.
-enum Made {
+enum NodeOutput {
     /// A tensor, and the type of its elements if they are stored only.
-    Tensor(Value, Option<Narrow>),
+    Tensor(Value, Option<StorageType>),
     List(Vec<Value>),
     /// It was not computed.
     Nothing,
 }
 
-impl Made {
-    fn new(value: Option<Value>, narrow: Option<Narrow>) -> Made {
-        value.map_or(Made::Nothing, |value| Made::Tensor(value, narrow))
+impl NodeOutput {
+    fn new(value: Option<Value>, storage_type: Option<StorageType>) -> NodeOutput {
+        value.map_or(NodeOutput::Nothing, |value| NodeOutput::Tensor(value, storage_type))
     }
 }
 
@@ -53,7 +53,7 @@ impl<'a> Scope<'_, 'a> {
         for (k, node) in nodes.iter().enumerate() {
             g.origin = title(node);
             let made = self.node(g, node);
-            if made.is_err() && self.context.diverged.take() {
+            if made.is_err() && self.context.needs_split.take() {
                 return self.apart(g, node, &nodes[k + 1..], outputs).at(|| title(node));
             }
             made.at(|| title(node))?;
@@ -96,28 +96,29 @@ impl<'a> Scope<'_, 'a> {
             )));
         }
         for (name, made) in proto.output.iter().zip(outputs).filter(|(name, _)| !name.is_empty()) {
-            let (value, narrow) = match made {
-                Made::Tensor(value, narrow) => (value, narrow),
-                Made::List(list) => {
+            let (value, storage_type) = match made {
+                NodeOutput::Tensor(value, storage_type) => (value, storage_type),
+                NodeOutput::List(list) => {
                     self.define_list(name, list)?;
                     continue;
                 }
-                Made::Nothing => {
+                NodeOutput::Nothing => {
                     return Err(Error::unsupported(format!("output `{name}` of {}", proto.op_type)));
                 }
             };
             if self.parent.is_none()
                 && let Some(declared) = self.context.declared.get(name.as_str())
             {
-                types::check(g, value, narrow, declared, self.context.strict).at(|| format!("`{name}`"))?;
+                types::check(g, value, storage_type, declared, self.context.strict)
+                    .at(|| format!("`{name}`"))?;
             }
             self.define(name, value)?;
-            self.hold(name, narrow);
+            self.set_storage_type(name, storage_type);
         }
         Ok(())
     }
 
-    fn operator(&self, g: &mut Graph, proto: &'a NodeProto) -> Result<Vec<Made>> {
+    fn operator(&self, g: &mut Graph, proto: &'a NodeProto) -> Result<Vec<NodeOutput>> {
         let opset = self.opset(&proto.domain)?;
         let Some(import) = ops::find(&proto.domain, &proto.op_type, opset) else {
             let domain = if same_domain(&proto.domain, "") { "" } else { &proto.domain };
@@ -134,19 +135,19 @@ impl<'a> Scope<'_, 'a> {
         let node = OnnxNode::new(proto, opset, self, g)?;
         let outputs = import(g, &node)?;
         node.finish()?;
-        if let Some(list) = node.made_list() {
-            return Ok(vec![Made::List(list)]);
+        if let Some(list) = node.take_output_list() {
+            return Ok(vec![NodeOutput::List(list)]);
         }
         let settled =
             outputs.0.into_iter().map(|value| value.map(|value| constant::settled(g, value)).transpose());
-        settled.map(|value| Ok(Made::new(value?, node.made()))).collect()
+        settled.map(|value| Ok(NodeOutput::new(value?, node.output_type()))).collect()
     }
 
-    fn custom(&self, g: &mut Graph, proto: &'a NodeProto, custom: &Custom) -> Result<Vec<Made>> {
+    fn custom(&self, g: &mut Graph, proto: &'a NodeProto, custom: &Custom) -> Result<Vec<NodeOutput>> {
         let node = OnnxNode::new(proto, self.opset(&proto.domain)?, self, g)?;
         let outputs = apply(g, &node, custom)?;
         node.finish()?;
-        Ok(outputs.0.into_iter().map(|value| Made::new(value, None)).collect())
+        Ok(outputs.0.into_iter().map(|value| NodeOutput::new(value, None)).collect())
     }
 
     pub(crate) fn opset(&self, domain: &str) -> Result<i64> {
@@ -167,9 +168,9 @@ impl<'a> Scope<'_, 'a> {
         &self,
         g: &mut Graph,
         function: &'a FunctionProto,
-        inputs: &[Given],
+        inputs: &[NodeInput],
         mut attributes: Vec<(&'a str, &'a AttributeProto)>,
-    ) -> Result<Vec<Made>> {
+    ) -> Result<Vec<NodeOutput>> {
         for default in &function.attribute_proto {
             if !attributes.iter().any(|(name, _)| *name == default.name) {
                 attributes.push((&default.name, default));
@@ -188,14 +189,14 @@ impl<'a> Scope<'_, 'a> {
             scope.opsets = &function.opset_import;
         }
         for (name, value) in function.input.iter().zip(inputs) {
-            if let Some((value, narrow)) = value {
+            if let Some((value, storage_type)) = value {
                 scope.define(name, *value)?;
-                scope.hold(name, *narrow);
+                scope.set_storage_type(name, *storage_type);
             }
         }
         let outputs = || function.output.iter().map(String::as_str);
         let values = scope.run(g, &function.node, outputs())?;
-        let made = |(value, name): (Value, &str)| Made::Tensor(value, scope.narrow(name));
+        let made = |(value, name): (Value, &str)| NodeOutput::Tensor(value, scope.storage_type(name));
         Ok(values.into_iter().zip(outputs()).map(made).collect())
     }
 

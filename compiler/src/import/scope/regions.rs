@@ -52,9 +52,9 @@ impl<'a> Scope<'_, 'a> {
     pub(crate) fn results(&self, g: &mut Graph, graph: &'a GraphProto) -> Result<Vec<Value>> {
         let outputs = || graph.output.iter().map(|output| output.name.as_str());
         let values = self.run(g, &graph.node, outputs())?;
-        match outputs().find_map(|name| self.narrow(name)) {
-            Some(narrow) => {
-                Err(Error::unsupported(format!("a branch or loop with results of {}", narrow.name())))
+        match outputs().find_map(|name| self.storage_type(name)) {
+            Some(storage_type) => {
+                Err(Error::unsupported(format!("a branch or loop with results of {}", storage_type.name())))
             }
             None => Ok(values),
         }

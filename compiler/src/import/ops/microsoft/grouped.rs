@@ -165,7 +165,7 @@ impl Places {
                     Some(declared) => declared,
                     None => n.open_bound(g)?,
                 };
-                n.found(g, total, 0, most)?
+                n.data_dependent(g, total, 0, most)?
             }
         };
         let room = n.optional(3).map_or(Ok(Dim::zero()), |past| match g.shape(past) {

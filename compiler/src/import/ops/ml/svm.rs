@@ -56,10 +56,10 @@ fn svm_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
                     coefficients.len()
                 )));
             }
-            let alike = similarity(g, n, x, &vectors, count)?;
+            let similarities = similarity(g, n, x, &vectors, count)?;
             let weights = vector(g, &coefficients)?;
             let weights = g.reshape(weights, vec![count.into(), Dim::one()])?;
-            g.matmul(alike, weights)?
+            g.matmul(similarities, weights)?
         }
     };
     let rho = n.floats("rho")?.and_then(|rho| rho.first().copied()).unwrap_or(0.0);
@@ -95,22 +95,22 @@ fn svm_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         return Err(Error::unsupported("SVMClassifier with probabilities (prob_a)"));
     }
     let labels = n.ints("classlabels_ints")?.unwrap_or_default();
-    let Some(duels) = Duels::read(n, labels.len())? else {
+    let Some(votes) = PairwiseVotes::read(n, labels.len())? else {
         return Err(Error::unsupported("SVMClassifier without support vectors"));
     };
     let name = n.string_or("post_transform", "NONE")?;
     let x = g.cast(DType::F32, x)?;
     let vectors = n.floats("support_vectors")?.unwrap_or_default();
-    let alike = similarity(g, n, x, &vectors, duels.vectors)?;
-    let weights = matrix(g, &duels.weights, duels.vectors)?;
-    let scores = g.matmul(alike, weights)?;
-    let rho = vector(g, &duels.rho)?;
+    let similarities = similarity(g, n, x, &vectors, votes.vectors)?;
+    let weights = matrix(g, &votes.weights, votes.vectors)?;
+    let scores = g.matmul(similarities, weights)?;
+    let rho = vector(g, &votes.rho)?;
     let scores = g.add(scores, rho)?;
     let labels = Tensor::from_i64(vec![labels.len()], &labels);
     let labels =
         g.constant(labels.ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?)?;
-    let choice = duels.won(g, scores)?;
-    let scores = match duels.rho.len() {
+    let choice = votes.won(g, scores)?;
+    let scores = match votes.rho.len() {
         1 if !matches!(name, "NONE" | "LOGISTIC") => {
             return Err(Error::unsupported(format!(
                 "SVMClassifier of two classes with post_transform `{name}`"
@@ -126,7 +126,7 @@ fn svm_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 }
 
 /// The comparisons of each class with each later one.
-struct Duels {
+struct PairwiseVotes {
     classes: usize,
     /// Support vectors of all classes.
     vectors: usize,
@@ -139,9 +139,9 @@ struct Duels {
 /// Larger tables of weights are refused: comparisons grow with the square of the classes.
 const MAX_WEIGHTS: usize = 1 << 24;
 
-impl Duels {
+impl PairwiseVotes {
     /// What the attributes say; `None` without support vectors.
-    fn read(n: &OnnxNode, classes: usize) -> Result<Option<Duels>> {
+    fn read(n: &OnnxNode, classes: usize) -> Result<Option<PairwiseVotes>> {
         let counts = n.ints("vectors_per_class")?.unwrap_or_default();
         let coefficients = n.floats("coefficients")?.unwrap_or_default();
         let rho = n.floats("rho")?.unwrap_or_default();
@@ -177,9 +177,9 @@ impl Duels {
             owner if owner == j => coefficients[i * vectors + vector],
             _ => 0.0,
         };
-        let weights = (0..vectors).flat_map(|vector| duels(classes).map(move |pair| (vector, pair)));
+        let weights = (0..vectors).flat_map(|vector| class_pairs(classes).map(move |pair| (vector, pair)));
         let weights = weights.map(|(vector, pair)| weight(vector, pair)).collect();
-        Ok(Some(Duels { classes, vectors, weights, rho }))
+        Ok(Some(PairwiseVotes { classes, vectors, weights, rho }))
     }
 
     /// The number of the class that wins, by row of `scores`.
@@ -190,7 +190,7 @@ impl Duels {
         // Each comparison is a vote for the later class, unless it is won: then it moves to the earlier one.
         let mut sure = vec![0.0; self.classes];
         let mut moves = vec![0.0; self.rho.len() * self.classes];
-        for (k, (i, j)) in duels(self.classes).enumerate() {
+        for (k, (i, j)) in class_pairs(self.classes).enumerate() {
             sure[j] += 1.0;
             moves[k * self.classes + i] = 1.0;
             moves[k * self.classes + j] = -1.0;
@@ -203,7 +203,7 @@ impl Duels {
 }
 
 /// Each class with each later one, in the order of their scores.
-fn duels(classes: usize) -> impl Iterator<Item = (usize, usize)> {
+fn class_pairs(classes: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..classes).flat_map(move |i| (i + 1..classes).map(move |j| (i, j)))
 }
 

@@ -84,7 +84,7 @@ pub(crate) fn branch(
     for (output, axes) in outputs.iter_mut().zip(unequal) {
         for (k, most) in axes {
             let size = *sizes.next().ok_or_else(|| Error::internal("each unequal axis must have a size"))?;
-            let size = n.found(g, size, 0, most)?;
+            let size = n.data_dependent(g, size, 0, most)?;
             *output = g.slice(*output, k, Dim::zero(), size, 1)?;
         }
     }

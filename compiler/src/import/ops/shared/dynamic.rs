@@ -83,7 +83,7 @@ pub(crate) fn expand(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
                 let size = g.select(single, own, asked)?;
                 let fixed = g.facts.prove_ne(&old, &Dim::one()).is_yes();
                 match fixed {
-                    true => n.found(g, size, old.clone(), old)?,
+                    true => n.data_dependent(g, size, old.clone(), old)?,
                     false => n.size(g, size, k, None)?,
                 }
             }
@@ -234,8 +234,8 @@ pub(crate) fn split(g: &mut Graph, n: &OnnxNode, x: Value, k: usize) -> Result<V
     let mut sizes = Vec::new();
     for (i, size) in given.into_iter().enumerate() {
         sizes.push(match n.declared_dim(g, i, k) {
-            Some(declared) => n.found(g, size, declared.clone(), declared)?,
-            None => n.found(g, size, 0, dim.clone())?,
+            Some(declared) => n.data_dependent(g, size, declared.clone(), declared)?,
+            None => n.data_dependent(g, size, 0, dim.clone())?,
         });
     }
     g.split(x, k, &sizes)
@@ -262,7 +262,7 @@ pub(crate) fn squeeze(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     for axis in n.elements(g, 1)? {
         let axis = counted(g, axis, rank)?;
         let size = g.gather(sizes, axis, 0)?;
-        n.found(g, size, 1, 1)?;
+        n.data_dependent(g, size, 1, 1)?;
     }
     Ok(y)
 }
