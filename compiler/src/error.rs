@@ -1,13 +1,13 @@
-//! The compiler's one error type: what is wrong, and where.
+//! The compiler's only error type: a kind, a message, and the places that it concerns.
 
 use std::fmt;
 
-/// What kind of thing went wrong; callers match on it.
+/// The kind of an error, for callers to match on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
     /// The model or text is malformed or contradicts itself.
     Invalid,
-    /// The model asks for something that symshape does not do; the message names op, type, opset or feature.
+    /// The model needs a feature that symshape does not support. The message names the op, type, opset or feature.
     Unsupported,
     /// The contract is incomplete or contradictory: a symbol without an upper bound, an empty range.
     Contract,
@@ -17,11 +17,11 @@ pub enum ErrorKind {
     Io,
     /// The command line or the API was used wrongly.
     Usage,
-    /// A bug of symshape's.
+    /// A bug in symshape.
     Internal,
 }
 
-/// An error with the places that it concerns, outermost first.
+/// An error and its locations, outermost first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -29,31 +29,31 @@ pub struct Error {
     at: Vec<String>,
 }
 
-/// Result of anything in this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of this kind; the message is a sentence fragment without a full stop.
+    /// An error of this kind. The message is a sentence fragment without a full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error { kind, message: message.into(), at: Vec::new() }
     }
 
-    /// Malformed input.
+    /// An error about malformed input.
     pub fn invalid(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Invalid, message)
     }
 
-    /// Something that symshape does not do.
+    /// An error about an unsupported feature.
     pub fn unsupported(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Unsupported, message)
     }
 
-    /// A bug of symshape's.
+    /// An error about a bug in symshape.
     pub fn internal(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Internal, message)
     }
 
-    /// The same error, seen from the place `at` around it; a place is named once, however often it is passed.
+    /// Adds the enclosing location `at`. A location is listed once, however often it is added.
     pub fn at(mut self, at: impl Into<String>) -> Error {
         let at = at.into();
         if self.at.first() != Some(&at) {
@@ -62,12 +62,12 @@ impl Error {
         self
     }
 
-    /// Its kind.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What is wrong, without the places.
+    /// The message without the locations.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -88,9 +88,9 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Adds a place to the error of a result.
+/// Adds a location to the error of a result.
 pub trait At<T> {
-    /// The same result, its error seen from the place that `at` names.
+    /// Adds the location that `at` returns to the error, if there is one.
     fn at<S: Into<String>>(self, at: impl FnOnce() -> S) -> Result<T>;
 }
 

@@ -1,7 +1,7 @@
-//! Functions outside of the compiler that a model calls: what both representations know of one.
+//! External functions that a model calls, as both IRs represent them.
 //!
-//! A callee is named by the C symbol that an artefact leaves undefined. In this process it is also a function, if one was
-//! registered: compiled code calls that, and so do the interpreters. Constants go along with every call.
+//! A callee is named by the C symbol that an artefact leaves undefined. If a function of this name is registered in
+//! this process, compiled code and the interpreters call it. Every call passes the callee's constants.
 
 use crate::{
     error::{Error, Result},
@@ -15,20 +15,20 @@ use symshape_runtime::{
     external::{Attribute, AttributeValue, Function},
 };
 
-/// A function outside of the compiler, and the constants that it is handed.
+/// An external function and the constants that it receives.
 #[derive(Clone, Debug)]
 pub struct Callee {
-    /// Its C name.
+    /// The C symbol.
     pub symbol: String,
-    /// The target that it belongs to, see [`crate::offload`]; empty for an operator of the user's.
+    /// The offload target that provides it, see [`crate::offload`]. Empty for a custom operator.
     pub target: String,
-    /// What is called in this process.
+    /// The registered function of this process.
     pub function: Option<Function>,
-    /// What goes along with every call.
+    /// The named constants that every call passes.
     pub attributes: Vec<Attribute>,
 }
 
-/// The words of C, which are no names.
+/// The keywords of C, which are not allowed as names.
 const RESERVED: &[&str] = &[
     "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
     "extern", "float", "for", "goto", "if", "inline", "int", "long", "main", "register", "restrict",
@@ -36,13 +36,13 @@ const RESERVED: &[&str] = &[
     "void", "volatile", "while",
 ];
 
-/// Longest name of a function; linkers take longer ones, people don't write them.
+/// The longest name of a function. Linkers accept longer ones.
 const MAX_NAME: usize = 255;
 
-/// Whether `symbol` can name a function of the user's.
+/// Checks that `symbol` can name a custom function.
 ///
 /// # Errors
-/// It is no C identifier, or one that C or symshape keeps for itself.
+/// It is not a C identifier, or it is reserved by C or symshape.
 pub fn check_symbol(symbol: &str) -> Result<()> {
     let plain = symbol.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && symbol.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -54,7 +54,7 @@ pub fn check_symbol(symbol: &str) -> Result<()> {
 }
 
 impl Callee {
-    /// The function of this C name, without anything else.
+    /// The function of this C name, without a target, constants or a registered function.
     pub fn new(symbol: impl Into<String>) -> Callee {
         Callee { symbol: symbol.into(), target: String::new(), function: None, attributes: Vec::new() }
     }
@@ -90,7 +90,7 @@ impl Callee {
         results.iter().zip(bytes).map(tensor).collect()
     }
 
-    /// The error of a call in this process that has nothing to call.
+    /// The error of a call in this process without a registered function.
     pub fn unregistered(&self) -> Error {
         Error::unsupported(format!(
             "{} is a function outside of the model, and none is registered in this process (Custom::function, or --link \
@@ -100,7 +100,8 @@ impl Callee {
     }
 }
 
-/// The target in brackets, if there is one, the symbol, and the constants in braces: `[npu] npu_run {"k" = ints [3]}`.
+/// Prints the target in brackets, if there is one, the symbol, and the constants in braces: `[npu] npu_run {"k" = ints
+/// [3]}`.
 impl fmt::Display for Callee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.target.is_empty() {
@@ -125,7 +126,7 @@ impl fmt::Display for Callee {
     }
 }
 
-/// Reads what [`Callee`] prints; the function itself has no text.
+/// Parses the output of `Display`. The registered function has no text.
 pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Callee> {
     let mut target = String::new();
     if cursor.eat("[") {

@@ -1,4 +1,4 @@
-//! Constant tensors: a type, a shape, and bytes that are owned or mapped from a file.
+//! Constant tensors: an element type, a shape, and bytes that are owned or mapped from a file.
 
 use crate::{
     error::{Error, Result},
@@ -11,7 +11,7 @@ use symshape_runtime::{DType, Outputs, TensorRef};
 /// Shared immutable bytes.
 #[derive(Clone)]
 pub enum Bytes {
-    /// On the heap.
+    /// Bytes on the heap.
     Owned(Arc<[u8]>),
     /// A part of a mapped file.
     Mapped(Arc<Mmap>, Range<usize>),
@@ -27,7 +27,7 @@ impl std::ops::Deref for Bytes {
     }
 }
 
-/// A dense row-major tensor in little-endian bytes; cheap to clone.
+/// A dense row-major tensor in little-endian bytes. Clones share the bytes.
 #[derive(Clone)]
 pub struct Tensor {
     dtype: DType,
@@ -36,13 +36,13 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of these bytes, or `None` when their number is not that of the shape.
+    /// A tensor of these bytes, or `None` if their count does not match the shape.
     pub fn new(dtype: DType, shape: Vec<usize>, bytes: Bytes) -> Option<Tensor> {
         let elems = shape.iter().try_fold(1usize, |n, dim| n.checked_mul(*dim))?;
         (elems.checked_mul(dtype.size_bytes())? == bytes.len()).then_some(Tensor { dtype, shape, bytes })
     }
 
-    /// A tensor of these elements, which are converted to `dtype`'s bits; `None` when there are too few or too many.
+    /// A tensor of these elements, converted to `dtype`. `None` if their count does not match the shape.
     pub fn from_scalars(dtype: DType, shape: Vec<usize>, elems: &[Scalar]) -> Option<Tensor> {
         let width = dtype.size_bytes();
         let mut bytes = Vec::with_capacity(elems.len() * width);
@@ -52,39 +52,39 @@ impl Tensor {
         Tensor::new(dtype, shape, Bytes::Owned(bytes.into()))
     }
 
-    /// An `f32` tensor.
+    /// An `f32` tensor of these elements, or `None` if their count does not match the shape.
     pub fn from_f32(shape: Vec<usize>, elems: &[f32]) -> Option<Tensor> {
         let bytes: Vec<u8> = elems.iter().flat_map(|x| x.to_le_bytes()).collect();
         Tensor::new(DType::F32, shape, Bytes::Owned(bytes.into()))
     }
 
-    /// An `i64` tensor.
+    /// An `i64` tensor of these elements, or `None` if their count does not match the shape.
     pub fn from_i64(shape: Vec<usize>, elems: &[i64]) -> Option<Tensor> {
         let bytes: Vec<u8> = elems.iter().flat_map(|x| x.to_le_bytes()).collect();
         Tensor::new(DType::I64, shape, Bytes::Owned(bytes.into()))
     }
 
-    /// Its element type.
+    /// The element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Its shape.
+    /// The size of each axis.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Number of elements.
+    /// The number of elements.
     pub fn elems(&self) -> usize {
         self.bytes.len() / self.dtype.size_bytes()
     }
 
-    /// Its memory, shared with it.
+    /// The shared memory of the elements.
     pub fn shared_bytes(&self) -> Bytes {
         self.bytes.clone()
     }
 
-    /// Its memory.
+    /// The elements in little-endian bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -92,7 +92,7 @@ impl Tensor {
     /// Element `idx` in row-major order.
     ///
     /// # Panics
-    /// When `idx` is not below [`Tensor::elems`].
+    /// If `idx` is not below [`Tensor::elems`].
     pub fn get(&self, idx: usize) -> Scalar {
         let width = self.dtype.size_bytes();
         let mut bits = [0; 8];
@@ -106,7 +106,7 @@ impl Tensor {
     }
 }
 
-/// The tensors as a call takes them.
+/// The tensors as arguments of a call.
 pub(crate) fn refs(tensors: &[Tensor]) -> Result<Vec<TensorRef<'_>>> {
     let refs = tensors.iter().map(|tensor| {
         TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes())
@@ -115,7 +115,7 @@ pub(crate) fn refs(tensors: &[Tensor]) -> Result<Vec<TensorRef<'_>>> {
     refs.collect()
 }
 
-/// Copies of the outputs.
+/// Copies the outputs of a call.
 pub(crate) fn copies(outputs: &Outputs<'_>) -> Vec<Tensor> {
     let copy = |output: TensorRef<'_>| {
         let bytes = Bytes::Owned(output.bytes().into());

@@ -1,8 +1,8 @@
-//! Random graphs, bindings and inputs out of bytes, for property tests and fuzz targets alike.
+//! Generates random graphs, bindings and inputs from bytes, for property tests and fuzz targets.
 //!
-//! Every graph is well-formed, uses core operators through the builder, and has symbols of every kind of declaration and
-//! such as are found while running. Sizes stay small enough for the oracle; 0, 1 and primes are among them. The same bytes give the same
-//! graph, and a mutation of some bytes changes a part of it, which is what fuzzers thrive on.
+//! Every graph is well-formed and uses core operators through the builder. Its symbols have every kind of declaration,
+//! and some are data-dependent. Sizes stay small enough for the evaluator, and include 0, 1 and primes. The same bytes
+//! give the same graph, and a mutation of some bytes changes a part of it, as fuzzers need.
 
 use super::{
     Graph, Op, ScatterMode, Value, axis,
@@ -18,13 +18,13 @@ use num_traits::ToPrimitive;
 use symshape::{Declaration, Dim, Symbol};
 use symshape_runtime::DType;
 
-/// A stream of choices; after its end all choices are the first.
+/// A stream of choices. After the last byte, each choice is the first option.
 pub struct RandomSource<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> RandomSource<'a> {
-    /// The choices that these bytes make.
+    /// A stream that reads its choices from these bytes.
     pub fn new(bytes: &'a [u8]) -> RandomSource<'a> {
         RandomSource { bytes }
     }
@@ -40,7 +40,7 @@ impl<'a> RandomSource<'a> {
         *first
     }
 
-    /// A number below `end`, which is at most 256 and not 0.
+    /// A choice below `end`, which is at most 256 and not 0.
     fn below(&mut self, end: usize) -> usize {
         self.byte() as usize % end.max(1)
     }
@@ -54,13 +54,13 @@ impl<'a> RandomSource<'a> {
     }
 }
 
-/// More steps make graphs that take the oracle long.
+/// The largest number of steps. Longer graphs would take the evaluator too long.
 const MAX_STEPS: usize = 16;
 
-/// Elements of a value at the upper bounds; what would be larger is not built.
+/// The largest number of elements of a value at the upper bounds. Larger values are not built.
 const MAX_ELEMS: i64 = 20_000;
 
-/// A well-formed graph.
+/// Generates a well-formed graph.
 pub fn graph(source: &mut RandomSource<'_>) -> Graph {
     let mut g = Graph { name: "random".into(), ..Graph::default() };
     let count = 1 + source.below(3);
@@ -88,7 +88,7 @@ pub fn graph(source: &mut RandomSource<'_>) -> Graph {
             break;
         }
         let x = values[values.len() - 1 - source.below(values.len().min(4))];
-        // What doesn't fit is refused by the builder and simply not there.
+        // The builder rejects a step that does not fit, and the graph goes without it.
         if let Ok(value) = step(&mut g, x, &values, source)
             && fits(&g, value)
         {
@@ -119,7 +119,7 @@ fn dim(g: &Graph, source: &mut RandomSource<'_>) -> Dim {
     }
 }
 
-/// One more value out of `x` and others.
+/// Computes one more value from `x` and others.
 fn step(g: &mut Graph, x: Value, values: &[Value], source: &mut RandomSource<'_>) -> Result<Value> {
     let rank = g.rank(x);
     let (k, k2) = (source.below(rank), source.below(rank));
@@ -196,7 +196,7 @@ fn unary(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value
     g.unary(op, x)
 }
 
-/// `x` and another value, a number, or what broadcasts along its axes.
+/// Combines `x` with another value, a constant, or a vector that broadcasts along its axes.
 fn partner(g: &mut Graph, x: Value, values: &[Value], source: &mut RandomSource<'_>) -> Result<Value> {
     match source.below(4) {
         0 => number(g, x, source),
@@ -243,7 +243,7 @@ fn slice(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Re
     }
 }
 
-/// Axes `k` and `k + 1` as one.
+/// Merges axes `k` and `k + 1`.
 fn merge(g: &mut Graph, x: Value, k: usize) -> Result<Value> {
     g.check_axis(x, k + 1)?;
     let mut shape = g.shape(x).to_vec();
@@ -252,7 +252,7 @@ fn merge(g: &mut Graph, x: Value, k: usize) -> Result<Value> {
     g.reshape(x, shape)
 }
 
-/// Axis `k` as two, one of them of size 2 or 3, where that is known to divide it.
+/// Splits axis `k` in two, one of them of size 2 or 3, if that is known to divide it.
 fn split(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Result<Value> {
     g.check_axis(x, k)?;
     let part = Dim::from(2 + source.below(2));
@@ -266,7 +266,7 @@ fn split(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Re
     g.reshape(x, shape)
 }
 
-/// As many elements along axis `k` as the largest element of `x` says: mostly no more than there are.
+/// Slices axis `k` to a length that is the largest element of `x`. Most inputs keep it within the axis.
 fn found(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Result<Value> {
     g.check_axis(x, k)?;
     let (least, most) = (Dim::from(source.below(2)), g.shape(x)[k].clone());
@@ -292,10 +292,10 @@ fn reduce_op(source: &mut RandomSource<'_>) -> ReduceOp {
     source.pick(&[ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Prod])
 }
 
-/// A product with constant weights, and an affine map of the result's last axis behind it.
+/// Multiplies by constant weights, and applies an affine map to the last axis of the result.
 fn dense(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value> {
     g.check_axis(x, 0)?;
-    // Weights stay so small that their text isn't elided.
+    // The weights stay small enough that their text isn't elided.
     let Some(inner) = g.shape(x)[g.rank(x) - 1].as_i64().filter(|inner| *inner <= 16) else { return Ok(x) };
     let columns = 1 + source.below(4);
     let mut numbers = |shape: &[usize]| -> Option<Tensor> {
@@ -319,7 +319,7 @@ fn dense(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value
     g.add(scaled, offset)
 }
 
-/// Indices that are known, or computed from the tensor's own size.
+/// Indices that are constants, or computed from the tensor's own size.
 fn gather(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Result<Value> {
     g.check_axis(x, k)?;
     let size = g.shape(x)[k].clone();
@@ -335,7 +335,7 @@ fn gather(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> R
     g.gather(x, idx, k)
 }
 
-/// The first axis of `x` scattered into a copy of `x`, back to front.
+/// Scatters the first axis of `x` into a copy of `x`, in reverse order.
 fn scatter(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value> {
     g.check_axis(x, 0)?;
     let size = g.shape(x)[0].clone();
@@ -346,7 +346,7 @@ fn scatter(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Val
     g.push(Op::Scatter { coords, mode }, &[x, x, idx])
 }
 
-/// Values of the symbols within the contract of `graph`, if some are found: a fair draw now and then misses.
+/// Draws values of the symbols within the contract of `graph`. A fair draw sometimes finds none.
 pub fn binding(graph: &Graph, source: &mut RandomSource<'_>) -> Option<Binding> {
     (0..32).find_map(|attempt| {
         let mut binding = Binding::new();

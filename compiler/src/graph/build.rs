@@ -1,9 +1,10 @@
-//! Builds a [`Graph`]: appends nodes, infers their types on the spot, and spells out broadcasting as views.
+//! Builds a [`Graph`]: appends nodes, infers their types, and expresses broadcasting as views.
 //!
-//! [`Graph::push`] takes any core operator; all else here is composed of it. What an operator needs of its operands
-//! (equal dims) is proven, or, where it can't be decided, assumed and remembered in [`Graph::constraints`], so that
-//! the contract check of the artefact enforces it; a contradiction is an error that names both sides.
-//! Afterwards the graph is well-formed in the sense of [`super::verify`].
+//! [`Graph::push`] takes any core operator, and all other methods are composed of it. An operator requires relations
+//! between its operands' dims, such as equality. A relation that can be proven is dropped. One that cannot be decided
+//! is assumed and added to [`Graph::constraints`], so that the contract check of the artefact enforces it. A
+//! contradiction is an error that names both sides. The resulting graph is well-formed in the sense of
+//! [`super::verify`].
 
 mod compose;
 mod control;
@@ -22,7 +23,7 @@ use crate::{
 use symshape::{Assumption, Declaration, Dim, Facts, Relation};
 use symshape_runtime::DType;
 
-/// Refuses tensors of more than [`MAX_RANK`] axes.
+/// Rejects tensors of more than [`MAX_RANK`] axes.
 pub(crate) fn check_rank(rank: usize) -> Result<()> {
     if rank <= MAX_RANK {
         return Ok(());
@@ -34,7 +35,7 @@ impl Graph {
     /// Appends a node and returns its first result.
     ///
     /// # Errors
-    /// The operands don't fit the operator; seen from [`Graph::origin`].
+    /// The operands don't fit the operator. The error is located at [`Graph::origin`].
     pub fn push(&mut self, op: Op, operands: &[Value]) -> Result<Value> {
         Ok(self.push_multi(op, operands)?[0])
     }
@@ -96,7 +97,7 @@ impl Graph {
             }
             Op::View { shape, index } => {
                 *shape = self.simplified(shape);
-                // Each alone: a view is known again by its form, whatever stands beside it.
+                // Each is simplified alone, because a view is recognised by the form of each expression.
                 let facts = self.index_facts(shape);
                 *index = index.iter().map(|expr| facts.simplify(expr)).collect();
             }
@@ -140,19 +141,19 @@ impl Graph {
         facts
     }
 
-    /// Whether `relation` is known to hold: proven, or assumed or required as it stands.
+    /// Whether `relation` is known to hold: it is proven, or it was assumed or required in this form.
     pub fn holds(&self, relation: &Relation) -> bool {
         let mut stated = self.facts.assumptions().iter().chain(&self.constraints);
         self.facts.prove(relation).is_yes() || stated.any(|assumed| assumed.relation == *relation)
     }
 
-    /// Makes sure that `relation` holds: proves it, or assumes it and adds it to [`Graph::constraints`].
+    /// Ensures that `relation` holds: proves it, or assumes it and adds it to [`Graph::constraints`].
     ///
-    /// What is required of a symbol that is found while running is checked when it is found, and becomes no fact: what
-    /// runs before, and the plan of the memory, must do without it.
+    /// A requirement on a data-dependent symbol is checked when the symbol is bound, and does not become a fact. The
+    /// code that runs before, and the memory plan, must not rely on it.
     ///
     /// # Errors
-    /// It contradicts what is known; `what` says what it is about.
+    /// It contradicts a fact; `what` describes the relation.
     pub fn require(&mut self, relation: Relation, what: &str) -> Result<()> {
         if self.holds(&relation) {
             return Ok(());
@@ -161,7 +162,7 @@ impl Graph {
             true => what.to_string(),
             false => format!("{}: {what}", self.origin),
         };
-        // A refused assumption must leave no trace.
+        // A rejected assumption must not change the facts.
         let mut facts = self.facts.clone();
         facts.assume(relation.clone(), &origin).map_err(|error| Error::invalid(error.to_string()))?;
         if !self.is_data_dependent(&relation.a) && !self.is_data_dependent(&relation.b) {
@@ -174,15 +175,15 @@ impl Graph {
     /// Declares a symbol, for the shapes of inputs.
     ///
     /// # Errors
-    /// It is declared already, in a way that leaves no value.
+    /// The declarations of the symbol leave no value.
     pub fn symbol(&mut self, name: &str, declaration: Declaration) -> Result<Dim> {
         let symbol = symshape::Symbol::new(name);
         self.facts.declare(&symbol, declaration).map_err(|error| Error::invalid(error.to_string()))?;
         Ok(Dim::from(&symbol))
     }
 
-    /// Adds an input. Symbols that were not met before are appended to [`Graph::symbols`]; one without a declaration
-    /// is declared as not negative.
+    /// Adds an input. New symbols are appended to [`Graph::symbols`], and declared as non-negative unless they have a
+    /// declaration.
     ///
     /// # Errors
     /// A second input of this name, or a negative dim.
@@ -192,7 +193,7 @@ impl Graph {
         }
         check_rank(shape.len()).at(|| format!("input `{name}`"))?;
         self.meet_symbols(&shape).at(|| format!("input `{name}`"))?;
-        // Dims stay as declared: they say how a call binds the symbols.
+        // Dims stay as declared, because they define how a call binds the symbols.
         for (k, dim) in shape.iter().enumerate() {
             if dim.as_int().is_some_and(|size| size.sign() == num_bigint::Sign::Minus) {
                 return Err(Error::invalid(format!("input `{name}` axis {k} has size {dim}")));
@@ -229,15 +230,15 @@ impl Graph {
         Ok(())
     }
 
-    /// A constant.
+    /// Adds a constant.
     ///
     /// # Errors
-    /// None that a tensor could cause; the signature is that of [`Graph::push`].
+    /// None for any tensor; the signature is that of [`Graph::push`].
     pub fn constant(&mut self, tensor: Tensor) -> Result<Value> {
         self.push(Op::Const(tensor), &[])
     }
 
-    /// A constant of rank 0.
+    /// Adds a constant of rank 0.
     ///
     /// # Errors
     /// As [`Graph::constant`].
@@ -246,7 +247,7 @@ impl Graph {
         self.constant(tensor.expect("rank 0 holds one element"))
     }
 
-    /// The number `value` as a constant of rank 0 and this type, see [`Scalar::from_f64`].
+    /// Adds `value` as a constant of rank 0 and this type, see [`Scalar::from_f64`].
     ///
     /// # Errors
     /// As [`Graph::constant`].
@@ -257,7 +258,7 @@ impl Graph {
     /// `out[$k…] = expr` as integers of type `dtype`.
     ///
     /// # Errors
-    /// `dtype` is no integer type, or `expr` holds an axis that `shape` lacks.
+    /// `dtype` is not an integer type, or `expr` contains an axis that `shape` lacks.
     pub fn index(&mut self, dtype: DType, shape: Vec<Dim>, expr: Dim) -> Result<Value> {
         self.push(Op::Index { dtype, shape, expr }, &[])
     }
@@ -284,7 +285,7 @@ impl Graph {
         self.concat(&parts, 0)
     }
 
-    /// `dim` as a tensor of rank 0 and type `dtype`; in a float type it is rounded.
+    /// `dim` as a tensor of rank 0 and type `dtype`. A float type rounds it.
     ///
     /// # Errors
     /// As [`Graph::push`].

@@ -1,8 +1,8 @@
-//! The oracle: runs a graph element by element, in the simplest way that works.
+//! The reference evaluator: runs a graph element by element, in the simplest way that works.
 //!
-//! Every operator is evaluated from its definition, with loops over all indices; sums and products of floats run in
-//! double precision and are rounded at the end. Nothing is fused, shared or reordered, each value is computed once and
-//! dropped after its last use. Constant folding, `selfcheck` and all tests of optimisations rest on it.
+//! Every operator is evaluated from its definition, with loops over all indices. Sums and products of floats are
+//! computed in double precision and rounded at the end. Nothing is fused, shared or reordered. Each value is computed
+//! once and dropped after its last use. Constant folding, `selfcheck` and all tests of optimisations rely on it.
 
 mod contraction;
 mod control;
@@ -25,22 +25,22 @@ use symshape_runtime::DType;
 /// Values of the symbols.
 pub type Binding = BTreeMap<Symbol, i64>;
 
-/// How floats are rounded to their own type.
+/// How floats are rounded to their type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// To the nearest; sums and products run in double precision and are rounded once, at the end.
+    /// To nearest. Sums and products are computed in double precision and rounded once, at the end.
     Last,
-    /// Sums and products at each step, in single precision at least, one term after the other, and every other `f32` of
-    /// an elementwise operator to the neighbour behind the exact one. What comes out differs from [`Rounding::Last`] by
-    /// what rounding does to this graph on these inputs, so that the distance is a measure for any other order of the
-    /// same sums, and for other approximations of the same functions.
+    /// Sums and products round at each step, in single precision at least and in order of the terms. Every other `f32`
+    /// of an elementwise operator rounds to the next float beyond the exact result. The difference from
+    /// [`Rounding::Last`] shows the effect of rounding on this graph and these inputs. It bounds the error of other
+    /// summation orders and of other approximations of the same functions.
     Each,
 }
 
-/// Larger tensors are refused: the oracle is for small sizes.
+/// Larger tensors are rejected, because the evaluator is meant for small sizes.
 const MAX_ELEMS: usize = 1 << 31;
 
-/// The outputs of `graph` for these inputs; the symbols are bound by the inputs' shapes.
+/// The outputs of `graph` for these inputs. The shapes of the inputs bind the symbols.
 ///
 /// ```
 /// use symshape_compiler::{graph::{Graph, eval::eval}, tensor::Tensor};
@@ -55,12 +55,12 @@ const MAX_ELEMS: usize = 1 << 31;
 /// ```
 ///
 /// # Errors
-/// Inputs out of contract, and what only values decide: an index out of bounds.
+/// Inputs that violate the contract, and errors that depend on values, such as an index out of bounds.
 pub fn eval(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     eval_rounding(graph, inputs, Rounding::Last)
 }
 
-/// As [`eval`], rounded as told.
+/// As [`eval`], with the given rounding.
 ///
 /// # Errors
 /// As [`eval`].
@@ -76,7 +76,7 @@ pub fn eval_rounding(graph: &Graph, inputs: &[Tensor], rounding: Rounding) -> Re
     outputs(graph, &binding, inputs, rounding)
 }
 
-/// The outputs of `graph`; all that may end the call is run too.
+/// The outputs of `graph`. Nodes that may end the call are run too.
 fn outputs(graph: &Graph, binding: &Binding, inputs: &[Tensor], rounding: Rounding) -> Result<Vec<Tensor>> {
     let mut wanted: Vec<Value> = graph.outputs.iter().map(|(_, value)| *value).collect();
     wanted.extend(graph.nodes.values().filter(|node| node.op.acts()).map(|node| node.results[0]));
@@ -85,10 +85,10 @@ fn outputs(graph: &Graph, binding: &Binding, inputs: &[Tensor], rounding: Roundi
     Ok(found)
 }
 
-/// What the symbols are when the inputs have these shapes.
+/// The values of the symbols for inputs of these shapes.
 ///
 /// # Errors
-/// The shapes break the contract: a rank, a declared range, an equality.
+/// The shapes violate the contract: a rank, a declared range, or an equality.
 pub fn bind(graph: &Graph, shapes: &[&[usize]]) -> Result<Binding> {
     let usage = |message: String| Error::new(ErrorKind::Usage, message);
     if shapes.len() != graph.inputs.len() {
@@ -133,7 +133,7 @@ fn solve(graph: &Graph, binding: &Binding, dim: &Dim, size: i64) -> Option<(Symb
     (value * factor + rest == size).then_some((symbol, value))
 }
 
-/// Whether these values are allowed.
+/// Checks that these values satisfy the declarations and constraints.
 ///
 /// # Errors
 /// One is out of its declared range, or a constraint doesn't hold.
@@ -145,11 +145,11 @@ pub fn check_binding(graph: &Graph, binding: &Binding) -> Result<()> {
             return Err(Error::new(ErrorKind::Usage, message));
         }
     }
-    // Those about what is found while running are checked when it is found.
+    // Constraints on data-dependent symbols are checked when the symbol is bound.
     check_constraints(graph, &|dim| !graph.is_data_dependent(dim), binding)
 }
 
-/// Whether the constraints on dims that are `known` hold.
+/// Checks the constraints on dims that are `known`.
 fn check_constraints(graph: &Graph, known: &dyn Fn(&Dim) -> bool, binding: &Binding) -> Result<()> {
     for constraint in &graph.constraints {
         let relation = &constraint.relation;
@@ -183,10 +183,10 @@ pub fn number(dim: &Dim, binding: &Binding) -> Result<i64> {
     dim.eval_i64(&|symbol| binding.get(symbol).copied()).map_err(|error| Error::invalid(error.to_string()))
 }
 
-/// The shape `dims` in numbers.
+/// The shape `dims` as integers.
 ///
 /// # Errors
-/// As [`number`], and a dim that is negative or a size beyond the oracle.
+/// As [`number`], and a dim that is negative, or a size above the evaluator's limit.
 pub fn sizes(dims: &[Dim], binding: &Binding) -> Result<Vec<usize>> {
     let mut shape = Vec::new();
     for dim in dims {
@@ -197,7 +197,7 @@ pub fn sizes(dims: &[Dim], binding: &Binding) -> Result<Vec<usize>> {
     checked(shape)
 }
 
-/// The shape, unless it is beyond the oracle.
+/// The shape, unless it is above the evaluator's limit.
 fn checked(shape: Vec<usize>) -> Result<Vec<usize>> {
     match shape.iter().try_fold(1usize, |n, size| n.checked_mul(*size)) {
         Some(elems) if elems <= MAX_ELEMS => Ok(shape),
@@ -205,7 +205,7 @@ fn checked(shape: Vec<usize>) -> Result<Vec<usize>> {
     }
 }
 
-/// The values `wanted` when the symbols and inputs are these; only what they depend on is computed.
+/// The values `wanted` for these symbols and inputs. Only the nodes that they depend on are computed.
 ///
 /// # Errors
 /// As [`eval`].
@@ -256,7 +256,7 @@ fn computed(
     Ok(wanted.iter().map(|value| done[value].clone()).collect())
 }
 
-/// The results of a function outside of the compiler.
+/// The results of an external function.
 fn external(
     callee: &Callee,
     results: &[Type],
@@ -269,7 +269,7 @@ fn external(
     callee.call(operands, &types.collect::<Result<Vec<_>>>()?, scratch)
 }
 
-/// The nodes that `wanted` depends on, in order, and how often each value is used by them; no look at any others.
+/// The nodes that `wanted` depends on, in order, and the number of uses of each value among them.
 fn needed(graph: &Graph, wanted: &[Value]) -> (BTreeSet<NodeId>, BTreeMap<Value, u32>) {
     let (mut nodes, mut uses) = (BTreeSet::new(), BTreeMap::new());
     let mut open = wanted.to_vec();
@@ -283,7 +283,7 @@ fn needed(graph: &Graph, wanted: &[Value]) -> (BTreeSet<NodeId>, BTreeMap<Value,
     (nodes, uses)
 }
 
-/// A tensor of this many bytes' worth of elements; the shape is known to fit.
+/// A tensor of these elements. The shape is known to be below the limit.
 fn tensor(dtype: DType, shape: &[usize], bytes: Vec<u8>) -> Result<Tensor> {
     Tensor::new(dtype, shape.to_vec(), Bytes::Owned(bytes.into()))
         .ok_or_else(|| Error::internal("a result has another size than its shape"))

@@ -1,8 +1,8 @@
-//! The shape and type rule of every core operator, one match; and the rule of symbolic contents, another.
+//! The shape and type rule of every core operator in one match, and the rule of symbolic contents in another.
 //!
-//! [`needs`] says which relations between dims an operator relies on; [`types`] gives its results' types when they
-//! hold; [`contents`] follows the elements of small integer tensors as expressions over the symbols. None changes the
-//! graph: [`super::build`] assumes what is needed, [`super::verify`] checks that it holds.
+//! [`needs`] lists the relations between dims that an operator relies on. [`types`] gives the types of its results if
+//! they hold. [`contents`] computes the elements of small integer tensors as expressions over the symbols. None of them
+//! changes the graph: [`super::build`] assumes the relations, and [`super::verify`] checks that they hold.
 
 mod check;
 mod contents;
@@ -21,16 +21,16 @@ use symshape_runtime::DType;
 /// A relation that an operator relies on.
 #[derive(Clone, Debug)]
 pub struct Need {
-    /// What must hold.
+    /// The relation that must hold.
     pub relation: Relation,
-    /// What it is about, for messages.
+    /// A description of the dims concerned, for messages.
     pub what: String,
 }
 
 /// The relations between its operands' dims on which `op` relies.
 ///
 /// # Errors
-/// Operands that don't fit whatever their dims are: too few, or of another rank.
+/// Operands that don't fit regardless of their dims: too few, or of another rank.
 pub fn needs(graph: &Graph, op: &Op, operands: &[Value]) -> Result<Vec<Need>> {
     check::operands(graph, op, operands)?;
     let mut needs = Vec::new();
@@ -127,7 +127,7 @@ fn padded(shape: &[Dim], lo: &[Dim], hi: &[Dim]) -> Vec<Dim> {
 fn concatenated(graph: &Graph, operands: &[Value], axis: usize) -> Vec<Dim> {
     let mut shape = graph.shape(operands[0]).to_vec();
     shape[axis] = Dim::sum(operands.iter().map(|value| graph.shape(*value)[axis].clone()));
-    // A number says more than a symbol that is required to be equal to it.
+    // A constant is more precise than a symbol that is required to be equal to it.
     for (k, dim) in shape.iter_mut().enumerate().filter(|(k, _)| *k != axis) {
         let number = operands.iter().map(|value| &graph.shape(*value)[k]).find(|dim| dim.as_int().is_some());
         *dim = number.unwrap_or(dim).clone();

@@ -1,8 +1,8 @@
 //! The graph IR: a list of core operators in an order in which they can run, over tensors with symbolic shapes.
 //!
-//! Values are immutable and each is defined by one node; nodes stand in topological order, always.
-//! [`build`] appends nodes and infers types on the spot; [`verify`] says what a well-formed graph is; [`text`] prints
-//! and reads it; [`eval`] is the slow, obvious interpreter that everything else is tested against.
+//! Values are immutable, and each is defined by one node. Nodes are always in topological order. [`build`] appends
+//! nodes and infers their types, [`verify`] checks that a graph is well-formed, and [`text`] prints and parses it.
+//! [`eval`] is the slow, obvious interpreter that everything else is tested against.
 
 pub mod arbitrary;
 pub mod build;
@@ -20,7 +20,7 @@ use cranelift_entity::{PrimaryMap, entity_impl};
 use symshape::{Assumption, Dim, Facts, Symbol};
 use symshape_runtime::{DType, external::Function};
 
-/// Most axes of a tensor: with more, matrix products run out of letters for their labels. No format allows so many.
+/// The largest rank of a tensor. With more axes, contractions run out of letters for their labels.
 pub const MAX_RANK: usize = 28;
 
 /// A node of a [`Graph`].
@@ -33,10 +33,10 @@ entity_impl!(NodeId, "node");
 pub struct Value(u32);
 entity_impl!(Value, "%");
 
-/// Element type and symbolic shape.
+/// The element type and symbolic shape of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Type {
-    /// Type of the elements.
+    /// The element type.
     pub dtype: DType,
     /// One expression over the model's symbols for each axis, never negative.
     pub shape: Vec<Dim>,
@@ -45,51 +45,51 @@ pub struct Type {
 /// An operator applied to values.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it computes.
+    /// The operator.
     pub op: Op,
-    /// From what, all defined earlier.
+    /// The operands, all defined by earlier nodes.
     pub operands: Vec<Value>,
-    /// Its results; most operators have one.
+    /// The results. Most operators have one.
     pub results: Vec<Value>,
-    /// Where it comes from, for messages: the ONNX node's name, or empty.
+    /// The source of the node, for messages: the name of the ONNX node, or empty.
     pub origin: String,
 }
 
-/// What is known of a value.
+/// The facts about a value.
 #[derive(Clone, Debug)]
 pub struct ValueData {
-    /// Its type.
+    /// The element type and shape.
     pub ty: Type,
     /// The node that defines it.
     pub def: NodeId,
-    /// Its elements in row-major order, when they are integers (or booleans, as 0 and 1) that are expressions over
-    /// the model's symbols and few enough to be shapes, axes, pads and the like.
+    /// The elements in row-major order, if they are integers (or booleans, as 0 and 1) that are expressions over the
+    /// model's symbols, and few enough to be shapes, axes, pads and the like.
     pub contents: Option<Vec<Dim>>,
 }
 
-/// A graph: inputs, nodes, outputs, and the facts about the symbols in its shapes.
+/// A graph: its inputs, nodes, outputs, and the facts about the symbols in its shapes.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// Name of the model, a C identifier.
+    /// The name of the model, a C identifier.
     pub name: String,
     /// The model's symbols in the order of the ABI's `dims`.
     pub symbols: Vec<Symbol>,
-    /// The symbols whose values are found while running, each bound by one [`Op::Bind`].
+    /// The data-dependent symbols. Each is bound by one [`Op::Bind`].
     pub data_dependent: Vec<Symbol>,
-    /// What is declared about them, and what follows from the graph.
+    /// The declarations of the symbols, and the facts that follow from the graph.
     pub facts: Facts,
-    /// Relations that the graph needs and that don't follow from the declarations: two inputs' dims that must be equal,
-    /// an axis at least as long as its window. The artefact checks them on each call.
+    /// Relations that the graph needs and that don't follow from the declarations. Examples are two inputs' dims that
+    /// must be equal, and an axis that must be at least as long as its window. The artefact checks them on each call.
     pub constraints: Vec<Assumption>,
-    /// The nodes in order.
+    /// The nodes in topological order.
     pub nodes: PrimaryMap<NodeId, Node>,
-    /// All values.
+    /// All values, results of the nodes.
     pub values: PrimaryMap<Value, ValueData>,
-    /// Names and values of the inputs; input number `i` is the node `Op::Input(i)`.
+    /// Names and values of the inputs. Input `i` is the node `Op::Input(i)`.
     pub inputs: Vec<(String, Value)>,
     /// Names and values of the outputs.
     pub outputs: Vec<(String, Value)>,
-    /// Where new nodes are said to come from, see [`Node::origin`].
+    /// The [`Node::origin`] of new nodes.
     pub origin: String,
 }
 
@@ -109,7 +109,7 @@ impl Graph {
         self.values[value].ty.dtype
     }
 
-    /// Number of axes of `value`.
+    /// The number of axes of `value`.
     pub fn rank(&self, value: Value) -> usize {
         self.shape(value).len()
     }
@@ -124,7 +124,7 @@ impl Graph {
         &self.nodes[self.values[value].def].operands
     }
 
-    /// The constant that `value` is, if it is one.
+    /// The constant that defines `value`, if there is one.
     pub fn as_constant(&self, value: Value) -> Option<&crate::tensor::Tensor> {
         match self.op(value) {
             Op::Const(tensor) => Some(tensor),
@@ -132,12 +132,13 @@ impl Graph {
         }
     }
 
-    /// Whether `dim` depends on what is found while running.
+    /// Whether `dim` contains a data-dependent symbol.
     pub fn is_data_dependent(&self, dim: &Dim) -> bool {
         self.data_dependent.iter().any(|symbol| dim.contains(symbol))
     }
 
-    /// Gives the functions outside of the compiler that it calls those of this process, by their C names; others stay.
+    /// Links external functions to the functions of this process, by C name. Functions without a match stay as they
+    /// are.
     pub fn register(&mut self, function: &dyn Fn(&str) -> Option<Function>) {
         for node in self.nodes.values_mut() {
             if let Op::Call { callee, .. } = &mut node.op
@@ -149,7 +150,7 @@ impl Graph {
         }
     }
 
-    /// Lets all contractions of `f32` multiply so precisely, but for those that are [`Precision::Full`].
+    /// Sets the precision of all `f32` contractions, except for those that are [`Precision::Full`].
     pub fn set_precision(&mut self, wanted: Precision) {
         for node in self.nodes.values_mut() {
             if let Op::Contraction { dtype: DType::F32, precision, .. } = &mut node.op

@@ -1,9 +1,9 @@
-//! The core operators: the whole vocabulary of the graph IR.
+//! The core operators: the complete vocabulary of the graph IR.
 //!
-//! An operator is a definition of `out[$0, $1, …]`, where `$k` is the index along axis `k` ([`axis`]).
-//! There is no broadcasting and no negative axis here: the builder's sugar spells both out as [`Op::View`].
-//! Only these operators have a shape rule ([`super::infer`]), an oracle ([`super::eval`]) and a lowering
-//! ([`crate::lower`]); everything an ONNX file can say is composed of them.
+//! An operator defines `out[$0, $1, …]`, where `$k` is the index along axis `k` ([`axis`]). Operators neither
+//! broadcast nor accept negative axes. The builder's convenience methods express both as [`Op::View`]. Each operator
+//! has a shape rule ([`super::infer`]), an evaluation rule ([`super::eval`]) and a lowering ([`crate::lower`]). All
+//! ONNX operators are composed of them.
 
 use super::{Graph, Type};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
-/// The symbol that stands for the index along axis `k` of the value being defined; it prints as `$k`.
+/// The symbol of the index along axis `k` of the value being defined. It prints as `$k`.
 pub fn axis(k: usize) -> Symbol {
     Symbol::new(&format!("${k}"))
 }
@@ -20,52 +20,53 @@ pub fn axis(k: usize) -> Symbol {
 /// A label of a contraction: a letter of Einstein's notation.
 pub type Label = u8;
 
-/// One coordinate of an element that is addressed by other tensors' values.
+/// One coordinate of an element whose address may depend on other tensors' values.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Coord {
     /// An expression over the axes `$k`.
     At(Dim),
-    /// The integer found in operand `operand` at `at`; it must lie inside the axis that it addresses.
+    /// The integer loaded from operand `operand` at `at`. It must be inside the axis that it addresses.
     Load {
-        /// Which operand holds it.
+        /// The position of the operand that is loaded from.
         operand: usize,
-        /// Where, one expression over the axes `$k` for each of that operand's axes.
+        /// One expression over the axes `$k` for each axis of that operand.
         at: Vec<Dim>,
     },
 }
 
-/// How a scattered value meets the one already there.
+/// How a scattered value is combined with the existing element.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ScatterMode {
-    /// It replaces it; of several, the last in row-major order of the updates stays.
+    /// It replaces the element. Of several values, the last in row-major order of the updates stays.
     Assign,
-    /// It is combined with it, in row-major order of the updates.
+    /// It is reduced into the element, in row-major order of the updates.
     Combine(ReduceOp),
 }
 
 /// A core operator.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Input number `.0` of the graph.
+    /// Input `.0` of the graph.
     Input(u32),
     /// A constant.
     Const(Tensor),
-    /// `out[$k…] = expr`, as `dtype`: an expression over the axes and the model's symbols. Iota, shapes, positions.
+    /// `out[$k…] = expr`, as `dtype`: an expression over the axes and the model's symbols, such as iota, shapes,
+    /// positions.
     Index {
-        /// Element type, an integer type.
+        /// The element type, an integer type.
         dtype: DType,
-        /// Shape of the result.
+        /// The shape of the result.
         shape: Vec<Dim>,
-        /// The value.
+        /// The value of an element.
         expr: Dim,
     },
-    /// `out[…] = body(in0[…], in1[…], …)`: all operands have the result's shape.
+    /// `out[…] = body(in0[…], in1[…], …)`. All operands have the shape of the result.
     Map(Body),
-    /// `out[$k…] = in[index…]`: reshape, transpose, slice, expand, windows; copies nothing by itself.
+    /// `out[$k…] = in[index…]`: reshape, transpose, slice, expand, windows. It implies no copy.
     View {
-        /// Shape of the result.
+        /// The shape of the result.
         shape: Vec<Dim>,
-        /// One expression over `$k` for each axis of the operand; always inside it.
+        /// One expression over `$k` for each axis of the operand. Its value is always inside the axis.
         index: Vec<Dim>,
     },
     /// The operand with `lo[k]` elements before and `hi[k]` after it along axis `k`, all equal to `value`.
@@ -74,133 +75,133 @@ pub enum Op {
         lo: Vec<Dim>,
         /// Elements after, never negative.
         hi: Vec<Dim>,
-        /// What they hold.
+        /// The value of the added elements.
         value: Scalar,
     },
-    /// The operands end to end along `axis`.
+    /// The operands concatenated along `axis`.
     Concat {
-        /// Along which axis.
+        /// The axis of concatenation.
         axis: usize,
     },
     /// `out[$k…] = in0[coords…]`, where coordinates may be loaded from the other operands.
     Gather {
-        /// Shape of the result.
+        /// The shape of the result.
         shape: Vec<Dim>,
         /// One coordinate for each axis of operand 0.
         coords: Vec<Coord>,
     },
-    /// Operand 0 with the elements of operand 1 put at `coords` (over operand 1's axes), one after another.
+    /// Operand 0 with the elements of operand 1 written to `coords` (over operand 1's axes), one after another.
     Scatter {
         /// One coordinate for each axis of operand 0.
         coords: Vec<Coord>,
-        /// How a new value meets the old one.
+        /// How a new value is combined with the existing element.
         mode: ScatterMode,
     },
-    /// Combines along `axes`, which vanish from the shape.
+    /// A reduction along `axes`, which are removed from the shape.
     Reduce {
-        /// The combination.
+        /// The operation.
         op: ReduceOp,
-        /// Ascending, without repetition.
+        /// The reduced axes, ascending and without repetition.
         axes: Vec<usize>,
     },
-    /// Position of the largest (or smallest) element along `axis`, which vanishes; `i64`.
+    /// The position of the largest (or smallest) element along `axis`, which is removed. The result is `i64`.
     ArgReduce {
-        /// Largest or smallest: only `Max` and `Min`.
+        /// `Max` or `Min`.
         op: ReduceOp,
-        /// Along which axis.
+        /// The reduced axis.
         axis: usize,
-        /// Of equal elements, the last one.
+        /// Whether the last of equal elements is chosen, rather than the first.
         last: bool,
     },
     /// `out[out labels] = Σ over all labels not in out of lhs[lhs labels] * rhs[rhs labels]`.
     ///
-    /// A label stands for one size. Each label of `lhs` or `rhs` that `out` lacks stands in both. No label repeats
-    /// within an operand. The sum runs in `dtype`, which is the result's type.
+    /// A label has one size. Each label of `lhs` or `rhs` that `out` lacks occurs in both. No label repeats within an
+    /// operand. The sum is computed in `dtype`, which is the result's type.
     Contraction {
-        /// Labels of operand 0's axes.
+        /// The labels of operand 0's axes.
         lhs: Vec<Label>,
-        /// Labels of operand 1's axes.
+        /// The labels of operand 1's axes.
         rhs: Vec<Label>,
-        /// Labels of the result's axes.
+        /// The labels of the result's axes.
         out: Vec<Label>,
-        /// Type of the sum.
+        /// The type of the sum.
         dtype: DType,
-        /// How `f32` are multiply_parts, where the sum is one.
+        /// The precision of the multiplications, if the sum is `f32`.
         precision: Precision,
     },
-    /// Operand sorted along `axis`, stable; results: the values, and their positions as `i64`.
+    /// The operand sorted along `axis`, stable. The results are the values, and their positions as `i64`.
     Sort {
-        /// Along which axis.
+        /// The sorted axis.
         axis: usize,
-        /// Largest first.
+        /// Whether the largest element comes first.
         descending: bool,
     },
-    /// Running combination along `axis`: `out[k] = in[0] op … op in[k]`.
+    /// A prefix reduction along `axis`: `out[k] = in[0] op … op in[k]`.
     Scan {
-        /// The combination.
+        /// The operation.
         op: ReduceOp,
-        /// Along which axis.
+        /// The scanned axis.
         axis: usize,
-        /// `out[k]` leaves `in[k]` out.
+        /// Whether `out[k]` excludes `in[k]`.
         exclusive: bool,
-        /// From the end.
+        /// Whether the scan starts at the end.
         reverse: bool,
     },
-    /// The operand, an `i64` of rank 0, and from here on the value of `symbol`, one of [`super::Graph::found`]. A value
-    /// outside `lo..=hi` ends the call with a typed error.
+    /// Returns the operand, an `i64` of rank 0, and gives `symbol` its value. The symbol is one of
+    /// [`super::Graph::data_dependent`]. A value outside `lo..=hi` ends the call with a typed error.
     Bind {
-        /// Which symbol.
+        /// The symbol that is bound.
         symbol: Symbol,
-        /// Lowest value allowed.
+        /// The smallest allowed value.
         lo: Dim,
-        /// Highest value allowed.
+        /// The largest allowed value.
         hi: Dim,
     },
-    /// The outputs of `then` where operand 0, a bool of rank 0, holds, else those of `otherwise`. The other operands are
-    /// the inputs of `then`, followed by those of `otherwise`.
+    /// The outputs of `then` if operand 0, a bool of rank 0, is true, otherwise those of `otherwise`. The other
+    /// operands are the inputs of `then`, followed by those of `otherwise`.
     If {
-        /// Where the condition holds.
+        /// The graph that runs if the condition is true.
         then: Box<Graph>,
-        /// Where it doesn't; its outputs have the same types.
+        /// The graph that runs if the condition is false. Its outputs have the same types.
         otherwise: Box<Graph>,
     },
-    /// Rounds of `body`, counted by `counter`, as long as there are less than operand 0 (`i64`) and operand 1 (bool) and
-    /// then the body's first output hold.
+    /// Iterations of `body`, counted by `counter`. They continue while the count is below operand 0 (`i64`) and the
+    /// condition holds: operand 1 (bool) before the first iteration, and then the first output of the body.
     ///
-    /// The body's inputs are the `carried` values, which the next operands give for the first round, and the remaining
-    /// operands. Its outputs after the first are the carried values for the next round, and then what is collected: one
-    /// slice a round. Results: the number of rounds, the carried values after the last one, and what was collected,
-    /// with room for `most` slices, of which only those of rounds that were run are written.
+    /// The inputs of the body are the `carried` values, whose initial values are the next operands, and the remaining
+    /// operands. The outputs after the first are the carried values for the next iteration, followed by the collected
+    /// values, one slice per iteration. The results are the number of iterations, the final carried values, and the
+    /// collected tensors. These have space for `most` slices, of which only those of completed iterations are written.
     Loop {
-        /// The number of the round, a symbol within `body`.
+        /// The index of the iteration, a symbol within `body`.
         counter: Symbol,
-        /// Upper bound of the number of rounds.
+        /// An upper bound of the number of iterations.
         most: Dim,
-        /// Number of values that each round hands to the next.
+        /// The number of values that each iteration passes to the next.
         carried: usize,
-        /// What a round does.
+        /// The graph of one iteration.
         body: Box<Graph>,
     },
-    /// What a function outside of the compiler makes of the operands. It is handed all of them, dense and row-major, and
-    /// is a function of them and its constants alone.
+    /// A call of an external function. It receives all operands, dense and row-major, and its results depend only on
+    /// them and on its constants.
     Call {
-        /// The function.
+        /// The function and its constants.
         callee: Callee,
-        /// The types of its results; not empty.
+        /// The types of the results; not empty.
         results: Vec<Type>,
-        /// Bytes of memory that it needs besides.
+        /// The size of the scratch memory that the function needs, in bytes.
         scratch: Dim,
     },
-    /// Zero, an `i64` of rank 0; but who gets here has left what the declared inputs allow, and the call ends with a typed
-    /// error.
+    /// Ends the call with a typed error, because the inputs violate the declared contract. Its result has the type
+    /// `i64` and rank 0.
     Fail {
-        /// What contradicts what.
+        /// The contradiction, for the message.
         why: String,
     },
 }
 
 impl Op {
-    /// The graphs inside, with the position of the operand that is each one's first input.
+    /// The nested graphs, each with the position of the operand that is its first input.
     pub fn regions(&self) -> Vec<(usize, &Graph)> {
         match self {
             Op::If { then, otherwise } => vec![(1, then), (1 + then.inputs.len(), otherwise)],
@@ -209,7 +210,7 @@ impl Op {
         }
     }
 
-    /// The graphs inside.
+    /// The nested graphs.
     pub fn regions_mut(&mut self) -> Vec<&mut Graph> {
         match self {
             Op::If { then, otherwise } => vec![then, otherwise],
@@ -218,7 +219,7 @@ impl Op {
         }
     }
 
-    /// Whether it must run even if nobody reads its results: it ends the call or gives a symbol its value.
+    /// Whether it must run even if its results are unused, because it ends the call or gives a symbol its value.
     pub fn acts(&self) -> bool {
         match self {
             Op::Bind { .. } | Op::Fail { .. } => true,
@@ -226,7 +227,7 @@ impl Op {
         }
     }
 
-    /// Whether it is a view that mirrors or clamps: indices that are the least or largest of some that move.
+    /// Whether it is a view that mirrors or clamps: its index contains a minimum or maximum that depends on an axis.
     pub fn folds(&self) -> bool {
         fn inside(dim: &Dim, rank: usize) -> bool {
             let moves = || (0..rank).any(|k| dim.contains(&axis(k)));

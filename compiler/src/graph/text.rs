@@ -1,4 +1,4 @@
-//! The textual form of graphs: what `Display` of a [`Graph`] prints, [`parse`] reads back to an equal graph.
+//! The textual form of graphs. `Display` of a [`Graph`] prints it, and [`parse`] reads it back to an equal graph.
 //!
 //! ```text
 //! graph    = 'graph' name '{' line* '}'                       a line a statement; '; …' is a comment
@@ -32,9 +32,9 @@
 //! reg      = 'r'N                                             operands first
 //! ```
 //!
-//! `symbol`, `assume` and constants are those of the kernels' text; `require` is an entry of [`Graph::constraints`].
-//! Values are renumbered when printed, inputs are called by their names, and a comment shows each type and what is
-//! known of the elements. Reading builds the graph anew, so that whatever is read has been inferred and checked.
+//! `symbol`, `assume` and constants are those of the kernels' text. `require` is an entry of [`Graph::constraints`].
+//! Printing renumbers values and refers to inputs by name. A comment shows each type and the known elements. Parsing
+//! rebuilds the graph, so that inference and all checks run on it.
 
 mod parse;
 mod print;
@@ -42,7 +42,7 @@ mod print;
 use super::Graph;
 use crate::error::Result;
 
-/// Reads a graph.
+/// Parses a graph.
 ///
 /// ```
 /// use symshape_compiler::graph::text;
@@ -51,7 +51,7 @@ use crate::error::Result;
 /// ```
 ///
 /// # Errors
-/// What is wrong, with line and column.
+/// A syntax or type error, with line and column.
 pub fn parse(text: &str) -> Result<Graph> {
     parse::graph(text)
 }

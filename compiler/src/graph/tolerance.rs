@@ -1,8 +1,8 @@
-//! Compares results with those of the oracle up to rounding, for tests of random graphs.
+//! Compares results with those of the evaluator up to rounding, for tests of random graphs.
 //!
-//! Code may take sums in another order than the oracle, and its functions are some units in the last place off. What that
-//! does to a result depends on what the result was made of: of a difference of large numbers little is left but their
-//! errors. So a result may be off by a share of itself, and by some roundings of the largest number on the way to it.
+//! Code may sum in another order than the evaluator, and its functions are off by some units in the last place. The
+//! effect on a result depends on its intermediate values: a difference of large numbers consists mostly of their
+//! errors. So a result may be off by a fraction of itself, plus some roundings of the largest intermediate value.
 
 use super::{Graph, Op, Value, eval};
 use crate::tensor::Tensor;
@@ -11,24 +11,24 @@ use symshape_runtime::DType;
 /// Elements beyond this magnitude, infinities and NaN compare as equal: whether a sum overflows depends on its order.
 const HUGE: f64 = 1e30;
 
-/// What of the largest number on the way a result may be off by: eight roundings.
+/// The allowed error as a fraction of the largest intermediate value: eight roundings.
 const ROUNDINGS: f64 = 8.0 / (1 << 24) as f64;
 
-/// How results of one call of a graph are compared.
+/// How the results of one call of a graph are compared.
 pub struct RoundingTolerance {
-    /// The largest float that is not huge, of all that the graph computes.
+    /// The largest float below the huge ones, of all values that the graph computes.
     largest: f64,
 }
 
 impl RoundingTolerance {
-    /// Comparison of results for these inputs.
+    /// A comparison for the results on these inputs.
     pub fn of(graph: &Graph, inputs: &[Tensor]) -> RoundingTolerance {
-        // Sizes that are found while running are wanted for the shapes of others.
+        // The shapes of other values need the data-dependent sizes.
         let counts =
             |value: &Value| graph.dtype(*value).is_float() || matches!(graph.op(*value), Op::Bind { .. });
         let values: Vec<Value> =
             graph.nodes.values().flat_map(|node| node.results.clone()).filter(counts).collect();
-        // What no output depends on may fail: then there is nothing to go by but the results themselves.
+        // A node that no output depends on may fail. Then only the results themselves give a scale.
         let shapes: Vec<&[usize]> = inputs.iter().map(Tensor::shape).collect();
         let tensors = eval::bind(graph, &shapes)
             .and_then(|binding| eval::values(graph, &binding, inputs, &values))
@@ -38,10 +38,10 @@ impl RoundingTolerance {
         RoundingTolerance { largest: all.map(f64::abs).filter(|x| *x <= HUGE).fold(0.0, f64::max) }
     }
 
-    /// Whether `found` is `wanted`.
+    /// Compares `found` with `wanted`.
     ///
     /// # Errors
-    /// The first element that is too far off, or what else differs.
+    /// The first element outside the tolerance, or another difference.
     pub fn check(&self, wanted: &Tensor, found: &Tensor) -> Result<(), String> {
         if (wanted.dtype(), wanted.shape()) != (found.dtype(), found.shape()) {
             return Err(format!("{found} has not the type and shape of {wanted}"));

@@ -1,22 +1,22 @@
-//! What a well-formed graph is. The verifier runs after every pass in debug builds and in tests.
+//! The definition of a well-formed graph. The verifier runs after every pass in debug builds and in tests.
 //!
-//! 1. Nodes stand in an order in which they can run: operands are defined by earlier nodes.
-//! 2. A value is a result of exactly the node that it names, at one place.
-//! 3. Input number `i` is the one node `Input(i)`; outputs are values of the graph; names don't repeat.
+//! 1. Nodes are in topological order: operands are defined by earlier nodes.
+//! 2. A value is a result of exactly the node that it names, at one position.
+//! 3. Input `i` is the only node `Input(i)`, outputs are values of the graph, and names are unique.
 //! 4. The relations between dims that an operator needs hold under the graph's facts and constraints.
-//! 5. Types are those that inference gives.
-//! 6. Graphs inside of operators are well-formed; what is bound is declared as found.
-//! 7. Known contents are as many as the shape says.
+//! 5. Types equal the inferred types.
+//! 6. Nested graphs are well-formed, and bound symbols are declared as data-dependent.
+//! 7. Known contents have one element for each element of the shape.
 
 use super::{Graph, Node, NodeId, Op, Value, infer};
 use crate::error::{At, Error, Result};
 use cranelift_entity::EntityRef;
 use symshape::{Dim, Relation};
 
-/// Whether `graph` is well-formed.
+/// Checks that `graph` is well-formed.
 ///
 /// # Errors
-/// The first thing that isn't, with the node concerned.
+/// The first violation, with the node concerned.
 pub fn verify(graph: &Graph) -> Result<()> {
     ports(graph)?;
     let mut defined = vec![false; graph.values.len()];
@@ -87,14 +87,14 @@ fn same_shape(graph: &Graph, a: &[Dim], b: &[Dim]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || holds(graph, &Relation::eq(a, b)))
 }
 
-/// Whether the facts say that `relation` holds, or these and what is required of what is found while running.
+/// Whether `relation` follows from the facts and from the constraints on data-dependent symbols.
 fn holds(graph: &Graph, relation: &Relation) -> bool {
     if graph.holds(relation) {
         return true;
     }
     let mut facts = graph.facts.clone();
     let mut required = graph.constraints.iter();
-    // No call gets past demands that contradict each other.
+    // Contradictory constraints are never satisfied, so the code after them is unreachable.
     let contradict =
         required.any(|required| facts.assume(required.relation.clone(), &required.origin).is_err());
     contradict || facts.prove(relation).is_yes()
