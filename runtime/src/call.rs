@@ -1,16 +1,15 @@
 //! The one place where a model's compiled code runs on memory.
 
 use crate::{
-    CallError, Context, Steps, TensorRef,
+    CallError, Context, Steps, TensorRef, Violation,
     abi::{Error, Exec},
-    descriptor::{self, Broken},
-    pool,
+    descriptor, pool,
 };
 
 impl Context {
     /// Sets where the inputs are; the arena, and who runs the call.
     fn prepare(&mut self, inputs: &[TensorRef<'_>]) -> (*mut u8, Exec) {
-        let (needed, got) = (self.model.desc.arena_bytes(&self.dims), self.room.arena_bytes);
+        let (needed, got) = (self.model.desc.arena_bytes(&self.dims), self.layout.arena_bytes);
         assert!(needed <= got, "the arena's bound was proven by the compiler");
         for (idx, input) in inputs.iter().enumerate() {
             self.slots.set_input(idx, input.bytes().as_ptr());
@@ -19,7 +18,7 @@ impl Context {
         let exec = self.pool.as_mut().map_or(pool::SERIAL, |pool| pool.exec());
         #[cfg(not(feature = "std"))]
         let exec = pool::SERIAL;
-        (self.memory.at(self.room.arena_at), Exec { policy: self.policy as u32, ..exec })
+        (self.memory.at(self.layout.arena_at), Exec { policy: self.policy as u32, ..exec })
     }
 
     /// Runs the model: `inputs` were bound last, and the outputs' slots were just set to memory that takes them,
@@ -32,7 +31,7 @@ impl Context {
         // bytes as were just asked for, from a 64-byte boundary on, and `&mut self` makes it this call's alone; the host is none, or a pool
         // that is this context's alone.
         let result = unsafe { desc.run(&self.slots, &mut self.dims, arena, exec) };
-        result.map_err(|error| CallError::reported(Broken::new(desc, error)))?;
+        result.map_err(|error| CallError::reported(Violation::new(desc, error)))?;
         if self.model.desc.finds() {
             self.shape_outputs();
         }
@@ -63,7 +62,8 @@ impl Context {
             }
             code => code,
         };
-        descriptor::outcome(code, error).map_err(|error| CallError::reported(Broken::new(&desc, error)))?;
+        descriptor::outcome(code, error)
+            .map_err(|error| CallError::reported(Violation::new(&desc, error)))?;
         if let Some(missing) = self.steps.missing() {
             return Err(CallError::NotRun { partition: desc.partitions[missing].name().into() });
         }

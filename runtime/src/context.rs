@@ -5,10 +5,10 @@
 //! `check`), then the output buffers, and only then does anything get written.
 
 use crate::{
-    CallError, Model, OpenError, Policy, TensorMut, TensorRef,
+    CallError, Model, OpenError, Policy, TensorMut, TensorName, TensorRef, Violation,
     arena::{ALIGN_BYTES, Arena},
-    descriptor::{Broken, Slots},
-    error::TensorName,
+    descriptor::Slots,
+    steps::StepMemory,
     tensor,
 };
 use alloc::vec::Vec;
@@ -17,35 +17,35 @@ use core::fmt;
 /// Untouched bytes around the arena and between outputs, of address space only; see [`Context::run_guarded`].
 pub(crate) const GUARD_BYTES: usize = 4096;
 
-/// What of a context's memory is for what: the arena and the outputs, with guards around each.
-pub(crate) struct Room {
+/// Memory layout of a context: the arena and the outputs, with guards around each.
+pub(crate) struct MemoryLayout {
     /// Offset of the arena.
     pub(crate) arena_at: usize,
-    /// Its size.
+    /// Size of the arena.
     pub(crate) arena_bytes: usize,
     /// Offsets of the outputs; empty in lent memory.
     pub(crate) outputs_at: Vec<usize>,
-    /// All of it.
+    /// Total size.
     pub(crate) bytes: usize,
 }
 
-impl Room {
-    /// Room for an arena and outputs of these sizes, if they don't exceed the address space.
-    pub(crate) fn new(arena_bytes: usize, outputs: impl Iterator<Item = usize>) -> Option<Room> {
-        let behind = |at: usize, bytes: usize| {
+impl MemoryLayout {
+    /// Lays out an arena and outputs of these sizes. `None` if they exceed the address space.
+    pub(crate) fn new(arena_bytes: usize, outputs: impl Iterator<Item = usize>) -> Option<MemoryLayout> {
+        let end_of = |at: usize, bytes: usize| {
             at.checked_add(bytes.checked_next_multiple_of(ALIGN_BYTES)?)?.checked_add(GUARD_BYTES)
         };
         let arena_at = GUARD_BYTES;
-        let mut bytes = behind(arena_at, arena_bytes)?;
+        let mut bytes = end_of(arena_at, arena_bytes)?;
         let mut outputs_at = Vec::new();
         for output in outputs {
             outputs_at.push(bytes);
-            bytes = behind(bytes, output)?;
+            bytes = end_of(bytes, output)?;
         }
-        Some(Room { arena_at, arena_bytes, outputs_at, bytes })
+        Some(MemoryLayout { arena_at, arena_bytes, outputs_at, bytes })
     }
 
-    /// Bytes that output `idx` can take.
+    /// Capacity of output `idx`, in bytes.
     pub(crate) fn output_bytes(&self, idx: usize) -> usize {
         let end = self.outputs_at.get(idx + 1).copied().unwrap_or(self.bytes);
         end - GUARD_BYTES - self.outputs_at[idx]
@@ -56,15 +56,15 @@ impl Room {
 pub struct Context {
     pub(crate) model: Model,
     pub(crate) memory: Arena,
-    /// What of `memory` is for what.
-    pub(crate) room: Room,
+    /// How `memory` is divided.
+    pub(crate) layout: MemoryLayout,
     /// How often the memory was replaced by a larger one.
     pub(crate) growths: u64,
     pub(crate) slots: Slots,
     #[cfg(feature = "std")]
     pub(crate) pool: Option<crate::pool::Pool>,
     pub(crate) policy: Policy,
-    pub(crate) steps: crate::partitions::Memory,
+    pub(crate) steps: StepMemory,
     in_shapes: Vec<i64>,
     pub(crate) dims: Vec<i64>,
     /// The outputs' shapes, one after another, as of the last successful check.
@@ -81,12 +81,14 @@ impl Context {
     /// # Errors
     /// When the system refuses the address space.
     pub fn new(model: &Model) -> Result<Context, OpenError> {
-        let room = match model.grows() {
-            true => Room::new(0, model.outputs().iter().map(|_| 0)),
-            false => Room::new(model.arena_max(), model.outputs().iter().map(|output| output.max_bytes())),
+        let layout = match model.grows() {
+            true => MemoryLayout::new(0, model.outputs().iter().map(|_| 0)),
+            false => {
+                MemoryLayout::new(model.arena_max(), model.outputs().iter().map(|output| output.max_bytes()))
+            }
         };
-        let room = room.ok_or(OpenError::Reserve { bytes: usize::MAX })?;
-        Ok(Context::over(model, Arena::reserve(room.bytes, &room.outputs_at)?, room))
+        let layout = layout.ok_or(OpenError::Reserve { bytes: usize::MAX })?;
+        Ok(Context::over(model, Arena::reserve(layout.bytes, &layout.outputs_at)?, layout))
     }
 
     /// A context whose arena is lent, a static array for instance; it has no memory for outputs, which go to the
@@ -100,12 +102,12 @@ impl Context {
         if got < needed {
             return Err(OpenError::TooSmall { needed, got });
         }
-        let room = Room { arena_at: 0, arena_bytes: got, outputs_at: Vec::new(), bytes: got };
-        Ok(Context::over(model, memory, room))
+        let layout = MemoryLayout { arena_at: 0, arena_bytes: got, outputs_at: Vec::new(), bytes: got };
+        Ok(Context::over(model, memory, layout))
     }
 
     /// A context over this memory.
-    fn over(model: &Model, memory: Arena, room: Room) -> Context {
+    fn over(model: &Model, memory: Arena, layout: MemoryLayout) -> Context {
         let in_axes = model.inputs().iter().map(|input| input.rank()).sum();
         let mut out_starts = alloc::vec![0];
         for output in model.outputs() {
@@ -115,13 +117,13 @@ impl Context {
         Context {
             model: model.clone(),
             memory,
-            room,
+            layout,
             growths: 0,
             slots: Slots::new(model.inputs().len(), model.outputs().len()),
             #[cfg(feature = "std")]
             pool: None,
             policy: Policy::Auto,
-            steps: crate::partitions::Memory::new(model),
+            steps: StepMemory::new(&model.desc),
             in_shapes: alloc::vec![0; in_axes],
             dims: alloc::vec![0; model.desc.n_dims()],
             out_shapes: alloc::vec![0; out_axes],
@@ -180,7 +182,7 @@ impl Context {
             rest = tail;
         }
         desc.check(&self.in_shapes, &mut self.slots, &mut self.dims)
-            .map_err(|error| CallError::reported(Broken::new(desc, error)))?;
+            .map_err(|error| CallError::reported(Violation::new(desc, error)))?;
         self.shape_outputs();
         Ok(&self.dims[..self.model.symbols().len()])
     }
@@ -250,17 +252,17 @@ impl Context {
 
     /// Runs into the context's memory; `inputs` were bound last.
     pub(crate) fn run_bound(&mut self, inputs: &[TensorRef<'_>]) -> Result<(), CallError> {
-        if self.room.outputs_at.len() != self.model.outputs().len() {
+        if self.layout.outputs_at.len() != self.model.outputs().len() {
             return Err(CallError::NoOutputMemory);
         }
         self.make_room(true)?;
-        for idx in 0..self.room.outputs_at.len() {
-            let (needed, got) = (self.output_bytes(idx), self.room.output_bytes(idx));
+        for idx in 0..self.layout.outputs_at.len() {
+            let (needed, got) = (self.output_bytes(idx), self.layout.output_bytes(idx));
             if needed > got {
                 let tensor = TensorName::output(&self.model.desc, idx);
                 return Err(CallError::TooSmall { tensor, needed, got });
             }
-            let at = self.memory.at(self.room.outputs_at[idx]);
+            let at = self.memory.at(self.layout.outputs_at[idx]);
             self.slots.set_output(idx, at);
         }
         self.call(inputs)
@@ -330,7 +332,7 @@ impl<'a> Outputs<'a> {
     /// When the model has no such output.
     pub fn get(&self, idx: usize) -> TensorRef<'a> {
         let context = self.context;
-        let bytes = context.memory.slice(context.room.outputs_at[idx], context.output_bytes(idx));
+        let bytes = context.memory.slice(context.layout.outputs_at[idx], context.output_bytes(idx));
         let dtype = context.model.outputs()[idx].dtype();
         TensorRef::from_bytes(dtype, context.output_shape(idx), bytes).expect("sized and aligned for it")
     }

@@ -4,12 +4,11 @@
 //! function pointers, which the methods call with arguments of the lengths that the descriptor's counts ask for.
 
 use crate::{
-    DType, MAX_AXES, OpenError, SymbolInfo, TensorInfo,
+    DType, MAX_AXES, OpenError, PartitionInfo, SymbolInfo, TensorInfo,
     abi::{
         ABI_VERSION, ANY_ORDER, Code, Error, Exec, GROWS, MAGIC, ModelDesc, PartitionDesc, Precision,
         SymbolDesc, TensorDesc,
     },
-    partitions::PartitionInfo,
 };
 use alloc::{string::String, sync::Arc, vec::Vec};
 use core::{
@@ -70,6 +69,10 @@ impl Desc {
             if n_partitions > 0 && (raw.begin.is_none() || raw.arena_slice.is_none()) {
                 return Err(OpenError::Malformed("its partitions have no functions"));
             }
+            if !usize::try_from(raw.arena_max).is_ok_and(|bytes| bytes < isize::MAX as usize / 2) {
+                return Err(OpenError::Malformed("the arena exceeds the memory"));
+            }
+
             Ok(Desc {
                 raw,
                 name: string(raw.name)?,
@@ -271,79 +274,6 @@ impl Slots {
     /// Sets where output `idx` is written.
     pub(crate) fn set_output(&mut self, idx: usize, at: *mut u8) {
         self.outputs[idx] = at.cast();
-    }
-}
-
-/// A fact of the contract that a call broke, as the artefact reported it; making one allocates nothing.
-#[derive(Clone)]
-pub struct Broken {
-    model: Arc<Desc>,
-    error: Error,
-}
-
-// SAFETY: the pointers of the error lead to constant data of the artefact, which `model` keeps loaded.
-unsafe impl Send for Broken {}
-// SAFETY: as above.
-unsafe impl Sync for Broken {}
-
-impl Broken {
-    /// What `model` reported as `error`.
-    pub(crate) fn new(model: &Arc<Desc>, error: Error) -> Broken {
-        Broken { model: model.clone(), error }
-    }
-
-    /// One of [`Code`], as a number.
-    pub fn code(&self) -> i32 {
-        self.error.code
-    }
-
-    /// Name of the symbol or text of the derived dim concerned.
-    pub fn symbol(&self) -> Option<&str> {
-        let info = self.model.symbols.get(self.error.symbol as usize);
-        self.text(self.error.symbol_name).or(info.map(|info| info.name.as_str()))
-    }
-
-    /// What is declared about the symbol, where one is concerned.
-    pub fn declared(&self) -> Option<&SymbolInfo> {
-        self.model.symbols.get(self.error.symbol as usize)
-    }
-
-    /// The value met.
-    pub fn value(&self) -> i64 {
-        self.error.value
-    }
-
-    /// Lowest value allowed.
-    pub fn lo(&self) -> i64 {
-        self.error.lo
-    }
-
-    /// Highest value allowed.
-    pub fn hi(&self) -> i64 {
-        self.error.hi
-    }
-
-    /// Name of the tensor, or of the node in which it went wrong.
-    pub fn tensor(&self) -> Option<&str> {
-        let info = self.model.inputs.get(self.error.tensor as usize);
-        self.text(self.error.tensor_name).or(info.map(|info| info.name.as_str()))
-    }
-
-    /// Axis of that tensor, where it is an input.
-    pub fn axis(&self) -> Option<usize> {
-        let place = self.error.tensor != u32::MAX && self.error.axis != u32::MAX;
-        place.then_some(self.error.axis as usize)
-    }
-
-    /// One more line of explanation: what is declared, and where.
-    pub fn why(&self) -> Option<&str> {
-        self.text(self.error.why)
-    }
-
-    /// A string of the artefact; the errors that it reports hold no others.
-    fn text(&self, at: *const c_char) -> Option<&str> {
-        // SAFETY: by the ABI the strings of an error are null or live as long as the artefact, which `model` keeps.
-        (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) }.to_str().unwrap_or("?"))
     }
 }
 

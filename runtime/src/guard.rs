@@ -16,15 +16,16 @@ impl Context {
     /// As [`Context::run`].
     pub fn run_guarded(&mut self, inputs: &[TensorRef<'_>]) -> Result<(Outputs<'_>, bool), CallError> {
         self.bind(inputs)?;
-        if self.room.outputs_at.is_empty() && !self.model.outputs().is_empty() {
+        if self.layout.outputs_at.is_empty() && !self.model.outputs().is_empty() {
             return Err(CallError::NoOutputMemory);
         }
         self.make_room(true)?;
-        let arena = (self.room.arena_at, self.model.desc.arena_bytes(&self.dims).min(self.model.arena_max()));
+        let arena =
+            (self.layout.arena_at, self.model.desc.arena_bytes(&self.dims).min(self.model.arena_max()));
         self.poison(arena);
         // As they are before the call: an output may come out smaller.
         let outputs: alloc::vec::Vec<(usize, usize)> =
-            (0..self.room.outputs_at.len()).map(|idx| self.output_range(idx)).collect();
+            (0..self.layout.outputs_at.len()).map(|idx| self.output_range(idx)).collect();
         outputs.iter().for_each(|range| self.poison(*range));
         self.run_bound(inputs)?;
         let whole = self.intact(arena) && outputs.iter().all(|range| self.intact(*range));
@@ -33,7 +34,7 @@ impl Context {
 
     /// Offset and bytes of output `idx` at the bound dims.
     fn output_range(&self, idx: usize) -> (usize, usize) {
-        (self.room.outputs_at[idx], self.output_bytes(idx).min(self.model.outputs()[idx].max_bytes()))
+        (self.layout.outputs_at[idx], self.output_bytes(idx).min(self.model.outputs()[idx].max_bytes()))
     }
 
     /// Fills a range with poison and its surroundings with canaries.

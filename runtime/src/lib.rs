@@ -36,6 +36,8 @@ mod batcher;
 #[cfg(feature = "alloc")]
 mod call;
 #[cfg(feature = "alloc")]
+mod call_error;
+#[cfg(feature = "alloc")]
 mod context;
 #[cfg(feature = "alloc")]
 mod descriptor;
@@ -51,6 +53,8 @@ pub mod external;
 mod grow;
 #[cfg(feature = "alloc")]
 mod guard;
+#[cfg(feature = "alloc")]
+mod info;
 mod linked;
 #[cfg(feature = "std")]
 mod loader;
@@ -63,28 +67,36 @@ mod partitions;
 #[cfg(feature = "alloc")]
 mod pool;
 #[cfg(feature = "alloc")]
+mod steps;
+#[cfg(feature = "alloc")]
 mod stream;
 mod tensor;
+#[cfg(feature = "alloc")]
+mod violation;
 
 pub use abi::{Policy, Precision};
 #[cfg(feature = "std")]
 pub use batcher::{BatchError, BatchOptions, Batcher, Ticket};
 #[cfg(feature = "alloc")]
-pub use context::{Context, Outputs};
+pub use call_error::CallError;
 #[cfg(feature = "alloc")]
-pub use descriptor::Broken;
+pub use context::{Context, Outputs};
 pub use dtype::DType;
 pub use element::Element;
 #[cfg(feature = "alloc")]
-pub use error::{CallError, OpenError, QueryError, StepError, TensorName};
+pub use error::{OpenError, QueryError, StepError};
+#[cfg(feature = "alloc")]
+pub use info::{PartitionInfo, SymbolInfo, TensorInfo};
 pub use linked::{Dims, Linked, LinkedError, Refusal};
 #[cfg(feature = "std")]
 pub use mmap::map_file;
 #[cfg(feature = "alloc")]
-pub use model::{Model, SymbolInfo, TensorInfo};
+pub use model::Model;
 #[cfg(feature = "alloc")]
-pub use partitions::{PartitionInfo, Steps};
+pub use steps::Steps;
 pub use tensor::{MAX_AXES, TensorError, TensorMut, TensorRef};
+#[cfg(feature = "alloc")]
+pub use violation::{TensorName, Violation};
 
 /// The module of a model that the build script compiled (`symshape_compiler::embed`): a type with the contract as
 /// constants and the function `run`.

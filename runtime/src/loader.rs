@@ -1,6 +1,11 @@
 //! Opens shared objects.
 
-use crate::{Model, OpenError, abi::DESC_SYMBOL, abi::ModelDesc, elf};
+use crate::{
+    OpenError,
+    abi::{DESC_SYMBOL, ModelDesc},
+    descriptor::Desc,
+    elf,
+};
 use alloc::{
     format,
     string::{String, ToString},
@@ -10,8 +15,8 @@ use alloc::{
 use libloading::{Library, Symbol};
 use std::path::{Path, PathBuf};
 
-/// The model in the shared object at `path`.
-pub(crate) fn open(path: &Path) -> Result<Model, OpenError> {
+/// The descriptor of the model in the shared object at `path`.
+pub(crate) fn open(path: &Path) -> Result<Desc, OpenError> {
     let failed =
         |reason: &str| OpenError::Load { path: path.display().to_string(), reason: reason.to_string() };
     let full = full_path(path).map_err(|error| failed(&error))?;
@@ -27,11 +32,11 @@ pub(crate) fn open(path: &Path) -> Result<Model, OpenError> {
     }
     // SAFETY: `Desc::read` looks at magic and version first; the rest is as the ABI says for that version, and stays
     // mapped as long as the library is kept.
-    unsafe { Model::from_desc(desc, Arc::new(library)) }
+    unsafe { Desc::read(desc, Arc::new(library)) }
 }
 
 /// Bytes of an artefact that are read when it is opened.
-const MOST_READ: usize = 256 << 20;
+const MAX_READ_BYTES: usize = 256 << 20;
 
 /// Reads the file that is mapped around this address, so that the first call takes no longer than others: it does not
 /// stop at each page for the kernel to map it, and weights that a cache of the machine can keep lie there. A system that
@@ -42,7 +47,7 @@ fn touch(inside: usize) {
     let mappings: Vec<(core::ops::Range<usize>, &str)> = maps.lines().filter_map(mapping).collect();
     let Some((_, file)) = mappings.iter().find(|(range, _)| range.contains(&inside)) else { return };
     let own = mappings.iter().filter(|(_, other)| other == file);
-    for at in own.flat_map(|(range, _)| range.clone().step_by(LINE)).take(MOST_READ / LINE) {
+    for at in own.flat_map(|(range, _)| range.clone().step_by(LINE)).take(MAX_READ_BYTES / LINE) {
         // SAFETY: the page is mapped for reading, stays so as long as the library is kept, and lies within its file, which
         // was held against its headers before.
         unsafe { core::ptr::with_exposed_provenance::<u8>(at).read_volatile() };

@@ -1,133 +1,12 @@
 //! A compiled model: its contract, its sizes, and the questions that they answer before any call.
 
 use crate::{
-    DType, OpenError, QueryError,
+    OpenError, QueryError, SymbolInfo, TensorInfo,
     abi::{ModelDesc, NOT_FOUND, Precision},
     descriptor::{Desc, Keep},
 };
-use alloc::{string::String, sync::Arc, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
-
-/// A symbol of a model's contract: a size that is fixed only in a call.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SymbolInfo {
-    pub(crate) name: String,
-    pub(crate) lo: i64,
-    pub(crate) hi: i64,
-    pub(crate) step: i64,
-    pub(crate) offset: i64,
-    pub(crate) values: Vec<i64>,
-}
-
-impl SymbolInfo {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Lowest value allowed.
-    pub fn lo(&self) -> i64 {
-        self.lo
-    }
-
-    /// Highest value allowed.
-    pub fn hi(&self) -> i64 {
-        self.hi
-    }
-
-    /// The values allowed, ascending, where they are listed; empty where range and step say it all.
-    pub fn values(&self) -> &[i64] {
-        &self.values
-    }
-
-    /// True of an allowed value.
-    pub fn allows(&self, value: i64) -> bool {
-        let listed = self.values.is_empty() || self.values.binary_search(&value).is_ok();
-        let in_step = (i128::from(value) - i128::from(self.offset)) % i128::from(self.step) == 0;
-        self.lo <= value && value <= self.hi && listed && in_step
-    }
-
-    /// Number of allowed values.
-    pub fn count(&self) -> u64 {
-        if !self.values.is_empty() {
-            return self.values.len() as u64;
-        }
-        match self.first() {
-            Some(first) => (i128::from(self.hi) - i128::from(first)) as u64 / self.step as u64 + 1,
-            None => 0,
-        }
-    }
-
-    /// The allowed value number `idx` in ascending order, if there are so many.
-    pub fn nth(&self, idx: u64) -> Option<i64> {
-        if !self.values.is_empty() {
-            return self.values.get(usize::try_from(idx).ok()?).copied();
-        }
-        let value = i128::from(self.first()?) + i128::from(idx) * i128::from(self.step);
-        i64::try_from(value).ok().filter(|value| *value <= self.hi)
-    }
-
-    /// The lowest value in range and step.
-    fn first(&self) -> Option<i64> {
-        let gap = (i128::from(self.offset) - i128::from(self.lo)).rem_euclid(i128::from(self.step));
-        i64::try_from(i128::from(self.lo) + gap).ok().filter(|value| *value <= self.hi)
-    }
-}
-
-impl fmt::Display for SymbolInfo {
-    /// The declaration as the command line takes it: `1..=64`, `8..=64 in steps of 8`, `one of 1, 4`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((last, rest)) = self.values.split_last() {
-            f.write_str(if rest.is_empty() { "exactly " } else { "one of " })?;
-            for value in rest {
-                write!(f, "{value}, ")?;
-            }
-            return write!(f, "{last}");
-        }
-        let (lo, hi) = (self.first().unwrap_or(self.lo), self.hi);
-        if lo == hi {
-            return write!(f, "exactly {lo}");
-        }
-        write!(f, "{lo}..={hi}")?;
-        if self.step > 1 { write!(f, " in steps of {}", self.step) } else { Ok(()) }
-    }
-}
-
-/// An input or output of a model.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TensorInfo {
-    pub(crate) name: String,
-    pub(crate) dtype: DType,
-    pub(crate) dims: Vec<String>,
-    pub(crate) max_bytes: usize,
-}
-
-impl TensorInfo {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Type of its elements.
-    pub fn dtype(&self) -> DType {
-        self.dtype
-    }
-
-    /// Number of axes.
-    pub fn rank(&self) -> usize {
-        self.dims.len()
-    }
-
-    /// Its shape as people write it: `N`, `2*S + 1`, `3`.
-    pub fn dims(&self) -> &[String] {
-        &self.dims
-    }
-
-    /// Bytes that suffice for every size within the contract.
-    pub fn max_bytes(&self) -> usize {
-        self.max_bytes
-    }
-}
 
 /// A compiled model, shared by all threads that call it; cloning it copies a pointer.
 #[derive(Clone)]
@@ -146,7 +25,8 @@ impl Model {
     /// When it cannot be loaded, or is not a symshape artefact of this version.
     #[cfg(feature = "std")]
     pub fn open(path: impl AsRef<std::path::Path>) -> Result<Model, OpenError> {
-        crate::loader::open(path.as_ref())
+        let desc = crate::loader::open(path.as_ref())?;
+        Ok(Model { desc: Arc::new(desc) })
     }
 
     /// A model whose code and data are in this process already: linked in, or just compiled.
@@ -164,10 +44,7 @@ impl Model {
         let keep: Keep = keep;
         // SAFETY: the caller's promise.
         let desc = unsafe { Desc::read(desc, keep) }?;
-        let space = usize::try_from(desc.arena_max()).is_ok_and(|bytes| bytes < isize::MAX as usize / 2);
-        space
-            .then(|| Model { desc: Arc::new(desc) })
-            .ok_or(OpenError::Malformed("the arena exceeds the memory"))
+        Ok(Model { desc: Arc::new(desc) })
     }
 
     /// The model's name.

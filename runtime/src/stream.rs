@@ -2,7 +2,7 @@
 //!
 //! A row has the same bits in any batch, so blocks give what one call would.
 
-use crate::{CallError, Context, Outputs, TensorInfo, TensorRef, error::TensorName, tensor};
+use crate::{CallError, Context, Outputs, TensorInfo, TensorName, TensorRef, tensor};
 
 /// Most inputs of a model that is called in blocks.
 const MAX_INPUTS: usize = 32;

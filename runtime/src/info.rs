@@ -1,0 +1,169 @@
+//! Descriptions of a model's symbols, tensors and partitions, copied from its descriptor.
+
+use crate::DType;
+use alloc::{string::String, vec::Vec};
+use core::fmt;
+
+/// A symbol of a model's contract: a size that is fixed only in a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SymbolInfo {
+    pub(crate) name: String,
+    pub(crate) lo: i64,
+    pub(crate) hi: i64,
+    pub(crate) step: i64,
+    pub(crate) offset: i64,
+    pub(crate) values: Vec<i64>,
+}
+
+impl SymbolInfo {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Lowest value allowed.
+    pub fn lo(&self) -> i64 {
+        self.lo
+    }
+
+    /// Highest value allowed.
+    pub fn hi(&self) -> i64 {
+        self.hi
+    }
+
+    /// The values allowed, ascending, where they are listed; empty where range and step say it all.
+    pub fn values(&self) -> &[i64] {
+        &self.values
+    }
+
+    /// True of an allowed value.
+    pub fn allows(&self, value: i64) -> bool {
+        let listed = self.values.is_empty() || self.values.binary_search(&value).is_ok();
+        let in_step = (i128::from(value) - i128::from(self.offset)) % i128::from(self.step) == 0;
+        self.lo <= value && value <= self.hi && listed && in_step
+    }
+
+    /// Number of allowed values.
+    pub fn count(&self) -> u64 {
+        if !self.values.is_empty() {
+            return self.values.len() as u64;
+        }
+        match self.first() {
+            Some(first) => (i128::from(self.hi) - i128::from(first)) as u64 / self.step as u64 + 1,
+            None => 0,
+        }
+    }
+
+    /// The allowed value number `idx` in ascending order, if there are so many.
+    pub fn nth(&self, idx: u64) -> Option<i64> {
+        if !self.values.is_empty() {
+            return self.values.get(usize::try_from(idx).ok()?).copied();
+        }
+        let value = i128::from(self.first()?) + i128::from(idx) * i128::from(self.step);
+        i64::try_from(value).ok().filter(|value| *value <= self.hi)
+    }
+
+    /// The lowest value in range and step.
+    fn first(&self) -> Option<i64> {
+        let gap = (i128::from(self.offset) - i128::from(self.lo)).rem_euclid(i128::from(self.step));
+        i64::try_from(i128::from(self.lo) + gap).ok().filter(|value| *value <= self.hi)
+    }
+}
+
+impl fmt::Display for SymbolInfo {
+    /// The declaration as the command line takes it: `1..=64`, `8..=64 in steps of 8`, `one of 1, 4`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((last, rest)) = self.values.split_last() {
+            f.write_str(if rest.is_empty() { "exactly " } else { "one of " })?;
+            for value in rest {
+                write!(f, "{value}, ")?;
+            }
+            return write!(f, "{last}");
+        }
+        let (lo, hi) = (self.first().unwrap_or(self.lo), self.hi);
+        if lo == hi {
+            return write!(f, "exactly {lo}");
+        }
+        write!(f, "{lo}..={hi}")?;
+        if self.step > 1 { write!(f, " in steps of {}", self.step) } else { Ok(()) }
+    }
+}
+
+/// An input or output of a model.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorInfo {
+    pub(crate) name: String,
+    pub(crate) dtype: DType,
+    pub(crate) dims: Vec<String>,
+    pub(crate) max_bytes: usize,
+}
+
+impl TensorInfo {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Type of its elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Number of axes.
+    pub fn rank(&self) -> usize {
+        self.dims.len()
+    }
+
+    /// Its shape as people write it: `N`, `2*S + 1`, `3`.
+    pub fn dims(&self) -> &[String] {
+        &self.dims
+    }
+
+    /// Bytes that suffice for every size within the contract.
+    pub fn max_bytes(&self) -> usize {
+        self.max_bytes
+    }
+}
+
+/// A part of a model that runs as one step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartitionInfo {
+    pub(crate) name: String,
+    pub(crate) target: String,
+    pub(crate) cost: String,
+    pub(crate) after: Vec<usize>,
+    pub(crate) symbols: Vec<usize>,
+    pub(crate) stage: usize,
+}
+
+impl PartitionInfo {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of the target that it runs on.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Its estimated work as a formula of the dims, in multiplications with addition of a vector unit.
+    pub fn cost_formula(&self) -> &str {
+        &self.cost
+    }
+
+    /// The partitions that must have run before: earlier entries of the table.
+    pub fn after(&self) -> &[usize] {
+        &self.after
+    }
+
+    /// The symbols that it uses, as places in [`crate::Model::symbols`].
+    pub fn symbols(&self) -> &[usize] {
+        &self.symbols
+    }
+
+    /// Partitions of one stage may run at once; those of earlier stages are done before any of a later one.
+    pub fn stage(&self) -> usize {
+        self.stage
+    }
+}

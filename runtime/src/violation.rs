@@ -1,0 +1,155 @@
+//! Violations of the contract as an artefact reports them, and names of tensors for messages.
+
+use crate::{SymbolInfo, abi::Error, descriptor::Desc};
+use alloc::sync::Arc;
+use core::{
+    ffi::{CStr, c_char},
+    fmt,
+};
+
+/// A fact of the contract that a call broke, as the artefact reported it; making one allocates nothing.
+#[derive(Clone)]
+pub struct Violation {
+    model: Arc<Desc>,
+    error: Error,
+}
+
+// SAFETY: the pointers of the error lead to constant data of the artefact, which `model` keeps loaded.
+unsafe impl Send for Violation {}
+// SAFETY: as above.
+unsafe impl Sync for Violation {}
+
+impl Violation {
+    /// What `model` reported as `error`.
+    pub(crate) fn new(model: &Arc<Desc>, error: Error) -> Violation {
+        Violation { model: model.clone(), error }
+    }
+
+    /// One of [`crate::abi::Code`], as a number.
+    pub fn code(&self) -> i32 {
+        self.error.code
+    }
+
+    /// Name of the symbol or text of the derived dim concerned.
+    pub fn symbol(&self) -> Option<&str> {
+        let info = self.model.symbols.get(self.error.symbol as usize);
+        self.text(self.error.symbol_name).or(info.map(|info| info.name.as_str()))
+    }
+
+    /// What is declared about the symbol, where one is concerned.
+    pub fn declared(&self) -> Option<&SymbolInfo> {
+        self.model.symbols.get(self.error.symbol as usize)
+    }
+
+    /// The value met.
+    pub fn value(&self) -> i64 {
+        self.error.value
+    }
+
+    /// Lowest value allowed.
+    pub fn lo(&self) -> i64 {
+        self.error.lo
+    }
+
+    /// Highest value allowed.
+    pub fn hi(&self) -> i64 {
+        self.error.hi
+    }
+
+    /// Name of the tensor, or of the node in which it went wrong.
+    pub fn tensor(&self) -> Option<&str> {
+        let info = self.model.inputs.get(self.error.tensor as usize);
+        self.text(self.error.tensor_name).or(info.map(|info| info.name.as_str()))
+    }
+
+    /// Axis of that tensor, where it is an input.
+    pub fn axis(&self) -> Option<usize> {
+        let place = self.error.tensor != u32::MAX && self.error.axis != u32::MAX;
+        place.then_some(self.error.axis as usize)
+    }
+
+    /// One more line of explanation: what is declared, and where.
+    pub fn why(&self) -> Option<&str> {
+        self.text(self.error.why)
+    }
+
+    /// A string of the artefact; the errors that it reports hold no others.
+    fn text(&self, at: *const c_char) -> Option<&str> {
+        // SAFETY: by the ABI the strings of an error are null or live as long as the artefact, which `model` keeps.
+        (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) }.to_str().unwrap_or("?"))
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(tensor) = self.tensor() {
+            write!(f, "`{tensor}` ")?;
+            if let Some(axis) = self.axis() {
+                write!(f, "axis {axis} ")?;
+            }
+        }
+        let (symbol, value, why) = (self.symbol().unwrap_or("the dim"), self.value(), self.why());
+        match (self.code(), why) {
+            (1 | 2, Some(why)) => return write!(f, "gives {symbol} = {value}; {why}"),
+            (1 | 2, None) => write!(f, "gives {symbol} = {value}; {symbol} is ")?,
+            (3, _) => write!(f, "is {value}; {} is expected", self.lo())?,
+            (4, _) => write!(f, "the sizes break {symbol}")?,
+            (5, _) => write!(f, "meets the index {value}, outside {}..={}", self.lo(), self.hi())?,
+            (6, _) => f.write_str("can't be computed at these sizes")?,
+            (7, _) => write!(f, "calls {symbol}, which fails with code {value}")?,
+            (8, _) => f.write_str("partitions can't run at once")?,
+            (9, _) => f.write_str("no tile registers")?,
+            (code, _) => write!(f, "failed with code {code}")?,
+        }
+        match (self.code(), self.declared(), why) {
+            (1 | 2, Some(declared), _) => write!(f, "declared {declared}"),
+            (1 | 2, None, _) => write!(f, "to be {}..={}", self.lo(), self.hi()),
+            (_, _, Some(why)) => write!(f, " ({why})"),
+            (_, _, None) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Violation({self})")
+    }
+}
+
+/// The name of an input or output of a model, which it keeps loaded.
+#[derive(Clone)]
+pub struct TensorName {
+    model: Arc<Desc>,
+    output: bool,
+    idx: usize,
+}
+
+impl TensorName {
+    /// The name of input `idx`.
+    pub(crate) fn input(model: &Arc<Desc>, idx: usize) -> TensorName {
+        TensorName { model: model.clone(), output: false, idx }
+    }
+
+    /// The name of output `idx`.
+    pub(crate) fn output(model: &Arc<Desc>, idx: usize) -> TensorName {
+        TensorName { model: model.clone(), output: true, idx }
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        let table = if self.output { &self.model.outputs } else { &self.model.inputs };
+        table[self.idx].name()
+    }
+}
+
+impl fmt::Display for TensorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for TensorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
