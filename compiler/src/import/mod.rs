@@ -30,6 +30,7 @@ use model::{
     storage_type::StorageType,
     types::{self, Input},
 };
+use ops::table::Trait;
 use scope::{Context, Scope, bounds::DataDependentBounds};
 use std::{
     cell::{Cell, RefCell},
@@ -177,20 +178,22 @@ fn declared_types(graph: &GraphProto) -> HashMap<&str, &proto::TypeProto> {
     infos.filter_map(|info| Some((info.name.as_str(), info.ty.as_ref()?))).collect()
 }
 
-/// For each value that an elementwise node reads, the name of the node's result: what is declared of that one says what
-/// the value's size must be, where nothing else does.
+/// The name of an elementwise node's output for each of its inputs. The declared shape of the output bounds the input's,
+/// if nothing else does.
 fn same_shape(graph: &GraphProto) -> HashMap<&str, &str> {
-    const ELEMENTWISE: [&str; 16] = [
-        "Abs", "Add", "Cast", "CastLike", "Cos", "Div", "Exp", "Identity", "Log", "Mul", "Neg", "Relu",
-        "Sigmoid", "Sin", "Sqrt", "Sub",
-    ];
-    let nodes = graph.node.iter().filter(|node| ELEMENTWISE.contains(&node.op_type.as_str()));
-    let pairs = nodes.filter_map(|node| {
-        let first = |names: &&str| !names.is_empty();
-        let inputs =
-            if node.op_type == "CastLike" { &node.input[..1.min(node.input.len())] } else { &node.input[..] };
+    let pairs = graph.node.iter().filter_map(|node| {
+        let has = |wanted| ops::has_trait(&node.domain, &node.op_type, wanted);
+        let inputs = if has(Trait::Elementwise) {
+            &node.input[..]
+        } else if has(Trait::ElementwiseInFirst) {
+            &node.input[..1.min(node.input.len())]
+        } else {
+            return None;
+        };
+
         let output = node.output.first()?.as_str();
-        Some(inputs.iter().map(String::as_str).filter(first).map(move |input| (input, output)))
+        let given = inputs.iter().map(String::as_str).filter(|name| !name.is_empty());
+        Some(given.map(move |input| (input, output)))
     });
     pairs.flatten().collect()
 }

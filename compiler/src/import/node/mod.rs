@@ -17,6 +17,7 @@ use crate::{
             proto::{AttributeProto, NodeProto},
             storage_type::StorageType,
         },
+        ops::table::Trait,
         scope::{
             Scope,
             regions::{Origin, Region},
@@ -28,27 +29,6 @@ use symshape::{Dim, Symbol};
 
 /// Attributes that say nothing: an optimisation hint of operator set 1.
 const IGNORED: [&str; 1] = ["consumed_inputs"];
-
-/// Operators that move elements, whatever type they have: the results are of the inputs' type.
-const MOVERS: [&str; 15] = [
-    "Concat",
-    "DepthToSpace",
-    "Expand",
-    "Flatten",
-    "Gather",
-    "GatherElements",
-    "GatherND",
-    "Identity",
-    "Reshape",
-    "Slice",
-    "SpaceToDepth",
-    "Split",
-    "Squeeze",
-    "Transpose",
-    "Unsqueeze",
-];
-/// Operators that don't look at elements at all.
-const SHAPES: [&str; 2] = ["Shape", "Size"];
 
 /// What a call is given: a value, if there is one, and the type of its elements if they are stored only.
 pub(crate) type NodeInput = Option<(Value, Option<StorageType>)>;
@@ -136,7 +116,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     }
 
     /// Everything that the node says has been read.
-    pub(crate) fn finish(&self) -> Result<()> {
+    pub(crate) fn finish(&self, traits: &[Trait]) -> Result<()> {
         if let Some(attribute) = self.attributes.iter().find(|attribute| !attribute.read.get()) {
             return Err(Error::invalid(format!(
                 "unknown attribute `{}` for {} (opset {})",
@@ -148,7 +128,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         if let Some(k) = self.inputs.iter().position(unread) {
             return Err(self.surplus_input(k));
         }
-        self.pass_storage_type()
+        self.pass_storage_type(traits)
     }
 
     /// Input `k` is the first one that the operator has not read.
@@ -165,13 +145,13 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     }
 
     /// Results of operators that move elements are of the inputs' type; others must have asked for it.
-    fn pass_storage_type(&self) -> Result<()> {
+    fn pass_storage_type(&self, traits: &[Trait]) -> Result<()> {
         let unknown = || {
             self.inputs.iter().filter(|input| !input.is_checked.get()).filter_map(|input| input.storage_type)
         };
         let Some(first) = unknown().next() else { return Ok(()) };
-        let moves = MOVERS.contains(&self.op);
-        if !moves && !SHAPES.contains(&self.op) {
+        let moves = traits.contains(&Trait::MovesElements);
+        if !moves && !traits.contains(&Trait::IgnoresElements) {
             return Err(Error::unsupported(format!("{} of {}", self.op, first.name())));
         }
         if unknown().any(|storage_type| storage_type != first) {

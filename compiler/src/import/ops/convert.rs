@@ -15,8 +15,8 @@ use symshape_runtime::DType;
 
 ops! {
     BitCast 26 bit_cast,
-    Cast 6 cast,
-    CastLike 15 cast_like,
+    Cast 6 cast Elementwise,
+    CastLike 15 cast_like ElementwiseInFirst,
 }
 
 /// An element type as models name it.

@@ -13,9 +13,9 @@ use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
 ops! {
-    Gather 1 gather,
-    GatherElements 11 gather_elements,
-    GatherND 11 gather_nd,
+    Gather 1 gather MovesElements,
+    GatherElements 11 gather_elements MovesElements,
+    GatherND 11 gather_nd MovesElements,
     ReverseSequence 10 reverse_sequence,
     Scatter 9 scatter_elements,
     ScatterElements 11 scatter_elements,

@@ -43,7 +43,7 @@ mod unfold;
 mod examples;
 
 use crate::import::model::domain::same_domain;
-use table::{Import, Row};
+use table::{Row, Trait};
 
 macro_rules! families {
     ($($title:literal $room:ident $(:: $family:ident)?,)*) => {
@@ -97,9 +97,18 @@ families! {
     "Sequences" sequence,
 }
 
-/// How version `opset` of `domain` defines the operator `name`.
-pub(crate) fn find(domain: &str, name: &str, opset: i64) -> Option<Import> {
+/// The row of operator `name` in version `opset` of `domain`.
+pub(crate) fn find(domain: &str, name: &str, opset: i64) -> Option<&'static Row> {
+    named(domain, name).filter(|row| row.since <= opset).max_by_key(|row| row.since)
+}
+
+/// Whether operator `name` of `domain` has this trait, in any version.
+pub(crate) fn has_trait(domain: &str, name: &str, wanted: Trait) -> bool {
+    named(domain, name).any(|row| row.traits.contains(&wanted))
+}
+
+/// The rows of all versions of operator `name` of `domain`.
+fn named(domain: &str, name: &str) -> impl Iterator<Item = &'static Row> {
     let rows = TABLES.iter().copied().flatten();
-    let named = rows.filter(|row| row.name == name && same_domain(row.domain, domain));
-    named.filter(|row| row.since <= opset).max_by_key(|row| row.since).map(|row| row.import)
+    rows.filter(move |row| row.name == name && same_domain(row.domain, domain))
 }

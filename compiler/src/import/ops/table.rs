@@ -30,25 +30,40 @@ impl From<Vec<Option<Value>>> for Outputs {
 /// Composes a node of core operators.
 pub(crate) type Import = fn(&mut Graph, &OnnxNode) -> Result<Outputs>;
 
+/// A property of an operator that other parts of the importer rely on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trait {
+    /// It moves elements without computing with them: the outputs have the element type of the inputs.
+    MovesElements,
+    /// It does not read the elements of its inputs.
+    IgnoresElements,
+    /// The output has the shape of its tensor inputs, up to broadcasting.
+    Elementwise,
+    /// As [`Trait::Elementwise`], but only for the first input.
+    ElementwiseInFirst,
+}
+
 /// A row of the table: from version `since` of its domain on, an operator is imported by a function.
 pub(crate) struct Row {
     pub domain: &'static str,
     pub name: &'static str,
     pub since: i64,
     pub import: Import,
+    pub traits: &'static [Trait],
     /// Name of the function, by which its documentation is found.
     #[cfg(test)]
     pub function: &'static str,
 }
 
-/// Rows `[domain] operator since function`; functions return anything that is [`Outputs`].
+/// Rows `[domain] operator since function traits`; functions return anything that is [`Outputs`].
 macro_rules! ops {
-    ($($($domain:literal)? $name:ident $since:literal $function:ident,)*) => {
+    ($($($domain:literal)? $name:ident $since:literal $function:ident $($property:ident)*,)*) => {
         pub(crate) const TABLE: &[crate::import::ops::table::Row] = &[$(crate::import::ops::table::Row {
             domain: concat!("" $(, $domain)?),
             name: stringify!($name),
             since: $since,
             import: |g, n| $function(g, n).map(crate::import::ops::table::Outputs::from),
+            traits: &[$(crate::import::ops::table::Trait::$property),*],
             #[cfg(test)]
             function: stringify!($function),
         },)*];

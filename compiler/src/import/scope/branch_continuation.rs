@@ -39,7 +39,7 @@ impl<'a> Scope<'_, 'a> {
             let region = self.continued(g, (node, graph, rest, outputs), (condition, taken));
             branches.push(contradiction(region.at(|| format!("{name} of {}", n.op)))?);
         }
-        n.finish()?;
+        n.finish(&[])?;
         for (k, name) in outputs.iter().enumerate() {
             let declared = self.declared(g, name).map(|dims| dims.len());
             if let Some(why) = refuse_rank(&mut branches, k, declared) {

@@ -120,7 +120,7 @@ impl<'a> Scope<'_, 'a> {
 
     fn operator(&self, g: &mut Graph, proto: &'a NodeProto) -> Result<Vec<NodeOutput>> {
         let opset = self.opset(&proto.domain)?;
-        let Some(import) = ops::find(&proto.domain, &proto.op_type, opset) else {
+        let Some(row) = ops::find(&proto.domain, &proto.op_type, opset) else {
             let domain = if same_domain(&proto.domain, "") { "" } else { &proto.domain };
             let name = &proto.op_type;
             let what = match domain.is_empty() {
@@ -133,8 +133,8 @@ impl<'a> Scope<'_, 'a> {
             return Err(Error::unsupported(what));
         };
         let node = OnnxNode::new(proto, opset, self, g)?;
-        let outputs = import(g, &node)?;
-        node.finish()?;
+        let outputs = (row.import)(g, &node)?;
+        node.finish(row.traits)?;
         if let Some(list) = node.take_output_list() {
             return Ok(vec![NodeOutput::List(list)]);
         }
@@ -146,7 +146,7 @@ impl<'a> Scope<'_, 'a> {
     fn custom(&self, g: &mut Graph, proto: &'a NodeProto, custom: &Custom) -> Result<Vec<NodeOutput>> {
         let node = OnnxNode::new(proto, self.opset(&proto.domain)?, self, g)?;
         let outputs = apply(g, &node, custom)?;
-        node.finish()?;
+        node.finish(&[])?;
         Ok(outputs.0.into_iter().map(|value| NodeOutput::new(value, None)).collect())
     }
 
