@@ -1,10 +1,10 @@
 //! Contractions, with the epilogue of the root that finishes them.
 //!
-//! The loops run over the root's axes, not the contraction's: the sum's own index is an expression of them. What an
-//! axis is, is read off the operands' addresses: one that moves only the changing operand is a *row* axis, one that
-//! moves only the other a *column* axis, one that moves both is a *batch* axis. Columns are the axes of that operand
-//! that moves the result's memory by one. When that is a batch axis (depthwise convolution), there is nothing to
-//! multiply as matrices, and the products are summed by strips along it.
+//! The loops run over the root's axes rather than the contraction's, and the index of the sum is an expression over
+//! them. The operands' addresses classify an axis. A *row* axis moves only the varying operand, a *column* axis moves
+//! only the other one, and a *batch* axis moves both. The columns are the axes of that operand that move the result's
+//! address by one. If that is a batch axis (depthwise convolution), there is no matrix product, and the products are
+//! summed by strips along it.
 
 use super::{
     buffers,
@@ -26,14 +26,14 @@ use crate::{
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
-/// Columns of a packed panel: a whole number of vectors on every target.
+/// The number of columns of a packed panel, a whole number of vectors on every target.
 pub(super) const PANEL_WIDTH: u32 = 16;
 
-/// Up to this many products are summed in registers by a strip.
+/// The largest number of products that a strip sums in registers.
 const MOST_UNROLLED: i64 = 64;
 
-/// Everything about one contraction that the loops are chosen from. Expressions 0 and 1 of the nest are the addresses
-/// of the two operands, the rest are those of the epilogue, the result's own address last.
+/// The facts about one contraction that determine its loops. Expressions 0 and 1 of the nest are the addresses of the
+/// two operands. The rest belong to the epilogue, and the last is the address of the result.
 struct ContractionNest {
     root: Value,
     nest: Nest,
@@ -49,7 +49,7 @@ struct Operand {
     constant: Option<Tensor>,
 }
 
-/// The kernel of `root`, which finishes the contraction `sum`; both may be one value.
+/// The kernel of `root`, which finishes the contraction `sum`. Both may be the same value.
 pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<()> {
     let mut scope = lowering.scope();
     let mut this = gather(lowering, &mut scope, root, sum)?;
@@ -85,7 +85,7 @@ fn gather(
         index.clone()
     } else {
         let map = sum_index(graph, lowering.fusion, root, sum);
-        substitute(&map.ok_or_else(|| Error::internal("an epilogue without its sum"))?, &index)
+        substitute(&map.ok_or_else(|| Error::internal("the epilogue does not read its sum"))?, &index)
     };
     let values = [graph.operands(sum)[0], graph.operands(sum)[1]];
     let gone = reduced_labels(lhs, out);
@@ -125,7 +125,7 @@ fn extent(graph: &Graph, operand: Value, labels: &[Label], label: Label) -> Dim 
     axis.map_or_else(Dim::one, |axis| graph.shape(operand)[axis].clone())
 }
 
-/// The memory behind an operand, and the address of its element at `index`.
+/// The memory of an operand, and the address of its element at `index`.
 fn operand_at(
     lowering: &Lowering,
     scope: &KernelScope,
@@ -149,7 +149,7 @@ fn operand_at(
     Ok((Operand { value, dtype: graph.dtype(value), constant }, address))
 }
 
-/// Which axes move which factor.
+/// Classifies the axes by the operands that they move.
 struct Roles {
     is_matrix: bool,
     swapped: bool,
@@ -162,7 +162,7 @@ impl Roles {
         let unit = kept.iter().rev().find(|axis| step(&scope.facts, target, axis) == 1).or(kept.last());
         let Some(unit) = unit else { return Roles { is_matrix: true, swapped: false } };
         match (lhs.contains(&unit.var), rhs.contains(&unit.var)) {
-            // A single column is a row of the other factor.
+            // A single column is a row of the other operand.
             (true, false) => Roles { is_matrix: true, swapped: true },
             (false, _) => Roles { is_matrix: true, swapped: false },
             (true, true) => Roles { is_matrix: false, swapped: false },
@@ -170,9 +170,10 @@ impl Roles {
     }
 }
 
-/// A batch of matrix products.
+/// Emits a batch of matrix products.
 fn matrix(lowering: &mut Lowering, scope: &mut KernelScope, mut this: ContractionNest) -> Result<()> {
-    // Batch axes go outside, and rows outside columns, whatever order memory has them in: merging looks at neighbours.
+    // Batch axes go outside, and rows outside columns, whatever their order in memory, because merging needs
+    // neighbours.
     let class = classes(&this);
     this.nest.sort_kept_by(class);
     let packing = Packing::of(&this, scope);
@@ -236,18 +237,18 @@ fn single(scope: &mut KernelScope) -> Axis {
     Axis { var, extent: Dim::one() }
 }
 
-/// A constant right factor, to be packed: the offsets of its elements by batch, column and reduction point.
+/// A constant right operand that is to be packed: the offsets of its elements by batch, column and reduction point.
 struct Packing {
     tensor: Tensor,
     batch: Vec<i64>,
     columns: Vec<i64>,
     k: Vec<i64>,
-    /// `batch number * columns + column number`, over the axes before they are merged.
+    /// `batch index * columns + column index`, over the axes before they are merged.
     flat: Dim,
 }
 
 impl Packing {
-    /// `None` when the right factor is no constant, or its address is not linear in axes with constant extents.
+    /// `None` if the right operand is not a constant, or its address is not linear in axes with constant extents.
     fn of(this: &ContractionNest, scope: &KernelScope) -> Option<Packing> {
         let address = &this.nest.exprs[1];
         let tensor = this.operands[1].constant.clone()?;
@@ -273,8 +274,8 @@ impl Packing {
         Some(Packing { tensor, batch, columns: offsets(&columns), k: offsets(&k), flat })
     }
 
-    /// Packs for the column axis `n`; `flat` is [`Packing::flat`] over the merged axes. Every block of `n`'s extent
-    /// gets panels of its own.
+    /// Packs for the column axis `n`, where `flat` is [`Packing::flat`] over the merged axes. Each block of `n`'s
+    /// extent has its own panels.
     fn panels(
         &self,
         lowering: &mut Lowering,
@@ -283,7 +284,7 @@ impl Packing {
         n: &Axis,
         flat: &Dim,
     ) -> Result<Rhs> {
-        let wrong = || Error::internal("columns of a constant that are not its innermost axis");
+        let wrong = || Error::internal("the columns of a constant are not its innermost axis");
         let n_extent = n.extent.as_i64().ok_or_else(wrong)?.max(0) as usize;
         let n_panels = n_extent.div_ceil(PANEL_WIDTH as usize);
         let block_elems = n_panels * self.k.len() * PANEL_WIDTH as usize;
@@ -317,7 +318,7 @@ impl Packing {
         Ok(Rhs::Panels { buffer, base, width: PANEL_WIDTH })
     }
 
-    /// The offsets of batch and column number `flat`.
+    /// The offsets of the batch and column with the index `flat`.
     fn split(&self, flat: usize) -> (i64, i64) {
         (self.batch[flat / self.columns.len()], self.columns[flat % self.columns.len()])
     }
@@ -330,7 +331,7 @@ fn offsets(axes: &[(i64, i64)]) -> Vec<i64> {
     })
 }
 
-/// Strips along a batch axis: every product is of two streams.
+/// Emits strips along a batch axis, along which both operands are streamed.
 fn by_strips(
     lowering: &mut Lowering,
     scope: &mut KernelScope,
@@ -352,7 +353,7 @@ fn by_strips(
     }
 }
 
-/// The memory of a factor, as strips read it: a constant is laid out anew so that it lies along the strips.
+/// The memory of an operand as strips read it. A constant is packed so that it is contiguous along the strips.
 fn streamed(
     lowering: &mut Lowering,
     scope: &KernelScope,
@@ -363,11 +364,12 @@ fn streamed(
         return Ok(buffers::stored(lowering, this.operands[side].value)?.buffer);
     };
     this.nest.exprs[side] = address;
-    let name = format!("{} (laid out)", node_name(lowering.graph, this.root));
+    let name = format!("{} (packed)", node_name(lowering.graph, this.root));
     Ok(constant_buffer(lowering, name, tensor))
 }
 
-/// A constant factor with the reduction axes outside and the result's axes inside, and the address of its elements.
+/// Packs a constant operand with the reduction axes outside and the result's axes inside, and returns the address of
+/// its elements.
 fn along_strips(scope: &KernelScope, this: &ContractionNest, side: usize) -> Option<(Tensor, Dim)> {
     let tensor = this.operands[side].constant.as_ref()?;
     let old = &this.nest.exprs[side];
@@ -405,7 +407,7 @@ fn product(this: &ContractionNest, buffers: [BufferId; 2], code: &mut Code, addr
     code.push(Inst::Binary(BinaryOp::Mul, x, y))
 }
 
-/// All products summed in registers, then the epilogue.
+/// Sums all products in registers, then runs the epilogue.
 fn unrolled(
     scope: &KernelScope,
     this: &ContractionNest,
@@ -437,8 +439,8 @@ fn unrolled(
     code
 }
 
-/// Takes out of an epilogue what it adds to the sum first, as a bias is, if that is an element and the sum is not used
-/// otherwise: the sum may begin with it.
+/// Removes the first addend of an epilogue, such as a bias, if it is an element and the sum has no other use. The sum
+/// can then start with it.
 fn take_addend(epilogue: &mut Code) -> Option<Inst> {
     let uses = |reg: usize| {
         let operands = epilogue.insts.iter().flat_map(Inst::operands);
@@ -450,19 +452,19 @@ fn take_addend(epilogue: &mut Code) -> Option<Inst> {
     })?;
     let is_sum = |reg: usize| matches!(epilogue.insts[reg], Inst::Sum);
     let (sum, addend) = if is_sum(x) { (x, y) } else { (y, x) };
-    // An address that was loaded is not known before the sum.
+    // A loaded address is not known before the sum.
     let bound = epilogue.insts.iter().any(|inst| matches!(inst, Inst::Bind(..)));
     let is_load = matches!(epilogue.insts[addend], Inst::Load(_)) && !bound;
     let once = is_sum(sum) && uses(sum) == 1 && uses(addend) == 1;
     if !(is_load && once) {
         return None;
     }
-    // All three stand for the finished sum now, and only the last is used.
+    // All three represent the finished sum now, and only the last is used.
     epilogue.insts[idx] = Inst::Sum;
     Some(std::mem::replace(&mut epilogue.insts[addend], Inst::Sum))
 }
 
-/// Products summed in scratch memory, one strip for each point of the reduction.
+/// Sums products in scratch memory, with one strip for each point of the reduction.
 fn through_memory(
     lowering: &mut Lowering,
     scope: &mut KernelScope,
@@ -471,7 +473,7 @@ fn through_memory(
     this: &ContractionNest,
 ) -> Result<()> {
     let mut kept = this.nest.axes(AxisRole::Kept);
-    let inner = kept.pop().ok_or_else(|| Error::internal("a batch without an axis"))?;
+    let inner = kept.pop().ok_or_else(|| Error::internal("the batch has no axis"))?;
     let elems = lowering.upper_bound_elems(&scope.facts.simplify(&inner.extent))?;
     let buffer = lowering.program.buffers.push(Buffer {
         name: format!("{} (sums)", node_name(lowering.graph, sum)),

@@ -1,11 +1,11 @@
-//! Which values get memory of their own, and which contraction is finished in the registers of which root.
+//! Decides which values get memory, and which contraction is finished in the registers of which root.
 //!
-//! A value is a *root* when it can't be inlined into its users (contractions, reductions, everything that is not a
-//! pure function of an index), when an output or a contraction needs it in memory, or when inlining would compute
-//! something dear more than once. All other values are definitions.
+//! A value is a *root* for one of three reasons. It can't be inlined into its users (contractions, reductions,
+//! everything that is not a pure function of an index). An output or a contraction needs it in memory. Or inlining
+//! would repeat an expensive computation. All other values are definitions.
 //!
-//! A contraction is *absorbed* by a root when everything that reads it leads to that root, through views and maps
-//! that visit each of its elements exactly once: then bias, residual and activation are the contraction's epilogue.
+//! A contraction is *absorbed* by a root when all its readers lead to that root through views and maps that visit each
+//! of its elements exactly once. Bias, residual and activation are then the contraction's epilogue.
 
 use super::index::{address, elems, identity, mixed_radix, row_major, substitute};
 use crate::{
@@ -16,15 +16,15 @@ use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeSet, HashMap};
 use symshape::{Dim, Symbol};
 
-/// A definition that costs at most this much may be computed again by each of its users.
+/// The highest cost of a definition that each of its users may compute again.
 const CHEAP: u32 = 4;
-/// A definition that is spread over a larger tensor, by a view or by loaded addresses, may cost this much: a load and
-/// one operation. What is dearer is computed once for each of its own elements.
+/// The highest cost of a definition that a view or loaded addresses repeat over a larger tensor: a load and one
+/// operation. A more expensive definition is computed once for each of its own elements.
 const SPREAD: u32 = 2;
-/// A root's definition is cut where it would grow beyond this, to bound code size and recursion.
+/// A root's definition is cut where its cost would exceed this, to bound code size and recursion.
 const LARGEST: u32 = 160;
 
-/// Maps between a value and where all that reads it comes together, at most.
+/// The largest number of maps between a value and the map where all its readers merge.
 const MOST_MAPS: usize = 16;
 
 /// The decisions of [`fuse`].
@@ -32,12 +32,12 @@ pub(super) struct Fusion {
     roots: SecondaryMap<Value, bool>,
     absorbed: HashMap<Value, Value>,
     absorber: HashMap<Value, Value>,
-    /// Operands that live inside the buffer of their user, a `Pad` or `Concat`, with the operand's position.
+    /// Operands that are stored inside the buffer of their user, a `Pad` or `Concat`, with the operand's position.
     placed: HashMap<Value, (Value, usize)>,
 }
 
 impl Fusion {
-    /// True of values that are computed into memory by a kernel of theirs.
+    /// Whether a kernel computes `value` into memory.
     pub(super) fn is_root(&self, value: Value) -> bool {
         self.roots[value] && !self.absorbed.contains_key(&value)
     }
@@ -47,7 +47,7 @@ impl Fusion {
         self.absorber.get(&root).copied()
     }
 
-    /// The `Pad` or `Concat` whose buffer `value` is computed into, and which operand of it `value` is.
+    /// The `Pad` or `Concat` whose buffer contains `value`, and the position of `value` among its operands.
     pub(super) fn placed_in(&self, value: Value) -> Option<(Value, usize)> {
         self.placed.get(&value).copied()
     }
@@ -66,7 +66,7 @@ pub(super) fn fuse(graph: &Graph) -> Fusion {
 
 type Users = SecondaryMap<Value, Vec<Value>>;
 
-/// For each value, the first results of the nodes that read it, once for each operand position.
+/// The readers of each value: the first result of each node, once for each operand position.
 fn users(graph: &Graph) -> Users {
     let mut users = Users::new();
     for (_, node) in &graph.nodes {
@@ -96,7 +96,7 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
         roots[*value] = true;
     }
     let mut cost: SecondaryMap<Value, u32> = SecondaryMap::new();
-    // Definitions that read a contraction which nothing else reads.
+    // Definitions that are the only readers of a contraction.
     let mut finishes: SecondaryMap<Value, bool> = SecondaryMap::new();
     for (_, node) in &graph.nodes {
         for result in &node.results {
@@ -104,10 +104,10 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
             let of_sum = node.operands.iter().any(|operand| finishes[*operand]);
             let together = rejoins(graph, users, &roots, *result);
             let (is_root, own) = judge(graph, node, *result, (&roots, together), &cost, readers);
-            // Such a contraction needs memory anyway: better for what it is finished to than for the bare sum.
+            // Such a contraction needs memory anyway. Storing the finished value is better than storing the bare sum.
             let is_root = is_root || of_sum && !together && matches!(node.op, Op::Map(_));
             roots[*result] = is_root;
-            // All its readers together pay for it once.
+            // All its readers share the cost of computing it once.
             let shared = if together { own.div_ceil(readers.len().max(1) as u32) } else { own };
             cost[*result] = if is_root { 1 } else { shared };
             finishes[*result] = together && matches!(node.op, Op::Contraction { .. }) || of_sum && !is_root;
@@ -116,8 +116,8 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
     roots
 }
 
-/// Whether what reads `value` leads by maps to a single one of them, as both factors of `x * sigmoid(x)` do, or is a single
-/// operator: wherever that is inlined, each element is computed once.
+/// Whether `value` has one reader, or readers that merge again in a single map, as both operands of `x * sigmoid(x)`
+/// do. Inlining then computes each element once.
 fn rejoins(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, value: Value) -> bool {
     let by_order = |user: &Value| (graph.values[*user].def, *user);
     let mut open: BTreeSet<(NodeId, Value)> = users[value].iter().map(by_order).collect();
@@ -129,7 +129,7 @@ fn rejoins(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, valu
         if !open.iter().all(is_inlined) {
             return false;
         }
-        // What comes first can't be where the others lead to.
+        // The first reader in order can't be the one that the others lead to.
         let Some((_, first)) = open.pop_first() else { return false };
         if open.is_empty() {
             return true;
@@ -142,7 +142,7 @@ fn rejoins(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, valu
     false
 }
 
-/// Operators that read each element of their operands many times, or not in a loop of ours.
+/// Operators that read each element of their operands many times, or outside of the loops generated here.
 fn needs_memory(op: &Op) -> bool {
     matches!(
         op,
@@ -150,8 +150,9 @@ fn needs_memory(op: &Op) -> bool {
     )
 }
 
-/// The view behind `value`, through views, that mirrors or clamps, as padding by copies does: its addresses are such that no
-/// loop steps through, and a contraction would compute one for each product. The elements are copied once instead.
+/// The view that defines `value`, directly or through views, and that mirrors or clamps, as padding by copies does. No
+/// loop steps linearly through its addresses, and a contraction would compute one for each multiplication. The
+/// elements are copied once instead.
 fn folded_view(graph: &Graph, mut value: Value) -> Option<Value> {
     while let Op::View { .. } = graph.op(value) {
         if graph.op(value).folds() {
@@ -162,12 +163,12 @@ fn folded_view(graph: &Graph, mut value: Value) -> Option<Value> {
     None
 }
 
-/// Operators that hand their operands to kernels of other graphs: these read the operand itself from memory.
+/// Operators that pass their operands to kernels of other graphs, which read them from memory.
 fn steers(op: &Op) -> bool {
     matches!(op, Op::Bind { .. } | Op::If { .. } | Op::Loop { .. })
 }
 
-/// The value that `value` shows through views.
+/// The source of `value` behind its views.
 pub(super) fn through_views(graph: &Graph, mut value: Value) -> Value {
     while let Op::View { .. } = graph.op(value) {
         value = graph.operands(value)[0];
@@ -175,7 +176,7 @@ pub(super) fn through_views(graph: &Graph, mut value: Value) -> Value {
     value
 }
 
-/// Whether `value` is a root, and what inlining it once costs.
+/// Whether `value` is a root, and the cost of inlining it once.
 fn judge(
     graph: &Graph,
     node: &Node,
@@ -188,7 +189,7 @@ fn judge(
     let own = match &node.op {
         Op::Input(_) | Op::Const(_) => return (false, 1),
         Op::View { .. } => below,
-        // Known from the loops' counters.
+        // An index is computed from the loops' counters.
         Op::Index { .. } => 0,
         Op::Map(body) => below + body_cost(body),
         Op::Gather { .. } => below + 2,
@@ -200,7 +201,7 @@ fn judge(
     let handed = users.iter().any(|user| steers(graph.op(*user)));
     let copied = is_map || node.op.folds();
     let wanted = roots[value] && (copied || handed || is_output(graph, value));
-    // Addresses that mirror or clamp are computed once for each element too.
+    // Addresses that mirror or clamp are also computed once for each element.
     let folded = node.op.folds() && spread;
     let is_root = wanted || folded || is_map && dear || own > LARGEST;
     (is_root, own)
@@ -210,7 +211,7 @@ fn is_output(graph: &Graph, value: Value) -> bool {
     graph.outputs.iter().any(|(_, output)| *output == value)
 }
 
-/// True when `user` reads elements of `value` more than once.
+/// Whether `user` reads elements of `value` more than once.
 fn repeats(graph: &Graph, user: Value, value: Value) -> bool {
     match graph.op(user) {
         Op::View { .. } => {
@@ -242,14 +243,14 @@ fn absorb(graph: &Graph, users: &Users, fusion: &mut Fusion) {
         .keys()
         .filter(|value| matches!(graph.op(*value), Op::Contraction { .. }) && !is_output(graph, *value))
         .collect();
-    // The last contraction of a root wins: the others are in memory by then.
+    // The last contraction of a root wins, because the others are in memory by then.
     for sum in sums.into_iter().rev() {
         let mut reached = BTreeSet::new();
         reach_roots(users, &fusion.roots, sum, &mut reached);
         let [root] = reached.into_iter().collect::<Vec<_>>()[..] else { continue };
         let root = match fusion.absorber.get(&root) {
             None => Some(root),
-            // What the root's own sum goes through is finished with that sum, in the root.
+            // Values that depend on the root's own sum are finished with that sum, in the root.
             Some(other) => narrower(graph, users, &fusion.roots, sum)
                 .filter(|narrow| !is_made_of(graph, fusion, *narrow, *other)),
         };
@@ -263,7 +264,7 @@ fn absorb(graph: &Graph, users: &Users, fusion: &mut Fusion) {
     }
 }
 
-/// What is made of a sum alone on the way to its root and takes fewer bytes, if anything does: better kept than the sum.
+/// A value between the sum and its root that depends on the sum alone and takes fewer bytes. It is stored instead.
 fn narrower(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, sum: Value) -> Option<Value> {
     let (mut value, mut narrowest) = (sum, None);
     while let [user] = users[value][..] {
@@ -279,7 +280,7 @@ fn narrower(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, sum
     narrowest
 }
 
-/// Whether the definition of `value` down to what is in memory reads `sum`.
+/// Whether the definition of `value`, up to values in memory, reads `sum`.
 fn is_made_of(graph: &Graph, fusion: &Fusion, value: Value, sum: Value) -> bool {
     graph
         .operands(value)
@@ -302,8 +303,8 @@ fn reach_roots(
     }
 }
 
-/// The index at which `root`, at its axes `$k`, reads `sum`: one that visits each element once, the same wherever
-/// `sum` is read.
+/// The index at which `root`, at its axes `$k`, reads `sum`. It visits each element once and is the same for all reads
+/// of `sum`.
 pub(super) fn sum_index(graph: &Graph, fusion: &Fusion, root: Value, sum: Value) -> Option<Vec<Dim>> {
     let mut found = None;
     let index = identity(graph.rank(root));
@@ -314,7 +315,8 @@ pub(super) fn sum_index(graph: &Graph, fusion: &Fusion, root: Value, sum: Value)
     mixed_radix(&facts, &facts.simplify(&flat), graph.shape(root)).then_some(found)
 }
 
-/// Walks the definition of `value` at `index`; false when `sum` is read at two different indices, or as an address.
+/// Walks the definition of `value` at `index`. Returns false if `sum` is read at two different indices, or as an
+/// address.
 fn find_sum(
     graph: &Graph,
     fusion: &Fusion,
@@ -350,11 +352,11 @@ fn find_sum(
     }
 }
 
-/// Lets roots be computed straight into the padded or concatenated tensor that reads them, unless they are computed
-/// before it is found where in it they lie.
+/// Lets roots be computed directly into the padded or concatenated tensor that reads them, unless their offset in it
+/// depends on a symbol that is bound later.
 fn place(graph: &Graph, fusion: &mut Fusion) {
     let found = binds(graph);
-    // The node that first stores something in the place of a value.
+    // The first node that stores into the memory of a value.
     let mut first: HashMap<Value, NodeId> = HashMap::new();
     for value in graph.values.keys() {
         let (Op::Pad { .. } | Op::Concat { .. }) = graph.op(value) else { continue };
@@ -374,7 +376,7 @@ fn place(graph: &Graph, fusion: &mut Fusion) {
     }
 }
 
-/// Where each symbol that is found while running is found.
+/// The node that binds each data-dependent symbol.
 fn binds(graph: &Graph) -> HashMap<Symbol, NodeId> {
     let bind = |(id, node): (NodeId, &Node)| match &node.op {
         Op::Bind { symbol, .. } => Some((symbol.clone(), id)),
@@ -383,7 +385,7 @@ fn binds(graph: &Graph) -> HashMap<Symbol, NodeId> {
     graph.nodes.iter().filter_map(bind).collect()
 }
 
-/// The symbols that tell where in a padded or concatenated tensor its operands lie.
+/// The symbols in the offsets of the operands of a padded or concatenated tensor.
 fn place_symbols(graph: &Graph, value: Value) -> impl Iterator<Item = Symbol> {
     let pads = match graph.op(value) {
         Op::Pad { lo, hi, .. } => [lo.as_slice(), hi.as_slice()].concat(),

@@ -1,4 +1,4 @@
-//! The value of a definition at an index, as straight-line code: everything between roots is inlined by this.
+//! Emits the value of a definition at an index as straight-line code. All values between roots are inlined this way.
 
 use super::{
     buffers,
@@ -31,7 +31,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
         Inliner { lowering, scope, code: Code::default(), sum: None, memo: HashMap::new() }
     }
 
-    /// The element of `value` at `index`: loaded when it is in memory, else computed.
+    /// The element of `value` at `index`: loaded if it is in memory, otherwise computed.
     pub(super) fn load(&mut self, value: Value, index: &[Dim]) -> Result<Reg> {
         match self.stored(value) {
             Some(storage) => Ok(self.memoised(value, index, |this| Ok(this.fetch(&storage, index)))?),
@@ -39,7 +39,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
         }
     }
 
-    /// The element of `value` at `index`, computed even if `value` is a root: the body of its own kernel.
+    /// The element of `value` at `index`, computed even if `value` is a root. This is the body of its kernel.
     pub(super) fn define(&mut self, value: Value, index: &[Dim]) -> Result<Reg> {
         self.memoised(value, index, |this| this.compute(value, index))
     }
@@ -59,7 +59,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
         Ok(reg)
     }
 
-    /// The memory of `value`, if it has any that has been written by now.
+    /// The memory of `value`, if it has memory and is already written.
     fn stored(&mut self, value: Value) -> Option<Storage> {
         if let Some(storage) = self.lowering.storage.get(&value) {
             return Some(storage.clone());
@@ -107,7 +107,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
                 Ok(self.code.push(Inst::Index(*dtype, expr)))
             }
             Op::Const(tensor) => {
-                let value = splat(tensor).ok_or_else(|| Error::internal("a constant without memory"))?;
+                let value = splat(tensor).ok_or_else(|| Error::internal("the constant has no memory"))?;
                 Ok(self.code.push(Inst::Const(value)))
             }
             Op::Gather { coords, .. } => {
@@ -122,7 +122,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
         exprs.iter().map(|expr| self.scope.facts.simplify(expr)).collect()
     }
 
-    /// Coordinates into operand 0 of `value`; loaded ones are checked against its shape and bound to fresh symbols.
+    /// The coordinates into operand 0 of `value`. Loaded ones are checked against its shape and bound to fresh symbols.
     pub(super) fn coords(&mut self, value: Value, coords: &[Coord], index: &[Dim]) -> Result<Vec<Dim>> {
         let graph: &'g Graph = self.lowering.graph;
         let operands = graph.operands(value);
@@ -144,7 +144,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
         Ok(result)
     }
 
-    /// A symbol for the integer `reg`, after a check that `0 <= reg < extent`.
+    /// Returns a symbol for the integer `reg`, after a check that `0 <= reg < extent`.
     pub(super) fn bind(&mut self, reg: Reg, dtype: DType, extent: &Dim, context: String) -> symshape::Symbol {
         let reg = if dtype == DType::I64 { reg } else { self.code.push(Inst::Cast(DType::I64, reg)) };
         let symbol = self.scope.fresh("at");
@@ -154,7 +154,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
         symbol
     }
 
-    /// A body applied to registers.
+    /// Applies a body to registers.
     pub(super) fn body(&mut self, body: &Body, params: &[Reg]) -> Reg {
         let mut regs = params.to_vec();
         for step in &body.steps {
@@ -175,7 +175,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
     }
 }
 
-/// The one value of a constant all of whose elements are equal; only small ones are looked at.
+/// The value of a constant whose elements are all equal. Only small constants are searched.
 fn splat(tensor: &crate::tensor::Tensor) -> Option<Scalar> {
     const LARGEST: usize = 4096;
     if tensor.elems() == 0 || tensor.elems() > LARGEST {

@@ -1,10 +1,10 @@
-//! In which order the axes of each root lie in memory.
+//! Chooses the order of the axes of each root in memory.
 //!
-//! An order lists a value's axes from the outermost to the innermost. Contractions want their reduction axes innermost
-//! in the operand that changes from call to call, which for convolutions means channels last, and write their
-//! constant operand's columns innermost, a short axis that is reduced next outside of the others; everything else keeps
-//! the order of what it reads. So the layouts of a convolutional net are channels-last from end to end, and those of a
-//! transformer row-major, without any rule that names either.
+//! An order lists a value's axes from the outermost to the innermost. A contraction prefers the reduction axes of its
+//! varying operand innermost, which for convolutions means channels last. Its result has the columns of the constant
+//! operand innermost, except that a short axis that is reduced next goes outside of them. Every other value keeps the
+//! order of its operands. So the layouts of a convolutional net are channels-last from end to end, and those of a
+//! transformer row-major, although no rule names either.
 
 use super::{
     fuse::{Fusion, sum_index, through_views},
@@ -14,10 +14,10 @@ use crate::graph::{Coord, Graph, Label, Op, Value, axis};
 use std::collections::{HashMap, HashSet};
 use symshape::{Dim, Symbol};
 
-/// As many elements along an axis are few.
+/// An axis with at most this many elements is short.
 const SHORT: i64 = 4;
 
-/// The orders of all roots; inputs, outputs and constants are row-major.
+/// The orders of all roots. Inputs, outputs and constants are row-major.
 pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, AxisOrder> {
     let (demands, short) = (demands(graph), short_reductions(graph));
     let mut orders: HashMap<Value, AxisOrder> = HashMap::new();
@@ -33,7 +33,7 @@ pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, AxisOrder
     orders
 }
 
-/// What contractions ask of the values that they read through views as their changing operand.
+/// The preferred orders of values that contractions read, through views, as their varying operand.
 fn demands(graph: &Graph) -> HashMap<Value, AxisOrder> {
     let mut demands = HashMap::new();
     for (_, node) in &graph.nodes {
@@ -52,7 +52,7 @@ fn demands(graph: &Graph) -> HashMap<Value, AxisOrder> {
     demands
 }
 
-/// The order in which a contraction wants the value behind `operand`: rows outside, then axes that rows and reduction
+/// The preferred order of the value behind `operand` in a contraction: rows outside, then axes that rows and reduction
 /// share (windows), then channels.
 fn demand(
     graph: &Graph,
@@ -83,12 +83,12 @@ fn demand(
         }
     };
     let mut order = natural(index.len());
-    // An axis of extent 1 has no index expression to judge by, and its place doesn't matter.
+    // An axis of extent 1 has no index expression, and its position doesn't matter.
     order.sort_by_key(|k| if index[*k].as_i64().is_some() { 0 } else { class(&index[*k]) });
     Some((base, order))
 }
 
-/// The order that `value` takes over from what it is computed of.
+/// The order that `value` inherits from its operands.
 fn inherited(
     graph: &Graph,
     fusion: &Fusion,
@@ -126,8 +126,8 @@ fn inherited(
     }
 }
 
-/// The axes of contractions that are short and reduced by what reads them, as the parts of complex numbers are whose squares
-/// are added. Where they lie innermost, each result is a sum along memory of next to nothing.
+/// The short axes of contractions that their readers reduce, such as the parts of complex numbers whose squares are
+/// added. If such an axis were innermost, each result would be a very short sum along memory.
 fn short_reductions(graph: &Graph) -> HashSet<(Value, usize)> {
     let mut short = HashSet::new();
     for (_, node) in &graph.nodes {
@@ -152,7 +152,7 @@ fn short_reductions(graph: &Graph) -> HashSet<(Value, usize)> {
     short
 }
 
-/// Rows first, then what only the constant operand (or the right one) has: its batch labels, its columns.
+/// Rows first, then the axes of the constant operand (or the right one) only: its batch labels, its columns.
 fn contract_order(graph: &Graph, sum: Value, short: &HashSet<(Value, usize)>) -> AxisOrder {
     let Op::Contraction { lhs, rhs, out, .. } = graph.op(sum) else { return natural(graph.rank(sum)) };
     let operands = graph.operands(sum);
@@ -172,7 +172,7 @@ fn contract_order(graph: &Graph, sum: Value, short: &HashSet<(Value, usize)>) ->
     order
 }
 
-/// The operand's order without the axes that vanish.
+/// The operand's order without the reduced axes.
 fn reduced_order(
     graph: &Graph,
     orders: &HashMap<Value, AxisOrder>,
@@ -195,7 +195,7 @@ fn reduced_order(
     inner.iter().filter_map(|k| left.iter().position(|kept| kept == k)).collect()
 }
 
-/// Finds the stored value with the most elements that the definition of `value` reads, and at which index.
+/// Finds the stored value with the most elements that the definition of `value` reads, and the index of the read.
 fn main_operand(
     graph: &Graph,
     orders: &HashMap<Value, AxisOrder>,
@@ -236,7 +236,8 @@ fn main_operand(
     }
 }
 
-/// The order of the axes `$k` of `shape` by how far apart their neighbours lie in `source`, read at `index`.
+/// Orders the axes `$k` of `shape` by the distance in `source` between neighbouring elements along each, read at
+/// `index`.
 fn order_of_address(
     graph: &Graph,
     shape: &[Dim],
@@ -267,7 +268,7 @@ fn order_of_address(
             (step, k)
         })
         .collect();
-    // Axes along which the source doesn't move are repeated: they go outside, where they cost nothing.
+    // Axes that don't move the source address are repeated. They go outside, where they cost nothing.
     by_step.sort_by_key(|(step, k)| (if *step == 0 { i64::MIN } else { -step }, *k));
     by_step.into_iter().map(|(_, k)| k).collect()
 }

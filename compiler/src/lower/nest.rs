@@ -1,6 +1,6 @@
 //! Loop nests: splits, orders and merges axes until every address is linear in the innermost loop.
 //!
-//! A nest is code over a set of axes, one iteration for each point. Three steps, each exact:
+//! A nest is code over a set of axes, with one iteration for each point. It is built in three steps, each exact:
 //!
 //! 1. *split*: an axis `v` that occurs as `v // m` or `v % m`, where `m` divides its extent, becomes `vo * m + vi`,
 //!    and simplification removes the division;
@@ -15,29 +15,29 @@ use crate::{
 };
 use symshape::{Dim, Facts, Node, Symbol};
 
-/// More rounds of splitting than any composition of reshapes needs.
+/// The largest number of splitting passes, more than any composition of reshapes needs.
 const MOST_SPLITS: usize = 16;
 
-/// Fewer elements than this are no strip if there is another axis.
+/// An axis with fewer elements does not become a strip if there is another axis.
 const FEWEST_IN_STRIP: i64 = 8;
 
-/// What an axis is for; axes are ordered and merged within their role only.
+/// The role of an axis. Axes are ordered and merged only within their role.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum AxisRole {
     /// An axis of the result.
     Kept,
-    /// An axis that is combined away.
+    /// A reduced axis.
     Reduced,
 }
 
-/// The axes that some code is run for each point of, and the index expressions in that code.
+/// The loop axes of some code, and the index expressions in it.
 #[derive(Clone)]
 pub(super) struct Nest {
     axes: Vec<(AxisRole, Axis)>,
     pub(super) exprs: Vec<Dim>,
 }
 
-/// Fresh axes for a shape, and the index that they make; axes of extent 1 need no loop.
+/// Fresh axes for a shape, and the index over them. Axes of extent 1 need no loop.
 pub(super) fn axes_of(scope: &mut KernelScope, shape: &[Dim]) -> (Vec<Axis>, Vec<Dim>) {
     let mut axes = Vec::new();
     let mut index = Vec::new();
@@ -66,7 +66,7 @@ impl Nest {
         self.axes.iter().filter(|(of, _)| *of == role).map(|(_, axis)| axis.clone()).collect()
     }
 
-    /// Splits axes as long as that removes a division or remainder.
+    /// Splits axes as long as a split removes a division or remainder.
     pub(super) fn split(&mut self, scope: &mut KernelScope) {
         for _ in 0..MOST_SPLITS {
             let Some((position, factor)) = self.find_split(&scope.facts) else { return };
@@ -98,7 +98,7 @@ impl Nest {
         found
     }
 
-    /// The axis to be split by `factor` so that `numerator` loses its division.
+    /// The axis that must be split by `factor` so that `numerator` loses its division.
     fn splittable(&self, facts: &Facts, numerator: &Dim, factor: &Dim) -> Option<(usize, Dim)> {
         if self.axes.iter().any(|(_, axis)| factor.contains(&axis.var)) || factor.as_i64() == Some(1) {
             return None;
@@ -122,8 +122,8 @@ impl Nest {
         }
     }
 
-    /// Orders the axes in this role by how far they move `address`, the largest step first; other roles stay behind
-    /// or before them.
+    /// Orders the axes in this role by the step of `address` along each, the largest first. Axes of other roles keep
+    /// their positions.
     pub(super) fn order_by(&mut self, facts: &Facts, role: AxisRole, address: &Dim) {
         let step = |(of, axis): &(AxisRole, Axis)| {
             if *of != role {
@@ -134,15 +134,15 @@ impl Nest {
         self.axes.sort_by_key(step);
     }
 
-    /// Orders the axes of the result by a class, keeping the order within each.
+    /// Orders the axes of the result by a class, and keeps the order within each class.
     pub(super) fn sort_kept_by(&mut self, class: impl Fn(&Axis) -> i32) {
         self.axes.sort_by_key(|(role, axis)| (*role, if *role == AxisRole::Kept { class(axis) } else { 0 }));
     }
 
-    /// Merges neighbours wherever all expressions allow it. The axes are final then, so the expressions that still
-    /// divide take the forms that are cheapest together in these loops.
+    /// Merges neighbouring axes wherever all expressions allow it. The axes are final afterwards, so expressions that
+    /// still divide get the forms that are cheapest together in these loops.
     pub(super) fn merge(&mut self, scope: &mut KernelScope) {
-        // From the inside out: what was merged meets its next neighbour outside.
+        // Innermost first: a merged axis is tried with its next neighbour outside.
         for position in (1..self.axes.len()).rev() {
             self.try_merge(scope, position - 1);
         }
@@ -152,8 +152,8 @@ impl Nest {
         }
     }
 
-    /// Puts the axis around the innermost one inside, if the innermost has few elements and the other is one along which
-    /// something lies in memory: pixels of an image with three channels, say.
+    /// Swaps the two innermost axes if the innermost has few elements and a tensor is contiguous along the other, such
+    /// as the pixels of an image with three channels.
     pub(super) fn lengthen(&mut self, facts: &Facts) {
         let [.., (role, outer), (other, inner)] = &self.axes[..] else { return };
         let is_short = |axis: &Axis| axis.extent.as_i64().is_some_and(|extent| extent < FEWEST_IN_STRIP);
@@ -164,7 +164,7 @@ impl Nest {
         }
     }
 
-    /// Merges the axes at `position` and after it, if that can be done; true when it was.
+    /// Merges the axes at `position` and after it, if possible. Returns whether it did.
     fn try_merge(&mut self, scope: &mut KernelScope, position: usize) -> bool {
         let ((role, outer), (other, inner)) = (self.axes[position].clone(), self.axes[position + 1].clone());
         if role != other {
@@ -182,7 +182,7 @@ impl Nest {
     }
 }
 
-/// How far one iteration along `axis` moves `address`, at a typical binding.
+/// The step of `address` for one iteration along `axis`, at a typical binding.
 pub(super) fn step(facts: &Facts, address: &Dim, axis: &Axis) -> i64 {
     let coef = facts.linear_in(address, &axis.var).map(|(coef, _)| coef);
     coef.map_or(i64::MAX, |coef| estimate(facts, &coef).abs())
@@ -204,7 +204,7 @@ fn divides(dim: &Dim) -> bool {
     found
 }
 
-/// Calls `see` for `dim` and everything within it.
+/// Calls `see` for `dim` and every expression within it.
 pub(super) fn visit(dim: &Dim, see: &mut dyn FnMut(&Dim)) {
     see(dim);
     for operand in dim.node().operands() {
@@ -226,7 +226,7 @@ pub(super) fn exprs_of(code: &Code) -> Vec<Dim> {
     exprs
 }
 
-/// `code` with these index expressions instead, see [`exprs_of`].
+/// Returns `code` with these index expressions in place of its own, see [`exprs_of`].
 pub(super) fn with_exprs(code: &Code, exprs: &[Dim]) -> Code {
     let mut next = exprs.iter().cloned();
     let mut take = || next.next().expect("as many expressions as were taken out");
@@ -240,7 +240,7 @@ pub(super) fn with_exprs(code: &Code, exprs: &[Dim]) -> Code {
     Code { insts: insts.collect() }
 }
 
-/// Appends `more` to `code`, with `sum` in the place of its sum.
+/// Appends `more` to `code`, with `sum` in place of its sum.
 pub(super) fn append(code: &mut Code, more: &Code, sum: Reg) {
     let mut moved = Vec::with_capacity(more.insts.len());
     for inst in &more.insts {
@@ -252,16 +252,16 @@ pub(super) fn append(code: &mut Code, more: &Code, sum: Reg) {
     }
 }
 
-/// A strip of `code` along `axis`, after what it takes only once: addresses that don't change along the axis are loaded,
-/// checked and bound before it. A strip that may have no iteration keeps them: it must neither look at memory nor refuse
-/// what it finds there.
+/// A strip of `code` along `axis`, with its invariant part hoisted: addresses that don't change along the axis are
+/// loaded, checked and bound before the strip. Nothing is hoisted from a strip that may have no iteration, because it
+/// must neither read memory nor fail on a value there.
 pub(super) fn strip(scope: &KernelScope, axis: Axis, code: Code) -> Vec<Stmt> {
     let runs = scope.around.prove_le(&Dim::one(), &axis.extent).is_yes();
     let (before, code) = if runs { hoist(code, &axis.var) } else { (None, code) };
     before.map(Stmt::Block).into_iter().chain([Stmt::Strip { axis, code }]).collect()
 }
 
-/// What of `code` is done once before a loop over `var`, if there is any, and the rest.
+/// The invariant part of `code` before a loop over `var`, if there is one, and the rest.
 fn hoist(code: Code, var: &Symbol) -> (Option<Code>, Code) {
     let varies = varying(&code, var);
     let mut wanted = vec![false; code.insts.len()];
@@ -293,7 +293,7 @@ fn without_dead(code: &Code) -> Code {
     keep(code, &|idx| wanted[idx])
 }
 
-/// Which instructions depend on `var`, directly or through what was bound.
+/// The instructions that depend on `var`, directly or through bound symbols.
 fn varying(code: &Code, var: &Symbol) -> Vec<bool> {
     let mut symbols = vec![var.clone()];
     let mut varies = Vec::with_capacity(code.insts.len());
@@ -315,7 +315,7 @@ fn want(code: &Code, idx: usize, wanted: &mut [bool]) {
     for reg in code.insts[idx].operands() {
         want(code, reg.0 as usize, wanted);
     }
-    // What binds a symbol that an address here uses is needed too.
+    // The instruction that binds a symbol of such an address is needed too.
     for (other, inst) in code.insts[..idx].iter().enumerate() {
         if let Inst::Bind(symbol, _) = inst
             && dims(&code.insts[idx]).iter().any(|dim| dim.contains(symbol))
@@ -345,7 +345,7 @@ fn dims(inst: &Inst) -> Vec<&Dim> {
     }
 }
 
-/// `stmt` with fresh names for all that it introduces: a loop that stands twice in one kernel needs two.
+/// `stmt` with fresh names for all symbols that it introduces, for a loop that occurs twice in one kernel.
 pub(super) fn renamed(scope: &mut KernelScope, stmt: &Stmt) -> Stmt {
     let mut names = Vec::new();
     walk::symbols(std::slice::from_ref(stmt), &mut |symbol| names.push((symbol.clone(), scope.fresh("i"))));

@@ -1,6 +1,6 @@
-//! Operators whose elements depend on each other in order: scans, sorts, scatters, positions of extremes.
+//! Operators whose elements depend on each other in order: scans, sorts, scatters, arg-reductions.
 //!
-//! They become scalar loops; rows are independent, so the loops around them are parallel.
+//! They become scalar loops. Rows are independent, so the loops around them are parallel.
 
 use super::{
     inline::Inliner,
@@ -18,7 +18,7 @@ use crate::{
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// An axis that is walked along, even where its extent is 1.
+/// An axis that is walked along, even if its extent is 1.
 fn walk(scope: &mut KernelScope, extent: &Dim) -> (Axis, Dim) {
     let var = scope.fresh("i");
     scope.facts.declare_index(&var, extent);
@@ -26,14 +26,14 @@ fn walk(scope: &mut KernelScope, extent: &Dim) -> (Axis, Dim) {
     (Axis { var, extent: extent.clone() }, at)
 }
 
-/// Axes and index of everything but `axis`.
+/// The axes and index of all axes except `axis`.
 fn others(scope: &mut KernelScope, shape: &[Dim], axis: usize) -> (Vec<Axis>, Vec<Dim>) {
     let mut rest = shape.to_vec();
     rest.remove(axis);
     axes_of(scope, &rest)
 }
 
-/// The kernel of a running combination.
+/// The kernel of a scan.
 pub(super) fn scan(lowering: &mut Lowering, value: Value) -> Result<()> {
     let graph = lowering.graph;
     let Op::Scan { op, axis, exclusive, reverse } = graph.op(value) else {
@@ -64,7 +64,7 @@ pub(super) fn scan(lowering: &mut Lowering, value: Value) -> Result<()> {
     Ok(())
 }
 
-/// The kernel of the position of an extreme.
+/// The kernel of an arg-reduction.
 pub(super) fn arg_reduce(lowering: &mut Lowering, value: Value) -> Result<()> {
     let graph = lowering.graph;
     let Op::ArgReduce { op, axis, last } = graph.op(value) else {
@@ -96,7 +96,7 @@ pub(super) fn arg_reduce(lowering: &mut Lowering, value: Value) -> Result<()> {
     let is_first = code.push(Inst::Compare(CompareOp::Eq, at, zero));
     wins = code.push(Inst::Binary(BinaryOp::Or, wins, is_first));
     if dtype.is_float() {
-        // The first NaN wins over everything but an earlier one.
+        // The first NaN wins over every element except an earlier NaN.
         let new_nan = code.push(Inst::Unary(UnaryOp::IsNan, element));
         let old_nan = code.push(Inst::Unary(UnaryOp::IsNan, old));
         let old_number = code.push(Inst::Unary(UnaryOp::Not, old_nan));
@@ -119,7 +119,7 @@ pub(super) fn arg_reduce(lowering: &mut Lowering, value: Value) -> Result<()> {
     Ok(())
 }
 
-/// The kernel of a stable sort by counting: an element's place is the number of those that go before it.
+/// The kernel of a stable counting sort: the position of an element is the number of elements that go before it.
 pub(super) fn sort(lowering: &mut Lowering, value: Value) -> Result<()> {
     let graph = lowering.graph;
     let Op::Sort { axis, descending } = graph.op(value) else {
@@ -150,7 +150,7 @@ pub(super) fn sort(lowering: &mut Lowering, value: Value) -> Result<()> {
     let mut inliner = Inliner::new(lowering, &mut scope);
     let own = inliner.load(operand, &index(&i))?;
     let counted = inliner.code.push(Inst::Get(count));
-    let place = inliner.bind(counted, DType::I64, &shape[*axis], "place of a sorted element".to_string());
+    let place = inliner.bind(counted, DType::I64, &shape[*axis], "position of a sorted element".to_string());
     let to = index(&Dim::from(&place));
     inliner.store(&storages[0], &to, own);
     let position = inliner.code.push(Inst::Index(DType::I64, i));
@@ -164,7 +164,7 @@ pub(super) fn sort(lowering: &mut Lowering, value: Value) -> Result<()> {
     Ok(())
 }
 
-/// Whether element `x` goes before `y`: a total order, in which NaN is larger than any number and equal elements keep
+/// Whether element `x` goes before `y`. The order is total: NaN is larger than any number, and equal elements keep
 /// their order.
 fn goes_before(
     code: &mut Code,
@@ -195,7 +195,7 @@ fn goes_before(
     code.push(Inst::Binary(BinaryOp::Or, before, tie))
 }
 
-/// The kernels of a scatter: a copy of what is scattered into, then the updates one after another.
+/// The kernels of a scatter: a copy of operand 0, then the updates one after another.
 pub(super) fn scatter(lowering: &mut Lowering, value: Value) -> Result<()> {
     let graph = lowering.graph;
     let Op::Scatter { coords, mode } = graph.op(value) else {

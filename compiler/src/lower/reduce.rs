@@ -1,13 +1,12 @@
 //! Reductions: along memory, across it, or unrolled.
 //!
-//! Which of the three is decided by what lies innermost in the tensor that is read. If it is an axis that vanishes,
-//! each result is a strip of its own. If it is an axis that stays, strips run along that one, and combine into
-//! memory; when few elements are combined (pooling windows) they are combined in registers instead, also where windows
-//! slide along the innermost axis.
+//! The innermost axis of the tensor that is read decides between the three. If it is reduced, each result is a strip.
+//! If it is kept, strips run along it and combine into memory. If few elements are combined (pooling windows), they
+//! are combined in registers instead, even if windows slide along the innermost axis.
 //!
-//! Each result is combined in an order that depends on the extents of the vanishing axes only. Products of floats keep the
-//! order of their definition, and its precision: partial products in another order overflow, or vanish, where those of the
-//! definition don't.
+//! The order in which a result is combined depends only on the extents of the reduced axes. Products of floats keep
+//! the order and precision of their definition, because partial products in another order may overflow or vanish where
+//! those of the definition don't.
 
 use super::{
     inline::Inliner,
@@ -25,20 +24,20 @@ use crate::{
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// Up to this many elements are combined in registers.
+/// The largest number of elements that are combined in registers.
 const MOST_UNROLLED: i64 = 32;
 
 struct Reduction {
     value: Value,
     operand: Value,
     op: ReduceOp,
-    /// Type in which values are combined.
+    /// The type in which values are combined.
     acc: DType,
     dtype: DType,
 }
 
 impl Reduction {
-    /// Whether its elements must be combined one after another in row-major order.
+    /// Whether elements must be combined one after another in row-major order.
     fn keeps_order(&self) -> bool {
         self.op == ReduceOp::Prod && self.dtype.is_float()
     }
@@ -110,7 +109,7 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
     Ok(())
 }
 
-/// The operand's index from those of the kept and the reduced axes.
+/// The operand's index as a function of the kept and the reduced axes.
 pub(super) fn interleave(rank: usize, axes: &[usize], kept: &[Dim], reduced: &[Dim]) -> Vec<Dim> {
     let (mut kept, mut reduced) = (kept.iter(), reduced.iter());
     let next = |k| if axes.contains(&k) { reduced.next() } else { kept.next() };
@@ -121,7 +120,7 @@ fn cast(code: &mut Code, reg: Reg, from: DType, to: DType) -> Reg {
     if from == to { reg } else { code.push(Inst::Cast(to, reg)) }
 }
 
-/// The address in `code` that moves along the most axes: the tensor that is reduced.
+/// The address in `code` that moves along the most axes, which belongs to the reduced tensor.
 fn main_address(nest: &Nest, scope: &KernelScope, code: &Code) -> Option<Dim> {
     let with = with_exprs(code, &nest.exprs[..nest.exprs.len() - 1]);
     let loads = with.insts.iter().filter_map(|inst| match inst {
@@ -151,7 +150,7 @@ fn innermost_is_reduced(nest: &Nest, scope: &KernelScope, main: Option<&Dim>) ->
     }
 }
 
-/// Whether results that are neighbours in memory share elements: their windows overlap.
+/// Whether results that are adjacent in memory share elements, because their windows overlap.
 fn slides(nest: &Nest, scope: &KernelScope, main: Option<&Dim>) -> bool {
     match (innermost(nest, AxisRole::Kept, scope, main), innermost(nest, AxisRole::Reduced, scope, main)) {
         (Some((kept, _)), Some((reduced, window))) => window
@@ -163,7 +162,7 @@ fn slides(nest: &Nest, scope: &KernelScope, main: Option<&Dim>) -> bool {
     }
 }
 
-/// The axis along which `main` moves least, and how far one iteration moves it.
+/// The axis along which `main` has the smallest step, and that step.
 fn innermost(nest: &Nest, role: AxisRole, scope: &KernelScope, main: Option<&Dim>) -> Option<(i64, Axis)> {
     let main = main?;
     let steps = nest.axes(role).into_iter().map(|axis| (step(&scope.facts, main, &axis), axis));
@@ -202,7 +201,7 @@ fn unrolled(
     Ok(inliner.code)
 }
 
-/// All points of a box in row-major order.
+/// All points of a box, in row-major order.
 pub(super) fn points(extents: &[i64]) -> Vec<Vec<i64>> {
     extents.iter().fold(vec![vec![]], |points, extent| {
         let longer = |point: &Vec<i64>| {
@@ -213,7 +212,7 @@ pub(super) fn points(extents: &[i64]) -> Vec<Vec<i64>> {
     })
 }
 
-/// One strip for each result, or several that are combined one after another.
+/// Emits one strip for each result, or several that are combined one after another.
 fn along_memory(
     kernel: &mut Kernel,
     scope: &KernelScope,
@@ -245,7 +244,7 @@ fn along_memory(
     loops(&nest.axes(AxisRole::Kept), true, body)
 }
 
-/// One element after another, for each result.
+/// Emits a scalar loop for each result, one element after another.
 fn in_order(
     kernel: &mut Kernel,
     reduction: &Reduction,
@@ -264,7 +263,7 @@ fn in_order(
     loops(&nest.axes(AxisRole::Kept), true, body)
 }
 
-/// Stores what was combined.
+/// Stores the combined value.
 fn finish(reduction: &Reduction, total: Local, target: &Access) -> Stmt {
     let mut code = Code::default();
     let reg = code.push(Inst::Get(total));
@@ -273,7 +272,7 @@ fn finish(reduction: &Reduction, total: Local, target: &Access) -> Stmt {
     Stmt::Block(code)
 }
 
-/// `local = value`
+/// Emits `local = value`.
 pub(super) fn set(local: Local, value: Scalar) -> Stmt {
     let mut code = Code::default();
     let reg = code.push(Inst::Const(value));
@@ -281,7 +280,7 @@ pub(super) fn set(local: Local, value: Scalar) -> Stmt {
     Stmt::Block(code)
 }
 
-/// `total = total op part`
+/// Emits `total = total op part`.
 fn combine(op: ReduceOp, total: Local, part: Local) -> Stmt {
     let mut code = Code::default();
     let left = code.push(Inst::Get(total));
@@ -291,7 +290,7 @@ fn combine(op: ReduceOp, total: Local, part: Local) -> Stmt {
     Stmt::Block(code)
 }
 
-/// Strips along the innermost kept axis, combining into memory: the result's own, or wider scratch.
+/// Emits strips along the innermost kept axis that combine into memory: the result's buffer, or wider scratch memory.
 fn across_memory(
     lowering: &mut Lowering,
     scope: &mut KernelScope,
@@ -302,7 +301,7 @@ fn across_memory(
     target: &Access,
 ) -> Result<Vec<Stmt>> {
     let mut kept = nest.axes(AxisRole::Kept);
-    let inner = kept.pop().ok_or_else(|| Error::internal("a reduction across no axis"))?;
+    let inner = kept.pop().ok_or_else(|| Error::internal("the reduction has no axis"))?;
     let is_narrow = reduction.acc != reduction.dtype;
     let acc = if is_narrow {
         Access { buffer: scratch(lowering, reduction, &inner.extent)?, index: Dim::from(&inner.var) }
