@@ -89,7 +89,7 @@ const DEPTHWISE: [[i64; 3]; 10] = [
     [7, 960, 1],
 ];
 
-/// What is multiply_parts.
+/// What is multiplied.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Numbers {
     Floats(Precision),
@@ -124,7 +124,7 @@ impl Numbers {
         if self == Numbers::Bytes { 1.0 } else { 4.0 }
     }
 
-    /// Of a constant as it is multiply_parts.
+    /// Of a constant as it is multiplied.
     fn constant_bytes(self) -> f64 {
         match self {
             Numbers::Floats(Precision::F32 | Precision::Full | Precision::Bf16x3) => 4.0,

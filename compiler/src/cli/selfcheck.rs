@@ -194,7 +194,7 @@ impl Split {
         Ok(Some(Split { precision, graph }))
     }
 
-    /// Whether an artefact loses something on this machine: where `f32` are multiply_parts it is what is stored as bf16.
+    /// Whether an artefact loses something on this machine: where `f32` are multiplied it is what is stored as bf16.
     fn loses(&self, model: &Model) -> bool {
         model.uses_tiles() || self.precision == Precision::Bf16
     }

@@ -67,7 +67,7 @@ pub enum ValueSource {
     Axis {
         /// Index of the input, and the axis.
         place: (u32, u32),
-        /// What the symbol is multiply_parts by; never a symbol that is bound later.
+        /// What the symbol is multiplied by; never a symbol that is bound later.
         coefficient: Dim,
         /// What is added.
         rest: Dim,

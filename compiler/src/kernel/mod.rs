@@ -215,7 +215,7 @@ pub struct Contraction {
     pub rhs: Rhs,
     /// Type of the sum, which the factors are converted to.
     pub dtype: DType,
-    /// How `f32` are multiply_parts, at least so precisely, where the sum is one.
+    /// How `f32` are multiplied, at least so precisely, where the sum is one.
     pub precision: Precision,
     /// Scratch memory in which leaves may lay out parts of the factors as suits them.
     pub pack_buffer: Option<BufferId>,
@@ -224,7 +224,7 @@ pub struct Contraction {
 }
 
 impl Contraction {
-    /// Numbers that are multiply_parts for each row and column.
+    /// Numbers that are multiplied for each row and column.
     pub fn depth(&self) -> Dim {
         self.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent)
     }

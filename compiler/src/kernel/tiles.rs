@@ -40,7 +40,7 @@ impl Program {
     }
 
     /// Whether tile registers can multiply a contraction, given room: `f32` as bf16 where its precision is less, and bytes
-    /// with constants, which have a sign. Left factors may be bf16 already where that is all of them that is multiply_parts.
+    /// with constants, which have a sign. Left factors may be bf16 already where that is all of them that is multiplied.
     pub(crate) fn fits_tiles(&self, contraction: &Contraction) -> bool {
         let dtype = |buffer: BufferId| self.buffers[buffer].dtype;
         let (right, fits) = match &contraction.rhs {

@@ -65,7 +65,7 @@ impl Precision {
             .find(|precision| precision.name() == name)
     }
 
-    /// The bf16 that factors become; none of those that are multiply_parts as they are.
+    /// The bf16 that factors become; none of those that are multiplied as they are.
     pub const fn parts(self) -> Option<Bf16Parts> {
         match self {
             Precision::F32 | Precision::Full => None,
@@ -140,7 +140,7 @@ pub fn low(x: f32) -> f32 {
     if high.is_infinite() { 0.0 } else { self::high(x - high) }
 }
 
-/// Where numbers are multiply_parts in parts, fewer rows, columns, or numbers to add up take longer to be split and laid out than
+/// Where numbers are multiplied in parts, fewer rows, columns, or numbers to add up take longer to be split and laid out than
 /// they gain.
 pub(crate) const MIN_SPLIT_EXTENT: i64 = 16;
 

@@ -31,7 +31,7 @@ const FLOAT_ROWS: i64 = 84;
 /// What rows of `f32` that are worth copying are apart.
 const PAGE_BYTES: i64 = 4096;
 
-/// Longest rows of `f32` that are copied: the tiles of a block share what they are multiply_parts by.
+/// Longest rows of `f32` that are copied: the tiles of a block share what they are multiplied by.
 const MOST_FLOATS: i64 = 2048;
 
 /// The same on machines with tile registers, whose second-level caches are large enough for longer ones.
@@ -87,7 +87,7 @@ fn stmts(program: &mut Program, facts: &Facts, body: &mut [Stmt]) {
                 if is_wanted && program.is_exact(contraction) {
                     contraction.precision = Precision::Exact;
                 }
-                // What no tile register takes is multiply_parts as `f32` on every machine.
+                // What no tile register takes is multiplied as `f32` on every machine.
                 if !program.fits_tiles(contraction) {
                     contraction.precision = Precision::F32;
                 }

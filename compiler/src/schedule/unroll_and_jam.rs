@@ -1,6 +1,6 @@
 //! Several neighbours of one loop or two in one iteration, where they read the same memory.
 //!
-//! Windows of neighbouring outputs overlap, and all of them are multiply_parts with the same weights: a strip that computes
+//! Windows of neighbouring outputs overlap, and all of them are multiplied with the same weights: a strip that computes
 //! a few outputs side by side loads what they share once, and has as many independent sums to keep the machine busy.
 //!
 //! ```text

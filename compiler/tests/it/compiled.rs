@@ -106,7 +106,7 @@ fn check_random(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Products whose factors overflow, vanish or give no number unless they are multiply_parts in order and without rounding:
+/// Products whose factors overflow, vanish or give no number unless they are multiplied in order and without rounding:
 /// along memory, across it, over several axes in another order than memory's, of few elements and running.
 const PRODUCTS: &str = "graph products {
   symbol N = 1..5

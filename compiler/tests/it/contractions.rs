@@ -362,7 +362,7 @@ fn paged(row: usize, depth: usize, w: &[f32]) -> symshape_compiler::Result<Graph
 
 #[test]
 fn rows_that_are_pages_apart_are_copied() {
-    // The row in memory, what of it is multiply_parts, and columns; blocks of all rows and of a few.
+    // The row in memory, what of it is multiplied, and columns; blocks of all rows and of a few.
     for (row, depth, n, copied) in
         [(1024, 1024, 130, true), (1024, 701, 128, true), (2048, 2048, 144, true), (1024, 1024, 40, false)]
     {

@@ -98,7 +98,7 @@ fn is_free(code: &Code) -> bool {
     !code.insts.iter().any(|inst| matches!(inst, Inst::Reduce(..) | Inst::Set(..) | Inst::Bind(..)))
 }
 
-/// The extents of the loops of a part, multiply_parts; `None` where they are not known before it runs.
+/// The extents of the loops of a part, multiplied; `None` where they are not known before it runs.
 pub(crate) fn iterations(split: Split) -> Option<Dim> {
     match split {
         Split::Loops(axis, None, _) => Some(axis.extent.clone()),

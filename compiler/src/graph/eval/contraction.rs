@@ -216,7 +216,7 @@ fn positions<const N: usize>(
     Ok(all)
 }
 
-/// Rows of the copied operand that are multiply_parts with the streamed row side by side.
+/// Rows of the copied operand that are multiplied with the streamed row side by side.
 const COLUMNS: usize = 16;
 
 /// `x` times a panel of rows, which lie interleaved.

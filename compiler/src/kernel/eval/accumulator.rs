@@ -26,7 +26,7 @@ impl Accumulator {
         self.value = combine(self.op, self.value, cast(self.value.dtype(), x));
     }
 
-    /// Combines the product of two values; each is converted before they are multiply_parts.
+    /// Combines the product of two values; each is converted before they are multiplied.
     pub(super) fn push_product(&mut self, x: Scalar, y: Scalar, precision: Precision) {
         let wide = self.value.dtype();
         if precision != Precision::F32 && self.dtype == DType::F32 {

@@ -99,7 +99,7 @@ impl Form {
         };
         let finite = points.iter().enumerate().map(at);
         let whole = self.axis_scale() as f64;
-        // Of what stands for infinity, the rest is multiply_parts behind the products: filters have 16 bits.
+        // Of what stands for infinity, the rest is multiplied behind the products: filters have 16 bits.
         let last = if self.whole { whole / 2.0 } else { 1.0 };
         match self.whole {
             true => finite
@@ -110,7 +110,7 @@ impl Form {
         }
     }
 
-    /// What sums along one axis are multiply_parts by, where numbers are integers: a multiple of what filters would be divided
+    /// What sums along one axis are multiplied by, where numbers are integers: a multiple of what filters would be divided
     /// by, and even.
     const fn axis_scale(&self) -> i64 {
         match (self.whole, self.pairs.len()) {

@@ -15,7 +15,7 @@
 //! beyond the output is left out, each in loops of their own. Every output is computed from its tile alone, in an
 //! order that nothing but its place in the image decides.
 //!
-//! Bytes are multiply_parts so too, exactly: in the other basis inputs and filters are integers of 16 bits, sums wrap around
+//! Bytes are multiplied so too, exactly: in the other basis inputs and filters are integers of 16 bits, sums wrap around
 //! in 32 and come out right. Machines that multiply four bytes in one step gain nothing by it. Leaves that are emitted as
 //! loops keep the plain filters, which are a quarter or half as large.
 //!

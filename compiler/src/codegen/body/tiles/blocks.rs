@@ -25,10 +25,10 @@ use symshape::{Dim, Symbol};
 /// A right factor of so many elements stays in the second-level cache whatever else is touched.
 const SMALL_B_ELEMS: i64 = 1 << 16;
 
-/// Rows of a block that are multiply_parts with so large a factor.
+/// Rows of a block that are multiplied with so large a factor.
 const FEWEST_ROWS: i64 = 144;
 
-/// Rows of a low block: so many that all but one of a few tiles are finished while the next one is multiply_parts.
+/// Rows of a low block: so many that all but one of a few tiles are finished while the next one is multiplied.
 const LOW_ROWS: i64 = 128;
 
 /// A loop variable that no kernel uses.

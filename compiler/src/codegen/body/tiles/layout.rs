@@ -5,7 +5,7 @@
 //! integers, whose products add up in 32 bits without loss, or four bytes where the ISA multiplies these. Rows of the left
 //! factor are copied into room that the contraction has for it, dense, whatever nest of loops the reduction was; the
 //! packed columns of the right factor become groups with zeros where the last group has no more numbers. On tile registers an
-//! element is a pair of bf16, and a row of so many as a register has is the least that is multiply_parts.
+//! element is a pair of bf16, and a row of so many as a register has is the least that is multiplied.
 
 use super::{
     cut::Rows,

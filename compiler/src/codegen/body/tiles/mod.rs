@@ -95,7 +95,7 @@ fn row_units(f: &FuncCtx, contraction: &Contraction) -> Dim {
 }
 
 /// Most rows of a tile: as many as have registers for their sums, and as can stand in the first-level cache with what
-/// each is multiply_parts by at once. Rows at a distance of a page, or of half a page, compete for the same lines of it.
+/// each is multiplied by at once. Rows at a distance of a page, or of half a page, compete for the same lines of it.
 ///
 /// The driver and the kernel must agree on it, so it depends on nothing that is known only where it is asked for.
 fn tallest(f: &FuncCtx, contraction: &Contraction) -> usize {
@@ -105,7 +105,7 @@ fn tallest(f: &FuncCtx, contraction: &Contraction) -> usize {
     }
     let facts = Facts::default();
     let most = max_rows(isa.shape());
-    // The left factor of other types is laid out anew, and of some that are multiply_parts as they are.
+    // The left factor of other types is laid out anew, and of some that are multiplied as they are.
     let of_floats = f.unit.program.buffers[contraction.lhs.buffer].dtype == DType::F32;
     let is_copied = contraction.pack_buffer.is_some() && contraction.precision == Precision::F32;
     if contraction.dtype != DType::F32 || !of_floats || is_copied {

@@ -38,7 +38,7 @@ const LARGE_B_ELEMS: i64 = 1 << 18;
 const AHEAD_B_ELEMS: i64 = 1 << 16;
 
 /// Two panels so deep still fit the second-level cache together: what is asked for ahead does not drive out what all
-/// rows are multiply_parts with.
+/// rows are multiplied with.
 const MOST_DEPTH_AHEAD: i64 = 3072;
 
 /// Points of the shortest reduction during which vectors ask for rows of the result.
@@ -97,7 +97,7 @@ pub(super) struct Plan<'a> {
     pub(super) a_bytes: i64,
 }
 
-/// A deep reduction in parts: what all rows of a block are multiply_parts with between two looks at A stays in the
+/// A deep reduction in parts: what all rows of a block are multiplied with between two looks at A stays in the
 /// first-level cache, and the part of A in the second.
 pub(super) struct Cuts {
     /// The stream that sums wait in.
@@ -223,7 +223,7 @@ pub(super) fn plan<'a>(
 }
 
 /// Whether tiles ask for the next panels of B: not where these are near, or so deep that they would drive out what is
-/// multiply_parts with; on tile registers it is said whether they may ask.
+/// multiplied with; on tile registers it is said whether they may ask.
 fn is_far(contraction: &Contraction, on_tiles: Option<bool>) -> bool {
     let depth = contraction.depth();
     let is_large = (&depth * &contraction.n.extent).as_i64().is_some_and(|elems| elems >= AHEAD_B_ELEMS);

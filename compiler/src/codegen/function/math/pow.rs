@@ -26,7 +26,7 @@ const CP: f64 = 0.961_796_693_925_975_6;
 const CP_H: f64 = 0.961_796_700_954_437_3;
 const CP_L: f64 = -7.028_461_650_952_758e-9;
 
-/// `log2(a)` of a positive finite number, the first part short enough to be multiply_parts exactly.
+/// `log2(a)` of a positive finite number, the first part short enough to be multiplied exactly.
 fn log2<'e>(a: V<'e>) -> (V<'e>, V<'e>) {
     let small = a.lt(f64::MIN_POSITIVE);
     let bits = small.pick(a * 9_007_199_254_740_992.0, a).bits();
