@@ -131,11 +131,10 @@ fn expand(tree: &str, prefix: &mut Module, out: &mut Vec<(Module, String)>) {
 fn inline_paths(text: &str) -> Vec<Module> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = text.split(|c: char| !is_word(c) && c != ':');
-    let paths =
-        words.filter(|word| word.contains("::")).map(|word| word.split("::").map(str::to_string).collect());
-    paths
-        .filter(|path: &Module| path.first().is_some_and(|first| first.starts_with(char::is_lowercase)))
-        .collect()
+    // A word that ends with `::` is the head of a group in a `use` declaration.
+    let paths = words.filter(|word| word.contains("::") && !word.ends_with("::"));
+    let paths = paths.map(|word| word.split("::").map(str::to_string).collect());
+    paths.filter(|path: &Module| path[0].starts_with(char::is_lowercase)).collect()
 }
 
 /// The path from the crate's root; `None` for paths into other crates.
