@@ -21,12 +21,12 @@ use num_integer::Integer;
 use num_traits::{One, Signed, Zero};
 
 use crate::assume::{Comparison, Facts, Relation};
-use crate::atoms::{Atom, Engine, Kind};
-use crate::bounds::{Interval, Why};
 use crate::dim::Symbol;
+use crate::engine::atoms::{Atom, Engine, Kind};
+use crate::engine::bounds::{Interval, Why};
+use crate::engine::proof::{Argument, Derivation, Event, Given, Goal, Proof, Split};
 use crate::int::Int;
 use crate::poly::{AtomId, Poly};
-use crate::proof::{Argument, Derivation, Event, Given, Goal, Proof, Split};
 use sum::Sum;
 
 /// What is wrong with a proof.

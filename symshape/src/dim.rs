@@ -7,6 +7,7 @@
 //! before anything recurses into them.
 
 mod build;
+pub(crate) mod cost;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -155,7 +156,7 @@ impl From<Node> for Dim {
                 list.iter().for_each(&mut visit)
             }
         }
-        let operations = crate::cost::of_node(&node);
+        let operations = cost::of_node(&node);
         Dim(Arc::new(Term { node, hash, size, depth, operations }))
     }
 }

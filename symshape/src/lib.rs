@@ -35,17 +35,17 @@
 //! quasi-affine terms. What needs an induction, a case split other than on a minimum, or a divisor that is a sum, is
 //! mostly out of reach, unless the domain is small enough to try every point.
 //!
-//! # The way of a query
+//! # Modules
 //!
-//! | stage | module | what it does |
+//! | stage | module | contents |
 //! |---|---|---|
-//! | terms | `dim`, `text`, `eval`, `cost`, `order` | [`Dim`]: build, print, parse, evaluate |
+//! | terms | `dim`, `text`, `eval`, `order` | [`Dim`]: build, count operations, print, parse, evaluate, order |
 //! | facts | `assume` | [`Facts`]: ranges, steps, values, symbolic bounds, relations, each with its origin |
-//! | normal form | `normal`, `rules`, `atoms`, `poly`, `mono`, `int`, `memo` | a polynomial over symbols, quotients and minima |
-//! | bounds | `bounds` | intervals, and elimination where an atom stands in several places |
-//! | proofs | `prove`, `sample`, `proof`, `check` | bounds, counterexamples, cases, exhaustion; certificates |
-//! | terms again | `render`, `egraph`, `simplify` | the form with the fewest operations |
-//! | many terms | `together` | forms that share work, by place in loops |
+//! | arithmetic | `poly`, `mono`, `int`, `memo` | polynomials over numbered atoms, exact integers |
+//! | engine | `engine` | normal forms, rewrite rules, bounds, and the log of a derivation |
+//! | proofs | `prove`, `sample`, `check` | bounds, counterexamples, cases, exhaustion; certificates and their checker |
+//! | results | `render`, `simplify` | the form with the fewest operations |
+//! | many terms | `loop_forms` | forms that share work, by place in loops |
 //! | relations | `relate` | the shortest relation that holds for the same values |
 //! | text queries | [`query`] | one line in, one line out |
 #![forbid(unsafe_code)]
@@ -56,36 +56,30 @@
 struct Readme;
 
 mod assume;
-mod atoms;
-mod bounds;
 mod check;
-mod cost;
 mod dim;
-mod egraph;
+mod engine;
 mod eval;
 mod int;
 mod loop_forms;
 mod memo;
 mod mono;
-mod normal;
 mod order;
 mod poly;
-mod proof;
 mod prove;
 pub mod query;
 mod relate;
 mod render;
-mod rules;
 mod sample;
 mod simplify;
 mod text;
 
 pub use assume::{Assumption, Comparison, Declaration, FactError, Facts, Relation};
-pub use bounds::Bounds;
 pub use check::Flaw;
 pub use dim::{Dim, Node, Symbol};
+pub use engine::bounds::Bounds;
+pub use engine::proof::Proof;
+pub use engine::rules::{RULES, Rule};
 pub use eval::{EvalError, MAX_BITS};
-pub use proof::Proof;
 pub use prove::{Answer, Counterexample};
-pub use rules::{RULES, Rule};
 pub use text::ParseError;

@@ -15,8 +15,8 @@ use num_bigint::BigInt;
 use num_traits::Signed;
 
 use crate::assume::Facts;
-use crate::atoms::Engine;
 use crate::dim::{Dim, Node, Symbol};
+use crate::engine::atoms::Engine;
 use crate::memo::FastMap;
 use crate::poly::Poly;
 use crate::render::Renderer;

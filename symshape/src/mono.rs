@@ -2,7 +2,9 @@
 
 use std::ops::Deref;
 
-use crate::poly::TooLarge;
+/// A polynomial, monomial or coefficient went beyond the caps of this module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLarge;
 
 /// The number of an atom in its table.
 pub(crate) type AtomId = u16;

@@ -9,11 +9,7 @@ use std::cmp::Ordering;
 use smallvec::{SmallVec, smallvec};
 
 use crate::int::Int;
-pub(crate) use crate::mono::{AtomId, Mono};
-
-/// A polynomial, monomial or coefficient went beyond the caps of this module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLarge;
+pub(crate) use crate::mono::{AtomId, Mono, TooLarge};
 
 const MAX_TERMS: usize = 192;
 const MAX_COEFFICIENT_BITS: u64 = 4096;

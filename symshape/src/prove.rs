@@ -16,11 +16,10 @@ use std::collections::BTreeMap;
 use num_bigint::BigInt;
 
 use crate::assume::{Comparison, Facts, Relation};
-use crate::atoms::{Engine, Kind, Refusal};
 use crate::dim::{Dim, Symbol};
+use crate::engine::atoms::Engine;
+use crate::engine::proof::{Argument, Proof, Split, Steps};
 use crate::int::Int;
-use crate::poly::{AtomId, Poly};
-use crate::proof::{Argument, Goal, Proof, Split, Steps};
 use crate::sample::{Code, Domain, compare};
 
 /// Values of symbols, allowed by the facts, for which a relation does not hold.
@@ -242,66 +241,6 @@ impl Trial {
                 Answer::Yes(Proof::new(Argument::Exhaustive { facts, relation }))
             }
             None => Answer::Unknown,
-        }
-    }
-}
-
-impl Engine {
-    /// `b - a`, and the remainder where the relation is divisibility.
-    fn difference(&mut self, relation: &Relation) -> Result<Poly, Refusal> {
-        let (a, b) = (self.normalize(&relation.a)?, self.normalize(&relation.b)?);
-        match relation.comparison {
-            Comparison::Divides => {
-                let quotient = self.divide(&b, &a)?;
-                self.finish(b.sub(&quotient.mul(&a)?))
-            }
-            _ => self.finish(b.sub(&a)),
-        }
-    }
-
-    /// How normal forms and bounds show the relation, if they do.
-    pub(crate) fn goal(&mut self, relation: &Relation) -> Result<Option<Goal>, Refusal> {
-        let gap = self.difference(relation)?;
-        let below = |poly: &Poly| poly.neg().add_const(&Int::from(-1));
-        Ok(match relation.comparison {
-            Comparison::Eq | Comparison::Divides if gap.is_zero() => Some(Goal::Zero),
-            Comparison::Eq | Comparison::Divides => match self.why_non_negative(&gap) {
-                Some(why) => self.why_non_negative(&gap.neg()).map(|other| Goal::Both(why, other)),
-                None => None,
-            },
-            Comparison::Le => self.why_non_negative(&gap).map(Goal::AtLeast),
-            Comparison::Lt => self.why_non_negative(&gap.add_const(&Int::from(-1))).map(Goal::AtLeast),
-            Comparison::Ne => {
-                let content = Poly::content_of(gap.varying());
-                if !content.is_zero() && !gap.constant().is_multiple_of(&content) {
-                    return Ok(Some(Goal::Residue));
-                }
-                let above = self.why_non_negative(&gap.add_const(&Int::from(-1))).map(Goal::AtLeast);
-                above.or_else(|| self.why_non_negative(&below(&gap)).map(Goal::Below))
-            }
-        })
-    }
-
-    /// The operands of a minimum on which `poly` depends, an innermost one first.
-    fn first_minimum(&self, poly: &Poly) -> Option<Vec<Poly>> {
-        let (mut seen, mut stack) = (vec![false; self.atoms.len()], poly.atoms());
-        let mut found: Option<AtomId> = None;
-        while let Some(id) = stack.pop() {
-            if std::mem::replace(&mut seen[id as usize], true) {
-                continue;
-            }
-            match &self.atom(id).kind {
-                Kind::Symbol { .. } => {}
-                Kind::Div(num, den) => stack.extend(num.atoms().into_iter().chain(den.atoms())),
-                Kind::Min(list) => {
-                    stack.extend(list.iter().flat_map(Poly::atoms));
-                    found = Some(found.map_or(id, |old| old.min(id)));
-                }
-            }
-        }
-        match &self.atom(found?).kind {
-            Kind::Min(list) => Some(list.clone()),
-            _ => None,
         }
     }
 }

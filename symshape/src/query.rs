@@ -18,9 +18,9 @@ use std::time::Instant;
 
 use num_bigint::BigInt;
 
-use crate::assume::{Comparison, Declaration, Facts, Relation};
-use crate::bounds::Bounds;
+use crate::assume::{Declaration, Facts};
 use crate::dim::{Dim, Symbol};
+use crate::engine::bounds::Bounds;
 use crate::int::Int;
 use crate::prove::Answer;
 
@@ -207,26 +207,5 @@ fn parse_multiple(text: &str) -> Option<(BigInt, BigInt)> {
     match text.split_once("rem") {
         Some((step, offset)) => Some((step.trim().parse().ok()?, offset.trim().parse().ok()?)),
         None => Some((text.trim().parse().ok()?, 0.into())),
-    }
-}
-
-pub(crate) fn relation(operator: &str, a: Dim, b: Dim) -> Option<Relation> {
-    Some(match operator {
-        "==" => Relation::eq(a, b),
-        "!=" => Relation::ne(a, b),
-        "<" => Relation::lt(a, b),
-        "<=" => Relation::le(a, b),
-        ">" => Relation::gt(a, b),
-        ">=" => Relation::ge(a, b),
-        _ => return None,
-    })
-}
-
-pub(crate) fn operator(comparison: Comparison) -> &'static str {
-    match comparison {
-        Comparison::Eq | Comparison::Divides => "==",
-        Comparison::Ne => "!=",
-        Comparison::Lt => "<",
-        Comparison::Le => "<=",
     }
 }

@@ -7,9 +7,9 @@
 //! cannot decide.
 
 use crate::assume::{Comparison, Facts, Relation};
-use crate::atoms::{Engine, Kind};
-use crate::cost::operations;
+use crate::dim::cost::operations;
 use crate::dim::{Dim, Node};
+use crate::engine::atoms::{Engine, Kind};
 use crate::int::Int;
 use crate::poly::{Mono, Poly};
 use crate::render::Renderer;

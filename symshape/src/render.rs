@@ -5,9 +5,9 @@
 //! symbol, `(a + m - 1) // m` counts as one rounded-up division, and common factors are taken out of sums.
 //! Each of these replaces a part of the polynomial by an atom of its own that is *shown* as a finished term.
 
-use crate::atoms::{Engine, Kind, MAX_ATOMS};
-use crate::cost::{is_negation, operations};
 use crate::dim::Dim;
+use crate::dim::cost::{is_negation, operations};
+use crate::engine::atoms::{Engine, Kind, MAX_ATOMS};
 use crate::int::Int;
 use crate::memo::Memo;
 use crate::mono::MAX_ID;

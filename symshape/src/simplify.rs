@@ -5,10 +5,10 @@
 //! never has more operations than the input.
 
 use crate::assume::Facts;
-use crate::atoms::Engine;
-use crate::cost::operations;
+use crate::dim::cost::operations;
 use crate::dim::{Dim, Node, Symbol};
-use crate::egraph;
+use crate::engine::atoms::Engine;
+use crate::engine::egraph;
 use crate::memo::Memo;
 use crate::render::Renderer;
 use crate::sample::Domain;

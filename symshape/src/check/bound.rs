@@ -6,8 +6,8 @@ use num_traits::{One, Signed, Zero};
 
 use super::sum::Sum;
 use super::{Checked, Flaw, Replay, ensure, flaw};
-use crate::atoms::Kind;
-use crate::bounds::{SideRef, Why};
+use crate::engine::atoms::Kind;
+use crate::engine::bounds::{SideRef, Why};
 use crate::int::Int;
 use crate::poly::AtomId;
 

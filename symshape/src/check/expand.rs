@@ -5,8 +5,8 @@ use num_traits::One;
 
 use super::sum::Sum;
 use super::{Checked, Replay, flaw};
-use crate::atoms::{Atom, Kind};
 use crate::dim::{Dim, Node, Symbol};
+use crate::engine::atoms::{Atom, Kind};
 use crate::poly::{AtomId, Poly};
 
 impl Replay<'_> {

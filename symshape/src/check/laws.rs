@@ -5,10 +5,10 @@ use num_traits::{One, Signed};
 
 use super::sum::Sum;
 use super::{Checked, Replay, ensure, flaw};
-use crate::atoms::Kind;
-use crate::bounds::Why;
+use crate::engine::atoms::Kind;
+use crate::engine::bounds::Why;
+use crate::engine::proof::{Cancelled, MinimumLaw, QuotientLaw};
 use crate::poly::{AtomId, Poly};
-use crate::proof::{Cancelled, MinimumLaw, QuotientLaw};
 
 impl Replay<'_> {
     pub(super) fn add_divisor(&mut self, den: &Poly, negative: bool, why: &Why) -> Checked {

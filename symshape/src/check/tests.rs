@@ -3,8 +3,8 @@
 use super::Replay;
 use crate::assume::{Declaration, Facts, Relation};
 use crate::dim::{Dim, Symbol};
+use crate::engine::proof::{Argument, Derivation, Event, MinimumLaw, Proof, QuotientLaw};
 use crate::int::Int;
-use crate::proof::{Argument, Derivation, Event, MinimumLaw, Proof, QuotientLaw};
 use crate::prove::Answer;
 
 /// `(symbols, left, right)` with `left == right` or, for `<=`, `left <= right`.

@@ -1,7 +1,6 @@
 //! Queries of kind `pred`: relations joined by `and`, `or` and `not`.
 
-use super::operator;
-use super::sexpr::{Reader, write_dim};
+use super::sexpr::{Reader, operator, write_dim};
 use crate::assume::{Comparison, Facts, Relation};
 
 /// A condition on symbols.

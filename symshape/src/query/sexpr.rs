@@ -3,9 +3,8 @@
 use num_bigint::BigInt;
 use smallvec::SmallVec;
 
-use super::relation;
-use crate::assume::Relation;
-use crate::cost::rounded_up;
+use crate::assume::{Comparison, Relation};
+use crate::dim::cost::rounded_up;
 use crate::dim::{Dim, MAX_DEPTH, Node, Symbol};
 use crate::int::Int;
 
@@ -300,5 +299,28 @@ fn rounded_down_negation(dim: &Dim) -> Option<(Dim, Dim)> {
     match a.node() {
         Node::Mul(factors) if factors[0].is_int(-1) => Some((-a, b.clone())),
         _ => None,
+    }
+}
+
+/// The relation that `operator` writes between `a` and `b`.
+fn relation(operator: &str, a: Dim, b: Dim) -> Option<Relation> {
+    Some(match operator {
+        "==" => Relation::eq(a, b),
+        "!=" => Relation::ne(a, b),
+        "<" => Relation::lt(a, b),
+        "<=" => Relation::le(a, b),
+        ">" => Relation::gt(a, b),
+        ">=" => Relation::ge(a, b),
+        _ => return None,
+    })
+}
+
+/// The operator that writes `comparison`.
+pub(super) fn operator(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::Eq | Comparison::Divides => "==",
+        Comparison::Ne => "!=",
+        Comparison::Lt => "<",
+        Comparison::Le => "<=",
     }
 }

@@ -1,10 +1,10 @@
 //! The rules for the least of several polynomials.
 
 use super::Rewrite;
-use crate::atoms::{Engine, Kind};
+use crate::engine::atoms::{Engine, Kind};
+use crate::engine::proof::{Event, MinimumLaw};
 use crate::int::Int;
 use crate::poly::{Mono, Poly, Term};
-use crate::proof::{Event, MinimumLaw};
 
 /// More operands than this are not compared pair by pair.
 const MAX_OPERANDS: usize = 16;

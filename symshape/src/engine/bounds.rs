@@ -25,8 +25,8 @@ use num_bigint::BigInt;
 use smallvec::SmallVec;
 
 use crate::assume::{Entry, Facts};
-use crate::atoms::{Engine, Kind, Side};
 use crate::dim::Dim;
+use crate::engine::atoms::{Engine, Kind, Side};
 use crate::int::Int;
 use crate::poly::{AtomId, Mono, Poly};
 use crate::sample::Domain;

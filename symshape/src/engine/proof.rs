@@ -12,9 +12,9 @@ use std::sync::{Arc, OnceLock};
 use num_bigint::BigInt;
 
 use crate::assume::{Comparison, Facts, Relation};
-use crate::atoms::Engine;
-use crate::bounds::{Interval, Why};
 use crate::dim::{Dim, Symbol};
+use crate::engine::atoms::Engine;
+use crate::engine::bounds::{Interval, Why};
 use crate::int::Int;
 use crate::poly::{AtomId, Poly, Term};
 

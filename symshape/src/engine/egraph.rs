@@ -15,9 +15,9 @@ use egg::{
 };
 use egg::{Searcher, define_language};
 
-use crate::cost::operations;
+use crate::dim::cost::operations;
 use crate::dim::{Dim, Node};
-use crate::rules;
+use crate::engine::rules;
 
 define_language! {
     enum Lattice {

@@ -16,9 +16,9 @@ mod minimum;
 mod quotient;
 
 use crate::assume::Facts;
-use crate::atoms::{Engine, Kind, Refusal};
 use crate::dim::Dim;
-use crate::egraph;
+use crate::engine::atoms::{Engine, Kind, Refusal};
+use crate::engine::egraph;
 use crate::int::Int;
 use crate::poly::Poly;
 

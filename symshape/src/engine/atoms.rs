@@ -11,13 +11,13 @@
 use std::sync::Arc;
 
 use crate::assume::{Comparison, Entry, Facts};
-use crate::bounds::{Bound, Interval, RESERVE, Why};
 use crate::dim::{Dim, Symbol};
+use crate::engine::bounds::{Bound, Interval, RESERVE, Why};
+use crate::engine::proof::{Event, Given};
+use crate::engine::rules;
 use crate::int::Int;
 use crate::memo::{FastMap, Memo};
 use crate::poly::{AtomId, Mono, Poly, Term, TooLarge};
-use crate::proof::{Event, Given};
-use crate::rules;
 
 /// What an atom stands for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -5,13 +5,13 @@
 //! rules of rules.rs or an atom over normal operands. Equal polynomials mean equal terms; the converse holds for
 //! whatever the rules cover.
 
-use crate::atoms::{Engine, Refusal};
-use crate::bounds::Why;
 use crate::dim::{Dim, Node};
+use crate::engine::atoms::{Engine, Refusal};
+use crate::engine::bounds::Why;
+use crate::engine::proof::{Event, QuotientLaw};
+use crate::engine::rules::{self, Sign};
 use crate::int::Int;
 use crate::poly::Poly;
-use crate::proof::{Event, QuotientLaw};
-use crate::rules::{self, Sign};
 
 /// A term of so few nodes is small.
 const SMALL: u32 = 6;

@@ -3,11 +3,11 @@
 use smallvec::SmallVec;
 
 use super::Rewrite;
-use crate::atoms::{Engine, Kind};
-use crate::bounds::Why;
+use crate::engine::atoms::{Engine, Kind};
+use crate::engine::bounds::Why;
+use crate::engine::proof::{Cancelled, QuotientLaw};
 use crate::int::Int;
 use crate::poly::{AtomId, Mono, Poly, Term, Terms};
-use crate::proof::{Cancelled, QuotientLaw};
 
 pub(super) fn negate_divisor(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let result = engine.divide(&num.neg(), &den.neg())?;
