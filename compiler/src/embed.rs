@@ -20,7 +20,7 @@
 //! bounds.json that is added later is read when the script runs next.
 
 use crate::{
-    accuracy::{self, Settled},
+    accuracy::{self, PrecisionChoice},
     emit,
     error::{At, Error, ErrorKind, Result},
     import::{self, ImportOptions},
@@ -44,7 +44,7 @@ pub struct Embed {
     name: Option<String>,
     cpu: Option<String>,
     precision: Precision,
-    within: f64,
+    max_error: f64,
     customs: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ impl Embed {
             name: None,
             cpu: None,
             precision: Precision::F32,
-            within: accuracy::WITHIN,
+            max_error: accuracy::MAX_ERROR,
             customs: Vec::new(),
         }
     }
@@ -110,10 +110,11 @@ impl Embed {
         self
     }
 
-    /// How far a trial at [`Precision::Bf16x3`] may be off, as a part of an output's largest element, before the model stays
-    /// `f32`, see [`trial::settle`]; the default is [`trial::WITHIN`], and infinity is for no trial.
-    pub fn within(mut self, part: f64) -> Embed {
-        self.within = part;
+    /// Sets the largest error that [`Precision::Bf16x3`] may show in the accuracy check, relative to an output's largest
+    /// element. A model with a larger error uses `f32`, see [`accuracy::choose_precision`]. The default is
+    /// [`accuracy::MAX_ERROR`]; infinity skips the check.
+    pub fn max_error(mut self, limit: f64) -> Embed {
+        self.max_error = limit;
         self
     }
 
@@ -138,7 +139,8 @@ impl Embed {
         model.external_files().iter().for_each(|file| watch(file));
         let target = Target::parse(env::var("TARGET").ok().as_deref(), self.cpu.as_deref())?;
         let options = CompileOptions::for_target(&target).precision(self.precision);
-        let Settled { precision, note } = accuracy::settle(&graph, &options, self.within).at(place)?;
+        let PrecisionChoice { precision, note } =
+            accuracy::choose_precision(&graph, &options, self.max_error).at(place)?;
         if let Some(note) = note {
             println!("cargo:warning=symshape: {}: {}: {note}", self.model.display(), self.precision);
         }

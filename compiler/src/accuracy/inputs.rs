@@ -1,4 +1,4 @@
-//! Inputs where none are given: the same on every machine, and harmless as indices.
+//! Seeded inputs, the same on every machine. Their integers are valid indices into any axis of two elements.
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -8,9 +8,9 @@ use crate::{
 use symshape::Dim;
 use symshape_runtime::{DType, Model, TensorInfo};
 
-/// A tensor for each input of the model at these dims: floats in -1..1, integers and bools 0 or 1, the first one 1.
+/// A tensor for each input of the model at these dims: floats in -1..1; integers and bools are 0 or 1.
 ///
-/// Zero and one are valid indices into anything that has two elements, and a mask of them is never all zero.
+/// The first integer of a tensor is 1, so a mask is never all zero.
 pub(crate) fn inputs(model: &Model, dims: &[i64]) -> Result<Vec<Tensor>> {
     model.inputs().iter().enumerate().map(|(idx, info)| tensor(idx as u64, info, model, dims)).collect()
 }
@@ -19,7 +19,8 @@ fn tensor(seed: u64, info: &TensorInfo, model: &Model, dims: &[i64]) -> Result<T
     let shape = shape(info, model, dims)?;
     let elems = shape.iter().try_fold(1_usize, |size, dim| size.checked_mul(*dim));
     let elems = elems.filter(|elems| *elems <= isize::MAX as usize / info.dtype().size_bytes());
-    let elems = elems.ok_or_else(|| wrong(format!("`{}` would exceed the memory", info.name())))?;
+    let elems = elems
+        .ok_or_else(|| wrong(format!("`{}` is too large for the memory of this machine", info.name())))?;
     let mut state = seed;
     let data: Vec<Scalar> = (0..elems).map(|idx| element(info.dtype(), idx, next(&mut state))).collect();
     Tensor::from_scalars(info.dtype(), shape, &data).ok_or_else(|| Error::internal("elements were counted"))
@@ -43,13 +44,13 @@ fn next(state: &mut u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// The dims as people write them: `N=8,S=128`.
+/// The dims in the format of `--at`: `N=8,S=128`.
 pub(crate) fn binding(model: &Model, dims: &[i64]) -> String {
     let pairs = model.symbols().iter().zip(dims).map(|(symbol, dim)| format!("{}={dim}", symbol.name()));
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// The shape of an input at these dims, which are one for each symbol.
+/// The shape of an input at these dims, one for each symbol of the model.
 pub(crate) fn shape(info: &TensorInfo, model: &Model, dims: &[i64]) -> Result<Vec<usize>> {
     let value = |symbol: &symshape::Symbol| {
         let position = model.symbols().iter().position(|info| info.name() == symbol.name())?;

@@ -1,16 +1,18 @@
-//! Whether a model stays near what it is at `f32`, at `bf16x3`: both are run, and compared.
+//! Accuracy check: whether a model at `bf16x3` stays close to the same model at `f32`.
 //!
-//! The error of one product is bounded, but what a model makes of it is not: a sigmoid far out, a difference of large
-//! numbers or a gate that is nearly shut enlarges it to any size, and which numbers there are the weights alone don't tell.
-//! So the model is tried, as `symc selfcheck` would: with its least sizes and with the largest that don't take long, and
-//! with seeded inputs. Sizes and inputs are the same on every machine, so that a model gets the same precision wherever it
-//! is compiled; where there are no tile registers they stand in memory.
+//! The error of one multiplication is bounded, but a model can amplify it to any size. Examples are a saturated sigmoid,
+//! a difference of large values and a gate that is almost closed. The weights alone don't show which values occur.
+//! So the check runs the model at both precisions and compares the outputs, as `symc selfcheck` does.
+//!
+//! It calls the model with seeded inputs at its smallest sizes, and at the largest sizes that don't take long. Sizes and
+//! inputs are the same on every machine, so a model gets the same precision wherever it is compiled. A machine without
+//! tile registers emulates them in memory.
 
 pub(crate) mod distance;
 pub(crate) mod inputs;
 pub(crate) mod work;
 
-use self::work::{Found, Work};
+use self::work::{UnknownSizes, Work};
 use crate::{
     emit,
     error::{Error, ErrorKind, Result},
@@ -23,134 +25,155 @@ use crate::{
 };
 use symshape_runtime::{Context, Model, SymbolInfo};
 
-/// How far a trial may be off, as a part of the largest element of an output, where nobody says otherwise: half of what is
-/// promised of models ([`Precision::max_model_error`]), as other inputs and sizes do up to 1.6 times worse in models seen.
-pub const WITHIN: f64 = 2.5e-5;
+/// Default limit of the error in an accuracy check, relative to the largest element of an output.
+///
+/// It is half of the error that models are promised, [`Precision::max_model_error`]: with other inputs and sizes, errors up to
+/// 1.6 times as large were measured.
+pub const MAX_ERROR: f64 = 2.5e-5;
 
-/// Multiplications of a call, at most, but for the least sizes.
-const MOST_WORK: f64 = 8e9;
+/// Largest work of a call, in multiplications, except at the smallest sizes.
+const MAX_WORK: f64 = 8e9;
 
-/// Those of the call with the least sizes; a model that takes more is not tried.
-const MOST_LEAST_WORK: f64 = 1e11;
+/// Largest work of the call at the smallest sizes. A model that needs more is not checked.
+const MAX_SMALLEST_WORK: f64 = 1e11;
 
-/// Multiplications of contractions that take as long as another operation.
-const PRODUCTS: f64 = 16.0;
+/// Multiplications of contractions that take as long as computing one element by another operation.
+const MULTIPLICATIONS_PER_ELEMENT: f64 = 16.0;
 
-/// What sizes of images often are multiples of.
+/// Image sizes are often multiples of this.
 const ALIGNED: i64 = 32;
 
-/// What came of a trial.
+/// Result of an accuracy check.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Trial {
-    /// No product of it is less precise.
-    Same,
-    /// It differs.
-    Off {
-        /// The largest difference of all calls, as a part of the largest element of its output.
-        part: f64,
-        /// The sizes of that call: `N=8,S=128`.
+pub enum AccuracyCheck {
+    /// No contraction uses the lower precision, so the outputs are those at `f32`.
+    Identical,
+    /// The model ran at both precisions.
+    Measured {
+        /// Largest difference in all calls, relative to the largest element of its output. Infinite if shapes, integers,
+        /// infinities or NaNs differ.
+        max_error: f64,
+        /// Sizes of the call with the largest difference: `N=8,S=128`.
         at: String,
     },
-    /// It can't be run here, or not in a moment.
-    Untried(Error),
+    /// The model can't run on this machine, or takes too long.
+    Skipped(Error),
 }
 
-/// What becomes of a precision.
+/// Precision of a model after the accuracy check.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Settled {
-    /// What contractions of `f32` are to multiply.
+pub struct PrecisionChoice {
+    /// Precision of `f32` contractions.
     pub precision: Precision,
-    /// Why that is not what was asked for, or not known to be near `f32`.
+    /// Why the check was skipped, or why the precision is not the requested one.
     pub note: Option<String>,
 }
 
-/// The precision of `options`, but [`Precision::F32`] for a graph that a trial at `bf16x3` finds farther off than `within`
-/// of the largest element of an output; infinity is for no trial. Other precisions are not tried.
+/// Chooses the precision of a model: that of `options`, or [`Precision::F32`] if the error of `bf16x3` exceeds `max_error`.
+///
+/// `max_error` is relative to the largest element of an output; infinity skips the check. Only `bf16x3` is checked.
 ///
 /// # Errors
-/// When `within` is negative or no number, and as [`trial()`].
-pub fn settle(graph: &Graph, options: &CompileOptions, within: f64) -> Result<Settled> {
-    if within.is_nan() || within < 0.0 {
+/// When `max_error` is negative or NaN, and as [`check_accuracy`].
+pub fn choose_precision(graph: &Graph, options: &CompileOptions, max_error: f64) -> Result<PrecisionChoice> {
+    if max_error.is_nan() || max_error < 0.0 {
         let message =
-            format!("a trial within {within}: expected a number from 0 on, such as 1e-4, or infinity");
+            format!("maximum error {max_error}: expected a number of 0 or more, such as 1e-4, or infinity");
         return Err(Error::new(ErrorKind::Usage, message));
     }
-    let asked = Settled { precision: options.precision, note: None };
-    if options.precision != Precision::Bf16x3 || within == f64::INFINITY {
-        return Ok(asked);
+
+    let requested = PrecisionChoice { precision: options.precision, note: None };
+    if options.precision != Precision::Bf16x3 || max_error == f64::INFINITY {
+        return Ok(requested);
     }
-    Ok(match trial(graph, options)? {
-        Trial::Off { part, at } if part > within => {
-            let far = match part.is_finite() {
-                true => format!("{part:.1e} of the largest output off"),
-                false => "other integers, infinities or shapes".into(),
-            };
-            let at = if at.is_empty() { at } else { format!(" at {at}") };
-            let allowed = 2.0 * part;
-            let note = format!(
-                "{far} in a trial{at}, so contractions multiply f32; within {allowed:.0e} that is allowed"
-            );
-            Settled { precision: Precision::F32, note: Some(note) }
+
+    Ok(match check_accuracy(graph, options)? {
+        AccuracyCheck::Measured { max_error: error, at } if error > max_error => {
+            PrecisionChoice { precision: Precision::F32, note: Some(describe_excess(error, &at, max_error)) }
         }
-        Trial::Untried(why) => Settled { note: Some(format!("not tried: {why}")), ..asked },
-        Trial::Same | Trial::Off { .. } => asked,
+        AccuracyCheck::Skipped(why) => {
+            PrecisionChoice { note: Some(format!("accuracy not checked: {why}")), ..requested }
+        }
+        AccuracyCheck::Identical | AccuracyCheck::Measured { .. } => requested,
     })
 }
 
-/// Runs a graph at the precision of `options`, as machines with tile registers do, and at `f32`.
-///
-/// # Errors
-/// As [`Pipeline::lower`]; what else goes wrong leaves the model untried.
-pub fn trial(graph: &Graph, options: &CompileOptions) -> Result<Trial> {
-    if options.precision == Precision::F32 || !options.support.has_tiles() {
-        return Ok(Trial::Same);
+/// Explains that `error`, measured at the sizes `at`, exceeds `limit`.
+fn describe_excess(error: f64, at: &str, limit: f64) -> String {
+    let at = if at.is_empty() { String::new() } else { format!(" at {at}") };
+    if !error.is_finite() {
+        return format!(
+            "integers, infinities or shapes of the outputs differ{at}, so contractions multiply f32"
+        );
     }
-    let lowered = lowered(graph, options.precision)?;
-    if lowered.program.on_tiles_count() == 0 {
-        return Ok(Trial::Same);
-    }
-    Ok(compared(graph, lowered).unwrap_or_else(Trial::Untried))
+
+    let accepted = 2.0 * error;
+    format!(
+        "the error{at} is {error:.1e} of the largest output, above the limit of {limit:.1e}, so contractions multiply f32; \
+         a limit of {accepted:.0e} (--max-error) accepts it"
+    )
 }
 
-/// For a trial on this machine, with tile registers, whatever it has.
-fn lowered(graph: &Graph, precision: Precision) -> Result<Lowered> {
+/// Runs a graph at `f32` and at the precision of `options`, as machines with tile registers do.
+///
+/// # Errors
+/// As [`Pipeline::lower`]. All other errors give [`AccuracyCheck::Skipped`].
+pub fn check_accuracy(graph: &Graph, options: &CompileOptions) -> Result<AccuracyCheck> {
+    if options.precision == Precision::F32 || !options.support.has_tiles() {
+        return Ok(AccuracyCheck::Identical);
+    }
+
+    let lowered = lower_for_check(graph, options.precision)?;
+    if lowered.program.on_tiles_count() == 0 {
+        return Ok(AccuracyCheck::Identical);
+    }
+
+    Ok(compare_with_f32(graph, lowered).unwrap_or_else(AccuracyCheck::Skipped))
+}
+
+/// Lowers a graph for this machine with tile registers, even if the machine has none.
+fn lower_for_check(graph: &Graph, precision: Precision) -> Result<Lowered> {
     let options = CompileOptions::default();
     let options = options.threads(1).precision(precision).support(options.support.with_tiles());
     Pipeline::new(graph).options(options).lower()
 }
 
-fn compared(graph: &Graph, lowered: Lowered) -> Result<Trial> {
-    let model = on_tiles(&lowered)?;
+fn compare_with_f32(graph: &Graph, lowered: Lowered) -> Result<AccuracyCheck> {
+    let model = compile_with_tiles(&lowered)?;
     drop(lowered);
-    let calls = calls(graph, &model)?;
-    // Only one of both is in memory at a time.
+    let calls = run_calls(graph, &model)?;
+
+    // Keep only one of the two models in memory.
     drop(model);
-    let model = self::lowered(graph, Precision::F32)?.jit()?;
-    let mut worst = (0.0, String::new());
-    for (dims, got) in &calls {
-        let part = distance::part(&outputs(&model, dims)?, got);
-        if part >= worst.0 {
-            worst = (part, inputs::binding(&model, dims));
+    let model = lower_for_check(graph, Precision::F32)?.jit()?;
+
+    let mut max_error = 0.0;
+    let mut worst_at = String::new();
+    for call in &calls {
+        let error = distance::max_error(&run_seeded(&model, &call.dims)?, &call.outputs);
+        if error >= max_error {
+            max_error = error;
+            worst_at = inputs::binding(&model, &call.dims);
         }
     }
-    let (part, at) = worst;
-    Ok(Trial::Off { part, at })
+    Ok(AccuracyCheck::Measured { max_error, at: worst_at })
 }
 
-/// The model on tile registers, or on what stands in memory for them.
-fn on_tiles(Lowered { program, plan, options }: &Lowered) -> Result<Model> {
+/// Compiles for tile registers, which are emulated in memory if this machine has none.
+fn compile_with_tiles(Lowered { program, plan, options }: &Lowered) -> Result<Model> {
     if Target::host()?.has_tiles() {
         let (model, _) = emit::jit::jit(program, plan, &options.require_tiles(true))?;
         if model.uses_tiles() {
             return Ok(model);
         }
     }
+
     let options = options.microkernels(Microkernels::EmulatedTiles);
     emit::jit::jit(program, plan, &options).map(|(model, _)| model)
 }
 
-/// What the model gives for seeded inputs.
-fn outputs(model: &Model, dims: &[i64]) -> Result<Vec<Tensor>> {
+/// Runs the model on seeded inputs with these dims and returns its outputs.
+fn run_seeded(model: &Model, dims: &[i64]) -> Result<Vec<Tensor>> {
     let limit = |error: String| Error::new(ErrorKind::Limit, error);
     let inputs = inputs::inputs(model, dims)?;
     let mut context = Context::new(model).map_err(|error| limit(error.to_string()))?;
@@ -158,45 +181,58 @@ fn outputs(model: &Model, dims: &[i64]) -> Result<Vec<Tensor>> {
     Ok(tensor::copies(&outputs))
 }
 
-/// Sizes and results of the calls that are tried: with the least sizes, with the largest that don't take long, and with
-/// about half of these. What the model refuses, as it may require more of its sizes than their ranges, is left out.
+/// A call of the check.
+struct Call {
+    /// One for each symbol of the model.
+    dims: Vec<i64>,
+    outputs: Vec<Tensor>,
+}
+
+/// Runs the calls of the check: at the smallest sizes, at the largest that don't take long, and at about half of these.
+///
+/// A model may refuse sizes within their ranges, because of its other constraints. Such calls are left out.
 ///
 /// # Errors
-/// When a call takes long at any sizes, or all are refused.
-fn calls(graph: &Graph, model: &Model) -> Result<Vec<(Vec<i64>, Vec<Tensor>)>> {
-    let work = |dims: &Vec<i64>| {
-        let Work { products, others } = work::work(graph, model, dims, Found::Most);
-        products + PRODUCTS * others
+/// When calls take too long at all sizes, or the model refuses all of them.
+fn run_calls(graph: &Graph, model: &Model) -> Result<Vec<Call>> {
+    let work = |dims: &[i64]| {
+        let Work { multiplications, elements } = work::work(graph, model, dims, UnknownSizes::UpperBound);
+        multiplications + MULTIPLICATIONS_PER_ELEMENT * elements
     };
-    let mut refused = Error::new(ErrorKind::Limit, "a call at its least sizes takes long");
-    let mut calls: Vec<(Vec<i64>, Vec<Tensor>)> = Vec::new();
-    let mut call = |dims: Vec<i64>, most: f64| {
-        if work(&dims) <= most && calls.iter().all(|(tried, _)| *tried != dims) {
-            match outputs(model, &dims) {
-                Ok(outputs) => calls.push((dims, outputs)),
-                Err(error) => refused = error,
+
+    let mut failure = Error::new(ErrorKind::Limit, "calls take too long even at the smallest sizes");
+    let mut calls: Vec<Call> = Vec::new();
+    // Runs a call unless it is too much work or has run before, and returns the number of calls so far.
+    let mut run = |dims: Vec<i64>, max_work: f64| {
+        if work(&dims) <= max_work && calls.iter().all(|call| call.dims != dims) {
+            match run_seeded(model, &dims) {
+                Ok(outputs) => calls.push(Call { dims, outputs }),
+                Err(error) => failure = error,
             }
         }
         calls.len()
     };
-    let least = call(halved(model, u64::BITS), MOST_LEAST_WORK);
+
+    let n_smallest = run(halved(model, u64::BITS), MAX_SMALLEST_WORK);
     for times in 0..u64::BITS {
         let dims = halved(model, times);
-        if call(aligned(model, &dims), MOST_WORK) >= least + 2 || call(dims, MOST_WORK) >= least + 2 {
+        if run(aligned(model, &dims), MAX_WORK) >= n_smallest + 2 || run(dims, MAX_WORK) >= n_smallest + 2 {
             break;
         }
     }
-    if calls.is_empty() { Err(refused) } else { Ok(calls) }
+
+    if calls.is_empty() { Err(failure) } else { Ok(calls) }
 }
 
-/// The largest dims, whose distance from the least ones is halved so many times.
+/// The dims whose distance from the smallest is that of the largest, halved `times` times.
 fn halved(model: &Model, times: u32) -> Vec<i64> {
-    let place = |count: u64| count.saturating_sub(1).checked_shr(times).unwrap_or(0);
-    let dim = |symbol: &SymbolInfo| symbol.nth(place(symbol.count())).unwrap_or(symbol.lo());
+    let position = |count: u64| count.saturating_sub(1).checked_shr(times).unwrap_or(0);
+    let dim = |symbol: &SymbolInfo| symbol.nth(position(symbol.count())).unwrap_or(symbol.lo());
     model.symbols().iter().map(dim).collect()
 }
 
-/// These dims as multiples of [`ALIGNED`], where such are allowed: images are often halved several times.
+/// These dims, rounded down to multiples of [`ALIGNED`] where the symbol allows it. Networks often halve images several
+/// times, and refuse other sizes.
 fn aligned(model: &Model, dims: &[i64]) -> Vec<i64> {
     let dim = |(symbol, dim): (&SymbolInfo, &i64)| {
         let rounded = dim - dim % ALIGNED;

@@ -1,4 +1,4 @@
-//! How long a call takes, roughly.
+//! Estimate of the work of a call.
 
 use crate::graph::{Graph, Node, Op, Value};
 use num_traits::ToPrimitive;
@@ -6,64 +6,68 @@ use std::ops::Add;
 use symshape::{Dim, Symbol};
 use symshape_runtime::Model;
 
-/// What sizes count as that are found while running.
+/// Value of data-dependent sizes in an estimate.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// 1.
-    Least,
-    /// Their upper bound, at any dims.
-    Most,
+pub(crate) enum UnknownSizes {
+    /// Each counts as 1.
+    One,
+    /// Each counts as its upper bound over all dims.
+    UpperBound,
 }
 
 /// Scalar operations.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Work {
     /// Multiplications of contractions.
-    pub products: f64,
-    /// Elements that are computed otherwise.
-    pub others: f64,
+    pub multiplications: f64,
+    /// Elements computed by other operations.
+    pub elements: f64,
 }
 
 impl Add for Work {
     type Output = Work;
     fn add(self, other: Work) -> Work {
-        Work { products: self.products + other.products, others: self.others + other.others }
+        Work {
+            multiplications: self.multiplications + other.multiplications,
+            elements: self.elements + other.elements,
+        }
     }
 }
 
-/// What a call at these dims takes, one for each symbol of the model; loops count as all rounds that there may be.
-pub(crate) fn work(graph: &Graph, model: &Model, dims: &[i64], found: Found) -> Work {
+/// The work of a call at these dims, one for each symbol of the model. Loops count with their largest trip count.
+pub(crate) fn work(graph: &Graph, model: &Model, dims: &[i64], unknown: UnknownSizes) -> Work {
     let value = |symbol: &Symbol| {
         let position = model.symbols().iter().position(|info| info.name() == symbol.name())?;
         dims.get(position).copied()
     };
-    of_graph(graph, &value, found)
+    of_graph(graph, &value, unknown)
 }
 
-fn of_graph(graph: &Graph, value: &dyn Fn(&Symbol) -> Option<i64>, found: Found) -> Work {
+fn of_graph(graph: &Graph, value: &dyn Fn(&Symbol) -> Option<i64>, unknown: UnknownSizes) -> Work {
     let size = |dim: &Dim| match dim.eval_i64(value) {
         Ok(size) => size as f64,
-        Err(_) if found == Found::Least => 1.0,
-        Err(_) => graph.facts.bounds(dim).hi.and_then(|most| most.to_f64()).unwrap_or(f64::INFINITY),
+        Err(_) if unknown == UnknownSizes::One => 1.0,
+        Err(_) => graph.facts.bounds(dim).hi.and_then(|hi| hi.to_f64()).unwrap_or(f64::INFINITY),
     };
     let elems = |value: Value| graph.shape(value).iter().map(size).product::<f64>();
-    let others = |others: f64| Work { others, ..Work::default() };
+    let other = |elements: f64| Work { elements, ..Work::default() };
     let node = |node: &Node| match &node.op {
         Op::Const(_) | Op::Input(_) => Work::default(),
         Op::Contraction { lhs, out, .. } => {
             let lhs_shape = graph.shape(node.operands[0]);
             let summed = lhs.iter().zip(lhs_shape).filter(|(label, _)| !out.contains(label));
-            let products = elems(node.results[0]) * summed.map(|(_, dim)| size(dim)).product::<f64>();
-            Work { products, ..Work::default() }
+            let multiplications = elems(node.results[0]) * summed.map(|(_, dim)| size(dim)).product::<f64>();
+            Work { multiplications, ..Work::default() }
         }
-        Op::Reduce { .. } | Op::ArgReduce { .. } => others(elems(node.operands[0])),
+        Op::Reduce { .. } | Op::ArgReduce { .. } => other(elems(node.operands[0])),
         Op::Loop { most, body, .. } => {
-            let (rounds, Work { products, others }) = (size(most), of_graph(body, value, found));
-            Work { products: rounds * products, others: rounds * others }
+            let trips = size(most);
+            let body = of_graph(body, value, unknown);
+            Work { multiplications: trips * body.multiplications, elements: trips * body.elements }
         }
         op => {
-            let inside = op.regions().into_iter().map(|(_, inside)| of_graph(inside, value, found));
-            inside.fold(others(node.results.iter().map(|result| elems(*result)).sum()), Work::add)
+            let inside = op.regions().into_iter().map(|(_, inside)| of_graph(inside, value, unknown));
+            inside.fold(other(node.results.iter().map(|result| elems(*result)).sum()), Work::add)
         }
     };
     graph.nodes.values().map(node).fold(Work::default(), Work::add)

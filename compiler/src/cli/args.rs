@@ -7,7 +7,7 @@ use super::{
     progress::Progress,
 };
 use crate::{
-    accuracy::{self, Settled},
+    accuracy::{self, PrecisionChoice},
     error::{At, Result},
     graph::Graph,
     import::{self, ImportOptions, InputConstant},
@@ -22,77 +22,79 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// What the command line says about a model's sizes.
+/// Sizes, constants and operators of a model.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(super) struct DimArgs {
-    /// Declare a symbol: NAME=LO..HI, NAME=LO..HI/STEP or NAME=V1,V2,V3
+    /// Range of a symbol, ends included: NAME=LO..HI, NAME=LO..HI/STEP or NAME=V1,V2,V3
     #[arg(id = "declared_dims", long = "dim", value_name = "NAME=LO..HI")]
     pub dims: Vec<String>,
-    /// Re-declare an input's shape with symbols or numbers
+    /// Shape of an input, in symbols or integers; replaces the model's declaration
     #[arg(id = "declared_inputs", long = "input", value_name = "NAME=D0,D1,…")]
     pub inputs: Vec<String>,
-    /// Make an input a compile-time constant: a number, several, or a file F.npy
+    /// Make an input a compile-time constant: a number, numbers separated by commas, or a file F.npy
     #[arg(id = "bound_inputs", long = "bind", value_name = "NAME=VALUE")]
     pub binds: Vec<String>,
-    /// Ranges of symbols that no --dim declares; the default is a bounds.json beside the model
+    /// JSON file with the ranges of symbols without --dim, such as {"N": [1, 64]}; default: bounds.json next to the model
     #[arg(id = "bounds_file", long = "bounds", value_name = "FILE")]
     pub bounds: Option<PathBuf>,
     #[command(flatten)]
     pub customs: Customs,
 }
 
-/// The targets beside the machine that a model is compiled for when it is run at once.
+/// Offload targets of a model that is compiled and run in one command.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(super) struct OffloadArgs {
-    /// Targets of this program that take parts of the model, with commas between them
+    /// Offload targets that may take over parts of the model, separated by commas
     #[arg(id = "offload_targets", long = "target", value_name = "NAMES")]
     pub target: Option<String>,
 }
 
-/// How contractions of a model multiply.
+/// Precision of contractions.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(super) struct PrecisionArgs {
-    /// How contractions multiply on machines with tile registers: f32 as elsewhere, each f32 as two bf16 and three of
-    /// their four products, or each as one bf16; others multiply f32
+    /// Precision of f32 contractions on machines with tile registers (AMX): f32, bf16x3 (each f32 as two bf16, three
+    /// multiplications) or bf16; machines without them multiply f32
     #[arg(long, value_enum, default_value_t)]
     pub precision: Precision,
-    /// How far a trial at bf16x3 may be off, as a part of an output's largest element, before the model stays f32; `inf`
-    /// is for no trial
-    #[arg(long, value_name = "PART", default_value_t = accuracy::WITHIN, value_parser = part)]
-    pub within: f64,
+    /// Largest error, relative to an output's largest magnitude, that a bf16x3 test run may show; a model with a larger
+    /// error uses f32; `inf` skips the test run
+    #[arg(long, alias = "within", value_name = "ERROR", default_value_t = accuracy::MAX_ERROR, value_parser = error_limit)]
+    pub max_error: f64,
 }
 
-/// A number from 0 on, or infinity.
-fn part(text: &str) -> Result<f64, String> {
-    let part = text.parse().ok().filter(|part: &f64| *part >= 0.0);
-    part.ok_or_else(|| "a number from 0 on, such as 1e-4, or inf".into())
+/// Parses a non-negative number or infinity.
+fn error_limit(text: &str) -> Result<f64, String> {
+    let limit = text.parse().ok().filter(|limit: &f64| *limit >= 0.0);
+    limit.ok_or_else(|| "expected a number of 0 or more, such as 1e-4, or inf".into())
 }
 
 impl PrecisionArgs {
-    /// The precision that a model gets, see [`trial::settle`]; what is to be said of it is.
-    pub(super) fn settle(
+    /// Chooses the precision of a model, see [`accuracy::choose_precision`], and prints notes about it to standard error.
+    pub(super) fn choose(
         self,
         (path, graph): (&Path, &Graph),
         targets: &Targets,
         options: &CompileOptions,
         progress: &Progress,
     ) -> Result<CompileOptions> {
-        let PrecisionArgs { precision, within } = self;
+        let PrecisionArgs { precision, max_error } = self;
         let options = options.precision(precision);
-        if precision != Precision::Bf16x3 || within == f64::INFINITY {
+        if precision != Precision::Bf16x3 || max_error == f64::INFINITY {
             return Ok(options);
         }
 
-        progress.say("trying bf16x3");
-        let Settled { precision, note } = match targets.is_empty() {
-            true => accuracy::settle(graph, &options, within).at(|| path.display().to_string())?,
-            false => Settled { precision, note: Some("not tried: other targets take parts of it".into()) },
+        progress.say("checking the accuracy of bf16x3");
+        let PrecisionChoice { precision, note } = if targets.is_empty() {
+            accuracy::choose_precision(graph, &options, max_error).at(|| path.display().to_string())?
+        } else {
+            let note = "accuracy not checked: offload targets may take over parts of the model";
+            PrecisionChoice { precision, note: Some(note.into()) }
         };
         if let Some(note) = note {
             eprintln!("symc: {}: --precision bf16x3: {note}", path.display());
         }
 
-        // In a model that stays `f32`, no contraction of `f32` needs tile registers.
+        // At `f32`, no contraction of `f32` needs tile registers.
         let require_tiles = options.require_tiles && precision != Precision::F32;
         Ok(options.precision(precision).require_tiles(require_tiles))
     }

@@ -30,7 +30,7 @@ const MAX_SAMPLES: usize = 1 << 14;
 /// Arguments of `symc bench`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The model: an ONNX file, or a shared object that `symc compile` made
+    /// ONNX file, or shared object from `symc compile`
     model: PathBuf,
     #[command(flatten)]
     dims: args::DimArgs,
@@ -38,22 +38,22 @@ pub(super) struct Args {
     precision: args::PrecisionArgs,
     #[command(flatten)]
     offload: args::OffloadArgs,
-    /// Sizes to time, in order; the default is the least and the greatest
+    /// Sizes to measure, in order; default: the smallest and the largest
     #[arg(long, value_name = "N=8[,S=128]", num_args = 1..)]
     at: Vec<String>,
-    /// Inputs from a file, under keys NAME or in:NAME; their sizes are timed
+    /// Inputs, read from a .npz file with keys NAME or in:NAME; their sizes are measured
     #[arg(long, value_name = "F.npz")]
     inputs: Option<PathBuf>,
-    /// Threads for each call
+    /// Number of threads for each call
     #[arg(long, value_name = "T", default_value_t = 1)]
     threads: u32,
-    /// How the partitions of a model that has some are run
+    /// How the partitions of the model run, if it has any
     #[arg(long, value_enum, default_value_t = super::args::Policy::Auto)]
     policy: super::args::Policy,
-    /// Time spent at each size
+    /// Milliseconds to measure at each size
     #[arg(long, value_name = "MS", default_value_t = 60)]
     min_ms: u64,
-    /// One JSON object a line on standard output
+    /// Print one JSON object per line to standard output
     #[arg(long)]
     json: bool,
 }
@@ -70,7 +70,7 @@ struct Timing {
 /// Times calls.
 pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     if args.threads == 0 {
-        return Err(usage("--threads: at least 1"));
+        return Err(usage("--threads 0: expected at least 1"));
     }
     let leaves = CompileOptions::default().support;
     let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, leaves)?;
@@ -198,8 +198,8 @@ fn print(
     } else {
         write!(
             text,
-            "{at}: median {median_ns} ns, min {min_ns}, first {first_ns}, {reps} calls, {allocs} heap calls per call, \
-             arena {arena_bytes} of {arena_max} bytes, products of {precision}"
+            "{at}: median {median_ns} ns, min {min_ns} ns, first {first_ns} ns, {reps} calls, {allocs} heap calls per call, \
+             arena {arena_bytes} of {arena_max} B, precision {precision}"
         )
     };
     result.expect("strings take everything");

@@ -30,63 +30,74 @@ use std::{
     time::Instant,
 };
 
+/// Examples at the end of `symc help compile`.
+const EXAMPLES: &str = "\
+Examples:
+  # A shared object for this machine, for batches of 1 to 64:
+  symc compile model.onnx --dim N=1..64 -o model.so
+
+  # An object file for two x86-64 levels, one of which is chosen at load time, and a page about its memory:
+  symc compile model.onnx --dim N=1..64 --cpu x86-64-v3,x86-64-v4 --report model.html -o model.o
+";
+
 /// Arguments of `symc compile`.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The ONNX model
+    /// ONNX file
     model: PathBuf,
     #[command(flatten)]
     dims: args::DimArgs,
-    /// The artefact: a name that ends with .o, .a, .so or .c; its header gets the same name with .h
+    /// Artefact to write: a file name that ends with .o, .a, .so or .c; the C header is written next to it, with .h
     #[arg(short, long, value_name = "OUT", required_unless_present = "emit")]
     output: Option<PathBuf>,
-    /// Prefix of the C names; the default is the model file's name
+    /// Prefix of the C names; default: the name of the model file
     #[arg(long)]
     name: Option<String>,
-    /// Machine to compile for, as a target triple; targets of this program may stand before it, with commas between
-    /// them: npu,x86_64-unknown-linux-gnu
+    /// Target triple of the machine; offload targets may precede it, separated by commas, such as
+    /// npu,x86_64-unknown-linux-gnu; default: this machine
     #[arg(long, value_name = "TRIPLE")]
     target: Option<String>,
-    /// Instruction level to compile for, or several with commas between them, of which the artefact uses the highest
-    /// that the machine can do; the default is this machine's
+    /// ISA level or levels, separated by commas; the best level that the machine supports is chosen at load time;
+    /// default: the level of this machine
     #[arg(long, value_name = "LEVEL")]
     cpu: Option<String>,
-    /// Threads that calls can use in full; more of them share what memory there is
+    /// Number of threads to reserve scratch memory for; calls with more threads still work, but share it
     #[arg(long, value_name = "T", default_value_t = DEFAULT_THREADS)]
     threads: u32,
-    /// Cut the network into so many partitions, entries of a table that callers can run in an order of their own; `auto`
-    /// cuts where branches can run at once
+    /// Split the network into K partitions that callers may schedule themselves; `auto` splits at branches that can
+    /// run at the same time
     #[arg(long, value_name = "K")]
     partitions: Option<partition::Count>,
-    /// In which orders partitions may run: memory is planned for it
+    /// Orders in which partitions may run; memory is planned for them
     #[arg(long, value_enum, default_value_t = Orders::Any, requires = "partitions")]
     policies: Orders,
-    /// Let symbols without an upper bound take any value: the memory of a context then grows when a call needs more
-    #[arg(long, conflicts_with = "emit")]
-    grow: bool,
+    /// Accept symbols without an upper bound; a context then takes more memory when a call needs it
+    #[arg(long, alias = "grow", conflicts_with = "emit")]
+    dynamic_memory: bool,
     #[command(flatten)]
     precision: args::PrecisionArgs,
-    /// What machines without tile registers do, of which --precision speaks: multiply f32, or fail
+    /// With --precision, on machines without tile registers (AMX): run f32 code, or fail
     #[arg(long, value_enum, default_value_t = Fallback::F32, conflicts_with = "partitions")]
     fallback: Fallback,
     /// Print the text of a stage instead of writing an artefact
     #[arg(long, value_enum)]
     emit: Option<Stage>,
-    /// Also write a page that shows the contract, the arena at any size, and the kernels
+    /// Also write an HTML page that shows the call contract, the arena at any size, and the kernels
     #[arg(long, value_name = "R.html", conflicts_with = "emit")]
     report: Option<PathBuf>,
     #[command(flatten)]
     passes: passes::PassFlags,
-    /// One JSON object on standard output
+    /// Print one JSON object to standard output
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Fallback {
-    /// The artefact has code for them too
+    /// Run f32 code, which the artefact contains too
     F32,
-    /// Calls fail with an error that says so
+    /// Fail with an error that names the missing registers
     None,
 }
 
@@ -94,7 +105,7 @@ enum Fallback {
 enum Orders {
     /// One after another, in the order of the table
     Serial,
-    /// In any order that respects the dependencies, several at once
+    /// In any order that respects the dependencies, also at the same time
     Any,
 }
 
@@ -110,14 +121,16 @@ enum Stage {
 /// Compiles.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     if args.threads == 0 {
-        return Err(usage("--threads: at least 1"));
+        return Err(usage("--threads 0: expected at least 1"));
     }
     let Selection { targets, machine } = args::select_targets(args.target.as_deref())?;
     let target = Target::parse(machine, args.cpu.as_deref())?;
     let output = args.output.as_deref().map(|path| Ok((path, kind(path)?))).transpose()?;
     let is_source = output.is_some_and(|(_, kind)| kind == Kind::Source);
     if is_source && (machine.is_some() || args.cpu.is_some()) {
-        return Err(usage("C source is for any machine: --target and --cpu are the C compiler's to choose"));
+        return Err(usage(
+            "C source is for any machine: omit --target and --cpu, and pass them to the C compiler",
+        ));
     }
     let settings = compile_options(args, is_source, &target)?;
     if let Some((path, _)) = output.filter(|_| args.emit.is_none()) {
@@ -131,13 +144,14 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let place = || args.model.display().to_string();
     let options = crate::import::ImportOptions { name: args.name.clone(), ..args.dims.options(&args.model)? };
     if is_source && args.precision.precision != Precision::F32 {
-        return Err(usage("C source multiplies f32: leave --precision away"));
+        return Err(usage("C source multiplies f32: omit --precision"));
     }
-    let (lowered, reach) = if args.grow {
+    let (lowered, reach) = if args.dynamic_memory {
         progress.say("looking for bounds");
-        let settle =
-            |graph: &Graph| args.precision.settle((&args.model, graph), &targets, &settings, &progress);
-        let (lowered, reach) = super::grow::lowered(&args.model, &options, &targets, &settings, &settle)?;
+        let choose_options =
+            |graph: &Graph| args.precision.choose((&args.model, graph), &targets, &settings, &progress);
+        let (lowered, reach) =
+            super::grow::lowered(&args.model, &options, &targets, &settings, &choose_options)?;
         (lowered, Some(reach))
     } else {
         let graph = source::graph(&args.model, &options)?;
@@ -145,7 +159,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
             print_line(&graph.to_string());
             return Ok(Verdict::Yes);
         }
-        let settings = args.precision.settle((&args.model, &graph), &targets, &settings, &progress)?;
+        let settings = args.precision.choose((&args.model, &graph), &targets, &settings, &progress)?;
         progress.say("lowering");
         watch.restart();
         let observer = &mut |name, result: Ir<'_>| watch.step(name, result);
@@ -157,7 +171,9 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         return Ok(Verdict::Yes);
     }
     let precision = lowered.program.precision;
-    let Some((path, kind)) = output else { return Err(usage("-o OUT is missing")) };
+    let Some((path, kind)) = output else {
+        return Err(usage("-o OUT is missing: name the artefact to write"));
+    };
     // The artefact is the last to be written, and the first to get its name: where a file can't be written, none is there.
     let stage_report =
         |path: &PathBuf| emit::stage(path, emit::report::report(&lowered.program, &lowered.plan).as_bytes());
@@ -187,13 +203,13 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let bytes = at_path(std::fs::metadata(path), path)?.len();
     drop(progress);
     if let Some(reach) = reach {
-        eprintln!("symc: --grow: {reach}");
+        eprintln!("symc: --dynamic-memory: {reach}");
     }
     if precision != Precision::F32 && sizes.on_tiles == 0 {
         let why = if target.has_tiles() {
-            "nothing in it is for tile registers"
+            "the model has no contraction that fits tile registers"
         } else {
-            "no level has tile registers"
+            "no level of --cpu has tile registers"
         };
         eprintln!("symc: --precision {precision}: {why}, so contractions multiply f32");
     }
@@ -208,7 +224,7 @@ fn compile_options(args: &Args, is_source: bool, target: &Target) -> Result<Comp
     let require_tiles = args.fallback == Fallback::None && precision != Precision::F32;
     if require_tiles && !target.has_tiles() {
         let message = format!(
-            "--precision {precision} --fallback none: no level has tile registers; --cpu x86-64-v4-amx does"
+            "--precision {precision} --fallback none: no level has tile registers; add --cpu x86-64-v4-amx"
         );
         return Err(usage(message));
     }
@@ -225,7 +241,7 @@ fn compile_options(args: &Args, is_source: bool, target: &Target) -> Result<Comp
     Ok(base
         .partitions(args.partitions)
         .policies(policies)
-        .dynamic_memory(args.grow)
+        .dynamic_memory(args.dynamic_memory)
         .require_tiles(require_tiles))
 }
 
@@ -256,21 +272,21 @@ impl Sizes {
             })
             .to_string(),
             false => format!(
-                "{}: {bytes} bytes (code {code}{}, weights {weights}), {kernels} kernels{}, arena at most {arena_max} bytes, \
-                 in {compile_ms} ms{}{}",
+                "{}: {bytes} B (code {code} B{}, weights {weights} B), {kernels} kernels{}, arena at most {arena_max} B, \
+                 compiled in {compile_ms} ms{}{}",
                 path.display(),
-                driver.map_or_else(String::new, |driver| format!(", {driver} of it driver and contract")),
+                driver.map_or_else(String::new, |driver| format!(", of which {driver} B driver and checks")),
                 match partitions {
                     0 => String::new(),
                     _ => format!(" in {partitions} partitions"),
                 },
                 match on_tiles {
                     0 => String::new(),
-                    _ => format!("; {on_tiles} kernels use tile registers where there are some"),
+                    _ => format!("; {on_tiles} kernels use tile registers (AMX) if the machine has them"),
                 },
                 match calls.is_empty() {
                     true => String::new(),
-                    false => format!("; calls {}, which you define", calls.join(", ")),
+                    false => format!("; link it with definitions of {}", calls.join(", ")),
                 },
             ),
         });

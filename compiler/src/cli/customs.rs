@@ -14,11 +14,11 @@ use symshape_runtime::external::Function;
 /// What the command line says about operators of the user's.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(super) struct Customs {
-    /// Bind an operator to a function: a declaration such as "com.acme:Swish(x: T[D...]) -> T[D...] = acme_swish",
-    /// or a file of them
+    /// Bind an operator to a C function: a declaration such as "com.acme:Swish(x: T[D...]) -> T[D...] = acme_swish",
+    /// or a file with one declaration per line
     #[arg(id = "custom_operators", long = "custom", value_name = "DECLARATION|FILE")]
     pub declarations: Vec<String>,
-    /// A library that has such functions: it is linked into shared objects, and called in this process if it is shared
+    /// Library with these functions; linked into shared objects, and loaded by this process if it is shared
     #[arg(id = "linked_libraries", long = "link", value_name = "LIB")]
     pub libraries: Vec<PathBuf>,
 }
@@ -42,7 +42,7 @@ impl Customs {
             }
         }
         if list.is_empty() && !self.libraries.is_empty() {
-            return Err(usage("--link: no --custom declares a function of it"));
+            return Err(usage("--link: the library is not used; declare its functions with --custom"));
         }
         list.into_iter().map(|custom| self.resolved(custom)).collect()
     }

@@ -1,4 +1,4 @@
-//! `--grow`: symbols without an upper bound get one that no call reaches, as large as the arena's address space allows.
+//! `--dynamic-memory`: symbols without an upper bound get one that no call reaches, as large as the arena's address space allows.
 
 use super::{errors::usage, source};
 use crate::{
@@ -20,7 +20,7 @@ const CAPS: [i64; 7] = [1 << 32, 1 << 28, 1 << 24, 1 << 20, 1 << 16, 1 << 12, 1 
 const MOST_BYTES: u64 = 1 << 44;
 
 /// The model at `path`, lowered with the largest of the bounds that it can be lowered with and the precision that
-/// `settle` gives it, and how far calls may go.
+/// `choose_options` gives it, and how far calls may go.
 ///
 /// # Errors
 /// When every symbol has an upper bound already, and what importing and lowering refuse.
@@ -29,10 +29,12 @@ pub(super) fn lowered(
     options: &ImportOptions,
     targets: &Targets,
     compile_options: &CompileOptions,
-    settle: &dyn Fn(&Graph) -> Result<CompileOptions>,
+    choose_options: &dyn Fn(&Graph) -> Result<CompileOptions>,
 ) -> Result<(Lowered, String)> {
     if source::graph(path, options).is_ok() {
-        return Err(usage("--grow: every symbol has an upper bound, so there is nothing to grow"));
+        return Err(usage(
+            "--dynamic-memory: every symbol has an upper bound, so there is nothing to grow; omit the flag",
+        ));
     }
     for cap in CAPS {
         let options = ImportOptions { cap: Some(cap), ..options.clone() };
@@ -40,8 +42,8 @@ pub(super) fn lowered(
         let lower = |options: CompileOptions| Pipeline::new(&graph).targets(targets).options(options).lower();
         match lower(*compile_options) {
             Ok(lowered) if lowered.plan.arena_max <= MOST_BYTES => {
-                let settled = settle(&graph)?;
-                let lowered = if settled == *compile_options { lowered } else { lower(settled)? };
+                let chosen = choose_options(&graph)?;
+                let lowered = if chosen == *compile_options { lowered } else { lower(chosen)? };
                 let reach = reach(&lowered.program, cap);
                 return Ok((lowered, reach));
             }
@@ -51,8 +53,9 @@ pub(super) fn lowered(
         }
     }
     let least = CAPS[CAPS.len() - 1];
-    let message =
-        format!("--grow: sizes are too large even where symbols without an upper bound are at most {least}");
+    let message = format!(
+        "--dynamic-memory: the arena is too large even if symbols without an upper bound are at most {least}; declare upper bounds with --dim NAME=LO..HI"
+    );
     Err(Error::new(ErrorKind::Limit, message).at(path.display().to_string()))
 }
 
@@ -61,5 +64,5 @@ fn reach(program: &Program, cap: i64) -> String {
     let hi = |symbol| program.facts.declaration(symbol).and_then(|declared| declared.hi.as_ref());
     let open = program.symbols.iter().filter(|symbol| hi(symbol) == Some(&BigInt::from(cap)));
     let names: Vec<&str> = open.map(|symbol| symbol.name()).collect();
-    format!("{} up to {cap}, so that the arena stays within its address space", names.join(", "))
+    format!("{} up to {cap}, so that the arena fits in its address space", names.join(", "))
 }

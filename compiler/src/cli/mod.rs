@@ -32,7 +32,7 @@ use crate::offload::Target;
 use clap::{Parser, Subcommand};
 use std::{process::ExitCode, sync::Arc};
 
-/// Ahead-of-time compiler for neural networks whose dimensions are symbols.
+/// Ahead-of-time compiler for neural networks with symbolic dimensions.
 #[derive(Parser)]
 #[command(name = "symc", version, about)]
 struct Args {
@@ -42,25 +42,25 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compile a model to an object with its header, an archive, or a shared object
+    /// Compile a model to an object, an archive, a shared object or C source, with a C header
     Compile(compile::Args),
     /// Call a model once
     Run(run::Args),
-    /// Run cases in the layout of the ONNX backend suite
+    /// Run test cases in the directory layout of the ONNX backend tests
     Test(test::Args),
-    /// Time calls
+    /// Measure how long calls take
     Bench(bench::Args),
     /// Infer the symbolic shape of every value
     Shapes(shapes::Args),
-    /// Answer queries to the symbolic engine
+    /// Answer queries to the symbolic engine (for developers)
     Sym(sym::Args),
-    /// Place buffers of fixed sizes and lifetimes
+    /// Plan an arena for buffers of fixed sizes and lifetimes (for developers)
     Plan(plan::Args),
-    /// Compare compiled code with the reference evaluator at the edges of every range
+    /// Compare compiled code with the reference evaluator at the ends of every range
     Selfcheck(selfcheck::Args),
-    /// Write a page that shows the contract, the arena at any size, and the kernels
+    /// Write an HTML page that shows the call contract, the arena at any size, and the kernels
     Report(report::Args),
-    /// One case of `test`, in a process of its own
+    /// Run one case of `test`; the parent process watches this one
     #[command(hide = true)]
     Case(test::CaseArgs),
 }

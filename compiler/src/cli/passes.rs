@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 /// Flags for people who debug the compiler.
 #[derive(clap::Args)]
 pub(super) struct PassFlags {
-    /// Print the model to standard error after this pass or stage, such as `views` or `schedule`; may be repeated
+    /// Print the model to standard error after this pass or stage, such as `views` or `schedule`; can be repeated
     #[arg(long, value_name = "PASS")]
     print_after: Vec<String>,
-    /// Print the time of each pass and stage to standard error
+    /// Print the time of each pass and stage to standard error, in milliseconds
     #[arg(long)]
     time_passes: bool,
 }

@@ -14,12 +14,12 @@ use std::{fs, path::PathBuf, time::Instant};
 /// Arguments of `symc plan`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// A table with the columns id, start, end and size; a buffer lives in the half-open [start, end)
+    /// CSV file with the columns id, start, end and size (bytes); a buffer is live in the half-open [start, end)
     file: PathBuf,
-    /// Search for a lower placement for so long
+    /// Seconds to search for a smaller arena; default: a fixed number of steps
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
-    /// One JSON object on standard output
+    /// Print one JSON object to standard output
     #[arg(long)]
     json: bool,
 }
@@ -32,7 +32,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         Some(seconds) if seconds >= 0.0 && seconds.is_finite() => {
             Budget { seconds: Some(seconds), ..Budget::default() }
         }
-        Some(_) => return Err(usage("--seconds: expected a time")),
+        Some(_) => return Err(usage("--seconds: expected a number of seconds, such as 0.5")),
         None => Budget::default(),
     };
     let start = Instant::now();
@@ -53,7 +53,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         print_line(&format!("{} {offset}", item.id));
     }
     print_line(&format!(
-        "height {height}, lower bound {lower_bound}, gap {:.2} %, {seconds:.3} s",
+        "height {height} B, lower bound {lower_bound} B, gap {:.2} %, {seconds:.3} s",
         100.0 * gap
     ));
     Ok(Verdict::Yes)

@@ -18,16 +18,16 @@ use std::path::PathBuf;
 /// Arguments of `symc report`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The ONNX model
+    /// ONNX file
     model: PathBuf,
     #[command(flatten)]
     dims: args::DimArgs,
     #[command(flatten)]
     precision: args::PrecisionArgs,
-    /// The page
+    /// HTML page to write
     #[arg(short, long, value_name = "R.html")]
     output: PathBuf,
-    /// One JSON object on standard output
+    /// Print one JSON object to standard output
     #[arg(long)]
     json: bool,
 }
@@ -47,7 +47,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     print_line(&match args.json {
         true => json!({"report": path, "bytes": page.len(), "kernels": kernels, "arena_max": plan.arena_max})
             .to_string(),
-        false => format!("{path}: {kernels} kernels, arena at most {} bytes", plan.arena_max),
+        false => format!("{path}: {kernels} kernels, arena at most {} B", plan.arena_max),
     });
     Ok(Verdict::Yes)
 }

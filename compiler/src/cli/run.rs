@@ -20,7 +20,7 @@ use symshape_runtime::Context;
 /// Arguments of `symc run`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The model: an ONNX file, or a shared object that `symc compile` made
+    /// ONNX file, or shared object from `symc compile`
     model: PathBuf,
     #[command(flatten)]
     dims: args::DimArgs,
@@ -28,22 +28,22 @@ pub(super) struct Args {
     precision: args::PrecisionArgs,
     #[command(flatten)]
     offload: args::OffloadArgs,
-    /// An input from a file
+    /// Input NAME, read from a .npy file
     #[arg(short, long = "in", value_name = "NAME=F.npy")]
     input_files: Vec<String>,
-    /// Inputs from a file, under keys NAME or in:NAME
+    /// Inputs, read from a .npz file with keys NAME or in:NAME
     #[arg(long = "inputs", value_name = "F.npz")]
     npz: Option<PathBuf>,
-    /// Folder for the outputs, one NAME.npy each
+    /// Directory for the outputs, each as NAME.npy
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Threads for the call
+    /// Number of threads for the call
     #[arg(long, value_name = "T", default_value_t = 1)]
     threads: u32,
-    /// How the partitions of a model that has some are run
+    /// How the partitions of the model run, if it has any
     #[arg(long, value_enum, default_value_t = super::args::Policy::Auto)]
     policy: super::args::Policy,
-    /// One JSON object on standard output
+    /// Print one JSON object to standard output
     #[arg(long)]
     json: bool,
 }
@@ -82,7 +82,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     }
     print_line(&format!("dims: {}", inputs::binding(&model, &dims)));
     if model.precision() != symshape_runtime::Precision::F32 {
-        print_line(&format!("products of {}", source::used(&model)));
+        print_line(&format!("precision: {}", source::used(&model)));
     }
     for (idx, info) in model.outputs().iter().enumerate() {
         print_line(&format!("{}: {}{:?}", info.name(), info.dtype(), outputs.get(idx).shape()));

@@ -15,9 +15,9 @@ use super::{
 };
 use crate::{
     accuracy::{
-        distance::{largest, largest_difference, relative},
+        distance::{largest, largest_difference, max_relative_difference},
         inputs,
-        work::{Found, Work, work},
+        work::{UnknownSizes, Work, work},
     },
     error::{At, Error, ErrorKind, Result},
     graph::{Graph, eval::eval},
@@ -41,7 +41,7 @@ const MAX_EXTRA_OPS: f64 = 3e9;
 /// Arguments of `symc selfcheck`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The ONNX model
+    /// ONNX file
     model: PathBuf,
     #[command(flatten)]
     dims: args::DimArgs,
@@ -49,10 +49,10 @@ pub(super) struct Args {
     precision: args::PrecisionArgs,
     #[command(flatten)]
     offload: args::OffloadArgs,
-    /// Sizes to check, in place of the edges of the ranges
+    /// Sizes to check; default: the ends of every range
     #[arg(long, value_name = "N=8[,S=128]", num_args = 1..)]
     at: Vec<String>,
-    /// One JSON object a line on standard output
+    /// Print one JSON object per line to standard output
     #[arg(long)]
     json: bool,
 }
@@ -62,7 +62,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     // What a precision loses is asked of machines with tile registers, also where this one has none.
     let leaves = CompileOptions::default().support.with_tiles();
     let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, leaves)?;
-    let (graph, precision) = loaded.source.as_ref().ok_or_else(|| usage("selfcheck takes an ONNX model"))?;
+    let (graph, precision) =
+        loaded.source.as_ref().ok_or_else(|| usage("selfcheck needs an ONNX model, not a shared object"))?;
     let split = Split::of(graph, *precision)?;
     let model = &loaded.model;
     let bindings = match args.at.is_empty() {
@@ -109,10 +110,12 @@ fn describe(at: &str, outcome: Outcome, precision: Precision, json: bool) -> Str
         return line.to_string();
     }
     if let Some(refused) = outcome.refused {
-        return format!("{at}: {status} (both refuse the seeded inputs: {refused})");
+        return format!(
+            "{at}: {status} (the reference and the compiled code both refuse the seeded inputs: {refused})"
+        );
     }
     let rounding = outcome.sensitivity.map_or_else(String::new, |rounding| {
-        format!("; this model makes up to {rounding:e} out of rounding")
+        format!("; rounding alone changes this model's outputs by up to {rounding:e}")
     });
     let compiled = outcome.relative;
     let relative = match outcome.defined {
@@ -120,7 +123,7 @@ fn describe(at: &str, outcome: Outcome, precision: Precision, json: bool) -> Str
         None => format!("{compiled:.1e}"),
     };
     format!(
-        "{at}: {status} (largest difference {max_abs:e}, {max_ulp} ulp; of the largest element {relative}{rounding})"
+        "{at}: {status} (largest difference {max_abs:e}, {max_ulp} ulp; relative to the largest element {relative}{rounding})"
     )
 }
 
@@ -263,8 +266,8 @@ fn judge(outcome: &mut Outcome, model: &Model, split: Option<&Split>, results: &
         (Some(defined), Some(promised)) => exceeds(want, defined, promised),
         _ => false,
     };
-    outcome.relative = relative(want, got);
-    outcome.defined = defined.as_ref().map(|defined| relative(want, defined));
+    outcome.relative = max_relative_difference(want, got);
+    outcome.defined = defined.as_ref().map(|defined| max_relative_difference(want, defined));
     if !is_off && !loses {
         return Ok(());
     }
@@ -278,7 +281,7 @@ fn judge(outcome: &mut Outcome, model: &Model, split: Option<&Split>, results: &
         && exceeds(want, &defined, &wider(&rounding, promised.as_deref()))
     {
         let most = split.precision.max_model_error();
-        let problem = format!("fail: {} loses more than {most:e}", split.precision);
+        let problem = format!("fail: the error of {} exceeds {most:e}", split.precision);
         outcome.problem.get_or_insert(problem);
     }
     Ok(())
@@ -381,6 +384,6 @@ fn combinations(edges: &[Vec<i64>]) -> Vec<Vec<i64>> {
 
 /// Roughly how many scalar operations the reference evaluator needs.
 fn operations(graph: &Graph, model: &Model, dims: &[i64]) -> f64 {
-    let Work { products, others } = work(graph, model, dims, Found::Least);
-    products + others
+    let Work { multiplications, elements } = work(graph, model, dims, UnknownSizes::One);
+    multiplications + elements
 }

@@ -19,11 +19,11 @@ use symshape::Dim;
 /// Arguments of `symc shapes`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The ONNX model
+    /// ONNX file
     model: PathBuf,
     #[command(flatten)]
     dims: args::DimArgs,
-    /// One JSON object on standard output
+    /// Print one JSON object to standard output
     #[arg(long)]
     json: bool,
 }

@@ -49,7 +49,7 @@ pub(super) struct Loaded {
     pub compile_ms: f64,
 }
 
-/// Opens a shared object, or compiles an ONNX model into memory, with the precision that a trial gives it on machines
+/// Opens a shared object, or compiles an ONNX model into memory with the precision that the accuracy check chooses for machines
 /// whose kernels `microkernels` describe.
 pub(super) fn load(
     path: &Path,
@@ -72,7 +72,7 @@ pub(super) fn load(
         return Err(usage(format!("--target {machine}: models run on this machine; compile for others")));
     }
     let options = CompileOptions::default().support(microkernels);
-    let precision = precision_args.settle((path, &graph), &targets, &options, &progress)?.precision;
+    let precision = precision_args.choose((path, &graph), &targets, &options, &progress)?.precision;
     let model = compile(&graph, precision, &targets, &progress).at(|| path.display().to_string())?;
     Ok(Loaded { model, source: Some((graph, precision)), compile_ms: milliseconds(start) })
 }

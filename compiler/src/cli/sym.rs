@@ -15,9 +15,9 @@ use symshape::query::answer_line;
 /// Arguments of `symc sym`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Queries, one a line: id, symbols, expression, kind, tab-separated; the default is standard input
+    /// File with one query per line: id, symbols, expression, kind, separated by tabs; default: standard input
     file: Option<PathBuf>,
-    /// One JSON object a line on standard output
+    /// Print one JSON object per line to standard output
     #[arg(long)]
     json: bool,
 }
@@ -35,7 +35,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         if at_path(source.read_until(b'\n', &mut bytes), name)? == 0 {
             return Ok(Verdict::Yes);
         }
-        // Bytes that are no text are a malformed query like any other.
+        // Invalid UTF-8 becomes a malformed query, which gets an error as its answer.
         let text = String::from_utf8_lossy(&bytes);
         if text.trim().is_empty() {
             continue;

@@ -28,19 +28,19 @@ use std::{
 /// Arguments of `symc test`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Cases, or folders to search for cases
+    /// Test cases, or directories to search for test cases
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
-    /// Cases that run at once
+    /// Number of cases that run at the same time
     #[arg(long, value_name = "N", default_value_t = 1)]
     jobs: usize,
-    /// Seconds that a case may take
+    /// Time limit of a case, in seconds
     #[arg(long, value_name = "S", default_value_t = 600)]
     timeout: u64,
     /// Which inputs of data set 0 become compile-time constants
     #[arg(long, value_enum, default_value_t = case::BindInputs::None)]
     bind_inputs: case::BindInputs,
-    /// Write the results to a file as JSON
+    /// File to write the results to, as JSON
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
 }
@@ -53,7 +53,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         let before = cases.len();
         find(&folder, &mut cases)?;
         if cases.len() == before {
-            return Err(usage(format!("{}: no model.onnx in it or below", folder.display())));
+            return Err(usage(format!("{}: no model.onnx in this directory or below it", folder.display())));
         }
     }
     let progress = Progress::new("testing", cases.len() as u64);

@@ -1,11 +1,11 @@
-//! Trials of `bf16x3`: what they find, and which sizes they take.
+//! The accuracy check of `bf16x3`: its results, and the sizes that it runs.
 
 use crate::models;
 
 use symshape::Dim;
 use symshape_compiler::{
     CompileOptions, Result,
-    accuracy::{self, Settled, Trial, WITHIN},
+    accuracy::{self, AccuracyCheck, MAX_ERROR, PrecisionChoice},
     graph::{Graph, Value},
     kernel::MicrokernelSupport,
     scalar::Precision,
@@ -16,8 +16,8 @@ use symshape_runtime::DType;
 /// For machines with tile registers.
 const TILES: MicrokernelSupport = MicrokernelSupport::Code { multiplies_bytes: false, tiles: true };
 
-fn tried(graph: &Graph, precision: Precision, microkernels: MicrokernelSupport) -> Trial {
-    accuracy::trial(graph, &CompileOptions::default().precision(precision).support(microkernels))
+fn checked(graph: &Graph, precision: Precision, microkernels: MicrokernelSupport) -> AccuracyCheck {
+    accuracy::check_accuracy(graph, &CompileOptions::default().precision(precision).support(microkernels))
         .expect("supported")
 }
 
@@ -32,7 +32,7 @@ fn input(g: &mut Graph, name: &str, rows: &str) -> Result<Value> {
     g.input(name, DType::F32, vec![Dim::symbol(rows), 64.into()])
 }
 
-/// `x` times weights, and less its product with weights that are so many times as large.
+/// `x` times weights, minus `x` times the same weights scaled by `less`.
 fn dense(g: &mut Graph, x: Value, less: Option<f32>) -> Result<Value> {
     let weights = models::weights(&[64, 96], 5);
     let numbers: Vec<f32> = (0..64 * 96).map(|idx| weights.get(idx).as_f64() as f32).collect();
@@ -45,7 +45,7 @@ fn dense(g: &mut Graph, x: Value, less: Option<f32>) -> Result<Value> {
     g.sub(y, less)
 }
 
-/// Rows of `x`, of which there are these, through `dense`.
+/// [`dense`] on an input with a number of rows in this range.
 fn model(rows: (i64, i64), less: Option<f32>) -> Graph {
     graph(&[("N", rows.0, rows.1)], |g| {
         let x = input(g, "x", "N")?;
@@ -55,55 +55,58 @@ fn model(rows: (i64, i64), less: Option<f32>) -> Graph {
 }
 
 #[test]
-fn a_product_alone_is_off_by_little() {
-    let Trial::Off { part, at } = tried(&model((1, 64), None), Precision::Bf16x3, TILES) else {
-        panic!("it is tried")
+fn one_contraction_has_a_small_error() {
+    let AccuracyCheck::Measured { max_error, at } = checked(&model((1, 64), None), Precision::Bf16x3, TILES)
+    else {
+        panic!("it runs")
     };
-    assert!(part > 1e-7 && part < WITHIN, "{part}");
+    assert!(max_error > 1e-7 && max_error < MAX_ERROR, "{max_error}");
     assert!(["N=1", "N=32", "N=64"].contains(&at.as_str()), "{at}");
 }
 
 #[test]
-fn a_difference_of_products_is_off_by_much() {
-    let Trial::Off { part, .. } = tried(&model((1, 64), Some(1.01)), Precision::Bf16x3, TILES) else {
-        panic!("it is tried")
+fn a_difference_of_contractions_has_a_large_error() {
+    let AccuracyCheck::Measured { max_error, .. } =
+        checked(&model((1, 64), Some(1.01)), Precision::Bf16x3, TILES)
+    else {
+        panic!("it runs")
     };
-    assert!(part > 2.0 * WITHIN, "{part}");
+    assert!(max_error > 2.0 * MAX_ERROR, "{max_error}");
 }
 
 #[test]
-fn what_is_off_by_too_much_stays_f32() {
+fn models_above_the_limit_stay_f32() {
     let graph = model((1, 8), Some(1.01));
     let options = CompileOptions::default().precision(Precision::Bf16x3).support(TILES);
-    let settle = |within: f64| accuracy::settle(&graph, &options, within).expect("supported");
-    let settled = settle(WITHIN);
-    assert_eq!(settled.precision, Precision::F32);
-    let note = settled.note.expect("it is said");
-    assert!(note.contains(" of the largest output off in a trial at N="), "{note}");
-    assert!(note.contains(", so contractions multiply f32; within "), "{note}");
-    for within in [1.0, f64::INFINITY] {
-        assert_eq!(settle(within), Settled { precision: Precision::Bf16x3, note: None });
+    let choose = |limit: f64| accuracy::choose_precision(&graph, &options, limit).expect("supported");
+    let choice = choose(MAX_ERROR);
+    assert_eq!(choice.precision, Precision::F32);
+    let note = choice.note.expect("a note");
+    assert!(note.contains("the error at N="), "{note}");
+    assert!(note.contains(", so contractions multiply f32; a limit of "), "{note}");
+    for limit in [1.0, f64::INFINITY] {
+        assert_eq!(choose(limit), PrecisionChoice { precision: Precision::Bf16x3, note: None });
     }
 }
 
 #[test]
-fn parts_that_are_no_share_are_refused() {
-    for within in [-1.0, f64::NAN] {
-        let refused =
-            accuracy::settle(&model((1, 8), None), &CompileOptions::default(), within).expect_err("no share");
-        assert!(refused.message().contains("expected a number from 0 on"), "{refused}");
+fn negative_and_nan_limits_are_refused() {
+    for limit in [-1.0, f64::NAN] {
+        let refused = accuracy::choose_precision(&model((1, 8), None), &CompileOptions::default(), limit)
+            .expect_err("no limit");
+        assert!(refused.message().contains("expected a number of 0 or more"), "{refused}");
     }
 }
 
 #[test]
-fn what_multiplies_no_bf16_is_the_same() {
+fn models_without_bf16_multiplications_are_identical() {
     let graph = model((1, 64), None);
-    assert_eq!(tried(&graph, Precision::F32, TILES), Trial::Same);
+    assert_eq!(checked(&graph, Precision::F32, TILES), AccuracyCheck::Identical);
     let no_tiles = MicrokernelSupport::Code { multiplies_bytes: false, tiles: false };
-    assert_eq!(tried(&graph, Precision::Bf16x3, no_tiles), Trial::Same);
+    assert_eq!(checked(&graph, Precision::Bf16x3, no_tiles), AccuracyCheck::Identical);
 }
 
-/// A product of the sum of two inputs, whose rows must be as many, within these ranges.
+/// [`dense`] on the sum of two inputs, which need equal numbers of rows in these ranges.
 fn summed(a: (i64, i64), b: (i64, i64)) -> Graph {
     graph(&[("A", a.0, a.1), ("B", b.0, b.1)], |g| {
         let (x, y) = (input(g, "x", "A")?, input(g, "y", "B")?);
@@ -114,23 +117,25 @@ fn summed(a: (i64, i64), b: (i64, i64)) -> Graph {
 }
 
 #[test]
-fn sizes_that_are_refused_are_passed_over() {
-    // The least sizes are equal, and the largest as multiples of 32.
-    let Trial::Off { part, .. } = tried(&summed((1, 40), (1, 60)), Precision::Bf16x3, TILES) else {
-        panic!("it is tried")
+fn refused_sizes_are_skipped() {
+    // The smallest sizes are equal, and the largest as multiples of 32.
+    let AccuracyCheck::Measured { max_error, .. } =
+        checked(&summed((1, 40), (1, 60)), Precision::Bf16x3, TILES)
+    else {
+        panic!("it runs")
     };
-    assert!(part > 1e-7 && part < WITHIN, "{part}");
-    let Trial::Untried(why) = tried(&summed((5, 30), (1, 100)), Precision::Bf16x3, TILES) else {
+    assert!(max_error > 1e-7 && max_error < MAX_ERROR, "{max_error}");
+    let AccuracyCheck::Skipped(why) = checked(&summed((5, 30), (1, 100)), Precision::Bf16x3, TILES) else {
         panic!("all sizes differ")
     };
     assert!(why.to_string().contains("A"), "{why}");
 }
 
 #[test]
-fn what_takes_long_is_not_tried() {
+fn models_that_take_long_are_skipped() {
     let rows = 1 << 26;
-    let Trial::Untried(why) = tried(&model((rows, rows), None), Precision::Bf16x3, TILES) else {
+    let AccuracyCheck::Skipped(why) = checked(&model((rows, rows), None), Precision::Bf16x3, TILES) else {
         panic!("it takes long")
     };
-    assert_eq!(why.message(), "a call at its least sizes takes long");
+    assert_eq!(why.message(), "calls take too long even at the smallest sizes");
 }

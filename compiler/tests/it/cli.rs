@@ -254,16 +254,16 @@ fn plan_places_buffers() {
 }
 
 #[test]
-fn grow_compiles_without_upper_bounds() {
+fn dynamic_memory_compiles_without_upper_bounds() {
     let folder = tempfile::tempdir().unwrap();
     let so = path(folder.path(), "block.so");
-    let bounded = refusal(&[&["compile", BLOCK, "-o", &so, "--grow"], &DIMS[..]].concat());
+    let bounded = refusal(&[&["compile", BLOCK, "-o", &so, "--dynamic-memory"], &DIMS[..]].concat());
     assert!(bounded.contains("nothing to grow"), "{bounded}");
-    let open = ["compile", BLOCK, "-o", &so, "--grow", "--dim", "N=1..", "--dim", "S=1..64"];
+    let open = ["compile", BLOCK, "-o", &so, "--dynamic-memory", "--dim", "N=1..", "--dim", "S=1..64"];
     let output = symc(&open);
     assert!(output.status.success());
     let model = symshape_runtime::Model::open(&so).unwrap();
-    let said = format!("--grow: N up to {}, ", model.symbols()[0].hi());
+    let said = format!("--dynamic-memory: N up to {}, ", model.symbols()[0].hi());
     assert!(String::from_utf8_lossy(&output.stderr).contains(&said), "{output:?}");
     assert!(model.grows() && model.symbols()[0].hi() > 1 << 16 && model.symbols()[1].hi() == 64);
     let mut context = symshape_runtime::Context::new(&model).unwrap();
@@ -291,7 +291,7 @@ fn bad_command_lines_and_models_are_refused_with_a_reason() {
     assert!(refusal(&["compile", "no.onnx", "-o", &out]).starts_with("symc: no.onnx: "));
     for names in ["", ",", "npu,"] {
         let nameless = refusal(&["compile", BLOCK, "-o", &out, "--target", names]);
-        assert_eq!(nameless, format!("symc: --target {names}: a name is missing"));
+        assert_eq!(nameless, format!("symc: --target {names}: a name between commas is empty"));
     }
     let nowhere = refusal(&[&["compile", BLOCK, "-o", "/no/such/m.o"], &DIMS[..]].concat());
     assert_eq!(nowhere, "symc: /no/such/m.o: can't write: there is no such folder");
@@ -503,13 +503,13 @@ fn precision_is_in_the_artefact_and_falls_back() {
         ["compile", BLOCK, "-o", &alone, "--cpu", "x86-64-v2", "--precision", "bf16", "--fallback", "none"];
     assert_eq!(
         refusal(&[&args[..], &DIMS].concat()),
-        "symc: --precision bf16 --fallback none: no level has tile registers; --cpu x86-64-v4-amx does"
+        "symc: --precision bf16 --fallback none: no level has tile registers; add --cpu x86-64-v4-amx"
     );
 }
 
 #[test]
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-fn a_model_that_a_trial_finds_far_off_stays_f32() {
+fn models_above_the_error_limit_stay_f32() {
     let folder = tempfile::tempdir().unwrap();
     let out = path(folder.path(), "tried.so");
     let compile = |more: &[&str]| {
@@ -518,23 +518,23 @@ fn a_model_that_a_trial_finds_far_off_stays_f32() {
         let header = std::fs::read_to_string(folder.path().join("tried.h")).unwrap_or_default();
         (output.status.code(), String::from_utf8(output.stderr).unwrap(), header)
     };
-    let (code, err, header) = compile(&["--within", "1e-9"]);
-    assert!(err.contains("of the largest output off in a trial at N="), "{err}");
-    assert!(err.contains("so contractions multiply f32; within"), "{err}");
+    let (code, err, header) = compile(&["--max-error", "1e-9"]);
+    assert!(err.contains("the error at N="), "{err}");
+    assert!(err.contains("so contractions multiply f32; a limit of"), "{err}");
     assert!(code == Some(0) && !header.contains("PRECISION"), "{header}");
-    for within in [&[][..], &["--within", "inf"]] {
-        let (code, err, header) = compile(within);
+    for limit in [&[][..], &["--max-error", "inf"]] {
+        let (code, err, header) = compile(limit);
         assert!(code == Some(0) && err.is_empty(), "{err}");
         assert!(header.contains("#define BLOCK_PRECISION \"bf16x3\""), "{header}");
     }
     for wrong in ["-1", "nan", "much"] {
-        let (code, err, _) = compile(&[&format!("--within={wrong}")]);
-        assert!(code == Some(2) && err.contains("a number from 0 on, such as 1e-4, or inf"), "{err}");
+        let (code, err, _) = compile(&[&format!("--max-error={wrong}")]);
+        assert!(code == Some(2) && err.contains("a number of 0 or more, such as 1e-4, or inf"), "{err}");
     }
 }
 
 #[test]
-fn selfcheck_says_what_a_precision_loses() {
+fn selfcheck_reports_the_error_of_a_precision() {
     for (precision, least, most) in [("bf16x3", 1e-7, 5e-5), ("bf16", 1e-4, 5e-2)] {
         let args = [&["selfcheck", BLOCK, "--precision", precision, "--at", "N=2,S=5"][..], &DIMS].concat();
         let said = &json(&args)[0];
@@ -547,9 +547,9 @@ fn selfcheck_says_what_a_precision_loses() {
 /// Whether this machine has tile registers or not.
 #[test]
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-fn selfcheck_checks_the_precision_that_a_trial_gives() {
+fn selfcheck_checks_the_precision_after_the_accuracy_check() {
     let args =
-        [&["selfcheck", BLOCK, "--precision", "bf16x3", "--within", "1e-9", "--at", "N=2,S=5"][..], &DIMS];
+        [&["selfcheck", BLOCK, "--precision", "bf16x3", "--max-error", "1e-9", "--at", "N=2,S=5"][..], &DIMS];
     let said = &json(&args.concat())[0];
     assert!(said["status"] == "pass" && said["precision"] == "f32", "{said}");
     assert!(said["defined_relative"].is_null(), "{said}");

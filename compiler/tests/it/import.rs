@@ -86,7 +86,7 @@ fn missing_bounds_show_the_flags() {
     refused(
         model(vec![node("Relu", &["x"], &["y"])]),
         &ImportOptions::default(),
-        "`N` (input `x` axis 0) has no upper bound; declare, for example, --dim N=1..64, or compile with --grow",
+        "`N` (input `x` axis 0) has no upper bound; declare, for example, --dim N=1..64, or compile with --dynamic-memory",
     );
     let unknown = ImportOptions { dims: vec![parse_dim("M=1..2").unwrap()], ..bounded() };
     let options = ImportOptions { bounds: bounded().dims, ..unknown };

@@ -175,7 +175,7 @@ fn no_bound(missing: &[(Symbol, String)]) -> String {
         .collect();
     let verb = if missing.len() == 1 { "has" } else { "have" };
     format!(
-        "{} {verb} no upper bound; declare, for example, {}, or compile with --grow",
+        "{} {verb} no upper bound; declare, for example, {}, or compile with --dynamic-memory",
         places.join(", "),
         flags.join(" ")
     )
