@@ -21,24 +21,38 @@ pub fn header(program: &Program, plan: &Plan) -> String {
     text
 }
 
-/// The header of `program` where it is C source that calls of the C library what `calls` says.
-pub fn header_for_source(program: &Program, plan: &Plan, calls: &str) -> String {
+/// Facts about C source that its header states.
+pub(super) struct SourceHeader<'a> {
+    /// A sentence that lists the functions of the C library that the source calls.
+    pub(super) math_calls: &'a str,
+    /// Bytes of the frame that the partitions of a call share.
+    pub(super) frame_bytes: usize,
+}
+
+/// The header of `program` for its C source.
+pub(super) fn header_for_source(program: &Program, plan: &Plan, source: &SourceHeader<'_>) -> String {
     let mut text = String::new();
-    write_header(&mut text, program, plan, Some(calls)).expect("strings take everything");
+    write_header(&mut text, program, plan, Some(source)).expect("strings take everything");
     text
 }
 
-fn write_header(out: &mut String, program: &Program, plan: &Plan, source: Option<&str>) -> std::fmt::Result {
+fn write_header(
+    out: &mut String,
+    program: &Program,
+    plan: &Plan,
+    source: Option<&SourceHeader<'_>>,
+) -> std::fmt::Result {
     let prefix = program.name.as_str();
     let upper = prefix.to_uppercase();
     writeln!(out, "/* {prefix}: compiled by symshape {}.\n *", env!("CARGO_PKG_VERSION"))?;
     contract(out, program)?;
-    if let Some(calls) = source {
-        writeln!(out, " *\n * {calls}")?;
+    if let Some(source) = source {
+        writeln!(out, " *\n * {}", source.math_calls)?;
     }
     writeln!(out, " */\n#ifndef SYMSHAPE_MODEL_{upper}_H\n#define SYMSHAPE_MODEL_{upper}_H\n\n{ABI}")?;
     writeln!(out, "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n")?;
-    constants(out, program, plan, &upper, source.is_some())?;
+    let frame_bytes = source.map_or_else(|| codegen::frame_bytes(program), |source| source.frame_bytes);
+    constants(out, program, plan, &upper, frame_bytes)?;
     prototypes(out, prefix)?;
     if program.may_use_tiles() && source.is_none() {
         out.write_str(&named(include_str!("tiles.h"), prefix))?;
@@ -53,7 +67,7 @@ fn write_header(out: &mut String, program: &Program, plan: &Plan, source: Option
     writeln!(out, "#ifdef __cplusplus\n}}\n#endif\n#endif")
 }
 
-/// What a person must know to call the model, as a comment.
+/// The contract of the model, as a comment.
 fn contract(out: &mut String, program: &Program) -> std::fmt::Result {
     writeln!(out, " * Symbols, in the order of `dims`:")?;
     for (idx, symbol) in program.symbols.iter().enumerate() {
@@ -77,33 +91,37 @@ fn constants(
     program: &Program,
     plan: &Plan,
     upper: &str,
-    is_source: bool,
+    frame_bytes: usize,
 ) -> std::fmt::Result {
-    let mut names = Names { upper, taken: HashSet::new() };
-    writeln!(out, "/* Bytes of arena that suffice for every allowed size: for static arrays. */")?;
-    names.define(out, "ARENA_MAX", format!("{}u", plan.arena_max))?;
-    names.define(out, "ARENA_ALIGN", "64u")?;
+    let mut macros = Macros { upper, taken: HashSet::new() };
+    writeln!(out, "/* Upper bound of the arena's bytes over all allowed sizes: for static arrays. */")?;
+    macros.define(out, "ARENA_MAX", format!("{}u", plan.arena_max))?;
+    macros.define(out, "ARENA_ALIGN", "64u")?;
     for (device, room) in program.devices.iter().zip(&plan.devices) {
-        writeln!(out, "\n/* How much of it is the memory of {}, at most. */", comment(&device.target))?;
-        names.define(out, &format!("{}_MEMORY_MAX", macro_name(&device.target)), format!("{}u", room.max))?;
+        writeln!(
+            out,
+            "\n/* Upper bound of the arena bytes that are memory of {}. */",
+            comment(&device.target)
+        )?;
+        macros.define(
+            out,
+            &format!("{}_MEMORY_MAX", macro_name(&device.target)),
+            format!("{}u", room.max),
+        )?;
     }
-    names.define(out, "N_SYMBOLS", program.symbols.len())?;
-    names.define(out, "N_FOUND", program.data_dependent.len())?;
-    names.define(out, "N_INPUTS", program.inputs.len())?;
-    names.define(out, "N_OUTPUTS", program.outputs.len())?;
+    macros.define(out, "N_SYMBOLS", program.symbols.len())?;
+    macros.define(out, "N_FOUND", program.data_dependent.len())?;
+    macros.define(out, "N_INPUTS", program.inputs.len())?;
+    macros.define(out, "N_OUTPUTS", program.outputs.len())?;
     if !program.partitions.is_empty() {
         let any = i32::from(program.policies == Policies::Any);
         writeln!(
             out,
-            "\n/* The table of partitions, bytes of a call's frame, and whether partitions may run at once. */"
+            "\n/* Number of partitions, bytes of a call's frame, and whether partitions may run at once. */"
         )?;
-        names.define(out, "N_PARTITIONS", program.partitions.len())?;
-        let frame = match is_source {
-            true => super::c::partitions::frame_bytes(program),
-            false => codegen::frame_bytes(program),
-        };
-        names.define(out, "FRAME_BYTES", format!("{frame}u"))?;
-        names.define(out, "ANY_ORDER", any)?;
+        macros.define(out, "N_PARTITIONS", program.partitions.len())?;
+        macros.define(out, "FRAME_BYTES", format!("{frame_bytes}u"))?;
+        macros.define(out, "ANY_ORDER", any)?;
     }
     if program.precision != Precision::F32 {
         writeln!(
@@ -111,17 +129,17 @@ fn constants(
             "\n/* What contractions multiply on machines with tile registers, and how far a product may be off there, relative to\n \
              * its magnitude. Sums round as those of f32 do. */"
         )?;
-        names.define(out, "PRECISION", format!("\"{}\"", program.precision))?;
-        names.define(out, "PRODUCT_ERROR", format!("{:.2e}", program.precision.max_product_error()))?;
+        macros.define(out, "PRECISION", format!("\"{}\"", program.precision))?;
+        macros.define(out, "PRODUCT_ERROR", format!("{:.2e}", program.precision.max_product_error()))?;
     }
     for (idx, symbol) in program.symbols.iter().enumerate() {
         let name = macro_name(symbol.name());
-        writeln!(out, "\n/* The symbol {}: its place in `dims`, and its range. */", comment(symbol.name()))?;
-        names.define(out, &format!("DIM_{name}"), idx)?;
+        writeln!(out, "\n/* The symbol {}: its index in `dims`, and its range. */", comment(symbol.name()))?;
+        macros.define(out, &format!("DIM_{name}"), idx)?;
         let Some(declared) = program.facts.declaration(symbol) else { continue };
-        names.define(out, &format!("{name}_MIN"), &declared.lo)?;
+        macros.define(out, &format!("{name}_MIN"), &declared.lo)?;
         if let Some(hi) = &declared.hi {
-            names.define(out, &format!("{name}_MAX"), hi)?;
+            macros.define(out, &format!("{name}_MAX"), hi)?;
         }
     }
     for (kind, ports) in [("INPUT", &program.inputs), ("OUTPUT", &program.outputs)] {
@@ -129,33 +147,34 @@ fn constants(
             let name = macro_name(&port.name);
             writeln!(
                 out,
-                "\n/* {} {}: its place, its axes, and bytes that always suffice. */",
+                "\n/* {} {}: its index, its rank, and its upper bound in bytes. */",
                 kind.to_lowercase(),
                 comment(&port.name)
             )?;
-            names.define(out, &format!("{kind}_{name}"), idx)?;
-            names.define(out, &format!("{kind}_{name}_RANK"), port.shape.len())?;
+            macros.define(out, &format!("{kind}_{name}"), idx)?;
+            macros.define(out, &format!("{kind}_{name}_RANK"), port.shape.len())?;
             let buffer = &program.buffers[port.buffer];
             let size = &buffer.elems * buffer.dtype.size_bytes() as i64;
             if let Some(bytes) = program.facts.bounds(&size).hi {
-                names.define(out, &format!("{kind}_{name}_MAX_BYTES"), format!("{bytes}u"))?;
+                macros.define(out, &format!("{kind}_{name}_MAX_BYTES"), format!("{bytes}u"))?;
             }
         }
     }
     writeln!(out)
 }
 
-/// The macros defined so far: different names of a model can be the same macro, of which the first stays.
-struct Names<'n> {
+/// The macros defined so far. Different names of a model can yield the same macro; the first definition stays.
+struct Macros<'n> {
     upper: &'n str,
     taken: HashSet<String>,
 }
 
-impl Names<'_> {
+impl Macros<'_> {
     fn define(&mut self, out: &mut String, name: &str, value: impl std::fmt::Display) -> std::fmt::Result {
-        match self.taken.insert(name.to_string()) {
-            true => writeln!(out, "#define {}_{name} {value}", self.upper),
-            false => Ok(()),
+        if self.taken.insert(name.to_string()) {
+            writeln!(out, "#define {}_{name} {value}", self.upper)
+        } else {
+            Ok(())
         }
     }
 }
@@ -165,14 +184,14 @@ fn prototypes(out: &mut String, prefix: &str) -> std::fmt::Result {
     out.write_str(&named(include_str!("prototypes.h"), prefix))
 }
 
-/// The functions that the model calls.
+/// The prototypes of external functions.
 fn externals(out: &mut String, program: &Program) -> std::fmt::Result {
     let callees = program.callees();
     if callees.is_empty() {
         return Ok(());
     }
-    let head = "\n/* The model calls these functions, which are no part of it: define them, with C linkage. Each gets its operands\n \
-                * dense and row-major and returns 0, or a code of its own, which ends the call of the model with the error\n \
+    let head = "\n/* The model calls these external functions: define them, with C linkage. Each gets its operands\n \
+                * dense and row-major and returns 0, or a code of its choice, which ends the call of the model with the error\n \
                 * SYMSHAPE_CALLEE_FAILED. Calls of the model may run at once. */";
     writeln!(out, "{head}")?;
     callees
@@ -181,12 +200,12 @@ fn externals(out: &mut String, program: &Program) -> std::fmt::Result {
     writeln!(out)
 }
 
-/// A shape as people write it.
+/// A shape in readable form: `N, 2*S + 1`.
 fn shape(port: &Port) -> String {
     port.shape.iter().map(|dim| dim.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Text that can't end a comment or make it a line of code.
+/// Text made safe for a comment: it can neither end the comment nor start another line.
 fn comment(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.replace("*/", "* /").replace("/*", "/ *").chars().map(plain).collect()

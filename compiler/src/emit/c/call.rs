@@ -3,6 +3,7 @@
 use super::{
     contract::Checks,
     names::{self, string},
+    text::{identifiers, is_math},
 };
 use crate::{
     error::{Error, Result},
@@ -11,28 +12,28 @@ use crate::{
 use std::fmt::Write;
 use symshape_runtime::external::{Attribute, AttributeValue};
 
-/// Refuses functions whose names mean something else in the file.
+/// Refuses external functions whose names already mean something else in the file.
 ///
 /// # Errors
-/// There is one.
+/// When there is such a function.
 pub(super) fn check(program: &Program, body: &str, helpers: &str) -> Result<()> {
     let code = without_strings(body);
     for callee in program.callees() {
         let symbol = callee.symbol.as_str();
         let is_call = |kernel: &&Kernel| matches!(&kernel.control, Some(Control::Call(call)) if call.callee.symbol == symbol);
         let calls = program.kernels.iter().filter(is_call).count();
-        let stands = super::identifiers(&code).filter(|word| *word == symbol).count();
-        let helps = super::identifiers(helpers).any(|word| word == symbol);
-        if stands != calls || helps || super::is_math(symbol) {
+        let occurrences = identifiers(&code).filter(|word| *word == symbol).count();
+        let is_helper_word = identifiers(helpers).any(|word| word == symbol);
+        if occurrences != calls || is_helper_word || is_math(symbol) {
             return Err(Error::invalid(format!(
-                "`{symbol}` is to be called, and means something else in C source"
+                "the external function `{symbol}` can't be called from C source: the name has another meaning there; give the function another symbol"
             )));
         }
     }
     Ok(())
 }
 
-/// The text without what stands in quotes.
+/// The text without its quoted strings.
 fn without_strings(text: &str) -> String {
     let (mut out, mut inside, mut escaped) = (String::with_capacity(text.len()), false, false);
     for c in text.chars() {
@@ -47,7 +48,7 @@ fn without_strings(text: &str) -> String {
     out
 }
 
-/// Prints a call, and the end of `run` where it fails.
+/// Prints a call, and the return from `run` if it fails.
 pub(super) fn call(checks: &mut Checks, depth: usize, call: &ExternalCall) -> Result<()> {
     checks.line(depth, "{");
     let depth = depth + 1;
@@ -80,7 +81,7 @@ pub(super) fn call(checks: &mut Checks, depth: usize, call: &ExternalCall) -> Re
     Ok(())
 }
 
-/// Declares the descriptions of arguments; what stands for them.
+/// Declares the descriptors of arguments; returns the expression that refers to them.
 fn tensors(checks: &mut Checks, depth: usize, name: &str, arguments: &[Argument]) -> Result<String> {
     if arguments.is_empty() {
         return Ok("NULL".into());
@@ -108,7 +109,7 @@ fn tensors(checks: &mut Checks, depth: usize, name: &str, arguments: &[Argument]
     Ok(format!("{name}_of_call"))
 }
 
-/// Declares the constants before the function; what stands for them.
+/// Declares the constants before the function; returns the expression that refers to them.
 fn attributes(checks: &mut Checks, attributes: &[Attribute]) -> String {
     if attributes.is_empty() {
         return "NULL".into();

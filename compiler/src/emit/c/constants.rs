@@ -10,8 +10,8 @@ use crate::{
 use std::fmt::{self, Write};
 use symshape_runtime::DType;
 
-/// A line of numbers ends after so many characters.
-const LINE: usize = 100;
+/// A line of literals ends once it has this many characters.
+const MAX_LINE_CHARS: usize = 100;
 
 /// What the constant buffers hold, and are called in C and by the compiler.
 fn arrays(program: &Program) -> impl Iterator<Item = (&Tensor, String, &str)> {
@@ -43,14 +43,14 @@ pub(super) fn definitions(program: &Program) -> String {
         if tensor.elems() == 0 {
             out.push('0');
         }
-        let mut line = LINE;
+        let mut line = MAX_LINE_CHARS;
         for idx in 0..tensor.elems() {
-            if line >= LINE {
+            if line >= MAX_LINE_CHARS {
                 out.push_str("\n   ");
                 line = 0;
             }
             let before = out.len();
-            let _ = write!(out, " {},", Element(tensor.get(idx)));
+            let _ = write!(out, " {},", Literal(tensor.get(idx)));
             line += out.len() - before;
         }
         out.push_str("\n};\n");
@@ -59,9 +59,9 @@ pub(super) fn definitions(program: &Program) -> String {
 }
 
 /// An element as it lies in memory.
-struct Element(Scalar);
+struct Literal(Scalar);
 
-impl fmt::Display for Element {
+impl fmt::Display for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.0.as_f64();
         match self.0.dtype() {

@@ -1,8 +1,9 @@
 //! `check` and the errors in C, from the steps of [`crate::kernel::contract`].
 
 use super::{
-    dims, identifiers,
-    names::{self, Names},
+    dims,
+    names::{self, SymbolNames},
+    text::identifiers,
 };
 use crate::{
     error::{Error, Result},
@@ -17,7 +18,7 @@ use symshape::{Comparison, Dim, Facts, Symbol};
 /// Prints checks; each needs the error objects before the function.
 pub(super) struct Checks<'p> {
     pub(super) program: &'p Program,
-    pub(super) names: &'p Names,
+    pub(super) names: &'p SymbolNames,
     pub(super) facts: Facts,
     /// The function's body.
     pub(super) body: String,
@@ -29,7 +30,7 @@ pub(super) struct Checks<'p> {
 }
 
 impl<'p> Checks<'p> {
-    pub(super) fn new(program: &'p Program, names: &'p Names, prefix: String) -> Checks<'p> {
+    pub(super) fn new(program: &'p Program, names: &'p SymbolNames, prefix: String) -> Checks<'p> {
         let facts = program.facts.clone();
         Checks { program, names, facts, body: String::new(), objects: String::new(), prefix, count: 0 }
     }
@@ -114,7 +115,7 @@ pub(super) fn object(name: &str, failure: &Failure) -> String {
 }
 
 /// Prints `check`.
-pub(super) fn check(out: &mut String, program: &Program, names: &Names) -> Result<()> {
+pub(super) fn check(out: &mut String, program: &Program, names: &SymbolNames) -> Result<()> {
     let Contract { bindings, axes, relations, .. } = Contract::of(program)?;
     let mut checks = Checks::new(program, names, "refused".into());
     let axis = |(tensor, axis): (u32, u32)| format!("input_shapes[{tensor}][{axis}]");

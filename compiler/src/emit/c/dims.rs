@@ -2,14 +2,14 @@
 //!
 //! `/` and `%` stand where nothing is negative and the divisor is not zero; elsewhere helpers round as ours do.
 
-use super::names::Names;
+use super::names::SymbolNames;
 use crate::error::{Error, ErrorKind, Result};
 use num_traits::Signed;
 use symshape::{Dim, Facts, Node};
 
 /// How tightly the place of an expression binds.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
-enum Place {
+enum Precedence {
     Sum,
     Product,
     Operand,
@@ -19,21 +19,21 @@ enum Place {
 ///
 /// # Errors
 /// A number beyond 64 bits, or a symbol that the program does not have.
-pub(super) fn term(names: &Names, facts: &Facts, dim: &Dim) -> Result<String> {
-    Printer { names, facts }.print(dim, Place::Sum)
+pub(super) fn term(names: &SymbolNames, facts: &Facts, dim: &Dim) -> Result<String> {
+    Printer { names, facts }.print(dim, Precedence::Sum)
 }
 
 struct Printer<'p> {
-    names: &'p Names,
+    names: &'p SymbolNames,
     facts: &'p Facts,
 }
 
 impl Printer<'_> {
-    fn print(&self, dim: &Dim, place: Place) -> Result<String> {
+    fn print(&self, dim: &Dim, place: Precedence) -> Result<String> {
         match dim.node() {
             Node::Int(_) => match dim.as_i64() {
                 Some(i64::MIN) => Ok("INT64_MIN".into()),
-                Some(value) => Ok(within(value.to_string(), value < 0 && place > Place::Sum)),
+                Some(value) => Ok(within(value.to_string(), value < 0 && place > Precedence::Sum)),
                 None => Err(too_large(dim)),
             },
             Node::Symbol(symbol) => {
@@ -41,11 +41,13 @@ impl Printer<'_> {
                 let name = name.ok_or_else(|| Error::internal(format!("unknown symbol {symbol}")))?;
                 Ok(name.to_string())
             }
-            Node::Add(terms) => Ok(within(self.sum(terms)?, place > Place::Sum)),
+            Node::Add(terms) => Ok(within(self.sum(terms)?, place > Precedence::Sum)),
             Node::Mul(factors) => {
-                let factors: Vec<String> =
-                    factors.iter().map(|factor| self.print(factor, Place::Operand)).collect::<Result<_>>()?;
-                Ok(within(factors.join("*"), place > Place::Product))
+                let factors: Vec<String> = factors
+                    .iter()
+                    .map(|factor| self.print(factor, Precedence::Operand))
+                    .collect::<Result<_>>()?;
+                Ok(within(factors.join("*"), place > Precedence::Product))
             }
             Node::FloorDiv(a, b) => self.division(dim, [a, b], "/", "floor_div", place),
             Node::Mod(a, b) => self.division(dim, [a, b], "%", "floor_mod", place),
@@ -58,7 +60,7 @@ impl Printer<'_> {
         let mut out = String::new();
         for term in terms {
             let (sign, magnitude) = if is_negative(term) { ("-", -term) } else { ("+", term.clone()) };
-            let text = self.print(&magnitude, Place::Sum)?;
+            let text = self.print(&magnitude, Precedence::Sum)?;
             match (out.is_empty(), sign) {
                 (true, "+") => out = text,
                 (true, _) => out = format!("-{text}"),
@@ -74,7 +76,7 @@ impl Printer<'_> {
         [a, b]: [&Dim; 2],
         operator: &str,
         helper: &str,
-        place: Place,
+        place: Precedence,
     ) -> Result<String> {
         let (over, under) = (self.facts.bounds(a), self.facts.bounds(b));
         if [&over.lo, &over.hi, &under.lo, &under.hi]
@@ -84,15 +86,16 @@ impl Printer<'_> {
             return Err(too_large(dim));
         }
         if over.lo.is_some_and(|lo| !lo.is_negative()) && under.lo.is_some_and(|lo| lo.is_positive()) {
-            let (a, b) = (self.print(a, Place::Operand)?, self.print(b, Place::Operand)?);
-            return Ok(within(format!("{a}{operator}{b}"), place > Place::Sum));
+            let (a, b) = (self.print(a, Precedence::Operand)?, self.print(b, Precedence::Operand)?);
+            return Ok(within(format!("{a}{operator}{b}"), place > Precedence::Sum));
         }
-        let (a, b) = (self.print(a, Place::Sum)?, self.print(b, Place::Sum)?);
+        let (a, b) = (self.print(a, Precedence::Sum)?, self.print(b, Precedence::Sum)?);
         Ok(format!("{helper}({a}, {b})"))
     }
 
     fn extreme(&self, list: &[Dim], helper: &str) -> Result<String> {
-        let list: Vec<String> = list.iter().map(|dim| self.print(dim, Place::Sum)).collect::<Result<_>>()?;
+        let list: Vec<String> =
+            list.iter().map(|dim| self.print(dim, Precedence::Sum)).collect::<Result<_>>()?;
         let joined = list.into_iter().rev().reduce(|rest, dim| format!("{helper}({dim}, {rest})"));
         joined.ok_or_else(|| Error::internal("an extreme of nothing"))
     }

@@ -2,10 +2,9 @@
 
 use super::{
     contract::Checks,
-    identifiers,
-    kernels::Call,
-    names::{self, Names},
-    partitions,
+    kernels::KernelCall,
+    names::{self, SymbolNames},
+    text::identifiers,
 };
 use crate::{
     error::{Error, Result},
@@ -17,33 +16,20 @@ use crate::{
 };
 use std::{collections::BTreeSet, fmt::Write, ops::Range};
 
-/// Prints the functions behind the kernels; `calls` are those of the kernels, `None` for what steers them.
-pub(super) fn driver(
-    out: &mut String,
-    program: &Program,
-    plan: &Plan,
-    names: &Names,
-    calls: &[Option<Call>],
-) -> Result<()> {
-    let prefix = &program.name;
-    let _ = writeln!(out, "const size_t {prefix}_arena_max = {}u;\n", plan.arena_max);
+/// Prints the functions that compute sizes: `arena_bytes` and `output_shape`.
+pub(super) fn sizes(out: &mut String, program: &Program, plan: &Plan, names: &SymbolNames) -> Result<()> {
+    let _ = writeln!(out, "const size_t {}_arena_max = {}u;\n", program.name, plan.arena_max);
     arena_bytes(out, program, plan, names)?;
-    output_shape(out, program, names)?;
-    match program.partitions.is_empty() {
-        true => run(out, program, plan, names, calls)?,
-        false => partitions::all(out, program, plan, names, calls)?,
-    }
-    static_arena(out, program);
-    Ok(())
+    output_shape(out, program, names)
 }
 
-/// A variable of a function, and what it is set to.
+/// A local variable and the line that defines it.
 struct Definition {
     name: String,
     line: String,
 }
 
-/// Where each buffer of the arena begins and ends, from the bottom up.
+/// The begin and end of each buffer in the arena, in ascending order of dependence.
 fn offsets(checks: &Checks, plan: &Plan) -> Result<Vec<Definition>> {
     let mut list = Vec::new();
     for placement in &plan.placements {
@@ -81,7 +67,7 @@ pub(super) fn end(buffer: BufferId) -> String {
 }
 
 /// The lines that read the symbols which `body` uses from `dims`.
-pub(super) fn read_dims(program: &Program, names: &Names, body: &str) -> String {
+pub(super) fn read_dims(program: &Program, names: &SymbolNames, body: &str) -> String {
     let used: BTreeSet<&str> = identifiers(body).collect();
     let mut lines = String::new();
     for (idx, symbol) in program.symbols.iter().enumerate() {
@@ -92,8 +78,14 @@ pub(super) fn read_dims(program: &Program, names: &Names, body: &str) -> String 
     if lines.is_empty() && !used.contains("dims") { "    (void)dims;\n".into() } else { lines }
 }
 
-/// The lines that declare what is found while running: of what this partition finds, variables; of the rest, the values.
-pub(super) fn read_found(program: &Program, names: &Names, body: &str, partition: usize) -> String {
+/// The lines that declare data-dependent symbols. Those that this partition binds become variables; others are read
+/// from `dims`.
+pub(super) fn read_data_dependent(
+    program: &Program,
+    names: &SymbolNames,
+    body: &str,
+    partition: usize,
+) -> String {
     let used: BTreeSet<&str> = identifiers(body).collect();
     let own = &program.kernels[program.partitions[partition].kernels.clone()];
     let mut lines = String::new();
@@ -108,7 +100,7 @@ pub(super) fn read_found(program: &Program, names: &Names, body: &str, partition
     lines
 }
 
-fn arena_bytes(out: &mut String, program: &Program, plan: &Plan, names: &Names) -> Result<()> {
+fn arena_bytes(out: &mut String, program: &Program, plan: &Plan, names: &SymbolNames) -> Result<()> {
     let offsets = offsets(&Checks::new(program, names, "unused".into()), plan)?;
     let ends: Vec<String> = plan.placements.iter().map(|placement| end(placement.buffer)).collect();
     let total = ends.into_iter().rev().reduce(|rest, other| format!("max_i64({other}, {rest})"));
@@ -119,7 +111,7 @@ fn arena_bytes(out: &mut String, program: &Program, plan: &Plan, names: &Names) 
     Ok(())
 }
 
-fn output_shape(out: &mut String, program: &Program, names: &Names) -> Result<()> {
+fn output_shape(out: &mut String, program: &Program, names: &SymbolNames) -> Result<()> {
     let mut checks = Checks::new(program, names, "unused".into());
     checks.line(1, "switch (output) {");
     for (idx, port) in program.outputs.iter().enumerate() {
@@ -133,7 +125,7 @@ fn output_shape(out: &mut String, program: &Program, names: &Names) -> Result<()
     checks.line(1, "default:");
     checks.line(2, "return SYMSHAPE_OUT_OF_RANGE;");
     checks.line(1, "}");
-    // What was not found yet is at its bound.
+    // A data-dependent symbol that is not known yet takes its upper bound.
     let mut found = String::new();
     for (idx, entry) in program.data_dependent.iter().enumerate() {
         let (name, most) = (checks.symbol(&entry.symbol)?, checks.dim(&entry.upper_bound)?);
@@ -156,12 +148,13 @@ fn output_shape(out: &mut String, program: &Program, names: &Names) -> Result<()
     Ok(())
 }
 
-fn run(
+/// Prints `run` of a model without partitions.
+pub(super) fn run(
     out: &mut String,
     program: &Program,
     plan: &Plan,
-    names: &Names,
-    calls: &[Option<Call>],
+    names: &SymbolNames,
+    calls: &[Option<KernelCall>],
 ) -> Result<()> {
     let mut checks = Checks::new(program, names, "stopped".into());
     guards(&mut checks)?;
@@ -192,7 +185,7 @@ fn run(
     Ok(())
 }
 
-/// Holds the dims of a call against what is declared.
+/// Checks the dims of a call against the declarations.
 pub(super) fn guards(checks: &mut Checks) -> Result<()> {
     let program = checks.program;
     for symbol in &program.symbols {
@@ -201,7 +194,7 @@ pub(super) fn guards(checks: &mut Checks) -> Result<()> {
     contract::relation_guards(program).iter().try_for_each(|guard| checks.relation(1, guard))
 }
 
-/// What a checked body needs to be called with an error to write, if it writes one.
+/// The definition of `error`, if the body writes one.
 pub(super) fn error_of(body: &str) -> &'static str {
     match identifiers(body).any(|word| word == "error") {
         true => {
@@ -211,7 +204,7 @@ pub(super) fn error_of(body: &str) -> &'static str {
     }
 }
 
-/// The body behind the definitions of the places that it uses, and those behind `before`.
+/// `before`, then the definitions that the body uses, then the body.
 pub(super) fn with_definitions(checks: &Checks, plan: &Plan, before: &str) -> Result<String> {
     let mut definitions = offsets(checks, plan)?;
     definitions.extend(pointers(checks.program));
@@ -219,7 +212,7 @@ pub(super) fn with_definitions(checks: &Checks, plan: &Plan, before: &str) -> Re
     Ok(format!("{before}{}{}", needed(&definitions, &checks.body), checks.body))
 }
 
-/// A pointer for each buffer that is no constant.
+/// A pointer for each buffer that is not a constant.
 fn pointers(program: &Program) -> Vec<Definition> {
     let pointer = |(id, buffer): (BufferId, &Buffer)| {
         let (ty, name) = (names::memory_type(buffer.dtype), names::buffer(program, id));
@@ -236,7 +229,7 @@ fn pointers(program: &Program) -> Vec<Definition> {
     program.buffers.iter().filter_map(pointer).collect()
 }
 
-/// Where the memory of each device begins: with the lowest of its buffers.
+/// The start of each device's memory: its lowest buffer.
 fn devices(program: &Program, plan: &Plan) -> Vec<Definition> {
     let define = |number: usize| {
         let (name, lowest) = (names::device(number), plan.lowest_of(program, number as u32)?);
@@ -246,25 +239,25 @@ fn devices(program: &Program, plan: &Plan) -> Vec<Definition> {
     (0..program.devices.len()).filter_map(define).collect()
 }
 
-/// The kernels, and what steers them.
-pub(super) fn steps(checks: &mut Checks, kernels: Range<usize>, calls: &[Option<Call>]) -> Result<()> {
+/// Prints the calls of kernels and the control flow around them.
+pub(super) fn steps(checks: &mut Checks, kernels: Range<usize>, calls: &[Option<KernelCall>]) -> Result<()> {
     let mut depth = 1;
     let program = checks.program;
     for (kernel, call) in program.kernels[kernels.clone()].iter().zip(&calls[kernels]) {
         match (&kernel.control, call) {
-            (None, Some(Call { text, fails: false })) => checks.line(depth, &format!("{text};")),
-            (None, Some(Call { text, fails: true })) => {
+            (None, Some(KernelCall { text, fails: false })) => checks.line(depth, &format!("{text};")),
+            (None, Some(KernelCall { text, fails: true })) => {
                 checks.line(depth, &format!("if ({text} != 0) return error->code;"));
             }
-            (None, None) => return Err(Error::internal("a kernel without its function")),
-            (Some(control), _) => depth = steer(checks, depth, control)?,
+            (None, None) => return Err(Error::internal("C source: a kernel has no function")),
+            (Some(control), _) => depth = control_marker(checks, depth, control)?,
         }
     }
     Ok(())
 }
 
-/// Prints what steers others; the depth of what follows.
-fn steer(checks: &mut Checks, depth: usize, control: &Control) -> Result<usize> {
+/// Prints a control marker; returns the depth of the following lines.
+fn control_marker(checks: &mut Checks, depth: usize, control: &Control) -> Result<usize> {
     let program = checks.program;
     match control {
         Control::If(cell) => {
@@ -297,8 +290,8 @@ fn steer(checks: &mut Checks, depth: usize, control: &Control) -> Result<usize> 
     Ok(depth)
 }
 
-/// An arena in the file itself, and a call that uses it, for those who ask for them.
-fn static_arena(out: &mut String, program: &Program) {
+/// Prints a static arena and `run_static`, which uses it; both are compiled only with `NAME_STATIC_ARENA`.
+pub(super) fn static_arena(out: &mut String, program: &Program) {
     let (prefix, upper) = (&program.name, program.name.to_uppercase());
     let _ = writeln!(
         out,

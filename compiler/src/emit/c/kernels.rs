@@ -4,9 +4,10 @@
 //! keeps in vector registers.
 
 use super::{
-    constants, contract, dims, identifiers,
-    names::{self, Names},
+    constants, contract, dims,
+    names::{self, SymbolNames},
     scalars,
+    text::identifiers,
 };
 use crate::{
     error::{At, Error, Result},
@@ -27,7 +28,7 @@ const COLUMNS: u32 = 16;
 const LONG: usize = 50;
 
 /// How a kernel is called.
-pub(super) struct Call {
+pub(super) struct KernelCall {
     /// The call itself.
     pub(super) text: String,
     /// It returns the code of an error.
@@ -35,7 +36,11 @@ pub(super) struct Call {
 }
 
 /// Prints all kernels; the calls of those that steer no others, by the index of the kernel.
-pub(super) fn kernels(out: &mut String, program: &Program, names: &Names) -> Result<Vec<Option<Call>>> {
+pub(super) fn kernels(
+    out: &mut String,
+    program: &Program,
+    names: &SymbolNames,
+) -> Result<Vec<Option<KernelCall>>> {
     let mut errors = 0;
     let mut calls = Vec::new();
     for (idx, kernel) in program.kernels.iter().enumerate() {
@@ -53,15 +58,15 @@ pub(super) fn kernels(out: &mut String, program: &Program, names: &Names) -> Res
 
 /// A register: an expression without effects, of values that do not change.
 #[derive(Clone)]
-struct Value {
+struct RegisterText {
     text: String,
     dtype: DType,
     is_name: bool,
 }
 
-impl Value {
-    fn name(text: String, dtype: DType) -> Value {
-        Value { text, dtype, is_name: true }
+impl RegisterText {
+    fn name(text: String, dtype: DType) -> RegisterText {
+        RegisterText { text, dtype, is_name: true }
     }
 
     /// The expression as an operand.
@@ -72,12 +77,12 @@ impl Value {
 
 struct Printer<'p> {
     program: &'p Program,
-    names: &'p Names,
+    names: &'p SymbolNames,
     kernel: &'p Kernel,
     facts: Facts,
     out: String,
     depth: usize,
-    /// Names given so far.
+    /// SymbolNames given so far.
     numbers: u32,
     /// What the kernel may report, as objects.
     failures: String,
@@ -87,7 +92,7 @@ struct Printer<'p> {
 }
 
 impl<'p> Printer<'p> {
-    fn new(program: &'p Program, names: &'p Names, kernel: &'p Kernel, errors: usize) -> Printer<'p> {
+    fn new(program: &'p Program, names: &'p SymbolNames, kernel: &'p Kernel, errors: usize) -> Printer<'p> {
         Printer {
             program,
             names,
@@ -103,7 +108,7 @@ impl<'p> Printer<'p> {
     }
 
     /// Puts the function around what was printed.
-    fn finish(self, out: &mut String, idx: usize) -> Call {
+    fn finish(self, out: &mut String, idx: usize) -> KernelCall {
         let used: BTreeSet<&str> = identifiers(&self.out).collect();
         let mut locals = String::new();
         for (local, dtype) in &self.kernel.locals {
@@ -147,7 +152,7 @@ impl<'p> Printer<'p> {
             "{}/* {comment} */\nstatic {result} kernel_{idx}({params}) {{\n{locals}{}{end}}}\n",
             self.failures, self.out
         );
-        Call { text: format!("kernel_{idx}({})", args.join(", ")), fails: self.fails }
+        KernelCall { text: format!("kernel_{idx}({})", args.join(", ")), fails: self.fails }
     }
 
     fn line(&mut self, text: &str) {
@@ -273,7 +278,7 @@ impl<'p> Printer<'p> {
         self.facts.declare_index(&contraction.n.var, &contraction.n.extent);
         self.products(contraction, [&first, &end, &sum])?;
         self.open(&format!("for (int64_t {n} = {first}; {n} < {end}; {n}++) {{"));
-        let value = Value::name(format!("{sum}[{n} - {first}]"), contraction.dtype);
+        let value = RegisterText::name(format!("{sum}[{n} - {first}]"), contraction.dtype);
         self.code(&contraction.epilogue, Some(value), &[])?;
         self.close("}");
         self.facts = outside;
@@ -330,9 +335,9 @@ impl<'p> Printer<'p> {
     }
 
     /// Straight-line code; `accumulators` are those of its reductions in order.
-    fn code(&mut self, code: &Code, sum: Option<Value>, accumulators: &[String]) -> Result<()> {
+    fn code(&mut self, code: &Code, sum: Option<RegisterText>, accumulators: &[String]) -> Result<()> {
         let mut accumulators = accumulators.iter();
-        let mut regs: Vec<Option<Value>> = Vec::new();
+        let mut regs: Vec<Option<RegisterText>> = Vec::new();
         let mut checked: Vec<(Reg, &Check)> = Vec::new();
         let mut bound: Vec<(String, usize)> = Vec::new();
         for (inst, uses) in code.insts.iter().zip(uses(code)) {
@@ -384,7 +389,7 @@ impl<'p> Printer<'p> {
         }
         // Where an axis has one element only, its index is checked and nowhere used.
         for (name, from) in bound {
-            if !super::identifiers(&self.out[from..]).any(|word| word == name) {
+            if !identifiers(&self.out[from..]).any(|word| word == name) {
                 self.line(&format!("(void){name};"));
             }
         }
@@ -392,13 +397,13 @@ impl<'p> Printer<'p> {
     }
 
     /// What an instruction without effects computes, under a name if it is long or used often.
-    fn pure(&mut self, inst: &Inst, regs: &[Option<Value>], uses: u32) -> Result<Value> {
+    fn pure(&mut self, inst: &Inst, regs: &[Option<RegisterText>], uses: u32) -> Result<RegisterText> {
         let of = |reg: &Reg| regs[reg.0 as usize].clone().ok_or_else(|| Error::internal("no such register"));
         let (text, dtype) = match inst {
             Inst::Const(value) => {
                 let text = constants::literal(*value);
                 let is_name = !text.starts_with('-');
-                return Ok(Value { text, dtype: value.dtype(), is_name });
+                return Ok(RegisterText { text, dtype: value.dtype(), is_name });
             }
             Inst::Index(dtype, dim) => {
                 let text = self.dim(dim)?;
@@ -407,7 +412,7 @@ impl<'p> Printer<'p> {
                 } else {
                     format!("({})({text})", names::value_type(*dtype))
                 };
-                return Ok(Value { text, dtype: *dtype, is_name: false });
+                return Ok(RegisterText { text, dtype: *dtype, is_name: false });
             }
             Inst::Unary(op, x) => {
                 let x = of(x)?;
@@ -438,19 +443,19 @@ impl<'p> Printer<'p> {
         };
         match uses > 1 || text.len() > LONG {
             true => Ok(self.named(text, dtype)),
-            false => Ok(Value { text, dtype, is_name: false }),
+            false => Ok(RegisterText { text, dtype, is_name: false }),
         }
     }
 
     /// Gives an expression a name.
-    fn named(&mut self, text: String, dtype: DType) -> Value {
+    fn named(&mut self, text: String, dtype: DType) -> RegisterText {
         let name = self.fresh('r');
         self.line(&format!("const {} {name} = {text};", names::value_type(dtype)));
-        Value::name(name, dtype)
+        RegisterText::name(name, dtype)
     }
 
     /// Leaves the kernel where a value is out of its range.
-    fn check(&mut self, check: &Check, value: &Value) -> Result<()> {
+    fn check(&mut self, check: &Check, value: &RegisterText) -> Result<()> {
         let failure = Failure {
             code: abi::Code::IndexOutOfBounds,
             tensor_name: Some(check.context.clone()),
@@ -490,7 +495,7 @@ fn accumulated(dtype: DType, sum: &str, a: &str, b: &str) -> Result<String> {
     Ok(format!("{sum} = {total};"))
 }
 
-fn reduced(op: ReduceOp, sum: &str, x: &Value) -> Result<String> {
+fn reduced(op: ReduceOp, sum: &str, x: &RegisterText) -> Result<String> {
     match op {
         ReduceOp::Sum if x.dtype.is_float() => Ok(format!("{sum} += {};", x.text)),
         _ => Ok(format!("{sum} = {};", scalars::binary(op.binary(), x.dtype, sum, &x.operand())?)),

@@ -6,14 +6,14 @@ use symshape::Symbol;
 use symshape_runtime::DType;
 
 /// The identifiers of a program's symbols, loop variables included.
-pub(super) struct Names {
+pub(super) struct SymbolNames {
     symbols: HashMap<Symbol, String>,
 }
 
-impl Names {
+impl SymbolNames {
     /// One name for each symbol that stands anywhere in the program.
-    pub(super) fn new(program: &Program) -> Names {
-        let mut names = Names { symbols: HashMap::new() };
+    pub(super) fn new(program: &Program) -> SymbolNames {
+        let mut names = SymbolNames { symbols: HashMap::new() };
         let mut taken = HashSet::new();
         let mut add = |symbol: &Symbol, prefix: &str| {
             if names.symbols.contains_key(symbol) {

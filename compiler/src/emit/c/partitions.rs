@@ -1,14 +1,16 @@
 //! Partitions in C: a function and a cost for each, the table, `begin`, `arena_slice`, and the one driver that reads the
 //! table.
 //!
-//! Where partitions run at once, they do so in waves: all that are ready, by one call of the host's `parallel_for`.
+//! Partitions that run at once run in waves. One call of the host's `parallel_for` runs all partitions that are ready.
 
 use super::{
     super::template::named,
     contract::Checks,
     driver::{self, begin, end},
-    kernels::Call,
-    names::{self, Names},
+    frame,
+    kernels::KernelCall,
+    names::{self, SymbolNames},
+    text::identifiers,
 };
 use crate::{
     error::Result,
@@ -18,27 +20,19 @@ use crate::{
 use std::fmt::Write;
 use symshape::{Dim, Node};
 
-/// The frame that the partitions of a call share.
-const FRAME: &str = include_str!("frame.c");
-
-/// What runs partitions at once.
+/// Functions that run partitions at once.
 const AT_ONCE: &str = include_str!("at_once.c");
-
-/// Bytes that the frame takes with so many partitions, on any machine.
-pub(in crate::emit) fn frame_bytes(program: &Program) -> usize {
-    (96 + 5 * program.partitions.len()).next_multiple_of(64)
-}
 
 /// Prints everything from the frame to `run`.
 pub(super) fn all(
     out: &mut String,
     program: &Program,
     plan: &Plan,
-    names: &Names,
-    calls: &[Option<Call>],
+    names: &SymbolNames,
+    calls: &[Option<KernelCall>],
 ) -> Result<()> {
     let prefix = &program.name;
-    out.push_str(&named(FRAME, prefix));
+    out.push_str(&frame::definition(program));
     for (number, partition) in program.partitions.iter().enumerate() {
         function(out, program, plan, names, calls, number)?;
         cost_function(out, program, names, number, partition)?;
@@ -52,23 +46,23 @@ pub(super) fn all(
     run(out, program, names)
 }
 
-/// What a partition does, and the entry of the table that calls it.
+/// The function of a partition, and the wrapper that the table points to.
 fn function(
     out: &mut String,
     program: &Program,
     plan: &Plan,
-    names: &Names,
-    calls: &[Option<Call>],
+    names: &SymbolNames,
+    calls: &[Option<KernelCall>],
     number: usize,
 ) -> Result<()> {
-    // Its errors are objects of its own.
+    // The error objects of a partition have names with its number.
     let mut checks = Checks::new(program, names, format!("stopped_{number}"));
     driver::steps(&mut checks, program.partitions[number].kernels.clone(), calls)?;
     checks.line(1, "return SYMSHAPE_OK;");
     let body = driver::with_definitions(&checks, plan, "")?;
     let mut head = String::new();
     for name in ["inputs", "outputs", "dims", "arena", "exec"] {
-        if super::identifiers(&body).any(|word| word == name) || name == "dims" {
+        if identifiers(&body).any(|word| word == name) || name == "dims" {
             let ty = match name {
                 "inputs" => "const void *const *const ",
                 "outputs" => "void *const *const ",
@@ -79,11 +73,11 @@ fn function(
             let _ = writeln!(head, "    {ty}{name} = call->{name};");
         }
     }
-    if !super::identifiers(&body).any(|word| word == "error") {
+    if !identifiers(&body).any(|word| word == "error") {
         head.push_str("    (void)error;\n");
     }
     head.push_str(&driver::read_dims(program, names, &body));
-    head.push_str(&driver::read_found(program, names, &body, number));
+    head.push_str(&driver::read_data_dependent(program, names, &body, number));
     let prefix = &program.name;
     let _ = writeln!(
         out,
@@ -99,7 +93,7 @@ fn function(
 fn cost_function(
     out: &mut String,
     program: &Program,
-    names: &Names,
+    names: &SymbolNames,
     number: usize,
     partition: &Partition,
 ) -> Result<()> {
@@ -121,11 +115,11 @@ fn work(program: &Program, partition: &Partition) -> Dim {
     program.facts.simplify(&Dim::sum(work))
 }
 
-/// About the value of an expression, as a `double`: quotients are not rounded, remainders are as large as they can be.
+/// An estimate of an expression as a `double`. Quotients are not rounded; a remainder counts as its divisor.
 fn float(checks: &Checks, dim: &Dim) -> Result<String> {
-    let list = |list: &[Dim], [before, between, behind]: [&str; 3]| -> Result<String> {
+    let list = |list: &[Dim], [before, between, after]: [&str; 3]| -> Result<String> {
         let terms = list.iter().map(|dim| float(checks, dim)).collect::<Result<Vec<_>>>()?;
-        let joined = terms.into_iter().reduce(|a, b| format!("{before}{a}{between}{b}{behind}"));
+        let joined = terms.into_iter().reduce(|a, b| format!("{before}{a}{between}{b}{after}"));
         Ok(joined.unwrap_or_else(|| "0.0".into()))
     };
     Ok(match dim.node() {
@@ -175,7 +169,7 @@ fn table(out: &mut String, program: &Program) {
     );
 }
 
-fn begin_function(out: &mut String, program: &Program, names: &Names) -> Result<()> {
+fn begin_function(out: &mut String, program: &Program, names: &SymbolNames) -> Result<()> {
     let mut checks = Checks::new(program, names, "stopped".into());
     driver::guards(&mut checks)?;
     for name in ["inputs", "outputs", "dims", "arena", "exec"] {
@@ -202,7 +196,7 @@ fn begin_function(out: &mut String, program: &Program, names: &Names) -> Result<
     Ok(())
 }
 
-fn arena_slice(out: &mut String, program: &Program, plan: &Plan, names: &Names) -> Result<()> {
+fn arena_slice(out: &mut String, program: &Program, plan: &Plan, names: &SymbolNames) -> Result<()> {
     let mut checks = Checks::new(program, names, "unused".into());
     checks.line(1, "switch (partition) {");
     for (number, partition) in program.partitions.iter().enumerate() {
@@ -232,7 +226,7 @@ fn arena_slice(out: &mut String, program: &Program, plan: &Plan, names: &Names) 
 }
 
 /// The driver: stage by stage, one partition after another or, where memory is planned for it, at once.
-fn run(out: &mut String, program: &Program, names: &Names) -> Result<()> {
+fn run(out: &mut String, program: &Program, names: &SymbolNames) -> Result<()> {
     let mut checks = Checks::new(program, names, "refused_at_once".into());
     let (prefix, upper) = (&program.name, program.name.to_uppercase());
     let at_once = match program.policies {

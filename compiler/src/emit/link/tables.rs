@@ -1,10 +1,11 @@
 //! The tables of a shared object: symbols, their names and hashes, addresses to be relocated, sections.
 //!
-//! They are added with their sizes before anything has an address, and filled in when everything has.
+//! They are added with their sizes before anything has an address, and filled in once everything has one.
 
 use super::{
     super::object::INIT_ARRAY,
-    image::{Image, Kind, Part, Symbol},
+    image::Image,
+    section::{Section, SectionKind, Symbol},
 };
 use object::elf;
 use std::borrow::Cow;
@@ -23,6 +24,9 @@ const SYMBOL_BYTES: u64 = 24;
 const RELOCATION_BYTES: u64 = 24;
 const DYNAMIC_BYTES: u64 = 16;
 const HASH_BYTES: u64 = 4;
+
+/// Bytes of an entry of the table of sections.
+pub(super) const SECTION_BYTES: u64 = 64;
 
 /// Bytes under construction.
 #[derive(Default)]
@@ -52,22 +56,22 @@ impl Bytes {
     }
 }
 
-/// Adds all tables. Their sizes are final, what is in them is not.
+/// Adds all tables. Their sizes are final; their contents are not.
 pub(super) fn add(image: &mut Image<'_>) {
     let mapped = elf::SHF_ALLOC.0;
     for (name, kind, sh_type, sh_flags) in [
-        (HASH, Kind::Head, elf::SHT_HASH.0, mapped),
-        (EXPORTS, Kind::Head, elf::SHT_DYNSYM.0, mapped),
-        (EXPORT_NAMES, Kind::Head, elf::SHT_STRTAB.0, mapped),
-        (ABSOLUTES, Kind::Head, elf::SHT_RELA.0, mapped),
-        (DYNAMIC, Kind::Relocated, elf::SHT_DYNAMIC.0, mapped | elf::SHF_WRITE.0),
-        (SYMBOLS, Kind::Unmapped, elf::SHT_SYMTAB.0, 0),
-        (NAMES, Kind::Unmapped, elf::SHT_STRTAB.0, 0),
-        (TITLES, Kind::Unmapped, elf::SHT_STRTAB.0, 0),
+        (HASH, SectionKind::Head, elf::SHT_HASH.0, mapped),
+        (EXPORTS, SectionKind::Head, elf::SHT_DYNSYM.0, mapped),
+        (EXPORT_NAMES, SectionKind::Head, elf::SHT_STRTAB.0, mapped),
+        (ABSOLUTES, SectionKind::Head, elf::SHT_RELA.0, mapped),
+        (DYNAMIC, SectionKind::Relocated, elf::SHT_DYNAMIC.0, mapped | elf::SHF_WRITE.0),
+        (SYMBOLS, SectionKind::Unmapped, elf::SHT_SYMTAB.0, 0),
+        (NAMES, SectionKind::Unmapped, elf::SHT_STRTAB.0, 0),
+        (TITLES, SectionKind::Unmapped, elf::SHT_STRTAB.0, 0),
     ] {
         let bytes = Cow::Owned(Vec::new());
         let (name, lent) = (name.into(), Vec::new());
-        image.parts.push(Part { name, kind, sh_type, sh_flags, align: 8, bytes, lent, address: 0 });
+        image.sections.push(Section { name, kind, sh_type, sh_flags, align: 8, bytes, lent, address: 0 });
     }
     image.absolutes = vec![(0, 0); image.n_absolutes];
     fill(image);
@@ -87,7 +91,7 @@ pub(super) fn fill(image: &mut Image<'_>) {
     let hash = hash(&exports);
     let mut titles = Bytes::default();
     titles.zeros(1);
-    image.parts.iter().for_each(|part| _ = titles.raw(part.name.as_bytes()).zeros(1));
+    image.sections.iter().for_each(|part| _ = titles.raw(part.name.as_bytes()).zeros(1));
     for (name, bytes) in [
         (HASH, hash),
         (EXPORTS, exports_bytes),
@@ -102,11 +106,11 @@ pub(super) fn fill(image: &mut Image<'_>) {
     part(image, DYNAMIC).bytes = Cow::Owned(dynamic(image).0);
 }
 
-fn part<'i, 'o>(image: &'i mut Image<'o>, name: &str) -> &'i mut Part<'o> {
-    image.parts.iter_mut().find(|part| part.name == name).expect("all tables were added")
+fn part<'i, 'o>(image: &'i mut Image<'o>, name: &str) -> &'i mut Section<'o> {
+    image.sections.iter_mut().find(|part| part.name == name).expect("all tables were added")
 }
 
-/// A table of symbols behind an empty one, and their names.
+/// A table of symbols after an empty entry, and their names.
 fn symbols(image: &Image<'_>, symbols: &[&Symbol<'_>]) -> (Bytes, Bytes) {
     let (mut table, mut names) = (Bytes::default(), Bytes::default());
     table.zeros(SYMBOL_BYTES as usize);
@@ -124,10 +128,10 @@ fn symbols(image: &Image<'_>, symbols: &[&Symbol<'_>]) -> (Bytes, Bytes) {
     (table, names)
 }
 
-/// The parts by where they lie, which is how sections are numbered.
+/// The sections by where they lie, which is how sections are numbered.
 fn order(image: &Image<'_>) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..image.parts.len()).collect();
-    order.sort_by_key(|part| image.parts[*part].address);
+    let mut order: Vec<usize> = (0..image.sections.len()).collect();
+    order.sort_by_key(|part| image.sections[*part].address);
     order
 }
 
@@ -141,10 +145,10 @@ fn hash(exports: &[&Symbol<'_>]) -> Bytes {
     bytes
 }
 
-/// Where loaders find the other tables.
+/// The table by which loaders find the others.
 fn dynamic(image: &Image<'_>) -> Bytes {
     let table = |name: &str| {
-        let part = image.parts.iter().find(|part| part.name == name);
+        let part = image.sections.iter().find(|part| part.name == name);
         part.map_or((0, 0), |part| (part.address, part.len()))
     };
     let (names, absolutes, init) = (table(EXPORT_NAMES), table(ABSOLUTES), table(INIT_ARRAY));
@@ -170,13 +174,14 @@ fn dynamic(image: &Image<'_>) -> Bytes {
     bytes
 }
 
-/// The table of sections, which are in the order of the file, behind an empty one.
-pub(super) fn sections(parts: &[Part<'_>], symbols: &[Symbol<'_>]) -> Bytes {
-    let number = |name: &str| parts.iter().position(|part| part.name == name).map_or(0, |number| number + 1);
-    let titles = parts.iter().find(|part| part.name == TITLES).map_or(&[][..], |part| &part.bytes);
+/// The table of sections in the order of the file, after an empty entry.
+pub(super) fn section_table(sections: &[Section<'_>], symbols: &[Symbol<'_>]) -> Bytes {
+    let number =
+        |name: &str| sections.iter().position(|part| part.name == name).map_or(0, |number| number + 1);
+    let titles = sections.iter().find(|part| part.name == TITLES).map_or(&[][..], |part| &part.bytes);
     let mut bytes = Bytes::default();
-    bytes.zeros(super::SECTION_BYTES as usize);
-    for part in parts {
+    bytes.zeros(SECTION_BYTES as usize);
+    for part in sections {
         let n_local = symbols.iter().filter(|symbol| symbol.is_local()).count() + 1;
         let (link, info, entry) = match &*part.name {
             HASH => (number(EXPORTS), 0, HASH_BYTES),
@@ -186,7 +191,7 @@ pub(super) fn sections(parts: &[Part<'_>], symbols: &[Symbol<'_>]) -> Bytes {
             SYMBOLS => (number(NAMES), n_local, SYMBOL_BYTES),
             _ => (0, 0, 0),
         };
-        let address = if part.kind == Kind::Unmapped { 0 } else { part.address };
+        let address = if part.kind == SectionKind::Unmapped { 0 } else { part.address };
         bytes.u32(title(titles, &part.name)).u32(part.sh_type).u64(part.sh_flags).u64(address);
         bytes.u64(part.address).u64(part.len()).u32(link as u32).u32(info as u32);
         bytes.u64(part.align).u64(entry);
@@ -194,7 +199,7 @@ pub(super) fn sections(parts: &[Part<'_>], symbols: &[Symbol<'_>]) -> Bytes {
     bytes
 }
 
-/// Where a name begins among those of the sections.
+/// Offset of a name among those of the sections.
 fn title(titles: &[u8], name: &str) -> u32 {
     let mut at = 0;
     for title in titles.split(|byte| *byte == 0) {

@@ -1,0 +1,86 @@
+//! Sections and symbols of a shared object.
+
+use object::elf;
+use std::borrow::Cow;
+
+/// Segments begin at multiples of this: the smallest page.
+pub(super) const PAGE: u64 = 4096;
+
+/// The use of a section, in the order of the file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum SectionKind {
+    Head,
+    Code,
+    Constant,
+    Relocated,
+    Data,
+    Unmapped,
+}
+
+impl SectionKind {
+    pub(super) const MAPPED: [SectionKind; 5] = [
+        SectionKind::Head,
+        SectionKind::Code,
+        SectionKind::Constant,
+        SectionKind::Relocated,
+        SectionKind::Data,
+    ];
+
+    /// Access rights of its segment.
+    pub(super) fn flags(self) -> u32 {
+        match self {
+            SectionKind::Code => elf::PF_R.0 | elf::PF_X.0,
+            SectionKind::Head | SectionKind::Constant | SectionKind::Unmapped => elf::PF_R.0,
+            SectionKind::Relocated | SectionKind::Data => elf::PF_R.0 | elf::PF_W.0,
+        }
+    }
+}
+
+/// A section of the shared object.
+pub(super) struct Section<'o> {
+    pub(super) name: Cow<'o, str>,
+    pub(super) kind: SectionKind,
+    pub(super) sh_type: u32,
+    pub(super) sh_flags: u64,
+    pub(super) align: u64,
+    pub(super) bytes: Cow<'o, [u8]>,
+    /// Pieces copied from elsewhere in place of `bytes`, with their offsets in the section.
+    pub(super) lent: Vec<(u64, &'o [u8])>,
+    /// Its address in memory, which is also its offset in the file.
+    pub(super) address: u64,
+}
+
+impl Section<'_> {
+    /// Length in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.lent.last().map_or(self.bytes.len() as u64, |(at, bytes)| at + bytes.len() as u64)
+    }
+
+    /// The first address after it.
+    pub(super) fn end(&self) -> u64 {
+        self.address + self.len()
+    }
+}
+
+/// A symbol of the shared object.
+pub(super) struct Symbol<'o> {
+    pub(super) name: &'o [u8],
+    pub(super) info: u8,
+    pub(super) other: u8,
+    /// Index of its section among those of the object; `None` for absolute symbols.
+    pub(super) part: Option<usize>,
+    /// Offset in the section.
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+impl Symbol<'_> {
+    pub(super) fn is_local(&self) -> bool {
+        self.info >> 4 == elf::STB_LOCAL.0
+    }
+
+    /// Whether loaders may find it.
+    pub(super) fn is_exported(&self) -> bool {
+        self.part.is_some() && !self.is_local() && self.other & 3 == elf::STV_DEFAULT.0
+    }
+}
