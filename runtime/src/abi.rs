@@ -1,4 +1,4 @@
-//! What compiled code and its callers share: the C structs and function types of an artefact.
+//! The interface of compiled code and its callers: the C structs and function types of an artefact.
 //!
 //! Everything here is `#[repr(C)]` and is mirrored by the header that `symc compile` writes.
 //! All lengths are in elements unless a name says bytes; all strings end with a zero byte and live as long as
@@ -12,7 +12,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"symshape");
 /// Version of this ABI; a loader refuses a descriptor with another one.
 pub const ABI_VERSION: u32 = 6;
 
-/// What contractions multiply on machines with tile registers; elsewhere they multiply `f32`.
+/// Operand precision of contractions on machines with tile registers. Other machines multiply `f32`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u32)]
 pub enum Precision {
@@ -39,7 +39,7 @@ pub const DESC_SYMBOL: &str = "symshape_model";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum Code {
-    /// The call did what it was asked.
+    /// The call succeeded.
     Ok = 0,
     /// A symbol's value lies outside its declared range.
     OutOfRange = 1,
@@ -49,11 +49,11 @@ pub enum Code {
     Mismatch = 3,
     /// A fact declared about several symbols does not hold.
     FactBroken = 4,
-    /// A value that addresses memory, met while running, lies outside what it addresses.
+    /// An index in the data is out of bounds.
     IndexOutOfBounds = 5,
-    /// Code was reached whose shapes contradict the declared inputs.
+    /// The call reached code whose shapes contradict the declared inputs.
     Contradiction = 6,
-    /// A function that the model calls returned another value than zero, see [`Callee`].
+    /// An external function returned a value other than zero, see [`Callee`].
     CalleeFailed = 7,
     /// Partitions were to run at once, and the artefact's memory is not planned for it.
     NotPlanned = 8,
@@ -74,7 +74,7 @@ pub enum Policy {
     Parallel = 2,
 }
 
-/// What went wrong in a call: filled by `check` and `run` when they return non-zero.
+/// The error of a call: filled by `check` and `run` when they return non-zero.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Error {
@@ -101,7 +101,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// What says nothing yet.
+    /// An error without content, to be filled by a call.
     pub const NONE: Error = Error {
         code: 0,
         tensor: u32::MAX,
@@ -116,13 +116,13 @@ impl Error {
     };
 }
 
-/// Stands in `dims` for a size that was not found yet.
+/// Marks a data-dependent size in `dims` that is not known yet.
 pub const NOT_FOUND: i64 = i64::MIN;
 
 /// A task of a parallel loop: iterations `begin..end`, run by worker `worker` of `threads`.
 pub type Task = unsafe extern "C" fn(data: *mut c_void, begin: i64, end: i64, worker: u32);
 
-/// How the host runs a call: null stands for serial.
+/// How the host runs a call. A null pointer to it means serial execution.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Exec {
@@ -140,15 +140,15 @@ pub struct Exec {
 }
 
 /// Binds the symbols from the shapes of the inputs, or says what is wrong. Reads nothing else, writes `dims` and `err`.
-/// Behind the symbols, `dims` has a place for each size that is found while running, [`NOT_FOUND`] until then.
+/// After the symbols, `dims` has an entry for each data-dependent size, which is [`NOT_FOUND`] until it is known.
 pub type CheckFn =
     unsafe extern "C" fn(input_shapes: *const *const i64, dims: *mut i64, err: *mut Error) -> i32;
 /// Bytes of arena that a call with these dims needs; the dims must have passed the check.
 pub type ArenaBytesFn = unsafe extern "C" fn(dims: *const i64) -> usize;
-/// Writes the shape of output `output` for these dims; sizes that were not found yet are at their bounds.
+/// Writes the shape of output `output` for these dims. Data-dependent sizes that are not known yet take their bounds.
 pub type OutputShapeFn = unsafe extern "C" fn(output: u32, dims: *const i64, shape: *mut i64) -> i32;
-/// Runs the model. Inputs and outputs are dense row-major; `arena` is 64-byte aligned. What is found while running is
-/// written behind the symbols in `dims`, so that [`OutputShapeFn`] then gives the shapes as they came out.
+/// Runs the model. Inputs and outputs are dense row-major; `arena` is 64-byte aligned. Data-dependent sizes are
+/// written after the symbols in `dims`, so that [`OutputShapeFn`] then returns the actual shapes.
 pub type RunFn = unsafe extern "C" fn(
     inputs: *const *const c_void,
     outputs: *const *mut c_void,
@@ -158,7 +158,7 @@ pub type RunFn = unsafe extern "C" fn(
 ) -> i32;
 
 /// Checks the contract as [`RunFn`] does and prepares `frame`, [`ModelDesc::frame_bytes`] bytes at a multiple of 64, for
-/// the partitions of one call; what the other arguments point to must stay until the last of them has run.
+/// the partitions of one call. All memory that the arguments point to must stay valid until the last partition has run.
 pub type BeginFn = unsafe extern "C" fn(
     inputs: *const *const c_void,
     outputs: *const *mut c_void,
@@ -169,9 +169,9 @@ pub type BeginFn = unsafe extern "C" fn(
 ) -> i32;
 /// Runs a partition, when all that it waits for has run in this frame; kernels use the threads of the frame's `exec`.
 pub type PartitionFn = unsafe extern "C" fn(frame: *mut c_void) -> i32;
-/// Estimated work of a partition on so many threads, in multiplications with addition of a vector unit.
+/// Estimated work of a partition on `threads` threads, in vector multiply-adds.
 pub type CostFn = unsafe extern "C" fn(dims: *const i64, threads: u32) -> i64;
-/// Writes where a partition's part of the arena begins and ends, in bytes, for these dims; fails where there is no such
+/// Writes the begin and end of a partition's part of the arena, in bytes, for these dims. Fails if there is no such
 /// partition.
 pub type ArenaSliceFn = unsafe extern "C" fn(partition: u32, dims: *const i64, slice: *mut usize) -> i32;
 
@@ -191,7 +191,7 @@ pub struct PartitionDesc {
     pub run: PartitionFn,
     /// See [`CostFn`].
     pub cost: CostFn,
-    /// The cost on one thread, for people.
+    /// The cost on one thread as a readable formula.
     pub cost_formula: *const c_char,
     /// The partitions that must have run before: earlier entries of the table.
     pub after: *const u32,
@@ -267,7 +267,7 @@ pub struct ModelDesc {
     pub outputs: *const TensorDesc,
     /// Upper bound of `arena_bytes` over the whole contract.
     pub arena_max: u64,
-    /// Closed form of the arena's size, for people.
+    /// Closed form of the arena's size, as a readable formula.
     pub arena_formula: *const c_char,
     /// See [`CheckFn`].
     pub check: CheckFn,
@@ -277,9 +277,9 @@ pub struct ModelDesc {
     pub output_shape: OutputShapeFn,
     /// See [`RunFn`].
     pub run: RunFn,
-    /// Sizes that are found while running: so many places follow the symbols in `dims`.
+    /// Number of data-dependent sizes, whose entries follow the symbols in `dims`.
     pub n_data_dependent: u64,
-    /// What is special about the model: [`GROWS`], [`ANY_ORDER`], both or nothing.
+    /// A set of the flags [`GROWS`] and [`ANY_ORDER`].
     pub flags: u64,
     /// Entries of `partitions`; 0 where the model is in one piece.
     pub n_partitions: u64,
@@ -295,7 +295,7 @@ pub struct ModelDesc {
     pub precision: u32,
     /// Zero.
     pub reserved: u32,
-    /// How far a product of two numbers may be off on tile registers, relative to its magnitude.
+    /// Bound of the relative error of one multiplication on tile registers.
     pub product_error: f64,
     /// Null where there is no code for tile registers.
     pub uses_tiles: Option<UsesTilesFn>,
@@ -319,7 +319,7 @@ pub struct CallTensor {
 pub const INTS: u32 = 1;
 /// Kind of a [`CallAttribute`]: `data` are `count` values of type `float`.
 pub const FLOATS: u32 = 2;
-/// Kind of a [`CallAttribute`]: `data` are `count` bytes, and a zero byte behind them.
+/// Kind of a [`CallAttribute`]: `data` are `count` bytes, followed by a zero byte.
 pub const BYTES: u32 = 3;
 
 /// A constant of a [`Call`].
@@ -328,7 +328,7 @@ pub const BYTES: u32 = 3;
 pub struct CallAttribute {
     /// Its name.
     pub name: *const c_char,
-    /// What it is, by `kind`.
+    /// Its values, whose type `kind` tells.
     pub data: *const c_void,
     /// How many values or bytes there are.
     pub count: u64,
@@ -338,21 +338,21 @@ pub struct CallAttribute {
     pub reserved: u32,
 }
 
-/// What a model hands to a function outside of it; all of it is the function's until it returns, and no longer.
+/// The argument of an external function. The function may use all of it, but only until it returns.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Call {
     /// The operands.
     pub inputs: *const CallTensor,
-    /// The results, to be written whole; no two overlap, nor does one with an operand.
+    /// The results, to be written whole. They overlap neither each other nor the operands.
     pub outputs: *const CallTensor,
     /// The constants, in the order in which they were declared.
     pub attributes: *const CallAttribute,
-    /// Memory of the arena that is this call's alone, 64-byte aligned; null where none was asked for.
+    /// Scratch memory for this call alone, 64-byte aligned; null if none was requested.
     pub scratch: *mut c_void,
     /// Its size.
     pub scratch_bytes: u64,
-    /// What was registered along with the function; null in artefacts.
+    /// The data registered along with the function; null in artefacts.
     pub data: *mut c_void,
     /// How the host runs this call of the model, or null: a function may use its `parallel_for`.
     pub exec: *const Exec,
@@ -364,7 +364,7 @@ pub struct Call {
     pub n_attributes: u32,
     /// Zero.
     pub reserved: u32,
-    /// Where the memory of the target's device begins, in which arguments and scratch may lie; null if it has none.
+    /// Start of the device memory of the target, which may hold arguments and scratch; null if it has none.
     pub memory: *mut c_void,
 }
 

@@ -1,4 +1,4 @@
-//! The one place where a model's compiled code runs on memory.
+//! Calls of a model's compiled code; no other file runs it.
 
 use crate::{
     CallError, Context, Steps, TensorRef, Violation,
@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl Context {
-    /// Sets where the inputs are; the arena, and who runs the call.
+    /// Sets the input pointers. Returns the arena and the executor of the call.
     fn prepare(&mut self, inputs: &[TensorRef<'_>]) -> (*mut u8, Exec) {
         let (needed, got) = (self.model.desc.arena_bytes(&self.dims), self.layout.arena_bytes);
         assert!(needed <= got, "the arena's bound was proven by the compiler");

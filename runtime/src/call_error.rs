@@ -13,7 +13,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum CallError {
     /// There are too few or too many inputs.
-    #[error("{got} inputs for a model that has {expected}")]
+    #[error("got {got} inputs; the model has {expected}")]
     WrongInputCount {
         /// Number of inputs of the model.
         expected: usize,
@@ -21,7 +21,7 @@ pub enum CallError {
         got: usize,
     },
     /// There are too few or too many outputs.
-    #[error("{got} outputs for a model that has {expected}")]
+    #[error("got {got} outputs; the model has {expected}")]
     WrongOutputCount {
         /// Number of outputs of the model.
         expected: usize,
@@ -29,7 +29,7 @@ pub enum CallError {
         got: usize,
     },
     /// A tensor's elements are of another type.
-    #[error("`{tensor}` holds {expected}; {got} was given")]
+    #[error("`{tensor}` has elements of type {expected}; got {got}")]
     WrongDType {
         /// Which tensor.
         tensor: TensorName,
@@ -39,7 +39,7 @@ pub enum CallError {
         got: DType,
     },
     /// A tensor has too few or too many axes.
-    #[error("`{tensor}` has {expected} axes; {got} were given")]
+    #[error("`{tensor}` has {expected} axes; got {got}")]
     WrongRank {
         /// Which tensor.
         tensor: TensorName,
@@ -49,7 +49,7 @@ pub enum CallError {
         got: usize,
     },
     /// An output array has another shape.
-    #[error("`{tensor}` axis {axis} is {expected} in this call; the array's is {got}")]
+    #[error("axis {axis} of `{tensor}` is {expected} in this call; the array has {got}")]
     WrongShape {
         /// Which tensor.
         tensor: TensorName,
@@ -60,54 +60,56 @@ pub enum CallError {
         /// The caller's dim.
         got: usize,
     },
-    /// What was given for a tensor can't be one at the sizes given with it.
+    /// The memory given for a tensor does not fit the sizes given with it.
     #[error("`{tensor}`: {error}")]
     NoTensor {
         /// Which tensor.
         tensor: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         error: TensorError,
     },
     /// An output buffer is too small.
-    #[error("`{tensor}` takes {needed} bytes in this call; its buffer has {got}")]
+    #[error("`{tensor}` needs {needed} bytes in this call; its buffer has {got}")]
     TooSmall {
         /// Which tensor.
         tensor: TensorName,
-        /// What the call needs.
+        /// The bytes needed.
         needed: usize,
-        /// What there is.
+        /// The bytes available.
         got: usize,
     },
-    /// The context lives in lent memory, which has no room for outputs.
-    #[error("this context has no memory for outputs: call `run` with buffers")]
+    /// The context uses lent memory, which has no space for outputs.
+    #[error("this context uses lent memory, which has no space for outputs: call `run` with output buffers")]
     NoOutputMemory,
     /// The model has no such symbol to count rows by.
-    #[error("the model has no symbol of that name to count rows by")]
+    #[error("can't count rows: the model has no symbol of that name")]
     NoRows,
     /// A tensor does not consist of rows.
-    #[error("`{tensor}` can't be cut into rows: the symbol must be its first axis, and in no other")]
+    #[error(
+        "`{tensor}` can't be split into rows: the symbol must be its first axis and occur in no other axis"
+    )]
     NotRows {
         /// Which tensor.
         tensor: TensorName,
     },
     /// A block has a size that is not allowed.
-    #[error("blocks of {block} rows{}", NotAllowed(*last))]
+    #[error("can't run blocks of {block} rows{}", NotAllowed(*last))]
     WrongBlock {
         /// Rows of the blocks.
         block: usize,
-        /// Rows of the last one, where that is a smaller one.
+        /// Rows of the last block if it is smaller, else 0.
         last: usize,
     },
-    /// The system refuses the memory that this call needs; only of models that grow.
-    #[error("this call needs {bytes} bytes of memory, which the system refuses")]
+    /// The system refuses the memory that this call needs. Occurs only for models with unbounded symbols.
+    #[error("the system refuses the {bytes} bytes of memory that this call needs")]
     NoMemory {
-        /// How many.
+        /// The bytes needed.
         bytes: usize,
     },
     /// A symbol's value is outside its range.
     #[error("{0}")]
     OutOfRange(Violation),
-    /// A symbol's value is in range but breaks its step or is none of its values.
+    /// A symbol's value is in range but violates its step or is not in its value set.
     #[error("{0}")]
     NotAllowed(Violation),
     /// Two places give a symbol or a derived dim different values.
@@ -116,28 +118,28 @@ pub enum CallError {
     /// A fact declared about several symbols does not hold.
     #[error("{0}")]
     FactBroken(Violation),
-    /// An index met while running lies outside what it addresses.
+    /// An index in the data is out of bounds.
     #[error("{0}")]
     IndexOutOfBounds(Violation),
-    /// Code was reached whose shapes contradict the inputs.
+    /// The call reached code whose shapes contradict the inputs.
     #[error("{0}")]
     Contradiction(Violation),
-    /// A function that the model calls failed.
+    /// An external function failed.
     #[error("{0}")]
     CalleeFailed(Violation),
-    /// Partitions were to run at once, and the artefact's memory is not planned for it.
+    /// The call asked for partitions to run at once, but the artefact's memory is not planned for it.
     #[error("{0}")]
     NotPlanned(Violation),
     /// The artefact needs tile registers, which the machine lacks or the system refused.
     #[error("{0}")]
     NoTiles(Violation),
-    /// The caller's policy ended before all partitions had run.
-    #[error("partition `{partition}` was not run")]
+    /// The caller's policy ended before all partitions ran.
+    #[error("partition `{partition}` was not run: the policy must run every partition once")]
     NotRun {
-        /// Which one: the first that is missing.
+        /// The first partition that has not run.
         partition: String,
     },
-    /// The artefact reports something that this version does not know.
+    /// The artefact reports an error code that this version does not know.
     #[error("{0}")]
     Unknown(Violation),
 }
@@ -160,14 +162,14 @@ impl CallError {
     }
 }
 
-/// What is wrong with blocks whose last one has so many rows.
+/// The reason why blocks are refused, given the rows of the last block.
 struct NotAllowed(usize);
 
 impl fmt::Display for NotAllowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            0 => write!(f, ": the symbol's declaration does not allow them"),
-            last => write!(f, ", the last of {last}: the symbol's declaration does not allow both"),
+            0 => write!(f, ": the symbol's declaration does not allow this size"),
+            last => write!(f, " and a last block of {last}: the symbol's declaration must allow both sizes"),
         }
     }
 }

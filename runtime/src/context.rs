@@ -1,8 +1,8 @@
-//! What one thread needs to call a model: an arena, tables for pointers and shapes, and the call itself.
+//! Contexts: the arena and the tables of pointers and shapes that one thread needs to call a model.
 //!
-//! All memory is reserved when the context is made, at the bounds of the contract: a call, at whatever size,
-//! allocates nothing. The order within a call: types and ranks, then the whole contract (in the artefact's own
-//! `check`), then the output buffers, and only then does anything get written.
+//! A context reserves all memory when it is made, at the bounds of the contract. So a call of any size allocates
+//! nothing. A call first checks types and ranks, then the whole contract (in the artefact's `check`), then the output
+//! buffers. Only then does it write.
 
 use crate::{
     CallError, Model, OpenError, Policy, TensorMut, TensorName, TensorRef, Violation,
@@ -58,7 +58,7 @@ pub struct Context {
     pub(crate) memory: Arena,
     /// How `memory` is divided.
     pub(crate) layout: MemoryLayout,
-    /// How often the memory was replaced by a larger one.
+    /// Number of times that larger memory replaced the memory.
     pub(crate) growths: u64,
     pub(crate) slots: Slots,
     #[cfg(feature = "std")]
@@ -75,24 +75,23 @@ pub struct Context {
 }
 
 impl Context {
-    /// A context with memory of its own: the arena's and the outputs' bounds, reserved now, all but the first few
-    /// megabytes and the beginnings of outputs committed when touched. Of a model that grows it has none yet.
+    /// A context with its own memory for the arena and the outputs. It reserves their upper bounds now. The system commits
+    /// most of it when it is first touched. A model with unbounded symbols gets its memory in calls.
     ///
     /// # Errors
     /// When the system refuses the address space.
     pub fn new(model: &Model) -> Result<Context, OpenError> {
-        let layout = match model.grows() {
-            true => MemoryLayout::new(0, model.outputs().iter().map(|_| 0)),
-            false => {
-                MemoryLayout::new(model.arena_max(), model.outputs().iter().map(|output| output.max_bytes()))
-            }
+        let layout = if model.grows() {
+            MemoryLayout::new(0, model.outputs().iter().map(|_| 0))
+        } else {
+            MemoryLayout::new(model.arena_max(), model.outputs().iter().map(|output| output.max_bytes()))
         };
         let layout = layout.ok_or(OpenError::Reserve { bytes: usize::MAX })?;
         Ok(Context::over(model, Arena::reserve(layout.bytes, &layout.outputs_at)?, layout))
     }
 
-    /// A context whose arena is lent, a static array for instance; it has no memory for outputs, which go to the
-    /// caller's buffers.
+    /// A context whose arena is lent, for example a static array. It has no memory for outputs; they go to the caller's
+    /// buffers.
     ///
     /// # Errors
     /// When the 64-byte aligned part of `memory` is smaller than [`Model::arena_max`].
@@ -132,8 +131,8 @@ impl Context {
         }
     }
 
-    /// Runs calls on so many threads from now on, the caller among them. The others spin between the kernels of a call,
-    /// and sleep when there is none; results are the same bits for any number.
+    /// Sets the number of threads of later calls, the caller included. The others spin between the kernels of a call and
+    /// sleep between calls. Results have the same bits for any number of threads.
     ///
     /// # Errors
     /// When the system refuses to start the threads.
@@ -146,7 +145,7 @@ impl Context {
         Ok(())
     }
 
-    /// How calls run the partitions of a model that has some, from now on; results are the same bits for any policy.
+    /// Sets how later calls run the partitions of a model. Results have the same bits for any policy.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
     }
@@ -159,7 +158,7 @@ impl Context {
     /// Checks the contract for inputs of these types and shapes, and returns the symbols' values.
     ///
     /// # Errors
-    /// The first thing that is wrong with the inputs.
+    /// The first violation that the check finds in the inputs.
     pub fn bind(&mut self, inputs: &[TensorRef<'_>]) -> Result<&[i64], CallError> {
         let desc = &self.model.desc;
         if inputs.len() != desc.inputs.len() {
@@ -215,8 +214,8 @@ impl Context {
     /// Runs the model into the caller's buffers.
     ///
     /// # Errors
-    /// When anything about the tensors breaks the contract; nothing was written then. Or when the model meets, in the
-    /// data, an index that lies outside what it addresses; the outputs are undefined then.
+    /// When the tensors violate the contract; nothing was written then. Or when an index in the data is out of bounds; the
+    /// outputs are undefined then.
     pub fn run(&mut self, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) -> Result<(), CallError> {
         self.bind_into(inputs, outputs)?;
         self.call(inputs)
@@ -273,7 +272,7 @@ impl Context {
         Outputs { context: self }
     }
 
-    /// Complains about a buffer that can't take output `idx` at the bound dims.
+    /// Refuses a buffer that can't hold output `idx` at the bound dims.
     fn accept(&self, idx: usize, output: &TensorMut<'_>) -> Result<(), CallError> {
         let name = || TensorName::output(&self.model.desc, idx);
         let expected = self.model.outputs()[idx].dtype();

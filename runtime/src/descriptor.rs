@@ -1,7 +1,7 @@
-//! The descriptor of an artefact, behind safe functions: the only place that follows its pointers and calls its code.
+//! The descriptor of an artefact with a safe interface. Only this file follows its pointers and calls its code.
 //!
-//! [`Desc::read`] looks at everything once and copies names and ranges into owned memory; what remains is four
-//! function pointers, which the methods call with arguments of the lengths that the descriptor's counts ask for.
+//! [`Desc::read`] validates everything once and copies names and ranges into owned memory. The methods call the
+//! function pointers that remain, with arguments of the lengths that the descriptor's counts require.
 
 use crate::{
     DType, MAX_AXES, OpenError, PartitionInfo, SymbolInfo, TensorInfo,
@@ -16,13 +16,13 @@ use core::{
     ffi::{CStr, c_char, c_void},
 };
 
-/// More entries than this in a table of a descriptor mean that it is none.
+/// A table with more entries than this means that the descriptor is damaged.
 const MAX_ENTRIES: u32 = 1 << 16;
 
-/// What keeps an artefact's memory where it is: a loaded library, executable pages, or nothing.
+/// The owner of an artefact's memory: a loaded library, executable pages, or nothing.
 pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
 
-/// A validated descriptor and what keeps it alive.
+/// A validated descriptor and the owner of its memory.
 pub(crate) struct Desc {
     raw: &'static ModelDesc,
     pub(crate) name: String,
@@ -49,9 +49,9 @@ impl Desc {
     pub(crate) unsafe fn read(raw: *const ModelDesc, keep: Keep) -> Result<Desc, OpenError> {
         // SAFETY: by the caller's promise, a non-null `raw` points to a descriptor that outlives `keep`, hence `self`;
         // the `'static` never leaves this struct.
-        let raw = unsafe { raw.as_ref() }.ok_or(OpenError::Malformed("it is null"))?;
+        let raw = unsafe { raw.as_ref() }.ok_or(OpenError::Malformed("its descriptor is null"))?;
         if raw.magic != MAGIC {
-            return Err(OpenError::Malformed("it does not begin with symshape's mark"));
+            return Err(OpenError::Malformed("it does not begin with symshape's magic number"));
         }
         if raw.abi_version != ABI_VERSION {
             return Err(OpenError::Version { found: raw.abi_version, expected: ABI_VERSION });
@@ -67,10 +67,10 @@ impl Desc {
             let n_partitions = u32::try_from(raw.n_partitions).unwrap_or(u32::MAX);
             let partitions = table(raw.partitions, n_partitions)?;
             if n_partitions > 0 && (raw.begin.is_none() || raw.arena_slice.is_none()) {
-                return Err(OpenError::Malformed("its partitions have no functions"));
+                return Err(OpenError::Malformed("it has partitions but not the functions that run them"));
             }
             if !usize::try_from(raw.arena_max).is_ok_and(|bytes| bytes < isize::MAX as usize / 2) {
-                return Err(OpenError::Malformed("the arena exceeds the memory"));
+                return Err(OpenError::Malformed("its arena exceeds the address space"));
             }
 
             Ok(Desc {
@@ -90,7 +90,7 @@ impl Desc {
         }
     }
 
-    /// Places in `dims`: the symbols, and what is found while running.
+    /// Length of `dims`: the symbols, then the data-dependent sizes.
     pub(crate) fn n_dims(&self) -> usize {
         self.symbols.len() + self.raw.n_data_dependent as usize
     }
@@ -166,7 +166,7 @@ impl Desc {
         unsafe { ((*self.raw.partitions.add(partition)).run)(frame.cast()) }
     }
 
-    /// What contractions multiply on machines with tile registers.
+    /// Operand precision of contractions on machines with tile registers.
     pub(crate) fn precision(&self) -> Precision {
         match self.raw.precision {
             1 => Precision::Bf16x3,
@@ -175,7 +175,7 @@ impl Desc {
         }
     }
 
-    /// How far a product may be off there.
+    /// Bound of the relative error of one multiplication there.
     pub(crate) fn product_error(&self) -> f64 {
         self.raw.product_error
     }
@@ -227,7 +227,7 @@ impl Desc {
     /// # Safety
     /// `dims` passed the check; `slots` holds, for each input and output, memory of the size and alignment that its
     /// shape and type ask for at these dims, the outputs' writable and disjoint from everything else; `arena` is
-    /// 64-byte aligned memory of `arena_bytes(dims)` bytes that nobody else uses; what `exec` points to is valid.
+    /// 64-byte aligned memory of `arena_bytes(dims)` bytes for this call alone; what `exec` points to is valid.
     pub(crate) unsafe fn run(
         &self,
         slots: &Slots,
@@ -277,7 +277,7 @@ impl Slots {
     }
 }
 
-/// A generated function's code and error as a result; the code returned is the one believed.
+/// The code and error of a generated function as a result. The returned code overrides the one in the error.
 pub(crate) fn outcome(code: i32, error: Error) -> Result<(), Error> {
     if code == Code::Ok as i32 { Ok(()) } else { Err(Error { code, ..error }) }
 }
@@ -331,7 +331,7 @@ unsafe fn symbol(desc: &SymbolDesc) -> Result<SymbolInfo, OpenError> {
     })
 }
 
-/// A tensor's row; it has no more axes than a [`crate::TensorRef`] can have.
+/// A tensor's row, refused if it has more axes than a [`crate::TensorRef`] can have.
 ///
 /// # Safety
 /// Its pointers are as the ABI says.
@@ -344,12 +344,12 @@ unsafe fn tensor(desc: &TensorDesc) -> Result<TensorInfo, OpenError> {
     }
     // SAFETY: the caller's promise.
     let dims = dims.iter().map(|dim| unsafe { string(*dim) }).collect::<Result<_, _>>()?;
-    let max_bytes =
-        usize::try_from(desc.max_bytes).map_err(|_| OpenError::Malformed("a tensor exceeds the memory"))?;
+    let max_bytes = usize::try_from(desc.max_bytes)
+        .map_err(|_| OpenError::Malformed("a tensor exceeds the address space"))?;
     Ok(TensorInfo { name, dtype, dims, max_bytes })
 }
 
-/// A copy of an entry of the table of partitions; what it waits for are earlier entries.
+/// A copy of an entry of the table of partitions. It may depend on earlier entries only.
 ///
 /// # Safety
 /// Its pointers are as the ABI says.

@@ -1,5 +1,5 @@
-//! Whether an ELF file is whole. The system's loader maps a shorter one all the same, and its code then dies of the
-//! first access behind the end.
+//! Checks that an ELF file is complete. The system's loader maps a truncated file all the same, and its code then
+//! crashes at the first access past the end.
 
 use std::{
     fs::File,
@@ -13,24 +13,24 @@ const CLASS_64_LITTLE: [u8; 2] = [2, 1];
 /// Bytes of an entry of the table of segments.
 const SEGMENT: usize = 56;
 
-/// Reads the headers and holds what they describe against the file's length.
+/// Reads the headers and compares the extents that they describe with the file's length.
 ///
 /// # Errors
-/// What is wrong: it is another kind of file, or its end is missing.
+/// When it is not a shared object for this architecture, or is truncated.
 pub(crate) fn check_whole(file: &mut File) -> Result<(), String> {
     let io = |error: std::io::Error| error.to_string();
     let len = file.metadata().map_err(io)?.len();
     let mut header = [0; HEADER];
-    file.read_exact(&mut header).map_err(|_| "it is no shared object".to_string())?;
+    file.read_exact(&mut header).map_err(|_| "it is not a shared object".to_string())?;
     if header[..4] != MAGIC {
-        return Err("it is no shared object".to_string());
+        return Err("it is not a shared object".to_string());
     }
     if header[4..6] != CLASS_64_LITTLE {
-        return Err("it is a shared object for another kind of machine".to_string());
+        return Err("it is a shared object for another architecture".to_string());
     }
     let inside = |begin: u64, size: u64| match begin.checked_add(size) {
         Some(end) if end <= len => Ok(()),
-        _ => Err(format!("its end is missing: {len} bytes are left of more")),
+        _ => Err(format!("it is truncated: its headers describe more than its {len} bytes")),
     };
     let (segments, n_segments) = (u64_at(&header, 32), u64::from(u16_at(&header, 56)));
     let (sections, n_sections) = (u64_at(&header, 40), u64::from(u16_at(&header, 60)));

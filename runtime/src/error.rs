@@ -8,20 +8,20 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The file is missing or is no shared object that can be loaded here.
+    /// The file is missing, or it is not a shared object that can be loaded here.
     #[error("{path}: {reason}")]
     Load {
         /// The file.
         path: String,
-        /// The loader's words.
+        /// The reason that the loader gives.
         reason: String,
     },
-    /// The descriptor is none, or damaged.
+    /// The descriptor is missing or damaged.
     #[error("not a symshape artefact: {0}")]
     Malformed(&'static str),
     /// The descriptor is of another version of symshape.
     #[error(
-        "the artefact speaks version {found} of the interface, this program version {expected}: recompile it"
+        "the artefact has ABI version {found}, this program needs version {expected}: recompile the artefact"
     )]
     Version {
         /// The artefact's.
@@ -29,49 +29,49 @@ pub enum OpenError {
         /// Ours.
         expected: u32,
     },
-    /// A tensor has more axes than one that is lent to a call can have.
-    #[error("`{tensor}` has {axes} axes; tensors of calls have at most {MAX_AXES}")]
+    /// An input or output has too many axes.
+    #[error("`{tensor}` has {axes} axes; inputs and outputs may have at most {MAX_AXES}")]
     TooManyAxes {
         /// An input or output.
         tensor: String,
         /// How many it has.
         axes: usize,
     },
-    /// The operating system refuses so much address space.
-    #[error("can't reserve {bytes} bytes; narrower ranges of the symbols need less")]
+    /// The operating system refuses the address space.
+    #[error("can't reserve {bytes} bytes of address space: compile the model with narrower symbol ranges")]
     Reserve {
-        /// How much was asked for.
+        /// The bytes requested.
         bytes: usize,
     },
     /// Lent memory is smaller than the arena's bound.
-    #[error("the memory lent holds {got} aligned bytes; the arena can need {needed}")]
+    #[error("the lent memory has {got} bytes after alignment to 64; the arena needs up to {needed}")]
     TooSmall {
         /// The bound.
         needed: usize,
-        /// What there is.
+        /// The bytes available.
         got: usize,
     },
-    /// The operating system refuses to start so many threads.
+    /// The operating system refuses to start the threads.
     #[error("can't start {threads} threads")]
     Threads {
-        /// How many were asked for.
+        /// The number requested.
         threads: u32,
     },
 }
 
-/// Why a question about sizes has no answer.
+/// Why a query about sizes failed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// Dims are given one for each symbol.
-    #[error("{got} dims for {expected} symbols")]
+    /// The number of dims differs from the number of symbols.
+    #[error("got {got} dims; the model has {expected} symbols")]
     WrongDimCount {
         /// Number of symbols.
         expected: usize,
         /// Number of dims.
         got: usize,
     },
-    /// A dim is outside its symbol's declaration.
+    /// A dim violates the declaration of its symbol.
     #[error("{name} = {value}; {name} is declared {symbol}", name = .symbol.name())]
     NotAllowed {
         /// The symbol.
@@ -80,21 +80,21 @@ pub enum QueryError {
         value: i64,
     },
     /// The model has no such symbol.
-    #[error("the model has no symbol {name}")]
+    #[error("the model has no symbol `{name}`")]
     NoSymbol {
-        /// What was asked for.
+        /// The argument of the query.
         name: String,
     },
-    /// The model's table has no such entry.
-    #[error("the model has no partition number {number}")]
+    /// The model has no such partition.
+    #[error("the model has no partition {number}")]
     NoPartition {
-        /// What was asked for.
+        /// The argument of the query.
         number: usize,
     },
     /// The model has no such output.
-    #[error("the model has no output number {idx}")]
+    #[error("the model has no output {idx}")]
     NoOutput {
-        /// What was asked for.
+        /// The argument of the query.
         idx: usize,
     },
 }
@@ -104,29 +104,29 @@ pub enum QueryError {
 #[non_exhaustive]
 pub enum StepError {
     /// The table has no such entry.
-    #[error("the model has no partition number {number}")]
+    #[error("the model has no partition {number}")]
     NoPartition {
-        /// What was asked for.
+        /// The argument of the query.
         number: usize,
     },
-    /// Another one must have run before.
-    #[error("partition {number} waits for partition {other}")]
+    /// A partition that must run before it has not run.
+    #[error("partition {number} can't run yet: run partition {other} first")]
     TooEarly {
-        /// What was asked for.
+        /// The argument of the query.
         number: usize,
-        /// What it waits for.
+        /// The partition that must run first.
         other: usize,
     },
-    /// It has run in this call, or is running.
-    #[error("partition {number} has run already, or is running")]
+    /// It has already run in this call, or is running.
+    #[error("partition {number} has already run in this call, or is running")]
     Twice {
-        /// What was asked for.
+        /// The argument of the query.
         number: usize,
     },
-    /// It met an error, which the call will return.
+    /// It failed; the call returns the error.
     #[error("partition {number} failed")]
     Failed {
-        /// What was asked for.
+        /// The argument of the query.
         number: usize,
     },
 }

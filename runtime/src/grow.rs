@@ -1,14 +1,12 @@
-//! Memory that grows: for models whose symbols have no upper bound, and only for those.
+//! Memory that grows, for models with unbounded symbols only.
 //!
-//! A call that needs more than any before replaces the context's memory by a larger one before it stores anything;
-//! all other calls allocate nothing. Nothing that lies in the old memory is needed any more: a call's results end with
-//! the next call.
+//! A call that needs more memory than any before replaces the context's memory before it stores anything. All other
+//! calls allocate nothing. The old memory can be dropped, since the results of a call are valid only until the next call.
 
 use crate::{CallError, Context, arena::Arena, context::MemoryLayout};
 
 impl Context {
-    /// How many calls needed more memory than any call before, and got it. Always 0 of a model whose symbols all have
-    /// upper bounds.
+    /// Number of calls that made the memory grow. Always 0 if all symbols have upper bounds.
     pub fn growths(&self) -> u64 {
         self.growths
     }
@@ -18,7 +16,7 @@ impl Context {
         self.layout.arena_bytes
     }
 
-    /// Makes room for a call at the bound dims, and for its outputs if they stay here.
+    /// Grows the memory for a call at the bound dims, and for its outputs if they stay in the context.
     pub(crate) fn make_room(&mut self, outputs: bool) -> Result<(), CallError> {
         if !self.model.grows() {
             return Ok(());
@@ -29,7 +27,7 @@ impl Context {
         if arena <= self.layout.arena_bytes && enough {
             return Ok(());
         }
-        // What is larger than before doubles at least: growing to any size takes few steps.
+        // Each growth at least doubles a part, so that growth to any size takes few steps.
         let larger =
             |needed: usize, got: usize| if needed > got { needed.max(got.saturating_mul(2)) } else { got };
         let wanted = (0..self.layout.outputs_at.len()).map(|idx| {

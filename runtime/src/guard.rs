@@ -1,16 +1,16 @@
-//! Calls that catch stray reads and writes: memory poisoned beforehand, canaries around it looked at afterwards.
+//! Calls that detect stray reads and writes: poisoned memory, and canaries around it that are checked afterwards.
 
 use crate::{CallError, Context, Outputs, TensorRef, context::GUARD_BYTES};
 
 /// A pattern that is a NaN in every float type, and a large value in every integer type.
 const POISON: u8 = 0xff;
-/// What guards hold; no float result is likely to be made of it.
+/// The content of guards, which float results are unlikely to contain.
 const CANARY: u8 = 0xa5;
 
 impl Context {
-    /// As [`Context::run_views`], in memory that holds NaN patterns, and with canaries right before and behind the
-    /// bytes that the call may write: behind `arena_bytes(dims)`, not behind the bound. The second result is false
-    /// when a canary died.
+    /// As [`Context::run_views`], in memory filled with NaN patterns and with canaries right before and after the bytes
+    /// that the call may write. They follow `arena_bytes(dims)`, not the upper bound. The second result is false when a
+    /// canary was overwritten.
     ///
     /// # Errors
     /// As [`Context::run`].
@@ -23,7 +23,7 @@ impl Context {
         let arena =
             (self.layout.arena_at, self.model.desc.arena_bytes(&self.dims).min(self.model.arena_max()));
         self.poison(arena);
-        // As they are before the call: an output may come out smaller.
+        // The sizes before the call: a data-dependent output may be smaller afterwards.
         let outputs: alloc::vec::Vec<(usize, usize)> =
             (0..self.layout.outputs_at.len()).map(|idx| self.output_range(idx)).collect();
         outputs.iter().for_each(|range| self.poison(*range));
@@ -44,7 +44,7 @@ impl Context {
         self.memory.slice_mut(at + bytes, GUARD_BYTES).fill(CANARY);
     }
 
-    /// True when the canaries around a range live.
+    /// True if the canaries around a range are intact.
     fn intact(&self, (at, bytes): (usize, usize)) -> bool {
         let canaries = |from: usize| self.memory.slice(from, GUARD_BYTES).iter().all(|byte| *byte == CANARY);
         canaries(at - GUARD_BYTES) && canaries(at + bytes)

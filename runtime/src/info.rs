@@ -31,12 +31,12 @@ impl SymbolInfo {
         self.hi
     }
 
-    /// The values allowed, ascending, where they are listed; empty where range and step say it all.
+    /// The allowed values in ascending order if they are listed; empty if range and step define them.
     pub fn values(&self) -> &[i64] {
         &self.values
     }
 
-    /// True of an allowed value.
+    /// Whether the value is allowed.
     pub fn allows(&self, value: i64) -> bool {
         let listed = self.values.is_empty() || self.values.binary_search(&value).is_ok();
         let in_step = (i128::from(value) - i128::from(self.offset)) % i128::from(self.step) == 0;
@@ -54,7 +54,7 @@ impl SymbolInfo {
         }
     }
 
-    /// The allowed value number `idx` in ascending order, if there are so many.
+    /// The allowed value at index `idx` in ascending order.
     pub fn nth(&self, idx: u64) -> Option<i64> {
         if !self.values.is_empty() {
             return self.values.get(usize::try_from(idx).ok()?).copied();
@@ -114,12 +114,12 @@ impl TensorInfo {
         self.dims.len()
     }
 
-    /// Its shape as people write it: `N`, `2*S + 1`, `3`.
+    /// Its shape in readable form: `N`, `2*S + 1`, `3`.
     pub fn dims(&self) -> &[String] {
         &self.dims
     }
 
-    /// Bytes that suffice for every size within the contract.
+    /// Upper bound of its bytes over the whole contract.
     pub fn max_bytes(&self) -> usize {
         self.max_bytes
     }
@@ -147,7 +147,7 @@ impl PartitionInfo {
         &self.target
     }
 
-    /// Its estimated work as a formula of the dims, in multiplications with addition of a vector unit.
+    /// Its estimated work as a formula of the dims, in vector multiply-adds.
     pub fn cost_formula(&self) -> &str {
         &self.cost
     }
@@ -157,7 +157,7 @@ impl PartitionInfo {
         &self.after
     }
 
-    /// The symbols that it uses, as places in [`crate::Model::symbols`].
+    /// The symbols that it uses, as indices into [`crate::Model::symbols`].
     pub fn symbols(&self) -> &[usize] {
         &self.symbols
     }

@@ -25,7 +25,7 @@ pub(crate) fn open(path: &Path) -> Result<Desc, OpenError> {
     let name = format!("{DESC_SYMBOL}\0");
     // SAFETY: the name is only exported by artefacts, as data of this type.
     let desc: Symbol<'_, *const ModelDesc> = unsafe { library.get(name.as_bytes()) }
-        .map_err(|_| OpenError::Malformed("it does not export `symshape_model`"))?;
+        .map_err(|_| OpenError::Malformed("it does not export the symbol `symshape_model`"))?;
     let desc = *desc;
     if cfg!(target_os = "linux") {
         touch(desc as usize);
@@ -38,9 +38,8 @@ pub(crate) fn open(path: &Path) -> Result<Desc, OpenError> {
 /// Bytes of an artefact that are read when it is opened.
 const MAX_READ_BYTES: usize = 256 << 20;
 
-/// Reads the file that is mapped around this address, so that the first call takes no longer than others: it does not
-/// stop at each page for the kernel to map it, and weights that a cache of the machine can keep lie there. A system that
-/// does not say what is mapped serves all the same.
+/// Reads the file that is mapped around this address, so that the first call takes no longer than others. The kernel
+/// then has mapped its pages, and small weights are in the caches. Does nothing if the system does not list its mappings.
 fn touch(inside: usize) {
     const LINE: usize = 64;
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
@@ -64,17 +63,17 @@ fn mapping(line: &str) -> Option<(core::ops::Range<usize>, &str)> {
     rights.starts_with('r').then_some((number(begin)?..number(end)?, &file[..path_at]))
 }
 
-/// What the system's loader has to say.
+/// The reason that the system's loader gives.
 fn reason(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// A path that the system's loader does not search for elsewhere, of a file that is whole.
+/// An absolute path, which the system's loader does not search for elsewhere, of a complete file.
 fn full_path(path: &Path) -> Result<PathBuf, String> {
     let io = |error: std::io::Error| error.to_string();
     let mut file = std::fs::File::open(path).map_err(io)?;
     if file.metadata().map_err(io)?.is_dir() {
-        return Err("it is a folder".to_string());
+        return Err("it is a folder, not a shared object".to_string());
     }
     if cfg!(target_os = "linux") {
         elf::check_whole(&mut file)?;

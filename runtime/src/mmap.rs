@@ -13,7 +13,7 @@ pub fn map_file(path: &Path) -> io::Result<memmap2::Mmap> {
     if file.metadata()?.is_dir() {
         return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder, not a file"));
     }
-    // SAFETY: the mapping is read-only and private; that nobody truncates the file meanwhile is the documented
-    // obligation of whoever hands it over, as with any mapped executable or library.
+    // SAFETY: the mapping is read-only and private. The caller must not truncate the file while it is mapped, as
+    // documented above.
     unsafe { memmap2::Mmap::map(&file) }
 }

@@ -1,4 +1,4 @@
-//! A compiled model: its contract, its sizes, and the questions that they answer before any call.
+//! A compiled model: its contract, its sizes, and queries about them without a call.
 
 use crate::{
     OpenError, QueryError, SymbolInfo, TensorInfo,
@@ -67,7 +67,7 @@ impl Model {
         &self.desc.outputs
     }
 
-    /// Bytes of arena that suffice for every size within the contract.
+    /// Upper bound of the arena's bytes over the whole contract.
     pub fn arena_max(&self) -> usize {
         self.desc.arena_max() as usize
     }
@@ -78,12 +78,12 @@ impl Model {
         self.desc.grows()
     }
 
-    /// What contractions of `f32` multiply on machines with tile registers; elsewhere they multiply `f32`.
+    /// Operand precision of `f32` contractions on machines with tile registers. Other machines multiply `f32`.
     pub fn precision(&self) -> Precision {
         self.desc.precision()
     }
 
-    /// How far a product of two numbers may be off on tile registers, relative to its magnitude; sums round as elsewhere.
+    /// Bound of the relative error of one multiplication on tile registers. Sums round as on other machines.
     pub fn product_error(&self) -> f64 {
         self.desc.product_error()
     }
@@ -94,7 +94,7 @@ impl Model {
         self.desc.uses_tiles()
     }
 
-    /// The closed form of [`Model::arena_bytes`], for people.
+    /// The closed form of [`Model::arena_bytes`], as a readable formula.
     pub fn arena_formula(&self) -> &str {
         &self.desc.formula
     }
@@ -108,7 +108,7 @@ impl Model {
         Ok(self.desc.arena_bytes(dims))
     }
 
-    /// The shape of output `idx` at these dims; the largest one, where a size is found only while running.
+    /// The shape of output `idx` at these dims. Data-dependent sizes take their upper bounds.
     ///
     /// # Errors
     /// As [`Model::arena_bytes`]; and when there is no such output.
@@ -156,7 +156,7 @@ impl Model {
         Ok(lo.checked_sub(1).and_then(|idx| info.nth(idx)))
     }
 
-    /// Complains unless there is one allowed value for each symbol.
+    /// Refuses dims that are not one allowed value for each symbol.
     pub(crate) fn allowed(&self, dims: &[i64]) -> Result<(), QueryError> {
         let symbols = &self.desc.symbols;
         if dims.len() != symbols.len() {

@@ -15,10 +15,10 @@ impl Model {
         self.desc.any_order()
     }
 
-    /// Estimated work of a partition on so many threads, in multiplications with addition of a vector unit.
+    /// Estimated work of a partition on `threads` threads, in vector multiply-adds.
     ///
     /// # Errors
-    /// Dims outside the contract, and a partition that there is none of.
+    /// When dims are outside the contract, or there is no such partition.
     pub fn partition_cost(&self, partition: usize, dims: &[i64], threads: u32) -> Result<i64, QueryError> {
         self.allowed(dims)?;
         self.accept_partition(partition)?;
@@ -37,10 +37,7 @@ impl Model {
     }
 
     fn accept_partition(&self, number: usize) -> Result<(), QueryError> {
-        match number < self.partitions().len() {
-            true => Ok(()),
-            false => Err(QueryError::NoPartition { number }),
-        }
+        if number < self.partitions().len() { Ok(()) } else { Err(QueryError::NoPartition { number }) }
     }
 }
 

@@ -19,7 +19,7 @@ mod state {
 #[repr(C, align(64))]
 struct CacheLine([u8; ALIGN_BYTES]);
 
-/// What calls by steps need beside the arena, made once for each context.
+/// Memory of calls by steps in addition to the arena, made once for each context.
 pub(crate) struct StepMemory {
     frame: Vec<CacheLine>,
     states: Vec<AtomicU8>,
@@ -71,7 +71,7 @@ unsafe impl Sync for Steps<'_> {}
 unsafe impl Send for Steps<'_> {}
 
 impl Steps<'_> {
-    /// How many there are.
+    /// The number of partitions.
     pub fn len(&self) -> usize {
         self.states.len()
     }
@@ -81,7 +81,7 @@ impl Steps<'_> {
         self.states.is_empty()
     }
 
-    /// Whether all that a partition waits for has run.
+    /// Whether all partitions that it depends on have run.
     pub fn is_ready(&self, number: usize) -> bool {
         number < self.len() && self.waits_for(number).is_none()
     }
@@ -89,7 +89,7 @@ impl Steps<'_> {
     /// Runs a partition on this thread.
     ///
     /// # Errors
-    /// It must not run now, or it failed: the call then ends with that error, and nothing more should be run.
+    /// When it must not run now. When it failed; the call then returns its error, and no other partition should run.
     pub fn run(&self, number: usize) -> Result<(), StepError> {
         let own = self.states.get(number).ok_or(StepError::NoPartition { number })?;
         if let Some(other) = self.waits_for(number) {
@@ -114,9 +114,10 @@ impl Steps<'_> {
     /// A partition that must run before this one and has not.
     fn waits_for(&self, number: usize) -> Option<usize> {
         let open = |other: &usize| self.states[*other].load(Ordering::Acquire) != state::DONE;
-        match self.desc.any_order() {
-            true => self.desc.partitions[number].after.iter().copied().find(|other| open(other)),
-            false => (0..number).find(|other| open(other)),
+        if self.desc.any_order() {
+            self.desc.partitions[number].after.iter().copied().find(|other| open(other))
+        } else {
+            (0..number).find(|other| open(other))
         }
     }
 

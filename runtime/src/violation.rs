@@ -7,7 +7,7 @@ use core::{
     fmt,
 };
 
-/// A fact of the contract that a call broke, as the artefact reported it; making one allocates nothing.
+/// A violation of the contract as the artefact reported it. Making one allocates nothing.
 #[derive(Clone)]
 pub struct Violation {
     model: Arc<Desc>,
@@ -20,7 +20,7 @@ unsafe impl Send for Violation {}
 unsafe impl Sync for Violation {}
 
 impl Violation {
-    /// What `model` reported as `error`.
+    /// The violation that `model` reported as `error`.
     pub(crate) fn new(model: &Arc<Desc>, error: Error) -> Violation {
         Violation { model: model.clone(), error }
     }
@@ -56,7 +56,7 @@ impl Violation {
         self.error.hi
     }
 
-    /// Name of the tensor, or of the node in which it went wrong.
+    /// Name of the tensor, or of the node that failed.
     pub fn tensor(&self) -> Option<&str> {
         let info = self.model.inputs.get(self.error.tensor as usize);
         self.text(self.error.tensor_name).or(info.map(|info| info.name.as_str()))
@@ -73,7 +73,7 @@ impl Violation {
         self.text(self.error.why)
     }
 
-    /// A string of the artefact; the errors that it reports hold no others.
+    /// A string of the artefact.
     fn text(&self, at: *const c_char) -> Option<&str> {
         // SAFETY: by the ABI the strings of an error are null or live as long as the artefact, which `model` keeps.
         (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) }.to_str().unwrap_or("?"))
@@ -97,7 +97,9 @@ impl fmt::Display for Violation {
             (5, _) => write!(f, "meets the index {value}, outside {}..={}", self.lo(), self.hi())?,
             (6, _) => f.write_str("can't be computed at these sizes")?,
             (7, _) => write!(f, "calls {symbol}, which fails with code {value}")?,
-            (8, _) => f.write_str("partitions can't run at once")?,
+            (8, _) => f.write_str(
+                "partitions can't run at once: the arena is not planned for it; use another policy",
+            )?,
             (9, _) => f.write_str("no tile registers")?,
             (code, _) => write!(f, "failed with code {code}")?,
         }

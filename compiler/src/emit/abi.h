@@ -12,14 +12,14 @@ extern "C" {
 enum {
     SYMSHAPE_OK = 0,
     SYMSHAPE_OUT_OF_RANGE = 1,        /* a symbol's value lies outside its declared range */
-    SYMSHAPE_NOT_ALLOWED = 2,         /* in range, but breaks its step or is none of its values */
+    SYMSHAPE_NOT_ALLOWED = 2,         /* in range, but breaks its step or is not one of its values */
     SYMSHAPE_MISMATCH = 3,            /* two places give a symbol or a derived dim different values */
     SYMSHAPE_FACT_BROKEN = 4,         /* a fact declared about several symbols does not hold */
-    SYMSHAPE_INDEX_OUT_OF_BOUNDS = 5, /* met while running: an index in the data addresses nothing */
+    SYMSHAPE_INDEX_OUT_OF_BOUNDS = 5, /* an index in the data is out of bounds */
     SYMSHAPE_CONTRADICTION = 6,       /* the shapes of a part of the model contradict the inputs */
-    SYMSHAPE_CALLEE_FAILED = 7,       /* a function that the model calls returned the error's `value` */
-    SYMSHAPE_NOT_PLANNED = 8,         /* partitions at once, and the arena is not planned for it */
-    SYMSHAPE_NO_TILES = 9             /* the model needs tile registers, and they are not there or not granted */
+    SYMSHAPE_CALLEE_FAILED = 7,       /* an external function returned the error's `value` */
+    SYMSHAPE_NOT_PLANNED = 8,         /* the arena is not planned for partitions at once */
+    SYMSHAPE_NO_TILES = 9             /* the model needs tile registers; the machine lacks or the system refused them */
 };
 
 /* How the partitions of a model that has some are run. */
@@ -29,7 +29,7 @@ enum {
     SYMSHAPE_PARALLEL = 2 /* those that don't wait for each other at once, each on one thread */
 };
 
-/* What went wrong. The strings live as long as the model; those that do not apply are null. */
+/* The error of a call. Strings live as long as the model; those that do not apply are null. */
 typedef struct symshape_error {
     int32_t code;
     uint32_t tensor; /* index of the input, or UINT32_MAX */
@@ -46,7 +46,7 @@ typedef struct symshape_error {
 /* A task of a parallel loop: iterations begin..end, run by worker `worker`. */
 typedef void (*symshape_task)(void *data, int64_t begin, int64_t end, uint32_t worker);
 
-/* How the host runs a call. A null pointer in its place means: serially, and without details of errors. */
+/* How the host runs a call. A null pointer to it means serial execution without details of errors. */
 typedef struct symshape_exec {
     void *host;       /* passed back to parallel_for */
     uint32_t threads; /* workers that may run at once, at least 1; worker ids are below it */
@@ -56,7 +56,7 @@ typedef struct symshape_exec {
     symshape_error *error; /* where `run` puts its error, or null */
 } symshape_exec;
 
-/* What follows is for functions that a model calls: int32_t f(const symshape_call *call), 0 for success. */
+/* For external functions: int32_t f(const symshape_call *call), which returns 0 for success. */
 
 /* Element types, numbered as ONNX numbers them. */
 enum {
@@ -73,11 +73,11 @@ typedef struct symshape_tensor {
     uint32_t rank;
 } symshape_tensor;
 
-/* What the data of an attribute are. */
+/* The type of an attribute's data. */
 enum {
     SYMSHAPE_INTS = 1,   /* int64_t */
     SYMSHAPE_FLOATS = 2, /* float */
-    SYMSHAPE_BYTES = 3   /* bytes, and a zero byte behind them */
+    SYMSHAPE_BYTES = 3   /* bytes, followed by a zero byte */
 };
 
 /* A constant of the model. */
@@ -89,7 +89,7 @@ typedef struct symshape_attribute {
     uint32_t reserved;
 } symshape_attribute;
 
-/* What a function is handed. It may use all of it until it returns, keeps nothing, and writes every output whole. */
+/* The argument of an external function. The function may use it until it returns, and must write every output whole. */
 typedef struct symshape_call {
     const symshape_tensor *inputs;
     const symshape_tensor *outputs; /* disjoint from one another and from the inputs */
@@ -102,19 +102,19 @@ typedef struct symshape_call {
     uint32_t n_outputs;
     uint32_t n_attributes;
     uint32_t reserved;
-    void *memory; /* where the memory of the target's device begins, in which arguments may lie; null if it has none */
+    void *memory; /* start of the device memory of the target, which may hold arguments; null if it has none */
 } symshape_call;
 /* An entry of a model's table of partitions: kernels that run as one step. */
 typedef struct symshape_partition {
     const char *name;
-    const char *target; /* what it runs on */
+    const char *target; /* the target that runs it */
     /* Runs it, when all in `after` have run in this frame; returns non-zero when the call failed. */
     int32_t (*run)(void *frame);
-    /* Estimated work on so many threads, in multiplications with addition of a vector unit. */
+    /* Estimated work on `threads` threads, in vector multiply-adds. */
     int64_t (*cost)(const int64_t *dims, uint32_t threads);
-    const char *cost_formula; /* the same for one thread, for people */
+    const char *cost_formula; /* the same for one thread, as a readable formula */
     const uint32_t *after;    /* the partitions that must have run before: earlier entries of the table */
-    const uint32_t *symbols;  /* the symbols that it uses, as places in `dims` */
+    const uint32_t *symbols;  /* the symbols that it uses, as indices into `dims` */
     uint32_t n_after;
     uint32_t n_symbols;
     uint32_t stage; /* those of one stage may run at once; earlier stages are done before later ones */

@@ -1,4 +1,4 @@
-//! Files that are either whole or not there; several of them together, as long as they can be named.
+//! Files that appear completely or not at all. Several files can be staged and then committed together.
 
 use super::link::Piece;
 use crate::error::{At, Error, ErrorKind, Result};
@@ -10,8 +10,8 @@ use std::{
 };
 use tempfile::NamedTempFile;
 
-/// A file that is written, and not yet there. Dropping it leaves nothing.
-#[must_use = "it is there when it is committed"]
+/// A file that is written but does not have its final name yet. Dropping it removes it.
+#[must_use = "the file appears only when it is committed"]
 #[derive(Debug)]
 pub struct Staged {
     file: NamedTempFile,
@@ -22,7 +22,7 @@ impl Staged {
     /// Gives the file its name.
     ///
     /// # Errors
-    /// When something else has got in its way.
+    /// When the path can't be replaced.
     pub fn commit(self) -> Result<()> {
         let Staged { file, path } = self;
         let named = file.persist(&path).map_err(|error| unwritable(&error.error));
@@ -88,12 +88,10 @@ pub(super) fn folder(path: &Path) -> Result<&Path> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    match folder.is_dir() && path.file_name().is_some() {
-        true => Ok(folder),
-        false => {
-            Err(Error::new(ErrorKind::Io, "can't write: there is no such folder")
-                .at(path.display().to_string()))
-        }
+    if folder.is_dir() && path.file_name().is_some() {
+        Ok(folder)
+    } else {
+        Err(Error::new(ErrorKind::Io, "can't write: there is no such folder").at(path.display().to_string()))
     }
 }
 
@@ -108,7 +106,7 @@ pub(super) fn unwritable(error: &std::io::Error) -> Error {
 /// An archive (`.a`) with one member.
 ///
 /// # Errors
-/// Only when the object is none.
+/// When `object` is not an object.
 pub fn archive(name: &str, object: &[u8]) -> Result<Vec<u8>> {
     let kind = if cfg!(target_vendor = "apple") { ArchiveKind::Darwin } else { ArchiveKind::Gnu };
     let member = NewArchiveMember::new(object, &DEFAULT_OBJECT_READER, format!("{name}.o"));

@@ -21,7 +21,7 @@ const MAX_BYTES: usize = (1 << 31) - (1 << 28);
 /// Address space for machine code and tables.
 const CODE_BYTES: usize = 1 << 27;
 
-/// The model, ready to be called, and what was generated for it.
+/// The model, ready to be called, and a summary of the generated code.
 ///
 /// # Errors
 /// When this machine is not supported, or the constants in the forms that code reads exceed 1.6 GB.
@@ -34,7 +34,7 @@ pub fn jit(program: &Program, plan: &Plan, options: &CompileOptions) -> Result<(
         Error::new(ErrorKind::Limit, format!("can't reserve {reserve} bytes for code and weights: {error}"))
     })?;
     builder.memory_provider(Box::new(memory));
-    // From here on the memory is given back by `Pages`, also when something fails.
+    // From here on `Pages` frees the memory, also on errors.
     let functions = functions(program);
     let mut pages = Pages { module: Some(JITModule::new(builder)), functions };
     let module = pages.module.as_mut().expect("just put there");
@@ -54,7 +54,7 @@ pub fn jit(program: &Program, plan: &Plan, options: &CompileOptions) -> Result<(
     Ok((model, summary))
 }
 
-/// What the program calls of this process.
+/// The external functions that the program calls in this process.
 fn functions(program: &Program) -> Vec<Function> {
     let calls = program.kernels.iter().filter_map(|kernel| match &kernel.control {
         Some(Control::Call(call)) => call.callee.function.clone(),
@@ -85,8 +85,9 @@ fn reserve_bytes(program: &Program) -> Result<usize> {
     let beside = (program.buffers.len() + 4 * program.kernels.len()) * (2 << 12) + CODE_BYTES;
     if once + beside > MAX_BYTES {
         let most = MAX_BYTES - CODE_BYTES;
-        let message =
-            format!("{once} bytes of weights; in memory {most} are possible, compiled to a file more");
+        let message = format!(
+            "the model has {once} bytes of weights; code in memory can hold at most {most}: compile it to a file"
+        );
         return Err(Error::new(ErrorKind::Limit, message));
     }
     Ok((in_all_forms + beside).min(MAX_BYTES))

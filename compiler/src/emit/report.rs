@@ -1,8 +1,8 @@
 //! The report: one page for a browser that shows the contract, the arena at any size, the partitions, and the kernels.
 //!
-//! The page carries the plan as data: every buffer's size as an expression, its lifetime in steps, and what it lies
-//! on. A script in it evaluates these for the sizes on the sliders, so the picture is the plan and not a sample of it.
-//! The page loads nothing from anywhere.
+//! The page contains the plan as data: every buffer's size as an expression, its lifetime in steps, and the buffers
+//! below it. A script evaluates them for the sizes on the sliders, so the page shows the plan at every size. The page
+//! loads no other files.
 
 use super::template::filled;
 use crate::{
@@ -33,12 +33,12 @@ pub fn report(program: &Program, plan: &Plan) -> String {
         "kernels": program.kernels.iter().map(|kernel| json!({"name": kernel.name, "text": kernel.to_string()}))
             .collect::<Vec<_>>(),
     });
-    // Within a script element only this could end it.
+    // Only this sequence could end the script element.
     let data = data.to_string().replace("</", "<\\/");
     filled(PAGE, &[("{{name}}", name), ("{{data}}", &data)])
 }
 
-/// The table: what runs when, and its work.
+/// The table of partitions: their order and their work.
 fn partitions(program: &Program) -> Vec<Json> {
     let stages = stages(&program.partitions);
     let partition = |(partition, stage): (&Partition, &usize)| {

@@ -22,23 +22,23 @@ pub fn module(program: &Program, plan: &Plan) -> String {
     text
 }
 
-/// What things are called in the module.
-struct Names {
+/// Identifiers in the module.
+struct ModuleNames {
     ty: String,
     symbols: Vec<String>,
     inputs: Vec<String>,
     outputs: Vec<String>,
 }
 
-impl Names {
-    fn new(program: &Program) -> Names {
+impl ModuleNames {
+    fn new(program: &Program) -> ModuleNames {
         let mut taken = HashSet::new();
         let mut list = |names: Vec<&str>| -> Vec<String> {
             names.into_iter().map(|name| unique(snake_case(name), &mut taken)).collect()
         };
         let ports = |ports: &'_ [Port]| ports.iter().map(|port| port.name.clone()).collect::<Vec<_>>();
         let (inputs, outputs) = (ports(&program.inputs), ports(&program.outputs));
-        Names {
+        ModuleNames {
             ty: camel_case(&program.name),
             symbols: list(program.symbols.iter().map(Symbol::name).collect()),
             inputs: list(inputs.iter().map(String::as_str).collect()),
@@ -48,7 +48,7 @@ impl Names {
 }
 
 fn write_module(out: &mut String, program: &Program, plan: &Plan) -> Result {
-    let names = Names::new(program);
+    let names = ModuleNames::new(program);
     let (ty, name) = (&names.ty, &program.name);
     writeln!(out, "{}", named(include_str!("descriptor.txt"), name))?;
     contract(out, program, plan)?;
@@ -84,15 +84,15 @@ fn contract(out: &mut String, program: &Program, plan: &Plan) -> Result {
     writeln!(out, "/// - A call takes `{}` bytes of arena.", line(&arena_formula(program, plan)))
 }
 
-fn constants(out: &mut String, program: &Program, plan: &Plan, names: &Names) -> Result {
-    writeln!(out, "    /// Bytes of arena that suffice for every size.")?;
+fn constants(out: &mut String, program: &Program, plan: &Plan, names: &ModuleNames) -> Result {
+    writeln!(out, "    /// Upper bound of the arena's bytes over all allowed sizes.")?;
     writeln!(out, "    pub const ARENA_MAX: usize = {};", plan.arena_max)?;
     for (symbol, name) in program.symbols.iter().zip(&names.symbols) {
         let Some(declared) = program.facts.declaration(symbol) else { continue };
         let upper = name.trim_start_matches("r#").to_ascii_uppercase();
         writeln!(
             out,
-            "    /// The least `{}`.\n    pub const {upper}_MIN: usize = {};",
+            "    /// The smallest `{}`.\n    pub const {upper}_MIN: usize = {};",
             line(symbol.name()),
             declared.lo
         )?;
@@ -108,7 +108,7 @@ fn constants(out: &mut String, program: &Program, plan: &Plan, names: &Names) ->
 }
 
 /// The function `run`.
-fn run(out: &mut String, program: &Program, names: &Names) -> Result {
+fn run(out: &mut String, program: &Program, names: &ModuleNames) -> Result {
     writeln!(out, "    /// One call; slices are dense and row-major.\n    ///")?;
     let ports = || program.inputs.iter().zip(&names.inputs).chain(program.outputs.iter().zip(&names.outputs));
     for (port, name) in ports() {
@@ -195,7 +195,7 @@ fn element(dtype: DType) -> &'static str {
 }
 
 /// A dim as a Rust expression of type `i64`. Sizes out of contract may saturate in it; the call refuses them later.
-fn expression(dim: &Dim, program: &Program, names: &Names) -> String {
+fn expression(dim: &Dim, program: &Program, names: &ModuleNames) -> String {
     let inner = |dim: &Dim| expression(dim, program, names);
     let chain = |list: &[Dim], method: &str| {
         let rest: String = list[1..].iter().map(|dim| format!(".{method}({})", inner(dim))).collect();

@@ -1,4 +1,4 @@
-//! A shared object: made here for x86-64, elsewhere by way of the system's C compiler, which only links.
+//! Shared objects. Those for x86-64 ELF are linked here, others by the system's C compiler.
 
 use super::{
     file::{folder, unwritable, write_pieces},
@@ -44,7 +44,7 @@ fn by_compiler(object: &[u8], libraries: &[PathBuf], path: &Path) -> Result<()> 
         command.arg("-nostdlib");
     }
     for library in libraries {
-        // A library without a name of its own is found again by its path.
+        // A library without a soname is found again by its path.
         let whole = std::path::absolute(library).map_err(|error| unwritable(&error));
         command.arg(whole.at(|| library.display().to_string())?);
     }
@@ -52,7 +52,7 @@ fn by_compiler(object: &[u8], libraries: &[PathBuf], path: &Path) -> Result<()> 
         command.args(["-lm", "-Wl,-rpath,$ORIGIN"]);
     }
     if cfg!(target_os = "linux") {
-        // The artefact's own functions are meant, whatever else the process defines under their names.
+        // References bind to the artefact's functions, even if the process defines others of the same names.
         command.args(["-Wl,-Bsymbolic", "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-Wl,--no-undefined"]);
     }
     let result = command.output().map_err(|error| no_compiler(&compiler, &error))?;
@@ -67,7 +67,7 @@ fn by_compiler(object: &[u8], libraries: &[PathBuf], path: &Path) -> Result<()> 
 /// The error of a machine without a C compiler.
 fn no_compiler(compiler: &OsString, error: &std::io::Error) -> Error {
     let message = format!(
-        "a shared object is linked by a C compiler, and `{}` can't be started ({error}): install one, name it in the \
+        "this shared object needs a C compiler as linker, and `{}` can't be started ({error}): install one, name it in the \
          environment variable CC, or emit an object (-o model.o)",
         compiler.display()
     );

@@ -1,15 +1,15 @@
-//! Texts of files with gaps in them, which stand for the model's name and what else a file is about.
+//! Templates of generated files, with placeholders for the model's name and other content.
 //!
-//! All gaps are filled in one pass over the text: what fills one is never searched for others, whatever a model is
-//! called.
+//! All placeholders are filled in one pass over the text. A filling is never searched for placeholders, so a model may
+//! have any name.
 
-/// What stands for the model's name in the texts of C files and Rust modules.
+/// Placeholder for the model's name in C files and Rust modules.
 const PREFIX: &str = "PREFIX";
 
-/// What stands for it in capitals.
+/// Placeholder for the model's name in capitals.
 const UPPER: &str = "UPPER";
 
-/// The text with each gap filled by what is beside it.
+/// The text with each placeholder replaced by its filling.
 pub(super) fn filled(text: &str, gaps: &[(&str, &str)]) -> String {
     let next = |rest: &str| {
         let found = gaps.iter().filter_map(|(gap, filling)| Some((rest.find(gap)?, gap.len(), *filling)));
@@ -24,7 +24,7 @@ pub(super) fn filled(text: &str, gaps: &[(&str, &str)]) -> String {
     out + rest
 }
 
-/// The text of the model with that name.
+/// The text with the model's name filled in.
 pub(super) fn named(text: &str, name: &str) -> String {
     filled(text, &[(PREFIX, name), (UPPER, &name.to_uppercase())])
 }
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fills_a_gap_is_no_gap() {
+    fn fillings_are_not_searched_for_placeholders() {
         assert_eq!(named("UPPER PREFIX.", "an_UPPER_PREFIX"), "AN_UPPER_PREFIX an_UPPER_PREFIX.");
         assert_eq!(filled("a{x}b{y}{x}", &[("{x}", "{y}"), ("{y}", "{x}")]), "a{y}b{x}{y}");
     }

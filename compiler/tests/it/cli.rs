@@ -346,7 +346,7 @@ fn bad_inputs_are_refused_with_a_reason() {
     assert!(run(&[("in:z", &[1], &[0.0])]).contains("input `x` is missing; `z` was given"));
     assert!(run(&[("x", &[5, 1, 64], &x)]).contains("`x` axis 0 gives N = 5; N is declared 1..=4"));
     assert!(run(&[("x", &[1, 5, 32], &x[..160])]).contains("`x` axis 2 is 32; 64 is expected"));
-    assert!(run(&[("x", &[5, 64], &x)]).contains("`x` has 3 axes; 2 were given"));
+    assert!(run(&[("x", &[5, 64], &x)]).contains("`x` has 3 axes; got 2"));
     assert!(refusal(&["run", &model]).contains("input `x` is missing"));
     let out = path(folder.path(), "out");
     npz(&inputs, &[("x", &[1, 5, 64], &x)]);

@@ -202,7 +202,7 @@ fn refusals_say_what_is_wrong() {
         "`rows` has the shape []; to be batched, its first axis must be N, and no other"
     );
     assert_eq!(refused(&rows, "K", &[&[4], &[]], options), "the model has no symbol K");
-    assert_eq!(refused(&rows, "N", &[&[4]], options), "1 inputs for a model that has 2");
+    assert_eq!(refused(&rows, "N", &[&[4]], options), "got 1 inputs; the model has 2");
     assert_eq!(
         refused(&rows, "N", &[&[3], &[]], options),
         "`x` axis 1 gives S = 3; S is declared one of 2, 4, 8"

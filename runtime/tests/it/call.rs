@@ -57,7 +57,7 @@ fn refusals_name_symbol_value_range_tensor_and_axis() {
     assert_eq!(refusal(&[0, 2], &[0]), "`x` axis 0 gives N = 0; N is declared 1..=64");
     assert_eq!(refusal(&[4, 3], &[4]), "`x` axis 1 gives S = 3; S is declared one of 2, 4, 8");
     assert_eq!(refusal(&[4, 2], &[5]), "`y` axis 0 is 5; 4 is expected (`x` axis 0 gave it first)");
-    assert_eq!(refusal(&[4], &[4]), "`x` has 2 axes; 1 were given");
+    assert_eq!(refusal(&[4], &[4]), "`x` has 2 axes; got 1");
 }
 
 #[test]
@@ -80,14 +80,14 @@ fn refusals_are_typed_and_write_nothing() {
     }
     let (mut z, mut rows) = (vec![-1f32; 7], [-1i64]);
     let error = context.run(&inputs, &mut [TensorMut::new(&mut z), TensorMut::new(&mut rows)]).unwrap_err();
-    assert_eq!(error.to_string(), "`z` takes 32 bytes in this call; its buffer has 28");
+    assert_eq!(error.to_string(), "`z` needs 32 bytes in this call; its buffer has 28");
     let error = context.run(&inputs, &mut [TensorMut::new(&mut rows)]).unwrap_err();
     assert!(matches!(error, CallError::WrongOutputCount { expected: 2, got: 1 }));
     let mut wide = Array2::<f32>::zeros((2, 4));
     let error = context
         .run(&inputs, &mut [TensorMut::from_array(&mut wide).unwrap(), TensorMut::new(&mut rows)])
         .unwrap_err();
-    assert_eq!(error.to_string(), "`z` axis 0 is 4 in this call; the array's is 2");
+    assert_eq!(error.to_string(), "axis 0 of `z` is 4 in this call; the array has 2");
     assert!(z.iter().all(|z| *z == -1.0) && rows == [-1]);
     assert!(matches!(TensorRef::new(&[3, 2], &x), Err(TensorError::WrongSize { expected: 24, got: 32 })));
     assert!(matches!(TensorRef::new(&[usize::MAX, 2], &x), Err(TensorError::TooLarge)));

@@ -25,7 +25,7 @@ fn questions_outside_the_contract() {
     let message = |dims: &[i64]| model.arena_bytes(dims).unwrap_err().to_string();
     assert_eq!(message(&[65, 8]), "N = 65; N is declared 1..=64");
     assert_eq!(message(&[1, 5]), "S = 5; S is declared one of 2, 4, 8");
-    assert_eq!(message(&[1]), "1 dims for 2 symbols");
+    assert_eq!(message(&[1]), "got 1 dims; the model has 2 symbols");
     assert!(matches!(model.max_dim("T", 1, &[1, 2]), Err(QueryError::NoSymbol { .. })));
     assert!(matches!(model.max_dim("N", 1, &[]), Err(QueryError::WrongDimCount { .. })));
     assert!(matches!(model.output_shape(2, &[1, 2]), Err(QueryError::NoOutput { idx: 2 })));

@@ -34,9 +34,12 @@ fn refusals_come_before_the_first_block() {
     };
     let (rows, model) = (fake::rows(), fake::model());
     assert_eq!(refused(&rows, "N", 8, 65), "`x` axis 0 gives N = 65; N is declared 1..=64");
-    assert_eq!(refused(&rows, "N", 0, 8), "blocks of 0 rows: the symbol's declaration does not allow them");
-    assert_eq!(refused(&rows, "K", 1, 8), "the model has no symbol of that name to count rows by");
-    let not_rows = "can't be cut into rows: the symbol must be its first axis, and in no other";
+    assert_eq!(
+        refused(&rows, "N", 0, 8),
+        "can't run blocks of 0 rows: the symbol's declaration does not allow this size"
+    );
+    assert_eq!(refused(&rows, "K", 1, 8), "can't count rows: the model has no symbol of that name");
+    let not_rows = "can't be split into rows: the symbol must be its first axis and occur in no other axis";
     assert_eq!(refused(&model, "N", 1, 8), format!("`rows` {not_rows}"));
     assert_eq!(refused(&rows, "S", 2, 8), format!("`z` {not_rows}"));
 }
