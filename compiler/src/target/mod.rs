@@ -1,7 +1,7 @@
-//! What code is made for: a platform and an ISA level. The only place with CPU names.
+//! Compilation targets: a platform and an ISA level. CPU names occur only here.
 //!
-//! A [`Target`] turns into a Cranelift ISA whose flags are such that no instruction needs a library: rounding is
-//! done in hardware from x86-64-v2 on, and large stack frames are probed inline.
+//! A [`Target`] becomes a Cranelift ISA. Its flags keep generated code free of library calls: rounding is done in
+//! hardware from x86-64-v2 on, and large stack frames are probed inline.
 
 use crate::error::{Error, Result};
 use cranelift_codegen::{
@@ -11,10 +11,10 @@ use cranelift_codegen::{
 use std::str::FromStr;
 use target_lexicon::{Architecture, Triple};
 
-/// Bytes that the caches of all levels move at a time.
+/// Bytes of a cache line.
 pub const LINE_BYTES: i64 = 64;
 
-/// An ISA level: a set of instructions that is asked for by one name.
+/// An ISA level: a named set of instruction set extensions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Level {
     /// SSE4.2: 128-bit vectors.
@@ -23,9 +23,9 @@ pub enum Level {
     X86V3,
     /// AVX-512 F, BW, CD, DQ, VL: 512-bit vectors.
     X86V4,
-    /// AVX-512 with VNNI: products of bytes.
+    /// AVX-512 with VNNI: multiplications of bytes.
     X86V4Vnni,
-    /// AVX-512 with VNNI and AMX: tile registers for products of bf16 and of bytes, which the system has to grant.
+    /// AVX-512 with VNNI and AMX: tile registers that multiply bf16 and bytes. The operating system must grant them.
     X86V4Amx,
     /// ARMv8 with NEON.
     Aarch64,
@@ -36,7 +36,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// All levels.
+    /// All levels, the lowest of each architecture first.
     pub const ALL: [Level; 8] = [
         Level::X86V2,
         Level::X86V3,
@@ -94,17 +94,17 @@ impl Level {
         !matches!(self, Level::X86V2)
     }
 
-    /// Whether four products of bytes are one step.
+    /// Whether one instruction multiplies and sums four pairs of bytes per lane.
     pub const fn multiplies_bytes(self) -> bool {
         matches!(self, Level::X86V4Vnni | Level::X86V4Amx)
     }
 
-    /// Whether there are tile registers.
+    /// Whether the level has tile registers.
     pub const fn has_tiles(self) -> bool {
         matches!(self, Level::X86V4Amx)
     }
 
-    /// Whether this level is one of the architecture's.
+    /// Whether this level belongs to the architecture.
     fn is_of(self, architecture: Architecture) -> bool {
         match self {
             Level::X86V2 | Level::X86V3 | Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => {
@@ -115,7 +115,7 @@ impl Level {
         }
     }
 
-    /// The flags of Cranelift that this level stands for, each implied by it.
+    /// The Cranelift flags that this level implies.
     fn flags(self) -> Vec<&'static str> {
         const V2: &[&str] =
             &["has_cmpxchg16b", "has_sse3", "has_ssse3", "has_sse41", "has_sse42", "has_popcnt"];
@@ -146,10 +146,10 @@ impl FromStr for Level {
     }
 }
 
-/// How the code will be put into memory.
+/// How the code is loaded into memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// By the JIT, anywhere.
+    /// By the JIT, at any address.
     Jit,
     /// By a linker.
     Object,
@@ -160,31 +160,31 @@ pub enum Placement {
 pub struct Target {
     /// The platform.
     pub triple: Triple,
-    /// The level.
+    /// The lowest level that the machine must have.
     pub level: Level,
-    /// Levels above it that code is made for too, from the lowest to the highest.
+    /// Higher levels that code is generated for too, in ascending order.
     pub wider: Vec<Level>,
 }
 
 impl Target {
-    /// The machine that this runs on.
+    /// The machine that the compiler runs on.
     ///
     /// # Errors
-    /// It is none that code can be made for.
+    /// The machine is not supported.
     pub fn host() -> Result<Target> {
         let triple = Triple::host();
         let level = host_level()
             .ok_or_else(|| Error::unsupported(format!("this CPU ({triple}); x86-64-v2 is the least")))?;
-        // Whether the system grants tiles is found where the code is loaded.
+        // Whether the operating system grants tile registers is checked when the code is loaded.
         let wider = if level == Level::X86V4Vnni { vec![Level::X86V4Amx] } else { Vec::new() };
         Ok(Target { triple, level, wider })
     }
 
-    /// The target that a triple and a level name, or several levels with commas between them; without a triple the host's, without a level the host's own, or
-    /// the least of another architecture.
+    /// Parses a triple and a level, or several levels separated by commas. The default triple is the host's. The default
+    /// level is the host's own, or the lowest one of another architecture.
     ///
     /// # Errors
-    /// A name that is not known, a level of another architecture, a platform without a code generator.
+    /// A name is unknown, a level belongs to another architecture, or the platform has no code generator.
     pub fn parse(triple: Option<&str>, level: Option<&str>) -> Result<Target> {
         let usage = |message: String| Error::new(crate::ErrorKind::Usage, message);
         let triple = match triple {
@@ -202,7 +202,7 @@ impl Target {
         if let Some(level) = levels.iter().find(|level| !level.is_of(triple.architecture)) {
             return Err(usage(format!("{} is no level of {triple}", level.name())));
         }
-        // The system may refuse tiles, so there is always code without them.
+        // The operating system may refuse tile registers, so there is always code without them.
         let level = match levels[..] {
             [Level::X86V4Amx] => Level::X86V4Vnni,
             _ => levels.remove(0),
@@ -210,13 +210,13 @@ impl Target {
         Ok(Target { triple, level, wider: levels })
     }
 
-    /// Whether any of its levels multiplies bytes, see [`Level::multiplies_bytes`].
+    /// Whether any level multiplies bytes, see [`Level::multiplies_bytes`].
     pub fn multiplies_bytes(&self) -> bool {
         self.wider.iter().chain([&self.level]).any(|level| level.multiplies_bytes())
     }
 
-    /// Whether any of its levels has tile registers, see [`Level::has_tiles`], which a function asks for when artefacts are
-    /// loaded: those in ELF have one.
+    /// Whether any level has tile registers, see [`Level::has_tiles`]. A function requests them when an artefact is
+    /// loaded; only ELF artefacts have one.
     pub fn has_tiles(&self) -> bool {
         let elf = self.triple.binary_format == target_lexicon::BinaryFormat::Elf;
         elf && self.wider.iter().any(|level| level.has_tiles())
@@ -225,7 +225,7 @@ impl Target {
     /// The code generator for this target.
     ///
     /// # Errors
-    /// There is none in this build.
+    /// This build has no code generator for the target.
     pub fn isa(&self, placement: Placement) -> Result<OwnedTargetIsa> {
         let unsupported = |what: String| Error::unsupported(format!("target {}: {what}", self.triple));
         let mut flags = settings::builder();

@@ -47,20 +47,20 @@ pub fn emit(key: &PackPanelsKey, shape: VectorShape) -> VCode {
     let rounded = b.int_op(IntOp::Add, columns, PANEL as i32 - 1);
     b.repeat(rounded, PANEL as i32, |b| {
         let parts = parts(b, columns);
-        let writer = Writer { low: key.low, step, parts };
+        let packer = PanelPacker { low: key.low, step, parts };
         let (from, depth) = (b.copy(panel), b.arg(PackPanelsKey::DEPTH));
         b.repeat(depth, 2 * TILE_ROWS as i32, |b| {
             let pairs = b.imm(TILE_ROWS as i64);
-            writer.pairs(b, pairs, from, to);
-            b.advance(to, writer.skipped());
+            packer.pairs(b, pairs, from, to);
+            b.advance(to, packer.skipped());
         });
         b.when(CompareOp::Gt, depth, 0, |b| {
-            writer.clear(b, to);
-            let end = b.int_op(IntOp::Add, to, REGISTER_BYTES + writer.skipped());
+            packer.clear(b, to);
+            let end = b.int_op(IntOp::Add, to, REGISTER_BYTES + packer.skipped());
             let pairs = b.int_op(IntOp::Shr, depth, 1);
-            writer.pairs(b, pairs, from, to);
+            packer.pairs(b, pairs, from, to);
             let odd = b.int_op(IntOp::And, depth, 1);
-            b.when(CompareOp::Gt, odd, 0, |b| writer.pair(b, from, to, false));
+            b.when(CompareOp::Gt, odd, 0, |b| packer.pair(b, from, to, false));
             b.set_copy(to, end);
         });
         b.advance(columns, -(PANEL as i32));
@@ -82,13 +82,13 @@ fn parts(b: &mut Builder, columns: Int) -> Vec<(Int, Mask)> {
         .collect()
 }
 
-struct Writer {
+struct PanelPacker {
     low: bool,
     step: Int,
     parts: Vec<(Int, Mask)>,
 }
 
-impl Writer {
+impl PanelPacker {
     /// Bytes of low bf16 after a register of high ones.
     fn skipped(&self) -> i32 {
         if self.low { REGISTER_BYTES } else { 0 }

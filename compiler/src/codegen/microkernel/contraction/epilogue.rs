@@ -1,4 +1,4 @@
-//! What is done with the sums of a tile, and how its streams are read and written.
+//! The epilogue of a tile: operations on its accumulators, and the streams that it reads and writes.
 
 use super::tile::Tile;
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 const UNROLLED_COST: usize = 12;
 
 impl Tile<'_> {
-    /// Stores the sums as they are, after which the stream stands at the next tile.
+    /// Stores the accumulators unchanged and advances the stream to the next tile.
     pub(super) fn store_partial_sums(&self, b: &mut Builder, stream: u32) {
         let stride = b.arg(self.key.stream(stream) + 1);
         for sums in &self.accumulators {
@@ -32,12 +32,12 @@ impl Tile<'_> {
         }
     }
 
-    /// Runs the epilogue on the finished sums, after which its streams stand at the next tile.
+    /// Runs the epilogue on the final accumulators and advances its streams to the next tile.
     pub(super) fn epilogue(&self, b: &mut Builder) {
         if self.key.epilogue.cost() > UNROLLED_COST {
             return self.epilogue_by_rows(b);
         }
-        // Copies, so that what the epilogue lacks registers for is not taken from the reduction.
+        // Copies, so that register pressure in the epilogue does not spill registers of the reduction.
         let copies: Vec<Vec<Vector>> =
             self.accumulators.iter().map(|row| row.iter().map(|sum| b.variable(*sum)).collect()).collect();
         for row in &copies {
@@ -68,7 +68,7 @@ impl Tile<'_> {
         });
     }
 
-    /// The epilogue of one row, after which the streams stand at the next.
+    /// The epilogue of one row; advances the streams to the next.
     fn epilogue_row(&self, b: &mut Builder, sums: &[Vector]) {
         for (vector, &sum) in sums.iter().enumerate() {
             let mut at = VectorAccess { tile: self, sum, vector };
@@ -88,7 +88,7 @@ impl Tile<'_> {
         }
     }
 
-    /// Asks for what the next tile of columns reads and writes of this row.
+    /// Prefetches the memory that the next tile of columns reads and writes in this row.
     fn prefetch_next_columns(&self, b: &mut Builder) {
         let mut asked = Vec::new();
         for &(op, ty) in &self.key.epilogue.insts {
@@ -106,7 +106,7 @@ impl Tile<'_> {
         }
     }
 
-    /// Behind the last row of a line, lets the streams stand at the first row of the next.
+    /// After the last row of a line, advances the streams to the first row of the next.
     pub(super) fn next_line(&self, b: &mut Builder) {
         let slot = self.key.line_batch_slot() + 2;
         for (stream, &pointer) in self.streams.iter().enumerate() {
@@ -117,7 +117,7 @@ impl Tile<'_> {
         }
     }
 
-    /// Registers for what the epilogue loads alike for all rows, where there are enough.
+    /// Registers for the values that all rows of the epilogue share, where there are enough.
     pub(super) fn hold_row_invariant(&mut self, b: &mut Builder) {
         let (body, key) = (&self.key.epilogue, self.key);
         let is_kept =
@@ -139,7 +139,7 @@ impl Tile<'_> {
         }
     }
 
-    /// Loads them from where their streams are now.
+    /// Loads the shared values from the current positions of their streams.
     pub(super) fn load_held(&self, b: &mut Builder) {
         for (stream, ty, registers) in &self.held {
             for (vector, &register) in registers.iter().enumerate() {
@@ -151,7 +151,7 @@ impl Tile<'_> {
     }
 }
 
-/// One vector of sums in the epilogue.
+/// One vector of accumulators in the epilogue.
 struct VectorAccess<'a> {
     tile: &'a Tile<'a>,
     sum: Vector,
@@ -163,7 +163,7 @@ impl VectorAccess<'_> {
         Mem::from(self.tile.streams[stream as usize]).plus(memory::elem_bytes(ty) * self.vector * b.lanes())
     }
 
-    /// Where the first column lies in a stream with a stride, and the stride.
+    /// The address of the first column in a strided stream, and the stride.
     fn first(&self, b: &mut Builder, stream: u32) -> (Int, Int) {
         let stride = b.arg(self.tile.key.stream(stream) + 2);
         let skip = b.int_op(IntOp::Mul, stride, (self.vector * b.lanes()) as i32);

@@ -30,9 +30,9 @@ pub enum DotOp {
     /// Pairs of signed 16-bit integers: the sum of both products, into 32 bits.
     I16Pairs,
     /// Four bytes, those of A without a sign, those of B with one: the sum of all products, into 32 bits. Each panel begins
-    /// with a row that the sums start from.
+    /// with a row that the accumulators start from.
     Vnni,
-    /// Pairs of bf16 on tile registers, of which numbers have so many parts.
+    /// Pairs of bf16 on tile registers; elements have this number of parts.
     AmxBf16(Bf16Parts),
     /// Four bytes on tile registers, those of A without a sign, those of B with one. Panels begin with a row as those of
     /// [`DotOp::Vnni`] do.
@@ -80,11 +80,11 @@ impl DotOp {
 /// so they need no extra memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReductionPart {
-    /// All of it.
+    /// The whole reduction.
     Whole,
-    /// The first part; sums wait in this stream.
+    /// The first part; stores partial sums to this stream.
     First(u32),
-    /// One that is neither the first nor the last.
+    /// A part that is neither the first nor the last.
     Middle(u32),
     /// The last part, and the epilogue.
     Last(u32),
@@ -117,7 +117,7 @@ pub struct TileKey {
     pub vectors: u8,
     /// Only the first [`TileKey::COLUMNS`] columns exist.
     pub tail: bool,
-    /// What elements are.
+    /// The multiplication, which defines the element types.
     pub dot: DotOp,
     /// Whether consecutive `k` are consecutive in lhs.
     pub dense: bool,
@@ -170,24 +170,24 @@ impl TileKey {
     pub const COLUMNS: usize = 7;
 
     /// Level `level` of the reduction, 0 being the innermost: its count; then, but for level 0, what A and B move. On tile
-    /// registers A moves by it behind what the level inside has moved it, and B is packed.
+    /// registers A moves by it after the inner level has moved it, and B is packed.
     pub fn level(level: u8) -> usize {
         8 + 3 * level as usize
     }
 
-    /// Unrolled rounds of the innermost loop in which a tile that asks for the next panels does so once: as many as there are
-    /// tiles, so that together they ask for all. Not on tile registers. Level 0 has no use for the place.
+    /// Unrolled rounds of the innermost loop for each prefetch of the next panels. This is the number of tiles, which
+    /// together prefetch all panels. Not on tile registers. Level 0 does not use the slot.
     pub const PREFETCH_ROUNDS: usize = 9;
 
-    /// Bytes of each of the next panels that other calls prefetch. Not on tile registers. Level 0 has no use for the place.
+    /// Bytes of each of the next panels that other calls prefetch. Not on tile registers. Level 0 does not use the slot.
     pub const PREFETCH_SKIP: usize = 10;
 
     /// Of a pair, another argument block, which says where A and the streams of the second half are; each half has
-    /// [`TileKey::TILE_ROWS`] rows. Level 0 has no use for the place.
+    /// [`TileKey::TILE_ROWS`] rows. Level 0 does not use the slot.
     pub const PAIR_ARGS: usize = 9;
 
     /// Whether tile registers have as many rows as [`TileKey::TILE_ROWS`] asks for already: 0 where they have to be
-    /// configured first, which takes as long as many products. Level 0 has no use for the place.
+    /// configured first, which takes as long as many products. Level 0 does not use the slot.
     pub const CONFIGURED: usize = 10;
 
     /// Stream `stream`: its address at the first row and column, bytes from row to row, bytes from column to column.

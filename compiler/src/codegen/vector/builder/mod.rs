@@ -51,7 +51,7 @@ impl From<Int> for Mem {
 }
 
 impl Mem {
-    /// The place `bytes` further on.
+    /// The address `bytes` higher.
     pub fn plus(self, bytes: usize) -> Mem {
         Mem { disp: self.disp + i32::try_from(bytes).expect("microkernels address a few KB"), ..self }
     }
@@ -64,7 +64,7 @@ impl Builder {
         Builder { shape, code, constants: HashMap::new(), hoisted: Vec::new() }
     }
 
-    /// The code; constants stand before everything else.
+    /// The code; constants come first.
     pub fn finish(mut self) -> VCode {
         self.hoisted.append(&mut self.code.steps);
         self.code.steps = self.hoisted;
@@ -148,7 +148,7 @@ impl Builder {
         self.load_int(mem, IntWidth::I64)
     }
 
-    /// Where argument number `slot` lies.
+    /// The address of argument number `slot`.
     pub fn arg_mem(&self, slot: usize) -> Mem {
         Mem::from(self.args()).plus(8 * slot)
     }
@@ -160,7 +160,7 @@ impl Builder {
         dst
     }
 
-    /// Where the lanes of a vector lie that are `stride` bytes apart; few registers hold them all.
+    /// The addresses of a vector's lanes that are `stride` bytes apart, in few registers.
     pub fn lane_addresses(&mut self, first: Int, stride: Int) -> Vec<Mem> {
         let thrice = self.address(Mem { base: stride, index: Some((stride, 2)), disp: 0 });
         let mut base = first;
@@ -426,8 +426,8 @@ impl Builder {
         dst
     }
 
-    /// Runs `body` for each number below `count`, and lets the steps alternate. None may look at what another one sets, nor
-    /// loop or branch.
+    /// Runs `body` for each index below `count` and interleaves the steps. An iteration may not read registers that another
+    /// one sets, nor loop or branch.
     pub fn interleave(&mut self, count: usize, body: &mut dyn FnMut(&mut Builder, usize)) {
         let start = self.code.steps.len();
         let mut parts: Vec<std::vec::IntoIter<VInst>> = Vec::new();

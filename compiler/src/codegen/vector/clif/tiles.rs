@@ -1,4 +1,4 @@
-//! TileReg registers in memory, as Cranelift IR: what stands in for them on machines that have none.
+//! Tile registers in memory, as Cranelift IR: an emulation for machines without them.
 //!
 //! Sums are added up in the order and with the roundings that [`TileDot`] tells, so results are bit by bit those of a
 //! machine that has the registers, but for sums that are denormal on the way.

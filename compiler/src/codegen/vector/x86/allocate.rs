@@ -1,11 +1,11 @@
 //! Register allocation by linear scan.
 //!
-//! The life of a virtual register is one interval of positions, `2 * step` before a step and one more behind it, from
+//! The life of a virtual register is one interval of positions, `2 * step` before a step and one more after it, from
 //! its first mention to its last. A register set before a loop and mentioned in it lives to the loop's end, because the
 //! next round may read it. Intervals are visited by where they begin; one that begins where another ends gets its
 //! register if the step relates the two. When none is free, the interval with the fewest mentions for its length, those
-//! in loops counting more, goes to memory: every mention of it becomes a register of its own, loaded before and stored
-//! behind the step, and the scan starts anew.
+//! in loops counting more, goes to memory: every mention of it becomes a separate register, loaded before and stored
+//! after the step, and the scan restarts.
 
 use super::legalize::Constants;
 use super::operands::{VReg, operands, rename};
@@ -13,7 +13,7 @@ use crate::codegen::vector::vcode::{Int, IntWidth, Mask, Mem, VCode, VInst, Vect
 use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
 
-/// The integer register that stands for the stack pointer.
+/// The encoding of the stack pointer.
 pub(super) const STACK: Int = Int(u32::MAX);
 
 /// Bytes of a spill slot: the widest vector.
@@ -22,7 +22,7 @@ const SLOT_BYTES: i32 = 64;
 /// More rounds than any microkernel has spills.
 const MOST_ROUNDS: usize = 1024;
 
-/// How many registers there are of each class.
+/// Number of registers of each class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Files {
     pub(super) ints: usize,
@@ -31,13 +31,13 @@ pub(super) struct Files {
     pub(super) masks: Option<usize>,
 }
 
-/// VCode whose registers all have a place.
+/// VCode with a machine register for each virtual one.
 pub(super) struct Allocated {
     pub(super) code: VCode,
     places: HashMap<VReg, usize>,
     /// Bytes of spill slots.
     pub(super) frame_bytes: i32,
-    /// Vector registers that went to memory.
+    /// Number of vector registers that are spilled.
     pub(super) spills: usize,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn allocate(mut code: VCode, constants: &Constants, files: Files) -> 
     Err(Error::internal("a microkernel needs more registers than the machine has, even after spills"))
 }
 
-/// The intervals by where they begin.
+/// The intervals, sorted by their first position.
 fn intervals(code: &VCode, constants: &Constants) -> Vec<Interval> {
     let mut known: HashMap<VReg, Interval> = HashMap::new();
     let args = VReg::Int(0);
@@ -198,7 +198,7 @@ fn victim(active: &[Interval], current: &Interval, files: Files, short: &HashSet
     can.min_by(|a, b| cost(a).total_cmp(&cost(b))).map(|interval| interval.reg)
 }
 
-/// The code with every mention of a register loaded before its step and stored behind it.
+/// The code with every mention of a register loaded before its step and stored after it.
 fn spill(code: &VCode, spilled: VReg, offset: i32, short: &mut HashSet<VReg>) -> VCode {
     let slot = Mem { base: STACK, index: None, disp: offset };
     let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };

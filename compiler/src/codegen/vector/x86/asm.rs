@@ -41,7 +41,7 @@ impl From<i32> for Operand {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Item {
+enum AsmItem {
     Plain(Instruction),
     /// Refers to a pool entry.
     Pool(Instruction, usize),
@@ -53,7 +53,7 @@ enum Item {
 /// Code under construction.
 #[derive(Default)]
 pub(super) struct Assembler {
-    items: Vec<Item>,
+    items: Vec<AsmItem>,
     labels: usize,
     pool: Vec<Vec<u8>>,
     /// The last instruction could not be made.
@@ -69,17 +69,17 @@ impl Assembler {
 
     /// Places a label here.
     pub(super) fn place(&mut self, label: Label) {
-        self.items.push(Item::Label(label));
+        self.items.push(AsmItem::Label(label));
     }
 
     /// Fills up to a multiple of `bytes`.
     pub(super) fn align(&mut self, bytes: usize) {
-        self.items.push(Item::Align(bytes));
+        self.items.push(AsmItem::Align(bytes));
     }
 
     /// A jump or conditional jump.
     pub(super) fn branch(&mut self, code: Code, to: Label) {
-        self.items.push(Item::Branch(code, to));
+        self.items.push(AsmItem::Branch(code, to));
     }
 
     /// The number of a pool entry with these bytes, aligned to their length.
@@ -105,8 +105,8 @@ impl Assembler {
                     instruction.set_zeroing_masking(zeroing);
                 }
                 self.items.push(match pool {
-                    Some(entry) => Item::Pool(instruction, entry),
-                    None => Item::Plain(instruction),
+                    Some(entry) => AsmItem::Pool(instruction, entry),
+                    None => AsmItem::Plain(instruction),
                 });
             }
             Err(error) => self.broken = Some(format!("{code:?}: {error}")),
@@ -118,33 +118,33 @@ impl Assembler {
         if let Some(error) = self.broken {
             return Err(Error::internal(error));
         }
-        let mut layout = Layout { labels: vec![0; self.labels], pool: vec![0; self.pool.len()] };
-        self.encode(&mut layout)?;
-        self.encode(&mut layout)
+        let mut offsets = Offsets { labels: vec![0; self.labels], pool: vec![0; self.pool.len()] };
+        self.encode(&mut offsets)?;
+        self.encode(&mut offsets)
     }
 
-    fn encode(&self, layout: &mut Layout) -> Result<Vec<u8>> {
+    fn encode(&self, offsets: &mut Offsets) -> Result<Vec<u8>> {
         let mut bytes: Vec<u8> = Vec::new();
         let mut encoder = Encoder::new(64);
         for item in &self.items {
             let at = bytes.len() as u64;
             let instruction = match item {
-                Item::Label(label) => {
-                    layout.labels[label.0] = at;
+                AsmItem::Label(label) => {
+                    offsets.labels[label.0] = at;
                     continue;
                 }
-                Item::Align(to) => {
+                AsmItem::Align(to) => {
                     pad(&mut bytes, *to);
                     continue;
                 }
-                Item::Plain(instruction) => *instruction,
-                Item::Pool(instruction, entry) => {
+                AsmItem::Plain(instruction) => *instruction,
+                AsmItem::Pool(instruction, entry) => {
                     let mut instruction = *instruction;
-                    instruction.set_memory_displacement64(layout.pool[*entry]);
+                    instruction.set_memory_displacement64(offsets.pool[*entry]);
                     instruction
                 }
-                Item::Branch(code, to) => {
-                    Instruction::with_branch(*code, layout.labels[to.0]).map_err(encoding)?
+                AsmItem::Branch(code, to) => {
+                    Instruction::with_branch(*code, offsets.labels[to.0]).map_err(encoding)?
                 }
             };
             encoder.encode(&instruction, at).map_err(encoding)?;
@@ -152,7 +152,7 @@ impl Assembler {
         }
         for (entry, data) in self.pool.iter().enumerate() {
             bytes.resize(bytes.len().next_multiple_of(data.len()), 0);
-            layout.pool[entry] = bytes.len() as u64;
+            offsets.pool[entry] = bytes.len() as u64;
             bytes.extend(data);
         }
         Ok(bytes)
@@ -160,7 +160,7 @@ impl Assembler {
 }
 
 /// Where things lie.
-struct Layout {
+struct Offsets {
     labels: Vec<u64>,
     pool: Vec<u64>,
 }

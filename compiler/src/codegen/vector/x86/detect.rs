@@ -1,4 +1,4 @@
-//! The function that says what the machine at hand can do: `extern "C" fn() -> i64`, as machine code.
+//! The function that detects the machine's ISA level: `extern "C" fn() -> i64`, as machine code.
 //!
 //! It asks `cpuid` for the instructions and `xgetbv` for what the operating system saves, as the manuals of the makers
 //! tell. What a level needs is listed here once more, by bits. Tile registers have to be asked for: of Linux with a system
@@ -8,9 +8,9 @@ use super::asm::{Assembler, Label, Operand};
 use crate::error::Result;
 use iced_x86::{Code, Register};
 
-/// SSE4.2 and less, which is not asked for.
+/// SSE4.2 and lower, which is not checked.
 pub const BASE: i64 = 2;
-/// AVX2, FMA and their like.
+/// AVX2, FMA and the other extensions of x86-64-v3.
 pub const AVX2: i64 = 3;
 /// AVX-512 F, BW, CD, DQ and VL too.
 pub const AVX512: i64 = 4;
@@ -31,32 +31,32 @@ const LEAF_7_EBX_WIDE: i32 = 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31;
 const LEAF_7_ECX: i32 = 1 << 11;
 /// Register sets that the system saves: SSE, AVX.
 const SAVED: i32 = 0b110;
-/// The same with mask registers and the wide vector registers.
+/// The same with mask registers and 512-bit vector registers.
 const SAVED_WIDE: i32 = 0b1110_0110;
 /// Leaf 7, `edx`: AMX with bf16, tile registers, AMX with bytes.
 const LEAF_7_EDX_TILES: i32 = 1 << 22 | 1 << 24 | 1 << 25;
 /// Leaf 7, subleaf 1, `eax`: AVX-512 with bf16.
 const LEAF_7_1_EAX: i32 = 1 << 5;
-/// Sizes of tile registers and what is in them.
+/// Register sets of AMX that the system saves: the configuration and the tile data.
 const SAVED_TILES: i32 = 0b11 << 17;
 
-/// Linux's call `arch_prctl(ARCH_REQ_XCOMP_PERM, 18)`: may this process use what is in tile registers?
+/// Linux's call `arch_prctl(ARCH_REQ_XCOMP_PERM, 18)`: requests permission to use tile data.
 const ARCH_PRCTL: i32 = 158;
 const REQUEST_PERMISSION: i32 = 0x1023;
 const TILE_DATA: i32 = 18;
 
-/// Who grants tile registers.
+/// How tile registers are granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Grant {
-    /// Nobody is asked, and there are none.
+    /// Tile registers are not used.
     Refused,
-    /// Linux.
+    /// Linux grants them on request.
     Linux,
-    /// Nobody has to be asked.
+    /// No request is necessary.
     Free,
 }
 
-/// The machine code; it asks the system only where `grant` says so.
+/// The machine code; it requests tile registers from the system only where `grant` says so.
 ///
 /// # Errors
 /// `Internal` where an instruction can't be encoded: a bug.
@@ -128,7 +128,7 @@ fn ask_more(asm: &mut Assembler, leaf: i32, subleaf: i32) {
     asm.op(Code::Cpuid, &[]);
 }
 
-/// Goes to `end` unless all these bits are set; the register is clobbered.
+/// Jumps to `end` unless all these bits are set; clobbers the register.
 fn require(asm: &mut Assembler, reg: Register, bits: i32, end: Label) {
     let operand: Operand = reg.into();
     asm.op(Code::And_rm32_imm32, &[operand, bits.into()]);

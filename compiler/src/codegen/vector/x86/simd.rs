@@ -1,4 +1,4 @@
-//! What differs between AVX2 and AVX-512: register files and instruction codes.
+//! The differences between AVX2 and AVX-512: register files and instruction codes.
 
 use super::allocate::Files;
 use crate::codegen::vector::vcode::{NarrowInt, ShiftOp, VBinary, VUnary};
@@ -52,7 +52,7 @@ impl Simd {
     pub(super) fn files(self) -> Files {
         match self {
             Simd::Avx2 => Files { ints: INTS.len(), vectors: 16, masks: None },
-            // Mask register 0 stands for no mask.
+            // Mask register 0 encodes that there is no mask.
             Simd::Avx512 => Files { ints: INTS.len(), vectors: 32, masks: Some(7) },
         }
     }
@@ -179,7 +179,7 @@ impl Simd {
         self.pick(Code::VEX_Vbroadcastss_ymm_m32, Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32)
     }
 
-    /// NarrowInt integers from memory, or from the low end of a register, each extended to a lane.
+    /// Narrow integers from memory, or from the low end of a register, each extended to a lane.
     pub(super) fn extend(self, narrow: NarrowInt) -> Code {
         use Code::*;
         match narrow {
@@ -189,7 +189,7 @@ impl Simd {
         }
     }
 
-    /// NarrowInt integers from memory, each extended to half a lane.
+    /// Narrow integers from memory, each extended to half a lane.
     pub(super) fn extend_to_half(self, narrow: NarrowInt) -> Code {
         use Code::*;
         match narrow {

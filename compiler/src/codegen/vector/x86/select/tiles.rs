@@ -8,7 +8,7 @@ use crate::codegen::vector::{
 };
 use iced_x86::{Code, Register};
 
-/// What a lane becomes by the class of another, four bits for each: no number quiet and signalling, zero, one, infinite below
+/// The action on a lane by the class of another, four bits for each class: quiet and signalling NaN, zero, one, infinite below
 /// and above, negative, positive. 0 is what it was, 8 is zero.
 const ZERO_OF_INFINITE: u32 = 0x0088_0000;
 
@@ -52,7 +52,7 @@ impl Selector<'_> {
         self.asm.op_masked(Code::EVEX_Vmovdqu16_ymmm256_k1z_ymm, &[to.into(), half.into()], mask, false);
     }
 
-    /// VectorHalf a register of bf16 as floats.
+    /// Half a register of bf16 as floats.
     fn widen_bf16(&mut self, dst: Vector, half: Register) {
         let whole = self.vector(dst);
         self.asm.op(Code::EVEX_Vpmovzxwd_zmm_k1z_ymmm256, &[whole.into(), half.into()]);
@@ -65,7 +65,7 @@ impl Selector<'_> {
         self.asm.op(Code::EVEX_Vcvtne2ps2bf16_zmm_k1z_zmm_zmmm512b32, &[dst, b, a]);
     }
 
-    /// VectorHalf of what is side by side, as floats.
+    /// Half of a packed register of bf16, as floats.
     pub(super) fn unpack_bf16(&mut self, dst: Vector, a: Vector, half: VectorHalf) {
         if half == VectorHalf::First {
             return self.widen_bf16(dst, self.half(a));
