@@ -4,7 +4,7 @@
 //! against.
 
 use super::{
-    split::{Part, STRIP_STEP, Split},
+    split::{KernelPart, STRIP_STEP, Split},
     strips, tiles,
 };
 use crate::{
@@ -22,7 +22,7 @@ use symshape_runtime::{DType, abi};
 
 /// What straight-line code may refer to besides memory and locals.
 #[derive(Clone, Default)]
-struct Around {
+struct BlockContext {
     /// The sum, in the epilogue of a contraction.
     sum: Option<(Value, DType)>,
     /// Accumulators of a strip: one for each reduction in order.
@@ -31,7 +31,7 @@ struct Around {
 
 /// Emits the function of a part of a kernel: `(frame, begin, end, copy)`; the range is that of its split. True when
 /// it can do less than everything.
-pub(crate) fn part(f: &mut FuncCtx, kernel: &Kernel, part: &Part, params: &[Value]) -> Result<bool> {
+pub(crate) fn part(f: &mut FuncCtx, kernel: &Kernel, part: &KernelPart, params: &[Value]) -> Result<bool> {
     let [frame, begin, end, copy] = *params else {
         return Err(Error::internal("a part has four parameters"));
     };
@@ -41,7 +41,7 @@ pub(crate) fn part(f: &mut FuncCtx, kernel: &Kernel, part: &Part, params: &[Valu
     f.declare_locals(kernel.locals.iter().map(|(local, dtype)| (local, *dtype)));
     let mut can_share = true;
     match part.split {
-        Split::Not => {
+        Split::Sequential => {
             can_share = false;
             stmts(f, kernel, part.body)?;
         }
@@ -54,7 +54,7 @@ pub(crate) fn part(f: &mut FuncCtx, kernel: &Kernel, part: &Part, params: &[Valu
             let end = f.builder.ins().smin(end, count);
             strip(f, kernel, axis, Some((begin, end)), code)?;
         }
-        Split::Contract(what) => can_share = emit_contraction(f, kernel, what, Some((begin, end)))?,
+        Split::Contraction(what) => can_share = emit_contraction(f, kernel, what, Some((begin, end)))?,
     }
     f.builder.ins().return_(&[]);
     Ok(can_share)
@@ -106,7 +106,7 @@ fn stmts(f: &mut FuncCtx, kernel: &Kernel, body: &[Stmt]) -> Result<()> {
 fn emit(f: &mut FuncCtx, kernel: &Kernel, stmt: &Stmt) -> Result<()> {
     match stmt {
         Stmt::For { axis, body, .. } => repeated(f, kernel, axis, body),
-        Stmt::Block(block) => code(f, kernel, block, &Around::default()),
+        Stmt::Block(block) => code(f, kernel, block, &BlockContext::default()),
         Stmt::Strip { axis, code } => strip(f, kernel, axis, None, code),
         Stmt::Contraction(contraction) => emit_contraction(f, kernel, contraction, None).map(|_| ()),
         Stmt::If { cond, then, otherwise } => branch(f, kernel, *cond, then, otherwise),
@@ -163,7 +163,7 @@ fn strip(
     if f.unit.has_microkernels() && strips::strip(f, kernel, axis, range, body)? {
         return Ok(());
     }
-    let mut around = Around::default();
+    let mut around = BlockContext::default();
     let mut results = Vec::new();
     for inst in &body.insts {
         let Inst::Reduce(op, _, local) = inst else { continue };
@@ -231,7 +231,7 @@ fn element(f: &mut FuncCtx, kernel: &Kernel, contraction: &Contraction) -> Resul
         Ok(())
     })?;
     let sum = f.builder.use_var(acc);
-    let around = Around { sum: Some((sum, contraction.dtype)), ..Around::default() };
+    let around = BlockContext { sum: Some((sum, contraction.dtype)), ..BlockContext::default() };
     code(f, kernel, &contraction.epilogue, &around)
 }
 
@@ -273,7 +273,7 @@ impl Regs {
     }
 }
 
-fn code(f: &mut FuncCtx, kernel: &Kernel, code: &Code, around: &Around) -> Result<()> {
+fn code(f: &mut FuncCtx, kernel: &Kernel, code: &Code, around: &BlockContext) -> Result<()> {
     let values = Vec::with_capacity(code.insts.len());
     let mut regs = Regs { values, checked: Vec::new(), reductions: 0 };
     for inst in &code.insts {
@@ -287,7 +287,7 @@ fn instruction(
     f: &mut FuncCtx,
     kernel: &Kernel,
     inst: &Inst,
-    around: &Around,
+    around: &BlockContext,
     regs: &mut Regs,
 ) -> Result<Option<(Value, DType)>> {
     Ok(match inst {

@@ -1,6 +1,6 @@
 //! The bodies of kernels: loops, strips and contractions as code of one function.
 
-pub(crate) mod lanes;
+pub(crate) mod body_builder;
 pub(crate) mod loops;
 pub(crate) mod split;
 pub(crate) mod strips;

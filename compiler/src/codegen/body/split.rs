@@ -18,8 +18,8 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, 
 use std::collections::BTreeMap;
 use symshape::Dim;
 
-/// What the range that a part's function is called with means, in the frame's slot [`frame::WAY`].
-pub(crate) mod way {
+/// What the range that a part's function is called with means, in the frame's slot [`frame::SPLIT_AXIS`].
+pub(crate) mod split_axis {
     /// Nothing: everything is to be done.
     pub(crate) const ALL: i64 = 0;
     /// A range of a contraction's rows, in steps of its own.
@@ -32,7 +32,7 @@ pub(crate) mod way {
 pub(crate) const STRIP_STEP: i64 = 64;
 
 /// Statements of a kernel that run as one function.
-pub(crate) struct Part<'k> {
+pub(crate) struct KernelPart<'k> {
     pub(crate) body: &'k [Stmt],
     pub(crate) split: Split<'k>,
 }
@@ -41,17 +41,17 @@ pub(crate) struct Part<'k> {
 #[derive(Clone, Copy)]
 pub(crate) enum Split<'k> {
     /// Nothing.
-    Not,
+    Sequential,
     /// The iterations of a loop, or of two directly nested ones taken together.
     Loops(&'k Axis, Option<&'k Axis>, &'k [Stmt]),
     /// The elements of a strip without reductions.
     Strip(&'k Axis, &'k Code),
     /// Rows or columns.
-    Contract(&'k Contraction),
+    Contraction(&'k Contraction),
 }
 
 /// The parts of a kernel.
-pub(crate) fn parts<'k>(program: &Program, kernel: &'k Kernel) -> Vec<Part<'k>> {
+pub(crate) fn parts<'k>(program: &Program, kernel: &'k Kernel) -> Vec<KernelPart<'k>> {
     let body = &kernel.body[..];
     let apart = |stmt: &Stmt| matches!(stmt, Stmt::For { .. } | Stmt::Strip { .. } | Stmt::Contraction(_));
     let whole = body.len() < 2
@@ -59,7 +59,7 @@ pub(crate) fn parts<'k>(program: &Program, kernel: &'k Kernel) -> Vec<Part<'k>> 
         || !body.iter().all(apart)
         || passes_scratch(program, body);
     let pieces: Vec<&[Stmt]> = if whole { vec![body] } else { body.chunks(1).collect() };
-    pieces.into_iter().map(|body| Part { body, split: split(body) }).collect()
+    pieces.into_iter().map(|body| KernelPart { body, split: split(body) }).collect()
 }
 
 /// Whether scratch memory, of which each share has its own, passes from one statement to another. Into a parallel loop
@@ -88,8 +88,8 @@ fn split(body: &[Stmt]) -> Split<'_> {
             _ => Split::Loops(axis, None, body),
         },
         [Stmt::Strip { axis, code }] if is_free(code) => Split::Strip(axis, code),
-        [Stmt::Contraction(contraction)] => Split::Contract(contraction),
-        _ => Split::Not,
+        [Stmt::Contraction(contraction)] => Split::Contraction(contraction),
+        _ => Split::Sequential,
     }
 }
 
@@ -104,21 +104,21 @@ pub(crate) fn iterations(split: Split) -> Option<Dim> {
         Split::Loops(axis, None, _) => Some(axis.extent.clone()),
         Split::Loops(axis, Some(inner), _) => Some(&axis.extent * &inner.extent),
         Split::Strip(axis, _) => Some(axis.extent.ceil_div(STRIP_STEP)),
-        Split::Not | Split::Contract(_) => None,
+        Split::Sequential | Split::Contraction(_) => None,
     }
 }
 
-/// The part of `0..count` that is to be done, as multiples of `step` where the frame says `way`; see [`way`].
+/// The part of `0..count` that is to be done, as multiples of `step` where the frame says `way`; see [`split_axis`].
 pub(crate) fn range(
     f: &mut FuncCtx,
     (begin, end): (Value, Value),
-    way: i64,
+    axis: i64,
     step: i64,
     count: Value,
 ) -> Result<(Value, Value)> {
     let frame = f.frame()?;
-    let set = f.builder.ins().load(types::I64, MemFlagsData::trusted(), frame, frame::WAY);
-    let mine = f.builder.ins().icmp_imm_s(IntCC::Equal, set, way);
+    let set = f.builder.ins().load(types::I64, MemFlagsData::trusted(), frame, frame::SPLIT_AXIS);
+    let mine = f.builder.ins().icmp_imm_s(IntCC::Equal, set, axis);
     let zero = f.int(0);
     let (first, last) = (f.builder.ins().imul_imm_s(begin, step), f.builder.ins().imul_imm_s(end, step));
     let last = f.builder.ins().smin(last, count);

@@ -1,6 +1,6 @@
 //! Strips, and rows of them, as calls of strip leaves.
 
-use super::lanes::{Args, Binding, Scalar, Stream, reads};
+use super::body_builder::{Args, BodyBuilder, ScalarArg, Stream, reads};
 use crate::{
     codegen::{
         function::FuncCtx,
@@ -36,7 +36,7 @@ struct Strip {
     key: StripKey,
     extents: Vec<Dim>,
     pointers: Vec<Pointer>,
-    scalars: Vec<Scalar>,
+    scalars: Vec<ScalarArg>,
     results: Vec<Local>,
 }
 
@@ -136,7 +136,7 @@ fn recognise(
         }
     }
     let row_var = row.map(|axis| &axis.var);
-    let mut binding = Binding {
+    let mut binding = BodyBuilder {
         program: f.unit.program,
         kernel,
         facts,

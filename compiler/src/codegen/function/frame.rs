@@ -14,8 +14,8 @@ pub(crate) const BODY: i32 = 24;
 pub(crate) const COUNT: i32 = 32;
 /// The number of shares.
 pub(crate) const SHARES: i32 = 40;
-/// What of a contraction is shared, see [`crate::codegen::body::split::way`]; zero while nothing is.
-pub(crate) const WAY: i32 = 48;
+/// What of a contraction is shared, see [`crate::codegen::body::split::split_axis`]; zero while nothing is.
+pub(crate) const SPLIT_AXIS: i32 = 48;
 /// The host's `parallel_for`, or zero where kernels run on the calling thread alone.
 pub(crate) const PARALLEL_FOR: i32 = 56;
 /// What that wants back.

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     codegen::{
         body::{
-            split::{self, Split, way},
+            split::{self, Split, split_axis},
             tiles,
         },
         function::{FuncCtx, ModuleBuilder, frame},
@@ -94,12 +94,12 @@ fn open_frame(f: &mut FuncCtx, base: Value, exec: Value) -> Host {
     f.builder.seal_block(some);
     f.switch_to_block(next);
     f.builder.seal_block(next);
-    let all = f.int(way::ALL);
+    let all = f.int(split_axis::ALL);
     for (value, slot) in [
         (error, frame::ERROR),
         (zero, frame::FAILED),
         (exec, frame::EXEC),
-        (all, frame::WAY),
+        (all, frame::SPLIT_AXIS),
         (parallel_for, frame::PARALLEL_FOR),
         (data, frame::HOST),
         (threads, frame::THREADS),
@@ -174,9 +174,9 @@ fn call_shared(f: &mut FuncCtx, frame: Value, host: &Host, emitted: &Emitted) ->
     f.switch_to_block(many);
     f.push_scope(exit);
     let enough = estimate::is_enough(f, &emitted.work)?;
-    let (way, count) = match emitted.part.split {
-        Split::Contract(contract) => tiles::ways(f, contract, host.threads)?,
-        split => (f.int(way::ALL), f.dim(&split::iterations(split).unwrap_or_else(Dim::one))?),
+    let (axis, count) = match emitted.part.split {
+        Split::Contraction(contract) => tiles::select_split(f, contract, host.threads)?,
+        split => (f.int(split_axis::ALL), f.dim(&split::iterations(split).unwrap_or_else(Dim::one))?),
     };
     let mut shares = f.ins().smin(host.threads, count);
     if emitted.uses_scratch {
@@ -190,14 +190,14 @@ fn call_shared(f: &mut FuncCtx, frame: Value, host: &Host, emitted: &Emitted) ->
     let body = f.func_ref(emitted.func);
     let body = f.ins().func_addr(types::I64, body);
     for (value, slot) in
-        [(body, frame::BODY), (count, frame::COUNT), (shares, frame::SHARES), (way, frame::WAY)]
+        [(body, frame::BODY), (count, frame::COUNT), (shares, frame::SHARES), (axis, frame::SPLIT_AXIS)]
     {
         f.store_at(value, frame, slot);
     }
     let task = share::share(f.unit)?;
     host.parallel_for(f, shares, task, frame);
-    let all = f.int(way::ALL);
-    f.store_at(all, frame, frame::WAY);
+    let all = f.int(split_axis::ALL);
+    f.store_at(all, frame, frame::SPLIT_AXIS);
     f.ins().jump(after, &[]);
     f.pop_scope();
     f.switch_to_block(serial);

@@ -4,7 +4,7 @@ use crate::{
     codegen::{
         body::{
             loops,
-            split::{self, Part, Split},
+            split::{self, KernelPart, Split},
         },
         function::ModuleBuilder,
     },
@@ -19,7 +19,7 @@ use symshape::Dim;
 /// An emitted part of a kernel.
 pub(crate) struct Emitted<'k> {
     pub(crate) func: FuncId,
-    pub(crate) part: Part<'k>,
+    pub(crate) part: KernelPart<'k>,
     /// An expression over the model's symbols, see [`cost`].
     pub(crate) work: Dim,
     pub(crate) fails: bool,

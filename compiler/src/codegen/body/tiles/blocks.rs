@@ -1,17 +1,18 @@
 //! The loops over blocks of rows, tiles of columns and outer row axes, and the calls of leaves in them.
 
 use super::{
-    ahead::Asking,
-    cut::{Cut, Rows},
-    layout::Left,
-    pairs,
+    line_batch,
+    packing::PackedLhs,
+    paired_tiles,
     plan::Plan,
-    product, runs,
+    prefetch::PrefetchSchedule,
+    product,
+    tiling::{ColumnTiling, Rows},
 };
 use crate::{
     codegen::{
-        body::lanes::{Args, split},
-        body::split::{self, way},
+        body::body_builder::{Args, linear_parts},
+        body::split::{self, split_axis},
         function::FuncCtx,
         microkernel::contraction::{PANEL, Rhs, TileKey},
         vector::vcode::TILE_ROW_BYTES,
@@ -23,10 +24,10 @@ use cranelift_codegen::ir::{InstBuilder, SigRef, Value, condcodes::IntCC, types}
 use symshape::{Dim, Symbol};
 
 /// A right factor of so many elements stays in the second-level cache whatever else is touched.
-const SMALL_B_ELEMS: i64 = 1 << 16;
+const SMALL_RHS_ELEMS: i64 = 1 << 16;
 
 /// Rows of a block that are multiplied with so large a factor.
-const FEWEST_ROWS: i64 = 144;
+const MIN_BLOCK_ROWS: i64 = 144;
 
 /// Rows of a low block: so many that all but one of a few tiles are finished while the next one is multiplied.
 const LOW_ROWS: i64 = 128;
@@ -41,7 +42,7 @@ pub(super) fn blocks(
     f: &mut FuncCtx,
     plan: &Plan,
     rows: &Rows,
-    cuts: &[Cut],
+    tilings: &[ColumnTiling],
     columns: (Value, Value),
     range: Option<(Value, Value)>,
 ) -> Result<()> {
@@ -49,12 +50,12 @@ pub(super) fn blocks(
     let total = if outer.is_empty() { rows.tiles } else { f.dim(&product(outer))? };
     let (begin, end) = match range {
         None => (f.int(0), total),
-        Some(range) => split::range(f, range, way::ROWS, 1, total)?,
+        Some(range) => split::range(f, range, split_axis::ROWS, 1, total)?,
     };
     let total = f.builder.ins().isub(end, begin);
     let steps = match &plan.left {
         Some(left) => left.steps(f, plan, rows)?,
-        None => block_steps(f, plan, rows, cuts.len() > 1)?,
+        None => block_steps(f, plan, rows, tilings.len() > 1)?,
     };
     let steps = if plan.low_blocks { low_steps(f, plan, rows, steps)? } else { steps };
     let padded = f.builder.ins().iadd(total, steps);
@@ -70,24 +71,24 @@ pub(super) fn blocks(
             let before = f.builder.ins().udiv(before, n_blocks);
             f.builder.ins().iadd(before, begin)
         });
-        let laid = lay_out(f, plan, rows, (first, end))?;
-        parts(f, plan, cuts, &mut |f, cut, part| {
+        let packed = pack_block(f, plan, rows, (first, end))?;
+        parts(f, plan, tilings, &mut |f, tiling, part| {
             let tiles = counter("column tile", &Dim::from(i64::MAX));
             let zero = f.int(0);
-            f.for_axis_range(&tiles, zero, cut.n_tiles, |f| {
+            f.for_axis_range(&tiles, zero, tiling.n_tiles, |f| {
                 let (tile, _) = f.symbol(&tiles.var)?;
-                let at = Position::new(f, plan, cut, tile, columns, part);
+                let at = Position::new(f, plan, tiling, tile, columns, part);
                 if let Some(right) = &plan.right {
-                    right.lay(f, plan, &at)?;
+                    right.pack(f, plan, &at)?;
                 }
                 if outer.is_empty() {
-                    return call(f, plan, rows, &at, Some((first, end)), laid, None);
+                    return call(f, plan, rows, &at, Some((first, end)), packed, None);
                 }
-                if let Some(lines) = &plan.runs {
-                    return runs::run(f, plan, lines, rows, &at, (first, end));
+                if let Some(lines) = &plan.line_batch {
+                    return line_batch::run(f, plan, lines, rows, &at, (first, end));
                 }
                 if plan.pairs {
-                    return pairs::run(f, plan, rows, &at, (first, end));
+                    return paired_tiles::run(f, plan, rows, &at, (first, end));
                 }
                 joint(f, plan, (first, end), &mut |f, number| {
                     let distance = distance(f, plan, first, number)?;
@@ -115,7 +116,7 @@ fn low_steps(f: &mut FuncCtx, plan: &Plan, rows: &Rows, most: Value) -> Result<V
 /// Tiles, or iterations of the outer axes, of a block whose left factor is read where it lies.
 fn block_steps(f: &mut FuncCtx, plan: &Plan, rows: &Rows, in_parts: bool) -> Result<Value> {
     let bytes = step_bytes(f, plan, rows)?;
-    let bytes = match &plan.cuts {
+    let bytes = match &plan.k_blocking {
         Some(depth) if in_parts => f.builder.ins().sdiv_imm_s(bytes, depth.parts()),
         _ => bytes,
     };
@@ -131,22 +132,22 @@ fn block_steps(f: &mut FuncCtx, plan: &Plan, rows: &Rows, in_parts: bool) -> Res
 type Slice = (Value, Value);
 
 /// What emits one part of the reduction.
-type EmitPart<'e> = dyn FnMut(&mut FuncCtx, &Cut, Option<Slice>) -> Result<()> + 'e;
+type EmitPart<'e> = dyn FnMut(&mut FuncCtx, &ColumnTiling, Option<Slice>) -> Result<()> + 'e;
 
 /// Emits each part of the reduction: the whole of it, or the first, a loop over those between, and the last.
-fn parts(f: &mut FuncCtx, plan: &Plan, cuts: &[Cut], emit: &mut EmitPart<'_>) -> Result<()> {
-    let (Some(depth), [first, between @ .., last]) = (&plan.cuts, cuts) else {
-        return cuts.iter().try_for_each(|cut| emit(f, cut, None));
+fn parts(f: &mut FuncCtx, plan: &Plan, tilings: &[ColumnTiling], emit: &mut EmitPart<'_>) -> Result<()> {
+    let (Some(depth), [first, between @ .., last]) = (&plan.k_blocking, tilings) else {
+        return tilings.iter().try_for_each(|tiling| emit(f, tiling, None));
     };
     let (zero, step, end) = (f.int(0), f.int(depth.step), f.int(depth.parts() - 1));
     emit(f, first, Some((zero, step)))?;
-    for cut in between {
+    for tiling in between {
         let number = counter("part", &Dim::from(i64::MAX));
         let one = f.int(1);
         f.for_axis_range(&number, one, end, |f| {
             let (number, _) = f.symbol(&number.var)?;
             let from = f.builder.ins().imul_imm_s(number, depth.step);
-            emit(f, cut, Some((from, step)))
+            emit(f, tiling, Some((from, step)))
         })?;
     }
     let before = depth.step * (depth.parts() - 1);
@@ -164,7 +165,7 @@ fn fewest_steps(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
     let (last, outer) = plan.contraction.m.split_last().expect("checked in plan");
     let height = if outer.is_empty() { rows.rows } else { f.dim(&last.extent)? };
     let height = f.builder.ins().smax(height, one);
-    let fewest = f.int(FEWEST_ROWS);
+    let fewest = f.int(MIN_BLOCK_ROWS);
     let steps = f.builder.ins().udiv(fewest, height);
     Ok(f.builder.ins().smax(steps, one))
 }
@@ -175,7 +176,7 @@ fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
     let (last, outer) = plan.contraction.m.split_last().expect("checked in plan");
     let distance = match outer.last() {
         None => Some(plan.lhs.row.clone()),
-        Some(axis) => split(f.facts(), &plan.lhs.origin.index, Some(&axis.var)).map(|(step, _)| step),
+        Some(axis) => linear_parts(f.facts(), &plan.lhs.origin.index, Some(&axis.var)).map(|(step, _)| step),
     };
     let depth = plan.levels.iter().filter(|level| level.1.as_i64() != Some(0));
     // Elements, of which tile registers count rows.
@@ -183,7 +184,7 @@ fn step_bytes(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
     let depth = depth.fold(Dim::from(group), |depth, level| depth * &level.0);
     // Windows overlap: what is new is what the address moves by. Where it doesn't move, the same bytes are read again.
     let n = &plan.contraction.n.extent;
-    let small = (&depth * n).as_i64().is_some_and(|elems| elems <= SMALL_B_ELEMS)
+    let small = (&depth * n).as_i64().is_some_and(|elems| elems <= SMALL_RHS_ELEMS)
         && n.as_i64().zip(depth.as_i64()).is_some_and(|(n, depth)| n >= 2 * depth);
     let result = if small { n.clone() } else { Dim::zero() };
     let (depth, result) = (depth * 4, result * 4);
@@ -231,19 +232,24 @@ pub(super) fn joint(
 
 /// Lays out the left factor of a block where that has to be done; returns, where there is one row axis, the distance of
 /// what is laid out from where the block's first row would have it.
-fn lay_out(f: &mut FuncCtx, plan: &Plan, rows: &Rows, (first, end): (Value, Value)) -> Result<Option<Value>> {
+fn pack_block(
+    f: &mut FuncCtx,
+    plan: &Plan,
+    rows: &Rows,
+    (first, end): (Value, Value),
+) -> Result<Option<Value>> {
     let Some(left) = &plan.left else { return Ok(None) };
     let (last, outer) = plan.contraction.m.split_last().expect("checked in plan");
     if outer.is_empty() {
-        return left.lay_tiles(f, rows, (first, end)).map(Some);
+        return left.pack_tiles(f, rows, (first, end)).map(Some);
     }
     match left {
-        Left::Rows(laid) => joint(f, plan, (first, end), &mut |f, number| {
+        PackedLhs::Rows(packed) => joint(f, plan, (first, end), &mut |f, number| {
             let count = f.builder.ins().isub(number, first);
-            let distance = laid.distance(f, &last.extent, count)?;
-            laid.lay_axis(f, &last.extent, distance)
+            let distance = packed.distance(f, &last.extent, count)?;
+            packed.pack_axis(f, &last.extent, distance)
         })?,
-        Left::Line(line) => line.lay_axes(f, plan.contraction, (first, end))?,
+        PackedLhs::Pixels(line) => line.pack_axes(f, plan.contraction, (first, end))?,
     }
     Ok(None)
 }
@@ -252,11 +258,11 @@ fn lay_out(f: &mut FuncCtx, plan: &Plan, rows: &Rows, (first, end): (Value, Valu
 pub(super) fn distance(f: &mut FuncCtx, plan: &Plan, first: Value, number: Value) -> Result<Option<Value>> {
     let (Some(left), Some(last)) = (&plan.left, plan.contraction.m.last()) else { return Ok(None) };
     let distance = match left {
-        Left::Rows(laid) => {
+        PackedLhs::Rows(packed) => {
             let count = f.builder.ins().isub(number, first);
-            laid.distance(f, &last.extent, count)
+            packed.distance(f, &last.extent, count)
         }
-        Left::Line(line) => line.distance(f, plan.contraction, first, number),
+        PackedLhs::Pixels(line) => line.distance(f, plan.contraction, first, number),
     };
     distance.map(Some)
 }
@@ -281,28 +287,28 @@ impl Position {
     fn new(
         f: &mut FuncCtx,
         plan: &Plan,
-        cut: &Cut,
+        tiling: &ColumnTiling,
         tile: Value,
         (first, end): (Value, Value),
         part: Option<Slice>,
     ) -> Position {
-        let is_wide = f.builder.ins().icmp(IntCC::SignedLessThan, tile, cut.n_wide);
-        let is_whole = f.builder.ins().icmp(IntCC::SignedLessThan, tile, cut.n_whole);
-        let wide = f.builder.ins().smin(tile, cut.n_wide);
+        let is_wide = f.builder.ins().icmp(IntCC::SignedLessThan, tile, tiling.n_wide);
+        let is_whole = f.builder.ins().icmp(IntCC::SignedLessThan, tile, tiling.n_whole);
+        let wide = f.builder.ins().smin(tile, tiling.n_wide);
         let narrow = f.builder.ins().isub(tile, wide);
-        let wide = f.builder.ins().imul(wide, cut.wide);
+        let wide = f.builder.ins().imul(wide, tiling.wide);
         let narrow = f.builder.ins().ishl_imm_u(narrow, i64::from(PANEL.trailing_zeros()));
         let column = f.builder.ins().iadd(wide, narrow);
         let column = f.builder.ins().iadd(column, first);
         let left = f.builder.ins().isub(end, column);
         let leaves = [0, 1].map(|low| {
-            let rest = f.builder.ins().select(is_whole, cut.leaves[2 + low], cut.leaves[4 + low]);
-            f.builder.ins().select(is_wide, cut.leaves[low], rest)
+            let rest = f.builder.ins().select(is_whole, tiling.leaves[2 + low], tiling.leaves[4 + low]);
+            f.builder.ins().select(is_wide, tiling.leaves[low], rest)
         });
         // Where the right factor is laid out, the tile's panels begin the room.
         let rhs_offset = if plan.right.is_some() { f.int(0) } else { rhs_offset(f, plan, column) };
         let panel = f.int(PANEL as i64);
-        let width = f.builder.ins().select(is_wide, cut.wide, panel);
+        let width = f.builder.ins().select(is_wide, tiling.wide, panel);
         Position { column, width, rhs_offset, left, leaves, part }
     }
 }
@@ -343,13 +349,13 @@ pub(super) fn call(
     let n_high = f.builder.ins().isub(high_end, high_first);
     let n_low = f.builder.ins().isub(low_end, low_first);
     let count = f.builder.ins().isub(end, first);
-    let asking = Asking::new(f, plan, at, &args, turn, count);
+    let prefetch = PrefetchSchedule::new(f, plan, at, &args, turn, count);
     let before = f.builder.ins().imul(high_first, rows.rows);
     let signature = f.unit.signature(&[types::I64], &[]);
     let signature = f.builder.import_signature(signature);
     let leaf = at.leaves[0];
     let high = Tiles { first_row: before, rows: rows.rows, count: n_high, others: zero, leaf };
-    tiles(f, plan, (rows, &key, &args), signature, &high, &asking)?;
+    tiles(f, plan, (rows, &key, &args), signature, &high, &prefetch)?;
     let high_rows = f.builder.ins().imul(rows.high, rows.rows);
     let low_rows = f.builder.ins().iadd_imm_s(rows.rows, -1);
     let skipped = f.builder.ins().isub(low_first, rows.high);
@@ -357,7 +363,7 @@ pub(super) fn call(
     let before = f.builder.ins().iadd(high_rows, skipped);
     let leaf = at.leaves[1];
     let low = Tiles { first_row: before, rows: low_rows, count: n_low, others: n_high, leaf };
-    tiles(f, plan, (rows, &key, &args), signature, &low, &asking)
+    tiles(f, plan, (rows, &key, &args), signature, &low, &prefetch)
 }
 
 /// The arguments that all tiles of rows share at one tile of columns; A lies at this distance from where it is said to.
@@ -374,7 +380,7 @@ pub(super) fn args(
     let rhs = plan.rhs_address(f)?;
     args.set(TileKey::RHS, f.builder.ins().iadd(rhs, at.rhs_offset));
     args.set(TileKey::COLUMNS, at.left);
-    if let (Some(part), Some(depth)) = (at.part, &plan.cuts) {
+    if let (Some(part), Some(depth)) = (at.part, &plan.k_blocking) {
         take(f, plan, &mut args, depth.inner, part);
     }
     for idx in 0..plan.streams.len() as u32 {
@@ -414,7 +420,7 @@ fn tiles(
     (rows, key, args): (&Rows, &TileKey, &Args),
     signature: SigRef,
     tiles: &Tiles,
-    asking: &Option<Asking>,
+    prefetch: &Option<PrefetchSchedule>,
 ) -> Result<()> {
     let any = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, tiles.count, 0);
     let (work, done) = (f.builder.create_block(), f.builder.create_block());
@@ -427,8 +433,8 @@ fn tiles(
         args.set(TileKey::TILE_ROWS, tiles.rows);
         args.set(TileKey::CONFIGURED, rows.ready(f, tiles.rows));
     }
-    if let Some(asking) = asking {
-        asking.set(f, &mut args, tiles.others);
+    if let Some(prefetch) = prefetch {
+        prefetch.set(f, &mut args, tiles.others);
     }
     move_by(f, &mut args, TileKey::LHS, TileKey::LHS_ROW, tiles.first_row);
     for idx in 0..plan.streams.len() as u32 {

@@ -18,22 +18,22 @@
 //! Which leaves these are depends on the number of rows, which may be known at run time only: then a chain of
 //! compares picks the functions' addresses, once a contraction.
 
-mod ahead;
 mod blocks;
-mod cut;
-mod layout;
-mod lines;
+mod line_batch;
 mod packed;
-mod pairs;
+mod packing;
+mod paired_tiles;
+mod pixel_packing;
 mod plan;
-mod right;
-mod runs;
+mod prefetch;
+mod rhs;
+mod tiling;
 
 use crate::{
     codegen::{
         body::{
-            lanes,
-            split::{self, way},
+            body_builder,
+            split::{self, split_axis},
         },
         function::FuncCtx,
         microkernel::{
@@ -47,11 +47,11 @@ use crate::{
     target::LINE_BYTES,
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
-use cut::{Cut, Rows};
 use num_integer::Integer;
 use plan::Plan;
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
+use tiling::{ColumnTiling, Rows};
 
 /// Columns that stay together where there are many.
 const MANY_COLUMNS: i64 = 64;
@@ -88,7 +88,7 @@ fn column_step(facts: &Facts, contraction: &Contraction) -> i64 {
 /// Row units that can be divided among threads: tiles where there is one row axis, else the outer axes' iterations.
 fn row_units(f: &FuncCtx, contraction: &Contraction) -> Dim {
     match contraction.m.split_last() {
-        Some((last, [])) => last.extent.ceil_div(tallest(f, contraction) as i64),
+        Some((last, [])) => last.extent.ceil_div(max_tile_rows(f, contraction) as i64),
         Some((_, outer)) => product(outer),
         None => Dim::one(),
     }
@@ -98,7 +98,7 @@ fn row_units(f: &FuncCtx, contraction: &Contraction) -> Dim {
 /// each is multiplied by at once. Rows at a distance of a page, or of half a page, compete for the same lines of it.
 ///
 /// The driver and the kernel must agree on it, so it depends on nothing that is known only where it is asked for.
-fn tallest(f: &FuncCtx, contraction: &Contraction) -> usize {
+fn max_tile_rows(f: &FuncCtx, contraction: &Contraction) -> usize {
     let isa = f.unit.vector_isa();
     if isa.shape().tiles && f.unit.program.on_tiles(contraction) {
         return AMX_ROWS;
@@ -111,8 +111,10 @@ fn tallest(f: &FuncCtx, contraction: &Contraction) -> usize {
     if contraction.dtype != DType::F32 || !of_floats || is_copied {
         return most;
     }
-    let row =
-        contraction.m.last().and_then(|last| lanes::split(&facts, &contraction.lhs.index, Some(&last.var)));
+    let row = contraction
+        .m
+        .last()
+        .and_then(|last| body_builder::linear_parts(&facts, &contraction.lhs.index, Some(&last.var)));
     let Some(bytes) = row.and_then(|(step, _)| Some(4 * step.as_i64()?)) else { return most };
     if bytes == 0 || bytes % LINE_BYTES != 0 {
         return most;
@@ -125,8 +127,12 @@ fn product(axes: &[Axis]) -> Dim {
     axes.iter().fold(Dim::one(), |all, axis| all * &axis.extent)
 }
 
-/// What of a contraction to divide among `threads`, see [`way`], and into how many units at most.
-pub(crate) fn ways(f: &mut FuncCtx, contraction: &Contraction, threads: Value) -> Result<(Value, Value)> {
+/// What of a contraction to divide among `threads`, see [`split_axis`], and into how many units at most.
+pub(crate) fn select_split(
+    f: &mut FuncCtx,
+    contraction: &Contraction,
+    threads: Value,
+) -> Result<(Value, Value)> {
     let step = column_step(f.facts(), contraction);
     let columns = f.dim(&contraction.n.extent.ceil_div(step))?;
     let rows = row_units(f, contraction);
@@ -138,9 +144,9 @@ pub(crate) fn ways(f: &mut FuncCtx, contraction: &Contraction, threads: Value) -
     let few_rows = f.builder.ins().icmp(IntCC::SignedLessThan, rows, threads);
     let by_columns = f.builder.ins().band(wide, many_columns);
     let by_columns = f.builder.ins().bor(by_columns, few_rows);
-    let (row_way, column_way) = (f.int(way::ROWS), f.int(way::COLUMNS));
-    let way = f.builder.ins().select(by_columns, column_way, row_way);
-    Ok((way, f.builder.ins().select(by_columns, columns, rows)))
+    let (row_axis, column_axis) = (f.int(split_axis::ROWS), f.int(split_axis::COLUMNS));
+    let axis = f.builder.ins().select(by_columns, column_axis, row_axis);
+    Ok((axis, f.builder.ins().select(by_columns, columns, rows)))
 }
 
 fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan, range: Option<(Value, Value)>) -> Result<()> {
@@ -151,7 +157,7 @@ fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan, range: Option<(Value, Value
         None => (zero, columns),
         Some(range) => {
             let step = column_step(f.facts(), plan.contraction);
-            split::range(f, range, way::COLUMNS, step, columns)?
+            split::range(f, range, split_axis::COLUMNS, step, columns)?
         }
     };
     let any_rows = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThan, count, 0);
@@ -162,7 +168,7 @@ fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan, range: Option<(Value, Value
     f.builder.switch_to_block(work);
     f.builder.seal_block(work);
     f.push_scope(exit);
-    let rows = cut::rows(f, plan, count);
+    let rows = tiling::rows(f, plan, count);
     by_parts(f, facts, plan, &rows, columns, range)?;
     if plan.product().is_amx() {
         release(f)?;
@@ -191,24 +197,24 @@ fn by_parts(
     columns: (Value, Value),
     range: Option<(Value, Value)>,
 ) -> Result<()> {
-    let many = match &plan.cuts {
+    let many = match &plan.k_blocking {
         None => Some(false),
-        Some(_) => cut::are_many(facts, plan),
+        Some(_) => tiling::proves_many_tiles(facts, plan),
     };
     let (zero, one) = (f.int(0), f.int(1));
     let is_many = match many {
         Some(many) => f.int(i64::from(many)),
-        None => cut::is_cut(f, plan, rows)?,
+        None => tiling::has_many_tiles(f, plan, rows)?,
     };
     let branch = Axis { var: Symbol::new("rows are few"), extent: Dim::one() };
     if many != Some(true) {
         let end = f.builder.ins().isub(one, is_many);
         f.for_axis_range(&branch, zero, end, |f| {
-            let cut = cut::pick(f, facts, plan, rows, columns, ReductionPart::Whole)?;
-            blocks::blocks(f, plan, rows, &[cut], columns, range)
+            let tiling = tiling::select_tiling(f, facts, plan, rows, columns, ReductionPart::Whole)?;
+            blocks::blocks(f, plan, rows, &[tiling], columns, range)
         })?;
     }
-    let (Some(depth), true) = (&plan.cuts, many != Some(false)) else { return Ok(()) };
+    let (Some(depth), true) = (&plan.k_blocking, many != Some(false)) else { return Ok(()) };
     let between = (depth.parts() > 2).then_some(ReductionPart::Middle(depth.stream));
     let branch = Axis { var: Symbol::new("rows are many"), extent: Dim::one() };
     f.for_axis_range(&branch, zero, is_many, |f| {
@@ -216,8 +222,9 @@ fn by_parts(
             .into_iter()
             .chain(between)
             .chain([ReductionPart::Last(depth.stream)]);
-        let cuts: Vec<Cut> =
-            parts.map(|part| cut::pick(f, facts, plan, rows, columns, part)).collect::<Result<_>>()?;
-        blocks::blocks(f, plan, rows, &cuts, columns, range)
+        let tilings: Vec<ColumnTiling> = parts
+            .map(|part| tiling::select_tiling(f, facts, plan, rows, columns, part))
+            .collect::<Result<_>>()?;
+        blocks::blocks(f, plan, rows, &tilings, columns, range)
     })
 }

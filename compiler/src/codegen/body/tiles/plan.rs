@@ -2,13 +2,13 @@
 //! epilogue's streams.
 
 use super::{
-    layout::{self, Layout, Left},
-    right::Right,
-    runs::Runs,
+    line_batch::LineBatch,
+    packing::{self, PackedLhs, Packing},
+    rhs::ComputedRhs,
 };
 use crate::{
     codegen::{
-        body::lanes::{Args, Binding, Scalar, Stream, split},
+        body::body_builder::{Args, BodyBuilder, ScalarArg, Stream, linear_parts},
         function::FuncCtx,
         microkernel::{
             MicrokernelKey,
@@ -25,24 +25,24 @@ use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
 /// The part of the second-level cache that a block of rows may have: beside it there are panels of B.
-const BLOCK_PART: (i64, i64) = (3, 8);
+const BLOCK_FRACTION: (i64, i64) = (3, 8);
 
 /// ReductionPart of the second-level cache that a right factor may take which is read again for each block of a few rows.
-const NEAR_PART: (i64, i64) = (1, 2);
+const NEAR_FRACTION: (i64, i64) = (1, 2);
 
 /// A right factor of so many elements is read from beyond the second-level cache.
-const LARGE_B_ELEMS: i64 = 1 << 18;
+const LARGE_RHS_ELEMS: i64 = 1 << 18;
 
 /// One of so many elements has left the second-level cache by the next call, whatever its size: the panels of a tile are
 /// worth asking for in time.
-const AHEAD_B_ELEMS: i64 = 1 << 16;
+const PREFETCH_RHS_ELEMS: i64 = 1 << 16;
 
 /// Two panels so deep still fit the second-level cache together: what is asked for ahead does not drive out what all
 /// rows are multiplied with.
-const MOST_DEPTH_AHEAD: i64 = 3072;
+const MAX_PREFETCH_DEPTH: i64 = 3072;
 
 /// Points of the shortest reduction during which vectors ask for rows of the result.
-const FEWEST_POINTS_ASKING: i64 = 64;
+const MIN_PREFETCH_POINTS: i64 = 64;
 
 /// Reductions of so many points are cut where there are many rows, into parts of about so many: a panel of a part
 /// leaves room for the rows of a block in the second-level cache.
@@ -60,7 +60,7 @@ pub(super) struct Plan<'a> {
     pub(super) contraction: &'a Contraction,
     pub(super) shape: VectorShape,
     /// Most rows of a tile.
-    pub(super) tallest: usize,
+    pub(super) max_tile_rows: usize,
     /// Bytes of A that a block of rows may have.
     pub(super) block_bytes: i64,
     pub(super) dense: bool,
@@ -73,25 +73,25 @@ pub(super) struct Plan<'a> {
     /// Blocks of few rows do: tile registers multiply them in no time, and B is near enough to be read again for each.
     pub(super) low_blocks: bool,
     /// Whether the next panels of B are worth asking for.
-    pub(super) ahead: bool,
+    pub(super) prefetch_panels: bool,
     /// Whether what the next tile of columns reads and writes of each row is.
-    asks: bool,
+    prefetch_epilogue: bool,
     /// B's first element at column 0 and reduction index 0; `column` is from panel to panel or column to column.
     pub(super) rhs_stream: Stream,
     pub(super) streams: Vec<Stream>,
-    pub(super) scalars: Vec<Scalar>,
+    pub(super) scalars: Vec<ScalarArg>,
     pub(super) epilogue: Body,
     /// How the reduction is cut where there are many rows.
-    pub(super) cuts: Option<Cuts>,
+    pub(super) k_blocking: Option<KBlocking>,
     /// How factors of bytes become elements.
-    pub(super) layout: Option<Layout>,
+    pub(super) packing: Option<Packing>,
     /// The left factor before it is laid out, where that has to be done; the plan then speaks of what is laid out.
-    pub(super) left: Option<Left>,
+    pub(super) left: Option<PackedLhs>,
     /// The right factor as it lies, where it is laid out while running.
-    pub(super) right: Option<Right>,
+    pub(super) right: Option<ComputedRhs>,
     /// Lines that one call goes through.
-    pub(super) runs: Option<Runs>,
-    /// Two iterations of the outer row axes are one tile, see [`super::pairs`].
+    pub(super) line_batch: Option<LineBatch>,
+    /// Two iterations of the outer row axes are one tile, see [`super::paired_tiles`].
     pub(super) pairs: bool,
     /// Bytes of what A's steps count: elements, or bytes where groups of them are read as they lie.
     pub(super) a_bytes: i64,
@@ -99,7 +99,7 @@ pub(super) struct Plan<'a> {
 
 /// A deep reduction in parts: what all rows of a block are multiplied with between two looks at A stays in the
 /// first-level cache, and the part of A in the second.
-pub(super) struct Cuts {
+pub(super) struct KBlocking {
     /// The stream that sums wait in.
     pub(super) stream: u32,
     /// Iterations of the outermost loop of the reduction, of a part, and in all.
@@ -109,7 +109,7 @@ pub(super) struct Cuts {
     pub(super) inner: i64,
 }
 
-impl Cuts {
+impl KBlocking {
     /// Parts in all.
     pub(super) fn parts(&self) -> i64 {
         (self.extent + self.step - 1) / self.step
@@ -126,26 +126,26 @@ pub(super) fn plan<'a>(
     contraction: &'a Contraction,
 ) -> Option<Plan<'a>> {
     let (last, outer) = contraction.m.split_last()?;
-    let layout = layout::layout(f, facts, contraction);
-    if layout.is_none() && (contraction.dtype != DType::F32 || !is_f32(f, &contraction.lhs)) {
+    let packing = packing::select_packing(f, facts, contraction);
+    if packing.is_none() && (contraction.dtype != DType::F32 || !is_f32(f, &contraction.lhs)) {
         return None;
     }
     let (lhs_steps, origin) = steps(facts, &contraction.lhs.index, &contraction.k)?;
-    let (row, origin) = split(facts, &origin, Some(&last.var))?;
+    let (row, origin) = linear_parts(facts, &origin, Some(&last.var))?;
     let fixed = |step: &Dim| outer.iter().all(|axis| !step.contains(&axis.var));
     if origin.contains(&contraction.n.var) || !fixed(&row) || !lhs_steps.iter().all(fixed) {
         return None;
     }
     let lhs =
         Stream { origin: Access { index: origin, ..contraction.lhs.clone() }, row, column: Dim::zero() };
-    let is_computed = layout.as_ref().is_some_and(Layout::is_right_computed);
-    let computed = if is_computed { Some(Right::of(facts, contraction)?) } else { None };
-    let (rhs, rhs_steps, rhs_stream) = right(f, facts, contraction, layout::repacking(&layout))?;
+    let is_computed = packing.as_ref().is_some_and(Packing::is_right_computed);
+    let computed = if is_computed { Some(ComputedRhs::of(facts, contraction)?) } else { None };
+    let (rhs, rhs_steps, rhs_stream) = right(f, facts, contraction, packing::repacking(&packing))?;
     let mut levels: Vec<(Dim, Dim, Dim)> = Vec::new();
     for ((axis, a), b) in contraction.k.iter().zip(lhs_steps).zip(rhs_steps).rev() {
         levels.push((axis.extent.clone(), a, b));
     }
-    let mut binding = Binding {
+    let mut binding = BodyBuilder {
         program: f.unit.program,
         kernel,
         facts,
@@ -161,11 +161,11 @@ pub(super) fn plan<'a>(
     if !binding.variables.is_empty() || levels.len() > 4 {
         return None;
     }
-    let is_direct = layout.as_ref().is_some_and(|layout| layout.reads(&levels[0]));
-    let (lhs, levels, left) = match &layout {
-        Some(layout) if !is_direct && layout.is_ready() => return None,
-        Some(layout) if is_direct => (lhs, as_it_lies(layout, levels), None),
-        Some(layout) => laid_out(layout, lhs, levels),
+    let is_direct = packing.as_ref().is_some_and(|packing| packing.reads(&levels[0]));
+    let (lhs, levels, left) = match &packing {
+        Some(packing) if !is_direct && packing.is_ready() => return None,
+        Some(packing) if is_direct => (lhs, as_it_lies(packing, levels), None),
+        Some(packing) => pack_lhs(packing, lhs, levels),
         None => (lhs, levels, None),
     };
     let dense = levels[0].1.as_i64() == Some(1);
@@ -174,48 +174,49 @@ pub(super) fn plan<'a>(
         return None;
     }
     let isa = f.unit.vector_isa();
-    let (shape, tallest) = (isa.shape(), super::tallest(f, contraction));
-    let block_bytes = isa.caches().l2_bytes * BLOCK_PART.0 / BLOCK_PART.1;
+    let (shape, max_tile_rows) = (isa.shape(), super::max_tile_rows(f, contraction));
+    let block_bytes = isa.caches().l2_bytes * BLOCK_FRACTION.0 / BLOCK_FRACTION.1;
     let right_elems = (contraction.depth() * &contraction.n.extent).as_i64();
-    let is_amx = layout.as_ref().is_some_and(|layout| layout.product.is_amx());
-    let number_bytes = layout.as_ref().map_or(4, |layout| layout.product.rhs_bytes());
-    let most_near = isa.caches().l2_bytes * NEAR_PART.0 / NEAR_PART.1;
-    let near = right_elems.is_some_and(|elems| elems.saturating_mul(number_bytes) <= most_near);
+    let is_amx = packing.as_ref().is_some_and(|packing| packing.product.is_amx());
+    let element_bytes = packing.as_ref().map_or(4, |packing| packing.product.rhs_bytes());
+    let most_near = isa.caches().l2_bytes * NEAR_FRACTION.0 / NEAR_FRACTION.1;
+    let near = right_elems.is_some_and(|elems| elems.saturating_mul(element_bytes) <= most_near);
     let short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
-    let a_bytes = layout.as_ref().filter(|_| is_direct).map_or(4, Layout::number_bytes);
-    let has_runs = is_amx && scalars.is_empty();
-    let runs = has_runs.then(|| Runs::of(facts, contraction, (&lhs, &left, a_bytes), &streams)).flatten();
+    let a_bytes = packing.as_ref().filter(|_| is_direct).map_or(4, Packing::element_bytes);
+    let can_batch = is_amx && scalars.is_empty();
+    let line_batch =
+        can_batch.then(|| LineBatch::of(facts, contraction, (&lhs, &left, a_bytes), &streams)).flatten();
     // Rows that share much of what they are made of are laid out in high blocks, and lines that lie ready are many in a call.
-    let apart = outer.is_empty() || levels.len() == 1 && (runs.is_none() || left.is_some());
+    let apart = outer.is_empty() || levels.len() == 1 && (line_batch.is_none() || left.is_some());
     let low_blocks = is_amx && near && !is_computed && apart;
     // On tile registers one call asks, which has all rows of a block.
-    let asks = is_amx.then(|| !is_computed && (outer.is_empty() || runs.is_some()));
+    let may_prefetch = is_amx.then(|| !is_computed && (outer.is_empty() || line_batch.is_some()));
     let right_buffer = rhs_stream.origin.buffer;
-    let cuts = match layout {
-        None => cuts(&levels, rhs, &epilogue, &streams, &lhs, [lhs.origin.buffer, right_buffer]),
+    let k_blocking = match packing {
+        None => k_blocking(&levels, rhs, &epilogue, &streams, &lhs, [lhs.origin.buffer, right_buffer]),
         Some(_) => None,
     };
     Some(Plan {
         contraction,
         shape,
-        tallest,
+        max_tile_rows,
         block_bytes,
         dense,
         levels,
         lhs,
         rhs,
-        large: right_elems.is_some_and(|elems| elems >= LARGE_B_ELEMS),
+        large: right_elems.is_some_and(|elems| elems >= LARGE_RHS_ELEMS),
         low_blocks,
-        ahead: is_far(contraction, asks),
-        asks: low_blocks || layout.is_none() && expands(contraction),
+        prefetch_panels: is_far(contraction, may_prefetch),
+        prefetch_epilogue: low_blocks || packing.is_none() && expands(contraction),
         rhs_stream,
         streams,
         scalars,
         epilogue,
-        cuts,
+        k_blocking,
         a_bytes,
-        runs,
-        layout,
+        line_batch,
+        packing,
         left,
         right: computed,
         pairs: is_amx && short && !outer.is_empty(),
@@ -226,54 +227,54 @@ pub(super) fn plan<'a>(
 /// multiplied with; on tile registers it is said whether they may ask.
 fn is_far(contraction: &Contraction, on_tiles: Option<bool>) -> bool {
     let depth = contraction.depth();
-    let is_large = (&depth * &contraction.n.extent).as_i64().is_some_and(|elems| elems >= AHEAD_B_ELEMS);
-    is_large && on_tiles.unwrap_or(depth.as_i64().is_some_and(|depth| depth <= MOST_DEPTH_AHEAD))
+    let is_large = (&depth * &contraction.n.extent).as_i64().is_some_and(|elems| elems >= PREFETCH_RHS_ELEMS);
+    is_large && on_tiles.unwrap_or(depth.as_i64().is_some_and(|depth| depth <= MAX_PREFETCH_DEPTH))
 }
 
 /// Whether rows of the result are so much longer than those of A that reading and writing them takes as long as many of the
 /// multiplications, of which there are enough for a few more instructions not to be seen.
 fn expands(contraction: &Contraction) -> bool {
     let sizes = contraction.depth().as_i64().zip(contraction.n.extent.as_i64());
-    sizes.is_some_and(|(depth, columns)| depth >= FEWEST_POINTS_ASKING && columns >= 2 * depth)
+    sizes.is_some_and(|(depth, columns)| depth >= MIN_PREFETCH_POINTS && columns >= 2 * depth)
 }
 
-/// The loops of the reduction over groups of a left factor that is read as it lies; see [`Layout::levels`] for what it moves by
+/// The loops of the reduction over groups of a left factor that is read as it lies; see [`Packing::levels`] for what it moves by
 /// on tile registers.
-fn as_it_lies(layout: &Layout, levels: Vec<(Dim, Dim, Dim)>) -> Vec<(Dim, Dim, Dim)> {
+fn as_it_lies(packing: &Packing, levels: Vec<(Dim, Dim, Dim)>) -> Vec<(Dim, Dim, Dim)> {
     let mut moved = Dim::zero();
     let step = |(idx, (extent, step, other)): (usize, (Dim, Dim, Dim))| {
         let inside = std::mem::replace(&mut moved, &step * &extent);
         match idx {
-            0 => (layout.grouped(&extent), Dim::one(), Dim::zero()),
-            _ if layout.product.is_amx() => (extent, step - inside, other),
+            0 => (packing.grouped(&extent), Dim::one(), Dim::zero()),
+            _ if packing.product.is_amx() => (extent, step - inside, other),
             _ => (extent, step, other),
         }
     };
     levels.into_iter().enumerate().map(step).collect()
 }
 
-/// Left factor and loops of the reduction as the tiles see them, and as they are in memory.
-fn laid_out(
-    layout: &Layout,
+/// PackedLhs factor and loops of the reduction as the tiles see them, and as they are in memory.
+fn pack_lhs(
+    packing: &Packing,
     stream: Stream,
     levels: Vec<(Dim, Dim, Dim)>,
-) -> (Stream, Vec<(Dim, Dim, Dim)>, Option<Left>) {
-    let lhs = Stream { origin: layout.origin(), row: layout.row_step(), column: Dim::zero() };
+) -> (Stream, Vec<(Dim, Dim, Dim)>, Option<PackedLhs>) {
+    let lhs = Stream { origin: packing.origin(), row: packing.row_step(), column: Dim::zero() };
     let levels = levels.into_iter().map(|(extent, step, _)| (extent, step)).collect();
-    let laid = layout.levels().into_iter().map(|(extent, step)| (extent, step, Dim::zero()));
-    (lhs, laid.collect(), Some(layout.left(stream, levels)))
+    let packed = packing.levels().into_iter().map(|(extent, step)| (extent, step, Dim::zero()));
+    (lhs, packed.collect(), Some(packing.left(stream, levels)))
 }
 
 /// How to cut the reduction, if it is deep and the sums have a place to wait in: one that is stored to in the end and
 /// not read before.
-fn cuts(
+fn k_blocking(
     levels: &[(Dim, Dim, Dim)],
     rhs: Rhs,
     epilogue: &Body,
     streams: &[Stream],
     lhs: &Stream,
     others: [BufferId; 2],
-) -> Option<Cuts> {
+) -> Option<KBlocking> {
     let extents: Vec<i64> = levels.iter().map(|level| level.0.as_i64()).collect::<Option<_>>()?;
     let (extent, within) = extents.split_last()?;
     let inner: i64 = within.iter().product();
@@ -297,7 +298,7 @@ fn cuts(
     let step = (extent + parts - 1) / parts;
     // Whole rounds of the unrolled loop.
     let step = if within.is_empty() { (step + 7) / 8 * 8 } else { step };
-    (waits && step < *extent).then_some(Cuts { stream, step, extent: *extent, inner })
+    (waits && step < *extent).then_some(KBlocking { stream, step, extent: *extent, inner })
 }
 
 /// What `expr` moves by along each axis, and its value where all are zero.
@@ -305,7 +306,7 @@ fn steps(facts: &Facts, expr: &Dim, axes: &[Axis]) -> Option<(Vec<Dim>, Dim)> {
     let mut rest = expr.clone();
     let mut steps = Vec::new();
     for axis in axes {
-        let (step, left) = split(facts, &rest, Some(&axis.var))?;
+        let (step, left) = linear_parts(facts, &rest, Some(&axis.var))?;
         steps.push(step);
         rest = left;
     }
@@ -318,19 +319,19 @@ fn right(
     f: &FuncCtx,
     facts: &Facts,
     contraction: &Contraction,
-    layout: Option<&Layout>,
+    packing: Option<&Packing>,
 ) -> Option<(Rhs, Vec<Dim>, Stream)> {
     let rows: Vec<&Symbol> = contraction.m.iter().map(|axis| &axis.var).collect();
     let still = || vec![Dim::zero(); contraction.k.len()];
-    if let Some(layout) = layout.filter(|layout| layout.is_right_computed()) {
-        let (_, column) = layout.panels(&Dim::zero());
-        let origin = Access { buffer: layout.room, index: Dim::zero() };
+    if let Some(packing) = packing.filter(|packing| packing.is_right_computed()) {
+        let (_, column) = packing.panels(&Dim::zero());
+        let origin = Access { buffer: packing.pack_buffer, index: Dim::zero() };
         return Some((Rhs::Panels(PANEL as u32), still(), Stream { origin, row: Dim::zero(), column }));
     }
     match &contraction.rhs {
         kernel::Rhs::Panels { buffer, base, width } => {
-            if let Some(layout) = layout {
-                let (at, column) = layout.panels(base);
+            if let Some(packing) = packing {
+                let (at, column) = packing.panels(base);
                 let origin = Access { buffer: *buffer, index: at };
                 return Some((Rhs::Panels(*width), still(), Stream { origin, row: Dim::zero(), column }));
             }
@@ -344,7 +345,7 @@ fn right(
         }
         kernel::Rhs::Indexed(access) => {
             let (steps, rest) = steps(facts, &access.index, &contraction.k)?;
-            let (column, at) = split(facts, &rest, Some(&contraction.n.var))?;
+            let (column, at) = linear_parts(facts, &rest, Some(&contraction.n.var))?;
             let moves = |expr: &Dim| rows.iter().any(|row| expr.contains(row));
             if !is_f32(f, access) || moves(&at) || moves(&column) || steps.iter().any(moves) {
                 return None;
@@ -369,13 +370,13 @@ impl Plan<'_> {
             dense: self.dense,
             levels: self.levels.len() as u8,
             rhs: self.rhs,
-            prefetch_panels: self.ahead,
+            prefetch_panels: self.prefetch_panels,
             part,
             paired: false,
-            line_batch: self.runs.is_some(),
+            line_batch: self.line_batch.is_some(),
             streams: self.streams.iter().map(|stream| columns(&stream.column)).collect(),
             row_invariant: self.still(),
-            prefetch_epilogue: self.asks,
+            prefetch_epilogue: self.prefetch_epilogue,
             scalars: self.scalars.len() as u32,
             epilogue: if is_left { Body::default() } else { self.epilogue.clone() },
         })
@@ -384,7 +385,7 @@ impl Plan<'_> {
     /// The epilogue's streams that tiles on tile registers need not move: those that neither rows nor lines do.
     fn still(&self) -> u32 {
         let is_still = |(idx, stream): (usize, &Stream)| {
-            let of_lines = self.runs.as_ref().is_none_or(|runs| runs.is_still(idx));
+            let of_lines = self.line_batch.as_ref().is_none_or(|line_batch| line_batch.is_still(idx));
             self.product().is_amx() && stream.row.as_i64() == Some(0) && of_lines
         };
         let streams = self.streams.iter().take(32).enumerate();
@@ -401,18 +402,18 @@ impl Plan<'_> {
 
     /// Where the right factor begins.
     pub(super) fn rhs_address(&self, f: &mut FuncCtx) -> Result<Value> {
-        let packed = layout::repacking(&self.layout).filter(|layout| !layout.is_right_computed());
-        let Some(layout) = packed else {
+        let packed = packing::repacking(&self.packing).filter(|packing| !packing.is_right_computed());
+        let Some(packing) = packed else {
             return f.address(&self.rhs_stream.origin);
         };
-        let data = layout.right(f.unit)?;
+        let data = packing.right(f.unit)?;
         let (address, at) = (f.data_address(data), f.dim(&(&self.rhs_stream.origin.index * 4))?);
         Ok(f.builder.ins().iadd(address, at))
     }
 
     /// What elements are.
     pub(super) fn product(&self) -> DotOp {
-        self.layout.as_ref().map_or(DotOp::F32, |layout| layout.product)
+        self.packing.as_ref().map_or(DotOp::F32, |packing| packing.product)
     }
 
     pub(super) fn narrow(&self) -> usize {
@@ -429,8 +430,8 @@ impl Plan<'_> {
         args.set(TileKey::LHS_ROW, f.dim(&(&self.lhs.row * self.a_bytes))?);
         args.set(TileKey::LHS_K, f.dim(&(&self.levels[0].1 * 4))?);
         args.set(TileKey::RHS_K, f.dim(&(&self.rhs_stream.row * 4))?);
-        if let Some(layout) = self.layout.as_ref().filter(|layout| layout.product.is_amx()) {
-            args.set(TileKey::LHS_PLANE, f.dim(&layout.plane_bytes())?);
+        if let Some(packing) = self.packing.as_ref().filter(|packing| packing.product.is_amx()) {
+            args.set(TileKey::LHS_PLANE, f.dim(&packing.plane_bytes())?);
         }
         args.set(TileKey::RHS_COLUMN, f.dim(&(&self.rhs_stream.column * 4))?);
         for (level, (extent, a, b)) in self.levels.iter().enumerate() {

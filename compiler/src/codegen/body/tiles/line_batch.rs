@@ -7,13 +7,13 @@
 
 use super::{
     blocks::{self, Position},
-    cut::Rows,
-    layout::Left,
+    packing::PackedLhs,
     plan::Plan,
+    tiling::Rows,
 };
 use crate::{
     codegen::{
-        body::lanes::{Stream, split},
+        body::body_builder::{Stream, linear_parts},
         function::FuncCtx,
         microkernel::contraction::{AMX_ROWS, TileKey},
     },
@@ -24,28 +24,28 @@ use cranelift_codegen::ir::{InstBuilder, Value, types};
 use symshape::{Dim, Facts, Symbol};
 
 /// What a line moves.
-pub(super) struct Runs {
+pub(super) struct LineBatch {
     /// The left factor, in bytes.
     a: Dim,
     /// Each stream, in elements: as the line moves it, and behind its last row.
     streams: Vec<(Dim, Dim)>,
 }
 
-impl Runs {
+impl LineBatch {
     /// The runs of a contraction that has them.
     pub(super) fn of(
         facts: &Facts,
         contraction: &Contraction,
-        (lhs, left, a_bytes): (&Stream, &Option<Left>, i64),
+        (lhs, left, a_bytes): (&Stream, &Option<PackedLhs>, i64),
         streams: &[Stream],
-    ) -> Option<Runs> {
+    ) -> Option<LineBatch> {
         let (last, outer) = contraction.m.split_last()?;
         let (line, rows) = (&outer.last()?.var, last.extent.as_i64().filter(|rows| *rows > 0)?);
-        let tallest = AMX_ROWS as i64;
-        let even = rows % ((rows + tallest - 1) / tallest) == 0;
+        let max_tile_rows = AMX_ROWS as i64;
+        let even = rows % ((rows + max_tile_rows - 1) / max_tile_rows) == 0;
         let fixed = |step: &Dim| contraction.m.iter().all(|axis| !step.contains(&axis.var));
         let step = |at: &Dim| {
-            let (step, _) = split(facts, at, Some(line))?;
+            let (step, _) = linear_parts(facts, at, Some(line))?;
             fixed(&step).then_some(step)
         };
         let a = match left {
@@ -58,7 +58,7 @@ impl Runs {
             Some((step, behind))
         });
         let streams: Vec<_> = streams.collect::<Option<_>>()?;
-        (even && fixed(&a)).then_some(Runs { a, streams })
+        (even && fixed(&a)).then_some(LineBatch { a, streams })
     }
 
     /// Whether lines don't move a stream.
@@ -72,13 +72,13 @@ impl Runs {
 pub(super) fn run(
     f: &mut FuncCtx,
     plan: &Plan,
-    runs: &Runs,
+    line_batch: &LineBatch,
     rows: &Rows,
     at: &Position,
     (first, end): (Value, Value),
 ) -> Result<()> {
     let (_, outer) = plan.contraction.m.split_last().expect("checked in plan");
-    let lines = f.dim(&outer.last().expect("checked when the runs were made").extent)?;
+    let lines = f.dim(&outer.last().expect("checked when the line_batch were made").extent)?;
     let one = f.int(1);
     let lines = f.builder.ins().smax(lines, one);
     let padded = f.builder.ins().iadd(end, lines);
@@ -100,8 +100,8 @@ pub(super) fn run(
             args.set(TileKey::CONFIGURED, rows.ready(f, rows.rows));
             let slot = key.line_batch_slot();
             args.set(slot, count);
-            args.set(slot + 1, f.dim(&runs.a)?);
-            for (idx, (stream, (_, behind))) in plan.streams.iter().zip(&runs.streams).enumerate() {
+            args.set(slot + 1, f.dim(&line_batch.a)?);
+            for (idx, (stream, (_, behind))) in plan.streams.iter().zip(&line_batch.streams).enumerate() {
                 let size = f.unit.program.buffers[stream.origin.buffer].dtype.size_bytes() as i64;
                 args.set(slot + 2 + idx, f.dim(&(behind * size))?);
             }

@@ -1,13 +1,13 @@
-//! Left factors that are laid out once for each pixel instead of once for each row, see [`SlidingWindows`].
+//! PackedLhs factors that are laid out once for each pixel instead of once for each row, see [`SlidingWindows`].
 //!
 //! A block of joint iterations of the outer axes reads one line of memory, from where the window of its first row begins to
 //! where that of its last one ends. The pixels of this line are split into the room, and rows, which may overlap, are read
 //! from there.
 
-use super::{cut::Rows, plan::Plan};
+use super::{plan::Plan, tiling::Rows};
 use crate::{
     codegen::{
-        body::lanes::Args,
+        body::body_builder::Args,
         function::FuncCtx,
         microkernel::{
             MicrokernelKey,
@@ -22,25 +22,26 @@ use std::rc::Rc;
 use symshape::Dim;
 
 /// A left factor as a line of pixels.
-pub(super) struct Line {
+pub(super) struct PixelPacking {
     pub(super) pixels: Rc<SlidingWindows>,
-    pub(super) room: BufferId,
+    pub(super) pack_buffer: BufferId,
     /// What becomes of its numbers, and bytes of one before that.
     pub(super) form: RowForm,
-    pub(super) number_bytes: i64,
+    pub(super) element_bytes: i64,
     /// Bytes from one laid out pixel to the next.
     pub(super) step_bytes: Dim,
     /// Bytes of one part of a pixel.
     pub(super) plane_bytes: Dim,
 }
 
-impl Line {
+impl PixelPacking {
     /// Tiles, or iterations of the outer axes, that there is room for.
     pub(super) fn steps(&self, f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
         let (last, outer) = plan.contraction.m.split_last().expect("checked in plan");
-        let (room, step) = (f.unit.program.buffers[self.room].elems.clone(), f.dim(&self.step_bytes)?);
-        let room = f.dim(&room)?;
-        let room = f.builder.ins().udiv(room, step);
+        let (capacity, step) =
+            (f.unit.program.buffers[self.pack_buffer].elems.clone(), f.dim(&self.step_bytes)?);
+        let capacity = f.dim(&capacity)?;
+        let capacity = f.builder.ins().udiv(capacity, step);
         // What every block has beside what each step adds, and what a step adds at most.
         let (fixed, each) = match (outer, &self.pixels.outer[..]) {
             ([], _) => {
@@ -61,7 +62,7 @@ impl Line {
         };
         let (fixed, one, zero) = (f.dim(&fixed)?, f.int(1), f.int(0));
         let each = f.builder.ins().smax(each, one);
-        let left = f.builder.ins().isub(room, fixed);
+        let left = f.builder.ins().isub(capacity, fixed);
         let left = f.builder.ins().smax(left, zero);
         let steps = f.builder.ins().udiv(left, each);
         Ok(f.builder.ins().smax(steps, one))
@@ -69,21 +70,21 @@ impl Line {
 
     /// Lays out the rows of tiles `first..end`, and returns where the row of number 0 would lie, as a distance in bytes from
     /// the room.
-    pub(super) fn lay_tiles(&self, f: &mut FuncCtx, rows: (Value, Value)) -> Result<Value> {
+    pub(super) fn pack_tiles(&self, f: &mut FuncCtx, rows: (Value, Value)) -> Result<Value> {
         let (step, window) = (f.dim(&self.pixels.row)?, f.dim(&self.pixels.window())?);
         let from = f.builder.ins().imul(rows.0, step);
         let count = f.builder.ins().isub(rows.1, rows.0);
         let count = f.builder.ins().iadd_imm_s(count, -1);
         let count = f.builder.ins().imul(count, step);
         let count = f.builder.ins().iadd(count, window);
-        self.lay(f, from, count)?;
+        self.pack(f, from, count)?;
         let bytes = f.dim(&self.step_bytes)?;
         let skipped = f.builder.ins().imul(from, bytes);
         Ok(f.builder.ins().ineg(skipped))
     }
 
     /// Lays out what joint iterations `first..end` of the outer axes read; there is at least one.
-    pub(super) fn lay_axes(
+    pub(super) fn pack_axes(
         &self,
         f: &mut FuncCtx,
         contraction: &Contraction,
@@ -95,7 +96,7 @@ impl Line {
         let (axis, _) = contraction.m.split_last().expect("checked in plan");
         let windows = f.dim(&self.pixels.windows(&axis.extent))?;
         let count = f.builder.ins().iadd(count, windows);
-        self.lay(f, from, count)
+        self.pack(f, from, count)
     }
 
     /// How far from the room the first row of joint iteration `number` lies, in a block that begins with `first`, in bytes.
@@ -130,15 +131,15 @@ impl Line {
     }
 
     /// Lays out pixels from one on, where the room begins.
-    fn lay(&self, f: &mut FuncCtx, first: Value, count: Value) -> Result<()> {
+    fn pack(&self, f: &mut FuncCtx, first: Value, count: Value) -> Result<()> {
         let key = PackRowsKey { form: self.form, dense: true, levels: 1 };
-        let pitch = self.number_bytes * self.pixels.pitch;
+        let pitch = self.element_bytes * self.pixels.pitch;
         let mut args = Args::new(key.slots());
         let from = f.address(&self.pixels.base)?;
         let skipped = f.builder.ins().imul_imm_s(first, pitch);
         args.set(PackRowsKey::FROM, f.builder.ins().iadd(from, skipped));
         args.set(PackRowsKey::FROM_ROW, f.int(pitch));
-        args.set(PackRowsKey::TO, f.address(&Access { buffer: self.room, index: Dim::zero() })?);
+        args.set(PackRowsKey::TO, f.address(&Access { buffer: self.pack_buffer, index: Dim::zero() })?);
         args.set(PackRowsKey::TO_ROW, f.dim(&self.step_bytes)?);
         args.set(PackRowsKey::ROWS, count);
         args.set(PackRowsKey::PLANE, f.dim(&self.plane_bytes)?);

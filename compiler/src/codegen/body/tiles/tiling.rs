@@ -49,7 +49,7 @@ impl Rows {
 }
 
 /// How the columns are cut, and with which leaves.
-pub(super) struct Cut {
+pub(super) struct ColumnTiling {
     /// Columns of a wide tile.
     pub(super) wide: Value,
     /// Number of wide tiles.
@@ -62,7 +62,7 @@ pub(super) struct Cut {
     pub(super) leaves: [Value; 6],
 }
 pub(super) fn rows(f: &mut FuncCtx, plan: &Plan, count: Value) -> Rows {
-    let most = plan.tallest as i64;
+    let most = plan.max_tile_rows as i64;
     let padded = f.builder.ins().iadd_imm_s(count, most - 1);
     let most = f.int(most);
     let tiles = f.builder.ins().udiv(padded, most);
@@ -84,14 +84,14 @@ pub(super) fn rows(f: &mut FuncCtx, plan: &Plan, count: Value) -> Rows {
 }
 
 /// Picks the leaves by the height of the tiles.
-pub(super) fn pick(
+pub(super) fn select_tiling(
     f: &mut FuncCtx,
     facts: &Facts,
     plan: &Plan,
     rows: &Rows,
     (first, end): (Value, Value),
     part: ReductionPart,
-) -> Result<Cut> {
+) -> Result<ColumnTiling> {
     let columns = f.builder.ins().isub(end, first);
     let (wide, leaves) = match plan.product().is_amx() {
         true => of_registers(f, facts, plan, rows)?,
@@ -105,10 +105,10 @@ pub(super) fn pick(
     let padded = f.builder.ins().iadd_imm_s(rest, PANEL as i64 - 1);
     let all = f.builder.ins().ushr_imm_u(padded, i64::from(PANEL.trailing_zeros()));
     let n_tiles = f.builder.ins().iadd(n_wide, all);
-    Ok(Cut { wide, n_wide, n_whole, n_tiles, leaves })
+    Ok(ColumnTiling { wide, n_wide, n_whole, n_tiles, leaves })
 }
 
-/// The columns of a wide tile and the leaves, see [`Cut`], on tile registers: a leaf takes any number of rows up to those of
+/// The columns of a wide tile and the leaves, see [`ColumnTiling`], on tile registers: a leaf takes any number of rows up to those of
 /// one register or of two. Where rows are in pairs, the low leaf of each is that of a pair.
 fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Result<(Value, [Value; 6])> {
     let m = &plan.contraction.m.last().expect("checked in plan").extent;
@@ -139,7 +139,7 @@ fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Res
             let leaf = f.unit.leaf(plan.key(rows, columns / lanes, tail, ReductionPart::Whole))?;
             Ok(function_address(f, leaf))
         };
-        if plan.runs.is_some() {
+        if plan.line_batch.is_some() {
             let vectors = columns.unwrap_or(widths[1]) / lanes;
             let key = match plan.pairs {
                 true => plan.pair_key(vectors, tail),
@@ -171,7 +171,7 @@ fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Res
     Ok((wide, leaves))
 }
 
-/// The columns of a wide tile and the leaves, see [`Cut`], on vectors: a leaf for each height.
+/// The columns of a wide tile and the leaves, see [`ColumnTiling`], on vectors: a leaf for each height.
 fn by_height(
     f: &mut FuncCtx,
     facts: &Facts,
@@ -182,13 +182,13 @@ fn by_height(
     let m = &plan.contraction.m.last().expect("checked in plan").extent;
     let n = &plan.contraction.n.extent;
     let masked = !facts.divides(&Dim::from(PANEL), n).is_yes();
-    let most = plan.tallest;
+    let most = plan.max_tile_rows;
     let merge = f.builder.create_block();
     let params: Vec<Value> = (0..7).map(|_| f.builder.append_block_param(merge, types::I64)).collect();
     let heights: Vec<usize> = match m.as_i64() {
         Some(m) => vec![(m as usize).div_ceil((m as usize).div_ceil(most).max(1)).max(1)],
         None => {
-            let least = if part == ReductionPart::Whole { 1 } else { least_height(plan, most) };
+            let least = if part == ReductionPart::Whole { 1 } else { min_height(plan, most) };
             (least..=upper(facts, m).map_or(most, |hi| most.min(hi.max(1) as usize))).collect()
         }
     };
@@ -217,17 +217,17 @@ fn by_height(
 }
 
 /// Tiles of rows from which on a reduction is cut: with fewer, B is hardly read twice.
-pub(super) const TILES_TO_CUT: usize = 4;
+pub(super) const MIN_TILES_TO_BLOCK: usize = 4;
 
-/// The least height of tiles where there are at least [`TILES_TO_CUT`] along one axis.
-fn least_height(plan: &Plan, most: usize) -> usize {
+/// The least height of tiles where there are at least [`MIN_TILES_TO_BLOCK`] along one axis.
+fn min_height(plan: &Plan, most: usize) -> usize {
     match &plan.contraction.m[..] {
-        [_] => ((TILES_TO_CUT - 1) * most + 1).div_ceil(TILES_TO_CUT),
+        [_] => ((MIN_TILES_TO_BLOCK - 1) * most + 1).div_ceil(MIN_TILES_TO_BLOCK),
         _ => 1,
     }
 }
 
-/// The columns of a wide tile of this height, and the addresses of the leaves, see [`Cut`].
+/// The columns of a wide tile of this height, and the addresses of the leaves, see [`ColumnTiling`].
 fn leaves(
     f: &mut FuncCtx,
     facts: &Facts,
@@ -271,9 +271,9 @@ fn function_address(f: &mut FuncCtx, func: FuncId) -> Value {
 }
 
 /// Whether there are always, or never, as many tiles of rows as make cutting a deep reduction worth it.
-pub(super) fn are_many(facts: &Facts, plan: &Plan) -> Option<bool> {
+pub(super) fn proves_many_tiles(facts: &Facts, plan: &Plan) -> Option<bool> {
     let rows = plan.contraction.rows();
-    let limit = Dim::from(((TILES_TO_CUT - 1) * plan.tallest) as i64);
+    let limit = Dim::from(((MIN_TILES_TO_BLOCK - 1) * plan.max_tile_rows) as i64);
     if facts.prove_lt(&limit, &rows).is_yes() {
         return Some(true);
     }
@@ -281,10 +281,10 @@ pub(super) fn are_many(facts: &Facts, plan: &Plan) -> Option<bool> {
 }
 
 /// 1 where there are so many, else 0.
-pub(super) fn is_cut(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
+pub(super) fn has_many_tiles(f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
     let (_, outer) = plan.contraction.m.split_last().expect("checked in plan");
     let outer = f.dim(&product(outer))?;
     let tiles = f.builder.ins().imul(rows.tiles, outer);
-    let many = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, tiles, TILES_TO_CUT as i64);
+    let many = f.builder.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, tiles, MIN_TILES_TO_BLOCK as i64);
     Ok(f.builder.ins().uextend(types::I64, many))
 }

@@ -2,7 +2,7 @@
 
 use super::{blocks::Position, plan::Plan};
 use crate::codegen::{
-    body::lanes::Args,
+    body::body_builder::Args,
     function::FuncCtx,
     microkernel::contraction::{Rhs, TileKey},
 };
@@ -10,7 +10,7 @@ use crate::target::LINE_BYTES;
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 /// The calls of leaves at one tile of columns.
-pub(super) struct Asking {
+pub(super) struct PrefetchSchedule {
     /// Tiles of rows of earlier iterations of the outer row axes, and of all.
     before: Value,
     all: Value,
@@ -18,7 +18,7 @@ pub(super) struct Asking {
     bytes: Value,
 }
 
-impl Asking {
+impl PrefetchSchedule {
     /// For iteration `turn.0` of `turn.1`, of so many tiles; `None` where none asks.
     pub(super) fn new(
         f: &mut FuncCtx,
@@ -27,14 +27,14 @@ impl Asking {
         args: &Args,
         turn: Option<(Value, Value)>,
         tiles: Value,
-    ) -> Option<Asking> {
+    ) -> Option<PrefetchSchedule> {
         let Rhs::Panels(width) = plan.rhs else { return None };
-        if !plan.ahead || plan.product().is_amx() {
+        if !plan.prefetch_panels || plan.product().is_amx() {
             return None;
         }
-        let bytes = match (at.part, &plan.cuts) {
-            (Some((_, count)), Some(cuts)) => {
-                f.builder.ins().imul_imm_s(count, cuts.inner * i64::from(width) * 4)
+        let bytes = match (at.part, &plan.k_blocking) {
+            (Some((_, count)), Some(k_blocking)) => {
+                f.builder.ins().imul_imm_s(count, k_blocking.inner * i64::from(width) * 4)
             }
             _ => args.get(TileKey::RHS_COLUMN)?,
         };
@@ -44,7 +44,7 @@ impl Asking {
                 (f.builder.ins().imul(number, tiles), f.builder.ins().imul(count, tiles))
             }
         };
-        Some(Asking { before, all, bytes })
+        Some(PrefetchSchedule { before, all, bytes })
     }
 
     /// The arguments of a call with tiles, before which there are others in this iteration.

@@ -6,8 +6,8 @@
 
 use super::{
     blocks::{self, Position},
-    cut::Rows,
     plan::Plan,
+    tiling::Rows,
 };
 use crate::{
     codegen::{function::FuncCtx, microkernel::contraction::TileKey},

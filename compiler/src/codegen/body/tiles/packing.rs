@@ -8,14 +8,14 @@
 //! element is a pair of bf16, and a row of so many as a register has is the least that is multiplied.
 
 use super::{
-    cut::Rows,
-    lines::Line,
     packed::{bf16, pairs, quads},
+    pixel_packing::PixelPacking,
     plan::Plan,
+    tiling::Rows,
 };
 use crate::{
     codegen::{
-        body::lanes::{Args, Stream, split},
+        body::body_builder::{Args, Stream, linear_parts},
         function::FuncCtx,
         function::ModuleBuilder,
         microkernel::{
@@ -40,25 +40,25 @@ use symshape_runtime::DType;
 const LINE_ELEMS: i64 = 16;
 
 /// How a factor becomes elements that tiles multiply.
-pub(super) struct Layout {
+pub(super) struct Packing {
     pub(super) product: DotOp,
     /// Where rows are laid out.
-    pub(super) room: BufferId,
+    pub(super) pack_buffer: BufferId,
     /// Where in it rows begin, behind a right factor that is laid out there too.
     first: Dim,
     /// Elements of one part of a row.
     part_elems: Dim,
     /// Numbers of a row.
     depth: Dim,
-    right: Right,
-    from: Numbers,
+    right: RhsForm,
+    from: Elements,
     /// The left factor's pixels, where each is laid out once; rows of the room then are those.
     pixels: Option<Rc<SlidingWindows>>,
 }
 
 /// Where the right factor comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Right {
+enum RhsForm {
     /// A constant, which is packed anew when compiling.
     Packed(BufferId),
     /// It is computed, and laid out a tile of columns at a time.
@@ -67,58 +67,60 @@ enum Right {
 
 /// What the left factor's numbers are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Numbers {
+enum Elements {
     Narrow(NarrowInt),
     F32,
     Bf16,
 }
 
-impl Numbers {
+impl Elements {
     /// Of one.
     fn bytes(self) -> i64 {
         match self {
-            Numbers::Narrow(narrow) => narrow.bytes() as i64,
-            Numbers::F32 => 4,
-            Numbers::Bf16 => 2,
+            Elements::Narrow(narrow) => narrow.bytes() as i64,
+            Elements::F32 => 4,
+            Elements::Bf16 => 2,
         }
     }
 
     /// Those of a left factor of floats.
-    fn of_floats(dtype: DType) -> Option<Numbers> {
+    fn from_float_dtype(dtype: DType) -> Option<Elements> {
         match dtype {
-            DType::F32 => Some(Numbers::F32),
-            DType::BF16 => Some(Numbers::Bf16),
+            DType::F32 => Some(Elements::F32),
+            DType::BF16 => Some(Elements::Bf16),
             _ => None,
         }
     }
 
     /// How rows of floats are read.
     fn lanes(self) -> Ty {
-        if self == Numbers::Bf16 { Ty::Bf16 } else { Ty::F32 }
+        if self == Elements::Bf16 { Ty::Bf16 } else { Ty::F32 }
     }
 }
 
 /// The layout by which a right factor is packed anew, unless it stays as other contractions have it.
-pub(super) fn repacking(layout: &Option<Layout>) -> Option<&Layout> {
-    layout.as_ref().filter(|layout| layout.product != DotOp::F32)
+pub(super) fn repacking(packing: &Option<Packing>) -> Option<&Packing> {
+    packing.as_ref().filter(|packing| packing.product != DotOp::F32)
 }
 
 /// Whether a contraction's rows are laid out, and how.
-pub(super) fn layout(f: &FuncCtx, facts: &Facts, contraction: &Contraction) -> Option<Layout> {
+pub(super) fn select_packing(f: &FuncCtx, facts: &Facts, contraction: &Contraction) -> Option<Packing> {
     let dtype = |buffer: BufferId| f.unit.program.buffers[buffer].dtype;
     let (depth, first) = (contraction.depth(), Dim::zero());
     let on_tiles = f.unit.vector_isa().shape().tiles && f.unit.program.on_tiles(contraction);
     if on_tiles && contraction.dtype == DType::F32 {
-        let room = contraction.pack_buffer?;
+        let pack_buffer = contraction.pack_buffer?;
         let product = DotOp::AmxBf16(contraction.precision.parts()?);
         let right = match contraction.rhs {
-            Rhs::Panels { buffer, .. } if is_const(f, buffer) => Right::Packed(buffer),
-            Rhs::Panels { .. } | Rhs::Indexed(_) => Right::Computed,
+            Rhs::Panels { buffer, .. } if is_const(f, buffer) => RhsForm::Packed(buffer),
+            Rhs::Panels { .. } | Rhs::Indexed(_) => RhsForm::Computed,
         };
-        let (first, from) =
-            (f.unit.program.right_room(contraction), Numbers::of_floats(dtype(contraction.lhs.buffer))?);
+        let (first, from) = (
+            f.unit.program.right_room(contraction),
+            Elements::from_float_dtype(dtype(contraction.lhs.buffer))?,
+        );
         // What lies in whole rows of registers is read from there.
-        let pixels = match from == Numbers::Bf16 && fills_rows(facts, contraction) {
+        let pixels = match from == Elements::Bf16 && fills_rows(facts, contraction) {
             true => None,
             false => SlidingWindows::of(f.unit.program, contraction).map(Rc::new),
         };
@@ -126,19 +128,19 @@ pub(super) fn layout(f: &FuncCtx, facts: &Facts, contraction: &Contraction) -> O
             None => depth.ceil_div(ROW_BF16) * (ROW_BF16 / 2),
             Some(pixels) => (pixels.padded_run() / 2).into(),
         };
-        return Some(Layout { product, room, first, part_elems, depth, right, from, pixels });
+        return Some(Packing { product, pack_buffer, first, part_elems, depth, right, from, pixels });
     }
     let Rhs::Panels { buffer, width, .. } = contraction.rhs else { return None };
-    let right = Right::Packed(buffer);
+    let right = RhsForm::Packed(buffer);
     if contraction.dtype == DType::F32 {
         // Others have room for tile registers, which this level lacks.
-        let from = Numbers::of_floats(dtype(contraction.lhs.buffer))?;
-        let is_copied = |_: &BufferId| from == Numbers::Bf16 || contraction.precision == Precision::F32;
-        let room = contraction.pack_buffer.filter(is_copied)?;
+        let from = Elements::from_float_dtype(dtype(contraction.lhs.buffer))?;
+        let is_copied = |_: &BufferId| from == Elements::Bf16 || contraction.precision == Precision::F32;
+        let pack_buffer = contraction.pack_buffer.filter(is_copied)?;
         (is_const(f, buffer) && depth.as_i64().is_some()).then_some(())?;
         let product = DotOp::F32;
         let part_elems = depth.clone();
-        return Some(Layout { product, room, first, part_elems, depth, right, from, pixels: None });
+        return Some(Packing { product, pack_buffer, first, part_elems, depth, right, from, pixels: None });
     }
     let from = match dtype(contraction.lhs.buffer) {
         DType::U8 => NarrowInt::U8,
@@ -149,7 +151,7 @@ pub(super) fn layout(f: &FuncCtx, facts: &Facts, contraction: &Contraction) -> O
     let packed = matches!(dtype(buffer), DType::U8 | DType::I8 | DType::I16);
     (contraction.dtype == DType::I32 && packed && width as usize == PANEL).then_some(())?;
     // What is not laid out needs no room.
-    let room = match from {
+    let pack_buffer = match from {
         NarrowInt::I16 => contraction.lhs.buffer,
         NarrowInt::U8 | NarrowInt::I8 => contraction.pack_buffer?,
     };
@@ -165,13 +167,22 @@ pub(super) fn layout(f: &FuncCtx, facts: &Facts, contraction: &Contraction) -> O
         DotOp::AmxBytes => groups.ceil_div(LINE_ELEMS) * LINE_ELEMS,
         _ => groups,
     };
-    Some(Layout { product, room, first, part_elems, depth, right, from: Numbers::Narrow(from), pixels: None })
+    Some(Packing {
+        product,
+        pack_buffer,
+        first,
+        part_elems,
+        depth,
+        right,
+        from: Elements::Narrow(from),
+        pixels: None,
+    })
 }
 
 /// Whether the numbers of a row lie in runs that are whole rows of tile registers.
 fn fills_rows(facts: &Facts, contraction: &Contraction) -> bool {
     contraction.k.last().is_some_and(|axis| {
-        let step = split(facts, &contraction.lhs.index, Some(&axis.var)).map(|(step, _)| step);
+        let step = linear_parts(facts, &contraction.lhs.index, Some(&axis.var)).map(|(step, _)| step);
         step.is_some_and(|step| is_run(&axis.extent, &step, ROW_BF16))
     })
 }
@@ -185,15 +196,15 @@ fn is_const(f: &FuncCtx, buffer: BufferId) -> bool {
     matches!(f.unit.program.buffers[buffer].space, MemorySpace::Const(_))
 }
 
-impl Layout {
+impl Packing {
     /// Whether rows can be read as they lie: groups of four bytes without a sign or of two numbers of 16 bits, none of them
     /// cut off.
     pub(super) fn reads(&self, (extent, step, _): &(Dim, Dim, Dim)) -> bool {
         let group = match (self.product, self.from) {
-            (DotOp::Vnni, Numbers::Narrow(NarrowInt::U8)) => 4,
-            (DotOp::AmxBytes, Numbers::Narrow(NarrowInt::U8)) => TILE_ROW_BYTES as i64,
-            (DotOp::AmxBf16(_), Numbers::Bf16) => ROW_BF16,
-            (DotOp::I16Pairs, Numbers::Narrow(NarrowInt::I16)) => 2,
+            (DotOp::Vnni, Elements::Narrow(NarrowInt::U8)) => 4,
+            (DotOp::AmxBytes, Elements::Narrow(NarrowInt::U8)) => TILE_ROW_BYTES as i64,
+            (DotOp::AmxBf16(_), Elements::Bf16) => ROW_BF16,
+            (DotOp::I16Pairs, Elements::Narrow(NarrowInt::I16)) => 2,
             _ => return false,
         };
         is_run(extent, step, group)
@@ -201,11 +212,11 @@ impl Layout {
 
     /// Whether rows must be as they lie, since nothing lays them out.
     pub(super) fn is_ready(&self) -> bool {
-        self.from == Numbers::Narrow(NarrowInt::I16)
+        self.from == Elements::Narrow(NarrowInt::I16)
     }
 
     /// Bytes of a number of the left factor.
-    pub(super) fn number_bytes(&self) -> i64 {
+    pub(super) fn element_bytes(&self) -> i64 {
         self.from.bytes()
     }
 
@@ -219,16 +230,33 @@ impl Layout {
     }
 
     /// A left factor that is to be laid out.
-    pub(super) fn left(&self, stream: Stream, levels: Vec<(Dim, Dim)>) -> Left {
+    pub(super) fn left(&self, stream: Stream, levels: Vec<(Dim, Dim)>) -> PackedLhs {
         let (step_elems, plane_bytes) = (self.step_elems(), self.plane_bytes());
         if let Some(pixels) = &self.pixels {
-            let (pixels, room) = (Rc::clone(pixels), self.room);
+            let (pixels, pack_buffer) = (Rc::clone(pixels), self.pack_buffer);
             let form = RowForm::Bf16 { from: self.from.lanes(), parts: self.product.parts().lhs };
-            let (number_bytes, step_bytes) = (self.number_bytes(), step_elems * 4);
-            return Left::Line(Line { pixels, room, form, number_bytes, step_bytes, plane_bytes });
+            let (element_bytes, step_bytes) = (self.element_bytes(), step_elems * 4);
+            return PackedLhs::Pixels(PixelPacking {
+                pixels,
+                pack_buffer,
+                form,
+                element_bytes,
+                step_bytes,
+                plane_bytes,
+            });
         }
-        let (room, first, product, from) = (self.room, self.first.clone(), self.product, self.from);
-        Left::Rows(PackedRows { room, first, step_elems, plane_bytes, from, product, stream, levels })
+        let (pack_buffer, first, product, from) =
+            (self.pack_buffer, self.first.clone(), self.product, self.from);
+        PackedLhs::Rows(PackedRows {
+            pack_buffer,
+            first,
+            step_elems,
+            plane_bytes,
+            from,
+            product,
+            stream,
+            levels,
+        })
     }
 
     /// The loops of the reduction over what is laid out, innermost first, with what the left factor moves by behind what
@@ -257,7 +285,7 @@ impl Layout {
 
     /// Where the first laid out row begins.
     pub(super) fn origin(&self) -> Access {
-        Access { buffer: self.room, index: self.first.clone() }
+        Access { buffer: self.pack_buffer, index: self.first.clone() }
     }
 
     /// Rows of tile registers that a row is.
@@ -283,13 +311,13 @@ impl Layout {
 
     /// Whether the right factor is laid out while running.
     pub(super) fn is_right_computed(&self) -> bool {
-        self.right == Right::Computed
+        self.right == RhsForm::Computed
     }
 
     /// The right factor as groups.
     pub(super) fn right(&self, unit: &mut ModuleBuilder) -> Result<DataId> {
         let fixed = |dim: &Dim| dim.as_i64().map(|value| value as usize);
-        let (Right::Packed(right), Some(depth), Some(rows)) =
+        let (RhsForm::Packed(right), Some(depth), Some(rows)) =
             (self.right, fixed(&self.depth), fixed(&self.part_elems))
         else {
             return Err(Error::internal("a constant of no fixed size"));
@@ -307,7 +335,7 @@ impl Layout {
             }
             (DotOp::Vnni | DotOp::AmxBytes, from) => {
                 let (shift, kind) =
-                    if from == Numbers::Narrow(NarrowInt::U8) { (0, "quads") } else { (128, "shifted") };
+                    if from == Elements::Narrow(NarrowInt::U8) { (0, "quads") } else { (128, "shifted") };
                 let name = format!("const_{buffer}_{kind}_{rows}");
                 unit.constant_as(&name, || quads(tensor, depth, rows, shift))
             }
@@ -317,33 +345,33 @@ impl Layout {
 }
 
 /// A left factor that is laid out.
-pub(super) enum Left {
+pub(super) enum PackedLhs {
     /// Row by row.
     Rows(PackedRows),
     /// Pixel by pixel.
-    Line(Line),
+    Pixels(PixelPacking),
 }
 
-impl Left {
+impl PackedLhs {
     /// Tiles, or iterations of the outer axes, that there is room for.
     pub(super) fn steps(&self, f: &mut FuncCtx, plan: &Plan, rows: &Rows) -> Result<Value> {
         match self {
-            Left::Rows(laid) => laid.steps(f, plan, rows),
-            Left::Line(line) => line.steps(f, plan, rows),
+            PackedLhs::Rows(packed) => packed.steps(f, plan, rows),
+            PackedLhs::Pixels(line) => line.steps(f, plan, rows),
         }
     }
 
     /// Bytes from one iteration of the innermost outer row axis, with so many rows, to the next.
     pub(super) fn line_bytes(&self, rows: &Dim) -> Option<Dim> {
         match self {
-            Left::Rows(laid) => Some(rows * &laid.step_bytes()),
-            Left::Line(line) => Some(line.pixels.outer.last()? * &line.step_bytes),
+            PackedLhs::Rows(packed) => Some(rows * &packed.step_bytes()),
+            PackedLhs::Pixels(line) => Some(line.pixels.outer.last()? * &line.step_bytes),
         }
     }
 
     /// Lays out the rows of tiles `first..end`, and returns where the row of number 0 would lie, as a distance in bytes from
     /// the room.
-    pub(super) fn lay_tiles(
+    pub(super) fn pack_tiles(
         &self,
         f: &mut FuncCtx,
         rows: &Rows,
@@ -359,19 +387,19 @@ impl Left {
         };
         let range = (before(f, first), before(f, end));
         match self {
-            Left::Rows(laid) => laid.lay_rows(f, range),
-            Left::Line(line) => line.lay_tiles(f, range),
+            PackedLhs::Rows(packed) => packed.pack_row_range(f, range),
+            PackedLhs::Pixels(line) => line.pack_tiles(f, range),
         }
     }
 }
 
 /// The left factor as it lies in memory.
 pub(super) struct PackedRows {
-    room: BufferId,
+    pack_buffer: BufferId,
     first: Dim,
     step_elems: Dim,
     plane_bytes: Dim,
-    from: Numbers,
+    from: Elements,
     product: DotOp,
     stream: Stream,
     /// Extents of the reduction's loops and what the factor moves by, innermost first.
@@ -392,8 +420,8 @@ impl PackedRows {
         let bytes = f.builder.ins().imul(height, step);
         let one = f.int(1);
         let bytes = f.builder.ins().smax(bytes, one);
-        let room = &f.unit.program.buffers[self.room].elems - &self.first;
-        let budget = f.dim(&room)?;
+        let capacity = &f.unit.program.buffers[self.pack_buffer].elems - &self.first;
+        let budget = f.dim(&capacity)?;
         let steps = f.builder.ins().udiv(budget, bytes);
         let steps = f.builder.ins().smax(steps, one);
         if !outer.is_empty() {
@@ -408,23 +436,23 @@ impl PackedRows {
     }
 
     /// Lays out rows `first..end`, and returns where that of number 0 would lie, as a distance in bytes from the room.
-    fn lay_rows(&self, f: &mut FuncCtx, (first, end): (Value, Value)) -> Result<Value> {
+    fn pack_row_range(&self, f: &mut FuncCtx, (first, end): (Value, Value)) -> Result<Value> {
         let count = f.builder.ins().isub(end, first);
         let from = f.address(&self.stream.origin)?;
         let step = f.dim(&(&self.stream.row * self.from.bytes()))?;
         let skipped = f.builder.ins().imul(first, step);
         let from = f.builder.ins().iadd(from, skipped);
         let zero = f.int(0);
-        self.lay(f, from, zero, count)?;
+        self.pack(f, from, zero, count)?;
         let step = f.dim(&self.step_bytes())?;
         let skipped = f.builder.ins().imul(first, step);
         Ok(f.builder.ins().ineg(skipped))
     }
 
     /// Lays out all rows of the last axis, at this distance from the room.
-    pub(super) fn lay_axis(&self, f: &mut FuncCtx, extent: &Dim, distance: Value) -> Result<()> {
+    pub(super) fn pack_axis(&self, f: &mut FuncCtx, extent: &Dim, distance: Value) -> Result<()> {
         let (from, count) = (f.address(&self.stream.origin)?, f.dim(extent)?);
-        self.lay(f, from, distance, count)
+        self.pack(f, from, distance, count)
     }
 
     /// Bytes of so many iterations of the outer axes.
@@ -433,12 +461,12 @@ impl PackedRows {
         Ok(f.builder.ins().imul(count, bytes))
     }
 
-    fn lay(&self, f: &mut FuncCtx, from: Value, distance: Value, count: Value) -> Result<()> {
+    fn pack(&self, f: &mut FuncCtx, from: Value, distance: Value, count: Value) -> Result<()> {
         let dense = self.levels[0].1.as_i64() == Some(1);
         let levels = self.levels.len() as u8;
-        let number_bytes = self.from.bytes();
+        let element_bytes = self.from.bytes();
         let form = match self.from {
-            Numbers::Narrow(from) => {
+            Elements::Narrow(from) => {
                 RowForm::Bytes { from, quads: matches!(self.product, DotOp::Vnni | DotOp::AmxBytes) }
             }
             from if self.product == DotOp::F32 => RowForm::Floats { from: from.lanes() },
@@ -447,9 +475,9 @@ impl PackedRows {
         let key = PackRowsKey { form, dense, levels };
         let mut args = Args::new(key.slots());
         args.set(PackRowsKey::FROM, from);
-        args.set(PackRowsKey::FROM_ROW, f.dim(&(&self.stream.row * number_bytes))?);
-        let room = f.address(&Access { buffer: self.room, index: self.first.clone() })?;
-        args.set(PackRowsKey::TO, f.builder.ins().iadd(room, distance));
+        args.set(PackRowsKey::FROM_ROW, f.dim(&(&self.stream.row * element_bytes))?);
+        let pack_buffer = f.address(&Access { buffer: self.pack_buffer, index: self.first.clone() })?;
+        args.set(PackRowsKey::TO, f.builder.ins().iadd(pack_buffer, distance));
         args.set(PackRowsKey::TO_ROW, f.dim(&self.step_bytes())?);
         args.set(PackRowsKey::ROWS, count);
         if matches!(form, RowForm::Bf16 { .. }) {
@@ -458,7 +486,7 @@ impl PackedRows {
         for (level, (extent, step)) in self.levels.iter().enumerate() {
             let slot = PackRowsKey::level(level as u8);
             args.set(slot, f.dim(extent)?);
-            args.set(slot + 1, f.dim(&(step * number_bytes))?);
+            args.set(slot + 1, f.dim(&(step * element_bytes))?);
         }
         let block = args.place(f);
         let leaf = f.unit.leaf(MicrokernelKey::PackRows(key))?;

@@ -31,7 +31,7 @@ pub(crate) struct Stream {
 
 /// A scalar argument of a leaf.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Scalar {
+pub(crate) enum ScalarArg {
     /// A scalar variable of the kernel.
     Local(Local),
     /// An integer.
@@ -39,14 +39,14 @@ pub(crate) enum Scalar {
 }
 
 /// Collects what the bodies of one leaf refer to.
-pub(crate) struct Binding<'a> {
+pub(crate) struct BodyBuilder<'a> {
     pub(crate) program: &'a Program,
     pub(crate) kernel: &'a Kernel,
     pub(crate) facts: &'a Facts,
     /// The variable of the row loop.
     pub(crate) row: Option<&'a Symbol>,
     pub(crate) streams: Vec<Stream>,
-    pub(crate) scalars: Vec<Scalar>,
+    pub(crate) scalars: Vec<ScalarArg>,
     /// The locals that live inside the leaf, by the number of their variable.
     pub(crate) variables: Vec<Local>,
     /// Locals that the leaf sets somewhere.
@@ -72,7 +72,7 @@ pub(crate) fn lane_type(dtype: DType) -> Option<Ty> {
 }
 
 /// What `expr` moves by when `symbol` grows by one, and its value where the symbol is zero; `None` if it isn't linear.
-pub(crate) fn split(facts: &Facts, expr: &Dim, symbol: Option<&Symbol>) -> Option<(Dim, Dim)> {
+pub(crate) fn linear_parts(facts: &Facts, expr: &Dim, symbol: Option<&Symbol>) -> Option<(Dim, Dim)> {
     match symbol {
         Some(symbol) if expr.contains(symbol) => {
             let (step, rest) = facts.linear_in(expr, symbol)?;
@@ -82,7 +82,7 @@ pub(crate) fn split(facts: &Facts, expr: &Dim, symbol: Option<&Symbol>) -> Optio
     }
 }
 
-impl Binding<'_> {
+impl BodyBuilder<'_> {
     /// The body for this code, whose loop runs over `column`; `None` where leaves can't.
     pub(crate) fn body(&mut self, code: &Code, column: Option<&Symbol>) -> Option<Body> {
         let mut body = Body::default();
@@ -110,7 +110,7 @@ impl Binding<'_> {
             Inst::Index(dtype, dim) => {
                 let inside = [self.row, column].into_iter().flatten().any(|symbol| dim.contains(symbol));
                 (!inside && self.is_narrow(*dtype, dim)).then_some(())?;
-                let slot = position(&mut self.scalars, Scalar::Index(dim.clone()));
+                let slot = position(&mut self.scalars, ScalarArg::Index(dim.clone()));
                 let reg = body.push(Op::Splat(slot), Ty::I32)?;
                 if *dtype == DType::I64 {
                     self.wide.push(reg);
@@ -127,7 +127,7 @@ impl Binding<'_> {
                 if self.inner.contains(local) {
                     return body.push(Op::Get(position(&mut self.variables, *local)), ty);
                 }
-                body.push(Op::Splat(position(&mut self.scalars, Scalar::Local(*local))), ty)
+                body.push(Op::Splat(position(&mut self.scalars, ScalarArg::Local(*local))), ty)
             }
             // Locals of the wide type hold more than a lane.
             Inst::Set(_, x) | Inst::Reduce(_, x, _) if self.is_wide(at(x)) => None,
@@ -179,8 +179,8 @@ impl Binding<'_> {
     /// The number of the stream that an access is, and the type of its lanes.
     fn stream(&mut self, access: &Access, column: Option<&Symbol>) -> Option<(u32, Ty)> {
         let ty = lane_type(self.program.buffers[access.buffer].dtype)?;
-        let (column, rest) = split(self.facts, &access.index, column)?;
-        let (row, origin) = split(self.facts, &rest, self.row)?;
+        let (column, rest) = linear_parts(self.facts, &access.index, column)?;
+        let (row, origin) = linear_parts(self.facts, &rest, self.row)?;
         // A stride that moves with the row would have to be read anew for each.
         if self.row.is_some_and(|symbol| column.contains(symbol)) {
             return None;
@@ -229,10 +229,10 @@ impl Args {
     }
 
     /// Sets a slot to 32 bits.
-    pub(crate) fn set_scalar(&mut self, f: &mut FuncCtx, slot: usize, scalar: &Scalar) -> Result<()> {
+    pub(crate) fn set_scalar(&mut self, f: &mut FuncCtx, slot: usize, scalar: &ScalarArg) -> Result<()> {
         let value = match scalar {
-            Scalar::Index(dim) => f.dim(dim)?,
-            Scalar::Local(local) => {
+            ScalarArg::Index(dim) => f.dim(dim)?,
+            ScalarArg::Local(local) => {
                 let value = f.local(*local)?;
                 let bits = match f.builder.func.dfg.value_type(value) {
                     types::F32 => f.builder.ins().bitcast(types::I32, MemFlagsData::new(), value),

@@ -1,4 +1,4 @@
-//! Right factors that are computed, for tile registers: the panels of a tile of columns are split and laid out in the room
+//! ComputedRhs factors that are computed, for tile registers: the panels of a tile of columns are split and laid out in the room
 //! before the rows of a block are multiplied with them.
 //!
 //! They stay in the second-level cache, and are split once for a block of rows, whose own part of the room is as large as
@@ -7,7 +7,7 @@
 use super::{blocks::Position, plan::Plan};
 use crate::{
     codegen::{
-        body::lanes::{Args, split},
+        body::body_builder::{Args, linear_parts},
         function::FuncCtx,
         microkernel::{MicrokernelKey, contraction::PANEL, pack_panels::PackPanelsKey},
     },
@@ -21,7 +21,7 @@ use symshape::{Dim, Facts};
 const BYTES: i64 = 4;
 
 /// A right factor as it lies in memory, its columns side by side.
-pub(super) struct Right {
+pub(super) struct ComputedRhs {
     /// At column 0.
     origin: Access,
     /// From number to number of a column.
@@ -32,14 +32,14 @@ pub(super) struct Right {
     depth: Dim,
 }
 
-impl Right {
+impl ComputedRhs {
     /// Of a contraction that [`crate::kernel::Program::on_tiles`] says fits.
-    pub(super) fn of(facts: &Facts, contraction: &Contraction) -> Option<Right> {
+    pub(super) fn of(facts: &Facts, contraction: &Contraction) -> Option<ComputedRhs> {
         let depth = contraction.depth();
         match &contraction.rhs {
             Rhs::Panels { buffer, base, width } => {
                 let origin = Access { buffer: *buffer, index: base.clone() };
-                Some(Right {
+                Some(ComputedRhs {
                     origin,
                     step: i64::from(*width).into(),
                     panel: &depth * i64::from(*width),
@@ -48,19 +48,19 @@ impl Right {
             }
             Rhs::Indexed(access) => {
                 let [k] = &contraction.k[..] else { return None };
-                let (step, rest) = split(facts, &access.index, Some(&k.var))?;
-                let (column, at) = split(facts, &rest, Some(&contraction.n.var))?;
+                let (step, rest) = linear_parts(facts, &access.index, Some(&k.var))?;
+                let (column, at) = linear_parts(facts, &rest, Some(&contraction.n.var))?;
                 let fixed = |dim: &Dim| !contraction.m.iter().any(|axis| dim.contains(&axis.var));
                 let is_dense = column.as_i64() == Some(1) && !step.contains(&contraction.n.var);
                 (is_dense && fixed(&at) && fixed(&step)).then_some(())?;
                 let origin = Access { buffer: access.buffer, index: at };
-                Some(Right { origin, step, panel: (PANEL as i64).into(), depth })
+                Some(ComputedRhs { origin, step, panel: (PANEL as i64).into(), depth })
             }
         }
     }
 
     /// Lays out the panels of a tile of columns where the room begins.
-    pub(super) fn lay(&self, f: &mut FuncCtx, plan: &Plan, at: &Position) -> Result<()> {
+    pub(super) fn pack(&self, f: &mut FuncCtx, plan: &Plan, at: &Position) -> Result<()> {
         let key = PackPanelsKey { low: plan.product().parts().rhs > 1 };
         let mut args = Args::new(PackPanelsKey::SLOTS);
         let panel = f.dim(&(&self.panel * BYTES))?;
