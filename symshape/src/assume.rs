@@ -175,10 +175,7 @@ impl Facts {
             Comparison::Divides => self.narrow_step(&relation.a, &relation.b),
             Comparison::Ne => self.narrow_ne(&relation.a, &relation.b),
         };
-        match narrowed {
-            true => Ok(()),
-            false => Err(self.contradiction(relation, origin)),
-        }
+        if narrowed { Ok(()) } else { Err(self.contradiction(relation, origin)) }
     }
 
     /// Adds a relation without a look at what it contradicts.
@@ -272,9 +269,10 @@ impl Facts {
         if old.lo == *value {
             return self.declare(&symbol, Declaration::at_least(value + 1)).is_ok();
         }
-        match old.hi.as_ref() == Some(value) {
-            true => self.declare(&symbol, Declaration::range(old.lo, value - 1)).is_ok(),
-            false => true,
+        if old.hi.as_ref() == Some(value) {
+            self.declare(&symbol, Declaration::range(old.lo, value - 1)).is_ok()
+        } else {
+            true
         }
     }
 

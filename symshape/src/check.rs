@@ -22,7 +22,7 @@ use num_traits::{One, Signed, Zero};
 
 use crate::assume::{Comparison, Facts, Relation};
 use crate::dim::Symbol;
-use crate::engine::atoms::{Atom, Engine, Kind};
+use crate::engine::atoms::{Atom, AtomKind, Engine};
 use crate::engine::bounds::{Interval, Why};
 use crate::engine::proof::{Argument, Derivation, Event, Given, Goal, Proof, Split};
 use crate::int::Int;
@@ -175,8 +175,8 @@ impl<'e> Replay<'e> {
         let atom = &self.atoms[id as usize];
         let mut sides = [Vec::new(), Vec::new()];
         match &atom.kind {
-            Kind::Symbol { symbol, step, offset } => self.check_symbol(symbol, step, offset, range)?,
-            Kind::Div(num, den) => {
+            AtomKind::Symbol { symbol, step, offset } => self.check_symbol(symbol, step, offset, range)?,
+            AtomKind::Div(num, den) => {
                 self.check_divisor(&den.into())?;
                 self.check_quotient_range(num, den, range, &atom.reasons)?;
                 if den.as_term().is_some() {
@@ -185,7 +185,7 @@ impl<'e> Replay<'e> {
                     sides[1].push((den, num));
                 }
             }
-            Kind::Min(list) => {
+            AtomKind::Min(list) => {
                 self.check_minimum_range(list, range, &atom.reasons)?;
                 sides[1] =
                     list.iter().map(|operand| (Sum::from(BigInt::one()), Sum::from(operand))).collect();
@@ -263,9 +263,10 @@ impl<'e> Replay<'e> {
             "a fact bounds the other end",
         )?;
         let bound = -self.lower(&rest.neg(), why)?;
-        let follows = match upper {
-            true => value.to_big() >= bound.div_floor(&-constant),
-            false => value.to_big() <= -bound.div_floor(&constant),
+        let follows = if upper {
+            value.to_big() >= bound.div_floor(&-constant)
+        } else {
+            value.to_big() <= -bound.div_floor(&constant)
         };
         ensure(follows, "a range is too narrow")?;
         let range = &mut self.ranges[id as usize];
@@ -276,9 +277,10 @@ impl<'e> Replay<'e> {
 
     fn add_side(&mut self, id: AtomId, upper: bool, given: &Given) -> Checked {
         let atom = &self.atoms[id as usize];
-        let (known, list) = match upper {
-            true => (self.sides[id as usize][1].len(), &atom.upper),
-            false => (self.sides[id as usize][0].len(), &atom.lower),
+        let (known, list) = if upper {
+            (self.sides[id as usize][1].len(), &atom.upper)
+        } else {
+            (self.sides[id as usize][0].len(), &atom.lower)
         };
         let Some(side) = list.get(known) else { return flaw("a side is missing") };
         let (scale, bound) = (Sum::from(&side.scale), Sum::from(&side.poly));

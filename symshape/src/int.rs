@@ -50,10 +50,7 @@ impl Int {
     }
 
     pub(crate) fn abs(&self) -> Int {
-        match self.is_negative() {
-            true => -self,
-            false => self.clone(),
-        }
+        if self.is_negative() { -self } else { self.clone() }
     }
 
     /// The size in bits, rounded up to 63 for everything small.

@@ -45,15 +45,15 @@ const PASSES: usize = 2;
 /// One operation in a loop costs as much as so many in the loop around it.
 const LEVEL_COST: u64 = 8;
 
-/// Loops beyond this depth are as dear as this one.
+/// Loops beyond this depth are as expensive as this one.
 const MAX_LEVELS: u32 = 6;
 
 /// How deep in the loops the value of a class changes; 0 is outside of all.
-struct Level {
+struct LoopLevel {
     leaves: Vec<u32>,
 }
 
-impl Analysis<Index> for Level {
+impl Analysis<Index> for LoopLevel {
     type Data = u32;
 
     fn make(egraph: &mut EGraph<Index, Self>, node: &Index, _: Id) -> u32 {
@@ -69,9 +69,9 @@ impl Analysis<Index> for Level {
     }
 }
 
-/// Machine operations, dearer by depth; what is computed already, in this very form, is free.
+/// Machine operations, weighted by depth; what is computed already, in this very form, is free.
 struct Price<'a> {
-    egraph: &'a EGraph<Index, Level>,
+    egraph: &'a EGraph<Index, LoopLevel>,
     leaves: &'a [Dim],
     computed: &'a HashSet<Index>,
 }
@@ -120,7 +120,7 @@ impl CostFunction<Index> for Price<'_> {
 
 /// The e-graph, and what its leaves and classes stand for.
 struct Forms<'l> {
-    egraph: EGraph<Index, Level>,
+    egraph: EGraph<Index, LoopLevel>,
     leaves: Vec<Dim>,
     known: FastMap<Dim, Id>,
     classes: FastMap<Poly, Id>,
@@ -134,7 +134,7 @@ struct Forms<'l> {
 impl<'l> Forms<'l> {
     fn new(facts: &Facts, loops: &'l [Symbol]) -> Self {
         Forms {
-            egraph: EGraph::new(Level { leaves: Vec::new() }),
+            egraph: EGraph::new(LoopLevel { leaves: Vec::new() }),
             leaves: Vec::new(),
             known: FastMap::default(),
             classes: FastMap::default(),
@@ -285,11 +285,11 @@ fn distributed(list: &[Dim]) -> Option<Dim> {
     Some(Dim::sum(terms.iter().map(|term| Dim::product(others().chain([term.clone()])))))
 }
 
-/// Whether `dim` has an operation that is dear, or that another form may share.
+/// Whether `dim` has an operation that is expensive, or that another form may share.
 fn is_dear(dim: &Dim) -> bool {
-    let dear =
+    let expensive =
         |dim: &Dim| matches!(dim.node(), Node::FloorDiv(..) | Node::Mod(..) | Node::Min(_) | Node::Max(_));
-    dim.is_tractable() && dim.post_order().into_iter().any(dear)
+    dim.is_tractable() && dim.post_order().into_iter().any(expensive)
 }
 
 impl Facts {

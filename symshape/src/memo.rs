@@ -52,9 +52,10 @@ impl<K, V> Default for Memo<K, V> {
 
 impl<K: Hash + Eq + Clone, V> Memo<K, V> {
     fn place(&self, key: &K) -> Option<usize> {
-        match self.entries.len() < FEW {
-            true => self.entries.iter().position(|(other, _)| other == key),
-            false => self.table.get(key).copied(),
+        if self.entries.len() < FEW {
+            self.entries.iter().position(|(other, _)| other == key)
+        } else {
+            self.table.get(key).copied()
         }
     }
 

@@ -29,9 +29,10 @@ pub(crate) fn ordered(dim: &Dim) -> Dim {
 fn with_sorted(dim: &Dim, list: &[Dim], build: impl FnOnce(Vec<Dim>) -> Node) -> Dim {
     let mut sorted: Vec<Dim> = list.iter().map(ordered).collect();
     sorted.sort_by(compare);
-    match sorted.iter().zip(list).all(|(a, b)| a.address() == b.address()) {
-        true => dim.clone(),
-        false => build(sorted).into(),
+    if sorted.iter().zip(list).all(|(a, b)| a.address() == b.address()) {
+        dim.clone()
+    } else {
+        build(sorted).into()
     }
 }
 

@@ -44,10 +44,7 @@ impl Poly {
     }
 
     pub(crate) fn term(mono: Mono, coef: Int) -> Self {
-        match coef.is_zero() {
-            true => Poly::default(),
-            false => Poly { terms: smallvec![(mono, coef)] },
-        }
+        if coef.is_zero() { Poly::default() } else { Poly { terms: smallvec![(mono, coef)] } }
     }
 
     /// A polynomial of `terms`, which are in order and have no coefficient 0.
@@ -193,9 +190,10 @@ impl Poly {
     }
 
     pub(crate) fn scale(&self, factor: &Int) -> Poly {
-        match factor.is_zero() {
-            true => Poly::default(),
-            false => Poly { terms: self.terms.iter().map(|(mono, coef)| (*mono, factor * coef)).collect() },
+        if factor.is_zero() {
+            Poly::default()
+        } else {
+            Poly { terms: self.terms.iter().map(|(mono, coef)| (*mono, factor * coef)).collect() }
         }
     }
 
@@ -283,8 +281,5 @@ impl Poly {
 }
 
 fn checked(value: Int) -> Result<Int, TooLarge> {
-    match value.bits() <= MAX_COEFFICIENT_BITS {
-        true => Ok(value),
-        false => Err(TooLarge),
-    }
+    if value.bits() <= MAX_COEFFICIENT_BITS { Ok(value) } else { Err(TooLarge) }
 }

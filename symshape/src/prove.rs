@@ -20,7 +20,7 @@ use crate::dim::{Dim, Symbol};
 use crate::engine::atoms::Engine;
 use crate::engine::proof::{Argument, Proof, Split, Steps};
 use crate::int::Int;
-use crate::sample::{Code, Domain, compare};
+use crate::sample::{Bytecode, Domain, compare};
 
 /// Values of symbols, allowed by the facts, for which a relation does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,8 +195,8 @@ impl Facts {
 struct Trial {
     domain: Domain,
     comparison: Comparison,
-    a: Code,
-    b: Code,
+    a: Bytecode,
+    b: Bytecode,
 }
 
 impl Trial {

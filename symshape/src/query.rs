@@ -41,9 +41,10 @@ pub struct Reply {
 impl fmt::Display for Reply {
     /// The tab-separated line `id  answer  micros`; the time is left out where there is none.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.answer.starts_with("error: ") {
-            true => write!(f, "{}\t{}", self.id, self.answer),
-            false => write!(f, "{}\t{}\t{:.1}", self.id, self.answer, self.micros),
+        if self.answer.starts_with("error: ") {
+            write!(f, "{}\t{}", self.id, self.answer)
+        } else {
+            write!(f, "{}\t{}\t{:.1}", self.id, self.answer, self.micros)
         }
     }
 }
@@ -78,9 +79,10 @@ pub fn answer_line(line: &str) -> Reply {
     let start = Instant::now();
     let line = line.trim_end_matches(['\n', '\r']);
     let id = line.split('\t').next().unwrap_or_default().to_string();
-    let answer = match line.len() <= MAX_LINE {
-        true => answer_columns(line).unwrap_or_else(|message| format!("error: {message}")),
-        false => "error: the line is too long".to_string(),
+    let answer = if line.len() <= MAX_LINE {
+        answer_columns(line).unwrap_or_else(|message| format!("error: {message}"))
+    } else {
+        "error: the line is too long".to_string()
     };
     Reply { id, answer, micros: start.elapsed().as_nanos() as f64 / 1e3 }
 }

@@ -9,7 +9,7 @@
 use crate::assume::{Comparison, Facts, Relation};
 use crate::dim::cost::operations;
 use crate::dim::{Dim, Node};
-use crate::engine::atoms::{Engine, Kind};
+use crate::engine::atoms::{AtomKind, Engine};
 use crate::int::Int;
 use crate::poly::{Mono, Poly};
 use crate::render::Renderer;
@@ -132,7 +132,7 @@ impl Writer {
     /// Where `gap` is `q + k` or `k - q` with `q = n // m`: what `n` then is not below 0 with.
     fn numerator(&self, gap: &Poly) -> Option<Poly> {
         let [(mono, sign)] = gap.varying() else { return None };
-        let Kind::Div(num, den) = &self.engine.atom(mono.only()?).kind else { return None };
+        let AtomKind::Div(num, den) = &self.engine.atom(mono.only()?).kind else { return None };
         let scaled = den.scale(&gap.constant());
         match sign {
             // n // m >= -k where n >= -k*m; n // m <= k where n <= k*m + m - 1.
@@ -145,9 +145,10 @@ impl Writer {
     /// `gap == 0` or `gap != 0`.
     fn consider_equation(&mut self, gap: &Poly, comparison: Comparison) {
         let content = Poly::content_of(gap.varying());
-        let divided = match !content.is_zero() && gap.constant().is_multiple_of(&content) {
-            true => gap.div_term(&(Mono::UNIT, content)).unwrap_or_else(|| gap.clone()),
-            false => gap.clone(),
+        let divided = if !content.is_zero() && gap.constant().is_multiple_of(&content) {
+            gap.div_term(&(Mono::UNIT, content)).unwrap_or_else(|| gap.clone())
+        } else {
+            gap.clone()
         };
         let (low, high) = balanced(&divided);
         self.offer(comparison, &low, &high);

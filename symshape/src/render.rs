@@ -7,7 +7,7 @@
 
 use crate::dim::Dim;
 use crate::dim::cost::{is_negation, operations};
-use crate::engine::atoms::{Engine, Kind, MAX_ATOMS};
+use crate::engine::atoms::{AtomKind, Engine, MAX_ATOMS};
 use crate::int::Int;
 use crate::memo::Memo;
 use crate::mono::MAX_ID;
@@ -63,7 +63,7 @@ impl Renderer {
 
     /// `rest + c*(a // m)` as `c*((a + m*rest/c) // m)`.
     fn merge_into_quotient(&mut self, engine: &Engine, poly: &Poly, id: AtomId) -> Option<Dim> {
-        let Kind::Div(num, den) = &engine.atoms.get(id as usize)?.kind else { return None };
+        let AtomKind::Div(num, den) = &engine.atoms.get(id as usize)?.kind else { return None };
         let (coef, rest) = poly.split_linear(id)?;
         let factor = coef.as_const().filter(|_| !rest.is_zero())?;
         let inner = rest.div_term(&(Mono::UNIT, factor.abs()))?.mul(den).ok()?;
@@ -80,8 +80,8 @@ impl Renderer {
         let mut poly = poly.clone();
         for id in poly.atoms().into_iter().rev() {
             match engine.atoms.get(id as usize).map(|atom| &atom.kind) {
-                Some(Kind::Min(list)) => poly = self.absorb_minimum(engine, &poly, id, list),
-                Some(Kind::Div(num, den)) => {
+                Some(AtomKind::Min(list)) => poly = self.absorb_minimum(engine, &poly, id, list),
+                Some(AtomKind::Div(num, den)) => {
                     poly = self.absorb_multiple(engine, &poly, id, num, den);
                     poly = self.absorb_quotient(engine, &poly, id, num, den);
                 }
@@ -110,9 +110,9 @@ impl Renderer {
             return dim.clone();
         }
         let dim = match &engine.atom(id).kind {
-            Kind::Symbol { symbol, step, .. } => Dim::from(symbol).floor_div(Dim::from(step.to_big())),
-            Kind::Div(num, den) => self.quotient(engine, num, den),
-            Kind::Min(list) => self.extreme(engine, list, false),
+            AtomKind::Symbol { symbol, step, .. } => Dim::from(symbol).floor_div(Dim::from(step.to_big())),
+            AtomKind::Div(num, den) => self.quotient(engine, num, den),
+            AtomKind::Min(list) => self.extreme(engine, list, false),
         };
         self.atoms.insert(id, dim.clone());
         dim
@@ -148,7 +148,8 @@ impl Renderer {
         let mut factor = Int::ONE;
         for (mono, coef) in poly.varying() {
             for id in mono.ids() {
-                if let Some(Kind::Symbol { step, .. }) = engine.atoms.get(id as usize).map(|atom| &atom.kind)
+                if let Some(AtomKind::Symbol { step, .. }) =
+                    engine.atoms.get(id as usize).map(|atom| &atom.kind)
                 {
                     let missing = step.div_floor(&step.gcd(&(coef * &factor)));
                     factor = &factor * &missing;
@@ -206,7 +207,7 @@ impl Renderer {
         let Some((coef, rest)) = poly.split_linear(id) else { return poly.clone() };
         let Some(factor) = coef.as_const().filter(|factor| !factor.is_zero()) else { return poly.clone() };
         let is_minimum =
-            |id| matches!(engine.atoms.get(usize::from(id)).map(|a| &a.kind), Some(Kind::Min(_)));
+            |id| matches!(engine.atoms.get(usize::from(id)).map(|a| &a.kind), Some(AtomKind::Min(_)));
         for (mono, times) in rest.varying() {
             let beside_minimum =
                 |term: &Term| term.0.div(mono).and_then(|left| left.only()).is_some_and(is_minimum);
@@ -277,7 +278,7 @@ impl Renderer {
     /// Writes atoms of symbols with a step in terms of the symbol.
     fn restore_steps(&mut self, engine: &Engine, poly: &Poly) -> Poly {
         let stepped = |id: AtomId| match engine.atoms.get(id as usize).map(|atom| &atom.kind) {
-            Some(Kind::Symbol { symbol, step, offset }) if !step.is_one() || !offset.is_zero() => {
+            Some(AtomKind::Symbol { symbol, step, offset }) if !step.is_one() || !offset.is_zero() => {
                 Some((symbol.clone(), step.clone(), offset.clone()))
             }
             _ => None,
@@ -337,9 +338,10 @@ impl Renderer {
 }
 
 fn join(a: Dim, b: Dim) -> Dim {
-    match is_negation(&a) || matches!(a.as_int(), Some(value) if value.sign() == num_bigint::Sign::Minus) {
-        true => b + a,
-        false => a + b,
+    if is_negation(&a) || matches!(a.as_int(), Some(value) if value.sign() == num_bigint::Sign::Minus) {
+        b + a
+    } else {
+        a + b
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) type Point = Vec<Int>;
 
 /// A term compiled to a stack machine over the values of a [`Point`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Code(Vec<Op>);
+pub(crate) struct Bytecode(Vec<Op>);
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -32,7 +32,7 @@ enum Op {
 /// Values of more bits stop an evaluation.
 const MAX_BITS: u64 = 1 << 14;
 
-impl Code {
+impl Bytecode {
     /// The value, `None` where a divisor is 0 or a value is far too large.
     pub(crate) fn run(&self, point: &[Int], stack: &mut Vec<Int>) -> Option<Int> {
         stack.clear();
@@ -67,16 +67,16 @@ impl Code {
 struct Slot {
     symbol: Symbol,
     declaration: Option<Declaration>,
-    lower: Vec<Code>,
-    upper: Vec<Code>,
+    lower: Vec<Bytecode>,
+    upper: Vec<Bytecode>,
     /// The value, where an equation gives it.
-    definition: Option<Code>,
+    definition: Option<Bytecode>,
 }
 
 /// The symbols that some terms depend on, and what they may be.
 pub(crate) struct Domain {
     slots: Vec<Slot>,
-    relations: Vec<(Comparison, Code, Code)>,
+    relations: Vec<(Comparison, Bytecode, Bytecode)>,
 }
 
 /// Reach of a symbol without an upper bound, and around 0 of one without any.
@@ -149,11 +149,12 @@ impl Domain {
     }
 
     /// `term` as code for the points of this domain; a symbol outside it gives code without a value.
-    pub(crate) fn compile(&self, term: &Dim) -> Code {
+    pub(crate) fn compile(&self, term: &Dim) -> Bytecode {
         let mut code = Vec::with_capacity(16);
-        match term.is_tractable() && self.emit(term, &mut code).is_some() {
-            true => Code(code),
-            false => Code::default(),
+        if term.is_tractable() && self.emit(term, &mut code).is_some() {
+            Bytecode(code)
+        } else {
+            Bytecode::default()
         }
     }
 

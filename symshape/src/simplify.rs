@@ -112,10 +112,7 @@ impl Session {
     }
 
     fn simplify(&mut self, dim: &Dim) -> Dim {
-        match dim.is_tractable() {
-            true => crate::order::ordered(&self.settled(dim)),
-            false => dim.clone(),
-        }
+        if dim.is_tractable() { crate::order::ordered(&self.settled(dim)) } else { dim.clone() }
     }
 
     /// The best form, which is its own best form: another way to a value may show one that the first did not.

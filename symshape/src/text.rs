@@ -79,10 +79,7 @@ enum Precedence {
 
 impl fmt::Display for Dim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.depth() <= MAX_DEPTH {
-            true => write_dim(f, self, Precedence::Sum),
-            false => f.write_str("…"),
-        }
+        if self.depth() <= MAX_DEPTH { write_dim(f, self, Precedence::Sum) } else { f.write_str("…") }
     }
 }
 
@@ -227,10 +224,7 @@ impl Parser<'_> {
     }
 
     fn expect(&mut self, token: &str) -> Result<(), ParseError> {
-        match self.eat(token) {
-            true => Ok(()),
-            false => Err(self.error(format!("expected `{token}`"))),
-        }
+        if self.eat(token) { Ok(()) } else { Err(self.error(format!("expected `{token}`"))) }
     }
 
     fn sum(&mut self) -> Result<Dim, ParseError> {

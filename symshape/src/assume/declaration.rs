@@ -65,7 +65,7 @@ impl Declaration {
         self.offset = offset.into();
         if self.step.is_positive() {
             self.offset = self.offset.mod_floor(&self.step);
-            self.snap();
+            self.round_to_step();
         }
         self
     }
@@ -86,7 +86,7 @@ impl Declaration {
     }
 
     /// Moves both ends inwards to the nearest value of the residue class.
-    fn snap(&mut self) {
+    fn round_to_step(&mut self) {
         self.lo = &self.lo + (&self.offset - &self.lo).mod_floor(&self.step);
         if let Some(hi) = &self.hi {
             self.hi = Some(hi - (hi - &self.offset).mod_floor(&self.step));

@@ -159,10 +159,7 @@ impl fmt::Display for FactError {
             }
             FactError::Contradiction { relation, origin, known } => {
                 write!(f, "`{relation}` ({origin}) cannot hold")?;
-                match known.is_empty() {
-                    true => Ok(()),
-                    false => write!(f, ", given {}", known.join("; ")),
-                }
+                if known.is_empty() { Ok(()) } else { write!(f, ", given {}", known.join("; ")) }
             }
         }
     }

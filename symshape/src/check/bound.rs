@@ -6,7 +6,7 @@ use num_traits::{One, Signed, Zero};
 
 use super::sum::Sum;
 use super::{Checked, Flaw, Replay, ensure, flaw};
-use crate::engine::atoms::Kind;
+use crate::engine::atoms::AtomKind;
 use crate::engine::bounds::{SideRef, Why};
 use crate::int::Int;
 use crate::poly::AtomId;
@@ -41,7 +41,7 @@ impl Replay<'_> {
                 Ok(low.min(self.lower_at(&factor, &others, *atom, sides[1], &rest[1])?))
             }
             Why::Cases { atom, rest } => {
-                let Kind::Min(list) = &self.atoms[*atom as usize].kind else { return flaw("no minimum") };
+                let AtomKind::Min(list) = &self.atoms[*atom as usize].kind else { return flaw("no minimum") };
                 ensure(list.len() == rest.len() && !list.is_empty(), "a case is missing")?;
                 let bounds = list
                     .iter()

@@ -6,7 +6,7 @@ use num_traits::One;
 use super::sum::Sum;
 use super::{Checked, Replay, flaw};
 use crate::dim::{Dim, Node, Symbol};
-use crate::engine::atoms::{Atom, Kind};
+use crate::engine::atoms::{Atom, AtomKind};
 use crate::poly::{AtomId, Poly};
 
 impl Replay<'_> {
@@ -30,7 +30,7 @@ impl Replay<'_> {
             return Ok(only.clone());
         }
         let operands = |atom: &Atom| match &atom.kind {
-            Kind::Min(operands) => Some(operands.iter().map(Sum::from).collect::<Vec<_>>()),
+            AtomKind::Min(operands) => Some(operands.iter().map(Sum::from).collect::<Vec<_>>()),
             _ => None,
         };
         for exactly in [true, false] {
@@ -87,7 +87,7 @@ impl Replay<'_> {
             return Ok(Sum::from(declaration.lo.clone()));
         }
         for (id, atom) in self.atoms[..self.ranges.len()].iter().enumerate() {
-            if let Kind::Symbol { symbol: owner, step, offset } = &atom.kind
+            if let AtomKind::Symbol { symbol: owner, step, offset } = &atom.kind
                 && owner == symbol
             {
                 let scaled = Sum::atom(id as AtomId).times(&Sum::from(step.to_big()));
@@ -131,7 +131,7 @@ impl Replay<'_> {
     fn reduced_once(&self, sum: &Sum) -> Option<Sum> {
         for (ids, coef) in &sum.0 {
             for pair in ids.windows(2).filter(|pair| pair[0] == pair[1]) {
-                if let Kind::Min(list) = &self.atoms[pair[0] as usize].kind
+                if let AtomKind::Min(list) = &self.atoms[pair[0] as usize].kind
                     && let [zero, z] = list.as_slice()
                     && zero.is_zero()
                 {
@@ -158,7 +158,7 @@ impl Replay<'_> {
     /// The numerator of an atom that is a quotient by 2.
     fn half(&self, id: AtomId) -> Option<Sum> {
         match &self.atoms[id as usize].kind {
-            Kind::Div(num, den) if *den == Poly::from(2) => Some(num.into()),
+            AtomKind::Div(num, den) if *den == Poly::from(2) => Some(num.into()),
             _ => None,
         }
     }

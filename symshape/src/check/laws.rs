@@ -5,7 +5,7 @@ use num_traits::{One, Signed};
 
 use super::sum::Sum;
 use super::{Checked, Replay, ensure, flaw};
-use crate::engine::atoms::Kind;
+use crate::engine::atoms::AtomKind;
 use crate::engine::bounds::Why;
 use crate::engine::proof::{Cancelled, MinimumLaw, QuotientLaw};
 use crate::poly::{AtomId, Poly};
@@ -70,7 +70,7 @@ impl Replay<'_> {
         let id = result.0.keys().flatten().next().copied().filter(|&id| (id as usize) < self.ranges.len());
         let Some(id) = id else { return flaw("a quotient has no atom") };
         let kind = &self.atoms[id as usize].kind;
-        let same = matches!(kind, Kind::Div(a, b) if Sum::from(a) == *num && Sum::from(b) == *den);
+        let same = matches!(kind, AtomKind::Div(a, b) if Sum::from(a) == *num && Sum::from(b) == *den);
         ensure(same, "an atom stands for something else")?;
         Ok(Sum::atom(id))
     }
@@ -85,7 +85,7 @@ impl Replay<'_> {
     /// quotient may be subtracted as well.
     fn merged(&self, num: &Sum, den: &Sum, id: AtomId) -> Checked<Sum> {
         let kind = self.atoms.get(id as usize).map(|atom| &atom.kind);
-        let (Some(Kind::Div(a, m)), Some((factor, others))) = (kind, num.split(id)) else {
+        let (Some(AtomKind::Div(a, m)), Some((factor, others))) = (kind, num.split(id)) else {
             return flaw("there is no such quotient in the numerator");
         };
         let (a, m, one) = (Sum::from(a), Sum::from(m), Sum::from(BigInt::one()));
@@ -148,12 +148,13 @@ impl Replay<'_> {
         let atom = quotient.0.keys().next().and_then(|ids| ids.first()).copied();
         let is_atom = atom.is_some_and(|id| quotient == Sum::atom(id));
         let kind = atom.map(|id| &self.atoms[id as usize].kind);
-        let same = matches!(kind, Some(Kind::Div(a, b)) if Sum::from(a) == inner && Sum::from(b) == *divisor);
+        let same =
+            matches!(kind, Some(AtomKind::Div(a, b)) if Sum::from(a) == inner && Sum::from(b) == *divisor);
         ensure(is_atom && same, "an operand is no such quotient")
     }
 
     fn flattened(&self, from: &[Sum], idx: usize, id: AtomId) -> Option<Vec<Sum>> {
-        let Kind::Min(list) = &self.atoms[id as usize].kind else { return None };
+        let AtomKind::Min(list) = &self.atoms[id as usize].kind else { return None };
         let (factor, rest) = from.get(idx)?.split(id)?;
         let positive = factor == Sum::from(factor.constant()) && factor.constant().is_positive();
         let inner = list.iter().map(|operand| rest.plus(1, &factor.times(&Sum::from(operand))));

@@ -80,9 +80,10 @@ impl Walk<'_> {
     fn from(&mut self, idx: usize, point: &mut Point) -> Checked {
         let Some(symbol) = self.symbols.get(idx).cloned() else {
             let counts = self.assumed.iter().all(|known| holds(known, point) == Some(true));
-            return match counts && holds(self.relation, point) != Some(true) {
-                true => Err(Flaw(format!("it fails at {point:?}"))),
-                false => Ok(()),
+            return if counts && holds(self.relation, point) != Some(true) {
+                Err(Flaw(format!("it fails at {point:?}")))
+            } else {
+                Ok(())
             };
         };
         let (mut value, hi) = self.range(&symbol, point)?;

@@ -122,9 +122,10 @@ impl Sum {
         let varying = self.plus_int(-self.constant());
         let content = varying.0.values().fold(BigInt::ZERO, |gcd, coef| gcd.gcd(coef));
         let divide = |(ids, coef): (&Vec<AtomId>, &BigInt)| (ids.clone(), coef / &content);
-        match content.is_zero() {
-            true => (content, Sum::default()),
-            false => (content.clone(), Sum(varying.0.iter().map(divide).collect())),
+        if content.is_zero() {
+            (content, Sum::default())
+        } else {
+            (content.clone(), Sum(varying.0.iter().map(divide).collect()))
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::assume::{Comparison, Entry, Facts};
 use crate::dim::{Dim, Symbol};
-use crate::engine::bounds::{Bound, Interval, RESERVE, Why};
+use crate::engine::bounds::{Bound, Interval, TOTAL_BUDGET, Why};
 use crate::engine::proof::{Event, Given};
 use crate::engine::rules;
 use crate::int::Int;
@@ -21,7 +21,7 @@ use crate::poly::{AtomId, Mono, Poly, Term, TooLarge};
 
 /// What an atom stands for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum AtomKind {
     /// `(symbol - offset) / step`, an integer.
     Symbol { symbol: Symbol, step: Int, offset: Int },
     /// The floor of the quotient of two polynomials, the divisor above 0.
@@ -40,7 +40,7 @@ pub(crate) struct Side {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Atom {
-    pub(crate) kind: Kind,
+    pub(crate) kind: AtomKind,
     pub(crate) rank: u32,
     pub(crate) range: Interval,
     /// Why the ends of `range` hold, for a quotient or minimum.
@@ -84,7 +84,7 @@ pub(crate) struct Engine {
     /// Whether `log` and the reasons of bounds are kept: only proofs want them.
     pub(crate) recording: bool,
     /// The numbers of atoms, where there are many.
-    table: FastMap<Kind, AtomId>,
+    table: FastMap<AtomKind, AtomId>,
     symbols: Memo<Symbol, Poly>,
     pub(crate) quotients: Memo<(Poly, Poly), Poly>,
     pub(crate) minima: Memo<Vec<Poly>, Poly>,
@@ -94,9 +94,9 @@ pub(crate) struct Engine {
     /// Whether an atom was met to which rules for sums apply.
     pub(crate) has_foldable: bool,
     /// Steps left for the search in bounds.rs.
-    pub(crate) fuel: u32,
+    pub(crate) search_budget: u32,
     /// Steps left for all searches together.
-    pub(crate) reserve: u32,
+    pub(crate) total_budget: u32,
     /// How many rewrites are under way, one inside the other.
     pub(crate) nesting: u32,
 }
@@ -143,8 +143,8 @@ impl Engine {
             ends: Memo::default(),
             normal: Memo::default(),
             has_foldable: false,
-            fuel: 0,
-            reserve: RESERVE,
+            search_budget: 0,
+            total_budget: TOTAL_BUDGET,
             nesting: 0,
         }
     }
@@ -170,10 +170,11 @@ impl Engine {
         ids.max_by_key(|&id| self.order(id))
     }
 
-    pub(crate) fn find(&self, kind: &Kind) -> Option<AtomId> {
-        match self.atoms.len() < FEW_ATOMS {
-            true => self.atoms.iter().position(|atom| atom.kind == *kind).map(|idx| idx as AtomId),
-            false => self.table.get(kind).copied(),
+    pub(crate) fn find(&self, kind: &AtomKind) -> Option<AtomId> {
+        if self.atoms.len() < FEW_ATOMS {
+            self.atoms.iter().position(|atom| atom.kind == *kind).map(|idx| idx as AtomId)
+        } else {
+            self.table.get(kind).copied()
         }
     }
 
@@ -218,7 +219,7 @@ impl Engine {
     }
 
     fn declare(&mut self, symbol: &Symbol, range: Interval, step: Int, offset: Int) -> Result<Poly, Refusal> {
-        let kind = Kind::Symbol { symbol: symbol.clone(), step: step.clone(), offset: offset.clone() };
+        let kind = AtomKind::Symbol { symbol: symbol.clone(), step: step.clone(), offset: offset.clone() };
         let (reasons, lower, upper) = ([const { Why::Given }; 2], Vec::new(), Vec::new());
         let id = self.insert(Atom { kind, rank: 0, range, reasons, lower, upper })?;
         let constant = (!offset.is_zero()).then_some((Mono::UNIT, offset));
@@ -313,22 +314,16 @@ impl Engine {
 
     pub(crate) fn add_side(&mut self, id: AtomId, upper: bool, side: Side) {
         let atom = &mut self.atoms[id as usize];
-        match upper {
-            true => atom.upper.push(side),
-            false => atom.lower.push(side),
-        }
+        if upper { atom.upper.push(side) } else { atom.lower.push(side) }
     }
 
     /// Narrows the constant range of an atom with `factor * atom + rest >= 0`.
     fn tighten(&mut self, id: AtomId, factor: &Int, rest: &Poly, given: &Given) {
-        self.refuel();
+        self.reset_budget();
         let Some(Bound { value, why }) = self.upper(rest) else { return };
         let upper = factor.is_negative();
         let range = &mut self.atoms[id as usize].range;
-        let value = match upper {
-            false => (-&value).div_ceil(factor),
-            true => value.div_floor(&-factor),
-        };
+        let value = if upper { value.div_floor(&-factor) } else { (-&value).div_ceil(factor) };
         let end = if upper { &mut range.hi } else { &mut range.lo };
         let narrower = end.as_ref().is_none_or(|old| if upper { value < *old } else { value > *old });
         if narrower {
@@ -339,7 +334,7 @@ impl Engine {
 
     /// The atom for `num // den`, where `den` is at least 1 for all values.
     pub(crate) fn quotient_atom(&mut self, num: &Poly, den: &Poly) -> Result<Poly, Refusal> {
-        let kind = Kind::Div(num.clone(), den.clone());
+        let kind = AtomKind::Div(num.clone(), den.clone());
         if let Some(id) = self.find(&kind) {
             return Ok(Poly::atom(id));
         }
@@ -376,11 +371,11 @@ impl Engine {
 
     /// The atom for the least of `list`, which has at least two entries.
     pub(crate) fn minimum_atom(&mut self, list: Vec<Poly>) -> Result<Poly, Refusal> {
-        let kind = Kind::Min(list.clone());
+        let kind = AtomKind::Min(list.clone());
         if let Some(id) = self.find(&kind) {
             return Ok(Poly::atom(id));
         }
-        self.refuel();
+        self.reset_budget();
         let lows: Option<Vec<_>> = list.iter().map(|poly| self.lower(poly)).collect();
         let highs = list.iter().enumerate().filter_map(|(idx, poly)| Some((idx, self.upper(poly)?)));
         let high = highs.min_by(|a, b| a.1.value.cmp(&b.1.value));
@@ -411,7 +406,7 @@ impl Engine {
             return Some((Poly::default(), poly));
         }
         let id = self.top_atom(&whole)?;
-        let Kind::Symbol { symbol: owner, step, offset } = &self.atom(id).kind else { return None };
+        let AtomKind::Symbol { symbol: owner, step, offset } = &self.atom(id).kind else { return None };
         if owner != symbol {
             return None;
         }
@@ -432,9 +427,9 @@ impl Engine {
                 continue;
             }
             match &self.atom(id).kind {
-                Kind::Symbol { .. } => {}
-                Kind::Div(num, den) => stack.extend(num.atoms().into_iter().chain(den.atoms())),
-                Kind::Min(list) => stack.extend(list.iter().flat_map(Poly::atoms)),
+                AtomKind::Symbol { .. } => {}
+                AtomKind::Div(num, den) => stack.extend(num.atoms().into_iter().chain(den.atoms())),
+                AtomKind::Min(list) => stack.extend(list.iter().flat_map(Poly::atoms)),
             }
         }
         false

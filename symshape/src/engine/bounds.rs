@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 
 use crate::assume::{Entry, Facts};
 use crate::dim::Dim;
-use crate::engine::atoms::{Engine, Kind, Side};
+use crate::engine::atoms::{AtomKind, Engine, Side};
 use crate::int::Int;
 use crate::poly::{AtomId, Mono, Poly};
 use crate::sample::Domain;
@@ -184,7 +184,7 @@ pub(crate) struct Bound {
 
 /// How many eliminations one bound may take: three hundred settle everything that is settled at all in practice,
 /// and cost less than a tenth of a millisecond.
-const FUEL: u32 = 300;
+const SEARCH_BUDGET: u32 = 300;
 
 /// Points to try for values at the ends of a range.
 const TRIES: u64 = 40;
@@ -193,7 +193,7 @@ const TRIES: u64 = 40;
 const EXHAUSTIVE: usize = 100_000;
 
 /// How many eliminations one engine may take in all, so that a hostile term costs a fraction of a second.
-pub(crate) const RESERVE: u32 = 30_000;
+pub(crate) const TOTAL_BUDGET: u32 = 30_000;
 
 impl Engine {
     /// The best bounds of `poly` from below and above.
@@ -205,15 +205,15 @@ impl Engine {
         if let Some(ends) = self.ends.get(poly) {
             return ends.clone();
         }
-        self.refuel();
+        self.reset_budget();
         let ends = [self.lower(poly), self.upper(poly)];
         self.ends.insert(poly.clone(), ends.clone());
         ends
     }
 
     /// Allows a fresh search.
-    pub(crate) fn refuel(&mut self) {
-        self.fuel = FUEL.min(self.reserve);
+    pub(crate) fn reset_budget(&mut self) {
+        self.search_budget = SEARCH_BUDGET.min(self.total_budget);
     }
 
     fn because(&self, why: impl FnOnce() -> Why) -> Why {
@@ -257,7 +257,7 @@ impl Engine {
             let fresh = !seen.contains(&id);
             seen.push(id);
             fresh
-                && matches!(atom.kind, Kind::Symbol { .. })
+                && matches!(atom.kind, AtomKind::Symbol { .. })
                 && atom.lower.is_empty()
                 && atom.upper.is_empty()
         })
@@ -304,11 +304,11 @@ impl Engine {
         let reached = aim.is_some_and(|aim| lo.as_ref().is_some_and(|lo| lo >= aim));
         let beyond = aim.is_some_and(|aim| hi.is_some_and(|hi| hi < *aim));
         let simple = lo.map(|value| Bound { value, why: Why::Interval });
-        if reached || beyond || self.fuel == 0 || self.interval_is_exact(poly) {
+        if reached || beyond || self.search_budget == 0 || self.interval_is_exact(poly) {
             return simple;
         }
-        self.fuel -= 1;
-        self.reserve -= 1;
+        self.search_budget -= 1;
+        self.total_budget -= 1;
         let eliminated = self.eliminate(poly, aim);
         [simple, eliminated].into_iter().flatten().reduce(better)
     }
@@ -317,7 +317,7 @@ impl Engine {
         let id = self.top_atom(poly)?;
         let Some((coef, rest)) = poly.split_linear(id) else { return self.step_along(poly, id, aim) };
         let (sign, why) = self.sign(&coef);
-        if sign >= 0 && matches!(self.atom(id).kind, Kind::Min(_)) {
+        if sign >= 0 && matches!(self.atom(id).kind, AtomKind::Min(_)) {
             return self.lower_by_cases(poly, id, aim);
         }
         match sign {
@@ -343,10 +343,7 @@ impl Engine {
     /// Side number `idx` of an atom; the end of its constant range comes after all others.
     fn side(&self, id: AtomId, upper: bool, idx: usize) -> Option<(SideRef, Side)> {
         let atom = self.atom(id);
-        let (list, end) = match upper {
-            true => (&atom.upper, &atom.range.hi),
-            false => (&atom.lower, &atom.range.lo),
-        };
+        let (list, end) = if upper { (&atom.upper, &atom.range.hi) } else { (&atom.lower, &atom.range.lo) };
         if let Some(side) = list.get(idx) {
             return Some((SideRef { upper, idx: Some(idx) }, side.clone()));
         }
@@ -409,7 +406,7 @@ impl Engine {
         id: AtomId,
         aim: Option<&Int>,
     ) -> Option<Bound> {
-        if let Kind::Min(_) = self.atom(id).kind {
+        if let AtomKind::Min(_) = self.atom(id).kind {
             return self.lower_by_cases(poly, id, aim);
         }
         let mut pick = |upper| -> Option<(SideRef, Int, Why)> {
@@ -435,7 +432,7 @@ impl Engine {
     }
 
     fn lower_by_cases(&mut self, poly: &Poly, id: AtomId, aim: Option<&Int>) -> Option<Bound> {
-        let Kind::Min(list) = self.atom(id).kind.clone() else { return None };
+        let AtomKind::Min(list) = self.atom(id).kind.clone() else { return None };
         let mut least: Option<Int> = None;
         let mut rest = Vec::new();
         for operand in &list {
@@ -457,7 +454,7 @@ impl Engine {
     /// depend on the constant range of the atom, but on no side of it.
     fn step_along(&mut self, poly: &Poly, id: AtomId, aim: Option<&Int>) -> Option<Bound> {
         let atom = self.atom(id);
-        if !matches!(atom.kind, Kind::Symbol { .. }) || !atom.lower.is_empty() || !atom.upper.is_empty() {
+        if !matches!(atom.kind, AtomKind::Symbol { .. }) || !atom.lower.is_empty() || !atom.upper.is_empty() {
             return None;
         }
         let next = Poly::atom(id).add_const(&Int::ONE);
@@ -494,16 +491,13 @@ impl Facts {
     pub fn bounds(&self, e: &Dim) -> Bounds {
         let mut engine = Engine::new(self);
         let Ok(poly) = engine.normalize(e) else { return Bounds::default() };
-        engine.refuel();
+        engine.reset_budget();
         let lo = engine.lower(&poly).map(|bound| bound.value);
-        engine.refuel();
+        engine.reset_budget();
         let hi = engine.upper(&poly).map(|bound| bound.value);
         // Nothing can be tighter than the interval of independent symbols.
         let exact = lo == hi || (self.is_independent() && engine.interval_is_exact(&poly));
-        let range = match exact {
-            true => Interval { lo, hi },
-            false => self.tightest(e, Interval { lo, hi }),
-        };
+        let range = if exact { Interval { lo, hi } } else { self.tightest(e, Interval { lo, hi }) };
         Bounds { lo: range.lo.map(|lo| lo.to_big()), hi: range.hi.map(|hi| hi.to_big()) }
     }
 

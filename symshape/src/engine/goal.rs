@@ -4,7 +4,7 @@
 //! it is the polynomial 0, and `a` divides `b` if the remainder is 0.
 
 use crate::assume::{Comparison, Relation};
-use crate::engine::atoms::{Engine, Kind, Refusal};
+use crate::engine::atoms::{AtomKind, Engine, Refusal};
 use crate::engine::proof::Goal;
 use crate::int::Int;
 use crate::poly::{AtomId, Poly};
@@ -54,16 +54,16 @@ impl Engine {
                 continue;
             }
             match &self.atom(id).kind {
-                Kind::Symbol { .. } => {}
-                Kind::Div(num, den) => stack.extend(num.atoms().into_iter().chain(den.atoms())),
-                Kind::Min(list) => {
+                AtomKind::Symbol { .. } => {}
+                AtomKind::Div(num, den) => stack.extend(num.atoms().into_iter().chain(den.atoms())),
+                AtomKind::Min(list) => {
                     stack.extend(list.iter().flat_map(Poly::atoms));
                     found = Some(found.map_or(id, |old| old.min(id)));
                 }
             }
         }
         match &self.atom(found?).kind {
-            Kind::Min(list) => Some(list.clone()),
+            AtomKind::Min(list) => Some(list.clone()),
             _ => None,
         }
     }

@@ -25,10 +25,7 @@ impl Engine {
     /// # Errors
     /// A divisor that may be 0, or a form beyond the caps.
     pub(crate) fn normalize(&mut self, dim: &Dim) -> Result<Poly, Refusal> {
-        match dim.is_tractable() {
-            true => self.normal_form(dim),
-            false => Err(Refusal::TooLarge),
-        }
+        if dim.is_tractable() { self.normal_form(dim) } else { Err(Refusal::TooLarge) }
     }
 
     fn normal_form(&mut self, dim: &Dim) -> Result<Poly, Refusal> {
@@ -130,15 +127,12 @@ impl Engine {
 
     /// `poly` after the rules for sums.
     pub(crate) fn finish(&mut self, poly: Poly) -> Result<Poly, Refusal> {
-        match self.has_foldable {
-            false => Ok(poly),
-            true => rules::rewrite_sum(self, poly),
-        }
+        if self.has_foldable { rules::rewrite_sum(self, poly) } else { Ok(poly) }
     }
 
     /// The sign of a divisor, and why it has that sign; a divisor that may be 0 is refused.
     fn divisor_sign(&mut self, den: &Poly) -> Result<(Sign, Why), Refusal> {
-        self.refuel();
+        self.reset_budget();
         if let Some(why) = self.why_at_least(den, &Int::ONE) {
             return Ok((Sign::Positive, why));
         }
@@ -184,7 +178,7 @@ impl Engine {
 
     /// Why `poly` is never below 0, if that is so.
     pub(crate) fn why_non_negative(&mut self, poly: &Poly) -> Option<Why> {
-        self.refuel();
+        self.reset_budget();
         self.why_at_least(poly, &Int::ZERO)
     }
 }

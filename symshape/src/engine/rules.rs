@@ -17,7 +17,7 @@ mod quotient;
 
 use crate::assume::Facts;
 use crate::dim::Dim;
-use crate::engine::atoms::{Engine, Kind, Refusal};
+use crate::engine::atoms::{AtomKind, Engine, Refusal};
 use crate::engine::egraph;
 use crate::int::Int;
 use crate::poly::Poly;
@@ -138,11 +138,11 @@ pub(crate) fn rewrite_minimum(engine: &mut Engine, list: &[Poly]) -> Rewrite {
 }
 
 /// Whether some rule for sums is about atoms of this kind.
-pub(crate) fn has_sum_rules(kind: &Kind) -> bool {
+pub(crate) fn has_sum_rules(kind: &AtomKind) -> bool {
     match kind {
-        Kind::Symbol { .. } => false,
-        Kind::Div(_, den) => den.as_const().is_some_and(|den| den == Int::from(2)),
-        Kind::Min(_) => true,
+        AtomKind::Symbol { .. } => false,
+        AtomKind::Div(_, den) => den.as_const().is_some_and(|den| den == Int::from(2)),
+        AtomKind::Min(_) => true,
     }
 }
 
@@ -184,7 +184,7 @@ impl Rule {
         let poly = match (e.node(), &self.apply) {
             (Node::FloorDiv(a, b), Negative(apply) | Quotient(apply)) => {
                 let (num, den) = (engine.normalize(a).ok()?, engine.normalize(b).ok()?);
-                engine.refuel();
+                engine.reset_budget();
                 let sign = match engine.interval(&den) {
                     range if range.is_positive() => Sign::Positive,
                     range if range.hi.as_ref().is_some_and(|hi| hi.is_negative()) => Sign::Negative,

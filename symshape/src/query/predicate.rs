@@ -127,10 +127,7 @@ fn without_implied(facts: &Facts, mut list: Vec<Predicate>, all: bool) -> Vec<Pr
                 Predicate::Relation(relation) => scope.derives(&negate(relation)),
                 _ => false,
             };
-        match implied {
-            true => drop(list.remove(idx)),
-            false => idx += 1,
-        }
+        if implied { drop(list.remove(idx)) } else { idx += 1 }
     }
     list
 }

@@ -136,9 +136,10 @@ impl<'a> Reader<'a> {
     /// The rest of a relation whose operator was read.
     pub(super) fn relation(&mut self, operator: &str) -> Result<Relation, String> {
         let (a, b) = (self.dim()?, self.dim()?);
-        match self.close() {
-            true => relation(operator, a, b).ok_or_else(|| format!("`{operator}` is not a relation")),
-            false => Err("expected a relation of two sides".to_string()),
+        if self.close() {
+            relation(operator, a, b).ok_or_else(|| format!("`{operator}` is not a relation"))
+        } else {
+            Err("expected a relation of two sides".to_string())
         }
     }
 }
@@ -198,9 +199,10 @@ fn apply(operator: &str, operands: SmallVec<[Dim; 2]>) -> Result<Dim, String> {
 /// Writes a prefix expression that [`parse_dim`] reads; quotients that round up are written as `ceildiv`.
 pub fn write_dim(dim: &Dim) -> String {
     let mut text = String::with_capacity(32);
-    match dim.is_tractable() {
-        true => write(&mut text, dim),
-        false => text.push('-'),
+    if dim.is_tractable() {
+        write(&mut text, dim)
+    } else {
+        text.push('-')
     }
     text
 }

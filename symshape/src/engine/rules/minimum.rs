@@ -1,7 +1,7 @@
 //! The rules for the least of several polynomials.
 
 use super::Rewrite;
-use crate::engine::atoms::{Engine, Kind};
+use crate::engine::atoms::{AtomKind, Engine};
 use crate::engine::proof::{Event, MinimumLaw};
 use crate::int::Int;
 use crate::poly::{Mono, Poly, Term};
@@ -23,7 +23,7 @@ pub(super) fn flatten(engine: &mut Engine, list: &[Poly]) -> Rewrite {
         let inner =
             operand.varying().iter().find_map(|(mono, coef)| match (mono.only(), coef.is_positive()) {
                 (Some(id), true) => match &engine.atom(id).kind {
-                    Kind::Min(inner) => Some((id, coef.clone(), inner.clone())),
+                    AtomKind::Min(inner) => Some((id, coef.clone(), inner.clone())),
                     _ => None,
                 },
                 _ => None,
@@ -69,7 +69,7 @@ pub(super) fn common_divisor(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     for operand in list {
         let [(mono, sign @ Int::Small(1 | -1))] = operand.varying() else { return Ok(None) };
         let Some(id) = mono.only() else { return Ok(None) };
-        let Kind::Div(num, den) = engine.atom(id).kind.clone() else { return Ok(None) };
+        let AtomKind::Div(num, den) = engine.atom(id).kind.clone() else { return Ok(None) };
         let (divisor, first_sign) = common.get_or_insert_with(|| (den.clone(), sign.clone()));
         if *divisor != den || first_sign != sign {
             return Ok(None);
@@ -125,7 +125,7 @@ pub(super) fn scale(engine: &mut Engine, list: &[Poly]) -> Rewrite {
 /// `min(0, z)` squared is `z*min(0, z)`: one of the two factors is 0 or equal to `z`.
 pub(super) fn square(engine: &mut Engine, product: &Poly) -> Rewrite {
     for id in product.atoms() {
-        let Kind::Min(list) = &engine.atom(id).kind else { continue };
+        let AtomKind::Min(list) = &engine.atom(id).kind else { continue };
         let ([zero, z], true) = (list.as_slice(), product.degree_in(id) > 1) else { continue };
         if !zero.is_zero() {
             continue;

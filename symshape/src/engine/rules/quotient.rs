@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Rewrite;
-use crate::engine::atoms::{Engine, Kind};
+use crate::engine::atoms::{AtomKind, Engine};
 use crate::engine::bounds::Why;
 use crate::engine::proof::{Cancelled, QuotientLaw};
 use crate::int::Int;
@@ -210,17 +210,14 @@ pub(super) fn two_values(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite
 /// A sum with one quotient in it, divided again: one division is left.
 pub(super) fn nested(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let is_quotient =
-        |term: &&Term| term.0.ids().into_iter().any(|id| matches!(engine.atom(id).kind, Kind::Div(..)));
+        |term: &&Term| term.0.ids().into_iter().any(|id| matches!(engine.atom(id).kind, AtomKind::Div(..)));
     let mut quotients = num.terms().iter().filter(is_quotient);
     let (Some((mono, coef)), None) = (quotients.next(), quotients.next()) else { return Ok(None) };
     let (Some(id), Int::Small(1 | -1)) = (mono.only(), coef) else { return Ok(None) };
-    let Kind::Div(inner, divisor) = engine.atom(id).kind.clone() else { return Ok(None) };
+    let AtomKind::Div(inner, divisor) = engine.atom(id).kind.clone() else { return Ok(None) };
     let rest = num.sub(&Poly::term(*mono, coef.clone()));
     // -(a // m) is (m - 1 - a) // m, so both signs are one law.
-    let inner = match coef.is_positive() {
-        true => inner,
-        false => divisor.sub(&inner).add_const(&Int::from(-1)),
-    };
+    let inner = if coef.is_positive() { inner } else { divisor.sub(&inner).add_const(&Int::from(-1)) };
     let merged = inner.add(&divisor.mul(&rest)?);
     let result = engine.divide(&merged, &divisor.mul(den)?)?;
     Ok(Some(engine.quotient_by([num, den], result, || QuotientLaw::Merge { id })))
@@ -230,7 +227,7 @@ pub(super) fn nested(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
 pub(super) fn halves(engine: &mut Engine, sum: &Poly) -> Rewrite {
     let two = Poly::from(2);
     let numerator = |id: &AtomId| match &engine.atom(*id).kind {
-        Kind::Div(num, den) if *den == two => Some((*id, num.clone())),
+        AtomKind::Div(num, den) if *den == two => Some((*id, num.clone())),
         _ => None,
     };
     let halves: Vec<(AtomId, Poly)> = sum.atoms().iter().filter_map(numerator).collect();
