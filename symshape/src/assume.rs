@@ -1,4 +1,4 @@
-//! [`Facts`]: what is known about symbols, and where it is known from.
+//! [`Facts`]: the known properties of symbols, each with its origin.
 //!
 //! A set of facts is persistent: cloning shares everything, and adding to a clone leaves the original alone, so a
 //! child scope (a branch, a loop) is a clone with more facts. Each fact keeps its origin, so that an error can say
@@ -18,7 +18,7 @@ use crate::dim::{Dim, Symbol};
 pub use declaration::Declaration;
 pub use relation::{Assumption, Comparison, FactError, Relation};
 
-/// What is known about symbols. A symbol that was never declared can be any integer.
+/// The known properties of symbols. A symbol that was never declared can be any integer.
 ///
 /// ```
 /// use symshape::{Declaration, Dim, Facts, Symbol};
@@ -69,7 +69,7 @@ impl Facts {
         &mut inner.entries[idx]
     }
 
-    /// Adds a declaration; a symbol declared before keeps what both allow.
+    /// Adds a declaration; a symbol declared before keeps the values that both allow.
     ///
     /// ```
     /// use symshape::{Declaration, Facts, Symbol};
@@ -119,7 +119,7 @@ impl Facts {
         entry.upper.push(hi.clone());
     }
 
-    /// What was declared of `symbol` in numbers.
+    /// The constant declaration of `symbol`, if it has one.
     pub fn declaration(&self, symbol: &Symbol) -> Option<&Declaration> {
         self.entry(symbol)?.declaration.as_ref()
     }
@@ -162,7 +162,7 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// The relation contradicts what is known.
+    /// The relation contradicts the known facts.
     pub fn assume(&mut self, relation: Relation, origin: &str) -> Result<(), FactError> {
         if self.refutes(&relation) {
             return Err(self.contradiction(relation, origin));
@@ -178,14 +178,14 @@ impl Facts {
         if narrowed { Ok(()) } else { Err(self.contradiction(relation, origin)) }
     }
 
-    /// Adds a relation without a look at what it contradicts.
+    /// Adds a relation without a check for contradictions.
     pub(crate) fn add_assumption(&mut self, relation: Relation, origin: &str) {
         let assumption = Assumption { relation, origin: origin.into() };
         Arc::make_mut(&mut self.0).assumptions.push(assumption);
     }
 
-    /// Adds the relation that one case of a proof is about, before all others: what it says of a minimum is wanted
-    /// when they are read.
+    /// Adds the relation of one case of a proof. It comes before all others, because reading them may need its order
+    /// of the operands of a minimum.
     pub(crate) fn add_case(&mut self, relation: Relation) {
         Arc::make_mut(&mut self.0).assumptions.insert(0, Assumption { relation, origin: "case".into() });
     }
@@ -205,7 +205,7 @@ impl Facts {
         FactError::Contradiction { relation: relation.into(), origin: origin.to_string(), known }
     }
 
-    /// Narrows symbols to what an equation leaves of them; `false` if nothing is left.
+    /// Narrows symbols to the values that satisfy an equation; `false` if there are none.
     ///
     /// An equation that can be solved for a symbol defines it: the symbol declared last, so that a derived symbol
     /// is written in terms of the ones it derives from.

@@ -3,8 +3,8 @@
 //! It replays the log of a derivation in order. A range must follow from the declaration or from the decisions
 //! logged with it; a side must be an inequality that the facts give; a divisor must be above 0; a quotient or
 //! minimum must follow, by the law that was named, from entries before it. Then it expands both sides of the relation
-//! with nothing but those entries and its own polynomials, and computes the bound that the goal needs. It searches
-//! for nothing: every step says what it rests on.
+//! with nothing but those entries and its own polynomials, and computes the bound that the goal needs. It never
+//! searches: every step names the steps that it rests on.
 
 mod bound;
 mod expand;
@@ -29,7 +29,7 @@ use crate::int::Int;
 use crate::poly::{AtomId, Poly};
 use sum::Sum;
 
-/// What is wrong with a proof.
+/// An error in a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw(String);
 
@@ -81,7 +81,7 @@ impl Proof {
     }
 }
 
-/// What has been checked so far.
+/// The state of a replay: everything checked so far.
 struct Replay<'e> {
     facts: &'e Facts,
     /// The atoms as the engine left them: only their kinds and reasons are read.

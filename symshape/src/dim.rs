@@ -53,7 +53,7 @@ pub struct Dim(Arc<Term>);
 
 /// The outermost operation of a [`Dim`].
 ///
-/// Sums and products have at least two operands, none of them a sum or a product itself; an integer, if there is
+/// Sums and products have at least two operands, none of them a sum or a product itself. An integer, if there is
 /// one, comes last in a sum and first in a product.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Node {
@@ -67,11 +67,11 @@ pub enum Node {
     Mul(Vec<Dim>),
     /// The quotient, rounded towards negative infinity.
     FloorDiv(Dim, Dim),
-    /// What [`Node::FloorDiv`] leaves over; it has the sign of the divisor.
+    /// The remainder of [`Node::FloorDiv`]; it has the sign of the divisor.
     Mod(Dim, Dim),
-    /// The least operand.
+    /// The smallest operand.
     Min(Vec<Dim>),
-    /// The greatest operand.
+    /// The largest operand.
     Max(Vec<Dim>),
 }
 
@@ -83,10 +83,10 @@ struct Term {
     operations: u32,
 }
 
-/// Deeper terms are evaluated, proven and printed by nobody: recursion stays far from the end of a 2 MB stack.
+/// Deeper terms are neither evaluated, proven nor printed, so that recursion stays well within a 2 MB stack.
 pub(crate) const MAX_DEPTH: u32 = 256;
 
-/// Larger terms, counted as trees, are left as they are.
+/// Larger terms, counted as trees, stay unchanged.
 pub(crate) const MAX_SIZE: u32 = 20_000;
 
 impl Node {
@@ -141,7 +141,7 @@ fn leaf_hash(node: &Node) -> u64 {
 }
 
 impl From<Node> for Dim {
-    /// The term as it stands: nothing is folded.
+    /// The term as given: nothing is folded.
     fn from(node: Node) -> Self {
         let (mut hash, mut size, mut depth) = (mix(node.rank(), leaf_hash(&node)), 1u32, 0);
         let mut visit = |child: &Dim| {
@@ -161,7 +161,7 @@ impl From<Node> for Dim {
     }
 }
 
-/// A chain of a million divisions must not be freed by a million nested calls.
+/// Frees deep terms without recursion: a chain of a million divisions must not take a million nested calls.
 impl Drop for Term {
     fn drop(&mut self) {
         if self.depth < MAX_DEPTH {
@@ -278,7 +278,7 @@ impl Dim {
         self.0.depth
     }
 
-    /// As cost.rs counts them.
+    /// The number of operations, as counted by `cost`.
     pub(crate) fn operations(&self) -> u32 {
         self.0.operations
     }
@@ -312,7 +312,7 @@ impl Dim {
         self.post_order().into_iter().any(|dim| dim.as_symbol() == Some(symbol))
     }
 
-    /// This term with symbols replaced where `value_of` has something for them.
+    /// This term with symbols replaced where `value_of` returns a term.
     ///
     /// ```
     /// use symshape::Dim;

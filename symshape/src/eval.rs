@@ -25,7 +25,7 @@ pub enum EvalError {
     TooLarge(Dim),
 }
 
-/// Products beyond this many bits are refused: a short expression could otherwise ask for any amount of memory.
+/// Products beyond this many bits are refused: a short expression could otherwise take any amount of memory.
 pub const MAX_BITS: u64 = 1 << 16;
 
 impl fmt::Display for EvalError {
@@ -64,7 +64,7 @@ impl Dim {
         Ok(done.remove(&self.address()).expect("the root comes last in its own post-order"))
     }
 
-    /// The value as `i64`; what comes between is exact.
+    /// The value as `i64`; intermediate values are exact.
     ///
     /// ```
     /// use symshape::Dim;
@@ -82,7 +82,7 @@ impl Dim {
 
 type Values<'a> = &'a dyn Fn(&Symbol) -> Option<BigInt>;
 
-/// By recursion, which is the fastest where the term is no larger than its tree.
+/// Evaluates by recursion, which is fastest where no subtree is shared.
 fn eval_tree(dim: &Dim, value_of: Values<'_>) -> Result<BigInt, EvalError> {
     eval_node(dim, &|child| eval_tree(child, value_of), value_of)
 }

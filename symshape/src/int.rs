@@ -75,7 +75,7 @@ impl Int {
         -&(-self).div_floor(other)
     }
 
-    /// What [`Int::div_floor`] leaves over.
+    /// The remainder of [`Int::div_floor`].
     pub(crate) fn mod_floor(&self, other: &Int) -> Int {
         match (self, other) {
             (Small(_), Small(-1)) => Int::ZERO,

@@ -1,5 +1,5 @@
 //! Symbolic integers: expressions with `+ - * // % min max` over named integers whose values are not known yet, and
-//! a decision procedure for what can be said of them. Exact at any size, floor semantics for every sign.
+//! a decision procedure for them. Arithmetic is exact at any size; division rounds towards negative infinity.
 //!
 //! ```
 //! use symshape::{Declaration, Dim, Facts, Symbol};
@@ -10,7 +10,7 @@
 //! let (n, s) = (Dim::symbol("N"), Dim::symbol("S"));
 //! facts.declare_index(&Symbol::new("i"), &s); // 0 <= i < S
 //!
-//! // Simplify: the flattened index (n, i), taken apart again.
+//! // Simplify: recover the row from the flattened index (n, i).
 //! let row: Dim = "(n*S + i)//S".parse().unwrap();
 //! assert_eq!(facts.simplify(&row).to_string(), "n");
 //! // Bound: padding to a multiple of 64 wastes at most 63.
@@ -21,19 +21,19 @@
 //! # Ok::<(), symshape::FactError>(())
 //! ```
 //!
-//! # What holds
-//! - **Nothing wrong is ever said.** A simplified term equals its input wherever the input has a value; a bound holds
-//!   for every value that the facts allow; a proof can be [checked](Proof::check); `Unknown` is always an answer.
+//! # Guarantees
+//! - **Every answer is sound.** A simplified term equals its input wherever the input has a value. A bound holds for
+//!   every value that the facts allow. A proof can be [checked](Proof::check). `Unknown` is always a valid answer.
 //! - A divisor must be proven to differ from 0 before any rule touches its quotient.
 //! - Answers depend on the input alone: limits count steps, never time.
-//! - No input panics, recurses without end or asks for unbounded memory: what is too large is left as it is.
+//! - No input causes a panic, endless recursion or unbounded memory use: terms that are too large stay unchanged.
 //!
-//! # What can be shown, and what cannot
+//! # Scope and limits
 //! Polynomials are decided by their normal form. Quotients and remainders by numbers or by products of symbols are
 //! split, merged and cancelled by [`RULES`]; extents that are symbols bound indices. Inequalities are shown by
 //! eliminating one atom after the other, which is complete for products of independent ranges and strong for
-//! quasi-affine terms. What needs an induction, a case split other than on a minimum, or a divisor that is a sum, is
-//! mostly out of reach, unless the domain is small enough to try every point.
+//! quasi-affine terms. Three classes are mostly out of reach unless the domain is small enough to try every point:
+//! inductions, case splits other than on a minimum or a sign, and divisors that are sums.
 //!
 //! # Modules
 //!

@@ -1,12 +1,12 @@
 //! Forms for terms that are computed together, inside loops: [`Facts::simplify_in_loops`].
 //!
-//! Each term alone has a shortest form, but what is cheap depends on company and place: where `i//12` is computed
-//! anyway, `i%12` costs a multiplication and a subtraction; what does not change in the innermost loop costs next to
-//! nothing. An e-graph holds forms of all terms at once. Two of its classes are one when their terms have one normal
-//! form, so no rule is needed here and nothing is equal that normal.rs does not know to be; congruence does the rest.
-//! The extraction takes one term after the other, with what the others compute for free, twice.
+//! The cheapest form of a term depends on the other terms and on its place in the loops. Where `i//12` is computed
+//! anyway, `i%12` costs a multiplication and a subtraction. An operation that is invariant in the innermost loop is
+//! nearly free. An e-graph holds forms of all terms at once. Two of its classes are merged when their terms have the
+//! same normal form; congruence does the rest, so no rewrite rules are needed. The extraction visits every term twice
+//! and counts the operations of the other terms as free.
 //!
-//! Limits count nodes and rounds, and the order of everything is that of the input.
+//! Limits count nodes and rounds, and everything follows the order of the input, so results are deterministic.
 
 use std::collections::HashSet;
 
@@ -33,22 +33,22 @@ define_language! {
     }
 }
 
-/// Forms beyond these are not looked at.
+/// The maximum number of nodes in the e-graph.
 const MAX_NODES: usize = 1_000;
 
-/// How often siblings of siblings are added.
+/// The number of rounds in which siblings of terms are added.
 const MAX_ROUNDS: usize = 2;
 
-/// How often each term is taken out again, knowing the forms of the others.
+/// The number of extractions of each term; later ones know the forms of the others.
 const PASSES: usize = 2;
 
-/// One operation in a loop costs as much as so many in the loop around it.
+/// The cost of one operation in a loop, relative to one in the loop around it.
 const LEVEL_COST: u64 = 8;
 
 /// Loops beyond this depth are as expensive as this one.
 const MAX_LEVELS: u32 = 6;
 
-/// How deep in the loops the value of a class changes; 0 is outside of all.
+/// An analysis: the depth of the innermost loop in which the value of a class changes; 0 is outside of all loops.
 struct LoopLevel {
     leaves: Vec<u32>,
 }
@@ -69,7 +69,7 @@ impl Analysis<Index> for LoopLevel {
     }
 }
 
-/// Machine operations, weighted by depth; what is computed already, in this very form, is free.
+/// Machine operations, weighted by depth. A node that is already computed in the same form is free.
 struct Price<'a> {
     egraph: &'a EGraph<Index, LoopLevel>,
     leaves: &'a [Dim],
@@ -118,7 +118,7 @@ impl CostFunction<Index> for Price<'_> {
     }
 }
 
-/// The e-graph, and what its leaves and classes stand for.
+/// The e-graph, with the terms of its leaves and classes.
 struct Forms<'l> {
     egraph: EGraph<Index, LoopLevel>,
     leaves: Vec<Dim>,
@@ -285,7 +285,7 @@ fn distributed(list: &[Dim]) -> Option<Dim> {
     Some(Dim::sum(terms.iter().map(|term| Dim::product(others().chain([term.clone()])))))
 }
 
-/// Whether `dim` has an operation that is expensive, or that another form may share.
+/// Whether `dim` has an expensive operation, or one that another form may share.
 fn is_dear(dim: &Dim) -> bool {
     let expensive =
         |dim: &Dim| matches!(dim.node(), Node::FloorDiv(..) | Node::Mod(..) | Node::Min(_) | Node::Max(_));
@@ -293,8 +293,8 @@ fn is_dear(dim: &Dim) -> bool {
 }
 
 impl Facts {
-    /// Equal terms for `terms`, which are computed together in loops over `loops`, outermost first: what one of them
-    /// computes is free for the others, and what does not change in the inner loops is nearly free.
+    /// Terms equal to `terms`, which are computed together in loops over `loops`, outermost first. Operations of one
+    /// term are free for the others, and operations that are invariant in the inner loops are nearly free.
     ///
     /// ```
     /// use symshape::{Declaration, Dim, Facts, Symbol};

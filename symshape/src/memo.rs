@@ -1,4 +1,4 @@
-//! [`Memo`]: a map for few entries, which costs no hashing until there are many; and [`FastMap`], for many.
+//! [`Memo`]: a map for few entries, which hashes only once there are many; and [`FastMap`], for many entries.
 //!
 //! Most queries meet a handful of atoms and quotients. Looking through a short list beats a hash table there; longer
 //! lists get one, so that hostile queries stay linear.
@@ -31,7 +31,7 @@ impl Hasher for FastHasher {
 
 pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
 
-/// From so many entries on, a table finds them.
+/// With this many entries or more, a hash table replaces the linear search.
 const FEW: usize = 12;
 
 /// The first allocation; a larger one is much dearer.

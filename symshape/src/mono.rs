@@ -9,19 +9,19 @@ pub(crate) struct TooLarge;
 /// The number of an atom in its table.
 pub(crate) type AtomId = u16;
 
-/// A monomial has no more factors than this.
+/// The maximum number of factors.
 const MAX_DEGREE: usize = 12;
 
-/// Each factor has so many bits.
+/// The width of a factor's number, in bits.
 const WIDTH: u32 = 10;
 
-/// The greatest number that fits.
+/// The largest atom number that fits.
 pub(crate) const MAX_ID: AtomId = (1 << WIDTH) - 1;
 
 /// A product of atoms, sorted by number, with repetition.
 ///
-/// The top byte is 255 less the number of factors, then come their numbers, the least first. So the order of the
-/// words is the order of terms in a polynomial: more factors first, then the lower numbers.
+/// The top byte is 255 minus the number of factors. The factors' numbers follow, the smallest first. So the order of
+/// the words is the order of terms in a polynomial: more factors first, then the lower numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Mono(u128);
 

@@ -1,4 +1,4 @@
-//! The order of operands in what [`Facts::simplify`](crate::Facts::simplify) returns.
+//! The order of operands in the result of [`Facts::simplify`](crate::Facts::simplify).
 //!
 //! The normal form keeps atoms in the order in which it met them, so that `A*B` and `B*A` would come out as they went
 //! in, and shapes that are equal would not look equal. Here operands get an order that depends on themselves alone:

@@ -1,8 +1,8 @@
 //! [`Poly`]: polynomials with exact coefficients over numbered atoms.
 //!
-//! Terms are sorted by a graded lexicographic order, greatest first, so the constant comes last and equal
+//! Terms are sorted by a graded lexicographic order, largest first, so the constant comes last and equal
 //! polynomials are equal vectors. Commutativity, associativity, distribution and cancellation are this
-//! representation, not rules. What would grow beyond the caps is refused with [`TooLarge`].
+//! representation, not rules. Results beyond the caps are refused with [`TooLarge`].
 
 use std::cmp::Ordering;
 
@@ -17,7 +17,7 @@ const MAX_COEFFICIENT_BITS: u64 = 4096;
 /// One coefficient times one monomial.
 pub(crate) type Term = (Mono, Int);
 
-/// As many terms as most polynomials have stand in place, without an allocation.
+/// Most polynomials have at most three terms, which are stored inline without an allocation.
 pub(crate) type Terms = SmallVec<[Term; 3]>;
 
 /// A sum of terms with different monomials and no coefficient 0, in the order of [`Mono`].
@@ -80,7 +80,7 @@ impl Poly {
         self.terms.is_empty()
     }
 
-    /// The greatest term.
+    /// The largest term in the order.
     pub(crate) fn leading(&self) -> Option<&Term> {
         self.terms.first()
     }
@@ -262,7 +262,7 @@ impl Poly {
         Ok(sum)
     }
 
-    /// The greatest term that divides all terms, coefficient above 0; the unit for the polynomial 0.
+    /// The largest term that divides all terms, coefficient above 0; the unit for the polynomial 0.
     pub(crate) fn common_term(&self) -> Term {
         let mut monos = self.terms.iter().map(|term| term.0);
         let mono = monos.next().map_or(Mono::UNIT, |first| monos.fold(first, |gcd, next| gcd.gcd(&next)));

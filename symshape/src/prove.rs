@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! prove(a <= b):
-//!   1. normalise both; b - a never below 0 by bounds.rs?                    yes
+//!   1. normalise both; b - a never below 0 by `bounds`?                     yes
 //!   2. evaluate at the corners and some random points; one fails?           no
-//!   3. a minimum in b - a: prove it once for each operand being the least   yes
+//!   3. a minimum in b - a: prove it with each operand as the smallest       yes
 //!   4. few enough points: evaluate at all of them                           yes or no
 //!   otherwise                                                               unknown
 //! ```
@@ -29,7 +29,7 @@ pub struct Counterexample {
     pub values: BTreeMap<Symbol, BigInt>,
 }
 
-/// What is known of a relation.
+/// The answer to whether a relation holds.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// It holds for all values that the facts allow.
@@ -52,16 +52,16 @@ impl Answer {
     }
 }
 
-/// Points to try before the harder ways to a proof.
+/// Points to try before the more expensive strategies.
 const TRIES: u64 = 48;
 
-/// How often a proof may branch on the operands of a minimum, one branch inside the other.
+/// The maximum depth of nested case splits on the operands of a minimum.
 const MAX_CASES: u32 = 3;
 
-/// A minimum of more operands is not split into cases.
+/// The maximum number of operands of a minimum that is split into cases.
 const MAX_BRANCHES: usize = 4;
 
-/// The most evaluated operations when all points are tried.
+/// The maximum number of evaluated operations when all points are tried.
 const EXHAUSTIVE: usize = 60_000;
 
 impl Facts {
@@ -143,7 +143,7 @@ impl Facts {
         Some(Proof::new(Argument::Derivation { facts, relation, steps: Steps::default() }))
     }
 
-    /// Proves `relation` once for each sign of a divisor, or for each operand of a minimum being the least.
+    /// Proves `relation` once for each sign of a divisor, or once for each operand of a minimum as the smallest.
     fn derive_by_cases(&self, relation: &Relation, depth: u32) -> Option<Proof> {
         let split = self.sign_split(relation).or_else(|| self.minimum_split(relation))?;
         let branch = |case: usize| {

@@ -1,7 +1,7 @@
-//! Queries in one line of text, and their answers: what `symc sym` reads and prints.
+//! Queries in one line of text, and their answers: the format of `symc sym`.
 //!
-//! A line has tab-separated columns `id  symbols  expression  kind`, and from the fifth on whatever the writer likes;
-//! the sixth, if there is one, holds assumed relations. Expressions are prefix: `(floordiv (+ (* i 8) j) 8)`.
+//! A line has tab-separated columns `id  symbols  expression  kind`, and from the fifth on free text;
+//! the sixth, if present, holds assumed relations. Expressions are prefix: `(floordiv (+ (* i 8) j) 8)`.
 //!
 //! ```
 //! use symshape::query::answer_line;
@@ -34,7 +34,7 @@ pub struct Reply {
     pub id: String,
     /// The answer, or `error: …`.
     pub answer: String,
-    /// The time taken, in a context that knows nothing of earlier queries; unit: microseconds.
+    /// The time taken, in microseconds. No state is shared with earlier queries.
     pub micros: f64,
 }
 
@@ -115,7 +115,7 @@ fn answer_columns(line: &str) -> Result<String, String> {
     }
 }
 
-/// The parts of a list joined by `;`, where `-` stands for none.
+/// The parts of a list joined by `;`, where `-` means that there are none.
 fn entries(list: &str) -> impl Iterator<Item = &str> {
     list.split(';').map(str::trim).filter(|entry| !entry.is_empty() && *entry != "-")
 }
@@ -151,7 +151,7 @@ fn declare(facts: &mut Facts, entry: &str) -> Result<(), String> {
         Some(text) => Some(parse_multiple(text).ok_or_else(malformed)?),
         None => None,
     };
-    // A lower bound that is a term still bounds the symbol from below by its own least value.
+    // A lower bound that is a term bounds the symbol from below by the smallest value of that term.
     let least = match &lo {
         End::Int(least) => Some(least.to_big()),
         End::Term(lo) => facts.bounds(lo).lo,

@@ -1,10 +1,10 @@
 //! Simplification of relations: [`Facts::simplify_relation`].
 //!
 //! A relation `a <= b` is one polynomial `gap = b - a` that is not below 0, and there are many ways to write it. Every
-//! candidate here holds for the same values as the relation, and the one with the fewest operations is taken:
-//! the terms balanced between the sides, all terms on one side, `gap // c` in place of `gap` (which drops what can
-//! never reach a whole `c`), a numerator in place of its quotient, and operands of a minimum or maximum left out that
-//! cannot decide.
+//! candidate here holds for the same values as the relation, and the one with the fewest operations wins. Candidates
+//! are: the terms balanced between the sides, all terms on one side, `gap // c` in place of `gap` (which drops a rest
+//! that never reaches a whole `c`), a numerator in place of its quotient, and a minimum or maximum without the
+//! operands that cannot decide.
 
 use crate::assume::{Comparison, Facts, Relation};
 use crate::dim::cost::operations;
@@ -58,7 +58,7 @@ impl Facts {
         let holds = |a: &Dim, b: &Dim| {
             self.derives(&Relation { comparison: *comparison, a: a.clone(), b: b.clone() })
         };
-        // The least of several is below `b` if one of them is; one that never is does not matter.
+        // A minimum is below `b` if one operand is; an operand that never is does not matter.
         let a = match a.node() {
             Node::Min(list) => kept(list, Dim::min, |operand| {
                 self.refutes(&Relation { comparison: *comparison, a: operand.clone(), b: b.clone() })
@@ -129,7 +129,8 @@ impl Writer {
         }
     }
 
-    /// Where `gap` is `q + k` or `k - q` with `q = n // m`: what `n` then is not below 0 with.
+    /// Where `gap` is `q + k` or `k - q` with `q = n // m`: a polynomial over `n` with the same sign condition
+    /// (not below 0).
     fn numerator(&self, gap: &Poly) -> Option<Poly> {
         let [(mono, sign)] = gap.varying() else { return None };
         let AtomKind::Div(num, den) = &self.engine.atom(mono.only()?).kind else { return None };

@@ -1,9 +1,9 @@
 //! From the normal form back to a [`Dim`] with few operations.
 //!
-//! The normal form is spread out, a good term is compact, so this undoes what normal.rs did where that saves
+//! The normal form is expanded, and a good term is compact. So rendering reverses steps of `normal` where that saves
 //! operations: `a - m*(a // m)` is a remainder again, `y + min(0, x - y)` is `min(x, y)`, a substituted step is its
 //! symbol, `(a + m - 1) // m` counts as one rounded-up division, and common factors are taken out of sums.
-//! Each of these replaces a part of the polynomial by an atom of its own that is *shown* as a finished term.
+//! Each of these replaces a part of the polynomial by a new atom that is *shown* as a finished term.
 
 use crate::dim::Dim;
 use crate::dim::cost::{is_negation, operations};
@@ -13,11 +13,11 @@ use crate::memo::Memo;
 use crate::mono::MAX_ID;
 use crate::poly::{AtomId, Mono, Poly, Term};
 
-/// What rendering has found out about one engine's atoms.
+/// The rendered atoms of one engine.
 #[derive(Default)]
 pub(crate) struct Renderer {
     atoms: Memo<AtomId, Dim>,
-    /// Finished terms that stand in a polynomial for the parts they replace, from the top of the numbers down.
+    /// Finished terms that replace parts of a polynomial. Their atom numbers count down from the largest.
     shown: Vec<Dim>,
     /// How many sums are being merged into quotients, one inside the other.
     depth: u32,
@@ -25,10 +25,10 @@ pub(crate) struct Renderer {
     rendered: u32,
 }
 
-/// After so many polynomials the rest is rendered term by term: each form tried inside another one multiplies.
+/// After this many polynomials the rest is rendered term by term, because nested alternatives multiply.
 const MAX_RENDERED: u32 = 4_000;
 
-/// Merging a sum into a quotient is tried this deep: each level doubles the work.
+/// The maximum depth at which a sum is merged into a quotient; each level doubles the work.
 const MAX_MERGES: u32 = 2;
 
 const FIRST_SHOWN: AtomId = MAX_ID;
@@ -129,7 +129,7 @@ impl Renderer {
         for (num, den) in forms {
             let divisor = self.render(engine, &den);
             let plain = self.render(engine, &num).floor_div(&divisor);
-            // The numerator of the unscaled form decides what is rounded up: ceil(a / m) is ceil(k*a / (k*m)).
+            // The numerator of the unscaled form decides about rounding up: ceil(a / m) is ceil(k*a / (k*m)).
             best = Some(cheaper(best, plain));
         }
         let raised = num.sub(den).add_const(&Int::ONE);
@@ -242,7 +242,7 @@ impl Renderer {
             Ok(product) => Some(rest.add(&product)),
             Err(_) => None,
         };
-        // `num - den + 1` is what is divided when the quotient is read as rounded up.
+        // Read as rounded up, the quotient divides `num - den + 1`.
         let raised = num.sub(den).add_const(&Int::ONE);
         let mut best = (unchanged(), weight(poly), None);
         for numerator in [num, &raised] {
@@ -391,7 +391,7 @@ fn orientations(operands: &[Poly], factor: &Int) -> Vec<(Vec<Poly>, bool, Int)> 
     forms
 }
 
-/// The operations that a term takes beside its atoms.
+/// The operations of a term, without those of its atoms.
 fn term_cost((mono, coef): &Term) -> u32 {
     let product = mono.degree() as u32;
     product + u32::from(!coef.abs().is_one())

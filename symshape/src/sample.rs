@@ -29,11 +29,11 @@ enum Op {
     Max,
 }
 
-/// Values of more bits stop an evaluation.
+/// The maximum width of a value, in bits.
 const MAX_BITS: u64 = 1 << 14;
 
 impl Bytecode {
-    /// The value, `None` where a divisor is 0 or a value is far too large.
+    /// The value at `point`; `None` where a divisor is 0 or a value exceeds [`MAX_BITS`].
     pub(crate) fn run(&self, point: &[Int], stack: &mut Vec<Int>) -> Option<Int> {
         stack.clear();
         for op in &self.0 {
@@ -73,13 +73,13 @@ struct Slot {
     definition: Option<Bytecode>,
 }
 
-/// The symbols that some terms depend on, and what they may be.
+/// The symbols that some terms depend on, with their allowed values.
 pub(crate) struct Domain {
     slots: Vec<Slot>,
     relations: Vec<(Comparison, Bytecode, Bytecode)>,
 }
 
-/// Reach of a symbol without an upper bound, and around 0 of one without any.
+/// The sampled range of a symbol without an upper bound, in steps from its lower bound; around 0 if it has no bounds.
 const REACH: i64 = 40;
 
 impl Domain {
@@ -102,7 +102,7 @@ impl Domain {
         domain
     }
 
-    /// Adds the symbols that are bounded by symbols of this domain: a value that leaves them none is not allowed.
+    /// Adds the symbols that are bounded by symbols of this domain: a point that leaves them no value is not allowed.
     fn add_bounded(&mut self, facts: &Facts) {
         for entry in facts.entries() {
             let mut bounds = entry.lower.iter().chain(&entry.upper);
@@ -148,7 +148,7 @@ impl Domain {
         self.slots.iter().position(|slot| slot.symbol == *symbol)
     }
 
-    /// `term` as code for the points of this domain; a symbol outside it gives code without a value.
+    /// `term` as code for the points of this domain; a term with other symbols gives code without a value.
     pub(crate) fn compile(&self, term: &Dim) -> Bytecode {
         let mut code = Vec::with_capacity(16);
         if term.is_tractable() && self.emit(term, &mut code).is_some() {
@@ -217,7 +217,7 @@ impl Domain {
         })
     }
 
-    /// The point number `seed`: corners first, then pseudo-random ones. `None` where no point came out.
+    /// The point number `seed`: corners first, then pseudo-random ones. `None` where the facts exclude it.
     pub(crate) fn point(&self, seed: u64) -> Option<Point> {
         let (mut point, mut stack) = (Vec::with_capacity(self.slots.len()), Vec::new());
         let mut random = Random::new(seed);
@@ -233,7 +233,7 @@ impl Domain {
         self.relations_hold(&point, &mut stack).then_some(point)
     }
 
-    /// The number of points as far as it follows from numbers alone; `None` if a symbol has no bound.
+    /// A lower estimate of the number of points, from constant ranges alone; `None` if a symbol has no bound.
     fn least_size(&self) -> Option<Int> {
         self.slots.iter().try_fold(Int::ONE, |size, slot| {
             let bounded = slot.definition.is_some() || !slot.upper.is_empty();
@@ -247,7 +247,8 @@ impl Domain {
         })
     }
 
-    /// Calls `visit` on every point if there are at most `limit`; `false` if there are more, or it stopped.
+    /// Calls `visit` on every point if there are at most `limit`; `false` if there are more
+    /// or `visit` returned `false`.
     pub(crate) fn for_each(&self, limit: usize, visit: &mut dyn FnMut(&[Int]) -> bool) -> bool {
         let few = |size: Int| self.relations.is_empty() && size > Int::from(limit as i64);
         if self.least_size().is_none_or(few) {
@@ -345,7 +346,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether `a` and `b` compare so; `None` where that makes no sense.
+/// Whether the relation holds for two values; `None` for divisibility by 0.
 pub(crate) fn compare(comparison: Comparison, a: &Int, b: &Int) -> Option<bool> {
     match comparison {
         Comparison::Eq => Some(a == b),
@@ -357,7 +358,7 @@ pub(crate) fn compare(comparison: Comparison, a: &Int, b: &Int) -> Option<bool> 
     }
 }
 
-/// A small fixed sequence of numbers: answers are the same on every run and machine.
+/// A fixed pseudo-random sequence (xorshift), so that answers are the same on every run and machine.
 struct Random(u64);
 
 impl Random {
@@ -376,7 +377,7 @@ impl Random {
         (self.next() >> 33) as i64 % count
     }
 
-    /// A place in `0..=count`: often near one of the ends, else anywhere.
+    /// A place in `0..=count`: often near one of the ends, otherwise uniform.
     fn place(&mut self, count: &Int) -> Int {
         let near = Int::from(self.below(4)).min(count.clone());
         match self.below(8) {

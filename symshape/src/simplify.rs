@@ -1,7 +1,7 @@
 //! Simplification: the normal form first, then the choice of the cheapest term.
 //!
 //! [`Facts::simplify`] compares the rendered normal form of a term with the term rebuilt from simplified operands,
-//! from the leaves up, so that what the normal form spreads out without gain stays as it was written. The result
+//! from the leaves up. So a subterm that the normal form expands without gain stays as it was written. The result
 //! never has more operations than the input.
 
 use crate::assume::Facts;
@@ -69,11 +69,10 @@ impl Facts {
         Some((renderer.render(&engine, &coef), renderer.render(&engine, &rest)))
     }
 
-    /// `(coefficient, rest)` as [`Facts::linear_in`] gives them, of which a value of `e` is solved for `s`: the coefficient
-    /// is not the number zero, and both hold only symbols that are `known`.
+    /// `(coefficient, rest)` of [`Facts::linear_in`], if a value of `e` can be solved for `s`: the coefficient is not the
+    /// integer 0, and both contain only symbols that are `known`.
     ///
-    /// What is known of symbols may be that they equal others, which may themselves be unknown; then `e` is read as it
-    /// stands.
+    /// The facts may replace a known symbol by unknown ones that equal it; then `e` is solved without the facts.
     ///
     /// ```
     /// use symshape::{Dim, Facts, Relation, Symbol};
@@ -93,17 +92,17 @@ impl Facts {
     }
 }
 
-/// One engine and what was simplified with it.
+/// One engine with the terms that it has simplified.
 struct Session {
     engine: Engine,
     renderer: Renderer,
     done: Memo<Dim, Dim>,
 }
 
-/// A term of so few operations is not worth a second look.
+/// A term of at most this many operations is not simplified further.
 const FEW: u32 = 1;
 
-/// How often a form is looked at again; forms of equal cost could take turns.
+/// The maximum number of rounds; forms of equal cost could alternate forever.
 const MOST_ROUNDS: usize = 4;
 
 impl Session {

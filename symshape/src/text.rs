@@ -7,7 +7,7 @@
 //! atom    = integer | name | '(' sum ')' | ('min' | 'max') '(' sum (',' sum)* ')'
 //! name    = [A-Za-z_$] [A-Za-z0-9_$.]* | '`' any text, with \ before ` and \ '`'
 //! ```
-//! What `Display` prints parses back to an equal term.
+//! The output of `Display` parses back to an equal term.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ const MAX_DIGITS: usize = 4096;
 pub struct ParseError {
     /// The offset in the text, in bytes.
     pub at: usize,
-    /// What is wrong there.
+    /// The problem at that position.
     pub message: String,
 }
 

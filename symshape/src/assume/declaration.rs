@@ -1,4 +1,4 @@
-//! [`Declaration`]: which integers a symbol can be, in numbers.
+//! [`Declaration`]: the integers that a symbol can be, with constant ends.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use num_traits::{One, Signed, Zero};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
-    /// The least value.
+    /// The smallest value.
     pub lo: BigInt,
-    /// The greatest value, if there is one.
+    /// The largest value, if there is one.
     pub hi: Option<BigInt>,
     /// Values are `offset` modulo `step`; at least 1.
     pub step: BigInt,
@@ -26,7 +26,7 @@ pub struct Declaration {
     pub offset: BigInt,
     /// All values in rising order, where they were listed.
     pub values: Option<Vec<BigInt>>,
-    /// Who declared it, for errors.
+    /// The origin of the declaration, for error messages.
     pub origin: Option<Arc<str>>,
 }
 
@@ -70,7 +70,7 @@ impl Declaration {
         self
     }
 
-    /// Who declared it: "input `x`, axis 0".
+    /// Sets the origin of the declaration, such as "input `x`, axis 0".
     #[must_use]
     pub fn origin(mut self, origin: &str) -> Self {
         self.origin = Some(origin.into());
@@ -100,7 +100,7 @@ impl Declaration {
         self.hi.as_ref().is_some_and(|hi| hi < &self.lo) || self.values.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// What satisfies both, `None` if nothing does.
+    /// The values that satisfy both; `None` if there are none.
     pub(super) fn meet(&self, other: &Declaration) -> Option<Declaration> {
         let gcd = self.step.extended_gcd(&other.step);
         let (quotient, remainder) = (&other.offset - &self.offset).div_mod_floor(&gcd.gcd);

@@ -103,12 +103,12 @@ impl fmt::Display for Relation {
     }
 }
 
-/// A relation that holds, and who says so.
+/// A relation that is assumed to hold, with its origin.
 #[derive(Clone, Debug)]
 pub struct Assumption {
-    /// What holds.
+    /// The assumed relation.
     pub relation: Relation,
-    /// Who says so.
+    /// The origin, for error messages.
     pub origin: Arc<str>,
 }
 
@@ -133,16 +133,16 @@ pub enum FactError {
     Redeclared {
         /// The symbol declared.
         symbol: Symbol,
-        /// What was known.
+        /// The earlier declaration.
         old: Box<Declaration>,
-        /// What was to be added.
+        /// The refused declaration.
         new: Box<Declaration>,
     },
     /// A relation that cannot hold together with the facts before it.
     Contradiction {
-        /// What was to be assumed.
+        /// The refused relation.
         relation: Box<Relation>,
-        /// Who assumed it.
+        /// The origin of the refused relation.
         origin: String,
         /// The facts about its symbols, with their origins.
         known: Vec<String>,

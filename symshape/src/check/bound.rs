@@ -1,4 +1,4 @@
-//! Bounds, computed again: what the decisions of a [`Why`] say about a [`Sum`].
+//! Bounds, computed again: the bound of a [`Sum`] that follows from the decisions of a [`Why`].
 
 use num_bigint::BigInt;
 use num_integer::Integer;

@@ -24,7 +24,7 @@ impl Replay<'_> {
         }
     }
 
-    /// The value of the least of `list`, from the atoms and minima checked so far.
+    /// The value of the minimum of `list`, from the atoms and minima checked so far.
     pub(super) fn minimum(&self, list: &[Sum]) -> Checked<Sum> {
         if let [only] = list {
             return Ok(only.clone());

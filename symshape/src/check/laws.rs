@@ -1,4 +1,4 @@
-//! Rewritten quotients and minima: each must follow by a law from what was checked before.
+//! Rewritten quotients and minima: each must follow by a law from entries checked before.
 
 use num_bigint::BigInt;
 use num_traits::{One, Signed};

@@ -21,7 +21,7 @@ impl Dim {
         }
     }
 
-    /// `self % divisor`: what [`Dim::floor_div`] leaves over, with the sign of the divisor.
+    /// `self % divisor`: the remainder of [`Dim::floor_div`], with the sign of the divisor.
     pub fn modulo(&self, divisor: impl Into<Dim>) -> Dim {
         let divisor = divisor.into();
         match (self.as_int(), divisor.as_int()) {

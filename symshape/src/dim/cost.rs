@@ -1,14 +1,15 @@
 //! How many operations a [`Dim`] takes.
 //!
-//! Counted are operations of two operands, where `a - b` and `ceil(a / m)` are one each. Every node knows its own
-//! count from the day it was made, so that comparing two forms costs nothing.
+//! An operation has two operands; `a - b` and `ceil(a / m)` count as one each. Every node caches its count when it is
+//! built, so that comparing two forms is cheap.
 
 use num_bigint::{BigInt, Sign};
 use num_traits::{One, ToPrimitive};
 
 use crate::dim::{Dim, Node};
 
-/// The number of operations in `dim`; shared subtrees can make a small term a huge tree, which nobody wants.
+/// The number of operations in `dim`. Shared subtrees can make a small term a huge tree; such a term has the
+/// maximum cost.
 pub(crate) fn operations(dim: &Dim) -> u32 {
     if dim.is_tractable() { dim.operations() } else { u32::MAX }
 }
@@ -53,7 +54,7 @@ fn is_one_less(a: &BigInt, b: &BigInt) -> bool {
     }
 }
 
-/// The terms of `x`, if `a // b` is `(x + b - 1) // b`, with an integer `b` above 1 or a `b` that is no sum.
+/// The terms of `x`, if `a // b` is `(x + b - 1) // b`, with an integer `b` above 1 or a `b` that is not a sum.
 fn rounded_up_terms<'d>(a: &'d Dim, b: &Dim) -> Option<impl Iterator<Item = &'d Dim>> {
     let Node::Add(list) = a.node() else { return None };
     let (extra, rest) = list.split_last()?;

@@ -1,12 +1,12 @@
-//! [`Engine`]: the table of atoms behind the polynomials of one query.
+//! [`Engine`]: the table of atoms for the polynomials of one query.
 //!
-//! An atom is what a polynomial treats as a variable: a symbol, or a quotient or minimum of polynomials that no rule
-//! could dissolve. Equal atoms have one number. Each carries a constant range and *sides*: inequalities between a
+//! An atom is a variable of a polynomial: a symbol, or a quotient or minimum of polynomials that no rule
+//! rewrites. Equal atoms have one number. Each carries a constant range and *sides*: inequalities between a
 //! positive multiple of the atom and a polynomial over atoms that come before it in the order of elimination
 //! `(rank, number)`. The facts about a symbol, `m*q <= a <= m*q + m - 1` for a quotient and `min <= each operand`
-//! all have this one form, so that bounds.rs needs no case for any of them.
+//! all have this one form, so that `bounds` needs no special cases.
 //!
-//! A symbol with a step is replaced at the door: `S` with `S % 8 == 3` becomes `8*t + 3` over an atom `t`.
+//! A symbol with a step is replaced when it is read: `S` with `S % 8 == 3` becomes `8*t + 3` over an atom `t`.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::int::Int;
 use crate::memo::{FastMap, Memo};
 use crate::poly::{AtomId, Mono, Poly, Term, TooLarge};
 
-/// What an atom stands for.
+/// The meaning of an atom.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum AtomKind {
     /// `(symbol - offset) / step`, an integer.
     Symbol { symbol: Symbol, step: Int, offset: Int },
     /// The floor of the quotient of two polynomials, the divisor above 0.
     Div(Poly, Poly),
-    /// The least of several polynomials.
+    /// The minimum of several polynomials.
     Min(Vec<Poly>),
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Atom {
 pub(crate) enum Refusal {
     /// A divisor is not known to differ from 0, so no rule may touch the quotient.
     Divisor,
-    /// The normal form is beyond the caps of poly.rs or of the table.
+    /// The normal form is beyond the caps of `poly` or of the table.
     TooLarge,
 }
 
@@ -64,13 +64,13 @@ impl From<TooLarge> for Refusal {
     }
 }
 
-/// More atoms than this make a query too large.
+/// The maximum number of atoms of a query.
 pub(crate) const MAX_ATOMS: usize = 400;
 
-/// From so many atoms on, a table finds them.
+/// With this many atoms or more, a hash table replaces the linear search.
 const FEW_ATOMS: usize = 16;
 
-/// The rank of a symbol whose own bounds are being read: nothing may be bounded by it yet.
+/// The rank of a symbol while its bounds are read: no atom may be bounded by it yet.
 const IN_PROGRESS: u32 = u32::MAX;
 
 /// The state of one query: the facts, and every atom met so far.
@@ -79,9 +79,9 @@ pub(crate) struct Engine {
     pub(crate) facts: Facts,
     #[expect(clippy::vec_box, reason = "atoms are large, and a list that grows would move them all")]
     pub(crate) atoms: Vec<Box<Atom>>,
-    /// What was found out, in order: the derivation that check.rs replays.
+    /// The derivation so far, in order; `check` replays it.
     pub(crate) log: Vec<Event>,
-    /// Whether `log` and the reasons of bounds are kept: only proofs want them.
+    /// Whether `log` and the reasons of bounds are kept, which only proofs need.
     pub(crate) recording: bool,
     /// The numbers of atoms, where there are many.
     table: FastMap<AtomKind, AtomId>,
@@ -91,13 +91,13 @@ pub(crate) struct Engine {
     /// The best bounds of polynomials, until a fact is added.
     pub(crate) ends: Memo<Poly, [Option<Bound>; 2]>,
     pub(crate) normal: Memo<Dim, Poly>,
-    /// Whether an atom was met to which rules for sums apply.
+    /// Whether there is an atom to which rules for sums apply.
     pub(crate) has_foldable: bool,
-    /// Steps left for the search in bounds.rs.
+    /// Steps left for the current search in `bounds`.
     pub(crate) search_budget: u32,
     /// Steps left for all searches together.
     pub(crate) total_budget: u32,
-    /// How many rewrites are under way, one inside the other.
+    /// The current nesting of rewrites.
     pub(crate) nesting: u32,
 }
 
@@ -200,7 +200,7 @@ impl Engine {
         atoms.map(|id| self.atom(id).rank).max().map_or(0, |rank| rank.saturating_add(1))
     }
 
-    /// The polynomial that stands for `symbol`.
+    /// The polynomial of `symbol`.
     pub(crate) fn symbol(&mut self, symbol: &Symbol) -> Result<Poly, Refusal> {
         if let Some(poly) = self.symbols.get(symbol) {
             return Ok(poly.clone());
@@ -260,7 +260,7 @@ impl Engine {
         self.atoms[id as usize].rank = self.rank_above(lower.iter().chain(&upper).map(|(_, bound)| bound));
         for (idx, bound) in &lower {
             self.attach(&poly.sub(bound), Given::Lower(entry.symbol.clone(), *idx));
-            // Where the symbol has a value, its bounds leave room for one.
+            // Where the symbol has a value, no lower bound is above an upper bound.
             for (upper_idx, end) in &upper {
                 self.attach(&end.sub(bound), Given::Room(entry.symbol.clone(), *idx, *upper_idx));
             }
@@ -271,7 +271,7 @@ impl Engine {
         Ok(poly)
     }
 
-    /// What was declared of a symbol holds for the term that defines it.
+    /// Attaches the declaration of a symbol to the term that defines it.
     fn attach_declaration(&mut self, poly: &Poly, symbol: &Symbol) {
         let facts = self.facts.clone();
         let Some(entry) = facts.entry(symbol) else { return };
@@ -351,8 +351,8 @@ impl Engine {
     fn quotient_range(&mut self, num: &Poly, den: &Poly) -> (Interval, [Why; 2]) {
         let [lo, hi] = self.ends(num);
         let (least, greatest) = self.interval(den).into_ends();
-        // The divisor is known to be at least 1, which its interval alone need not show; where the facts leave no
-        // value at all, its interval may even end below.
+        // The divisor is known to be at least 1, which its interval alone need not show; where the facts
+        // contradict each other, its interval may even end below.
         let least = least.unwrap_or(Int::ONE).max(Int::ONE);
         let greatest = greatest.map(|greatest| greatest.max(Int::ONE));
         let divide = |end: &Int, shrink: bool| match (shrink, &greatest) {
@@ -369,7 +369,7 @@ impl Engine {
         (range, [reason(lo), reason(hi)])
     }
 
-    /// The atom for the least of `list`, which has at least two entries.
+    /// The atom for the minimum of `list`, which has at least two entries.
     pub(crate) fn minimum_atom(&mut self, list: Vec<Poly>) -> Result<Poly, Refusal> {
         let kind = AtomKind::Min(list.clone());
         if let Some(id) = self.find(&kind) {

@@ -1,8 +1,8 @@
 //! Lower and upper bounds of a [`Dim`].
 //!
-//! Two ways, and the better of both. First, interval arithmetic on the polynomial, from the constant range of each
-//! atom. Second, elimination, which sees that one atom stands in several places: take the atom `x` that comes last
-//! in the order of elimination, write the polynomial as `A*x + B`, and put a bound of `x` in its place.
+//! A bound is the better of two methods. The first is interval arithmetic on the polynomial, from the constant range of
+//! each atom. The second is elimination, which handles atoms that occur in several terms: take the atom `x` that comes
+//! last in the order of elimination, write the polynomial as `A*x + B`, and replace `x` by one of its bounds.
 //!
 //! ```text
 //! lower(p):
@@ -11,13 +11,13 @@
 //!   A*x + B = p, x the last atom
 //!   A >= 0:  for each lower side s*x >= o:  best = max(best, ceil(lower(s*B + A*o) / s))
 //!   A <= 0:  the same with upper sides
-//!   neither: p is linear in x, so it is least at one of the ends: min of both
+//!   neither: p is linear in x, so its minimum is at one of the ends: min of both
 //!   x a minimum and not A <= 0: x is one of its operands: min over the operands
 //! ```
-//! Who asks only whether a bound reaches some value says so: the search ends as soon as one does, or none can.
+//! A caller that only needs a certain bound passes it as the aim: the search ends once it is reached or out of reach.
 //!
 //! Sides mention only atoms that come earlier, so this ends; a fixed number of steps bounds the branching.
-//! Each bound comes with its [`Why`]: the decisions taken, from which check.rs computes the bound again.
+//! Each bound comes with its [`Why`]: the decisions taken, from which `check` computes the bound again.
 
 use std::sync::Arc;
 
@@ -31,12 +31,12 @@ use crate::int::Int;
 use crate::poly::{AtomId, Mono, Poly};
 use crate::sample::Domain;
 
-/// Between which integers a term lies, both ends included; `None` is unbounded.
+/// The range of a term, both ends included; `None` is unbounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// The term is never less.
+    /// The lower bound.
     pub lo: Option<BigInt>,
-    /// The term is never more.
+    /// The upper bound.
     pub hi: Option<BigInt>,
 }
 
@@ -138,14 +138,14 @@ impl Interval {
     }
 }
 
-/// Ends of more bits than this are given up: bounds by squares of bounds would ask for any amount of memory.
+/// The maximum width of an end, in bits: repeated squaring of bounds would take any amount of memory.
 const MAX_BITS: u64 = 1 << 13;
 
 fn product(a: &Int, b: &Int) -> Option<Int> {
     (a.bits() + b.bits() <= MAX_BITS).then(|| a * b)
 }
 
-/// The decisions that lead to a bound. What they say of a lower bound of `p` they say of an upper bound of `-p`.
+/// The decisions that lead to a bound. Those for a lower bound of `p` also give an upper bound of `-p`.
 #[derive(Clone, Debug)]
 pub(crate) enum Why {
     /// The range of a symbol, given by the facts; or no bound at all.
@@ -154,12 +154,12 @@ pub(crate) enum Why {
     Interval,
     /// The coefficient of `atom` has the sign that `side` wants, because of `sign`; the rest because of `rest`.
     Side { atom: AtomId, side: SideRef, sign: Arc<Why>, rest: Arc<Why> },
-    /// Linear in `atom`, so least at one of two sides.
+    /// Linear in `atom`, so the minimum is at one of two sides.
     Ends { atom: AtomId, sides: [SideRef; 2], rest: Arc<[Why; 2]> },
     /// The minimum `atom` is one of its operands; one reason for each.
     Cases { atom: AtomId, rest: Vec<Why> },
     /// Stepping `atom`, which has no sides, by one never lowers the value (raises it, if `upper`), because of `step`;
-    /// so it is least at that end of the range.
+    /// so the minimum is at that end of the range.
     Monotone { atom: AtomId, upper: bool, step: Arc<Why>, rest: Arc<Why> },
     /// One reason for each operand of a minimum.
     Each(Vec<Why>),
@@ -182,17 +182,17 @@ pub(crate) struct Bound {
     pub(crate) why: Why,
 }
 
-/// How many eliminations one bound may take: three hundred settle everything that is settled at all in practice,
-/// and cost less than a tenth of a millisecond.
+/// The maximum number of eliminations for one bound. Three hundred are enough in practice and take less than a tenth
+/// of a millisecond.
 const SEARCH_BUDGET: u32 = 300;
 
 /// Points to try for values at the ends of a range.
 const TRIES: u64 = 40;
 
-/// The most evaluated operations when all points are tried.
+/// The maximum number of evaluated operations when all points are tried.
 const EXHAUSTIVE: usize = 100_000;
 
-/// How many eliminations one engine may take in all, so that a hostile term costs a fraction of a second.
+/// The maximum number of eliminations of one engine, so that a hostile term takes a fraction of a second.
 pub(crate) const TOTAL_BUDGET: u32 = 30_000;
 
 impl Engine {
@@ -211,7 +211,7 @@ impl Engine {
         ends
     }
 
-    /// Allows a fresh search.
+    /// Resets the budget for a new search.
     pub(crate) fn reset_budget(&mut self) {
         self.search_budget = SEARCH_BUDGET.min(self.total_budget);
     }
@@ -273,8 +273,8 @@ impl Engine {
         self.lower_to(poly, Some(aim)).filter(|bound| bound.value >= *aim).map(|bound| bound.why)
     }
 
-    /// A bound that `poly` is never below. With an aim, any one that reaches it is as good as any other, and one that
-    /// does not is as good as none.
+    /// A bound that `poly` is never below. With an aim, the first bound that reaches it
+    /// is returned; a bound that does not reach it may be arbitrarily weak.
     fn lower_to(&mut self, poly: &Poly, aim: Option<&Int>) -> Option<Bound> {
         let constant = poly.constant();
         let content = Poly::content_of(poly.varying());
@@ -448,10 +448,11 @@ impl Engine {
         Some(Bound { value: least?, why: self.because(|| Why::Cases { atom: id, rest }) })
     }
 
-    /// Where the degree in the atom is above 1: if a step of one never lowers the value, it is least at the low end.
+    /// Bounds a polynomial of degree above 1 in the atom. If a step of one never lowers the value, the minimum is at
+    /// the low end.
     ///
-    /// What is known of the step must hold at every place between that end and the atom's value. It may therefore
-    /// depend on the constant range of the atom, but on no side of it.
+    /// The sign of the step must hold at every value between that end and the atom's value. So it may depend on the
+    /// constant range of the atom, but not on its sides.
     fn step_along(&mut self, poly: &Poly, id: AtomId, aim: Option<&Int>) -> Option<Bound> {
         let atom = self.atom(id);
         if !matches!(atom.kind, AtomKind::Symbol { .. }) || !atom.lower.is_empty() || !atom.upper.is_empty() {
@@ -495,19 +496,19 @@ impl Facts {
         let lo = engine.lower(&poly).map(|bound| bound.value);
         engine.reset_budget();
         let hi = engine.upper(&poly).map(|bound| bound.value);
-        // Nothing can be tighter than the interval of independent symbols.
+        // The interval of independent symbols is already exact.
         let exact = lo == hi || (self.is_independent() && engine.interval_is_exact(&poly));
         let range = if exact { Interval { lo, hi } } else { self.tightest(e, Interval { lo, hi }) };
         Bounds { lo: range.lo.map(|lo| lo.to_big()), hi: range.hi.map(|hi| hi.to_big()) }
     }
 
-    /// Whether nothing is known of symbols but the range of each.
+    /// Whether the facts consist of one constant declaration for each symbol.
     fn is_independent(&self) -> bool {
         let free = |entry: &Entry| entry.lower.is_empty() && entry.upper.is_empty();
         self.assumptions().is_empty() && self.entries().iter().all(free)
     }
 
-    /// The exact range, where values at both ends of `range` are met or all points can be tried; else `range`.
+    /// The exact range, where sample points reach both ends of `range` or all points can be tried; otherwise `range`.
     fn tightest(&self, e: &Dim, range: Interval) -> Interval {
         let domain = Domain::new(self, &[e]);
         let code = domain.compile(e);

@@ -1,11 +1,11 @@
 //! The third stage: an e-graph over nested minima and maxima.
 //!
 //! The normal form has one atom per minimum, so it cannot choose between `min(max(x, y), max(x, z))` and
-//! `max(x, min(y, z))`: both are right, and which is shorter depends on what surrounds them. Here the two operations
-//! are a language of their own, everything else is a leaf, and the laws of a distributive lattice (the rules of kind
-//! `Lattice` in rules.rs) grow all forms at once; the cheapest is taken out.
+//! `max(x, min(y, z))`: both are right, and which is shorter depends on the terms around them. Here the two
+//! operations form a small language, everything else is a leaf, and the laws of a distributive lattice (the rules of
+//! kind `Lattice` in `rules`) build all forms at once; the cheapest is extracted.
 //!
-//! Sums and products never enter: associativity and commutativity of those would drown everything else. Limits count
+//! Sums and products are excluded: their associativity and commutativity would dominate the search. Limits count
 //! nodes and rounds, never time, so the answer is the same on every machine.
 
 use std::time::Duration;
@@ -27,13 +27,13 @@ define_language! {
     }
 }
 
-/// Four leaves have all their useful forms within this, in a fraction of a millisecond.
+/// Enough for all useful forms of four leaves, in a fraction of a millisecond.
 const MAX_NODES: usize = 120;
 
 /// Distribution, absorption, then collection: a few rounds suffice.
 const MAX_ROUNDS: usize = 4;
 
-/// Terms of more operands are left alone.
+/// The maximum number of distinct leaves; larger terms stay unchanged.
 const MAX_LEAVES: usize = 6;
 
 type Build = fn([Id; 2]) -> Lattice;
@@ -86,7 +86,7 @@ fn moved_in(terms: &[Dim]) -> Option<Dim> {
     }
 }
 
-/// One for each operation, and what the leaves cost.
+/// The cost of a form: one for each operation, plus the operations of its leaves.
 struct Operations<'a>(&'a Leaves);
 
 impl CostFunction<Lattice> for Operations<'_> {

@@ -1,7 +1,7 @@
 //! The goal of a proof: how normal forms and bounds show a relation.
 //!
-//! Every relation is reduced to the difference of its two sides. `a <= b` holds if `b - a` is never below 0, `a == b` if
-//! it is the polynomial 0, and `a` divides `b` if the remainder is 0.
+//! Every relation is reduced to the difference of its two sides. `a <= b` holds if `b - a` is never below 0,
+//! `a == b` if it is the polynomial 0, and `a` divides `b` if the remainder is 0.
 
 use crate::assume::{Comparison, Relation};
 use crate::engine::atoms::{AtomKind, Engine, Refusal};

@@ -1,9 +1,8 @@
 //! The normal form of a [`Dim`]: a polynomial over the atoms of an [`Engine`].
 //!
-//! Comes in: a term as written. Goes out: a polynomial in which sums are merged, products multiplied out, remainders
-//! written as `a - m*(a // m)`, maxima as `-min(-a, -b)`, and every quotient and minimum either dissolved by the
-//! rules of rules.rs or an atom over normal operands. Equal polynomials mean equal terms; the converse holds for
-//! whatever the rules cover.
+//! In the polynomial, sums are merged and products are multiplied out. Remainders become `a - m*(a // m)`, and maxima
+//! become `-min(-a, -b)`. Every quotient and minimum is either rewritten by `rules` or an atom over normal operands.
+//! Equal polynomials mean equal terms; the converse holds for everything that the rules cover.
 
 use crate::dim::{Dim, Node};
 use crate::engine::atoms::{Engine, Refusal};
@@ -13,10 +12,10 @@ use crate::engine::rules::{self, Sign};
 use crate::int::Int;
 use crate::poly::Poly;
 
-/// A term of so few nodes is small.
+/// The maximum size of a small term, in nodes.
 const SMALL: u32 = 6;
 
-/// Rules that ask for each other's results go this deep at most; real terms stay far below.
+/// The maximum nesting of rewrites inside each other; real terms stay far below.
 const MAX_NESTING: u32 = 48;
 
 impl Engine {
@@ -34,7 +33,7 @@ impl Engine {
             Node::Symbol(symbol) => return self.symbol(symbol),
             _ => {}
         }
-        // A small sum is worked out again sooner than it is found.
+        // Normalising a small sum again is faster than a look-up.
         let cheap = dim.size() <= SMALL && matches!(dim.node(), Node::Add(_) | Node::Mul(_));
         if !cheap && let Some(poly) = self.normal.get(dim) {
             return Ok(poly.clone());
@@ -106,7 +105,7 @@ impl Engine {
         Ok(quotient)
     }
 
-    /// Runs a rewrite inside another; a chain of rewrites that does not seem to end is given up.
+    /// Runs a rewrite inside another, up to a depth of [`MAX_NESTING`].
     fn nested(&mut self, rewrite: impl FnOnce(&mut Self) -> Result<Poly, Refusal>) -> Result<Poly, Refusal> {
         if self.nesting == MAX_NESTING {
             return Err(Refusal::TooLarge);
@@ -154,12 +153,12 @@ impl Engine {
         result
     }
 
-    /// The normal form of the least of `list`, which is not empty.
+    /// The normal form of the minimum of `list`, which is not empty.
     pub(crate) fn minimum(&mut self, list: Vec<Poly>) -> Result<Poly, Refusal> {
         if let [_] = list.as_slice() {
             return Ok(list.into_iter().next().unwrap_or_default());
         }
-        // One list has one value, even if more is known by the time it is met again: proofs rest on that.
+        // One list has one value, even if more facts are known when it occurs again: proofs rely on that.
         if let Some(poly) = self.minima.get(&list) {
             return Ok(poly.clone());
         }

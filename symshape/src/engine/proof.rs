@@ -1,10 +1,15 @@
 //! [`Proof`]: why a relation holds, in a form that can be checked.
 //!
-//! A proof is one of three. A *derivation* is the log of one engine (every atom, range, side and rewrite, in order)
-//! and the decisions that bound the difference of the two sides; it is written down when it is first asked for. *Cases* are proofs of the same relation under "this
-//! operand of a minimum is the least", one for each operand, or under each sign of a symbol that is not 0. *Exhaustive* says that the domain is small and that
-//! evaluation at every point of it agrees. [`Proof::check`] replays any of them with the code of check.rs, which
-//! shares no arithmetic, no rule and no search with the engine.
+//! There are three kinds of proof:
+//!
+//! - A *derivation* is the log of one engine (every atom, range, side and rewrite, in order) and the decisions that
+//!   bound the difference of the two sides. It is recorded lazily, on first use.
+//! - *Cases* are proofs of the same relation under additional facts: one for each operand of a minimum as the smallest,
+//!   or one for each sign of a symbol that is not 0.
+//! - *Exhaustive* means that the domain is small and that the relation holds at every point.
+//!
+//! [`Proof::check`] replays any of them with the module `check`, which shares no arithmetic, rules or search with the
+//! engine.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -32,7 +37,7 @@ use crate::poly::{AtomId, Poly, Term};
 #[derive(Clone)]
 pub struct Proof(pub(crate) Arc<Argument>);
 
-/// What a proof rests on.
+/// The content of a proof.
 pub(crate) enum Argument {
     Derivation { facts: Facts, relation: Relation, steps: Steps },
     Cases { facts: Facts, relation: Relation, split: Split, branches: Vec<Proof> },
@@ -42,7 +47,7 @@ pub(crate) enum Argument {
 /// Cases of which at least one holds.
 #[derive(Clone, Debug)]
 pub(crate) enum Split {
-    /// One of these is the least.
+    /// One of these is the smallest.
     Least(Vec<Dim>),
     /// A symbol that is not 0 is above or below.
     Sign(Symbol),
@@ -57,8 +62,8 @@ impl Split {
     }
 }
 
-/// The steps of a derivation, worked out when someone first asks for them: the engine that found the proof is run
-/// once more and keeps its log. It takes the same steps each time, for its answers depend on the input alone.
+/// The steps of a derivation, recorded on first use: the engine runs once more and keeps its log. It takes the same
+/// steps each time, because its answers depend on the input alone.
 #[derive(Default)]
 pub(crate) struct Steps(OnceLock<Option<Derivation>>);
 
@@ -99,7 +104,7 @@ pub(crate) enum Goal {
 pub(crate) enum Event {
     /// An atom was made; its range at that time.
     Atom { id: AtomId, range: Interval },
-    /// One end of a range moved: `why` bounds what a given inequality leaves beside the atom.
+    /// One end of a range moved: `why` bounds the other terms of the given inequality.
     Narrow { id: AtomId, upper: bool, value: Int, given: Given, why: Why },
     /// A given inequality became a side of an atom.
     Side { id: AtomId, upper: bool, given: Given },
@@ -107,14 +112,14 @@ pub(crate) enum Event {
     Divisor { den: Poly, negative: bool, why: Why },
     /// `num // den == result`, by a law.
     Quotient { law: Box<QuotientLaw>, num: Poly, den: Poly, result: Poly },
-    /// The least of `from` is `result`, by a law that goes through the least of `to`.
+    /// The minimum of `from` is `result`, by a law that uses the minimum of `to`.
     Minimum { law: MinimumLaw, from: Vec<Poly>, to: Vec<Poly>, result: Poly },
 }
 
-/// How the value of `num // den` is known. Quotients that a law leads to stand earlier in the log.
+/// The law that gives `num // den`. The quotients that a law refers to come earlier in the log.
 #[derive(Clone, Debug)]
 pub(crate) enum QuotientLaw {
-    /// It has an atom of its own.
+    /// It is a new atom.
     Atom,
     /// `num - den*result` is not below 0, nor above `den - 1`.
     Remainder([Why; 2]),
@@ -163,9 +168,9 @@ pub(crate) enum Given {
     Upper(Symbol, usize),
     /// A lower bound of a symbol is not above an upper bound of it.
     Room(Symbol, usize, usize),
-    /// The least value declared for a symbol.
+    /// The smallest value declared for a symbol.
     Least(Symbol),
-    /// The greatest value declared for a symbol.
+    /// The largest value declared for a symbol.
     Greatest(Symbol),
 }
 

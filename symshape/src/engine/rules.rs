@@ -1,16 +1,16 @@
 //! The rules for quotients and minima: each a law, its side conditions, and the code that applies it.
 //!
 //! [`RULES`] is the one list. The normal form tries the rules of a quotient or minimum in this order, takes the
-//! first that applies, and starts again on what that left. `tests/rules.rs` goes through the same list: it checks
+//! first that applies, and starts again on its result. `tests/rules.rs` goes through the same list: it checks
 //! every law on a box with negative values and with big integers wherever its conditions hold, and every `apply`
-//! against evaluation; a rule that no test reaches fails.
+//! against evaluation. The test fails if a rule is never reached.
 //!
 //! Each rule removes an operation or makes an operand smaller in a fixed order, so a chain of rules ends:
 //! splitting and reducing shrink coefficients, flipping makes the leading coefficient positive for good, merging
 //! removes a quotient, cancelling shrinks the divisor.
 //!
-//! What needs no rule here is representation: associativity, commutativity, distribution and cancellation are the
-//! polynomial; `a % m` is `a - m*(a // m)`; `max` is a negated `min`; a step is a substitution for its symbol.
+//! Some laws need no rule, because the representation implies them. Polynomials are associative, commutative and
+//! distributive; `a % m` is `a - m*(a // m)`; `max` is a negated `min`; a step is a substitution for its symbol.
 
 mod minimum;
 mod quotient;
@@ -47,11 +47,11 @@ enum Apply {
     Negative(fn(&mut Engine, &Poly, &Poly) -> Rewrite),
     /// To `num // den` with `den >= 1`.
     Quotient(fn(&mut Engine, &Poly, &Poly) -> Rewrite),
-    /// To the least of several operands.
+    /// To the minimum of several operands.
     Minimum(fn(&mut Engine, &[Poly]) -> Rewrite),
     /// To a sum of products.
     Sum(fn(&mut Engine, &Poly) -> Rewrite),
-    /// To nested minima and maxima, by pattern: the law is all there is.
+    /// To nested minima and maxima: the e-graph matches the law as a pattern.
     Lattice,
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn has_sum_rules(kind: &AtomKind) -> bool {
 
 /// `sum`, with the rules for sums applied as long as one does.
 pub(crate) fn rewrite_sum(engine: &mut Engine, mut sum: Poly) -> Result<Poly, Refusal> {
-    // One distinct atom goes with each rewrite, so there are no more rounds than atoms.
+    // Each rewrite removes one distinct atom, so there are at most as many rounds as atoms.
     for _ in 0..sum.terms().len() {
         let mut rewritten = None;
         for rule in RULES {

@@ -161,7 +161,7 @@ pub(super) fn integer(word: &str) -> Result<Option<Int>, String> {
 /// Reads a prefix expression over `+ - * floordiv mod ceildiv min max`.
 ///
 /// # Errors
-/// Text that is none, with what is wrong.
+/// The text is not an expression; the message says why.
 pub fn parse_dim(text: &str) -> Result<Dim, String> {
     read_dim(Reader::new(text, std::iter::empty()))
 }

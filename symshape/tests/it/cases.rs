@@ -1,4 +1,4 @@
-//! Random cases for the engine, and what must hold of every one: shared by tests/oracle.rs and the fuzz target
+//! Random cases for the engine, and the properties of each: shared by tests/oracle.rs and the fuzz target
 //! `dim_algebra`.
 //!
 //! A [`Case`] is read from bytes: a few symbols with small domains (negative values, steps, bounds that are symbols,
@@ -49,7 +49,7 @@ struct Axis {
     offset: i64,
 }
 
-/// Facts, expressions and a relation to ask about.
+/// Facts, expressions and a relation to query.
 #[derive(Debug)]
 pub(crate) struct Case {
     facts: Facts,

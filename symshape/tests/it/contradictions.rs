@@ -1,4 +1,4 @@
-//! Facts that leave no value: what is asked of them ends, whatever the answer.
+//! Contradictory facts: every query about them terminates, with any answer.
 
 use symshape::{Declaration, Dim, Facts, Relation, Symbol};
 
@@ -14,7 +14,7 @@ fn ranges_without_a_value_end_every_search() {
         for dim in [&x * &y, &y * &x, &x * &x, &x * &x * &x * &y, -(&x * &y) * Dim::from(&a)] {
             facts.bounds(&dim);
             facts.simplify(&dim);
-            // Both follow from what can't be.
+            // A contradiction implies both.
             facts.prove(&Relation::le(Dim::zero(), &dim));
             facts.prove(&Relation::lt(&dim, Dim::zero()));
         }

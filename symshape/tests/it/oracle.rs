@@ -5,7 +5,7 @@ use crate::cases;
 use cases::{Case, Source};
 use symshape::{Answer, Declaration, Dim, Facts, Symbol};
 
-/// How many random cases a test run tries; `ORACLE_CASES` asks for more.
+/// The number of random cases in a test run; `ORACLE_CASES` overrides it.
 fn count() -> u64 {
     std::env::var("ORACLE_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(4_000)
 }

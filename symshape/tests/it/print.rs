@@ -1,4 +1,4 @@
-//! What is simplified reads as people write it: common factors in front, maxima of sums without minus signs, and
+//! Simplified terms have the usual notation: common factors in front, maxima of sums without minus signs, and
 //! multiples of a divisor inside the quotient where they shorten it.
 
 use symshape::{Declaration, Dim, Facts, Symbol};

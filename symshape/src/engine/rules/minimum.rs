@@ -1,4 +1,4 @@
-//! The rules for the least of several polynomials.
+//! The rules for the minimum of several polynomials.
 
 use super::Rewrite;
 use crate::engine::atoms::{AtomKind, Engine};
@@ -10,7 +10,7 @@ use crate::poly::{Mono, Poly, Term};
 const MAX_OPERANDS: usize = 16;
 
 impl Engine {
-    /// Logs that the least of `from` is `result`, by a law that goes through the least of `to`.
+    /// Logs that the minimum of `from` is `result`, by a law that uses the minimum of `to`.
     fn minimum_by(&mut self, law: MinimumLaw, from: &[Poly], to: Vec<Poly>, result: Poly) -> Poly {
         self.record(|| Event::Minimum { law, from: from.to_vec(), to, result: result.clone() });
         result
@@ -77,7 +77,7 @@ pub(super) fn common_divisor(engine: &mut Engine, list: &[Poly]) -> Rewrite {
         numerators.push(num.scale(sign).add_scaled(&operand.constant(), &den));
     }
     let Some((divisor, sign)) = common else { return Ok(None) };
-    // The least of -(a // m) is -((the greatest of a) // m), and that is -(-(the least of -a) // m).
+    // min(-(a // m)) is -(max(a) // m), which is -(-min(-a) // m).
     let least = engine.minimum(numerators.clone())?.scale(&sign);
     let result = engine.divide(&least, &divisor)?.scale(&sign);
     let law = MinimumLaw::CommonDivisor { divisor, negated: sign.is_negative() };
@@ -86,7 +86,7 @@ pub(super) fn common_divisor(engine: &mut Engine, list: &[Poly]) -> Rewrite {
 
 /// Subtracts one operand from all, so that the same differences give the same atom.
 ///
-/// The pivot is the least operand in the order "the leading coefficient of the difference is positive", which a
+/// The pivot is the smallest operand in the order "the leading coefficient of the difference is positive", which a
 /// shift of all operands does not change. The operands that are left are sorted the same way.
 pub(super) fn shift(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     let mut sorted = list.to_vec();

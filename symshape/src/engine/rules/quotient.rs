@@ -167,7 +167,7 @@ pub(super) fn proportional(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewri
     Ok(Some(engine.quotient_by([num, den], result, law)))
 }
 
-/// Divides by a divisor of several terms, if what is left over is proven to be a remainder.
+/// Divides by a divisor of several terms, if the rest is proven to be a remainder.
 pub(super) fn long_division(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let (Some(leading), true) = (den.leading().cloned(), den.terms().len() > 1) else { return Ok(None) };
     let (mut quotient, mut rest) = (Poly::default(), num.clone());
@@ -202,7 +202,7 @@ pub(super) fn two_values(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite
     let at = |value: &Int| (&(coef * value) + &num.constant()).div_floor(&divisor);
     let (first, slope) = (at(&lo), &at(&hi) - &at(&lo));
     let result = Poly::term(Mono::atom(id), slope.clone()).add_const(&(&first - &(&slope * &lo)));
-    // What is left is linear in the one atom, so its interval is exact.
+    // The rest is linear in one atom, so its interval is exact.
     let law = || QuotientLaw::Remainder([Why::Interval, Why::Interval]);
     Ok(Some(engine.quotient_by([num, den], result, law)))
 }

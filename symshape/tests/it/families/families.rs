@@ -8,7 +8,7 @@ use super::truth::{Expected, Query, Truth};
 
 type Make = fn(&mut Random) -> Query;
 
-/// `(family, query from a seed, the least percentage to be solved)`
+/// `(family, query from a seed, the minimum percentage to solve)`
 pub(crate) const FAMILIES: &[(&str, Make, usize)] = &[
     ("flat", flat, 95),
     ("deobf", deobf, 95),

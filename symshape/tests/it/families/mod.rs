@@ -1,8 +1,9 @@
-//! Query sets by family, made anew from a seed: what kernels and shape inference ask, and things that only look true.
+//! Query sets by family, generated from a seed: queries of kernels and shape inference, and relations
+//! that only look true.
 //!
 //! Each answer is compared with evaluation, and each family must be solved as well as it is today. Other seeds:
 //! `FAMILIES_SEED=7 FAMILIES_COUNT=400 cargo test --release -p symshape --test it families -- --nocapture`, with
-//! `FAMILIES_SHOW=1` to see what was not solved.
+//! `FAMILIES_SHOW=1` prints the unsolved queries.
 
 mod expressions;
 mod families;
@@ -20,7 +21,7 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
-/// `(solved, asked)` by family, and by family of those not solved: what was asked and answered.
+/// `(solved, asked)` by family, and the unsolved queries with their answers, by family.
 struct Score {
     solved: usize,
     asked: usize,

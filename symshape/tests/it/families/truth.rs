@@ -1,4 +1,4 @@
-//! What is true of a query, by evaluation alone, and whether an answer agrees with it.
+//! The truth about a query, by evaluation alone, and the check of an answer against it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use symshape::{Dim, Symbol};
 
 use super::random::Random;
 
-/// What a good engine answers.
+/// The expected answer.
 pub(crate) enum Expected {
     /// A term of equal value with no more operations than this one.
     Form(String),
@@ -17,9 +17,9 @@ pub(crate) enum Expected {
     Proven,
     /// It fails somewhere.
     Disproven,
-    /// The least and the greatest value.
+    /// The smallest and the largest value.
     Range(BigInt, BigInt),
-    /// The least and the greatest value that evaluation finds at all points, which are few.
+    /// The smallest and the largest value over all points, by evaluation.
     Tight,
 }
 
@@ -46,7 +46,7 @@ struct Axis {
     residue: BigInt,
 }
 
-/// What a query means at a point.
+/// The value of a query at a point.
 enum Meaning {
     Term(Dim),
     Relation(String, Dim, Dim),
@@ -95,7 +95,7 @@ impl Axis {
         }
     }
 
-    /// The least and greatest value where earlier symbols have the values of `point`.
+    /// The smallest and largest value where earlier symbols have the values of `point`.
     fn ends(&self, point: &Point) -> (BigInt, BigInt) {
         let (lo, hi) = (value(&self.lo, point).expect("a value"), value(&self.hi, point).expect("a value"));
         (&lo + (&self.residue - &lo).mod_floor(&self.step), &hi - (&hi - &self.residue).mod_floor(&self.step))
@@ -140,7 +140,7 @@ fn some_points(axes: &[Axis], random: &mut Random) -> Vec<Point> {
 }
 
 impl Truth {
-    /// Evaluates the query; an error says that what is expected of it is not true.
+    /// Evaluates the query; an error says that the expected answer is wrong.
     pub(crate) fn of(query: &Query) -> Result<Truth, String> {
         let axes: Vec<Axis> =
             query.symbols.split(';').filter(|entry| !entry.trim().is_empty()).map(Axis::read).collect();
