@@ -201,7 +201,7 @@ fn refusals_say_what_is_wrong() {
         refused(&model, "N", &[&[4], &[]], options),
         "`rows` has the shape []; to be batched, its first axis must be N, and no other"
     );
-    assert_eq!(refused(&rows, "K", &[&[4], &[]], options), "the model has no symbol K");
+    assert_eq!(refused(&rows, "K", &[&[4], &[]], options), "the model has no symbol `K`");
     assert_eq!(refused(&rows, "N", &[&[4]], options), "got 1 inputs; the model has 2");
     assert_eq!(
         refused(&rows, "N", &[&[3], &[]], options),

@@ -67,7 +67,7 @@ fn tensors_have_no_more_axes_than_can_be_lent() {
     assert_eq!(of_output(widest).expect("as many as can be").outputs()[0].rank(), MAX_AXES);
     for refused in [of_input(wider), of_output(wider)] {
         let error = refused.expect_err("one too many").to_string();
-        assert_eq!(error, "`wider` has 13 axes; tensors of calls have at most 12");
+        assert_eq!(error, "`wider` has 13 axes; inputs and outputs may have at most 12");
     }
 }
 
