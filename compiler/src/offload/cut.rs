@@ -1,4 +1,4 @@
-//! Cuts parts out of a graph, and puts what a target makes of them in their place.
+//! Cuts parts out of a graph and replaces them by the operators that their target lowers them to.
 
 use super::{Subgraph, parts::Unit};
 use crate::{
@@ -8,16 +8,16 @@ use crate::{
 use cranelift_entity::SecondaryMap;
 use std::collections::BTreeMap;
 
-/// What a target makes of a part in the new graph.
+/// The lowering of a part by its target: returns the values of its outputs in the new graph.
 type Lower<'a> = &'a mut dyn FnMut(&mut Subgraph, &mut Graph) -> Result<Vec<Value>>;
 
 /// The nodes that read each value.
 type Readers = SecondaryMap<Value, Vec<NodeId>>;
 
-/// What stands for the old graph's values in the new one.
+/// The counterparts of the old graph's values in the new one.
 type Moved = SecondaryMap<Value, Option<Value>>;
 
-/// Rebuilds `graph` unit by unit; `lower` puts the claimed ones into the new graph.
+/// Rebuilds `graph` unit by unit; `lower` emits the claimed ones into the new graph.
 ///
 /// # Errors
 /// Those of `lower`, with the name of the part's last node.
@@ -73,7 +73,7 @@ fn copy(old: &Graph, new: &mut Graph, id: NodeId, moved: &mut Moved) -> Result<(
     Ok(())
 }
 
-/// Hands a part to its target.
+/// Lets the target lower a part.
 fn part(
     old: &Graph,
     new: &mut Graph,
@@ -115,7 +115,7 @@ fn part(
     Ok(())
 }
 
-/// How a part is called in messages: as its nodes are, of which most come from one.
+/// The name of a part in messages: the origins of its first and last node.
 fn title(graph: &Graph, unit: &Unit) -> String {
     let mut names: Vec<&str> = Vec::new();
     for id in &unit.nodes {

@@ -1,13 +1,13 @@
-//! Targets beside the machine: a library or an accelerator takes parts of a graph, and the machine does the rest.
+//! Offload targets: a library or an accelerator takes parts of a graph, and the compiler generates code for the rest.
 //!
-//! A [`Target`] is asked about each node of the optimised graph ([`Target::claim`]). What it claims is cut out in parts,
-//! each as large as can be, and put back by the target as calls of functions outside of the compiler, with whatever core
-//! operators it needs around them ([`Target::lower`]). What the first target leaves goes to the next one, and what all
-//! leave to the machine. Passes of the target run at named phases over what the compiler itself works on, graph and
-//! kernels; at the end each of its calls gets what only the finished program tells ([`Target::emit`]).
+//! A [`Target`] is offered each node of the optimised graph ([`Target::claim`]). The claimed nodes are cut out in
+//! parts, each as large as possible. The target lowers a part to calls of external functions, and to any core
+//! operators around them ([`Target::lower`]). The next target is offered the remaining nodes, and the compiler takes
+//! the rest. Passes of the target run at named phases over the compiler's own graphs and kernels. At the end each of
+//! its calls may be completed with facts about the finished program ([`Target::emit`]).
 //!
-//! Everything that a target says is in the representations: a call names its target, its function and the constants that
-//! go along, code for an accelerator among them. docs/targets.md shows how to write one.
+//! All results of a target are part of the IRs: a call names its target, its function and its constants, including
+//! code for an accelerator. docs/targets.md explains how to write a target.
 
 mod cut;
 mod memory;
@@ -25,7 +25,7 @@ use symshape::Dim;
 /// When a pass over a graph runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GraphPhase {
-    /// Over the whole graph, which is optimised, before anything is claimed.
+    /// Over the whole optimised graph, before any node is claimed.
     Optimized,
     /// Over each part that the target claimed.
     Claimed,
@@ -34,54 +34,55 @@ pub enum GraphPhase {
 /// When a pass over kernels runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KernelPhase {
-    /// Over the program as it was lowered, one kernel for each value in memory.
+    /// Over the lowered program, with one kernel for each value in memory.
     Lowered,
-    /// Over the program as it will run, before its memory is planned.
+    /// Over the scheduled program, before its memory is planned.
     Scheduled,
 }
 
 /// A part of a graph that a target claimed.
 #[derive(Clone, Debug)]
 pub struct Subgraph {
-    /// What is to be computed: a graph of its own, which knows the symbols and facts around it. Constants are in it.
+    /// The computation as a separate graph with the same symbols and facts. It contains its constants.
     pub graph: Graph,
-    /// The values of its inputs, in the graph that the part was cut out of.
+    /// The values of its inputs, in the original graph.
     pub operands: Vec<Value>,
 }
 
-/// Something beside the machine that runs parts of a model.
+/// A library or device that runs parts of a model.
 ///
-/// All hooks but the first three have a default that does nothing. They run in the order of this list, and are given
-/// the representations that the compiler itself works on: all that a target wants to keep, it keeps there.
+/// All hooks but the first three have a default that does nothing. They run in the order of this list, on the
+/// compiler's own IRs. A target stores all its results there.
 pub trait Target: Send + Sync {
-    /// What it is called: on the command line, in messages, in the calls that are its own. A word.
+    /// The name on the command line, in messages and in the target's calls: a single word.
     fn name(&self) -> &str;
 
     /// A pass over graphs, see [`GraphPhase`]. The graph must compute what it did before.
     ///
     /// # Errors
-    /// Why the model can't be compiled for this target.
+    /// The model can't be compiled for this target.
     fn graph_pass(&self, phase: GraphPhase, graph: &mut Graph) -> Result<()> {
         let _ = (phase, graph);
         Ok(())
     }
 
-    /// Whether the target takes this node of the graph. It is not asked about inputs, constants, control, calls, and
-    /// what depends on sizes that are found while running.
+    /// Whether the target takes this node of the graph. Inputs, constants, control flow, calls, and nodes with
+    /// data-dependent sizes are not offered.
     fn claim(&self, graph: &Graph, node: &Node) -> bool;
 
-    /// Puts a part into the graph: calls of its functions ([`Op::Call`]) and any other core operators. Returns a value
-    /// for each output of the part, of the same type.
+    /// Lowers a part into the graph: to calls of its functions ([`Op::Call`]) and any other core operators. Returns a
+    /// value for each output of the part, of the same type.
     ///
     /// # Errors
-    /// Why a claim can't be honoured; compiling ends with it, and with the names of the target and of the nodes.
+    /// The part can't be lowered. Compiling ends with this error, and with the names of the target and of the nodes.
     fn lower(&self, part: &Subgraph, graph: &mut Graph) -> Result<Vec<Value>>;
 
-    /// How many bytes of memory it has, if it has a memory of its own: whatever only its calls touch is planned there,
-    /// what calls hand to one another and what they ask for as scratch. A model that needs more at once is refused.
+    /// The size of the device memory in bytes, if there is one. Buffers that only the target's calls touch are planned
+    /// in it: values that one call passes to another, and scratch memory. A model that needs more at once is rejected.
     ///
-    /// The memory is a part of the arena, so that calls of the model on several threads don't meet in it. A function is
-    /// told where it begins ([`symshape_runtime::abi::Call::memory`]); a real device's addresses are distances from there.
+    /// The memory is a part of the arena, so that calls of the model on several threads don't share it. A function
+    /// receives its start ([`symshape_runtime::abi::Call::memory`]); the addresses of a real device are offsets from
+    /// there.
     fn memory_bytes(&self) -> Option<u64> {
         None
     }
@@ -89,27 +90,27 @@ pub trait Target: Send + Sync {
     /// A pass over kernels, see [`KernelPhase`].
     ///
     /// # Errors
-    /// Why the model can't be compiled for this target.
+    /// The model can't be compiled for this target.
     fn kernel_pass(&self, phase: KernelPhase, program: &mut Program) -> Result<()> {
         let _ = (phase, program);
         Ok(())
     }
 
-    /// The last word on a call of the target's own, once it is known what runs and in which buffers: code for a device,
-    /// as an attribute.
+    /// Completes a call of this target when the final program and its buffers are known, for example by an attribute
+    /// with code for a device.
     ///
     /// # Errors
-    /// Why there can be none.
+    /// The call can't be completed.
     fn emit(&self, call: &mut ExternalCall, program: &Program) -> Result<()> {
         let _ = (call, program);
         Ok(())
     }
 }
 
-/// Targets in the order in which they are asked.
+/// Targets in the order in which nodes are offered to them.
 pub type Targets = [Arc<dyn Target>];
 
-/// Hands parts of an optimised graph to targets.
+/// Offloads parts of an optimised graph to targets.
 ///
 /// # Errors
 /// Those of the hooks, with the target and the nodes concerned.
@@ -142,7 +143,7 @@ fn hand_over(graph: &mut Graph, target: &dyn Target) -> Result<()> {
     verified(graph)
 }
 
-/// What a target may have: operators that are nothing but a definition, at sizes that are known when a call begins.
+/// Whether a node may be offered: a pure operator whose sizes are known when a call begins.
 fn may_be_claimed(graph: &Graph, node: &Node) -> bool {
     let plain = match &node.op {
         Op::Input(_) | Op::Const(_) => false,
@@ -165,7 +166,7 @@ fn may_be_claimed(graph: &Graph, node: &Node) -> bool {
     plain && !values.into_iter().any(|value| graph.shape(*value).iter().any(is_data_dependent))
 }
 
-/// The calls among the nodes from number `first` on are the target's.
+/// Checks that the calls among the nodes from index `first` on belong to the target.
 fn own(graph: &mut Graph, first: usize, target: &str) {
     for node in graph.nodes.values_mut().skip(first) {
         if let Op::Call { callee, .. } = &mut node.op {
@@ -174,7 +175,7 @@ fn own(graph: &mut Graph, first: usize, target: &str) {
     }
 }
 
-/// The results have the types of the part's outputs.
+/// Checks that the results have the types of the part's outputs.
 fn fits(part: &Subgraph, graph: &Graph, results: &[Value]) -> Result<()> {
     if results.len() != part.graph.outputs.len() {
         let (has, wants) = (results.len(), part.graph.outputs.len());
@@ -200,7 +201,7 @@ fn verified(graph: &Graph) -> Result<()> {
     if cfg!(debug_assertions) { verify::verify(graph) } else { Ok(()) }
 }
 
-/// Runs the passes of targets over kernels; behind the last one it is known what lies in the memory of a device.
+/// Runs the passes of targets over kernels. After the last one, the buffers in device memory are known.
 ///
 /// # Errors
 /// Those of the passes.
@@ -213,7 +214,7 @@ pub fn passes(program: &mut Program, phase: KernelPhase, targets: &Targets) -> R
     Ok(())
 }
 
-/// Lets targets finish their calls.
+/// Lets targets complete their calls.
 ///
 /// # Errors
 /// Those of the targets, with the node concerned.
@@ -233,19 +234,19 @@ fn owner<'t>(callee: &Callee, targets: &'t Targets) -> Option<&'t Arc<dyn Target
     targets.iter().find(|target| !callee.target.is_empty() && target.name() == callee.target)
 }
 
-/// What a list of names asks for.
+/// The targets that a list of names selects.
 #[derive(Clone, Default)]
 pub struct Selection<'n> {
-    /// Targets in the order in which they are asked.
+    /// Targets in the order in which nodes are offered to them.
     pub targets: Vec<Arc<dyn Target>>,
-    /// The name at the end that is none of theirs: that of the machine, which takes the rest.
+    /// The last name, if it is not an offload target: the name of the machine, which takes the rest.
     pub machine: Option<&'n str>,
 }
 
-/// The targets that a list of names such as `npu,x86_64` asks for, out of those that are `known`.
+/// Selects from `known` the targets that a list of names such as `npu,x86_64` contains.
 ///
 /// # Errors
-/// More names than one that no target has, or one that is not the last.
+/// More than one name that no target has, or one that is not the last.
 pub fn select<'n>(names: &'n str, known: &Targets) -> Result<Selection<'n>> {
     let words: Vec<&str> = names.split(',').map(str::trim).collect();
     let mut selection = Selection::default();

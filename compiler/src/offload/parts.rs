@@ -1,8 +1,7 @@
-//! Which claimed nodes make one part.
+//! Groups claimed nodes into parts.
 //!
-//! A node joins the part of an operand where the part can still be computed in one go afterwards: nothing outside of it
-//! may lie between. So the question is whether any other operand, or what that is computed from, needs the part:
-//!
+//! A node joins the part of an operand if the part can still be computed in one step afterwards: no node outside of it
+//! may be both a user and an operand of it. So the node can join unless another operand depends on the part:
 //! ```text
 //! for node in order, if claimed:
 //!     for each operand's part P:
@@ -11,27 +10,27 @@
 //!     for each operand's part P: the node's part and P become one, if no way leads from one to the other past both
 //! ```
 //!
-//! What ends a call or gives a symbol its value is a border that no part crosses.
+//! Nodes that end a call or give a symbol its value are borders that no part crosses.
 
 use crate::graph::{Graph, Node, NodeId, Value};
 use cranelift_entity::{EntityRef, SecondaryMap};
 
-/// Nodes that are computed in one go: a part, or one node that nobody claimed.
+/// Nodes that are computed in one step: a part, or one node that no target claimed.
 pub(super) struct Unit {
-    /// In order.
+    /// The nodes in topological order.
     pub(super) nodes: Vec<NodeId>,
     pub(super) claimed: bool,
-    /// Number of borders before it.
+    /// The number of borders before it.
     section: usize,
 }
 
-/// All units of a graph, and to which one each node belongs.
+/// All units of a graph, and the unit of each node.
 pub(super) struct Units {
     pub(super) list: Vec<Unit>,
     of: SecondaryMap<NodeId, usize>,
 }
 
-/// The parts of what is claimed, among units in an order in which they can run; empty where nothing is claimed.
+/// The parts of the claimed nodes, among units in topological order. Empty if no node is claimed.
 pub(super) fn of(graph: &Graph, claim: &dyn Fn(&Node) -> bool) -> Vec<Unit> {
     let mut units = Units { list: Vec::new(), of: SecondaryMap::new() };
     let (mut section, mut any) = (0, false);
@@ -60,7 +59,7 @@ impl Units {
         self.of[graph.values[value].def]
     }
 
-    /// The part that a node can join.
+    /// The part that a node can join, if there is one.
     fn part_for(&self, graph: &Graph, node: &Node, section: usize) -> Option<usize> {
         let operands: Vec<usize> = node.operands.iter().map(|value| self.unit_of(graph, *value)).collect();
         let open = |part: &&usize| self.list[**part].claimed && self.list[**part].section == section;
@@ -71,7 +70,7 @@ impl Units {
             .copied()
     }
 
-    /// Merges a part with those of the operands of `node`, one of its own, where all can be computed in one go.
+    /// Merges the part that consists of `node` with those of its operands, where all can be computed in one step.
     fn merge(&mut self, graph: &Graph, part: usize, node: &Node) {
         for operand in &node.operands {
             let other = self.unit_of(graph, *operand);
@@ -86,12 +85,12 @@ impl Units {
         }
     }
 
-    /// Whether a way leads from one unit to another through a third one.
+    /// Whether a path leads from one unit to another through a third one.
     fn past(&self, graph: &Graph, from: usize, to: usize) -> bool {
         self.before(graph, to).any(|between| between != from && self.needs(graph, between, from))
     }
 
-    /// Whether a unit is computed from `part`, directly or not.
+    /// Whether a unit depends on `part`, directly or not.
     fn needs(&self, graph: &Graph, unit: usize, part: usize) -> bool {
         let mut met = vec![false; self.list.len()];
         let mut open = vec![unit];
@@ -114,11 +113,11 @@ impl Units {
         operands.map(|value| self.unit_of(graph, *value)).filter(move |other| *other != unit)
     }
 
-    /// The units, each after those that it reads from, and otherwise in the order of their first nodes.
+    /// The units in topological order, otherwise in the order of their first nodes.
     fn sorted(self, graph: &Graph) -> Vec<Unit> {
         let mut order = Vec::with_capacity(self.list.len());
         let mut done = vec![false; self.list.len()];
-        // Borders separate sections; within one, a unit is preceded by what it needs.
+        // Borders separate sections. Within a section, a unit comes after the units that it depends on.
         for first in 0..self.list.len() {
             let mut open = vec![first];
             while let Some(unit) = open.last().copied() {

@@ -1,9 +1,9 @@
-//! A typed constant, kept as bits so that it can be compared and hashed.
+//! A typed constant, stored as bits so that it can be compared and hashed.
 
 use half::{bf16, f16};
 use symshape_runtime::DType;
 
-/// A constant of some element type; equality is of bits, so `-0.0` differs from `0.0` and a NaN equals itself.
+/// A constant of some element type. Equality compares bits, so `-0.0` differs from `0.0` and a NaN equals itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Scalar {
     dtype: DType,
@@ -11,23 +11,23 @@ pub struct Scalar {
 }
 
 impl Scalar {
-    /// The constant whose memory, little-endian and zero-extended, is `bits`.
+    /// The constant whose little-endian, zero-extended memory is `bits`.
     pub fn from_bits(dtype: DType, bits: u64) -> Scalar {
         let width = 8 * dtype.size_bytes() as u32;
         Scalar { dtype, bits: if width == 64 { bits } else { bits & ((1 << width) - 1) } }
     }
 
-    /// An `f32`.
+    /// An `f32` constant.
     pub fn f32(value: f32) -> Scalar {
         Scalar { dtype: DType::F32, bits: u64::from(value.to_bits()) }
     }
 
-    /// An `i64`.
+    /// An `i64` constant.
     pub fn i64(value: i64) -> Scalar {
         Scalar { dtype: DType::I64, bits: value as u64 }
     }
 
-    /// A `bool`.
+    /// A `bool` constant.
     pub fn bool(value: bool) -> Scalar {
         Scalar { dtype: DType::Bool, bits: u64::from(value) }
     }
@@ -55,7 +55,7 @@ impl Scalar {
     /// `value` converted: wrapped in an integer type, rounded in a float type, `!= 0` in `Bool`.
     pub fn from_i64(dtype: DType, value: i64) -> Scalar {
         match dtype {
-            // One rounding: through f64 a 64-bit integer would be rounded twice.
+            // Rounds once. Through f64 a 64-bit integer would be rounded twice.
             DType::F32 => Scalar::f32(value as f32),
             DType::F64 | DType::F16 | DType::BF16 => Scalar::from_f64(dtype, value as f64),
             DType::Bool => Scalar::bool(value != 0),
@@ -80,17 +80,17 @@ impl Scalar {
         }
     }
 
-    /// Its type.
+    /// The element type.
     pub fn dtype(self) -> DType {
         self.dtype
     }
 
-    /// Its memory, little-endian and zero-extended.
+    /// The memory of the constant, little-endian and zero-extended.
     pub fn bits(self) -> u64 {
         self.bits
     }
 
-    /// Its value as a double; 64-bit integers are rounded, a bool is 0 or 1.
+    /// The value as a double. 64-bit integers are rounded, a bool is 0 or 1.
     pub fn as_f64(self) -> f64 {
         match self.dtype {
             DType::F32 => f64::from(f32::from_bits(self.bits as u32)),
@@ -102,7 +102,7 @@ impl Scalar {
         }
     }
 
-    /// Its value as an integer: sign-extended; a `u64` above `i64::MAX` wraps, a float is truncated and saturated.
+    /// The value as an integer, sign-extended. A `u64` above `i64::MAX` wraps, a float is truncated and saturated.
     pub fn as_i64(self) -> i64 {
         match self.dtype {
             DType::I8 => i64::from(self.bits as i8),
@@ -113,14 +113,14 @@ impl Scalar {
         }
     }
 
-    /// True of a value other than zero.
+    /// Whether the value is not zero.
     pub fn is_true(self) -> bool {
         if self.dtype.is_float() { self.as_f64() != 0.0 } else { self.bits != 0 }
     }
 }
 
-/// A double as a single, an inexact one as the neighbour whose last bit is set: rounding that once more gives what rounding
-/// the double does.
+/// A double as a single, rounded to odd: an inexact one becomes the neighbour whose last bit is set. Rounding that to a
+/// shorter type gives the same result as rounding the double.
 fn to_odd(value: f64) -> f32 {
     let nearest = value as f32;
     let bits = nearest.to_bits();

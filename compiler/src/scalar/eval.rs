@@ -1,7 +1,7 @@
-//! The meaning of every scalar operator, bit for bit: the oracle that both IRs' interpreters share.
+//! The meaning of every scalar operator, bit for bit. The interpreters of both IRs share it.
 //!
-//! Floats of every type are computed in double precision and rounded once to their type, which for `+ - * /` and
-//! `sqrt` of the shorter types is the correctly rounded result. Integers wrap to their width. Nothing here fails:
+//! Floats of every type are computed in double precision and rounded once to their type. For `+ - * /` and `sqrt` of
+//! the shorter types this is the correctly rounded result. Integers wrap to their width. Nothing here fails, because
 //! types are checked where bodies are built.
 
 use super::{BinaryOp, Body, CompareOp, ReduceOp, Reg, Scalar, Step, UnaryOp, precision};
@@ -47,7 +47,7 @@ fn float_unary(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Cosh => x.cosh(),
         UnaryOp::Tanh => x.tanh(),
         UnaryOp::Asinh => libm::asinh(x),
-        // Below 1 libm gives numbers.
+        // Below 1 libm returns numbers, so NaN is made here.
         UnaryOp::Acosh if x < 1.0 => f64::NAN,
         UnaryOp::Acosh => libm::acosh(x),
         UnaryOp::Atanh => libm::atanh(x),
@@ -114,7 +114,7 @@ fn float_min(x: f64, y: f64) -> f64 {
     }
 }
 
-/// An integer's value, also that of a `u64` that no `i64` holds.
+/// The value of an integer, including a `u64` that does not fit in an `i64`.
 fn wide(x: Scalar) -> i128 {
     match x.dtype() {
         DType::U64 => i128::from(x.bits()),
@@ -151,7 +151,7 @@ fn width(dtype: DType) -> i128 {
     8 * dtype.size_bytes() as i128
 }
 
-/// A negative exponent gives the truncated quotient `1 / x^-e`, and 0 for `x = 0`.
+/// A negative exponent gives the truncated quotient `1 / x^-e`, and 0 if `x = 0`.
 fn int_pow(x: i128, exponent: i128) -> u64 {
     if exponent < 0 {
         return match x {
@@ -208,12 +208,12 @@ pub fn bits(to: DType, x: Scalar) -> Scalar {
     }
 }
 
-/// One combination step of a reduction.
+/// Combines two values in a reduction.
 pub fn combine(op: ReduceOp, x: Scalar, y: Scalar) -> Scalar {
     binary(op.binary(), x, y)
 }
 
-/// The value that a reduction starts from.
+/// The initial value of a reduction.
 pub fn neutral(op: ReduceOp, dtype: DType) -> Scalar {
     match op {
         ReduceOp::Sum => Scalar::from_i64(dtype, 0),
@@ -241,7 +241,7 @@ fn smallest(dtype: DType) -> Scalar {
 }
 
 impl Body {
-    /// The result for these arguments; `regs` is scratch that calls may share.
+    /// The result for these arguments. Calls may share `regs` as scratch.
     ///
     /// ```
     /// use symshape_compiler::scalar::{Body, Reg, Scalar, Step, UnaryOp};
@@ -251,13 +251,13 @@ impl Body {
     /// ```
     ///
     /// # Panics
-    /// On a body that [`crate::graph::infer::check_body`] refuses.
+    /// On a body that [`crate::graph::infer::check_body`] rejects.
     pub fn eval(&self, args: &[Scalar], regs: &mut Vec<Scalar>) -> Scalar {
         self.eval_with(args, regs, eval_step)
     }
 
-    /// As [`Body::eval`], but each `f32` that is not exact is the other one of the two beside the exact result: as far off as
-    /// code may be that approximates a function, or rounds a product and its sum once.
+    /// As [`Body::eval`], but each inexact `f32` is rounded to the float on the other side of the exact result. The
+    /// error is as large as that of code that approximates a function, or rounds a product and its sum once.
     ///
     /// ```
     /// use symshape_compiler::scalar::{Body, Reg, Scalar, Step, UnaryOp};
@@ -292,7 +292,7 @@ impl Body {
     }
 }
 
-/// The result of a step in double precision, where that is what an `f32` is rounded from.
+/// The result of a step in double precision, if it is an `f32` that is rounded from a double.
 fn exact(step: &Step, regs: &[Scalar]) -> Option<f64> {
     let of = |reg: &Reg| Some(regs[reg.0 as usize]).filter(|x| x.dtype() == DType::F32).map(Scalar::as_f64);
     match step {
@@ -303,7 +303,7 @@ fn exact(step: &Step, regs: &[Scalar]) -> Option<f64> {
     }
 }
 
-/// The neighbour of `nearest` behind `exact`; `nearest` where that is exact, or there is none.
+/// The float next to `nearest` on the other side of `exact`. `nearest` itself if it is exact, or if there is none.
 fn other_side(nearest: Scalar, exact: f64) -> Scalar {
     let near = nearest.as_f64();
     let other = match exact.partial_cmp(&near) {

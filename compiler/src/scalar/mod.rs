@@ -1,7 +1,7 @@
-//! The scalar vocabulary that both IRs share: constants, operators, and straight-line bodies of them.
+//! The scalar operators that both IRs share: constants, operators, and straight-line bodies of them.
 //!
-//! `graph` maps a [`Body`] over tensors; `kernel` runs the same operators inside loops.
-//! What each operator means, bit for bit, is defined once, in [`eval`].
+//! `graph` maps a [`Body`] over tensors, and `kernel` runs the same operators inside loops.
+//! The meaning of each operator is defined once, bit for bit, in [`eval`].
 
 mod constant;
 pub mod eval;
@@ -153,7 +153,7 @@ impl ReduceOp {
         }
     }
 
-    /// The value that combines with any other to that other; what a combination of nothing gives.
+    /// The identity of the operator, which is the result of an empty reduction.
     pub fn neutral(self, dtype: DType) -> Scalar {
         match self {
             ReduceOp::Sum => Scalar::from_i64(dtype, 0),
@@ -179,16 +179,16 @@ pub enum Step {
     Binary(BinaryOp, Reg, Reg),
     /// See [`CompareOp`].
     Compare(CompareOp, Reg, Reg),
-    /// The second where the first (a bool) holds, else the third.
+    /// The second operand if the first (a bool) is true, otherwise the third.
     Select(Reg, Reg, Reg),
     /// Conversion. Float → int truncates toward zero and saturates (NaN → 0); int → int wraps; to bool is `!= 0`.
     Cast(DType, Reg),
-    /// The same bits as a value of another type of the same width; only the lowest bit counts as a bool.
+    /// The same bits as a value of another type of the same width. Only the lowest bit of a bool counts.
     Bits(DType, Reg),
 }
 
 impl Step {
-    /// The registers that it reads, in order.
+    /// The registers that the step reads, in order.
     pub fn operands(&self) -> Vec<Reg> {
         match self {
             Step::Const(_) => Vec::new(),
@@ -198,7 +198,7 @@ impl Step {
         }
     }
 
-    /// The same step reading these registers, if they are as many.
+    /// The same step with these registers as operands, if their number fits.
     pub fn with(&self, regs: &[Reg]) -> Option<Step> {
         Some(match (self, regs) {
             (Step::Const(value), []) => Step::Const(*value),
@@ -213,14 +213,14 @@ impl Step {
     }
 }
 
-/// A pure function of scalars: parameters in, one result out.
+/// A pure function of scalars, with several parameters and one result.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Body {
-    /// Types of the parameters, which are registers `0..params.len()`.
+    /// The types of the parameters, which are registers `0..params.len()`.
     pub params: Vec<DType>,
-    /// The steps in order.
+    /// The steps. Step `i` defines register `params.len() + i`.
     pub steps: Vec<Step>,
-    /// The register returned.
+    /// The register that is returned.
     pub result: Reg,
 }
 
@@ -228,7 +228,7 @@ impl Body {
     /// The type of each register.
     ///
     /// # Panics
-    /// When a step refers to a later register; [`crate::graph::verify`] refuses such bodies.
+    /// If a step refers to a later register; [`crate::graph::verify`] rejects such bodies.
     pub fn types(&self) -> Vec<DType> {
         let mut types = self.params.clone();
         for step in &self.steps {

@@ -1,17 +1,17 @@
-//! What the products of a contraction are made of: the factors as they are, or a few bf16 for each.
+//! How a contraction multiplies: the operands as they are, or each split into a few bf16.
 //!
-//! This is the definition that the interpreters evaluate and that leaves on tile registers follow. A bf16 is the high half
-//! of an `f32`: 8 bits of significand and the same exponents. `high(x)` is `x` rounded to the nearest bf16, ties to even,
-//! and `low(x)` is `x - high(x)`, which is an `f32` exactly, rounded likewise; `low` of what is infinite, or rounds to
-//! that, is 0. A denormal `f32` counts as zero before it is rounded, as it does for the instructions that round, so
-//! no bf16 is denormal. Sums run in `f32` whatever the factors are.
+//! This is the definition that the interpreters evaluate and that microkernels for tile registers follow. A bf16 is
+//! the high half of an `f32`: 8 bits of significand and the same exponents. `high(x)` is `x` rounded to the nearest
+//! bf16, ties to even. `low(x)` is `x - high(x)`, which is exact in `f32`, rounded likewise. If `x` is infinite or
+//! rounds to infinity, `low(x)` is 0. A denormal `f32` counts as zero before it is rounded, as the rounding
+//! instructions treat it, so no bf16 is denormal. Sums are computed in `f32` in any case.
 //!
-//! One rounding is off by at most `2^-8 |x|`, and what `low` misses by at most `2^-16 |x|`. Of `x*y` the three products of
-//! [`Precision::Bf16x3`] leave out `low*low` and what both `low` miss: `3 * 2^-16 |x*y|` and a little.
+//! The error of `high` is at most `2^-8 |x|`, and that of `high + low` at most `2^-16 |x|`. The three products of
+//! [`Precision::Bf16x3`] omit `low*low` and the errors of both `low`: a little more than `3 * 2^-16 |x*y|`.
 //!
-//! An `f32` has 24 bits of significand, so three bf16 are all of it. Where the other factor is a bf16 as it is, as integers
-//! of one byte are, three products of bf16 are that of the factors: [`Precision::Exact`] leaves out nothing but parts that
-//! are denormal.
+//! An `f32` has 24 bits of significand, so it is the sum of three bf16. If the other operand is a bf16 itself, as
+//! one-byte integers are, three products of bf16 give the exact product. [`Precision::Exact`] omits only denormal
+//! parts.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -25,25 +25,25 @@ pub enum Precision {
     Bf16x3,
     /// `high(x) * high(y)`.
     Bf16,
-    /// `x * y`, where `y` is a bf16 and `x` becomes three that add up to it. Nobody asks for it: it takes the place of
-    /// [`Precision::F32`] where constants are such.
+    /// `x * y`, where `y` is a bf16 and `x` is split into three. The compiler chooses it in place of
+    /// [`Precision::F32`] for constants that are bf16; it cannot be requested.
     Exact,
-    /// `x * y` at whatever precision a model is compiled, as its definition asks for. Graphs alone have it: kernels have
-    /// [`Precision::F32`] in its place.
+    /// `x * y` at any requested precision, because the definition of the model requires it. Only graphs have it.
+    /// Kernels have [`Precision::F32`] instead.
     Full,
 }
 
-/// Bf16 that the factors of a product become.
+/// The number of bf16 that the operands of a multiplication are split into.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Bf16Parts {
-    /// Those of the left one.
+    /// Parts of the left operand.
     pub lhs: u8,
-    /// Those of the right one.
+    /// Parts of the right operand.
     pub rhs: u8,
 }
 
 impl Precision {
-    /// All that a model may be compiled with, the most precise first.
+    /// All precisions that can be requested, the most precise first.
     pub const ALL: [Precision; 3] = [Precision::F32, Precision::Bf16x3, Precision::Bf16];
 
     /// The name used on the command line and in text.
@@ -57,7 +57,7 @@ impl Precision {
         }
     }
 
-    /// The precision of this name, in text.
+    /// The precision with this name in text.
     pub fn from_name(name: &str) -> Option<Precision> {
         Precision::ALL
             .into_iter()
@@ -65,7 +65,7 @@ impl Precision {
             .find(|precision| precision.name() == name)
     }
 
-    /// The bf16 that factors become; none of those that are multiplied as they are.
+    /// The parts that operands are split into. `None` if they are multiplied as they are.
     pub const fn parts(self) -> Option<Bf16Parts> {
         match self {
             Precision::F32 | Precision::Full => None,
@@ -75,18 +75,18 @@ impl Precision {
         }
     }
 
-    /// The most that one product is off, relative to its magnitude; sums round on top of it, as they do in `f32`.
+    /// The maximum error of one product, relative to its magnitude. Sums round in addition, as they do in `f32`.
     pub const fn max_product_error(self) -> f64 {
         const HALF_STEP: f64 = 1.0 / 256.0;
         match self {
             Precision::F32 | Precision::Exact | Precision::Full => 0.0,
-            // `(1 + u^2)(u^2 + u^2) + (u + ...)^2`, rounded up in the last place that is told.
+            // `(1 + u^2)(u^2 + u^2) + (u + ...)^2`, rounded up in the last digit given.
             Precision::Bf16x3 => 3.02 * HALF_STEP * HALF_STEP,
             Precision::Bf16 => 2.01 * HALF_STEP,
         }
     }
 
-    /// The most that results of a whole model may be off, relative to the largest of an output, for `selfcheck` to pass.
+    /// The maximum error of a whole model, relative to the largest element of an output, for `selfcheck` to pass.
     pub const fn max_model_error(self) -> f64 {
         match self {
             Precision::F32 | Precision::Exact | Precision::Full => 0.0,
@@ -95,7 +95,7 @@ impl Precision {
         }
     }
 
-    /// The factors that `x` becomes: high and low.
+    /// The parts of `x`: high and low.
     pub fn operand_parts(self, x: f32) -> [f64; 2] {
         match self {
             Precision::F32 | Precision::Exact | Precision::Full => [x.into(), 0.0],
@@ -104,7 +104,7 @@ impl Precision {
         }
     }
 
-    /// The product of two numbers, without further rounding.
+    /// The product of two values, without further rounding.
     pub fn product(self, x: f32, y: f32) -> f64 {
         multiply_parts(self.operand_parts(x), self.operand_parts(y))
     }
@@ -116,12 +116,12 @@ impl Display for Precision {
     }
 }
 
-/// The product of two numbers by their factors.
+/// The product of two values, given their parts.
 pub fn multiply_parts(x: [f64; 2], y: [f64; 2]) -> f64 {
     x[0] * y[0] + (x[1] * y[0] + x[0] * y[1])
 }
 
-/// The nearest bf16, ties to even; NaN stays NaN, and denormals are zeros.
+/// The nearest bf16, ties to even. NaN stays NaN, and denormals become zero.
 pub fn high(x: f32) -> f32 {
     if x.is_nan() {
         return f32::from_bits(0x7fc0_0000);
@@ -134,24 +134,23 @@ pub fn high(x: f32) -> f32 {
     f32::from_bits(bits.wrapping_add(0x7fff + even) & 0xffff_0000)
 }
 
-/// The bf16 nearest to what [`high`] misses.
+/// The bf16 nearest to the error of [`high`].
 pub fn low(x: f32) -> f32 {
     let high = self::high(x);
     if high.is_infinite() { 0.0 } else { self::high(x - high) }
 }
 
-/// Where numbers are multiplied in parts, fewer rows, columns, or numbers to add up take longer to be split and laid out than
-/// they gain.
+/// With fewer rows, columns or reduced elements, splitting and packing the operands takes longer than tile registers
+/// save.
 pub(crate) const MIN_SPLIT_EXTENT: i64 = 16;
 
-/// Whether `x` is a finite bf16 as it is. Infinity is none: its products with the parts of a number that are zero are no
-/// numbers.
+/// Whether `x` is a finite bf16. Infinity is excluded, because its products with parts that are zero are NaN.
 pub fn is_bf16(x: f32) -> bool {
     x.is_finite() && high(x).to_bits() == x.to_bits()
 }
 
-/// The three bf16 that `x` is the sum of: each is what the former ones leave, cut off behind its 8 bits. All of infinity and
-/// of NaN is in the first ones, and what is denormal counts as zero.
+/// The three bf16 whose sum is `x`. Each is the remainder of the former ones, truncated to 8 bits. Infinity and NaN
+/// are in the first part only, and denormal parts are zero.
 pub fn split_in_three(x: f32) -> [f32; 3] {
     let cut = |x: f32| f32::from_bits(x.to_bits() & 0xffff_0000);
     let rest = if x.is_infinite() { 0.0 } else { x - cut(x) };
@@ -206,7 +205,7 @@ mod tests {
 
     #[test]
     fn products_keep_their_bound() {
-        // All significands of a factor with the patterns of the other that round worst.
+        // All significands of one operand with the worst-rounding patterns of the other.
         let significands = (0..1_u32 << 23).step_by(37).chain([0x7fff, 0x8000, 0x8001, 0x80_0000 - 1]);
         for x in significands.map(|bits| f32::from_bits(0x3f80_0000 | bits)) {
             for y in [0x3f80_7fff_u32, 0x3f80_8000, 0x3f80_8080, 0x3f81_7f7f, 0x3fff_7fff, 0x4000_0000] {

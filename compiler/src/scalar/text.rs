@@ -1,7 +1,7 @@
-//! Names of operators and literals of constants, as both textual IRs write them; both directions.
+//! Prints and parses the names of operators and the literals of constants, for both textual IRs.
 //!
-//! A literal does not carry its type. Finite floats are the shortest decimal that reads back to the same bits, always
-//! with a point or an exponent; what decimals cannot say (NaNs with their payload) is `0x` and the bits.
+//! A literal does not contain its type. Finite floats are the shortest decimal that parses to the same bits, always
+//! with a point or an exponent. Values without a decimal form (NaNs with their payload) are `0x` and the bits.
 
 use super::{BinaryOp, CompareOp, ReduceOp, Scalar, UnaryOp};
 use std::fmt;
@@ -61,7 +61,7 @@ impl fmt::Display for Scalar {
                 write!(f, "{:#x}", self.bits())
             }
             DType::F64 => write!(f, "{:?}", self.as_f64()),
-            // Narrower floats are exact in single precision, whose shortest decimal is short.
+            // Shorter floats are exact in single precision, whose shortest decimal is short.
             DType::F32 | DType::F16 | DType::BF16 => write!(f, "{:?}", self.as_f64() as f32),
             DType::Bool => write!(f, "{:#x}", self.bits()),
             _ => write!(f, "{}", self.as_i64()),
@@ -70,7 +70,7 @@ impl fmt::Display for Scalar {
 }
 
 impl Scalar {
-    /// The constant of this type that `text` writes: what `Display` prints, and any decimal in a float type.
+    /// Parses a constant of this type: the output of `Display`, and any decimal for a float type.
     ///
     /// ```
     /// use symshape_compiler::scalar::Scalar;

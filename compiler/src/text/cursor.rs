@@ -1,4 +1,4 @@
-//! The reader's place in a text: blanks, words, strings and expressions up to a delimiter, and located errors.
+//! The position of a parser in a text. It reads blanks, words, strings and expressions, and locates errors.
 
 use super::is_plain;
 use crate::{
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone)]
 pub(crate) struct Cursor<'a> {
     text: &'a str,
@@ -21,7 +21,7 @@ impl<'a> Cursor<'a> {
         Cursor { text, at: 0 }
     }
 
-    /// An error at this place.
+    /// An error at this position.
     pub(crate) fn error(&self, message: impl Into<String>) -> Error {
         self.error_at(self.at, message)
     }
@@ -30,7 +30,7 @@ impl<'a> Cursor<'a> {
         Error::invalid(message).at(self.place_at(at))
     }
 
-    /// This place for messages: line and column.
+    /// This position for messages: line and column.
     pub(crate) fn place(&mut self) -> String {
         self.skip_blanks();
         self.place_at(self.at)
@@ -47,7 +47,7 @@ impl<'a> Cursor<'a> {
         &self.text[self.at..]
     }
 
-    /// Skips spaces within the line, and a comment up to its end.
+    /// Skips spaces within the line, and a comment up to the end of the line.
     fn skip_blanks(&mut self) {
         let rest = self.rest();
         self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\r']).len();
@@ -56,7 +56,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Skips blanks, comments and line ends; `false` at the end of the text.
+    /// Skips blanks, comments and line ends. Returns false at the end of the text.
     pub(crate) fn next_line(&mut self) -> bool {
         self.skip_blanks();
         while self.rest().starts_with('\n') {
@@ -66,7 +66,7 @@ impl<'a> Cursor<'a> {
         !self.rest().is_empty()
     }
 
-    /// Demands that nothing more stands on this line.
+    /// Requires the end of the line.
     pub(crate) fn end_line(&mut self) -> Result<()> {
         self.skip_blanks();
         match self.rest().is_empty() || self.rest().starts_with('\n') {
@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Whether nothing more stands on this line.
+    /// Whether the rest of the line is empty.
     pub(crate) fn at_line_end(&mut self) -> bool {
         self.end_line().is_ok()
     }
@@ -96,7 +96,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Letters, digits and `_`; may be empty.
+    /// Reads letters, digits and `_`; the word may be empty.
     pub(crate) fn peek_word(&mut self) -> &'a str {
         self.skip_blanks();
         let rest = self.rest();
@@ -110,7 +110,7 @@ impl<'a> Cursor<'a> {
         word
     }
 
-    /// Eats this whole word if it comes next.
+    /// Consumes this whole word if it comes next.
     pub(crate) fn eat_word(&mut self, word: &str) -> bool {
         let found = self.peek_word() == word;
         if found {
@@ -119,7 +119,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// A word that `read` understands; `what` names the kind of thing, for the error.
+    /// Reads a word that `read` accepts; `what` describes the expected words, for the error.
     pub(crate) fn parsed<T>(&mut self, what: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T> {
         let word = self.peek_word();
         let value = read(word).ok_or_else(|| self.error(format!("expected {what}")))?;
@@ -137,7 +137,7 @@ impl<'a> Cursor<'a> {
         self.rest().starts_with(|c: char| c == '"' || is_plain(c))
     }
 
-    /// A plain or quoted name.
+    /// Reads a plain or quoted name.
     pub(crate) fn name(&mut self) -> Result<String> {
         self.skip_blanks();
         if self.rest().starts_with('"') {
@@ -152,7 +152,7 @@ impl<'a> Cursor<'a> {
         Ok(rest[..end].to_string())
     }
 
-    /// A quoted string.
+    /// Reads a quoted string.
     pub(crate) fn string(&mut self) -> Result<String> {
         let start = self.at;
         self.expect("\"")?;
@@ -172,7 +172,7 @@ impl<'a> Cursor<'a> {
         Err(self.error_at(start, "the string has no end"))
     }
 
-    /// Text up to the first of `stops` outside parentheses and back-quotes, or the end of the line.
+    /// Reads text up to the first of `stops` outside parentheses and back-quotes, or up to the end of the line.
     pub(crate) fn until(&mut self, stops: &[&str]) -> &'a str {
         self.skip_blanks();
         let rest = self.rest();
@@ -195,7 +195,7 @@ impl<'a> Cursor<'a> {
         rest[..end].trim_end()
     }
 
-    /// The expression up to the first of `stops` or the end of the line.
+    /// Reads an expression up to the first of `stops` or the end of the line.
     pub(crate) fn dim(&mut self, stops: &[&str]) -> Result<Dim> {
         self.skip_blanks();
         let start = self.at;
@@ -203,7 +203,7 @@ impl<'a> Cursor<'a> {
         text.parse().map_err(|error: symshape::ParseError| self.error_at(start + error.at, error.message))
     }
 
-    /// The expressions up to `]`, which is eaten.
+    /// Reads the expressions up to `]`, and consumes it.
     pub(crate) fn dims(&mut self) -> Result<Vec<Dim>> {
         let mut dims = Vec::new();
         while !self.eat("]") {
@@ -215,18 +215,18 @@ impl<'a> Cursor<'a> {
         Ok(dims)
     }
 
-    /// A constant of this type, up to a comma, a blank or the end of the line.
+    /// Reads a constant of this type, up to a comma, a blank or the end of the line.
     pub(crate) fn literal(&mut self, dtype: DType) -> Result<Scalar> {
         let text = self.until(&[",", " "]);
         Scalar::parse(dtype, text).ok_or_else(|| self.error(format!("`{text}` is no {dtype}")))
     }
 
-    /// An element type.
+    /// Reads an element type.
     pub(crate) fn dtype(&mut self) -> Result<DType> {
         self.parsed("an element type", DType::from_name)
     }
 
-    /// `by PRECISION`, or nothing.
+    /// Reads an optional `by PRECISION`.
     pub(crate) fn precision(&mut self) -> Result<Precision> {
         match self.eat_word("by") {
             true => self.parsed("a precision", Precision::from_name),
@@ -234,7 +234,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes to the next line; `false`, and past it, when that is a closing brace.
+    /// Goes to the next line. Returns false, after consuming it, if that is a closing brace.
     pub(crate) fn in_braces(&mut self) -> Result<bool> {
         match self.next_line() {
             true => Ok(!self.eat("}")),
@@ -242,7 +242,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A symbol up to the first of `stops` or the end of the line.
+    /// Reads a symbol up to the first of `stops` or the end of the line.
     pub(crate) fn symbol(&mut self, stops: &[&str]) -> Result<Symbol> {
         self.skip_blanks();
         let start = self.at;
@@ -251,7 +251,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Skips a back-quoted name whose first quote is behind.
+/// Skips a back-quoted name after its first quote.
 fn skip_quoted(chars: &mut std::str::CharIndices<'_>) {
     while let Some((_, c)) = chars.next() {
         match c {

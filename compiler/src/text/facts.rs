@@ -1,4 +1,4 @@
-//! Lines about symbols: `symbol N = 1..64/8` and `assume a == b, "origin"`.
+//! Prints and parses lines about symbols: `symbol N = 1..64/8` and `assume a == b, "origin"`.
 
 use super::{Cursor, Quoted, join};
 use crate::error::Result;
@@ -31,7 +31,7 @@ pub(crate) fn write_data_dependent(
     }
 }
 
-/// The symbol, what it is at most, and its declaration if there is one, after the word `data_dependent`.
+/// Reads the symbol, its upper bound, and its declaration if there is one, after the word `data_dependent`.
 pub(crate) fn data_dependent(cursor: &mut Cursor<'_>) -> Result<(Symbol, Dim, Option<Declaration>)> {
     let symbol = cursor.symbol(&["<="])?;
     cursor.expect("<=")?;
@@ -62,7 +62,7 @@ impl fmt::Display for Range<'_> {
     }
 }
 
-/// `  assume a == b, "origin"` under this keyword.
+/// `  assume a == b, "origin"`, with this keyword.
 pub(crate) fn write_assumption(f: &mut Formatter<'_>, keyword: &str, assumption: &Assumption) -> fmt::Result {
     let relation = &assumption.relation;
     let sign = match relation.comparison {
@@ -79,7 +79,7 @@ pub(crate) fn write_assumption(f: &mut Formatter<'_>, keyword: &str, assumption:
     }
 }
 
-/// The symbol, and its declaration if there is one, after the word `symbol`.
+/// Reads the symbol, and its declaration if there is one, after the word `symbol`.
 pub(crate) fn symbol(cursor: &mut Cursor<'_>) -> Result<(Symbol, Option<Declaration>)> {
     let symbol = cursor.symbol(&["="])?;
     if cursor.at_line_end() {
@@ -114,7 +114,7 @@ fn declaration(cursor: &mut Cursor<'_>) -> Result<Declaration> {
     Ok(declaration.step(integer(cursor, text)?, lo))
 }
 
-/// The relation and its origin after the word `assume`.
+/// Reads the relation and its origin after the word `assume`.
 pub(crate) fn assumption(cursor: &mut Cursor<'_>) -> Result<Assumption> {
     let a = cursor.dim(&["==", "!=", "<", " divides "])?;
     let sign = ["==", "!=", "<=", "<", "divides"].into_iter().find(|sign| cursor.eat(sign));

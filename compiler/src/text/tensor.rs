@@ -1,5 +1,5 @@
-//! The elements of constants: `[2, 3] 0.5, -0.0, …`, `[10, 10] all 0`, or elided. Texts that people write may also say
-//! `[4] iota` (0, 1, 2, 3) and `[64, 3] random SEED`.
+//! Prints and parses the elements of constants: `[2, 3] 0.5, -0.0, …`, `[10, 10] all 0`, or elided. Hand-written texts
+//! may also contain `[4] iota` (0, 1, 2, 3) and `[64, 3] random SEED`.
 
 use super::{Cursor, join};
 use crate::{
@@ -13,10 +13,10 @@ use std::{
 };
 use symshape_runtime::DType;
 
-/// Constants with more elements that are not all equal are elided.
+/// Constants with more elements are elided, unless all are equal.
 const MAX_ELEMS: usize = 64;
 
-/// Constants of one text together: a short text could ask for any amount of memory.
+/// The maximum size of all constants of one text. Otherwise a short text could demand any amount of memory.
 const MAX_CONST_BYTES: usize = 1 << 28;
 
 /// The elements of a constant.
@@ -36,14 +36,14 @@ impl fmt::Display for Elems<'_> {
     }
 }
 
-/// Tells two elided constants apart, for people.
+/// A hash that lets readers tell two elided constants apart.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// Reads constants, up to a limit for all of a text.
+/// Parses constants, up to a limit for a whole text.
 #[derive(Default)]
 pub(crate) struct TensorReader {
     bytes: usize,
@@ -87,8 +87,9 @@ impl TensorReader {
     }
 }
 
-/// Multiples of 1/64 in `[-2, 2)` for floats, integers in `-8..8` (`0..16` without a sign) for integers: small tests multiply
-/// and add them exactly. The generator is SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators").
+/// Multiples of 1/64 in `[-2, 2)` for floats, integers in `-8..8` (`0..16` for unsigned types). Small tests multiply
+/// and add them exactly. The generator is SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
+/// Generators").
 fn random(dtype: DType, seed: u64, count: usize) -> Vec<Scalar> {
     let mut state = seed;
     let mut next = || {
@@ -126,7 +127,7 @@ impl fmt::Display for Tensor {
     }
 }
 
-/// What `Display` prints, unless it is elided.
+/// Parses the output of `Display`, unless it is elided.
 ///
 /// ```
 /// use symshape_compiler::tensor::Tensor;

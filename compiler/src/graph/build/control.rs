@@ -1,4 +1,4 @@
-//! What is found while running, and the graphs inside of branches and loops.
+//! Data-dependent symbols, and the nested graphs of branches and loops.
 
 use crate::{
     error::{Error, Result},
@@ -9,8 +9,8 @@ use num_bigint::BigInt;
 use symshape::{Declaration, Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
-/// Declares a symbol that is found while running, between `lo` and `hi`. It has an upper bound in numbers where the
-/// symbols in `hi` have.
+/// Declares a data-dependent symbol between `lo` and `hi`. It has a constant upper bound if the symbols in `hi` have
+/// one.
 ///
 /// # Errors
 /// The symbol is declared already.
@@ -27,11 +27,11 @@ pub fn declare_data_dependent(facts: &mut Facts, symbol: &Symbol, lo: &Dim, hi: 
 }
 
 impl Graph {
-    /// The value of `value`, an integer of one element, as a dim: `symbol`, which is found while running and lies in
-    /// `lo..=hi`, or any other expression if the value is known.
+    /// The value of `value`, an integer of one element, as a dim. The dim is `symbol`, which is data-dependent and in
+    /// `lo..=hi`, or another expression if the value is known.
     ///
     /// # Errors
-    /// The symbol is in use, or the value is no single integer.
+    /// The symbol is in use, or the value is not a single integer.
     pub fn bind(
         &mut self,
         symbol: &Symbol,
@@ -51,7 +51,7 @@ impl Graph {
             self.push(Op::Bind { symbol: symbol.clone(), lo: lo.clone(), hi }, &[value])?;
             return Ok(lo);
         }
-        // Past the check, the range is not empty.
+        // After the check, the range is not empty.
         let above =
             if self.facts.prove_le(&lo, &hi).is_yes() { hi.clone() } else { Dim::max(&lo, hi.clone()) };
         declare_data_dependent(&mut self.facts, symbol, &lo, &above)?;
@@ -60,11 +60,11 @@ impl Graph {
         Ok(self.facts.simplify(&Dim::from(symbol)))
     }
 
-    /// An upper bound of `dim` that depends on the model's symbols only: what is found while running stands at its own
-    /// bound. `None` where there is none.
+    /// An upper bound of `dim` over the model's symbols only, with each data-dependent symbol at its own bound. `None`
+    /// if there is none.
     pub fn upper_bound(&self, dim: &Dim) -> Option<Dim> {
         let mut bound = dim.clone();
-        // Bounds can refer to what was found before.
+        // Bounds can refer to symbols that were bound before.
         for node in self.nodes.values().rev() {
             if let Op::Bind { symbol, hi, .. } = &node.op
                 && bound.contains(symbol)
@@ -76,14 +76,14 @@ impl Graph {
             return Some(bound);
         }
         let bound = self.facts.simplify(&bound);
-        // Putting in the bounds is right where the dim grows with each symbol.
+        // Substituting the bounds is valid if the dim grows with each symbol.
         match self.facts.prove_le(dim, &bound).is_yes() {
             true => Some(bound),
             false => self.facts.bounds(dim).hi.map(Dim::from),
         }
     }
 
-    /// An empty graph for a region of this one: it knows the same symbols and facts.
+    /// An empty graph for a region of this one, with the same symbols and facts.
     pub fn region(&self, name: &str) -> Graph {
         Graph {
             name: name.to_string(),
@@ -103,14 +103,15 @@ impl Graph {
         value
     }
 
-    /// Rounds of a loop, `most` at most, as long as the first value that `body` returns holds: `carried` values go from
-    /// round to round, and each round gives slices, which come out one after another. In `body`, `counter` is the number
-    /// of the round; the values that it takes are the carried ones, and those `given` from here.
+    /// Emits a loop of at most `most` iterations, which continues while the first value that `body` returns is true.
+    /// The `carried` values are passed from one iteration to the next, and each iteration returns slices, which are
+    /// collected. In `body`, `counter` is the index of the iteration. The body's arguments are the carried values and
+    /// the values `given` here.
     ///
-    /// Returns the number of rounds, the carried values, and the slices, with room for `most`.
+    /// Returns the number of iterations, the carried values, and the slices, with space for `most`.
     ///
     /// # Errors
-    /// Those of `body`, and values that change their types from round to round.
+    /// Those of `body`, and values whose types change from one iteration to the next.
     pub fn iterate(
         &mut self,
         counter: &Symbol,
@@ -146,28 +147,28 @@ impl Graph {
     }
 }
 
-/// What a round gives.
+/// The results of an iteration.
 #[derive(Default)]
 pub struct LoopBody {
-    /// Whether there is another one, within the bound; always, if absent.
+    /// Whether the loop continues, within the bound. Always, if absent.
     pub again: Option<Value>,
-    /// The carried values for the next round.
+    /// The carried values for the next iteration.
     pub next: Vec<Value>,
-    /// What is collected.
+    /// The values that are collected.
     pub slices: Vec<Value>,
 }
 
-/// What a loop gives.
+/// The results of a loop.
 pub struct LoopResults {
-    /// The number of rounds that were run.
+    /// The number of completed iterations.
     pub rounds: Value,
-    /// The carried values after the last one.
+    /// The final carried values.
     pub carried: Vec<Value>,
-    /// What was collected.
+    /// The collected slices.
     pub slices: Vec<Value>,
 }
 
-/// Declares the number of a round within a loop's body.
+/// Declares the index of an iteration within a loop's body.
 ///
 /// # Errors
 /// The bound has no upper bound.
@@ -177,7 +178,7 @@ pub fn declare_counter(region: &mut Graph, counter: &Symbol, most: &Dim) -> Resu
     Ok(())
 }
 
-/// What a region takes from the graph around it: constants are repeated, all else becomes an input.
+/// The values that a region uses from the graph around it. Constants are copied, and other values become inputs.
 #[derive(Default)]
 pub struct Captured {
     known: Vec<(Value, Value)>,
@@ -186,7 +187,7 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// The value in `inner` that stands for `value` of `outer`.
+    /// The counterpart in `inner` of `value` of `outer`.
     ///
     /// # Errors
     /// As [`Graph::push`].

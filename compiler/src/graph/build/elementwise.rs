@@ -171,8 +171,8 @@ impl Graph {
         Ok(if b.as_int().is_some() { b.clone() } else { a.clone() })
     }
 
-    /// Whether only a call can tell if `dim` is 1 or `to`: it is what a slice left of a symbol, cut at a number. Symbols
-    /// themselves say what is meant by their ranges, and are taken for the other dim.
+    /// Whether only a call can tell if `dim` is 1 or `to`: it is what a slice left of a symbol, cut at a number.
+    /// Symbols themselves say what is meant by their ranges, and are taken for the other dim.
     fn may_stretch(&self, dim: &Dim, to: &Dim) -> bool {
         matches!(dim.node(), Node::Min(_))
             && to.as_i64().is_some_and(|to| to > 1)

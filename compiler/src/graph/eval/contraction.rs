@@ -1,7 +1,7 @@
 //! Contraction: every element is one dot product of a row of each operand.
 //!
-//! The operand with fewer elements is copied into rows once, the other row by row, each once: a convolution's window
-//! view, nine times its input and more, is never copied whole.
+//! The operand with fewer elements is copied into rows once. The other is copied one row at a time, each row once, so
+//! that a convolution's window view (at least nine times its input) is never copied as a whole.
 
 use super::{
     Rounding,
@@ -42,9 +42,9 @@ pub(super) fn contraction(
     super::tensor(dtype, shape, bytes)
 }
 
-/// A type that sums run in.
+/// The type of a sum.
 trait Number: Copy + Default {
-    /// How one element of a tensor of this type is read from its bytes.
+    /// Reads one element of a tensor of this type from its bytes.
     fn reader(dtype: DType) -> fn(&Tensor, usize) -> Self;
     fn multiply_add(self, x: Self, y: Self) -> Self;
     fn scalar(self, dtype: DType) -> Scalar;
@@ -70,7 +70,7 @@ impl Number for f64 {
     }
 }
 
-/// For floats of at most 32 bits, when every step is rounded.
+/// The type for floats of at most 32 bits if every step is rounded.
 impl Number for f32 {
     fn reader(_: DType) -> fn(&Tensor, usize) -> f32 {
         |x, idx| x.get(idx).as_f64() as f32
@@ -85,7 +85,7 @@ impl Number for f32 {
     }
 }
 
-/// An `f32` as its high and low bf16, or its high one alone; of a sum, the high one is all of it.
+/// An `f32` as its high and low bf16, or as the high one alone. A sum is in the high one.
 #[derive(Clone, Copy, Default)]
 struct Factors<const BOTH: bool>([f64; 2]);
 
@@ -120,9 +120,10 @@ impl Number for i64 {
     }
 }
 
-/// Flat positions, in elements, of everything that the loops visit.
+/// Flat positions, in elements, that the loops visit.
 struct Space {
-    /// For each index of the labels that all three share: positions in the streamed operand, the copied one, the result.
+    /// For each index of the labels that all three share: positions in the streamed operand, the copied one, the
+    /// result.
     batch: Vec<[usize; 3]>,
     /// For each row of the streamed operand within a batch: its position and that of the result.
     streamed_rows: Vec<[usize; 2]>,
@@ -199,7 +200,7 @@ impl Space {
     }
 }
 
-/// Where each index of `labels` lies by each of `steps`, in row-major order.
+/// The position of each index of `labels` for each of `steps`, in row-major order.
 fn positions<const N: usize>(
     labels: &[Label],
     sizes: &BTreeMap<Label, usize>,
@@ -216,10 +217,10 @@ fn positions<const N: usize>(
     Ok(all)
 }
 
-/// Rows of the copied operand that are multiplied with the streamed row side by side.
+/// The number of rows of the copied operand that are multiplied with the streamed row at once.
 const COLUMNS: usize = 16;
 
-/// `x` times a panel of rows, which lie interleaved.
+/// `x` times a panel of interleaved rows.
 fn dot<T: Number>(x: &[T], panel: &[[T; COLUMNS]]) -> [T; COLUMNS] {
     let mut sums = [T::default(); COLUMNS];
     for (x, line) in x.iter().zip(panel) {

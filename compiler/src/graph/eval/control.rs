@@ -1,4 +1,4 @@
-//! Branches, loops, and symbols that are found while running.
+//! Branches, loops and data-dependent symbols.
 
 use super::{Binding, Rounding, check_constraints, number, outputs, sizes, tensor};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
-/// The results of an operator that steers others; a symbol that it binds is added to `binding`.
+/// The results of a control-flow operator. A symbol that it binds is added to `binding`.
 pub(super) fn eval(
     graph: &Graph,
     op: &Op,

@@ -1,7 +1,7 @@
-//! Index expressions compiled for one binding: affine ones to coefficients, others to a small postfix program.
+//! Compiles index expressions for one binding: affine ones to coefficients, others to a small postfix program.
 //!
-//! An expression tree of big integers would be walked once per element otherwise, which even an oracle can't afford
-//! on real models.
+//! Walking an expression tree of big integers once per element would be too slow on real models, even for the reference
+//! evaluator.
 
 use super::Binding;
 use crate::{
@@ -11,11 +11,11 @@ use crate::{
 use num_traits::ToPrimitive;
 use symshape::{Dim, Node, Symbol};
 
-/// An index expression over the axes, the model's symbols being bound.
+/// An index expression over the axes, with the model's symbols bound.
 pub(super) enum Index {
     /// `base + Σ coefficient * $axis`
     Affine { base: i64, coefs: Vec<i64> },
-    /// Anything else.
+    /// Any other expression.
     Program(Vec<Inst>),
 }
 

@@ -1,4 +1,4 @@
-//! One match over the core operators: each evaluated from its definition.
+//! Evaluates each core operator from its definition, in one match.
 
 use super::{
     Binding, Rounding, checked, contraction,
@@ -14,7 +14,7 @@ use crate::{
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// The results of `op`. Sizes follow from the operands, not from what was inferred, so that tests can compare both.
+/// The results of `op`. Sizes follow from the operands rather than from inference, so that tests can compare both.
 pub(super) fn eval(
     op: &Op,
     operands: &[Tensor],
@@ -187,8 +187,8 @@ impl<'a> Coords<'a> {
         Ok(Coords { coords, shape: operands[0].shape().to_vec(), stack: Vec::new() })
     }
 
-    /// The flat index as one affine expression, `base + Σ step * index`, when every coordinate is affine and loads
-    /// nothing; all are inside when they are so at the corners of `shape`. Most views of real models are like this.
+    /// The flat index as one affine expression, `base + Σ step * index`, if every coordinate is affine and not loaded.
+    /// All are inside if the corners of `shape` are. Most views of real models have this form.
     fn affine(&self, shape: &[usize]) -> Result<Option<(i64, Vec<i64>)>> {
         let (mut flat, mut steps) = (0, vec![0; shape.len()]);
         if shape.contains(&0) {
@@ -247,7 +247,7 @@ fn gather(coords: &[Coord], operands: &[Tensor], shape: &[usize], binding: &Bind
     out.finish(shape)
 }
 
-/// The elements `base + Σ step * index` of `x`, which are all inside; copied in runs along the last axis.
+/// The elements `base + Σ step * index` of `x`, all inside. They are copied in runs along the last axis.
 fn strided(x: &Tensor, shape: &[usize], base: i64, steps: &[i64]) -> Result<Tensor> {
     let (Some((len, outer)), Some((step, outer_steps))) = (shape.split_last(), steps.split_last()) else {
         let width = x.dtype().size_bytes();

@@ -1,4 +1,4 @@
-//! Operators along an axis: reductions, positions of extremes, running combinations, sorting.
+//! Operators along an axis: reductions, arg-reductions, scans, sorts.
 
 use super::{
     Rounding,
@@ -48,7 +48,8 @@ pub(super) fn reduce(
     out.finish(shape)
 }
 
-/// The lines of a tensor along one axis: `line(i)` has the flat indices of the `i`th, in row-major order of the rest.
+/// The lines of a tensor along one axis. `line(i)` has the flat indices of line `i`, in row-major order of the other
+/// axes.
 struct Lines {
     len: usize,
     step: usize,

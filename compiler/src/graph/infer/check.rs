@@ -1,4 +1,4 @@
-//! What an operator asks of the number, rank and element type of its operands and of its own attributes.
+//! Checks the number, ranks and element types of an operator's operands, and its attributes.
 
 use super::{Graph, Op, Value, loads};
 use crate::{
@@ -14,7 +14,7 @@ pub(super) fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<()
     if holds { Ok(()) } else { Err(Error::invalid(message())) }
 }
 
-/// The number of operands and their ranks.
+/// Checks the number of operands and their ranks.
 pub(super) fn operands(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
     let count = operands.len();
     let wanted = match op {
@@ -51,7 +51,7 @@ pub(super) fn operands(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()>
     }
 }
 
-/// Element types, axes, and index expressions.
+/// Checks element types, axes and index expressions.
 pub(super) fn attributes(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
     let dtype_of = |i: usize| graph.dtype(operands[i]);
     let rank_of = |i: usize| graph.rank(operands[i]);
@@ -132,7 +132,7 @@ fn combines(op: ReduceOp, dtype: DType) -> Result<()> {
     ensure(fits, || format!("{op} of {dtype}"))
 }
 
-/// `expr` holds no axis symbol besides `$0 … $(rank-1)`.
+/// Checks that `expr` contains no axis symbol except `$0 … $(rank-1)`.
 fn only_axes(expr: &Dim, rank: usize) -> Result<()> {
     let known = |symbol: &Symbol| (0..rank).any(|k| axis(k) == *symbol);
     let unknown = expr.symbols().into_iter().find(|symbol| symbol.name().starts_with('$') && !known(symbol));
@@ -197,10 +197,10 @@ fn body_fits(graph: &Graph, body: &Body, operands: &[Value]) -> Result<()> {
     check_body(body)
 }
 
-/// Registers are earlier ones, and types fit the operators.
+/// Checks that steps read earlier registers, and that types fit the operators.
 ///
 /// # Errors
-/// They don't.
+/// One of them does not.
 pub fn check_body(body: &Body) -> Result<()> {
     let count = body.params.len();
     for (i, step) in body.steps.iter().enumerate() {

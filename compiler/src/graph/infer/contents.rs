@@ -1,9 +1,9 @@
 //! Symbolic contents: the elements of small tensors as expressions over the model's symbols.
 //!
-//! ONNX computes shapes with tensors (`Shape → Gather → Concat → Reshape`). One rule per core operator follows their
-//! elements; what can't be followed exactly has no contents, never wrong ones. Inside a rule an element is a fraction
-//! with a power of two below, so that detours through floats (`Cast → Mul 0.5 → Floor → Cast`) stay exact; they are
-//! followed only as long as the float type would hold the value exactly too. Only integers are kept.
+//! ONNX computes shapes with tensors (`Shape → Gather → Concat → Reshape`). One rule per core operator tracks their
+//! elements. An element that can't be tracked exactly is unknown, never wrong. Inside a rule an element is a fraction
+//! whose denominator is a power of two, so that detours through floats (`Cast → Mul 0.5 → Floor → Cast`) stay exact.
+//! They are tracked only while the float type would also hold the value exactly. Only integers are kept.
 
 use super::{Graph, Op, Type, Value};
 use crate::{
@@ -16,10 +16,10 @@ use num_traits::{One, Signed, ToPrimitive, Zero};
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
-/// Tensors with more elements have no contents: they are no shapes.
+/// Tensors with more elements have no contents, because they are not shapes.
 pub const MAX_CONTENTS: usize = 1024;
 
-/// Elements looked at for the contents of one value; float detours are short, and chains of them stay linear.
+/// The number of elements that are read for the contents of one value. Float detours are short, so chains stay linear.
 const BUDGET: usize = 1 << 16;
 
 /// The elements of the result of `op`, if it holds integers or booleans and they are known as expressions.
@@ -62,7 +62,7 @@ impl Reader<'_> {
         if let Some(dims) = self.graph.contents(value) {
             return Some(dims.iter().cloned().map(Exact::from).collect());
         }
-        // Integers without contents were found to have none when they were pushed.
+        // Integers without contents have none; this was decided when they were pushed.
         let ty = self.graph.ty(value);
         if !ty.dtype.is_float() || self.graph.nodes[self.graph.values[value].def].results[0] != value {
             return None;
@@ -238,7 +238,7 @@ impl Reader<'_> {
         positions(&x.shape).map(sum_to).collect()
     }
 
-    /// What two elements give, unless the type would not hold it exactly.
+    /// Combines two elements, unless the type would not hold the result exactly.
     fn combined(&self, dtype: DType, op: ReduceOp, x: &Exact, y: &Exact) -> Option<Exact> {
         combine(op, x, y).filter(|value| holds(&self.graph.facts, dtype, &value.num, &value.den))
     }
@@ -248,7 +248,7 @@ impl Reader<'_> {
     }
 }
 
-/// Elements with a shape of numbers.
+/// Elements with a constant shape.
 struct Known {
     shape: Vec<usize>,
     elems: Vec<Exact>,
@@ -300,7 +300,7 @@ fn exact(value: Scalar) -> Option<Exact> {
         DType::U64 => Some(Dim::from(value.bits()).into()),
         dtype if dtype.is_float() => {
             let (float, mut den) = (value.as_f64(), BigInt::one());
-            // 64 halvings reach every fraction that a size computation can mean.
+            // 64 halvings reach every fraction that a size computation can contain.
             for _ in 0..64 {
                 let scaled = float * den.to_f64()?;
                 if scaled == scaled.trunc() && scaled.abs() < 9e15 {
@@ -337,7 +337,7 @@ fn step(facts: &Facts, step: &Step, regs: &[Exact], types: &[DType]) -> Option<E
     holds(facts, dtype, &num, &value.den).then_some(Exact { num, den: value.den })
 }
 
-/// Whether a value of this type holds `num / den` exactly, whatever the symbols are.
+/// Whether a value of this type holds `num / den` exactly for all values of the symbols.
 fn holds(facts: &Facts, dtype: DType, num: &Dim, den: &BigInt) -> bool {
     let bits = match dtype {
         DType::Bool => return true,
@@ -423,7 +423,7 @@ fn binary(facts: &Facts, op: BinaryOp, x: &Exact, y: &Exact, dtype: DType) -> Op
     }
 }
 
-/// `a / b` when `b` is a number: a power of two, or a divisor of `a`.
+/// `a / b` if `b` is a constant: a power of two, or a divisor of `a`.
 fn quotient(facts: &Facts, a: &Dim, b: &Dim) -> Option<Exact> {
     let divisor = b.as_int().filter(|divisor| divisor.is_positive())?;
     if facts.divides(b, a).is_yes() {
@@ -465,7 +465,7 @@ fn cast(facts: &Facts, to: DType, x: &Exact) -> Option<Exact> {
     match to {
         DType::Bool => compare(facts, CompareOp::Ne, x, &Dim::zero().into()).map(Exact::from),
         _ if to.is_float() || x.den.is_one() => Some(x.clone()),
-        // Conversion to an integer truncates, which is the floor of what isn't negative.
+        // Conversion to an integer truncates, which equals the floor of a value that isn't negative.
         _ => unary(facts, UnaryOp::Trunc, x, DType::F64),
     }
 }
@@ -499,7 +499,7 @@ fn aligned(x: &Exact, y: &Exact) -> (Dim, Dim, BigInt) {
     (scale(x), scale(y), den)
 }
 
-/// `num / den` in lowest terms when `num` is a number.
+/// `num / den` in lowest terms if `num` is a constant.
 fn reduced(num: Dim, den: BigInt) -> Exact {
     let Some(value) = num.as_int() else { return Exact { num, den } };
     let by = num_integer::gcd(value.clone(), den.clone());

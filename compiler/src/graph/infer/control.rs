@@ -1,12 +1,11 @@
-//! Types of branches and loops: what goes into a region has the type of its input there, what comes out that of its
-//! output.
+//! The types of branches and loops. A value has the same type outside of a region as its input or output inside.
 
 use super::{Graph, Need, Op, Type, Value, check::ensure};
 use crate::error::Result;
 use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
-/// The dims of what is handed to a region are those of its inputs.
+/// Requires that the dims of the operands of a region equal those of its inputs.
 pub(super) fn needs(graph: &Graph, op: &Op, operands: &[Value], needs: &mut Vec<Need>) {
     for (first, region) in op.regions() {
         for ((name, input), operand) in region.inputs.iter().zip(&operands[first..]) {
@@ -38,7 +37,7 @@ pub(super) fn types(op: &Op) -> Vec<Type> {
     }
 }
 
-/// Numbers, ranks and element types of what goes in and out.
+/// Checks the number, ranks and element types of the inputs and outputs.
 pub(super) fn check(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
     let scalar = |value: Value, dtype: DType| graph.rank(value) == 0 && graph.dtype(value) == dtype;
     match op {

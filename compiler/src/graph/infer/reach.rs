@@ -1,15 +1,15 @@
-//! What addresses rely on: that the axes they run over are no longer than those they address, and no shorter than nothing.
+//! The relations that addresses rely on: axes are no longer than those they address, and not negative.
 //!
-//! Builders of views slice within what is there, and prove it. Operators that take one tensor's places from another one's
-//! shape can't, where both are symbols: then it is assumed, like equal dims, and the artefact checks it. So it is with new
-//! axes whose size is a difference. An address that is neither proven nor linear in its axes, with steps whose sign is
-//! known, is left to those who made it.
+//! Builders of views slice within an axis, and prove it. Some operators derive the addresses in one tensor from the
+//! shape of another. If both are symbolic, this cannot be proven. Then it is assumed, like equal dims, and the
+//! artefact checks it. The same holds for new axes whose size is a difference. An address that is neither proven nor
+//! linear in its axes, with steps of known sign, is the responsibility of its author.
 
 use super::{Need, loads};
 use crate::graph::{Coord, Graph, Op, Type, Value, axis};
 use symshape::{Dim, Facts, Relation};
 
-/// The relations between dims without which `op` would address elements that its operands don't have.
+/// The relations between dims without which `op` would address elements outside of its operands.
 pub fn reach(graph: &Graph, op: &Op, operands: &[Value]) -> Vec<Need> {
     let mut needs = Vec::new();
     match op {
@@ -55,7 +55,7 @@ fn within(graph: &Graph, shape: &[Dim], index: &[Dim], x: Value, needs: &mut Vec
     }
 }
 
-/// No axis that `op` makes up, other than to repeat or join those of its operands, has a negative size.
+/// Requires that no axis that `op` creates, other than to repeat or join those of its operands, has a negative size.
 pub fn extents(graph: &Graph, op: &Op, operands: &[Value], results: &[Type]) -> Vec<Need> {
     match op {
         Op::Index { .. }
@@ -64,7 +64,7 @@ pub fn extents(graph: &Graph, op: &Op, operands: &[Value], results: &[Type]) -> 
         | Op::Gather { .. }
         | Op::Loop { .. }
         | Op::Call { .. } => {}
-        // What comes out of a branch was made in it.
+        // The results of a branch are created, and checked, within it.
         Op::If { .. }
         | Op::Input(_)
         | Op::Const(_)
@@ -92,9 +92,9 @@ pub fn extents(graph: &Graph, op: &Op, operands: &[Value], results: &[Type]) -> 
         .collect()
 }
 
-/// `at` stays below `size`, and is not negative, over all of `shape`.
+/// Requires that `at` is in `0..size` over all of `shape`.
 fn fits(graph: &Graph, shape: &[Dim], at: &Dim, size: &Dim, needs: &mut Vec<Need>) {
-    // Nothing is addressed.
+    // An empty shape addresses nothing.
     if shape.iter().any(|extent| extent.as_i64() == Some(0)) {
         return;
     }
@@ -104,7 +104,7 @@ fn fits(graph: &Graph, shape: &[Dim], at: &Dim, size: &Dim, needs: &mut Vec<Need
         return;
     }
     let mut facts = graph.facts.clone();
-    // Where an axis has no elements nothing is addressed, so all have some; what contradicts that is never addressed.
+    // If an axis is empty, nothing is addressed. So all axes may be assumed to have an element.
     if !shape.iter().all(|extent| facts.assume(Relation::le(Dim::one(), extent), "an element").is_ok()) {
         return;
     }
@@ -124,7 +124,7 @@ fn fits(graph: &Graph, shape: &[Dim], at: &Dim, size: &Dim, needs: &mut Vec<Need
     }
 }
 
-/// The least and the largest value of an address that is linear in its axes, none of which is empty.
+/// The smallest and the largest value of an address that is linear in its axes, none of which is empty.
 fn ends(facts: &Facts, shape: &[Dim], axes: &[usize], at: &Dim) -> Option<(Dim, Dim)> {
     let zero = Dim::zero();
     let mut rest = at.clone();
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(relied_on("H", "4", -1), ["H + 1 <= K", "0 <= H - 3"]);
         assert_eq!(relied_on("64", "K - 64", 1), ["0 <= K - 64"]);
         assert_eq!(relied_on("H", "K - 2*H", 1), ["0 <= K - 2*H"]);
-        // Whatever the sizes are, these are inside.
+        // These are inside for all sizes.
         assert_eq!(relied_on("0", "K", 1), [""; 0]);
         assert_eq!(relied_on("K - 1", "K", -1), [""; 0]);
         assert_eq!(relied_on("0", "(K + 1) // 2", 2), [""; 0]);
