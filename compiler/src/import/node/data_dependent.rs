@@ -1,4 +1,4 @@
-//! Shapes, axes and sizes that are known only while running.
+//! Data-dependent shapes, axes and sizes.
 //!
 //! A value that decides about a shape becomes a symbol with a bound ([`Graph::bind`]); where the model declares the size
 //! of the output, that is what the value must give, and it is checked. A value that decides about the structure (axes)
@@ -48,12 +48,12 @@ impl OnnxNode<'_, '_> {
         self.optional(k).is_none_or(|value| g.contents(value).is_some())
     }
 
-    /// The declared dim `axis` of output `output`, which a value that is found while running must give.
+    /// The declared dim `axis` of output `output`, which a data-dependent value must equal.
     pub(crate) fn declared_dim(&self, g: &Graph, output: usize, axis: usize) -> Option<Dim> {
         self.declared(g, output)?.get(axis)?.clone()
     }
 
-    /// `value` as the size of axis `axis` of output 0: what is declared, or at most `most`; it is checked while running.
+    /// `value` as the size of axis `axis` of output 0: what is declared, or at most `most`; it is checked at run time.
     pub(crate) fn size(&self, g: &mut Graph, value: Value, axis: usize, most: Option<Dim>) -> Result<Dim> {
         check_rank(axis + 1)?;
         if let Some([dim]) = g.contents(value) {

@@ -1,6 +1,6 @@
 //! One ONNX node as operator functions see it: typed inputs and attributes, and a record of what was read.
 //!
-//! An attribute or input that is there and that nobody reads is an error: it would change the meaning unnoticed.
+//! An attribute or input that no operator function reads is an error. It could otherwise change the result unnoticed.
 //! Inputs of which an operator needs the value (shapes, axes, pads) are read as the symbolic contents of the value.
 
 mod attributes;
@@ -27,10 +27,10 @@ use crate::{
 use std::cell::{Cell, RefCell};
 use symshape::{Dim, Symbol};
 
-/// Attributes that say nothing: an optimisation hint of operator set 1.
+/// Attributes without an effect: an optimisation hint of operator set 1.
 const IGNORED: [&str; 1] = ["consumed_inputs"];
 
-/// What a call is given: a value, if there is one, and the type of its elements if they are stored only.
+/// An argument of a function call: a value if it is given, and its ONNX element type if the value stores it in another.
 pub(crate) type NodeInput = Option<(Value, Option<StorageType>)>;
 
 /// A node being imported.
@@ -115,7 +115,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         })
     }
 
-    /// Everything that the node says has been read.
+    /// Checks that every attribute and input has been read, and types the outputs.
     pub(crate) fn finish(&self, traits: &[Trait]) -> Result<()> {
         if let Some(attribute) = self.attributes.iter().find(|attribute| !attribute.read.get()) {
             return Err(Error::invalid(format!(
@@ -131,7 +131,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         self.pass_storage_type(traits)
     }
 
-    /// Input `k` is the first one that the operator has not read.
+    /// The error for input `k`, the first one that the operator has not read.
     fn surplus_input(&self, k: usize) -> Error {
         let (op, opset, count) = (self.op, self.opset, self.inputs.len());
         let rest_is_unread = self.inputs[k..].iter().all(|input| input.value.is_none() || !input.read.get());
@@ -144,7 +144,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         }
     }
 
-    /// Results of operators that move elements are of the inputs' type; others must have asked for it.
+    /// Passes the storage type of the inputs to the outputs if the operator moves elements. Other operators must have read it.
     fn pass_storage_type(&self, traits: &[Trait]) -> Result<()> {
         let unknown = || {
             self.inputs.iter().filter(|input| !input.is_checked.get()).filter_map(|input| input.storage_type)
@@ -236,7 +236,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         self.scope.declared(g, self.outputs.get(k)?)
     }
 
-    /// A symbol for what this node finds while running.
+    /// A new data-dependent symbol of this node.
     pub(crate) fn fresh(&self, g: &Graph) -> Symbol {
         self.scope.fresh(g, self.op)
     }

@@ -21,7 +21,7 @@ ops! {
 pub(crate) const SPACE: &[Label] = b"xyzw";
 pub(crate) const KERNEL: &[Label] = b"ijkl";
 
-/// What the attributes say of a window, along each spatial axis.
+/// The window that the attributes describe, along each spatial axis.
 pub(crate) struct Window {
     pub kernel: Vec<i64>,
     pub stride: Vec<i64>,
@@ -95,7 +95,7 @@ impl Window {
         g.pad(x, &[&none[..], &self.lo].concat(), &[&none[..], &self.hi].concat(), value)
     }
 
-    /// [`Window::view`] of what must be as large as the window.
+    /// [`Window::view`] of a tensor that must be at least as large as the window.
     pub(crate) fn look(&self, g: &mut Graph, x: Value) -> Result<Value> {
         for i in 0..self.kernel.len() {
             let (size, span) = (g.shape(x)[i + 2].clone(), self.span(i));
@@ -156,7 +156,7 @@ fn conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     with_bias(g, y, n.optional(2))
 }
 
-/// The channels' bias added.
+/// Adds the bias of each channel.
 pub(crate) fn with_bias(g: &mut Graph, y: Value, bias: Option<Value>) -> Result<Value> {
     let Some(bias) = bias else { return Ok(y) };
     let bias = g.unsqueeze(bias, &(1..g.rank(y) - 1).collect::<Vec<_>>())?;
@@ -188,7 +188,7 @@ pub(crate) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
     g.reshape(y, shape)
 }
 
-/// Requires kernels that can be divided into groups.
+/// Requires that `group` divides the number of kernels.
 pub(crate) fn in_groups(g: &mut Graph, w: Value, group: i64) -> Result<()> {
     if !(1..=1 << 31).contains(&group) {
         return Err(Error::invalid(format!("`group` must be positive, but it is {group}")));

@@ -121,7 +121,7 @@ fn between(
     g.reshape(y, shape)
 }
 
-/// What is cut off before and after each spatial axis, and what is added behind.
+/// The elements to cut off at the start and the end of each spatial axis, and the elements to add at the end.
 fn transposed_pads(
     g: &Graph,
     n: &OnnxNode,

@@ -72,7 +72,7 @@ fn pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     pad_by(g, x, mode, &axes, &pads, fill)
 }
 
-/// What the new elements of a padding hold.
+/// The values of the padding.
 enum Fill {
     Known(Scalar),
     Computed(Value),

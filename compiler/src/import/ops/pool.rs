@@ -21,7 +21,7 @@ ops! {
     MaxPool 1 max_pool,
 }
 
-/// The window of a pooling node, and how much is padded behind for windows that `ceil_mode` lets reach over the end.
+/// The window of a pooling node, and the extra padding at the end of each axis that `ceil_mode` needs.
 fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> {
     let kernel = n
         .ints("kernel_shape")?
@@ -204,7 +204,7 @@ fn max_pool(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     Ok(vec![Some(y), Some(at)])
 }
 
-/// What no element is below.
+/// The smallest value of the element type.
 fn lowest(dtype: DType) -> Scalar {
     match dtype {
         _ if dtype.is_float() => Scalar::from_f64(dtype, f64::NEG_INFINITY),

@@ -27,7 +27,7 @@ ops! {
     "com.microsoft" QuantizeLinear 1 quantize_linear,
 }
 
-/// Along which axis of `x` scales and zero points lie, and in blocks of which size.
+/// The axis of `x` that scales and zero points belong to, and the elements in each block along it.
 struct QuantAxis {
     axis: usize,
     block: i64,
@@ -35,7 +35,7 @@ struct QuantAxis {
 
 fn quant_axis(g: &Graph, n: &OnnxNode, x: Value) -> Result<QuantAxis> {
     let block = n.int_or("block_size", 0)?;
-    // The axis of a single scale means nothing, not even that there is such an axis.
+    // The axis of a single scale is ignored; it may even be out of range.
     let axis = n.int_or("axis", 1)?;
     let rank = g.rank(x) as i64;
     let axis = if axis < 0 { axis.saturating_add(rank) } else { axis }.clamp(0, rank.max(1) - 1);

@@ -5,13 +5,13 @@ use num_bigint::BigInt;
 use std::{cell::RefCell, collections::HashSet};
 use symshape::{Declaration, Dim, Symbol};
 
-/// What the caller says about sizes that are found while running.
+/// The bounds that the caller declares for data-dependent sizes.
 pub(crate) struct DataDependentBounds<'a> {
     /// Ranges by the symbols' names.
     pub declared: &'a [(String, Declaration)],
     /// The names that were met.
     pub met: RefCell<HashSet<String>>,
-    /// The bound of those that nothing else bounds.
+    /// The upper bound of symbols without any other.
     pub most: Option<i64>,
 }
 
