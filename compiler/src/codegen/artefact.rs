@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    kernel::{Policies, Port, contract as kernel_contract},
+    kernel::{Policies, Port, contract::Contract},
     plan,
     tensor::Bytes,
 };
@@ -156,14 +156,13 @@ fn model(
 }
 
 fn symbols(unit: &mut ModuleBuilder) -> Result<DataId> {
-    let program = unit.program;
-    let mut table = Table::new(size_of::<SymbolDesc>() * program.symbols.len());
-    for (idx, symbol) in program.symbols.iter().enumerate() {
+    let contract = Contract::of(unit.program)?;
+    let mut table = Table::new(size_of::<SymbolDesc>() * contract.symbols.len());
+    for (idx, declared) in contract.symbols.iter().enumerate() {
         let base = idx * size_of::<SymbolDesc>();
-        table.put_text(unit, base + offset_of!(SymbolDesc, name), symbol.name())?;
+        table.put_text(unit, base + offset_of!(SymbolDesc, name), declared.symbol.name())?;
         table.put_i64(base + offset_of!(SymbolDesc, step), 1);
-        let Some(declaration) = program.facts.declaration(symbol) else { continue };
-        let (lo, hi) = kernel_contract::declared_range(symbol, declaration)?;
+        let (Some(declaration), Some((lo, hi))) = (&declared.declaration, declared.range) else { continue };
         table.put_i64(base + offset_of!(SymbolDesc, lo), lo);
         table.put_i64(base + offset_of!(SymbolDesc, hi), hi);
         table.put_i64(base + offset_of!(SymbolDesc, step), declaration.step.to_i64().unwrap_or(1));

@@ -1,55 +1,78 @@
-//! The arena's size as people write it.
+//! The arena's size as a formula for people.
 
-use super::{Plan, size};
-use crate::kernel::{BufferId, Program};
-use std::collections::HashMap;
-use symshape::{Dim, Facts};
+use super::{
+    Plan,
+    layout::{OffsetArithmetic, layout},
+    size,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    kernel::{BufferId, Program},
+};
+use symshape::Dim;
 
-/// A formula is for reading: with more alternatives than this, or more characters, a bound is given.
+/// A formula is for reading: with more alternatives than this, or more characters, a bound is given instead.
 const MAX_ALTERNATIVES: usize = 6;
 const MAX_CHARS: usize = 160;
 
-/// The bytes of arena that a call takes, as an expression over the model's symbols; where that would be too long to
-/// read, an upper bound, which is then written as one.
+/// The bytes of arena that a call takes, as an expression over the model's symbols, or `at most N` where the expression
+/// would be too long to read.
 pub fn arena_formula(program: &Program, plan: &Plan) -> String {
-    let bound = || format!("at most {}", plan.arena_max);
-    let Some(total) = alternatives(program, plan) else { return bound() };
-    let total = total.into_iter().reduce(|a, b| a.max(b)).unwrap_or_else(Dim::zero);
-    let text = program.facts.simplify(&total).to_string();
-    if text.len() <= MAX_CHARS { text } else { bound() }
+    let formula = total_bytes(program, plan).map(|total| program.facts.simplify(&total).to_string());
+    match formula {
+        Ok(text) if text.len() <= MAX_CHARS => text,
+        _ => format!("at most {}", plan.arena_max),
+    }
 }
 
-/// Ends of which one is the highest, whatever the values; `None` when there are too many.
-fn alternatives(program: &Program, plan: &Plan) -> Option<Vec<Dim>> {
-    let facts = &program.facts;
-    let mut ends: HashMap<BufferId, Vec<Dim>> = HashMap::new();
-    let mut total = Vec::new();
-    for placement in &plan.placements {
-        let size = size::reserved_bytes(program, placement.buffer);
-        let mut begins = Vec::new();
-        for below in &placement.below {
-            for end in ends.get(below)? {
-                keep_highest(facts, &mut begins, end)?;
-            }
-        }
-        if begins.is_empty() {
-            begins.push(Dim::zero());
-        }
-        let list: Vec<Dim> = begins.iter().map(|begin| facts.simplify(&(begin + &size))).collect();
-        for end in &list {
-            keep_highest(facts, &mut total, end)?;
-        }
-        ends.insert(placement.buffer, list);
-    }
-    Some(total)
+/// The largest end of all buffers.
+fn total_bytes(program: &Program, plan: &Plan) -> Result<Dim> {
+    let mut arithmetic = Alternatives { program };
+    let spans = layout(&plan.placements, &mut arithmetic)?;
+
+    let ends = arithmetic.largest(spans.into_iter().map(|span| span.end).collect())?;
+    Ok(ends.into_iter().reduce(|a, b| a.max(b)).unwrap_or_else(Dim::zero))
 }
 
-/// Adds `end`, unless one of the others is never lower, and drops those that it is never lower than.
-fn keep_highest(facts: &Facts, list: &mut Vec<Dim>, end: &Dim) -> Option<()> {
-    if list.iter().any(|other| facts.prove_le(end, other).is_yes()) {
-        return Some(());
+/// Offsets as lists of expressions, the largest of which is the offset, whatever the values of the symbols.
+struct Alternatives<'p> {
+    program: &'p Program,
+}
+
+impl Alternatives<'_> {
+    /// Adds `end`, unless another one is never smaller, and drops those that it is never smaller than.
+    fn keep_largest(&self, list: &mut Vec<Dim>, end: Dim) -> Result<()> {
+        let facts = &self.program.facts;
+        if list.iter().any(|other| facts.prove_le(&end, other).is_yes()) {
+            return Ok(());
+        }
+
+        list.retain(|other| !facts.prove_le(other, &end).is_yes());
+        list.push(end);
+        if list.len() <= MAX_ALTERNATIVES {
+            Ok(())
+        } else {
+            Err(Error::new(ErrorKind::Limit, "the arena's size has too many alternatives to be read"))
+        }
     }
-    list.retain(|other| !facts.prove_le(other, end).is_yes());
-    list.push(end.clone());
-    (list.len() <= MAX_ALTERNATIVES).then_some(())
+}
+
+impl OffsetArithmetic for Alternatives<'_> {
+    type Offset = Vec<Dim>;
+
+    fn largest(&mut self, ends: Vec<Vec<Dim>>) -> Result<Vec<Dim>> {
+        let mut list = Vec::new();
+        for end in ends.into_iter().flatten() {
+            self.keep_largest(&mut list, end)?;
+        }
+        if list.is_empty() {
+            list.push(Dim::zero());
+        }
+        Ok(list)
+    }
+
+    fn end(&mut self, buffer: BufferId, begin: &Vec<Dim>) -> Result<Vec<Dim>> {
+        let size = size::reserved_bytes(self.program, buffer);
+        Ok(begin.iter().map(|begin| self.program.facts.simplify(&(begin + &size))).collect())
+    }
 }

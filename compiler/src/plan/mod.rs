@@ -15,6 +15,7 @@
 
 mod formula;
 mod greedy;
+mod layout;
 mod lifetime;
 mod order;
 pub mod problem;
@@ -24,6 +25,8 @@ pub mod text;
 pub mod verify;
 
 pub use formula::arena_formula;
+pub use layout::Placement;
+pub(crate) use layout::{OffsetArithmetic, layout};
 pub(crate) use lifetime::lifetimes;
 use lifetime::{Interference, Lifetime};
 
@@ -32,20 +35,11 @@ use crate::{
     kernel::{BufferId, Device, Program},
 };
 use problem::{Budget, BufferInterval};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use symshape::Dim;
 
 /// Every buffer begins at a multiple of this.
 pub const ALIGN_BYTES: i64 = 64;
-
-/// A buffer of the arena and those that it lies directly above; empty means at the bottom.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Placement {
-    /// The buffer.
-    pub buffer: BufferId,
-    /// All of them stand earlier in [`Plan::placements`].
-    pub below: Vec<BufferId>,
-}
 
 /// Where everything in the arena lies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -176,17 +170,28 @@ fn fits(program: &Program, device: &Device, max: u64, lifetimes: &[Lifetime]) ->
     Err(Error::unsupported(message)).at(|| format!("target {}", device.target))
 }
 
-/// The longest chain of upper bounds.
+/// The end of the highest buffer, each buffer at its upper bound.
 fn highest_end(program: &Program, placements: &[Placement]) -> Result<u64> {
-    let mut ends: HashMap<BufferId, u64> = HashMap::new();
-    let mut highest = 0;
-    for Placement { buffer, below } in placements {
-        let begin = below.iter().filter_map(|other| ends.get(other)).copied().max().unwrap_or(0);
-        let end = begin.saturating_add(size::upper_bound_bytes(program, *buffer)? as u64);
-        highest = highest.max(end);
-        ends.insert(*buffer, end);
+    let spans = layout(placements, &mut UpperBounds { program })?;
+    Ok(spans.iter().map(|span| span.end).max().unwrap_or(0))
+}
+
+/// Offsets in bytes, each buffer at its upper bound.
+struct UpperBounds<'p> {
+    program: &'p Program,
+}
+
+impl OffsetArithmetic for UpperBounds<'_> {
+    type Offset = u64;
+
+    fn largest(&mut self, ends: Vec<u64>) -> Result<u64> {
+        Ok(ends.into_iter().max().unwrap_or(0))
     }
-    Ok(highest)
+
+    fn end(&mut self, buffer: BufferId, begin: &u64) -> Result<u64> {
+        let bytes = size::upper_bound_bytes(self.program, buffer)?;
+        Ok(begin.saturating_add(bytes as u64))
+    }
 }
 
 /// The most that is alive at once when kernels run one after another.

@@ -18,7 +18,7 @@ use crate::{
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC, types};
 use cranelift_frontend::Variable;
 use symshape::{Dim, Symbol};
-use symshape_runtime::{DType, abi};
+use symshape_runtime::DType;
 
 /// What straight-line code may refer to besides memory and locals.
 #[derive(Clone, Default)]
@@ -379,11 +379,7 @@ fn check(f: &mut FuncCtx, check: &Check, regs: &mut Regs) -> Result<()> {
     f.builder.ins().brif(both, good, &[], bad, &[]);
     f.builder.switch_to_block(bad);
     f.builder.seal_block(bad);
-    let failure = Failure {
-        code: abi::Code::IndexOutOfBounds,
-        tensor_name: Some(check.context.clone()),
-        ..Default::default()
-    };
+    let failure = Failure::index_out_of_bounds(&check.context);
     let hi = f.builder.ins().iadd_imm_s(end, -1);
     let frame = f.frame()?;
     report_error::emit(f, frame, &failure, value, lo, hi)?;

@@ -12,8 +12,8 @@ fn define(failure: &Failure, unit: &mut ModuleBuilder) -> Result<DataId> {
     let mut bytes = vec![0; size_of::<abi::Error>()];
     let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     put(offset_of!(abi::Error, code), failure.code as u32);
-    put(offset_of!(abi::Error, tensor), failure.place.map_or(u32::MAX, |(tensor, _)| tensor));
-    put(offset_of!(abi::Error, axis), failure.place.map_or(0, |(_, axis)| axis));
+    put(offset_of!(abi::Error, tensor), failure.axis.map_or(u32::MAX, |axis| axis.input));
+    put(offset_of!(abi::Error, axis), failure.axis.map_or(0, |axis| axis.axis));
     put(offset_of!(abi::Error, symbol), failure.symbol.unwrap_or(u32::MAX));
     let mut data = DataDescription::new();
     data.define(bytes.into());

@@ -4,7 +4,8 @@ use crate::{
     codegen::function::{FuncCtx, ModuleBuilder, frame, report_error},
     error::{Error, ErrorKind, Result},
     kernel::contract::{
-        Condition, Contract, Failure, RelationGuard, SymbolBinding, SymbolGuard, ValueSource,
+        Condition, Contract, DeclaredSymbol, Failure, InputAxis, RelationGuard, SymbolBinding, SymbolGuard,
+        ValueSource,
     },
 };
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, condcodes::IntCC, types};
@@ -23,7 +24,7 @@ pub(crate) fn check(unit: &mut ModuleBuilder) -> Result<FuncId> {
             bind(f, report, params[0], binding)?;
         }
         for axis in &axes {
-            let (met, expected) = (axis_value(f, params[0], axis.place), f.dim(&axis.dim)?);
+            let (met, expected) = (axis_value(f, params[0], axis.axis), f.dim(&axis.dim)?);
             let equal = f.ins().icmp(IntCC::Equal, met, expected);
             require(f, report, equal, &axis.failure, [met, expected, expected])?;
         }
@@ -58,28 +59,28 @@ fn report(f: &mut FuncCtx, error: Value) -> Value {
 fn bind(f: &mut FuncCtx, report: Value, shapes: Value, binding: &SymbolBinding) -> Result<()> {
     let value = match &binding.source {
         ValueSource::Fixed(value) => f.int(*value),
-        ValueSource::Axis { place, coefficient, rest, free, inexact } => {
-            let value = axis_value(f, shapes, *place);
+        ValueSource::Axis { axis, coefficient, rest, if_zero, inexact } => {
+            let value = axis_value(f, shapes, *axis);
             let solved = quotient(f, report, inexact, value, coefficient, rest)?;
-            free_where_zero(f, *free, coefficient, solved)?
+            free_where_zero(f, *if_zero, coefficient, solved)?
         }
     };
-    accept_symbol(f, report, &binding.symbol, value, &binding.guards)
+    accept_symbol(f, report, value, &binding.declared)
 }
 
 /// Checks a symbol's value, binds the symbol to it, and from there on counts on what is declared.
 pub(crate) fn accept_symbol(
     f: &mut FuncCtx,
     report: Value,
-    symbol: &Symbol,
     value: Value,
-    guards: &[SymbolGuard],
+    declared: &DeclaredSymbol,
 ) -> Result<()> {
-    for guard in guards {
+    let symbol = &declared.symbol;
+    for guard in &declared.guards {
         check_symbol_guard(f, report, symbol, value, guard)?;
     }
     f.bind(symbol.clone(), value);
-    if let Some(declaration) = f.unit.program.facts.declaration(symbol).cloned() {
+    if let Some(declaration) = declared.declaration.clone() {
         let known = f.facts_mut().declare(symbol, declaration);
         known.map_err(|error| Error::new(ErrorKind::Contract, error.to_string()))?;
     }
@@ -123,8 +124,8 @@ fn quotient(
     Ok(quotient)
 }
 
-fn axis_value(f: &mut FuncCtx, shapes: Value, (tensor, axis): (u32, u32)) -> Value {
-    let shape = f.load_word(shapes, 8 * tensor as i32);
+fn axis_value(f: &mut FuncCtx, shapes: Value, InputAxis { input, axis }: InputAxis) -> Value {
+    let shape = f.load_word(shapes, 8 * input as i32);
     f.load_word(shape, 8 * axis as i32)
 }
 

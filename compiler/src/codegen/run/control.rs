@@ -7,7 +7,10 @@ use super::{contract, external};
 use crate::{
     codegen::function::{FuncCtx, frame},
     error::{Error, Result},
-    kernel::{BufferId, Control, contract as kernel_contract},
+    kernel::{
+        BufferId, Control,
+        contract::{Failure, RelationGuard},
+    },
 };
 use cranelift_codegen::ir::{
     Block, Inst, InstBuilder, MemFlagsData, StackSlot, Value, condcodes::IntCC, types,
@@ -70,7 +73,7 @@ impl Regions {
                 self.bind(f, symbol, *from, [lo, end], context)
             }
             Control::Require(assumption) => {
-                contract::check_relation(f, self.frame, &kernel_contract::RelationGuard::of(assumption))
+                contract::check_relation(f, self.frame, &RelationGuard::of(assumption))
             }
             Control::Call(call) => {
                 let room = *self.room.get_or_insert_with(|| external::room(f));
@@ -79,7 +82,7 @@ impl Regions {
             Control::Fail(why) => {
                 let never = f.ins().iconst(types::I8, 0);
                 let zero = f.int(0);
-                contract::require(f, self.frame, never, &kernel_contract::contradiction(why), [zero; 3])
+                contract::require(f, self.frame, never, &Failure::contradiction(why), [zero; 3])
             }
         }
     }
@@ -129,7 +132,7 @@ impl Regions {
         let below = f.ins().icmp(IntCC::SignedLessThan, value, end);
         let inside = f.ins().band(not_below, below);
         let hi = f.ins().iadd_imm_s(end, -1);
-        let failure = kernel_contract::out_of_bounds(symbol, context);
+        let failure = Failure::symbol_out_of_bounds(symbol, context);
         contract::require(f, self.frame, inside, &failure, [value, lo, hi])?;
         let position = f.unit.program.all_symbols().position(|known| known == symbol);
         let at = 8 * position.ok_or_else(|| Error::internal(format!("unknown symbol {symbol}")))? as i32;

@@ -17,7 +17,7 @@ use crate::{
         function::{FuncCtx, ModuleBuilder, frame},
     },
     error::Result,
-    kernel::{MemorySpace, contract as kernel_contract},
+    kernel::{MemorySpace, contract::Contract},
 };
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
@@ -111,15 +111,14 @@ fn open_frame(f: &mut FuncCtx, base: Value, exec: Value) -> Host {
 
 /// Copies the dims into the frame and holds them against the contract once more.
 fn validate(f: &mut FuncCtx, frame: Value, dims: Value) -> Result<()> {
-    let program = f.unit.program;
-    for (idx, symbol) in program.symbols.iter().enumerate() {
+    let contract = Contract::of(f.unit.program)?;
+    for (idx, declared) in contract.symbols.iter().enumerate() {
         let at = 8 * idx as i32;
         let value = f.load_word(dims, at);
         f.store_at(value, frame, frame::DIMS + at);
-        let guards = kernel_contract::symbol_guards(program, symbol, None)?;
-        contract::accept_symbol(f, frame, symbol, value, &guards)?;
+        contract::accept_symbol(f, frame, value, declared)?;
     }
-    contract::check_relations(f, frame, &kernel_contract::relation_guards(program))?;
+    contract::check_relations(f, frame, &contract.relations)?;
     f.set_dims(frame, frame::DIMS);
     Ok(())
 }

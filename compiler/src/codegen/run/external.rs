@@ -12,7 +12,7 @@ use crate::{
     },
     error::{At, Error, Result},
     external::Callee,
-    kernel::{Argument, BufferId, Control, ExternalCall, MemorySpace, contract as kernel_contract},
+    kernel::{Argument, BufferId, Control, ExternalCall, MemorySpace, contract::Failure},
 };
 use cranelift_codegen::ir::{InstBuilder, StackSlot, Value, condcodes::IntCC, types};
 use cranelift_module::{DataId, Linkage};
@@ -100,7 +100,7 @@ pub(crate) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &Extern
     let code = transfer(f, &call.callee, base).at(|| call.context.clone())?;
     let good = f.ins().icmp_imm_s(IntCC::Equal, code, 0);
     let (value, zero) = (f.ins().sextend(types::I64, code), f.int(0));
-    contract::require(f, frame, good, &kernel_contract::callee_failed(call), [value, zero, zero])
+    contract::require(f, frame, good, &Failure::external_call(call), [value, zero, zero])
 }
 
 /// The buffer with which the memory of the callee's device begins, if there is such a memory.

@@ -57,7 +57,7 @@ fn refuse(unit: &mut ModuleBuilder) -> Result<FuncId> {
         driver::open(f, frame, [inputs, outputs, dims, arena, exec])?;
         let why = "this artefact was compiled for tile registers alone (--fallback none), which this machine lacks or its \
                    system refused";
-        let failure = Failure { code: Code::NoTiles, why: Some(why.into()), ..Failure::default() };
+        let failure = Failure { why: Some(why.into()), ..Failure::new(Code::NoTiles) };
         let zero = f.int(0);
         report_error::emit(f, frame, &failure, zero, zero, zero)?;
         f.return_code(Code::NoTiles as i64);

@@ -11,7 +11,7 @@ use super::{driver, estimate, host::Host};
 use crate::{
     codegen::function::{FuncCtx, ModuleBuilder, frame, report_error},
     error::Result,
-    kernel::{Policies, contract, partition::stages},
+    kernel::{Policies, contract::Failure, partition::stages},
 };
 use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use cranelift_module::{DataId, FuncId, Linkage};
@@ -123,7 +123,7 @@ fn refuse(f: &mut FuncCtx, frame: Value, policy: Value) -> Result<()> {
     let wanted = f.ins().icmp_imm_u(IntCC::Equal, policy, Policy::Parallel as i64);
     f.ins().brif(wanted, bad, &[], next, &[]);
     f.switch_to_block(bad);
-    let failure = contract::not_planned();
+    let failure = Failure::not_planned();
     let zero = f.int(0);
     report_error::emit(f, frame, &failure, zero, zero, zero)?;
     f.return_code(Code::NotPlanned as i64);

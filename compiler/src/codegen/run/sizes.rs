@@ -6,7 +6,7 @@ use crate::{
     codegen::function::{FuncCtx, ModuleBuilder},
     error::{Error, ErrorKind, Result},
     kernel::{BufferId, Program},
-    plan::{self, ALIGN_BYTES},
+    plan::{self, ALIGN_BYTES, OffsetArithmetic},
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
@@ -51,22 +51,33 @@ pub(crate) fn offsets(f: &mut FuncCtx) -> Result<(Places, Value)> {
 
 /// Where every buffer of the arena begins and ends.
 pub(crate) fn spans(f: &mut FuncCtx) -> Result<(Places, Places)> {
-    let (mut begins, mut ends) = (HashMap::new(), HashMap::new());
+    let placements = &f.unit.plan.placements;
     let zero = f.int(0);
-    for placement in &f.unit.plan.placements {
-        let mut begin = zero;
-        for (idx, below) in placement.below.iter().enumerate() {
-            let end: Value = *ends.get(below).ok_or_else(|| {
-                Error::internal(format!("{} is placed before {below}, which lies below it", placement.buffer))
-            })?;
-            begin = if idx == 0 { end } else { f.ins().smax(begin, end) };
-        }
-        let size = rounded_size(f, placement.buffer)?;
-        let end = f.ins().iadd(begin, size);
-        begins.insert(placement.buffer, begin);
-        ends.insert(placement.buffer, end);
-    }
+    let spans = plan::layout(placements, &mut EmittedOffsets { f, zero })?;
+
+    let begins = spans.iter().map(|span| (span.buffer, span.begin)).collect();
+    let ends = spans.iter().map(|span| (span.buffer, span.end)).collect();
     Ok((begins, ends))
+}
+
+/// Offsets as values of the present function.
+struct EmittedOffsets<'f, 'a, 'b> {
+    f: &'f mut FuncCtx<'a, 'b>,
+    zero: Value,
+}
+
+impl OffsetArithmetic for EmittedOffsets<'_, '_, '_> {
+    type Offset = Value;
+
+    fn largest(&mut self, ends: Vec<Value>) -> Result<Value> {
+        let largest = ends.into_iter().reduce(|a, b| self.f.ins().smax(a, b));
+        Ok(largest.unwrap_or(self.zero))
+    }
+
+    fn end(&mut self, buffer: BufferId, begin: &Value) -> Result<Value> {
+        let size = rounded_size(self.f, buffer)?;
+        Ok(self.f.ins().iadd(*begin, size))
+    }
 }
 
 fn rounded_size(f: &mut FuncCtx, buffer: BufferId) -> Result<Value> {

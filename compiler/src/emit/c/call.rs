@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    kernel::{Argument, Control, ExternalCall, Kernel, Program, contract},
+    kernel::{Argument, Control, ExternalCall, Kernel, Program, contract::Failure},
 };
 use std::fmt::Write;
 use symshape_runtime::external::{Attribute, AttributeValue};
@@ -76,7 +76,7 @@ pub(super) fn call(checks: &mut Checks, depth: usize, call: &ExternalCall) -> Re
         ),
     );
     checks.line(depth, &format!("const int32_t code = {}(&call);", call.callee.symbol));
-    checks.refuse(depth, "code != 0", &contract::callee_failed(call), ["code", "0", "0"]);
+    checks.refuse(depth, "code != 0", &Failure::external_call(call), ["code", "0", "0"]);
     checks.line(depth - 1, "}");
     Ok(())
 }

@@ -9,7 +9,7 @@ use crate::{
     error::{Error, Result},
     kernel::{
         Program,
-        contract::{Condition, Contract, Failure, RelationGuard, SymbolGuard, ValueSource},
+        contract::{Condition, Contract, DeclaredSymbol, Failure, InputAxis, RelationGuard, ValueSource},
     },
 };
 use std::fmt::Write;
@@ -63,9 +63,9 @@ impl<'p> Checks<'p> {
     }
 
     /// Holds a symbol against what is declared.
-    pub(super) fn guards(&mut self, symbol: &Symbol, guards: &[SymbolGuard]) -> Result<()> {
-        let value = self.symbol(symbol)?;
-        for guard in guards {
+    pub(super) fn guards(&mut self, declared: &DeclaredSymbol) -> Result<()> {
+        let value = self.symbol(&declared.symbol)?;
+        for guard in &declared.guards {
             let (lo, hi) = (guard.range.0.to_string(), guard.range.1.to_string());
             let bad = match &guard.condition {
                 Condition::InRange => format!("{value} < {lo} || {value} > {hi}"),
@@ -103,7 +103,7 @@ impl<'p> Checks<'p> {
 pub(super) fn object(name: &str, failure: &Failure) -> String {
     let text = |text: &Option<String>| text.as_deref().map_or("NULL".into(), names::string);
     let (tensor, axis) =
-        failure.place.map_or(("UINT32_MAX".into(), 0), |(tensor, axis)| (tensor.to_string(), axis));
+        failure.axis.map_or(("UINT32_MAX".into(), 0), |axis| (axis.input.to_string(), axis.axis));
     let symbol = failure.symbol.map_or("UINT32_MAX".into(), |symbol| symbol.to_string());
     format!(
         "static const symshape_error {name} = {{\n    {}, {tensor}, {axis}, {symbol}, 0, 0, 0,\n    {},\n    {},\n    {}\n}};\n\n",
@@ -118,19 +118,19 @@ pub(super) fn object(name: &str, failure: &Failure) -> String {
 pub(super) fn check(out: &mut String, program: &Program, names: &SymbolNames) -> Result<()> {
     let Contract { bindings, axes, relations, .. } = Contract::of(program)?;
     let mut checks = Checks::new(program, names, "refused".into());
-    let axis = |(tensor, axis): (u32, u32)| format!("input_shapes[{tensor}][{axis}]");
+    let size_of = |axis: &InputAxis| format!("input_shapes[{}][{}]", axis.input, axis.axis);
     for binding in &bindings {
-        let name = checks.symbol(&binding.symbol)?;
+        let name = checks.symbol(&binding.declared.symbol)?;
         match &binding.source {
             ValueSource::Fixed(value) => checks.line(1, &format!("const int64_t {name} = {value};")),
-            ValueSource::Axis { place, coefficient, rest, free, inexact } => {
-                solve(&mut checks, name, &axis(*place), [coefficient, rest], *free, inexact)?;
+            ValueSource::Axis { axis, coefficient, rest, if_zero, inexact } => {
+                solve(&mut checks, name, &size_of(axis), [coefficient, rest], *if_zero, inexact)?;
             }
         }
-        checks.guards(&binding.symbol, &binding.guards)?;
+        checks.guards(&binding.declared)?;
     }
     for guard in &axes {
-        let (met, wanted) = (axis(guard.place), checks.dim(&guard.dim)?);
+        let (met, wanted) = (size_of(&guard.axis), checks.dim(&guard.dim)?);
         checks.refuse(1, &format!("{met} != {wanted}"), &guard.failure, [&met, &wanted, &wanted]);
     }
     for guard in &relations {

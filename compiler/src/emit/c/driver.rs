@@ -10,7 +10,7 @@ use crate::{
     error::{Error, Result},
     kernel::{
         Buffer, BufferId, Control, Kernel, MemorySpace, Program,
-        contract::{self, RelationGuard},
+        contract::{Contract, Failure, RelationGuard},
     },
     plan::{self, Plan},
 };
@@ -187,11 +187,11 @@ pub(super) fn run(
 
 /// Checks the dims of a call against the declarations.
 pub(super) fn guards(checks: &mut Checks) -> Result<()> {
-    let program = checks.program;
-    for symbol in &program.symbols {
-        checks.guards(symbol, &contract::symbol_guards(program, symbol, None)?)?;
+    let contract = Contract::of(checks.program)?;
+    for declared in &contract.symbols {
+        checks.guards(declared)?;
     }
-    contract::relation_guards(program).iter().try_for_each(|guard| checks.relation(1, guard))
+    contract.relations.iter().try_for_each(|guard| checks.relation(1, guard))
 }
 
 /// The definition of `error`, if the body writes one.
@@ -277,7 +277,7 @@ fn control_marker(checks: &mut Checks, depth: usize, control: &Control) -> Resul
             let name = checks.symbol(symbol)?;
             checks.line(depth, &format!("{name} = {}[0];", names::buffer(program, *from)));
             let (lo, end) = (checks.dim(lo)?, checks.dim(end)?);
-            let failure = contract::out_of_bounds(symbol, context);
+            let failure = Failure::symbol_out_of_bounds(symbol, context);
             let hi = format!("{end} - 1");
             checks.refuse(depth, &format!("{name} < {lo} || {name} >= {end}"), &failure, [name, &lo, &hi]);
             let at = program.all_symbols().position(|known| known == symbol).unwrap_or_default();
@@ -285,7 +285,7 @@ fn control_marker(checks: &mut Checks, depth: usize, control: &Control) -> Resul
         }
         Control::Require(assumption) => checks.relation(depth, &RelationGuard::of(assumption))?,
         Control::Call(call) => super::call::call(checks, depth, call)?,
-        Control::Fail(why) => checks.refuse(depth, "1", &contract::contradiction(why), ["0", "0", "0"]),
+        Control::Fail(why) => checks.refuse(depth, "1", &Failure::contradiction(why), ["0", "0", "0"]),
     }
     Ok(depth)
 }

@@ -19,7 +19,7 @@ use crate::{
 };
 use std::{collections::BTreeSet, fmt::Write};
 use symshape::{Dim, Facts};
-use symshape_runtime::{DType, abi};
+use symshape_runtime::DType;
 
 /// Columns of a contraction that are summed side by side where the right-hand side is not packed.
 const COLUMNS: u32 = 16;
@@ -456,11 +456,7 @@ impl<'p> Printer<'p> {
 
     /// Leaves the kernel where a value is out of its range.
     fn check(&mut self, check: &Check, value: &RegisterText) -> Result<()> {
-        let failure = Failure {
-            code: abi::Code::IndexOutOfBounds,
-            tensor_name: Some(check.context.clone()),
-            ..Failure::default()
-        };
+        let failure = Failure::index_out_of_bounds(&check.context);
         let error = format!("error_{}", self.errors);
         self.errors += 1;
         self.failures.push_str(&contract::object(&error, &failure));

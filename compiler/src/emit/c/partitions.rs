@@ -14,7 +14,9 @@ use super::{
 };
 use crate::{
     error::Result,
-    kernel::{Partition, Policies, Program, contract, cost, dependences::Footprint, partition::stages},
+    kernel::{
+        Partition, Policies, Program, contract::Failure, cost, dependences::Footprint, partition::stages,
+    },
     plan::Plan,
 };
 use std::fmt::Write;
@@ -235,7 +237,7 @@ fn run(out: &mut String, program: &Program, names: &SymbolNames) -> Result<()> {
         }
         Policies::Serial => {
             let wrong = "exec != NULL && exec->policy == SYMSHAPE_PARALLEL";
-            checks.refuse(1, wrong, &contract::not_planned(), ["0", "0", "0"]);
+            checks.refuse(1, wrong, &Failure::not_planned(), ["0", "0", "0"]);
             ""
         }
     };
