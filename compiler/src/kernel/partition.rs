@@ -1,21 +1,21 @@
-//! Runs of kernels that are one step of the artefact's table.
+//! Partitions: runs of kernels that form one entry of the artefact's table.
 
 use std::{collections::BTreeSet, ops::Range};
 
-/// Kernels that follow one another in the list and run as one step: an entry of the artefact's table.
+/// Consecutive kernels that run as one step: an entry of the artefact's table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Partition {
-    /// For people, and unique: what most of its work is.
+    /// A unique name, after the kernel with the largest work.
     pub name: String,
-    /// Its kernels; regions are never divided.
+    /// The range of its kernels in the program; regions are never divided.
     pub kernels: Range<usize>,
-    /// The partitions that must be done before, by their place in the list: earlier ones, in ascending order.
+    /// Indices of the partitions that must finish before it: earlier ones, in ascending order.
     pub after: Vec<usize>,
     /// The name of the target that it runs on.
     pub target: String,
 }
 
-/// In which orders partitions may run.
+/// The orders in which partitions may run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policies {
     /// One after another, in the order of the list.
@@ -25,7 +25,7 @@ pub enum Policies {
     Any,
 }
 
-/// For each partition the ones that are done before it, however indirectly.
+/// For each partition, those that finish before it, directly or indirectly.
 pub fn waits(partitions: &[Partition]) -> Vec<BTreeSet<usize>> {
     let mut all: Vec<BTreeSet<usize>> = Vec::with_capacity(partitions.len());
     for partition in partitions {
@@ -36,8 +36,9 @@ pub fn waits(partitions: &[Partition]) -> Vec<BTreeSet<usize>> {
     all
 }
 
-/// For each partition its stage: a number that goes up along the list. One that waits for all earlier ones, and that all
-/// later ones wait for, is a stage of its own; those between two such are one stage, and may run at once.
+/// The stage of each partition, ascending along the list. A partition that depends on all earlier ones, and that all
+/// later ones depend on, is a separate stage. The partitions between two such stages form one stage, and may run in
+/// parallel.
 pub fn stages(partitions: &[Partition]) -> Vec<usize> {
     let before = waits(partitions);
     let alone = |number: usize| {

@@ -1,25 +1,25 @@
-//! Where a program is cut: pieces of about equal work, few bytes between them, no branch lengthened without need.
+//! Chooses where a program is cut. Pieces have similar work and exchange few bytes, and the longest chain stays short.
 
 use super::{Count, depend::Graph};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Less work than this is not worth a table's entry of its own: a few microseconds.
+/// The smallest work of a piece, a few microseconds: less does not justify an entry of the table.
 const MIN_WORK: f64 = 100_000.0;
 
-/// Nor is a smaller share of all work than this.
+/// The smallest work of a piece, as a fraction of all work.
 const MIN_SHARE: f64 = 0.005;
 
-/// If the longest chain is this share of all work, running branches at once gains nothing.
+/// If the longest chain is this fraction of all work, parallel branches gain nothing.
 const NO_GAIN: f64 = 0.95;
 
-/// With more pieces than this, merging does not look at what it does to the longest chain.
+/// With more pieces than this, merging ignores its effect on the longest chain.
 const MANY: usize = 200;
 
-/// How much bytes count against balance.
+/// Weight of the bytes exchanged, relative to balance.
 const BYTES_WEIGHT: f64 = 0.25;
 
-/// The atoms of each piece in ascending order; pieces stand in an order that respects the dependencies, longest way to
-/// the end first.
+/// The atoms of each piece, in ascending order. The order of the pieces respects the dependencies; among ready pieces,
+/// the one with the longest path to the end comes first.
 pub(super) fn pieces(graph: &Graph, count: Count) -> Vec<Vec<usize>> {
     if graph.atoms.is_empty() {
         return vec![Vec::new()];
@@ -42,7 +42,7 @@ struct Piece {
     work: f64,
 }
 
-/// Dependencies between pieces, with the bytes that pass.
+/// Dependencies between pieces, with the bytes exchanged.
 type Edges = BTreeMap<(usize, usize), f64>;
 
 struct Pieces<'g> {
@@ -65,7 +65,7 @@ impl<'g> Pieces<'g> {
         Pieces { graph, edges: edges.collect(), list, total }
     }
 
-    /// Joins what only waits for one other with it, where nothing else waits for that one.
+    /// Merges a piece into its only predecessor, if it is the only successor of that one.
     fn join_chains(&mut self) {
         let all: Vec<usize> = self.list.keys().copied().collect();
         for to in all {
@@ -78,7 +78,7 @@ impl<'g> Pieces<'g> {
         }
     }
 
-    /// Whether both run on the same target; others are never merged.
+    /// Whether both run on the same target. Pieces of different targets are never merged.
     fn on_one_target(&self, a: usize, b: usize) -> bool {
         let target =
             |piece: usize| self.list[&piece].atoms.first().map(|atom| &self.graph.atoms[*atom].target);
@@ -93,12 +93,12 @@ impl<'g> Pieces<'g> {
         self.edges.range((piece, 0)..=(piece, usize::MAX)).map(|((_, to), _)| *to).collect()
     }
 
-    /// A piece that something waits for that waits for this one too; no way leads from one to the other.
+    /// A piece that shares a successor with this one, where no path leads from one to the other.
     fn sibling(&self, piece: usize) -> Option<usize> {
         let after = self.after(piece);
         let others = self.edges.keys().filter(|(from, to)| *from != piece && after.contains(to));
         others.map(|(from, _)| *from).find(|other| {
-            // Every edge counts as a detour here: there is none between them.
+            // Every path counts as a detour here, because no edge connects the two.
             self.on_one_target(piece, *other)
                 && !self.has_detour(piece, *other)
                 && !self.has_detour(*other, piece)
@@ -111,16 +111,16 @@ impl<'g> Pieces<'g> {
         !self.edges.keys().any(|(from, to)| [*from, *to].contains(&piece))
     }
 
-    /// The piece with the most work but for this one.
+    /// The piece with the largest work, this one excluded.
     fn largest_but(&self, piece: usize) -> Option<usize> {
         let others =
             self.list.iter().filter(|(number, _)| **number != piece && self.on_one_target(**number, piece));
         others.max_by(|a, b| a.1.work.total_cmp(&b.1.work)).map(|(number, _)| *number)
     }
 
-    /// Makes one piece of two, which is known by the name of `into`.
+    /// Merges two pieces into `into`.
     fn merge(&mut self, a: usize, b: usize) {
-        // A later piece keeps its name: so chains that are walked in ascending order keep growing.
+        // The later piece keeps its index, so that chains walked in ascending order keep growing.
         let (gone, into) = (a.min(b), a.max(b));
         let Some(lost) = self.list.remove(&gone) else { return };
         if let Some(piece) = self.list.get_mut(&into) {
@@ -139,7 +139,7 @@ impl<'g> Pieces<'g> {
         self.edges = edges;
     }
 
-    /// Whether a way leads from one piece to the other past the edge between them.
+    /// Whether a path leads from one piece to the other besides the edge between them.
     fn has_detour(&self, from: usize, to: usize) -> bool {
         let mut queue: Vec<usize> = self.after(from).into_iter().filter(|next| *next != to).collect();
         let mut seen: BTreeSet<usize> = queue.iter().copied().collect();
@@ -152,7 +152,7 @@ impl<'g> Pieces<'g> {
         false
     }
 
-    /// The work of the longest way from each piece to the end, itself among it; `joined` counts as one piece.
+    /// The work of the longest path from each piece to the end, its own included; `joined` counts as one piece.
     fn to_the_end(&self, joined: Option<(usize, usize)>) -> BTreeMap<usize, f64> {
         let named = |piece: usize| match joined {
             Some((gone, into)) if piece == gone => into,
@@ -191,7 +191,7 @@ impl<'g> Pieces<'g> {
         self.to_the_end(joined).into_values().fold(0.0, f64::max)
     }
 
-    /// Merges what is too small into a neighbour, and everything into one where branches gain nothing.
+    /// Merges pieces that are too small into a neighbour, and all pieces into one where branches gain nothing.
     fn merge_small(&mut self) {
         let least = MIN_WORK.max(self.total * MIN_SHARE);
         let mut stuck = BTreeSet::new();
@@ -208,7 +208,7 @@ impl<'g> Pieces<'g> {
             let key = |from: usize, to: usize, bytes: f64| {
                 (self.longest((self.list.len() <= MANY).then_some((from, to))), -bytes)
             };
-            // More than the piece itself must not come to stand in the longest way: branches would wait for each other.
+            // The longest path may grow by no more than the piece itself, or branches would wait for each other.
             let most =
                 if self.list.len() <= MANY { self.longest(None) + self.list[&number].work } else { f64::MAX };
             let best = beside.map(|((from, to), bytes)| (key(*from, *to, *bytes), (*from, *to)));
@@ -233,7 +233,7 @@ impl<'g> Pieces<'g> {
         }
     }
 
-    /// Merges what is too small and has nothing to do with the others into the largest: it must not count as a piece.
+    /// Merges small pieces without dependencies into the largest piece, because they must not count as pieces.
     fn merge_isolated(&mut self) {
         let least = self.total * MIN_SHARE;
         let small =
@@ -245,7 +245,7 @@ impl<'g> Pieces<'g> {
         }
     }
 
-    /// Merges until there are no more than `count`.
+    /// Merges until at most `count` pieces remain.
     fn merge_to(&mut self, count: usize) {
         while self.list.len() > count {
             let most = self.edges.values().copied().fold(1.0, f64::max);
@@ -265,7 +265,7 @@ impl<'g> Pieces<'g> {
         }
     }
 
-    /// The two pieces of one target with the least work; where there are no edges, any two can be merged.
+    /// The two pieces of one target with the smallest work. Without edges, any two can be merged.
     fn two_smallest(&self) -> Option<(usize, usize)> {
         let mut all: Vec<usize> = self.list.keys().copied().filter(|_| self.edges.is_empty()).collect();
         all.sort_by(|a, b| self.list[a].work.total_cmp(&self.list[b].work));
@@ -273,7 +273,7 @@ impl<'g> Pieces<'g> {
         pairs.into_iter().find(|(a, b)| self.on_one_target(*a, *b))
     }
 
-    /// Divides the largest pieces until there are `count`, if there are so many atoms.
+    /// Divides the largest pieces until there are `count`, or no piece has more than one atom.
     fn split_to(&mut self, count: usize) {
         while self.list.len() < count {
             let divisible = self.list.iter().filter(|(_, piece)| piece.atoms.len() > 1);
@@ -283,7 +283,7 @@ impl<'g> Pieces<'g> {
         }
     }
 
-    /// Divides a piece in two: atoms up to a place, and those behind it, which can't be waited for by the former.
+    /// Divides a piece in two at an atom. The first part can't depend on the second one.
     fn split(&mut self, number: usize) {
         let Some(Piece { atoms, work }) = self.list.remove(&number) else { return };
         let bytes_at = |at: usize| -> f64 {
@@ -310,7 +310,7 @@ impl<'g> Pieces<'g> {
         self.edges = self.edges_between();
     }
 
-    /// The edges anew.
+    /// Recomputes the edges.
     fn edges_between(&self) -> Edges {
         let mut of = vec![0; self.graph.atoms.len()];
         for (number, piece) in &self.list {
@@ -325,8 +325,8 @@ impl<'g> Pieces<'g> {
         edges
     }
 
-    /// The pieces, each behind those that it waits for; of those that could come next, the one with the longest way to
-    /// the end.
+    /// The pieces, each after its dependencies. Among the pieces that could come next, the one with the longest path
+    /// to the end is chosen.
     fn in_order(mut self) -> Vec<Vec<usize>> {
         let way = self.to_the_end(None);
         let mut order = Vec::with_capacity(self.list.len());

@@ -1,4 +1,4 @@
-//! What must run before what.
+//! Dependencies between the kernels of a program.
 
 use crate::{
     error::{Error, Result},
@@ -8,29 +8,29 @@ use num_traits::ToPrimitive;
 use std::{collections::BTreeSet, ops::Range};
 use symshape::{Dim, Symbol};
 
-/// Kernels that are never parted: an outermost region, or one kernel and those that fill memory for it.
+/// Kernels that are never separated: an outermost region, or a kernel and those that fill memory for it.
 pub(super) struct Atom {
-    /// Their places in the program.
+    /// Their indices in the program.
     pub(super) kernels: Range<usize>,
-    /// The atoms that it waits for, none that another of them implies.
+    /// Its direct dependencies, without those that another one implies.
     pub(super) after: Vec<Edge>,
-    /// The target beside the machine that runs it; empty for the machine.
+    /// The offload target that runs it; empty for the host.
     pub(super) target: String,
     /// Estimated work at sizes in the middle of their ranges, at least 1.
     pub(super) work: f64,
     name: String,
 }
 
-/// A dependency.
+/// A dependency on an earlier atom.
 #[derive(Clone, Copy)]
 pub(super) struct Edge {
-    /// The atom that is waited for.
+    /// Index of the atom that must run before.
     pub(super) from: usize,
-    /// Bytes that pass, at sizes in the middle of their ranges.
+    /// Bytes exchanged, at sizes in the middle of their ranges.
     pub(super) bytes: f64,
 }
 
-/// The atoms in the order of the program, and their dependencies, which all lead from earlier to later ones.
+/// The atoms in the order of the program. Every atom depends only on earlier ones.
 pub(super) struct Graph {
     pub(super) atoms: Vec<Atom>,
 }
@@ -66,7 +66,7 @@ impl Graph {
         Ok(Graph { atoms })
     }
 
-    /// Makes each atom wait for the one before it.
+    /// Makes each atom depend on the one before it.
     pub(super) fn keep_order(&mut self) {
         for (number, atom) in self.atoms.iter_mut().enumerate().skip(1) {
             if !atom.after.iter().any(|edge| edge.from == number - 1) {
@@ -75,14 +75,14 @@ impl Graph {
         }
     }
 
-    /// What a piece is called: as the atom in it that is the most work.
+    /// The name of a piece: that of its atom with the largest work.
     pub(super) fn name(&self, piece: &[usize]) -> String {
         let most = piece.iter().rev().max_by(|a, b| self.atoms[**a].work.total_cmp(&self.atoms[**b].work));
         most.map_or_else(String::new, |atom| self.atoms[*atom].name.clone())
     }
 }
 
-/// The target that runs these kernels: a call's own, if they are nothing else.
+/// The target that runs these kernels: the offload target of the call, if they consist of one call.
 fn target(kernels: &[Kernel]) -> String {
     match kernels {
         [Kernel { control: Some(Control::Call(call)), .. }] => call.callee.target.clone(),
@@ -90,7 +90,7 @@ fn target(kernels: &[Kernel]) -> String {
     }
 }
 
-/// The value of an expression with every symbol in the middle of its range, as factors go.
+/// The value of an expression with every symbol at the geometric middle of its range.
 fn middle(program: &Program, dim: &Dim) -> f64 {
     let value_of = |symbol: &Symbol| {
         let bounds = program.facts.bounds(&Dim::from(symbol));
@@ -127,8 +127,8 @@ fn atoms(program: &Program) -> Result<Vec<Range<usize>>> {
     Ok(list)
 }
 
-/// The ranges, joined where one only fills memory that the next one uses, as the borders of padded tensors. Apart from
-/// it, it could run at any time, so that nothing else could use that memory before.
+/// The ranges, joined where one only fills memory for the next one, such as the borders of padded tensors. A separate
+/// fill could run at any time, so no other buffer could use that memory before.
 fn with_fills(program: &Program, ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let mut list: Vec<Range<usize>> = Vec::with_capacity(ranges.len());
     for range in ranges {
@@ -140,7 +140,7 @@ fn with_fills(program: &Program, ranges: Vec<Range<usize>>) -> Vec<Range<usize>>
     list
 }
 
-/// Whether kernels read nothing, and write what the next ones use.
+/// Whether kernels read nothing, and write memory that the next ones use.
 fn fills(program: &Program, range: &Range<usize>, next: &Range<usize>) -> bool {
     let only_writes = |kernel: &Kernel| {
         let mut reads = false;
@@ -155,7 +155,7 @@ fn fills(program: &Program, range: &Range<usize>, next: &Range<usize>) -> bool {
     own.buffers().any(|buffer| other.touches(buffer))
 }
 
-/// Leaves of each partition's dependencies those that no other one implies, in ascending order.
+/// Reduces each partition's dependencies to those that no other one implies, in ascending order.
 pub(super) fn reduce(partitions: &mut [Partition]) {
     let all = waits(partitions);
     for partition in partitions {

@@ -1,17 +1,17 @@
-//! Cuts a program into partitions: the entries of the artefact's table, which a driver runs one after another or several
-//! at once.
+//! Cuts a program into partitions: the entries of the artefact's table. A driver runs them serially or in parallel.
 //!
-//! First the dependencies ([`depend`]): kernels are taken together where regions of control flow demand it, and wait for
-//! others where [`crate::kernel::uses`] says so. Then the cut ([`cut`]): chains without branches are one piece, and pieces
-//! are merged or divided until their number is the one asked for, of about equal work and with few bytes between them.
-//! Kernels are put in the order of their partitions.
+//! 1. Dependencies ([`depend`]): the kernels of a control-flow region form one atom. Atoms depend on each other as
+//!    [`crate::kernel::uses`] says.
+//! 2. The cut ([`cut`]): a chain without branches is one piece. Pieces are merged or divided until the requested
+//!    number is reached, with similar work and few bytes between them.
+//! 3. Kernels are sorted into the order of their partitions.
 //!
-//! Where partitions run one after another only, every kernel waits for the one before it: the order stays the program's,
-//! and so does the memory that it takes.
+//! Where partitions only run serially, every kernel depends on the one before it. The order and the memory of the
+//! program then stay unchanged.
 //!
-//! What runs on different targets is never one piece, so there can be more of them than were asked for.
+//! Kernels on different targets are never one piece, so the number of pieces can exceed the requested one.
 //!
-//! Nothing that is computed depends on the cut.
+//! The results of a program don't depend on the cut.
 
 mod cut;
 mod depend;
@@ -22,16 +22,16 @@ use crate::{
 };
 use std::{collections::BTreeMap, num::NonZeroU32, str::FromStr};
 
-/// Into how many partitions a program is cut.
+/// The requested number of partitions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
     /// As many as its branches can use.
     Auto,
-    /// So many, or as many as it has kernels that can be told apart.
+    /// This number, or fewer if the program has fewer atoms.
     Of(NonZeroU32),
 }
 
-/// More partitions than this are refused: a table is for people, and for decisions within microseconds.
+/// The largest number of partitions: tables must stay readable, and drivers decide within microseconds.
 pub const MAX_PARTITIONS: u32 = 256;
 
 impl FromStr for Count {
@@ -48,10 +48,10 @@ impl FromStr for Count {
     }
 }
 
-/// Cuts the program; the kernels may come into another order.
+/// Cuts the program, and may reorder its kernels.
 ///
 /// # Errors
-/// None but bugs.
+/// Only internal errors.
 pub fn partition(program: &mut Program, count: Count, policies: Policies, target: &str) -> Result<()> {
     let mut graph = depend::Graph::of(program)?;
     if policies == Policies::Serial {
@@ -63,7 +63,7 @@ pub fn partition(program: &mut Program, count: Count, policies: Policies, target
     Ok(())
 }
 
-/// Puts the kernels in the order of the pieces, which are in an order that respects the dependencies.
+/// Sorts the kernels into the order of the pieces, which respects the dependencies.
 fn arrange(program: &mut Program, graph: &depend::Graph, pieces: &[Vec<usize>], target: &str) {
     let mut old: Vec<_> = std::mem::take(&mut program.kernels).into_iter().map(Some).collect();
     let mut piece_of = vec![0; graph.atoms.len()];
@@ -90,7 +90,7 @@ fn arrange(program: &mut Program, graph: &depend::Graph, pieces: &[Vec<usize>], 
     depend::reduce(&mut program.partitions);
 }
 
-/// The name, with a number behind it where others have it already.
+/// The name, with a number appended if it is taken.
 fn unique(taken: &mut BTreeMap<String, usize>, name: String) -> String {
     let times = taken.entry(name.clone()).or_insert(0);
     *times += 1;

@@ -1,4 +1,4 @@
-//! Placements found without search: items one by one, each into a gap between those placed before.
+//! Placement without search: items are placed one by one, each into a gap between earlier ones.
 
 use super::problem::BufferInterval;
 
@@ -7,14 +7,14 @@ use super::problem::BufferInterval;
 enum Fit {
     /// The lowest that is large enough.
     First,
-    /// The smallest that is large enough; of equal ones, the lowest.
+    /// The smallest that is large enough; among equal ones, the lowest.
     Best,
 }
 
-/// More items than this are tried in two orders only: each order takes time in the square of their number.
+/// More items than this are tried in two orders only, because each order takes time quadratic in their number.
 const MANY: usize = 4000;
 
-/// The lowest placement that some orders of the items lead to; `overlaps` says of which two both are needed at some time.
+/// The lowest placement over some orders of the items. `overlaps` says whether two items are needed at the same time.
 pub(super) fn place(items: &[BufferInterval], overlaps: &dyn Fn(usize, usize) -> bool) -> Vec<i64> {
     let span = |item: &BufferInterval| i128::from(item.end) - i128::from(item.start);
     let size = |item: &BufferInterval| i128::from(item.size);
@@ -71,7 +71,7 @@ fn in_order(
     offsets
 }
 
-/// Where `size` fits between these ranges, which come in the order of their beginnings.
+/// An offset at which `size` fits between these ranges, which are sorted by their beginnings.
 fn gap(size: i64, taken: impl Iterator<Item = (i64, i64)>, fit: Fit) -> i64 {
     let (mut top, mut best) = (0, None);
     for (begin, end) in taken {

@@ -20,7 +20,7 @@ pub(crate) fn lifetimes(program: &Program) -> Vec<Lifetime> {
     within(program, 0..program.kernels.len())
 }
 
-/// The same for some of the kernels, which no region crosses the bounds of.
+/// The lifetimes within a range of kernels, whose bounds no region crosses.
 fn within(program: &Program, kernels: Range<usize>) -> Vec<Lifetime> {
     let mut found: SecondaryMap<BufferId, Option<Lifetime>> = SecondaryMap::new();
     for idx in kernels.clone() {
@@ -44,16 +44,16 @@ fn within(program: &Program, kernels: Range<usize>) -> Vec<Lifetime> {
     program.buffers.keys().filter(in_arena).filter_map(|id| found[id]).collect()
 }
 
-/// Which buffers can be needed at one time.
+/// Which buffers can be needed at the same time.
 pub(super) enum Interference {
-    /// Those whose lifetimes have a kernel in common.
+    /// Buffers interfere if their lifetimes share a kernel.
     InOrder,
-    /// For each buffer its lifetime in every partition that touches it, and for each partition those before it.
+    /// For each buffer, its lifetime in every partition that touches it; for each partition, those that run before it.
     AnyOrder(BTreeMap<BufferId, Vec<(usize, Lifetime)>>, Vec<BTreeSet<usize>>),
 }
 
 impl Interference {
-    /// Those of a program under all policies that its memory is planned for.
+    /// The interference under all policies that the program's memory is planned for.
     pub(super) fn of(program: &Program) -> Interference {
         if program.policies == Policies::Serial {
             return Interference::InOrder;
@@ -67,7 +67,7 @@ impl Interference {
         Interference::AnyOrder(uses, waits(&program.partitions))
     }
 
-    /// Whether both can be needed at one time.
+    /// Whether both can be needed at the same time.
     pub(super) fn interferes(&self, a: &Lifetime, b: &Lifetime) -> bool {
         match self {
             Interference::InOrder => a.first <= b.last && b.first <= a.last,
@@ -86,8 +86,8 @@ impl Interference {
     }
 }
 
-/// What is known before a loop and used within it is needed in every round, and what a round leaves behind for later
-/// must not be overwritten by the next one.
+/// A buffer that is written before a loop and read within it is needed in every iteration. A buffer that is written
+/// in an iteration and read later must not be overwritten by the next one.
 fn stretch(lifetime: &mut Lifetime, begin: usize, end: usize) {
     let touches = lifetime.last >= begin && lifetime.first <= end;
     let leaves = lifetime.first < begin || lifetime.last > end;

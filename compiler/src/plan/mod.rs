@@ -1,14 +1,14 @@
 //! The arena plan: which buffer lies above which others, from lifetimes and symbolic sizes.
 //!
-//! A plan is an order, not numbers: `offset(b) = max over a in below(b) of offset(a) + size(a)`, sizes rounded up to
-//! [`ALIGN_BYTES`]. Buffers that are alive at once are always ordered, directly or through others, so they are
-//! disjoint for every value of the symbols, and small sizes stay compact.
+//! A plan is an order, not a list of offsets: `offset(b) = max over a in below(b) of offset(a) + size(a)`, with sizes
+//! rounded up to [`ALIGN_BYTES`]. Buffers that are alive at once are always ordered, directly or through others. So
+//! they are disjoint for every value of the symbols, and small sizes stay compact.
 //!
 //! Where partitions may run in any order, buffers are alive at once unless every kernel that touches one of them runs
 //! before every kernel that touches the other, whatever the order.
 //!
-//! Each memory is planned for itself: the arena's own, and those of devices, which stand above it, one above the other, so
-//! that each is one piece of the arena, with an end of its own.
+//! Each memory is planned separately. The memories of devices are stacked above the host's buffers, so that each is
+//! one contiguous piece of the arena.
 //!
 //! The order is that of a placement at the sizes' upper bounds, see [`instance`]. [`verify`] checks plans by other
 //! means.
@@ -41,16 +41,16 @@ use symshape::Dim;
 /// Every buffer begins at a multiple of this.
 pub const ALIGN_BYTES: i64 = 64;
 
-/// Where everything in the arena lies.
+/// The order of all buffers in the arena.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
     /// The buffers in planned spaces that a kernel touches, each after those below it.
     pub placements: Vec<Placement>,
     /// Bytes that suffice for every allowed value of the symbols.
     pub arena_max: u64,
-    /// No plan can do with fewer at the symbols' upper bounds, each memory for itself.
+    /// Bytes that every plan needs at the symbols' upper bounds, summed over the memories.
     pub lower_bound: u64,
-    /// How much of it is each device's.
+    /// Usage of each device's memory, in the order of the program's devices.
     pub devices: Vec<ArenaUsage>,
 }
 
@@ -62,12 +62,12 @@ impl Plan {
     }
 }
 
-/// What one memory takes.
+/// Bytes of one memory that a plan uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ArenaUsage {
     /// Bytes that suffice for every allowed value of the symbols.
     pub max: u64,
-    /// No plan can do with fewer at the symbols' upper bounds.
+    /// Bytes that every plan needs at the symbols' upper bounds.
     pub lower_bound: u64,
 }
 
@@ -145,7 +145,7 @@ fn place(
         .collect())
 }
 
-/// Puts a memory above everything that is there: what lies at its bottom begins where all of that ends.
+/// Stacks a memory above all placements so far: the buffers at its bottom begin where those end.
 fn stack(placements: &mut Vec<Placement>, memory: Vec<Placement>) {
     let covered: HashSet<BufferId> =
         placements.iter().flat_map(|placement| &placement.below).copied().collect();
@@ -157,7 +157,7 @@ fn stack(placements: &mut Vec<Placement>, memory: Vec<Placement>) {
     }));
 }
 
-/// Refuses what does not fit into a device's memory.
+/// Checks that a device's buffers fit into its memory.
 fn fits(program: &Program, device: &Device, max: u64, lifetimes: &[Lifetime]) -> Result<()> {
     if max <= device.bytes {
         return Ok(());
@@ -194,7 +194,7 @@ impl OffsetArithmetic for UpperBounds<'_> {
     }
 }
 
-/// The most that is alive at once when kernels run one after another.
+/// The maximum of the bytes alive at once when kernels run one after another.
 fn lower_bound(program: &Program, lifetimes: &[Lifetime]) -> Result<u64> {
     let mut live = vec![0u64; program.kernels.len()];
     for lifetime in lifetimes {

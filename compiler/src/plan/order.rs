@@ -1,12 +1,13 @@
-//! From offsets to an order: which buffers lie directly below which.
+//! Turns offsets into an order: which buffers are directly below each buffer.
 
 use super::problem::BufferInterval;
 
-/// For items of positive sizes, those that `overlaps` says are needed at some time together at disjoint offsets: the positions of all items, lowest first, and for each of these
-/// the items directly below it.
+/// The positions of all items, lowest first, and for each of them the items directly below it.
 ///
-/// Two items that are alive at once are always connected, directly or through others, and no connection follows from
-/// the remaining ones.
+/// Sizes are positive. Items for which `overlaps` holds are needed at the same time and have disjoint ranges.
+///
+/// Two items that are alive at once are always connected, directly or through others. No connection follows from the
+/// others.
 pub(super) fn order(
     items: &[BufferInterval],
     offsets: &[i64],
@@ -20,7 +21,7 @@ pub(super) fn order(
     let mut below: Vec<Vec<usize>> = vec![Vec::new(); items.len()];
     for (position, &idx) in lowest_first.iter().enumerate() {
         let mut row = vec![0u64; words];
-        // Highest first: what is already below a direct neighbour needs no connection of its own.
+        // Highest first: an item below a direct neighbour needs no further connection.
         let mut lower: Vec<usize> =
             lowest_first[..position].iter().copied().filter(|other| overlaps(idx, *other)).collect();
         lower.sort_by_key(|other| std::cmp::Reverse((offsets[*other], *other)));

@@ -1,4 +1,4 @@
-//! Placement of items of fixed sizes: as low as can be found, with a bound on how low it can be.
+//! Placement of items of fixed sizes: the lowest placement found, and a lower bound on every placement.
 //!
 //! Greedy placements come first. Where they leave a gap to the largest sum of sizes alive at once, a [search](super)
 //! tries capacities between the two, the lowest one first, in runs that grow longer round by round. Without a time
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Memory of a fixed size, needed for some time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BufferInterval {
-    /// For people.
+    /// Name of the item in messages and files.
     pub id: String,
     /// When it is needed first.
     pub start: i64,
@@ -63,7 +63,7 @@ pub struct Solution {
 }
 
 impl Solution {
-    /// How far the height is above the bound, as a share of the bound.
+    /// The distance from the bound to the height, as a fraction of the bound.
     pub fn gap(&self) -> f64 {
         match self.lower_bound {
             0 => 0.0,
@@ -77,16 +77,16 @@ impl Solution {
     }
 }
 
-/// Searches take memory in the square of the number of items; more are placed greedily.
+/// The most items to search for: a search takes memory quadratic in their number. More items are placed greedily.
 const MAX_SEARCHED: usize = 2000;
 
-/// Length of a run in the first round, in steps, if that suffices to place every item.
+/// Steps of a run in the first round, or more if every item needs a step.
 const RUN_STEPS: u64 = 500;
 
 /// Places the items; the sizes together fit in an `i64`, see [`read_csv`].
 pub fn solve(items: &[BufferInterval], budget: &Budget) -> Solution {
     let mut offsets = greedy::place(items, &|a, b| items[a].overlaps(&items[b]));
-    // Items of no size interferes nobody at the bottom.
+    // Empty items occupy no memory, so they fit at the bottom.
     items.iter().zip(&mut offsets).filter(|(item, _)| item.size == 0).for_each(|(_, offset)| *offset = 0);
     let height = greedy::height(items, &offsets);
     let (rectangles, sections) = rectangles(items);
@@ -108,10 +108,10 @@ fn max_live(rectangles: &[Rectangle], sections: usize) -> i64 {
 
 /// The items' rectangles, and the number of sections.
 ///
-/// A section stands for a moment just before an item ends for the first time after one started: the sets of items
-/// alive at these moments are the largest ones.
+/// A section is the moment just before the first end of an item after some item has started. The sets of items alive
+/// at these moments are the maximal ones.
 fn rectangles(items: &[BufferInterval]) -> (Vec<Rectangle>, usize) {
-    // Of one time, ends (`false`) come before starts.
+    // At equal times, ends (`false`) come before starts.
     let mut events: Vec<(i64, bool)> = items.iter().flat_map(|i| [(i.start, true), (i.end, false)]).collect();
     events.sort_unstable();
     let mut moments = Vec::new();

@@ -1,7 +1,8 @@
 //! The search for a placement within a given capacity.
 //!
-//! Time is cut into sections, one for each largest set of items that are alive at once; what overlaps at all overlaps
-//! in a section. A section's floor is the height below which nothing more will be put. The search fills valleys:
+//! Time is cut into sections, one for each maximal set of items that are alive at once. Two items that overlap also
+//! overlap in a section. A section's floor is the height below which no further item is placed. The search fills
+//! valleys:
 //!
 //! ```text
 //! solve(sections):
@@ -13,12 +14,12 @@
 //!   take a section with the lowest floor; either one of the items left begins there,
 //!     or none does and the floor rises to the lowest place where one can begin
 //! ```
-//! The lowest floor makes the two cases complete: all sections that such an item spans are at the same floor, so
-//! nothing is lost below it. A placement pushed down as far as it goes has every item standing on the floor or on
-//! another one, which bounds how far the floor rises in the second case.
+//! The two cases are complete because the floor is the lowest: all sections that such an item spans have the same
+//! floor, so no space below the item is lost. When a placement is pushed down as far as possible, every item rests on
+//! the floor or on another item. This bounds how far the floor rises in the second case.
 //!
-//! Which section, of equally low ones, and which item first are seeds, so a run has a limit of steps, after which
-//! another run makes other seeds; the failed states remain known.
+//! Among equally low sections, and among the items that fit, the order of the choices decides how long a run takes. So
+//! every run has a limit of steps, and the next run chooses in another order. It keeps the failed states.
 
 use std::{collections::HashSet, time::Instant};
 
@@ -52,10 +53,10 @@ pub(super) struct Rectangle {
     pub(super) size: i64,
 }
 
-/// Failed states beyond this many are forgotten, to bound the memory.
+/// The largest number of failed states to keep, which bounds the memory.
 const MAX_FAILED: usize = 1 << 21;
 
-/// The clock is looked at once in this many steps.
+/// Steps between two readings of the clock.
 const CLOCK_STEPS: u64 = 1 << 10;
 
 pub(super) struct Search {
@@ -69,22 +70,22 @@ pub(super) struct Search {
     keys: Vec<u64>,
     placed: Vec<bool>,
     offsets: Vec<i64>,
-    /// The lowest place for each item left.
+    /// The lowest possible offset of each remaining item.
     base: Vec<i64>,
     floor: Vec<i64>,
-    /// Sizes of the items left in each section together.
+    /// For each section, the sum of its remaining items' sizes.
     rest: Vec<i64>,
-    /// Items left that span this section and the next.
+    /// For each section, the number of remaining items that span it and the next one.
     bridges: Vec<u32>,
-    /// The set of items left that begin in each section.
+    /// For each section, a hash of the set of remaining items that begin in it.
     starts: Vec<u64>,
-    /// How often each section was the reason of a failure.
+    /// How often each section caused a failure, recent failures weighted more.
     blame: Vec<i64>,
     trail: Vec<Change>,
     /// Sections whose items or floors changed since the last propagation.
     dirty: Vec<usize>,
     is_dirty: Vec<bool>,
-    /// Bases and sizes of one section's items, kept for its memory.
+    /// Bases and sizes of one section's items; a field so that its allocation is reused.
     queue: Vec<(i64, i64)>,
     failed: HashSet<(u64, u64)>,
     rank: Vec<f64>,
@@ -94,7 +95,7 @@ pub(super) struct Search {
     deadline: Option<Instant>,
 }
 
-/// What is undone on the way back.
+/// A change that backtracking undoes.
 #[derive(Clone, Copy)]
 enum Change {
     Floor(usize, i64),
@@ -108,7 +109,7 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The rectangles that this one has a section in common with, by their positions.
+/// Positions of the rectangles that share a section with this one.
 fn met(rectangles: &[Rectangle], rectangle: &Rectangle) -> Vec<u32> {
     let overlaps = |other: &Rectangle| rectangle.first <= other.last && other.first <= rectangle.last;
     (0..)
@@ -160,7 +161,7 @@ impl Search {
         search
     }
 
-    /// Tries for `steps`; of the items that fit, one of low rank is tried first.
+    /// Searches for `steps` steps. Among the items that fit, those of low rank are tried first.
     pub(super) fn run(&mut self, tie_break: TieBreak, rank: Vec<f64>, steps: u64) -> Outcome {
         (self.tie_break, self.rank) = (tie_break, rank);
         self.limit = self.steps.saturating_add(steps);
@@ -179,7 +180,7 @@ impl Search {
         self.steps
     }
 
-    /// Where each item lies, after a run that found a placement.
+    /// The offset of each item, after a run that found a placement.
     pub(super) fn offsets(&self) -> &[i64] {
         &self.offsets
     }
@@ -230,11 +231,11 @@ impl Search {
         !self.placed[idx] && self.rectangles[idx].first <= section && section <= self.rectangles[idx].last
     }
 
-    /// Draws the conclusions of this module's head from the sections touched; `false` when they contradict.
+    /// Propagates from the touched sections, as the module's documentation says; `false` on a contradiction.
     fn propagate(&mut self) -> bool {
         let mut next = 0;
         let mut sound = true;
-        // Sections touched on the way are appended; each is taken once more when it is touched again later.
+        // Sections touched on the way are appended. A section that is touched again later is processed again.
         while sound && next < self.dirty.len() {
             let section = self.dirty[next];
             self.is_dirty[section] = false;
@@ -285,7 +286,7 @@ impl Search {
         self.floor[section] + self.rest[section] <= self.capacity
     }
 
-    /// The items left, each begun as early as it can, end within the capacity.
+    /// Whether the remaining items end within the capacity, if each begins as low as possible.
     fn fits(&mut self, section: usize) -> bool {
         let left = self.live[section].iter().filter(|idx| !self.placed[**idx]);
         let highest = left.clone().map(|idx| self.base[*idx]).max().unwrap_or(0);
@@ -303,7 +304,7 @@ impl Search {
         end <= self.capacity
     }
 
-    /// Places what is left in these sections.
+    /// Places the remaining items of these sections.
     fn solve(&mut self, begin: usize, end: usize) -> Outcome {
         if !self.propagate() {
             return Outcome::Failed;
@@ -319,7 +320,7 @@ impl Search {
         Outcome::Found
     }
 
-    /// The largest ranges of sections that items left connect.
+    /// The maximal ranges of sections that remaining items connect.
     fn runs(&self, begin: usize, end: usize) -> Vec<(usize, usize)> {
         let mut runs = Vec::new();
         let mut section = begin;
@@ -381,7 +382,7 @@ impl Search {
         Outcome::Failed
     }
 
-    /// A section with the lowest floor of those with items left.
+    /// A section with the lowest floor among those with remaining items.
     fn valley(&self, begin: usize, end: usize) -> usize {
         let lowest = self.floor[begin..end].iter().copied().min().unwrap_or(0);
         let sections = (begin..end).filter(|section| self.floor[*section] == lowest);
@@ -401,7 +402,7 @@ impl Search {
         !self.placed[idx] && self.base[idx] == floor
     }
 
-    /// The items that can begin at the floor of this section; of equal ones, one.
+    /// The items that can begin at the floor of this section, without duplicates of equal items.
     fn choices(&self, section: usize) -> Vec<usize> {
         let floor = self.floor[section];
         let mut choices: Vec<usize> =
@@ -418,7 +419,7 @@ impl Search {
         choices
     }
 
-    /// The lowest place in this section, above its floor, where an item can begin that stands on something.
+    /// The lowest offset above this section's floor at which an item can begin and rest on another one.
     fn next_floor(&self, section: usize) -> Option<i64> {
         let floor = self.floor[section];
         let slack = self.capacity - floor - self.rest[section];
@@ -433,7 +434,7 @@ impl Search {
         lowest.min().filter(|next| *next <= floor + slack)
     }
 
-    /// The lowest end of the items left that interferes `idx`, but not in this section.
+    /// The lowest end of the remaining items that overlap `idx`, but not in this section.
     fn lowest_end_beside(&self, idx: usize, section: usize) -> Option<i64> {
         let beside = self.beside[idx].iter().map(|other| *other as usize);
         let beside = beside.filter(|other| !self.placed[*other] && !self.is_left(*other, section));

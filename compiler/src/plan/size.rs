@@ -1,4 +1,4 @@
-//! Sizes of buffers: symbolic, and at most.
+//! Sizes of buffers: as formulas, and their upper bounds.
 
 use super::ALIGN_BYTES;
 use crate::{
@@ -9,10 +9,10 @@ use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive};
 use symshape::Dim;
 
-/// No memory may be larger than what a process can address.
+/// The largest size of a memory: 2^47 bytes, the address space of a process.
 pub(super) const MAX_BYTES: i64 = 1 << 47;
 
-/// Bytes of a buffer as they are reserved_bytes: rounded up to [`ALIGN_BYTES`], and 0 where the formula is negative.
+/// Bytes reserved for a buffer: rounded up to [`ALIGN_BYTES`], and 0 where the formula is negative.
 pub(super) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
     let facts = &program.facts;
     let mut bytes = facts.simplify(&program.bytes(buffer));
@@ -25,10 +25,10 @@ pub(super) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
     }
 }
 
-/// The most bytes that a buffer can take, rounded up to [`ALIGN_BYTES`].
+/// Upper bound of a buffer's bytes, rounded up to [`ALIGN_BYTES`].
 ///
 /// # Errors
-/// Its formula has no upper bound, or one beyond what can be addressed.
+/// Its formula has no upper bound, or the bound exceeds [`MAX_BYTES`].
 pub(crate) fn upper_bound_bytes(program: &Program, id: BufferId) -> Result<i64> {
     let buffer = &program.buffers[id];
     let bytes = program.facts.simplify(&program.bytes(id));
@@ -46,7 +46,7 @@ pub(crate) fn upper_bound_bytes(program: &Program, id: BufferId) -> Result<i64> 
     }
 }
 
-/// Names the symbols to blame, and what to do.
+/// Names the unbounded symbols, and says how to bound them.
 fn unbounded(program: &Program, name: &str, bytes: &Dim) -> Error {
     let bounded = |symbol: &symshape::Symbol| program.facts.bounds(&Dim::from(symbol)).hi.is_some();
     let blamed: Vec<String> =

@@ -1,4 +1,4 @@
-//! The textual form of a plan: a line for each buffer, from the bottom of the arena to its top.
+//! The textual form of a plan: one line per buffer, from the bottom of the arena to its top.
 //!
 //! ```text
 //! arena_max BYTES lower_bound BYTES

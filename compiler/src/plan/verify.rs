@@ -1,10 +1,12 @@
-//! The proof that a plan is right, by other means than the planner's.
+//! Verifies a plan, by other means than the planner's.
 //!
-//! Which buffers are alive at once is counted anew, kernel by kernel. For every value of the symbols: of two buffers
-//! alive at once, one is reached from the other along `below`, so its offset is at least the other's end. In numbers:
-//! at the corners of the box of all symbols, offsets are computed from the sizes, and buffers alive at once must be
-//! disjoint and end within the arena, and the memory of a device one piece that is nobody else's. Where partitions may run
-//! in any order, that is every order.
+//! The buffers that are alive at once are determined again, kernel by kernel. Two checks follow:
+//! - For every value of the symbols: if two buffers are alive at once, one is reached from the other along `below`, so
+//!   its offset is at least the other's end.
+//! - In numbers: at the corners of the box of all symbols, offsets are computed from the sizes. Buffers alive at once
+//!   must be disjoint and end within the arena. The memory of a device must be one piece without other buffers.
+//!
+//! Where partitions may run in any order, the checks hold for every order.
 
 use super::{ALIGN_BYTES, Plan};
 use crate::{
@@ -16,7 +18,7 @@ use num_integer::Integer;
 use std::collections::{BTreeMap, BTreeSet};
 use symshape::{Comparison, Symbol};
 
-/// What was verified.
+/// The result of a verification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Certificate {
     /// Buffers placed.
@@ -25,14 +27,14 @@ pub struct Certificate {
     pub pairs: usize,
     /// Values of the symbols at which the plan was checked in numbers.
     pub corners: usize,
-    /// The most bytes alive at once, each buffer at its upper bound.
+    /// The maximum of the bytes alive at once, each buffer at its upper bound.
     pub max_live: u64,
     /// The plan's upper bound of the arena.
     pub height: u64,
 }
 
 impl Certificate {
-    /// How far the height is above what is alive, as a share of it.
+    /// The distance from the live bytes to the height, as a fraction of the live bytes.
     pub fn gap(&self) -> f64 {
         match self.max_live {
             0 => 0.0,
@@ -41,7 +43,7 @@ impl Certificate {
     }
 }
 
-/// Of more symbols than this, only some corners are looked at.
+/// With more symbols than this, only some corners are checked.
 const MAX_CORNERS: usize = 64;
 
 /// Checks a plan.
@@ -87,7 +89,7 @@ fn alive_sets(program: &Program) -> Vec<BTreeSet<BufferId>> {
             before.intersection(&after).copied().collect()
         })
         .collect();
-    // Within a loop, what came in from before or is wanted afterwards is alive in every round. Inner loops come first.
+    // A buffer that enters a loop or is needed after it is alive in every iteration. Inner loops come first.
     for (begin, end) in program.rounds() {
         let outside: BTreeSet<BufferId> =
             used[..begin].iter().chain(&used[end + 1..]).flatten().copied().collect();
@@ -163,10 +165,10 @@ fn pairs(alive: &[BTreeSet<BufferId>]) -> BTreeSet<(BufferId, BufferId)> {
     pairs
 }
 
-/// Pairs of buffers that are alive at once in some order of the partitions: neither is out of use in every order before the
-/// other one is used.
+/// Pairs of buffers that are alive at once in some order of the partitions. For such a pair, neither buffer is dead
+/// before the first use of the other in every order.
 fn pairs_in_any_order(program: &Program) -> BTreeSet<(BufferId, BufferId)> {
-    // A kernel runs before another in every order if a way of dependencies leads from one partition to the other.
+    // A kernel runs before another in every order if a path of dependencies leads from one partition to the other.
     let n = program.partitions.len();
     let mut leads = vec![vec![false; n]; n];
     for (to, partition) in program.partitions.iter().enumerate() {
@@ -204,7 +206,7 @@ fn pairs_in_any_order(program: &Program) -> BTreeSet<(BufferId, BufferId)> {
     pairs
 }
 
-/// One of each pair is reached from the other.
+/// Checks that in each pair, one buffer is reached from the other.
 fn check_order(plan: &Plan, pairs: &BTreeSet<(BufferId, BufferId)>) -> Result<()> {
     let mut reached: BTreeMap<BufferId, BTreeSet<BufferId>> = BTreeMap::new();
     for placement in &plan.placements {
@@ -246,7 +248,7 @@ fn corners_of(program: &Program) -> Vec<Corner> {
     corners
 }
 
-/// Whether the corner is one that the contraction allows; if so, the plan holds there.
+/// Whether the call contract allows the corner; if so, checks the plan there.
 fn check_corner(
     program: &Program,
     plan: &Plan,
@@ -256,7 +258,7 @@ fn check_corner(
     let value_of = |symbol: &Symbol| corner.get(symbol).cloned();
     for assumption in program.facts.assumptions() {
         let relation = &assumption.relation;
-        // What is found while running says nothing about sizes.
+        // Relations between data-dependent symbols do not restrict sizes.
         let of_found =
             |dim: &symshape::Dim| program.data_dependent.iter().any(|found| dim.contains(&found.symbol));
         if of_found(&relation.a) || of_found(&relation.b) {
@@ -307,7 +309,7 @@ fn copies(program: &Program, buffer: BufferId) -> u32 {
     if matches!(program.buffers[buffer].space, MemorySpace::Scratch) { program.workers.max(1) } else { 1 }
 }
 
-/// The most bytes alive at once, added up over memories; each device has as much, and the plan says so.
+/// The maximum of the bytes alive at once, summed over memories. Each device must have them, and the plan must agree.
 fn check_memories(program: &Program, plan: &Plan, alive: &[BTreeSet<BufferId>]) -> Result<u64> {
     if plan.devices.len() != program.devices.len() {
         return Err(wrong(format!("{} devices of {}", plan.devices.len(), program.devices.len())));
@@ -323,7 +325,7 @@ fn check_memories(program: &Program, plan: &Plan, alive: &[BTreeSet<BufferId>]) 
     Ok(total)
 }
 
-/// The most bytes of one memory that are alive at once.
+/// The maximum of the bytes alive at once in one memory.
 fn max_live(program: &Program, alive: &[BTreeSet<BufferId>], device: Option<u32>) -> Result<u64> {
     let mut most = BigInt::ZERO;
     for set in alive {
@@ -340,7 +342,7 @@ fn max_live(program: &Program, alive: &[BTreeSet<BufferId>], device: Option<u32>
     u64::try_from(most).map_err(|error| wrong(error.to_string()))
 }
 
-/// Each device's buffers are one piece of memory, no longer than planned, in which nothing else lies.
+/// Checks that each device's buffers form one piece of memory, no longer than planned, without other buffers.
 fn check_devices(
     program: &Program,
     plan: &Plan,

@@ -1,4 +1,4 @@
-//! Symbols for new loop variables: `i0`, `i1`, … without those that are taken.
+//! Symbols for new loop variables: `i0`, `i1`, …, without those in use.
 
 use crate::kernel::{Program, walk};
 use std::collections::BTreeSet;
@@ -25,12 +25,12 @@ impl FreshSymbols {
         FreshSymbols { taken: program.all_symbols().cloned().collect(), next: 0 }
     }
 
-    /// Never returns this symbol.
+    /// Reserves this symbol.
     pub(super) fn reserve(&mut self, symbol: Symbol) {
         self.taken.insert(symbol);
     }
 
-    /// An unused symbol, which is taken from now on.
+    /// Returns an unused symbol, and marks it as used.
     pub(super) fn fresh(&mut self) -> Symbol {
         loop {
             let symbol = Symbol::new(&format!("i{}", self.next));

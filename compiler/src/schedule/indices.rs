@@ -1,9 +1,9 @@
-//! Turns indices that are used as values into loads from a table of integers, so that leaves can have them.
+//! Turns indices that are used as values into loads from a table of integers, so that strips can vectorise them.
 //!
-//! `index i64 e`, where `e` moves with a loop, has no vector form: lanes are 32 bits, and hold what streams bring. But
-//! a table `t` of consecutive integers from `lo` on has `t[e - lo] = e`, which is a stream like any other. 64-bit
-//! indices are narrowed first where nothing but comparisons with other small integers, and conversions, see them: the
-//! positions that a causal mask compares.
+//! `index i64 e`, where `e` moves with a loop, has no vector form: lanes are 32 bits wide and hold elements of
+//! streams. But a table `t` of consecutive integers from `lo` has `t[e - lo] = e`, which is a stream like any other.
+//! 64-bit indices are narrowed first if only comparisons with other small integers, and conversions, use them. Examples
+//! are the positions that a causal mask compares.
 
 use crate::{
     Result,
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
-/// Longest table.
+/// The largest length of a table.
 const MOST_ENTRIES: i64 = 1 << 16;
 
 /// The tables by their first integer, each with its length.
@@ -82,7 +82,7 @@ fn stmts(
 
 fn rewrite(program: &mut Program, tables: &mut Tables, facts: &Facts, vars: &[Symbol], code: &mut Code) {
     let moves = |inst: &Inst| matches!(inst, Inst::Index(DType::I32 | DType::I64, dim) if vars.iter().any(|var| dim.contains(var)));
-    // Positions bound to what was loaded are not known to be small, and not linear in anything.
+    // Positions bound to loaded values are not known to be small, and not linear in any variable.
     let binds = code.insts.iter().any(|inst| matches!(inst, Inst::Bind(..)));
     if binds || !code.insts.iter().any(moves) {
         return;
@@ -103,7 +103,7 @@ fn rewrite(program: &mut Program, tables: &mut Tables, facts: &Facts, vars: &[Sy
     }
 }
 
-/// Which 64-bit constants and indices may as well have 32 bits.
+/// The 64-bit constants and indices that can have 32 bits.
 fn narrow(facts: &Facts, code: &Code) -> Vec<bool> {
     let is_small = |inst: &Inst| match inst {
         Inst::Const(value) => value.dtype() == DType::I64 && i32::try_from(value.as_i64()).is_ok(),
@@ -113,7 +113,8 @@ fn narrow(facts: &Facts, code: &Code) -> Vec<bool> {
         _ => false,
     };
     let mut narrow: Vec<bool> = code.insts.iter().map(is_small).collect();
-    // Both sides of a comparison have one type, so what one side can't be, the other may not: until nothing changes.
+    // Both sides of a comparison have one type: if one side can't be narrowed, neither can the other. Repeat until
+    // stable.
     loop {
         let before = narrow.clone();
         for inst in &code.insts {
@@ -141,7 +142,7 @@ fn range(facts: &Facts, dim: &Dim) -> Option<(i64, i64)> {
 fn table(program: &mut Program, tables: &mut Tables, facts: &Facts, dim: &Dim) -> Option<Access> {
     let (lo, hi) = range(facts, dim)?;
     let len = hi.checked_sub(lo)?.checked_add(1).filter(|len| (1..=MOST_ENTRIES).contains(len))?;
-    // Most begin at zero: one table then serves all.
+    // Most indices begin at zero, so that one table serves all of them.
     let lo = if lo > 0 && hi < MOST_ENTRIES { 0 } else { lo };
     let len = if lo == 0 { hi + 1 } else { len };
     let (buffer, longest) = tables.entry(lo).or_insert_with(|| {

@@ -1,4 +1,4 @@
-//! Kernels → kernels: what runs in one loop, once it is known what runs at all.
+//! Passes from kernels to kernels, which decide what shares a loop.
 
 mod blocks;
 mod fresh_symbols;

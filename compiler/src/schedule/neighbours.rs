@@ -3,11 +3,11 @@
 use crate::kernel::{BufferId, Kernel, walk};
 use std::collections::BTreeSet;
 
-/// How many kernels that can't be fused are looked past.
+/// The largest number of kernels between two fused ones.
 pub(super) const REACH: usize = 8;
 
-/// Fuses kernels one after another: `join` returns the fusion of two kernels, the first of which runs first, where
-/// they can be fused. Kernels that touch nothing in common with the fused ones are moved before them.
+/// Fuses kernels one after another. `join` returns the fusion of two kernels, of which the first runs first, if they
+/// can be fused. Independent kernels between the fused ones move before them.
 pub(super) fn fuse(kernels: Vec<Kernel>, join: &dyn Fn(&Kernel, &Kernel) -> Option<Kernel>) -> Vec<Kernel> {
     let mut done: Vec<Kernel> = Vec::new();
     // Nothing moves into a region of kernels or out of it.
@@ -34,8 +34,7 @@ pub(super) fn fuse(kernels: Vec<Kernel>, join: &dyn Fn(&Kernel, &Kernel) -> Opti
     done
 }
 
-/// True when `kernel` may as well run after all of `others`: nothing moves across what steers kernels or leaves the
-/// program.
+/// Whether `kernel` may run after all of `others` instead. No kernel moves across control flow or external calls.
 pub(super) fn may_pass(others: &[Kernel], kernel: &Kernel) -> bool {
     if others.iter().any(|other| other.control.is_some()) {
         return false;

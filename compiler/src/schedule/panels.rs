@@ -1,14 +1,14 @@
-//! Packs right factors that contractions would have to gather.
+//! Packs right operands that contractions would have to gather.
 //!
-//! Where the columns of a right factor lie apart, as the keys of attention do, a tile would collect them lane by lane,
-//! once for each few rows. Instead they are copied into scratch memory in the form of packed panels, see
-//! [`Rhs::Panels`], in the innermost loop that they depend on, or outside of it:
+//! If the columns of a right operand are not adjacent, as for the keys of attention, a tile would gather them lane by
+//! lane, again for every few rows. Instead they are copied to scratch memory as packed panels, see [`Rhs::Panels`], in
+//! the innermost loop that they depend on, or outside of it:
 //!
 //! ```text
 //! for o { for block { C(o, block, B(o)) } }   ⇒   for o { P = panels of B(o);  for block { C(o, block, P) } }
 //! ```
 //!
-//! The lanes behind the last column are never written and what comes of them is never stored.
+//! The lanes after the last column are never written, and their results are never stored.
 
 use super::fresh_symbols::FreshSymbols;
 use crate::{
@@ -18,16 +18,16 @@ use crate::{
 use symshape::{Dim, Facts};
 use symshape_runtime::DType;
 
-/// Columns of a panel, as of constants that are packed at compile time.
+/// Columns of a panel, as for constants that are packed at compile time.
 const WIDTH: i64 = 16;
 
-/// Most elements of a factor that are copied.
+/// The largest operand to copy, in elements.
 const MOST_ELEMS: i64 = 1 << 20;
 
-/// With fewer rows, copying takes longer than what it saves.
+/// With fewer rows, the copy takes longer than it saves.
 const FEWEST_ROWS: i64 = 8;
 
-/// Packs all factors that are worth it.
+/// Packs all operands for which the copy pays.
 pub(super) fn pack(program: &mut Program) -> Result<()> {
     let mut symbols = FreshSymbols::new(program);
     let mut kernels = std::mem::take(&mut program.kernels);
@@ -40,7 +40,7 @@ pub(super) fn pack(program: &mut Program) -> Result<()> {
     Ok(())
 }
 
-/// Rewrites statements inside the loop `around`; also returns what is to stand before that loop.
+/// Rewrites statements inside the loop `around`; also returns the statements to insert before that loop.
 fn stmts(
     program: &mut Program,
     symbols: &mut FreshSymbols,
@@ -59,7 +59,7 @@ fn stmts(
                 copies = outside;
                 Stmt::For { axis, parallel, body }
             }
-            // Scratch memory belongs to one iteration of a parallel loop: outside of all loops there is none.
+            // Scratch memory belongs to one iteration of a parallel loop, so outside of all loops none exists.
             Stmt::Contraction(mut contraction) if around.is_some() => {
                 if let Some((at, stmt)) = packed(program, symbols, facts, &mut contraction) {
                     copies.push((at, stmt));
@@ -79,7 +79,7 @@ fn stmts(
     (done, before)
 }
 
-/// Lets a contraction read panels, and returns the statement that makes them, with the address that it reads.
+/// Lets a contraction read panels, and returns the statement that packs them, with the address that it reads.
 fn packed(
     program: &mut Program,
     symbols: &mut FreshSymbols,
@@ -96,7 +96,7 @@ fn packed(
     let many = facts.bounds(&contraction.rows()).hi.is_none_or(|hi| hi >= FEWEST_ROWS.into());
     let depth = contraction.depth();
     let elems = facts.simplify(&(contraction.n.extent.ceil_div(WIDTH) * &depth * WIDTH));
-    // A place in memory has a size that the model's symbols tell.
+    // The size of a buffer must depend on the model's symbols only.
     let known = elems.symbols().iter().all(|symbol| program.symbols.contains(symbol));
     let small = program.facts.bounds(&elems).hi.is_some_and(|hi| hi <= MOST_ELEMS.into());
     if column.as_i64() == Some(1) || !floats || !many || !known || !small {

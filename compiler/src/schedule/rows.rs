@@ -1,14 +1,14 @@
-//! Fuses kernels that go over the same rows: softmax, layer norm and their like become one pass.
+//! Fuses kernels that loop over the same rows: softmax, layer norm and similar operators become one pass.
 //!
-//! Two neighbours that loop over rows in number equal, and touch common buffers row by row only, give the same
-//! results when both bodies run for one row before the next begins:
+//! Two neighbours may loop over equally many rows and touch common buffers row by row only. Then the results stay the
+//! same if both bodies run for one row before the next row begins:
 //!
 //! ```text
 //! for r { A(r) }  for r { B(r) }   ⇒   for r { A(r) B(r) }
 //! ```
 //!
 //! A buffer is touched *row by row* when each address is `r * stride + rest` with `0 <= rest < stride`: rows never
-//! overlap, so a row of `B` sees nothing of other rows of `A`. A buffer that only the fused kernel touches shrinks to
+//! overlap, so a row of `B` never reads other rows of `A`. A buffer that only the fused kernel touches shrinks to
 //! one row of scratch, which stays in the first-level cache.
 
 use super::neighbours;
@@ -22,7 +22,7 @@ use crate::{
 use std::collections::{BTreeMap, BTreeSet};
 use symshape::{Dim, Facts, Symbol};
 
-/// Fuses as many neighbours as can be.
+/// Fuses all neighbours that can be fused.
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
     let kernels = std::mem::take(&mut program.kernels);
     let shared = written_by_several(&kernels);
@@ -71,7 +71,7 @@ pub(super) fn is_plain(stmt: &Stmt) -> bool {
 struct RowAccess {
     is_read: bool,
     is_written: bool,
-    /// Elements from one row to the next, when it is touched row by row.
+    /// Elements from one row to the next, if it is touched row by row.
     stride: Option<Dim>,
 }
 
@@ -107,7 +107,7 @@ fn stride(facts: &Facts, row: &Axis, address: &Dim) -> Option<Dim> {
     inside.then_some(stride)
 }
 
-/// The buffers that more than one kernel writes: pieces of a larger tensor, which never shrink to scratch.
+/// Buffers that several kernels write: each writes a piece of a larger tensor, so they never shrink to scratch.
 fn written_by_several(kernels: &[Kernel]) -> BTreeSet<BufferId> {
     let (mut once, mut several) = (BTreeSet::new(), BTreeSet::new());
     for kernel in kernels {
@@ -122,7 +122,7 @@ fn written_by_several(kernels: &[Kernel]) -> BTreeSet<BufferId> {
     several
 }
 
-/// Whether two kernels can be one, and something is gained: a buffer that passes between them and may become scratch.
+/// Whether two kernels can be fused, and a buffer between them may become scratch.
 fn can_join(program: &Program, shared: &BTreeSet<BufferId>, before: &Kernel, after: &Kernel) -> bool {
     let (Some((row, body)), Some((next_row, next_body))) = (rows(before), rows(after)) else { return false };
     if !program.facts.prove_eq(&row.extent, &next_row.extent).is_yes() {

@@ -1,7 +1,7 @@
-//! Factors of bf16 that no leaf multiplies as they lie become `f32` in front of a contraction of `f32`.
+//! Converts bf16 operands that no microkernel reads directly to `f32`, before a contraction of `f32`.
 //!
-//! Tile registers read left factors of bf16, and machines without them copy rows of those out as `f32`; both want a constant
-//! on the right. Of any other contraction a factor that is bf16 is copied whole, by a kernel of its own.
+//! Tile registers read left operands of bf16. Machines without tile registers convert rows of them to `f32`. Both
+//! require a constant on the right. For any other contraction, a separate kernel copies the whole bf16 operand.
 
 use super::fresh_symbols::FreshSymbols;
 use crate::{
@@ -46,7 +46,7 @@ fn stmts(program: &mut Program, body: &mut [Stmt], copies: &mut Vec<(BufferId, B
     }
 }
 
-/// Lets a contraction read copies of what no leaf of its reads.
+/// Lets a contraction read copies of the operands that its microkernels cannot read.
 fn factors(program: &mut Program, contraction: &mut Contraction, copies: &mut Vec<(BufferId, BufferId)>) {
     if contraction.dtype != DType::F32 {
         return;
@@ -65,7 +65,7 @@ fn factors(program: &mut Program, contraction: &mut Contraction, copies: &mut Ve
     }
 }
 
-/// The copy of a buffer.
+/// The `f32` copy of a buffer.
 fn copied(program: &mut Program, from: BufferId, copies: &mut Vec<(BufferId, BufferId)>) -> BufferId {
     if let Some((_, to)) = copies.iter().find(|(known, _)| *known == from) {
         return *to;
@@ -77,7 +77,7 @@ fn copied(program: &mut Program, from: BufferId, copies: &mut Vec<(BufferId, Buf
     to
 }
 
-/// The kernel that copies.
+/// The kernel that copies a buffer.
 fn copy(program: &Program, axis: Axis, from: BufferId, to: BufferId) -> Kernel {
     let at = Dim::from(&axis.var);
     let mut code = Code::default();
