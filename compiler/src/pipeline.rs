@@ -123,7 +123,9 @@ impl<'p> Pipeline<'p> {
         let mut graph = graph.clone();
         stages.optimize(&mut graph)?;
         if !targets.is_empty() {
-            stages.graph("offload", &mut graph, |graph| offload::offload(graph, targets))?;
+            // A target's error names the target, which says more than the stage.
+            offload::offload(&mut graph, targets)?;
+            stages.report("offload", Ir::Graph(&graph));
             // Layout conversions of constants, which targets add, are folded.
             stages.optimize(&mut graph)?;
         }
@@ -132,9 +134,8 @@ impl<'p> Pipeline<'p> {
         }
 
         let mut program = lower::lower(&graph).at(|| "lower")?;
-        stages.kernels("lower", &mut program, |program, _| {
-            offload::passes(program, KernelPhase::Lowered, targets)
-        })?;
+        offload::passes(&mut program, KernelPhase::Lowered, targets)?;
+        stages.kernels("lower", &mut program, |_, _| Ok(()))?;
 
         program.microkernels = options.support;
         program.precision = options.precision;

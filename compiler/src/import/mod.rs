@@ -30,7 +30,7 @@ use model::{
     storage_type::StorageType,
     types::{self, Input},
 };
-use ops::table::Trait;
+use node::traits::Trait;
 use scope::{Context, Scope, bounds::DataDependentBounds};
 use std::{
     cell::{Cell, RefCell},

@@ -237,7 +237,7 @@ fn rounded(graph: &Graph) -> usize {
     graph.set_precision(Precision::Bf16);
     opt::store_bf16::store_bf16(&mut graph).expect("a valid graph");
     graph::verify::verify(&graph).expect("it is well-formed");
-    graph.to_string().matches("high").count()
+    graph.to_string().matches("round_bf16").count()
 }
 
 #[test]

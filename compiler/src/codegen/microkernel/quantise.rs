@@ -76,10 +76,8 @@ impl Quantisations {
             casts.push(found.map(|found| found.quantisation));
         }
 
-        let mut same_value = vec![None; body.insts.len()];
-        for idx in 0..body.insts.len() {
-            same_value[idx] = cancel_zero_point(body, idx, &uses, &mut casts);
-        }
+        let same_value =
+            (0..body.insts.len()).map(|idx| cancel_zero_point(body, idx, &uses, &mut casts)).collect();
         Quantisations { casts, skipped, same_value }
     }
 

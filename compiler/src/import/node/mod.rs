@@ -8,6 +8,7 @@ pub(crate) mod axes;
 mod contents;
 mod data_dependent;
 mod sequences;
+pub(crate) mod traits;
 
 use crate::{
     error::{At, Error, Result},
@@ -17,7 +18,6 @@ use crate::{
             proto::{AttributeProto, NodeProto},
             storage_type::StorageType,
         },
-        ops::table::Trait,
         scope::{
             Scope,
             regions::{Origin, Region},
@@ -26,6 +26,7 @@ use crate::{
 };
 use std::cell::{Cell, RefCell};
 use symshape::{Dim, Symbol};
+use traits::Trait;
 
 /// Attributes without an effect: an optimisation hint of operator set 1.
 const IGNORED: [&str; 1] = ["consumed_inputs"];

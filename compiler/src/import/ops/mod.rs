@@ -43,7 +43,8 @@ mod unfold;
 mod examples;
 
 use crate::import::model::domain::same_domain;
-use table::{Row, Trait};
+use crate::import::node::traits::Trait;
+use table::Row;
 
 macro_rules! families {
     ($($title:literal $room:ident $(:: $family:ident)?,)*) => {

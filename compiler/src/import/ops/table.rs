@@ -1,5 +1,6 @@
 //! Rows of the operator table, and what an operator function returns.
 
+use crate::import::node::traits::Trait;
 use crate::{
     error::Result,
     graph::{Graph, Value},
@@ -30,19 +31,6 @@ impl From<Vec<Option<Value>>> for Outputs {
 /// Composes a node of core operators.
 pub(crate) type Import = fn(&mut Graph, &OnnxNode) -> Result<Outputs>;
 
-/// A property of an operator that other parts of the importer rely on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trait {
-    /// It moves elements without computing with them: the outputs have the element type of the inputs.
-    MovesElements,
-    /// It does not read the elements of its inputs.
-    IgnoresElements,
-    /// The output has the shape of its tensor inputs, up to broadcasting.
-    Elementwise,
-    /// As [`Trait::Elementwise`], but only for the first input.
-    ElementwiseInFirst,
-}
-
 /// A row of the table: from version `since` of its domain on, an operator is imported by a function.
 pub(crate) struct Row {
     pub domain: &'static str,
@@ -63,7 +51,7 @@ macro_rules! ops {
             name: stringify!($name),
             since: $since,
             import: |g, n| $function(g, n).map(crate::import::ops::table::Outputs::from),
-            traits: &[$(crate::import::ops::table::Trait::$property),*],
+            traits: &[$(crate::import::node::traits::Trait::$property),*],
             #[cfg(test)]
             function: stringify!($function),
         },)*];

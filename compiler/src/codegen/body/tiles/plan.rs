@@ -141,10 +141,8 @@ pub(super) fn plan<'a>(
     let is_computed = packing.as_ref().is_some_and(Packing::is_right_computed);
     let computed = if is_computed { Some(ComputedRhs::of(facts, contraction)?) } else { None };
     let (rhs, rhs_steps, rhs_stream) = right(f, facts, contraction, packing::repacking(&packing))?;
-    let mut levels: Vec<(Dim, Dim, Dim)> = Vec::new();
-    for ((axis, a), b) in contraction.k.iter().zip(lhs_steps).zip(rhs_steps).rev() {
-        levels.push((axis.extent.clone(), a, b));
-    }
+    let axes = contraction.k.iter().zip(lhs_steps).zip(rhs_steps).rev();
+    let levels: Vec<(Dim, Dim, Dim)> = axes.map(|((axis, a), b)| (axis.extent.clone(), a, b)).collect();
     let mut binding = BodyBuilder {
         program: f.unit.program,
         kernel,
