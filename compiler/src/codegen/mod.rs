@@ -2,7 +2,7 @@
 //! tables of the artefact, into any [`Module`].
 //!
 //! The same code serves the JIT and object files. What comes out imports nothing but the
-//! functions that the program calls by name: maths is emitted ([`math`]), and no
+//! functions that the program calls by name: maths is emitted ([`function::math`]), and no
 //! instruction is used that the target would turn into a call of a library. The plan's sizes and every index stay
 //! within 64 bits for all allowed values of the symbols; what can't is refused here.
 

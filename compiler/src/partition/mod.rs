@@ -1,7 +1,7 @@
 //! Cuts a program into partitions: the entries of the artefact's table. A driver runs them serially or in parallel.
 //!
 //! 1. Dependencies ([`depend`]): the kernels of a control-flow region form one atom. Atoms depend on each other as
-//!    [`crate::kernel::uses`] says.
+//!    [`crate::kernel::dependences`] says.
 //! 2. The cut ([`cut`]): a chain without branches is one piece. Pieces are merged or divided until the requested
 //!    number is reached, with similar work and few bytes between them.
 //! 3. Kernels are sorted into the order of their partitions.

@@ -10,7 +10,7 @@
 //! Each memory is planned separately. The memories of devices are stacked above the host's buffers, so that each is
 //! one contiguous piece of the arena.
 //!
-//! The order is that of a placement at the sizes' upper bounds, see [`instance`]. [`verify`] checks plans by other
+//! The order is that of a placement at the sizes' upper bounds, see [`problem`]. [`verify`] checks plans by other
 //! means.
 
 mod formula;

@@ -45,7 +45,7 @@ impl ModuleForm {
 pub enum ModuleKind {
     /// Memory of this process: external functions are called by address.
     InProcess,
-    /// An object file: large weights are left to its writer, see [`Summary::lent`].
+    /// An object file: large weights are left to its writer, see [`crate::codegen::Summary::lent`].
     Object,
     /// An object file that becomes a shared object: the descriptor gets the name that loaders look for.
     SharedObject,
@@ -60,7 +60,7 @@ pub struct FunctionSummary {
     pub code_bytes: u64,
 }
 
-/// The state of one [`super::generate`] call.
+/// The state of one [`crate::codegen::generate`] call.
 pub struct ModuleBuilder<'u> {
     /// Where everything goes.
     pub module: &'u mut dyn Module,

@@ -6,13 +6,13 @@
 //! `FAMILIES_SHOW=1` prints the unsolved queries.
 
 mod expressions;
-mod families;
+mod queries;
 mod random;
 mod truth;
 
 use std::collections::BTreeMap;
 
-use families::FAMILIES;
+use queries::FAMILIES;
 use random::Random;
 use symshape::query::answer_line;
 use truth::{Expected, Query, Truth};

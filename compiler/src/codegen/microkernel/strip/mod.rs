@@ -10,7 +10,7 @@
 //!
 //! Where it saves memory accesses, the loops are interchanged, see [`columns`].
 //!
-//! A reduction keeps [`rows::ACCUMULATORS`] vectors of partial results where the body is short, [`rows::unroll_factor`] where
+//! A reduction keeps `rows::ACCUMULATORS` vectors of partial results where the body is short, `rows::unroll_factor` where
 //! it is a long chain, else one. The vectors are combined pairwise, then lanes by halves. So the order of a sum depends on its
 //! length, the body and the ISA, and on nothing else.
 
