@@ -63,6 +63,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         .microkernels(microkernels);
     let lowered =
         Pipeline::new(&graph).options(options).lower().unwrap_or_else(|error| panic!("{error}\n{graph}"));
+    let program = &lowered.program;
     let model = match lowered.jit() {
         Ok(model) => model,
         // A symbol that no input's shape determines can't be bound.

@@ -214,8 +214,9 @@ fn check(choices: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let support = MicrokernelSupport::Code { multiplies_bytes: choices.arbitrary()?, tiles: true };
     let microkernels = if emulated { Microkernels::EmulatedTiles } else { Microkernels::Native };
     let options = CompileOptions::default().precision(precision).support(support).microkernels(microkernels);
-    let model =
-        Pipeline::new(&graph).options(options).jit().unwrap_or_else(|error| panic!("{error}\n{graph}"));
+    let lowered =
+        Pipeline::new(&graph).options(options).lower().unwrap_or_else(|error| panic!("{error}\n{graph}"));
+    let model = lowered.jit().unwrap_or_else(|error| panic!("{error}\n{graph}"));
     let mut context = Context::new(&model).expect("small models have small arenas");
     context.set_threads(threads).expect("a machine has two");
     for _ in 0..3 {
