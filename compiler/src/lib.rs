@@ -17,6 +17,7 @@ pub mod options;
 pub mod partition;
 pub mod pipeline;
 pub mod plan;
+mod random;
 pub mod scalar;
 pub mod schedule;
 pub mod target;

@@ -45,7 +45,7 @@ use symshape_compiler::{
     scalar::Precision,
     schedule,
     target::{Placement, Target},
-    tensor::{Bytes, Tensor},
+    tensor::{Bytes, Tensor, fingerprint},
 };
 use symshape_runtime::{Context, TensorRef};
 
@@ -184,15 +184,11 @@ fn expected(file: &str) -> String {
 fn elided(line: &str) -> String {
     let Some(at) = line.find("const ") else { return line.to_string() };
     let Some(begin) = line[at..].find("] ").map(|end| at + end + 2) else { return line.to_string() };
-    let (list, comment) =
-        line[begin..].split_once(" ;").map_or((&line[begin..], ""), |(list, rest)| (list, rest));
+    let (list, comment) = line[begin..].split_once(" ;").unwrap_or((&line[begin..], ""));
     if list.split(", ").count() <= MAX_ELEMS {
         return line.to_string();
     }
-    let hash = list
-        .trim_end()
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let hash = fingerprint(list.trim_end().as_bytes());
     let comment = if comment.is_empty() { String::new() } else { format!(" ;{comment}") };
     format!("{}elided {hash:#018x}{comment}", &line[..begin])
 }

@@ -1,5 +1,6 @@
 //! Seeded inputs, the same on every machine. Their integers are valid indices into any axis of two elements.
 
+use crate::random;
 use crate::{
     error::{Error, ErrorKind, Result},
     scalar::Scalar,
@@ -22,7 +23,8 @@ fn tensor(seed: u64, info: &TensorInfo, model: &Model, dims: &[i64]) -> Result<T
     let elems = elems
         .ok_or_else(|| wrong(format!("`{}` is too large for the memory of this machine", info.name())))?;
     let mut state = seed;
-    let data: Vec<Scalar> = (0..elems).map(|idx| element(info.dtype(), idx, next(&mut state))).collect();
+    let data: Vec<Scalar> =
+        (0..elems).map(|idx| element(info.dtype(), idx, random::next(&mut state))).collect();
     Tensor::from_scalars(info.dtype(), shape, &data).ok_or_else(|| Error::internal("elements were counted"))
 }
 
@@ -33,15 +35,6 @@ fn element(dtype: DType, idx: usize, bits: u64) -> Scalar {
     } else {
         Scalar::from_i64(dtype, if idx == 0 { 1 } else { (bits >> 63) as i64 })
     }
-}
-
-/// SplitMix64.
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut bits = *state;
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
 }
 
 /// The dims in the format of `--at`: `N=8,S=128`.

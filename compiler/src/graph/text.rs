@@ -7,7 +7,7 @@
 //!          | 'input' name ':' dtype '[' dims ']' | 'output' name '=' value
 //!          | '%'N (',' '%'N)* '=' op
 //! value    = '%'N | name                                      a name is that of an input
-//! op       = 'const' dtype '[' ints ']' (literals | 'all' literal)
+//! op       = 'const' dtype '[' ints ']' (literals | 'all' literal | 'iota' | 'random' seed)
 //!          | 'index' dtype '[' dims ']' dim
 //!          | (unary | binary | compare | 'select' | 'cast' dtype) values
 //!          | 'map' values '{' (reg '=' step)* 'yield' reg '}'

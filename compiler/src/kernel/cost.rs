@@ -53,11 +53,11 @@ fn of_contraction(program: &Program, contraction: &Contraction) -> Dim {
         Rhs::Panels { buffer, .. } => matches!(program.buffers[*buffer].space, MemorySpace::Const(_)),
         Rhs::Indexed(_) => false,
     };
-    let multiply_parts =
+    let multiplied_rows =
         if is_read_once { rows.clone().max(ROWS_TO_HIDE_READING.into()) } else { rows.clone() };
     let columns = [&contraction.n].into_iter().chain(&contraction.k);
-    let sums = columns.fold(multiply_parts, |work, axis| times(program, work, &axis.extent));
-    sums + times(program, rows, &contraction.n.extent) * steps(&contraction.epilogue)
+    let multiplications = columns.fold(multiplied_rows, |work, axis| times(program, work, &axis.extent));
+    multiplications + times(program, rows, &contraction.n.extent) * steps(&contraction.epilogue)
 }
 
 /// What the instructions take for an element in a vector.

@@ -93,12 +93,12 @@ impl SlidingWindows {
         (self.run + ROW_BF16 - 1) / ROW_BF16 * ROW_BF16
     }
 
-    /// SlidingWindows that are laid out for one row.
+    /// Number of pixels that are packed for one row.
     pub(crate) fn taps_count(&self) -> i64 {
         self.taps.iter().map(|(extent, _)| extent).product()
     }
 
-    /// SlidingWindows from the first to the last of a row, both counted.
+    /// Number of pixels from the first to the last of a row, inclusive.
     pub(crate) fn window(&self) -> Dim {
         self.taps.iter().fold(Dim::one(), |window, (extent, step)| window + step * (extent - 1))
     }

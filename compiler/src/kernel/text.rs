@@ -13,7 +13,7 @@
 //!          | 'bind' dim '=' '@'N 'in' dim '..' dim ',' string | 'fail' string
 //! argument = access 'as' '[' dims ']'                         callees are those of the graphs' text
 //! space    = 'input' N | 'output' N | 'arena' | 'scratch'
-//!          | 'const' '[' ints ']' (literals | 'all' literal | 'elided' hash)
+//!          | 'const' '[' ints ']' (literals | 'all' literal | 'iota' | 'random' seed | 'elided' hash)
 //! stmt     = 'for' axis ['parallel'] '{' stmt* '}' | 'strip' axis '{' inst* '}' | 'block' '{' inst* '}'
 //!          | 'if' localN '{' stmt* '}' ['else' '{' stmt* '}'] | 'while' localN '{' stmt* '}'
 //!          | 'contraction' dtype ['by' precision] '{' ('m' axis)+ 'n' axis ('k' axis)* 'lhs' access 'rhs' rhs ['pack' '@'N] inst* '}'

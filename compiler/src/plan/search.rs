@@ -21,6 +21,7 @@
 //! Among equally low sections, and among the items that fit, the order of the choices decides how long a run takes. So
 //! every run has a limit of steps, and the next run chooses in another order. It keeps the failed states.
 
+use crate::random;
 use std::{collections::HashSet, time::Instant};
 
 /// How a run ended.
@@ -103,12 +104,6 @@ enum Change {
     Placed(usize),
 }
 
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 /// Positions of the rectangles that share a section with this one.
 fn met(rectangles: &[Rectangle], rectangle: &Rectangle) -> Vec<u32> {
     let overlaps = |other: &Rectangle| rectangle.first <= other.last && other.first <= rectangle.last;
@@ -133,7 +128,7 @@ impl Search {
             live: vec![Vec::new(); sections],
             beside: rectangles.iter().map(|rectangle| met(rectangles, rectangle)).collect(),
             keys: (1..=rectangles.len() as u64)
-                .map(|idx| mix(idx.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+                .map(|idx| random::mix(idx.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
                 .collect(),
             placed: vec![false; rectangles.len()],
             offsets: vec![0; rectangles.len()],
@@ -341,7 +336,7 @@ impl Search {
         let (mut a, mut b) = (begin as u64, end as u64);
         for section in begin..end {
             let word = self.starts[section].wrapping_mul(3) ^ self.floor[section] as u64;
-            a = mix(a ^ word);
+            a = random::mix(a ^ word);
             b = (b.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
         }
         (a, b)

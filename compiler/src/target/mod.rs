@@ -76,19 +76,6 @@ impl Level {
         }
     }
 
-    /// Number of vector registers.
-    pub const fn vector_registers(self) -> usize {
-        match self {
-            Level::X86V2 | Level::X86V3 => 16,
-            Level::X86V4
-            | Level::X86V4Vnni
-            | Level::X86V4Amx
-            | Level::Aarch64
-            | Level::Riscv64
-            | Level::Riscv64V => 32,
-        }
-    }
-
     /// Whether a multiplication and an addition can be one instruction with one rounding.
     pub const fn has_fma(self) -> bool {
         !matches!(self, Level::X86V2)

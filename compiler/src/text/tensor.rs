@@ -4,8 +4,9 @@
 use super::{Cursor, join};
 use crate::{
     error::{Error, Result},
+    random,
     scalar::Scalar,
-    tensor::{Bytes, Tensor},
+    tensor::{Bytes, Tensor, fingerprint},
 };
 use std::{
     fmt::{self, Formatter},
@@ -31,16 +32,9 @@ impl fmt::Display for Elems<'_> {
         } else if count <= MAX_ELEMS {
             write!(f, "{}", join((0..count).map(|idx| tensor.get(idx))))
         } else {
-            write!(f, "elided {:#018x}", fnv(tensor.bytes()))
+            write!(f, "elided {:#018x}", fingerprint(tensor.bytes()))
         }
     }
-}
-
-/// A hash that lets readers tell two elided constants apart.
-fn fnv(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// Parses constants, up to a limit for a whole text.
@@ -72,7 +66,7 @@ impl TensorReader {
         } else if cursor.eat_word("iota") {
             (0..count).map(|idx| Scalar::from_i64(dtype, idx as i64)).collect()
         } else if cursor.eat_word("random") {
-            random(dtype, cursor.number()?, count)
+            random_elems(dtype, cursor.number()?, count)
         } else {
             literals(cursor, dtype)?
         };
@@ -88,16 +82,9 @@ impl TensorReader {
 }
 
 /// Multiples of 1/64 in `[-2, 2)` for floats, integers in `-8..8` (`0..16` for unsigned types). Small tests multiply
-/// and add them exactly. The generator is SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
-/// Generators").
-fn random(dtype: DType, seed: u64, count: usize) -> Vec<Scalar> {
+/// and add them exactly.
+fn random_elems(dtype: DType, seed: u64, count: usize) -> Vec<Scalar> {
     let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    };
     let elem = |bits: u64| {
         if dtype.is_float() {
             Scalar::from_f64(dtype, (bits % 256) as f64 / 64.0 - 2.0)
@@ -107,7 +94,7 @@ fn random(dtype: DType, seed: u64, count: usize) -> Vec<Scalar> {
             Scalar::from_i64(dtype, (bits % 16) as i64)
         }
     };
-    (0..count).map(|_| elem(next())).collect()
+    (0..count).map(|_| elem(random::next(&mut state))).collect()
 }
 
 fn literals(cursor: &mut Cursor<'_>, dtype: DType) -> Result<Vec<Scalar>> {

@@ -179,7 +179,7 @@ fn halves(program: &Program) -> (usize, usize) {
 
 #[test]
 fn images_follow_their_programs() {
-    // SlidingWindows that are copied or not worth it, and such that fill registers.
+    // Pixels that are packed, that are not worth packing, and that fill registers.
     for (channels, sizes) in [(20, 7), (32, 3), (48, 1), (64, 1)] {
         let graph = images(channels);
         let lowered = lowered(&graph);

@@ -230,7 +230,7 @@ fn wide_indices_reduce_to_wide_numbers() {
     }
 }
 
-/// What is looked up for all elements tolerance is looked up for none where there are none.
+/// An index that all elements share is not loaded if there are no elements.
 const EMPTY: &str = "graph empty {
   symbol A = 0..7
   symbol B = 1..7

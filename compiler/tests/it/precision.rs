@@ -427,7 +427,7 @@ fn texts_name_the_precision() {
     }
 }
 
-/// SlidingWindows `[N, P, 64]` times a matrix, the channels of each image weighted by a product of what they are on average.
+/// Pixels `[N, P, 64]` times a matrix, the channels of each image weighted by a product of what they are on average.
 fn weighted() -> Graph {
     let build = || {
         let mut g = models::graph("weighted", &[("N", 1, 9), ("P", 64, 900)]);

@@ -110,7 +110,7 @@ impl Layout {
         symbol.nth(lo).and_then(|value| usize::try_from(value).ok())
     }
 
-    /// MemoryLayout for rows, also those that pad a batch.
+    /// Memory for rows, including those that pad a batch.
     fn room(&self) -> usize {
         self.padded(self.max_rows).unwrap_or(self.max_rows)
     }
@@ -159,7 +159,7 @@ impl Layout {
     }
 }
 
-/// MemoryLayout for a batch, and for one request that is run alone.
+/// Memory for a batch, and for one request that is run alone.
 fn reserve(layout: &Layout, tensors: &[Rows]) -> Result<Vec<Arena>, BatchError> {
     let room = layout.room();
     Ok(tensors

@@ -4,9 +4,7 @@
 
 use super::FuncCtx;
 use crate::{error::Result, kernel::Axis};
-use cranelift_codegen::ir::{
-    Block, BlockArg, InstBuilder, MemFlagsData, Type, Value, condcodes::IntCC, types,
-};
+use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use symshape_runtime::abi::Code;
 
 impl FuncCtx<'_, '_> {
@@ -30,12 +28,6 @@ impl FuncCtx<'_, '_> {
         self.ins().store(MemFlagsData::trusted(), value, base, offset);
     }
 
-    /// Stores a constant of 32 bits, see [`FuncCtx::store_at`].
-    pub fn store_u32(&mut self, value: u32, base: Value, offset: i32) {
-        let value = self.ins().iconst(types::I32, i64::from(value));
-        self.store_at(value, base, offset);
-    }
-
     /// Returns a code from a function that returns an `i32`.
     pub fn return_code(&mut self, code: i64) {
         let code = self.ins().iconst(types::I32, code);
@@ -45,44 +37,6 @@ impl FuncCtx<'_, '_> {
     /// Returns 0, the code of success.
     pub fn return_ok(&mut self) {
         self.return_code(0);
-    }
-
-    /// Returns from the function by `leave` where `condition` is not zero. `leave` is in a cold block, which it must
-    /// end by a return.
-    pub fn exit_if(&mut self, condition: Value, leave: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        let exit = self.create_block();
-        let next = self.create_block();
-        self.builder.set_cold_block(exit);
-        self.ins().brif(condition, exit, &[], next, &[]);
-
-        self.switch_to_block(exit);
-        leave(self)?;
-
-        self.switch_to_block(next);
-        Ok(())
-    }
-
-    /// Returns `code`, an `i32`, where it is not 0.
-    pub fn return_if(&mut self, code: Value) {
-        let leave = |f: &mut Self| {
-            f.ins().return_(&[code]);
-            Ok(())
-        };
-        self.exit_if(code, leave).expect("a return is always emitted");
-    }
-
-    /// Calls the function at an address, with the target's C calling convention; its result, if it has one.
-    pub fn call_pointer(
-        &mut self,
-        address: Value,
-        args: &[Value],
-        params: &[Type],
-        returns: &[Type],
-    ) -> Option<Value> {
-        let signature = self.unit.signature(params, returns);
-        let signature = self.builder.import_signature(signature);
-        let call = self.ins().call_indirect(signature, address, args);
-        self.builder.inst_results(call).first().copied()
     }
 
     /// `for var in 0..extent { body }`.

@@ -212,15 +212,6 @@ impl<'u> ModuleBuilder<'u> {
         }
     }
 
-    /// Puts machine code made elsewhere into the module: position-independent, without relocations.
-    pub fn define_bytes(&mut self, name: &str, params: &[Type], code: &[u8]) -> Result<FuncId> {
-        let symbol = self.symbol(name);
-        let id = self.declare(&symbol, Linkage::Local, params, &[])?;
-        self.module.define_function_bytes(id, 64, code, &[]).map_err(|e| internal(&symbol, e))?;
-        self.functions.push(FunctionSummary { name: symbol, code_bytes: code.len() as u64 });
-        Ok(id)
-    }
-
     /// The data object that holds a buffer of space `Const`.
     pub fn constant(&mut self, buffer: BufferId) -> Result<DataId> {
         if let Some(id) = self.constants.get(&buffer) {

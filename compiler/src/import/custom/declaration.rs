@@ -78,11 +78,6 @@ impl Custom {
         &self.symbol
     }
 
-    /// Whether there is a function in this process.
-    pub fn is_registered(&self) -> bool {
-        self.function.is_some()
-    }
-
     /// Whether it computes this operator.
     pub(crate) fn is(&self, domain: &str, operator: &str) -> bool {
         same_domain(&self.domain, domain) && self.operator == operator

@@ -70,10 +70,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("target", &[]),
     ("error", &[]),
     ("external", &[]),
+    ("random", &[]),
 ];
 
 /// Vocabulary that every module may use.
-const SHARED: &[&str] = &["error", "external", "scalar", "tensor", "text"];
+const SHARED: &[&str] = &["error", "external", "random", "scalar", "tensor", "text"];
 
 /// The only files that may hold unsafe code.
 const UNSAFE: &[&str] = &[

@@ -1,4 +1,4 @@
-//! PackedLhs factors that are laid out once for each pixel instead of once for each row, see [`SlidingWindows`].
+//! Left-hand sides that are packed once for each pixel instead of once for each row, see [`SlidingWindows`].
 //!
 //! A block of joint iterations of the outer axes reads one line of memory, from where the window of its first row begins to
 //! where that of its last one ends. The pixels of this line are split into the room, and rows, which may overlap, are read

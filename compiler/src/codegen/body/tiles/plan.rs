@@ -251,7 +251,7 @@ fn as_it_lies(packing: &Packing, levels: Vec<(Dim, Dim, Dim)>) -> Vec<(Dim, Dim,
     levels.into_iter().enumerate().map(step).collect()
 }
 
-/// PackedLhs factor and loops of the reduction as the tiles see them, and as they are in memory.
+/// The lhs and the loops of the reduction as the tiles see them, and as they are in memory.
 fn pack_lhs(
     packing: &Packing,
     stream: Stream,

@@ -1,4 +1,4 @@
-//! ComputedRhs factors that are computed, for tile registers: the panels of a tile of columns are split and laid out in the room
+//! Right-hand sides that are computed at run time, for tile registers: the panels of a tile of columns are split and laid out in the room
 //! before the rows of a block are multiplied with them.
 //!
 //! They stay in the second-level cache, and are split once for a block of rows, whose own part of the room is as large as
