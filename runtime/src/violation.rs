@@ -36,7 +36,7 @@ impl Violation {
         self.text(self.error.symbol_name).or(info.map(|info| info.name.as_str()))
     }
 
-    /// What is declared about the symbol, where one is concerned.
+    /// The declaration of the symbol, if the violation concerns one.
     pub fn declared(&self) -> Option<&SymbolInfo> {
         self.model.symbols.get(self.error.symbol as usize)
     }
@@ -68,7 +68,7 @@ impl Violation {
         place.then_some(self.error.axis as usize)
     }
 
-    /// One more line of explanation: what is declared, and where.
+    /// One more line of explanation: the declaration and its place.
     pub fn why(&self) -> Option<&str> {
         self.text(self.error.why)
     }

@@ -1,4 +1,4 @@
-//! `--print-after` and `--time-passes`: what each pass made of the model, and how long it took.
+//! `--print-after` and `--time-passes`: the result and the time of each pass.
 
 use super::errors::usage;
 use crate::{
@@ -49,7 +49,7 @@ impl Watch<'_> {
         self.last = Instant::now();
     }
 
-    /// Takes the time since the pass before, and prints the model if a flag asks for it.
+    /// Records the time since the previous pass, and prints the model if a flag names this pass.
     pub(super) fn step(&mut self, name: &'static str, result: Ir<'_>) {
         self.times.push((name, self.last.elapsed()));
         if self.args.print_after.iter().any(|wanted| wanted == name) {

@@ -22,7 +22,7 @@ use num_traits::ToPrimitive;
 use std::mem::offset_of;
 use symshape_runtime::abi::{self, ModelDesc, SymbolDesc, TensorDesc};
 
-/// What was generated.
+/// Summary of the generated code.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// The descriptor, see [`symshape_runtime::abi::ModelDesc`].
@@ -31,7 +31,7 @@ pub struct Summary {
     pub desc_name: String,
     /// The exported functions and their names: check, arena_bytes, output_shape, run.
     pub exports: Vec<(String, FuncId)>,
-    /// What is to be run when the artefact is loaded, before any call.
+    /// Function that runs when the artefact is loaded, before any call.
     pub load: Option<FuncId>,
     /// All functions in the order in which they were emitted.
     pub functions: Vec<FunctionSummary>,

@@ -3,7 +3,7 @@
 //! ```text
 //! graph    = 'graph' name '{' line* '}'                       a line a statement; '; …' is a comment
 //! line     = 'symbol' dim ['=' range] | 'assume' relation [',' string] | 'require' relation [',' string]
-//!          | 'data_dependent' dim                                          a symbol that is bound while running
+//!          | 'data_dependent' dim                                          a data-dependent symbol
 //!          | 'input' name ':' dtype '[' dims ']' | 'output' name '=' value
 //!          | '%'N (',' '%'N)* '=' op
 //! value    = '%'N | name                                      a name is that of an input

@@ -1,6 +1,6 @@
 //! How leaves become code, as far as the kernels around them are made for it.
 
-/// What emits the two leaves, [`Stmt::Strip`](super::Stmt::Strip) and [`Stmt::Contraction`](super::Stmt::Contraction).
+/// How [`Stmt::Strip`](super::Stmt::Strip) and [`Stmt::Contraction`](super::Stmt::Contraction) are emitted.
 ///
 /// A program means the same either way, and any emitter takes any program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -319,7 +319,7 @@ pub enum Control {
     While(BufferId),
     /// Ends a region.
     End,
-    /// From here on, until it is bound again, a symbol of [`Program::data_dependent`] stands for element 0 of an `i64` buffer.
+    /// From here on, until it is bound again, a symbol of [`Program::data_dependent`] has the value of element 0 of an `i64` buffer.
     Bind {
         /// Which symbol.
         symbol: Symbol,

@@ -6,7 +6,7 @@
 //!          | 'assume' dim ('==' | '!=' | '<=' | '<' | 'divides') dim [',' string]
 //!          | '@'N [name] ':' dtype '[' dim ']' space           elements; numbered from 0
 //!          | ('input' | 'output') name '[' dims ']' '=' '@'N
-//!          | 'data_dependent' dim '<=' dim ['=' range]                   a symbol that is bound while running
+//!          | 'data_dependent' dim '<=' dim ['=' range]                   a data-dependent symbol
 //!          | 'kernel' name '{' ('local'N ':' dtype)* stmt* '}'
 //!          | 'if' '@'N | 'else' | 'while' '@'N | 'end' | 'require' relation
 //!          | 'call' callee '(' arguments ')' '->' '(' arguments ')' ['scratch' '@'N] ',' string

@@ -226,7 +226,7 @@ pub(super) fn exprs_of(code: &Code) -> Vec<Dim> {
     exprs
 }
 
-/// Returns `code` with these index expressions in place of its own, see [`exprs_of`].
+/// Returns `code` with its index expressions replaced by these, see [`exprs_of`].
 pub(super) fn with_exprs(code: &Code, exprs: &[Dim]) -> Code {
     let mut next = exprs.iter().cloned();
     let mut take = || next.next().expect("as many expressions as were taken out");

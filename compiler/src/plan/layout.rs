@@ -2,7 +2,7 @@
 //! [reserved bytes](super::reserved_bytes) later.
 //!
 //! The rule is written here once for every form in which offsets are computed: numbers, formulas, machine code and
-//! C source. [`super::verify`] repeats it on purpose, because it must not share code with what it checks.
+//! C source. [`super::verify`] repeats it on purpose, because it must not share code with the planner.
 
 use crate::{
     error::{Error, Result},
@@ -10,12 +10,12 @@ use crate::{
 };
 use std::collections::HashMap;
 
-/// A buffer of the arena and those that it lies directly above; empty means at the bottom.
+/// A buffer of the arena, and the buffers directly below it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
     /// The buffer.
     pub buffer: BufferId,
-    /// All of them stand earlier in [`Plan::placements`](super::Plan::placements).
+    /// The buffers directly below, all earlier in [`Plan::placements`](super::Plan::placements). Empty at the bottom of the arena.
     pub below: Vec<BufferId>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Span<Offset> {
 /// The span of each buffer, in the order of `placements`.
 ///
 /// # Errors
-/// A buffer comes before one that lies below it, or the arithmetic fails.
+/// A buffer comes before one that is below it, or the arithmetic fails.
 pub(crate) fn layout<A: OffsetArithmetic>(
     placements: &[Placement],
     arithmetic: &mut A,

@@ -1,4 +1,4 @@
-//! Passes from kernels to kernels, which decide what shares a loop.
+//! Passes from kernels to kernels, which decide which work shares a loop.
 
 mod blocks;
 mod fresh_symbols;

@@ -1,6 +1,6 @@
 //! The integration tests of the compiler, as one program: a folder of tests is linked once.
 //!
-//! `cargo test -p symshape-compiler --test it NAME` runs those whose path contains NAME. The first block holds what several
+//! `cargo test -p symshape-compiler --test it NAME` runs those whose path contains NAME. The first block holds modules that several
 //! of them share.
 
 mod foreign;

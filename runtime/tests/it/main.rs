@@ -1,4 +1,4 @@
-//! The integration tests of the runtime, as one program; `fake` stands in for generated code.
+//! The integration tests of the runtime, as one program; `fake` replaces generated code.
 
 mod batcher;
 mod call;

@@ -18,7 +18,7 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, 
 use std::collections::BTreeMap;
 use symshape::Dim;
 
-/// What the range that a part's function is called with means, in the frame's slot [`frame::SPLIT_AXIS`].
+/// Meaning of the range that a part's function is called with, in the frame's slot [`frame::SPLIT_AXIS`].
 pub(crate) mod split_axis {
     /// Nothing: everything is to be done.
     pub(crate) const ALL: i64 = 0;

@@ -403,7 +403,7 @@ impl<'u> ModuleBuilder<'u> {
         Ok(())
     }
 
-    /// Declares and defines a function of this program that nobody outside calls.
+    /// Declares and defines a function that is local to the module.
     pub fn define_local(
         &mut self,
         name: &str,

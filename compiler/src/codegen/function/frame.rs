@@ -14,11 +14,11 @@ pub(crate) const BODY: i32 = 24;
 pub(crate) const COUNT: i32 = 32;
 /// The number of shares.
 pub(crate) const SHARES: i32 = 40;
-/// What of a contraction is shared, see [`crate::codegen::body::split::split_axis`]; zero while nothing is.
+/// The axis of a contraction that threads share, see [`crate::codegen::body::split::split_axis`]; zero outside of shared work.
 pub(crate) const SPLIT_AXIS: i32 = 48;
 /// The host's `parallel_for`, or zero where kernels run on the calling thread alone.
 pub(crate) const PARALLEL_FOR: i32 = 56;
-/// What that wants back.
+/// The pointer that `parallel_for` takes as its first argument.
 pub(crate) const HOST: i32 = 64;
 /// Its number of threads.
 pub(crate) const THREADS: i32 = 72;
@@ -33,7 +33,7 @@ pub(crate) fn states(program: &Program) -> i32 {
     DIMS + 8 * (program.all_symbols().count() + program.buffers.len()) as i32
 }
 
-/// All of it: behind the states there is room for an error that nobody wants to see.
+/// Size of the frame. After the states there is room for an error whose caller passed none.
 pub(crate) fn bytes(program: &Program) -> i32 {
     unseen(program) + size_of::<symshape_runtime::abi::Error>() as i32
 }

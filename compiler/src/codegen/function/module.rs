@@ -70,7 +70,7 @@ pub struct ModuleBuilder<'u> {
     pub plan: &'u Plan,
     /// What was asked for.
     pub options: &'u CompileOptions,
-    /// What it is for.
+    /// Kind and ISA levels of the module.
     pub form: &'u ModuleForm,
     /// Functions that were defined on first use, by a name that says everything about them.
     pub on_demand: HashMap<String, FuncId>,
@@ -290,7 +290,7 @@ impl<'u> ModuleBuilder<'u> {
     }
 }
 
-/// The error of a function whose name the artefact has for something of its own.
+/// The error for an external function whose name the artefact defines itself.
 pub(crate) fn own_name(symbol: &str) -> Error {
     Error::invalid(format!(
         "`{symbol}` is to be called, and is a name of the model's own: rename the function, or the model (--name)"

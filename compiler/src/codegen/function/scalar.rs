@@ -339,7 +339,7 @@ impl FuncCtx<'_, '_> {
         self.binary(op, dtype, acc, value)
     }
 
-    /// What an accumulator begins with.
+    /// Initial value of an accumulator.
     pub fn neutral(&mut self, op: ReduceOp, dtype: DType) -> Value {
         let ty = Self::reg_type(dtype);
         let bits = u64::MAX >> (64 - ty.bits());

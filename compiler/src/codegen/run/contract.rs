@@ -1,4 +1,4 @@
-//! `check`, from the steps of [`crate::kernel::contract`]: binds the symbols, or says what is wrong.
+//! `check`, from the guards of [`crate::kernel::contract`]: binds the symbols, or describes the violation.
 
 use crate::{
     codegen::function::{FuncCtx, ModuleBuilder, frame, report_error},
@@ -45,7 +45,7 @@ pub(crate) fn check(unit: &mut ModuleBuilder) -> Result<FuncId> {
     Ok(id)
 }
 
-/// The beginning of a frame for [`fail::emit`], with room for an error that nobody wants to see.
+/// The beginning of a frame for [`report_error::emit`], with room for an error if the caller passed none.
 fn report(f: &mut FuncCtx, error: Value) -> Value {
     let slot = f.slot(16 + size_of::<abi::Error>(), 16);
     let (frame, unseen) = (f.ins().stack_addr(types::I64, slot, 0), f.ins().stack_addr(types::I64, slot, 16));
@@ -68,7 +68,7 @@ fn bind(f: &mut FuncCtx, report: Value, shapes: Value, binding: &SymbolBinding) 
     accept_symbol(f, report, value, &binding.declared)
 }
 
-/// Checks a symbol's value, binds the symbol to it, and from there on counts on what is declared.
+/// Checks a symbol's value and binds the symbol to it. Later code relies on the declaration.
 pub(crate) fn accept_symbol(
     f: &mut FuncCtx,
     report: Value,
@@ -87,7 +87,7 @@ pub(crate) fn accept_symbol(
     Ok(())
 }
 
-/// The value that the symbol has where its coefficient is zero, if it has one, else what was solved for.
+/// The symbol's value if its coefficient is zero, where there is one, else the solution.
 fn free_where_zero(f: &mut FuncCtx, free: Option<i64>, coefficient: &Dim, solved: Value) -> Result<Value> {
     let Some(free) = free else { return Ok(solved) };
     let (free, coefficient) = (f.int(free), f.dim(coefficient)?);

@@ -12,7 +12,7 @@ use crate::{
 use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder, Type, condcodes::IntCC, types};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 
-/// What [`detect::detect`] must say at least for a level to run.
+/// Smallest result of [`detect::detect`] with which a level can run.
 fn rank(level: Level) -> i64 {
     match level {
         Level::X86V3 => detect::AVX2,
@@ -61,7 +61,7 @@ impl Machine {
         Ok(Machine { word, ask, tiles })
     }
 
-    /// Emits a function that tells what the machine can do; it asks the system only where `grant` says so.
+    /// Emits a function that returns the level of the machine. It calls the system only if `grant` requires it.
     fn question(unit: &mut ModuleBuilder, name: &str, grant: Grant) -> Result<FuncId> {
         let name = unit.symbol(name);
         let mut signature = unit.module.make_signature();
@@ -73,7 +73,7 @@ impl Machine {
         Ok(function)
     }
 
-    /// Emits what asks for everything when the artefact is loaded, and `uses_tiles`.
+    /// Emits the load-time function that requests tile registers, and `uses_tiles`.
     fn when_loaded(unit: &mut ModuleBuilder, word: DataId) -> Result<Tiles> {
         let linux = unit.module.isa().triple().operating_system == target_lexicon::OperatingSystem::Linux;
         let request = Machine::question(unit, "request", if linux { Grant::Linux } else { Grant::Free })?;
@@ -99,7 +99,7 @@ impl Machine {
         Ok(Tiles { load, uses })
     }
 
-    /// The function that goes to one of `runs`, which stand from the lowest level to the highest, or to `least`.
+    /// The function that jumps to one of `runs`, which are sorted by level, or to `least`.
     pub(crate) fn dispatch(
         &self,
         unit: &mut ModuleBuilder,

@@ -1,6 +1,6 @@
 //! `run`: validates the dims, places the buffers, and calls the kernels one after another.
 //!
-//! It allocates nothing and calls nobody but the kernels and, when there is one, the host's `parallel_for`.
+//! It allocates nothing. It calls only the kernels and the host's `parallel_for`, if there is one.
 
 use super::{
     contract, control, estimate,
@@ -45,7 +45,7 @@ pub(crate) fn run(
     Ok(id)
 }
 
-/// Calls the kernels, and does what steers them.
+/// Calls the kernels and executes control markers.
 pub(crate) fn steps(f: &mut FuncCtx, frame: Value, host: &Host, dims: Value, kernels: &[Step]) -> Result<()> {
     let mut regions = control::Regions::new(frame, dims);
     for step in kernels {
@@ -132,7 +132,7 @@ fn fill_frame(f: &mut FuncCtx, frame: Value, [inputs, outputs, arena]: [Value; 3
             MemorySpace::Output(idx) => f.load_word(outputs, 8 * idx as i32),
             MemorySpace::Arena | MemorySpace::Scratch | MemorySpace::Device(_) => match offsets.get(&id) {
                 Some(offset) => f.ins().iadd(arena, *offset),
-                // A buffer without a place is one that nobody uses.
+                // A buffer without a placement is unused.
                 None => continue,
             },
             MemorySpace::Const(_) => continue,

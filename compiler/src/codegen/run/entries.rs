@@ -11,7 +11,7 @@ pub(crate) struct Run {
     pub(crate) tiles: Option<Tiles>,
 }
 
-/// What callers with a policy of their own need.
+/// Functions for callers that schedule partitions themselves.
 pub(crate) struct Partitions {
     pub(crate) table: DataId,
     pub(crate) begin: FuncId,

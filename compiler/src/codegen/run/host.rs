@@ -1,4 +1,4 @@
-//! What the host of a call offers: its `parallel_for` and its number of threads.
+//! The host of a call: its `parallel_for` and its number of threads.
 
 use crate::codegen::function::{FuncCtx, frame};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
@@ -6,25 +6,25 @@ use cranelift_module::FuncId;
 use std::mem::offset_of;
 use symshape_runtime::abi;
 
-/// What the host offers.
+/// The host of a call.
 pub(crate) struct Host {
     /// Its `parallel_for`, or zero where there is none or one thread only.
     pub(crate) parallel_for: Value,
     /// Its number of threads.
     pub(crate) threads: Value,
-    /// What `parallel_for` wants back.
+    /// The host's pointer, the first argument of `parallel_for`.
     pub(crate) data: Value,
 }
 
 impl Host {
-    /// What the frame says.
+    /// The host as the frame stores it.
     pub(crate) fn of(f: &mut FuncCtx, frame: Value) -> Host {
         let [parallel_for, threads, data] =
             [frame::PARALLEL_FOR, frame::THREADS, frame::HOST].map(|slot| f.load_word(frame, slot));
         Host { parallel_for, threads, data }
     }
 
-    /// What an [`abi::Exec`] says, which must not be null.
+    /// The host that an [`abi::Exec`] describes; the pointer must not be null.
     pub(crate) fn offered(f: &mut FuncCtx, exec: Value) -> Host {
         let trusted = MemFlagsData::trusted();
         let word = |f: &mut FuncCtx, at: usize| f.load_word(exec, at as i32);

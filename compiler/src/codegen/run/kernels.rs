@@ -28,7 +28,7 @@ pub(crate) struct Emitted<'k> {
 }
 
 impl Emitted<'_> {
-    /// What of it may run at once.
+    /// The parts that may run at once.
     pub(crate) fn split(&self) -> Split<'_> {
         self.part.split
     }
@@ -45,7 +45,7 @@ pub(crate) enum Step<'k> {
     Control(&'k Control),
 }
 
-/// Emits the functions of these kernels; `level` stands in their names.
+/// Emits the functions of these kernels, whose names contain `level`.
 pub(crate) fn emit<'u>(
     unit: &mut ModuleBuilder<'u>,
     range: Range<usize>,

@@ -1,4 +1,4 @@
-//! One call: the functions that an artefact exports, and what stands between a call and its kernels.
+//! One call: the functions that an artefact exports, and the code between a call and its kernels.
 
 mod batch_blocking;
 pub(crate) mod contract;

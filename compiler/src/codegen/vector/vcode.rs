@@ -125,7 +125,7 @@ pub const TILE_ROWS: usize = 16;
 /// Bytes of a tile register's row.
 pub const TILE_ROW_BYTES: usize = tiles::ROW_BYTES as usize;
 
-/// Bytes of what [`VInst::TileConfig`] reads, and where in it the bytes of rows, two for each register, and the numbers of
+/// Bytes that [`VInst::TileConfig`] reads, and where in it the bytes of rows, two for each register, and the numbers of
 /// rows, one for each, begin. Byte 0 is 1, all others are zero.
 pub const TILE_CONFIG: (usize, usize, usize) = (64, 16, 48);
 

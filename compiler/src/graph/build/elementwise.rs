@@ -172,7 +172,7 @@ impl Graph {
     }
 
     /// Whether only a call can tell if `dim` is 1 or `to`: it is what a slice left of a symbol, cut at a number.
-    /// Symbols themselves say what is meant by their ranges, and are taken for the other dim.
+    /// A lone symbol has a declared range, so it is assumed to equal the other dim.
     fn may_stretch(&self, dim: &Dim, to: &Dim) -> bool {
         matches!(dim.node(), Node::Min(_))
             && to.as_i64().is_some_and(|to| to > 1)

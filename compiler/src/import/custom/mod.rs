@@ -1,6 +1,6 @@
 //! Operators of the user's: a declaration binds an ONNX operator to a function outside of the compiler.
 //!
-//! The declaration says what the function takes and gives, its shapes in symbols of its own:
+//! The declaration lists the function's inputs and outputs, with shapes in local symbols:
 //!
 //! ```text
 //! com.acme:Swish(x: T[D...], alpha: float = 1.0) -> T[D...] = acme_swish

@@ -26,7 +26,7 @@ impl Custom {
     /// ```
     ///
     /// # Errors
-    /// What is wrong with the text, and where.
+    /// A description of the error and its position.
     pub fn parse(text: &str) -> Result<Custom> {
         declaration(text)
     }

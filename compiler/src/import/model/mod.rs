@@ -1,4 +1,4 @@
-//! Models: the file, its messages, and what they say.
+//! Models: the file, its messages, and their contents.
 
 pub(crate) mod dims;
 pub(crate) mod domain;

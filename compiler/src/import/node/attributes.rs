@@ -84,7 +84,7 @@ impl<'a> OnnxNode<'_, 'a> {
         }
     }
 
-    /// A string attribute as it stands.
+    /// A string attribute, unchanged.
     pub(crate) fn bytes(&self, name: &str) -> Result<Option<&'a [u8]>> {
         Ok(self.attribute(name, STRING)?.map(|proto| &proto.s[..]))
     }

@@ -1,4 +1,4 @@
-//! One ONNX node as operator functions see it: typed inputs and attributes, and a record of what was read.
+//! One ONNX node as operator functions see it: typed inputs and attributes, and a record of those that were read.
 //!
 //! An attribute or input that no operator function reads is an error. It could otherwise change the result unnoticed.
 //! Inputs of which an operator needs the value (shapes, axes, pads) are read as the symbolic contents of the value.
@@ -94,7 +94,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         }
         let mut attributes: Vec<Attribute> = Vec::new();
         for proto in &proto.attribute {
-            // Inside a function, an attribute may stand for one of the call's; if the call lacks it, it is absent.
+            // Inside a function, an attribute may refer to one of the call's; if the call lacks it, it is absent.
             let Some(value) = scope.attribute(proto) else { continue };
             if attributes.iter().any(|other| other.name == proto.name) {
                 return Err(Error::invalid(format!("attribute `{}` is given twice", proto.name)));
@@ -181,7 +181,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         self.output_type.get()
     }
 
-    /// The attributes as they stand, for calls of functions; they count as read.
+    /// All attributes, for calls of functions; they count as read.
     pub(crate) fn take_attributes(&self) -> Vec<(&'a str, &'a AttributeProto)> {
         self.attributes
             .iter()
@@ -190,7 +190,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
             .collect()
     }
 
-    /// The inputs as they stand, for calls of functions; they count as read.
+    /// All inputs, for calls of functions; they count as read.
     pub(crate) fn take_inputs(&self) -> Result<Vec<NodeInput>> {
         self.refuse_lists()?;
         Ok((0..self.inputs.len()).map(|k| Some((self.optional(k)?, self.storage_type(k)))).collect())

@@ -34,7 +34,7 @@ impl OnnxNode<'_, '_> {
         self.output_list.take()
     }
 
-    /// An input that is a sequence, and that nobody has asked for as such, is an error.
+    /// Refuses a sequence input that the operator has not read as a sequence.
     pub(crate) fn refuse_lists(&self) -> Result<()> {
         match self.inputs.iter().find(|input| input.list.is_some() && !input.read.get()) {
             Some(_) => Err(Error::unsupported(format!("{} of a sequence", self.op))),

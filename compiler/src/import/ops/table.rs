@@ -1,4 +1,4 @@
-//! Rows of the operator table, and what an operator function returns.
+//! Rows of the operator table, and the results of an operator function.
 
 use crate::import::node::traits::Trait;
 use crate::{

@@ -16,7 +16,7 @@ pub(crate) struct DataDependentBounds<'a> {
 }
 
 impl DataDependentBounds<'_> {
-    /// What is declared about `symbol`.
+    /// The declaration of `symbol`.
     pub(crate) fn of(&self, symbol: &Symbol) -> Result<Option<(Dim, Option<Dim>)>> {
         self.met.borrow_mut().insert(symbol.name().to_string());
         let found = self.declared.iter().rev().find(|(name, _)| name == symbol.name());

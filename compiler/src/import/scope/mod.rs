@@ -1,6 +1,6 @@
-//! The names that a node can see: those of its graph, of the graphs around it, and of the function it stands in.
+//! The names that a node can see: those of its graph, of the enclosing graphs, and of its function.
 //!
-//! Initializers become constants when they are first used. What nodes become is in [`nodes`].
+//! Initializers become constants when they are first used. Nodes are imported in [`nodes`].
 
 pub(crate) mod bounds;
 mod branch_continuation;
@@ -30,7 +30,7 @@ use std::{
 /// Graphs and functions inside one another; a function that calls itself would never end.
 const MAX_DEPTH: usize = 64;
 
-/// What is the same in all scopes of a model.
+/// State that all scopes of a model share.
 pub(crate) struct Context<'a> {
     pub files: &'a Files,
     pub functions: &'a [FunctionProto],
@@ -44,11 +44,11 @@ pub(crate) struct Context<'a> {
     pub nodes: Cell<usize>,
     /// For values that one node turns into another of the same shape: the name of that one.
     pub same_shape: HashMap<&'a str, &'a str>,
-    /// Symbols made so far for what is found while running.
+    /// Number of data-dependent symbols so far.
     pub found: Cell<usize>,
     /// The bounds of these.
     pub bounds: DataDependentBounds<'a>,
-    /// A node failed because what its branches give has no common type, see `branch_continuation`.
+    /// A node failed because its branches return different types, see `branch_continuation`.
     pub needs_split: Cell<bool>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Scope<'s, 'a> {
     /// The elements of those that are sequences, see `sequences`.
     pub(crate) lists: RefCell<HashMap<&'a str, Vec<Value>>>,
     depth: usize,
-    /// In the graph of a branch or loop: the graph around it, and what is taken from there.
+    /// In the graph of a branch or loop: the enclosing graph, and the values captured from it.
     pub(crate) outer: Option<RefCell<Graph>>,
     pub(crate) captured: RefCell<Captured>,
 }

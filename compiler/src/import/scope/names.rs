@@ -1,4 +1,4 @@
-//! Names of values, and what the model declares of them.
+//! Names of values, and their declarations in the model.
 
 use crate::{
     error::{Error, Result},
@@ -51,7 +51,7 @@ impl<'a> Scope<'_, 'a> {
         }
     }
 
-    /// The type of the elements of what is called `name`, if they are stored only.
+    /// The storage type of the value `name`, if it differs from its element type.
     pub(crate) fn storage_type(&self, name: &str) -> Option<StorageType> {
         if let Some(storage_type) = self.narrows.borrow().get(name) {
             return Some(*storage_type);
@@ -65,7 +65,7 @@ impl<'a> Scope<'_, 'a> {
         }
     }
 
-    /// Says what the elements of `name` are, if they are stored only.
+    /// Records the storage type of the value `name`.
     pub(crate) fn set_storage_type(&self, name: &'a str, storage_type: Option<StorageType>) {
         if let Some(storage_type) = storage_type {
             self.narrows.borrow_mut().insert(name, storage_type);
@@ -80,7 +80,7 @@ impl<'a> Scope<'_, 'a> {
         names
     }
 
-    /// The attribute that `proto` is or, in a function, stands for.
+    /// The attribute `proto` or, in a function, the attribute of the call that it refers to.
     pub(crate) fn attribute(&self, proto: &'a AttributeProto) -> Option<&'a AttributeProto> {
         match proto.ref_attr_name.as_str() {
             "" => Some(proto),
@@ -100,12 +100,12 @@ impl<'a> Scope<'_, 'a> {
         }
     }
 
-    /// The bounds of what is found while running.
+    /// The bounds of data-dependent sizes.
     pub(crate) fn bounds(&self) -> &DataDependentBounds<'a> {
         &self.context.bounds
     }
 
-    /// The name that the model gives axis `axis` of the value `name`, as a symbol for what is found while running.
+    /// The name that the model gives axis `axis` of the value `name`, as a data-dependent symbol.
     pub(crate) fn declared_symbol(&self, g: &Graph, name: &str, axis: usize) -> Option<Symbol> {
         let declared = self.context.declared.get(name).filter(|_| self.parent.is_none())?;
         let dims = &declared.tensor_type.as_ref()?.shape.as_ref()?.dim;

@@ -23,7 +23,7 @@ pub(crate) struct Region {
     pub(crate) graph: Graph,
     /// The values of its outputs; the graph's own list is empty yet.
     pub(crate) outputs: Vec<Value>,
-    /// What it takes from the graph around it, behind the inputs that it was given.
+    /// Values captured from the enclosing graph, after the declared inputs.
     pub(crate) captured: Vec<Value>,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Scope<'_, 'a> {
         }
     }
 
-    /// `proto` as a graph of its own; `inputs` makes where its inputs come from.
+    /// `proto` as a separate graph; `inputs` makes its inputs.
     pub(crate) fn region(
         &self,
         g: &mut Graph,
@@ -71,7 +71,7 @@ impl<'a> Scope<'_, 'a> {
         self.enclosed(g, &proto.name, own, |scope, graph| scope.fill(graph, proto, inputs))
     }
 
-    /// What `import` makes in a scope and graph of its own, which takes from here what it needs.
+    /// The result of `import` in a nested scope and graph, which captures values from here as needed.
     pub(crate) fn enclosed(
         &self,
         g: &mut Graph,

@@ -16,7 +16,7 @@ impl<'a> Scope<'_, 'a> {
         Ok(())
     }
 
-    /// The elements of what is called `name`, if it is a sequence.
+    /// The elements of the value `name`, if it is a sequence.
     pub(crate) fn list(&self, g: &mut Graph, name: &str) -> Result<Option<Vec<Value>>> {
         if let Some(list) = self.lists.borrow().get(name) {
             return Ok(Some(list.clone()));

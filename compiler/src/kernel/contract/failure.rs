@@ -41,7 +41,7 @@ impl Failure {
         Failure { why: Some(why.into()), ..Failure::new(Code::Contradiction) }
     }
 
-    /// The caller asks for a policy that the arena is not planned for.
+    /// The caller requests a policy that the arena is not planned for.
     pub fn not_planned() -> Failure {
         let why = "the arena of this artefact is planned for partitions that run one after another; \
                    compile with --policies any";

@@ -127,7 +127,7 @@ fn product(axes: &[Axis]) -> Dim {
     axes.iter().fold(Dim::one(), |all, axis| all * &axis.extent)
 }
 
-/// What of a contraction to divide among `threads`, see [`split_axis`], and into how many units at most.
+/// The axis of a contraction to divide among `threads`, see [`split_axis`], and the largest number of units.
 pub(crate) fn select_split(
     f: &mut FuncCtx,
     contraction: &Contraction,

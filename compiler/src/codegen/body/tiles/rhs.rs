@@ -20,7 +20,7 @@ use symshape::{Dim, Facts};
 /// Bytes of a number.
 const BYTES: i64 = 4;
 
-/// A right factor as it lies in memory, its columns side by side.
+/// An rhs in its layout in memory, with adjacent columns.
 pub(super) struct ComputedRhs {
     /// At column 0.
     origin: Access,

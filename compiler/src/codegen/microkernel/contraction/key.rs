@@ -129,7 +129,7 @@ pub struct TileKey {
     pub prefetch_panels: bool,
     /// Which part of the reduction it does.
     pub part: ReductionPart,
-    /// The second half of a tile on tile registers has rows of its own, see [`TileKey::PAIR_ARGS`].
+    /// The second half of a tile on tile registers has separate rows, see [`TileKey::PAIR_ARGS`].
     pub paired: bool,
     /// It computes the tiles of many lines, which are iterations of a loop around its rows, see [`TileKey::line_batch_slot`]; two
     /// of them are one tile of a pair. For tile registers.

@@ -17,7 +17,7 @@ ops! {
     "ai.onnx.ml" LinearClassifier 1 linear_classifier,
 }
 
-/// `X·Cᵀ + b` for so many targets.
+/// `X·Cᵀ + b` for the given number of targets.
 fn linear(g: &mut Graph, n: &OnnxNode, x: Value, targets: i64) -> Result<Value> {
     let coefficients = n.floats("coefficients")?.unwrap_or_default();
     let count = usize::try_from(targets).ok().filter(|count| *count > 0 && coefficients.len() % count == 0);

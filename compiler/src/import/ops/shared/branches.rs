@@ -12,7 +12,7 @@ use crate::{
 use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
-/// A region, or why it can't be run: its shapes contradict what is declared.
+/// A region, or the reason why it can't run: its shapes contradict the declared inputs.
 pub(crate) fn contradiction(region: Result<Region>) -> Result<Result<Region, String>> {
     match region {
         Ok(region) => Ok(Ok(region)),
@@ -143,7 +143,7 @@ fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec
     Ok(padded)
 }
 
-/// What holds of the symbols where `condition` is `taken`, if it compares two dims.
+/// The relation of the symbols where `condition` is `taken`, if it compares two dims.
 pub(crate) fn predicate(g: &Graph, condition: Value, taken: bool) -> Option<Relation> {
     match g.op(condition) {
         Op::View { .. } => predicate(g, g.operands(condition)[0], taken),

@@ -133,7 +133,7 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
 /// result is 0.
 const SHORT: i64 = 64;
 
-/// [`transform`] forwards of so many points, as a contraction of what there is of the signal.
+/// The forward [`transform`] of this many points, as a contraction of the present part of the signal.
 fn contracted(g: &mut Graph, x: Value, along: usize, points: i64, bins: i64) -> Result<Value> {
     let (dtype, last) = (g.dtype(x), g.rank(x) - 1);
     let x = g.cast(DType::F32, x)?;

@@ -1,6 +1,6 @@
 //! Transforms of windows of a signal. Where length and step of the windows are numbers, they are seen in the signal where
 //! it lies, and contracted with a constant table of sines and cosines, in which the weights are, or folded before; long
-//! ones go through the steps of [`fourier`]. What is found while running takes the general way, by tables that each
+//! ones go through the steps of [`fourier`]. Data-dependent lengths take the general way, by tables that each
 //! call computes.
 
 use crate::{
