@@ -1,8 +1,8 @@
 //! Seeded inputs, the same on every machine. Their integers are valid indices into any axis of two elements.
 
-use crate::random;
 use crate::{
     error::{Error, ErrorKind, Result},
+    random,
     scalar::Scalar,
     tensor::Tensor,
 };

@@ -72,8 +72,8 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     if args.threads == 0 {
         return Err(usage("--threads 0: expected at least 1"));
     }
-    let leaves = CompileOptions::default().support;
-    let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, leaves)?;
+    let support = CompileOptions::default().support;
+    let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, support)?;
     let place = || args.model.display().to_string();
     let cases = cases(&loaded.model, args).at(place)?;
     let mut context =

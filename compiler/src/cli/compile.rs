@@ -168,6 +168,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     };
     if let Some(stage) = args.emit {
         print(stage, &lowered, &target).at(place)?;
+        watch.finish();
         return Ok(Verdict::Yes);
     }
     let precision = lowered.program.precision;

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args)]
 pub(super) struct PassFlags {
     /// Print the model to standard error after this pass or stage, such as `views` or `schedule`; can be repeated
-    #[arg(long, value_name = "PASS")]
+    #[arg(long, value_name = "PASS", conflicts_with = "dynamic_memory")]
     print_after: Vec<String>,
     /// Print the time of each pass and stage to standard error, in milliseconds
-    #[arg(long)]
+    #[arg(long, conflicts_with = "dynamic_memory")]
     time_passes: bool,
 }
 

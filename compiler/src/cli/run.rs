@@ -50,8 +50,8 @@ pub(super) struct Args {
 
 /// Calls the model.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
-    let leaves = CompileOptions::default().support;
-    let model = source::load(&args.model, &args.dims, args.precision, &args.offload, leaves)?.model;
+    let support = CompileOptions::default().support;
+    let model = source::load(&args.model, &args.dims, args.precision, &args.offload, support)?.model;
     let inputs = feed::read(&model, &args.input_files, args.npz.as_deref())?;
     let mut context =
         Context::new(&model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;

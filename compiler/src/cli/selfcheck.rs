@@ -60,8 +60,8 @@ pub(super) struct Args {
 /// Compares.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     // What a precision loses is asked of machines with tile registers, also where this one has none.
-    let leaves = CompileOptions::default().support.with_tiles();
-    let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, leaves)?;
+    let support = CompileOptions::default().support.with_tiles();
+    let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, support)?;
     let (graph, precision) =
         loaded.source.as_ref().ok_or_else(|| usage("selfcheck needs an ONNX model, not a shared object"))?;
     let split = Split::of(graph, *precision)?;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    kernel::{Policies, Port, contract::Contract},
+    kernel::{Policies, Port},
     plan,
     tensor::Bytes,
 };
@@ -156,7 +156,7 @@ fn model(
 }
 
 fn symbols(unit: &mut ModuleBuilder) -> Result<DataId> {
-    let contract = Contract::of(unit.program)?;
+    let contract = unit.contract;
     let mut table = Table::new(size_of::<SymbolDesc>() * contract.symbols.len());
     for (idx, declared) in contract.symbols.iter().enumerate() {
         let base = idx * size_of::<SymbolDesc>();

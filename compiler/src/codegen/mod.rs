@@ -21,7 +21,7 @@ pub use function::{
 
 use crate::{
     error::Result,
-    kernel::Program,
+    kernel::{Program, contract::Contract},
     options::{CompileOptions, Microkernels},
     plan::Plan,
 };
@@ -45,10 +45,11 @@ pub fn generate(
 ) -> Result<Summary> {
     let options =
         if has_vectors(module.isa()) { options } else { &options.microkernels(Microkernels::ScalarLoops) };
-    let mut unit = ModuleBuilder::new(module, program, plan, form, options);
-    let unit = &mut unit;
     sizes::require_bounds(program)?;
     sizes::require_axes(program)?;
+
+    let call_contract = Contract::of(program)?;
+    let unit = &mut ModuleBuilder::new(module, program, &call_contract, plan, form, options);
     let arena_bytes = sizes::arena_bytes(unit)?;
     let run = levels::run(unit, arena_bytes)?;
     let check = contract::check(unit)?;

@@ -575,3 +575,16 @@ fn passes_are_printed_and_timed() {
     let unknown = refusal(&[&args[..], &["--print-after", "vews"]].concat());
     assert!(unknown.contains("--print-after vews") && unknown.contains("views"), "{unknown}");
 }
+
+#[test]
+fn former_flag_names_are_aliases() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("block.o").display().to_string();
+    let output =
+        symc(&["compile", BLOCK, "--dim", "N=1..4", "--dim", "S=1..4", "--within", "inf", "-o", &out]);
+    assert!(output.status.success(), "--within: {}", String::from_utf8_lossy(&output.stderr));
+    let output = symc(&["compile", BLOCK, "--dim", "S=1..4", "--grow", "-o", &out]);
+    assert!(output.status.success(), "--grow: {}", String::from_utf8_lossy(&output.stderr));
+    let output = symc(&["compile", BLOCK, "--dynamic-memory", "--time-passes", "-o", &out]);
+    assert_eq!(output.status.code(), Some(2), "passes of a model without bounds are run several times");
+}

@@ -6,7 +6,7 @@ use crate::{
         vector::{self, Portable, VectorIsa},
     },
     error::{Error, Result},
-    kernel::{BufferId, MemorySpace, Program},
+    kernel::{BufferId, MemorySpace, Program, contract::Contract},
     options::{CompileOptions, Microkernels},
     plan::{ALIGN_BYTES, Plan},
     target::Level,
@@ -62,13 +62,15 @@ pub struct FunctionSummary {
 
 /// The state of one [`crate::codegen::generate`] call.
 pub struct ModuleBuilder<'u> {
-    /// Where everything goes.
+    /// The module under construction.
     pub module: &'u mut dyn Module,
-    /// What is compiled.
+    /// The program that is compiled.
     pub program: &'u Program,
-    /// Where its buffers lie.
+    /// Its call contract.
+    pub contract: &'u Contract,
+    /// The order of its buffers in the arena.
     pub plan: &'u Plan,
-    /// What was asked for.
+    /// The options of the compilation.
     pub options: &'u CompileOptions,
     /// Kind and ISA levels of the module.
     pub form: &'u ModuleForm,
@@ -95,6 +97,7 @@ impl<'u> ModuleBuilder<'u> {
     pub fn new(
         module: &'u mut dyn Module,
         program: &'u Program,
+        contract: &'u Contract,
         plan: &'u Plan,
         form: &'u ModuleForm,
         options: &'u CompileOptions,
@@ -106,6 +109,7 @@ impl<'u> ModuleBuilder<'u> {
         ModuleBuilder {
             module,
             program,
+            contract,
             plan,
             options,
             form,

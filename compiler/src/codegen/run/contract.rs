@@ -15,20 +15,20 @@ use symshape_runtime::abi;
 
 /// Emits `check(input_shapes, dims, err) -> code`.
 pub(crate) fn check(unit: &mut ModuleBuilder) -> Result<FuncId> {
-    let Contract { bindings, axes, relations, .. } = Contract::of(unit.program)?;
+    let Contract { bindings, axes, relations, .. } = unit.contract;
     let name = unit.symbol("check");
     let id = unit.declare(&name, Linkage::Export, &[types::I64; 3], &[types::I32])?;
     unit.define(id, |f, params| {
         let report = report(f, params[2]);
-        for binding in &bindings {
+        for binding in bindings {
             bind(f, report, params[0], binding)?;
         }
-        for axis in &axes {
+        for axis in axes {
             let (met, expected) = (axis_value(f, params[0], axis.axis), f.dim(&axis.dim)?);
             let equal = f.ins().icmp(IntCC::Equal, met, expected);
             require(f, report, equal, &axis.failure, [met, expected, expected])?;
         }
-        check_relations(f, report, &relations)?;
+        check_relations(f, report, relations)?;
         let program = f.unit.program;
         for idx in 0..program.data_dependent.len() {
             let unknown = f.int(abi::NOT_FOUND);

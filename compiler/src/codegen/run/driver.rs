@@ -17,7 +17,7 @@ use crate::{
         function::{FuncCtx, ModuleBuilder, frame},
     },
     error::Result,
-    kernel::{MemorySpace, contract::Contract},
+    kernel::MemorySpace,
 };
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
@@ -109,9 +109,9 @@ fn open_frame(f: &mut FuncCtx, base: Value, exec: Value) -> Host {
     Host { parallel_for, data, threads }
 }
 
-/// Copies the dims into the frame and holds them against the contract once more.
+/// Copies the dims into the frame and checks the guards on them again, because a caller may skip `check`.
 fn validate(f: &mut FuncCtx, frame: Value, dims: Value) -> Result<()> {
-    let contract = Contract::of(f.unit.program)?;
+    let contract = f.unit.contract;
     for (idx, declared) in contract.symbols.iter().enumerate() {
         let at = 8 * idx as i32;
         let value = f.load_word(dims, at);
