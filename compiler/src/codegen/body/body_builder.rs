@@ -5,15 +5,10 @@
 //! don't have, is refused by `None`: the scalar loops take it.
 
 use crate::{
-    codegen::{
-        function::FuncCtx,
-        microkernel::op::{Body, Op, Ty},
-    },
-    error::Result,
-    kernel::{Access, Code, Inst, Kernel, Local, Program},
+    codegen::microkernel::op::{Body, Op, Ty},
+    kernel::{Access, Axis, Code, Inst, Kernel, Local, Program},
     scalar::{Reg, UnaryOp},
 };
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
 use std::collections::HashMap;
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
@@ -82,7 +77,41 @@ pub(crate) fn linear_parts(facts: &Facts, expr: &Dim, symbol: Option<&Symbol>) -
     }
 }
 
-impl BodyBuilder<'_> {
+/// The steps of `expr` along each axis, and its value where all of them are zero; `None` if it isn't linear.
+pub(crate) fn linear_steps(facts: &Facts, expr: &Dim, axes: &[Axis]) -> Option<(Vec<Dim>, Dim)> {
+    let mut rest = expr.clone();
+    let mut steps = Vec::new();
+    for axis in axes {
+        let (step, origin) = linear_parts(facts, &rest, Some(&axis.var))?;
+        steps.push(step);
+        rest = origin;
+    }
+    let is_fixed = |step: &Dim| axes.iter().all(|axis| !step.contains(&axis.var));
+    steps.iter().all(is_fixed).then_some((steps, rest))
+}
+
+impl<'a> BodyBuilder<'a> {
+    /// A builder without streams and arguments, for code of `kernel` in a loop over `row`.
+    pub(crate) fn new(
+        program: &'a Program,
+        kernel: &'a Kernel,
+        facts: &'a Facts,
+        row: Option<&'a Symbol>,
+    ) -> BodyBuilder<'a> {
+        BodyBuilder {
+            program,
+            kernel,
+            facts,
+            row,
+            streams: Vec::new(),
+            scalars: Vec::new(),
+            variables: Vec::new(),
+            inner: Vec::new(),
+            wide: Vec::new(),
+            sum: None,
+        }
+    }
+
     /// The body for this code, whose loop runs over `column`; `None` where leaves can't.
     pub(crate) fn body(&mut self, code: &Code, column: Option<&Symbol>) -> Option<Body> {
         let mut body = Body::default();
@@ -197,65 +226,6 @@ fn position<T: PartialEq>(list: &mut Vec<T>, item: T) -> u32 {
         list.push(item);
         list.len() - 1
     }) as u32
-}
-
-/// An argument block while its values are computed.
-#[derive(Clone)]
-pub(crate) struct Args {
-    values: Vec<Option<Value>>,
-}
-
-impl Args {
-    /// A block of this many slots.
-    pub(crate) fn new(slots: usize) -> Args {
-        Args { values: vec![None; slots] }
-    }
-
-    pub(crate) fn set(&mut self, slot: usize, value: Value) {
-        self.values[slot] = Some(value);
-    }
-
-    pub(crate) fn get(&self, slot: usize) -> Option<Value> {
-        self.values[slot]
-    }
-
-    /// Sets three slots: the address of a stream's origin and its strides in bytes.
-    pub(crate) fn set_stream(&mut self, f: &mut FuncCtx, slot: usize, stream: &Stream) -> Result<()> {
-        let size = f.unit.program.buffers[stream.origin.buffer].dtype.size_bytes() as i64;
-        self.set(slot, f.address(&stream.origin)?);
-        self.set(slot + 1, f.dim(&(&stream.row * size))?);
-        self.set(slot + 2, f.dim(&(&stream.column * size))?);
-        Ok(())
-    }
-
-    /// Sets a slot to 32 bits.
-    pub(crate) fn set_scalar(&mut self, f: &mut FuncCtx, slot: usize, scalar: &ScalarArg) -> Result<()> {
-        let value = match scalar {
-            ScalarArg::Index(dim) => f.dim(dim)?,
-            ScalarArg::Local(local) => {
-                let value = f.local(*local)?;
-                let bits = match f.builder.func.dfg.value_type(value) {
-                    types::F32 => f.builder.ins().bitcast(types::I32, MemFlagsData::new(), value),
-                    _ => value,
-                };
-                f.builder.ins().uextend(types::I64, bits)
-            }
-        };
-        self.set(slot, value);
-        Ok(())
-    }
-
-    /// The values of all slots.
-    pub(crate) fn values(&self, f: &mut FuncCtx) -> Vec<Value> {
-        let zero = f.int(0);
-        self.values.iter().map(|value| value.unwrap_or(zero)).collect()
-    }
-
-    /// The address of the block in memory.
-    pub(crate) fn place(&self, f: &mut FuncCtx) -> Value {
-        let values = self.values(f);
-        f.args(&values)
-    }
 }
 
 /// Numbers of reads of each local in a kernel.

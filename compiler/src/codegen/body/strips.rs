@@ -1,6 +1,9 @@
 //! Strips, and rows of them, as calls of strip leaves.
 
-use super::body_builder::{Args, BodyBuilder, ScalarArg, Stream, reads};
+use super::{
+    args::Args,
+    body_builder::{BodyBuilder, ScalarArg, Stream, reads},
+};
 use crate::{
     codegen::{
         function::FuncCtx,

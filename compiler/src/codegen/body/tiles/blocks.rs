@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     codegen::{
-        body::body_builder::{Args, linear_parts},
         body::split::{self, split_axis},
+        body::{args::Args, body_builder::linear_parts},
         function::FuncCtx,
         microkernel::contraction::{PANEL, Rhs, TileKey},
         vector::vcode::TILE_ROW_BYTES,

@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     codegen::{
-        body::body_builder::{Args, Stream, linear_parts},
+        body::{
+            args::Args,
+            body_builder::{Stream, linear_parts},
+        },
         function::FuncCtx,
         function::ModuleBuilder,
         microkernel::{

@@ -7,7 +7,7 @@
 use super::{plan::Plan, tiling::Rows};
 use crate::{
     codegen::{
-        body::body_builder::Args,
+        body::args::Args,
         function::FuncCtx,
         microkernel::{
             MicrokernelKey,

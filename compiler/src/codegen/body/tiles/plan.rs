@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     codegen::{
-        body::body_builder::{Args, BodyBuilder, ScalarArg, Stream, linear_parts},
+        body::{
+            args::Args,
+            body_builder::{BodyBuilder, ScalarArg, Stream, linear_parts, linear_steps},
+        },
         function::FuncCtx,
         microkernel::{
             MicrokernelKey,
@@ -18,7 +21,7 @@ use crate::{
         vector::{VectorShape, vcode::TILE_ROWS},
     },
     error::Result,
-    kernel::{self, Access, Axis, BufferId, Contraction, Kernel},
+    kernel::{self, Access, BufferId, Contraction, Kernel},
 };
 use cranelift_codegen::ir::{InstBuilder, Value};
 use symshape::{Dim, Facts, Symbol};
@@ -130,7 +133,7 @@ pub(super) fn plan<'a>(
     if packing.is_none() && (contraction.dtype != DType::F32 || !is_f32(f, &contraction.lhs)) {
         return None;
     }
-    let (lhs_steps, origin) = steps(facts, &contraction.lhs.index, &contraction.k)?;
+    let (lhs_steps, origin) = linear_steps(facts, &contraction.lhs.index, &contraction.k)?;
     let (row, origin) = linear_parts(facts, &origin, Some(&last.var))?;
     let fixed = |step: &Dim| outer.iter().all(|axis| !step.contains(&axis.var));
     if origin.contains(&contraction.n.var) || !fixed(&row) || !lhs_steps.iter().all(fixed) {
@@ -143,18 +146,8 @@ pub(super) fn plan<'a>(
     let (rhs, rhs_steps, rhs_stream) = right(f, facts, contraction, packing::repacking(&packing))?;
     let axes = contraction.k.iter().zip(lhs_steps).zip(rhs_steps).rev();
     let levels: Vec<(Dim, Dim, Dim)> = axes.map(|((axis, a), b)| (axis.extent.clone(), a, b)).collect();
-    let mut binding = BodyBuilder {
-        program: f.unit.program,
-        kernel,
-        facts,
-        row: Some(&last.var),
-        streams: Vec::new(),
-        scalars: Vec::new(),
-        variables: Vec::new(),
-        inner: Vec::new(),
-        wide: Vec::new(),
-        sum: Some(if contraction.dtype == DType::F32 { Ty::F32 } else { Ty::I32 }),
-    };
+    let mut binding = BodyBuilder::new(f.unit.program, kernel, facts, Some(&last.var));
+    binding.sum = Some(if contraction.dtype == DType::F32 { Ty::F32 } else { Ty::I32 });
     let epilogue = binding.body(&contraction.epilogue, Some(&contraction.n.var))?;
     if !binding.variables.is_empty() || levels.len() > 4 {
         return None;
@@ -299,19 +292,6 @@ fn k_blocking(
     (waits && step < *extent).then_some(KBlocking { stream, step, extent: *extent, inner })
 }
 
-/// What `expr` moves by along each axis, and its value where all are zero.
-fn steps(facts: &Facts, expr: &Dim, axes: &[Axis]) -> Option<(Vec<Dim>, Dim)> {
-    let mut rest = expr.clone();
-    let mut steps = Vec::new();
-    for axis in axes {
-        let (step, left) = linear_parts(facts, &rest, Some(&axis.var))?;
-        steps.push(step);
-        rest = left;
-    }
-    let closed = |step: &Dim| axes.iter().all(|axis| !step.contains(&axis.var));
-    steps.iter().all(closed).then_some((steps, rest))
-}
-
 /// The form of B, its steps along the reduction axes, and where it starts; `layout` is that of panels that are packed anew.
 fn right(
     f: &FuncCtx,
@@ -342,7 +322,7 @@ fn right(
             Some((Rhs::Panels(*width), still(), Stream { origin, row: Dim::zero(), column }))
         }
         kernel::Rhs::Indexed(access) => {
-            let (steps, rest) = steps(facts, &access.index, &contraction.k)?;
+            let (steps, rest) = linear_steps(facts, &access.index, &contraction.k)?;
             let (column, at) = linear_parts(facts, &rest, Some(&contraction.n.var))?;
             let moves = |expr: &Dim| rows.iter().any(|row| expr.contains(row));
             if !is_f32(f, access) || moves(&at) || moves(&column) || steps.iter().any(moves) {

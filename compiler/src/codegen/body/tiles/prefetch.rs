@@ -2,7 +2,7 @@
 
 use super::{blocks::Position, plan::Plan};
 use crate::codegen::{
-    body::body_builder::Args,
+    body::args::Args,
     function::FuncCtx,
     microkernel::contraction::{Rhs, TileKey},
 };

@@ -7,7 +7,7 @@
 use super::{blocks::Position, plan::Plan};
 use crate::{
     codegen::{
-        body::body_builder::{Args, linear_parts},
+        body::{args::Args, body_builder::linear_parts},
         function::FuncCtx,
         microkernel::{MicrokernelKey, contraction::PANEL, pack_panels::PackPanelsKey},
     },
