@@ -34,7 +34,8 @@ pub(crate) fn apply(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<O
 fn call(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<Outputs> {
     let names = || join(custom.operands.iter().map(|(name, _)| name));
     if node.input_count() != custom.operands.len() {
-        let (has, wants) = (node.input_count(), custom.operands.len());
+        let has = node.input_count();
+        let wants = custom.operands.len();
         return Err(Error::invalid(format!(
             "the node has {has} inputs, but {wants} are declared ({})",
             names()
@@ -117,7 +118,8 @@ fn meet(g: &Graph, declared: &TensorPattern, operand: Value, bindings: &mut Bind
                 let (own, others) = rest.split_at(shape.len() - singles);
                 let known = bindings.rests.entry(name.clone()).or_insert_with(|| own.to_vec());
                 if known.len() != own.len() {
-                    let (has, wants) = (own.len(), known.len());
+                    let has = own.len();
+                    let wants = known.len();
                     return Err(Error::invalid(format!(
                         "{name}... has {has} axes here, but {wants} in an earlier operand"
                     )));

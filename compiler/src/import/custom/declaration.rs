@@ -67,9 +67,10 @@ impl Custom {
 
     /// Domain and operator.
     pub fn name(&self) -> String {
-        match self.domain.is_empty() {
-            true => self.operator.clone(),
-            false => format!("{}:{}", self.domain, self.operator),
+        if self.domain.is_empty() {
+            self.operator.clone()
+        } else {
+            format!("{}:{}", self.domain, self.operator)
         }
     }
 

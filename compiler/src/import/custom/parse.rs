@@ -55,7 +55,8 @@ fn declaration(text: &str) -> Result<Custom> {
     }
     let mut parser = Parser { cursor: Cursor::new(text) };
     let (domain, operator) = parser.head()?;
-    let (mut operands, mut attributes) = (Vec::new(), Vec::new());
+    let mut operands = Vec::new();
+    let mut attributes = Vec::new();
     while !parser.cursor.eat(")") {
         if !operands.is_empty() || !attributes.is_empty() {
             parser.cursor.expect(",")?;
@@ -67,10 +68,7 @@ fn declaration(text: &str) -> Result<Custom> {
     parser.cursor.expect("=")?;
     let symbol = parser.word("the name of a C function")?;
     external::check_symbol(&symbol)?;
-    let scratch = match parser.cursor.eat_word("scratch") {
-        true => parser.cursor.dim(&[])?,
-        false => Dim::zero(),
-    };
+    let scratch = if parser.cursor.eat_word("scratch") { parser.cursor.dim(&[])? } else { Dim::zero() };
     parser.cursor.end_line()?;
     let custom = Custom { domain, operator, operands, attributes, results, symbol, scratch, function: None };
     check(&custom)?;

@@ -17,10 +17,7 @@ const MAX_DEPTH: usize = 64;
 /// The expression that `text` is; a text that is none is the name of a symbol as a whole.
 pub(crate) fn parse(text: &str) -> Dim {
     let whole = || Dim::symbol(text);
-    match is_name(text) {
-        true => whole(),
-        false => expression(text).unwrap_or_else(whole),
-    }
+    if is_name(text) { whole() } else { expression(text).unwrap_or_else(whole) }
 }
 
 /// The expression that `text` is, if it is one.
@@ -175,10 +172,7 @@ impl<'a> Parser<'a> {
         if name.is_empty() {
             return None;
         }
-        match self.eat("(") {
-            false => Some(Dim::symbol(name).into()),
-            true => self.call(name),
-        }
+        if self.eat("(") { self.call(name) } else { Some(Dim::symbol(name).into()) }
     }
 
     fn call(&mut self, name: &str) -> Option<Fraction> {

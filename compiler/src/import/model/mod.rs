@@ -48,9 +48,8 @@ impl Model {
         let place = || path.display().to_string();
         let map = Arc::new(map_file(path)?);
         let proto = proto::decode(Bytes::from_owner(Owner(map.clone()))).at(place)?;
-        let folder = path.parent().map(|folder| match folder.as_os_str().is_empty() {
-            true => Path::new(".").to_path_buf(),
-            false => folder.to_path_buf(),
+        let folder = path.parent().map(|folder| {
+            if folder.as_os_str().is_empty() { Path::new(".").to_path_buf() } else { folder.to_path_buf() }
         });
         let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
         Ok(Model { proto, files: Files { model: Some(map), folder, ..Files::default() }, name })

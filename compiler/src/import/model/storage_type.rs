@@ -173,7 +173,8 @@ impl StorageType {
                 let code = g.cast(DType::U32, x)?;
                 let bits = shift(g, BinaryOp::Shl, code, 23)?;
                 let power = g.bits(DType::F32, bits)?;
-                let (zero, last) = (equals(g, code, 0)?, equals(g, code, 255)?);
+                let zero = equals(g, code, 0)?;
+                let last = equals(g, code, 255)?;
                 let smallest = g.scalar(Scalar::f32(f32::from_bits(1 << 22)))?;
                 let power = g.select(zero, smallest, power)?;
                 let nan = g.scalar(Scalar::f32(f32::NAN))?;
@@ -312,7 +313,8 @@ fn power_bits(g: &mut Graph, x: Value, rounding: Rounding) -> Result<Value> {
         Direction::Nearest => ((1 << 22) - 1, 3 * (1 << 21) - 1),
     };
     let small = equals(g, exponent, 0)?;
-    let (over, over_smallest) = (constant_like(g, bits, over)?, constant_like(g, bits, over_smallest)?);
+    let over = constant_like(g, bits, over)?;
+    let over_smallest = constant_like(g, bits, over_smallest)?;
     let limit = g.select(small, over_smallest, over)?;
     let up = g.compare(CompareOp::Gt, rest, limit)?;
     let up = g.cast(DType::U32, up)?;
@@ -359,7 +361,8 @@ mod tests {
         if size > format.largest {
             return if storage_type.name() == "float8e5m2" { sign * f64::INFINITY } else { f64::NAN };
         }
-        let (exponent, rest) = (size >> format.mantissa, size & ((1 << format.mantissa) - 1));
+        let exponent = size >> format.mantissa;
+        let rest = size & ((1 << format.mantissa) - 1);
         let unit = 2f64.powi((exponent.max(1) - format.bias - format.mantissa) as i32);
         let lead = if exponent > 0 { 1 << format.mantissa } else { 0 };
         sign * (lead + rest) as f64 * unit
@@ -384,7 +387,8 @@ mod tests {
                 Tensor::new(DType::U8, vec![bytes.len()], Bytes::Owned(bytes.clone().into())).expect("bytes");
             let wide = run(input, |g, x| storage_type.widened(g, x).expect("widened"));
             for (k, byte) in bytes.iter().enumerate() {
-                let (found, wanted) = (wide.get(k).as_f64(), value(*storage_type, *byte));
+                let found = wide.get(k).as_f64();
+                let wanted = value(*storage_type, *byte);
                 let same = found == wanted && found.is_sign_negative() == wanted.is_sign_negative();
                 assert!(same || found.is_nan() && wanted.is_nan(), "{name} {byte:#x}: {found} for {wanted}");
             }

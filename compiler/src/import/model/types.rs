@@ -168,9 +168,12 @@ fn no_bound(missing: &[(Symbol, String)]) -> String {
         missing.iter().map(|(symbol, place)| format!("`{}` ({place})", symbol.name())).collect();
     let flags: Vec<String> = missing
         .iter()
-        .map(|(symbol, _)| match symbol.to_string() == symbol.name() {
-            true => format!("--dim {}=1..64", symbol.name()),
-            false => format!("--dim '{}=1..64'", symbol.name()),
+        .map(|(symbol, _)| {
+            if symbol.to_string() == symbol.name() {
+                format!("--dim {}=1..64", symbol.name())
+            } else {
+                format!("--dim '{}=1..64'", symbol.name())
+            }
         })
         .collect();
     let verb = if missing.len() == 1 { "has" } else { "have" };
@@ -212,7 +215,8 @@ pub(crate) fn check(
         if !strict {
             return Ok(());
         }
-        let (have, axes) = (show(&inferred.shape), shape.dim.len());
+        let have = show(&inferred.shape);
+        let axes = shape.dim.len();
         return Err(Error::invalid(format!("it is declared with {axes} axes, but its shape is [{have}]")));
     }
     for (k, (declared, dim)) in shape.dim.iter().zip(&inferred.shape).enumerate() {

@@ -116,7 +116,8 @@ fn decode(proto: &TensorProto, files: &Files) -> Result<Tensor> {
         (other, _) => return Err(Error::invalid(format!("unknown data_location {other}"))),
     };
     if bytes.len() != size {
-        let (have, dims) = (bytes.len(), &proto.dims);
+        let have = bytes.len();
+        let dims = &proto.dims;
         return Err(Error::invalid(format!(
             "shape {dims:?} needs {size} bytes of data, but there are {have}"
         )));
@@ -176,9 +177,10 @@ fn listed(proto: &TensorProto, storage: Storage, elems: usize) -> Result<Bytes> 
 
 /// Bytes other than 0 and 1 count as true.
 fn normal_bools(bytes: Bytes) -> Bytes {
-    match bytes.iter().all(|byte| *byte <= 1) {
-        true => bytes,
-        false => Bytes::Owned(bytes.iter().map(|byte| u8::from(*byte != 0)).collect()),
+    if bytes.iter().all(|byte| *byte <= 1) {
+        bytes
+    } else {
+        Bytes::Owned(bytes.iter().map(|byte| u8::from(*byte != 0)).collect())
     }
 }
 

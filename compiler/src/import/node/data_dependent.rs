@@ -101,7 +101,8 @@ impl OnnxNode<'_, '_> {
 
     /// The bound that the caller gives of a number which nothing else bounds.
     pub(crate) fn open_bound(&self, g: &Graph) -> Result<Dim> {
-        let (symbol, bounds) = (self.fresh(g), self.scope.bounds());
+        let symbol = self.fresh(g);
+        let bounds = self.scope.bounds();
         let declared = bounds.of(&symbol)?.and_then(|(_, most)| most);
         declared.or(bounds.most.map(Dim::from)).ok_or_else(|| unbounded(&symbol))
     }
@@ -119,10 +120,7 @@ impl OnnxNode<'_, '_> {
         let input = self.optional(k);
         let empty = input.is_some_and(|value| g.shape(value).first().and_then(Dim::as_i64) == Some(0));
         if self.is_known(g, k) || empty || self.has("axes") {
-            let axes = match empty {
-                true => Some(Vec::new()),
-                false => self.axes(g, k, rank)?,
-            };
+            let axes = if empty { Some(Vec::new()) } else { self.axes(g, k, rank)? };
             return f(g, axes);
         }
         let given = self.elements(g, k)?;
@@ -202,7 +200,8 @@ fn unbounded(symbol: &Symbol) -> Error {
 
 /// The sum of `2^axis` over axes that may be counted from the end.
 fn axes_mask(g: &mut Graph, axes: &[Value], rank: usize) -> Result<Value> {
-    let (zero, one) = (g.scalar(Scalar::i64(0))?, g.scalar(Scalar::i64(1))?);
+    let zero = g.scalar(Scalar::i64(0))?;
+    let one = g.scalar(Scalar::i64(1))?;
     let rank = g.scalar(Scalar::i64(rank as i64))?;
     let mut mask = zero;
     for axis in axes {

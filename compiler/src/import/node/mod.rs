@@ -103,7 +103,8 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
             attributes.push(Attribute { name: &proto.name, proto: value, read: Cell::new(read) });
         }
         let outputs = &proto.output;
-        let (output_type, output_list) = (Cell::new(None), RefCell::new(None));
+        let output_type = Cell::new(None);
+        let output_list = RefCell::new(None);
         Ok(OnnxNode {
             op: &proto.op_type,
             opset,
@@ -134,7 +135,9 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
 
     /// The error for input `k`, the first one that the operator has not read.
     fn surplus_input(&self, k: usize) -> Error {
-        let (op, opset, count) = (self.op, self.opset, self.inputs.len());
+        let op = self.op;
+        let opset = self.opset;
+        let count = self.inputs.len();
         let rest_is_unread = self.inputs[k..].iter().all(|input| input.value.is_none() || !input.read.get());
 
         if rest_is_unread {

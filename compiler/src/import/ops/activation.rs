@@ -68,7 +68,8 @@ pub(crate) fn logistic(g: &mut Graph, x: Value) -> Result<Value> {
 ///
 /// `Celu([-1, 2]; alpha=2.0) = [-0.78693868, 2]`
 fn celu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, alpha) = (n.input(0)?, n.float_or("alpha", 1.0)?);
+    let x = n.input(0)?;
+    let alpha = n.float_or("alpha", 1.0)?;
     let shrunk = scaled(g, x, 1.0 / alpha)?;
     let power = g.expm1(shrunk)?;
     let below = scaled(g, power, alpha)?;
@@ -79,7 +80,8 @@ fn celu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `Elu([-1, 2]; alpha=2.0) = [-1.2642411, 2]`
 fn elu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, alpha) = (n.input(0)?, n.float_or("alpha", 1.0)?);
+    let x = n.input(0)?;
+    let alpha = n.float_or("alpha", 1.0)?;
     let power = g.expm1(x)?;
     let below = scaled(g, power, alpha)?;
     where_negative(g, x, below)
@@ -148,7 +150,8 @@ fn bias_gelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `QuickGelu([0, 1]) = [0, 0.8457958]`
 fn quick_gelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, alpha) = (n.input(0)?, n.float_or("alpha", 1.702)?);
+    let x = n.input(0)?;
+    let alpha = n.float_or("alpha", 1.702)?;
     let inner = scaled(g, x, alpha)?;
     let weight = logistic(g, inner)?;
     g.mul(x, weight)
@@ -158,7 +161,8 @@ fn quick_gelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `HardSigmoid([-5, 0, 1]) = [0, 0.5, 0.7]`
 fn hard_sigmoid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (alpha, beta) = (n.float_or("alpha", 0.2)?, n.float_or("beta", 0.5)?);
+    let alpha = n.float_or("alpha", 0.2)?;
+    let beta = n.float_or("beta", 0.5)?;
     let x = n.input(0)?;
     ramp(g, x, alpha, beta)
 }
@@ -166,7 +170,8 @@ fn hard_sigmoid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn ramp(g: &mut Graph, x: Value, alpha: f64, beta: f64) -> Result<Value> {
     let scaled = scaled(g, x, alpha)?;
     let line = plus(g, scaled, beta)?;
-    let (zero, one) = (g.number(g.dtype(x), 0.0)?, g.number(g.dtype(x), 1.0)?);
+    let zero = g.number(g.dtype(x), 0.0)?;
+    let one = g.number(g.dtype(x), 1.0)?;
     let low = g.min(line, one)?;
     g.max(low, zero)
 }
@@ -207,7 +212,8 @@ fn one_at_largest(g: &mut Graph, x: Value, axis: usize) -> Result<Value> {
 ///
 /// `LeakyRelu([-10, 2]; alpha=0.1) = [-1, 2]`
 fn leaky_relu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, alpha) = (n.input(0)?, n.float_or("alpha", 0.01)?);
+    let x = n.input(0)?;
+    let alpha = n.float_or("alpha", 0.01)?;
     let below = scaled(g, x, alpha)?;
     where_negative(g, x, below)
 }
@@ -264,7 +270,8 @@ fn mish(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `PRelu([[-1, -2], [3, -4]], [0.5, 0.25]) = [[-0.5, -0.5], [3, -1]]`
 fn prelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, mut slope) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let mut slope = n.input(1)?;
     // Before version 7 a slope of one axis belongs to the channels.
     if n.opset < 7 && g.rank(slope) == 1 && g.rank(x) > 2 {
         slope = g.unsqueeze(slope, &(1..g.rank(x) - 1).collect::<Vec<_>>())?;
@@ -285,7 +292,8 @@ fn relu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `Selu([-1, 1]) = [-1.1113307, 1.050701]`
 fn selu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
-    let (alpha, gamma) = (n.float_or("alpha", 1.673_263_2)?, n.float_or("gamma", 1.050_701)?);
+    let alpha = n.float_or("alpha", 1.673_263_2)?;
+    let gamma = n.float_or("gamma", 1.050_701)?;
     let power = g.expm1(x)?;
     let below = scaled(g, power, alpha)?;
     let bent = where_negative(g, x, below)?;
@@ -298,11 +306,15 @@ fn selu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn shrink(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let dtype = g.dtype(x);
-    let (lambd, bias) = (n.float_or("lambd", 0.5)?, n.float_or("bias", 0.0)?);
-    let (low, high) = (g.number(dtype, -lambd)?, g.number(dtype, lambd)?);
-    let (below, above) = (g.compare(CompareOp::Lt, x, low)?, g.compare(CompareOp::Gt, x, high)?);
+    let lambd = n.float_or("lambd", 0.5)?;
+    let bias = n.float_or("bias", 0.0)?;
+    let low = g.number(dtype, -lambd)?;
+    let high = g.number(dtype, lambd)?;
+    let below = g.compare(CompareOp::Lt, x, low)?;
+    let above = g.compare(CompareOp::Gt, x, high)?;
     let bias = g.number(dtype, bias)?;
-    let (up, down) = (g.add(x, bias)?, g.sub(x, bias)?);
+    let up = g.add(x, bias)?;
+    let down = g.sub(x, bias)?;
     let zero = g.number(dtype, 0.0)?;
     let rest = g.select(above, down, zero)?;
     g.select(below, up, rest)
@@ -361,7 +373,8 @@ fn softsign(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `Swish([0, 1]) = [0, 0.73105858]`
 fn swish(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, alpha) = (n.input(0)?, n.float_or("alpha", 1.0)?);
+    let x = n.input(0)?;
+    let alpha = n.float_or("alpha", 1.0)?;
     let inner = scaled(g, x, alpha)?;
     let weight = logistic(g, inner)?;
     g.mul(x, weight)
@@ -379,7 +392,8 @@ fn tanh(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `ThresholdedRelu([0.5, 2]; alpha=1.0) = [0, 2]`
 fn thresholded_relu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
-    let (alpha, zero) = (g.number(g.dtype(x), n.float_or("alpha", 1.0)?)?, g.number(g.dtype(x), 0.0)?);
+    let alpha = g.number(g.dtype(x), n.float_or("alpha", 1.0)?)?;
+    let zero = g.number(g.dtype(x), 0.0)?;
     let above = g.compare(CompareOp::Gt, x, alpha)?;
     g.select(above, x, zero)
 }

@@ -60,13 +60,17 @@ pub(crate) fn shared(g: &mut Graph, x: Value, count: &Dim) -> Result<Value> {
 ///
 /// `Attention([[[[0, 0]]]], [[[[1, 2], [3, 4]]]], [[[[1], [3]]]]) = [[[[2]]]]`
 fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
-    let (mut q, mut k, mut v) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let mut q = n.input(0)?;
+    let mut k = n.input(1)?;
+    let mut v = n.input(2)?;
     let flat = g.rank(q) == 3;
-    let (q_heads, kv_heads) = (n.int("q_num_heads")?, n.int("kv_num_heads")?);
+    let q_heads = n.int("q_num_heads")?;
+    let kv_heads = n.int("kv_num_heads")?;
     if flat {
         let missing =
             || Error::invalid("inputs with 3 axes need the attributes `q_num_heads` and `kv_num_heads`");
-        let (q_heads, kv_heads) = (q_heads.ok_or_else(missing)?, kv_heads.ok_or_else(missing)?);
+        let q_heads = q_heads.ok_or_else(missing)?;
+        let kv_heads = kv_heads.ok_or_else(missing)?;
         (q, k, v) = (heads(g, q, q_heads)?, heads(g, k, kv_heads)?, heads(g, v, kv_heads)?);
     }
     if [q, k, v].iter().any(|x| g.rank(*x) != 4) {
@@ -80,23 +84,27 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     }
     let present = [k, v];
     let count = g.shape(q)[1].clone();
-    let (k, v) = (shared(g, k, &count)?, shared(g, v, &count)?);
+    let k = shared(g, k, &count)?;
+    let v = shared(g, v, &count)?;
     // An exponential magnifies what is rounded off the scores: halves are widened until the end.
-    let (own, dtype) = (dtype, if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype });
-    let (q, k, v) = (g.cast(dtype, q)?, g.cast(dtype, k)?, g.cast(dtype, v)?);
+    let own = dtype;
+    let dtype = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
+    let q = g.cast(dtype, q)?;
+    let k = g.cast(dtype, k)?;
+    let v = g.cast(dtype, v)?;
 
     let factor = root_of_scale(g, q, n.float("scale")?.map(f64::from))?;
-    let (scaled_q, scaled_k) = (g.mul(q, factor)?, g.mul(k, factor)?);
+    let scaled_q = g.mul(q, factor)?;
+    let scaled_k = g.mul(k, factor)?;
     let scores = g.contract(scaled_q, b"bhsd", scaled_k, b"bhtd", b"bhst")?;
     let softcap = n.float_or("softcap", 0.0)?;
-    let capped = match softcap > 0.0 {
-        false => scores,
-        true => {
-            let cap = g.number(dtype, softcap)?;
-            let small = g.div(scores, cap)?;
-            let small = g.tanh(small)?;
-            g.mul(small, cap)?
-        }
+    let capped = if softcap > 0.0 {
+        let cap = g.number(dtype, softcap)?;
+        let small = g.div(scores, cap)?;
+        let small = g.tanh(small)?;
+        g.mul(small, cap)?
+    } else {
+        scores
     };
     let (bias, allowed) = mask(g, n, q, k, &past)?;
     let biased = match bias {
@@ -112,9 +120,10 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
         Some(code) => g.cast(weights::dtype(i32::try_from(code).unwrap_or(-1))?, masked)?,
         None => masked,
     };
-    let shares = match bias.is_some() || allowed.is_some() {
-        false => g.softmax(precise, 3)?,
-        true => softmax_or_none(g, precise)?,
+    let shares = if bias.is_some() || allowed.is_some() {
+        softmax_or_none(g, precise)?
+    } else {
+        g.softmax(precise, 3)?
     };
     let shares = g.cast(dtype, shares)?;
     let y = g.contract(shares, b"bhst", v, b"bhtd", b"bhsd")?;
@@ -136,7 +145,9 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
 ///
 /// `FlexAttention([[[[0, 0]]]], [[[[1, 2], [3, 4]]]], [[[[1], [3]]]]) = [[[[2]]]]`
 fn flex_attention(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (q, k, v) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let q = n.input(0)?;
+    let k = n.input(1)?;
+    let v = n.input(2)?;
     if [q, k, v].iter().any(|x| g.rank(*x) != 4) {
         return Err(Error::invalid("Q, K and V must have 4 axes each"));
     }
@@ -147,9 +158,11 @@ fn flex_attention(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         None => DType::F32,
     };
     let count = g.shape(q)[1].clone();
-    let (k, v) = (shared(g, k, &count)?, shared(g, v, &count)?);
+    let k = shared(g, k, &count)?;
+    let v = shared(g, v, &count)?;
     let factor = root_of_scale(g, q, n.float("scale")?.map(f64::from))?;
-    let (q, k) = (g.mul(q, factor)?, g.mul(k, factor)?);
+    let q = g.mul(q, factor)?;
+    let k = g.mul(k, factor)?;
     let scores = g.contract(q, b"bhsd", k, b"bhtd", b"bhst")?;
     let mut scores = g.cast(precise, scores)?;
     if n.has("score_mod") {
@@ -184,7 +197,8 @@ fn root_of_scale(g: &mut Graph, q: Value, scale: Option<f64>) -> Result<Value> {
 fn softmax_or_none(g: &mut Graph, x: Value) -> Result<Value> {
     let dtype = g.dtype(x);
     let k = g.rank(x) - 1;
-    let (zero, one) = (g.number(dtype, 0.0)?, g.number(dtype, 1.0)?);
+    let zero = g.number(dtype, 0.0)?;
+    let one = g.number(dtype, 1.0)?;
     let low = g.number(dtype, f64::NEG_INFINITY)?;
     let most = g.reduce(ReduceOp::Max, x, &[k], true)?;
     let none = g.compare(CompareOp::Eq, most, low)?;
@@ -205,8 +219,10 @@ fn mask(
     past: &Dim,
 ) -> Result<(Option<Value>, Option<Value>)> {
     let dtype = g.dtype(q);
-    let (rows, columns) = (g.shape(q)[2].clone(), g.shape(k)[2].clone());
-    let (mut bias, mut allowed) = (None, None);
+    let rows = g.shape(q)[2].clone();
+    let columns = g.shape(k)[2].clone();
+    let mut bias = None;
+    let mut allowed = None;
     if let Some(given) = n.optional(3) {
         let mut given = given;
         let rank = g.rank(given);
@@ -217,7 +233,8 @@ fn mask(
         // A mask may end early; a symbol says nothing of it, so it is taken to.
         if !g.is_one(&width) && !g.facts.prove_eq(&width, &columns).is_yes() {
             g.require(Relation::le(&width, &columns), "columns of the mask")?;
-            let (lo, mut hi) = (vec![Dim::zero(); rank], vec![Dim::zero(); rank]);
+            let lo = vec![Dim::zero(); rank];
+            let mut hi = vec![Dim::zero(); rank];
             hi[rank - 1] = &columns - &width;
             let fill = match g.dtype(given) {
                 DType::Bool => Scalar::bool(false),
@@ -232,7 +249,8 @@ fn mask(
     }
     let lens = n.optional(6);
     let causal = n.flag("is_causal", false)?;
-    let (left, right) = (n.int_or("left_window_size", -1)?, n.int_or("right_window_size", -1)?);
+    let left = n.int_or("left_window_size", -1)?;
+    let right = n.int_or("right_window_size", -1)?;
     let mut limits = Vec::new();
     if causal || left >= 0 || right >= 0 {
         // Where each query stands among the keys, less the key's place.
@@ -286,7 +304,9 @@ fn mask(
 ///
 /// `RotaryEmbedding([[[[1, 2]]]], [[[0]]], [[[1]]]) = [[[[-2, 1]]]]`
 fn rotary_embedding(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (input, mut cos, mut sin) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let input = n.input(0)?;
+    let mut cos = n.input(1)?;
+    let mut sin = n.input(2)?;
     if let Some(positions) = n.optional(3) {
         (cos, sin) = (g.gather(cos, positions, 0)?, g.gather(sin, positions, 0)?);
     }
@@ -326,12 +346,12 @@ pub(crate) fn turned(
 ) -> Result<Value> {
     let size = g.shape(x)[3].clone();
     let half = g.facts.simplify(&part.floor_div(2));
-    let (cos, sin) = (g.unsqueeze(cos, &[1])?, g.unsqueeze(sin, &[1])?);
-    let (first, second) = match interleaved {
-        true => (g.slice(x, 3, Dim::zero(), half.clone(), 2)?, g.slice(x, 3, Dim::one(), half.clone(), 2)?),
-        false => {
-            (g.slice(x, 3, Dim::zero(), half.clone(), 1)?, g.slice(x, 3, half.clone(), half.clone(), 1)?)
-        }
+    let cos = g.unsqueeze(cos, &[1])?;
+    let sin = g.unsqueeze(sin, &[1])?;
+    let (first, second) = if interleaved {
+        (g.slice(x, 3, Dim::zero(), half.clone(), 2)?, g.slice(x, 3, Dim::one(), half.clone(), 2)?)
+    } else {
+        (g.slice(x, 3, Dim::zero(), half.clone(), 1)?, g.slice(x, 3, half.clone(), half.clone(), 1)?)
     };
     let turn = |g: &mut Graph, a: Value, b: Value| -> Result<(Value, Value)> {
         Ok((g.mul(cos, a)?, g.mul(sin, b)?))
@@ -340,15 +360,15 @@ pub(crate) fn turned(
     let real = g.sub(a, b)?;
     let (b, a) = turn(g, second, first)?;
     let imaginary = g.add(a, b)?;
-    let turned_x = match interleaved {
-        false => g.concat(&[real, imaginary], 3)?,
-        true => {
-            let (real, imaginary) = (g.unsqueeze(real, &[4])?, g.unsqueeze(imaginary, &[4])?);
-            let pairs = g.concat(&[real, imaginary], 4)?;
-            let mut shape = g.shape(x).to_vec();
-            shape[3] = part.clone();
-            g.reshape(pairs, shape)?
-        }
+    let turned_x = if interleaved {
+        let real = g.unsqueeze(real, &[4])?;
+        let imaginary = g.unsqueeze(imaginary, &[4])?;
+        let pairs = g.concat(&[real, imaginary], 4)?;
+        let mut shape = g.shape(x).to_vec();
+        shape[3] = part.clone();
+        g.reshape(pairs, shape)?
+    } else {
+        g.concat(&[real, imaginary], 3)?
     };
     if g.facts.prove_eq(&part, &size).is_yes() {
         return Ok(turned_x);
@@ -362,13 +382,16 @@ pub(crate) fn turned(
 ///
 /// `LinearAttention([[[2]]], [[[3]]], [[[5]]]; q_num_heads=1, kv_num_heads=1, update_rule="linear", scale=1.0) = [[[30]]], [[[[15]]]]`
 fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
-    let (q, k, v) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let q = n.input(0)?;
+    let k = n.input(1)?;
+    let v = n.input(2)?;
     let need = |count: Option<i64>| {
         count.filter(|count| *count > 0).ok_or_else(|| {
             Error::invalid("LinearAttention needs the attributes `q_num_heads` and `kv_num_heads`")
         })
     };
-    let (q_heads, kv_heads) = (need(n.int("q_num_heads")?)?, need(n.int("kv_num_heads")?)?);
+    let q_heads = need(n.int("q_num_heads")?)?;
+    let kv_heads = need(n.int("kv_num_heads")?)?;
     n.int("chunk_size")?;
     let rule = n.string_or("update_rule", "gated_delta")?;
     if !["linear", "gated", "delta", "gated_delta"].contains(&rule) {
@@ -381,9 +404,13 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         let x = heads(g, x, count)?;
         g.cast(wide, x)
     };
-    let (q, k, v) = (split(g, q, q_heads)?, split(g, k, kv_heads)?, split(g, v, kv_heads)?);
-    let (d, e) = (g.shape(k)[3].clone(), g.shape(v)[3].clone());
-    let (batch, steps) = (g.shape(k)[0].clone(), g.shape(k)[2].clone());
+    let q = split(g, q, q_heads)?;
+    let k = split(g, k, kv_heads)?;
+    let v = split(g, v, kv_heads)?;
+    let d = g.shape(k)[3].clone();
+    let e = g.shape(v)[3].clone();
+    let batch = g.shape(k)[0].clone();
+    let steps = g.shape(k)[2].clone();
     let decay = match n.optional(4) {
         Some(decay) => {
             let by_head = heads(g, decay, kv_heads)?;
@@ -423,7 +450,8 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let q = g.mul(q, scale)?;
     let counter = n.fresh(g);
     let given: Vec<Value> = [q, k, v].into_iter().chain(decay).chain(beta).collect();
-    let (has_decay, has_beta) = (decay.is_some(), beta.is_some());
+    let has_decay = decay.is_some();
+    let has_beta = beta.is_some();
     let rounds = g.iterate(&counter, &steps, [&[state], &given], |g, states, given| {
         let t = Dim::from(&counter);
         let mut now = Vec::new();
@@ -431,7 +459,9 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             let x = g.slice(*x, 2, t.clone(), Dim::one(), 1)?;
             now.push(g.squeeze(x, &[2])?);
         }
-        let (q, k, v) = (now[0], now[1], now[2]);
+        let q = now[0];
+        let k = now[1];
+        let v = now[2];
         let mut state = states[0];
         if has_decay {
             let decay = g.unsqueeze(now[3], &[3])?;
@@ -443,7 +473,8 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             let rest = g.sub(v, seen)?;
             new = g.mul(rest, now[now.len() - 1])?;
         }
-        let (column, row) = (g.unsqueeze(k, &[3])?, g.unsqueeze(new, &[2])?);
+        let column = g.unsqueeze(k, &[3])?;
+        let row = g.unsqueeze(new, &[2])?;
         let outer = g.mul(column, row)?;
         state = g.add(state, outer)?;
         let shape = g.shape(q).to_vec();

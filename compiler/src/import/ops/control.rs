@@ -186,7 +186,8 @@ fn region_knows(g: &Graph, symbol: &Symbol) -> bool {
 /// Limits: with stacked outputs, the number of rounds is bounded by the trip count, by a condition that compares a counter
 /// with a limit, by the declared output or by `--dim`.
 fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
-    let (limit, condition) = (n.optional(0), n.optional(1));
+    let limit = n.optional(0);
+    let condition = n.optional(1);
     let all: Vec<Value> = (2..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
     let rounds = Rounds::new(n, n.graph("body")?, &all);
     let most = trips(g, &rounds, limit)?;
@@ -239,7 +240,9 @@ pub(crate) fn run(
 ) -> Result<Vec<Value>> {
     let Region { mut graph, mut outputs, captured } = region;
     outputs[0] = graph.reshape(outputs[0], Vec::new())?;
-    let (mut init, mut sizes, mut next) = (carried.to_vec(), Vec::new(), Vec::new());
+    let mut init = carried.to_vec();
+    let mut sizes = Vec::new();
+    let mut next = Vec::new();
     for growth in growths {
         let pad = |graph: &mut Graph, value: Value, size: &Dim| {
             let lo = vec![Dim::zero(); graph.rank(value)];

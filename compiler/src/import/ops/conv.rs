@@ -75,13 +75,15 @@ impl Window {
             "SAME_LOWER" => false,
             other => return Err(Error::invalid(format!("unknown auto_pad `{other}`"))),
         };
-        let (mut lo, mut hi) = (Vec::new(), Vec::new());
+        let mut lo = Vec::new();
+        let mut hi = Vec::new();
         for i in 0..count {
             let size = &g.shape(x)[i + 2];
             let windows = size.ceil_div(self.stride[i]);
             let total = g.facts.simplify(&((windows - 1) * self.stride[i] + self.span(i) - size));
             let total = larger(g, &total, &Dim::zero());
-            let (less, more) = (total.floor_div(2), total.ceil_div(2));
+            let less = total.floor_div(2);
+            let more = total.ceil_div(2);
             let (before, after) = if same_upper { (less, more) } else { (more, less) };
             lo.push(g.facts.simplify(&before));
             hi.push(g.facts.simplify(&after));
@@ -98,7 +100,8 @@ impl Window {
     /// [`Window::view`] of a tensor that must be at least as large as the window.
     pub(crate) fn look(&self, g: &mut Graph, x: Value) -> Result<Value> {
         for i in 0..self.kernel.len() {
-            let (size, span) = (g.shape(x)[i + 2].clone(), self.span(i));
+            let size = g.shape(x)[i + 2].clone();
+            let span = self.span(i);
             g.require(
                 Relation::le(span, &size),
                 &format!("axis {} has size {size}, its window {span}", i + 2),
@@ -117,9 +120,10 @@ impl Window {
 /// An attribute of one positive number for each of `count` axes, 1 by default.
 pub(crate) fn positive(n: &OnnxNode, name: &str, count: usize) -> Result<Vec<i64>> {
     let list = n.ints(name)?.unwrap_or_else(|| vec![1; count]);
-    match list.len() == count && list.iter().all(|value| (1..=1 << 31).contains(value)) {
-        true => Ok(list),
-        false => Err(Error::invalid(format!("`{name}` is {list:?}, but it needs {count} positive values"))),
+    if list.len() == count && list.iter().all(|value| (1..=1 << 31).contains(value)) {
+        Ok(list)
+    } else {
+        Err(Error::invalid(format!("`{name}` is {list:?}, but it needs {count} positive values")))
     }
 }
 
@@ -148,7 +152,8 @@ pub(crate) fn kernel_of(g: &Graph, n: &OnnxNode, w: Value) -> Result<Vec<i64>> {
 /// `Conv([[[1, 2, 3]]], [[[1, 10]]], [5]; pads=[1, 0], strides=[2]) = [[[15, 37]]]`
 /// `Conv([[[1, 2], [3, 4]]], [[[1]], [[10]]]; group=2) = [[[1, 2], [30, 40]]]`
 fn conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, w) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let w = n.input(1)?;
     let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
     let zero = Scalar::from_i64(g.dtype(x), 0);
     let x = window.pad(g, x, zero)?;
@@ -174,13 +179,17 @@ pub(crate) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
     }
     in_groups(g, w, group)?;
     let seen = window.look(g, x)?;
-    let (space, kernel) = (&SPACE[..count], &KERNEL[..count]);
+    let space = &SPACE[..count];
+    let kernel = &KERNEL[..count];
     if group == 1 {
-        let (lhs, rhs) = ([b"nc", space, kernel].concat(), [b"mc", kernel].concat());
+        let lhs = [b"nc", space, kernel].concat();
+        let rhs = [b"mc", kernel].concat();
         return g.contract(seen, &lhs, w, &rhs, &[b"nm", space].concat());
     }
-    let (seen, w) = (grouped(g, seen, 1, group)?, grouped(g, w, 0, group)?);
-    let (lhs, rhs) = ([b"ngc", space, kernel].concat(), [b"gmc", kernel].concat());
+    let seen = grouped(g, seen, 1, group)?;
+    let w = grouped(g, w, 0, group)?;
+    let lhs = [b"ngc", space, kernel].concat();
+    let rhs = [b"gmc", kernel].concat();
     let y = g.contract(seen, &lhs, w, &rhs, &[b"ngm", space].concat())?;
     let mut shape = g.shape(y).to_vec();
     let channels = shape.remove(1) * &shape[1];
@@ -209,7 +218,8 @@ pub(crate) fn grouped(g: &mut Graph, x: Value, k: usize, group: i64) -> Result<V
 ///
 /// `ConvInteger(u8[[[2, 3, 4]]], u8[[[1, 10]]], u8:1) = i32[[[21, 32]]]`
 fn conv_integer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, w) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let w = n.input(1)?;
     let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
     let x = centred(g, x, n.optional(2), 0)?;
     let w = centred(g, w, n.optional(3), 0)?;
@@ -222,11 +232,13 @@ fn conv_integer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `CausalConvWithState([[[1, 2]]], [[[10, 1]]]) = [[[1, 12]]], [[[2]]]`
 fn causal_conv_with_state(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
-    let (x, w) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let w = n.input(1)?;
     if g.rank(x) != 3 || g.rank(w) != 3 {
         return Err(Error::invalid("input and weights must have 3 axes"));
     }
-    let (shape, taps) = (g.shape(x).to_vec(), g.shape(w)[2].clone());
+    let shape = g.shape(x).to_vec();
+    let taps = g.shape(w)[2].clone();
     let taps = taps.as_i64().ok_or_else(|| Error::unsupported("a kernel whose size is not a constant"))?;
     let padded = match n.optional(3) {
         Some(state) => g.concat(&[state, x], 2)?,

@@ -29,7 +29,8 @@ const PLACE: &[Label] = b"pqrs";
 /// `ConvTranspose([[[1, 2]]], [[[1, 10]]]; pads=[1, 0]) = [[[12, 20]]]`
 /// `ConvTranspose([[[1, 2]]], [[[1, 10, 100]]]; strides=[2], pads=[1, 0]) = [[[10, 102, 20, 200]]]`
 fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (mut x, w) = (n.input(0)?, n.input(1)?);
+    let mut x = n.input(0)?;
+    let w = n.input(1)?;
     let kernel = kernel_of(g, n, w)?;
     let count = kernel.len();
     if g.rank(x) != count + 2 || kernel.contains(&0) {
@@ -38,7 +39,8 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             g.rank(x)
         )));
     }
-    let (mut stride, dilation) = (positive(n, "strides", count)?, positive(n, "dilations", count)?);
+    let mut stride = positive(n, "strides", count)?;
+    let dilation = positive(n, "dilations", count)?;
     let window = Window { kernel, stride: vec![1; count], dilation, lo: Vec::new(), hi: Vec::new() };
     let (cut_lo, cut_hi, extra) = transposed_pads(g, n, x, &window, &stride)?;
     let size = |i: usize| {
@@ -61,7 +63,8 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     places.kernel.iter_mut().zip(&stride).for_each(|(size, stride)| *size = (*size + stride - 1) / stride);
     let mut begin = Vec::new();
     for i in 0..count {
-        let (first, end) = (cut_lo[i].floor_div(stride[i]), (&cut_lo[i] + &sizes[i]).ceil_div(stride[i]));
+        let first = cut_lo[i].floor_div(stride[i]);
+        let end = (&cut_lo[i] + &sizes[i]).ceil_div(stride[i]);
         begin.push(g.facts.simplify(&(&cut_lo[i] - &first * stride[i])));
         places.lo.push(g.facts.simplify(&(Dim::from(places.span(i) - 1) - first)));
         places.hi.push(g.facts.simplify(&(end - &g.shape(x)[i + 2])));
@@ -79,7 +82,8 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// places.
 fn at_places(g: &mut Graph, w: Value, kernel: &[i64], reached: &[i64], group: i64) -> Result<Value> {
     in_groups(g, w, group)?;
-    let (lo, mut hi) = (vec![Dim::zero(); g.rank(w)], vec![Dim::zero(); g.rank(w)]);
+    let lo = vec![Dim::zero(); g.rank(w)];
+    let mut hi = vec![Dim::zero(); g.rank(w)];
     let mut shape = g.shape(w)[..2].to_vec();
     for (i, (size, reached)) in kernel.iter().zip(reached).enumerate() {
         hi[i + 2] = g.facts.simplify(&(Dim::from(size * reached) - &g.shape(w)[i + 2]));
@@ -111,7 +115,8 @@ fn between(
     let lhs = [b"ngc", &SPACE[..count], &KERNEL[..count]].concat();
     let rhs = [&b"gcm"[..], &paired(KERNEL, PLACE)].concat();
     let y = g.contract(seen, &lhs, w, &rhs, &[&b"ngm"[..], &paired(SPACE, PLACE)].concat())?;
-    let (lo, mut hi) = (vec![Dim::zero(); g.rank(y)], vec![Dim::zero(); g.rank(y)]);
+    let lo = vec![Dim::zero(); g.rank(y)];
+    let mut hi = vec![Dim::zero(); g.rank(y)];
     (0..count).for_each(|i| hi[2 * i + 4] = (stride[i] - reached[i]).into());
     let y = g.pad(y, &lo, &hi, Scalar::from_i64(g.dtype(y), 0))?;
     let axes = g.shape(y).to_vec();
@@ -156,11 +161,13 @@ fn transposed_pads(
         }
         (None, other) => return Err(Error::invalid(format!("unknown auto_pad `{other}`"))),
     };
-    let (mut lo, mut hi) = (Vec::new(), Vec::new());
+    let mut lo = Vec::new();
+    let mut hi = Vec::new();
     for i in 0..count {
         let full = (&g.shape(x)[i + 2] - 1) * stride[i] + &extra[i] + window.span(i);
         let total = g.facts.simplify(&(full - &wanted[i]));
-        let (less, more) = (total.floor_div(2), total.ceil_div(2));
+        let less = total.floor_div(2);
+        let more = total.ceil_div(2);
         let (before, after) = if auto == "SAME_UPPER" { (less, more) } else { (more, less) };
         lo.push(g.facts.simplify(&before));
         hi.push(g.facts.simplify(&after));
@@ -171,7 +178,8 @@ fn transposed_pads(
 /// `x` with `stride - 1` zeros between neighbours along axis `k`.
 fn with_gaps(g: &mut Graph, x: Value, k: usize, stride: i64) -> Result<Value> {
     let wide = g.unsqueeze(x, &[k + 1])?;
-    let (lo, mut hi) = (vec![Dim::zero(); g.rank(wide)], vec![Dim::zero(); g.rank(wide)]);
+    let lo = vec![Dim::zero(); g.rank(wide)];
+    let mut hi = vec![Dim::zero(); g.rank(wide)];
     hi[k + 1] = (stride - 1).into();
     let wide = g.pad(wide, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))?;
     let mut shape = g.shape(x).to_vec();

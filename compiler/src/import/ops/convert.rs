@@ -76,7 +76,8 @@ pub(crate) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> R
 /// `BitCast([1, -2]; to=6) = i32[1065353216, -1073741824]`
 fn bit_cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let to = n.int("to")?.ok_or_else(|| Error::invalid("BitCast needs the attribute `to`"))?;
-    let (from, to) = (Element::of_input(g, n, 0)?, Element::from_attribute(to)?);
+    let from = Element::of_input(g, n, 0)?;
+    let to = Element::from_attribute(to)?;
     let packed =
         |element: Element| matches!(element, Element::Widened(storage_type) if storage_type.bits() < 8);
     if packed(from) || packed(to) {

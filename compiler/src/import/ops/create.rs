@@ -94,10 +94,7 @@ fn eye_like(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 /// `Σ c[j] cos(2πij/L)` for `i` below the size in the input; `L` is the size, or with `periodic=0` one less.
 fn window(g: &mut Graph, n: &OnnxNode, coefficients: &[f64]) -> Result<Value> {
-    let size = match n.is_known(g, 0) {
-        true => n.dim(g, 0)?,
-        false => n.size(g, n.input(0)?, 0, None)?,
-    };
+    let size = if n.is_known(g, 0) { n.dim(g, 0)? } else { n.size(g, n.input(0)?, 0, None)? };
     let dtype = weights::dtype(i32::try_from(n.int_or("output_datatype", 1)?).unwrap_or(-1))?;
     let length = if n.flag("periodic", true)? { size.clone() } else { Dim::max(&(&size - 1), 1) };
     let position = g.index(DType::I64, vec![size], axis(0).into())?;
@@ -142,20 +139,19 @@ fn hann_window(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `OneHot(i64[1, -1], i64:3, [0, 5]) = [[0, 5, 0], [0, 0, 5]]`
 fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (at, values) = (n.input(0)?, n.input(2)?);
+    let at = n.input(0)?;
+    let values = n.input(2)?;
     let depth_value = n.input(1)?;
     let place = normal_axis(n.int_or("axis", -1)?, g.rank(at) + 1)?;
     let is_constant = constant::value_of(g, depth_value)?.is_some();
-    let depth = match g.dtype(depth_value).is_float() {
-        _ if !is_constant && !n.is_known(g, 1) => {
-            let depth = g.cast(DType::I64, depth_value)?;
-            n.size(g, depth, place, None)?
-        }
-        true => {
-            let depth = n.constant(g, depth_value, "depth")?;
-            Dim::from(if depth.elems() == 1 { depth.get(0).as_i64() } else { -1 })
-        }
-        false => n.dim(g, 1)?,
+    let depth = if !is_constant && !n.is_known(g, 1) {
+        let depth = g.cast(DType::I64, depth_value)?;
+        n.size(g, depth, place, None)?
+    } else if g.dtype(depth_value).is_float() {
+        let depth = n.constant(g, depth_value, "depth")?;
+        Dim::from(if depth.elems() == 1 { depth.get(0).as_i64() } else { -1 })
+    } else {
+        n.dim(g, 1)?
     };
     // Positions between two integers are none.
     let at = if g.dtype(at).is_float() { g.cast(DType::F64, at)? } else { g.cast(DType::I64, at)? };
@@ -178,7 +174,8 @@ fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if g.rank(values) != 1 || g.shape(values)[0].as_i64() != Some(2) {
         return Err(Error::invalid("the values of OneHot must have 2 elements"));
     }
-    let (off, on) = (pick(g, 0)?, pick(g, 1)?);
+    let off = pick(g, 0)?;
+    let on = pick(g, 1)?;
     g.select(hit, on, off)
 }
 
@@ -211,14 +208,17 @@ fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             .then(|| bound.get(0).as_f64())
             .ok_or_else(|| Error::invalid("a bound of Range is not a number"))
     });
-    let (start, limit, step) = (start?, limit?, step?);
+    let start = start?;
+    let limit = limit?;
+    let step = step?;
     let count = ((limit - start) / step).ceil().max(0.0);
     if count.is_nan() || count >= 1e15 {
         return Err(Error::invalid(format!("Range({start}, {limit}, {step}) is not finite")));
     }
     let position = g.index(DType::I64, vec![(count as i64).into()], axis(0).into())?;
     let position = g.cast(dtype, position)?;
-    let (start, step) = (g.number(dtype, start)?, g.number(dtype, step)?);
+    let start = g.number(dtype, start)?;
+    let step = g.number(dtype, step)?;
     let walked = g.mul(position, step)?;
     g.add(start, walked)
 }
@@ -229,8 +229,10 @@ fn whole_number(g: &mut Graph, x: Value) -> Result<Option<Dim>> {
     if !g.dtype(x).is_float() {
         return Ok(one(g, x).map(|[dim]| dim));
     }
-    let (floor, ceil) = (g.floor(x)?, g.ceil(x)?);
-    let (floor, ceil) = (g.cast(DType::I64, floor)?, g.cast(DType::I64, ceil)?);
+    let floor = g.floor(x)?;
+    let ceil = g.ceil(x)?;
+    let floor = g.cast(DType::I64, floor)?;
+    let ceil = g.cast(DType::I64, ceil)?;
     let (Some([floor]), Some([ceil])) = (one(g, floor), one(g, ceil)) else { return Ok(None) };
     Ok((floor == ceil).then_some(floor))
 }

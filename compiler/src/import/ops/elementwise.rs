@@ -67,13 +67,15 @@ ops! {
 
 /// Both inputs; before version 7 the second one is laid along the first one's axes from `axis` on.
 fn pair(g: &mut Graph, n: &OnnxNode) -> Result<(Value, Value)> {
-    let (a, mut b) = (n.input(0)?, n.input(1)?);
+    let a = n.input(0)?;
+    let mut b = n.input(1)?;
     if n.opset < 7 {
         let axis = n.int("axis")?;
         if n.flag("broadcast", false)?
             && let Some(axis) = axis
         {
-            let (rank, axis) = (g.rank(b), normal_axis(axis, g.rank(a))?);
+            let rank = g.rank(b);
+            let axis = normal_axis(axis, g.rank(a))?;
             let behind = g.rank(a).checked_sub(axis + rank);
             let behind = behind.ok_or_else(|| Error::invalid("the second input has too many axes"))?;
             b = g.unsqueeze(b, &(rank..rank + behind).collect::<Vec<_>>())?;
@@ -313,7 +315,8 @@ fn greater_or_equal(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `IsInf([inf, -inf, 1]; detect_negative=0) = bool[1, 0, 0]`
 fn is_inf(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
-    let (positive, negative) = (n.flag("detect_positive", true)?, n.flag("detect_negative", true)?);
+    let positive = n.flag("detect_positive", true)?;
+    let negative = n.flag("detect_negative", true)?;
     let infinite = g.unary(UnaryOp::IsInf, x)?;
     let zero = g.number(g.dtype(x), 0.0)?;
     let sign = match (positive, negative) {
@@ -420,7 +423,8 @@ fn or(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `Pow(i32[4, 9], [2, 0.5]) = i32[16, 3]`
 fn pow(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (a, b) = pair(g, n)?;
-    let (base, exponent) = (g.dtype(a), g.dtype(b));
+    let base = g.dtype(a);
+    let exponent = g.dtype(b);
     if let Some(times) = small_power(g, n, a)? {
         // A square is one rounding, as of the power; a cube has one more, less than a power's own error.
         let square = g.mul(a, a)?;
@@ -430,7 +434,8 @@ fn pow(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let b = g.cast(base, b)?;
         return g.pow(a, b);
     }
-    let (a, b) = (g.cast(DType::F64, a)?, g.cast(DType::F64, b)?);
+    let a = g.cast(DType::F64, a)?;
+    let b = g.cast(DType::F64, b)?;
     let power = g.pow(a, b)?;
     g.cast(base, power)
 }

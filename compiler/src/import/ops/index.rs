@@ -57,7 +57,8 @@ fn along(k: usize) -> Dim {
 /// `Gather([[1, 2], [3, 4], [5, 6]], i64[2, -3]) = [[5, 6], [1, 2]]`
 /// `Gather([[1, 2], [3, 4]], i64:1; axis=1) = [2, 4]`
 fn gather(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, at) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let at = n.input(1)?;
     let k = n.axis(g, x, Some(0))?;
     let size = g.shape(x)[k].clone();
     if g.rank(at) == 0
@@ -72,9 +73,10 @@ fn gather(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 /// The slice at one known position.
 fn one(g: &mut Graph, x: Value, k: usize, size: &Dim, position: Dim) -> Result<Value> {
-    let position = match g.facts.prove_lt(&position, &Dim::zero()).is_yes() {
-        true => g.facts.simplify(&(position + size)),
-        false => position,
+    let position = if g.facts.prove_lt(&position, &Dim::zero()).is_yes() {
+        g.facts.simplify(&(position + size))
+    } else {
+        position
     };
     g.require(Relation::le(0, &position), "a position of Gather")?;
     g.require(Relation::lt(&position, size), "a position of Gather")?;
@@ -86,32 +88,33 @@ fn one(g: &mut Graph, x: Value, k: usize, size: &Dim, position: Dim) -> Result<V
 ///
 /// `GatherElements([[1, 2], [3, 4]], i64[[0, 0], [1, 0]]; axis=1) = [[1, 1], [4, 3]]`
 fn gather_elements(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, at) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let at = n.input(1)?;
     let k = n.axis(g, x, Some(0))?;
     same_rank(g, x, at)?;
     let at = from_start(g, at, &[g.shape(x)[k].clone()])?;
-    let (shape, coords) = (g.shape(at).to_vec(), element_coords(g.rank(x), k, 1));
+    let shape = g.shape(at).to_vec();
+    let coords = element_coords(g.rank(x), k, 1);
     g.push(Op::Gather { shape, coords }, &[x, at])
 }
 
 /// The own index on every axis but `k`, where it is the one that operand `operand` holds.
 fn element_coords(rank: usize, k: usize, operand: usize) -> Vec<Coord> {
     let all: Vec<Dim> = (0..rank).map(along).collect();
-    let coord = |i: usize| match i == k {
-        true => Coord::Load { operand, at: all.clone() },
-        false => Coord::At(along(i)),
-    };
+    let coord =
+        |i: usize| if i == k { Coord::Load { operand, at: all.clone() } } else { Coord::At(along(i)) };
     (0..rank).map(coord).collect()
 }
 
 fn same_rank(g: &Graph, x: Value, at: Value) -> Result<()> {
-    match g.rank(x) == g.rank(at) {
-        true => Ok(()),
-        false => Err(Error::invalid(format!(
+    if g.rank(x) == g.rank(at) {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!(
             "the indices have {} axes, the input {}; they must have the same number of axes",
             g.rank(at),
             g.rank(x)
-        ))),
+        )))
     }
 }
 
@@ -121,16 +124,19 @@ fn same_rank(g: &Graph, x: Value, at: Value) -> Result<()> {
 /// `GatherND([[1, 2], [3, 4]], i64[[0, 1], [1, -1]]) = [2, 4]`
 /// `GatherND([[1, 2], [3, 4]], i64[[1], [0]]) = [[3, 4], [1, 2]]`
 fn gather_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, at) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let at = n.input(1)?;
     let batch = usize::try_from(n.int_or("batch_dims", 0)?).unwrap_or(usize::MAX);
-    let (rank, depth) = (g.rank(x), depth_of(g, at)?);
+    let rank = g.rank(x);
+    let depth = depth_of(g, at)?;
     if batch.checked_add(depth).is_none_or(|used| used > rank) || batch >= g.rank(at) {
         return Err(Error::invalid(format!(
             "{depth} indices after {batch} batch axes are too many for {rank} axes"
         )));
     }
     for k in 0..batch {
-        let (a, b) = (g.shape(x)[k].clone(), g.shape(at)[k].clone());
+        let a = g.shape(x)[k].clone();
+        let b = g.shape(at)[k].clone();
         g.require(Relation::eq(a, b), "batch axes of GatherND")?;
     }
     let sizes = g.shape(x)[batch..batch + depth].to_vec();
@@ -167,7 +173,8 @@ fn depth_of(g: &Graph, at: Value) -> Result<usize> {
 ///
 /// `ReverseSequence([[1, 2, 3], [4, 5, 6]], i64[2, 3]; time_axis=1, batch_axis=0) = [[2, 1, 3], [6, 5, 4]]`
 fn reverse_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, lens) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let lens = n.input(1)?;
     let rank = g.rank(x);
     let time = normal_axis(n.int_or("time_axis", 0)?, rank)?;
     let batch = normal_axis(n.int_or("batch_axis", 1)?, rank)?;
@@ -210,14 +217,17 @@ fn mode_of(n: &OnnxNode) -> Result<ScatterMode> {
 /// `ScatterElements([1, 2, 3], i64[2, 0], [9, 8]) = [8, 2, 9]`
 /// `ScatterElements([1, 2, 3], i64[2, -1], [9, 8]; reduction="add") = [1, 2, 20]`
 fn scatter_elements(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, at, updates) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let x = n.input(0)?;
+    let at = n.input(1)?;
+    let updates = n.input(2)?;
     let k = n.axis(g, x, Some(0))?;
     same_rank(g, x, at)?;
     same_rank(g, x, updates)?;
     let mode = mode_of(n)?;
     let at = from_start(g, at, &[g.shape(x)[k].clone()])?;
     for i in 0..g.rank(x) {
-        let (a, b) = (g.shape(at)[i].clone(), g.shape(updates)[i].clone());
+        let a = g.shape(at)[i].clone();
+        let b = g.shape(updates)[i].clone();
         g.require(Relation::eq(a, b), "positions and updates")?;
     }
     g.push(Op::Scatter { coords: element_coords(g.rank(x), k, 2), mode }, &[x, updates, at])
@@ -228,8 +238,12 @@ fn scatter_elements(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `ScatterND([1, 2, 3], i64[[2], [0]], [9, 8]) = [8, 2, 9]`
 fn scatter_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, at, updates) = (n.input(0)?, n.input(1)?, n.input(2)?);
-    let (rank, depth, mode) = (g.rank(x), depth_of(g, at)?, mode_of(n)?);
+    let x = n.input(0)?;
+    let at = n.input(1)?;
+    let updates = n.input(2)?;
+    let rank = g.rank(x);
+    let depth = depth_of(g, at)?;
+    let mode = mode_of(n)?;
     let outer = g.rank(at) - 1;
     if depth > rank || g.rank(updates) != outer + rank - depth {
         return Err(Error::invalid(format!(
@@ -252,7 +266,8 @@ fn scatter_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `TensorScatter([[[1], [2], [3]]], [[[9]]], i64[1]; axis=1) = [[[1], [9], [3]]]`
 fn tensor_scatter(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (cache, update) = (n.input(0)?, n.input(1)?);
+    let cache = n.input(0)?;
+    let update = n.input(1)?;
     let rank = g.rank(cache);
     let k = normal_axis(n.int_or("axis", -2)?, rank)?;
     if g.rank(update) != rank || k == 0 {
@@ -260,7 +275,8 @@ fn tensor_scatter(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             "the update must have the axes of the cache, and the axis can't be the batch axis",
         ));
     }
-    let (batch, count) = (g.shape(update)[0].clone(), g.shape(update)[k].clone());
+    let batch = g.shape(update)[0].clone();
+    let count = g.shape(update)[k].clone();
     let start = match n.optional(2) {
         Some(start) => g.cast(DType::I64, start)?,
         None => {
@@ -279,9 +295,12 @@ fn tensor_scatter(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         }
         other => return Err(Error::invalid(format!("unknown mode `{other}`"))),
     }
-    let coord = |i: usize| match i == k {
-        true => Coord::Load { operand: 2, at: vec![axis(0).into(), axis(k).into()] },
-        false => Coord::At(axis(i).into()),
+    let coord = |i: usize| {
+        if i == k {
+            Coord::Load { operand: 2, at: vec![axis(0).into(), axis(k).into()] }
+        } else {
+            Coord::At(axis(i).into())
+        }
     };
     let coords = (0..rank).map(coord).collect();
     g.push(Op::Scatter { coords, mode: ScatterMode::Assign }, &[cache, update, at])

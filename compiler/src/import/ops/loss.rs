@@ -48,7 +48,8 @@ fn loss(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let shape = g.shape(target).to_vec();
     let dtype = g.dtype(x);
     let kind = g.dtype(target);
-    let (zero, one) = (g.scalar(Scalar::from_i64(kind, 0))?, g.number(dtype, 1.0)?);
+    let zero = g.scalar(Scalar::from_i64(kind, 0))?;
+    let one = g.number(dtype, 1.0)?;
     let none = g.number(dtype, 0.0)?;
     let ignored = match n.int("ignore_index")? {
         None => None,
@@ -83,10 +84,8 @@ fn loss(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
         ("mean", None) => g.mean(losses, &axes, false),
         ("mean", Some(weight)) => {
             let weight = g.broadcast_to(weight, &shape)?;
-            let (losses, weights) = (
-                g.reduce(ReduceOp::Sum, losses, &axes, false)?,
-                g.reduce(ReduceOp::Sum, weight, &axes, false)?,
-            );
+            let losses = g.reduce(ReduceOp::Sum, losses, &axes, false)?;
+            let weights = g.reduce(ReduceOp::Sum, weight, &axes, false)?;
             g.div(losses, weights)
         }
         (other, _) => Err(Error::invalid(format!("unknown reduction `{other}`"))),

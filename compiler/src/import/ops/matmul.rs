@@ -92,7 +92,8 @@ fn contract_all(g: &mut Graph, terms: Vec<Term>, out: &[u8]) -> Result<Value> {
     while !terms.is_empty() {
         let mut second = terms.remove(0);
         let later = |label: u8| out.contains(&label) || terms.iter().any(|term| term.labels.contains(&label));
-        let (a, b) = (first.labels.clone(), second.labels.clone());
+        let a = first.labels.clone();
+        let b = second.labels.clone();
         first = summed(g, first, &|label| later(label) || b.contains(&label))?;
         second = summed(g, second, &|label| later(label) || a.contains(&label))?;
         broadcast_dots(g, &mut first, &mut second)?;
@@ -167,14 +168,15 @@ fn broadcast_dots(g: &mut Graph, a: &mut Term, b: &mut Term) -> Result<()> {
 ///
 /// `Gemm([[1, 2]], [[3, 4]], [10]; transB=1, alpha=2.0) = [[32]]`
 pub(crate) fn gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (a, b) = (n.input(0)?, n.input(1)?);
-    let labels = |transposed: bool, plain: &'static [u8; 2], turned: &'static [u8; 2]| match transposed {
-        true => turned,
-        false => plain,
+    let a = n.input(0)?;
+    let b = n.input(1)?;
+    let labels = |transposed: bool, plain: &'static [u8; 2], turned: &'static [u8; 2]| {
+        if transposed { turned } else { plain }
     };
     let lhs = labels(n.flag("transA", false)?, b"mk", b"km");
     let rhs = labels(n.flag("transB", false)?, b"kn", b"nk");
-    let (alpha, beta) = (n.float_or("alpha", 1.0)?, n.float_or("beta", 1.0)?);
+    let alpha = n.float_or("alpha", 1.0)?;
+    let beta = n.float_or("beta", 1.0)?;
     // Before version 7 a flag allows C to be broadcast; here it always may be.
     n.int("broadcast")?;
     if g.rank(a) != 2 || g.rank(b) != 2 {
@@ -216,7 +218,8 @@ fn fused_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         return Err(Error::unsupported("FusedMatMul with transposed batch axes"));
     }
     let operand = |g: &mut Graph, k: usize, name: &str| -> Result<Value> {
-        let (x, turned) = (n.input(k)?, n.flag(name, false)?);
+        let x = n.input(k)?;
+        let turned = n.flag(name, false)?;
         let rank = g.rank(x);
         if !turned || rank < 2 {
             return Ok(x);
@@ -225,7 +228,8 @@ fn fused_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         perm.swap(rank - 2, rank - 1);
         g.transpose(x, &perm)
     };
-    let (a, b) = (operand(g, 0, "transA")?, operand(g, 1, "transB")?);
+    let a = operand(g, 0, "transA")?;
+    let b = operand(g, 1, "transB")?;
     let y = g.matmul(a, b)?;
     let alpha = g.number(g.dtype(y), n.float_or("alpha", 1.0)?)?;
     g.mul(y, alpha)
@@ -250,8 +254,10 @@ pub(crate) fn centred(g: &mut Graph, x: Value, zero: Option<Value>, k: usize) ->
 ///
 /// `MatMulInteger(u8[[11, 7]], u8[[1], [2]], u8:10) = i32[[-5]]`
 fn matmul_integer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (a, b) = (n.input(0)?, n.input(1)?);
-    let (a_rows, b_columns) = (g.rank(a).saturating_sub(2), g.rank(b).saturating_sub(1));
+    let a = n.input(0)?;
+    let b = n.input(1)?;
+    let a_rows = g.rank(a).saturating_sub(2);
+    let b_columns = g.rank(b).saturating_sub(1);
     let a = centred(g, a, n.optional(2), a_rows)?;
     let b = centred(g, b, n.optional(3), b_columns)?;
     g.matmul(a, b)

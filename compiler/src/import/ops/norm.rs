@@ -67,7 +67,11 @@ fn stash(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
 /// `BatchNormalization([[[1, 3]]], [2], [10], [1], [4]; epsilon=0.0) = [[[10, 12]]]`
 fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     let [x, scale, bias, mean, variance] = [0, 1, 2, 3, 4].map(|k| n.input(k));
-    let (x, scale, bias, mean, variance) = (x?, scale?, bias?, mean?, variance?);
+    let x = x?;
+    let scale = scale?;
+    let bias = bias?;
+    let mean = mean?;
+    let variance = variance?;
     let epsilon = n.float_or("epsilon", 1e-5)?;
     let momentum = n.float_or("momentum", 0.9)?;
     if n.opset < 9 && n.int_or("spatial", 1)? != 1 {
@@ -81,16 +85,15 @@ fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>
         return Err(Error::invalid("BatchNormalization needs at least 2 axes"));
     }
     let training = n.flag("training_mode", false)?;
-    let (used_mean, used_variance) = match training {
-        false => (mean, variance),
-        true => {
-            let axes: Vec<usize> = (0..rank).filter(|k| *k != 1).collect();
-            let mean = g.mean(x, &axes, true)?;
-            let centred = g.sub(x, mean)?;
-            let squares = g.mul(centred, centred)?;
-            let variance = g.mean(squares, &axes, false)?;
-            (g.squeeze(mean, &axes)?, variance)
-        }
+    let (used_mean, used_variance) = if training {
+        let axes: Vec<usize> = (0..rank).filter(|k| *k != 1).collect();
+        let mean = g.mean(x, &axes, true)?;
+        let centred = g.sub(x, mean)?;
+        let squares = g.mul(centred, centred)?;
+        let variance = g.mean(squares, &axes, false)?;
+        (g.squeeze(mean, &axes)?, variance)
+    } else {
+        (mean, variance)
     };
     let dtype = g.dtype(x);
     let inverse = inverse_deviation(g, used_variance, epsilon)?;
@@ -99,7 +102,8 @@ fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>
     let factor = g.mul(scale, inverse)?;
     let shift = g.mul(used_mean, factor)?;
     let summand = g.sub(bias, shift)?;
-    let (factor, summand) = (for_channels(g, factor, rank)?, for_channels(g, summand, rank)?);
+    let factor = for_channels(g, factor, rank)?;
+    let summand = for_channels(g, summand, rank)?;
     let wide = g.cast(g.dtype(factor), x)?;
     let scaled = g.mul(wide, factor)?;
     let y = g.add(scaled, summand)?;
@@ -108,9 +112,11 @@ fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>
         return Ok(vec![Some(y)]);
     }
     let mut running = |old: Value, new: Value| -> Result<Value> {
-        let (keep, take) = (g.number(g.dtype(old), momentum)?, g.number(g.dtype(old), 1.0 - momentum)?);
+        let keep = g.number(g.dtype(old), momentum)?;
+        let take = g.number(g.dtype(old), 1.0 - momentum)?;
         let new = g.cast(g.dtype(old), new)?;
-        let (old, new) = (g.mul(old, keep)?, g.mul(new, take)?);
+        let old = g.mul(old, keep)?;
+        let new = g.mul(new, take)?;
         g.add(old, new)
     };
     Ok(vec![Some(y), Some(running(mean, used_mean)?), Some(running(variance, used_variance)?)])
@@ -121,12 +127,16 @@ fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>
 ///
 /// `GroupNormalization([[[1], [3]]], [1, 2], [0, 0]; num_groups=1, epsilon=0.0) = [[[-1], [2]]]`
 fn group_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, scale, bias) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let x = n.input(0)?;
+    let scale = n.input(1)?;
+    let bias = n.input(2)?;
     let normal = groups(g, n, x)?;
-    let (shape, dtype) = (g.shape(x).to_vec(), g.dtype(x));
+    let shape = g.shape(x).to_vec();
+    let dtype = g.dtype(x);
     let normal = g.reshape(normal, shape)?;
     let normal = g.cast(dtype, normal)?;
-    let (scale, bias) = (for_channels(g, scale, g.rank(x))?, for_channels(g, bias, g.rank(x))?);
+    let scale = for_channels(g, scale, g.rank(x))?;
+    let bias = for_channels(g, bias, g.rank(x))?;
     let scaled = g.mul(normal, scale)?;
     g.add(scaled, bias)
 }
@@ -135,10 +145,13 @@ fn group_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `GroupNormalization@18([[[1], [3]]], [2], [1]; num_groups=1, epsilon=0.0) = [[[-1], [3]]]`
 fn group_normalization_by_group(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, scale, bias) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let x = n.input(0)?;
+    let scale = n.input(1)?;
+    let bias = n.input(2)?;
     let normal = groups(g, n, x)?;
     let normal = g.cast(g.dtype(x), normal)?;
-    let (scale, bias) = (for_channels(g, scale, g.rank(normal))?, for_channels(g, bias, g.rank(normal))?);
+    let scale = for_channels(g, scale, g.rank(normal))?;
+    let bias = for_channels(g, bias, g.rank(normal))?;
     let scaled = g.mul(normal, scale)?;
     let y = g.add(scaled, bias)?;
     g.reshape(y, g.shape(x).to_vec())
@@ -169,12 +182,15 @@ fn groups(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
 ///
 /// `InstanceNormalization([[[1, 3]]], [2], [1]; epsilon=0.0) = [[[-1, 3]]]`
 fn instance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, scale, bias) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let x = n.input(0)?;
+    let scale = n.input(1)?;
+    let bias = n.input(2)?;
     let epsilon = n.float_or("epsilon", 1e-5)?;
     let axes: Vec<usize> = (2..g.rank(x)).collect();
     let [centred, inverse, _] = standardised(g, x, &axes, epsilon)?;
     let normal = g.mul(centred, inverse)?;
-    let (scale, bias) = (for_channels(g, scale, g.rank(x))?, for_channels(g, bias, g.rank(x))?);
+    let scale = for_channels(g, scale, g.rank(x))?;
+    let bias = for_channels(g, bias, g.rank(x))?;
     let scaled = g.mul(normal, scale)?;
     g.add(scaled, bias)
 }
@@ -184,16 +200,19 @@ fn instance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `LRN([[[1], [2]]]; size=1, alpha=1.0, beta=1.0) = [[[0.5], [0.4]]]`
 fn lrn(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
-    let (alpha, beta, bias) =
-        (n.float_or("alpha", 1e-4)?, n.float_or("beta", 0.75)?, n.float_or("bias", 1.0)?);
+    let alpha = n.float_or("alpha", 1e-4)?;
+    let beta = n.float_or("beta", 0.75)?;
+    let bias = n.float_or("bias", 1.0)?;
     let size = n.int("size")?.filter(|size| *size > 0 && *size < 1 << 31);
     let size = size.ok_or_else(|| Error::invalid("LRN needs a positive attribute `size`"))?;
-    let (rank, dtype) = (g.rank(x), g.dtype(x));
+    let rank = g.rank(x);
+    let dtype = g.dtype(x);
     if rank < 2 {
         return Err(Error::invalid("LRN needs at least 2 axes"));
     }
     let squares = g.mul(x, x)?;
-    let (mut lo, mut hi) = (vec![Dim::zero(); rank], vec![Dim::zero(); rank]);
+    let mut lo = vec![Dim::zero(); rank];
+    let mut hi = vec![Dim::zero(); rank];
     (lo[1], hi[1]) = (((size - 1) / 2).into(), (size / 2).into());
     let padded = g.pad(squares, &lo, &hi, Scalar::from_i64(dtype, 0))?;
     let seen = g.window(padded, &[1], &[size], &[1], &[1])?;
@@ -212,7 +231,9 @@ fn lrn(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `LayerNormalization([[1, 3]], [2, 2], [0, 1]; epsilon=0.0) = [[-2, 3]], [[2]], [[1]]`
 fn layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
-    let (x, scale, bias) = (n.input(0)?, n.input(1)?, n.optional(2));
+    let x = n.input(0)?;
+    let scale = n.input(1)?;
+    let bias = n.optional(2);
     layer(g, n, x, scale, bias)
 }
 
@@ -252,11 +273,13 @@ fn mean_variance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let axes = normal_axes(&n.ints("axes")?.unwrap_or_else(|| vec![0, 2, 3]), g.rank(x))?;
     let mean = g.mean(x, &axes, true)?;
     let squares = g.mul(x, x)?;
-    let (of_squares, square) = (g.mean(squares, &axes, true)?, g.mul(mean, mean)?);
+    let of_squares = g.mean(squares, &axes, true)?;
+    let square = g.mul(mean, mean)?;
     let variance = g.sub(of_squares, square)?;
     let deviation = g.sqrt(variance)?;
     let tiny = g.number(g.dtype(x), 1e-9)?;
-    let (above, below) = (g.sub(x, mean)?, g.add(deviation, tiny)?);
+    let above = g.sub(x, mean)?;
+    let below = g.add(deviation, tiny)?;
     g.div(above, below)
 }
 
@@ -264,7 +287,8 @@ fn mean_variance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `RMSNormalization([[1, 7]], [1, 5]; epsilon=0.0) = [[0.2, 7]]`
 fn rms_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
-    let (x, scale) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let scale = n.input(1)?;
     rms(g, n, x, scale)
 }
 
@@ -277,15 +301,12 @@ fn rms(g: &mut Graph, n: &OnnxNode, x: Value, scale: Value) -> Result<Vec<Value>
     let mean = g.mean(squares, &axes, true)?;
     let inverse = inverse_deviation(g, mean, epsilon)?;
     let normal = g.mul(wide, inverse)?;
-    let scaled = match g.dtype(scale) == g.dtype(x) {
-        true => {
-            let normal = g.cast(g.dtype(x), normal)?;
-            g.mul(normal, scale)?
-        }
-        false => {
-            let normal = g.cast(g.dtype(scale), normal)?;
-            g.mul(normal, scale)?
-        }
+    let scaled = if g.dtype(scale) == g.dtype(x) {
+        let normal = g.cast(g.dtype(x), normal)?;
+        g.mul(normal, scale)?
+    } else {
+        let normal = g.cast(g.dtype(scale), normal)?;
+        g.mul(normal, scale)?
     };
     Ok(vec![scaled, inverse])
 }
@@ -303,7 +324,9 @@ fn skipped(g: &mut Graph, n: &OnnxNode, bias: usize) -> Result<Value> {
 ///
 /// `SkipLayerNormalization([[1, 2]], [[0, 1]], [1, 1]; epsilon=0.0) = [[-1, 1]]`
 fn skip_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
-    let (sum, scale, bias) = (skipped(g, n, 4)?, n.input(2)?, n.optional(3));
+    let sum = skipped(g, n, 4)?;
+    let scale = n.input(2)?;
+    let bias = n.optional(3);
     let mut outputs = layer(g, n, sum, scale, bias)?;
     outputs.push(sum);
     Ok(outputs)
@@ -313,7 +336,8 @@ fn skip_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 ///
 /// `SkipSimplifiedLayerNormalization([[1, 6]], [[0, 1]], [1, 5]; epsilon=0.0) = [[0.2, 7]]`
 fn skip_rms_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
-    let (sum, scale) = (skipped(g, n, 3)?, n.input(2)?);
+    let sum = skipped(g, n, 3)?;
+    let scale = n.input(2)?;
     let outputs = rms(g, n, sum, scale)?;
     Ok(vec![Some(outputs[0]), None, Some(outputs[1]), Some(sum)])
 }

@@ -48,8 +48,12 @@ fn tf_idf_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         |name: &str| n.int(name)?.ok_or_else(|| Error::invalid(format!("TfIdfVectorizer needs `{name}`")));
     let list =
         |name: &str| n.ints(name)?.ok_or_else(|| Error::invalid(format!("TfIdfVectorizer needs `{name}`")));
-    let (least, most, skips) = (need("min_gram_length")?, need("max_gram_length")?, need("max_skip_count")?);
-    let (counts, indexes, pool) = (list("ngram_counts")?, list("ngram_indexes")?, list("pool_int64s")?);
+    let least = need("min_gram_length")?;
+    let most = need("max_gram_length")?;
+    let skips = need("max_skip_count")?;
+    let counts = list("ngram_counts")?;
+    let indexes = list("ngram_indexes")?;
+    let pool = list("pool_int64s")?;
     if !(1..=64).contains(&least) || !(least..=64).contains(&most) || !(0..=64).contains(&skips) {
         return Err(Error::invalid(format!(
             "n-grams of {least} to {most} elements with at most {skips} skipped are not valid"

@@ -86,7 +86,8 @@ fn pad_by(g: &mut Graph, x: Value, mode: &str, axes: &[usize], pads: &[Dim], fil
             axes.len()
         )));
     }
-    let (mut lo, mut hi) = (vec![Dim::zero(); g.rank(x)], vec![Dim::zero(); g.rank(x)]);
+    let mut lo = vec![Dim::zero(); g.rank(x)];
+    let mut hi = vec![Dim::zero(); g.rank(x)];
     for (i, axis) in axes.iter().enumerate() {
         lo[*axis] = pads[i].clone();
         hi[*axis] = pads[axes.len() + i].clone();
@@ -108,7 +109,8 @@ fn pad_by(g: &mut Graph, x: Value, mode: &str, axes: &[usize], pads: &[Dim], fil
 
 /// Padding whose new elements are copies of others: a view.
 fn mirror(g: &mut Graph, x: Value, mode: &str, lo: &[Dim], hi: &[Dim]) -> Result<Value> {
-    let (mut shape, mut index) = (Vec::new(), Vec::new());
+    let mut shape = Vec::new();
+    let mut index = Vec::new();
     for (k, dim) in g.shape(x).to_vec().into_iter().enumerate() {
         let position = Dim::from(crate::graph::axis(k)) - &lo[k];
         shape.push(&dim + &lo[k] + &hi[k]);
@@ -161,14 +163,16 @@ fn center_crop_pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         return Err(Error::invalid(format!("{} sizes are given for {} axes", sizes.len(), axes.len())));
     }
     for (size, k) in sizes.into_iter().zip(axes) {
-        let (have, want) = (g.shape(x)[k].clone(), n.size(g, size, k, None)?);
+        let have = g.shape(x)[k].clone();
+        let want = n.size(g, size, k, None)?;
         // Cut to what both have room for, then padded to what is wanted; one of the two does nothing.
         let keep = g.facts.simplify(&smaller(g, &have, &want));
         let start = g.facts.simplify(&(&have - &keep).floor_div(2));
         x = g.slice(x, k, start, keep.clone(), 1)?;
         let missing = g.facts.simplify(&(&want - &keep));
         let before = g.facts.simplify(&missing.floor_div(2));
-        let (mut lo, mut hi) = (vec![Dim::zero(); rank], vec![Dim::zero(); rank]);
+        let mut lo = vec![Dim::zero(); rank];
+        let mut hi = vec![Dim::zero(); rank];
         hi[k] = g.facts.simplify(&(missing - &before));
         lo[k] = before;
         x = g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))?;

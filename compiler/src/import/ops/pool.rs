@@ -33,7 +33,8 @@ fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> 
         n.flag("ceil_mode", false)? && matches!(n.string_or("auto_pad", "NOTSET")?, "NOTSET" | "" | "VALID");
     let mut over = vec![Dim::zero(); count];
     for (i, over) in over.iter_mut().enumerate().filter(|_| ceil) {
-        let (stride, span) = (window.stride[i], window.span(i));
+        let stride = window.stride[i];
+        let span = window.span(i);
         let before = &g.shape(x)[i + 2] + &window.lo[i];
         let padded = &before + &window.hi[i];
         let rounded = g.facts.simplify(&((&padded - span).ceil_div(stride) + 1));
@@ -103,10 +104,12 @@ fn counts(g: &Graph, size: &[Dim], windows: &[Dim], window: &Window, with_pads: 
     let mut product = Dim::one();
     for (i, size) in size.iter().enumerate() {
         let start = Dim::from(axis(i)) * window.stride[i];
-        let (taps, step) = (window.kernel[i], window.dilation[i]);
-        let (first, end) = match with_pads {
-            true => (Dim::zero(), size + &window.lo[i] + &window.hi[i]),
-            false => (window.lo[i].clone(), size + &window.lo[i]),
+        let taps = window.kernel[i];
+        let step = window.dilation[i];
+        let (first, end) = if with_pads {
+            (Dim::zero(), size + &window.lo[i] + &window.hi[i])
+        } else {
+            (window.lo[i].clone(), size + &window.lo[i])
         };
         // Tap t stands at start + t * step: the first one not before `first`, and the first one not before `end`.
         let bound = |edge: Dim| {
@@ -170,7 +173,8 @@ pub(crate) fn norm(g: &mut Graph, x: Value, axes: &[usize], p: i64, keep: bool) 
         1 => g.abs(x)?,
         2 => g.mul(x, x)?,
         p => {
-            let (size, p) = (g.abs(x)?, g.number(dtype, p as f64)?);
+            let size = g.abs(x)?;
+            let p = g.number(dtype, p as f64)?;
             g.pow(size, p)?
         }
     };
@@ -244,7 +248,8 @@ fn positions_of_max(
     let mut at = g.index(DType::I64, windows, origin)?;
     let mut inner = 1;
     for i in (0..count).rev() {
-        let (div, size) = (g.scalar(Scalar::i64(inner))?, g.scalar(Scalar::i64(window.kernel[i]))?);
+        let div = g.scalar(Scalar::i64(inner))?;
+        let size = g.scalar(Scalar::i64(window.kernel[i]))?;
         let above = g.div(tap, div)?;
         let own = g.binary(BinaryOp::Mod, above, size)?;
         let step = g.dim(DType::I64, g.facts.simplify(&(&strides[i] * window.dilation[i])))?;

@@ -72,7 +72,8 @@ fn broadcast_scale(g: &mut Graph, s: Value, x: Value, quant_axis: &QuantAxis) ->
 /// `DequantizeLinear(u8[0, 130], 2, u8:128) = [-256, 4]`
 /// `DequantizeLinear(i8[[1, 2], [3, 4]], [1, 10]; axis=0) = [[1, 2], [30, 40]]`
 fn dequantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, scale) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let scale = n.input(1)?;
     let quant_axis = quant_axis(g, n, x)?;
     let to = match n.int_or("output_dtype", 0)? {
         0 if n.storage_type(1).is_some() => DType::F32,
@@ -103,9 +104,10 @@ pub(crate) fn saturated(g: &mut Graph, x: Value, zero: Option<Value>, dtype: DTy
     if !dtype.is_int() || bits > 16 {
         return Err(Error::unsupported(format!("quantisation to {dtype}")));
     }
-    let range = match dtype.is_signed_int() {
-        true => (-(1_i64 << (bits - 1)), (1_i64 << (bits - 1)) - 1),
-        false => (0, (1_i64 << bits) - 1),
+    let range = if dtype.is_signed_int() {
+        (-(1_i64 << (bits - 1)), (1_i64 << (bits - 1)) - 1)
+    } else {
+        (0, (1_i64 << bits) - 1)
     };
     saturated_to(g, x, zero, range, dtype)
 }
@@ -123,7 +125,8 @@ fn saturated_to(
         let zero = g.cast(g.dtype(y), zero)?;
         y = g.add(y, zero)?;
     }
-    let (lo, hi) = (g.number(g.dtype(y), lo as f64)?, g.number(g.dtype(y), hi as f64)?);
+    let lo = g.number(g.dtype(y), lo as f64)?;
+    let hi = g.number(g.dtype(y), hi as f64)?;
     let y = g.max(y, lo)?;
     let y = g.min(y, hi)?;
     g.cast(dtype, y)
@@ -134,7 +137,9 @@ fn saturated_to(
 ///
 /// `QuantizeLinear([0, 3, 1000], 2, u8:128) = u8[128, 130, 255]`
 fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, scale, zero) = (n.input(0)?, n.input(1)?, n.optional(2));
+    let x = n.input(0)?;
+    let scale = n.input(1)?;
+    let zero = n.optional(2);
     let quant_axis = quant_axis(g, n, x)?;
     n.flag("saturate", true)?;
     n.int_or("precision", 0)?;
@@ -146,7 +151,8 @@ fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let zero_type = n.storage_type(2);
     let scale = broadcast_scale(g, scale, x, &quant_axis)?;
     let zero = zero.map(|zero| broadcast_scale(g, zero, x, &quant_axis)).transpose()?;
-    let (x, scale) = (g.cast(DType::F32, x)?, g.cast(DType::F32, scale)?);
+    let x = g.cast(DType::F32, x)?;
+    let scale = g.cast(DType::F32, scale)?;
     let y = g.div(x, scale)?;
     match to {
         Element::Plain(dtype) => saturated(g, y, zero, dtype),
@@ -181,9 +187,12 @@ fn dynamic_quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 pub(crate) fn dynamically_quantised(g: &mut Graph, x: Value) -> Result<[Value; 3]> {
     let axes: Vec<usize> = (0..g.rank(x)).collect();
     let zero = g.scalar(Scalar::f32(0.0))?;
-    let (lo, hi) = (g.reduce(ReduceOp::Min, x, &axes, false)?, g.reduce(ReduceOp::Max, x, &axes, false)?);
-    let (lo, hi) = (g.min(lo, zero)?, g.max(hi, zero)?);
-    let (span, steps) = (g.sub(hi, lo)?, g.scalar(Scalar::f32(255.0))?);
+    let lo = g.reduce(ReduceOp::Min, x, &axes, false)?;
+    let hi = g.reduce(ReduceOp::Max, x, &axes, false)?;
+    let lo = g.min(lo, zero)?;
+    let hi = g.max(hi, zero)?;
+    let span = g.sub(hi, lo)?;
+    let steps = g.scalar(Scalar::f32(255.0))?;
     let scale = g.div(span, steps)?;
     // All zeros: any scale will do.
     let empty = g.compare(CompareOp::Eq, span, zero)?;
@@ -204,7 +213,8 @@ pub(crate) fn requantised_product(
     zeros: [Option<Value>; 2],
     scales: [Value; 2],
 ) -> Result<Value> {
-    let (rows, columns) = (g.rank(a).saturating_sub(2), g.rank(b).saturating_sub(1));
+    let rows = g.rank(a).saturating_sub(2);
+    let columns = g.rank(b).saturating_sub(1);
     let a = centred(g, a, zeros[0], rows)?;
     let b = centred(g, b, zeros[1], columns)?;
     let sum = g.matmul(a, b)?;
@@ -227,7 +237,8 @@ pub(crate) fn scale_at(g: &mut Graph, scale: Value, behind: usize) -> Result<Val
 /// The exact sum `acc` times `a * b / y`, quantised.
 fn requantised(g: &mut Graph, acc: Value, scales: [Value; 3], zero: Value) -> Result<Value> {
     let [a, b, y] = scales;
-    let (product, acc) = (g.mul(a, b)?, g.cast(DType::F32, acc)?);
+    let product = g.mul(a, b)?;
+    let acc = g.cast(DType::F32, acc)?;
     let factor = g.div(product, y)?;
     let scaled = g.mul(acc, factor)?;
     let dtype = g.dtype(zero);
@@ -243,8 +254,10 @@ fn requantised(g: &mut Graph, acc: Value, scales: [Value; 3], zero: Value) -> Re
 ///
 /// `QLinearMatMul(u8[[3, 1]], 0.5, u8:1, u8[[2], [1]], 2, u8:0, 1, u8:10) = u8[[14]]`
 fn qlinear_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (a, b) = (n.input(0)?, n.input(3)?);
-    let (rows, columns) = (g.rank(a).saturating_sub(2), g.rank(b).saturating_sub(1));
+    let a = n.input(0)?;
+    let b = n.input(3)?;
+    let rows = g.rank(a).saturating_sub(2);
+    let columns = g.rank(b).saturating_sub(1);
     let a = centred(g, a, Some(n.input(2)?), rows)?;
     let b = centred(g, b, Some(n.input(5)?), columns)?;
     let acc = g.matmul(a, b)?;
@@ -257,7 +270,8 @@ fn qlinear_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `QLinearConv(u8[[[3, 1]]], 0.5, u8:1, u8[[[2]]], 2, u8:0, 1, u8:10) = u8[[[14, 10]]]`
 fn qlinear_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, w) = (n.input(0)?, n.input(3)?);
+    let x = n.input(0)?;
+    let w = n.input(3)?;
     let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
     let x = centred(g, x, Some(n.input(2)?), 0)?;
     let w = centred(g, w, Some(n.input(5)?), 0)?;

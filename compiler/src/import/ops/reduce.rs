@@ -69,7 +69,8 @@ fn cum_sum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 fn cumulate(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
     let x = n.input(0)?;
-    let (exclusive, reverse) = (n.flag("exclusive", false)?, n.flag("reverse", false)?);
+    let exclusive = n.flag("exclusive", false)?;
+    let reverse = n.flag("reverse", false)?;
     if let Some(axis) = n.is_known(g, 1).then(|| n.dim(g, 1)).transpose()? {
         let axis = axis.as_i64().ok_or_else(|| Error::unsupported("an axis that is not a constant"))?;
         let axis = normal_axis(axis, g.rank(x))?;
@@ -136,14 +137,13 @@ fn reduce_l1(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `ReduceL2([[3, 4], [6, 8]], i64[1]; keepdims=0) = [5, 10]`
 fn reduce_l2(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let sum = reduce_sum_square(g, n)?;
-    match g.dtype(sum).is_float() {
-        true => g.sqrt(sum),
-        false => {
-            let dtype = g.dtype(sum);
-            let wide = g.cast(DType::F64, sum)?;
-            let root = g.sqrt(wide)?;
-            g.cast(dtype, root)
-        }
+    if g.dtype(sum).is_float() {
+        g.sqrt(sum)
+    } else {
+        let dtype = g.dtype(sum);
+        let wide = g.cast(DType::F64, sum)?;
+        let root = g.sqrt(wide)?;
+        g.cast(dtype, root)
     }
 }
 
@@ -240,14 +240,15 @@ fn reduce_sum_square(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `TopK([[3, 1, 2]], i64[2]; largest=0) = [[1, 2]], i64[[1, 2]]`
 fn top_k(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let x = n.input(0)?;
-    let k = match n.opset < 10 {
-        true => n.int("k")?.ok_or_else(|| Error::invalid("TopK needs the attribute `k`"))?.into(),
-        false if n.is_known(g, 1) => n.dim(g, 1)?,
-        false => {
-            let axis = n.axis(g, x, Some(-1))?;
-            let (k, most) = (n.input(1)?, g.shape(x)[axis].clone());
-            n.size(g, k, axis, Some(most))?
-        }
+    let k = if n.opset < 10 {
+        n.int("k")?.ok_or_else(|| Error::invalid("TopK needs the attribute `k`"))?.into()
+    } else if n.is_known(g, 1) {
+        n.dim(g, 1)?
+    } else {
+        let axis = n.axis(g, x, Some(-1))?;
+        let k = n.input(1)?;
+        let most = g.shape(x)[axis].clone();
+        n.size(g, k, axis, Some(most))?
     };
     let axis = n.axis(g, x, Some(-1))?;
     let largest = n.flag("largest", true)?;

@@ -245,7 +245,8 @@ fn found_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], policy: &s
     let mut common: Option<Value> = None;
     if policy != "stretch" {
         for (k, size) in which.iter().zip(&sizes) {
-            let (size, from) = (g.cast(DType::F64, *size)?, g.dim(DType::F64, g.shape(x)[*k].clone())?);
+            let size = g.cast(DType::F64, *size)?;
+            let from = g.dim(DType::F64, g.shape(x)[*k].clone())?;
             let ratio = g.div(size, from)?;
             common = Some(match (common, policy) {
                 (None, _) => ratio,
@@ -261,7 +262,8 @@ fn found_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], policy: &s
         let size = match common {
             None => size,
             Some(scale) => {
-                let (from, half) = (g.dim(DType::F64, from.clone())?, g.number(DType::F64, 0.5)?);
+                let from = g.dim(DType::F64, from.clone())?;
+                let half = g.number(DType::F64, 0.5)?;
                 let size = g.mul(scale, from)?;
                 let size = g.add(size, half)?;
                 let size = g.floor(size)?;
@@ -337,13 +339,15 @@ fn whole_repeats(g: &Graph, along: &Axis, how: &Sampling) -> Option<i64> {
 fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
     let position = g.index(DType::I64, vec![along.to.clone()], axis(0).into())?;
     let position = g.cast(DType::F64, position)?;
-    let (from, to) = (g.dim(DType::F64, along.from.clone())?, g.dim(DType::F64, along.to.clone())?);
+    let from = g.dim(DType::F64, along.from.clone())?;
+    let to = g.dim(DType::F64, along.to.clone())?;
     let scale = match along.scale {
         Scale::Number(scale) => g.number(DType::F64, scale)?,
         Scale::Found(scale) => scale,
         Scale::Sizes => g.div(to, from)?,
     };
-    let (one, half) = (g.number(DType::F64, 1.0)?, g.number(DType::F64, 0.5)?);
+    let one = g.number(DType::F64, 1.0)?;
+    let half = g.number(DType::F64, 0.5)?;
     let centre = |g: &mut Graph| -> Result<Value> {
         let shifted = g.add(position, half)?;
         let scaled = g.div(shifted, scale)?;
@@ -354,23 +358,27 @@ fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
     // The size that the scale asks for, before it is rounded down: that is what ONNX's reference steps through.
     let exact = g.mul(scale, from)?;
     let exact = if matches!(along.scale, Scale::Sizes) { to } else { exact };
-    let (last, steps) = (g.sub(from, one)?, g.sub(exact, one)?);
+    let last = g.sub(from, one)?;
+    let steps = g.sub(exact, one)?;
     match how.coordinates {
         "half_pixel" => centre(g),
         "asymmetric" => g.div(position, scale),
         "pytorch_half_pixel" => {
-            let (at, zero) = (centre(g)?, g.number(DType::F64, 0.0)?);
+            let at = centre(g)?;
+            let zero = g.number(DType::F64, 0.0)?;
             g.select(single, zero, at)
         }
         "align_corners" => {
             let way = g.mul(position, last)?;
-            let (at, zero) = (g.div(way, steps)?, g.number(DType::F64, 0.0)?);
+            let at = g.div(way, steps)?;
+            let zero = g.number(DType::F64, 0.0)?;
             g.select(single, zero, at)
         }
         "half_pixel_symmetric" => {
             let full = g.mul(scale, from)?;
             let part = g.div(to, full)?;
-            let (rest, middle) = (g.sub(one, part)?, g.mul(from, half)?);
+            let rest = g.sub(one, part)?;
+            let middle = g.mul(from, half)?;
             let offset = g.mul(middle, rest)?;
             let at = centre(g)?;
             g.add(offset, at)
@@ -378,7 +386,8 @@ fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
         "tf_crop_and_resize" => {
             let [start, end] = along.roi.ok_or_else(|| Error::internal("each axis must have a region"))?;
             let span = g.sub(end, start)?;
-            let (first, span) = (g.mul(start, last)?, g.mul(span, last)?);
+            let first = g.mul(start, last)?;
+            let span = g.mul(span, last)?;
             let way = g.mul(position, span)?;
             let walked = g.div(way, steps)?;
             let at = g.add(first, walked)?;
@@ -393,8 +402,10 @@ fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
 
 /// Which coordinates lie outside the old axis, broadcastable with a result of `rank` axes.
 fn beyond(g: &mut Graph, at: Value, along: &Axis, rank: usize) -> Result<Value> {
-    let (zero, last) = (g.number(DType::F64, 0.0)?, g.dim(DType::F64, &along.from - 1)?);
-    let (below, above) = (g.compare(CompareOp::Lt, at, zero)?, g.compare(CompareOp::Gt, at, last)?);
+    let zero = g.number(DType::F64, 0.0)?;
+    let last = g.dim(DType::F64, &along.from - 1)?;
+    let below = g.compare(CompareOp::Lt, at, zero)?;
+    let above = g.compare(CompareOp::Gt, at, last)?;
     let out = g.or(below, above)?;
     g.unsqueeze(out, &(1..rank - along.k).collect::<Vec<_>>())
 }
@@ -419,7 +430,8 @@ fn nearest(g: &mut Graph, at: Value, how: &str) -> Result<Value> {
 /// Coordinates as positions inside the old axis.
 fn clamped(g: &mut Graph, at: Value, along: &Axis) -> Result<Value> {
     let at = g.cast(DType::I64, at)?;
-    let (zero, last) = (g.scalar(Scalar::i64(0))?, g.dim(DType::I64, &along.from - 1)?);
+    let zero = g.scalar(Scalar::i64(0))?;
+    let last = g.dim(DType::I64, &along.from - 1)?;
     let at = g.max(at, zero)?;
     g.min(at, last)
 }
@@ -440,7 +452,8 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling
     let taps = g.facts.simplify(&(&support * 2));
     let floor = g.floor(at)?;
     let ratio = g.sub(at, floor)?;
-    let (floor, ratio) = (g.unsqueeze(floor, &[1])?, g.unsqueeze(ratio, &[1])?);
+    let floor = g.unsqueeze(floor, &[1])?;
+    let ratio = g.unsqueeze(ratio, &[1])?;
     let offset = g.index(DType::I64, vec![taps], Dim::from(axis(0)) - (support - 1))?;
     let offset = g.cast(DType::F64, offset)?;
     let place = g.add(floor, offset)?;
@@ -457,7 +470,8 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling
             g.mul(distance, shrink)?
         }
         Scale::Sizes => {
-            let (from, to) = (g.dim(DType::F64, along.from.clone())?, g.dim(DType::F64, along.to.clone())?);
+            let from = g.dim(DType::F64, along.from.clone())?;
+            let to = g.dim(DType::F64, along.to.clone())?;
             let ratio = g.div(to, from)?;
             let shrink = g.min(ratio, one)?;
             g.mul(distance, shrink)?
@@ -467,8 +481,10 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling
     let mut weight =
         if how.mode == "cubic" { cubic(g, distance, how.cubic)? } else { triangle(g, distance)? };
     if how.exclude_outside {
-        let (zero, last) = (g.number(DType::F64, 0.0)?, g.dim(DType::F64, &along.from - 1)?);
-        let (above, below) = (g.compare(CompareOp::Ge, place, zero)?, g.compare(CompareOp::Le, place, last)?);
+        let zero = g.number(DType::F64, 0.0)?;
+        let last = g.dim(DType::F64, &along.from - 1)?;
+        let above = g.compare(CompareOp::Ge, place, zero)?;
+        let below = g.compare(CompareOp::Le, place, last)?;
         let inside = g.and(above, below)?;
         weight = g.select(inside, weight, zero)?;
     }
@@ -479,11 +495,13 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling
     let place = clamped(g, place, along)?;
     let dtype = g.dtype(x);
     let wide = if dtype.is_float() { dtype } else { DType::F32 };
-    let (weight, x) = (g.cast(wide, weight)?, g.cast(wide, x)?);
+    let weight = g.cast(wide, weight)?;
+    let x = g.cast(wide, x)?;
     let rank = g.rank(x);
     let near = g.gather(x, place, along.k)?;
     let labels: Vec<u8> = (0..=rank as u8).map(|k| b'A' + k).collect();
-    let (to, tap) = (labels[along.k], labels[along.k + 1]);
+    let to = labels[along.k];
+    let tap = labels[along.k + 1];
     let out: Vec<u8> = labels.iter().copied().filter(|label| *label != tap).collect();
     let y = g.contract(near, &labels, weight, &[to, tap], &out)?;
     g.cast(dtype, y)
@@ -501,16 +519,19 @@ fn cubic(g: &mut Graph, d: Value, a: f64) -> Result<Value> {
     let mut horner = |coefficients: [f64; 4]| -> Result<Value> {
         let mut acc = g.number(DType::F64, coefficients[0])?;
         for coefficient in &coefficients[1..] {
-            let (product, coefficient) = (g.mul(acc, d)?, g.number(DType::F64, *coefficient)?);
+            let product = g.mul(acc, d)?;
+            let coefficient = g.number(DType::F64, *coefficient)?;
             acc = g.add(product, coefficient)?;
         }
         Ok(acc)
     };
     let near = horner([a + 2.0, -(a + 3.0), 0.0, 1.0])?;
     let far = horner([a, -5.0 * a, 8.0 * a, -4.0 * a])?;
-    let (one, two, zero) =
-        (g.number(DType::F64, 1.0)?, g.number(DType::F64, 2.0)?, g.number(DType::F64, 0.0)?);
-    let (is_near, is_far) = (g.compare(CompareOp::Le, d, one)?, g.compare(CompareOp::Lt, d, two)?);
+    let one = g.number(DType::F64, 1.0)?;
+    let two = g.number(DType::F64, 2.0)?;
+    let zero = g.number(DType::F64, 0.0)?;
+    let is_near = g.compare(CompareOp::Le, d, one)?;
+    let is_far = g.compare(CompareOp::Lt, d, two)?;
     let far = g.select(is_far, far, zero)?;
     g.select(is_near, near, far)
 }

@@ -101,10 +101,7 @@ impl Layer {
     /// `x·Wᵀ` and the biases that may be added to it, for all steps: `[T, N, gates * H]`; and the recurrent biases.
     fn inputs(&self, g: &mut Graph, d: usize, gates: i64, separate: bool) -> Result<(Value, Option<Value>)> {
         let w = part(g, self.w, d)?;
-        let x = match self.directions[d] {
-            false => self.x,
-            true => self.backwards(g, self.x)?,
-        };
+        let x = if self.directions[d] { self.backwards(g, self.x)? } else { self.x };
         let mut sum = match self.quantised {
             None => g.contract(x, b"tni", w, b"gi", b"tng")?,
             Some([[scale, zero], _]) => {
@@ -118,10 +115,7 @@ impl Layer {
         let own = g.slice(b, 0, Dim::zero(), size.clone(), 1)?;
         let recurrent = g.slice(b, 0, size.clone(), size, 1)?;
         sum = g.add(sum, own)?;
-        match separate {
-            true => Ok((sum, Some(recurrent))),
-            false => Ok((g.add(sum, recurrent)?, None)),
-        }
+        if separate { Ok((sum, Some(recurrent))) } else { Ok((g.add(sum, recurrent)?, None)) }
     }
 
     /// The steps in reverse order, each sequence within its own length.
@@ -214,7 +208,8 @@ impl Layer {
         let x = match self.clip {
             None => x,
             Some(clip) => {
-                let (lo, hi) = (g.number(g.dtype(x), -clip)?, g.number(g.dtype(x), clip)?);
+                let lo = g.number(g.dtype(x), -clip)?;
+                let hi = g.number(g.dtype(x), clip)?;
                 let x = g.max(x, lo)?;
                 g.min(x, hi)?
             }
@@ -287,10 +282,13 @@ fn gru(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     for d in 0..layer.directions.len() {
         let (x, b) = layer.inputs(g, d, 3, true)?;
         let h = layer.initial(g, h0, d)?;
-        let (f, hidden) = (layer.functions(d).to_vec(), layer.hidden.clone());
+        let f = layer.functions(d).to_vec();
+        let hidden = layer.hidden.clone();
         let given: Vec<Value> = [x, layer.r].into_iter().chain(b).collect();
         runs.push(layer.run(g, n, d, &[h], &given, |body, x, states, given| {
-            let (h, r, b) = (states[0], given[0], given.get(1).copied());
+            let h = states[0];
+            let r = given[0];
+            let b = given.get(1).copied();
             let bias = |body: &mut Graph, value: Value, k: i64| match b {
                 None => Ok(value),
                 Some(b) => {
@@ -301,30 +299,30 @@ fn gru(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             let own = recur(body, h, r, d, 0..2, &hidden)?;
             let mut gates = Vec::new();
             for k in 0..2 {
-                let (x, own) = (gate(body, x, k, &hidden)?, gate(body, own, k, &hidden)?);
+                let x = gate(body, x, k, &hidden)?;
+                let own = gate(body, own, k, &hidden)?;
                 let sum = body.add(x, own)?;
                 let sum = bias(body, sum, k)?;
                 gates.push(layer.gate(body, &f[0], sum)?);
             }
-            let (update, reset) = (gates[0], gates[1]);
+            let update = gates[0];
+            let reset = gates[1];
             let x = gate(body, x, 2, &hidden)?;
-            let own = match late {
-                true => {
-                    let own = recur(body, h, r, d, 2..3, &hidden)?;
-                    let own = bias(body, own, 2)?;
-                    body.mul(reset, own)?
-                }
-                false => {
-                    let h = body.mul(reset, h)?;
-                    let own = recur(body, h, r, d, 2..3, &hidden)?;
-                    bias(body, own, 2)?
-                }
+            let own = if late {
+                let own = recur(body, h, r, d, 2..3, &hidden)?;
+                let own = bias(body, own, 2)?;
+                body.mul(reset, own)?
+            } else {
+                let h = body.mul(reset, h)?;
+                let own = recur(body, h, r, d, 2..3, &hidden)?;
+                bias(body, own, 2)?
             };
             let sum = body.add(x, own)?;
             let new = layer.gate(body, &f[1], sum)?;
             let one = body.number(body.dtype(update), 1.0)?;
             let rest = body.sub(one, update)?;
-            let (new, old) = (body.mul(rest, new)?, body.mul(update, h)?);
+            let new = body.mul(rest, new)?;
+            let old = body.mul(update, h)?;
             Ok(vec![body.add(new, old)?])
         })?);
     }
@@ -357,7 +355,9 @@ fn dynamic_quantize_lstm(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 }
 
 fn lstm_of(g: &mut Graph, n: &OnnxNode, layer: &Layer) -> Result<Vec<Value>> {
-    let (h0, c0, peepholes) = (n.optional(5), n.optional(6), n.optional(7));
+    let h0 = n.optional(5);
+    let c0 = n.optional(6);
+    let peepholes = n.optional(7);
     if peepholes.is_some_and(|weights| g.rank(weights) != 2) {
         return Err(Error::invalid("the peephole weights must have 2 axes"));
     }
@@ -366,11 +366,14 @@ fn lstm_of(g: &mut Graph, n: &OnnxNode, layer: &Layer) -> Result<Vec<Value>> {
     for d in 0..layer.directions.len() {
         let (x, _) = layer.inputs(g, d, 4, false)?;
         let states = [layer.initial(g, h0, d)?, layer.initial(g, c0, d)?];
-        let (f, hidden) = (layer.functions(d).to_vec(), layer.hidden.clone());
+        let f = layer.functions(d).to_vec();
+        let hidden = layer.hidden.clone();
         let scales = layer.quantised.iter().flat_map(|[_, of_states]| *of_states);
         let given: Vec<Value> = [x, layer.r].into_iter().chain(scales).chain(peepholes).collect();
         runs.push(layer.run(g, n, d, &states, &given, |body, x, states, given| {
-            let (h, c, r) = (states[0], states[1], given[0]);
+            let h = states[0];
+            let c = states[1];
+            let r = given[0];
             let (own, given) = match layer.quantised {
                 None => (recur(body, h, r, d, 0..4, &hidden)?, &given[1..]),
                 Some(_) => {
@@ -391,15 +394,15 @@ fn lstm_of(g: &mut Graph, n: &OnnxNode, layer: &Layer) -> Result<Vec<Value>> {
                 layer.gate(body, f, value)
             };
             let input = open(body, 0, Some((0, c)), &f[0])?;
-            let forget = match coupled {
-                false => open(body, 2, Some((2, c)), &f[0])?,
-                true => {
-                    let one = body.number(body.dtype(input), 1.0)?;
-                    body.sub(one, input)?
-                }
+            let forget = if coupled {
+                let one = body.number(body.dtype(input), 1.0)?;
+                body.sub(one, input)?
+            } else {
+                open(body, 2, Some((2, c)), &f[0])?
             };
             let new = open(body, 3, None, &f[1])?;
-            let (kept, new) = (body.mul(forget, c)?, body.mul(input, new)?);
+            let kept = body.mul(forget, c)?;
+            let new = body.mul(input, new)?;
             let c = body.add(kept, new)?;
             let output = open(body, 1, Some((1, c)), &f[0])?;
             let shown = activate(body, &f[2], c)?;

@@ -46,7 +46,8 @@ enum Outside {
 /// `x` mirrored at `lo` and `hi` until it lies between them.
 fn reflect(g: &mut Graph, x: Value, lo: Value, hi: Value) -> Result<Value> {
     let dtype = g.dtype(x);
-    let (zero, two) = (g.number(dtype, 0.0)?, g.number(dtype, 2.0)?);
+    let zero = g.number(dtype, 0.0)?;
+    let two = g.number(dtype, 2.0)?;
     let range = g.sub(hi, lo)?;
     let period = g.mul(range, two)?;
     let single = g.compare(CompareOp::Le, period, zero)?;
@@ -80,10 +81,12 @@ fn place(
         }
         _ => at,
     };
-    let (zero, last) = (g.number(dtype, 0.0)?, g.dim(dtype, size - 1)?);
+    let zero = g.number(dtype, 0.0)?;
+    let last = g.dim(dtype, size - 1)?;
     let read = match outside {
         Outside::Zeros => {
-            let (above, below) = (g.compare(CompareOp::Ge, at, zero)?, g.compare(CompareOp::Le, at, last)?);
+            let above = g.compare(CompareOp::Ge, at, zero)?;
+            let below = g.compare(CompareOp::Le, at, last)?;
             Some(g.and(above, below)?)
         }
         _ => None,
@@ -96,9 +99,10 @@ fn place(
 /// The borders at which an axis is mirrored.
 fn ends(g: &mut Graph, dtype: DType, size: &Dim, corners: bool) -> Result<(Value, Value)> {
     let last = g.dim(dtype, size - 1)?;
-    match corners {
-        true => Ok((g.number(dtype, 0.0)?, last)),
-        false => Ok((g.number(dtype, -0.5)?, linear(g, last, 1.0, 0.5)?)),
+    if corners {
+        Ok((g.number(dtype, 0.0)?, last))
+    } else {
+        Ok((g.number(dtype, -0.5)?, linear(g, last, 1.0, 0.5)?))
     }
 }
 
@@ -119,7 +123,8 @@ fn taps(
         match outside {
             Outside::Zeros => {}
             Outside::Border => {
-                let (zero, last) = (g.number(dtype, 0.0)?, g.dim(dtype, size - 1)?);
+                let zero = g.number(dtype, 0.0)?;
+                let last = g.dim(dtype, size - 1)?;
                 at = g.max(at, zero)?;
                 at = g.min(at, last)?;
             }
@@ -177,7 +182,8 @@ fn cubic(g: &mut Graph, d: Value, near: bool) -> Result<Value> {
 /// the axes' neighbours.
 fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
     let dtype = g.dtype(x);
-    let (batch, channels) = (g.shape(x)[0].clone(), g.shape(x)[1].clone());
+    let batch = g.shape(x)[0].clone();
+    let channels = g.shape(x)[1].clone();
     let positions = g.shape(taps[0][0].at).to_vec();
     let shape = [&[batch, channels], &positions[1..]].concat();
     // The axes of the result at which a position is found.
@@ -186,7 +192,8 @@ fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
     let mut sum: Option<Value> = None;
     let combinations: usize = taps.iter().map(Vec::len).product();
     for combination in 0..combinations {
-        let (mut rest, mut chosen) = (combination, Vec::new());
+        let mut rest = combination;
+        let mut chosen = Vec::new();
         for list in taps {
             chosen.push(&list[rest % list.len()]);
             rest /= list.len();
@@ -223,7 +230,8 @@ fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
 ///
 /// `GridSample([[[[1, 2], [3, 4]]]], [[[[0, 0], [-1, -1]]]]; align_corners=1) = [[[[2.5, 1]]]]`
 fn grid_sample(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, grid) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let grid = n.input(1)?;
     let mode = match n.string_or("mode", "linear")? {
         "bilinear" | "linear" => "linear",
         "bicubic" | "cubic" => "cubic",
@@ -246,17 +254,14 @@ fn grid_sample(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let size = g.shape(x)[2 + k].clone();
         let dtype = g.dtype(at);
         let at = linear(g, at, 1.0, 1.0)?;
-        let at = match corners {
-            true => {
-                let last = g.dim(dtype, &size - 1)?;
-                let half = linear(g, at, 0.5, 0.0)?;
-                g.mul(half, last)?
-            }
-            false => {
-                let own = g.dim(dtype, size.clone())?;
-                let at = g.mul(at, own)?;
-                linear(g, at, 0.5, -0.5)?
-            }
+        let at = if corners {
+            let last = g.dim(dtype, &size - 1)?;
+            let half = linear(g, at, 0.5, 0.0)?;
+            g.mul(half, last)?
+        } else {
+            let own = g.dim(dtype, size.clone())?;
+            let at = g.mul(at, own)?;
+            linear(g, at, 0.5, -0.5)?
         };
         all.push(taps(g, at, &size, mode, outside, corners)?);
     }
@@ -293,17 +298,14 @@ fn affine_grid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
                 let size = &spatial[along];
                 let place = g.index(DType::I64, vec![size.clone()], axis(0).into())?;
                 let place = g.cast(DType::F64, place)?;
-                let way = match corners {
-                    true => {
-                        let steps = g.dim(DType::F64, size - 1)?;
-                        let twice = linear(g, place, 2.0, 0.0)?;
-                        g.div(twice, steps)?
-                    }
-                    false => {
-                        let steps = g.dim(DType::F64, size.clone())?;
-                        let twice = linear(g, place, 2.0, 1.0)?;
-                        g.div(twice, steps)?
-                    }
+                let way = if corners {
+                    let steps = g.dim(DType::F64, size - 1)?;
+                    let twice = linear(g, place, 2.0, 0.0)?;
+                    g.div(twice, steps)?
+                } else {
+                    let steps = g.dim(DType::F64, size.clone())?;
+                    let twice = linear(g, place, 2.0, 1.0)?;
+                    g.div(twice, steps)?
                 };
                 let at = linear(g, way, 1.0, -1.0)?;
                 let at = g.cast(dtype, at)?;
@@ -326,11 +328,14 @@ fn affine_grid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `RoiAlign([[[[1, 2], [3, 4]]]], [[0, 0, 1, 1]], i64[0]; sampling_ratio=1) = [[[[1]]]]`
 fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, rois, images) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let x = n.input(0)?;
+    let rois = n.input(1)?;
+    let images = n.input(2)?;
     let old = if n.opset < 16 { "output_half_pixel" } else { "half_pixel" };
     let half = n.string_or("coordinate_transformation_mode", old)? == "half_pixel";
     let mode = n.string_or("mode", "avg")?;
-    let (rows, columns) = (n.int_or("output_height", 1)?, n.int_or("output_width", 1)?);
+    let rows = n.int_or("output_height", 1)?;
+    let columns = n.int_or("output_width", 1)?;
     let each = n.int_or("sampling_ratio", 0)?;
     if g.rank(x) != 4 || g.rank(rois) != 2 || g.rank(images) != 1 {
         return Err(Error::invalid(
@@ -360,16 +365,20 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             span = g.max(span, one)?;
         }
         let cell = linear(g, span, 1.0 / cells as f64, 0.0)?;
-        let (cell, start) = (g.unsqueeze(cell, &[1, 2])?, g.unsqueeze(start, &[1, 2])?);
+        let cell = g.unsqueeze(cell, &[1, 2])?;
+        let start = g.unsqueeze(start, &[1, 2])?;
         let grid = vec![cells.into(), each.into()];
         let index = g.index(DType::I64, grid, Dim::from(axis(0)) * each + Dim::from(axis(1)))?;
         let index = g.cast(dtype, index)?;
         let middle = linear(g, index, 1.0 / each as f64, 0.5 / each as f64)?;
         let way = g.mul(cell, middle)?;
         let at = g.add(start, way)?;
-        let (zero, last) = (g.number(dtype, 0.0)?, g.dim(dtype, size - 1)?);
-        let (low, high) = (g.number(dtype, -1.0)?, g.dim(dtype, size.clone())?);
-        let (above, below) = (g.compare(CompareOp::Ge, at, low)?, g.compare(CompareOp::Le, at, high)?);
+        let zero = g.number(dtype, 0.0)?;
+        let last = g.dim(dtype, size - 1)?;
+        let low = g.number(dtype, -1.0)?;
+        let high = g.dim(dtype, size.clone())?;
+        let above = g.compare(CompareOp::Ge, at, low)?;
+        let below = g.compare(CompareOp::Le, at, high)?;
         let read = g.and(above, below)?;
         let at = g.max(at, zero)?;
         let at = g.min(at, last)?;
@@ -380,7 +389,8 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let rest = linear(g, part, -1.0, 1.0)?;
         let mut taps = Vec::new();
         for (at, weight) in [(floor, rest), (next, part)] {
-            let (at, weight) = (g.cast(DType::I64, at)?, g.select(read, weight, zero)?);
+            let at = g.cast(DType::I64, at)?;
+            let weight = g.select(read, weight, zero)?;
             taps.push(Tap { at, weight });
         }
         Ok(taps)
@@ -400,7 +410,8 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
                 Coord::Load { operand: 3, at: at(&[0, 3, 5]) },
             ];
             let value = g.push(Op::Gather { shape: out.clone(), coords }, &[x, images, v.at, h.at])?;
-            let (down, right) = (g.unsqueeze(v.weight, &[1, 3, 5])?, g.unsqueeze(h.weight, &[1, 2, 4])?);
+            let down = g.unsqueeze(v.weight, &[1, 3, 5])?;
+            let right = g.unsqueeze(h.weight, &[1, 2, 4])?;
             let weight = g.mul(down, right)?;
             let weight = g.cast(g.dtype(x), weight)?;
             let term = g.mul(value, weight)?;
@@ -426,25 +437,32 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `DeformConv([[[[1, 2]]]], [[[[3]]]], [[[[0, 0]], [[0, 0]]]]) = [[[[3, 6]]]]`
 fn deform_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, w, offsets) = (n.input(0)?, n.input(1)?, n.input(2)?);
-    let (bias, mask) = (n.optional(3), n.optional(4));
+    let x = n.input(0)?;
+    let w = n.input(1)?;
+    let offsets = n.input(2)?;
+    let bias = n.optional(3);
+    let mask = n.optional(4);
     if [x, w, offsets].iter().chain(&mask).any(|value| g.rank(*value) != 4) {
         return Err(Error::unsupported("DeformConv with other than 2 spatial axes"));
     }
-    let (strides, dilations) = (positive(n, "strides", 2)?, positive(n, "dilations", 2)?);
+    let strides = positive(n, "strides", 2)?;
+    let dilations = positive(n, "dilations", 2)?;
     let pads = n.ints("pads")?.unwrap_or_else(|| vec![0; 4]);
     if pads.len() != 4 {
         return Err(Error::invalid(format!("pads {pads:?} don't fit 2 axes")));
     }
-    let (groups, parts) = (n.int_or("group", 1)?, n.int_or("offset_group", 1)?);
+    let groups = n.int_or("group", 1)?;
+    let parts = n.int_or("offset_group", 1)?;
     n.ints("kernel_shape")?;
-    let (shape, weights) = (g.shape(x).to_vec(), g.shape(w).to_vec());
+    let shape = g.shape(x).to_vec();
+    let weights = g.shape(w).to_vec();
     let kernel: Option<Vec<i64>> = weights[2..].iter().map(Dim::as_i64).collect();
     let kernel =
         kernel.ok_or_else(|| Error::unsupported("DeformConv with a kernel whose size is not a constant"))?;
     let out = g.shape(offsets)[2..].to_vec();
     let taps_count = kernel[0] * kernel[1];
-    let (batch, channels) = (shape[0].clone(), shape[1].clone());
+    let batch = shape[0].clone();
+    let channels = shape[1].clone();
     let each = g.facts.simplify(&channels.floor_div(parts));
     let dtype = g.dtype(x);
     // Positions along each axis, [N * parts, taps, rows, columns].

@@ -106,7 +106,8 @@ fn unravel(g: &mut Graph, places: Value, shape: &[Dim], k: usize) -> Result<Valu
 ///
 /// `Compress([[1, 2], [3, 4]], i64[0, 1]; axis=0) = [[3, 4]]`
 fn compress(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (mut x, condition) = (n.input(0)?, n.input(1)?);
+    let mut x = n.input(0)?;
+    let condition = n.input(1)?;
     let k = match n.int("axis")? {
         Some(k) => normal_axis(k, g.rank(x))?,
         None => {
@@ -119,7 +120,8 @@ fn compress(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
     // A condition may be longer than the axis: what stands behind its end counts for nothing.
     let mask = is_not_zero(g, condition)?;
-    let (place, end) = (positions(g, mask, 0)?, g.dim(DType::I64, g.shape(x)[k].clone())?);
+    let place = positions(g, mask, 0)?;
+    let end = g.dim(DType::I64, g.shape(x)[k].clone())?;
     let inside = g.compare(CompareOp::Lt, place, end)?;
     let mask = g.and(mask, inside)?;
     let places = places(g, n, mask, n.declared_dim(g, 0, k))?;
@@ -179,7 +181,8 @@ fn unique(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 
     // A row that differs from the one before it begins a group.
     let place = g.index(DType::I64, vec![size.clone()], axis(0).into())?;
-    let (zero, one) = (int(g, 0)?, int(g, 1)?);
+    let zero = int(g, 0)?;
+    let one = int(g, 1)?;
     let before = g.sub(place, one)?;
     let before = g.max(before, zero)?;
     let previous = g.gather(rows, before, 0)?;
@@ -226,7 +229,8 @@ fn corners(g: &mut Graph, boxes: Value, centred: bool) -> Result<[Value; 4]> {
     if centred {
         // x, y, width, height
         let half = g.number(g.dtype(boxes), 0.5)?;
-        let (w, h) = (g.mul(c, half)?, g.mul(d, half)?);
+        let w = g.mul(c, half)?;
+        let h = g.mul(d, half)?;
         return Ok([g.sub(b, h)?, g.sub(a, w)?, g.add(b, h)?, g.add(a, w)?]);
     }
     Ok([g.min(a, c)?, g.min(b, d)?, g.max(a, c)?, g.max(b, d)?])
@@ -238,13 +242,16 @@ fn corners(g: &mut Graph, boxes: Value, centred: bool) -> Result<[Value; 4]> {
 ///
 /// `NonMaxSuppression([[[0, 0, 1, 1], [0, 0, 1, 0.9], [5, 5, 6, 6]]], [[[0.9, 0.8, 0.7]]], i64[2], [0.5]) = i64[[0, 0, 0], [0, 0, 2]]`
 fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (boxes, scores) = (n.input(0)?, n.input(1)?);
+    let boxes = n.input(0)?;
+    let scores = n.input(1)?;
     if g.rank(boxes) != 3 || g.rank(scores) != 3 {
         return Err(Error::invalid("boxes and scores must have 3 axes"));
     }
     let centred = n.flag("center_point_box", false)?;
     let shape = g.shape(scores).to_vec();
-    let (batch, classes, count) = (shape[0].clone(), shape[1].clone(), shape[2].clone());
+    let batch = shape[0].clone();
+    let classes = shape[1].clone();
+    let count = shape[2].clone();
     for (have, want) in [(0, &batch), (1, &count)] {
         let have = g.shape(boxes)[have].clone();
         g.require(Relation::eq(have, want), "boxes and scores")?;
@@ -260,7 +267,8 @@ fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         Some(value) => g.reshape(value, Vec::new()).map(Some),
         None => Ok(None),
     };
-    let (overlap, least) = (scalar(g, 3)?, scalar(g, 4)?);
+    let overlap = scalar(g, 3)?;
+    let least = scalar(g, 4)?;
     let overlap = match overlap {
         Some(overlap) => overlap,
         None => g.number(g.dtype(boxes), 0.0)?,
@@ -310,20 +318,28 @@ fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result<LoopBody> {
     let [kept, chosen] = [carried[0], carried[1]];
     let [y1, x1, y2, x2] = [given[0], given[1], given[2], given[3]];
-    let (wanted, overlap, limit) = (given[4], given[5], given[6]);
+    let wanted = given[4];
+    let overlap = given[5];
+    let limit = given[6];
     let own = |g: &mut Graph, x: Value| g.slice(x, 2, at.clone(), Dim::one(), 1);
     let area = |g: &mut Graph, [y1, x1, y2, x2]: [Value; 4]| {
-        let (h, w) = (g.sub(y2, y1)?, g.sub(x2, x1)?);
+        let h = g.sub(y2, y1)?;
+        let w = g.sub(x2, x1)?;
         g.mul(h, w)
     };
     let here = [own(g, y1)?, own(g, x1)?, own(g, y2)?, own(g, x2)?];
-    let (top, left) = (g.max(y1, here[0])?, g.max(x1, here[1])?);
-    let (bottom, right) = (g.min(y2, here[2])?, g.min(x2, here[3])?);
+    let top = g.max(y1, here[0])?;
+    let left = g.max(x1, here[1])?;
+    let bottom = g.min(y2, here[2])?;
+    let right = g.min(x2, here[3])?;
     let zero = g.number(g.dtype(y1), 0.0)?;
-    let (h, w) = (g.sub(bottom, top)?, g.sub(right, left)?);
-    let (h, w) = (g.max(h, zero)?, g.max(w, zero)?);
+    let h = g.sub(bottom, top)?;
+    let w = g.sub(right, left)?;
+    let h = g.max(h, zero)?;
+    let w = g.max(w, zero)?;
     let common = g.mul(h, w)?;
-    let (all, mine) = (area(g, [y1, x1, y2, x2])?, area(g, here)?);
+    let all = area(g, [y1, x1, y2, x2])?;
+    let mine = area(g, here)?;
     let both = g.add(all, mine)?;
     let union = g.sub(both, common)?;
     // `common / union > overlap`, also for boxes without an area.

@@ -73,7 +73,8 @@ fn position(g: &Graph, n: &OnnxNode, k: usize, len: usize, end: i64) -> Result<u
 /// `SequenceInsert({[1], [2]}, [3], i64:-1) = {[1], [3], [2]}`
 /// `SequenceInsert({[1]}, [3]) = {[1], [3]}`
 fn sequence_insert(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
-    let (mut list, value) = (n.list(0)?, n.input(1)?);
+    let mut list = n.list(0)?;
+    let value = n.input(1)?;
     if list.iter().any(|other| g.dtype(*other) != g.dtype(value)) {
         return Err(Error::invalid("the tensors of a sequence must have the same element type"));
     }

@@ -82,7 +82,8 @@ fn space_to_depth(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let (shape, b) = blocks(g, n, x)?;
     let [batch, c, h, w] = shape;
-    let (rows, columns) = (h.floor_div(b), w.floor_div(b));
+    let rows = h.floor_div(b);
+    let columns = w.floor_div(b);
     let block = Dim::from(b);
     let split = vec![batch.clone(), c.clone(), rows.clone(), block.clone(), columns.clone(), block];
     let x = g.reshape(x, split)?;
@@ -132,14 +133,13 @@ fn dropout_input(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
 
 fn kept(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     let x = n.input(0)?;
-    let mask = match n.wants(1) {
-        false => None,
-        true => {
-            let dtype = if n.opset < 10 { g.dtype(x) } else { DType::Bool };
-            let one = g.scalar(Scalar::from_i64(dtype, 1))?;
-            let shape = g.shape(x).to_vec();
-            Some(g.broadcast_to(one, &shape)?)
-        }
+    let mask = if n.wants(1) {
+        let dtype = if n.opset < 10 { g.dtype(x) } else { DType::Bool };
+        let one = g.scalar(Scalar::from_i64(dtype, 1))?;
+        let shape = g.shape(x).to_vec();
+        Some(g.broadcast_to(one, &shape)?)
+    } else {
+        None
     };
     Ok(vec![Some(x), mask])
 }
@@ -161,7 +161,8 @@ fn expand(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `Flatten([[[1, 2], [3, 4]]]; axis=2) = [[1, 2], [3, 4]]`
 fn flatten(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
-    let (axis, rank) = (n.int_or("axis", 1)?, g.rank(x));
+    let axis = n.int_or("axis", 1)?;
+    let rank = g.rank(x);
     let axis = if axis == rank as i64 { rank } else { normal_axis(axis, rank)? };
     g.flatten(x, axis)
 }
@@ -264,7 +265,8 @@ fn shape(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let rank = g.rank(x) as i64;
     let clamp = |at: i64| (if at < 0 { at.saturating_add(rank) } else { at }).clamp(0, rank) as usize;
-    let (start, end) = (clamp(n.int_or("start", 0)?), clamp(n.int_or("end", rank)?));
+    let start = clamp(n.int_or("start", 0)?);
+    let end = clamp(n.int_or("end", rank)?);
     let dims = g.shape(x)[start..end.max(start)].to_vec();
     g.dims(&dims)
 }
@@ -287,7 +289,8 @@ fn slice_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             n.ints(name)?.ok_or_else(|| Error::invalid(format!("Slice needs the attribute `{name}`")))?;
         Ok(list.into_iter().map(Dim::from).collect())
     };
-    let (starts, ends) = (dims("starts")?, dims("ends")?);
+    let starts = dims("starts")?;
+    let ends = dims("ends")?;
     let x = n.input(0)?;
     let axes = match n.ints("axes")? {
         Some(axes) => normal_axes(&axes, g.rank(x))?,
@@ -307,7 +310,8 @@ fn slice(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if (1..5).any(|k| !n.is_known(g, k)) {
         return dynamic::slice(g, n, x);
     }
-    let (starts, ends) = (n.dims(g, 1)?, n.dims(g, 2)?);
+    let starts = n.dims(g, 1)?;
+    let ends = n.dims(g, 2)?;
     let axes = match n.optional(3) {
         Some(_) => normal_axes(&n.numbers(g, 3)?, g.rank(x))?,
         None => (0..starts.len()).collect(),
@@ -332,7 +336,8 @@ fn slice_by(
         return Err(Error::invalid("starts, ends, axes and steps must have the same length"));
     }
     for i in 0..count {
-        let (dim, step) = (g.shape(x)[axes[i]].clone(), steps[i]);
+        let dim = g.shape(x)[axes[i]].clone();
+        let step = steps[i];
         if step == 0 || step == i64::MIN {
             return Err(Error::invalid(format!("the step of a slice must not be {step}")));
         }
@@ -359,10 +364,12 @@ fn inside(g: &Graph, at: &Dim, dim: &Dim, low: &Dim, high: &Dim) -> Dim {
         g.facts.simplify(&(at + dim * is_negative))
     };
     let at_least = larger(g, &from_start, low);
-    let inside = match g.facts.prove_le(&at_least, high).is_yes() {
-        true => at_least,
-        false if g.facts.prove_le(high, &at_least).is_yes() => high.clone(),
-        false => Dim::min(&at_least, high.clone()),
+    let inside = if g.facts.prove_le(&at_least, high).is_yes() {
+        at_least
+    } else if g.facts.prove_le(high, &at_least).is_yes() {
+        high.clone()
+    } else {
+        Dim::min(&at_least, high.clone())
     };
     g.facts.simplify(&inside)
 }
@@ -408,10 +415,7 @@ fn equal_parts(g: &mut Graph, dim: &Dim, count: i64, uneven: bool) -> Result<Vec
     }
     let part = g.facts.simplify(&if uneven { dim.ceil_div(count) } else { dim.floor_div(count) });
     let mut parts = vec![part.clone(); count as usize - 1];
-    let last = match uneven {
-        true => g.facts.simplify(&(dim - part * (count - 1))),
-        false => part,
-    };
+    let last = if uneven { g.facts.simplify(&(dim - part * (count - 1))) } else { part };
     parts.push(last);
     Ok(parts)
 }

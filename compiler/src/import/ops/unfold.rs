@@ -18,7 +18,8 @@ ops! {
 ///
 /// `MaxUnpool([[[5]]], i64[[[1]]]; kernel_shape=[2], strides=[2]) = [[[0, 5]]]`
 fn max_unpool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, at) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let at = n.input(1)?;
     let kernel = n
         .ints("kernel_shape")?
         .ok_or_else(|| Error::invalid("MaxUnpool needs the attribute `kernel_shape`"))?;
@@ -63,7 +64,8 @@ fn max_unpool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `Col2Im([[[1, 2], [3, 4]]], i64[3], i64[2]) = [[[1, 5, 4]]]`
 fn col2im(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
-    let (sizes, kernel) = (n.elements(g, 1)?, n.elements(g, 2)?);
+    let sizes = n.elements(g, 1)?;
+    let kernel = n.elements(g, 2)?;
     let count = sizes.len();
     let list = |name: &str, default: i64, len: usize| -> Result<Vec<i64>> {
         let list = n.ints(name)?.unwrap_or_else(|| vec![default; len]);
@@ -73,7 +75,8 @@ fn col2im(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             Err(Error::invalid(format!("`{name}` has the wrong length {}", list.len())))
         }
     };
-    let (dilations, strides) = (list("dilations", 1, count)?, list("strides", 1, count)?);
+    let dilations = list("dilations", 1, count)?;
+    let strides = list("strides", 1, count)?;
     let pads = list("pads", 0, 2 * count)?;
     let shape = g.shape(x).to_vec();
     if kernel.len() != count || shape.len() != 3 || count == 0 {
@@ -106,7 +109,9 @@ fn col2im(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let mut tap = g.index(DType::I64, vec![each, Dim::one()], axis(0).into())?;
     let mut column = g.index(DType::I64, vec![Dim::one(), columns], axis(1).into())?;
     let yes = g.scalar(Scalar::bool(true))?;
-    let (mut flat, mut inside, mut stride) = (int(g, 0)?, yes, Dim::one());
+    let mut flat = int(g, 0)?;
+    let mut inside = yes;
+    let mut stride = Dim::one();
     for k in (0..count).rev() {
         // The last axis runs fastest, in the window and over the windows' places.
         let size = g.max(kernel[k], one)?;
@@ -128,8 +133,10 @@ fn col2im(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let at = g.add(start, way)?;
         let before = int(g, pads[k])?;
         let at = g.sub(at, before)?;
-        let (zero, end) = (int(g, 0)?, g.dim(DType::I64, image[k].clone())?);
-        let (above, below) = (g.compare(CompareOp::Ge, at, zero)?, g.compare(CompareOp::Lt, at, end)?);
+        let zero = int(g, 0)?;
+        let end = g.dim(DType::I64, image[k].clone())?;
+        let above = g.compare(CompareOp::Ge, at, zero)?;
+        let below = g.compare(CompareOp::Lt, at, end)?;
         let within = g.and(above, below)?;
         inside = g.and(inside, within)?;
         let weight = g.dim(DType::I64, stride.clone())?;

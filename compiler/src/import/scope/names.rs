@@ -59,10 +59,7 @@ impl<'a> Scope<'_, 'a> {
         if let Some(proto) = self.initializers.get(name) {
             return StorageType::from_code(proto.data_type);
         }
-        match self.values.borrow().contains_key(name) {
-            true => None,
-            false => self.parent?.storage_type(name),
-        }
+        if self.values.borrow().contains_key(name) { None } else { self.parent?.storage_type(name) }
     }
 
     /// Records the storage type of the value `name`.

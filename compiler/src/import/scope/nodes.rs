@@ -89,7 +89,8 @@ impl<'a> Scope<'_, 'a> {
         if outputs.len() < proto.output.len()
             && proto.output[outputs.len()..].iter().any(|name| !name.is_empty())
         {
-            let (has, named) = (outputs.len(), proto.output.len());
+            let has = outputs.len();
+            let named = proto.output.len();
             return Err(Error::invalid(format!(
                 "{} has {has} outputs, but the node names {named}",
                 proto.op_type
@@ -123,12 +124,13 @@ impl<'a> Scope<'_, 'a> {
         let Some(row) = ops::find(&proto.domain, &proto.op_type, opset) else {
             let domain = if same_domain(&proto.domain, "") { "" } else { &proto.domain };
             let name = &proto.op_type;
-            let what = match domain.is_empty() {
-                true => format!("op {name} (opset {opset})"),
-                false => format!(
+            let what = if domain.is_empty() {
+                format!("op {name} (opset {opset})")
+            } else {
+                format!(
                     "op {domain}::{name} (opset {opset}); --custom \"{domain}:{name}(…) -> … = FUNCTION\" binds it to a \
                      function of yours, see docs/custom-ops.md"
-                ),
+                )
             };
             return Err(Error::unsupported(what));
         };
@@ -177,7 +179,8 @@ impl<'a> Scope<'_, 'a> {
             }
         }
         if inputs.len() > function.input.len() {
-            let (most, have) = (function.input.len(), inputs.len());
+            let most = function.input.len();
+            let have = inputs.len();
             return Err(Error::invalid(format!(
                 "function {} takes at most {most} inputs, got {have}",
                 function.name

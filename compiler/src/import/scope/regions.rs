@@ -97,7 +97,8 @@ impl<'a> Scope<'_, 'a> {
     ) -> Result<Vec<Value>> {
         let values = inputs(graph)?;
         if values.len() != proto.input.len() {
-            let (has, given) = (proto.input.len(), values.len());
+            let has = proto.input.len();
+            let given = values.len();
             return Err(Error::invalid(format!("the graph takes {has} inputs, but {given} are given")));
         }
         for (info, origin) in proto.input.iter().zip(values) {

@@ -43,7 +43,8 @@ const MORE_OPERANDS: usize = 8;
 
 #[test]
 fn wrong_models_are_refused() {
-    let (mut failed, mut tried) = (Vec::new(), 0);
+    let mut failed = Vec::new();
+    let mut tried = 0;
     for (family, row, doc) in rows() {
         for example in doc.examples.iter().filter(|example| is_of(row, example)) {
             let example_model = model::parse(row, example, None).model;
@@ -187,7 +188,8 @@ fn other_tensors(tensor: &TensorProto) -> Vec<(String, TensorProto)> {
 }
 
 fn other_attributes(attribute: &AttributeProto) -> Vec<AttributeProto> {
-    let (ints, floats) = (&attribute.ints, &attribute.floats);
+    let ints = &attribute.ints;
+    let floats = &attribute.floats;
     let mut others = Vec::new();
     for number in NUMBERS {
         others.push(AttributeProto { i: number, ..attribute.clone() });

@@ -236,7 +236,8 @@ fn types_of(row: &Row, doc: &Doc) -> String {
     let all_of = |of: fn(&DType) -> bool| {
         DType::ALL.iter().filter(|dtype| of(dtype)).all(|dtype| taken.contains(dtype))
     };
-    let (floats, ints) = (all_of(|dtype| dtype.is_float()), all_of(|dtype| dtype.is_int()));
+    let floats = all_of(|dtype| dtype.is_float());
+    let ints = all_of(|dtype| dtype.is_int());
     let bool = taken.contains(&DType::Bool);
     let rest = |keep: &dyn Fn(&DType) -> bool| {
         taken.iter().filter(|dtype| keep(dtype)).map(|dtype| dtype.name()).collect::<Vec<_>>().join(" ")
@@ -254,7 +255,8 @@ fn run(row: &Row, example: &str) -> Result<(), String> {
     let (found, wanted) = compute(row, example, None)?;
     for (found, wanted) in found.iter().zip(&wanted) {
         let elems = |tensor: &Tensor| (0..tensor.elems()).map(|k| tensor.get(k).as_f64()).collect::<Vec<_>>();
-        let (a, b) = (elems(found), elems(wanted));
+        let a = elems(found);
+        let b = elems(wanted);
         let close = |(a, b): (&f64, &f64)| a == b || (a - b).abs() <= 1e-6 + 1e-6 * b.abs();
         let same =
             a.iter().zip(&b).all(close) && found.shape() == wanted.shape() && found.dtype() == wanted.dtype();

@@ -25,7 +25,10 @@ pub(crate) struct Example {
 
 /// Cuts `text` at `separator` outside brackets and quotes.
 fn cut(text: &str, separator: char) -> Vec<&str> {
-    let (mut parts, mut start, mut depth, mut quoted) = (Vec::new(), 0, 0, false);
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut depth = 0;
+    let mut quoted = false;
     for (at, c) in text.char_indices() {
         match c {
             '"' => quoted = !quoted,
@@ -51,7 +54,8 @@ fn tensor(text: &str) -> Tensor {
         }
         _ => (DType::F32, text),
     };
-    let (mut shape, mut elems) = (Vec::new(), Vec::new());
+    let mut shape = Vec::new();
+    let mut elems = Vec::new();
     read(list, 0, dtype, &mut shape, &mut elems);
     Tensor::from_scalars(dtype, shape, &elems).unwrap_or_else(|| panic!("`{text}` is ragged"))
 }
@@ -80,18 +84,13 @@ fn attribute(text: &str) -> AttributeProto {
         (out.kind, out.s) = (3, quoted.trim_end_matches('"').to_string().into());
     } else if let Some(list) = value.strip_prefix('[') {
         let parts = cut(list.trim_end_matches(']'), ',');
-        match value.contains('.') {
-            _ if value.contains('"') => {
-                let text = |part: &&str| part.trim().trim_matches('"').to_string().into();
-                (out.kind, out.strings) = (8, parts.iter().map(text).collect());
-            }
-            true => {
-                (out.kind, out.floats) =
-                    (6, parts.iter().map(|part| part.parse().expect("a number")).collect())
-            }
-            false => {
-                (out.kind, out.ints) = (7, parts.iter().map(|part| part.parse().expect("a number")).collect())
-            }
+        if value.contains('"') {
+            let text = |part: &&str| part.trim().trim_matches('"').to_string().into();
+            (out.kind, out.strings) = (8, parts.iter().map(text).collect());
+        } else if value.contains('.') {
+            (out.kind, out.floats) = (6, parts.iter().map(|part| part.parse().expect("a number")).collect())
+        } else {
+            (out.kind, out.ints) = (7, parts.iter().map(|part| part.parse().expect("a number")).collect())
         }
     } else if value.contains('[') {
         (out.kind, out.t) = (4, Some(constant("", &tensor(value))));
@@ -218,12 +217,11 @@ impl Inputs<'_> {
             value = Tensor::from_scalars(dtype, value.shape().to_vec(), &elems).expect("as many elements");
         }
         let vector = value.shape().len() == 1 && (!is_first || value.dtype() == DType::I64);
-        match value.shape().is_empty() || vector {
-            true => self.graph.initializer.push(constant(name, &value)),
-            false => {
-                self.graph.input.push(declared(name, &value));
-                self.given.push(value);
-            }
+        if value.shape().is_empty() || vector {
+            self.graph.initializer.push(constant(name, &value))
+        } else {
+            self.graph.input.push(declared(name, &value));
+            self.given.push(value);
         }
         name.to_string()
     }

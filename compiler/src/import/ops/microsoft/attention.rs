@@ -150,7 +150,8 @@ fn over_projection(
         }
         (k, v) = (g.concat(&[own[0], k], 2)?, g.concat(&[own[1], v], 2)?);
     }
-    let (batch, keys) = (g.shape(k)[0].clone(), g.shape(k)[2].clone());
+    let batch = g.shape(k)[0].clone();
+    let keys = g.shape(k)[2].clone();
     let mut summands = Vec::new();
     if let Some(mask) = mask {
         let filter = g.number(g.dtype(q), filter)?;
@@ -160,12 +161,12 @@ fn over_projection(
     let scores =
         Scores { scale: scale.filter(|scale| *scale != 0.0), summands, causal: causal.then_some(before) };
     let y = attend(g, [q, k, v], &scores)?;
-    let present = match n.wants(1) {
-        true => {
-            let (k, v) = (g.unsqueeze(k, &[0])?, g.unsqueeze(v, &[0])?);
-            Some(g.concat(&[k, v], 0)?)
-        }
-        false => None,
+    let present = if n.wants(1) {
+        let k = g.unsqueeze(k, &[0])?;
+        let v = g.unsqueeze(v, &[0])?;
+        Some(g.concat(&[k, v], 0)?)
+    } else {
+        None
     };
     Ok(vec![Some(y), present])
 }
@@ -249,7 +250,8 @@ fn multi_head_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>
             g.shape(past_k).get(2).cloned().ok_or_else(|| Error::invalid("past keys must have 4 axes"))?;
         (k, v) = (g.concat(&[past_k, k], 2)?, g.concat(&[past_v, v], 2)?);
     }
-    let (batch, keys) = (g.shape(k)[0].clone(), g.shape(k)[2].clone());
+    let batch = g.shape(k)[0].clone();
+    let keys = g.shape(k)[2].clone();
     let mut summands = Vec::new();
     if let Some(mask) = n.optional(4) {
         let filter = g.number(g.dtype(q), filter)?;
@@ -270,7 +272,9 @@ fn unpacked(g: &mut Graph, n: &OnnxNode) -> Result<[Value; 3]> {
         let width = g.facts.simplify(&(&shape[2] * &shape[3]));
         g.reshape(one, vec![shape[0].clone(), shape[1].clone(), width])
     };
-    let (q, k, v) = (n.input(0)?, n.optional(1), n.optional(2));
+    let q = n.input(0)?;
+    let k = n.optional(1);
+    let v = n.optional(2);
     match (k, v) {
         (None, _) if g.rank(q) == 5 => Ok([one(g, q, 0)?, one(g, q, 1)?, one(g, q, 2)?]),
         (Some(k), None) if g.rank(k) == 5 => Ok([q, one(g, k, 0)?, one(g, k, 1)?]),
@@ -285,7 +289,8 @@ fn unpacked(g: &mut Graph, n: &OnnxNode) -> Result<[Value; 3]> {
 ///
 /// `RotaryEmbedding([[[[1, 2]]]], i64[0], [[0]], [[1]]) = [[[[-2, 1]]]]`
 fn rotary_embedding(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, places) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let places = n.input(1)?;
     if n.float_or("scale", 1.0)? != 1.0 || n.flag("is_packed_batching", false)? {
         return Err(Error::unsupported("RotaryEmbedding with a scale or packed batches"));
     }
@@ -303,6 +308,7 @@ fn rotary_embedding(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             g.add(place, first)?
         }
     };
-    let (cos, sin) = (g.gather(n.input(2)?, places, 0)?, g.gather(n.input(3)?, places, 0)?);
+    let cos = g.gather(n.input(2)?, places, 0)?;
+    let sin = g.gather(n.input(3)?, places, 0)?;
     rotated(g, n, x, [cos, sin])
 }

@@ -30,7 +30,8 @@ ops! {
 ///
 /// `EmbedLayerNormalization(i64[[1]], _, [[0, 0], [1, 2]], [[0, 1]], _, [1, 1], [0, 1]; epsilon=0.0) = [[[-1, 2]]], i32[0], [[[1, 3]]]`
 fn embed_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
-    let (words, table) = (n.input(0)?, n.input(2)?);
+    let words = n.input(0)?;
+    let table = n.input(2)?;
     let epsilon = n.float_or("epsilon", 1e-12)?;
     n.int_or("mask_index_type", 0)?;
     let [batch, steps] = <[Dim; 2]>::try_from(g.shape(words).to_vec())
@@ -69,8 +70,8 @@ fn activated(g: &mut Graph, x: Value, name: &str, numbers: &[f64]) -> Result<Val
     let (alpha, beta) = match name {
         "" => return Ok(x),
         "Clip" => {
-            let (lo, hi) =
-                (g.number(g.dtype(x), number(0, f64::MIN))?, g.number(g.dtype(x), number(1, f64::MAX))?);
+            let lo = g.number(g.dtype(x), number(0, f64::MIN))?;
+            let hi = g.number(g.dtype(x), number(1, f64::MAX))?;
             let x = g.max(x, lo)?;
             return g.min(x, hi);
         }
@@ -79,7 +80,8 @@ fn activated(g: &mut Graph, x: Value, name: &str, numbers: &[f64]) -> Result<Val
         "Relu" | "Tanh" | "Sigmoid" => (0.0, 0.0),
         other => return Err(Error::unsupported(format!("activation `{other}`"))),
     };
-    let (alpha, beta) = (number(0, alpha), number(1, beta));
+    let alpha = number(0, alpha);
+    let beta = number(1, beta);
     activate(g, &Activation { name: name.to_lowercase(), alpha, beta }, x)
 }
 
@@ -87,7 +89,8 @@ fn activated(g: &mut Graph, x: Value, name: &str, numbers: &[f64]) -> Result<Val
 ///
 /// `FusedConv([[[1, 2, 3]]], [[[1, -2]]], [4]; activation="Relu") = [[[1, 0]]]`
 fn fused_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, w) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let w = n.input(1)?;
     let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
     let x = window.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
     let y = convolve(g, x, w, &window, n.int_or("group", 1)?)?;
@@ -136,9 +139,14 @@ fn unpacked(g: &mut Graph, x: Value, bits: i64, count: &Dim) -> Result<Value> {
 ///
 /// `MatMulNBits([[1, 2]], u8[[[57, 136, 136, 136, 136, 136, 136, 136]]], [10]; K=2, N=1, bits=4, block_size=16) = [[-90]]`
 fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (a, b, scales) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let a = n.input(0)?;
+    let b = n.input(1)?;
+    let scales = n.input(2)?;
     let need = |name: &str| n.int(name)?.ok_or_else(|| Error::invalid(format!("MatMulNBits needs `{name}`")));
-    let (k, columns, bits, block) = (need("K")?, need("N")?, n.int_or("bits", 4)?, need("block_size")?);
+    let k = need("K")?;
+    let columns = need("N")?;
+    let bits = n.int_or("bits", 4)?;
+    let block = need("block_size")?;
     n.int_or("accuracy_level", 0)?;
     if n.optional(4).is_some() {
         return Err(Error::unsupported("MatMulNBits with g_idx"));

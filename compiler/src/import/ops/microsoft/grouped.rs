@@ -35,7 +35,8 @@ fn group_query_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         let count = n.int(name)?.filter(|count| *count > 0);
         count.ok_or_else(|| Error::invalid(format!("GroupQueryAttention needs the attribute `{name}`")))
     };
-    let (count, kv_count) = (need("num_heads")?, need("kv_num_heads")?);
+    let count = need("num_heads")?;
+    let kv_count = need("kv_num_heads")?;
     let [mut q, mut k, v] = inputs(g, n, count, kv_count)?;
     let places = Places::of(g, n, q)?;
     let interleaved = n.flag("rotary_interleaved", false)?;
@@ -57,7 +58,8 @@ fn group_query_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let k = places.appended(g, n.optional(3), k)?;
     let v = places.appended(g, n.optional(4), v)?;
     let heads = g.shape(q)[1].clone();
-    let (all_k, all_v) = (shared(g, k, &heads)?, shared(g, v, &heads)?);
+    let all_k = shared(g, k, &heads)?;
+    let all_v = shared(g, v, &heads)?;
     let scores = scores(g, n, q, all_k)?;
     let seen = places.seen(g, n)?;
     let low = g.number(g.dtype(q), f64::NEG_INFINITY)?;
@@ -155,7 +157,8 @@ struct Places {
 
 impl Places {
     fn of(g: &mut Graph, n: &OnnxNode, q: Value) -> Result<Places> {
-        let (batch, steps) = (g.shape(q)[0].clone(), g.shape(q)[2].clone());
+        let batch = g.shape(q)[0].clone();
+        let steps = g.shape(q)[2].clone();
         let total = g.reshape(n.input(6)?, Vec::new())?;
         let total = g.cast(DType::I64, total)?;
         let all = match g.contents(total) {
@@ -209,7 +212,8 @@ impl Places {
         let from = g.sub(place, self.past)?;
         let zero = g.scalar(Scalar::i64(0))?;
         let end = g.dim(DType::I64, self.steps.clone())?;
-        let (behind, before) = (g.compare(CompareOp::Ge, from, zero)?, g.compare(CompareOp::Lt, from, end)?);
+        let behind = g.compare(CompareOp::Ge, from, zero)?;
+        let before = g.compare(CompareOp::Lt, from, end)?;
         let is_new = g.and(behind, before)?;
         let is_new = g.unsqueeze(is_new, &[1, 3])?;
         let last = g.dim(DType::I64, &self.steps - 1)?;

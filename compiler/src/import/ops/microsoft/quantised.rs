@@ -62,7 +62,8 @@ fn of_one(g: &mut Graph, n: &OnnxNode, f: impl FnOnce(&mut Graph, Value) -> Resu
 /// `QLinearAdd(u8[[3]], 0.5, u8:1, u8[[2]], 2, u8:0, 1, u8:10) = u8[[15]]`
 fn qlinear_add(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let dtype = g.dtype(n.input(0)?);
-    let (a, b) = (real(g, n, 0)?, real(g, n, 3)?);
+    let a = real(g, n, 0)?;
+    let b = real(g, n, 3)?;
     let y = g.add(a, b)?;
     quantised(g, n, y, 6, dtype)
 }
@@ -72,7 +73,8 @@ fn qlinear_add(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `QLinearMul(u8[[3]], 0.5, u8:1, u8[[2]], 2, u8:0, 1, u8:10) = u8[[14]]`
 fn qlinear_mul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let dtype = g.dtype(n.input(0)?);
-    let (a, b) = (real(g, n, 0)?, real(g, n, 3)?);
+    let a = real(g, n, 0)?;
+    let b = real(g, n, 3)?;
     let y = g.mul(a, b)?;
     quantised(g, n, y, 6, dtype)
 }
@@ -90,7 +92,8 @@ fn qlinear_sigmoid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn qlinear_leaky_relu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let alpha = n.float_or("alpha", 0.01)?;
     of_one(g, n, |g, x| {
-        let (alpha, zero) = (g.number(DType::F32, alpha)?, g.number(DType::F32, 0.0)?);
+        let alpha = g.number(DType::F32, alpha)?;
+        let zero = g.number(DType::F32, 0.0)?;
         let below = g.mul(x, alpha)?;
         let negative = g.compare(CompareOp::Lt, x, zero)?;
         g.select(negative, below, x)
@@ -123,9 +126,10 @@ fn qlinear_global_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 fn channels_first(n: &OnnxNode) -> Result<()> {
-    match n.flag("channels_last", false)? {
-        false => Ok(()),
-        true => Err(Error::unsupported(format!("{} with channels_last", n.op))),
+    if n.flag("channels_last", false)? {
+        Err(Error::unsupported(format!("{} with channels_last", n.op)))
+    } else {
+        Ok(())
     }
 }
 
@@ -143,7 +147,8 @@ fn qlinear_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `QLinearConcat(1, u8:0, u8[[1]], 2, u8:0, u8[[3]], 1, u8:1; axis=1) = u8[[2, 2]]`
 fn qlinear_concat(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (count, rest) = ((n.input_count().max(2) - 2) / 3, n.input_count().max(2) - 2);
+    let count = (n.input_count().max(2) - 2) / 3;
+    let rest = n.input_count().max(2) - 2;
     if count == 0 || rest % 3 != 0 {
         return Err(Error::invalid(format!("QLinearConcat of {} inputs", n.input_count())));
     }
@@ -161,12 +166,10 @@ fn qlinear_concat(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn q_gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let operand = |g: &mut Graph, k: usize, name: &str| -> Result<Value> {
         let x = n.input(k)?;
-        match n.flag(name, false)? {
-            false => Ok(x),
-            true => g.transpose(x, &[1, 0]),
-        }
+        if n.flag(name, false)? { g.transpose(x, &[1, 0]) } else { Ok(x) }
     };
-    let (a, b) = (operand(g, 0, "transA")?, operand(g, 3, "transB")?);
+    let a = operand(g, 0, "transA")?;
+    let b = operand(g, 3, "transB")?;
     if g.rank(a) != 2 || g.rank(b) != 2 {
         return Err(Error::invalid("the operands of QGemm must have 2 axes"));
     }

@@ -25,7 +25,8 @@ ops! {
 ///
 /// `ArrayFeatureExtractor([[1, 2, 3]], i64[2, 0]) = [[3, 1]]`
 fn array_feature_extractor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let (x, places) = (n.input(0)?, n.input(1)?);
+    let x = n.input(0)?;
+    let places = n.input(1)?;
     let last =
         g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("the input must have at least 1 axis"))?;
     let count = g.facts.simplify(&Dim::product(g.shape(places).iter().cloned()));
@@ -52,8 +53,10 @@ fn binarizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn imputer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let dtype = g.dtype(x);
-    let (floats, ints) = (n.floats("imputed_value_floats")?, n.ints("imputed_value_int64s")?);
-    let (float, int) = (n.float_or("replaced_value_float", 0.0)?, n.int_or("replaced_value_int64", 0)?);
+    let floats = n.floats("imputed_value_floats")?;
+    let ints = n.ints("imputed_value_int64s")?;
+    let float = n.float_or("replaced_value_float", 0.0)?;
+    let int = n.int_or("replaced_value_int64", 0)?;
     let values = match (floats, ints) {
         (Some(floats), _) if dtype.is_float() => vector(g, &floats)?,
         (_, Some(ints)) => g.constant(
@@ -63,16 +66,14 @@ fn imputer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         _ => return Err(Error::invalid("Imputer without values of the input's type")),
     };
     let values = g.cast(dtype, values)?;
-    let gone = match dtype.is_float() {
-        true if float.is_nan() => g.unary(crate::scalar::UnaryOp::IsNan, x)?,
-        true => {
-            let old = g.number(dtype, float)?;
-            g.compare(CompareOp::Eq, x, old)?
-        }
-        false => {
-            let old = g.scalar(Scalar::from_i64(dtype, int))?;
-            g.compare(CompareOp::Eq, x, old)?
-        }
+    let gone = if dtype.is_float() && float.is_nan() {
+        g.unary(crate::scalar::UnaryOp::IsNan, x)?
+    } else if dtype.is_float() {
+        let old = g.number(dtype, float)?;
+        g.compare(CompareOp::Eq, x, old)?
+    } else {
+        let old = g.scalar(Scalar::from_i64(dtype, int))?;
+        g.compare(CompareOp::Eq, x, old)?
     };
     g.select(gone, values, x)
 }
@@ -99,11 +100,13 @@ fn numbers(n: &OnnxNode, what: &str) -> Result<Option<Tensor>> {
 fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let needed = || Error::invalid("LabelEncoder needs keys and values");
-    let (keys, values) = (numbers(n, "keys")?.ok_or_else(needed)?, numbers(n, "values")?.ok_or_else(needed)?);
+    let keys = numbers(n, "keys")?.ok_or_else(needed)?;
+    let values = numbers(n, "values")?.ok_or_else(needed)?;
     if keys.elems() != values.elems() || keys.elems() == 0 {
         return Err(Error::invalid(format!("{} keys are given for {} values", keys.elems(), values.elems())));
     }
-    let (float, int) = (n.float_or("default_float", -0.0)?, n.int_or("default_int64", -1)?);
+    let float = n.float_or("default_float", -0.0)?;
+    let int = n.int_or("default_int64", -1)?;
     n.string_or("default_string", "_Unused")?;
     let otherwise = match n.tensor("default_tensor")? {
         Some(tensor) if tensor.elems() == 1 => tensor.get(0),
@@ -115,7 +118,8 @@ fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let [keys, values] =
         [keys, values].map(|list| Tensor::new(list.dtype(), vec![count], Bytes::Owned(list.bytes().into())));
     let missing = || Error::internal("the elements of a list must match its shape");
-    let (keys, values) = (g.constant(keys.ok_or_else(missing)?)?, g.constant(values.ok_or_else(missing)?)?);
+    let keys = g.constant(keys.ok_or_else(missing)?)?;
+    let values = g.constant(values.ok_or_else(missing)?)?;
     let keys = g.cast(g.dtype(x), keys)?;
     let last = g.rank(x);
     let apart = g.unsqueeze(x, &[last])?;
@@ -123,10 +127,8 @@ fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let hit = match g.dtype(x).is_float() {
         // NaN is a key like any other.
         true => {
-            let (a, b) = (
-                g.unary(crate::scalar::UnaryOp::IsNan, apart)?,
-                g.unary(crate::scalar::UnaryOp::IsNan, keys)?,
-            );
+            let a = g.unary(crate::scalar::UnaryOp::IsNan, apart)?;
+            let b = g.unary(crate::scalar::UnaryOp::IsNan, keys)?;
             let both = g.and(a, b)?;
             g.or(hit, both)?
         }

@@ -195,7 +195,8 @@ impl PairwiseVotes {
             moves[k * self.classes + i] = 1.0;
             moves[k * self.classes + j] = -1.0;
         }
-        let (sure, moves) = (vector(g, &sure)?, matrix(g, &moves, self.rho.len())?);
+        let sure = vector(g, &sure)?;
+        let moves = matrix(g, &moves, self.rho.len())?;
         let votes = g.matmul(won, moves)?;
         let votes = g.add(votes, sure)?;
         g.argreduce(ReduceOp::Max, votes, 1, false, false)

@@ -68,12 +68,11 @@ fn tree_ensemble_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             let limit = g.number(DType::F32, if positive { 0.5 } else { 0.0 })?;
             let won = g.compare(CompareOp::Gt, score, limit)?;
             let won = g.squeeze(won, &[1])?;
-            let other = match positive {
-                true => {
-                    let one = g.number(DType::F32, 1.0)?;
-                    g.sub(one, score)?
-                }
-                false => g.neg(score)?,
+            let other = if positive {
+                let one = g.number(DType::F32, 1.0)?;
+                g.sub(one, score)?
+            } else {
+                g.neg(score)?
             };
             let pair = g.concat(&[other, score], 1)?;
             (g.cast(DType::I64, won)?, transformed(g, pair, name)?)

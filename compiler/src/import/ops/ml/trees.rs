@@ -75,7 +75,8 @@ impl Trees {
     /// The trees in the attributes of `TreeEnsemble`.
     pub(crate) fn read(n: &OnnxNode) -> Result<Trees> {
         let list = |name: &str| n.ints(name)?.ok_or_else(|| bad(format!("`{name}` is missing")));
-        let (features, roots) = (list("nodes_featureids")?, list("tree_roots")?);
+        let features = list("nodes_featureids")?;
+        let roots = list("tree_roots")?;
         let count = features.len();
         let (dtype, splits) = tensor(n, "nodes_splits")?.ok_or_else(|| bad("`nodes_splits` is missing"))?;
         let (_, modes) = tensor(n, "nodes_modes")?.ok_or_else(|| bad("`nodes_modes` is missing"))?;
@@ -143,9 +144,11 @@ impl Trees {
     /// whose names begin with `prefix`.
     pub(crate) fn read_by_tree(n: &OnnxNode, prefix: &str, targets: i64) -> Result<Trees> {
         let list = |name: &str| n.ints(name)?.ok_or_else(|| bad(format!("`{name}` is missing")));
-        let (trees, ids, features) =
-            (list("nodes_treeids")?, list("nodes_nodeids")?, list("nodes_featureids")?);
-        let (yes, no) = (list("nodes_truenodeids")?, list("nodes_falsenodeids")?);
+        let trees = list("nodes_treeids")?;
+        let ids = list("nodes_nodeids")?;
+        let features = list("nodes_featureids")?;
+        let yes = list("nodes_truenodeids")?;
+        let no = list("nodes_falsenodeids")?;
         let modes = n.strings("nodes_modes")?.ok_or_else(|| bad("`nodes_modes` is missing"))?;
         let (dtype, values) = floats(n, "nodes_values")?.ok_or_else(|| bad("`nodes_values` is missing"))?;
         floats(n, "nodes_hitrates")?;
@@ -172,12 +175,15 @@ impl Trees {
             let mode =
                 mode.ok_or_else(|| Error::unsupported(format!("trees with nodes of mode `{}`", modes[k])))?;
             let next = [place(trees[k], yes[k])?, place(trees[k], no[k])?];
-            let (feature, split) = (features[k], values[k]);
+            let feature = features[k];
+            let split = values[k];
             nodes.push(Node { feature, split, mode, next, nan_passes: nan[k] != 0, set: Vec::new() });
         }
         let names = ["treeids", "nodeids", "ids"].map(|name| list(&format!("{prefix}_{name}")));
         let [weight_trees, weight_nodes, weight_targets] = names;
-        let (weight_trees, weight_nodes, weight_targets) = (weight_trees?, weight_nodes?, weight_targets?);
+        let weight_trees = weight_trees?;
+        let weight_nodes = weight_nodes?;
+        let weight_targets = weight_targets?;
         let (_, weights) =
             floats(n, &format!("{prefix}_weights"))?.ok_or_else(|| bad("weights are missing"))?;
         let mut leaves = vec![Vec::new(); outer.len()];
@@ -270,10 +276,7 @@ impl Trees {
             .ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?;
         let roots = g.constant(roots)?;
         let start = g.broadcast_to(roots, &[rows, self.roots.len().into()])?;
-        let arrived = match self.nodes.is_empty() {
-            true => start,
-            false => self.walked(g, n, x, start)?,
-        };
+        let arrived = if self.nodes.is_empty() { start } else { self.walked(g, n, x, start)? };
         let leaves: Vec<Scalar> = self.weights();
         let shape = vec![self.leaves.len(), self.targets];
         let weights = Tensor::from_scalars(self.dtype, shape, &leaves)
@@ -428,7 +431,8 @@ fn member(g: &mut Graph, value: Value, set: Value) -> Result<Value> {
 fn picked(g: &mut Graph, x: Value, feature: Value) -> Result<Value> {
     use crate::graph::{Coord, Op};
     let shape = g.shape(feature).to_vec();
-    let (i, j) = (Dim::from(axis(0)), Dim::from(axis(1)));
+    let i = Dim::from(axis(0));
+    let j = Dim::from(axis(1));
     let coords = vec![Coord::At(i.clone()), Coord::Load { operand: 1, at: vec![i, j] }];
     g.push(Op::Gather { shape, coords }, &[x, feature])
 }

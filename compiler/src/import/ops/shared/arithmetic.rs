@@ -10,7 +10,8 @@ use symshape_runtime::DType;
 /// `x * factor + summand`.
 pub(crate) fn linear(g: &mut Graph, x: Value, factor: f64, summand: f64) -> Result<Value> {
     let dtype = g.dtype(x);
-    let (factor, summand) = (g.number(dtype, factor)?, g.number(dtype, summand)?);
+    let factor = g.number(dtype, factor)?;
+    let summand = g.number(dtype, summand)?;
     let x = g.mul(x, factor)?;
     g.add(x, summand)
 }

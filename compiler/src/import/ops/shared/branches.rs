@@ -31,7 +31,8 @@ pub(crate) fn refuse_rank(
     let rank = |branch: &Result<Region, String>| {
         branch.as_ref().ok().and_then(|region| region.outputs.get(k).map(|value| region.graph.rank(*value)))
     };
-    let (a, b) = (rank(&branches[0])?, rank(&branches[1])?);
+    let a = rank(&branches[0])?;
+    let b = rank(&branches[1])?;
     if a == b {
         return None;
     }
@@ -80,7 +81,8 @@ pub(crate) fn branch(
     let op = Op::If { then: Box::new(then.graph), otherwise: Box::new(otherwise.graph) };
     let results = g.push_multi(op, &operands)?;
     let count = unequal.len();
-    let (mut outputs, mut sizes) = (results[..count].to_vec(), results[count..].iter());
+    let mut outputs = results[..count].to_vec();
+    let mut sizes = results[count..].iter();
     for (output, axes) in outputs.iter_mut().zip(unequal) {
         for (k, most) in axes {
             let size = *sizes.next().ok_or_else(|| Error::internal("each unequal axis must have a size"))?;
@@ -110,8 +112,10 @@ fn failing(g: &Graph, other: &Region, why: String) -> Result<Region> {
 /// Makes output `k` of both branches the same size, the larger one; the axes that were padded and their new sizes. For
 /// each, both get one more output, the size that it had.
 fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec<(usize, Dim)>> {
-    let (a, b) = (then.outputs[k], otherwise.outputs[k]);
-    let (have, other) = (then.graph.ty(a).clone(), otherwise.graph.ty(b).clone());
+    let a = then.outputs[k];
+    let b = otherwise.outputs[k];
+    let have = then.graph.ty(a).clone();
+    let other = otherwise.graph.ty(b).clone();
     if have.dtype != other.dtype {
         return Err(Error::invalid(format!(
             "output {k} is {} in one branch and {} in the other",
@@ -156,7 +160,8 @@ pub(crate) fn predicate(g: &Graph, condition: Value, taken: bool) -> Option<Rela
                         Some([dim]) => Some(dim.clone()),
                         _ => None,
                     };
-                    let (a, b) = (side(0)?, side(1)?);
+                    let a = side(0)?;
+                    let b = side(1)?;
                     Some(match (op, taken) {
                         (CompareOp::Eq, true) | (CompareOp::Ne, false) => Relation::eq(a, b),
                         (CompareOp::Ne, true) | (CompareOp::Eq, false) => Relation::ne(a, b),

@@ -40,13 +40,15 @@ pub(crate) fn reshape(g: &mut Graph, n: &OnnxNode, x: Value, allow_zero: bool) -
     let given = n.elements(g, 1)?;
     let from = g.shape(x).to_vec();
     let total = g.facts.simplify(&Dim::product(from.iter().cloned()));
-    let (one, elems) = (int(g, 1)?, g.dim(DType::I64, total.clone())?);
+    let one = int(g, 1)?;
+    let elems = g.dim(DType::I64, total.clone())?;
     let mut product = one;
     let mut sizes = Vec::new();
     for (k, size) in given.iter().enumerate() {
         let mut size = *size;
         if let (false, Some(old)) = (allow_zero, from.get(k)) {
-            let (zero, old) = (equals(g, size, 0)?, g.dim(DType::I64, old.clone())?);
+            let zero = equals(g, size, 0)?;
+            let old = g.dim(DType::I64, old.clone())?;
             size = g.select(zero, old, size)?;
         }
         let open = equals(g, size, -1)?;
@@ -79,13 +81,11 @@ pub(crate) fn expand(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
             (None, Some(asked)) => n.size(g, asked, k, None)?,
             (Some(old), Some(asked)) => {
                 // Sizes meet in the larger one, or in 0.
-                let (single, own) = (equals(g, asked, 1)?, g.dim(DType::I64, old.clone())?);
+                let single = equals(g, asked, 1)?;
+                let own = g.dim(DType::I64, old.clone())?;
                 let size = g.select(single, own, asked)?;
                 let fixed = g.facts.prove_ne(&old, &Dim::one()).is_yes();
-                match fixed {
-                    true => n.data_dependent(g, size, old.clone(), old)?,
-                    false => n.size(g, size, k, None)?,
-                }
+                if fixed { n.data_dependent(g, size, old.clone(), old)? } else { n.size(g, size, k, None)? }
             }
             (None, None) => return Err(Error::internal("an axis of neither shape")),
         });
@@ -102,7 +102,8 @@ pub(crate) fn shape(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Vec<Dim>> {
 /// A slice whose starts, ends, axes or steps (inputs 1 to 4) are known only while running.
 pub(crate) fn slice(g: &mut Graph, n: &OnnxNode, mut x: Value) -> Result<Value> {
     let rank = g.rank(x);
-    let (starts, ends) = (n.elements(g, 1)?, n.elements(g, 2)?);
+    let starts = n.elements(g, 1)?;
+    let ends = n.elements(g, 2)?;
     let axes = axis_values(g, n, 3, starts.len(), rank)?;
     let steps = match n.optional(4) {
         Some(_) => n.elements(g, 4)?,
@@ -111,7 +112,8 @@ pub(crate) fn slice(g: &mut Graph, n: &OnnxNode, mut x: Value) -> Result<Value> 
     if [ends.len(), axes.len(), steps.len()].iter().any(|count| *count != starts.len()) {
         return Err(Error::invalid("starts, ends, axes and steps must have the same length"));
     }
-    let (zero, one) = (int(g, 0)?, int(g, 1)?);
+    let zero = int(g, 0)?;
+    let one = int(g, 1)?;
     let sizes: Vec<Value> =
         g.shape(x).to_vec().into_iter().map(|dim| g.dim(DType::I64, dim)).collect::<Result<_>>()?;
     let starts = by_axis(g, rank, &axes, &starts, &vec![zero; rank])?;
@@ -135,7 +137,9 @@ pub(crate) fn slice(g: &mut Graph, n: &OnnxNode, mut x: Value) -> Result<Value> 
 
 /// Where a slice of an axis of this size begins, and its length.
 fn span(g: &mut Graph, [start, end, step]: [Value; 3], size: Value) -> Result<[Value; 2]> {
-    let (zero, one, minus) = (int(g, 0)?, int(g, 1)?, int(g, -1)?);
+    let zero = int(g, 0)?;
+    let one = int(g, 1)?;
+    let minus = int(g, -1)?;
     let last = g.sub(size, one)?;
     let forward = g.compare(CompareOp::Gt, step, zero)?;
     let low = g.select(forward, zero, minus)?;
@@ -147,7 +151,8 @@ fn span(g: &mut Graph, [start, end, step]: [Value; 3], size: Value) -> Result<[V
     };
     let start = inside(g, start, zero)?;
     let end = inside(g, end, low)?;
-    let (ahead, back) = (g.sub(end, start)?, g.sub(start, end)?);
+    let ahead = g.sub(end, start)?;
+    let back = g.sub(start, end)?;
     let way = g.select(forward, ahead, back)?;
     let way = g.max(way, zero)?;
     let stride = g.abs(step)?;
@@ -200,7 +205,8 @@ pub(crate) fn pad(g: &mut Graph, n: &OnnxNode, mut x: Value, mode: &str, fill: V
         let source = g.min(source, last)?;
         x = g.gather(x, source, k)?;
         if mode == "constant" {
-            let (above, below) = (g.compare(CompareOp::Ge, at, zero)?, g.compare(CompareOp::Lt, at, size)?);
+            let above = g.compare(CompareOp::Ge, at, zero)?;
+            let below = g.compare(CompareOp::Lt, at, size)?;
             let inside = g.and(above, below)?;
             let inside = g.unsqueeze(inside, &(1..rank - k).collect::<Vec<_>>())?;
             x = g.select(inside, x, fill)?;
@@ -216,7 +222,8 @@ pub(crate) fn tile(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     if repeats.len() != shape.len() {
         return Err(Error::invalid(format!("{} repeats are given for {} axes", repeats.len(), shape.len())));
     }
-    let (mut to, mut index) = (Vec::new(), Vec::new());
+    let mut to = Vec::new();
+    let mut index = Vec::new();
     for (k, (times, dim)) in repeats.into_iter().zip(shape).enumerate() {
         let own = g.dim(DType::I64, dim.clone())?;
         let size = g.mul(times, own)?;
@@ -243,7 +250,8 @@ pub(crate) fn split(g: &mut Graph, n: &OnnxNode, x: Value, k: usize) -> Result<V
 
 /// `x` without the axes in input 1, which are known only while running.
 pub(crate) fn squeeze(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
-    let (shape, declared) = (g.shape(x).to_vec(), n.declared(g, 0));
+    let shape = g.shape(x).to_vec();
+    let declared = n.declared(g, 0);
     let fits = |g: &Graph, axes: &[usize]| {
         let left: Vec<Dim> =
             (0..shape.len()).filter(|k| !axes.contains(k)).map(|k| shape[k].clone()).collect();
@@ -258,7 +266,8 @@ pub(crate) fn squeeze(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
         let firsts = axes.iter().try_fold(x, |x, k| g.slice(x, *k, Dim::zero(), Dim::one(), 1))?;
         g.squeeze(firsts, &axes)
     })?;
-    let (sizes, rank) = (g.dims(&shape)?, int(g, shape.len() as i64)?);
+    let sizes = g.dims(&shape)?;
+    let rank = int(g, shape.len() as i64)?;
     for axis in n.elements(g, 1)? {
         let axis = counted(g, axis, rank)?;
         let size = g.gather(sizes, axis, 0)?;
@@ -272,26 +281,27 @@ pub(crate) fn range(g: &mut Graph, n: &OnnxNode, [start, limit, step]: [Value; 3
     let dtype = g.dtype(start);
     let [start, limit, step] =
         [g.reshape(start, vec![])?, g.reshape(limit, vec![])?, g.reshape(step, vec![])?];
-    let count = match dtype.is_float() {
-        true => {
-            let (limit, start) = (g.cast(DType::F64, limit)?, g.cast(DType::F64, start)?);
-            let (way, step) = (g.sub(limit, start)?, g.cast(DType::F64, step)?);
-            let count = g.div(way, step)?;
-            let count = g.ceil(count)?;
-            g.cast(DType::I64, count)?
-        }
-        false => {
-            let (limit, start, step) =
-                (g.cast(DType::I64, limit)?, g.cast(DType::I64, start)?, g.cast(DType::I64, step)?);
-            let way = g.sub(limit, start)?;
-            let zero = int(g, 0)?;
-            let back = g.compare(CompareOp::Lt, step, zero)?;
-            let minus = g.neg(way)?;
-            let way = g.select(back, minus, way)?;
-            let (stride, one) = (g.abs(step)?, int(g, 1)?);
-            let stride = g.max(stride, one)?;
-            ceil_div(g, way, stride)?
-        }
+    let count = if dtype.is_float() {
+        let limit = g.cast(DType::F64, limit)?;
+        let start = g.cast(DType::F64, start)?;
+        let way = g.sub(limit, start)?;
+        let step = g.cast(DType::F64, step)?;
+        let count = g.div(way, step)?;
+        let count = g.ceil(count)?;
+        g.cast(DType::I64, count)?
+    } else {
+        let limit = g.cast(DType::I64, limit)?;
+        let start = g.cast(DType::I64, start)?;
+        let step = g.cast(DType::I64, step)?;
+        let way = g.sub(limit, start)?;
+        let zero = int(g, 0)?;
+        let back = g.compare(CompareOp::Lt, step, zero)?;
+        let minus = g.neg(way)?;
+        let way = g.select(back, minus, way)?;
+        let stride = g.abs(step)?;
+        let one = int(g, 1)?;
+        let stride = g.max(stride, one)?;
+        ceil_div(g, way, stride)?
     };
     let zero = int(g, 0)?;
     let count = g.max(count, zero)?;

@@ -31,9 +31,10 @@ pub(crate) fn activations(n: &OnnxNode, defaults: &[&str], directions: usize) ->
         }
         None => (0..count).map(|k| defaults[k % defaults.len()].to_string()).collect(),
     };
-    let (alphas, betas) = (n.floats("activation_alpha")?, n.floats("activation_beta")?);
-    let (mut alphas, mut betas) =
-        (alphas.unwrap_or_default().into_iter(), betas.unwrap_or_default().into_iter());
+    let alphas = n.floats("activation_alpha")?;
+    let betas = n.floats("activation_beta")?;
+    let mut alphas = alphas.unwrap_or_default().into_iter();
+    let mut betas = betas.unwrap_or_default().into_iter();
     let mut list = Vec::new();
     for name in names {
         // The lists hold values for those functions that take one.
@@ -48,7 +49,8 @@ pub(crate) fn activations(n: &OnnxNode, defaults: &[&str], directions: usize) ->
         let take = |default: Option<f64>, list: &mut std::vec::IntoIter<f32>| {
             default.map_or(0.0, |default| list.next().map_or(default, f64::from))
         };
-        let (alpha, beta) = (take(alpha, &mut alphas), take(beta, &mut betas));
+        let alpha = take(alpha, &mut alphas);
+        let beta = take(beta, &mut betas);
         list.push(Activation { name: name.to_lowercase(), alpha, beta });
     }
     Ok(list)
@@ -69,7 +71,8 @@ pub(crate) fn activate(g: &mut Graph, f: &Activation, x: Value) -> Result<Value>
         }
         "hardsigmoid" => {
             let x = linear(g, x, f.alpha, f.beta)?;
-            let (zero, one) = (g.number(dtype, 0.0)?, g.number(dtype, 1.0)?);
+            let zero = g.number(dtype, 0.0)?;
+            let one = g.number(dtype, 1.0)?;
             let x = g.max(x, zero)?;
             g.min(x, one)
         }
@@ -80,7 +83,8 @@ pub(crate) fn activate(g: &mut Graph, f: &Activation, x: Value) -> Result<Value>
             g.select(negative, below, x)
         }
         "thresholdedrelu" => {
-            let (zero, alpha) = (g.number(dtype, 0.0)?, g.number(dtype, f.alpha)?);
+            let zero = g.number(dtype, 0.0)?;
+            let alpha = g.number(dtype, f.alpha)?;
             let above = g.compare(CompareOp::Gt, x, alpha)?;
             g.select(above, x, zero)
         }

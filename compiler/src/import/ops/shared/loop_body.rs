@@ -46,7 +46,8 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
 
     /// Whether each round leaves carried value `k` as it is.
     pub(crate) fn keep(&self, k: usize) -> bool {
-        let (input, output) = (self.body.input.get(HEADS + k), self.body.output.get(1 + k));
+        let input = self.body.input.get(HEADS + k);
+        let output = self.body.output.get(1 + k);
         input
             .zip(output)
             .is_some_and(|(input, output)| self.origin(&output.name, &["Identity"]) == input.name)
@@ -81,12 +82,13 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
         let Some(limit) = self.fixed(g, limit)? else { return Ok(None) };
         let number = self.through(number);
         let round = self.body.input.first().is_some_and(|input| input.name == number);
-        let (start, step, raised) = match round {
-            true => (Dim::zero(), 1, false),
-            false => match self.counter(g, number)? {
+        let (start, step, raised) = if round {
+            (Dim::zero(), 1, false)
+        } else {
+            match self.counter(g, number)? {
                 Some(counter) => counter,
                 None => return Ok(None),
-            },
+            }
         };
         let rounds = (limit + more - start).ceil_div(step);
         // What is compared before it is raised lets one round more begin.

@@ -54,7 +54,8 @@ fn dft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Value> {
     let rank = g.rank(x);
-    let (inverse, onesided) = (n.flag("inverse", false)?, n.flag("onesided", false)?);
+    let inverse = n.flag("inverse", false)?;
+    let onesided = n.flag("onesided", false)?;
     if along + 1 == rank {
         return Err(Error::invalid("the transform can't run along the axis of real and imaginary parts"));
     }
@@ -85,7 +86,8 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
     let (real, imaginary) = parts(g, wide)?;
     let half = |points: &Dim| points.floor_div(2) + 1;
     // Values of the signal (or spectrum) that count, and those that come out.
-    let (two, one) = (int(g, 2)?, int(g, 1)?);
+    let two = int(g, 2)?;
+    let one = int(g, 1)?;
     let half_length = g.div(length, two)?;
     let half_length = g.add(half_length, one)?;
     let rows = match (&points, onesided && !inverse) {
@@ -96,7 +98,8 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
     };
     let counted = if inverse && onesided { half_length } else { length };
     let table = angles(g, &rows, &have, length)?;
-    let (cos, sin) = (g.cos(table)?, g.sin(table)?);
+    let cos = g.cos(table)?;
+    let sin = g.sin(table)?;
     let place = g.index(DType::I64, vec![have.clone()], axis(0).into())?;
     let counts = g.compare(CompareOp::Lt, place, counted)?;
     let zero = double(g, 0.0)?;
@@ -116,14 +119,16 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
         let both = g.add(weight, weight)?;
         weight = g.select(single, weight, both)?;
     }
-    let (cos, sin) = (g.mul(cos, weight)?, g.mul(sin, weight)?);
+    let cos = g.mul(cos, weight)?;
+    let sin = g.mul(sin, weight)?;
     let minus = g.neg(sin)?;
     // e^(-iφ) forwards, e^(iφ) back.
     let (ahead, back) = if inverse { (sin, minus) } else { (minus, sin) };
     let mut re = transformed(g, real, cos, along)?;
     let mut im = transformed(g, real, ahead, along)?;
     if let Some(imaginary) = imaginary {
-        let (a, b) = (transformed(g, imaginary, back, along)?, transformed(g, imaginary, cos, along)?);
+        let a = transformed(g, imaginary, back, along)?;
+        let b = transformed(g, imaginary, cos, along)?;
         (re, im) = (g.add(re, a)?, g.add(im, b)?);
     }
     joined(g, [re, im], dtype, inverse && onesided)
@@ -135,7 +140,8 @@ const SHORT: i64 = 64;
 
 /// The forward [`transform`] of this many points, as a contraction of the present part of the signal.
 fn contracted(g: &mut Graph, x: Value, along: usize, points: i64, bins: i64) -> Result<Value> {
-    let (dtype, last) = (g.dtype(x), g.rank(x) - 1);
+    let dtype = g.dtype(x);
+    let last = g.rank(x) - 1;
     let x = g.cast(DType::F32, x)?;
     let count = g.shape(x)[along].as_i64().map_or(points, |have| have.min(points));
     let x = fitted(g, x, along, &count.into())?;

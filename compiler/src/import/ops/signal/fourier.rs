@@ -29,7 +29,8 @@ pub(crate) fn factors(points: i64) -> Option<Vec<i64>> {
     if !(1..=MAX_POINTS).contains(&points) {
         return None;
     }
-    let (mut rest, mut factors) = (points, Vec::new());
+    let mut rest = points;
+    let mut factors = Vec::new();
     for factor in [4, 2].into_iter().chain((3..=MAX_FACTOR).step_by(2)) {
         while rest > 1 && rest % factor == 0 {
             factors.push(factor);
@@ -43,7 +44,8 @@ pub(crate) fn factors(points: i64) -> Option<Vec<i64>> {
 /// division by that number.
 pub(crate) fn transformed(g: &mut Graph, x: Pair, along: usize, factors: &[i64], back: bool) -> Result<Pair> {
     let shape = g.shape(x[0]).to_vec();
-    let (mut done, mut rest) = (1, factors.iter().product::<i64>());
+    let mut done = 1;
+    let mut rest = factors.iter().product::<i64>();
     let mut x = x;
     for p in factors {
         rest /= p;
@@ -92,9 +94,11 @@ fn turned(g: &mut Graph, x: Pair, j: i64, p: i64, rest: i64, below: usize, back:
     };
     let cos = table(turns.iter().map(|turn| turn.0).collect())?;
     let sin = table(turns.iter().map(|turn| if back { turn.1 } else { -turn.1 }).collect())?;
-    let (a, b) = (g.mul(x[0], cos)?, g.mul(x[1], sin)?);
+    let a = g.mul(x[0], cos)?;
+    let b = g.mul(x[1], sin)?;
     let re = g.sub(a, b)?;
-    let (a, b) = (g.mul(x[0], sin)?, g.mul(x[1], cos)?);
+    let a = g.mul(x[0], sin)?;
+    let b = g.mul(x[1], cos)?;
     Ok([re, g.add(a, b)?])
 }
 
@@ -121,8 +125,10 @@ fn combined(g: &mut Graph, parts: &[Pair], back: bool) -> Result<Vec<Pair>> {
     match parts {
         [a, b] => Ok(vec![sum(g, *a, *b)?, difference(g, *a, *b)?]),
         [a, b, c, d] => {
-            let (even, odd) = (sum(g, *a, *c)?, sum(g, *b, *d)?);
-            let (across, aside) = (difference(g, *a, *c)?, difference(g, *b, *d)?);
+            let even = sum(g, *a, *c)?;
+            let odd = sum(g, *b, *d)?;
+            let across = difference(g, *a, *c)?;
+            let aside = difference(g, *b, *d)?;
             let [second, fourth] = either_side(g, across, aside, back)?;
             Ok(vec![sum(g, even, odd)?, second, difference(g, even, odd)?, fourth])
         }
@@ -132,8 +138,10 @@ fn combined(g: &mut Graph, parts: &[Pair], back: bool) -> Result<Vec<Pair>> {
 
 /// [`combined`] for an odd number of parts: part `k` and its mirror image share their products.
 fn odd(g: &mut Graph, parts: &[Pair], back: bool) -> Result<Vec<Pair>> {
-    let (p, half) = (parts.len(), parts.len() / 2);
-    let (mut sums, mut differences) = (Vec::new(), Vec::new());
+    let p = parts.len();
+    let half = parts.len() / 2;
+    let mut sums = Vec::new();
+    let mut differences = Vec::new();
     for k in 1..=half {
         sums.push(sum(g, parts[k], parts[p - k])?);
         differences.push(difference(g, parts[k], parts[p - k])?);
@@ -145,7 +153,8 @@ fn odd(g: &mut Graph, parts: &[Pair], back: bool) -> Result<Vec<Pair>> {
     let mut out = vec![all; p];
     for u in 1..=half {
         let turns: Vec<(f64, f64)> = (1..=half).map(|k| turn((u * k) as i64, p as i64)).collect();
-        let (mut along, mut aside) = (parts[0], None);
+        let mut along = parts[0];
+        let mut aside = None;
         for ((sums, differences), (cos, sin)) in sums.iter().zip(&differences).zip(turns) {
             let scaled = [scale(g, sums[0], cos)?, scale(g, sums[1], cos)?];
             along = sum(g, along, scaled)?;
@@ -225,10 +234,12 @@ mod tests {
             for back in [false, true] {
                 let found = fast(points, &factors, back);
                 for (row, k) in (0..2).flat_map(|row| (0..points).map(move |k| (row, k))) {
-                    let (mut re, mut im) = (0.0, 0.0);
+                    let mut re = 0.0;
+                    let mut im = 0.0;
                     for j in 0..points {
                         let at = (row * points + j) as usize;
-                        let (a, b) = (numbers[at], numbers[at + 2 * points as usize]);
+                        let a = numbers[at];
+                        let b = numbers[at + 2 * points as usize];
                         let (cos, sin) = turn(k * j, points);
                         let sin = if back { sin } else { -sin };
                         (re, im) = (re + a * cos - b * sin, im + a * sin + b * cos);

@@ -27,21 +27,26 @@ fn mel_weight_matrix(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let value = g.reshape(n.input(k)?, Vec::new())?;
         g.cast(dtype, value)
     };
-    let (count, length) = (scalar(g, 0, DType::I64)?, scalar(g, 1, DType::I64)?);
+    let count = scalar(g, 0, DType::I64)?;
+    let length = scalar(g, 1, DType::I64)?;
     let rate = scalar(g, 2, DType::F64)?;
-    let (low, high) = (scalar(g, 3, DType::F64)?, scalar(g, 4, DType::F64)?);
-    let (one, two) = (int(g, 1)?, int(g, 2)?);
+    let low = scalar(g, 3, DType::F64)?;
+    let high = scalar(g, 4, DType::F64)?;
+    let one = int(g, 1)?;
+    let two = int(g, 2)?;
     let bins = g.div(length, two)?;
     let bins = g.add(bins, one)?;
     let rows = n.size(g, bins, 0, None)?;
     let columns = n.size(g, count, 1, None)?;
     let mel = |g: &mut Graph, hertz: Value| -> Result<Value> {
-        let (unit, scale) = (double(g, 1.0 / 700.0)?, double(g, 2595.0 / std::f64::consts::LN_10)?);
+        let unit = double(g, 1.0 / 700.0)?;
+        let scale = double(g, 2595.0 / std::f64::consts::LN_10)?;
         let ratio = g.mul(hertz, unit)?;
         let log = g.log1p(ratio)?;
         g.mul(log, scale)
     };
-    let (low, high) = (mel(g, low)?, mel(g, high)?);
+    let low = mel(g, low)?;
+    let high = mel(g, high)?;
     let span = g.sub(high, low)?;
     let steps = g.add(count, two)?;
     let steps = g.cast(DType::F64, steps)?;
@@ -71,14 +76,19 @@ fn mel_weight_matrix(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let run = g.max(run, one)?;
         g.div(rise, run)
     };
-    let (rise, run) = (g.sub(bin, left)?, g.sub(middle, left)?);
+    let rise = g.sub(bin, left)?;
+    let run = g.sub(middle, left)?;
     let up = slope(g, rise, run)?;
-    let (rise, run) = (g.sub(right, bin)?, g.sub(right, middle)?);
+    let rise = g.sub(right, bin)?;
+    let run = g.sub(right, middle)?;
     let down = slope(g, rise, run)?;
-    let (zero, one) = (double(g, 0.0)?, double(g, 1.0)?);
-    let (after, until) = (g.compare(CompareOp::Ge, bin, left)?, g.compare(CompareOp::Le, bin, middle)?);
+    let zero = double(g, 0.0)?;
+    let one = double(g, 1.0)?;
+    let after = g.compare(CompareOp::Ge, bin, left)?;
+    let until = g.compare(CompareOp::Le, bin, middle)?;
     let rising = g.and(after, until)?;
-    let (from, before) = (g.compare(CompareOp::Ge, bin, middle)?, g.compare(CompareOp::Lt, bin, right)?);
+    let from = g.compare(CompareOp::Ge, bin, middle)?;
+    let before = g.compare(CompareOp::Lt, bin, right)?;
     let falling = g.and(from, before)?;
     let low_to_centre = g.sub(middle, left)?;
     let flat = g.compare(CompareOp::Eq, low_to_centre, zero)?;

@@ -23,7 +23,8 @@ pub(crate) fn angles(g: &mut Graph, rows: &Dim, columns: &Dim, n: Value) -> Resu
     let one = int(g, 1)?;
     let n = g.max(n, one)?;
     let turn = g.binary(BinaryOp::Mod, product, n)?;
-    let (turn, n) = (g.cast(DType::F64, turn)?, g.cast(DType::F64, n)?);
+    let turn = g.cast(DType::F64, turn)?;
+    let n = g.cast(DType::F64, n)?;
     let turn = g.div(turn, n)?;
     let circle = double(g, std::f64::consts::TAU)?;
     g.mul(turn, circle)
@@ -40,7 +41,8 @@ pub(crate) fn count_parts(g: &Graph, x: Value) -> Result<i64> {
 
 /// The real and the imaginary part of `x`, whose last axis holds one or both.
 pub(crate) fn parts(g: &mut Graph, x: Value) -> Result<(Value, Option<Value>)> {
-    let (count, last) = (count_parts(g, x)?, g.rank(x) - 1);
+    let count = count_parts(g, x)?;
+    let last = g.rank(x) - 1;
     let mut part = |k: i64| {
         let part = g.slice(x, last, k.into(), Dim::one(), 1)?;
         g.squeeze(part, &[last])
@@ -54,7 +56,8 @@ pub(crate) fn filled(g: &mut Graph, x: Value, along: usize, taken: &Dim) -> Resu
     let imaginary = match imaginary {
         Some(imaginary) => imaginary,
         None => {
-            let (zero, shape) = (g.number(g.dtype(real), 0.0)?, g.shape(real).to_vec());
+            let zero = g.number(g.dtype(real), 0.0)?;
+            let shape = g.shape(real).to_vec();
             g.broadcast_to(zero, &shape)?
         }
     };
@@ -78,7 +81,8 @@ pub(crate) fn joined(g: &mut Graph, [re, im]: [Value; 2], dtype: DType, is_real:
         return g.unsqueeze(re, &[last]);
     }
     let before = last.saturating_sub(1);
-    let (re, im) = (g.unsqueeze(re, &[before])?, g.unsqueeze(im, &[before])?);
+    let re = g.unsqueeze(re, &[before])?;
+    let im = g.unsqueeze(im, &[before])?;
     let y = g.concat(&[re, im], before)?;
     let mut order: Vec<usize> = (0..=last).collect();
     order.swap(before, last);
@@ -89,7 +93,8 @@ pub(crate) fn joined(g: &mut Graph, [re, im]: [Value; 2], dtype: DType, is_real:
 pub(crate) fn fitted(g: &mut Graph, x: Value, k: usize, size: &Dim) -> Result<Value> {
     let keep = g.facts.simplify(&smaller(g, &g.shape(x)[k].clone(), size));
     let x = g.slice(x, k, Dim::zero(), keep.clone(), 1)?;
-    let (lo, mut hi) = (vec![Dim::zero(); g.rank(x)], vec![Dim::zero(); g.rank(x)]);
+    let lo = vec![Dim::zero(); g.rank(x)];
+    let mut hi = vec![Dim::zero(); g.rank(x)];
     hi[k] = g.facts.simplify(&(size - keep));
     g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))
 }

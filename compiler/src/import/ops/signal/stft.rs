@@ -176,13 +176,12 @@ fn general(g: &mut Graph, n: &OnnxNode, x: Value, onesided: bool) -> Result<Valu
     let frames = g.div(rest, stride)?;
     let frames = g.add(frames, one)?;
     let frames = n.size(g, frames, 1, Some(size.clone()))?;
-    let rows = match onesided {
-        false => length,
-        true => {
-            let two = int(g, 2)?;
-            let half = g.div(length, two)?;
-            g.add(half, one)?
-        }
+    let rows = if onesided {
+        let two = int(g, 2)?;
+        let half = g.div(length, two)?;
+        g.add(half, one)?
+    } else {
+        length
     };
     let rows = n.size(g, rows, 2, Some(most.clone()))?;
     // [frames, most] places in the signal.
@@ -190,28 +189,34 @@ fn general(g: &mut Graph, n: &OnnxNode, x: Value, onesided: bool) -> Result<Valu
     let start = g.mul(frame, stride)?;
     let inner = g.index(DType::I64, vec![most.clone()], axis(0).into())?;
     let at = g.add(start, inner)?;
-    let (zero, last) = (int(g, 0)?, g.dim(DType::I64, &size - 1)?);
+    let zero = int(g, 0)?;
+    let last = g.dim(DType::I64, &size - 1)?;
     let at = g.max(at, zero)?;
     let at = g.min(at, last)?;
     let counts = g.compare(CompareOp::Lt, inner, length)?;
-    let (one, none) = (double(g, 1.0)?, double(g, 0.0)?);
+    let one = double(g, 1.0)?;
+    let none = double(g, 0.0)?;
     let mut weight = g.select(counts, one, none)?;
     if let Some(window) = window {
         let window = g.cast(DType::F64, window)?;
         weight = g.mul(weight, window)?;
     }
     let table = angles(g, &rows, &most, length)?;
-    let (cos, sin) = (g.cos(table)?, g.sin(table)?);
-    let (cos, sin) = (g.mul(cos, weight)?, g.mul(sin, weight)?);
+    let cos = g.cos(table)?;
+    let sin = g.sin(table)?;
+    let cos = g.mul(cos, weight)?;
+    let sin = g.mul(sin, weight)?;
     let wide = g.cast(DType::F64, x)?;
     let (real, imaginary) = parts(g, wide)?;
     let framed = |g: &mut Graph, x: Value| g.gather(x, at, 1);
     let real = framed(g, real)?;
     let minus = g.neg(sin)?;
-    let (mut re, mut im) = (transformed(g, real, cos, 2)?, transformed(g, real, minus, 2)?);
+    let mut re = transformed(g, real, cos, 2)?;
+    let mut im = transformed(g, real, minus, 2)?;
     if let Some(imaginary) = imaginary {
         let imaginary = framed(g, imaginary)?;
-        let (a, b) = (transformed(g, imaginary, sin, 2)?, transformed(g, imaginary, cos, 2)?);
+        let a = transformed(g, imaginary, sin, 2)?;
+        let b = transformed(g, imaginary, cos, 2)?;
         (re, im) = (g.add(re, a)?, g.add(im, b)?);
     }
     joined(g, [re, im], dtype, false)

@@ -74,7 +74,8 @@ pub(crate) fn folded(g: &mut Graph, x: Value, along: usize, length: i64, bins: i
     let pairs = (length - 1) / 2;
     let first = g.slice(x, along, Dim::one(), pairs.into(), 1)?;
     let mirrored = g.slice(x, along, (length - 1).into(), pairs.into(), -1)?;
-    let (sums, differences) = (g.add(first, mirrored)?, g.sub(first, mirrored)?);
+    let sums = g.add(first, mirrored)?;
+    let differences = g.sub(first, mirrored)?;
     let half = |g: &mut Graph, x: Value, part: fn((f64, f64)) -> f64| {
         let at = (1..=pairs).flat_map(|j| (0..bins).map(move |k| j * k % length));
         let table = constant(g, [pairs, bins].to_vec(), at.map(|turns| part(fourier::turn(turns, length))))?;
