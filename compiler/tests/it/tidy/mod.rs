@@ -1,5 +1,6 @@
 //! Invariants of the source that a machine can check; the text of a failure says what to do.
 
+mod documents;
 mod imports;
 
 use std::{
