@@ -2,7 +2,7 @@
 //!
 //! A kernel can't take less time than its multiply-adds at the machine's peak, nor than its bytes (weights, inputs and
 //! outputs, each once) at the speed at which a buffer of that size is read; the larger of both is the bound. Peak and
-//! speeds are measured first, by leaves that do nothing else, on the same thread. Kernels run as compiled models, so a
+//! speeds are measured first, by microkernels that do nothing else, on the same thread. Kernels run as compiled models, so a
 //! call's overhead is in their time. Products and convolutions run in each precision and in bytes, attention in each
 //! precision: what tile registers multiply is held against what these can do, and what needs them is left out on machines
 //! without. The clock that a kernel ran at is printed as a part of that of the peak: heavy work is done at a lower one, and
@@ -23,7 +23,7 @@ use symshape_compiler::{
 };
 use symshape_runtime::{Context, DType, TensorRef};
 
-/// Rounds of the leaves that measure what a machine can multiply.
+/// Rounds of the microkernels that measure what a machine can multiply.
 const ROUNDS: i64 = 10_000;
 
 /// Rows of a matrix product that are looked at.

@@ -1,4 +1,4 @@
-//! Single leaves in executable memory, and those that measure what a machine can do.
+//! Single microkernels in executable memory, and those that measure what a machine can do.
 
 use cranelift_codegen::{
     ir::{AbiParam, types},
@@ -11,14 +11,14 @@ use symshape_compiler::codegen::vector::{
     vcode::{IntWidth, Mem, TILE_CONFIG, TILE_ROW_BYTES, TILE_ROWS, TILES, TileDot, TileReg, VBinary, VCode},
 };
 
-/// A leaf in executable memory.
+/// A microkernel in executable memory.
 pub struct Compiled {
     module: JITModule,
     entry: *const u8,
 }
 
 impl Compiled {
-    /// Compiles a leaf.
+    /// Compiles a microkernel.
     ///
     /// # Panics
     /// When it does not compile: a bug.
@@ -26,8 +26,8 @@ impl Compiled {
         let mut module = module();
         let mut signature = module.make_signature();
         signature.params.push(AbiParam::new(types::I64));
-        let func = module.declare_function("leaf", Linkage::Local, &signature).expect("a new name");
-        isa.define(func, code, &mut module).expect("leaves compile");
+        let func = module.declare_function("microkernel", Linkage::Local, &signature).expect("a new name");
+        isa.define(func, code, &mut module).expect("microkernels compile");
         module.finalize_definitions().expect("no undefined symbols");
         let entry = module.get_finalized_function(func);
         Compiled { module, entry }
@@ -39,7 +39,7 @@ impl Compiled {
             self.module.get_finalized_function(cranelift_module::FuncId::from_u32(0)),
             self.entry
         );
-        // SAFETY: the leaf has this signature, its memory is mapped, and the arguments cover what it touches.
+        // SAFETY: the microkernel has this signature, its memory is mapped, and the arguments cover what it touches.
         unsafe {
             let entry: extern "C" fn(*mut i64) = std::mem::transmute(self.entry);
             entry(args.as_mut_ptr());
@@ -67,7 +67,7 @@ pub fn elements(count: usize) -> Vec<f32> {
 /// Multiply-adds of a round of [`multiply_adds`].
 const CHAINED: usize = 48;
 
-/// A leaf that runs twelve independent chains of multiply-adds: arguments are the rounds, and a place of 8 bytes.
+/// A microkernel that runs twelve independent chains of multiply-adds: arguments are the rounds, and a place of 8 bytes.
 pub fn multiply_adds(isa: &dyn VectorIsa) -> Compiled {
     let mut b = Builder::new(isa.shape());
     let (rounds, zero) = (b.arg(0), b.float(0.0));
@@ -85,7 +85,7 @@ pub fn operations(isa: &dyn VectorIsa) -> u64 {
     2 * (CHAINED * isa.shape().lanes) as u64
 }
 
-/// A leaf that multiplies bytes by vectors in twelve independent sums: arguments are those of [`multiply_adds`].
+/// A microkernel that multiplies bytes by vectors in twelve independent sums: arguments are those of [`multiply_adds`].
 pub fn byte_products(isa: &dyn VectorIsa) -> Compiled {
     let mut b = Builder::new(isa.shape());
     let (rounds, zero) = (b.arg(0), b.bits(0));
@@ -114,7 +114,7 @@ pub fn byte_operations(isa: &dyn VectorIsa) -> u64 {
 /// Products of tile registers in a round of [`tile_products`].
 const TILE_PRODUCTS: usize = 16;
 
-/// A leaf that multiplies full tile registers into four independent sums: its argument are the rounds. The machine must
+/// A microkernel that multiplies full tile registers into four independent sums: its argument are the rounds. The machine must
 /// have them, and the system have granted them.
 pub fn tile_products(isa: &dyn VectorIsa, product: TileDot) -> Compiled {
     let (bytes, row_bytes_at, rows_at) = TILE_CONFIG;
@@ -152,7 +152,7 @@ pub fn tile_operations(product: TileDot) -> u64 {
 /// Vectors that a round of [`reads`] loads.
 const LOADED: usize = 8;
 
-/// A leaf that reads memory: arguments are its address, the rounds of [`read_bytes`] each, and a place of 8 bytes.
+/// A microkernel that reads memory: arguments are its address, the rounds of [`read_bytes`] each, and a place of 8 bytes.
 pub fn reads(isa: &dyn VectorIsa) -> Compiled {
     let mut b = Builder::new(isa.shape());
     let (from, rounds, zero) = (b.arg(0), b.arg(1), b.bits(0));

@@ -1,4 +1,4 @@
-//! Random graphs at random sizes: machine code, with and without vector leaves, in one piece and in partitions, against
+//! Random graphs at random sizes: machine code, with and without vector microkernels, in one piece and in partitions, against
 //! the reference evaluator.
 #![no_main]
 

@@ -1,6 +1,6 @@
 //! Machine code as text: `symc compile --emit asm`.
 //!
-//! x86-64 is disassembled here, function by function, with the names that relocations bring; leaves end with the
+//! x86-64 is disassembled here, function by function, with the names that relocations bring; microkernels end with the
 //! constants that they load, which are listed as instructions too. Other architectures need the system's `objdump`.
 
 use super::errors::at_path;

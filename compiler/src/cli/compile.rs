@@ -249,7 +249,7 @@ fn compile_options(args: &Args, is_source: bool, target: &Target) -> Result<Comp
 /// What is said about an artefact, in bytes.
 struct Sizes {
     code: u64,
-    /// Of the code, what is neither kernel nor leaf; not known of source.
+    /// Of the code, what is neither kernel nor microkernel; not known of source.
     driver: Option<u64>,
     weights: u64,
     kernels: usize,

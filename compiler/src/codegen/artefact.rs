@@ -50,7 +50,8 @@ pub struct Summary {
 impl Summary {
     /// Bytes of code that is there whatever the kernels are: the contract's check, the functions for sizes, the driver.
     pub fn driver_bytes(&self) -> u64 {
-        let works = |name: &str| ["_kernel_", "_leaf_", "_math_"].iter().any(|kind| name.contains(kind));
+        let works =
+            |name: &str| ["_kernel_", "_microkernel_", "_math_"].iter().any(|kind| name.contains(kind));
         self.functions
             .iter()
             .filter(|function| !works(&function.name))

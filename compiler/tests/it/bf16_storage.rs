@@ -306,7 +306,7 @@ fn dense(k: usize, n: usize, by: &str, right: &str) -> Program {
 }
 
 #[test]
-fn factors_that_no_leaf_reads_are_copied() {
+fn factors_that_no_microkernel_reads_are_copied() {
     for (by, right, tiles, copies) in [
         (" by bf16", "panels @1[0] width 16".to_string(), true, 0),
         ("", "panels @1[0] width 16".to_string(), true, 0),

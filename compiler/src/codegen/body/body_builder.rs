@@ -1,6 +1,6 @@
-//! Straight-line kernel code as the bodies of leaves: addresses become numbered streams, outer values scalar arguments.
+//! Straight-line kernel code as the bodies of microkernels: addresses become numbered streams, outer values scalar arguments.
 //!
-//! A stream is an access that is linear in the leaf's two loop variables (row and column, either of which may be
+//! A stream is an access that is linear in the microkernel's two loop variables (row and column, either of which may be
 //! missing): an origin, which the code around computes, and two strides. What is not linear, or of a type that lanes
 //! don't have, is refused by `None`: the scalar loops take it.
 
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
-/// An access along the leaf's loops; strides are in elements.
+/// An access along the microkernel's loops; strides are in elements.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Stream {
     /// At row 0 and column 0.
@@ -24,7 +24,7 @@ pub(crate) struct Stream {
     pub(crate) column: Dim,
 }
 
-/// A scalar argument of a leaf.
+/// A scalar argument of a microkernel.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum ScalarArg {
     /// A scalar variable of the kernel.
@@ -33,7 +33,7 @@ pub(crate) enum ScalarArg {
     Index(Dim),
 }
 
-/// Collects what the bodies of one leaf refer to.
+/// Collects what the bodies of one microkernel refer to.
 pub(crate) struct BodyBuilder<'a> {
     pub(crate) program: &'a Program,
     pub(crate) kernel: &'a Kernel,
@@ -42,9 +42,9 @@ pub(crate) struct BodyBuilder<'a> {
     pub(crate) row: Option<&'a Symbol>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) scalars: Vec<ScalarArg>,
-    /// The locals that live inside the leaf, by the number of their variable.
+    /// The locals that live inside the microkernel, by the number of their variable.
     pub(crate) variables: Vec<Local>,
-    /// Locals that the leaf sets somewhere.
+    /// Locals that the microkernel sets somewhere.
     pub(crate) inner: Vec<Local>,
     /// Registers of the body at hand that stand for 64-bit integers.
     pub(crate) wide: Vec<u32>,
@@ -112,7 +112,7 @@ impl<'a> BodyBuilder<'a> {
         }
     }
 
-    /// The body for this code, whose loop runs over `column`; `None` where leaves can't.
+    /// The body for this code, whose loop runs over `column`; `None` where microkernels can't.
     pub(crate) fn body(&mut self, code: &Code, column: Option<&Symbol>) -> Option<Body> {
         let mut body = Body::default();
         let mut regs = Vec::with_capacity(code.insts.len());

@@ -1,6 +1,6 @@
-//! Statements as control flow: loops, branches, straight-line code, and the scalar form of the two leaves.
+//! Statements as control flow: loops, branches, straight-line code, and the scalar form of the two microkernels.
 //!
-//! The leaves' vector forms take over where they can; what is here works for every type and is what they are tested
+//! The microkernels' vector forms take over where they can; what is here works for every type and is what they are tested
 //! against.
 
 use super::{

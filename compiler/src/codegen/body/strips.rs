@@ -1,4 +1,4 @@
-//! Strips, and rows of them, as calls of strip leaves.
+//! Strips, and rows of them, as calls of strip microkernels.
 
 use super::{
     args::Args,
@@ -26,15 +26,15 @@ const MOST_DISTANCE: i32 = 1 << 28;
 /// Bytes of one stream of constants that are gathered.
 const MOST_GATHERED: i64 = 1 << 20;
 
-/// Where a pointer of a leaf starts.
+/// Where a pointer of a microkernel starts.
 enum Pointer {
     /// At a stream's origin.
     Stream(Stream),
-    /// At constants that were gathered for the leaf: their bytes.
+    /// At constants that were gathered for the microkernel: their bytes.
     Packed(Vec<u8>),
 }
 
-/// A leaf and what its arguments are.
+/// A microkernel and what its arguments are.
 struct Strip {
     key: StripKey,
     extents: Vec<Dim>,
@@ -43,7 +43,7 @@ struct Strip {
     results: Vec<Local>,
 }
 
-/// Emits a strip, or its iterations in `range`, as one call; false where leaves can't do it, and nothing was emitted.
+/// Emits a strip, or its iterations in `range`, as one call; false where microkernels can't do it, and nothing was emitted.
 pub(crate) fn strip(
     f: &mut FuncCtx,
     kernel: &Kernel,
@@ -81,7 +81,7 @@ pub(crate) fn strip(
     Ok(true)
 }
 
-/// Emits rows `begin..end` of a loop over strips and scalar code as one call; false where leaves can't do it, and
+/// Emits rows `begin..end` of a loop over strips and scalar code as one call; false where microkernels can't do it, and
 /// nothing was emitted.
 pub(crate) fn rows(
     f: &mut FuncCtx,
@@ -113,7 +113,7 @@ pub(crate) fn rows(
     Ok(true)
 }
 
-/// The leaf for these statements, if all of them are strips or scalar code that leaves can do.
+/// The microkernel for these statements, if all of them are strips or scalar code that microkernels can do.
 fn recognise(
     f: &FuncCtx,
     kernel: &Kernel,
@@ -208,7 +208,7 @@ fn reads_apart(phases: &[Phase], streams: &[Stream]) -> bool {
 }
 
 impl Pointer {
-    /// How it moves from row to row, as far as leaves distinguish.
+    /// How it moves from row to row, as far as microkernels distinguish.
     fn down(&self, program: &Program) -> StreamStep {
         match self {
             Pointer::Packed(_) => StreamStep::Fixed,
@@ -355,12 +355,12 @@ fn arguments(f: &mut FuncCtx, strip: &Strip) -> Result<Args> {
     Ok(args)
 }
 
-/// Calls the leaf and sets the locals that it found.
+/// Calls the microkernel and sets the locals that it found.
 fn call(f: &mut FuncCtx, kernel: &Kernel, strip: Strip, args: &Args) -> Result<()> {
     let block = args.place(f);
     let slots: Vec<usize> = (0..strip.results.len()).map(|result| strip.key.result(result)).collect();
-    let leaf = f.unit.leaf(MicrokernelKey::Strip(strip.key))?;
-    f.call(leaf, &[block]);
+    let microkernel = f.unit.microkernel(MicrokernelKey::Strip(strip.key))?;
+    f.call(microkernel, &[block]);
     for (local, slot) in strip.results.into_iter().zip(slots) {
         let ty = FuncCtx::reg_type(kernel.locals[local]);
         let value = f.builder.ins().load(ty, MemFlagsData::trusted(), block, 8 * slot as i32);

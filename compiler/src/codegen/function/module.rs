@@ -85,9 +85,9 @@ pub struct ModuleBuilder<'u> {
     tables: HashMap<String, DataId>,
     numbers: u32,
     vector_isa: Box<dyn VectorIsa>,
-    leaves: HashMap<MicrokernelKey, FuncId>,
-    /// Leaves of all levels so far.
-    n_leaves: usize,
+    microkernels: HashMap<MicrokernelKey, FuncId>,
+    /// Microkernels of all levels so far.
+    n_microkernels: usize,
     /// Functions that somebody else defines.
     callees: HashSet<String>,
 }
@@ -123,8 +123,8 @@ impl<'u> ModuleBuilder<'u> {
             tables: HashMap::new(),
             numbers: 0,
             vector_isa,
-            leaves: HashMap::new(),
-            n_leaves: 0,
+            microkernels: HashMap::new(),
+            n_microkernels: 0,
             callees: program.callees().into_iter().map(|callee| callee.symbol.clone()).collect(),
         }
     }
@@ -134,15 +134,15 @@ impl<'u> ModuleBuilder<'u> {
         format!("{}_{name}", self.program.name)
     }
 
-    /// The vector ISA that leaves are made for.
+    /// The vector ISA that microkernels are made for.
     pub fn vector_isa(&self) -> &dyn VectorIsa {
         &*self.vector_isa
     }
 
-    /// From here on leaves are made for this level, which is at or above the module's.
+    /// From here on microkernels are made for this level, which is at or above the module's.
     pub fn set_level(&mut self, level: Level) {
         self.vector_isa = vector::for_level(level, self.module.isa());
-        self.leaves.clear();
+        self.microkernels.clear();
     }
 
     /// Whether inner loops are microkernels, or loops over single elements.
@@ -158,20 +158,20 @@ impl<'u> ModuleBuilder<'u> {
         self.form.wider.iter().copied().filter(|level| tiles || !level.has_tiles()).collect()
     }
 
-    /// The leaf's function; defined on first use.
-    pub fn leaf(&mut self, key: MicrokernelKey) -> Result<FuncId> {
-        if let Some(id) = self.leaves.get(&key) {
+    /// The microkernel's function; defined on first use.
+    pub fn microkernel(&mut self, key: MicrokernelKey) -> Result<FuncId> {
+        if let Some(id) = self.microkernels.get(&key) {
             return Ok(*id);
         }
-        let name = self.symbol(&format!("leaf_{}_{}", self.n_leaves, key.name()));
+        let name = self.symbol(&format!("microkernel_{}_{}", self.n_microkernels, key.name()));
         if self.options.listing {
             let code = key.code(&*self.vector_isa);
             self.clif.push_str(&format!("; {name} ({})\n{code}\n", self.vector_isa.name()));
         }
         let (id, code_bytes) = microkernel::emit(&key, &name, &*self.vector_isa, self.module)?;
         self.functions.push(FunctionSummary { name, code_bytes });
-        self.leaves.insert(key, id);
-        self.n_leaves += 1;
+        self.microkernels.insert(key, id);
+        self.n_microkernels += 1;
         Ok(id)
     }
 

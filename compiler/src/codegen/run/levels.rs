@@ -1,6 +1,6 @@
 //! `run` for one level of the instruction set or several.
 //!
-//! With several levels there is a `run` with kernels and leaves for each, and the exported one goes to the highest that
+//! With several levels there is a `run` with kernels and microkernels for each, and the exported one goes to the highest that
 //! the machine can do. It asks the machine once, at the first call, and keeps the answer in a word of the artefact: the
 //! only memory of it that is ever written. Threads that call for the first time at once all write the same. Tile registers
 //! have to be granted by the system, which no call may enter: a function that runs when the artefact is loaded asks for

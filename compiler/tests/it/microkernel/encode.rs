@@ -1,4 +1,4 @@
-//! The x86 encodings of leaves, for levels that this machine may lack too.
+//! The x86 encodings of microkernels, for levels that this machine may lack too.
 
 use super::jit::tile;
 use symshape_compiler::{

@@ -1,4 +1,4 @@
-//! Compiles single leaves and calls them; keys that tests vary.
+//! Compiles single microkernels and calls them; keys that tests vary.
 
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_jit::{JITBuilder, JITModule};
@@ -54,7 +54,7 @@ pub(crate) fn isas_of_tiles() -> Vec<(Box<dyn VectorIsa>, bool)> {
     isas
 }
 
-/// A leaf in executable memory.
+/// A microkernel in executable memory.
 pub(crate) struct Compiled {
     /// Keeps the memory.
     _module: JITModule,
@@ -62,10 +62,11 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    /// Compiles a leaf.
+    /// Compiles a microkernel.
     pub(crate) fn new(key: &MicrokernelKey, isa: &dyn VectorIsa, fma: bool) -> Compiled {
         let mut module = module(fma);
-        let (func, _) = microkernel::emit(key, "leaf", isa, &mut module).expect("leaves compile");
+        let (func, _) =
+            microkernel::emit(key, "microkernel", isa, &mut module).expect("microkernels compile");
         module.finalize_definitions().expect("no undefined symbols");
         let entry = module.get_finalized_function(func);
         Compiled { _module: module, entry }
@@ -73,7 +74,7 @@ impl Compiled {
 
     /// Calls it with these arguments, which it may write results into.
     pub(crate) fn call(&self, args: &mut [i64]) {
-        // SAFETY: the leaf was compiled with this signature and its memory is still mapped; tests hand it arguments
+        // SAFETY: the microkernel was compiled with this signature and its memory is still mapped; tests hand it arguments
         // whose pointers cover what the key's streams touch.
         unsafe {
             let entry: extern "C" fn(*mut i64) = std::mem::transmute(self.entry);

@@ -1,4 +1,4 @@
-//! Leaves on every vector ISA that this machine runs, against loops that are too simple to be wrong.
+//! Microkernels on every vector ISA that this machine runs, against loops that are too simple to be wrong.
 
 mod bf16;
 mod bytes;

@@ -1,4 +1,4 @@
-//! The strip leaf: math within its bound, reductions, tails, strides, and phases of a row loop.
+//! The strip microkernel: math within its bound, reductions, tails, strides, and phases of a row loop.
 
 use super::jit::{Compiled, address, address_mut, elements, isas};
 use symshape_compiler::{

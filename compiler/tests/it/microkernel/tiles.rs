@@ -44,7 +44,7 @@ struct Case {
     prefetch: bool,
 }
 
-/// `B[k, n]` for the naive loop, and the memory that the leaf sees, from `at(k, n)`.
+/// `B[k, n]` for the naive loop, and the memory that the microkernel sees, from `at(k, n)`.
 struct Matrix {
     memory: Vec<f32>,
     strides: (usize, usize),
@@ -92,7 +92,7 @@ fn key(case: &Case, lanes: usize) -> TileKey {
     key
 }
 
-/// Runs the leaf and the naive loop, and compares bits.
+/// Runs the microkernel and the naive loop, and compares bits.
 fn check(case: &Case, isa: &dyn VectorIsa, fma: bool) {
     let lanes = isa.shape().lanes;
     let (m, k) = (case.rows * case.tiles, case.inner * case.outer);

@@ -1,4 +1,4 @@
-//! The loops over blocks of rows, tiles of columns and outer row axes, and the calls of leaves in them.
+//! The loops over blocks of rows, tiles of columns and outer row axes, and the calls of microkernels in them.
 
 use super::{
     line_batch,
@@ -277,8 +277,8 @@ pub(super) struct Position {
     rhs_offset: Value,
     /// Columns from it on.
     pub(super) left: Value,
-    /// The leaves for its high and low tiles, or where rows are in pairs, for one alone and for a pair.
-    pub(super) leaves: [Value; 2],
+    /// The microkernels for its high and low tiles, or where rows are in pairs, for one alone and for a pair.
+    pub(super) microkernels: [Value; 2],
     /// The part of the reduction.
     pub(super) part: Option<Slice>,
 }
@@ -301,15 +301,16 @@ impl Position {
         let column = f.builder.ins().iadd(wide, narrow);
         let column = f.builder.ins().iadd(column, first);
         let left = f.builder.ins().isub(end, column);
-        let leaves = [0, 1].map(|low| {
-            let rest = f.builder.ins().select(is_whole, tiling.leaves[2 + low], tiling.leaves[4 + low]);
-            f.builder.ins().select(is_wide, tiling.leaves[low], rest)
+        let microkernels = [0, 1].map(|low| {
+            let rest =
+                f.builder.ins().select(is_whole, tiling.microkernels[2 + low], tiling.microkernels[4 + low]);
+            f.builder.ins().select(is_wide, tiling.microkernels[low], rest)
         });
         // Where the right factor is laid out, the tile's panels begin the room.
         let rhs_offset = if plan.right.is_some() { f.int(0) } else { rhs_offset(f, plan, column) };
         let panel = f.int(PANEL as i64);
         let width = f.builder.ins().select(is_wide, tiling.wide, panel);
-        Position { column, width, rhs_offset, left, leaves, part }
+        Position { column, width, rhs_offset, left, microkernels, part }
     }
 }
 
@@ -329,7 +330,7 @@ fn rhs_offset(f: &mut FuncCtx, plan: &Plan, column: Value) -> Value {
     }
 }
 
-/// Calls the leaves for tiles `range` of all (or for all) at one tile of columns; A lies at this distance from where its rows
+/// Calls the microkernels for tiles `range` of all (or for all) at one tile of columns; A lies at this distance from where its rows
 /// are counted from. The call is one of several with the same columns, in the order that `turn` says.
 pub(super) fn call(
     f: &mut FuncCtx,
@@ -353,16 +354,16 @@ pub(super) fn call(
     let before = f.builder.ins().imul(high_first, rows.rows);
     let signature = f.unit.signature(&[types::I64], &[]);
     let signature = f.builder.import_signature(signature);
-    let leaf = at.leaves[0];
-    let high = Tiles { first_row: before, rows: rows.rows, count: n_high, others: zero, leaf };
+    let microkernel = at.microkernels[0];
+    let high = Tiles { first_row: before, rows: rows.rows, count: n_high, others: zero, microkernel };
     tiles(f, plan, (rows, &key, &args), signature, &high, &prefetch)?;
     let high_rows = f.builder.ins().imul(rows.high, rows.rows);
     let low_rows = f.builder.ins().iadd_imm_s(rows.rows, -1);
     let skipped = f.builder.ins().isub(low_first, rows.high);
     let skipped = f.builder.ins().imul(skipped, low_rows);
     let before = f.builder.ins().iadd(high_rows, skipped);
-    let leaf = at.leaves[1];
-    let low = Tiles { first_row: before, rows: low_rows, count: n_low, others: n_high, leaf };
+    let microkernel = at.microkernels[1];
+    let low = Tiles { first_row: before, rows: low_rows, count: n_low, others: n_high, microkernel };
     tiles(f, plan, (rows, &key, &args), signature, &low, &prefetch)
 }
 
@@ -410,10 +411,10 @@ struct Tiles {
     count: Value,
     /// Tiles of the same call before them.
     others: Value,
-    leaf: Value,
+    microkernel: Value,
 }
 
-/// Calls the leaf if there are any tiles of its height.
+/// Calls the microkernel if there are any tiles of its height.
 fn tiles(
     f: &mut FuncCtx,
     plan: &Plan,
@@ -442,7 +443,7 @@ fn tiles(
         move_by(f, &mut args, slot, slot + 1, tiles.first_row);
     }
     let block = args.place(f);
-    f.builder.ins().call_indirect(signature, tiles.leaf, &[block]);
+    f.builder.ins().call_indirect(signature, tiles.microkernel, &[block]);
     f.builder.ins().jump(done, &[]);
     f.builder.switch_to_block(done);
     f.builder.seal_block(done);

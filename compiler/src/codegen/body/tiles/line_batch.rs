@@ -1,7 +1,7 @@
 //! Lines one behind the other in one call, on tile registers.
 //!
-//! Where each iteration of the innermost row axis but the last, as a line of an image is one, moves all that a leaf reads and
-//! writes by the same steps, the leaf goes through as many of them as there are: it finishes a line while it multiplies the
+//! Where each iteration of the innermost row axis but the last, as a line of an image is one, moves all that a microkernel reads and
+//! writes by the same steps, the microkernel goes through as many of them as there are: it finishes a line while it multiplies the
 //! next, and registers are configured once. Lines are as long as their tiles are equally high; two that fill half of the
 //! registers are a pair.
 
@@ -67,7 +67,7 @@ impl LineBatch {
     }
 }
 
-/// The leaf for joint iterations `first..end` of the outer row axes, at one tile of columns: a call for each iteration of
+/// The microkernel for joint iterations `first..end` of the outer row axes, at one tile of columns: a call for each iteration of
 /// those around the innermost of them.
 pub(super) fn run(
     f: &mut FuncCtx,
@@ -108,7 +108,7 @@ pub(super) fn run(
             let block = args.place(f);
             let signature = f.unit.signature(&[types::I64], &[]);
             let signature = f.builder.import_signature(signature);
-            f.builder.ins().call_indirect(signature, at.leaves[0], &[block]);
+            f.builder.ins().call_indirect(signature, at.microkernels[0], &[block]);
             Ok(())
         })
     })

@@ -1,4 +1,4 @@
-//! Contractions as loops around calls of tile leaves.
+//! Contractions as loops around calls of tile microkernels.
 //!
 //! Rows are cut along the last row axis into as few tiles as the ISA's tallest allows, of two heights that differ by
 //! one at most, so no tail is padded: `high` tiles of `rows` rows, then `low` ones of one row less. Columns are cut into
@@ -9,13 +9,13 @@
 //!   for each part of the reduction
 //!     for each tile of columns
 //!       for the outer row axes
-//!         the leaf, over the high tiles; the leaf, over the low ones
+//!         the microkernel, over the high tiles; the microkernel, over the low ones
 //! ```
 //!
 //! A reduction has parts where it is deep and there are many rows: a panel of a part stays in the first-level cache
 //! while the rows of a block go by, whose part of A stays in the second.
 //!
-//! Which leaves these are depends on the number of rows, which may be known at run time only: then a chain of
+//! Which microkernels these are depends on the number of rows, which may be known at run time only: then a chain of
 //! compares picks the functions' addresses, once a contraction.
 
 mod blocks;
@@ -62,7 +62,7 @@ const LINES_OF_PAGE: i64 = 64;
 /// Ways of the first-level cache that are left for B and the result.
 const FREE_WAYS: usize = 2;
 
-/// Emits a contraction by tiles, or the part of it that the frame and `range` say; false where leaves can't do it, and
+/// Emits a contraction by tiles, or the part of it that the frame and `range` say; false where microkernels can't do it, and
 /// nothing was emitted.
 pub(super) fn contraction(
     f: &mut FuncCtx,
@@ -182,9 +182,9 @@ fn emit(f: &mut FuncCtx, facts: &Facts, plan: &Plan, range: Option<(Value, Value
 
 /// Ends the use of tile registers, which other code of the thread may be slowed by.
 fn release(f: &mut FuncCtx) -> Result<()> {
-    let leaf = f.unit.leaf(MicrokernelKey::ReleaseTiles)?;
-    let (leaf, nothing) = (f.func_ref(leaf), f.int(0));
-    f.builder.ins().call(leaf, &[nothing]);
+    let microkernel = f.unit.microkernel(MicrokernelKey::ReleaseTiles)?;
+    let (microkernel, nothing) = (f.func_ref(microkernel), f.int(0));
+    f.builder.ins().call(microkernel, &[nothing]);
     Ok(())
 }
 

@@ -492,8 +492,8 @@ impl PackedRows {
             args.set(slot + 1, f.dim(&(step * element_bytes))?);
         }
         let block = args.place(f);
-        let leaf = f.unit.leaf(MicrokernelKey::PackRows(key))?;
-        f.call(leaf, &[block]);
+        let microkernel = f.unit.microkernel(MicrokernelKey::PackRows(key))?;
+        f.call(microkernel, &[block]);
         Ok(())
     }
 }

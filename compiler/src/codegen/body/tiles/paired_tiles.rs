@@ -17,7 +17,7 @@ use crate::{
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use symshape::{Dim, Symbol};
 
-/// The leaves for joint iterations `first..end` of the outer row axes, at one tile of columns.
+/// The microkernels for joint iterations `first..end` of the outer row axes, at one tile of columns.
 pub(super) fn run(
     f: &mut FuncCtx,
     plan: &Plan,
@@ -60,7 +60,7 @@ pub(super) fn run(
             let block = f.builder.ins().stack_addr(types::I64, slot, 0);
             let signature = f.unit.signature(&[types::I64], &[]);
             let signature = f.builder.import_signature(signature);
-            f.builder.ins().call_indirect(signature, at.leaves[1], &[block]);
+            f.builder.ins().call_indirect(signature, at.microkernels[1], &[block]);
             Ok(())
         })
     })?;

@@ -145,8 +145,8 @@ impl PixelPacking {
         args.set(PackRowsKey::PLANE, f.dim(&self.plane_bytes)?);
         args.set(PackRowsKey::level(0), f.int(self.pixels.run));
         let block = args.place(f);
-        let leaf = f.unit.leaf(MicrokernelKey::PackRows(key))?;
-        f.call(leaf, &[block]);
+        let microkernel = f.unit.microkernel(MicrokernelKey::PackRows(key))?;
+        f.call(microkernel, &[block]);
         Ok(())
     }
 }

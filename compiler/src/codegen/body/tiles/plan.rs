@@ -1,4 +1,4 @@
-//! What is said of a contraction for leaves to run it: the form of both factors, the loops of the reduction, and the
+//! What is said of a contraction for microkernels to run it: the form of both factors, the loops of the reduction, and the
 //! epilogue's streams.
 
 use super::{
@@ -58,7 +58,7 @@ const DEEP_IN_PAGES: (i64, i64) = (1024, 384);
 /// Bytes after which addresses fall into the same lines of the first-level cache.
 const PAGE_BYTES: i64 = 4096;
 
-/// What the leaves of a contraction have in common, and their arguments.
+/// What the microkernels of a contraction have in common, and their arguments.
 pub(super) struct Plan<'a> {
     pub(super) contraction: &'a Contraction,
     pub(super) shape: VectorShape,

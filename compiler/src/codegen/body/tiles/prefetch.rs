@@ -9,7 +9,7 @@ use crate::codegen::{
 use crate::target::LINE_BYTES;
 use cranelift_codegen::ir::{InstBuilder, Value};
 
-/// The calls of leaves at one tile of columns.
+/// The calls of microkernels at one tile of columns.
 pub(super) struct PrefetchSchedule {
     /// Tiles of rows of earlier iterations of the outer row axes, and of all.
     before: Value,

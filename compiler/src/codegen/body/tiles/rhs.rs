@@ -74,8 +74,8 @@ impl ComputedRhs {
         args.set(PackPanelsKey::COLUMNS, f.builder.ins().smin(at.left, at.width));
         args.set(PackPanelsKey::DEPTH, f.dim(&self.depth)?);
         let block = args.place(f);
-        let leaf = f.unit.leaf(MicrokernelKey::PackPanels(key))?;
-        f.call(leaf, &[block]);
+        let microkernel = f.unit.microkernel(MicrokernelKey::PackPanels(key))?;
+        f.call(microkernel, &[block]);
         Ok(())
     }
 }

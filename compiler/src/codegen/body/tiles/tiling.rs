@@ -1,4 +1,4 @@
-//! How rows and columns are cut into tiles, and which leaves run them: all decisions on run-time sizes.
+//! How rows and columns are cut into tiles, and which microkernels run them: all decisions on run-time sizes.
 
 use super::{plan::Plan, product};
 use crate::{
@@ -38,7 +38,7 @@ impl Rows {
         f.builder.ins().isub(all, low)
     }
 
-    /// Whether tile registers stand ready for tiles of `height` rows, for the leaf that is called next and makes them so.
+    /// Whether tile registers stand ready for tiles of `height` rows, for the microkernel that is called next and makes them so.
     pub(super) fn ready(&self, f: &mut FuncCtx, height: Value) -> Value {
         let Some(slot) = self.configured else { return f.int(0) };
         let last = f.builder.ins().stack_load(types::I64, types::I64, slot, 0);
@@ -48,7 +48,7 @@ impl Rows {
     }
 }
 
-/// How the columns are cut, and with which leaves.
+/// How the columns are cut, and with which microkernels.
 pub(super) struct ColumnTiling {
     /// Columns of a wide tile.
     pub(super) wide: Value,
@@ -58,8 +58,8 @@ pub(super) struct ColumnTiling {
     pub(super) n_whole: Value,
     /// Number of tiles.
     pub(super) n_tiles: Value,
-    /// Addresses of the leaves: wide, narrow and masked, high and low of each.
-    pub(super) leaves: [Value; 6],
+    /// Addresses of the microkernels: wide, narrow and masked, high and low of each.
+    pub(super) microkernels: [Value; 6],
 }
 pub(super) fn rows(f: &mut FuncCtx, plan: &Plan, count: Value) -> Rows {
     let most = plan.max_tile_rows as i64;
@@ -83,7 +83,7 @@ pub(super) fn rows(f: &mut FuncCtx, plan: &Plan, count: Value) -> Rows {
     Rows { rows, high, tiles, configured }
 }
 
-/// Picks the leaves by the height of the tiles.
+/// Picks the microkernels by the height of the tiles.
 pub(super) fn select_tiling(
     f: &mut FuncCtx,
     facts: &Facts,
@@ -93,7 +93,7 @@ pub(super) fn select_tiling(
     part: ReductionPart,
 ) -> Result<ColumnTiling> {
     let columns = f.builder.ins().isub(end, first);
-    let (wide, leaves) = match plan.product().is_amx() {
+    let (wide, microkernels) = match plan.product().is_amx() {
         true => of_registers(f, facts, plan, rows)?,
         false => by_height(f, facts, plan, rows, part)?,
     };
@@ -105,11 +105,11 @@ pub(super) fn select_tiling(
     let padded = f.builder.ins().iadd_imm_s(rest, PANEL as i64 - 1);
     let all = f.builder.ins().ushr_imm_u(padded, i64::from(PANEL.trailing_zeros()));
     let n_tiles = f.builder.ins().iadd(n_wide, all);
-    Ok(ColumnTiling { wide, n_wide, n_whole, n_tiles, leaves })
+    Ok(ColumnTiling { wide, n_wide, n_whole, n_tiles, microkernels })
 }
 
-/// The columns of a wide tile and the leaves, see [`ColumnTiling`], on tile registers: a leaf takes any number of rows up to those of
-/// one register or of two. Where rows are in pairs, the low leaf of each is that of a pair.
+/// The columns of a wide tile and the microkernels, see [`ColumnTiling`], on tile registers: a microkernel takes any number of rows up to those of
+/// one register or of two. Where rows are in pairs, the low microkernel of each is that of a pair.
 fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Result<(Value, [Value; 6])> {
     let m = &plan.contraction.m.last().expect("checked in plan").extent;
     let n = &plan.contraction.n.extent;
@@ -127,17 +127,18 @@ fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Res
         wide
     });
     let masked = !facts.divides(&Dim::from(PANEL), n).is_yes();
-    let mut leaves = Vec::new();
+    let mut microkernels = Vec::new();
     // Low tiles stand beside high ones, and so are as wide.
     for (columns, tail) in [(None, false), (Some(PANEL), false), (Some(PANEL), true)] {
         if tail && !masked {
             let none = f.int(0);
-            leaves.extend([none; 2]);
+            microkernels.extend([none; 2]);
             continue;
         }
-        let leaf = |f: &mut FuncCtx, rows: usize, columns: usize| -> Result<Value> {
-            let leaf = f.unit.leaf(plan.key(rows, columns / lanes, tail, ReductionPart::Whole))?;
-            Ok(function_address(f, leaf))
+        let microkernel = |f: &mut FuncCtx, rows: usize, columns: usize| -> Result<Value> {
+            let microkernel =
+                f.unit.microkernel(plan.key(rows, columns / lanes, tail, ReductionPart::Whole))?;
+            Ok(function_address(f, microkernel))
         };
         if plan.line_batch.is_some() {
             let vectors = columns.unwrap_or(widths[1]) / lanes;
@@ -145,33 +146,33 @@ fn of_registers(f: &mut FuncCtx, facts: &Facts, plan: &Plan, rows: &Rows) -> Res
                 true => plan.pair_key(vectors, tail),
                 false => plan.key(AMX_ROWS, vectors, tail, ReductionPart::Whole),
             };
-            let leaf = f.unit.leaf(key)?;
-            leaves.extend([function_address(f, leaf); 2]);
+            let microkernel = f.unit.microkernel(key)?;
+            microkernels.extend([function_address(f, microkernel); 2]);
             continue;
         }
-        let small = leaf(f, few, columns.unwrap_or(widths[0]))?;
+        let small = microkernel(f, few, columns.unwrap_or(widths[0]))?;
         if plan.pairs {
-            let pair = f.unit.leaf(plan.pair_key(columns.unwrap_or(widths[0]) / lanes, tail))?;
-            leaves.extend([small, function_address(f, pair)]);
+            let pair = f.unit.microkernel(plan.pair_key(columns.unwrap_or(widths[0]) / lanes, tail))?;
+            microkernels.extend([small, function_address(f, pair)]);
             continue;
         }
         if is_small {
-            leaves.extend([small; 2]);
+            microkernels.extend([small; 2]);
             continue;
         }
-        let large = leaf(f, AMX_ROWS, columns.unwrap_or(widths[1]))?;
-        let beside = leaf(f, few, columns.unwrap_or(widths[1]))?;
+        let large = microkernel(f, AMX_ROWS, columns.unwrap_or(widths[1]))?;
+        let beside = microkernel(f, few, columns.unwrap_or(widths[1]))?;
         let low = f.builder.ins().select(heights[1], beside, large);
-        leaves.push(f.builder.ins().select(heights[0], small, large));
-        leaves.push(f.builder.ins().select(heights[0], small, low));
+        microkernels.push(f.builder.ins().select(heights[0], small, large));
+        microkernels.push(f.builder.ins().select(heights[0], small, low));
     }
     let [small, large] = widths.map(|wide| f.int(wide as i64));
     let wide = if is_small { small } else { f.builder.ins().select(heights[0], small, large) };
-    let leaves = leaves.try_into().map_err(|_| Error::internal("six leaves"))?;
-    Ok((wide, leaves))
+    let microkernels = microkernels.try_into().map_err(|_| Error::internal("six microkernels"))?;
+    Ok((wide, microkernels))
 }
 
-/// The columns of a wide tile and the leaves, see [`ColumnTiling`], on vectors: a leaf for each height.
+/// The columns of a wide tile and the microkernels, see [`ColumnTiling`], on vectors: a microkernel for each height.
 fn by_height(
     f: &mut FuncCtx,
     facts: &Facts,
@@ -203,7 +204,7 @@ fn by_height(
             f.builder.switch_to_block(this);
             f.builder.seal_block(this);
         }
-        let addresses = leaves(f, facts, plan, (height, even), masked, part)?;
+        let addresses = microkernels(f, facts, plan, (height, even), masked, part)?;
         let args: Vec<BlockArg> = addresses.into_iter().map(BlockArg::Value).collect();
         f.builder.ins().jump(merge, &args);
         if let Some(next) = next {
@@ -227,8 +228,8 @@ fn min_height(plan: &Plan, most: usize) -> usize {
     }
 }
 
-/// The columns of a wide tile of this height, and the addresses of the leaves, see [`ColumnTiling`].
-fn leaves(
+/// The columns of a wide tile of this height, and the addresses of the microkernels, see [`ColumnTiling`].
+fn microkernels(
     f: &mut FuncCtx,
     facts: &Facts,
     plan: &Plan,
@@ -254,8 +255,8 @@ fn leaves(
             let used = if high { true } else { rows > 0 && !even };
             let address = match used && (masked || number < 2) {
                 true => {
-                    let leaf = f.unit.leaf(plan.key(rows, vectors, tail, part))?;
-                    function_address(f, leaf)
+                    let microkernel = f.unit.microkernel(plan.key(rows, vectors, tail, part))?;
+                    function_address(f, microkernel)
                 }
                 false => f.int(0),
             };

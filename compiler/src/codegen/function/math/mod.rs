@@ -1,7 +1,7 @@
 //! Mathematical functions as local functions of the artefact, defined on first use: nothing is left to a library.
 //!
 //! All are computed in double precision, which for the shorter types is rounded once: half an ulp and a bit.
-//! Vector code has its own forms, see `leaf`.
+//! Vector code has its own forms, see `microkernel`.
 
 mod erf;
 mod exact;
