@@ -37,6 +37,7 @@ pub(crate) fn settled(g: &mut Graph, value: Value) -> Result<Value> {
     if count(g).is_none_or(|count| count > MAX_CONTENTS as i64) {
         return Ok(value);
     }
+
     // What can't be computed is told where it is used.
     match value_of(g, value).ok().flatten() {
         Some(tensor) => g.constant(tensor),
@@ -48,6 +49,7 @@ pub(crate) fn settled(g: &mut Graph, value: Value) -> Result<Value> {
 fn is_known(g: &Graph, value: Value) -> bool {
     let mut met = HashSet::from([value]);
     let mut open = vec![value];
+
     let mut budget = MAX_ELEMS;
     while let Some(value) = open.pop() {
         let elems = g.shape(value).iter().try_fold(1_i64, |product, dim| product.checked_mul(dim.as_i64()?));
@@ -55,14 +57,17 @@ fn is_known(g: &Graph, value: Value) -> bool {
             Some(left) => budget = left,
             None => return false,
         }
+
         if depends_on_symbols(g, g.op(value)) {
             return false;
         }
+
         open.extend(g.operands(value).iter().filter(|operand| met.insert(**operand)));
         if met.len() > MAX_STEPS {
             return false;
         }
     }
+
     true
 }
 

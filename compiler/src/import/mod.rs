@@ -65,6 +65,7 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
     let mut g =
         Graph { name: identifier(options.name.as_deref().unwrap_or(&model.name)), ..Graph::default() };
     let redeclared = !options.inputs.is_empty() || !options.binds.is_empty();
+
     let context = Context {
         files: &model.files,
         functions: &model.proto.functions,
@@ -81,15 +82,18 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
         },
         needs_split: Cell::new(false),
     };
+
     let scope = Scope::new(&context, &model.proto.opset_import, proto)?;
     define_inputs(&mut g, &scope, proto, options)?;
     if proto.output.is_empty() {
         return Err(Error::invalid("the model has no outputs"));
     }
+
     let outputs: Vec<&str> = proto.output.iter().map(|info| info.name.as_str()).collect();
     let values = scope.sequence(&mut g, &scope.order(&proto.node)?, &outputs)?;
     types::refuse_unknown(&g, options, &context.bounds.met.borrow())?;
     g.origin.clear();
+
     for (info, value) in proto.output.iter().zip(values) {
         if let Some(declared) = info.ty.as_ref().filter(|_| !redeclared) {
             let storage_type = scope.storage_type(&info.name);
@@ -98,10 +102,12 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
         }
         g.output(&info.name, value)?;
     }
+
     let named = |(name, value): (String, Value)| {
         let dtype = scope.storage_type(&name).map_or(g.dtype(value).numpy_name(), StorageType::name);
         Named { name, value, dtype }
     };
+
     let names = scope.names().into_iter().map(named).collect();
     Ok((g, names))
 }
@@ -112,6 +118,7 @@ pub fn warnings(model: &Model, options: &ImportOptions, graph: &Graph) -> Vec<St
     if !options.inputs.is_empty() || !options.binds.is_empty() {
         return Vec::new();
     }
+
     let outputs = model.proto.graph.iter().flat_map(|graph| &graph.output).zip(&graph.outputs);
     let warning = |(info, (name, value)): (&proto::ValueInfoProto, &(String, Value))| {
         let axes = info.ty.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?.dim.len();
@@ -121,6 +128,7 @@ pub fn warnings(model: &Model, options: &ImportOptions, graph: &Graph) -> Vec<St
             format!("output `{name}` is declared with {axes} axes, but its shape is [{}]", shape.join(", "))
         })
     };
+
     outputs.filter_map(warning).collect()
 }
 
@@ -138,17 +146,20 @@ fn define_inputs<'a>(
             return Err(Error::new(ErrorKind::Usage, what));
         }
     }
+
     let inputs: Vec<Input> =
         given_inputs(proto).map(|info| types::input(info, options)).collect::<Result<_>>()?;
     let bound = |input: &Input| options.binds.iter().rev().find(|(name, _)| name == input.name);
     let (constants, free): (Vec<Input>, Vec<Input>) =
         inputs.into_iter().partition(|input| bound(input).is_some());
     types::declare_symbols(g, &free, options)?;
+
     for input in free {
         let value = g.input(input.name, input.dtype, input.shape)?;
         scope.define(input.name, value)?;
         scope.set_storage_type(input.name, input.storage_type);
     }
+
     for input in constants {
         let (_, value) = bound(&input).expect("the partition above found it");
         let tensor = value.tensor(input.dtype, &input.shape).at(|| format!("--bind {}", input.name))?;
@@ -157,6 +168,7 @@ fn define_inputs<'a>(
         scope.define(input.name, value)?;
         scope.set_storage_type(input.name, input.storage_type);
     }
+
     Ok(())
 }
 

@@ -41,17 +41,21 @@ fn call(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<Outputs> {
             names()
         )));
     }
+
     let mut bindings = Bindings::default();
     let attributes = custom.attributes.iter().map(|declared| attribute(node, declared, &mut bindings));
     let attributes = attributes.collect::<Result<Vec<_>>>()?;
     let operands = (0..custom.operands.len()).map(|k| node.input(k)).collect::<Result<Vec<Value>>>()?;
     let what = |k: usize| format!("input {k} (`{}`)", custom.operands[k].0);
+
     for (k, ((_, declared), operand)) in custom.operands.iter().zip(&operands).enumerate() {
         meet(g, declared, *operand, &mut bindings).at(|| what(k))?;
     }
+
     for (k, ((_, declared), operand)) in custom.operands.iter().zip(&operands).enumerate() {
         compare(g, declared, *operand, &bindings, &what(k))?;
     }
+
     let results = custom.results.iter().map(|declared| bindings.ty(declared)).collect();
     let callee =
         Callee { function: custom.function.clone(), attributes, ..Callee::new(custom.symbol.clone()) };
@@ -90,11 +94,13 @@ fn meet(g: &Graph, declared: &TensorPattern, operand: Value, bindings: &mut Bind
         Element::Fixed(wanted) => *wanted,
         Element::Any(name) => *bindings.elements.entry(name.clone()).or_insert(dtype),
     };
+
     if wanted != dtype {
         return Err(Error::invalid(format!(
             "its element type is {dtype}, but {declared} is declared, which is {wanted} here"
         )));
     }
+
     let singles = declared.axes.iter().filter(|axis| matches!(axis, Axis::One(_))).count();
     let has_rest = singles < declared.axes.len();
     if shape.len() < singles || !has_rest && shape.len() > singles {
@@ -105,6 +111,7 @@ fn meet(g: &Graph, declared: &TensorPattern, operand: Value, bindings: &mut Bind
             if has_rest { " or more" } else { "" }
         )));
     }
+
     let mut rest = &shape[..];
     for axis in &declared.axes {
         match axis {
@@ -128,6 +135,7 @@ fn meet(g: &Graph, declared: &TensorPattern, operand: Value, bindings: &mut Bind
             }
         }
     }
+
     Ok(())
 }
 
@@ -159,6 +167,7 @@ fn attribute(node: &OnnxNode, declared: &Declared, bindings: &mut Bindings) -> R
         AttributeKind::Ints => node.ints(name)?.map(AttributeValue::Ints),
         AttributeKind::Floats => node.floats(name)?.map(AttributeValue::Floats),
     };
+
     let missing = || Error::invalid(format!("the node lacks the attribute `{name}`, which has no default"));
     let value = given.or_else(|| declared.default.clone()).ok_or_else(missing)?;
     if let (AttributeKind::Int, AttributeValue::Ints(values)) = (declared.kind, &value)
@@ -167,5 +176,6 @@ fn attribute(node: &OnnxNode, declared: &Declared, bindings: &mut Bindings) -> R
         // Where a dim has the attribute's name too, they are compared.
         bindings.dims.insert(Symbol::new(name), Dim::from(value));
     }
+
     Ok(Attribute { name: name.clone(), value })
 }

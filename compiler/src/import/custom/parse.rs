@@ -53,8 +53,10 @@ fn declaration(text: &str) -> Result<Custom> {
             "a declaration must have at most {MAX_BYTES} bytes and no zero byte"
         )));
     }
+
     let mut parser = Parser { cursor: Cursor::new(text) };
     let (domain, operator) = parser.head()?;
+
     let mut operands = Vec::new();
     let mut attributes = Vec::new();
     while !parser.cursor.eat(")") {
@@ -63,15 +65,18 @@ fn declaration(text: &str) -> Result<Custom> {
         }
         parser.param(&mut operands, &mut attributes)?;
     }
+
     parser.cursor.expect("->")?;
     let results = parser.results()?;
     parser.cursor.expect("=")?;
+
     let symbol = parser.word("the name of a C function")?;
     external::check_symbol(&symbol)?;
     let scratch = if parser.cursor.eat_word("scratch") { parser.cursor.dim(&[])? } else { Dim::zero() };
     parser.cursor.end_line()?;
     let custom = Custom { domain, operator, operands, attributes, results, symbol, scratch, function: None };
     check(&custom)?;
+
     Ok(custom)
 }
 
@@ -111,6 +116,7 @@ impl Parser<'_> {
         if taken.into_iter().any(|other| *other == name) {
             return Err(self.cursor.error(format!("two parameters are called `{name}`")));
         }
+
         self.cursor.expect(":")?;
         let kind = match self.cursor.peek_word() {
             "int" => AttributeKind::Int,
@@ -123,9 +129,11 @@ impl Parser<'_> {
                 return Ok(());
             }
         };
+
         self.cursor.word();
         let default = if self.cursor.eat("=") { Some(self.default(kind)?) } else { None };
         attributes.push(Declared { name, kind, default });
+
         Ok(())
     }
 
@@ -176,6 +184,7 @@ impl Parser<'_> {
                 word.starts_with(|c: char| c.is_ascii_uppercase()).then(|| Element::Any(word.to_string()))
             }
         })?;
+
         self.cursor.expect("[")?;
         let mut axes = Vec::new();
         while !self.cursor.eat("]") {
@@ -184,9 +193,11 @@ impl Parser<'_> {
             }
             axes.push(self.axis()?);
         }
+
         if axes.iter().filter(|axis| matches!(axis, Axis::Rest(_))).count() > 1 {
             return Err(self.cursor.error("`...` stands once in a shape"));
         }
+
         Ok(TensorPattern { element, axes })
     }
 
@@ -208,6 +219,7 @@ impl Parser<'_> {
 fn check(custom: &Custom) -> Result<()> {
     let axes = || custom.operands.iter().flat_map(|(_, tensor_pattern)| &tensor_pattern.axes);
     let ints = custom.attributes.iter().filter(|one| one.kind == AttributeKind::Int);
+
     let mut known: BTreeSet<Symbol> = ints.map(|one| Symbol::new(&one.name)).collect();
     let mut rests: BTreeSet<&str> = BTreeSet::new();
     for axis in axes() {
@@ -216,9 +228,11 @@ fn check(custom: &Custom) -> Result<()> {
             Axis::Rest(name) => _ = rests.insert(name),
         }
     }
+
     if let Some(name) = rests.iter().find(|name| known.contains(&Symbol::new(name))) {
         return Err(Error::invalid(format!("{name} is used both for one axis and for any number of axes")));
     }
+
     let results = || custom.results.iter().flat_map(|tensor_pattern| &tensor_pattern.axes);
     let scratch = [Axis::One(custom.scratch.clone())];
     for axis in axes().chain(results()).chain(&scratch) {
@@ -239,8 +253,10 @@ fn check(custom: &Custom) -> Result<()> {
             Axis::Rest(_) => {}
         }
     }
+
     let elements: BTreeSet<&str> =
         custom.operands.iter().filter_map(|(_, tensor_pattern)| variable(&tensor_pattern.element)).collect();
+
     let unknown = custom.results.iter().filter_map(|tensor_pattern| variable(&tensor_pattern.element));
     match unknown.into_iter().find(|name| !elements.contains(name)) {
         None => Ok(()),

@@ -114,6 +114,7 @@ impl<'a> Parser<'a> {
         if self.depth > MAX_DEPTH {
             return None;
         }
+
         let mut sum = self.term()?;
         loop {
             let sign = if self.eat("+") {
@@ -125,6 +126,7 @@ impl<'a> Parser<'a> {
             };
             sum = sum.add(self.term()?, sign)?;
         }
+
         self.depth -= 1;
         Some(sum)
     }
@@ -168,10 +170,12 @@ impl<'a> Parser<'a> {
             let digits = self.word(|c| c.is_ascii_digit());
             return Some(Dim::from(digits.parse::<i64>().ok()?).into());
         }
+
         let name = self.word(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | ':'));
         if name.is_empty() {
             return None;
         }
+
         if self.eat("(") { self.call(name) } else { Some(Dim::symbol(name).into()) }
     }
 
@@ -180,11 +184,14 @@ impl<'a> Parser<'a> {
         while self.eat(",") {
             arguments.push(self.sum()?);
         }
+
         if !self.eat(")") {
             return None;
         }
+
         let mut arguments = arguments.into_iter();
         let first = arguments.next()?;
+
         match name {
             "floor" | "Floor" | "ceiling" | "ceil" | "Ceil" if arguments.len() > 0 => None,
             "floor" | "Floor" => Some(first.floor()),

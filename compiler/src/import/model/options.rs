@@ -84,19 +84,23 @@ fn split<'a>(text: &'a str, form: &str) -> Result<(&'a str, &'a str)> {
 pub fn parse_dim(text: &str) -> Result<(String, Declaration)> {
     let form = "NAME=LO..HI, NAME=LO..HI/STEP or NAME=V1,V2,…";
     let (name, values) = split(text, form)?;
+
     let number = |word: &str| {
         let value = word.trim().parse::<i64>().ok().filter(|value| *value >= 0);
         value.ok_or_else(|| usage(format!("`{text}`: `{word}` is no size; wanted {form}")))
     };
+
     let empty = || usage(format!("`{text}` leaves no value for {name}"));
     let Some((lo, rest)) = values.split_once("..") else {
         let values = values.split(',').map(number).collect::<Result<Vec<i64>>>()?;
         return Ok((name.to_string(), Declaration::values(values)));
     };
+
     let (hi, step) = match rest.split_once('/') {
         None => (rest, None),
         Some((hi, step)) => (hi, Some(number(step)?)),
     };
+
     let lo = number(lo)?;
     let range = match hi.trim() {
         "" => Declaration::at_least(lo),
@@ -105,9 +109,11 @@ pub fn parse_dim(text: &str) -> Result<(String, Declaration)> {
             hi => Declaration::range(lo, hi),
         },
     };
+
     if step == Some(0) {
         return Err(empty());
     }
+
     Ok((name.to_string(), step.map_or(range.clone(), |step| range.step(step, lo % step))))
 }
 

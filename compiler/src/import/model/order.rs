@@ -20,6 +20,7 @@ pub(crate) fn order<'a>(nodes: &'a [NodeProto], known: &dyn Fn(&str) -> bool) ->
             }
         }
     }
+
     let mut order = Vec::new();
     let mut state = vec![Order::New; nodes.len()];
     for root in 0..nodes.len() {
@@ -40,9 +41,11 @@ pub(crate) fn order<'a>(nodes: &'a [NodeProto], known: &dyn Fn(&str) -> bool) ->
                 state[k] = Order::Done;
                 order.push(&nodes[k]);
             }
+
             path.pop();
         }
     }
+
     Ok(order)
 }
 

@@ -221,19 +221,23 @@ fn float_value(g: &mut Graph, x: Value, float: Float) -> Result<Value> {
     let mask = constant_like(g, code, sign - 1)?;
     let size = g.and(code, mask)?;
     let bits = shift(g, BinaryOp::Shl, size, 23 - mantissa)?;
+
     let small = g.bits(DType::F32, bits)?;
     let scale = g.scalar(Scalar::f32(f32::from_bits(((254 - bias) as u32) << 23)))?;
+
     let mut value = g.mul(small, scale)?;
     if float == Float::E5M2 {
         let above = equals(g, size, largest + 1)?;
         let infinity = g.scalar(Scalar::f32(f32::INFINITY))?;
         value = g.select(above, infinity, value)?;
     }
+
     let bit = constant_like(g, code, sign)?;
     let bit = g.and(code, bit)?;
     let negative = equals(g, bit, sign)?;
     let minus = g.neg(value)?;
     let value = g.select(negative, minus, value)?;
+
     let is_nan = match float {
         Float::E2M1 => return Ok(value),
         Float::E4M3Fnuz | Float::E5M2Fnuz => equals(g, code, sign)?,
@@ -242,6 +246,7 @@ fn float_value(g: &mut Graph, x: Value, float: Float) -> Result<Value> {
             g.compare(CompareOp::Gt, size, last)?
         }
     };
+
     let nan = g.scalar(Scalar::f32(f32::NAN))?;
     g.select(is_nan, nan, value)
 }
@@ -306,27 +311,32 @@ fn power_bits(g: &mut Graph, x: Value, rounding: Rounding) -> Result<Value> {
     let exponent = shift(g, BinaryOp::Shr, bits, 23)?;
     let mask = constant_like(g, bits, (1 << 23) - 1)?;
     let rest = g.and(bits, mask)?;
+
     // The smallest power is below the normal singles: half a unit of the exponent.
     let (over, over_smallest) = match rounding.direction {
         Direction::Up => (0, 1 << 22),
         Direction::Down => ((1 << 23) - 1, (1 << 23) - 1),
         Direction::Nearest => ((1 << 22) - 1, 3 * (1 << 21) - 1),
     };
+
     let small = equals(g, exponent, 0)?;
     let over = constant_like(g, bits, over)?;
     let over_smallest = constant_like(g, bits, over_smallest)?;
     let limit = g.select(small, over_smallest, over)?;
     let up = g.compare(CompareOp::Gt, rest, limit)?;
+
     let up = g.cast(DType::U32, up)?;
     let code = g.add(exponent, up)?;
     let most = constant_like(g, code, 254)?;
     let nan = constant_like(g, code, 255)?;
     let code = if rounding.saturate { g.min(code, most)? } else { g.min(code, nan)? };
+
     let zero = g.scalar(Scalar::f32(0.0))?;
     let negative = g.compare(CompareOp::Lt, x, zero)?;
     let is_nan = g.unary(UnaryOp::IsNan, x)?;
     let none = g.or(negative, is_nan)?;
     let code = g.select(none, nan, code)?;
+
     // -0 has the sign bit where an exponent's ninth bit would be.
     let is_zero = g.compare(CompareOp::Eq, x, zero)?;
     let first = constant_like(g, code, 0)?;
@@ -352,6 +362,7 @@ mod tests {
         };
         let format = float.format();
         let size = i64::from(byte) & (format.sign - 1);
+
         let sign = if i64::from(byte) & format.sign == 0 { 1.0 } else { -1.0 };
         if i64::from(byte) == format.nan && storage_type.name() != "float4e2m1"
             || size > format.largest.max(format.above)
@@ -361,6 +372,7 @@ mod tests {
         if size > format.largest {
             return if storage_type.name() == "float8e5m2" { sign * f64::INFINITY } else { f64::NAN };
         }
+
         let exponent = size >> format.mantissa;
         let rest = size & ((1 << format.mantissa) - 1);
         let unit = 2f64.powi((exponent.max(1) - format.bias - format.mantissa) as i32);
@@ -405,6 +417,7 @@ mod tests {
                 .map(|byte| (byte, value(*storage_type, byte)))
                 .filter(|(_, value)| value.is_finite())
                 .collect();
+
             let mut numbers: Vec<f32> = all.iter().map(|(_, value)| *value as f32).collect();
             for pair in all.windows(2) {
                 let middle = ((pair[0].1 + pair[1].1) / 2.0) as f32;
@@ -414,8 +427,10 @@ mod tests {
                     f32::from_bits(middle.to_bits() + 1),
                 ]);
             }
+
             let input = Tensor::from_f32(vec![numbers.len()], &numbers).expect("numbers");
             let codes = run(input, |g, x| storage_type.narrowed(g, x, SATURATE).expect("narrowed"));
+
             for (k, number) in numbers.iter().enumerate() {
                 let distance = |value: f64| (value - f64::from(*number)).abs();
                 let nearest = all

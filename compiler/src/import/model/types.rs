@@ -35,11 +35,13 @@ fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<I
     let ty = info.ty.as_ref().ok_or_else(|| Error::invalid("it has no type"))?;
     refuse_others(ty)?;
     let tensor = ty.tensor_type.as_ref().ok_or_else(|| Error::invalid("it has no type"))?;
+
     let storage_type = StorageType::from_code(tensor.elem_type);
     let dtype = match storage_type {
         Some(storage_type) => storage_type.held(),
         None => weights::dtype(tensor.elem_type)?,
     };
+
     let given = options.inputs.iter().find(|(given, _)| given == name);
     let declared = tensor.shape.as_ref().map(|shape| shape.dim.as_slice());
     let shape = match (given, declared) {
@@ -54,6 +56,7 @@ fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<I
             return Err(Error::new(ErrorKind::Contract, what));
         }
     };
+
     Ok(Input { name, dtype, storage_type, shape })
 }
 
@@ -115,12 +118,14 @@ pub(crate) fn declare_symbols(g: &mut Graph, inputs: &[Input], options: &ImportO
                 if met.contains(&symbol) {
                     continue;
                 }
+
                 let of = |list: &[(String, Declaration)]| {
                     list.iter()
                         .rev()
                         .find(|(name, _)| name == symbol.name())
                         .map(|(_, declared)| declared.clone())
                 };
+
                 let mut declared = of(&options.dims).or_else(|| of(&options.bounds));
                 if let (Some(cap), None) =
                     (options.cap, declared.as_ref().and_then(|declared| declared.hi.clone()))
@@ -128,18 +133,22 @@ pub(crate) fn declare_symbols(g: &mut Graph, inputs: &[Input], options: &ImportO
                     let open = declared.unwrap_or_else(|| Declaration::at_least(1));
                     declared = Some(Declaration { hi: Some(cap.into()), ..open });
                 }
+
                 if declared.as_ref().is_none_or(|declared| declared.hi.is_none()) && !options.unbounded {
                     missing.push((symbol.clone(), format!("input `{}` axis {k}", input.name)));
                 }
+
                 let declared = declared.unwrap_or_else(|| Declaration::at_least(1));
                 g.facts.declare(&symbol, declared).map_err(|error| contract(error.to_string()))?;
                 met.push(symbol);
             }
         }
     }
+
     if !missing.is_empty() {
         return Err(contract(no_bound(&missing)));
     }
+
     Ok(())
 }
 
@@ -166,6 +175,7 @@ fn contract(message: String) -> Error {
 fn no_bound(missing: &[(Symbol, String)]) -> String {
     let places: Vec<String> =
         missing.iter().map(|(symbol, place)| format!("`{}` ({place})", symbol.name())).collect();
+
     let flags: Vec<String> = missing
         .iter()
         .map(|(symbol, _)| {
@@ -176,6 +186,7 @@ fn no_bound(missing: &[(Symbol, String)]) -> String {
             }
         })
         .collect();
+
     let verb = if missing.len() == 1 { "has" } else { "have" };
     format!(
         "{} {verb} no upper bound; declare, for example, {}, or compile with --dynamic-memory",
@@ -200,6 +211,7 @@ pub(crate) fn check(
 ) -> Result<()> {
     refuse_others(declared)?;
     let Some(tensor) = &declared.tensor_type else { return Ok(()) };
+
     let inferred = g.ty(value);
     let code = storage_type.map_or(inferred.dtype as i32, StorageType::code);
     if tensor.elem_type != 0 && tensor.elem_type != code {
@@ -209,6 +221,7 @@ pub(crate) fn check(
             .map_or_else(|| inferred.dtype.to_string(), |storage_type| storage_type.name().to_string());
         return Err(Error::invalid(format!("it is declared as {declared}, but its elements are {have}")));
     }
+
     let Some(shape) = &tensor.shape else { return Ok(()) };
     let show = |dims: &[Dim]| dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ");
     if shape.dim.len() != inferred.shape.len() {
@@ -219,11 +232,13 @@ pub(crate) fn check(
         let axes = shape.dim.len();
         return Err(Error::invalid(format!("it is declared with {axes} axes, but its shape is [{have}]")));
     }
+
     for (k, (declared, dim)) in shape.dim.iter().zip(&inferred.shape).enumerate() {
         let Some(size) = declared.dim_value.filter(|size| *size >= 0) else { continue };
         if g.facts.prove_ne(dim, &size.into()).is_yes() {
             return Err(Error::invalid(format!("axis {k} is declared as {size}, but it is {dim}")));
         }
     }
+
     Ok(())
 }

@@ -103,18 +103,21 @@ fn decode(proto: &TensorProto, files: &Files) -> Result<Tensor> {
     if proto.segment.is_some() {
         return Err(Error::unsupported("tensors stored in segments"));
     }
+
     let shape = shape(&proto.dims)?;
     let elems = shape.iter().try_fold(1_usize, |product, dim| product.checked_mul(*dim));
     let size = elems.and_then(|elems| storage.bytes(elems)).filter(|size| *size <= isize::MAX as usize);
     let (Some(elems), Some(size)) = (elems, size) else {
         return Err(Error::new(ErrorKind::Limit, format!("shape {:?} is too large", proto.dims)));
     };
+
     let bytes = match (proto.data_location, &proto.raw_data) {
         (0, Some(raw)) if !raw.is_empty() => files.share(raw),
         (0, _) => listed(proto, storage, elems)?,
         (1, _) => files.external(&proto.external_data, size)?,
         (other, _) => return Err(Error::invalid(format!("unknown data_location {other}"))),
     };
+
     if bytes.len() != size {
         let have = bytes.len();
         let dims = &proto.dims;
@@ -122,11 +125,13 @@ fn decode(proto: &TensorProto, files: &Files) -> Result<Tensor> {
             "shape {dims:?} needs {size} bytes of data, but there are {have}"
         )));
     }
+
     let bytes = match storage {
         Storage::Plain(DType::Bool) => normal_bools(bytes),
         Storage::Plain(_) => bytes,
         Storage::Widened(storage_type) => unpacked(bytes, elems, storage_type),
     };
+
     Tensor::new(storage.dtype(), shape, bytes)
         .ok_or_else(|| Error::internal("the number of bytes of a tensor must match its shape"))
 }
@@ -144,10 +149,12 @@ fn listed(proto: &TensorProto, storage: Storage, elems: usize) -> Result<Bytes> 
         Storage::Plain(_) => elems,
         Storage::Widened(storage_type) => elems.div_ceil(8 / storage_type.bits() as usize),
     };
+
     let from_ints = |dtype: DType| -> Vec<u8> {
         let width = dtype.size_bytes();
         proto.int32_data.iter().flat_map(|x| i64::from(*x).to_le_bytes().into_iter().take(width)).collect()
     };
+
     let (count, bytes): (usize, Vec<u8>) = match storage {
         Storage::Plain(DType::F32) => {
             (proto.float_data.len(), proto.float_data.iter().flat_map(|x| x.to_le_bytes()).collect())
@@ -166,12 +173,14 @@ fn listed(proto: &TensorProto, storage: Storage, elems: usize) -> Result<Bytes> 
         Storage::Plain(dtype) => (proto.int32_data.len(), from_ints(dtype)),
         Storage::Widened(_) => (proto.int32_data.len(), from_ints(DType::U8)),
     };
+
     if count != packed {
         return Err(Error::invalid(format!(
             "{count} elements of data where shape {:?} needs {packed}",
             proto.dims
         )));
     }
+
     Ok(Bytes::Owned(bytes.into()))
 }
 
@@ -210,6 +219,7 @@ impl Files {
     fn external(&self, entries: &[StringStringEntryProto], size: usize) -> Result<Bytes> {
         let entry =
             |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str());
+
         let number = |key: &str| match entry(key) {
             None => Ok(None),
             Some(text) => {
@@ -217,8 +227,10 @@ impl Files {
                 text.parse::<usize>().map(Some).map_err(bad)
             }
         };
+
         let location = entry("location").ok_or_else(|| Error::invalid("external data needs a location"))?;
         let offset = number("offset")?.unwrap_or(0);
+
         if let Some(length) = number("length")?.filter(|length| *length != size) {
             return Err(Error::invalid(format!(
                 "external data: length {length} where the shape needs {size}"
@@ -227,6 +239,7 @@ impl Files {
         if size == 0 {
             return Ok(Bytes::Owned(Arc::new([])));
         }
+
         let map = self.open(location)?;
         match offset.checked_add(size).filter(|end| *end <= map.len()) {
             Some(end) => Ok(Bytes::Mapped(map, offset..end)),
@@ -256,13 +269,16 @@ impl Files {
         let inside = Path::new(location)
             .components()
             .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+
         let leaves = || Error::invalid(format!("external data: `{location}` is outside the model's folder"));
         if !inside {
             return Err(leaves());
         }
+
         let path = folder.join(location);
         let io = |error: std::io::Error| Error::new(ErrorKind::Io, format!("{}: {error}", path.display()));
         let folder = folder.canonicalize().map_err(io)?;
+
         let target = path.canonicalize().map_err(io)?;
         if target.starts_with(folder) { Ok(path) } else { Err(leaves()) }
     }

@@ -31,6 +31,7 @@ impl<'a> OnnxNode<'_, 'a> {
             return Ok(None);
         };
         attribute.read.set(true);
+
         // Files of the first IR versions leave the kind out.
         if attribute.proto.kind != kind && attribute.proto.kind != 0 {
             let have = KINDS.get(attribute.proto.kind as usize).copied().unwrap_or("something else");
@@ -39,6 +40,7 @@ impl<'a> OnnxNode<'_, 'a> {
                 KINDS[kind as usize]
             )));
         }
+
         Ok(Some(attribute.proto))
     }
 

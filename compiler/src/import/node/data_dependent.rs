@@ -33,6 +33,7 @@ impl OnnxNode<'_, '_> {
             })?,
             _ => return Err(Error::invalid(format!("input {k} must have at most 1 axis"))),
         };
+
         let value = g.cast(DType::I64, value)?;
         let value = g.reshape(value, vec![count.into()])?;
         (0..count)
@@ -123,6 +124,7 @@ impl OnnxNode<'_, '_> {
             let axes = if empty { Some(Vec::new()) } else { self.axes(g, k, rank)? };
             return f(g, axes);
         }
+
         let given = self.elements(g, k)?;
         let choices: Vec<Vec<usize>> =
             subsets(rank, given.len()).into_iter().filter(|axes| fits(g, axes)).collect();
@@ -130,8 +132,10 @@ impl OnnxNode<'_, '_> {
             let what = format!("{}: the axes are known only at run time, {} choices", self.op, choices.len());
             return Err(Error::unsupported(what));
         }
+
         let mask = axes_mask(g, &given, rank)?;
         let number = |axes: &[usize]| axes.iter().map(|axis| 1_i64 << axis).sum::<i64>();
+
         let mut results = Vec::new();
         let mut known = g.scalar(Scalar::bool(false))?;
         for axes in &choices {
@@ -141,6 +145,7 @@ impl OnnxNode<'_, '_> {
             known = g.or(known, here)?;
             results.push((here, value));
         }
+
         let known = g.cast(DType::I64, known)?;
         self.data_dependent(g, known, 1, 1)?;
         self.chosen(g, results)
@@ -152,6 +157,7 @@ impl OnnxNode<'_, '_> {
         let shapes: Vec<Vec<Dim>> = choices.iter().map(|(_, value)| g.shape(*value).to_vec()).collect();
         let first =
             shapes.first().ok_or_else(|| Error::internal("there must be at least one choice of axes"))?;
+
         let mut most = first.clone();
         for shape in &shapes {
             if shape.len() != most.len() {
@@ -162,6 +168,7 @@ impl OnnxNode<'_, '_> {
                 *most = g.facts.simplify(&larger(g, most, dim));
             }
         }
+
         let mut sizes = Vec::new();
         for k in 0..most.len() {
             if shapes.iter().all(|shape| shape[k] == most[k]) {
@@ -174,6 +181,7 @@ impl OnnxNode<'_, '_> {
             }
             sizes.push((k, self.data_dependent(g, size, 0, most[k].clone())?));
         }
+
         let mut result = None;
         for ((here, value), shape) in choices.into_iter().zip(shapes) {
             let room: Vec<Dim> = most.iter().zip(&shape).map(|(most, dim)| most - dim).collect();
@@ -184,11 +192,13 @@ impl OnnxNode<'_, '_> {
                 Some(other) => g.select(here, value, other)?,
             });
         }
+
         let mut result =
             result.ok_or_else(|| Error::internal("there must be at least one choice of axes"))?;
         for (k, size) in sizes {
             result = g.slice(result, k, Dim::zero(), size, 1)?;
         }
+
         Ok(result)
     }
 }

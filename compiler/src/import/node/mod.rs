@@ -89,9 +89,11 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
                 is_checked: Cell::new(false),
             });
         }
+
         while inputs.last().is_some_and(|input| input.value.is_none() && input.list.is_none()) {
             inputs.pop();
         }
+
         let mut attributes: Vec<Attribute> = Vec::new();
         for proto in &proto.attribute {
             // Inside a function, an attribute may refer to one of the call's; if the call lacks it, it is absent.
@@ -102,9 +104,11 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
             let read = IGNORED.contains(&proto.name.as_str());
             attributes.push(Attribute { name: &proto.name, proto: value, read: Cell::new(read) });
         }
+
         let outputs = &proto.output;
         let output_type = Cell::new(None);
         let output_list = RefCell::new(None);
+
         Ok(OnnxNode {
             op: &proto.op_type,
             opset,
@@ -125,11 +129,13 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
                 attribute.name, self.op, self.opset
             )));
         }
+
         self.refuse_lists()?;
         let unread = |input: &Input| input.value.is_some() && !input.read.get();
         if let Some(k) = self.inputs.iter().position(unread) {
             return Err(self.surplus_input(k));
         }
+
         self.pass_storage_type(traits)
     }
 
@@ -154,6 +160,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
             self.inputs.iter().filter(|input| !input.is_checked.get()).filter_map(|input| input.storage_type)
         };
         let Some(first) = unknown().next() else { return Ok(()) };
+
         let moves = traits.contains(&Trait::MovesElements);
         if !moves && !traits.contains(&Trait::IgnoresElements) {
             return Err(Error::unsupported(format!("{} of {}", self.op, first.name())));
@@ -161,9 +168,11 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         if unknown().any(|storage_type| storage_type != first) {
             return Err(Error::invalid(format!("the inputs of {} must have the same element type", self.op)));
         }
+
         if moves {
             self.output_type.set(Some(first));
         }
+
         Ok(())
     }
 

@@ -306,17 +306,20 @@ fn selu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn shrink(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let dtype = g.dtype(x);
+
     let lambd = n.float_or("lambd", 0.5)?;
     let bias = n.float_or("bias", 0.0)?;
     let low = g.number(dtype, -lambd)?;
     let high = g.number(dtype, lambd)?;
     let below = g.compare(CompareOp::Lt, x, low)?;
     let above = g.compare(CompareOp::Gt, x, high)?;
+
     let bias = g.number(dtype, bias)?;
     let up = g.add(x, bias)?;
     let down = g.sub(x, bias)?;
     let zero = g.number(dtype, 0.0)?;
     let rest = g.select(above, down, zero)?;
+
     g.select(below, up, rest)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, Result},
-    graph::{Graph, Value, axis},
+    graph::{Graph, Value, axis, build::LoopBody},
     import::{model::weights, node::OnnxNode},
     scalar::{CompareOp, ReduceOp, Scalar},
 };
@@ -106,7 +106,7 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     } else {
         scores
     };
-    let (bias, allowed) = mask(g, n, q, k, &past)?;
+    let Mask { bias, allowed } = mask(g, n, q, k, &past)?;
     let biased = match bias {
         Some(bias) => g.add(capped, bias)?,
         None => capped,
@@ -151,27 +151,33 @@ fn flex_attention(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if [q, k, v].iter().any(|x| g.rank(*x) != 4) {
         return Err(Error::invalid("Q, K and V must have 4 axes each"));
     }
+
     let dtype = g.dtype(q);
     let precise = match n.int("softmax_precision")? {
         Some(code) => weights::dtype(i32::try_from(code).unwrap_or(-1))?,
         None if dtype == DType::F64 => DType::F64,
         None => DType::F32,
     };
+
     let count = g.shape(q)[1].clone();
     let k = shared(g, k, &count)?;
     let v = shared(g, v, &count)?;
+
     let factor = root_of_scale(g, q, n.float("scale")?.map(f64::from))?;
     let q = g.mul(q, factor)?;
     let k = g.mul(k, factor)?;
     let scores = g.contract(q, b"bhsd", k, b"bhtd", b"bhst")?;
+
     let mut scores = g.cast(precise, scores)?;
     if n.has("score_mod") {
         scores = n.applied(g, "score_mod", scores)?;
     }
+
     let mut shares = g.softmax(scores, 3)?;
     if n.has("prob_mod") {
         shares = n.applied(g, "prob_mod", shares)?;
     }
+
     let shares = g.cast(dtype, shares)?;
     g.contract(shares, b"bhst", v, b"bhtd", b"bhsd")
 }
@@ -197,68 +203,96 @@ fn root_of_scale(g: &mut Graph, q: Value, scale: Option<f64>) -> Result<Value> {
 fn softmax_or_none(g: &mut Graph, x: Value) -> Result<Value> {
     let dtype = g.dtype(x);
     let k = g.rank(x) - 1;
+
     let zero = g.number(dtype, 0.0)?;
     let one = g.number(dtype, 1.0)?;
     let low = g.number(dtype, f64::NEG_INFINITY)?;
+
     let most = g.reduce(ReduceOp::Max, x, &[k], true)?;
     let none = g.compare(CompareOp::Eq, most, low)?;
     let shift = g.select(none, zero, most)?;
+
     let shifted = g.sub(x, shift)?;
     let powers = g.exp(shifted)?;
     let sum = g.reduce(ReduceOp::Sum, powers, &[k], true)?;
     let sum = g.select(none, one, sum)?;
+
     g.div(powers, sum)
 }
 
-/// What is added to the scores, and where they count at all; both broadcast with `[B, H, S, T]`.
-fn mask(
-    g: &mut Graph,
-    n: &OnnxNode,
-    q: Value,
-    k: Value,
-    past: &Dim,
-) -> Result<(Option<Value>, Option<Value>)> {
-    let dtype = g.dtype(q);
+/// The masks of the scores; both broadcast to `[B, H, S, T]`.
+#[derive(Default)]
+struct Mask {
+    /// Summand of the scores.
+    bias: Option<Value>,
+    /// Whether a key counts for a query.
+    allowed: Option<Value>,
+}
+
+/// The mask in input 3, combined with the limits by position.
+fn mask(g: &mut Graph, n: &OnnxNode, q: Value, k: Value, past: &Dim) -> Result<Mask> {
     let rows = g.shape(q)[2].clone();
     let columns = g.shape(k)[2].clone();
-    let mut bias = None;
-    let mut allowed = None;
+
+    let mut mask = Mask::default();
     if let Some(given) = n.optional(3) {
-        let mut given = given;
-        let rank = g.rank(given);
-        if rank == 0 {
-            return Err(Error::invalid("the mask must have at least 1 axis"));
-        }
-        let width = g.shape(given)[rank - 1].clone();
-        // A mask may end early; a symbol says nothing of it, so it is taken to.
-        if !g.is_one(&width) && !g.facts.prove_eq(&width, &columns).is_yes() {
-            g.require(Relation::le(&width, &columns), "columns of the mask")?;
-            let lo = vec![Dim::zero(); rank];
-            let mut hi = vec![Dim::zero(); rank];
-            hi[rank - 1] = &columns - &width;
-            let fill = match g.dtype(given) {
-                DType::Bool => Scalar::bool(false),
-                own => Scalar::from_f64(own, f64::NEG_INFINITY),
-            };
-            given = g.pad(given, &lo, &hi, fill)?;
-        }
+        let given = full_width(g, given, &columns)?;
         match g.dtype(given) {
-            DType::Bool => allowed = Some(given),
-            _ => bias = Some(g.cast(dtype, given)?),
+            DType::Bool => mask.allowed = Some(given),
+            _ => mask.bias = Some(g.cast(g.dtype(q), given)?),
         }
     }
+
+    for limit in position_limits(g, n, &rows, &columns, past)? {
+        mask.allowed = Some(match mask.allowed {
+            None => limit,
+            Some(other) => g.and(other, limit)?,
+        });
+    }
+
+    Ok(mask)
+}
+
+/// `mask`, padded to one column for each key. Padded keys don't count.
+fn full_width(g: &mut Graph, mask: Value, columns: &Dim) -> Result<Value> {
+    let rank = g.rank(mask);
+    if rank == 0 {
+        return Err(Error::invalid("the mask must have at least 1 axis"));
+    }
+
+    let width = g.shape(mask)[rank - 1].clone();
+    // A symbolic width may be smaller than the number of keys: it is padded like a smaller one.
+    if g.is_one(&width) || g.facts.prove_eq(&width, columns).is_yes() {
+        return Ok(mask);
+    }
+
+    g.require(Relation::le(&width, columns), "columns of the mask")?;
+    let lo = vec![Dim::zero(); rank];
+    let mut hi = vec![Dim::zero(); rank];
+    hi[rank - 1] = columns - &width;
+    let fill = match g.dtype(mask) {
+        DType::Bool => Scalar::bool(false),
+        own => Scalar::from_f64(own, f64::NEG_INFINITY),
+    };
+    g.pad(mask, &lo, &hi, fill)
+}
+
+/// Conditions from the attributes `is_causal` and `…_window_size` and from the lengths in input 6.
+fn position_limits(g: &mut Graph, n: &OnnxNode, rows: &Dim, columns: &Dim, past: &Dim) -> Result<Vec<Value>> {
     let lens = n.optional(6);
     let causal = n.flag("is_causal", false)?;
     let left = n.int_or("left_window_size", -1)?;
     let right = n.int_or("right_window_size", -1)?;
+
     let mut limits = Vec::new();
     if causal || left >= 0 || right >= 0 {
-        // Where each query stands among the keys, less the key's place.
+        // Position of the query among the keys, minus the position of the key.
         let distance = g.index(
             DType::I64,
             vec![rows.clone(), columns.clone()],
             Dim::from(axis(0)) - Dim::from(axis(1)),
         )?;
+
         let offset = match lens {
             Some(lens) => {
                 let rows = g.dim(DType::I64, rows.clone())?;
@@ -268,35 +302,35 @@ fn mask(
             }
             None => g.dim(DType::I64, past.clone())?,
         };
+
         let distance = g.add(distance, offset)?;
         let mut limit = |g: &mut Graph, op, value: i64| -> Result<()> {
             let value = g.scalar(Scalar::i64(value))?;
             limits.push(g.compare(op, distance, value)?);
             Ok(())
         };
+
         if causal {
             limit(g, CompareOp::Ge, 0)?;
         }
+
         if left >= 0 {
             limit(g, CompareOp::Le, left)?;
         }
+
         if right >= 0 {
             limit(g, CompareOp::Ge, -right)?;
         }
     }
+
     if let Some(lens) = lens {
-        let place = g.index(DType::I64, vec![columns], axis(0).into())?;
+        let place = g.index(DType::I64, vec![columns.clone()], axis(0).into())?;
         let lens = g.cast(DType::I64, lens)?;
         let lens = g.unsqueeze(lens, &[1, 2, 3])?;
         limits.push(g.compare(CompareOp::Lt, place, lens)?);
     }
-    for limit in limits {
-        allowed = Some(match allowed {
-            None => limit,
-            Some(other) => g.and(other, limit)?,
-        });
-    }
-    Ok((bias, allowed))
+
+    Ok(limits)
 }
 
 /// Pairs of features (halves, or with `interleaved=1` neighbours) turned by the angles in the caches, at the positions in
@@ -319,6 +353,7 @@ pub(crate) fn rotated(g: &mut Graph, n: &OnnxNode, input: Value, [cos, sin]: [Va
     let count = n.int_or("num_heads", 0)?;
     let part = n.int_or("rotary_embedding_dim", 0)?;
     let flat = g.rank(input) == 3;
+
     // Without a number of heads, the caches say how wide one is.
     let count = match (flat && count == 0, g.shape(cos).last().and_then(Dim::as_i64)) {
         (true, Some(half)) if half > 0 => {
@@ -327,10 +362,12 @@ pub(crate) fn rotated(g: &mut Graph, n: &OnnxNode, input: Value, [cos, sin]: [Va
         }
         _ => count,
     };
+
     let x = if flat { heads(g, input, count)? } else { input };
     if g.rank(x) != 4 {
         return Err(Error::invalid("the input must have 3 or 4 axes"));
     }
+
     let part = if part == 0 { g.shape(x)[3].clone() } else { part.into() };
     let y = turned(g, x, [cos, sin], interleaved, part)?;
     if flat { joined(g, y) } else { Ok(y) }
@@ -348,11 +385,13 @@ pub(crate) fn turned(
     let half = g.facts.simplify(&part.floor_div(2));
     let cos = g.unsqueeze(cos, &[1])?;
     let sin = g.unsqueeze(sin, &[1])?;
+
     let (first, second) = if interleaved {
         (g.slice(x, 3, Dim::zero(), half.clone(), 2)?, g.slice(x, 3, Dim::one(), half.clone(), 2)?)
     } else {
         (g.slice(x, 3, Dim::zero(), half.clone(), 1)?, g.slice(x, 3, half.clone(), half.clone(), 1)?)
     };
+
     let turn = |g: &mut Graph, a: Value, b: Value| -> Result<(Value, Value)> {
         Ok((g.mul(cos, a)?, g.mul(sin, b)?))
     };
@@ -360,6 +399,7 @@ pub(crate) fn turned(
     let real = g.sub(a, b)?;
     let (b, a) = turn(g, second, first)?;
     let imaginary = g.add(a, b)?;
+
     let turned_x = if interleaved {
         let real = g.unsqueeze(real, &[4])?;
         let imaginary = g.unsqueeze(imaginary, &[4])?;
@@ -370,9 +410,11 @@ pub(crate) fn turned(
     } else {
         g.concat(&[real, imaginary], 3)?
     };
+
     if g.facts.prove_eq(&part, &size).is_yes() {
         return Ok(turned_x);
     }
+
     let rest = g.slice(x, 3, part.clone(), g.facts.simplify(&(size - part)), 1)?;
     g.concat(&[turned_x, rest], 3)
 }
@@ -385,11 +427,13 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let q = n.input(0)?;
     let k = n.input(1)?;
     let v = n.input(2)?;
+
     let need = |count: Option<i64>| {
         count.filter(|count| *count > 0).ok_or_else(|| {
             Error::invalid("LinearAttention needs the attributes `q_num_heads` and `kv_num_heads`")
         })
     };
+
     let q_heads = need(n.int("q_num_heads")?)?;
     let kv_heads = need(n.int("kv_num_heads")?)?;
     n.int("chunk_size")?;
@@ -397,29 +441,30 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     if !["linear", "gated", "delta", "gated_delta"].contains(&rule) {
         return Err(Error::invalid(format!("unknown update_rule `{rule}`")));
     }
+
     let dtype = g.dtype(q);
     let wide = DType::F32;
     let state_type = n.optional(3).map_or(dtype, |past| g.dtype(past));
+
     let split = |g: &mut Graph, x: Value, count: i64| -> Result<Value> {
         let x = heads(g, x, count)?;
         g.cast(wide, x)
     };
+
     let q = split(g, q, q_heads)?;
     let k = split(g, k, kv_heads)?;
     let v = split(g, v, kv_heads)?;
+
     let d = g.shape(k)[3].clone();
     let e = g.shape(v)[3].clone();
     let batch = g.shape(k)[0].clone();
     let steps = g.shape(k)[2].clone();
+
     let decay = match n.optional(4) {
-        Some(decay) => {
-            let by_head = heads(g, decay, kv_heads)?;
-            g.require(Relation::divides(kv_heads, g.shape(decay)[2].clone()), "decay")?;
-            let by_head = g.cast(wide, by_head)?;
-            Some(g.exp(by_head)?)
-        }
+        Some(decay) => Some(decay_by_head(g, decay, kv_heads)?),
         None => None,
     };
+
     let beta = match n.optional(5) {
         Some(beta) => {
             let beta = g.transpose(beta, &[0, 2, 1])?;
@@ -431,6 +476,7 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         }
         None => None,
     };
+
     let state = match n.optional(3) {
         Some(past) => g.cast(wide, past)?,
         None => {
@@ -438,6 +484,7 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             g.broadcast_to(zero, &[batch, kv_heads.into(), d.clone(), e])?
         }
     };
+
     let scale = match n.float_or("scale", 0.0)? {
         0.0 => {
             let size = g.dim(DType::F64, d)?;
@@ -447,11 +494,12 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         }
         scale => g.number(wide, scale)?,
     };
+
     let q = g.mul(q, scale)?;
     let counter = n.fresh(g);
     let given: Vec<Value> = [q, k, v].into_iter().chain(decay).chain(beta).collect();
-    let has_decay = decay.is_some();
-    let has_beta = beta.is_some();
+    let step = LinearStep { q_heads, kv_heads, has_decay: decay.is_some(), has_beta: beta.is_some() };
+
     let rounds = g.iterate(&counter, &steps, [&[state], &given], |g, states, given| {
         let t = Dim::from(&counter);
         let mut now = Vec::new();
@@ -459,32 +507,62 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             let x = g.slice(*x, 2, t.clone(), Dim::one(), 1)?;
             now.push(g.squeeze(x, &[2])?);
         }
+        step.build(g, states[0], &now)
+    })?;
+
+    let y = g.transpose(rounds.slices[0], &[1, 0, 2])?;
+    Ok(vec![g.cast(dtype, y)?, g.cast(state_type, rounds.carried[0])?])
+}
+
+/// The decay of the state in each step, `e^decay`, by head.
+fn decay_by_head(g: &mut Graph, decay: Value, kv_heads: i64) -> Result<Value> {
+    let by_head = heads(g, decay, kv_heads)?;
+    g.require(Relation::divides(kv_heads, g.shape(decay)[2].clone()), "decay")?;
+    let by_head = g.cast(DType::F32, by_head)?;
+    g.exp(by_head)
+}
+
+/// One step of `LinearAttention`.
+struct LinearStep {
+    q_heads: i64,
+    kv_heads: i64,
+    has_decay: bool,
+    has_beta: bool,
+}
+
+impl LinearStep {
+    /// Updates `state` from the key and value of this step, then reads it with the query.
+    ///
+    /// `now` holds query, key and value, then the decay and beta if there are any.
+    fn build(&self, g: &mut Graph, mut state: Value, now: &[Value]) -> Result<LoopBody> {
         let q = now[0];
         let k = now[1];
         let v = now[2];
-        let mut state = states[0];
-        if has_decay {
+
+        if self.has_decay {
             let decay = g.unsqueeze(now[3], &[3])?;
             state = g.mul(state, decay)?;
         }
+
         let mut new = v;
-        if has_beta {
+        if self.has_beta {
             let seen = g.contract(k, b"bhd", state, b"bhde", b"bhe")?;
             let rest = g.sub(v, seen)?;
             new = g.mul(rest, now[now.len() - 1])?;
         }
+
         let column = g.unsqueeze(k, &[3])?;
         let row = g.unsqueeze(new, &[2])?;
         let outer = g.mul(column, row)?;
         state = g.add(state, outer)?;
+
         let shape = g.shape(q).to_vec();
-        let each = q_heads / kv_heads;
-        let q = g.reshape(q, vec![shape[0].clone(), kv_heads.into(), each.into(), shape[2].clone()])?;
+        let each = self.q_heads / self.kv_heads;
+        let q = g.reshape(q, vec![shape[0].clone(), self.kv_heads.into(), each.into(), shape[2].clone()])?;
         let y = g.contract(q, b"bhgd", state, b"bhde", b"bhge")?;
         let width = g.shape(y)[3].clone();
-        let y = g.reshape(y, vec![shape[0].clone(), width * q_heads])?;
-        Ok(crate::graph::build::LoopBody { again: None, next: vec![state], slices: vec![y] })
-    })?;
-    let y = g.transpose(rounds.slices[0], &[1, 0, 2])?;
-    Ok(vec![g.cast(dtype, y)?, g.cast(state_type, rounds.carried[0])?])
+        let y = g.reshape(y, vec![shape[0].clone(), width * self.q_heads])?;
+
+        Ok(LoopBody { again: None, next: vec![state], slices: vec![y] })
+    }
 }

@@ -33,16 +33,19 @@ fn if_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         n.graph(names[usize::from(taken)])?;
         return n.branch(g, names[usize::from(!taken)]);
     }
+
     let mut branches = Vec::new();
     for name in names {
         branches.push(contradiction(n.region(g, name, |_| Ok(Vec::new())))?);
     }
+
     for k in 0..n.output_count() {
         let declared = n.declared(g, k).map(|dims| dims.len());
         if let Some(why) = refuse_rank(&mut branches, k, declared) {
             return Err(n.scope.needs_split(why));
         }
     }
+
     let condition = g.reshape(condition, Vec::new())?;
     branch(g, n, condition, branches)
 }
@@ -68,6 +71,7 @@ const ENDLESS: i64 = 1 << 40;
 fn trips(g: &mut Graph, rounds: &Rounds, limit: Option<Value>) -> Result<Dim> {
     let n = rounds.n;
     let stacked = rounds.carried.len()..rounds.body.output.len().saturating_sub(1);
+
     if let Some([limit]) = limit.and_then(|limit| g.contents(limit)) {
         let limit = limit.clone();
         if g.facts.bounds(&limit).hi.is_some_and(|hi| hi < ENDLESS.into()) {
@@ -75,12 +79,14 @@ fn trips(g: &mut Graph, rounds: &Rounds, limit: Option<Value>) -> Result<Dim> {
             return Ok(g.facts.simplify(&limit));
         }
     }
+
     if let Some(most) = rounds.most(g)? {
         return Ok(most);
     }
     if stacked.is_empty() {
         return Ok(ENDLESS.into());
     }
+
     match stacked.filter_map(|k| n.declared(g, k)?.first()?.clone()).next() {
         Some(declared) => Ok(declared),
         None => n.open_bound(g),
@@ -115,6 +121,7 @@ fn body(
         declare_counter(region, counter, most)?;
         let round = region.index(DType::I64, Vec::new(), counter.into())?;
         let goes_on = region.scalar(Scalar::bool(true))?;
+
         let mut carried: Vec<Value> = Vec::new();
         for (k, ty) in types.iter().enumerate() {
             let mut ty = ty.clone();
@@ -123,6 +130,7 @@ fn body(
             }
             carried.push(region.region_input(ty, None));
         }
+
         for growth in growths {
             let size = region.region_input(Type { dtype: DType::I64, shape: Vec::new() }, None);
             let size = region.bind(&growth.symbol, size, 0, growth.most.clone())?;
@@ -130,6 +138,7 @@ fn body(
             region.require(Relation::le(next, &growth.most), "what a loop carries outgrows its bound")?;
             carried[growth.value] = region.slice(carried[growth.value], growth.axis, Dim::zero(), size, 1)?;
         }
+
         let mut carried = carried.into_iter();
         let given = kept.iter().map(|kept| match kept {
             Some(outer) => Ok(Origin::Outer(*outer)),
@@ -138,11 +147,14 @@ fn body(
                 .map(Origin::Own)
                 .ok_or_else(|| Error::internal("each carried value must have a type")),
         });
+
         [round, goes_on].map(|head| Ok(Origin::Own(head))).into_iter().chain(given).collect()
     })?;
+
     let is_kept = |k: &usize| k.checked_sub(1).and_then(|k| kept.get(k)).is_some_and(Option::is_some);
     let left = (0..made.outputs.len()).filter(|k| !is_kept(k)).map(|k| made.outputs[k]);
     made.outputs = left.collect();
+
     Ok(made)
 }
 
@@ -157,10 +169,12 @@ fn growths(g: &Graph, n: &OnnxNode, region: &Region, types: &[Type], most: &Dim)
             let what = format!("a Loop whose carried value {value} changes its rank or element type");
             return Err(Error::unsupported(what));
         }
+
         for (axis, (from, to)) in ty.shape.iter().zip(&next.shape).enumerate() {
             if from == to || region.graph.facts.prove_eq(from, to).is_yes() {
                 continue;
             }
+
             let step = region.graph.facts.simplify(&(to - from));
             let hidden =
                 region.graph.is_data_dependent(&step) || step.symbols().iter().any(|s| !region_knows(g, s));
@@ -169,10 +183,12 @@ fn growths(g: &Graph, n: &OnnxNode, region: &Region, types: &[Type], most: &Dim)
                 let what = format!("a Loop whose carried value {value} changes its size from {from} to {to}");
                 return Err(Error::unsupported(what));
             }
+
             let largest = g.facts.simplify(&(from + most * &step));
             growths.push(Growth { value, axis, step, most: largest, symbol: n.fresh(g) });
         }
     }
+
     Ok(growths)
 }
 
@@ -188,11 +204,13 @@ fn region_knows(g: &Graph, symbol: &Symbol) -> bool {
 fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let limit = n.optional(0);
     let condition = n.optional(1);
+
     let all: Vec<Value> = (2..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
     let rounds = Rounds::new(n, n.graph("body")?, &all);
     let most = trips(g, &rounds, limit)?;
     let kept: Vec<Option<Value>> = (0..all.len()).map(|k| rounds.keep(k).then_some(all[k])).collect();
     let carried: Vec<Value> = (0..all.len()).filter(|k| kept[*k].is_none()).map(|k| all[k]).collect();
+
     let limit = match limit {
         Some(limit) => {
             let limit = g.reshape(limit, Vec::new())?;
@@ -200,25 +218,31 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         }
         None => g.scalar(Scalar::i64(i64::MAX))?,
     };
+
     let condition = match condition {
         Some(condition) => g.reshape(condition, Vec::new())?,
         None => g.scalar(Scalar::bool(true))?,
     };
+
     let types: Vec<Type> = carried.iter().map(|value| g.ty(*value).clone()).collect();
     let counter = n.fresh(g);
     let mut region = body(g, n, &counter, &most, (&types, &[]), &kept)?;
+
     let growths = growths(g, n, &region, &types, &most)?;
     if !growths.is_empty() {
         region = body(g, n, &counter, &most, (&types, &growths), &kept)?;
     }
+
     let rounds = run(g, region, [limit, condition], (&counter, &most), &carried, &growths)?;
     let mut last = rounds[1..=carried.len()].to_vec();
     for (growth, size) in growths.iter().zip(&rounds[1 + carried.len()..]) {
         let size = n.data_dependent(g, *size, 0, growth.most.clone())?;
         last[growth.value] = g.slice(last[growth.value], growth.axis, Dim::zero(), size, 1)?;
     }
+
     let mut last = last.into_iter();
     let mut results: Vec<Value> = kept.iter().filter_map(|kept| kept.or_else(|| last.next())).collect();
+
     let stacked = &rounds[1 + carried.len() + growths.len()..];
     if !stacked.is_empty() {
         let done = n.data_dependent(g, rounds[0], 0, most)?;
@@ -226,6 +250,7 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             results.push(g.slice(*slices, 0, Dim::zero(), done.clone(), 1)?);
         }
     }
+
     Ok(results)
 }
 
@@ -240,6 +265,7 @@ pub(crate) fn run(
 ) -> Result<Vec<Value>> {
     let Region { mut graph, mut outputs, captured } = region;
     outputs[0] = graph.reshape(outputs[0], Vec::new())?;
+
     let mut init = carried.to_vec();
     let mut sizes = Vec::new();
     let mut next = Vec::new();
@@ -251,24 +277,30 @@ pub(crate) fn run(
             let fill = Scalar::from_i64(graph.dtype(value), 0);
             graph.pad(value, &lo, &hi, fill)
         };
+
         let size = g.shape(init[growth.value])[growth.axis].clone();
         init[growth.value] = pad(g, init[growth.value], &size)?;
         sizes.push(g.dim(DType::I64, size)?);
         let output = outputs[1 + growth.value];
         let size = graph.shape(output)[growth.axis].clone();
+
         let expected = Dim::from(&growth.symbol) + &growth.step;
         if !graph.facts.prove_eq(&size, &expected).is_yes() {
             return Err(Error::unsupported(format!("a Loop whose carried size becomes {size}")));
         }
+
         outputs[1 + growth.value] = pad(&mut graph, output, &size)?;
         next.push(graph.dim(DType::I64, size)?);
     }
+
     let at = 1 + carried.len();
     outputs.splice(at..at, next);
     init.extend(sizes);
+
     for (k, value) in outputs.iter().enumerate() {
         graph.output(&format!("out{k}"), *value)?;
     }
+
     let op =
         Op::Loop { counter: counter.clone(), most: most.clone(), carried: init.len(), body: Box::new(graph) };
     let operands = [&heads[..], &init[..], &captured[..]].concat();

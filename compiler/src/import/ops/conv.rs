@@ -40,11 +40,13 @@ impl Window {
                 g.rank(x)
             )));
         }
+
         let stride = positive(n, "strides", count)?;
         let dilation = positive(n, "dilations", count)?;
         if kernel.iter().any(|size| !(1..=1 << 31).contains(size)) {
             return Err(Error::invalid(format!("the window {kernel:?} must have positive sizes")));
         }
+
         let mut window = Window { kernel, stride, dilation, lo: Vec::new(), hi: Vec::new() };
         (window.lo, window.hi) = window.pads(g, n, x)?;
         Ok(window)
@@ -58,6 +60,7 @@ impl Window {
     fn pads(&self, g: &Graph, n: &OnnxNode, x: Value) -> Result<(Vec<Dim>, Vec<Dim>)> {
         let count = self.kernel.len();
         let given = n.ints("pads")?;
+
         let same_upper = match n.string_or("auto_pad", "NOTSET")? {
             "NOTSET" | "" => {
                 let pads = given.unwrap_or_else(|| vec![0; 2 * count]);
@@ -75,6 +78,7 @@ impl Window {
             "SAME_LOWER" => false,
             other => return Err(Error::invalid(format!("unknown auto_pad `{other}`"))),
         };
+
         let mut lo = Vec::new();
         let mut hi = Vec::new();
         for i in 0..count {
@@ -88,6 +92,7 @@ impl Window {
             lo.push(g.facts.simplify(&before));
             hi.push(g.facts.simplify(&after));
         }
+
         Ok((lo, hi))
     }
 
@@ -132,6 +137,7 @@ pub(crate) fn kernel_of(g: &Graph, n: &OnnxNode, w: Value) -> Result<Vec<i64>> {
     let dims = g.shape(w).get(2..).unwrap_or_default();
     let kernel: Option<Vec<i64>> = dims.iter().map(Dim::as_i64).collect();
     let kernel = kernel.ok_or_else(|| Error::unsupported("a kernel whose size is not a constant"))?;
+
     match n.ints("kernel_shape")? {
         Some(declared) if declared != kernel => {
             Err(Error::invalid(format!("kernel_shape is {declared:?}, but the weights have {kernel:?}")))
@@ -177,6 +183,7 @@ pub(crate) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
             g.rank(w)
         )));
     }
+
     in_groups(g, w, group)?;
     let seen = window.look(g, x)?;
     let space = &SPACE[..count];
@@ -186,14 +193,17 @@ pub(crate) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
         let rhs = [b"mc", kernel].concat();
         return g.contract(seen, &lhs, w, &rhs, &[b"nm", space].concat());
     }
+
     let seen = grouped(g, seen, 1, group)?;
     let w = grouped(g, w, 0, group)?;
+
     let lhs = [b"ngc", space, kernel].concat();
     let rhs = [b"gmc", kernel].concat();
     let y = g.contract(seen, &lhs, w, &rhs, &[b"ngm", space].concat())?;
     let mut shape = g.shape(y).to_vec();
     let channels = shape.remove(1) * &shape[1];
     shape[1] = g.facts.simplify(&channels);
+
     g.reshape(y, shape)
 }
 
@@ -237,9 +247,11 @@ fn causal_conv_with_state(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     if g.rank(x) != 3 || g.rank(w) != 3 {
         return Err(Error::invalid("input and weights must have 3 axes"));
     }
+
     let shape = g.shape(x).to_vec();
     let taps = g.shape(w)[2].clone();
     let taps = taps.as_i64().ok_or_else(|| Error::unsupported("a kernel whose size is not a constant"))?;
+
     let padded = match n.optional(3) {
         Some(state) => g.concat(&[state, x], 2)?,
         None => {
@@ -247,15 +259,18 @@ fn causal_conv_with_state(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             g.pad(x, &lo, &[Dim::zero(), Dim::zero(), Dim::zero()], Scalar::from_i64(g.dtype(x), 0))?
         }
     };
+
     let windows = vec![shape[0].clone(), shape[1].clone(), shape[2].clone(), taps.into()];
     let index = vec![axis(0).into(), axis(1).into(), Dim::from(axis(2)) + Dim::from(axis(3))];
     let windows = g.view(padded, windows, index)?;
     let w = g.squeeze(w, &[1])?;
+
     let mut y = g.contract(windows, b"nctk", w, b"ck", b"nct")?;
     if let Some(bias) = n.optional(2) {
         let bias = g.unsqueeze(bias, &[1])?;
         y = g.add(y, bias)?;
     }
+
     match n.string_or("activation", "none")? {
         "none" => {}
         "silu" | "swish" => {
@@ -264,6 +279,7 @@ fn causal_conv_with_state(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         }
         other => return Err(Error::invalid(format!("unknown activation `{other}`"))),
     }
+
     let state = g.slice(padded, 2, shape[2].clone(), (taps - 1).into(), 1)?;
     Ok(vec![y, state])
 }

@@ -32,6 +32,7 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let mut x = n.input(0)?;
     let w = n.input(1)?;
     let kernel = kernel_of(g, n, w)?;
+
     let count = kernel.len();
     if g.rank(x) != count + 2 || kernel.contains(&0) {
         return Err(Error::invalid(format!(
@@ -39,14 +40,17 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             g.rank(x)
         )));
     }
+
     let mut stride = positive(n, "strides", count)?;
     let dilation = positive(n, "dilations", count)?;
     let window = Window { kernel, stride: vec![1; count], dilation, lo: Vec::new(), hi: Vec::new() };
     let (cut_lo, cut_hi, extra) = transposed_pads(g, n, x, &window, &stride)?;
+
     let size = |i: usize| {
         let full = (&g.shape(x)[i + 2] - 1) * stride[i] + window.span(i) + &extra[i];
         g.facts.simplify(&(full - &cut_lo[i] - &cut_hi[i]))
     };
+
     let sizes: Vec<Dim> = (0..count).map(size).collect();
     for (i, (stride, dilation)) in stride.iter_mut().zip(&window.dilation).enumerate() {
         // With elements of the kernel apart as well, places don't meet the same elements of it everywhere.
@@ -55,12 +59,15 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             *stride = 1;
         }
     }
+
     let group = n.int_or("group", 1)?;
     let mut places = window;
+
     // Of a stride, as much as the kernel reaches.
     let reached: Vec<i64> =
         stride.iter().zip(&places.kernel).map(|(stride, size)| *stride.min(size)).collect();
     places.kernel.iter_mut().zip(&stride).for_each(|(size, stride)| *size = (*size + stride - 1) / stride);
+
     let mut begin = Vec::new();
     for i in 0..count {
         let first = cut_lo[i].floor_div(stride[i]);
@@ -69,12 +76,15 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         places.lo.push(g.facts.simplify(&(Dim::from(places.span(i) - 1) - first)));
         places.hi.push(g.facts.simplify(&(end - &g.shape(x)[i + 2])));
     }
+
     let x = places.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
     let w = at_places(g, w, &places.kernel, &reached, group)?;
+
     let mut y = between(g, x, w, &places, (&reached, &stride), group)?;
     for (i, (begin, size)) in begin.into_iter().zip(sizes).enumerate() {
         y = g.slice(y, i + 2, begin, size, 1)?;
     }
+
     with_bias(g, y, n.optional(2))
 }
 
@@ -83,17 +93,20 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn at_places(g: &mut Graph, w: Value, kernel: &[i64], reached: &[i64], group: i64) -> Result<Value> {
     in_groups(g, w, group)?;
     let lo = vec![Dim::zero(); g.rank(w)];
+
     let mut hi = vec![Dim::zero(); g.rank(w)];
     let mut shape = g.shape(w)[..2].to_vec();
     for (i, (size, reached)) in kernel.iter().zip(reached).enumerate() {
         hi[i + 2] = g.facts.simplify(&(Dim::from(size * reached) - &g.shape(w)[i + 2]));
         shape.extend([Dim::from(*size), Dim::from(*reached)]);
     }
+
     let w = g.pad(w, &lo, &hi, Scalar::from_i64(g.dtype(w), 0))?;
     let mut w = g.reshape(w, shape)?;
     for i in 0..kernel.len() {
         w = g.reverse(w, 2 * i + 2)?;
     }
+
     grouped(g, w, 0, group)
 }
 
@@ -109,6 +122,7 @@ fn between(
     let count = stride.len();
     let seen = places.look(g, x)?;
     let seen = grouped(g, seen, 1, group)?;
+
     let paired = |one: &[Label], other: &[Label]| -> Vec<Label> {
         one.iter().zip(other).take(count).flat_map(|(one, other)| [*one, *other]).collect()
     };
@@ -116,13 +130,16 @@ fn between(
     let rhs = [&b"gcm"[..], &paired(KERNEL, PLACE)].concat();
     let y = g.contract(seen, &lhs, w, &rhs, &[&b"ngm"[..], &paired(SPACE, PLACE)].concat())?;
     let lo = vec![Dim::zero(); g.rank(y)];
+
     let mut hi = vec![Dim::zero(); g.rank(y)];
     (0..count).for_each(|i| hi[2 * i + 4] = (stride[i] - reached[i]).into());
+
     let y = g.pad(y, &lo, &hi, Scalar::from_i64(g.dtype(y), 0))?;
     let axes = g.shape(y).to_vec();
     let mut shape = vec![axes[0].clone(), &axes[1] * &axes[2]];
     shape.extend((0..count).map(|i| &axes[2 * i + 3] * stride[i]));
     let shape = shape.iter().map(|dim| g.facts.simplify(dim)).collect();
+
     g.reshape(y, shape)
 }
 
@@ -143,14 +160,17 @@ fn transposed_pads(
             list => Ok(list.map(|list| list.into_iter().map(Dim::from).collect())),
         }
     };
+
     let extra = list("output_padding", count)?.unwrap_or_else(|| vec![Dim::zero(); count]);
     let pads = list("pads", 2 * count)?;
+
     // Some exporters write the whole shape.
     let wanted = match n.ints("output_shape")? {
         Some(shape) if shape.len() == count + 2 => Some(shape[2..].iter().copied().map(Dim::from).collect()),
         Some(_) => list("output_shape", count)?,
         None => None,
     };
+
     let auto = n.string_or("auto_pad", "NOTSET")?;
     let wanted: Vec<Dim> = match (wanted, auto) {
         (Some(wanted), _) => wanted,
@@ -161,6 +181,7 @@ fn transposed_pads(
         }
         (None, other) => return Err(Error::invalid(format!("unknown auto_pad `{other}`"))),
     };
+
     let mut lo = Vec::new();
     let mut hi = Vec::new();
     for i in 0..count {
@@ -172,6 +193,7 @@ fn transposed_pads(
         lo.push(g.facts.simplify(&before));
         hi.push(g.facts.simplify(&after));
     }
+
     Ok((lo, hi, extra))
 }
 

@@ -60,6 +60,7 @@ pub(crate) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> R
         "nearest" => Direction::Nearest,
         other => return Err(Error::invalid(format!("unknown round_mode `{other}`"))),
     };
+
     match to {
         Element::Plain(dtype) => g.cast(dtype, x),
         Element::Widened(storage_type) => {
@@ -83,6 +84,7 @@ fn bit_cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if packed(from) || packed(to) {
         return Err(Error::unsupported("BitCast of elements of less than 8 bits"));
     }
+
     let dtype = match to {
         Element::Plain(dtype) => dtype,
         Element::Widened(storage_type) => {
@@ -90,6 +92,7 @@ fn bit_cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             storage_type.held()
         }
     };
+
     g.bits(dtype, n.input(0)?)
 }
 

@@ -39,6 +39,7 @@ fn constant(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if let Some(name) = strings.iter().find(|name| n.has(name)) {
         return Err(Error::unsupported(format!("{name} of Constant")));
     }
+
     let tensor = if let Some(tensor) = n.tensor("value")? {
         Some(tensor)
     } else if let Some(value) = n.float("value_float")? {
@@ -52,6 +53,7 @@ fn constant(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     } else {
         None
     };
+
     g.constant(tensor.ok_or_else(|| Error::invalid("Constant needs a value"))?)
 }
 
@@ -81,11 +83,13 @@ fn eye_like(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         Some(code) => weights::dtype(i32::try_from(code).unwrap_or(-1))?,
         None => g.dtype(x),
     };
+
     let k = n.int_or("k", 0)?;
     let shape = g.shape(x).to_vec();
     if shape.len() != 2 {
         return Err(Error::invalid("the input of EyeLike must have 2 axes"));
     }
+
     let distance = g.index(DType::I64, shape, Dim::from(axis(1)) - Dim::from(axis(0)))?;
     let k = g.scalar(Scalar::i64(k))?;
     let on = g.compare(CompareOp::Eq, distance, k)?;
@@ -96,11 +100,13 @@ fn eye_like(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn window(g: &mut Graph, n: &OnnxNode, coefficients: &[f64]) -> Result<Value> {
     let size = if n.is_known(g, 0) { n.dim(g, 0)? } else { n.size(g, n.input(0)?, 0, None)? };
     let dtype = weights::dtype(i32::try_from(n.int_or("output_datatype", 1)?).unwrap_or(-1))?;
+
     let length = if n.flag("periodic", true)? { size.clone() } else { Dim::max(&(&size - 1), 1) };
     let position = g.index(DType::I64, vec![size], axis(0).into())?;
     let position = g.cast(DType::F64, position)?;
     let length = g.dim(DType::F64, length)?;
     let turn = g.div(position, length)?;
+
     let mut sum = g.number(DType::F64, coefficients[0])?;
     for (j, coefficient) in coefficients.iter().enumerate().skip(1) {
         let speed = g.number(DType::F64, std::f64::consts::TAU * j as f64)?;
@@ -110,6 +116,7 @@ fn window(g: &mut Graph, n: &OnnxNode, coefficients: &[f64]) -> Result<Value> {
         let term = g.mul(cos, coefficient)?;
         sum = g.add(sum, term)?;
     }
+
     g.cast(dtype, sum)
 }
 
@@ -143,6 +150,7 @@ fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let values = n.input(2)?;
     let depth_value = n.input(1)?;
     let place = normal_axis(n.int_or("axis", -1)?, g.rank(at) + 1)?;
+
     let is_constant = constant::value_of(g, depth_value)?.is_some();
     let depth = if !is_constant && !n.is_known(g, 1) {
         let depth = g.cast(DType::I64, depth_value)?;
@@ -153,27 +161,34 @@ fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     } else {
         n.dim(g, 1)?
     };
+
     // Positions between two integers are none.
     let at = if g.dtype(at).is_float() { g.cast(DType::F64, at)? } else { g.cast(DType::I64, at)? };
     let kind = g.dtype(at);
     let size = g.dim(kind, depth.clone())?;
+
     let zero = g.scalar(Scalar::from_i64(kind, 0))?;
     let negative = g.compare(CompareOp::Lt, at, zero)?;
+
     let shifted = g.add(at, size)?;
     let at = g.select(negative, shifted, at)?;
     let at = g.unsqueeze(at, &[place])?;
     let mut shape = g.shape(at).to_vec();
     shape[place] = depth;
+
     let position = g.index(DType::I64, shape, axis(place).into())?;
     let position = g.cast(kind, position)?;
     let hit = g.compare(CompareOp::Eq, position, at)?;
+
     let pick = |g: &mut Graph, k: i64| -> Result<Value> {
         let one = g.slice(values, 0, k.into(), Dim::one(), 1)?;
         g.squeeze(one, &[0])
     };
+
     if g.rank(values) != 1 || g.shape(values)[0].as_i64() != Some(2) {
         return Err(Error::invalid("the values of OneHot must have 2 elements"));
     }
+
     let off = pick(g, 0)?;
     let on = pick(g, 1)?;
     g.select(hit, on, off)
@@ -186,6 +201,7 @@ fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let inputs = [n.input(0)?, n.input(1)?, n.input(2)?];
     let dtype = g.dtype(inputs[0]);
+
     let whole: Option<Vec<Dim>> =
         inputs.iter().map(|input| whole_number(g, *input)).collect::<Result<Option<_>>>()?;
     if let Some([start, limit, step]) = whole.as_deref() {
@@ -198,16 +214,19 @@ fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let numbers = g.index(wide, vec![count], start + Dim::from(axis(0)) * step)?;
         return g.cast(dtype, numbers);
     }
+
     let known = |input: &Value| constant::value_of(g, *input).is_ok_and(|value| value.is_some());
     if !inputs.iter().all(known) {
         return dynamic::range(g, n, inputs);
     }
+
     let [start, limit, step] = inputs.map(|input| {
         let bound = n.constant(g, input, "a bound")?;
         (bound.elems() == 1)
             .then(|| bound.get(0).as_f64())
             .ok_or_else(|| Error::invalid("a bound of Range is not a number"))
     });
+
     let start = start?;
     let limit = limit?;
     let step = step?;
@@ -215,6 +234,7 @@ fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if count.is_nan() || count >= 1e15 {
         return Err(Error::invalid(format!("Range({start}, {limit}, {step}) is not finite")));
     }
+
     let position = g.index(DType::I64, vec![(count as i64).into()], axis(0).into())?;
     let position = g.cast(dtype, position)?;
     let start = g.number(dtype, start)?;
@@ -247,10 +267,12 @@ fn trilu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if rank < 2 {
         return Err(Error::invalid("the input of Trilu must have at least 2 axes"));
     }
+
     let k = match n.optional(1) {
         Some(k) => g.reshape(k, Vec::new())?,
         None => g.scalar(Scalar::i64(0))?,
     };
+
     let matrix = g.shape(x)[rank - 2..].to_vec();
     let distance = g.index(DType::I64, matrix, Dim::from(axis(1)) - Dim::from(axis(0)))?;
     let op = if n.flag("upper", true)? { CompareOp::Ge } else { CompareOp::Le };

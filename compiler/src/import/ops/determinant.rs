@@ -43,8 +43,10 @@ fn eliminated(g: &mut Graph, n: &OnnxNode, x: Value, size: &Dim) -> Result<Value
     let batch = g.facts.simplify(&Dim::product(outer.iter().cloned()));
     let x = g.reshape(x, vec![batch.clone(), size.clone(), size.clone()])?;
     let x = g.cast(DType::F64, x)?;
+
     let one = g.number(DType::F64, 1.0)?;
     let det = g.broadcast_to(one, &[batch])?;
+
     let counter = n.fresh(g);
     let rounds = g.iterate(&counter, size, [&[x, det], &[]], |g, carried, _| {
         let x = carried[0];
@@ -52,40 +54,49 @@ fn eliminated(g: &mut Graph, n: &OnnxNode, x: Value, size: &Dim) -> Result<Value
         let here = g.dim(DType::I64, now.clone())?;
         let place = g.index(DType::I64, vec![size.clone()], axis(0).into())?;
         let open = g.compare(CompareOp::Ge, place, here)?;
+
         let column = g.slice(x, 2, now.clone(), Dim::one(), 1)?;
         let column = g.squeeze(column, &[2])?;
         let weight = g.abs(column)?;
+
         let least = g.number(DType::F64, -1.0)?;
         let weight = g.select(open, weight, least)?;
         let largest = g.argreduce(ReduceOp::Max, weight, 1, true, false)?;
+
         // Row `here` and the one with the largest element change places.
         let is_here = g.compare(CompareOp::Eq, place, here)?;
         let is_largest = g.compare(CompareOp::Eq, place, largest)?;
         let from = g.select(is_largest, here, place)?;
         let from = g.select(is_here, largest, from)?;
+
         let row = Coord::Load { operand: 1, at: vec![axis(0).into(), axis(1).into()] };
         let coords = vec![Coord::At(axis(0).into()), row, Coord::At(axis(2).into())];
         let x = g.push(Op::Gather { shape: g.shape(x).to_vec(), coords }, &[x, from])?;
         let row = g.slice(x, 1, now.clone(), Dim::one(), 1)?;
         let column = g.slice(x, 2, now.clone(), Dim::one(), 1)?;
         let pivot = g.slice(row, 2, now, Dim::one(), 1)?;
+
         let zero = g.number(DType::F64, 0.0)?;
         let one = g.number(DType::F64, 1.0)?;
         let is_zero = g.compare(CompareOp::Eq, pivot, zero)?;
         let divisor = g.select(is_zero, one, pivot)?;
         let factor = g.div(column, divisor)?;
+
         let below = g.compare(CompareOp::Gt, place, here)?;
         let below = g.unsqueeze(below, &[1])?;
         let factor = g.select(below, factor, zero)?;
         let taken = g.mul(factor, row)?;
         let next = g.sub(x, taken)?;
+
         let pivot = g.squeeze(pivot, &[1, 2])?;
         let largest = g.squeeze(largest, &[1])?;
         let stays = g.compare(CompareOp::Eq, largest, here)?;
         let minus = g.neg(pivot)?;
         let pivot = g.select(stays, pivot, minus)?;
+
         Ok(LoopBody { next: vec![next, g.mul(carried[1], pivot)?], ..LoopBody::default() })
     })?;
+
     let det = g.reshape(rounds.carried[1], outer)?;
     g.cast(dtype, det)
 }
@@ -98,6 +109,7 @@ fn minor(g: &mut Graph, x: Value, row: i64, columns: &[i64]) -> Result<Value> {
         let entry = g.slice(x, rank - 2, row.into(), Dim::one(), 1)?;
         let entry = g.slice(entry, rank - 1, (*column).into(), Dim::one(), 1)?;
         let entry = g.squeeze(entry, &[rank - 2, rank - 1])?;
+
         let rest: Vec<i64> = columns.iter().copied().filter(|other| other != column).collect();
         let term = if rest.is_empty() {
             entry
@@ -105,11 +117,13 @@ fn minor(g: &mut Graph, x: Value, row: i64, columns: &[i64]) -> Result<Value> {
             let below = minor(g, x, row + 1, &rest)?;
             g.mul(entry, below)?
         };
+
         sum = Some(match sum {
             None => term,
             Some(sum) if k % 2 == 0 => g.add(sum, term)?,
             Some(sum) => g.sub(sum, term)?,
         });
     }
+
     sum.ok_or_else(|| Error::internal("a matrix must have columns"))
 }

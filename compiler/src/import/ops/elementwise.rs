@@ -81,6 +81,7 @@ fn pair(g: &mut Graph, n: &OnnxNode) -> Result<(Value, Value)> {
             b = g.unsqueeze(b, &(rank..rank + behind).collect::<Vec<_>>())?;
         }
     }
+
     Ok((a, b))
 }
 
@@ -319,12 +320,14 @@ fn is_inf(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let negative = n.flag("detect_negative", true)?;
     let infinite = g.unary(UnaryOp::IsInf, x)?;
     let zero = g.number(g.dtype(x), 0.0)?;
+
     let sign = match (positive, negative) {
         (true, true) => return Ok(infinite),
         (true, false) => g.compare(CompareOp::Gt, x, zero)?,
         (false, true) => g.compare(CompareOp::Lt, x, zero)?,
         (false, false) => g.scalar(Scalar::bool(false))?,
     };
+
     g.and(infinite, sign)
 }
 
@@ -425,6 +428,7 @@ fn pow(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (a, b) = pair(g, n)?;
     let base = g.dtype(a);
     let exponent = g.dtype(b);
+
     if let Some(times) = small_power(g, n, a)? {
         // A square is one rounding, as of the power; a cube has one more, less than a power's own error.
         let square = g.mul(a, a)?;
@@ -434,6 +438,7 @@ fn pow(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let b = g.cast(base, b)?;
         return g.pow(a, b);
     }
+
     let a = g.cast(DType::F64, a)?;
     let b = g.cast(DType::F64, b)?;
     let power = g.pow(a, b)?;

@@ -29,6 +29,7 @@ pub(crate) fn from_start(g: &mut Graph, at: Value, sizes: &[Dim]) -> Result<Valu
     if g.contents(at).is_some_and(|dims| dims.iter().all(not_negative)) || not_negative_const(g, at) {
         return Ok(at);
     }
+
     let dtype = g.dtype(at);
     let size = match sizes {
         [size] => g.dim(dtype, size.clone())?,
@@ -37,6 +38,7 @@ pub(crate) fn from_start(g: &mut Graph, at: Value, sizes: &[Dim]) -> Result<Valu
             g.cast(dtype, sizes)?
         }
     };
+
     let zero = g.scalar(Scalar::from_i64(dtype, 0))?;
     let negative = g.compare(CompareOp::Lt, at, zero)?;
     let shifted = g.add(at, size)?;
@@ -59,6 +61,7 @@ fn along(k: usize) -> Dim {
 fn gather(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let at = n.input(1)?;
+
     let k = n.axis(g, x, Some(0))?;
     let size = g.shape(x)[k].clone();
     if g.rank(at) == 0
@@ -67,6 +70,7 @@ fn gather(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let position = position.clone();
         return one(g, x, k, &size, position);
     }
+
     let at = from_start(g, at, &[size])?;
     g.gather(x, at, k)
 }
@@ -126,6 +130,7 @@ fn same_rank(g: &Graph, x: Value, at: Value) -> Result<()> {
 fn gather_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let at = n.input(1)?;
+
     let batch = usize::try_from(n.int_or("batch_dims", 0)?).unwrap_or(usize::MAX);
     let rank = g.rank(x);
     let depth = depth_of(g, at)?;
@@ -134,11 +139,13 @@ fn gather_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             "{depth} indices after {batch} batch axes are too many for {rank} axes"
         )));
     }
+
     for k in 0..batch {
         let a = g.shape(x)[k].clone();
         let b = g.shape(at)[k].clone();
         g.require(Relation::eq(a, b), "batch axes of GatherND")?;
     }
+
     let sizes = g.shape(x)[batch..batch + depth].to_vec();
     let at = from_start(g, at, &sizes)?;
     let outer = g.rank(at) - 1;
@@ -189,14 +196,17 @@ pub(crate) fn reversed(g: &mut Graph, x: Value, lens: Value, time: usize, batch:
     let rank = g.rank(x);
     let other: Vec<usize> = (0..rank).filter(|k| *k != batch).collect();
     let lens = g.unsqueeze(lens, &other)?;
+
     let position = positions(g, x, time)?;
     let lens = g.cast(g.dtype(position), lens)?;
+
     let one = g.scalar(Scalar::i64(1))?;
     let last = g.sub(lens, one)?;
     let mirrored = g.sub(last, position)?;
     let inside = g.compare(CompareOp::Le, position, last)?;
     let from = g.select(inside, mirrored, position)?;
     let shape = g.shape(x).to_vec();
+
     g.push(Op::Gather { shape, coords: element_coords(rank, time, 1) }, &[x, from])
 }
 
@@ -220,16 +230,19 @@ fn scatter_elements(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let at = n.input(1)?;
     let updates = n.input(2)?;
+
     let k = n.axis(g, x, Some(0))?;
     same_rank(g, x, at)?;
     same_rank(g, x, updates)?;
     let mode = mode_of(n)?;
     let at = from_start(g, at, &[g.shape(x)[k].clone()])?;
+
     for i in 0..g.rank(x) {
         let a = g.shape(at)[i].clone();
         let b = g.shape(updates)[i].clone();
         g.require(Relation::eq(a, b), "positions and updates")?;
     }
+
     g.push(Op::Scatter { coords: element_coords(g.rank(x), k, 2), mode }, &[x, updates, at])
 }
 
@@ -242,6 +255,7 @@ fn scatter_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let at = n.input(1)?;
     let updates = n.input(2)?;
     let rank = g.rank(x);
+
     let depth = depth_of(g, at)?;
     let mode = mode_of(n)?;
     let outer = g.rank(at) - 1;
@@ -251,11 +265,13 @@ fn scatter_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             g.rank(updates)
         )));
     }
+
     let expected = [&g.shape(at)[..outer], &g.shape(x)[depth..]].concat();
     for (k, dim) in expected.iter().enumerate() {
         let have = g.shape(updates)[k].clone();
         g.require(Relation::eq(have, dim), "updates of ScatterND")?;
     }
+
     let sizes = g.shape(x)[..depth].to_vec();
     let at = from_start(g, at, &sizes)?;
     g.push(Op::Scatter { coords: nd_coords(rank, 0, depth, outer, 2), mode }, &[x, updates, at])
@@ -275,8 +291,10 @@ fn tensor_scatter(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             "the update must have the axes of the cache, and the axis can't be the batch axis",
         ));
     }
+
     let batch = g.shape(update)[0].clone();
     let count = g.shape(update)[k].clone();
+
     let start = match n.optional(2) {
         Some(start) => g.cast(DType::I64, start)?,
         None => {
@@ -284,8 +302,10 @@ fn tensor_scatter(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             g.broadcast_to(zero, std::slice::from_ref(&batch))?
         }
     };
+
     let start = g.unsqueeze(start, &[1])?;
     let place = g.index(DType::I64, vec![count], axis(0).into())?;
+
     let mut at = g.add(start, place)?;
     match n.string_or("mode", "linear")? {
         "linear" => {}
@@ -295,6 +315,7 @@ fn tensor_scatter(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         }
         other => return Err(Error::invalid(format!("unknown mode `{other}`"))),
     }
+
     let coord = |i: usize| {
         if i == k {
             Coord::Load { operand: 2, at: vec![axis(0).into(), axis(k).into()] }
@@ -302,6 +323,7 @@ fn tensor_scatter(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             Coord::At(axis(i).into())
         }
     };
+
     let coords = (0..rank).map(coord).collect();
     g.push(Op::Scatter { coords, mode: ScatterMode::Assign }, &[cache, update, at])
 }

@@ -45,12 +45,14 @@ fn loss(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     if rank == 0 || g.rank(x) != rank + 1 {
         return Err(Error::invalid("the scores must have one axis more than the classes"));
     }
+
     let shape = g.shape(target).to_vec();
     let dtype = g.dtype(x);
     let kind = g.dtype(target);
     let zero = g.scalar(Scalar::from_i64(kind, 0))?;
     let one = g.number(dtype, 1.0)?;
     let none = g.number(dtype, 0.0)?;
+
     let ignored = match n.int("ignore_index")? {
         None => None,
         Some(index) => {
@@ -58,25 +60,31 @@ fn loss(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
             Some(g.compare(CompareOp::Eq, target, index)?)
         }
     };
+
     let class = match ignored {
         None => target,
         Some(ignored) => g.select(ignored, zero, target)?,
     };
+
     let all: Vec<Dim> = (0..rank).map(|k| axis(k).into()).collect();
     let mut coords = vec![Coord::At(axis(0).into()), Coord::Load { operand: 1, at: all }];
     coords.extend((1..rank).map(|k| Coord::At(axis(k).into())));
     let picked = g.push(Op::Gather { shape: shape.clone(), coords }, &[x, class])?;
+
     let mut losses = g.neg(picked)?;
     let mut weight = match n.optional(2) {
         Some(weights) => Some(g.gather(weights, class, 0)?),
         None => ignored.map(|_| one),
     };
+
     if let (Some(given), Some(ignored)) = (weight, ignored) {
         weight = Some(g.select(ignored, none, given)?);
     }
+
     if let Some(weight) = weight {
         losses = g.mul(losses, weight)?;
     }
+
     let axes: Vec<usize> = (0..rank).collect();
     match (n.string_or("reduction", "mean")?, weight) {
         ("none", _) => Ok(losses),

@@ -29,6 +29,7 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         Some((left, right)) => (left, Some(right)),
         None => (equation.as_str(), None),
     };
+
     let inputs = n.all()?;
     let terms: Vec<&str> = left.split(',').collect();
     if terms.len() != inputs.len() {
@@ -38,10 +39,12 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             inputs.len()
         )));
     }
+
     let mut operands = Vec::new();
     for (term, input) in terms.iter().zip(&inputs) {
         operands.push(Term { labels: labels(term, g.rank(*input))?, value: *input });
     }
+
     let most = operands.iter().map(|term| term.labels.iter().filter(|l| l.is_ascii_digit()).count()).max();
     let out = match right {
         Some(right) => {
@@ -50,10 +53,12 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         }
         None => implicit(&operands, most.unwrap_or(0)),
     };
+
     let known = |label: &u8| operands.iter().any(|term| term.labels.contains(label));
     if !out.iter().all(known) {
         return Err(Error::invalid(format!("the result of `{equation}` has a label that is in no input")));
     }
+
     contract_all(g, operands, &out)
 }
 
@@ -96,6 +101,7 @@ fn contract_all(g: &mut Graph, terms: Vec<Term>, out: &[u8]) -> Result<Value> {
         let b = second.labels.clone();
         first = summed(g, first, &|label| later(label) || b.contains(&label))?;
         second = summed(g, second, &|label| later(label) || a.contains(&label))?;
+
         broadcast_dots(g, &mut first, &mut second)?;
         let both =
             first.labels.iter().chain(second.labels.iter().filter(|label| !first.labels.contains(label)));
@@ -103,10 +109,12 @@ fn contract_all(g: &mut Graph, terms: Vec<Term>, out: &[u8]) -> Result<Value> {
         let value = g.contract(first.value, &first.labels, second.value, &second.labels, &kept)?;
         first = Term { labels: kept, value };
     }
+
     let first = summed(g, first, &|label| out.contains(&label))?;
     let place = |label: &u8| first.labels.iter().position(|other| other == label);
     let perm: Option<Vec<usize>> = out.iter().map(place).collect();
     let perm = perm.filter(|perm| perm.len() == first.labels.len());
+
     g.transpose(
         first.value,
         &perm.ok_or_else(|| Error::invalid("the result must name each label at most once"))?,
@@ -121,12 +129,15 @@ fn diagonal(g: &mut Graph, term: Term) -> Result<Term> {
             labels.push(*label);
         }
     }
+
     if labels.len() == term.labels.len() {
         return Ok(term);
     }
+
     let from = g.shape(term.value).to_vec();
     let place =
         |label: &u8| labels.iter().position(|other| other == label).expect("every label was collected");
+
     let mut shape = vec![Dim::one(); labels.len()];
     for (dim, label) in from.iter().zip(&term.labels).rev() {
         let slot = &mut shape[place(label)];
@@ -135,6 +146,7 @@ fn diagonal(g: &mut Graph, term: Term) -> Result<Term> {
         }
         *slot = dim.clone();
     }
+
     let index = term.labels.iter().map(|label| axis(place(label)).into()).collect();
     let value = g.view(term.value, shape, index)?;
     Ok(Term { labels, value })
@@ -175,8 +187,10 @@ pub(crate) fn gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     };
     let lhs = labels(n.flag("transA", false)?, b"mk", b"km");
     let rhs = labels(n.flag("transB", false)?, b"kn", b"nk");
+
     let alpha = n.float_or("alpha", 1.0)?;
     let beta = n.float_or("beta", 1.0)?;
+
     // Before version 7 a flag allows C to be broadcast; here it always may be.
     n.int("broadcast")?;
     if g.rank(a) != 2 || g.rank(b) != 2 {
@@ -186,16 +200,19 @@ pub(crate) fn gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             g.rank(b)
         )));
     }
+
     let mut y = g.contract(a, lhs, b, rhs, b"mn")?;
     if alpha != 1.0 {
         let alpha = g.number(g.dtype(y), alpha)?;
         y = g.mul(y, alpha)?;
     }
+
     let Some(mut c) = n.optional(2).filter(|_| beta != 0.0) else { return Ok(y) };
     if beta != 1.0 {
         let beta = g.number(g.dtype(c), beta)?;
         c = g.mul(c, beta)?;
     }
+
     g.add(y, c)
 }
 
@@ -217,6 +234,7 @@ fn fused_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if n.flag("transBatchA", false)? || n.flag("transBatchB", false)? {
         return Err(Error::unsupported("FusedMatMul with transposed batch axes"));
     }
+
     let operand = |g: &mut Graph, k: usize, name: &str| -> Result<Value> {
         let x = n.input(k)?;
         let turned = n.flag(name, false)?;
@@ -228,6 +246,7 @@ fn fused_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         perm.swap(rank - 2, rank - 1);
         g.transpose(x, &perm)
     };
+
     let a = operand(g, 0, "transA")?;
     let b = operand(g, 1, "transB")?;
     let y = g.matmul(a, b)?;

@@ -72,6 +72,7 @@ fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>
     let bias = bias?;
     let mean = mean?;
     let variance = variance?;
+
     let epsilon = n.float_or("epsilon", 1e-5)?;
     let momentum = n.float_or("momentum", 0.9)?;
     if n.opset < 9 && n.int_or("spatial", 1)? != 1 {
@@ -80,10 +81,12 @@ fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>
     if n.opset < 7 && !n.flag("is_test", false)? {
         return Err(Error::unsupported("BatchNormalization in training before version 14"));
     }
+
     let rank = g.rank(x);
     if rank < 2 {
         return Err(Error::invalid("BatchNormalization needs at least 2 axes"));
     }
+
     let training = n.flag("training_mode", false)?;
     let (used_mean, used_variance) = if training {
         let axes: Vec<usize> = (0..rank).filter(|k| *k != 1).collect();
@@ -95,15 +98,19 @@ fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>
     } else {
         (mean, variance)
     };
+
     let dtype = g.dtype(x);
     let inverse = inverse_deviation(g, used_variance, epsilon)?;
     let scale = g.cast(g.dtype(inverse), scale)?;
     let bias = g.cast(g.dtype(inverse), bias)?;
+
     let factor = g.mul(scale, inverse)?;
     let shift = g.mul(used_mean, factor)?;
     let summand = g.sub(bias, shift)?;
+
     let factor = for_channels(g, factor, rank)?;
     let summand = for_channels(g, summand, rank)?;
+
     let wide = g.cast(g.dtype(factor), x)?;
     let scaled = g.mul(wide, factor)?;
     let y = g.add(scaled, summand)?;
@@ -111,6 +118,7 @@ fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>
     if !training {
         return Ok(vec![Some(y)]);
     }
+
     let mut running = |old: Value, new: Value| -> Result<Value> {
         let keep = g.number(g.dtype(old), momentum)?;
         let take = g.number(g.dtype(old), 1.0 - momentum)?;
@@ -119,6 +127,7 @@ fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>
         let new = g.mul(new, take)?;
         g.add(old, new)
     };
+
     Ok(vec![Some(y), Some(running(mean, used_mean)?), Some(running(variance, used_variance)?)])
 }
 
@@ -130,14 +139,17 @@ fn group_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let scale = n.input(1)?;
     let bias = n.input(2)?;
+
     let normal = groups(g, n, x)?;
     let shape = g.shape(x).to_vec();
     let dtype = g.dtype(x);
     let normal = g.reshape(normal, shape)?;
     let normal = g.cast(dtype, normal)?;
+
     let scale = for_channels(g, scale, g.rank(x))?;
     let bias = for_channels(g, bias, g.rank(x))?;
     let scaled = g.mul(normal, scale)?;
+
     g.add(scaled, bias)
 }
 
@@ -167,13 +179,16 @@ fn groups(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
             "`num_groups` must be positive, but it is {count}; the input needs at least 2 axes"
         )));
     }
+
     g.require(Relation::divides(count, &shape[1]), &format!("{count} groups of channels"))?;
     let each = g.facts.simplify(&shape[1].floor_div(count));
     shape.splice(1..2, [count.into(), each]);
+
     let x = stash(g, n, x)?;
     let split = g.reshape(x, shape)?;
     let axes: Vec<usize> = (2..g.rank(split)).collect();
     let [centred, inverse, _] = standardised(g, split, &axes, epsilon)?;
+
     g.mul(centred, inverse)
 }
 
@@ -205,24 +220,29 @@ fn lrn(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let bias = n.float_or("bias", 1.0)?;
     let size = n.int("size")?.filter(|size| *size > 0 && *size < 1 << 31);
     let size = size.ok_or_else(|| Error::invalid("LRN needs a positive attribute `size`"))?;
+
     let rank = g.rank(x);
     let dtype = g.dtype(x);
     if rank < 2 {
         return Err(Error::invalid("LRN needs at least 2 axes"));
     }
+
     let squares = g.mul(x, x)?;
     let mut lo = vec![Dim::zero(); rank];
     let mut hi = vec![Dim::zero(); rank];
     (lo[1], hi[1]) = (((size - 1) / 2).into(), (size / 2).into());
+
     let padded = g.pad(squares, &lo, &hi, Scalar::from_i64(dtype, 0))?;
     let seen = g.window(padded, &[1], &[size], &[1], &[1])?;
     let sum = g.reduce(ReduceOp::Sum, seen, &[rank], false)?;
+
     let factor = g.number(dtype, alpha / size as f64)?;
     let scaled = g.mul(sum, factor)?;
     let bias = g.number(dtype, bias)?;
     let base = g.add(scaled, bias)?;
     let beta = g.number(dtype, beta)?;
     let below = g.pow(base, beta)?;
+
     g.div(x, below)
 }
 
@@ -241,14 +261,17 @@ fn layer(g: &mut Graph, n: &OnnxNode, x: Value, scale: Value, bias: Option<Value
     let axis = n.axis(g, x, Some(-1))?;
     let epsilon = n.float_or("epsilon", 1e-5)?;
     let axes: Vec<usize> = (axis..g.rank(x)).collect();
+
     let wide = stash(g, n, x)?;
     let [centred, inverse, mean] = standardised(g, wide, &axes, epsilon)?;
     let normal = g.mul(centred, inverse)?;
     let normal = g.cast(g.dtype(x), normal)?;
+
     let mut y = g.mul(normal, scale)?;
     if let Some(bias) = bias {
         y = g.add(y, bias)?;
     }
+
     Ok(vec![y, mean, inverse])
 }
 
@@ -274,12 +297,14 @@ fn mean_variance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let mean = g.mean(x, &axes, true)?;
     let squares = g.mul(x, x)?;
     let of_squares = g.mean(squares, &axes, true)?;
+
     let square = g.mul(mean, mean)?;
     let variance = g.sub(of_squares, square)?;
     let deviation = g.sqrt(variance)?;
     let tiny = g.number(g.dtype(x), 1e-9)?;
     let above = g.sub(x, mean)?;
     let below = g.add(deviation, tiny)?;
+
     g.div(above, below)
 }
 
@@ -296,11 +321,13 @@ fn rms(g: &mut Graph, n: &OnnxNode, x: Value, scale: Value) -> Result<Vec<Value>
     let axis = n.axis(g, x, Some(-1))?;
     let epsilon = n.float_or("epsilon", 1e-5)?;
     let axes: Vec<usize> = (axis..g.rank(x)).collect();
+
     let wide = stash(g, n, x)?;
     let squares = g.mul(wide, wide)?;
     let mean = g.mean(squares, &axes, true)?;
     let inverse = inverse_deviation(g, mean, epsilon)?;
     let normal = g.mul(wide, inverse)?;
+
     let scaled = if g.dtype(scale) == g.dtype(x) {
         let normal = g.cast(g.dtype(x), normal)?;
         g.mul(normal, scale)?
@@ -308,6 +335,7 @@ fn rms(g: &mut Graph, n: &OnnxNode, x: Value, scale: Value) -> Result<Vec<Value>
         let normal = g.cast(g.dtype(scale), normal)?;
         g.mul(normal, scale)?
     };
+
     Ok(vec![scaled, inverse])
 }
 

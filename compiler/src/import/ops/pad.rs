@@ -52,11 +52,13 @@ fn pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         };
         return dynamic::pad(g, n, x, n.string_or("mode", "constant")?, fill);
     }
+
     let pads = n.dims(g, 1)?;
     let axes = match n.optional(3) {
         Some(_) => normal_axes(&n.numbers(g, 3)?, g.rank(x))?,
         None => (0..g.rank(x)).collect(),
     };
+
     let dtype = g.dtype(x);
     let fill = match n.optional(2) {
         None => Fill::Known(Scalar::from_i64(dtype, 0)),
@@ -68,6 +70,7 @@ fn pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             None => Fill::Computed(value),
         },
     };
+
     let mode = n.string_or("mode", "constant")?;
     pad_by(g, x, mode, &axes, &pads, fill)
 }
@@ -86,12 +89,14 @@ fn pad_by(g: &mut Graph, x: Value, mode: &str, axes: &[usize], pads: &[Dim], fil
             axes.len()
         )));
     }
+
     let mut lo = vec![Dim::zero(); g.rank(x)];
     let mut hi = vec![Dim::zero(); g.rank(x)];
     for (i, axis) in axes.iter().enumerate() {
         lo[*axis] = pads[i].clone();
         hi[*axis] = pads[axes.len() + i].clone();
     }
+
     match (mode, fill) {
         ("constant", Fill::Known(value)) => g.pad(x, &lo, &hi, value),
         ("constant", Fill::Computed(value)) => {
@@ -118,6 +123,7 @@ fn mirror(g: &mut Graph, x: Value, mode: &str, lo: &[Dim], hi: &[Dim]) -> Result
             index.push(position);
             continue;
         }
+
         g.require(Relation::le(Dim::one(), &dim), &format!("axis {k}, of which elements are repeated"))?;
         index.push(match mode {
             "edge" => Dim::min(&Dim::max(&position, 0), dim - 1),
@@ -126,6 +132,7 @@ fn mirror(g: &mut Graph, x: Value, mode: &str, lo: &[Dim], hi: &[Dim]) -> Result
             _ => return Err(Error::invalid(format!("unknown mode `{mode}`"))),
         });
     }
+
     g.view(x, shape, index)
 }
 
@@ -138,9 +145,11 @@ fn reflected(g: &mut Graph, k: usize, position: Dim, dim: &Dim, pads: [&Dim; 2])
         let around = position.modulo(period);
         return Ok(Dim::min(&around, last * 2 - &around));
     }
+
     for pad in pads {
         g.require(Relation::le(pad + 1, dim), &format!("axis {k}, of which {pad} elements are mirrored"))?;
     }
+
     let from_start = Dim::max(&position, -&position);
     let from_end = last - from_start;
     Ok(last - Dim::max(&from_end, -&from_end))
@@ -154,28 +163,35 @@ fn reflected(g: &mut Graph, k: usize, position: Dim, dim: &Dim, pads: [&Dim; 2])
 fn center_crop_pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let mut x = n.input(0)?;
     let rank = g.rank(x);
+
     let axes = match n.ints("axes")? {
         Some(axes) => normal_axes(&axes, rank)?,
         None => (0..rank).collect(),
     };
+
     let sizes = n.elements(g, 1)?;
     if sizes.len() != axes.len() {
         return Err(Error::invalid(format!("{} sizes are given for {} axes", sizes.len(), axes.len())));
     }
+
     for (size, k) in sizes.into_iter().zip(axes) {
         let have = g.shape(x)[k].clone();
         let want = n.size(g, size, k, None)?;
+
         // Cut to what both have room for, then padded to what is wanted; one of the two does nothing.
         let keep = g.facts.simplify(&smaller(g, &have, &want));
         let start = g.facts.simplify(&(&have - &keep).floor_div(2));
         x = g.slice(x, k, start, keep.clone(), 1)?;
+
         let missing = g.facts.simplify(&(&want - &keep));
         let before = g.facts.simplify(&missing.floor_div(2));
+
         let mut lo = vec![Dim::zero(); rank];
         let mut hi = vec![Dim::zero(); rank];
         hi[k] = g.facts.simplify(&(missing - &before));
         lo[k] = before;
         x = g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 0))?;
     }
+
     Ok(x)
 }

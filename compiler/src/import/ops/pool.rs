@@ -28,9 +28,11 @@ fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> 
         .ok_or_else(|| Error::invalid(format!("{} needs the attribute `kernel_shape`", n.op)))?;
     let count = kernel.len();
     let window = Window::read(g, n, x, kernel)?;
+
     // With automatic padding there is nothing left over.
     let ceil =
         n.flag("ceil_mode", false)? && matches!(n.string_or("auto_pad", "NOTSET")?, "NOTSET" | "" | "VALID");
+
     let mut over = vec![Dim::zero(); count];
     for (i, over) in over.iter_mut().enumerate().filter(|_| ceil) {
         let stride = window.stride[i];
@@ -45,6 +47,7 @@ fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> 
         let more = g.facts.simplify(&((windows - 1) * stride + span - padded));
         *over = larger(g, &more, &Dim::zero());
     }
+
     Ok((window, over))
 }
 
@@ -60,6 +63,7 @@ fn seen(g: &mut Graph, x: Value, window: &Window, over: &[Dim], value: Scalar) -
         let missing = larger(g, &g.facts.simplify(&missing), &Dim::zero());
         *hi = g.facts.simplify(&(&*hi + missing));
     }
+
     let padded = g.pad(x, &[&none[..], &window.lo].concat(), &[&none[..], &hi].concat(), value)?;
     window.view(g, padded)
 }
@@ -86,6 +90,7 @@ pub(crate) fn average(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let with_pads = n.flag("count_include_pad", false)?;
     let through = seen(g, x, &window, &over, Scalar::from_i64(g.dtype(x), 0))?;
     let sum = g.reduce(ReduceOp::Sum, through, &window_axes(&window), false)?;
+
     let count = counts(g, &g.shape(x)[2..], &g.shape(sum)[2..], &window, with_pads);
     let count = match count.as_i64() {
         Some(count) => g.number(g.dtype(x), count as f64)?,
@@ -94,6 +99,7 @@ pub(crate) fn average(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
             g.cast(g.dtype(x), count)?
         }
     };
+
     g.div(sum, count)
 }
 
@@ -106,18 +112,22 @@ fn counts(g: &Graph, size: &[Dim], windows: &[Dim], window: &Window, with_pads: 
         let start = Dim::from(axis(i)) * window.stride[i];
         let taps = window.kernel[i];
         let step = window.dilation[i];
+
         let (first, end) = if with_pads {
             (Dim::zero(), size + &window.lo[i] + &window.hi[i])
         } else {
             (window.lo[i].clone(), size + &window.lo[i])
         };
+
         // Tap t stands at start + t * step: the first one not before `first`, and the first one not before `end`.
         let bound = |edge: Dim| {
             let tap = facts.simplify(&(edge - &start).ceil_div(step));
             Dim::max(&Dim::min(&tap, taps), 0)
         };
+
         product = product * (bound(end) - bound(first));
     }
+
     facts.simplify(&product)
 }
 
@@ -178,6 +188,7 @@ pub(crate) fn norm(g: &mut Graph, x: Value, axes: &[usize], p: i64, keep: bool) 
             g.pow(size, p)?
         }
     };
+
     let sum = g.reduce(ReduceOp::Sum, powers, axes, keep)?;
     match p {
         1 => Ok(sum),
@@ -229,22 +240,27 @@ fn positions_of_max(
     let taps: i64 = window.kernel.iter().product();
     let mut flat = g.shape(through)[..2 + count].to_vec();
     flat.push(taps.into());
+
     let flat = g.reshape(through, flat)?;
     let tap = g.argreduce(ReduceOp::Max, flat, 2 + count, false, false)?;
     let windows = g.shape(tap).to_vec();
+
     let mut strides = vec![Dim::one(); count];
     let size = g.shape(x)[2..].to_vec();
     let order: Vec<usize> = if column_major { (0..count).collect() } else { (0..count).rev().collect() };
+
     let mut product = Dim::one();
     for i in order {
         strides[i] = product.clone();
         product = product * &size[i];
     }
+
     // The position of tap (0, 0, …), and then what the tap adds.
     let plane = (Dim::from(axis(0)) * &g.shape(x)[1] + Dim::from(axis(1))) * product;
     let origin = (0..count).fold(plane, |sum, i| {
         sum + (Dim::from(axis(i + 2)) * window.stride[i] - &window.lo[i]) * &strides[i]
     });
+
     let mut at = g.index(DType::I64, windows, origin)?;
     let mut inner = 1;
     for i in (0..count).rev() {
@@ -257,5 +273,6 @@ fn positions_of_max(
         at = g.add(at, added)?;
         inner *= window.kernel[i];
     }
+
     Ok(at)
 }

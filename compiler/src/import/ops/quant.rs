@@ -75,14 +75,17 @@ fn dequantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let scale = n.input(1)?;
     let quant_axis = quant_axis(g, n, x)?;
+
     let to = match n.int_or("output_dtype", 0)? {
         0 if n.storage_type(1).is_some() => DType::F32,
         0 => g.dtype(scale),
         code => weights::dtype(i32::try_from(code).unwrap_or(-1))?,
     };
+
     // Differences of integers are exact; floats have a zero point of 0.
     let exact = |g: &mut Graph, x: Value| if g.dtype(x).is_float() { Ok(x) } else { g.cast(DType::I32, x) };
     let wide = widened(g, n, 0)?;
+
     let mut centred = exact(g, wide)?;
     if n.optional(2).is_some() {
         let zero = widened(g, n, 2)?;
@@ -90,6 +93,7 @@ fn dequantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let zero = broadcast_scale(g, zero, x, &quant_axis)?;
         centred = g.sub(centred, zero)?;
     }
+
     let scale = widened(g, n, 1)?;
     let scale = broadcast_scale(g, scale, x, &quant_axis)?;
     let wide = g.cast(DType::F32, centred)?;
@@ -143,17 +147,20 @@ fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let quant_axis = quant_axis(g, n, x)?;
     n.flag("saturate", true)?;
     n.int_or("precision", 0)?;
+
     let to = match (n.int_or("output_dtype", 0)?, zero) {
         (0, None) => Element::Plain(DType::U8),
         (0, Some(_)) => Element::of_input(g, n, 2)?,
         (code, _) => Element::from_attribute(code)?,
     };
+
     let zero_type = n.storage_type(2);
     let scale = broadcast_scale(g, scale, x, &quant_axis)?;
     let zero = zero.map(|zero| broadcast_scale(g, zero, x, &quant_axis)).transpose()?;
     let x = g.cast(DType::F32, x)?;
     let scale = g.cast(DType::F32, scale)?;
     let y = g.div(x, scale)?;
+
     match to {
         Element::Plain(dtype) => saturated(g, y, zero, dtype),
         Element::Widened(storage_type) => match storage_type.range() {
@@ -187,22 +194,27 @@ fn dynamic_quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 pub(crate) fn dynamically_quantised(g: &mut Graph, x: Value) -> Result<[Value; 3]> {
     let axes: Vec<usize> = (0..g.rank(x)).collect();
     let zero = g.scalar(Scalar::f32(0.0))?;
+
     let lo = g.reduce(ReduceOp::Min, x, &axes, false)?;
     let hi = g.reduce(ReduceOp::Max, x, &axes, false)?;
     let lo = g.min(lo, zero)?;
     let hi = g.max(hi, zero)?;
     let span = g.sub(hi, lo)?;
+
     let steps = g.scalar(Scalar::f32(255.0))?;
     let scale = g.div(span, steps)?;
+
     // All zeros: any scale will do.
     let empty = g.compare(CompareOp::Eq, span, zero)?;
     let one = g.scalar(Scalar::f32(1.0))?;
     let scale = g.select(empty, one, scale)?;
+
     let below = g.neg(lo)?;
     let start = g.div(below, scale)?;
     let zero_point = saturated(g, start, None, DType::U8)?;
     let quotient = g.div(x, scale)?;
     let y = saturated(g, quotient, Some(zero_point), DType::U8)?;
+
     Ok([y, scale, zero_point])
 }
 
@@ -273,13 +285,16 @@ fn qlinear_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let w = n.input(3)?;
     let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
+
     let x = centred(g, x, Some(n.input(2)?), 0)?;
     let w = centred(g, w, Some(n.input(5)?), 0)?;
     let x = window.pad(g, x, Scalar::from_i64(DType::I32, 0))?;
     let acc = convolve(g, x, w, &window, n.int_or("group", 1)?)?;
     let acc = with_bias(g, acc, n.optional(8))?;
+
     let behind = window.kernel.len();
     let scales =
         [scale_at(g, n.input(1)?, 0)?, scale_at(g, n.input(4)?, behind)?, scale_at(g, n.input(6)?, 0)?];
+
     requantised(g, acc, scales, n.input(7)?)
 }

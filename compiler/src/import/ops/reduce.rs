@@ -76,6 +76,7 @@ fn cumulate(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
         let axis = normal_axis(axis, g.rank(x))?;
         return g.scan(op, x, axis, exclusive, reverse);
     }
+
     n.by_axes(
         g,
         1,
@@ -105,6 +106,7 @@ fn over(
     let keep = n.flag("keepdims", true)?;
     let noop = n.flag("noop_with_empty_axes", false)?;
     let declared = n.declared(g, 0);
+
     let fits = |g: &Graph, axes: &[usize]| {
         let dim = |k: usize| match (axes.contains(&k), keep) {
             (false, _) => Some(g.shape(x)[k].clone()),
@@ -113,6 +115,7 @@ fn over(
         };
         may_be(g, &(0..rank).filter_map(dim).collect::<Vec<_>>(), declared.as_deref())
     };
+
     n.by_axes(g, 1, rank, fits, |g, axes| {
         let axes = axes.unwrap_or_default();
         let axes = if axes.is_empty() && !noop { (0..rank).collect() } else { axes };
@@ -250,13 +253,16 @@ fn top_k(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         let most = g.shape(x)[axis].clone();
         n.size(g, k, axis, Some(most))?
     };
+
     let axis = n.axis(g, x, Some(-1))?;
     let largest = n.flag("largest", true)?;
+
     // Unsorted results may come in any order, so also in this one.
     n.flag("sorted", true)?;
     if g.facts.prove_lt(&g.shape(x)[axis], &k).is_yes() {
         return Err(Error::invalid(format!("k is {k}, but the axis has {} elements", g.shape(x)[axis])));
     }
+
     let size = g.shape(x)[axis].clone();
     g.require(Relation::le(&k, size), "k of TopK")?;
     let (values, positions) = g.sort(x, axis, largest)?;

@@ -115,6 +115,7 @@ fn by_scales(g: &mut Graph, n: &OnnxNode, scales: Vec<Scale>) -> Result<Value> {
         antialias: false,
         extrapolation: 0.0,
     };
+
     let axes: Vec<usize> = (0..g.rank(x)).collect();
     let axes = scaled_axes(g, n, x, &axes, &scales)?;
     resample(g, x, &axes, &sampling)
@@ -137,10 +138,12 @@ fn resize(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         antialias: n.flag("antialias", false)?,
         extrapolation: n.float_or("extrapolation_value", 0.0)?,
     };
+
     let which = match n.ints("axes")? {
         Some(axes) => normal_axes(&axes, g.rank(x))?,
         None => (0..g.rank(x)).collect(),
     };
+
     let policy = n.string_or("keep_aspect_ratio_policy", "stretch")?;
     let scales = match n.optional(2) {
         Some(scales) if g.shape(scales).first().is_none_or(|dim| dim.as_i64() != Some(0)) => {
@@ -148,11 +151,13 @@ fn resize(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         }
         _ => None,
     };
+
     let mut axes = match scales {
         Some(scales) => scaled_axes(g, n, x, &which, &scales)?,
         None if n.is_known(g, 3) => sized_axes(g, x, &which, n.dims(g, 3)?, policy)?,
         None => found_axes(g, n, x, &which, policy)?,
     };
+
     let roi = n.optional(1);
     if sampling.coordinates == "tf_crop_and_resize" {
         let roi = roi.ok_or_else(|| Error::invalid("tf_crop_and_resize needs the input `roi`"))?;
@@ -165,6 +170,7 @@ fn resize(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             axis.roi = Some([roi[i], roi[count + i]]);
         }
     }
+
     resample(g, x, &axes, &sampling)
 }
 
@@ -178,6 +184,7 @@ fn scaled_axes(
     if scales.len() != which.len() {
         return Err(Error::invalid(format!("{} scales are given for {} axes", scales.len(), which.len())));
     }
+
     let axis = |(k, scale): (&usize, &Scale)| {
         let from = g.shape(x)[*k].clone();
         let number = match scale {
@@ -192,7 +199,9 @@ fn scaled_axes(
             Scale::Number(number) => number,
             Scale::Sizes => return Err(Error::internal("scales must be resolved before sizes")),
         };
+
         let scale = number;
+
         // A float is a fraction with a power of two below: the size is exact.
         let den = (0..40).map(|bits| 1_i64 << bits).find(|den| (scale * *den as f64).fract() == 0.0);
         let num = den.map(|den| scale * den as f64).filter(|num| (1.0..1e15).contains(num));
@@ -200,8 +209,10 @@ fn scaled_axes(
             return Err(Error::invalid(format!("the scale {scale} is out of range")));
         };
         let to = g.facts.simplify(&(&from * (num as i64)).floor_div(den));
+
         Ok(Axis { k: *k, from, to, scale: Scale::Number(*scale), roi: None })
     };
+
     which.iter().zip(scales).map(axis).collect()
 }
 
@@ -209,6 +220,7 @@ fn sized_axes(g: &Graph, x: Value, which: &[usize], sizes: Vec<Dim>, policy: &st
     if sizes.len() != which.len() {
         return Err(Error::invalid(format!("{} sizes are given for {} axes", sizes.len(), which.len())));
     }
+
     let common = match policy {
         "stretch" => None,
         "not_larger" | "not_smaller" => {
@@ -223,6 +235,7 @@ fn sized_axes(g: &Graph, x: Value, which: &[usize], sizes: Vec<Dim>, policy: &st
         }
         other => return Err(Error::invalid(format!("unknown keep_aspect_ratio_policy `{other}`"))),
     };
+
     let axis = |(k, to): (&usize, Dim)| {
         let from = g.shape(x)[*k].clone();
         match (common, from.as_i64()) {
@@ -233,6 +246,7 @@ fn sized_axes(g: &Graph, x: Value, which: &[usize], sizes: Vec<Dim>, policy: &st
             _ => Axis { k: *k, from, to, scale: Scale::Sizes, roi: None },
         }
     };
+
     Ok(which.iter().zip(sizes).map(axis).collect())
 }
 
@@ -242,6 +256,7 @@ fn found_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], policy: &s
     if sizes.len() != which.len() {
         return Err(Error::invalid(format!("{} sizes are given for {} axes", sizes.len(), which.len())));
     }
+
     let mut common: Option<Value> = None;
     if policy != "stretch" {
         for (k, size) in which.iter().zip(&sizes) {
@@ -256,6 +271,7 @@ fn found_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], policy: &s
             });
         }
     }
+
     let mut axes = Vec::new();
     for (k, size) in which.iter().zip(sizes) {
         let from = g.shape(x)[*k].clone();
@@ -270,9 +286,11 @@ fn found_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], policy: &s
                 g.cast(DType::I64, size)?
             }
         };
+
         let to = n.size(g, size, *k, None)?;
         axes.push(Axis { k: *k, from, to, scale: common.map_or(Scale::Sizes, Scale::Found), roi: None });
     }
+
     Ok(axes)
 }
 
@@ -284,6 +302,7 @@ fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Resul
             Scale::Number(scale) => scale == 1.0,
             Scale::Found(_) => false,
         };
+
         if along.from == along.to && same && how.coordinates != "tf_crop_and_resize" {
             continue;
         }
@@ -295,6 +314,7 @@ fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Resul
             x = g.view(x, shape, index)?;
             continue;
         }
+
         let at = coordinates(g, along, how)?;
         if how.coordinates == "tf_crop_and_resize" {
             let out = beyond(g, at, along, g.rank(x))?;
@@ -303,6 +323,7 @@ fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Resul
                 Some(others) => g.or(others, out)?,
             });
         }
+
         x = match how.mode {
             "nearest" => {
                 let at = nearest(g, at, how.nearest)?;
@@ -313,6 +334,7 @@ fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Resul
             other => return Err(Error::invalid(format!("unknown mode `{other}`"))),
         };
     }
+
     let Some(outside) = outside else { return Ok(x) };
     let value = g.number(g.dtype(x), how.extrapolation)?;
     g.select(outside, value, x)
@@ -326,12 +348,14 @@ fn whole_repeats(g: &Graph, along: &Axis, how: &Sampling) -> Option<i64> {
         Scale::Number(scale) => (scale.fract() == 0.0).then_some(scale as i64)?,
         Scale::Sizes => most(&along.to)?.checked_div(most(&along.from)?)?,
     };
+
     let exact = times >= 1 && g.facts.prove_eq(&along.to, &(&along.from * times)).is_yes();
     let repeats = matches!(
         (how.coordinates, how.nearest),
         ("asymmetric", "floor")
             | ("half_pixel" | "pytorch_half_pixel", "round_prefer_floor" | "round_prefer_ceil")
     );
+
     (exact && repeats && how.mode == "nearest").then_some(times)
 }
 
@@ -341,25 +365,31 @@ fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
     let position = g.cast(DType::F64, position)?;
     let from = g.dim(DType::F64, along.from.clone())?;
     let to = g.dim(DType::F64, along.to.clone())?;
+
     let scale = match along.scale {
         Scale::Number(scale) => g.number(DType::F64, scale)?,
         Scale::Found(scale) => scale,
         Scale::Sizes => g.div(to, from)?,
     };
+
     let one = g.number(DType::F64, 1.0)?;
     let half = g.number(DType::F64, 0.5)?;
+
     let centre = |g: &mut Graph| -> Result<Value> {
         let shifted = g.add(position, half)?;
         let scaled = g.div(shifted, scale)?;
         g.sub(scaled, half)
     };
+
     // Of a single element there is no step.
     let single = g.compare(CompareOp::Le, to, one)?;
+
     // The size that the scale asks for, before it is rounded down: that is what ONNX's reference steps through.
     let exact = g.mul(scale, from)?;
     let exact = if matches!(along.scale, Scale::Sizes) { to } else { exact };
     let last = g.sub(from, one)?;
     let steps = g.sub(exact, one)?;
+
     match how.coordinates {
         "half_pixel" => centre(g),
         "asymmetric" => g.div(position, scale),
@@ -449,16 +479,19 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling
             g.facts.simplify(&larger(g, &wide, &reach.into()))
         }
     };
+
     let taps = g.facts.simplify(&(&support * 2));
     let floor = g.floor(at)?;
     let ratio = g.sub(at, floor)?;
     let floor = g.unsqueeze(floor, &[1])?;
     let ratio = g.unsqueeze(ratio, &[1])?;
+
     let offset = g.index(DType::I64, vec![taps], Dim::from(axis(0)) - (support - 1))?;
     let offset = g.cast(DType::F64, offset)?;
     let place = g.add(floor, offset)?;
     let distance = g.sub(offset, ratio)?;
     let one = g.number(DType::F64, 1.0)?;
+
     let distance = match along.scale {
         _ if !how.antialias => distance,
         Scale::Number(scale) => {
@@ -477,6 +510,7 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling
             g.mul(distance, shrink)?
         }
     };
+
     let distance = g.abs(distance)?;
     let mut weight =
         if how.mode == "cubic" { cubic(g, distance, how.cubic)? } else { triangle(g, distance)? };
@@ -488,22 +522,27 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling
         let inside = g.and(above, below)?;
         weight = g.select(inside, weight, zero)?;
     }
+
     if how.exclude_outside || how.antialias {
         let sum = g.reduce(ReduceOp::Sum, weight, &[1], true)?;
         weight = g.div(weight, sum)?;
     }
+
     let place = clamped(g, place, along)?;
     let dtype = g.dtype(x);
     let wide = if dtype.is_float() { dtype } else { DType::F32 };
+
     let weight = g.cast(wide, weight)?;
     let x = g.cast(wide, x)?;
     let rank = g.rank(x);
     let near = g.gather(x, place, along.k)?;
+
     let labels: Vec<u8> = (0..=rank as u8).map(|k| b'A' + k).collect();
     let to = labels[along.k];
     let tap = labels[along.k + 1];
     let out: Vec<u8> = labels.iter().copied().filter(|label| *label != tap).collect();
     let y = g.contract(near, &labels, weight, &[to, tap], &out)?;
+
     g.cast(dtype, y)
 }
 
@@ -525,13 +564,16 @@ fn cubic(g: &mut Graph, d: Value, a: f64) -> Result<Value> {
         }
         Ok(acc)
     };
+
     let near = horner([a + 2.0, -(a + 3.0), 0.0, 1.0])?;
     let far = horner([a, -5.0 * a, 8.0 * a, -4.0 * a])?;
+
     let one = g.number(DType::F64, 1.0)?;
     let two = g.number(DType::F64, 2.0)?;
     let zero = g.number(DType::F64, 0.0)?;
     let is_near = g.compare(CompareOp::Le, d, one)?;
     let is_far = g.compare(CompareOp::Lt, d, two)?;
     let far = g.select(is_far, far, zero)?;
+
     g.select(is_near, near, far)
 }

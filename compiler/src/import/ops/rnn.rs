@@ -62,23 +62,28 @@ impl Layer {
         if [x, w, r].iter().any(|value| g.rank(*value) != 3) {
             return Err(Error::invalid(format!("X, W and R of {} must have 3 axes", n.op)));
         }
+
         if batch_first {
             x = g.transpose(x, &[1, 0, 2])?;
         }
+
         let directions = match n.string_or("direction", "forward")? {
             "forward" => vec![false],
             "reverse" => vec![true],
             "bidirectional" => vec![false, true],
             other => return Err(Error::invalid(format!("unknown direction `{other}`"))),
         };
+
         let hidden = g.shape(r)[2].clone();
         if let Some(size) = n.int("hidden_size")? {
             g.require(symshape::Relation::eq(&hidden, size), "hidden_size")?;
         }
+
         for (value, axis) in [(w, 1), (r, 1)] {
             let size = g.shape(value)[axis].clone();
             g.require(symshape::Relation::eq(size, &hidden * gates), "gates of the weights")?;
         }
+
         n.int("output_sequence")?;
         let shape = g.shape(x).to_vec();
         Ok(Layer {
@@ -102,6 +107,7 @@ impl Layer {
     fn inputs(&self, g: &mut Graph, d: usize, gates: i64, separate: bool) -> Result<(Value, Option<Value>)> {
         let w = part(g, self.w, d)?;
         let x = if self.directions[d] { self.backwards(g, self.x)? } else { self.x };
+
         let mut sum = match self.quantised {
             None => g.contract(x, b"tni", w, b"gi", b"tng")?,
             Some([[scale, zero], _]) => {
@@ -109,12 +115,14 @@ impl Layer {
                 quantised_product(g, x, weights)?
             }
         };
+
         let Some(b) = self.b else { return Ok((sum, None)) };
         let b = part(g, b, d)?;
         let size = &self.hidden * gates;
         let own = g.slice(b, 0, Dim::zero(), size.clone(), 1)?;
         let recurrent = g.slice(b, 0, size.clone(), size, 1)?;
         sum = g.add(sum, own)?;
+
         if separate { Ok((sum, Some(recurrent))) } else { Ok((g.add(sum, recurrent)?, None)) }
     }
 
@@ -158,6 +166,7 @@ impl Layer {
             let t = Dim::from(&counter);
             let now = body.slice(given[0], 0, t.clone(), Dim::one(), 1)?;
             let now = body.squeeze(now, &[0])?;
+
             let mut next = step(body, now, states, &given[1..])?;
             let mut output = next[0];
             if let Some(lens) = lens.first() {
@@ -170,8 +179,10 @@ impl Layer {
                 let zero = body.number(body.dtype(output), 0.0)?;
                 output = body.select(active, output, zero)?;
             }
+
             Ok(LoopBody { again: None, next, slices: vec![output] })
         })?;
+
         let y = rounds.slices[0];
         let y = if self.directions[d] { self.backwards(g, y)? } else { y };
         Ok((y, rounds.carried))
@@ -183,8 +194,10 @@ impl Layer {
         for (y, _) in runs {
             ys.push(g.unsqueeze(*y, &[1])?);
         }
+
         let y = g.concat(&ys, 1)?;
         let y = if self.batch_first { g.transpose(y, &[2, 0, 1, 3])? } else { y };
+
         let mut outputs = vec![y];
         for k in 0..runs[0].1.len() {
             let mut last = Vec::new();
@@ -194,6 +207,7 @@ impl Layer {
             let last = g.concat(&last, 0)?;
             outputs.push(if self.batch_first { g.transpose(last, &[1, 0, 2])? } else { last });
         }
+
         Ok(outputs)
     }
 
@@ -256,6 +270,7 @@ fn quantised_product(g: &mut Graph, x: Value, [w, w_scale, w_zero]: [Value; 3]) 
 fn rnn(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let layer = Layer::read(g, n, 1, &["Tanh"])?;
     let h0 = n.optional(5);
+
     let mut runs = Vec::new();
     for d in 0..layer.directions.len() {
         let (x, _) = layer.inputs(g, d, 1, false)?;
@@ -268,6 +283,7 @@ fn rnn(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             Ok(vec![layer.gate(body, &f, sum)?])
         })?);
     }
+
     layer.finish(g, &runs)
 }
 
@@ -278,16 +294,20 @@ fn gru(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let layer = Layer::read(g, n, 3, &["Sigmoid", "Tanh"])?;
     let h0 = n.optional(5);
     let late = n.flag("linear_before_reset", false)?;
+
     let mut runs = Vec::new();
     for d in 0..layer.directions.len() {
         let (x, b) = layer.inputs(g, d, 3, true)?;
         let h = layer.initial(g, h0, d)?;
+
         let f = layer.functions(d).to_vec();
         let hidden = layer.hidden.clone();
+
         let given: Vec<Value> = [x, layer.r].into_iter().chain(b).collect();
         runs.push(layer.run(g, n, d, &[h], &given, |body, x, states, given| {
             let h = states[0];
             let r = given[0];
+
             let b = given.get(1).copied();
             let bias = |body: &mut Graph, value: Value, k: i64| match b {
                 None => Ok(value),
@@ -296,6 +316,7 @@ fn gru(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
                     body.add(value, b)
                 }
             };
+
             let own = recur(body, h, r, d, 0..2, &hidden)?;
             let mut gates = Vec::new();
             for k in 0..2 {
@@ -305,9 +326,11 @@ fn gru(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
                 let sum = bias(body, sum, k)?;
                 gates.push(layer.gate(body, &f[0], sum)?);
             }
+
             let update = gates[0];
             let reset = gates[1];
             let x = gate(body, x, 2, &hidden)?;
+
             let own = if late {
                 let own = recur(body, h, r, d, 2..3, &hidden)?;
                 let own = bias(body, own, 2)?;
@@ -317,15 +340,18 @@ fn gru(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
                 let own = recur(body, h, r, d, 2..3, &hidden)?;
                 bias(body, own, 2)?
             };
+
             let sum = body.add(x, own)?;
             let new = layer.gate(body, &f[1], sum)?;
             let one = body.number(body.dtype(update), 1.0)?;
             let rest = body.sub(one, update)?;
             let new = body.mul(rest, new)?;
             let old = body.mul(update, h)?;
+
             Ok(vec![body.add(new, old)?])
         })?);
     }
+
     layer.finish(g, &runs)
 }
 
@@ -361,19 +387,23 @@ fn lstm_of(g: &mut Graph, n: &OnnxNode, layer: &Layer) -> Result<Vec<Value>> {
     if peepholes.is_some_and(|weights| g.rank(weights) != 2) {
         return Err(Error::invalid("the peephole weights must have 2 axes"));
     }
+
     let coupled = n.flag("input_forget", false)?;
     let mut runs = Vec::new();
     for d in 0..layer.directions.len() {
         let (x, _) = layer.inputs(g, d, 4, false)?;
         let states = [layer.initial(g, h0, d)?, layer.initial(g, c0, d)?];
+
         let f = layer.functions(d).to_vec();
         let hidden = layer.hidden.clone();
+
         let scales = layer.quantised.iter().flat_map(|[_, of_states]| *of_states);
         let given: Vec<Value> = [x, layer.r].into_iter().chain(scales).chain(peepholes).collect();
         runs.push(layer.run(g, n, d, &states, &given, |body, x, states, given| {
             let h = states[0];
             let c = states[1];
             let r = given[0];
+
             let (own, given) = match layer.quantised {
                 None => (recur(body, h, r, d, 0..4, &hidden)?, &given[1..]),
                 Some(_) => {
@@ -381,7 +411,9 @@ fn lstm_of(g: &mut Graph, n: &OnnxNode, layer: &Layer) -> Result<Vec<Value>> {
                     (quantised_product(body, h, weights)?, &given[3..])
                 }
             };
+
             let sum = body.add(x, own)?;
+
             // Gate `k` of `sum`, with peephole `p` at the memory `c`.
             let open = |body: &mut Graph, k: i64, peephole: Option<(i64, Value)>, f: &Activation| {
                 let mut value = gate(body, sum, k, &hidden)?;
@@ -393,6 +425,7 @@ fn lstm_of(g: &mut Graph, n: &OnnxNode, layer: &Layer) -> Result<Vec<Value>> {
                 }
                 layer.gate(body, f, value)
             };
+
             let input = open(body, 0, Some((0, c)), &f[0])?;
             let forget = if coupled {
                 let one = body.number(body.dtype(input), 1.0)?;
@@ -400,14 +433,17 @@ fn lstm_of(g: &mut Graph, n: &OnnxNode, layer: &Layer) -> Result<Vec<Value>> {
             } else {
                 open(body, 2, Some((2, c)), &f[0])?
             };
+
             let new = open(body, 3, None, &f[1])?;
             let kept = body.mul(forget, c)?;
             let new = body.mul(input, new)?;
             let c = body.add(kept, new)?;
             let output = open(body, 1, Some((1, c)), &f[0])?;
             let shown = activate(body, &f[2], c)?;
+
             Ok(vec![body.mul(output, shown)?, c])
         })?);
     }
+
     layer.finish(g, &runs)
 }

@@ -48,19 +48,23 @@ fn reflect(g: &mut Graph, x: Value, lo: Value, hi: Value) -> Result<Value> {
     let dtype = g.dtype(x);
     let zero = g.number(dtype, 0.0)?;
     let two = g.number(dtype, 2.0)?;
+
     let range = g.sub(hi, lo)?;
     let period = g.mul(range, two)?;
     let single = g.compare(CompareOp::Le, period, zero)?;
     let one = g.number(dtype, 1.0)?;
     let period = g.select(single, one, period)?;
+
     let way = g.sub(x, lo)?;
     let turns = g.div(way, period)?;
     let turns = g.floor(turns)?;
     let whole = g.mul(turns, period)?;
+
     let rest = g.sub(way, whole)?;
     let back = g.sub(period, rest)?;
     let back = g.min(rest, back)?;
     let inside = g.add(lo, back)?;
+
     g.select(single, lo, inside)
 }
 
@@ -81,8 +85,10 @@ fn place(
         }
         _ => at,
     };
+
     let zero = g.number(dtype, 0.0)?;
     let last = g.dim(dtype, size - 1)?;
+
     let read = match outside {
         Outside::Zeros => {
             let above = g.compare(CompareOp::Ge, at, zero)?;
@@ -91,6 +97,7 @@ fn place(
         }
         _ => None,
     };
+
     let at = g.max(at, zero)?;
     let at = g.min(at, last)?;
     Ok((g.cast(DType::I64, at)?, read))
@@ -119,6 +126,7 @@ fn taps(
     if mode == "nearest" {
         at = g.unary(UnaryOp::Round, at)?;
     }
+
     if mode != "cubic" {
         match outside {
             Outside::Zeros => {}
@@ -134,8 +142,10 @@ fn taps(
             }
         }
     }
+
     let floor = g.floor(at)?;
     let part = g.sub(at, floor)?;
+
     let weights = match mode {
         "nearest" => vec![(0.0, g.number(dtype, 1.0)?)],
         "linear" => vec![(0.0, linear(g, part, -1.0, 1.0)?), (1.0, part)],
@@ -149,6 +159,7 @@ fn taps(
             list
         }
     };
+
     let base = if mode == "nearest" { at } else { floor };
     let mut taps = Vec::new();
     for (offset, weight) in weights {
@@ -161,6 +172,7 @@ fn taps(
         };
         taps.push(Tap { at, weight });
     }
+
     Ok(taps)
 }
 
@@ -186,10 +198,12 @@ fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
     let channels = g.shape(x)[1].clone();
     let positions = g.shape(taps[0][0].at).to_vec();
     let shape = [&[batch, channels], &positions[1..]].concat();
+
     // The axes of the result at which a position is found.
     let found: Vec<Dim> =
         [Dim::from(axis(0))].into_iter().chain((2..shape.len()).map(|k| axis(k).into())).collect();
     let mut sum: Option<Value> = None;
+
     let combinations: usize = taps.iter().map(Vec::len).product();
     for combination in 0..combinations {
         let mut rest = combination;
@@ -198,8 +212,10 @@ fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
             chosen.push(&list[rest % list.len()]);
             rest /= list.len();
         }
+
         let mut coords = vec![Coord::At(axis(0).into()), Coord::At(axis(1).into())];
         let mut operands = vec![x];
+
         let mut weight: Option<Value> = None;
         for tap in chosen {
             coords.push(Coord::Load { operand: operands.len(), at: found.clone() });
@@ -209,17 +225,20 @@ fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
                 Some(other) => g.mul(other, tap.weight)?,
             });
         }
+
         let value = g.push(Op::Gather { shape: shape.clone(), coords }, &operands)?;
         let weight = weight.ok_or_else(|| Error::invalid("sampling needs at least 1 spatial axis"))?;
         let weight = g.broadcast_to(weight, &positions)?;
         let weight = g.unsqueeze(weight, &[1])?;
         let weight = g.cast(dtype, weight)?;
+
         let term = g.mul(value, weight)?;
         sum = Some(match sum {
             None => term,
             Some(sum) => g.add(sum, term)?,
         });
     }
+
     sum.ok_or_else(|| Error::invalid("sampling needs at least 1 spatial axis"))
 }
 
@@ -232,27 +251,32 @@ fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
 fn grid_sample(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let grid = n.input(1)?;
+
     let mode = match n.string_or("mode", "linear")? {
         "bilinear" | "linear" => "linear",
         "bicubic" | "cubic" => "cubic",
         "nearest" => "nearest",
         other => return Err(Error::invalid(format!("unknown mode `{other}`"))),
     };
+
     let outside = match n.string_or("padding_mode", "zeros")? {
         "zeros" => Outside::Zeros,
         "border" => Outside::Border,
         "reflection" => Outside::Reflection,
         other => return Err(Error::invalid(format!("unknown padding_mode `{other}`"))),
     };
+
     let corners = n.flag("align_corners", false)?;
     let count = g.rank(x).checked_sub(2).filter(|count| (1..=3).contains(count) && g.rank(grid) == count + 2);
     let count = count.ok_or_else(|| Error::unsupported("GridSample with other than 1 to 3 spatial axes"))?;
+
     let mut all = Vec::new();
     for k in 0..count {
         let at = entry(g, grid, count - 1 - k)?;
         let at = if g.dtype(at) == DType::F64 { at } else { g.cast(DType::F32, at)? };
         let size = g.shape(x)[2 + k].clone();
         let dtype = g.dtype(at);
+
         let at = linear(g, at, 1.0, 1.0)?;
         let at = if corners {
             let last = g.dim(dtype, &size - 1)?;
@@ -263,8 +287,10 @@ fn grid_sample(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             let at = g.mul(at, own)?;
             linear(g, at, 0.5, -0.5)?
         };
+
         all.push(taps(g, at, &size, mode, outside, corners)?);
     }
+
     sampled(g, x, &all)
 }
 
@@ -278,16 +304,20 @@ fn affine_grid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let sizes = n.elements(g, 1)?;
     let count = sizes.len().checked_sub(2).filter(|count| (2..=3).contains(count));
     let count = count.ok_or_else(|| Error::invalid("the size must have 4 or 5 elements"))?;
+
     let mut spatial = Vec::new();
     for (k, size) in sizes[2..].iter().enumerate() {
         spatial.push(n.size(g, *size, 1 + k, None)?);
     }
+
     let dtype = g.dtype(theta);
+
     // theta[n, j, k] as [N, 1, …, J] for each k.
     let mut sum: Option<Value> = None;
     for k in 0..=count {
         let factor = entry(g, theta, k)?;
         let factor = g.unsqueeze(factor, &(1..=count).collect::<Vec<_>>())?;
+
         let term = match count.checked_sub(1 + k) {
             None => {
                 let mut shape = g.shape(factor).to_vec();
@@ -298,6 +328,7 @@ fn affine_grid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
                 let size = &spatial[along];
                 let place = g.index(DType::I64, vec![size.clone()], axis(0).into())?;
                 let place = g.cast(DType::F64, place)?;
+
                 let way = if corners {
                     let steps = g.dim(DType::F64, size - 1)?;
                     let twice = linear(g, place, 2.0, 0.0)?;
@@ -307,17 +338,20 @@ fn affine_grid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
                     let twice = linear(g, place, 2.0, 1.0)?;
                     g.div(twice, steps)?
                 };
+
                 let at = linear(g, way, 1.0, -1.0)?;
                 let at = g.cast(dtype, at)?;
                 let at = g.unsqueeze(at, &(1..=count - along).collect::<Vec<_>>())?;
                 g.mul(factor, at)?
             }
         };
+
         sum = Some(match sum {
             None => term,
             Some(sum) => g.add(sum, term)?,
         });
     }
+
     sum.ok_or_else(|| Error::internal("a map must have columns"))
 }
 
@@ -334,6 +368,7 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let old = if n.opset < 16 { "output_half_pixel" } else { "half_pixel" };
     let half = n.string_or("coordinate_transformation_mode", old)? == "half_pixel";
     let mode = n.string_or("mode", "avg")?;
+
     let rows = n.int_or("output_height", 1)?;
     let columns = n.int_or("output_width", 1)?;
     let each = n.int_or("sampling_ratio", 0)?;
@@ -342,63 +377,33 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             "RoiAlign needs an input with 4 axes, regions with 2 axes and 1 batch index per region",
         ));
     }
+
     let scale = n.float_or("spatial_scale", 1.0)?;
     if each <= 0 {
         return Err(Error::unsupported(
             "RoiAlign whose number of samples depends on the regions (sampling_ratio=0)",
         ));
     }
-    let dtype = g.dtype(rois);
+
     let shift = if half { -0.5 } else { 0.0 };
+
     let mut edges = Vec::new();
     for k in 0..4 {
         let edge = entry(g, rois, k)?;
         edges.push(linear(g, edge, scale, shift)?);
     }
+
     let shape = g.shape(x).to_vec();
     let count = g.shape(rois)[0].clone();
-    // Positions along one axis, [R, cells, samples], as two neighbours.
-    let along = |g: &mut Graph, start: Value, end: Value, cells: i64, size: &Dim| -> Result<Vec<Tap>> {
-        let mut span = g.sub(end, start)?;
-        if !half {
-            let one = g.number(dtype, 1.0)?;
-            span = g.max(span, one)?;
-        }
-        let cell = linear(g, span, 1.0 / cells as f64, 0.0)?;
-        let cell = g.unsqueeze(cell, &[1, 2])?;
-        let start = g.unsqueeze(start, &[1, 2])?;
-        let grid = vec![cells.into(), each.into()];
-        let index = g.index(DType::I64, grid, Dim::from(axis(0)) * each + Dim::from(axis(1)))?;
-        let index = g.cast(dtype, index)?;
-        let middle = linear(g, index, 1.0 / each as f64, 0.5 / each as f64)?;
-        let way = g.mul(cell, middle)?;
-        let at = g.add(start, way)?;
-        let zero = g.number(dtype, 0.0)?;
-        let last = g.dim(dtype, size - 1)?;
-        let low = g.number(dtype, -1.0)?;
-        let high = g.dim(dtype, size.clone())?;
-        let above = g.compare(CompareOp::Ge, at, low)?;
-        let below = g.compare(CompareOp::Le, at, high)?;
-        let read = g.and(above, below)?;
-        let at = g.max(at, zero)?;
-        let at = g.min(at, last)?;
-        let floor = g.floor(at)?;
-        let part = g.sub(at, floor)?;
-        let next = linear(g, floor, 1.0, 1.0)?;
-        let next = g.min(next, last)?;
-        let rest = linear(g, part, -1.0, 1.0)?;
-        let mut taps = Vec::new();
-        for (at, weight) in [(floor, rest), (next, part)] {
-            let at = g.cast(DType::I64, at)?;
-            let weight = g.select(read, weight, zero)?;
-            taps.push(Tap { at, weight });
-        }
-        Ok(taps)
-    };
-    let vertical = along(g, edges[1], edges[3], rows, &shape[2])?;
-    let horizontal = along(g, edges[0], edges[2], columns, &shape[3])?;
+
+    let vertical = Regions { start: edges[1], end: edges[3], cells: rows, samples: each, half };
+    let vertical = vertical.taps(g, &shape[2])?;
+    let horizontal = Regions { start: edges[0], end: edges[2], cells: columns, samples: each, half };
+    let horizontal = horizontal.taps(g, &shape[3])?;
+
     // [R, C, rows, columns, samples, samples]
     let out = vec![count, shape[1].clone(), rows.into(), columns.into(), each.into(), each.into()];
+
     let mut samples: Option<Value> = None;
     for v in &vertical {
         for h in &horizontal {
@@ -409,11 +414,13 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
                 Coord::Load { operand: 2, at: at(&[0, 2, 4]) },
                 Coord::Load { operand: 3, at: at(&[0, 3, 5]) },
             ];
+
             let value = g.push(Op::Gather { shape: out.clone(), coords }, &[x, images, v.at, h.at])?;
             let down = g.unsqueeze(v.weight, &[1, 3, 5])?;
             let right = g.unsqueeze(h.weight, &[1, 2, 4])?;
             let weight = g.mul(down, right)?;
             let weight = g.cast(g.dtype(x), weight)?;
+
             let term = g.mul(value, weight)?;
             samples = Some(match (samples, mode) {
                 (None, _) => term,
@@ -422,11 +429,77 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             });
         }
     }
+
     let samples = samples.ok_or_else(|| Error::internal("there must be four neighbours"))?;
     match mode {
         "max" => g.reduce(ReduceOp::Max, samples, &[4, 5], false),
         "avg" => g.mean(samples, &[4, 5], false),
         other => Err(Error::invalid(format!("unknown mode `{other}`"))),
+    }
+}
+
+/// The regions of `RoiAlign` along one axis.
+struct Regions {
+    /// First coordinate of each region, `[R]`.
+    start: Value,
+    /// Last coordinate of each region, `[R]`.
+    end: Value,
+    cells: i64,
+    /// Samples per cell.
+    samples: i64,
+    /// Whether coordinates are those of pixel centres. Otherwise a region has at least size 1.
+    half: bool,
+}
+
+impl Regions {
+    /// The two neighbours of each sample along an axis of `size`: positions and weights `[R, cells, samples]`.
+    fn taps(&self, g: &mut Graph, size: &Dim) -> Result<Vec<Tap>> {
+        let dtype = g.dtype(self.start);
+        let mut span = g.sub(self.end, self.start)?;
+        if !self.half {
+            let one = g.number(dtype, 1.0)?;
+            span = g.max(span, one)?;
+        }
+
+        let cell = linear(g, span, 1.0 / self.cells as f64, 0.0)?;
+        let cell = g.unsqueeze(cell, &[1, 2])?;
+        let start = g.unsqueeze(self.start, &[1, 2])?;
+
+        let samples = self.samples;
+        let grid = vec![self.cells.into(), samples.into()];
+        let index = g.index(DType::I64, grid, Dim::from(axis(0)) * samples + Dim::from(axis(1)))?;
+        let index = g.cast(dtype, index)?;
+        let middle = linear(g, index, 1.0 / samples as f64, 0.5 / samples as f64)?;
+        let way = g.mul(cell, middle)?;
+        let at = g.add(start, way)?;
+
+        let zero = g.number(dtype, 0.0)?;
+        let last = g.dim(dtype, size - 1)?;
+
+        // Samples more than one element outside of the axis read 0.
+        let low = g.number(dtype, -1.0)?;
+        let high = g.dim(dtype, size.clone())?;
+        let above = g.compare(CompareOp::Ge, at, low)?;
+        let below = g.compare(CompareOp::Le, at, high)?;
+        let read = g.and(above, below)?;
+
+        let at = g.max(at, zero)?;
+        let at = g.min(at, last)?;
+        let floor = g.floor(at)?;
+        let part = g.sub(at, floor)?;
+
+        let next = linear(g, floor, 1.0, 1.0)?;
+        let next = g.min(next, last)?;
+        let rest = linear(g, part, -1.0, 1.0)?;
+
+        let mut taps = Vec::new();
+        for (at, weight) in [(floor, rest), (next, part)] {
+            let at = g.cast(DType::I64, at)?;
+            let weight = g.select(read, weight, zero)?;
+            taps.push(Tap { at, weight });
+        }
+
+        Ok(taps)
     }
 }
 
@@ -445,15 +518,18 @@ fn deform_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if [x, w, offsets].iter().chain(&mask).any(|value| g.rank(*value) != 4) {
         return Err(Error::unsupported("DeformConv with other than 2 spatial axes"));
     }
+
     let strides = positive(n, "strides", 2)?;
     let dilations = positive(n, "dilations", 2)?;
     let pads = n.ints("pads")?.unwrap_or_else(|| vec![0; 4]);
     if pads.len() != 4 {
         return Err(Error::invalid(format!("pads {pads:?} don't fit 2 axes")));
     }
+
     let groups = n.int_or("group", 1)?;
     let parts = n.int_or("offset_group", 1)?;
     n.ints("kernel_shape")?;
+
     let shape = g.shape(x).to_vec();
     let weights = g.shape(w).to_vec();
     let kernel: Option<Vec<i64>> = weights[2..].iter().map(Dim::as_i64).collect();
@@ -461,14 +537,17 @@ fn deform_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         kernel.ok_or_else(|| Error::unsupported("DeformConv with a kernel whose size is not a constant"))?;
     let out = g.shape(offsets)[2..].to_vec();
     let taps_count = kernel[0] * kernel[1];
+
     let batch = shape[0].clone();
     let channels = shape[1].clone();
     let each = g.facts.simplify(&channels.floor_div(parts));
     let dtype = g.dtype(x);
+
     // Positions along each axis, [N * parts, taps, rows, columns].
     let folded = g.facts.simplify(&(&batch * parts));
     let tall = vec![folded.clone(), taps_count.into(), 2.into(), out[0].clone(), out[1].clone()];
     let offsets = g.reshape(offsets, tall)?;
+
     let mut all = Vec::new();
     for k in 0..2 {
         let moved = g.slice(offsets, 2, Dim::from(k), Dim::one(), 1)?;
@@ -481,6 +560,7 @@ fn deform_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let at = g.add(moved, fixed)?;
         all.push(taps(g, at, &shape[2 + k], "linear", Outside::Zeros, true)?);
     }
+
     let x = g.reshape(x, vec![folded.clone(), each.clone(), shape[2].clone(), shape[3].clone()])?;
     let mut samples = sampled(g, x, &all)?;
     if let Some(mask) = mask {
@@ -489,14 +569,17 @@ fn deform_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let mask = g.cast(dtype, mask)?;
         samples = g.mul(samples, mask)?;
     }
+
     let inner = g.facts.simplify(&channels.floor_div(groups));
     let split =
         vec![batch.clone(), groups.into(), inner.clone(), taps_count.into(), out[0].clone(), out[1].clone()];
     let samples = g.reshape(samples, split)?;
+
     let outer = g.facts.simplify(&weights[0].floor_div(groups));
     let w = g.reshape(w, vec![groups.into(), outer, inner, taps_count.into()])?;
     let y = g.contract(samples, b"ngcthw", w, b"goct", b"ngohw")?;
     let y = g.reshape(y, vec![batch, weights[0].clone(), out[0].clone(), out[1].clone()])?;
+
     match bias {
         None => Ok(y),
         Some(bias) => {

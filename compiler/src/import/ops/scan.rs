@@ -58,6 +58,7 @@ fn scan_batch(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     if n.optional(0).is_some() {
         return Err(Error::unsupported("Scan (opset 8) with sequence_lens"));
     }
+
     let inputs: Vec<Value> = (1..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
     let states = inputs.len() - sliced(n, inputs.len())?;
     let scan_axes =
@@ -66,13 +67,16 @@ fn scan_batch(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         g.shape(value).first().cloned().ok_or_else(|| Error::invalid("the inputs of Scan need a batch axis"))
     };
     let batch = first(g, inputs[0])?;
+
     for value in &inputs {
         let dim = first(g, *value)?;
         g.require(Relation::eq(dim, &batch), "batch of Scan")?;
     }
+
     let body = n.graph("body")?;
     let types: Vec<Type> = inputs.iter().map(|value| g.ty(*value).clone()).collect();
     let counter = n.fresh(g);
+
     let mut region = n.scope.enclosed(g, "batch", Default::default(), |scope, region| {
         declare_counter(region, &counter, &batch)?;
         let mut own = Vec::new();
@@ -86,11 +90,13 @@ fn scan_batch(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         results.insert(0, region.scalar(Scalar::bool(true))?);
         Ok(results)
     })?;
+
     region.captured.splice(0..0, inputs);
     let count = g.dim(DType::I64, batch.clone())?;
     let yes = g.scalar(Scalar::bool(true))?;
     let mut results = run(g, region, [count, yes], (&counter, &batch), &[], &[])?;
     results.remove(0);
+
     Ok(results)
 }
 
@@ -106,17 +112,21 @@ fn rounds<'a>(
     for (k, value) in over.iter().enumerate() {
         axes.push(normal_axis(scan_axes.in_axes.get(k).copied().unwrap_or(0), g.rank(*value))?);
     }
+
     let count = g.shape(over[0])[axes[0]].clone();
     for (value, k) in over.iter().zip(&axes) {
         let dim = g.shape(*value)[*k].clone();
         g.require(Relation::eq(dim, &count), "inputs of Scan")?;
     }
+
     let counter = scope.fresh(g, "Scan");
     let types: Vec<Type> = states.iter().map(|value| g.ty(*value).clone()).collect();
     let given: Vec<Type> = over.iter().map(|value| g.ty(*value).clone()).collect();
+
     let region = scope.region(g, body, |region| {
         declare_counter(region, &counter, &count)?;
         let own = |ty: &Type| Origin::Own(region.region_input(ty.clone(), None));
+
         let mut values: Vec<Origin> = types.iter().map(own).collect();
         for (k, ty) in given.iter().enumerate() {
             let whole = region.region_input(ty.clone(), None);
@@ -127,16 +137,20 @@ fn rounds<'a>(
             let slice = region.slice(whole, axes[k], at, Dim::one(), 1)?;
             values.push(Origin::Own(region.squeeze(slice, &[axes[k]])?));
         }
+
         Ok(values)
     });
+
     let mut region = region.at(|| "body of Scan")?;
     let again = region.graph.scalar(Scalar::bool(true))?;
     region.outputs.insert(0, again);
     region.captured.splice(0..0, over.iter().copied());
+
     let limit = g.dim(DType::I64, count.clone())?;
     let yes = g.scalar(Scalar::bool(true))?;
     let mut results = run(g, region, [limit, yes], (&counter, &count), states, &[])?;
     results.remove(0);
+
     for (k, value) in results[states.len()..].iter_mut().enumerate() {
         if scan_axes.out_directions.get(k) == Some(&1) {
             *value = g.reverse(*value, 0)?;
@@ -146,5 +160,6 @@ fn rounds<'a>(
         perm.insert(to, 0);
         *value = g.transpose(*value, &perm)?;
     }
+
     Ok(results)
 }

@@ -38,6 +38,7 @@ fn places(g: &mut Graph, n: &OnnxNode, mask: Value, most: Option<Dim>) -> Result
     let ones = g.cast(DType::I64, mask)?;
     let count = g.reduce(ReduceOp::Sum, ones, &[0], false)?;
     let before = g.scan(ReduceOp::Sum, ones, 0, true, false)?;
+
     // What does not count goes to a place behind all others.
     let end = g.dim(DType::I64, size.clone())?;
     let to = g.select(mask, before, end)?;
@@ -45,10 +46,12 @@ fn places(g: &mut Graph, n: &OnnxNode, mask: Value, most: Option<Dim>) -> Result
     let zero = int(g, 0)?;
     let room = g.broadcast_to(zero, &[g.facts.simplify(&(&size + 1))])?;
     let found = put(g, room, to, own)?;
+
     let most = match most {
         Some(most) => Dim::min(&size, most),
         None => size,
     };
+
     let count = n.data_dependent(g, count, 0, most)?;
     g.slice(found, 0, Dim::zero(), count, 1)
 }
@@ -99,6 +102,7 @@ fn unravel(g: &mut Graph, places: Value, shape: &[Dim], k: usize) -> Result<Valu
         }
         rows.push(g.unsqueeze(row, &[k])?);
     }
+
     g.concat(&rows, k)
 }
 
@@ -108,6 +112,7 @@ fn unravel(g: &mut Graph, places: Value, shape: &[Dim], k: usize) -> Result<Valu
 fn compress(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let mut x = n.input(0)?;
     let condition = n.input(1)?;
+
     let k = match n.int("axis")? {
         Some(k) => normal_axis(k, g.rank(x))?,
         None => {
@@ -115,9 +120,11 @@ fn compress(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             0
         }
     };
+
     if g.rank(condition) != 1 {
         return Err(Error::invalid("the condition must have one axis"));
     }
+
     // A condition may be longer than the axis: what stands behind its end counts for nothing.
     let mask = is_not_zero(g, condition)?;
     let place = positions(g, mask, 0)?;
@@ -125,6 +132,7 @@ fn compress(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let inside = g.compare(CompareOp::Lt, place, end)?;
     let mask = g.and(mask, inside)?;
     let places = places(g, n, mask, n.declared_dim(g, 0, k))?;
+
     g.gather(x, places, k)
 }
 
@@ -132,15 +140,18 @@ fn compress(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn sorted_rows(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let [rows, columns] = [0, 1].map(|k| g.shape(x)[k].clone());
     let order = g.index(DType::I64, vec![rows], axis(0).into())?;
+
     // Stable sorts from the last column to the first.
     if let Some(columns) = columns.as_i64().filter(|columns| *columns <= MAX_UNROLLED) {
         return (0..columns).rev().try_fold(order, |order, column| sorted_by(g, x, order, column.into()));
     }
+
     let counter = n.fresh(g);
     let sorted = g.iterate(&counter, &columns, [&[order], &[x]], |g, order, given| {
         let column = &columns - 1 - Dim::from(&counter);
         Ok(LoopBody { next: vec![sorted_by(g, given[0], order[0], column)?], ..LoopBody::default() })
     })?;
+
     Ok(sorted.carried[0])
 }
 
@@ -225,6 +236,7 @@ fn corners(g: &mut Graph, boxes: Value, centred: bool) -> Result<[Value; 4]> {
         let part = g.slice(boxes, last, Dim::from(k), Dim::one(), 1)?;
         g.squeeze(part, &[last])
     };
+
     let [a, b, c, d] = [part(g, 0)?, part(g, 1)?, part(g, 2)?, part(g, 3)?];
     if centred {
         // x, y, width, height
@@ -233,6 +245,7 @@ fn corners(g: &mut Graph, boxes: Value, centred: bool) -> Result<[Value; 4]> {
         let h = g.mul(d, half)?;
         return Ok([g.sub(b, h)?, g.sub(a, w)?, g.add(b, h)?, g.add(a, w)?]);
     }
+
     Ok([g.min(a, c)?, g.min(b, d)?, g.max(a, c)?, g.max(b, d)?])
 }
 
@@ -322,47 +335,58 @@ fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result
     let overlap = given[5];
     let limit = given[6];
     let own = |g: &mut Graph, x: Value| g.slice(x, 2, at.clone(), Dim::one(), 1);
+
     let area = |g: &mut Graph, [y1, x1, y2, x2]: [Value; 4]| {
         let h = g.sub(y2, y1)?;
         let w = g.sub(x2, x1)?;
         g.mul(h, w)
     };
+
     let here = [own(g, y1)?, own(g, x1)?, own(g, y2)?, own(g, x2)?];
     let top = g.max(y1, here[0])?;
     let left = g.max(x1, here[1])?;
+
     let bottom = g.min(y2, here[2])?;
     let right = g.min(x2, here[3])?;
+
     let zero = g.number(g.dtype(y1), 0.0)?;
     let h = g.sub(bottom, top)?;
     let w = g.sub(right, left)?;
     let h = g.max(h, zero)?;
     let w = g.max(w, zero)?;
     let common = g.mul(h, w)?;
+
     let all = area(g, [y1, x1, y2, x2])?;
     let mine = area(g, here)?;
     let both = g.add(all, mine)?;
     let union = g.sub(both, common)?;
+
     // `common / union > overlap`, also for boxes without an area.
     let share = g.mul(overlap, union)?;
     let overlaps = g.compare(CompareOp::Gt, common, share)?;
     let hit = g.and(overlaps, kept)?;
     let hit = g.cast(DType::U8, hit)?;
     let hit = g.reduce(ReduceOp::Max, hit, &[2], false)?;
+
     let none = g.scalar(Scalar::from_i64(DType::U8, 0))?;
     let free = g.compare(CompareOp::Eq, hit, none)?;
+
     let wanted_here = own(g, wanted)?;
     let wanted_here = g.squeeze(wanted_here, &[2])?;
     let room = g.compare(CompareOp::Lt, chosen, limit)?;
     let open = g.and(wanted_here, room)?;
     let take = g.and(free, open)?;
+
     let place = positions(g, kept, 2)?;
     let now = g.dim(DType::I64, at.clone())?;
     let is_now = g.compare(CompareOp::Eq, place, now)?;
     let take_here = g.unsqueeze(take, &[2])?;
     let new = g.and(is_now, take_here)?;
     let kept = g.or(kept, new)?;
+
     let one = g.cast(DType::I64, take)?;
     let chosen = g.add(chosen, one)?;
+
     // Scores fall from round to round: when no class is open any more, none will be.
     let open = g.cast(DType::U8, open)?;
     let open = g.reduce(ReduceOp::Max, open, &[0, 1], false)?;

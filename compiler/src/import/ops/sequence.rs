@@ -60,6 +60,7 @@ fn position(g: &Graph, n: &OnnxNode, k: usize, len: usize, end: i64) -> Result<u
             _ => return Err(Error::invalid("a position must have 1 element")),
         },
     };
+
     let inside = usize::try_from(at).ok().filter(|_| at <= end);
     inside.ok_or_else(|| {
         Error::invalid(format!("position {at} is out of range: the sequence has {len} tensors"))
@@ -108,6 +109,7 @@ fn sequence_at(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if list.is_empty() {
         return Err(Error::invalid("the sequence is empty"));
     }
+
     let at = g.reshape(n.input(1)?, Vec::new())?;
     let at = from_start(g, at, &[Dim::from(list.len())])?;
     let all = stacked(g, &list, 0)?;
@@ -155,17 +157,20 @@ fn split_to_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
     let axis = n.axis(g, x, Some(0))?;
     let keeps = n.flag("keepdims", true)?;
     let size = g.shape(x)[axis].clone();
+
     let sizes = match n.optional(1) {
         None => equal_parts(g, &size, &Dim::one())?,
         Some(sizes) if g.rank(sizes) == 0 => equal_parts(g, &size, &n.dim(g, 1)?)?,
         Some(_) => n.dims(g, 1)?,
     };
+
     let mut parts = g.split(x, axis, &sizes)?;
     if !keeps && n.optional(1).is_none() {
         for part in &mut parts {
             *part = g.squeeze(*part, &[axis])?;
         }
     }
+
     made(n, parts)
 }
 

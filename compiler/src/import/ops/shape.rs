@@ -59,6 +59,7 @@ fn depth_to_space(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let [batch, c, h, w] = shape;
     let depth = c.floor_div(b * b);
     let b = Dim::from(b);
+
     let (split, perm) = match n.string_or("mode", "DCR")? {
         "DCR" => (
             vec![batch.clone(), b.clone(), b.clone(), depth.clone(), h.clone(), w.clone()],
@@ -70,6 +71,7 @@ fn depth_to_space(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         ),
         other => return Err(Error::invalid(format!("unknown mode `{other}`"))),
     };
+
     let x = g.reshape(x, split)?;
     let x = g.transpose(x, &perm)?;
     g.reshape(x, vec![batch, depth, h * &b, w * b])
@@ -117,6 +119,7 @@ fn dropout(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
 fn dropout_input(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     n.int("seed")?;
     let ratio = n.optional(1);
+
     if let Some(training) = n.optional(2) {
         let on = n.constant(g, training, "training_mode")?;
         let zero = match ratio {
@@ -128,6 +131,7 @@ fn dropout_input(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
             return Err(Error::unsupported("Dropout in training"));
         }
     }
+
     kept(g, n)
 }
 
@@ -203,6 +207,7 @@ fn reshape(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn reshape_to(g: &mut Graph, x: Value, shape: &[Dim], allow_zero: bool) -> Result<Value> {
     let from = g.shape(x).to_vec();
     let mut to = Vec::new();
+
     let mut rest = None;
     for (k, dim) in shape.iter().enumerate() {
         match dim.as_i64() {
@@ -223,9 +228,11 @@ fn reshape_to(g: &mut Graph, x: Value, shape: &[Dim], allow_zero: bool) -> Resul
             _ => to.push(dim.clone()),
         }
     }
+
     if let Some(k) = rest {
         to[k] = quotient(g, &from, &to)?;
     }
+
     g.reshape(x, to)
 }
 
@@ -239,10 +246,12 @@ fn quotient(g: &Graph, from: &[Dim], to: &[Dim]) -> Result<Dim> {
             None => below.push(factor),
         }
     }
+
     let [above, below] = [above, below].map(|dims| g.facts.simplify(&Dim::product(dims)));
     if below.as_i64() == Some(0) {
         return Err(Error::invalid("-1 in the new shape is ambiguous, because another dim is 0"));
     }
+
     Ok(g.facts.simplify(&above.floor_div(below)))
 }
 
@@ -289,13 +298,16 @@ fn slice_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             n.ints(name)?.ok_or_else(|| Error::invalid(format!("Slice needs the attribute `{name}`")))?;
         Ok(list.into_iter().map(Dim::from).collect())
     };
+
     let starts = dims("starts")?;
     let ends = dims("ends")?;
     let x = n.input(0)?;
+
     let axes = match n.ints("axes")? {
         Some(axes) => normal_axes(&axes, g.rank(x))?,
         None => (0..starts.len()).collect(),
     };
+
     let steps = vec![1; starts.len()];
     slice_by(g, x, &starts, &ends, &axes, &steps)
 }
@@ -310,16 +322,20 @@ fn slice(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if (1..5).any(|k| !n.is_known(g, k)) {
         return dynamic::slice(g, n, x);
     }
+
     let starts = n.dims(g, 1)?;
     let ends = n.dims(g, 2)?;
+
     let axes = match n.optional(3) {
         Some(_) => normal_axes(&n.numbers(g, 3)?, g.rank(x))?,
         None => (0..starts.len()).collect(),
     };
+
     let steps = match n.optional(4) {
         Some(_) => n.numbers(g, 4)?,
         None => vec![1; starts.len()],
     };
+
     slice_by(g, x, &starts, &ends, &axes, &steps)
 }
 
@@ -335,21 +351,25 @@ fn slice_by(
     if ends.len() != count || axes.len() != count || steps.len() != count || count > g.rank(x) {
         return Err(Error::invalid("starts, ends, axes and steps must have the same length"));
     }
+
     for i in 0..count {
         let dim = g.shape(x)[axes[i]].clone();
         let step = steps[i];
         if step == 0 || step == i64::MIN {
             return Err(Error::invalid(format!("the step of a slice must not be {step}")));
         }
+
         // Backwards, positions run from the last element to just before the first.
         let (low, high) = if step > 0 { (Dim::zero(), dim.clone()) } else { (Dim::from(-1), &dim - 1) };
         let start = inside(g, &starts[i], &dim, &if step > 0 { low.clone() } else { Dim::zero() }, &high);
         let end = inside(g, &ends[i], &dim, &low, &high);
+
         let span = if step > 0 { &end - &start } else { &start - &end };
         let span = larger(g, &g.facts.simplify(&span), &Dim::zero());
         let len = g.facts.simplify(&span.ceil_div(step.abs()));
         x = g.slice(x, axes[i], start, len, step)?;
     }
+
     Ok(x)
 }
 
@@ -363,6 +383,7 @@ fn inside(g: &Graph, at: &Dim, dim: &Dim, low: &Dim, high: &Dim) -> Dim {
         let is_negative = Dim::min(&Dim::max(&-at, 0), 1);
         g.facts.simplify(&(at + dim * is_negative))
     };
+
     let at_least = larger(g, &from_start, low);
     let inside = if g.facts.prove_le(&at_least, high).is_yes() {
         at_least
@@ -371,6 +392,7 @@ fn inside(g: &Graph, at: &Dim, dim: &Dim, low: &Dim, high: &Dim) -> Dim {
     } else {
         Dim::min(&at_least, high.clone())
     };
+
     g.facts.simplify(&inside)
 }
 
@@ -384,6 +406,7 @@ fn split(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     if !n.is_known(g, 1) {
         return dynamic::split(g, n, x, axis);
     }
+
     let sizes = match (n.ints("split")?, n.optional(1)) {
         (Some(sizes), None) => Some(sizes.into_iter().map(Dim::from).collect()),
         (None, Some(_)) => Some(n.dims(g, 1)?),
@@ -392,6 +415,7 @@ fn split(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             return Err(Error::invalid("split is given both as an attribute and as an input"));
         }
     };
+
     let asked = n.int("num_outputs")?;
     let sizes = match sizes {
         Some(sizes) => sizes,
@@ -402,6 +426,7 @@ fn split(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             asked.is_some(),
         )?,
     };
+
     g.split(x, axis, &sizes)
 }
 
@@ -495,9 +520,11 @@ fn unsqueeze(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         },
         None => n.ints("axes")?.map_or(0, |axes| axes.len()),
     };
+
     if count > 64 {
         return Err(Error::unsupported("Unsqueeze: the number of axes is known only at run time"));
     }
+
     let declared = n.declared(g, 0);
     let fits = |g: &Graph, axes: &[usize]| {
         let mut old = g.shape(x).iter().cloned();
@@ -506,6 +533,7 @@ fn unsqueeze(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             (0..rank).filter_map(|k| if axes.contains(&k) { Some(Dim::one()) } else { old.next() }).collect();
         may_be(g, &shape, declared.as_deref())
     };
+
     n.by_axes(g, 1, g.rank(x) + count, fits, |g, axes| {
         let axes = axes.ok_or_else(|| Error::invalid("Unsqueeze needs the attribute `axes`"))?;
         g.unsqueeze(x, &axes)

@@ -33,12 +33,14 @@ impl<'a> Scope<'_, 'a> {
     ) -> Result<Vec<Value>> {
         let n = OnnxNode::new(node, self.opset(&node.domain)?, self, g)?;
         let condition = n.input(0)?;
+
         let mut branches = Vec::new();
         for (name, taken) in [("then_branch", true), ("else_branch", false)] {
             let graph = n.graph(name)?;
             let region = self.continued(g, (node, graph, rest, outputs), (condition, taken));
             branches.push(contradiction(region.at(|| format!("{name} of {}", n.op)))?);
         }
+
         n.finish(&[])?;
         for (k, name) in outputs.iter().enumerate() {
             let declared = self.declared(g, name).map(|dims| dims.len());
@@ -46,6 +48,7 @@ impl<'a> Scope<'_, 'a> {
                 return Err(if self.has_parent() { self.needs_split(why) } else { Error::unsupported(why) });
             }
         }
+
         let condition = g.reshape(condition, Vec::new())?;
         branch(g, &n, condition, branches)
     }

@@ -40,6 +40,7 @@ impl<'a> Scope<'_, 'a> {
         if self.lists.borrow().contains_key(name) {
             return Err(Error::unsupported(format!("`{name}` is a sequence: a graph can't return it")));
         }
+
         match (&self.outer, self.parent) {
             (None, Some(parent)) => parent.value(g, name),
             (Some(outer), Some(parent)) => {

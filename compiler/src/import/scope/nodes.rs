@@ -71,9 +71,11 @@ impl<'a> Scope<'_, 'a> {
         if self.context.nodes.get() > MAX_NODES {
             return Err(Error::new(ErrorKind::Limit, format!("more than {MAX_NODES} nodes")));
         }
+
         let function = |f: &&FunctionProto| {
             same_domain(&f.domain, &proto.domain) && f.name == proto.op_type && f.overload == proto.overload
         };
+
         let custom =
             self.context.customs.iter().rev().find(|custom| custom.is(&proto.domain, &proto.op_type));
         let outputs = match (custom, self.context.functions.iter().find(function)) {
@@ -86,6 +88,7 @@ impl<'a> Scope<'_, 'a> {
             }
             (None, None) => self.operator(g, proto)?,
         };
+
         if outputs.len() < proto.output.len()
             && proto.output[outputs.len()..].iter().any(|name| !name.is_empty())
         {
@@ -96,6 +99,7 @@ impl<'a> Scope<'_, 'a> {
                 proto.op_type
             )));
         }
+
         for (name, made) in proto.output.iter().zip(outputs).filter(|(name, _)| !name.is_empty()) {
             let (value, storage_type) = match made {
                 NodeOutput::Tensor(value, storage_type) => (value, storage_type),
@@ -107,15 +111,18 @@ impl<'a> Scope<'_, 'a> {
                     return Err(Error::unsupported(format!("output `{name}` of {}", proto.op_type)));
                 }
             };
+
             if self.parent.is_none()
                 && let Some(declared) = self.context.declared.get(name.as_str())
             {
                 types::check(g, value, storage_type, declared, self.context.strict)
                     .at(|| format!("`{name}`"))?;
             }
+
             self.define(name, value)?;
             self.set_storage_type(name, storage_type);
         }
+
         Ok(())
     }
 
@@ -134,12 +141,14 @@ impl<'a> Scope<'_, 'a> {
             };
             return Err(Error::unsupported(what));
         };
+
         let node = OnnxNode::new(proto, opset, self, g)?;
         let outputs = (row.import)(g, &node)?;
         node.finish(row.traits)?;
         if let Some(list) = node.take_output_list() {
             return Ok(vec![NodeOutput::List(list)]);
         }
+
         let settled =
             outputs.0.into_iter().map(|value| value.map(|value| constant::settled(g, value)).transpose());
         settled.map(|value| Ok(NodeOutput::new(value?, node.output_type()))).collect()
@@ -178,6 +187,7 @@ impl<'a> Scope<'_, 'a> {
                 attributes.push((&default.name, default));
             }
         }
+
         if inputs.len() > function.input.len() {
             let most = function.input.len();
             let have = inputs.len();
@@ -186,17 +196,20 @@ impl<'a> Scope<'_, 'a> {
                 function.name
             )));
         }
+
         // A body sees nothing of its caller but what it is given.
         let mut scope = Scope { parent: None, attributes, ..self.inner()? };
         if !function.opset_import.is_empty() {
             scope.opsets = &function.opset_import;
         }
+
         for (name, value) in function.input.iter().zip(inputs) {
             if let Some((value, storage_type)) = value {
                 scope.define(name, *value)?;
                 scope.set_storage_type(name, *storage_type);
             }
         }
+
         let outputs = || function.output.iter().map(String::as_str);
         let values = scope.run(g, &function.node, outputs())?;
         let made = |(value, name): (Value, &str)| NodeOutput::Tensor(value, scope.storage_type(name));

@@ -101,6 +101,7 @@ impl<'a> Scope<'_, 'a> {
             let given = values.len();
             return Err(Error::invalid(format!("the graph takes {has} inputs, but {given} are given")));
         }
+
         for (info, origin) in proto.input.iter().zip(values) {
             let value = match (origin, &self.outer) {
                 (Origin::Own(value), _) => value,
@@ -113,6 +114,7 @@ impl<'a> Scope<'_, 'a> {
             };
             self.define(&info.name, value)?;
         }
+
         self.results(graph, proto)
     }
 }

@@ -24,6 +24,7 @@ impl<'a> Scope<'_, 'a> {
         if self.is_defined(name) {
             return Ok(None);
         }
+
         match (&self.outer, self.parent) {
             (_, None) => Ok(None),
             (None, Some(parent)) => parent.list(g, name),

@@ -52,6 +52,7 @@ fn wrong_models_are_refused() {
                 .into_iter()
                 .chain(with_attributes(&example_model, family))
                 .chain(with_operands(&example_model));
+
             for (what, spoiled) in spoiled {
                 tried += 1;
                 let result = catch_unwind(AssertUnwindSafe(|| {
@@ -66,6 +67,7 @@ fn wrong_models_are_refused() {
             }
         }
     }
+
     println!("{tried} models");
     assert!(failed.is_empty(), "{} panics:\n{}", failed.len(), failed.join("\n"));
 }
@@ -80,15 +82,18 @@ fn spoiled(model: &ModelProto) -> Vec<(String, ModelProto)> {
             all.push((format!("input {k} of shape {shape:?}"), other));
         }
     }
+
     for (k, tensor) in graph.initializer.iter().enumerate() {
         for (what, other) in other_tensors(tensor) {
             let other = changed(model, |graph| graph.initializer[k] = other);
             all.push((format!("constant {k} {what}"), other));
         }
     }
+
     for k in 0..graph.node[0].input.len() {
         all.push((format!("no operand {k}"), changed(model, |graph| graph.node[0].input[k].clear())));
     }
+
     for (k, attribute) in graph.node[0].attribute.iter().enumerate() {
         for other in other_attributes(attribute) {
             let what = format!("{} {} {:?} {}", other.name, other.i, other.ints, other.f);
@@ -97,6 +102,7 @@ fn spoiled(model: &ModelProto) -> Vec<(String, ModelProto)> {
         let without = changed(model, |graph| drop(graph.node[0].attribute.remove(k)));
         all.push((format!("no {}", attribute.name), without));
     }
+
     all
 }
 
@@ -106,6 +112,7 @@ fn with_attributes(model: &ModelProto, family: &str) -> Vec<(String, ModelProto)
     let quoted = source.split("(\"").skip(1).filter_map(|rest| rest.split('"').next());
     let is_name = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     let names: BTreeSet<&str> = quoted.filter(is_name).collect();
+
     let mut all = Vec::new();
     for name in names {
         let numbers = NUMBERS.map(|i| AttributeProto { kind: 2, i, ..Default::default() });
@@ -116,6 +123,7 @@ fn with_attributes(model: &ModelProto, family: &str) -> Vec<(String, ModelProto)
                 ..Default::default()
             })
         });
+
         for attribute in numbers.into_iter().chain(lists) {
             let what = format!("{name}={:?} {:?}", attribute.i, attribute.ints);
             let other = changed(model, |graph| {
@@ -125,6 +133,7 @@ fn with_attributes(model: &ModelProto, family: &str) -> Vec<(String, ModelProto)
             all.push((what, other));
         }
     }
+
     all
 }
 
@@ -147,6 +156,7 @@ fn with_operands(model: &ModelProto) -> Vec<(String, ModelProto)> {
         });
         all.push((format!("operand {k} {dtype}{shape:?}"), other));
     }
+
     all
 }
 
@@ -170,6 +180,7 @@ fn reshape(info: &mut ValueInfoProto, shape: &[i64]) {
 fn other_tensors(tensor: &TensorProto) -> Vec<(String, TensorProto)> {
     let bytes = tensor.raw_data.clone().unwrap_or_default();
     let elems = tensor.dims.iter().product::<i64>() as usize;
+
     let mut others = Vec::new();
     for shape in SHAPES.iter().filter(|shape| !shape.contains(&-1) && elems > 0) {
         let size = shape.iter().product::<i64>() as usize * (bytes.len() / elems);
@@ -177,6 +188,7 @@ fn other_tensors(tensor: &TensorProto) -> Vec<(String, TensorProto)> {
         let other = TensorProto { dims: shape.to_vec(), raw_data: Some(data.into()), ..tensor.clone() };
         others.push((format!("of shape {shape:?}"), other));
     }
+
     if bytes.len() == 8 * elems {
         for number in NUMBERS {
             let other =
@@ -184,12 +196,14 @@ fn other_tensors(tensor: &TensorProto) -> Vec<(String, TensorProto)> {
             others.push((format!("all {number}"), other));
         }
     }
+
     others
 }
 
 fn other_attributes(attribute: &AttributeProto) -> Vec<AttributeProto> {
     let ints = &attribute.ints;
     let floats = &attribute.floats;
+
     let mut others = Vec::new();
     for number in NUMBERS {
         others.push(AttributeProto { i: number, ..attribute.clone() });
@@ -199,14 +213,17 @@ fn other_attributes(attribute: &AttributeProto) -> Vec<AttributeProto> {
             other
         }));
     }
+
     for number in [0.0, -1.0, 1e30, f32::NAN, f32::INFINITY] {
         others.push(AttributeProto { f: number, floats: vec![number; floats.len()], ..attribute.clone() });
     }
+
     for len in [0, 1, ints.len().saturating_sub(1), ints.len() + 1, 9] {
         let ints = ints.iter().copied().cycle().take(len).collect();
         let floats = floats.iter().copied().cycle().take(len).collect();
         others.push(AttributeProto { ints, floats, ..attribute.clone() });
     }
+
     others.push(AttributeProto { s: "other".to_string().into(), ..attribute.clone() });
     others
 }

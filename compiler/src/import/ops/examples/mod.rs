@@ -115,13 +115,16 @@ fn tiers_name_operators() {
 fn doc_of(source: &str, function: &str) -> Doc {
     let head = format!("fn {function}(");
     let shared = format!("pub(crate) {head}");
+
     let lines: Vec<&str> = source.lines().collect();
     let at = lines
         .iter()
         .position(|line| line.starts_with(&head) || line.starts_with(&shared))
         .unwrap_or_else(|| panic!("no {head}"));
+
     let start = lines[..at].iter().rposition(|line| !line.starts_with("///")).map_or(0, |k| k + 1);
     let mut doc = Doc { prose: String::new(), limits: String::new(), examples: Vec::new() };
+
     let mut in_limits = false;
     for line in &lines[start..at] {
         let text = line.trim_start_matches("///").trim();
@@ -141,6 +144,7 @@ fn doc_of(source: &str, function: &str) -> Doc {
             None => write!(doc.prose, " {text}").expect("a string takes all"),
         }
     }
+
     doc
 }
 
@@ -203,12 +207,14 @@ fn page() -> String {
          Not done at all: strings, maps, sparse tensors, decoding of images, random numbers, and the operators of\n\
          training.\n",
     );
+
     let mut last = "";
     for (family, row, doc) in rows() {
         if family != last {
             writeln!(page, "\n## {}\n", family).expect("a string takes all");
             last = family;
         }
+
         let domain = if row.domain.is_empty() { String::new() } else { format!("{}::", row.domain) };
         let versions = match last_of(row) {
             _ if !row.domain.is_empty() => format!("version {}", row.since),
@@ -216,15 +222,18 @@ fn page() -> String {
             Some(end) => format!("opsets {} to {end}", row.since),
             None => format!("from opset {}", row.since),
         };
+
         let types = types_of(row, &doc);
         let types = if types.is_empty() { String::new() } else { format!("; {types}") };
         let limits = if doc.limits.is_empty() { String::new() } else { format!(" *Limits: {}*", doc.limits) };
         let head = format!("- **{domain}{}** ({versions}; tier {}{types})", row.name, tier(row));
         writeln!(page, "{head}: {}{limits}", doc.prose).expect("a string takes all");
+
         for example in doc.examples {
             writeln!(page, "  `{example}`").expect("a string takes all");
         }
     }
+
     page
 }
 
@@ -238,10 +247,12 @@ fn types_of(row: &Row, doc: &Doc) -> String {
     };
     let floats = all_of(|dtype| dtype.is_float());
     let ints = all_of(|dtype| dtype.is_int());
+
     let bool = taken.contains(&DType::Bool);
     let rest = |keep: &dyn Fn(&DType) -> bool| {
         taken.iter().filter(|dtype| keep(dtype)).map(|dtype| dtype.name()).collect::<Vec<_>>().join(" ")
     };
+
     match (floats, ints) {
         (true, true) if bool => "all types".to_string(),
         (true, true) => "numbers".to_string(),
@@ -264,6 +275,7 @@ fn run(row: &Row, example: &str) -> Result<(), String> {
             return Err(format!("{example}: found {found:?} {a:?}"));
         }
     }
+
     Ok(())
 }
 

@@ -28,6 +28,7 @@ fn cut(text: &str, separator: char) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
     let mut depth = 0;
+
     let mut quoted = false;
     for (at, c) in text.char_indices() {
         match c {
@@ -41,6 +42,7 @@ fn cut(text: &str, separator: char) -> Vec<&str> {
             _ => {}
         }
     }
+
     parts.push(text[start..].trim());
     parts.into_iter().filter(|part| !part.is_empty()).collect()
 }
@@ -48,15 +50,18 @@ fn cut(text: &str, separator: char) -> Vec<&str> {
 fn tensor(text: &str) -> Tensor {
     let digits =
         text.find(|c| "[:".contains(c)).filter(|at| text[..*at].chars().all(|c| c.is_ascii_alphanumeric()));
+
     let (dtype, list) = match digits {
         Some(at) if at > 0 => {
             (DType::from_name(&text[..at]).expect("a type"), text[at..].trim_start_matches(':'))
         }
         _ => (DType::F32, text),
     };
+
     let mut shape = Vec::new();
     let mut elems = Vec::new();
     read(list, 0, dtype, &mut shape, &mut elems);
+
     Tensor::from_scalars(dtype, shape, &elems).unwrap_or_else(|| panic!("`{text}` is ragged"))
 }
 
@@ -70,10 +75,12 @@ fn read(text: &str, depth: usize, dtype: DType, shape: &mut Vec<usize>, elems: &
         });
         return;
     };
+
     let parts = cut(inner, ',');
     if shape.len() == depth {
         shape.push(parts.len());
     }
+
     parts.iter().for_each(|part| read(part, depth + 1, dtype, shape, elems));
 }
 
@@ -99,6 +106,7 @@ fn attribute(text: &str) -> AttributeProto {
     } else {
         (out.kind, out.i) = (2, value.parse().expect("a number"));
     }
+
     out
 }
 
@@ -120,6 +128,7 @@ pub(crate) fn parse(row: &Row, example: &str, dtype: Option<DType>) -> Example {
     let opset = name.split_once('@').map_or_else(|| newest_of(row), |(_, opset)| number(opset));
     let (inputs_text, attributes) = body.split_once(';').unwrap_or((body, ""));
     let (wanted, is_list) = wanted(results);
+
     let mut graph = GraphProto::default();
     let mut node = NodeProto {
         op_type: row.name.to_string(),
@@ -128,6 +137,7 @@ pub(crate) fn parse(row: &Row, example: &str, dtype: Option<DType>) -> Example {
         output: (0..wanted.len()).map(|k| format!("y{k}")).collect(),
         ..Default::default()
     };
+
     let mut inputs = Inputs { graph: &mut graph, dtype, own: None, given: Vec::new() };
     for (k, input) in cut(inputs_text, ',').into_iter().enumerate() {
         let name = match input {
@@ -136,19 +146,23 @@ pub(crate) fn parse(row: &Row, example: &str, dtype: Option<DType>) -> Example {
         };
         node.input.push(name);
     }
+
     let given = inputs.given;
     let output = |k: usize| ValueInfoProto { name: format!("y{k}"), ty: None };
     graph.output = match dtype {
         Some(_) => (0..wanted.len()).map(output).collect(),
         None => wanted.iter().enumerate().map(|(k, value)| declared(&format!("y{k}"), value)).collect(),
     };
+
     if is_list {
         node.output = vec!["list".to_string()];
     }
+
     graph.node.push(node);
     if is_list {
         take_apart(&mut graph, wanted.len() - 1);
     }
+
     let opsets = [("", if row.domain.is_empty() { opset } else { 21 }), (row.domain, opset)];
     let opset_import =
         opsets.map(|(domain, version)| OperatorSetIdProto { domain: domain.to_string(), version }).to_vec();
@@ -176,12 +190,14 @@ fn take_apart(graph: &mut GraphProto, len: usize) {
         output: vec![format!("y{output}")],
         ..Default::default()
     };
+
     let list = "list".to_string();
     for k in 0..len {
         let at = format!("at{k}");
         graph.initializer.push(constant(&at, &tensor(&format!("i64:{k}"))));
         graph.node.push(node("SequenceAt", &[list.clone(), at], k));
     }
+
     graph.node.push(node("SequenceLength", &[list], len));
 }
 
@@ -210,12 +226,14 @@ impl Inputs<'_> {
             self.graph.node.push(node);
             return name.to_string();
         }
+
         let mut value = tensor(text);
         let own = *self.own.get_or_insert(value.dtype());
         if let Some(dtype) = self.dtype.filter(|_| value.dtype() == own) {
             let elems: Vec<Scalar> = (0..value.elems()).map(|k| cast(dtype, value.get(k))).collect();
             value = Tensor::from_scalars(dtype, value.shape().to_vec(), &elems).expect("as many elements");
         }
+
         let vector = value.shape().len() == 1 && (!is_first || value.dtype() == DType::I64);
         if value.shape().is_empty() || vector {
             self.graph.initializer.push(constant(name, &value))
@@ -223,6 +241,7 @@ impl Inputs<'_> {
             self.graph.input.push(declared(name, &value));
             self.given.push(value);
         }
+
         name.to_string()
     }
 }

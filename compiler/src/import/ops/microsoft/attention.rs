@@ -34,6 +34,7 @@ struct Scores {
 fn attend(g: &mut Graph, [q, k, v]: [Value; 3], scores: &Scores) -> Result<Value> {
     let dtype = g.dtype(q);
     let product = g.contract(q, b"bhsd", k, b"bhtd", b"bhst")?;
+
     let scale = match scores.scale {
         Some(scale) => g.number(dtype, scale)?,
         None => {
@@ -43,10 +44,12 @@ fn attend(g: &mut Graph, [q, k, v]: [Value; 3], scores: &Scores) -> Result<Value
             g.cast(dtype, scale)?
         }
     };
+
     let mut sum = g.mul(product, scale)?;
     for summand in &scores.summands {
         sum = g.add(sum, *summand)?;
     }
+
     if let Some(past) = &scores.causal {
         let shape = g.shape(sum)[2..].to_vec();
         let ahead = g.index(DType::I64, shape, Dim::from(axis(1)) - Dim::from(axis(0)) - past)?;
@@ -55,6 +58,7 @@ fn attend(g: &mut Graph, [q, k, v]: [Value; 3], scores: &Scores) -> Result<Value
         let low = g.number(dtype, f64::NEG_INFINITY)?;
         sum = g.select(seen, sum, low)?;
     }
+
     let shares = g.softmax(sum, 3)?;
     let y = g.contract(shares, b"bhst", v, b"bhtd", b"bhsd")?;
     joined(g, y)
@@ -69,12 +73,15 @@ fn masked(g: &mut Graph, mask: Value, batch: &Dim, keys: &Dim, filter: Value) ->
             let size = g.shape(mask)[0].clone();
             let mask = g.cast(DType::I64, mask)?;
             let place = g.index(DType::I64, vec![keys.clone()], axis(0).into())?;
+
             let part = |g: &mut Graph, from: Dim| {
                 let part = g.slice(mask, 0, from, batch.clone(), 1)?;
                 g.unsqueeze(part, &[1, 2, 3])
             };
+
             let end = part(g, Dim::zero())?;
             let before = g.compare(CompareOp::Lt, place, end)?;
+
             if g.facts.prove_eq(&size, batch).is_yes() {
                 before
             } else if g.facts.prove_eq(&size, &(batch * 2)).is_yes() {
@@ -92,6 +99,7 @@ fn masked(g: &mut Graph, mask: Value, batch: &Dim, keys: &Dim, filter: Value) ->
         }
         rank => return Err(Error::unsupported(format!("an attention mask of {rank} axes"))),
     };
+
     g.select(counts, zero, filter)
 }
 
@@ -123,6 +131,7 @@ fn over_projection(
     let count = n.int_or("num_heads", 0)?;
     let causal = n.flag("unidirectional", false)?;
     let scale = n.float("scale")?.map(f64::from);
+
     let filter = n.float_or("mask_filter_value", -10000.0)?;
     if n.flag("do_rotary", false)? || n.flag("past_present_share_buffer", false)? {
         return Err(Error::unsupported(format!(
@@ -130,15 +139,18 @@ fn over_projection(
             n.op
         )));
     }
+
     n.int_or("rotary_embedding_dim", 0)?;
     if g.rank(projected) != 3 {
         return Err(Error::invalid("the input must have 3 axes"));
     }
+
     let sizes = widths(g, n, &g.shape(projected)[2].clone())?;
     let mut parts = three_parts(g, projected, &sizes)?;
     for part in &mut parts {
         *part = heads(g, *part, count)?;
     }
+
     let [q, mut k, mut v] = parts;
     let mut before = Dim::zero();
     if let Some(past) = past {
@@ -150,17 +162,21 @@ fn over_projection(
         }
         (k, v) = (g.concat(&[own[0], k], 2)?, g.concat(&[own[1], v], 2)?);
     }
+
     let batch = g.shape(k)[0].clone();
     let keys = g.shape(k)[2].clone();
+
     let mut summands = Vec::new();
     if let Some(mask) = mask {
         let filter = g.number(g.dtype(q), filter)?;
         summands.push(masked(g, mask, &batch, &keys, filter)?);
     }
+
     summands.extend(summand);
     let scores =
         Scores { scale: scale.filter(|scale| *scale != 0.0), summands, causal: causal.then_some(before) };
     let y = attend(g, [q, k, v], &scores)?;
+
     let present = if n.wants(1) {
         let k = g.unsqueeze(k, &[0])?;
         let v = g.unsqueeze(v, &[0])?;
@@ -168,6 +184,7 @@ fn over_projection(
     } else {
         None
     };
+
     Ok(vec![Some(y), present])
 }
 
@@ -219,8 +236,10 @@ fn multi_head_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>
     if (8..n.input_count()).any(|k| n.optional(k).is_some()) {
         return Err(Error::unsupported("MultiHeadAttention with a shared buffer of past keys"));
     }
+
     let inputs = unpacked(g, n)?;
     let mut parts = Vec::new();
+
     let mut at = Dim::zero();
     for (i, input) in inputs.into_iter().enumerate() {
         let mut part = input;
@@ -236,27 +255,33 @@ fn multi_head_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>
             }
             at = g.facts.simplify(&(at + width));
         }
+
         parts.push(match (g.rank(part), i) {
             (3, _) => heads(g, part, count)?,
             (4, 1 | 2) => part,
             (rank, _) => return Err(Error::invalid(format!("input {i} has {rank} axes"))),
         });
     }
+
     let [q, mut k, mut v] =
         <[Value; 3]>::try_from(parts).map_err(|_| Error::internal("there must be three inputs"))?;
+
     let mut before = Dim::zero();
     if let (Some(past_k), Some(past_v)) = (n.optional(6), n.optional(7)) {
         before =
             g.shape(past_k).get(2).cloned().ok_or_else(|| Error::invalid("past keys must have 4 axes"))?;
         (k, v) = (g.concat(&[past_k, k], 2)?, g.concat(&[past_v, v], 2)?);
     }
+
     let batch = g.shape(k)[0].clone();
     let keys = g.shape(k)[2].clone();
+
     let mut summands = Vec::new();
     if let Some(mask) = n.optional(4) {
         let filter = g.number(g.dtype(q), filter)?;
         summands.push(masked(g, mask, &batch, &keys, filter)?);
     }
+
     summands.extend(n.optional(5));
     let y = attend(g, [q, k, v], &Scores { scale, summands, causal: causal.then_some(before) })?;
     Ok(vec![Some(y), Some(k), Some(v)])
@@ -272,8 +297,10 @@ fn unpacked(g: &mut Graph, n: &OnnxNode) -> Result<[Value; 3]> {
         let width = g.facts.simplify(&(&shape[2] * &shape[3]));
         g.reshape(one, vec![shape[0].clone(), shape[1].clone(), width])
     };
+
     let q = n.input(0)?;
     let k = n.optional(1);
+
     let v = n.optional(2);
     match (k, v) {
         (None, _) if g.rank(q) == 5 => Ok([one(g, q, 0)?, one(g, q, 1)?, one(g, q, 2)?]),
@@ -294,10 +321,12 @@ fn rotary_embedding(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if n.float_or("scale", 1.0)? != 1.0 || n.flag("is_packed_batching", false)? {
         return Err(Error::unsupported("RotaryEmbedding with a scale or packed batches"));
     }
+
     let steps = match g.shape(x) {
         [_, steps, _] | [_, _, steps, _] => steps.clone(),
         _ => return Err(Error::invalid("the input must have 3 or 4 axes")),
     };
+
     let batch = g.shape(x)[0].clone();
     let places = match g.rank(places) {
         2 => places,
@@ -308,6 +337,7 @@ fn rotary_embedding(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             g.add(place, first)?
         }
     };
+
     let cos = g.gather(n.input(2)?, places, 0)?;
     let sin = g.gather(n.input(3)?, places, 0)?;
     rotated(g, n, x, [cos, sin])

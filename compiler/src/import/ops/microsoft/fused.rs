@@ -36,21 +36,26 @@ fn embed_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> 
     n.int_or("mask_index_type", 0)?;
     let [batch, steps] = <[Dim; 2]>::try_from(g.shape(words).to_vec())
         .map_err(|_| Error::invalid("the word ids must have 2 axes"))?;
+
     let mut sum = g.gather(table, words, 0)?;
     let places = match n.optional(8) {
         Some(places) => places,
         None => g.index(DType::I64, vec![Dim::one(), steps], axis(1).into())?,
     };
+
     let place = g.gather(n.input(3)?, places, 0)?;
     sum = g.add(sum, place)?;
+
     if let (Some(segments), Some(table)) = (n.optional(1), n.optional(4)) {
         let segment = g.gather(table, segments, 0)?;
         sum = g.add(sum, segment)?;
     }
+
     let [centred, inverse, _] = standardised(g, sum, &[2], epsilon)?;
     let normal = g.mul(centred, inverse)?;
     let scaled = g.mul(normal, n.input(5)?)?;
     let y = g.add(scaled, n.input(6)?)?;
+
     let count = match n.optional(7) {
         Some(mask) => {
             let mask = g.cast(DType::I32, mask)?;
@@ -61,6 +66,7 @@ fn embed_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> 
             g.broadcast_to(zero, &[batch])?
         }
     };
+
     Ok(vec![y, count, sum])
 }
 
@@ -80,6 +86,7 @@ fn activated(g: &mut Graph, x: Value, name: &str, numbers: &[f64]) -> Result<Val
         "Relu" | "Tanh" | "Sigmoid" => (0.0, 0.0),
         other => return Err(Error::unsupported(format!("activation `{other}`"))),
     };
+
     let alpha = number(0, alpha);
     let beta = number(1, beta);
     activate(g, &Activation { name: name.to_lowercase(), alpha, beta }, x)
@@ -94,10 +101,12 @@ fn fused_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
     let x = window.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
     let y = convolve(g, x, w, &window, n.int_or("group", 1)?)?;
+
     let mut y = with_bias(g, y, n.optional(2))?;
     if let Some(other) = n.optional(3) {
         y = g.add(y, other)?;
     }
+
     let numbers: Vec<f64> =
         n.floats("activation_params")?.unwrap_or_default().into_iter().map(f64::from).collect();
     activated(g, y, n.string_or("activation", "")?, &numbers)
@@ -119,6 +128,7 @@ fn unpacked(g: &mut Graph, x: Value, bits: i64, count: &Dim) -> Result<Value> {
     let mut shape = g.shape(x).to_vec();
     let last = shape.len() - 1;
     let each = 8 / bits;
+
     let mut values = x;
     if each > 1 {
         let apart = g.unsqueeze(x, &[last + 1])?;
@@ -129,6 +139,7 @@ fn unpacked(g: &mut Graph, x: Value, bits: i64, count: &Dim) -> Result<Value> {
         shape[last] = g.facts.simplify(&(&shape[last] * each));
         values = g.reshape(parts, shape)?;
     }
+
     g.slice(values, last, Dim::zero(), count.clone(), 1)
 }
 
@@ -142,24 +153,29 @@ fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let a = n.input(0)?;
     let b = n.input(1)?;
     let scales = n.input(2)?;
+
     let need = |name: &str| n.int(name)?.ok_or_else(|| Error::invalid(format!("MatMulNBits needs `{name}`")));
     let k = need("K")?;
     let columns = need("N")?;
     let bits = n.int_or("bits", 4)?;
     let block = need("block_size")?;
+
     n.int_or("accuracy_level", 0)?;
     if n.optional(4).is_some() {
         return Err(Error::unsupported("MatMulNBits with g_idx"));
     }
+
     let fits = [2, 4, 8].contains(&bits) && block > 0 && block <= 1 << 20 && k > 0 && columns > 0;
     if !fits || block % (8 / bits) != 0 || g.dtype(b) != DType::U8 || k > 1 << 31 {
         return Err(Error::invalid(format!("{columns} x {k} elements of {bits} bits in blocks of {block}")));
     }
+
     let blocks = (k + block - 1) / block;
     let b = g.reshape(b, vec![columns.into(), blocks.into(), (block * bits / 8).into()])?;
     let numbers = unpacked(g, b, bits, &block.into())?;
     let dtype = g.dtype(scales);
     let numbers = g.cast(dtype, numbers)?;
+
     let zero = match n.optional(3) {
         None => g.number(dtype, f64::from(1 << (bits - 1)))?,
         Some(zero) if g.dtype(zero).is_float() => {
@@ -174,16 +190,19 @@ fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             g.unsqueeze(zero, &[2])?
         }
     };
+
     let centred = g.sub(numbers, zero)?;
     let scales = g.reshape(scales, vec![columns.into(), blocks.into(), 1.into()])?;
     let weights = g.mul(centred, scales)?;
     let weights = g.reshape(weights, vec![columns.into(), (blocks * block).into()])?;
     let weights = g.slice(weights, 1, Dim::zero(), k.into(), 1)?;
     let weights = g.cast(g.dtype(a), weights)?;
+
     let width = g.shape(a).last().cloned().unwrap_or(Dim::one());
     g.require(Relation::eq(width, k), "K of MatMulNBits")?;
     let turned = g.transpose(weights, &[1, 0])?;
     let y = g.matmul(a, turned)?;
+
     match n.optional(5) {
         Some(bias) => g.add(y, bias),
         None => Ok(y),

@@ -35,37 +35,44 @@ fn group_query_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         let count = n.int(name)?.filter(|count| *count > 0);
         count.ok_or_else(|| Error::invalid(format!("GroupQueryAttention needs the attribute `{name}`")))
     };
+
     let count = need("num_heads")?;
     let kv_count = need("kv_num_heads")?;
     let [mut q, mut k, v] = inputs(g, n, count, kv_count)?;
     let places = Places::of(g, n, q)?;
     let interleaved = n.flag("rotary_interleaved", false)?;
     let given = [n.optional(7), n.optional(8), n.optional(9)];
+
     if n.flag("do_rotary", false)? {
         let [Some(cos), Some(sin), at] = given else {
             return Err(Error::invalid("rotary embedding needs both cosines and sines"));
         };
+
         let at = match at {
             Some(at) => places.given(g, at)?,
             None => places.of_queries,
         };
+
         let angles = [g.gather(cos, at, 0)?, g.gather(sin, at, 0)?];
         let part = g.shape(cos).last().map(|half| half * 2);
         let part =
             g.facts.simplify(&part.ok_or_else(|| Error::invalid("the cosines must have at least 1 axis"))?);
         (q, k) = (turned(g, q, angles, interleaved, part.clone())?, turned(g, k, angles, interleaved, part)?);
     }
+
     let k = places.appended(g, n.optional(3), k)?;
     let v = places.appended(g, n.optional(4), v)?;
     let heads = g.shape(q)[1].clone();
     let all_k = shared(g, k, &heads)?;
     let all_v = shared(g, v, &heads)?;
+
     let scores = scores(g, n, q, all_k)?;
     let seen = places.seen(g, n)?;
     let low = g.number(g.dtype(q), f64::NEG_INFINITY)?;
     let scores = g.select(seen, scores, low)?;
     let shares = g.softmax(scores, 3)?;
     let y = g.contract(shares, b"bhst", all_v, b"bhtd", b"bhsd")?;
+
     Ok(vec![joined(g, y)?, k, v])
 }
 
@@ -75,6 +82,7 @@ fn refuse(n: &OnnxNode) -> Result<()> {
         n.string_or(name, "NONE").map(|quantised| found || quantised != "NONE")
     })?;
     n.int("kv_cache_bit_width")?;
+
     let is_smooth = n.int_or("smooth_softmax", 0)? > 0;
     let shows_products = n.int_or("qk_output", 0)? > 0;
     if is_quantised || is_smooth || shows_products || (11..n.input_count()).any(|k| n.optional(k).is_some()) {
@@ -82,6 +90,7 @@ fn refuse(n: &OnnxNode) -> Result<()> {
             "GroupQueryAttention with a quantised cache, sinks, or smooth softmax",
         ));
     }
+
     Ok(())
 }
 
@@ -91,6 +100,7 @@ fn inputs(g: &mut Graph, n: &OnnxNode, count: i64, kv_count: i64) -> Result<[Val
     if g.rank(q) != 3 {
         return Err(Error::invalid("the input must have 3 axes"));
     }
+
     let (k, v) = match (n.optional(1), n.optional(2)) {
         (Some(k), Some(v)) => (k, v),
         (None, None) => {
@@ -108,6 +118,7 @@ fn inputs(g: &mut Graph, n: &OnnxNode, count: i64, kv_count: i64) -> Result<[Val
         }
         _ => return Err(Error::invalid("keys need values")),
     };
+
     Ok([heads(g, q, count)?, heads(g, k, kv_count)?, heads(g, v, kv_count)?])
 }
 
@@ -123,8 +134,10 @@ fn scores(g: &mut Graph, n: &OnnxNode, q: Value, k: Value) -> Result<Value> {
             g.cast(dtype, scale)?
         }
     };
+
     let product = g.contract(q, b"bhsd", k, b"bhtd", b"bhst")?;
     let mut scores = g.mul(product, scale)?;
+
     let softcap = n.float_or("softcap", 0.0)?;
     if softcap > 0.0 {
         let cap = g.number(dtype, softcap)?;
@@ -132,6 +145,7 @@ fn scores(g: &mut Graph, n: &OnnxNode, q: Value, k: Value) -> Result<Value> {
         let small = g.tanh(small)?;
         scores = g.mul(small, cap)?;
     }
+
     match n.optional(10) {
         Some(bias) => g.add(scores, bias),
         None => Ok(scores),
@@ -160,6 +174,7 @@ impl Places {
         let batch = g.shape(q)[0].clone();
         let steps = g.shape(q)[2].clone();
         let total = g.reshape(n.input(6)?, Vec::new())?;
+
         let total = g.cast(DType::I64, total)?;
         let all = match g.contents(total) {
             Some([all]) => all.clone(),
@@ -171,25 +186,31 @@ impl Places {
                 n.data_dependent(g, total, 0, most)?
             }
         };
+
         let room = n.optional(3).map_or(Ok(Dim::zero()), |past| match g.shape(past) {
             [_, _, room, _] => Ok(room.clone()),
             _ => Err(Error::invalid("past keys must have 4 axes")),
         })?;
+
         let keys = larger(g, &room, &all);
         let keys = g.facts.simplify(&keys);
+
         // Sequences that begin have no past, however long they are.
         let last = g.reshape(n.input(5)?, vec![batch.clone(), Dim::one()])?;
         let last = g.cast(DType::I64, last)?;
         let new = g.dim(DType::I64, &steps - 1)?;
         let before = g.sub(last, new)?;
+
         let all = g.dim(DType::I64, all)?;
         let count = g.dim(DType::I64, steps.clone())?;
         let begins = g.compare(CompareOp::Eq, count, all)?;
+
         let zero = g.scalar(Scalar::i64(0))?;
         let past = g.select(begins, zero, before)?;
         let past = g.broadcast_to(past, &[batch.clone(), Dim::one()])?;
         let step = g.index(DType::I64, vec![steps.clone()], axis(0).into())?;
         let of_queries = g.add(past, step)?;
+
         Ok(Places { batch, steps, keys, begins, past, step, of_queries })
     }
 
@@ -208,21 +229,26 @@ impl Places {
     fn appended(&self, g: &mut Graph, past: Option<Value>, new: Value) -> Result<Value> {
         let mut shape = g.shape(new).to_vec();
         shape[2] = self.keys.clone();
+
         let place = g.index(DType::I64, vec![self.keys.clone()], axis(0).into())?;
         let from = g.sub(place, self.past)?;
+
         let zero = g.scalar(Scalar::i64(0))?;
         let end = g.dim(DType::I64, self.steps.clone())?;
         let behind = g.compare(CompareOp::Ge, from, zero)?;
         let before = g.compare(CompareOp::Lt, from, end)?;
         let is_new = g.and(behind, before)?;
         let is_new = g.unsqueeze(is_new, &[1, 3])?;
+
         let last = g.dim(DType::I64, &self.steps - 1)?;
         let from = g.binary(BinaryOp::Min, from, last)?;
         let from = g.binary(BinaryOp::Max, from, zero)?;
+
         let at = |k: usize| Coord::At(axis(k).into());
         let loaded = Coord::Load { operand: 1, at: vec![axis(0).into(), axis(2).into()] };
         let coords = vec![at(0), at(1), loaded, at(3)];
         let moved = g.push(Op::Gather { shape, coords }, &[new, from])?;
+
         let old = match past {
             Some(past) => {
                 let mut hi = vec![Dim::zero(); 4];
@@ -231,6 +257,7 @@ impl Places {
             }
             None => g.number(g.dtype(new), 0.0)?,
         };
+
         g.select(is_new, moved, old)
     }
 
@@ -244,6 +271,7 @@ impl Places {
         if window < 0 {
             return Ok(seen);
         }
+
         let window = g.scalar(Scalar::i64(window))?;
         let first = g.sub(query, window)?;
         let near = g.compare(CompareOp::Gt, key, first)?;

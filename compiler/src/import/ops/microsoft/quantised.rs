@@ -168,24 +168,29 @@ fn q_gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let x = n.input(k)?;
         if n.flag(name, false)? { g.transpose(x, &[1, 0]) } else { Ok(x) }
     };
+
     let a = operand(g, 0, "transA")?;
     let b = operand(g, 3, "transB")?;
     if g.rank(a) != 2 || g.rank(b) != 2 {
         return Err(Error::invalid("the operands of QGemm must have 2 axes"));
     }
+
     let dtype = g.dtype(a);
     let a = centred(g, a, n.optional(2), 0)?;
     let b = centred(g, b, n.optional(5), 1)?;
+
     let mut sum = g.matmul(a, b)?;
     if let Some(c) = n.optional(6) {
         sum = g.add(sum, c)?;
     }
+
     let sum = g.cast(DType::F32, sum)?;
     let scales = [scale_at(g, n.input(1)?, 0)?, scale_at(g, n.input(4)?, 0)?];
     let factor = g.mul(scales[0], scales[1])?;
     let alpha = g.number(DType::F32, n.float_or("alpha", 1.0)?)?;
     let factor = g.mul(factor, alpha)?;
     let y = g.mul(sum, factor)?;
+
     match n.optional(7) {
         Some(_) => quantised(g, n, y, 7, dtype),
         None => Ok(y),

@@ -57,6 +57,7 @@ fn imputer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let ints = n.ints("imputed_value_int64s")?;
     let float = n.float_or("replaced_value_float", 0.0)?;
     let int = n.int_or("replaced_value_int64", 0)?;
+
     let values = match (floats, ints) {
         (Some(floats), _) if dtype.is_float() => vector(g, &floats)?,
         (_, Some(ints)) => g.constant(
@@ -65,6 +66,7 @@ fn imputer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         )?,
         _ => return Err(Error::invalid("Imputer without values of the input's type")),
     };
+
     let values = g.cast(dtype, values)?;
     let gone = if dtype.is_float() && float.is_nan() {
         g.unary(crate::scalar::UnaryOp::IsNan, x)?
@@ -75,6 +77,7 @@ fn imputer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let old = g.scalar(Scalar::from_i64(dtype, int))?;
         g.compare(CompareOp::Eq, x, old)?
     };
+
     g.select(gone, values, x)
 }
 
@@ -105,15 +108,18 @@ fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if keys.elems() != values.elems() || keys.elems() == 0 {
         return Err(Error::invalid(format!("{} keys are given for {} values", keys.elems(), values.elems())));
     }
+
     let float = n.float_or("default_float", -0.0)?;
     let int = n.int_or("default_int64", -1)?;
     n.string_or("default_string", "_Unused")?;
+
     let otherwise = match n.tensor("default_tensor")? {
         Some(tensor) if tensor.elems() == 1 => tensor.get(0),
         Some(_) => return Err(Error::invalid("default_tensor must have one element")),
         None if values.dtype().is_float() => Scalar::from_f64(values.dtype(), float),
         None => Scalar::from_i64(values.dtype(), int),
     };
+
     let count = keys.elems();
     let [keys, values] =
         [keys, values].map(|list| Tensor::new(list.dtype(), vec![count], Bytes::Owned(list.bytes().into())));
@@ -121,8 +127,10 @@ fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let keys = g.constant(keys.ok_or_else(missing)?)?;
     let values = g.constant(values.ok_or_else(missing)?)?;
     let keys = g.cast(g.dtype(x), keys)?;
+
     let last = g.rank(x);
     let apart = g.unsqueeze(x, &[last])?;
+
     let hit = g.compare(CompareOp::Eq, apart, keys)?;
     let hit = match g.dtype(x).is_float() {
         // NaN is a key like any other.
@@ -134,12 +142,14 @@ fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         }
         false => hit,
     };
+
     let hit = g.cast(DType::I32, hit)?;
     let place = g.argreduce(ReduceOp::Max, hit, last, false, false)?;
     let found = g.reduce(ReduceOp::Max, hit, &[last], false)?;
     let found = g.cast(DType::Bool, found)?;
     let value = g.gather(values, place, 0)?;
     let otherwise = g.scalar(otherwise)?;
+
     g.select(found, value, otherwise)
 }
 
@@ -158,6 +168,7 @@ fn feature_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         }
         columns.push(g.cast(DType::F32, x)?);
     }
+
     g.concat(&columns, 1)
 }
 
@@ -170,15 +181,18 @@ fn one_hot_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if !n.flag("zeros", true)? {
         return Err(Error::unsupported("OneHotEncoder with zeros=0"));
     }
+
     let cats = n.ints("cats_int64s")?.filter(|cats| !cats.is_empty());
     let cats = cats.ok_or_else(|| Error::unsupported("OneHotEncoder of strings"))?;
     let cats = Tensor::from_i64(vec![cats.len()], &cats)
         .ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?;
     let cats = g.constant(cats)?;
+
     let x = n.input(0)?;
     let x = g.cast(DType::I64, x)?;
     let x = g.unsqueeze(x, &[g.rank(x)])?;
     let same = g.compare(CompareOp::Eq, x, cats)?;
+
     g.cast(DType::F32, same)
 }
 
@@ -190,6 +204,7 @@ fn normalizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = g.cast(DType::F32, x)?;
     let last =
         g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("the input must have at least 1 axis"))?;
+
     let size = match n.string_or("norm", "MAX")? {
         "MAX" => g.reduce(ReduceOp::Max, x, &[last], true)?,
         "L1" => {
@@ -203,6 +218,7 @@ fn normalizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         }
         other => return Err(Error::invalid(format!("unknown norm `{other}`"))),
     };
+
     let zero = g.number(DType::F32, 0.0)?;
     let none = g.compare(CompareOp::Eq, size, zero)?;
     let quotient = g.div(x, size)?;

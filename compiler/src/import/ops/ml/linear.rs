@@ -25,10 +25,12 @@ fn linear(g: &mut Graph, n: &OnnxNode, x: Value, targets: i64) -> Result<Value> 
         Error::invalid(format!("{} coefficients are given for {targets} targets", coefficients.len()))
     })?;
     let width = coefficients.len() / count;
+
     let weights = vector(g, &coefficients)?;
     let weights = g.reshape(weights, vec![targets.into(), width.into()])?;
     let weights = g.transpose(weights, &[1, 0])?;
     let y = g.matmul(x, weights)?;
+
     match n.floats("intercepts")? {
         None => Ok(y),
         Some(intercepts) => {
@@ -50,12 +52,14 @@ fn linear_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     if n.has("classlabels_strings") {
         return Err(Error::unsupported("LinearClassifier with string classes"));
     }
+
     n.int("multi_class")?;
     let labels = n.ints("classlabels_ints")?.unwrap_or_default();
     let classes = n.floats("intercepts")?.map_or(labels.len(), |intercepts| intercepts.len());
     if labels.len() != classes && (labels.len(), classes) != (2, 1) {
         return Err(Error::invalid(format!("{} classes are given for {classes} scores", labels.len())));
     }
+
     let name = n.string_or("post_transform", "NONE")?;
     let x = n.input(0)?;
     let x = g.cast(DType::F32, x)?;
@@ -63,6 +67,7 @@ fn linear_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let labels = Tensor::from_i64(vec![labels.len()], &labels);
     let labels =
         g.constant(labels.ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?)?;
+
     let (choice, scores) = match classes {
         1 => {
             let zero = g.number(DType::F32, 0.0)?;
@@ -77,6 +82,7 @@ fn linear_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         }
         _ => (g.argreduce(ReduceOp::Max, scores, 1, false, false)?, transformed(g, scores, name)?),
     };
+
     Ok(vec![g.gather(labels, choice, 0)?, scores])
 }
 

@@ -34,10 +34,12 @@ fn svm_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if g.rank(x) != 2 {
         return Err(Error::invalid("the input must have 2 axes"));
     }
+
     let x = g.cast(DType::F32, x)?;
     let coefficients = n.floats("coefficients")?.unwrap_or_default();
     let vectors = n.floats("support_vectors")?.unwrap_or_default();
     let count = n.int_or("n_supports", 0)?;
+
     let count = usize::try_from(count)
         .map_err(|_| Error::invalid(format!("n_supports must not be negative, but it is {count}")))?;
     let y = match count {
@@ -62,12 +64,14 @@ fn svm_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             g.matmul(similarities, weights)?
         }
     };
+
     let rho = n.floats("rho")?.and_then(|rho| rho.first().copied()).unwrap_or(0.0);
     let rho = g.number(DType::F32, f64::from(rho))?;
     let y = g.add(y, rho)?;
     if !n.flag("one_class", false)? {
         return transformed(g, y, n.string_or("post_transform", "NONE")?);
     }
+
     n.string_or("post_transform", "NONE")?;
     let [zero, one, minus] = [0.0, 1.0, -1.0].map(|number| g.number(DType::F32, number));
     let inside = g.compare(CompareOp::Gt, y, zero?)?;
@@ -88,28 +92,33 @@ fn svm_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     if g.rank(x) != 2 {
         return Err(Error::invalid("the input must have 2 axes"));
     }
+
     if n.has("classlabels_strings") {
         return Err(Error::unsupported("SVMClassifier with string classes"));
     }
     if [n.floats("prob_a")?, n.floats("prob_b")?].into_iter().flatten().any(|numbers| !numbers.is_empty()) {
         return Err(Error::unsupported("SVMClassifier with probabilities (prob_a)"));
     }
+
     let labels = n.ints("classlabels_ints")?.unwrap_or_default();
     let Some(votes) = PairwiseVotes::read(n, labels.len())? else {
         return Err(Error::unsupported("SVMClassifier without support vectors"));
     };
     let name = n.string_or("post_transform", "NONE")?;
+
     let x = g.cast(DType::F32, x)?;
     let vectors = n.floats("support_vectors")?.unwrap_or_default();
     let similarities = similarity(g, n, x, &vectors, votes.vectors)?;
     let weights = matrix(g, &votes.weights, votes.vectors)?;
     let scores = g.matmul(similarities, weights)?;
+
     let rho = vector(g, &votes.rho)?;
     let scores = g.add(scores, rho)?;
     let labels = Tensor::from_i64(vec![labels.len()], &labels);
     let labels =
         g.constant(labels.ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?)?;
     let choice = votes.won(g, scores)?;
+
     let scores = match votes.rho.len() {
         1 if !matches!(name, "NONE" | "LOGISTIC") => {
             return Err(Error::unsupported(format!(
@@ -122,6 +131,7 @@ fn svm_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         }
         _ => scores,
     };
+
     Ok(vec![g.gather(labels, choice, 0)?, transformed(g, scores, name)?])
 }
 
@@ -145,6 +155,7 @@ impl PairwiseVotes {
         let counts = n.ints("vectors_per_class")?.unwrap_or_default();
         let coefficients = n.floats("coefficients")?.unwrap_or_default();
         let rho = n.floats("rho")?.unwrap_or_default();
+
         let counts = counts.iter().map(|count| usize::try_from(*count).ok()).collect::<Option<Vec<_>>>();
         let counts = counts.ok_or_else(|| Error::invalid("vectors_per_class holds a negative number"))?;
         let vectors = counts.iter().try_fold(0_usize, |sum, count| sum.checked_add(*count));
@@ -152,11 +163,13 @@ impl PairwiseVotes {
         if vectors == 0 {
             return Ok(None);
         }
+
         let pairs = classes * classes.saturating_sub(1) / 2;
         let fits = classes > 1
             && counts.len() == classes
             && rho.len() == pairs
             && (classes - 1).checked_mul(vectors) == Some(coefficients.len());
+
         if !fits {
             return Err(Error::invalid(format!(
                 "{classes} classes, vectors for {}, {} coefficients for {vectors} vectors and {} elements of rho don't fit",
@@ -170,13 +183,16 @@ impl PairwiseVotes {
                 "SVMClassifier of {classes} classes with {vectors} vectors"
             )));
         }
+
         let owners: Vec<usize> =
             counts.iter().enumerate().flat_map(|(class, count)| std::iter::repeat_n(class, *count)).collect();
+
         let weight = |vector: usize, (i, j): (usize, usize)| match owners[vector] {
             owner if owner == i => coefficients[(j - 1) * vectors + vector],
             owner if owner == j => coefficients[i * vectors + vector],
             _ => 0.0,
         };
+
         let weights = (0..vectors).flat_map(|vector| class_pairs(classes).map(move |pair| (vector, pair)));
         let weights = weights.map(|(vector, pair)| weight(vector, pair)).collect();
         Ok(Some(PairwiseVotes { classes, vectors, weights, rho }))
@@ -187,6 +203,7 @@ impl PairwiseVotes {
         let zero = g.number(DType::F32, 0.0)?;
         let won = g.compare(CompareOp::Gt, scores, zero)?;
         let won = g.cast(DType::F32, won)?;
+
         // Each comparison is a vote for the later class, unless it is won: then it moves to the earlier one.
         let mut sure = vec![0.0; self.classes];
         let mut moves = vec![0.0; self.rho.len() * self.classes];
@@ -195,6 +212,7 @@ impl PairwiseVotes {
             moves[k * self.classes + i] = 1.0;
             moves[k * self.classes + j] = -1.0;
         }
+
         let sure = vector(g, &sure)?;
         let moves = matrix(g, &moves, self.rho.len())?;
         let votes = g.matmul(won, moves)?;
@@ -219,10 +237,13 @@ fn similarity(g: &mut Graph, n: &OnnxNode, x: Value, vectors: &[f32], count: usi
     if vectors.is_empty() || !vectors.len().is_multiple_of(count) {
         return Err(Error::invalid(format!("{} elements are given for {count} vectors", vectors.len())));
     }
+
     let params = n.floats("kernel_params")?.unwrap_or_default();
     let param = |k: usize| f64::from(params.get(k).copied().unwrap_or(0.0));
+
     let table = vector(g, vectors)?;
     let table = g.reshape(table, vec![count.into(), (vectors.len() / count).into()])?;
+
     let kind = n.string_or("kernel_type", "LINEAR")?;
     if kind == "RBF" {
         let apart = g.unsqueeze(x, &[1])?;
@@ -233,11 +254,13 @@ fn similarity(g: &mut Graph, n: &OnnxNode, x: Value, vectors: &[f32], count: usi
         let scaled = g.mul(squares, scale)?;
         return g.exp(scaled);
     }
+
     let columns = g.transpose(table, &[1, 0])?;
     let product = g.matmul(x, columns)?;
     if kind == "LINEAR" {
         return Ok(product);
     }
+
     let inner = linear(g, product, param(0), param(1))?;
     match kind {
         "POLY" => {

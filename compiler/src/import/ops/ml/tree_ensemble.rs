@@ -46,18 +46,22 @@ fn tree_ensemble_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     if n.has("classlabels_strings") {
         return Err(Error::unsupported("TreeEnsembleClassifier with string classes"));
     }
+
     let labels = n.ints("classlabels_int64s")?.filter(|labels| !labels.is_empty());
     let labels = labels.ok_or_else(|| Error::invalid("TreeEnsembleClassifier without classes"))?;
     let count = labels.len() as i64;
     let trees = Trees::read_by_tree(n, "class", count)?;
+
     let name = n.string_or("post_transform", "NONE")?;
     let scores = trees.grown(g, n, x)?;
     let scores = g.cast(DType::F32, scores)?;
     let (lone, positive) = trees.votes();
+
     let labels = g.constant(
         Tensor::from_i64(vec![labels.len()], &labels)
             .ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?,
     )?;
+
     let (choice, scores) = match lone.filter(|_| count == 2) {
         None => {
             let choice = g.argreduce(ReduceOp::Max, scores, 1, false, false)?;
@@ -68,16 +72,19 @@ fn tree_ensemble_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             let limit = g.number(DType::F32, if positive { 0.5 } else { 0.0 })?;
             let won = g.compare(CompareOp::Gt, score, limit)?;
             let won = g.squeeze(won, &[1])?;
+
             let other = if positive {
                 let one = g.number(DType::F32, 1.0)?;
                 g.sub(one, score)?
             } else {
                 g.neg(score)?
             };
+
             let pair = g.concat(&[other, score], 1)?;
             (g.cast(DType::I64, won)?, transformed(g, pair, name)?)
         }
     };
+
     Ok(vec![g.gather(labels, choice, 0)?, scores])
 }
 

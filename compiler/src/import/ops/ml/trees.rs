@@ -78,16 +78,19 @@ impl Trees {
         let features = list("nodes_featureids")?;
         let roots = list("tree_roots")?;
         let count = features.len();
+
         let (dtype, splits) = tensor(n, "nodes_splits")?.ok_or_else(|| bad("`nodes_splits` is missing"))?;
         let (_, modes) = tensor(n, "nodes_modes")?.ok_or_else(|| bad("`nodes_modes` is missing"))?;
         let (_, weights) = tensor(n, "leaf_weights")?.ok_or_else(|| bad("`leaf_weights` is missing"))?;
         tensor(n, "nodes_hitrates")?;
         let targets = list("leaf_targetids")?;
         let nan = n.ints("nodes_missing_value_tracks_true")?.unwrap_or_else(|| vec![0; count]);
+
         let ways = [
             (list("nodes_truenodeids")?, list("nodes_trueleafs")?),
             (list("nodes_falsenodeids")?, list("nodes_falseleafs")?),
         ];
+
         let lens = [
             splits.len(),
             modes.len(),
@@ -97,20 +100,24 @@ impl Trees {
             ways[1].0.len(),
             ways[1].1.len(),
         ];
+
         if lens.iter().any(|len| *len != count) || targets.len() != weights.len() {
             return Err(bad("lists of different lengths"));
         }
+
         let place = |id: i64, is_leaf: bool| {
             let (first, most) = if is_leaf { (count, weights.len()) } else { (0, count) };
             let id = usize::try_from(id).ok().filter(|id| *id < most);
             id.map(|id| first + id).ok_or_else(|| bad("a node that does not exist"))
         };
+
         let mut sets = sets(tensor(n, "membership_values")?.map_or(Vec::new(), |(_, values)| values));
         let mut nodes = Vec::new();
         for k in 0..count {
             let mode = modes[k] as usize;
             let next = [0, 1].map(|way| place(ways[way].0[k], ways[way].1[k] != 0));
             let [yes, no] = next;
+
             let set = if mode == 6 { sets.pop().ok_or_else(|| bad("a set is missing"))? } else { Vec::new() };
             nodes.push(Node {
                 feature: features[k],
@@ -121,14 +128,18 @@ impl Trees {
                 set,
             });
         }
+
         let count_targets = n.int_or("n_targets", 1)?;
         let leaves = targets
             .iter()
             .zip(&weights)
             .map(|(target, weight)| Ok(vec![(within(*target, count_targets)?, *weight)]));
+
         let leaves: Vec<Vec<(usize, f64)>> = leaves.collect::<Result<_>>()?;
+
         // The root of a tree that is one leaf is a node whose ways lead to the same leaf.
         let roots = roots.iter().map(|root| place(*root, false)).collect::<Result<_>>()?;
+
         let combine = match n.int_or("aggregate_function", 1)? {
             0 => Combine::Mean,
             1 => Combine::Sum,
@@ -136,6 +147,7 @@ impl Trees {
             3 => Combine::Max,
             other => return Err(bad(format!("aggregate_function {other}"))),
         };
+
         let targets = usize::try_from(count_targets).unwrap_or(0);
         Trees { dtype, nodes, leaves, roots, targets, combine, base: Vec::new(), depth: 0 }.checked()
     }
@@ -149,18 +161,22 @@ impl Trees {
         let features = list("nodes_featureids")?;
         let yes = list("nodes_truenodeids")?;
         let no = list("nodes_falsenodeids")?;
+
         let modes = n.strings("nodes_modes")?.ok_or_else(|| bad("`nodes_modes` is missing"))?;
         let (dtype, values) = floats(n, "nodes_values")?.ok_or_else(|| bad("`nodes_values` is missing"))?;
         floats(n, "nodes_hitrates")?;
         let count = ids.len();
+
         let nan = n
             .ints("nodes_missing_value_tracks_true")?
             .filter(|list| !list.is_empty())
             .unwrap_or_else(|| vec![0; count]);
+
         let lens = [trees.len(), features.len(), yes.len(), no.len(), modes.len(), values.len(), nan.len()];
         if lens.iter().any(|len| *len != count) {
             return Err(bad("lists of different lengths"));
         }
+
         let inner: Vec<usize> = (0..count).filter(|k| modes[*k] != "LEAF").collect();
         let outer: Vec<usize> = (0..count).filter(|k| modes[*k] == "LEAF").collect();
         let all = inner.iter().chain(&outer).enumerate();
@@ -169,6 +185,7 @@ impl Trees {
         let place = |tree: i64, id: i64| {
             places.get(&(tree, id)).copied().ok_or_else(|| bad("a node that does not exist"))
         };
+
         let mut nodes = Vec::new();
         for k in inner.iter().copied() {
             let mode = MODES[..6].iter().position(|mode| *mode == modes[k]);
@@ -179,6 +196,7 @@ impl Trees {
             let split = values[k];
             nodes.push(Node { feature, split, mode, next, nan_passes: nan[k] != 0, set: Vec::new() });
         }
+
         let names = ["treeids", "nodeids", "ids"].map(|name| list(&format!("{prefix}_{name}")));
         let [weight_trees, weight_nodes, weight_targets] = names;
         let weight_trees = weight_trees?;
@@ -186,6 +204,7 @@ impl Trees {
         let weight_targets = weight_targets?;
         let (_, weights) =
             floats(n, &format!("{prefix}_weights"))?.ok_or_else(|| bad("weights are missing"))?;
+
         let mut leaves = vec![Vec::new(); outer.len()];
         for (k, weight) in weights.iter().enumerate() {
             let (Some(tree), Some(node), Some(target)) =
@@ -198,6 +217,7 @@ impl Trees {
                 .ok_or_else(|| bad("a weight of a node that is not a leaf"))?;
             leaves[leaf].push((within(*target, targets)?, *weight));
         }
+
         // A tree begins with the first of its nodes in the lists.
         let mut met = Vec::new();
         let mut roots = Vec::new();
@@ -207,6 +227,7 @@ impl Trees {
                 roots.push(place(trees[k], ids[k])?);
             }
         }
+
         let combine = match n.string_or("aggregate_function", "SUM")? {
             "SUM" => Combine::Sum,
             "AVERAGE" => Combine::Mean,
@@ -214,6 +235,7 @@ impl Trees {
             "MAX" => Combine::Max,
             other => return Err(bad(format!("aggregate_function `{other}`"))),
         };
+
         let base = floats(n, "base_values")?.map_or(Vec::new(), |(_, base)| base);
         let targets = usize::try_from(targets).unwrap_or(0);
         Trees { dtype, nodes, leaves, roots, targets, combine, base, depth: 0 }.checked()
@@ -228,6 +250,7 @@ impl Trees {
         if self.nodes.iter().any(|node| node.mode >= MODES.len() || node.feature < 0) {
             return Err(bad("a node of an unknown mode or feature"));
         }
+
         let mut level: Vec<usize> = self.roots.clone();
         while !level.is_empty() {
             // A place that is met once for each way in one level is looked at once.
@@ -242,6 +265,7 @@ impl Trees {
             }
             level = next;
         }
+
         Ok(self)
     }
 
@@ -269,22 +293,27 @@ impl Trees {
         if g.rank(x) != 2 {
             return Err(bad("the input must have 2 axes"));
         }
+
         let x = g.cast(self.dtype, x)?;
         let rows = g.shape(x)[0].clone();
+
         let roots: Vec<i64> = self.roots.iter().map(|root| *root as i64).collect();
         let roots = Tensor::from_i64(vec![roots.len()], &roots)
             .ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?;
         let roots = g.constant(roots)?;
         let start = g.broadcast_to(roots, &[rows, self.roots.len().into()])?;
         let arrived = if self.nodes.is_empty() { start } else { self.walked(g, n, x, start)? };
+
         let leaves: Vec<Scalar> = self.weights();
         let shape = vec![self.leaves.len(), self.targets];
         let weights = Tensor::from_scalars(self.dtype, shape, &leaves)
             .ok_or_else(|| Error::internal("the elements of a matrix must match its shape"))?;
         let weights = g.constant(weights)?;
+
         let first = g.scalar(Scalar::i64(self.nodes.len() as i64))?;
         let leaf = g.sub(arrived, first)?;
         let votes = g.gather(weights, leaf, 0)?;
+
         let mut y = match self.combine {
             Combine::Sum | Combine::Mean => g.reduce(ReduceOp::Sum, votes, &[1], false)?,
             Combine::Min | Combine::Max if self.leaves.iter().any(|leaf| leaf.len() != self.targets) => {
@@ -295,13 +324,16 @@ impl Trees {
             Combine::Min => g.reduce(ReduceOp::Min, votes, &[1], false)?,
             Combine::Max => g.reduce(ReduceOp::Max, votes, &[1], false)?,
         };
+
         if self.combine == Combine::Mean {
             let count = g.number(self.dtype, self.roots.len() as f64)?;
             y = g.div(y, count)?;
         }
+
         if self.base.is_empty() {
             return Ok(y);
         }
+
         let base: Vec<Scalar> = self.base.iter().map(|x| Scalar::from_f64(self.dtype, *x)).collect();
         let base = Tensor::from_scalars(self.dtype, vec![base.len()], &base)
             .ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?;
@@ -325,8 +357,10 @@ impl Trees {
         let splits = self.table(g, self.dtype, |node| node.split, 0.0)?;
         let modes = self.table(g, DType::I64, |node| node.mode as f64, own)?;
         let nan = self.table(g, DType::Bool, |node| f64::from(u8::from(node.nan_passes)), 0.0)?;
+
         let yes = self.next(g, 0)?;
         let no = self.next(g, 1)?;
+
         let sets = self.sets(g)?;
         let width = g.shape(x)[1].clone();
         let most = self.nodes.iter().map(|node| node.feature).max().unwrap_or(0);
@@ -334,6 +368,7 @@ impl Trees {
         let used: Vec<usize> =
             (0..MODES.len()).filter(|mode| self.nodes.iter().any(|node| node.mode == *mode)).collect();
         let counter = n.fresh(g);
+
         let given: Vec<Value> = [x, features, splits, modes, nan, yes, no].into_iter().chain(sets).collect();
         let rounds = g.iterate(&counter, &self.depth.into(), [&[start], &given], |g, states, given| {
             let at = states[0];
@@ -344,6 +379,7 @@ impl Trees {
                 }
                 <[Value; 6]>::try_from(found).map_err(|_| Error::internal("there must be six tables"))?
             };
+
             let value = picked(g, given[0], feature)?;
             let mut holds = None;
             for k in &used {
@@ -354,6 +390,7 @@ impl Trees {
                         member(g, value, set)?
                     }
                 };
+
                 let test = if used.len() == 1 {
                     test
                 } else {
@@ -361,20 +398,24 @@ impl Trees {
                     let here = g.compare(CompareOp::Eq, mode, own)?;
                     g.and(here, test)?
                 };
+
                 holds = Some(match holds {
                     None => test,
                     Some(other) => g.or(other, test)?,
                 });
             }
+
             let mut holds = holds.ok_or_else(|| Error::internal("trees must have a mode"))?;
             if self.nodes.iter().any(|node| node.nan_passes) {
                 let none = g.unary(UnaryOp::IsNan, value)?;
                 let passes = g.and(none, nan_passes)?;
                 holds = g.or(holds, passes)?;
             }
+
             let next = g.select(holds, yes, no)?;
             Ok(LoopBody { again: None, next: vec![next], slices: Vec::new() })
         })?;
+
         Ok(rounds.carried[0])
     }
 
@@ -395,10 +436,12 @@ impl Trees {
         if width.saturating_mul(self.nodes.len() + self.leaves.len()) > MAX_ENTRIES {
             return Err(bad("sets that are too large"));
         }
+
         let row = |set: &[f64]| {
             let set: Vec<f64> = set.iter().copied().chain(std::iter::repeat(f64::NAN)).take(width).collect();
             set
         };
+
         let nodes = self.nodes.iter().flat_map(|node| row(&node.set));
         let all = nodes.chain(self.leaves.iter().flat_map(|_| row(&[])));
         let scalars: Vec<Scalar> = all.map(|x| Scalar::from_f64(self.dtype, x)).collect();

@@ -36,10 +36,12 @@ pub(crate) fn refuse_rank(
     if a == b {
         return None;
     }
+
     let Some(declared) = declared.filter(|rank| *rank == a || *rank == b) else {
         let what = "branches that give";
         return Some(format!("{what} {a} and {b} axes as output {k}, by a condition known only at run time"));
     };
+
     let wrong = usize::from(declared == a);
     branches[wrong] = Err(format!("output {k} of the branch is declared with {declared} axes"));
     None
@@ -65,22 +67,27 @@ pub(crate) fn branch(
         Ok([Ok(then), Ok(otherwise)]) => [then, otherwise],
         Err(_) => return Err(Error::internal("If must have two branches")),
     };
+
     if then.outputs.len() != otherwise.outputs.len() {
         return Err(Error::invalid("the branches must have the same number of outputs"));
     }
+
     let mut unequal = Vec::new();
     for k in 0..then.outputs.len() {
         unequal.push(level(g, [&mut then, &mut otherwise], k)?);
     }
+
     for region in [&mut then, &mut otherwise] {
         for (k, value) in region.outputs.clone().into_iter().enumerate() {
             region.graph.output(&format!("out{k}"), value)?;
         }
     }
+
     let operands = [&[condition], &then.captured[..], &otherwise.captured[..]].concat();
     let op = Op::If { then: Box::new(then.graph), otherwise: Box::new(otherwise.graph) };
     let results = g.push_multi(op, &operands)?;
     let count = unequal.len();
+
     let mut outputs = results[..count].to_vec();
     let mut sizes = results[count..].iter();
     for (output, axes) in outputs.iter_mut().zip(unequal) {
@@ -90,6 +97,7 @@ pub(crate) fn branch(
             *output = g.slice(*output, k, Dim::zero(), size, 1)?;
         }
     }
+
     Ok(outputs)
 }
 
@@ -97,6 +105,7 @@ pub(crate) fn branch(
 fn failing(g: &Graph, other: &Region, why: String) -> Result<Region> {
     let mut graph = g.region("contradiction");
     let zero = graph.push(Op::Fail { why }, &[])?;
+
     let mut outputs = Vec::new();
     for value in &other.outputs {
         let Type { dtype, shape } = other.graph.ty(*value).clone();
@@ -106,6 +115,7 @@ fn failing(g: &Graph, other: &Region, why: String) -> Result<Region> {
         let one = graph.cast(dtype, zero)?;
         outputs.push(graph.broadcast_to(one, &shape)?);
     }
+
     Ok(Region { graph, outputs, captured: Vec::new() })
 }
 
@@ -115,6 +125,7 @@ fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec
     let a = then.outputs[k];
     let b = otherwise.outputs[k];
     let have = then.graph.ty(a).clone();
+
     let other = otherwise.graph.ty(b).clone();
     if have.dtype != other.dtype {
         return Err(Error::invalid(format!(
@@ -122,16 +133,19 @@ fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec
             have.dtype, other.dtype
         )));
     }
+
     let mut padded = Vec::new();
     for (i, (x, y)) in have.shape.iter().zip(&other.shape).enumerate() {
         let hidden = then.graph.is_data_dependent(x) || otherwise.graph.is_data_dependent(y);
         if !hidden && (x == y || g.facts.prove_eq(x, y).is_yes()) {
             continue;
         }
+
         let bound = then.graph.upper_bound(x).zip(otherwise.graph.upper_bound(y));
         let (x_most, y_most) =
             bound.ok_or_else(|| Error::unsupported("branches with a size that has no upper bound"))?;
         let most = g.facts.simplify(&larger(g, &x_most, &y_most));
+
         for (region, size) in [(&mut *then, x), (&mut *otherwise, y)] {
             let value = region.outputs[k];
             let mut hi = vec![Dim::zero(); region.graph.rank(value)];
@@ -142,8 +156,10 @@ fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec
             let size = region.graph.dim(DType::I64, size.clone())?;
             region.outputs.push(size);
         }
+
         padded.push((i, most));
     }
+
     Ok(padded)
 }
 
@@ -160,6 +176,7 @@ pub(crate) fn predicate(g: &Graph, condition: Value, taken: bool) -> Option<Rela
                         Some([dim]) => Some(dim.clone()),
                         _ => None,
                     };
+
                     let a = side(0)?;
                     let b = side(1)?;
                     Some(match (op, taken) {

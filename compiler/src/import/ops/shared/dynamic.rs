@@ -42,6 +42,7 @@ pub(crate) fn reshape(g: &mut Graph, n: &OnnxNode, x: Value, allow_zero: bool) -
     let total = g.facts.simplify(&Dim::product(from.iter().cloned()));
     let one = int(g, 1)?;
     let elems = g.dim(DType::I64, total.clone())?;
+
     let mut product = one;
     let mut sizes = Vec::new();
     for (k, size) in given.iter().enumerate() {
@@ -56,13 +57,16 @@ pub(crate) fn reshape(g: &mut Graph, n: &OnnxNode, x: Value, allow_zero: bool) -
         product = g.mul(product, factor)?;
         sizes.push((open, size));
     }
+
     let product = g.max(product, one)?;
     let rest = g.binary(BinaryOp::Div, elems, product)?;
+
     let mut to = Vec::new();
     for (k, (open, size)) in sizes.into_iter().enumerate() {
         let size = g.select(open, rest, size)?;
         to.push(n.size(g, size, k, Some(total.clone()))?);
     }
+
     g.require(Relation::eq(Dim::product(to.iter().cloned()), &total), "elements of the new shape")?;
     g.reshape(x, to)
 }
@@ -72,6 +76,7 @@ pub(crate) fn expand(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let given = n.elements(g, 1)?;
     let from = g.shape(x).to_vec();
     let rank = from.len().max(given.len());
+
     let mut to = Vec::new();
     for k in 0..rank {
         let old = (k + from.len()).checked_sub(rank).map(|k| from[k].clone());
@@ -90,6 +95,7 @@ pub(crate) fn expand(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
             (None, None) => return Err(Error::internal("an axis of neither shape")),
         });
     }
+
     g.broadcast_to(x, &to)
 }
 
@@ -105,13 +111,16 @@ pub(crate) fn slice(g: &mut Graph, n: &OnnxNode, mut x: Value) -> Result<Value> 
     let starts = n.elements(g, 1)?;
     let ends = n.elements(g, 2)?;
     let axes = axis_values(g, n, 3, starts.len(), rank)?;
+
     let steps = match n.optional(4) {
         Some(_) => n.elements(g, 4)?,
         None => (0..starts.len()).map(|_| int(g, 1)).collect::<Result<_>>()?,
     };
+
     if [ends.len(), axes.len(), steps.len()].iter().any(|count| *count != starts.len()) {
         return Err(Error::invalid("starts, ends, axes and steps must have the same length"));
     }
+
     let zero = int(g, 0)?;
     let one = int(g, 1)?;
     let sizes: Vec<Value> =
@@ -119,6 +128,7 @@ pub(crate) fn slice(g: &mut Graph, n: &OnnxNode, mut x: Value) -> Result<Value> 
     let starts = by_axis(g, rank, &axes, &starts, &vec![zero; rank])?;
     let ends = by_axis(g, rank, &axes, &ends, &sizes)?;
     let steps = by_axis(g, rank, &axes, &steps, &vec![one; rank])?;
+
     for k in 0..rank {
         // Axes that are known and not among those given stay as they are.
         if [starts[k], ends[k], steps[k]] == [zero, sizes[k], one] {
@@ -132,6 +142,7 @@ pub(crate) fn slice(g: &mut Graph, n: &OnnxNode, mut x: Value) -> Result<Value> 
         let at = g.add(start, way)?;
         x = g.gather(x, at, k)?;
     }
+
     Ok(x)
 }
 
@@ -140,23 +151,28 @@ fn span(g: &mut Graph, [start, end, step]: [Value; 3], size: Value) -> Result<[V
     let zero = int(g, 0)?;
     let one = int(g, 1)?;
     let minus = int(g, -1)?;
+
     let last = g.sub(size, one)?;
     let forward = g.compare(CompareOp::Gt, step, zero)?;
     let low = g.select(forward, zero, minus)?;
     let high = g.select(forward, size, last)?;
+
     let inside = |g: &mut Graph, at: Value, low: Value| {
         let at = counted(g, at, size)?;
         let at = g.max(at, low)?;
         g.min(at, high)
     };
+
     let start = inside(g, start, zero)?;
     let end = inside(g, end, low)?;
     let ahead = g.sub(end, start)?;
     let back = g.sub(start, end)?;
     let way = g.select(forward, ahead, back)?;
     let way = g.max(way, zero)?;
+
     let stride = g.abs(step)?;
     let stride = g.max(stride, one)?;
+
     Ok([start, ceil_div(g, way, stride)?])
 }
 
@@ -164,6 +180,7 @@ fn span(g: &mut Graph, [start, end, step]: [Value; 3], size: Value) -> Result<[V
 pub(crate) fn pad(g: &mut Graph, n: &OnnxNode, mut x: Value, mode: &str, fill: Value) -> Result<Value> {
     let rank = g.rank(x);
     let pads = n.elements(g, 1)?;
+
     let axes = axis_values(g, n, 3, pads.len() / 2, rank)?;
     if pads.len() != 2 * axes.len() {
         return Err(Error::invalid(format!(
@@ -172,23 +189,29 @@ pub(crate) fn pad(g: &mut Graph, n: &OnnxNode, mut x: Value, mode: &str, fill: V
             axes.len()
         )));
     }
+
     let zero = int(g, 0)?;
     let (before, after) = pads.split_at(axes.len());
     let before = by_axis(g, rank, &axes, before, &vec![zero; rank])?;
     let after = by_axis(g, rank, &axes, after, &vec![zero; rank])?;
+
     for k in 0..rank {
         if [before[k], after[k]] == [zero, zero] {
             continue;
         }
+
         let dim = g.shape(x)[k].clone();
         let size = g.dim(DType::I64, dim)?;
+
         let sum = g.add(before[k], after[k])?;
         let sum = g.add(sum, size)?;
         let new = n.size(g, sum, k, None)?;
         let place = g.index(DType::I64, vec![new], axis(0).into())?;
         let at = g.sub(place, before[k])?;
+
         let one = int(g, 1)?;
         let last = g.sub(size, one)?;
+
         let source = match mode {
             "constant" | "edge" => at,
             "wrap" => g.binary(BinaryOp::Mod, at, size)?,
@@ -201,9 +224,11 @@ pub(crate) fn pad(g: &mut Graph, n: &OnnxNode, mut x: Value, mode: &str, fill: V
             }
             other => return Err(Error::invalid(format!("unknown mode `{other}`"))),
         };
+
         let source = g.max(source, zero)?;
         let source = g.min(source, last)?;
         x = g.gather(x, source, k)?;
+
         if mode == "constant" {
             let above = g.compare(CompareOp::Ge, at, zero)?;
             let below = g.compare(CompareOp::Lt, at, size)?;
@@ -212,6 +237,7 @@ pub(crate) fn pad(g: &mut Graph, n: &OnnxNode, mut x: Value, mode: &str, fill: V
             x = g.select(inside, x, fill)?;
         }
     }
+
     Ok(x)
 }
 
@@ -222,6 +248,7 @@ pub(crate) fn tile(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     if repeats.len() != shape.len() {
         return Err(Error::invalid(format!("{} repeats are given for {} axes", repeats.len(), shape.len())));
     }
+
     let mut to = Vec::new();
     let mut index = Vec::new();
     for (k, (times, dim)) in repeats.into_iter().zip(shape).enumerate() {
@@ -231,6 +258,7 @@ pub(crate) fn tile(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
         let at = Dim::from(axis(k));
         index.push(if g.is_one(&dim) { Dim::zero() } else { at.modulo(dim) });
     }
+
     g.view(x, to, index)
 }
 
@@ -252,6 +280,7 @@ pub(crate) fn split(g: &mut Graph, n: &OnnxNode, x: Value, k: usize) -> Result<V
 pub(crate) fn squeeze(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let shape = g.shape(x).to_vec();
     let declared = n.declared(g, 0);
+
     let fits = |g: &Graph, axes: &[usize]| {
         let left: Vec<Dim> =
             (0..shape.len()).filter(|k| !axes.contains(k)).map(|k| shape[k].clone()).collect();
@@ -260,19 +289,23 @@ pub(crate) fn squeeze(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
         };
         axes.iter().all(|k| may_go(&shape[*k])) && may_be(g, &left, declared.as_deref())
     };
+
     let y = n.by_axes(g, 1, shape.len(), fits, |g, axes| {
         // That these axes have size 1 is checked below, for those that are chosen.
         let axes = axes.unwrap_or_default();
         let firsts = axes.iter().try_fold(x, |x, k| g.slice(x, *k, Dim::zero(), Dim::one(), 1))?;
         g.squeeze(firsts, &axes)
     })?;
+
     let sizes = g.dims(&shape)?;
     let rank = int(g, shape.len() as i64)?;
+
     for axis in n.elements(g, 1)? {
         let axis = counted(g, axis, rank)?;
         let size = g.gather(sizes, axis, 0)?;
         n.data_dependent(g, size, 1, 1)?;
     }
+
     Ok(y)
 }
 
@@ -281,6 +314,7 @@ pub(crate) fn range(g: &mut Graph, n: &OnnxNode, [start, limit, step]: [Value; 3
     let dtype = g.dtype(start);
     let [start, limit, step] =
         [g.reshape(start, vec![])?, g.reshape(limit, vec![])?, g.reshape(step, vec![])?];
+
     let count = if dtype.is_float() {
         let limit = g.cast(DType::F64, limit)?;
         let start = g.cast(DType::F64, start)?;
@@ -294,21 +328,26 @@ pub(crate) fn range(g: &mut Graph, n: &OnnxNode, [start, limit, step]: [Value; 3
         let start = g.cast(DType::I64, start)?;
         let step = g.cast(DType::I64, step)?;
         let way = g.sub(limit, start)?;
+
         let zero = int(g, 0)?;
         let back = g.compare(CompareOp::Lt, step, zero)?;
         let minus = g.neg(way)?;
         let way = g.select(back, minus, way)?;
+
         let stride = g.abs(step)?;
         let one = int(g, 1)?;
         let stride = g.max(stride, one)?;
+
         ceil_div(g, way, stride)?
     };
+
     let zero = int(g, 0)?;
     let count = g.max(count, zero)?;
     let count = n.size(g, count, 0, None)?;
     let place = g.index(DType::I64, vec![count], axis(0).into())?;
     let place = g.cast(dtype, place)?;
     let way = g.mul(place, step)?;
+
     g.add(start, way)
 }
 

@@ -31,10 +31,13 @@ pub(crate) fn activations(n: &OnnxNode, defaults: &[&str], directions: usize) ->
         }
         None => (0..count).map(|k| defaults[k % defaults.len()].to_string()).collect(),
     };
+
     let alphas = n.floats("activation_alpha")?;
     let betas = n.floats("activation_beta")?;
+
     let mut alphas = alphas.unwrap_or_default().into_iter();
     let mut betas = betas.unwrap_or_default().into_iter();
+
     let mut list = Vec::new();
     for name in names {
         // The lists hold values for those functions that take one.
@@ -46,6 +49,7 @@ pub(crate) fn activations(n: &OnnxNode, defaults: &[&str], directions: usize) ->
             "thresholdedrelu" | "elu" => (Some(1.0), None),
             _ => (None, None),
         };
+
         let take = |default: Option<f64>, list: &mut std::vec::IntoIter<f32>| {
             default.map_or(0.0, |default| list.next().map_or(default, f64::from))
         };
@@ -53,6 +57,7 @@ pub(crate) fn activations(n: &OnnxNode, defaults: &[&str], directions: usize) ->
         let beta = take(beta, &mut betas);
         list.push(Activation { name: name.to_lowercase(), alpha, beta });
     }
+
     Ok(list)
 }
 

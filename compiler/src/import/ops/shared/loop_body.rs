@@ -64,6 +64,7 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
             return Ok(None);
         };
         let [a, b] = node.input.as_slice() else { return Ok(None) };
+
         match node.op_type.as_str() {
             "And" => match self.while_holds(g, a, left - 1)? {
                 None => self.while_holds(g, b, left - 1),
@@ -81,6 +82,7 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
     fn while_below(&self, g: &mut Graph, number: &'a str, limit: &'a str, more: i64) -> Result<Option<Dim>> {
         let Some(limit) = self.fixed(g, limit)? else { return Ok(None) };
         let number = self.through(number);
+
         let round = self.body.input.first().is_some_and(|input| input.name == number);
         let (start, step, raised) = if round {
             (Dim::zero(), 1, false)
@@ -90,7 +92,9 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
                 None => return Ok(None),
             }
         };
+
         let rounds = (limit + more - start).ceil_div(step);
+
         // What is compared before it is raised lets one round more begin.
         let rounds = if raised { rounds } else { rounds + 1 };
         Ok(Some(g.facts.simplify(&larger(g, &rounds, &Dim::one()))))
@@ -103,10 +107,12 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
             else {
                 return Ok(None);
             };
+
             let raised = self.through(&output.name);
             if name != raised && name != input.name {
                 continue;
             }
+
             let Some(sum) = self.producer(raised).filter(|node| node.op_type == "Add") else { continue };
             let [a, b] = sum.input.as_slice() else { continue };
             let step = match (self.through(a) == input.name, self.through(b) == input.name) {
@@ -114,6 +120,7 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
                 (false, true) => self.fixed(g, a)?,
                 _ => None,
             };
+
             let step = step.and_then(|step| step.as_i64()).filter(|step| *step > 0);
             if let (Some(step), Some([start])) = (step, g.contents(*value)) {
                 return Ok(Some((start.clone(), step, name == raised)));
@@ -137,6 +144,7 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
                 None => self.n.scope.value(g, name).ok(),
             },
         };
+
         let contents = value.and_then(|value| g.contents(value));
         Ok(contents.filter(|contents| contents.len() == 1).map(|contents| contents[0].clone()))
     }

@@ -37,6 +37,7 @@ fn dft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let along = normal_axis(n.int_or("axis", 1)?, rank)?;
         return transform(g, n, x, along);
     }
+
     let declared = n.declared(g, 0);
     let fits = |g: &Graph, axes: &[usize]| {
         // The dims of other axes, and their number, are those of the input.
@@ -46,6 +47,7 @@ fn dft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         !axes.contains(&(rank - 1))
             && declared.as_ref().is_none_or(|list| g.shape(x).iter().zip(list).enumerate().all(same))
     };
+
     n.by_axes(g, 2, rank, fits, |g, axes| {
         let along = axes.unwrap_or_default().first().copied();
         transform(g, n, x, along.unwrap_or(rank.saturating_sub(2)))
@@ -59,9 +61,11 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
     if along + 1 == rank {
         return Err(Error::invalid("the transform can't run along the axis of real and imaginary parts"));
     }
+
     let dtype = g.dtype(x);
     let have = g.shape(x)[along].clone();
     let usual = if inverse && onesided { (&have - 1) * 2 } else { have.clone() };
+
     let (length, points) = match n.optional(1) {
         None => (g.dim(DType::I64, usual.clone())?, Some(usual)),
         Some(length) => {
@@ -70,6 +74,7 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
             (g.cast(DType::I64, length)?, known)
         }
     };
+
     let steps = points.as_ref().and_then(Dim::as_i64).and_then(fourier::factors);
     if let (Some(points), false, true) = (points.as_ref().and_then(Dim::as_i64), inverse, dtype != DType::F64)
     {
@@ -79,35 +84,43 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
             return contracted(g, x, along, points, bins);
         }
     }
+
     if let Some(factors) = steps {
         return fast(g, x, along, &factors, (inverse, onesided));
     }
+
     let wide = g.cast(DType::F64, x)?;
     let (real, imaginary) = parts(g, wide)?;
     let half = |points: &Dim| points.floor_div(2) + 1;
+
     // Values of the signal (or spectrum) that count, and those that come out.
     let two = int(g, 2)?;
     let one = int(g, 1)?;
     let half_length = g.div(length, two)?;
     let half_length = g.add(half_length, one)?;
+
     let rows = match (&points, onesided && !inverse) {
         (Some(points), true) => g.facts.simplify(&half(points)),
         (Some(points), false) => points.clone(),
         (None, true) => n.size(g, half_length, along, None)?,
         (None, false) => n.size(g, length, along, None)?,
     };
+
     let counted = if inverse && onesided { half_length } else { length };
     let table = angles(g, &rows, &have, length)?;
     let cos = g.cos(table)?;
     let sin = g.sin(table)?;
+
     let place = g.index(DType::I64, vec![have.clone()], axis(0).into())?;
     let counts = g.compare(CompareOp::Lt, place, counted)?;
     let zero = double(g, 0.0)?;
+
     let mut weight = double(g, 1.0)?;
     if inverse {
         let length = g.cast(DType::F64, length)?;
         weight = g.recip(length)?;
     }
+
     let mut weight = g.select(counts, weight, zero)?;
     if inverse && onesided {
         // Each value but the first stands for two, and so does the last one unless it is in the middle.
@@ -119,11 +132,14 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
         let both = g.add(weight, weight)?;
         weight = g.select(single, weight, both)?;
     }
+
     let cos = g.mul(cos, weight)?;
     let sin = g.mul(sin, weight)?;
     let minus = g.neg(sin)?;
+
     // e^(-iφ) forwards, e^(iφ) back.
     let (ahead, back) = if inverse { (sin, minus) } else { (minus, sin) };
+
     let mut re = transformed(g, real, cos, along)?;
     let mut im = transformed(g, real, ahead, along)?;
     if let Some(imaginary) = imaginary {
@@ -131,6 +147,7 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
         let b = transformed(g, imaginary, cos, along)?;
         (re, im) = (g.add(re, a)?, g.add(im, b)?);
     }
+
     joined(g, [re, im], dtype, inverse && onesided)
 }
 
@@ -142,6 +159,7 @@ const SHORT: i64 = 64;
 fn contracted(g: &mut Graph, x: Value, along: usize, points: i64, bins: i64) -> Result<Value> {
     let dtype = g.dtype(x);
     let last = g.rank(x) - 1;
+
     let x = g.cast(DType::F32, x)?;
     let count = g.shape(x)[along].as_i64().map_or(points, |have| have.min(points));
     let x = fitted(g, x, along, &count.into())?;
@@ -151,12 +169,14 @@ fn contracted(g: &mut Graph, x: Value, along: usize, points: i64, bins: i64) -> 
         let y = folded(g, x, along, points, bins)?;
         return g.cast(dtype, y);
     }
+
     let table = turns(g, points, (count, parts, bins))?;
     let mut labels: Vec<u8> = (0..=last as u8).map(|k| b'A' + k).collect();
     (labels[along], labels[last]) = (b'l', b'c');
     let mut out = labels.clone();
     (out[along], out[last]) = (b'k', b'p');
     let y = tables::contracted(g, x, &labels, table, &out)?;
+
     g.cast(dtype, y)
 }
 
@@ -172,6 +192,7 @@ fn fast(
     let points = factors.iter().product::<i64>();
     let x = g.cast(fourier::working_type(dtype, inverse), x)?;
     let taken = Dim::from(if inverse && onesided { points / 2 + 1 } else { points });
+
     let mut x = filled(g, x, along, &taken)?;
     if inverse && onesided {
         // The other half is the mirror image, with the opposite imaginary part.
@@ -182,6 +203,7 @@ fn fast(
             *part = g.concat(&[*part, mirrored], along)?;
         }
     }
+
     let [mut re, mut im] = fourier::transformed(g, x, along, factors, inverse)?;
     if inverse {
         let weight = g.number(g.dtype(re), 1.0 / points as f64)?;
@@ -191,5 +213,6 @@ fn fast(
         (re, im) =
             (g.slice(re, along, Dim::zero(), half.clone(), 1)?, g.slice(im, along, Dim::zero(), half, 1)?);
     }
+
     joined(g, [re, im], dtype, inverse && onesided)
 }

@@ -29,6 +29,7 @@ pub(crate) fn factors(points: i64) -> Option<Vec<i64>> {
     if !(1..=MAX_POINTS).contains(&points) {
         return None;
     }
+
     let mut rest = points;
     let mut factors = Vec::new();
     for factor in [4, 2].into_iter().chain((3..=MAX_FACTOR).step_by(2)) {
@@ -37,6 +38,7 @@ pub(crate) fn factors(points: i64) -> Option<Vec<i64>> {
             rest /= factor;
         }
     }
+
     (rest == 1).then_some(factors)
 }
 
@@ -45,6 +47,7 @@ pub(crate) fn factors(points: i64) -> Option<Vec<i64>> {
 pub(crate) fn transformed(g: &mut Graph, x: Pair, along: usize, factors: &[i64], back: bool) -> Result<Pair> {
     let shape = g.shape(x[0]).to_vec();
     let mut done = 1;
+
     let mut rest = factors.iter().product::<i64>();
     let mut x = x;
     for p in factors {
@@ -53,6 +56,7 @@ pub(crate) fn transformed(g: &mut Graph, x: Pair, along: usize, factors: &[i64],
         split.splice(along..=along, [done, *p, rest].map(Dim::from));
         let x_split = [g.reshape(x[0], split.clone())?, g.reshape(x[1], split)?];
         let parts: Vec<Pair> = (0..*p).map(|j| part(g, x_split, along + 1, j)).collect::<Result<_>>()?;
+
         let mut parts = combined(g, &parts, back)?;
         if rest > 1 {
             let below = shape.len() - along - 1;
@@ -60,15 +64,18 @@ pub(crate) fn transformed(g: &mut Graph, x: Pair, along: usize, factors: &[i64],
                 *part = turned(g, *part, j as i64, *p, rest, below, back)?;
             }
         }
+
         let joined = |g: &mut Graph, which: usize| -> Result<Value> {
             let parts: Vec<Value> =
                 parts.iter().map(|part| g.unsqueeze(part[which], &[along])).collect::<Result<_>>()?;
             let joined = g.concat(&parts, along)?;
             g.reshape(joined, shape.clone())
         };
+
         x = [joined(g, 0)?, joined(g, 1)?];
         done *= p;
     }
+
     Ok(x)
 }
 
@@ -84,6 +91,7 @@ fn part(g: &mut Graph, x: Pair, axis: usize, j: i64) -> Result<Pair> {
 fn turned(g: &mut Graph, x: Pair, j: i64, p: i64, rest: i64, below: usize, back: bool) -> Result<Pair> {
     let turns: Vec<(f64, f64)> = (0..rest).map(|i| turn(j * i, p * rest)).collect();
     let dtype = g.dtype(x[0]);
+
     let mut table = |numbers: Vec<f64>| -> Result<Value> {
         let numbers: Vec<Scalar> =
             numbers.into_iter().map(|number| Scalar::from_f64(dtype, number)).collect();
@@ -92,13 +100,16 @@ fn turned(g: &mut Graph, x: Pair, j: i64, p: i64, rest: i64, below: usize, back:
         let table = Tensor::from_scalars(dtype, shape, &numbers);
         g.constant(table.ok_or_else(|| Error::internal("the elements of a table must match its shape"))?)
     };
+
     let cos = table(turns.iter().map(|turn| turn.0).collect())?;
     let sin = table(turns.iter().map(|turn| if back { turn.1 } else { -turn.1 }).collect())?;
+
     let a = g.mul(x[0], cos)?;
     let b = g.mul(x[1], sin)?;
     let re = g.sub(a, b)?;
     let a = g.mul(x[0], sin)?;
     let b = g.mul(x[1], cos)?;
+
     Ok([re, g.add(a, b)?])
 }
 
@@ -106,6 +117,7 @@ fn turned(g: &mut Graph, x: Pair, j: i64, p: i64, rest: i64, below: usize, back:
 pub(crate) fn turn(k: i64, n: i64) -> (f64, f64) {
     let k = k.rem_euclid(n);
     let angle = |part: i64, of: i64| TAU * part as f64 / of as f64;
+
     let eighths = 8 * k;
     if eighths <= n {
         (angle(k, n).cos(), angle(k, n).sin())
@@ -140,20 +152,24 @@ fn combined(g: &mut Graph, parts: &[Pair], back: bool) -> Result<Vec<Pair>> {
 fn odd(g: &mut Graph, parts: &[Pair], back: bool) -> Result<Vec<Pair>> {
     let p = parts.len();
     let half = parts.len() / 2;
+
     let mut sums = Vec::new();
     let mut differences = Vec::new();
     for k in 1..=half {
         sums.push(sum(g, parts[k], parts[p - k])?);
         differences.push(difference(g, parts[k], parts[p - k])?);
     }
+
     let mut all = parts[0];
     for part in &sums {
         all = sum(g, all, *part)?;
     }
+
     let mut out = vec![all; p];
     for u in 1..=half {
         let turns: Vec<(f64, f64)> = (1..=half).map(|k| turn((u * k) as i64, p as i64)).collect();
         let mut along = parts[0];
+
         let mut aside = None;
         for ((sums, differences), (cos, sin)) in sums.iter().zip(&differences).zip(turns) {
             let scaled = [scale(g, sums[0], cos)?, scale(g, sums[1], cos)?];
@@ -164,10 +180,12 @@ fn odd(g: &mut Graph, parts: &[Pair], back: bool) -> Result<Vec<Pair>> {
                 Some(aside) => sum(g, aside, scaled)?,
             });
         }
+
         if let Some(aside) = aside {
             [out[u], out[p - u]] = either_side(g, along, aside, back)?;
         }
     }
+
     Ok(out)
 }
 
@@ -216,12 +234,14 @@ mod tests {
             let tensor = Tensor::from_scalars(DType::F64, vec![2, points as usize], part).expect("it fits");
             g.constant(tensor).expect("a constant")
         });
+
         let x = [0, 1].map(|_| parts.next().expect("two parts"));
         drop(parts);
         let y = transformed(&mut g, x, 1, factors, back).expect("it is composed");
         g.output("re", y[0]).expect("one");
         g.output("im", y[1]).expect("another");
         let out = eval(&g, &[]).expect("it is evaluated");
+
         [0, 1].map(|k| (0..out[k].elems()).map(|i| out[k].get(i).as_f64()).collect())
     }
 
@@ -231,6 +251,7 @@ mod tests {
             let factors = factors(points).expect("small factors");
             assert_eq!(factors.iter().product::<i64>(), points);
             let numbers = signal(4 * points);
+
             for back in [false, true] {
                 let found = fast(points, &factors, back);
                 for (row, k) in (0..2).flat_map(|row| (0..points).map(move |k| (row, k))) {
@@ -244,6 +265,7 @@ mod tests {
                         let sin = if back { sin } else { -sin };
                         (re, im) = (re + a * cos - b * sin, im + a * sin + b * cos);
                     }
+
                     let at = (row * points + k) as usize;
                     let off = (found[0][at] - re).abs().max((found[1][at] - im).abs());
                     assert!(

@@ -80,12 +80,14 @@ pub(crate) fn joined(g: &mut Graph, [re, im]: [Value; 2], dtype: DType, is_real:
     if is_real {
         return g.unsqueeze(re, &[last]);
     }
+
     let before = last.saturating_sub(1);
     let re = g.unsqueeze(re, &[before])?;
     let im = g.unsqueeze(im, &[before])?;
     let y = g.concat(&[re, im], before)?;
     let mut order: Vec<usize> = (0..=last).collect();
     order.swap(before, last);
+
     g.transpose(y, &order)
 }
 

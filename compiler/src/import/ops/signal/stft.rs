@@ -37,9 +37,11 @@ fn stft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         (x, 2) => g.unsqueeze(x, &[2])?,
         _ => return Err(Error::invalid("the signal must have 3 axes, or 2 if it is real")),
     };
+
     if n.optional(2).is_some_and(|weights| g.rank(weights) != 1) {
         return Err(Error::invalid("the window must have 1 axis"));
     }
+
     let onesided = n.flag("onesided", true)?;
     match Windows::known(g, n, x, onesided)? {
         Some(windows) => windows.transformed(g, x),
@@ -67,12 +69,14 @@ impl Windows {
     fn known(g: &mut Graph, n: &OnnxNode, x: Value, onesided: bool) -> Result<Option<Windows>> {
         let number = |value: Value| g.contents(value).and_then(|dims| dims.first()?.as_i64());
         let weights = n.optional(2);
+
         let have = weights.map(|weights| g.shape(weights).first().and_then(Dim::as_i64));
         let length = match (n.optional(3), have) {
             (Some(length), _) => number(length),
             (None, Some(have)) => have,
             (None, None) => g.shape(x)[1].as_i64(),
         };
+
         let (Some(length), Some(step)) = (length, number(n.input(1)?)) else { return Ok(None) };
         let Some(have) = have.unwrap_or(Some(length)) else { return Ok(None) };
         if length < 1 || step < 1 {
@@ -80,6 +84,7 @@ impl Windows {
                 "frame_length {length} and frame_step {step} must be positive"
             )));
         }
+
         let taken = have.min(length);
         let bins = if onesided { length / 2 + 1 } else { length };
         let parts = count_parts(g, x)?;
@@ -88,10 +93,12 @@ impl Windows {
         if factors.is_none() && is_large {
             return Ok(None);
         }
+
         let weights = match weights {
             Some(weights) => Some(g.slice(weights, 0, Dim::zero(), taken.into(), 1)?),
             None => None,
         };
+
         Ok(Some(Windows { length, step, taken, bins, weights, parts, factors }))
     }
 
@@ -114,12 +121,14 @@ impl Windows {
             let seen = self.weighted(g, seen)?;
             return folded(g, seen, 2, self.length, self.bins);
         }
+
         let mut table = turns(g, self.length, (self.taken, self.parts, self.bins))?;
         if let Some(weights) = self.weights {
             let weights = g.cast(DType::F64, weights)?;
             let weights = g.unsqueeze(weights, &[1, 2, 3])?;
             table = g.mul(table, weights)?;
         }
+
         contracted(g, seen, b"nfcl", table, b"nfkp")
     }
 
@@ -148,11 +157,13 @@ impl Windows {
 fn general(g: &mut Graph, n: &OnnxNode, x: Value, onesided: bool) -> Result<Value> {
     let dtype = g.dtype(x);
     let size = g.shape(x)[1].clone();
+
     let step = n.input(1)?;
     let step = g.reshape(step, Vec::new())?;
     let step = g.cast(DType::I64, step)?;
     let window = n.optional(2);
     let bins = n.declared_dim(g, 0, 2);
+
     let (length, most) = match (n.optional(3), window) {
         (Some(length), _) => {
             let known = g.contents(length).and_then(|dims| dims.first()).cloned();
@@ -169,13 +180,16 @@ fn general(g: &mut Graph, n: &OnnxNode, x: Value, onesided: bool) -> Result<Valu
         }
         (None, None) => (g.dim(DType::I64, size.clone())?, size.clone()),
     };
+
     let one = int(g, 1)?;
     let all = g.dim(DType::I64, size.clone())?;
     let rest = g.sub(all, length)?;
+
     let stride = g.max(step, one)?;
     let frames = g.div(rest, stride)?;
     let frames = g.add(frames, one)?;
     let frames = n.size(g, frames, 1, Some(size.clone()))?;
+
     let rows = if onesided {
         let two = int(g, 2)?;
         let half = g.div(length, two)?;
@@ -183,34 +197,43 @@ fn general(g: &mut Graph, n: &OnnxNode, x: Value, onesided: bool) -> Result<Valu
     } else {
         length
     };
+
     let rows = n.size(g, rows, 2, Some(most.clone()))?;
+
     // [frames, most] places in the signal.
     let frame = g.index(DType::I64, vec![frames, Dim::one()], axis(0).into())?;
     let start = g.mul(frame, stride)?;
+
     let inner = g.index(DType::I64, vec![most.clone()], axis(0).into())?;
     let at = g.add(start, inner)?;
+
     let zero = int(g, 0)?;
     let last = g.dim(DType::I64, &size - 1)?;
     let at = g.max(at, zero)?;
     let at = g.min(at, last)?;
     let counts = g.compare(CompareOp::Lt, inner, length)?;
+
     let one = double(g, 1.0)?;
     let none = double(g, 0.0)?;
+
     let mut weight = g.select(counts, one, none)?;
     if let Some(window) = window {
         let window = g.cast(DType::F64, window)?;
         weight = g.mul(weight, window)?;
     }
+
     let table = angles(g, &rows, &most, length)?;
     let cos = g.cos(table)?;
     let sin = g.sin(table)?;
     let cos = g.mul(cos, weight)?;
     let sin = g.mul(sin, weight)?;
+
     let wide = g.cast(DType::F64, x)?;
     let (real, imaginary) = parts(g, wide)?;
     let framed = |g: &mut Graph, x: Value| g.gather(x, at, 1);
     let real = framed(g, real)?;
     let minus = g.neg(sin)?;
+
     let mut re = transformed(g, real, cos, 2)?;
     let mut im = transformed(g, real, minus, 2)?;
     if let Some(imaginary) = imaginary {
@@ -219,5 +242,6 @@ fn general(g: &mut Graph, n: &OnnxNode, x: Value, onesided: bool) -> Result<Valu
         let b = transformed(g, imaginary, cos, 2)?;
         (re, im) = (g.add(re, a)?, g.add(im, b)?);
     }
+
     joined(g, [re, im], dtype, false)
 }

@@ -71,11 +71,13 @@ pub(crate) fn folds(length: i64, taken: i64) -> bool {
 pub(crate) fn folded(g: &mut Graph, x: Value, along: usize, length: i64, bins: i64) -> Result<Value> {
     let dtype = g.dtype(x);
     let x = fitted(g, x, along, &length.into())?;
+
     let pairs = (length - 1) / 2;
     let first = g.slice(x, along, Dim::one(), pairs.into(), 1)?;
     let mirrored = g.slice(x, along, (length - 1).into(), pairs.into(), -1)?;
     let sums = g.add(first, mirrored)?;
     let differences = g.sub(first, mirrored)?;
+
     let half = |g: &mut Graph, x: Value, part: fn((f64, f64)) -> f64| {
         let at = (1..=pairs).flat_map(|j| (0..bins).map(move |k| j * k % length));
         let table = constant(g, [pairs, bins].to_vec(), at.map(|turns| part(fourier::turn(turns, length))))?;
@@ -87,10 +89,12 @@ pub(crate) fn folded(g: &mut Graph, x: Value, along: usize, length: i64, bins: i
         let op = Op::Contraction { lhs: labels, rhs: b"lk".to_vec(), out, dtype, precision: PRECISION };
         g.push(op, &[x, table])
     };
+
     let mut re = half(g, sums, |(cos, _)| cos)?;
     let im = half(g, differences, |(_, sin)| -sin)?;
     let own = g.slice(x, along, Dim::zero(), Dim::one(), 1)?;
     re = g.add(re, own)?;
+
     if length % 2 == 0 {
         // Half way around, a point changes its sign from frequency to frequency.
         let own = g.slice(x, along, (length / 2).into(), Dim::one(), 1)?;
@@ -100,6 +104,7 @@ pub(crate) fn folded(g: &mut Graph, x: Value, along: usize, length: i64, bins: i
         let own = g.mul(own, signs)?;
         re = g.add(re, own)?;
     }
+
     joined(g, [re, im], dtype, false)
 }
 
