@@ -63,7 +63,7 @@ pub enum Microkernels {
 impl CompileOptions {
     /// Machine code for `target`.
     pub fn for_target(target: &Target) -> CompileOptions {
-        CompileOptions::with(MicrokernelSupport::Code {
+        CompileOptions::with(MicrokernelSupport::Native {
             multiplies_bytes: target.multiplies_bytes(),
             tiles: target.has_tiles(),
         })

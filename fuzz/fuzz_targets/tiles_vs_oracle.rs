@@ -211,7 +211,7 @@ fn check(choices: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let threads = choices.int_in_range(1..=2)?;
     // What doesn't fit is refused by the builder.
     let Ok(graph) = layers(choices, precision) else { return Ok(()) };
-    let support = MicrokernelSupport::Code { multiplies_bytes: choices.arbitrary()?, tiles: true };
+    let support = MicrokernelSupport::Native { multiplies_bytes: choices.arbitrary()?, tiles: true };
     let microkernels = if emulated { Microkernels::EmulatedTiles } else { Microkernels::Native };
     let options = CompileOptions::default().precision(precision).support(support).microkernels(microkernels);
     let lowered =

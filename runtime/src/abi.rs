@@ -117,7 +117,7 @@ impl Error {
 }
 
 /// Marks a data-dependent size in `dims` that is not known yet.
-pub const NOT_FOUND: i64 = i64::MIN;
+pub const UNKNOWN_DIM: i64 = i64::MIN;
 
 /// A task of a parallel loop: iterations `begin..end`, run by worker `worker` of `threads`.
 pub type Task = unsafe extern "C" fn(data: *mut c_void, begin: i64, end: i64, worker: u32);
@@ -140,7 +140,7 @@ pub struct Exec {
 }
 
 /// Binds the symbols from the shapes of the inputs, or says what is wrong. Reads nothing else, writes `dims` and `err`.
-/// After the symbols, `dims` has an entry for each data-dependent size, which is [`NOT_FOUND`] until it is known.
+/// After the symbols, `dims` has an entry for each data-dependent size, which is [`UNKNOWN_DIM`] until it is known.
 pub type CheckFn =
     unsafe extern "C" fn(input_shapes: *const *const i64, dims: *mut i64, err: *mut Error) -> i32;
 /// Bytes of arena that a call with these dims needs; the dims must have passed the check.

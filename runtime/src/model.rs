@@ -2,7 +2,7 @@
 
 use crate::{
     OpenError, QueryError, SymbolInfo, TensorInfo,
-    abi::{ModelDesc, NOT_FOUND, Precision},
+    abi::{ModelDesc, Precision, UNKNOWN_DIM},
     descriptor::{Desc, Keep},
 };
 use alloc::{sync::Arc, vec::Vec};
@@ -117,7 +117,7 @@ impl Model {
         let output = self.desc.outputs.get(idx).ok_or(QueryError::NoOutput { idx })?;
         let mut shape = alloc::vec![0; output.rank()];
         let mut dims = dims.to_vec();
-        dims.resize(self.desc.n_dims(), NOT_FOUND);
+        dims.resize(self.desc.n_dims(), UNKNOWN_DIM);
         self.desc.output_shape(idx, &dims, &mut shape);
         Ok(shape)
     }

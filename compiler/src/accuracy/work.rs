@@ -60,8 +60,8 @@ fn of_graph(graph: &Graph, value: &dyn Fn(&Symbol) -> Option<i64>, unknown: Unkn
             Work { multiplications, ..Work::default() }
         }
         Op::Reduce { .. } | Op::ArgReduce { .. } => other(elems(node.operands[0])),
-        Op::Loop { most, body, .. } => {
-            let trips = size(most);
+        Op::Loop { max_iterations, body, .. } => {
+            let trips = size(max_iterations);
             let body = of_graph(body, value, unknown);
             Work { multiplications: trips * body.multiplications, elements: trips * body.elements }
         }

@@ -110,7 +110,7 @@ fn constants(
         )?;
     }
     macros.define(out, "N_SYMBOLS", program.symbols.len())?;
-    macros.define(out, "N_FOUND", program.data_dependent.len())?;
+    macros.define(out, "N_DATA_DEPENDENT", program.data_dependent.len())?;
     macros.define(out, "N_INPUTS", program.inputs.len())?;
     macros.define(out, "N_OUTPUTS", program.outputs.len())?;
     if !program.partitions.is_empty() {

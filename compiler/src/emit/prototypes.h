@@ -5,7 +5,8 @@ typedef symshape_exec PREFIX_exec;
 extern const size_t PREFIX_arena_max;
 
 /* Binds the symbols from the inputs' shapes (one array of dims for each input) and writes them to `dims`, or returns
- * non-zero and describes the error in `err`. Reads and writes nothing else. `dims` has N_SYMBOLS + N_FOUND entries. */
+ * non-zero and describes the error in `err`. Reads and writes nothing else. `dims` has N_SYMBOLS + N_DATA_DEPENDENT
+ * entries. */
 int32_t PREFIX_check(const int64_t *const *input_shapes, int64_t *dims, PREFIX_error *err);
 
 /* Bytes of arena that a call with these dims needs; the dims must have passed the check. */

@@ -171,12 +171,12 @@ pub enum Op {
     /// The inputs of the body are the `carried` values, whose initial values are the next operands, and the remaining
     /// operands. The outputs after the first are the carried values for the next iteration, followed by the collected
     /// values, one slice per iteration. The results are the number of iterations, the final carried values, and the
-    /// collected tensors. These have space for `most` slices, of which only those of completed iterations are written.
+    /// collected tensors. These have space for `max_iterations` slices, of which only those of completed iterations are written.
     Loop {
         /// The index of the iteration, a symbol within `body`.
         counter: Symbol,
         /// An upper bound of the number of iterations.
-        most: Dim,
+        max_iterations: Dim,
         /// The number of values that each iteration passes to the next.
         carried: usize,
         /// The graph of one iteration.

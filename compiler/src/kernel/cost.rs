@@ -4,7 +4,7 @@
 //! The unit is one multiplication with addition of a contraction's leaf. Everything else counts by how many of these
 //! fit into its time on a machine with vectors; the figures are rough, and no result depends on them.
 
-use super::{Code, Contraction, Control, ExternalCall, Inst, Kernel, MemorySpace, Program, Rhs, Stmt};
+use super::{Contraction, Control, ExternalCall, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt};
 use crate::scalar::{BinaryOp, UnaryOp};
 use symshape::{Dim, Symbol};
 
@@ -61,7 +61,7 @@ fn of_contraction(program: &Program, contraction: &Contraction) -> Dim {
 }
 
 /// What the instructions take for an element in a vector.
-fn steps(code: &Code) -> i64 {
+fn steps(code: &InstSeq) -> i64 {
     code.insts.iter().map(instruction).sum()
 }
 

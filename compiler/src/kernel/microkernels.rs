@@ -9,7 +9,7 @@ pub enum MicrokernelSupport {
     /// become is for another compiler to decide.
     Loops,
     /// They are machine code of our own.
-    Code {
+    Native {
         /// The machine multiplies four bytes in one step, which it prefers to anything cleverer.
         multiplies_bytes: bool,
         /// There is code for machines with tile registers.
@@ -19,32 +19,32 @@ pub enum MicrokernelSupport {
 
 impl Default for MicrokernelSupport {
     fn default() -> MicrokernelSupport {
-        MicrokernelSupport::Code { multiplies_bytes: false, tiles: false }
+        MicrokernelSupport::Native { multiplies_bytes: false, tiles: false }
     }
 }
 
 impl MicrokernelSupport {
     /// Whether there is code of our own for them.
     pub fn is_native(self) -> bool {
-        matches!(self, MicrokernelSupport::Code { .. })
+        matches!(self, MicrokernelSupport::Native { .. })
     }
 
     /// Whether that code multiplies four bytes in one step.
     pub fn multiplies_bytes(self) -> bool {
-        matches!(self, MicrokernelSupport::Code { multiplies_bytes: true, .. })
+        matches!(self, MicrokernelSupport::Native { multiplies_bytes: true, .. })
     }
 
     /// Whether some of it is for tile registers.
     pub fn has_tiles(self) -> bool {
-        matches!(self, MicrokernelSupport::Code { tiles: true, .. })
+        matches!(self, MicrokernelSupport::Native { tiles: true, .. })
     }
 
     /// As these, with code for tile registers where there is code.
     pub fn with_tiles(self) -> MicrokernelSupport {
         match self {
             MicrokernelSupport::Loops => self,
-            MicrokernelSupport::Code { multiplies_bytes, .. } => {
-                MicrokernelSupport::Code { multiplies_bytes, tiles: true }
+            MicrokernelSupport::Native { multiplies_bytes, .. } => {
+                MicrokernelSupport::Native { multiplies_bytes, tiles: true }
             }
         }
     }

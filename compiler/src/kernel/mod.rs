@@ -1,7 +1,7 @@
 //! The kernel IR: a small structured language of loops over flat buffers, with two vectorisable leaves.
 //!
 //! A [`Program`] is a list of kernels that run one after another. A kernel is a list of statements: loops with symbolic
-//! extents, straight-line scalar [`Code`], and the two leaves, [`Stmt::Strip`] (one inner loop over a straight-line
+//! extents, straight-line scalar [`InstSeq`], and the two leaves, [`Stmt::Strip`] (one inner loop over a straight-line
 //! body) and [`Stmt::Contraction`] (a sum of products with an epilogue). Elements are addressed by flat element indices:
 //! expressions over the model's symbols, the variables of the loops around, and symbols bound to integers that were
 //! loaded. Every loop variable has a name of its own within its kernel. Branches and loops over whole kernels are
@@ -81,7 +81,7 @@ pub struct Check {
     pub context: String,
 }
 
-/// One instruction of [`Code`]; operands are earlier instructions' results, `Reg(i)` being that of instruction `i`.
+/// One instruction of [`InstSeq`]; operands are earlier instructions' results, `Reg(i)` being that of instruction `i`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Inst {
     /// A constant.
@@ -158,14 +158,14 @@ impl Inst {
     }
 }
 
-/// Straight-line instructions.
+/// A sequence of instructions without control flow.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Code {
+pub struct InstSeq {
     /// In order.
     pub insts: Vec<Inst>,
 }
 
-impl Code {
+impl InstSeq {
     /// Appends an instruction and returns its result.
     pub fn push(&mut self, inst: Inst) -> Reg {
         self.insts.push(inst);
@@ -220,7 +220,7 @@ pub struct Contraction {
     /// Scratch memory in which leaves may lay out parts of the factors as suits them.
     pub pack_buffer: Option<BufferId>,
     /// What is done with [`Inst::Sum`] for each row and column; addressed by their variables.
-    pub epilogue: Code,
+    pub epilogue: InstSeq,
 }
 
 impl Contraction {
@@ -248,13 +248,13 @@ pub enum Stmt {
         body: Vec<Stmt>,
     },
     /// Scalar code, run once.
-    Block(Code),
+    Block(InstSeq),
     /// A loop of straight-line code whose iterations are independent but for reductions.
     Strip {
         /// Its variable and extent.
         axis: Axis,
         /// What is done in each.
-        code: Code,
+        code: InstSeq,
     },
     /// A contraction.
     Contraction(Box<Contraction>),

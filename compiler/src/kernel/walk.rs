@@ -1,6 +1,6 @@
 //! Walks over statements: every access with the loops around it, and rewriting of names and expressions.
 
-use super::{Access, Axis, Check, Code, Contraction, Inst, Local, Rhs, Stmt};
+use super::{Access, Axis, Check, Contraction, Inst, InstSeq, Local, Rhs, Stmt};
 use symshape::{Dim, Symbol};
 
 /// An access, and in which loops it stands.
@@ -43,7 +43,7 @@ fn walk(body: &[Stmt], axes: &mut Vec<Axis>, see: &mut dyn FnMut(Site<'_>)) {
     }
 }
 
-fn in_code(code: &Code, axes: &[Axis], see: &mut dyn FnMut(Site<'_>)) {
+fn in_code(code: &InstSeq, axes: &[Axis], see: &mut dyn FnMut(Site<'_>)) {
     for inst in &code.insts {
         match inst {
             Inst::Load(access) => see(Site { access, is_store: false, axes }),
@@ -102,7 +102,7 @@ pub fn symbols(body: &[Stmt], see: &mut dyn FnMut(&Symbol)) {
     }
 }
 
-fn bound(code: &Code, see: &mut dyn FnMut(&Symbol)) {
+fn bound(code: &InstSeq, see: &mut dyn FnMut(&Symbol)) {
     for inst in &code.insts {
         if let Inst::Bind(symbol, _) = inst {
             see(symbol);
@@ -175,8 +175,8 @@ impl Rewrite<'_> {
         }
     }
 
-    fn code(&self, code: &Code) -> Code {
-        Code { insts: code.insts.iter().map(|inst| self.inst(inst)).collect() }
+    fn code(&self, code: &InstSeq) -> InstSeq {
+        InstSeq { insts: code.insts.iter().map(|inst| self.inst(inst)).collect() }
     }
 
     fn inst(&self, inst: &Inst) -> Inst {

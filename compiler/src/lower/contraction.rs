@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Error, Result,
     graph::{Graph, Label, Op, Value},
-    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, Kernel, MemorySpace, Rhs, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, Kernel, MemorySpace, Rhs, Stmt},
     scalar::{BinaryOp, Precision, Reg, Scalar},
     tensor::{Bytes, Tensor},
 };
@@ -38,7 +38,7 @@ struct ContractionNest {
     root: Value,
     nest: Nest,
     operands: [Operand; 2],
-    epilogue: Code,
+    epilogue: InstSeq,
     dtype: DType,
     precision: Precision,
 }
@@ -397,7 +397,7 @@ fn constant_buffer(lowering: &mut Lowering, name: String, tensor: Tensor) -> Buf
 }
 
 /// The product of the operands' elements at these addresses, in the type of the sum.
-fn product(this: &ContractionNest, buffers: [BufferId; 2], code: &mut Code, addresses: &[Dim]) -> Reg {
+fn product(this: &ContractionNest, buffers: [BufferId; 2], code: &mut InstSeq, addresses: &[Dim]) -> Reg {
     let [x, y] = [0, 1].map(|side| {
         let factor = &this.operands[side];
         let access = Access { buffer: buffers[side], index: addresses[side].clone() };
@@ -414,8 +414,8 @@ fn unrolled(
     buffers: [BufferId; 2],
     reduced: &[Axis],
     extents: &[i64],
-) -> Code {
-    let mut code = Code::default();
+) -> InstSeq {
+    let mut code = InstSeq::default();
     let mut epilogue = with_exprs(&this.epilogue, &this.nest.exprs[2..]);
     let mut total = None;
     if !points(extents).is_empty()
@@ -441,7 +441,7 @@ fn unrolled(
 
 /// Removes the first addend of an epilogue, such as a bias, if it is an element and the sum has no other use. The sum
 /// can then start with it.
-fn take_addend(epilogue: &mut Code) -> Option<Inst> {
+fn take_addend(epilogue: &mut InstSeq) -> Option<Inst> {
     let uses = |reg: usize| {
         let operands = epilogue.insts.iter().flat_map(Inst::operands);
         operands.filter(|operand| operand.0 as usize == reg).count()
@@ -482,19 +482,19 @@ fn through_memory(
         space: MemorySpace::Scratch,
     });
     let acc = Access { buffer, index: Dim::from(&inner.var) };
-    let mut first = Code::default();
+    let mut first = InstSeq::default();
     let zero = first.push(Inst::Const(Scalar::from_i64(this.dtype, 0)));
     first.push(Inst::Store(acc.clone(), zero));
-    let mut round = Code::default();
+    let mut round = InstSeq::default();
     let term = product(this, buffers, &mut round, &this.nest.exprs[..2]);
     let old = round.push(Inst::Load(acc.clone()));
     let new = round.push(Inst::Binary(BinaryOp::Add, old, term));
     round.push(Inst::Store(acc.clone(), new));
-    let mut last = Code::default();
+    let mut last = InstSeq::default();
     let total = last.push(Inst::Load(acc));
     append(&mut last, &with_exprs(&this.epilogue, &this.nest.exprs[2..]), total);
 
-    let strip = |code: Code| Stmt::Strip { axis: inner.clone(), code };
+    let strip = |code: InstSeq| Stmt::Strip { axis: inner.clone(), code };
     let mut body = vec![renamed(scope, &strip(first))];
     body.extend(loops(&this.nest.axes(AxisRole::Reduced), false, vec![strip(round)]));
     body.push(renamed(scope, &strip(last)));

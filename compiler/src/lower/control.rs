@@ -109,7 +109,7 @@ pub(super) fn lower_if(lowering: &mut Lowering, value: Value, lower_root: LowerR
 /// Lowers a loop, see the module's description.
 pub(super) fn lower_loop(lowering: &mut Lowering, value: Value, lower_root: LowerRoot) -> Result<()> {
     let graph = lowering.graph;
-    let Op::Loop { counter, most: bound, carried, body } = graph.op(value) else {
+    let Op::Loop { counter, max_iterations: bound, carried, body } = graph.op(value) else {
         return Err(Error::internal("not a loop"));
     };
     let operands = graph.operands(value);

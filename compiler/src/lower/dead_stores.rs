@@ -4,7 +4,7 @@
 //! that are read are known only when all kernels exist. A kernel is dropped if it is proven that no other kernel reads an
 //! address that it writes.
 
-use crate::kernel::{BufferId, Code, Inst, MemorySpace, Program, Stmt, dependences::Footprint, walk};
+use crate::kernel::{BufferId, Inst, InstSeq, MemorySpace, Program, Stmt, dependences::Footprint, walk};
 use std::collections::BTreeMap;
 
 /// Drops kernels whose results are never read. The program's outputs stay the same.
@@ -62,7 +62,7 @@ fn may_be_unread(program: &Program, kernel: usize, writers: &BTreeMap<BufferId, 
 
 /// Whether statements can end the call.
 fn checks(body: &[Stmt]) -> bool {
-    let in_code = |code: &Code| code.insts.iter().any(|inst| matches!(inst, Inst::Check(_)));
+    let in_code = |code: &InstSeq| code.insts.iter().any(|inst| matches!(inst, Inst::Check(_)));
     body.iter().any(|stmt| match stmt {
         Stmt::For { body, .. } | Stmt::While { body, .. } => checks(body),
         Stmt::Block(code) | Stmt::Strip { code, .. } => in_code(code),

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Error, Result,
     graph::{Coord, Graph, Op, Value},
-    kernel::{Access, Check, Code, Inst},
+    kernel::{Access, Check, Inst, InstSeq},
     scalar::{Body, Reg, Scalar, Step},
 };
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use symshape_runtime::DType;
 pub(super) struct Inliner<'l, 'g> {
     pub(super) lowering: &'l mut Lowering<'g>,
     pub(super) scope: &'l mut KernelScope,
-    pub(super) code: Code,
+    pub(super) code: InstSeq,
     /// The contraction whose epilogue this code is.
     pub(super) sum: Option<Value>,
     memo: HashMap<(Value, Vec<Dim>), Reg>,
@@ -28,7 +28,7 @@ pub(super) struct Inliner<'l, 'g> {
 
 impl<'l, 'g> Inliner<'l, 'g> {
     pub(super) fn new(lowering: &'l mut Lowering<'g>, scope: &'l mut KernelScope) -> Self {
-        Inliner { lowering, scope, code: Code::default(), sum: None, memo: HashMap::new() }
+        Inliner { lowering, scope, code: InstSeq::default(), sum: None, memo: HashMap::new() }
     }
 
     /// The element of `value` at `index`: loaded if it is in memory, otherwise computed.

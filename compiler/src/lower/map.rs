@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Result,
     graph::Value,
-    kernel::{Access, Axis, Code, Inst, Kernel, Stmt},
+    kernel::{Access, Axis, Inst, InstSeq, Kernel, Stmt},
 };
 use symshape::Dim;
 
@@ -73,7 +73,7 @@ pub(super) fn copy_outputs(lowering: &mut Lowering) -> Result<()> {
 }
 
 /// Runs `code`, whose last instruction is its main store, for each point of `axes`.
-pub(super) fn pass(scope: &mut KernelScope, axes: Vec<Axis>, code: &Code) -> Vec<Stmt> {
+pub(super) fn pass(scope: &mut KernelScope, axes: Vec<Axis>, code: &InstSeq) -> Vec<Stmt> {
     let mut nest = Nest::new(axes, vec![], exprs_of(code));
     nest.split(scope);
     if let Some(address) = nest.exprs.last().cloned() {

@@ -10,7 +10,7 @@
 
 use super::{index::estimate, lowering::KernelScope};
 use crate::{
-    kernel::{Access, Axis, Check, Code, Inst, Stmt, walk},
+    kernel::{Access, Axis, Check, Inst, InstSeq, Stmt, walk},
     scalar::Reg,
 };
 use symshape::{Dim, Facts, Node, Symbol};
@@ -213,7 +213,7 @@ pub(super) fn visit(dim: &Dim, see: &mut dyn FnMut(&Dim)) {
 }
 
 /// The index expressions of `code`, in order.
-pub(super) fn exprs_of(code: &Code) -> Vec<Dim> {
+pub(super) fn exprs_of(code: &InstSeq) -> Vec<Dim> {
     let mut exprs = Vec::new();
     for inst in &code.insts {
         match inst {
@@ -227,7 +227,7 @@ pub(super) fn exprs_of(code: &Code) -> Vec<Dim> {
 }
 
 /// Returns `code` with its index expressions replaced by these, see [`exprs_of`].
-pub(super) fn with_exprs(code: &Code, exprs: &[Dim]) -> Code {
+pub(super) fn with_exprs(code: &InstSeq, exprs: &[Dim]) -> InstSeq {
     let mut next = exprs.iter().cloned();
     let mut take = || next.next().expect("as many expressions as were taken out");
     let insts = code.insts.iter().map(|inst| match inst {
@@ -237,11 +237,11 @@ pub(super) fn with_exprs(code: &Code, exprs: &[Dim]) -> Code {
         Inst::Check(check) => Inst::Check(Check { lo: take(), end: take(), ..check.clone() }),
         other => other.clone(),
     });
-    Code { insts: insts.collect() }
+    InstSeq { insts: insts.collect() }
 }
 
 /// Appends `more` to `code`, with `sum` in place of its sum.
-pub(super) fn append(code: &mut Code, more: &Code, sum: Reg) {
+pub(super) fn append(code: &mut InstSeq, more: &InstSeq, sum: Reg) {
     let mut moved = Vec::with_capacity(more.insts.len());
     for inst in &more.insts {
         let reg = match inst {
@@ -255,14 +255,14 @@ pub(super) fn append(code: &mut Code, more: &Code, sum: Reg) {
 /// A strip of `code` along `axis`, with its invariant part hoisted: addresses that don't change along the axis are
 /// loaded, checked and bound before the strip. Nothing is hoisted from a strip that may have no iteration, because it
 /// must neither read memory nor fail on a value there.
-pub(super) fn strip(scope: &KernelScope, axis: Axis, code: Code) -> Vec<Stmt> {
+pub(super) fn strip(scope: &KernelScope, axis: Axis, code: InstSeq) -> Vec<Stmt> {
     let runs = scope.around.prove_le(&Dim::one(), &axis.extent).is_yes();
     let (before, code) = if runs { hoist(code, &axis.var) } else { (None, code) };
     before.map(Stmt::Block).into_iter().chain([Stmt::Strip { axis, code }]).collect()
 }
 
 /// The invariant part of `code` before a loop over `var`, if there is one, and the rest.
-fn hoist(code: Code, var: &Symbol) -> (Option<Code>, Code) {
+fn hoist(code: InstSeq, var: &Symbol) -> (Option<InstSeq>, InstSeq) {
     let varies = varying(&code, var);
     let mut wanted = vec![false; code.insts.len()];
     for (idx, inst) in code.insts.iter().enumerate() {
@@ -279,7 +279,7 @@ fn hoist(code: Code, var: &Symbol) -> (Option<Code>, Code) {
     (Some(before), without_dead(&rest))
 }
 
-fn without_dead(code: &Code) -> Code {
+fn without_dead(code: &InstSeq) -> InstSeq {
     let mut wanted = vec![false; code.insts.len()];
     for (idx, inst) in code.insts.iter().enumerate() {
         let acts = matches!(
@@ -294,7 +294,7 @@ fn without_dead(code: &Code) -> Code {
 }
 
 /// The instructions that depend on `var`, directly or through bound symbols.
-fn varying(code: &Code, var: &Symbol) -> Vec<bool> {
+fn varying(code: &InstSeq, var: &Symbol) -> Vec<bool> {
     let mut symbols = vec![var.clone()];
     let mut varies = Vec::with_capacity(code.insts.len());
     for inst in &code.insts {
@@ -308,7 +308,7 @@ fn varying(code: &Code, var: &Symbol) -> Vec<bool> {
     varies
 }
 
-fn want(code: &Code, idx: usize, wanted: &mut [bool]) {
+fn want(code: &InstSeq, idx: usize, wanted: &mut [bool]) {
     if std::mem::replace(&mut wanted[idx], true) {
         return;
     }
@@ -325,9 +325,9 @@ fn want(code: &Code, idx: usize, wanted: &mut [bool]) {
     }
 }
 
-fn keep(code: &Code, keep: &dyn Fn(usize) -> bool) -> Code {
+fn keep(code: &InstSeq, keep: &dyn Fn(usize) -> bool) -> InstSeq {
     let mut moved = vec![Reg(0); code.insts.len()];
-    let mut kept = Code::default();
+    let mut kept = InstSeq::default();
     for (idx, inst) in code.insts.iter().enumerate() {
         if keep(idx) {
             moved[idx] = kept.push(inst.with_operands(&|reg| moved[reg.0 as usize]));

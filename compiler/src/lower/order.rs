@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Error, Result,
     graph::{Op, ScatterMode, Value},
-    kernel::{Axis, Code, Inst, Kernel, Stmt},
+    kernel::{Axis, Inst, InstSeq, Kernel, Stmt},
     scalar::{BinaryOp, CompareOp, ReduceOp, Reg, Scalar, UnaryOp},
 };
 use symshape::Dim;
@@ -109,7 +109,7 @@ pub(super) fn arg_reduce(lowering: &mut Lowering, value: Value) -> Result<()> {
     code.push(Inst::Set(best, chosen));
     code.push(Inst::Set(position, placed));
 
-    let mut finish = Code::default();
+    let mut finish = InstSeq::default();
     let result = finish.push(Inst::Get(position));
     finish.push(Inst::Store(storage.at(&rest), result));
     let start = [set(best, op.neutral(dtype)), set(position, Scalar::i64(0))];
@@ -167,13 +167,13 @@ pub(super) fn sort(lowering: &mut Lowering, value: Value) -> Result<()> {
 /// Whether element `x` goes before `y`. The order is total: NaN is larger than any number, and equal elements keep
 /// their order.
 fn goes_before(
-    code: &mut Code,
+    code: &mut InstSeq,
     (x, x_at): (Reg, &Dim),
     (y, y_at): (Reg, &Dim),
     dtype: DType,
     descending: bool,
 ) -> Reg {
-    let less = |code: &mut Code, a: Reg, b: Reg| {
+    let less = |code: &mut InstSeq, a: Reg, b: Reg| {
         let less = code.push(Inst::Compare(CompareOp::Lt, a, b));
         if !dtype.is_float() {
             return less;

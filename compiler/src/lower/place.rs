@@ -7,7 +7,7 @@ use super::{buffers::piece, lowering::Lowering, map, nest::axes_of, storage::Sto
 use crate::{
     Error, Result,
     graph::{Op, Value},
-    kernel::{Access, Code, Inst, Kernel},
+    kernel::{Access, Inst, InstSeq, Kernel},
     scalar::Scalar,
 };
 use symshape::Dim;
@@ -66,7 +66,7 @@ fn copy_unless_placed(
 fn fill_slab(lowering: &mut Lowering, value: Value, to: &Storage, shape: &[Dim], fill: Scalar) {
     let mut scope = lowering.scope();
     let (axes, index) = axes_of(&mut scope, shape);
-    let mut code = Code::default();
+    let mut code = InstSeq::default();
     let reg = code.push(Inst::Const(fill));
     let access = to.at(&index);
     let at = scope.facts.simplify(&access.index);

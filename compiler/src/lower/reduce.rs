@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Error, Result,
     graph::{Op, Value},
-    kernel::{Access, Axis, Buffer, BufferId, Code, Inst, Kernel, Local, MemorySpace, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Inst, InstSeq, Kernel, Local, MemorySpace, Stmt},
     scalar::{ReduceOp, Reg, Scalar},
 };
 use symshape::Dim;
@@ -116,12 +116,12 @@ pub(super) fn interleave(rank: usize, axes: &[usize], kept: &[Dim], reduced: &[D
     (0..rank).map(next).map(|at| at.cloned().unwrap_or_else(Dim::zero)).collect()
 }
 
-fn cast(code: &mut Code, reg: Reg, from: DType, to: DType) -> Reg {
+fn cast(code: &mut InstSeq, reg: Reg, from: DType, to: DType) -> Reg {
     if from == to { reg } else { code.push(Inst::Cast(to, reg)) }
 }
 
 /// The address in `code` that moves along the most axes, which belongs to the reduced tensor.
-fn main_address(nest: &Nest, scope: &KernelScope, code: &Code) -> Option<Dim> {
+fn main_address(nest: &Nest, scope: &KernelScope, code: &InstSeq) -> Option<Dim> {
     let with = with_exprs(code, &nest.exprs[..nest.exprs.len() - 1]);
     let loads = with.insts.iter().filter_map(|inst| match inst {
         Inst::Load(access) => Some(access.index.clone()),
@@ -178,7 +178,7 @@ fn unrolled(
     axes: &[usize],
     gone: &[Dim],
     index: &[Dim],
-) -> Result<Code> {
+) -> Result<InstSeq> {
     let rank = lowering.graph.rank(reduction.operand);
     let extents: Vec<i64> = gone.iter().map(|dim| dim.as_i64().unwrap_or(0)).collect();
     let mut inliner = Inliner::new(lowering, scope);
@@ -218,7 +218,7 @@ fn along_memory(
     scope: &KernelScope,
     reduction: &Reduction,
     nest: &Nest,
-    mut code: Code,
+    mut code: InstSeq,
     reg: Reg,
     target: &Access,
 ) -> Vec<Stmt> {
@@ -249,7 +249,7 @@ fn in_order(
     kernel: &mut Kernel,
     reduction: &Reduction,
     nest: &Nest,
-    mut code: Code,
+    mut code: InstSeq,
     reg: Reg,
     target: &Access,
 ) -> Vec<Stmt> {
@@ -265,7 +265,7 @@ fn in_order(
 
 /// Stores the combined value.
 fn finish(reduction: &Reduction, total: Local, target: &Access) -> Stmt {
-    let mut code = Code::default();
+    let mut code = InstSeq::default();
     let reg = code.push(Inst::Get(total));
     let reg = cast(&mut code, reg, reduction.acc, reduction.dtype);
     code.push(Inst::Store(target.clone(), reg));
@@ -274,7 +274,7 @@ fn finish(reduction: &Reduction, total: Local, target: &Access) -> Stmt {
 
 /// Emits `local = value`.
 pub(super) fn set(local: Local, value: Scalar) -> Stmt {
-    let mut code = Code::default();
+    let mut code = InstSeq::default();
     let reg = code.push(Inst::Const(value));
     code.push(Inst::Set(local, reg));
     Stmt::Block(code)
@@ -282,7 +282,7 @@ pub(super) fn set(local: Local, value: Scalar) -> Stmt {
 
 /// Emits `total = total op part`.
 fn combine(op: ReduceOp, total: Local, part: Local) -> Stmt {
-    let mut code = Code::default();
+    let mut code = InstSeq::default();
     let left = code.push(Inst::Get(total));
     let right = code.push(Inst::Get(part));
     let both = code.push(Inst::Binary(op.binary(), left, right));
@@ -296,7 +296,7 @@ fn across_memory(
     scope: &mut KernelScope,
     reduction: &Reduction,
     nest: &Nest,
-    mut code: Code,
+    mut code: InstSeq,
     reg: Reg,
     target: &Access,
 ) -> Result<Vec<Stmt>> {
@@ -309,7 +309,7 @@ fn across_memory(
         target.clone()
     };
 
-    let mut first = Code::default();
+    let mut first = InstSeq::default();
     let neutral = first.push(Inst::Const(reduction.op.neutral(reduction.acc)));
     first.push(Inst::Store(acc.clone(), neutral));
     let old = code.push(Inst::Load(acc.clone()));
@@ -321,7 +321,7 @@ fn across_memory(
     let round = strip(scope, inner.clone(), code);
     body.extend(loops(&nest.axes(AxisRole::Reduced), false, round));
     if is_narrow {
-        let mut last = Code::default();
+        let mut last = InstSeq::default();
         let wide = last.push(Inst::Load(acc));
         let reg = last.push(Inst::Cast(reduction.dtype, wide));
         last.push(Inst::Store(target.clone(), reg));

@@ -1,6 +1,6 @@
 //! When each buffer of the arena is needed: from the first kernel that touches it to the last.
 
-use crate::kernel::{BufferId, Code, Contraction, Inst, Policies, Program, Rhs, Stmt, partition::waits};
+use crate::kernel::{BufferId, Contraction, Inst, InstSeq, Policies, Program, Rhs, Stmt, partition::waits};
 use cranelift_entity::SecondaryMap;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -111,7 +111,7 @@ fn touched(stmts: &[Stmt], visit: &mut dyn FnMut(BufferId)) {
     }
 }
 
-fn touched_by_code(code: &Code, visit: &mut dyn FnMut(BufferId)) {
+fn touched_by_code(code: &InstSeq, visit: &mut dyn FnMut(BufferId)) {
     for inst in &code.insts {
         if let Inst::Load(access) | Inst::Store(access, _) = inst {
             visit(access.buffer);

@@ -7,7 +7,7 @@
 
 use crate::{
     Result,
-    kernel::{Access, Axis, Buffer, BufferId, Code, Inst, MemorySpace, Program, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Inst, InstSeq, MemorySpace, Program, Stmt},
     scalar::Scalar,
     tensor::Tensor,
 };
@@ -80,7 +80,7 @@ fn stmts(
     }
 }
 
-fn rewrite(program: &mut Program, tables: &mut Tables, facts: &Facts, vars: &[Symbol], code: &mut Code) {
+fn rewrite(program: &mut Program, tables: &mut Tables, facts: &Facts, vars: &[Symbol], code: &mut InstSeq) {
     let moves = |inst: &Inst| matches!(inst, Inst::Index(DType::I32 | DType::I64, dim) if vars.iter().any(|var| dim.contains(var)));
     // Positions bound to loaded values are not known to be small, and not linear in any variable.
     let binds = code.insts.iter().any(|inst| matches!(inst, Inst::Bind(..)));
@@ -104,7 +104,7 @@ fn rewrite(program: &mut Program, tables: &mut Tables, facts: &Facts, vars: &[Sy
 }
 
 /// The 64-bit constants and indices that can have 32 bits.
-fn narrow(facts: &Facts, code: &Code) -> Vec<bool> {
+fn narrow(facts: &Facts, code: &InstSeq) -> Vec<bool> {
     let is_small = |inst: &Inst| match inst {
         Inst::Const(value) => value.dtype() == DType::I64 && i32::try_from(value.as_i64()).is_ok(),
         Inst::Index(DType::I64, dim) => {

@@ -13,7 +13,7 @@
 use super::fresh_symbols::FreshSymbols;
 use crate::{
     Result,
-    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, MemorySpace, Program, Rhs, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt},
 };
 use symshape::{Dim, Facts};
 use symshape_runtime::DType;
@@ -140,7 +140,7 @@ fn copy(
     });
     let flat = k.iter().fold(Dim::zero(), |flat, axis| flat * &axis.extent + Dim::from(&axis.var));
     let place = (Dim::from(&panel.var) * depth + flat) * WIDTH + Dim::from(&column.var);
-    let mut code = Code::default();
+    let mut code = InstSeq::default();
     let value = code.push(Inst::Load(Access { buffer: access.buffer, index: facts.simplify(&at) }));
     code.push(Inst::Store(Access { buffer, index: facts.simplify(&place) }, value));
     let mut k = k.into_iter();

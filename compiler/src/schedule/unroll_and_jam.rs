@@ -16,7 +16,7 @@
 use super::fresh_symbols::FreshSymbols;
 use crate::{
     Result,
-    kernel::{Access, Axis, BufferId, Code, Inst, Program, Stmt, walk::Rewrite},
+    kernel::{Access, Axis, BufferId, Inst, InstSeq, Program, Stmt, walk::Rewrite},
     scalar::{BinaryOp, Reg},
 };
 use num_traits::ToPrimitive;
@@ -108,7 +108,7 @@ struct Nest<'a> {
     outer: Option<(&'a Axis, bool)>,
     inner: (&'a Axis, bool),
     along: &'a Axis,
-    code: &'a Code,
+    code: &'a InstSeq,
 }
 
 /// A neighbour, by its distance along the outer and the inner loop.
@@ -287,7 +287,7 @@ fn neighbours([rows, columns]: Offsets) -> impl Iterator<Item = Offsets> {
 }
 
 /// The code of each neighbour, instruction by instruction, loads and constants shared.
-fn side_by_side(code: &Code, shape: Offsets, at: &dyn Fn(&Dim, Offsets) -> Dim) -> Code {
+fn side_by_side(code: &InstSeq, shape: Offsets, at: &dyn Fn(&Dim, Offsets) -> Dim) -> InstSeq {
     let neighbours: Vec<Offsets> = neighbours(shape).collect();
     let steps = steps(code);
     let delays = [0, 1].map(|axis| delay(code, &steps, shape, axis, at));
@@ -297,7 +297,7 @@ fn side_by_side(code: &Code, shape: Offsets, at: &dyn Fn(&Dim, Offsets) -> Dim) 
         order.extend(steps.iter().enumerate().map(|(idx, step)| (step + delay, neighbour, idx)));
     }
     order.sort_unstable();
-    let mut joint = Code::default();
+    let mut joint = InstSeq::default();
     let mut regs = vec![vec![Reg(0); code.insts.len()]; neighbours.len()];
     let mut known: Vec<(Inst, Reg)> = Vec::new();
     for (_, neighbour, idx) in order {
@@ -328,7 +328,7 @@ fn side_by_side(code: &Code, shape: Offsets, at: &dyn Fn(&Dim, Offsets) -> Dim) 
 }
 
 /// The step that each instruction belongs to: one ends with each instruction that does more than load or multiply.
-fn steps(code: &Code) -> Vec<usize> {
+fn steps(code: &InstSeq) -> Vec<usize> {
     let mut step = 0;
     let number = |inst: &Inst| {
         let this = step;
@@ -345,7 +345,7 @@ fn steps(code: &Code) -> Vec<usize> {
 /// After how many steps a neighbour along this axis reads what the one before it reads, if all of them can be held back
 /// by so much.
 fn delay(
-    code: &Code,
+    code: &InstSeq,
     steps: &[usize],
     shape: Offsets,
     axis: usize,

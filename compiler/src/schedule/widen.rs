@@ -7,7 +7,7 @@ use super::fresh_symbols::FreshSymbols;
 use crate::{
     Result,
     kernel::{
-        Access, Axis, Buffer, BufferId, Code, Contraction, Inst, Kernel, MemorySpace, Program, Rhs, Stmt,
+        Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt,
     },
 };
 use symshape::Dim;
@@ -80,7 +80,7 @@ fn copied(program: &mut Program, from: BufferId, copies: &mut Vec<(BufferId, Buf
 /// The kernel that copies a buffer.
 fn copy(program: &Program, axis: Axis, from: BufferId, to: BufferId) -> Kernel {
     let at = Dim::from(&axis.var);
-    let mut code = Code::default();
+    let mut code = InstSeq::default();
     let half = code.push(Inst::Load(Access { buffer: from, index: at.clone() }));
     let number = code.push(Inst::Cast(DType::F32, half));
     code.push(Inst::Store(Access { buffer: to, index: at }, number));

@@ -111,7 +111,7 @@ fn bf16(last: f32) -> Graph {
 }
 
 fn lowered(graph: &Graph, precision: Precision) -> Lowered {
-    let microkernels = MicrokernelSupport::Code { multiplies_bytes: true, tiles: true };
+    let microkernels = MicrokernelSupport::Native { multiplies_bytes: true, tiles: true };
     Pipeline::new(graph)
         .options(CompileOptions::default().precision(precision).support(microkernels))
         .lower()

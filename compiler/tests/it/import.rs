@@ -493,7 +493,7 @@ fn loops_that_count_need_no_bounds_and_carry_what_changes() {
         assert_eq!(rows_of(&proto, 8).last(), Some(&36.0));
         let graph = import(&Model::from(proto), &bounded()).expect("the number of rows bounds it");
         let carried = graph.nodes.values().find_map(|node| match &node.op {
-            Op::Loop { carried, most, .. } => Some((*carried, most.to_string())),
+            Op::Loop { carried, max_iterations, .. } => Some((*carried, max_iterations.to_string())),
             _ => None,
         });
         assert_eq!(carried, Some((2, "N".to_string())), "the counter and the sum, for each row");

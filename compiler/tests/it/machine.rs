@@ -117,7 +117,7 @@ impl Machine {
         exec: *const abi::Exec,
     ) -> Result<Vec<Vec<u8>>, i32> {
         let mut dims = dims.to_vec();
-        dims.resize(self.program.all_symbols().count(), abi::NOT_FOUND);
+        dims.resize(self.program.all_symbols().count(), abi::UNKNOWN_DIM);
         let value_of = |symbol: &Symbol| {
             self.program.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx])
         };

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use symshape::{Declaration, Dim, Symbol};
 use symshape_compiler::{
     ErrorKind,
-    kernel::{Access, Axis, Buffer, BufferId, Code, Device, Inst, Kernel, MemorySpace, Program, Stmt, text},
+    kernel::{
+        Access, Axis, Buffer, BufferId, Device, Inst, InstSeq, Kernel, MemorySpace, Program, Stmt, text,
+    },
     plan::{
         self, Plan, arena_formula,
         problem::{Budget, BufferInterval, Solution, read_csv, solve},
@@ -181,7 +183,7 @@ fn program(sizes: &[Dim], uses: &[Vec<usize>]) -> Program {
                 var: Symbol::new(&format!("i{}", kernel.body.len())),
                 extent: program.buffers[buffer].elems.clone(),
             };
-            let mut code = Code::default();
+            let mut code = InstSeq::default();
             let value = code.push(Inst::Const(Scalar::f32(1.0)));
             code.push(Inst::Store(Access { buffer, index: Dim::from(&axis.var) }, value));
             kernel.body.push(Stmt::Strip { axis, code });

@@ -22,7 +22,7 @@ use symshape_runtime::{Context, DType, Model, TensorRef};
 const PRECISIONS: [Precision; 2] = [Precision::Bf16x3, Precision::Bf16];
 
 /// Code for machines with tile registers.
-const TILES: MicrokernelSupport = MicrokernelSupport::Code { multiplies_bytes: false, tiles: true };
+const TILES: MicrokernelSupport = MicrokernelSupport::Native { multiplies_bytes: false, tiles: true };
 
 /// How far outputs may be from those of sums in double precision, in parts of the largest: what rounding sums of a few
 /// hundred products loses, and that a factor of a second layer may become the bf16 beside it, in one of many products.

@@ -6,7 +6,7 @@
 
 use crate::{
     codegen::microkernel::op::{Body, Op, Ty},
-    kernel::{Access, Axis, Code, Inst, Kernel, Local, Program},
+    kernel::{Access, Axis, Inst, InstSeq, Kernel, Local, Program},
     scalar::{Reg, UnaryOp},
 };
 use std::collections::HashMap;
@@ -113,7 +113,7 @@ impl<'a> BodyBuilder<'a> {
     }
 
     /// The body for this code, whose loop runs over `column`; `None` where microkernels can't.
-    pub(crate) fn body(&mut self, code: &Code, column: Option<&Symbol>) -> Option<Body> {
+    pub(crate) fn body(&mut self, code: &InstSeq, column: Option<&Symbol>) -> Option<Body> {
         let mut body = Body::default();
         let mut regs = Vec::with_capacity(code.insts.len());
         self.wide.clear();

@@ -11,7 +11,8 @@ use crate::{
     codegen::function::{FuncCtx, report_error},
     error::{Error, Result},
     kernel::{
-        Access, Axis, BufferId, Check, Code, Contraction, Inst, Kernel, Local, Rhs, Stmt, contract::Failure,
+        Access, Axis, BufferId, Check, Contraction, Inst, InstSeq, Kernel, Local, Rhs, Stmt,
+        contract::Failure,
     },
     scalar::Reg,
 };
@@ -158,7 +159,7 @@ fn strip(
     kernel: &Kernel,
     axis: &Axis,
     range: Option<(Value, Value)>,
-    body: &Code,
+    body: &InstSeq,
 ) -> Result<()> {
     if f.unit.has_microkernels() && strips::strip(f, kernel, axis, range, body)? {
         return Ok(());
@@ -273,7 +274,7 @@ impl Regs {
     }
 }
 
-fn code(f: &mut FuncCtx, kernel: &Kernel, code: &Code, around: &BlockContext) -> Result<()> {
+fn code(f: &mut FuncCtx, kernel: &Kernel, code: &InstSeq, around: &BlockContext) -> Result<()> {
     let values = Vec::with_capacity(code.insts.len());
     let mut regs = Regs { values, checked: Vec::new(), reductions: 0 };
     for inst in &code.insts {

@@ -12,7 +12,7 @@
 use crate::{
     codegen::function::{FuncCtx, frame},
     error::Result,
-    kernel::{Axis, Code, Contraction, Inst, Kernel, MemorySpace, Program, Stmt, walk},
+    kernel::{Axis, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Stmt, walk},
 };
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub(crate) enum Split<'k> {
     /// The iterations of a loop, or of two directly nested ones taken together.
     Loops(&'k Axis, Option<&'k Axis>, &'k [Stmt]),
     /// The elements of a strip without reductions.
-    Strip(&'k Axis, &'k Code),
+    Strip(&'k Axis, &'k InstSeq),
     /// Rows or columns.
     Contraction(&'k Contraction),
 }
@@ -94,7 +94,7 @@ fn split(body: &[Stmt]) -> Split<'_> {
 }
 
 /// Whether the elements of a strip leave nothing behind but what they store.
-fn is_free(code: &Code) -> bool {
+fn is_free(code: &InstSeq) -> bool {
     !code.insts.iter().any(|inst| matches!(inst, Inst::Reduce(..) | Inst::Set(..) | Inst::Bind(..)))
 }
 

@@ -14,7 +14,7 @@ use crate::{
         },
     },
     error::Result,
-    kernel::{Axis, Code, Inst, Kernel, Local, MemorySpace, Program, Stmt},
+    kernel::{Axis, Inst, InstSeq, Kernel, Local, MemorySpace, Program, Stmt},
 };
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ pub(crate) fn strip(
     kernel: &Kernel,
     axis: &Axis,
     range: Option<(Value, Value)>,
-    code: &Code,
+    code: &InstSeq,
 ) -> Result<bool> {
     let mut facts = f.facts().clone();
     facts.declare_index(&axis.var, &axis.extent);
@@ -128,7 +128,7 @@ fn recognise(
         Stmt::Block(code) | Stmt::Strip { code, .. } => Some(code.clone()),
         _ => None,
     };
-    let codes: Vec<Code> = body.iter().map(code).collect::<Option<_>>()?;
+    let codes: Vec<InstSeq> = body.iter().map(code).collect::<Option<_>>()?;
     let inner = set_inside(&codes);
     // What a row loop leaves in a local stays inside the leaf.
     if row.is_some() {
@@ -308,7 +308,7 @@ fn along(column: &Dim) -> StreamStep {
 }
 
 /// The locals that the code sets.
-fn set_inside(codes: &[Code]) -> Vec<Local> {
+fn set_inside(codes: &[InstSeq]) -> Vec<Local> {
     let insts = codes.iter().flat_map(|code| &code.insts);
     insts
         .filter_map(|inst| match inst {

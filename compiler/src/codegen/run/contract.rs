@@ -31,7 +31,7 @@ pub(crate) fn check(unit: &mut ModuleBuilder) -> Result<FuncId> {
         check_relations(f, report, relations)?;
         let program = f.unit.program;
         for idx in 0..program.data_dependent.len() {
-            let unknown = f.int(abi::NOT_FOUND);
+            let unknown = f.int(abi::UNKNOWN_DIM);
             let at = 8 * (program.symbols.len() + idx) as i32;
             f.store_at(unknown, params[1], at);
         }

@@ -106,12 +106,12 @@ pub(crate) fn arena_bytes(unit: &mut ModuleBuilder) -> Result<FuncId> {
 }
 
 /// Binds what is found while running to the values behind the symbols in `dims`, or to its bounds where there are none.
-fn bind_found(f: &mut FuncCtx, dims: Value) -> Result<()> {
+fn bind_data_dependent(f: &mut FuncCtx, dims: Value) -> Result<()> {
     let program = f.unit.program;
     for (idx, found) in program.data_dependent.iter().enumerate() {
         let at = 8 * (program.symbols.len() + idx) as i32;
         let value = f.load_word(dims, at);
-        let unknown = f.ins().icmp_imm_s(IntCC::Equal, value, abi::NOT_FOUND);
+        let unknown = f.ins().icmp_imm_s(IntCC::Equal, value, abi::UNKNOWN_DIM);
         let most = f.dim(&found.upper_bound)?;
         let value = f.ins().select(unknown, most, value);
         f.bind(found.symbol.clone(), value);
@@ -126,7 +126,7 @@ pub(crate) fn output_shape(unit: &mut ModuleBuilder) -> Result<FuncId> {
     let id = unit.declare(&name, Linkage::Export, &params, &[types::I32])?;
     unit.define(id, |f, params| {
         f.set_dims(params[1], 0);
-        bind_found(f, params[1])?;
+        bind_data_dependent(f, params[1])?;
         let outputs = &f.unit.program.outputs;
         f.switch(params[0], outputs.len(), |f, idx| {
             for (axis, dim) in outputs[idx].shape.iter().enumerate() {

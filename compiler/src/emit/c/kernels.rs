@@ -12,7 +12,7 @@ use super::{
 use crate::{
     error::{At, Error, Result},
     kernel::{
-        Access, Axis, Check, Code, Contraction, Inst, Kernel, MemorySpace, Program, Rhs, Stmt,
+        Access, Axis, Check, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt,
         contract::Failure, walk,
     },
     scalar::{ReduceOp, Reg},
@@ -241,7 +241,7 @@ impl<'p> Printer<'p> {
         }
     }
 
-    fn strip(&mut self, axis: &Axis, code: &Code) -> Result<()> {
+    fn strip(&mut self, axis: &Axis, code: &InstSeq) -> Result<()> {
         let mut sums = Vec::new();
         for inst in &code.insts {
             let Inst::Reduce(op, _, local) = inst else { continue };
@@ -335,7 +335,7 @@ impl<'p> Printer<'p> {
     }
 
     /// Straight-line code; `accumulators` are those of its reductions in order.
-    fn code(&mut self, code: &Code, sum: Option<RegisterText>, accumulators: &[String]) -> Result<()> {
+    fn code(&mut self, code: &InstSeq, sum: Option<RegisterText>, accumulators: &[String]) -> Result<()> {
         let mut accumulators = accumulators.iter();
         let mut regs: Vec<Option<RegisterText>> = Vec::new();
         let mut checked: Vec<(Reg, &Check)> = Vec::new();
@@ -471,7 +471,7 @@ impl<'p> Printer<'p> {
 }
 
 /// How often each result is used, not counting what itself is for nothing.
-fn uses(code: &Code) -> Vec<u32> {
+fn uses(code: &InstSeq) -> Vec<u32> {
     let mut uses = vec![0; code.insts.len()];
     for (idx, inst) in code.insts.iter().enumerate().rev() {
         if uses[idx] > 0 || !inst.has_result() {

@@ -138,8 +138,12 @@ impl Graph {
         let yes = self.scalar(Scalar::bool(true))?;
         let operands = [&[count, yes], carried, &captured.operands[..]].concat();
         let count = carried.len();
-        let op =
-            Op::Loop { counter: counter.clone(), most: most.clone(), carried: count, body: Box::new(region) };
+        let op = Op::Loop {
+            counter: counter.clone(),
+            max_iterations: most.clone(),
+            carried: count,
+            body: Box::new(region),
+        };
         let mut results = self.push_multi(op, &operands)?;
         let slices = results.split_off(1 + count);
         let rounds = results.remove(0);

@@ -39,8 +39,8 @@ pub(super) fn eval(
                 false => region(otherwise, binding, second, rounding),
             }
         }
-        Op::Loop { counter, most, carried, body } => {
-            rounds(counter, most, *carried, body, operands, (binding, rounding))
+        Op::Loop { counter, max_iterations, carried, body } => {
+            rounds(counter, max_iterations, *carried, body, operands, (binding, rounding))
         }
         Op::Fail { why } => Err(Error::new(ErrorKind::Usage, why.clone())),
         _ => Err(Error::internal("not an operator that steers others")),

@@ -24,12 +24,12 @@ pub(super) fn types(op: &Op) -> Vec<Type> {
     let of = |graph: &Graph, k: usize| graph.ty(graph.outputs[k].1).clone();
     match op {
         Op::If { then, .. } => (0..then.outputs.len()).map(|k| of(then, k)).collect(),
-        Op::Loop { body, carried, most, .. } => {
+        Op::Loop { body, carried, max_iterations, .. } => {
             let rounds = Type { dtype: DType::I64, shape: Vec::new() };
             let kept = body.inputs[..*carried].iter().map(|(_, value)| body.ty(*value).clone());
             let collected = (1 + carried..body.outputs.len()).map(|k| {
                 let ty = of(body, k);
-                Type { shape: [std::slice::from_ref(most), &ty.shape].concat(), ..ty }
+                Type { shape: [std::slice::from_ref(max_iterations), &ty.shape].concat(), ..ty }
             });
             [rounds].into_iter().chain(kept).chain(collected).collect()
         }

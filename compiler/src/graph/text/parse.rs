@@ -116,11 +116,11 @@ impl<'a> Reader<'a> {
             _ => {
                 let counter = self.cursor.symbol(&[" below "])?;
                 self.cursor.expect("below")?;
-                let most = self.bracketed()?;
+                let max_iterations = self.bracketed()?;
                 self.cursor.expect("carry")?;
                 let carried = self.cursor.number()?;
                 let (values, [body]) = self.values_and_regions()?;
-                Ok((Op::Loop { counter, most, carried, body }, values))
+                Ok((Op::Loop { counter, max_iterations, carried, body }, values))
             }
         }
     }

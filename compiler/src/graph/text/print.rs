@@ -163,8 +163,8 @@ impl fmt::Display for Head<'_> {
             }
             Op::Bind { symbol, lo, hi } => write!(f, "bind {symbol} from [{lo}] to [{hi}]"),
             Op::If { .. } => f.write_str("if"),
-            Op::Loop { counter, most, carried, .. } => {
-                write!(f, "loop {counter} below [{most}] carry {carried}")
+            Op::Loop { counter, max_iterations, carried, .. } => {
+                write!(f, "loop {counter} below [{max_iterations}] carry {carried}")
             }
             Op::Call { callee, results, scratch } => {
                 let types = results.iter().map(|ty| format!("{}[{}]", ty.dtype, join(&ty.shape)));

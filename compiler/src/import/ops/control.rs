@@ -301,8 +301,12 @@ pub(crate) fn run(
         graph.output(&format!("out{k}"), *value)?;
     }
 
-    let op =
-        Op::Loop { counter: counter.clone(), most: most.clone(), carried: init.len(), body: Box::new(graph) };
+    let op = Op::Loop {
+        counter: counter.clone(),
+        max_iterations: most.clone(),
+        carried: init.len(),
+        body: Box::new(graph),
+    };
     let operands = [&heads[..], &init[..], &captured[..]].concat();
     g.push_multi(op, &operands)
 }

@@ -4,7 +4,7 @@ use super::{accumulator::Accumulator, index::Env};
 use crate::{
     error::{At, Error, Result},
     kernel::{
-        Access, Argument, Axis, BufferId, Check, Code, Contraction, ExternalCall, Inst, Kernel, Local,
+        Access, Argument, Axis, BufferId, Check, Contraction, ExternalCall, Inst, InstSeq, Kernel, Local,
         MemorySpace, Program, Rhs, Stmt,
     },
     scalar::{ReduceOp, Reg, Scalar, eval as scalar},
@@ -194,7 +194,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn strip(&mut self, axis: &Axis, code: &Code) -> Result<()> {
+    fn strip(&mut self, axis: &Axis, code: &InstSeq) -> Result<()> {
         let mut frame = Frame::default();
         for inst in &code.insts {
             if let Inst::Reduce(op, _, local) = inst {
@@ -313,7 +313,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn code(&mut self, code: &Code, frame: &mut Frame) -> Result<()> {
+    fn code(&mut self, code: &InstSeq, frame: &mut Frame) -> Result<()> {
         frame.regs.clear();
         let mut reductions = 0;
         for (idx, inst) in code.insts.iter().enumerate() {

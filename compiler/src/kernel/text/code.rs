@@ -3,7 +3,7 @@
 use super::parse::{access, local};
 use crate::{
     error::Result,
-    kernel::{Buffer, BufferId, Check, Code, Inst, Local},
+    kernel::{Buffer, BufferId, Check, Inst, InstSeq, Local},
     scalar::{BinaryOp, CompareOp, ReduceOp, Reg, UnaryOp},
     text::Cursor,
 };
@@ -13,14 +13,14 @@ use symshape_runtime::DType;
 
 /// Code being read, and what its register names stand for.
 pub(super) struct CodeReader<'a> {
-    pub(super) code: Code,
+    pub(super) code: InstSeq,
     locals: &'a PrimaryMap<Local, DType>,
     regs: HashMap<u32, Reg>,
 }
 
 impl<'a> CodeReader<'a> {
     pub(super) fn new(locals: &'a PrimaryMap<Local, DType>) -> Self {
-        CodeReader { code: Code::default(), locals, regs: HashMap::new() }
+        CodeReader { code: InstSeq::default(), locals, regs: HashMap::new() }
     }
 
     /// One line.

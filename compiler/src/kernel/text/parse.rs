@@ -5,8 +5,8 @@ use crate::{
     error::Result,
     external,
     kernel::{
-        Access, Argument, Axis, Buffer, BufferId, Code, Contraction, Control, DataDependent, Device,
-        ExternalCall, Kernel, Local, MemorySpace, Partition, Policies, Port, Program, Rhs, Stmt,
+        Access, Argument, Axis, Buffer, BufferId, Contraction, Control, DataDependent, Device, ExternalCall,
+        InstSeq, Kernel, Local, MemorySpace, Partition, Policies, Port, Program, Rhs, Stmt,
     },
     text::{self, Cursor, TensorReader},
 };
@@ -322,12 +322,12 @@ impl Reader<'_> {
         Ok(Stmt::For { axis, parallel, body: self.stmts(locals, depth)? })
     }
 
-    fn code(&mut self, locals: &PrimaryMap<Local, DType>) -> Result<Code> {
+    fn code(&mut self, locals: &PrimaryMap<Local, DType>) -> Result<InstSeq> {
         self.open()?;
         self.insts(locals)
     }
 
-    fn insts(&mut self, locals: &PrimaryMap<Local, DType>) -> Result<Code> {
+    fn insts(&mut self, locals: &PrimaryMap<Local, DType>) -> Result<InstSeq> {
         let mut code = CodeReader::new(locals);
         while self.cursor.in_braces()? {
             code.inst(&mut self.cursor, &self.program.buffers)?;

@@ -2,8 +2,8 @@
 
 use crate::{
     kernel::{
-        Access, Argument, Axis, Buffer, Check, Code, Contraction, Control, Device, Inst, Kernel, MemorySpace,
-        Partition, Policies, Port, Program, Rhs, Stmt,
+        Access, Argument, Axis, Buffer, Check, Contraction, Control, Device, Inst, InstSeq, Kernel,
+        MemorySpace, Partition, Policies, Port, Program, Rhs, Stmt,
     },
     scalar::{Precision, Reg},
     text::{Elems, Name, Quoted, join, write_assumption, write_data_dependent, write_symbol},
@@ -214,7 +214,7 @@ impl fmt::Display for Access {
     }
 }
 
-fn write_code(f: &mut Formatter<'_>, code: &Code, depth: usize) -> fmt::Result {
+fn write_code(f: &mut Formatter<'_>, code: &InstSeq, depth: usize) -> fmt::Result {
     for (idx, inst) in code.insts.iter().enumerate() {
         write!(f, "{}", Indent(depth))?;
         if inst.has_result() {

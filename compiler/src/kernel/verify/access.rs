@@ -4,7 +4,7 @@
 //! and one `base` for all of them, and `0 <= r < c`: then every iteration has a window of its own. Scratch is exempt,
 //! because each worker has a copy.
 
-use crate::kernel::{Access, Axis, Code, Inst, MemorySpace, Program, Rhs, Stmt};
+use crate::kernel::{Access, Axis, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt};
 use std::collections::BTreeSet;
 use symshape::{Dim, Facts, Symbol};
 
@@ -96,7 +96,7 @@ impl Walk {
         }
     }
 
-    fn code(&mut self, code: &Code, facts: &Facts) {
+    fn code(&mut self, code: &InstSeq, facts: &Facts) {
         for inst in &code.insts {
             match inst {
                 Inst::Load(access) => self.site(access, false, facts),

@@ -3,7 +3,7 @@
 use super::{Checker, Scope, in_scope};
 use crate::{
     error::{At, Error, Result},
-    kernel::{Access, Check, Code, Inst, Local, MemorySpace},
+    kernel::{Access, Check, Inst, InstSeq, Local, MemorySpace},
     scalar::{BinaryOp, Reg, UnaryOp},
 };
 use symshape::Symbol;
@@ -20,7 +20,7 @@ pub(super) enum Place {
 
 impl Checker<'_> {
     /// Checks code; what it binds stays in `scope`.
-    pub(super) fn code(&mut self, code: &Code, place: Place, scope: &mut Scope) -> Result<()> {
+    pub(super) fn code(&mut self, code: &InstSeq, place: Place, scope: &mut Scope) -> Result<()> {
         let mut types: Vec<Option<DType>> = Vec::new();
         for (idx, inst) in code.insts.iter().enumerate() {
             let dtype = self.inst(code, idx, place, &types, scope).at(|| format!("instruction {idx}"))?;
@@ -41,7 +41,7 @@ impl Checker<'_> {
 
     fn inst(
         &mut self,
-        code: &Code,
+        code: &InstSeq,
         idx: usize,
         place: Place,
         types: &[Option<DType>],

@@ -10,7 +10,7 @@ use super::{
     recognise::Convolution,
 };
 use crate::{
-    kernel::{Access, Axis, Buffer, BufferId, Code, Contraction, Inst, MemorySpace, Program, Rhs, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt},
     scalar::{Precision, Reg},
 };
 use symshape::{Dim, Facts, Symbol};
@@ -253,7 +253,7 @@ impl KernelBuilder<'_> {
             .index
             .substitute(&|symbol| image.filter(|var| *var == symbol).and(tile.image.clone()));
         let inputs = self.form.inputs();
-        let mut code = Code::default();
+        let mut code = InstSeq::default();
         let mut columns = Vec::new();
         for j in 0..inputs {
             let load = |i: usize| {
@@ -300,7 +300,7 @@ impl KernelBuilder<'_> {
         };
         let (filters, point_elems) = self.filters;
         let share = self.share.as_ref().map_or(Dim::zero(), |axis| Dim::from(&axis.var));
-        let mut epilogue = Code::default();
+        let mut epilogue = InstSeq::default();
         let sum = epilogue.push(Inst::Sum);
         let to = Access { buffer: self.products, index: self.facts.simplify(&at(self.columns, &column)) };
         epilogue.push(Inst::Store(to, sum));
@@ -327,7 +327,7 @@ impl KernelBuilder<'_> {
         let column = Axis { var: symbols.fresh(), extent: self.columns.into() };
         let inputs = self.form.inputs();
         let [height, width] = tile.outputs;
-        let mut code = Code::default();
+        let mut code = InstSeq::default();
         let mut columns = Vec::new();
         for j in 0..inputs {
             let load = |i: usize| {
@@ -348,7 +348,7 @@ impl KernelBuilder<'_> {
     }
 
     /// Appends the epilogue of one output of a tile.
-    fn finish(&self, tile: &OutputTile, output: [usize; 2], column: &Symbol, code: &mut Code, sum: Reg) {
+    fn finish(&self, tile: &OutputTile, output: [usize; 2], column: &Symbol, code: &mut InstSeq, sum: Reg) {
         let convolution = self.convolution;
         let first = self.share.as_ref().map_or(Dim::zero(), |axis| Dim::from(&axis.var) * self.columns);
         let value = |symbol: &Symbol| {

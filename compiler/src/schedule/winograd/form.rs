@@ -10,7 +10,7 @@
 //! sums come out `scale` times too large, modulo 2³², and are divided exactly, see [`Form::restored`].
 
 use crate::{
-    kernel::{Code, Inst},
+    kernel::{Inst, InstSeq},
     scalar::{BinaryOp, Reg, Scalar, UnaryOp},
 };
 use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
@@ -128,7 +128,7 @@ impl Form {
 
     /// Of a sum that is too large by the square of the axis' scale, modulo 2³², the sum itself: its odd part is divided by
     /// through its inverse, then the power of two shifted out.
-    pub(super) fn restored(&self, code: &mut Code, sum: Reg) -> Reg {
+    pub(super) fn restored(&self, code: &mut InstSeq, sum: Reg) -> Reg {
         if !self.whole {
             return sum;
         }
@@ -156,11 +156,11 @@ impl Form {
     }
 
     /// Inputs along one axis in the basis; `None` stands for zero.
-    pub(super) fn change_inputs(&self, code: &mut Code, inputs: &[Option<Reg>]) -> Vec<Option<Reg>> {
-        let combine = |code: &mut Code, terms: &[(f64, Option<Reg>)]| self.combine(code, terms);
+    pub(super) fn change_inputs(&self, code: &mut InstSeq, inputs: &[Option<Reg>]) -> Vec<Option<Reg>> {
+        let combine = |code: &mut InstSeq, terms: &[(f64, Option<Reg>)]| self.combine(code, terms);
         // The polynomial of a point vanishes at all others: at zero and infinity it is one in x².
         let all = even_product(self.pairs);
-        let spread = |code: &mut Code, polynomial: &[f64], from: usize, scale: f64| {
+        let spread = |code: &mut InstSeq, polynomial: &[f64], from: usize, scale: f64| {
             let terms = polynomial.iter().enumerate();
             let terms: Vec<_> = terms.map(|(k, factor)| (scale * factor, inputs[from + 2 * k])).collect();
             combine(code, &terms)
@@ -180,7 +180,7 @@ impl Form {
     }
 
     /// The first `count` outputs along one axis, of the products at each point.
-    pub(super) fn change_outputs(&self, code: &mut Code, products: &[Reg], count: usize) -> Vec<Reg> {
+    pub(super) fn change_outputs(&self, code: &mut InstSeq, products: &[Reg], count: usize) -> Vec<Reg> {
         let mut halves = Vec::new();
         for (idx, point) in self.pairs.iter().enumerate() {
             let (plus, minus) = (products[1 + 2 * idx], products[2 + 2 * idx]);
@@ -188,7 +188,7 @@ impl Form {
             let odd = code.push(Inst::Binary(BinaryOp::Sub, plus, minus));
             halves.push((*point, even, odd));
         }
-        let output = |code: &mut Code, k: usize| {
+        let output = |code: &mut InstSeq, k: usize| {
             let mut terms = Vec::new();
             if k == 0 {
                 terms.push((1.0, Some(products[0])));
@@ -226,7 +226,7 @@ impl Form {
     }
 
     /// The sum of these multiples; `None` when nothing is left of it.
-    fn combine(&self, code: &mut Code, terms: &[(f64, Option<Reg>)]) -> Option<Reg> {
+    fn combine(&self, code: &mut InstSeq, terms: &[(f64, Option<Reg>)]) -> Option<Reg> {
         let mut terms: Vec<(f64, Reg)> =
             terms.iter().filter_map(|(factor, reg)| Some((self.rounded(*factor), (*reg)?))).collect();
         terms.retain(|(factor, _)| *factor != 0.0);
@@ -254,7 +254,7 @@ impl Form {
     }
 }
 
-fn scaled(code: &mut Code, factor: Scalar, reg: Reg) -> Reg {
+fn scaled(code: &mut InstSeq, factor: Scalar, reg: Reg) -> Reg {
     let factor = code.push(Inst::Const(factor));
     code.push(Inst::Binary(BinaryOp::Mul, reg, factor))
 }

@@ -3,7 +3,7 @@
 use super::form::{Form, TAPS};
 use crate::{
     kernel::{
-        Access, Axis, BufferId, Code, Contraction, Inst, Kernel, MemorySpace, Program, Rhs, Stmt, walk,
+        Access, Axis, BufferId, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt, walk,
     },
     scalar::Precision,
     tensor::{Bytes, Tensor},
@@ -31,7 +31,7 @@ pub(super) struct Convolution {
     /// Their variable.
     pub(super) column: Symbol,
     /// What is done with each sum.
-    pub(super) epilogue: Code,
+    pub(super) epilogue: InstSeq,
     /// The input's numbers are bytes, sums are integers.
     pub(super) is_whole: bool,
     /// The packed filters, and the columns of a panel.

@@ -8,7 +8,7 @@
 
 mod run;
 
-use crate::kernel::{Access, Axis, BufferId, Code, Inst, Kernel, MemorySpace, Program, Rhs, Stmt, walk};
+use crate::kernel::{Access, Axis, BufferId, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt, walk};
 use num_traits::ToPrimitive;
 use std::collections::{BTreeMap, BTreeSet};
 use symshape::{Dim, Facts, Symbol};
@@ -99,7 +99,7 @@ impl Strides<'_> {
     }
 
     fn stmt(&mut self, stmt: &Stmt) -> Option<()> {
-        let reduces = |code: &Code| code.insts.iter().any(|inst| matches!(inst, Inst::Reduce(..)));
+        let reduces = |code: &InstSeq| code.insts.iter().any(|inst| matches!(inst, Inst::Reduce(..)));
         let head = match stmt {
             Stmt::For { axis, parallel: true, .. } => axis,
             Stmt::Strip { axis, code } if !reduces(code) => axis,
@@ -121,7 +121,7 @@ impl Strides<'_> {
     /// Whether nothing but the head's extent and addresses tells one image from another.
     fn mentions_no_more(&self, stmt: &Stmt, head: &Axis) -> bool {
         let by_image = |dim: &Dim| dim.contains(self.symbol);
-        let is_plain = |code: &Code| {
+        let is_plain = |code: &InstSeq| {
             code.insts.iter().all(|inst| match inst {
                 Inst::Index(_, dim) => !by_image(dim) && !dim.contains(&head.var),
                 Inst::Bind(..) | Inst::Check(_) => false,
