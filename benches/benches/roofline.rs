@@ -228,7 +228,7 @@ impl Bench {
             (true, _) => {
                 let bytes = numbers == Numbers::Bytes;
                 let product = if bytes { TileDot::Bytes } else { TileDot::Bf16 };
-                (microkernel::tile_products(&X86::AVX512_AMX, product), microkernel::tile_operations(product))
+                (microkernel::tile_dots(&X86::AVX512_AMX, product), microkernel::tile_operations(product))
             }
         };
         let products = if numbers == Numbers::Floats(Precision::Bf16x3) { 3.0 } else { 1.0 };

@@ -111,42 +111,49 @@ pub fn byte_operations(isa: &dyn VectorIsa) -> u64 {
     operations(isa) * if isa.shape().vnni { 4 } else { 2 }
 }
 
-/// Products of tile registers in a round of [`tile_products`].
-const TILE_PRODUCTS: usize = 16;
+/// Multiplications of tile registers in a round of [`tile_dots`].
+const TILE_DOTS: usize = 16;
 
-/// A microkernel that multiplies full tile registers into four independent sums: its argument are the rounds. The machine must
-/// have them, and the system have granted them.
-pub fn tile_products(isa: &dyn VectorIsa, product: TileDot) -> Compiled {
-    let (bytes, row_bytes_at, rows_at) = TILE_CONFIG;
+/// A microkernel that multiplies full tile registers into four independent accumulators. Its argument is the number of rounds.
+/// The machine must have tile registers, and the operating system must have permitted their use.
+pub fn tile_dots(isa: &dyn VectorIsa, op: TileDot) -> Compiled {
     let mut b = Builder::new(isa.shape());
-    let (rounds, config) = (b.arg(0), b.scratch(bytes));
-    let (zero, one) = (b.imm(0), b.imm(1));
-    (0..bytes).step_by(8).for_each(|at| b.store_int(Mem::from(config).plus(at), zero, IntWidth::I64));
+    let rounds = b.arg(0);
+    let config = b.scratch(TILE_CONFIG.bytes);
+    let zero = b.imm(0);
+    let one = b.imm(1);
+    for offset in (0..TILE_CONFIG.bytes).step_by(8) {
+        b.store_int(Mem::from(config).plus(offset), zero, IntWidth::I64);
+    }
     b.store_int(config, one, IntWidth::U8);
-    let (row_bytes, rows) = (b.imm(TILE_ROW_BYTES as i64), b.imm(TILE_ROWS as i64));
+
+    let row_bytes = b.imm(TILE_ROW_BYTES as i64);
+    let rows = b.imm(TILE_ROWS as i64);
     for register in 0..TILES {
-        b.store_int(Mem::from(config).plus(row_bytes_at + 2 * register), row_bytes, IntWidth::I16);
-        b.store_int(Mem::from(config).plus(rows_at + register), rows, IntWidth::U8);
+        b.store_int(Mem::from(config).plus(TILE_CONFIG.row_bytes + 2 * register), row_bytes, IntWidth::I16);
+        b.store_int(Mem::from(config).plus(TILE_CONFIG.row_counts + register), rows, IntWidth::U8);
     }
     b.tile_config(config);
     (0..TILES as TileReg).for_each(|register| b.tile_zero(register));
+
+    // Registers 0 to 3 are accumulators, 4 and 5 lhs, 6 and 7 rhs.
     b.repeat(rounds, 1, |b| {
-        for number in 0..TILE_PRODUCTS as TileReg {
-            let sum = number % 4;
-            b.tile_dot(product, sum, 4 + sum / 2, 6 + sum % 2);
+        for idx in 0..TILE_DOTS as TileReg {
+            let accumulator = idx % 4;
+            b.tile_dot(op, accumulator, 4 + accumulator / 2, 6 + accumulator % 2);
         }
     });
     b.tile_release();
     Compiled::new(isa, &b.finish())
 }
 
-/// Operations of a round of [`tile_products`].
-pub fn tile_operations(product: TileDot) -> u64 {
-    let depth = match product {
+/// Operations of a round of [`tile_dots`].
+pub fn tile_operations(op: TileDot) -> u64 {
+    let depth = match op {
         TileDot::Bf16 => TILE_ROW_BYTES / 2,
         TileDot::Bytes => TILE_ROW_BYTES,
     };
-    (2 * TILE_PRODUCTS * TILE_ROWS * TILE_ROWS * depth) as u64
+    (2 * TILE_DOTS * TILE_ROWS * TILE_ROWS * depth) as u64
 }
 
 /// Vectors that a round of [`reads`] loads.

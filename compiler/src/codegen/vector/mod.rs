@@ -6,17 +6,18 @@
 
 pub mod builder;
 mod clif;
+mod isa;
 mod text;
 pub mod vcode;
 pub mod x86;
 
 pub use builder::{Builder, VectorShape};
 pub use clif::Portable;
+pub use isa::{Caches, VectorIsa};
 pub use x86::X86;
 
-use crate::{error::Result, target::Level};
+use crate::target::Level;
 use cranelift_codegen::isa::TargetIsa;
-use cranelift_module::{FuncId, Module};
 
 /// The widest backend for a target, of which the level may be known.
 pub fn for_target(level: Option<Level>, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
@@ -45,44 +46,4 @@ pub fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
         Level::X86V4Amx => Box::new(X86::AVX512_AMX),
         Level::X86V2 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => Box::new(Portable::new(isa)),
     }
-}
-
-/// The smallest common caches of the machines that have an ISA. They affect no result.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Caches {
-    /// Lines of the first level that addresses a page apart compete for.
-    pub l1_ways: usize,
-    /// Bytes of the second level.
-    pub l2_bytes: i64,
-}
-
-impl Caches {
-    /// The caches of the smallest machines.
-    pub const SMALL: Caches = Caches { l1_ways: 8, l2_bytes: 512 << 10 };
-    /// The caches of servers with 512-bit vectors.
-    pub const LARGE: Caches = Caches { l1_ways: 8, l2_bytes: 1 << 20 };
-    /// The caches of servers with tile registers.
-    pub const LARGEST: Caches = Caches { l1_ways: 12, l2_bytes: 2 << 20 };
-}
-
-/// A backend.
-pub trait VectorIsa {
-    /// A readable name, which is part of the symbols of microkernels.
-    fn name(&self) -> &'static str;
-
-    /// The properties that microkernels depend on.
-    fn shape(&self) -> VectorShape;
-
-    /// The caches that the loops around microkernels are tiled for.
-    fn caches(&self) -> Caches;
-
-    /// Whether the configuration of tile registers persists from one microkernel to the next.
-    fn keeps_tiles(&self) -> bool;
-
-    /// Defines the declared function `func`, whose signature is `extern "C" fn(args: *const i64)`, and returns its
-    /// size in bytes.
-    ///
-    /// # Errors
-    /// `Internal` where the code can't be encoded: a bug.
-    fn define(&self, func: FuncId, code: &vcode::VCode, module: &mut dyn Module) -> Result<u64>;
 }

@@ -125,9 +125,19 @@ pub const TILE_ROWS: usize = 16;
 /// Bytes of a tile register's row.
 pub const TILE_ROW_BYTES: usize = tiles::ROW_BYTES as usize;
 
-/// Bytes that [`VInst::TileConfig`] reads, and where in it the bytes of rows, two for each register, and the numbers of
-/// rows, one for each, begin. Byte 0 is 1, all others are zero.
-pub const TILE_CONFIG: (usize, usize, usize) = (64, 16, 48);
+/// The memory that [`VInst::TileConfig`] reads. Offsets are in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct TileConfigLayout {
+    /// Size of the configuration.
+    pub bytes: usize,
+    /// The bytes of a row, two for each register.
+    pub row_bytes: usize,
+    /// The number of rows, one byte for each register.
+    pub row_counts: usize,
+}
+
+/// The layout that `ldtilecfg` defines. Byte 0 is 1, the number of the format; all other bytes are zero.
+pub const TILE_CONFIG: TileConfigLayout = TileConfigLayout { bytes: 64, row_bytes: 16, row_counts: 48 };
 
 /// Lane by lane arithmetic on two vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

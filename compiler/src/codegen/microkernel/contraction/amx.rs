@@ -176,10 +176,9 @@ impl AmxTile {
     /// Configures the registers with the rows that exist. The configuration depends on [`TileKey::TILE_ROWS`] alone: each half
     /// of a paired tile has at most the rows of one register.
     fn configure(&self, b: &mut Builder) {
-        let (bytes, row_bytes_at, rows_at) = TILE_CONFIG;
         let config = Mem::from(self.place);
         let zero = b.imm(0);
-        for at in (0..bytes).step_by(8) {
+        for at in (0..TILE_CONFIG.bytes).step_by(8) {
             b.store_int(config.plus(at), zero, IntWidth::I64);
         }
         let (one, row_bytes, all) = (b.imm(1), b.imm(TILE_ROW_BYTES as i64), b.imm(TILE_ROWS as i64));
@@ -187,7 +186,7 @@ impl AmxTile {
         let full = if self.pair { 0 } else { TILE_ROWS * (self.height - 1) };
         let last = b.int_op(IntOp::Sub, self.rows, full as i32);
         for register in 0..TILES {
-            b.store_int(config.plus(row_bytes_at + 2 * register), row_bytes, IntWidth::I16);
+            b.store_int(config.plus(TILE_CONFIG.row_bytes + 2 * register), row_bytes, IntWidth::I16);
             let is_last = match register as TileReg {
                 0..RIGHT if self.pair || self.height == 1 => true,
                 sum @ 0..ACCUMULATORS => sum >= BELOW,
@@ -195,7 +194,7 @@ impl AmxTile {
                 _ => false,
             };
             let rows = if is_last { last } else { all };
-            b.store_int(config.plus(rows_at + register), rows, IntWidth::U8);
+            b.store_int(config.plus(TILE_CONFIG.row_counts + register), rows, IntWidth::U8);
         }
         b.tile_config(self.place);
     }

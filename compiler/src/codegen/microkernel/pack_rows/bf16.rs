@@ -5,7 +5,7 @@
 
 use super::{
     super::{bf16, memory, op::Ty},
-    Numbers, Writer, overlapping,
+    writer::{CopySize, Writer, copy_overlapping},
 };
 use crate::codegen::vector::{
     Builder,
@@ -96,13 +96,16 @@ impl Writer for Bf16 {
     }
 
     /// Two vectors at a time or one, the last of which may overlap those before, or fewer elements than one vector.
-    fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
+    fn contiguous(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let lanes = b.lanes() as i32;
         let all = b.copy(count);
-        let numbers =
-            |each: i32| Numbers { each, from_bytes: memory::elem_bytes(self.from) as i32, to_bytes: BYTES };
+        let size = |elements: i32| CopySize {
+            elements,
+            from_bytes: memory::elem_bytes(self.from) as i32,
+            to_bytes: BYTES,
+        };
         b.when(CompareOp::Ge, all, 2 * lanes, |b| {
-            overlapping(b, count, numbers(2 * lanes), (from, to), &|b| {
+            copy_overlapping(b, count, size(2 * lanes), from, to, &|b| {
                 let second = lanes as usize * memory::elem_bytes(self.from);
                 let both = [0, second].map(|at| memory::load(b, Mem::from(from).plus(at), self.from));
                 self.store_two(b, both, to);
@@ -110,7 +113,7 @@ impl Writer for Bf16 {
         });
         b.when(CompareOp::Ge, all, lanes, |b| {
             b.when(CompareOp::Lt, all, 2 * lanes, |b| {
-                overlapping(b, count, numbers(lanes), (from, to), &|b| {
+                copy_overlapping(b, count, size(lanes), from, to, &|b| {
                     let x = memory::load(b, from.into(), self.from);
                     self.store(b, x, to);
                 });
@@ -123,7 +126,7 @@ impl Writer for Bf16 {
         });
     }
 
-    fn apart(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int) {
+    fn strided(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int) {
         let lanes = b.lanes() as i32;
         b.repeat(count, lanes, |b| {
             let places = b.lane_addresses(from, step);

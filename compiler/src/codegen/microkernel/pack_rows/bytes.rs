@@ -3,7 +3,7 @@
 //! Runs are copied in vectors, the last of which may overlap the one before. The bytes after the end of a row are undefined:
 //! rhs is zero there.
 
-use super::{Numbers, Writer, overlapping};
+use super::writer::{CopySize, Writer, copy_overlapping};
 use crate::codegen::vector::{
     Builder,
     vcode::{Int, IntOp, IntOperand, IntWidth, Mem, NarrowInt, VBinary},
@@ -27,8 +27,8 @@ impl Bytes {
         if self.quads { 1 } else { 2 }
     }
 
-    fn numbers(&self, each: i32) -> Numbers {
-        Numbers { each, from_bytes: 1, to_bytes: self.widened() }
+    fn size(&self, elements: i32) -> CopySize {
+        CopySize { elements, from_bytes: 1, to_bytes: self.widened() }
     }
 
     /// One byte.
@@ -99,18 +99,18 @@ fn from_both_ends(b: &mut Builder, count: Int, words: usize, (from, to): (Int, I
 impl Writer for Bytes {
     /// Whole vectors, the last of which may overlap the one before. Shorter runs are copied in words of 8 bytes the same way,
     /// a few of them without a loop.
-    fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
+    fn contiguous(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let bytes = self.vector_bytes(b);
         let short = b.copy(count);
         b.when(CompareOp::Ge, short, bytes, |b| {
-            overlapping(b, count, self.numbers(bytes), (from, to), &|b| self.vector(b, from, to));
+            copy_overlapping(b, count, self.size(bytes), from, to, &|b| self.vector(b, from, to));
         });
         b.when(CompareOp::Lt, short, bytes, |b| {
             if !self.quads || self.is_shifted() {
                 return self.one_by_one(b, count, from, to, 1);
             }
             b.when(CompareOp::Gt, short, 32, |b| {
-                overlapping(b, count, self.numbers(8), (from, to), &|b| copy_word(b, from, to));
+                copy_overlapping(b, count, self.size(8), from, to, &|b| copy_word(b, from, to));
             });
             for (least, most, words) in [(8, 16, 1), (17, 32, 2)] {
                 b.when(CompareOp::Ge, short, least, |b| {
@@ -121,7 +121,7 @@ impl Writer for Bytes {
         });
     }
 
-    fn apart(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int) {
+    fn strided(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int) {
         self.one_by_one(b, count, from, to, step);
     }
 }

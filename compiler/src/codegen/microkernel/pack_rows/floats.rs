@@ -3,7 +3,7 @@
 
 use super::{
     super::{memory, op::Ty},
-    Numbers, Writer, overlapping,
+    writer::{CopySize, Writer, copy_overlapping},
 };
 use crate::codegen::vector::{
     Builder,
@@ -21,13 +21,16 @@ pub(super) struct Floats {
 
 impl Writer for Floats {
     /// Whole vectors, the last of which may overlap the one before, or fewer elements than one vector.
-    fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
+    fn contiguous(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let lanes = b.lanes() as i32;
         let all = b.copy(count);
         b.when(CompareOp::Ge, all, lanes, |b| {
-            let numbers =
-                Numbers { each: lanes, from_bytes: memory::elem_bytes(self.from) as i32, to_bytes: BYTES };
-            overlapping(b, count, numbers, (from, to), &|b| {
+            let size = CopySize {
+                elements: lanes,
+                from_bytes: memory::elem_bytes(self.from) as i32,
+                to_bytes: BYTES,
+            };
+            copy_overlapping(b, count, size, from, to, &|b| {
                 let x = memory::load(b, from.into(), self.from);
                 b.store(to, x);
             });
@@ -41,7 +44,7 @@ impl Writer for Floats {
         });
     }
 
-    fn apart(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int) {
+    fn strided(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int) {
         let lanes = b.lanes() as i32;
         b.repeat(count, lanes, |b| {
             let places = b.lane_addresses(from, step);

@@ -6,16 +6,17 @@
 mod bf16;
 mod bytes;
 mod floats;
+mod writer;
 
 use super::op::Ty;
 use crate::codegen::vector::{
     Builder, VectorShape,
-    vcode::{Int, IntOp, NarrowInt, VCode},
+    vcode::{Int, NarrowInt, VCode},
 };
-use crate::scalar::CompareOp;
 use bf16::Bf16;
 use bytes::Bytes;
 use floats::Floats;
+use writer::Writer;
 
 /// The elements of rows before and after packing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -104,60 +105,15 @@ fn level(key: &PackRowsKey, writer: &dyn Writer, b: &mut Builder, number: u8, fr
     let count = b.arg(PackRowsKey::level(number));
     if number == 0 {
         if key.dense {
-            return writer.run(b, count, from, to);
+            return writer.contiguous(b, count, from, to);
         }
         let step = b.arg(PackRowsKey::level(0) + 1);
-        return writer.apart(b, count, from, to, step);
+        return writer.strided(b, count, from, to, step);
     }
     b.repeat(count, 1, |b| {
         let inner = b.copy(from);
         level(key, writer, b, number - 1, inner, to);
         let step = b.arg(PackRowsKey::level(number) + 1);
         b.advance(from, step);
-    });
-}
-
-/// Packs the elements of a row; `to` advances past them.
-trait Writer {
-    /// Prepares the packed row that begins at `_to`.
-    fn begin(&self, _b: &mut Builder, _to: Int) {}
-
-    /// Packs contiguous elements; all registers are clobbered.
-    fn run(&self, b: &mut Builder, count: Int, from: Int, to: Int);
-
-    /// Packs elements `step` bytes apart; all registers but `step` are clobbered.
-    fn apart(&self, b: &mut Builder, count: Int, from: Int, to: Int, step: Int);
-}
-
-/// Elements that are packed at a time, and the bytes of one before and after.
-struct Numbers {
-    each: i32,
-    from_bytes: i32,
-    to_bytes: i32,
-}
-
-/// Packs contiguous elements, at least `numbers.each` of them, by calls of `copy` for that many. The last copy may overlap
-/// the one before. Both pointers advance past the elements.
-fn overlapping(
-    b: &mut Builder,
-    count: Int,
-    numbers: Numbers,
-    (from, to): (Int, Int),
-    copy: &dyn Fn(&mut Builder),
-) {
-    let Numbers { each, from_bytes, to_bytes } = numbers;
-    let step = |b: &mut Builder| {
-        copy(b);
-        b.advance(from, from_bytes * each);
-        b.advance(to, to_bytes * each);
-    };
-    b.repeat(count, each, step);
-    b.when(CompareOp::Gt, count, 0, |b| {
-        let back = b.int_op(IntOp::Sub, count, each);
-        for (place, bytes) in [(from, from_bytes), (to, to_bytes)] {
-            let back = b.int_op(IntOp::Mul, back, bytes);
-            b.advance(place, back);
-        }
-        step(b);
     });
 }

@@ -1,10 +1,10 @@
 //! Loads and stores: of integers, and of vectors whole, in part, narrow, and lane by lane.
 
-use super::{Ctx, LANES, flags};
+use super::{LANES, Translator, lanes::no_trap};
 use crate::codegen::vector::vcode::{Int, IntWidth, Mem, NarrowInt, VInst, Vector};
 use cranelift_codegen::ir::{InstBuilder, Type, Value, condcodes::IntCC, types};
 
-impl Ctx<'_> {
+impl Translator<'_> {
     /// Base register and displacement of an address.
     pub(super) fn address(&mut self, mem: Mem) -> (Value, i32) {
         let base = self.int(mem.base);
@@ -16,12 +16,12 @@ impl Ctx<'_> {
 
     pub(super) fn load(&mut self, dtype: Type, mem: Mem) -> Value {
         let (base, disp) = self.address(mem);
-        self.b.ins().load(dtype, flags(), base, disp)
+        self.b.ins().load(dtype, no_trap(), base, disp)
     }
 
     pub(super) fn store(&mut self, mem: Mem, value: Value) {
         let (base, disp) = self.address(mem);
-        self.b.ins().store(flags(), value, base, disp);
+        self.b.ins().store(no_trap(), value, base, disp);
     }
 
     /// Runs `body` for each lane below `n`.
@@ -194,11 +194,11 @@ impl Ctx<'_> {
     pub(super) fn load_int(&mut self, dst: Int, mem: Mem, width: IntWidth) {
         let (base, disp) = self.address(mem);
         let value = match width {
-            IntWidth::I64 => self.b.ins().load(types::I64, flags(), base, disp),
-            IntWidth::I32 => self.b.ins().sload32(flags(), base, disp),
-            IntWidth::I16 => self.b.ins().sload16(types::I64, flags(), base, disp),
-            IntWidth::U8 => self.b.ins().uload8(types::I64, flags(), base, disp),
-            IntWidth::I8 => self.b.ins().sload8(types::I64, flags(), base, disp),
+            IntWidth::I64 => self.b.ins().load(types::I64, no_trap(), base, disp),
+            IntWidth::I32 => self.b.ins().sload32(no_trap(), base, disp),
+            IntWidth::I16 => self.b.ins().sload16(types::I64, no_trap(), base, disp),
+            IntWidth::U8 => self.b.ins().uload8(types::I64, no_trap(), base, disp),
+            IntWidth::I8 => self.b.ins().sload8(types::I64, no_trap(), base, disp),
         };
         self.set_int(dst, value);
     }
@@ -207,10 +207,10 @@ impl Ctx<'_> {
         let (base, disp) = self.address(mem);
         let value = self.int(src);
         match width {
-            IntWidth::I64 => self.b.ins().store(flags(), value, base, disp),
-            IntWidth::I32 => self.b.ins().istore32(flags(), value, base, disp),
-            IntWidth::I16 => self.b.ins().istore16(flags(), value, base, disp),
-            IntWidth::U8 | IntWidth::I8 => self.b.ins().istore8(flags(), value, base, disp),
+            IntWidth::I64 => self.b.ins().store(no_trap(), value, base, disp),
+            IntWidth::I32 => self.b.ins().istore32(no_trap(), value, base, disp),
+            IntWidth::I16 => self.b.ins().istore16(no_trap(), value, base, disp),
+            IntWidth::U8 | IntWidth::I8 => self.b.ins().istore8(no_trap(), value, base, disp),
         };
     }
 }

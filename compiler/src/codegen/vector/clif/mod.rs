@@ -3,25 +3,30 @@
 //! Registers become variables of the function builder, steps one to five instructions. Fused multiply-add is used only
 //! where the target has the instruction; elsewhere Cranelift would call a library.
 
+mod lanes;
 mod memory;
+mod tile_registers;
 mod tiles;
 
 use super::vcode::{
     Cond, Int, IntOp, IntOperand, Mask, MaskOp, ShiftOp, VBinary, VCode, VInst, VUnary, Vector, VectorHalf,
 };
-use super::{Caches, VectorIsa, VectorShape};
+use super::{
+    builder::VectorShape,
+    isa::{Caches, VectorIsa},
+};
 use crate::{
     error::{Error, Result},
     scalar::CompareOp,
 };
 use cranelift_codegen::ir::{
-    AbiParam, Block, ConstantData, Function, InstBuilder, MemFlagsData, StackSlot, StackSlotData,
-    StackSlotKind, Type, UserFuncName, Value, condcodes::FloatCC, condcodes::IntCC, types,
+    AbiParam, Block, ConstantData, Function, InstBuilder, StackSlot, StackSlotData, StackSlotKind, Type,
+    UserFuncName, Value, condcodes::FloatCC, condcodes::IntCC, types,
 };
 use cranelift_codegen::isa::{TargetFrontendConfig, TargetIsa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{FuncId, Module};
-use tiles::Registers;
+use tile_registers::TileRegisters;
 
 const LANES: usize = 4;
 
@@ -102,7 +107,8 @@ fn translate(
     let constants = vec![None; vectors.len()];
     let scratch = StackSlotData::new(StackSlotKind::ExplicitSlot, code.scratch_bytes, 4);
     let scratch = b.create_sized_stack_slot(scratch);
-    let mut ctx = Ctx { b, ints, vectors, masks, constants, scratch, open: Vec::new(), fma, tiles: None };
+    let mut ctx =
+        Translator { b, ints, vectors, masks, constants, scratch, open: Vec::new(), fma, tiles: None };
     for step in &code.steps {
         ctx.step(step);
     }
@@ -111,7 +117,7 @@ fn translate(
     ctx.b.finalize(config);
 }
 
-struct Ctx<'a> {
+struct Translator<'a> {
     b: FunctionBuilder<'a>,
     ints: Vec<Variable>,
     vectors: Vec<Variable>,
@@ -122,10 +128,10 @@ struct Ctx<'a> {
     /// The block that an open loop returns to, or that an open branch ends in.
     open: Vec<Block>,
     fma: bool,
-    tiles: Option<Registers>,
+    tiles: Option<TileRegisters>,
 }
 
-impl Ctx<'_> {
+impl Translator<'_> {
     fn int(&mut self, int: Int) -> Value {
         self.b.use_var(self.ints[int.0 as usize])
     }
@@ -160,11 +166,7 @@ impl Ctx<'_> {
     }
 
     fn as_type(&mut self, dtype: Type, value: Value) -> Value {
-        if self.b.func.dfg.value_type(value) == dtype {
-            return value;
-        }
-        let flags = MemFlagsData::new().with_endianness(cranelift_codegen::ir::Endianness::Little);
-        self.b.ins().bitcast(dtype, flags, value)
+        lanes::cast(&mut self.b, dtype, value)
     }
 
     fn set_int(&mut self, int: Int, value: Value) {
@@ -459,10 +461,6 @@ impl Ctx<'_> {
         let value = self.b.ins().icmp(IntCC::SignedGreaterThan, n, lanes);
         self.set_mask(dst, value);
     }
-}
-
-fn flags() -> MemFlagsData {
-    MemFlagsData::new().with_notrap()
 }
 
 /// The condition code of a comparison of signed integers.

@@ -24,7 +24,7 @@ const MOST_ROUNDS: usize = 1024;
 
 /// Number of registers of each class.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Files {
+pub(super) struct RegisterFiles {
     pub(super) ints: usize,
     pub(super) vectors: usize,
     /// `None` where masks are vectors.
@@ -64,33 +64,33 @@ struct Interval {
 
 /// The machine registers that a class competes for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum File {
+enum FileClass {
     Ints,
     Vectors,
     Masks,
 }
 
-impl Files {
-    fn file(self, reg: VReg) -> File {
+impl RegisterFiles {
+    fn file(self, reg: VReg) -> FileClass {
         match reg {
-            VReg::Int(_) => File::Ints,
-            VReg::Vector(_) => File::Vectors,
-            VReg::Mask(_) if self.masks.is_none() => File::Vectors,
-            VReg::Mask(_) => File::Masks,
+            VReg::Int(_) => FileClass::Ints,
+            VReg::Vector(_) => FileClass::Vectors,
+            VReg::Mask(_) if self.masks.is_none() => FileClass::Vectors,
+            VReg::Mask(_) => FileClass::Masks,
         }
     }
 
-    fn count(self, file: File) -> usize {
+    fn count(self, file: FileClass) -> usize {
         match file {
-            File::Ints => self.ints,
-            File::Vectors => self.vectors,
-            File::Masks => self.masks.unwrap_or(0),
+            FileClass::Ints => self.ints,
+            FileClass::Vectors => self.vectors,
+            FileClass::Masks => self.masks.unwrap_or(0),
         }
     }
 }
 
 /// Gives every register of the code a place.
-pub(super) fn allocate(mut code: VCode, constants: &Constants, files: Files) -> Result<Allocated> {
+pub(super) fn allocate(mut code: VCode, constants: &Constants, files: RegisterFiles) -> Result<Allocated> {
     let mut short: HashSet<VReg> = HashSet::new();
     let (mut slots, mut spills) = (0, 0);
     for _ in 0..MOST_ROUNDS {
@@ -154,7 +154,7 @@ fn intervals(code: &VCode, constants: &Constants) -> Vec<Interval> {
 fn scan(
     code: &VCode,
     intervals: &[Interval],
-    files: Files,
+    files: RegisterFiles,
     short: &HashSet<VReg>,
 ) -> Result<HashMap<VReg, usize>, Option<VReg>> {
     let mut places: HashMap<VReg, usize> = HashMap::new();
@@ -188,11 +188,16 @@ fn hints(code: &VCode, interval: &Interval) -> impl Iterator<Item = VReg> {
     reads.into_iter()
 }
 
-fn victim(active: &[Interval], current: &Interval, files: Files, short: &HashSet<VReg>) -> Option<VReg> {
+fn victim(
+    active: &[Interval],
+    current: &Interval,
+    files: RegisterFiles,
+    short: &HashSet<VReg>,
+) -> Option<VReg> {
     let file = files.file(current.reg);
     let rivals = active.iter().filter(|other| files.file(other.reg) == file).chain([current]);
     // Masks that are vectors stay, as vectors beside them can go.
-    let stays = |reg: VReg| short.contains(&reg) || matches!(reg, VReg::Mask(_)) && file != File::Masks;
+    let stays = |reg: VReg| short.contains(&reg) || matches!(reg, VReg::Mask(_)) && file != FileClass::Masks;
     let can = rivals.filter(|other| !stays(other.reg));
     let cost = |interval: &Interval| interval.weight / (interval.end - interval.start) as f64;
     can.min_by(|a, b| cost(a).total_cmp(&cost(b))).map(|interval| interval.reg)

@@ -235,3 +235,8 @@ fn instruction(code: Code, operands: &[Operand]) -> Result<Made, iced_x86::IcedE
     };
     Ok((made, pool))
 }
+
+/// The code of an instruction with this immediate. The short form is three bytes shorter.
+pub(super) fn by_imm_width(value: i32, short: Code, long: Code) -> Code {
+    if i8::try_from(value).is_ok() { short } else { long }
+}

@@ -9,10 +9,15 @@ mod asm;
 pub mod detect;
 mod legalize;
 mod operands;
+mod registers;
 mod select;
 mod simd;
 
-use super::{Caches, VectorIsa, VectorShape, vcode::VCode};
+use super::{
+    builder::VectorShape,
+    isa::{Caches, VectorIsa},
+    vcode::VCode,
+};
 use crate::error::{Error, Result};
 use cranelift_module::{FuncId, Module};
 use simd::Simd;

@@ -1,6 +1,6 @@
 //! The differences between AVX2 and AVX-512: register files and instruction codes.
 
-use super::allocate::Files;
+use super::{allocate::RegisterFiles, registers::INTS};
 use crate::codegen::vector::vcode::{NarrowInt, ShiftOp, VBinary, VUnary};
 use iced_x86::{Code, Register};
 
@@ -10,29 +10,6 @@ pub(super) enum Simd {
     Avx2,
     Avx512,
 }
-
-/// The integer registers in the order in which they are given out: the argument's first, then those that a function
-/// may clobber, then those that it must restore.
-pub(super) const INTS: [Register; 15] = [
-    Register::RDI,
-    Register::RAX,
-    Register::RCX,
-    Register::RDX,
-    Register::RSI,
-    Register::R8,
-    Register::R9,
-    Register::R10,
-    Register::R11,
-    Register::RBX,
-    Register::RBP,
-    Register::R12,
-    Register::R13,
-    Register::R14,
-    Register::R15,
-];
-
-/// The first of [`INTS`] that must be restored.
-pub(super) const FIRST_SAVED: usize = 9;
 
 impl Simd {
     pub(super) fn name(self) -> &'static str {
@@ -49,11 +26,11 @@ impl Simd {
         }
     }
 
-    pub(super) fn files(self) -> Files {
+    pub(super) fn files(self) -> RegisterFiles {
         match self {
-            Simd::Avx2 => Files { ints: INTS.len(), vectors: 16, masks: None },
+            Simd::Avx2 => RegisterFiles { ints: INTS.len(), vectors: 16, masks: None },
             // Mask register 0 encodes that there is no mask.
-            Simd::Avx512 => Files { ints: INTS.len(), vectors: 32, masks: Some(7) },
+            Simd::Avx512 => RegisterFiles { ints: INTS.len(), vectors: 32, masks: Some(7) },
         }
     }
 

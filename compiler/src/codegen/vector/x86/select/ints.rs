@@ -1,14 +1,14 @@
 //! Integers: arithmetic on general registers, their loads and stores.
 
-use super::super::asm::Operand;
 use super::Selector;
-use crate::codegen::vector::vcode::{Int, IntOp, IntOperand, IntWidth, Mem};
+use crate::codegen::vector::{
+    vcode::{Int, IntOp, IntOperand, IntWidth, Mem},
+    x86::{
+        asm::{Operand, by_imm_width},
+        registers::{low_byte, low_half, low_word},
+    },
+};
 use iced_x86::{Code, Register};
-
-/// The form of an instruction for a constant: the short one takes three bytes less.
-pub(super) fn by_width(value: i32, short: Code, long: Code) -> Code {
-    if i8::try_from(value).is_ok() { short } else { long }
-}
 
 impl Selector<'_> {
     pub(super) fn imm(&mut self, dst: Register, value: i64) {
@@ -41,13 +41,13 @@ impl Selector<'_> {
     pub(super) fn int_op_imm(&mut self, op: IntOp, dst: Register, a: Register, value: i32) {
         let code = match op {
             IntOp::Mul => {
-                let code = by_width(value, Code::Imul_r64_rm64_imm8, Code::Imul_r64_rm64_imm32);
+                let code = by_imm_width(value, Code::Imul_r64_rm64_imm8, Code::Imul_r64_rm64_imm32);
                 self.asm.op(code, &[dst.into(), a.into(), value.into()]);
                 return;
             }
-            IntOp::Add => by_width(value, Code::Add_rm64_imm8, Code::Add_rm64_imm32),
-            IntOp::Sub => by_width(value, Code::Sub_rm64_imm8, Code::Sub_rm64_imm32),
-            IntOp::And => by_width(value, Code::And_rm64_imm8, Code::And_rm64_imm32),
+            IntOp::Add => by_imm_width(value, Code::Add_rm64_imm8, Code::Add_rm64_imm32),
+            IntOp::Sub => by_imm_width(value, Code::Sub_rm64_imm8, Code::Sub_rm64_imm32),
+            IntOp::And => by_imm_width(value, Code::And_rm64_imm8, Code::And_rm64_imm32),
             IntOp::Shl => Code::Shl_rm64_imm8,
             IntOp::Shr => Code::Sar_rm64_imm8,
         };
@@ -91,29 +91,5 @@ impl Selector<'_> {
             IntWidth::I16 => self.asm.op(Code::Mov_rm16_r16, &[mem, low_word(src).into()]),
             IntWidth::U8 | IntWidth::I8 => self.asm.op(Code::Mov_rm8_r8, &[mem, low_byte(src).into()]),
         }
-    }
-}
-
-/// The lower half of a 64-bit register.
-pub(super) fn low_half(reg: Register) -> Register {
-    Register::EAX + (reg as u32 - Register::RAX as u32)
-}
-
-/// The lowest 16 bits of a 64-bit register.
-pub(super) fn low_word(reg: Register) -> Register {
-    Register::AX + (reg as u32 - Register::RAX as u32)
-}
-
-/// The lowest byte of a 64-bit register.
-pub(super) fn low_byte(reg: Register) -> Register {
-    match reg {
-        Register::RAX => Register::AL,
-        Register::RCX => Register::CL,
-        Register::RDX => Register::DL,
-        Register::RBX => Register::BL,
-        Register::RSI => Register::SIL,
-        Register::RDI => Register::DIL,
-        Register::RBP => Register::BPL,
-        other => Register::R8L + (other as u32 - Register::R8 as u32),
     }
 }

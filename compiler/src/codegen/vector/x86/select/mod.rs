@@ -5,15 +5,15 @@ mod memory;
 mod tiles;
 
 use super::allocate::{Allocated, STACK};
-use super::asm::{Assembler, Label, Operand};
+use super::asm::{Assembler, Label, Operand, by_imm_width};
 use super::legalize::Constants;
-use super::simd::{FIRST_SAVED, INTS, Simd};
+use super::registers::{FIRST_SAVED, INTS, low_half};
+use super::simd::Simd;
 use crate::codegen::vector::vcode::{
     Cond, Int, IntOperand, Mask, MaskOp, Mem, ShiftOp, VBinary, VInst, VUnary, Vector,
 };
 use crate::{error::Result, scalar::CompareOp};
 use iced_x86::{Code, MemoryOperand, Register};
-use ints::low_half;
 
 /// Alignment of the innermost loops.
 const LOOP_ALIGN: usize = 32;
@@ -206,7 +206,7 @@ impl Selector<'_> {
         match cond.b {
             IntOperand::Int(b) => self.asm.op(Code::Cmp_rm64_r64, &[a, self.int(b).into()]),
             IntOperand::Imm(b) => {
-                let code = ints::by_width(b, Code::Cmp_rm64_imm8, Code::Cmp_rm64_imm32);
+                let code = by_imm_width(b, Code::Cmp_rm64_imm8, Code::Cmp_rm64_imm32);
                 self.asm.op(code, &[a, b.into()]);
             }
         }
