@@ -49,7 +49,7 @@ fn plus(g: &mut Graph, x: Value, summand: f64) -> Result<Value> {
     g.add(x, summand)
 }
 
-/// `x` where it is at least 0 (or NaN), else `otherwise`.
+/// `x` where it is NaN or not negative, `otherwise` elsewhere.
 fn where_negative(g: &mut Graph, x: Value, otherwise: Value) -> Result<Value> {
     let zero = g.number(g.dtype(x), 0.0)?;
     let negative = g.compare(CompareOp::Lt, x, zero)?;
@@ -64,7 +64,7 @@ pub(crate) fn logistic(g: &mut Graph, x: Value) -> Result<Value> {
     g.recip(sum)
 }
 
-/// `max(0, x) + min(0, alpha * (e^(x/alpha) - 1))`.
+/// `max(0, X) + min(0, alpha * (e^(X/alpha) - 1))`.
 ///
 /// `Celu([-1, 2]; alpha=2.0) = [-0.78693868, 2]`
 fn celu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -76,7 +76,7 @@ fn celu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     where_negative(g, x, below)
 }
 
-/// `x` where positive, else `alpha * (e^x - 1)`.
+/// `X` where positive, `alpha * (e^X - 1)` elsewhere.
 ///
 /// `Elu([-1, 2]; alpha=2.0) = [-1.2642411, 2]`
 fn elu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -87,7 +87,8 @@ fn elu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     where_negative(g, x, below)
 }
 
-/// `x * Φ(x)`, with the normal distribution from `erf`, or with `approximate="tanh"` from a polynomial inside `tanh`.
+/// `X * Φ(X)`, where `Φ` is the distribution function of the standard normal distribution. With `approximate="tanh"`,
+/// `Φ` is approximated by `tanh` of a polynomial.
 ///
 /// `Gelu([-1, 0, 1]) = [-0.15865526, 0, 0.84134474]`
 /// `Gelu([-1, 0, 1]; approximate="tanh") = [-0.158808, 0, 0.841192]`
@@ -120,14 +121,14 @@ fn by_tanh(g: &mut Graph, x: Value) -> Result<Value> {
     g.mul(x, weight)
 }
 
-/// `x * Φ(x)` with the normal distribution from `erf`.
+/// `X * Φ(X)`, where `Φ` is the distribution function of the standard normal distribution.
 ///
 /// `Gelu([-1, 0, 1]) = [-0.15865526, 0, 0.84134474]`
 fn gelu_exact(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     by_erf(g, n.input(0)?)
 }
 
-/// `Gelu` by `tanh` of the input plus an optional bias.
+/// `Gelu` with `approximate="tanh"` of `X + bias`. The bias (input 1) is optional.
 ///
 /// `FastGelu([0, -1], [0, 2]) = [0, 0.841192]`
 fn fast_gelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -138,7 +139,7 @@ fn fast_gelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     by_tanh(g, x)
 }
 
-/// `Gelu` by `erf` of the input plus a bias.
+/// `Gelu` of `A + B`.
 ///
 /// `BiasGelu([0, -1], [0, 2]) = [0, 0.84134474]`
 fn bias_gelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -146,7 +147,7 @@ fn bias_gelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     by_erf(g, x)
 }
 
-/// `x / (1 + e^(-alpha * x))`.
+/// `X * sigmoid(alpha * X)`.
 ///
 /// `QuickGelu([0, 1]) = [0, 0.8457958]`
 fn quick_gelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -157,7 +158,7 @@ fn quick_gelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.mul(x, weight)
 }
 
-/// `max(0, min(1, alpha * x + beta))`.
+/// `max(0, min(1, alpha * X + beta))`.
 ///
 /// `HardSigmoid([-5, 0, 1]) = [0, 0.5, 0.7]`
 fn hard_sigmoid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -176,7 +177,7 @@ fn ramp(g: &mut Graph, x: Value, alpha: f64, beta: f64) -> Result<Value> {
     g.max(low, zero)
 }
 
-/// `x * max(0, min(1, x/6 + 1/2))`.
+/// `X * max(0, min(1, X/6 + 1/2))`.
 ///
 /// `HardSwish([-4, 1, 4]) = [0, 0.6666667, 4]`
 fn hard_swish(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -185,7 +186,7 @@ fn hard_swish(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.mul(x, weight)
 }
 
-/// 1 at the first largest element along `axis`, 0 elsewhere.
+/// 1 at the first maximum along `axis`, 0 elsewhere.
 ///
 /// `Hardmax([[1, 3, 3]]) = [[0, 1, 0]]`
 fn hardmax(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -194,7 +195,7 @@ fn hardmax(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     one_at_largest(g, x, axis)
 }
 
-/// As from version 13 on, but over all axes from `axis` on at once.
+/// As in opset 13, of the input flattened to 2 axes at `axis`.
 ///
 /// `Hardmax([[[1, 3], [4, 2]]]; axis=1) = [[[0, 0], [1, 0]]]`
 fn hardmax_flattened(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -208,7 +209,7 @@ fn one_at_largest(g: &mut Graph, x: Value, axis: usize) -> Result<Value> {
     g.cast(g.dtype(x), found)
 }
 
-/// `x` where positive, else `alpha * x`.
+/// `X` where positive, `alpha * X` elsewhere.
 ///
 /// `LeakyRelu([-10, 2]; alpha=0.1) = [-1, 2]`
 fn leaky_relu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -218,7 +219,7 @@ fn leaky_relu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     where_negative(g, x, below)
 }
 
-/// `x - max - ln(Σ e^(x - max))` along `axis`.
+/// `X - max - ln(Σ e^(X - max))` along `axis`.
 ///
 /// `LogSoftmax([[0, 0]]) = [[-0.69314718, -0.69314718]]`
 fn log_softmax(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -227,7 +228,7 @@ fn log_softmax(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     log_of_softmax(g, x, axis)
 }
 
-/// As from version 13 on, but over all axes from `axis` on at once.
+/// As in opset 13, of the input flattened to 2 axes at `axis`.
 ///
 /// `LogSoftmax([[[0], [0]]]; axis=1) = [[[-0.69314718], [-0.69314718]]]`
 fn log_softmax_flattened(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -243,7 +244,7 @@ fn log_of_softmax(g: &mut Graph, x: Value, axis: usize) -> Result<Value> {
     g.sub(shifted, log)
 }
 
-/// `f` along the second axis of the input as a matrix, whose columns are all axes from `axis` (1 by default) on.
+/// `f` along axis 1 of the input flattened to 2 axes at the attribute `axis`, by default 1.
 fn flattened(g: &mut Graph, n: &OnnxNode, f: fn(&mut Graph, Value, usize) -> Result<Value>) -> Result<Value> {
     let x = n.input(0)?;
     let axis = n.axis(g, x, Some(1))?;
@@ -256,7 +257,7 @@ fn flattened(g: &mut Graph, n: &OnnxNode, f: fn(&mut Graph, Value, usize) -> Res
     g.reshape(result, shape)
 }
 
-/// `x * tanh(softplus(x))`.
+/// `X * tanh(softplus(X))`.
 ///
 /// `Mish([0, 1]) = [0, 0.86509836]`
 fn mish(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -266,7 +267,7 @@ fn mish(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.mul(x, weight)
 }
 
-/// `x` where positive, else `slope * x`, the slope broadcast to `x`.
+/// `X` where positive, `slope * X` elsewhere. The slope (input 1) is broadcast to the shape of `X`.
 ///
 /// `PRelu([[-1, -2], [3, -4]], [0.5, 0.25]) = [[-0.5, -0.5], [3, -1]]`
 fn prelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -280,14 +281,14 @@ fn prelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     where_negative(g, x, below)
 }
 
-/// `max(x, 0)`.
+/// `max(X, 0)`.
 ///
 /// `Relu([-1, 2]) = [0, 2]`
 fn relu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.relu(n.input(0)?)
 }
 
-/// `gamma * x` where positive, else `gamma * alpha * (e^x - 1)`.
+/// `gamma * X` where positive, `gamma * alpha * (e^X - 1)` elsewhere.
 ///
 /// `Selu([-1, 1]) = [-1.1113307, 1.050701]`
 fn selu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -300,7 +301,7 @@ fn selu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     scaled(g, bent, gamma)
 }
 
-/// `x + bias` below `-lambd`, `x - bias` above `lambd`, else 0.
+/// `X + bias` where `X < -lambd`, `X - bias` where `X > lambd`, 0 elsewhere.
 ///
 /// `Shrink([-2, 0.2, 2]; lambd=1.5, bias=0.5) = [-1.5, 0, 1.5]`
 fn shrink(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -323,14 +324,14 @@ fn shrink(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.select(below, up, rest)
 }
 
-/// `1 / (1 + e^-x)`.
+/// `1 / (1 + e^-X)`.
 ///
 /// `Sigmoid([0, 1, -100]) = [0.5, 0.73105858, 0]`
 fn sigmoid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     logistic(g, n.input(0)?)
 }
 
-/// `e^(x - max) / Σ e^(x - max)` along `axis`.
+/// `e^(X - max) / Σ e^(X - max)` along `axis`.
 ///
 /// `Softmax([[0, 0], [100, 0]]) = [[0.5, 0.5], [1, 0]]`
 fn softmax(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -339,14 +340,14 @@ fn softmax(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.softmax(x, axis)
 }
 
-/// As from version 13 on, but over all axes from `axis` on at once.
+/// As in opset 13, of the input flattened to 2 axes at `axis`.
 ///
 /// `Softmax([[[0, 0], [0, 0]]]; axis=1) = [[[0.25, 0.25], [0.25, 0.25]]]`
 fn softmax_flattened(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     flattened(g, n, Graph::softmax)
 }
 
-/// `ln(1 + e^x)`, as `max(x, 0) + ln1p(e^-|x|)`, which overflows for no finite `x`.
+/// `ln(1 + e^X)`. It is computed as `max(X, 0) + ln1p(e^-|X|)`, which does not overflow for finite `X`.
 ///
 /// `Softplus([0, 100, -100]) = [0.69314718, 100, 0]`
 fn softplus(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -362,7 +363,7 @@ fn soft_plus(g: &mut Graph, x: Value) -> Result<Value> {
     g.add(head, tail)
 }
 
-/// `x / (1 + |x|)`.
+/// `X / (1 + |X|)`.
 ///
 /// `Softsign([1, -3]) = [0.5, -0.75]`
 fn softsign(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -372,7 +373,7 @@ fn softsign(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.div(x, below)
 }
 
-/// `x / (1 + e^(-alpha * x))`.
+/// `X * sigmoid(alpha * X)`.
 ///
 /// `Swish([0, 1]) = [0, 0.73105858]`
 fn swish(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -383,14 +384,14 @@ fn swish(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.mul(x, weight)
 }
 
-/// Hyperbolic tangent.
+/// Hyperbolic tangent of the input.
 ///
 /// `Tanh([0, 1]) = [0, 0.76159416]`
 fn tanh(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.tanh(n.input(0)?)
 }
 
-/// `x` above `alpha`, else 0.
+/// `X` where `X > alpha`, 0 elsewhere.
 ///
 /// `ThresholdedRelu([0.5, 2]; alpha=1.0) = [0, 2]`
 fn thresholded_relu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

@@ -1,4 +1,4 @@
-//! Attention, and what belongs to it.
+//! Attention and rotary embedding.
 
 use crate::{
     error::{Error, Result},
@@ -40,7 +40,7 @@ pub(crate) fn joined(g: &mut Graph, x: Value) -> Result<Value> {
     g.reshape(x, vec![shape[0].clone(), shape[1].clone(), &shape[2] * &shape[3]])
 }
 
-/// Each head of `x`, `[B, H, S, D]`, as often as the query has heads for it.
+/// Each head of `x`, `[B, H, S, D]`, repeated to `count` heads.
 pub(crate) fn shared(g: &mut Graph, x: Value, count: &Dim) -> Result<Value> {
     let mut shape = g.shape(x).to_vec();
     if g.facts.prove_eq(&shape[1], count).is_yes() {
@@ -54,9 +54,10 @@ pub(crate) fn shared(g: &mut Graph, x: Value, count: &Dim) -> Result<Value> {
     g.view(x, shape, index)
 }
 
-/// `softmax(Q·Kᵀ * scale + mask)·V` for every head. Queries, keys and values with 3 axes are split into heads; keys and
-/// values are appended to past ones; heads of keys are shared by several of the query. The mask is boolean or additive,
-/// `is_causal`, windows, and lengths without padding (input 6) add to it; a row without any key gives zeros.
+/// `softmax(Q·Kᵀ * scale + mask)·V` for each head. Inputs are `[B, H, S, D]`, or `[B, S, H·D]` with `q_num_heads` and
+/// `kv_num_heads`. Keys and values are appended to `past_key` and `past_value` (inputs 4 and 5). Each key head serves
+/// `q_num_heads / kv_num_heads` query heads. The mask (input 3) is boolean or additive. `is_causal`, window sizes, and
+/// lengths without padding (input 6) restrict it further. A row without any key gives zeros.
 ///
 /// `Attention([[[[0, 0]]]], [[[[1, 2], [3, 4]]]], [[[[1], [3]]]]) = [[[[2]]]]`
 fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
@@ -141,7 +142,8 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     Ok(vec![Some(y), Some(present[0]), Some(present[1]), n.wants(3).then_some(shown)])
 }
 
-/// `prob_mod(softmax(score_mod(Q·Kᵀ * scale)))·V` of inputs with 4 axes, where both functions are graphs, if they are there.
+/// `prob_mod(softmax(score_mod(Q·Kᵀ * scale)))·V` of inputs `[B, H, S, D]`. `score_mod` and `prob_mod` are optional
+/// graphs of one input and one output.
 ///
 /// `FlexAttention([[[[0, 0]]]], [[[[1, 2], [3, 4]]]], [[[[1], [3]]]]) = [[[[2]]]]`
 fn flex_attention(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -182,7 +184,7 @@ fn flex_attention(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.contract(shares, b"bhst", v, b"bhtd", b"bhsd")
 }
 
-/// The square root of the scale, by which queries and keys are multiplied both; by default it is `1 / sqrt(D)`.
+/// The square root of the scale. Queries and keys are both multiplied with it. The default scale is `1 / sqrt(D)`.
 fn root_of_scale(g: &mut Graph, q: Value, scale: Option<f64>) -> Result<Value> {
     let factor = match scale {
         Some(scale) => {
@@ -199,7 +201,7 @@ fn root_of_scale(g: &mut Graph, q: Value, scale: Option<f64>) -> Result<Value> {
     g.cast(g.dtype(q), factor)
 }
 
-/// Softmax along the last axis; zeros where nothing is above `-∞`.
+/// Softmax along the last axis; zeros where all elements are `-∞`.
 fn softmax_or_none(g: &mut Graph, x: Value) -> Result<Value> {
     let dtype = g.dtype(x);
     let k = g.rank(x) - 1;
@@ -333,8 +335,9 @@ fn position_limits(g: &mut Graph, n: &OnnxNode, rows: &Dim, columns: &Dim, past:
     Ok(limits)
 }
 
-/// Pairs of features (halves, or with `interleaved=1` neighbours) turned by the angles in the caches, at the positions in
-/// input 3; of each head only the first `rotary_embedding_dim` features if that is given.
+/// Pairs of features, rotated by the angles whose cosines and sines are inputs 1 and 2. The optional input 3 holds
+/// positions in these caches. A pair is the same feature of both halves of a head, or with `interleaved=1` two adjacent
+/// features. `rotary_embedding_dim` restricts the rotation to the first features of a head.
 ///
 /// `RotaryEmbedding([[[[1, 2]]]], [[[0]]], [[[1]]]) = [[[[-2, 1]]]]`
 fn rotary_embedding(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -347,7 +350,7 @@ fn rotary_embedding(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     rotated(g, n, input, [cos, sin])
 }
 
-/// The input turned by the angles whose cosines and sines are given for each of its words.
+/// The input, rotated by the angles whose cosines and sines are given for each position.
 pub(crate) fn rotated(g: &mut Graph, n: &OnnxNode, input: Value, [cos, sin]: [Value; 2]) -> Result<Value> {
     let interleaved = n.flag("interleaved", false)?;
     let count = n.int_or("num_heads", 0)?;
@@ -373,7 +376,8 @@ pub(crate) fn rotated(g: &mut Graph, n: &OnnxNode, input: Value, [cos, sin]: [Va
     if flat { joined(g, y) } else { Ok(y) }
 }
 
-/// `x: [B, H, S, D]` with its first `part` features turned by the angles with these cosines and sines, `[B, S, part / 2]`.
+/// `x: [B, H, S, D]` with its first `part` features rotated by the angles with these cosines and sines, `[B, S, part /
+/// 2]`.
 pub(crate) fn turned(
     g: &mut Graph,
     x: Value,
@@ -419,8 +423,9 @@ pub(crate) fn turned(
     g.concat(&[turned_x, rest], 3)
 }
 
-/// Attention by a state `[B, H, D, E]` that each step updates from its key and value and reads with its query: `linear`,
-/// `gated` (the state decays), `delta` (what the state already gives is taken off the value), or `gated_delta`.
+/// Attention with a state `[B, H, D, E]`. Each step updates it from its key and value and reads it with its query.
+/// `update_rule` is `linear`, `gated` (the state decays), `delta` (the value minus the state's prediction for the key)
+/// or `gated_delta`. Input 3 is the initial state, input 4 the decay, input 5 beta.
 ///
 /// `LinearAttention([[[2]]], [[[3]]], [[[5]]]; q_num_heads=1, kv_num_heads=1, update_rule="linear", scale=1.0) = [[[30]]], [[[[15]]]]`
 fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {

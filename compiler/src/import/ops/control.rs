@@ -1,4 +1,5 @@
-//! Branches and loops. What is decided while compiling leaves no trace; all else becomes a branch or loop of the graph.
+//! Branches and loops. Conditions known at compile time leave no trace; all others become branches or loops of the
+//! graph.
 
 use crate::{
     error::{Error, Result},
@@ -22,10 +23,10 @@ ops! {
     Loop 1 loop_,
 }
 
-/// The outputs of one of two graphs, by a condition. A branch that contradicts the declared inputs ends the call with a
-/// typed error if it is taken. Sizes that differ between the branches are found while running; ranks must be the same.
+/// The outputs of `then_branch` or `else_branch`. Shapes may differ between the branches; such sizes are
+/// data-dependent. A branch that contradicts the declared inputs ends the call with an error if it runs.
 ///
-/// Limits: branches whose outputs differ in rank move all that follows into both, up to the graph's outputs.
+/// Limits: if the outputs differ in rank, both branches get a copy of all following nodes.
 fn if_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let condition = n.input(0)?;
     let names = ["then_branch", "else_branch"];
@@ -50,7 +51,7 @@ fn if_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     branch(g, n, condition, branches)
 }
 
-/// The condition if it is known while compiling.
+/// The condition, if it is known at compile time.
 fn decided(g: &Graph, condition: Value) -> Result<Option<bool>> {
     if let Some([value]) = g.contents(condition)
         && let Some(value) = value.as_i64()
@@ -64,10 +65,11 @@ fn decided(g: &Graph, condition: Value) -> Result<Option<bool>> {
     }
 }
 
-/// More rounds than any machine runs: the bound where nothing depends on it.
+/// The bound of a loop where nothing depends on it. No machine runs as many iterations.
 const ENDLESS: i64 = 1 << 40;
 
-/// The most rounds that a loop can have: by its trip count, by its condition, or by what is declared of the stacked outputs.
+/// The maximum number of iterations. It follows from the trip count, the condition, or the declared shapes of stacked
+/// outputs.
 fn trips(g: &mut Graph, rounds: &Rounds, limit: Option<Value>) -> Result<Dim> {
     let n = rounds.n;
     let stacked = rounds.carried.len()..rounds.body.output.len().saturating_sub(1);
@@ -93,8 +95,8 @@ fn trips(g: &mut Graph, rounds: &Rounds, limit: Option<Value>) -> Result<Dim> {
     }
 }
 
-/// A carried value whose size along an axis grows in every round: it is kept at its largest size, with the present one
-/// beside it.
+/// A carried value whose size along an axis grows in every iteration. It is stored at its largest size, together with
+/// its current size.
 pub(crate) struct Growth {
     /// Number of the carried value.
     value: usize,
@@ -107,8 +109,9 @@ pub(crate) struct Growth {
     symbol: Symbol,
 }
 
-/// The body of a loop whose carried values have these types and growing sizes. Of those that it could carry it takes `kept`
-/// from the graph around it.
+/// The body of a loop whose carried values have these types and growing sizes.
+///
+/// Values in `kept` do not change: the body reads them from the enclosing graph instead of carrying them.
 fn body(
     g: &mut Graph,
     n: &OnnxNode,
@@ -158,7 +161,7 @@ fn body(
     Ok(made)
 }
 
-/// The sizes that a round changes.
+/// The sizes that an iteration changes.
 fn growths(g: &Graph, n: &OnnxNode, region: &Region, types: &[Type], most: &Dim) -> Result<Vec<Growth>> {
     let mut growths = Vec::new();
     for (value, ty) in types.iter().enumerate() {
@@ -196,11 +199,12 @@ fn region_knows(g: &Graph, symbol: &Symbol) -> bool {
     g.symbols.contains(symbol) || g.data_dependent.contains(symbol)
 }
 
-/// Rounds of a graph, at most as many as input 0 says and as long as the condition holds: values are carried from round
-/// to round, other outputs are stacked. A size that rounds change must grow by the same amount in each.
+/// Runs the graph `body` up to `M` times (input 0), while the condition (input 1, then output 0 of the body) holds.
+/// Carried values are passed from iteration to iteration. The other outputs are stacked. A size that changes must grow
+/// by the same amount in each iteration.
 ///
-/// Limits: with stacked outputs, the number of rounds is bounded by the trip count, by a condition that compares a counter
-/// with a limit, by the declared output or by `--dim`.
+/// Limits: with stacked outputs, the number of iterations needs a bound: the trip count, a condition that compares a
+/// counter with a limit, the declared output shape, or `--dim`.
 fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let limit = n.optional(0);
     let condition = n.optional(1);
@@ -254,7 +258,7 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     Ok(results)
 }
 
-/// The core loop over a body that was imported.
+/// The loop of the graph over an imported body.
 pub(crate) fn run(
     g: &mut Graph,
     region: Region,

@@ -17,11 +17,12 @@ ops! {
     ConvInteger 10 conv_integer,
 }
 
-/// Labels of the spatial axes of a contraction, and of those of the kernel.
+/// Labels of the spatial axes of a contraction.
 pub(crate) const SPACE: &[Label] = b"xyzw";
+/// Labels of the axes of a kernel.
 pub(crate) const KERNEL: &[Label] = b"ijkl";
 
-/// The window that the attributes describe, along each spatial axis.
+/// The window that a node's attributes describe. All lists have one element per spatial axis.
 pub(crate) struct Window {
     pub kernel: Vec<i64>,
     pub stride: Vec<i64>,
@@ -31,7 +32,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Reads strides, dilations and pads for windows of size `kernel` on the axes of `x` after the first two.
+    /// Reads strides, dilations and pads for windows of size `kernel`. The spatial axes are the axes of `x` after the
+    /// first two.
     pub(crate) fn read(g: &Graph, n: &OnnxNode, x: Value, kernel: Vec<i64>) -> Result<Window> {
         let count = kernel.len();
         if g.rank(x) != count + 2 {
@@ -52,7 +54,7 @@ impl Window {
         Ok(window)
     }
 
-    /// Elements from the first to the last of a window along spatial axis `i`.
+    /// The distance from the first to the last element of a window along spatial axis `i`, plus 1.
     pub(crate) fn span(&self, i: usize) -> i64 {
         (self.kernel[i] - 1) * self.dilation[i] + 1
     }
@@ -96,7 +98,7 @@ impl Window {
         Ok((lo, hi))
     }
 
-    /// `x` with `value` put around its spatial axes.
+    /// `x` with its spatial axes padded with `value`.
     pub(crate) fn pad(&self, g: &mut Graph, x: Value, value: Scalar) -> Result<Value> {
         let none = [Dim::zero(), Dim::zero()];
         g.pad(x, &[&none[..], &self.lo].concat(), &[&none[..], &self.hi].concat(), value)
@@ -115,14 +117,14 @@ impl Window {
         self.view(g, x)
     }
 
-    /// `x` seen through the window: its axes, then the window's.
+    /// `x`, viewed through the window: its axes, then those of the window.
     pub(crate) fn view(&self, g: &mut Graph, x: Value) -> Result<Value> {
         let axes: Vec<usize> = (2..2 + self.kernel.len()).collect();
         g.window(x, &axes, &self.kernel, &self.stride, &self.dilation)
     }
 }
 
-/// An attribute of one positive number for each of `count` axes, 1 by default.
+/// An attribute with one positive integer for each of `count` axes, by default 1.
 pub(crate) fn positive(n: &OnnxNode, name: &str, count: usize) -> Result<Vec<i64>> {
     let list = n.ints(name)?.unwrap_or_else(|| vec![1; count]);
     if list.len() == count && list.iter().all(|value| (1..=1 << 31).contains(value)) {
@@ -132,7 +134,7 @@ pub(crate) fn positive(n: &OnnxNode, name: &str, count: usize) -> Result<Vec<i64
     }
 }
 
-/// The spatial dims of a kernel, which must be numbers and fit `kernel_shape`.
+/// The spatial dims of the kernels `w`. They must be constants and equal to `kernel_shape`, if that is given.
 pub(crate) fn kernel_of(g: &Graph, n: &OnnxNode, w: Value) -> Result<Vec<i64>> {
     let dims = g.shape(w).get(2..).unwrap_or_default();
     let kernel: Option<Vec<i64>> = dims.iter().map(Dim::as_i64).collect();
@@ -149,10 +151,11 @@ pub(crate) fn kernel_of(g: &Graph, n: &OnnxNode, w: Value) -> Result<Vec<i64>> {
     }
 }
 
-/// Convolution over one to four axes: for each window the sum of its products with each of the kernels (input 1,
-/// `[M, C/group, …]`), plus a bias for each (input 2).
+/// Convolution of `X`, `[N, C, D1, …]`, with the kernels `W`, `[M, C/group, k1, …]`, plus the optional bias `B`, `[M]`.
+/// The result is `[N, M, …]`. All attributes of ONNX: `auto_pad`, `dilations`, `group`, `kernel_shape`, `pads`,
+/// `strides`.
 ///
-/// Limits: kernels whose sizes are numbers; 1 to 4 spatial axes.
+/// Limits: kernel sizes are constants; 1 to 4 spatial axes.
 ///
 /// `Conv([[[1, 2, 3]]], [[[1, 10]]]) = [[[21, 32]]]`
 /// `Conv([[[1, 2, 3]]], [[[1, 10]]], [5]; pads=[1, 0], strides=[2]) = [[[15, 37]]]`
@@ -167,14 +170,14 @@ fn conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     with_bias(g, y, n.optional(2))
 }
 
-/// Adds the bias of each channel.
+/// Adds the bias, one element per channel.
 pub(crate) fn with_bias(g: &mut Graph, y: Value, bias: Option<Value>) -> Result<Value> {
     let Some(bias) = bias else { return Ok(y) };
     let bias = g.unsqueeze(bias, &(1..g.rank(y) - 1).collect::<Vec<_>>())?;
     g.add(y, bias)
 }
 
-/// The contraction of `x`, padded already, seen through the window, with the kernels `w`; groups are a batch label.
+/// The contraction of the padded `x`, viewed through the window, with the kernels `w`. Groups are a batch label.
 pub(crate) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group: i64) -> Result<Value> {
     let count = window.kernel.len();
     if g.rank(w) != count + 2 {
@@ -216,7 +219,7 @@ pub(crate) fn in_groups(g: &mut Graph, w: Value, group: i64) -> Result<()> {
     g.require(Relation::divides(group, &kernels), &format!("{kernels} kernels in {group} groups"))
 }
 
-/// `x` with axis `k` split into groups and what is in one.
+/// `x` with axis `k` split into the group and the index in the group.
 pub(crate) fn grouped(g: &mut Graph, x: Value, k: usize, group: i64) -> Result<Value> {
     let mut shape = g.shape(x).to_vec();
     let each = g.facts.simplify(&shape[k].floor_div(group));
@@ -224,7 +227,10 @@ pub(crate) fn grouped(g: &mut Graph, x: Value, k: usize, group: i64) -> Result<V
     g.reshape(x, shape)
 }
 
-/// Convolution of 8-bit integers less their zero points (inputs 2 and 3: one, or one for each kernel), exact in 32 bits.
+/// Convolution of 8-bit integers after subtraction of their zero points, exact in 32 bits. `x_zero_point` (input 2) is
+/// a scalar. `w_zero_point` (input 3) is a scalar or has one element per kernel.
+///
+/// Limits: as `Conv`.
 ///
 /// `ConvInteger(u8[[[2, 3, 4]]], u8[[[1, 10]]], u8:1) = i32[[[21, 32]]]`
 fn conv_integer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -237,8 +243,10 @@ fn conv_integer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     convolve(g, x, w, &window, n.int_or("group", 1)?)
 }
 
-/// A depthwise convolution of `[N, C, T]` whose windows end at each element; what came before the first one is the state
-/// (input 3), zeros by default. The second output is the state for what follows.
+/// A depthwise convolution of `[N, C, T]`, where element `t` depends on elements up to `t` only. The state (input 3)
+/// holds the elements before the first, by default zeros. Output 1 is the state for the next call.
+///
+/// Limits: the kernel size is a constant.
 ///
 /// `CausalConvWithState([[[1, 2]]], [[[10, 1]]]) = [[[1, 12]]], [[[2]]]`
 fn causal_conv_with_state(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {

@@ -1,4 +1,4 @@
-//! Transposed convolutions: a convolution for each place between two neighbours of the input.
+//! Transposed convolutions: one convolution for each phase of the stride.
 
 use crate::{
     error::{Error, Result},
@@ -15,14 +15,15 @@ ops! {
     ConvTranspose 1 conv_transpose,
 }
 
-/// Labels of the places of a result between two neighbours of the input.
+/// Labels of the phases of an output along each axis.
 const PLACE: &[Label] = b"pqrs";
 
-/// Transposed convolution: each element spreads over a window, weighted by the kernel (input 1, `[C, M/group, …]`).
+/// Transposed convolution of `X`, `[N, C, …]`, with the kernels `W`, `[C, M/group, …]`, plus the optional bias `B`.
 ///
-/// Along each axis, `y[stride·a + r] = Σ x[a - j] w[stride·j + r]`: results at the same distance `r` behind an element of the
-/// input are a convolution with every `stride`-th element of the kernel, turned around. Kernels are filled up with zeros to
-/// whole strides; where a stride is longer than the kernel, zeros stand behind what the kernel reaches.
+/// Along each axis, `Y[stride·a + r] = Σ X[a - j] W[stride·j + r]`. The outputs of one phase `r` are a convolution with
+/// every `stride`-th element of the reversed kernel. Kernels are padded with zeros to a multiple of the stride.
+///
+/// Limits: kernel sizes are constants; 1 to 4 spatial axes.
 ///
 /// `ConvTranspose([[[1, 2]]], [[[1, 10]]]; strides=[2]) = [[[1, 10, 2, 20]]]`
 /// `ConvTranspose([[[1, 2]]], [[[1, 10]]]; strides=[3]) = [[[1, 10, 0, 2, 20]]]`
@@ -88,8 +89,8 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     with_bias(g, y, n.optional(2))
 }
 
-/// Kernels `[C, M/group, …]` as `[group, C/group, M/group, …]`, each spatial axis as elements for windows, turned around, by
-/// places.
+/// Kernels `[C, M/group, …]` as `[group, C/group, M/group, …]`. Each spatial axis is split into the reversed window and
+/// the phase.
 fn at_places(g: &mut Graph, w: Value, kernel: &[i64], reached: &[i64], group: i64) -> Result<Value> {
     in_groups(g, w, group)?;
     let lo = vec![Dim::zero(); g.rank(w)];
@@ -110,7 +111,7 @@ fn at_places(g: &mut Graph, w: Value, kernel: &[i64], reached: &[i64], group: i6
     grouped(g, w, 0, group)
 }
 
-/// The results at all places, side by side.
+/// The outputs of all phases, interleaved.
 fn between(
     g: &mut Graph,
     x: Value,
@@ -143,7 +144,7 @@ fn between(
     g.reshape(y, shape)
 }
 
-/// The elements to cut off at the start and the end of each spatial axis, and the elements to add at the end.
+/// The elements to remove at the start and at the end of each spatial axis, and the elements to add at the end.
 fn transposed_pads(
     g: &Graph,
     n: &OnnxNode,

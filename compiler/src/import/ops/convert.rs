@@ -19,7 +19,7 @@ ops! {
     CastLike 15 cast_like ElementwiseInFirst,
 }
 
-/// An element type as models name it.
+/// An element type of ONNX.
 #[derive(Clone, Copy)]
 pub(crate) enum Element {
     Plain(DType),
@@ -27,7 +27,7 @@ pub(crate) enum Element {
 }
 
 impl Element {
-    /// The type that an attribute names.
+    /// The type with ONNX's code `code`.
     pub(crate) fn from_attribute(code: i64) -> Result<Element> {
         match StorageType::from_attribute(code) {
             Some(storage_type) => Ok(Element::Widened(storage_type)),
@@ -35,14 +35,14 @@ impl Element {
         }
     }
 
-    /// The type of input `k`, which is there.
+    /// The type of input `k`, which must be present.
     pub(crate) fn of_input(g: &Graph, n: &OnnxNode, k: usize) -> Result<Element> {
         let value = n.input(k)?;
         Ok(n.storage_type(k).map_or(Element::Plain(g.dtype(value)), Element::Widened))
     }
 }
 
-/// The values of input `k`, to compute with.
+/// Input `k` in a type that operators can compute with.
 pub(crate) fn widened(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Value> {
     let value = n.input(k)?;
     match n.storage_type(k) {
@@ -51,7 +51,7 @@ pub(crate) fn widened(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Value> {
     }
 }
 
-/// `x` as elements of this type, which is what the node makes.
+/// `x`, converted to the element type of the node's output.
 pub(crate) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> Result<Value> {
     let saturate = n.flag("saturate", true)?;
     let direction = match n.string_or("round_mode", "up")? {
@@ -70,9 +70,9 @@ pub(crate) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> R
     }
 }
 
-/// The bits of the input as another type of the same width.
+/// The bits of the input, reinterpreted as the element type `to`, which must have the same width.
 ///
-/// Limits: no elements of less than 8 bits.
+/// Limits: no element types of less than 8 bits.
 ///
 /// `BitCast([1, -2]; to=6) = i32[1065353216, -1073741824]`
 fn bit_cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -96,9 +96,9 @@ fn bit_cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.bits(dtype, n.input(0)?)
 }
 
-/// Conversion to the type `to`: floats to integers toward zero and saturating, integers to narrower ones by wrapping,
-/// anything to bool as `!= 0`; to floats of 8 and 4 bits rounded to nearest, halves to even, and with `saturate=0` to
-/// infinity or NaN where they are too small.
+/// The input converted to the element type `to`. Floats convert to integers by truncation and saturate. Integers wrap
+/// in narrower integers. Conversion to bool is `x != 0`. Floats of 8 and 4 bits round to nearest, ties to even. With
+/// `saturate=0`, values out of their range become infinity or NaN.
 ///
 /// `Cast([1.7, -1.7, 3e9]; to=6) = i32[1, -1, 2147483647]`
 fn cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -107,7 +107,7 @@ fn cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     converted(g, n, x, Element::from_attribute(to)?)
 }
 
-/// Conversion to the second input's type, as by `Cast`.
+/// The first input converted to the element type of the second, as by `Cast`.
 ///
 /// `CastLike([1.7], i64[0]) = i64[1]`
 fn cast_like(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

@@ -1,4 +1,4 @@
-//! Tensors from nothing but numbers and shapes.
+//! Operators that create tensors from shapes and scalars.
 
 use crate::{
     error::{Error, Result},
@@ -30,7 +30,9 @@ ops! {
     Trilu 14 trilu,
 }
 
-/// The tensor in one of the attributes `value`, `value_float(s)`, `value_int(s)`.
+/// The tensor in one of the attributes `value`, `value_float`, `value_floats`, `value_int` or `value_ints`.
+///
+/// Limits: no strings and no sparse tensors.
 ///
 /// `Constant(; value_ints=[1, 2]) = i64[1, 2]`
 /// `Constant(; value_float=1.5) = 1.5`
@@ -57,7 +59,7 @@ fn constant(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.constant(tensor.ok_or_else(|| Error::invalid("Constant needs a value"))?)
 }
 
-/// The one element of the attribute `value` (`[0.0]` by default) in the shape that the input holds.
+/// A tensor of the shape in the input. All elements are the element of the attribute `value`, by default `[0.0]`.
 ///
 /// `ConstantOfShape(i64[2]) = [0, 0]`
 fn constant_of_shape(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -74,7 +76,8 @@ fn constant_of_shape(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.broadcast_to(value, &shape)
 }
 
-/// Ones on the diagonal `k` of a matrix like the input, of type `dtype` or the input's.
+/// A matrix of the shape of the input with ones on the diagonal `k` and zeros elsewhere. Its element type is `dtype`,
+/// by default the type of the input.
 ///
 /// `EyeLike([[0, 0], [0, 0]]; k=1) = [[0, 1], [0, 0]]`
 fn eye_like(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -96,7 +99,8 @@ fn eye_like(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.cast(dtype, on)
 }
 
-/// `Σ c[j] cos(2πij/L)` for `i` below the size in the input; `L` is the size, or with `periodic=0` one less.
+/// `Σ c[j] cos(2πij/L)` for `i` from 0 to the size in the input (exclusive). `L` is the size, or with `periodic=0` the
+/// size minus 1.
 fn window(g: &mut Graph, n: &OnnxNode, coefficients: &[f64]) -> Result<Value> {
     let size = if n.is_known(g, 0) { n.dim(g, 0)? } else { n.size(g, n.input(0)?, 0, None)? };
     let dtype = weights::dtype(i32::try_from(n.int_or("output_datatype", 1)?).unwrap_or(-1))?;
@@ -120,29 +124,30 @@ fn window(g: &mut Graph, n: &OnnxNode, coefficients: &[f64]) -> Result<Value> {
     g.cast(dtype, sum)
 }
 
-/// Blackman's window of the size in the input.
+/// The Blackman window of the size in the input. It is periodic, or with `periodic=0` symmetric.
 ///
 /// `BlackmanWindow(i64:4) = [0, 0.34, 1, 0.34]`
 fn blackman_window(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     window(g, n, &[0.42, -0.5, 0.08])
 }
 
-/// Hamming's window of the size in the input.
+/// The Hamming window of the size in the input. It is periodic, or with `periodic=0` symmetric.
 ///
 /// `HammingWindow(i64:2) = [0.0869565, 1]`
 fn hamming_window(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     window(g, n, &[25.0 / 46.0, -21.0 / 46.0])
 }
 
-/// Hann's window of the size in the input.
+/// The Hann window of the size in the input. It is periodic, or with `periodic=0` symmetric.
 ///
 /// `HannWindow(i64:4) = [0, 0.5, 1, 0.5]`
 fn hann_window(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     window(g, n, &[0.5, -0.5])
 }
 
-/// A new axis at `axis` of the size in input 1, along which the element at the position that input 0 holds is the second
-/// one of input 2 and the others are the first one; negative positions count from the end, others outside mean nothing.
+/// A new axis at `axis` of size `depth` (input 1) for each index in input 0. The element at the index is `values[1]`,
+/// the others are `values[0]` (input 2). Negative indices count from the end. Indices out of range give `values[0]`
+/// everywhere.
 ///
 /// `OneHot(i64[1, -1], i64:3, [0, 5]) = [[0, 5, 0], [0, 0, 5]]`
 fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -194,7 +199,7 @@ fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.select(hit, on, off)
 }
 
-/// From input 0 to below input 1 in steps of input 2.
+/// The values from `start` (input 0) to `limit` (input 1, exclusive) in steps of `delta` (input 2).
 ///
 /// `Range(i64:1, i64:6, i64:2) = i64[1, 3, 5]`
 /// `Range(0, 1, 0.5) = [0, 0.5]`
@@ -243,7 +248,7 @@ fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.add(start, walked)
 }
 
-/// The one element of `x` as an expression, also when it is a float that is a whole number.
+/// The element of `x` as an expression, if it is an integer or a float with an integral value.
 fn whole_number(g: &mut Graph, x: Value) -> Result<Option<Dim>> {
     let one = |g: &Graph, x: Value| g.contents(x).and_then(|dims| <[Dim; 1]>::try_from(dims.to_vec()).ok());
     if !g.dtype(x).is_float() {
@@ -257,7 +262,8 @@ fn whole_number(g: &mut Graph, x: Value) -> Result<Option<Dim>> {
     Ok((floor == ceil).then_some(floor))
 }
 
-/// The part of the last two axes on and above diagonal `k` (input 1), or with `upper=0` on and below it; 0 elsewhere.
+/// The elements of the last two axes on and above diagonal `k` (input 1), 0 elsewhere. With `upper=0`, the elements on
+/// and below the diagonal.
 ///
 /// `Trilu([[1, 2], [3, 4]]) = [[1, 2], [0, 4]]`
 /// `Trilu([[1, 2], [3, 4]], i64:-1; upper=0) = [[0, 0], [3, 0]]`

@@ -13,11 +13,11 @@ ops! {
     Det 11 det,
 }
 
-/// More rows than this are eliminated one after another.
+/// The largest matrix whose determinant is expanded; larger ones are eliminated.
 const MAX_EXPANDED: i64 = 3;
 
-/// The determinants of the matrices in the last two axes: by expansion along the first row where there are up to three, else
-/// by elimination in double precision, the largest element of a column first.
+/// The determinants of the square matrices in the last two axes. Up to 3 rows are expanded along the first row. Larger
+/// matrices are eliminated with partial pivoting in double precision.
 ///
 /// `Det([[1, 2], [3, 4]]) = -2`
 /// `Det([[0, 2, 0, 0], [3, 0, 0, 0], [0, 0, 1, 4], [0, 0, 1, 2]]) = 12`
@@ -35,8 +35,10 @@ fn det(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
 }
 
-/// The determinants of matrices with `size` rows: each round brings the largest element of a column to the diagonal, and
-/// takes its row off those below.
+/// The determinants of matrices with `size` rows by Gaussian elimination.
+///
+/// Each round swaps the largest element of a column to the diagonal and subtracts multiples of its row from the rows
+/// below.
 fn eliminated(g: &mut Graph, n: &OnnxNode, x: Value, size: &Dim) -> Result<Value> {
     let dtype = g.dtype(x);
     let outer = g.shape(x)[..g.rank(x) - 2].to_vec();
@@ -101,7 +103,7 @@ fn eliminated(g: &mut Graph, n: &OnnxNode, x: Value, size: &Dim) -> Result<Value
     g.cast(dtype, det)
 }
 
-/// The determinant of the rows from `row` on and these columns.
+/// The determinant of the rows from `row` on and `columns`.
 fn minor(g: &mut Graph, x: Value, row: i64, columns: &[i64]) -> Result<Value> {
     let rank = g.rank(x);
     let mut sum: Option<Value> = None;

@@ -65,7 +65,8 @@ ops! {
     Xor 1 xor,
 }
 
-/// Both inputs; before version 7 the second one is laid along the first one's axes from `axis` on.
+/// Both inputs. Before opset 7 the attribute `axis` aligns the second input with the axes of the first one from `axis`
+/// on.
 fn pair(g: &mut Graph, n: &OnnxNode) -> Result<(Value, Value)> {
     let a = n.input(0)?;
     let mut b = n.input(1)?;
@@ -99,76 +100,76 @@ fn unary(g: &mut Graph, n: &OnnxNode, op: UnaryOp) -> Result<Value> {
     g.unary(op, n.input(0)?)
 }
 
-/// The combination of all inputs, broadcast.
+/// All inputs combined by `op`, broadcast.
 fn fold(g: &mut Graph, n: &OnnxNode, op: BinaryOp) -> Result<Value> {
     let inputs = n.all()?;
     inputs[1..].iter().try_fold(inputs[0], |acc, input| g.binary(op, acc, *input))
 }
 
-/// `|x|`.
+/// `|X|`.
 ///
 /// `Abs([-1.5, 2]) = [1.5, 2]`
 fn abs(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Abs)
 }
 
-/// Arc cosine.
+/// Arc cosine of the input.
 ///
 /// `Acos([1, 0]) = [0, 1.5707964]`
 fn acos(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Acos)
 }
 
-/// Inverse hyperbolic cosine.
+/// Inverse hyperbolic cosine of the input.
 ///
 /// `Acosh([1, 2]) = [0, 1.316958]`
 fn acosh(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Acosh)
 }
 
-/// Sum, broadcast; integers wrap.
+/// `A + B`, broadcast. Integers wrap on overflow.
 ///
 /// `Add([[1], [2]], [10, 20]) = [[11, 21], [12, 22]]`
 fn add(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     binary(g, n, BinaryOp::Add)
 }
 
-/// Logical and, broadcast.
+/// Logical and, `A && B`, broadcast.
 ///
 /// `And(bool[1, 0], bool[1]) = bool[1, 0]`
 fn and(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     binary(g, n, BinaryOp::And)
 }
 
-/// Arc sine.
+/// Arc sine of the input.
 ///
 /// `Asin([0, 1]) = [0, 1.5707964]`
 fn asin(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Asin)
 }
 
-/// Inverse hyperbolic sine.
+/// Inverse hyperbolic sine of the input.
 ///
 /// `Asinh([0, 1]) = [0, 0.88137358]`
 fn asinh(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Asinh)
 }
 
-/// Arc tangent.
+/// Arc tangent of the input.
 ///
 /// `Atan([0, 1]) = [0, 0.78539816]`
 fn atan(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Atan)
 }
 
-/// Inverse hyperbolic tangent.
+/// Inverse hyperbolic tangent of the input.
 ///
 /// `Atanh([0, 0.5]) = [0, 0.54930614]`
 fn atanh(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Atanh)
 }
 
-/// Unsigned integers shifted by the second input's bits in `direction` `LEFT` or `RIGHT`.
+/// `X << Y` for `direction="LEFT"` or `X >> Y` for `direction="RIGHT"`, broadcast. Both inputs are unsigned integers.
 ///
 /// `BitShift(u8[1, 255], u8[3]; direction="LEFT") = u8[8, 248]`
 fn bit_shift(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -207,14 +208,14 @@ fn bitwise_xor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     binary(g, n, BinaryOp::Xor)
 }
 
-/// Smallest integer not below.
+/// The smallest integer that is not below `X`.
 ///
 /// `Ceil([1.2, -1.2]) = [2, -1]`
 fn ceil(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Ceil)
 }
 
-/// `min(max(x, min), max)` with bounds from attributes.
+/// `min(max(X, min), max)`. The bounds are the optional attributes `min` and `max`.
 ///
 /// `Clip([-2, 0.5, 3]; min=0.0, max=1.0) = [0, 0.5, 1]`
 fn clip_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -231,7 +232,7 @@ fn clip_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     Ok(x)
 }
 
-/// `min(max(x, lo), hi)` with bounds from optional inputs 1 and 2; where `lo > hi`, the result is `hi`.
+/// `min(max(X, min), max)`. The bounds are the optional inputs 1 and 2. Where `min > max`, the result is `max`.
 ///
 /// `Clip([-2, 0.5, 3], 0, 1) = [0, 0.5, 1]`
 /// `Clip([-2, 0.5, 3], _, 1) = [-2, 0.5, 1]`
@@ -246,21 +247,21 @@ fn clip(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     Ok(x)
 }
 
-/// Cosine.
+/// Cosine of the input.
 ///
 /// `Cos([0, 1]) = [1, 0.54030231]`
 fn cos(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Cos)
 }
 
-/// Hyperbolic cosine.
+/// Hyperbolic cosine of the input.
 ///
 /// `Cosh([0, 1]) = [1, 1.5430806]`
 fn cosh(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Cosh)
 }
 
-/// Quotient, broadcast; integers truncate toward zero.
+/// `A / B`, broadcast. Integer division truncates toward zero.
 ///
 /// `Div([1, 4], [2]) = [0.5, 2]`
 /// `Div(i32[7, -7], i32[2]) = i32[3, -3]`
@@ -268,49 +269,49 @@ fn div(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     binary(g, n, BinaryOp::Div)
 }
 
-/// `a == b`, broadcast.
+/// `A == B`, broadcast.
 ///
 /// `Equal(i64[1, 2], i64[1]) = bool[1, 0]`
 fn equal(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     compare(g, n, CompareOp::Eq)
 }
 
-/// The error function.
+/// The error function of the input.
 ///
 /// `Erf([0, 1]) = [0, 0.84270079]`
 fn erf(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Erf)
 }
 
-/// `e^x`.
+/// `e^X`.
 ///
 /// `Exp([0, 1]) = [1, 2.7182818]`
 fn exp(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Exp)
 }
 
-/// Largest integer not above.
+/// The largest integer that is not above `X`.
 ///
 /// `Floor([1.8, -1.2]) = [1, -2]`
 fn floor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Floor)
 }
 
-/// `a > b`, broadcast.
+/// `A > B`, broadcast.
 ///
 /// `Greater([1, 2], [1]) = bool[0, 1]`
 fn greater(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     compare(g, n, CompareOp::Gt)
 }
 
-/// `a >= b`, broadcast.
+/// `A >= B`, broadcast.
 ///
 /// `GreaterOrEqual([0, 1, 2], [1]) = bool[0, 1, 1]`
 fn greater_or_equal(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     compare(g, n, CompareOp::Ge)
 }
 
-/// Which elements are infinite; `detect_positive` and `detect_negative` choose the signs that count.
+/// True where `X` is infinite. With `detect_positive=0` or `detect_negative=0`, infinities of that sign give false.
 ///
 /// `IsInf([inf, -inf, 1]) = bool[1, 1, 0]`
 /// `IsInf([inf, -inf, 1]; detect_negative=0) = bool[1, 0, 0]`
@@ -331,35 +332,35 @@ fn is_inf(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.and(infinite, sign)
 }
 
-/// Which elements are not a number.
+/// True where `X` is NaN.
 ///
 /// `IsNaN([nan, 1]) = bool[1, 0]`
 fn is_nan(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::IsNan)
 }
 
-/// `a < b`, broadcast.
+/// `A < B`, broadcast.
 ///
 /// `Less([0, 1], [1]) = bool[1, 0]`
 fn less(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     compare(g, n, CompareOp::Lt)
 }
 
-/// `a <= b`, broadcast.
+/// `A <= B`, broadcast.
 ///
 /// `LessOrEqual([0, 1, 2], [1]) = bool[1, 1, 0]`
 fn less_or_equal(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     compare(g, n, CompareOp::Le)
 }
 
-/// Natural logarithm.
+/// Natural logarithm of the input.
 ///
 /// `Log([1, 2]) = [0, 0.69314718]`
 fn log(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Log)
 }
 
-/// Largest of all inputs, broadcast; NaN if one of them is.
+/// Maximum of all inputs, broadcast. NaN where an input is NaN.
 ///
 /// `Max([1, 5], [3], [2]) = [3, 5]`
 fn max(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -375,14 +376,14 @@ fn mean(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.div(sum, count)
 }
 
-/// Smallest of all inputs, broadcast; NaN if one of them is.
+/// Minimum of all inputs, broadcast. NaN where an input is NaN.
 ///
 /// `Min([1, 5], [3]) = [1, 3]`
 fn min(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     fold(g, n, BinaryOp::Min)
 }
 
-/// Remainder, broadcast: with the divisor's sign, or with `fmod=1` the dividend's.
+/// Remainder of `A / B`, broadcast. It has the sign of `B`, or with `fmod=1` the sign of `A`.
 ///
 /// `Mod(i32[7, -7], i32[3]) = i32[1, 2]`
 /// `Mod([7.5, -7.5], [2]; fmod=1) = [1.5, -1.5]`
@@ -391,36 +392,36 @@ fn modulo(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     binary(g, n, op)
 }
 
-/// Product, broadcast; integers wrap.
+/// `A * B`, broadcast. Integers wrap on overflow.
 ///
 /// `Mul([1, 2], [3]) = [3, 6]`
 fn mul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     binary(g, n, BinaryOp::Mul)
 }
 
-/// `-x`.
+/// `-X`.
 ///
 /// `Neg([1, -2]) = [-1, 2]`
 fn neg(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Neg)
 }
 
-/// Logical not.
+/// Logical not of the input.
 ///
 /// `Not(bool[1, 0]) = bool[0, 1]`
 fn not(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Not)
 }
 
-/// Logical or, broadcast.
+/// Logical or, `A || B`, broadcast.
 ///
 /// `Or(bool[1, 0], bool[0]) = bool[1, 0]`
 fn or(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     binary(g, n, BinaryOp::Or)
 }
 
-/// `a^b`, broadcast, in the first input's type; an exponent of another type is converted to it, except that an integer
-/// raised to a float is computed as a double and then truncated.
+/// `X^Y`, broadcast, in the type of `X`. `Y` is converted to that type. If `X` is an integer and `Y` a float, the power
+/// is computed in double precision and truncated.
 ///
 /// `Pow([2, 9], [3, 0.5]) = [8, 3]`
 /// `Pow(i32[4, 9], [2, 0.5]) = i32[16, 3]`
@@ -445,7 +446,7 @@ fn pow(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.cast(base, power)
 }
 
-/// 2 or 3, if the exponent is that number and leaves the shape of `a` as it is.
+/// The exponent if it is a constant 2 or 3 of one element that does not change the shape of `a`.
 fn small_power(g: &Graph, n: &OnnxNode, a: Value) -> Result<Option<i64>> {
     let exponent = n.input(1)?;
     let alone = g.shape(exponent).iter().all(|dim| g.is_one(dim)) && g.rank(exponent) <= g.rank(a);
@@ -454,49 +455,49 @@ fn small_power(g: &Graph, n: &OnnxNode, a: Value) -> Result<Option<i64>> {
     Ok([2, 3].into_iter().find(|small| *small as f64 == times))
 }
 
-/// `1 / x`.
+/// `1 / X`.
 ///
 /// `Reciprocal([2, -4]) = [0.5, -0.25]`
 fn reciprocal(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Recip)
 }
 
-/// Nearest integer, halves to even.
+/// The nearest integer. Ties round to even.
 ///
 /// `Round([0.5, 1.5, -1.2]) = [0, 2, -1]`
 fn round(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Round)
 }
 
-/// -1, 0 or 1.
+/// -1, 0 or 1, the sign of the input.
 ///
 /// `Sign([-3, 0, 0.5]) = [-1, 0, 1]`
 fn sign(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Sign)
 }
 
-/// Sine.
+/// Sine of the input.
 ///
 /// `Sin([0, 1]) = [0, 0.84147098]`
 fn sin(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Sin)
 }
 
-/// Hyperbolic sine.
+/// Hyperbolic sine of the input.
 ///
 /// `Sinh([0, 1]) = [0, 1.1752012]`
 fn sinh(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Sinh)
 }
 
-/// Square root.
+/// Square root of the input.
 ///
 /// `Sqrt([4, 2]) = [2, 1.4142136]`
 fn sqrt(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Sqrt)
 }
 
-/// Difference, broadcast; integers wrap.
+/// `A - B`, broadcast. Integers wrap on overflow.
 ///
 /// `Sub([1, 2], [3]) = [-2, -1]`
 fn sub(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -510,14 +511,14 @@ fn sum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     fold(g, n, BinaryOp::Add)
 }
 
-/// Tangent.
+/// Tangent of the input.
 ///
 /// `Tan([0, 1]) = [0, 1.5574077]`
 fn tan(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unary(g, n, UnaryOp::Tan)
 }
 
-/// The second input where the first holds, else the third, broadcast.
+/// `X` (input 1) where `condition` (input 0) is true, `Y` (input 2) elsewhere, broadcast.
 ///
 /// `Where(bool[1, 0], [1], [2, 3]) = [1, 3]`
 fn where_(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

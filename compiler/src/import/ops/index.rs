@@ -1,4 +1,4 @@
-//! Elements addressed by other tensors' values.
+//! Operators that address elements by the values of other tensors.
 
 use crate::{
     error::{Error, Result},
@@ -23,7 +23,9 @@ ops! {
     TensorScatter 24 tensor_scatter,
 }
 
-/// Positions counted from the start: `sizes` (one, or one for each element of the last axis) is added to negative ones.
+/// The positions `at`, counted from the start: `sizes` is added to negative positions.
+///
+/// `sizes` holds one size, or one for each element of the last axis of `at`.
 pub(crate) fn from_start(g: &mut Graph, at: Value, sizes: &[Dim]) -> Result<Value> {
     let not_negative = |dim: &Dim| g.facts.prove_le(&Dim::zero(), dim).is_yes();
     if g.contents(at).is_some_and(|dims| dims.iter().all(not_negative)) || not_negative_const(g, at) {
@@ -54,7 +56,7 @@ fn along(k: usize) -> Dim {
     axis(k).into()
 }
 
-/// The slices at the positions in input 1, along `axis`; negative positions count from the end.
+/// The slices of `data` (input 0) along `axis` at the positions in input 1. Negative positions count from the end.
 ///
 /// `Gather([[1, 2], [3, 4], [5, 6]], i64[2, -3]) = [[5, 6], [1, 2]]`
 /// `Gather([[1, 2], [3, 4]], i64:1; axis=1) = [2, 4]`
@@ -75,7 +77,7 @@ fn gather(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.gather(x, at, k)
 }
 
-/// The slice at one known position.
+/// The slice at one position, which is an expression over symbols.
 fn one(g: &mut Graph, x: Value, k: usize, size: &Dim, position: Dim) -> Result<Value> {
     let position = if g.facts.prove_lt(&position, &Dim::zero()).is_yes() {
         g.facts.simplify(&(position + size))
@@ -88,7 +90,8 @@ fn one(g: &mut Graph, x: Value, k: usize, size: &Dim, position: Dim) -> Result<V
     g.squeeze(slice, &[k])
 }
 
-/// `out[i, j] = x[at[i, j], j]` for `axis=0`, and alike for other axes and ranks.
+/// For `axis=0`, `output[i, j] = data[indices[i, j], j]`, and alike for other axes and ranks. Both inputs have the same
+/// rank. Negative indices count from the end.
 ///
 /// `GatherElements([[1, 2], [3, 4]], i64[[0, 0], [1, 0]]; axis=1) = [[1, 1], [4, 3]]`
 fn gather_elements(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -102,7 +105,8 @@ fn gather_elements(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.push(Op::Gather { shape, coords }, &[x, at])
 }
 
-/// The own index on every axis but `k`, where it is the one that operand `operand` holds.
+/// Coordinates of an element: its own index on every axis, except axis `k`, whose coordinate is loaded from operand
+/// `operand`.
 fn element_coords(rank: usize, k: usize, operand: usize) -> Vec<Coord> {
     let all: Vec<Dim> = (0..rank).map(along).collect();
     let coord =
@@ -122,8 +126,8 @@ fn same_rank(g: &Graph, x: Value, at: Value) -> Result<()> {
     }
 }
 
-/// The slices at the positions along the last axis of input 1, each a list of indices along the first axes after
-/// `batch_dims` common ones.
+/// The slices of `data` at the index tuples in the last axis of input 1. An index tuple addresses the axes after the
+/// first `batch_dims`, which both inputs share.
 ///
 /// `GatherND([[1, 2], [3, 4]], i64[[0, 1], [1, -1]]) = [2, 4]`
 /// `GatherND([[1, 2], [3, 4]], i64[[1], [0]]) = [[3, 4], [1, 2]]`
@@ -154,7 +158,8 @@ fn gather_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.push(Op::Gather { shape, coords }, &[x, at])
 }
 
-/// Coordinates of which `depth` after `batch` are loaded from the last axis of operand `operand` of `outer + 1` axes.
+/// Coordinates for `rank` axes. The `depth` coordinates after the first `batch` are loaded from the last axis of
+/// operand `operand`, which has `outer + 1` axes.
 fn nd_coords(rank: usize, batch: usize, depth: usize, outer: usize, operand: usize) -> Vec<Coord> {
     let coord = |k: usize| match k {
         k if k < batch => Coord::At(along(k)),
@@ -167,7 +172,7 @@ fn nd_coords(rank: usize, batch: usize, depth: usize, outer: usize, operand: usi
     (0..rank).map(coord).collect()
 }
 
-/// Length of the last axis, which must be a number.
+/// The size of the last axis, which must be a constant.
 fn depth_of(g: &Graph, at: Value) -> Result<usize> {
     let last = g.shape(at).last().ok_or_else(|| Error::invalid("the indices must have at least 1 axis"))?;
     let depth = last.as_i64().and_then(|depth| usize::try_from(depth).ok());
@@ -176,7 +181,8 @@ fn depth_of(g: &Graph, at: Value) -> Result<usize> {
     })
 }
 
-/// The first elements along `time_axis` in reverse order, as many as input 1 says for each index along `batch_axis`.
+/// The input with the first `sequence_lens` elements (input 1) along `time_axis` reversed. There is one length for each
+/// index along `batch_axis`.
 ///
 /// `ReverseSequence([[1, 2, 3], [4, 5, 6]], i64[2, 3]; time_axis=1, batch_axis=0) = [[2, 1, 3], [6, 5, 4]]`
 fn reverse_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -191,7 +197,8 @@ fn reverse_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     reversed(g, x, lens, time, batch)
 }
 
-/// The first elements along the axis `time` in reverse order, `lens` of them for each index along `batch`.
+/// `x` with the first elements along the axis `time` reversed. `lens` holds their count for each index along the axis
+/// `batch`.
 pub(crate) fn reversed(g: &mut Graph, x: Value, lens: Value, time: usize, batch: usize) -> Result<Value> {
     let rank = g.rank(x);
     let other: Vec<usize> = (0..rank).filter(|k| *k != batch).collect();
@@ -221,8 +228,8 @@ fn mode_of(n: &OnnxNode) -> Result<ScatterMode> {
     }
 }
 
-/// The input with `out[at[i, j], j] = updates[i, j]` for `axis=0`, and alike for other axes and ranks; `reduction` combines
-/// with what is there.
+/// The input with `output[indices[i, j], j] = updates[i, j]` for `axis=0`, and alike for other axes and ranks.
+/// `reduction` (`add`, `mul`, `min` or `max`) combines an update with the element that it would replace.
 ///
 /// `ScatterElements([1, 2, 3], i64[2, 0], [9, 8]) = [8, 2, 9]`
 /// `ScatterElements([1, 2, 3], i64[2, -1], [9, 8]; reduction="add") = [1, 2, 20]`
@@ -246,8 +253,8 @@ fn scatter_elements(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.push(Op::Scatter { coords: element_coords(g.rank(x), k, 2), mode }, &[x, updates, at])
 }
 
-/// The input with slices replaced (or combined, see `reduction`): each list of indices along the last axis of input 1 says
-/// where one goes.
+/// The input with the slices at the index tuples in the last axis of input 1 replaced by `updates` (input 2).
+/// `reduction` is as in `ScatterElements`.
 ///
 /// `ScatterND([1, 2, 3], i64[[2], [0]], [9, 8]) = [8, 2, 9]`
 fn scatter_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -277,8 +284,8 @@ fn scatter_nd(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.push(Op::Scatter { coords: nd_coords(rank, 0, depth, outer, 2), mode }, &[x, updates, at])
 }
 
-/// The cache (input 0) with slices written along `axis` from the place in input 2 on, one for each batch; `mode` `circular`
-/// goes on at the beginning.
+/// The cache (input 0) with `update` (input 1) written along `axis`. The start position is in input 2, one for each
+/// batch, by default 0. With `mode="circular"`, positions wrap around.
 ///
 /// `TensorScatter([[[1], [2], [3]]], [[[9]]], i64[1]; axis=1) = [[[1], [9], [3]]]`
 fn tensor_scatter(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

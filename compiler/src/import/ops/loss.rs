@@ -13,8 +13,9 @@ ops! {
     SoftmaxCrossEntropyLoss 12 softmax_cross_entropy_loss,
 }
 
-/// The loss of log-probabilities `x` (`[N, C, …]`) at the classes in input 1 (`[N, …]`): minus the class's entry, times
-/// its weight (input 2), and nothing where the class is `ignore_index`; `reduction` `none`, `sum`, or the weighted `mean`.
+/// `-weight[c] * input[n, c, …]` for the class `c = target[n, …]`. The input, `[N, C, …]`, holds log-probabilities.
+/// `weight` (input 2) is optional. The loss is 0 where the class is `ignore_index`. `reduction` is `none`, `sum`, or
+/// `mean`, weighted by `weight`.
 ///
 /// `NegativeLogLikelihoodLoss([[-1, -2], [-3, -4]], i64[0, 1]) = 2.5`
 /// `NegativeLogLikelihoodLoss([[-1, -2], [-3, -4]], i64[0, 1]; reduction="none") = [1, 4]`
@@ -22,7 +23,7 @@ fn negative_log_likelihood_loss(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     loss(g, n, n.input(0)?)
 }
 
-/// As `NegativeLogLikelihoodLoss` of the logarithm of the softmax along axis 1, which is the second output.
+/// `NegativeLogLikelihoodLoss` of the logarithm of the softmax along axis 1. Output 1 is this logarithm.
 ///
 /// `SoftmaxCrossEntropyLoss([[0, 0]], i64[1]) = 0.6931472`
 fn softmax_cross_entropy_loss(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {

@@ -1,4 +1,4 @@
-//! Products of matrices and of tensors in Einstein's notation.
+//! Matrix multiplications, and contractions in Einstein notation.
 
 use crate::{
     error::{Error, Result},
@@ -18,8 +18,8 @@ ops! {
     "com.microsoft" TransposeMatMul 1 fused_matmul,
 }
 
-/// Sums of products over the labels that the result of `equation` lacks; repeated labels take a diagonal, `...` stands for
-/// any axes in front, broadcast.
+/// The contraction that `equation` describes, a sum over all labels that the output lacks. A repeated label of one
+/// input takes its diagonal. `...` stands for any number of axes, which are broadcast.
 ///
 /// `Einsum([[1, 2], [3, 4]], [[5], [6]]; equation="ij,jk->ik") = [[17], [39]]`
 /// `Einsum([[1, 2], [3, 4]]; equation="ii") = 5`
@@ -62,7 +62,7 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     contract_all(g, operands, &out)
 }
 
-/// A tensor and the labels of its axes; `...` is spelt with digits, counted from the right.
+/// An operand and the labels of its axes. The axes of `...` have digits as labels, counted from the right.
 struct Term {
     labels: Vec<u8>,
     value: Value,
@@ -82,7 +82,8 @@ fn labels(term: &str, rank: usize) -> Result<Vec<u8>> {
     Ok(head.bytes().chain(dots).chain(tail.bytes()).collect())
 }
 
-/// Without an arrow the result has the axes of `...` and then the labels that stand once, in alphabetic order.
+/// The labels of the output of an equation without `->`: the axes of `...`, then the labels that occur once, in
+/// alphabetical order.
 fn implicit(terms: &[Term], dots: usize) -> Vec<u8> {
     let all: Vec<u8> = terms.iter().flat_map(|term| term.labels.iter().copied()).collect();
     let once = |label: &u8| all.iter().filter(|other| *other == label).count() == 1;
@@ -121,7 +122,7 @@ fn contract_all(g: &mut Graph, terms: Vec<Term>, out: &[u8]) -> Result<Value> {
     )
 }
 
-/// The term with each label once: repeated ones stand for a diagonal.
+/// The term with each label once. A repeated label takes the diagonal.
 fn diagonal(g: &mut Graph, term: Term) -> Result<Term> {
     let mut labels: Vec<u8> = Vec::new();
     for label in &term.labels {
@@ -152,14 +153,15 @@ fn diagonal(g: &mut Graph, term: Term) -> Result<Term> {
     Ok(Term { labels, value })
 }
 
-/// The term summed over labels that are not `kept`.
+/// The term, summed over the labels that are not `kept`.
 fn summed(g: &mut Graph, term: Term, kept: &dyn Fn(u8) -> bool) -> Result<Term> {
     let axes: Vec<usize> = (0..term.labels.len()).filter(|k| !kept(term.labels[*k])).collect();
     let value = g.reduce(ReduceOp::Sum, term.value, &axes, false)?;
     Ok(Term { labels: term.labels.iter().copied().filter(|label| kept(*label)).collect(), value })
 }
 
-/// Axes of size 1 under `...` that meet larger ones go, since a contraction broadcasts labels that one side lacks.
+/// Removes axes of size 1 under `...` where the other term has a larger size. A contraction broadcasts labels that one
+/// side lacks.
 fn broadcast_dots(g: &mut Graph, a: &mut Term, b: &mut Term) -> Result<()> {
     for swap in [false, true] {
         let (x, y) = if swap { (&mut *b, &*a) } else { (&mut *a, &*b) };
@@ -176,7 +178,7 @@ fn broadcast_dots(g: &mut Graph, a: &mut Term, b: &mut Term) -> Result<()> {
     Ok(())
 }
 
-/// `alpha * A * B + beta * C`, where `transA` and `transB` transpose and `C` is optional and broadcast.
+/// `alpha * A * B + beta * C` of matrices. `transA` and `transB` transpose `A` and `B`. `C` is optional and broadcast.
 ///
 /// `Gemm([[1, 2]], [[3, 4]], [10]; transB=1, alpha=2.0) = [[32]]`
 pub(crate) fn gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -216,8 +218,8 @@ pub(crate) fn gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.add(y, c)
 }
 
-/// Product of matrices: the last two axes of each input, the others broadcast; a vector is a row on the left and a column
-/// on the right.
+/// The matrix product over the last two axes of the inputs. The other axes are broadcast. A vector is a row as `A` and
+/// a column as `B`.
 ///
 /// `MatMul([[1, 2]], [[3], [4]]) = [[11]]`
 /// `MatMul([1, 2], [3, 4]) = 11`
@@ -225,9 +227,9 @@ fn matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.matmul(n.input(0)?, n.input(1)?)
 }
 
-/// `MatMul` with optional transpositions of the last two axes and a factor.
+/// `alpha * MatMul(A, B)`. `transA` and `transB` transpose the last two axes of `A` and `B`.
 ///
-/// Limits: no transposed batches.
+/// Limits: no `transBatchA` and `transBatchB`.
 ///
 /// `FusedMatMul([[1, 2]], [[3, 4]]; transB=1, alpha=2.0) = [[22]]`
 fn fused_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -254,7 +256,7 @@ fn fused_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.mul(y, alpha)
 }
 
-/// `x` as `i32`, less its zero point; a zero point of one axis belongs to axis `k` of `x`.
+/// `x - zero` as `i32`. A zero point with one axis belongs to axis `k` of `x`.
 pub(crate) fn centred(g: &mut Graph, x: Value, zero: Option<Value>, k: usize) -> Result<Value> {
     let rank = g.rank(x);
     let x = g.cast(DType::I32, x)?;
@@ -268,8 +270,9 @@ pub(crate) fn centred(g: &mut Graph, x: Value, zero: Option<Value>, k: usize) ->
     g.sub(x, zero)
 }
 
-/// Product of 8-bit matrices less their zero points (inputs 2 and 3: one, or one for each row of the left and column of
-/// the right matrix), exact in 32 bits.
+/// The matrix product of 8-bit integers after subtraction of their zero points, exact in 32 bits. `a_zero_point` (input
+/// 2) is a scalar or has one element per row of `A`. `b_zero_point` (input 3) is a scalar or has one element per column
+/// of `B`.
 ///
 /// `MatMulInteger(u8[[11, 7]], u8[[1], [2]], u8:10) = i32[[-5]]`
 fn matmul_integer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

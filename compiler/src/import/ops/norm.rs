@@ -28,7 +28,7 @@ ops! {
     "com.microsoft" SkipSimplifiedLayerNormalization 1 skip_rms_normalization,
 }
 
-/// A tensor of one axis for the channels of a tensor of `rank` axes.
+/// `v`, one element per channel, in a shape that broadcasts with a tensor of `rank` axes.
 fn for_channels(g: &mut Graph, v: Value, rank: usize) -> Result<Value> {
     g.unsqueeze(v, &(1..rank.max(2) - 1).collect::<Vec<_>>())
 }
@@ -41,7 +41,7 @@ fn inverse_deviation(g: &mut Graph, variance: Value, epsilon: f64) -> Result<Val
     g.recip(deviation)
 }
 
-/// `x` less its mean over `axes`, and `1 / sqrt(variance + epsilon)`, and the mean.
+/// `x` minus its mean over `axes`, then `1 / sqrt(variance + epsilon)`, then the mean.
 pub(crate) fn standardised(g: &mut Graph, x: Value, axes: &[usize], epsilon: f64) -> Result<[Value; 3]> {
     let mean = g.mean(x, axes, true)?;
     let centred = g.sub(x, mean)?;
@@ -50,7 +50,7 @@ pub(crate) fn standardised(g: &mut Graph, x: Value, axes: &[usize], epsilon: f64
     Ok([centred, inverse_deviation(g, variance, epsilon)?, mean])
 }
 
-/// The type in which means are taken: at least `f32` when the attribute `stash_type` says so, as it does by default.
+/// `x` in the type in which means are computed. With `stash_type=1`, the default, halves become `f32`.
 fn stash(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     match (n.int_or("stash_type", 1)?, g.dtype(x)) {
         (1, DType::F16 | DType::BF16) => g.cast(DType::F32, x),
@@ -59,10 +59,11 @@ fn stash(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     }
 }
 
-/// `(x - mean) / sqrt(variance + epsilon) * scale + bias` by channel, with given mean and variance, as one factor and one
-/// summand; with `training_mode=1` of the batch itself, and then also the running mean and variance.
+/// `(X - mean) / sqrt(variance + epsilon) * scale + bias` by channel. Mean and variance are inputs 3 and 4. With
+/// `training_mode=1` they are those of the batch. Then outputs 1 and 2 are the running mean and variance, updated with
+/// `momentum`.
 ///
-/// Limits: no `spatial=0`, no training before version 14.
+/// Limits: no `spatial=0`; training only from opset 14.
 ///
 /// `BatchNormalization([[[1, 3]]], [2], [10], [1], [4]; epsilon=0.0) = [[[10, 12]]]`
 fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
@@ -131,8 +132,8 @@ fn batch_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>
     Ok(vec![Some(y), Some(running(mean, used_mean)?), Some(running(variance, used_variance)?)])
 }
 
-/// `(x - mean) / sqrt(variance + epsilon)` over each group of channels and all spatial axes, times scale plus bias by
-/// channel.
+/// `(X - mean) / sqrt(variance + epsilon) * scale + bias`, with mean and variance over each of `num_groups` groups of
+/// channels and all spatial axes. `scale` and `bias` have one element per channel.
 ///
 /// `GroupNormalization([[[1], [3]]], [1, 2], [0, 0]; num_groups=1, epsilon=0.0) = [[[-1], [2]]]`
 fn group_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -153,7 +154,7 @@ fn group_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.add(scaled, bias)
 }
 
-/// As from version 21 on, with scale and bias by group.
+/// As in opset 21, with one element per group in `scale` and `bias`.
 ///
 /// `GroupNormalization@18([[[1], [3]]], [2], [1]; num_groups=1, epsilon=0.0) = [[[-1], [3]]]`
 fn group_normalization_by_group(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -192,8 +193,8 @@ fn groups(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     g.mul(centred, inverse)
 }
 
-/// `(x - mean) / sqrt(variance + epsilon)` over the spatial axes of each channel of each sample, times scale plus bias by
-/// channel.
+/// `(X - mean) / sqrt(variance + epsilon) * scale + bias`, with mean and variance over the spatial axes of each channel
+/// of each sample. `scale` and `bias` have one element per channel.
 ///
 /// `InstanceNormalization([[[1, 3]]], [2], [1]; epsilon=0.0) = [[[-1, 3]]]`
 fn instance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -210,7 +211,7 @@ fn instance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.add(scaled, bias)
 }
 
-/// `x / (bias + alpha / size * Σ x²)^beta`, the sum over `size` neighbouring channels.
+/// `X / (bias + alpha / size * Σ X²)^beta`. The sum is over `size` adjacent channels.
 ///
 /// `LRN([[[1], [2]]]; size=1, alpha=1.0, beta=1.0) = [[[0.5], [0.4]]]`
 fn lrn(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -246,8 +247,8 @@ fn lrn(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.div(x, below)
 }
 
-/// `(x - mean) / sqrt(variance + epsilon)` over the axes from `axis` on, times scale, plus an optional bias; also the mean
-/// and `1 / sqrt(variance + epsilon)`.
+/// `(X - mean) / sqrt(variance + epsilon) * scale + bias`, with mean and variance over the axes from `axis` on. The
+/// bias is optional. Outputs 1 and 2 are the mean and `1 / sqrt(variance + epsilon)`.
 ///
 /// `LayerNormalization([[1, 3]], [2, 2], [0, 1]; epsilon=0.0) = [[-2, 3]], [[2]], [[1]]`
 fn layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
@@ -275,7 +276,7 @@ fn layer(g: &mut Graph, n: &OnnxNode, x: Value, scale: Value, bias: Option<Value
     Ok(vec![y, mean, inverse])
 }
 
-/// `x / (Σ |x|^p)^(1/p)` along `axis`; 0 where the sum is.
+/// `X / (Σ |X|^p)^(1/p)` along `axis`. 0 where the divisor is 0.
 ///
 /// `LpNormalization([[3, 4]]; p=2) = [[0.6, 0.8]]`
 fn lp_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -288,7 +289,7 @@ fn lp_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.select(none, zero, quotient)
 }
 
-/// `(x - mean) / (sqrt(mean of x² - mean²) + 1e-9)` over `axes`.
+/// `(X - mean) / (sqrt(mean of X² - mean²) + 1e-9)`, with means over `axes`, by default 0, 2 and 3.
 ///
 /// `MeanVarianceNormalization([[[[1, 3]]]]) = [[[[-1, 1]]]]`
 fn mean_variance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -308,7 +309,7 @@ fn mean_variance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.div(above, below)
 }
 
-/// `x / sqrt(mean of x² + epsilon)` over the axes from `axis` on, times scale.
+/// `X / sqrt(mean of X² + epsilon) * scale`, with the mean over the axes from `axis` on.
 ///
 /// `RMSNormalization([[1, 7]], [1, 5]; epsilon=0.0) = [[0.2, 7]]`
 fn rms_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
@@ -339,7 +340,7 @@ fn rms(g: &mut Graph, n: &OnnxNode, x: Value, scale: Value) -> Result<Vec<Value>
     Ok(vec![scaled, inverse])
 }
 
-/// The sum of the first two inputs and an optional bias.
+/// The sum of the first two inputs and the optional bias in input `bias`.
 fn skipped(g: &mut Graph, n: &OnnxNode, bias: usize) -> Result<Value> {
     let sum = g.add(n.input(0)?, n.input(1)?)?;
     match n.optional(bias) {
@@ -348,7 +349,8 @@ fn skipped(g: &mut Graph, n: &OnnxNode, bias: usize) -> Result<Value> {
     }
 }
 
-/// `LayerNormalization` of the sum of the first two inputs and an optional bias (input 4); the sum is output 3.
+/// `LayerNormalization` of `input + skip + bias` (inputs 0, 1 and 4) over the last axis. The bias is optional. Output 3
+/// is the sum.
 ///
 /// `SkipLayerNormalization([[1, 2]], [[0, 1]], [1, 1]; epsilon=0.0) = [[-1, 1]]`
 fn skip_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
@@ -360,7 +362,8 @@ fn skip_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     Ok(outputs)
 }
 
-/// `RMSNormalization` of the sum of the first two inputs and an optional bias (input 3); the sum is output 3.
+/// `RMSNormalization` of `input + skip + bias` (inputs 0, 1 and 3) over the last axis. The bias is optional. Output 3
+/// is the sum.
 ///
 /// `SkipSimplifiedLayerNormalization([[1, 6]], [[0, 1]], [1, 5]; epsilon=0.0) = [[0.2, 7]]`
 fn skip_rms_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {

@@ -1,4 +1,4 @@
-//! Optional values, which here are tensors that are there or not, and text as numbers.
+//! Optional values, which are present or absent at compile time, and text as integers.
 
 use crate::{
     error::{Error, Result},
@@ -16,27 +16,27 @@ ops! {
     TfIdfVectorizer 9 tf_idf_vectorizer,
 }
 
-/// The tensor that is the input.
+/// The input, which must be present.
 ///
-/// Limits: optional inputs of the model are refused.
+/// Limits: no optional inputs of the model.
 ///
 /// `OptionalGetElement([[1, 2]]) = [[1, 2]]`
 fn optional_get_element(_: &mut Graph, n: &OnnxNode) -> Result<Value> {
     n.input(0)
 }
 
-/// Whether there is an input.
+/// Whether the input is present.
 ///
 /// `OptionalHasElement([[1, 2]]) = bool:1`
 fn optional_has_element(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.scalar(Scalar::bool(n.optional(0).is_some()))
 }
 
-/// How often each sequence of `pool_int64s` stands in the input (a vector, or one in each row): sequences of
-/// `min_gram_length` to `max_gram_length` elements, between which up to `max_skip_count` others are left out. `mode` `TF`
-/// counts, `IDF` gives the sequence's weight if it is there, `TFIDF` the product.
+/// The number of occurrences of each sequence of `pool_int64s` in the input, a vector or one per row. Sequences have
+/// `min_gram_length` to `max_gram_length` elements. Up to `max_skip_count` elements may be skipped between two of them.
+/// `mode` `TF` gives the count, `IDF` the weight where the count is not 0, `TFIDF` count times weight.
 ///
-/// Limits: integers only.
+/// Limits: integers only (`pool_int64s`).
 ///
 /// `TfIdfVectorizer(i64[[1, 2, 1]]; mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0, ngram_counts=[0], ngram_indexes=[0, 1], pool_int64s=[1, 3]) = [[2, 0]]`
 fn tf_idf_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

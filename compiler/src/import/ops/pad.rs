@@ -1,4 +1,4 @@
-//! Padding: elements put around others.
+//! Padding.
 
 use crate::{
     error::{Error, Result},
@@ -21,7 +21,7 @@ ops! {
     Pad 11 pad,
 }
 
-/// The input with elements put around it; before version 11 by attributes.
+/// As in opset 11, with attributes instead of inputs.
 ///
 /// `Pad([1, 2]; pads=[1, 0], value=9.0) = [9, 1, 2]`
 fn pad_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -35,8 +35,9 @@ fn pad_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     pad_by(g, x, mode, &axes, &pads, Fill::Known(value))
 }
 
-/// The input with elements put around it, their numbers in input 1 (all axes' before, then all after; negative ones
-/// remove), for the axes in input 3: `mode` `constant` (input 2, by default 0), `edge`, `reflect` or `wrap`.
+/// The input with padding. `pads` (input 1) holds the size of the padding at the start of each axis, then at the end of
+/// each axis. Negative sizes remove elements. `axes` (input 3) defaults to all axes. `mode` is `constant` (with the
+/// value in input 2, by default 0), `edge`, `reflect` or `wrap`.
 ///
 /// `Pad([1, 2], i64[1, 2], 9) = [9, 1, 2, 9, 9]`
 /// `Pad([1, 2, 3], i64[2, 1]; mode="reflect") = [3, 2, 1, 2, 3, 2]`
@@ -112,7 +113,7 @@ fn pad_by(g: &mut Graph, x: Value, mode: &str, axes: &[usize], pads: &[Dim], fil
     }
 }
 
-/// Padding whose new elements are copies of others: a view.
+/// Padding with copies of other elements. It is a view.
 fn mirror(g: &mut Graph, x: Value, mode: &str, lo: &[Dim], hi: &[Dim]) -> Result<Value> {
     let mut shape = Vec::new();
     let mut index = Vec::new();
@@ -136,7 +137,8 @@ fn mirror(g: &mut Graph, x: Value, mode: &str, lo: &[Dim], hi: &[Dim]) -> Result
     g.view(x, shape, index)
 }
 
-/// The place in axis `k` that a position before, in or behind it shows in mirrors at its first and its last element.
+/// The index in axis `k` of the element at `position`. Positions outside of the axis are reflected at its first and
+/// last element.
 fn reflected(g: &mut Graph, k: usize, position: Dim, dim: &Dim, pads: [&Dim; 2]) -> Result<Dim> {
     let last = &(dim - 1);
     if pads.iter().any(|pad| g.facts.prove_le(dim, pad).is_yes()) {
@@ -155,8 +157,8 @@ fn reflected(g: &mut Graph, k: usize, position: Dim, dim: &Dim, pads: [&Dim; 2])
     Ok(last - Dim::max(&from_end, -&from_end))
 }
 
-/// The input cut or padded with zeros to the size in input 1, for `axes`, evenly on both sides; what is left over goes to
-/// the end.
+/// The input, cropped or padded with zeros to the `shape` in input 1, along `axes`. Both sides are cropped and padded
+/// equally; an odd element is at the end.
 ///
 /// `CenterCropPad([1, 2, 3, 4], i64[2]) = [2, 3]`
 /// `CenterCropPad([1, 2], i64[5]) = [0, 1, 2, 0, 0]`

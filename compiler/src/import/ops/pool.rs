@@ -1,4 +1,4 @@
-//! Pooling: reductions of what is seen through a window, or of all spatial axes.
+//! Pooling: reductions over windows, or over all spatial axes.
 
 use crate::{
     error::{Error, Result},
@@ -51,7 +51,7 @@ fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> 
     Ok((window, over))
 }
 
-/// `x` padded with `value` and seen through the window of the node.
+/// `x`, padded with `value` and viewed through the window of the node.
 fn seen(g: &mut Graph, x: Value, window: &Window, over: &[Dim], value: Scalar) -> Result<Value> {
     let none = [Dim::zero(), Dim::zero()];
     let mut hi: Vec<Dim> =
@@ -68,13 +68,14 @@ fn seen(g: &mut Graph, x: Value, window: &Window, over: &[Dim], value: Scalar) -
     window.view(g, padded)
 }
 
-/// The axes of a window in a tensor seen through it.
+/// The axes of the window in a tensor that is viewed through it.
 fn window_axes(window: &Window) -> Vec<usize> {
     let count = window.kernel.len();
     (2 + count..2 + 2 * count).collect()
 }
 
-/// Mean of each window; padding counts as elements only with `count_include_pad=1`.
+/// Mean of each window of `kernel_shape` over the spatial axes of `[N, C, D1, …]`. Padding does not count as elements,
+/// unless `count_include_pad=1`. All attributes of ONNX: `auto_pad`, `ceil_mode`, `dilations`, `pads`, `strides`.
 ///
 /// `AveragePool([[[1, 2, 3]]]; kernel_shape=[2]) = [[[1.5, 2.5]]]`
 /// `AveragePool([[[1, 2, 3]]]; kernel_shape=[2], pads=[1, 0]) = [[[1, 1.5, 2.5]]]`
@@ -103,8 +104,10 @@ pub(crate) fn average(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     g.div(sum, count)
 }
 
-/// How many elements count in the window at `$0, $1, …`: along each axis, those taps that are inside the tensor, or with
-/// `with_pads` inside the tensor and its padding. A `ceil_mode` window may reach further.
+/// The number of elements that count in the window at `$0, $1, …`.
+///
+/// Along each axis, these are the taps inside the tensor, or with `with_pads` inside the tensor and its padding. A
+/// window of `ceil_mode` may extend beyond both.
 fn counts(g: &Graph, size: &[Dim], windows: &[Dim], window: &Window, with_pads: bool) -> Dim {
     let facts = g.index_facts(windows);
     let mut product = Dim::one();
@@ -131,7 +134,7 @@ fn counts(g: &Graph, size: &[Dim], windows: &[Dim], window: &Window, with_pads: 
     facts.simplify(&product)
 }
 
-/// Mean over all axes after the first two.
+/// Mean over all spatial axes of `[N, C, D1, …]`.
 ///
 /// `GlobalAveragePool([[[1, 2, 6]]]) = [[[3]]]`
 fn global_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -139,7 +142,7 @@ fn global_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.mean(x, &space(g, x)?, true)
 }
 
-/// Largest element over all axes after the first two.
+/// Maximum over all spatial axes of `[N, C, D1, …]`.
 ///
 /// `GlobalMaxPool([[[1, 2, 6]]]) = [[[6]]]`
 fn global_max_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -147,7 +150,7 @@ fn global_max_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.reduce(ReduceOp::Max, x, &space(g, x)?, true)
 }
 
-/// The axes after the first two.
+/// The spatial axes: all after the first two.
 pub(crate) fn space(g: &Graph, x: Value) -> Result<Vec<usize>> {
     match g.rank(x) {
         0 | 1 => Err(Error::invalid("global pooling needs at least 2 axes")),
@@ -155,7 +158,7 @@ pub(crate) fn space(g: &Graph, x: Value) -> Result<Vec<usize>> {
     }
 }
 
-/// `(Σ |x|^p)^(1/p)` over all axes after the first two.
+/// `(Σ |X|^p)^(1/p)` over all spatial axes of `[N, C, D1, …]`.
 ///
 /// `GlobalLpPool([[[3, -4]]]) = [[[5]]]`
 fn global_lp_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -165,7 +168,7 @@ fn global_lp_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     norm(g, x, &axes, p, true)
 }
 
-/// `(Σ |x|^p)^(1/p)` of each window.
+/// `(Σ |X|^p)^(1/p)` of each window of `kernel_shape`. The other attributes are as in `AveragePool`.
 ///
 /// `LpPool([[[3, -4, 0]]]; kernel_shape=[2], p=2) = [[[5, 4]]]`
 fn lp_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -200,8 +203,9 @@ pub(crate) fn norm(g: &mut Graph, x: Value, axes: &[usize], p: i64, keep: bool) 
     }
 }
 
-/// Largest element of each window, and with a second output its position in the whole input, row-major or with
-/// `storage_order=1` with the last two axes swapped.
+/// Maximum of each window of `kernel_shape`. Output 1 holds the flat index of the maximum in the input. It is
+/// row-major, or with `storage_order=1` column-major over the spatial axes. The other attributes are as in
+/// `AveragePool`.
 ///
 /// `MaxPool([[[1, 3, 2]]]; kernel_shape=[2]) = [[[3, 3]]]`
 /// `MaxPool([[[1, 3, 2]]]; kernel_shape=[2], pads=[1, 0], strides=[2]) = [[[1, 3]]], i64[[[0, 1]]]`
@@ -228,7 +232,7 @@ fn lowest(dtype: DType) -> Scalar {
     }
 }
 
-/// Positions in `x`, as one number, of the largest elements of `through`, which is `x` seen through `window`.
+/// Flat indices in `x` of the maxima of `through`, which is `x` viewed through `window`.
 fn positions_of_max(
     g: &mut Graph,
     x: Value,

@@ -1,4 +1,4 @@
-//! Quantised numbers: an integer less a zero point, times a scale.
+//! Quantised tensors: integers minus a zero point, times a scale.
 
 use crate::{
     error::{Error, Result},
@@ -27,7 +27,7 @@ ops! {
     "com.microsoft" QuantizeLinear 1 quantize_linear,
 }
 
-/// The axis of `x` that scales and zero points belong to, and the elements in each block along it.
+/// The axis of `x` that scales and zero points belong to, and the number of elements in each block along it.
 struct QuantAxis {
     axis: usize,
     block: i64,
@@ -42,7 +42,7 @@ fn quant_axis(g: &Graph, n: &OnnxNode, x: Value) -> Result<QuantAxis> {
     Ok(QuantAxis { axis: axis as usize, block })
 }
 
-/// A scale or zero point brought to a shape that broadcasts with `x`.
+/// A scale or zero point in a shape that broadcasts with `x`.
 fn broadcast_scale(g: &mut Graph, s: Value, x: Value, quant_axis: &QuantAxis) -> Result<Value> {
     match g.rank(s) {
         0 => Ok(s),
@@ -66,8 +66,8 @@ fn broadcast_scale(g: &mut Graph, s: Value, x: Value, quant_axis: &QuantAxis) ->
     }
 }
 
-/// `(x - zero_point) * scale`; scale and zero point (inputs 1 and 2) are one number each, or lie along `axis`, or stand
-/// for blocks of `block_size` along it.
+/// `(x - x_zero_point) * x_scale`. Scale and zero point (inputs 1 and 2) are scalars, or have one element per index
+/// along `axis`. With `block_size`, they have one element per block along `axis`.
 ///
 /// `DequantizeLinear(u8[0, 130], 2, u8:128) = [-256, 4]`
 /// `DequantizeLinear(i8[[1, 2], [3, 4]], [1, 10]; axis=0) = [[1, 2], [30, 40]]`
@@ -102,7 +102,7 @@ fn dequantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.cast(to, y)
 }
 
-/// `round(x) + zero`, brought into the range of `dtype`.
+/// `round(x) + zero`, clamped to the range of `dtype`.
 pub(crate) fn saturated(g: &mut Graph, x: Value, zero: Option<Value>, dtype: DType) -> Result<Value> {
     let bits = 8 * dtype.size_bytes() as u32;
     if !dtype.is_int() || bits > 16 {
@@ -116,7 +116,7 @@ pub(crate) fn saturated(g: &mut Graph, x: Value, zero: Option<Value>, dtype: DTy
     saturated_to(g, x, zero, range, dtype)
 }
 
-/// `round(x) + zero`, brought into a range of integers, as `dtype`.
+/// `round(x) + zero`, clamped to `range`, as `dtype`.
 fn saturated_to(
     g: &mut Graph,
     x: Value,
@@ -136,8 +136,9 @@ fn saturated_to(
     g.cast(dtype, y)
 }
 
-/// `round(x / scale) + zero_point`, saturated, halves to even; of the zero point's type, or `output_dtype`, or `u8`; to
-/// floats of 8 and 4 bits as by `Cast`. Scale and zero point as in `DequantizeLinear`.
+/// `round(x / y_scale) + y_zero_point`, saturated. Ties round to even. The element type is that of the zero point, else
+/// `output_dtype`, else `u8`. Floats of 8 and 4 bits are rounded as by `Cast`. Shapes of scale and zero point are as in
+/// `DequantizeLinear`.
 ///
 /// `QuantizeLinear([0, 3, 1000], 2, u8:128) = u8[128, 130, 255]`
 fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -182,7 +183,8 @@ fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
 }
 
-/// The input as `u8` with the scale and zero point that cover its range and 0: `y, scale, zero_point`.
+/// The input as `u8`, with the scale and zero point that cover its range and 0. The outputs are `y`, `y_scale` and
+/// `y_zero_point`.
 ///
 /// `DynamicQuantizeLinear([0, 127.5, 255]) = u8[0, 128, 255], 1, u8:0`
 fn dynamic_quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
@@ -190,7 +192,7 @@ fn dynamic_quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     Ok(vec![y, scale, zero])
 }
 
-/// `x` as `u8`, its scale and zero point.
+/// `x` as `u8`, its scale and its zero point.
 pub(crate) fn dynamically_quantised(g: &mut Graph, x: Value) -> Result<[Value; 3]> {
     let axes: Vec<usize> = (0..g.rank(x)).collect();
     let zero = g.scalar(Scalar::f32(0.0))?;
@@ -218,7 +220,7 @@ pub(crate) fn dynamically_quantised(g: &mut Graph, x: Value) -> Result<[Value; 3
     Ok([y, scale, zero_point])
 }
 
-/// The product of integer matrices less their zero points, exact, times both scales.
+/// The exact matrix product of integers after subtraction of their zero points, times both scales.
 pub(crate) fn requantised_product(
     g: &mut Graph,
     [a, b]: [Value; 2],
@@ -236,7 +238,7 @@ pub(crate) fn requantised_product(
     g.mul(sum, factor)
 }
 
-/// A scale of one axis laid along axis `k` counted from the end; of one element, a number.
+/// A scale of one axis, followed by `trailing` axes of size 1. A scale of one element becomes a scalar.
 pub(crate) fn scale_at(g: &mut Graph, scale: Value, behind: usize) -> Result<Value> {
     let scale = g.cast(DType::F32, scale)?;
     match g.rank(scale) {
@@ -246,7 +248,7 @@ pub(crate) fn scale_at(g: &mut Graph, scale: Value, behind: usize) -> Result<Val
     }
 }
 
-/// The exact sum `acc` times `a * b / y`, quantised.
+/// The exact integer `acc` times `a * b / y`, quantised.
 fn requantised(g: &mut Graph, acc: Value, scales: [Value; 3], zero: Value) -> Result<Value> {
     let [a, b, y] = scales;
     let product = g.mul(a, b)?;
@@ -261,8 +263,8 @@ fn requantised(g: &mut Graph, acc: Value, scales: [Value; 3], zero: Value) -> Re
     saturated(g, scaled, Some(zero), dtype)
 }
 
-/// Product of quantised matrices, each with scale and zero point (`a, a_scale, a_zero, b, b_scale, b_zero, y_scale,
-/// y_zero`), summed exactly in 32 bits.
+/// The matrix product of quantised matrices, accumulated exactly in 32 bits. The inputs are `a, a_scale, a_zero_point,
+/// b, b_scale, b_zero_point, y_scale, y_zero_point`.
 ///
 /// `QLinearMatMul(u8[[3, 1]], 0.5, u8:1, u8[[2], [1]], 2, u8:0, 1, u8:10) = u8[[14]]`
 fn qlinear_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -277,8 +279,11 @@ fn qlinear_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     requantised(g, acc, scales, n.input(7)?)
 }
 
-/// Convolution of quantised tensors (`x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias`), scales and zero
-/// points of `w` by kernel if they are several, summed exactly in 32 bits.
+/// Convolution of quantised tensors, accumulated exactly in 32 bits. The inputs are `x, x_scale, x_zero_point, w,
+/// w_scale, w_zero_point, y_scale, y_zero_point, B`. `w_scale` and `w_zero_point` are scalars or have one element per
+/// kernel.
+///
+/// Limits: as `Conv`.
 ///
 /// `QLinearConv(u8[[[3, 1]]], 0.5, u8:1, u8[[[2]]], 2, u8:0, 1, u8:10) = u8[[[14, 10]]]`
 fn qlinear_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

@@ -30,7 +30,8 @@ ops! {
     TopK 1 top_k,
 }
 
-/// Position of the largest element along `axis`: the first such, or with `select_last_index=1` the last.
+/// The index of the maximum along `axis`. Of equal maxima the first counts, or with `select_last_index=1` the last. The
+/// axis stays with size 1 unless `keepdims=0`.
 ///
 /// `ArgMax([[1, 3, 3]]; axis=1) = i64[[1]]`
 /// `ArgMax([[1, 3, 3]]; axis=1, keepdims=0, select_last_index=1) = i64[2]`
@@ -38,7 +39,8 @@ fn arg_max(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     arg(g, n, ReduceOp::Max)
 }
 
-/// Position of the smallest element along `axis`: the first such, or with `select_last_index=1` the last.
+/// The index of the minimum along `axis`. Of equal minima the first counts, or with `select_last_index=1` the last. The
+/// axis stays with size 1 unless `keepdims=0`.
 ///
 /// `ArgMin([[3, 1, 1]]; axis=1) = i64[[1]]`
 fn arg_min(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -51,15 +53,15 @@ fn arg(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
     g.argreduce(op, x, axis, n.flag("keepdims", true)?, n.flag("select_last_index", false)?)
 }
 
-/// Running product along the axis that input 1 names; see `CumSum`.
+/// Cumulative product along the axis in input 1. `exclusive` and `reverse` are as in `CumSum`.
 ///
 /// `CumProd([1, 2, 3], i64:0) = [1, 2, 6]`
 fn cum_prod(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     cumulate(g, n, ReduceOp::Prod)
 }
 
-/// Running sum along the axis that input 1 names; `exclusive=1` leaves the element itself out, `reverse=1` starts from
-/// the end.
+/// Cumulative sum along the axis in input 1. With `exclusive=1` a sum excludes its own element. With `reverse=1` the
+/// sums start at the end.
 ///
 /// `CumSum([1, 2, 3], i64:0) = [1, 3, 6]`
 /// `CumSum([1, 2, 3], i64:0; exclusive=1, reverse=1) = [5, 3, 0]`
@@ -92,9 +94,9 @@ fn cumulate(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
     )
 }
 
-/// The result of `f` over the axes of a reduction node, and whether they stay with size 1.
+/// The result of `f` for the axes of a reduction node and the flag `keepdims`.
 ///
-/// Axes come from the attribute or the optional input 1; none at all means all of them, unless
+/// The axes come from the attribute `axes` or the optional input 1. An empty list means all axes, unless
 /// `noop_with_empty_axes=1`.
 fn over(
     g: &mut Graph,
@@ -127,7 +129,7 @@ fn reduce(g: &mut Graph, n: &OnnxNode, op: ReduceOp, x: Value) -> Result<Value> 
     over(g, n, |g, axes, keep| g.reduce(op, x, axes, keep))
 }
 
-/// Sum of absolute values.
+/// Sum of the absolute values over `axes`.
 ///
 /// `ReduceL1([[1, -2], [3, 4]], i64[1]; keepdims=0) = [3, 7]`
 fn reduce_l1(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -135,7 +137,7 @@ fn reduce_l1(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     reduce(g, n, ReduceOp::Sum, x)
 }
 
-/// Root of the sum of squares.
+/// Square root of the sum of squares over `axes`.
 ///
 /// `ReduceL2([[3, 4], [6, 8]], i64[1]; keepdims=0) = [5, 10]`
 fn reduce_l2(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -150,7 +152,7 @@ fn reduce_l2(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
 }
 
-/// Logarithm of the sum.
+/// Logarithm of the sum over `axes`.
 ///
 /// `ReduceLogSum([[1, 1]]; keepdims=0) = 0.69314718`
 fn reduce_log_sum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -158,7 +160,7 @@ fn reduce_log_sum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.log(sum)
 }
 
-/// Logarithm of the sum of powers, as `max + ln(Σ e^(x - max))`, which overflows for no finite `x`.
+/// `ln(Σ e^X)` over `axes`. It is computed as `max + ln(Σ e^(X - max))`, which does not overflow for finite `X`.
 ///
 /// `ReduceLogSumExp([[100, 100]]; keepdims=0) = 100.69315`
 fn reduce_log_sum_exp(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -179,7 +181,7 @@ fn log_sum_exp(g: &mut Graph, x: Value, axes: &[usize], keep: bool) -> Result<Va
     if keep { Ok(result) } else { g.squeeze(result, axes) }
 }
 
-/// Largest element; of none, the type's smallest value. Any of bools.
+/// Maximum over `axes`. Without elements it is the smallest value of the type. For bools it is the logical or.
 ///
 /// `ReduceMax([[1, 5], [3, 4]], i64[1]) = [[5], [4]]`
 fn reduce_max(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -196,7 +198,7 @@ fn extreme(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
     g.cast(DType::Bool, reduced)
 }
 
-/// Mean; integers truncate.
+/// Mean over `axes`. Means of integers truncate.
 ///
 /// `ReduceMean([[1, 5], [3, 4]], i64[1]) = [[3], [3.5]]`
 fn reduce_mean(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -204,22 +206,22 @@ fn reduce_mean(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     over(g, n, |g, axes, keep| g.mean(x, axes, keep))
 }
 
-/// Smallest element; of none, the type's largest value. All of bools.
+/// Minimum over `axes`. Without elements it is the largest value of the type. For bools it is the logical and.
 ///
 /// `ReduceMin([[1, 5], [3, 4]], i64[1]) = [[1], [3]]`
 fn reduce_min(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     extreme(g, n, ReduceOp::Min)
 }
 
-/// Product.
+/// Product over `axes`.
 ///
 /// `ReduceProd([[1, 5], [3, 4]], i64[1]) = [[5], [12]]`
 fn reduce_prod(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     reduce(g, n, ReduceOp::Prod, n.input(0)?)
 }
 
-/// Sum over `axes` (an attribute, or input 1), all of them if none are given; they stay with size 1 unless
-/// `keepdims=0`.
+/// Sum over `axes`, which are an attribute or input 1. Without `axes` it is the sum over all axes, or with
+/// `noop_with_empty_axes=1` the input. Reduced axes stay with size 1 unless `keepdims=0`.
 ///
 /// `ReduceSum([[1, 5], [3, 4]], i64[1]) = [[6], [7]]`
 /// `ReduceSum([[1, 5], [3, 4]]; keepdims=0) = 13`
@@ -227,7 +229,7 @@ fn reduce_sum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     reduce(g, n, ReduceOp::Sum, n.input(0)?)
 }
 
-/// Sum of squares.
+/// Sum of the squares over `axes`.
 ///
 /// `ReduceSumSquare([[1, 2], [3, 4]], i64[1]) = [[5], [25]]`
 fn reduce_sum_square(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -236,8 +238,8 @@ fn reduce_sum_square(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     reduce(g, n, ReduceOp::Sum, squares)
 }
 
-/// The `k` largest (or with `largest=0` smallest) elements along `axis` and their positions, in order. Of
-/// equal elements the first comes first.
+/// The `k` largest elements along `axis` and their indices, sorted. With `largest=0` they are the smallest. Equal
+/// elements are sorted by their index. `k` is input 1, before opset 10 an attribute.
 ///
 /// `TopK([[3, 1, 2]], i64[2]) = [[3, 2]], i64[[0, 2]]`
 /// `TopK([[3, 1, 2]], i64[2]; largest=0) = [[1, 2]], i64[[1, 2]]`

@@ -1,4 +1,4 @@
-//! Resampling: each axis by itself, as a sum of a few gathered neighbours, weighted.
+//! Resampling: each axis separately, as a weighted sum of a few gathered neighbours.
 
 use crate::{
     error::{Error, Result},
@@ -54,7 +54,7 @@ impl Scale {
     }
 }
 
-/// What a node says of the sampling itself.
+/// The attributes of a resampling node.
 struct Sampling<'a> {
     mode: &'a str,
     coordinates: &'a str,
@@ -65,7 +65,7 @@ struct Sampling<'a> {
     extrapolation: f64,
 }
 
-/// The input magnified along each axis by the attribute `scales`, `mode` `nearest` or `linear`.
+/// The input, scaled along each axis by the attribute `scales`. `mode` is `nearest` or `linear`.
 ///
 /// `Upsample@8([1, 2]; scales=[2.0], mode="nearest") = [1, 1, 2, 2]`
 fn upsample_attribute(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -74,7 +74,7 @@ fn upsample_attribute(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     by_scales(g, n, scales.into_iter().map(|scale| Scale::Number(f64::from(scale))).collect())
 }
 
-/// The input magnified along each axis by the scales in input 1, `mode` `nearest` or `linear`.
+/// The input, scaled along each axis by the scales in input 1. `mode` is `nearest` or `linear`.
 ///
 /// `Resize@10([1, 2], [1.5]; mode="linear") = [1, 1.6666666, 2]`
 fn resize_by_scales(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -121,8 +121,10 @@ fn by_scales(g: &mut Graph, n: &OnnxNode, scales: Vec<Scale>) -> Result<Value> {
     resample(g, x, &axes, &sampling)
 }
 
-/// The input resampled along `axes` (all by default) by the scales in input 2 or to the sizes in input 3.
-/// All modes, coordinate transformations and nearest modes of ONNX.
+/// The input, resampled along `axes` (by default all) by the scales in input 2 or to the sizes in input 3. All modes,
+/// coordinate transformations, nearest modes and aspect ratio policies of ONNX.
+///
+/// Limits: no `keep_aspect_ratio_policy` other than `stretch` with symbolic sizes.
 ///
 /// `Resize([1, 2], _, [2.0]) = [1, 1, 2, 2]`
 /// `Resize([1, 2], _, [2.0]; mode="linear") = [1, 1.25, 1.75, 2]`
@@ -340,7 +342,8 @@ fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Resul
     g.select(outside, value, x)
 }
 
-/// The factor if nearest sampling repeats each element that many times: then it is an index map.
+/// The number of repetitions of each element, if nearest sampling repeats each element equally often. Then it is an
+/// index map.
 fn whole_repeats(g: &Graph, along: &Axis, how: &Sampling) -> Option<i64> {
     let most = |dim: &Dim| g.facts.bounds(dim).hi?.to_i64();
     let times = match along.scale {
@@ -359,7 +362,7 @@ fn whole_repeats(g: &Graph, along: &Axis, how: &Sampling) -> Option<i64> {
     (exact && repeats && how.mode == "nearest").then_some(times)
 }
 
-/// Where in the old axis each index of the new one lies, as doubles.
+/// The coordinate in the old axis of each index of the new one, as doubles.
 fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
     let position = g.index(DType::I64, vec![along.to.clone()], axis(0).into())?;
     let position = g.cast(DType::F64, position)?;
@@ -430,7 +433,7 @@ fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
     }
 }
 
-/// Which coordinates lie outside the old axis, broadcastable with a result of `rank` axes.
+/// Whether coordinates are outside of the old axis, broadcastable with a result of `rank` axes.
 fn beyond(g: &mut Graph, at: Value, along: &Axis, rank: usize) -> Result<Value> {
     let zero = g.number(DType::F64, 0.0)?;
     let last = g.dim(DType::F64, &along.from - 1)?;
@@ -457,7 +460,7 @@ fn nearest(g: &mut Graph, at: Value, how: &str) -> Result<Value> {
     }
 }
 
-/// Coordinates as positions inside the old axis.
+/// Coordinates as indices, clamped to the old axis.
 fn clamped(g: &mut Graph, at: Value, along: &Axis) -> Result<Value> {
     let at = g.cast(DType::I64, at)?;
     let zero = g.scalar(Scalar::i64(0))?;

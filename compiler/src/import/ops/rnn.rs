@@ -1,4 +1,4 @@
-//! Recurrent layers: what a step takes from the inputs is one contraction over all steps, the steps are a loop.
+//! Recurrent layers. The projection of the inputs is one contraction over all steps. The steps are a loop.
 
 use crate::{
     error::{Error, Result},
@@ -22,7 +22,7 @@ ops! {
     "com.microsoft" DynamicQuantizeLSTM 1 dynamic_quantize_lstm,
 }
 
-/// A layer in all its directions, with time as the first axis.
+/// A recurrent layer with all its directions. Time is the first axis.
 struct Layer {
     /// `[T, N, I]`
     x: Value,
@@ -103,7 +103,7 @@ impl Layer {
         })
     }
 
-    /// `x·Wᵀ` and the biases that may be added to it, for all steps: `[T, N, gates * H]`; and the recurrent biases.
+    /// `x·Wᵀ` plus the biases for all steps, `[T, N, gates * H]`, and the recurrent biases if they are `separate`.
     fn inputs(&self, g: &mut Graph, d: usize, gates: i64, separate: bool) -> Result<(Value, Option<Value>)> {
         let w = part(g, self.w, d)?;
         let x = if self.directions[d] { self.backwards(g, self.x)? } else { self.x };
@@ -126,7 +126,7 @@ impl Layer {
         if separate { Ok((sum, Some(recurrent))) } else { Ok((g.add(sum, recurrent)?, None)) }
     }
 
-    /// The steps in reverse order, each sequence within its own length.
+    /// The steps in reverse order, each sequence within its length.
     fn backwards(&self, g: &mut Graph, x: Value) -> Result<Value> {
         match self.lens {
             None => g.reverse(x, 0),
@@ -134,7 +134,7 @@ impl Layer {
         }
     }
 
-    /// The initial value of a state, input `k` of the node.
+    /// The initial value of a state.
     fn initial(&self, g: &mut Graph, given: Option<Value>, d: usize) -> Result<Value> {
         match given {
             None => {
@@ -148,8 +148,9 @@ impl Layer {
         }
     }
 
-    /// Runs one direction: `step` makes the next states, the first of which is the output. Returns the outputs of all
-    /// steps, `[T, N, H]`, and the last states.
+    /// Runs one direction. Returns the outputs of all steps, `[T, N, H]`, and the last states.
+    ///
+    /// `step` builds the next states. The first of them is the output.
     fn run(
         &self,
         g: &mut Graph,
@@ -211,7 +212,7 @@ impl Layer {
         Ok(outputs)
     }
 
-    /// The functions of direction `d`.
+    /// The activations of direction `d`.
     fn functions(&self, d: usize) -> &[Activation] {
         let each = self.activations.len() / self.directions.len();
         &self.activations[d * each..(d + 1) * each]
@@ -243,7 +244,7 @@ fn gate(g: &mut Graph, x: Value, k: i64, hidden: &Dim) -> Result<Value> {
     g.slice(x, g.rank(x) - 1, hidden * k, hidden.clone(), 1)
 }
 
-/// `h·Rᵀ` for the rows of the gates `from..to`.
+/// `h·Rᵀ` for the rows of `gates`.
 fn recur(
     g: &mut Graph,
     h: Value,
@@ -257,14 +258,15 @@ fn recur(
     g.contract(h, b"nh", r, b"gh", b"ng")
 }
 
-/// `x·Wᵀ`, where `x` is quantised by its own range, and `W` are integers with scale and zero point.
+/// `x·Wᵀ`. `x` is quantised by its range. `W` holds integers with scale and zero point.
 fn quantised_product(g: &mut Graph, x: Value, [w, w_scale, w_zero]: [Value; 3]) -> Result<Value> {
     let [x, scale, zero] = dynamically_quantised(g, x)?;
     let columns = g.transpose(w, &[1, 0])?;
     requantised_product(g, [x, columns], [Some(zero), Some(w_zero)], [scale, w_scale])
 }
 
-/// A plain recurrent layer: `h = f(x·Wᵀ + h·Rᵀ + b)`. All directions, sequence lengths, layouts and activations.
+/// A simple recurrent layer: `h = f(x·Wᵀ + h·Rᵀ + b)`. All directions, sequence lengths, layouts, `clip` and
+/// activations of ONNX.
 ///
 /// `RNN([[[1]], [[0]]], [[[1]]], [[[2]]]; hidden_size=1, activations=["Relu"]) = [[[[1]]], [[[2]]]], [[[2]]]`
 fn rnn(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
@@ -287,7 +289,8 @@ fn rnn(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     layer.finish(g, &runs)
 }
 
-/// A gated recurrent layer, `linear_before_reset` or not. All directions, sequence lengths, layouts and activations.
+/// A gated recurrent layer, with `linear_before_reset` 0 or 1. All directions, sequence lengths, layouts, `clip` and
+/// activations of ONNX.
 ///
 /// `GRU([[[0]]], [[[1], [1], [1]]], [[[0], [0], [0]]], _, _, [[[4]]]; hidden_size=1) = [[[[2]]]], [[[2]]]`
 fn gru(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
@@ -355,7 +358,8 @@ fn gru(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     layer.finish(g, &runs)
 }
 
-/// A layer with long short-term memory. All directions, sequence lengths, peepholes, layouts and activations.
+/// A layer with long short-term memory. All directions, sequence lengths, peepholes, layouts, `clip`, `input_forget`
+/// and activations of ONNX.
 ///
 /// `LSTM([[[0]]], [[[1], [1], [1], [1]]], [[[0], [0], [0], [0]]]; hidden_size=1) = [[[[0]]]], [[[0]]], [[[0]]]`
 fn lstm(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
@@ -363,8 +367,9 @@ fn lstm(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     lstm_of(g, n, &layer)
 }
 
-/// `LSTM` whose weights (`[directions, inputs, 4 * hidden]`) are integers with scales and zero points (inputs 8 to 11, for
-/// each direction one or one for each column), and whose inputs and states are quantised by their range before each product.
+/// `LSTM` with integer weights `[directions, inputs, 4 * hidden]`. Inputs 8 to 11 are their scales and zero points, one
+/// per direction or one per direction and column. Inputs and states are quantised by their range before each
+/// multiplication.
 ///
 /// `DynamicQuantizeLSTM([[[0]]], u8[[[1, 1, 1, 1]]], u8[[[1, 1, 1, 1]]], _, _, _, _, _, [1], u8[0], [1], u8[0]; hidden_size=1) = [[[[0]]]], [[[0]]], [[[0]]]`
 fn dynamic_quantize_lstm(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {

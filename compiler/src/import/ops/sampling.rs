@@ -1,4 +1,4 @@
-//! Sampling at positions that are computed, and its inverse: adding to such positions.
+//! Sampling at computed positions.
 
 use crate::{
     error::{Error, Result},
@@ -29,7 +29,7 @@ fn entry(g: &mut Graph, x: Value, k: usize) -> Result<Value> {
     g.squeeze(slice, &[last])
 }
 
-/// A neighbour along one axis: its position, inside the axis, and its weight. Both have the shape of the positions.
+/// A neighbour along one axis: its index in the axis, and its weight. Both have the shape of the positions.
 struct Tap {
     at: Value,
     weight: Value,
@@ -43,7 +43,7 @@ enum Outside {
     Reflection,
 }
 
-/// `x` mirrored at `lo` and `hi` until it lies between them.
+/// `x`, reflected at `lo` and `hi` until it is between them.
 fn reflect(g: &mut Graph, x: Value, lo: Value, hi: Value) -> Result<Value> {
     let dtype = g.dtype(x);
     let zero = g.number(dtype, 0.0)?;
@@ -68,7 +68,7 @@ fn reflect(g: &mut Graph, x: Value, lo: Value, hi: Value) -> Result<Value> {
     g.select(single, lo, inside)
 }
 
-/// The positions `at` as indices of an axis of `size`, and where they are read at all.
+/// The positions `at` as indices of an axis of `size`, and whether they are read at all.
 fn place(
     g: &mut Graph,
     at: Value,
@@ -103,7 +103,7 @@ fn place(
     Ok((g.cast(DType::I64, at)?, read))
 }
 
-/// The borders at which an axis is mirrored.
+/// The coordinates at which an axis is reflected.
 fn ends(g: &mut Graph, dtype: DType, size: &Dim, corners: bool) -> Result<(Value, Value)> {
     let last = g.dim(dtype, size - 1)?;
     if corners {
@@ -176,7 +176,7 @@ fn taps(
     Ok(taps)
 }
 
-/// Keys' cubic kernel with the coefficient -0.75: its part below 1, or that from 1 to 2.
+/// The cubic kernel of Keys with the coefficient -0.75: its part below 1, or its part from 1 to 2.
 fn cubic(g: &mut Graph, d: Value, near: bool) -> Result<Value> {
     let a = -0.75;
     let coefficients = if near { [a + 2.0, -(a + 3.0), 0.0, 1.0] } else { [a, -5.0 * a, 8.0 * a, -4.0 * a] };
@@ -190,8 +190,9 @@ fn cubic(g: &mut Graph, d: Value, near: bool) -> Result<Value> {
     Ok(sum)
 }
 
-/// `x` (`[N, C, …]`) at positions, one tensor `[N, …]` for each spatial axis: the weighted sum over all combinations of
-/// the axes' neighbours.
+/// `x`, `[N, C, …]`, at positions: the weighted sum over all combinations of the neighbours along each axis.
+///
+/// The taps of each spatial axis have shape `[N, …]`.
 fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
     let dtype = g.dtype(x);
     let batch = g.shape(x)[0].clone();
@@ -242,8 +243,9 @@ fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
     sum.ok_or_else(|| Error::invalid("sampling needs at least 1 spatial axis"))
 }
 
-/// The input at the positions in input 1, which run from -1 to 1 over each axis, the last axis' first: `mode` `nearest`,
-/// `linear` or `cubic`; outside of the input zeros, its border or its mirror image (`padding_mode`).
+/// `X`, `[N, C, …]`, at the positions in `grid`, `[N, …, axes]`. Positions run from -1 to 1 over each axis, in the
+/// order last axis first. `mode` is `nearest`, `linear` or `cubic`. `padding_mode` is `zeros`, `border` or
+/// `reflection`.
 ///
 /// Limits: 1 to 3 spatial axes.
 ///
@@ -294,8 +296,8 @@ fn grid_sample(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     sampled(g, x, &all)
 }
 
-/// The positions for `GridSample` that an affine map gives: `theta·[x, y, (z,) 1]` over the axes of an output of the size
-/// in input 1.
+/// The positions for `GridSample` of an affine map: `theta·[x, y, (z,) 1]`, with `theta` `[N, 2, 3]` or `[N, 3, 4]`.
+/// Input 1 is the shape of the sampled tensor.
 ///
 /// `AffineGrid([[[1, 0, 0], [0, 1, 0]]], i64[1, 1, 1, 2]) = [[[[-0.5, 0], [0.5, 0]]]]`
 fn affine_grid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -355,10 +357,11 @@ fn affine_grid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     sum.ok_or_else(|| Error::internal("a map must have columns"))
 }
 
-/// For each region (input 1: corners in the input's coordinates over `spatial_scale`, input 2: its image), the mean or
-/// maximum of bilinear samples in each cell of a grid of `output_height × output_width`.
+/// The mean or maximum (`mode`) of bilinear samples in each cell of a grid of `output_height × output_width` per
+/// region. Input 1 holds the corners of the regions, which are multiplied by `spatial_scale`. Input 2 holds the batch
+/// index of each region.
 ///
-/// Limits: `sampling_ratio=0` is refused, which takes as many samples as a region has elements.
+/// Limits: no `sampling_ratio=0`, where the number of samples depends on the region.
 ///
 /// `RoiAlign([[[[1, 2], [3, 4]]]], [[0, 0, 1, 1]], i64[0]; sampling_ratio=1) = [[[[1]]]]`
 fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -503,10 +506,10 @@ impl Regions {
     }
 }
 
-/// A convolution whose taps are moved by offsets (input 2) and weighted by a mask (input 4), both for each position: the
-/// input is sampled bilinearly at each tap, and the samples are contracted with the weights. Two spatial axes.
+/// Convolution whose taps are moved by offsets (input 2) and weighted by an optional mask (input 4), one for each
+/// output position. The input is sampled bilinearly at each tap. The bias (input 3) is optional.
 ///
-/// Limits: 2 spatial axes; a kernel whose size is a number.
+/// Limits: 2 spatial axes; the kernel size is a constant.
 ///
 /// `DeformConv([[[[1, 2]]]], [[[[3]]]], [[[[0, 0]], [[0, 0]]]]) = [[[[3, 6]]]]`
 fn deform_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

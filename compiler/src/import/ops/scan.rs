@@ -1,4 +1,4 @@
-//! Loops over slices: `Scan`, in its present form and in that with a batch.
+//! `Scan`: loops over slices.
 
 use crate::{
     error::{At, Error, Result},
@@ -28,15 +28,15 @@ struct ScanAxes {
     out_directions: Vec<i64>,
 }
 
-/// How many of `count` inputs are sliced.
+/// The number of sliced inputs.
 fn sliced(n: &OnnxNode, count: usize) -> Result<usize> {
     let sliced = n.int("num_scan_inputs")?.and_then(|count| usize::try_from(count).ok());
     let sliced = sliced.filter(|sliced| (1..=count).contains(sliced));
     sliced.ok_or_else(|| Error::invalid("`num_scan_inputs` must be given and fit the inputs"))
 }
 
-/// Rounds of a graph over the slices of inputs along an axis: states go from round to round, other outputs are stacked.
-/// Axes and directions of what is sliced and stacked are attributes.
+/// Runs the graph `body` once per slice of the inputs along their scan axes. States are carried from iteration to
+/// iteration. The other outputs are stacked. Attributes choose the axis and direction of each scanned input and output.
 fn scan(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let inputs: Vec<Value> = (0..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
     let (states, over) = inputs.split_at(inputs.len() - sliced(n, inputs.len())?);
@@ -50,10 +50,9 @@ fn scan(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     rounds(g, n.scope, n.graph("body")?, [states, over], &scan_axes)
 }
 
-/// As from version 9 on, for each element of a batch, which is the first axis of all inputs and outputs; slices are taken
-/// and stacked along the second one.
+/// As in opset 9, for each element of a batch. The batch is axis 0 of all inputs and outputs, the scan axis is axis 1.
 ///
-/// Limits: no lengths (input 0).
+/// Limits: no `sequence_lens` (input 0).
 fn scan_batch(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     if n.optional(0).is_some() {
         return Err(Error::unsupported("Scan (opset 8) with sequence_lens"));
@@ -100,7 +99,7 @@ fn scan_batch(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     Ok(results)
 }
 
-/// The last states and the stacked outputs of rounds of `body`.
+/// The last states and the stacked outputs of the iterations of `body`.
 fn rounds<'a>(
     g: &mut Graph,
     scope: &Scope<'_, 'a>,

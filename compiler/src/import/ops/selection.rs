@@ -1,4 +1,4 @@
-//! Elements that are selected by their values: how many there are is found while running, and bounded before.
+//! Elements that are selected by their values. Their count is data-dependent and has an upper bound.
 
 use crate::{
     error::{Error, Result},
@@ -32,7 +32,7 @@ fn flat(g: &mut Graph, x: Value) -> Result<Value> {
     g.reshape(x, vec![count])
 }
 
-/// Where the vector `mask` holds, in ascending order; at most `most` places.
+/// The positions at which the vector `mask` is true, in ascending order. There are at most `max`.
 fn places(g: &mut Graph, n: &OnnxNode, mask: Value, most: Option<Dim>) -> Result<Value> {
     let size = g.shape(mask)[0].clone();
     let ones = g.cast(DType::I64, mask)?;
@@ -56,7 +56,7 @@ fn places(g: &mut Graph, n: &OnnxNode, mask: Value, most: Option<Dim>) -> Result
     g.slice(found, 0, Dim::zero(), count, 1)
 }
 
-/// The vector `x` with the elements of `values` at the places `to`.
+/// The vector `x` with the elements of `values` at the positions `to`.
 fn put(g: &mut Graph, x: Value, to: Value, values: Value) -> Result<Value> {
     let coords = vec![Coord::Load { operand: 2, at: vec![axis(0).into()] }];
     g.push(Op::Scatter { coords, mode: ScatterMode::Assign }, &[x, values, to])
@@ -70,7 +70,7 @@ fn is_not_zero(g: &mut Graph, x: Value) -> Result<Value> {
     g.compare(CompareOp::Ne, x, zero)
 }
 
-/// The indices of all elements that are not zero, one column each; as many columns as there are such elements.
+/// The indices of all elements that are not zero, `[rank, count]`: one column per element, in row-major order.
 ///
 /// `NonZero([[1, 0], [2, 3]]) = i64[[0, 1, 1], [0, 0, 1]]`
 fn non_zero(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -86,7 +86,7 @@ fn non_zero(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     unravel(g, places, &shape, 0)
 }
 
-/// The coordinates in `shape` of flat places, stacked along axis `k` of the result.
+/// The coordinates in `shape` of flat positions, stacked along axis `k` of the result.
 fn unravel(g: &mut Graph, places: Value, shape: &[Dim], k: usize) -> Result<Value> {
     let mut rows = Vec::new();
     for (i, dim) in shape.iter().enumerate() {
@@ -106,7 +106,7 @@ fn unravel(g: &mut Graph, places: Value, shape: &[Dim], k: usize) -> Result<Valu
     g.concat(&rows, k)
 }
 
-/// The slices along `axis` (of the flattened input, if there is none) at which the condition in input 1 holds.
+/// The slices along `axis` where the condition (input 1) is true. Without `axis`, the input is flattened.
 ///
 /// `Compress([[1, 2], [3, 4]], i64[0, 1]; axis=0) = [[3, 4]]`
 fn compress(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -136,7 +136,7 @@ fn compress(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.gather(x, places, k)
 }
 
-/// Slices in ascending order of their elements: which row of `x`, a matrix, comes first, second, ….
+/// The order of the rows of the matrix `x` that sorts them lexicographically.
 fn sorted_rows(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let [rows, columns] = [0, 1].map(|k| g.shape(x)[k].clone());
     let order = g.index(DType::I64, vec![rows], axis(0).into())?;
@@ -164,11 +164,12 @@ fn sorted_by(g: &mut Graph, x: Value, order: Value, column: Dim) -> Result<Value
     g.gather(order, at, 0)
 }
 
-/// More columns than this are sorted in a loop.
+/// More columns are sorted in a loop.
 const MAX_UNROLLED: i64 = 8;
 
-/// The different elements of the input (or slices along `axis`) in ascending order, or with `sorted=0` in that of their
-/// first appearance; where each first appears; which one each element is; and how often each appears.
+/// The distinct elements of the input, or distinct slices along `axis`, sorted, or with `sorted=0` in the order of
+/// their first occurrence. Output 1 is the index of their first occurrence. Output 2 maps each input element to its
+/// distinct element. Output 3 counts the occurrences.
 ///
 /// `Unique([2, 1, 1]) = [1, 2], i64[1, 0], i64[1, 0, 0], i64[2, 1]`
 /// `Unique([2, 1, 1]; sorted=0) = [2, 1], i64[0, 1], i64[0, 1, 1], i64[1, 2]`
@@ -229,7 +230,7 @@ fn unique(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     Ok(vec![g.gather(x, firsts, k)?, firsts, inverse, counts])
 }
 
-/// The corners `[y1, x1, y2, x2]` of boxes, each `[…, 4]`; the lower one first.
+/// The corners `[y1, x1, y2, x2]` of boxes `[…, 4]`, the smaller coordinate first.
 fn corners(g: &mut Graph, boxes: Value, centred: bool) -> Result<[Value; 4]> {
     let last = g.rank(boxes) - 1;
     let part = |g: &mut Graph, k: usize| {
@@ -249,9 +250,10 @@ fn corners(g: &mut Graph, boxes: Value, centred: bool) -> Result<[Value; 4]> {
     Ok([g.min(a, c)?, g.min(b, d)?, g.max(a, c)?, g.max(b, d)?])
 }
 
-/// Boxes in descending order of their scores, by batch and class, each left out that overlaps a chosen one by more than
-/// the threshold in input 3: rows of batch, class and box. At most as many for each class as input 2 says, all with a
-/// score above input 4.
+/// The selected boxes as rows of batch, class and box index. Boxes of a class are visited in descending order of their
+/// scores. A box is dropped if its overlap with a selected box exceeds `iou_threshold` (input 3).
+/// `max_output_boxes_per_class` (input 2) limits the count. `score_threshold` (input 4) is the exclusive lower bound of
+/// scores.
 ///
 /// `NonMaxSuppression([[[0, 0, 1, 1], [0, 0, 1, 0.9], [5, 5, 6, 6]]], [[[0.9, 0.8, 0.7]]], i64[2], [0.5]) = i64[[0, 0, 0], [0, 0, 2]]`
 fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -327,7 +329,7 @@ fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.concat(&[head, index], 1)
 }
 
-/// One round: the next box of each class is chosen unless it overlaps one that was.
+/// One iteration: selects the next box of each class, unless it overlaps a selected one.
 fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result<LoopBody> {
     let [kept, chosen] = [carried[0], carried[1]];
     let [y1, x1, y2, x2] = [given[0], given[1], given[2], given[3]];

@@ -1,4 +1,4 @@
-//! Sequences of tensors, taken apart and put together while compiling (see `scope::sequences`).
+//! Sequences of tensors, which are resolved at compile time (see `scope::sequences`).
 
 use crate::{
     error::{Error, Result},
@@ -22,10 +22,10 @@ ops! {
     SplitToSequence 11 split_to_sequence,
 }
 
-/// More elements are no sequence that a model means.
+/// Longer sequences are refused: each element is a value of the graph.
 const MOST_ELEMENTS: i64 = 1 << 12;
 
-/// Output 0 is this sequence.
+/// Defines output 0 as this sequence.
 fn made(n: &OnnxNode, list: Vec<Value>) -> Result<Outputs> {
     n.set_output_list(list);
     Ok(Outputs(Vec::new()))
@@ -50,7 +50,7 @@ fn sequence_empty(_: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
     made(n, Vec::new())
 }
 
-/// The position that input `k` names, up to `end`, which is its default; negative ones count from `len`.
+/// The position in input `k`, at most `end`, its default. Negative positions count from `len`.
 fn position(g: &Graph, n: &OnnxNode, k: usize, len: usize, end: i64) -> Result<usize> {
     let at = match n.optional(k) {
         None => end,
@@ -67,9 +67,10 @@ fn position(g: &Graph, n: &OnnxNode, k: usize, len: usize, end: i64) -> Result<u
     })
 }
 
-/// The sequence with input 1 put in front of the element at the position in input 2, or behind the last.
+/// The sequence with input 1 inserted before the position in input 2, by default at the end. Negative positions count
+/// from the end.
 ///
-/// Limits: the position is known while compiling.
+/// Limits: the position is known at compile time.
 ///
 /// `SequenceInsert({[1], [2]}, [3], i64:-1) = {[1], [3], [2]}`
 /// `SequenceInsert({[1]}, [3]) = {[1], [3]}`
@@ -84,9 +85,9 @@ fn sequence_insert(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
     made(n, list)
 }
 
-/// The sequence without the element at the position in input 1, or without the last.
+/// The sequence without the element at the position in input 1, by default the last.
 ///
-/// Limits: the position is known while compiling.
+/// Limits: the position is known at compile time.
 ///
 /// `SequenceErase({[1], [2], [3]}, i64:0) = {[2], [3]}`
 fn sequence_erase(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
@@ -96,8 +97,8 @@ fn sequence_erase(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
     made(n, list)
 }
 
-/// The element at a position; negative ones count from the end. One that is known only while running selects among
-/// elements of one shape.
+/// The element at the position in input 1. Negative positions count from the end. If the position is known only at run
+/// time, all elements must have the same shape.
 ///
 /// `SequenceAt({[1, 2], [3]}, i64:-1) = [3]`
 fn sequence_at(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -116,13 +117,13 @@ fn sequence_at(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.gather(all, at, 0)
 }
 
-/// The elements side by side along a new axis.
+/// The elements, stacked along a new axis.
 fn stacked(g: &mut Graph, list: &[Value], axis: usize) -> Result<Value> {
     let wider: Vec<Value> = list.iter().map(|value| g.unsqueeze(*value, &[axis])).collect::<Result<_>>()?;
     g.concat(&wider, axis)
 }
 
-/// How many elements the sequence has.
+/// The number of elements in the sequence.
 ///
 /// `SequenceLength({[1, 2], [3]}) = i64:2`
 fn sequence_length(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -130,7 +131,7 @@ fn sequence_length(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.scalar(Scalar::i64(len as i64))
 }
 
-/// The elements end to end along `axis`, or with `new_axis` side by side along a new one.
+/// The elements, concatenated along `axis`, or with `new_axis=1` stacked along a new axis.
 ///
 /// `ConcatFromSequence({[1, 2], [3]}; axis=0) = [1, 2, 3]`
 /// `ConcatFromSequence({[1, 2], [3, 4]}; axis=-1, new_axis=1) = [[1, 3], [2, 4]]`
@@ -144,10 +145,10 @@ fn concat_from_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if is_new { stacked(g, &list, axis) } else { g.concat(&list, axis) }
 }
 
-/// Parts of the input along `axis`: of the sizes in input 1, of one size if that is a number (the last part may be
-/// smaller), or slices, without the axis if `keepdims` is 0.
+/// The parts of the input along `axis`. Input 1 holds their sizes, or a scalar that is the size of all parts but the
+/// last. By default all parts have size 1, and with `keepdims=0` they lose the axis.
 ///
-/// Limits: the number of parts is known while compiling.
+/// Limits: the number of parts is known at compile time.
 ///
 /// `SplitToSequence([1, 2, 3], i64:2) = {[1, 2], [3]}`
 /// `SplitToSequence([[1, 2], [3, 4]], i64[1, 1]; axis=1) = {[[1], [3]], [[2], [4]]}`
@@ -174,7 +175,7 @@ fn split_to_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
     made(n, parts)
 }
 
-/// The sizes of parts of `part` elements each, but for the last.
+/// The sizes of parts of `part` elements each. The last part may be smaller.
 fn equal_parts(g: &Graph, size: &Dim, part: &Dim) -> Result<Vec<Dim>> {
     if !g.facts.prove_le(&Dim::one(), part).is_yes() {
         return Err(Error::unsupported(format!("a split into parts of {part}")));

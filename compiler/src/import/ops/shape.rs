@@ -1,4 +1,4 @@
-//! Movement: the same elements in another arrangement, and the shapes themselves as values.
+//! Operators that move elements, and operators that return shapes.
 
 use crate::{
     error::{Error, Result},
@@ -39,7 +39,7 @@ ops! {
     Unsqueeze 1 unsqueeze MovesElements,
 }
 
-/// Inputs end to end along `axis`; every other dim must be equal.
+/// The inputs, concatenated along `axis`. All other dims must be equal.
 ///
 /// `Concat([1, 2], [3]; axis=0) = [1, 2, 3]`
 fn concat(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -49,8 +49,8 @@ fn concat(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.concat(&inputs, axis)
 }
 
-/// `[N, C, H, W]` to `[N, C/b², H*b, W*b]` for blocks of size `b`: channels in the order block row, block column, depth
-/// (`mode="DCR"`), or depth first (`mode="CRD"`).
+/// `[N, C, H, W]` to `[N, C/b², H*b, W*b]` for blocks of `blocksize=b`. With `mode="DCR"`, channels are ordered by
+/// block row, block column, depth. With `mode="CRD"`, they are ordered by depth, block row, block column.
 ///
 /// `DepthToSpace([[[[1]], [[2]], [[3]], [[4]]]]; blocksize=2) = [[[[1, 2], [3, 4]]]]`
 fn depth_to_space(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -77,7 +77,8 @@ fn depth_to_space(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.reshape(x, vec![batch, depth, h * &b, w * b])
 }
 
-/// `[N, C, H, W]` to `[N, C*b², H/b, W/b]` for blocks of size `b`; channels in the order block row, block column, depth.
+/// `[N, C, H, W]` to `[N, C*b², H/b, W/b]` for blocks of `blocksize=b`. The channels are ordered by block row, block
+/// column, depth.
 ///
 /// `SpaceToDepth([[[[1, 2], [3, 4]]]]; blocksize=2) = [[[[1]], [[2]], [[3]], [[4]]]]`
 fn space_to_depth(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -100,9 +101,9 @@ fn blocks(g: &Graph, n: &OnnxNode, x: Value) -> Result<([Dim; 4], i64)> {
     Ok((shape.map_err(|_| Error::invalid("the input must have 4 axes"))?, b))
 }
 
-/// The input as it is: outside training nothing is dropped. The mask is true everywhere.
+/// The input, unchanged, and a mask that is true everywhere.
 ///
-/// Limits: no training.
+/// Limits: inference only.
 ///
 /// `Dropout([1, 2]; ratio=0.5) = [1, 2]`
 fn dropout(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
@@ -113,7 +114,9 @@ fn dropout(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     kept(g, n)
 }
 
-/// The input as it is: outside training nothing is dropped. The mask is true everywhere.
+/// The input, unchanged, and a mask that is true everywhere.
+///
+/// Limits: inference only: `training_mode` (input 2) must be false or `ratio` (input 1) 0.
 ///
 /// `Dropout([1, 2], 0.5) = [1, 2], bool[1, 1]`
 fn dropout_input(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
@@ -148,7 +151,7 @@ fn kept(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     Ok(vec![Some(x), mask])
 }
 
-/// The input repeated along axes of size 1 so that it broadcasts with the shape in input 1.
+/// The input, broadcast with the shape in input 1.
 ///
 /// `Expand([[1], [2]], i64[2]) = [[1, 1], [2, 2]]`
 fn expand(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -160,7 +163,7 @@ fn expand(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.expand(x, &shape)
 }
 
-/// A matrix: the axes before `axis` become one, and so do the others.
+/// A matrix. The axes before `axis` become its rows, the other axes its columns.
 ///
 /// `Flatten([[[1, 2], [3, 4]]]; axis=2) = [[1, 2], [3, 4]]`
 fn flatten(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -171,7 +174,7 @@ fn flatten(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.flatten(x, axis)
 }
 
-/// The input.
+/// The input, unchanged. It may be a sequence.
 ///
 /// `Identity([1, 2]) = [1, 2]`
 fn identity(_: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
@@ -182,7 +185,7 @@ fn identity(_: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     n.input(0).map(|x| vec![x])
 }
 
-/// As from version 5 on, the shape in an attribute.
+/// As in opset 5, with the shape in the attribute `shape`.
 ///
 /// `Reshape([1, 2, 3, 4]; shape=[2, -1]) = [[1, 2], [3, 4]]`
 fn reshape_attribute(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -191,8 +194,8 @@ fn reshape_attribute(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     reshape_to(g, n.input(0)?, &shape, false)
 }
 
-/// The same elements with the shape in input 1: -1 stands for what remains, 0 for the input's dim at that place (unless
-/// `allowzero=1`).
+/// The input with the shape in input 1. A dim of -1 is inferred from the other dims. A dim of 0 is the dim of the input
+/// at that axis, or with `allowzero=1` 0.
 ///
 /// `Reshape([[1, 2, 3], [4, 5, 6]], i64[0, 1, -1]) = [[[1, 2, 3]], [[4, 5, 6]]]`
 fn reshape(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -236,7 +239,7 @@ fn reshape_to(g: &mut Graph, x: Value, shape: &[Dim], allow_zero: bool) -> Resul
     g.reshape(x, to)
 }
 
-/// `Π from / Π to`, where equal factors cancel before anything is divided.
+/// `Π from / Π to`. Equal dims cancel before the division.
 fn quotient(g: &Graph, from: &[Dim], to: &[Dim]) -> Result<Dim> {
     let mut above = factors(from);
     let mut below = Vec::new();
@@ -255,6 +258,7 @@ fn quotient(g: &Graph, from: &[Dim], to: &[Dim]) -> Result<Dim> {
     Ok(g.facts.simplify(&above.floor_div(below)))
 }
 
+/// The dims, with products of dims split into their factors.
 fn factors(dims: &[Dim]) -> Vec<Dim> {
     let mut out = Vec::new();
     for dim in dims {
@@ -266,7 +270,7 @@ fn factors(dims: &[Dim]) -> Vec<Dim> {
     out
 }
 
-/// The dims from `start` to `end`.
+/// The dims of the input from axis `start` to axis `end` (exclusive).
 ///
 /// `Shape([[1, 2, 3]]) = i64[1, 3]`
 /// `Shape([[1, 2, 3]]; start=-1) = i64[3]`
@@ -280,7 +284,7 @@ fn shape(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.dims(&dims)
 }
 
-/// Number of elements.
+/// The number of elements of the input.
 ///
 /// `Size([[1, 2, 3]]) = i64:3`
 fn size(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -289,7 +293,7 @@ fn size(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.dim(DType::I64, product)
 }
 
-/// As from version 10 on, by attributes.
+/// As in opset 10, with attributes instead of inputs.
 ///
 /// `Slice([1, 2, 3, 4]; starts=[1], ends=[-1]) = [2, 3]`
 fn slice_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -312,8 +316,8 @@ fn slice_attributes(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     slice_by(g, x, &starts, &ends, &axes, &steps)
 }
 
-/// From `starts` to `ends` (inputs 1 and 2), along the axes in input 3, in steps as in input 4; negative positions count
-/// from the end, and both are brought inside the axis.
+/// The elements from `starts` (input 1) to `ends` (input 2, exclusive) along `axes` (input 3) in `steps` (input 4).
+/// Negative positions count from the end. Positions out of range are clamped.
 ///
 /// `Slice([1, 2, 3, 4], i64[1], i64[9]) = [2, 3, 4]`
 /// `Slice([1, 2, 3, 4], i64[-1], i64[-9], i64[0], i64[-2]) = [4, 2]`
@@ -373,7 +377,7 @@ fn slice_by(
     Ok(x)
 }
 
-/// A position of a slice, counted from the start and brought between `low` and `high`.
+/// A position of a slice, counted from the start and clamped to `low..=high`.
 fn inside(g: &Graph, at: &Dim, dim: &Dim, low: &Dim, high: &Dim) -> Dim {
     let from_start = if g.facts.prove_le(&Dim::zero(), at).is_yes() {
         at.clone()
@@ -396,7 +400,8 @@ fn inside(g: &Graph, at: &Dim, dim: &Dim, low: &Dim, high: &Dim) -> Dim {
     g.facts.simplify(&inside)
 }
 
-/// Parts along `axis`: sizes from the attribute `split` or input 1, else `num_outputs` (or as many as outputs) equal ones.
+/// The parts of the input along `axis`. Their sizes are the attribute `split` or input 1. Without sizes there are
+/// `num_outputs` equal parts, by default one for each output.
 ///
 /// `Split([1, 2, 3], i64[1, 2]) = [1], [2, 3]`
 /// `Split([1, 2, 3]; num_outputs=2) = [1, 2], [3]`
@@ -430,7 +435,7 @@ fn split(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     g.split(x, axis, &sizes)
 }
 
-/// `count` parts of `dim`; the last one may be smaller if `uneven`.
+/// The sizes of `count` equal parts of `dim`. If `uneven`, the last part may be smaller.
 fn equal_parts(g: &mut Graph, dim: &Dim, count: i64, uneven: bool) -> Result<Vec<Dim>> {
     if !(1..=1 << 16).contains(&count) {
         return Err(Error::invalid(format!("the number of parts must be positive, but it is {count}")));
@@ -445,8 +450,8 @@ fn equal_parts(g: &mut Graph, dim: &Dim, count: i64, uneven: bool) -> Result<Vec
     Ok(parts)
 }
 
-/// The input without the axes in the attribute `axes` or input 1, which must have size 1; without such a list, without all
-/// axes of size 1.
+/// The input without `axes`, an attribute or input 1, which must have size 1. Without `axes`, all axes of size 1 are
+/// removed.
 ///
 /// `Squeeze([[[1], [2]]], i64[0]) = [[1], [2]]`
 /// `Squeeze([[[1], [2]]]) = [1, 2]`
@@ -460,7 +465,7 @@ fn squeeze(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.squeeze(x, &axes)
 }
 
-/// The input repeated along one axis.
+/// The input, repeated `tiles` times (input 1) along the axis in input 2.
 ///
 /// `Tile([1, 2], i64:2, i64:0) = [1, 2, 1, 2]`
 fn tile_axis(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -471,7 +476,7 @@ fn tile_axis(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     repeat(g, x, &repeats)
 }
 
-/// The input repeated along each axis as often as input 1 says.
+/// The input, repeated along each axis by the count in input 1.
 ///
 /// `Tile([[1, 2]], i64[2, 2]) = [[1, 2, 1, 2], [1, 2, 1, 2]]`
 fn tile(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -495,7 +500,7 @@ fn repeat(g: &mut Graph, x: Value, repeats: &[Dim]) -> Result<Value> {
     g.reshape(repeated, repeats.iter().zip(&shape).map(|(times, dim)| times * dim).collect())
 }
 
-/// Axes in the order `perm`, by default reversed.
+/// The input with its axes in the order `perm`, by default reversed.
 ///
 /// `Transpose([[1, 2], [3, 4]]) = [[1, 3], [2, 4]]`
 fn transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -507,7 +512,7 @@ fn transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.transpose(x, &perm)
 }
 
-/// New axes of size 1 at the places in the attribute `axes` or input 1, which are those in the result.
+/// The input with new axes of size 1. `axes`, an attribute or input 1, holds their indices in the output shape.
 ///
 /// `Unsqueeze([1, 2], i64[0, -1]) = [[[1], [2]]]`
 fn unsqueeze(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

@@ -1,4 +1,4 @@
-//! Rows of the operator table, and the results of an operator function.
+//! Rows of the operator table, and the results of an operator's import function.
 
 use crate::import::node::traits::Trait;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     import::node::OnnxNode,
 };
 
-/// The results of an operator; optional ones that were not computed are `None`.
+/// The results of an operator. Optional results that were not computed are `None`.
 pub(crate) struct Outputs(pub Vec<Option<Value>>);
 
 impl From<Value> for Outputs {
@@ -28,10 +28,10 @@ impl From<Vec<Option<Value>>> for Outputs {
     }
 }
 
-/// Composes a node of core operators.
+/// Builds a node from core operators.
 pub(crate) type Import = fn(&mut Graph, &OnnxNode) -> Result<Outputs>;
 
-/// A row of the table: from version `since` of its domain on, an operator is imported by a function.
+/// A row of the table: the import function of an operator from opset `since` of its domain on.
 pub(crate) struct Row {
     pub domain: &'static str,
     pub name: &'static str,

@@ -1,4 +1,4 @@
-//! Inverses of windows: elements put back where windows took them from.
+//! Inverses of windows: elements are written or added to the positions that windows read them from.
 
 use crate::{
     error::{Error, Result},
@@ -14,7 +14,8 @@ ops! {
     MaxUnpool 9 max_unpool,
 }
 
-/// The input's elements at the places that `MaxPool` found them (input 1), zeros elsewhere.
+/// Zeros, except at the flat indices in input 1, as `MaxPool` returns them, which hold the elements of the input. The
+/// shape follows from `kernel_shape`, `strides` and `pads`, or is input 2.
 ///
 /// `MaxUnpool([[[5]]], i64[[[1]]]; kernel_shape=[2], strides=[2]) = [[[0, 5]]]`
 fn max_unpool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -138,8 +139,8 @@ impl ImageWindows<'_> {
     }
 }
 
-/// Columns added up at the places of an image from which windows of the size in input 2 would have taken them; input 1 is
-/// the image's size.
+/// Columns `[N, C·taps, L]`, added at the positions of an image from which windows of `block_shape` (input 2) read
+/// them. `image_shape` (input 1) is the size of the image.
 ///
 /// `Col2Im([[[1, 2], [3, 4]]], i64[3], i64[2]) = [[[1, 5, 4]]]`
 fn col2im(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

@@ -1,5 +1,4 @@
-//! Examples with one thing about them that is wrong, or far too large: each is imported or refused, and none ends the
-//! compiler.
+//! Malformed examples. Each is imported or refused; none may panic.
 
 use crate::{
     graph::verify,
@@ -18,7 +17,7 @@ use std::{
 };
 use symshape_runtime::DType;
 
-/// Shapes that operators are given in place of those they want; `-1` is a symbol.
+/// Shapes that replace those of the operands; `-1` is a symbol.
 const SHAPES: [&[i64]; 13] = [
     &[],
     &[0],
@@ -35,10 +34,10 @@ const SHAPES: [&[i64]; 13] = [
     &[1, 2, 1, 2, 1, 2],
 ];
 
-/// Numbers that attributes and integer operands are given.
+/// Integers that replace attributes and elements of operands.
 const NUMBERS: [i64; 8] = [0, -1, 1, 3, -7, 1 << 31, i64::MAX, i64::MIN];
 
-/// As many operands are tried behind those of an example.
+/// The number of operands that are added to those of an example.
 const MORE_OPERANDS: usize = 8;
 
 #[test]
@@ -72,7 +71,7 @@ fn wrong_models_are_refused() {
     assert!(failed.is_empty(), "{} panics:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// A model with each of its shapes, numbers and attributes replaced, and with each operand and attribute left out.
+/// Copies of the model, each with a shape, constant or attribute replaced, or with an operand or attribute removed.
 fn spoiled(model: &ModelProto) -> Vec<(String, ModelProto)> {
     let graph = model.graph.as_ref().expect("a graph");
     let mut all = Vec::new();
@@ -106,7 +105,7 @@ fn spoiled(model: &ModelProto) -> Vec<(String, ModelProto)> {
     all
 }
 
-/// A model with attributes added that operators of its family read.
+/// Copies of the model, each with an added attribute that operators of its family read.
 fn with_attributes(model: &ModelProto, family: &str) -> Vec<(String, ModelProto)> {
     let source = SOURCES.iter().find(|(name, _)| *name == family).expect("its source").1;
     let quoted = source.split("(\"").skip(1).filter_map(|rest| rest.split('"').next());
@@ -137,7 +136,7 @@ fn with_attributes(model: &ModelProto, family: &str) -> Vec<(String, ModelProto)
     all
 }
 
-/// A model with an operand added that its example leaves out.
+/// Copies of the model, each with an operand that its example leaves out.
 fn with_operands(model: &ModelProto) -> Vec<(String, ModelProto)> {
     let have = model.graph.as_ref().expect("a graph").node[0].input.len();
     let mut all = Vec::new();
@@ -176,7 +175,7 @@ fn reshape(info: &mut ValueInfoProto, shape: &[i64]) {
     ty.shape = Some(TensorShapeProto { dim: shape.iter().enumerate().map(dim).collect() });
 }
 
-/// A constant with other shapes, and, where it is of 64-bit integers, with other numbers.
+/// The constant with other shapes, and with other elements if they are 64-bit integers.
 fn other_tensors(tensor: &TensorProto) -> Vec<(String, TensorProto)> {
     let bytes = tensor.raw_data.clone().unwrap_or_default();
     let elems = tensor.dims.iter().product::<i64>() as usize;

@@ -1,9 +1,9 @@
-//! The documentation of the operators as tests: runs its examples through the oracle and keeps docs/operators.md fresh.
+//! Tests of the documentation of operators: they run its examples through the oracle and keep docs/operators.md fresh.
 //!
-//! An example is a line of its own in backticks, `Op(inputs; attributes) = results`, also `Op@opset(…)`. Elements are
-//! `f32` unless a type stands before the bracket (`i64[1, 2]`) or before a lone number (`i64:3`); `_` is a missing input.
-//! Scalars and vectors are constants of the model, other inputs and a first one of floats are given when it runs.
-//! A sequence stands in braces: one among the inputs is made by a node of its own, one that comes out is taken apart.
+//! An example is a line in backticks, `Op(inputs; attributes) = results` or `Op@opset(…)`. Elements are `f32`, unless a
+//! type precedes the bracket (`i64[1, 2]`) or a scalar (`i64:3`). `_` is a missing input. Scalars and vectors are
+//! constants of the model; other inputs, and a first input of floats, are inputs of the model. Sequences are in braces.
+//! A sequence among the inputs is built by another node, a sequence among the results is split into its elements.
 
 mod malformed;
 mod model;
@@ -20,14 +20,14 @@ use model::last_of;
 use std::fmt::Write;
 use symshape_runtime::DType;
 
-/// The documentation of a function: prose, what it can't do, and examples.
+/// The documentation of a function: prose, limits and examples.
 struct Doc {
     prose: String,
     limits: String,
     examples: Vec<String>,
 }
 
-/// Operators that models have now and then.
+/// Operators of some models.
 const TIER_2: [&str; 44] = [
     "Acos",
     "Acosh",
@@ -74,7 +74,7 @@ const TIER_2: [&str; 44] = [
     "Unique",
     "Xor",
 ];
-/// Operators for training, text, and values that may be absent.
+/// Operators that are rare: training, text, and optional values.
 const TIER_3: [&str; 13] = [
     "ConcatFromSequence",
     "NegativeLogLikelihoodLoss",
@@ -91,7 +91,7 @@ const TIER_3: [&str; 13] = [
     "TfIdfVectorizer",
 ];
 
-/// How common the operator is: 1, 2 or 3; the runtime's own ones are `contrib`.
+/// The tier of the operator: `1`, `2`, `3`, or `contrib` for operators of ONNX Runtime.
 fn tier(row: &Row) -> &'static str {
     match row.domain {
         "" if TIER_2.contains(&row.name) => "2",
@@ -107,11 +107,11 @@ fn tiers_name_operators() {
     let known =
         |name: &&str| TABLES.iter().copied().flatten().any(|row| row.domain.is_empty() && row.name == *name);
     for name in TIER_2.iter().chain(&TIER_3) {
-        assert!(known(name), "{name} is no operator of the table");
+        assert!(known(name), "{name} is not in the operator table");
     }
 }
 
-/// The comment above `fn function` in `source`.
+/// The doc comment of `fn function` in `source`.
 fn doc_of(source: &str, function: &str) -> Doc {
     let head = format!("fn {function}(");
     let shared = format!("pub(crate) {head}");
@@ -154,7 +154,7 @@ fn rows() -> impl Iterator<Item = (&'static str, &'static Row, Doc)> {
     })
 }
 
-/// A function can serve several rows; an example is written for one of them.
+/// Whether the example is of this row. A function can serve several rows.
 fn is_of(row: &Row, example: &str) -> bool {
     example.split(['(', '@']).next() == Some(row.name)
 }
@@ -196,16 +196,18 @@ fn operator_pages_are_fresh() {
 fn page() -> String {
     let mut page = String::from(
         "# ONNX operators\n\n\
-         Written by a test from the operator table and its comments (compiler/src/import/ops); don't edit.\n\
-         Behind each name stand the versions of the operator set with this meaning (those up to 27 are known), the tier\n\
-         (1: what most models are made of, 2: what models have now and then, 3: the rest; contrib: ONNX Runtime's own)\n\
-         and the element types with which the first example is accepted in place of its own.\n\n\
-         Sizes may be symbols everywhere, unless an entry says otherwise. Elements of 8- and 4-bit floats and of 4- and\n\
-         2-bit integers are stored and converted (`Cast`, `CastLike`, `BitCast`, `QuantizeLinear`, `DequantizeLinear`) and\n\
-         moved, but not computed with; as inputs and outputs of the artefact they are bytes, one for each element.\n\
-         Sequences may stand inside of a model, if their lengths are known while compiling.\n\
-         Not done at all: strings, maps, sparse tensors, decoding of images, random numbers, and the operators of\n\
-         training.\n",
+         A test generates this page from the operator table and its comments in `compiler/src/import/ops`. Don't edit it.\n\n\
+         Each entry names an operator, the opsets with this meaning (up to 27), its tier, and element types.\n\
+         Tier 1 operators occur in most models, tier 2 operators in some, tier 3 operators in few.\n\
+         `contrib` operators are those of ONNX Runtime.\n\
+         The element types are those that the first input of the first example accepts.\n\n\
+         Names of inputs and attributes are those of the ONNX specification. Inputs and outputs are counted from 0.\n\
+         All sizes may be symbolic, unless an entry says otherwise.\n\
+         Floats of 8 and 4 bits and integers of 4 and 2 bits can be stored, moved and converted, but not computed with.\n\
+         `Cast`, `CastLike`, `BitCast`, `QuantizeLinear` and `DequantizeLinear` convert them.\n\
+         Such an element takes one byte in the inputs and outputs of the artefact.\n\
+         Sequences may occur inside of a model if their lengths are known at compile time.\n\n\
+         Not supported: strings, maps, sparse tensors, image decoding, random number generation and training.\n",
     );
 
     let mut last = "";
@@ -237,7 +239,7 @@ fn page() -> String {
     page
 }
 
-/// The types of elements that can stand in place of those of the first example's first input.
+/// The element types that the first input of the first example accepts.
 fn types_of(row: &Row, doc: &Doc) -> String {
     let Some(example) = doc.examples.iter().find(|example| is_of(row, example)) else { return String::new() };
     let takes = |dtype: &DType| compute(row, example, Some(*dtype)).is_ok();
@@ -255,7 +257,7 @@ fn types_of(row: &Row, doc: &Doc) -> String {
 
     match (floats, ints) {
         (true, true) if bool => "all types".to_string(),
-        (true, true) => "numbers".to_string(),
+        (true, true) => "numeric types".to_string(),
         (true, false) => format!("floats {}", rest(&|dtype| !dtype.is_float())).trim().to_string(),
         (false, true) => format!("integers {}", rest(&|dtype| !dtype.is_int())).trim().to_string(),
         (false, false) => rest(&|_| true),
@@ -279,7 +281,7 @@ fn run(row: &Row, example: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What the example gives and what it says that it gives; with `dtype` in place of the first input's type.
+/// The computed and the expected results of an example. `dtype` replaces the type of the first input.
 fn compute(row: &Row, example: &str, dtype: Option<DType>) -> Result<(Vec<Tensor>, Vec<Tensor>), String> {
     let model::Example { model, given, wanted } = model::parse(row, example, dtype);
     let graph = import(&Model::from(model), &ImportOptions::default())

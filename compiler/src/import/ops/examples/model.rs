@@ -1,4 +1,4 @@
-//! Examples as models.
+//! Models of the examples.
 
 use crate::{
     import::{
@@ -15,15 +15,15 @@ use symshape_runtime::DType;
 
 /// An example of an operator.
 pub(crate) struct Example {
-    /// A model of the operator alone.
+    /// A model with this operator only.
     pub(crate) model: ModelProto,
-    /// Its inputs.
+    /// The inputs of the model.
     pub(crate) given: Vec<Tensor>,
     /// What it gives.
     pub(crate) wanted: Vec<Tensor>,
 }
 
-/// Cuts `text` at `separator` outside brackets and quotes.
+/// Splits `text` at `separator`, outside of brackets and quotes.
 fn cut(text: &str, separator: char) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -120,7 +120,7 @@ fn declared(name: &str, tensor: &Tensor) -> ValueInfoProto {
     }
 }
 
-/// What an example says, with `dtype` in place of the first input's type.
+/// The model of an example. `dtype` replaces the type of the first input.
 pub(crate) fn parse(row: &Row, example: &str, dtype: Option<DType>) -> Example {
     let (call, results) = example.split_once(") = ").expect("an example");
     let (name, body) = call.split_once('(').expect("a call");
@@ -170,7 +170,7 @@ pub(crate) fn parse(row: &Row, example: &str, dtype: Option<DType>) -> Example {
     Example { model, given, wanted }
 }
 
-/// The results of an example, and whether they are one sequence: then its length stands behind its elements.
+/// The expected outputs.
 fn wanted(results: &str) -> (Vec<Tensor>, bool) {
     match results.strip_prefix('{').and_then(|list| list.strip_suffix('}')) {
         None => (cut(results, ',').into_iter().map(tensor).collect(), false),
@@ -182,7 +182,7 @@ fn wanted(results: &str) -> (Vec<Tensor>, bool) {
     }
 }
 
-/// The elements of `list` as the first outputs, and their number behind them.
+/// Defines the elements of `list` as the first outputs, and its length as the next.
 fn take_apart(graph: &mut GraphProto, len: usize) {
     let node = |op: &str, inputs: &[String], output: usize| NodeProto {
         op_type: op.to_string(),
@@ -201,7 +201,7 @@ fn take_apart(graph: &mut GraphProto, len: usize) {
     graph.node.push(node("SequenceLength", &[list], len));
 }
 
-/// The inputs of an example, as they are added to its model.
+/// The inputs of an example, while they are added to its model.
 struct Inputs<'a> {
     graph: &'a mut GraphProto,
     /// What stands in place of the first input's type, and that type.
@@ -211,7 +211,7 @@ struct Inputs<'a> {
 }
 
 impl Inputs<'_> {
-    /// The name of the input with this text.
+    /// Adds the input with this text and returns its name.
     fn add(&mut self, name: &str, is_first: bool, text: &str) -> String {
         if let Some(list) = text.strip_prefix('{').and_then(|list| list.strip_suffix('}')) {
             let elements = cut(list, ',').into_iter().enumerate();
@@ -246,12 +246,12 @@ impl Inputs<'_> {
     }
 }
 
-/// The last version before another row of the same operator takes over.
+/// The last opset with this row.
 fn newest_of(row: &Row) -> i64 {
     last_of(row).unwrap_or(row.since.max(if row.domain.is_empty() { 21 } else { 1 }))
 }
 
-/// The version after which another row of the same operator takes over.
+/// The last opset before the next row of the same operator, if there is one.
 pub(crate) fn last_of(row: &Row) -> Option<i64> {
     let later =
         |other: &&Row| other.name == row.name && other.domain == row.domain && other.since > row.since;

@@ -1,4 +1,4 @@
-//! Attention as ONNX Runtime's own operators define it: projections, masks and past keys in one.
+//! Attention operators of ONNX Runtime's domain, with projection, mask and past keys.
 
 use crate::{
     error::{Error, Result},
@@ -22,7 +22,7 @@ ops! {
     "com.microsoft" RotaryEmbedding 1 rotary_embedding,
 }
 
-/// What is added to the scores `[B, H, S, T]` and how these are scaled.
+/// The scale of the scores `[B, H, S, T]`, their summands and their mask.
 struct Scores {
     scale: Option<f64>,
     summands: Vec<Value>,
@@ -30,7 +30,7 @@ struct Scores {
     causal: Option<Dim>,
 }
 
-/// `softmax(Q·Kᵀ * scale + summands)·V`, all `[B, H, S, D]`; the heads joined.
+/// `softmax(Q·Kᵀ * scale + summands)·V` of `[B, H, S, D]`, with the heads joined.
 fn attend(g: &mut Graph, [q, k, v]: [Value; 3], scores: &Scores) -> Result<Value> {
     let dtype = g.dtype(q);
     let product = g.contract(q, b"bhsd", k, b"bhtd", b"bhst")?;
@@ -64,8 +64,10 @@ fn attend(g: &mut Graph, [q, k, v]: [Value; 3], scores: &Scores) -> Result<Value
     joined(g, y)
 }
 
-/// A mask as what is added to the scores: for each of the `batch` the end of its keys (or ends, then starts), or for each
-/// key, or for each query and key, whether it counts. What doesn't gets `filter`.
+/// A mask as a summand of the scores: 0 where a key counts, else `filter`.
+///
+/// A mask of 1 axis has the end of the keys of each of the `batch` sequences, or their ends and then their starts.
+/// Other masks have one element per key, or one per query and key.
 fn masked(g: &mut Graph, mask: Value, batch: &Dim, keys: &Dim, filter: Value) -> Result<Value> {
     let zero = g.number(g.dtype(filter), 0.0)?;
     let counts = match g.rank(mask) {
@@ -109,7 +111,7 @@ fn three_parts(g: &mut Graph, x: Value, sizes: &[Dim; 3]) -> Result<[Value; 3]> 
     parts.try_into().map_err(|_| Error::internal("there must be three parts"))
 }
 
-/// Widths of queries, keys and values in a projection to `width` numbers.
+/// Widths of queries, keys and values in a projection to `width` features.
 fn widths(g: &mut Graph, n: &OnnxNode, width: &Dim) -> Result<[Dim; 3]> {
     let sizes = match n.ints("qkv_hidden_sizes")? {
         Some(sizes) => sizes.into_iter().map(Dim::from).collect(),
@@ -121,7 +123,7 @@ fn widths(g: &mut Graph, n: &OnnxNode, width: &Dim) -> Result<[Dim; 3]> {
     sizes.try_into().map_err(|_| Error::invalid("qkv_hidden_sizes must hold three sizes"))
 }
 
-/// Attention over the projected inputs `[B, S, Dq + Dk + Dv]`, with the mask, past and summand in these inputs.
+/// Attention over the projected inputs `[B, S, Dq + Dk + Dv]`.
 fn over_projection(
     g: &mut Graph,
     n: &OnnxNode,
@@ -188,11 +190,10 @@ fn over_projection(
     Ok(vec![Some(y), present])
 }
 
-/// Attention of the input to itself: queries, keys and values are its product with the weights (input 1) plus a bias
-/// (input 2). Input 3 is a mask, input 4 past keys and values (the second output gives what they are now), input 5 is added
-/// to the scores.
+/// Self-attention. `input·weights + bias` (inputs 0 to 2) holds queries, keys and values. Input 3 is the mask, input 4
+/// past keys and values, input 5 a summand of the scores. Output 1 holds the present keys and values.
 ///
-/// Limits: no rotation, no shared buffer of past keys, no mask of 4 axes.
+/// Limits: no rotary embedding, no shared past buffer, no mask of 4 axes.
 ///
 /// `Attention([[[1], [1]]], [[0, 0, 2]], [0, 0, 1]; num_heads=1) = [[[3], [3]]]`
 fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
@@ -206,8 +207,10 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     over_projection(g, n, projected, [n.optional(3), n.optional(4), n.optional(5)])
 }
 
-/// `Attention` of 8-bit integers: input and weights with scales (inputs 3 and 4) and zero points (6 and 7), mask and past in
-/// inputs 5 and 8.
+/// `Attention` of 8-bit integers. Scales of input and weights are inputs 3 and 4, their zero points inputs 6 and 7.
+/// Input 5 is the mask, input 8 past keys and values.
+///
+/// Limits: as `com.microsoft::Attention`.
 ///
 /// `QAttention(u8[[[3], [3]]], u8[[1, 1, 3]], [0, 0, 1], 0.5, 2, _, u8:1, u8:1; num_heads=1) = [[[5], [5]]]`
 fn quantised_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
@@ -221,11 +224,11 @@ fn quantised_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>
     over_projection(g, n, projected, [n.optional(5), n.optional(8), None])
 }
 
-/// Attention of queries to keys and values (inputs 0 to 2: `[B, S, D]`, keys and values also `[B, H, T, D]`, or packed into
-/// one input), plus a bias for all three (input 3). Input 4 is a mask, input 5 is added to the scores, inputs 6 and 7 are
-/// past keys and values; outputs 1 and 2 what they are now.
+/// Attention of queries, keys and values (inputs 0 to 2) of `[B, S, D]`. Keys and values may also be `[B, H, T, D]`.
+/// Packed inputs have 5 axes. Input 3 is a bias for all three, input 4 the mask, input 5 a summand of the scores.
+/// Inputs 6 and 7 are past keys and values. Outputs 1 and 2 are the present ones.
 ///
-/// Limits: no shared buffer of past keys.
+/// Limits: no shared past buffer.
 ///
 /// `MultiHeadAttention([[[0, 0]]], [[[1, 2], [3, 4]]], [[[1], [3]]]; num_heads=1) = [[[2]]]`
 fn multi_head_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
@@ -287,8 +290,8 @@ fn multi_head_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>
     Ok(vec![Some(y), Some(k), Some(v)])
 }
 
-/// Queries, keys and values, which may be packed: all three in input 0 (`[B, S, H, 3, D]`), or keys and values in input 1
-/// (`[B, T, H, 2, D]`).
+/// Queries, keys and values. All three may be packed in input 0, `[B, S, H, 3, D]`, or keys and values in input 1, `[B,
+/// T, H, 2, D]`.
 fn unpacked(g: &mut Graph, n: &OnnxNode) -> Result<[Value; 3]> {
     let one = |g: &mut Graph, x: Value, k: usize| -> Result<Value> {
         let one = g.slice(x, 3, Dim::from(k), Dim::one(), 1)?;
@@ -312,7 +315,10 @@ fn unpacked(g: &mut Graph, n: &OnnxNode) -> Result<[Value; 3]> {
     }
 }
 
-/// `RotaryEmbedding` with the positions (input 1: one for each word, or that of the first) before the caches.
+/// `RotaryEmbedding` with the positions as input 1, before the caches. There is one position per element, or the
+/// position of the first.
+///
+/// Limits: no `scale` and no packed batches.
 ///
 /// `RotaryEmbedding([[[[1, 2]]]], i64[0], [[0]], [[1]]) = [[[[-2, 1]]]]`
 fn rotary_embedding(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

@@ -1,4 +1,4 @@
-//! Operators of ONNX Runtime's own domain that its optimiser and exporters write: several standard ones in one.
+//! Fused operators of ONNX Runtime's domain, as its optimiser and exporters write them.
 
 use crate::{
     error::{Error, Result},
@@ -24,9 +24,9 @@ ops! {
     "com.microsoft" MatMulNBits 1 matmul_n_bits,
 }
 
-/// The layer normalisation of the sum of a word's (input 0 in input 2), a place's (in input 3) and a segment's embedding
-/// (input 1 in input 4), with scale and bias in inputs 5 and 6; the number of words that the mask (input 7) counts; and the
-/// sum. Places are those in input 8, or counted from 0.
+/// The layer normalisation of the sum of three embeddings, with scale and bias in inputs 5 and 6. Word ids (input 0)
+/// index input 2, positions input 3, segment ids (input 1) input 4. Positions are input 8, by default 0, 1, …. Output 1
+/// is the sum of the mask (input 7) by sequence. Output 2 is the sum of the embeddings.
 ///
 /// `EmbedLayerNormalization(i64[[1]], _, [[0, 0], [1, 2]], [[0, 1]], _, [1, 1], [0, 1]; epsilon=0.0) = [[[-1, 2]]], i32[0], [[[1, 3]]]`
 fn embed_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
@@ -70,7 +70,7 @@ fn embed_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> 
     Ok(vec![y, count, sum])
 }
 
-/// The function that the attribute `activation` names, of `x`, with the numbers that it takes.
+/// The function `name` of `x`, with its parameters.
 fn activated(g: &mut Graph, x: Value, name: &str, numbers: &[f64]) -> Result<Value> {
     let number = |k: usize, default: f64| numbers.get(k).copied().unwrap_or(default);
     let (alpha, beta) = match name {
@@ -92,7 +92,10 @@ fn activated(g: &mut Graph, x: Value, name: &str, numbers: &[f64]) -> Result<Val
     activate(g, &Activation { name: name.to_lowercase(), alpha, beta }, x)
 }
 
-/// `Conv`, then the sum with input 3 if there is one, then the function `activation` with `activation_params`.
+/// `activation(Conv(X, W, B) + Z)`. `Z` (input 3) is optional. `activation_params` holds the parameters of the
+/// activation.
+///
+/// Limits: as `Conv`.
 ///
 /// `FusedConv([[[1, 2, 3]]], [[[1, -2]]], [4]; activation="Relu") = [[[1, 0]]]`
 fn fused_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -112,7 +115,7 @@ fn fused_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     activated(g, y, n.string_or("activation", "")?, &numbers)
 }
 
-/// `Gemm`, then the function `activation` with `activation_alpha`, `activation_beta`.
+/// `activation(Gemm(A, B, C))`, with the parameters `activation_alpha` and `activation_beta`.
 ///
 /// `FusedGemm([[1, 2]], [[3, -3], [0, 0]]; activation="Relu") = [[3, 0]]`
 fn fused_gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -123,7 +126,8 @@ fn fused_gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     activated(g, y, n.string_or("activation", "")?, &numbers)
 }
 
-/// The numbers of `bits` bits that the bytes in the last axis of `x` hold, the first in the lowest bits; as many as `count`.
+/// The first `count` integers of `bits` bits in the bytes of the last axis of `x`. The lowest bits of a byte come
+/// first.
 fn unpacked(g: &mut Graph, x: Value, bits: i64, count: &Dim) -> Result<Value> {
     let mut shape = g.shape(x).to_vec();
     let last = shape.len() - 1;
@@ -143,10 +147,11 @@ fn unpacked(g: &mut Graph, x: Value, bits: i64, count: &Dim) -> Result<Value> {
     g.slice(values, last, Dim::zero(), count.clone(), 1)
 }
 
-/// `A·Bᵀ`, where the rows of `B` are stored as integers of `bits` bits in blocks of `block_size`, each with a scale (input
-/// 2) and a zero point (input 3, packed alike or of the scales' type; half of the range by default); plus a bias (input 5).
+/// `A·Bᵀ + bias`. The rows of `B`, `[N, K]`, are packed integers of `bits` bits in blocks of `block_size`. Each block
+/// has a scale (input 2) and a zero point (input 3). Zero points are packed alike or floats, by default half of the
+/// range. The bias (input 5) is optional.
 ///
-/// Limits: no `g_idx`; activations are not quantised, whatever `accuracy_level` allows.
+/// Limits: no `g_idx`; activations are never quantised, so `accuracy_level` has no effect.
 ///
 /// `MatMulNBits([[1, 2]], u8[[[57, 136, 136, 136, 136, 136, 136, 136]]], [10]; K=2, N=1, bits=4, block_size=16) = [[-90]]`
 fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

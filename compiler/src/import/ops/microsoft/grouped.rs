@@ -1,7 +1,7 @@
-//! Attention with a cache of keys and values, as decoders of language models are exported with it.
+//! Attention with a cache of keys and values, as language models are exported with it.
 //!
-//! Each sequence of a batch has its own length; the cache has room for the longest, or for any that may come. New keys are
-//! put behind the past ones of their sequence.
+//! Each sequence of a batch has its own length. The cache is as large as the longest sequence, or larger. New keys are
+//! appended to the past keys of their sequence.
 
 use crate::{
     error::{Error, Result},
@@ -19,12 +19,12 @@ ops! {
     "com.microsoft" GroupQueryAttention 1 group_query_attention,
 }
 
-/// Attention of queries to past and new keys and values, of which several queries' heads share one. Queries, keys and
-/// values are inputs 0 to 2 (`[B, S, D]`, or packed in input 0), past ones inputs 3 and 4 (`[B, H, P, D]`); input 5 has the
-/// index of each sequence's last key, input 6 their largest number. Inputs 7 and 8 are cosines and sines by which queries
-/// and keys are turned with `do_rotary`, at the positions in input 9 (from the first one on, where sequences begin) or behind
-/// the past ones; input 10 is added to the scores. A query sees its own key and those before it, with `local_window_size`
-/// only so many of them. Outputs 1 and 2 are keys and values as they are now.
+/// Causal attention with a cache, where several query heads share a key head. Inputs 0 to 2 are queries, keys and
+/// values, `[B, S, D]`, or packed in input 0. Inputs 3 and 4 are past keys and values, `[B, H, P, D]`. Input 5 is the
+/// index of the last key of each sequence, input 6 the maximum number of keys. With `do_rotary`, queries and keys are
+/// rotated by the cosines and sines in inputs 7 and 8. Their positions are input 9, or follow the past keys. Input 10
+/// is a summand of the scores. A query sees keys up to its own, or the last `local_window_size` of them. Outputs 1 and
+/// 2 are the present keys and values.
 ///
 /// Limits: no quantised caches, no sinks, no smooth softmax.
 ///
@@ -76,7 +76,7 @@ fn group_query_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     Ok(vec![joined(g, y)?, k, v])
 }
 
-/// Refuses what changes the meaning in ways that are not known here.
+/// Refuses attributes and inputs that are not supported.
 fn refuse(n: &OnnxNode) -> Result<()> {
     let is_quantised = ["k_quant_type", "v_quant_type"].into_iter().try_fold(false, |found, name| {
         n.string_or(name, "NONE").map(|quantised| found || quantised != "NONE")
@@ -122,7 +122,7 @@ fn inputs(g: &mut Graph, n: &OnnxNode, count: i64, kv_count: i64) -> Result<[Val
     Ok([heads(g, q, count)?, heads(g, k, kv_count)?, heads(g, v, kv_count)?])
 }
 
-/// What is added up before softmax.
+/// The scores before the softmax.
 fn scores(g: &mut Graph, n: &OnnxNode, q: Value, k: Value) -> Result<Value> {
     let dtype = g.dtype(q);
     let scale = match n.float("scale")?.filter(|scale| *scale != 0.0) {
@@ -152,7 +152,7 @@ fn scores(g: &mut Graph, n: &OnnxNode, q: Value, k: Value) -> Result<Value> {
     }
 }
 
-/// Where queries and keys stand in their sequences.
+/// The positions of queries and keys in their sequences.
 struct Places {
     batch: Dim,
     /// Number of new keys.
@@ -214,7 +214,7 @@ impl Places {
         Ok(Places { batch, steps, keys, begins, past, step, of_queries })
     }
 
-    /// The positions that the model gives its queries: where sequences begin, those from the first on.
+    /// The positions in input 9. Where sequences begin, they continue from the first.
     fn given(&self, g: &mut Graph, at: Value) -> Result<Value> {
         let at = g.cast(DType::I64, at)?;
         let mut first = at;
@@ -225,7 +225,7 @@ impl Places {
         g.select(self.begins, first, at)
     }
 
-    /// `past` with the keys or values `new` behind those of each sequence.
+    /// `past` with the keys or values `new` appended to those of each sequence.
     fn appended(&self, g: &mut Graph, past: Option<Value>, new: Value) -> Result<Value> {
         let mut shape = g.shape(new).to_vec();
         shape[2] = self.keys.clone();

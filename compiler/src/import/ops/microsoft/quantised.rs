@@ -1,4 +1,4 @@
-//! Quantised operators of ONNX Runtime's own domain.
+//! Quantised operators of ONNX Runtime's domain.
 
 use crate::{
     error::{Error, Result},
@@ -30,7 +30,7 @@ ops! {
     "com.microsoft" QLinearSoftmax 1 qlinear_softmax,
 }
 
-/// What the integers of input `k` stand for, by the scale and zero point behind it.
+/// Input `k`, dequantised by the scale and zero point in the next two inputs.
 fn real(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Value> {
     let centred = centred(g, n.input(k)?, n.optional(k + 2), 0)?;
     let wide = g.cast(DType::F32, centred)?;
@@ -38,7 +38,7 @@ fn real(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Value> {
     g.mul(wide, scale)
 }
 
-/// `y` by the scale and zero point in inputs `k` and `k + 1`, of type `dtype`.
+/// `y`, quantised to `dtype` by the scale and zero point in inputs `k` and `k + 1`.
 fn quantised(g: &mut Graph, n: &OnnxNode, y: Value, k: usize, dtype: DType) -> Result<Value> {
     let scale = scale_at(g, n.input(k)?, 0)?;
     let y = g.div(y, scale)?;
@@ -49,7 +49,7 @@ fn quantised(g: &mut Graph, n: &OnnxNode, y: Value, k: usize, dtype: DType) -> R
     saturated(g, y, zero, dtype)
 }
 
-/// `f` of the numbers that input 0 stands for (scale and zero point in inputs 1 and 2), quantised by inputs 3 and 4.
+/// `f` of the dequantised input 0 (scale and zero point in inputs 1 and 2), quantised by inputs 3 and 4.
 fn of_one(g: &mut Graph, n: &OnnxNode, f: impl FnOnce(&mut Graph, Value) -> Result<Value>) -> Result<Value> {
     let dtype = g.dtype(n.input(0)?);
     let x = real(g, n, 0)?;
@@ -57,7 +57,8 @@ fn of_one(g: &mut Graph, n: &OnnxNode, f: impl FnOnce(&mut Graph, Value) -> Resu
     quantised(g, n, y, 3, dtype)
 }
 
-/// Sum of quantised tensors, each with scale and zero point (`a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero`).
+/// `A + B` of quantised tensors, broadcast. The inputs are `A, A_scale, A_zero_point, B, B_scale, B_zero_point,
+/// C_scale, C_zero_point`.
 ///
 /// `QLinearAdd(u8[[3]], 0.5, u8:1, u8[[2]], 2, u8:0, 1, u8:10) = u8[[15]]`
 fn qlinear_add(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -68,7 +69,7 @@ fn qlinear_add(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     quantised(g, n, y, 6, dtype)
 }
 
-/// Product of quantised tensors, as `QLinearAdd`.
+/// `A * B` of quantised tensors, broadcast, with inputs as in `QLinearAdd`.
 ///
 /// `QLinearMul(u8[[3]], 0.5, u8:1, u8[[2]], 2, u8:0, 1, u8:10) = u8[[14]]`
 fn qlinear_mul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -79,14 +80,14 @@ fn qlinear_mul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     quantised(g, n, y, 6, dtype)
 }
 
-/// `1 / (1 + e^-x)` of a quantised tensor (`x, x_scale, x_zero, y_scale, y_zero`).
+/// `1 / (1 + e^-X)` of a quantised tensor. The inputs are `X, X_scale, X_zero_point, Y_scale, Y_zero_point`.
 ///
 /// `QLinearSigmoid(u8[[128]], 1, u8:128, 0.01, u8:0) = u8[[50]]`
 fn qlinear_sigmoid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     of_one(g, n, logistic)
 }
 
-/// `x` where positive, else `alpha * x`, of a quantised tensor (`x, x_scale, x_zero, y_scale, y_zero`).
+/// `LeakyRelu` of a quantised tensor. The inputs are `X, X_scale, X_zero_point, Y_scale, Y_zero_point`.
 ///
 /// `QLinearLeakyRelu(u8[[28, 130]], 1, u8:128, 1, u8:128; alpha=0.1) = u8[[118, 130]]`
 fn qlinear_leaky_relu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -100,8 +101,9 @@ fn qlinear_leaky_relu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     })
 }
 
-/// Softmax along `axis` (with `opset` below 13 over all axes from it on) of a quantised tensor (`x, x_scale, x_zero,
-/// y_scale, y_zero`).
+/// `Softmax` along `axis` of a quantised tensor. The inputs are `X, X_scale, X_zero_point, Y_scale, Y_zero_point`.
+///
+/// Limits: with `opset` below 13, only along the last axis.
 ///
 /// `QLinearSoftmax(u8[[7, 7]], 1, u8:0, 0.01, u8:0; opset=13) = u8[[50, 50]]`
 fn qlinear_softmax(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -114,9 +116,9 @@ fn qlinear_softmax(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     of_one(g, n, |g, x| g.softmax(x, axis))
 }
 
-/// Mean over all spatial axes of a quantised tensor (`x, x_scale, x_zero, y_scale, y_zero`).
+/// Mean over all spatial axes of a quantised tensor. The inputs are `X, X_scale, X_zero_point, Y_scale, Y_zero_point`.
 ///
-/// Limits: channels first.
+/// Limits: no `channels_last`.
 ///
 /// `QLinearGlobalAveragePool(u8[[[1, 3]]], 1, u8:0, 1, u8:0) = u8[[[2]]]`
 fn qlinear_global_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -133,9 +135,9 @@ fn channels_first(n: &OnnxNode) -> Result<()> {
     }
 }
 
-/// `AveragePool` of a quantised tensor (`x, x_scale, x_zero, y_scale, y_zero`).
+/// `AveragePool` of a quantised tensor. The inputs are `X, X_scale, X_zero_point, Y_scale, Y_zero_point`.
 ///
-/// Limits: channels first.
+/// Limits: no `channels_last`.
 ///
 /// `QLinearAveragePool(u8[[[1, 3, 5]]], 1, u8:0, 1, u8:0; kernel_shape=[2]) = u8[[[2, 4]]]`
 fn qlinear_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -143,7 +145,8 @@ fn qlinear_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     of_one(g, n, |g, x| average(g, n, x))
 }
 
-/// Quantised tensors end to end along `axis`: scale and zero point of the result, then each tensor with its own.
+/// Quantised tensors, concatenated along `axis`. Inputs 0 and 1 are scale and zero point of the result. Then each
+/// tensor comes with its scale and zero point.
 ///
 /// `QLinearConcat(1, u8:0, u8[[1]], 2, u8:0, u8[[3]], 1, u8:1; axis=1) = u8[[2, 2]]`
 fn qlinear_concat(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -159,8 +162,9 @@ fn qlinear_concat(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     quantised(g, n, y, 0, dtype)
 }
 
-/// `Gemm` of quantised matrices (`a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero`), summed exactly in 32 bits,
-/// with `c` in units of both scales; without a scale for the result it is `f32`.
+/// `Gemm` of quantised matrices, accumulated exactly in 32 bits. The inputs are `A, A_scale, A_zero_point, B, B_scale,
+/// B_zero_point, C, Y_scale, Y_zero_point`. `C` is in units of `A_scale * B_scale`. Without `Y_scale` the result is
+/// `f32`.
 ///
 /// `QGemm(u8[[3, 1]], 0.5, u8:1, u8[[2], [1]], 2, u8:0, _, 1, u8:10) = u8[[14]]`
 fn q_gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -197,8 +201,8 @@ fn q_gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
 }
 
-/// `A·B`, where `A` is quantised by its own range first, and `B` is stored with scale and zero point (inputs 2 and 3, one or
-/// one for each column); plus a bias (input 4).
+/// `A·B + bias`. `A` is quantised by its range. `B` holds integers with scale and zero point (inputs 2 and 3), scalars
+/// or one per column. The bias (input 4) is optional.
 ///
 /// `DynamicQuantizeMatMul([[0, 255]], u8[[7], [3]], [0.5], u8[1]) = [[255]]`
 fn dynamic_quantize_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -211,7 +215,8 @@ fn dynamic_quantize_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
 }
 
-/// `MatMulInteger` times both scales (`a, b, a_scale, b_scale, a_zero, b_zero`), plus a bias (input 6).
+/// `MatMulInteger` times both scales, plus an optional bias. The inputs are `A, B, A_scale, B_scale, A_zero_point,
+/// B_zero_point, bias`.
 ///
 /// `MatMulIntegerToFloat(u8[[3, 1]], u8[[2], [1]], 0.5, 2, u8:1) = [[4]]`
 fn matmul_integer_to_float(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

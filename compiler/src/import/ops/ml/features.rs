@@ -1,4 +1,4 @@
-//! Classical machine learning (`ai.onnx.ml`), where it is about numbers.
+//! Feature transformations of classical machine learning (`ai.onnx.ml`), for numeric features.
 
 use crate::{
     error::{Error, Result},
@@ -21,7 +21,7 @@ ops! {
     "ai.onnx.ml" Scaler 1 scaler,
 }
 
-/// The elements of the last axis at the places in input 1.
+/// The elements of the last axis at the indices in input 1.
 ///
 /// `ArrayFeatureExtractor([[1, 2, 3]], i64[2, 0]) = [[3, 1]]`
 fn array_feature_extractor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -36,7 +36,7 @@ fn array_feature_extractor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if last == 0 { g.unsqueeze(y, &[0]) } else { Ok(y) }
 }
 
-/// 1 where the input is above `threshold`, else 0.
+/// 1 where the input is above `threshold`, 0 elsewhere.
 ///
 /// `Binarizer([0.5, 2]; threshold=1.0) = [0, 1]`
 fn binarizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -46,8 +46,8 @@ fn binarizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.cast(g.dtype(x), above)
 }
 
-/// The input, with the number of its column (or the only one) in place of `replaced_value_float` or
-/// `replaced_value_int64`, which may be NaN.
+/// The input, with `replaced_value_float` or `replaced_value_int64` replaced by an imputed value. NaN may be replaced.
+/// There is one imputed value per column, or one for all.
 ///
 /// `Imputer([[nan, 2]]; imputed_value_floats=[7.0, 8.0], replaced_value_float=nan) = [[7, 2]]`
 fn imputer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -81,7 +81,7 @@ fn imputer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.select(gone, values, x)
 }
 
-/// A list of keys or values of a mapping from the attribute of the first of these names that is there.
+/// The list of keys or values of a mapping, from the attribute that is present.
 fn numbers(n: &OnnxNode, what: &str) -> Result<Option<Tensor>> {
     if n.has(&format!("{what}_strings")) {
         return Err(Error::unsupported("LabelEncoder of strings"));
@@ -95,9 +95,10 @@ fn numbers(n: &OnnxNode, what: &str) -> Result<Option<Tensor>> {
     n.tensor(&format!("{what}_tensor"))
 }
 
-/// For each element the value that stands where it stands among the keys, else a default. Numbers only.
+/// For each element, the value at the position of the element among the keys. Elements that are not keys give a
+/// default.
 ///
-/// Limits: numbers only.
+/// Limits: numeric keys and values only.
 ///
 /// `LabelEncoder(i64[[1, 5]]; keys_int64s=[5, 6], values_floats=[0.5, 0.6], default_float=9.0) = [[9, 0.5]]`
 fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -153,7 +154,7 @@ fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.select(found, value, otherwise)
 }
 
-/// The columns of all inputs side by side, in `f32`.
+/// The columns of all inputs, concatenated and converted to `f32`.
 ///
 /// `FeatureVectorizer([[1, 2]], i64[[3]]; inputdimensions=[2, 1]) = [[1, 2, 3]]`
 fn feature_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -172,9 +173,9 @@ fn feature_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.concat(&columns, 1)
 }
 
-/// For each element a new last axis with 1 at its place among `cats_int64s` and 0 elsewhere.
+/// A new last axis with one element per category in `cats_int64s`: 1 for the category of the input, 0 for the others.
 ///
-/// Limits: categories are integers; an element that is none of them gives zeros.
+/// Limits: integer categories; elements of unknown categories give zeros (`zeros=1`).
 ///
 /// `OneHotEncoder(i64[[5], [9]]; cats_int64s=[4, 5]) = [[[0, 1]], [[0, 0]]]`
 fn one_hot_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -196,7 +197,7 @@ fn one_hot_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.cast(DType::F32, same)
 }
 
-/// Each row divided by its largest absolute value (`norm` `MAX`), its sum of these (`L1`) or its length (`L2`).
+/// Each row, divided by its maximum (`norm="MAX"`), its sum of absolute values (`L1`) or its Euclidean length (`L2`).
 ///
 /// `Normalizer([[3, 4]]; norm="L2") = [[0.6, 0.8]]`
 fn normalizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -225,7 +226,7 @@ fn normalizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.select(none, x, quotient)
 }
 
-/// `(x - offset) * scale`, each one number or one for each column.
+/// `(X - offset) * scale`. Both attributes have one element, or one per column.
 ///
 /// `Scaler([[1, 2]]; offset=[1.0, 1.0], scale=[2.0, 3.0]) = [[0, 3]]`
 fn scaler(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

@@ -17,7 +17,7 @@ ops! {
     "ai.onnx.ml" LinearClassifier 1 linear_classifier,
 }
 
-/// `X·Cᵀ + b` for the given number of targets.
+/// `X·Cᵀ + b` for `targets` targets.
 fn linear(g: &mut Graph, n: &OnnxNode, x: Value, targets: i64) -> Result<Value> {
     let coefficients = n.floats("coefficients")?.unwrap_or_default();
     let count = usize::try_from(targets).ok().filter(|count| *count > 0 && coefficients.len() % count == 0);
@@ -40,11 +40,11 @@ fn linear(g: &mut Graph, n: &OnnxNode, x: Value, targets: i64) -> Result<Value> 
     }
 }
 
-/// The class with the highest score, and the scores by class: `X·Cᵀ + b` with `coefficients` by class, then
-/// `post_transform`. With the coefficients of one class, the second of two wins above 0, and the other's score is what is
-/// missing to 1.
+/// The class with the highest score, and the scores by class: `post_transform(X·Cᵀ + b)`, with one row of
+/// `coefficients` per class. With two classes and one row, the second class wins if its score is above 0. The other
+/// score is then 1 minus this score.
 ///
-/// Limits: classes are integers; no `PROBIT`.
+/// Limits: integer classes; no `PROBIT`.
 ///
 /// `LinearClassifier([[1, 2]]; classlabels_ints=[7, 8], coefficients=[3.0, 4.0, 5.0, 6.0], intercepts=[0.0, 1.0]) = i64[8], [[11, 18]]`
 /// `LinearClassifier([[1, 2]]; classlabels_ints=[7, 8], coefficients=[3.0, 4.0], intercepts=[1.0]) = i64[8], [[-11, 12]]`
@@ -86,7 +86,9 @@ fn linear_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     Ok(vec![g.gather(labels, choice, 0)?, scores])
 }
 
-/// `X·Cᵀ + b` with `coefficients` by target, then `post_transform`.
+/// `post_transform(X·Cᵀ + b)`, with one row of `coefficients` per target.
+///
+/// Limits: no `PROBIT`.
 ///
 /// `LinearRegressor([[1, 2]]; coefficients=[3.0, 4.0], intercepts=[5.0]) = [[16]]`
 fn linear_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

@@ -8,13 +8,13 @@ use crate::{
     tensor::Tensor,
 };
 
-/// These numbers as a constant.
+/// A constant vector.
 pub(crate) fn vector(g: &mut Graph, numbers: &[f32]) -> Result<Value> {
     let tensor = Tensor::from_f32(vec![numbers.len()], numbers);
     g.constant(tensor.ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?)
 }
 
-/// `y` after the function that the attribute `post_transform` names.
+/// The function `post_transform` of `y`.
 pub(crate) fn transformed(g: &mut Graph, y: Value, name: &str) -> Result<Value> {
     let last = g.rank(y) - 1;
     match name {

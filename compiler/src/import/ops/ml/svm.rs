@@ -1,4 +1,4 @@
-//! Support vector machines (`ai.onnx.ml`): how similar rows are to vectors, weighted.
+//! Support vector machines (`ai.onnx.ml`): weighted similarities of rows to vectors.
 
 use crate::{
     error::{Error, Result},
@@ -21,9 +21,10 @@ ops! {
     "ai.onnx.ml" SVMRegressor 1 svm_regressor,
 }
 
-/// The sum of the similarities of each row to `n_supports` vectors, weighted by `coefficients`, plus `rho`; without such
-/// vectors, the product with the coefficients. `kernel_type` is `LINEAR` (the product), `POLY`, `RBF` or
-/// `SIGMOID`, whose parameters are γ, a summand and an exponent; with `one_class` the result is 1 or -1 by its sign.
+/// The weighted sum of the similarities of each row to the `n_supports` support vectors, plus `rho`. The weights are
+/// `coefficients`. Without support vectors it is the dot product with `coefficients`. `kernel_type` is `LINEAR`,
+/// `POLY`, `RBF` or `SIGMOID`, with `kernel_params` gamma, offset and exponent. With `one_class`, the result is the
+/// sign, 1 or -1.
 ///
 /// Limits: no `PROBIT`.
 ///
@@ -78,12 +79,12 @@ fn svm_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.select(inside, one?, minus?)
 }
 
-/// The class that wins most comparisons with one other class, the first of several, and the scores of all comparisons; of two
-/// classes the opposite score too. A score is `rho` plus the similarities, as in `SVMRegressor`, to the support vectors
-/// of both classes, weighted by `coefficients`: a row for each other class. Above 0 the first class wins.
+/// The class that wins the most pairwise comparisons, and the scores of all comparisons. Of equal classes the first
+/// wins. A score is `rho` plus the weighted similarities to the support vectors of both classes, as in `SVMRegressor`.
+/// The first class wins above 0. With two classes, the opposite score is also returned.
 ///
-/// Limits: classes are integers, with support vectors; no probabilities (`prob_a`); no `PROBIT`, and of two classes
-/// `NONE` and `LOGISTIC` only.
+/// Limits: integer classes, with support vectors; no probabilities (`prob_a`); no `PROBIT`; with two classes only
+/// `NONE` and `LOGISTIC`.
 ///
 /// `SVMClassifier([[1, 2]]; classlabels_ints=[7, 8], vectors_per_class=[1, 1], support_vectors=[1.0, 0.0, 0.0, 1.0], coefficients=[1.0, -1.0], rho=[0.5]) = i64[8], [[0.5, -0.5]]`
 /// `SVMClassifier([[1, 2]]; classlabels_ints=[7, 8, 9], vectors_per_class=[1, 1, 1], support_vectors=[1.0, 0.0, 0.0, 1.0, 1.0, 1.0], coefficients=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], rho=[-5.0, -10.0, -20.0]) = i64[8], [[0, 3, 8]]`
@@ -146,7 +147,7 @@ struct PairwiseVotes {
     rho: Vec<f32>,
 }
 
-/// Larger tables of weights are refused: comparisons grow with the square of the classes.
+/// Maximum size of the table of weights. It grows with the square of the number of classes.
 const MAX_WEIGHTS: usize = 1 << 24;
 
 impl PairwiseVotes {
@@ -198,7 +199,7 @@ impl PairwiseVotes {
         Ok(Some(PairwiseVotes { classes, vectors, weights, rho }))
     }
 
-    /// The number of the class that wins, by row of `scores`.
+    /// The index of the winning class, by row of `scores`.
     fn won(&self, g: &mut Graph, scores: Value) -> Result<Value> {
         let zero = g.number(DType::F32, 0.0)?;
         let won = g.compare(CompareOp::Gt, scores, zero)?;
@@ -226,13 +227,13 @@ fn class_pairs(classes: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..classes).flat_map(move |i| (i + 1..classes).map(move |j| (i, j)))
 }
 
-/// So many rows of numbers.
+/// A constant matrix with `rows` rows.
 fn matrix(g: &mut Graph, numbers: &[f32], rows: usize) -> Result<Value> {
     let flat = vector(g, numbers)?;
     g.reshape(flat, vec![rows.into(), (numbers.len() / rows.max(1)).into()])
 }
 
-/// How similar each row of `x` is to each of `count` vectors that lie one after another.
+/// The similarity of each row of `x` to each of `count` vectors, which are stored one after the other.
 fn similarity(g: &mut Graph, n: &OnnxNode, x: Value, vectors: &[f32], count: usize) -> Result<Value> {
     if vectors.is_empty() || !vectors.len().is_multiple_of(count) {
         return Err(Error::invalid(format!("{} elements are given for {count} vectors", vectors.len())));

@@ -19,10 +19,10 @@ ops! {
     "ai.onnx.ml" TreeEnsemble 5 tree_ensemble,
 }
 
-/// What the leaves that the trees lead each row of the input to add up to, by target: their sum, mean, least or largest,
+/// The sum, mean, minimum or maximum (`aggregate_function`) by target of the leaves that each row of the input reaches,
 /// then `post_transform`.
 ///
-/// Limits: no `PROBIT`; the least or largest only of trees whose leaves speak of every target.
+/// Limits: no `PROBIT`; minimum and maximum only if all leaves have weights for all targets.
 ///
 /// `TreeEnsemble([[1], [9]]; n_targets=1, aggregate_function=1, post_transform=0, tree_roots=[0], nodes_featureids=[0], nodes_modes=u8[0], nodes_splits=f32[5.0], nodes_truenodeids=[0], nodes_trueleafs=[1], nodes_falsenodeids=[1], nodes_falseleafs=[1], leaf_targetids=[0, 0], leaf_weights=f32[10.0, 20.0]) = [[10], [20]]`
 fn tree_ensemble(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -34,11 +34,10 @@ fn tree_ensemble(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     transformed(g, y, name.get(at).copied().unwrap_or("?"))
 }
 
-/// The class with the highest score (integers only), and the scores by class, which are made as in
-/// `TreeEnsembleRegressor`. Where all leaves vote for one of two classes, the other's score is what is missing to 1, or with
-/// negative votes the opposite.
+/// The class with the highest score, and the scores by class, as in `TreeEnsembleRegressor`. If all leaves vote for one
+/// of two classes, the other score is 1 minus its score, or with negative votes its negative.
 ///
-/// Limits: classes are integers; no `PROBIT`.
+/// Limits: integer classes; no `PROBIT`.
 ///
 /// `TreeEnsembleClassifier([[1], [9]]; classlabels_int64s=[7, 8], nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values=[5.0, 0.0, 0.0], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0], class_treeids=[0, 0], class_nodeids=[1, 2], class_ids=[0, 1], class_weights=[1.0, 1.0]) = i64[7, 8], [[1, 0], [0, 1]]`
 fn tree_ensemble_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
@@ -88,7 +87,9 @@ fn tree_ensemble_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     Ok(vec![g.gather(labels, choice, 0)?, scores])
 }
 
-/// As `TreeEnsemble`, with the trees in the form of the first versions, in `f32`.
+/// `TreeEnsemble` with the attributes of the first versions, in `f32`.
+///
+/// Limits: as `TreeEnsemble`.
 ///
 /// `TreeEnsembleRegressor([[1], [9]]; n_targets=1, nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values=[5.0, 0.0, 0.0], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0], target_treeids=[0, 0], target_nodeids=[1, 2], target_ids=[0, 0], target_weights=[10.0, 20.0]) = [[10], [20]]`
 fn tree_ensemble_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

@@ -1,7 +1,8 @@
-//! Decision trees as tables: a step of all rows in all trees is a few lookups.
+//! Decision trees as tables: one step of all rows in all trees is a few lookups.
 //!
-//! Nodes and leaves of all trees stand in one list, leaves last; a leaf's successor is the leaf itself. After as many steps
-//! as the deepest tree has levels every row has arrived, and the leaves' weights are combined by target.
+//! One list holds the nodes and then the leaves of all trees. The successor of a leaf is the leaf itself. After as many
+//! steps as the deepest tree has levels, every row has reached a leaf. The weights of the leaves are then combined by
+//! target.
 
 use crate::{
     error::{Error, Result},
@@ -14,14 +15,14 @@ use std::collections::HashMap;
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// More table entries than this are no model that fits a machine's memory.
+/// Larger tables are refused.
 const MAX_ENTRIES: usize = 1 << 28;
 
-/// How a node decides: the comparisons by their number, then membership of a set.
+/// The tests of nodes by their index: comparisons, then membership in a set.
 const MODES: [&str; 7] =
     ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER"];
 
-/// Trees over numbers of one type.
+/// Trees over features of one type.
 pub(crate) struct Trees {
     dtype: DType,
     /// For each node: feature, split, mode, where it goes if the test holds and if not, and whether NaN passes it.
@@ -152,8 +153,9 @@ impl Trees {
         Trees { dtype, nodes, leaves, roots, targets, combine, base: Vec::new(), depth: 0 }.checked()
     }
 
-    /// The trees in the attributes of the first versions: nodes by tree and number, leaves among them, and weights in lists
-    /// whose names begin with `prefix`.
+    /// The trees in the attributes of the first versions.
+    ///
+    /// Nodes are listed by tree and node id, leaves among them. The names of the lists of weights begin with `prefix`.
     pub(crate) fn read_by_tree(n: &OnnxNode, prefix: &str, targets: i64) -> Result<Trees> {
         let list = |name: &str| n.ints(name)?.ok_or_else(|| bad(format!("`{name}` is missing")));
         let trees = list("nodes_treeids")?;
@@ -241,7 +243,7 @@ impl Trees {
         Trees { dtype, nodes, leaves, roots, targets, combine, base, depth: 0 }.checked()
     }
 
-    /// With the number of steps that lead to a leaf from anywhere.
+    /// Checks the trees and computes `depth`, the number of steps that reach a leaf from every root.
     fn checked(mut self) -> Result<Trees> {
         let entries = (self.nodes.len() + self.leaves.len()).saturating_mul(self.targets.max(1));
         if self.targets == 0 || self.roots.is_empty() || self.leaves.is_empty() || entries > MAX_ENTRIES {
@@ -269,7 +271,7 @@ impl Trees {
         Ok(self)
     }
 
-    /// The only target that has votes, if there is but one, and whether no vote is negative.
+    /// The only target with votes, if there is just one, and whether no vote is negative.
     pub(crate) fn votes(&self) -> (Option<usize>, bool) {
         let mut all = self.leaves.iter().flatten();
         let first = all.clone().next().map(|(target, _)| *target);
@@ -288,7 +290,7 @@ impl Trees {
         g.constant(tensor.ok_or_else(|| Error::internal("the elements of a table must match its shape"))?)
     }
 
-    /// What the trees say of each row of `x`, `[N, features]`: `[N, targets]`.
+    /// The predictions of the trees for each row of `x`, `[N, features]`: `[N, targets]`.
     pub(crate) fn grown(&self, g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
         if g.rank(x) != 2 {
             return Err(bad("the input must have 2 axes"));
@@ -350,7 +352,7 @@ impl Trees {
         self.leaves.iter().flat_map(row).map(|x| Scalar::from_f64(self.dtype, x)).collect()
     }
 
-    /// Where all rows are in all trees after as many steps as it takes.
+    /// The leaf that each row reaches in each tree, `[N, trees]`.
     fn walked(&self, g: &mut Graph, n: &OnnxNode, x: Value, start: Value) -> Result<Value> {
         let own = self.nodes.len() as f64;
         let features = self.table(g, DType::I64, |node| node.feature as f64, 0.0)?;
@@ -455,13 +457,13 @@ impl Trees {
 const COMPARISONS: [CompareOp; 6] =
     [CompareOp::Le, CompareOp::Lt, CompareOp::Ge, CompareOp::Gt, CompareOp::Eq, CompareOp::Ne];
 
-/// The sets at these places, the last of what a round is given.
+/// The sets of the nodes `at`.
 fn sets_at(g: &mut Graph, given: &[Value], at: Value) -> Result<Value> {
     let sets = given.get(7).ok_or_else(|| Error::internal("membership tests need sets"))?;
     g.gather(*sets, at, 0)
 }
 
-/// Whether `value`, `[N, T]`, is one of `set`, `[N, T, K]`.
+/// Whether `value`, `[N, T]`, is in `set`, `[N, T, K]`.
 fn member(g: &mut Graph, value: Value, set: Value) -> Result<Value> {
     let value = g.unsqueeze(value, &[2])?;
     let same = g.compare(CompareOp::Eq, value, set)?;

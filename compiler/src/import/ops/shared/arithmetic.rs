@@ -7,16 +7,16 @@ use crate::{
 };
 use symshape_runtime::DType;
 
-/// `x * factor + summand`.
-pub(crate) fn linear(g: &mut Graph, x: Value, factor: f64, summand: f64) -> Result<Value> {
+/// `x * scale + offset`.
+pub(crate) fn linear(g: &mut Graph, x: Value, scale: f64, offset: f64) -> Result<Value> {
     let dtype = g.dtype(x);
-    let factor = g.number(dtype, factor)?;
-    let summand = g.number(dtype, summand)?;
-    let x = g.mul(x, factor)?;
-    g.add(x, summand)
+    let scale = g.number(dtype, scale)?;
+    let offset = g.number(dtype, offset)?;
+    let x = g.mul(x, scale)?;
+    g.add(x, offset)
 }
 
-/// The number `value`, an `i64`.
+/// An `i64` of rank 0.
 pub(crate) fn int(g: &mut Graph, value: i64) -> Result<Value> {
     g.scalar(Scalar::i64(value))
 }

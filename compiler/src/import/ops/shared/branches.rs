@@ -1,4 +1,4 @@
-//! Branches that are decided at run time: their outputs must get common types.
+//! Branches that are decided at run time. Their outputs must have common types.
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -21,8 +21,10 @@ pub(crate) fn contradiction(region: Result<Region>) -> Result<Result<Region, Str
     }
 }
 
-/// Where the branches disagree about the rank of output `k`, the one that contradicts the declared rank is never run.
-/// Without such a declaration, why there can be no such output.
+/// Checks that the branches agree about the rank of output `k`.
+///
+/// If they don't, the branch that contradicts the declared rank never runs. Without a declared rank, returns why there
+/// can't be such an output.
 pub(crate) fn refuse_rank(
     branches: &mut [Result<Region, String>],
     k: usize,
@@ -47,7 +49,7 @@ pub(crate) fn refuse_rank(
     None
 }
 
-/// The outputs of one of two regions, by `condition`.
+/// The outputs of one of two regions, chosen by `condition`.
 pub(crate) fn branch(
     g: &mut Graph,
     n: &OnnxNode,
@@ -101,7 +103,7 @@ pub(crate) fn branch(
     Ok(outputs)
 }
 
-/// A branch that ends the call, with outputs like those of `other`.
+/// A branch that ends the call with an error. Its outputs have the types of those of `other`.
 fn failing(g: &Graph, other: &Region, why: String) -> Result<Region> {
     let mut graph = g.region("contradiction");
     let zero = graph.push(Op::Fail { why }, &[])?;
@@ -119,8 +121,9 @@ fn failing(g: &Graph, other: &Region, why: String) -> Result<Region> {
     Ok(Region { graph, outputs, captured: Vec::new() })
 }
 
-/// Makes output `k` of both branches the same size, the larger one; the axes that were padded and their new sizes. For
-/// each, both get one more output, the size that it had.
+/// Pads output `k` of both branches to a common size. Returns the padded axes with their new sizes.
+///
+/// For each such axis, both branches get one more output: the size before padding.
 fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec<(usize, Dim)>> {
     let a = then.outputs[k];
     let b = otherwise.outputs[k];
@@ -163,7 +166,7 @@ fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec
     Ok(padded)
 }
 
-/// The relation of the symbols where `condition` is `taken`, if it compares two dims.
+/// The relation of symbols where `condition` is `taken`, if it compares two dims.
 pub(crate) fn predicate(g: &Graph, condition: Value, taken: bool) -> Option<Relation> {
     match g.op(condition) {
         Op::View { .. } => predicate(g, g.operands(condition)[0], taken),

@@ -1,4 +1,4 @@
-//! Movement by shapes, positions and pads that are known only while running: the counterparts of `shape`.
+//! Operators of `shape` and `pad` whose shapes, positions or pads are known only at run time.
 
 use crate::{
     error::{Error, Result},
@@ -35,7 +35,7 @@ fn floor_div(g: &mut Graph, a: Value, b: Value) -> Result<Value> {
     g.binary(BinaryOp::Div, even, b)
 }
 
-/// `x` with the shape in input 1, which is known only while running.
+/// `x` with the shape in input 1.
 pub(crate) fn reshape(g: &mut Graph, n: &OnnxNode, x: Value, allow_zero: bool) -> Result<Value> {
     let given = n.elements(g, 1)?;
     let from = g.shape(x).to_vec();
@@ -71,7 +71,7 @@ pub(crate) fn reshape(g: &mut Graph, n: &OnnxNode, x: Value, allow_zero: bool) -
     g.reshape(x, to)
 }
 
-/// `x` broadcast with the shape in input 1, which is known only while running.
+/// `x` broadcast with the shape in input 1.
 pub(crate) fn expand(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let given = n.elements(g, 1)?;
     let from = g.shape(x).to_vec();
@@ -99,13 +99,13 @@ pub(crate) fn expand(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     g.broadcast_to(x, &to)
 }
 
-/// The shape in input `k`, which is known only while running, as that of output 0.
+/// The shape in input `k`, as the shape of output 0.
 pub(crate) fn shape(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Vec<Dim>> {
     let given = n.elements(g, k)?;
     given.into_iter().enumerate().map(|(axis, size)| n.size(g, size, axis, None)).collect()
 }
 
-/// A slice whose starts, ends, axes or steps (inputs 1 to 4) are known only while running.
+/// A slice by the starts, ends, axes and steps in inputs 1 to 4.
 pub(crate) fn slice(g: &mut Graph, n: &OnnxNode, mut x: Value) -> Result<Value> {
     let rank = g.rank(x);
     let starts = n.elements(g, 1)?;
@@ -146,7 +146,7 @@ pub(crate) fn slice(g: &mut Graph, n: &OnnxNode, mut x: Value) -> Result<Value> 
     Ok(x)
 }
 
-/// Where a slice of an axis of this size begins, and its length.
+/// The first index of a slice and its length, along an axis of this size.
 fn span(g: &mut Graph, [start, end, step]: [Value; 3], size: Value) -> Result<[Value; 2]> {
     let zero = int(g, 0)?;
     let one = int(g, 1)?;
@@ -176,7 +176,7 @@ fn span(g: &mut Graph, [start, end, step]: [Value; 3], size: Value) -> Result<[V
     Ok([start, ceil_div(g, way, stride)?])
 }
 
-/// Padding by numbers (input 1, for the axes in input 3) that are known only while running; `fill` is for `constant`.
+/// Padding by the sizes in input 1, for the axes in input 3. `fill` is the value of mode `constant`.
 pub(crate) fn pad(g: &mut Graph, n: &OnnxNode, mut x: Value, mode: &str, fill: Value) -> Result<Value> {
     let rank = g.rank(x);
     let pads = n.elements(g, 1)?;
@@ -241,7 +241,7 @@ pub(crate) fn pad(g: &mut Graph, n: &OnnxNode, mut x: Value, mode: &str, fill: V
     Ok(x)
 }
 
-/// `x` repeated along each axis as often as input 1 says, which is known only while running.
+/// `x`, repeated along each axis by the count in input 1.
 pub(crate) fn tile(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let repeats = n.elements(g, 1)?;
     let shape = g.shape(x).to_vec();
@@ -262,7 +262,7 @@ pub(crate) fn tile(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     g.view(x, to, index)
 }
 
-/// Parts along axis `k` whose sizes, in input 1, are known only while running.
+/// The parts along axis `k` with the sizes in input 1.
 pub(crate) fn split(g: &mut Graph, n: &OnnxNode, x: Value, k: usize) -> Result<Vec<Value>> {
     let given = n.elements(g, 1)?;
     let dim = g.shape(x)[k].clone();
@@ -276,7 +276,7 @@ pub(crate) fn split(g: &mut Graph, n: &OnnxNode, x: Value, k: usize) -> Result<V
     g.split(x, k, &sizes)
 }
 
-/// `x` without the axes in input 1, which are known only while running.
+/// `x` without the axes in input 1.
 pub(crate) fn squeeze(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let shape = g.shape(x).to_vec();
     let declared = n.declared(g, 0);
@@ -309,7 +309,7 @@ pub(crate) fn squeeze(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     Ok(y)
 }
 
-/// From `start` to below `limit` in steps of `step`, none of which is known before it runs.
+/// The values from `start` to `limit` (exclusive) in steps of `step`.
 pub(crate) fn range(g: &mut Graph, n: &OnnxNode, [start, limit, step]: [Value; 3]) -> Result<Value> {
     let dtype = g.dtype(start);
     let [start, limit, step] =
@@ -351,7 +351,7 @@ pub(crate) fn range(g: &mut Graph, n: &OnnxNode, [start, limit, step]: [Value; 3
     g.add(start, way)
 }
 
-/// The axes in input `k` as values; all of them, in order, if there is no such input.
+/// The axes in input `k` as values. Without this input, the first `count` axes.
 pub(crate) fn axis_values(
     g: &mut Graph,
     n: &OnnxNode,

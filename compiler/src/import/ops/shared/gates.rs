@@ -1,4 +1,4 @@
-//! The functions of recurrent layers' gates, by name.
+//! Activations of recurrent layers and fused operators, by name.
 
 use crate::{
     error::{Error, Result},
@@ -10,7 +10,7 @@ use crate::{
     scalar::CompareOp,
 };
 
-/// A function by its name in lower case, with the numbers that it takes.
+/// An activation: its name in lower case, and its parameters.
 #[derive(Clone)]
 pub(crate) struct Activation {
     pub name: String,
@@ -18,7 +18,7 @@ pub(crate) struct Activation {
     pub beta: f64,
 }
 
-/// The functions of a node's gates, of all directions one after another.
+/// The activations of a node's gates, of all directions one after the other.
 pub(crate) fn activations(n: &OnnxNode, defaults: &[&str], directions: usize) -> Result<Vec<Activation>> {
     let count = defaults.len() * directions;
     let names = match n.strings("activations")? {
@@ -61,7 +61,7 @@ pub(crate) fn activations(n: &OnnxNode, defaults: &[&str], directions: usize) ->
     Ok(list)
 }
 
-/// The function `f` of `x`.
+/// The activation `f` of `x`.
 pub(crate) fn activate(g: &mut Graph, f: &Activation, x: Value) -> Result<Value> {
     let dtype = g.dtype(x);
     match f.name.as_str() {

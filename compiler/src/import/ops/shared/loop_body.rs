@@ -1,4 +1,4 @@
-//! What the text of a loop's body says of its rounds: which values they never change, and how many there can be.
+//! Static analysis of a loop body: unchanged carried values, and an upper bound of the iterations.
 
 use crate::{
     error::Result,
@@ -15,16 +15,16 @@ use crate::{
 use std::collections::HashMap;
 use symshape::Dim;
 
-/// Longest chain of nodes that only pass a value on.
+/// Maximum length of a chain of nodes that pass a value on.
 const MOST_STEPS: usize = 16;
 
-/// How deep conditions may stand inside of one another.
+/// Maximum depth of nested conditions.
 const MOST_CONDITIONS: usize = 4;
 
-/// Inputs of a body in front of those that are carried: the round and the condition. Of its outputs, the condition only.
+/// Inputs of a body before the carried values: the iteration and the condition. The outputs have the condition only.
 const HEADS: usize = 2;
 
-/// A loop's body, with what the loop is given to carry.
+/// A loop body, with the initial carried values.
 pub(crate) struct Rounds<'r, 'n, 'a> {
     pub n: &'r OnnxNode<'n, 'a>,
     pub body: &'a GraphProto,
@@ -44,7 +44,7 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
         Rounds { n, body, carried, producers: producers.filter(|(name, _)| !name.is_empty()).collect() }
     }
 
-    /// Whether each round leaves carried value `k` as it is.
+    /// Whether each iteration leaves carried value `k` unchanged.
     pub(crate) fn keep(&self, k: usize) -> bool {
         let input = self.body.input.get(HEADS + k);
         let output = self.body.output.get(1 + k);
@@ -53,7 +53,7 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
             .is_some_and(|(input, output)| self.origin(&output.name, &["Identity"]) == input.name)
     }
 
-    /// The most rounds there can be: the condition compares a number that each round raises with one that none changes.
+    /// The maximum number of iterations, if the condition compares a counter with an unchanged limit.
     pub(crate) fn most(&self, g: &mut Graph) -> Result<Option<Dim>> {
         let Some(condition) = self.body.output.first() else { return Ok(None) };
         self.while_holds(g, &condition.name, MOST_CONDITIONS)
@@ -78,7 +78,7 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
         }
     }
 
-    /// The rounds while `number < limit + more`.
+    /// The number of iterations while `number < limit + more`.
     fn while_below(&self, g: &mut Graph, number: &'a str, limit: &'a str, more: i64) -> Result<Option<Dim>> {
         let Some(limit) = self.fixed(g, limit)? else { return Ok(None) };
         let number = self.through(number);
@@ -129,7 +129,7 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
         Ok(None)
     }
 
-    /// An integer that is the same in all rounds.
+    /// An integer that is the same in all iterations.
     fn fixed(&self, g: &mut Graph, name: &'a str) -> Result<Option<Dim>> {
         let name = self.through(name);
         let value = match self.body.input.iter().position(|input| input.name == name) {
@@ -149,12 +149,12 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
         Ok(contents.filter(|contents| contents.len() == 1).map(|contents| contents[0].clone()))
     }
 
-    /// What `name` is, seen through conversions too.
+    /// The origin of `name`, seen through conversions and reshapes.
     fn through(&self, name: &'a str) -> &'a str {
         self.origin(name, &["Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"])
     }
 
-    /// What `name` is, seen through nodes of these operators.
+    /// The origin of `name`, seen through nodes of these operators.
     fn origin(&self, name: &'a str, operators: &[&str]) -> &'a str {
         let mut name = name;
         for _ in 0..MOST_STEPS {

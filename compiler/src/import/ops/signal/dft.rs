@@ -1,6 +1,8 @@
-//! Fourier transforms and what belongs to them. Where the length is known they are contractions with constant tables of
-//! sines and cosines ([`tables`]), or fast ones ([`fourier`]) of signals that are very short or long;
-//! otherwise contractions with tables that each call computes, in double precision.
+//! The discrete Fourier transform.
+//!
+//! Transforms of constant length are contractions with constant tables of sines and cosines ([`tables`]). Very short
+//! and very long ones are fast transforms ([`fourier`]). Other transforms are contractions with tables that each call
+//! computes in double precision.
 
 use crate::{
     error::{Error, Result},
@@ -25,8 +27,9 @@ ops! {
     DFT 17 dft,
 }
 
-/// The discrete Fourier transform along an axis, of length `dft_length` (input 1): `onesided` gives (or with `inverse`
-/// takes) only the first half of a spectrum that is symmetric. The last axis holds real and imaginary parts.
+/// The discrete Fourier transform along an axis, or with `inverse=1` its inverse, of length `dft_length` (input 1). The
+/// last axis holds real and imaginary parts: size 1 or 2. With `onesided=1`, the transform returns the first half of
+/// the spectrum. The inverse then takes this half. The axis is input 2, before opset 20 the attribute `axis`.
 ///
 /// `DFT@19([[[1], [2]]]; axis=1) = [[[3, 0], [-1, 0]]]`
 /// `DFT@19([[[3, 0], [-1, 0]]]; axis=1, inverse=1) = [[[1, 0], [2, 0]]]`
@@ -151,11 +154,10 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
     joined(g, [re, im], dtype, inverse && onesided)
 }
 
-/// Below this length a transform runs in double precision, which is cheap there and leaves nothing of the rounding where the
-/// result is 0.
+/// Shorter transforms run in double precision. This is cheap, and exact zeros show no rounding errors.
 const SHORT: i64 = 64;
 
-/// The forward [`transform`] of this many points, as a contraction of the present part of the signal.
+/// The forward [`transform`] of `points` points, as a contraction of the elements that the signal has.
 fn contracted(g: &mut Graph, x: Value, along: usize, points: i64, bins: i64) -> Result<Value> {
     let dtype = g.dtype(x);
     let last = g.rank(x) - 1;

@@ -1,9 +1,9 @@
-//! The fast Fourier transform of a length that is known while compiling: a step for each of its factors.
+//! The fast Fourier transform of a constant length: one step for each of its factors.
 //!
-//! A step takes the axis as `[done, p, rest]`: it transforms the `p` parts into each other, turns part `j` at place `i` by
-//! `j·i / (p·rest)` of a circle, and leaves `[p, done, rest]`, so that the frequencies come out in order (Cooley and
-//! Tukey 1965, in the arrangement that is called Stockham's). Everything is elementwise arithmetic on slices.
-//! Lengths with large prime factors, and very large ones, have no such steps here and are left to the definition.
+//! A step takes the axis as `[done, p, rest]`. It transforms the `p` parts into each other, rotates part `j` at index
+//! `i` by `j·i / (p·rest)` of a circle, and leaves `[p, done, rest]`. The frequencies thus come out in order (Cooley
+//! and Tukey 1965, in Stockham's arrangement). All operations are elementwise on slices. Lengths with large prime
+//! factors and very large lengths are not handled here.
 
 use crate::{
     error::{Error, Result},
@@ -15,16 +15,16 @@ use std::f64::consts::TAU;
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// A step for a factor has about its square in operations, written out.
+/// The step of a factor has about its square in operations, all of them unrolled.
 const MAX_FACTOR: i64 = 13;
 
-/// Most points: their tables are made while compiling.
+/// Maximum number of points: the tables are computed at compile time.
 const MAX_POINTS: i64 = 1 << 20;
 
 /// Real and imaginary part.
 pub(crate) type Pair = [Value; 2];
 
-/// The factors of `points` in the order of their steps, if there are steps for all of them and not too many points.
+/// The factors of `points` in the order of their steps, if all have steps and there are not too many points.
 pub(crate) fn factors(points: i64) -> Option<Vec<i64>> {
     if !(1..=MAX_POINTS).contains(&points) {
         return None;
@@ -42,8 +42,9 @@ pub(crate) fn factors(points: i64) -> Option<Vec<i64>> {
     (rest == 1).then_some(factors)
 }
 
-/// The transform of `x` along the axis `along`, of as many points as the product of `factors`; `back` leaves out the
-/// division by that number.
+/// The transform of `x` along the axis `along`, of as many points as the product of `factors`.
+///
+/// With `back` it is the inverse transform, without the division by the number of points.
 pub(crate) fn transformed(g: &mut Graph, x: Pair, along: usize, factors: &[i64], back: bool) -> Result<Pair> {
     let shape = g.shape(x[0]).to_vec();
     let mut done = 1;
@@ -87,7 +88,7 @@ fn part(g: &mut Graph, x: Pair, axis: usize, j: i64) -> Result<Pair> {
     Ok([part(x[0])?, part(x[1])?])
 }
 
-/// `x` turned at place `i` of its axis `rest`, behind which are `below` more, by `j·i / (p·rest)` of a circle.
+/// `x`, rotated at index `i` of its axis `rest` by `j·i / (p·rest)` of a circle. The axis is followed by `below` axes.
 fn turned(g: &mut Graph, x: Pair, j: i64, p: i64, rest: i64, below: usize, back: bool) -> Result<Pair> {
     let turns: Vec<(f64, f64)> = (0..rest).map(|i| turn(j * i, p * rest)).collect();
     let dtype = g.dtype(x[0]);
@@ -113,7 +114,7 @@ fn turned(g: &mut Graph, x: Pair, j: i64, p: i64, rest: i64, below: usize, back:
     Ok([re, g.add(a, b)?])
 }
 
-/// Cosine and sine of `k/n` of a circle; exact at its quarters, and of equal size at mirrored places.
+/// Cosine and sine of `k/n` of a circle. They are exact at quarters, and mirrored angles have equal absolute values.
 pub(crate) fn turn(k: i64, n: i64) -> (f64, f64) {
     let k = k.rem_euclid(n);
     let angle = |part: i64, of: i64| TAU * part as f64 / of as f64;
@@ -132,7 +133,7 @@ pub(crate) fn turn(k: i64, n: i64) -> (f64, f64) {
     }
 }
 
-/// The transform of `parts` as points.
+/// The transform of as many points as there are `parts`.
 fn combined(g: &mut Graph, parts: &[Pair], back: bool) -> Result<Vec<Pair>> {
     match parts {
         [a, b] => Ok(vec![sum(g, *a, *b)?, difference(g, *a, *b)?]),
@@ -148,7 +149,7 @@ fn combined(g: &mut Graph, parts: &[Pair], back: bool) -> Result<Vec<Pair>> {
     }
 }
 
-/// [`combined`] for an odd number of parts: part `k` and its mirror image share their products.
+/// [`combined`] for an odd number of parts. Part `k` and its mirror image share their multiplications.
 fn odd(g: &mut Graph, parts: &[Pair], back: bool) -> Result<Vec<Pair>> {
     let p = parts.len();
     let half = parts.len() / 2;
@@ -197,7 +198,7 @@ fn difference(g: &mut Graph, a: Pair, b: Pair) -> Result<Pair> {
     Ok([g.sub(a[0], b[0])?, g.sub(a[1], b[1])?])
 }
 
-/// `a ∓ ib` and `a ± ib`: the upper sign forwards, the lower one `back`.
+/// `a - ib` and `a + ib` forwards, in the opposite order `back`.
 fn either_side(g: &mut Graph, a: Pair, b: Pair, back: bool) -> Result<[Pair; 2]> {
     let left = [g.sub(a[0], b[1])?, g.add(a[1], b[0])?];
     let right = [g.add(a[0], b[1])?, g.sub(a[1], b[0])?];
@@ -209,8 +210,10 @@ fn scale(g: &mut Graph, x: Value, factor: f64) -> Result<Value> {
     g.mul(x, factor)
 }
 
-/// In which type a signal of type `dtype` is transformed: what the standard's reference evaluator does, whose rounding
-/// shows where the result should be 0. Forwards that is double precision; back, the signal's own where it is precise.
+/// The type in which a signal of type `dtype` is transformed.
+///
+/// Forwards it is double precision. Backwards it is single precision, unless the signal has double precision. These are
+/// the types of ONNX's reference evaluator, since rounding errors show where the result should be 0.
 pub(crate) fn working_type(dtype: DType, back: bool) -> DType {
     if back && dtype != DType::F64 { DType::F32 } else { DType::F64 }
 }

@@ -17,8 +17,9 @@ ops! {
     MelWeightMatrix 17 mel_weight_matrix,
 }
 
-/// Triangles over the bins of a spectrum, evenly spaced on the mel scale: number of triangles, length of the transform,
-/// sample rate, lowest and highest frequency.
+/// Triangular filters over the bins of a spectrum, evenly spaced on the mel scale: `[dft_length / 2 + 1,
+/// num_mel_bins]`. The inputs are `num_mel_bins`, `dft_length`, `sample_rate`, `lower_edge_hertz` and
+/// `upper_edge_hertz`.
 ///
 /// `MelWeightMatrix(i64:1, i64:4, i64:8, 0, 4) = [[1], [0], [0]]`
 fn mel_weight_matrix(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

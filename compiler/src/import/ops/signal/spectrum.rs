@@ -16,7 +16,7 @@ pub(crate) fn double(g: &mut Graph, value: f64) -> Result<Value> {
     g.number(DType::F64, value)
 }
 
-/// The angles `2πkj/n` for `k` below `rows` and `j` below `columns`; products are taken modulo `n`, so they are exact.
+/// The angles `2πkj/n` for `k` below `rows` and `j` below `columns`. `kj` is reduced modulo `n`, so angles are exact.
 pub(crate) fn angles(g: &mut Graph, rows: &Dim, columns: &Dim, n: Value) -> Result<Value> {
     let product = Dim::from(axis(0)) * Dim::from(axis(1));
     let product = g.index(DType::I64, vec![rows.clone(), columns.clone()], product)?;
@@ -30,7 +30,7 @@ pub(crate) fn angles(g: &mut Graph, rows: &Dim, columns: &Dim, n: Value) -> Resu
     g.mul(turn, circle)
 }
 
-/// The parts of the elements of `x`, whose last axis holds them: 1 where they are real, 2 where they are complex.
+/// The size of the last axis of `x`: 1 for real signals, 2 for complex signals.
 pub(crate) fn count_parts(g: &Graph, x: Value) -> Result<i64> {
     let last = g.shape(x).last().ok_or_else(|| Error::invalid("the signal must have at least 1 axis"))?;
     let count = last.as_i64().filter(|count| [1, 2].contains(count));
@@ -50,7 +50,7 @@ pub(crate) fn parts(g: &mut Graph, x: Value) -> Result<(Value, Option<Value>)> {
     Ok((part(0)?, if count == 2 { Some(part(1)?) } else { None }))
 }
 
-/// Both parts of `x`, zeros for the imaginary one of what is real, with as many elements along an axis as are taken.
+/// Both parts of `x`, with `taken` elements along an axis. The imaginary part of a real signal is zero.
 pub(crate) fn filled(g: &mut Graph, x: Value, along: usize, taken: &Dim) -> Result<fourier::Pair> {
     let (real, imaginary) = parts(g, x)?;
     let imaginary = match imaginary {
@@ -72,8 +72,9 @@ pub(crate) fn transformed(g: &mut Graph, x: Value, table: Value, along: usize) -
     g.contract(x, &labels, table, &[b'z', labels[along]], &out)
 }
 
-/// Real and imaginary parts along a new last axis; without the latter, where it is known that there are none. In memory
-/// each part of the last axis is by itself, so that whatever reads both goes along memory.
+/// Real and imaginary parts along a new last axis, or the real part alone if `is_real`.
+///
+/// In memory, all real parts come before all imaginary parts. Consumers of both then read contiguous memory.
 pub(crate) fn joined(g: &mut Graph, [re, im]: [Value; 2], dtype: DType, is_real: bool) -> Result<Value> {
     let last = g.rank(re);
     let [re, im] = [g.cast(dtype, re)?, g.cast(dtype, im)?];
@@ -91,7 +92,7 @@ pub(crate) fn joined(g: &mut Graph, [re, im]: [Value; 2], dtype: DType, is_real:
     g.transpose(y, &order)
 }
 
-/// The first `size` elements along axis `k`, with zeros behind them where there are less.
+/// The first `size` elements along axis `k`, padded with zeros.
 pub(crate) fn fitted(g: &mut Graph, x: Value, k: usize, size: &Dim) -> Result<Value> {
     let keep = g.facts.simplify(&smaller(g, &g.shape(x)[k].clone(), size));
     let x = g.slice(x, k, Dim::zero(), keep.clone(), 1)?;

@@ -1,7 +1,8 @@
-//! Transforms of windows of a signal. Where length and step of the windows are numbers, they are seen in the signal where
-//! it lies, and contracted with a constant table of sines and cosines, in which the weights are, or folded before; long
-//! ones go through the steps of [`fourier`]. Data-dependent lengths take the general way, by tables that each
-//! call computes.
+//! Transforms of windows of a signal.
+//!
+//! Windows of constant length and step are views of the signal, contracted with a constant table of sines and cosines.
+//! The table includes the weights, unless the windows are folded first. Long windows use the fast transform
+//! ([`fourier`]). Data-dependent lengths use tables that each call computes.
 
 use crate::{
     error::{Error, Result},
@@ -26,8 +27,9 @@ ops! {
     STFT 17 stft,
 }
 
-/// Transforms of windows of the signal `[N, T, 1 or 2]`, every `frame_step` (input 1) elements, weighted by input 2; input
-/// 3 is their length, that of the weights by default. Elements of a window beyond the weights count as zero.
+/// The transforms of windows of the signal, `[N, T, 1 or 2]`. A window starts every `frame_step` elements (input 1) and
+/// is weighted by `window` (input 2). `frame_length` (input 3) is its length, by default the size of `window`. With
+/// `onesided=1`, the default, the output holds the first half of each spectrum.
 ///
 /// `STFT([[[1], [2], [3], [4]]], i64:2, [1, 1]; onesided=0) = [[[[3, 0], [-1, 0]], [[7, 0], [-1, 0]]]]`
 fn stft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -49,7 +51,7 @@ fn stft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
 }
 
-/// Windows whose length and step are numbers.
+/// Windows of constant length and step.
 struct Windows {
     length: i64,
     step: i64,
@@ -114,7 +116,7 @@ impl Windows {
         g.cast(dtype, y)
     }
 
-    /// Frames `[N, frames, 1 or 2, taken]`, contracted with weighted turns.
+    /// Frames `[N, frames, 1 or 2, taken]`, contracted with the weighted table.
     fn contracted(&self, g: &mut Graph, seen: Value) -> Result<Value> {
         if self.parts == 1 && folds(self.length, self.taken) {
             let seen = g.squeeze(seen, &[2])?;
@@ -132,14 +134,14 @@ impl Windows {
         contracted(g, seen, b"nfcl", table, b"nfkp")
     }
 
-    /// Frames, whose last axis is that of the weights, times these.
+    /// Frames times the weights, which belong to the last axis.
     fn weighted(&self, g: &mut Graph, seen: Value) -> Result<Value> {
         let Some(weights) = self.weights else { return Ok(seen) };
         let weights = g.cast(g.dtype(seen), weights)?;
         g.mul(seen, weights)
     }
 
-    /// Frames `[N, frames, 1 or 2, taken]`, weighted and transformed in steps.
+    /// Frames `[N, frames, 1 or 2, taken]`, weighted and transformed by the fast transform.
     fn fast(&self, g: &mut Graph, seen: Value, factors: &[i64]) -> Result<Value> {
         let working = g.dtype(seen);
         let seen = self.weighted(g, seen)?;
@@ -153,7 +155,7 @@ impl Windows {
     }
 }
 
-/// [`stft`] where length or step are found while running.
+/// [`stft`] with data-dependent length or step.
 fn general(g: &mut Graph, n: &OnnxNode, x: Value, onesided: bool) -> Result<Value> {
     let dtype = g.dtype(x);
     let size = g.shape(x)[1].clone();

@@ -13,26 +13,30 @@ use crate::{
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// From this length on transforms go step by step. Products with a table are faster up to about twice as long, but the table
-/// grows with the square of the length, and takes megabytes.
+/// From this length on, transforms are fast transforms.
+///
+/// A contraction is faster up to about twice this length. But its table grows with the square of the length and takes
+/// megabytes.
 pub(crate) const LONG: i64 = 2049;
 
-/// Windows shorter than this are not worth folding.
+/// Shorter windows are not worth folding.
 const FOLDED: i64 = 128;
 
-/// Products of few bits would drown the quiet frequencies in the errors of the loud ones.
+/// With few bits, errors of loud frequencies would exceed quiet frequencies.
 const PRECISION: Precision = Precision::Full;
 
-/// Most turns of a table that is made while compiling.
+/// Maximum number of elements of a table that is computed at compile time.
 pub(crate) const MAX_TABLE: i64 = 1 << 23;
 
-/// How many numbers a table of turns holds.
+/// The number of elements of a table of turns.
 pub(crate) fn entries(count: i64, parts: i64, bins: i64) -> i64 {
     count.saturating_mul(2 * parts).saturating_mul(bins)
 }
 
-/// What each of `(count, parts, bins)` first elements of a signal, of each of its parts, gives to each part of a frequency:
-/// `[count, parts, 2, bins]` turns by multiples of `1/length` of a circle, in double precision.
+/// The table `[count, parts, 2, bins]` in double precision. It maps each part of each element of a signal to each part
+/// of each frequency.
+///
+/// The elements are sines and cosines of multiples of `1/length` of a circle.
 pub(crate) fn turns(g: &mut Graph, length: i64, (count, parts, bins): (i64, i64, i64)) -> Result<Value> {
     let rows = (0..count).flat_map(|j| (0..parts * 2).map(move |row| (j, row)));
     let numbers = rows.flat_map(|(j, row)| {
@@ -44,8 +48,8 @@ pub(crate) fn turns(g: &mut Graph, length: i64, (count, parts, bins): (i64, i64,
     constant(g, vec![count, parts, 2, bins], numbers)
 }
 
-/// A signal, whose axes `c` and `l` are those of [`turns`], contracted with these to the axes `out`, of which `k` are the
-/// frequencies and `p` their parts.
+/// The contraction of a signal with [`turns`]. Its axes `c` and `l` are summed. The axes `k` and `p` of `out` are the
+/// frequencies and their parts.
 pub(crate) fn contracted(
     g: &mut Graph,
     x: Value,
@@ -59,15 +63,17 @@ pub(crate) fn contracted(
     g.push(Op::Contraction { lhs, rhs, out, dtype, precision: PRECISION }, &[x, table])
 }
 
-/// Whether a transform of `length` points, of which the first `taken` are there, takes fewer products folded: half of them
-/// where all points are there.
+/// Whether folding saves multiplications for `length` points, of which only the first `taken` may be nonzero. With all
+/// points, it saves half of them.
 pub(crate) fn folds(length: i64, taken: i64) -> bool {
     length >= FOLDED && length - taken < length / 4
 }
 
-/// The transform of real numbers, `length` points along an axis or some fewer, to `bins` frequencies: a new last axis has
-/// their parts. Points `j` and `length - j` have one cosine, and opposite sines, so their sums and differences are
-/// contracted, each with half a table; the points that are their own mirror images are added to what comes out.
+/// The transform of a real signal of up to `length` points along an axis to `bins` frequencies. A new last axis holds
+/// their parts.
+///
+/// Points `j` and `length - j` have equal cosines and opposite sines. So their sums and differences are contracted,
+/// each with half a table. The points that are their own mirror images are added to the result.
 pub(crate) fn folded(g: &mut Graph, x: Value, along: usize, length: i64, bins: i64) -> Result<Value> {
     let dtype = g.dtype(x);
     let x = fitted(g, x, along, &length.into())?;
