@@ -149,7 +149,7 @@ fn support_vectors_are_counted() {
         let name = "vectors_per_class".into();
         AttributeProto { name, kind: 7, ints: ints.into(), ..Default::default() }
     };
-    let expected = "node `the SVMClassifier`: vectors_per_class holds a negative number";
+    let expected = "node `the SVMClassifier`: vectors_per_class holds a negative count";
     refused(machine("SVMClassifier", counts(&[-1, 2])), &bounded(), expected);
     let expected = "node `the SVMClassifier`: the sum of vectors_per_class is too large";
     refused(machine("SVMClassifier", counts(&[i64::MAX; 3])), &bounded(), expected);

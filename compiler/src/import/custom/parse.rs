@@ -142,8 +142,8 @@ impl Parser<'_> {
             AttributeKind::Int => AttributeValue::Ints(vec![self.number()?]),
             AttributeKind::Float => AttributeValue::Floats(vec![self.number()?]),
             AttributeKind::String => AttributeValue::Bytes(self.cursor.string()?.into_bytes()),
-            AttributeKind::Ints => AttributeValue::Ints(self.numbers()?),
-            AttributeKind::Floats => AttributeValue::Floats(self.numbers()?),
+            AttributeKind::Ints => AttributeValue::Ints(self.literals()?),
+            AttributeKind::Floats => AttributeValue::Floats(self.literals()?),
         })
     }
 
@@ -152,7 +152,7 @@ impl Parser<'_> {
         text.parse().map_err(|_| self.cursor.error(format!("`{text}` is no default of that kind")))
     }
 
-    fn numbers<T: std::str::FromStr>(&mut self) -> Result<Vec<T>> {
+    fn literals<T: std::str::FromStr>(&mut self) -> Result<Vec<T>> {
         self.cursor.expect("[")?;
         let mut list = Vec::new();
         while !self.cursor.eat("]") {

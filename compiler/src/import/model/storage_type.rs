@@ -282,8 +282,8 @@ fn float_bits(g: &mut Graph, x: Value, float: Float, saturate: bool) -> Result<V
     let is_small = g.compare(CompareOp::Lt, size, smallest)?;
     let code = g.select(is_small, subnormal, normal)?;
 
-    let most = constant_like(g, code, largest)?;
-    let too_large = g.compare(CompareOp::Gt, code, most)?;
+    let largest_code = constant_like(g, code, largest)?;
+    let too_large = g.compare(CompareOp::Gt, code, largest_code)?;
     let end = constant_like(g, code, if saturate { largest } else { above })?;
     let code = g.select(too_large, end, code)?;
 
@@ -327,9 +327,9 @@ fn power_bits(g: &mut Graph, x: Value, rounding: Rounding) -> Result<Value> {
 
     let up = g.cast(DType::U32, up)?;
     let code = g.add(exponent, up)?;
-    let most = constant_like(g, code, 254)?;
+    let largest_code = constant_like(g, code, 254)?;
     let nan = constant_like(g, code, 255)?;
-    let code = if rounding.saturate { g.min(code, most)? } else { g.min(code, nan)? };
+    let code = if rounding.saturate { g.min(code, largest_code)? } else { g.min(code, nan)? };
 
     let zero = g.scalar(Scalar::f32(0.0))?;
     let negative = g.compare(CompareOp::Lt, x, zero)?;

@@ -273,7 +273,7 @@ fn mish(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn prelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let mut slope = n.input(1)?;
-    // Before version 7 a slope of one axis belongs to the channels.
+    // Before opset 7 a slope with one axis belongs to the channels.
     if n.opset < 7 && g.rank(slope) == 1 && g.rank(x) > 2 {
         slope = g.unsqueeze(slope, &(1..g.rank(x) - 1).collect::<Vec<_>>())?;
     }

@@ -87,7 +87,7 @@ fn attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     let count = g.shape(q)[1].clone();
     let k = shared(g, k, &count)?;
     let v = shared(g, v, &count)?;
-    // An exponential magnifies what is rounded off the scores: halves are widened until the end.
+    // The exponential magnifies rounding errors of the scores, so halves are widened until the end.
     let own = dtype;
     let dtype = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
     let q = g.cast(dtype, q)?;
@@ -210,9 +210,9 @@ fn softmax_or_none(g: &mut Graph, x: Value) -> Result<Value> {
     let one = g.number(dtype, 1.0)?;
     let low = g.number(dtype, f64::NEG_INFINITY)?;
 
-    let most = g.reduce(ReduceOp::Max, x, &[k], true)?;
-    let none = g.compare(CompareOp::Eq, most, low)?;
-    let shift = g.select(none, zero, most)?;
+    let max = g.reduce(ReduceOp::Max, x, &[k], true)?;
+    let none = g.compare(CompareOp::Eq, max, low)?;
+    let shift = g.select(none, zero, max)?;
 
     let shifted = g.sub(x, shift)?;
     let powers = g.exp(shifted)?;
@@ -357,7 +357,7 @@ pub(crate) fn rotated(g: &mut Graph, n: &OnnxNode, input: Value, [cos, sin]: [Va
     let part = n.int_or("rotary_embedding_dim", 0)?;
     let flat = g.rank(input) == 3;
 
-    // Without a number of heads, the caches say how wide one is.
+    // Without `num_heads`, the caches define the width of a head.
     let count = match (flat && count == 0, g.shape(cos).last().and_then(Dim::as_i64)) {
         (true, Some(half)) if half > 0 => {
             let width = three(g, input)?[2].clone();
@@ -475,7 +475,7 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             let beta = g.transpose(beta, &[0, 2, 1])?;
             let beta = g.unsqueeze(beta, &[3])?;
             let beta = g.cast(wide, beta)?;
-            // One for all heads, or one for each.
+            // One element for all heads, or one per head.
             let shape = [batch.clone(), kv_heads.into(), steps.clone(), Dim::one()];
             Some(g.broadcast_to(beta, &shape)?)
         }

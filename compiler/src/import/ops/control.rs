@@ -98,14 +98,14 @@ fn trips(g: &mut Graph, rounds: &Rounds, limit: Option<Value>) -> Result<Dim> {
 /// A carried value whose size along an axis grows in every iteration. It is stored at its largest size, together with
 /// its current size.
 pub(crate) struct Growth {
-    /// Number of the carried value.
+    /// Index of the carried value.
     value: usize,
     axis: usize,
-    /// By how much, in each round.
+    /// Growth per iteration.
     step: Dim,
-    /// The largest size.
+    /// Largest size.
     most: Dim,
-    /// The present size, in the body.
+    /// Current size, in the body.
     symbol: Symbol,
 }
 
@@ -138,7 +138,7 @@ fn body(
             let size = region.region_input(Type { dtype: DType::I64, shape: Vec::new() }, None);
             let size = region.bind(&growth.symbol, size, 0, growth.most.clone())?;
             let next = &size + &growth.step;
-            region.require(Relation::le(next, &growth.most), "what a loop carries outgrows its bound")?;
+            region.require(Relation::le(next, &growth.most), "the size of a value that a loop carries")?;
             carried[growth.value] = region.slice(carried[growth.value], growth.axis, Dim::zero(), size, 1)?;
         }
 

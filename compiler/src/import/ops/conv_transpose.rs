@@ -54,7 +54,7 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
     let sizes: Vec<Dim> = (0..count).map(size).collect();
     for (i, (stride, dilation)) in stride.iter_mut().zip(&window.dilation).enumerate() {
-        // With elements of the kernel apart as well, places don't meet the same elements of it everywhere.
+        // With a dilated kernel, the phases of a stride don't use the same kernel elements everywhere.
         if *stride > 1 && *dilation > 1 {
             x = with_gaps(g, x, i + 2, *stride)?;
             *stride = 1;
@@ -64,7 +64,7 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let group = n.int_or("group", 1)?;
     let mut places = window;
 
-    // Of a stride, as much as the kernel reaches.
+    // The phases of the stride that the kernel reaches.
     let reached: Vec<i64> =
         stride.iter().zip(&places.kernel).map(|(stride, size)| *stride.min(size)).collect();
     places.kernel.iter_mut().zip(&stride).for_each(|(size, stride)| *size = (*size + stride - 1) / stride);
@@ -165,7 +165,7 @@ fn transposed_pads(
     let extra = list("output_padding", count)?.unwrap_or_else(|| vec![Dim::zero(); count]);
     let pads = list("pads", 2 * count)?;
 
-    // Some exporters write the whole shape.
+    // Some exporters write all dims instead of the spatial ones.
     let wanted = match n.ints("output_shape")? {
         Some(shape) if shape.len() == count + 2 => Some(shape[2..].iter().copied().map(Dim::from).collect()),
         Some(_) => list("output_shape", count)?,

@@ -167,7 +167,7 @@ fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         n.dim(g, 1)?
     };
 
-    // Positions between two integers are none.
+    // Float indices are compared as floats, so that fractions match no position.
     let at = if g.dtype(at).is_float() { g.cast(DType::F64, at)? } else { g.cast(DType::I64, at)? };
     let kind = g.dtype(at);
     let size = g.dim(kind, depth.clone())?;
@@ -216,8 +216,8 @@ fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let span = larger(g, &g.facts.simplify(&span), &Dim::zero());
         let count = g.facts.simplify(&span.ceil_div(step.abs()));
         let wide = if dtype.is_float() { DType::I64 } else { dtype };
-        let numbers = g.index(wide, vec![count], start + Dim::from(axis(0)) * step)?;
-        return g.cast(dtype, numbers);
+        let values = g.index(wide, vec![count], start + Dim::from(axis(0)) * step)?;
+        return g.cast(dtype, values);
     }
 
     let known = |input: &Value| constant::value_of(g, *input).is_ok_and(|value| value.is_some());
@@ -229,7 +229,7 @@ fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let bound = n.constant(g, input, "a bound")?;
         (bound.elems() == 1)
             .then(|| bound.get(0).as_f64())
-            .ok_or_else(|| Error::invalid("a bound of Range is not a number"))
+            .ok_or_else(|| Error::invalid("the inputs of Range must have 1 element"))
     });
 
     let start = start?;

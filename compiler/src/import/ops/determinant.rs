@@ -61,11 +61,11 @@ fn eliminated(g: &mut Graph, n: &OnnxNode, x: Value, size: &Dim) -> Result<Value
         let column = g.squeeze(column, &[2])?;
         let weight = g.abs(column)?;
 
-        let least = g.number(DType::F64, -1.0)?;
-        let weight = g.select(open, weight, least)?;
+        let low = g.number(DType::F64, -1.0)?;
+        let weight = g.select(open, weight, low)?;
         let largest = g.argreduce(ReduceOp::Max, weight, 1, true, false)?;
 
-        // Row `here` and the one with the largest element change places.
+        // Row `here` and the row with the largest element are swapped.
         let is_here = g.compare(CompareOp::Eq, place, here)?;
         let is_largest = g.compare(CompareOp::Eq, place, largest)?;
         let from = g.select(is_largest, here, place)?;

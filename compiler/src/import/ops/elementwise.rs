@@ -77,9 +77,9 @@ fn pair(g: &mut Graph, n: &OnnxNode) -> Result<(Value, Value)> {
         {
             let rank = g.rank(b);
             let axis = normal_axis(axis, g.rank(a))?;
-            let behind = g.rank(a).checked_sub(axis + rank);
-            let behind = behind.ok_or_else(|| Error::invalid("the second input has too many axes"))?;
-            b = g.unsqueeze(b, &(rank..rank + behind).collect::<Vec<_>>())?;
+            let trailing = g.rank(a).checked_sub(axis + rank);
+            let trailing = trailing.ok_or_else(|| Error::invalid("the second input has too many axes"))?;
+            b = g.unsqueeze(b, &(rank..rank + trailing).collect::<Vec<_>>())?;
         }
     }
 
@@ -431,7 +431,7 @@ fn pow(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let exponent = g.dtype(b);
 
     if let Some(times) = small_power(g, n, a)? {
-        // A square is one rounding, as of the power; a cube has one more, less than a power's own error.
+        // A square rounds once, like the power. A cube rounds twice, which is less than the error of a power.
         let square = g.mul(a, a)?;
         return if times == 2 { Ok(square) } else { g.mul(square, a) };
     }

@@ -31,8 +31,8 @@ fn softmax_cross_entropy_loss(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>>
     if g.rank(x) < 2 {
         return Err(Error::invalid("the scores must have at least 2 axes"));
     }
-    let most = g.reduce(ReduceOp::Max, x, &[1], true)?;
-    let shifted = g.sub(x, most)?;
+    let max = g.reduce(ReduceOp::Max, x, &[1], true)?;
+    let shifted = g.sub(x, max)?;
     let powers = g.exp(shifted)?;
     let sum = g.reduce(ReduceOp::Sum, powers, &[1], true)?;
     let log = g.log(sum)?;

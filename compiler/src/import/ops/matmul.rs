@@ -45,13 +45,14 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         operands.push(Term { labels: labels(term, g.rank(*input))?, value: *input });
     }
 
-    let most = operands.iter().map(|term| term.labels.iter().filter(|l| l.is_ascii_digit()).count()).max();
+    let max_dots =
+        operands.iter().map(|term| term.labels.iter().filter(|l| l.is_ascii_digit()).count()).max();
     let out = match right {
         Some(right) => {
             let named = right.replace("...", "").len();
-            labels(right, named + if right.contains("...") { most.unwrap_or(0) } else { 0 })?
+            labels(right, named + if right.contains("...") { max_dots.unwrap_or(0) } else { 0 })?
         }
-        None => implicit(&operands, most.unwrap_or(0)),
+        None => implicit(&operands, max_dots.unwrap_or(0)),
     };
 
     let known = |label: &u8| operands.iter().any(|term| term.labels.contains(label));
@@ -193,7 +194,7 @@ pub(crate) fn gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let alpha = n.float_or("alpha", 1.0)?;
     let beta = n.float_or("beta", 1.0)?;
 
-    // Before version 7 a flag allows C to be broadcast; here it always may be.
+    // Before opset 7 a flag allows C to be broadcast. Here C may always be broadcast.
     n.int("broadcast")?;
     if g.rank(a) != 2 || g.rank(b) != 2 {
         return Err(Error::invalid(format!(

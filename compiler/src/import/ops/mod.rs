@@ -47,14 +47,14 @@ use crate::import::node::traits::Trait;
 use table::Row;
 
 macro_rules! families {
-    ($($title:literal $room:ident $(:: $family:ident)?,)*) => {
+    ($($title:literal $module:ident $(:: $family:ident)?,)*) => {
         /// The tables of all families.
-        const TABLES: &[&[Row]] = &[$($room $(::$family)? ::TABLE),*];
+        const TABLES: &[&[Row]] = &[$($module $(::$family)? ::TABLE),*];
 
         /// The families' titles and sources; the sources hold the operators' documentation.
         #[cfg(test)]
         const SOURCES: &[(&str, &str)] =
-            &[$(($title, include_str!(concat!(stringify!($room), $("/", stringify!($family),)? ".rs")))),*];
+            &[$(($title, include_str!(concat!(stringify!($module), $("/", stringify!($family),)? ".rs")))),*];
     };
 }
 

@@ -68,7 +68,7 @@ fn tf_idf_vectorizer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         return Err(Error::invalid("the input must have 1 or 2 axes"));
     }
 
-    let columns = indexes.iter().max().map_or(0, |most| most.saturating_add(1));
+    let columns = indexes.iter().max().map_or(0, |last| last.saturating_add(1));
     let sizes = usize::try_from(columns).ok().filter(|size| *size > 0 && *size <= 1 << 24);
     let size = sizes.ok_or_else(|| Error::invalid("ngram_indexes must be given and must not be negative"))?;
     let x = g.cast(DType::I64, x)?;

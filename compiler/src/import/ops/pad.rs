@@ -142,7 +142,7 @@ fn mirror(g: &mut Graph, x: Value, mode: &str, lo: &[Dim], hi: &[Dim]) -> Result
 fn reflected(g: &mut Graph, k: usize, position: Dim, dim: &Dim, pads: [&Dim; 2]) -> Result<Dim> {
     let last = &(dim - 1);
     if pads.iter().any(|pad| g.facts.prove_le(dim, pad).is_yes()) {
-        // There and back again, as often as it takes; a single element is everywhere.
+        // Large pads reflect several times. An axis of one element repeats it.
         let period = Dim::max(&(last * 2), 1);
         let around = position.modulo(period);
         return Ok(Dim::min(&around, last * 2 - &around));
@@ -180,7 +180,7 @@ fn center_crop_pad(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         let have = g.shape(x)[k].clone();
         let want = n.size(g, size, k, None)?;
 
-        // Cut to what both have room for, then padded to what is wanted; one of the two does nothing.
+        // Cropped to the smaller size, then padded to the wanted size. One of both has no effect.
         let keep = g.facts.simplify(&smaller(g, &have, &want));
         let start = g.facts.simplify(&(&have - &keep).floor_div(2));
         x = g.slice(x, k, start, keep.clone(), 1)?;

@@ -29,7 +29,7 @@ fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> 
     let count = kernel.len();
     let window = Window::read(g, n, x, kernel)?;
 
-    // With automatic padding there is nothing left over.
+    // Automatic padding needs no extra elements.
     let ceil =
         n.flag("ceil_mode", false)? && matches!(n.string_or("auto_pad", "NOTSET")?, "NOTSET" | "" | "VALID");
 
@@ -40,7 +40,7 @@ fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> 
         let before = &g.shape(x)[i + 2] + &window.lo[i];
         let padded = &before + &window.hi[i];
         let rounded = g.facts.simplify(&((&padded - span).ceil_div(stride) + 1));
-        // A window that would start in the padding behind is left out.
+        // A window that would start in the padding at the end is dropped.
         let starts = g.facts.simplify(&before.ceil_div(stride));
         let windows =
             if g.facts.prove_le(&rounded, &starts).is_yes() { rounded } else { Dim::min(&rounded, starts) };
@@ -57,7 +57,7 @@ fn seen(g: &mut Graph, x: Value, window: &Window, over: &[Dim], value: Scalar) -
     let mut hi: Vec<Dim> =
         window.hi.iter().zip(over).map(|(hi, over)| g.facts.simplify(&(hi + over))).collect();
     for (i, hi) in hi.iter_mut().enumerate() {
-        // Where there is no window, there may be less than none without this.
+        // Without this padding, the number of windows could become negative.
         let missing =
             Dim::from(window.span(i) - window.stride[i]) - (&g.shape(x)[i + 2] + &window.lo[i] + &*hi);
         let missing = larger(g, &g.facts.simplify(&missing), &Dim::zero());
@@ -122,7 +122,7 @@ fn counts(g: &Graph, size: &[Dim], windows: &[Dim], window: &Window, with_pads: 
             (window.lo[i].clone(), size + &window.lo[i])
         };
 
-        // Tap t stands at start + t * step: the first one not before `first`, and the first one not before `end`.
+        // Tap `t` is at `start + t * step`. `bound` is the first tap that is not before `edge`.
         let bound = |edge: Dim| {
             let tap = facts.simplify(&(edge - &start).ceil_div(step));
             Dim::max(&Dim::min(&tap, taps), 0)
@@ -259,7 +259,7 @@ fn positions_of_max(
         product = product * &size[i];
     }
 
-    // The position of tap (0, 0, …), and then what the tap adds.
+    // The index of tap (0, 0, …), then the offset of the tap.
     let plane = (Dim::from(axis(0)) * &g.shape(x)[1] + Dim::from(axis(1))) * product;
     let origin = (0..count).fold(plane, |sum, i| {
         sum + (Dim::from(axis(i + 2)) * window.stride[i] - &window.lo[i]) * &strides[i]

@@ -35,7 +35,7 @@ struct QuantAxis {
 
 fn quant_axis(g: &Graph, n: &OnnxNode, x: Value) -> Result<QuantAxis> {
     let block = n.int_or("block_size", 0)?;
-    // The axis of a single scale is ignored; it may even be out of range.
+    // A scalar scale has no axis, so the attribute may be out of range.
     let axis = n.int_or("axis", 1)?;
     let rank = g.rank(x) as i64;
     let axis = if axis < 0 { axis.saturating_add(rank) } else { axis }.clamp(0, rank.max(1) - 1);
@@ -82,7 +82,7 @@ fn dequantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         code => weights::dtype(i32::try_from(code).unwrap_or(-1))?,
     };
 
-    // Differences of integers are exact; floats have a zero point of 0.
+    // Differences of integers are exact. Floats have a zero point of 0.
     let exact = |g: &mut Graph, x: Value| if g.dtype(x).is_float() { Ok(x) } else { g.cast(DType::I32, x) };
     let wide = widened(g, n, 0)?;
 
@@ -206,7 +206,7 @@ pub(crate) fn dynamically_quantised(g: &mut Graph, x: Value) -> Result<[Value; 3
     let steps = g.scalar(Scalar::f32(255.0))?;
     let scale = g.div(span, steps)?;
 
-    // All zeros: any scale will do.
+    // If all elements are zero, any scale is right.
     let empty = g.compare(CompareOp::Eq, span, zero)?;
     let one = g.scalar(Scalar::f32(1.0))?;
     let scale = g.select(empty, one, scale)?;
@@ -239,11 +239,11 @@ pub(crate) fn requantised_product(
 }
 
 /// A scale of one axis, followed by `trailing` axes of size 1. A scale of one element becomes a scalar.
-pub(crate) fn scale_at(g: &mut Graph, scale: Value, behind: usize) -> Result<Value> {
+pub(crate) fn scale_at(g: &mut Graph, scale: Value, trailing: usize) -> Result<Value> {
     let scale = g.cast(DType::F32, scale)?;
     match g.rank(scale) {
         1 if g.is_one(&g.shape(scale)[0]) => g.squeeze(scale, &[0]),
-        1 => g.unsqueeze(scale, &(1..behind + 1).collect::<Vec<_>>()),
+        1 => g.unsqueeze(scale, &(1..trailing + 1).collect::<Vec<_>>()),
         _ => Ok(scale),
     }
 }
@@ -297,9 +297,9 @@ fn qlinear_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let acc = convolve(g, x, w, &window, n.int_or("group", 1)?)?;
     let acc = with_bias(g, acc, n.optional(8))?;
 
-    let behind = window.kernel.len();
+    let spatial = window.kernel.len();
     let scales =
-        [scale_at(g, n.input(1)?, 0)?, scale_at(g, n.input(4)?, behind)?, scale_at(g, n.input(6)?, 0)?];
+        [scale_at(g, n.input(1)?, 0)?, scale_at(g, n.input(4)?, spatial)?, scale_at(g, n.input(6)?, 0)?];
 
     requantised(g, acc, scales, n.input(7)?)
 }

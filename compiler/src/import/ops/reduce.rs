@@ -88,7 +88,7 @@ fn cumulate(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
             let axis = *axes
                 .unwrap_or_default()
                 .first()
-                .ok_or_else(|| Error::invalid("ArgMin and ArgMax need an axis"))?;
+                .ok_or_else(|| Error::invalid("the axis (input 1) must have one element"))?;
             g.scan(op, x, axis, exclusive, reverse)
         },
     )
@@ -252,14 +252,14 @@ fn top_k(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     } else {
         let axis = n.axis(g, x, Some(-1))?;
         let k = n.input(1)?;
-        let most = g.shape(x)[axis].clone();
-        n.size(g, k, axis, Some(most))?
+        let size = g.shape(x)[axis].clone();
+        n.size(g, k, axis, Some(size))?
     };
 
     let axis = n.axis(g, x, Some(-1))?;
     let largest = n.flag("largest", true)?;
 
-    // Unsorted results may come in any order, so also in this one.
+    // `sorted=0` allows any order, so the sorted one is right too.
     n.flag("sorted", true)?;
     if g.facts.prove_lt(&g.shape(x)[axis], &k).is_yes() {
         return Err(Error::invalid(format!("k is {k}, but the axis has {} elements", g.shape(x)[axis])));

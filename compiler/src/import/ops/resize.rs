@@ -25,23 +25,23 @@ ops! {
 
 /// How one axis is resampled.
 struct Axis {
-    /// Which one.
+    /// Index of the axis.
     k: usize,
-    /// Old and new size.
+    /// Old size.
     from: Dim,
     to: Dim,
     scale: Scale,
-    /// The part of the axis that is looked at, for `tf_crop_and_resize`: doubles.
+    /// Start and end of the sampled region for `tf_crop_and_resize`, doubles relative to the axis.
     roi: Option<[Value; 2]>,
 }
 
-/// The ratio of the new size to the old one, before it was rounded.
+/// The ratio of the new size to the old one, before rounding.
 #[derive(Clone, Copy)]
 enum Scale {
-    /// That of the sizes.
+    /// The ratio of the rounded sizes.
     Sizes,
     Number(f64),
-    /// A double of rank 0, known only while running.
+    /// A double of rank 0, known only at run time.
     Found(Value),
 }
 
@@ -204,7 +204,7 @@ fn scaled_axes(
 
         let scale = number;
 
-        // A float is a fraction with a power of two below: the size is exact.
+        // A float is a fraction whose denominator is a power of two, so the size is exact.
         let den = (0..40).map(|bits| 1_i64 << bits).find(|den| (scale * *den as f64).fract() == 0.0);
         let num = den.map(|den| scale * den as f64).filter(|num| (1.0..1e15).contains(num));
         let (Some(num), Some(den)) = (num, den) else {
@@ -252,7 +252,7 @@ fn sized_axes(g: &Graph, x: Value, which: &[usize], sizes: Vec<Dim>, policy: &st
     Ok(which.iter().zip(sizes).map(axis).collect())
 }
 
-/// Axes whose new sizes, in input 3, are known only while running.
+/// Axes whose new sizes, in input 3, are known only at run time.
 fn found_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], policy: &str) -> Result<Vec<Axis>> {
     let sizes = n.elements(g, 3)?;
     if sizes.len() != which.len() {
@@ -345,11 +345,11 @@ fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Resul
 /// The number of repetitions of each element, if nearest sampling repeats each element equally often. Then it is an
 /// index map.
 fn whole_repeats(g: &Graph, along: &Axis, how: &Sampling) -> Option<i64> {
-    let most = |dim: &Dim| g.facts.bounds(dim).hi?.to_i64();
+    let upper_bound = |dim: &Dim| g.facts.bounds(dim).hi?.to_i64();
     let times = match along.scale {
         Scale::Found(_) => return None,
         Scale::Number(scale) => (scale.fract() == 0.0).then_some(scale as i64)?,
-        Scale::Sizes => most(&along.to)?.checked_div(most(&along.from)?)?,
+        Scale::Sizes => upper_bound(&along.to)?.checked_div(upper_bound(&along.from)?)?,
     };
 
     let exact = times >= 1 && g.facts.prove_eq(&along.to, &(&along.from * times)).is_yes();
@@ -384,10 +384,10 @@ fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
         g.sub(scaled, half)
     };
 
-    // Of a single element there is no step.
+    // An axis of one element has no steps.
     let single = g.compare(CompareOp::Le, to, one)?;
 
-    // The size that the scale asks for, before it is rounded down: that is what ONNX's reference steps through.
+    // The new size before rounding. ONNX's reference divides the axis into that many steps.
     let exact = g.mul(scale, from)?;
     let exact = if matches!(along.scale, Scale::Sizes) { to } else { exact };
     let last = g.sub(from, one)?;
@@ -475,7 +475,7 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling
     let support: Dim = match (how.antialias, along.scale.number()) {
         (false, _) => reach.into(),
         (true, Some(scale)) => ((reach as f64 / scale.min(1.0)).ceil().min(1e4) as i64).into(),
-        // A scale that is no number is at least the ratio of the sizes: so many neighbours suffice.
+        // A scale known at run time is at least the ratio of the sizes, so these neighbours suffice.
         (true, None) => {
             let to = larger(g, &along.to, &Dim::one());
             let wide = g.facts.simplify(&(&along.from * reach).ceil_div(to));

@@ -34,13 +34,13 @@ struct Layer {
     steps: Dim,
     batch: Dim,
     hidden: Dim,
-    /// For each direction, whether it runs backwards.
+    /// Whether each direction runs backwards.
     directions: Vec<bool>,
     batch_first: bool,
     clip: Option<f64>,
-    /// Of all directions, one after another.
+    /// The activations of all directions, one after the other.
     activations: Vec<Activation>,
-    /// Scales and zero points of `w` and `r` where these are integers, by direction.
+    /// Scales and zero points of `w` and `r`, by direction, if the weights are integers.
     quantised: Option<[[Value; 2]; 2]>,
 }
 
@@ -419,7 +419,7 @@ fn lstm_of(g: &mut Graph, n: &OnnxNode, layer: &Layer) -> Result<Vec<Value>> {
 
             let sum = body.add(x, own)?;
 
-            // Gate `k` of `sum`, with peephole `p` at the memory `c`.
+            // Gate `k` of `sum`, with peephole `p` of the cell state `c`.
             let open = |body: &mut Graph, k: i64, peephole: Option<(i64, Value)>, f: &Activation| {
                 let mut value = gate(body, sum, k, &hidden)?;
                 if let (Some((p, c)), Some(weights)) = (peephole, given.first()) {

@@ -200,7 +200,7 @@ fn sampled(g: &mut Graph, x: Value, taps: &[Vec<Tap>]) -> Result<Value> {
     let positions = g.shape(taps[0][0].at).to_vec();
     let shape = [&[batch, channels], &positions[1..]].concat();
 
-    // The axes of the result at which a position is found.
+    // The indices of the result that address a position.
     let found: Vec<Dim> =
         [Dim::from(axis(0))].into_iter().chain((2..shape.len()).map(|k| axis(k).into())).collect();
     let mut sum: Option<Value> = None;
@@ -314,7 +314,7 @@ fn affine_grid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
     let dtype = g.dtype(theta);
 
-    // theta[n, j, k] as [N, 1, …, J] for each k.
+    // `theta[n, j, k]` as `[N, 1, …, J]` for each `k`.
     let mut sum: Option<Value> = None;
     for k in 0..=count {
         let factor = entry(g, theta, k)?;
@@ -404,7 +404,7 @@ fn roi_align(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let horizontal = Regions { start: edges[0], end: edges[2], cells: columns, samples: each, half };
     let horizontal = horizontal.taps(g, &shape[3])?;
 
-    // [R, C, rows, columns, samples, samples]
+    // `[R, C, rows, columns, samples, samples]`
     let out = vec![count, shape[1].clone(), rows.into(), columns.into(), each.into(), each.into()];
 
     let mut samples: Option<Value> = None;
@@ -546,7 +546,7 @@ fn deform_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let each = g.facts.simplify(&channels.floor_div(parts));
     let dtype = g.dtype(x);
 
-    // Positions along each axis, [N * parts, taps, rows, columns].
+    // Positions along each axis, `[N * parts, taps, rows, columns]`.
     let folded = g.facts.simplify(&(&batch * parts));
     let tall = vec![folded.clone(), taps_count.into(), 2.into(), out[0].clone(), out[1].clone()];
     let offsets = g.reshape(offsets, tall)?;

@@ -33,26 +33,26 @@ fn flat(g: &mut Graph, x: Value) -> Result<Value> {
 }
 
 /// The positions at which the vector `mask` is true, in ascending order. There are at most `max`.
-fn places(g: &mut Graph, n: &OnnxNode, mask: Value, most: Option<Dim>) -> Result<Value> {
+fn places(g: &mut Graph, n: &OnnxNode, mask: Value, max_count: Option<Dim>) -> Result<Value> {
     let size = g.shape(mask)[0].clone();
     let ones = g.cast(DType::I64, mask)?;
     let count = g.reduce(ReduceOp::Sum, ones, &[0], false)?;
     let before = g.scan(ReduceOp::Sum, ones, 0, true, false)?;
 
-    // What does not count goes to a place behind all others.
+    // Elements that are not selected are written to an extra position at the end.
     let end = g.dim(DType::I64, size.clone())?;
     let to = g.select(mask, before, end)?;
     let own = positions(g, mask, 0)?;
     let zero = int(g, 0)?;
-    let room = g.broadcast_to(zero, &[g.facts.simplify(&(&size + 1))])?;
-    let found = put(g, room, to, own)?;
+    let zeros = g.broadcast_to(zero, &[g.facts.simplify(&(&size + 1))])?;
+    let found = put(g, zeros, to, own)?;
 
-    let most = match most {
-        Some(most) => Dim::min(&size, most),
+    let max_count = match max_count {
+        Some(max_count) => Dim::min(&size, max_count),
         None => size,
     };
 
-    let count = n.data_dependent(g, count, 0, most)?;
+    let count = n.data_dependent(g, count, 0, max_count)?;
     g.slice(found, 0, Dim::zero(), count, 1)
 }
 
@@ -125,7 +125,7 @@ fn compress(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         return Err(Error::invalid("the condition must have one axis"));
     }
 
-    // A condition may be longer than the axis: what stands behind its end counts for nothing.
+    // The condition may be longer than the axis. Its excess elements have no effect.
     let mask = is_not_zero(g, condition)?;
     let place = positions(g, mask, 0)?;
     let end = g.dim(DType::I64, g.shape(x)[k].clone())?;
@@ -210,12 +210,12 @@ fn unique(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let starts = places(g, n, begins, n.declared_dim(g, 0, k))?;
     let mut firsts = g.gather(order, starts, 0)?;
 
-    let room = g.broadcast_to(zero, std::slice::from_ref(&size))?;
-    let mut inverse = put(g, room, order, group)?;
+    let zeros = g.broadcast_to(zero, std::slice::from_ref(&size))?;
+    let mut inverse = put(g, zeros, order, group)?;
     let ones = g.broadcast_to(one, std::slice::from_ref(&size))?;
     let coords = vec![Coord::Load { operand: 2, at: vec![axis(0).into()] }];
     let mode = ScatterMode::Combine(ReduceOp::Sum);
-    let counts = g.push(Op::Scatter { coords, mode }, &[room, ones, group])?;
+    let counts = g.push(Op::Scatter { coords, mode }, &[zeros, ones, group])?;
     let count = g.shape(starts)[0].clone();
     let mut counts = g.slice(counts, 0, Dim::zero(), count.clone(), 1)?;
     if !sorted {
@@ -223,8 +223,8 @@ fn unique(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         firsts = g.gather(firsts, by_first, 0)?;
         counts = g.gather(counts, by_first, 0)?;
         let own = g.index(DType::I64, vec![count.clone()], axis(0).into())?;
-        let room = g.broadcast_to(zero, &[count])?;
-        let renamed = put(g, room, by_first, own)?;
+        let zeros = g.broadcast_to(zero, &[count])?;
+        let renamed = put(g, zeros, by_first, own)?;
         inverse = g.gather(renamed, inverse, 0)?;
     }
     Ok(vec![g.gather(x, firsts, k)?, firsts, inverse, counts])
@@ -283,7 +283,7 @@ fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         None => Ok(None),
     };
     let overlap = scalar(g, 3)?;
-    let least = scalar(g, 4)?;
+    let score_threshold = scalar(g, 4)?;
     let overlap = match overlap {
         Some(overlap) => overlap,
         None => g.number(g.dtype(boxes), 0.0)?,
@@ -299,8 +299,8 @@ fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             vec![Coord::At(own), Coord::Load { operand: 1, at: (0..3).map(|k| axis(k).into()).collect() }];
         sides.push(g.push(Op::Gather { shape: shape.clone(), coords }, &[side, order])?);
     }
-    let wanted = match least {
-        Some(least) => g.compare(CompareOp::Gt, sorted, least)?,
+    let wanted = match score_threshold {
+        Some(score_threshold) => g.compare(CompareOp::Gt, sorted, score_threshold)?,
         None => {
             let yes = g.scalar(Scalar::bool(true))?;
             g.broadcast_to(yes, &shape)?
@@ -308,19 +308,19 @@ fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     };
     let zero = int(g, 0)?;
     let none = g.scalar(Scalar::bool(false))?;
-    let nobody = g.broadcast_to(none, &shape)?;
+    let unselected = g.broadcast_to(none, &shape)?;
     let chosen = g.broadcast_to(zero, &[batch, classes])?;
     let counter = n.fresh(g);
     let given = [&sides[..], &[wanted, overlap, limit]].concat();
-    let rounds = g.iterate(&counter, &count, [&[nobody, chosen], &given], |body, carried, given| {
+    let rounds = g.iterate(&counter, &count, [&[unselected, chosen], &given], |body, carried, given| {
         choose(body, &counter.clone().into(), carried, given)
     })?;
     let kept = flat(g, rounds.carried[0])?;
-    let most = each.map(|each| {
+    let max_count = each.map(|each| {
         let each = larger(g, &each, &Dim::zero());
         &shape[0] * &shape[1] * each
     });
-    let places = places(g, n, kept, n.declared_dim(g, 0, 0).or(most))?;
+    let places = places(g, n, kept, n.declared_dim(g, 0, 0).or(max_count))?;
     let order = flat(g, order)?;
     let index = g.gather(order, places, 0)?;
     let coordinates = unravel(g, places, &shape, 1)?;
@@ -363,7 +363,7 @@ fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result
     let both = g.add(all, mine)?;
     let union = g.sub(both, common)?;
 
-    // `common / union > overlap`, also for boxes without an area.
+    // `common / union > overlap`, without a division by the area of empty boxes.
     let share = g.mul(overlap, union)?;
     let overlaps = g.compare(CompareOp::Gt, common, share)?;
     let hit = g.and(overlaps, kept)?;
@@ -375,8 +375,8 @@ fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result
 
     let wanted_here = own(g, wanted)?;
     let wanted_here = g.squeeze(wanted_here, &[2])?;
-    let room = g.compare(CompareOp::Lt, chosen, limit)?;
-    let open = g.and(wanted_here, room)?;
+    let has_capacity = g.compare(CompareOp::Lt, chosen, limit)?;
+    let open = g.and(wanted_here, has_capacity)?;
     let take = g.and(free, open)?;
 
     let place = positions(g, kept, 2)?;
@@ -389,7 +389,7 @@ fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result
     let one = g.cast(DType::I64, take)?;
     let chosen = g.add(chosen, one)?;
 
-    // Scores fall from round to round: when no class is open any more, none will be.
+    // Scores decrease from iteration to iteration. If no class is open now, none will be later.
     let open = g.cast(DType::U8, open)?;
     let open = g.reduce(ReduceOp::Max, open, &[0, 1], false)?;
     let again = g.compare(CompareOp::Gt, open, none)?;

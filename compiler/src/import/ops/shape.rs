@@ -363,7 +363,7 @@ fn slice_by(
             return Err(Error::invalid(format!("the step of a slice must not be {step}")));
         }
 
-        // Backwards, positions run from the last element to just before the first.
+        // With a negative step, positions run from the last element to just before the first.
         let (low, high) = if step > 0 { (Dim::zero(), dim.clone()) } else { (Dim::from(-1), &dim - 1) };
         let start = inside(g, &starts[i], &dim, &if step > 0 { low.clone() } else { Dim::zero() }, &high);
         let end = inside(g, &ends[i], &dim, &low, &high);

@@ -38,7 +38,7 @@ pub(crate) struct Row {
     pub since: i64,
     pub import: Import,
     pub traits: &'static [Trait],
-    /// Name of the function, by which its documentation is found.
+    /// Name of the function, for its documentation.
     #[cfg(test)]
     pub function: &'static str,
 }

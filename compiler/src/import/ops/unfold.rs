@@ -42,18 +42,18 @@ fn max_unpool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
     let total = g.facts.simplify(&Dim::product(pooled.iter().cloned()));
     let zero = g.scalar(Scalar::from_i64(g.dtype(x), 0))?;
-    let room = g.broadcast_to(zero, &[total])?;
+    let zeros = g.broadcast_to(zero, &[total])?;
     let elems = g.facts.simplify(&Dim::product(shape.iter().cloned()));
     let flat = g.reshape(x, vec![elems.clone()])?;
 
-    // Places beyond as many as there are elements belong to none.
+    // Only as many indices are used as there are elements.
     let places = g.facts.simplify(&Dim::product(g.shape(at).iter().cloned()));
     g.require(Relation::le(&elems, &places), "places of MaxUnpool")?;
 
     let at = g.reshape(at, vec![places])?;
     let at = g.slice(at, 0, Dim::zero(), elems, 1)?;
     let coords = vec![Coord::Load { operand: 2, at: vec![axis(0).into()] }];
-    let filled = g.push(Op::Scatter { coords, mode: ScatterMode::Assign }, &[room, flat, at])?;
+    let filled = g.push(Op::Scatter { coords, mode: ScatterMode::Assign }, &[zeros, flat, at])?;
 
     let whole = g.reshape(filled, pooled.clone())?;
     let Some(_) = n.optional(2) else { return Ok(whole) };
@@ -197,13 +197,13 @@ fn col2im(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let (flat, stride) = windows.places(g, each, columns, one)?;
 
     let zero = g.scalar(Scalar::from_i64(g.dtype(x), 0))?;
-    let room =
+    let zeros =
         g.broadcast_to(zero, &[shape[0].clone(), channels.clone(), g.facts.simplify(&(&stride + 1))])?;
 
     let at = vec![axis(2).into(), axis(3).into()];
     let coords = vec![Coord::At(axis(0).into()), Coord::At(axis(1).into()), Coord::Load { operand: 2, at }];
     let mode = ScatterMode::Combine(ReduceOp::Sum);
-    let summed = g.push(Op::Scatter { coords, mode }, &[room, x, flat])?;
+    let summed = g.push(Op::Scatter { coords, mode }, &[zeros, x, flat])?;
     let summed = g.slice(summed, 2, Dim::zero(), stride, 1)?;
 
     g.reshape(summed, [&[shape[0].clone(), channels], &image[..]].concat())

@@ -189,10 +189,10 @@ impl<'a> Scope<'_, 'a> {
         }
 
         if inputs.len() > function.input.len() {
-            let most = function.input.len();
+            let max = function.input.len();
             let have = inputs.len();
             return Err(Error::invalid(format!(
-                "function {} takes at most {most} inputs, got {have}",
+                "function {} takes at most {max} inputs, got {have}",
                 function.name
             )));
         }

@@ -67,7 +67,7 @@ fn tensor(text: &str) -> Tensor {
 
 fn read(text: &str, depth: usize, dtype: DType, shape: &mut Vec<usize>, elems: &mut Vec<Scalar>) {
     let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) else {
-        let value: f64 = text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"));
+        let value: f64 = text.parse().unwrap_or_else(|_| panic!("`{text}` is not a number"));
         elems.push(if dtype.is_float() {
             Scalar::from_f64(dtype, value)
         } else {
@@ -204,7 +204,7 @@ fn take_apart(graph: &mut GraphProto, len: usize) {
 /// The inputs of an example, while they are added to its model.
 struct Inputs<'a> {
     graph: &'a mut GraphProto,
-    /// What stands in place of the first input's type, and that type.
+    /// The type that replaces the type of the first input.
     dtype: Option<DType>,
     own: Option<DType>,
     given: Vec<Tensor>,

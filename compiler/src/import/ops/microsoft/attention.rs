@@ -26,7 +26,7 @@ ops! {
 struct Scores {
     scale: Option<f64>,
     summands: Vec<Value>,
-    /// Keys behind a query's own place don't count; so many keys are past ones.
+    /// The number of past keys, if a query sees only keys up to its own position.
     causal: Option<Dim>,
 }
 
@@ -82,14 +82,14 @@ fn masked(g: &mut Graph, mask: Value, batch: &Dim, keys: &Dim, filter: Value) ->
             };
 
             let end = part(g, Dim::zero())?;
-            let before = g.compare(CompareOp::Lt, place, end)?;
+            let before_end = g.compare(CompareOp::Lt, place, end)?;
 
             if g.facts.prove_eq(&size, batch).is_yes() {
-                before
+                before_end
             } else if g.facts.prove_eq(&size, &(batch * 2)).is_yes() {
                 let start = part(g, batch.clone())?;
-                let behind = g.compare(CompareOp::Ge, place, start)?;
-                g.and(before, behind)?
+                let from_start = g.compare(CompareOp::Ge, place, start)?;
+                g.and(before_end, from_start)?
             } else {
                 return Err(Error::unsupported(format!("a mask of {size} elements for {batch} sequences")));
             }
@@ -247,7 +247,7 @@ fn multi_head_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>
     for (i, input) in inputs.into_iter().enumerate() {
         let mut part = input;
         if let Some(bias) = n.optional(3) {
-            // Keys that come by heads have been projected already, with their bias.
+            // Keys of 4 axes were projected before, including their bias.
             let width = match g.rank(part) {
                 3 => g.shape(part)[2].clone(),
                 _ => g.facts.simplify(&(&g.shape(part)[3] * count)),

@@ -71,13 +71,13 @@ fn embed_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> 
 }
 
 /// The function `name` of `x`, with its parameters.
-fn activated(g: &mut Graph, x: Value, name: &str, numbers: &[f64]) -> Result<Value> {
-    let number = |k: usize, default: f64| numbers.get(k).copied().unwrap_or(default);
+fn activated(g: &mut Graph, x: Value, name: &str, params: &[f64]) -> Result<Value> {
+    let param = |k: usize, default: f64| params.get(k).copied().unwrap_or(default);
     let (alpha, beta) = match name {
         "" => return Ok(x),
         "Clip" => {
-            let lo = g.number(g.dtype(x), number(0, f64::MIN))?;
-            let hi = g.number(g.dtype(x), number(1, f64::MAX))?;
+            let lo = g.number(g.dtype(x), param(0, f64::MIN))?;
+            let hi = g.number(g.dtype(x), param(1, f64::MAX))?;
             let x = g.max(x, lo)?;
             return g.min(x, hi);
         }
@@ -87,8 +87,8 @@ fn activated(g: &mut Graph, x: Value, name: &str, numbers: &[f64]) -> Result<Val
         other => return Err(Error::unsupported(format!("activation `{other}`"))),
     };
 
-    let alpha = number(0, alpha);
-    let beta = number(1, beta);
+    let alpha = param(0, alpha);
+    let beta = param(1, beta);
     activate(g, &Activation { name: name.to_lowercase(), alpha, beta }, x)
 }
 
@@ -110,9 +110,9 @@ fn fused_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         y = g.add(y, other)?;
     }
 
-    let numbers: Vec<f64> =
+    let params: Vec<f64> =
         n.floats("activation_params")?.unwrap_or_default().into_iter().map(f64::from).collect();
-    activated(g, y, n.string_or("activation", "")?, &numbers)
+    activated(g, y, n.string_or("activation", "")?, &params)
 }
 
 /// `activation(Gemm(A, B, C))`, with the parameters `activation_alpha` and `activation_beta`.
@@ -120,10 +120,10 @@ fn fused_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `FusedGemm([[1, 2]], [[3, -3], [0, 0]]; activation="Relu") = [[3, 0]]`
 fn fused_gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let y = gemm(g, n)?;
-    let numbers = [n.float("activation_alpha")?, n.float("activation_beta")?];
+    let params = [n.float("activation_alpha")?, n.float("activation_beta")?];
     n.float("activation_gamma")?;
-    let numbers: Vec<f64> = numbers.into_iter().flatten().map(f64::from).collect();
-    activated(g, y, n.string_or("activation", "")?, &numbers)
+    let params: Vec<f64> = params.into_iter().flatten().map(f64::from).collect();
+    activated(g, y, n.string_or("activation", "")?, &params)
 }
 
 /// The first `count` integers of `bits` bits in the bytes of the last axis of `x`. The lowest bits of a byte come
@@ -177,9 +177,9 @@ fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
     let blocks = (k + block - 1) / block;
     let b = g.reshape(b, vec![columns.into(), blocks.into(), (block * bits / 8).into()])?;
-    let numbers = unpacked(g, b, bits, &block.into())?;
+    let integers = unpacked(g, b, bits, &block.into())?;
     let dtype = g.dtype(scales);
-    let numbers = g.cast(dtype, numbers)?;
+    let integers = g.cast(dtype, integers)?;
 
     let zero = match n.optional(3) {
         None => g.number(dtype, f64::from(1 << (bits - 1)))?,
@@ -196,7 +196,7 @@ fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         }
     };
 
-    let centred = g.sub(numbers, zero)?;
+    let centred = g.sub(integers, zero)?;
     let scales = g.reshape(scales, vec![columns.into(), blocks.into(), 1.into()])?;
     let weights = g.mul(centred, scales)?;
     let weights = g.reshape(weights, vec![columns.into(), (blocks * block).into()])?;

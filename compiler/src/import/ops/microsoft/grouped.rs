@@ -163,9 +163,9 @@ struct Places {
     begins: Value,
     /// Number of past keys of each sequence, `[B, 1]`.
     past: Value,
-    /// The queries in order, `[S]`.
+    /// The index of each query, `[S]`.
     step: Value,
-    /// `[B, S]`
+    /// The positions of the queries in their sequences, `[B, S]`.
     of_queries: Value,
 }
 
@@ -179,23 +179,23 @@ impl Places {
         let all = match g.contents(total) {
             Some([all]) => all.clone(),
             _ => {
-                let most = match n.declared_dim(g, 1, 2) {
+                let max = match n.declared_dim(g, 1, 2) {
                     Some(declared) => declared,
                     None => n.open_bound(g)?,
                 };
-                n.data_dependent(g, total, 0, most)?
+                n.data_dependent(g, total, 0, max)?
             }
         };
 
-        let room = n.optional(3).map_or(Ok(Dim::zero()), |past| match g.shape(past) {
-            [_, _, room, _] => Ok(room.clone()),
+        let capacity = n.optional(3).map_or(Ok(Dim::zero()), |past| match g.shape(past) {
+            [_, _, capacity, _] => Ok(capacity.clone()),
             _ => Err(Error::invalid("past keys must have 4 axes")),
         })?;
 
-        let keys = larger(g, &room, &all);
+        let keys = larger(g, &capacity, &all);
         let keys = g.facts.simplify(&keys);
 
-        // Sequences that begin have no past, however long they are.
+        // Sequences that begin have no past keys, whatever their length.
         let last = g.reshape(n.input(5)?, vec![batch.clone(), Dim::one()])?;
         let last = g.cast(DType::I64, last)?;
         let new = g.dim(DType::I64, &steps - 1)?;
@@ -235,9 +235,9 @@ impl Places {
 
         let zero = g.scalar(Scalar::i64(0))?;
         let end = g.dim(DType::I64, self.steps.clone())?;
-        let behind = g.compare(CompareOp::Ge, from, zero)?;
+        let from_zero = g.compare(CompareOp::Ge, from, zero)?;
         let before = g.compare(CompareOp::Lt, from, end)?;
-        let is_new = g.and(behind, before)?;
+        let is_new = g.and(from_zero, before)?;
         let is_new = g.unsqueeze(is_new, &[1, 3])?;
 
         let last = g.dim(DType::I64, &self.steps - 1)?;

@@ -4,7 +4,7 @@ use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
     import::{node::OnnxNode, ops::ml::scores::vector},
-    scalar::{CompareOp, ReduceOp, Scalar},
+    scalar::{CompareOp, ReduceOp, Scalar, UnaryOp},
     tensor::{Bytes, Tensor},
 };
 use symshape::{Dim, Relation};
@@ -32,7 +32,7 @@ fn array_feature_extractor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let count = g.facts.simplify(&Dim::product(g.shape(places).iter().cloned()));
     let places = g.reshape(places, vec![count])?;
     let y = g.gather(x, places, last)?;
-    // A vector counts as a matrix of one row.
+    // A vector is a matrix of one row.
     if last == 0 { g.unsqueeze(y, &[0]) } else { Ok(y) }
 }
 
@@ -69,7 +69,7 @@ fn imputer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
     let values = g.cast(dtype, values)?;
     let gone = if dtype.is_float() && float.is_nan() {
-        g.unary(crate::scalar::UnaryOp::IsNan, x)?
+        g.unary(UnaryOp::IsNan, x)?
     } else if dtype.is_float() {
         let old = g.number(dtype, float)?;
         g.compare(CompareOp::Eq, x, old)?
@@ -82,7 +82,7 @@ fn imputer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// The list of keys or values of a mapping, from the attribute that is present.
-fn numbers(n: &OnnxNode, what: &str) -> Result<Option<Tensor>> {
+fn mapping_list(n: &OnnxNode, what: &str) -> Result<Option<Tensor>> {
     if n.has(&format!("{what}_strings")) {
         return Err(Error::unsupported("LabelEncoder of strings"));
     }
@@ -104,8 +104,8 @@ fn numbers(n: &OnnxNode, what: &str) -> Result<Option<Tensor>> {
 fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let needed = || Error::invalid("LabelEncoder needs keys and values");
-    let keys = numbers(n, "keys")?.ok_or_else(needed)?;
-    let values = numbers(n, "values")?.ok_or_else(needed)?;
+    let keys = mapping_list(n, "keys")?.ok_or_else(needed)?;
+    let values = mapping_list(n, "values")?.ok_or_else(needed)?;
     if keys.elems() != values.elems() || keys.elems() == 0 {
         return Err(Error::invalid(format!("{} keys are given for {} values", keys.elems(), values.elems())));
     }
@@ -133,15 +133,14 @@ fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let apart = g.unsqueeze(x, &[last])?;
 
     let hit = g.compare(CompareOp::Eq, apart, keys)?;
-    let hit = match g.dtype(x).is_float() {
-        // NaN is a key like any other.
-        true => {
-            let a = g.unary(crate::scalar::UnaryOp::IsNan, apart)?;
-            let b = g.unary(crate::scalar::UnaryOp::IsNan, keys)?;
-            let both = g.and(a, b)?;
-            g.or(hit, both)?
-        }
-        false => hit,
+    let hit = if g.dtype(x).is_float() {
+        // A key may be NaN, which equals NaN here.
+        let a = g.unary(UnaryOp::IsNan, apart)?;
+        let b = g.unary(UnaryOp::IsNan, keys)?;
+        let both = g.and(a, b)?;
+        g.or(hit, both)?
+    } else {
+        hit
     };
 
     let hit = g.cast(DType::I32, hit)?;

@@ -73,7 +73,7 @@ fn linear_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             let zero = g.number(DType::F32, 0.0)?;
             let won = g.compare(CompareOp::Gt, scores, zero)?;
             let won = g.squeeze(won, &[1])?;
-            // Shares of a single score would say nothing: it stays as it is.
+            // The softmax of a single score would be 1, so it is skipped.
             let name = if name.starts_with("SOFTMAX") { "NONE" } else { name };
             let scores = transformed(g, scores, name)?;
             let one = g.number(DType::F32, 1.0)?;

@@ -1,4 +1,4 @@
-//! Classical machine learning (`ai.onnx.ml`), as far as it computes with numbers.
+//! Classical machine learning (`ai.onnx.ml`) with numeric features.
 
 pub(crate) mod features;
 pub(crate) mod linear;

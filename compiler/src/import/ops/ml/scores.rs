@@ -9,8 +9,8 @@ use crate::{
 };
 
 /// A constant vector.
-pub(crate) fn vector(g: &mut Graph, numbers: &[f32]) -> Result<Value> {
-    let tensor = Tensor::from_f32(vec![numbers.len()], numbers);
+pub(crate) fn vector(g: &mut Graph, elements: &[f32]) -> Result<Value> {
+    let tensor = Tensor::from_f32(vec![elements.len()], elements);
     g.constant(tensor.ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?)
 }
 

@@ -45,7 +45,7 @@ fn svm_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         .map_err(|_| Error::invalid(format!("n_supports must not be negative, but it is {count}")))?;
     let y = match count {
         0 => {
-            // Without vectors there is nothing to compare with, whatever the kernel.
+            // Without support vectors the kernel has no effect.
             n.floats("kernel_params")?;
             n.string_or("kernel_type", "LINEAR")?;
             let weights = vector(g, &coefficients)?;
@@ -97,7 +97,7 @@ fn svm_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     if n.has("classlabels_strings") {
         return Err(Error::unsupported("SVMClassifier with string classes"));
     }
-    if [n.floats("prob_a")?, n.floats("prob_b")?].into_iter().flatten().any(|numbers| !numbers.is_empty()) {
+    if [n.floats("prob_a")?, n.floats("prob_b")?].into_iter().flatten().any(|elements| !elements.is_empty()) {
         return Err(Error::unsupported("SVMClassifier with probabilities (prob_a)"));
     }
 
@@ -139,11 +139,11 @@ fn svm_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 /// The comparisons of each class with each later one.
 struct PairwiseVotes {
     classes: usize,
-    /// Support vectors of all classes.
+    /// Number of support vectors of all classes.
     vectors: usize,
-    /// What each vector weighs in each comparison: a row for each vector.
+    /// The weight of each vector in each comparison, a row for each vector.
     weights: Vec<f32>,
-    /// What is added in each comparison.
+    /// The offset of each comparison.
     rho: Vec<f32>,
 }
 
@@ -151,14 +151,14 @@ struct PairwiseVotes {
 const MAX_WEIGHTS: usize = 1 << 24;
 
 impl PairwiseVotes {
-    /// What the attributes say; `None` without support vectors.
+    /// Reads the attributes. `None` without support vectors.
     fn read(n: &OnnxNode, classes: usize) -> Result<Option<PairwiseVotes>> {
         let counts = n.ints("vectors_per_class")?.unwrap_or_default();
         let coefficients = n.floats("coefficients")?.unwrap_or_default();
         let rho = n.floats("rho")?.unwrap_or_default();
 
         let counts = counts.iter().map(|count| usize::try_from(*count).ok()).collect::<Option<Vec<_>>>();
-        let counts = counts.ok_or_else(|| Error::invalid("vectors_per_class holds a negative number"))?;
+        let counts = counts.ok_or_else(|| Error::invalid("vectors_per_class holds a negative count"))?;
         let vectors = counts.iter().try_fold(0_usize, |sum, count| sum.checked_add(*count));
         let vectors = vectors.ok_or_else(|| Error::invalid("the sum of vectors_per_class is too large"))?;
         if vectors == 0 {
@@ -205,7 +205,7 @@ impl PairwiseVotes {
         let won = g.compare(CompareOp::Gt, scores, zero)?;
         let won = g.cast(DType::F32, won)?;
 
-        // Each comparison is a vote for the later class, unless it is won: then it moves to the earlier one.
+        // Each comparison is a vote for the later class, or if it is won for the earlier one.
         let mut sure = vec![0.0; self.classes];
         let mut moves = vec![0.0; self.rho.len() * self.classes];
         for (k, (i, j)) in class_pairs(self.classes).enumerate() {
@@ -228,9 +228,9 @@ fn class_pairs(classes: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// A constant matrix with `rows` rows.
-fn matrix(g: &mut Graph, numbers: &[f32], rows: usize) -> Result<Value> {
-    let flat = vector(g, numbers)?;
-    g.reshape(flat, vec![rows.into(), (numbers.len() / rows.max(1)).into()])
+fn matrix(g: &mut Graph, elements: &[f32], rows: usize) -> Result<Value> {
+    let flat = vector(g, elements)?;
+    g.reshape(flat, vec![rows.into(), (elements.len() / rows.max(1)).into()])
 }
 
 /// The similarity of each row of `x` to each of `count` vectors, which are stored one after the other.

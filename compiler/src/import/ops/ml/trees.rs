@@ -25,11 +25,11 @@ const MODES: [&str; 7] =
 /// Trees over features of one type.
 pub(crate) struct Trees {
     dtype: DType,
-    /// For each node: feature, split, mode, where it goes if the test holds and if not, and whether NaN passes it.
+    /// The inner nodes of all trees.
     nodes: Vec<Node>,
-    /// Of each leaf: targets and weights.
+    /// The targets and weights of each leaf.
     leaves: Vec<Vec<(usize, f64)>>,
-    /// First places of the trees.
+    /// The index of the root of each tree.
     roots: Vec<usize>,
     targets: usize,
     combine: Combine,
@@ -107,8 +107,8 @@ impl Trees {
         }
 
         let place = |id: i64, is_leaf: bool| {
-            let (first, most) = if is_leaf { (count, weights.len()) } else { (0, count) };
-            let id = usize::try_from(id).ok().filter(|id| *id < most);
+            let (first, count) = if is_leaf { (count, weights.len()) } else { (0, count) };
+            let id = usize::try_from(id).ok().filter(|id| *id < count);
             id.map(|id| first + id).ok_or_else(|| bad("a node that does not exist"))
         };
 
@@ -138,7 +138,7 @@ impl Trees {
 
         let leaves: Vec<Vec<(usize, f64)>> = leaves.collect::<Result<_>>()?;
 
-        // The root of a tree that is one leaf is a node whose ways lead to the same leaf.
+        // A tree of one leaf has a root whose branches both lead to this leaf.
         let roots = roots.iter().map(|root| place(*root, false)).collect::<Result<_>>()?;
 
         let combine = match n.int_or("aggregate_function", 1)? {
@@ -220,7 +220,7 @@ impl Trees {
             leaves[leaf].push((within(*target, targets)?, *weight));
         }
 
-        // A tree begins with the first of its nodes in the lists.
+        // The root of a tree is its first node in the lists.
         let mut met = Vec::new();
         let mut roots = Vec::new();
         for k in 0..count {
@@ -255,7 +255,7 @@ impl Trees {
 
         let mut level: Vec<usize> = self.roots.clone();
         while !level.is_empty() {
-            // A place that is met once for each way in one level is looked at once.
+            // Branches of one level may lead to the same node.
             let mut next: Vec<usize> =
                 level.iter().filter_map(|place| self.nodes.get(*place)).flat_map(|node| node.next).collect();
             next.sort_unstable();
@@ -280,8 +280,8 @@ impl Trees {
     }
 
     fn table(&self, g: &mut Graph, dtype: DType, of: impl Fn(&Node) -> f64, leaf: f64) -> Result<Value> {
-        let numbers = self.nodes.iter().map(of).chain(self.leaves.iter().map(|_| leaf));
-        let scalars: Vec<Scalar> = numbers
+        let values = self.nodes.iter().map(of).chain(self.leaves.iter().map(|_| leaf));
+        let scalars: Vec<Scalar> = values
             .map(|x| {
                 if dtype.is_float() { Scalar::from_f64(dtype, x) } else { Scalar::from_i64(dtype, x as i64) }
             })
@@ -365,8 +365,8 @@ impl Trees {
 
         let sets = self.sets(g)?;
         let width = g.shape(x)[1].clone();
-        let most = self.nodes.iter().map(|node| node.feature).max().unwrap_or(0);
-        g.require(symshape::Relation::lt(most, width), "features of the trees")?;
+        let last_feature = self.nodes.iter().map(|node| node.feature).max().unwrap_or(0);
+        g.require(symshape::Relation::lt(last_feature, width), "features of the trees")?;
         let used: Vec<usize> =
             (0..MODES.len()).filter(|mode| self.nodes.iter().any(|node| node.mode == *mode)).collect();
         let counter = n.fresh(g);

@@ -40,7 +40,7 @@ pub(crate) fn refuse_rank(
     }
 
     let Some(declared) = declared.filter(|rank| *rank == a || *rank == b) else {
-        let what = "branches that give";
+        let what = "branches with";
         return Some(format!("{what} {a} and {b} axes as output {k}, by a condition known only at run time"));
     };
 
@@ -71,7 +71,7 @@ pub(crate) fn branch(
     };
 
     if then.outputs.len() != otherwise.outputs.len() {
-        return Err(Error::invalid("the branches must have the same number of outputs"));
+        return Err(Error::invalid("the branches of If must have the same number of outputs"));
     }
 
     let mut unequal = Vec::new();
@@ -93,9 +93,9 @@ pub(crate) fn branch(
     let mut outputs = results[..count].to_vec();
     let mut sizes = results[count..].iter();
     for (output, axes) in outputs.iter_mut().zip(unequal) {
-        for (k, most) in axes {
+        for (k, max_size) in axes {
             let size = *sizes.next().ok_or_else(|| Error::internal("each unequal axis must have a size"))?;
-            let size = n.data_dependent(g, size, 0, most)?;
+            let size = n.data_dependent(g, size, 0, max_size)?;
             *output = g.slice(*output, k, Dim::zero(), size, 1)?;
         }
     }
@@ -145,14 +145,14 @@ fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec
         }
 
         let bound = then.graph.upper_bound(x).zip(otherwise.graph.upper_bound(y));
-        let (x_most, y_most) =
+        let (x_max, y_max) =
             bound.ok_or_else(|| Error::unsupported("branches with a size that has no upper bound"))?;
-        let most = g.facts.simplify(&larger(g, &x_most, &y_most));
+        let max_size = g.facts.simplify(&larger(g, &x_max, &y_max));
 
         for (region, size) in [(&mut *then, x), (&mut *otherwise, y)] {
             let value = region.outputs[k];
             let mut hi = vec![Dim::zero(); region.graph.rank(value)];
-            hi[i] = &most - size;
+            hi[i] = &max_size - size;
             let lo = vec![Dim::zero(); hi.len()];
             let fill = Scalar::from_i64(region.graph.dtype(value), 0);
             region.outputs[k] = region.graph.pad(value, &lo, &hi, fill)?;
@@ -160,7 +160,7 @@ fn level(g: &Graph, [then, otherwise]: [&mut Region; 2], k: usize) -> Result<Vec
             region.outputs.push(size);
         }
 
-        padded.push((i, most));
+        padded.push((i, max_size));
     }
 
     Ok(padded)

@@ -85,7 +85,7 @@ pub(crate) fn expand(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
             (Some(old), None) => old,
             (None, Some(asked)) => n.size(g, asked, k, None)?,
             (Some(old), Some(asked)) => {
-                // Sizes meet in the larger one, or in 0.
+                // A size of 1 is broadcast to the other size.
                 let single = equals(g, asked, 1)?;
                 let own = g.dim(DType::I64, old.clone())?;
                 let size = g.select(single, own, asked)?;
@@ -130,7 +130,7 @@ pub(crate) fn slice(g: &mut Graph, n: &OnnxNode, mut x: Value) -> Result<Value> 
     let steps = by_axis(g, rank, &axes, &steps, &vec![one; rank])?;
 
     for k in 0..rank {
-        // Axes that are known and not among those given stay as they are.
+        // Known axes that are not sliced stay unchanged.
         if [starts[k], ends[k], steps[k]] == [zero, sizes[k], one] {
             continue;
         }
@@ -291,7 +291,7 @@ pub(crate) fn squeeze(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     };
 
     let y = n.by_axes(g, 1, shape.len(), fits, |g, axes| {
-        // That these axes have size 1 is checked below, for those that are chosen.
+        // The size of the chosen axes is checked below.
         let axes = axes.unwrap_or_default();
         let firsts = axes.iter().try_fold(x, |x, k| g.slice(x, *k, Dim::zero(), Dim::one(), 1))?;
         g.squeeze(firsts, &axes)

@@ -40,7 +40,7 @@ pub(crate) fn activations(n: &OnnxNode, defaults: &[&str], directions: usize) ->
 
     let mut list = Vec::new();
     for name in names {
-        // The lists hold values for those functions that take one.
+        // The lists hold a value for each function that has this parameter.
         let (alpha, beta) = match name.to_lowercase().as_str() {
             "affine" => (Some(1.0), Some(0.0)),
             "scaledtanh" => (Some(1.0), Some(1.0)),

@@ -95,12 +95,12 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
 
         let rounds = (limit + more - start).ceil_div(step);
 
-        // What is compared before it is raised lets one round more begin.
+        // A counter that is compared before its increment allows one more iteration.
         let rounds = if raised { rounds } else { rounds + 1 };
         Ok(Some(g.facts.simplify(&larger(g, &rounds, &Dim::one()))))
     }
 
-    /// Where a carried number starts, by how much each round raises it, and whether `name` is what it is raised to.
+    /// The counter `name`: a carried value that each iteration increments by a constant.
     fn counter(&self, g: &mut Graph, name: &'a str) -> Result<Option<(Dim, i64, bool)>> {
         for (k, value) in self.carried.iter().enumerate() {
             let (Some(input), Some(output)) = (self.body.input.get(HEADS + k), self.body.output.get(1 + k))
@@ -140,7 +140,7 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
             None if self.producer(name).is_some() => None,
             None => match self.body.initializer.iter().find(|tensor| tensor.name == name) {
                 Some(tensor) => Some(g.constant(weights::tensor(tensor, self.n.scope.files())?)?),
-                // What is no tensor is no number, and what is nowhere defined is told of where the body reads it.
+                // An undefined name is reported where the body reads it.
                 None => self.n.scope.value(g, name).ok(),
             },
         };

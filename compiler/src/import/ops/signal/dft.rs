@@ -43,7 +43,7 @@ fn dft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
     let declared = n.declared(g, 0);
     let fits = |g: &Graph, axes: &[usize]| {
-        // The dims of other axes, and their number, are those of the input.
+        // The transform changes the size of its axis and of the last axis only.
         let same = |(k, (dim, other)): (usize, (&Dim, &Option<Dim>))| {
             axes.contains(&k) || k + 1 == rank || other.as_ref().is_none_or(|other| dim == other)
         };
@@ -96,7 +96,7 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
     let (real, imaginary) = parts(g, wide)?;
     let half = |points: &Dim| points.floor_div(2) + 1;
 
-    // Values of the signal (or spectrum) that count, and those that come out.
+    // The number of elements of the input that count, and the number of elements of the output.
     let two = int(g, 2)?;
     let one = int(g, 1)?;
     let half_length = g.div(length, two)?;
@@ -126,7 +126,7 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
 
     let mut weight = g.select(counts, weight, zero)?;
     if inverse && onesided {
-        // Each value but the first stands for two, and so does the last one unless it is in the middle.
+        // Half a spectrum holds each pair of conjugate values once. The first and the middle value are not in a pair.
         let first = int(g, 0)?;
         let is_first = g.compare(CompareOp::Eq, place, first)?;
         let twice = g.add(place, place)?;
@@ -140,7 +140,7 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
     let sin = g.mul(sin, weight)?;
     let minus = g.neg(sin)?;
 
-    // e^(-iφ) forwards, e^(iφ) back.
+    // `e^(-iφ)` forwards, `e^(iφ)` backwards.
     let (ahead, back) = if inverse { (sin, minus) } else { (minus, sin) };
 
     let mut re = transformed(g, real, cos, along)?;
@@ -197,7 +197,7 @@ fn fast(
 
     let mut x = filled(g, x, along, &taken)?;
     if inverse && onesided {
-        // The other half is the mirror image, with the opposite imaginary part.
+        // The second half is the complex conjugate of the first, in reverse order.
         let count = (points - 1) / 2;
         for (part, other) in x.iter_mut().zip([false, true]) {
             let mirrored = g.slice(*part, along, count.into(), count.into(), -1)?;

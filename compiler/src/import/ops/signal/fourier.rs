@@ -93,12 +93,12 @@ fn turned(g: &mut Graph, x: Pair, j: i64, p: i64, rest: i64, below: usize, back:
     let turns: Vec<(f64, f64)> = (0..rest).map(|i| turn(j * i, p * rest)).collect();
     let dtype = g.dtype(x[0]);
 
-    let mut table = |numbers: Vec<f64>| -> Result<Value> {
-        let numbers: Vec<Scalar> =
-            numbers.into_iter().map(|number| Scalar::from_f64(dtype, number)).collect();
-        let mut shape = vec![numbers.len()];
+    let mut table = |elements: Vec<f64>| -> Result<Value> {
+        let elements: Vec<Scalar> =
+            elements.into_iter().map(|element| Scalar::from_f64(dtype, element)).collect();
+        let mut shape = vec![elements.len()];
         shape.resize(1 + below, 1);
-        let table = Tensor::from_scalars(dtype, shape, &numbers);
+        let table = Tensor::from_scalars(dtype, shape, &elements);
         g.constant(table.ok_or_else(|| Error::internal("the elements of a table must match its shape"))?)
     };
 
@@ -231,9 +231,9 @@ mod tests {
     /// The transform of two rows through the steps.
     fn fast(points: i64, factors: &[i64], back: bool) -> [Vec<f64>; 2] {
         let mut g = Graph::default();
-        let numbers: Vec<Scalar> =
+        let elements: Vec<Scalar> =
             signal(4 * points).into_iter().map(|x| Scalar::from_f64(DType::F64, x)).collect();
-        let mut parts = numbers.chunks(2 * points as usize).map(|part| {
+        let mut parts = elements.chunks(2 * points as usize).map(|part| {
             let tensor = Tensor::from_scalars(DType::F64, vec![2, points as usize], part).expect("it fits");
             g.constant(tensor).expect("a constant")
         });
@@ -253,7 +253,7 @@ mod tests {
         for points in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 35, 60, 64, 143] {
             let factors = factors(points).expect("small factors");
             assert_eq!(factors.iter().product::<i64>(), points);
-            let numbers = signal(4 * points);
+            let elements = signal(4 * points);
 
             for back in [false, true] {
                 let found = fast(points, &factors, back);
@@ -262,8 +262,8 @@ mod tests {
                     let mut im = 0.0;
                     for j in 0..points {
                         let at = (row * points + j) as usize;
-                        let a = numbers[at];
-                        let b = numbers[at + 2 * points as usize];
+                        let a = elements[at];
+                        let b = elements[at + 2 * points as usize];
                         let (cos, sin) = turn(k * j, points);
                         let sin = if back { sin } else { -sin };
                         (re, im) = (re + a * cos - b * sin, im + a * sin + b * cos);

@@ -33,7 +33,7 @@ ops! {
 ///
 /// `STFT([[[1], [2], [3], [4]]], i64:2, [1, 1]; onesided=0) = [[[[3, 0], [-1, 0]], [[7, 0], [-1, 0]]]]`
 fn stft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    // Exporters leave out the last axis of a real signal.
+    // Exporters omit the last axis of a real signal.
     let x = match (n.input(0)?, g.rank(n.input(0)?)) {
         (x, 3) => x,
         (x, 2) => g.unsqueeze(x, &[2])?,
@@ -55,15 +55,15 @@ fn stft(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 struct Windows {
     length: i64,
     step: i64,
-    /// How many elements of a window count: as many as there are weights.
+    /// Number of elements of a window that have weights; the others count as zero.
     taken: i64,
-    /// Frequencies that come out.
+    /// Number of frequencies in the output.
     bins: i64,
-    /// As many as are taken; all are 1 where there are none.
+    /// `[taken]`; without them all weights are 1.
     weights: Option<Value>,
-    /// 1 of a real signal, 2 of a complex one.
+    /// 1 for a real signal, 2 for a complex one.
     parts: i64,
-    /// The steps of the fast transform, where it is the faster one.
+    /// The factors of the fast transform, if it is used.
     factors: Option<Vec<i64>>,
 }
 
@@ -166,19 +166,20 @@ fn general(g: &mut Graph, n: &OnnxNode, x: Value, onesided: bool) -> Result<Valu
     let window = n.optional(2);
     let bins = n.declared_dim(g, 0, 2);
 
-    let (length, most) = match (n.optional(3), window) {
+    let (length, max_length) = match (n.optional(3), window) {
         (Some(length), _) => {
             let known = g.contents(length).and_then(|dims| dims.first()).cloned();
             let length = g.reshape(length, Vec::new())?;
             let length = g.cast(DType::I64, length)?;
-            let most = known.or_else(|| window.map(|window| g.shape(window)[0].clone()));
-            // Half a spectrum leaves open whether the length is even.
-            let most = most.or_else(|| bins.map(|bins| if onesided { bins * 2 - 1 } else { bins }));
-            (length, most.unwrap_or_else(|| size.clone()))
+            let max_length = known.or_else(|| window.map(|window| g.shape(window)[0].clone()));
+            // Half a spectrum has the same size for a length and the next odd length.
+            let max_length =
+                max_length.or_else(|| bins.map(|bins| if onesided { bins * 2 - 1 } else { bins }));
+            (length, max_length.unwrap_or_else(|| size.clone()))
         }
         (None, Some(window)) => {
-            let most = g.shape(window)[0].clone();
-            (g.dim(DType::I64, most.clone())?, most)
+            let max_length = g.shape(window)[0].clone();
+            (g.dim(DType::I64, max_length.clone())?, max_length)
         }
         (None, None) => (g.dim(DType::I64, size.clone())?, size.clone()),
     };
@@ -200,13 +201,13 @@ fn general(g: &mut Graph, n: &OnnxNode, x: Value, onesided: bool) -> Result<Valu
         length
     };
 
-    let rows = n.size(g, rows, 2, Some(most.clone()))?;
+    let rows = n.size(g, rows, 2, Some(max_length.clone()))?;
 
-    // [frames, most] places in the signal.
+    // Positions in the signal, `[frames, max_length]`.
     let frame = g.index(DType::I64, vec![frames, Dim::one()], axis(0).into())?;
     let start = g.mul(frame, stride)?;
 
-    let inner = g.index(DType::I64, vec![most.clone()], axis(0).into())?;
+    let inner = g.index(DType::I64, vec![max_length.clone()], axis(0).into())?;
     let at = g.add(start, inner)?;
 
     let zero = int(g, 0)?;
@@ -224,7 +225,7 @@ fn general(g: &mut Graph, n: &OnnxNode, x: Value, onesided: bool) -> Result<Valu
         weight = g.mul(weight, window)?;
     }
 
-    let table = angles(g, &rows, &most, length)?;
+    let table = angles(g, &rows, &max_length, length)?;
     let cos = g.cos(table)?;
     let sin = g.sin(table)?;
     let cos = g.mul(cos, weight)?;

@@ -39,13 +39,13 @@ pub(crate) fn entries(count: i64, parts: i64, bins: i64) -> i64 {
 /// The elements are sines and cosines of multiples of `1/length` of a circle.
 pub(crate) fn turns(g: &mut Graph, length: i64, (count, parts, bins): (i64, i64, i64)) -> Result<Value> {
     let rows = (0..count).flat_map(|j| (0..parts * 2).map(move |row| (j, row)));
-    let numbers = rows.flat_map(|(j, row)| {
+    let elements = rows.flat_map(|(j, row)| {
         (0..bins).map(move |k| {
             let (cos, sin) = fourier::turn(j * k % length, length);
             [cos, -sin, sin, cos][row as usize]
         })
     });
-    constant(g, vec![count, parts, 2, bins], numbers)
+    constant(g, vec![count, parts, 2, bins], elements)
 }
 
 /// The contraction of a signal with [`turns`]. Its axes `c` and `l` are summed. The axes `k` and `p` of `out` are the
@@ -102,7 +102,7 @@ pub(crate) fn folded(g: &mut Graph, x: Value, along: usize, length: i64, bins: i
     re = g.add(re, own)?;
 
     if length % 2 == 0 {
-        // Half way around, a point changes its sign from frequency to frequency.
+        // The middle point has alternating signs over the frequencies.
         let own = g.slice(x, along, (length / 2).into(), Dim::one(), 1)?;
         let signs = constant(g, vec![bins], (0..bins).map(|k| if k % 2 == 0 { 1.0 } else { -1.0 }))?;
         let signs = g.cast(dtype, signs)?;
@@ -115,9 +115,9 @@ pub(crate) fn folded(g: &mut Graph, x: Value, along: usize, length: i64, bins: i
 }
 
 /// A table in double precision.
-fn constant(g: &mut Graph, shape: Vec<i64>, numbers: impl Iterator<Item = f64>) -> Result<Value> {
-    let numbers: Vec<Scalar> = numbers.map(|number| Scalar::from_f64(DType::F64, number)).collect();
+fn constant(g: &mut Graph, shape: Vec<i64>, elements: impl Iterator<Item = f64>) -> Result<Value> {
+    let elements: Vec<Scalar> = elements.map(|element| Scalar::from_f64(DType::F64, element)).collect();
     let shape = shape.into_iter().map(|size| size as usize).collect();
-    let table = Tensor::from_scalars(DType::F64, shape, &numbers);
+    let table = Tensor::from_scalars(DType::F64, shape, &elements);
     g.constant(table.ok_or_else(|| Error::internal("the elements of a table must match its shape"))?)
 }
