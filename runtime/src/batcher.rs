@@ -13,12 +13,15 @@
 //! other does, looks for the next batch a while before it sleeps, and wakes one caller when a batch is done; each caller
 //! that wakes, wakes others.
 
+mod error;
 mod lane;
 mod queue;
 
-use crate::{CallError, Context, Model, OpenError, QueryError, TensorError, TensorMut, TensorRef};
+pub use error::BatchError;
+
+use crate::{Context, Model, OpenError, TensorMut, TensorRef};
 use lane::{Lane, Layout, Results};
-use queue::{Phase, Progress, Queue};
+use queue::{LANES, Phase, Progress, Queue};
 use std::{
     fmt,
     sync::{
@@ -28,10 +31,7 @@ use std::{
     thread::{self, JoinHandle, Thread},
     time::{Duration, Instant},
 };
-use thiserror::Error;
 
-/// Batches that are filled or run at the same time.
-const LANES: usize = 4;
 /// Batches that are run at the same time where nothing else is asked for and there are cores for them.
 const CALLS: usize = 2;
 /// Longer deadlines are cut to this one: there is an instant so far ahead.
@@ -53,57 +53,6 @@ pub struct BatchOptions {
     /// Batches that run at the same time, from 1 to 4, each on threads and a context, so an arena, of its own. `None` is two
     /// where the machine has cores for the threads of both, and else one.
     pub calls: Option<usize>,
-}
-
-/// Why requests can't be batched, or one was refused.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum BatchError {
-    /// Contexts or threads could not be made.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The model was asked for what it does not have.
-    #[error(transparent)]
-    Query(#[from] QueryError),
-    /// Rows are too large to be tensors.
-    #[error(transparent)]
-    Tensor(#[from] TensorError),
-    /// The call, or this request, breaks the contract.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// A tensor does not consist of rows.
-    #[error(
-        "`{tensor}` has the shape [{dims}]; to be batched, its first axis must be {symbol}, and no other"
-    )]
-    NotRows {
-        /// The tensor.
-        tensor: String,
-        /// Its declared dims.
-        dims: String,
-        /// The batch's symbol.
-        symbol: String,
-    },
-    /// More inputs or outputs than a batch can have.
-    #[error("a batcher takes at most {} inputs and outputs each", lane::MAX_TENSORS)]
-    TooManyTensors,
-    /// A batch can't have so many rows.
-    #[error("{rows} rows; a batch has 1 to {most}")]
-    WrongRows {
-        /// How many were asked for.
-        rows: usize,
-        /// How many there can be.
-        most: usize,
-    },
-    /// Inputs that belong together have different numbers of rows.
-    #[error("input {input} has {got} rows, input 0 has {expected}")]
-    Uneven {
-        /// Index of the input.
-        input: usize,
-        /// Rows of the first input.
-        expected: usize,
-        /// Rows of this one.
-        got: usize,
-    },
 }
 
 /// Gathers requests of several threads into calls. Dropping it runs what was submitted, and stops.

@@ -72,7 +72,8 @@ impl PrecisionArgs {
     /// Chooses the precision of a model, see [`accuracy::choose_precision`], and prints notes about it to standard error.
     pub(super) fn choose(
         self,
-        (path, graph): (&Path, &Graph),
+        path: &Path,
+        graph: &Graph,
         targets: &Targets,
         options: &CompileOptions,
         progress: &Progress,

@@ -1,6 +1,6 @@
 //! Machine code as text: `symc compile --emit asm`.
 //!
-//! x86-64 is disassembled here, function by function, with the names that relocations bring; microkernels end with the
+//! This module disassembles x86-64 function by function, with the names of relocations. Microkernels end with the
 //! constants that they load, which are listed as instructions too. Other architectures need the system's `objdump`.
 
 use super::errors::at_path;
@@ -12,10 +12,7 @@ use std::{collections::BTreeMap, fmt::Write, path::Path, process::Command};
 /// The listing of an object file.
 pub(super) fn listing(object: &[u8]) -> Result<String> {
     let file = object::File::parse(object).map_err(|error| broken(&error))?;
-    match file.architecture() {
-        Architecture::X86_64 => x86(&file),
-        _ => objdump(object),
-    }
+    if file.architecture() == Architecture::X86_64 { x86(&file) } else { objdump(object) }
 }
 
 fn broken(error: &object::Error) -> Error {
@@ -32,6 +29,7 @@ fn x86(file: &object::File) -> Result<String> {
                 names.insert(symbol.address(), name.to_string());
             }
         }
+
         let mut targets: BTreeMap<u64, String> = BTreeMap::new();
         for (at, relocation) in section.relocations() {
             if let RelocationTarget::Symbol(symbol) = relocation.target()
@@ -40,6 +38,7 @@ fn x86(file: &object::File) -> Result<String> {
                 targets.insert(at, name.to_string());
             }
         }
+
         let ends = names.keys().skip(1).copied().chain([bytes.len() as u64]);
         for ((begin, name), end) in names.iter().zip(ends) {
             let code = usize::try_from(*begin).ok().and_then(|begin| bytes.get(begin..end as usize));
@@ -49,15 +48,17 @@ fn x86(file: &object::File) -> Result<String> {
     Ok(text.trim_end().to_string())
 }
 
-/// One function: its name, and a line for each instruction, counted from where it begins.
+/// Prints the name of a function, and a line for each instruction with its offset in the function.
 fn function(text: &mut String, name: &str, code: &[u8], begin: u64, targets: &BTreeMap<u64, String>) {
     let mut formatter = IntelFormatter::new();
     formatter.options_mut().set_rip_relative_addresses(true);
     formatter.options_mut().set_branch_leading_zeros(false);
+
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
     let mut line = String::new();
     _ = writeln!(text, "{name}:  ; {} bytes", code.len());
+
     while decoder.can_decode() {
         decoder.decode_out(&mut instruction);
         line.clear();

@@ -1,8 +1,8 @@
 //! `symc bench`: times calls at given sizes.
 //!
-//! Nothing in the timed loop allocates or enters the kernel: samples go to storage of a fixed size, thinned out when
-//! it is full, and the clock is read through the vdso. Two runs of different lengths make the same number of heap
-//! calls, which an outside counter can check.
+//! The timed loop never allocates and never enters the kernel. Samples go to storage of a fixed size; when it is full,
+//! every other sample is dropped. The clock is read through the vdso. Two runs of different lengths therefore make the
+//! same number of heap calls, which an external counter can check.
 
 use super::{
     args, at,
@@ -24,7 +24,7 @@ use std::{
 };
 use symshape_runtime::{Context, Model, TensorRef};
 
-/// Samples kept of one binding.
+/// Largest number of samples of one binding.
 const MAX_SAMPLES: usize = 1 << 14;
 
 /// Arguments of `symc bench`.
@@ -58,11 +58,12 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// What was measured at one binding.
+/// The measurements of one binding.
 struct Timing {
     median_ns: u64,
     min_ns: u64,
     first_ns: u64,
+    /// Number of calls after the first.
     reps: u64,
     heap_calls: u64,
 }
@@ -72,14 +73,17 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     if args.threads == 0 {
         return Err(usage("--threads 0: expected at least 1"));
     }
+
     let support = CompileOptions::default().support;
     let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, support)?;
     let place = || args.model.display().to_string();
     let cases = cases(&loaded.model, args).at(place)?;
+
     let mut context =
         Context::new(&loaded.model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     context.set_threads(args.threads).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     context.set_policy(args.policy.into());
+
     let mut samples = vec![0_u64; MAX_SAMPLES];
     let mut text = String::with_capacity(4096);
     for (at, inputs) in &cases {
@@ -88,6 +92,7 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
             let dims = context.bind(&refs).map_err(|error| feed::refused(&error)).at(place)?;
             loaded.model.arena_bytes(dims).map_err(|error| usage(error.to_string()))?
         };
+
         let budget = Duration::from_millis(args.min_ms);
         let timing = time(&mut context, &refs, budget, &mut samples, allocations).at(place)?;
         text.clear();
@@ -97,7 +102,7 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// The bindings in order and the inputs of each.
+/// The bindings in order, with the inputs of each.
 fn cases(model: &Model, args: &Args) -> Result<Vec<(String, Vec<Tensor>)>> {
     if let Some(path) = &args.inputs {
         let inputs = feed::read(model, &[], Some(path))?;
@@ -112,9 +117,11 @@ fn cases(model: &Model, args: &Args) -> Result<Vec<(String, Vec<Tensor>)>> {
                 return Err(usage(format!("--at {at}: the inputs of {} give {given}", path.display())));
             }
         }
+
         let at = inputs::binding(model, dims);
         return Ok(vec![(at, inputs)]);
     }
+
     let mut bindings = args.at.iter().map(|at| at::dims(model, at)).collect::<Result<Vec<_>>>()?;
     if bindings.is_empty() {
         let end = |last: bool| -> Vec<i64> {
@@ -132,7 +139,7 @@ fn cases(model: &Model, args: &Args) -> Result<Vec<(String, Vec<Tensor>)>> {
         .collect()
 }
 
-/// Calls until `budget` is used up, at least three times.
+/// Calls the model until `budget` is used up, at least three times.
 fn time(
     context: &mut Context,
     inputs: &[TensorRef<'_>],
@@ -145,10 +152,15 @@ fn time(
         let result = context.run_views(inputs).map(|_| ());
         (start.elapsed().as_nanos() as u64, result)
     };
+
     let before = allocations();
     let (first_ns, result) = call();
     result.map_err(|error| feed::refused(&error))?;
-    let (mut reps, mut kept, mut stride, mut min_ns) = (0_u64, 0, 1_u64, u64::MAX);
+
+    let mut reps = 0_u64;
+    let mut kept = 0;
+    let mut stride = 1_u64;
+    let mut min_ns = u64::MAX;
     let start = Instant::now();
     while reps < 3 || start.elapsed() < budget {
         let (ns, _) = call();
@@ -159,20 +171,22 @@ fn time(
         }
         reps += 1;
         if kept == samples.len() {
-            // Keep every other sample, and from now on record half as many.
+            // Keep every other sample, and record half as many from now on.
             for idx in 0..kept / 2 {
                 samples[idx] = samples[2 * idx];
             }
-            (kept, stride) = (kept / 2, stride * 2);
+            kept /= 2;
+            stride *= 2;
         }
     }
+
     let heap_calls = allocations() - before;
     let samples = &mut samples[..kept];
     samples.sort_unstable();
     Ok(Timing { median_ns: samples[kept / 2], min_ns, first_ns, reps, heap_calls })
 }
 
-/// Writes a result into `text`, whose capacity suffices.
+/// Writes a result into `text`, whose capacity is large enough.
 fn print(
     text: &mut String,
     args: &Args,
@@ -182,12 +196,14 @@ fn print(
     loaded: &source::Loaded,
 ) {
     let Timing { median_ns, min_ns, first_ns, reps, heap_calls } = *timing;
-    let (json, threads) = (args.json, args.threads);
-    let (arena_max, compile_ms) = (loaded.model.arena_max(), loaded.compile_ms);
-    let precision = source::used(&loaded.model);
-    // Counted over the first call and all others.
+    let threads = args.threads;
+    let arena_max = loaded.model.arena_max();
+    let compile_ms = loaded.compile_ms;
+    let precision = source::effective_precision(&loaded.model);
+    // The count includes the first call.
     let allocs = heap_calls.div_ceil(reps + 1);
-    let result = if json {
+
+    let result = if args.json {
         let at = serde_json::Value::from(at);
         write!(
             text,

@@ -2,33 +2,31 @@
 
 use super::{
     args,
+    artefact::{self, Output, OutputKind, Summary},
     errors::{at_path, usage},
+    grow,
     output::{Verdict, print_line},
     passes,
     progress::Progress,
-    source,
-    source::milliseconds,
+    source::{self, milliseconds},
 };
 use crate::{
     codegen::ModuleKind,
     emit,
     error::{At, Result},
     graph::Graph,
+    import::ImportOptions,
     kernel::Policies,
-    offload::Selection,
+    offload::{self, Selection},
     options::{CompileOptions, DEFAULT_THREADS},
     partition,
-    pipeline::{self, Artifact, Ir, Lowered, Pipeline},
+    pipeline::{Ir, Lowered, Pipeline},
     plan,
     scalar::Precision,
     target::Target,
 };
 use clap::ValueEnum;
-use serde_json::json;
-use std::{
-    path::{Path, PathBuf},
-    time::Instant,
-};
+use std::{path::PathBuf, sync::Arc, time::Instant};
 
 /// Examples at the end of `symc help compile`.
 const EXAMPLES: &str = "\
@@ -118,105 +116,157 @@ enum Stage {
     Asm,
 }
 
-/// Compiles.
+/// The command line after all checks that need no model.
+struct Request<'a> {
+    args: &'a Args,
+    targets: Vec<Arc<dyn offload::Target>>,
+    target: Target,
+    /// `None` if only the text of a stage is printed.
+    output: Option<Output<'a>>,
+    /// The options for the precision of the command line.
+    options: CompileOptions,
+}
+
+/// A lowered model, and a note about the sizes that `--dynamic-memory` allows.
+struct Model {
+    lowered: Lowered,
+    size_note: Option<String>,
+}
+
+/// Compiles the model to an artefact, or prints the text of a stage.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
+    let request = validate(args)?;
+    compile(&request)
+}
+
+/// Checks the command line, and whether the files can be written.
+fn validate(args: &Args) -> Result<Request<'_>> {
     if args.threads == 0 {
         return Err(usage("--threads 0: expected at least 1"));
     }
+
     let Selection { targets, machine } = args::select_targets(args.target.as_deref())?;
     let target = Target::parse(machine, args.cpu.as_deref())?;
-    let output = args.output.as_deref().map(|path| Ok((path, kind(path)?))).transpose()?;
-    let is_source = output.is_some_and(|(_, kind)| kind == Kind::Source);
+    let output = args.output.as_deref().map(Output::named).transpose()?;
+    let is_source = output.as_ref().is_some_and(|output| output.kind == OutputKind::Source);
     if is_source && (machine.is_some() || args.cpu.is_some()) {
         return Err(usage(
             "C source is for any machine: omit --target and --cpu, and pass them to the C compiler",
         ));
     }
-    let settings = compile_options(args, is_source, &target)?;
-    if let Some((path, _)) = output.filter(|_| args.emit.is_none()) {
-        // What can't be written is said before the work is done.
-        let files = [Some(path.to_path_buf()), Some(path.with_extension("h")), args.report.clone()];
-        files.iter().flatten().try_for_each(|file| emit::stage(file, &[]).map(drop))?;
-    }
-    let mut watch = passes::Watch::new(&args.passes)?;
-    let progress = Progress::new(format!("importing {}", args.model.display()), 0);
-    let start = Instant::now();
-    let place = || args.model.display().to_string();
-    let options = crate::import::ImportOptions { name: args.name.clone(), ..args.dims.options(&args.model)? };
     if is_source && args.precision.precision != Precision::F32 {
         return Err(usage("C source multiplies f32: omit --precision"));
     }
-    let (lowered, reach) = if args.dynamic_memory {
-        progress.say("looking for bounds");
-        let choose_options =
-            |graph: &Graph| args.precision.choose((&args.model, graph), &targets, &settings, &progress);
-        let (lowered, reach) =
-            super::grow::lowered(&args.model, &options, &targets, &settings, &choose_options)?;
-        (lowered, Some(reach))
+    let options = compile_options(args, is_source, &target)?;
+
+    let output = output.filter(|_| args.emit.is_none());
+    if let Some(Output { path, .. }) = output {
+        let files = [Some(path.to_path_buf()), Some(path.with_extension("h")), args.report.clone()];
+        files.iter().flatten().try_for_each(|file| emit::stage(file, &[]).map(drop))?;
+    }
+    Ok(Request { args, targets, target, output, options })
+}
+
+fn compile(request: &Request<'_>) -> Result<Verdict> {
+    let Request { args, target, .. } = request;
+    let mut watch = passes::Watch::new(&args.passes)?;
+    let progress = Progress::new(format!("importing {}", args.model.display()), 0);
+    let start = Instant::now();
+    let options = ImportOptions { name: args.name.clone(), ..args.dims.options(&args.model)? };
+    if args.emit == Some(Stage::Graph) {
+        print_line(&source::graph(&args.model, &options)?.to_string());
+        return Ok(Verdict::Yes);
+    }
+
+    let model = if args.dynamic_memory {
+        lower_with_dynamic_memory(request, &options, &progress)?
     } else {
-        let graph = source::graph(&args.model, &options)?;
-        if args.emit == Some(Stage::Graph) {
-            print_line(&graph.to_string());
-            return Ok(Verdict::Yes);
-        }
-        let settings = args.precision.choose((&args.model, &graph), &targets, &settings, &progress)?;
-        progress.say("lowering");
-        watch.restart();
-        let observer = &mut |name, result: Ir<'_>| watch.step(name, result);
-        let pipeline = Pipeline::new(&graph).targets(&targets).options(settings).observe(observer);
-        (pipeline.lower().at(place)?, None)
+        lower(request, &options, &mut watch, &progress)?
     };
+    let lowered = &model.lowered;
+    let place = || args.model.display().to_string();
     if let Some(stage) = args.emit {
-        print(stage, &lowered, &target).at(place)?;
+        print(stage, lowered, target).at(place)?;
         watch.finish();
         return Ok(Verdict::Yes);
     }
-    let precision = lowered.program.precision;
-    let Some((path, kind)) = output else {
+
+    let Some(output) = &request.output else {
         return Err(usage("-o OUT is missing: name the artefact to write"));
     };
-    // The artefact is the last to be written, and the first to get its name: where a file can't be written, none is there.
+    // The artefact is written last and gets its name first. So if any file can't be written, no file appears.
     let stage_report =
         |path: &PathBuf| emit::stage(path, emit::report::report(&lowered.program, &lowered.plan).as_bytes());
     let report = args.report.as_ref().map(stage_report).transpose()?;
     progress.say("generating code");
-    let sizes = match kind {
-        Kind::Artifact(artifact) => {
-            let compiled = lowered.compile(&target, artifact).at(place)?;
+    let summary = match output.kind {
+        OutputKind::Artifact(artifact) => {
+            let compiled = lowered.compile(target, artifact).at(place)?;
             progress.say("writing");
-            let summary = &compiled.summary;
-            let sizes = Sizes {
-                code: summary.code_bytes,
-                driver: Some(summary.driver_bytes()),
-                weights: summary.const_bytes,
-                kernels: summary.kernels,
-                partitions: lowered.program.partitions.len(),
-                on_tiles: lowered.program.on_tiles_count(),
-                calls: calls(&lowered),
-            };
-            let libraries = &args.dims.customs.libraries;
-            write((path, artifact), &lowered, compiled, &target, libraries)?;
-            sizes
+            artefact::write(output.path, artifact, lowered, compiled, target, &args.dims.customs.libraries)?
         }
-        Kind::Source => write_source(path, &lowered)?,
+        OutputKind::Source => artefact::write_source(output.path, lowered)?,
     };
     report.map_or(Ok(()), emit::Staged::commit)?;
-    let bytes = at_path(std::fs::metadata(path), path)?.len();
+    let bytes = at_path(std::fs::metadata(output.path), output.path)?.len();
     drop(progress);
-    if let Some(reach) = reach {
-        eprintln!("symc: --dynamic-memory: {reach}");
+
+    if let Some(note) = &model.size_note {
+        eprintln!("symc: --dynamic-memory: {note}");
     }
-    if precision != Precision::F32 && sizes.on_tiles == 0 {
-        let why = if target.has_tiles() {
-            "the model has no contraction that fits tile registers"
-        } else {
-            "no level of --cpu has tile registers"
-        };
-        eprintln!("symc: --precision {precision}: {why}, so contractions multiply f32");
-    }
+    warn_without_tiles(lowered, &summary, target);
     watch.finish();
-    sizes.print(path, bytes, lowered.plan.arena_max, milliseconds(start), args.json);
+    let compile_ms = milliseconds(start);
+    summary.print(output.path, bytes, lowered.plan.arena_max, compile_ms, args.json);
     Ok(Verdict::Yes)
+}
+
+/// Imports and lowers the model.
+fn lower(
+    request: &Request<'_>,
+    options: &ImportOptions,
+    watch: &mut passes::Watch<'_>,
+    progress: &Progress,
+) -> Result<Model> {
+    let Request { args, targets, .. } = request;
+    let graph = source::graph(&args.model, options)?;
+    let options = args.precision.choose(&args.model, &graph, targets, &request.options, progress)?;
+
+    progress.say("lowering");
+    watch.restart();
+    let observer = &mut |name, result: Ir<'_>| watch.step(name, result);
+    let pipeline = Pipeline::new(&graph).targets(targets).options(options).observe(observer);
+    let lowered = pipeline.lower().at(|| args.model.display().to_string())?;
+    Ok(Model { lowered, size_note: None })
+}
+
+/// Imports and lowers the model with upper bounds for all symbols, see [`grow`].
+fn lower_with_dynamic_memory(
+    request: &Request<'_>,
+    options: &ImportOptions,
+    progress: &Progress,
+) -> Result<Model> {
+    let Request { args, targets, .. } = request;
+    progress.say("looking for bounds");
+    let choose_options =
+        |graph: &Graph| args.precision.choose(&args.model, graph, targets, &request.options, progress);
+    let (lowered, note) = grow::lowered(&args.model, options, targets, &request.options, &choose_options)?;
+    Ok(Model { lowered, size_note: Some(note) })
+}
+
+/// Notes on standard error that no code of the artefact has the precision of the command line.
+fn warn_without_tiles(lowered: &Lowered, summary: &Summary, target: &Target) {
+    let precision = lowered.program.precision;
+    if precision == Precision::F32 || summary.tile_kernels > 0 {
+        return;
+    }
+
+    let why = if target.has_tiles() {
+        "the model has no contraction that fits tile registers"
+    } else {
+        "no level of --cpu has tile registers"
+    };
+    eprintln!("symc: --precision {precision}: {why}, so contractions multiply f32");
 }
 
 /// The options for the machine, or for C source.
@@ -246,130 +296,7 @@ fn compile_options(args: &Args, is_source: bool, target: &Target) -> Result<Comp
         .require_tiles(require_tiles))
 }
 
-/// What is said about an artefact, in bytes.
-struct Sizes {
-    code: u64,
-    /// Of the code, what is neither kernel nor microkernel; not known of source.
-    driver: Option<u64>,
-    weights: u64,
-    kernels: usize,
-    /// Entries of the table.
-    partitions: usize,
-    /// Kernels that use tile registers where there are some.
-    on_tiles: usize,
-    /// Functions that somebody else must define.
-    calls: Vec<String>,
-}
-
-impl Sizes {
-    fn print(&self, path: &Path, bytes: u64, arena_max: u64, compile_ms: f64, json: bool) {
-        let Sizes { code, driver, weights, kernels, partitions, on_tiles, calls } = self;
-        print_line(&match json {
-            true => json!({
-                "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": code, "driver_bytes": driver,
-                "weight_bytes": weights,
-                "arena_max": arena_max, "compile_ms": compile_ms, "kernels": kernels, "partitions": partitions,
-                "tile_kernels": on_tiles, "calls": calls,
-            })
-            .to_string(),
-            false => format!(
-                "{}: {bytes} B (code {code} B{}, weights {weights} B), {kernels} kernels{}, arena at most {arena_max} B, \
-                 compiled in {compile_ms} ms{}{}",
-                path.display(),
-                driver.map_or_else(String::new, |driver| format!(", of which {driver} B driver and checks")),
-                match partitions {
-                    0 => String::new(),
-                    _ => format!(" in {partitions} partitions"),
-                },
-                match on_tiles {
-                    0 => String::new(),
-                    _ => format!("; {on_tiles} kernels use tile registers (AMX) if the machine has them"),
-                },
-                match calls.is_empty() {
-                    true => String::new(),
-                    false => format!("; link it with definitions of {}", calls.join(", ")),
-                },
-            ),
-        });
-    }
-}
-
-/// What is made.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Artifact(Artifact),
-    Source,
-}
-
-/// What a file name asks for.
-fn kind(path: &Path) -> Result<Kind> {
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("o") => Ok(Kind::Artifact(Artifact::Object)),
-        Some("a") => Ok(Kind::Artifact(Artifact::Archive)),
-        Some("so") => Ok(Kind::Artifact(Artifact::Shared)),
-        Some("c") => Ok(Kind::Source),
-        _ => Err(usage(format!("-o {}: the name must end with .o, .a, .so or .c", path.display()))),
-    }
-}
-
-/// Names of the functions outside of the model that it calls.
-fn calls(lowered: &Lowered) -> Vec<String> {
-    lowered.program.callees().into_iter().map(|callee| callee.symbol.clone()).collect()
-}
-
-/// Writes the artefact and its header.
-fn write(
-    (path, artifact): (&Path, Artifact),
-    lowered: &Lowered,
-    compiled: pipeline::Compiled,
-    target: &Target,
-    libraries: &[PathBuf],
-) -> Result<()> {
-    let callees = calls(lowered);
-    let header = emit::stage(&path.with_extension("h"), compiled.header.as_bytes())?;
-    match artifact {
-        Artifact::Object => emit::write_atomically(path, &compiled.object.into_bytes()?)?,
-        Artifact::Archive => {
-            let object = compiled.object.into_bytes()?;
-            emit::write_atomically(path, &emit::archive(&lowered.program.name, &object)?)?;
-        }
-        Artifact::Shared if !callees.is_empty() && libraries.is_empty() => {
-            return Err(usage(format!(
-                "a shared object needs the functions that the model calls ({}): name the library that has them with \
-                 --link, or emit an object (-o model.o)",
-                callees.join(", ")
-            )));
-        }
-        Artifact::Shared
-            if target.triple != target_lexicon::Triple::host() && std::env::var_os("CC").is_none() =>
-        {
-            return Err(usage(format!(
-                "a shared object for {} needs a C compiler for it: name it in the environment variable CC",
-                target.triple
-            )));
-        }
-        Artifact::Shared => emit::shared::shared(compiled.object, libraries, path)?,
-    }
-    header.commit()
-}
-
-/// Writes the C file and its header.
-fn write_source(path: &Path, lowered: &Lowered) -> Result<Sizes> {
-    let header = path.with_extension("h");
-    let name = header.file_name().unwrap_or_default().to_string_lossy();
-    let source = lowered.source(&name)?;
-    let header = emit::stage(&header, source.header.as_bytes())?;
-    emit::write_atomically(path, source.code.as_bytes())?;
-    header.commit()?;
-    let program = &lowered.program;
-    let weights = program.const_bytes() as u64;
-    let kernels = program.kernels.iter().filter(|kernel| kernel.control.is_none()).count();
-    let code = source.code.len() as u64;
-    let partitions = program.partitions.len();
-    Ok(Sizes { code, driver: None, weights, kernels, partitions, on_tiles: 0, calls: calls(lowered) })
-}
-
-/// Prints a stage behind lowering.
+/// Prints the text of a stage after lowering.
 fn print(stage: Stage, lowered: &Lowered, target: &Target) -> Result<()> {
     let Lowered { program, plan, .. } = lowered;
     match stage {

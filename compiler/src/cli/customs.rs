@@ -1,4 +1,4 @@
-//! Operators of the user's on the command line: their declarations, and the libraries that compute them.
+//! Custom operators on the command line: their declarations, and the libraries that define their functions.
 
 use super::errors::{at_path, usage};
 use crate::{
@@ -11,7 +11,7 @@ use std::{
 };
 use symshape_runtime::external::Function;
 
-/// What the command line says about operators of the user's.
+/// Arguments for custom operators.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(super) struct Customs {
     /// Bind an operator to a C function: a declaration such as "com.acme:Swish(x: T[D...]) -> T[D...] = acme_swish",
@@ -24,12 +24,12 @@ pub(super) struct Customs {
 }
 
 impl Customs {
-    /// Whether nothing is said.
+    /// Whether no argument is given.
     pub(super) fn is_empty(&self) -> bool {
         self.declarations.is_empty() && self.libraries.is_empty()
     }
 
-    /// The declarations, with the functions that the libraries have.
+    /// The declared operators, with their functions in the libraries.
     pub(super) fn list(&self) -> Result<Vec<Custom>> {
         let mut list = Vec::new();
         for text in &self.declarations {
@@ -47,7 +47,7 @@ impl Customs {
         list.into_iter().map(|custom| self.resolved(custom)).collect()
     }
 
-    /// The operator with its function, if one of the libraries can be opened here and has it.
+    /// The operator with its function, if a library that can be opened here has it.
     fn resolved(&self, custom: Custom) -> Result<Custom> {
         let mut failure = None;
         for library in self.libraries.iter().filter(|path| is_shared(path)) {
@@ -56,7 +56,7 @@ impl Customs {
                 Err(error) => failure = Some(error),
             }
         }
-        // Another library may have it: one that is linked only.
+        // A library that can't be opened here may have it; the linker finds out.
         match failure.filter(|_| self.libraries.iter().all(|path| is_shared(path))) {
             Some(error) => Err(Error::new(ErrorKind::Io, error.to_string()).at("--link")),
             None => Ok(custom),
@@ -64,7 +64,7 @@ impl Customs {
     }
 }
 
-/// Whether the name is that of a library that a process can open.
+/// Whether the name is that of a shared library.
 fn is_shared(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     [".so", ".dylib", ".dll"].iter().any(|end| name.ends_with(end)) || name.contains(".so.")

@@ -1,4 +1,4 @@
-//! Inputs from files to a call, and its outputs as tensors.
+//! Reads the inputs of a call from files.
 
 use super::{errors::usage, npy};
 use crate::{
@@ -25,6 +25,7 @@ pub(super) fn read(model: &Model, singles: &[String], npz: Option<&Path>) -> Res
             };
         }
     }
+
     let mut named_singly = BTreeSet::new();
     for single in singles {
         let (name, file) =
@@ -35,6 +36,7 @@ pub(super) fn read(model: &Model, singles: &[String], npz: Option<&Path>) -> Res
                 names(model)
             )));
         }
+
         let tensor = npy::read(Path::new(file)).at(|| format!("input `{name}`"))?;
         if named_singly.insert(name) {
             named.insert(name.to_string(), tensor);
@@ -42,11 +44,12 @@ pub(super) fn read(model: &Model, singles: &[String], npz: Option<&Path>) -> Res
             return Err(usage(format!("-i {single}: `{name}` was given before")));
         }
     }
+
     let place = || npz.map_or_else(|| "inputs".to_string(), |path| path.display().to_string());
     ordered(model, named).at(place)
 }
 
-/// The tensors in the model's order; those that are none of its inputs are mentioned.
+/// The tensors in the order of the model's inputs. A note on standard error names tensors that are not inputs.
 fn ordered(model: &Model, mut named: BTreeMap<String, Tensor>) -> Result<Vec<Tensor>> {
     let given = named.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let tensors = model.inputs().iter().map(|info| {
@@ -58,7 +61,7 @@ fn ordered(model: &Model, mut named: BTreeMap<String, Tensor>) -> Result<Vec<Ten
     let tensors = tensors.collect::<Result<Vec<_>>>()?;
     for name in named.keys() {
         eprintln!(
-            "symc: note: `{name}` is no input of the model and was ignored; its inputs are {}",
+            "symc: note: `{name}` is not an input of the model and is ignored; its inputs are {}",
             names(model)
         );
     }
@@ -77,7 +80,7 @@ pub(super) fn aligned(tensor: Tensor) -> Tensor {
     Tensor::new(tensor.dtype(), tensor.shape().to_vec(), bytes).expect("of the same size")
 }
 
-/// A refused call as an error of the program's.
+/// The error for a call that the model refused.
 pub(super) fn refused(error: &CallError) -> Error {
     Error::new(ErrorKind::Usage, error.to_string())
 }

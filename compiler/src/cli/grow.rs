@@ -1,4 +1,5 @@
-//! `--dynamic-memory`: symbols without an upper bound get one that no call reaches, as large as the arena's address space allows.
+//! `--dynamic-memory`: symbols without an upper bound get one that no call reaches, as large as the arena's address
+//! space allows.
 
 use super::{errors::usage, source};
 use crate::{
@@ -13,17 +14,17 @@ use crate::{
 use num_bigint::BigInt;
 use std::path::Path;
 
-/// Bounds that are tried in place of missing ones.
+/// Upper bounds that are tried for symbols without one.
 const CAPS: [i64; 7] = [1 << 32, 1 << 28, 1 << 24, 1 << 20, 1 << 16, 1 << 12, 1 << 8];
 
-/// An arena at these bounds takes no more address space than this.
-const MOST_BYTES: u64 = 1 << 44;
+/// Largest address space of an arena at the upper bounds.
+const MAX_BYTES: u64 = 1 << 44;
 
-/// The model at `path`, lowered with the largest of the bounds that it can be lowered with and the precision that
-/// `choose_options` gives it, and how far calls may go.
+/// The model at `path`, lowered with the largest possible upper bounds and the precision that `choose_options` chooses,
+/// and a note that states the bounds.
 ///
 /// # Errors
-/// When every symbol has an upper bound already, and what importing and lowering refuse.
+/// When every symbol has an upper bound already; as importing and lowering.
 pub(super) fn lowered(
     path: &Path,
     options: &ImportOptions,
@@ -33,34 +34,35 @@ pub(super) fn lowered(
 ) -> Result<(Lowered, String)> {
     if source::graph(path, options).is_ok() {
         return Err(usage(
-            "--dynamic-memory: every symbol has an upper bound, so there is nothing to grow; omit the flag",
+            "--dynamic-memory: every symbol has an upper bound, so memory does not depend on larger sizes; omit the flag",
         ));
     }
+
     for cap in CAPS {
         let options = ImportOptions { cap: Some(cap), ..options.clone() };
         let graph = source::graph(path, &options)?;
         let lower = |options: CompileOptions| Pipeline::new(&graph).targets(targets).options(options).lower();
         match lower(*compile_options) {
-            Ok(lowered) if lowered.plan.arena_max <= MOST_BYTES => {
+            Ok(lowered) if lowered.plan.arena_max <= MAX_BYTES => {
                 let chosen = choose_options(&graph)?;
                 let lowered = if chosen == *compile_options { lowered } else { lower(chosen)? };
-                let reach = reach(&lowered.program, cap);
-                return Ok((lowered, reach));
+                let note = bounds_note(&lowered.program, cap);
+                return Ok((lowered, note));
             }
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Limit => {}
             Err(error) => return Err(error),
         }
     }
-    let least = CAPS[CAPS.len() - 1];
+    let smallest = CAPS[CAPS.len() - 1];
     let message = format!(
-        "--dynamic-memory: the arena is too large even if symbols without an upper bound are at most {least}; declare upper bounds with --dim NAME=LO..HI"
+        "--dynamic-memory: the arena is too large even if symbols without an upper bound are at most {smallest}; declare upper bounds with --dim NAME=LO..HI"
     );
     Err(Error::new(ErrorKind::Limit, message).at(path.display().to_string()))
 }
 
-/// What calls may ask for, of the symbols that got this bound.
-fn reach(program: &Program, cap: i64) -> String {
+/// A note that states the bound of the symbols that had none.
+fn bounds_note(program: &Program, cap: i64) -> String {
     let hi = |symbol| program.facts.declaration(symbol).and_then(|declared| declared.hi.as_ref());
     let open = program.symbols.iter().filter(|symbol| hi(symbol) == Some(&BigInt::from(cap)));
     let names: Vec<&str> = open.map(|symbol| symbol.name()).collect();

@@ -1,9 +1,10 @@
 //! The command line `symc`: parses arguments, calls the stages, prints.
 //!
 //! Results go to standard output, with `--json` as one JSON object a line and nothing else; messages and progress go
-//! to standard error. Exit codes: 0 success, 1 the answer is no, 2 bad input, with an error that says what and where.
+//! to standard error. Exit codes: 0 success, 1 the answer is no, 2 bad input, with a located error.
 
 mod args;
+mod artefact;
 mod asm;
 mod at;
 mod bench;
@@ -65,13 +66,13 @@ enum Command {
     Case(test::CaseArgs),
 }
 
-/// As [`main`], with offload targets that `--target` can name, see [`crate::offload`].
+/// As [`main`]; `--target` can name the offload targets `targets`, see [`crate::offload`].
 pub fn main_with(targets: Vec<Arc<dyn Target>>, allocations: fn() -> u64) -> ExitCode {
     args::register_targets(targets);
     main(allocations)
 }
 
-/// Runs the command line; `allocations` counts the heap calls of this process so far.
+/// Runs the command line. `allocations` returns the number of heap calls of this process so far.
 pub fn main(allocations: fn() -> u64) -> ExitCode {
     let verdict = match Args::parse().command {
         Command::Compile(args) => compile::main(&args),
@@ -100,9 +101,11 @@ mod tests {
     use super::Args;
     use clap::Parser;
 
-    /// The words of a line as a shell sees them, up to a comment.
+    /// The words of a line by the rules of a shell, up to a comment.
     fn words(line: &str) -> Vec<String> {
-        let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+        let mut words = Vec::new();
+        let mut word = String::new();
+        let mut quoted = false;
         for c in line.chars() {
             match c {
                 '"' => quoted = !quoted,
@@ -118,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_of_the_chapters_are_understood() {
-        let mut lines = 0;
+    fn command_lines_in_the_documents_parse() {
+        let mut n_lines = 0;
         for chapter in [
             include_str!("../../../README.md"),
             include_str!("../../../docs/bare-metal.md"),
@@ -133,7 +136,7 @@ mod tests {
         ] {
             let snippets = chapter.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
             for line in snippets.flat_map(str::lines) {
-                // A `symc` of one's own takes the same.
+                // A custom `symc` takes the same arguments.
                 let own = line.split_once("cargo run -p symshape-example-targets -- ");
                 let line = own.map_or(line.to_string(), |(_, rest)| format!("symc {rest}"));
                 if line.starts_with("symc ") {
@@ -143,10 +146,10 @@ mod tests {
                         "{line}\n{}",
                         parsed.err().map_or_else(String::new, |e| e.to_string())
                     );
-                    lines += 1;
+                    n_lines += 1;
                 }
             }
         }
-        assert!(lines >= 10, "{lines} lines");
+        assert!(n_lines >= 10, "found only {n_lines} command lines");
     }
 }

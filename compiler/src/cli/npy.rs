@@ -1,4 +1,4 @@
-//! Tensors from and to NumPy's files: `.npy`, and `.npz`, a ZIP of them.
+//! Reads and writes tensors as NumPy files: `.npy`, and `.npz`, a ZIP archive of `.npy` files.
 
 use super::errors::at_path;
 use crate::{
@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path) -> Result<Tensor> {
     decode(BufReader::new(file)).at(|| path.display().to_string())
 }
 
-/// The tensors in an `.npz` file by their names.
+/// The tensors in an `.npz` file, by name.
 pub(super) fn read_npz(path: &Path) -> Result<BTreeMap<String, Tensor>> {
     let file = at_path(File::open(path), path)?;
     let place = || path.display().to_string();
@@ -38,7 +38,7 @@ pub(super) fn read_npz(path: &Path) -> Result<BTreeMap<String, Tensor>> {
     Ok(tensors)
 }
 
-/// Reads one array; what it claims of its size is believed only as far as there is data.
+/// Reads one array. A size in its header is trusted only as far as there is data.
 fn decode(reader: impl Read) -> Result<Tensor> {
     let damaged = |error: std::io::Error| Error::invalid(format!("not an .npy file: {error}"));
     let file = NpyFile::new(reader).map_err(damaged)?;
@@ -50,6 +50,7 @@ fn decode(reader: impl Read) -> Result<Tensor> {
         .iter()
         .map(|dim| usize::try_from(*dim).map_err(|_| Error::invalid("a dim exceeds the memory")))
         .collect::<Result<_>>()?;
+
     let fortran = file.order() == Order::Fortran;
     macro_rules! elems {
         ($dtype:ident, $ty:ty) => {{
@@ -60,6 +61,7 @@ fn decode(reader: impl Read) -> Result<Tensor> {
             (DType::$dtype, bytes)
         }};
     }
+
     let (dtype, bytes) = match (element.type_char(), element.size_field()) {
         (TypeChar::Float, 2) => elems!(F16, f16),
         (TypeChar::Float, 4) => elems!(F32, f32),
@@ -80,6 +82,7 @@ fn decode(reader: impl Read) -> Result<Tensor> {
         }
         _ => return Err(Error::unsupported(format!("elements of type {element}"))),
     };
+
     Tensor::new(dtype, shape, Bytes::Owned(bytes.into()))
         .ok_or_else(|| Error::invalid("the data is cut short"))
 }
@@ -88,7 +91,8 @@ fn decode(reader: impl Read) -> Result<Tensor> {
 fn row_major<T: Copy>(shape: &[usize], elems: &[T]) -> Vec<T> {
     let mut result = Vec::with_capacity(elems.len());
     for position in 0..elems.len() {
-        let (mut rest, mut from) = (position, 0);
+        let mut rest = position;
+        let mut from = 0;
         for axis in (0..shape.len()).rev() {
             let stride: usize = shape[..axis].iter().product();
             from += rest % shape[axis] * stride;
@@ -105,7 +109,7 @@ fn descr(dtype: DType) -> &'static str {
         DType::F32 => "<f4",
         DType::F64 => "<f8",
         DType::F16 => "<f2",
-        // NumPy has no such type; its extensions write it so.
+        // NumPy has no such type; its extensions write this.
         DType::BF16 => "<V2",
         DType::Bool => "|b1",
         DType::I8 => "|i1",
@@ -129,6 +133,7 @@ pub(super) fn write(path: &Path, dtype: DType, shape: &[usize], bytes: &[u8]) ->
         header.push(' ');
     }
     header.push('\n');
+
     let mut file = b"\x93NUMPY\x01\x00".to_vec();
     file.extend_from_slice(&(header.len() as u16).to_le_bytes());
     file.extend_from_slice(header.as_bytes());
@@ -136,7 +141,7 @@ pub(super) fn write(path: &Path, dtype: DType, shape: &[usize], bytes: &[u8]) ->
     write_atomically(path, &file)
 }
 
-/// The file name of an output: its name, with separators of paths as `_`.
+/// The file name of an output: its name, with `_` for each path separator.
 pub(super) fn file_name(output: &str) -> String {
     format!("{}.npy", output.replace(['/', '\\'], "_"))
 }

@@ -8,7 +8,7 @@ use crate::{
 };
 use std::time::{Duration, Instant};
 
-/// Flags for people who debug the compiler.
+/// Flags for debugging the compiler.
 #[derive(clap::Args)]
 pub(super) struct PassFlags {
     /// Print the model to standard error after this pass or stage, such as `views` or `schedule`; can be repeated
@@ -19,7 +19,7 @@ pub(super) struct PassFlags {
     time_passes: bool,
 }
 
-/// An observer of the pipeline, as the flags ask for it.
+/// Observes the pipeline, and prints as the flags request.
 pub(super) struct Watch<'a> {
     args: &'a PassFlags,
     times: Vec<(&'static str, Duration)>,
@@ -63,7 +63,7 @@ impl Watch<'_> {
         self.last = Instant::now();
     }
 
-    /// Prints the times, the last of which is that of code generation.
+    /// Prints the times. The last one is the time of code generation.
     pub(super) fn finish(mut self) {
         if !self.args.time_passes {
             return;

@@ -24,7 +24,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Plans.
+/// Places the buffers and prints their offsets.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let text = at_path(fs::read_to_string(&args.file), &args.file)?;
     let items = problem::read_csv(&text).at(|| args.file.display().to_string())?;
@@ -35,10 +35,14 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         Some(_) => return Err(usage("--seconds: expected a number of seconds, such as 0.5")),
         None => Budget::default(),
     };
+
     let start = Instant::now();
     let solution = problem::solve(&items, &budget);
     let seconds = start.elapsed().as_secs_f64();
-    let (height, lower_bound, gap) = (solution.height, solution.lower_bound, solution.gap());
+    let height = solution.height;
+    let lower_bound = solution.lower_bound;
+    let gap = solution.gap();
+
     if args.json {
         print_line(
             &json!({
@@ -49,6 +53,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         );
         return Ok(Verdict::Yes);
     }
+
     for (item, offset) in items.iter().zip(&solution.offsets) {
         print_line(&format!("{} {offset}", item.id));
     }

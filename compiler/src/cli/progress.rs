@@ -1,4 +1,4 @@
-//! A spinner on standard error for whatever takes longer than a second, on a terminal only.
+//! A progress bar or spinner on standard error, for tasks that take longer than a second, on a terminal only.
 
 use super::output::print_line;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -8,22 +8,24 @@ use std::{
     time::Duration,
 };
 
-/// Shows what is going on until it is dropped.
+/// Shows the present task until it is dropped.
 pub(super) struct Progress {
     bar: Option<(ProgressBar, Sender<()>)>,
 }
 
 impl Progress {
-    /// Something has begun; `steps` is the number of steps, or 0.
-    pub(super) fn new(what: impl Into<String>, steps: u64) -> Progress {
+    /// Begins a task. `steps` is its number of steps, or 0 for a spinner.
+    pub(super) fn new(task: impl Into<String>, steps: u64) -> Progress {
         if !std::io::stderr().is_terminal() {
             return Progress { bar: None };
         }
+
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
         let style =
             if steps > 0 { "{bar:30} {pos}/{len} {msg} {elapsed}" } else { "{spinner} {msg} {elapsed}" };
         bar.set_style(ProgressStyle::with_template(style).expect("a valid template"));
-        bar.set_message(what.into());
+        bar.set_message(task.into());
+
         let (done, wait) = channel::<()>();
         let shown = bar.clone();
         std::thread::spawn(move || {
@@ -35,21 +37,21 @@ impl Progress {
         Progress { bar: Some((bar, done)) }
     }
 
-    /// Something else is going on now.
-    pub(super) fn say(&self, what: impl Into<String>) {
+    /// Names the present task.
+    pub(super) fn say(&self, task: impl Into<String>) {
         if let Some((bar, _)) = &self.bar {
-            bar.set_message(what.into());
+            bar.set_message(task.into());
         }
     }
 
-    /// One step is done.
+    /// Ends a step.
     pub(super) fn step(&self) {
         if let Some((bar, _)) = &self.bar {
             bar.inc(1);
         }
     }
 
-    /// Prints a result without disturbing the display.
+    /// Prints a result to standard output; the bar moves below it.
     pub(super) fn line(&self, text: &str) {
         match &self.bar {
             Some((bar, _)) => bar.suspend(|| print_line(text)),

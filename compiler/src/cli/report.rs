@@ -1,4 +1,4 @@
-//! `symc report`: a page for a browser about a model, see [`crate::emit::report`].
+//! `symc report`: an HTML page about a model, see [`crate::emit::report`].
 
 use super::{
     args,
@@ -36,18 +36,24 @@ pub(super) struct Args {
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
     let graph = source::graph(&args.model, &args.dims.options(&args.model)?)?;
+
     progress.say("lowering");
     let options = CompileOptions::default().precision(args.precision.precision);
     let Lowered { program, plan, .. } =
         Pipeline::new(&graph).options(options).lower().at(|| args.model.display().to_string())?;
+
     let page = emit::report::report(&program, &plan);
     emit::write_atomically(&args.output, page.as_bytes())?;
     drop(progress);
-    let (path, kernels) = (args.output.display().to_string(), program.kernels.len());
-    print_line(&match args.json {
-        true => json!({"report": path, "bytes": page.len(), "kernels": kernels, "arena_max": plan.arena_max})
-            .to_string(),
-        false => format!("{path}: {kernels} kernels, arena at most {} B", plan.arena_max),
-    });
+
+    let path = args.output.display().to_string();
+    let kernels = program.kernels.len();
+    let arena_max = plan.arena_max;
+    if args.json {
+        let line = json!({"report": path, "bytes": page.len(), "kernels": kernels, "arena_max": arena_max});
+        print_line(&line.to_string());
+    } else {
+        print_line(&format!("{path}: {kernels} kernels, arena at most {arena_max} B"));
+    }
     Ok(Verdict::Yes)
 }

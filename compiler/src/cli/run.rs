@@ -1,4 +1,4 @@
-//! `symc run`: one call.
+//! `symc run`: calls a model once.
 
 use super::{
     args,
@@ -48,19 +48,22 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Calls the model.
+/// Calls the model, and writes or prints its outputs.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let support = CompileOptions::default().support;
     let model = source::load(&args.model, &args.dims, args.precision, &args.offload, support)?.model;
+
     let inputs = feed::read(&model, &args.input_files, args.npz.as_deref())?;
     let mut context =
         Context::new(&model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     context.set_threads(args.threads).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     context.set_policy(args.policy.into());
+
     let place = || args.model.display().to_string();
     let refs = tensor::refs(&inputs)?;
     let dims: Vec<i64> = context.bind(&refs).map_err(|error| feed::refused(&error)).at(place)?.to_vec();
     let outputs = context.run_views(&refs).map_err(|error| feed::refused(&error)).at(place)?;
+
     if let Some(folder) = &args.output {
         at_path(fs::create_dir_all(folder), folder)?;
         for (idx, info) in model.outputs().iter().enumerate() {
@@ -69,6 +72,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
             npy::write(&path, output.dtype(), output.shape(), output.bytes())?;
         }
     }
+
     let table = model.outputs().iter().enumerate().map(|(idx, info)| {
         json!({"name": info.name(), "dtype": info.dtype().numpy_name(), "shape": outputs.get(idx).shape()})
     });
@@ -76,13 +80,14 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let bound: Map<String, serde_json::Value> =
         model.symbols().iter().zip(&dims).map(|(symbol, dim)| (symbol.name().into(), json!(dim))).collect();
     if args.json {
-        let precision = source::used(&model);
+        let precision = source::effective_precision(&model);
         print_line(&json!({"outputs": table, "dims": bound, "precision": precision}).to_string());
         return Ok(Verdict::Yes);
     }
+
     print_line(&format!("dims: {}", inputs::binding(&model, &dims)));
     if model.precision() != symshape_runtime::Precision::F32 {
-        print_line(&format!("precision: {}", source::used(&model)));
+        print_line(&format!("precision: {}", source::effective_precision(&model)));
     }
     for (idx, info) in model.outputs().iter().enumerate() {
         print_line(&format!("{}: {}{:?}", info.name(), info.dtype(), outputs.get(idx).shape()));

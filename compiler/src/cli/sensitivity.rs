@@ -1,10 +1,10 @@
-//! How much of a difference the model itself makes out of rounding.
+//! The sensitivity of a model to rounding.
 //!
-//! A model may amplify the last bit of a sum or of a function to any size: a normalisation whose input hardly varies
-//! divides by almost nothing, and what is quantised while running may become the integer beside it. No tolerance fits all
-//! models, so where a difference is too large for the usual one, the reference evaluator runs once more with each sum
-//! rounded at every step instead of once, and functions to the other side ([`Rounding::Each`]). Compiled code rounds as
-//! often, in another order; what it does is measured by the distance between these two.
+//! A model may amplify the last bit of a sum or of a function to any size. A normalisation whose input hardly varies
+//! divides by almost nothing, and a value that is quantised at run time may become the next integer. No tolerance fits
+//! all models. So if a difference exceeds the usual tolerance, the reference evaluator runs once more: it rounds each sum
+//! at every step instead of once, and functions to the other side ([`Rounding::Each`]). Compiled code rounds as often, in
+//! another order, so the distance between these two results measures the effect of its rounding.
 
 use crate::{
     accuracy::distance::largest_difference,
@@ -16,21 +16,21 @@ use crate::{
     tensor::Tensor,
 };
 
-/// How many times that distance is allowed: it is one sample of what an order of summation does, and the largest over
-/// all elements of an output where that has few can be a lucky one.
-const SAMPLES: f64 = 4.0;
+/// Allowed differences, as a multiple of that distance. The distance is one sample of the effect of a summation order; for
+/// outputs of few elements, the sample may be small by chance.
+const MARGIN: f64 = 4.0;
 
-/// For each output how far rounding alone may move it: `want` is what the model gives with sums rounded once. Nothing is
-/// known, and nothing allowed, where the model refuses what rounding makes of its numbers, an index for instance.
+/// The allowed difference of each output; `want` are the outputs with sums rounded once. The difference is 0 if the model
+/// refuses a rounded value, such as an index.
 ///
 /// # Errors
-/// A bug in the evaluator.
+/// An internal error of the evaluator.
 pub(super) fn sensitivity(graph: &Graph, inputs: &[Tensor], want: &[Tensor]) -> Result<Vec<f64>> {
     let rounded = match eval_rounding(graph, inputs, Rounding::Each) {
         Err(error) if error.kind() != ErrorKind::Internal => return Ok(vec![0.0; want.len()]),
         rounded => rounded?,
     };
-    Ok(want.iter().zip(&rounded).map(|(want, rounded)| SAMPLES * largest_difference(want, rounded)).collect())
+    Ok(want.iter().zip(&rounded).map(|(want, rounded)| MARGIN * largest_difference(want, rounded)).collect())
 }
 
 #[cfg(test)]
@@ -39,7 +39,7 @@ mod tests {
     use crate::scalar::ReduceOp;
     use symshape_runtime::DType;
 
-    /// The sum of `terms`, and how far it may move.
+    /// The sum of `terms`, and its sensitivity.
     fn summed(terms: &[f32]) -> crate::Result<(Vec<Tensor>, Vec<f64>)> {
         let mut graph = Graph::default();
         let x = graph.input("x", DType::F32, vec![terms.len().into()])?;
@@ -53,9 +53,9 @@ mod tests {
 
     #[test]
     fn a_sum_that_cancels_is_as_sensitive_as_its_largest_terms() -> crate::Result<()> {
-        // 1 is lost beside 2^25 in single precision, whose steps are 4 there.
+        // In single precision, 2^25 + 1 is rounded to 2^25: the steps there are 4.
         let (want, found) = summed(&[33_554_432.0, 1.0, -33_554_432.0])?;
-        assert_eq!((want[0].get(0).as_f64(), found), (1.0, vec![SAMPLES]));
+        assert_eq!((want[0].get(0).as_f64(), found), (1.0, vec![MARGIN]));
         Ok(())
     }
 
@@ -70,7 +70,7 @@ mod tests {
         let inputs = [Tensor::from_f32(vec![1], &[3.0]).expect("one element")];
         let want = crate::graph::eval::eval(&graph, &inputs)?;
         let step = f64::from(f32::EPSILON) / 4.0;
-        assert_eq!(sensitivity(&graph, &inputs, &want)?, [SAMPLES * step, 0.0]);
+        assert_eq!(sensitivity(&graph, &inputs, &want)?, [MARGIN * step, 0.0]);
         Ok(())
     }
 
@@ -78,10 +78,11 @@ mod tests {
     fn nothing_is_allowed_where_rounding_is_refused() -> crate::Result<()> {
         let mut graph = Graph::default();
         let x = graph.input("x", DType::F32, vec![1.into()])?;
-        // A third and its neighbour, times three times 2^24, are on both sides of a whole number.
+        // A third and its neighbour, times three times 2^24, are on both sides of an integer.
         let third = graph.recip(x)?;
         let large = graph.number(DType::F32, f64::from(3 << 24))?;
-        let (third, large) = (graph.cast(DType::F64, third)?, graph.cast(DType::F64, large)?);
+        let third = graph.cast(DType::F64, third)?;
+        let large = graph.cast(DType::F64, large)?;
         let product = graph.mul(third, large)?;
         let first = graph.number(DType::F64, f64::from(1 << 24))?;
         let distance = graph.sub(first, product)?;

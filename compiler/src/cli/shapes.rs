@@ -1,6 +1,6 @@
 //! `symc shapes`: the symbolic shape of every value.
 //!
-//! Symbols need no upper bound here. A model that contradicts itself is an answer (exit code 1), not bad input.
+//! Symbols need no upper bound. A model that contradicts itself gives exit code 1, as an answer; it is not bad input.
 
 use super::{
     args,
@@ -28,7 +28,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Infers.
+/// Infers the shapes and prints them.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let model = import::Model::open(&args.model)?;
     let options = ImportOptions { unbounded: true, ..args.dims.options(&args.model)? };
@@ -41,10 +41,12 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         }
         Err(error) => return Err(error),
     };
+
     if args.json {
-        print_line(&report(&graph, &names).to_string());
+        print_line(&to_json(&graph, &names).to_string());
         return Ok(Verdict::Yes);
     }
+
     for symbol in &graph.symbols {
         if let Some(declared) = graph.facts.declaration(symbol) {
             print_line(&format!("{symbol} in {declared}"));
@@ -60,8 +62,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// The object that other tools read.
-fn report(graph: &Graph, names: &[Named]) -> Json {
+/// The result of `--json`.
+fn to_json(graph: &Graph, names: &[Named]) -> Json {
     let values: Map<String, Json> = names
         .iter()
         .map(|Named { name, value, dtype }| {
@@ -69,6 +71,7 @@ fn report(graph: &Graph, names: &[Named]) -> Json {
             (name.clone(), json!({"dtype": dtype, "shape": shape}))
         })
         .collect();
+
     let symbols: Map<String, Json> = graph
         .symbols
         .iter()
@@ -82,12 +85,12 @@ fn report(graph: &Graph, names: &[Named]) -> Json {
     json!({"values": values, "symbols": symbols, "constraints": constraints(graph)})
 }
 
-/// A number where it is one.
+/// A dim as an integer, if it is one, or else as text.
 fn dim(dim: &Dim) -> Json {
     dim.as_i64().map_or_else(|| json!(dim.to_string()), |size| json!(size))
 }
 
-/// What must hold for the model to make sense, beyond the ranges.
+/// The relations between dims that the model requires, in addition to the ranges of symbols.
 fn constraints(graph: &Graph) -> Vec<String> {
     graph.constraints.iter().map(|assumption| assumption.relation.to_string()).collect()
 }

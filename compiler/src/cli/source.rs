@@ -1,4 +1,4 @@
-//! Where models come from: ONNX files, imported under the contract of the command line, or compiled shared objects.
+//! Loads models: ONNX files, imported with the arguments of the command line, or compiled shared objects.
 
 use super::{
     args::{self, DimArgs, OffloadArgs, PrecisionArgs},
@@ -18,8 +18,8 @@ use crate::{
 use std::{path::Path, time::Instant};
 use symshape_runtime::Model;
 
-/// What contractions of `f32` multiply when this model is called here.
-pub(super) fn used(model: &Model) -> &'static str {
+/// The precision of `f32` contractions when this machine calls the model.
+pub(super) fn effective_precision(model: &Model) -> &'static str {
     use symshape_runtime::Precision as Recorded;
     let precision = match (model.uses_tiles(), model.precision()) {
         (true, Recorded::Bf16x3) => Precision::Bf16x3,
@@ -41,16 +41,15 @@ pub(super) fn graph(path: &Path, options: &ImportOptions) -> Result<Graph> {
 
 /// A model that can be called.
 pub(super) struct Loaded {
-    /// The model.
     pub model: Model,
-    /// The graph that it was compiled from, and the precision; none of a shared object.
+    /// The graph that the model was compiled from, and its precision; `None` for a shared object.
     pub source: Option<(Graph, Precision)>,
-    /// How long import and compilation took; 0 for a shared object.
+    /// Time of import and compilation; 0 for a shared object.
     pub compile_ms: f64,
 }
 
-/// Opens a shared object, or compiles an ONNX model into memory with the precision that the accuracy check chooses for machines
-/// whose kernels `microkernels` describe.
+/// Opens a shared object, or compiles an ONNX model into memory. The accuracy check chooses the precision for machines
+/// with the support `microkernels`.
 pub(super) fn load(
     path: &Path,
     dims: &DimArgs,
@@ -64,6 +63,7 @@ pub(super) fn load(
         }
         return open(path, dims);
     }
+
     let progress = Progress::new(format!("compiling {}", path.display()), 0);
     let start = Instant::now();
     let graph = graph(path, &dims.options(path)?)?;
@@ -71,13 +71,14 @@ pub(super) fn load(
     if let Some(machine) = machine {
         return Err(usage(format!("--target {machine}: models run on this machine; compile for others")));
     }
+
     let options = CompileOptions::default().support(microkernels);
-    let precision = precision_args.choose((path, &graph), &targets, &options, &progress)?.precision;
+    let precision = precision_args.choose(path, &graph, &targets, &options, &progress)?.precision;
     let model = compile(&graph, precision, &targets, &progress).at(|| path.display().to_string())?;
     Ok(Loaded { model, source: Some((graph, precision)), compile_ms: milliseconds(start) })
 }
 
-/// The graph as callable code.
+/// Compiles the graph into memory.
 fn compile(graph: &Graph, precision: Precision, targets: &Targets, progress: &Progress) -> Result<Model> {
     let options = CompileOptions::default().precision(precision);
     let lowered = Pipeline::new(graph).targets(targets).options(options).lower()?;
@@ -91,6 +92,7 @@ fn open(path: &Path, dims: &DimArgs) -> Result<Loaded> {
         let message = format!("{}: --dim, --input, --bind and --custom are for ONNX models", path.display());
         return Err(usage(message));
     }
+
     let model = Model::open(path).map_err(|error| {
         let text = error.to_string();
         let located = text.starts_with(&path.display().to_string());
@@ -100,7 +102,7 @@ fn open(path: &Path, dims: &DimArgs) -> Result<Loaded> {
     Ok(Loaded { model, source: None, compile_ms: 0.0 })
 }
 
-/// Milliseconds since `start`, to the microsecond.
+/// Milliseconds since `start`, rounded to microseconds.
 pub(super) fn milliseconds(start: Instant) -> f64 {
     (start.elapsed().as_secs_f64() * 1e6).round() / 1e3
 }

@@ -1,4 +1,4 @@
-//! `symc sym`: the symbolic engine on a batch of queries, one a line.
+//! `symc sym`: answers queries to the symbolic engine, one per line.
 
 use super::{
     errors::at_path,
@@ -22,7 +22,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Answers.
+/// Answers each query on a line.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let (source, name): (Box<dyn Read>, &Path) = match &args.file {
         Some(path) => (Box::new(at_path(File::open(path), path)?), path),

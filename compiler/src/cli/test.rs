@@ -1,7 +1,7 @@
-//! `symc test`: cases in the layout of the ONNX backend suite, each in a process of its own.
+//! `symc test`: runs cases in the directory layout of the ONNX backend tests, each in its own process.
 //!
 //! A case is a folder with `model.onnx` and `test_data_set_K/{input,output}_I.pb`. The model is compiled once, and
-//! every data set runs on that code. Whatever a case does (crash, hang), the run goes on.
+//! every data set runs on that code. If a case crashes or hangs, the other cases still run.
 
 mod case;
 
@@ -56,6 +56,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
             return Err(usage(format!("{}: no model.onnx in this directory or below it", folder.display())));
         }
     }
+
     let progress = Progress::new("testing", cases.len() as u64);
     let results = Mutex::new(Vec::with_capacity(cases.len()));
     let next = AtomicUsize::new(0);
@@ -73,6 +74,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         }
     });
     drop(progress);
+
     let results = results.into_inner().expect("no thread panics");
     finish(args, &results)
 }
@@ -84,6 +86,7 @@ fn finish(args: &Args, results: &[(String, Report)]) -> Result<Verdict> {
     let passed = count(&|status| status == Status::Pass);
     let skipped = count(&|status| status == Status::Unsupported);
     let failed = results.len() - passed - skipped;
+
     print_line(&format!("{passed} passed, {failed} failed, {skipped} skipped"));
     if let Some(path) = &args.json {
         let table: Map<String, Value> =
@@ -99,10 +102,11 @@ fn find(folder: &Path, cases: &mut Vec<PathBuf>) -> Result<()> {
         cases.push(folder.to_path_buf());
         return Ok(());
     }
+
     let mut inner = Vec::new();
     for entry in at_path(fs::read_dir(folder), folder)? {
         let path = at_path(entry, folder)?.path();
-        // A link could lead back up.
+        // A link may point to a parent directory.
         if path.is_dir() && !path.is_symlink() {
             inner.push(path);
         }
@@ -111,7 +115,7 @@ fn find(folder: &Path, cases: &mut Vec<PathBuf>) -> Result<()> {
     inner.iter().try_for_each(|path| find(path, cases))
 }
 
-/// `kind/name`: the last two parts of the path.
+/// The name of a case: the last two parts of its path, `kind/name`.
 fn name(folder: &Path) -> String {
     let part =
         |path: Option<&Path>| path.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
@@ -122,7 +126,7 @@ fn name(folder: &Path) -> String {
     }
 }
 
-/// Runs one case in a process of its own.
+/// Runs one case in its own process.
 fn run(folder: &Path, args: &Args) -> Report {
     let bind = if args.bind_inputs == case::BindInputs::Int { "int" } else { "none" };
     let spawned = std::env::current_exe().and_then(|program| {
@@ -136,18 +140,19 @@ fn run(folder: &Path, args: &Args) -> Report {
     }
 }
 
-/// Waits for a case, and ends it when its time is over.
+/// Waits for a case, and kills it when its time limit is over.
 fn watch(mut child: Child, timeout: Duration) -> Report {
     let drain = |pipe: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
             let mut text = Vec::new();
-            // What was read before an error is worth as much.
+            // On an error, the text so far is still used.
             let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut text));
             String::from_utf8_lossy(&text).into_owned()
         })
     };
     let out = drain(child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
     let err = drain(child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
+
     let start = Instant::now();
     let mut pause = Duration::from_micros(500);
     let status = loop {
@@ -159,11 +164,13 @@ fn watch(mut child: Child, timeout: Duration) -> Report {
         pause = (pause * 2).min(Duration::from_millis(20));
     };
     if status.is_none() {
-        // It may have ended by itself in the meantime.
+        // Killing fails if the case has ended in the meantime.
         let _ = child.kill();
         let _ = child.wait();
     }
-    let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+
+    let out = out.join().unwrap_or_default();
+    let err = err.join().unwrap_or_default();
     let mut report = Report::read(&out);
     match status {
         None => {
@@ -182,7 +189,7 @@ fn watch(mut child: Child, timeout: Duration) -> Report {
 }
 
 impl Report {
-    /// The report as `--json` has it.
+    /// The report in the file of `--json`.
     fn to_json(&self) -> Value {
         let sets: Map<String, Value> =
             self.sets.iter().map(|(set, status)| (set.clone(), json!(status.to_string()))).collect();

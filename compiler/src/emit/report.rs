@@ -1,13 +1,14 @@
 //! The report: one page for a browser that shows the contract, the arena at any size, the partitions, and the kernels.
 //!
-//! The page contains the plan as data: every buffer's size as an expression, its lifetime in steps, and the buffers
-//! below it. A script evaluates them for the sizes on the sliders, so the page shows the plan at every size. The page
-//! loads no other files.
+//! The page contains the plan as data: for every buffer its offset and its end as expressions, and its lifetime in
+//! steps. A script evaluates them for the sizes on the sliders, so the page shows the plan at every size. The page loads
+//! no other files.
 
 use super::template::filled;
 use crate::{
-    kernel::{MemorySpace, Partition, Port, Program, cost, partition::stages},
-    plan::{Plan, arena_formula, lifetimes, reserved_bytes},
+    error::Result,
+    kernel::{BufferId, MemorySpace, Partition, Port, Program, cost, partition::stages},
+    plan::{self, OffsetArithmetic, Plan, arena_formula, lifetimes, reserved_bytes},
 };
 use num_traits::ToPrimitive;
 use serde_json::{Value as Json, json};
@@ -38,7 +39,7 @@ pub fn report(program: &Program, plan: &Plan) -> String {
     filled(PAGE, &[("{{name}}", name), ("{{data}}", &data)])
 }
 
-/// The table of partitions: their order and their work.
+/// The partition table: the order of the partitions, and their work.
 fn partitions(program: &Program) -> Vec<Json> {
     let stages = stages(&program.partitions);
     let partition = |(partition, stage): (&Partition, &usize)| {
@@ -72,33 +73,54 @@ fn ports(program: &Program, ports: &[Port]) -> Vec<Json> {
     ports.iter().map(port).collect()
 }
 
-/// The arena's buffers, each after those that it lies on, which `below` has as places in this list.
+/// The buffers of the arena, each after the buffers below it.
 fn buffers(program: &Program, plan: &Plan) -> Vec<Json> {
-    let alive: HashMap<_, _> = lifetimes(program).into_iter().map(|life| (life.buffer, life)).collect();
-    let place: HashMap<_, _> =
-        plan.placements.iter().enumerate().map(|(idx, placement)| (placement.buffer, idx)).collect();
-    let buffer = |placement: &crate::plan::Placement| {
-        let (id, buffer) = (placement.buffer, &program.buffers[placement.buffer]);
-        let below: Vec<usize> =
-            placement.below.iter().filter_map(|other| place.get(other).copied()).collect();
+    let lifetimes: HashMap<_, _> = lifetimes(program).into_iter().map(|life| (life.buffer, life)).collect();
+    let mut arithmetic = OffsetExpressions { program, ends: Vec::new() };
+    let spans = plan::layout(&plan.placements, &mut arithmetic).expect("a plan that was verified");
+    let buffer = |(span, end): (plan::Span<Json>, Json)| {
+        let buffer = &program.buffers[span.buffer];
+        let lifetime = lifetimes.get(&span.buffer);
         json!({
-            "id": id.to_string(), "name": buffer.name, "dtype": buffer.dtype.to_string(),
-            "elems": buffer.elems.to_string(), "bytes": expression(&reserved_bytes(program, id)),
-            "first": alive.get(&id).map(|life| life.first), "last": alive.get(&id).map(|life| life.last),
-            "scratch": matches!(buffer.space, MemorySpace::Scratch), "below": below,
+            "id": span.buffer.to_string(), "name": buffer.name, "dtype": buffer.dtype.to_string(),
+            "elems": buffer.elems.to_string(), "begin": span.begin, "end": end,
+            "first": lifetime.map(|life| life.first), "last": lifetime.map(|life| life.last),
+            "scratch": matches!(buffer.space, MemorySpace::Scratch),
             "device": buffer.space.device().map(|number| &program.devices[number as usize].target),
         })
     };
-    plan.placements.iter().map(buffer).collect()
+    spans.into_iter().zip(arithmetic.ends).map(buffer).collect()
 }
 
-/// An expression as data: numbers, names of symbols, and lists of an operator and its operands.
+/// Offsets as data; `["end", i]` is the end of the buffer at index `i`.
+struct OffsetExpressions<'p> {
+    program: &'p Program,
+    /// The end of each buffer so far.
+    ends: Vec<Json>,
+}
+
+impl OffsetArithmetic for OffsetExpressions<'_> {
+    type Offset = Json;
+
+    fn largest(&mut self, ends: Vec<Json>) -> Result<Json> {
+        let operands = [json!("max"), json!(0)].into_iter().chain(ends);
+        Ok(Json::Array(operands.collect()))
+    }
+
+    fn end(&mut self, buffer: BufferId, begin: &Json) -> Result<Json> {
+        let bytes = expression(&reserved_bytes(self.program, buffer));
+        self.ends.push(json!(["+", begin, bytes]));
+        Ok(json!(["end", self.ends.len() - 1]))
+    }
+}
+
+/// A dim as data: an integer, the name of a symbol, or a list of an operator and its operands.
 fn expression(dim: &Dim) -> Json {
     let list = |op: &str, operands: &[Dim]| {
         Json::Array(std::iter::once(json!(op)).chain(operands.iter().map(expression)).collect())
     };
     match dim.node() {
-        // Browsers count in doubles; no size of a plan is beyond them.
+        // Numbers of a browser are doubles, which represent every size of a plan exactly.
         Node::Int(value) => json!(value.to_f64()),
         Node::Symbol(symbol) => json!(symbol.name()),
         Node::Add(terms) => list("+", terms),

@@ -26,7 +26,7 @@ pub mod verify;
 
 pub use formula::arena_formula;
 pub use layout::Placement;
-pub(crate) use layout::{OffsetArithmetic, layout};
+pub(crate) use layout::{OffsetArithmetic, Span, layout};
 pub(crate) use lifetime::lifetimes;
 use lifetime::{Interference, Lifetime};
 

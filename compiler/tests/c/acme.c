@@ -7,7 +7,7 @@ static uint64_t elems(const symshape_tensor *tensor) {
     return count;
 }
 
-/* y = alpha * x / (1 + |x|); fails where an element is 1000. */
+/* y = alpha * x / (1 + |x|); fails if an element is 1000. */
 int32_t acme_soft(const symshape_call *call) {
     if (call->n_inputs != 1 || call->n_outputs != 1 || call->n_attributes != 1) return 100;
     const symshape_tensor *x = &call->inputs[0], *y = &call->outputs[0];
@@ -23,7 +23,7 @@ int32_t acme_soft(const symshape_call *call) {
     return 0;
 }
 
-/* The first k elements of each row, reversed, and where they stood. A row goes through the scratch memory. */
+/* The first k elements of each row, reversed, and their indices. Each row is copied to the scratch memory first. */
 int32_t acme_pick(const symshape_call *call) {
     if (call->n_inputs != 1 || call->n_outputs != 2) return 100;
     const symshape_tensor *x = &call->inputs[0], *y = &call->outputs[0], *at = &call->outputs[1];

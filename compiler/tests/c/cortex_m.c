@@ -1,5 +1,5 @@
-/* A program without an operating system: it calls the model of model.h, with an arena of the model's own, and compares
- * the results with those in case.h. It says how it went through the debugger (semihosting), as emulators let it. */
+/* A program without an operating system. It calls the model of model.h in the model's static arena, and compares the
+ * results with those in case.h. It reports its exit code to the debugger or emulator (semihosting). */
 #include "case.h"
 
 extern uint32_t stack_top, data_from, data_begin, data_end, bss_begin, bss_end;
@@ -46,7 +46,7 @@ static void fault(void) {
     leave(6);
 }
 
-/* The initial stack pointer, and what is called at reset and at faults. */
+/* The initial stack pointer, and the handlers of reset and faults. */
 static const struct {
     uint32_t *stack;
     void (*handlers[15])(void);

@@ -1,5 +1,5 @@
-/* Calls the model `blend` (y[N, 4] = softmax(x[N, 4]) + x, total[N]) through its header at two sizes, and once out of
- * contract. Prints what it computed; returns 0 when everything was as it should be. */
+/* Calls the model `blend` (y[N, 4] = softmax(x[N, 4]) + x, total[N]) through its header at two sizes, and once at a
+ * size outside of the contract. Prints the results; returns 0 if all checks pass. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* Loads an artefact into a process that may not ask for tile registers, and calls it.
+/* Loads an artefact into a process that may not request tile registers, and calls it.
  *
  * refused FILE PREFIX refuse|allow: with `refuse`, a seccomp filter answers arch_prctl(ARCH_REQ_XCOMP_PERM) with EPERM before
- * the file is loaded. Calls PREFIX_run with N = 3 rows of 40 numbers, and prints what it returned, whether it used tile
- * registers, and the bits of the 72 numbers that came out. */
+ * the file is loaded. Calls PREFIX_run with N = 3 rows of 40 elements. Prints its return code, whether it used tile
+ * registers, and the bits of the elements of its output. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

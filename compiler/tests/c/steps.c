@@ -1,6 +1,6 @@
-/* Runs the partitions of the model `towers` by a policy of its own, read from the table: two threads, each of which takes
- * any partition that is free and whose dependencies are done; then by the model's parallel policy. Prints the table;
- * returns 0 when the bits are those of `towers_run` on one thread. */
+/* Runs the partitions of the model `towers` by its own scheduler over the partition table: each of two threads takes any
+ * free partition whose dependencies are done. Then runs them by the model's policies. Prints the table. Returns 0 if all
+ * results have the bits of `towers_run` on one thread. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ static void *work(void *unused) {
     return NULL;
 }
 
-/* A share of a loop that the model hands out. */
+/* A share of a parallel loop. */
 struct share {
     symshape_task task;
     void *data;

@@ -1,6 +1,6 @@
-/* Calls the model `torn`, whose two partitions fail in different ways, at once: on a host that begins with the first of
- * them, and on one that begins with the last. Prints the code of each call; returns 0 when the error written is of that
- * code, and the code the same where nobody asks for the error. */
+/* Calls the model `torn`, whose two partitions run at once and fail in different ways. One host begins with the first
+ * partition, and another host with the last one. Prints the code of each call. Returns 0 if the error has that code,
+ * and if a call without an error struct returns the same code. */
 #include <stdio.h>
 
 #include "torn.h"
@@ -34,10 +34,10 @@ int main(void) {
     if (torn_check(shapes, dims, NULL)) return 2;
     for (int i = 0; i < 2; i++) {
         symshape_error error = {0};
-        const symshape_exec told = {NULL, 2, SYMSHAPE_PARALLEL, hosts[i], &error};
-        const symshape_exec untold = {NULL, 2, SYMSHAPE_PARALLEL, hosts[i], NULL};
-        const int32_t code = torn_run(inputs, outputs, dims, arena, &told);
-        if (code == 0 || error.code != code || torn_run(inputs, outputs, dims, arena, &untold) != code) return 3;
+        const symshape_exec with_error = {NULL, 2, SYMSHAPE_PARALLEL, hosts[i], &error};
+        const symshape_exec without_error = {NULL, 2, SYMSHAPE_PARALLEL, hosts[i], NULL};
+        const int32_t code = torn_run(inputs, outputs, dims, arena, &with_error);
+        if (code == 0 || error.code != code || torn_run(inputs, outputs, dims, arena, &without_error) != code) return 3;
         if ((error.value == 41) != (code == SYMSHAPE_CALLEE_FAILED)) return 4;
         printf("%d\n", (int)code);
     }

@@ -1,14 +1,11 @@
 //! A lane: memory for the inputs of a batch, and for results.
 
-use super::BatchError;
+use super::error::{BatchError, MAX_TENSORS};
 use crate::{
     CallError, Context, DType, Model, TensorMut, TensorRef,
     arena::Arena,
     tensor::{self, MAX_AXES},
 };
-
-/// Most inputs, and most outputs, of a model that is batched.
-pub(super) const MAX_TENSORS: usize = 32;
 
 /// What a batch looks like; the same for all lanes.
 #[derive(Debug)]

@@ -1,7 +1,9 @@
 //! What is known about requests and lanes, behind one lock.
 
-use super::LANES;
 use std::{thread::Thread, time::Instant};
+
+/// Batches that are filled or run at the same time.
+pub(super) const LANES: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Queue {

@@ -1,4 +1,4 @@
-//! One case of `symc test`: compile once, run every data set, say how it went on standard output.
+//! One case of `symc test`: compiles the model, runs every data set, and prints reports to standard output.
 
 use crate::{
     cli::{
@@ -24,7 +24,7 @@ use symshape_runtime::{Context, Model};
 
 /// Arguments of `symc case`.
 #[derive(clap::Args)]
-pub(in crate::cli) struct CaseArgs {
+pub(crate) struct CaseArgs {
     /// The case
     folder: PathBuf,
     /// Which inputs of data set 0 become compile-time constants
@@ -34,14 +34,14 @@ pub(in crate::cli) struct CaseArgs {
 
 /// Which inputs become compile-time constants.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(in crate::cli) enum BindInputs {
+pub(crate) enum BindInputs {
     /// None of them
     None,
     /// Integers and bools
     Int,
 }
 
-/// How a case went.
+/// The result of a case or of a data set, from the best to the worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Status {
     Pass,
@@ -70,14 +70,14 @@ impl fmt::Display for Status {
     }
 }
 
-/// How a case went, in detail.
+/// The report of a case.
 #[derive(Clone, Debug)]
 pub(super) struct Report {
     pub(super) status: Status,
     pub(super) detail: String,
     pub(super) compile_ms: Option<f64>,
     pub(super) run_ms: Option<f64>,
-    /// The status of each data set, by its number.
+    /// The status of each data set; its number is the key.
     pub(super) sets: Vec<(String, Status)>,
 }
 
@@ -87,7 +87,7 @@ impl Report {
         Report { status, detail, compile_ms: None, run_ms: None, sets: Vec::new() }
     }
 
-    /// Prints what is known so far; the reader believes the last line.
+    /// Prints the report so far as a line. The last line counts.
     fn print(&self) {
         let sets: Vec<Value> =
             self.sets.iter().map(|(set, status)| json!([set, status.to_string()])).collect();
@@ -101,7 +101,10 @@ impl Report {
     /// The last report among printed lines.
     pub(super) fn read(text: &str) -> Report {
         let parsed = text.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
-        let Some(value) = parsed else { return Report::new(Status::Crash, "it said nothing".into()) };
+        let Some(value) = parsed else {
+            return Report::new(Status::Crash, "the process printed no report".into());
+        };
+
         let status = |value: &Value| {
             Status::ALL.into_iter().find(|status| Some(status.to_string().as_str()) == value.as_str())
         };
@@ -118,7 +121,7 @@ impl Report {
         }
     }
 
-    /// Notes how data set `set` went; the case is as bad as its worst set.
+    /// Adds the result of data set `set`. The status of the case is its worst status.
     fn add(&mut self, set: &str, status: Status, detail: String) {
         self.sets.push((set.to_string(), status));
         if status > self.status {
@@ -128,21 +131,23 @@ impl Report {
     }
 }
 
-/// Runs one case and prints its report; the exit code is 0 however it went.
-pub(in crate::cli) fn case_main(args: &CaseArgs) -> Result<Verdict> {
-    // Until something else is printed, the process has died while compiling.
+/// Runs one case and prints its reports. The exit code is 0 for any status.
+pub(crate) fn case_main(args: &CaseArgs) -> Result<Verdict> {
+    // This report counts if the process dies while it compiles.
     let mut report = Report::new(Status::Crash, "while compiling".into());
     report.print();
+
     let start = Instant::now();
     let model = match compile(args) {
         Ok(model) => model,
         Err(error) => {
-            let bug = error.kind() == ErrorKind::Internal;
-            let status = if bug { Status::Error } else { Status::Unsupported };
+            let is_bug = error.kind() == ErrorKind::Internal;
+            let status = if is_bug { Status::Error } else { Status::Unsupported };
             Report::new(status, error.to_string()).print();
             return Ok(Verdict::Yes);
         }
     };
+
     report.compile_ms = Some(milliseconds(start));
     report.print();
     match run(&args.folder, &model, &mut report) {
@@ -156,47 +161,52 @@ pub(in crate::cli) fn case_main(args: &CaseArgs) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// A model and the places of the inputs that it still takes.
+/// A compiled model, some of whose inputs may have become constants.
 struct Compiled {
     model: Model,
-    /// The model's inputs before any became a constant.
+    /// The names of all inputs, constants included.
     names: Vec<String>,
+    /// Indices into `names` of the inputs that a call takes.
     taken: Vec<usize>,
 }
 
-/// The least bound of sizes that a case finds while running and that nothing bounds.
-const LEAST_BOUND: i64 = 64;
+/// Smallest upper bound of data-dependent sizes without a declared bound.
+const MIN_BOUND: i64 = 64;
 
-/// The bound of such sizes: twice what is the largest in the data that will be run, as a size or as an input that may be
-/// one. A fixed number would be too small for some case, or too large for the product of several sizes.
-fn found_most(folder: &Path) -> Result<i64> {
-    let mut most = LEAST_BOUND / 2;
+/// The upper bound of data-dependent sizes: twice the largest size in the data sets, or the largest input element that may
+/// be a size. A fixed bound would be too small for some cases, or too large for the product of several sizes.
+fn data_dependent_max(folder: &Path) -> Result<i64> {
+    let mut max = MIN_BOUND / 2;
     for (_, set) in sets(folder)? {
-        // What can't be read is told when it is run.
+        // Unreadable files are reported when the data set runs.
         let inputs = tensors(&set, "input").unwrap_or_default();
         let outputs = tensors(&set, "output").unwrap_or_default();
         for (_, tensor) in inputs.iter().chain(&outputs) {
-            most = tensor.shape().iter().map(|size| *size as i64).fold(most, i64::max);
+            max = tensor.shape().iter().map(|size| *size as i64).fold(max, i64::max);
         }
         let lists = inputs.iter().map(|(_, tensor)| tensor).filter(|tensor| tensor.shape().len() <= 1);
         for list in lists.filter(|list| list.dtype().is_int()) {
-            most = (0..list.elems()).map(|k| list.get(k).as_i64().min(MOST_SIZE)).fold(most, i64::max);
+            max = (0..list.elems()).map(|k| list.get(k).as_i64().min(MAX_SIZE)).fold(max, i64::max);
         }
     }
-    Ok(2 * most)
+    Ok(2 * max)
 }
 
-/// Inputs above this are no sizes.
-const MOST_SIZE: i64 = 1 << 16;
+/// Largest input element that is taken for a size.
+const MAX_SIZE: i64 = 1 << 16;
 
 fn compile(args: &CaseArgs) -> Result<Compiled> {
     let path = args.folder.join("model.onnx");
     let model = import::Model::open(&path)?;
     let names: Vec<String> = model.input_names().iter().map(|name| name.to_string()).collect();
+
     let dims = DimArgs { bounds: default_bounds(&path), ..DimArgs::default() };
     // Without a command line, only the data sets can bound data-dependent sizes.
-    let mut options =
-        import::ImportOptions { data_dependent_max: Some(found_most(&args.folder)?), ..dims.options(&path)? };
+    let mut options = import::ImportOptions {
+        data_dependent_max: Some(data_dependent_max(&args.folder)?),
+        ..dims.options(&path)?
+    };
+
     if args.bind_inputs == BindInputs::Int
         && let Some((_, first)) = sets(&args.folder)?.first()
     {
@@ -206,6 +216,7 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
             }
         }
     }
+
     let is_bound = |name: &String| options.binds.iter().any(|(bound, _)| bound == name);
     let taken = (0..names.len()).filter(|idx| !is_bound(&names[*idx])).collect();
     let graph = import::import(&model, &options)?;
@@ -218,47 +229,61 @@ fn run(folder: &Path, compiled: &Compiled, report: &mut Report) -> Result<()> {
     let tolerance = read_tolerance(folder)?;
     let sets = sets(folder)?;
     if sets.is_empty() {
-        return Err(Error::invalid("no test_data_set_K"));
+        return Err(Error::invalid("the case has no folder test_data_set_K"));
     }
+
     let mut context =
         Context::new(&compiled.model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     report.status = Status::Pass;
     report.detail.clear();
     let mut total_ms = 0.0;
     for (set, path) in sets {
-        // Printed before the call: should it crash, the parent knows in which set.
+        // If the call crashes, the parent knows the data set from this report.
         let started = Report { status: Status::Crash, detail: format!("in set {set}"), ..report.clone() };
         started.print();
-        let (status, detail, run_ms) = run_set(&path, compiled, &mut context, tolerance)
-            .unwrap_or_else(|error| (Status::Error, error.to_string(), 0.0));
-        total_ms += run_ms;
+        let result = run_set(&path, compiled, &mut context, tolerance).unwrap_or_else(|error| SetResult {
+            status: Status::Error,
+            detail: error.to_string(),
+            run_ms: 0.0,
+        });
+        total_ms += result.run_ms;
         report.run_ms = Some(total_ms);
-        report.add(&set, status, detail);
+        report.add(&set, result.status, result.detail);
     }
     Ok(())
 }
 
-/// Runs one data set: how it went, and for how long the call took.
+/// The result of a data set.
+struct SetResult {
+    status: Status,
+    detail: String,
+    /// Duration of the call.
+    run_ms: f64,
+}
+
+/// Runs one data set.
 fn run_set(
     path: &Path,
     compiled: &Compiled,
     context: &mut Context,
     tolerance: Tolerance,
-) -> Result<(Status, String, f64)> {
+) -> Result<SetResult> {
     let inputs = in_order(&compiled.names, tensors(path, "input")?);
     let outputs: Vec<String> = compiled.model.outputs().iter().map(|info| info.name().to_string()).collect();
     let want = in_order(&outputs, tensors(path, "output")?);
     let inputs: Vec<Tensor> = compiled.taken.iter().filter_map(|idx| inputs.get(*idx).cloned()).collect();
     let refs = tensor::refs(&inputs)?;
+
     let start = Instant::now();
-    let outputs = match context.run_views(&refs) {
-        Ok(outputs) => outputs,
-        Err(error) => return Ok((Status::Error, error.to_string(), milliseconds(start))),
-    };
+    let result = context.run_views(&refs);
     let run_ms = milliseconds(start);
-    let got = tensor::copies(&outputs);
+    let end = |status, detail| Ok(SetResult { status, detail, run_ms });
+    let got = match result {
+        Ok(outputs) => tensor::copies(&outputs),
+        Err(error) => return end(Status::Error, error.to_string()),
+    };
     if got.len() < want.len() {
-        return Ok((Status::Fail, format!("{} outputs where {} are wanted", got.len(), want.len()), run_ms));
+        return end(Status::Fail, format!("{} outputs instead of {}", got.len(), want.len()));
     }
     for ((want, got), info) in want.iter().zip(&got).zip(compiled.model.outputs()) {
         let problem = match compare::distance(want, got, tolerance) {
@@ -266,12 +291,12 @@ fn run_set(
             Ok(distance) if distance.n_wrong > 0 => compare::describe(want, got, &distance),
             Ok(_) => continue,
         };
-        return Ok((Status::Fail, format!("`{}`: {problem}", info.name()), run_ms));
+        return end(Status::Fail, format!("`{}`: {problem}", info.name()));
     }
-    Ok((Status::Pass, String::new(), run_ms))
+    end(Status::Pass, String::new())
 }
 
-/// The data sets of a case by their numbers, which may have gaps.
+/// The data sets of a case with their numbers, which may have gaps.
 fn sets(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut sets = Vec::new();
     for entry in at_path(fs::read_dir(folder), folder)? {
@@ -296,7 +321,7 @@ fn tensors(folder: &Path, kind: &str) -> Result<Vec<(String, Tensor)>> {
         .collect()
 }
 
-/// The tensors in the model's order if all of them carry its names, else as they are numbered.
+/// The tensors in the order of `names` if these are their names, or else in the order of their files.
 fn in_order(names: &[String], tensors: Vec<(String, Tensor)>) -> Vec<Tensor> {
     let of = |name: &String| tensors.iter().find(|(own, _)| own == name).map(|(_, tensor)| tensor.clone());
     let named: Option<Vec<Tensor>> = names.iter().map(of).collect();
@@ -306,18 +331,15 @@ fn in_order(names: &[String], tensors: Vec<(String, Tensor)>) -> Vec<Tensor> {
     }
 }
 
-/// The tolerance of data.json, or the suite's default.
+/// The tolerance in data.json, or the default of the ONNX backend tests.
 fn read_tolerance(folder: &Path) -> Result<Tolerance> {
     let path = folder.join("data.json");
-    let value: Value = match path.is_file() {
-        true => {
-            let text = at_path(fs::read_to_string(&path), &path)?;
-            serde_json::from_str(&text)
-                .map_err(|error| Error::invalid(error.to_string()))
-                .at(|| path.display().to_string())?
-        }
-        false => Value::Null,
-    };
+    let mut value = Value::Null;
+    if path.is_file() {
+        let text = at_path(fs::read_to_string(&path), &path)?;
+        let parsed = serde_json::from_str(&text).map_err(|error| Error::invalid(error.to_string()));
+        value = parsed.at(|| path.display().to_string())?;
+    }
     Ok(Tolerance {
         rtol: value["rtol"].as_f64().unwrap_or(1e-3),
         atol: value["atol"].as_f64().unwrap_or(1e-7),

@@ -1,13 +1,13 @@
-/* Work that is worth handing out to threads, in the unit of costs. */
-#define ENOUGH_WORK 200000
+/* The smallest work that is worth sharing between threads, in units of cost. */
+#define MIN_WORK 200000
 
 static int is_at_once(const struct PREFIX_call *call, uint32_t first, uint32_t last) {
     const symshape_exec *const exec = call->exec;
     int64_t work = 0;
     if (last - first < 2 || exec == NULL || exec->parallel_for == NULL) return 0;
     if (exec->policy != SYMSHAPE_AUTO) return exec->policy == SYMSHAPE_PARALLEL;
-    for (uint32_t i = first; i < last && work < ENOUGH_WORK; i++) work += PREFIX_partitions[i].cost(call->dims, 1);
-    return exec->threads > 1 && work >= ENOUGH_WORK;
+    for (uint32_t i = first; i < last && work < MIN_WORK; i++) work += PREFIX_partitions[i].cost(call->dims, 1);
+    return exec->threads > 1 && work >= MIN_WORK;
 }
 
 static void run_ready(void *data, int64_t begin, int64_t end, uint32_t worker) {
@@ -16,7 +16,8 @@ static void run_ready(void *data, int64_t begin, int64_t end, uint32_t worker) {
     for (int64_t i = begin; i < end; i++) (void)PREFIX_partitions[call->ready[i]].run(call);
 }
 
-/* Runs a stage in waves: what is ready, at once, until nothing is left; the code of the first that fails. */
+/* Runs a stage in waves: each wave runs all partitions that are ready, at once. Returns the code of the first partition
+ * that fails. */
 static int32_t run_at_once(struct PREFIX_call *call, uint32_t first, uint32_t last) {
     const symshape_exec *const exec = call->exec;
     for (uint32_t left = last - first; left > 0 && call->code == 0; left -= call->n_ready) {
@@ -28,7 +29,7 @@ static int32_t run_at_once(struct PREFIX_call *call, uint32_t first, uint32_t la
                 is_ready = is_ready && (partition->after[k] < first || call->is_done[partition->after[k]]);
             if (is_ready) call->ready[call->n_ready++] = i;
         }
-        /* Nobody but this function uses the host's threads meanwhile. */
+        /* Only this function uses the host's threads during a wave. */
         call->exec = NULL;
         exec->parallel_for(exec->host, call->n_ready, run_ready, call);
         call->exec = exec;

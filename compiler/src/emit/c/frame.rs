@@ -1,7 +1,6 @@
 //! The frame that the partitions of a call share.
 
-use super::super::template::named;
-use crate::kernel::Program;
+use crate::{emit::template::named, kernel::Program};
 
 /// The struct and the functions that work on it.
 const FRAME: &str = include_str!("frame.c");

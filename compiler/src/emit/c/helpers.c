@@ -1,4 +1,4 @@
-/* The quotient rounded down, and what it leaves over. What is divided by 0 is never used. */
+/* The quotient rounded down, and its remainder. Both are 0 for a divisor of 0; that result is never used. */
 static inline int64_t floor_div(int64_t a, int64_t b) {
     if (b == 0) return 0;
     return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
@@ -25,7 +25,7 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* NaN if either is, and -0 lies below 0. */
+/* NaN if either operand is NaN; -0 is below 0. */
 static inline float min_f32(float a, float b) {
     if (a != a || b != b) return NAN;
     return a < b || (a == b && signbit(a)) ? a : b;
@@ -46,7 +46,7 @@ static inline double max_f64(double a, double b) {
     return a > b || (a == b && !signbit(a)) ? a : b;
 }
 
-/* -1, 0 or 1; zeros and NaN stay what they are. */
+/* -1 or 1; zeros and NaN are returned unchanged. */
 static inline float sign_f32(float x) {
     return x > 0 ? 1.0f : x < 0 ? -1.0f : x;
 }
@@ -68,7 +68,7 @@ static inline double mod_f64(double x, double y) {
     return (rest < 0) != (y < 0) ? rest + y : rest;
 }
 
-/* Integer division: 0 for a divisor of 0, and the least integer by -1 wraps. */
+/* Integer division: 0 for a divisor of 0; the smallest integer divided by -1 wraps. */
 static inline int64_t div_i64(int64_t a, int64_t b) {
     if (b == 0) return 0;
     return b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
@@ -107,7 +107,7 @@ static inline int64_t pow_i64(int64_t x, int64_t exponent) {
     return 0;
 }
 
-/* Shifts by the width and more leave what the sign fills with. */
+/* Shifts by the width or more: all bits become 0, or the sign bit of an arithmetic right shift. */
 static inline uint64_t shl_u64(uint64_t x, uint64_t by, unsigned width) {
     return by < width ? x << by : 0;
 }
@@ -179,7 +179,7 @@ static inline uint16_t f16_from_f32(float value) {
     } else if (number.bits >= 0x47800000u) {
         half = 0x7c00u;
     } else if (number.bits < 0x38800000u) {
-        number.value += 0.5f; /* whose last bit is the least of a subnormal half */
+        number.value += 0.5f; /* the last bit of the sum has the value of the last bit of a subnormal half */
         half = number.bits - 0x3f000000u;
     } else {
         const uint32_t odd = (number.bits >> 13) & 1;
@@ -201,13 +201,14 @@ static inline uint16_t bf16_from_f32(float value) {
     return (uint16_t)((number.bits + 0x7fffu + ((number.bits >> 16) & 1)) >> 16);
 }
 
-/* The nearest bf16, denormals zero. */
+/* The nearest bf16; denormals become 0. */
 static inline float high_f32(float value) {
     if (fabsf(value) < 0x1p-126f) return copysignf(0.0f, value);
     return f32_from_bf16(bf16_from_f32(value));
 }
 
-/* An inexact double as the neighbour whose last bit is set: rounded once more, it is as if rounded once. */
+/* A double rounded to odd: if it is inexact, the neighbour whose last bit is set. Rounding the result again then gives
+ * the same value as rounding once. */
 static inline float odd_from_f64(double value) {
     union { uint32_t bits; float value; } number;
     number.value = (float)value;
@@ -217,13 +218,13 @@ static inline float odd_from_f64(double value) {
     return number.value;
 }
 
-/* Fills in an error and returns its code. */
-static int32_t fail(symshape_error *error, const symshape_error *what, int64_t value, int64_t lo, int64_t hi) {
-    *error = *what;
+/* Fills in an error and returns its code; `refused` has everything but the values. */
+static int32_t fail(symshape_error *error, const symshape_error *refused, int64_t value, int64_t lo, int64_t hi) {
+    *error = *refused;
     error->value = value;
     error->lo = lo;
     error->hi = hi;
-    return what->code;
+    return refused->code;
 }
 
 static inline int is_listed(int64_t value, const int64_t *list, size_t count) {

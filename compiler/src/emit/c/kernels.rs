@@ -1,134 +1,99 @@
 //! Kernels as C functions: each takes the symbols and buffers that it uses.
 //!
-//! A contraction is done for [`COLUMNS`] columns at a time, or a panel's, whose sums are an array that the C compiler
-//! keeps in vector registers.
+//! A contraction computes [`COLUMNS`] columns at a time, or the columns of a panel. Their partial sums are an array that
+//! the C compiler keeps in vector registers.
 
 use super::{
-    constants, contract, dims,
+    code::{self, RegisterText},
+    constants,
+    kernel_printer::KernelPrinter,
     names::{self, SymbolNames},
     scalars,
     text::identifiers,
 };
 use crate::{
-    error::{At, Error, Result},
-    kernel::{
-        Access, Axis, Check, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt,
-        contract::Failure, walk,
-    },
-    scalar::{ReduceOp, Reg},
+    error::{At, Result},
+    kernel::{Access, Axis, BufferId, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt, walk},
 };
 use std::{collections::BTreeSet, fmt::Write};
-use symshape::{Dim, Facts};
+use symshape::Dim;
 use symshape_runtime::DType;
 
-/// Columns of a contraction that are summed side by side where the right-hand side is not packed.
+/// Columns of a contraction that are computed at once if the right-hand side is not packed.
 const COLUMNS: u32 = 16;
 
-/// Longer expressions get a name.
-const LONG: usize = 50;
-
-/// How a kernel is called.
+/// The call of a kernel's function.
 pub(super) struct KernelCall {
-    /// The call itself.
+    /// The call as an expression.
     pub(super) text: String,
-    /// It returns the code of an error.
-    pub(super) fails: bool,
+    /// Whether the function returns an error code; it returns nothing otherwise.
+    pub(super) can_fail: bool,
 }
 
-/// Prints all kernels; the calls of those that steer no others, by the index of the kernel.
+/// Prints all kernels. Returns their calls, by the index of the kernel; `None` for control markers.
 pub(super) fn kernels(
     out: &mut String,
     program: &Program,
     names: &SymbolNames,
 ) -> Result<Vec<Option<KernelCall>>> {
-    let mut errors = 0;
+    let mut n_errors = 0;
     let mut calls = Vec::new();
     for (idx, kernel) in program.kernels.iter().enumerate() {
         if kernel.control.is_some() {
             calls.push(None);
             continue;
         }
-        let mut printer = Printer::new(program, names, kernel, errors);
+        let mut printer = KernelPrinter::new(program, names, kernel, n_errors);
         printer.statements(&kernel.body).at(|| format!("kernel {idx} ({})", kernel.name))?;
-        errors = printer.errors;
+        n_errors = printer.n_errors;
         calls.push(Some(printer.finish(out, idx)));
     }
     Ok(calls)
 }
 
-/// A register: an expression without effects, of values that do not change.
-#[derive(Clone)]
-struct RegisterText {
-    text: String,
-    dtype: DType,
-    is_name: bool,
-}
-
-impl RegisterText {
-    fn name(text: String, dtype: DType) -> RegisterText {
-        RegisterText { text, dtype, is_name: true }
-    }
-
-    /// The expression as an operand.
-    fn operand(&self) -> String {
-        if self.is_name { self.text.clone() } else { format!("({})", self.text) }
-    }
-}
-
-struct Printer<'p> {
-    program: &'p Program,
-    names: &'p SymbolNames,
-    kernel: &'p Kernel,
-    facts: Facts,
-    out: String,
-    depth: usize,
-    /// SymbolNames given so far.
-    numbers: u32,
-    /// What the kernel may report, as objects.
-    failures: String,
-    /// How many there are, those of earlier kernels among them.
-    errors: usize,
-    fails: bool,
-}
-
-impl<'p> Printer<'p> {
-    fn new(program: &'p Program, names: &'p SymbolNames, kernel: &'p Kernel, errors: usize) -> Printer<'p> {
-        Printer {
-            program,
-            names,
-            kernel,
-            facts: program.facts.clone(),
-            out: String::new(),
-            depth: 1,
-            numbers: 0,
-            failures: String::new(),
-            errors,
-            fails: false,
-        }
-    }
-
-    /// Puts the function around what was printed.
+impl KernelPrinter<'_> {
+    /// Prints the function with the statements so far as its body.
     fn finish(self, out: &mut String, idx: usize) -> KernelCall {
-        let used: BTreeSet<&str> = identifiers(&self.out).collect();
+        let used: BTreeSet<&str> = identifiers(&self.body).collect();
         let mut locals = String::new();
         for (local, dtype) in &self.kernel.locals {
             let name = names::local(local);
-            // A variable whose only reader was rewritten away is one that compilers warn of.
+            // C compilers warn of variables that are never used.
             if used.contains(name.as_str()) {
                 let _ = writeln!(locals, "    {} {name} = 0;", names::value_type(*dtype));
             }
         }
-        let (mut params, mut args) = (Vec::new(), Vec::new());
-        if self.fails {
-            params.push("symshape_error *error".to_string());
-            args.push("error".to_string());
+
+        let parameters = self.parameters(&used);
+        let args: Vec<&str> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+        let call = format!("kernel_{idx}({})", args.join(", "));
+        let declarations: Vec<String> =
+            parameters.iter().map(|Parameter { ty, name }| format!("{ty}{name}")).collect();
+        let declarations = if declarations.is_empty() { "void".to_string() } else { declarations.join(", ") };
+
+        let result = if self.can_fail { "int32_t" } else { "void" };
+        let end = if self.can_fail { "    return 0;\n" } else { "" };
+        let comment = names::comment(&self.kernel.name);
+        let _ = writeln!(
+            out,
+            "{}/* {comment} */\nstatic {result} kernel_{idx}({declarations}) {{\n{locals}{}{end}}}\n",
+            self.error_constants, self.body
+        );
+        KernelCall { text: call, can_fail: self.can_fail }
+    }
+
+    /// The parameters of the function, whose body uses the identifiers `used`.
+    fn parameters(&self, used: &BTreeSet<&str>) -> Vec<Parameter> {
+        let mut parameters = Vec::new();
+        if self.can_fail {
+            parameters.push(Parameter { ty: "symshape_error *".into(), name: "error".into() });
         }
         for symbol in self.program.all_symbols() {
             if let Some(name) = self.names.symbol(symbol).filter(|name| used.contains(name)) {
-                params.push(format!("int64_t {name}"));
-                args.push(name.to_string());
+                parameters.push(Parameter { ty: "int64_t ".into(), name: name.into() });
             }
         }
+
         let mut written = BTreeSet::new();
         walk::accesses(&self.kernel.body, &mut |site| {
             if site.is_store {
@@ -141,74 +106,10 @@ impl<'p> Printer<'p> {
                 continue;
             }
             let constant = if written.contains(&id) { "" } else { "const " };
-            params.push(format!("{constant}{} *restrict {name}", names::memory_type(buffer.dtype)));
-            args.push(name);
+            let ty = format!("{constant}{} *restrict ", names::memory_type(buffer.dtype));
+            parameters.push(Parameter { ty, name });
         }
-        let (result, end) = if self.fails { ("int32_t", "    return 0;\n") } else { ("void", "") };
-        let params = if params.is_empty() { "void".to_string() } else { params.join(", ") };
-        let comment = names::comment(&self.kernel.name);
-        let _ = writeln!(
-            out,
-            "{}/* {comment} */\nstatic {result} kernel_{idx}({params}) {{\n{locals}{}{end}}}\n",
-            self.failures, self.out
-        );
-        KernelCall { text: format!("kernel_{idx}({})", args.join(", ")), fails: self.fails }
-    }
-
-    fn line(&mut self, text: &str) {
-        let _ = writeln!(self.out, "{:1$}{text}", "", 4 * self.depth);
-    }
-
-    fn dim(&self, dim: &Dim) -> Result<String> {
-        dims::term(self.names, &self.facts, dim)
-    }
-
-    fn symbol(&self, axis: &Axis) -> Result<String> {
-        let name = self.names.symbol(&axis.var);
-        name.map(str::to_string).ok_or_else(|| Error::internal(format!("unknown symbol {}", axis.var)))
-    }
-
-    fn fresh(&mut self, letter: char) -> String {
-        self.numbers += 1;
-        format!("{letter}{}", self.numbers)
-    }
-
-    fn element(&self, access: &Access) -> Result<String> {
-        Ok(format!("{}[{}]", names::buffer(self.program, access.buffer), self.dim(&access.index)?))
-    }
-
-    fn dtype(&self, access: &Access) -> DType {
-        self.program.buffers[access.buffer].dtype
-    }
-
-    /// Prints a loop around what `body` prints.
-    fn counted(&mut self, axis: &Axis, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        let (var, extent) = (self.symbol(axis)?, self.dim(&axis.extent)?);
-        self.open(&format!("for (int64_t {var} = 0; {var} < {extent}; {var}++) {{"));
-        let outside = self.facts.clone();
-        self.facts.declare_index(&axis.var, &axis.extent);
-        body(self)?;
-        self.facts = outside;
-        self.close("}");
-        Ok(())
-    }
-
-    /// Loops one inside the other.
-    fn nested(&mut self, axes: &[Axis], body: &mut dyn FnMut(&mut Self) -> Result<()>) -> Result<()> {
-        match axes.split_first() {
-            None => body(self),
-            Some((axis, rest)) => self.counted(axis, |this| this.nested(rest, body)),
-        }
-    }
-
-    fn open(&mut self, line: &str) {
-        self.line(line);
-        self.depth += 1;
-    }
-
-    fn close(&mut self, line: &str) {
-        self.depth -= 1;
-        self.line(line);
+        parameters
     }
 
     fn statements(&mut self, body: &[Stmt]) -> Result<()> {
@@ -217,7 +118,7 @@ impl<'p> Printer<'p> {
 
     fn statement(&mut self, stmt: &Stmt) -> Result<()> {
         match stmt {
-            Stmt::For { axis, body, .. } => self.counted(axis, |this| this.statements(body)),
+            Stmt::For { axis, body, .. } => self.loop_over(axis, |this| this.statements(body)),
             Stmt::Block(code) => self.code(code, None, &[]),
             Stmt::Strip { axis, code } => self.strip(axis, code),
             Stmt::Contraction(contraction) => self.contraction(contraction),
@@ -242,258 +143,146 @@ impl<'p> Printer<'p> {
     }
 
     fn strip(&mut self, axis: &Axis, code: &InstSeq) -> Result<()> {
-        let mut sums = Vec::new();
+        let mut accumulators = Vec::new();
+        let mut results = Vec::new();
         for inst in &code.insts {
             let Inst::Reduce(op, _, local) = inst else { continue };
-            let (sum, dtype) = (self.fresh('s'), self.kernel.locals[*local]);
+            let accumulator = self.fresh('s');
+            let dtype = self.kernel.locals[*local];
             let neutral = constants::literal(op.neutral(dtype));
-            self.line(&format!("{} {sum} = {neutral};", names::value_type(dtype)));
-            sums.push((sum, *local));
+            self.line(&format!("{} {accumulator} = {neutral};", names::value_type(dtype)));
+            accumulators.push(accumulator);
+            results.push(*local);
         }
-        let accumulators: Vec<String> = sums.iter().map(|(sum, _)| sum.clone()).collect();
-        self.counted(axis, |this| this.code(code, None, &accumulators))?;
-        for (sum, local) in sums {
-            self.line(&format!("{} = {sum};", names::local(local)));
+
+        self.loop_over(axis, |this| this.code(code, None, &accumulators))?;
+
+        for (accumulator, local) in accumulators.iter().zip(results) {
+            self.line(&format!("{} = {accumulator};", names::local(local)));
         }
         Ok(())
     }
 
     fn contraction(&mut self, contraction: &Contraction) -> Result<()> {
-        self.nested(&contraction.m, &mut |this| this.columns(contraction))
+        self.nested_loops(&contraction.m, &mut |this| this.row(contraction))
     }
 
-    /// All columns of one row.
-    fn columns(&mut self, contraction: &Contraction) -> Result<()> {
+    /// Prints the loop over the columns of one row of the result.
+    fn row(&mut self, contraction: &Contraction) -> Result<()> {
         let width = match &contraction.rhs {
             Rhs::Indexed(_) => COLUMNS,
             Rhs::Panels { width, .. } => *width,
         };
-        let (ty, n) = (names::value_type(contraction.dtype), self.symbol(&contraction.n)?);
-        let (first, end, sum) = (self.fresh('n'), self.fresh('n'), self.fresh('s'));
+        let ty = names::value_type(contraction.dtype);
+        let n = self.symbol(&contraction.n)?;
+        let columns = ColumnNames { first: self.fresh('n'), end: self.fresh('n'), sums: self.fresh('s') };
+        let ColumnNames { first, end, sums } = &columns;
         let extent = self.dim(&contraction.n.extent)?;
         self.open(&format!("for (int64_t {first} = 0; {first} < {extent}; {first} += {width}) {{"));
         self.line(&format!("const int64_t {end} = min_i64({first} + {width}, {extent});"));
-        self.line(&format!("{ty} {sum}[{width}] = {{0}};"));
+        self.line(&format!("{ty} {sums}[{width}] = {{0}};"));
+
         let outside = self.facts.clone();
         self.facts.declare_index(&contraction.n.var, &contraction.n.extent);
-        self.products(contraction, [&first, &end, &sum])?;
+        match &contraction.rhs {
+            Rhs::Indexed(rhs) => self.multiply_indexed(contraction, rhs, &columns)?,
+            Rhs::Panels { buffer, base, width } => {
+                let panels = Panels { buffer: *buffer, base, width: *width };
+                self.multiply_panel(contraction, &panels, &columns)?;
+            }
+        }
+
         self.open(&format!("for (int64_t {n} = {first}; {n} < {end}; {n}++) {{"));
-        let value = RegisterText::name(format!("{sum}[{n} - {first}]"), contraction.dtype);
-        self.code(&contraction.epilogue, Some(value), &[])?;
+        let sum = RegisterText::name(format!("{sums}[{n} - {first}]"), contraction.dtype);
+        self.code(&contraction.epilogue, Some(sum), &[])?;
         self.close("}");
         self.facts = outside;
         self.close("}");
         Ok(())
     }
 
-    /// The sums of products of one row and some columns.
-    fn products(&mut self, contraction: &Contraction, [first, end, sum]: [&str; 3]) -> Result<()> {
-        let (ty, factor) = (names::value_type(contraction.dtype), self.fresh('a'));
+    /// Prints the sums of some columns of one row; the right-hand side is read in place.
+    fn multiply_indexed(
+        &mut self,
+        contraction: &Contraction,
+        rhs: &Access,
+        ColumnNames { first, end, sums }: &ColumnNames,
+    ) -> Result<()> {
+        let lhs_name = self.fresh('a');
         let n = self.symbol(&contraction.n)?;
-        let (panel, column, rhs, rhs_type, each) = match &contraction.rhs {
-            Rhs::Indexed(access) => {
-                let each = format!("for (int64_t {n} = {first}; {n} < {end}; {n}++) {{");
-                (None, format!("{n} - {first}"), None, self.dtype(access), each)
-            }
-            Rhs::Panels { buffer, base, width } => {
-                let (panel, idx) = (self.fresh('p'), self.fresh('j'));
-                let buffer_type = self.program.buffers[*buffer].dtype;
-                let depth = self.dim(&contraction.depth())?;
-                let (name, base) = (names::buffer(self.program, *buffer), self.dim(base)?);
-                let memory = names::memory_type(buffer_type);
-                self.line(&format!("const {memory} *{panel} = {name} + {base} + {first}*({depth});"));
-                let each = format!("for (int {idx} = 0; {idx} < {width}; {idx}++) {{");
-                (
-                    Some((panel.clone(), *width)),
-                    idx.clone(),
-                    Some(format!("{panel}[{idx}]")),
-                    buffer_type,
-                    each,
-                )
-            }
-        };
-        self.nested(&contraction.k, &mut |this| {
-            let lhs_type = this.dtype(&contraction.lhs);
-            let lhs = scalars::load(lhs_type, &this.element(&contraction.lhs)?);
-            let lhs = scalars::cast(lhs_type, contraction.dtype, &lhs);
-            this.line(&format!("const {ty} {factor} = {lhs};"));
-            this.open(&each);
-            let rhs = match (&rhs, &contraction.rhs) {
-                (Some(rhs), _) => rhs.clone(),
-                (None, Rhs::Indexed(access)) => this.element(access)?,
-                (None, Rhs::Panels { .. }) => return Err(Error::internal("a panel without a name")),
-            };
-            let rhs = scalars::cast(rhs_type, contraction.dtype, &scalars::load(rhs_type, &rhs));
-            let sum = format!("{sum}[{column}]");
-            this.line(&accumulated(contraction.dtype, &sum, &factor, &rhs)?);
+        self.nested_loops(&contraction.k, &mut |this| {
+            this.load_lhs(contraction, &lhs_name)?;
+            this.open(&format!("for (int64_t {n} = {first}; {n} < {end}; {n}++) {{"));
+            let element = this.element(rhs)?;
+            let sum = format!("{sums}[{n} - {first}]");
+            let rhs = loaded(this.dtype(rhs), contraction.dtype, &element);
+            this.line(&code::accumulated(contraction.dtype, &sum, &lhs_name, &rhs)?);
             this.close("}");
-            if let Some((panel, width)) = &panel {
-                this.line(&format!("{panel} += {width};"));
-            }
             Ok(())
         })
     }
 
-    /// Straight-line code; `accumulators` are those of its reductions in order.
-    fn code(&mut self, code: &InstSeq, sum: Option<RegisterText>, accumulators: &[String]) -> Result<()> {
-        let mut accumulators = accumulators.iter();
-        let mut regs: Vec<Option<RegisterText>> = Vec::new();
-        let mut checked: Vec<(Reg, &Check)> = Vec::new();
-        let mut bound: Vec<(String, usize)> = Vec::new();
-        for (inst, uses) in code.insts.iter().zip(uses(code)) {
-            let of =
-                |reg: &Reg| regs[reg.0 as usize].clone().ok_or_else(|| Error::internal("no such register"));
-            let value = match inst {
-                Inst::Sum => sum.clone(),
-                unused if uses == 0 && unused.has_result() => None,
-                Inst::Load(access) => {
-                    let dtype = self.dtype(access);
-                    let text = scalars::load(dtype, &self.element(access)?);
-                    Some(self.named(text, dtype))
-                }
-                Inst::Get(local) => Some(self.named(names::local(*local), self.kernel.locals[*local])),
-                Inst::Store(access, x) => {
-                    let stored = scalars::store(self.dtype(access), &of(x)?.text);
-                    let line = format!("{} = {stored};", self.element(access)?);
-                    self.line(&line);
-                    None
-                }
-                Inst::Set(local, x) => {
-                    let line = format!("{} = {};", names::local(*local), of(x)?.text);
-                    self.line(&line);
-                    None
-                }
-                Inst::Reduce(op, x, _) => {
-                    let sum = accumulators.next().ok_or_else(|| Error::internal("no accumulator"))?;
-                    let line = reduced(*op, sum, &of(x)?)?;
-                    self.line(&line);
-                    None
-                }
-                Inst::Bind(symbol, x) => {
-                    let name = self.names.symbol(symbol).unwrap_or_default().to_string();
-                    self.line(&format!("const int64_t {name} = {};", of(x)?.text));
-                    bound.push((name, self.out.len()));
-                    for (_, check) in checked.iter().filter(|(reg, _)| reg == x) {
-                        self.facts.declare_between(symbol, &check.lo, &(&check.end - 1));
-                    }
-                    None
-                }
-                Inst::Check(check) => {
-                    self.check(check, &of(&check.value)?)?;
-                    checked.push((check.value, check));
-                    None
-                }
-                pure => Some(self.pure(pure, &regs, uses)?),
-            };
-            regs.push(value);
-        }
-        // Where an axis has one element only, its index is checked and nowhere used.
-        for (name, from) in bound {
-            if !identifiers(&self.out[from..]).any(|word| word == name) {
-                self.line(&format!("(void){name};"));
-            }
-        }
-        Ok(())
+    /// Prints the sums of some columns of one row; the right-hand side is packed.
+    fn multiply_panel(
+        &mut self,
+        contraction: &Contraction,
+        panels: &Panels,
+        ColumnNames { first, sums, .. }: &ColumnNames,
+    ) -> Result<()> {
+        let lhs_name = self.fresh('a');
+        let panel = self.fresh('p');
+        let column = self.fresh('j');
+        let width = panels.width;
+
+        let dtype = self.program.buffers[panels.buffer].dtype;
+        let memory = names::memory_type(dtype);
+        let buffer = names::buffer(self.program, panels.buffer);
+        let depth = self.dim(&contraction.depth())?;
+        let base = self.dim(panels.base)?;
+        self.line(&format!("const {memory} *{panel} = {buffer} + {base} + {first}*({depth});"));
+
+        self.nested_loops(&contraction.k, &mut |this| {
+            this.load_lhs(contraction, &lhs_name)?;
+            this.open(&format!("for (int {column} = 0; {column} < {width}; {column}++) {{"));
+            let sum = format!("{sums}[{column}]");
+            let rhs = loaded(dtype, contraction.dtype, &format!("{panel}[{column}]"));
+            this.line(&code::accumulated(contraction.dtype, &sum, &lhs_name, &rhs)?);
+            this.close("}");
+            this.line(&format!("{panel} += {width};"));
+            Ok(())
+        })
     }
 
-    /// What an instruction without effects computes, under a name if it is long or used often.
-    fn pure(&mut self, inst: &Inst, regs: &[Option<RegisterText>], uses: u32) -> Result<RegisterText> {
-        let of = |reg: &Reg| regs[reg.0 as usize].clone().ok_or_else(|| Error::internal("no such register"));
-        let (text, dtype) = match inst {
-            Inst::Const(value) => {
-                let text = constants::literal(*value);
-                let is_name = !text.starts_with('-');
-                return Ok(RegisterText { text, dtype: value.dtype(), is_name });
-            }
-            Inst::Index(dtype, dim) => {
-                let text = self.dim(dim)?;
-                let text = if *dtype == DType::I64 {
-                    text
-                } else {
-                    format!("({})({text})", names::value_type(*dtype))
-                };
-                return Ok(RegisterText { text, dtype: *dtype, is_name: false });
-            }
-            Inst::Unary(op, x) => {
-                let x = of(x)?;
-                let is_bool = matches!(op, crate::scalar::UnaryOp::IsNan | crate::scalar::UnaryOp::IsInf);
-                let dtype = if is_bool { DType::Bool } else { x.dtype };
-                (scalars::unary(*op, x.dtype, &x.operand())?, dtype)
-            }
-            Inst::Binary(op, x, y) => {
-                let (x, y) = (of(x)?, of(y)?);
-                (scalars::binary(*op, x.dtype, &x.operand(), &y.operand())?, x.dtype)
-            }
-            Inst::Compare(op, x, y) => {
-                (scalars::compare(*op, &of(x)?.operand(), &of(y)?.operand()), DType::Bool)
-            }
-            Inst::Select(cond, x, y) => {
-                let (cond, x, y) = (of(cond)?, of(x)?, of(y)?);
-                (format!("{} ? {} : {}", cond.operand(), x.operand(), y.operand()), x.dtype)
-            }
-            Inst::Cast(to, x) => {
-                let x = of(x)?;
-                (scalars::cast(x.dtype, *to, &x.operand()), *to)
-            }
-            Inst::Bits(to, x) => {
-                let x = of(x)?;
-                (scalars::bits(x.dtype, *to, &x.operand()), *to)
-            }
-            _ => return Err(Error::internal("an instruction with effects")),
-        };
-        match uses > 1 || text.len() > LONG {
-            true => Ok(self.named(text, dtype)),
-            false => Ok(RegisterText { text, dtype, is_name: false }),
-        }
-    }
-
-    /// Gives an expression a name.
-    fn named(&mut self, text: String, dtype: DType) -> RegisterText {
-        let name = self.fresh('r');
-        self.line(&format!("const {} {name} = {text};", names::value_type(dtype)));
-        RegisterText::name(name, dtype)
-    }
-
-    /// Leaves the kernel where a value is out of its range.
-    fn check(&mut self, check: &Check, value: &RegisterText) -> Result<()> {
-        let failure = Failure::index_out_of_bounds(&check.context);
-        let error = format!("error_{}", self.errors);
-        self.errors += 1;
-        self.failures.push_str(&contract::object(&error, &failure));
-        self.fails = true;
-        let (lo, end, value) = (self.dim(&check.lo)?, self.dim(&check.end)?, value.operand());
-        // An unsigned comparison would hide negative bounds.
-        self.open(&format!("if ((int64_t){value} < {lo} || (int64_t){value} >= {end}) {{"));
-        self.line(&format!("return fail(error, &{error}, (int64_t){value}, {lo}, {end} - 1);"));
-        self.close("}");
+    /// Defines `name` as the element of the left-hand side.
+    fn load_lhs(&mut self, contraction: &Contraction, name: &str) -> Result<()> {
+        let element = self.element(&contraction.lhs)?;
+        let lhs = loaded(self.dtype(&contraction.lhs), contraction.dtype, &element);
+        self.line(&format!("const {} {name} = {lhs};", names::value_type(contraction.dtype)));
         Ok(())
     }
 }
 
-/// How often each result is used, not counting what itself is for nothing.
-fn uses(code: &InstSeq) -> Vec<u32> {
-    let mut uses = vec![0; code.insts.len()];
-    for (idx, inst) in code.insts.iter().enumerate().rev() {
-        if uses[idx] > 0 || !inst.has_result() {
-            inst.operands().iter().for_each(|reg| uses[reg.0 as usize] += 1);
-        }
-    }
-    uses
+/// A parameter of a C function; `ty` ends where the name begins.
+struct Parameter {
+    ty: String,
+    name: String,
 }
 
-/// `sum += a*b`, wrapping on integers.
-fn accumulated(dtype: DType, sum: &str, a: &str, b: &str) -> Result<String> {
-    if dtype.is_float() {
-        return Ok(format!("{sum} += {a} * {b};"));
-    }
-    let product = scalars::binary(crate::scalar::BinaryOp::Mul, dtype, a, &format!("({b})"))?;
-    let total = scalars::binary(crate::scalar::BinaryOp::Add, dtype, sum, &product)?;
-    Ok(format!("{sum} = {total};"))
+/// The C names of the columns that are computed at once: the first column, the end, and the array of their sums.
+struct ColumnNames {
+    first: String,
+    end: String,
+    sums: String,
 }
 
-fn reduced(op: ReduceOp, sum: &str, x: &RegisterText) -> Result<String> {
-    match op {
-        ReduceOp::Sum if x.dtype.is_float() => Ok(format!("{sum} += {};", x.text)),
-        _ => Ok(format!("{sum} = {};", scalars::binary(op.binary(), x.dtype, sum, &x.operand())?)),
-    }
+/// A packed right-hand side, see [`Rhs::Panels`].
+struct Panels<'a> {
+    buffer: BufferId,
+    base: &'a Dim,
+    width: u32,
+}
+
+/// The value of an element in memory, converted to another type.
+fn loaded(from: DType, to: DType, element: &str) -> String {
+    scalars::cast(from, to, &scalars::load(from, element))
 }

@@ -8,20 +8,25 @@
 //! which uses it.
 
 mod call;
+mod code;
 mod constants;
+mod context;
 mod contract;
 mod dims;
 mod driver;
 mod frame;
+mod function;
+mod kernel_printer;
 mod kernels;
 mod names;
 mod partitions;
 mod scalars;
 mod text;
+mod variables;
 
 use super::header::{self, SourceHeader};
 use crate::{error::Result, kernel::Program, plan::Plan};
-use names::SymbolNames;
+use context::SourceContext;
 use std::{collections::BTreeSet, fmt::Write};
 use text::{helpers_for, identifiers, is_math};
 
@@ -34,25 +39,14 @@ pub struct Source {
     pub header: String,
 }
 
-/// The C source of `program`; `header` is the name under which the file finds its header.
+/// The C source of `program`, which includes its header under the name `header`.
 ///
 /// # Errors
-/// A size without a bound or beyond 64 bits, or symbols that the shapes of the inputs don't tell.
+/// A size that has no bound or does not fit in 64 bits, or symbols that don't follow from the shapes of the inputs.
 pub fn source(program: &Program, plan: &Plan, header: &str) -> Result<Source> {
-    let names = SymbolNames::new(program);
-    let mut body = String::new();
-    let calls = kernels::kernels(&mut body, program, &names)?;
-    contract::check(&mut body, program, &names)?;
-    driver::sizes(&mut body, program, plan, &names)?;
-    if program.partitions.is_empty() {
-        driver::run(&mut body, program, plan, &names, &calls)?;
-    } else {
-        partitions::all(&mut body, program, plan, &names, &calls)?;
-    }
-    driver::static_arena(&mut body, program);
-
+    let body = functions(program, plan)?;
     let helpers = helpers_for(&body);
-    call::check(program, &body, &helpers)?;
+    call::check_names(program, &body, &helpers)?;
     let used = identifiers(&body).chain(identifiers(&helpers)).collect::<BTreeSet<_>>();
     let math: Vec<&str> = used.iter().copied().filter(|name| is_math(name)).collect();
 
@@ -74,4 +68,20 @@ pub fn source(program: &Program, plan: &Plan, header: &str) -> Result<Source> {
     };
     let source = SourceHeader { math_calls: &math_calls, frame_bytes: frame::frame_bytes(program) };
     Ok(Source { code, header: header::header_for_source(program, plan, &source) })
+}
+
+/// The functions of the model, without the helpers that they call.
+fn functions(program: &Program, plan: &Plan) -> Result<String> {
+    let cx = SourceContext::new(program, plan)?;
+    let mut out = String::new();
+    let calls = kernels::kernels(&mut out, program, &cx.names)?;
+    contract::check(&mut out, &cx)?;
+    driver::sizes(&mut out, &cx)?;
+    if program.partitions.is_empty() {
+        driver::run(&mut out, &cx, &calls)?;
+    } else {
+        partitions::all(&mut out, &cx, &calls)?;
+    }
+    driver::static_arena(&mut out, program);
+    Ok(out)
 }

@@ -1,10 +1,10 @@
 //! The mapped sections of an object, their addresses, and the relocations in them.
 
-use super::{
-    super::object::WEIGHTS,
-    section::{PAGE, Section, SectionKind, Symbol},
+use super::section::{PAGE, Section, SectionKind, Symbol};
+use crate::{
+    emit::object::WEIGHTS,
+    error::{Error, ErrorKind, Result},
 };
-use crate::error::{Error, ErrorKind, Result};
 use object::{
     LittleEndian, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags,
     SectionIndex, SymbolFlags, SymbolIndex, elf, read::elf::ElfFile64,

@@ -3,10 +3,10 @@
 //! They are added with their sizes before anything has an address, and filled in once everything has one.
 
 use super::{
-    super::object::INIT_ARRAY,
     image::Image,
     section::{Section, SectionKind, Symbol},
 };
+use crate::emit::object::INIT_ARRAY;
 use object::elf;
 use std::borrow::Cow;
 

@@ -1,0 +1,177 @@
+//! The files that `symc compile` writes, and the summary that it prints.
+
+use super::{errors::usage, output::print_line};
+use crate::{
+    emit,
+    error::Result,
+    pipeline::{Artifact, Compiled, Lowered},
+    target::Target,
+};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// The file to write.
+pub(super) struct Output<'a> {
+    pub(super) path: &'a Path,
+    pub(super) kind: OutputKind,
+}
+
+/// The format of the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutputKind {
+    Artifact(Artifact),
+    /// C source.
+    Source,
+}
+
+impl Output<'_> {
+    /// The output at `path`, whose extension says the format.
+    ///
+    /// # Errors
+    /// Any other extension.
+    pub(super) fn named(path: &Path) -> Result<Output<'_>> {
+        let kind = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("o") => OutputKind::Artifact(Artifact::Object),
+            Some("a") => OutputKind::Artifact(Artifact::Archive),
+            Some("so") => OutputKind::Artifact(Artifact::Shared),
+            Some("c") => OutputKind::Source,
+            _ => {
+                return Err(usage(format!(
+                    "-o {}: the name must end with .o, .a, .so or .c",
+                    path.display()
+                )));
+            }
+        };
+        Ok(Output { path, kind })
+    }
+}
+
+/// The summary of an artefact.
+pub(super) struct Summary {
+    code_bytes: u64,
+    /// Bytes of the code outside of kernels and microkernels; not known for C source.
+    driver_bytes: Option<u64>,
+    weight_bytes: u64,
+    n_kernels: usize,
+    n_partitions: usize,
+    /// Number of kernels that use tile registers on machines that have them.
+    pub(super) tile_kernels: usize,
+    /// External functions, which the user must define.
+    callees: Vec<String>,
+}
+
+impl Summary {
+    pub(super) fn print(&self, path: &Path, bytes: u64, arena_max: u64, compile_ms: f64, json: bool) {
+        if json {
+            let line = json!({
+                "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": self.code_bytes,
+                "driver_bytes": self.driver_bytes, "weight_bytes": self.weight_bytes, "arena_max": arena_max,
+                "compile_ms": compile_ms, "kernels": self.n_kernels, "partitions": self.n_partitions,
+                "tile_kernels": self.tile_kernels, "calls": self.callees,
+            });
+            print_line(&line.to_string());
+            return;
+        }
+
+        let mut code = format!("code {} B", self.code_bytes);
+        if let Some(driver) = self.driver_bytes {
+            code += &format!(", of which {driver} B driver and checks");
+        }
+        let mut kernels = format!("{} kernels", self.n_kernels);
+        if self.n_partitions > 0 {
+            kernels += &format!(" in {} partitions", self.n_partitions);
+        }
+        let mut line = format!(
+            "{}: {bytes} B ({code}, weights {} B), {kernels}, arena at most {arena_max} B, compiled in {compile_ms} ms",
+            path.display(),
+            self.weight_bytes
+        );
+        if self.tile_kernels > 0 {
+            line +=
+                &format!("; {} kernels use tile registers (AMX) if the machine has them", self.tile_kernels);
+        }
+        if !self.callees.is_empty() {
+            line += &format!("; link it with definitions of {}", self.callees.join(", "));
+        }
+        print_line(&line);
+    }
+}
+
+/// The names of the external functions that the model calls.
+fn callees(lowered: &Lowered) -> Vec<String> {
+    lowered.program.callees().into_iter().map(|callee| callee.symbol.clone()).collect()
+}
+
+/// Writes the artefact and its header. `libraries` define the external functions of a shared object.
+pub(super) fn write(
+    path: &Path,
+    artifact: Artifact,
+    lowered: &Lowered,
+    compiled: Compiled,
+    target: &Target,
+    libraries: &[PathBuf],
+) -> Result<Summary> {
+    let summary = Summary {
+        code_bytes: compiled.summary.code_bytes,
+        driver_bytes: Some(compiled.summary.driver_bytes()),
+        weight_bytes: compiled.summary.const_bytes,
+        n_kernels: compiled.summary.kernels,
+        n_partitions: lowered.program.partitions.len(),
+        tile_kernels: lowered.program.on_tiles_count(),
+        callees: callees(lowered),
+    };
+
+    let header = emit::stage(&path.with_extension("h"), compiled.header.as_bytes())?;
+    match artifact {
+        Artifact::Object => emit::write_atomically(path, &compiled.object.into_bytes()?)?,
+        Artifact::Archive => {
+            let object = compiled.object.into_bytes()?;
+            emit::write_atomically(path, &emit::archive(&lowered.program.name, &object)?)?;
+        }
+        Artifact::Shared => {
+            require_linker(&summary.callees, target, libraries)?;
+            emit::shared::shared(compiled.object, libraries, path)?;
+        }
+    }
+    header.commit()?;
+    Ok(summary)
+}
+
+/// Refuses a shared object whose external functions or whose linker is missing.
+fn require_linker(callees: &[String], target: &Target, libraries: &[PathBuf]) -> Result<()> {
+    if !callees.is_empty() && libraries.is_empty() {
+        return Err(usage(format!(
+            "a shared object needs the functions that the model calls ({}): name the library that has them with \
+             --link, or emit an object (-o model.o)",
+            callees.join(", ")
+        )));
+    }
+    if target.triple != target_lexicon::Triple::host() && std::env::var_os("CC").is_none() {
+        return Err(usage(format!(
+            "a shared object for {} needs a C compiler for it: name it in the environment variable CC",
+            target.triple
+        )));
+    }
+    Ok(())
+}
+
+/// Writes the C file and its header.
+pub(super) fn write_source(path: &Path, lowered: &Lowered) -> Result<Summary> {
+    let header_path = path.with_extension("h");
+    let header_name = header_path.file_name().unwrap_or_default().to_string_lossy();
+    let source = lowered.source(&header_name)?;
+    let header = emit::stage(&header_path, source.header.as_bytes())?;
+    emit::write_atomically(path, source.code.as_bytes())?;
+    header.commit()?;
+
+    let program = &lowered.program;
+    Ok(Summary {
+        code_bytes: source.code.len() as u64,
+        driver_bytes: None,
+        weight_bytes: program.const_bytes() as u64,
+        n_kernels: program.kernels.iter().filter(|kernel| kernel.control.is_none()).count(),
+        n_partitions: program.partitions.len(),
+        tile_kernels: 0,
+        callees: callees(lowered),
+    })
+}
