@@ -1,4 +1,4 @@
-//! Values that are known while importing.
+//! Values that are known at import time.
 
 use crate::{
     error::Result,
@@ -8,13 +8,14 @@ use crate::{
 use std::collections::HashSet;
 use symshape::Dim;
 
-/// More elements on the way to a constant are not worth computing here.
+/// Maximum number of elements in the computation of a constant.
 const MAX_ELEMS: i64 = 1 << 16;
 
-/// Nor are more steps: this is asked of many values, and those of a long chain depend on each other.
+/// Maximum number of values in the computation of a constant. Many values are checked, and those of a long chain depend
+/// on each other.
 const MAX_STEPS: usize = 256;
 
-/// The tensor that `value` is at every call, if it depends on neither inputs nor symbols and is cheap to compute.
+/// The tensor that `value` equals in every call, if it depends on neither inputs nor symbols and is cheap to compute.
 pub(crate) fn value_of(g: &Graph, value: Value) -> Result<Option<Tensor>> {
     if let Op::Const(tensor) = g.op(value) {
         return Ok(Some(tensor.clone()));
@@ -26,8 +27,9 @@ pub(crate) fn value_of(g: &Graph, value: Value) -> Result<Option<Tensor>> {
     Ok(found.pop())
 }
 
-/// `value`, or the constant that it is, where it may decide about a shape: a few integers that were computed from constants
-/// in ways that contents don't follow, such as a square root that is cast.
+/// `value`, or an equal constant if it may be a shape: a few integers computed from constants.
+///
+/// Contents don't follow all such computations, for example the cast of a square root.
 pub(crate) fn settled(g: &mut Graph, value: Value) -> Result<Value> {
     let count =
         |g: &Graph| g.shape(value).iter().try_fold(1_i64, |product, dim| product.checked_mul(dim.as_i64()?));
@@ -45,7 +47,7 @@ pub(crate) fn settled(g: &mut Graph, value: Value) -> Result<Value> {
     }
 }
 
-/// Whether all that `value` depends on are constants and numbers, few of them.
+/// Whether `value` depends only on constants, and on few of them.
 fn is_known(g: &Graph, value: Value) -> bool {
     let mut met = HashSet::from([value]);
     let mut open = vec![value];

@@ -48,15 +48,15 @@ pub fn import(model: &Model, options: &ImportOptions) -> Result<Graph> {
 /// A value of a model's main graph.
 #[derive(Clone, Debug)]
 pub struct Named {
-    /// The model's name for it.
+    /// The name in the model.
     pub name: String,
     /// The value.
     pub value: Value,
-    /// ONNX's name of its element type.
+    /// ONNX's name of the element type.
     pub dtype: &'static str,
 }
 
-/// As [`import`], with every value of the main graph that was met, in alphabetical order of their names.
+/// As [`import`], with all values of the main graph that were imported, in alphabetical order of their names.
 ///
 /// # Errors
 /// As [`import`].
@@ -78,7 +78,7 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
         bounds: DataDependentBounds {
             declared: &options.dims,
             met: RefCell::default(),
-            most: options.data_dependent_max.or(options.unbounded.then_some(i64::from(i32::MAX))),
+            default_max: options.data_dependent_max.or(options.unbounded.then_some(i64::from(i32::MAX))),
         },
         needs_split: Cell::new(false),
     };
@@ -112,8 +112,9 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
     Ok((g, names))
 }
 
-/// What the model declares of its outputs that can't be so, though code can be generated all the same: numbers of axes,
-/// which exporters get wrong. Nothing is known of a model whose inputs were declared anew.
+/// Wrong declarations of outputs that don't prevent compilation: exporters get numbers of axes wrong.
+///
+/// Without the declared inputs of the model nothing is known, so there are no warnings if inputs are re-declared.
 pub fn warnings(model: &Model, options: &ImportOptions, graph: &Graph) -> Vec<String> {
     if !options.inputs.is_empty() || !options.binds.is_empty() {
         return Vec::new();
@@ -190,8 +191,8 @@ fn declared_types(graph: &GraphProto) -> HashMap<&str, &proto::TypeProto> {
     infos.filter_map(|info| Some((info.name.as_str(), info.ty.as_ref()?))).collect()
 }
 
-/// The name of an elementwise node's output for each of its inputs. The declared shape of the output bounds the input's,
-/// if nothing else does.
+/// For each input of an elementwise node, the name of its output. The declared shape of the output bounds that of the
+/// input, if nothing else does.
 fn same_shape(graph: &GraphProto) -> HashMap<&str, &str> {
     let pairs = graph.node.iter().filter_map(|node| {
         let has = |wanted| ops::has_trait(&node.domain, &node.op_type, wanted);

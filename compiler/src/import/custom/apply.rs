@@ -1,4 +1,4 @@
-//! A node of an operator of the user's as a call in the graph: the declaration's names take their meaning from the node.
+//! Nodes of custom operators as calls in the graph. The names in the declaration are bound by the node.
 
 use crate::{
     error::{At, Error, Result},
@@ -18,7 +18,7 @@ use symshape_runtime::{
     external::{Attribute, AttributeValue},
 };
 
-/// What the names of a declaration stand for at one node.
+/// The bindings of a declaration's names at one node.
 #[derive(Default)]
 struct Bindings {
     elements: HashMap<String, DType>,
@@ -26,7 +26,7 @@ struct Bindings {
     rests: HashMap<String, Vec<Dim>>,
 }
 
-/// The node's results.
+/// Imports a node of a custom operator.
 pub(crate) fn apply(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<Outputs> {
     call(g, node, custom).at(|| format!("as {} is declared", custom.name()))
 }
@@ -68,7 +68,7 @@ impl Bindings {
         dim.substitute(&|symbol| self.dims.get(symbol).cloned())
     }
 
-    /// The dims that the axes stand for.
+    /// The dims of `axes`, with names replaced by their bindings.
     fn shape(&self, axes: &[Axis]) -> Vec<Dim> {
         let dims = |axis: &Axis| match axis {
             Axis::One(dim) => vec![self.dim(dim)],
@@ -87,7 +87,7 @@ impl Bindings {
     }
 }
 
-/// Holds type and rank of an operand against what is declared; names that were not met before take their meaning.
+/// Checks type and rank of an operand against its declaration, and binds names that are not bound yet.
 fn meet(g: &Graph, declared: &TensorPattern, operand: Value, bindings: &mut Bindings) -> Result<()> {
     let Type { dtype, shape } = g.ty(operand).clone();
     let wanted = match &declared.element {
@@ -139,7 +139,7 @@ fn meet(g: &Graph, declared: &TensorPattern, operand: Value, bindings: &mut Bind
     Ok(())
 }
 
-/// Makes sure that an operand's dims are those declared.
+/// Requires that the dims of an operand are the declared ones.
 fn compare(
     g: &mut Graph,
     declared: &TensorPattern,
@@ -157,7 +157,7 @@ fn compare(
     Ok(())
 }
 
-/// The attribute's value at this node.
+/// The value of the attribute at this node.
 fn attribute(node: &OnnxNode, declared: &Declared, bindings: &mut Bindings) -> Result<Attribute> {
     let name = &declared.name;
     let given = match declared.kind {

@@ -7,7 +7,7 @@ use symshape_runtime::{
     external::{AttributeValue, Function},
 };
 
-/// An operator that a function outside of the compiler computes.
+/// An operator that is computed by an external function.
 #[derive(Clone, Debug)]
 pub struct Custom {
     pub(crate) domain: String,
@@ -58,8 +58,9 @@ pub(crate) enum AttributeKind {
 }
 
 impl Custom {
-    /// The same operator, computed by `function` in this process: by models compiled into memory, and by the reference
-    /// evaluator. Objects call the symbol.
+    /// The same operator, computed by `function` in this process.
+    ///
+    /// Models compiled into memory and the reference evaluator call `function`. Objects call the symbol.
     #[must_use]
     pub fn function(self, function: Function) -> Custom {
         Custom { function: Some(function), ..self }
@@ -79,7 +80,7 @@ impl Custom {
         &self.symbol
     }
 
-    /// Whether it computes this operator.
+    /// Whether the declaration is for this operator.
     pub(crate) fn is(&self, domain: &str, operator: &str) -> bool {
         same_domain(&self.domain, domain) && self.operator == operator
     }

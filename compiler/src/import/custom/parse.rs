@@ -1,4 +1,4 @@
-//! Reading declarations: the text, then whether every name in it can be known.
+//! Parsing of declarations, and checks that all names in them can be bound.
 
 use crate::{
     error::{At, Error, Result},
@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use symshape::{Dim, Symbol};
 use symshape_runtime::{DType, external::AttributeValue};
 
-/// Longer texts are no declaration that anybody meant.
+/// Maximum length of a declaration.
 const MAX_BYTES: usize = 1 << 14;
 
 impl Custom {
-    /// Reads a declaration.
+    /// Parses a declaration.
     ///
     /// ```
     /// use symshape_compiler::import::Custom;
@@ -31,7 +31,7 @@ impl Custom {
         declaration(text)
     }
 
-    /// Reads a file of declarations, one on a line; `#` begins a comment.
+    /// Parses a file of declarations, one per line. `#` starts a comment.
     ///
     /// # Errors
     /// As [`Custom::parse`], with the line.
@@ -215,7 +215,7 @@ impl Parser<'_> {
     }
 }
 
-/// Every name in the results and in expressions is given a meaning by an operand or attribute.
+/// Checks that an operand or attribute binds every name in the results and in expressions.
 fn check(custom: &Custom) -> Result<()> {
     let axes = || custom.operands.iter().flat_map(|(_, tensor_pattern)| &tensor_pattern.axes);
     let ints = custom.attributes.iter().filter(|one| one.kind == AttributeKind::Int);

@@ -11,23 +11,24 @@
 
 use symshape::Dim;
 
-/// Deeper nesting is no dim that anybody meant.
+/// Maximum nesting of an expression.
 const MAX_DEPTH: usize = 64;
 
-/// The expression that `text` is; a text that is none is the name of a symbol as a whole.
+/// The expression in `text`. If it is not an expression, the whole text is the name of a symbol.
 pub(crate) fn parse(text: &str) -> Dim {
     let whole = || Dim::symbol(text);
     if is_name(text) { whole() } else { expression(text).unwrap_or_else(whole) }
 }
 
-/// The expression that `text` is, if it is one.
+/// The expression in `text`, if it is one.
 pub(crate) fn expression(text: &str) -> Option<Dim> {
     let mut parser = Parser { rest: text.trim(), depth: 0 };
     let value = parser.sum()?;
     (parser.rest.is_empty()).then(|| value.whole())?
 }
 
-/// Names with dashes, `batch-size`: a difference of symbols has spaces around its sign.
+/// Whether the text is a name. Names may have dashes, as in `batch-size`; a difference of symbols has spaces around its
+/// sign.
 fn is_name(text: &str) -> bool {
     let mut parts = text.split('-');
     parts.all(|part| {

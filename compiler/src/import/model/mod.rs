@@ -1,4 +1,4 @@
-//! Models: the file, its messages, and their contents.
+//! Models: their files, messages and contents.
 
 pub(crate) mod dims;
 pub(crate) mod domain;
@@ -22,7 +22,7 @@ use std::{
 };
 use weights::Files;
 
-/// A decoded ONNX model; its large tensors stay in the file.
+/// A decoded ONNX model. Large tensors stay in the mapped file.
 #[derive(Debug)]
 pub struct Model {
     pub(crate) proto: ModelProto,
@@ -40,10 +40,10 @@ impl AsRef<[u8]> for Owner {
 }
 
 impl Model {
-    /// The model in the file at `path`.
+    /// Reads the model at `path`.
     ///
     /// # Errors
-    /// The file can't be read, or is no ONNX model.
+    /// The file can't be read, or is not an ONNX model.
     pub fn open(path: &Path) -> Result<Model> {
         let place = || path.display().to_string();
         let map = Arc::new(map_file(path)?);
@@ -55,10 +55,10 @@ impl Model {
         Ok(Model { proto, files: Files { model: Some(map), folder, ..Files::default() }, name })
     }
 
-    /// The model that `bytes` hold; it can have no external data.
+    /// Decodes a model. It can't have external data.
     ///
     /// # Errors
-    /// The bytes are no ONNX model.
+    /// The bytes are not an ONNX model.
     pub fn from_bytes(bytes: &[u8]) -> Result<Model> {
         let proto: ModelProto = proto::decode(Bytes::copy_from_slice(bytes))?;
         Ok(Model::from(proto))
@@ -70,7 +70,7 @@ impl Model {
         self.files.external.borrow().keys().map(|location| folder.join(location)).collect()
     }
 
-    /// Names of the inputs that a caller has to give, in order.
+    /// Names of the inputs that a call needs, in order.
     pub fn input_names(&self) -> Vec<&str> {
         self.proto.graph.iter().flat_map(given_inputs).map(|info| info.name.as_str()).collect()
     }
@@ -87,17 +87,17 @@ pub(crate) fn map_file(path: &Path) -> Result<memmap2::Mmap> {
     symshape_runtime::map_file(path).map_err(error)
 }
 
-/// The inputs that no initializer makes a constant.
+/// The inputs without an initializer.
 pub(crate) fn given_inputs(graph: &GraphProto) -> impl Iterator<Item = &proto::ValueInfoProto> {
     let constants: std::collections::HashSet<&str> =
         graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
     graph.input.iter().filter(move |input| !constants.contains(input.name.as_str()))
 }
 
-/// The tensor in a `.pb` file, and its name.
+/// Reads a tensor and its name from a `.pb` file.
 ///
 /// # Errors
-/// The file can't be read, holds no tensor, or one of an unsupported type.
+/// The file can't be read, is not a tensor, or has an unsupported element type.
 pub fn read_tensor(path: &Path) -> Result<(String, Tensor)> {
     let place = || path.display().to_string();
     let map = Arc::new(map_file(path)?);

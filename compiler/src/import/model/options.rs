@@ -1,4 +1,4 @@
-//! What a caller says about a model beyond its file: ranges of symbols, shapes of inputs, inputs that are constants.
+//! The caller's additions to a model: ranges of symbols, shapes of inputs, and constant inputs.
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -12,36 +12,38 @@ use serde_json::Value as Json;
 use symshape::{Declaration, Dim};
 use symshape_runtime::DType;
 
-/// The contract and the constants that a caller adds to a model.
+/// Declarations and constants that a caller adds to a model.
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
-    /// The graph's name; otherwise the model file's.
+    /// The name of the graph. The default is the name of the model file.
     pub name: Option<String>,
-    /// Declarations of symbols, see [`parse_dim`]. A name that the model lacks is an error.
+    /// Declarations of symbols, see [`parse_dim`]. A symbol that the model lacks is an error.
     pub dims: Vec<(String, Declaration)>,
-    /// Declarations for symbols that `dims` leaves out, as a bounds.json gives them; other names are ignored.
+    /// Declarations from a bounds.json for symbols that `dims` lacks. Other names are ignored.
     pub bounds: Vec<(String, Declaration)>,
-    /// Shapes of inputs in place of the model's, see [`parse_input`].
+    /// Shapes that replace those of the model's inputs, see [`parse_input`].
     pub inputs: Vec<(String, Vec<Dim>)>,
-    /// Inputs that are constants, see [`parse_bind`].
+    /// Constant inputs, see [`parse_bind`].
     pub binds: Vec<(String, InputConstant)>,
-    /// Operators that functions outside of the compiler compute; of two declarations of one, the last counts. They go
-    /// before functions of the model, and before what symshape knows under that name.
+    /// Operators that external functions compute.
+    ///
+    /// They take precedence over functions of the model and over known operators. Of two declarations of one operator,
+    /// the last counts.
     pub customs: Vec<Custom>,
-    /// The bound of sizes that are found while running and that nothing bounds; without it, they are an error.
+    /// The upper bound of data-dependent sizes without any other bound. Without it, such a size is an error.
     pub data_dependent_max: Option<i64>,
-    /// Symbols without an upper bound are no error. Such a graph can be looked at, not compiled.
+    /// Whether symbols may lack an upper bound. Such a graph can be printed, but not compiled.
     pub unbounded: bool,
     /// The upper bound of symbols that are declared without one.
     pub cap: Option<i64>,
 }
 
-/// The value of an input that is a constant.
+/// The value of a constant input.
 #[derive(Clone, Debug)]
 pub enum InputConstant {
-    /// As text: one number for all elements, or a list of them, which takes the input's type and shape.
+    /// As text: one element for all, or a list of elements. It takes the type and shape of the input.
     Text(String),
-    /// As a tensor of the input's type; its shape must fit the input's.
+    /// As a tensor of the input's type and shape.
     Tensor(Tensor),
 }
 
@@ -139,19 +141,19 @@ pub fn parse_input(text: &str) -> Result<(String, Vec<Dim>)> {
     Ok((name.to_string(), shape.split(',').map(dim).collect::<Result<_>>()?))
 }
 
-/// Reads `NAME=VALUE`, where the value is a number or a list of them.
+/// Parses `NAME=VALUE`, where the value is one element or a list of elements.
 ///
 /// # Errors
-/// Any other text; whether the value fits the input shows when the model is imported.
+/// The text has another form. Whether the value fits the input is checked by the import.
 pub fn parse_bind(text: &str) -> Result<(String, InputConstant)> {
     let (name, value) = split(text, "NAME=VALUE")?;
     Ok((name.to_string(), InputConstant::Text(value.to_string())))
 }
 
-/// Reads a bounds.json: `{"N": [lo, hi], …}`.
+/// Parses a bounds.json: `{"N": [lo, hi], …}`.
 ///
 /// # Errors
-/// Any other text.
+/// The text has another form.
 pub fn parse_bounds(text: &str) -> Result<Vec<(String, Declaration)>> {
     let form = || usage("bounds must be a JSON object of the form {\"N\": [lo, hi]}");
     let json: Json = serde_json::from_str(text).map_err(|_| form())?;

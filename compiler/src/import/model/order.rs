@@ -1,4 +1,4 @@
-//! The order in which nodes are imported, and their names in messages.
+//! The import order of nodes, and their names in messages.
 
 use crate::{
     error::{Error, Result},
@@ -6,8 +6,10 @@ use crate::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// The nodes with every name defined before it is used; the file's order wherever that holds already. `known` says which
-/// names are defined from the start.
+/// The nodes in an order in which every name is defined before it is used. It is the order of the file where that is
+/// valid.
+///
+/// `known` are the names that are defined from the start.
 ///
 /// # Errors
 /// A name is defined twice, or depends on itself.
@@ -57,7 +59,7 @@ enum Order {
     Done,
 }
 
-/// The nodes that `node` takes something from, the last input's first.
+/// The nodes that `node` depends on. That of the last input comes first.
 fn needs(node: &NodeProto, makers: &HashMap<&str, usize>) -> Vec<usize> {
     let mut names = Vec::new();
     uses(node, &mut names);
@@ -82,7 +84,7 @@ fn cyclic(node: &NodeProto) -> Error {
     Error::invalid(format!("cycle: its inputs depend on its output `{output}`")).at(title(node))
 }
 
-/// How messages name a node.
+/// The name of a node in messages.
 pub(crate) fn title(node: &NodeProto) -> String {
     let output = node.output.iter().find(|name| !name.is_empty());
     match (node.name.as_str(), output) {

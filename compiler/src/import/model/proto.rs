@@ -6,10 +6,10 @@
 use crate::error::{Error, Result};
 use prost::{Message, bytes::Bytes};
 
-/// The message of type `M` that `bytes` hold; the bytes fields in it share their memory.
+/// Decodes a message of type `M`. Its bytes fields share the memory of `bytes`.
 ///
 /// # Errors
-/// The bytes are no such message.
+/// The bytes are not such a message.
 pub fn decode<M: Message + Default>(bytes: Bytes) -> Result<M> {
     M::decode(bytes).map_err(|error| Error::invalid(format!("not an ONNX file: {error}")))
 }
@@ -78,7 +78,7 @@ pub struct NodeProto {
     pub overload: String,
 }
 
-/// A named attribute; `kind` (`type` in onnx.proto) says which field holds it.
+/// A named attribute. `kind` (`type` in onnx.proto) is the type of its value.
 #[derive(Clone, PartialEq, Message)]
 pub struct AttributeProto {
     #[prost(string, tag = "1")]
@@ -113,7 +113,7 @@ pub struct AttributeProto {
     pub sparse_tensor: Option<SparseTensorProto>,
 }
 
-/// A constant tensor: its elements in one of the `*_data` fields, in `raw_data`, or in another file.
+/// A constant tensor. Its elements are in one of the `*_data` fields, in `raw_data`, or in another file.
 #[derive(Clone, PartialEq, Message)]
 pub struct TensorProto {
     #[prost(int64, repeated, tag = "1")]
@@ -182,7 +182,7 @@ pub struct ValueInfoProto {
     pub ty: Option<TypeProto>,
 }
 
-/// A type; at most one field is there.
+/// A type. At most one field is present.
 #[derive(Clone, PartialEq, Message)]
 pub struct TypeProto {
     #[prost(message, optional, tag = "1")]
@@ -208,7 +208,7 @@ pub struct TensorTypeProto {
     pub shape: Option<TensorShapeProto>,
 }
 
-/// A sequence or an optional of something.
+/// A sequence, or an optional value.
 #[derive(Clone, PartialEq, Message)]
 pub struct ElemTypeProto {
     #[prost(message, optional, boxed, tag = "1")]
@@ -224,7 +224,7 @@ pub struct MapTypeProto {
     pub value_type: Option<Box<TypeProto>>,
 }
 
-/// A type that only its domain knows.
+/// A type that only its domain defines.
 #[derive(Clone, PartialEq, Message)]
 pub struct OpaqueTypeProto {
     #[prost(string, tag = "1")]
@@ -240,7 +240,7 @@ pub struct TensorShapeProto {
     pub dim: Vec<DimensionProto>,
 }
 
-/// A dim: a number, a name or expression, or nothing.
+/// A dim: a constant, a name or expression, or unknown.
 #[derive(Clone, PartialEq, Message)]
 pub struct DimensionProto {
     #[prost(int64, optional, tag = "1")]

@@ -1,68 +1,74 @@
-//! Element types that are stored and converted, not computed with: floats of 8 and 4 bits, integers of 4 and 2 bits.
+//! Element types that are stored and converted, but not computed with: floats of 8 and 4 bits, integers of 4 and 2
+//! bits.
 //!
-//! A tensor of such a type is one of bytes, one for each element: an integer's value (`i8` or `u8`), or a float's bits
-//! (`u8`). In a model's files, elements of less than 8 bits are packed; in inputs and outputs of the artefact they are
-//! not. Which values of a model are of such a type is known by their names (`scope`); an operator that doesn't
-//! ask for it is refused.
+//! A tensor of such a type has one byte per element: the value of an integer (`i8` or `u8`), or the bits of a float
+//! (`u8`). In model files, elements of less than 8 bits are packed. In inputs and outputs of the artefact they are not.
+//! The scope records the storage type of values by their names. Operators that don't read it are refused.
 
 use crate::{
     error::Result,
     graph::{Graph, Value},
     scalar::{BinaryOp, CompareOp, Scalar, UnaryOp},
 };
+use std::ops::RangeInclusive;
 use symshape_runtime::DType;
 
-/// A type that is stored only.
+/// A type that is only stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StorageType {
     /// A float of a sign, exponent and mantissa.
     Float(Float),
-    /// `2^(byte - 127)`, NaN for 255.
+    /// `2^(byte - 127)`; 255 is NaN.
     Power,
-    /// An integer of so many bits.
+    /// An integer of `bits` bits.
     Int { bits: u32, signed: bool },
 }
 
-/// Floats with a sign bit, by what is special about them.
+/// Floats with a sign bit, by their special values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Float {
     /// No infinities.
     E4M3,
-    /// No infinities, and the place of -0 is NaN.
+    /// No infinities; the code of -0 is NaN.
     E4M3Fnuz,
     /// Infinities, as in IEEE 754.
     E5M2,
-    /// No infinities, and the place of -0 is NaN.
+    /// No infinities; the code of -0 is NaN.
     E5M2Fnuz,
-    /// Four bits: neither infinities nor NaN, which becomes -0.
+    /// Four bits without infinities and NaN. NaN converts to -0.
     E2M1,
 }
 
-/// How a float is laid out.
+/// The bit format of a float.
 struct Format {
-    /// Bits of the mantissa.
+    /// Number of mantissa bits.
     mantissa: i64,
     bias: i64,
-    /// Bits of the largest number.
+    /// Code of the largest finite value.
     largest: i64,
-    /// Bits of what is larger than that and is not to be saturated.
+    /// Code of larger values that are not saturated.
     above: i64,
-    /// Bits of NaN.
+    /// Code of NaN.
     nan: i64,
-    /// The sign bit.
+    /// Sign bit.
     sign: i64,
 }
 
 impl Float {
     fn format(self) -> Format {
-        let (mantissa, bias, largest, above, nan, sign) = match self {
-            Float::E4M3 => (3, 7, 0x7e, 0x7f, 0x7f, 0x80),
-            Float::E4M3Fnuz => (3, 8, 0x7f, 0x80, 0x80, 0x80),
-            Float::E5M2 => (2, 15, 0x7b, 0x7c, 0x7e, 0x80),
-            Float::E5M2Fnuz => (2, 16, 0x7f, 0x80, 0x80, 0x80),
-            Float::E2M1 => (1, 1, 7, 7, 8, 8),
-        };
-        Format { mantissa, bias, largest, above, nan, sign }
+        match self {
+            Float::E4M3 => Format { mantissa: 3, bias: 7, largest: 0x7e, above: 0x7f, nan: 0x7f, sign: 0x80 },
+            Float::E4M3Fnuz => {
+                Format { mantissa: 3, bias: 8, largest: 0x7f, above: 0x80, nan: 0x80, sign: 0x80 }
+            }
+            Float::E5M2 => {
+                Format { mantissa: 2, bias: 15, largest: 0x7b, above: 0x7c, nan: 0x7e, sign: 0x80 }
+            }
+            Float::E5M2Fnuz => {
+                Format { mantissa: 2, bias: 16, largest: 0x7f, above: 0x80, nan: 0x80, sign: 0x80 }
+            }
+            Float::E2M1 => Format { mantissa: 1, bias: 1, largest: 7, above: 7, nan: 8, sign: 8 },
+        }
     }
 
     fn has_minus_zero(self) -> bool {
@@ -84,16 +90,16 @@ const TYPES: [(i32, &str, StorageType); 10] = [
     (26, "int2", StorageType::Int { bits: 2, signed: true }),
 ];
 
-/// What a conversion does with what the type can't hold, and between two of its values.
+/// How a conversion rounds, and how it treats values out of range.
 #[derive(Clone, Copy)]
 pub(crate) struct Rounding {
-    /// The largest number in place of what is larger.
+    /// Whether larger values become the largest finite value.
     pub saturate: bool,
     /// For [`StorageType::Power`].
     pub direction: Direction,
 }
 
-/// To which of two powers of two a number between them is rounded.
+/// The rounding direction between two powers of two.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Direction {
     Up,
@@ -102,7 +108,7 @@ pub(crate) enum Direction {
 }
 
 impl StorageType {
-    /// The type with ONNX's code `code`, if it is one of these.
+    /// The type with ONNX's code `code`, if it is a storage type.
     pub(crate) fn from_code(code: i32) -> Option<StorageType> {
         TYPES.iter().find(|(known, ..)| *known == code).map(|(.., storage_type)| *storage_type)
     }
@@ -128,7 +134,7 @@ impl StorageType {
         self.known_as().1
     }
 
-    /// Bits of an element in a file.
+    /// Bits of an element in a model file.
     pub(crate) fn bits(self) -> u32 {
         match self {
             StorageType::Float(Float::E2M1) => 4,
@@ -137,7 +143,7 @@ impl StorageType {
         }
     }
 
-    /// The type that holds an element.
+    /// The type of the bytes that hold the elements.
     pub(crate) fn held(self) -> DType {
         match self {
             StorageType::Int { signed: true, .. } => DType::I8,
@@ -145,7 +151,7 @@ impl StorageType {
         }
     }
 
-    /// The byte that holds an element whose bits are `bits`.
+    /// The byte that holds an element with these bits.
     pub(crate) fn byte(self, bits: u8) -> u8 {
         match self {
             StorageType::Int { bits: width, signed: true } => {
@@ -155,16 +161,16 @@ impl StorageType {
         }
     }
 
-    /// The lowest and highest integer of an integer type.
-    pub(crate) fn range(self) -> Option<(i64, i64)> {
+    /// The smallest and largest value of an integer type.
+    pub(crate) fn range(self) -> Option<RangeInclusive<i64>> {
         match self {
-            StorageType::Int { bits, signed: true } => Some((-(1 << (bits - 1)), (1 << (bits - 1)) - 1)),
-            StorageType::Int { bits, signed: false } => Some((0, (1 << bits) - 1)),
+            StorageType::Int { bits, signed: true } => Some(-(1 << (bits - 1))..=(1 << (bits - 1)) - 1),
+            StorageType::Int { bits, signed: false } => Some(0..=(1 << bits) - 1),
             StorageType::Float(_) | StorageType::Power => None,
         }
     }
 
-    /// The values that `x`, a tensor of bytes, holds: integers as they are, floats as `f32`.
+    /// The values of `x`, a tensor of bytes: integers unchanged, floats as `f32`.
     pub(crate) fn widened(self, g: &mut Graph, x: Value) -> Result<Value> {
         match self {
             StorageType::Int { .. } => Ok(x),
@@ -183,7 +189,7 @@ impl StorageType {
         }
     }
 
-    /// `x` converted to this type, as bytes. Integers wrap.
+    /// `x`, converted to this type, as bytes. Integers wrap.
     pub(crate) fn narrowed(self, g: &mut Graph, x: Value, rounding: Rounding) -> Result<Value> {
         match self {
             StorageType::Int { bits, signed } => {
@@ -213,8 +219,10 @@ fn equals(g: &mut Graph, x: Value, value: i64) -> Result<Value> {
     g.compare(CompareOp::Eq, x, value)
 }
 
-/// The numbers whose bits are the bytes `x`. The bits without the sign, moved to where a single has exponent and mantissa,
-/// are off by a power of two, whatever they are; a product is exact, below the normal numbers too.
+/// The values of the codes `x`.
+///
+/// The bits without the sign are moved to exponent and mantissa of a single. The result is off by a constant power of
+/// two. The multiplication that corrects it is exact, also for subnormal values.
 fn float_value(g: &mut Graph, x: Value, float: Float) -> Result<Value> {
     let Format { mantissa, bias, largest, sign, .. } = float.format();
     let code = g.cast(DType::U32, x)?;
@@ -251,9 +259,10 @@ fn float_value(g: &mut Graph, x: Value, float: Float) -> Result<Value> {
     g.select(is_nan, nan, value)
 }
 
-/// The bits of `x` in the format, rounded to nearest, halves to even. Normal numbers are rounded by adding just under
-/// half of the last place to the bits of the single; below them, adding a number whose last place is that of the
-/// format's smallest number makes the machine round.
+/// The codes of `x`, rounded to nearest, ties to even.
+///
+/// Normal values are rounded by an addition of just under half of the last place to the bits of the single. Subnormal
+/// values are rounded by the machine: they are added to a value whose last place is the smallest subnormal value.
 fn float_bits(g: &mut Graph, x: Value, float: Float, saturate: bool) -> Result<Value> {
     let Format { mantissa, bias, largest, above, nan, sign } = float.format();
     let x = g.cast(DType::F32, x)?;
@@ -304,7 +313,8 @@ fn float_bits(g: &mut Graph, x: Value, float: Float, saturate: bool) -> Result<V
     g.cast(DType::U8, code)
 }
 
-/// The exponent of `x` as a power of two, or the next one. What is no positive number is NaN, but zero is the smallest.
+/// The exponent of `x` as a power of two, rounded as `rounding` says. Negative values and NaN become NaN, zero becomes
+/// the smallest power.
 fn power_bits(g: &mut Graph, x: Value, rounding: Rounding) -> Result<Value> {
     let x = g.cast(DType::F32, x)?;
     let bits = g.bits(DType::U32, x)?;

@@ -1,4 +1,5 @@
-//! Declared types: those of inputs make the contract, those of other values are checked against what is inferred.
+//! Declared types. Those of inputs become the call contract; those of other values are checked against the inferred
+//! types.
 
 use crate::{
     error::{At, Error, ErrorKind, Result},
@@ -24,7 +25,7 @@ pub(crate) struct Input<'a> {
     pub shape: Vec<Dim>,
 }
 
-/// The type that the model and the caller give an input.
+/// The type of an input, as the model and the caller declare it.
 pub(crate) fn input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<Input<'a>> {
     let name = info.name.as_str();
     read_input(info, options).at(|| format!("input `{name}`"))
@@ -74,7 +75,7 @@ fn refuse_others(ty: &TypeProto) -> Result<()> {
     }
 }
 
-/// The dim of axis `k` of an input; without a usable name it gets one.
+/// The dim of axis `k` of an input. A dim without a usable name gets one.
 fn input_dim(input: &str, k: usize, dim: &DimensionProto) -> Dim {
     match (dim.dim_value, dim.dim_param.as_deref()) {
         (Some(value), _) if value >= 0 => value.into(),
@@ -86,7 +87,7 @@ fn input_dim(input: &str, k: usize, dim: &DimensionProto) -> Dim {
     }
 }
 
-/// A declared dim that is a number, or an expression over the model's symbols.
+/// A declared dim that is a constant, or an expression over the model's symbols.
 pub(crate) fn known_dim(g: &Graph, dim: &DimensionProto) -> Option<Dim> {
     let dim = match (dim.dim_value, dim.dim_param.as_deref()) {
         (Some(value), _) if value >= 0 => value.into(),
@@ -97,7 +98,7 @@ pub(crate) fn known_dim(g: &Graph, dim: &DimensionProto) -> Option<Dim> {
     dim.symbols().iter().all(known).then_some(dim)
 }
 
-/// The symbol that a declared dim is, if it is no more than a name.
+/// The symbol that a declared dim names, if it is just a name.
 pub(crate) fn plain_symbol(dim: &DimensionProto) -> Option<Symbol> {
     let text = dim.dim_param.as_deref()?.trim();
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -152,10 +153,10 @@ pub(crate) fn declare_symbols(g: &mut Graph, inputs: &[Input], options: &ImportO
     Ok(())
 }
 
-/// Refuses declarations of what neither an input nor a value that is found while running is called.
+/// Refuses declarations of symbols that neither the inputs nor data-dependent values have.
 ///
 /// # Errors
-/// There is one, with the names that are known.
+/// There is such a declaration; the message lists the known names.
 pub(crate) fn refuse_unknown(g: &Graph, options: &ImportOptions, found: &HashSet<String>) -> Result<()> {
     let known = |name: &str| g.symbols.iter().any(|symbol| symbol.name() == name) || found.contains(name);
     let Some((name, _)) = options.dims.iter().find(|(name, _)| !known(name)) else { return Ok(()) };
@@ -197,11 +198,11 @@ fn no_bound(missing: &[(Symbol, String)]) -> String {
 
 /// Compares an inferred type with a declared one.
 ///
-/// Names of dims are no evidence: exporters invent them. Numbers are. A wrong number of axes is an error only where
-/// shapes are what is asked for (`strict`): exporters get it wrong, and code can be generated all the same.
+/// Names of dims are not compared, since exporters invent them. Constants are compared. A wrong number of axes is an
+/// error only if `strict`: exporters get it wrong, and the code does not depend on it.
 ///
 /// # Errors
-/// The two can't both be right.
+/// The two types contradict each other.
 pub(crate) fn check(
     g: &Graph,
     value: Value,

@@ -1,7 +1,7 @@
-//! Constant tensors of a model: decoded from the message, or mapped from the files beside it.
+//! Constant tensors of a model: decoded from the message, or mapped from files.
 //!
-//! Elements that already lie in little-endian order in the model's file or in an external one are not copied.
-//! Types that only storage knows ([`StorageType`]) are unpacked to a byte for each element.
+//! Elements that are stored in little-endian order in a mapped file are not copied. Elements of storage types
+//! ([`StorageType`]) are unpacked to one byte each.
 
 use crate::{
     error::{At, Error, ErrorKind, Result},
@@ -21,12 +21,12 @@ use std::{
 };
 use symshape_runtime::DType;
 
-/// The files that a model consists of: its own, if it was read from one, and those with external data.
+/// The files of a model: its own, if it was read from one, and those with external data.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     /// The mapped model.
     pub model: Option<Arc<Mmap>>,
-    /// The folder of the model; without one there is no external data.
+    /// The folder of the model. Without it there is no external data.
     pub folder: Option<PathBuf>,
     /// External files by the name under which tensors refer to them.
     pub external: RefCell<HashMap<String, Arc<Mmap>>>,
@@ -48,7 +48,7 @@ impl Storage {
         }
     }
 
-    /// Bytes in a file.
+    /// The size in a file.
     fn bytes(self, elems: usize) -> Option<usize> {
         match self {
             Storage::Plain(dtype) => elems.checked_mul(dtype.size_bytes()),
@@ -90,7 +90,7 @@ fn storage(code: i32) -> Result<Storage> {
 /// The tensor that `proto` holds or refers to.
 ///
 /// # Errors
-/// Its type is not supported, or its shape, its elements and its file don't fit together.
+/// Its type is not supported, or its shape, its elements and its file contradict each other.
 pub(crate) fn tensor(proto: &TensorProto, files: &Files) -> Result<Tensor> {
     decode(proto, files).at(|| match proto.name.as_str() {
         "" => "a tensor".to_string(),
@@ -143,7 +143,7 @@ fn shape(dims: &[i64]) -> Result<Vec<usize>> {
     dims.iter().map(dim).collect()
 }
 
-/// The elements listed in the field that ONNX prescribes for the type, as little-endian bytes.
+/// The elements in the field that ONNX prescribes for the type, as little-endian bytes.
 fn listed(proto: &TensorProto, storage: Storage, elems: usize) -> Result<Bytes> {
     let packed = match storage {
         Storage::Plain(_) => elems,
@@ -184,7 +184,7 @@ fn listed(proto: &TensorProto, storage: Storage, elems: usize) -> Result<Bytes> 
     Ok(Bytes::Owned(bytes.into()))
 }
 
-/// Bytes other than 0 and 1 count as true.
+/// Bools as 0 and 1. All bytes except 0 count as true.
 fn normal_bools(bytes: Bytes) -> Bytes {
     if bytes.iter().all(|byte| *byte <= 1) {
         bytes
@@ -204,7 +204,7 @@ fn unpacked(bytes: Bytes, elems: usize, storage_type: StorageType) -> Bytes {
 }
 
 impl Files {
-    /// `part` of the decoded model, as a part of the mapped file where it is one.
+    /// `part` of the decoded model, as a part of the mapped file if it is one.
     fn share(&self, part: &[u8]) -> Bytes {
         if let Some(map) = &self.model {
             let start = (part.as_ptr() as usize).wrapping_sub(map.as_ptr() as usize);
@@ -261,7 +261,7 @@ impl Files {
         Ok(map)
     }
 
-    /// Where `location` is, which must not leave the model's folder, by no link either.
+    /// The path of `location`, which must not leave the model's folder, not even by a link.
     fn path_of(&self, location: &str) -> Result<PathBuf> {
         let Some(folder) = &self.folder else {
             return Err(Error::invalid("external data in a model that was not read from a file"));
@@ -284,11 +284,12 @@ impl Files {
     }
 }
 
-/// A tensor of `shape` whose elements are given by `text`: one number for all of them, or as many as the shape needs,
-/// separated by commas, in brackets or not.
+/// Parses a tensor of `shape`: one element for all, or a list of all elements.
+///
+/// Elements are separated by commas, with or without brackets.
 ///
 /// # Errors
-/// Elements that are no numbers of the type, or another number of them.
+/// An element is not valid for the type, or their count is wrong.
 pub(crate) fn parse_elements(text: &str, dtype: DType, shape: &[usize]) -> Result<Tensor> {
     let bad = |what: &str| Error::new(ErrorKind::Usage, format!("`{text}` {what}"));
     let scalar =

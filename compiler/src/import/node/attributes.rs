@@ -1,4 +1,4 @@
-//! Attributes of a node, by name and kind.
+//! Attributes of a node, by name and type.
 
 use crate::{
     error::{Error, Result},
@@ -13,7 +13,7 @@ use crate::{
     tensor::Tensor,
 };
 
-/// The kinds of attributes by ONNX's codes, with the words for messages.
+/// Attribute types by ONNX's codes, as messages name them.
 const KINDS: [&str; 9] =
     ["nothing", "a float", "an integer", "a string", "a tensor", "a graph", "floats", "integers", "strings"];
 const FLOAT: i32 = 1;
@@ -44,7 +44,7 @@ impl<'a> OnnxNode<'_, 'a> {
         Ok(Some(attribute.proto))
     }
 
-    /// Whether the attribute is there; this doesn't count as reading it.
+    /// Whether the attribute is present. It does not count as read.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.attributes.iter().any(|attribute| attribute.name == name)
     }
@@ -59,7 +59,7 @@ impl<'a> OnnxNode<'_, 'a> {
         Ok(self.int(name)?.unwrap_or(default))
     }
 
-    /// An integer attribute that is 0 or 1.
+    /// An integer attribute that is a boolean: 0 or 1.
     pub(crate) fn flag(&self, name: &str, default: bool) -> Result<bool> {
         match self.int(name)? {
             None => Ok(default),
@@ -86,7 +86,7 @@ impl<'a> OnnxNode<'_, 'a> {
         }
     }
 
-    /// A string attribute, unchanged.
+    /// The bytes of a string attribute.
     pub(crate) fn bytes(&self, name: &str) -> Result<Option<&'a [u8]>> {
         Ok(self.attribute(name, STRING)?.map(|proto| &proto.s[..]))
     }
@@ -109,7 +109,7 @@ impl<'a> OnnxNode<'_, 'a> {
         texts.map(Some).map_err(|_| Error::invalid(format!("attribute `{name}` is not UTF-8")))
     }
 
-    /// A tensor attribute; what is of its elements is of its type.
+    /// A tensor attribute. Its storage type becomes that of the output.
     pub(crate) fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
         let Some(proto) = self.attribute(name, TENSOR)? else { return Ok(None) };
         let proto = proto
@@ -120,7 +120,7 @@ impl<'a> OnnxNode<'_, 'a> {
         weights::tensor(proto, self.scope.files()).map(Some)
     }
 
-    /// A graph attribute, which must be there.
+    /// A graph attribute, which must be present.
     pub(crate) fn graph(&self, name: &str) -> Result<&'a GraphProto> {
         let proto = self.attribute(name, GRAPH)?.and_then(|proto| proto.g.as_ref());
         proto.ok_or_else(|| Error::invalid(format!("{} needs the graph attribute `{name}`", self.op)))

@@ -1,4 +1,4 @@
-//! Axes and positions along them.
+//! Axes, and positions along them.
 
 use crate::{
     error::{Error, Result},
@@ -7,20 +7,20 @@ use crate::{
 };
 use symshape::Dim;
 
-/// `axis` counted from the start.
+/// `axis`, counted from the start.
 ///
 /// # Errors
-/// It is none of `rank` axes.
+/// It is out of range for `rank` axes.
 pub(crate) fn normal_axis(axis: i64, rank: usize) -> Result<usize> {
     let from_start = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
     let found = from_start.and_then(|axis| usize::try_from(axis).ok()).filter(|axis| *axis < rank);
     found.ok_or_else(|| Error::invalid(format!("axis {axis} is out of range: the tensor has {rank} axes")))
 }
 
-/// Distinct axes counted from the start, in the given order.
+/// Distinct axes, counted from the start, in the given order.
 ///
 /// # Errors
-/// One of them is none of `rank` axes, or two are the same.
+/// One of them is out of range for `rank` axes, or two are equal.
 pub(crate) fn normal_axes(axes: &[i64], rank: usize) -> Result<Vec<usize>> {
     let normal: Vec<usize> = axes.iter().map(|axis| normal_axis(*axis, rank)).collect::<Result<_>>()?;
     match normal.iter().enumerate().find(|(k, axis)| normal[..*k].contains(axis)) {
@@ -29,7 +29,7 @@ pub(crate) fn normal_axes(axes: &[i64], rank: usize) -> Result<Vec<usize>> {
     }
 }
 
-/// `at`, to which `size` is added where it is negative.
+/// `at`, plus `size` where it is negative.
 pub(crate) fn counted(g: &mut Graph, at: Value, size: Value) -> Result<Value> {
     let zero = g.scalar(Scalar::i64(0))?;
     let negative = g.compare(CompareOp::Lt, at, zero)?;
@@ -37,7 +37,7 @@ pub(crate) fn counted(g: &mut Graph, at: Value, size: Value) -> Result<Value> {
     g.select(negative, shifted, at)
 }
 
-/// The values that a list gives each axis: entry `i` is for axis `axes[i]`, others have the default.
+/// The values of a list by axis. Entry `i` belongs to axis `axes[i]`. Other axes have their default.
 pub(crate) fn by_axis(
     g: &mut Graph,
     rank: usize,
@@ -58,7 +58,7 @@ pub(crate) fn by_axis(
     Ok(values)
 }
 
-/// The smaller of two expressions, without a `min` where one is known to be.
+/// The smaller of two expressions. If it is known which one, the result has no `min`.
 pub(crate) fn smaller(g: &Graph, a: &Dim, b: &Dim) -> Dim {
     if g.facts.prove_le(a, b).is_yes() {
         a.clone()
@@ -69,7 +69,7 @@ pub(crate) fn smaller(g: &Graph, a: &Dim, b: &Dim) -> Dim {
     }
 }
 
-/// The larger of two expressions, without a `max` where one is known to be.
+/// The larger of two expressions. If it is known which one, the result has no `max`.
 pub(crate) fn larger(g: &Graph, a: &Dim, b: &Dim) -> Dim {
     if g.facts.prove_le(b, a).is_yes() {
         a.clone()

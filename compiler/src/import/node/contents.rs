@@ -1,4 +1,4 @@
-//! Inputs whose elements an operator must know while the model is imported: axes, shapes and other small integers.
+//! Inputs whose elements must be known at import time: axes, shapes and other small integers.
 
 use crate::{
     error::{At, Error, Result},
@@ -49,7 +49,7 @@ impl OnnxNode<'_, '_> {
         })
     }
 
-    /// As [`OnnxNode::dims`], for numbers.
+    /// As [`OnnxNode::dims`], for elements that must be constants.
     pub(crate) fn numbers(&self, g: &Graph, k: usize) -> Result<Vec<i64>> {
         let number = |dim: &Dim| {
             dim.as_i64().ok_or_else(|| {
@@ -59,7 +59,7 @@ impl OnnxNode<'_, '_> {
         self.dims(g, k)?.iter().map(number).collect()
     }
 
-    /// The one element of input `k` as an expression.
+    /// The element of input `k`, which must have one, as an expression.
     pub(crate) fn dim(&self, g: &Graph, k: usize) -> Result<Dim> {
         match self.dims(g, k)?.as_slice() {
             [dim] => Ok(dim.clone()),
@@ -69,7 +69,7 @@ impl OnnxNode<'_, '_> {
         }
     }
 
-    /// The constant tensor that `value` is.
+    /// The constant tensor of `value`. `what` names it in messages.
     ///
     /// # Errors
     /// It depends on inputs or symbols.

@@ -1,8 +1,8 @@
 //! Data-dependent shapes, axes and sizes.
 //!
-//! A value that decides about a shape becomes a symbol with a bound ([`Graph::bind`]); where the model declares the size
-//! of the output, that is what the value must give, and it is checked. A value that decides about the structure (axes)
-//! selects among the choices that fit what is declared.
+//! A value that determines a size becomes a symbol with a bound ([`Graph::bind`]). If the model declares the size of
+//! the output, the value must equal it, which is checked at run time. A value that determines axes selects among the
+//! choices that fit the declared output.
 
 use crate::{
     error::{At, Error, ErrorKind, Result},
@@ -16,11 +16,12 @@ use crate::{
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
-/// More choices of axes than this are not compiled.
+/// Maximum number of choices of axes.
 const MAX_CHOICES: usize = 64;
 
 impl OnnxNode<'_, '_> {
-    /// The elements of input `k`, an integer tensor of at most one axis whose length is a number: each an `i64` of rank 0.
+    /// The elements of input `k`, each an `i64` of rank 0. The input is an integer tensor of at most one axis and
+    /// constant length.
     pub(crate) fn elements(&self, g: &mut Graph, k: usize) -> Result<Vec<Value>> {
         let value = self.input(k)?;
         let count = match g.shape(value) {
@@ -44,7 +45,7 @@ impl OnnxNode<'_, '_> {
             .collect()
     }
 
-    /// Whether the elements of input `k` are known while compiling, as expressions over the symbols.
+    /// Whether the elements of input `k` are known at compile time, as expressions over the symbols.
     pub(crate) fn is_known(&self, g: &Graph, k: usize) -> bool {
         self.optional(k).is_none_or(|value| g.contents(value).is_some())
     }
@@ -54,8 +55,9 @@ impl OnnxNode<'_, '_> {
         self.declared(g, output)?.get(axis)?.clone()
     }
 
-    /// `value` as the size of axis `axis` of output 0: what is declared, or at most `most`; it is checked at run time.
-    pub(crate) fn size(&self, g: &mut Graph, value: Value, axis: usize, most: Option<Dim>) -> Result<Dim> {
+    /// `value` as the size of axis `axis` of output 0: the declared size, or a symbol up to `max`. It is checked at run
+    /// time.
+    pub(crate) fn size(&self, g: &mut Graph, value: Value, axis: usize, max: Option<Dim>) -> Result<Dim> {
         check_rank(axis + 1)?;
         if let Some([dim]) = g.contents(value) {
             return Ok(dim.clone());
@@ -64,11 +66,11 @@ impl OnnxNode<'_, '_> {
             return self.data_dependent(g, value, dim.clone(), dim);
         }
         let symbol = self.declared_symbol(g, axis).unwrap_or_else(|| self.fresh(g));
-        self.data_dependent_as(g, &symbol, value, (Dim::zero(), most))
+        self.data_dependent_as(g, &symbol, value, Dim::zero(), max)
             .at(|| format!("axis {axis} of {}", self.op))
     }
 
-    /// `value` as a dim in `lo..=hi`; a symbol, checked while running, if it is not known before.
+    /// `value` as a dim in `lo..=hi`. If it is unknown at compile time, it is a symbol that is checked at run time.
     pub(crate) fn data_dependent(
         &self,
         g: &mut Graph,
@@ -77,39 +79,41 @@ impl OnnxNode<'_, '_> {
         hi: impl Into<Dim>,
     ) -> Result<Dim> {
         let symbol = self.fresh(g);
-        self.data_dependent_as(g, &symbol, value, (lo.into(), Some(hi.into())))
+        self.data_dependent_as(g, &symbol, value, lo.into(), Some(hi.into()))
     }
 
-    /// As [`OnnxNode::data_dependent`], with the symbol, and within what the caller says of it.
+    /// As [`OnnxNode::data_dependent`], with this symbol and within the bounds that the caller declares for it.
     fn data_dependent_as(
         &self,
         g: &mut Graph,
         symbol: &Symbol,
         value: Value,
-        (mut lo, mut hi): (Dim, Option<Dim>),
+        mut lo: Dim,
+        mut hi: Option<Dim>,
     ) -> Result<Dim> {
         let bounds = self.scope.bounds();
-        if let Some((least, most)) = bounds.of(symbol)? {
-            lo = g.facts.simplify(&Dim::max(&lo, least));
-            hi = match (hi, most) {
-                (Some(hi), Some(most)) => Some(g.facts.simplify(&Dim::min(&hi, most))),
-                (hi, most) => hi.or(most),
+        if let Some((declared_lo, declared_hi)) = bounds.of(symbol)? {
+            lo = g.facts.simplify(&Dim::max(&lo, declared_lo));
+            hi = match (hi, declared_hi) {
+                (Some(hi), Some(declared_hi)) => Some(g.facts.simplify(&Dim::min(&hi, declared_hi))),
+                (hi, declared_hi) => hi.or(declared_hi),
             };
         }
-        let hi = hi.or(bounds.most.map(Dim::from)).ok_or_else(|| unbounded(symbol))?;
+        let hi = hi.or(bounds.default_max.map(Dim::from)).ok_or_else(|| unbounded(symbol))?;
         g.bind(symbol, value, lo, hi)
     }
 
-    /// The bound that the caller gives of a number which nothing else bounds.
+    /// The caller's bound for a size that nothing else bounds.
     pub(crate) fn open_bound(&self, g: &Graph) -> Result<Dim> {
         let symbol = self.fresh(g);
         let bounds = self.scope.bounds();
-        let declared = bounds.of(&symbol)?.and_then(|(_, most)| most);
-        declared.or(bounds.most.map(Dim::from)).ok_or_else(|| unbounded(&symbol))
+        let declared = bounds.of(&symbol)?.and_then(|(_, hi)| hi);
+        declared.or(bounds.default_max.map(Dim::from)).ok_or_else(|| unbounded(&symbol))
     }
 
-    /// The result of `f` for the axes that the attribute `axes` or input `k` names (`None`: there are none given). Axes
-    /// that are known only while running select among those for which `fits` says that the result is as declared.
+    /// The result of `f` for the axes in the attribute `axes` or input `k`, or for `None` without either.
+    ///
+    /// Axes known only at run time select among those for which `fits` holds: their result is as declared.
     pub(crate) fn by_axes(
         &self,
         g: &mut Graph,
@@ -151,27 +155,29 @@ impl OnnxNode<'_, '_> {
         self.chosen(g, results)
     }
 
-    /// The value whose condition holds. Where their sizes differ, all are brought to the largest, and the result has the
-    /// size of the one that was chosen.
+    /// The value whose condition holds.
+    ///
+    /// If the sizes differ, all values are padded to the largest size. The result is sliced to the size of the chosen
+    /// value.
     fn chosen(&self, g: &mut Graph, choices: Vec<(Value, Value)>) -> Result<Value> {
         let shapes: Vec<Vec<Dim>> = choices.iter().map(|(_, value)| g.shape(*value).to_vec()).collect();
         let first =
             shapes.first().ok_or_else(|| Error::internal("there must be at least one choice of axes"))?;
 
-        let mut most = first.clone();
+        let mut largest = first.clone();
         for shape in &shapes {
-            if shape.len() != most.len() {
+            if shape.len() != largest.len() {
                 let what = format!("{}: the axes are known only at run time and decide the rank", self.op);
                 return Err(Error::unsupported(what));
             }
-            for (most, dim) in most.iter_mut().zip(shape) {
-                *most = g.facts.simplify(&larger(g, most, dim));
+            for (largest, dim) in largest.iter_mut().zip(shape) {
+                *largest = g.facts.simplify(&larger(g, largest, dim));
             }
         }
 
         let mut sizes = Vec::new();
-        for k in 0..most.len() {
-            if shapes.iter().all(|shape| shape[k] == most[k]) {
+        for k in 0..largest.len() {
+            if shapes.iter().all(|shape| shape[k] == largest[k]) {
                 continue;
             }
             let mut size = g.dim(DType::I64, shapes[0][k].clone())?;
@@ -179,14 +185,14 @@ impl OnnxNode<'_, '_> {
                 let own = g.dim(DType::I64, shape[k].clone())?;
                 size = g.select(*here, own, size)?;
             }
-            sizes.push((k, self.data_dependent(g, size, 0, most[k].clone())?));
+            sizes.push((k, self.data_dependent(g, size, 0, largest[k].clone())?));
         }
 
         let mut result = None;
         for ((here, value), shape) in choices.into_iter().zip(shapes) {
-            let room: Vec<Dim> = most.iter().zip(&shape).map(|(most, dim)| most - dim).collect();
+            let hi: Vec<Dim> = largest.iter().zip(&shape).map(|(largest, dim)| largest - dim).collect();
             let fill = Scalar::from_i64(g.dtype(value), 0);
-            let value = g.pad(value, &vec![Dim::zero(); room.len()], &room, fill)?;
+            let value = g.pad(value, &vec![Dim::zero(); hi.len()], &hi, fill)?;
             result = Some(match result {
                 None => value,
                 Some(other) => g.select(here, value, other)?,
@@ -208,7 +214,7 @@ fn unbounded(symbol: &Symbol) -> Error {
     Error::new(ErrorKind::Contract, format!("{what} --dim {symbol}=0..4096"))
 }
 
-/// The sum of `2^axis` over axes that may be counted from the end.
+/// The sum of `2^axis` over axes. Negative axes count from the end.
 fn axes_mask(g: &mut Graph, axes: &[Value], rank: usize) -> Result<Value> {
     let zero = g.scalar(Scalar::i64(0))?;
     let one = g.scalar(Scalar::i64(1))?;
@@ -222,7 +228,7 @@ fn axes_mask(g: &mut Graph, axes: &[Value], rank: usize) -> Result<Value> {
     Ok(mask)
 }
 
-/// All ascending choices of `count` of the first `rank` numbers.
+/// All ascending choices of `count` indices below `rank`.
 fn subsets(rank: usize, count: usize) -> Vec<Vec<usize>> {
     let all = 1_u32 << rank.min(20);
     let chosen = |mask: u32| (0..rank).filter(|k| mask >> k & 1 == 1).collect::<Vec<usize>>();

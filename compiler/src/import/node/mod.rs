@@ -1,7 +1,7 @@
-//! One ONNX node as operator functions see it: typed inputs and attributes, and a record of those that were read.
+//! An ONNX node as operator functions see it: typed inputs and attributes, and a record of those that were read.
 //!
-//! An attribute or input that no operator function reads is an error. It could otherwise change the result unnoticed.
-//! Inputs of which an operator needs the value (shapes, axes, pads) are read as the symbolic contents of the value.
+//! An attribute or input that no operator function reads is an error. Otherwise it could change the result unnoticed.
+//! Inputs such as shapes, axes and pads are read as the symbolic contents of their value.
 
 mod attributes;
 pub(crate) mod axes;
@@ -31,16 +31,16 @@ use traits::Trait;
 /// Attributes without an effect: an optimisation hint of operator set 1.
 const IGNORED: [&str; 1] = ["consumed_inputs"];
 
-/// An argument of a function call: a value if it is given, and its ONNX element type if the value stores it in another.
+/// An argument of a function call. `None` is a missing argument.
 pub(crate) type NodeInput = Option<(Value, Option<StorageType>)>;
 
 /// A node being imported.
 pub(crate) struct OnnxNode<'s, 'a> {
     /// The operator's name.
     pub op: &'a str,
-    /// Version of the operator set of the node's domain.
+    /// The opset version of the node's domain.
     pub opset: i64,
-    /// The names around the node, for its subgraphs.
+    /// The scope of the node, for its subgraphs.
     pub(crate) scope: &'s Scope<'s, 'a>,
     pub(crate) inputs: Vec<Input>,
     outputs: &'a [String],
@@ -68,7 +68,7 @@ struct Attribute<'a> {
 }
 
 impl<'s, 'a> OnnxNode<'s, 'a> {
-    /// The node `proto` inside `scope`, all of whose names are looked up.
+    /// The node `proto` in `scope`. All its names are looked up.
     pub(crate) fn new(
         proto: &'a NodeProto,
         opset: i64,
@@ -121,7 +121,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         })
     }
 
-    /// Checks that every attribute and input has been read, and types the outputs.
+    /// Checks that every attribute and input was read, and sets the element types of the outputs.
     pub(crate) fn finish(&self, traits: &[Trait]) -> Result<()> {
         if let Some(attribute) = self.attributes.iter().find(|attribute| !attribute.read.get()) {
             return Err(Error::invalid(format!(
@@ -154,7 +154,8 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         }
     }
 
-    /// Passes the storage type of the inputs to the outputs if the operator moves elements. Other operators must have read it.
+    /// Passes the storage type of the inputs to the outputs, if the operator moves elements. Other operators must have
+    /// read it.
     fn pass_storage_type(&self, traits: &[Trait]) -> Result<()> {
         let unknown = || {
             self.inputs.iter().filter(|input| !input.is_checked.get()).filter_map(|input| input.storage_type)
@@ -176,19 +177,19 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         Ok(())
     }
 
-    /// The type of input `k` if its elements are stored in another form than they are computed with.
+    /// The storage type of input `k`, if it differs from the element type of its value.
     pub(crate) fn storage_type(&self, k: usize) -> Option<StorageType> {
         let input = self.inputs.get(k)?;
         input.is_checked.set(true);
         input.storage_type
     }
 
-    /// The results hold elements of this type.
+    /// Sets the storage type of the outputs.
     pub(crate) fn set_output_type(&self, storage_type: StorageType) {
         self.output_type.set(Some(storage_type));
     }
 
-    /// The type that the results hold, if it is not their own.
+    /// The storage type of the outputs, if it differs from the element type of their values.
     pub(crate) fn output_type(&self) -> Option<StorageType> {
         self.output_type.get()
     }
@@ -208,7 +209,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         Ok((0..self.inputs.len()).map(|k| Some((self.optional(k)?, self.storage_type(k)))).collect())
     }
 
-    /// Input `k`, which must be there.
+    /// Input `k`, which must be present.
     pub(crate) fn input(&self, k: usize) -> Result<Value> {
         let missing = || match self.refuse_lists() {
             Ok(()) => Error::invalid(format!("{} needs input {k}, which is missing", self.op)),
@@ -217,24 +218,24 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         self.optional(k).ok_or_else(missing)
     }
 
-    /// Input `k` if it is there.
+    /// Input `k`, if it is present.
     pub(crate) fn optional(&self, k: usize) -> Option<Value> {
         let input = self.inputs.get(k)?;
         input.read.set(input.list.is_none());
         input.value
     }
 
-    /// All inputs, at least one and each there.
+    /// All inputs. There must be at least one, and all must be present.
     pub(crate) fn all(&self) -> Result<Vec<Value>> {
         (0..self.inputs.len().max(1)).map(|k| self.input(k)).collect()
     }
 
-    /// Number of inputs up to the last one that is there.
+    /// The number of inputs up to the last one that is present.
     pub(crate) fn input_count(&self) -> usize {
         self.inputs.len()
     }
 
-    /// Number of outputs that the node lists, unused ones included.
+    /// The number of outputs that the node lists, including unused ones.
     pub(crate) fn output_count(&self) -> usize {
         self.outputs.len()
     }
@@ -254,12 +255,12 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         self.scope.fresh(g, self.op)
     }
 
-    /// The symbol that the model names as the size of axis `axis` of output 0, if it is of no other use.
+    /// The symbol that the model declares as the size of axis `axis` of output 0, if it has no other use.
     pub(crate) fn declared_symbol(&self, g: &Graph, axis: usize) -> Option<Symbol> {
         self.scope.declared_symbol(g, self.outputs.first()?, axis)
     }
 
-    /// The graph attribute `name` as a region; `inputs` makes the values of its inputs.
+    /// The graph attribute `name` as a region. `inputs` creates the values of its inputs.
     pub(crate) fn region(
         &self,
         g: &mut Graph,
@@ -269,7 +270,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         self.scope.region(g, self.graph(name)?, inputs).at(|| format!("{name} of {}", self.op))
     }
 
-    /// The result of the graph attribute `name`, a function of one value, in place.
+    /// The result of the graph attribute `name`, a function of one value, inlined.
     pub(crate) fn applied(&self, g: &mut Graph, name: &str, x: Value) -> Result<Value> {
         let results = self.scope.applied(g, self.graph(name)?, x).at(|| format!("{name} of {}", self.op))?;
         results
@@ -278,7 +279,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
             .ok_or_else(|| Error::invalid(format!("the graph `{name}` must have an output")))
     }
 
-    /// The results of the graph attribute `name`, imported in place.
+    /// The results of the graph attribute `name`, inlined.
     pub(crate) fn branch(&self, g: &mut Graph, name: &str) -> Result<Vec<Value>> {
         self.scope.branch(g, self.graph(name)?).at(|| format!("{name} of {}", self.op))
     }

@@ -1,8 +1,8 @@
-//! Sequences of tensors, as long as their lengths are known while importing: names for lists of values.
+//! Sequences of tensors whose lengths are known at import time: names for lists of values.
 //!
-//! Exporters take tensors apart and put them together by way of sequences (`SplitToSequence`, `SequenceAt`,
-//! `ConcatFromSequence`). Here a sequence is nothing but the list of its elements, so that nothing is left of it in the
-//! graph. It can't be an input or output of the model, nor be handed from round to round of a loop.
+//! Exporters split and join tensors by sequences (`SplitToSequence`, `SequenceAt`, `ConcatFromSequence`). Here a
+//! sequence is the list of its elements, so the graph has no trace of it. It can't be an input or output of the model,
+//! nor a carried value of a loop.
 
 use crate::{
     error::{Error, Result},
@@ -24,7 +24,7 @@ impl OnnxNode<'_, '_> {
         self.list_if(k).ok_or_else(|| Error::invalid(format!("input {k} of {} must be a sequence", self.op)))
     }
 
-    /// Output 0 is the sequence of these elements.
+    /// Defines output 0 as the sequence of these elements.
     pub(crate) fn set_output_list(&self, list: Vec<Value>) {
         *self.output_list.borrow_mut() = Some(list);
     }

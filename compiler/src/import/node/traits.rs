@@ -1,9 +1,9 @@
-//! Properties of operators that the importer relies on outside of their own functions; rows of the table name them.
+//! Properties of operators that other parts of the importer rely on. Rows of the operator table name them.
 
 /// A property of an operator that other parts of the importer rely on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trait {
-    /// It moves elements without computing with them: the outputs have the element type of the inputs.
+    /// It moves elements without computing: the outputs have the element type of the inputs.
     MovesElements,
     /// It does not read the elements of its inputs.
     IgnoresElements,

@@ -82,8 +82,8 @@ fn trips(g: &mut Graph, rounds: &Rounds, limit: Option<Value>) -> Result<Dim> {
         }
     }
 
-    if let Some(most) = rounds.most(g)? {
-        return Ok(most);
+    if let Some(max_rounds) = rounds.max_rounds(g)? {
+        return Ok(max_rounds);
     }
     if stacked.is_empty() {
         return Ok(ENDLESS.into());
@@ -104,24 +104,31 @@ pub(crate) struct Growth {
     /// Growth per iteration.
     step: Dim,
     /// Largest size.
-    most: Dim,
+    max_size: Dim,
     /// Current size, in the body.
     symbol: Symbol,
 }
 
-/// The body of a loop whose carried values have these types and growing sizes.
-///
-/// Values in `kept` do not change: the body reads them from the enclosing graph instead of carrying them.
+/// The values that a loop passes to its body.
+struct BodyInputs<'a> {
+    /// Types of the carried values, at the start of the loop.
+    types: &'a [Type],
+    growths: &'a [Growth],
+    /// Values that do not change: the body reads them from the enclosing graph instead of carrying them.
+    kept: &'a [Option<Value>],
+}
+
+/// The body of a loop.
 fn body(
     g: &mut Graph,
     n: &OnnxNode,
     counter: &Symbol,
-    most: &Dim,
-    (types, growths): (&[Type], &[Growth]),
-    kept: &[Option<Value>],
+    max_rounds: &Dim,
+    inputs: &BodyInputs,
 ) -> Result<Region> {
+    let BodyInputs { types, growths, kept } = *inputs;
     let mut made = n.region(g, "body", |region| {
-        declare_counter(region, counter, most)?;
+        declare_counter(region, counter, max_rounds)?;
         let round = region.index(DType::I64, Vec::new(), counter.into())?;
         let goes_on = region.scalar(Scalar::bool(true))?;
 
@@ -129,16 +136,17 @@ fn body(
         for (k, ty) in types.iter().enumerate() {
             let mut ty = ty.clone();
             for growth in growths.iter().filter(|growth| growth.value == k) {
-                ty.shape[growth.axis] = growth.most.clone();
+                ty.shape[growth.axis] = growth.max_size.clone();
             }
             carried.push(region.region_input(ty, None));
         }
 
         for growth in growths {
             let size = region.region_input(Type { dtype: DType::I64, shape: Vec::new() }, None);
-            let size = region.bind(&growth.symbol, size, 0, growth.most.clone())?;
+            let size = region.bind(&growth.symbol, size, 0, growth.max_size.clone())?;
             let next = &size + &growth.step;
-            region.require(Relation::le(next, &growth.most), "the size of a value that a loop carries")?;
+            region
+                .require(Relation::le(next, &growth.max_size), "the size of a value that a loop carries")?;
             carried[growth.value] = region.slice(carried[growth.value], growth.axis, Dim::zero(), size, 1)?;
         }
 
@@ -162,7 +170,13 @@ fn body(
 }
 
 /// The sizes that an iteration changes.
-fn growths(g: &Graph, n: &OnnxNode, region: &Region, types: &[Type], most: &Dim) -> Result<Vec<Growth>> {
+fn growths(
+    g: &Graph,
+    n: &OnnxNode,
+    region: &Region,
+    types: &[Type],
+    max_rounds: &Dim,
+) -> Result<Vec<Growth>> {
     let mut growths = Vec::new();
     for (value, ty) in types.iter().enumerate() {
         let output =
@@ -181,14 +195,14 @@ fn growths(g: &Graph, n: &OnnxNode, region: &Region, types: &[Type], most: &Dim)
             let step = region.graph.facts.simplify(&(to - from));
             let hidden =
                 region.graph.is_data_dependent(&step) || step.symbols().iter().any(|s| !region_knows(g, s));
-            let bounded = most.as_i64() != Some(ENDLESS);
+            let bounded = max_rounds.as_i64() != Some(ENDLESS);
             if hidden || !bounded || !g.facts.prove_le(&Dim::zero(), &step).is_yes() {
                 let what = format!("a Loop whose carried value {value} changes its size from {from} to {to}");
                 return Err(Error::unsupported(what));
             }
 
-            let largest = g.facts.simplify(&(from + most * &step));
-            growths.push(Growth { value, axis, step, most: largest, symbol: n.fresh(g) });
+            let max_size = g.facts.simplify(&(from + max_rounds * &step));
+            growths.push(Growth { value, axis, step, max_size, symbol: n.fresh(g) });
         }
     }
 
@@ -211,7 +225,7 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 
     let all: Vec<Value> = (2..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
     let rounds = Rounds::new(n, n.graph("body")?, &all);
-    let most = trips(g, &rounds, limit)?;
+    let max_rounds = trips(g, &rounds, limit)?;
     let kept: Vec<Option<Value>> = (0..all.len()).map(|k| rounds.keep(k).then_some(all[k])).collect();
     let carried: Vec<Value> = (0..all.len()).filter(|k| kept[*k].is_none()).map(|k| all[k]).collect();
 
@@ -230,17 +244,28 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 
     let types: Vec<Type> = carried.iter().map(|value| g.ty(*value).clone()).collect();
     let counter = n.fresh(g);
-    let mut region = body(g, n, &counter, &most, (&types, &[]), &kept)?;
+    let inputs = BodyInputs { types: &types, growths: &[], kept: &kept };
+    let mut region = body(g, n, &counter, &max_rounds, &inputs)?;
 
-    let growths = growths(g, n, &region, &types, &most)?;
+    // The first import of the body shows which sizes grow.
+    let growths = growths(g, n, &region, &types, &max_rounds)?;
     if !growths.is_empty() {
-        region = body(g, n, &counter, &most, (&types, &growths), &kept)?;
+        let inputs = BodyInputs { growths: &growths, ..inputs };
+        region = body(g, n, &counter, &max_rounds, &inputs)?;
     }
 
-    let rounds = run(g, region, [limit, condition], (&counter, &most), &carried, &growths)?;
+    let start = LoopStart {
+        limit,
+        condition,
+        counter: &counter,
+        max_rounds: &max_rounds,
+        carried: &carried,
+        growths: &growths,
+    };
+    let rounds = run(g, region, &start)?;
     let mut last = rounds[1..=carried.len()].to_vec();
     for (growth, size) in growths.iter().zip(&rounds[1 + carried.len()..]) {
-        let size = n.data_dependent(g, *size, 0, growth.most.clone())?;
+        let size = n.data_dependent(g, *size, 0, growth.max_size.clone())?;
         last[growth.value] = g.slice(last[growth.value], growth.axis, Dim::zero(), size, 1)?;
     }
 
@@ -249,7 +274,7 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 
     let stacked = &rounds[1 + carried.len() + growths.len()..];
     if !stacked.is_empty() {
-        let done = n.data_dependent(g, rounds[0], 0, most)?;
+        let done = n.data_dependent(g, rounds[0], 0, max_rounds)?;
         for slices in stacked {
             results.push(g.slice(*slices, 0, Dim::zero(), done.clone(), 1)?);
         }
@@ -258,15 +283,24 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     Ok(results)
 }
 
+/// The values that start a loop, and the bound of its iterations.
+pub(crate) struct LoopStart<'a> {
+    /// Maximum number of iterations.
+    pub(crate) limit: Value,
+    /// Whether the first iteration runs.
+    pub(crate) condition: Value,
+    /// The index of the iteration, in the body.
+    pub(crate) counter: &'a Symbol,
+    /// Upper bound of `limit`.
+    pub(crate) max_rounds: &'a Dim,
+    /// Initial carried values.
+    pub(crate) carried: &'a [Value],
+    pub(crate) growths: &'a [Growth],
+}
+
 /// The loop of the graph over an imported body.
-pub(crate) fn run(
-    g: &mut Graph,
-    region: Region,
-    heads: [Value; 2],
-    (counter, most): (&Symbol, &Dim),
-    carried: &[Value],
-    growths: &[Growth],
-) -> Result<Vec<Value>> {
+pub(crate) fn run(g: &mut Graph, region: Region, start: &LoopStart) -> Result<Vec<Value>> {
+    let LoopStart { limit, condition, counter, max_rounds, carried, growths } = *start;
     let Region { mut graph, mut outputs, captured } = region;
     outputs[0] = graph.reshape(outputs[0], Vec::new())?;
 
@@ -277,7 +311,7 @@ pub(crate) fn run(
         let pad = |graph: &mut Graph, value: Value, size: &Dim| {
             let lo = vec![Dim::zero(); graph.rank(value)];
             let mut hi = lo.clone();
-            hi[growth.axis] = &growth.most - size;
+            hi[growth.axis] = &growth.max_size - size;
             let fill = Scalar::from_i64(graph.dtype(value), 0);
             graph.pad(value, &lo, &hi, fill)
         };
@@ -307,10 +341,10 @@ pub(crate) fn run(
 
     let op = Op::Loop {
         counter: counter.clone(),
-        max_iterations: most.clone(),
+        max_iterations: max_rounds.clone(),
         carried: init.len(),
         body: Box::new(graph),
     };
-    let operands = [&heads[..], &init[..], &captured[..]].concat();
+    let operands = [&[limit, condition], &init[..], &captured[..]].concat();
     g.push_multi(op, &operands)
 }

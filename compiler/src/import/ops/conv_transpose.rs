@@ -45,7 +45,7 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let mut stride = positive(n, "strides", count)?;
     let dilation = positive(n, "dilations", count)?;
     let window = Window { kernel, stride: vec![1; count], dilation, lo: Vec::new(), hi: Vec::new() };
-    let (cut_lo, cut_hi, extra) = transposed_pads(g, n, x, &window, &stride)?;
+    let TransposedPads { cut_lo, cut_hi, extra } = transposed_pads(g, n, x, &window, &stride)?;
 
     let size = |i: usize| {
         let full = (&g.shape(x)[i + 2] - 1) * stride[i] + window.span(i) + &extra[i];
@@ -81,7 +81,8 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = places.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
     let w = at_places(g, w, &places.kernel, &reached, group)?;
 
-    let mut y = between(g, x, w, &places, (&reached, &stride), group)?;
+    let phases = Phases { reached: &reached, stride: &stride };
+    let mut y = between(g, x, w, &places, &phases, group)?;
     for (i, (begin, size)) in begin.into_iter().zip(sizes).enumerate() {
         y = g.slice(y, i + 2, begin, size, 1)?;
     }
@@ -111,15 +112,17 @@ fn at_places(g: &mut Graph, w: Value, kernel: &[i64], reached: &[i64], group: i6
     grouped(g, w, 0, group)
 }
 
+/// The phases of an output between two elements of the input, along each axis.
+struct Phases<'a> {
+    /// Phases that the kernel reaches. The others are zero.
+    reached: &'a [i64],
+    /// All phases.
+    stride: &'a [i64],
+}
+
 /// The outputs of all phases, interleaved.
-fn between(
-    g: &mut Graph,
-    x: Value,
-    w: Value,
-    places: &Window,
-    (reached, stride): (&[i64], &[i64]),
-    group: i64,
-) -> Result<Value> {
+fn between(g: &mut Graph, x: Value, w: Value, places: &Window, phases: &Phases, group: i64) -> Result<Value> {
+    let Phases { reached, stride } = *phases;
     let count = stride.len();
     let seen = places.look(g, x)?;
     let seen = grouped(g, seen, 1, group)?;
@@ -144,14 +147,24 @@ fn between(
     g.reshape(y, shape)
 }
 
-/// The elements to remove at the start and at the end of each spatial axis, and the elements to add at the end.
+/// The pads of a transposed convolution, one element per spatial axis.
+struct TransposedPads {
+    /// Elements to remove at the start.
+    cut_lo: Vec<Dim>,
+    /// Elements to remove at the end.
+    cut_hi: Vec<Dim>,
+    /// Elements to add at the end.
+    extra: Vec<Dim>,
+}
+
+/// The pads that the attributes describe.
 fn transposed_pads(
     g: &Graph,
     n: &OnnxNode,
     x: Value,
     window: &Window,
     stride: &[i64],
-) -> Result<(Vec<Dim>, Vec<Dim>, Vec<Dim>)> {
+) -> Result<TransposedPads> {
     let count = stride.len();
     let list = |name: &str, len: usize| -> Result<Option<Vec<Dim>>> {
         match n.ints(name)? {
@@ -178,7 +191,8 @@ fn transposed_pads(
         (None, "SAME_UPPER" | "SAME_LOWER") => (0..count).map(|i| &g.shape(x)[i + 2] * stride[i]).collect(),
         (None, "NOTSET" | "" | "VALID") => {
             let pads = pads.filter(|_| auto != "VALID").unwrap_or_else(|| vec![Dim::zero(); 2 * count]);
-            return Ok((pads[..count].to_vec(), pads[count..].to_vec(), extra));
+            let [cut_lo, cut_hi] = [&pads[..count], &pads[count..]].map(<[Dim]>::to_vec);
+            return Ok(TransposedPads { cut_lo, cut_hi, extra });
         }
         (None, other) => return Err(Error::invalid(format!("unknown auto_pad `{other}`"))),
     };
@@ -195,7 +209,7 @@ fn transposed_pads(
         hi.push(g.facts.simplify(&after));
     }
 
-    Ok((lo, hi, extra))
+    Ok(TransposedPads { cut_lo: lo, cut_hi: hi, extra })
 }
 
 /// `x` with `stride - 1` zeros between neighbours along axis `k`.

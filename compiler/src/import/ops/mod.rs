@@ -1,9 +1,8 @@
-//! The table of ONNX operators: for each a plain function that composes core operators, documented with an example.
+//! The table of ONNX operators: each is a plain function that builds core operators, documented with an example.
 //!
-//! A family's file starts with its part of the table. To add an operator, write a row and a function; its shape rule,
-//! its reference evaluation and its lowering are those of the core operators that it is composed of. The tests run
-//! the examples in the doc comments, and docs/operators.md is written from the same comments (see `examples`)
-//! which are also tried with all that the operators do not want.
+//! The file of a family starts with its part of the table. A new operator needs a row and a function. Shape inference,
+//! evaluation and lowering follow from the core operators. Tests run the examples in the doc comments, and variants
+//! of them that must be refused. docs/operators.md is generated from the same comments (see `examples`).
 
 #[macro_use]
 pub(crate) mod table;
@@ -44,6 +43,7 @@ mod examples;
 
 use crate::import::model::domain::same_domain;
 use crate::import::node::traits::Trait;
+use std::{collections::HashMap, sync::LazyLock};
 use table::Row;
 
 macro_rules! families {
@@ -98,6 +98,15 @@ families! {
     "Sequences" sequence,
 }
 
+/// All rows by the names of their operators, in the order of the tables. Lookups happen several times per node.
+static ROWS: LazyLock<HashMap<&'static str, Vec<&'static Row>>> = LazyLock::new(|| {
+    let mut rows: HashMap<&str, Vec<&Row>> = HashMap::new();
+    for row in TABLES.iter().copied().flatten() {
+        rows.entry(row.name).or_default().push(row);
+    }
+    rows
+});
+
 /// The row of operator `name` in version `opset` of `domain`.
 pub(crate) fn find(domain: &str, name: &str, opset: i64) -> Option<&'static Row> {
     named(domain, name).filter(|row| row.since <= opset).max_by_key(|row| row.since)
@@ -110,6 +119,6 @@ pub(crate) fn has_trait(domain: &str, name: &str, wanted: Trait) -> bool {
 
 /// The rows of all versions of operator `name` of `domain`.
 fn named(domain: &str, name: &str) -> impl Iterator<Item = &'static Row> {
-    let rows = TABLES.iter().copied().flatten();
-    rows.filter(move |row| row.name == name && same_domain(row.domain, domain))
+    let rows = ROWS.get(name).into_iter().flatten().copied();
+    rows.filter(move |row| same_domain(row.domain, domain))
 }

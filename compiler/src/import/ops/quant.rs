@@ -14,6 +14,7 @@ use crate::{
     },
     scalar::{CompareOp, ReduceOp, Scalar},
 };
+use std::ops::RangeInclusive;
 use symshape::Dim;
 use symshape_runtime::DType;
 
@@ -109,9 +110,9 @@ pub(crate) fn saturated(g: &mut Graph, x: Value, zero: Option<Value>, dtype: DTy
         return Err(Error::unsupported(format!("quantisation to {dtype}")));
     }
     let range = if dtype.is_signed_int() {
-        (-(1_i64 << (bits - 1)), (1_i64 << (bits - 1)) - 1)
+        -(1_i64 << (bits - 1))..=(1_i64 << (bits - 1)) - 1
     } else {
-        (0, (1_i64 << bits) - 1)
+        0..=(1_i64 << bits) - 1
     };
     saturated_to(g, x, zero, range, dtype)
 }
@@ -121,7 +122,7 @@ fn saturated_to(
     g: &mut Graph,
     x: Value,
     zero: Option<Value>,
-    (lo, hi): (i64, i64),
+    range: RangeInclusive<i64>,
     dtype: DType,
 ) -> Result<Value> {
     let mut y = g.round(x)?;
@@ -129,8 +130,8 @@ fn saturated_to(
         let zero = g.cast(g.dtype(y), zero)?;
         y = g.add(y, zero)?;
     }
-    let lo = g.number(g.dtype(y), lo as f64)?;
-    let hi = g.number(g.dtype(y), hi as f64)?;
+    let lo = g.number(g.dtype(y), *range.start() as f64)?;
+    let hi = g.number(g.dtype(y), *range.end() as f64)?;
     let y = g.max(y, lo)?;
     let y = g.min(y, hi)?;
     g.cast(dtype, y)

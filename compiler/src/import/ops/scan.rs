@@ -6,7 +6,7 @@ use crate::{
     import::{
         model::proto::GraphProto,
         node::{OnnxNode, axes::normal_axis},
-        ops::control::run,
+        ops::control::{LoopStart, run},
         scope::{Scope, regions::Origin},
     },
     scalar::Scalar,
@@ -47,7 +47,7 @@ fn scan(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         out_axes: lists("scan_output_axes")?,
         out_directions: lists("scan_output_directions")?,
     };
-    rounds(g, n.scope, n.graph("body")?, [states, over], &scan_axes)
+    rounds(g, n.scope, n.graph("body")?, states, over, &scan_axes)
 }
 
 /// As in opset 9, for each element of a batch. The batch is axis 0 of all inputs and outputs, the scan axis is axis 1.
@@ -85,7 +85,7 @@ fn scan_batch(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
             own.push(region.squeeze(one, &[0])?);
         }
         let (states, over) = own.split_at(states);
-        let mut results = rounds(region, scope, body, [states, over], &scan_axes)?;
+        let mut results = rounds(region, scope, body, states, over, &scan_axes)?;
         results.insert(0, region.scalar(Scalar::bool(true))?);
         Ok(results)
     })?;
@@ -93,7 +93,15 @@ fn scan_batch(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     region.captured.splice(0..0, inputs);
     let count = g.dim(DType::I64, batch.clone())?;
     let yes = g.scalar(Scalar::bool(true))?;
-    let mut results = run(g, region, [count, yes], (&counter, &batch), &[], &[])?;
+    let start = LoopStart {
+        limit: count,
+        condition: yes,
+        counter: &counter,
+        max_rounds: &batch,
+        carried: &[],
+        growths: &[],
+    };
+    let mut results = run(g, region, &start)?;
     results.remove(0);
 
     Ok(results)
@@ -104,7 +112,8 @@ fn rounds<'a>(
     g: &mut Graph,
     scope: &Scope<'_, 'a>,
     body: &'a GraphProto,
-    [states, over]: [&[Value]; 2],
+    states: &[Value],
+    over: &[Value],
     scan_axes: &ScanAxes,
 ) -> Result<Vec<Value>> {
     let mut axes = Vec::new();
@@ -147,7 +156,15 @@ fn rounds<'a>(
 
     let limit = g.dim(DType::I64, count.clone())?;
     let yes = g.scalar(Scalar::bool(true))?;
-    let mut results = run(g, region, [limit, yes], (&counter, &count), states, &[])?;
+    let start = LoopStart {
+        limit,
+        condition: yes,
+        counter: &counter,
+        max_rounds: &count,
+        carried: states,
+        growths: &[],
+    };
+    let mut results = run(g, region, &start)?;
     results.remove(0);
 
     for (k, value) in results[states.len()..].iter_mut().enumerate() {

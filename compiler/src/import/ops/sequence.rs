@@ -23,7 +23,7 @@ ops! {
 }
 
 /// Longer sequences are refused: each element is a value of the graph.
-const MOST_ELEMENTS: i64 = 1 << 12;
+const MAX_ELEMENTS: i64 = 1 << 12;
 
 /// Defines output 0 as this sequence.
 fn made(n: &OnnxNode, list: Vec<Value>) -> Result<Outputs> {
@@ -181,7 +181,7 @@ fn equal_parts(g: &Graph, size: &Dim, part: &Dim) -> Result<Vec<Dim>> {
         return Err(Error::unsupported(format!("a split into parts of {part}")));
     }
     let count = g.facts.simplify(&size.ceil_div(part));
-    let known = count.as_i64().filter(|count| *count <= MOST_ELEMENTS);
+    let known = count.as_i64().filter(|count| *count <= MAX_ELEMENTS);
     let count = known
         .ok_or_else(|| Error::unsupported(format!("a sequence whose length {count} is not a constant")))?;
     let last = g.facts.simplify(&(size - part * (count - 1).max(0)));

@@ -9,20 +9,20 @@ use symshape::{Declaration, Dim, Symbol};
 pub(crate) struct DataDependentBounds<'a> {
     /// Ranges by the symbols' names.
     pub declared: &'a [(String, Declaration)],
-    /// The names that were met.
+    /// Names of the symbols that were looked up.
     pub met: RefCell<HashSet<String>>,
     /// The upper bound of symbols without any other.
-    pub most: Option<i64>,
+    pub default_max: Option<i64>,
 }
 
 impl DataDependentBounds<'_> {
-    /// The declaration of `symbol`.
+    /// The declared lower and upper bound of `symbol`.
     pub(crate) fn of(&self, symbol: &Symbol) -> Result<Option<(Dim, Option<Dim>)>> {
         self.met.borrow_mut().insert(symbol.name().to_string());
         let found = self.declared.iter().rev().find(|(name, _)| name == symbol.name());
         let Some((name, declared)) = found else { return Ok(None) };
         if declared.values.is_some() || declared.step != BigInt::from(1) {
-            let what = format!("--dim {name}: a size that is found while running takes a range LO..HI");
+            let what = format!("--dim {name}: a data-dependent size needs a range LO..HI");
             return Err(Error::new(ErrorKind::Usage, what));
         }
         Ok(Some((Dim::from(declared.lo.clone()), declared.hi.clone().map(Dim::from))))

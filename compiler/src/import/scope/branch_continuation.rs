@@ -1,9 +1,9 @@
-//! Branches that give values without a common type: what follows them is imported once in each.
+//! Branches whose outputs have no common type: the nodes after them are imported once per branch.
 //!
-//! Exporters guard squeezing with a branch (`If(dim == 1) { Squeeze } else { Identity }`), so that the rank of what comes
-//! out depends on a size. Of such a node there can be no results in the graph around it. Instead, all that follows moves
-//! into both branches, up to the outputs of the graph or body that it stands in; a branch under which that contradicts
-//! what is declared ends the call if it is taken. A branch is imported under the fact that its condition holds.
+//! Exporters guard squeezing with a branch (`If(dim == 1) { Squeeze } else { Identity }`), so the rank of the output
+//! depends on a size. Such a node can't have results in the enclosing graph. Instead, all following nodes move into
+//! both branches, up to the outputs of the graph or body. A branch is imported under the fact that its condition holds.
+//! If its continuation contradicts a declaration, the branch ends the call with an error when it runs.
 
 use crate::{
     error::{At, Error, Result},
@@ -15,9 +15,19 @@ use crate::{
         scope::{Scope, initializers, regions::Region},
     },
 };
+use symshape::Relation;
+
+/// A node with branches, and what follows it.
+struct Continuation<'r, 'a> {
+    node: &'a NodeProto,
+    /// The nodes after it.
+    rest: &'r [&'a NodeProto],
+    /// The outputs of the graph or body.
+    outputs: &'r [&'a str],
+}
 
 impl<'a> Scope<'_, 'a> {
-    /// An error that makes [`Scope::sequence`] try again with what follows the node in both of its branches.
+    /// An error that makes [`Scope::sequence`] try again, with the following nodes in both branches of the node.
     pub(crate) fn needs_split(&self, why: String) -> Error {
         self.set_needs_split();
         Error::unsupported(why)
@@ -34,10 +44,11 @@ impl<'a> Scope<'_, 'a> {
         let n = OnnxNode::new(node, self.opset(&node.domain)?, self, g)?;
         let condition = n.input(0)?;
 
+        let continuation = Continuation { node, rest, outputs };
         let mut branches = Vec::new();
         for (name, taken) in [("then_branch", true), ("else_branch", false)] {
-            let graph = n.graph(name)?;
-            let region = self.continued(g, (node, graph, rest, outputs), (condition, taken));
+            let known = predicate(g, condition, taken);
+            let region = self.continued(g, n.graph(name)?, known, &continuation);
             branches.push(contradiction(region.at(|| format!("{name} of {}", n.op)))?);
         }
 
@@ -53,21 +64,22 @@ impl<'a> Scope<'_, 'a> {
         branch(g, &n, condition, branches)
     }
 
-    /// A branch of `node` and all that follows it, as a region.
+    /// A branch of the node and all nodes after it, as a region.
     fn continued(
         &self,
         g: &mut Graph,
-        (node, graph, rest, outputs): (&'a NodeProto, &'a GraphProto, &[&'a NodeProto], &[&'a str]),
-        (condition, taken): (Value, bool),
+        branch: &'a GraphProto,
+        known: Option<Relation>,
+        continuation: &Continuation<'_, 'a>,
     ) -> Result<Region> {
-        let known = predicate(g, condition, taken);
-        self.enclosed(g, &graph.name, Default::default(), |scope, region| {
+        let Continuation { node, rest, outputs } = *continuation;
+        self.enclosed(g, &branch.name, Default::default(), |scope, region| {
             if let Some(relation) = known {
                 let assumed = region.facts.assume(relation, "the condition of the branch");
                 assumed.map_err(|error| Error::invalid(error.to_string()))?;
             }
-            let body = scope.within(initializers(graph)?)?;
-            let values = body.results(region, graph)?;
+            let body = scope.within(initializers(branch)?)?;
+            let values = body.results(region, branch)?;
             for (name, value) in node.output.iter().zip(values).filter(|(name, _)| !name.is_empty()) {
                 scope.define(name, value)?;
             }

@@ -27,7 +27,7 @@ use std::{
     collections::HashMap,
 };
 
-/// Graphs and functions inside one another; a function that calls itself would never end.
+/// Maximum nesting of graphs and functions. A recursive function would never end.
 const MAX_DEPTH: usize = 64;
 
 /// State that all scopes of a model share.
@@ -117,7 +117,7 @@ impl<'s, 'a> Scope<'s, 'a> {
         })
     }
 
-    /// A scope inside this one with these initializers.
+    /// A scope inside this one, with these initializers.
     pub(crate) fn within<'t>(
         &'t self,
         initializers: HashMap<&'a str, &'a TensorProto>,
@@ -128,12 +128,12 @@ impl<'s, 'a> Scope<'s, 'a> {
         Ok(Scope { initializers, ..self.inner()? })
     }
 
-    /// Whether there is a graph around this one.
+    /// Whether this scope has an enclosing one.
     pub(crate) fn has_parent(&self) -> bool {
         self.parent.is_some()
     }
 
-    /// Says that the node at hand failed because its branches give values without a common type.
+    /// Records that the current node failed because its branches have no common type.
     pub(crate) fn set_needs_split(&self) {
         self.context.needs_split.set(true);
     }

@@ -11,7 +11,7 @@ use crate::{
 use symshape::{Dim, Symbol};
 
 impl<'a> Scope<'_, 'a> {
-    /// Gives `value` a name.
+    /// Defines the name of `value`.
     pub(crate) fn define(&self, name: &'a str, value: Value) -> Result<()> {
         if self.is_defined(name) {
             return Err(Error::invalid(format!("`{name}` is defined twice")));
@@ -20,14 +20,14 @@ impl<'a> Scope<'_, 'a> {
         Ok(())
     }
 
-    /// Whether the name is one of this very scope.
+    /// Whether this scope itself defines the name.
     pub(crate) fn is_defined(&self, name: &str) -> bool {
         self.initializers.contains_key(name)
             || self.values.borrow().contains_key(name)
             || self.lists.borrow().contains_key(name)
     }
 
-    /// The value called `name`.
+    /// The value `name`.
     pub(crate) fn value(&self, g: &mut Graph, name: &str) -> Result<Value> {
         if let Some(value) = self.values.borrow().get(name) {
             return Ok(*value);
@@ -78,7 +78,7 @@ impl<'a> Scope<'_, 'a> {
         names
     }
 
-    /// The attribute `proto` or, in a function, the attribute of the call that it refers to.
+    /// The attribute `proto`, or in a function the attribute of the call that it refers to.
     pub(crate) fn attribute(&self, proto: &'a AttributeProto) -> Option<&'a AttributeProto> {
         match proto.ref_attr_name.as_str() {
             "" => Some(proto),
@@ -86,7 +86,7 @@ impl<'a> Scope<'_, 'a> {
         }
     }
 
-    /// A name that no symbol has yet.
+    /// A new symbol whose name begins with `stem`.
     pub(crate) fn fresh(&self, g: &Graph, stem: &str) -> Symbol {
         loop {
             let number = self.context.found.get();
@@ -103,7 +103,7 @@ impl<'a> Scope<'_, 'a> {
         &self.context.bounds
     }
 
-    /// The name that the model gives axis `axis` of the value `name`, as a data-dependent symbol.
+    /// The data-dependent symbol that the model declares for axis `axis` of the value `name`.
     pub(crate) fn declared_symbol(&self, g: &Graph, name: &str, axis: usize) -> Option<Symbol> {
         let declared = self.context.declared.get(name).filter(|_| self.parent.is_none())?;
         let dims = &declared.tensor_type.as_ref()?.shape.as_ref()?.dim;
@@ -111,7 +111,8 @@ impl<'a> Scope<'_, 'a> {
         g.facts.declaration(&symbol).is_none().then_some(symbol)
     }
 
-    /// The dims that the model declares for the value `name`, where they are numbers or expressions over its symbols.
+    /// The dims that the model declares for the value `name`. `None` for dims that are neither constants nor
+    /// expressions over its symbols.
     pub(crate) fn declared(&self, g: &Graph, name: &str) -> Option<Vec<Option<Dim>>> {
         let mut name = name;
         for _ in 0..MAX_DEPTH {

@@ -1,7 +1,6 @@
-//! What the nodes of a scope become: operators by the table, calls of functions by their bodies, and what the caller has
-//! bound as that.
+//! Import of the nodes of a scope: operators, function calls and custom operators.
 //!
-//! Nodes are imported in an order in which every name is defined before it is used, whatever order the file has them in.
+//! Nodes are imported in an order in which every name is defined before it is used, whatever their order in the file.
 
 use crate::{
     error::{At, Error, ErrorKind, Result},
@@ -22,9 +21,9 @@ use crate::{
     },
 };
 
-/// Nodes after functions are replaced by their bodies; a hostile file could double them with every function.
+/// Maximum number of nodes after functions are inlined. A hostile file could double them with every function.
 const MAX_NODES: usize = 1 << 20;
-/// The newest version of the default operator set that the operator table was checked against.
+/// The newest opset that the operator table was checked against.
 const NEWEST_OPSET: i64 = 27;
 
 /// A result of a node.
@@ -43,7 +42,7 @@ impl NodeOutput {
 }
 
 impl<'a> Scope<'_, 'a> {
-    /// Imports nodes in this order; the values called `outputs`.
+    /// Imports `nodes` in this order and returns the values `outputs`.
     pub(crate) fn sequence(
         &self,
         g: &mut Graph,
@@ -61,7 +60,7 @@ impl<'a> Scope<'_, 'a> {
         outputs.iter().map(|name| self.value(g, name).at(|| "outputs")).collect()
     }
 
-    /// The nodes with every name defined before it is used.
+    /// `nodes` in an order in which every name is defined before it is used.
     pub(crate) fn order(&self, nodes: &'a [NodeProto]) -> Result<Vec<&'a NodeProto>> {
         order(nodes, &|name| self.initializers.contains_key(name))
     }
@@ -174,7 +173,7 @@ impl<'a> Scope<'_, 'a> {
         }
     }
 
-    /// The body of `function` in place of a call.
+    /// Inlines the body of `function`.
     fn call(
         &self,
         g: &mut Graph,
@@ -216,7 +215,7 @@ impl<'a> Scope<'_, 'a> {
         Ok(values.into_iter().zip(outputs()).map(made).collect())
     }
 
-    /// Imports nodes in an order that works; the values called `outputs`.
+    /// Imports `nodes` in a valid order and returns the values `outputs`.
     pub(crate) fn run(
         &self,
         g: &mut Graph,

@@ -1,4 +1,4 @@
-//! Graphs in attributes: in place, or as regions with captured values.
+//! Graph attributes: inlined, or imported as regions with captured values.
 
 use crate::{
     error::{Error, Result},
@@ -10,11 +10,11 @@ use crate::{
 };
 use std::{cell::RefCell, collections::HashMap};
 
-/// Where an input of a graph attribute comes from.
+/// The origin of an input of a graph attribute.
 pub(crate) enum Origin {
-    /// It is a value in the graph itself.
+    /// A value of the graph itself.
     Own(Value),
-    /// It is one of the graph around it.
+    /// A value of the enclosing graph.
     Outer(Value),
 }
 
@@ -28,12 +28,12 @@ pub(crate) struct Region {
 }
 
 impl<'a> Scope<'_, 'a> {
-    /// The results of `graph`, a branch without inputs, in place.
+    /// The results of `graph`, a branch without inputs, inlined.
     pub(crate) fn branch(&self, g: &mut Graph, graph: &'a GraphProto) -> Result<Vec<Value>> {
         self.within(initializers(graph)?)?.results(g, graph)
     }
 
-    /// The results of `graph`, a function of one value, in place.
+    /// The results of `graph`, a function of one value, inlined.
     pub(crate) fn applied(&self, g: &mut Graph, graph: &'a GraphProto, x: Value) -> Result<Vec<Value>> {
         let scope = self.within(initializers(graph)?)?;
         match graph.input.as_slice() {
@@ -60,7 +60,7 @@ impl<'a> Scope<'_, 'a> {
         }
     }
 
-    /// `proto` as a separate graph; `inputs` makes its inputs.
+    /// `proto` as a region. `inputs` creates its inputs.
     pub(crate) fn region(
         &self,
         g: &mut Graph,
@@ -71,7 +71,7 @@ impl<'a> Scope<'_, 'a> {
         self.enclosed(g, &proto.name, own, |scope, graph| scope.fill(graph, proto, inputs))
     }
 
-    /// The result of `import` in a nested scope and graph, which captures values from here as needed.
+    /// The region that `import` builds in a nested scope. It captures values of this scope when it uses them.
     pub(crate) fn enclosed(
         &self,
         g: &mut Graph,

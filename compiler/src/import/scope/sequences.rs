@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl<'a> Scope<'_, 'a> {
-    /// Gives the sequence of these elements a name.
+    /// Defines `name` as the sequence of these elements.
     pub(crate) fn define_list(&self, name: &'a str, list: Vec<Value>) -> Result<()> {
         if self.is_defined(name) {
             return Err(Error::invalid(format!("`{name}` is defined twice")));

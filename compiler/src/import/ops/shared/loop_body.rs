@@ -16,13 +16,22 @@ use std::collections::HashMap;
 use symshape::Dim;
 
 /// Maximum length of a chain of nodes that pass a value on.
-const MOST_STEPS: usize = 16;
+const MAX_STEPS: usize = 16;
 
 /// Maximum depth of nested conditions.
-const MOST_CONDITIONS: usize = 4;
+const MAX_CONDITIONS: usize = 4;
 
 /// Inputs of a body before the carried values: the iteration and the condition. The outputs have the condition only.
 const HEADS: usize = 2;
+
+/// A value that each iteration increments.
+struct Counter {
+    start: Dim,
+    /// Increment per iteration, positive.
+    step: i64,
+    /// Whether it is the value after the increment.
+    is_raised: bool,
+}
 
 /// A loop body, with the initial carried values.
 pub(crate) struct Rounds<'r, 'n, 'a> {
@@ -54,9 +63,9 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
     }
 
     /// The maximum number of iterations, if the condition compares a counter with an unchanged limit.
-    pub(crate) fn most(&self, g: &mut Graph) -> Result<Option<Dim>> {
+    pub(crate) fn max_rounds(&self, g: &mut Graph) -> Result<Option<Dim>> {
         let Some(condition) = self.body.output.first() else { return Ok(None) };
-        self.while_holds(g, &condition.name, MOST_CONDITIONS)
+        self.while_holds(g, &condition.name, MAX_CONDITIONS)
     }
 
     fn while_holds(&self, g: &mut Graph, condition: &'a str, left: usize) -> Result<Option<Dim>> {
@@ -68,7 +77,7 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
         match node.op_type.as_str() {
             "And" => match self.while_holds(g, a, left - 1)? {
                 None => self.while_holds(g, b, left - 1),
-                most => Ok(most),
+                bound => Ok(bound),
             },
             "Less" => self.while_below(g, a, b, 0),
             "LessOrEqual" => self.while_below(g, a, b, 1),
@@ -84,8 +93,8 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
         let number = self.through(number);
 
         let round = self.body.input.first().is_some_and(|input| input.name == number);
-        let (start, step, raised) = if round {
-            (Dim::zero(), 1, false)
+        let counter = if round {
+            Counter { start: Dim::zero(), step: 1, is_raised: false }
         } else {
             match self.counter(g, number)? {
                 Some(counter) => counter,
@@ -93,15 +102,15 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
             }
         };
 
-        let rounds = (limit + more - start).ceil_div(step);
+        let rounds = (limit + more - counter.start).ceil_div(counter.step);
 
         // A counter that is compared before its increment allows one more iteration.
-        let rounds = if raised { rounds } else { rounds + 1 };
+        let rounds = if counter.is_raised { rounds } else { rounds + 1 };
         Ok(Some(g.facts.simplify(&larger(g, &rounds, &Dim::one()))))
     }
 
     /// The counter `name`: a carried value that each iteration increments by a constant.
-    fn counter(&self, g: &mut Graph, name: &'a str) -> Result<Option<(Dim, i64, bool)>> {
+    fn counter(&self, g: &mut Graph, name: &'a str) -> Result<Option<Counter>> {
         for (k, value) in self.carried.iter().enumerate() {
             let (Some(input), Some(output)) = (self.body.input.get(HEADS + k), self.body.output.get(1 + k))
             else {
@@ -123,7 +132,7 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
 
             let step = step.and_then(|step| step.as_i64()).filter(|step| *step > 0);
             if let (Some(step), Some([start])) = (step, g.contents(*value)) {
-                return Ok(Some((start.clone(), step, name == raised)));
+                return Ok(Some(Counter { start: start.clone(), step, is_raised: name == raised }));
             }
         }
         Ok(None)
@@ -157,7 +166,7 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
     /// The origin of `name`, seen through nodes of these operators.
     fn origin(&self, name: &'a str, operators: &[&str]) -> &'a str {
         let mut name = name;
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             match self.producer(name) {
                 Some(node) if operators.contains(&node.op_type.as_str()) && !node.input.is_empty() => {
                     name = &node.input[0];

@@ -14,7 +14,7 @@ use crate::{
             signal::{
                 fourier,
                 spectrum::{angles, count_parts, double, filled, fitted, joined, parts, transformed},
-                tables::{self, LONG, MAX_TABLE, entries, folded, folds, turns},
+                tables::{self, LONG, TableSize, folded, folds, turns},
             },
         },
     },
@@ -79,17 +79,19 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
     };
 
     let steps = points.as_ref().and_then(Dim::as_i64).and_then(fourier::factors);
-    if let (Some(points), false, true) = (points.as_ref().and_then(Dim::as_i64), inverse, dtype != DType::F64)
+    if let Some(points) = points.as_ref().and_then(Dim::as_i64)
+        && !inverse
+        && dtype != DType::F64
     {
         let bins = if onesided { points / 2 + 1 } else { points };
         let is_fitting = points >= SHORT && (points < LONG || steps.is_none());
-        if is_fitting && entries(points, count_parts(g, x)?, bins) <= MAX_TABLE {
+        if is_fitting && !(TableSize { count: points, parts: count_parts(g, x)?, bins }).is_too_large() {
             return contracted(g, x, along, points, bins);
         }
     }
 
     if let Some(factors) = steps {
-        return fast(g, x, along, &factors, (inverse, onesided));
+        return fast(g, x, along, &factors, inverse, onesided);
     }
 
     let wide = g.cast(DType::F64, x)?;
@@ -172,7 +174,7 @@ fn contracted(g: &mut Graph, x: Value, along: usize, points: i64, bins: i64) -> 
         return g.cast(dtype, y);
     }
 
-    let table = turns(g, points, (count, parts, bins))?;
+    let table = turns(g, points, TableSize { count, parts, bins })?;
     let mut labels: Vec<u8> = (0..=last as u8).map(|k| b'A' + k).collect();
     (labels[along], labels[last]) = (b'l', b'c');
     let mut out = labels.clone();
@@ -188,7 +190,8 @@ fn fast(
     x: Value,
     along: usize,
     factors: &[i64],
-    (inverse, onesided): (bool, bool),
+    inverse: bool,
+    onesided: bool,
 ) -> Result<Value> {
     let dtype = g.dtype(x);
     let points = factors.iter().product::<i64>();

@@ -14,7 +14,7 @@ use crate::{
             signal::{
                 fourier,
                 spectrum::{angles, count_parts, double, filled, joined, parts, transformed},
-                tables::{LONG, MAX_TABLE, contracted, entries, folded, folds, turns},
+                tables::{LONG, TableSize, contracted, folded, folds, turns},
             },
         },
     },
@@ -90,7 +90,7 @@ impl Windows {
         let taken = have.min(length);
         let bins = if onesided { length / 2 + 1 } else { length };
         let parts = count_parts(g, x)?;
-        let is_large = entries(taken, parts, bins) > MAX_TABLE;
+        let is_large = TableSize { count: taken, parts, bins }.is_too_large();
         let factors = (length >= LONG || is_large).then(|| fourier::factors(length)).flatten();
         if factors.is_none() && is_large {
             return Ok(None);
@@ -124,7 +124,8 @@ impl Windows {
             return folded(g, seen, 2, self.length, self.bins);
         }
 
-        let mut table = turns(g, self.length, (self.taken, self.parts, self.bins))?;
+        let size = TableSize { count: self.taken, parts: self.parts, bins: self.bins };
+        let mut table = turns(g, self.length, size)?;
         if let Some(weights) = self.weights {
             let weights = g.cast(DType::F64, weights)?;
             let weights = g.unsqueeze(weights, &[1, 2, 3])?;

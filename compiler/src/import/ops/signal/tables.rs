@@ -26,18 +26,32 @@ const FOLDED: i64 = 128;
 const PRECISION: Precision = Precision::Full;
 
 /// Maximum number of elements of a table that is computed at compile time.
-pub(crate) const MAX_TABLE: i64 = 1 << 23;
+const MAX_TABLE: i64 = 1 << 23;
 
-/// The number of elements of a table of turns.
-pub(crate) fn entries(count: i64, parts: i64, bins: i64) -> i64 {
-    count.saturating_mul(2 * parts).saturating_mul(bins)
+/// The size of a table of turns.
+#[derive(Clone, Copy)]
+pub(crate) struct TableSize {
+    /// Elements of the signal that the table covers.
+    pub(crate) count: i64,
+    /// Parts of an element of the signal: 1 if it is real, 2 if it is complex.
+    pub(crate) parts: i64,
+    /// Frequencies.
+    pub(crate) bins: i64,
+}
+
+impl TableSize {
+    /// Whether the table has more elements than are computed at compile time.
+    pub(crate) fn is_too_large(self) -> bool {
+        self.count.saturating_mul(2 * self.parts).saturating_mul(self.bins) > MAX_TABLE
+    }
 }
 
 /// The table `[count, parts, 2, bins]` in double precision. It maps each part of each element of a signal to each part
 /// of each frequency.
 ///
 /// The elements are sines and cosines of multiples of `1/length` of a circle.
-pub(crate) fn turns(g: &mut Graph, length: i64, (count, parts, bins): (i64, i64, i64)) -> Result<Value> {
+pub(crate) fn turns(g: &mut Graph, length: i64, size: TableSize) -> Result<Value> {
+    let TableSize { count, parts, bins } = size;
     let rows = (0..count).flat_map(|j| (0..parts * 2).map(move |row| (j, row)));
     let elements = rows.flat_map(|(j, row)| {
         (0..bins).map(move |k| {
