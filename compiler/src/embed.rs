@@ -1,4 +1,4 @@
-//! Models compiled by a build script into the program that it builds.
+//! Compiles models in a build script, for the program that it builds.
 //!
 //! In the `main` of build.rs:
 //!
@@ -15,9 +15,9 @@
 //! model.run(8, &x, &mut y)?;                     // N = 8; x and y are slices
 //! ```
 //!
-//! The model becomes a static library in `OUT_DIR` that Cargo links, and a Rust module beside it. Cargo runs the build
-//! script again when the model, its external data, a bounds.json beside it, or the script changes, and not otherwise; a
-//! bounds.json that is added later is read when the script runs next.
+//! The model becomes a static library in `OUT_DIR`, which Cargo links, and a Rust module next to it. Cargo runs the build
+//! script again only if the model, its external data, a bounds.json next to it, or the script changes. A bounds.json
+//! that is added later is read when the script runs next.
 
 use crate::{
     accuracy::{self, PrecisionChoice},
@@ -34,7 +34,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A model on its way into the program. All texts are as on the command line of `symc`.
+/// A model to compile into the program. All arguments have the syntax of the command line of `symc`.
 #[derive(Clone, Debug)]
 pub struct Embed {
     model: PathBuf,
@@ -49,7 +49,7 @@ pub struct Embed {
 }
 
 impl Embed {
-    /// The ONNX model at this path, from the folder of the package.
+    /// The ONNX model at this path, relative to the folder of the package.
     pub fn new(model: impl Into<PathBuf>) -> Embed {
         Embed {
             model: model.into(),
@@ -82,7 +82,7 @@ impl Embed {
         self
     }
 
-    /// Binds an operator to a function of the program's: a declaration such as
+    /// Binds an operator to a function of the program, by a declaration such as
     /// `com.acme:Swish(x: T[D...]) -> T[D...] = acme_swish`. The program exports the function under that C name, see
     /// [`symshape_runtime::external`].
     pub fn custom(mut self, declaration: impl Into<String>) -> Embed {
@@ -90,21 +90,21 @@ impl Embed {
         self
     }
 
-    /// What the model is called, in place of the file's name: the module's file, and the prefix of the C symbols.
+    /// The name of the module's file, and the prefix of the C symbols. The default is the name of the model's file.
     pub fn name(mut self, name: impl Into<String>) -> Embed {
         self.name = Some(name.into());
         self
     }
 
-    /// The instruction level, such as `x86-64-v3`, or several with commas between them; the default is this machine's when
-    /// the program is built for it.
+    /// The ISA level, such as `x86-64-v3`, or several levels separated by commas. The default is the level of this machine,
+    /// if the program is built for it.
     pub fn cpu(mut self, level: impl Into<String>) -> Embed {
         self.cpu = Some(level.into());
         self
     }
 
-    /// How contractions multiply on machines with tile registers, which code for `cpu("x86-64-v3,x86-64-v4-amx")` uses where
-    /// they are; the default is `f32`, as elsewhere.
+    /// The precision of contractions on machines with tile registers; other machines multiply `f32`. Only code for a level
+    /// with tile registers uses them, such as that of `cpu("x86-64-v3,x86-64-v4-amx")`. The default is `f32`.
     pub fn precision(mut self, precision: Precision) -> Embed {
         self.precision = precision;
         self
@@ -121,22 +121,25 @@ impl Embed {
     /// Compiles, and tells Cargo what to link and what to watch.
     ///
     /// # Errors
-    /// As [`crate::import::import`] and [`Pipeline::lower`]; when this is no build script; when `OUT_DIR`
-    /// can't be written.
+    /// As [`crate::import::import`] and [`Pipeline::lower`]; when the program is not a build script; when `OUT_DIR` can't be
+    /// written.
     pub fn compile(&self) -> Result<()> {
         let folder = PathBuf::from(variable("OUT_DIR")?);
         let path = Path::new(&variable("CARGO_MANIFEST_DIR")?).join(&self.model);
         let bounds = path.with_file_name("bounds.json");
+
         watch(&path);
-        // What is watched and not there counts as changed in every build.
+        // Cargo takes a missing file for changed in every build.
         if bounds.exists() {
             watch(&bounds);
         }
         watch(Path::new("build.rs"));
+
         let place = || path.display().to_string();
         let model = import::Model::open(&path)?;
         let graph = import::import(&model, &self.options(&bounds)?).at(place)?;
         model.external_files().iter().for_each(|file| watch(file));
+
         let target = Target::parse(env::var("TARGET").ok().as_deref(), self.cpu.as_deref())?;
         let options = CompileOptions::for_target(&target).precision(self.precision);
         let PrecisionChoice { precision, note } =
@@ -144,19 +147,22 @@ impl Embed {
         if let Some(note) = note {
             println!("cargo:warning=symshape: {}: {}: {note}", self.model.display(), self.precision);
         }
+
         let lowered = Pipeline::new(&graph).options(options.precision(precision)).lower().at(place)?;
         let compiled = lowered.compile(&target, Artifact::Archive).at(place)?;
+
         let name = &lowered.program.name;
         let archive = emit::archive(name, &compiled.object.into_bytes()?)?;
         emit::write_atomically(&folder.join(format!("lib{name}_symshape.a")), &archive)?;
         let module = emit::rust::module(&lowered.program, &lowered.plan);
         emit::write_atomically(&folder.join(format!("{name}.rs")), module.as_bytes())?;
+
         println!("cargo:rustc-link-search=native={}", folder.display());
         println!("cargo:rustc-link-lib=static={name}_symshape");
         Ok(())
     }
 
-    /// As [`Embed::compile`]; an error is printed and ends the build script.
+    /// As [`Embed::compile`], but prints an error and exits.
     pub fn compile_or_exit(&self) {
         if let Err(error) = self.compile() {
             println!("cargo:warning=symshape: {error}");
@@ -185,7 +191,7 @@ impl Embed {
     }
 }
 
-/// Has Cargo run the build script again when a file changes.
+/// Tells Cargo to run the build script again when a file changes.
 fn watch(file: &Path) {
     println!("cargo:rerun-if-changed={}", file.display());
 }

@@ -1,4 +1,4 @@
-//! The command line `symc`, see [`symshape_compiler::cli`]; here only the allocator that counts its calls.
+//! The command line `symc`, see [`symshape_compiler::cli`]. This file only adds an allocator that counts its calls.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -6,44 +6,44 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The system's allocator, with every call that takes memory counted.
-struct Counting;
+/// The system's allocator, which counts every call that allocates.
+struct CountingAllocator;
 
-static CALLS: AtomicU64 = AtomicU64::new(0);
+static HEAP_CALLS: AtomicU64 = AtomicU64::new(0);
 
 fn count() {
-    CALLS.fetch_add(1, Ordering::Relaxed);
+    HEAP_CALLS.fetch_add(1, Ordering::Relaxed);
 }
 
-// SAFETY: everything is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: all calls are passed on to the system's allocator.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller promises.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller promises.
         unsafe { System.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller promises.
         unsafe { System.dealloc(at, layout) }
     }
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() -> ExitCode {
-    symshape_compiler::cli::main(|| CALLS.load(Ordering::Relaxed))
+    symshape_compiler::cli::main(|| HEAP_CALLS.load(Ordering::Relaxed))
 }

@@ -1,9 +1,9 @@
-//! `symc selfcheck`: compiled code against the reference evaluator, at the edges of every symbol's range.
+//! `symc selfcheck`: compares compiled code with the reference evaluator, at the ends of every symbol's range.
 //!
-//! Each call runs in memory poisoned with NaN patterns and between canaries. A result passes when type and shape are
-//! right, integers and bools are equal, and each float is within `rtol` of the reference or within `atol` times the
-//! output's largest magnitude, see [`tolerance`]. The reference sums in double precision. Where a model makes more than
-//! that out of rounding alone, this is what counts, see [`sensitivity`], and the line says so.
+//! Each call runs in memory that is poisoned with NaN patterns, between canaries. A result passes if its type and shape
+//! are right, its integers and bools are equal to the reference, and its floats are within [`tolerance`]. The reference
+//! sums in double precision. If the rounding of a model has a larger effect, its [`sensitivity`] is the tolerance, and
+//! the printed line states it.
 
 use super::{
     args, at,
@@ -35,7 +35,7 @@ use std::{
 };
 use symshape_runtime::{Context, DType, Model, SymbolInfo};
 
-/// Combinations of sizes beyond those that every symbol needs are tried up to this many scalar operations.
+/// Scalar operations that the optional combinations of sizes may take in total.
 const MAX_EXTRA_OPS: f64 = 3e9;
 
 /// Arguments of `symc selfcheck`.
@@ -57,24 +57,26 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Compares.
+/// Compares compiled code with the reference at each binding.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
-    // What a precision loses is asked of machines with tile registers, also where this one has none.
+    // The loss of a precision is that on machines with tile registers, even if this machine has none.
     let support = CompileOptions::default().support.with_tiles();
     let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, support)?;
     let (graph, precision) =
         loaded.source.as_ref().ok_or_else(|| usage("selfcheck needs an ONNX model, not a shared object"))?;
-    let split = Split::of(graph, *precision)?;
+    let definition = PrecisionDefinition::of(graph, *precision)?;
     let model = &loaded.model;
-    let bindings = match args.at.is_empty() {
-        true => bindings(graph, model),
-        false => args.at.iter().map(|at| at::dims(model, at)).collect::<Result<Vec<_>>>()?,
+    let bindings = if args.at.is_empty() {
+        bindings(graph, model)
+    } else {
+        args.at.iter().map(|at| at::dims(model, at)).collect::<Result<Vec<_>>>()?
     };
+
     let progress = Progress::new("checking", bindings.len() as u64);
     let mut verdict = Verdict::Yes;
     in_order(
         &bindings,
-        |dims| check(graph, model, split.as_ref(), dims),
+        |dims| check(graph, model, definition.as_ref(), dims),
         |dims, outcome| {
             let at = inputs::binding(model, dims);
             let outcome = outcome.at(|| args.model.display().to_string())?;
@@ -89,7 +91,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// The line for one binding.
+/// The printed line for one binding.
 fn describe(at: &str, outcome: Outcome, precision: Precision, json: bool) -> String {
     let Distance { max_abs, max_ulp, .. } = outcome.distance;
     let status = outcome.problem.unwrap_or_else(|| "pass".into());
@@ -97,7 +99,8 @@ fn describe(at: &str, outcome: Outcome, precision: Precision, json: bool) -> Str
         // JSON has no infinity.
         let mut line =
             json!({"at": at, "max_abs": max_abs.min(f64::MAX), "max_ulp": max_ulp, "status": status});
-        (line["precision"], line["max_relative"]) = (json!(precision.name()), json!(outcome.relative));
+        line["precision"] = json!(precision.name());
+        line["max_relative"] = json!(outcome.relative);
         if let Some(defined) = outcome.defined {
             line["defined_relative"] = json!(defined);
         }
@@ -109,6 +112,7 @@ fn describe(at: &str, outcome: Outcome, precision: Precision, json: bool) -> Str
         }
         return line.to_string();
     }
+
     if let Some(refused) = outcome.refused {
         return format!(
             "{at}: {status} (the reference and the compiled code both refuse the seeded inputs: {refused})"
@@ -127,7 +131,7 @@ fn describe(at: &str, outcome: Outcome, precision: Precision, json: bool) -> Str
     )
 }
 
-/// Works on all jobs with as many threads as there are cores, and takes the results in the order of the jobs.
+/// Runs `work` on all jobs, on one thread per core, and passes the results to `take` in the order of the jobs.
 fn in_order<J: Sync, R: Send>(
     jobs: &[J],
     work: impl Fn(&J) -> R + Sync,
@@ -143,7 +147,7 @@ fn in_order<J: Sync, R: Send>(
                 while let Some((idx, job)) =
                     Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|idx| Some((idx, jobs.get(idx)?)))
                 {
-                    // Nobody listens any more after an error.
+                    // The receiver is gone after an error.
                     if send.send((idx, work(job))).is_err() {
                         return;
                     }
@@ -164,79 +168,87 @@ fn in_order<J: Sync, R: Send>(
     })
 }
 
-/// What came out at one binding.
+/// The outcome at one binding.
 #[derive(Default)]
 struct Outcome {
     distance: Distance,
     problem: Option<String>,
-    /// Why compiled code refused the call, as the reference did: nothing was compared then.
+    /// The error of compiled code if the reference refused the call too; nothing is compared then.
     refused: Option<String>,
-    /// How far rounding may move the output that it moves farthest, where that was needed.
+    /// The largest sensitivity of an output, if it was computed.
     sensitivity: Option<f64>,
     /// The largest error, relative to the largest element of its output.
     relative: f64,
-    /// That of the definition of another precision than `f32`.
+    /// The same error of the definition of the precision, unless it is `f32`.
     defined: Option<f64>,
 }
 
-/// A model as another precision defines it.
-struct Split {
+/// A model with the contractions of a precision other than `f32`, for the reference evaluator.
+struct PrecisionDefinition {
     precision: Precision,
     graph: Graph,
 }
 
-impl Split {
-    fn of(graph: &Graph, precision: Precision) -> Result<Option<Split>> {
+impl PrecisionDefinition {
+    fn of(graph: &Graph, precision: Precision) -> Result<Option<PrecisionDefinition>> {
         if precision == Precision::F32 {
             return Ok(None);
         }
+
+        // The precision of a contraction depends on the constants and on the multiplications of the optimised graph.
         let mut graph = graph.clone();
-        // What is less precise depends on what is a constant, and on how many products are left.
         opt::optimize(&mut graph)?;
         opt::apply_precision(&mut graph, precision)?;
-        Ok(Some(Split { precision, graph }))
+        Ok(Some(PrecisionDefinition { precision, graph }))
     }
 
-    /// Whether an artefact loses something on this machine: where `f32` are multiplied it is what is stored as bf16.
-    fn loses(&self, model: &Model) -> bool {
+    /// Whether compiled code of this machine loses precision. Without tile registers, only tensors stored as bf16 do.
+    fn applies_to(&self, model: &Model) -> bool {
         model.uses_tiles() || self.precision == Precision::Bf16
     }
 
-    /// How far each output may be off: so much of its largest element.
+    /// The largest allowed error of each output, as a fraction of its largest element.
     fn allowed(&self, want: &[Tensor]) -> Vec<f64> {
         want.iter().map(|want| self.precision.max_model_error() * largest(want)).collect()
     }
 }
 
-/// The larger one of each.
-fn wider(rounding: &[f64], allowed: Option<&[f64]>) -> Vec<f64> {
+/// The larger value of each pair; missing values are 0.
+fn elementwise_max(rounding: &[f64], allowed: Option<&[f64]>) -> Vec<f64> {
     let allowed = allowed.unwrap_or_default().iter().copied().chain(std::iter::repeat(0.0));
     rounding.iter().zip(allowed).map(|(one, other)| one.max(other)).collect()
 }
 
-/// Whether some output is farther off than allowed.
+/// Whether the error of any output exceeds the allowed error.
 fn exceeds(want: &[Tensor], got: &[Tensor], allowed: &[f64]) -> bool {
     want.iter().zip(got).zip(allowed).any(|((want, got), allowed)| largest_difference(want, got) > *allowed)
 }
 
-/// Runs both and compares.
-fn check(graph: &Graph, model: &Model, split: Option<&Split>, dims: &[i64]) -> Result<Outcome> {
+/// Runs the reference and the compiled code at one binding, and compares their outputs.
+fn check(
+    graph: &Graph,
+    model: &Model,
+    definition: Option<&PrecisionDefinition>,
+    dims: &[i64],
+) -> Result<Outcome> {
     let at = || inputs::binding(model, dims);
     let mut context = Context::new(model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+
     let inputs = inputs::inputs(model, dims)?;
     let want = eval(graph, &inputs).at(|| format!("reference evaluator at {}", at()));
     let refs = tensor::refs(&inputs)?;
-    let got = context.run_guarded(&refs).map(|(outputs, whole)| (tensor::copies(&outputs), whole));
+    let got = context.run_guarded(&refs).map(|(outputs, is_intact)| (tensor::copies(&outputs), is_intact));
+
     let mut outcome = Outcome::default();
     match (want, got) {
-        (Ok(want), Ok((got, whole))) => {
+        (Ok(want), Ok((got, is_intact))) => {
             let results = Results { graph, inputs: &inputs, want: &want, got: &got };
-            judge(&mut outcome, model, split, &results)?;
-            if !whole {
+            judge(&mut outcome, model, definition, &results)?;
+            if !is_intact {
                 outcome.problem = Some("fail: wrote outside its memory".into());
             }
         }
-        // An index out of bounds in the seeded data, for instance.
+        // The seeded inputs may, for instance, contain an index out of bounds.
         (Err(error), Err(refused)) if error.kind() != ErrorKind::Internal => {
             outcome.refused = Some(refused.to_string());
         }
@@ -246,7 +258,7 @@ fn check(graph: &Graph, model: &Model, split: Option<&Split>, dims: &[i64]) -> R
     Ok(outcome)
 }
 
-/// What a model gives at one binding.
+/// The inputs and outputs of a model at one binding.
 struct Results<'a> {
     graph: &'a Graph,
     inputs: &'a [Tensor],
@@ -254,41 +266,48 @@ struct Results<'a> {
     got: &'a [Tensor],
 }
 
-/// Compares compiled code with the reference, and what another precision loses with what is promised of it. Where either
-/// is too far off, what rounding alone makes of the model is found, and allowed.
-fn judge(outcome: &mut Outcome, model: &Model, split: Option<&Split>, results: &Results) -> Result<()> {
+/// Compares compiled code with the reference, and the error of a precision with its promised bound. If either is too
+/// large, the model's sensitivity to rounding is computed and allowed in addition.
+fn judge(
+    outcome: &mut Outcome,
+    model: &Model,
+    definition: Option<&PrecisionDefinition>,
+    results: &Results,
+) -> Result<()> {
     let Results { graph, inputs, want, got } = *results;
-    let defined = split.map(|split| eval(&split.graph, inputs)).transpose()?;
-    let promised = split.map(|split| split.allowed(want));
-    let allowed = promised.as_deref().filter(|_| split.is_some_and(|split| split.loses(model)));
+    let defined = definition.map(|definition| eval(&definition.graph, inputs)).transpose()?;
+    let promised = definition.map(|definition| definition.allowed(want));
+    let applies = definition.is_some_and(|definition| definition.applies_to(model));
+    let allowed = promised.as_deref().filter(|_| applies);
     let is_off = compare_all(outcome, model, want, got, allowed);
-    let loses = match (&defined, &promised) {
+    let breaks_promise = match (&defined, &promised) {
         (Some(defined), Some(promised)) => exceeds(want, defined, promised),
         _ => false,
     };
     outcome.relative = max_relative_difference(want, got);
     outcome.defined = defined.as_ref().map(|defined| max_relative_difference(want, defined));
-    if !is_off && !loses {
+    if !is_off && !breaks_promise {
         return Ok(());
     }
+
     let rounding = sensitivity::sensitivity(graph, inputs, want)?;
     outcome.sensitivity = rounding.iter().copied().reduce(f64::max);
     if is_off {
         outcome.problem = None;
-        compare_all(outcome, model, want, got, Some(&wider(&rounding, allowed)));
+        compare_all(outcome, model, want, got, Some(&elementwise_max(&rounding, allowed)));
     }
-    if let (Some(split), Some(defined)) = (split, defined)
-        && exceeds(want, &defined, &wider(&rounding, promised.as_deref()))
+    if let (Some(definition), Some(defined)) = (definition, defined)
+        && exceeds(want, &defined, &elementwise_max(&rounding, promised.as_deref()))
     {
-        let most = split.precision.max_model_error();
-        let problem = format!("fail: the error of {} exceeds {most:e}", split.precision);
+        let PrecisionDefinition { precision, .. } = definition;
+        let problem = format!("fail: the error of {precision} exceeds {:e}", precision.max_model_error());
         outcome.problem.get_or_insert(problem);
     }
     Ok(())
 }
 
-/// Compares every output and keeps the first problem; `allowed` widens the tolerance of each. Whether values differ
-/// too much.
+/// Compares every output and records the first problem; `allowed` widens the tolerance of each output. Returns whether
+/// any element is out of tolerance.
 fn compare_all(
     outcome: &mut Outcome,
     model: &Model,
@@ -296,7 +315,7 @@ fn compare_all(
     got: &[Tensor],
     allowed: Option<&[f64]>,
 ) -> bool {
-    let mut wrong = false;
+    let mut is_off = false;
     for (idx, ((want, got), info)) in want.iter().zip(got).zip(model.outputs()).enumerate() {
         let mut tolerance = tolerance(want);
         tolerance.atol = tolerance.atol.max(allowed.map_or(0.0, |allowed| allowed[idx]));
@@ -305,7 +324,7 @@ fn compare_all(
             Ok(distance) => {
                 outcome.distance.max_abs = outcome.distance.max_abs.max(distance.max_abs);
                 outcome.distance.max_ulp = outcome.distance.max_ulp.max(distance.max_ulp);
-                wrong |= distance.n_wrong > 0;
+                is_off |= distance.n_wrong > 0;
                 (distance.n_wrong > 0).then(|| compare::describe(want, got, &distance))
             }
         };
@@ -313,53 +332,55 @@ fn compare_all(
             outcome.problem.get_or_insert_with(|| format!("fail: `{}`: {problem}", info.name()));
         }
     }
-    wrong
+    is_off
 }
 
-/// What rounding may do: relative to the element, and absolute as a part of the output's largest magnitude, since a
-/// sum's error is that of its largest terms.
+/// The usual effect of rounding: relative to the element, plus a fraction of the output's largest magnitude, since the
+/// error of a sum follows its largest terms.
 fn tolerance(want: &Tensor) -> Tolerance {
-    let (rtol, part) = match want.dtype() {
+    let (rtol, fraction) = match want.dtype() {
         DType::F64 => (1e-9, 1e-11),
         DType::F16 => (1e-2, 1e-2),
         DType::BF16 => (5e-2, 5e-2),
         _ => (1e-3, 1e-5),
     };
-    Tolerance { rtol, atol: part * largest(want) }
+    Tolerance { rtol, atol: fraction * largest(want) }
 }
 
-/// Five values of a symbol: the two lowest, an odd one, the two highest.
+/// Five values of a symbol: the two smallest, an odd one, and the two largest.
 fn edges(symbol: &SymbolInfo) -> Vec<i64> {
     let count = symbol.count();
-    let mut places = vec![0, 1, count.saturating_sub(2), count.saturating_sub(1)];
-    // Nearest the middle, upwards; of a range of even numbers only there is none.
+    let mut indices = vec![0, 1, count.saturating_sub(2), count.saturating_sub(1)];
+    // The first odd value from the middle on; a range of even values has none.
     let odd = (count / 2..count).take(64).find(|idx| symbol.nth(*idx).is_some_and(|value| value % 2 != 0));
-    places.extend(odd);
-    places.sort_unstable();
-    places.dedup();
-    places.into_iter().filter_map(|idx| symbol.nth(idx)).collect()
+    indices.extend(odd);
+    indices.sort_unstable();
+    indices.dedup();
+    indices.into_iter().filter_map(|idx| symbol.nth(idx)).collect()
 }
 
-/// The bindings to check: every edge of each symbol with the others at their lowest, all at their highest if that is
-/// not too much work, and then all other combinations, cheapest first, as long as they aren't.
+/// The bindings to check: every edge of each symbol with the other symbols at their smallest values, then the other
+/// combinations of edges, cheapest first, within [`MAX_EXTRA_OPS`].
 fn bindings(graph: &Graph, model: &Model) -> Vec<Vec<i64>> {
     let edges: Vec<Vec<i64>> = model.symbols().iter().map(edges).collect();
-    let lowest: Vec<i64> = edges.iter().map(|values| values[0]).collect();
-    let mut chosen = vec![lowest.clone()];
+    let smallest: Vec<i64> = edges.iter().map(|values| values[0]).collect();
+    let mut chosen = vec![smallest.clone()];
     for (idx, values) in edges.iter().enumerate() {
         for value in values {
-            let mut dims = lowest.clone();
+            let mut dims = smallest.clone();
             dims[idx] = *value;
             if !chosen.contains(&dims) {
                 chosen.push(dims);
             }
         }
     }
+
     let mut others = combinations(&edges);
     others.retain(|dims| !chosen.contains(dims));
     let mut costed: Vec<(f64, Vec<i64>)> =
         others.into_iter().map(|dims| (operations(graph, model, &dims), dims)).collect();
     costed.sort_by(|a, b| a.0.total_cmp(&b.0));
+
     let mut budget = MAX_EXTRA_OPS;
     for (cost, dims) in costed {
         budget -= cost;
@@ -370,7 +391,7 @@ fn bindings(graph: &Graph, model: &Model) -> Vec<Vec<i64>> {
     chosen
 }
 
-/// All combinations of the symbols' edges, or a few thousand of them.
+/// All combinations of the symbols' edges, or the first few thousand.
 fn combinations(edges: &[Vec<i64>]) -> Vec<Vec<i64>> {
     let mut all = vec![vec![]];
     for values in edges {
@@ -382,7 +403,7 @@ fn combinations(edges: &[Vec<i64>]) -> Vec<Vec<i64>> {
     all
 }
 
-/// Roughly how many scalar operations the reference evaluator needs.
+/// Estimated scalar operations of the reference evaluator.
 fn operations(graph: &Graph, model: &Model, dims: &[i64]) -> f64 {
     let Work { multiplications, elements } = work(graph, model, dims, UnknownSizes::One);
     multiplications + elements

@@ -1,4 +1,4 @@
-//! Files that appear completely or not at all. Several files can be staged and then committed together.
+//! Files that appear completely or not at all. Several files can be staged first and then committed.
 
 use super::link::Piece;
 use crate::error::{At, Error, ErrorKind, Result};
@@ -10,7 +10,7 @@ use std::{
 };
 use tempfile::NamedTempFile;
 
-/// A file that is written but does not have its final name yet. Dropping it removes it.
+/// A file that is written but does not have its final name yet. Dropping it removes the file.
 #[must_use = "the file appears only when it is committed"]
 #[derive(Debug)]
 pub struct Staged {
@@ -19,7 +19,7 @@ pub struct Staged {
 }
 
 impl Staged {
-    /// Gives the file its name.
+    /// Gives the file its final name.
     ///
     /// # Errors
     /// When the path can't be replaced.
@@ -30,15 +30,15 @@ impl Staged {
     }
 }
 
-/// Writes a file under another name in the same folder.
+/// Writes a file under a temporary name in the same folder.
 ///
 /// # Errors
-/// When the folder is missing or can't be written to, or the name is a folder's.
+/// When the folder is missing or can't be written to, or `path` is a folder.
 pub fn stage(path: &Path, bytes: &[u8]) -> Result<Staged> {
     fill(path, 0o666, &|file| file.write_all(bytes))
 }
 
-/// Writes a file under another name in the same folder, and then gives it its name.
+/// Writes a file under a temporary name in the same folder, and then gives it its final name.
 ///
 /// # Errors
 /// When the folder is missing or can't be written to.
@@ -46,7 +46,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     stage(path, bytes)?.commit()
 }
 
-/// Writes a file that may be executed, from parts at growing places in it; between them it is zero.
+/// Writes an executable file from pieces at ascending offsets. The bytes between pieces are zero.
 ///
 /// # Errors
 /// When the folder is missing or can't be written to.
@@ -61,24 +61,26 @@ pub(super) fn write_pieces(path: &Path, pieces: &[Piece<'_>]) -> Result<()> {
     staged?.commit()
 }
 
-/// Lets `write` fill a file under another name in the same folder.
+/// Creates a file under a temporary name in the same folder, and lets `write` fill it.
 fn fill(path: &Path, mode: u32, write: &dyn Fn(&mut File) -> std::io::Result<()>) -> Result<Staged> {
     let folder = folder(path)?;
-    let filled = || -> std::io::Result<NamedTempFile> {
+    let create = || -> std::io::Result<NamedTempFile> {
         if path.is_dir() {
             return Err(std::io::ErrorKind::IsADirectory.into());
         }
+
         let mut builder = tempfile::Builder::new();
         builder.prefix(".symshape-");
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
         #[cfg(not(unix))]
         let _ = mode;
+
         let mut file = builder.tempfile_in(folder)?;
         write(file.as_file_mut())?;
         Ok(file)
     };
-    let file = filled().map_err(|error| unwritable(&error)).at(|| path.display().to_string())?;
+    let file = create().map_err(|error| unwritable(&error)).at(|| path.display().to_string())?;
     Ok(Staged { file, path: path.to_path_buf() })
 }
 
@@ -97,7 +99,7 @@ pub(super) fn folder(path: &Path) -> Result<&Path> {
 
 /// The error for an output that can't be written.
 pub(super) fn unwritable(error: &std::io::Error) -> Error {
-    // The rest of the text names a temporary file.
+    // The rest of the message names a temporary file.
     let text = error.to_string();
     let text = text.split(" at path ").next().unwrap_or_default();
     Error::new(ErrorKind::Io, format!("can't write: {text}"))

@@ -1,6 +1,6 @@
 //! The C header of a model: the contract as constants and comments, the prototypes, and the structs of the ABI.
 //!
-//! It mirrors [`symshape_runtime::abi`], needs nothing but `stddef.h` and `stdint.h`, and serves C99 and C++ alike.
+//! It mirrors [`symshape_runtime::abi`], includes only `stddef.h` and `stdint.h`, and is valid C99 and C++.
 
 use super::template::named;
 use crate::{
@@ -11,13 +11,13 @@ use crate::{
 };
 use std::{collections::HashSet, fmt::Write};
 
-/// The structs that every model's header shares; included once, whatever the number of headers.
+/// The structs of the ABI. An include guard keeps one copy if a program includes several headers.
 const ABI: &str = include_str!("abi.h");
 
 /// The header of `program`.
 pub fn header(program: &Program, plan: &Plan) -> String {
     let mut text = String::new();
-    write_header(&mut text, program, plan, None).expect("strings take everything");
+    write_header(&mut text, program, plan, None).expect("writing to a string can't fail");
     text
 }
 
@@ -32,7 +32,7 @@ pub(super) struct SourceHeader<'a> {
 /// The header of `program` for its C source.
 pub(super) fn header_for_source(program: &Program, plan: &Plan, source: &SourceHeader<'_>) -> String {
     let mut text = String::new();
-    write_header(&mut text, program, plan, Some(source)).expect("strings take everything");
+    write_header(&mut text, program, plan, Some(source)).expect("writing to a string can't fail");
     text
 }
 
@@ -97,7 +97,7 @@ fn constants(
     writeln!(out, "/* Upper bound of the arena's bytes over all allowed sizes: for static arrays. */")?;
     macros.define(out, "ARENA_MAX", format!("{}u", plan.arena_max))?;
     macros.define(out, "ARENA_ALIGN", "64u")?;
-    for (device, room) in program.devices.iter().zip(&plan.devices) {
+    for (device, usage) in program.devices.iter().zip(&plan.devices) {
         writeln!(
             out,
             "\n/* Upper bound of the arena bytes that are memory of {}. */",
@@ -106,7 +106,7 @@ fn constants(
         macros.define(
             out,
             &format!("{}_MEMORY_MAX", macro_name(&device.target)),
-            format!("{}u", room.max),
+            format!("{}u", usage.max),
         )?;
     }
     macros.define(out, "N_SYMBOLS", program.symbols.len())?;
@@ -126,8 +126,8 @@ fn constants(
     if program.precision != Precision::F32 {
         writeln!(
             out,
-            "\n/* What contractions multiply on machines with tile registers, and how far a product may be off there, relative to\n \
-             * its magnitude. Sums round as those of f32 do. */"
+            "\n/* The precision of contractions on machines with tile registers, and the largest relative error of a\n \
+             * multiplication there. Sums round as sums of f32 do. */"
         )?;
         macros.define(out, "PRECISION", format!("\"{}\"", program.precision))?;
         macros.define(out, "PRODUCT_ERROR", format!("{:.2e}", program.precision.max_product_error()))?;
@@ -163,7 +163,7 @@ fn constants(
     writeln!(out)
 }
 
-/// The macros defined so far. Different names of a model can yield the same macro; the first definition stays.
+/// The macros so far. If two names of a model yield the same macro, the first definition stays.
 struct Macros<'n> {
     upper: &'n str,
     taken: HashSet<String>,
@@ -179,7 +179,7 @@ impl Macros<'_> {
     }
 }
 
-/// The functions, documented.
+/// The prototypes with their documentation.
 fn prototypes(out: &mut String, prefix: &str) -> std::fmt::Result {
     out.write_str(&named(include_str!("prototypes.h"), prefix))
 }
@@ -192,7 +192,7 @@ fn externals(out: &mut String, program: &Program) -> std::fmt::Result {
     }
     let head = "\n/* The model calls these external functions: define them, with C linkage. Each gets its operands\n \
                 * dense and row-major and returns 0, or a code of its choice, which ends the call of the model with the error\n \
-                * SYMSHAPE_CALLEE_FAILED. Calls of the model may run at once. */";
+                * SYMSHAPE_CALLEE_FAILED. Several calls of the model may run at once. */";
     writeln!(out, "{head}")?;
     callees
         .iter()
@@ -200,12 +200,12 @@ fn externals(out: &mut String, program: &Program) -> std::fmt::Result {
     writeln!(out)
 }
 
-/// A shape in readable form: `N, 2*S + 1`.
+/// A shape as text, such as `N, 2*S + 1`.
 fn shape(port: &Port) -> String {
     port.shape.iter().map(|dim| dim.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Text made safe for a comment: it can neither end the comment nor start another line.
+/// Text that can neither end a comment nor start another line.
 fn comment(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.replace("*/", "* /").replace("/*", "/ *").chars().map(plain).collect()

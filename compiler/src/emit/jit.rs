@@ -1,4 +1,4 @@
-//! A program as callable memory of this process.
+//! Compiles a program into memory of this process.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ use cranelift_module::default_libcall_names;
 use std::sync::{Arc, Mutex};
 use symshape_runtime::{DType, Model, abi::ModelDesc, external::Function};
 
-/// Code and data refer to one another over at most this distance: 32-bit displacements with room to spare.
+/// Largest distance between code and data: the reach of 32-bit displacements, with a margin.
 const MAX_BYTES: usize = (1 << 31) - (1 << 28);
 
 /// Address space for machine code and tables.
@@ -34,18 +34,21 @@ pub fn jit(program: &Program, plan: &Plan, options: &CompileOptions) -> Result<(
         Error::new(ErrorKind::Limit, format!("can't reserve {reserve} bytes for code and weights: {error}"))
     })?;
     builder.memory_provider(Box::new(memory));
-    // From here on `Pages` frees the memory, also on errors.
+
+    // `Pages` frees the memory from here on, on errors too.
     let functions = functions(program);
     let mut pages = Pages { module: Some(JITModule::new(builder)), functions };
     let module = pages.module.as_mut().expect("just put there");
+
     let form = ModuleForm { kind: ModuleKind::InProcess, level: Some(target.level), wider: target.wider };
     let summary = codegen::generate(program, plan, &form, options, module)?;
     module.finalize_definitions().map_err(|error| Error::internal(format!("jit: {error}")))?;
     if let Some(load) = summary.load {
         let load = module.get_finalized_function(load);
-        // SAFETY: `generate` defines it with this signature; it writes to a word of the module's own.
+        // SAFETY: `generate` defines it with this signature; it writes to a word of the module.
         unsafe { std::mem::transmute::<*const u8, extern "C" fn()>(load)() };
     }
+
     let (desc, _) = module.get_finalized_data(summary.desc);
     // SAFETY: `generate` defines the descriptor and all that it refers to as the ABI says, in memory that `pages`
     // keeps mapped and that nothing writes to after `finalize_definitions`.
@@ -63,47 +66,49 @@ fn functions(program: &Program) -> Vec<Function> {
     calls.collect()
 }
 
-/// Address space for constants, a page for each object that may begin one, and code. Constants count as often as there may
-/// be forms of them, up to all that code can reach: few models have all forms of all.
+/// Address space for constants and code, plus a page for each object, which may begin a page. Constants count once for
+/// each of their possible packed forms, up to the reach of code; few models have all forms of all constants.
 fn reserve_bytes(program: &Program) -> Result<usize> {
     let has_tiles = program.microkernels.has_tiles();
-    let (mut once, mut in_all_forms) = (0, 0);
+    let mut once = 0;
+    let mut in_all_forms = 0;
     for buffer in program.buffers.values() {
         let MemorySpace::Const(tensor) = &buffer.space else { continue };
         let bytes = tensor.bytes().len();
         once += bytes;
-        // On tile registers short reductions are filled up to whole registers.
-        let filled = if has_tiles { (63 * bytes).min(1 << 20) } else { 0 };
+        // On tile registers, short reductions are padded to whole registers.
+        let padding = if has_tiles { (63 * bytes).min(1 << 20) } else { 0 };
         in_all_forms += match buffer.dtype {
-            // Bytes may be there a second time, in the form that leaves want, which may be twice as long.
-            DType::U8 | DType::I8 => 3 * bytes + filled,
-            // And pairs of bf16, whose runs are filled up.
-            DType::F32 if has_tiles => 3 * bytes + filled,
+            // The packed form for microkernels may be twice as long.
+            DType::U8 | DType::I8 => 3 * bytes + padding,
+            // Packed pairs of bf16, whose runs are padded.
+            DType::F32 if has_tiles => 3 * bytes + padding,
             _ => bytes,
         };
     }
-    let beside = (program.buffers.len() + 4 * program.kernels.len()) * (2 << 12) + CODE_BYTES;
-    if once + beside > MAX_BYTES {
-        let most = MAX_BYTES - CODE_BYTES;
+
+    let overhead = (program.buffers.len() + 4 * program.kernels.len()) * (2 << 12) + CODE_BYTES;
+    if once + overhead > MAX_BYTES {
+        let limit = MAX_BYTES - CODE_BYTES;
         let message = format!(
-            "the model has {once} bytes of weights; code in memory can hold at most {most}: compile it to a file"
+            "the model has {once} bytes of weights; code in memory can hold at most {limit}: compile it to a file"
         );
         return Err(Error::new(ErrorKind::Limit, message));
     }
-    Ok((in_all_forms + beside).min(MAX_BYTES))
+    Ok((in_all_forms + overhead).min(MAX_BYTES))
 }
 
-/// The module whose memory the code lives in, and the functions that it calls.
+/// The module that owns the memory of the code, and the functions that the code calls.
 struct Pages {
     module: Option<JITModule>,
-    #[expect(dead_code, reason = "kept as long as the code that calls them")]
+    #[expect(dead_code, reason = "they must live as long as the code that calls them")]
     functions: Vec<Function>,
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
         if let Some(module) = self.module.take() {
-            // SAFETY: the model kept this value alive as long as anyone could call into it.
+            // SAFETY: the model keeps this value alive while its code can be called.
             unsafe { module.free_memory() };
         }
     }

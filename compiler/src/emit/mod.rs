@@ -1,8 +1,8 @@
 //! Output of compiled modules: callable memory, objects, archives, shared objects, and headers.
 //!
 //! [`jit`] and [`object`] run the same code generator over the same program; the other files wrap an object.
-//! An object that would import anything but the external functions of its model is refused here. So models without
-//! external functions have no undefined symbols.
+//! An object may import only the external functions of its model. Models without external functions have no undefined
+//! symbols.
 
 pub mod c;
 mod file;

@@ -1,4 +1,5 @@
-//! A program as an object file: position-independent, importing nothing but the functions that the model calls by name.
+//! Compiles a program to an object file. It is position-independent and imports only the external functions of the
+//! model.
 
 use crate::{
     codegen::{self, ModuleForm, ModuleKind, Summary},
@@ -24,25 +25,25 @@ use std::fmt;
 /// The section of addresses of functions that loaders run.
 pub(super) const INIT_ARRAY: &str = ".init_array";
 
-/// The section of weights in a file that has room for them only.
+/// The section of weights in a file without weights; it only reserves their space.
 pub(super) const WEIGHTS: &str = ".rodata.weights";
 
-/// An object file to be. Weights are most of it, and lent from the program until a file is made.
+/// An object file under construction. It shares the weights, which are most of its bytes, with the program.
 pub struct Object {
     product: ObjectProduct,
     weights: Vec<(SymbolId, Bytes)>,
-    /// Functions that somebody else defines.
+    /// External functions.
     callees: Vec<String>,
 }
 
-/// A file without its weights, and how far in the section [`WEIGHTS`] each of them begins.
-pub(super) type Apart<'o> = (Vec<u8>, Vec<(u64, &'o [u8])>);
+/// The bytes of a file without weights, and each weight with its offset in the section [`WEIGHTS`].
+pub(super) type WithoutWeights<'o> = (Vec<u8>, Vec<(u64, &'o [u8])>);
 
 impl Object {
-    /// The file.
+    /// The bytes of the file.
     ///
     /// # Errors
-    /// When it would import more than the functions that the program calls by name.
+    /// When the file would import more than the external functions of the program.
     pub fn into_bytes(mut self) -> Result<Vec<u8>> {
         let object = &mut self.product.object;
         let section = object.section_id(StandardSection::ReadOnlyData);
@@ -52,29 +53,32 @@ impl Object {
         self.write()
     }
 
-    /// The file apart from its weights, for a linker that copies them from where they are.
+    /// The file without weights, for a linker that copies them from memory.
     ///
     /// # Errors
     /// As [`Self::into_bytes`].
-    pub(super) fn apart(&mut self) -> Result<Apart<'_>> {
+    pub(super) fn without_weights(&mut self) -> Result<WithoutWeights<'_>> {
         let object = &mut self.product.object;
         let section = object.add_section(Vec::new(), WEIGHTS.into(), SectionKind::UninitializedData);
         let flags = SectionFlags::Elf { sh_flags: u64::from(elf::SHF_ALLOC) };
         object.section_mut(section).flags = flags;
-        let add = |(symbol, bytes): &(SymbolId, Bytes)| {
+
+        let reserve = |(symbol, bytes): &(SymbolId, Bytes)| {
             object.add_symbol_bss(*symbol, section, bytes.len() as u64, ALIGN_BYTES as u64)
         };
-        let places: Vec<u64> = self.weights.iter().map(add).collect();
+        let offsets: Vec<u64> = self.weights.iter().map(reserve).collect();
+
         let bytes = self.write()?;
-        Ok((bytes, places.into_iter().zip(self.weights.iter().map(|(_, bytes)| &**bytes)).collect()))
+        let weights = self.weights.iter().map(|(_, bytes)| &**bytes);
+        Ok((bytes, offsets.into_iter().zip(weights).collect()))
     }
 
-    /// Whether somebody else defines functions that it calls.
+    /// Whether the object calls external functions.
     pub(super) fn has_callees(&self) -> bool {
         !self.callees.is_empty()
     }
 
-    /// Whether it is ELF for x86-64.
+    /// Whether the object is ELF for x86-64.
     pub(super) fn is_x86_64_elf(&self) -> bool {
         let object = &self.product.object;
         (object.format(), object.architecture()) == (BinaryFormat::Elf, Architecture::X86_64)
@@ -96,10 +100,10 @@ impl fmt::Debug for Object {
     }
 }
 
-/// The object file and what is in it.
+/// The object file, and a summary of its contents.
 ///
 /// # Errors
-/// When the target is not supported, or the program asks for something that its code generator lacks.
+/// When the target or a part of the program is not supported.
 pub fn object(
     program: &Program,
     plan: &Plan,
@@ -111,19 +115,21 @@ pub fn object(
     let builder = ObjectBuilder::new(isa, program.name.as_str(), default_libcall_names())
         .map_err(|error| Error::unsupported(error.to_string()))?;
     let mut module = ObjectModule::new(builder);
+
     let form = ModuleForm { kind, level: Some(target.level), wider: target.wider.clone() };
     let mut summary = codegen::generate(program, plan, &form, options, &mut module)?;
     let mut product = module.finish();
     if let Some(load) = summary.load {
         run_when_loaded(&mut product, load)?;
     }
+
     let lent = std::mem::take(&mut summary.lent);
     let weights = lent.into_iter().map(|(id, bytes)| (product.data_symbol(id), bytes)).collect();
     let callees = program.callees().iter().map(|callee| callee.symbol.clone()).collect();
     Ok((Object { product, weights, callees }, summary))
 }
 
-/// Lists a function among those that run when the object is loaded, as ELF has it.
+/// Adds a function to the list of functions that the loader of an ELF object runs.
 fn run_when_loaded(product: &mut ObjectProduct, function: FuncId) -> Result<()> {
     let symbol = product.function_symbol(function);
     let object = &mut product.object;
@@ -132,6 +138,7 @@ fn run_when_loaded(product: &mut ObjectProduct, function: FuncId) -> Result<()> 
     object.section_mut(section).flags =
         SectionFlags::Elf { sh_flags: u64::from(elf::SHF_ALLOC | elf::SHF_WRITE) };
     let offset = object.append_section_data(section, &[0; 8], 8);
+
     let flags = RelocationFlags::Generic {
         kind: RelocationKind::Absolute,
         encoding: RelocationEncoding::Generic,
@@ -142,10 +149,10 @@ fn run_when_loaded(product: &mut ObjectProduct, function: FuncId) -> Result<()> 
     added.map_err(|error| Error::internal(format!("object: {error}")))
 }
 
-/// Names of the symbols that an object leaves to others.
+/// The names of the undefined symbols of an object file.
 ///
 /// # Errors
-/// When it is no object.
+/// When `object` is not an object file.
 pub fn imports(object: &[u8]) -> Result<Vec<String>> {
     let file = object::File::parse(object).map_err(|error| Error::internal(format!("object: {error}")))?;
     let undefined = file.symbols().filter(|symbol| symbol.is_undefined());

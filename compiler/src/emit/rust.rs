@@ -1,7 +1,7 @@
-//! A Rust module for a model that is linked into the program: a type with the contract as constants, and a call that
-//! takes the symbols as numbers and the tensors as slices.
+//! A Rust module for a model that is linked into the program. It has a type with the contract as constants, and a call
+//! that takes the symbols as integers and the tensors as slices.
 //!
-//! The text refers to `symshape_runtime` only, and to the descriptor that the model's object exports.
+//! The module refers only to `symshape_runtime` and to the descriptor that the model's object exports.
 
 use super::template::{filled, named};
 use crate::{
@@ -15,10 +15,10 @@ use std::{
 use symshape::{Dim, Node, Symbol};
 use symshape_runtime::DType;
 
-/// The module's text.
+/// The source of the module.
 pub fn module(program: &Program, plan: &Plan) -> String {
     let mut text = String::new();
-    write_module(&mut text, program, plan).expect("strings take everything");
+    write_module(&mut text, program, plan).expect("writing to a string can't fail");
     text
 }
 
@@ -76,9 +76,9 @@ fn contract(out: &mut String, program: &Program, plan: &Plan) -> Result {
             writeln!(out, "/// - `{}` is {}.", line(symbol.name()), line(&declared.to_string()))?;
         }
     }
-    for (what, ports) in [("takes", &program.inputs), ("gives", &program.outputs)] {
+    for (verb, ports) in [("takes", &program.inputs), ("returns", &program.outputs)] {
         for port in ports {
-            writeln!(out, "/// - It {what} `{}: {}`.", line(&port.name), shape(program, port))?;
+            writeln!(out, "/// - It {verb} `{}: {}`.", line(&port.name), shape(program, port))?;
         }
     }
     writeln!(out, "/// - A call takes `{}` bytes of arena.", line(&arena_formula(program, plan)))
@@ -116,7 +116,7 @@ fn run(out: &mut String, program: &Program, names: &ModuleNames) -> Result {
     }
     writeln!(
         out,
-        "    ///\n    /// # Errors\n    /// When a size is outside the contract or a slice has another length; nothing was written then. Or"
+        "    ///\n    /// # Errors\n    /// When a size is outside the contract or a slice has another length; nothing is written then. Also"
     )?;
     writeln!(out, "    /// when an index in the data is out of bounds.")?;
     writeln!(out, "    #[allow(clippy::too_many_arguments, reason = \"one for each symbol and tensor\")]")?;
@@ -140,7 +140,7 @@ fn run(out: &mut String, program: &Program, names: &ModuleNames) -> Result {
             line(symbol.name())
         )?;
     }
-    // A negative size can only come of sizes out of contract, and no slice is as long as this.
+    // Only sizes outside the contract give a negative size, and no slice is as long as `usize::MAX`.
     writeln!(out, "        let size = |dim: i64| usize::try_from(dim).unwrap_or(usize::MAX);")?;
     let mut args = Vec::new();
     for (kind, ports, names_of) in
@@ -151,10 +151,10 @@ fn run(out: &mut String, program: &Program, names: &ModuleNames) -> Result {
             let dims: Vec<String> =
                 port.shape.iter().map(|dim| format!("size({})", expression(dim, program, names))).collect();
             let dtype = program.buffers[port.buffer].dtype;
-            let made = make(kind, name, dtype, &dims.join(", "));
+            let tensor = tensor_of_slice(kind, name, dtype, &dims.join(", "));
             writeln!(
                 out,
-                "        let {name} = {made}\n            .map_err(|error| CallError::NoTensor {{ tensor: {:?}, error }})?;",
+                "        let {name} = {tensor}\n            .map_err(|error| CallError::NoTensor {{ tensor: {:?}, error }})?;",
                 port.name
             )?;
             list.push(name.clone());
@@ -164,8 +164,8 @@ fn run(out: &mut String, program: &Program, names: &ModuleNames) -> Result {
     writeln!(out, "        self.context.run(&[{}], &mut [{}])\n    }}", args[0], args[1])
 }
 
-/// The expression that makes a tensor of the slice `name`.
-fn make(kind: &str, name: &str, dtype: DType, dims: &str) -> String {
+/// The expression for a tensor over the slice `name`.
+fn tensor_of_slice(kind: &str, name: &str, dtype: DType, dims: &str) -> String {
     let raw = matches!(dtype, DType::F16 | DType::BF16);
     match (kind.is_empty(), raw) {
         (true, false) => format!("TensorRef::new(&[{dims}], {name})"),
@@ -177,7 +177,7 @@ fn make(kind: &str, name: &str, dtype: DType, dims: &str) -> String {
     }
 }
 
-/// The Rust type of an element; halves are bytes, since Rust has no type for them.
+/// The Rust type of an element. Half-precision floats are bytes, since Rust has no type for them.
 fn element(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "f32",
@@ -194,7 +194,7 @@ fn element(dtype: DType) -> &'static str {
     }
 }
 
-/// A dim as a Rust expression of type `i64`. Sizes out of contract may saturate in it; the call refuses them later.
+/// A dim as a Rust expression of type `i64`. It may saturate at sizes outside the contract, which the call refuses later.
 fn expression(dim: &Dim, program: &Program, names: &ModuleNames) -> String {
     let inner = |dim: &Dim| expression(dim, program, names);
     let chain = |list: &[Dim], method: &str| {
@@ -211,13 +211,13 @@ fn expression(dim: &Dim, program: &Program, names: &ModuleNames) -> String {
         Node::Mul(factors) => chain(factors, "saturating_mul"),
         Node::Min(operands) => chain(operands, "min"),
         Node::Max(operands) => chain(operands, "max"),
-        // The compiler only divides by what it has proven to be positive.
+        // The compiler has proved that every divisor is positive.
         Node::FloorDiv(a, b) => format!("({}).div_euclid(({}).max(1))", inner(a), inner(b)),
         Node::Mod(a, b) => format!("({}).rem_euclid(({}).max(1))", inner(a), inner(b)),
     }
 }
 
-/// `f32[N, 3]`.
+/// The type of a tensor as text, such as `f32[N, 3]`.
 fn shape(program: &Program, port: &Port) -> String {
     let dims: Vec<String> = port.shape.iter().map(Dim::to_string).collect();
     line(&format!("{}[{}]", program.buffers[port.buffer].dtype, dims.join(", ")))
@@ -247,7 +247,7 @@ fn snake_case(name: &str) -> String {
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect();
     match clean.trim_matches('_') {
         "" => "unnamed".to_string(),
-        // These can't even be raw.
+        // These can't be raw identifiers; `size` is a local variable of `run`.
         word @ ("self" | "super" | "crate" | "size") => format!("{word}_"),
         word if KEYWORDS.contains(&format!(" {word} ")) => format!("r#{word}"),
         word if word.starts_with(|c: char| c.is_ascii_digit()) => format!("_{word}"),
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_name_becomes_one_that_rust_takes() {
+    fn names_become_valid_and_unique_identifiers() {
         let mut taken = HashSet::new();
         let mut name = |text: &str| unique(snake_case(text), &mut taken);
         assert_eq!(name("N"), "n");

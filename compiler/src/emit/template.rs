@@ -9,13 +9,14 @@ const PREFIX: &str = "PREFIX";
 /// Placeholder for the model's name in capitals.
 const UPPER: &str = "UPPER";
 
-/// The text with each placeholder replaced by its filling.
+/// The text with each placeholder replaced; `gaps` are pairs of a placeholder and its filling.
 pub(super) fn filled(text: &str, gaps: &[(&str, &str)]) -> String {
     let next = |rest: &str| {
         let found = gaps.iter().filter_map(|(gap, filling)| Some((rest.find(gap)?, gap.len(), *filling)));
         found.min_by_key(|(at, _, _)| *at)
     };
-    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
     while let Some((at, len, filling)) = next(rest) {
         out.push_str(&rest[..at]);
         out.push_str(filling);

@@ -1,5 +1,5 @@
-//! The model's weights and tables as arrays. They are millions of lines, so they are declared in front of the code and
-//! defined behind it: the code is what people look for, and what compilers report about.
+//! The model's weights and tables as arrays. They may take millions of lines, so they are declared before the code and
+//! defined after it: readers and compiler messages refer to the code.
 
 use super::names;
 use crate::{
@@ -10,23 +10,35 @@ use crate::{
 use std::fmt::{self, Write};
 use symshape_runtime::DType;
 
-/// A line of literals ends once it has this many characters.
-const MAX_LINE_CHARS: usize = 100;
+/// A line of literals ends when it has at least this many characters.
+const MIN_LINE_CHARS: usize = 100;
 
-/// What the constant buffers hold, and are called in C and by the compiler.
-fn arrays(program: &Program) -> impl Iterator<Item = (&Tensor, String, &str)> {
+/// A constant buffer.
+struct ConstantArray<'p> {
+    tensor: &'p Tensor,
+    /// The declaration of the C array, without a semicolon.
+    declaration: String,
+    /// The name of the buffer in the program.
+    buffer_name: &'p str,
+}
+
+/// The constant buffers of a program.
+fn arrays(program: &Program) -> impl Iterator<Item = ConstantArray<'_>> {
     program.buffers.iter().filter_map(|(id, buffer)| {
         let MemorySpace::Const(tensor) = &buffer.space else { return None };
-        let (ty, name) = (names::memory_type(buffer.dtype), names::buffer(program, id));
+        let ty = names::memory_type(buffer.dtype);
+        let name = names::buffer(program, id);
         // C has no arrays without elements.
-        let array = format!("static const {ty} {name}[{}]", tensor.elems().max(1));
-        Some((tensor, array, buffer.name.as_str()))
+        let declaration = format!("static const {ty} {name}[{}]", tensor.elems().max(1));
+        Some(ConstantArray { tensor, declaration, buffer_name: &buffer.name })
     })
 }
 
 /// Declarations of all constant buffers.
 pub(super) fn declarations(program: &Program) -> String {
-    let line = |(_, array, name)| format!("{array}; /* {} */\n", names::comment(name));
+    let line = |array: ConstantArray<'_>| {
+        format!("{}; /* {} */\n", array.declaration, names::comment(array.buffer_name))
+    };
     let mut out: String = arrays(program).map(line).collect();
     if !out.is_empty() {
         out.insert_str(0, "/* Weights and tables, defined at the end of the file. */\n");
@@ -38,27 +50,28 @@ pub(super) fn declarations(program: &Program) -> String {
 /// Definitions of all constant buffers.
 pub(super) fn definitions(program: &Program) -> String {
     let mut out = String::new();
-    for (tensor, array, _) in arrays(program) {
-        let _ = write!(out, "\n{array} = {{");
+    for ConstantArray { tensor, declaration, .. } in arrays(program) {
+        let _ = write!(out, "\n{declaration} = {{");
         if tensor.elems() == 0 {
             out.push('0');
         }
-        let mut line = MAX_LINE_CHARS;
+
+        let mut line_chars = MIN_LINE_CHARS;
         for idx in 0..tensor.elems() {
-            if line >= MAX_LINE_CHARS {
+            if line_chars >= MIN_LINE_CHARS {
                 out.push_str("\n   ");
-                line = 0;
+                line_chars = 0;
             }
             let before = out.len();
             let _ = write!(out, " {},", Literal(tensor.get(idx)));
-            line += out.len() - before;
+            line_chars += out.len() - before;
         }
         out.push_str("\n};\n");
     }
     out
 }
 
-/// An element as it lies in memory.
+/// An element in its form in memory, where half-precision floats are their bits.
 struct Literal(Scalar);
 
 impl fmt::Display for Literal {
@@ -72,7 +85,7 @@ impl fmt::Display for Literal {
     }
 }
 
-/// A value as a literal of its type, or of `int`, from which it converts.
+/// A value as a literal of its type, or of `int`, which C converts to its type.
 pub(super) fn literal(scalar: Scalar) -> String {
     let value = scalar.as_f64();
     match scalar.dtype() {

@@ -1,13 +1,13 @@
 //! Index expressions in C, in 64-bit integers.
 //!
-//! `/` and `%` stand where nothing is negative and the divisor is not zero; elsewhere helpers round as ours do.
+//! `/` and `%` divide non-negative values by positive ones; all other divisions call helpers that round down.
 
 use super::names::SymbolNames;
 use crate::error::{Error, ErrorKind, Result};
 use num_traits::Signed;
 use symshape::{Dim, Facts, Node};
 
-/// How tightly the place of an expression binds.
+/// The precedence of the operator around an expression.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Precedence {
     Sum,
@@ -15,20 +15,20 @@ enum Precedence {
     Operand,
 }
 
-/// The expression, which can stand among the terms of a sum.
+/// A dim as a C expression that can be a term of a sum.
 ///
 /// # Errors
-/// A number beyond 64 bits, or a symbol that the program does not have.
+/// A constant that does not fit in 64 bits, or an unknown symbol.
 pub(super) fn term(names: &SymbolNames, facts: &Facts, dim: &Dim) -> Result<String> {
-    Printer { names, facts }.print(dim, Precedence::Sum)
+    DimPrinter { names, facts }.print(dim, Precedence::Sum)
 }
 
-struct Printer<'p> {
+struct DimPrinter<'p> {
     names: &'p SymbolNames,
     facts: &'p Facts,
 }
 
-impl Printer<'_> {
+impl DimPrinter<'_> {
     fn print(&self, dim: &Dim, place: Precedence) -> Result<String> {
         match dim.node() {
             Node::Int(_) => match dim.as_i64() {
@@ -78,7 +78,8 @@ impl Printer<'_> {
         helper: &str,
         place: Precedence,
     ) -> Result<String> {
-        let (over, under) = (self.facts.bounds(a), self.facts.bounds(b));
+        let over = self.facts.bounds(a);
+        let under = self.facts.bounds(b);
         if [&over.lo, &over.hi, &under.lo, &under.hi]
             .iter()
             .any(|bound| bound.as_ref().is_some_and(|bound| i64::try_from(bound).is_err()))
@@ -86,10 +87,13 @@ impl Printer<'_> {
             return Err(too_large(dim));
         }
         if over.lo.is_some_and(|lo| !lo.is_negative()) && under.lo.is_some_and(|lo| lo.is_positive()) {
-            let (a, b) = (self.print(a, Precedence::Operand)?, self.print(b, Precedence::Operand)?);
+            let a = self.print(a, Precedence::Operand)?;
+            let b = self.print(b, Precedence::Operand)?;
             return Ok(within(format!("{a}{operator}{b}"), place > Precedence::Sum));
         }
-        let (a, b) = (self.print(a, Precedence::Sum)?, self.print(b, Precedence::Sum)?);
+
+        let a = self.print(a, Precedence::Sum)?;
+        let b = self.print(b, Precedence::Sum)?;
         Ok(format!("{helper}({a}, {b})"))
     }
 
@@ -97,11 +101,11 @@ impl Printer<'_> {
         let list: Vec<String> =
             list.iter().map(|dim| self.print(dim, Precedence::Sum)).collect::<Result<_>>()?;
         let joined = list.into_iter().rev().reduce(|rest, dim| format!("{helper}({dim}, {rest})"));
-        joined.ok_or_else(|| Error::internal("an extreme of nothing"))
+        joined.ok_or_else(|| Error::internal("a minimum or maximum without operands"))
     }
 }
 
-/// Whether the term is a negative number, or has one as its coefficient.
+/// Whether the term is a negative integer, or has a negative coefficient.
 fn is_negative(term: &Dim) -> bool {
     match term.node() {
         Node::Int(value) => value.is_negative(),

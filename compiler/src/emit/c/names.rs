@@ -1,4 +1,4 @@
-//! Identifiers: what symbols, buffers and types are called in C.
+//! Identifiers: the C names of symbols, buffers and types.
 
 use crate::kernel::{BufferId, Local, MemorySpace, Program};
 use std::collections::{HashMap, HashSet};
@@ -11,7 +11,7 @@ pub(super) struct SymbolNames {
 }
 
 impl SymbolNames {
-    /// One name for each symbol that stands anywhere in the program.
+    /// A unique name for each symbol of the program.
     pub(super) fn new(program: &Program) -> SymbolNames {
         let mut names = SymbolNames { symbols: HashMap::new() };
         let mut taken = HashSet::new();
@@ -25,7 +25,8 @@ impl SymbolNames {
             let name = (0..).map(unique).find(|name| taken.insert(name.clone())).unwrap_or_default();
             names.symbols.insert(symbol.clone(), name);
         };
-        // The prefixes keep the model's words apart from C's and from ours.
+
+        // The prefixes avoid conflicts with the words of C and of this compiler.
         program.all_symbols().for_each(|symbol| add(symbol, "dim_"));
         for kernel in &program.kernels {
             crate::kernel::walk::symbols(&kernel.body, &mut |symbol| add(symbol, "at_"));
@@ -39,12 +40,12 @@ impl SymbolNames {
     }
 }
 
-/// The variable that holds where the memory of a device begins.
+/// The variable that points to the start of a device's memory.
 pub(super) fn device(number: usize) -> String {
     format!("device_{number}")
 }
 
-/// The pointer to a buffer, or the array that is one.
+/// The pointer to a buffer, or the array of a constant.
 pub(super) fn buffer(program: &Program, id: BufferId) -> String {
     let letter = match program.buffers[id].space {
         MemorySpace::Const(_) => 'c',
@@ -66,7 +67,7 @@ pub(super) fn memory_type(dtype: DType) -> &'static str {
     }
 }
 
-/// The type of values: halves are computed with in single precision.
+/// The type of values; half-precision floats are computed in single precision.
 pub(super) fn value_type(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 | DType::F16 | DType::BF16 => "float",
@@ -88,7 +89,7 @@ pub(super) fn string(text: &str) -> String {
     for byte in text.bytes() {
         match byte {
             b'"' | b'\\' => out.extend(['\\', byte as char]),
-            // Three octal digits end where they end, whatever follows. Two question marks could be a trigraph.
+            // An octal escape of three digits ends after them, unlike a hexadecimal one. `??` may begin a trigraph.
             0..32 | 127.. | b'?' => out.push_str(&format!("\\{byte:03o}")),
             _ => out.push(byte as char),
         }
@@ -97,7 +98,7 @@ pub(super) fn string(text: &str) -> String {
     out
 }
 
-/// Text that can't end a comment.
+/// Text that can neither end a comment nor start another line.
 pub(super) fn comment(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.replace("*/", "* /").replace("/*", "/ *").chars().map(plain).collect()

@@ -1,6 +1,6 @@
-//! The scalar vocabulary in C: every operator as an expression of its operands, which are names or in parentheses.
+//! Scalar operators in C: each is an expression of its operands, which are names or in parentheses.
 //!
-//! What each means is defined in [`crate::scalar::eval`]; signed sums and products wrap, so they are done on unsigned
+//! [`crate::scalar::eval`] defines the operators. Signed sums and products wrap, so they are computed as unsigned
 //! integers.
 
 use super::names::value_type;
@@ -10,27 +10,28 @@ use crate::{
 };
 use symshape_runtime::DType;
 
-/// The suffix of helpers and of `math.h` for this type of floats.
+/// The suffix of the helpers for this float type.
 fn float_suffix(dtype: DType) -> &'static str {
     if dtype == DType::F64 { "f64" } else { "f32" }
 }
 
-/// A function of `math.h` for this type.
+/// The function of `math.h` for this float type.
 fn math(name: &str, dtype: DType) -> String {
     if dtype == DType::F64 { name.into() } else { format!("{name}f") }
 }
 
-/// `i64` or `u64`: the helpers for integers work on these.
+/// The suffix of the helpers for integers, which work on `i64` and `u64`.
 fn int_suffix(dtype: DType) -> &'static str {
     if dtype.is_signed_int() { "i64" } else { "u64" }
 }
 
-/// Unsigned integers in which arithmetic of this type wraps as it must: `unsigned` at least.
+/// The unsigned type in which arithmetic of this type wraps: at least as wide as `unsigned`, because C promotes smaller
+/// types to `int`.
 fn unsigned(dtype: DType) -> &'static str {
     if dtype.size_bytes() == 8 { "uint64_t" } else { "uint32_t" }
 }
 
-/// See [`UnaryOp`].
+/// The expression for a [`UnaryOp`].
 pub(super) fn unary(op: UnaryOp, dtype: DType, x: &str) -> Result<String> {
     if !dtype.is_float() {
         return int_unary(op, dtype, x);
@@ -72,7 +73,8 @@ pub(super) fn unary(op: UnaryOp, dtype: DType, x: &str) -> Result<String> {
 }
 
 fn int_unary(op: UnaryOp, dtype: DType, x: &str) -> Result<String> {
-    let (ty, wide) = (value_type(dtype), unsigned(dtype));
+    let ty = value_type(dtype);
+    let wide = unsigned(dtype);
     Ok(match op {
         UnaryOp::Not if dtype == DType::Bool => format!("!{x}"),
         UnaryOp::Not => format!("({ty})~{x}"),
@@ -85,7 +87,7 @@ fn int_unary(op: UnaryOp, dtype: DType, x: &str) -> Result<String> {
     })
 }
 
-/// See [`BinaryOp`].
+/// The expression for a [`BinaryOp`].
 pub(super) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Result<String> {
     if !dtype.is_float() {
         return int_binary(op, dtype, a, b);
@@ -109,11 +111,13 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Result<Str
 }
 
 fn int_binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Result<String> {
-    let (ty, wide, suffix) = (value_type(dtype), unsigned(dtype), int_suffix(dtype));
+    let ty = value_type(dtype);
+    let wide = unsigned(dtype);
+    let suffix = int_suffix(dtype);
     let width = 8 * dtype.size_bytes();
     let is_bool = dtype == DType::Bool;
     Ok(match op {
-        // Sums and products of bools stay bools.
+        // The sum and the product of bools are bools.
         BinaryOp::Add | BinaryOp::Or if is_bool => format!("{a} | {b}"),
         BinaryOp::Mul | BinaryOp::And if is_bool => format!("{a} & {b}"),
         BinaryOp::Sub | BinaryOp::Xor if is_bool => format!("{a} ^ {b}"),
@@ -130,7 +134,7 @@ fn int_binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Result<String> {
         BinaryOp::Pow => format!("({ty})pow_{suffix}({a}, {b})"),
         BinaryOp::Min => format!("({ty})min_{suffix}({a}, {b})"),
         BinaryOp::Max => format!("({ty})max_{suffix}({a}, {b})"),
-        // A negative distance is a large one.
+        // A negative distance becomes a large one.
         BinaryOp::Shl => format!("({ty})shl_u64((uint64_t){a}, (uint64_t){b}, {width})"),
         BinaryOp::Shr if dtype.is_signed_int() => format!("({ty})shr_i64({a}, (uint64_t){b}, {width})"),
         BinaryOp::Shr => format!("({ty})shr_u64({a}, {b}, {width})"),
@@ -138,7 +142,7 @@ fn int_binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Result<String> {
     })
 }
 
-/// See [`CompareOp`].
+/// The expression for a [`CompareOp`].
 pub(super) fn compare(op: CompareOp, a: &str, b: &str) -> String {
     let sign = match op {
         CompareOp::Eq => "==",
@@ -151,7 +155,7 @@ pub(super) fn compare(op: CompareOp, a: &str, b: &str) -> String {
     format!("{a} {sign} {b}")
 }
 
-/// See [`crate::scalar::Step::Cast`].
+/// The expression for a conversion by value.
 pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
     let ty = value_type(to);
     match (from, to) {
@@ -171,7 +175,7 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
     }
 }
 
-/// See [`crate::scalar::Step::Bits`].
+/// The expression for a conversion that keeps the bits.
 pub(super) fn bits(from: DType, to: DType, x: &str) -> String {
     let own = match from {
         DType::F16 | DType::BF16 => store(from, x),
@@ -189,12 +193,12 @@ pub(super) fn bits(from: DType, to: DType, x: &str) -> String {
     }
 }
 
-/// A single rounded to half precision.
+/// A single-precision value rounded to half precision.
 fn rounded(to: DType, x: &str) -> String {
     load(to, &store(to, x))
 }
 
-/// The value of an element as it lies in memory.
+/// The value of the element `x` in memory.
 pub(super) fn load(dtype: DType, x: &str) -> String {
     match dtype {
         DType::F16 => format!("f32_from_f16({x})"),
@@ -203,7 +207,7 @@ pub(super) fn load(dtype: DType, x: &str) -> String {
     }
 }
 
-/// What lies in memory for a value.
+/// The value `x` in its form in memory.
 pub(super) fn store(dtype: DType, x: &str) -> String {
     match dtype {
         DType::F16 => format!("f16_from_f32({x})"),
@@ -212,11 +216,8 @@ pub(super) fn store(dtype: DType, x: &str) -> String {
     }
 }
 
-/// The least and largest value of an integer type of up to 32 bits.
+/// The smallest and largest value of an integer type of up to 32 bits.
 fn limits(dtype: DType) -> (i64, i64) {
     let bits = 8 * dtype.size_bytes() as u32;
-    match dtype.is_signed_int() {
-        true => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
-        false => (0, (1 << bits) - 1),
-    }
+    if dtype.is_signed_int() { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
 }

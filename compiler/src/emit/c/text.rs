@@ -17,7 +17,7 @@ pub(super) fn helpers_for(body: &str) -> String {
     let blocks: Vec<&str> = HELPERS.trim_end().split("\n\n").collect();
     let mut wanted: BTreeSet<&str> = identifiers(body).collect();
     let mut chosen = vec![false; blocks.len()];
-    // A helper calls earlier ones only.
+    // A helper calls only earlier ones.
     for (idx, block) in blocks.iter().enumerate().rev() {
         if wanted.contains(defined(block)) {
             chosen[idx] = true;
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn helpers_bring_those_that_they_call() {
+    fn helpers_include_the_helpers_that_they_call() {
         let found = helpers_for("x = mod_i64(a, b);");
         let names: Vec<&str> = found.trim_end().split("\n\n").map(defined).collect();
         assert_eq!(names, ["rem_i64", "mod_i64"]);

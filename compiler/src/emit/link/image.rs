@@ -24,8 +24,9 @@ pub(super) struct Image<'o> {
     pub(super) symbols: Vec<Symbol<'o>>,
     /// Number of absolute addresses in data.
     pub(super) n_absolutes: usize,
-    /// Their addresses, and the addresses that they hold.
+    /// The place of each absolute address in data, and the address at that place.
     pub(super) absolutes: Vec<(u64, u64)>,
+    /// Index into `sections` of each section of the object.
     numbers: HashMap<SectionIndex, usize>,
 }
 
@@ -41,25 +42,28 @@ impl<'o> Image<'o> {
     /// The mapped sections of an object and its symbols.
     pub(super) fn of(file: &File<'o>, weights: Vec<(u64, &'o [u8])>) -> Result<Image<'o>> {
         let mut weights = Some(weights);
-        let (mut sections, mut numbers, mut n_absolutes) = (Vec::new(), HashMap::new(), 0);
+        let mut sections = Vec::new();
+        let mut numbers = HashMap::new();
+        let mut n_absolutes = 0;
         for section in file.sections() {
             let name = section.name().map_err(broken)?.to_string();
             let SectionFlags::Elf { sh_type, sh_flags } = section.flags() else {
                 return Err(unknown("flags of another format", &name));
             };
-            let (sh_type, sh_flags) = (sh_type.0, sh_flags.0);
+            let sh_type = sh_type.0;
+            let sh_flags = sh_flags.0;
             let has = |flag: u64| sh_flags & flag != 0;
             if !has(elf::SHF_ALLOC.0) {
                 continue;
             }
             let known = elf::SHF_ALLOC.0 | elf::SHF_EXECINSTR.0 | elf::SHF_WRITE.0;
             let is_init = sh_type == elf::SHT_INIT_ARRAY.0;
-            let lent = if name == WEIGHTS { weights.take().unwrap_or_default() } else { Vec::new() };
-            let is_room = sh_type == elf::SHT_NOBITS.0 && name == WEIGHTS;
-            if sh_flags & !known != 0 || sh_type != elf::SHT_PROGBITS.0 && !is_init && !is_room {
+            let borrowed = if name == WEIGHTS { weights.take().unwrap_or_default() } else { Vec::new() };
+            let is_reserved = sh_type == elf::SHT_NOBITS.0 && name == WEIGHTS;
+            if sh_flags & !known != 0 || sh_type != elf::SHT_PROGBITS.0 && !is_init && !is_reserved {
                 return Err(unknown("flags", &name));
             }
-            let sh_type = if is_room { elf::SHT_PROGBITS.0 } else { sh_type };
+            let sh_type = if is_reserved { elf::SHT_PROGBITS.0 } else { sh_type };
             let kind = match (has(elf::SHF_EXECINSTR.0), has(elf::SHF_WRITE.0)) {
                 (true, _) => SectionKind::Code,
                 (_, false) => SectionKind::Constant,
@@ -76,12 +80,13 @@ impl<'o> Image<'o> {
                 sh_flags,
                 align,
                 bytes,
-                lent,
+                borrowed,
                 address: 0,
             });
             let is_absolute = |flags| matches!(flags, RelocationFlags::Elf { r_type: elf::R_X86_64_64 });
             n_absolutes += section.relocations().filter(|(_, one)| is_absolute(one.flags())).count();
         }
+
         let mut symbols = Vec::new();
         for symbol in file.symbols() {
             let name = symbol.name_bytes().map_err(broken)?;
@@ -92,40 +97,44 @@ impl<'o> Image<'o> {
                 name,
                 info: st_info.0,
                 other: st_other.0,
-                part: symbol.section_index().and_then(|section| numbers.get(&section).copied()),
+                section: symbol.section_index().and_then(|section| numbers.get(&section).copied()),
                 offset: symbol.address(),
                 size: symbol.size(),
             });
         }
-        // Tables of symbols have the local ones first.
+
+        // Local symbols come first in symbol tables.
         symbols.sort_by_key(|symbol| !symbol.is_local());
         Ok(Image { sections, symbols, n_absolutes, absolutes: Vec::new(), numbers })
     }
 
-    /// Gives each section an address, from `from` on.
+    /// Assigns an address to each section, from `from` on, grouped by kind.
     pub(super) fn place(&mut self, from: u64) {
         let mut order: Vec<usize> = (0..self.sections.len()).collect();
-        order.sort_by_key(|part| self.sections[*part].kind);
-        let (mut at, mut last) = (from, SectionKind::Head);
+        order.sort_by_key(|number| self.sections[*number].kind);
+
+        let mut end = from;
+        let mut last_kind = SectionKind::Head;
         for number in order {
-            let part = &mut self.sections[number];
-            let align = if part.kind == last { part.align } else { part.align.max(PAGE) };
-            part.address = at.next_multiple_of(align);
-            (at, last) = (part.end(), part.kind);
+            let section = &mut self.sections[number];
+            let align = if section.kind == last_kind { section.align } else { section.align.max(PAGE) };
+            section.address = end.next_multiple_of(align);
+            end = section.end();
+            last_kind = section.kind;
         }
     }
 
     /// The address of a symbol.
     pub(super) fn address(&self, symbol: &Symbol<'_>) -> u64 {
-        symbol.part.map_or(0, |part| self.sections[part].address) + symbol.offset
+        symbol.section.map_or(0, |section| self.sections[section].address) + symbol.offset
     }
 
-    /// Writes all addresses where they are used.
+    /// Writes all addresses to the places that refer to them.
     pub(super) fn relocate(&mut self, file: &File<'o>) -> Result<()> {
         for section in file.sections() {
             let Some(&number) = self.numbers.get(&section.index()) else { continue };
             for (offset, relocation) in section.relocations() {
-                let written = match (relocation.target(), relocation.flags()) {
+                let is_written = match (relocation.target(), relocation.flags()) {
                     (RelocationTarget::Symbol(symbol), RelocationFlags::Elf { r_type }) => {
                         let target = self.target(file, symbol)?;
                         let target = target.map(|target| target.wrapping_add_signed(relocation.addend()));
@@ -133,7 +142,7 @@ impl<'o> Image<'o> {
                     }
                     _ => false,
                 };
-                if !written {
+                if !is_written {
                     return Err(self.unreachable(number));
                 }
             }
@@ -156,24 +165,26 @@ impl<'o> Image<'o> {
         }
     }
 
+    /// The address of a symbol of the object, if a mapped section defines it.
     fn target(&self, file: &File<'o>, symbol: SymbolIndex) -> Result<Option<u64>> {
         let symbol = file.symbol_by_index(symbol).map_err(broken)?;
-        let part = symbol.section_index().and_then(|section| self.numbers.get(&section));
-        Ok(part.map(|part| self.sections[*part].address + symbol.address()))
+        let section = symbol.section_index().and_then(|section| self.numbers.get(&section));
+        Ok(section.map(|section| self.sections[*section].address + symbol.address()))
     }
 
     /// Writes one address; false if the relocation is not supported or out of reach.
     fn write(&mut self, number: usize, offset: u64, r_type: elf::RelocationType, target: u64) -> bool {
-        let part = &mut self.sections[number];
-        let (at, place) = (offset as usize, part.address + offset);
+        let section = &mut self.sections[number];
+        let at = offset as usize;
+        let place = section.address + offset;
         match r_type {
-            elf::R_X86_64_64 if matches!(part.kind, SectionKind::Relocated | SectionKind::Data) => {
-                part.bytes.to_mut()[at..at + 8].copy_from_slice(&target.to_le_bytes());
+            elf::R_X86_64_64 if matches!(section.kind, SectionKind::Relocated | SectionKind::Data) => {
+                section.bytes.to_mut()[at..at + 8].copy_from_slice(&target.to_le_bytes());
                 self.absolutes.push((place, target));
                 true
             }
             elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 | elf::R_X86_64_GOTPCREL => {
-                let bytes = part.bytes.to_mut();
+                let bytes = section.bytes.to_mut();
                 if r_type == elf::R_X86_64_GOTPCREL {
                     // A load from the table of addresses becomes a computation of the address.
                     if bytes[at - 2] != LOAD {

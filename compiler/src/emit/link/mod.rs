@@ -1,7 +1,7 @@
-//! An object as a shared object, for x86-64 ELF: laid out, relocated and written without a linker.
+//! Links an object for x86-64 ELF into a shared object, without an external linker.
 //!
-//! Objects made here are simple. They import nothing. A reference is either relative to the instruction pointer, or an
-//! absolute address in writable data that points into the object. So linking is a choice of addresses:
+//! The objects of this compiler are simple. They import nothing. A reference is either relative to the instruction
+//! pointer, or an absolute address in writable data that points into the object. So linking only chooses addresses:
 //!
 //! ```text
 //! R    headers, .hash, .dynsym, .dynstr, .rela.dyn
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Offsets in the file are addresses. Weights make up most of the file and need no relocation. The object only reserves
-//! their space; they are copied from memory straight into the file.
+//! their space; they are copied from memory to the file.
 
 mod image;
 mod section;
@@ -23,22 +23,22 @@ use image::Image;
 use object::{elf, read::elf::ElfFile64};
 use section::{PAGE, Section, SectionKind};
 use std::borrow::Cow;
-use tables::{Bytes, SECTION_BYTES};
+use tables::{ByteWriter, SECTION_BYTES};
 
 /// Bytes of the file's header, and of an entry of the table of segments.
 const HEADER_BYTES: u64 = 64;
 const SEGMENT_BYTES: u64 = 56;
 
-/// Upper bound of the number of segments: one of each kind, and those that only describe others.
+/// Upper bound of the number of segments: one for each kind of section, and segments that describe other segments.
 const MAX_SEGMENTS: u64 = 8;
 
 /// A piece of a file: its offset and its bytes.
 pub(super) type Piece<'o> = (u64, Cow<'o, [u8]>);
 
-/// The shared object that an object for x86-64 becomes, as pieces in the order of the file.
+/// Links an object for x86-64. Returns the shared object as pieces in the order of the file.
 ///
 /// # Errors
-/// When the object contradicts itself, or contains something that symshape's objects never contain.
+/// When the object is malformed, or contains something that symshape's objects never contain.
 pub(super) fn link<'o>(object: &'o [u8], weights: Vec<(u64, &'o [u8])>) -> Result<Vec<Piece<'o>>> {
     let file = ElfFile64::parse(object).map_err(image::broken)?;
     let mut image = Image::of(&file, weights)?;
@@ -49,20 +49,23 @@ pub(super) fn link<'o>(object: &'o [u8], weights: Vec<(u64, &'o [u8])>) -> Resul
     Ok(pieces(image))
 }
 
-/// Everything in the order of the file.
+/// The header, the sections and the section table, in the order of the file.
 fn pieces(image: Image<'_>) -> Vec<Piece<'_>> {
     let Image { mut sections, symbols, .. } = image;
-    sections.sort_by_key(|part| part.address);
+    sections.sort_by_key(|section| section.address);
     let end = sections.last().map_or(0, Section::end);
     let sections_at = end.next_multiple_of(8);
     let section_table = tables::section_table(&sections, &symbols);
     let head = head(&sections, sections_at);
+
     let mut pieces: Vec<Piece<'_>> = vec![(0, Cow::Owned(head.0))];
-    for part in sections {
-        let lent = |(at, bytes)| (part.address + at, Cow::Borrowed(bytes));
-        match part.lent.is_empty() {
-            true => pieces.push((part.address, part.bytes)),
-            false => pieces.extend(part.lent.into_iter().map(lent)),
+    for section in sections {
+        if section.borrowed.is_empty() {
+            pieces.push((section.address, section.bytes));
+        } else {
+            let address = section.address;
+            let borrowed = section.borrowed.into_iter();
+            pieces.extend(borrowed.map(|(at, bytes)| (address + at, Cow::Borrowed(bytes))));
         }
     }
     pieces.push((sections_at, Cow::Owned(section_table.0)));
@@ -70,12 +73,15 @@ fn pieces(image: Image<'_>) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// The file's header and the descriptions of its segments.
-fn head(sections: &[Section<'_>], sections_at: u64) -> Bytes {
+/// The file's header and its segment table.
+fn head(sections: &[Section<'_>], sections_at: u64) -> ByteWriter {
     let segments = segments(sections);
     let n_segments = segments.0.len() as u64 / SEGMENT_BYTES;
-    let names = sections.iter().position(|part| part.name == tables::TITLES).map_or(0, |number| number + 1);
-    let mut bytes = Bytes::default();
+    let names = sections
+        .iter()
+        .position(|section| section.name == tables::SECTION_NAMES)
+        .map_or(0, |number| number + 1);
+    let mut bytes = ByteWriter::default();
     bytes.raw(&elf::ELFMAG).raw(&[elf::ELFCLASS64.0, elf::ELFDATA2LSB.0, elf::EV_CURRENT.0]).zeros(9);
     bytes.u16(elf::ET_DYN.0).u16(elf::EM_X86_64.0).u32(u32::from(elf::EV_CURRENT.0));
     bytes.u64(0).u64(HEADER_BYTES).u64(sections_at).u32(0);
@@ -85,28 +91,30 @@ fn head(sections: &[Section<'_>], sections_at: u64) -> Bytes {
     bytes
 }
 
-fn segments(sections: &[Section<'_>]) -> Bytes {
-    let mut bytes = Bytes::default();
+/// The segment table.
+fn segments(sections: &[Section<'_>]) -> ByteWriter {
+    let mut bytes = ByteWriter::default();
     let mut segment = |kind: u32, flags: u32, at: u64, in_file: u64, in_memory: u64, align: u64| {
         bytes.u32(kind).u32(flags).u64(at).u64(at).u64(at).u64(in_file).u64(in_memory).u64(align);
     };
     for kind in SectionKind::MAPPED {
-        let of = || sections.iter().filter(|part| part.kind == kind);
-        let (Some(first), Some(end)) = (of().map(|part| part.address).min(), of().map(Section::end).max())
+        let of = || sections.iter().filter(|section| section.kind == kind);
+        let (Some(first), Some(end)) =
+            (of().map(|section| section.address).min(), of().map(Section::end).max())
         else {
             continue;
         };
         let first = if kind == SectionKind::Head { 0 } else { first };
-        // Pages become read-only as a whole.
+        // The loader makes whole pages read-only.
         let last = if kind == SectionKind::Relocated { end.next_multiple_of(PAGE) } else { end };
         segment(elf::PT_LOAD.0, kind.flags(), first, end - first, last - first, PAGE);
         if kind == SectionKind::Relocated {
             segment(elf::PT_GNU_RELRO.0, elf::PF_R.0, first, end - first, last - first, 1);
         }
     }
-    if let Some(part) = sections.iter().find(|part| part.name == tables::DYNAMIC) {
-        let len = part.len();
-        segment(elf::PT_DYNAMIC.0, elf::PF_R.0 | elf::PF_W.0, part.address, len, len, 8);
+    if let Some(dynamic) = sections.iter().find(|section| section.name == tables::DYNAMIC) {
+        let len = dynamic.len();
+        segment(elf::PT_DYNAMIC.0, elf::PF_R.0 | elf::PF_W.0, dynamic.address, len, len, 8);
     }
     segment(elf::PT_GNU_STACK.0, elf::PF_R.0 | elf::PF_W.0, 0, 0, 0, 16);
     bytes

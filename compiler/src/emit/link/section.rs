@@ -3,7 +3,7 @@
 use object::elf;
 use std::borrow::Cow;
 
-/// Segments begin at multiples of this: the smallest page.
+/// Segments begin at multiples of the smallest page size.
 pub(super) const PAGE: u64 = 4096;
 
 /// The use of a section, in the order of the file.
@@ -26,7 +26,7 @@ impl SectionKind {
         SectionKind::Data,
     ];
 
-    /// Access rights of its segment.
+    /// The access rights of its segment.
     pub(super) fn flags(self) -> u32 {
         match self {
             SectionKind::Code => elf::PF_R.0 | elf::PF_X.0,
@@ -44,8 +44,8 @@ pub(super) struct Section<'o> {
     pub(super) sh_flags: u64,
     pub(super) align: u64,
     pub(super) bytes: Cow<'o, [u8]>,
-    /// Pieces copied from elsewhere in place of `bytes`, with their offsets in the section.
-    pub(super) lent: Vec<(u64, &'o [u8])>,
+    /// Pieces to write instead of `bytes`, with their offsets in the section.
+    pub(super) borrowed: Vec<(u64, &'o [u8])>,
     /// Its address in memory, which is also its offset in the file.
     pub(super) address: u64,
 }
@@ -53,10 +53,10 @@ pub(super) struct Section<'o> {
 impl Section<'_> {
     /// Length in bytes.
     pub(super) fn len(&self) -> u64 {
-        self.lent.last().map_or(self.bytes.len() as u64, |(at, bytes)| at + bytes.len() as u64)
+        self.borrowed.last().map_or(self.bytes.len() as u64, |(at, bytes)| at + bytes.len() as u64)
     }
 
-    /// The first address after it.
+    /// The first address after the section.
     pub(super) fn end(&self) -> u64 {
         self.address + self.len()
     }
@@ -67,8 +67,8 @@ pub(super) struct Symbol<'o> {
     pub(super) name: &'o [u8],
     pub(super) info: u8,
     pub(super) other: u8,
-    /// Index of its section among those of the object; `None` for absolute symbols.
-    pub(super) part: Option<usize>,
+    /// Index of its section in the image; `None` for absolute symbols.
+    pub(super) section: Option<usize>,
     /// Offset in the section.
     pub(super) offset: u64,
     pub(super) size: u64,
@@ -79,8 +79,8 @@ impl Symbol<'_> {
         self.info >> 4 == elf::STB_LOCAL.0
     }
 
-    /// Whether loaders may find it.
+    /// Whether the loader can find the symbol by name.
     pub(super) fn is_exported(&self) -> bool {
-        self.part.is_some() && !self.is_local() && self.other & 3 == elf::STV_DEFAULT.0
+        self.section.is_some() && !self.is_local() && self.other & 3 == elf::STV_DEFAULT.0
     }
 }
