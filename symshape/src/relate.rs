@@ -7,7 +7,7 @@
 //! operands that cannot decide.
 
 use crate::assume::{Comparison, Facts, Relation};
-use crate::dim::cost::operations;
+use crate::dim::operations;
 use crate::dim::{Dim, Node};
 use crate::engine::atoms::{AtomKind, Engine};
 use crate::int::Int;

@@ -6,7 +6,7 @@
 //! Each of these replaces a part of the polynomial by a new atom that is *shown* as a finished term.
 
 use crate::dim::Dim;
-use crate::dim::cost::{is_negation, operations};
+use crate::dim::{is_negation, operations};
 use crate::engine::atoms::{AtomKind, Engine, MAX_ATOMS};
 use crate::int::Int;
 use crate::memo::Memo;

@@ -5,7 +5,7 @@
 //! never has more operations than the input.
 
 use crate::assume::Facts;
-use crate::dim::cost::operations;
+use crate::dim::operations;
 use crate::dim::{Dim, Node, Symbol};
 use crate::engine::atoms::Engine;
 use crate::engine::egraph;

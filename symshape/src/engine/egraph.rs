@@ -15,7 +15,7 @@ use egg::{
 };
 use egg::{Searcher, define_language};
 
-use crate::dim::cost::operations;
+use crate::dim::operations;
 use crate::dim::{Dim, Node};
 use crate::engine::rules;
 

@@ -4,7 +4,7 @@ use num_bigint::BigInt;
 use smallvec::SmallVec;
 
 use crate::assume::{Comparison, Relation};
-use crate::dim::cost::rounded_up;
+use crate::dim::rounded_up;
 use crate::dim::{Dim, MAX_DEPTH, Node, Symbol};
 use crate::int::Int;
 
