@@ -1,28 +1,34 @@
-//! Where data lie.
+//! Buffers and the memories that hold them.
 
 use crate::tensor::Tensor;
+use cranelift_entity::entity_impl;
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// Where a buffer lives.
+/// A buffer of a [`Program`](super::Program).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(u32);
+entity_impl!(BufferId, "@");
+
+/// The memory that holds a buffer.
 #[derive(Clone, Debug)]
 pub enum MemorySpace {
-    /// The caller's input of this number; read only.
+    /// The caller's input with this index; read only.
     Input(u32),
-    /// The caller's output of this number.
+    /// The caller's output with this index.
     Output(u32),
-    /// In the artefact; read only.
+    /// The artefact; read only.
     Const(Tensor),
-    /// In the arena, placed by the plan, alive from its first writer to its last reader.
+    /// The arena, at an offset that the plan chooses. The buffer is alive from its first writer to its last reader.
     Arena,
-    /// In the arena, one copy for each worker, alive within one kernel only.
+    /// The arena, with one copy for each worker. The buffer is alive within one kernel only.
     Scratch,
-    /// In the memory of the device of this number, placed by the plan there; only calls of its target touch it.
+    /// The memory of the device with this index, at an offset that the plan chooses. Only calls of its target access it.
     Device(u32),
 }
 
 impl MemorySpace {
-    /// Whether the plan says where it is.
+    /// Whether the plan chooses the offset.
     pub fn is_planned(&self) -> bool {
         match self {
             MemorySpace::Arena | MemorySpace::Scratch | MemorySpace::Device(_) => true,
@@ -30,7 +36,7 @@ impl MemorySpace {
         }
     }
 
-    /// The device in whose memory it is.
+    /// The index of the device that owns the memory.
     pub fn device(&self) -> Option<u32> {
         match self {
             MemorySpace::Device(number) => Some(*number),
@@ -46,28 +52,28 @@ impl MemorySpace {
 /// A flat piece of memory.
 #[derive(Clone, Debug)]
 pub struct Buffer {
-    /// For people.
+    /// Name for reports and errors; may be empty.
     pub name: String,
-    /// Type of its elements.
+    /// Type of the elements.
     pub dtype: DType,
-    /// Their number.
+    /// Number of elements.
     pub elems: Dim,
-    /// Where it lives.
+    /// The memory that holds it.
     pub space: MemorySpace,
 }
 
 impl Buffer {
-    /// Its bytes, or those of one copy.
+    /// Bytes of the buffer; of one copy if it is scratch memory.
     pub fn bytes(&self) -> Dim {
         &self.elems * self.dtype.size_bytes() as i64
     }
 }
 
-/// A memory that only calls of one target touch: a part of the arena with a plan and a bound of its own.
+/// A memory that only calls of one target access: a part of the arena with a separate plan and size limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {
-    /// The target's name.
+    /// Name of the target.
     pub target: String,
-    /// How many bytes there are.
+    /// Size of the memory in bytes.
     pub bytes: u64,
 }

@@ -1,18 +1,17 @@
-//! How leaves become code, as far as the kernels around them are made for it.
+//! How strips and contractions become code, as far as it affects the kernels around them.
 
 /// How [`Stmt::Strip`](super::Stmt::Strip) and [`Stmt::Contraction`](super::Stmt::Contraction) are emitted.
 ///
-/// A program means the same either way, and any emitter takes any program.
+/// A program has the same meaning either way, and every emitter accepts every program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MicrokernelSupport {
-    /// They are written as the loops that they stand for, as in C source: nobody lays out rows anew, and what the loops
-    /// become is for another compiler to decide.
+    /// As plain loops, as in C source. Operands are not packed, and another compiler vectorises the loops.
     Loops,
-    /// They are machine code of our own.
+    /// As our own machine code.
     Native {
-        /// The machine multiplies four bytes in one step, which it prefers to anything cleverer.
+        /// Whether the machine multiplies four bytes in one step. Other methods for bytes are slower then.
         multiplies_bytes: bool,
-        /// There is code for machines with tile registers.
+        /// Whether there is code for machines with tile registers.
         tiles: bool,
     },
 }
@@ -24,7 +23,7 @@ impl Default for MicrokernelSupport {
 }
 
 impl MicrokernelSupport {
-    /// Whether there is code of our own for them.
+    /// Whether strips and contractions become our own machine code.
     pub fn is_native(self) -> bool {
         matches!(self, MicrokernelSupport::Native { .. })
     }
@@ -34,12 +33,13 @@ impl MicrokernelSupport {
         matches!(self, MicrokernelSupport::Native { multiplies_bytes: true, .. })
     }
 
-    /// Whether some of it is for tile registers.
+    /// Whether there is code for tile registers.
     pub fn has_tiles(self) -> bool {
         matches!(self, MicrokernelSupport::Native { tiles: true, .. })
     }
 
-    /// As these, with code for tile registers where there is code.
+    /// This support, with code for tile registers unless it is [`MicrokernelSupport::Loops`].
+    #[must_use]
     pub fn with_tiles(self) -> MicrokernelSupport {
         match self {
             MicrokernelSupport::Loops => self,

@@ -83,10 +83,6 @@ impl Program {
         contraction.dtype == DType::F32 && self.is_const(*buffer) && self.buffers[*buffer].dtype == DType::F32
     }
 
-    pub(super) fn is_const(&self, buffer: BufferId) -> bool {
-        matches!(self.buffers[buffer].space, MemorySpace::Const(_))
-    }
-
     /// Whether a right factor that is computed is one that a leaf lays out for tile registers: columns side by side along one
     /// axis of the reduction, and enough rows for what that takes. Symbols decide by the most that they may be, so that a
     /// row's bits don't depend on their values.

@@ -35,7 +35,7 @@ fn within(program: &Program, kernels: Range<usize>) -> Vec<Lifetime> {
             read.into_iter().chain(written).for_each(touch);
         }
     }
-    for (begin, end) in program.rounds().into_iter().filter(|(begin, _)| kernels.contains(begin)) {
+    for (begin, end) in program.while_loops().into_iter().filter(|(begin, _)| kernels.contains(begin)) {
         for lifetime in found.values_mut().flatten() {
             stretch(lifetime, begin, end);
         }

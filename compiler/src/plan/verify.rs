@@ -90,7 +90,7 @@ fn alive_sets(program: &Program) -> Vec<BTreeSet<BufferId>> {
         })
         .collect();
     // A buffer that enters a loop or is needed after it is alive in every iteration. Inner loops come first.
-    for (begin, end) in program.rounds() {
+    for (begin, end) in program.while_loops() {
         let outside: BTreeSet<BufferId> =
             used[..begin].iter().chain(&used[end + 1..]).flatten().copied().collect();
         let crossing: BTreeSet<BufferId> =

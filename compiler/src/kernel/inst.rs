@@ -1,0 +1,127 @@
+//! Instructions: straight-line code on scalars.
+
+use super::BufferId;
+use crate::scalar::{BinaryOp, CompareOp, ReduceOp, Reg, Scalar, UnaryOp};
+use cranelift_entity::entity_impl;
+use symshape::{Dim, Symbol};
+use symshape_runtime::DType;
+
+/// A scalar variable of a [`Kernel`](super::Kernel).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Local(u32);
+entity_impl!(Local, "local");
+
+/// An element of a buffer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// The buffer that holds the element.
+    pub buffer: BufferId,
+    /// Flat index of the element.
+    pub index: Dim,
+}
+
+/// A condition on an integer at run time. A value outside `lo..end` ends the call with a typed error.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Check {
+    /// The integer that is checked.
+    pub value: Reg,
+    /// Smallest allowed value.
+    pub lo: Dim,
+    /// Exclusive upper bound of the allowed values.
+    pub end: Dim,
+    /// The node and axis that the error names.
+    pub context: String,
+}
+
+/// One instruction of an [`InstSeq`]. Its operands are the results of earlier instructions: `Reg(i)` is the result of
+/// instruction `i`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Inst {
+    /// A constant.
+    Const(Scalar),
+    /// The value of an index expression, converted to this integer type.
+    Index(DType, Dim),
+    /// The value of an element.
+    Load(Access),
+    /// Binds the symbol to an `i64`, for the rest of the statement and for the statements nested in it or after it.
+    Bind(Symbol, Reg),
+    /// The sum of a contraction; only in its epilogue.
+    Sum,
+    /// The value of a scalar variable.
+    Get(Local),
+    /// Sets a scalar variable; not in strips.
+    Set(Local, Reg),
+    /// See [`UnaryOp`].
+    Unary(UnaryOp, Reg),
+    /// See [`BinaryOp`].
+    Binary(BinaryOp, Reg, Reg),
+    /// See [`CompareOp`].
+    Compare(CompareOp, Reg, Reg),
+    /// The second operand if the first one, a bool, is true; otherwise the third.
+    Select(Reg, Reg, Reg),
+    /// See [`crate::scalar::Step::Cast`].
+    Cast(DType, Reg),
+    /// See [`crate::scalar::Step::Bits`].
+    Bits(DType, Reg),
+    /// Stores a value into an element.
+    Store(Access, Reg),
+    /// Combines a value over all iterations of a strip, starting from the neutral element of the operation. The variable
+    /// holds the result after the strip. Only in strips.
+    Reduce(ReduceOp, Reg, Local),
+    /// See [`Check`].
+    Check(Check),
+}
+
+impl Inst {
+    /// Whether the instruction has a result that later ones can use.
+    pub fn has_result(&self) -> bool {
+        !matches!(self, Inst::Bind(..) | Inst::Set(..) | Inst::Store(..) | Inst::Reduce(..) | Inst::Check(_))
+    }
+
+    /// The registers that the instruction reads, in order.
+    pub fn operands(&self) -> Vec<Reg> {
+        match self {
+            Inst::Const(_) | Inst::Index(..) | Inst::Load(_) | Inst::Sum | Inst::Get(_) => Vec::new(),
+            Inst::Bind(_, x) | Inst::Set(_, x) | Inst::Unary(_, x) => vec![*x],
+            Inst::Cast(_, x) | Inst::Bits(_, x) => vec![*x],
+            Inst::Store(_, x) | Inst::Reduce(_, x, _) => vec![*x],
+            Inst::Binary(_, x, y) | Inst::Compare(_, x, y) => vec![*x, *y],
+            Inst::Select(c, x, y) => vec![*c, *x, *y],
+            Inst::Check(check) => vec![check.value],
+        }
+    }
+
+    /// The instruction with each operand replaced by `of(operand)`.
+    #[must_use]
+    pub fn with_operands(&self, of: &dyn Fn(Reg) -> Reg) -> Inst {
+        match self {
+            Inst::Const(_) | Inst::Index(..) | Inst::Load(_) | Inst::Sum | Inst::Get(_) => self.clone(),
+            Inst::Bind(symbol, x) => Inst::Bind(symbol.clone(), of(*x)),
+            Inst::Set(local, x) => Inst::Set(*local, of(*x)),
+            Inst::Unary(op, x) => Inst::Unary(*op, of(*x)),
+            Inst::Cast(dtype, x) => Inst::Cast(*dtype, of(*x)),
+            Inst::Bits(dtype, x) => Inst::Bits(*dtype, of(*x)),
+            Inst::Store(access, x) => Inst::Store(access.clone(), of(*x)),
+            Inst::Reduce(op, x, local) => Inst::Reduce(*op, of(*x), *local),
+            Inst::Binary(op, x, y) => Inst::Binary(*op, of(*x), of(*y)),
+            Inst::Compare(op, x, y) => Inst::Compare(*op, of(*x), of(*y)),
+            Inst::Select(c, x, y) => Inst::Select(of(*c), of(*x), of(*y)),
+            Inst::Check(check) => Inst::Check(Check { value: of(check.value), ..check.clone() }),
+        }
+    }
+}
+
+/// A sequence of instructions without control flow.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct InstSeq {
+    /// The instructions in the order in which they run.
+    pub insts: Vec<Inst>,
+}
+
+impl InstSeq {
+    /// Appends an instruction and returns its result.
+    pub fn push(&mut self, inst: Inst) -> Reg {
+        self.insts.push(inst);
+        Reg(self.insts.len() as u32 - 1)
+    }
+}

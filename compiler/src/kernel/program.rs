@@ -1,0 +1,143 @@
+//! Programs: kernels with the buffers, symbols and facts that they share.
+
+use super::{
+    Buffer, BufferId, Control, DataDependent, Device, Local, MemorySpace, MicrokernelSupport, Partition,
+    Policies, Stmt,
+};
+use crate::{external::Callee, scalar::Precision};
+use cranelift_entity::PrimaryMap;
+use symshape::{Dim, Facts, Symbol};
+use symshape_runtime::DType;
+
+/// Alignment of each copy of a scratch buffer, in bytes. Workers share no cache line.
+pub const COPY_ALIGN_BYTES: i64 = 64;
+
+/// An input or output of a program: a dense, row-major tensor.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Name in the model.
+    pub name: String,
+    /// Shape, outermost dim first.
+    pub shape: Vec<Dim>,
+    /// Its memory, in the space `Input` or `Output`.
+    pub buffer: BufferId,
+}
+
+/// One step of a program: a body of statements, or a control marker.
+#[derive(Clone, Debug, Default)]
+pub struct Kernel {
+    /// The kind of work and the node that it comes from, for reports and errors.
+    pub name: String,
+    /// The control marker. A kernel that has one has no body.
+    pub control: Option<Control>,
+    /// Types of the scalar variables.
+    pub locals: PrimaryMap<Local, DType>,
+    /// The statements in the order in which they run.
+    pub body: Vec<Stmt>,
+}
+
+impl Kernel {
+    /// A kernel that is a control marker.
+    pub fn control(name: impl Into<String>, control: Control) -> Kernel {
+        Kernel { name: name.into(), control: Some(control), ..Kernel::default() }
+    }
+}
+
+/// A whole model, lowered to kernels.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// Name of the model, a C identifier.
+    pub name: String,
+    /// The model's symbols in the order of the ABI's `dims`.
+    pub symbols: Vec<Symbol>,
+    /// Symbols whose values are known only at run time. Buffer sizes don't depend on them.
+    pub data_dependent: Vec<DataDependent>,
+    /// Facts about all symbols.
+    pub facts: Facts,
+    /// Memories other than the host's.
+    pub devices: Vec<Device>,
+    /// All buffers.
+    pub buffers: PrimaryMap<BufferId, Buffer>,
+    /// Code that strips and contractions can become.
+    pub microkernels: MicrokernelSupport,
+    /// Precision of `f32` contractions on machines with tile registers. All other machines multiply `f32`.
+    pub precision: Precision,
+    /// Number of copies of each scratch buffer: the number of workers that can run a kernel at once. Zero means one.
+    pub workers: u32,
+    /// The inputs in the order of the ABI.
+    pub inputs: Vec<Port>,
+    /// The outputs in the order of the ABI.
+    pub outputs: Vec<Port>,
+    /// The kernels in the order in which they run.
+    pub kernels: Vec<Kernel>,
+    /// The entries of the artefact's table, which cover all kernels in order. Empty if there is no table.
+    pub partitions: Vec<Partition>,
+    /// The orders of partitions that memory is planned for.
+    pub policies: Policies,
+}
+
+impl Program {
+    /// The external functions that the program calls, each once, sorted by name.
+    pub fn callees(&self) -> Vec<&Callee> {
+        let calls = self.kernels.iter().filter_map(|kernel| match &kernel.control {
+            Some(Control::Call(call)) => Some(&call.callee),
+            _ => None,
+        });
+        let mut callees: Vec<&Callee> = calls.collect();
+        callees.sort_by(|a, b| a.symbol.cmp(&b.symbol));
+        callees.dedup_by(|a, b| a.symbol == b.symbol);
+        callees
+    }
+
+    /// All symbols that kernels can use: the model's symbols, then the data-dependent ones.
+    pub fn all_symbols(&self) -> impl Iterator<Item = &Symbol> {
+        self.symbols.iter().chain(self.data_dependent.iter().map(|entry| &entry.symbol))
+    }
+
+    /// The indices of each `While` and its `End`, inner loops first.
+    pub fn while_loops(&self) -> Vec<(usize, usize)> {
+        let mut open = Vec::new();
+        let mut loops = Vec::new();
+        for (idx, kernel) in self.kernels.iter().enumerate() {
+            match &kernel.control {
+                Some(Control::If(_)) => open.push(None),
+                Some(Control::While(_)) => open.push(Some(idx)),
+                Some(Control::End) => {
+                    if let Some(Some(begin)) = open.pop() {
+                        loops.push((begin, idx));
+                    }
+                }
+                _ => {}
+            }
+        }
+        loops
+    }
+
+    /// Bytes of a buffer, all copies included.
+    pub fn bytes(&self, buffer: BufferId) -> Dim {
+        match (&self.buffers[buffer].space, self.workers) {
+            (MemorySpace::Scratch, 2..) => self.copy_bytes(buffer) * i64::from(self.workers),
+            _ => self.buffers[buffer].bytes(),
+        }
+    }
+
+    /// Bytes of all constants.
+    pub fn const_bytes(&self) -> i64 {
+        let bytes = self.buffers.values().map(|buffer| match &buffer.space {
+            MemorySpace::Const(tensor) => tensor.bytes().len() as i64,
+            _ => 0,
+        });
+        bytes.sum()
+    }
+
+    /// Distance in bytes between two copies of a scratch buffer.
+    pub fn copy_bytes(&self, buffer: BufferId) -> Dim {
+        let bytes = self.buffers[buffer].bytes().max(Dim::zero());
+        self.facts.simplify(&(bytes.ceil_div(COPY_ALIGN_BYTES) * COPY_ALIGN_BYTES))
+    }
+
+    /// Whether a buffer is a constant.
+    pub(crate) fn is_const(&self, buffer: BufferId) -> bool {
+        matches!(self.buffers[buffer].space, MemorySpace::Const(_))
+    }
+}

@@ -1,0 +1,110 @@
+//! Statements: loops, branches, blocks, strips and contractions.
+
+use super::{Access, BufferId, InstSeq, Local};
+use crate::scalar::Precision;
+use symshape::{Dim, Symbol};
+use symshape_runtime::DType;
+
+/// A loop variable and its range `0..extent`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Axis {
+    /// Name of the variable, unique within its kernel.
+    pub var: Symbol,
+    /// Number of iterations. The loop does not run if it is zero or negative.
+    pub extent: Dim,
+}
+
+/// The right-hand side of a contraction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Rhs {
+    /// An element, addressed by the column and reduction variables.
+    Indexed(Access),
+    /// A constant or scratch buffer, packed into panels of `width` columns. Element `(k, n)` is at
+    /// `base + ((n / width) * K + k) * width + n % width`, where `k` is the row-major index over the reduction axes and
+    /// `K` is their joint extent. The padding of the last panel has any value.
+    Panels {
+        /// The packed buffer.
+        buffer: BufferId,
+        /// Index of the first element of the first panel, an expression over the variables of the enclosing loops.
+        base: Dim,
+        /// Columns of a panel.
+        width: u32,
+    },
+}
+
+/// A sum of products: `for m, n { sum = Σ over k of lhs * rhs; epilogue }`. The sum visits the axes `k` in row-major
+/// order. Rows and columns run in any order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contraction {
+    /// Row axes, outermost first; never empty. Tiles are cut along the last one.
+    pub m: Vec<Axis>,
+    /// The column axis.
+    pub n: Axis,
+    /// Reduction axes, outermost first.
+    pub k: Vec<Axis>,
+    /// The left-hand side, addressed by the row and reduction variables.
+    pub lhs: Access,
+    /// The right-hand side.
+    pub rhs: Rhs,
+    /// Type of the sum. Both operands are converted to it.
+    pub dtype: DType,
+    /// Lowest precision at which `f32` may be multiplied. It is [`Precision::F32`] for all other types.
+    pub precision: Precision,
+    /// Scratch memory into which a microkernel can pack parts of the operands.
+    pub pack_buffer: Option<BufferId>,
+    /// The instructions that use [`Inst::Sum`](super::Inst::Sum), for each row and column; addressed by their variables.
+    pub epilogue: InstSeq,
+}
+
+impl Contraction {
+    /// The joint extent of the reduction axes: the number of multiplications for each row and column.
+    pub fn depth(&self) -> Dim {
+        self.k.iter().fold(Dim::one(), |depth, axis| depth * &axis.extent)
+    }
+
+    /// The joint extent of the row axes.
+    pub fn rows(&self) -> Dim {
+        self.m.iter().fold(Dim::one(), |rows, axis| rows * &axis.extent)
+    }
+}
+
+/// A statement of a kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stmt {
+    /// A loop.
+    For {
+        /// The loop variable and its range.
+        axis: Axis,
+        /// Whether iterations are independent, so that they may run in parallel.
+        parallel: bool,
+        /// The statements of one iteration.
+        body: Vec<Stmt>,
+    },
+    /// Scalar instructions that run once.
+    Block(InstSeq),
+    /// A loop over straight-line code whose iterations are independent except for reductions.
+    Strip {
+        /// The loop variable and its range.
+        axis: Axis,
+        /// The instructions of one iteration.
+        code: InstSeq,
+    },
+    /// A sum of products.
+    Contraction(Box<Contraction>),
+    /// A branch.
+    If {
+        /// The condition, a bool variable.
+        cond: Local,
+        /// The statements that run if it is true.
+        then: Vec<Stmt>,
+        /// The statements that run if it is false.
+        otherwise: Vec<Stmt>,
+    },
+    /// Repeats `body` while the condition is true. It is read before each iteration.
+    While {
+        /// The condition, a bool variable.
+        cond: Local,
+        /// The statements of one iteration.
+        body: Vec<Stmt>,
+    },
+}
