@@ -1,8 +1,8 @@
-//! Which contractions tile registers multiply on machines that have them.
+//! Decides which contractions use tile registers on machines that have them.
 //!
-//! The code generator, the room that it needs and what artefacts say of themselves all ask here.
+//! The code generator, the sizes of pack buffers and the descriptions of artefacts all depend on these decisions.
 
-use super::{BufferId, Contraction, MemorySpace, Program, Rhs, Stmt};
+use super::{Contraction, MemorySpace, Program, Rhs, Stmt};
 use crate::scalar::{
     Precision,
     precision::{MIN_SPLIT_EXTENT, is_bf16},
@@ -11,130 +11,149 @@ use symshape::Dim;
 use symshape_runtime::DType;
 
 /// Columns of the widest tile.
-const MOST_COLUMNS: i64 = 64;
+const MAX_COLUMNS: i64 = 64;
 
-/// Bytes of a tile register's row. What tile registers multiply is laid out in whole rows, filled up with zeros.
+/// Width of the panels that tile registers multiply, in columns.
+const PANEL_WIDTH: u32 = 16;
+
+/// Bytes of one row of a tile register. Operands are packed into whole rows, padded with zeros.
 pub(crate) const ROW_BYTES: i64 = 64;
 
-/// Bf16 of such a row, two bytes each.
+/// Number of bf16 in one row of a tile register.
 pub(crate) const ROW_BF16: i64 = ROW_BYTES / 2;
 
 impl Contraction {
-    /// Bf16 that stand for each number of the left factor where tile registers multiply `f32`; a right factor that is
-    /// computed has as many.
+    /// Number of bf16 that each `f32` of the left-hand side is split into. A right-hand side that is not a constant is
+    /// split into as many.
     fn parts(&self) -> i64 {
         self.precision.parts().map_or(1, |parts| parts.lhs.into())
     }
 
-    /// Bytes of so many numbers one behind the other, as rows of tile registers.
-    pub(crate) fn bf16_bytes(&self, numbers: &Dim) -> Dim {
-        numbers.ceil_div(ROW_BF16) * (ROW_BYTES * self.parts())
+    /// Bytes of `elements` consecutive elements, packed as rows of tile registers.
+    pub(crate) fn packed_bytes(&self, elements: &Dim) -> Dim {
+        elements.ceil_div(ROW_BF16) * (ROW_BYTES * self.parts())
     }
 }
 
 impl Program {
-    /// Whether tile registers multiply a contraction on machines that have them: one that fits them and has room for rows
-    /// laid out anew.
+    /// Whether a contraction uses tile registers on machines that have them: it fits, and it has a pack buffer.
     pub fn on_tiles(&self, contraction: &Contraction) -> bool {
         contraction.pack_buffer.is_some() && self.fits_tiles(contraction)
     }
 
-    /// Whether tile registers can multiply a contraction, given room: `f32` as bf16 where its precision is less, and bytes
-    /// with constants, which have a sign. Left factors may be bf16 already where that is all of them that is multiplied.
+    /// Whether tile registers can multiply a contraction, given a pack buffer. They multiply
+    /// - `f32` as bf16, if the precision allows it. The left-hand side may be bf16 already if it is not split.
+    /// - bytes by signed constants.
     pub(crate) fn fits_tiles(&self, contraction: &Contraction) -> bool {
-        let dtype = |buffer: BufferId| self.buffers[buffer].dtype;
-        let (right, fits) = match &contraction.rhs {
-            Rhs::Panels { buffer, width: 16, .. } if self.is_const(*buffer) => (*buffer, true),
-            Rhs::Panels { buffer, width: 16, .. } => (*buffer, self.is_worth_laying_out(contraction)),
+        let (rhs, is_supported) = match &contraction.rhs {
+            Rhs::Panels { buffer, width: PANEL_WIDTH, .. } if self.is_const(*buffer) => (*buffer, true),
+            Rhs::Panels { buffer, width: PANEL_WIDTH, .. } => (*buffer, self.is_worth_packing(contraction)),
             Rhs::Panels { .. } => return false,
-            Rhs::Indexed(access) => (access.buffer, self.is_worth_laying_out(contraction)),
+            Rhs::Indexed(access) => (access.buffer, self.is_worth_packing(contraction)),
         };
-        let factors = (dtype(contraction.lhs.buffer), dtype(right));
-        let types = match contraction.dtype {
-            DType::F32 if factors.0 == DType::BF16 => {
-                contraction.precision == Precision::Bf16 && self.takes_halves(contraction)
+
+        let lhs_dtype = self.buffers[contraction.lhs.buffer].dtype;
+        let rhs_dtype = self.buffers[rhs].dtype;
+        let has_types = match contraction.dtype {
+            DType::F32 if lhs_dtype == DType::BF16 => {
+                contraction.precision == Precision::Bf16 && self.accepts_bf16_lhs(contraction)
             }
-            DType::F32 => contraction.precision != Precision::F32 && factors == (DType::F32, DType::F32),
-            DType::I32 => self.is_const(right) && matches!(factors, (DType::U8 | DType::I8, DType::I8)),
+            DType::F32 => {
+                contraction.precision != Precision::F32 && lhs_dtype == DType::F32 && rhs_dtype == DType::F32
+            }
+            DType::I32 => {
+                self.is_const(rhs) && matches!(lhs_dtype, DType::U8 | DType::I8) && rhs_dtype == DType::I8
+            }
             _ => false,
         };
-        self.microkernels.has_tiles() && fits && types
+        self.microkernels.has_tiles() && is_supported && has_types
     }
 
-    /// Whether tile registers multiply a contraction of `f32` as it is, with nothing left out: its right factor is a constant
-    /// of bf16, and large enough.
-    pub(crate) fn is_exact(&self, contraction: &Contraction) -> bool {
+    /// Whether tile registers multiply a contraction of `f32` exactly, and it is large enough to gain from it. Its
+    /// right-hand side is a constant whose elements all are bf16.
+    pub(crate) fn is_exact_in_bf16(&self, contraction: &Contraction) -> bool {
         let Rhs::Panels { buffer, .. } = &contraction.rhs else { return false };
         let buffer = &self.buffers[*buffer];
         let MemorySpace::Const(tensor) = &buffer.space else { return false };
-        let many = |dim: &Dim| dim.as_i64().is_some_and(|extent| extent >= MIN_SPLIT_EXTENT);
-        let mut numbers = tensor.bytes().chunks_exact(4);
-        self.microkernels.has_tiles()
+
+        let is_large = |dim: &Dim| dim.as_i64().is_some_and(|extent| extent >= MIN_SPLIT_EXTENT);
+        let is_candidate = self.microkernels.has_tiles()
             && contraction.dtype == DType::F32
             && buffer.dtype == DType::F32
-            && many(&contraction.depth())
-            && many(&contraction.n.extent)
-            && numbers.all(|bytes| is_bf16(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])))
+            && is_large(&contraction.depth())
+            && is_large(&contraction.n.extent);
+
+        let mut elements = tensor.bytes().as_chunks::<4>().0.iter();
+        is_candidate && elements.all(|bytes| is_bf16(f32::from_le_bytes(*bytes)))
     }
 
-    /// Whether the left factor of a contraction of `f32` may be of bf16: the right one is a constant.
-    pub(crate) fn takes_halves(&self, contraction: &Contraction) -> bool {
-        let Rhs::Panels { buffer, width: 16, .. } = &contraction.rhs else { return false };
+    /// Whether the left-hand side of a contraction of `f32` may be stored as bf16, because the other operand is a
+    /// constant.
+    pub(crate) fn accepts_bf16_lhs(&self, contraction: &Contraction) -> bool {
+        let Rhs::Panels { buffer, width: PANEL_WIDTH, .. } = &contraction.rhs else { return false };
         contraction.dtype == DType::F32 && self.is_const(*buffer) && self.buffers[*buffer].dtype == DType::F32
     }
 
-    /// Whether a right factor that is computed is one that a leaf lays out for tile registers: columns side by side along one
-    /// axis of the reduction, and enough rows for what that takes. Symbols decide by the most that they may be, so that a
-    /// row's bits don't depend on their values.
-    fn is_worth_laying_out(&self, contraction: &Contraction) -> bool {
+    /// Whether a microkernel packs a right-hand side that is not a constant. Its columns must be adjacent in memory, with
+    /// one reduction axis, and there must be enough rows to repay the packing. The upper bounds of symbols decide, so that
+    /// the bits of a row don't depend on the values of symbols.
+    fn is_worth_packing(&self, contraction: &Contraction) -> bool {
         let mut facts = self.facts.clone();
         for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
             facts.declare_index(&axis.var, &axis.extent);
         }
-        let dense = match &contraction.rhs {
+        let is_dense = match &contraction.rhs {
             Rhs::Panels { base, .. } => !contraction.m.iter().any(|axis| base.contains(&axis.var)),
             Rhs::Indexed(access) => {
-                let step = facts.linear_in(&access.index, &contraction.n.var);
+                let linear = facts.linear_in(&access.index, &contraction.n.var);
                 contraction.k.len() == 1
-                    && step.is_some_and(|(step, _)| step.as_i64() == Some(1))
+                    && linear.is_some_and(|(step, _)| step.as_i64() == Some(1))
                     && !contraction.m.iter().any(|axis| access.index.contains(&axis.var))
             }
         };
-        let (rows, depth) = (contraction.rows(), contraction.depth());
-        let many = |dim: &Dim| self.facts.bounds(dim).hi.is_none_or(|hi| hi >= MIN_SPLIT_EXTENT.into());
-        let some = self.facts.prove_le(&Dim::one(), &depth).is_yes();
-        dense && some && [&rows, &contraction.n.extent, &depth].into_iter().all(many)
+
+        let rows = contraction.rows();
+        let depth = contraction.depth();
+        let can_be_large =
+            |dim: &Dim| self.facts.bounds(dim).hi.is_none_or(|hi| hi >= MIN_SPLIT_EXTENT.into());
+        is_dense
+            && self.facts.prove_le(&Dim::one(), &depth).is_yes()
+            && [&rows, &contraction.n.extent, &depth].into_iter().all(can_be_large)
     }
 
-    /// Bytes of a contraction's room that hold its right factor, a tile of columns at a time, in front of its rows.
-    pub(crate) fn right_room(&self, contraction: &Contraction) -> Dim {
+    /// Bytes of a contraction's pack buffer that hold its right-hand side, one tile of columns at a time. They come
+    /// before the packed rows.
+    pub(crate) fn packed_rhs_bytes(&self, contraction: &Contraction) -> Dim {
         match &contraction.rhs {
             Rhs::Panels { buffer, .. } if self.is_const(*buffer) => Dim::zero(),
             Rhs::Panels { .. } | Rhs::Indexed(_) => {
-                contraction.bf16_bytes(&contraction.depth()) * MOST_COLUMNS
+                contraction.packed_bytes(&contraction.depth()) * MAX_COLUMNS
             }
         }
     }
 
-    /// Whether tile registers multiply any of its contractions on machines that have them.
+    /// Whether any contraction uses tile registers on machines that have them.
     pub fn uses_tiles(&self) -> bool {
         self.on_tiles_count() > 0
     }
 
-    /// The number of kernels with such contractions.
+    /// Number of kernels with a contraction that uses tile registers.
     pub fn on_tiles_count(&self) -> usize {
-        fn of(program: &Program, body: &[Stmt]) -> bool {
-            body.iter().any(|stmt| match stmt {
-                Stmt::For { body, .. } | Stmt::While { body, .. } => of(program, body),
-                Stmt::If { then, otherwise, .. } => of(program, then) || of(program, otherwise),
-                Stmt::Contraction(contraction) => program.on_tiles(contraction),
-                Stmt::Block(_) | Stmt::Strip { .. } => false,
-            })
-        }
-        self.kernels.iter().filter(|kernel| of(self, &kernel.body)).count()
+        self.kernels.iter().filter(|kernel| self.has_contraction_on_tiles(&kernel.body)).count()
     }
 
-    /// Whether artefacts say if they use tile registers: where a precision asks for them, or something is made for them.
+    fn has_contraction_on_tiles(&self, body: &[Stmt]) -> bool {
+        body.iter().any(|stmt| match stmt {
+            Stmt::For { body, .. } | Stmt::While { body, .. } => self.has_contraction_on_tiles(body),
+            Stmt::If { then, otherwise, .. } => {
+                self.has_contraction_on_tiles(then) || self.has_contraction_on_tiles(otherwise)
+            }
+            Stmt::Contraction(contraction) => self.on_tiles(contraction),
+            Stmt::Block(_) | Stmt::Strip { .. } => false,
+        })
+    }
+
+    /// Whether artefacts report their use of tile registers: a lower precision is requested, or a contraction uses them.
     pub fn may_use_tiles(&self) -> bool {
         self.precision != Precision::F32 || self.uses_tiles()
     }

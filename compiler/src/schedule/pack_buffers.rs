@@ -84,7 +84,7 @@ fn stmts(program: &mut Program, facts: &Facts, body: &mut [Stmt]) {
             Stmt::Contraction(contraction) => {
                 // As fast as the one and more precise than the other.
                 let is_wanted = matches!(contraction.precision, Precision::F32 | Precision::Bf16x3);
-                if is_wanted && program.is_exact(contraction) {
+                if is_wanted && program.is_exact_in_bf16(contraction) {
                     contraction.precision = Precision::Exact;
                 }
                 // What no tile register takes is multiplied as `f32` on every machine.
@@ -107,7 +107,7 @@ fn stmts(program: &mut Program, facts: &Facts, body: &mut [Stmt]) {
 
 /// Bytes from one row of so many numbers as bf16 to the next, at most: whole rows of tile registers, and one more line.
 fn bf16_row_bytes(contraction: &Contraction, numbers: &Dim) -> Dim {
-    contraction.bf16_bytes(numbers) + LINE_BYTES
+    contraction.packed_bytes(numbers) + LINE_BYTES
 }
 
 /// Of a row, where a contraction is one that tile registers multiply as bf16.
@@ -146,7 +146,7 @@ fn paged_row(program: &Program, contraction: &Contraction, depth: i64) -> Option
 fn widened_row(program: &Program, contraction: &Contraction) -> Option<Dim> {
     let is_half = program.buffers[contraction.lhs.buffer].dtype == DType::BF16;
     let depth = contraction.depth().as_i64().filter(|depth| *depth > 0)?;
-    (is_half && program.takes_halves(contraction)).then(|| Dim::from((lines(4 * depth) | 1) * LINE_BYTES))
+    (is_half && program.accepts_bf16_lhs(contraction)).then(|| Dim::from((lines(4 * depth) | 1) * LINE_BYTES))
 }
 
 /// Of a row of so many numbers as are known when compiling, where a contraction is one whose rows are copied.
@@ -209,7 +209,7 @@ fn of_rows(program: &Program, contraction: &Contraction, extents: &[Dim], row: &
     // A block is whole iterations of the outer row axes, or any number of tiles.
     let least = if outer.is_empty() { Dim::from(tallest) * row } else { last * row };
     let right = match program.fits_tiles(contraction) {
-        true => program.right_room(contraction),
+        true => program.packed_rhs_bytes(contraction),
         false => Dim::zero(),
     };
     Some((all * row).min(block).max(least) + right)
@@ -221,7 +221,7 @@ fn of_pixels(program: &Program, contraction: &Contraction, extents: &[Dim]) -> O
     let (last, outer) = extents.split_last()?;
     let pixel = bf16_row_bytes(contraction, &pixels.run.into());
     let rows = if outer.is_empty() { last.clone().min(FAST_TALLEST.into()) } else { last.clone() };
-    let (all, least) = (pixels.all(outer, last) * &pixel, pixels.windows(&rows) * &pixel);
+    let (all, least) = (pixels.span_of_all(outer, last) * &pixel, pixels.span_of_rows(&rows) * &pixel);
     Some(all.min(FAST_BLOCK_BYTES.into()).max(least))
 }
 

@@ -55,7 +55,7 @@ fn factors(program: &mut Program, contraction: &mut Contraction, copies: &mut Ve
         let buffer = &program.buffers[buffer];
         buffer.dtype == DType::BF16 && matches!(buffer.space, MemorySpace::Arena | MemorySpace::Input(_))
     };
-    if !program.takes_halves(contraction) && is_half(program, contraction.lhs.buffer) {
+    if !program.accepts_bf16_lhs(contraction) && is_half(program, contraction.lhs.buffer) {
         contraction.lhs.buffer = copied(program, contraction.lhs.buffer, copies);
     }
     if let Rhs::Indexed(access) = &mut contraction.rhs

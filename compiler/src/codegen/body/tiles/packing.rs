@@ -119,7 +119,7 @@ pub(super) fn select_packing(f: &FuncCtx, facts: &Facts, contraction: &Contracti
             Rhs::Panels { .. } | Rhs::Indexed(_) => RhsForm::Computed,
         };
         let (first, from) = (
-            f.unit.program.right_room(contraction),
+            f.unit.program.packed_rhs_bytes(contraction),
             Elements::from_float_dtype(dtype(contraction.lhs.buffer))?,
         );
         // What lies in whole rows of registers is read from there.
@@ -268,17 +268,17 @@ impl Packing {
         let row = if self.product.is_amx() { self.blocks() } else { self.part_elems.clone() };
         let mut levels = vec![(row, Dim::one())];
         let mut moved = self.plane_bytes().floor_div(4);
-        for (extent, step) in self.pixels.iter().flat_map(|pixels| &pixels.taps) {
-            let step = step * self.step_elems();
-            levels.push(((*extent).into(), &step - &moved));
-            moved = step * *extent;
+        for tap in self.pixels.iter().flat_map(|pixels| &pixels.taps) {
+            let step = &tap.step * self.step_elems();
+            levels.push((tap.extent.into(), &step - &moved));
+            moved = step * tap.extent;
         }
         levels
     }
 
     /// From row to row of what is laid out, in elements.
     pub(super) fn row_step(&self) -> Dim {
-        self.pixels.iter().fold(self.step_elems(), |step, pixels| step * &pixels.row)
+        self.pixels.iter().fold(self.step_elems(), |step, pixels| step * &pixels.row_step)
     }
 
     /// Bytes of one part of a row, behind which the next one is.
@@ -306,7 +306,7 @@ impl Packing {
     /// The origin of the right factor's panels in elements, given the constant's, and elements of a panel.
     pub(super) fn panels(&self, base: &Dim) -> (Dim, Dim) {
         // Panels of bytes begin with a row of sums.
-        let taps = self.pixels.as_ref().map_or(1, |pixels| pixels.taps_count());
+        let taps = self.pixels.as_ref().map_or(1, |pixels| pixels.tap_count());
         let rows = &self.part_elems * (taps * i64::from(self.product.parts().rhs))
             + i64::from(matches!(self.product, DotOp::Vnni | DotOp::AmxBytes));
         (base.floor_div(&self.depth) * &rows, rows * PANEL as i64)
@@ -368,7 +368,7 @@ impl PackedLhs {
     pub(super) fn line_bytes(&self, rows: &Dim) -> Option<Dim> {
         match self {
             PackedLhs::Rows(packed) => Some(rows * &packed.step_bytes()),
-            PackedLhs::Pixels(line) => Some(line.pixels.outer.last()? * &line.step_bytes),
+            PackedLhs::Pixels(line) => Some(line.pixels.outer_steps.last()? * &line.step_bytes),
         }
     }
 

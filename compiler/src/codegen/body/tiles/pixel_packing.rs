@@ -43,21 +43,21 @@ impl PixelPacking {
         let capacity = f.dim(&capacity)?;
         let capacity = f.builder.ins().udiv(capacity, step);
         // What every block has beside what each step adds, and what a step adds at most.
-        let (fixed, each) = match (outer, &self.pixels.outer[..]) {
+        let (fixed, each) = match (outer, &self.pixels.outer_steps[..]) {
             ([], _) => {
-                let row = f.dim(&self.pixels.row)?;
-                (self.pixels.window(), f.builder.ins().imul(row, rows.rows))
+                let row = f.dim(&self.pixels.row_step)?;
+                (self.pixels.span_of_row(), f.builder.ins().imul(row, rows.rows))
             }
             ([_, axis], [around, step]) => {
                 // From the last iteration of the inner axis to the next of the outer one it may be further.
                 let extent = axis.extent.clone().max(1.into());
                 let further = (around - step * &extent).max(0.into());
                 let each = f.dim(&(step + further.ceil_div(&extent)))?;
-                (self.pixels.windows(&last.extent) + further, each)
+                (self.pixels.span_of_rows(&last.extent) + further, each)
             }
             (_, steps) => {
                 let each = steps.iter().fold(Dim::zero(), |each, step| each + step);
-                (self.pixels.windows(&last.extent), f.dim(&each)?)
+                (self.pixels.span_of_rows(&last.extent), f.dim(&each)?)
             }
         };
         let (fixed, one, zero) = (f.dim(&fixed)?, f.int(1), f.int(0));
@@ -71,7 +71,7 @@ impl PixelPacking {
     /// Lays out the rows of tiles `first..end`, and returns where the row of number 0 would lie, as a distance in bytes from
     /// the room.
     pub(super) fn pack_tiles(&self, f: &mut FuncCtx, rows: (Value, Value)) -> Result<Value> {
-        let (step, window) = (f.dim(&self.pixels.row)?, f.dim(&self.pixels.window())?);
+        let (step, window) = (f.dim(&self.pixels.row_step)?, f.dim(&self.pixels.span_of_row())?);
         let from = f.builder.ins().imul(rows.0, step);
         let count = f.builder.ins().isub(rows.1, rows.0);
         let count = f.builder.ins().iadd_imm_s(count, -1);
@@ -94,7 +94,7 @@ impl PixelPacking {
         let (from, to) = (self.place(f, contraction, first)?, self.place(f, contraction, last)?);
         let count = f.builder.ins().isub(to, from);
         let (axis, _) = contraction.m.split_last().expect("checked in plan");
-        let windows = f.dim(&self.pixels.windows(&axis.extent))?;
+        let windows = f.dim(&self.pixels.span_of_rows(&axis.extent))?;
         let count = f.builder.ins().iadd(count, windows);
         self.pack(f, from, count)
     }
@@ -116,8 +116,8 @@ impl PixelPacking {
     /// The pixel that a joint iteration of the outer axes begins with.
     fn place(&self, f: &mut FuncCtx, contraction: &Contraction, number: Value) -> Result<Value> {
         let (_, outer) = contraction.m.split_last().expect("checked in plan");
-        let ([_, axis], [around, step]) = (outer, &self.pixels.outer[..]) else {
-            let step = self.pixels.outer.iter().fold(Dim::zero(), |step, other| step + other);
+        let ([_, axis], [around, step]) = (outer, &self.pixels.outer_steps[..]) else {
+            let step = self.pixels.outer_steps.iter().fold(Dim::zero(), |step, other| step + other);
             let step = f.dim(&step)?;
             return Ok(f.builder.ins().imul(number, step));
         };
