@@ -88,6 +88,11 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Returns an [`ErrorKind::Invalid`] error with this message unless `holds`.
+pub(crate) fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::invalid(message())) }
+}
+
 /// Adds a location to the error of a result.
 pub trait At<T> {
     /// Adds the location that `at` returns to the error, if there is one.

@@ -28,7 +28,7 @@ pub(crate) fn check_rank(rank: usize) -> Result<()> {
     if rank <= MAX_RANK {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Limit, format!("a tensor of {rank} axes; {MAX_RANK} are the most")))
+    Err(Error::new(ErrorKind::Limit, format!("a tensor of {rank} axes; the limit is {MAX_RANK}")))
 }
 
 impl Graph {
@@ -47,26 +47,21 @@ impl Graph {
     pub fn push_multi(&mut self, op: Op, operands: &[Value]) -> Result<Vec<Value>> {
         let origin = self.origin.clone();
         let name = op.name();
-        let located = |error: Error| match origin.is_empty() {
-            true => error.at(name),
-            false => error.at(origin.clone()),
+        let located = |error: Error| {
+            if origin.is_empty() { error.at(name) } else { error.at(origin.clone()) }
         };
         self.try_push(op, operands).map_err(located)
     }
 
     fn try_push(&mut self, op: Op, operands: &[Value]) -> Result<Vec<Value>> {
         let op = self.simplify_op(op);
-        for need in infer::needs(self, &op, operands)? {
-            self.require(need.relation, &need.what)?;
-        }
+        self.require_all(infer::requirements(self, &op, operands)?)?;
+
         let types = infer::types(self, &op, operands)?;
         types.iter().try_for_each(|ty| check_rank(ty.shape.len()))?;
-        for need in infer::extents(self, &op, operands, &types) {
-            self.require(need.relation, &need.what)?;
-        }
-        for need in infer::reach(self, &op, operands) {
-            self.require(need.relation, &need.what)?;
-        }
+        self.require_all(infer::size_requirements(self, &op, operands, &types))?;
+        self.require_all(infer::address_requirements(self, &op, operands))?;
+
         let contents = infer::contents(self, &op, operands, &types[0]);
         Ok(self.define(op, operands.to_vec(), types, contents))
     }
@@ -88,48 +83,22 @@ impl Graph {
         results
     }
 
-    /// The operator with its shapes and index expressions simplified by the facts.
+    /// The operator with its sizes and index expressions simplified by the facts.
     fn simplify_op(&self, mut op: Op) -> Op {
+        for size in op.sizes_mut() {
+            *size = self.facts.simplify(size);
+        }
+
         match &mut op {
-            Op::Index { shape, expr, .. } => {
-                *shape = self.simplified(shape);
-                *expr = self.index_facts(shape).simplify(expr);
-            }
+            Op::Index { shape, expr, .. } => *expr = self.index_facts(shape).simplify(expr),
             Op::View { shape, index } => {
-                *shape = self.simplified(shape);
                 // Each is simplified alone, because a view is recognised by the form of each expression.
                 let facts = self.index_facts(shape);
                 *index = index.iter().map(|expr| facts.simplify(expr)).collect();
             }
-            Op::Pad { lo, hi, .. } => {
-                *lo = self.simplified(lo);
-                *hi = self.simplified(hi);
-            }
-            Op::Gather { shape, .. } => *shape = self.simplified(shape),
-            Op::Call { results, scratch, .. } => {
-                results.iter_mut().for_each(|ty| ty.shape = self.simplified(&ty.shape));
-                *scratch = self.facts.simplify(scratch);
-            }
-            Op::Input(_)
-            | Op::Const(_)
-            | Op::Map(_)
-            | Op::Concat { .. }
-            | Op::Scatter { .. }
-            | Op::Reduce { .. }
-            | Op::ArgReduce { .. }
-            | Op::Contraction { .. }
-            | Op::Sort { .. }
-            | Op::Scan { .. }
-            | Op::Bind { .. }
-            | Op::If { .. }
-            | Op::Loop { .. }
-            | Op::Fail { .. } => {}
+            _ => {}
         }
         op
-    }
-
-    fn simplified(&self, dims: &[Dim]) -> Vec<Dim> {
-        dims.iter().map(|dim| self.facts.simplify(dim)).collect()
     }
 
     /// The facts inside a tensor of this shape, where `$k` is an index along axis `k`.
@@ -153,15 +122,14 @@ impl Graph {
     /// code that runs before, and the memory plan, must not rely on it.
     ///
     /// # Errors
-    /// It contradicts a fact; `what` describes the relation.
-    pub fn require(&mut self, relation: Relation, what: &str) -> Result<()> {
+    /// It contradicts a fact; `context` describes the relation.
+    pub fn require(&mut self, relation: Relation, context: &str) -> Result<()> {
         if self.holds(&relation) {
             return Ok(());
         }
-        let origin = match self.origin.is_empty() {
-            true => what.to_string(),
-            false => format!("{}: {what}", self.origin),
-        };
+        let origin =
+            if self.origin.is_empty() { context.to_string() } else { format!("{}: {context}", self.origin) };
+
         // A rejected assumption must not change the facts.
         let mut facts = self.facts.clone();
         facts.assume(relation.clone(), &origin).map_err(|error| Error::invalid(error.to_string()))?;
@@ -170,6 +138,10 @@ impl Graph {
         }
         self.constraints.push(Assumption { relation, origin: origin.into() });
         Ok(())
+    }
+
+    fn require_all(&mut self, requirements: Vec<infer::Requirement>) -> Result<()> {
+        requirements.into_iter().try_for_each(|required| self.require(required.relation, &required.context))
     }
 
     /// Declares a symbol, for the shapes of inputs.
@@ -189,23 +161,23 @@ impl Graph {
     /// A second input of this name, or a negative dim.
     pub fn input(&mut self, name: &str, dtype: DType, shape: Vec<Dim>) -> Result<Value> {
         if self.inputs.iter().any(|(other, _)| other == name) {
-            return Err(Error::invalid(format!("two inputs are called `{name}`")));
+            return Err(Error::invalid(format!("duplicate input name `{name}`")));
         }
         check_rank(shape.len()).at(|| format!("input `{name}`"))?;
-        self.meet_symbols(&shape).at(|| format!("input `{name}`"))?;
+        self.register_symbols(&shape).at(|| format!("input `{name}`"))?;
         // Dims stay as declared, because they define how a call binds the symbols.
         for (k, dim) in shape.iter().enumerate() {
             if dim.as_int().is_some_and(|size| size.sign() == num_bigint::Sign::Minus) {
                 return Err(Error::invalid(format!("input `{name}` axis {k} has size {dim}")));
             }
         }
-        let number = self.inputs.len() as u32;
-        let value = self.define(Op::Input(number), Vec::new(), vec![Type { dtype, shape }], None)[0];
+        let index = self.inputs.len() as u32;
+        let value = self.define(Op::Input(index), Vec::new(), vec![Type { dtype, shape }], None)[0];
         self.inputs.push((name.to_string(), value));
         Ok(value)
     }
 
-    fn meet_symbols(&mut self, shape: &[Dim]) -> Result<()> {
+    fn register_symbols(&mut self, shape: &[Dim]) -> Result<()> {
         for symbol in shape.iter().flat_map(Dim::symbols) {
             if !self.symbols.contains(&symbol) {
                 self.symbols.push(symbol.clone());
@@ -224,7 +196,7 @@ impl Graph {
     /// A second output of this name.
     pub fn output(&mut self, name: &str, value: Value) -> Result<()> {
         if self.outputs.iter().any(|(other, _)| other == name) {
-            return Err(Error::invalid(format!("two outputs are called `{name}`")));
+            return Err(Error::invalid(format!("duplicate output name `{name}`")));
         }
         self.outputs.push((name.to_string(), value));
         Ok(())
@@ -273,14 +245,15 @@ impl Graph {
         }
         let mut parts = Vec::new();
         for run in dims.chunk_by(|a, b| a.as_i64().is_some() && b.as_i64().is_some()) {
-            let numbers: Option<Vec<i64>> = run.iter().map(Dim::as_i64).collect();
-            parts.push(match numbers {
-                Some(numbers) => self.constant(
-                    Tensor::from_i64(vec![numbers.len()], &numbers)
-                        .expect("as many elements as the shape says"),
-                )?,
+            let constants: Option<Vec<i64>> = run.iter().map(Dim::as_i64).collect();
+            let part = match constants {
+                Some(elems) => {
+                    let tensor = Tensor::from_i64(vec![elems.len()], &elems);
+                    self.constant(tensor.expect("the shape has this number of elements"))?
+                }
                 None => self.index(DType::I64, vec![Dim::one()], run[0].clone())?,
-            });
+            };
+            parts.push(part);
         }
         self.concat(&parts, 0)
     }

@@ -34,6 +34,26 @@ pub enum Coord {
     },
 }
 
+impl Coord {
+    /// The operand that the coordinate is loaded from, and its index there. `None` unless it is loaded.
+    pub(crate) fn as_load(&self) -> Option<(usize, &[Dim])> {
+        match self {
+            Coord::At(_) => None,
+            Coord::Load { operand, at } => Some((*operand, at)),
+        }
+    }
+}
+
+/// An expression that addresses one axis of an operand.
+pub(crate) struct Address<'o> {
+    /// The position of the operand.
+    pub(crate) operand: usize,
+    /// The addressed axis of that operand.
+    pub(crate) axis: usize,
+    /// The index along that axis, over the axes `$k` of the space that [`Op::addresses`] is called for.
+    pub(crate) at: &'o Dim,
+}
+
 /// How a scattered value is combined with the existing element.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ScatterMode {
@@ -217,6 +237,60 @@ impl Op {
             Op::Loop { body, .. } => vec![body],
             _ => Vec::new(),
         }
+    }
+
+    /// The expressions that address elements of operands: one for each axis of operand 0 that is not loaded, followed
+    /// by those of the loads. They range over the axes of the result, and those of `Scatter` over the axes of operand 1.
+    pub(crate) fn addresses(&self) -> Vec<Address<'_>> {
+        let coords = match self {
+            Op::View { index, .. } => {
+                let address = |(axis, at)| Address { operand: 0, axis, at };
+                return index.iter().enumerate().map(address).collect();
+            }
+            Op::Gather { coords, .. } | Op::Scatter { coords, .. } => coords,
+            _ => return Vec::new(),
+        };
+        let direct = coords.iter().enumerate().filter_map(|(axis, coord)| match coord {
+            Coord::At(at) => Some(Address { operand: 0, axis, at }),
+            Coord::Load { .. } => None,
+        });
+        let loaded = coords.iter().filter_map(Coord::as_load).flat_map(|(operand, index)| {
+            index.iter().enumerate().map(move |(axis, at)| Address { operand, axis, at })
+        });
+        direct.chain(loaded).collect()
+    }
+
+    /// The sizes among the attributes: dims over the model's symbols alone.
+    pub(crate) fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        match self {
+            Op::Index { shape, .. } | Op::View { shape, .. } | Op::Gather { shape, .. } => {
+                shape.iter_mut().collect()
+            }
+            Op::Pad { lo, hi, .. } => lo.iter_mut().chain(hi).collect(),
+            Op::Call { results, scratch, .. } => {
+                let dims = results.iter_mut().flat_map(|ty| &mut ty.shape);
+                dims.chain([scratch]).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether axes of the results can have sizes that attributes define. Other results only repeat or join axes of
+    /// the operands. The results of a branch are created, and checked, within it.
+    pub(crate) fn creates_axes(&self) -> bool {
+        match self {
+            Op::Index { .. } | Op::View { .. } | Op::Pad { .. } | Op::Gather { .. } => true,
+            Op::Loop { .. } | Op::Call { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it only computes elements of its results from those of its operands: it is neither a source, nor control
+    /// flow, nor a call.
+    pub(crate) fn is_computation(&self) -> bool {
+        let is_source = matches!(self, Op::Input(_) | Op::Const(_));
+        let is_control = matches!(self, Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. });
+        !is_source && !is_control && !matches!(self, Op::Call { .. })
     }
 
     /// Whether it must run even if its results are unused, because it ends the call or gives a symbol its value.

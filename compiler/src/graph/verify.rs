@@ -62,8 +62,9 @@ fn verify_node(graph: &Graph, id: NodeId, node: &Node, defined: &[bool]) -> Resu
     if let Op::Bind { symbol, .. } = &node.op {
         ensure(graph.data_dependent.contains(symbol), || format!("{symbol} is not declared as found"))?;
     }
-    for need in infer::needs(graph, &node.op, &node.operands)? {
-        ensure(holds(graph, &need.relation), || format!("{} is not known ({})", need.relation, need.what))?;
+    for required in infer::requirements(graph, &node.op, &node.operands)? {
+        let message = || format!("{} cannot be proven ({})", required.relation, required.context);
+        ensure(holds(graph, &required.relation), message)?;
     }
     let types = infer::types(graph, &node.op, &node.operands)?;
     ensure(types.len() == node.results.len(), || {

@@ -143,27 +143,12 @@ fn hand_over(graph: &mut Graph, target: &dyn Target) -> Result<()> {
     verified(graph)
 }
 
-/// Whether a node may be offered: a pure operator whose sizes are known when a call begins.
+/// Whether a node may be offered: a computation whose sizes are known when a call begins.
 fn may_be_claimed(graph: &Graph, node: &Node) -> bool {
-    let plain = match &node.op {
-        Op::Input(_) | Op::Const(_) => false,
-        Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => false,
-        Op::Index { .. }
-        | Op::Map(_)
-        | Op::View { .. }
-        | Op::Pad { .. }
-        | Op::Concat { .. }
-        | Op::Gather { .. }
-        | Op::Scatter { .. }
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::Contraction { .. }
-        | Op::Sort { .. }
-        | Op::Scan { .. } => true,
-    };
     let values = node.operands.iter().chain(&node.results);
     let is_data_dependent = |dim: &Dim| graph.is_data_dependent(dim);
-    plain && !values.into_iter().any(|value| graph.shape(*value).iter().any(is_data_dependent))
+    node.op.is_computation()
+        && !values.into_iter().any(|value| graph.shape(*value).iter().any(is_data_dependent))
 }
 
 /// Checks that the calls among the nodes from index `first` on belong to the target.

@@ -517,7 +517,7 @@ fn tensors_have_a_limited_number_of_axes() {
     let mut known = model(vec![node("Reshape", &["x", "to"], &["y"])]);
     let axes: Vec<i64> = [vec![-1, 4], vec![1; 27]].concat();
     known.graph.as_mut().expect("a graph").initializer.push(int("to", &axes));
-    let limit = "node `the Reshape`: a tensor of 29 axes; 28 are the most";
+    let limit = "node `the Reshape`: a tensor of 29 axes; the limit is 28";
     refused(known, &bounded(), limit);
     let mut found = model(vec![node("Reshape", &["x", "to"], &["y"])]);
     found.graph.as_mut().expect("a graph").input.push(found_ints("to", "96"));

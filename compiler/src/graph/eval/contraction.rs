@@ -4,8 +4,9 @@
 //! that a convolution's window view (at least nine times its input) is never copied as a whole.
 
 use super::{
-    Rounding,
     index::{each, strides},
+    rounding::Rounding,
+    writer::tensor,
 };
 use crate::{
     error::Result,
@@ -23,34 +24,35 @@ pub(super) fn contraction(
     shape: &[usize],
     rounding: Rounding,
 ) -> Result<Tensor> {
-    let (a, b) = ((&operands[0], lhs), (&operands[1], rhs));
+    let a = (&operands[0], lhs);
+    let b = (&operands[1], rhs);
     let (streamed, copied) = if a.0.elems() < b.0.elems() { (b, a) } else { (a, b) };
     let space = Space::new(streamed, copied, out, shape)?;
-    let bytes = match dtype.is_float() {
-        true if precision == Precision::Bf16x3 && dtype == DType::F32 => {
-            space.products::<Factors<true>>(streamed.0, copied.0, dtype)
-        }
-        true if precision == Precision::Bf16 && dtype == DType::F32 => {
-            space.products::<Factors<false>>(streamed.0, copied.0, dtype)
-        }
-        true if rounding == Rounding::Each && dtype != DType::F64 => {
-            space.products::<f32>(streamed.0, copied.0, dtype)
-        }
-        true => space.products::<f64>(streamed.0, copied.0, dtype),
-        false => space.products::<i64>(streamed.0, copied.0, dtype),
+
+    let is_f32 = dtype == DType::F32;
+    let bytes = if !dtype.is_float() {
+        space.dot_products::<i64>(streamed.0, copied.0, dtype)
+    } else if precision == Precision::Bf16x3 && is_f32 {
+        space.dot_products::<Bf16Parts<true>>(streamed.0, copied.0, dtype)
+    } else if precision == Precision::Bf16 && is_f32 {
+        space.dot_products::<Bf16Parts<false>>(streamed.0, copied.0, dtype)
+    } else if rounding == Rounding::Each && dtype != DType::F64 {
+        space.dot_products::<f32>(streamed.0, copied.0, dtype)
+    } else {
+        space.dot_products::<f64>(streamed.0, copied.0, dtype)
     };
-    super::tensor(dtype, shape, bytes)
+    tensor(dtype, shape, bytes)
 }
 
-/// The type of a sum.
-trait Number: Copy + Default {
+/// The type in which a dot product is accumulated.
+trait Accumulator: Copy + Default {
     /// Reads one element of a tensor of this type from its bytes.
     fn reader(dtype: DType) -> fn(&Tensor, usize) -> Self;
     fn multiply_add(self, x: Self, y: Self) -> Self;
     fn scalar(self, dtype: DType) -> Scalar;
 }
 
-impl Number for f64 {
+impl Accumulator for f64 {
     fn reader(dtype: DType) -> fn(&Tensor, usize) -> f64 {
         match dtype {
             DType::F32 => |x, idx| {
@@ -71,7 +73,7 @@ impl Number for f64 {
 }
 
 /// The type for floats of at most 32 bits if every step is rounded.
-impl Number for f32 {
+impl Accumulator for f32 {
     fn reader(_: DType) -> fn(&Tensor, usize) -> f32 {
         |x, idx| x.get(idx).as_f64() as f32
     }
@@ -85,20 +87,20 @@ impl Number for f32 {
     }
 }
 
-/// An `f32` as its high and low bf16, or as the high one alone. A sum is in the high one.
+/// An `f32` as its high and low bf16 parts, or as the high part alone. The accumulator is stored in the first element.
 #[derive(Clone, Copy, Default)]
-struct Factors<const BOTH: bool>([f64; 2]);
+struct Bf16Parts<const BOTH: bool>([f64; 2]);
 
-impl<const BOTH: bool> Number for Factors<BOTH> {
+impl<const BOTH: bool> Accumulator for Bf16Parts<BOTH> {
     fn reader(_: DType) -> fn(&Tensor, usize) -> Self {
         |x, idx| {
             let precision = if BOTH { Precision::Bf16x3 } else { Precision::Bf16 };
-            Factors(precision.operand_parts(x.get(idx).as_f64() as f32))
+            Bf16Parts(precision.operand_parts(x.get(idx).as_f64() as f32))
         }
     }
 
     fn multiply_add(self, x: Self, y: Self) -> Self {
-        Factors([self.0[0] + multiply_parts(x.0, y.0), 0.0])
+        Bf16Parts([self.0[0] + multiply_parts(x.0, y.0), 0.0])
     }
 
     fn scalar(self, dtype: DType) -> Scalar {
@@ -106,7 +108,7 @@ impl<const BOTH: bool> Number for Factors<BOTH> {
     }
 }
 
-impl Number for i64 {
+impl Accumulator for i64 {
     fn reader(_: DType) -> fn(&Tensor, usize) -> i64 {
         |x, idx| x.get(idx).as_i64()
     }
@@ -166,31 +168,35 @@ impl Space {
         })
     }
 
-    /// All dot products, as the bytes of the result.
-    fn products<T: Number>(&self, streamed: &Tensor, copied: &Tensor, dtype: DType) -> Vec<u8> {
+    /// All dot products as the bytes of the result.
+    fn dot_products<T: Accumulator>(&self, streamed: &Tensor, copied: &Tensor, dtype: DType) -> Vec<u8> {
         let width = dtype.size_bytes();
         let elems = self.batch.len() * self.streamed_rows.len() * self.copied_rows.len();
         let mut bytes = vec![0; elems * width];
-        let (read_x, read_y) = (T::reader(streamed.dtype()), T::reader(copied.dtype()));
+        let read_x = T::reader(streamed.dtype());
+        let read_y = T::reader(copied.dtype());
         let mut x = vec![T::default(); self.summed.len()];
         let mut panels =
             vec![[T::default(); COLUMNS]; self.summed.len() * self.copied_rows.len().div_ceil(COLUMNS)];
+
         for [x_batch, y_batch, out_batch] in &self.batch {
             for (j, [from, _]) in self.copied_rows.iter().enumerate() {
                 let panel = &mut panels[j / COLUMNS * x.len()..][..x.len()];
-                for (line, [_, step]) in panel.iter_mut().zip(&self.summed) {
-                    line[j % COLUMNS] = read_y(copied, y_batch + from + step);
+                for (interleaved, [_, step]) in panel.iter_mut().zip(&self.summed) {
+                    interleaved[j % COLUMNS] = read_y(copied, y_batch + from + step);
                 }
             }
+
             for [x_row, out_row] in &self.streamed_rows {
                 for (slot, [step, _]) in x.iter_mut().zip(&self.summed) {
                     *slot = read_x(streamed, x_batch + x_row + step);
                 }
+
                 for (p, columns) in self.copied_rows.chunks(COLUMNS).enumerate() {
-                    let sums = dot(&x, &panels[p * x.len()..][..x.len()]);
-                    for ([_, column], sum) in columns.iter().zip(sums) {
+                    let accumulators = dot(&x, &panels[p * x.len()..][..x.len()]);
+                    for ([_, column], accumulator) in columns.iter().zip(accumulators) {
                         let at = (out_batch + out_row + column) * width;
-                        let bits = sum.scalar(dtype).bits().to_le_bytes();
+                        let bits = accumulator.scalar(dtype).bits().to_le_bytes();
                         bytes[at..at + width].copy_from_slice(&bits[..width]);
                     }
                 }
@@ -221,12 +227,12 @@ fn positions<const N: usize>(
 const COLUMNS: usize = 16;
 
 /// `x` times a panel of interleaved rows.
-fn dot<T: Number>(x: &[T], panel: &[[T; COLUMNS]]) -> [T; COLUMNS] {
-    let mut sums = [T::default(); COLUMNS];
-    for (x, line) in x.iter().zip(panel) {
-        for (sum, y) in sums.iter_mut().zip(line) {
-            *sum = sum.multiply_add(*x, *y);
+fn dot<T: Accumulator>(x: &[T], panel: &[[T; COLUMNS]]) -> [T; COLUMNS] {
+    let mut accumulators = [T::default(); COLUMNS];
+    for (x, interleaved) in x.iter().zip(panel) {
+        for (accumulator, y) in accumulators.iter_mut().zip(interleaved) {
+            *accumulator = accumulator.multiply_add(*x, *y);
         }
     }
-    sums
+    accumulators
 }

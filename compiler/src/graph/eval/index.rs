@@ -3,7 +3,7 @@
 //! Walking an expression tree of big integers once per element would be too slow on real models, even for the reference
 //! evaluator.
 
-use super::Binding;
+use super::binding::Binding;
 use crate::{
     error::{Error, Result},
     graph::axis,
@@ -52,7 +52,7 @@ impl Index {
     }
 }
 
-fn axis_number(symbol: &Symbol, rank: usize) -> Option<usize> {
+fn axis_index(symbol: &Symbol, rank: usize) -> Option<usize> {
     (0..rank).find(|k| axis(*k) == *symbol)
 }
 
@@ -61,7 +61,7 @@ fn affine(dim: &Dim, rank: usize) -> Option<(i64, Vec<i64>)> {
         Node::Int(value) => Some((value.to_i64()?, vec![0; rank])),
         Node::Symbol(symbol) => {
             let mut coefs = vec![0; rank];
-            coefs[axis_number(symbol, rank)?] = 1;
+            coefs[axis_index(symbol, rank)?] = 1;
             Some((0, coefs))
         }
         Node::Add(terms) => {
@@ -99,7 +99,7 @@ fn compile(dim: &Dim, rank: usize, out: &mut Vec<Inst>) -> Result<()> {
                 value.to_i64().ok_or_else(|| Error::invalid(format!("{value} does not fit in 64 bits")))?;
             out.push(Inst::Push(value));
         }
-        Node::Symbol(symbol) => match axis_number(symbol, rank) {
+        Node::Symbol(symbol) => match axis_index(symbol, rank) {
             Some(k) => out.push(Inst::Axis(k)),
             None => return Err(Error::invalid(format!("the symbol {dim} has no value"))),
         },

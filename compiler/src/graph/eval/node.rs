@@ -1,9 +1,12 @@
 //! Evaluates each core operator from its definition, in one match.
 
 use super::{
-    Binding, Rounding, checked, contraction,
+    binding::{Binding, checked, sizes},
+    contraction,
     index::{Index, each, strides},
-    reduce, sizes, tensor,
+    reduce,
+    rounding::Rounding,
+    writer::{Writer, tensor},
 };
 use crate::{
     error::{Error, Result},
@@ -83,27 +86,6 @@ fn result_shape(op: &Op, operands: &[Tensor], binding: &Binding) -> Result<Vec<u
     }
 }
 
-/// Collects elements in row-major order.
-pub(super) struct Writer {
-    dtype: DType,
-    bytes: Vec<u8>,
-}
-
-impl Writer {
-    pub(super) fn new(dtype: DType, shape: &[usize]) -> Writer {
-        let elems: usize = shape.iter().product();
-        Writer { dtype, bytes: Vec::with_capacity(elems * dtype.size_bytes()) }
-    }
-
-    pub(super) fn push(&mut self, value: Scalar) {
-        self.bytes.extend_from_slice(&value.bits().to_le_bytes()[..self.dtype.size_bytes()]);
-    }
-
-    pub(super) fn finish(self, shape: &[usize]) -> Result<Tensor> {
-        tensor(self.dtype, shape, self.bytes)
-    }
-}
-
 fn index(dtype: DType, shape: &[usize], expr: &Dim, binding: &Binding) -> Result<Tensor> {
     let expr = Index::new(expr, shape.len(), binding)?;
     let (mut out, mut stack) = (Writer::new(dtype, shape), Vec::new());
@@ -162,28 +144,28 @@ fn concat(operands: &[Tensor], shape: &[usize], axis: usize) -> Result<Tensor> {
 
 /// Coordinates compiled for one binding.
 struct Coords<'a> {
-    coords: Vec<Place<'a>>,
+    coords: Vec<CompiledCoord<'a>>,
     shape: Vec<usize>,
     stack: Vec<i64>,
 }
 
-enum Place<'a> {
+enum CompiledCoord<'a> {
     At(Index),
     Load { from: &'a Tensor, at: Vec<Index> },
 }
 
 impl<'a> Coords<'a> {
     fn new(coords: &[Coord], rank: usize, operands: &'a [Tensor], binding: &Binding) -> Result<Coords<'a>> {
-        let place = |coord: &Coord| {
+        let compile = |coord: &Coord| {
             Ok(match coord {
-                Coord::At(expr) => Place::At(Index::new(expr, rank, binding)?),
-                Coord::Load { operand, at } => Place::Load {
+                Coord::At(expr) => CompiledCoord::At(Index::new(expr, rank, binding)?),
+                Coord::Load { operand, at } => CompiledCoord::Load {
                     from: &operands[*operand],
                     at: at.iter().map(|expr| Index::new(expr, rank, binding)).collect::<Result<_>>()?,
                 },
             })
         };
-        let coords = coords.iter().map(place).collect::<Result<_>>()?;
+        let coords = coords.iter().map(compile).collect::<Result<_>>()?;
         Ok(Coords { coords, shape: operands[0].shape().to_vec(), stack: Vec::new() })
     }
 
@@ -194,8 +176,8 @@ impl<'a> Coords<'a> {
         if shape.contains(&0) {
             return Ok(None);
         }
-        for (k, (place, size)) in self.coords.iter().zip(&self.shape).enumerate() {
-            let Place::At(Index::Affine { base, coefs }) = place else { return Ok(None) };
+        for (k, (coord, size)) in self.coords.iter().zip(&self.shape).enumerate() {
+            let CompiledCoord::At(Index::Affine { base, coefs }) = coord else { return Ok(None) };
             let reach = coefs.iter().zip(shape).map(|(coef, size)| coef * (*size as i64 - 1));
             let lowest: i64 = reach.clone().filter(|reach| *reach < 0).sum();
             let highest: i64 = reach.filter(|reach| *reach > 0).sum();
@@ -210,10 +192,10 @@ impl<'a> Coords<'a> {
     /// The flat index of the element of operand 0 for this index of the result.
     fn flat(&mut self, at: &[usize]) -> Result<usize> {
         let mut flat = 0;
-        for (k, (place, size)) in self.coords.iter().zip(&self.shape).enumerate() {
-            let idx = match place {
-                Place::At(index) => index.at(at, &mut self.stack)?,
-                Place::Load { from, at: inner } => {
+        for (k, (coord, size)) in self.coords.iter().zip(&self.shape).enumerate() {
+            let idx = match coord {
+                CompiledCoord::At(index) => index.at(at, &mut self.stack)?,
+                CompiledCoord::Load { from, at: inner } => {
                     let mut from_flat = 0;
                     for (index, size) in inner.iter().zip(from.shape()) {
                         from_flat = from_flat * size + inside(index.at(at, &mut self.stack)?, *size, k)?;

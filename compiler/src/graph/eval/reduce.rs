@@ -1,9 +1,9 @@
 //! Operators along an axis: reductions, arg-reductions, scans, sorts.
 
 use super::{
-    Rounding,
     index::{each, strides},
-    node::Writer,
+    rounding::Rounding,
+    writer::Writer,
 };
 use crate::{
     error::{Error, Result},
@@ -32,33 +32,37 @@ pub(super) fn reduce(
     rounding: Rounding,
 ) -> Result<Tensor> {
     let work = working_type(op, x.dtype(), rounding);
-    let mut sums = vec![scalar::neutral(op, work); shape.iter().product()];
+    let mut accumulators = vec![scalar::neutral(op, work); shape.iter().product()];
     let mut kept = strides(shape).into_iter();
     let steps: Vec<usize> =
         (0..x.shape().len()).map(|k| if axes.contains(&k) { 0 } else { kept.next().unwrap_or(0) }).collect();
+
     let mut next = 0;
     each(x.shape(), |at| {
-        let sum = &mut sums[at.iter().zip(&steps).map(|(idx, step)| idx * step).sum::<usize>()];
+        let sum = &mut accumulators[at.iter().zip(&steps).map(|(idx, step)| idx * step).sum::<usize>()];
         *sum = scalar::combine(op, *sum, scalar::cast(work, x.get(next)));
         next += 1;
         Ok(())
     })?;
+
     let mut out = Writer::new(x.dtype(), shape);
-    sums.into_iter().for_each(|sum| out.push(scalar::cast(x.dtype(), sum)));
+    accumulators.into_iter().for_each(|sum| out.push(scalar::cast(x.dtype(), sum)));
     out.finish(shape)
 }
 
-/// The lines of a tensor along one axis. `line(i)` has the flat indices of line `i`, in row-major order of the other
-/// axes.
-struct Lines {
+/// The one-dimensional slices of a tensor along one axis, in row-major order of the other axes.
+struct AxisSlices {
+    /// Elements of a slice.
     len: usize,
+    /// Elements from one element of a slice to the next.
     step: usize,
+    /// The product of the sizes of the axes before.
     outer: usize,
 }
 
-impl Lines {
-    fn new(shape: &[usize], axis: usize) -> Lines {
-        Lines {
+impl AxisSlices {
+    fn new(shape: &[usize], axis: usize) -> AxisSlices {
+        AxisSlices {
             len: shape[axis],
             step: shape[axis + 1..].iter().product(),
             outer: shape[..axis].iter().product(),
@@ -66,7 +70,8 @@ impl Lines {
     }
 
     fn starts(&self) -> impl Iterator<Item = usize> {
-        let (step, block) = (self.step, self.step * self.len);
+        let step = self.step;
+        let block = self.step * self.len;
         (0..self.outer).flat_map(move |i| (0..step).map(move |j| i * block + j))
     }
 
@@ -74,8 +79,8 @@ impl Lines {
         (0..self.len).map(|i| x.get(start + i * self.step)).collect()
     }
 
-    fn write(&self, elems: &mut [Scalar], start: usize, line: &[Scalar]) {
-        for (i, value) in line.iter().enumerate() {
+    fn write(&self, elems: &mut [Scalar], start: usize, slice: &[Scalar]) {
+        for (i, value) in slice.iter().enumerate() {
             elems[start + i * self.step] = *value;
         }
     }
@@ -87,14 +92,14 @@ fn from_elems(dtype: DType, shape: &[usize], elems: &[Scalar]) -> Result<Tensor>
     out.finish(shape)
 }
 
-/// The order of sorting: NaN above all numbers, zeros equal.
+fn is_nan(x: Scalar) -> bool {
+    x.dtype().is_float() && x.as_f64().is_nan()
+}
+
+/// The order of sorting: NaN is larger than all other values, and zeros are equal.
 fn order(x: Scalar, y: Scalar) -> Ordering {
-    let (nan_x, nan_y) = match x.dtype().is_float() {
-        true => (x.as_f64().is_nan(), y.as_f64().is_nan()),
-        false => (false, false),
-    };
     let less = |x, y| scalar::compare(crate::scalar::CompareOp::Lt, x, y);
-    match (nan_x, nan_y) {
+    match (is_nan(x), is_nan(y)) {
         (true, true) => Ordering::Equal,
         (true, false) => Ordering::Greater,
         (false, true) => Ordering::Less,
@@ -112,25 +117,23 @@ pub(super) fn argreduce(
     x: &Tensor,
     shape: &[usize],
 ) -> Result<Tensor> {
-    let lines = Lines::new(x.shape(), axis);
+    let slices = AxisSlices::new(x.shape(), axis);
     let mut out = Writer::new(DType::I64, shape);
-    let is_nan = |x: Scalar| x.dtype().is_float() && x.as_f64().is_nan();
-    for start in lines.starts() {
-        let line = lines.read(x, start);
+    for start in slices.starts() {
+        let slice = slices.read(x, start);
         let mut best = 0;
-        for (i, value) in line.iter().enumerate().skip(1) {
+        for (i, value) in slice.iter().enumerate().skip(1) {
             let order = match op {
-                ReduceOp::Min if is_nan(*value) == is_nan(line[best]) => order(line[best], *value),
-                _ => order(*value, line[best]),
+                ReduceOp::Min if is_nan(*value) == is_nan(slice[best]) => order(slice[best], *value),
+                _ => order(*value, slice[best]),
             };
             if order == Ordering::Greater || (last && order == Ordering::Equal) {
                 best = i;
             }
         }
-        if line.is_empty() {
-            return Err(Error::invalid(format!(
-                "axis {axis} is empty: nothing in it is largest or smallest"
-            )));
+        if slice.is_empty() {
+            let message = format!("axis {axis} is empty, so it has no largest or smallest element");
+            return Err(Error::invalid(message));
         }
         out.push(Scalar::i64(best as i64));
     }
@@ -145,41 +148,44 @@ pub(super) fn scan(
     x: &Tensor,
     rounding: Rounding,
 ) -> Result<Tensor> {
-    let lines = Lines::new(x.shape(), axis);
+    let slices = AxisSlices::new(x.shape(), axis);
     let work = working_type(op, x.dtype(), rounding);
     let mut elems: Vec<Scalar> = vec![scalar::neutral(op, x.dtype()); x.elems()];
-    for start in lines.starts() {
-        let mut line = lines.read(x, start);
+    for start in slices.starts() {
+        let mut slice = slices.read(x, start);
         if reverse {
-            line.reverse();
+            slice.reverse();
         }
         let mut sum = scalar::neutral(op, work);
-        for value in &mut line {
+        for value in &mut slice {
             let with = scalar::combine(op, sum, scalar::cast(work, *value));
             *value = scalar::cast(x.dtype(), if exclusive { sum } else { with });
             sum = with;
         }
         if reverse {
-            line.reverse();
+            slice.reverse();
         }
-        lines.write(&mut elems, start, &line);
+        slices.write(&mut elems, start, &slice);
     }
     from_elems(x.dtype(), x.shape(), &elems)
 }
 
 pub(super) fn sort(axis: usize, descending: bool, x: &Tensor) -> Result<Vec<Tensor>> {
-    let lines = Lines::new(x.shape(), axis);
+    let slices = AxisSlices::new(x.shape(), axis);
     let mut values: Vec<Scalar> = vec![Scalar::from_bits(x.dtype(), 0); x.elems()];
-    let mut places: Vec<Scalar> = vec![Scalar::i64(0); x.elems()];
-    for start in lines.starts() {
-        let line = lines.read(x, start);
-        let mut by: Vec<usize> = (0..line.len()).collect();
-        by.sort_by(|i, j| {
-            let order = order(line[*i], line[*j]);
+    let mut positions: Vec<Scalar> = vec![Scalar::i64(0); x.elems()];
+    for start in slices.starts() {
+        let slice = slices.read(x, start);
+        let mut order_of_slice: Vec<usize> = (0..slice.len()).collect();
+        order_of_slice.sort_by(|i, j| {
+            let order = order(slice[*i], slice[*j]);
             if descending { order.reverse() } else { order }
         });
-        lines.write(&mut values, start, &by.iter().map(|i| line[*i]).collect::<Vec<_>>());
-        lines.write(&mut places, start, &by.iter().map(|i| Scalar::i64(*i as i64)).collect::<Vec<_>>());
+
+        let sorted: Vec<Scalar> = order_of_slice.iter().map(|i| slice[*i]).collect();
+        let sorted_positions: Vec<Scalar> = order_of_slice.iter().map(|i| Scalar::i64(*i as i64)).collect();
+        slices.write(&mut values, start, &sorted);
+        slices.write(&mut positions, start, &sorted_positions);
     }
-    Ok(vec![from_elems(x.dtype(), x.shape(), &values)?, from_elems(DType::I64, x.shape(), &places)?])
+    Ok(vec![from_elems(x.dtype(), x.shape(), &values)?, from_elems(DType::I64, x.shape(), &positions)?])
 }

@@ -1,18 +1,14 @@
 //! Checks the number, ranks and element types of an operator's operands, and its attributes.
 
-use super::{Graph, Op, Value, loads};
+use super::{Graph, Op, Value};
 use crate::{
-    error::{Error, Result},
+    error::{Result, ensure},
     external,
     graph::{Coord, Label, axis},
     scalar::{BinaryOp, Body, ReduceOp, Reg, Step, UnaryOp},
 };
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
-
-pub(super) fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<()> {
-    if holds { Ok(()) } else { Err(Error::invalid(message())) }
-}
 
 /// Checks the number of operands and their ranks.
 pub(super) fn operands(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
@@ -164,7 +160,7 @@ fn coords_fit(graph: &Graph, operands: &[Value], coords: &[Coord], rank: usize, 
             only_axes(expr, rank)?;
         }
     }
-    for (operand, at) in loads(coords) {
+    for (operand, at) in coords.iter().filter_map(Coord::as_load) {
         ensure((first..operands.len()).contains(&operand), || format!("coordinates in operand {operand}"))?;
         let value = operands[operand];
         ensure(graph.dtype(value).is_int(), || format!("coordinates of type {}", graph.dtype(value)))?;

@@ -17,13 +17,13 @@ use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
 /// Tensors with more elements have no contents, because they are not shapes.
-pub const MAX_CONTENTS: usize = 1024;
+pub(crate) const MAX_CONTENTS: usize = 1024;
 
 /// The number of elements that are read for the contents of one value. Float detours are short, so chains stay linear.
 const BUDGET: usize = 1 << 16;
 
 /// The elements of the result of `op`, if it holds integers or booleans and they are known as expressions.
-pub fn contents(graph: &Graph, op: &Op, operands: &[Value], ty: &Type) -> Option<Vec<Dim>> {
+pub(crate) fn contents(graph: &Graph, op: &Op, operands: &[Value], ty: &Type) -> Option<Vec<Dim>> {
     if ty.dtype.is_float() {
         return None;
     }

@@ -1,18 +1,23 @@
 //! The types of branches and loops. A value has the same type outside of a region as its input or output inside.
 
-use super::{Graph, Need, Op, Type, Value, check::ensure};
-use crate::error::Result;
+use super::{Graph, Op, Requirement, Type, Value};
+use crate::error::{Result, ensure};
 use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
 /// Requires that the dims of the operands of a region equal those of its inputs.
-pub(super) fn needs(graph: &Graph, op: &Op, operands: &[Value], needs: &mut Vec<Need>) {
+pub(super) fn require_equal_dims(
+    graph: &Graph,
+    op: &Op,
+    operands: &[Value],
+    requirements: &mut Vec<Requirement>,
+) {
     for (first, region) in op.regions() {
         for ((name, input), operand) in region.inputs.iter().zip(&operands[first..]) {
             for (k, (a, b)) in region.shape(*input).iter().zip(graph.shape(*operand)).enumerate() {
                 if a != b {
-                    let what = format!("axis {k} of `{name}`");
-                    needs.push(Need { relation: Relation::eq(a, b), what });
+                    let context = format!("axis {k} of `{name}`");
+                    requirements.push(Requirement { relation: Relation::eq(a, b), context });
                 }
             }
         }
@@ -25,13 +30,13 @@ pub(super) fn types(op: &Op) -> Vec<Type> {
     match op {
         Op::If { then, .. } => (0..then.outputs.len()).map(|k| of(then, k)).collect(),
         Op::Loop { body, carried, max_iterations, .. } => {
-            let rounds = Type { dtype: DType::I64, shape: Vec::new() };
-            let kept = body.inputs[..*carried].iter().map(|(_, value)| body.ty(*value).clone());
+            let iterations = Type { dtype: DType::I64, shape: Vec::new() };
+            let carried_types = body.inputs[..*carried].iter().map(|(_, value)| body.ty(*value).clone());
             let collected = (1 + carried..body.outputs.len()).map(|k| {
                 let ty = of(body, k);
                 Type { shape: [std::slice::from_ref(max_iterations), &ty.shape].concat(), ..ty }
             });
-            [rounds].into_iter().chain(kept).chain(collected).collect()
+            [iterations].into_iter().chain(carried_types).chain(collected).collect()
         }
         _ => Vec::new(),
     }

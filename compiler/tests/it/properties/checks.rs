@@ -63,7 +63,7 @@ pub(crate) fn inferred_is_computed(bytes: &[u8]) -> Check {
         equal(&what, eval::sizes(graph.shape(*value), &binding), Ok(tensor.shape().to_vec()), &graph)?;
         equal(&what, graph.dtype(*value), tensor.dtype(), &graph)?;
         let Some(contents) = graph.contents(*value) else { continue };
-        let elems: Result<Vec<i64>, _> = contents.iter().map(|dim| eval::number(dim, &binding)).collect();
+        let elems: Result<Vec<i64>, _> = contents.iter().map(|dim| eval::dim_value(dim, &binding)).collect();
         equal(&what, elems, Ok(tensor.to_i64s()), &graph)?;
     }
     Ok(())
