@@ -4,12 +4,12 @@ use super::{builder::VectorShape, vcode::VCode};
 use crate::error::Result;
 use cranelift_module::{FuncId, Module};
 
-/// The smallest common caches of the machines that have an ISA. They affect no result.
+/// The smallest caches that are common among machines with an ISA. They affect speed, not results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caches {
-    /// Lines of the first level that addresses a page apart compete for.
+    /// Lines of the first-level cache that addresses a page apart compete for.
     pub l1_ways: usize,
-    /// Bytes of the second level.
+    /// Size of the second-level cache.
     pub l2_bytes: i64,
 }
 
@@ -22,9 +22,9 @@ impl Caches {
     pub const LARGEST: Caches = Caches { l1_ways: 12, l2_bytes: 2 << 20 };
 }
 
-/// A backend.
+/// A backend: an ISA that microkernels are compiled for.
 pub trait VectorIsa {
-    /// A readable name, which is part of the symbols of microkernels.
+    /// A readable name, as filetests show it.
     fn name(&self) -> &'static str;
 
     /// The properties that microkernels depend on.
@@ -33,7 +33,7 @@ pub trait VectorIsa {
     /// The caches that the loops around microkernels are tiled for.
     fn caches(&self) -> Caches;
 
-    /// Whether the configuration of tile registers persists from one microkernel to the next.
+    /// Whether the configuration of tile registers persists after a microkernel returns.
     fn keeps_tiles(&self) -> bool;
 
     /// Defines the declared function `func`, whose signature is `extern "C" fn(args: *const i64)`, and returns its

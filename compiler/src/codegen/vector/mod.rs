@@ -1,8 +1,8 @@
 //! The vector ISA that microkernels are written for, and the backends that compile it to machine code.
 //!
-//! A microkernel is recorded once as [`vcode::VCode`] through a [`builder::Builder`] that knows the ISA's [`VectorShape`] (lanes,
-//! registers, fused multiply-add). A [`VectorIsa`] then defines it as a function `extern "C" fn(args: *const i64)` of
-//! the Cranelift module that holds everything else, for the JIT and for objects alike.
+//! A [`builder::Builder`] records a microkernel once as [`vcode::VCode`]. It knows the [`VectorShape`] of the ISA: lanes,
+//! registers, fused multiply-add. A [`VectorIsa`] then defines the microkernel as `extern "C" fn(args: *const i64)` in the same
+//! Cranelift module as all other functions, for the JIT and for objects alike.
 
 pub mod builder;
 mod clif;
@@ -19,11 +19,11 @@ pub use x86::X86;
 use crate::target::Level;
 use cranelift_codegen::isa::TargetIsa;
 
-/// The widest backend for a target, of which the level may be known.
+/// The widest backend for a target, whose level may be unknown.
 pub fn for_target(level: Option<Level>, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
     let has =
         |name: &str| isa.isa_flags().iter().any(|flag| flag.name == name && flag.as_bool() == Some(true));
-    // Microkernels take their argument as System V passes it.
+    // The code of microkernels follows the calling convention of System V.
     let unix = isa.triple().operating_system != target_lexicon::OperatingSystem::Windows;
     if unix && ["has_avx512f", "has_avx512dq", "has_avx512vl"].into_iter().all(has) {
         return match level {
@@ -37,7 +37,7 @@ pub fn for_target(level: Option<Level>, isa: &dyn TargetIsa) -> Box<dyn VectorIs
     Box::new(Portable::new(isa))
 }
 
-/// The backend of a level, in a module for one at or below it.
+/// The backend of a level, which may be above the module's.
 pub fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
     match level {
         Level::X86V3 => Box::new(X86::AVX2),

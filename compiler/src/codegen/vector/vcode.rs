@@ -1,10 +1,10 @@
 //! The code of a microkernel: a linear list of instructions on typed virtual registers, with structured loops and branches.
 //!
-//! A register is a variable: an instruction may set it again, which is how accumulators and running pointers are written.
-//! A register that a loop reads before it sets it in the loop must have been set before that loop; one that is set only
-//! under a condition must not be read outside of it. Backends rely on both.
+//! A register is a variable that instructions may set again, as accumulators and running pointers are. Backends rely on two
+//! rules. If a loop reads a register before it sets it, the register must be set before the loop. If a register is set only
+//! under a condition, only code under that condition may read it.
 //!
-//! Vectors are `lanes` times 32 bits, floats or integers depending on the instruction. Memory may be unaligned.
+//! A vector has `lanes` lanes of 32 bits, which are floats or integers depending on the instruction. Memory may be unaligned.
 
 use crate::{kernel::tiles, scalar::CompareOp};
 
@@ -57,16 +57,16 @@ pub enum IntOp {
     Shr,
 }
 
-/// Which half of a vector.
+/// A half of a vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VectorHalf {
-    /// The one that lies first in memory.
+    /// The half at the lower address in memory.
     First,
-    /// The other one.
+    /// The half at the higher address.
     Second,
 }
 
-/// How an integer lies in memory.
+/// The form of an integer in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IntWidth {
     /// 64 bits.
@@ -81,19 +81,19 @@ pub enum IntWidth {
     I8,
 }
 
-/// An integer that is narrower than a lane, as it lies in memory.
+/// The form in memory of an integer that is narrower than a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NarrowInt {
-    /// A byte without a sign.
+    /// An unsigned byte.
     U8,
-    /// A byte with a sign.
+    /// A signed byte.
     I8,
-    /// 16 bits with a sign.
+    /// 16 bits, signed.
     I16,
 }
 
 impl NarrowInt {
-    /// Its bytes.
+    /// Size in memory.
     pub fn bytes(self) -> usize {
         match self {
             NarrowInt::U8 | NarrowInt::I8 => 1,
@@ -102,14 +102,14 @@ impl NarrowInt {
     }
 }
 
-/// What a product of tile registers multiplies: 32-bit elements of rows of one with those of the other, which holds 16
-/// of them for each of its 16 columns, one below the other.
+/// A multiplication of tile registers. Lhs has 16 elements of 32 bits in each row, and rhs 16 in each column. The variants say
+/// how the instruction multiplies two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TileDot {
-    /// Elements are pairs of bf16. Over the elements of a row the products of the first of each pair add up, and those of
-    /// the second, each step rounded once to `f32`; then both, then the sum that was there. Denormals are zeros.
+    /// An element is a pair of bf16. The products of the first bf16 of each pair are accumulated over the row, and so are those
+    /// of the second, each step rounded once to `f32`. Then both sums are added, and the accumulator. Denormals are zeros.
     Bf16,
-    /// Elements are four bytes, those of the left without a sign, those of the right with one; sums are integers.
+    /// An element is four bytes, unsigned in lhs and signed in rhs. Accumulators are integers.
     Bytes,
 }
 
@@ -119,11 +119,14 @@ pub type TileReg = u8;
 /// Number of tile registers.
 pub const TILES: usize = 8;
 
-/// Most rows of a tile register, and 32-bit elements of one.
+/// The largest number of rows of a tile register, and of 32-bit elements in a row.
 pub const TILE_ROWS: usize = 16;
 
 /// Bytes of a tile register's row.
 pub const TILE_ROW_BYTES: usize = tiles::ROW_BYTES as usize;
+
+/// Bytes of a tile register.
+pub const TILE_BYTES: usize = TILE_ROWS * TILE_ROW_BYTES;
 
 /// The memory that [`VInst::TileConfig`] reads. Offsets are in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -172,15 +175,16 @@ pub enum VBinary {
     MinInt,
     /// Signed maximum.
     MaxInt,
-    /// A lane is a pair of signed 16-bit integers: the sum of the products of both, exact but for twice the least.
+    /// A lane is a pair of signed 16-bit integers. The result is the sum of the two products. It is exact unless all four
+    /// integers are the smallest one.
     DotPairs,
-    /// One of both results of a stage of a transposition. In each group of four lanes stage 0 makes `a0 b0 a1 b1` and
-    /// `a2 b2 a3 b3`, stage 1 `a0 a1 b0 b1` and `a2 a3 b2 b3`; any later one puts the even groups of `a` before those
-    /// of `b`, and the odd ones.
+    /// One of the two results of a stage of a transposition. In each group of four lanes, the results of stage 0 are
+    /// `a0 b0 a1 b1` and `a2 b2 a3 b3`, those of stage 1 `a0 a1 b0 b1` and `a2 a3 b2 b3`. The results of a later stage are the
+    /// even groups of `a` followed by those of `b`, and the odd groups.
     Exchange {
-        /// Which stage.
+        /// Counted from 0.
         stage: u8,
-        /// The second result.
+        /// Whether this is the second result.
         second: bool,
     },
 }
@@ -198,9 +202,9 @@ pub enum VUnary {
     Nearest,
     /// Rounds toward zero.
     Trunc,
-    /// Float to integer, toward zero; any value where it doesn't fit.
+    /// Float to integer, toward zero. The result is undefined where it doesn't fit.
     ToInt,
-    /// Float to integer, to nearest, halves to even; any value where it doesn't fit.
+    /// Float to integer, to nearest, halves to even. The result is undefined where it doesn't fit.
     ToNearest,
     /// Integer to float.
     ToFloat,
@@ -211,9 +215,9 @@ pub enum VUnary {
 pub enum ShiftOp {
     /// Left.
     Left,
-    /// Right, zeros come in.
+    /// Right, filled with zeros.
     Right,
-    /// Right, sign bits come in.
+    /// Right, filled with the sign bit.
     RightSigned,
 }
 
@@ -228,18 +232,18 @@ pub enum MaskOp {
     Xor,
 }
 
-/// A comparison of integers that steers control.
+/// A comparison of integers that loops and branches depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cond {
-    /// Signed.
+    /// Signed comparison.
     pub op: CompareOp,
-    /// Left side.
+    /// The first operand.
     pub a: Int,
-    /// Right side.
+    /// The second operand.
     pub b: IntOperand,
 }
 
-/// One instruction. The first register is set, unless the instruction stores.
+/// An instruction. It sets the first register, unless it stores.
 #[derive(Clone, PartialEq, Debug)]
 pub enum VInst {
     /// A constant.
@@ -262,9 +266,10 @@ pub enum VInst {
     Move(Vector, Vector),
     /// All lanes from consecutive memory.
     Load(Vector, Mem),
-    /// The first `n` lanes, whose mask is given too, the others zero; touches no other memory. `n` may lie outside 0..=lanes.
+    /// The first `n` lanes, the others zero. The mask must be that of the first `n` lanes. Other memory is not touched. `n` may
+    /// be negative or larger than the number of lanes.
     LoadFirst(Vector, Mem, Int, Mask),
-    /// Lane `i` from the `i`-th place; the second register is clobbered.
+    /// Lane `i` from address `i`. The second register is clobbered.
     LoadLanes(Vector, Vector, Vec<Mem>),
     /// Lane 0 from memory, the others zero.
     LoadOne(Vector, Mem),
@@ -276,27 +281,27 @@ pub enum VInst {
     LoadHalves(Vector, Mem, NarrowInt),
     /// One narrow integer, extended, in all lanes.
     BroadcastNarrow(Vector, Mem, NarrowInt),
-    /// The low end of each lane, so many bits, to consecutive memory; the second register is clobbered. Where 16 bits are
-    /// stored, lanes must be in their range.
+    /// The low bits of each lane to consecutive memory. The second register is clobbered. For 16 bits, the lanes must be in their
+    /// range.
     StoreNarrow(Mem, Vector, Vector, NarrowInt),
     /// The nearest bf16 of each float, ties to even, as the high half of the lane, whose low half is zero. NaN stays NaN,
-    /// denormals become zeros. This and the next five only where there are tile registers.
+    /// denormals become zeros. This and the next five instructions exist only on ISAs with tile registers.
     RoundBf16(Vector, Vector),
-    /// The bf16 of each float of two vectors side by side, those of the first one first.
+    /// The nearest bf16 of each float of two vectors, those of the first vector before those of the second.
     PackBf16(Vector, Vector, Vector),
-    /// The floats of the first or of the second half of such a vector.
+    /// The floats of one half of a vector of bf16.
     UnpackBf16(Vector, Vector, VectorHalf),
     /// The lanes of the first vector, or 0 where the float of the second is infinite.
     UnlessInfinite(Vector, Vector, Vector),
-    /// The same, 16 bits each, to consecutive memory; the second register is clobbered.
+    /// The nearest bf16 of each float to consecutive memory. The second register is clobbered.
     StoreBf16(Mem, Vector, Vector),
-    /// Of the first `n` lanes, see `LoadFirst`; the second register is clobbered.
+    /// The nearest bf16 of the first `n` lanes, see `LoadFirst`. The second register is clobbered.
     StoreBf16First(Mem, Vector, Vector, Int, Mask),
     /// All lanes to consecutive memory.
     Store(Mem, Vector),
     /// The first `n` lanes, see `LoadFirst`.
     StoreFirst(Mem, Vector, Int, Mask),
-    /// Lane `i` to the `i`-th place; the second register is clobbered.
+    /// Lane `i` to address `i`. The second register is clobbered.
     StoreLanes(Vec<Mem>, Vector, Vector),
     /// Lane 0.
     StoreOne(Mem, Vector),
@@ -304,8 +309,8 @@ pub enum VInst {
     Prefetch(Mem),
     /// `a * b + c`, rounded once where the ISA can.
     Fma(Vector, Vector, Vector, Vector),
-    /// `a · b + c`, the sum of the products of four unsigned bytes of each lane of `a` with four signed ones of `b`; the
-    /// result's register is none of those of `a` and `b`.
+    /// `a · b + c`, where `a · b` is the sum of the products of four unsigned bytes of each lane of `a` with four signed bytes of
+    /// `b`. The result's register differs from those of `a` and `b`.
     DotBytes(Vector, Vector, Vector, Vector),
     /// See [`VBinary`].
     Binary(VBinary, Vector, Vector, Vector),
@@ -313,45 +318,45 @@ pub enum VInst {
     Unary(VUnary, Vector, Vector),
     /// See [`ShiftOp`].
     Shift(ShiftOp, Vector, Vector, u8),
-    /// Lane `i` gets lane `i ^ distance`; the distance is a power of two below the number of lanes.
+    /// Lane `i` gets lane `i ^ distance`. The distance is a power of two below the number of lanes.
     Butterfly(Vector, Vector, u8),
-    /// Floats; ordered, but `Ne` holds with NaN.
+    /// Compares floats. With NaN only `Ne` holds.
     Compare(CompareOp, Mask, Vector, Vector),
-    /// Signed integers.
+    /// Compares signed integers.
     CompareInt(CompareOp, Mask, Vector, Vector),
     /// See [`MaskOp`].
     Mask(MaskOp, Mask, Mask, Mask),
-    /// The first `n` lanes; the vector register is clobbered.
+    /// The mask of the first `n` lanes. The vector register is clobbered.
     MaskFirst(Mask, Int, Vector),
-    /// A mask from memory, where masks are registers of their own.
+    /// A mask from memory, on ISAs with mask registers.
     LoadMask(Mask, Mem),
-    /// A mask to memory, as [`VInst::LoadMask`] wants it.
+    /// A mask to memory, in the form of [`VInst::LoadMask`].
     StoreMask(Mem, Mask),
     /// `a` where the mask holds, else `b`.
     Select(Vector, Mask, Vector, Vector),
-    /// Says how large tile registers are, see [`TILE_CONFIG`]; before it none is touched.
+    /// Configures the sizes of tile registers, see [`TILE_CONFIG`]. It comes before all uses of tile registers.
     TileConfig(Mem),
-    /// TileReg registers are not touched any more.
+    /// Ends the use of tile registers.
     TileRelease,
     /// Zeros in all rows.
     TileZero(TileReg),
-    /// Rows from memory, as far apart as the index register says, whose scale is 1.
+    /// Rows from memory. The index register, whose scale is 1, is the distance between rows.
     TileLoad(TileReg, Mem),
-    /// Rows to memory, as far apart as the index register says, whose scale is 1.
+    /// Rows to memory. The index register, whose scale is 1, is the distance between rows.
     TileStore(Mem, TileReg),
-    /// The first register plus the product of the others, three different ones.
+    /// Adds the product of lhs and rhs to the first register. The three registers differ.
     TileDot(TileDot, TileReg, TileReg, TileReg),
     /// Start of a loop that runs at least once.
     Loop,
-    /// Its end: once more if the condition holds.
+    /// End of a loop. It runs once more if the condition holds.
     EndLoop(Cond),
-    /// What follows up to `EndIf` runs only if the condition holds.
+    /// The instructions up to `EndIf` run only if the condition holds.
     If(Cond),
-    /// See `If`.
+    /// End of a branch.
     EndIf,
 }
 
-/// Recorded code with the number of registers of each class; register 0 of the integers is the pointer to the arguments.
+/// Recorded code, and the number of registers of each class. Integer register 0 is the pointer to the arguments.
 #[derive(Clone, Default, Debug)]
 pub struct VCode {
     /// The instructions, in order of execution.

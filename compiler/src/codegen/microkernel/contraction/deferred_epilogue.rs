@@ -1,4 +1,4 @@
-//! The deferred epilogue of a tile on tile registers: its rows run between the multiplications of the next tile, since the
+//! The deferred epilogue of a tile on tile registers: its rows run between the multiplications of the next tile, because the
 //! two use different units of the machine.
 
 use super::{
@@ -20,7 +20,7 @@ pub(super) struct DeferredEpilogue<'a> {
     accumulators: Int,
     /// The accumulators of the next row.
     next: Int,
-    /// Rows left, of one half in a paired tile.
+    /// Remaining rows, of one half in a paired tile.
     rows: Int,
     /// Rows that each step of the reduction finishes.
     rows_per_step: Int,
@@ -29,9 +29,9 @@ pub(super) struct DeferredEpilogue<'a> {
 
 /// The ends of lines in a batch of lines.
 struct LineEnds {
-    /// Number of lines that end with the rows left: one for each half of a paired tile.
-    left: Int,
-    /// The halves of a paired tile.
+    /// Number of lines that end with the remaining rows: one for each half of a paired tile.
+    remaining: Int,
+    /// The halves, if the tile is paired.
     half: Option<Half>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Half {
 }
 
 impl<'a> DeferredEpilogue<'a> {
-    /// No rows yet. `half` describes the halves of a paired tile.
+    /// A deferred epilogue without rows. `half` describes the halves of a paired tile.
     pub(super) fn new(
         b: &mut Builder,
         tile: &'a Tile<'a>,
@@ -52,7 +52,8 @@ impl<'a> DeferredEpilogue<'a> {
         half: Half,
     ) -> DeferredEpilogue<'a> {
         let key = tile.key;
-        let lines = key.line_batch.then(|| LineEnds { left: b.imm(0), half: key.paired.then_some(half) });
+        let lines =
+            key.line_batch.then(|| LineEnds { remaining: b.imm(0), half: key.paired.then_some(half) });
         DeferredEpilogue {
             tile,
             accumulators,
@@ -63,7 +64,7 @@ impl<'a> DeferredEpilogue<'a> {
         }
     }
 
-    /// Defers the epilogue of `rows` rows. No rows may be left of an earlier tile.
+    /// Defers the epilogue of `rows` rows. All rows of the tile before must be finished.
     pub(super) fn begin(&self, b: &mut Builder, rows: Int) {
         b.set_copy(self.next, self.accumulators);
         b.set_copy(self.rows, rows);
@@ -72,11 +73,11 @@ impl<'a> DeferredEpilogue<'a> {
     /// Sets how many lines end with the deferred rows.
     pub(super) fn end_lines(&self, b: &mut Builder, count: Int) {
         if let Some(lines) = &self.lines {
-            b.set_copy(lines.left, count);
+            b.set_copy(lines.remaining, count);
         }
     }
 
-    /// Finishes the rows of one step of the reduction, if any are left.
+    /// Finishes the rows that one step of the reduction covers, if any remain.
     pub(super) fn advance(&self, b: &mut Builder) {
         b.when(CompareOp::Gt, self.rows, 0, |b| {
             let rows = b.copy(self.rows_per_step);
@@ -87,7 +88,7 @@ impl<'a> DeferredEpilogue<'a> {
         });
     }
 
-    /// Finishes all rows that are left.
+    /// Finishes all remaining rows.
     pub(super) fn flush(&self, b: &mut Builder) {
         let flush_half = |b: &mut Builder| {
             self.tile.epilogue_rows(b, self.next, self.rows);
@@ -100,25 +101,27 @@ impl<'a> DeferredEpilogue<'a> {
         b.repeat(halves, 1, flush_half);
     }
 
-    /// At the end of a line, moves on to the next one.
+    /// At the end of a line, moves the streams to the next line, and continues with the second half of a paired tile.
     fn next_line(&self, b: &mut Builder) {
         let Some(lines) = &self.lines else { return };
         let move_on = |b: &mut Builder| {
             self.tile.next_line(b);
-            b.advance(lines.left, -1);
+            b.advance(lines.remaining, -1);
             let Some(half) = lines.half else { return };
-            b.when(CompareOp::Gt, lines.left, 0, |b| {
+            b.when(CompareOp::Gt, lines.remaining, 0, |b| {
                 b.set_copy(self.rows, half.rows);
                 b.set_copy(self.next, self.accumulators);
                 b.advance(self.next, half.bytes);
             });
         };
-        b.when(CompareOp::Eq, self.rows, 0, |b| b.when(CompareOp::Gt, lines.left, 0, move_on));
+        b.when(CompareOp::Eq, self.rows, 0, |b| b.when(CompareOp::Gt, lines.remaining, 0, move_on));
     }
 }
 
-/// The smallest number of rows a step that finishes the epilogue by the end of the reduction: the machine's out-of-order
-/// window then also holds multiplications. Multiplications of bytes end so soon that all rows run in one step.
+/// The number of rows to finish in one step: the smallest power of two that finishes the epilogue by the end of the reduction.
+///
+/// With few rows a step, the machine's out-of-order window holds multiplications too. Multiplications of bytes take so short that
+/// all rows run in one step.
 fn rows_per_step(b: &mut Builder, key: &TileKey) -> Int {
     if key.dot == DotOp::AmxBytes {
         return b.imm(key.rows.into());
@@ -129,6 +132,7 @@ fn rows_per_step(b: &mut Builder, key: &TileKey) -> Int {
         b.set_int_op(IntOp::Mul, covered, count);
     }
 
+    // Double the rows of a step until the steps cover all rows.
     let rows = b.imm(1);
     for _ in 0..key.rows.ilog2() {
         b.when(CompareOp::Lt, covered, i32::from(key.rows), |b| {

@@ -1,6 +1,6 @@
-//! The epilogue of a tile: operations on its accumulators, and the streams that it reads and writes.
+//! The epilogue of a tile: operations on its accumulators and on the streams that it reads and writes.
 
-use super::tile::Tile;
+use super::tile::{RowInvariant, Tile};
 use crate::{
     codegen::{
         microkernel::{
@@ -17,16 +17,16 @@ use crate::{
     target::LINE_BYTES,
 };
 
-/// Longest epilogue, in steps, that is repeated for each row of the tile.
+/// The largest cost of an epilogue that is unrolled over the rows of the tile, in the unit of its cost.
 const UNROLLED_COST: usize = 12;
 
 impl Tile<'_> {
     /// Stores the accumulators unchanged and advances the stream to the next tile.
     pub(super) fn store_partial_sums(&self, b: &mut Builder, stream: u32) {
         let stride = b.arg(self.key.stream(stream) + 1);
-        for sums in &self.accumulators {
-            for (vector, &sum) in sums.iter().enumerate() {
-                VectorAccess { tile: self, sum, vector }.store(b, stream, Ty::F32, sum);
+        for row in &self.accumulators {
+            for (vector, &accumulator) in row.iter().enumerate() {
+                VectorAccess { tile: self, accumulator, vector }.store(b, stream, Ty::F32, accumulator);
             }
             b.advance(self.streams[stream as usize], stride);
         }
@@ -39,44 +39,50 @@ impl Tile<'_> {
         }
         // Copies, so that register pressure in the epilogue does not spill registers of the reduction.
         let copies: Vec<Vec<Vector>> =
-            self.accumulators.iter().map(|row| row.iter().map(|sum| b.variable(*sum)).collect()).collect();
+            self.accumulators.iter().map(|row| row.iter().map(|x| b.variable(*x)).collect()).collect();
         for row in &copies {
             self.epilogue_row(b, row);
         }
     }
 
-    /// The epilogue as a loop over rows, the sums going through memory: long code is not repeated for each.
+    /// The epilogue as a loop over rows, which read their accumulators from memory. Long code is thus emitted once.
     fn epilogue_by_rows(&self, b: &mut Builder) {
         let bytes = 4 * b.lanes();
         let vectors = self.key.vectors as usize;
-        let place = b.scratch(self.key.rows as usize * vectors * bytes);
-        for (idx, sum) in self.accumulators.iter().flatten().enumerate() {
-            b.store(Mem::from(place).plus(idx * bytes), *sum);
+        let stored = b.scratch(self.key.rows as usize * vectors * bytes);
+        for (idx, accumulator) in self.accumulators.iter().flatten().enumerate() {
+            b.store(Mem::from(stored).plus(idx * bytes), *accumulator);
         }
         let rows = b.imm(i64::from(self.key.rows));
-        self.epilogue_rows(b, place, rows);
+        self.epilogue_rows(b, stored, rows);
     }
 
-    /// The epilogue of as many rows, whose sums lie at `place`, one behind the other; both registers are used up.
-    pub(super) fn epilogue_rows(&self, b: &mut Builder, place: Int, rows: Int) {
-        let (bytes, vectors) = (4 * b.lanes(), self.key.vectors as usize);
+    /// The epilogue of `rows` rows, whose accumulators are consecutive in memory. `accumulators` advances past them, and `rows`
+    /// becomes 0.
+    pub(super) fn epilogue_rows(&self, b: &mut Builder, accumulators: Int, rows: Int) {
+        let bytes = 4 * b.lanes();
+        let vectors = self.key.vectors as usize;
         b.repeat(rows, 1, |b| {
             let row: Vec<Vector> =
-                (0..vectors).map(|vector| b.load(Mem::from(place).plus(vector * bytes))).collect();
+                (0..vectors).map(|vector| b.load(Mem::from(accumulators).plus(vector * bytes))).collect();
             self.epilogue_row(b, &row);
-            b.advance(place, (vectors * bytes) as i32);
+            b.advance(accumulators, (vectors * bytes) as i32);
         });
     }
 
-    /// The epilogue of one row; advances the streams to the next.
-    fn epilogue_row(&self, b: &mut Builder, sums: &[Vector]) {
-        for (vector, &sum) in sums.iter().enumerate() {
-            let mut at = VectorAccess { tile: self, sum, vector };
+    /// The epilogue of one row. The streams advance to the next row.
+    fn epilogue_row(&self, b: &mut Builder, accumulators: &[Vector]) {
+        let epilogue = &self.key.epilogue;
+        for (vector, &accumulator) in accumulators.iter().enumerate() {
+            let mut lanes = VectorAccess { tile: self, accumulator, vector };
             match self.tail.get(vector) {
-                None => body::emit(&self.key.epilogue, b, &mut at),
-                Some(&(n, _)) => b.when(CompareOp::Gt, n, 0, |b| body::emit(&self.key.epilogue, b, &mut at)),
+                None => body::emit(epilogue, b, &mut lanes),
+                Some(&(columns, _)) => {
+                    b.when(CompareOp::Gt, columns, 0, |b| body::emit(epilogue, b, &mut lanes));
+                }
             }
         }
+
         if self.key.prefetch_epilogue {
             self.prefetch_next_columns(b);
         }
@@ -90,17 +96,17 @@ impl Tile<'_> {
 
     /// Prefetches the memory that the next tile of columns reads and writes in this row.
     fn prefetch_next_columns(&self, b: &mut Builder) {
-        let mut asked = Vec::new();
+        let mut prefetched = Vec::new();
         for &(op, ty) in &self.key.epilogue.insts {
             let (Op::Load(stream) | Op::Store(stream, _)) = op else { continue };
             let is_wanted = !self.key.is_row_invariant(stream)
                 && self.key.streams[stream as usize] == StreamStep::Unit
-                && !asked.contains(&stream);
+                && !prefetched.contains(&stream);
             if is_wanted {
-                asked.push(stream);
+                prefetched.push(stream);
                 let bytes = memory::elem_bytes(ty) * usize::from(self.key.vectors) * b.lanes();
-                for at in (0..bytes).step_by(LINE_BYTES as usize) {
-                    b.prefetch(Mem::from(self.streams[stream as usize]).plus(bytes + at));
+                for offset in (0..bytes).step_by(LINE_BYTES as usize) {
+                    b.prefetch(Mem::from(self.streams[stream as usize]).plus(bytes + offset));
                 }
             }
         }
@@ -117,34 +123,37 @@ impl Tile<'_> {
         }
     }
 
-    /// Registers for the values that all rows of the epilogue share, where there are enough.
+    /// Reserves registers for the values that all rows of the epilogue share, if there are enough.
     pub(super) fn hold_row_invariant(&mut self, b: &mut Builder) {
-        let (body, key) = (&self.key.epilogue, self.key);
-        let is_kept =
+        let key = self.key;
+        let body = &key.epilogue;
+        let is_held =
             |stream: u32| key.is_row_invariant(stream) && key.streams[stream as usize] == StreamStep::Unit;
-        let mut kept: Vec<(u32, Ty)> = Vec::new();
+        let mut held: Vec<(u32, Ty)> = Vec::new();
         for &(op, ty) in &body.insts {
             if let Op::Load(stream) = op
-                && is_kept(stream)
-                && !kept.contains(&(stream, ty))
+                && is_held(stream)
+                && !held.contains(&(stream, ty))
             {
-                kept.push((stream, ty));
+                held.push((stream, ty));
             }
         }
+
         let vectors = usize::from(key.vectors);
-        let needed = (kept.len() + 1) * vectors + body.pressure(&is_kept);
+        let needed = (held.len() + 1) * vectors + body.pressure(&is_held);
         if self.tail.is_empty() && needed <= b.shape().registers {
             let registers = |b: &mut Builder| (0..vectors).map(|_| b.vector()).collect();
-            self.held = kept.into_iter().map(|(stream, ty)| (stream, ty, registers(b))).collect();
+            let hold = |(stream, ty)| RowInvariant { stream, ty, registers: registers(b) };
+            self.held = held.into_iter().map(hold).collect();
         }
     }
 
     /// Loads the shared values from the current positions of their streams.
     pub(super) fn load_held(&self, b: &mut Builder) {
-        for (stream, ty, registers) in &self.held {
+        for RowInvariant { stream, ty, registers } in &self.held {
             for (vector, &register) in registers.iter().enumerate() {
-                let at = VectorAccess { tile: self, sum: register, vector };
-                let value = memory::load(b, at.unit(b, *stream, *ty), *ty);
+                let lanes = VectorAccess { tile: self, accumulator: register, vector };
+                let value = memory::load(b, lanes.unit(b, *stream, *ty), *ty);
                 b.set(register, value);
             }
         }
@@ -154,11 +163,12 @@ impl Tile<'_> {
 /// One vector of accumulators in the epilogue.
 struct VectorAccess<'a> {
     tile: &'a Tile<'a>,
-    sum: Vector,
+    accumulator: Vector,
     vector: usize,
 }
 
 impl VectorAccess<'_> {
+    /// The address of this vector in a stream of contiguous elements.
     fn unit(&self, b: &Builder, stream: u32, ty: Ty) -> Mem {
         Mem::from(self.tile.streams[stream as usize]).plus(memory::elem_bytes(ty) * self.vector * b.lanes())
     }
@@ -173,9 +183,9 @@ impl VectorAccess<'_> {
 
 impl LaneAccess for VectorAccess<'_> {
     fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
-        let kept = self.tile.held.iter().find(|kept| (kept.0, kept.1) == (stream, ty));
-        if let Some((.., registers)) = kept {
-            return registers[self.vector];
+        let held = self.tile.held.iter().find(|held| held.stream == stream && held.ty == ty);
+        if let Some(held) = held {
+            return held.registers[self.vector];
         }
         match (self.tile.key.streams[stream as usize], self.tile.tail.get(self.vector)) {
             (StreamStep::Fixed, _) => memory::broadcast(b, self.tile.streams[stream as usize].into(), ty),
@@ -201,12 +211,12 @@ impl LaneAccess for VectorAccess<'_> {
             }
             (StreamStep::Stride, None) => {
                 let (first, stride) = self.first(b, stream);
-                let places = b.lane_addresses(first, stride);
-                memory::store_lanes(b, places, ty, value);
+                let addresses = b.lane_addresses(first, stride);
+                memory::store_lanes(b, addresses, ty, value);
             }
             (StreamStep::Stride, Some(&(n, _))) => {
                 let (first, stride) = self.first(b, stream);
-                store_existing(b, (first, stride), ty, value, n);
+                store_existing(b, first, stride, ty, value, n);
             }
         }
     }
@@ -216,7 +226,7 @@ impl LaneAccess for VectorAccess<'_> {
     }
 
     fn accumulator(&mut self, _: &mut Builder) -> Vector {
-        self.sum
+        self.accumulator
     }
 
     fn variable(&mut self, _: u32) -> Vector {
@@ -228,18 +238,19 @@ impl LaneAccess for VectorAccess<'_> {
     }
 }
 
-/// Stores the lanes below `n`, lane by lane, each brought to lane 0 in its turn.
-fn store_existing(b: &mut Builder, (place, stride): (Int, Int), ty: Ty, value: Vector, n: Int) {
+/// Stores the lanes below `n` at addresses `stride` bytes apart. Each lane is moved to lane 0 first: there is no instruction that
+/// stores another one on all ISAs.
+fn store_existing(b: &mut Builder, address: Int, stride: Int, ty: Ty, value: Vector, n: Int) {
     for lane in 0..b.lanes() {
         b.when(CompareOp::Gt, n, lane as i32, |b| {
-            let mut shown = value;
+            let mut moved = value;
             for bit in 0..b.lanes().trailing_zeros() {
                 if lane >> bit & 1 == 1 {
-                    shown = b.butterfly(shown, 1 << bit);
+                    moved = b.butterfly(moved, 1 << bit);
                 }
             }
-            memory::store_one(b, place.into(), ty, shown);
-            b.advance(place, stride);
+            memory::store_one(b, address.into(), ty, moved);
+            b.advance(address, stride);
         });
     }
 }

@@ -16,9 +16,9 @@ pub const AMX_ROWS: usize = 32;
 pub enum Rhs {
     /// Packed panels of this many columns, see [`PANEL`].
     Panels(u32),
-    /// Columns are consecutive, `k` by any stride.
+    /// Contiguous columns. The stride of `k` is an argument.
     Rows,
-    /// Columns and `k` by any stride.
+    /// The strides of columns and of `k` are arguments.
     Scattered,
 }
 
@@ -27,15 +27,14 @@ pub enum Rhs {
 pub enum DotOp {
     /// Floats.
     F32,
-    /// Pairs of signed 16-bit integers: the sum of both products, into 32 bits.
+    /// Pairs of signed 16-bit integers: the sum of both products, in 32 bits.
     I16Pairs,
-    /// Four bytes, those of A without a sign, those of B with one: the sum of all products, into 32 bits. Each panel begins
-    /// with a row that the accumulators start from.
+    /// Four bytes, unsigned in lhs and signed in rhs: the sum of all products, in 32 bits. Each panel begins with a row that the
+    /// accumulators start from.
     Vnni,
-    /// Pairs of bf16 on tile registers; elements have this number of parts.
+    /// Pairs of bf16 on tile registers. Elements have this number of parts.
     AmxBf16(Bf16Parts),
-    /// Four bytes on tile registers, those of A without a sign, those of B with one. Panels begin with a row as those of
-    /// [`DotOp::Vnni`] do.
+    /// Four bytes on tile registers, unsigned in lhs and signed in rhs. Panels begin with a row as those of [`DotOp::Vnni`] do.
     AmxBytes,
 }
 
@@ -67,7 +66,7 @@ impl DotOp {
         }
     }
 
-    /// The bf16 parts of an element of each operand; one part for other types.
+    /// The bf16 parts of an element of each operand. Other types have one part.
     pub fn parts(self) -> Bf16Parts {
         match self {
             DotOp::AmxBf16(parts) => parts,
@@ -82,7 +81,7 @@ impl DotOp {
 pub enum ReductionPart {
     /// The whole reduction.
     Whole,
-    /// The first part; stores partial sums to this stream.
+    /// The first part, which stores partial sums to this stream.
     First(u32),
     /// A part that is neither the first nor the last.
     Middle(u32),
@@ -108,14 +107,14 @@ impl ReductionPart {
     }
 }
 
-/// Everything that a tile's code depends on.
+/// Everything that the code of a tile depends on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TileKey {
-    /// Rows of the tile; on tile registers the most that [`TileKey::TILE_ROWS`] may say, 16 or 32.
+    /// Rows of the tile. On tile registers, the maximum of [`TileKey::TILE_ROWS`]: 16 or 32.
     pub rows: u8,
     /// Vectors of columns.
     pub vectors: u8,
-    /// Only the first [`TileKey::COLUMNS`] columns exist.
+    /// Whether only the first [`TileKey::COLUMNS`] columns exist.
     pub tail: bool,
     /// The multiplication, which defines the element types.
     pub dot: DotOp,
@@ -127,22 +126,22 @@ pub struct TileKey {
     pub rhs: Rhs,
     /// Whether to prefetch the panels of the next tile of columns.
     pub prefetch_panels: bool,
-    /// Which part of the reduction it does.
+    /// The part of the reduction that the tile computes.
     pub part: ReductionPart,
-    /// The second half of a tile on tile registers has separate rows, see [`TileKey::PAIR_ARGS`].
+    /// Whether the second half of a tile on tile registers has separate rows, see [`TileKey::PAIR_ARGS`].
     pub paired: bool,
-    /// It computes the tiles of many lines, which are iterations of a loop around its rows, see [`TileKey::line_batch_slot`]; two
-    /// of them are one tile of a pair. For tile registers.
+    /// Whether a call computes the tiles of many lines, see [`TileKey::line_batch_slot`]. A line is an iteration of the loop around
+    /// the rows, and two lines form one paired tile. Only on tile registers.
     pub line_batch: bool,
     /// The epilogue's streams.
     pub streams: Vec<StreamStep>,
-    /// Those that are the same for all rows and lines: a bit for each of the first 32.
+    /// The streams that are the same for all rows and lines: a bit for each of the first 32 streams.
     pub row_invariant: u32,
     /// Whether the epilogue prefetches the memory that the next tile of columns reads and writes in its rows.
     pub prefetch_epilogue: bool,
     /// Scalar arguments of the epilogue.
     pub scalars: u32,
-    /// The code for each finished sum.
+    /// The code that runs on each finished accumulator.
     pub epilogue: Body,
 }
 
@@ -154,23 +153,23 @@ impl TileKey {
     pub const LHS_ROW: usize = 1;
     /// From `k` to `k` of lhs, unless dense.
     pub const LHS_K: usize = 2;
-    /// Rows of a tile on tile registers, which are dense.
+    /// Rows of a tile on tile registers, whose lhs is dense.
     pub const TILE_ROWS: usize = TileKey::LHS_K;
     /// Address of rhs at `k` 0 and the tile's first column.
     pub const RHS: usize = 3;
     /// From `k` to `k` of rhs, unless packed.
     pub const RHS_K: usize = 4;
-    /// From plane to plane of lhs, whose planes are the parts of its elements. For tile registers, for which rhs is packed.
+    /// From plane to plane of lhs. A plane has one part of all elements. Only on tile registers, whose rhs is packed.
     pub const LHS_PLANE: usize = TileKey::RHS_K;
-    /// From column to column of scattered rhs; from panel to panel of packed rhs.
+    /// From column to column of scattered rhs, or from panel to panel of packed rhs.
     pub const RHS_COLUMN: usize = 5;
     /// Number of tiles.
     pub const TILES: usize = 6;
     /// Number of columns, in tail tiles.
     pub const COLUMNS: usize = 7;
 
-    /// Level `level` of the reduction, 0 being the innermost: its count; then, but for level 0, what A and B move. On tile
-    /// registers A moves by it after the inner level has moved it, and B is packed.
+    /// The slots of level `level` of the reduction, 0 being the innermost: its count, and except for level 0, the steps of lhs and
+    /// rhs. On tile registers, the step of lhs is relative to the end of the inner level, and rhs is packed.
     pub fn level(level: u8) -> usize {
         8 + 3 * level as usize
     }
@@ -182,26 +181,26 @@ impl TileKey {
     /// Bytes of each of the next panels that other calls prefetch. Not on tile registers. Level 0 does not use the slot.
     pub const PREFETCH_SKIP: usize = 10;
 
-    /// Of a pair, another argument block, which says where A and the streams of the second half are; each half has
+    /// The address of a second argument block, which locates lhs and the streams of the second half of a paired tile. Each half has
     /// [`TileKey::TILE_ROWS`] rows. Level 0 does not use the slot.
     pub const PAIR_ARGS: usize = 9;
 
-    /// Whether tile registers have as many rows as [`TileKey::TILE_ROWS`] asks for already: 0 where they have to be
-    /// configured first, which takes as long as many products. Level 0 does not use the slot.
+    /// Nonzero if tile registers are already configured for [`TileKey::TILE_ROWS`] rows. Configuring them takes as long as many
+    /// multiplications. Level 0 does not use the slot.
     pub const CONFIGURED: usize = 10;
 
-    /// Stream `stream`: its address at the first row and column, bytes from row to row, bytes from column to column.
+    /// The slots of stream `stream`: its address at the first row and column, bytes from row to row, bytes from column to column.
     pub fn stream(&self, stream: u32) -> usize {
         TileKey::level(self.levels) + 3 * stream as usize
     }
 
-    /// Scalar argument `scalar`, 32 bits of it.
+    /// The slot of scalar argument `scalar`, of which 32 bits are read.
     pub fn scalar(&self, scalar: u32) -> usize {
         self.stream(self.streams.len() as u32) + scalar as usize
     }
 
-    /// For a batch of lines: their number, at least one; bytes from line to line of lhs; bytes that each stream moves by after
-    /// the last row of a line. [`TileKey::TILES`] counts the tiles of one line then.
+    /// The slots of a batch of lines: the number of lines, at least one; bytes from line to line of lhs; for each stream, the bytes
+    /// it moves after the last row of a line. [`TileKey::TILES`] then counts the tiles of one line.
     pub fn line_batch_slot(&self) -> usize {
         self.scalar(self.scalars)
     }

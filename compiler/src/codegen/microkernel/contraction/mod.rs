@@ -14,13 +14,14 @@
 //! panels.
 
 mod amx;
+mod amx_prefetch;
 mod deferred_epilogue;
 mod epilogue;
 mod key;
 mod prefetch;
 mod tile;
 
-pub use amx::{amx_columns, release};
+pub(crate) use amx::{amx_columns, release};
 pub use key::{AMX_ROWS, DotOp, PANEL, ReductionPart, Rhs, TileKey};
 
 use crate::codegen::vector::{
@@ -36,7 +37,7 @@ pub fn max_rows(shape: VectorShape) -> usize {
 }
 
 /// Vectors of columns of a tile that is one panel wide.
-pub fn narrow_vectors(shape: VectorShape) -> usize {
+pub(crate) fn narrow_vectors(shape: VectorShape) -> usize {
     PANEL / shape.lanes
 }
 
@@ -45,7 +46,7 @@ pub fn narrow_vectors(shape: VectorShape) -> usize {
 pub fn wide_vectors(shape: VectorShape, rows: usize, dot: DotOp) -> usize {
     let wide = match (shape.registers, rows) {
         (16, 1) => 8,
-        // A product that another instruction adds needs a register.
+        // `I16Pairs` adds with a second instruction, and the sum of two products needs a register until then.
         (16, 3) if dot == DotOp::I16Pairs => 2,
         (16, 2..=3) => 4,
         (32, 1) => 8,
@@ -63,11 +64,13 @@ pub(crate) fn emit(key: &TileKey, shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
     let tile = Tile::new(&mut b, key);
     let tiles = b.arg(TileKey::TILES);
+
     b.repeat(tiles, 1, |b| {
         tile.start(b);
         let lhs = b.copy(tile.lhs);
         let rhs = b.copy(tile.rhs);
         if let (DotOp::Vnni, Rhs::Panels(width)) = (key.dot, key.rhs) {
+            // `start` has read the first row of each panel.
             b.advance(rhs, 4 * width as i32);
         }
         tile.level(b, key.levels - 1, lhs, rhs);

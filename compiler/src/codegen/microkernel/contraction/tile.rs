@@ -15,7 +15,7 @@ use crate::{
     scalar::CompareOp,
 };
 
-/// Iterations of the innermost loop that are unrolled.
+/// The unroll factor of the innermost loop.
 const UNROLL: usize = 4;
 
 /// The registers of a tile.
@@ -32,10 +32,18 @@ pub(super) struct Tile<'a> {
     /// The current row of each epilogue stream.
     pub(super) streams: Vec<Int>,
     prefetch: Option<PanelPrefetch>,
-    /// In tail tiles, for each vector the number of columns from it on, and the mask of those in it.
+    /// In tail tiles, for each vector the number of columns from its first lane on, and the mask of its existing columns.
     pub(super) tail: Vec<(Int, Mask)>,
-    /// The streams that are the same for all rows, with their element types and the registers that hold them.
-    pub(super) held: Vec<(u32, Ty, Vec<Vector>)>,
+    /// The streams that are the same for all rows and are held in registers.
+    pub(super) held: Vec<RowInvariant>,
+}
+
+/// A stream of the epilogue that registers hold.
+pub(super) struct RowInvariant {
+    pub(super) stream: u32,
+    pub(super) ty: Ty,
+    /// One for each vector of the tile.
+    pub(super) registers: Vec<Vector>,
 }
 
 impl<'a> Tile<'a> {
@@ -96,19 +104,20 @@ impl<'a> Tile<'a> {
                 return self.start_from_panels(b);
             }
             let zero = b.float(0.0);
-            self.accumulators.iter().flatten().for_each(|sum| b.set(*sum, zero));
+            self.accumulators.iter().flatten().for_each(|accumulator| b.set(*accumulator, zero));
             return;
         };
+
         let row = b.copy(self.streams[stream as usize]);
         let stride = b.arg(self.key.stream(stream) + 1);
-        for sums in &self.accumulators {
-            for (vector, &sum) in sums.iter().enumerate() {
+        for accumulators in &self.accumulators {
+            for (vector, &accumulator) in accumulators.iter().enumerate() {
                 let mem = Mem::from(row).plus(4 * vector * b.lanes());
-                let left = match self.tail.get(vector) {
+                let partial_sum = match self.tail.get(vector) {
                     None => b.load(mem),
                     Some(&(n, mask)) => b.load_first(mem, n, mask),
                 };
-                b.set(sum, left);
+                b.set(accumulator, partial_sum);
             }
             b.advance(row, stride);
         }
@@ -119,7 +128,7 @@ impl<'a> Tile<'a> {
         let panels = self.panels(b);
         for vector in 0..self.key.vectors as usize {
             let first = self.load_rhs(b, vector, self.rhs, 0, &panels, None);
-            self.accumulators.iter().for_each(|sums| b.set(sums[vector], first));
+            self.accumulators.iter().for_each(|row| b.set(row[vector], first));
         }
     }
 
@@ -202,19 +211,23 @@ impl<'a> Tile<'a> {
         panels: &[Int],
         column: Option<Int>,
     ) {
-        let (rows, vectors) = (self.key.rows as usize, self.key.vectors as usize);
+        let rows = self.key.rows as usize;
+        let vectors = self.key.vectors as usize;
         let free = b.shape().registers - rows * vectors;
+
+        // Registers hold either a row of rhs or a column of lhs, whichever is smaller or fits.
         if vectors < free || vectors <= rows {
             let rhs_row: Vec<Vector> =
                 (0..vectors).map(|vector| self.load_rhs(b, vector, rhs, k, panels, column)).collect();
             for row in 0..rows {
                 let lhs_element = b.broadcast(self.lhs_mem(lhs, row).plus(lhs_offset));
-                for (sum, &rhs_vector) in self.accumulators[row].iter().zip(&rhs_row) {
-                    self.accumulate(b, *sum, lhs_element, rhs_vector);
+                for (accumulator, &rhs_vector) in self.accumulators[row].iter().zip(&rhs_row) {
+                    self.accumulate(b, *accumulator, lhs_element, rhs_vector);
                 }
             }
             return;
         }
+
         let lhs_elements: Vec<Vector> =
             (0..rows).map(|row| b.broadcast(self.lhs_mem(lhs, row).plus(lhs_offset))).collect();
         for vector in 0..vectors {
@@ -225,15 +238,15 @@ impl<'a> Tile<'a> {
         }
     }
 
-    /// Adds the products of two vectors to an accumulator.
-    fn accumulate(&self, b: &mut Builder, sum: Vector, x: Vector, y: Vector) {
+    /// `accumulator += x * y`.
+    fn accumulate(&self, b: &mut Builder, accumulator: Vector, x: Vector, y: Vector) {
         match self.key.dot {
-            DotOp::F32 => b.set_fma(sum, x, y),
+            DotOp::F32 => b.set_fma(accumulator, x, y),
             DotOp::I16Pairs => {
-                let both = b.binary(VBinary::DotPairs, x, y);
-                b.set_binary(VBinary::AddInt, sum, both);
+                let sum = b.binary(VBinary::DotPairs, x, y);
+                b.set_binary(VBinary::AddInt, accumulator, sum);
             }
-            DotOp::Vnni => b.set_dot_bytes(sum, x, y),
+            DotOp::Vnni => b.set_dot_bytes(accumulator, x, y),
             DotOp::AmxBf16(_) | DotOp::AmxBytes => unreachable!("these run on tile registers"),
         }
     }
@@ -289,10 +302,10 @@ impl<'a> Tile<'a> {
             let addresses = b.lane_addresses(first, stride);
             return memory::load_lanes(b, addresses, ty);
         };
-        // The lanes go through scratch memory, after the accumulators of the epilogue.
+        // The existing lanes are gathered in scratch memory, after the accumulators of the epilogue.
         let bytes = 4 * b.lanes();
-        let accumulators = self.accumulator_bytes(b.lanes());
-        let lanes = Mem::from(b.scratch(accumulators + bytes)).plus(accumulators);
+        let accumulator_bytes = self.accumulator_bytes(b.lanes());
+        let lanes = Mem::from(b.scratch(accumulator_bytes + bytes)).plus(accumulator_bytes);
         let zero = b.bits(0);
         b.store(lanes, zero);
         for lane in 0..b.lanes() {
@@ -306,13 +319,13 @@ impl<'a> Tile<'a> {
     }
 }
 
-/// For each vector of a tail tile the number of columns from it on, and the mask of those in it.
+/// See [`Tile::tail`].
 fn tail_lanes(b: &mut Builder, key: &TileKey) -> Vec<(Int, Mask)> {
     let columns = b.arg(TileKey::COLUMNS);
     (0..key.vectors as usize)
         .map(|vector| {
-            let left = b.int_op(IntOp::Sub, columns, (vector * b.lanes()) as i32);
-            (left, b.mask_first(left))
+            let remaining = b.int_op(IntOp::Sub, columns, (vector * b.lanes()) as i32);
+            (remaining, b.mask_first(remaining))
         })
         .collect()
 }

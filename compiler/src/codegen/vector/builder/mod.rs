@@ -1,4 +1,5 @@
-//! Records vector code: one method for each instruction. Results are in fresh registers unless the method's name says `set`.
+//! Records vector code: one method for each instruction. A method returns its result in a fresh register, unless its name
+//! begins with `set`.
 
 mod tiles;
 
@@ -16,19 +17,21 @@ pub struct VectorShape {
     pub lanes: usize,
     /// Vector registers.
     pub registers: usize,
-    /// `a * b + c` is one step with one rounding.
+    /// Whether `a * b + c` is one instruction with one rounding.
     pub fma: bool,
-    /// There is [`VInst::DotBytes`].
+    /// Whether there is [`VInst::DotBytes`].
     pub vnni: bool,
-    /// There are tile registers.
+    /// Whether there are tile registers.
     pub tiles: bool,
 }
 
-/// Records code.
+/// Code that is being recorded.
 pub struct Builder {
     shape: VectorShape,
     code: VCode,
+    /// The register of each constant, by its bits.
     constants: HashMap<u32, Vector>,
+    /// The instructions that set the constants, which come before all others.
     hoisted: Vec<VInst>,
 }
 
@@ -64,7 +67,7 @@ impl Builder {
         Builder { shape, code, constants: HashMap::new(), hoisted: Vec::new() }
     }
 
-    /// The code; constants come first.
+    /// The code, which begins with the constants.
     pub fn finish(mut self) -> VCode {
         self.hoisted.append(&mut self.code.steps);
         self.code.steps = self.hoisted;
@@ -91,7 +94,7 @@ impl Builder {
         Int(self.code.ints - 1)
     }
 
-    /// A register that is not set yet.
+    /// A fresh register, which is not set yet.
     pub fn vector(&mut self) -> Vector {
         self.code.vectors += 1;
         Vector(self.code.vectors - 1)
@@ -142,51 +145,54 @@ impl Builder {
         self.set_int_op(IntOp::Add, dst, b);
     }
 
-    /// Argument number `slot`.
+    /// The argument in slot `slot`.
     pub fn arg(&mut self, slot: usize) -> Int {
         let mem = self.arg_mem(slot);
         self.load_int(mem, IntWidth::I64)
     }
 
-    /// The address of argument number `slot`.
+    /// The address of the argument in slot `slot`.
     pub fn arg_mem(&self, slot: usize) -> Mem {
         Mem::from(self.args()).plus(8 * slot)
     }
 
-    /// An address as a number.
+    /// An address as an integer.
     pub fn address(&mut self, mem: Mem) -> Int {
         let dst = self.int();
         self.push(VInst::Address(dst, mem));
         dst
     }
 
-    /// The addresses of a vector's lanes that are `stride` bytes apart, in few registers.
+    /// The addresses of a vector's lanes, which are `stride` bytes apart.
+    ///
+    /// Each group of four lanes shares a base. The index is the stride or its triple, so that few registers are live.
     pub fn lane_addresses(&mut self, first: Int, stride: Int) -> Vec<Mem> {
         let thrice = self.address(Mem { base: stride, index: Some((stride, 2)), disp: 0 });
         let mut base = first;
-        let mut places = Vec::with_capacity(self.lanes());
+        let mut addresses = Vec::with_capacity(self.lanes());
         for lane in (0..self.lanes()).step_by(4) {
             if lane > 0 {
                 base = self.address(Mem { base, index: Some((stride, 4)), disp: 0 });
             }
-            let at = |index| Mem { base, index, disp: 0 };
-            places.extend([None, Some((stride, 1)), Some((stride, 2)), Some((thrice, 1))].map(at));
+            let with_index = |index| Mem { base, index, disp: 0 };
+            addresses.extend([None, Some((stride, 1)), Some((stride, 2)), Some((thrice, 1))].map(with_index));
         }
-        places
+        addresses
     }
 
-    /// The address of `bytes` of scratch memory; the same at every call.
+    /// The address of `bytes` bytes of scratch memory. All calls return the same memory.
     pub fn scratch(&mut self, bytes: usize) -> Int {
-        let start = self.own(4 * self.lanes() + bytes);
+        let start = self.scratch_start(4 * self.lanes() + bytes);
         self.address(Mem::from(start).plus(4 * self.lanes()))
     }
 
     /// The address of scratch memory for one vector of narrow elements, disjoint from `scratch`.
     pub fn narrow_scratch(&mut self) -> Int {
-        self.own(4 * self.lanes())
+        self.scratch_start(4 * self.lanes())
     }
 
-    fn own(&mut self, bytes: usize) -> Int {
+    /// The start of the scratch memory. Its first vector is [`Builder::narrow_scratch`].
+    fn scratch_start(&mut self, bytes: usize) -> Int {
         self.code.scratch_bytes = self.code.scratch_bytes.max(bytes as u32);
         let dst = self.int();
         self.push(VInst::Scratch(dst));
@@ -200,7 +206,7 @@ impl Builder {
         dst
     }
 
-    /// The same bits in all lanes; one register for each value, set once at the start.
+    /// The same 32 bits in all lanes. There is one register for each value, set once at the start.
     pub fn bits(&mut self, bits: u32) -> Vector {
         if let Some(&known) = self.constants.get(&bits) {
             return known;
@@ -235,7 +241,7 @@ impl Builder {
         dst
     }
 
-    /// The first `n` lanes from memory, the others zero.
+    /// The first `n` lanes from memory, the others zero. `mask` is that of the first `n` lanes.
     pub fn load_first(&mut self, mem: impl Into<Mem>, n: Int, mask: Mask) -> Vector {
         let dst = self.vector();
         self.push(VInst::LoadFirst(dst, mem.into(), n, mask));
@@ -244,7 +250,8 @@ impl Builder {
 
     /// Lane by lane from memory.
     pub fn load_lanes(&mut self, mems: Vec<Mem>) -> Vector {
-        let (dst, temp) = (self.vector(), self.vector());
+        let dst = self.vector();
+        let temp = self.vector();
         self.push(VInst::LoadLanes(dst, temp, mems));
         dst
     }
@@ -263,7 +270,7 @@ impl Builder {
         dst
     }
 
-    /// As many bytes as there are lanes, each extended to a lane.
+    /// As many narrow integers as there are lanes, each extended to a lane.
     pub fn load_narrow(&mut self, mem: impl Into<Mem>, narrow: NarrowInt) -> Vector {
         let dst = self.vector();
         self.push(VInst::LoadNarrow(dst, mem.into(), narrow));
@@ -277,14 +284,14 @@ impl Builder {
         dst
     }
 
-    /// One byte, extended, in all lanes.
+    /// One narrow integer, extended, in all lanes.
     pub fn broadcast_narrow(&mut self, mem: impl Into<Mem>, narrow: NarrowInt) -> Vector {
         let dst = self.vector();
         self.push(VInst::BroadcastNarrow(dst, mem.into(), narrow));
         dst
     }
 
-    /// The low end of each lane to memory.
+    /// The low bits of each lane to memory.
     pub fn store_narrow(&mut self, mem: impl Into<Mem>, src: Vector, narrow: NarrowInt) {
         let temp = self.vector();
         self.push(VInst::StoreNarrow(mem.into(), src, temp, narrow));
@@ -333,7 +340,7 @@ impl Builder {
         self.push(VInst::Fma(dst, a, b, dst));
     }
 
-    /// `dst += a · b`, four bytes of each lane without a sign times four with one; only where the shape has it.
+    /// `dst += a · b`: four unsigned bytes of each lane times four signed ones. Only if the shape has `vnni`.
     pub fn set_dot_bytes(&mut self, dst: Vector, a: Vector, b: Vector) {
         self.push(VInst::DotBytes(dst, a, b, dst));
     }
@@ -371,10 +378,10 @@ impl Builder {
         dst
     }
 
-    /// Of as many vectors as there are lanes, vector `i` of the result holds lane `i` of each.
+    /// Transposes as many vectors as there are lanes: vector `i` of the result holds lane `i` of each vector.
     ///
-    /// A stage pairs vectors whose numbers differ in one bit; this bit becomes one of the lane's number, which in turn
-    /// becomes the bit that tells both results apart.
+    /// A stage pairs the vectors whose indices differ in one bit. It exchanges this bit of the vector's index with one bit of the
+    /// lane's index.
     pub fn transpose(&mut self, mut rows: Vec<Vector>) -> Vec<Vector> {
         let lanes = self.lanes();
         debug_assert_eq!(rows.len(), lanes, "a square");
@@ -386,9 +393,10 @@ impl Builder {
                 rows[first | bit] = self.binary(VBinary::Exchange { stage, second: true }, a, b);
             }
         }
-        // Stage 0 tells lanes apart by bit 1 of their number, stage 1 by bit 0.
-        let place = |lane: usize| lane & !3 | (lane & 1) << 1 | (lane & 2) >> 1;
-        (0..lanes).map(|lane| rows[place(lane)]).collect()
+
+        // Stage 0 exchanges bit 1 of the lane's index, and stage 1 bit 0.
+        let vector_of = |lane: usize| lane & !3 | (lane & 1) << 1 | (lane & 2) >> 1;
+        (0..lanes).map(|lane| rows[vector_of(lane)]).collect()
     }
 
     /// Compares floats.
@@ -414,7 +422,8 @@ impl Builder {
 
     /// The mask of the first `n` lanes.
     pub fn mask_first(&mut self, n: Int) -> Mask {
-        let (dst, temp) = (self.mask(), self.vector());
+        let dst = self.mask();
+        let temp = self.vector();
         self.push(VInst::MaskFirst(dst, n, temp));
         dst
     }
@@ -426,18 +435,19 @@ impl Builder {
         dst
     }
 
-    /// Runs `body` for each index below `count` and interleaves the steps. An iteration may not read registers that another
-    /// one sets, nor loop or branch.
+    /// Runs `body` for each index below `count` and interleaves the recorded steps, so that their latencies overlap. An iteration
+    /// may neither read registers that another one sets, nor loop or branch.
     pub fn interleave(&mut self, count: usize, body: &mut dyn FnMut(&mut Builder, usize)) {
         let start = self.code.steps.len();
-        let mut parts: Vec<std::vec::IntoIter<VInst>> = Vec::new();
-        for number in 0..count {
-            body(self, number);
-            parts.push(self.code.steps.split_off(start).into_iter());
+        let mut iterations: Vec<std::vec::IntoIter<VInst>> = Vec::new();
+        for idx in 0..count {
+            body(self, idx);
+            iterations.push(self.code.steps.split_off(start).into_iter());
         }
+
         loop {
             let before = self.code.steps.len();
-            let next = parts.iter_mut().filter_map(Iterator::next);
+            let next = iterations.iter_mut().filter_map(Iterator::next);
             self.code.steps.extend(next);
             if self.code.steps.len() == before {
                 return;
@@ -452,7 +462,7 @@ impl Builder {
         self.push(VInst::EndIf);
     }
 
-    /// Runs `body` as long as `count`, from which each round takes `by`, is at least `by`; `count` is left at the rest.
+    /// Runs `body` while `count` is at least `by`, and subtracts `by` after each round. `count` keeps the remainder.
     pub fn repeat(&mut self, count: Int, by: i32, body: impl FnOnce(&mut Builder)) {
         self.when(CompareOp::Ge, count, by, |b| {
             b.push(VInst::Loop);

@@ -1,4 +1,4 @@
-//! Steps that only machines with tile registers have: on these registers, and on bf16.
+//! Steps that only ISAs with tile registers have: on these registers, and on bf16.
 
 use super::Builder;
 use crate::codegen::vector::vcode::{Int, Mask, Mem, TileDot, TileReg, VInst, Vector, VectorHalf};
@@ -11,14 +11,14 @@ impl Builder {
         dst
     }
 
-    /// The nearest bf16 of each float of two vectors side by side.
+    /// The nearest bf16 of each float of two vectors, those of the first vector before those of the second.
     pub fn pack_bf16(&mut self, [first, second]: [Vector; 2]) -> Vector {
         let dst = self.vector();
         self.push(VInst::PackBf16(dst, first, second));
         dst
     }
 
-    /// The floats of such a vector.
+    /// The floats of a vector of bf16.
     pub fn unpack_bf16(&mut self, packed: Vector) -> [Vector; 2] {
         [VectorHalf::First, VectorHalf::Second].map(|half| {
             let dst = self.vector();
@@ -34,19 +34,19 @@ impl Builder {
         dst
     }
 
-    /// The nearest bf16 of each float to consecutive memory, 16 bits each.
+    /// The nearest bf16 of each float, to consecutive memory.
     pub fn store_bf16(&mut self, mem: impl Into<Mem>, src: Vector) {
         let temp = self.vector();
         self.push(VInst::StoreBf16(mem.into(), src, temp));
     }
 
-    /// The same of the first `n` lanes.
+    /// The nearest bf16 of the first `n` lanes, to consecutive memory.
     pub fn store_bf16_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Mask) {
         let temp = self.vector();
         self.push(VInst::StoreBf16First(mem.into(), src, temp, n, mask));
     }
 
-    /// Says how large tile registers are.
+    /// Configures the sizes of tile registers.
     pub fn tile_config(&mut self, mem: impl Into<Mem>) {
         self.push(VInst::TileConfig(mem.into()));
     }
@@ -61,18 +61,18 @@ impl Builder {
         self.push(VInst::TileZero(tile));
     }
 
-    /// Rows that begin at `first` and are `stride` bytes apart.
+    /// Loads rows that are `stride` bytes apart, from `first` on.
     pub fn tile_load(&mut self, tile: TileReg, first: impl Into<Mem>, stride: Int) {
         self.push(VInst::TileLoad(tile, Mem { index: Some((stride, 1)), ..first.into() }));
     }
 
-    /// Rows to where `first` begins, `stride` bytes apart.
+    /// Stores rows `stride` bytes apart, from `first` on.
     pub fn tile_store(&mut self, first: impl Into<Mem>, stride: Int, tile: TileReg) {
         self.push(VInst::TileStore(Mem { index: Some((stride, 1)), ..first.into() }, tile));
     }
 
-    /// `sum += a * b`.
-    pub fn tile_dot(&mut self, product: TileDot, sum: TileReg, a: TileReg, b: TileReg) {
-        self.push(VInst::TileDot(product, sum, a, b));
+    /// `accumulator += lhs * rhs`.
+    pub fn tile_dot(&mut self, op: TileDot, accumulator: TileReg, lhs: TileReg, rhs: TileReg) {
+        self.push(VInst::TileDot(op, accumulator, lhs, rhs));
     }
 }

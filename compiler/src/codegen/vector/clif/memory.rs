@@ -1,11 +1,11 @@
-//! Loads and stores: of integers, and of vectors whole, in part, narrow, and lane by lane.
+//! Loads and stores of integers, and of vectors: whole, partial, narrow, and lane by lane.
 
 use super::{LANES, Translator, lanes::no_trap};
 use crate::codegen::vector::vcode::{Int, IntWidth, Mem, NarrowInt, VInst, Vector};
 use cranelift_codegen::ir::{InstBuilder, Type, Value, condcodes::IntCC, types};
 
 impl Translator<'_> {
-    /// Base register and displacement of an address.
+    /// The base of an address, index included, and its displacement.
     pub(super) fn address(&mut self, mem: Mem) -> (Value, i32) {
         let base = self.int(mem.base);
         let Some((index, scale)) = mem.index else { return (base, mem.disp) };
@@ -48,20 +48,19 @@ impl Translator<'_> {
             VInst::LoadFirst(dst, mem, n, _) => {
                 let zero = self.constant(types::F32X4, [0; LANES]);
                 self.set(*dst, zero);
-                self.for_first(*n, |ctx, lane| {
-                    let value = ctx.load(types::F32, mem.plus(4 * lane));
-                    ctx.insert(*dst, value, lane);
+                self.for_first(*n, |translator, lane| {
+                    let value = translator.load(types::F32, mem.plus(4 * lane));
+                    translator.insert(*dst, value, lane);
                 });
             }
             VInst::LoadLanes(dst, _, mems) => {
                 for (lane, mem) in mems.iter().enumerate() {
                     let value = self.load(types::F32, *mem);
-                    match lane {
-                        0 => {
-                            let value = self.b.ins().scalar_to_vector(types::F32X4, value);
-                            self.set(*dst, value);
-                        }
-                        _ => self.insert(*dst, value, lane),
+                    if lane == 0 {
+                        let value = self.b.ins().scalar_to_vector(types::F32X4, value);
+                        self.set(*dst, value);
+                    } else {
+                        self.insert(*dst, value, lane);
                     }
                 }
             }
@@ -87,7 +86,7 @@ impl Translator<'_> {
                 let value = match narrow {
                     NarrowInt::U8 => self.b.ins().uwiden_low(value),
                     NarrowInt::I8 => self.b.ins().swiden_low(value),
-                    NarrowInt::I16 => unreachable!("16 bits are half a lane already"),
+                    NarrowInt::I16 => unreachable!("half a lane is 16 bits"),
                 };
                 self.set(*dst, value);
             }
@@ -110,10 +109,10 @@ impl Translator<'_> {
             VInst::StoreBf16First(mem, src, _, n, _) => {
                 let value = self.bf16(*src);
                 let value = self.b.ins().ushr_imm_u(value, 16);
-                self.for_first(*n, |ctx, lane| {
-                    let one = ctx.b.ins().extractlane(value, lane as u8);
-                    let one = ctx.b.ins().ireduce(types::I16, one);
-                    ctx.store(mem.plus(types::I16.bytes() as usize * lane), one);
+                self.for_first(*n, |translator, lane| {
+                    let one = translator.b.ins().extractlane(value, lane as u8);
+                    let one = translator.b.ins().ireduce(types::I16, one);
+                    translator.store(mem.plus(types::I16.bytes() as usize * lane), one);
                 });
             }
             VInst::Store(mem, src) => {
@@ -121,7 +120,7 @@ impl Translator<'_> {
                 self.store(*mem, value);
             }
             VInst::StoreFirst(mem, src, n, _) => {
-                self.for_first(*n, |ctx, lane| ctx.store_lane(mem.plus(4 * lane), *src, lane));
+                self.for_first(*n, |translator, lane| translator.store_lane(mem.plus(4 * lane), *src, lane));
             }
             VInst::StoreLanes(mems, src, _) => {
                 for (lane, mem) in mems.iter().enumerate() {
@@ -134,7 +133,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Four narrow integers as lanes.
+    /// Sets `dst` to four packed narrow integers, each extended to a lane.
     pub(super) fn extend(&mut self, dst: Vector, packed: Value, narrow: NarrowInt) {
         let wide = if narrow == NarrowInt::I16 { types::I64X2 } else { types::I32X4 };
         let value = self.b.ins().scalar_to_vector(wide, packed);
@@ -171,7 +170,7 @@ impl Translator<'_> {
         self.store(mem, value);
     }
 
-    /// Lanes that are integers of 16 bits.
+    /// Stores the low 16 bits of lanes that are in the range of 16 bits.
     fn store_halves(&mut self, mem: Mem, value: Value) {
         let value = self.b.ins().snarrow(value, value);
         let value = self.as_type(types::I64X2, value);

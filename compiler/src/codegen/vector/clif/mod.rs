@@ -1,7 +1,7 @@
 //! The portable backend: vector code as Cranelift IR on 128-bit vectors.
 //!
-//! Registers become variables of the function builder, steps one to five instructions. Fused multiply-add is used only
-//! where the target has the instruction; elsewhere Cranelift would call a library.
+//! Registers become variables of the function builder, and each step one to five instructions. Fused multiply-add is used only
+//! if the target has the instruction, because Cranelift would call a library otherwise.
 
 mod lanes;
 mod memory;
@@ -28,6 +28,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{FuncId, Module};
 use tile_registers::TileRegisters;
 
+/// 32-bit lanes of a vector.
 const LANES: usize = 4;
 
 /// 128-bit vectors through Cranelift.
@@ -43,14 +44,14 @@ impl Portable {
     pub fn new(isa: &dyn TargetIsa) -> Portable {
         use target_lexicon::Architecture;
         let x86 = isa.triple().architecture == Architecture::X86_64;
-        // RISC-V has 32, but its conditional branches reach 4 KB: tiles with half as many accumulators stay within that range.
+        // RISC-V has 32 registers, but its conditional branches reach only 4 KB. Tiles for 16 registers stay within that range.
         let few = x86 || matches!(isa.triple().architecture, Architecture::Riscv64(_));
         let fma =
             !x86 || isa.isa_flags().iter().any(|flag| flag.name == "has_fma" && flag.as_bool() == Some(true));
         Portable { fma, registers: if few { 16 } else { 32 }, tiles: false }
     }
 
-    /// The same with tile registers in memory: slow, but bit by bit what machines compute that have them.
+    /// The backend with tile registers in memory. It is slow, but computes the same bits as machines with tile registers.
     pub fn with_tiles(self) -> Portable {
         Portable { tiles: true, ..self }
     }
@@ -69,7 +70,7 @@ impl VectorIsa for Portable {
         Caches::SMALL
     }
 
-    /// What stands in for them belongs to one function.
+    /// Each function emulates tile registers in its own stack memory.
     fn keeps_tiles(&self) -> bool {
         false
     }
@@ -98,6 +99,7 @@ fn translate(
     let entry = b.create_block();
     b.append_block_params_for_function_params(entry);
     b.switch_to_block(entry);
+
     let mut declare = |count: u32, dtype: Type| (0..count).map(|_| b.declare_var(dtype)).collect::<Vec<_>>();
     let ints = declare(code.ints, types::I64);
     let vectors = declare(code.vectors, types::F32X4);
@@ -105,24 +107,28 @@ fn translate(
     let args = b.block_params(entry)[0];
     b.def_var(ints[0], args);
     let constants = vec![None; vectors.len()];
+
     let scratch = StackSlotData::new(StackSlotKind::ExplicitSlot, code.scratch_bytes, 4);
     let scratch = b.create_sized_stack_slot(scratch);
-    let mut ctx =
+    let mut translator =
         Translator { b, ints, vectors, masks, constants, scratch, open: Vec::new(), fma, tiles: None };
     for step in &code.steps {
-        ctx.step(step);
+        translator.step(step);
     }
-    ctx.b.ins().return_(&[]);
-    ctx.b.seal_all_blocks();
-    ctx.b.finalize(config);
+
+    translator.b.ins().return_(&[]);
+    translator.b.seal_all_blocks();
+    translator.b.finalize(config);
 }
 
+/// Translates the steps of one function.
 struct Translator<'a> {
     b: FunctionBuilder<'a>,
     ints: Vec<Variable>,
     vectors: Vec<Variable>,
     masks: Vec<Variable>,
-    /// Constants are made anew at each use, so that they never hold a register across a loop.
+    /// The bits of the registers that are constants. Each use emits the constant again, so that it occupies no register across a
+    /// loop.
     constants: Vec<Option<u32>>,
     scratch: StackSlot,
     /// The block that an open loop returns to, or that an open branch ends in.
@@ -211,7 +217,7 @@ impl Translator<'_> {
                 self.set(*dst, value);
             }
             VInst::Fma(dst, x, y, z) => self.fma(*dst, *x, *y, *z),
-            VInst::DotBytes(..) => unreachable!("the shape has no such step"),
+            VInst::DotBytes(..) => unreachable!("the shape has no VNNI"),
             VInst::Binary(op, dst, x, y) => self.binary(*op, *dst, *x, *y),
             VInst::Unary(op, dst, x) => self.unary(*op, *dst, *x),
             VInst::RoundBf16(dst, x) => {
@@ -271,12 +277,16 @@ impl Translator<'_> {
         }
     }
 
-    /// Of each lane the sum of the products of both halves.
+    /// For each lane, the sum of the products of its two halves.
     fn dot_pairs(&mut self, x: Value, y: Value) -> Value {
-        let (x, y) = (self.as_type(types::I16X8, x), self.as_type(types::I16X8, y));
-        let (low_x, low_y) = (self.b.ins().swiden_low(x), self.b.ins().swiden_low(y));
-        let (high_x, high_y) = (self.b.ins().swiden_high(x), self.b.ins().swiden_high(y));
-        let (low, high) = (self.b.ins().imul(low_x, low_y), self.b.ins().imul(high_x, high_y));
+        let x = self.as_type(types::I16X8, x);
+        let y = self.as_type(types::I16X8, y);
+        let low_x = self.b.ins().swiden_low(x);
+        let low_y = self.b.ins().swiden_low(y);
+        let high_x = self.b.ins().swiden_high(x);
+        let high_y = self.b.ins().swiden_high(y);
+        let low = self.b.ins().imul(low_x, low_y);
+        let high = self.b.ins().imul(high_x, high_y);
         self.b.ins().iadd_pairwise(low, high)
     }
 
@@ -360,7 +370,7 @@ impl Translator<'_> {
             VBinary::Sub => self.b.ins().fsub(x, y),
             VBinary::Mul => self.b.ins().fmul(x, y),
             VBinary::Div => self.b.ins().fdiv(x, y),
-            // The forms that Cranelift knows as one x86 instruction.
+            // Cranelift recognises this form as one x86 instruction.
             VBinary::Min | VBinary::Max => {
                 let (a, b) = if op == VBinary::Min { (x, y) } else { (y, x) };
                 let less = self.b.ins().fcmp(FloatCC::LessThan, a, b);
@@ -389,13 +399,13 @@ impl Translator<'_> {
     }
 
     fn exchange(&mut self, stage: u8, second: bool, x: Value, y: Value) -> Value {
-        // Lanes of `y` come after those of `x`.
+        // Lanes 0 to 3 are those of `x`, 4 to 7 those of `y`.
         let lanes: [u8; LANES] = match (stage, second) {
             (0, false) => [0, 4, 1, 5],
             (0, true) => [2, 6, 3, 7],
             (1, false) => [0, 1, 4, 5],
             (1, true) => [2, 3, 6, 7],
-            _ => unreachable!("four lanes take two stages"),
+            _ => unreachable!("the transposition of four lanes has two stages"),
         };
         let (x, y) = (self.as_type(types::I8X16, x), self.as_type(types::I8X16, y));
         let bytes: Vec<u8> = lanes.iter().flat_map(|lane| (0..4).map(move |byte| 4 * lane + byte)).collect();

@@ -5,7 +5,7 @@
 
 use super::lanes::{cast, no_trap, splat};
 use crate::codegen::vector::vcode::{
-    TILE_CONFIG, TILE_ROW_BYTES, TILE_ROWS, TILES, TileConfigLayout, TileDot, TileReg,
+    TILE_BYTES, TILE_CONFIG, TILE_ROW_BYTES, TILE_ROWS, TILES, TileConfigLayout, TileDot, TileReg,
 };
 use cranelift_codegen::ir::{
     BlockArg, InstBuilder, StackSlot, StackSlotData, StackSlotKind, Type, Value,
@@ -13,9 +13,6 @@ use cranelift_codegen::ir::{
     types,
 };
 use cranelift_frontend::{FunctionBuilder, Variable};
-
-/// Bytes of a register.
-const REGISTER_BYTES: usize = TILE_ROWS * TILE_ROW_BYTES;
 
 /// Bytes of a Cranelift vector.
 const VECTOR_BYTES: i32 = 16;
@@ -50,7 +47,7 @@ impl TileRegisters {
         let mut slot = |bytes: usize| {
             b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes as u32, 4))
         };
-        TileRegisters { registers: slot(TILES * REGISTER_BYTES), config: slot(TILE_CONFIG.bytes) }
+        TileRegisters { registers: slot(TILES * TILE_BYTES), config: slot(TILE_CONFIG.bytes) }
     }
 
     /// Copies the configuration at `address`.
@@ -62,7 +59,7 @@ impl TileRegisters {
     }
 
     fn address(&self, b: &mut FunctionBuilder, tile: TileReg) -> Value {
-        b.ins().stack_addr(types::I64, self.registers, (usize::from(tile) * REGISTER_BYTES) as i32)
+        b.ins().stack_addr(types::I64, self.registers, (usize::from(tile) * TILE_BYTES) as i32)
     }
 
     /// The configured number of rows.

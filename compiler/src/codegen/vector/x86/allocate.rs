@@ -1,16 +1,22 @@
 //! Register allocation by linear scan.
 //!
-//! The life of a virtual register is one interval of positions, `2 * step` before a step and one more after it, from
-//! its first mention to its last. A register set before a loop and mentioned in it lives to the loop's end, because the
-//! next round may read it. Intervals are visited by where they begin; one that begins where another ends gets its
-//! register if the step relates the two. When none is free, the interval with the fewest mentions for its length, those
-//! in loops counting more, goes to memory: every mention of it becomes a separate register, loaded before and stored
-//! after the step, and the scan restarts.
+//! The live range of a virtual register is one interval of positions, from its first mention to its last. Step `i` has two
+//! positions: it reads at `2 * i` and sets at `2 * i + 1`. A register that is set before a loop and mentioned in it lives to
+//! the loop's end, because the next round may read it.
+//!
+//! The scan visits intervals in the order of their starts. An interval prefers the register of an operand that dies at the
+//! step that sets it. When no register is free, the interval with the fewest mentions for its length is spilled. Mentions in
+//! loops count more. Each mention of a spilled register becomes a separate short-lived one, loaded before and stored after
+//! the step. Then the scan restarts.
 
-use super::legalize::Constants;
-use super::operands::{VReg, operands, rename};
-use crate::codegen::vector::vcode::{Int, IntWidth, Mask, Mem, VCode, VInst, Vector};
-use crate::error::{Error, Result};
+use super::{
+    legalize::Constants,
+    operands::{VReg, operands, rename},
+};
+use crate::{
+    codegen::vector::vcode::{Int, IntWidth, Mask, Mem, VCode, VInst, Vector},
+    error::{Error, Result},
+};
 use std::collections::{HashMap, HashSet};
 
 /// The encoding of the stack pointer.
@@ -19,10 +25,10 @@ pub(super) const STACK: Int = Int(u32::MAX);
 /// Bytes of a spill slot: the widest vector.
 const SLOT_BYTES: i32 = 64;
 
-/// More rounds than any microkernel has spills.
-const MOST_ROUNDS: usize = 1024;
+/// Limit on the number of scans: more than any microkernel has spills.
+const MAX_SCANS: usize = 1024;
 
-/// Number of registers of each class.
+/// The number of machine registers of each class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RegisterFiles {
     pub(super) ints: usize,
@@ -31,7 +37,7 @@ pub(super) struct RegisterFiles {
     pub(super) masks: Option<usize>,
 }
 
-/// VCode with a machine register for each virtual one.
+/// Code with a machine register for each virtual one.
 pub(super) struct Allocated {
     pub(super) code: VCode,
     places: HashMap<VReg, usize>,
@@ -42,27 +48,30 @@ pub(super) struct Allocated {
 }
 
 impl Allocated {
-    /// The number of the machine register within its class.
+    /// The index of the machine register within its class.
     pub(super) fn place(&self, reg: impl Into<VReg>) -> usize {
         self.places[&reg.into()]
     }
 
     /// The machine integer registers in use.
     pub(super) fn ints(&self) -> HashSet<usize> {
-        let of_ints = self.places.iter().filter(|(reg, _)| matches!(reg, VReg::Int(_)));
-        of_ints.map(|(_, place)| *place).collect()
+        let ints = self.places.iter().filter(|(reg, _)| matches!(reg, VReg::Int(_)));
+        ints.map(|(_, place)| *place).collect()
     }
 }
 
+/// The live range of a virtual register.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     reg: VReg,
     start: usize,
+    /// Exclusive.
     end: usize,
+    /// The cost of a spill: mentions, weighted by loop depth.
     weight: f64,
 }
 
-/// The machine registers that a class competes for.
+/// A set of machine registers that virtual registers compete for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FileClass {
     Ints,
@@ -89,18 +98,21 @@ impl RegisterFiles {
     }
 }
 
-/// Gives every register of the code a place.
+/// Assigns a machine register to every virtual register of the code.
 pub(super) fn allocate(mut code: VCode, constants: &Constants, files: RegisterFiles) -> Result<Allocated> {
-    let mut short: HashSet<VReg> = HashSet::new();
-    let (mut slots, mut spills) = (0, 0);
-    for _ in 0..MOST_ROUNDS {
+    // Registers that live for one step only, which must not be spilled again.
+    let mut short_lived: HashSet<VReg> = HashSet::new();
+    let mut slots = 0;
+    let mut spills = 0;
+
+    for _ in 0..MAX_SCANS {
         let intervals = intervals(&code, constants);
-        match scan(&code, &intervals, files, &short) {
+        match scan(&code, &intervals, files, &short_lived) {
             Ok(places) => {
                 return Ok(Allocated { code, places, frame_bytes: slots * SLOT_BYTES, spills });
             }
             Err(Some(spilled)) => {
-                code = spill(&code, spilled, slots * SLOT_BYTES, &mut short);
+                code = spill(&code, spilled, slots * SLOT_BYTES, &mut short_lived);
                 slots += 1;
                 spills += usize::from(matches!(spilled, VReg::Vector(_)));
             }
@@ -115,15 +127,17 @@ fn intervals(code: &VCode, constants: &Constants) -> Vec<Interval> {
     let mut known: HashMap<VReg, Interval> = HashMap::new();
     let args = VReg::Int(0);
     known.insert(args, Interval { reg: args, start: 0, end: 0, weight: 0.0 });
-    let (mut open, mut loops) = (Vec::new(), Vec::new());
+    let mut open_loops = Vec::new();
+    let mut loops = Vec::new();
+
     for (idx, step) in code.steps.iter().enumerate() {
         match step {
-            VInst::Loop => open.push(idx),
-            VInst::EndLoop(_) => loops.push((open.pop().expect("structured"), idx)),
+            VInst::Loop => open_loops.push(idx),
+            VInst::EndLoop(_) => loops.push((open_loops.pop().expect("loops are structured"), idx)),
             _ => {}
         }
-        let weight = 10f64.powi(open.len() as i32);
-        let found = operands(step);
+        let weight = 10f64.powi(open_loops.len() as i32);
+        let mentioned = operands(step);
         let mut touch = |reg: VReg, from: usize, to: usize| {
             let is_constant = matches!(reg, VReg::Vector(v) if constants.contains_key(&Vector(v)));
             if is_constant || reg == VReg::from(STACK) {
@@ -133,11 +147,12 @@ fn intervals(code: &VCode, constants: &Constants) -> Vec<Interval> {
             interval.end = interval.end.max(to);
             interval.weight += weight;
         };
-        found.reads.iter().for_each(|reg| touch(*reg, 2 * idx, 2 * idx + 1));
-        found.early.iter().for_each(|reg| touch(*reg, 2 * idx, 2 * idx + 2));
-        found.sets.iter().for_each(|reg| touch(*reg, 2 * idx + 1, 2 * idx + 2));
+        mentioned.reads.iter().for_each(|reg| touch(*reg, 2 * idx, 2 * idx + 1));
+        mentioned.early.iter().for_each(|reg| touch(*reg, 2 * idx, 2 * idx + 2));
+        mentioned.sets.iter().for_each(|reg| touch(*reg, 2 * idx + 1, 2 * idx + 2));
     }
-    // Inner loops end before the loops around them.
+
+    // Inner loops end before the loops around them, so an interval that one extends may reach into the next.
     for (first, last) in loops {
         for interval in known.values_mut() {
             if interval.start < 2 * first && interval.end > 2 * first {
@@ -145,17 +160,18 @@ fn intervals(code: &VCode, constants: &Constants) -> Vec<Interval> {
             }
         }
     }
+
     let mut intervals: Vec<Interval> = known.into_values().collect();
     intervals.sort_by_key(|interval| (interval.start, interval.reg));
     intervals
 }
 
-/// Places for all intervals, or the register to spill; `Err(None)` when there is none that could be.
+/// Machine registers for all intervals, or the virtual register to spill. `Err(None)` if none can be spilled.
 fn scan(
     code: &VCode,
     intervals: &[Interval],
     files: RegisterFiles,
-    short: &HashSet<VReg>,
+    short_lived: &HashSet<VReg>,
 ) -> Result<HashMap<VReg, usize>, Option<VReg>> {
     let mut places: HashMap<VReg, usize> = HashMap::new();
     let mut active: Vec<Interval> = Vec::new();
@@ -166,84 +182,89 @@ fn scan(
         for other in active.iter().filter(|other| files.file(other.reg) == file) {
             free[places[&other.reg]] = false;
         }
+
         let hint = hints(code, interval).find_map(|reg| {
-            let same = files.file(reg) == file;
-            places.get(&reg).copied().filter(|place| same && free[*place])
+            let same_file = files.file(reg) == file;
+            places.get(&reg).copied().filter(|place| same_file && free[*place])
         });
         match hint.or_else(|| free.iter().position(|free| *free)) {
             Some(place) => {
                 places.insert(interval.reg, place);
                 active.push(*interval);
             }
-            None => return Err(victim(&active, interval, files, short)),
+            None => return Err(victim(&active, interval, files, short_lived)),
         }
     }
     Ok(places)
 }
 
-/// Registers that the interval would best share a place with: what the step that begins it reads.
+/// The registers whose place the interval prefers: those that the step that sets it reads.
 fn hints(code: &VCode, interval: &Interval) -> impl Iterator<Item = VReg> {
     let late = interval.start % 2 == 1;
     let reads = if late { operands(&code.steps[interval.start / 2]).reads } else { Vec::new() };
     reads.into_iter()
 }
 
+/// The cheapest register to spill so that `current` gets one; it may be `current` itself.
 fn victim(
     active: &[Interval],
     current: &Interval,
     files: RegisterFiles,
-    short: &HashSet<VReg>,
+    short_lived: &HashSet<VReg>,
 ) -> Option<VReg> {
     let file = files.file(current.reg);
     let rivals = active.iter().filter(|other| files.file(other.reg) == file).chain([current]);
-    // Masks that are vectors stay, as vectors beside them can go.
-    let stays = |reg: VReg| short.contains(&reg) || matches!(reg, VReg::Mask(_)) && file != FileClass::Masks;
-    let can = rivals.filter(|other| !stays(other.reg));
+    // Masks that are vectors have no spill code. There are always other vectors to spill.
+    let stays =
+        |reg: VReg| short_lived.contains(&reg) || matches!(reg, VReg::Mask(_)) && file != FileClass::Masks;
+    let candidates = rivals.filter(|other| !stays(other.reg));
     let cost = |interval: &Interval| interval.weight / (interval.end - interval.start) as f64;
-    can.min_by(|a, b| cost(a).total_cmp(&cost(b))).map(|interval| interval.reg)
+    candidates.min_by(|a, b| cost(a).total_cmp(&cost(b))).map(|interval| interval.reg)
 }
 
 /// The code with every mention of a register loaded before its step and stored after it.
-fn spill(code: &VCode, spilled: VReg, offset: i32, short: &mut HashSet<VReg>) -> VCode {
+fn spill(code: &VCode, spilled: VReg, offset: i32, short_lived: &mut HashSet<VReg>) -> VCode {
     let slot = Mem { base: STACK, index: None, disp: offset };
     let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };
     if spilled == VReg::Int(0) {
         out.steps.push(VInst::StoreInt(slot, Int(0), IntWidth::I64));
     }
     for step in &code.steps {
-        let found = operands(step);
-        let reads = found.reads.contains(&spilled);
-        let sets = found.sets.contains(&spilled) || found.early.contains(&spilled);
+        let mentioned = operands(step);
+        let reads = mentioned.reads.contains(&spilled);
+        let sets = mentioned.sets.contains(&spilled) || mentioned.early.contains(&spilled);
         if !reads && !sets {
             out.steps.push(step.clone());
             continue;
         }
-        let own = Own { int: Int(out.ints), vector: Vector(out.vectors), mask: Mask(out.masks) };
+
+        let fresh = FreshRegs { int: Int(out.ints), vector: Vector(out.vectors), mask: Mask(out.masks) };
         match spilled {
             VReg::Int(_) => out.ints += 1,
             VReg::Vector(_) => out.vectors += 1,
             VReg::Mask(_) => out.masks += 1,
         }
-        short.insert(own.reg(spilled));
+
+        short_lived.insert(fresh.reg(spilled));
         if reads {
-            out.steps.push(own.load(spilled, slot));
+            out.steps.push(fresh.load(spilled, slot));
         }
-        out.steps.push(own.rename(step, spilled));
+        out.steps.push(fresh.rename(step, spilled));
         if sets {
-            out.steps.push(own.store(spilled, slot));
+            out.steps.push(fresh.store(spilled, slot));
         }
     }
     out
 }
 
-/// A register of each class, of which one stands for a spilled one in one step.
-struct Own {
+/// An unused register of each class. One of them replaces a spilled register in one step.
+struct FreshRegs {
     int: Int,
     vector: Vector,
     mask: Mask,
 }
 
-impl Own {
+impl FreshRegs {
     fn reg(&self, spilled: VReg) -> VReg {
         match spilled {
             VReg::Int(_) => self.int.into(),

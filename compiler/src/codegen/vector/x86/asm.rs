@@ -1,12 +1,12 @@
-//! A list of instructions with labels and a constant pool, and its bytes.
+//! An assembler: instructions, labels and a constant pool, encoded as bytes.
 //!
-//! Branches always take the long form and pool references are relative to the instruction pointer, so an instruction's
-//! length doesn't depend on where things lie: one pass measures, the second encodes.
+//! Branches always take the long form, and pool references are relative to the instruction pointer. The length of an
+//! instruction therefore does not depend on offsets: the first pass measures, the second encodes.
 
 use crate::error::{Error, Result};
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
-/// A place in the code.
+/// A position in the code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Label(usize);
 
@@ -17,7 +17,7 @@ pub(super) enum Operand {
     Mem(MemoryOperand),
     /// A pool entry.
     Pool(usize),
-    /// A pool entry of 4 bytes in all lanes.
+    /// A pool entry of 4 bytes, broadcast to all lanes.
     Splat(usize),
     Imm(i32),
 }
@@ -56,8 +56,8 @@ pub(super) struct Assembler {
     items: Vec<AsmItem>,
     labels: usize,
     pool: Vec<Vec<u8>>,
-    /// The last instruction could not be made.
-    broken: Option<String>,
+    /// The error of the last instruction that has no encoding.
+    error: Option<String>,
 }
 
 impl Assembler {
@@ -72,7 +72,7 @@ impl Assembler {
         self.items.push(AsmItem::Label(label));
     }
 
-    /// Fills up to a multiple of `bytes`.
+    /// Pads with no-operations to a multiple of `bytes`.
     pub(super) fn align(&mut self, bytes: usize) {
         self.items.push(AsmItem::Align(bytes));
     }
@@ -82,40 +82,40 @@ impl Assembler {
         self.items.push(AsmItem::Branch(code, to));
     }
 
-    /// The number of a pool entry with these bytes, aligned to their length.
+    /// The index of the pool entry with these bytes, aligned to their length.
     pub(super) fn constant(&mut self, bytes: Vec<u8>) -> usize {
-        let known = self.pool.iter().position(|other| *other == bytes);
-        known.unwrap_or_else(|| {
+        let existing = self.pool.iter().position(|other| *other == bytes);
+        existing.unwrap_or_else(|| {
             self.pool.push(bytes);
             self.pool.len() - 1
         })
     }
 
-    /// An instruction.
+    /// Appends an instruction.
     pub(super) fn op(&mut self, code: Code, operands: &[Operand]) {
         self.op_masked(code, operands, Register::None, false);
     }
 
-    /// An instruction under a mask, lanes outside of which become zero or stay.
+    /// Appends an instruction under a mask. The other lanes become zero if `zeroing`, else they keep their values.
     pub(super) fn op_masked(&mut self, code: Code, operands: &[Operand], mask: Register, zeroing: bool) {
-        match instruction(code, operands) {
-            Ok((mut instruction, pool)) => {
+        match assemble(code, operands) {
+            Ok(Assembled { mut instruction, pool_entry }) => {
                 if mask != Register::None {
                     instruction.set_op_mask(mask);
                     instruction.set_zeroing_masking(zeroing);
                 }
-                self.items.push(match pool {
+                self.items.push(match pool_entry {
                     Some(entry) => AsmItem::Pool(instruction, entry),
                     None => AsmItem::Plain(instruction),
                 });
             }
-            Err(error) => self.broken = Some(format!("{code:?}: {error}")),
+            Err(error) => self.error = Some(format!("{code:?}: {error}")),
         }
     }
 
-    /// The machine code, pool at its end.
+    /// The machine code, followed by the pool.
     pub(super) fn finish(self) -> Result<Vec<u8>> {
-        if let Some(error) = self.broken {
+        if let Some(error) = self.error {
             return Err(Error::internal(error));
         }
         let mut offsets = Offsets { labels: vec![0; self.labels], pool: vec![0; self.pool.len()] };
@@ -127,10 +127,10 @@ impl Assembler {
         let mut bytes: Vec<u8> = Vec::new();
         let mut encoder = Encoder::new(64);
         for item in &self.items {
-            let at = bytes.len() as u64;
+            let offset = bytes.len() as u64;
             let instruction = match item {
                 AsmItem::Label(label) => {
-                    offsets.labels[label.0] = at;
+                    offsets.labels[label.0] = offset;
                     continue;
                 }
                 AsmItem::Align(to) => {
@@ -144,12 +144,13 @@ impl Assembler {
                     instruction
                 }
                 AsmItem::Branch(code, to) => {
-                    Instruction::with_branch(*code, offsets.labels[to.0]).map_err(encoding)?
+                    Instruction::with_branch(*code, offsets.labels[to.0]).map_err(encoding_error)?
                 }
             };
-            encoder.encode(&instruction, at).map_err(encoding)?;
+            encoder.encode(&instruction, offset).map_err(encoding_error)?;
             bytes.extend(encoder.take_buffer());
         }
+
         for (entry, data) in self.pool.iter().enumerate() {
             bytes.resize(bytes.len().next_multiple_of(data.len()), 0);
             offsets.pool[entry] = bytes.len() as u64;
@@ -159,17 +160,17 @@ impl Assembler {
     }
 }
 
-/// Where things lie.
+/// Offsets from the start of the code, in bytes.
 struct Offsets {
     labels: Vec<u64>,
     pool: Vec<u64>,
 }
 
-fn encoding(error: iced_x86::IcedError) -> Error {
+fn encoding_error(error: iced_x86::IcedError) -> Error {
     Error::internal(error.to_string())
 }
 
-/// Fills up with as few no-operations as can be.
+/// Pads to a multiple of `to` bytes with as few no-operations as possible.
 fn pad(bytes: &mut Vec<u8>, to: usize) {
     const NOPS: [&[u8]; 8] = [
         &[0x90],
@@ -189,31 +190,36 @@ fn pad(bytes: &mut Vec<u8>, to: usize) {
     }
 }
 
-/// A memory operand that the pool's layout fills in later.
+/// A reference to the pool, whose displacement is set when the layout is known.
 fn pooled(broadcast: bool) -> MemoryOperand {
     MemoryOperand::with_base_displ_bcst_seg(Register::RIP, 0, broadcast, Register::None)
 }
 
-type Made = (Instruction, Option<usize>);
+/// An instruction, and the pool entry that it refers to.
+struct Assembled {
+    instruction: Instruction,
+    pool_entry: Option<usize>,
+}
 
-fn instruction(code: Code, operands: &[Operand]) -> Result<Made, iced_x86::IcedError> {
+fn assemble(code: Code, operands: &[Operand]) -> Result<Assembled, iced_x86::IcedError> {
     use Operand::{Imm, Mem, Reg};
-    let mut pool = None;
+    let mut pool_entry = None;
     let operands: Vec<Operand> = operands
         .iter()
         .map(|operand| match *operand {
             Operand::Pool(entry) => {
-                pool = Some(entry);
+                pool_entry = Some(entry);
                 Mem(pooled(false))
             }
             Operand::Splat(entry) => {
-                pool = Some(entry);
+                pool_entry = Some(entry);
                 Mem(pooled(true))
             }
             other => other,
         })
         .collect();
-    let made = match *operands.as_slice() {
+
+    let instruction = match *operands.as_slice() {
         [] => Instruction::with(code),
         [Reg(a)] => Instruction::with1(code, a)?,
         [Mem(a)] => Instruction::with1(code, a)?,
@@ -233,7 +239,7 @@ fn instruction(code: Code, operands: &[Operand]) -> Result<Made, iced_x86::IcedE
         [Reg(a), Reg(b), Mem(c), Reg(d)] => Instruction::with4(code, a, b, c, d)?,
         _ => unreachable!("no x86 instruction has such operands"),
     };
-    Ok((made, pool))
+    Ok(Assembled { instruction, pool_entry })
 }
 
 /// The code of an instruction with this immediate. The short form is three bytes shorter.

@@ -1,22 +1,24 @@
 //! The function that detects the machine's ISA level: `extern "C" fn() -> i64`, as machine code.
 //!
-//! It asks `cpuid` for the instructions and `xgetbv` for what the operating system saves, as the manuals of the makers
-//! tell. What a level needs is listed here once more, by bits. Tile registers have to be asked for: of Linux with a system
-//! call, which is why they are when code is loaded and never in a call.
+//! `cpuid` tells which instructions the machine has, and `xgetbv` which registers the operating system saves. The constants
+//! below list the bits that each level requires, by their positions in the manuals of Intel and AMD.
+//!
+//! Linux grants tile registers only on request, by a system call. The function therefore runs when code is loaded, never
+//! during a call of the model.
 
 use super::asm::{Assembler, Label, Operand};
 use crate::error::Result;
 use iced_x86::{Code, Register};
 
-/// SSE4.2 and lower, which is not checked.
+/// SSE4.2 and lower. This level is not checked.
 pub const BASE: i64 = 2;
 /// AVX2, FMA and the other extensions of x86-64-v3.
 pub const AVX2: i64 = 3;
-/// AVX-512 F, BW, CD, DQ and VL too.
+/// The above, and AVX-512 F, BW, CD, DQ and VL.
 pub const AVX512: i64 = 4;
-/// VNNI too.
+/// The above, and VNNI.
 pub const AVX512_VNNI: i64 = 5;
-/// AMX with bf16 and bytes too, AVX-512 with bf16, and the system has granted the registers.
+/// The above, AMX with bf16 and bytes, and AVX-512 with bf16. The operating system has granted the tile registers.
 pub const AVX512_AMX: i64 = 6;
 
 /// Leaf 1, `ecx`: FMA, MOVBE, POPCNT, OSXSAVE, AVX, F16C.
@@ -29,15 +31,15 @@ const LEAF_7_EBX: i32 = 1 << 3 | 1 << 5 | 1 << 8;
 const LEAF_7_EBX_WIDE: i32 = 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31;
 /// Leaf 7, `ecx`: VNNI.
 const LEAF_7_ECX: i32 = 1 << 11;
-/// Register sets that the system saves: SSE, AVX.
+/// `xgetbv`: the system saves the registers of SSE and AVX.
 const SAVED: i32 = 0b110;
-/// The same with mask registers and 512-bit vector registers.
+/// `xgetbv`: it also saves mask registers and 512-bit vector registers.
 const SAVED_WIDE: i32 = 0b1110_0110;
 /// Leaf 7, `edx`: AMX with bf16, tile registers, AMX with bytes.
 const LEAF_7_EDX_TILES: i32 = 1 << 22 | 1 << 24 | 1 << 25;
 /// Leaf 7, subleaf 1, `eax`: AVX-512 with bf16.
 const LEAF_7_1_EAX: i32 = 1 << 5;
-/// Register sets of AMX that the system saves: the configuration and the tile data.
+/// `xgetbv`: it also saves the configuration and the data of tile registers.
 const SAVED_TILES: i32 = 0b11 << 17;
 
 /// Linux's call `arch_prctl(ARCH_REQ_XCOMP_PERM, 18)`: requests permission to use tile data.
@@ -45,7 +47,7 @@ const ARCH_PRCTL: i32 = 158;
 const REQUEST_PERMISSION: i32 = 0x1023;
 const TILE_DATA: i32 = 18;
 
-/// How tile registers are granted.
+/// How a program obtains permission to use tile registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Grant {
     /// Tile registers are not used.
@@ -56,7 +58,9 @@ pub enum Grant {
     Free,
 }
 
-/// The machine code; it requests tile registers from the system only where `grant` says so.
+/// The machine code. It requests tile registers from the system if `grant` is [`Grant::Linux`].
+///
+/// Each check jumps to the end if it fails. `r8d` holds the highest level whose checks have passed.
 ///
 /// # Errors
 /// `Internal` where an instruction can't be encoded: a bug.
@@ -64,35 +68,47 @@ pub fn detect(grant: Grant) -> Result<Vec<u8>> {
     use Register::{EAX, EBX, ECX, EDI, EDX, ESI, R8D, R9D, R10D, R11D};
     let mut asm = Assembler::default();
     let end = asm.label();
+
+    // `cpuid` clobbers `rbx`, which a function must preserve.
     asm.op(Code::Push_r64, &[Register::RBX.into()]);
     set(&mut asm, R8D, BASE as i32);
-    ask(&mut asm, 0);
+
+    // Leaf 7 exists.
+    cpuid(&mut asm, 0, 0);
     asm.op(Code::Cmp_rm32_imm32, &[EAX.into(), 7.into()]);
     asm.branch(Code::Jb_rel32_64, end);
-    ask(&mut asm, 1);
+
+    cpuid(&mut asm, 1, 0);
     require(&mut asm, ECX, LEAF_1_ECX, end);
+
+    // `r9d` keeps the register sets that the system saves.
     set(&mut asm, ECX, 0);
     asm.op(Code::Xgetbv, &[]);
     asm.op(Code::Mov_r32_rm32, &[R9D.into(), EAX.into()]);
     require(&mut asm, EAX, SAVED, end);
-    ask(&mut asm, 0x8000_0001_u32 as i32);
+    cpuid(&mut asm, 0x8000_0001_u32 as i32, 0);
     require(&mut asm, ECX, LEAF_EXTENDED_ECX, end);
-    ask(&mut asm, 7);
+
+    // Leaf 7 serves several levels, so its registers are kept: `ebx` in `r10d`, `ecx` in `r11d`, `edx` in `esi`.
+    cpuid(&mut asm, 7, 0);
     asm.op(Code::Mov_r32_rm32, &[R10D.into(), EBX.into()]);
     asm.op(Code::Mov_r32_rm32, &[R11D.into(), ECX.into()]);
     asm.op(Code::Mov_r32_rm32, &[ESI.into(), EDX.into()]);
     require(&mut asm, EBX, LEAF_7_EBX, end);
     set(&mut asm, R8D, AVX2 as i32);
+
     asm.op(Code::Mov_r32_rm32, &[EDI.into(), R9D.into()]);
     require(&mut asm, EDI, SAVED_WIDE, end);
     require(&mut asm, R10D, LEAF_7_EBX_WIDE, end);
     set(&mut asm, R8D, AVX512 as i32);
+
     require(&mut asm, R11D, LEAF_7_ECX, end);
     set(&mut asm, R8D, AVX512_VNNI as i32);
+
     if grant != Grant::Refused {
         require(&mut asm, ESI, LEAF_7_EDX_TILES, end);
         require(&mut asm, R9D, SAVED_TILES, end);
-        ask_more(&mut asm, 7, 1);
+        cpuid(&mut asm, 7, 1);
         require(&mut asm, EAX, LEAF_7_1_EAX, end);
     }
     if grant == Grant::Linux {
@@ -106,6 +122,7 @@ pub fn detect(grant: Grant) -> Result<Vec<u8>> {
     if grant != Grant::Refused {
         set(&mut asm, R8D, AVX512_AMX as i32);
     }
+
     asm.place(end);
     asm.op(Code::Mov_r32_rm32, &[EAX.into(), R8D.into()]);
     asm.op(Code::Pop_r64, &[Register::RBX.into()]);
@@ -117,18 +134,13 @@ fn set(asm: &mut Assembler, reg: Register, value: i32) {
     asm.op(Code::Mov_r32_imm32, &[reg.into(), value.into()]);
 }
 
-/// `cpuid` of a leaf, subleaf 0.
-fn ask(asm: &mut Assembler, leaf: i32) {
-    ask_more(asm, leaf, 0);
-}
-
-fn ask_more(asm: &mut Assembler, leaf: i32, subleaf: i32) {
+fn cpuid(asm: &mut Assembler, leaf: i32, subleaf: i32) {
     set(asm, Register::EAX, leaf);
     set(asm, Register::ECX, subleaf);
     asm.op(Code::Cpuid, &[]);
 }
 
-/// Jumps to `end` unless all these bits are set; clobbers the register.
+/// Jumps to `end` unless all these bits are set. The register is clobbered.
 fn require(asm: &mut Assembler, reg: Register, bits: i32, end: Label) {
     let operand: Operand = reg.into();
     asm.op(Code::And_rm32_imm32, &[operand, bits.into()]);

@@ -1,4 +1,4 @@
-//! Makes constants operands that x86 can take: one memory operand an instruction, and only the last.
+//! Puts constants where x86 takes them: an instruction has one memory operand at most, its last source.
 
 use crate::codegen::vector::vcode::{VBinary, VCode, VInst, Vector};
 use std::collections::HashMap;
@@ -6,8 +6,8 @@ use std::collections::HashMap;
 /// The bits of the vector registers that are constants.
 pub(super) type Constants = HashMap<Vector, u32>;
 
-/// Rewrites the code so that constants stand where a memory operand may, and returns them; elsewhere they are moved
-/// into a register just before.
+/// Rewrites the code so that constants are operands only where a memory operand may be, and returns them. Elsewhere a step
+/// before moves the constant into a register.
 pub(super) fn legalize(code: &VCode) -> (VCode, Constants) {
     let constants: Constants = code
         .steps
@@ -19,12 +19,12 @@ pub(super) fn legalize(code: &VCode) -> (VCode, Constants) {
         .collect();
     let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };
     for step in &code.steps {
-        legal(&mut out, &constants, step.clone());
+        push_legal(&mut out, &constants, step.clone());
     }
     (out, constants)
 }
 
-fn legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
+fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
     let is_constant = |vector: &Vector| constants.contains_key(vector);
     // The operands that must be in registers.
     let mut moved: Vec<&mut Vector> = Vec::new();
@@ -68,6 +68,7 @@ fn legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
         }
         _ => {}
     }
+
     for operand in moved {
         if is_constant(operand) {
             let fresh = Vector(out.vectors);
@@ -79,6 +80,7 @@ fn legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
     out.steps.push(step);
 }
 
+/// Whether the operands may be exchanged. `Min` and `Max` return the second operand for NaN.
 fn is_commutative(op: VBinary) -> bool {
     match op {
         VBinary::Add | VBinary::Mul | VBinary::And | VBinary::Or | VBinary::Xor => true,

@@ -1,8 +1,8 @@
 //! The x86 backends: AVX2 with FMA, and AVX-512 (F, BW, DQ, VL), encoded by iced-x86.
 //!
-//! Vector code goes through [`legalize`] (constants where memory operands may be), [`allocate`] (linear scan) and
-//! [`select`] (one to ten instructions a step, from the tables of [`simd`]) into the list of [`asm`]. The bytes are
-//! position-independent, constants included, and refer to nothing outside.
+//! The stages are [`legalize`] (constants become memory operands), [`allocate`] (linear scan), [`select`] (instructions from
+//! the tables of [`simd`]) and [`asm`] (bytes). The code is position-independent, includes its constants, and refers to
+//! nothing outside.
 
 mod allocate;
 mod asm;
@@ -22,20 +22,20 @@ use crate::error::{Error, Result};
 use cranelift_module::{FuncId, Module};
 use simd::Simd;
 
-/// A backend of this architecture.
+/// The backend of an x86 level.
 #[derive(Clone, Copy, Debug)]
 pub struct X86 {
     simd: Simd,
-    /// The machine multiplies bytes: VNNI.
+    /// Whether the machine has VNNI.
     vnni: bool,
-    /// It has tile registers: AMX.
+    /// Whether the machine has AMX.
     tiles: bool,
 }
 
 impl X86 {
     /// AVX2 and FMA: 16 registers of 8 lanes.
     pub const AVX2: X86 = X86 { simd: Simd::Avx2, vnni: false, tiles: false };
-    /// AVX-512: 32 registers of 16 lanes, masks of their own.
+    /// AVX-512: 32 registers of 16 lanes, and mask registers.
     pub const AVX512: X86 = X86 { simd: Simd::Avx512, vnni: false, tiles: false };
     /// AVX-512 with VNNI.
     pub const AVX512_VNNI: X86 = X86 { simd: Simd::Avx512, vnni: true, tiles: false };

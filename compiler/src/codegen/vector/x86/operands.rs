@@ -1,4 +1,4 @@
-//! Which registers a step reads and sets.
+//! The registers that a step reads and sets.
 
 use crate::codegen::vector::vcode::{Int, IntOperand, Mask, Mem, VInst, Vector};
 
@@ -14,10 +14,42 @@ pub(super) enum VReg {
 #[derive(Default, Debug)]
 pub(super) struct Operands {
     pub(super) reads: Vec<VReg>,
-    /// Set after all reads, so that they may share a register with something read last here.
+    /// Set after all reads, so that they may share a register with an operand that is read for the last time.
     pub(super) sets: Vec<VReg>,
-    /// Set while reads are still to come, or clobbered.
+    /// Clobbered, or set before the last read.
     pub(super) early: Vec<VReg>,
+}
+
+impl Operands {
+    fn read(mut self, reg: impl Into<VReg>) -> Operands {
+        self.reads.push(reg.into());
+        self
+    }
+
+    fn read_mem(self, mem: &Mem) -> Operands {
+        let operands = self.read(mem.base);
+        match mem.index {
+            Some((index, _)) => operands.read(index),
+            None => operands,
+        }
+    }
+
+    fn read_int_operand(self, operand: IntOperand) -> Operands {
+        match operand {
+            IntOperand::Int(int) => self.read(int),
+            IntOperand::Imm(_) => self,
+        }
+    }
+
+    fn set(mut self, reg: impl Into<VReg>) -> Operands {
+        self.sets.push(reg.into());
+        self
+    }
+
+    fn set_early(mut self, reg: impl Into<VReg>) -> Operands {
+        self.early.push(reg.into());
+        self
+    }
 }
 
 impl From<Int> for VReg {
@@ -38,102 +70,73 @@ impl From<Mask> for VReg {
     }
 }
 
-fn of_mem(mem: &Mem) -> Vec<VReg> {
-    let index = mem.index.map(|(index, _)| index.into());
-    std::iter::once(mem.base.into()).chain(index).collect()
-}
-
-fn of_operand(operand: &IntOperand) -> Option<VReg> {
-    match operand {
-        IntOperand::Int(int) => Some((*int).into()),
-        IntOperand::Imm(_) => None,
-    }
-}
-
-/// Registers read, set late and set early.
-type Lists = (Vec<VReg>, Vec<VReg>, Vec<VReg>);
-
 /// The operands of a step, constants among them.
+///
+/// The order of the reads matters: the register allocator prefers to let a result share the register of the first one.
 pub(super) fn operands(step: &VInst) -> Operands {
-    let (reads, sets, early): Lists = match step {
-        VInst::Imm(dst, _) | VInst::Scratch(dst) => (vec![], vec![(*dst).into()], vec![]),
-        VInst::Copy(dst, src) => (vec![(*src).into()], vec![(*dst).into()], vec![]),
-        VInst::Int(_, dst, a, b) => {
-            (std::iter::once((*a).into()).chain(of_operand(b)).collect(), vec![(*dst).into()], vec![])
-        }
-        VInst::Address(dst, mem) | VInst::LoadInt(dst, mem, _) => (of_mem(mem), vec![(*dst).into()], vec![]),
-        VInst::StoreInt(mem, src, _) => ([of_mem(mem), vec![(*src).into()]].concat(), vec![], vec![]),
-        VInst::Constant(..) | VInst::Loop | VInst::EndIf => (vec![], vec![], vec![]),
+    let none = Operands::default();
+    match step {
+        VInst::Imm(dst, _) | VInst::Scratch(dst) => none.set(*dst),
+        VInst::Copy(dst, src) => none.read(*src).set(*dst),
+        VInst::Int(_, dst, a, b) => none.read(*a).read_int_operand(*b).set(*dst),
+        VInst::Address(dst, mem) | VInst::LoadInt(dst, mem, _) => none.read_mem(mem).set(*dst),
+        VInst::StoreInt(mem, src, _) => none.read_mem(mem).read(*src),
+        VInst::Constant(..) | VInst::Loop | VInst::EndIf => none,
+        VInst::EndLoop(cond) | VInst::If(cond) => none.read_int_operand(cond.b).read(cond.a),
+
         VInst::Prefetch(mem)
         | VInst::TileConfig(mem)
         | VInst::TileLoad(_, mem)
-        | VInst::TileStore(mem, _) => (of_mem(mem), vec![], vec![]),
-        VInst::TileRelease | VInst::TileZero(_) | VInst::TileDot(..) => (vec![], vec![], vec![]),
-        VInst::Move(dst, src)
-        | VInst::Unary(_, dst, src)
-        | VInst::RoundBf16(dst, src)
-        | VInst::UnpackBf16(dst, src, _)
-        | VInst::Shift(_, dst, src, _)
-        | VInst::Butterfly(dst, src, _) => (vec![(*src).into()], vec![(*dst).into()], vec![]),
+        | VInst::TileStore(mem, _) => none.read_mem(mem),
+        VInst::TileRelease | VInst::TileZero(_) | VInst::TileDot(..) => none,
+
         VInst::Load(dst, mem)
         | VInst::LoadOne(dst, mem)
         | VInst::Broadcast(dst, mem)
         | VInst::LoadNarrow(dst, mem, _)
         | VInst::LoadHalves(dst, mem, _)
-        | VInst::BroadcastNarrow(dst, mem, _) => (of_mem(mem), vec![(*dst).into()], vec![]),
-        VInst::StoreNarrow(mem, src, temp, _) | VInst::StoreBf16(mem, src, temp) => {
-            ([of_mem(mem), vec![(*src).into()]].concat(), vec![], vec![(*temp).into()])
-        }
-        VInst::UnlessInfinite(dst, a, b) => (vec![(*a).into(), (*b).into()], vec![], vec![(*dst).into()]),
-        VInst::LoadFirst(dst, mem, _, mask) => {
-            ([of_mem(mem), vec![(*mask).into()]].concat(), vec![(*dst).into()], vec![])
-        }
+        | VInst::BroadcastNarrow(dst, mem, _) => none.read_mem(mem).set(*dst),
+        VInst::LoadFirst(dst, mem, _, mask) => none.read_mem(mem).read(*mask).set(*dst),
         VInst::LoadLanes(dst, temp, mems) => {
-            (mems.iter().flat_map(of_mem).collect(), vec![], vec![(*dst).into(), (*temp).into()])
+            mems.iter().fold(none, Operands::read_mem).set_early(*dst).set_early(*temp)
         }
-        VInst::Store(mem, src) | VInst::StoreOne(mem, src) => {
-            ([of_mem(mem), vec![(*src).into()]].concat(), vec![], vec![])
-        }
-        VInst::StoreFirst(mem, src, _, mask) => {
-            ([of_mem(mem), vec![(*src).into(), (*mask).into()]].concat(), vec![], vec![])
+        VInst::Store(mem, src) | VInst::StoreOne(mem, src) => none.read_mem(mem).read(*src),
+        VInst::StoreFirst(mem, src, _, mask) => none.read_mem(mem).read(*src).read(*mask),
+        VInst::StoreNarrow(mem, src, temp, _) | VInst::StoreBf16(mem, src, temp) => {
+            none.read_mem(mem).read(*src).set_early(*temp)
         }
         VInst::StoreBf16First(mem, src, temp, _, mask) => {
-            ([of_mem(mem), vec![(*src).into(), (*mask).into()]].concat(), vec![], vec![(*temp).into()])
+            none.read_mem(mem).read(*src).read(*mask).set_early(*temp)
         }
         VInst::StoreLanes(mems, src, temp) => {
-            let reads = mems.iter().flat_map(of_mem).chain([(*src).into()]).collect();
-            (reads, vec![], vec![(*temp).into()])
+            mems.iter().fold(none, Operands::read_mem).read(*src).set_early(*temp)
         }
-        VInst::Fma(dst, a, b, c) => {
-            (vec![(*c).into(), (*a).into(), (*b).into()], vec![(*dst).into()], vec![])
-        }
-        VInst::DotBytes(dst, a, b, c) if dst == c => {
-            (vec![(*c).into(), (*a).into(), (*b).into()], vec![(*dst).into()], vec![])
-        }
-        VInst::DotBytes(dst, a, b, c) => {
-            (vec![(*c).into(), (*a).into(), (*b).into()], vec![], vec![(*dst).into()])
-        }
-        VInst::Binary(_, dst, a, b) | VInst::PackBf16(dst, a, b) => {
-            (vec![(*a).into(), (*b).into()], vec![(*dst).into()], vec![])
-        }
-        VInst::Compare(_, dst, a, b) => (vec![(*a).into(), (*b).into()], vec![(*dst).into()], vec![]),
-        // Made of two instructions on some levels.
-        VInst::CompareInt(_, dst, a, b) => (vec![(*a).into(), (*b).into()], vec![], vec![(*dst).into()]),
-        VInst::Mask(_, dst, a, b) => (vec![(*a).into(), (*b).into()], vec![(*dst).into()], vec![]),
-        VInst::MaskFirst(dst, n, temp) => (vec![(*n).into()], vec![], vec![(*dst).into(), (*temp).into()]),
-        VInst::LoadMask(dst, mem) => (of_mem(mem), vec![(*dst).into()], vec![]),
-        VInst::StoreMask(mem, src) => ([of_mem(mem), vec![(*src).into()]].concat(), vec![], vec![]),
-        VInst::Select(dst, mask, a, b) => {
-            (vec![(*mask).into(), (*a).into(), (*b).into()], vec![(*dst).into()], vec![])
-        }
-        VInst::EndLoop(cond) | VInst::If(cond) => {
-            (of_operand(&cond.b).into_iter().chain([cond.a.into()]).collect(), vec![], vec![])
-        }
-    };
-    Operands { reads, sets, early }
+
+        VInst::Move(dst, src)
+        | VInst::Unary(_, dst, src)
+        | VInst::RoundBf16(dst, src)
+        | VInst::UnpackBf16(dst, src, _)
+        | VInst::Shift(_, dst, src, _)
+        | VInst::Butterfly(dst, src, _) => none.read(*src).set(*dst),
+        VInst::Binary(_, dst, a, b) | VInst::PackBf16(dst, a, b) => none.read(*a).read(*b).set(*dst),
+        VInst::UnlessInfinite(dst, a, b) => none.read(*a).read(*b).set_early(*dst),
+        VInst::Fma(dst, a, b, c) => none.read(*c).read(*a).read(*b).set(*dst),
+        VInst::DotBytes(dst, a, b, c) if dst == c => none.read(*c).read(*a).read(*b).set(*dst),
+        // The addend is copied to the destination before the others are read.
+        VInst::DotBytes(dst, a, b, c) => none.read(*c).read(*a).read(*b).set_early(*dst),
+
+        VInst::Compare(_, dst, a, b) => none.read(*a).read(*b).set(*dst),
+        // AVX2 negates the result with a second instruction.
+        VInst::CompareInt(_, dst, a, b) => none.read(*a).read(*b).set_early(*dst),
+        VInst::Mask(_, dst, a, b) => none.read(*a).read(*b).set(*dst),
+        VInst::MaskFirst(dst, n, temp) => none.read(*n).set_early(*dst).set_early(*temp),
+        VInst::LoadMask(dst, mem) => none.read_mem(mem).set(*dst),
+        VInst::StoreMask(mem, src) => none.read_mem(mem).read(*src),
+        VInst::Select(dst, mask, a, b) => none.read(*mask).read(*a).read(*b).set(*dst),
+    }
 }
 
-/// The step with its registers renamed; `set` says whether the register is set there.
+/// The step with its registers renamed. The second argument of `int` and `vector` says whether the step sets the register.
 pub(super) fn rename(
     step: &VInst,
     int: &mut dyn FnMut(Int, bool) -> Int,

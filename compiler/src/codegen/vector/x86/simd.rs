@@ -42,7 +42,7 @@ impl Simd {
         }
     }
 
-    /// Its lowest four lanes.
+    /// The lowest four lanes of a vector register.
     pub(super) fn low(self, place: usize) -> Register {
         Register::XMM0 + place as u32
     }
@@ -65,6 +65,7 @@ impl Simd {
     /// The code of an operation on two vectors, and its immediate where it has one.
     pub(super) fn binary(self, op: VBinary) -> (Code, Option<i32>) {
         use Code::*;
+        // The groups of four lanes that the result takes from both operands, for AVX2 and AVX-512.
         let groups = match op {
             VBinary::Exchange { stage: 2.., second: false } => Some([0x20, 0x88]),
             VBinary::Exchange { stage: 2.., second: true } => Some([0x31, 0xdd]),
@@ -110,7 +111,7 @@ impl Simd {
     /// The code of an operation on one vector, and its immediate where it has one.
     pub(super) fn unary(self, op: VUnary) -> (Code, Option<i32>) {
         use Code::*;
-        // The rounding modes, without the inexact exception.
+        // The rounding mode. Bit 3 suppresses the inexact exception.
         let mode = match op {
             VUnary::Nearest => Some(8),
             VUnary::Floor => Some(9),
@@ -176,7 +177,7 @@ impl Simd {
         }
     }
 
-    /// Sums of products of four bytes, added to the destination; not every machine of the level has it.
+    /// Adds the products of four bytes of each lane to the destination. Only machines with VNNI have it.
     pub(super) fn dot_bytes(self) -> Code {
         self.pick(Code::VEX_Vpdpbusd_ymm_ymm_ymmm256, Code::EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32)
     }

@@ -1,4 +1,4 @@
-//! Integers: arithmetic on general registers, their loads and stores.
+//! Integers: arithmetic on general registers, loads and stores.
 
 use super::Selector;
 use crate::codegen::vector::{
@@ -63,7 +63,8 @@ impl Selector<'_> {
             IntOp::And => Code::And_r64_rm64,
             IntOp::Shl | IntOp::Shr => unreachable!("microkernels shift by constants"),
         };
-        // The destination may be the second operand's register.
+        // The instruction overwrites its first operand. If the destination is the register of `b`, the operands are exchanged,
+        // and a difference is negated.
         let (first, second) = if dst == b { (b, a) } else { (a, b) };
         self.move_int(dst, first);
         self.asm.op(code, &[dst.into(), second.into()]);

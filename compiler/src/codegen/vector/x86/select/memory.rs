@@ -1,9 +1,10 @@
-//! Loads and stores of vectors: whole, in part, narrow, and lane by lane.
+//! Loads and stores of vectors: whole, masked, narrow, and lane by lane.
 
-use super::super::asm::Operand;
-use super::super::simd::Simd;
 use super::Selector;
-use crate::codegen::vector::vcode::{Mask, Mem, NarrowInt, VInst, Vector};
+use crate::codegen::vector::{
+    vcode::{Mask, Mem, NarrowInt, VInst, Vector},
+    x86::{asm::Operand, simd::Simd},
+};
 use iced_x86::{Code, Register};
 
 impl Selector<'_> {
@@ -76,7 +77,8 @@ impl Selector<'_> {
             }
         };
         self.asm.op(spread, &[low, self.mem(mem).into()]);
-        // Of an extended half, lanes are the same whichever half of the vector they come from.
+
+        // All elements of the broadcast are equal, so any part of it can be extended. 16 lanes of 16 bits take a `ymm`.
         let source = match (narrow, self.simd) {
             (NarrowInt::I16, Simd::Avx512) => {
                 let half = Register::YMM0 + (self.low(dst) as u32 - Register::XMM0 as u32);
@@ -89,7 +91,8 @@ impl Selector<'_> {
     }
 
     pub(super) fn store_narrow(&mut self, mem: Mem, src: Vector, temp: Vector, narrow: NarrowInt) {
-        let (whole, to) = (self.vector(src), self.mem(mem));
+        let whole = self.vector(src);
+        let to = self.mem(mem);
         if self.simd == Simd::Avx512 {
             let code = match narrow {
                 NarrowInt::U8 | NarrowInt::I8 => Code::EVEX_Vpmovdb_xmmm128_k1z_zmm,
@@ -97,8 +100,10 @@ impl Selector<'_> {
             };
             return self.asm.op(code, &[to.into(), whole.into()]);
         }
-        // The low ends of each half's lanes, side by side.
-        let (gathered, low) = (self.vector(temp), self.low(temp));
+
+        // AVX2 gathers the low bits of the lanes within each 128-bit half, and stores the halves one after the other.
+        let gathered = self.vector(temp);
+        let low = self.low(temp);
         let (store, bytes) = match narrow {
             NarrowInt::U8 | NarrowInt::I8 => {
                 let order = self.splat(0x0c08_0400);
@@ -116,7 +121,7 @@ impl Selector<'_> {
         self.asm.op(store, &[self.mem(mem.plus(bytes)).into(), low.into()]);
     }
 
-    /// Four lanes at a time, each four put into their quarter or half.
+    /// Loads four lanes at a time, and inserts each four into their part of the vector.
     pub(super) fn load_lanes(&mut self, dst: Vector, temp: Vector, mems: &[Mem]) {
         let insert =
             self.simd.pick(Code::VEX_Vinsertps_xmm_xmm_xmmm32_imm8, Code::EVEX_Vinsertps_xmm_xmm_xmmm32_imm8);
@@ -127,12 +132,11 @@ impl Selector<'_> {
         for (part, four) in mems.chunks(4).enumerate() {
             let low = if part == 0 { self.low(dst) } else { self.low(temp) };
             for (lane, mem) in four.iter().enumerate() {
-                match lane {
-                    0 => self.load_one(low, *mem),
-                    _ => {
-                        let lane = Operand::Imm((lane as i32) << 4);
-                        self.asm.op(insert, &[low.into(), low.into(), self.mem(*mem).into(), lane]);
-                    }
+                if lane == 0 {
+                    self.load_one(low, *mem);
+                } else {
+                    let lane = Operand::Imm((lane as i32) << 4);
+                    self.asm.op(insert, &[low.into(), low.into(), self.mem(*mem).into(), lane]);
                 }
             }
             if part > 0 {
@@ -153,9 +157,10 @@ impl Selector<'_> {
                 self.asm.op(split, &[low.into(), self.vector(src).into(), (part as i32).into()]);
             }
             for (lane, mem) in four.iter().enumerate() {
-                match lane {
-                    0 => self.store_one(*mem, low),
-                    _ => self.asm.op(extract, &[self.mem(*mem).into(), low.into(), (lane as i32).into()]),
+                if lane == 0 {
+                    self.store_one(*mem, low);
+                } else {
+                    self.asm.op(extract, &[self.mem(*mem).into(), low.into(), (lane as i32).into()]);
                 }
             }
         }

@@ -1,45 +1,50 @@
-//! Steps as instructions: one exhaustive match, its arms short.
+//! Instruction selection: each step becomes one to ten instructions.
 
 mod ints;
 mod memory;
 mod tiles;
 
-use super::allocate::{Allocated, STACK};
-use super::asm::{Assembler, Label, Operand, by_imm_width};
-use super::legalize::Constants;
-use super::registers::{FIRST_SAVED, INTS, low_half};
-use super::simd::Simd;
-use crate::codegen::vector::vcode::{
-    Cond, Int, IntOperand, Mask, MaskOp, Mem, ShiftOp, VBinary, VInst, VUnary, Vector,
+use super::{
+    allocate::{Allocated, STACK},
+    asm::{Assembler, Label, Operand, by_imm_width},
+    legalize::Constants,
+    registers::{FIRST_SAVED, INTS, low_half},
+    simd::Simd,
 };
-use crate::{error::Result, scalar::CompareOp};
+use crate::{
+    codegen::vector::vcode::{
+        Cond, Int, IntOperand, Mask, MaskOp, Mem, ShiftOp, VBinary, VInst, VUnary, Vector,
+    },
+    error::Result,
+    scalar::CompareOp,
+};
 use iced_x86::{Code, MemoryOperand, Register};
 
-/// Alignment of the innermost loops.
+/// Alignment of innermost loops in bytes: the unit of instruction fetch of common machines.
 const LOOP_ALIGN: usize = 32;
 
 /// The machine code of a microkernel whose registers are allocated.
 pub(super) fn select(allocated: &Allocated, constants: &Constants, simd: Simd) -> Result<Vec<u8>> {
-    let mut s = Selector { allocated, constants, simd, asm: Assembler::default(), open: Vec::new() };
+    let mut selector = Selector { allocated, constants, simd, asm: Assembler::default(), open: Vec::new() };
     let used = allocated.ints();
     let saved: Vec<Register> =
         (FIRST_SAVED..INTS.len()).filter(|place| used.contains(place)).map(|place| INTS[place]).collect();
-    s.enter(&saved);
+
+    selector.prologue(&saved);
     let steps = &allocated.code.steps;
     for (idx, step) in steps.iter().enumerate() {
-        let innermost = matches!(step, VInst::Loop) && is_innermost(&steps[idx + 1..]);
-        if innermost {
-            s.asm.align(LOOP_ALIGN);
+        if matches!(step, VInst::Loop) && is_innermost(&steps[idx + 1..]) {
+            selector.asm.align(LOOP_ALIGN);
         }
-        s.step(step);
+        selector.step(step);
     }
-    s.leave(&saved);
-    s.asm.finish()
+    selector.epilogue(&saved);
+    selector.asm.finish()
 }
 
-/// Whether the loop whose inside begins here has no loop in it.
-fn is_innermost(inside: &[VInst]) -> bool {
-    let next = inside.iter().find(|step| matches!(step, VInst::Loop | VInst::EndLoop(_)));
+/// Whether the loop whose body begins here contains no other loop.
+fn is_innermost(body: &[VInst]) -> bool {
+    let next = body.iter().find(|step| matches!(step, VInst::Loop | VInst::EndLoop(_)));
     matches!(next, Some(VInst::EndLoop(_)))
 }
 
@@ -53,23 +58,25 @@ struct Selector<'a> {
 }
 
 impl Selector<'_> {
-    /// Spill slots, and the scratch memory above them.
+    /// Bytes of the spill slots and of the scratch memory above them.
     fn frame_bytes(&self) -> i32 {
         self.allocated.frame_bytes + self.allocated.code.scratch_bytes as i32
     }
 
-    fn enter(&mut self, saved: &[Register]) {
+    fn prologue(&mut self, saved: &[Register]) {
         for reg in saved {
             self.asm.op(Code::Push_r64, &[(*reg).into()]);
         }
         if self.frame_bytes() > 0 {
             self.asm.op(Code::Sub_rm64_imm32, &[Register::RSP.into(), self.frame_bytes().into()]);
         }
+        // The allocator may have given the argument another register than the one it is passed in.
         let args = self.int(Int(0));
         self.move_int(args, INTS[0]);
     }
 
-    fn leave(&mut self, saved: &[Register]) {
+    fn epilogue(&mut self, saved: &[Register]) {
+        // The caller may use SSE instructions, which are slow while upper halves are not zero.
         self.asm.op(Code::VEX_Vzeroupper, &[]);
         if self.frame_bytes() > 0 {
             self.asm.op(Code::Add_rm64_imm32, &[Register::RSP.into(), self.frame_bytes().into()]);
@@ -96,7 +103,7 @@ impl Selector<'_> {
         self.simd.mask(self.allocated.place(mask))
     }
 
-    /// A vector as the last source operand: a register, or the pool.
+    /// A vector as the last source operand: a register or a pool entry.
     fn source(&mut self, vector: Vector) -> Operand {
         match self.constants.get(&vector) {
             None => self.vector(vector).into(),
@@ -117,10 +124,10 @@ impl Selector<'_> {
             Some((index, scale)) => (self.int(index), u32::from(scale)),
             None => (Register::None, 1),
         };
-        // Two bases have no form without a displacement.
-        let needs = mem.disp != 0 || matches!(base, Register::RBP | Register::R13);
+        // The base registers `rbp` and `r13` have no encoding without a displacement.
+        let has_disp = mem.disp != 0 || matches!(base, Register::RBP | Register::R13);
         let disp = i64::from(mem.disp);
-        MemoryOperand::new(base, index, scale, disp, u32::from(needs), false, Register::None)
+        MemoryOperand::new(base, index, scale, disp, u32::from(has_disp), false, Register::None)
     }
 
     fn step(&mut self, step: &VInst) {
@@ -132,8 +139,9 @@ impl Selector<'_> {
                 self.asm.op(Code::Lea_r64_m, &[self.int(*dst).into(), self.mem(*mem).into()]);
             }
             VInst::Scratch(dst) => {
-                let at = MemoryOperand::with_base_displ(Register::RSP, i64::from(self.allocated.frame_bytes));
-                self.asm.op(Code::Lea_r64_m, &[self.int(*dst).into(), at.into()]);
+                let scratch =
+                    MemoryOperand::with_base_displ(Register::RSP, i64::from(self.allocated.frame_bytes));
+                self.asm.op(Code::Lea_r64_m, &[self.int(*dst).into(), scratch.into()]);
             }
             VInst::LoadInt(dst, mem, width) => self.load_int(*dst, *mem, *width),
             VInst::StoreInt(mem, src, width) => self.store_int(*mem, *src, *width),
@@ -155,7 +163,7 @@ impl Selector<'_> {
             VInst::StoreMask(mem, src) => {
                 self.asm.op(Code::VEX_Kmovw_m16_kr, &[self.mem(*mem).into(), self.mask(*src).into()]);
             }
-            VInst::Select(dst, mask, a, b) => self.choose(*dst, *mask, *a, *b),
+            VInst::Select(dst, mask, a, b) => self.blend(*dst, *mask, *a, *b),
             VInst::Loop | VInst::EndLoop(_) | VInst::If(_) | VInst::EndIf => self.control(step),
             VInst::TileConfig(_)
             | VInst::TileRelease
@@ -235,9 +243,13 @@ impl Selector<'_> {
 
     fn fma(&mut self, dst: Vector, a: Vector, b: Vector, c: Vector) {
         let [order132, order213, order231] = self.simd.fma();
-        let (to, x, y, z) = (self.vector(dst), self.source(a), self.source(b), self.source(c));
+        let to = self.vector(dst);
+        let x = self.source(a);
+        let y = self.source(b);
+        let z = self.source(c);
         let is_dst = |operand: &Operand| matches!(operand, Operand::Reg(reg) if *reg == to);
-        // `a` is never a constant, and `b` and `c` not both: see `legalize`.
+        // The order decides which operand the result overwrites, and the last operand may be a constant. `a` is never one, and
+        // `b` and `c` are not both: see `legalize`.
         if is_dst(&z) {
             self.asm.op(order231, &[to.into(), x, y]);
         } else if is_dst(&x) && matches!(y, Operand::Reg(_)) {
@@ -250,7 +262,7 @@ impl Selector<'_> {
             self.copy(to, z);
             self.asm.op(order231, &[to.into(), x, y]);
         } else {
-            let Operand::Reg(x) = x else { unreachable!("made legal") };
+            let Operand::Reg(x) = x else { unreachable!("`legalize` moved the constant") };
             self.copy(to, x);
             self.asm.op(order213, &[to.into(), y, z]);
         }
@@ -302,6 +314,7 @@ impl Selector<'_> {
         }
     }
 
+    /// Compares floats. The predicates are the ordered ones, except that `Ne` holds for NaN.
     fn compare(&mut self, op: CompareOp, dst: Mask, a: Vector, b: Vector) {
         let predicate = match op {
             CompareOp::Eq => 0,
@@ -333,16 +346,17 @@ impl Selector<'_> {
             self.asm.op(Code::EVEX_Vpcmpd_kr_k1_zmm_zmmm512b32_imm8, &[dst, a, b, predicate.into()]);
             return;
         }
-        let (code, x, y, negated) = match op {
-            CompareOp::Eq => (Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, a, b, false),
-            CompareOp::Ne => (Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, a, b, true),
-            CompareOp::Gt => (Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256, a, b, false),
-            CompareOp::Le => (Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256, a, b, true),
-            CompareOp::Lt => (Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256, b, a, false),
-            CompareOp::Ge => (Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256, b, a, true),
+
+        // AVX2 compares for `==` and `>` only. The other comparisons exchange the operands or negate the result.
+        let code = match op {
+            CompareOp::Eq | CompareOp::Ne => Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256,
+            _ => Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256,
         };
+        let is_swapped = matches!(op, CompareOp::Lt | CompareOp::Ge);
+        let is_negated = matches!(op, CompareOp::Ne | CompareOp::Le | CompareOp::Ge);
+        let (x, y) = if is_swapped { (b, a) } else { (a, b) };
         self.asm.op(code, &[dst, x, y]);
-        if negated {
+        if is_negated {
             let ones = self.splat(u32::MAX);
             self.asm.op(Code::VEX_Vxorps_ymm_ymm_ymmm256, &[dst, dst, ones]);
         }
@@ -376,7 +390,7 @@ impl Selector<'_> {
         }
     }
 
-    fn choose(&mut self, dst: Vector, mask: Mask, a: Vector, b: Vector) {
+    fn blend(&mut self, dst: Vector, mask: Mask, a: Vector, b: Vector) {
         let a = self.source(a);
         let (dst, b, mask) = (self.vector(dst).into(), self.vector(b).into(), self.mask(mask));
         match self.simd {
@@ -400,6 +414,7 @@ fn jump_if(op: CompareOp) -> Code {
     }
 }
 
+/// The comparison that holds where `op` does not.
 fn opposite(op: CompareOp) -> CompareOp {
     match op {
         CompareOp::Eq => CompareOp::Ne,
