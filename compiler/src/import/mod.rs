@@ -28,10 +28,10 @@ use model::{
     given_inputs,
     proto::GraphProto,
     storage_type::StorageType,
-    types::{self, Input},
+    types::{self, ModelInput},
 };
 use node::traits::Trait;
-use scope::{Context, Scope, bounds::DataDependentBounds};
+use scope::{Context, NameScope, bounds::DataDependentBounds};
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
@@ -83,7 +83,7 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
         needs_split: Cell::new(false),
     };
 
-    let scope = Scope::new(&context, &model.proto.opset_import, proto)?;
+    let scope = NameScope::new(&context, &model.proto.opset_import, proto)?;
     define_inputs(&mut g, &scope, proto, options)?;
     if proto.output.is_empty() {
         return Err(Error::invalid("the model has no outputs"));
@@ -135,7 +135,7 @@ pub fn warnings(model: &Model, options: &ImportOptions, graph: &Graph) -> Vec<St
 
 fn define_inputs<'a>(
     g: &mut Graph,
-    scope: &Scope<'_, 'a>,
+    scope: &NameScope<'_, 'a>,
     proto: &'a GraphProto,
     options: &ImportOptions,
 ) -> Result<()> {
@@ -148,10 +148,10 @@ fn define_inputs<'a>(
         }
     }
 
-    let inputs: Vec<Input> =
+    let inputs: Vec<ModelInput> =
         given_inputs(proto).map(|info| types::input(info, options)).collect::<Result<_>>()?;
-    let bound = |input: &Input| options.binds.iter().rev().find(|(name, _)| name == input.name);
-    let (constants, free): (Vec<Input>, Vec<Input>) =
+    let bound = |input: &ModelInput| options.binds.iter().rev().find(|(name, _)| name == input.name);
+    let (constants, free): (Vec<ModelInput>, Vec<ModelInput>) =
         inputs.into_iter().partition(|input| bound(input).is_some());
     types::declare_symbols(g, &free, options)?;
 
@@ -173,7 +173,7 @@ fn define_inputs<'a>(
     Ok(())
 }
 
-fn fits(tensor: &Tensor, input: &Input) -> Result<()> {
+fn fits(tensor: &Tensor, input: &ModelInput) -> Result<()> {
     if tensor.dtype() != input.dtype {
         let what = format!("the value is {}, the input {}", tensor.dtype(), input.dtype);
         return Err(Error::new(ErrorKind::Usage, what));

@@ -5,7 +5,7 @@ use crate::{
     external::Callee,
     graph::{Graph, Op, Type, Value},
     import::{
-        custom::declaration::{AttributeKind, Axis, Custom, Declared, Element, TensorPattern},
+        custom::declaration::{AttributeKind, AxisPattern, Custom, Declared, ElementPattern, TensorPattern},
         node::OnnxNode,
         ops::table::Outputs,
     },
@@ -69,19 +69,19 @@ impl Bindings {
     }
 
     /// The dims of `axes`, with names replaced by their bindings.
-    fn shape(&self, axes: &[Axis]) -> Vec<Dim> {
-        let dims = |axis: &Axis| match axis {
-            Axis::One(dim) => vec![self.dim(dim)],
-            Axis::Rest(name) => self.rests.get(name).cloned().unwrap_or_default(),
+    fn shape(&self, axes: &[AxisPattern]) -> Vec<Dim> {
+        let dims = |axis: &AxisPattern| match axis {
+            AxisPattern::One(dim) => vec![self.dim(dim)],
+            AxisPattern::Rest(name) => self.rests.get(name).cloned().unwrap_or_default(),
         };
         axes.iter().flat_map(dims).collect()
     }
 
     fn ty(&self, declared: &TensorPattern) -> Type {
         let dtype = match &declared.element {
-            Element::Fixed(dtype) => *dtype,
+            ElementPattern::Fixed(dtype) => *dtype,
             // Declarations whose results have a type of their own are refused.
-            Element::Any(name) => self.elements.get(name).copied().unwrap_or(DType::F32),
+            ElementPattern::Any(name) => self.elements.get(name).copied().unwrap_or(DType::F32),
         };
         Type { dtype, shape: self.shape(&declared.axes) }
     }
@@ -91,8 +91,8 @@ impl Bindings {
 fn meet(g: &Graph, declared: &TensorPattern, operand: Value, bindings: &mut Bindings) -> Result<()> {
     let Type { dtype, shape } = g.ty(operand).clone();
     let wanted = match &declared.element {
-        Element::Fixed(wanted) => *wanted,
-        Element::Any(name) => *bindings.elements.entry(name.clone()).or_insert(dtype),
+        ElementPattern::Fixed(wanted) => *wanted,
+        ElementPattern::Any(name) => *bindings.elements.entry(name.clone()).or_insert(dtype),
     };
 
     if wanted != dtype {
@@ -101,7 +101,7 @@ fn meet(g: &Graph, declared: &TensorPattern, operand: Value, bindings: &mut Bind
         )));
     }
 
-    let singles = declared.axes.iter().filter(|axis| matches!(axis, Axis::One(_))).count();
+    let singles = declared.axes.iter().filter(|axis| matches!(axis, AxisPattern::One(_))).count();
     let has_rest = singles < declared.axes.len();
     if shape.len() < singles || !has_rest && shape.len() > singles {
         return Err(Error::invalid(format!(
@@ -115,13 +115,13 @@ fn meet(g: &Graph, declared: &TensorPattern, operand: Value, bindings: &mut Bind
     let mut rest = &shape[..];
     for axis in &declared.axes {
         match axis {
-            Axis::One(dim) => {
+            AxisPattern::One(dim) => {
                 if let Some(symbol) = dim.as_symbol() {
                     bindings.dims.entry(symbol.clone()).or_insert_with(|| rest[0].clone());
                 }
                 rest = &rest[1..];
             }
-            Axis::Rest(name) => {
+            AxisPattern::Rest(name) => {
                 let (own, others) = rest.split_at(shape.len() - singles);
                 let known = bindings.rests.entry(name.clone()).or_insert_with(|| own.to_vec());
                 if known.len() != own.len() {

@@ -23,18 +23,18 @@ pub struct Custom {
 /// An element type and a shape, in the declaration's own names.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct TensorPattern {
-    pub(crate) element: Element,
-    pub(crate) axes: Vec<Axis>,
+    pub(crate) element: ElementPattern,
+    pub(crate) axes: Vec<AxisPattern>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Element {
+pub(crate) enum ElementPattern {
     Fixed(DType),
     Any(String),
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Axis {
+pub(crate) enum AxisPattern {
     One(Dim),
     /// Any number of axes.
     Rest(String),
@@ -88,14 +88,14 @@ impl Custom {
 
 impl std::fmt::Display for TensorPattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let axis = |axis: &Axis| match axis {
-            Axis::One(dim) => dim.to_string(),
-            Axis::Rest(name) => format!("{name}..."),
+        let axis = |axis: &AxisPattern| match axis {
+            AxisPattern::One(dim) => dim.to_string(),
+            AxisPattern::Rest(name) => format!("{name}..."),
         };
         let axes: Vec<String> = self.axes.iter().map(axis).collect();
         match &self.element {
-            Element::Fixed(dtype) => write!(f, "{dtype}[{}]", axes.join(", ")),
-            Element::Any(name) => write!(f, "{name}[{}]", axes.join(", ")),
+            ElementPattern::Fixed(dtype) => write!(f, "{dtype}[{}]", axes.join(", ")),
+            ElementPattern::Any(name) => write!(f, "{name}[{}]", axes.join(", ")),
         }
     }
 }

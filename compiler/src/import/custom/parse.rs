@@ -3,7 +3,9 @@
 use crate::{
     error::{At, Error, Result},
     external,
-    import::custom::declaration::{AttributeKind, Axis, Custom, Declared, Element, TensorPattern},
+    import::custom::declaration::{
+        AttributeKind, AxisPattern, Custom, Declared, ElementPattern, TensorPattern,
+    },
     text::Cursor,
 };
 use std::collections::BTreeSet;
@@ -179,10 +181,10 @@ impl Parser<'_> {
     fn tensor_pattern(&mut self) -> Result<TensorPattern> {
         let what = "an element type such as f32, or a name that begins with a capital letter";
         let element = self.cursor.parsed(what, |word| match DType::from_name(word) {
-            Some(dtype) => Some(Element::Fixed(dtype)),
-            None => {
-                word.starts_with(|c: char| c.is_ascii_uppercase()).then(|| Element::Any(word.to_string()))
-            }
+            Some(dtype) => Some(ElementPattern::Fixed(dtype)),
+            None => word
+                .starts_with(|c: char| c.is_ascii_uppercase())
+                .then(|| ElementPattern::Any(word.to_string())),
         })?;
 
         self.cursor.expect("[")?;
@@ -194,14 +196,14 @@ impl Parser<'_> {
             axes.push(self.axis()?);
         }
 
-        if axes.iter().filter(|axis| matches!(axis, Axis::Rest(_))).count() > 1 {
+        if axes.iter().filter(|axis| matches!(axis, AxisPattern::Rest(_))).count() > 1 {
             return Err(self.cursor.error("`...` stands once in a shape"));
         }
 
         Ok(TensorPattern { element, axes })
     }
 
-    fn axis(&mut self) -> Result<Axis> {
+    fn axis(&mut self) -> Result<AxisPattern> {
         let mut ahead = self.cursor.clone();
         let name = ahead.word().to_string();
         if ahead.eat("...") {
@@ -209,9 +211,9 @@ impl Parser<'_> {
                 return Err(self.cursor.error("expected a name in front of `...`"));
             }
             self.cursor = ahead;
-            return Ok(Axis::Rest(name));
+            return Ok(AxisPattern::Rest(name));
         }
-        Ok(Axis::One(self.cursor.dim(&[",", "]"])?))
+        Ok(AxisPattern::One(self.cursor.dim(&[",", "]"])?))
     }
 }
 
@@ -224,8 +226,8 @@ fn check(custom: &Custom) -> Result<()> {
     let mut rests: BTreeSet<&str> = BTreeSet::new();
     for axis in axes() {
         match axis {
-            Axis::One(dim) => known.extend(dim.as_symbol().cloned()),
-            Axis::Rest(name) => _ = rests.insert(name),
+            AxisPattern::One(dim) => known.extend(dim.as_symbol().cloned()),
+            AxisPattern::Rest(name) => _ = rests.insert(name),
         }
     }
 
@@ -234,10 +236,10 @@ fn check(custom: &Custom) -> Result<()> {
     }
 
     let results = || custom.results.iter().flat_map(|tensor_pattern| &tensor_pattern.axes);
-    let scratch = [Axis::One(custom.scratch.clone())];
+    let scratch = [AxisPattern::One(custom.scratch.clone())];
     for axis in axes().chain(results()).chain(&scratch) {
         match axis {
-            Axis::One(dim) => {
+            AxisPattern::One(dim) => {
                 if let Some(unknown) = dim.symbols().into_iter().find(|symbol| !known.contains(symbol)) {
                     return Err(Error::invalid(format!(
                         "unknown name {unknown} in `{dim}`: it must be an axis of an operand or an int attribute"
@@ -247,10 +249,10 @@ fn check(custom: &Custom) -> Result<()> {
                     return Err(Error::invalid(format!("the size {dim} must not be negative")));
                 }
             }
-            Axis::Rest(name) if !rests.contains(name.as_str()) => {
+            AxisPattern::Rest(name) if !rests.contains(name.as_str()) => {
                 return Err(Error::invalid(format!("{name}... is not in an operand")));
             }
-            Axis::Rest(_) => {}
+            AxisPattern::Rest(_) => {}
         }
     }
 
@@ -264,9 +266,9 @@ fn check(custom: &Custom) -> Result<()> {
     }
 }
 
-fn variable(element: &Element) -> Option<&str> {
+fn variable(element: &ElementPattern) -> Option<&str> {
     match element {
-        Element::Any(name) => Some(name),
-        Element::Fixed(_) => None,
+        ElementPattern::Any(name) => Some(name),
+        ElementPattern::Fixed(_) => None,
     }
 }

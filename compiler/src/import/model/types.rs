@@ -17,7 +17,7 @@ use symshape::{Declaration, Dim, Symbol};
 use symshape_runtime::DType;
 
 /// An input of the model.
-pub(crate) struct Input<'a> {
+pub(crate) struct ModelInput<'a> {
     pub name: &'a str,
     pub dtype: DType,
     /// The type of its elements, if they are stored only.
@@ -26,12 +26,12 @@ pub(crate) struct Input<'a> {
 }
 
 /// The type of an input, as the model and the caller declare it.
-pub(crate) fn input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<Input<'a>> {
+pub(crate) fn input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<ModelInput<'a>> {
     let name = info.name.as_str();
     read_input(info, options).at(|| format!("input `{name}`"))
 }
 
-fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<Input<'a>> {
+fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<ModelInput<'a>> {
     let name = info.name.as_str();
     let ty = info.ty.as_ref().ok_or_else(|| Error::invalid("it has no type"))?;
     refuse_others(ty)?;
@@ -58,7 +58,7 @@ fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<I
         }
     };
 
-    Ok(Input { name, dtype, storage_type, shape })
+    Ok(ModelInput { name, dtype, storage_type, shape })
 }
 
 fn refuse_others(ty: &TypeProto) -> Result<()> {
@@ -110,7 +110,7 @@ pub(crate) fn plain_symbol(dim: &DimensionProto) -> Option<Symbol> {
 ///
 /// # Errors
 /// Symbols without an upper bound, with the flags to add; declarations of symbols that no input has.
-pub(crate) fn declare_symbols(g: &mut Graph, inputs: &[Input], options: &ImportOptions) -> Result<()> {
+pub(crate) fn declare_symbols(g: &mut Graph, inputs: &[ModelInput], options: &ImportOptions) -> Result<()> {
     let mut missing: Vec<(Symbol, String)> = Vec::new();
     let mut met: Vec<Symbol> = Vec::new();
     for input in inputs {

@@ -19,7 +19,7 @@ use crate::{
             storage_type::StorageType,
         },
         scope::{
-            Scope,
+            NameScope,
             regions::{Origin, Region},
         },
     },
@@ -32,7 +32,7 @@ use traits::Trait;
 const IGNORED: [&str; 1] = ["consumed_inputs"];
 
 /// An argument of a function call. `None` is a missing argument.
-pub(crate) type NodeInput = Option<(Value, Option<StorageType>)>;
+pub(crate) type CallArgument = Option<(Value, Option<StorageType>)>;
 
 /// A node being imported.
 pub(crate) struct OnnxNode<'s, 'a> {
@@ -41,8 +41,8 @@ pub(crate) struct OnnxNode<'s, 'a> {
     /// The opset version of the node's domain.
     pub opset: i64,
     /// The scope of the node, for its subgraphs.
-    pub(crate) scope: &'s Scope<'s, 'a>,
-    pub(crate) inputs: Vec<Input>,
+    pub(crate) scope: &'s NameScope<'s, 'a>,
+    pub(crate) inputs: Vec<NodeInput>,
     outputs: &'a [String],
     attributes: Vec<Attribute<'a>>,
     output_type: Cell<Option<StorageType>>,
@@ -50,7 +50,7 @@ pub(crate) struct OnnxNode<'s, 'a> {
     pub(crate) output_list: RefCell<Option<Vec<Value>>>,
 }
 
-pub(crate) struct Input {
+pub(crate) struct NodeInput {
     value: Option<Value>,
     /// The elements, if it is a sequence.
     pub(crate) list: Option<Vec<Value>>,
@@ -72,7 +72,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     pub(crate) fn new(
         proto: &'a NodeProto,
         opset: i64,
-        scope: &'s Scope<'s, 'a>,
+        scope: &'s NameScope<'s, 'a>,
         g: &mut Graph,
     ) -> Result<OnnxNode<'s, 'a>> {
         let mut inputs = Vec::new();
@@ -81,7 +81,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
             let is_tensor = !name.is_empty() && list.is_none();
             let value = if is_tensor { Some(scope.value(g, name)?) } else { None };
             let storage_type = value.and_then(|_| scope.storage_type(name));
-            inputs.push(Input {
+            inputs.push(NodeInput {
                 value,
                 list,
                 read: Cell::new(false),
@@ -131,7 +131,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         }
 
         self.refuse_lists()?;
-        let unread = |input: &Input| input.value.is_some() && !input.read.get();
+        let unread = |input: &NodeInput| input.value.is_some() && !input.read.get();
         if let Some(k) = self.inputs.iter().position(unread) {
             return Err(self.surplus_input(k));
         }
@@ -204,7 +204,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
     }
 
     /// All inputs, for calls of functions; they count as read.
-    pub(crate) fn take_inputs(&self) -> Result<Vec<NodeInput>> {
+    pub(crate) fn take_inputs(&self) -> Result<Vec<CallArgument>> {
         self.refuse_lists()?;
         Ok((0..self.inputs.len()).map(|k| Some((self.optional(k)?, self.storage_type(k)))).collect())
     }
@@ -245,7 +245,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
         self.outputs.get(k).is_some_and(|name| !name.is_empty())
     }
 
-    /// The dims that the model declares for output `k`, see [`Scope::declared`].
+    /// The dims that the model declares for output `k`, see [`NameScope::declared`].
     pub(crate) fn declared(&self, g: &Graph, k: usize) -> Option<Vec<Option<Dim>>> {
         self.scope.declared(g, self.outputs.get(k)?)
     }

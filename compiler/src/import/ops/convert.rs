@@ -21,24 +21,24 @@ ops! {
 
 /// An element type of ONNX.
 #[derive(Clone, Copy)]
-pub(crate) enum Element {
+pub(crate) enum ElementType {
     Plain(DType),
     Widened(StorageType),
 }
 
-impl Element {
+impl ElementType {
     /// The type with ONNX's code `code`.
-    pub(crate) fn from_attribute(code: i64) -> Result<Element> {
+    pub(crate) fn from_attribute(code: i64) -> Result<ElementType> {
         match StorageType::from_attribute(code) {
-            Some(storage_type) => Ok(Element::Widened(storage_type)),
-            None => weights::dtype(i32::try_from(code).unwrap_or(-1)).map(Element::Plain),
+            Some(storage_type) => Ok(ElementType::Widened(storage_type)),
+            None => weights::dtype(i32::try_from(code).unwrap_or(-1)).map(ElementType::Plain),
         }
     }
 
     /// The type of input `k`, which must be present.
-    pub(crate) fn of_input(g: &Graph, n: &OnnxNode, k: usize) -> Result<Element> {
+    pub(crate) fn of_input(g: &Graph, n: &OnnxNode, k: usize) -> Result<ElementType> {
         let value = n.input(k)?;
-        Ok(n.storage_type(k).map_or(Element::Plain(g.dtype(value)), Element::Widened))
+        Ok(n.storage_type(k).map_or(ElementType::Plain(g.dtype(value)), ElementType::Widened))
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn widened(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Value> {
 }
 
 /// `x`, converted to the element type of the node's output.
-pub(crate) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> Result<Value> {
+pub(crate) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: ElementType) -> Result<Value> {
     let saturate = n.flag("saturate", true)?;
     let direction = match n.string_or("round_mode", "up")? {
         "up" => Direction::Up,
@@ -62,8 +62,8 @@ pub(crate) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> R
     };
 
     match to {
-        Element::Plain(dtype) => g.cast(dtype, x),
-        Element::Widened(storage_type) => {
+        ElementType::Plain(dtype) => g.cast(dtype, x),
+        ElementType::Widened(storage_type) => {
             n.set_output_type(storage_type);
             storage_type.narrowed(g, x, Rounding { saturate, direction })
         }
@@ -77,17 +77,16 @@ pub(crate) fn converted(g: &mut Graph, n: &OnnxNode, x: Value, to: Element) -> R
 /// `BitCast([1, -2]; to=6) = i32[1065353216, -1073741824]`
 fn bit_cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let to = n.int("to")?.ok_or_else(|| Error::invalid("BitCast needs the attribute `to`"))?;
-    let from = Element::of_input(g, n, 0)?;
-    let to = Element::from_attribute(to)?;
-    let packed =
-        |element: Element| matches!(element, Element::Widened(storage_type) if storage_type.bits() < 8);
+    let from = ElementType::of_input(g, n, 0)?;
+    let to = ElementType::from_attribute(to)?;
+    let packed = |element: ElementType| matches!(element, ElementType::Widened(storage_type) if storage_type.bits() < 8);
     if packed(from) || packed(to) {
         return Err(Error::unsupported("BitCast of elements of less than 8 bits"));
     }
 
     let dtype = match to {
-        Element::Plain(dtype) => dtype,
-        Element::Widened(storage_type) => {
+        ElementType::Plain(dtype) => dtype,
+        ElementType::Widened(storage_type) => {
             n.set_output_type(storage_type);
             storage_type.held()
         }
@@ -104,7 +103,7 @@ fn bit_cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let to = n.int("to")?.ok_or_else(|| Error::invalid("Cast needs the attribute `to`"))?;
     let x = widened(g, n, 0)?;
-    converted(g, n, x, Element::from_attribute(to)?)
+    converted(g, n, x, ElementType::from_attribute(to)?)
 }
 
 /// The first input converted to the element type of the second, as by `Cast`.
@@ -112,6 +111,6 @@ fn cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `CastLike([1.7], i64[0]) = i64[1]`
 fn cast_like(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = widened(g, n, 0)?;
-    let to = Element::of_input(g, n, 1)?;
+    let to = ElementType::of_input(g, n, 1)?;
     converted(g, n, x, to)
 }

@@ -42,7 +42,7 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
     let mut operands = Vec::new();
     for (term, input) in terms.iter().zip(&inputs) {
-        operands.push(Term { labels: labels(term, g.rank(*input))?, value: *input });
+        operands.push(EinsumTerm { labels: labels(term, g.rank(*input))?, value: *input });
     }
 
     let max_dots =
@@ -64,7 +64,7 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// An operand and the labels of its axes. The axes of `...` have digits as labels, counted from the right.
-struct Term {
+struct EinsumTerm {
     labels: Vec<u8>,
     value: Value,
 }
@@ -85,7 +85,7 @@ fn labels(term: &str, rank: usize) -> Result<Vec<u8>> {
 
 /// The labels of the output of an equation without `->`: the axes of `...`, then the labels that occur once, in
 /// alphabetical order.
-fn implicit(terms: &[Term], dots: usize) -> Vec<u8> {
+fn implicit(terms: &[EinsumTerm], dots: usize) -> Vec<u8> {
     let all: Vec<u8> = terms.iter().flat_map(|term| term.labels.iter().copied()).collect();
     let once = |label: &u8| all.iter().filter(|other| *other == label).count() == 1;
     let mut named: Vec<u8> = all.iter().copied().filter(|l| l.is_ascii_alphabetic() && once(l)).collect();
@@ -93,7 +93,7 @@ fn implicit(terms: &[Term], dots: usize) -> Vec<u8> {
     (0..dots).rev().map(|k| b'0' + k as u8).chain(named).collect()
 }
 
-fn contract_all(g: &mut Graph, terms: Vec<Term>, out: &[u8]) -> Result<Value> {
+fn contract_all(g: &mut Graph, terms: Vec<EinsumTerm>, out: &[u8]) -> Result<Value> {
     let mut terms = terms.into_iter().map(|term| diagonal(g, term)).collect::<Result<Vec<_>>>()?;
     let mut first = terms.remove(0);
     while !terms.is_empty() {
@@ -109,7 +109,7 @@ fn contract_all(g: &mut Graph, terms: Vec<Term>, out: &[u8]) -> Result<Value> {
             first.labels.iter().chain(second.labels.iter().filter(|label| !first.labels.contains(label)));
         let kept: Vec<u8> = both.copied().filter(|label| later(*label)).collect();
         let value = g.contract(first.value, &first.labels, second.value, &second.labels, &kept)?;
-        first = Term { labels: kept, value };
+        first = EinsumTerm { labels: kept, value };
     }
 
     let first = summed(g, first, &|label| out.contains(&label))?;
@@ -124,7 +124,7 @@ fn contract_all(g: &mut Graph, terms: Vec<Term>, out: &[u8]) -> Result<Value> {
 }
 
 /// The term with each label once. A repeated label takes the diagonal.
-fn diagonal(g: &mut Graph, term: Term) -> Result<Term> {
+fn diagonal(g: &mut Graph, term: EinsumTerm) -> Result<EinsumTerm> {
     let mut labels: Vec<u8> = Vec::new();
     for label in &term.labels {
         if !labels.contains(label) {
@@ -151,19 +151,19 @@ fn diagonal(g: &mut Graph, term: Term) -> Result<Term> {
 
     let index = term.labels.iter().map(|label| axis(place(label)).into()).collect();
     let value = g.view(term.value, shape, index)?;
-    Ok(Term { labels, value })
+    Ok(EinsumTerm { labels, value })
 }
 
 /// The term, summed over the labels that are not `kept`.
-fn summed(g: &mut Graph, term: Term, kept: &dyn Fn(u8) -> bool) -> Result<Term> {
+fn summed(g: &mut Graph, term: EinsumTerm, kept: &dyn Fn(u8) -> bool) -> Result<EinsumTerm> {
     let axes: Vec<usize> = (0..term.labels.len()).filter(|k| !kept(term.labels[*k])).collect();
     let value = g.reduce(ReduceOp::Sum, term.value, &axes, false)?;
-    Ok(Term { labels: term.labels.iter().copied().filter(|label| kept(*label)).collect(), value })
+    Ok(EinsumTerm { labels: term.labels.iter().copied().filter(|label| kept(*label)).collect(), value })
 }
 
 /// Removes axes of size 1 under `...` where the other term has a larger size. A contraction broadcasts labels that one
 /// side lacks.
-fn broadcast_dots(g: &mut Graph, a: &mut Term, b: &mut Term) -> Result<()> {
+fn broadcast_dots(g: &mut Graph, a: &mut EinsumTerm, b: &mut EinsumTerm) -> Result<()> {
     for swap in [false, true] {
         let (x, y) = if swap { (&mut *b, &*a) } else { (&mut *a, &*b) };
         let gone = |k: &usize| {

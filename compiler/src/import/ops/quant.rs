@@ -8,7 +8,7 @@ use crate::{
         node::OnnxNode,
         ops::{
             conv::{Window, convolve, kernel_of, with_bias},
-            convert::{Element, converted, widened},
+            convert::{ElementType, converted, widened},
             matmul::centred,
         },
     },
@@ -151,9 +151,9 @@ fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     n.int_or("precision", 0)?;
 
     let to = match (n.int_or("output_dtype", 0)?, zero) {
-        (0, None) => Element::Plain(DType::U8),
-        (0, Some(_)) => Element::of_input(g, n, 2)?,
-        (code, _) => Element::from_attribute(code)?,
+        (0, None) => ElementType::Plain(DType::U8),
+        (0, Some(_)) => ElementType::of_input(g, n, 2)?,
+        (code, _) => ElementType::from_attribute(code)?,
     };
 
     let zero_type = n.storage_type(2);
@@ -164,8 +164,8 @@ fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let y = g.div(x, scale)?;
 
     match to {
-        Element::Plain(dtype) => saturated(g, y, zero, dtype),
-        Element::Widened(storage_type) => match storage_type.range() {
+        ElementType::Plain(dtype) => saturated(g, y, zero, dtype),
+        ElementType::Widened(storage_type) => match storage_type.range() {
             Some(range) => {
                 n.set_output_type(storage_type);
                 saturated_to(g, y, zero, range, storage_type.held())

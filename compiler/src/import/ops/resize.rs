@@ -24,7 +24,7 @@ ops! {
 }
 
 /// How one axis is resampled.
-struct Axis {
+struct ResizedAxis {
     /// Index of the axis.
     k: usize,
     /// Old size.
@@ -182,7 +182,7 @@ fn scaled_axes(
     x: Value,
     which: &[usize],
     scales: &[Scale],
-) -> Result<Vec<Axis>> {
+) -> Result<Vec<ResizedAxis>> {
     if scales.len() != which.len() {
         return Err(Error::invalid(format!("{} scales are given for {} axes", scales.len(), which.len())));
     }
@@ -196,7 +196,7 @@ fn scaled_axes(
                 let size = g.floor(size)?;
                 let size = g.cast(DType::I64, size)?;
                 let to = n.size(g, size, *k, None)?;
-                return Ok(Axis { k: *k, from, to, scale: *scale, roi: None });
+                return Ok(ResizedAxis { k: *k, from, to, scale: *scale, roi: None });
             }
             Scale::Number(number) => number,
             Scale::Sizes => return Err(Error::internal("scales must be resolved before sizes")),
@@ -212,13 +212,19 @@ fn scaled_axes(
         };
         let to = g.facts.simplify(&(&from * (num as i64)).floor_div(den));
 
-        Ok(Axis { k: *k, from, to, scale: Scale::Number(*scale), roi: None })
+        Ok(ResizedAxis { k: *k, from, to, scale: Scale::Number(*scale), roi: None })
     };
 
     which.iter().zip(scales).map(axis).collect()
 }
 
-fn sized_axes(g: &Graph, x: Value, which: &[usize], sizes: Vec<Dim>, policy: &str) -> Result<Vec<Axis>> {
+fn sized_axes(
+    g: &Graph,
+    x: Value,
+    which: &[usize],
+    sizes: Vec<Dim>,
+    policy: &str,
+) -> Result<Vec<ResizedAxis>> {
     if sizes.len() != which.len() {
         return Err(Error::invalid(format!("{} sizes are given for {} axes", sizes.len(), which.len())));
     }
@@ -243,9 +249,9 @@ fn sized_axes(g: &Graph, x: Value, which: &[usize], sizes: Vec<Dim>, policy: &st
         match (common, from.as_i64()) {
             (Some(scale), Some(size)) => {
                 let to = (scale * size as f64 + 0.5).floor() as i64;
-                Axis { k: *k, from, to: to.into(), scale: Scale::Number(scale), roi: None }
+                ResizedAxis { k: *k, from, to: to.into(), scale: Scale::Number(scale), roi: None }
             }
-            _ => Axis { k: *k, from, to, scale: Scale::Sizes, roi: None },
+            _ => ResizedAxis { k: *k, from, to, scale: Scale::Sizes, roi: None },
         }
     };
 
@@ -253,7 +259,13 @@ fn sized_axes(g: &Graph, x: Value, which: &[usize], sizes: Vec<Dim>, policy: &st
 }
 
 /// Axes whose new sizes, in input 3, are known only at run time.
-fn found_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], policy: &str) -> Result<Vec<Axis>> {
+fn found_axes(
+    g: &mut Graph,
+    n: &OnnxNode,
+    x: Value,
+    which: &[usize],
+    policy: &str,
+) -> Result<Vec<ResizedAxis>> {
     let sizes = n.elements(g, 3)?;
     if sizes.len() != which.len() {
         return Err(Error::invalid(format!("{} sizes are given for {} axes", sizes.len(), which.len())));
@@ -290,13 +302,19 @@ fn found_axes(g: &mut Graph, n: &OnnxNode, x: Value, which: &[usize], policy: &s
         };
 
         let to = n.size(g, size, *k, None)?;
-        axes.push(Axis { k: *k, from, to, scale: common.map_or(Scale::Sizes, Scale::Found), roi: None });
+        axes.push(ResizedAxis {
+            k: *k,
+            from,
+            to,
+            scale: common.map_or(Scale::Sizes, Scale::Found),
+            roi: None,
+        });
     }
 
     Ok(axes)
 }
 
-fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Result<Value> {
+fn resample(g: &mut Graph, mut x: Value, axes: &[ResizedAxis], how: &Sampling) -> Result<Value> {
     let mut outside = None;
     for along in axes {
         let same = match along.scale {
@@ -344,7 +362,7 @@ fn resample(g: &mut Graph, mut x: Value, axes: &[Axis], how: &Sampling) -> Resul
 
 /// The number of repetitions of each element, if nearest sampling repeats each element equally often. Then it is an
 /// index map.
-fn whole_repeats(g: &Graph, along: &Axis, how: &Sampling) -> Option<i64> {
+fn whole_repeats(g: &Graph, along: &ResizedAxis, how: &Sampling) -> Option<i64> {
     let upper_bound = |dim: &Dim| g.facts.bounds(dim).hi?.to_i64();
     let times = match along.scale {
         Scale::Found(_) => return None,
@@ -363,7 +381,7 @@ fn whole_repeats(g: &Graph, along: &Axis, how: &Sampling) -> Option<i64> {
 }
 
 /// The coordinate in the old axis of each index of the new one, as doubles.
-fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
+fn coordinates(g: &mut Graph, along: &ResizedAxis, how: &Sampling) -> Result<Value> {
     let position = g.index(DType::I64, vec![along.to.clone()], axis(0).into())?;
     let position = g.cast(DType::F64, position)?;
     let from = g.dim(DType::F64, along.from.clone())?;
@@ -434,7 +452,7 @@ fn coordinates(g: &mut Graph, along: &Axis, how: &Sampling) -> Result<Value> {
 }
 
 /// Whether coordinates are outside of the old axis, broadcastable with a result of `rank` axes.
-fn beyond(g: &mut Graph, at: Value, along: &Axis, rank: usize) -> Result<Value> {
+fn beyond(g: &mut Graph, at: Value, along: &ResizedAxis, rank: usize) -> Result<Value> {
     let zero = g.number(DType::F64, 0.0)?;
     let last = g.dim(DType::F64, &along.from - 1)?;
     let below = g.compare(CompareOp::Lt, at, zero)?;
@@ -461,7 +479,7 @@ fn nearest(g: &mut Graph, at: Value, how: &str) -> Result<Value> {
 }
 
 /// Coordinates as indices, clamped to the old axis.
-fn clamped(g: &mut Graph, at: Value, along: &Axis) -> Result<Value> {
+fn clamped(g: &mut Graph, at: Value, along: &ResizedAxis) -> Result<Value> {
     let at = g.cast(DType::I64, at)?;
     let zero = g.scalar(Scalar::i64(0))?;
     let last = g.dim(DType::I64, &along.from - 1)?;
@@ -470,7 +488,7 @@ fn clamped(g: &mut Graph, at: Value, along: &Axis) -> Result<Value> {
 }
 
 /// The weighted sum of the neighbours of `at`: `[…, O, taps]` gathered and contracted with weights `[O, taps]`.
-fn interpolated(g: &mut Graph, x: Value, at: Value, along: &Axis, how: &Sampling) -> Result<Value> {
+fn interpolated(g: &mut Graph, x: Value, at: Value, along: &ResizedAxis, how: &Sampling) -> Result<Value> {
     let reach = if how.mode == "cubic" { 2 } else { 1 };
     let support: Dim = match (how.antialias, along.scale.number()) {
         (false, _) => reach.into(),

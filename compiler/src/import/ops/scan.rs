@@ -7,7 +7,7 @@ use crate::{
         model::proto::GraphProto,
         node::{OnnxNode, axes::normal_axis},
         ops::control::{LoopStart, run},
-        scope::{Scope, regions::Origin},
+        scope::{NameScope, regions::Origin},
     },
     scalar::Scalar,
 };
@@ -110,7 +110,7 @@ fn scan_batch(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 /// The last states and the stacked outputs of the iterations of `body`.
 fn rounds<'a>(
     g: &mut Graph,
-    scope: &Scope<'_, 'a>,
+    scope: &NameScope<'_, 'a>,
     body: &'a GraphProto,
     states: &[Value],
     over: &[Value],

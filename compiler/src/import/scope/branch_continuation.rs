@@ -12,7 +12,7 @@ use crate::{
         model::proto::{GraphProto, NodeProto},
         node::OnnxNode,
         ops::shared::branches::{branch, contradiction, predicate, refuse_rank},
-        scope::{Scope, initializers, regions::Region},
+        scope::{NameScope, initializers, regions::Region},
     },
 };
 use symshape::Relation;
@@ -26,8 +26,8 @@ struct Continuation<'r, 'a> {
     outputs: &'r [&'a str],
 }
 
-impl<'a> Scope<'_, 'a> {
-    /// An error that makes [`Scope::sequence`] try again, with the following nodes in both branches of the node.
+impl<'a> NameScope<'_, 'a> {
+    /// An error that makes [`NameScope::sequence`] try again, with the following nodes in both branches of the node.
     pub(crate) fn needs_split(&self, why: String) -> Error {
         self.set_needs_split();
         Error::unsupported(why)

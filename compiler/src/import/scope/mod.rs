@@ -53,9 +53,9 @@ pub(crate) struct Context<'a> {
 }
 
 /// The names of one graph or function body.
-pub(crate) struct Scope<'s, 'a> {
+pub(crate) struct NameScope<'s, 'a> {
     context: &'s Context<'a>,
-    pub(crate) parent: Option<&'s Scope<'s, 'a>>,
+    pub(crate) parent: Option<&'s NameScope<'s, 'a>>,
     opsets: &'a [OperatorSetIdProto],
     /// The attributes of the call, in a function's body.
     attributes: Vec<(&'a str, &'a AttributeProto)>,
@@ -71,14 +71,14 @@ pub(crate) struct Scope<'s, 'a> {
     pub(crate) captured: RefCell<Captured>,
 }
 
-impl<'s, 'a> Scope<'s, 'a> {
+impl<'s, 'a> NameScope<'s, 'a> {
     /// The scope of the main graph.
     pub(crate) fn new(
         context: &'s Context<'a>,
         opsets: &'a [OperatorSetIdProto],
         graph: &'a GraphProto,
-    ) -> Result<Scope<'s, 'a>> {
-        let scope = Scope {
+    ) -> Result<NameScope<'s, 'a>> {
+        let scope = NameScope {
             context,
             parent: None,
             opsets,
@@ -94,7 +94,7 @@ impl<'s, 'a> Scope<'s, 'a> {
         Ok(scope)
     }
 
-    fn inner<'t>(&'t self) -> Result<Scope<'t, 'a>>
+    fn inner<'t>(&'t self) -> Result<NameScope<'t, 'a>>
     where
         's: 't,
     {
@@ -102,7 +102,7 @@ impl<'s, 'a> Scope<'s, 'a> {
             let what = format!("graphs and functions nested deeper than {MAX_DEPTH}");
             return Err(Error::new(ErrorKind::Limit, what));
         }
-        Ok(Scope {
+        Ok(NameScope {
             context: self.context,
             parent: Some(self),
             opsets: self.opsets,
@@ -121,11 +121,11 @@ impl<'s, 'a> Scope<'s, 'a> {
     pub(crate) fn within<'t>(
         &'t self,
         initializers: HashMap<&'a str, &'a TensorProto>,
-    ) -> Result<Scope<'t, 'a>>
+    ) -> Result<NameScope<'t, 'a>>
     where
         's: 't,
     {
-        Ok(Scope { initializers, ..self.inner()? })
+        Ok(NameScope { initializers, ..self.inner()? })
     }
 
     /// Whether this scope has an enclosing one.

@@ -5,12 +5,12 @@ use crate::{
     graph::{Graph, Value},
     import::{
         model::{proto::AttributeProto, storage_type::StorageType, types, weights},
-        scope::{MAX_DEPTH, Scope, bounds::DataDependentBounds},
+        scope::{MAX_DEPTH, NameScope, bounds::DataDependentBounds},
     },
 };
 use symshape::{Dim, Symbol};
 
-impl<'a> Scope<'_, 'a> {
+impl<'a> NameScope<'_, 'a> {
     /// Defines the name of `value`.
     pub(crate) fn define(&self, name: &'a str, value: Value) -> Result<()> {
         if self.is_defined(name) {

@@ -15,9 +15,9 @@ use crate::{
             storage_type::StorageType,
             types,
         },
-        node::{NodeInput, OnnxNode},
+        node::{CallArgument, OnnxNode},
         ops,
-        scope::Scope,
+        scope::NameScope,
     },
 };
 
@@ -41,7 +41,7 @@ impl NodeOutput {
     }
 }
 
-impl<'a> Scope<'_, 'a> {
+impl<'a> NameScope<'_, 'a> {
     /// Imports `nodes` in this order and returns the values `outputs`.
     pub(crate) fn sequence(
         &self,
@@ -178,7 +178,7 @@ impl<'a> Scope<'_, 'a> {
         &self,
         g: &mut Graph,
         function: &'a FunctionProto,
-        inputs: &[NodeInput],
+        inputs: &[CallArgument],
         mut attributes: Vec<(&'a str, &'a AttributeProto)>,
     ) -> Result<Vec<NodeOutput>> {
         for default in &function.attribute_proto {
@@ -197,7 +197,7 @@ impl<'a> Scope<'_, 'a> {
         }
 
         // A body sees nothing of its caller but what it is given.
-        let mut scope = Scope { parent: None, attributes, ..self.inner()? };
+        let mut scope = NameScope { parent: None, attributes, ..self.inner()? };
         if !function.opset_import.is_empty() {
             scope.opsets = &function.opset_import;
         }

@@ -5,7 +5,7 @@ use crate::{
     graph::{Graph, Value},
     import::{
         model::proto::{GraphProto, TensorProto},
-        scope::{Scope, initializers},
+        scope::{NameScope, initializers},
     },
 };
 use std::{cell::RefCell, collections::HashMap};
@@ -27,7 +27,7 @@ pub(crate) struct Region {
     pub(crate) captured: Vec<Value>,
 }
 
-impl<'a> Scope<'_, 'a> {
+impl<'a> NameScope<'_, 'a> {
     /// The results of `graph`, a branch without inputs, inlined.
     pub(crate) fn branch(&self, g: &mut Graph, graph: &'a GraphProto) -> Result<Vec<Value>> {
         self.within(initializers(graph)?)?.results(g, graph)
@@ -77,14 +77,14 @@ impl<'a> Scope<'_, 'a> {
         g: &mut Graph,
         name: &str,
         initializers: HashMap<&'a str, &'a TensorProto>,
-        import: impl FnOnce(&Scope<'_, 'a>, &mut Graph) -> Result<Vec<Value>>,
+        import: impl FnOnce(&NameScope<'_, 'a>, &mut Graph) -> Result<Vec<Value>>,
     ) -> Result<Region> {
         let mut graph = g.region(name);
         let inner = self.inner()?;
         let outer = Some(RefCell::new(std::mem::take(g)));
-        let scope = Scope { initializers, outer, ..inner };
+        let scope = NameScope { initializers, outer, ..inner };
         let outputs = import(&scope, &mut graph);
-        let Scope { outer, captured, .. } = scope;
+        let NameScope { outer, captured, .. } = scope;
         *g = outer.map(RefCell::into_inner).unwrap_or_default();
         Ok(Region { graph, outputs: outputs?, captured: captured.into_inner().operands })
     }

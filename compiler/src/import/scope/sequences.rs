@@ -3,10 +3,10 @@
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
-    import::scope::Scope,
+    import::scope::NameScope,
 };
 
-impl<'a> Scope<'_, 'a> {
+impl<'a> NameScope<'_, 'a> {
     /// Defines `name` as the sequence of these elements.
     pub(crate) fn define_list(&self, name: &'a str, list: Vec<Value>) -> Result<()> {
         if self.is_defined(name) {

@@ -26,7 +26,7 @@ const MODES: [&str; 7] =
 pub(crate) struct Trees {
     dtype: DType,
     /// The inner nodes of all trees.
-    nodes: Vec<Node>,
+    nodes: Vec<TreeNode>,
     /// The targets and weights of each leaf.
     leaves: Vec<Vec<(usize, f64)>>,
     /// The index of the root of each tree.
@@ -38,7 +38,7 @@ pub(crate) struct Trees {
 }
 
 #[derive(Clone, Default)]
-struct Node {
+struct TreeNode {
     feature: i64,
     split: f64,
     mode: usize,
@@ -120,7 +120,7 @@ impl Trees {
             let [yes, no] = next;
 
             let set = if mode == 6 { sets.pop().ok_or_else(|| bad("a set is missing"))? } else { Vec::new() };
-            nodes.push(Node {
+            nodes.push(TreeNode {
                 feature: features[k],
                 split: splits[k],
                 mode,
@@ -196,7 +196,7 @@ impl Trees {
             let next = [place(trees[k], yes[k])?, place(trees[k], no[k])?];
             let feature = features[k];
             let split = values[k];
-            nodes.push(Node { feature, split, mode, next, nan_passes: nan[k] != 0, set: Vec::new() });
+            nodes.push(TreeNode { feature, split, mode, next, nan_passes: nan[k] != 0, set: Vec::new() });
         }
 
         let names = ["treeids", "nodeids", "ids"].map(|name| list(&format!("{prefix}_{name}")));
@@ -279,7 +279,7 @@ impl Trees {
         (lone, self.leaves.iter().flatten().all(|(_, weight)| *weight >= 0.0))
     }
 
-    fn table(&self, g: &mut Graph, dtype: DType, of: impl Fn(&Node) -> f64, leaf: f64) -> Result<Value> {
+    fn table(&self, g: &mut Graph, dtype: DType, of: impl Fn(&TreeNode) -> f64, leaf: f64) -> Result<Value> {
         let values = self.nodes.iter().map(of).chain(self.leaves.iter().map(|_| leaf));
         let scalars: Vec<Scalar> = values
             .map(|x| {
